@@ -1,0 +1,216 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import {
+  type CommitFacts,
+  judge,
+  matchesGlob,
+  operators,
+  type Rule,
+  subjects,
+} from '../../src/domain/rules.ts';
+
+const facts: CommitFacts = {
+  message: 'Fix the parser\n\nIt ate newlines [ci skip]',
+  branches: ['main', 'release/1.2'],
+  tags: [],
+  files: ['src/parser.ts', 'docs/a.md'],
+  ref: '0123456789abcdef0123456789abcdef01234567',
+  authorName: 'Ada',
+  authorEmail: 'ada@example.org',
+  committerName: 'Grace',
+  committerEmail: 'grace@example.org',
+};
+
+const holds = (subject: Rule['subject'], operator: Rule['operator'], value: string) =>
+  judge([{ subject, operator, value }], facts).runs;
+
+test('a suite without rules always runs', () => {
+  assert.deepEqual(judge([], facts), { runs: true, rules: [] });
+});
+
+test('a suite runs only when all of its rules hold, and each rule tells what it saw', () => {
+  const judgement = judge(
+    [
+      { id: 7n, subject: 'commit.branches', operator: 'equals', value: 'main' },
+      { id: 8n, subject: 'commit.author_name', operator: 'equals', value: 'Bob' },
+    ],
+    facts,
+  );
+  assert.deepEqual(judgement, {
+    runs: false,
+    rules: [
+      {
+        id: 7n,
+        subject: 'commit.branches',
+        operator: 'equals',
+        value: 'main',
+        holds: true,
+        saw: facts.branches,
+      },
+      { id: 8n, subject: 'commit.author_name', operator: 'equals', value: 'Bob', holds: false, saw: 'Ada' },
+    ],
+  });
+});
+
+test('every subject looks at its own fact', () => {
+  const own: Record<Rule['subject'], string> = {
+    'commit.message': 'Fix the',
+    'commit.branches': 'release/',
+    'commit.tags': '',
+    'commit.files': 'docs/',
+    'commit.ref': '01234567',
+    'commit.author_name': 'Ada',
+    'commit.author_email': 'ada@',
+    'commit.committer_name': 'Gra',
+    'commit.committer_email': 'grace@',
+  };
+  for (const subject of subjects) {
+    assert.equal(holds(subject, 'starts_with', own[subject]), subject !== 'commit.tags', subject);
+    assert.equal(holds(subject, 'starts_with', 'nothing like it'), false, subject);
+  }
+});
+
+test('operators on a text', () => {
+  const table: [Rule['operator'], string, boolean][] = [
+    ['contains', 'parser', true],
+    ['contains', 'Parser', false],
+    ['does_not_contain', 'parser', false],
+    ['does_not_contain', '[skip]', true],
+    ['equals', facts.message, true],
+    ['equals', 'Fix the parser', false],
+    ['does_not_equal', 'Fix the parser', true],
+    ['does_not_equal', facts.message, false],
+    ['starts_with', 'Fix', true],
+    ['starts_with', 'fix', false],
+    ['ends_with', 'skip]', true],
+    ['ends_with', 'skip', false],
+    ['matches', 'Fix*newlines*', true],
+    ['matches', 'Fix', false],
+    ['does_not_match', 'Fix*', false],
+    ['does_not_match', 'Fix', true],
+  ];
+  assert.deepEqual(new Set(table.map(row => row[0])), new Set(operators));
+  for (const [operator, value, expected] of table) {
+    assert.equal(holds('commit.message', operator, value), expected, `${operator} ${value}`);
+  }
+});
+
+test('on a list a positive operator needs one element, a negative one tolerates none', () => {
+  const table: [Rule['subject'], Rule['operator'], string, boolean][] = [
+    ['commit.branches', 'equals', 'main', true],
+    ['commit.branches', 'equals', 'mai', false],
+    ['commit.branches', 'does_not_equal', 'main', false],
+    ['commit.branches', 'does_not_equal', 'dev', true],
+    ['commit.branches', 'matches', 'release/*', true],
+    ['commit.files', 'does_not_match', 'docs/*', false],
+    ['commit.files', 'does_not_match', 'test/*', true],
+    ['commit.files', 'does_not_contain', '.md', false],
+    ['commit.files', 'ends_with', '.ts', true],
+    ['commit.tags', 'matches', '*', false],
+    ['commit.tags', 'does_not_match', '*', true],
+    ['commit.tags', 'does_not_equal', 'v1', true],
+  ];
+  for (const [subject, operator, value, expected] of table) {
+    assert.equal(holds(subject, operator, value), expected, `${subject} ${operator} ${value}`);
+  }
+});
+
+test('a long list is cut, and the element that decided is still shown', () => {
+  const files = Array.from({ length: 100_000 }, (_, index) => `file-${index}`);
+  const rule: Rule = { subject: 'commit.files', operator: 'equals', value: 'file-99999' };
+  const [judged] = judge([rule], { ...facts, files }).rules;
+  assert.equal(judged?.holds, true);
+  assert.equal(judged?.saw.length, 51);
+  assert.ok(judged?.saw.includes('file-99999'));
+  assert.equal(judged?.saw.at(-1), '… 99950 more');
+});
+
+test('a long text is cut between characters', () => {
+  const message = `${'x'.repeat(999)}😀${'y'.repeat(5_000)}`;
+  const [judged] = judge([{ subject: 'commit.message', operator: 'contains', value: 'y' }], {
+    ...facts,
+    message,
+  }).rules;
+  assert.equal(judged?.saw, `${'x'.repeat(999)}…`);
+});
+
+test('globs', () => {
+  const table: [string, string, boolean][] = [
+    ['', '', true],
+    ['', 'a', false],
+    ['*', '', true],
+    ['**', 'a/b\nc', true],
+    ['a', 'a', true],
+    ['a', 'A', false],
+    ['a', 'ab', false],
+    ['?', '😀', true],
+    ['??', '😀', false],
+    ['?', '\n', true],
+    ['?', '', false],
+    ['src/*.ts', 'src/deep/er/x.ts', true],
+    ['src/*.ts', 'src/x.tsx', false],
+    ['*a*b*c', 'xxaxxbxxcxxc', true],
+    ['*a*b*c', 'xxaxxbxxcxxd', false],
+    ['release-[0-9]', 'release-7', true],
+    ['release-[0-9]', 'release-x', false],
+    ['[!0-9]x', 'ax', true],
+    ['[!0-9]x', '1x', false],
+    ['[^0-9]x', '1x', false],
+    ['[^0-9]x', 'ax', true],
+    ['[abc-]', '-', true],
+    ['[-abc]', '-', true],
+    ['[a-]', 'b', false],
+    ['[]a]', ']', true],
+    ['[!]a]', ']', false],
+    ['[!]a]', 'b', true],
+    ['[*]', '*', true],
+    ['[*]', 'x', false],
+    ['[z-a]', 'm', false],
+    ['[a^]', '^', true],
+    ['[а-я]', 'ж', true],
+    ['[😀-😎]', '😃', true],
+    ['[abc', '[abc', true],
+    ['[abc', 'a', false],
+    ['[]', '[]', true],
+    ['[!]', '[!]', true],
+    ['a]', 'a]', true],
+    ['\\*', '\\anything', true],
+    ['.*', 'x', false],
+    ['(a|b)+', 'a', false],
+  ];
+  for (const [pattern, value, expected] of table) {
+    assert.equal(matchesGlob(pattern, value), expected, `${pattern} on ${JSON.stringify(value)}`);
+  }
+});
+
+test('a glob agrees with a plain recursive reading of it on thousands of small cases', () => {
+  const reference = (pattern: string, value: string): boolean => {
+    if (pattern === '') return value === '';
+    if (pattern[0] === '*') {
+      return reference(pattern.slice(1), value) || (value !== '' && reference(pattern, value.slice(1)));
+    }
+    return (
+      value !== '' &&
+      (pattern[0] === '?' || pattern[0] === value[0]) &&
+      reference(pattern.slice(1), value.slice(1))
+    );
+  };
+  const words = (alphabet: string, length: number): string[] =>
+    length === 0
+      ? ['']
+      : words(alphabet, length - 1).flatMap(word => [word, ...[...alphabet].map(c => word + c)]);
+  const values = new Set(words('ab', 4));
+  for (const pattern of new Set(words('ab*?', 4))) {
+    for (const value of values)
+      assert.equal(matchesGlob(pattern, value), reference(pattern, value), `${pattern} ${value}`);
+  }
+});
+
+test('a hostile glob takes no more than pattern times value', () => {
+  const startedAt = performance.now();
+  assert.equal(matchesGlob(`${'*a'.repeat(200)}b`, 'a'.repeat(20_000)), false);
+  assert.equal(matchesGlob(`*${'a'.repeat(500)}b`, 'a'.repeat(20_000)), false);
+  assert.equal(matchesGlob('['.repeat(50_000), 'a'), false);
+  assert.equal(matchesGlob(`${'['.repeat(50_000)}]`, 'a'), false);
+  assert.ok(performance.now() - startedAt < 2_000);
+});
