@@ -1,0 +1,48 @@
+// Owns turning the sources into what goes inside the executable: one CommonJS file, and the files that
+// src/asset.ts hands out, by name. Packing them is pack.ts.
+import { globSync, statSync } from 'node:fs';
+import { join, relative } from 'node:path';
+import { build } from 'esbuild';
+import type { Machine } from './strip.ts';
+
+export const root = join(import.meta.dirname, '..');
+
+const refusedPackages = ['ssh2', 'cpu-features', '@grpc/grpc-js', '@grpc/proto-loader', 'protobufjs'];
+
+export async function bundle(entry: string): Promise<Uint8Array> {
+  const result = await build({
+    entryPoints: [entry],
+    absWorkingDir: root,
+    bundle: true,
+    write: false,
+    platform: 'node',
+    format: 'cjs',
+    target: 'node26',
+    keepNames: true,
+    minifySyntax: true,
+    legalComments: 'eof',
+    logLevel: 'silent',
+    // CommonJS has no import.meta; what needs the place of a source file asks src/asset.ts instead.
+    define: { 'import.meta.dirname': '__dirname' },
+    alias: Object.fromEntries(refusedPackages.map(name => [name, join(root, 'build/refused.cjs')])),
+  });
+  if (result.warnings.length > 0) {
+    const texts = result.warnings.map(w => `${w.location?.file}:${w.location?.line}: ${w.text}`);
+    throw new Error(`the bundle would not work as the sources do:\n${texts.join('\n')}`);
+  }
+  return result.outputFiles[0]!.contents;
+}
+
+/** Name inside the executable → path: whatever lies in src/ and is not compiled, and SQLite. */
+export function listAssets(machine: Machine): Record<string, string> {
+  const assets: Record<string, string> = {
+    'sqlite.node': join(root, `node_modules/better-sqlite3/prebuilds/linux-${machine}.node`),
+  };
+  const source = join(root, 'src');
+  for (const path of globSync('**/*', { cwd: source }).sort()) {
+    const isClient = path.startsWith('web/client/');
+    if ((path.endsWith('.ts') && !isClient) || !statSync(join(source, path)).isFile()) continue;
+    assets[relative(source, join(source, path))] = join(source, path);
+  }
+  return assets;
+}

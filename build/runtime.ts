@@ -1,0 +1,51 @@
+// Owns finding the Node that an executable is made of: this machine's is installed with the packages, the
+// other processor's comes from the npm registry once and is checked against the lock file.
+import { execFile } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { existsSync } from 'node:fs';
+import { mkdir, mkdtemp, readFile, rename, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { root } from './bundle.ts';
+import type { Machine } from './strip.ts';
+
+const run = promisify(execFile);
+const fetchTimeoutMs = 300_000;
+
+type LockFile = { packages: Record<string, { version: string; integrity: string } | undefined> };
+
+export async function findRuntime(machine: Machine): Promise<string> {
+  const name = `node-linux-${machine}`;
+  const installed = join(root, 'node_modules', name, 'bin/node');
+  if (existsSync(installed)) return installed;
+
+  const lock: LockFile = JSON.parse(await readFile(join(root, 'package-lock.json'), 'utf8'));
+  const locked = lock.packages[`node_modules/${name}`];
+  if (locked === undefined) throw new Error(`package-lock.json does not name ${name}`);
+  if (`v${locked.version}` !== process.version) {
+    throw new Error(`${name} is ${locked.version}, but this is Node ${process.version}: run npm ci`);
+  }
+  const cache = join(root, 'node_modules/.cache/assay');
+  const kept = join(cache, `${name}-${locked.version}`);
+  if (existsSync(kept)) return kept;
+
+  await mkdir(cache, { recursive: true });
+  const work = await mkdtemp(join(cache, 'fetch-'));
+  try {
+    await run('npm', ['pack', `${name}@${locked.version}`, '--silent', '--pack-destination', work], {
+      cwd: work,
+      timeout: fetchTimeoutMs,
+    });
+    const archive = join(work, `${name}-${locked.version}.tgz`);
+    const integrity = `sha512-${createHash('sha512')
+      .update(await readFile(archive))
+      .digest('base64')}`;
+    if (integrity !== locked.integrity)
+      throw new Error(`${name}: the archive is not the one in package-lock.json`);
+    await run('tar', ['-xzf', archive, '-C', work, 'package/bin/node'], { timeout: fetchTimeoutMs });
+    await rename(join(work, 'package/bin/node'), kept);
+  } finally {
+    await rm(work, { recursive: true, force: true });
+  }
+  return kept;
+}
