@@ -1,0 +1,125 @@
+// What a caller may call things: repository addresses, refs, variables, prefixes, commands, redirect addresses.
+// Each check gives the error code of the field, or undefined. Blank and too many are left to the fields of the API.
+
+export type NameError = 'invalid_format' | 'is_reserved';
+
+const controlCharacter = /[\u0000-\u001f\u007f-\u009f]/;
+
+/** `<user>@<host>:<path>.git`, and nothing that ssh or git could read as an option or another protocol. */
+export function checkRepositoryUrl(url: string): 'invalid_format' | undefined {
+  const parts = /^([A-Za-z0-9._-]+)@([A-Za-z0-9._-]+):([A-Za-z0-9._~/+-]+)\.git$/.exec(url);
+  if (!parts || url.length > 1_024 || url.includes('..')) return 'invalid_format';
+  return parts.slice(1).some(part => part.startsWith('-')) ? 'invalid_format' : undefined;
+}
+
+const longestRefBytes = 200;
+
+/** What `git check-ref-format --branch` takes, less what could be read as an option, a refspec or a full ref. */
+export function checkBranch(name: string): 'invalid_format' | undefined {
+  const refused =
+    !name.isWellFormed() ||
+    new TextEncoder().encode(name).length > longestRefBytes ||
+    name === 'HEAD' ||
+    name === '@' ||
+    /^(?:[-+]|refs\/)/.test(name) ||
+    /[\u0000-\u0020\u007f~^:?*[\\]|\.\.|@\{|\.$/.test(name) ||
+    name.split('/').some(part => part === '' || part.startsWith('.') || part.endsWith('.lock'));
+  return refused ? 'invalid_format' : undefined;
+}
+
+/** A branch, a tag, or a commit hash: each of them is a plain name, and no hash is more than that. */
+export function checkCommitRef(ref: string): 'invalid_format' | undefined {
+  return checkBranch(ref);
+}
+
+const reservedVariables = new Set([
+  'CI',
+  'HOME',
+  'PATH',
+  'USER',
+  'ASSAY',
+  'LD_LIBRARY_PATH',
+  'PKG_CONFIG_PATH',
+]);
+
+export function checkVariableName(name: string): NameError | undefined {
+  if (!/^[A-Za-z_][A-Za-z0-9_]*$/.test(name)) return 'invalid_format';
+  return reservedVariables.has(name) || name.startsWith('ASSAY_') ? 'is_reserved' : undefined;
+}
+
+const systemDirectories = new Set(
+  ['bin', 'dev', 'etc', 'home', 'proc', 'root', 'run', 'sbin', 'sys', 'tmp', 'usr', 'var'].map(
+    name => `/${name}`,
+  ),
+);
+const longestPathBytes = 1_024;
+
+/** Where a dependency lives: an absolute, normalized path outside of what the system and the workspace need. */
+export function checkPrefix(prefix: string): NameError | undefined {
+  if (prefix === '/') return 'is_reserved';
+  if (!prefix.startsWith('/') || !isPlainPath(prefix) || /[:,$\s]/.test(prefix)) return 'invalid_format';
+  const parts = prefix.slice(1).split('/');
+  if (parts.some(part => part === '' || part === '.' || part === '..')) return 'invalid_format';
+  const top = `/${parts[0]}`;
+  if (systemDirectories.has(top) || top.startsWith('/lib') || prefix === '/srv') return 'is_reserved';
+  return /^\/srv\/(?:project|cache)(?:\/|$)/.test(prefix) ? 'is_reserved' : undefined;
+}
+
+/** The directory inside an archive to enter; empty is its root. A symlink that leads out is found by the compile. */
+export function checkSource(source: string): 'invalid_format' | undefined {
+  const leadsOut = source.startsWith('/') || source.split('/').includes('..');
+  return leadsOut || !isPlainPath(source) ? 'invalid_format' : undefined;
+}
+
+function isPlainPath(path: string): boolean {
+  if (!path.isWellFormed() || controlCharacter.test(path)) return false;
+  return (
+    new TextEncoder().encode(path).length <= longestPathBytes &&
+    path.split('/').every(part => part.length <= 255)
+  );
+}
+
+/** A compile that never mentions its prefix would leave it empty. */
+export function checkCommand(command: string, prefix: string): 'invalid_format' | undefined {
+  return command.includes(prefix) ? undefined : 'invalid_format';
+}
+
+export const outOfBand = 'urn:ietf:wg:oauth:2.0:oob';
+
+// Schemes that run or show something in the browser itself, instead of handing the code to an application.
+const refusedSchemes = new Set(
+  ['javascript', 'data', 'vbscript', 'blob', 'file', 'about', 'filesystem', 'view-source', 'urn'].map(
+    s => `${s}:`,
+  ),
+);
+
+/** An absolute address without fragment, of the web or of an installed application, or the out-of-band value. */
+export function checkRedirectUri(uri: string): 'invalid_format' | undefined {
+  if (uri === outOfBand) return undefined;
+  if (uri.length > 2_048 || /[\s#\\]/.test(uri) || controlCharacter.test(uri)) return 'invalid_format';
+  const url = URL.parse(uri);
+  if (!url || refusedSchemes.has(url.protocol)) return 'invalid_format';
+  const isWeb = url.protocol === 'http:' || url.protocol === 'https:';
+  if (isWeb) return /^https?:\/\/[^/?]/i.test(uri) ? undefined : 'invalid_format';
+  return url.pathname === '' && url.host === '' ? 'invalid_format' : undefined;
+}
+
+/** Enough to tell a typing error; a colon would break Basic credentials. */
+export function checkEmail(email: string): 'invalid_format' | undefined {
+  const local = '[^\\s@<>()",:;\\\\[\\]]{1,64}';
+  const label = '[\\p{L}\\p{N}](?:[\\p{L}\\p{N}-]{0,61}[\\p{L}\\p{N}])?';
+  const isAddress = new RegExp(`^${local}@${label}(?:\\.${label})*$`, 'u');
+  const isPlain = email.length <= 254 && email.isWellFormed() && !controlCharacter.test(email);
+  return isPlain && isAddress.test(email) && !/^\.|\.\.|\.@/.test(email) ? undefined : 'invalid_format';
+}
+
+/** A name as Docker takes it: `[host[:port]/]path[:tag][@digest]`. */
+export function checkImageName(name: string): 'invalid_format' | undefined {
+  const label = '[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?';
+  const part = '[a-z0-9]+(?:(?:\\.|_|__|-+)[a-z0-9]+)*';
+  const digest = '[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,}';
+  const reference = new RegExp(
+    `^(?:${label}(?:\\.${label})*(?::[0-9]{1,5})?/)?${part}(?:/${part})*(?::\\w[\\w.-]{0,127})?(?:@${digest})?$`,
+  );
+  return name.length <= 255 && reference.test(name) ? undefined : 'invalid_format';
+}

@@ -1,0 +1,511 @@
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { test } from 'node:test';
+import {
+  checkBranch,
+  checkCommand,
+  checkCommitRef,
+  checkEmail,
+  checkImageName,
+  checkPrefix,
+  checkRedirectUri,
+  checkRepositoryUrl,
+  checkSource,
+  checkVariableName,
+} from '../../src/domain/names.ts';
+
+type Check = (value: string) => string | undefined;
+
+function judges(
+  check: Check,
+  table: { good: string[]; invalid_format: string[]; is_reserved?: string[] },
+): void {
+  for (const value of table.good) assert.equal(check(value), undefined, JSON.stringify(value));
+  for (const value of table.invalid_format)
+    assert.equal(check(value), 'invalid_format', JSON.stringify(value));
+  for (const value of table.is_reserved ?? [])
+    assert.equal(check(value), 'is_reserved', JSON.stringify(value));
+}
+
+test('a repository address is user@host:path.git and nothing else', () => {
+  judges(checkRepositoryUrl, {
+    good: [
+      'git@example.org:team/app.git',
+      'git@git-host:app.git',
+      'deploy.user_1@10.0.0.1:/srv/git/app.git',
+      'git@host:~ada/app.git',
+      'git@host:a/b/c++/d-e_f.git',
+      'git@host:app/.git',
+      'git@host:22/app.git',
+      `git@host:${'a'.repeat(1_024 - 13)}.git`,
+    ],
+    invalid_format: [
+      '',
+      ' ',
+      'git@example.org:team/app',
+      'git@example.org/team/app.git',
+      'example.org:team/app.git',
+      '@example.org:app.git',
+      'git@:app.git',
+      'git@host:',
+      'git@host:.git',
+      'ssh://git@host/app.git',
+      'https://host/app.git',
+      'https://user@host:app.git',
+      'file:///srv/app.git',
+      '/srv/app.git',
+      'ext::sh -c id@host:x.git',
+      '-oProxyCommand=id@host:x.git',
+      '-x@host:x.git',
+      'git@-oProxyCommand=id:x.git',
+      'git@-host:x.git',
+      'git@host:-x.git',
+      'git@host:--upload-pack=id.git',
+      'git@host:a/../b.git',
+      'git@host:../b.git',
+      'git@host..org:b.git',
+      'git@host:a b.git',
+      'git@host:a\nb.git',
+      'git@host:app.git\n',
+      '\ngit@host:app.git',
+      'git@host:a\u0000b.git',
+      'git@host:$(id).git',
+      'git@host:`id`.git',
+      "git@host:'a'.git",
+      'git@host:a;b.git',
+      'git@host:a\\b.git',
+      'git@host@other:a.git',
+      'git@host:a@b.git',
+      'git@[::1]:app.git',
+      'git@host:äpp.git',
+      'git@host:app.git?x',
+      `git@host:${'a'.repeat(1_024 - 12)}.git`,
+    ],
+  });
+});
+
+/** What git itself takes, and we do not: each could be read as something other than a name. */
+const refusedThoughGitTakes = ['@', '+main', 'refs/heads/main', 'refs/x', 'a'.repeat(201)];
+
+const branches = [
+  ...[
+    'main',
+    'feature/x',
+    'a.b',
+    'release-1.2',
+    '1',
+    '0123abc',
+    'ä/ö',
+    'a@b',
+    'a{b',
+    'a}',
+    'HEAD/x',
+    'head',
+    'refs',
+  ],
+  ...[
+    'a+b',
+    'x=y',
+    'a,b',
+    'a;b',
+    'a$b',
+    "a'b",
+    'a"b',
+    'a|b',
+    'a&b',
+    'a#b',
+    '#1',
+    '%',
+    '!',
+    'a-',
+    'a/-b',
+    'a/+b',
+    '@x',
+  ],
+  ...[
+    'lock',
+    'a.lockx',
+    'FETCH_HEAD',
+    'a'.repeat(200),
+    '😀',
+    'a\u00a0b',
+    ']x',
+    '(x)',
+    '`x`',
+    '<x>',
+    '_',
+    'a/@',
+  ],
+  ...[
+    '',
+    ' ',
+    '-',
+    '-x',
+    '--all',
+    '--upload-pack=x',
+    'HEAD',
+    '@',
+    '@{-1}',
+    '@{u}',
+    'a@{1}',
+    'a:b',
+    ':a',
+    'a:',
+    'a b',
+  ],
+  ...[
+    'a~1',
+    'a^',
+    '^a',
+    'a?',
+    'a*',
+    '*',
+    'a[b',
+    'a\\b',
+    'a..b',
+    '..',
+    '.',
+    '.a',
+    'a.',
+    'a/.b',
+    '/a',
+    'a/',
+    'a//b',
+    '/',
+  ],
+  ...[
+    'a.lock',
+    'a.lock/b',
+    'a\tb',
+    'a\nb',
+    'a\u007fb',
+    'a\u0001',
+    'main ',
+    ' main',
+    './a',
+    '../a',
+    'a/..',
+    '.lock',
+  ],
+  ...refusedThoughGitTakes,
+];
+
+test('a branch is what git check-ref-format --branch takes, less what is listed', () => {
+  for (const name of branches) {
+    const { status } = spawnSync('git', ['check-ref-format', '--branch', name], {
+      cwd: '/',
+      timeout: 10_000,
+    });
+    const taken = status === 0 && !refusedThoughGitTakes.includes(name);
+    assert.equal(checkBranch(name), taken ? undefined : 'invalid_format', JSON.stringify(name));
+    if (refusedThoughGitTakes.includes(name)) assert.equal(status, 0, `git takes ${name}`);
+  }
+});
+
+test('a branch with NUL, broken UTF-16 or too many bytes is refused', () => {
+  judges(checkBranch, {
+    good: ['ä'.repeat(100)],
+    invalid_format: ['a\u0000b', 'a\ud800', `${'ä'.repeat(100)}a`],
+  });
+});
+
+test('a commit ref is a branch, a tag or a hash, never an expression', () => {
+  judges(checkCommitRef, {
+    good: ['main', 'v1.0.0', 'a1b2c3d', 'A1B2C3D', '0123456789abcdef0123456789abcdef01234567', 'release/2'],
+    invalid_format: [
+      '',
+      '-x',
+      '+main',
+      'a:b',
+      'HEAD',
+      'HEAD~1',
+      'main^',
+      'main@{1}',
+      'a..b',
+      'a//b',
+      'refs/tags/v1',
+      '@',
+    ],
+  });
+});
+
+test('variable names', () => {
+  judges(checkVariableName, {
+    good: [
+      'A',
+      '_',
+      'a1',
+      'DATABASE_URL',
+      'path',
+      'CI_TOKEN',
+      'ASSAYER',
+      'assay_x',
+      'LD_PRELOAD',
+      'HOME_DIR',
+    ],
+    invalid_format: ['', '1A', 'A-B', 'A B', 'A=B', 'Ä', 'A\n', '\nA', 'A\u0000', 'A.B', '$A', 'ASSAY-X'],
+    is_reserved: [
+      'CI',
+      'HOME',
+      'PATH',
+      'USER',
+      'ASSAY',
+      'ASSAY_',
+      'ASSAY_X',
+      'LD_LIBRARY_PATH',
+      'PKG_CONFIG_PATH',
+    ],
+  });
+});
+
+test('prefixes', () => {
+  const system = [
+    'bin',
+    'dev',
+    'etc',
+    'home',
+    'lib',
+    'lib64',
+    'lib32',
+    'libx32',
+    'proc',
+    'root',
+    'run',
+    'sbin',
+    'sys',
+  ];
+  judges(checkPrefix, {
+    good: [
+      '/srv/dependency',
+      '/opt',
+      '/opt/ruby-2.0',
+      '/srv/projects',
+      '/srv/cached/x',
+      '/binary',
+      '/data/ä',
+      '/a.b',
+      '/...',
+    ],
+    invalid_format: [
+      ...[
+        '',
+        ' ',
+        'opt',
+        'opt/x',
+        './opt',
+        '../opt',
+        '~/opt',
+        '/opt/',
+        '//opt',
+        '/opt//x',
+        '/opt/./x',
+        '/opt/../x',
+        '/..',
+      ],
+      ...[
+        '/opt/a:b',
+        '/opt/a,b',
+        '/opt/a b',
+        '/opt/$HOME',
+        '/opt/a\n',
+        '/opt/a\tb',
+        '/opt/\u0000',
+        '/usr/../x',
+        '/tmp/',
+      ],
+      ...['//', '/.', `/${'a'.repeat(256)}`, `/${'abcdefg/'.repeat(150)}x`, '/opt/\ud800'],
+    ],
+    is_reserved: [
+      ...[
+        '/',
+        '/srv',
+        '/srv/project',
+        '/srv/project/x',
+        '/srv/cache',
+        '/srv/cache/a/b',
+        '/usr/local',
+        '/var/lib/x',
+      ],
+      ...[...system, 'tmp', 'usr', 'var'].flatMap(name => [`/${name}`, `/${name}/x`]),
+    ],
+  });
+});
+
+test('a source is relative and stays inside', () => {
+  judges(checkSource, {
+    good: ['', 'src', 'ruby-2.0.0/ext', './src', 'a..b', '...', 'a b', 'src/', '-x'],
+    invalid_format: [
+      '/',
+      '/src',
+      '..',
+      '../x',
+      'a/../b',
+      'a/..',
+      './..',
+      'a\u0000b',
+      'a\nb',
+      'x'.repeat(256),
+    ],
+  });
+});
+
+test('a command must contain its prefix', () => {
+  assert.equal(
+    checkCommand('./configure --prefix=/srv/dependency && make install', '/srv/dependency'),
+    undefined,
+  );
+  assert.equal(checkCommand('./configure --prefix=/opt/x', '/opt/y'), 'invalid_format');
+  assert.equal(checkCommand('make install', '/srv/dependency'), 'invalid_format');
+});
+
+test('redirect addresses', () => {
+  judges(checkRedirectUri, {
+    good: [
+      'https://app.example.org/callback',
+      'https://app.example.org/callback?x=1&y=%20',
+      'http://localhost:3000/cb',
+      'http://127.0.0.1/cb',
+      'http://[::1]:8080/cb',
+      'com.example.app:/oauth2',
+      'myapp://callback',
+      'urn:ietf:wg:oauth:2.0:oob',
+    ],
+    invalid_format: [
+      ...[
+        '',
+        ' ',
+        '/callback',
+        'callback',
+        '//host/x',
+        'host.example/x',
+        '?x',
+        '#x',
+        'https:',
+        'https://',
+        'https:/x',
+      ],
+      ...[
+        'https:host/x',
+        'https:///x',
+        'https://a.example/#',
+        'https://a.example/#x',
+        'myapp://cb#x',
+        'myapp:',
+      ],
+      ...[
+        'javascript:alert(1)',
+        'JavaScript:alert(1)',
+        'java\nscript:alert(1)',
+        ' javascript:alert(1)',
+        'data:text/html,x',
+      ],
+      ...[
+        'DATA:,x',
+        'vbscript:x',
+        'blob:https://a/x',
+        'file:///etc/passwd',
+        'about:blank',
+        'urn:ietf:wg:oauth:2.0:other',
+      ],
+      ...[
+        'https://a.example/a b',
+        'https://a.example/\u0000',
+        'https://a.example\\@b/',
+        'https://a.example:99999/',
+      ],
+      `https://a.example/${'x'.repeat(2_048)}`,
+    ],
+  });
+});
+
+test('email addresses', () => {
+  judges(checkEmail, {
+    good: [
+      'ada@example.org',
+      'a.b+c@sub.example.co',
+      'root@localhost',
+      "o'neil@x.io",
+      'jürgen@müller.de',
+      'a@1.2.3.4',
+    ],
+    invalid_format: [
+      ...[
+        '',
+        'ada',
+        '@x.org',
+        'ada@',
+        'a@b@c',
+        'a b@x.org',
+        'a@x org',
+        'a:b@x.org',
+        'a@x..org',
+        'a@.org',
+        'a@org.',
+      ],
+      ...[
+        'a@-x.org',
+        '.a@x.org',
+        'a.@x.org',
+        'a..b@x.org',
+        'a@x.org\n',
+        '<a@x.org>',
+        'a@x.org,b@x.org',
+        'a\u0000@x.org',
+      ],
+      ...[`${'a'.repeat(65)}@x.org`, `a@${'a'.repeat(64)}.org`, `a@${'a.'.repeat(130)}org`],
+    ],
+  });
+});
+
+test('image names', () => {
+  const digest = `sha256:${'0'.repeat(64)}`;
+  judges(checkImageName, {
+    good: [
+      'host',
+      'debian',
+      'debian:12',
+      'team/app:v1.2-rc',
+      'registry.local:5000/team/app',
+      `debian@${digest}`,
+      digest,
+    ],
+    invalid_format: [
+      ...[
+        '',
+        ' ',
+        'Debian',
+        '-x',
+        'a b',
+        'a:',
+        ':a',
+        'a/',
+        '/a',
+        'a//b',
+        'a:b:c',
+        'a..b',
+        '../a',
+        'a@b',
+        'http://a/b',
+      ],
+      ...['a\n', 'a;b', '$(a)', 'a:-x', `a:${'x'.repeat(129)}`, 'a'.repeat(256)],
+    ],
+  });
+});
+
+test('no check is slow on a long hostile value', () => {
+  const startedAt = performance.now();
+  for (const check of [
+    checkRepositoryUrl,
+    checkBranch,
+    checkVariableName,
+    checkPrefix,
+    checkSource,
+    checkEmail,
+  ]) {
+    for (const unit of ['a', 'a.', 'a-', '-', '/', 'a/', '.', 'a@', 'git@h:', '\n'])
+      check(unit.repeat(100_000));
+  }
+  for (const unit of ['a', 'a-', 'a__', 'a.', '-', 'a/']) checkImageName(`${unit.repeat(80)}!`);
+  checkRedirectUri('a'.repeat(1_000_000));
+  assert.ok(performance.now() - startedAt < 1_000);
+});
