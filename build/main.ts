@@ -43,7 +43,10 @@ if (help) {
 if (!isMachine(machine)) refuse(`--arch ${machine}: x64 or arm64`);
 const output = resolve(outputGiven);
 const startedAt = performance.now();
-const result = await pack({ entry: join(root, 'src/main.ts'), output, machine, force });
+const result = await pack({ entry: join(root, 'src/main.ts'), output, machine, force }).catch(error => {
+  console.error(`scripts/build: ${error.message}`);
+  process.exit(1);
+});
 const megabytes = (statSync(output).size / 1e6).toFixed(1);
 const seconds = ((performance.now() - startedAt) / 1000).toFixed(1);
 console.log(`${output}: ${result} (linux-${machine}, ${megabytes} MB, ${seconds} s)`);
