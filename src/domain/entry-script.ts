@@ -1,0 +1,144 @@
+// Owns what runs first in every container: the script that relays output into a file, runs the steps in
+// order and leaves the verdict in that file. Reading the file is src/engine/output.ts's.
+import { OUTPUT_FILE } from './container-plan.ts';
+
+export interface EntryStep {
+  /** `[a-z0-9-]`, shown in records; the last step's exit status is the run's. */
+  name: string;
+  script: string;
+  /** Seconds it has to return; 0 or absent: as long as the container lives. */
+  limitSeconds?: number;
+  /** `service`: one of ours, without the suite's variables and search paths. */
+  environment: 'suite' | 'service';
+}
+
+export interface Entry {
+  nonce: string;
+  steps: EntryStep[];
+  /** Directories put before what the image has on these paths, for suite steps only. */
+  searchPaths?: { path: string[]; libraries: string[]; pkgConfig: string[] };
+}
+
+// RS: not in any text that a program prints by accident, and written as an escape in the script below, so that
+// a suite which shows its process list prints no record.
+const RECORD_EDGE = '\x1e';
+
+export function recordPrefix(nonce: string): string {
+  return `${RECORD_EDGE}assay:${nonce}:`;
+}
+export const RECORD_END = RECORD_EDGE;
+/** Longest text between prefix and end that may be a record. */
+export const RECORD_PAYLOAD_BYTES = 160;
+
+export type EntryRecord =
+  | { kind: 'step'; name: string; phase: 'begin' }
+  | { kind: 'step'; name: string; phase: 'end'; status: number; overran: boolean }
+  | { kind: 'exit'; name: string; status: number; outOfMemory: boolean };
+
+/** Reads a record's payload; undefined when it is none of ours. */
+export function parseRecord(payload: string): EntryRecord | undefined {
+  const [kind, name, status, flag, ...rest] = payload.split(' ');
+  if (rest.length > 0 || !name || !/^[a-z0-9-]+$/.test(name)) return undefined;
+  if (kind === 'begin') return status === undefined ? { kind: 'step', name, phase: 'begin' } : undefined;
+  if (!status || !/^\d{1,3}$/.test(status) || Number(status) > 255) return undefined;
+  if (kind === 'end')
+    return { kind: 'step', name, phase: 'end', status: Number(status), overran: flag === 'overran' };
+  if (kind === 'exit') return { kind: 'exit', name, status: Number(status), outOfMemory: flag === 'oom' };
+  return undefined;
+}
+
+// Every variable is ASSAY_…: those names are reserved, so none of the suite's own is overwritten.
+//
+// Output goes through a pipe and a `cat` that appends: with the file itself as stdout, `echo x >/dev/stderr`
+// would truncate it. At the end everything but the relay is frozen (kill -1 spares the caller and init; a
+// frozen process cannot fork away) and then killed, so that a daemon which holds the pipe delays nothing and
+// the relay sees the end of the file once it has passed on every byte. The shell's own stderr is /dev/null:
+// shells print `Killed` there. setsid keeps a suite's `kill 0` from ending its own relay.
+const SCRIPT = `
+ASSAY_NONCE=$1 ASSAY_BIN=$2 ASSAY_LIB=$3 ASSAY_PKG=$4
+shift 4
+ASSAY_PIPE=/tmp/.assay-$$
+: >>${OUTPUT_FILE} || exit 125
+mkfifo -m 600 "$ASSAY_PIPE" || exit 125
+cat <"$ASSAY_PIPE" >>${OUTPUT_FILE} &
+ASSAY_RELAY=$!
+exec >"$ASSAY_PIPE" 2>/dev/null
+rm -f "$ASSAY_PIPE"
+ASSAY_SETSID=$(command -v setsid)
+say() {
+  printf '\\036assay:%s:%s\\036' "$ASSAY_NONCE" "$1"
+}
+run() (
+  exec 2>&1
+  ASSAY_LIMIT=
+  if [ "$2" -gt 0 ]; then ASSAY_LIMIT=$(command -v timeout) && ASSAY_LIMIT="$ASSAY_LIMIT -s KILL $2"; fi
+  if [ "$3" = service ]; then
+    exec env -i PATH="$PATH" HOME=/tmp $ASSAY_SETSID $ASSAY_LIMIT /bin/sh -c -- "$4"
+  fi
+  if [ -n "$ASSAY_BIN" ]; then PATH=$ASSAY_BIN:$PATH; export PATH; fi
+  if [ -n "$ASSAY_LIB" ]; then
+    LD_LIBRARY_PATH=$ASSAY_LIB\${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}; export LD_LIBRARY_PATH
+  fi
+  if [ -n "$ASSAY_PKG" ]; then
+    PKG_CONFIG_PATH=$ASSAY_PKG\${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}; export PKG_CONFIG_PATH
+  fi
+  exec $ASSAY_SETSID $ASSAY_LIMIT /bin/sh -c -- "$4"
+)
+finish() {
+  ASSAY_MEMORY=within
+  for ASSAY_FILE in /sys/fs/cgroup/memory.events /sys/fs/cgroup/memory/memory.oom_control; do
+    [ -r "$ASSAY_FILE" ] || continue
+    while read -r ASSAY_KEY ASSAY_VALUE; do
+      [ "$ASSAY_KEY" = oom_kill ] && [ "$ASSAY_VALUE" -gt 0 ] && ASSAY_MEMORY=oom
+    done <"$ASSAY_FILE"
+  done
+  kill -s STOP -- -1
+  kill -s CONT "$ASSAY_RELAY"
+  say "exit $1 $2 $ASSAY_MEMORY"
+  for ASSAY_FILE in /proc/[0-9]*; do
+    case \${ASSAY_FILE#/proc/} in
+      1 | $$ | "$ASSAY_RELAY") ;;
+      *) kill -s KILL "\${ASSAY_FILE#/proc/}" ;;
+    esac
+  done
+  exec >/dev/null
+  wait "$ASSAY_RELAY"
+  exit "$2"
+}
+while [ $# -gt 0 ]; do
+  ASSAY_STEP=$1 ASSAY_SECONDS=$2 ASSAY_BEGAN=
+  [ "$2" -gt 0 ] && ASSAY_BEGAN=$(date +%s)
+  say "begin $1"
+  run "$1" "$2" "$3" "$4"
+  ASSAY_STATUS=$? ASSAY_PACE=within
+  if [ "$ASSAY_STATUS" -eq 137 ] && [ -n "$ASSAY_BEGAN" ]; then
+    [ $(($(date +%s) - ASSAY_BEGAN)) -ge "$ASSAY_SECONDS" ] && ASSAY_PACE=overran
+  fi
+  say "end $1 $ASSAY_STATUS $ASSAY_PACE"
+  [ "$ASSAY_STATUS" -eq 0 ] || finish "$1" "$ASSAY_STATUS"
+  shift 4
+done
+finish "$ASSAY_STEP" 0
+`;
+
+/** The container's argv. Steps travel as arguments, never as part of the script, so nothing needs quoting. */
+export function entryCommand(entry: Entry): string[] {
+  if (!/^[0-9a-f]{16,64}$/.test(entry.nonce)) throw new Error('An entry nonce is 16 to 64 hex digits.');
+  if (entry.steps.length === 0) throw new Error('An entry has at least one step.');
+  const paths = entry.searchPaths;
+  const steps = entry.steps.flatMap(step => {
+    if (!/^[a-z0-9-]{1,60}$/.test(step.name)) throw new Error(`Not a step's name: ${step.name}`);
+    return [step.name, String(Math.ceil(step.limitSeconds ?? 0)), step.environment, step.script];
+  });
+  return [
+    '/bin/sh',
+    '-c',
+    SCRIPT,
+    'assay',
+    entry.nonce,
+    (paths?.path ?? []).join(':'),
+    (paths?.libraries ?? []).join(':'),
+    (paths?.pkgConfig ?? []).join(':'),
+    ...steps,
+  ];
+}

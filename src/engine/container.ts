@@ -1,0 +1,276 @@
+// Owns containers and volumes: carries a plan out, tells what became of it, and cleans up by label.
+// What a container is to be is src/domain/container-plan.ts's; its output, output.ts's.
+import { type ContainerPlan, labelsOf, type Ownership, ownershipOf } from '../domain/container-plan.ts';
+import type { DockerDoor } from './docker.ts';
+import {
+  type DoorSettings,
+  EngineRefused,
+  EngineUnavailable,
+  ImageMissing,
+  isRefused,
+  openDocker,
+} from './docker.ts';
+
+export interface ContainerState {
+  running: boolean;
+  /** Undefined while it runs and when it never started. */
+  exitCode: number | undefined;
+  oomKilled: boolean;
+  startedAt: Date | undefined;
+}
+
+export interface OwnedContainer {
+  containerId: string;
+  name: string;
+  owner: Ownership;
+  running: boolean;
+  createdAt: Date;
+}
+
+export interface OwnedVolume {
+  name: string;
+  owner: Ownership;
+  createdAt: Date;
+}
+
+export interface VolumePlan {
+  name: string;
+  labels: Ownership;
+  /** Options of the local driver, such as an overlay's. */
+  options?: Record<string, string>;
+}
+
+export type Engine = ReturnType<typeof createEngine>;
+
+const WATCH_INTERVAL_MS = 15_000;
+
+export function createEngine(settings: DoorSettings & { watchIntervalMs?: number }) {
+  const door = openDocker(settings);
+  const { docker, call } = door;
+  const watchIntervalMs = settings.watchIntervalMs ?? WATCH_INTERVAL_MS;
+
+  async function version(): Promise<{ engine: string; api: string; platform: string }> {
+    const found = await call('version', () => docker.version());
+    return { engine: found.Version, api: found.ApiVersion, platform: `${found.Os}/${found.Arch}` };
+  }
+
+  async function inspectContainer(containerId: string): Promise<ContainerState | undefined> {
+    try {
+      const found = await call('inspect a container', abortSignal =>
+        docker.getContainer(containerId).inspect({ abortSignal }),
+      );
+      const state = found.State;
+      const startedAt = new Date(state.StartedAt);
+      const ended = !state.Running && state.Status !== 'created';
+      return {
+        running: state.Running,
+        exitCode: ended ? state.ExitCode : undefined,
+        oomKilled: state.OOMKilled,
+        startedAt: startedAt.getTime() > 0 ? startedAt : undefined,
+      };
+    } catch (error) {
+      if (isRefused(error, 404)) return undefined;
+      throw error;
+    }
+  }
+
+  /**
+   * Creates and starts. After a crash between the two, or an answer that never came, calling it again with the
+   * same plan finds the container by its name and goes on: the command is not run twice.
+   */
+  async function startContainer(plan: ContainerPlan): Promise<string> {
+    const containerId = await createOrFind(door, plan);
+    try {
+      await call('start a container', abortSignal => docker.getContainer(containerId).start({ abortSignal }));
+    } catch (error) {
+      if (isRefused(error, 304)) return containerId;
+      if (error instanceof EngineRefused) await removeContainer(containerId);
+      throw error;
+    }
+    return containerId;
+  }
+
+  /** Resolves when it no longer runs: undefined when it is gone. Throws EngineUnavailable when Docker died. */
+  async function waitForExit(containerId: string, signal?: AbortSignal): Promise<ContainerState | undefined> {
+    for (;;) {
+      signal?.throwIfAborted();
+      const state = await inspectContainer(containerId);
+      if (!state?.running) return state;
+      // The engine is asked again now and then: a wait may hang without its connection being closed.
+      try {
+        await call(
+          'wait for a container',
+          abortSignal => docker.getContainer(containerId).wait({ abortSignal }),
+          {
+            deadlineMs: watchIntervalMs,
+            signal,
+          },
+        );
+      } catch (error) {
+        if (signal?.aborted) throw signal.reason;
+        if (!(error instanceof EngineUnavailable) && !isRefused(error, 404)) throw error;
+      }
+    }
+  }
+
+  /** Ends it at once; it stays there to be inspected. One that does not run or is gone is left as it is. */
+  async function stopContainer(containerId: string): Promise<void> {
+    await ignoring([404, 409], () =>
+      call('stop a container', abortSignal =>
+        docker.getContainer(containerId).kill({ signal: 'KILL', abortSignal }),
+      ),
+    );
+  }
+
+  async function removeContainer(containerId: string, { force = true, volumes = true } = {}): Promise<void> {
+    // 409: somebody else is removing it already.
+    await ignoring([404, 409], () =>
+      call('remove a container', abortSignal =>
+        docker.getContainer(containerId).remove({ force, v: volumes, abortSignal }),
+      ),
+    );
+  }
+
+  async function listContainers(instance: string): Promise<OwnedContainer[]> {
+    const found = await call('list containers', abortSignal =>
+      docker.listContainers({ all: true, filters: instanceFilter(instance), abortSignal }),
+    );
+    return found.flatMap(({ Id, Names, Labels, State, Created }) => {
+      const owner = ownershipOf(Labels);
+      const name = (Names[0] ?? '').replace(/^\//, '');
+      const createdAt = new Date(Created * 1000);
+      return owner ? [{ containerId: Id, name, owner, running: State === 'running', createdAt }] : [];
+    });
+  }
+
+  /** Bytes that its writable layer holds: workspace, /tmp and all. Docker counts them on the spot. */
+  async function sizeOf(containerId: string): Promise<number | undefined> {
+    try {
+      const found = await call('measure a container', abortSignal =>
+        docker.getContainer(containerId).inspect({ size: true, abortSignal } as object),
+      );
+      return (found as { SizeRw?: number }).SizeRw ?? 0;
+    } catch (error) {
+      if (isRefused(error, 404)) return undefined;
+      throw error;
+    }
+  }
+
+  /** The same name twice is the same volume: Docker answers with the one that is there. */
+  async function createVolume(plan: VolumePlan): Promise<void> {
+    await call('create a volume', abortSignal =>
+      docker.createVolume({
+        Name: plan.name,
+        Labels: labelsOf(plan.labels),
+        ...(plan.options ? { Driver: 'local', DriverOpts: plan.options } : {}),
+        abortSignal,
+      }),
+    );
+  }
+
+  async function listVolumes(instance: string): Promise<OwnedVolume[]> {
+    const found = await call('list volumes', abortSignal =>
+      docker.listVolumes({ filters: JSON.stringify(instanceFilter(instance)) as never, abortSignal }),
+    );
+    return (found.Volumes ?? []).flatMap(volume => {
+      const owner = ownershipOf(volume.Labels);
+      const createdAt = new Date((volume as { CreatedAt?: string }).CreatedAt ?? 0);
+      return owner ? [{ name: volume.Name, owner, createdAt }] : [];
+    });
+  }
+
+  /** False when a container still uses it. */
+  async function removeVolume(name: string): Promise<boolean> {
+    try {
+      await call('remove a volume', abortSignal => docker.getVolume(name).remove({ abortSignal }));
+    } catch (error) {
+      if (isRefused(error, 409)) return false;
+      if (!isRefused(error, 404)) throw error;
+    }
+    return true;
+  }
+
+  return {
+    door,
+    version,
+    startContainer,
+    inspectContainer,
+    waitForExit,
+    stopContainer,
+    removeContainer,
+    listContainers,
+    sizeOf,
+    createVolume,
+    listVolumes,
+    removeVolume,
+  };
+}
+
+async function createOrFind({ docker, call }: DockerDoor, plan: ContainerPlan): Promise<string> {
+  try {
+    const created = await call('create a container', abortSignal =>
+      docker.createContainer({ ...creation(plan), abortSignal }),
+    );
+    return created.id;
+  } catch (error) {
+    if (isRefused(error, 404)) throw new ImageMissing(`Docker has no image ${plan.image}: import it first.`);
+    if (!isRefused(error, 409)) throw error;
+    const found = await call('inspect a container', abortSignal =>
+      docker.getContainer(plan.name).inspect({ abortSignal }),
+    );
+    const owner = ownershipOf(found.Config.Labels);
+    const { instance, kind, id } = plan.labels;
+    if (owner?.instance !== instance || owner.kind !== kind || owner.id !== id) {
+      throw new EngineRefused(`A container called ${plan.name} is there already, and is not ours.`, 409);
+    }
+    return found.Id;
+  }
+}
+
+/** The profile of decisions 7: every container of ours is made here, and nowhere else. */
+function creation(plan: ContainerPlan) {
+  return {
+    name: plan.name,
+    Image: plan.image,
+    Labels: labelsOf(plan.labels),
+    User: plan.user,
+    // As entrypoint, so that one the image has is not put before it.
+    Entrypoint: plan.command,
+    Cmd: [],
+    Env: Object.entries(plan.environment).map(([name, content]) => `${name}=${content}`),
+    WorkingDir: plan.workingDirectory,
+    Healthcheck: { Test: ['NONE'] },
+    HostConfig: {
+      CapDrop: ['ALL'],
+      SecurityOpt: ['no-new-privileges:true'],
+      Privileged: false,
+      Init: true,
+      IpcMode: 'private',
+      NetworkMode: plan.network,
+      PidsLimit: plan.pids,
+      Memory: plan.memoryBytes,
+      MemorySwap: plan.memoryBytes,
+      NanoCpus: Math.round(plan.cpus * 1e9),
+      LogConfig: { Type: 'none', Config: {} },
+      RestartPolicy: { Name: 'no' },
+      Mounts: plan.mounts.map(({ type, source, target, readOnly }) => ({
+        Type: type,
+        Source: source,
+        Target: target,
+        ReadOnly: readOnly,
+      })),
+    },
+  };
+}
+
+function instanceFilter(instance: string) {
+  return { label: [`assay.instance=${instance}`] };
+}
+
+async function ignoring(statuses: number[], work: () => Promise<unknown>): Promise<void> {
+  try {
+    await work();
+  } catch (error) {
+    if (!isRefused(error, ...statuses)) throw error;
+  }
+}

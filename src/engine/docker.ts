@@ -1,0 +1,138 @@
+// The one door to dockerode: where the engine is, a deadline for every call, and what its refusals mean.
+// What is asked of it is container.ts's, image.ts's and network.ts's.
+import { readFileSync } from 'node:fs';
+import { homedir } from 'node:os';
+import { join } from 'node:path';
+import Dockerode from 'dockerode';
+
+/** Nobody answers: the work waits, nothing is decided. */
+export class EngineUnavailable extends Error {
+  override name = 'EngineUnavailable';
+}
+/** The engine answered, and said no. */
+export class EngineRefused extends Error {
+  override name = 'EngineRefused';
+  readonly status: number;
+  constructor(message: string, status: number) {
+    super(message);
+    this.status = status;
+  }
+}
+export class ImageMissing extends Error {
+  override name = 'ImageMissing';
+}
+
+export interface DockerDoor {
+  docker: Dockerode;
+  /** Runs one request with a deadline; throws EngineUnavailable or EngineRefused. */
+  call: <T>(what: string, work: (signal: AbortSignal) => Promise<T>, limits?: CallLimits) => Promise<T>;
+}
+
+export interface CallLimits {
+  deadlineMs?: number;
+  signal?: AbortSignal | undefined;
+}
+
+export interface DoorSettings {
+  /** `unix:///path`, `tcp://host:port` */
+  dockerHost: string;
+  /** For DOCKER_TLS_VERIFY and DOCKER_CERT_PATH. */
+  environment?: Record<string, string | undefined>;
+  deadlineMs?: number;
+}
+
+export function openDocker(settings: DoorSettings): DockerDoor {
+  const { dockerHost, environment = process.env, deadlineMs = 30_000 } = settings;
+  const docker = new Dockerode(connection(dockerHost, environment));
+  return {
+    docker,
+    call: async (what, work, limits = {}) => {
+      const deadline = AbortSignal.timeout(limits.deadlineMs ?? deadlineMs);
+      const signal = limits.signal ? AbortSignal.any([deadline, limits.signal]) : deadline;
+      let onAbort = () => {};
+      // Not every request of dockerode can be aborted, so the race ends the waiting in any case.
+      const aborted = new Promise<never>((_, reject) => {
+        onAbort = () => reject(signal.reason);
+        signal.addEventListener('abort', onAbort, { once: true });
+      });
+      try {
+        signal.throwIfAborted();
+        return await Promise.race([work(signal), aborted]);
+      } catch (error) {
+        if (limits.signal?.aborted) throw limits.signal.reason;
+        if (deadline.aborted) {
+          throw new EngineUnavailable(`Docker at ${dockerHost} did not answer in time (${what}).`);
+        }
+        throw translate(error, what, dockerHost);
+      } finally {
+        signal.removeEventListener('abort', onAbort);
+      }
+    },
+  };
+}
+
+function connection(dockerHost: string, environment: Record<string, string | undefined>) {
+  // dockerode fills gaps from DOCKER_HOST of the process: every field is set, so that only the setting counts.
+  if (dockerHost.startsWith('unix://')) {
+    return { socketPath: dockerHost.slice('unix://'.length), host: '', port: '' };
+  }
+  if (!URL.canParse(dockerHost) || !dockerHost.startsWith('tcp://')) {
+    throw new Error(`DOCKER_HOST must be unix:///path or tcp://host:port, and is ${dockerHost}.`);
+  }
+  const { hostname, port } = new URL(dockerHost);
+  if (!environment.DOCKER_TLS_VERIFY && port !== '2376') {
+    return { host: hostname, port: port || '2375', protocol: 'http' as const };
+  }
+  const certificates = environment.DOCKER_CERT_PATH ?? join(homedir(), '.docker');
+  return {
+    host: hostname,
+    port: port || '2376',
+    protocol: 'https' as const,
+    ca: readFileSync(join(certificates, 'ca.pem'), 'utf8'),
+    cert: readFileSync(join(certificates, 'cert.pem'), 'utf8'),
+    key: readFileSync(join(certificates, 'key.pem'), 'utf8'),
+  };
+}
+
+function translate(error: unknown, what: string, dockerHost: string): unknown {
+  if (!(error instanceof Error)) return error;
+  if ('statusCode' in error && typeof error.statusCode === 'number') {
+    return new EngineRefused(`Docker refused: ${what}: ${reasonOf(error)}`, error.statusCode);
+  }
+  if (!('code' in error)) return error;
+  const advice =
+    error.code === 'EACCES'
+      ? "this user may not use its socket: add it to the group 'docker'"
+      : error.code === 'ENOENT' || error.code === 'ECONNREFUSED'
+        ? 'nothing answers there: is Docker running?'
+        : `the connection broke (${String(error.code)})`;
+  return new EngineUnavailable(`Docker at ${dockerHost} cannot be reached (${what}): ${advice}`);
+}
+
+function reasonOf(error: Error): string {
+  const message = 'json' in error && (error.json as { message?: unknown } | null)?.message;
+  return typeof message === 'string' ? message : error.message.trim();
+}
+
+export function isRefused(error: unknown, ...statuses: number[]): error is EngineRefused {
+  return error instanceof EngineRefused && statuses.includes(error.status);
+}
+
+/** Reads the progress messages of an import, load or pull to their end; throws when one tells of an error. */
+export async function readProgress(stream: NodeJS.ReadableStream): Promise<string[]> {
+  const lines: string[] = [];
+  let rest = '';
+  for await (const chunk of stream) {
+    rest += chunk.toString();
+    const parts = rest.split('\n');
+    rest = parts.pop() ?? '';
+    lines.push(...parts);
+  }
+  return [...lines, rest]
+    .filter(line => line.trim() !== '')
+    .map(line => {
+      const { error, stream: text, status } = JSON.parse(line) as Record<string, string | undefined>;
+      if (error) throw new EngineRefused(error, 500);
+      return (text ?? status ?? '').trim();
+    });
+}

@@ -1,0 +1,274 @@
+// Owns images: `host`, made on the spot; others, prepared once for our user; and imports from a file.
+// What they hold besides is skeleton.ts's.
+import { createHash } from 'node:crypto';
+import { createReadStream } from 'node:fs';
+import { open } from 'node:fs/promises';
+import { createGunzip, createZstdDecompress } from 'node:zlib';
+import { extract } from 'tar-stream';
+import { labelsOf, type Mount, type RunAs } from '../domain/container-plan.ts';
+import { type DockerDoor, EngineRefused, ImageMissing, isRefused, readProgress } from './docker.ts';
+import { hostMounts, hostTar, workspaceTar } from './skeleton.ts';
+
+export const HOST_IMAGE = 'host';
+
+/** What a plan needs of an image. */
+export interface PreparedImage {
+  reference: string;
+  mounts: Mount[];
+  /** Without git the checkout is made beside it: src/domain/suite-plan.ts. */
+  hasGit: boolean;
+}
+
+export interface StoredImage {
+  imageId: string;
+  names: string[];
+  sizeBytes: number;
+  createdAt: Date;
+}
+
+const LONG_CALL_MS = 15 * 60_000;
+const GIT_PLACES = ['/usr/bin/git', '/usr/local/bin/git', '/bin/git'];
+
+export type Images = ReturnType<typeof createImages>;
+
+export function createImages({ docker, call }: DockerDoor, instance: string) {
+  const underWay = new Map<string, Promise<PreparedImage>>();
+
+  async function findImage(name: string) {
+    try {
+      return await call('inspect an image', () => docker.getImage(name).inspect());
+    } catch (error) {
+      if (isRefused(error, 404, 400)) return undefined;
+      throw error;
+    }
+  }
+
+  /** Two builds that need the same image at once make it once. */
+  async function prepareImage(name: string, runAs: RunAs): Promise<PreparedImage> {
+    const key = `${name} ${runAs.uid}:${runAs.gid}`;
+    const begun = underWay.get(key);
+    if (begun) return await begun;
+    const work = name === HOST_IMAGE ? prepareHost(runAs) : prepareOther(name, runAs);
+    underWay.set(key, work);
+    try {
+      return await work;
+    } finally {
+      underWay.delete(key);
+    }
+  }
+
+  async function prepareHost(runAs: RunAs): Promise<PreparedImage> {
+    const tar = await hostTar(runAs);
+    const tag = digest(tar);
+    const reference = `assay/host:${tag}`;
+    if (!(await findImage(reference))) {
+      await call('import the image host', async abortSignal =>
+        readProgress(await docker.importImage(tar as never, { repo: 'assay/host', tag, abortSignal })),
+      );
+    }
+    const mounts = hostMounts();
+    return { reference, mounts, hasGit: true };
+  }
+
+  async function prepareOther(name: string, runAs: RunAs): Promise<PreparedImage> {
+    const base = await findImage(name);
+    if (!base)
+      throw new ImageMissing(`Docker has no image ${name}: bring it in with assay image import FILE.`);
+    const tag = digest(`${base.Id} ${runAs.uid}:${runAs.gid}`);
+    const reference = `assay/prepared:${tag}`;
+    const found = await findImage(reference);
+    if (found) return { reference, mounts: [], hasGit: found.Config.Labels?.['assay.git'] === 'yes' };
+    const container = await call('create a container', abortSignal =>
+      docker.createContainer({
+        Image: base.Id,
+        Entrypoint: ['/bin/sh'],
+        Labels: labelsOf({ instance, kind: 'image', id: tag }),
+        NetworkDisabled: true,
+        abortSignal,
+      }),
+    );
+    const read = (path: string) => readFromContainer(container, path);
+    try {
+      const tar = await workspaceTar(runAs, await read('/etc/passwd'), await read('/etc/group'));
+      await call('prepare an image', abortSignal => container.putArchive(tar, { path: '/', abortSignal }));
+      const hasGit = await hasOneOf(container, GIT_PLACES);
+      // What the image said of itself stays; of the container it was made in, nothing does.
+      const config = {
+        ...base.Config,
+        Labels: { ...base.Config.Labels, 'assay.git': hasGit ? 'yes' : 'no' },
+      };
+      await call(
+        'prepare an image',
+        abortSignal =>
+          container.commit({
+            _query: { container: container.id, repo: 'assay/prepared', tag },
+            _body: config,
+            abortSignal,
+          } as object),
+        { deadlineMs: LONG_CALL_MS },
+      );
+      return { reference, mounts: [], hasGit };
+    } finally {
+      await call('remove a container', abortSignal =>
+        container.remove({ force: true, v: true, abortSignal }),
+      );
+    }
+  }
+
+  async function readFromContainer(container: ReturnType<typeof docker.getContainer>, path: string) {
+    try {
+      const stream = await call('read from an image', abortSignal =>
+        container.getArchive({ path, abortSignal }),
+      );
+      return (await firstFile(stream)).toString();
+    } catch (error) {
+      if (isRefused(error, 404)) return '';
+      throw error;
+    }
+  }
+
+  async function hasOneOf(
+    container: ReturnType<typeof docker.getContainer>,
+    paths: string[],
+  ): Promise<boolean> {
+    for (const path of paths) {
+      try {
+        await call('look into an image', abortSignal => container.infoArchive({ path, abortSignal }));
+        return true;
+      } catch (error) {
+        if (!isRefused(error, 404)) throw error;
+      }
+    }
+    return false;
+  }
+
+  /** Takes a `docker save` archive or a root file system, told by what is in it, and gives it the name. */
+  async function importImage(file: string, name: string): Promise<void> {
+    const reference = splitName(name);
+    const kind = await archiveKind(file);
+    if (kind === 'unknown') {
+      // Packed in a way only Docker reads: it is asked for the one, then for the other.
+      try {
+        await loadSaved(file, reference);
+      } catch (error) {
+        if (!(error instanceof EngineRefused)) throw error;
+        await importRoot(file, reference);
+      }
+    } else if (kind === 'saved') await loadSaved(file, reference);
+    else await importRoot(file, reference);
+  }
+
+  async function loadSaved(file: string, reference: { repo: string; tag: string }): Promise<void> {
+    const lines = await call(
+      'load an image',
+      async abortSignal =>
+        readProgress(await docker.loadImage((await sourceOf(file)) as never, { abortSignal } as object)),
+      { deadlineMs: LONG_CALL_MS },
+    );
+    const loaded = lines.map(line => /^Loaded image(?: ID)?: (\S+)$/.exec(line)?.[1]).find(Boolean);
+    if (!loaded) throw new EngineRefused(`Docker found no image in ${file}.`, 400);
+    await call('name an image', abortSignal => docker.getImage(loaded).tag({ ...reference, abortSignal }));
+  }
+
+  async function importRoot(file: string, { repo, tag }: { repo: string; tag: string }): Promise<void> {
+    await call(
+      'import an image',
+      async abortSignal =>
+        readProgress(await docker.importImage((await sourceOf(file)) as never, { repo, tag, abortSignal })),
+      { deadlineMs: LONG_CALL_MS },
+    );
+  }
+
+  /** Only for an image that an administrator named. */
+  async function pullImage(name: string): Promise<void> {
+    const { repo, tag } = splitName(name);
+    await call(
+      'pull an image',
+      async abortSignal => readProgress(await docker.createImage({ fromImage: repo, tag, abortSignal })),
+      { deadlineMs: LONG_CALL_MS },
+    );
+  }
+
+  async function listImages(): Promise<StoredImage[]> {
+    const found = await call('list images', abortSignal => docker.listImages({ abortSignal }));
+    return found.map(image => ({
+      imageId: image.Id,
+      names: (image.RepoTags ?? []).filter(name => name !== '<none>:<none>'),
+      sizeBytes: image.Size,
+      createdAt: new Date(image.Created * 1000),
+    }));
+  }
+
+  return { prepareImage, importImage, pullImage, listImages };
+}
+
+function digest(content: Buffer | string): string {
+  return createHash('sha256').update(content).digest('hex').slice(0, 20);
+}
+
+/** A colon after the last slash begins the tag; one before it, a registry's port. */
+function splitName(name: string): { repo: string; tag: string } {
+  const colon = name.indexOf(':', name.lastIndexOf('/') + 1);
+  return colon === -1
+    ? { repo: name, tag: 'latest' }
+    : { repo: name.slice(0, colon), tag: name.slice(colon + 1) };
+}
+
+type Packing = 'gzip' | 'zstd' | 'other' | 'none';
+
+async function packingOf(file: string): Promise<Packing> {
+  const handle = await open(file, 'r');
+  try {
+    const { buffer } = await handle.read(Buffer.alloc(6), 0, 6, 0);
+    const magic = buffer.toString('hex');
+    if (magic.startsWith('1f8b')) return 'gzip';
+    if (magic.startsWith('28b52ffd')) return 'zstd';
+    return magic.startsWith('425a68') || magic.startsWith('fd377a58') ? 'other' : 'none';
+  } finally {
+    await handle.close();
+  }
+}
+
+/** Docker 20.10 unpacks gzip, bzip2 and xz by itself, zstd not. */
+async function sourceOf(file: string): Promise<NodeJS.ReadableStream> {
+  const stream = createReadStream(file);
+  return (await packingOf(file)) === 'zstd' ? unpacked(stream, 'zstd') : stream;
+}
+
+function unpacked(stream: NodeJS.ReadableStream, packing: Packing): NodeJS.ReadableStream {
+  if (packing !== 'gzip' && packing !== 'zstd') return stream;
+  const plain = packing === 'gzip' ? createGunzip() : createZstdDecompress();
+  stream.on('error', error => plain.destroy(error));
+  return stream.pipe(plain);
+}
+
+async function archiveKind(file: string): Promise<'saved' | 'root' | 'unknown'> {
+  const packing = await packingOf(file);
+  if (packing === 'other') return 'unknown';
+  const source = createReadStream(file);
+  const entries = extract();
+  const plain = unpacked(source, packing);
+  plain.on('error', error => entries.destroy(error as Error));
+  plain.pipe(entries);
+  try {
+    for await (const entry of entries) {
+      const name = entry.header.name.replace(/^\.\//, '');
+      if (name === 'manifest.json' || name === 'oci-layout') return 'saved';
+      entry.resume();
+    }
+    return 'root';
+  } finally {
+    source.destroy();
+  }
+}
+
+async function firstFile(stream: NodeJS.ReadableStream): Promise<Buffer> {
+  const entries = extract();
+  stream.pipe(entries);
+  const chunks: Buffer[] = [];
+  for await (const entry of entries) {
+    if (entry.header.type === 'file') for await (const chunk of entry) chunks.push(chunk as Buffer);
+    else entry.resume();
+  }
+  return Buffer.concat(chunks);
+}

@@ -1,0 +1,148 @@
+// Images that are brought in from files, and prepared for our user.
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { createWriteStream, existsSync } from 'node:fs';
+import { cp, mkdir, realpath, symlink, writeFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { pipeline } from 'node:stream/promises';
+import { after, before, describe, it } from 'node:test';
+import { promisify } from 'node:util';
+import { ImageMissing } from '../../src/engine/docker.ts';
+import type { PreparedImage } from '../../src/engine/image.ts';
+import { openRoom, type Room, RUN_AS } from './room.ts';
+
+const run = promisify(execFile);
+const TOOLS = ['sh', 'cat', 'mkfifo', 'rm', 'env', 'date', 'timeout', 'setsid', 'id', 'ls', 'sleep', 'grep'];
+
+/** A root file system of a dozen programs of this machine and the libraries they need. */
+async function smallRoot(directory: string): Promise<void> {
+  await mkdir(join(directory, 'bin'), { recursive: true });
+  await mkdir(join(directory, 'etc'));
+  await writeFile(join(directory, 'etc/passwd'), 'root:x:0:0::/root:/bin/sh');
+  const libraries = new Set<string>();
+  for (const tool of TOOLS) {
+    const path = await realpath(`/usr/bin/${tool}`);
+    await cp(path, join(directory, 'bin', tool));
+    const { stdout } = await run('ldd', [path]);
+    for (const [found] of stdout.matchAll(/\/\S+/g)) libraries.add(found);
+  }
+  for (const library of libraries) {
+    await mkdir(join(directory, dirname(library)), { recursive: true });
+    await cp(await realpath(library), join(directory, library));
+  }
+}
+
+/** Nothing but busybox: another shell, other tools, as in Alpine. */
+async function busyboxRoot(directory: string): Promise<void> {
+  await mkdir(join(directory, 'bin'), { recursive: true });
+  await cp(BUSYBOX, join(directory, 'bin/busybox'));
+  const { stdout } = await run(BUSYBOX, ['--list']);
+  for (const applet of stdout.trim().split('\n')) {
+    if (applet !== 'busybox') await symlink('busybox', join(directory, 'bin', applet));
+  }
+}
+
+const BUSYBOX = '/usr/bin/busybox';
+
+describe('an image from a file', () => {
+  let room: Room;
+  let name: string;
+  const made: string[] = [];
+  before(async () => {
+    room = await openRoom();
+    name = `assay-test/${room.instance}`;
+  });
+  after(async () => {
+    await room.close();
+    for (const image of made) await room.engine.door.docker.getImage(image).remove({ force: true });
+  });
+
+  async function importTar(make: (directory: string) => Promise<void>, tag: string, ...packing: string[]) {
+    const root = join(room.directory, `root-${tag}`);
+    await make(root);
+    await run('tar', ['-C', root, ...packing, '-cf', `${root}.tar`, '.']);
+    await room.images.importImage(`${root}.tar`, `${name}:${tag}`);
+    made.push(`${name}:${tag}`);
+    const image = await room.images.prepareImage(`${name}:${tag}`, RUN_AS);
+    made.push(image.reference);
+    return image;
+  }
+
+  async function holds(image: PreparedImage) {
+    const { text, exit } = await room.run(
+      'id -un; ls -ld /srv/project /srv/cache /tmp "$HOME" | while read -r mode _ user _; do echo "$mode $user"; done; cat /etc/passwd | grep -c root; exit 6',
+      { image },
+    );
+    assert.equal(exit?.status, 6, text);
+    assert.match(text, /^assay\n(drwxr-xr-x assay\n){3}drwxrwxrwt (root|0)\n/);
+    return text;
+  }
+
+  it('may be a root file system, gets our user and workspace, and is prepared once', async () => {
+    const image = await importTar(smallRoot, 'root');
+    assert.match(await holds(image), /\n1\n$/);
+    assert.equal(image.hasGit, false);
+    const again = await room.images.prepareImage(`${name}:root`, RUN_AS);
+    assert.deepEqual(again, image);
+    const ids = (await room.images.listImages()).filter(({ names }) => names.includes(image.reference));
+    assert.equal(ids.length, 1);
+    const left = await room.engine.listContainers(room.instance);
+    assert.deepEqual(
+      left.filter(({ owner }) => owner.kind === 'image'),
+      [],
+    );
+  });
+
+  it('may be an archive of docker save, plain or packed', async () => {
+    const file = join(room.directory, 'saved.tar');
+    const saved = await room.engine.door.docker.getImage(`${name}:root`).get();
+    await pipeline(saved, createWriteStream(file));
+    await run('gzip', ['-k', file]);
+    for (const source of [file, `${file}.gz`]) {
+      const tag = source.endsWith('gz') ? 'packed' : 'plain';
+      await room.images.importImage(source, `${name}:${tag}`);
+      made.push(`${name}:${tag}`);
+      await holds(await room.images.prepareImage(`${name}:${tag}`, RUN_AS));
+    }
+  });
+
+  it('may be packed in a way that only Docker reads', async () => {
+    const image = await importTar(smallRoot, 'xz', '--xz');
+    await holds(image);
+  });
+
+  it('may hold busybox alone, and entry, launch steps and verdict work there too', {
+    skip: existsSync(BUSYBOX) ? false : 'busybox is not installed',
+  }, async () => {
+    const image = await importTar(busyboxRoot, 'busybox');
+    await holds(image);
+    const { text, exit } = await room.run('echo x >/dev/stderr; echo "$PATH" | cut -d: -f1; kill -9 $$', {
+      image,
+      searchPaths: { path: ['/opt/a/bin'], libraries: [], pkgConfig: [] },
+      steps: [{ name: 'launch-1', script: 'echo up; sleep 1000 &', limitSeconds: 60, environment: 'suite' }],
+    });
+    assert.equal(text, 'up\nx\n/opt/a/bin\n');
+    assert.equal(exit?.status, 137);
+    const slow = await room.run('true', {
+      image,
+      steps: [{ name: 'launch-1', script: 'sleep 1000', limitSeconds: 1, environment: 'suite' }],
+    });
+    assert.equal(slow.exit?.name, 'launch-1');
+    const own = await room.run('true', {
+      image,
+      steps: [{ name: 'own', script: 'env', environment: 'service' }],
+    });
+    assert.match(own.text, /HOME=\/tmp/);
+  });
+
+  it('is asked for by name, and never pulled on its own', async () => {
+    await assert.rejects(room.images.prepareImage('assay-test/not-there', RUN_AS), ImageMissing);
+    await assert.rejects(room.images.pullImage('127.0.0.1:1/not-there'), /refused/);
+  });
+
+  it('that is no archive is refused', async () => {
+    const file = join(room.directory, 'no.tar');
+    await writeFile(file, 'this is no archive, '.repeat(100));
+    await assert.rejects(room.images.importImage(file, `${name}:no`));
+  });
+});
