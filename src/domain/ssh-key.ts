@@ -1,0 +1,74 @@
+// A project's SSH key pair: made with node:crypto and written in OpenSSH's own form, so that no
+// process is started for it. Keeping the private half secret is the vault's work.
+import { generateKeyPairSync, randomBytes } from 'node:crypto';
+
+export interface SshKeyPair {
+  publicKey: string;
+  privateKey: string;
+}
+
+const KEY_TYPE = 'ssh-ed25519';
+const CIPHER_BLOCK_BYTES = 8;
+
+export function generateKeyPair(comment: string): SshKeyPair {
+  const jwk = generateKeyPairSync('ed25519').privateKey.export({ format: 'jwk' });
+  return formatKeyPair({
+    seed: Buffer.from(jwk.d!, 'base64url'),
+    point: Buffer.from(jwk.x!, 'base64url'),
+    check: randomBytes(4),
+    comment,
+  });
+}
+
+interface KeyParts {
+  seed: Buffer;
+  point: Buffer;
+  // Written twice into the private part; OpenSSH compares the two to notice a wrong passphrase.
+  check: Buffer;
+  comment: string;
+}
+
+export function formatKeyPair({ seed, point, check, comment }: KeyParts): SshKeyPair {
+  // A line break would let a comment add a second line to an authorized_keys file.
+  const note = comment.replace(/\p{Cc}+/gu, ' ').trim();
+  const publicBlob = Buffer.concat([field(KEY_TYPE), field(point)]);
+  const secret = Buffer.concat([
+    check,
+    check,
+    field(KEY_TYPE),
+    field(point),
+    field(Buffer.concat([seed, point])),
+    field(note),
+  ]);
+  const container = Buffer.concat([
+    Buffer.from('openssh-key-v1\0'),
+    field('none'),
+    field('none'),
+    field(''),
+    uint32(1),
+    field(publicBlob),
+    field(Buffer.concat([secret, padding(secret.length)])),
+  ]);
+  const lines = container.toString('base64').match(/.{1,70}/g) ?? [];
+  return {
+    publicKey: `${KEY_TYPE} ${publicBlob.toString('base64')} ${note}`.trimEnd(),
+    privateKey: `-----BEGIN OPENSSH PRIVATE KEY-----\n${lines.join('\n')}\n-----END OPENSSH PRIVATE KEY-----\n`,
+  };
+}
+
+function field(value: string | Buffer): Buffer {
+  const bytes = Buffer.from(value);
+  return Buffer.concat([uint32(bytes.length), bytes]);
+}
+
+function uint32(value: number): Buffer {
+  const bytes = Buffer.alloc(4);
+  bytes.writeUInt32BE(value);
+  return bytes;
+}
+
+// OpenSSH wants the padding to count 1, 2, 3 …
+function padding(length: number): Buffer {
+  const missing = (CIPHER_BLOCK_BYTES - (length % CIPHER_BLOCK_BYTES)) % CIPHER_BLOCK_BYTES;
+  return Buffer.from(Array.from({ length: missing }, (_, index) => index + 1));
+}

@@ -1,0 +1,108 @@
+// What git and ssh printed when they failed, as one sentence that says what to do. The raw text stays
+// with the caller.
+
+export interface Circumstances {
+  host?: string;
+  connectTimeoutMs?: number;
+}
+
+type Explanation = [
+  pattern: RegExp,
+  sentence: (found: RegExpExecArray, host: string, seconds: number) => string,
+];
+
+// In this order: the first that fits is told, so what causes the others stands first.
+const EXPLANATIONS: Explanation[] = [
+  [/spawn git ENOENT/, () => 'git is not installed on this server: install it and try again.'],
+  [
+    /ssh: (?:not found|command not found|No such file)|cannot run ssh\b/,
+    () => 'The OpenSSH client is not installed on this server: install it and try again.',
+  ],
+  [
+    /No space left on device|Disk quota exceeded/,
+    () => "The disk of this server is full: make room in the data directory's file system.",
+  ],
+  [
+    /^(?:\S+: line \d+: |\S+: )?((?:Bad configuration option|[^\n]*bad configuration options|[^\n]*(?:garbage at end of line|[Mm]issing argument|Bad number|unsupported option))[^\n]*)/m,
+    ([, line]) => `The file ssh/config in the data directory has a mistake (${line}): mend it there.`,
+  ],
+  [
+    /Host key for (\S+) has changed/,
+    ([, changed]) =>
+      `The host key of ${changed} has changed, so nothing was sent to it; if that is right, remove its line from ssh/known_hosts in the data directory.`,
+  ],
+  [
+    /Host key verification failed|No \S+ host key is known/,
+    (_, host) =>
+      `The host key of ${host} could not be verified: put the right one into ssh/known_hosts in the data directory.`,
+  ],
+  [
+    /Could not resolve hostname (\S+?):/,
+    ([, name]) =>
+      `The host name ${name} is not known: check the repository URL, or the server's name service.`,
+  ],
+  [
+    /connect to host (\S+) port (\d+): Connection refused/,
+    ([, name, port]) =>
+      `The host ${name} refuses connections on port ${port}: check that its SSH server runs.`,
+  ],
+  [
+    /timed out|Timeout, server \S+ not responding/,
+    (_, host, seconds) =>
+      `The host ${host} did not answer within ${seconds} s: check the repository URL, the host and the network between.`,
+  ],
+  [
+    /No route to host|Network is unreachable/,
+    (_, host) => `The host ${host} cannot be reached from this server: check the network between.`,
+  ],
+  [
+    /no matching (host key type|key exchange method|cipher|MAC) found/,
+    ([, kind], host) =>
+      `This server and the host ${host} have no ${kind} in common: bring the host's SSH server up to date, or allow its algorithm in ssh/config in the data directory.`,
+  ],
+  [
+    /Permission denied \([^)]*\)|Too many authentication failures/,
+    (_, host) =>
+      `The host ${host} refused the project's key: install the project's SSH public key in the repository.`,
+  ],
+  [
+    /does not appear to be a git repository|[Rr]epository not found|[Rr]epository '[^']*' (?:not found|does not exist)|project you were looking for could not be found|not a git repository: /,
+    (_, host) =>
+      `The host ${host} has no such repository, or does not show it to the project's key: check the repository URL.`,
+  ],
+  [
+    /Exceeded MaxStartups|Not allowed at this time|kex_exchange_identification|Connection (?:closed|reset) by|Broken pipe/,
+    (_, host) =>
+      `The host ${host} closed the connection: check that its SSH server accepts connections from here, and try again.`,
+  ],
+  [
+    /protocol error: bad line length/,
+    (_, host) =>
+      `The host ${host} answered with something that is not git: check that the login of that user prints nothing of its own.`,
+  ],
+  [
+    /^(?:fatal|error): (fsck error[^\n]*|object \w+: [^\n]*)/m,
+    ([, line]) => `The repository holds an object that git considers damaged or dangerous (${line}).`,
+  ],
+  [
+    /early EOF|hung up unexpectedly|unexpected disconnect|index-pack failed|invalid index-pack output/,
+    (_, host) => `The connection to ${host} broke off in the middle: try again.`,
+  ],
+];
+
+export function explain(
+  stderr: string,
+  { host = 'of the repository', connectTimeoutMs = 15_000 }: Circumstances = {},
+): string {
+  const seconds = Math.ceil(connectTimeoutMs / 1000);
+  for (const [pattern, sentence] of EXPLANATIONS) {
+    const found = pattern.exec(stderr);
+    if (found) return sentence(found, host, seconds);
+  }
+  return `git failed: ${telling(stderr) ?? 'it gave no reason.'}`;
+}
+
+function telling(stderr: string): string | undefined {
+  const lines = stderr.split('\n').map(line => line.trim());
+  return lines.find(line => /^(?:fatal|error): /.test(line)) ?? lines.findLast(line => line !== '');
+}

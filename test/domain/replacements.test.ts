@@ -1,0 +1,67 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { type CommitTrace, hashesThatNeedPatches, matchReplacements } from '../../src/domain/replacements.ts';
+
+function trace(hash: string, overrides: Partial<CommitTrace> = {}): CommitTrace {
+  return { hash, author: 'Ada <ada@x>', authoredAt: '1 +0000', subject: 'Subject', ...overrides };
+}
+
+function match(gone: CommitTrace[], candidates: CommitTrace[], patches: Record<string, string> = {}) {
+  return Object.fromEntries(matchReplacements(gone, candidates, new Map(Object.entries(patches))));
+}
+
+test('an amended commit is found by author and author date, whatever else changed', () => {
+  assert.deepEqual(match([trace('a', { subject: 'Old' })], [trace('b', { subject: 'New' })]), { a: 'b' });
+});
+
+test('another author, or another second, or another offset, is another commit', () => {
+  const strangers = [
+    trace('b', { author: 'Bob <bob@x>' }),
+    trace('c', { authoredAt: '2 +0000' }),
+    trace('d', { authoredAt: '1 +0100' }),
+  ];
+  assert.deepEqual(match([trace('a')], strangers), {});
+});
+
+test('of several of one second the one with the same patch goes before one with the same subject', () => {
+  const candidates = [trace('b'), trace('c', { subject: 'Other' })];
+  assert.deepEqual(match([trace('a')], candidates, { a: 'P', b: 'Q', c: 'P' }), { a: 'c' });
+});
+
+test('with the same patch twice the subject decides', () => {
+  const candidates = [trace('b', { subject: 'Other' }), trace('c')];
+  assert.deepEqual(match([trace('a')], candidates, { a: 'P', b: 'P', c: 'P' }), { a: 'c' });
+});
+
+test('without a common patch the subject decides', () => {
+  const candidates = [trace('b', { subject: 'Other' }), trace('c')];
+  assert.deepEqual(match([trace('a')], candidates, { a: 'P', b: 'Q', c: 'R' }), { a: 'c' });
+});
+
+test('what nothing tells apart is paired in order', () => {
+  assert.deepEqual(match([trace('a'), trace('b')], [trace('c'), trace('d'), trace('e')]), { a: 'c', b: 'd' });
+});
+
+test('one new commit replaces at most one', () => {
+  assert.deepEqual(match([trace('a'), trace('b')], [trace('c')]), { a: 'c' });
+});
+
+test('a better match of a later commit is not taken by an earlier one', () => {
+  const patches = { a: 'P', b: 'Q', c: 'Q' };
+  assert.deepEqual(match([trace('a'), trace('b')], [trace('c')], patches), { b: 'c' });
+});
+
+test('patches are asked for only where author and date do not decide', () => {
+  const alone = trace('a', { authoredAt: '9 +0000' });
+  const heir = trace('b', { authoredAt: '9 +0000' });
+  assert.deepEqual(hashesThatNeedPatches([alone], [heir]), []);
+  assert.deepEqual(hashesThatNeedPatches([alone], [trace('c')]), []);
+  assert.deepEqual(hashesThatNeedPatches([trace('d')], [trace('e'), trace('f')]), ['d', 'e', 'f']);
+});
+
+test('ten thousand commits of one second are matched in linear time', () => {
+  const many = (prefix: string) => Array.from({ length: 10_000 }, (_, index) => trace(`${prefix}${index}`));
+  const startedAt = performance.now();
+  assert.equal(matchReplacements(many('a'), many('b'), new Map()).size, 10_000);
+  assert.ok(performance.now() - startedAt < 2_000);
+});

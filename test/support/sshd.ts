@@ -1,0 +1,134 @@
+// A real OpenSSH server on a loopback port of its own, with its own host key, that serves the
+// repositories of a temporary directory over git's scp-like addresses.
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { tmpdir, userInfo } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { generateKeyPair } from '../../src/domain/ssh-key.ts';
+
+export interface TestSshd {
+  port: number;
+  repositoriesDirectory: string;
+  // Lines for ssh/config in a data directory: the alias that urlFor uses.
+  clientConfig: string;
+  urlFor(name: string): string;
+  // `command` runs in place of what the client asks for, which it finds in SSH_ORIGINAL_COMMAND.
+  addKey(publicKey: string, command?: string): void;
+  removeKey(publicKey: string): void;
+  changeHostKey(): Promise<void>;
+  close(): Promise<void>;
+}
+
+const HOST_ALIAS = 'git.assay.test';
+const START_TIMEOUT_MS = 10_000;
+
+export async function startSshd(): Promise<TestSshd> {
+  const directory = mkdtempSync(join(tmpdir(), 'assay-sshd-'));
+  const repositoriesDirectory = join(directory, 'repositories');
+  mkdirSync(repositoriesDirectory);
+  const port = await freePort();
+  const user = userInfo().username;
+  const keys = new Map<string, string>();
+  const writeKeys = () =>
+    writeFileSync(join(directory, 'authorized_keys'), [...keys.values(), ''].join('\n'));
+  writeKeys();
+  writeConfig(directory, port);
+  let server = await run(directory);
+  return {
+    port,
+    repositoriesDirectory,
+    clientConfig: `Host ${HOST_ALIAS}\n  HostName 127.0.0.1\n  Port ${port}\n`,
+    urlFor: name => `${user}@${HOST_ALIAS}:${join(repositoriesDirectory, name)}`,
+    addKey(publicKey, command) {
+      const options = command ? `command="${command.replaceAll('"', '\\"')}" ` : '';
+      keys.set(publicKey, `${options}${publicKey}`);
+      writeKeys();
+    },
+    removeKey(publicKey) {
+      keys.delete(publicKey);
+      writeKeys();
+    },
+    async changeHostKey() {
+      await stop(server);
+      writeHostKey(directory);
+      server = await run(directory);
+    },
+    async close() {
+      await stop(server);
+      rmSync(directory, { recursive: true, force: true });
+    },
+  };
+}
+
+function writeConfig(directory: string, port: number): void {
+  writeHostKey(directory);
+  const settings = [
+    `Port ${port}`,
+    'ListenAddress 127.0.0.1',
+    `HostKey ${join(directory, 'host_key')}`,
+    `AuthorizedKeysFile ${join(directory, 'authorized_keys')}`,
+    'PidFile none',
+    'StrictModes no',
+    'UsePAM no',
+    'PermitRootLogin prohibit-password',
+    'PasswordAuthentication no',
+    'KbdInteractiveAuthentication no',
+    'AcceptEnv GIT_PROTOCOL',
+    'PrintMotd no',
+    'MaxStartups 100',
+    'UseDNS no',
+  ];
+  writeFileSync(join(directory, 'sshd_config'), `${settings.join('\n')}\n`);
+}
+
+function writeHostKey(directory: string): void {
+  writeFileSync(join(directory, 'host_key'), generateKeyPair('host').privateKey, { mode: 0o600 });
+}
+
+// In a process group of its own, so that open sessions end with it.
+async function run(directory: string): Promise<ChildProcess> {
+  // Debian's sshd insists on its privilege separation directory when it is started by root.
+  if (userInfo().uid === 0) mkdirSync('/run/sshd', { recursive: true, mode: 0o755 });
+  const server = spawn('/usr/sbin/sshd', ['-D', '-e', '-f', join(directory, 'sshd_config')], {
+    stdio: ['ignore', 'ignore', 'pipe'],
+    detached: true,
+  });
+  const said: string[] = [];
+  const lines = createInterface({ input: server.stderr! });
+  const listening = new Promise<void>((resolve, reject) => {
+    const timer = setTimeout(() => reject(new Error('sshd did not start in time')), START_TIMEOUT_MS);
+    lines.on('line', line => {
+      said.push(line);
+      if (!line.startsWith('Server listening')) return;
+      clearTimeout(timer);
+      resolve();
+    });
+    server.on('error', reject);
+    server.on('exit', () => {
+      clearTimeout(timer);
+      reject(new Error(`sshd ended: ${said.join('\n')}`));
+    });
+  });
+  await listening;
+  return server;
+}
+
+async function stop(server: ChildProcess): Promise<void> {
+  if (server.exitCode !== null || server.signalCode !== null) return;
+  const ended = once(server, 'exit');
+  process.kill(-server.pid!, 'SIGKILL');
+  await ended;
+}
+
+async function freePort(): Promise<number> {
+  const probe = createServer().listen(0, '127.0.0.1');
+  await once(probe, 'listening');
+  const address = probe.address();
+  probe.close();
+  await once(probe, 'close');
+  if (address === null || typeof address === 'string') throw new Error('no port');
+  return address.port;
+}
