@@ -1,0 +1,160 @@
+// The packed executable itself: what it is made of, what it needs around it, and that it comes back.
+import assert from 'node:assert/strict';
+import { type ChildProcess, execFile, spawn } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { once } from 'node:events';
+import {
+  chmodSync,
+  chownSync,
+  copyFileSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+} from 'node:fs';
+import { request } from 'node:https';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { after, before, test } from 'node:test';
+import { promisify } from 'node:util';
+import { machineOf } from '../../build/strip.ts';
+import { freePort } from '../support/ports.ts';
+
+const run = promisify(execFile);
+const root = join(import.meta.dirname, '../..');
+const executable = join(root, 'dist/assay');
+const sizeLimitBytes = 125_000_000;
+const nobody = 65_534;
+const deadline = { timeout: 60_000 };
+const { version } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
+// Who is not root already runs it as another user than root.
+const otherUser = process.getuid?.() === 0 ? { uid: nobody, gid: nobody } : {};
+let work = '';
+// Read-only, and with nothing beside it.
+let installed = '';
+
+const build = (...args: string[]) =>
+  run(process.execPath, [join(root, 'build/main.ts'), ...args], { timeout: 300_000 });
+const digestOf = (path: string) => createHash('sha256').update(readFileSync(path)).digest('hex');
+
+before(async () => {
+  work = mkdtempSync(join(tmpdir(), 'assay-binary-'));
+  chmodSync(work, 0o755);
+  await build();
+  mkdirSync(join(work, 'alone'));
+  installed = join(work, 'alone/assay');
+  copyFileSync(executable, installed);
+  chmodSync(installed, 0o555);
+  chmodSync(join(work, 'alone'), 0o555);
+});
+after(() => {
+  chmodSync(join(work, 'alone'), 0o755);
+  rmSync(work, { recursive: true, force: true });
+});
+
+test('the executable is for this machine and under 125 MB', () => {
+  assert.equal(machineOf(readFileSync(executable)), process.arch);
+  assert.ok(statSync(executable).size < sizeLimitBytes);
+});
+
+test('--version is there in under 150 ms', async () => {
+  const times: number[] = [];
+  for (let round = 0; round < 5; round++) {
+    const startedAt = performance.now();
+    const { stdout } = await run(executable, ['--version'], deadline);
+    times.push(performance.now() - startedAt);
+    assert.ok(stdout.includes(version), stdout);
+  }
+  // The quickest of them: the other tests share the machine.
+  assert.ok(Math.min(...times) < 150, times.join(' '));
+});
+
+test('NODE_OPTIONS is ignored', async () => {
+  const env = { NODE_OPTIONS: '--require /nowhere.cjs --no-such-option' };
+  const { stdout, stderr } = await run(executable, ['--version'], { ...deadline, env });
+  assert.ok(stdout.includes(version));
+  assert.equal(stderr, '');
+});
+
+test('it runs read-only, alone in its directory, as another user, from elsewhere, in an empty environment', async () => {
+  const { stdout } = await run(installed, ['--version'], { ...deadline, ...otherUser, cwd: '/', env: {} });
+  assert.ok(stdout.includes(version));
+});
+
+test('made again, it is the same bytes', async () => {
+  const again = join(work, 'again');
+  await build('--force', '--output', again);
+  assert.equal(digestOf(again), digestOf(executable));
+});
+
+test('the one for the other processor has its header and its SQLite', async () => {
+  const other = process.arch === 'x64' ? 'arm64' : 'x64';
+  const path = join(work, other);
+  await build('--arch', other, '--output', path);
+  const bytes = readFileSync(path);
+  assert.equal(machineOf(bytes), other);
+  assert.ok(bytes.length < sizeLimitBytes);
+  const sqlite = readFileSync(join(root, `node_modules/better-sqlite3/prebuilds/linux-${other}.node`));
+  assert.ok(bytes.includes(sqlite));
+});
+
+test('it serves from an empty directory as another user, is killed, comes back with what it knew, and stops', async t => {
+  const place = join(work, 'served');
+  const temporary = join(place, 'tmp');
+  for (const path of [place, temporary]) {
+    mkdirSync(path);
+    if (otherUser.uid !== undefined) chownSync(path, otherUser.uid, otherUser.gid);
+  }
+  const address = `127.0.0.1:${await freePort()}`;
+  const env = { PATH: process.env.PATH, TMPDIR: temporary, ASSAY_DATA: join(place, 'data') };
+  const options = { ...otherUser, cwd: place, env: { ...env, ASSAY_LISTEN: address } };
+  const started: ChildProcess[] = [];
+  t.after(() => {
+    for (const child of started) child.kill('SIGKILL');
+  });
+  const serve = async () => {
+    const child = spawn(installed, ['serve'], { ...options, stdio: ['ignore', 'pipe', 'inherit'] });
+    started.push(child);
+    const ended = once(child, 'exit').then(([code]) => assert.fail(`serve ended with ${code}`));
+    const ready = (async () => {
+      for await (const line of createInterface(child.stdout)) if (line.includes(`https://${address}`)) break;
+      child.stdout.resume();
+    })();
+    await Promise.race([ready, ended]);
+    ended.catch(() => {});
+    return child;
+  };
+
+  const first = await serve();
+  const added = await run(installed, ['user', 'add', 'ada@example.org', '--json'], {
+    ...deadline,
+    ...options,
+  });
+  const { api_key: apiKey } = JSON.parse(added.stdout);
+  const ask = () =>
+    get(`https://${address}/whoami`, `ada@example.org:${apiKey}`, join(place, 'data/tls/ca.pem'));
+  assert.equal((await ask()).status, 200);
+  const killed = once(first, 'exit');
+  first.kill('SIGKILL');
+  await killed;
+
+  const second = await serve();
+  const answer = await ask();
+  assert.equal(answer.status, 200);
+  assert.match(answer.body, /ada@example\.org/);
+  const stopped = once(second, 'exit');
+  second.kill('SIGTERM');
+  assert.deepEqual(await stopped, [0, null]);
+  assert.deepEqual(readdirSync(temporary), []);
+});
+
+async function get(url: string, auth: string, caPath: string): Promise<{ status: number; body: string }> {
+  const sent = request(url, { auth, ca: readFileSync(caPath), signal: AbortSignal.timeout(10_000) }).end();
+  const [response] = await once(sent, 'response');
+  let body = '';
+  for await (const chunk of response.setEncoding('utf8')) body += chunk;
+  return { status: response.statusCode, body };
+}
