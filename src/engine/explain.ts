@@ -1,5 +1,6 @@
 // What git and ssh printed when they failed, as one sentence that says what to do. The raw text stays
 // with the caller.
+import { CONNECT_TIMEOUT_MS } from './ssh.ts';
 
 export interface Circumstances {
   host?: string;
@@ -92,7 +93,7 @@ const EXPLANATIONS: Explanation[] = [
 
 export function explain(
   stderr: string,
-  { host = 'of the repository', connectTimeoutMs = 15_000 }: Circumstances = {},
+  { host = 'of the repository', connectTimeoutMs = CONNECT_TIMEOUT_MS }: Circumstances = {},
 ): string {
   const seconds = Math.ceil(connectTimeoutMs / 1000);
   for (const [pattern, sentence] of EXPLANATIONS) {

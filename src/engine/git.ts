@@ -100,6 +100,9 @@ export async function runGit(args: readonly string[], call: GitCall): Promise<Gi
     git.env(environment).outputHandler((_, stdout, stderr) => {
       stdout.on('data', chunk => watch.moved(chunk, 'output'));
       stderr.on('data', chunk => watch.moved(chunk, 'messages'));
+      // For a command that prints nothing simple-git waits 50 ms more, in case something comes after all;
+      // its completion waits for the closed streams, so nothing can.
+      setImmediate(() => stderr.emit('data', Buffer.alloc(0)));
     });
     await git.raw([...args]);
   } finally {
@@ -157,6 +160,7 @@ function watchCall({ host, signal, deadlineMs = LOCAL_DEADLINE_MS, stallMs, onOu
       return failure;
     },
     moved(chunk: Buffer, from: 'output' | 'messages') {
+      if (chunk.length === 0) return;
       if (stalled) stalled.refresh();
       receivedBytes += chunk.length;
       if (receivedBytes > OUTPUT_MAX_BYTES) fail(`More came from${source} than can be read.`);
