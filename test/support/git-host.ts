@@ -1,0 +1,45 @@
+// What every test of git over SSH needs: a server, a data directory that knows it, a key that it lets in.
+import assert from 'node:assert/strict';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after } from 'node:test';
+import { generateKeyPair } from '../../src/domain/ssh-key.ts';
+import { GitFailure } from '../../src/engine/git.ts';
+import { closeConnections, type SshAccess } from '../../src/engine/ssh.ts';
+import { type CommitDescription, createRepository } from './repository.ts';
+import { startSshd } from './sshd.ts';
+
+// Gone when the tests of the file that calls it are done.
+export async function startGitHost() {
+  const sshd = await startSshd();
+  const dataDirectory = mkdtempSync(join(tmpdir(), 'assay-git-'));
+  after(async () => {
+    await closeConnections();
+    await sshd.close();
+    rmSync(dataDirectory, { recursive: true, force: true });
+  });
+  const { publicKey, privateKey } = generateKeyPair('assay test');
+  sshd.addKey(publicKey);
+  mkdirSync(join(dataDirectory, 'ssh'));
+  writeFileSync(join(dataDirectory, 'ssh', 'config'), sshd.clientConfig);
+  const anew: SshAccess = { dataDirectory, privateKey };
+  // Most tests share one login, which costs more than all else in them.
+  const ssh: SshAccess = { ...anew, keepConnectionMs: 60_000 };
+  let counter = 0;
+  const remote = (commits: CommitDescription[] = []) => {
+    const name = `repository-${++counter}.git`;
+    const directory = join(sshd.repositoriesDirectory, name);
+    const hashes = createRepository(directory, commits);
+    return { directory, hashes, url: sshd.urlFor(name), mirror: join(dataDirectory, 'mirrors', name) };
+  };
+  return { sshd, dataDirectory, privateKey, ssh, anew, remote };
+}
+
+export function failure(pattern: RegExp) {
+  return (error: unknown) => {
+    assert.ok(error instanceof GitFailure, String(error));
+    assert.match(error.reason, pattern);
+    return true;
+  };
+}
