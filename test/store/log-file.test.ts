@@ -13,7 +13,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { createMask } from '../../src/domain/mask.ts';
-import { cutAtCharacter, lineTimes, logSize, openLog, readLog, timeOf } from '../../src/engine/log-file.ts';
+import { cutAtCharacter, lineTimes, logSize, openLog, readLog, timeOf } from '../../src/store/log-file.ts';
 
 const directory = mkdtempSync(join(tmpdir(), 'assay-log-'));
 after(() => rmSync(directory, { recursive: true }));

@@ -11,7 +11,7 @@ import { Readable } from 'node:stream';
 import { after, beforeEach, test } from 'node:test';
 import { promisify } from 'node:util';
 import { gzipSync } from 'node:zlib';
-import { ArchiveFailure, keepArchive, receiveArchive, sweepUploads } from '../../src/engine/archive.ts';
+import { ArchiveFailure, keepArchive, receiveArchive, sweepUploads } from '../../src/store/archive.ts';
 
 const run = promisify(execFile);
 const root = mkdtempSync(join(tmpdir(), 'assay-archive-'));
@@ -135,7 +135,7 @@ test('an upload ends when the room does', async () => {
 
 test('a file that may not grow any more is no room, and nothing is left', async () => {
   const script = `
-    import { receiveArchive } from ${JSON.stringify(import.meta.resolve('../../src/engine/archive.ts'))};
+    import { receiveArchive } from ${JSON.stringify(import.meta.resolve('../../src/store/archive.ts'))};
     const source = async function* () {
       yield Buffer.from('1f8b08', 'hex');
       for (;;) yield Buffer.alloc(1 << 20);

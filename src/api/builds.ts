@@ -1,0 +1,170 @@
+// Build requests, commits, builds and their logs.
+
+import { checkCommitRef } from '../domain/names.ts';
+import {
+  buildRequestShape,
+  buildShape,
+  commitItemShape,
+  commitShape,
+  presentBuild,
+  presentBuildRequest,
+  presentCommit,
+  presentCommitItem,
+  presentSuiteDecision,
+  suiteDecisionShape,
+} from '../domain/records.ts';
+import { refusal } from '../domain/refusal.ts';
+import {
+  type Build,
+  cancelBuild,
+  cancelBuildRequest,
+  createBuildRequest,
+  findBuild,
+  findBuildRequest,
+  listBuildRequests,
+  listBuildsOfCommit,
+  listCommits,
+  listSuiteDecisions,
+  rerunBuild,
+} from '../store/builds.ts';
+import { buildLogPath } from '../store/paths.ts';
+import { findSuite } from '../store/suites.ts';
+import { type Call, type Endpoint, endpoint, listing } from './endpoint.ts';
+import { required } from './fields.ts';
+import { respondLog } from './log.ts';
+
+const present = (call: Call<never, never> | Call) => (build: Build) =>
+  presentBuild(build, call.waiting(build));
+
+export const builds: Endpoint[] = [
+  endpoint({
+    method: 'GET',
+    path: '/projects/:project_id/build_requests',
+    summary: "The project's build requests",
+    access: 'sees',
+    scope: 'build_requests',
+    answer: { list: buildRequestShape },
+    handle: ({ db, project, page }) =>
+      listing(page, listBuildRequests(db, project.id, page), presentBuildRequest),
+  }),
+  endpoint({
+    method: 'POST',
+    path: '/projects/:project_id/build_requests',
+    summary: 'Fetches a commit and runs the suites whose rules match',
+    access: 'sees',
+    scope: 'build_requests_create',
+    fields: {
+      commit_ref: required({
+        doc: 'A branch, a tag, or a commit hash of 7 to 40 hex digits.',
+        example: 'main',
+        check: checkCommitRef,
+      }),
+    },
+    answer: { record: buildRequestShape, status: 201 },
+    handle: ({ db, project, caller, values, hasRoom }) => {
+      if (!hasRoom()) throw refusal('resource_temporary_unavailable');
+      return presentBuildRequest(createBuildRequest(db, project, values.commit_ref, caller.email));
+    },
+  }),
+  endpoint({
+    method: 'GET',
+    path: '/projects/:project_id/build_requests/:build_request_id',
+    summary: 'A build request',
+    access: 'sees',
+    scope: 'build_requests',
+    answer: { record: buildRequestShape },
+    handle: ({ buildRequest }) => presentBuildRequest(buildRequest),
+  }),
+  endpoint({
+    method: 'POST',
+    path: '/projects/:project_id/build_requests/:build_request_id/cancel',
+    summary: 'Cancels what of the request has not ended',
+    access: 'sees',
+    scope: 'build_requests_create',
+    answer: { record: buildRequestShape },
+    handle: ({ db, project, buildRequest }) => {
+      cancelBuildRequest(db, buildRequest.id);
+      return presentBuildRequest(findBuildRequest(db, project.id, buildRequest.id) ?? buildRequest);
+    },
+  }),
+  endpoint({
+    method: 'GET',
+    path: '/projects/:project_id/commits',
+    summary: 'The commits that were fetched',
+    access: 'sees',
+    scope: 'commits',
+    answer: { list: commitItemShape },
+    handle: ({ db, project, page }) => listing(page, listCommits(db, project.id, page), presentCommitItem),
+  }),
+  endpoint({
+    method: 'GET',
+    path: '/projects/:project_id/commits/:commit_id',
+    summary: 'A commit',
+    access: 'sees',
+    scope: 'commits',
+    answer: { record: commitShape },
+    handle: ({ commit }) => presentCommit(commit),
+  }),
+  endpoint({
+    method: 'GET',
+    path: '/projects/:project_id/commits/:commit_id/builds',
+    summary: 'One build for each suite that ran or will run, reruns included',
+    access: 'sees',
+    scope: 'commits',
+    answer: { list: buildShape },
+    handle: call => listing(call.page, listBuildsOfCommit(call.db, call.commit.id, call.page), present(call)),
+  }),
+  endpoint({
+    method: 'GET',
+    path: '/projects/:project_id/commits/:commit_id/suites',
+    summary: 'Which suites ran for the commit or not, and because of which rule',
+    access: 'sees',
+    scope: 'commits',
+    answer: { list: suiteDecisionShape, paged: false },
+    handle: ({ db, commit }) => listSuiteDecisions(db, commit.id).map(presentSuiteDecision),
+  }),
+  endpoint({
+    method: 'GET',
+    path: '/projects/:project_id/builds/:build_id',
+    summary: 'A build',
+    access: 'sees',
+    scope: 'commits',
+    answer: { record: buildShape },
+    handle: call => present(call)(call.build),
+  }),
+  endpoint({
+    method: 'GET',
+    path: '/projects/:project_id/builds/:build_id/log',
+    summary: 'The log as it stands; Range is honoured',
+    access: 'sees',
+    scope: 'commits',
+    answer: { media: 'text/plain', description: 'The log, byte for byte.' },
+    handle: ({ dataDirectory, build, request }) => respondLog(request, buildLogPath(dataDirectory, build.id)),
+  }),
+  endpoint({
+    method: 'POST',
+    path: '/projects/:project_id/builds/:build_id/cancel',
+    summary: 'Cancels a build that has not ended',
+    access: 'sees',
+    scope: 'build_requests_create',
+    answer: { record: buildShape },
+    handle: call => {
+      cancelBuild(call.db, call.build.id);
+      return present(call)(findBuild(call.db, call.project.id, call.build.id) ?? call.build);
+    },
+  }),
+  endpoint({
+    method: 'POST',
+    path: '/projects/:project_id/builds/:build_id/rerun',
+    summary: 'Runs the suite as it is now on the same commit, as a new build of the same request',
+    access: 'sees',
+    scope: 'build_requests_create',
+    answer: { record: buildShape, status: 201 },
+    handle: call => {
+      const suite = findSuite(call.db, call.project.id, call.build.suiteId);
+      if (!suite) throw refusal('not_found');
+      if (!call.hasRoom()) throw refusal('resource_temporary_unavailable');
+      return present(call)(rerunBuild(call.db, call.build, suite));
+    },
+  }),
+];

@@ -1,0 +1,287 @@
+// Dependencies: instructions, archives, sharing.
+
+import { checkCommand, checkImageName, checkPrefix, checkSource } from '../domain/names.ts';
+import {
+  createdDependencyShape,
+  dependencyShape,
+  destroyedShape,
+  presentCreatedDependency,
+  presentUploadedDependency,
+  uploadedDependencyShape,
+} from '../domain/records.ts';
+import { type Errors, refusal } from '../domain/refusal.ts';
+import { ArchiveFailure, keepArchive, type ReceivedArchive, receiveArchive } from '../store/archive.ts';
+import {
+  acceptArchive,
+  cancelCompile,
+  createDependency,
+  type Dependency,
+  deleteDependency,
+  findDependency,
+  findVisibleDependency,
+  isDependencyInUse,
+  isDependencyNameTaken,
+  isUsedByOthers,
+  listOwnDependencies,
+  listSharedDependencies,
+  setShared,
+  updateDependency,
+} from '../store/dependencies.ts';
+import { dependencyRecord, relatesTo } from '../store/dependency-use.ts';
+import { archivePath, dependencyLogPath, uploadDirectory } from '../store/paths.ts';
+import { type Call, type Endpoint, endpoint, listing } from './endpoint.ts';
+import { flag, ids, optional, required } from './fields.ts';
+import { respondLog } from './log.ts';
+
+const DEFAULT_PREFIX = '/srv/dependency';
+/** An upload may take as long as it likes while it keeps moving. */
+const UPLOAD_STALL_MS = 60_000;
+const RELATED = 'related_dependencies[]';
+
+const fields = {
+  name: required({ doc: "Unique among the owner's dependencies.", example: 'zlib' }),
+  command: required({
+    doc: 'Compile command, run with `sh -c`; must contain the prefix.',
+    example: './configure --prefix=/srv/dependency && make && make install',
+    multiline: true,
+  }),
+  prefix: optional({
+    doc: `Where compiled artifacts are looked up; ${DEFAULT_PREFIX} by default.`,
+    check: checkPrefix,
+  }),
+  source: optional({
+    doc: 'Directory inside the archive to enter before the command runs.',
+    check: checkSource,
+  }),
+  launch_command: optional({ doc: 'Starts the dependency before a suite; must detach.', multiline: true }),
+  description: optional({ doc: 'Arbitrary text.', multiline: true }),
+  image: optional({ doc: 'The image to compile in instead of the default one.', check: checkImageName }),
+  [RELATED]: ids('Dependencies whose artifacts the compile and the suites need too.'),
+} as const;
+
+/** A new one may only relate to what its owner can see, and never in a circle. */
+function checkRelated(
+  call: Pick<Call, 'db' | 'caller'>,
+  related: bigint[] | undefined,
+  own?: bigint,
+): Errors {
+  for (const id of related ?? []) {
+    if (id === own || !findVisibleDependency(call.db, call.caller.accountId, id))
+      return { [RELATED]: ['invalid_format'] };
+    if (own !== undefined && relatesTo(call.db, id, own)) return { [RELATED]: ['invalid_format'] };
+  }
+  return new Set(related).size === (related?.length ?? 0) ? {} : { [RELATED]: ['invalid_format'] };
+}
+
+/** The upload, safe on disk; what is wrong with it in the words of part 7. */
+async function receive(
+  request: Request,
+  dataDirectory: string,
+  hasRoom: () => boolean,
+): Promise<ReceivedArchive> {
+  const body = request.body as AsyncIterable<Uint8Array> | null;
+  if (!body) throw refusal('is_blank', 'archive');
+  try {
+    return await receiveArchive(body, {
+      directory: uploadDirectory(dataDirectory),
+      hasRoom,
+      stallMs: UPLOAD_STALL_MS,
+    });
+  } catch (cause) {
+    if (!(cause instanceof ArchiveFailure)) throw cause;
+    if (cause.reason === 'no_room') throw refusal('resource_temporary_unavailable');
+    throw refusal(cause.reason === 'empty' ? 'is_blank' : 'invalid_format', 'archive');
+  }
+}
+
+function refresh({ db, dependency }: Pick<Call, 'db' | 'dependency'>) {
+  return dependencyRecord(db, findDependency(db, dependency.id) as Dependency);
+}
+
+export const dependencies: Endpoint[] = [
+  endpoint({
+    method: 'GET',
+    path: '/dependencies',
+    summary: "The caller's dependencies, or with `shared=true` those that others share",
+    access: 'users',
+    scope: 'dependencies',
+    unpaid: url => url.searchParams.get('shared') === 'true',
+    query: { shared: flag('Those that others share instead of own ones.') },
+    answer: { list: dependencyShape },
+    handle: ({ db, caller, page, query }) => {
+      const list = query.shared ? listSharedDependencies : listOwnDependencies;
+      return listing(page, list(db, caller.accountId, page), dependency => dependencyRecord(db, dependency));
+    },
+  }),
+  endpoint({
+    method: 'POST',
+    path: '/dependencies',
+    summary: 'Creates a dependency, which then waits for its archive',
+    access: 'users',
+    scope: 'dependencies',
+    fields,
+    also: (values, call) => {
+      const { name, command, prefix = DEFAULT_PREFIX } = values;
+      return {
+        ...(name !== undefined &&
+          isDependencyNameTaken(call.db, call.caller.accountId, name) && { name: ['already_exists'] }),
+        ...(command !== undefined && checkCommand(command, prefix) && { command: ['invalid_format'] }),
+        ...checkRelated(call, values[RELATED]),
+      };
+    },
+    answer: { record: createdDependencyShape, status: 201 },
+    handle: ({ db, caller, values }) =>
+      presentCreatedDependency(
+        createDependency(
+          db,
+          caller.accountId,
+          {
+            name: values.name,
+            description: values.description ?? '',
+            command: values.command,
+            prefix: values.prefix ?? DEFAULT_PREFIX,
+            source: values.source ?? '',
+            launchCommand: values.launch_command ?? '',
+            image: values.image ?? null,
+          },
+          values[RELATED] ?? [],
+        ),
+      ),
+  }),
+  endpoint({
+    method: 'GET',
+    path: '/dependencies/:dependency_id',
+    summary: 'A dependency: an own one, or one that is shared',
+    access: 'sees',
+    scope: 'dependencies',
+    answer: { record: dependencyShape },
+    handle: ({ db, dependency }) => dependencyRecord(db, dependency),
+  }),
+  endpoint({
+    method: 'PUT',
+    path: '/dependencies/:dependency_id',
+    summary: 'Changes the fields that are sent; they count from the next compile on',
+    access: 'users',
+    scope: 'dependencies',
+    fields,
+    also: (values, call) => {
+      const { dependency } = call;
+      const prefix = values.prefix === '' ? DEFAULT_PREFIX : (values.prefix ?? dependency.prefix);
+      const command = values.command ?? dependency.command;
+      const touched = values.command !== undefined || values.prefix !== undefined;
+      return {
+        ...(values.name !== undefined &&
+          isDependencyNameTaken(call.db, dependency.ownerId, values.name, dependency.id) && {
+            name: ['already_exists'],
+          }),
+        ...(touched && checkCommand(command, prefix) && { command: ['invalid_format'] }),
+        ...checkRelated(call, values[RELATED], dependency.id),
+      };
+    },
+    answer: { record: dependencyShape },
+    handle: ({ db, dependency, values }) =>
+      dependencyRecord(
+        db,
+        updateDependency(
+          db,
+          dependency,
+          {
+            ...(values.name !== undefined && { name: values.name }),
+            ...(values.description !== undefined && { description: values.description }),
+            ...(values.command !== undefined && { command: values.command }),
+            ...(values.prefix !== undefined && {
+              prefix: values.prefix === '' ? DEFAULT_PREFIX : values.prefix,
+            }),
+            ...(values.source !== undefined && { source: values.source }),
+            ...(values.launch_command !== undefined && { launchCommand: values.launch_command }),
+            ...(values.image !== undefined && { image: values.image === '' ? null : values.image }),
+          },
+          values[RELATED],
+        ),
+      ),
+  }),
+  endpoint({
+    method: 'DELETE',
+    path: '/dependencies/:dependency_id',
+    summary: 'Deletes a dependency that nothing uses',
+    access: 'users',
+    scope: 'dependencies',
+    answer: { record: destroyedShape },
+    handle: ({ db, dependency }) => {
+      if (isDependencyInUse(db, dependency.id)) throw refusal('is_reserved');
+      deleteDependency(db, dependency);
+      return { destroyed: true };
+    },
+  }),
+  endpoint({
+    method: 'POST',
+    path: '/dependencies/:dependency_id/archive',
+    summary: 'Uploads the archive of the source code, which is then compiled',
+    access: 'users',
+    scope: 'dependencies',
+    binary: { description: 'A tar (plain, gzip, bzip2, xz or zstd) or zip archive, of any size.' },
+    answer: { record: uploadedDependencyShape, status: 202 },
+    handle: async ({ db, dependency, dataDirectory, request, hasRoom }) => {
+      if (dependency.compileState === 'compiling' || !hasRoom())
+        throw refusal('resource_temporary_unavailable');
+      const received = await receive(request, dataDirectory, hasRoom);
+      await keepArchive(received.path, archivePath(dataDirectory, received.sha256));
+      const uploaded = acceptArchive(db, dependency.id, {
+        archiveHash: received.sha256,
+        archiveContentType: received.contentType,
+        archiveFileSize: received.sizeBytes,
+      });
+      // Deleted or taken for compiling meanwhile; the sweep finds the file that nobody refers to.
+      if (!uploaded)
+        throw refusal(findDependency(db, dependency.id) ? 'resource_temporary_unavailable' : 'not_found');
+      return presentUploadedDependency(uploaded);
+    },
+  }),
+  endpoint({
+    method: 'POST',
+    path: '/dependencies/:dependency_id/cancel',
+    summary: 'Cancels a compile that has not ended',
+    access: 'users',
+    scope: 'dependencies',
+    answer: { record: dependencyShape },
+    handle: ({ db, dependency }) => {
+      cancelCompile(db, dependency);
+      return refresh({ db, dependency });
+    },
+  }),
+  endpoint({
+    method: 'POST',
+    path: '/dependencies/:dependency_id/share',
+    summary: 'Makes a compiled dependency usable by every account',
+    access: 'users',
+    scope: 'dependencies',
+    answer: { record: dependencyShape },
+    handle: ({ db, dependency }) => {
+      if (!dependency.shared && dependency.artifactHash === null)
+        throw refusal('resource_temporary_unavailable');
+      return dependencyRecord(db, setShared(db, dependency, true));
+    },
+  }),
+  endpoint({
+    method: 'POST',
+    path: '/dependencies/:dependency_id/unshare',
+    summary: 'Takes a shared dependency back, unless another account uses it',
+    access: 'users',
+    scope: 'dependencies',
+    answer: { record: dependencyShape },
+    handle: ({ db, dependency }) => {
+      if (dependency.shared && isUsedByOthers(db, dependency)) throw refusal('is_reserved');
+      return dependencyRecord(db, setShared(db, dependency, false));
+    },
+  }),
+  endpoint({
+    method: 'GET',
+    path: '/dependencies/:dependency_id/log',
+    summary: 'The log of the last compile; Range is honoured',
+    access: 'users',
+    scope: 'dependencies',
+    answer: { media: 'text/plain', description: 'The log, byte for byte.' },
+    handle: ({ dataDirectory, dependency, request }) =>
+      respondLog(request, dependencyLogPath(dataDirectory, dependency.id)),
+  }),
+];

@@ -1,0 +1,190 @@
+// Deploy strategies and deploys.
+
+import { checkBranch, checkRepositoryUrl } from '../domain/names.ts';
+import {
+  deployItemShape,
+  deployShape,
+  destroyedShape,
+  presentDeploy,
+  presentDeployItem,
+  presentStrategy,
+  presentStrategyItem,
+  strategyItemShape,
+  strategyShape,
+} from '../domain/records.ts';
+import { type Errors, Refusal } from '../domain/refusal.ts';
+import { findCommit } from '../store/builds.ts';
+import {
+  cancelDeploy,
+  createDeploy,
+  createStrategy,
+  deleteStrategy,
+  findStrategy,
+  isStrategyNameTaken,
+  listDeploys,
+  listStrategies,
+  updateStrategy,
+} from '../store/deploys.ts';
+import { deployLogPath } from '../store/paths.ts';
+import { type Endpoint, endpoint, listing } from './endpoint.ts';
+import { flag, required, requiredId } from './fields.ts';
+import { respondLog } from './log.ts';
+
+const fields = {
+  name: required({ doc: "Unique among the project's strategies.", example: 'Production' }),
+  strategy_type: required({ doc: 'The only type.', oneOf: ['git'] }),
+  'options[repository_url]': required({
+    doc: 'Pushed to, scp-like, without a protocol.',
+    example: 'git@git.example.org:team/live.git',
+    check: checkRepositoryUrl,
+    maxBytes: 1024,
+  }),
+  'options[local_branch]': required({ doc: 'Branch that is pushed.', example: 'main', check: checkBranch }),
+  'options[remote_branch]': required({
+    doc: 'Branch that is pushed to.',
+    example: 'main',
+    check: checkBranch,
+  }),
+  'options[automatic]': flag('Whether each commit of local_branch that passes is deployed.'),
+};
+
+export const deploys: Endpoint[] = [
+  endpoint({
+    method: 'GET',
+    path: '/projects/:project_id/deploy_strategies',
+    summary: "The project's deploy strategies, without their options",
+    access: 'sees',
+    scope: 'deploys',
+    answer: { list: strategyItemShape },
+    handle: ({ db, project, page }) =>
+      listing(page, listStrategies(db, project.id, page), presentStrategyItem),
+  }),
+  endpoint({
+    method: 'POST',
+    path: '/projects/:project_id/deploy_strategies',
+    summary: 'Creates a deploy strategy',
+    access: 'sees',
+    scope: 'deploys',
+    fields,
+    also: ({ name }, { db, project }) =>
+      name !== undefined && isStrategyNameTaken(db, project.id, name) ? { name: ['already_exists'] } : {},
+    answer: { record: strategyShape, status: 201 },
+    handle: ({ db, project, values }) =>
+      presentStrategy(
+        createStrategy(db, {
+          projectId: project.id,
+          name: values.name,
+          strategyType: values.strategy_type,
+          repositoryUrl: values['options[repository_url]'],
+          localBranch: values['options[local_branch]'],
+          remoteBranch: values['options[remote_branch]'],
+          automatic: values['options[automatic]'] ?? false,
+        }),
+      ),
+  }),
+  endpoint({
+    method: 'GET',
+    path: '/projects/:project_id/deploy_strategies/:deploy_strategy_id',
+    summary: 'A deploy strategy with its options',
+    access: 'sees',
+    scope: 'deploys',
+    answer: { record: strategyShape },
+    handle: ({ strategy }) => presentStrategy(strategy),
+  }),
+  endpoint({
+    method: 'PUT',
+    path: '/projects/:project_id/deploy_strategies/:deploy_strategy_id',
+    summary: 'Changes the fields that are sent',
+    access: 'sees',
+    scope: 'deploys',
+    fields,
+    also: ({ name }, { db, strategy }) =>
+      name !== undefined && isStrategyNameTaken(db, strategy.projectId, name, strategy.id)
+        ? { name: ['already_exists'] }
+        : {},
+    answer: { record: strategyShape },
+    handle: ({ db, strategy, values }) =>
+      presentStrategy(
+        updateStrategy(db, strategy, {
+          name: values.name ?? strategy.name,
+          repositoryUrl: values['options[repository_url]'] ?? strategy.repositoryUrl,
+          localBranch: values['options[local_branch]'] ?? strategy.localBranch,
+          remoteBranch: values['options[remote_branch]'] ?? strategy.remoteBranch,
+          automatic: values['options[automatic]'] ?? strategy.automatic,
+        }),
+      ),
+  }),
+  endpoint({
+    method: 'DELETE',
+    path: '/projects/:project_id/deploy_strategies/:deploy_strategy_id',
+    summary: 'Deletes a deploy strategy; its deploys stay readable',
+    access: 'users',
+    scope: 'deploys',
+    answer: { record: destroyedShape },
+    handle: ({ db, strategy }) => {
+      deleteStrategy(db, strategy.id);
+      return { destroyed: true };
+    },
+  }),
+  endpoint({
+    method: 'GET',
+    path: '/projects/:project_id/deploys',
+    summary: "The project's deploys",
+    access: 'sees',
+    scope: 'deploys',
+    answer: { list: deployItemShape },
+    handle: ({ db, project, page }) => listing(page, listDeploys(db, project.id, page), presentDeployItem),
+  }),
+  endpoint({
+    method: 'POST',
+    path: '/projects/:project_id/deploys',
+    summary: 'Pushes a commit as the strategy says',
+    access: 'sees',
+    scope: 'deploys',
+    fields: {
+      deploy_strategy_id: requiredId('The strategy to use.'),
+      commit_id: requiredId('The commit to push.'),
+    },
+    answer: { record: deployItemShape, status: 201 },
+    handle: ({ db, project, caller, values }) => {
+      const strategy = findStrategy(db, project.id, values.deploy_strategy_id);
+      const commit = findCommit(db, project.id, values.commit_id);
+      if (!strategy || !commit) {
+        const errors: Errors = {
+          ...(!strategy && { deploy_strategy_id: ['not_found'] }),
+          ...(!commit && { commit_id: ['not_found'] }),
+        };
+        throw new Refusal(404, errors);
+      }
+      return presentDeployItem(createDeploy(db, strategy, commit, caller.email));
+    },
+  }),
+  endpoint({
+    method: 'GET',
+    path: '/projects/:project_id/deploys/:deploy_id',
+    summary: 'A deploy',
+    access: 'sees',
+    scope: 'deploys',
+    answer: { record: deployShape },
+    handle: ({ deploy }) => presentDeploy(deploy),
+  }),
+  endpoint({
+    method: 'POST',
+    path: '/projects/:project_id/deploys/:deploy_id/cancel',
+    summary: 'Cancels a deploy that has not begun',
+    access: 'sees',
+    scope: 'deploys',
+    answer: { record: deployShape },
+    handle: ({ db, deploy }) => presentDeploy(cancelDeploy(db, deploy)),
+  }),
+  endpoint({
+    method: 'GET',
+    path: '/projects/:project_id/deploys/:deploy_id/log',
+    summary: "The push's output; Range is honoured",
+    access: 'sees',
+    scope: 'deploys',
+    answer: { media: 'text/plain', description: 'The log, byte for byte.' },
+    handle: ({ dataDirectory, deploy, request }) =>
+      respondLog(request, deployLogPath(dataDirectory, deploy.id)),
+  }),
+];

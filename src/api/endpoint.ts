@@ -1,0 +1,122 @@
+// What an endpoint is: one definition that routes, guards, validates, documents and answers.
+
+import type { ServerResponse } from 'node:http';
+import type { Access, Caller, Scope } from '../domain/access.ts';
+import type { Cidr } from '../domain/address.ts';
+import type { Errors } from '../domain/refusal.ts';
+import type { JsonSchema } from '../domain/wire.ts';
+import type { Live } from '../live.ts';
+import type { Build, BuildRequest, Commit } from '../store/builds.ts';
+import type { Db } from '../store/db.ts';
+import type { Dependency } from '../store/dependencies.ts';
+import type { Deploy, DeployStrategy } from '../store/deploys.ts';
+import type { Delivery, Notification } from '../store/notifications.ts';
+import type { Page } from '../store/page.ts';
+import type { Collaborator, Project } from '../store/projects.ts';
+import type { Suite, SuiteRule } from '../store/suites.ts';
+import type { Fields, Values } from './fields.ts';
+
+/** What endpoints are handed by the composition root. */
+export type Services = {
+  db: Db;
+  live: Live;
+  baseUrl: string;
+  version: string;
+  /** DATA: logs and archives are files in it. */
+  dataDirectory: string;
+  /** Whether there is room for more work (MIN_FREE_DISK). */
+  hasRoom(): boolean;
+  /** Addresses that webhooks may reach although they are loopback or the like. */
+  webhookAllow: readonly Cidr[];
+  /** Why a build waits, and in which place; undefined when it does not. */
+  waiting(build: Build): { position: number; reason: string } | undefined;
+  /** Lines for /metrics and facts for /healthz that only the running parts know. */
+  vitals(): Vitals;
+};
+
+export type Vitals = { healthy: boolean; slotsUsed: number; slots: number; freeDiskBytes: number };
+
+/** The rows that the path names, each found and seen by the caller before the handler runs. */
+export type Resources = {
+  project: Project;
+  collaborator: Collaborator;
+  buildRequest: BuildRequest;
+  commit: Commit;
+  build: Build;
+  suite: Suite;
+  rule: SuiteRule;
+  variable: { id: bigint; name: string };
+  suiteDependency: Dependency;
+  dependency: Dependency;
+  strategy: DeployStrategy;
+  deploy: Deploy;
+  notification: Notification;
+  delivery: Delivery;
+};
+
+export type Call<F extends Fields = Fields, Q extends Fields = Fields> = Services &
+  Resources & {
+    caller: Caller;
+    values: Values<F>;
+    query: Values<Q>;
+    request: Request;
+    url: URL;
+    params: Record<string, string>;
+    /** Where a stream writes to, beyond what a Response can say; HTTP/2 has one that is used alike. */
+    outgoing: ServerResponse;
+    /** Which part of a list is asked for. */
+    page: Page;
+  };
+
+/** What is answered: a record in the envelope, a list of them, or something that is no JSON. */
+export type Answer =
+  | { record: JsonSchema; status?: 200 | 201 | 202 }
+  | { list: JsonSchema; paged?: boolean }
+  | { media: string; description: string };
+
+export type Endpoint<F extends Fields = Fields, Q extends Fields = Fields> = {
+  method: 'GET' | 'POST' | 'PUT' | 'DELETE';
+  path: string;
+  summary: string;
+  access: Access;
+  scope: Scope | undefined;
+  /** Whether an account that owes payment may still do it to what it owns. */
+  unpaid?: (url: URL) => boolean;
+  fields?: F;
+  query?: Q;
+  /** A body that is no form: the endpoint reads it itself. */
+  binary?: { description: string };
+  /** Checks beyond single fields: uniqueness, fields that must fit each other. Gets what was valid so far. */
+  also?: (values: Partial<Values<F>>, call: Omit<Call, 'values'>) => Errors;
+  answer: Answer;
+  /** An answer that is not a Response is put into the envelope. */
+  handle(call: Call<F, Q>): unknown;
+};
+
+/** Gives the handler the types of its own fields, and the table one common type. */
+export function endpoint<F extends Fields = Record<never, never>, Q extends Fields = Record<never, never>>(
+  definition: Endpoint<F, Q>,
+): Endpoint {
+  return definition as unknown as Endpoint;
+}
+
+/** A page of a list; the router adds the link to the next one. */
+export class Listing {
+  readonly items: unknown[];
+  readonly next: bigint | undefined;
+
+  constructor(items: unknown[], next: bigint | undefined) {
+    this.items = items;
+    this.next = next;
+  }
+}
+
+/** Rows as the store gives them, one more than the page holds where there is a next one. */
+export function listing<Row extends { id: bigint }>(
+  page: Page,
+  rows: readonly Row[],
+  present: (row: Row) => unknown,
+): Listing {
+  const shown = rows.slice(0, page.limit);
+  return new Listing(shown.map(present), rows.length > page.limit ? shown.at(-1)?.id : undefined);
+}

@@ -1,0 +1,172 @@
+// What a request may carry, said once: the same definitions validate it and describe it in OpenAPI.
+
+import { parseId } from '../domain/id.ts';
+import type { ErrorCode, Errors } from '../domain/refusal.ts';
+import type { JsonSchema } from '../domain/wire.ts';
+import type { Sent, SentFields } from './body.ts';
+
+export type Field<Value = unknown, Required extends boolean = boolean> = {
+  required: Required;
+  schema: JsonSchema;
+  /** What an optional field becomes when a PUT sends it blank; without it, such a field is left alone. */
+  emptied?: Value;
+  /** The value, or the code of what is wrong with it. `blank` says that nothing was sent for it. */
+  read(sent: Sent): { value: Value } | { code: ErrorCode } | { blank: true };
+};
+export type Fields = Record<string, Field>;
+
+/** What a handler gets: every field by its name, undefined where an optional one was not sent. */
+export type Values<F extends Fields> = {
+  [Name in keyof F]: F[Name] extends Field<infer Value, infer Required>
+    ? Required extends true
+      ? Value
+      : Value | undefined
+    : never;
+};
+
+type TextOptions = {
+  doc: string;
+  example?: string;
+  oneOf?: readonly string[];
+  check?: (value: string) => ErrorCode | undefined;
+  maxBytes?: number;
+  /** Names are one line; commands and descriptions are not. */
+  multiline?: boolean;
+  /** White space, or nothing, is a value like any other. */
+  mayBeBlank?: boolean;
+};
+
+const NAME_BYTES = 255;
+const TEXT_BYTES = 64 * 1024;
+const controls = /[\u0000-\u001f\u007f]/;
+
+function makeText<Required extends boolean>(
+  required: Required,
+  options: TextOptions,
+): Field<string, Required> {
+  const maxBytes = options.maxBytes ?? (options.multiline ? TEXT_BYTES : NAME_BYTES);
+  return {
+    required,
+    schema: {
+      type: 'string',
+      description: options.doc,
+      ...(options.oneOf && { enum: options.oneOf }),
+      ...(options.example !== undefined && { examples: [options.example] }),
+      maxLength: maxBytes,
+    },
+    emptied: '',
+    read(sent) {
+      if (typeof sent !== 'string') return sent === null ? { blank: true } : { code: 'invalid_format' };
+      if (!options.mayBeBlank && sent.trim() === '') return { blank: true };
+      if (sent.includes('\0') || (!options.multiline && controls.test(sent)))
+        return { code: 'invalid_format' };
+      if (Buffer.byteLength(sent) > maxBytes) return { code: 'invalid_format' };
+      if (options.oneOf && !options.oneOf.includes(sent)) return { code: 'invalid_format' };
+      const code = options.check?.(sent);
+      return code ? { code } : { value: sent };
+    },
+  };
+}
+
+export const required = (options: TextOptions): Field<string, true> => makeText(true, options);
+export const optional = (options: TextOptions): Field<string, false> => makeText(false, options);
+
+/** On or off: `true`, `false`, `1`, `0`. */
+export function flag(doc: string): Field<boolean, false> {
+  return {
+    required: false,
+    schema: { type: 'boolean', description: doc },
+    read(sent) {
+      if (sent === true || sent === 'true' || sent === '1') return { value: true };
+      if (sent === false || sent === 'false' || sent === '0') return { value: false };
+      return sent === null || sent === '' ? { blank: true } : { code: 'invalid_format' };
+    },
+  };
+}
+
+const idSchema = (doc: string): JsonSchema => ({
+  oneOf: [
+    { type: 'integer', format: 'int64' },
+    { type: 'string', pattern: '^[0-9]+$' },
+  ],
+  description: doc,
+});
+
+function readId(sent: Sent): ReturnType<Field<bigint>['read']> {
+  if (typeof sent === 'string' && sent.trim() === '') return { blank: true };
+  const id =
+    typeof sent === 'bigint'
+      ? parseId(sent.toString())
+      : typeof sent === 'string'
+        ? parseId(sent)
+        : undefined;
+  if (id !== undefined) return { value: id };
+  return sent === null ? { blank: true } : { code: 'invalid_format' };
+}
+
+export const requiredId = (doc: string): Field<bigint, true> => ({
+  required: true,
+  schema: idSchema(doc),
+  read: readId,
+});
+
+export const optionalId = (doc: string): Field<bigint, false> => ({ ...requiredId(doc), required: false });
+
+/** A whole number within bounds, from the query. */
+export function integer(
+  doc: string,
+  bounds: { least: number; most: number; usual: number },
+): Field<number, false> {
+  return {
+    required: false,
+    schema: {
+      type: 'integer',
+      minimum: bounds.least,
+      maximum: bounds.most,
+      default: bounds.usual,
+      description: doc,
+    },
+    read(sent) {
+      const value = typeof sent === 'string' && /^\d{1,9}$/.test(sent) ? Number(sent) : Number.NaN;
+      return value >= bounds.least && value <= bounds.most ? { value } : { code: 'invalid_format' };
+    },
+  };
+}
+
+/** A list of ids, `name[]`; one empty element is the empty list. */
+export function ids(doc: string): Field<bigint[], false> {
+  return {
+    required: false,
+    schema: { type: 'array', items: idSchema('An id.'), description: doc },
+    read(sent) {
+      if (!Array.isArray(sent)) return { code: 'invalid_format' };
+      const value: bigint[] = [];
+      for (const one of sent) {
+        const read = readId(one);
+        if ('code' in read) return read;
+        if ('value' in read) value.push(read.value);
+        else if (sent.length > 1) return { code: 'invalid_format' };
+      }
+      return { value };
+    },
+  };
+}
+
+/** Looks at every field. What is wrong is collected, what is right is there for further checks. `partial`: as PUT does. */
+export function readFields<F extends Fields>(
+  fields: F,
+  sent: SentFields,
+  partial = false,
+): { values: Partial<Values<F>>; errors: Errors } {
+  const values: Record<string, unknown> = {};
+  const errors: Errors = {};
+  for (const [name, field] of Object.entries(fields)) {
+    const isSent = sent.has(name);
+    const read = isSent ? field.read(sent.get(name) as Sent) : { blank: true as const };
+    if ('code' in read) errors[name] = [read.code];
+    else if ('value' in read) values[name] = read.value;
+    else if (field.required && (isSent || !partial)) errors[name] = ['is_blank'];
+    else if (isSent && partial && field.emptied !== undefined) values[name] = field.emptied;
+  }
+  return { values: values as Partial<Values<F>>, errors };
+}

@@ -1,0 +1,241 @@
+// Firehoses: a build's, a dependency's, a project's, as they happen.
+
+import { admit, type Caller, type Scope } from '../domain/access.ts';
+import { isFinishedBuild } from '../domain/build.ts';
+import { parseId } from '../domain/id.ts';
+import { presentBuild } from '../domain/records.ts';
+import { Refusal } from '../domain/refusal.ts';
+import { findBuild } from '../store/builds.ts';
+import type { Db } from '../store/db.ts';
+import { findDependency, findVisibleDependency } from '../store/dependencies.ts';
+import { dependencyRecord } from '../store/dependency-use.ts';
+import { lastEventId, listEvents } from '../store/events.ts';
+import { buildLogPath, dependencyLogPath } from '../store/paths.ts';
+import { findProject, findVisibleProject, projectRecord } from '../store/projects.ts';
+import { authenticate } from './authenticate.ts';
+import { type Call, type Endpoint, endpoint } from './endpoint.ts';
+import type { LogFeeds } from './log-feed.ts';
+import { answeredByStream, type EventStream, frame, openStream } from './stream.ts';
+
+const EVENT_BATCH = 200;
+
+/** What a stream follows: the record as it is now, whether it has ended, its log, and who tells of changes. */
+export type Followed = {
+  read(): { record: unknown; state: string; finished: boolean } | undefined;
+  topic: string;
+  logPath: string;
+};
+
+export function followedBuild(
+  call: Pick<Call, 'db' | 'dataDirectory' | 'waiting'>,
+  projectId: bigint,
+  id: bigint,
+): Followed {
+  return {
+    read: () => {
+      const build = findBuild(call.db, projectId, id);
+      return (
+        build && {
+          record: presentBuild(build, call.waiting(build)),
+          state: build.buildState,
+          finished: isFinishedBuild(build.buildState),
+        }
+      );
+    },
+    topic: `build:${id}`,
+    logPath: buildLogPath(call.dataDirectory, id),
+  };
+}
+
+export function followedDependency(call: Pick<Call, 'db' | 'dataDirectory'>, id: bigint): Followed {
+  return {
+    read: () => {
+      const dependency = findDependency(call.db, id);
+      return (
+        dependency && {
+          record: dependencyRecord(call.db, dependency),
+          state: dependency.compileState,
+          finished: !['enqueued_for_compile', 'compiling'].includes(dependency.compileState),
+        }
+      );
+    },
+    topic: `dependency:${id}`,
+    logPath: dependencyLogPath(call.dataDirectory, id),
+  };
+}
+
+/** Sends `state`, `log` and at last `end`. */
+export function streamLog(
+  parts: Pick<Call, 'live'> & { feeds: LogFeeds },
+  stream: EventStream,
+  followed: Followed,
+  from: number,
+): void {
+  const { live, feeds } = parts;
+  let shown: string | undefined;
+  let ending = false;
+  const reader = feeds.follow(followed.logPath, `log:${followed.topic}`, stream, from);
+  const look = () => {
+    if (ending) return;
+    const now = followed.read();
+    if (!now) {
+      ending = true;
+      stream.end();
+    } else if (now.finished) {
+      ending = true;
+      if (shown === undefined) stream.send(frame('state', JSON.stringify(now.record)));
+      feeds.flush(followed.logPath, reader).then(() => {
+        stream.send(frame('end', JSON.stringify(followed.read()?.record ?? now.record)));
+        stream.end();
+      });
+    } else if (now.state !== shown) {
+      shown = now.state;
+      stream.send(frame('state', JSON.stringify(now.record)));
+    }
+  };
+  stream.onClose(live.watch(followed.topic, look));
+  look();
+}
+
+/** Sends the project's state, then each event after `after` as it was written; stays open. */
+export function streamEvents(
+  { db, live }: Pick<Call, 'db' | 'live'>,
+  stream: EventStream,
+  projectId: bigint,
+  ownRecord: () => unknown,
+  after: bigint | undefined,
+): void {
+  let last = after ?? lastEventId(db, projectId);
+  let sending = false;
+  stream.send(frame('state', JSON.stringify(ownRecord())));
+  const send = async () => {
+    if (sending) return;
+    sending = true;
+    for (;;) {
+      if (!stream.open) break;
+      if (!findProject(db, projectId)) {
+        stream.end();
+        break;
+      }
+      const events = listEvents(db, projectId, last, EVENT_BATCH);
+      if (events.length === 0) break;
+      for (const event of events) {
+        stream.send(frame(event.type, event.body, event.id.toString()));
+        last = event.id;
+      }
+      await stream.drained();
+    }
+    sending = false;
+  };
+  stream.onClose(live.watch(`events:${projectId}`, send));
+  stream.onClose(live.watch(`project:${projectId}`, send));
+  send();
+}
+
+export function lastEventIdOf(request: Request): string {
+  return request.headers.get('last-event-id') ?? '';
+}
+
+/** The byte that a reader of a log goes on from. */
+export function resumeAt(lastEventIdHeader: string): number {
+  return /^\d{1,15}$/.test(lastEventIdHeader) ? Number(lastEventIdHeader) : 0;
+}
+
+export function firehoses(feeds: LogFeeds): Endpoint[] {
+  return [
+    endpoint({
+      method: 'GET',
+      path: '/projects/:project_id/firehose',
+      summary: "The project's events as they happen: each as `event: <type>`, its body as in webhooks",
+      access: 'sees',
+      scope: 'commits',
+      answer: { media: 'text/event-stream', description: 'Events; Last-Event-ID replays what was missed.' },
+      handle: call => {
+        const { db, project, caller } = call;
+        const stream = begin(call, 'commits', admitted =>
+          findVisibleProject(db, admitted.accountId, project.id),
+        );
+        streamEvents(
+          call,
+          stream,
+          project.id,
+          () => projectRecord(db, findProject(db, project.id) ?? project, caller.accountId),
+          parseId(lastEventIdOf(call.request)),
+        );
+        return answeredByStream();
+      },
+    }),
+    endpoint({
+      method: 'GET',
+      path: '/projects/:project_id/builds/:build_id/firehose',
+      summary: "A build's state and log as they grow",
+      access: 'sees',
+      scope: 'commits',
+      answer: { media: 'text/event-stream', description: '`state`, `log` and `end` events.' },
+      handle: call => {
+        const { db, project, build } = call;
+        const stream = begin(call, 'commits', admitted =>
+          findVisibleProject(db, admitted.accountId, project.id),
+        );
+        streamLog(
+          { live: call.live, feeds },
+          stream,
+          followedBuild(call, project.id, build.id),
+          resumeAt(lastEventIdOf(call.request)),
+        );
+        return answeredByStream();
+      },
+    }),
+    endpoint({
+      method: 'GET',
+      path: '/dependencies/:dependency_id/firehose',
+      summary: "A compile's state and log as they grow",
+      access: 'users',
+      scope: 'dependencies',
+      answer: { media: 'text/event-stream', description: '`state`, `log` and `end` events.' },
+      handle: call => {
+        const { db, dependency } = call;
+        const stream = begin(call, 'dependencies', admitted =>
+          findVisibleDependency(db, admitted.accountId, dependency.id),
+        );
+        streamLog(
+          { live: call.live, feeds },
+          stream,
+          followedDependency(call, dependency.id),
+          resumeAt(lastEventIdOf(call.request)),
+        );
+        return answeredByStream();
+      },
+    }),
+  ];
+}
+
+/** Opens the stream; it ends when the credentials, the standing or the sight of the resource are gone. */
+function begin(call: Call, scope: Scope, sees: (caller: Caller) => unknown): EventStream {
+  const isAllowed = () => mayStill(call.db, call.request, call.url, scope, sees);
+  const stream = openStream(call.outgoing, isAllowed);
+  const recheck = () => {
+    if (!isAllowed()) stream.end();
+  };
+  stream.onClose(call.live.watch(`account:${call.caller.accountId}`, recheck));
+  stream.onClose(call.live.watch('tokens', recheck));
+  if (call.request.method === 'HEAD') stream.end();
+  return stream;
+}
+
+function mayStill(
+  db: Db,
+  request: Request,
+  url: URL,
+  scope: Scope,
+  sees: (caller: Caller) => unknown,
+): boolean {
+  try {
+    const caller = authenticate(db, request, url);
+    admit(caller, scope);
+    return Boolean(sees(caller));
+  } catch (cause) {
+    if (cause instanceof Refusal) return false;
+    throw cause;
+  }
+}

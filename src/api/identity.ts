@@ -1,0 +1,108 @@
+// Who am I, is it there, is it well: ping, whoami, health, metrics and the description of the API itself.
+
+import { identityShape } from '../domain/records.ts';
+import { refusal } from '../domain/refusal.ts';
+import { countByState } from '../store/counts.ts';
+import { authenticate } from './authenticate.ts';
+import { type Call, type Endpoint, endpoint } from './endpoint.ts';
+import type { Metrics } from './metrics.ts';
+
+export const identity: Endpoint[] = [
+  endpoint({
+    method: 'GET',
+    path: '/ping',
+    summary: 'Whether the service answers',
+    access: 'anyone',
+    scope: undefined,
+    answer: { record: { type: 'string', const: 'pong', title: 'Pong' } },
+    handle: () => 'pong',
+  }),
+  endpoint({
+    method: 'GET',
+    path: '/whoami',
+    summary: 'The email of the authenticated user',
+    access: 'signed in',
+    scope: 'user',
+    unpaid: () => true,
+    answer: { record: identityShape },
+    handle: ({ caller }) => ({ email: caller.email }),
+  }),
+];
+
+/** What administrators' tools read; `describe` gives the OpenAPI document of everything, these included. */
+export function operations(metrics: Metrics, describe: () => unknown): Endpoint[] {
+  return [
+    endpoint({
+      method: 'GET',
+      path: '/openapi.json',
+      summary: 'This document',
+      access: 'anyone',
+      scope: undefined,
+      answer: { media: 'application/json', description: 'An OpenAPI 3.1 document.' },
+      handle: () => Response.json(describe()),
+    }),
+    endpoint({
+      method: 'GET',
+      path: '/healthz',
+      summary: 'Whether the appliance is well: 200, or 500 when it is not',
+      access: 'anyone',
+      scope: undefined,
+      answer: { media: 'application/json', description: '`{"response":"ok"}`' },
+      handle: ({ vitals }) =>
+        vitals().healthy
+          ? Response.json({ response: 'ok' })
+          : Response.json({ error: { generic: [] } }, { status: 500 }),
+    }),
+    endpoint({
+      method: 'GET',
+      path: '/metrics',
+      summary: "Figures for Prometheus; for administrators' credentials, or from loopback",
+      access: 'anyone',
+      scope: undefined,
+      answer: { media: 'text/plain', description: 'Prometheus text format.' },
+      handle: call => {
+        if (!isLoopback(call) && !authenticate(call.db, call.request, call.url).admin)
+          throw refusal('unauthorized');
+        return new Response(metrics.render(gauges(call)), {
+          headers: { 'content-type': 'text/plain; version=0.0.4; charset=utf-8' },
+        });
+      },
+    }),
+  ];
+}
+
+function isLoopback(call: Call): boolean {
+  const address = call.outgoing.req.socket.remoteAddress ?? '';
+  return /^(::ffff:)?127\.|^::1$/.test(address);
+}
+
+function gauges({ db, live, vitals }: Call) {
+  const { slots, slotsUsed, freeDiskBytes } = vitals();
+  const counts = countByState(db);
+  const memory = process.memoryUsage();
+  return {
+    assay_queue: { help: 'Work that has not ended, by kind and state.', values: counts.queue },
+    assay_deliveries_pending: {
+      help: 'Webhook deliveries that wait.',
+      values: [['', counts.pendingDeliveries]] as [string, number][],
+    },
+    assay_slots: { help: 'Containers that may run at once.', values: [['', slots]] as [string, number][] },
+    assay_slots_used: { help: 'Containers that run.', values: [['', slotsUsed]] as [string, number][] },
+    assay_disk_free_bytes: {
+      help: 'Room where the data directory is.',
+      values: [['', freeDiskBytes]] as [string, number][],
+    },
+    assay_database_bytes: {
+      help: 'Size of the database.',
+      values: [['', counts.databaseBytes]] as [string, number][],
+    },
+    assay_watchers: {
+      help: 'Open live streams and watchers.',
+      values: [['', live.watchers()]] as [string, number][],
+    },
+    process_resident_memory_bytes: {
+      help: 'Resident memory.',
+      values: [['', memory.rss]] as [string, number][],
+    },
+  };
+}

@@ -1,0 +1,50 @@
+// A log as text: the kept bytes, whole or a range of them, read from the file as they are sent.
+
+import { createReadStream } from 'node:fs';
+import { stat } from 'node:fs/promises';
+import { Readable } from 'node:stream';
+
+export async function respondLog(request: Request, path: string): Promise<Response> {
+  const size = await sizeOf(path);
+  const headers = {
+    'content-type': 'text/plain; charset=utf-8',
+    'accept-ranges': 'bytes',
+    'cache-control': 'no-store',
+    'x-content-type-options': 'nosniff',
+    'content-security-policy': "default-src 'none'; sandbox",
+  };
+  const range = readRange(request.headers.get('range'), size);
+  const { start, end } = range ?? { start: 0, end: size - 1 };
+  const length = Math.max(0, end - start + 1);
+  const body =
+    length === 0 || request.method === 'HEAD'
+      ? null
+      : (Readable.toWeb(createReadStream(path, { start, end, highWaterMark: 256 * 1024 })) as ReadableStream);
+  return new Response(body, {
+    status: range ? 206 : 200,
+    headers: {
+      ...headers,
+      'content-length': String(length),
+      ...(range && { 'content-range': `bytes ${start}-${end}/${size}` }),
+    },
+  });
+}
+
+/** A job that has not begun has no log yet: that is an empty one. */
+async function sizeOf(path: string): Promise<number> {
+  try {
+    return (await stat(path)).size;
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return 0;
+    throw cause;
+  }
+}
+
+/** One satisfiable range of bytes; anything else means the whole log. */
+export function readRange(header: string | null, size: number): { start: number; end: number } | undefined {
+  const [, first = '', last = ''] = /^bytes=(\d{0,15})-(\d{0,15})$/.exec(header?.trim() ?? '') ?? [];
+  if (first === '' && last === '') return undefined;
+  const start = first === '' ? Math.max(0, size - Number(last)) : Number(first);
+  const end = first === '' || last === '' ? size - 1 : Math.min(Number(last), size - 1);
+  return start <= end && start < size ? { start, end } : undefined;
+}

@@ -1,0 +1,65 @@
+// What is counted, and how Prometheus reads it. No ids as labels: their number would grow with the rows.
+
+export type Metrics = {
+  countRequest(method: string, route: string, status: number): void;
+  countBuild(verdict: string, durationMs: number): void;
+  countDelivery(outcome: 'delivered' | 'retried' | 'failed'): void;
+  render(gauges: Record<string, { help: string; values: [labels: string, value: number][] }>): string;
+};
+
+const BUILD_BUCKETS_S = [1, 5, 15, 60, 300, 900, 3600];
+
+export function createMetrics(): Metrics {
+  const requests = new Map<string, number>();
+  const builds = new Map<string, { count: number; sum: number; buckets: number[] }>();
+  const deliveries = new Map<string, number>();
+  const bump = (counts: Map<string, number>, key: string) => counts.set(key, (counts.get(key) ?? 0) + 1);
+
+  return {
+    countRequest(method, route, status) {
+      bump(requests, `method="${method}",route="${route}",status="${status}"`);
+    },
+    countBuild(verdict, durationMs) {
+      const seconds = durationMs / 1000;
+      const entry = builds.get(verdict) ?? { count: 0, sum: 0, buckets: BUILD_BUCKETS_S.map(() => 0) };
+      entry.count += 1;
+      entry.sum += seconds;
+      entry.buckets = entry.buckets.map(
+        (count, at) => count + (seconds <= (BUILD_BUCKETS_S[at] as number) ? 1 : 0),
+      );
+      builds.set(verdict, entry);
+    },
+    countDelivery(outcome) {
+      bump(deliveries, `outcome="${outcome}"`);
+    },
+    render(gauges) {
+      const lines: string[] = [];
+      const family = (name: string, type: string, help: string) =>
+        lines.push(`# HELP ${name} ${help}`, `# TYPE ${name} ${type}`);
+      family('assay_requests_total', 'counter', 'Requests answered.');
+      for (const [labels, count] of requests) lines.push(`assay_requests_total{${labels}} ${count}`);
+      family(
+        'assay_build_seconds',
+        'histogram',
+        'Duration of builds that ended since the start, by verdict.',
+      );
+      for (const [verdict, entry] of builds) {
+        BUILD_BUCKETS_S.forEach((bound, at) => {
+          lines.push(`assay_build_seconds_bucket{verdict="${verdict}",le="${bound}"} ${entry.buckets[at]}`);
+        });
+        lines.push(
+          `assay_build_seconds_bucket{verdict="${verdict}",le="+Inf"} ${entry.count}`,
+          `assay_build_seconds_sum{verdict="${verdict}"} ${entry.sum}`,
+          `assay_build_seconds_count{verdict="${verdict}"} ${entry.count}`,
+        );
+      }
+      family('assay_deliveries_total', 'counter', 'Tries to deliver webhooks.');
+      for (const [labels, count] of deliveries) lines.push(`assay_deliveries_total{${labels}} ${count}`);
+      for (const [name, gauge] of Object.entries(gauges)) {
+        family(name, 'gauge', gauge.help);
+        for (const [labels, value] of gauge.values) lines.push(`${name}${labels && `{${labels}}`} ${value}`);
+      }
+      return `${lines.join('\n')}\n`;
+    },
+  };
+}

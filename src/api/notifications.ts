@@ -1,0 +1,127 @@
+// Notifications, their deliveries, and the record of events that both are fed from.
+
+import { checkWebhookUrl } from '../domain/address.ts';
+import { eventShape, type NotifiableType, notifiableTypes } from '../domain/events.ts';
+import {
+  createdNotificationShape,
+  deliveryShape,
+  destroyedShape,
+  notificationShape,
+  presentCreatedNotification,
+  presentDelivery,
+  presentNotification,
+} from '../domain/records.ts';
+import { newSigningSecret } from '../domain/signature.ts';
+import { listEvents } from '../store/events.ts';
+import {
+  createNotification,
+  deleteNotification,
+  listDeliveries,
+  listNotifications,
+  pingNotification,
+  redeliver,
+} from '../store/notifications.ts';
+import { type Endpoint, endpoint, listing } from './endpoint.ts';
+import { integer, optionalId, required } from './fields.ts';
+import { readCallback, respondText } from './respond.ts';
+
+export const notifications: Endpoint[] = [
+  endpoint({
+    method: 'GET',
+    path: '/projects/:project_id/notifications',
+    summary: "The project's notifications, of builds and of dependencies",
+    access: 'sees',
+    scope: 'notifications',
+    answer: { list: notificationShape },
+    handle: ({ db, project, page }) =>
+      listing(page, listNotifications(db, project.id, page), presentNotification),
+  }),
+  endpoint({
+    method: 'POST',
+    path: '/projects/:project_id/notifications',
+    summary: 'Calls a webhook from now on when something happens',
+    access: 'sees',
+    scope: 'notifications',
+    fields: {
+      notifiable_type: required({ doc: 'What it tells of.', oneOf: notifiableTypes }),
+      name: required({ doc: 'The handler.', oneOf: ['webhook'] }),
+      'options[url]': required({
+        doc: 'Where the POST is sent.',
+        example: 'https://chat.example.org/hooks/ci',
+        maxBytes: 2048,
+      }),
+    },
+    also: ({ 'options[url]': url }, { webhookAllow }) =>
+      url !== undefined && checkWebhookUrl(url, webhookAllow) ? { 'options[url]': ['invalid_format'] } : {},
+    answer: { record: createdNotificationShape, status: 201 },
+    handle: ({ db, project, values }) => {
+      const signingSecret = newSigningSecret();
+      const notification = createNotification(db, {
+        projectId: project.id,
+        name: values.name,
+        notifiableType: values.notifiable_type as NotifiableType,
+        url: values['options[url]'],
+        signingSecret,
+      });
+      return presentCreatedNotification(notification, signingSecret);
+    },
+  }),
+  endpoint({
+    method: 'DELETE',
+    path: '/projects/:project_id/notifications/:notification_id',
+    summary: 'Stops further calls at once',
+    access: 'users',
+    scope: 'notifications',
+    answer: { record: destroyedShape },
+    handle: ({ db, notification }) => {
+      deleteNotification(db, notification.id);
+      return { destroyed: true };
+    },
+  }),
+  endpoint({
+    method: 'POST',
+    path: '/projects/:project_id/notifications/:notification_id/test',
+    summary: 'Sends a `ping` event to this receiver',
+    access: 'sees',
+    scope: 'notifications',
+    answer: { record: deliveryShape, status: 201 },
+    handle: ({ db, notification }) => presentDelivery(pingNotification(db, notification)),
+  }),
+  endpoint({
+    method: 'GET',
+    path: '/projects/:project_id/notifications/:notification_id/deliveries',
+    summary: 'What was sent or waits to be sent, with the answers',
+    access: 'sees',
+    scope: 'notifications',
+    answer: { list: deliveryShape },
+    handle: ({ db, notification, page }) =>
+      listing(page, listDeliveries(db, notification.id, page), presentDelivery),
+  }),
+  endpoint({
+    method: 'POST',
+    path: '/projects/:project_id/notifications/:notification_id/deliveries/:delivery_id/redeliver',
+    summary: 'Sends it once more, with the same id and body',
+    access: 'sees',
+    scope: 'notifications',
+    answer: { record: deliveryShape },
+    handle: ({ db, delivery }) => presentDelivery(redeliver(db, delivery)),
+  }),
+  endpoint({
+    method: 'GET',
+    path: '/projects/:project_id/events',
+    summary: "What happened to the project's build requests, builds, dependencies and deploys, oldest first",
+    access: 'sees',
+    scope: 'commits',
+    query: {
+      after: optionalId('Only events after this one.'),
+      limit: integer('How many at the most.', { least: 1, most: 1000, usual: 100 }),
+    },
+    answer: { list: eventShape, paged: false },
+    handle: ({ db, project, query, request, url }) => {
+      const events = listEvents(db, project.id, query.after ?? 0n, query.limit ?? 100);
+      // Bodies are kept as the text that was fixed when they were written.
+      const json = `{"response":[${events.map(event => event.body).join(',')}]}`;
+      return respondText(json, 200, readCallback(request.method, url));
+    },
+  }),
+];

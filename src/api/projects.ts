@@ -1,0 +1,207 @@
+// Projects, their collaborators and badge.
+
+import { parseId } from '../domain/id.ts';
+import { checkEmail, checkRepositoryUrl } from '../domain/names.ts';
+import {
+  collaboratorShape,
+  destroyedShape,
+  invitedCollaboratorShape,
+  presentCollaborator,
+  projectShape,
+} from '../domain/records.ts';
+import { refusal } from '../domain/refusal.ts';
+import { generateKeyPair } from '../domain/ssh-key.ts';
+import { createAccount, createSignInLink, findAccountByEmail } from '../store/accounts.ts';
+import { findNewestFinishedCommit } from '../store/builds.ts';
+import {
+  createCollaborator,
+  createProject,
+  deleteCollaborator,
+  deleteProject,
+  findProject,
+  isProjectNameTaken,
+  listCollaboratedProjects,
+  listCollaborators,
+  listVisibleProjects,
+  projectRecord,
+  updateProject,
+} from '../store/projects.ts';
+import { renderBadge } from './badge.ts';
+import { type Endpoint, endpoint, listing } from './endpoint.ts';
+import { flag, optional, required } from './fields.ts';
+
+const fields = {
+  name: required({ doc: "Human-friendly; unique among the owner's projects.", example: 'Website' }),
+  repository_url: required({
+    doc: 'Where code is fetched from, scp-like, without a protocol.',
+    example: 'git@git.example.org:team/website.git',
+    check: checkRepositoryUrl,
+    maxBytes: 1024,
+  }),
+  description: optional({ doc: 'Arbitrary text.', multiline: true }),
+  badge: flag('Whether the badge can be seen without credentials.'),
+  cancel_superseded: flag('Whether a new build request of a branch cancels older ones of it.'),
+};
+
+export const projects: Endpoint[] = [
+  endpoint({
+    method: 'GET',
+    path: '/projects',
+    summary: 'Projects that the caller owns or collaborates on',
+    access: 'signed in',
+    scope: 'projects',
+    unpaid: () => true,
+    answer: { list: projectShape },
+    handle: ({ db, caller, page }) => {
+      const list = caller.standing === 'payment_required' ? listCollaboratedProjects : listVisibleProjects;
+      return listing(page, list(db, caller.accountId, page), project =>
+        projectRecord(db, project, caller.accountId),
+      );
+    },
+  }),
+  endpoint({
+    method: 'POST',
+    path: '/projects',
+    summary: 'Creates a project and the SSH key to install in its repository',
+    access: 'users',
+    scope: 'projects',
+    fields,
+    also: ({ name }, { db, caller }) =>
+      name !== undefined && isProjectNameTaken(db, caller.accountId, name)
+        ? { name: ['already_exists'] }
+        : {},
+    answer: { record: projectShape, status: 201 },
+    handle: ({ db, caller, values }) => {
+      const project = createProject(db, {
+        ownerId: caller.accountId,
+        name: values.name,
+        description: values.description ?? '',
+        repositoryUrl: values.repository_url,
+        badge: values.badge ?? false,
+        cancelSuperseded: values.cancel_superseded ?? false,
+        keyPair: generateKeyPair('assay'),
+      });
+      return projectRecord(db, project, caller.accountId);
+    },
+  }),
+  endpoint({
+    method: 'GET',
+    path: '/projects/:project_id',
+    summary: 'A project',
+    access: 'sees',
+    scope: 'projects',
+    answer: { record: projectShape },
+    handle: ({ db, caller, project }) => projectRecord(db, project, caller.accountId),
+  }),
+  endpoint({
+    method: 'PUT',
+    path: '/projects/:project_id',
+    summary: 'Changes the fields that are sent',
+    access: 'users',
+    scope: 'projects',
+    fields,
+    also: ({ name }, { db, project }) =>
+      name !== undefined && isProjectNameTaken(db, project.ownerId, name, project.id)
+        ? { name: ['already_exists'] }
+        : {},
+    answer: { record: projectShape },
+    handle: ({ db, caller, project, values }) =>
+      projectRecord(
+        db,
+        updateProject(db, project.id, {
+          name: values.name ?? project.name,
+          description: values.description ?? project.description,
+          repositoryUrl: values.repository_url ?? project.repositoryUrl,
+          badge: values.badge ?? project.badge,
+          cancelSuperseded: values.cancel_superseded ?? project.cancelSuperseded,
+        }),
+        caller.accountId,
+      ),
+  }),
+  endpoint({
+    method: 'DELETE',
+    path: '/projects/:project_id',
+    summary: 'Deletes a project and everything that belongs to it',
+    access: 'users',
+    scope: 'projects',
+    answer: { record: destroyedShape },
+    handle: ({ db, project }) => {
+      deleteProject(db, project.id);
+      return { destroyed: true };
+    },
+  }),
+  endpoint({
+    method: 'GET',
+    path: '/projects/:project_id/collaborators',
+    summary: "The project's collaborators",
+    access: 'sees',
+    scope: 'projects',
+    answer: { list: collaboratorShape },
+    handle: ({ db, project, page }) =>
+      listing(page, listCollaborators(db, project.id, page), presentCollaborator),
+  }),
+  endpoint({
+    method: 'POST',
+    path: '/projects/:project_id/collaborators',
+    summary:
+      'Adds a collaborator; an address without an account gets one, and a one-time link to sign in with',
+    access: 'users',
+    scope: 'projects',
+    fields: { email: required({ doc: 'Whom to add.', check: checkEmail }) },
+    answer: { record: invitedCollaboratorShape, status: 201 },
+    handle: ({ db, baseUrl, project, caller, values }) =>
+      db.write(() => {
+        if (values.email.toLowerCase() === caller.email) throw refusal('already_exists', 'email');
+        const known = findAccountByEmail(db, values.email);
+        const account =
+          known ??
+          createAccount(db, {
+            email: values.email,
+            kind: 'collaborator',
+            admin: false,
+            passwordHash: null,
+            apiKey: null,
+          });
+        const id = createCollaborator(db, project.id, account.id);
+        return {
+          ...presentCollaborator({ id, email: account.email }),
+          ...(!known && { sign_in_url: `${baseUrl}/ui/welcome?link=${createSignInLink(db, account.id)}` }),
+        };
+      }),
+  }),
+  endpoint({
+    method: 'DELETE',
+    path: '/projects/:project_id/collaborators/:collaborator_id',
+    summary: 'Removes a collaborator; its open streams end',
+    access: 'users',
+    scope: 'projects',
+    answer: { record: destroyedShape },
+    handle: ({ db, collaborator }) => {
+      deleteCollaborator(db, collaborator);
+      return { destroyed: true };
+    },
+  }),
+  endpoint({
+    method: 'GET',
+    path: '/projects/:project_id/badge.svg',
+    summary: 'A picture of the state of the newest finished commit, where the project shows one',
+    access: 'anyone',
+    scope: undefined,
+    query: { branch: optional({ doc: 'Only commits that are on this branch.' }) },
+    answer: { media: 'image/svg+xml', description: 'The badge.' },
+    handle: ({ db, params, query }) => {
+      const id = parseId(params.project_id ?? '');
+      const project = id === undefined ? undefined : findProject(db, id);
+      if (!project?.badge) throw refusal('not_found');
+      const commit = findNewestFinishedCommit(db, project.id, query.branch);
+      return new Response(renderBadge(commit?.buildState ?? 'unknown'), {
+        headers: {
+          'content-type': 'image/svg+xml; charset=utf-8',
+          'cache-control': 'no-cache, max-age=0',
+          'content-security-policy': "default-src 'none'; style-src 'unsafe-inline'",
+          'x-content-type-options': 'nosniff',
+        },
+      });
+    },
+  }),
+];

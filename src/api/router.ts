@@ -1,0 +1,180 @@
+// From a request to an answer: the order of checks of decisions 3, the same for every endpoint of the table.
+
+import { randomUUID } from 'node:crypto';
+import type { ServerResponse } from 'node:http';
+import { type Context, Hono } from 'hono';
+import { admit, authorize, type Caller } from '../domain/access.ts';
+import { type Errors, Refusal, refusal } from '../domain/refusal.ts';
+import type { Log } from '../log.ts';
+import { authenticate } from './authenticate.ts';
+import { readBody, readQuery, type SentFields } from './body.ts';
+import { type Call, type Endpoint, Listing, type Resources, type Services } from './endpoint.ts';
+import { type Fields, integer, optionalId, readFields } from './fields.ts';
+import { findResources, ownerOf } from './guard.ts';
+import type { Metrics } from './metrics.ts';
+import { readCallback, respondError, respondJson, respondText } from './respond.ts';
+
+export type Bindings = { Bindings: { outgoing: ServerResponse } };
+
+export const PAGE_LIMIT = { least: 1, most: 1000, usual: 100 };
+export const pageFields = {
+  limit: integer('How many at the most.', PAGE_LIMIT),
+  before: optionalId('Only those older than this id.'),
+};
+
+export function createRouter(
+  services: Services,
+  endpoints: readonly Endpoint[],
+  parts: { log: Log; metrics: Metrics },
+): Hono<Bindings> {
+  const router = new Hono<Bindings>({ strict: true });
+  for (const endpoint of endpoints) mount(router, services, endpoint, parts);
+  router.notFound(context => {
+    const url = new URL(context.req.raw.url);
+    const refused = refusal('api_does_not_exists');
+    parts.metrics.countRequest(context.req.method, 'unknown', refused.status);
+    return respondJson({ error: refused.errors }, refused.status, callbackOrNone(context.req.method, url), {
+      'x-request-id': randomUUID(),
+    });
+  });
+  return router;
+}
+
+function mount(
+  router: Hono<Bindings>,
+  services: Services,
+  endpoint: Endpoint,
+  { log, metrics }: { log: Log; metrics: Metrics },
+): void {
+  const names = [...endpoint.path.matchAll(/:(\w+)/g)].map(match => match[1] as string);
+
+  const answer = (context: Context<Bindings>): Response | Promise<Response> => {
+    const request = context.req.raw;
+    const url = new URL(request.url);
+    const requestId = randomUUID();
+    const facts = { requestId, method: request.method, path: url.pathname };
+    const finish = (response: Response): Response => {
+      metrics.countRequest(request.method, endpoint.path, response.status);
+      return response;
+    };
+    const fail = (cause: unknown): Response => {
+      const wrapped = 'media' in endpoint.answer ? undefined : callbackOrNone(request.method, url);
+      const response = respondError(cause, wrapped, log, facts);
+      response.headers.set('x-request-id', requestId);
+      return finish(response);
+    };
+    try {
+      const params = context.req.param() as Record<string, string>;
+      const admitted = enter(services, endpoint, names, { request, url, params });
+      const carryOn = (sent: SentFields): Response | Promise<Response> => {
+        const call = validate(services, endpoint, admitted, sent, {
+          request,
+          url,
+          params,
+          outgoing: context.env?.outgoing,
+        });
+        const callback = 'media' in endpoint.answer ? undefined : readCallback(request.method, url);
+        const render = (result: unknown) =>
+          finish(respond(services, endpoint, call, result, callback, requestId));
+        const result = endpoint.handle(call);
+        return result instanceof Promise ? result.then(render, fail) : render(result);
+      };
+      // Without a body everything is answered in one go, which is what most requests are.
+      if (!endpoint.fields) return carryOn(new Map());
+      return readBody(request).then(carryOn).catch(fail);
+    } catch (cause) {
+      return fail(cause);
+    }
+  };
+  router.on(endpoint.method, endpoint.path, answer);
+}
+
+type Entered = { caller: Caller; found: Resources };
+
+/** Credentials, standing, scope, resource, access, payment: all before a byte of the body is read. */
+function enter(
+  services: Services,
+  endpoint: Endpoint,
+  names: readonly string[],
+  asked: { request: Request; url: URL; params: Record<string, string> },
+): Entered {
+  if (endpoint.access === 'anyone') return { caller: nobody, found: {} as Resources };
+  const caller = authenticate(services.db, asked.request, asked.url);
+  admit(caller, endpoint.scope);
+  const found = findResources(services.db, caller, names, asked.params);
+  authorize(caller, endpoint.access, ownerOf(found), endpoint.unpaid?.(asked.url) ? 'allowed' : 'refused');
+  return { caller, found };
+}
+
+const nobody: Caller = {
+  accountId: 0n,
+  email: '',
+  kind: 'collaborator',
+  admin: false,
+  standing: 'active',
+  scopes: new Set(),
+};
+
+function validate(
+  services: Services,
+  endpoint: Endpoint,
+  { caller, found }: Entered,
+  sent: SentFields,
+  asked: Pick<Call, 'request' | 'url' | 'params' | 'outgoing'>,
+): Call {
+  const paged = 'list' in endpoint.answer && endpoint.answer.paged !== false;
+  const queryFields: Fields = { ...(paged ? pageFields : {}), ...endpoint.query };
+  const query =
+    asked.url.search === '' && !Object.values(queryFields).some(field => field.required)
+      ? { values: {}, errors: {} }
+      : readFields(queryFields, readQuery(asked.url.search));
+  const body = readFields(endpoint.fields ?? {}, sent, endpoint.method === 'PUT');
+  const { limit, before } = query.values as { limit?: number; before?: bigint };
+  const call = {
+    ...services,
+    ...found,
+    ...asked,
+    caller,
+    query: query.values,
+    values: body.values,
+    page: { limit: limit ?? PAGE_LIMIT.usual, before },
+  } as Call;
+  const errors: Errors = { ...query.errors, ...body.errors };
+  for (const [key, codes] of Object.entries(endpoint.also?.(body.values, call) ?? {})) errors[key] ??= codes;
+  if (Object.keys(errors).length > 0) throw new Refusal(403, errors);
+  return call;
+}
+
+function respond(
+  services: Services,
+  endpoint: Endpoint,
+  call: Call,
+  result: unknown,
+  callback: string | undefined,
+  requestId: string,
+): Response {
+  if (result instanceof Response) return result;
+  const headers: Record<string, string> = { 'x-request-id': requestId };
+  if (result instanceof Listing) {
+    if (result.next !== undefined)
+      headers.link = `<${nextLink(services.baseUrl, call.url, result.next)}>; rel="next"`;
+    return respondText(`{"response":${JSON.stringify(result.items)}}`, 200, callback, headers);
+  }
+  const status = 'record' in endpoint.answer ? (endpoint.answer.status ?? 200) : 200;
+  return respondJson({ response: result }, status, callback, headers);
+}
+
+function nextLink(baseUrl: string, url: URL, before: bigint): string {
+  const next = new URL(`${baseUrl}${url.pathname}${url.search}`);
+  next.searchParams.delete('oauth_token');
+  next.searchParams.set('before', before.toString());
+  return next.href;
+}
+
+function callbackOrNone(method: string, url: URL): string | undefined {
+  try {
+    return readCallback(method, url);
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,135 @@
+// The HTTPS listener: TLS, HTTP/1.1 and HTTP/2 on one port, limits on what is slow, oversized or malformed.
+
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { createSecureServer, type Http2SecureServer } from 'node:http2';
+import type { AddressInfo, Socket } from 'node:net';
+import { getRequestListener } from '@hono/node-server';
+import { refusal } from '../domain/refusal.ts';
+import type { Log } from '../log.ts';
+
+const HEADERS_MS = 15_000;
+const MAX_HEADER_BYTES = 32 * 1024;
+const KEEP_ALIVE_MS = 75_000;
+const HANDSHAKE_MS = 15_000;
+const CLOSE_MS = 5_000;
+
+export type Server = {
+  port: number;
+  /** Takes a renewed certificate into use without closing anything. */
+  setCertificate(certificate: { cert: string; key: string }): void;
+  /** Stops listening, lets answers that are under way finish, ends streams. */
+  close(): Promise<void>;
+};
+
+type Fetch = (request: Request, env: { outgoing: ServerResponse }) => Response | Promise<Response>;
+
+export async function startServer(options: {
+  host: string;
+  port: number;
+  certificate: { cert: string; key: string };
+  fetch: Fetch;
+  log: Log;
+}): Promise<Server> {
+  const listener = getRequestListener(options.fetch as Parameters<typeof getRequestListener>[0], {
+    errorHandler: () => notAnEndpoint(),
+  });
+  const server = createSecureServer({
+    ...options.certificate,
+    allowHTTP1: true,
+    minVersion: 'TLSv1.2',
+    handshakeTimeout: HANDSHAKE_MS,
+    maxHeaderListPairs: 200,
+    settings: {
+      maxConcurrentStreams: 250,
+      maxHeaderListSize: MAX_HEADER_BYTES,
+      enableConnectProtocol: false,
+    },
+    // A client that resets streams faster than they are served is closed.
+    maxSessionInvalidFrames: 100,
+  });
+  limit(server);
+
+  const sockets = new Set<Socket>();
+  server.on('connection', (socket: Socket) => {
+    sockets.add(socket);
+    socket.on('close', () => sockets.delete(socket));
+  });
+  server.on('request', (incoming: IncomingMessage, outgoing: ServerResponse) => {
+    // A path is taken as it was written: what a URL parser would fold away is not an endpoint.
+    if (isFolded(incoming.url ?? '')) answerBare(outgoing);
+    else
+      listener(incoming, outgoing).catch((cause: unknown) => {
+        options.log.error('answer could not be written', { cause });
+        outgoing.destroy();
+      });
+  });
+  server.on('clientError', (cause: NodeJS.ErrnoException, socket: Socket) => {
+    if (socket.destroyed || !socket.writable || cause.code === 'ECONNRESET') socket.destroy();
+    else
+      socket.end(
+        'HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: application/json\r\n\r\n' +
+          JSON.stringify({ error: refusal('api_does_not_exists').errors }),
+      );
+  });
+  // Plain HTTP, a scanner, a client that does not trust the certificate: closed without a word.
+  server.on('tlsClientError', (_: Error, socket: Socket) => socket.destroy());
+  server.on('sessionError', (cause: Error) =>
+    options.log.debug('HTTP/2 session ended', { cause: cause.message }),
+  );
+
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', reject);
+    server.listen(options.port, options.host, () => {
+      server.off('error', reject);
+      resolve();
+    });
+  });
+  server.on('error', (cause: Error) => options.log.error('listener failed', { cause }));
+
+  return {
+    port: (server.address() as AddressInfo).port,
+    setCertificate: certificate => server.setSecureContext(certificate),
+    close: () =>
+      new Promise(resolve => {
+        const late = setTimeout(() => {
+          for (const socket of sockets) socket.destroy();
+        }, CLOSE_MS);
+        server.close(() => {
+          clearTimeout(late);
+          resolve();
+        });
+        for (const socket of sockets) if (isIdle(socket)) socket.destroy();
+      }),
+  };
+}
+
+/** Limits of HTTP/1.1, which the HTTP/2 server takes as properties. */
+function limit(server: Http2SecureServer): void {
+  Object.assign(server, {
+    headersTimeout: HEADERS_MS,
+    // A long upload that keeps moving is not cut off: bodies are watched where they are read.
+    requestTimeout: 0,
+    keepAliveTimeout: KEEP_ALIVE_MS,
+    maxRequestsPerSocket: 0,
+  });
+}
+
+function isIdle(socket: Socket): boolean {
+  return !('_httpMessage' in socket) || (socket as { _httpMessage?: unknown })._httpMessage === null;
+}
+
+function isFolded(target: string): boolean {
+  const path = target.split(/[?#]/, 1)[0] as string;
+  return /\\|\/\/|(^|\/)(\.|%2e){1,2}(\/|$)/i.test(path) || !path.startsWith('/');
+}
+
+function notAnEndpoint(): Response {
+  const refused = refusal('api_does_not_exists');
+  return Response.json({ error: refused.errors }, { status: refused.status });
+}
+
+function answerBare(outgoing: ServerResponse): void {
+  const refused = refusal('api_does_not_exists');
+  outgoing.writeHead(refused.status, { 'content-type': 'application/json' });
+  outgoing.end(JSON.stringify({ error: refused.errors }));
+}

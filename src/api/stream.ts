@@ -1,0 +1,98 @@
+// Server-sent events on an open answer: writing, keeping it open, and dropping a reader that does not keep up.
+
+import type { ServerResponse } from 'node:http';
+import type { Writable } from 'node:stream';
+import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
+
+const KEEP_OPEN_MS = 15_000;
+/** How often it is asked whether the reader may still read, beside being told. */
+const ALLOWED_MS = 4_000;
+/** What a reader may lag behind before it is dropped; it can come back with Last-Event-ID. */
+const MAX_LAG_BYTES = 1024 * 1024;
+const DRAIN_MS = 30_000;
+
+export type EventStream = {
+  /** False when the reader is gone. */
+  readonly open: boolean;
+  send(frame: Buffer): void;
+  /** Resolves when everything sent so far is on its way; at once in the usual case. */
+  drained(): Promise<void>;
+  onClose(listener: () => void): void;
+  end(): void;
+};
+
+export function frame(event: string, data: string, id?: string): Buffer {
+  const lines = data.split(/\r\n|\r|\n/).map(line => `data: ${line}\n`);
+  return Buffer.from(`${id === undefined ? '' : `id: ${id}\n`}event: ${event}\n${lines.join('')}\n`);
+}
+
+/** Begins a stream. `isAllowed` is asked again and again; false ends it. */
+export function openStream(outgoing: ServerResponse, isAllowed: () => boolean): EventStream {
+  outgoing.writeHead(200, {
+    'content-type': 'text/event-stream; charset=utf-8',
+    'cache-control': 'no-store',
+    'x-accel-buffering': 'no',
+    'x-content-type-options': 'nosniff',
+  });
+  // HTTP/2 keeps what is buffered on the stream below.
+  const pipe = (outgoing as unknown as { stream?: Writable }).stream ?? outgoing;
+  const closed: (() => void)[] = [];
+  let open = true;
+
+  const close = (destroy: boolean) => {
+    if (!open) return;
+    open = false;
+    clearInterval(beat);
+    clearInterval(check);
+    if (destroy) pipe.destroy();
+    else outgoing.end();
+    for (const listener of closed) listener();
+  };
+  outgoing.on('close', () => close(true));
+  outgoing.on('error', () => close(true));
+  const beat = setInterval(() => stream.send(Buffer.from(': still here\n\n')), KEEP_OPEN_MS);
+  const check = setInterval(() => {
+    if (!isAllowed()) close(false);
+  }, ALLOWED_MS);
+
+  const stream: EventStream = {
+    get open() {
+      return open;
+    },
+    send(bytes) {
+      if (!open) return;
+      if (pipe.writableLength > MAX_LAG_BYTES) close(true);
+      else outgoing.write(bytes);
+    },
+    async drained() {
+      if (!open || !pipe.writableNeedDrain) return;
+      await new Promise<void>(resolve => {
+        const done = () => {
+          clearTimeout(late);
+          outgoing.off('drain', done);
+          resolve();
+        };
+        const late = setTimeout(() => {
+          close(true);
+          done();
+        }, DRAIN_MS);
+        outgoing.once('drain', done);
+        closed.push(done);
+      });
+    },
+    onClose(listener) {
+      if (open) closed.push(listener);
+      else listener();
+    },
+    end: () => close(false),
+  };
+  return stream;
+}
+
+/** What a handler returns after it has taken over the answer. */
+export function answeredByStream(): Response {
+  const answer = new Response(null, RESPONSE_ALREADY_SENT);
+  // Asking for its body takes it off the adaptor's short cut, which would write the head a second time.
+  void answer.body;
+  return answer;
+}

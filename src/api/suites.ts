@@ -1,0 +1,259 @@
+// Suites with their rules, environment variables and dependencies.
+
+import { checkImageName, checkVariableName } from '../domain/names.ts';
+import {
+  destroyedShape,
+  presentRule,
+  presentSuite,
+  presentSuiteDependency,
+  presentVariable,
+  ruleShape,
+  suiteDependencyShape,
+  suiteShape,
+  variableShape,
+} from '../domain/records.ts';
+import { refusal } from '../domain/refusal.ts';
+import { operators, subjects } from '../domain/rules.ts';
+import { findDependency } from '../store/dependencies.ts';
+import {
+  attachDependency,
+  createRule,
+  createSuite,
+  createVariable,
+  deleteRule,
+  deleteSuite,
+  deleteVariable,
+  detachDependency,
+  findSuiteDependency,
+  isSuiteNameTaken,
+  isVariableNameTaken,
+  listRules,
+  listSuiteDependencies,
+  listSuites,
+  listVariables,
+  updateSuite,
+  updateVariable,
+} from '../store/suites.ts';
+import { type Endpoint, endpoint, listing } from './endpoint.ts';
+import { optional, required, requiredId } from './fields.ts';
+
+const suiteFields = {
+  name: required({ doc: "Human-friendly; unique among the project's suites.", example: 'Unit tests' }),
+  command: required({
+    doc: 'Executed with `sh -c` to start the tests.',
+    example: 'make check',
+    multiline: true,
+  }),
+  description: optional({ doc: 'Arbitrary text.', multiline: true }),
+  image: optional({ doc: 'The image to run in instead of the default one.', check: checkImageName }),
+};
+
+const variableFields = {
+  name: required({
+    doc: 'Variable name, unique within the suite.',
+    example: 'API_URL',
+    check: checkVariableName,
+  }),
+  content: required({
+    doc: 'What it is set to; may be empty. Stored encrypted, masked in logs.',
+    multiline: true,
+    mayBeBlank: true,
+  }),
+};
+
+export const suites: Endpoint[] = [
+  endpoint({
+    method: 'GET',
+    path: '/projects/:project_id/suites',
+    summary: "The project's suites",
+    access: 'sees',
+    scope: 'suites',
+    answer: { list: suiteShape },
+    handle: ({ db, project, page }) => listing(page, listSuites(db, project.id, page), presentSuite),
+  }),
+  endpoint({
+    method: 'POST',
+    path: '/projects/:project_id/suites',
+    summary: 'Creates a suite',
+    access: 'sees',
+    scope: 'suites',
+    fields: suiteFields,
+    also: ({ name }, { db, project }) =>
+      name !== undefined && isSuiteNameTaken(db, project.id, name) ? { name: ['already_exists'] } : {},
+    answer: { record: suiteShape, status: 201 },
+    handle: ({ db, project, values }) =>
+      presentSuite(
+        createSuite(db, {
+          projectId: project.id,
+          name: values.name,
+          description: values.description ?? '',
+          command: values.command,
+          image: values.image ?? null,
+        }),
+      ),
+  }),
+  endpoint({
+    method: 'GET',
+    path: '/projects/:project_id/suites/:suite_id',
+    summary: 'A suite',
+    access: 'sees',
+    scope: 'suites',
+    answer: { record: suiteShape },
+    handle: ({ suite }) => presentSuite(suite),
+  }),
+  endpoint({
+    method: 'PUT',
+    path: '/projects/:project_id/suites/:suite_id',
+    summary: 'Changes the fields that are sent',
+    access: 'sees',
+    scope: 'suites',
+    fields: suiteFields,
+    also: ({ name }, { db, suite }) =>
+      name !== undefined && isSuiteNameTaken(db, suite.projectId, name, suite.id)
+        ? { name: ['already_exists'] }
+        : {},
+    answer: { record: suiteShape },
+    handle: ({ db, suite, values }) =>
+      presentSuite(
+        updateSuite(db, suite, {
+          ...(values.name !== undefined && { name: values.name }),
+          ...(values.command !== undefined && { command: values.command }),
+          ...(values.description !== undefined && { description: values.description }),
+          ...(values.image !== undefined && { image: values.image === '' ? null : values.image }),
+        }),
+      ),
+  }),
+  endpoint({
+    method: 'DELETE',
+    path: '/projects/:project_id/suites/:suite_id',
+    summary: 'Deletes a suite; its builds stay readable',
+    access: 'sees',
+    scope: 'suites',
+    answer: { record: destroyedShape },
+    handle: ({ db, suite }) => {
+      deleteSuite(db, suite);
+      return { destroyed: true };
+    },
+  }),
+  endpoint({
+    method: 'GET',
+    path: '/projects/:project_id/suites/:suite_id/rules',
+    summary: "The suite's rules: it runs when all of them hold",
+    access: 'sees',
+    scope: 'suites',
+    answer: { list: ruleShape },
+    handle: ({ db, suite, page }) => listing(page, listRules(db, suite.id, page), presentRule),
+  }),
+  endpoint({
+    method: 'POST',
+    path: '/projects/:project_id/suites/:suite_id/rules',
+    summary: 'Adds a rule',
+    access: 'sees',
+    scope: 'suites',
+    fields: {
+      subject: required({ doc: 'What is tested.', oneOf: subjects }),
+      operator: required({ doc: 'How it is compared.', oneOf: operators }),
+      value: required({ doc: 'What it is compared against.', maxBytes: 4096, multiline: true }),
+    },
+    answer: { record: ruleShape, status: 201 },
+    handle: ({ db, suite, values }) => presentRule(createRule(db, { ...values, suiteId: suite.id })),
+  }),
+  endpoint({
+    method: 'DELETE',
+    path: '/projects/:project_id/suites/:suite_id/rules/:rule_id',
+    summary: 'Removes a rule',
+    access: 'sees',
+    scope: 'suites',
+    answer: { record: destroyedShape },
+    handle: ({ db, rule }) => {
+      deleteRule(db, rule.id);
+      return { destroyed: true };
+    },
+  }),
+  endpoint({
+    method: 'GET',
+    path: '/projects/:project_id/suites/:suite_id/dependencies',
+    summary: "The suite's dependencies, in the order in which they were attached",
+    access: 'sees',
+    scope: 'suites',
+    answer: { list: suiteDependencyShape, paged: false },
+    handle: ({ db, suite }) => listSuiteDependencies(db, suite.id).map(presentSuiteDependency),
+  }),
+  endpoint({
+    method: 'POST',
+    path: '/projects/:project_id/suites/:suite_id/dependencies',
+    summary: "Attaches a dependency of the project's owner, or a shared one",
+    access: 'sees',
+    scope: 'suites',
+    fields: { dependency_id: requiredId('The dependency.') },
+    answer: { record: suiteDependencyShape, status: 201 },
+    handle: ({ db, project, suite, values }) => {
+      const dependency = findDependency(db, values.dependency_id);
+      if (!dependency || !(dependency.ownerId === project.ownerId || dependency.shared))
+        throw refusal('not_found', 'dependency_id');
+      if (findSuiteDependency(db, suite.id, dependency.id)) throw refusal('already_exists', 'dependency_id');
+      attachDependency(db, suite.id, dependency.id);
+      return presentSuiteDependency(dependency);
+    },
+  }),
+  endpoint({
+    method: 'DELETE',
+    path: '/projects/:project_id/suites/:suite_id/dependencies/:dependency_id',
+    summary: 'Detaches a dependency',
+    access: 'sees',
+    scope: 'suites',
+    answer: { record: destroyedShape },
+    handle: ({ db, suite, suiteDependency }) => {
+      detachDependency(db, suite.id, suiteDependency.id);
+      return { destroyed: true };
+    },
+  }),
+  endpoint({
+    method: 'GET',
+    path: '/projects/:project_id/suites/:suite_id/environment_variables',
+    summary: "The suite's environment variables, in clear",
+    access: 'sees',
+    scope: 'suites',
+    answer: { list: variableShape },
+    handle: ({ db, suite, page }) => listing(page, listVariables(db, suite.id, page), presentVariable),
+  }),
+  endpoint({
+    method: 'POST',
+    path: '/projects/:project_id/suites/:suite_id/environment_variables',
+    summary: 'Adds an environment variable',
+    access: 'sees',
+    scope: 'suites',
+    fields: variableFields,
+    also: ({ name }, { db, suite }) =>
+      name !== undefined && isVariableNameTaken(db, suite.id, name) ? { name: ['already_exists'] } : {},
+    answer: { record: variableShape, status: 201 },
+    handle: ({ db, suite, values }) =>
+      presentVariable(createVariable(db, suite.id, values.name, values.content)),
+  }),
+  endpoint({
+    method: 'PUT',
+    path: '/projects/:project_id/suites/:suite_id/environment_variables/:variable_id',
+    summary: 'Changes the fields that are sent',
+    access: 'sees',
+    scope: 'suites',
+    fields: variableFields,
+    also: ({ name }, { db, suite, variable }) =>
+      name !== undefined && isVariableNameTaken(db, suite.id, name, variable.id)
+        ? { name: ['already_exists'] }
+        : {},
+    answer: { record: variableShape },
+    handle: ({ db, variable, values }) => presentVariable(updateVariable(db, variable.id, values)),
+  }),
+  endpoint({
+    method: 'DELETE',
+    path: '/projects/:project_id/suites/:suite_id/environment_variables/:variable_id',
+    summary: 'Removes an environment variable',
+    access: 'sees',
+    scope: 'suites',
+    answer: { record: destroyedShape },
+    handle: ({ db, variable }) => {
+      deleteVariable(db, variable.id);
+      return { destroyed: true };
+    },
+  }),
+];

@@ -1,0 +1,94 @@
+// The command line: which commands there are, what they take, and how they speak to a person.
+
+import { parseArgs } from 'node:util';
+import { accountCommands } from './cli/accounts.ts';
+import type { Command } from './cli/command.ts';
+import { serve } from './cli/serve.ts';
+import { UsageError } from './config.ts';
+import { DataError } from './store/data.ts';
+import { version } from './version.ts';
+
+const commands: readonly Command[] = [serve, ...accountCommands];
+
+const USAGE = 2;
+
+export async function runCommand(argv: readonly string[]): Promise<number> {
+  try {
+    if (argv[0] === '--version') return say(`assay ${version}`);
+    if (argv.length === 0 || argv[0] === '--help' || argv[0] === '-h' || argv[0] === 'help')
+      return say(overview());
+    const command = findCommand(argv);
+    const rest = argv.slice(command.name.split(' ').length);
+    if (rest.includes('--help') || rest.includes('-h')) return say(command.help());
+    const { values, positionals } = parse(command, rest);
+    return await command.run({
+      flags: new Map(Object.entries(values)),
+      positionals,
+      environment: process.env,
+    });
+  } catch (cause) {
+    if (cause instanceof UsageError) return complain(cause.message, USAGE);
+    if (cause instanceof DataError) return complain(cause.message, 1);
+    throw cause;
+  }
+}
+
+function findCommand(argv: readonly string[]): Command {
+  const words = argv.filter(word => !word.startsWith('-'));
+  const found = commands.find(({ name }) => name.split(' ').every((word, at) => argv[at] === word));
+  if (found) return found;
+  const group = commands.filter(({ name }) => name.startsWith(`${words[0]} `));
+  if (group.length > 0)
+    throw new UsageError(
+      `assay ${words[0]} needs one of: ${group.map(({ name }) => name.split(' ')[1]).join(', ')}`,
+    );
+  throw new UsageError(`there is no command ${JSON.stringify(argv[0])}; "assay --help" lists them`);
+}
+
+function parse(command: Command, rest: readonly string[]) {
+  try {
+    const { values, positionals } = parseArgs({
+      args: [...rest],
+      options: Object.fromEntries(
+        Object.entries(command.flags).map(
+          ([name, kind]) => [name, { type: kind === 'flag' ? 'boolean' : 'string' }] as const,
+        ),
+      ),
+      allowPositionals: true,
+    });
+    if (positionals.length !== command.positionals.length)
+      throw new UsageError(`usage: assay ${command.name} ${command.positionals.join(' ')}`);
+    return {
+      positionals,
+      values: Object.fromEntries(Object.entries(values).map(([name, value]) => [`--${name}`, String(value)])),
+    };
+  } catch (cause) {
+    if (!(cause instanceof TypeError)) throw cause;
+    throw new UsageError(
+      `${cause.message.split('. ')[0]}; "assay ${command.name} --help" lists what it takes`,
+    );
+  }
+}
+
+function overview(): string {
+  const width = Math.max(...commands.map(({ name }) => name.length));
+  return [
+    'Assay, a self-hosted continuous-integration appliance.',
+    '',
+    'usage: assay COMMAND [FLAGS]',
+    '',
+    ...commands.map(({ name, summary }) => `  ${name.padEnd(width)}  ${summary}`),
+    '',
+    '  --version, --help; assay COMMAND --help tells more of one.',
+  ].join('\n');
+}
+
+function say(text: string): number {
+  process.stdout.write(`${text}\n`);
+  return 0;
+}
+
+function complain(text: string, status: number): number {
+  process.stderr.write(`assay: ${text}\n`);
+  return status;
+}

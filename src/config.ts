@@ -1,0 +1,166 @@
+// Settings: one table of names, forms and defaults, read from ASSAY_… variables and flags of the same name.
+
+import { cpus } from 'node:os';
+import { type Cidr, parseCidrs } from './domain/address.ts';
+
+export type Settings = {
+  data: string;
+  listen: { host: string; port: number };
+  baseUrl: string;
+  tlsCert: string | undefined;
+  tlsKey: string | undefined;
+  dockerHost: string;
+  image: string;
+  concurrency: number;
+  timeoutMs: number;
+  memoryBytes: number;
+  cpus: number;
+  pids: number;
+  network: string;
+  runAs: { uid: number; gid: number };
+  logLimitBytes: number;
+  diskBytes: number;
+  retentionMs: number;
+  minFreeDiskBytes: number;
+  webhookAllow: Cidr[];
+};
+
+/** Said to the person who started it, without a stack. Exit status 2. */
+export class UsageError extends Error {}
+
+type Setting = { name: string; usual: string; form: string; meaning: string };
+
+export const settings: readonly Setting[] = [
+  { name: 'DATA', usual: './assay-data', form: 'DIRECTORY', meaning: 'everything lasting is in it' },
+  { name: 'LISTEN', usual: '127.0.0.1:8443', form: 'HOST:PORT', meaning: 'HTTPS only, HTTP/2 and HTTP/1.1' },
+  { name: 'BASE_URL', usual: 'https:// + LISTEN', form: 'URL', meaning: 'how callers reach it' },
+  { name: 'TLS_CERT', usual: 'made at first start', form: 'FILE', meaning: 'certificate chain, PEM' },
+  { name: 'TLS_KEY', usual: 'made at first start', form: 'FILE', meaning: 'its private key, PEM' },
+  { name: 'IMAGE', usual: 'host', form: 'NAME', meaning: 'default image of containers' },
+  { name: 'CONCURRENCY', usual: 'number of cores', form: 'NUMBER', meaning: 'containers at once' },
+  { name: 'TIMEOUT', usual: '3600', form: 'SECONDS', meaning: 'that a suite or a compile may take' },
+  { name: 'MEMORY', usual: '2GiB', form: 'SIZE', meaning: 'memory of a container' },
+  { name: 'CPUS', usual: '2', form: 'NUMBER', meaning: 'processors of a container' },
+  { name: 'PIDS', usual: '1024', form: 'NUMBER', meaning: 'processes of a container' },
+  {
+    name: 'NETWORK',
+    usual: 'bridge',
+    form: 'NAME',
+    meaning: "bridge (Assay's own), none, or a Docker network",
+  },
+  { name: 'RUN_AS', usual: '1000:1000', form: 'UID:GID', meaning: 'user in containers' },
+  { name: 'LOG_LIMIT', usual: '64MiB', form: 'SIZE', meaning: 'kept of the log of a build or compile' },
+  { name: 'DISK', usual: '0', form: 'SIZE', meaning: 'that a workspace may grow to; 0 = no limit' },
+  { name: 'RETENTION_DAYS', usual: '90', form: 'DAYS', meaning: 'that logs of finished builds are kept' },
+  { name: 'MIN_FREE_DISK', usual: '1GiB', form: 'SIZE', meaning: 'below it no work is taken on' },
+  { name: 'WEBHOOK_ALLOW', usual: '', form: 'CIDRS', meaning: 'extra addresses that webhooks may reach' },
+];
+
+/** Variables that suites see, or that a developer's shell may hold: not settings, and no mistake either. */
+const notSettings = new Set([
+  'ASSAY_PROJECT',
+  'ASSAY_SUITE',
+  'ASSAY_COMMIT',
+  'ASSAY_BRANCH',
+  'ASSAY_BUILD_ID',
+  'ASSAY_DEBUG',
+]);
+
+export const flagOf = (name: string) => `--${name.toLowerCase().replaceAll('_', '-')}`;
+
+/** The settings, from flags before variables before defaults. */
+export function readSettings(
+  flags: ReadonlyMap<string, string>,
+  environment: NodeJS.ProcessEnv,
+): { settings: Settings; warnings: string[] } {
+  const warnings: string[] = [];
+  for (const name of Object.keys(environment))
+    if (
+      name.startsWith('ASSAY_') &&
+      !notSettings.has(name) &&
+      !settings.some(one => `ASSAY_${one.name}` === name)
+    )
+      warnings.push(`unknown setting ${name} in the environment is ignored`);
+
+  const given = (name: string): string | undefined => {
+    const value = flags.get(flagOf(name)) ?? environment[`ASSAY_${name}`];
+    return value === '' ? undefined : value;
+  };
+  const bad = (name: string, form: string): never => {
+    throw new UsageError(
+      `${flagOf(name)} (ASSAY_${name}) must be ${form}, not ${JSON.stringify(given(name))}`,
+    );
+  };
+  const wholeNumber = (name: string, usual: number, least: number): number => {
+    const value = given(name) ?? String(usual);
+    return /^\d{1,9}$/.test(value) && Number(value) >= least
+      ? Number(value)
+      : bad(name, `a whole number, ${least} or more`);
+  };
+  const size = (name: string, usual: string): number =>
+    parseSize(given(name) ?? usual) ?? bad(name, 'a size: bytes, or with KiB, MiB or GiB');
+
+  const listen = parseListen(given('LISTEN') ?? '127.0.0.1:8443') ?? bad('LISTEN', 'HOST:PORT');
+  const runAs = /^(\d{1,9}):(\d{1,9})$/.exec(given('RUN_AS') ?? '1000:1000') ?? bad('RUN_AS', 'UID:GID');
+  const cpuShare = given('CPUS') ?? '2';
+  if (!/^\d{1,4}(\.\d{1,3})?$/.test(cpuShare) || Number(cpuShare) <= 0) bad('CPUS', 'a number above 0');
+  if ((given('TLS_CERT') === undefined) !== (given('TLS_KEY') === undefined))
+    throw new UsageError('--tls-cert and --tls-key go together');
+
+  return {
+    warnings,
+    settings: {
+      data: given('DATA') ?? (environment.STATE_DIRECTORY?.split(':')[0] || './assay-data'),
+      listen,
+      baseUrl: readBaseUrl(given('BASE_URL')) ?? `https://${given('LISTEN') ?? '127.0.0.1:8443'}`,
+      tlsCert: given('TLS_CERT'),
+      tlsKey: given('TLS_KEY'),
+      dockerHost: environment.DOCKER_HOST || 'unix:///var/run/docker.sock',
+      image: given('IMAGE') ?? 'host',
+      concurrency: wholeNumber('CONCURRENCY', cpus().length, 1),
+      timeoutMs: wholeNumber('TIMEOUT', 3600, 1) * 1000,
+      memoryBytes: size('MEMORY', '2GiB'),
+      cpus: Number(cpuShare),
+      pids: wholeNumber('PIDS', 1024, 1),
+      network: given('NETWORK') ?? 'bridge',
+      runAs: { uid: Number(runAs[1]), gid: Number(runAs[2]) },
+      logLimitBytes: size('LOG_LIMIT', '64MiB'),
+      diskBytes: size('DISK', '0'),
+      retentionMs: wholeNumber('RETENTION_DAYS', 90, 1) * 24 * 3600_000,
+      minFreeDiskBytes: size('MIN_FREE_DISK', '1GiB'),
+      webhookAllow: readCidrs(given('WEBHOOK_ALLOW') ?? ''),
+    },
+  };
+}
+
+const units: Record<string, number> = { '': 1, KiB: 1024, MiB: 1024 ** 2, GiB: 1024 ** 3 };
+
+function parseSize(text: string): number | undefined {
+  const [, digits, unit] = /^(\d{1,12}) ?(KiB|MiB|GiB)?$/.exec(text) ?? [];
+  return digits === undefined ? undefined : Number(digits) * (units[unit ?? ''] as number);
+}
+
+function parseListen(text: string): { host: string; port: number } | undefined {
+  const [, v6, name, port] = /^(?:\[([0-9a-fA-F:]+)\]|([A-Za-z0-9._-]+)):(\d{1,5})$/.exec(text) ?? [];
+  return port === undefined || Number(port) > 65535
+    ? undefined
+    : { host: (v6 ?? name) as string, port: Number(port) };
+}
+
+function readBaseUrl(text: string | undefined): string | undefined {
+  if (text === undefined) return undefined;
+  const url = URL.canParse(text) ? new URL(text) : undefined;
+  if (url?.protocol !== 'https:' || url.search !== '' || url.hash !== '' || url.pathname !== '/')
+    throw new UsageError(
+      `--base-url (ASSAY_BASE_URL) must be https://HOST[:PORT], not ${JSON.stringify(text)}`,
+    );
+  return url.origin;
+}
+
+function readCidrs(text: string): Cidr[] {
+  try {
+    return parseCidrs(text);
+  } catch (cause) {
+    throw new UsageError(`--webhook-allow (ASSAY_WEBHOOK_ALLOW): ${(cause as Error).message}`);
+  }
+}

@@ -1,0 +1,38 @@
+// The states of a dependency. Sharing is a flag beside the compile; `marketplaceState` shows both as one word.
+
+import type { Machine } from './machine.ts';
+
+export type CompileState =
+  | 'waiting_archive_upload'
+  | 'enqueued_for_compile'
+  | 'compiling'
+  | 'compiled'
+  | 'compile_failed';
+export type CompileEvent = 'upload' | 'start' | 'compile' | 'fail' | 'cancel' | 'requeue';
+
+export const compileMachine: Machine<CompileState, CompileEvent> = {
+  waiting_archive_upload: { upload: 'enqueued_for_compile' },
+  enqueued_for_compile: {
+    upload: 'enqueued_for_compile',
+    start: 'compiling',
+    fail: 'compile_failed',
+    cancel: 'compile_failed',
+  },
+  compiling: {
+    compile: 'compiled',
+    fail: 'compile_failed',
+    cancel: 'compile_failed',
+    requeue: 'enqueued_for_compile',
+  },
+  compiled: { upload: 'enqueued_for_compile' },
+  compile_failed: { upload: 'enqueued_for_compile' },
+};
+
+export type MarketplaceState = CompileState | 'shared' | 'private';
+
+export function marketplaceState(dependency: {
+  compileState: CompileState;
+  shared: boolean;
+}): MarketplaceState {
+  return dependency.shared && dependency.compileState === 'compiled' ? 'shared' : dependency.compileState;
+}

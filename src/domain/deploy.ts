@@ -1,0 +1,14 @@
+// The states of a deploy. A deploy that a crash interrupts stays `deploying` and is finished after asking the remote.
+
+import type { Machine } from './machine.ts';
+
+export type DeployState = 'enqueued' | 'deploying' | 'deployed' | 'failed' | 'canceled';
+export type DeployEvent = 'start' | 'deploy' | 'fail' | 'cancel';
+
+export const deployMachine: Machine<DeployState, DeployEvent> = {
+  enqueued: { start: 'deploying', cancel: 'canceled', fail: 'failed' },
+  deploying: { deploy: 'deployed', fail: 'failed' },
+  deployed: {},
+  failed: {},
+  canceled: {},
+};

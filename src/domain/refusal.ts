@@ -1,0 +1,40 @@
+// What the service says no with: the codes of the specification's part 7. Thrown anywhere, rendered once (api/respond).
+
+const statusOf = {
+  api_does_not_exists: 400,
+  unauthorized: 401,
+  account_suspended: 401,
+  payment_required: 402,
+  already_exists: 403,
+  is_blank: 403,
+  invalid_format: 403,
+  resource_temporary_unavailable: 403,
+  is_reserved: 403,
+  not_found: 404,
+} as const;
+
+export type ErrorCode = keyof typeof statusOf;
+export type ErrorStatus = (typeof statusOf)[ErrorCode];
+export type Errors = Record<string, ErrorCode[]>;
+
+export const errorCodes = Object.keys(statusOf) as ErrorCode[];
+
+export class Refusal extends Error {
+  readonly status: ErrorStatus;
+  readonly errors: Errors;
+
+  constructor(status: ErrorStatus, errors: Errors) {
+    super(
+      Object.entries(errors)
+        .map(([key, codes]) => `${key}: ${codes.join(', ')}`)
+        .join('; '),
+    );
+    this.status = status;
+    this.errors = errors;
+  }
+}
+
+/** A refusal with one code, on a field's key or on `generic`. */
+export function refusal(code: ErrorCode, key = 'generic'): Refusal {
+  return new Refusal(statusOf[code], { [key]: [code] });
+}

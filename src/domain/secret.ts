@@ -1,0 +1,63 @@
+// Secrets that are handed out once and kept only as hashes: API keys, tokens, codes, session ids; and passwords.
+
+import { argon2, createHash, randomBytes, timingSafeEqual } from 'node:crypto';
+import { promisify } from 'node:util';
+
+/** 256 random bits; the prefix lets people and secret scanners recognise it. */
+export function newSecret(prefix: string): string {
+  return `${prefix}_${randomBytes(32).toString('base64url')}`;
+}
+
+/** A secret of 256 random bits needs no slow hash. */
+export function digestOf(secret: string): Buffer {
+  return createHash('sha256').update(secret).digest();
+}
+
+export function sameDigest(a: Buffer, b: Buffer): boolean {
+  return a.length === b.length && timingSafeEqual(a, b);
+}
+
+const alphabet = 'abcdefghjkmnpqrstuvwxyz23456789';
+
+/** Characters that nobody confuses, in groups: for passwords and codes that people type. */
+export function newReadableSecret(groups: number, groupLength = 4): string {
+  const bytes = randomBytes(groups * groupLength * 2);
+  const letters: string[] = [];
+  for (let at = 0; letters.length < groups * groupLength; at += 2)
+    letters.push(alphabet[bytes.readUInt16BE(at) % alphabet.length] as string);
+  return Array.from({ length: groups }, (_, group) =>
+    letters.slice(group * groupLength, (group + 1) * groupLength).join(''),
+  ).join('-');
+}
+
+const argon2Async = promisify(argon2);
+const COST = { memory: 19_456, passes: 2, parallelism: 1, tagLength: 32 };
+
+/** Argon2id, with its parameters beside the result so that they can be raised later. */
+export async function hashPassword(password: string): Promise<string> {
+  const nonce = randomBytes(16);
+  const tag = await argon2Async('argon2id', { message: Buffer.from(password), nonce, ...COST });
+  return [
+    'argon2id',
+    COST.memory,
+    COST.passes,
+    COST.parallelism,
+    nonce.toString('base64url'),
+    tag.toString('base64url'),
+  ].join('$');
+}
+
+export async function verifyPassword(password: string, hash: string): Promise<boolean> {
+  const [algorithm, memory, passes, parallelism, nonce, tag] = hash.split('$');
+  if (algorithm !== 'argon2id' || nonce === undefined || tag === undefined) return false;
+  const expected = Buffer.from(tag, 'base64url');
+  const actual = await argon2Async('argon2id', {
+    message: Buffer.from(password),
+    nonce: Buffer.from(nonce, 'base64url'),
+    memory: Number(memory),
+    passes: Number(passes),
+    parallelism: Number(parallelism),
+    tagLength: expected.length,
+  });
+  return sameDigest(actual, expected);
+}

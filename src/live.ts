@@ -1,0 +1,34 @@
+// Who watches what, in this process only: a topic is poked after its change is durable, and the watcher reads the row again.
+
+export type Live = {
+  /** Calls `wake` after each change of the topic, until the returned function is called. */
+  watch(topic: string, wake: () => void): () => void;
+  publish(topics: Iterable<string>): void;
+  watchers(): number;
+};
+
+export function createLive(): Live {
+  const byTopic = new Map<string, Set<() => void>>();
+  return {
+    watch(topic, wake) {
+      let watchers = byTopic.get(topic);
+      if (!watchers) {
+        watchers = new Set();
+        byTopic.set(topic, watchers);
+      }
+      watchers.add(wake);
+      return () => {
+        watchers.delete(wake);
+        if (watchers.size === 0 && byTopic.get(topic) === watchers) byTopic.delete(topic);
+      };
+    },
+    publish(topics) {
+      for (const topic of topics) for (const wake of byTopic.get(topic) ?? []) wake();
+    },
+    watchers() {
+      let count = 0;
+      for (const watchers of byTopic.values()) count += watchers.size;
+      return count;
+    },
+  };
+}

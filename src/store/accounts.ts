@@ -1,0 +1,182 @@
+// Accounts, their secrets, and what signs people in: links and sessions.
+
+import { and, eq, gt, lte, sql } from 'drizzle-orm';
+import type { AccountKind, Standing } from '../domain/access.ts';
+import { digestOf, newSecret, sameDigest } from '../domain/secret.ts';
+import { type Db, prepared } from './db.ts';
+import { accounts, sessions, signInLinks } from './schema.ts';
+
+export type Account = typeof accounts.$inferSelect;
+
+const LINK_LIFETIME_MS = 7 * 24 * 3600_000;
+const SESSION_LIFETIME_MS = 30 * 24 * 3600_000;
+
+const byEmail = prepared(db =>
+  db.orm
+    .select()
+    .from(accounts)
+    .where(eq(accounts.email, sql.placeholder('email')))
+    .prepare(),
+);
+const byId = prepared(db =>
+  db.orm
+    .select()
+    .from(accounts)
+    .where(eq(accounts.id, sql.placeholder('id')))
+    .prepare(),
+);
+
+/** Addresses are compared without regard to case. */
+export function findAccountByEmail(db: Db, email: string): Account | undefined {
+  return byEmail(db).get({ email: email.toLowerCase() });
+}
+
+export function findAccount(db: Db, id: bigint): Account | undefined {
+  return byId(db).get({ id });
+}
+
+export function listAccounts(db: Db): Account[] {
+  return db.orm.select().from(accounts).orderBy(accounts.id).all();
+}
+
+export function hasAccounts(db: Db): boolean {
+  return db.orm.select({ id: accounts.id }).from(accounts).limit(1).get() !== undefined;
+}
+
+export function createAccount(
+  db: Db,
+  account: {
+    email: string;
+    kind: AccountKind;
+    admin: boolean;
+    passwordHash: string | null;
+    apiKey: string | null;
+  },
+): Account {
+  return db.write(() =>
+    db.orm
+      .insert(accounts)
+      .values({
+        id: db.newId(),
+        email: account.email.toLowerCase(),
+        kind: account.kind,
+        admin: account.admin,
+        standing: 'active',
+        passwordHash: account.passwordHash,
+        apiKeyDigest: account.apiKey === null ? null : digestOf(account.apiKey),
+        createdAt: db.now(),
+      })
+      .returning()
+      .get(),
+  );
+}
+
+export function updateAccount(
+  db: Db,
+  id: bigint,
+  changes: Partial<{
+    kind: AccountKind;
+    admin: boolean;
+    standing: Standing;
+    trialEndsAt: number | null;
+    passwordHash: string;
+    apiKeyDigest: Buffer;
+  }>,
+): void {
+  db.write(() => {
+    db.orm.update(accounts).set(changes).where(eq(accounts.id, id)).run();
+    db.touch(`account:${id}`);
+  });
+}
+
+/** Makes a new API key for the account; the old one is refused from now on. */
+export function replaceApiKey(db: Db, id: bigint): string {
+  const key = newSecret('assay');
+  updateAccount(db, id, { apiKeyDigest: digestOf(key) });
+  return key;
+}
+
+const nobodysDigest = digestOf('nobody');
+
+/** Compares also where there is no such account, so that its absence takes no less time. */
+export function holdsApiKey(account: Account | undefined, key: string): account is Account {
+  const same = sameDigest(digestOf(key), account?.apiKeyDigest ?? nobodysDigest);
+  return same && account?.apiKeyDigest != null;
+}
+
+/** A one-time link for an account that has no password yet. */
+export function createSignInLink(db: Db, accountId: bigint): string {
+  const token = newSecret('link');
+  db.write(() =>
+    db.orm
+      .insert(signInLinks)
+      .values({ tokenDigest: digestOf(token), accountId, expiresAt: db.now() + LINK_LIFETIME_MS })
+      .run(),
+  );
+  return token;
+}
+
+export function findSignInLink(db: Db, token: string): Account | undefined {
+  return db.orm
+    .select()
+    .from(signInLinks)
+    .innerJoin(accounts, eq(accounts.id, signInLinks.accountId))
+    .where(and(eq(signInLinks.tokenDigest, digestOf(token)), gt(signInLinks.expiresAt, db.now())))
+    .get()?.accounts;
+}
+
+/** Uses the link up: of two that try, one gets the account. */
+export function claimSignInLink(db: Db, token: string): Account | undefined {
+  return db.write(() => {
+    const account = findSignInLink(db, token);
+    db.orm
+      .delete(signInLinks)
+      .where(eq(signInLinks.tokenDigest, digestOf(token)))
+      .run();
+    return account;
+  });
+}
+
+export function createSession(db: Db, accountId: bigint): string {
+  const token = newSecret('session');
+  db.write(() => {
+    const now = db.now();
+    db.orm.delete(sessions).where(lte(sessions.expiresAt, now)).run();
+    db.orm
+      .insert(sessions)
+      .values({
+        tokenDigest: digestOf(token),
+        accountId,
+        createdAt: now,
+        expiresAt: now + SESSION_LIFETIME_MS,
+      })
+      .run();
+  });
+  return token;
+}
+
+export function findSession(db: Db, token: string): Account | undefined {
+  return db.orm
+    .select()
+    .from(sessions)
+    .innerJoin(accounts, eq(accounts.id, sessions.accountId))
+    .where(and(eq(sessions.tokenDigest, digestOf(token)), gt(sessions.expiresAt, db.now())))
+    .get()?.accounts;
+}
+
+export function deleteSession(db: Db, token: string): void {
+  db.write(() =>
+    db.orm
+      .delete(sessions)
+      .where(eq(sessions.tokenDigest, digestOf(token)))
+      .run(),
+  );
+}
+
+/** Ends every session of the account, as a new password must. */
+export function deleteSessionsOf(db: Db, accountId: bigint): void {
+  db.write(() => {
+    db.orm.delete(sessions).where(eq(sessions.accountId, accountId)).run();
+    db.touch(`account:${accountId}`);
+  });
+}

@@ -1,0 +1,28 @@
+// Column kinds. The database hands out every integer as a bigint so that ids stay exact; these say what each one means.
+
+import { customType } from 'drizzle-orm/sqlite-core';
+
+/** A 64-bit id. */
+export const int64 = customType<{ data: bigint; driverData: bigint }>({ dataType: () => 'integer' });
+
+/** A whole number below 2^53. */
+export const int = customType<{ data: number; driverData: bigint }>({
+  dataType: () => 'integer',
+  fromDriver: Number,
+  toDriver: value => BigInt(value),
+});
+
+/** Milliseconds since 1970. */
+export const instant = int;
+
+export const bool = customType<{ data: boolean; driverData: bigint }>({
+  dataType: () => 'integer',
+  fromDriver: value => value !== 0n,
+  toDriver: value => (value ? 1n : 0n),
+});
+
+/** Encrypted by the vault. */
+export const sealed = customType<{ data: Buffer; driverData: Buffer }>({ dataType: () => 'blob' });
+
+/** A SHA-256 of a secret that is not kept. */
+export const digest = customType<{ data: Buffer; driverData: Buffer }>({ dataType: () => 'blob' });

@@ -1,0 +1,35 @@
+// Figures about the whole database, for metrics and the administration page. Each one reads an index, never a whole table.
+
+import { sql } from 'drizzle-orm';
+import type { Db } from './db.ts';
+
+export type Counts = {
+  queue: [labels: string, count: number][];
+  pendingDeliveries: number;
+  databaseBytes: number;
+};
+
+export function countByState(db: Db): Counts {
+  const rows = db.orm.all<{ kind: string; state: string; count: bigint }>(sql`
+    SELECT 'build_request' AS kind, build_state AS state, count(*) AS count FROM build_requests
+      WHERE build_state IN ('enqueued', 'fetching', 'building') GROUP BY build_state
+    UNION ALL
+    SELECT 'build', build_state, count(*) FROM builds
+      WHERE build_state IN ('enqueued', 'running') GROUP BY build_state
+    UNION ALL
+    SELECT 'dependency', compile_state, count(*) FROM dependencies
+      WHERE compile_state IN ('enqueued_for_compile', 'compiling') GROUP BY compile_state
+    UNION ALL
+    SELECT 'deploy', state, count(*) FROM deploys
+      WHERE state IN ('enqueued', 'deploying') GROUP BY state`);
+  const pending = db.orm.get<{ count: bigint }>(
+    sql`SELECT count(*) AS count FROM deliveries WHERE state = 'pending'`,
+  );
+  const pages = Number(db.sqlite.pragma('page_count', { simple: true }));
+  const pageBytes = Number(db.sqlite.pragma('page_size', { simple: true }));
+  return {
+    queue: rows.map(row => [`kind="${row.kind}",state="${row.state}"`, Number(row.count)]),
+    pendingDeliveries: Number(pending?.count ?? 0),
+    databaseBytes: pages * pageBytes,
+  };
+}

@@ -1,0 +1,204 @@
+// Dependencies: the rows, what relates to what, and sharing. Their compile state moves in transition.ts.
+
+import { and, desc, eq, ne, sql } from 'drizzle-orm';
+import type { Db } from './db.ts';
+import type { Dependency } from './dependency-use.ts';
+import { beyond, olderThan, type Page } from './page.ts';
+import { dependencies, projects, relatedDependencies, suiteDependencies, suites } from './schema.ts';
+import { announceDependency, moveDependency } from './transition.ts';
+
+export type { Dependency } from './dependency-use.ts';
+
+export function findDependency(db: Db, id: bigint): Dependency | undefined {
+  return db.orm.select().from(dependencies).where(eq(dependencies.id, id)).get();
+}
+
+/** The dependency, where the account owns it or it is shared. */
+export function findVisibleDependency(db: Db, accountId: bigint, id: bigint): Dependency | undefined {
+  const dependency = findDependency(db, id);
+  return dependency && (dependency.ownerId === accountId || dependency.shared) ? dependency : undefined;
+}
+
+export function listOwnDependencies(db: Db, ownerId: bigint, page: Page): Dependency[] {
+  return db.orm
+    .select()
+    .from(dependencies)
+    .where(and(eq(dependencies.ownerId, ownerId), olderThan(dependencies.id, page)))
+    .orderBy(desc(dependencies.id))
+    .limit(beyond(page))
+    .all();
+}
+
+/** Those that other accounts share. */
+export function listSharedDependencies(db: Db, accountId: bigint, page: Page): Dependency[] {
+  return db.orm
+    .select()
+    .from(dependencies)
+    .where(and(sql`shared = 1`, ne(dependencies.ownerId, accountId), olderThan(dependencies.id, page)))
+    .orderBy(desc(dependencies.id))
+    .limit(beyond(page))
+    .all();
+}
+
+export function isDependencyNameTaken(db: Db, ownerId: bigint, name: string, except?: bigint): boolean {
+  const found = db.orm
+    .select({ id: dependencies.id })
+    .from(dependencies)
+    .where(and(eq(dependencies.ownerId, ownerId), eq(dependencies.name, name)))
+    .get();
+  return found !== undefined && found.id !== except;
+}
+
+type Instructions = Pick<
+  Dependency,
+  'name' | 'description' | 'command' | 'prefix' | 'source' | 'launchCommand' | 'image'
+>;
+
+export function createDependency(
+  db: Db,
+  ownerId: bigint,
+  instructions: Instructions,
+  related: readonly bigint[],
+): Dependency {
+  return db.write(() => {
+    const dependency = db.orm
+      .insert(dependencies)
+      .values({
+        ...instructions,
+        id: db.newId(),
+        ownerId,
+        compileState: 'waiting_archive_upload',
+        shared: false,
+        attempts: 0,
+        cancelRequested: false,
+        createdAt: db.now(),
+      })
+      .returning()
+      .get();
+    replaceRelated(db, dependency.id, related);
+    return dependency;
+  });
+}
+
+export function updateDependency(
+  db: Db,
+  dependency: Dependency,
+  changes: Partial<Instructions>,
+  related: readonly bigint[] | undefined,
+): Dependency {
+  return db.write(() => {
+    if (related) replaceRelated(db, dependency.id, related);
+    db.touch(`dependency:${dependency.id}`);
+    return db.orm
+      .update(dependencies)
+      .set({ name: dependency.name, ...changes })
+      .where(eq(dependencies.id, dependency.id))
+      .returning()
+      .get() as Dependency;
+  });
+}
+
+function replaceRelated(db: Db, dependencyId: bigint, related: readonly bigint[]): void {
+  db.orm.delete(relatedDependencies).where(eq(relatedDependencies.dependencyId, dependencyId)).run();
+  for (const [position, relatedId] of related.entries())
+    db.orm.insert(relatedDependencies).values({ dependencyId, relatedId, position }).run();
+}
+
+/** Whether a suite uses it or another dependency relates to it: then it cannot be deleted. */
+export function isDependencyInUse(db: Db, id: bigint): boolean {
+  const suite = db.orm
+    .select({ id: suiteDependencies.id })
+    .from(suiteDependencies)
+    .where(eq(suiteDependencies.dependencyId, id))
+    .limit(1)
+    .get();
+  const related = db.orm
+    .select({ id: relatedDependencies.dependencyId })
+    .from(relatedDependencies)
+    .where(eq(relatedDependencies.relatedId, id))
+    .limit(1)
+    .get();
+  return suite !== undefined || related !== undefined;
+}
+
+/** Whether another account uses it: in a suite of its project, or by relating to it. */
+export function isUsedByOthers(db: Db, dependency: Dependency): boolean {
+  const suite = db.orm
+    .select({ id: suiteDependencies.id })
+    .from(suiteDependencies)
+    .innerJoin(suites, eq(suites.id, suiteDependencies.suiteId))
+    .innerJoin(projects, eq(projects.id, suites.projectId))
+    .where(and(eq(suiteDependencies.dependencyId, dependency.id), ne(projects.ownerId, dependency.ownerId)))
+    .limit(1)
+    .get();
+  const related = db.orm
+    .select({ id: relatedDependencies.dependencyId })
+    .from(relatedDependencies)
+    .innerJoin(dependencies, eq(dependencies.id, relatedDependencies.dependencyId))
+    .where(
+      and(eq(relatedDependencies.relatedId, dependency.id), ne(dependencies.ownerId, dependency.ownerId)),
+    )
+    .limit(1)
+    .get();
+  return suite !== undefined || related !== undefined;
+}
+
+export function deleteDependency(db: Db, dependency: Dependency): void {
+  db.write(() => {
+    db.orm.delete(dependencies).where(eq(dependencies.id, dependency.id)).run();
+    db.touch(`dependency:${dependency.id}`);
+    db.touch('queue');
+  });
+}
+
+export function setShared(db: Db, dependency: Dependency, shared: boolean): Dependency {
+  if (dependency.shared === shared) return dependency;
+  return db.write(() => {
+    const changed = db.orm
+      .update(dependencies)
+      .set({ shared })
+      .where(eq(dependencies.id, dependency.id))
+      .returning()
+      .get() as Dependency;
+    if (shared) announceDependency(db, changed, 'dependency.shared');
+    db.touch(`dependency:${dependency.id}`);
+    return changed;
+  });
+}
+
+/** A new archive, which waits to be compiled; undefined while one is compiling. */
+export function acceptArchive(
+  db: Db,
+  id: bigint,
+  archive: { archiveHash: string; archiveContentType: string; archiveFileSize: number },
+): Dependency | undefined {
+  return moveDependency(db, id, 'upload', { ...archive, attempts: 0, cancelRequested: false });
+}
+
+/** Whether another dependency was uploaded from the same bytes: then the file stays. */
+export function isArchiveKept(db: Db, archiveHash: string): boolean {
+  return (
+    db.orm
+      .select({ id: dependencies.id })
+      .from(dependencies)
+      .where(eq(dependencies.archiveHash, archiveHash))
+      .limit(1)
+      .get() !== undefined
+  );
+}
+
+/** Cancels a compile: at once while it waits, else by asking whoever runs it. */
+export function cancelCompile(db: Db, dependency: Dependency): void {
+  db.write(() => {
+    if (dependency.compileState === 'enqueued_for_compile')
+      moveDependency(db, dependency.id, 'cancel', { error: 'The compile was canceled.' });
+    if (dependency.compileState !== 'compiling') return;
+    db.orm
+      .update(dependencies)
+      .set({ cancelRequested: true })
+      .where(eq(dependencies.id, dependency.id))
+      .run();
+    db.touch(`dependency:${dependency.id}`);
+    db.touch('queue');
+  });
+}

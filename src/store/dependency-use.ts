@@ -1,0 +1,55 @@
+// Who uses a dependency, directly or through one that relates to it, and its record. Reads only.
+
+import { asc, eq, sql } from 'drizzle-orm';
+import { presentDependency } from '../domain/records.ts';
+import type { Db } from './db.ts';
+import { dependencies, relatedDependencies } from './schema.ts';
+
+export type Dependency = typeof dependencies.$inferSelect;
+
+/** Those it relates to, in the order in which they were named. */
+export function listRelated(db: Db, id: bigint): Dependency[] {
+  return db.orm
+    .select({ dependency: dependencies })
+    .from(relatedDependencies)
+    .innerJoin(dependencies, eq(dependencies.id, relatedDependencies.relatedId))
+    .where(eq(relatedDependencies.dependencyId, id))
+    .orderBy(asc(relatedDependencies.position))
+    .all()
+    .map(row => row.dependency);
+}
+
+export function dependencyRecord(db: Db, dependency: Dependency) {
+  return presentDependency(dependency, listRelated(db, dependency.id));
+}
+
+/** The projects whose suites use the dependency, or one that relates to it. */
+export function projectsUsing(db: Db, id: bigint): bigint[] {
+  return db.orm
+    .all<{ project_id: bigint }>(
+      sql`WITH RECURSIVE users (id) AS (
+            SELECT ${id}
+            UNION
+            SELECT r.dependency_id FROM related_dependencies r JOIN users ON r.related_id = users.id
+          )
+          SELECT DISTINCT s.project_id
+          FROM users
+          JOIN suite_dependencies sd ON sd.dependency_id = users.id
+          JOIN suites s ON s.id = sd.suite_id
+          ORDER BY s.project_id`,
+    )
+    .map(row => row.project_id);
+}
+
+/** Whether `from` relates to `to`, directly or through others: what would make a circle. */
+export function relatesTo(db: Db, from: bigint, to: bigint): boolean {
+  const found = db.orm.all<{ found: bigint }>(
+    sql`WITH RECURSIVE reached (id) AS (
+          SELECT ${from}
+          UNION
+          SELECT r.related_id FROM related_dependencies r JOIN reached ON r.dependency_id = reached.id
+        )
+        SELECT 1 AS found FROM reached WHERE id = ${to} LIMIT 1`,
+  );
+  return found.length > 0;
+}

@@ -1,0 +1,89 @@
+// The ordered record of what happened, and the outbox of webhooks, written in the transaction of the change itself.
+
+import { and, asc, eq, gt, sql } from 'drizzle-orm';
+import { type EventSubject, type EventType, eventBody, notifiableTypeOf } from '../domain/events.ts';
+import { type Db, prepared } from './db.ts';
+import { findProject, projectRecord } from './projects.ts';
+import { deliveries, events, notifications } from './schema.ts';
+
+export type Event = typeof events.$inferSelect;
+
+const receivers = prepared(db =>
+  db.orm
+    .select({ id: notifications.id })
+    .from(notifications)
+    .where(
+      and(
+        eq(notifications.projectId, sql.placeholder('projectId')),
+        eq(notifications.notifiableType, sql.placeholder('type')),
+        eq(notifications.enabled, true),
+      ),
+    )
+    .orderBy(notifications.id)
+    .prepare(),
+);
+
+/** Records an event of a project, and a delivery for each of its receivers (or only for `to`). */
+export function recordEvent(
+  db: Db,
+  projectId: bigint,
+  type: EventType,
+  resourceId: bigint,
+  subject?: { kind: EventSubject; record: unknown },
+  to?: bigint,
+): void {
+  db.write(() => {
+    const project = findProject(db, projectId);
+    if (!project) return;
+    const id = db.newId();
+    const createdAt = db.now();
+    const body = eventBody({
+      id,
+      type,
+      createdAt,
+      project: projectRecord(db, project, project.ownerId),
+      ...(subject && { subject }),
+    });
+    db.orm.insert(events).values({ id, projectId, type, resourceId, body, createdAt }).run();
+    const receiving =
+      to === undefined ? receivers(db).all({ projectId, type: notifiableTypeOf(type) }) : [{ id: to }];
+    for (const receiver of receiving)
+      db.orm
+        .insert(deliveries)
+        .values({
+          id: db.newId(),
+          notificationId: receiver.id,
+          eventId: id,
+          eventType: type,
+          resourceId,
+          body,
+          state: 'pending',
+          attempts: 0,
+          nextAttemptAt: createdAt,
+          createdAt,
+        })
+        .run();
+    db.touch(`events:${projectId}`);
+    if (receiving.length > 0) db.touch('deliveries');
+  });
+}
+
+export function listEvents(db: Db, projectId: bigint, after: bigint, limit: number): Event[] {
+  return db.orm
+    .select()
+    .from(events)
+    .where(and(eq(events.projectId, projectId), gt(events.id, after)))
+    .orderBy(asc(events.id))
+    .limit(limit)
+    .all();
+}
+
+/** The newest event of a project: where a stream begins that asks for no replay. */
+export function lastEventId(db: Db, projectId: bigint): bigint {
+  const row = db.orm
+    .select({ id: sql<bigint>`max(${events.id})` })
+    .from(events)
+    .where(eq(events.projectId, projectId))
+    .get();
+  return row?.id ?? 0n;
+}

@@ -1,0 +1,335 @@
+// The steps that lead from an empty file to today's schema, and the runner. A step that has been released is never edited.
+
+import type Database from 'better-sqlite3';
+
+/** Thrown where the file belongs to a newer Assay: going on could lose what that one wrote. */
+export class NewerSchema extends Error {}
+
+export function migrate(sqlite: Database.Database, target = steps.length): void {
+  const version = Number(sqlite.pragma('user_version', { simple: true }));
+  if (version > steps.length)
+    throw new NewerSchema(
+      `the database was written by a newer Assay (schema ${version}, this one knows ${steps.length}): install that version again, or restore a backup`,
+    );
+  if (version >= target) return;
+  // Ignored inside a transaction, and on it would empty child tables when a step rebuilds their parent.
+  sqlite.pragma('foreign_keys = OFF');
+  sqlite
+    .transaction(() => {
+      for (const step of steps.slice(version, target)) sqlite.exec(step);
+      const broken = sqlite.pragma('foreign_key_check') as unknown[];
+      if (broken.length > 0)
+        throw new Error(`the migration would leave ${broken.length} rows without their parents`);
+      sqlite.pragma(`user_version = ${target}`);
+    })
+    .immediate();
+}
+
+const contract = `
+CREATE TABLE accounts (
+  id INTEGER PRIMARY KEY NOT NULL,
+  email TEXT NOT NULL UNIQUE,
+  kind TEXT NOT NULL,
+  admin INTEGER NOT NULL,
+  standing TEXT NOT NULL,
+  trial_ends_at INTEGER,
+  password_hash TEXT,
+  api_key_digest BLOB,
+  created_at INTEGER NOT NULL
+) STRICT;
+CREATE TABLE applications (
+  id INTEGER PRIMARY KEY NOT NULL,
+  owner_id INTEGER NOT NULL REFERENCES accounts (id) ON DELETE CASCADE,
+  name TEXT NOT NULL,
+  client_id TEXT NOT NULL UNIQUE,
+  client_secret_digest BLOB,
+  redirect_uri TEXT NOT NULL,
+  created_at INTEGER NOT NULL
+) STRICT;
+CREATE INDEX applications_owner ON applications (owner_id);
+CREATE TABLE artifacts (
+  hash TEXT PRIMARY KEY NOT NULL,
+  size_bytes INTEGER NOT NULL,
+  created_at INTEGER NOT NULL
+) STRICT;
+CREATE TABLE authorization_codes (
+  code_digest BLOB PRIMARY KEY NOT NULL,
+  application_id INTEGER NOT NULL REFERENCES applications (id) ON DELETE CASCADE,
+  account_id INTEGER NOT NULL REFERENCES accounts (id) ON DELETE CASCADE,
+  redirect_uri TEXT NOT NULL,
+  scopes TEXT NOT NULL,
+  code_challenge TEXT,
+  expires_at INTEGER NOT NULL,
+  token_id INTEGER REFERENCES tokens (id) ON DELETE SET NULL,
+  used_at INTEGER
+) STRICT;
+CREATE INDEX authorization_codes_application ON authorization_codes (application_id);
+CREATE INDEX authorization_codes_account ON authorization_codes (account_id);
+CREATE INDEX authorization_codes_token ON authorization_codes (token_id);
+CREATE TABLE build_requests (
+  id INTEGER PRIMARY KEY NOT NULL,
+  project_id INTEGER NOT NULL REFERENCES projects (id) ON DELETE CASCADE,
+  commit_ref TEXT NOT NULL,
+  branch TEXT NOT NULL,
+  commit_id INTEGER REFERENCES commits (id),
+  build_state TEXT NOT NULL,
+  error TEXT,
+  created_by TEXT NOT NULL,
+  created_at INTEGER NOT NULL,
+  finished_at INTEGER
+) STRICT;
+CREATE INDEX build_requests_project ON build_requests (project_id, id);
+CREATE INDEX build_requests_commit ON build_requests (commit_id, id);
+CREATE INDEX build_requests_unfinished ON build_requests (project_id, id) WHERE build_state IN ('enqueued', 'fetching', 'building');
+CREATE TABLE builds (
+  id INTEGER PRIMARY KEY NOT NULL,
+  project_id INTEGER NOT NULL REFERENCES projects (id) ON DELETE CASCADE,
+  build_request_id INTEGER NOT NULL REFERENCES build_requests (id) ON DELETE CASCADE,
+  commit_id INTEGER NOT NULL REFERENCES commits (id),
+  commit_ref TEXT NOT NULL,
+  suite_id INTEGER NOT NULL,
+  suite_name TEXT NOT NULL,
+  build_state TEXT NOT NULL,
+  exit_code INTEGER,
+  error TEXT,
+  attempts INTEGER NOT NULL,
+  nonce TEXT,
+  cancel_requested INTEGER NOT NULL,
+  created_at INTEGER NOT NULL,
+  started_at INTEGER,
+  finished_at INTEGER
+) STRICT;
+CREATE INDEX builds_project ON builds (project_id, id);
+CREATE INDEX builds_commit ON builds (commit_id, id);
+CREATE INDEX builds_request ON builds (build_request_id, id);
+CREATE INDEX builds_suite ON builds (suite_id, id);
+CREATE INDEX builds_unfinished ON builds (project_id, id) WHERE build_state IN ('enqueued', 'running');
+CREATE INDEX builds_finished ON builds (finished_at) WHERE finished_at IS NOT NULL;
+CREATE TABLE collaborators (
+  id INTEGER PRIMARY KEY NOT NULL,
+  project_id INTEGER NOT NULL REFERENCES projects (id) ON DELETE CASCADE,
+  account_id INTEGER NOT NULL REFERENCES accounts (id) ON DELETE CASCADE
+) STRICT;
+CREATE UNIQUE INDEX collaborators_pair ON collaborators (project_id, account_id);
+CREATE INDEX collaborators_account ON collaborators (account_id, project_id);
+CREATE TABLE commits (
+  id INTEGER PRIMARY KEY NOT NULL,
+  project_id INTEGER NOT NULL REFERENCES projects (id) ON DELETE CASCADE,
+  version INTEGER NOT NULL,
+  ref TEXT NOT NULL,
+  build_state TEXT NOT NULL,
+  message TEXT NOT NULL,
+  author_name TEXT NOT NULL,
+  author_email TEXT NOT NULL,
+  authored_date TEXT NOT NULL,
+  committer_name TEXT NOT NULL,
+  committer_email TEXT NOT NULL,
+  committed_date TEXT NOT NULL,
+  branches TEXT NOT NULL,
+  tags TEXT NOT NULL,
+  files TEXT NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX commits_ref ON commits (project_id, ref);
+CREATE INDEX commits_project ON commits (project_id, id);
+CREATE TABLE deliveries (
+  id INTEGER PRIMARY KEY NOT NULL,
+  notification_id INTEGER NOT NULL REFERENCES notifications (id) ON DELETE CASCADE,
+  event_id INTEGER NOT NULL,
+  event_type TEXT NOT NULL,
+  resource_id INTEGER NOT NULL,
+  body TEXT NOT NULL,
+  state TEXT NOT NULL,
+  attempts INTEGER NOT NULL,
+  response_status INTEGER,
+  response_ms INTEGER,
+  response_excerpt TEXT,
+  last_error TEXT,
+  next_attempt_at INTEGER,
+  created_at INTEGER NOT NULL
+) STRICT;
+CREATE INDEX deliveries_notification ON deliveries (notification_id, id);
+CREATE INDEX deliveries_pending ON deliveries (notification_id, resource_id, id) WHERE state = 'pending';
+CREATE INDEX deliveries_due ON deliveries (next_attempt_at) WHERE state = 'pending';
+CREATE TABLE dependencies (
+  id INTEGER PRIMARY KEY NOT NULL,
+  owner_id INTEGER NOT NULL REFERENCES accounts (id),
+  name TEXT NOT NULL,
+  description TEXT NOT NULL,
+  command TEXT NOT NULL,
+  prefix TEXT NOT NULL,
+  source TEXT NOT NULL,
+  launch_command TEXT NOT NULL,
+  image TEXT,
+  compile_state TEXT NOT NULL,
+  shared INTEGER NOT NULL,
+  archive_hash TEXT,
+  archive_content_type TEXT,
+  archive_file_size INTEGER,
+  artifact_hash TEXT REFERENCES artifacts (hash),
+  recipe_hash TEXT,
+  error TEXT,
+  attempts INTEGER NOT NULL,
+  nonce TEXT,
+  cancel_requested INTEGER NOT NULL,
+  created_at INTEGER NOT NULL,
+  enqueued_at INTEGER,
+  started_at INTEGER,
+  finished_at INTEGER
+) STRICT;
+CREATE UNIQUE INDEX dependencies_name ON dependencies (owner_id, name);
+CREATE INDEX dependencies_owner ON dependencies (owner_id, id);
+CREATE INDEX dependencies_shared ON dependencies (id) WHERE shared = 1;
+CREATE INDEX dependencies_unfinished ON dependencies (id) WHERE compile_state IN ('enqueued_for_compile', 'compiling');
+CREATE INDEX dependencies_artifact ON dependencies (artifact_hash);
+CREATE INDEX dependencies_recipe ON dependencies (recipe_hash);
+CREATE INDEX dependencies_archive ON dependencies (archive_hash);
+CREATE TABLE deploy_strategies (
+  id INTEGER PRIMARY KEY NOT NULL,
+  project_id INTEGER NOT NULL REFERENCES projects (id) ON DELETE CASCADE,
+  name TEXT NOT NULL,
+  strategy_type TEXT NOT NULL,
+  repository_url TEXT NOT NULL,
+  local_branch TEXT NOT NULL,
+  remote_branch TEXT NOT NULL,
+  automatic INTEGER NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX deploy_strategies_name ON deploy_strategies (project_id, name);
+CREATE INDEX deploy_strategies_project ON deploy_strategies (project_id, id);
+CREATE TABLE deploys (
+  id INTEGER PRIMARY KEY NOT NULL,
+  project_id INTEGER NOT NULL REFERENCES projects (id) ON DELETE CASCADE,
+  deploy_strategy_id INTEGER NOT NULL,
+  strategy_name TEXT NOT NULL,
+  repository_url TEXT NOT NULL,
+  local_branch TEXT NOT NULL,
+  remote_branch TEXT NOT NULL,
+  commit_id INTEGER NOT NULL REFERENCES commits (id),
+  commit_ref TEXT NOT NULL,
+  state TEXT NOT NULL,
+  error TEXT,
+  created_by TEXT NOT NULL,
+  created_at INTEGER NOT NULL,
+  deploy_started_at INTEGER,
+  deploy_finished_at INTEGER
+) STRICT;
+CREATE INDEX deploys_project ON deploys (project_id, id);
+CREATE INDEX deploys_strategy ON deploys (deploy_strategy_id, commit_id);
+CREATE INDEX deploys_commit ON deploys (commit_id);
+CREATE INDEX deploys_unfinished ON deploys (project_id, id) WHERE state IN ('enqueued', 'deploying');
+CREATE TABLE environment_variables (
+  id INTEGER PRIMARY KEY NOT NULL,
+  suite_id INTEGER NOT NULL REFERENCES suites (id) ON DELETE CASCADE,
+  name TEXT NOT NULL,
+  content BLOB NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX environment_variables_name ON environment_variables (suite_id, name);
+CREATE INDEX environment_variables_suite ON environment_variables (suite_id, id);
+CREATE TABLE events (
+  id INTEGER PRIMARY KEY NOT NULL,
+  project_id INTEGER NOT NULL REFERENCES projects (id) ON DELETE CASCADE,
+  type TEXT NOT NULL,
+  resource_id INTEGER NOT NULL,
+  body TEXT NOT NULL,
+  created_at INTEGER NOT NULL
+) STRICT;
+CREATE INDEX events_project ON events (project_id, id);
+CREATE TABLE facts (
+  name TEXT PRIMARY KEY NOT NULL,
+  value TEXT NOT NULL
+) STRICT;
+CREATE TABLE images (
+  name TEXT PRIMARY KEY NOT NULL,
+  image_id TEXT NOT NULL,
+  created_at INTEGER NOT NULL
+) STRICT;
+CREATE TABLE notifications (
+  id INTEGER PRIMARY KEY NOT NULL,
+  project_id INTEGER NOT NULL REFERENCES projects (id) ON DELETE CASCADE,
+  name TEXT NOT NULL,
+  notifiable_type TEXT NOT NULL,
+  url TEXT NOT NULL,
+  signing_secret BLOB NOT NULL,
+  enabled INTEGER NOT NULL
+) STRICT;
+CREATE INDEX notifications_project ON notifications (project_id, id);
+CREATE TABLE projects (
+  id INTEGER PRIMARY KEY NOT NULL,
+  owner_id INTEGER NOT NULL REFERENCES accounts (id),
+  name TEXT NOT NULL,
+  description TEXT NOT NULL,
+  repository_url TEXT NOT NULL,
+  build_state TEXT NOT NULL,
+  ssh_public_key BLOB NOT NULL,
+  ssh_private_key BLOB NOT NULL,
+  badge INTEGER NOT NULL,
+  cancel_superseded INTEGER NOT NULL,
+  created_at INTEGER NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX projects_name ON projects (owner_id, name);
+CREATE INDEX projects_owner ON projects (owner_id, id);
+CREATE TABLE related_dependencies (
+  dependency_id INTEGER NOT NULL REFERENCES dependencies (id) ON DELETE CASCADE,
+  related_id INTEGER NOT NULL REFERENCES dependencies (id),
+  position INTEGER NOT NULL,
+  PRIMARY KEY (dependency_id, related_id)
+) STRICT;
+CREATE INDEX related_dependencies_related ON related_dependencies (related_id);
+CREATE TABLE sessions (
+  token_digest BLOB PRIMARY KEY NOT NULL,
+  account_id INTEGER NOT NULL REFERENCES accounts (id) ON DELETE CASCADE,
+  created_at INTEGER NOT NULL,
+  expires_at INTEGER NOT NULL
+) STRICT;
+CREATE TABLE sign_in_links (
+  token_digest BLOB PRIMARY KEY NOT NULL,
+  account_id INTEGER NOT NULL REFERENCES accounts (id) ON DELETE CASCADE,
+  expires_at INTEGER NOT NULL
+) STRICT;
+CREATE TABLE suite_decisions (
+  build_request_id INTEGER NOT NULL REFERENCES build_requests (id) ON DELETE CASCADE,
+  suite_id INTEGER NOT NULL,
+  suite_name TEXT NOT NULL,
+  runs INTEGER NOT NULL,
+  rules TEXT NOT NULL,
+  PRIMARY KEY (build_request_id, suite_id)
+) STRICT;
+CREATE TABLE suite_dependencies (
+  id INTEGER PRIMARY KEY NOT NULL,
+  suite_id INTEGER NOT NULL REFERENCES suites (id) ON DELETE CASCADE,
+  dependency_id INTEGER NOT NULL REFERENCES dependencies (id)
+) STRICT;
+CREATE UNIQUE INDEX suite_dependencies_pair ON suite_dependencies (suite_id, dependency_id);
+CREATE INDEX suite_dependencies_dependency ON suite_dependencies (dependency_id);
+CREATE TABLE suite_rules (
+  id INTEGER PRIMARY KEY NOT NULL,
+  suite_id INTEGER NOT NULL REFERENCES suites (id) ON DELETE CASCADE,
+  subject TEXT NOT NULL,
+  operator TEXT NOT NULL,
+  value TEXT NOT NULL
+) STRICT;
+CREATE INDEX suite_rules_suite ON suite_rules (suite_id, id);
+CREATE TABLE suites (
+  id INTEGER PRIMARY KEY NOT NULL,
+  project_id INTEGER NOT NULL REFERENCES projects (id) ON DELETE CASCADE,
+  name TEXT NOT NULL,
+  description TEXT NOT NULL,
+  command TEXT NOT NULL,
+  image TEXT
+) STRICT;
+CREATE UNIQUE INDEX suites_name ON suites (project_id, name);
+CREATE INDEX suites_project ON suites (project_id, id);
+CREATE TABLE tokens (
+  id INTEGER PRIMARY KEY NOT NULL,
+  token_digest BLOB NOT NULL UNIQUE,
+  account_id INTEGER NOT NULL REFERENCES accounts (id) ON DELETE CASCADE,
+  application_id INTEGER NOT NULL REFERENCES applications (id) ON DELETE CASCADE,
+  scopes TEXT NOT NULL,
+  created_at INTEGER NOT NULL,
+  last_used_at INTEGER
+) STRICT;
+CREATE INDEX tokens_account ON tokens (account_id);
+CREATE INDEX tokens_application ON tokens (application_id);
+INSERT INTO facts (name, value) VALUES ('last_id', '0'), ('instance', lower(hex(randomblob(8))));
+`;
+
+export const steps: readonly string[] = [contract];

@@ -1,0 +1,113 @@
+// Notifications and the deliveries of their events.
+
+import { and, desc, eq } from 'drizzle-orm';
+import type { NotifiableType } from '../domain/events.ts';
+import type { Db } from './db.ts';
+import { recordEvent } from './events.ts';
+import { beyond, olderThan, type Page } from './page.ts';
+import { deliveries, notifications } from './schema.ts';
+
+export type Notification = typeof notifications.$inferSelect;
+export type Delivery = typeof deliveries.$inferSelect;
+
+const secretPlace = (row: bigint) => ({ table: 'notifications', column: 'signing_secret', row });
+
+export function listNotifications(db: Db, projectId: bigint, page: Page): Notification[] {
+  return db.orm
+    .select()
+    .from(notifications)
+    .where(and(eq(notifications.projectId, projectId), olderThan(notifications.id, page)))
+    .orderBy(desc(notifications.id))
+    .limit(beyond(page))
+    .all();
+}
+
+export function findNotification(db: Db, projectId: bigint, id: bigint): Notification | undefined {
+  return db.orm
+    .select()
+    .from(notifications)
+    .where(and(eq(notifications.id, id), eq(notifications.projectId, projectId)))
+    .get();
+}
+
+export function createNotification(
+  db: Db,
+  notification: {
+    projectId: bigint;
+    name: string;
+    notifiableType: NotifiableType;
+    url: string;
+    signingSecret: string;
+  },
+): Notification {
+  return db.write(() => {
+    const id = db.newId();
+    return db.orm
+      .insert(notifications)
+      .values({
+        ...notification,
+        id,
+        signingSecret: db.vault.seal(notification.signingSecret, secretPlace(id)),
+        enabled: true,
+      })
+      .returning()
+      .get();
+  });
+}
+
+export function signingSecretOf(db: Db, notification: Notification): string {
+  return db.vault.open(notification.signingSecret, secretPlace(notification.id));
+}
+
+/** Its deliveries go with it: nothing is sent from now on. */
+export function deleteNotification(db: Db, id: bigint): void {
+  db.write(() => {
+    db.orm.delete(notifications).where(eq(notifications.id, id)).run();
+    db.touch('deliveries');
+  });
+}
+
+/** Sends a `ping` event to this one receiver. */
+export function pingNotification(db: Db, notification: Notification): Delivery {
+  return db.write(() => {
+    recordEvent(db, notification.projectId, 'ping', notification.id, undefined, notification.id);
+    return db.orm
+      .select()
+      .from(deliveries)
+      .where(eq(deliveries.notificationId, notification.id))
+      .orderBy(desc(deliveries.id))
+      .limit(1)
+      .get() as Delivery;
+  });
+}
+
+export function listDeliveries(db: Db, notificationId: bigint, page: Page): Delivery[] {
+  return db.orm
+    .select()
+    .from(deliveries)
+    .where(and(eq(deliveries.notificationId, notificationId), olderThan(deliveries.id, page)))
+    .orderBy(desc(deliveries.id))
+    .limit(beyond(page))
+    .all();
+}
+
+export function findDelivery(db: Db, notificationId: bigint, id: bigint): Delivery | undefined {
+  return db.orm
+    .select()
+    .from(deliveries)
+    .where(and(eq(deliveries.id, id), eq(deliveries.notificationId, notificationId)))
+    .get();
+}
+
+/** Sends it once more, at once, with the same id and body. */
+export function redeliver(db: Db, delivery: Delivery): Delivery {
+  return db.write(() => {
+    db.touch('deliveries');
+    return db.orm
+      .update(deliveries)
+      .set({ state: 'pending', attempts: 0, nextAttemptAt: db.now(), lastError: null })
+      .where(eq(deliveries.id, delivery.id))
+      .returning()
+      .get() as Delivery;
+  });
+}

@@ -1,0 +1,14 @@
+// How lists are cut: newest first, by id, so that a page costs the same however long the table is.
+
+import { type Column, lt, type SQL } from 'drizzle-orm';
+
+export type Page = { limit: number; before: bigint | undefined };
+
+/** Stores return one row more than the page holds, which tells that there is a next page. */
+export function beyond(page: Page): number {
+  return page.limit + 1;
+}
+
+export function olderThan(column: Column, page: Page): SQL | undefined {
+  return page.before === undefined ? undefined : lt(column, page.before);
+}

@@ -1,0 +1,28 @@
+// Where things are in DATA. Nothing else in the program spells these names.
+
+import { join } from 'node:path';
+
+export const databasePath = (data: string) => join(data, 'assay.db');
+export const lockPath = (data: string) => join(data, 'lock.db');
+export const masterKeyPath = (data: string) => join(data, 'master.key');
+export const tlsDirectory = (data: string) => join(data, 'tls');
+export const buildLogPath = (data: string, id: bigint) => join(data, 'logs', `build-${id}.log`);
+export const dependencyLogPath = (data: string, id: bigint) => join(data, 'logs', `dependency-${id}.log`);
+export const deployLogPath = (data: string, id: bigint) => join(data, 'logs', `deploy-${id}.log`);
+export const archivePath = (data: string, hash: string) => join(data, 'archives', hash);
+export const uploadDirectory = (data: string) => join(data, 'uploads');
+export const mirrorPath = (data: string, projectId: bigint) => join(data, 'mirrors', `${projectId}.git`);
+export const jobDirectory = (data: string, kind: string, id: bigint) => join(data, 'jobs', `${kind}-${id}`);
+
+/** Made at start, so that no one has to ask whether they are there. */
+export const directories = [
+  'logs',
+  'archives',
+  'artifacts',
+  'uploads',
+  'mirrors',
+  'jobs',
+  'ssh',
+  'tls',
+  'tmp',
+] as const;

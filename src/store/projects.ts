@@ -1,0 +1,192 @@
+// Projects, their keys and their collaborators.
+
+import { and, desc, eq, sql } from 'drizzle-orm';
+import { presentProject } from '../domain/records.ts';
+import { refusal } from '../domain/refusal.ts';
+import { type Db, isUniqueViolation, prepared } from './db.ts';
+import { beyond, olderThan, type Page } from './page.ts';
+import { accounts, collaborators, projects } from './schema.ts';
+
+export type Project = typeof projects.$inferSelect;
+
+const publicKeyPlace = (row: bigint) => ({ table: 'projects', column: 'ssh_public_key', row });
+const privateKeyPlace = (row: bigint) => ({ table: 'projects', column: 'ssh_private_key', row });
+
+const byId = prepared(db =>
+  db.orm
+    .select()
+    .from(projects)
+    .where(eq(projects.id, sql.placeholder('id')))
+    .prepare(),
+);
+const collaboration = prepared(db =>
+  db.orm
+    .select({ id: collaborators.id })
+    .from(collaborators)
+    .where(
+      and(
+        eq(collaborators.projectId, sql.placeholder('projectId')),
+        eq(collaborators.accountId, sql.placeholder('accountId')),
+      ),
+    )
+    .prepare(),
+);
+
+export function findProject(db: Db, id: bigint): Project | undefined {
+  return byId(db).get({ id });
+}
+
+/** The project, where the account owns it or collaborates on it. */
+export function findVisibleProject(db: Db, accountId: bigint, id: bigint): Project | undefined {
+  const project = findProject(db, id);
+  if (!project || project.ownerId === accountId) return project;
+  return collaboration(db).get({ projectId: id, accountId }) && project;
+}
+
+export function listOwnProjects(db: Db, accountId: bigint, page: Page): Project[] {
+  return db.orm
+    .select()
+    .from(projects)
+    .where(and(eq(projects.ownerId, accountId), olderThan(projects.id, page)))
+    .orderBy(desc(projects.id))
+    .limit(beyond(page))
+    .all();
+}
+
+export function listCollaboratedProjects(db: Db, accountId: bigint, page: Page): Project[] {
+  return db.orm
+    .select({ project: projects })
+    .from(collaborators)
+    .innerJoin(projects, eq(projects.id, collaborators.projectId))
+    .where(and(eq(collaborators.accountId, accountId), olderThan(collaborators.projectId, page)))
+    .orderBy(desc(collaborators.projectId))
+    .limit(beyond(page))
+    .all()
+    .map(row => row.project);
+}
+
+/** Two ordered lists, merged: each keeps to its own index however many projects there are. */
+export function listVisibleProjects(db: Db, accountId: bigint, page: Page): Project[] {
+  return [...listOwnProjects(db, accountId, page), ...listCollaboratedProjects(db, accountId, page)]
+    .sort((a, b) => (a.id < b.id ? 1 : -1))
+    .slice(0, beyond(page));
+}
+
+export function isProjectNameTaken(db: Db, ownerId: bigint, name: string, except?: bigint): boolean {
+  const found = db.orm
+    .select({ id: projects.id })
+    .from(projects)
+    .where(and(eq(projects.ownerId, ownerId), eq(projects.name, name)))
+    .get();
+  return found !== undefined && found.id !== except;
+}
+
+export function createProject(
+  db: Db,
+  project: {
+    ownerId: bigint;
+    name: string;
+    description: string;
+    repositoryUrl: string;
+    badge: boolean;
+    cancelSuperseded: boolean;
+    keyPair: { publicKey: string; privateKey: string };
+  },
+): Project {
+  return db.write(() => {
+    const id = db.newId();
+    const { keyPair, ...fields } = project;
+    return db.orm
+      .insert(projects)
+      .values({
+        ...fields,
+        id,
+        buildState: 'new',
+        sshPublicKey: db.vault.seal(keyPair.publicKey, publicKeyPlace(id)),
+        sshPrivateKey: db.vault.seal(keyPair.privateKey, privateKeyPlace(id)),
+        createdAt: db.now(),
+      })
+      .returning()
+      .get();
+  });
+}
+
+export function updateProject(
+  db: Db,
+  id: bigint,
+  changes: Partial<Pick<Project, 'name' | 'description' | 'repositoryUrl' | 'badge' | 'cancelSuperseded'>>,
+): Project {
+  return db.write(() => {
+    db.touch(`project:${id}`);
+    return db.orm.update(projects).set(changes).where(eq(projects.id, id)).returning().get() as Project;
+  });
+}
+
+/** Everything that belongs to it goes with it; what runs for it is ended by the queue, which finds its row gone. */
+export function deleteProject(db: Db, id: bigint): void {
+  db.write(() => {
+    db.orm.delete(projects).where(eq(projects.id, id)).run();
+    db.touch(`project:${id}`);
+    db.touch('queue');
+  });
+}
+
+export function publicKeyOf(db: Db, project: Project): string {
+  return db.vault.open(project.sshPublicKey, publicKeyPlace(project.id));
+}
+
+export function privateKeyOf(db: Db, project: Project): string {
+  return db.vault.open(project.sshPrivateKey, privateKeyPlace(project.id));
+}
+
+/** The record as `accountId` sees it. */
+export function projectRecord(db: Db, project: Project, accountId: bigint) {
+  return presentProject(project, {
+    owned: project.ownerId === accountId,
+    sshPublicKey: publicKeyOf(db, project),
+  });
+}
+
+export type Collaborator = { id: bigint; accountId: bigint; email: string };
+
+const collaboratorFields = { id: collaborators.id, accountId: accounts.id, email: accounts.email };
+
+export function listCollaborators(db: Db, projectId: bigint, page: Page): Collaborator[] {
+  return db.orm
+    .select(collaboratorFields)
+    .from(collaborators)
+    .innerJoin(accounts, eq(accounts.id, collaborators.accountId))
+    .where(and(eq(collaborators.projectId, projectId), olderThan(collaborators.id, page)))
+    .orderBy(desc(collaborators.id))
+    .limit(beyond(page))
+    .all();
+}
+
+export function findCollaborator(db: Db, projectId: bigint, id: bigint): Collaborator | undefined {
+  return db.orm
+    .select(collaboratorFields)
+    .from(collaborators)
+    .innerJoin(accounts, eq(accounts.id, collaborators.accountId))
+    .where(and(eq(collaborators.projectId, projectId), eq(collaborators.id, id)))
+    .get();
+}
+
+export function createCollaborator(db: Db, projectId: bigint, accountId: bigint): bigint {
+  try {
+    return db.write(() => {
+      const id = db.newId();
+      db.orm.insert(collaborators).values({ id, projectId, accountId }).run();
+      return id;
+    });
+  } catch (cause) {
+    if (isUniqueViolation(cause)) throw refusal('already_exists', 'email');
+    throw cause;
+  }
+}
+
+export function deleteCollaborator(db: Db, collaborator: Collaborator): void {
+  db.write(() => {
+    db.orm.delete(collaborators).where(eq(collaborators.id, collaborator.id)).run();
+    db.touch(`account:${collaborator.accountId}`);
+  });
+}

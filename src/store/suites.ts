@@ -1,0 +1,232 @@
+// Suites with their rules, environment variables and dependencies.
+
+import { and, asc, desc, eq } from 'drizzle-orm';
+import type { Db } from './db.ts';
+import type { Dependency } from './dependency-use.ts';
+import { beyond, olderThan, type Page } from './page.ts';
+import { dependencies, environmentVariables, suiteDependencies, suiteRules, suites } from './schema.ts';
+
+export type Suite = typeof suites.$inferSelect;
+export type SuiteRule = typeof suiteRules.$inferSelect;
+export type Variable = { id: bigint; name: string; content: string };
+
+const contentPlace = (row: bigint) => ({ table: 'environment_variables', column: 'content', row });
+
+export function listSuites(db: Db, projectId: bigint, page: Page): Suite[] {
+  return db.orm
+    .select()
+    .from(suites)
+    .where(and(eq(suites.projectId, projectId), olderThan(suites.id, page)))
+    .orderBy(desc(suites.id))
+    .limit(beyond(page))
+    .all();
+}
+
+/** All of them, in the order in which they were made: what a request decides about. */
+export function listEverySuite(db: Db, projectId: bigint): Suite[] {
+  return db.orm.select().from(suites).where(eq(suites.projectId, projectId)).orderBy(asc(suites.id)).all();
+}
+
+export function findSuite(db: Db, projectId: bigint, id: bigint): Suite | undefined {
+  return db.orm
+    .select()
+    .from(suites)
+    .where(and(eq(suites.id, id), eq(suites.projectId, projectId)))
+    .get();
+}
+
+export function isSuiteNameTaken(db: Db, projectId: bigint, name: string, except?: bigint): boolean {
+  const found = db.orm
+    .select({ id: suites.id })
+    .from(suites)
+    .where(and(eq(suites.projectId, projectId), eq(suites.name, name)))
+    .get();
+  return found !== undefined && found.id !== except;
+}
+
+export function createSuite(db: Db, suite: Omit<Suite, 'id'>): Suite {
+  return db.write(() => {
+    db.touch(`project:${suite.projectId}`);
+    return db.orm
+      .insert(suites)
+      .values({ ...suite, id: db.newId() })
+      .returning()
+      .get();
+  });
+}
+
+export function updateSuite(db: Db, suite: Suite, changes: Partial<Omit<Suite, 'id' | 'projectId'>>): Suite {
+  return db.write(() => {
+    db.touch(`project:${suite.projectId}`);
+    return db.orm
+      .update(suites)
+      .set({ name: suite.name, ...changes })
+      .where(eq(suites.id, suite.id))
+      .returning()
+      .get() as Suite;
+  });
+}
+
+/** Its builds stay readable. */
+export function deleteSuite(db: Db, suite: Suite): void {
+  db.write(() => {
+    db.orm.delete(suites).where(eq(suites.id, suite.id)).run();
+    db.touch(`project:${suite.projectId}`);
+    db.touch('queue');
+  });
+}
+
+export function listRules(db: Db, suiteId: bigint, page: Page): SuiteRule[] {
+  return db.orm
+    .select()
+    .from(suiteRules)
+    .where(and(eq(suiteRules.suiteId, suiteId), olderThan(suiteRules.id, page)))
+    .orderBy(desc(suiteRules.id))
+    .limit(beyond(page))
+    .all();
+}
+
+export function listEveryRule(db: Db, suiteId: bigint): SuiteRule[] {
+  return db.orm
+    .select()
+    .from(suiteRules)
+    .where(eq(suiteRules.suiteId, suiteId))
+    .orderBy(asc(suiteRules.id))
+    .all();
+}
+
+export function findRule(db: Db, suiteId: bigint, id: bigint): SuiteRule | undefined {
+  return db.orm
+    .select()
+    .from(suiteRules)
+    .where(and(eq(suiteRules.id, id), eq(suiteRules.suiteId, suiteId)))
+    .get();
+}
+
+export function createRule(db: Db, rule: Omit<SuiteRule, 'id'>): SuiteRule {
+  return db.write(() =>
+    db.orm
+      .insert(suiteRules)
+      .values({ ...rule, id: db.newId() })
+      .returning()
+      .get(),
+  );
+}
+
+export function deleteRule(db: Db, id: bigint): void {
+  db.write(() => db.orm.delete(suiteRules).where(eq(suiteRules.id, id)).run());
+}
+
+const openVariable = (db: Db, row: typeof environmentVariables.$inferSelect): Variable => ({
+  id: row.id,
+  name: row.name,
+  content: db.vault.open(row.content, contentPlace(row.id)),
+});
+
+export function listVariables(db: Db, suiteId: bigint, page: Page): Variable[] {
+  return db.orm
+    .select()
+    .from(environmentVariables)
+    .where(and(eq(environmentVariables.suiteId, suiteId), olderThan(environmentVariables.id, page)))
+    .orderBy(desc(environmentVariables.id))
+    .limit(beyond(page))
+    .all()
+    .map(row => openVariable(db, row));
+}
+
+export function listEveryVariable(db: Db, suiteId: bigint): Variable[] {
+  return db.orm
+    .select()
+    .from(environmentVariables)
+    .where(eq(environmentVariables.suiteId, suiteId))
+    .orderBy(asc(environmentVariables.id))
+    .all()
+    .map(row => openVariable(db, row));
+}
+
+export function findVariable(db: Db, suiteId: bigint, id: bigint): { id: bigint; name: string } | undefined {
+  return db.orm
+    .select({ id: environmentVariables.id, name: environmentVariables.name })
+    .from(environmentVariables)
+    .where(and(eq(environmentVariables.id, id), eq(environmentVariables.suiteId, suiteId)))
+    .get();
+}
+
+export function isVariableNameTaken(db: Db, suiteId: bigint, name: string, except?: bigint): boolean {
+  const found = db.orm
+    .select({ id: environmentVariables.id })
+    .from(environmentVariables)
+    .where(and(eq(environmentVariables.suiteId, suiteId), eq(environmentVariables.name, name)))
+    .get();
+  return found !== undefined && found.id !== except;
+}
+
+export function createVariable(db: Db, suiteId: bigint, name: string, content: string): Variable {
+  return db.write(() => {
+    const id = db.newId();
+    db.orm
+      .insert(environmentVariables)
+      .values({ id, suiteId, name, content: db.vault.seal(content, contentPlace(id)) })
+      .run();
+    return { id, name, content };
+  });
+}
+
+export function updateVariable(
+  db: Db,
+  id: bigint,
+  changes: { name: string | undefined; content: string | undefined },
+): Variable {
+  return db.write(() => {
+    const row = db.orm
+      .update(environmentVariables)
+      .set({
+        // Never empty, so that a PUT which sends nothing is a change of nothing.
+        id,
+        ...(changes.name !== undefined && { name: changes.name }),
+        ...(changes.content !== undefined && { content: db.vault.seal(changes.content, contentPlace(id)) }),
+      })
+      .where(eq(environmentVariables.id, id))
+      .returning()
+      .get() as typeof environmentVariables.$inferSelect;
+    return openVariable(db, row);
+  });
+}
+
+export function deleteVariable(db: Db, id: bigint): void {
+  db.write(() => db.orm.delete(environmentVariables).where(eq(environmentVariables.id, id)).run());
+}
+
+/** In the order in which they were attached: the one list that is not newest first. */
+export function listSuiteDependencies(db: Db, suiteId: bigint): Dependency[] {
+  return db.orm
+    .select({ dependency: dependencies })
+    .from(suiteDependencies)
+    .innerJoin(dependencies, eq(dependencies.id, suiteDependencies.dependencyId))
+    .where(eq(suiteDependencies.suiteId, suiteId))
+    .orderBy(asc(suiteDependencies.id))
+    .all()
+    .map(row => row.dependency);
+}
+
+export function findSuiteDependency(db: Db, suiteId: bigint, dependencyId: bigint): Dependency | undefined {
+  return db.orm
+    .select({ dependency: dependencies })
+    .from(suiteDependencies)
+    .innerJoin(dependencies, eq(dependencies.id, suiteDependencies.dependencyId))
+    .where(and(eq(suiteDependencies.suiteId, suiteId), eq(suiteDependencies.dependencyId, dependencyId)))
+    .get()?.dependency;
+}
+
+export function attachDependency(db: Db, suiteId: bigint, dependencyId: bigint): void {
+  db.write(() => db.orm.insert(suiteDependencies).values({ id: db.newId(), suiteId, dependencyId }).run());
+}
+
+export function detachDependency(db: Db, suiteId: bigint, dependencyId: bigint): void {
+  db.write(() =>
+    db.orm
+      .delete(suiteDependencies)
+      .where(and(eq(suiteDependencies.suiteId, suiteId), eq(suiteDependencies.dependencyId, dependencyId)))
+      .run(),
+  );
+}

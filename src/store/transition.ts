@@ -1,0 +1,280 @@
+// The only place that writes a state column. A move is one guarded UPDATE; in its transaction the event is recorded and
+// what is derived from it (request, commit, project) follows.
+
+import { and, desc, eq, inArray, sql } from 'drizzle-orm';
+import {
+  type BuildEvent,
+  type BuildRequestEvent,
+  buildMachine,
+  buildRequestMachine,
+  commitState,
+  foldBuilds,
+  isFinishedBuild,
+  isFinishedRequest,
+  projectState,
+} from '../domain/build.ts';
+import { type CompileEvent, compileMachine } from '../domain/dependency.ts';
+import { type DeployEvent, deployMachine } from '../domain/deploy.ts';
+import { buildEventOf } from '../domain/events.ts';
+import { nextState } from '../domain/machine.ts';
+import { presentBuild, presentBuildRequest, presentDeploy } from '../domain/records.ts';
+import type { Db } from './db.ts';
+import { dependencyRecord, projectsUsing } from './dependency-use.ts';
+import { recordEvent } from './events.ts';
+import { buildRequests, builds, commits, dependencies, deploys, projects } from './schema.ts';
+
+export type Build = typeof builds.$inferSelect;
+export type BuildRequest = typeof buildRequests.$inferSelect;
+export type Deploy = typeof deploys.$inferSelect;
+export type Dependency = typeof dependencies.$inferSelect;
+
+type Changes<Row> = Partial<Omit<Row, 'id' | 'buildState' | 'compileState' | 'state'>>;
+
+/** Moves a build; undefined where its state has no such edge any more, which is a normal thing to lose. */
+export function moveBuild(
+  db: Db,
+  id: bigint,
+  event: BuildEvent,
+  changes: Changes<Build> = {},
+): Build | undefined {
+  return db.write(() => {
+    const build = db.orm.select().from(builds).where(eq(builds.id, id)).get();
+    const next = build && nextState(buildMachine, build.buildState, event);
+    if (!next) return undefined;
+    const moved = db.orm
+      .update(builds)
+      .set({
+        ...(event === 'start' && { startedAt: db.now() }),
+        ...(event === 'requeue' && { startedAt: null }),
+        ...(isFinishedBuild(next) && { finishedAt: db.now(), nonce: null }),
+        ...changes,
+        buildState: next,
+      })
+      .where(and(eq(builds.id, id), eq(builds.buildState, build.buildState)))
+      .returning()
+      .get() as Build;
+    announceBuild(db, moved);
+    if (isFinishedBuild(next)) settleRequest(db, moved.buildRequestId);
+    settleCommit(db, moved.commitId);
+    settleProject(db, moved.projectId);
+    return moved;
+  });
+}
+
+export function announceBuild(db: Db, build: Build): void {
+  recordEvent(db, build.projectId, buildEventOf(build.buildState), build.id, {
+    kind: 'build',
+    record: presentBuild(build),
+  });
+  db.touch(`build:${build.id}`);
+  db.touch('queue');
+}
+
+export function moveRequest(
+  db: Db,
+  id: bigint,
+  event: BuildRequestEvent,
+  changes: Changes<BuildRequest> = {},
+): BuildRequest | undefined {
+  return db.write(() => {
+    const request = db.orm.select().from(buildRequests).where(eq(buildRequests.id, id)).get();
+    const next = request && nextState(buildRequestMachine, request.buildState, event);
+    if (!next) return undefined;
+    const moved = db.orm
+      .update(buildRequests)
+      .set({
+        ...(isFinishedRequest(next) ? { finishedAt: db.now() } : { finishedAt: null }),
+        ...changes,
+        buildState: next,
+      })
+      .where(and(eq(buildRequests.id, id), eq(buildRequests.buildState, request.buildState)))
+      .returning()
+      .get() as BuildRequest;
+    announceRequest(db, moved);
+    if (moved.commitId !== null) settleCommit(db, moved.commitId);
+    settleProject(db, moved.projectId);
+    return moved;
+  });
+}
+
+/** Tells of a request that came or ended; the steps between are seen on its builds. */
+export function announceRequest(db: Db, request: BuildRequest): void {
+  const finished = isFinishedRequest(request.buildState);
+  if (finished || request.buildState === 'enqueued')
+    recordEvent(
+      db,
+      request.projectId,
+      finished ? 'build_request.finished' : 'build_request.enqueued',
+      request.id,
+      {
+        kind: 'build_request',
+        record: presentBuildRequest(request),
+      },
+    );
+  db.touch(`build_request:${request.id}`);
+  db.touch(`project:${request.projectId}`);
+  db.touch('queue');
+}
+
+/** Ends a request whose builds have all ended: of each suite the newest build counts. */
+function settleRequest(db: Db, id: bigint): void {
+  const newest = db.orm
+    .select({ id: sql<bigint>`max(${builds.id})` })
+    .from(builds)
+    .where(eq(builds.buildRequestId, id))
+    .groupBy(builds.suiteId);
+  const states = db.orm
+    .select({ state: builds.buildState })
+    .from(builds)
+    .where(inArray(builds.id, newest))
+    .all()
+    .map(row => row.state);
+  const verdict = foldBuilds(states);
+  if (verdict) moveRequest(db, id, verdict);
+}
+
+/** A commit has the state of its newest request. */
+export function settleCommit(db: Db, id: bigint): void {
+  const request = db.orm
+    .select({ id: buildRequests.id, state: buildRequests.buildState })
+    .from(buildRequests)
+    .where(eq(buildRequests.commitId, id))
+    .orderBy(desc(buildRequests.id))
+    .limit(1)
+    .get();
+  if (!request) return;
+  const started = db.orm
+    .select({ id: builds.id })
+    .from(builds)
+    .where(and(eq(builds.buildRequestId, request.id), sql`${builds.startedAt} IS NOT NULL`))
+    .limit(1)
+    .get();
+  const state = commitState(request.state, started !== undefined);
+  db.orm
+    .update(commits)
+    .set({ buildState: state })
+    .where(and(eq(commits.id, id), sql`${commits.buildState} <> ${state}`))
+    .run();
+}
+
+export function settleProject(db: Db, id: bigint): void {
+  const unfinished = db.orm
+    .select({ id: buildRequests.id })
+    .from(buildRequests)
+    .where(and(eq(buildRequests.projectId, id), sql`build_state IN ('enqueued', 'fetching', 'building')`))
+    .limit(1)
+    .get();
+  const newestRequest = db.orm
+    .select({ commitId: buildRequests.commitId, state: buildRequests.buildState })
+    .from(buildRequests)
+    .where(eq(buildRequests.projectId, id))
+    .orderBy(desc(buildRequests.id))
+    .limit(1)
+    .get();
+  const newestCommit = db.orm
+    .select({ state: commits.buildState })
+    .from(commits)
+    .where(eq(commits.projectId, id))
+    .orderBy(desc(commits.id))
+    .limit(1)
+    .get();
+  const state = projectState({
+    unfinishedRequest: unfinished !== undefined,
+    newestRequestWithoutCommit: newestRequest?.commitId === null ? newestRequest.state : undefined,
+    newestCommit: newestCommit?.state,
+  });
+  db.orm
+    .update(projects)
+    .set({ buildState: state })
+    .where(and(eq(projects.id, id), sql`${projects.buildState} <> ${state}`))
+    .run();
+  db.touch(`project:${id}`);
+}
+
+export function moveDeploy(
+  db: Db,
+  id: bigint,
+  event: DeployEvent,
+  changes: Changes<Deploy> = {},
+): Deploy | undefined {
+  return db.write(() => {
+    const deploy = db.orm.select().from(deploys).where(eq(deploys.id, id)).get();
+    const next = deploy && nextState(deployMachine, deploy.state, event);
+    if (!next) return undefined;
+    const moved = db.orm
+      .update(deploys)
+      .set({
+        ...(event === 'start' ? { startedAt: db.now() } : { finishedAt: db.now() }),
+        ...changes,
+        state: next,
+      })
+      .where(and(eq(deploys.id, id), eq(deploys.state, deploy.state)))
+      .returning()
+      .get() as Deploy;
+    announceDeploy(db, moved);
+    return moved;
+  });
+}
+
+export function announceDeploy(db: Db, deploy: Deploy): void {
+  const type =
+    deploy.state === 'enqueued'
+      ? 'deploy.enqueued'
+      : deploy.state === 'deploying'
+        ? 'deploy.started'
+        : 'deploy.finished';
+  recordEvent(db, deploy.projectId, type, deploy.id, { kind: 'deploy', record: presentDeploy(deploy) });
+  db.touch(`deploy:${deploy.id}`);
+  db.touch(`project:${deploy.projectId}`);
+  db.touch('queue');
+}
+
+export function moveDependency(
+  db: Db,
+  id: bigint,
+  event: CompileEvent,
+  changes: Changes<Dependency> = {},
+): Dependency | undefined {
+  return db.write(() => {
+    const dependency = db.orm.select().from(dependencies).where(eq(dependencies.id, id)).get();
+    const next = dependency && nextState(compileMachine, dependency.compileState, event);
+    if (!next) return undefined;
+    const finished = next === 'compiled' || next === 'compile_failed';
+    const moved = db.orm
+      .update(dependencies)
+      .set({
+        ...(next === 'enqueued_for_compile' && {
+          enqueuedAt: db.now(),
+          startedAt: null,
+          finishedAt: null,
+          error: null,
+        }),
+        ...(event === 'start' && { startedAt: db.now() }),
+        ...(finished && { finishedAt: db.now(), nonce: null }),
+        ...changes,
+        compileState: next,
+      })
+      .where(and(eq(dependencies.id, id), eq(dependencies.compileState, dependency.compileState)))
+      .returning()
+      .get() as Dependency;
+    announceDependency(
+      db,
+      moved,
+      finished ? 'dependency.finished' : event === 'start' ? 'dependency.started' : 'dependency.enqueued',
+    );
+    return moved;
+  });
+}
+
+/** A dependency's events belong to every project that uses it. */
+export function announceDependency(
+  db: Db,
+  dependency: Dependency,
+  type: 'dependency.enqueued' | 'dependency.started' | 'dependency.finished' | 'dependency.shared',
+): void {
+  const record = dependencyRecord(db, dependency);
+  for (const projectId of projectsUsing(db, dependency.id))
+    recordEvent(db, projectId, type, dependency.id, { kind: 'dependency', record });
+  db.touch(`dependency:${dependency.id}`);
+  db.touch('queue');
+}

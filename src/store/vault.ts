@@ -1,0 +1,55 @@
+// Encryption of columns: AES-256-CBC, then a MAC over ciphertext and place, so that a changed or moved value is noticed.
+
+import {
+  createCipheriv,
+  createDecipheriv,
+  createHmac,
+  hkdfSync,
+  randomBytes,
+  timingSafeEqual,
+} from 'node:crypto';
+
+export type Place = { table: string; column: string; row: bigint };
+
+export type Vault = {
+  seal(plain: string, place: Place): Buffer;
+  /** Throws where the value was changed, moved, or sealed with another key. */
+  open(sealed: Buffer, place: Place): string;
+};
+
+const VERSION = 1;
+const IV_BYTES = 16;
+const MAC_BYTES = 32;
+
+export function createVault(masterKey: Buffer): Vault {
+  if (masterKey.length !== 32) throw new Error('the master key must have 32 bytes');
+  const derive = (purpose: string) => Buffer.from(hkdfSync('sha256', masterKey, '', `assay ${purpose}`, 32));
+  const cipherKey = derive('cipher');
+  const macKey = derive('mac');
+
+  const macOf = (body: Buffer, place: Place) =>
+    createHmac('sha256', macKey)
+      .update(`${place.table}\0${place.column}\0${place.row}\0`)
+      .update(body)
+      .digest();
+
+  return {
+    seal(plain, place) {
+      const iv = randomBytes(IV_BYTES);
+      const cipher = createCipheriv('aes-256-cbc', cipherKey, iv);
+      const body = Buffer.concat([Buffer.of(VERSION), iv, cipher.update(plain, 'utf8'), cipher.final()]);
+      return Buffer.concat([body, macOf(body, place)]);
+    },
+    open(sealed, place) {
+      const body = sealed.subarray(0, -MAC_BYTES);
+      const mac = sealed.subarray(-MAC_BYTES);
+      const whole = body[0] === VERSION && body.length > IV_BYTES && mac.length === MAC_BYTES;
+      if (!whole || !timingSafeEqual(mac, macOf(body, place)))
+        throw new Error(
+          `the sealed value in ${place.table}.${place.column} of ${place.row} was changed or moved`,
+        );
+      const decipher = createDecipheriv('aes-256-cbc', cipherKey, body.subarray(1, 1 + IV_BYTES));
+      return decipher.update(body.subarray(1 + IV_BYTES), undefined, 'utf8') + decipher.final('utf8');
+    },
+  };
+}
