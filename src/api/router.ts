@@ -46,8 +46,7 @@ function mount(
   endpoint: Endpoint,
   { log, metrics }: { log: Log; metrics: Metrics },
 ): void {
-  const names = [...endpoint.path.matchAll(/:(\w+)/g)].map(match => match[1] as string);
-
+  const names = namesIn(endpoint.path);
   const answer = (context: Context<Bindings>): Response | Promise<Response> => {
     const request = context.req.raw;
     const url = new URL(request.url);
@@ -89,6 +88,20 @@ function mount(
   router.on(endpoint.method, endpoint.path, answer);
 }
 
+const namesIn = (path: string) => [...path.matchAll(/:(\w+)/g)].map(match => match[1] as string);
+
+/** The same checks and the same handler for someone whom a page's session vouches for; throws the same refusals. */
+export async function performAs(
+  services: Services,
+  endpoint: Endpoint,
+  caller: Caller,
+  asked: Pick<Call, 'request' | 'url' | 'params' | 'outgoing'>,
+  sent: SentFields = new Map(),
+): Promise<unknown> {
+  const entered = enterAs(services, endpoint, namesIn(endpoint.path), asked, caller);
+  return endpoint.handle(validate(services, endpoint, entered, sent, asked));
+}
+
 type Entered = { caller: Caller; found: Resources };
 
 /** Credentials, standing, scope, resource, access, payment: all before a byte of the body is read. */
@@ -99,7 +112,16 @@ function enter(
   asked: { request: Request; url: URL; params: Record<string, string> },
 ): Entered {
   if (endpoint.access === 'anyone') return { caller: nobody, found: {} as Resources };
-  const caller = authenticate(services.db, asked.request, asked.url);
+  return enterAs(services, endpoint, names, asked, authenticate(services.db, asked.request, asked.url));
+}
+
+function enterAs(
+  services: Services,
+  endpoint: Endpoint,
+  names: readonly string[],
+  asked: { url: URL; params: Record<string, string> },
+  caller: Caller,
+): Entered {
   admit(caller, endpoint.scope);
   const found = findResources(services.db, caller, names, asked.params);
   authorize(caller, endpoint.access, ownerOf(found), endpoint.unpaid?.(asked.url) ? 'allowed' : 'refused');

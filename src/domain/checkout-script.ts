@@ -1,7 +1,14 @@
 // Owns the script that makes a checkout inside a container out of a project's mirror, without copying history.
 // Fetching the mirror is src/engine/git.ts's; running the script, src/domain/entry-script.ts's.
-import { MIRROR_DIRECTORY, PROJECT_DIRECTORY } from './container-plan.ts';
-import type { EntryStep } from './entry-script.ts';
+import {
+  type ContainerPlan,
+  MIRROR_DIRECTORY,
+  type Mount,
+  mirrorMount,
+  outputMount,
+  PROJECT_DIRECTORY,
+} from './container-plan.ts';
+import { type EntryStep, entryCommand } from './entry-script.ts';
 
 export interface Checkout {
   /** The full hash. */
@@ -38,9 +45,42 @@ export function checkoutStep(checkout: Checkout): EntryStep {
     `printf '%s\\n' ${quote(head)} >.git/HEAD || exit 1`,
     // The line by which git says where a detached HEAD came from.
     ...(branch === undefined ? ['mkdir .git/logs', cameFrom(hash)] : []),
-    `exec git -c core.hooksPath=/dev/null -c advice.detachedHead=false reset -q --hard ${hash} --`,
+    `exec git -c core.hooksPath=/dev/null -c checkout.workers=2 -c advice.detachedHead=false reset -q --hard ${hash} --`,
   ];
   return { name: CHECKOUT_STEP, script: lines.join('\n'), environment: 'service' };
+}
+
+export interface VolumeCheckout {
+  /** The suite's own plan: user, limits and owner are taken from it. */
+  suite: ContainerPlan;
+  /** The image `host`, which has git. */
+  host: { reference: string; mounts: Mount[] };
+  step: EntryStep;
+  mirror: string;
+  volume: string;
+  outputFile: string;
+  nonce: string;
+}
+
+/**
+ * For an image without git alone: a container of the image `host` that makes the checkout in a volume, which the
+ * suite's container then mounts by workspaceMount. It runs first, and has an output file of its own.
+ */
+export function volumeCheckoutPlan(needs: VolumeCheckout): ContainerPlan {
+  const { suite, host, step, mirror, volume, outputFile, nonce } = needs;
+  return {
+    ...suite,
+    name: `${suite.name}-checkout`,
+    image: host.reference,
+    command: entryCommand({ nonce, steps: [step] }),
+    environment: {},
+    mounts: [...host.mounts, outputMount(outputFile), mirrorMount(mirror), workspaceMount(volume)],
+    network: 'none',
+  };
+}
+
+export function workspaceMount(volume: string): Mount {
+  return { type: 'volume', source: volume, target: PROJECT_DIRECTORY, readOnly: false };
 }
 
 function cameFrom(hash: string): string {

@@ -15,7 +15,7 @@ export const HOST_IMAGE = 'host';
 export interface PreparedImage {
   reference: string;
   mounts: Mount[];
-  /** Without git the checkout is made beside it: src/domain/suite-plan.ts. */
+  /** Without git the checkout is made beside it: src/domain/checkout-script.ts. */
   hasGit: boolean;
 }
 
@@ -33,6 +33,7 @@ export type Images = ReturnType<typeof createImages>;
 
 export function createImages({ docker, call }: DockerDoor, instance: string) {
   const underWay = new Map<string, Promise<PreparedImage>>();
+  const hostTars = new Map<string, Promise<Buffer>>();
 
   async function findImage(name: string) {
     try {
@@ -58,7 +59,10 @@ export function createImages({ docker, call }: DockerDoor, instance: string) {
   }
 
   async function prepareHost(runAs: RunAs): Promise<PreparedImage> {
-    const tar = await hostTar(runAs);
+    const key = `${runAs.uid}:${runAs.gid}`;
+    const making = hostTars.get(key) ?? hostTar(runAs);
+    hostTars.set(key, making);
+    const tar = await making;
     const tag = digest(tar);
     const reference = `assay/host:${tag}`;
     if (!(await findImage(reference))) {

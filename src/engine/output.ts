@@ -13,13 +13,14 @@ import {
 
 const CHUNK_BYTES = 256 * 1024;
 const POLL_MS = 1_000;
+const HOLE_BYTES = 1024 ** 3;
 
 /** `rawOffset` is where it begins in the file, `nextOffset` the byte to follow from after it. */
 export type OutputRecord = (
   | { kind: 'bytes'; bytes: Buffer }
   | EntryRecord
-  /** Someone inside cut the file: what was there and not yet read is lost. */
-  | { kind: 'shrank'; fromBytes: number; toBytes: number }
+  /** Someone inside cut or stretched the file: nothing in it can be trusted from here on. */
+  | { kind: 'tampered'; reason: 'shrank' | 'stretched' }
 ) & { rawOffset: number; nextOffset: number };
 
 export interface Following {
@@ -42,7 +43,7 @@ export async function createOutput(file: string): Promise<void> {
   }
 }
 
-/** Ends after the exit record, or when the container is gone and the file is read to its end. */
+/** Ends after the exit record or a tampered one, or when the container is gone and the file is read to its end. */
 export async function* followOutput(following: Following): AsyncGenerator<OutputRecord> {
   const { file, nonce, signal, gone } = following;
   const handle = await open(file, 'r');
@@ -53,12 +54,11 @@ export async function* followOutput(following: Following): AsyncGenerator<Output
     while (!signal.aborted) {
       const last = gone.aborted;
       changes.clear();
-      const { size } = await handle.stat();
-      if (size < position) {
-        yield { kind: 'shrank', fromBytes: position, toBytes: size, rawOffset: size, nextOffset: size };
-        position = size;
-        held = Buffer.alloc(0);
-        continue;
+      const { size, blocks } = await handle.stat();
+      const reason = tampering(position, size, blocks);
+      if (reason) {
+        yield { kind: 'tampered', reason, rawOffset: position, nextOffset: position };
+        return;
       }
       const fresh = await readSome(handle, position, size);
       if (fresh.length === 0) {
@@ -82,6 +82,13 @@ export async function* followOutput(following: Following): AsyncGenerator<Output
     changes.close();
     await handle.close();
   }
+}
+
+/** A file made enormous with a hole would be read for years: real output fills blocks, packed ones included. */
+function tampering(position: number, size: number, blocks: number): 'shrank' | 'stretched' | undefined {
+  if (size < position) return 'shrank';
+  const unread = size - position;
+  return unread > HOLE_BYTES && blocks * 512 < unread / 1000 ? 'stretched' : undefined;
 }
 
 async function readSome(handle: FileHandle, position: number, size: number): Promise<Buffer> {

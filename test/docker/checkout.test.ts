@@ -5,9 +5,14 @@ import { chmod, mkdir, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { promisify } from 'node:util';
-import { type Checkout, checkoutStep } from '../../src/domain/checkout-script.ts';
+import {
+  type Checkout,
+  checkoutStep,
+  volumeCheckoutPlan,
+  workspaceMount,
+} from '../../src/domain/checkout-script.ts';
 import { mirrorMount } from '../../src/domain/container-plan.ts';
-import { openRoom, type Room } from './room.ts';
+import { exitOf, follow, openRoom, type Room, textOf } from './room.ts';
 
 const run = promisify(execFile);
 const WHO = {
@@ -153,12 +158,14 @@ describe('a checkout', () => {
       name: volume,
       labels: { instance: room.instance, kind: 'build', id: '1' },
     });
-    const shared = [
-      mirrorMount(repository.mirror),
-      { type: 'volume' as const, source: volume, target: '/srv/project', readOnly: false },
-    ];
-    const first = await room.run(':', { steps: [checkoutStep({ hash: repository.head })], mounts: shared });
-    assert.equal(first.exit?.status, 0, first.text);
+    const step = checkoutStep({ hash: repository.head });
+    const { plan: suite, file: outputFile, nonce } = await room.begin('never run', { network: 'none' });
+    const mirror = repository.mirror;
+    const plan = volumeCheckoutPlan({ suite, host: room.host, step, mirror, volume, outputFile, nonce });
+    await room.engine.startContainer(plan);
+    const records = await Array.fromAsync(follow(outputFile, nonce));
+    assert.equal(exitOf(records)?.status, 0, textOf(records));
+    const shared = [mirrorMount(mirror), workspaceMount(volume)];
     const second = await room.run('./run.sh; touch new; git status --porcelain', { mounts: shared });
     assert.equal(second.text, 'ran\n?? new\n');
   });

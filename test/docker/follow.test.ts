@@ -94,11 +94,18 @@ describe('followOutput', () => {
     const pending = records.next();
     await truncate(file, 4);
     const { value } = await pending;
-    assert.deepEqual(value?.kind === 'shrank' && [value.fromBytes, value.toBytes], [10, 4]);
-    await appendFile(file, 'more');
-    const next = await records.next();
-    assert.equal(next.value?.kind === 'bytes' && next.value.bytes.toString(), 'more');
-    await records.return(undefined);
+    assert.equal(value?.kind === 'tampered' && value.reason, 'shrank');
+    assert.equal((await records.next()).done, true);
+  });
+
+  it('tells when someone stretched the file, and does not read its hole', async () => {
+    await fresh('0123456789');
+    await truncate(file, 1024 ** 4);
+    const seen = await Array.fromAsync(follow(file, NONCE));
+    assert.deepEqual(
+      seen.map(item => item.kind === 'tampered' && item.reason),
+      ['stretched'],
+    );
   });
 
   it('frees the disk under what was read, and every offset stays true', async () => {
