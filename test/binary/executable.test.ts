@@ -51,7 +51,7 @@ before(async () => {
   chmodSync(join(work, 'alone'), 0o555);
 });
 after(() => {
-  chmodSync(join(work, 'alone'), 0o755);
+  if (installed !== '') chmodSync(join(work, 'alone'), 0o755);
   rmSync(work, { recursive: true, force: true });
 });
 
