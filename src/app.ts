@@ -1,6 +1,5 @@
 // The composition root: everything that `assay serve` is, put together. Knows everyone; nobody knows it.
 
-import { statfsSync } from 'node:fs';
 import type { Services } from './api/endpoint.ts';
 import { allEndpoints } from './api/endpoints.ts';
 import { createLogFeeds } from './api/log-feed.ts';
@@ -16,6 +15,7 @@ import type { Db } from './store/db.ts';
 import { tlsDirectory } from './store/paths.ts';
 import { version } from './version.ts';
 import { mountPages } from './web/pages.ts';
+import { startWorkers } from './work/workers.ts';
 
 export type App = {
   url: string;
@@ -27,7 +27,12 @@ export type App = {
 
 const RENEWAL_CHECK_MS = 12 * 3600_000;
 
-export async function startApp(settings: Settings, log: Log): Promise<App> {
+/** `beginWork` starts what takes time; tests of the contract put in its place what leaves every row waiting. */
+export async function startApp(
+  settings: Settings,
+  log: Log,
+  beginWork: typeof startWorkers = startWorkers,
+): Promise<App> {
   makeDataDirectory(settings.data);
   const hold = holdDataDirectory(settings.data);
   const closing: (() => void | Promise<void>)[] = [hold.release];
@@ -39,29 +44,44 @@ export async function startApp(settings: Settings, log: Log): Promise<App> {
     const metrics = createMetrics();
     const feeds = createLogFeeds(live);
 
-    const freeDiskBytes = () => {
-      const { bavail, bsize } = statfsSync(settings.data);
-      return bavail * bsize;
-    };
+    const workers = await beginWork({
+      settings,
+      db,
+      live,
+      log,
+      onBuildFinished: build =>
+        metrics.countBuild(
+          build.buildState,
+          (build.finishedAt ?? 0) - (build.startedAt ?? build.finishedAt ?? 0),
+        ),
+    });
+    closing.unshift(() => workers.stop());
     const services: Services = {
       db,
       live,
       baseUrl: settings.baseUrl,
       version,
       dataDirectory: settings.data,
-      hasRoom: () => freeDiskBytes() >= settings.minFreeDiskBytes,
+      hasRoom: workers.hasRoom,
       webhookAllow: settings.webhookAllow,
-      waiting: () => undefined,
+      waiting: workers.waiting,
       vitals: () => ({
         healthy: true,
         slots: settings.concurrency,
-        slotsUsed: 0,
-        freeDiskBytes: freeDiskBytes(),
+        slotsUsed: workers.slotsUsed(),
+        freeDiskBytes: workers.freeDiskBytes(),
       }),
     };
-    const endpoints = allEndpoints({ feeds, metrics, version, baseUrl: settings.baseUrl });
+    const endpoints = allEndpoints({
+      feeds,
+      metrics,
+      version,
+      get baseUrl() {
+        return services.baseUrl;
+      },
+    });
     const router = createRouter(services, endpoints, { log, metrics });
-    mountPages(router, endpoints);
+    mountPages(router, services, endpoints, { log, metrics });
 
     const certificate = () =>
       settings.tlsCert !== undefined && settings.tlsKey !== undefined
@@ -77,6 +97,8 @@ export async function startApp(settings: Settings, log: Log): Promise<App> {
       log,
     });
     closing.unshift(() => server.close());
+    // Port 0 asks for any free one, which is known only now.
+    if (settings.listen.port === 0) services.baseUrl = services.baseUrl.replace(/:0$/, `:${server.port}`);
     const reloadCertificate = async () => server.setCertificate(await certificate());
     const renewal = setInterval(() => {
       reloadCertificate().catch(cause => log.error('certificate could not be renewed', { cause }));
@@ -84,7 +106,7 @@ export async function startApp(settings: Settings, log: Log): Promise<App> {
     closing.unshift(() => clearInterval(renewal));
 
     return {
-      url: settings.baseUrl,
+      url: services.baseUrl,
       db,
       reloadCertificate,
       close: async () => {

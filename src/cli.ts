@@ -6,7 +6,6 @@ import type { Command } from './cli/command.ts';
 import { serve } from './cli/serve.ts';
 import { UsageError } from './config.ts';
 import { DataError } from './store/data.ts';
-import { version } from './version.ts';
 
 const commands: readonly Command[] = [serve, ...accountCommands];
 
@@ -14,7 +13,6 @@ const USAGE = 2;
 
 export async function runCommand(argv: readonly string[]): Promise<number> {
   try {
-    if (argv[0] === '--version') return say(`assay ${version}`);
     if (argv.length === 0 || argv[0] === '--help' || argv[0] === '-h' || argv[0] === 'help')
       return say(overview());
     const command = findCommand(argv);

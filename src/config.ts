@@ -1,6 +1,7 @@
 // Settings: one table of names, forms and defaults, read from ASSAY_… variables and flags of the same name.
 
 import { cpus } from 'node:os';
+import { resolve } from 'node:path';
 import { type Cidr, parseCidrs } from './domain/address.ts';
 
 export type Settings = {
@@ -110,7 +111,8 @@ export function readSettings(
   return {
     warnings,
     settings: {
-      data: given('DATA') ?? (environment.STATE_DIRECTORY?.split(':')[0] || './assay-data'),
+      // Absolute: Docker mounts what is in it.
+      data: resolve(given('DATA') ?? (environment.STATE_DIRECTORY?.split(':')[0] || './assay-data')),
       listen,
       baseUrl: readBaseUrl(given('BASE_URL')) ?? `https://${given('LISTEN') ?? '127.0.0.1:8443'}`,
       tlsCert: given('TLS_CERT'),

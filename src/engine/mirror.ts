@@ -92,7 +92,7 @@ async function ensureMirror(mirror: string): Promise<void> {
   const draft = `${mirror}.draft`;
   await rm(draft, { recursive: true, force: true });
   await mkdir(draft, { mode: 0o700 });
-  await runGit(['init', '--bare', '--template='], { repository: draft });
+  await runGit(['init', '--bare', '--template=', '--shared=0644'], { repository: draft });
   await rm(mirror, { recursive: true, force: true });
   await rename(draft, mirror);
 }

@@ -1,13 +1,12 @@
 // Deploy strategies and deploys: the rows. A deploy's state moves in transition.ts.
 
 import { and, desc, eq } from 'drizzle-orm';
-import type { Commit } from './builds.ts';
 import type { Db } from './db.ts';
 import { beyond, olderThan, type Page } from './page.ts';
 import { deployStrategies, deploys } from './schema.ts';
-import { announceDeploy, type Deploy, moveDeploy } from './transition.ts';
+import { type Deploy, moveDeploy } from './transition.ts';
 
-export type { Deploy } from './transition.ts';
+export { type Deploy, insertDeploy as createDeploy } from './transition.ts';
 export type DeployStrategy = typeof deployStrategies.$inferSelect;
 
 export function listStrategies(db: Db, projectId: bigint, page: Page): DeployStrategy[] {
@@ -17,15 +16,6 @@ export function listStrategies(db: Db, projectId: bigint, page: Page): DeployStr
     .where(and(eq(deployStrategies.projectId, projectId), olderThan(deployStrategies.id, page)))
     .orderBy(desc(deployStrategies.id))
     .limit(beyond(page))
-    .all();
-}
-
-export function listAutomaticStrategies(db: Db, projectId: bigint): DeployStrategy[] {
-  return db.orm
-    .select()
-    .from(deployStrategies)
-    .where(and(eq(deployStrategies.projectId, projectId), eq(deployStrategies.automatic, true)))
-    .orderBy(deployStrategies.id)
     .all();
 }
 
@@ -77,36 +67,6 @@ export function deleteStrategy(db: Db, id: bigint): void {
   db.write(() => db.orm.delete(deployStrategies).where(eq(deployStrategies.id, id)).run());
 }
 
-export function createDeploy(
-  db: Db,
-  strategy: DeployStrategy,
-  commit: Pick<Commit, 'id' | 'ref'>,
-  createdBy: string,
-): Deploy {
-  return db.write(() => {
-    const deploy = db.orm
-      .insert(deploys)
-      .values({
-        id: db.newId(),
-        projectId: strategy.projectId,
-        deployStrategyId: strategy.id,
-        strategyName: strategy.name,
-        repositoryUrl: strategy.repositoryUrl,
-        localBranch: strategy.localBranch,
-        remoteBranch: strategy.remoteBranch,
-        commitId: commit.id,
-        commitRef: commit.ref,
-        state: 'enqueued',
-        createdBy,
-        createdAt: db.now(),
-      })
-      .returning()
-      .get();
-    announceDeploy(db, deploy);
-    return deploy;
-  });
-}
-
 export function listDeploys(db: Db, projectId: bigint, page: Page): Deploy[] {
   return db.orm
     .select()
@@ -123,18 +83,6 @@ export function findDeploy(db: Db, projectId: bigint, id: bigint): Deploy | unde
     .from(deploys)
     .where(and(eq(deploys.id, id), eq(deploys.projectId, projectId)))
     .get();
-}
-
-/** An automatic strategy deploys a commit once. */
-export function wasDeployed(db: Db, strategyId: bigint, commitId: bigint): boolean {
-  return (
-    db.orm
-      .select({ id: deploys.id })
-      .from(deploys)
-      .where(and(eq(deploys.deployStrategyId, strategyId), eq(deploys.commitId, commitId)))
-      .limit(1)
-      .get() !== undefined
-  );
 }
 
 /** Only what has not begun can be canceled: a push is never torn. */

@@ -21,7 +21,15 @@ import { presentBuild, presentBuildRequest, presentDeploy } from '../domain/reco
 import type { Db } from './db.ts';
 import { dependencyRecord, projectsUsing } from './dependency-use.ts';
 import { recordEvent } from './events.ts';
-import { buildRequests, builds, commits, dependencies, deploys, projects } from './schema.ts';
+import {
+  buildRequests,
+  builds,
+  commits,
+  dependencies,
+  deployStrategies,
+  deploys,
+  projects,
+} from './schema.ts';
 
 export type Build = typeof builds.$inferSelect;
 export type BuildRequest = typeof buildRequests.$inferSelect;
@@ -93,6 +101,7 @@ export function moveRequest(
     announceRequest(db, moved);
     if (moved.commitId !== null) settleCommit(db, moved.commitId);
     settleProject(db, moved.projectId);
+    if (next === 'passed') deployAutomatically(db, moved);
     return moved;
   });
 }
@@ -189,6 +198,61 @@ export function settleProject(db: Db, id: bigint): void {
     .where(and(eq(projects.id, id), sql`${projects.buildState} <> ${state}`))
     .run();
   db.touch(`project:${id}`);
+}
+
+/** Enqueues a deploy, which keeps what it is to do. */
+export function insertDeploy(
+  db: Db,
+  strategy: typeof deployStrategies.$inferSelect,
+  commit: { id: bigint; ref: string },
+  createdBy: string,
+): Deploy {
+  return db.write(() => {
+    const deploy = db.orm
+      .insert(deploys)
+      .values({
+        id: db.newId(),
+        projectId: strategy.projectId,
+        deployStrategyId: strategy.id,
+        strategyName: strategy.name,
+        repositoryUrl: strategy.repositoryUrl,
+        localBranch: strategy.localBranch,
+        remoteBranch: strategy.remoteBranch,
+        commitId: commit.id,
+        commitRef: commit.ref,
+        state: 'enqueued',
+        createdBy,
+        createdAt: db.now(),
+      })
+      .returning()
+      .get();
+    announceDeploy(db, deploy);
+    return deploy;
+  });
+}
+
+/** What passed is deployed by each automatic strategy of a branch that holds it, once. */
+function deployAutomatically(db: Db, request: BuildRequest): void {
+  const commit =
+    request.commitId && db.orm.select().from(commits).where(eq(commits.id, request.commitId)).get();
+  if (!commit) return;
+  const branches = JSON.parse(commit.branches) as string[];
+  const strategies = db.orm
+    .select()
+    .from(deployStrategies)
+    .where(and(eq(deployStrategies.projectId, request.projectId), eq(deployStrategies.automatic, true)))
+    .orderBy(deployStrategies.id)
+    .all();
+  for (const strategy of strategies) {
+    const before = db.orm
+      .select({ id: deploys.id })
+      .from(deploys)
+      .where(and(eq(deploys.deployStrategyId, strategy.id), eq(deploys.commitId, commit.id)))
+      .limit(1)
+      .get();
+    if (!before && branches.includes(strategy.localBranch))
+      insertDeploy(db, strategy, commit, request.createdBy);
+  }
 }
 
 export function moveDeploy(

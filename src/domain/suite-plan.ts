@@ -1,0 +1,118 @@
+// What a suite's container is to be: decided here from plain facts, carried out by work/run-suite.
+
+import { checkoutStep, workspaceMount } from './checkout-script.ts';
+import {
+  CACHE_DIRECTORY,
+  type ContainerPlan,
+  HOME_DIRECTORY,
+  type Mount,
+  mirrorMount,
+  outputMount,
+  PROJECT_DIRECTORY,
+} from './container-plan.ts';
+import { type EntryStep, entryCommand } from './entry-script.ts';
+
+export const COMMAND_STEP = 'command';
+const LAUNCH_SECONDS = 60;
+
+/** A dependency as a suite sees it. */
+export type AttachedDependency = { name: string; prefix: string; launchCommand: string };
+
+export type Limits = {
+  memoryBytes: number;
+  cpus: number;
+  pids: number;
+  runAs: { uid: number; gid: number };
+};
+
+export type SuiteFacts = {
+  instance: string;
+  build: { id: bigint; commitRef: string; nonce: string };
+  project: { name: string; repositoryUrl: string };
+  suite: { id: bigint; name: string; command: string };
+  /** Empty where a tag or a hash was asked for. */
+  branch: string;
+  variables: readonly { name: string; content: string }[];
+  dependencies: readonly AttachedDependency[];
+  /** Where the dependencies' artifacts are mounted from. */
+  artifactMounts: readonly Mount[];
+  image: { reference: string; mounts: readonly Mount[] };
+  network: string;
+  limits: Limits;
+  mirror: string;
+  outputFile: string;
+  cacheVolume: string;
+  /** Set where the checkout was made beside, for an image without git. */
+  workspaceVolume?: string;
+};
+
+export function suiteCheckout(facts: Pick<SuiteFacts, 'build' | 'branch' | 'project'>): EntryStep {
+  return checkoutStep({
+    hash: facts.build.commitRef,
+    ...(facts.branch !== '' && { branch: facts.branch }),
+    originUrl: facts.project.repositoryUrl,
+  });
+}
+
+export const launchStep = (index: number) => `launch-${index + 1}`;
+
+export function planSuite(facts: SuiteFacts): ContainerPlan {
+  const { build, suite, limits, dependencies } = facts;
+  const steps: EntryStep[] = [
+    ...(facts.workspaceVolume === undefined ? [suiteCheckout(facts)] : []),
+    ...dependencies.flatMap(({ launchCommand }, index): EntryStep[] =>
+      launchCommand === ''
+        ? []
+        : [
+            {
+              name: launchStep(index),
+              script: launchCommand,
+              limitSeconds: LAUNCH_SECONDS,
+              environment: 'suite',
+            },
+          ],
+    ),
+    { name: COMMAND_STEP, script: suite.command, environment: 'suite' },
+  ];
+  return {
+    name: `assay-${facts.instance}-build-${build.id}`,
+    labels: { instance: facts.instance, kind: 'build', id: build.id.toString() },
+    image: facts.image.reference,
+    user: `${limits.runAs.uid}:${limits.runAs.gid}`,
+    command: entryCommand({ nonce: build.nonce, steps, searchPaths: searchPathsOf(dependencies) }),
+    environment: {
+      ...Object.fromEntries(facts.variables.map(({ name, content }) => [name, content])),
+      CI: 'true',
+      ASSAY: 'true',
+      ASSAY_PROJECT: facts.project.name,
+      ASSAY_SUITE: suite.name,
+      ASSAY_COMMIT: build.commitRef,
+      ASSAY_BRANCH: facts.branch,
+      ASSAY_BUILD_ID: build.id.toString(),
+      HOME: HOME_DIRECTORY,
+    },
+    workingDirectory: PROJECT_DIRECTORY,
+    mounts: [
+      ...facts.image.mounts,
+      outputMount(facts.outputFile),
+      mirrorMount(facts.mirror),
+      ...(facts.workspaceVolume === undefined ? [] : [workspaceMount(facts.workspaceVolume)]),
+      { type: 'volume', source: facts.cacheVolume, target: CACHE_DIRECTORY, readOnly: false },
+      ...facts.artifactMounts,
+    ],
+    memoryBytes: limits.memoryBytes,
+    cpus: limits.cpus,
+    pids: limits.pids,
+    network: facts.network,
+  };
+}
+
+/** Each prefix once, in list order: of two with one prefix the union is mounted. */
+export function searchPathsOf(dependencies: readonly { prefix: string }[]) {
+  const prefixes = [...new Set(dependencies.map(({ prefix }) => prefix))];
+  return {
+    path: prefixes.map(prefix => `${prefix}/bin`),
+    libraries: prefixes.map(prefix => `${prefix}/lib`),
+    pkgConfig: prefixes.map(prefix => `${prefix}/lib/pkgconfig`),
+  };
+}

@@ -1,0 +1,74 @@
+// What became of a container, and what that means for a build: the command said no (`failed`), or we could not run it
+// (`errored`). Never the second disguised as the first.
+
+import type { BuildEvent } from './build.ts';
+import { CHECKOUT_STEP } from './checkout-script.ts';
+import { COMMAND_STEP } from './suite-plan.ts';
+
+export type Outcome =
+  | { kind: 'exit'; step: string; status: number; outOfMemory: boolean }
+  | { kind: 'timed_out' | 'canceled' | 'no_room' | 'too_big' | 'tampered' }
+  /** The container is gone and left no verdict. */
+  | { kind: 'lost' };
+
+export type Verdict = {
+  event: BuildEvent;
+  exitCode: number | null;
+  /** Why the service could not run it, for the record. */
+  error: string | null;
+  /** Lines of the service that end the log. */
+  lines: string[];
+};
+
+export const MAX_ATTEMPTS = 3;
+
+export function judgeOutcome(
+  outcome: Outcome,
+  facts: { attempts: number; timeoutMs: number; memoryBytes: number; diskBytes: number },
+): Verdict {
+  const errored = (error: string): Verdict => ({ event: 'error', exitCode: null, error, lines: [error] });
+  switch (outcome.kind) {
+    case 'exit':
+      return judgeExit(outcome, facts.memoryBytes);
+    case 'timed_out':
+      return {
+        event: 'time_out',
+        exitCode: null,
+        error: null,
+        lines: [`stopped: it took longer than ${facts.timeoutMs / 1000} s`],
+      };
+    case 'canceled':
+      return { event: 'cancel', exitCode: null, error: null, lines: ['canceled'] };
+    case 'no_room':
+      return errored('It was stopped because the disk of the appliance is nearly full.');
+    case 'too_big':
+      return errored(`It was stopped because its workspace grew past ${facts.diskBytes} bytes.`);
+    case 'tampered':
+      return errored('It was stopped because it changed the file that its output is kept in.');
+    case 'lost': {
+      const lost = 'The container ended without a verdict: Docker lost it, or it was killed from outside.';
+      if (facts.attempts >= MAX_ATTEMPTS) return errored(`${lost} It was tried ${facts.attempts} times.`);
+      return { event: 'requeue', exitCode: null, error: null, lines: [`${lost} It is run again.`] };
+    }
+  }
+}
+
+function judgeExit(exit: Extract<Outcome, { kind: 'exit' }>, memoryBytes: number): Verdict {
+  const memory = exit.outOfMemory
+    ? [`out of memory: a process was ended at the limit of ${memoryBytes} bytes`]
+    : [];
+  if (exit.step === COMMAND_STEP)
+    return exit.status === 0
+      ? { event: 'pass', exitCode: 0, error: null, lines: memory }
+      : {
+          event: 'fail',
+          exitCode: exit.status,
+          error: null,
+          lines: [...memory, `the command exited with ${exit.status}`],
+        };
+  const error =
+    exit.step === CHECKOUT_STEP
+      ? `The checkout failed with ${exit.status}: the log says why.`
+      : `A dependency's launch command failed with ${exit.status}: the log says why.`;
+  return { event: 'error', exitCode: null, error, lines: [...memory, error] };
+}

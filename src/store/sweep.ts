@@ -1,0 +1,72 @@
+// What the sweep asks before it takes something away.
+
+import { and, asc, eq, gt } from 'drizzle-orm';
+import { parseId } from '../domain/id.ts';
+import type { Db } from './db.ts';
+import { findFact, writeFact } from './facts.ts';
+import { builds, dependencies, projects, suites } from './schema.ts';
+
+/** Whether the job that a container or a directory was made for has not ended. */
+export function isJobRunning(db: Db, kind: string, idText: string): boolean {
+  const id = parseId(idText);
+  if (id === undefined) return false;
+  if (kind === 'build')
+    return (
+      db.orm
+        .select({ id: builds.id })
+        .from(builds)
+        .where(and(eq(builds.id, id), eq(builds.buildState, 'running')))
+        .get() !== undefined
+    );
+  return (
+    db.orm
+      .select({ id: dependencies.id })
+      .from(dependencies)
+      .where(and(eq(dependencies.id, id), eq(dependencies.compileState, 'compiling')))
+      .get() !== undefined
+  );
+}
+
+export function isCacheNeeded(db: Db, suiteId: string): boolean {
+  const id = parseId(suiteId);
+  return (
+    id !== undefined &&
+    db.orm.select({ id: suites.id }).from(suites).where(eq(suites.id, id)).get() !== undefined
+  );
+}
+
+export function isProjectThere(db: Db, id: bigint): boolean {
+  return db.orm.select({ id: projects.id }).from(projects).where(eq(projects.id, id)).get() !== undefined;
+}
+
+export function isArchiveReferred(db: Db, hash: string): boolean {
+  return (
+    db.orm
+      .select({ id: dependencies.id })
+      .from(dependencies)
+      .where(eq(dependencies.archiveHash, hash))
+      .limit(1)
+      .get() !== undefined
+  );
+}
+
+const LOGS_GONE = 'logs_gone_before';
+
+/** Builds whose logs are past retention and have not been taken away yet: the oldest ones, up to the first that is not. */
+export function listExpiredBuilds(db: Db, before: number, limit: number): bigint[] {
+  const done = BigInt(findFact(db, LOGS_GONE) ?? '0');
+  const rows = db.orm
+    .select({ id: builds.id, finishedAt: builds.finishedAt })
+    .from(builds)
+    .where(gt(builds.id, done))
+    .orderBy(asc(builds.id))
+    .limit(limit)
+    .all();
+  const kept = rows.findIndex(({ finishedAt }) => finishedAt === null || finishedAt >= before);
+  return (kept < 0 ? rows : rows.slice(0, kept)).map(({ id }) => id);
+}
+
+/** Ids grow with time, so one mark tells how far the retention has come. */
+export function markLogGone(db: Db, id: bigint): void {
+  writeFact(db, LOGS_GONE, id.toString());
+}

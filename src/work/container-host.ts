@@ -1,0 +1,96 @@
+// The Docker Engine as the workers see it: whether it is there, and what a container needs before it can start.
+
+import { createEngine, type Engine } from '../engine/container.ts';
+import type { EngineUnavailable } from '../engine/docker.ts';
+import { createImages, HOST_IMAGE, type Images, type PreparedImage } from '../engine/image.ts';
+import { ensureNetwork } from '../engine/network.ts';
+import type { Log } from '../log.ts';
+
+const PROBE_FIRST_MS = 500;
+const PROBE_MOST_MS = 5_000;
+
+export type ContainerHost = {
+  engine: Engine;
+  images: Images;
+  /** Why no container can be started now; undefined when one can. */
+  unavailable(): string | undefined;
+  /** Says that a call found the engine away: it is asked until it is back. */
+  reportUnavailable(cause: EngineUnavailable): void;
+  /** Resolves when the engine answers again. */
+  whenAvailable(signal: AbortSignal): Promise<void>;
+  prepare(image: string): Promise<{ image: PreparedImage; network: string }>;
+  stop(): void;
+};
+
+export function createContainerHost(options: {
+  dockerHost: string;
+  instance: string;
+  network: string;
+  runAs: { uid: number; gid: number };
+  log: Log;
+  onAvailable: () => void;
+}): ContainerHost {
+  const engine = createEngine({ dockerHost: options.dockerHost });
+  const images = createImages(engine.door, options.instance);
+  const back = new Set<() => void>();
+  let reason: string | undefined;
+  let network: Promise<string> | undefined;
+  let timer: NodeJS.Timeout | undefined;
+  let stopped = false;
+
+  const probe = (delayMs: number) => {
+    timer = setTimeout(async () => {
+      try {
+        await engine.version();
+      } catch {
+        if (!stopped) probe(Math.min(delayMs * 2, PROBE_MOST_MS));
+        return;
+      }
+      if (stopped) return;
+      reason = undefined;
+      options.log.info('Docker is back');
+      for (const resolve of back) resolve();
+      back.clear();
+      options.onAvailable();
+    }, delayMs);
+  };
+
+  const host: ContainerHost = {
+    engine,
+    images,
+    unavailable: () => reason,
+    reportUnavailable(cause) {
+      if (reason !== undefined || stopped) return;
+      reason = cause.message;
+      // A restarted engine may have lost its rules and networks.
+      network = undefined;
+      options.log.warn('Docker is away', { cause: cause.message });
+      probe(PROBE_FIRST_MS);
+    },
+    whenAvailable: signal =>
+      new Promise((resolve, reject) => {
+        if (reason === undefined) return resolve();
+        back.add(resolve);
+        signal.addEventListener('abort', () => reject(signal.reason), { once: true });
+      }),
+    async prepare(image) {
+      const prepared = await images.prepareImage(image, options.runAs);
+      network ??= (
+        image === HOST_IMAGE ? Promise.resolve(prepared) : images.prepareImage(HOST_IMAGE, options.runAs)
+      ).then(hostImage =>
+        ensureNetwork(engine.door, { instance: options.instance, setting: options.network, hostImage }),
+      );
+      try {
+        return { image: prepared, network: await network };
+      } catch (cause) {
+        network = undefined;
+        throw cause;
+      }
+    },
+    stop() {
+      stopped = true;
+      clearTimeout(timer);
+    },
+  };
+  return host;
+}

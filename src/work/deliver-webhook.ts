@@ -1,0 +1,298 @@
+// Carries the outbox to its receivers: at least once, in order for one resource, nobody held up by somebody else.
+// The rows are the truth; a poke or the clock only says that it is worth looking. How one POST is made is the engine's.
+
+import type { Cidr } from '../domain/address.ts';
+import { isSuccess, judge } from '../domain/delivery.ts';
+import { countPlaces, firstPace, nextPace, type Pace } from '../domain/pace.ts';
+import { sign } from '../domain/signature.ts';
+import {
+  connectionsPerHost,
+  type DeliveryAnswer,
+  deliver,
+  type ProxyEnvironment,
+} from '../engine/webhook.ts';
+import type { Live } from '../live.ts';
+import type { Log } from '../log.ts';
+import type { Db } from '../store/db.ts';
+import {
+  type Due,
+  findNextDueAt,
+  getMessage,
+  getReceiver,
+  giveUpSome,
+  holdBack,
+  isReceiverThere,
+  listDue,
+  listWaiting,
+  mendSchedule,
+  settleDelivery,
+  switchOff,
+} from '../store/outbox.ts';
+import { version } from '../version.ts';
+
+export type DeliveryOutcome = 'delivered' | 'retried' | 'failed';
+
+type Receiver = {
+  notificationId: bigint;
+  url: string;
+  host: string;
+  secret: string | undefined;
+  pace: Pace;
+  /** By the clock that cannot be set. */
+  resumeAtMs: number;
+  underWay: Map<bigint, Due>;
+  isGone: boolean;
+  calledOff: AbortController;
+};
+
+type Answered = { receiver: Receiver; delivery: Due; answer: DeliveryAnswer };
+
+const mostUnderWay = 512;
+/** Rows looked at beyond those that can be sent, to see past a few that are held back. */
+const lookAhead = 32;
+// A clock that is set is noticed within this time.
+const longestSleepMs = 60_000;
+const troubleMs = 1_000;
+const graceMs = 1_000;
+const clockToleranceMs = 1_000;
+const goneReason = 'given up: the receiver answered 410, which switched the notification off';
+
+export function startDeliveries(options: {
+  db: Db;
+  live: Live;
+  log: Log;
+  /** Keep one list for the life of the process: connections are kept under it. */
+  allow: readonly Cidr[];
+  proxy?: ProxyEnvironment | undefined;
+  onOutcome?: (outcome: DeliveryOutcome) => void;
+}): { stop(): Promise<void> } {
+  const { db, live, log } = options;
+  const receivers = new Map<bigint, Receiver>();
+  const running = new Set<Promise<void>>();
+  let answered: Answered[] = [];
+  let immediate: NodeJS.Immediate | undefined;
+  let timer: NodeJS.Timeout | undefined;
+  let isPoked = false;
+  let isStopping = false;
+  let clockOffsetMs = db.now() - performance.now();
+
+  function wake(): void {
+    if (!isStopping) immediate ??= setImmediate(turn);
+  }
+
+  function turn(): void {
+    immediate = undefined;
+    clearTimeout(timer);
+    try {
+      settleAnswered();
+      watchClock();
+      if (isPoked) callOffDeleted();
+      const sleepMs = sendDue();
+      if (sleepMs !== undefined) timer = setTimeout(wake, sleepMs);
+    } catch (cause) {
+      // What was answered is kept until it can be written: sending it again would be the worse way out.
+      log.error('webhook deliveries could not be recorded', { cause });
+      timer = setTimeout(wake, troubleMs);
+    }
+  }
+
+  function settleAnswered(): void {
+    const batch = answered;
+    if (batch.length === 0) return;
+    const recorded = db.write(() =>
+      batch.map(({ receiver, delivery, answer }) => {
+        const settlement = judge(answer, delivery.attempts, db.now());
+        const isRecorded = settleDelivery(db, delivery.id, settlement);
+        if (isRecorded && answer.status === 410) switchOff(db, receiver.notificationId);
+        return isRecorded ? settlement : undefined;
+      }),
+    );
+    answered = answered.slice(batch.length);
+    batch.forEach(({ receiver, delivery, answer }, index) => {
+      const settlement = recorded[index];
+      receiver.underWay.delete(delivery.id);
+      receiver.pace = nextPace(receiver.pace, {
+        succeeded: isSuccess(answer.status),
+        responseMs: answer.responseMs,
+      });
+      receiver.resumeAtMs = performance.now() + receiver.pace.pauseMs;
+      if (!settlement) return;
+      options.onOutcome?.(settlement.state === 'pending' ? 'retried' : settlement.state);
+      if (answer.status === 410) {
+        receiver.isGone = true;
+        log.info('webhook receiver is gone, its notification is switched off', {
+          notification: receiver.notificationId,
+        });
+      }
+    });
+  }
+
+  function watchClock(): void {
+    const offsetMs = db.now() - performance.now();
+    if (offsetMs < clockOffsetMs - clockToleranceMs) mendSchedule(db);
+    clockOffsetMs = offsetMs;
+  }
+
+  function callOffDeleted(): void {
+    isPoked = false;
+    for (const receiver of receivers.values())
+      if (receiver.underWay.size > 0 && !isReceiverThere(db, receiver.notificationId))
+        receiver.calledOff.abort();
+  }
+
+  /** Sends what may be sent now; answers how long it can sleep after that, if anything waits. */
+  function sendDue(): number | undefined {
+    const waiting = listWaiting(db);
+    const now = db.now();
+    let sleepMs = waiting.length > 0 ? longestSleepMs : undefined;
+    const wakeIn = (ms: number) => {
+      sleepMs = Math.min(sleepMs ?? longestSleepMs, Math.max(0, ms));
+    };
+    const due: Receiver[] = [];
+    const isWaiting = new Set<bigint>();
+    for (const { notificationId, dueAt } of waiting) {
+      isWaiting.add(notificationId);
+      if (dueAt > now) wakeIn(dueAt - now);
+      else due.push(receiverOf(notificationId));
+    }
+    for (const receiver of receivers.values())
+      if (receiver.underWay.size === 0 && !isWaiting.has(receiver.notificationId))
+        receivers.delete(receiver.notificationId);
+
+    const taken = countPlaces(receivers.values(), { inAll: mostUnderWay, perHost: connectionsPerHost });
+    // Whoever has the least under way comes first: a long backlog leaves room for the others.
+    due.sort((a, b) => a.underWay.size - b.underWay.size);
+    for (const receiver of due) {
+      if (receiver.isGone) {
+        if (receiver.underWay.size > 0) continue;
+        receiver.isGone = !giveUpSome(db, receiver.notificationId, goneReason);
+        wakeIn(0);
+        continue;
+      }
+      const pauseMs = receiver.resumeAtMs - performance.now();
+      const free = taken.freeFor(receiver);
+      if (free > 0 && pauseMs > 0) wakeIn(pauseMs);
+      if (free <= 0 || pauseMs > 0) continue;
+      const { sendable, heldBack } = choose(receiver, free);
+      if (heldBack) wakeIn(0);
+      for (const delivery of sendable) {
+        taken.take(receiver);
+        send(receiver, delivery);
+      }
+      const nextDueAt = sendable.length < free ? findNextDueAt(db, receiver.notificationId) : undefined;
+      if (nextDueAt !== undefined) wakeIn(nextDueAt - now);
+    }
+    return sleepMs;
+  }
+
+  function choose(receiver: Receiver, free: number): { sendable: Due[]; heldBack: boolean } {
+    const { underWay } = receiver;
+    const limit = underWay.size + free + lookAhead;
+    const due = listDue(db, receiver.notificationId, limit);
+    const busy = new Set([...underWay.values()].map(delivery => delivery.resourceId));
+    const sendable = due
+      .filter(delivery => delivery.headId === delivery.id && !busy.has(delivery.resourceId))
+      .slice(0, free);
+    const isCrowdedOut = sendable.length < free && due.length === limit;
+    const behind = isCrowdedOut
+      ? due.filter(delivery => delivery.headId !== delivery.id && !underWay.has(delivery.id))
+      : [];
+    if (behind.length > 0)
+      holdBack(
+        db,
+        behind.map(delivery => delivery.id),
+      );
+    return { sendable, heldBack: behind.length > 0 };
+  }
+
+  function receiverOf(notificationId: bigint): Receiver {
+    const known = receivers.get(notificationId);
+    if (known) return known;
+    const found = openReceiver(db, log, notificationId);
+    const receiver: Receiver = {
+      notificationId,
+      ...found,
+      host: URL.parse(found.url)?.host ?? found.url,
+      pace: firstPace,
+      resumeAtMs: 0,
+      underWay: new Map(),
+      isGone: false,
+      calledOff: new AbortController(),
+    };
+    receivers.set(notificationId, receiver);
+    return receiver;
+  }
+
+  function send(receiver: Receiver, delivery: Due): void {
+    receiver.underWay.set(delivery.id, delivery);
+    const attempt = post(receiver, delivery).then(answer => {
+      running.delete(attempt);
+      // Called off by the end of the process or of the notification: the row says what is to be done with it.
+      if (receiver.calledOff.signal.aborted && answer.status === undefined)
+        receiver.underWay.delete(delivery.id);
+      else answered.push({ receiver, delivery, answer });
+      wake();
+    });
+    running.add(attempt);
+  }
+
+  async function post(receiver: Receiver, delivery: Due): Promise<DeliveryAnswer> {
+    if (receiver.secret === undefined)
+      return { responseMs: 0, excerpt: '', error: 'its signing secret cannot be read with this master key' };
+    const message = getMessage(db, delivery.id);
+    const id = String(message.eventId);
+    const body = Buffer.from(message.body);
+    const timestamp = Math.floor(db.now() / 1000);
+    try {
+      return await deliver({
+        url: receiver.url,
+        body,
+        headers: {
+          'content-type': 'application/json',
+          'user-agent': `Assay/${version}`,
+          'webhook-id': id,
+          'webhook-timestamp': String(timestamp),
+          'webhook-signature': sign({ id, timestamp, body, secret: receiver.secret }),
+        },
+        allow: options.allow,
+        signal: receiver.calledOff.signal,
+        ...(options.proxy && { proxy: options.proxy }),
+      });
+    } catch (cause) {
+      log.error('webhook could not be sent', { delivery: delivery.id, cause });
+      return { responseMs: 0, excerpt: '', error: 'it could not be sent; the log of the service says why' };
+    }
+  }
+
+  mendSchedule(db);
+  const unwatch = live.watch('deliveries', () => {
+    isPoked = true;
+    wake();
+  });
+  wake();
+
+  return {
+    async stop() {
+      isStopping = true;
+      unwatch();
+      clearImmediate(immediate);
+      clearTimeout(timer);
+      const { promise: graceOver, resolve } = Promise.withResolvers<void>();
+      const grace = setTimeout(resolve, graceMs);
+      await Promise.race([Promise.all(running), graceOver]);
+      clearTimeout(grace);
+      for (const receiver of receivers.values()) receiver.calledOff.abort();
+      await Promise.all(running);
+      settleAnswered();
+    },
+  };
+}
+
+function openReceiver(db: Db, log: Log, notificationId: bigint): { url: string; secret: string | undefined } {
+  try {
+    return getReceiver(db, notificationId);
+  } catch (cause) {
+    log.error('signing secret of a notification cannot be read', { notification: notificationId, cause });
+    return { url: '', secret: undefined };
+  }
+}

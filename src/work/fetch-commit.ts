@@ -1,0 +1,136 @@
+// From build requests to builds: one fetch of the mirror for all requests of a project that wait, then each resolved,
+// its commit recorded, and its suites decided by their rules.
+
+import { type CommitFacts, judge, type Rule } from '../domain/rules.ts';
+import { GitFailure } from '../engine/git.ts';
+import { type CommitRead, findReplacements, reachable, readCommit, resolveRef } from '../engine/history.ts';
+import { fetchMirror } from '../engine/mirror.ts';
+import type { Log } from '../log.ts';
+import {
+  type BuildRequest,
+  beginBuilds,
+  type CommitFields,
+  cancelBuildRequest,
+  type Decision,
+  listCommitRefs,
+  listSupersededRequests,
+  overwriteCommit,
+  recordCommit,
+} from '../store/builds.ts';
+import type { Db } from '../store/db.ts';
+import { mirrorPath } from '../store/paths.ts';
+import { findProject, type Project, privateKeyOf } from '../store/projects.ts';
+import { listEveryRule, listEverySuite } from '../store/suites.ts';
+import { moveRequest } from '../store/transition.ts';
+import type { Turns } from './turns.ts';
+
+export type FetchParts = { db: Db; log: Log; dataDirectory: string; stopping: AbortSignal; turns: Turns };
+
+/** Fetches once and resolves every request, all of which are `fetching` already. */
+export async function fetchCommits(
+  parts: FetchParts,
+  projectId: bigint,
+  requests: readonly BuildRequest[],
+): Promise<void> {
+  const { db, log, stopping } = parts;
+  const project = findProject(db, projectId);
+  if (!project) return;
+  const mirror = mirrorPath(parts.dataDirectory, projectId);
+  try {
+    await fetchProject(parts, project);
+    await followForcePushes(db, project, mirror);
+  } catch (cause) {
+    // What a stop interrupts is fetched again at the next start.
+    if (stopping.aborted) return;
+    if (!(cause instanceof GitFailure)) log.error('fetch failed', { project: projectId, cause });
+    for (const request of requests) fail(db, request, cause);
+    return;
+  }
+  for (const request of requests) {
+    try {
+      await resolve(db, project, mirror, request);
+    } catch (cause) {
+      if (stopping.aborted) return;
+      if (!(cause instanceof GitFailure))
+        log.error('commit could not be read', { request: request.id, cause });
+      fail(db, request, cause);
+    }
+  }
+}
+
+/** Brings the project's mirror up to date. */
+export function fetchProject(parts: FetchParts, project: Project): Promise<unknown> {
+  return parts.turns(`mirror ${project.id}`, () =>
+    fetchMirror({
+      mirror: mirrorPath(parts.dataDirectory, project.id),
+      url: project.repositoryUrl,
+      ssh: { dataDirectory: parts.dataDirectory, privateKey: privateKeyOf(parts.db, project) },
+      signal: parts.stopping,
+    }),
+  );
+}
+
+function fail(db: Db, request: BuildRequest, cause: unknown): void {
+  const error =
+    cause instanceof GitFailure
+      ? cause.reason
+      : `The service could not fetch the commit: ${(cause as Error).message}`;
+  moveRequest(db, request.id, 'error', { error });
+}
+
+async function resolve(db: Db, project: Project, mirror: string, request: BuildRequest): Promise<void> {
+  const resolved = await resolveRef(mirror, request.commitRef);
+  const read = await readCommit(mirror, resolved.ref);
+  db.write(() => {
+    const commit = recordCommit(db, project.id, fieldsOf(read));
+    const begun = beginBuilds(db, request.id, commit, resolved.branch ?? '', decide(db, project.id, read));
+    if (begun && resolved.branch !== undefined && project.cancelSuperseded)
+      for (const older of listSupersededRequests(db, begun)) cancelBuildRequest(db, older);
+  });
+}
+
+/** Which suites run for the commit, and why. */
+function decide(db: Db, projectId: bigint, facts: CommitFacts): Decision[] {
+  return listEverySuite(db, projectId).map(suite => {
+    const judged = judge(
+      listEveryRule(db, suite.id).map(
+        ({ subject, operator, value }) => ({ subject, operator, value }) as Rule,
+      ),
+      facts,
+    );
+    return { suiteId: suite.id, suiteName: suite.name, ...judged };
+  });
+}
+
+function fieldsOf(read: CommitRead): CommitFields {
+  return {
+    ref: read.ref,
+    message: read.message,
+    authorName: read.authorName,
+    authorEmail: read.authorEmail,
+    authoredDate: read.authoredDate,
+    committerName: read.committerName,
+    committerEmail: read.committerEmail,
+    committedDate: read.committedDate,
+    branches: JSON.stringify(read.branches),
+    tags: JSON.stringify(read.tags),
+    files: JSON.stringify(read.files),
+  };
+}
+
+/** Known commits that no branch holds any more take the hash of what stands in their place, and a higher version. */
+async function followForcePushes(db: Db, project: Project, mirror: string): Promise<void> {
+  const known = listCommitRefs(db, project.id);
+  if (known.length === 0) return;
+  const refs = known.map(({ ref }) => ref);
+  const held = await reachable(mirror, refs);
+  const gone = refs.filter(ref => !held.has(ref));
+  if (gone.length === 0) return;
+  const replacements = await findReplacements(mirror, gone, refs);
+  for (const [old, replacement] of replacements) {
+    const commit = known.find(({ ref }) => ref === old);
+    if (!commit) continue;
+    const read = await readCommit(mirror, replacement);
+    overwriteCommit(db, commit.id, fieldsOf(read));
+  }
+}

@@ -1,0 +1,164 @@
+// The scheduler: rows are the queue. Poked without data it reads them again, claims what slots allow, and hands each to its
+// worker; everything that is `running` when it starts was running when the last server stopped.
+
+import { nextInTurn } from '../domain/fair-queue.ts';
+import type { Live } from '../live.ts';
+import type { Log } from '../log.ts';
+import type { Build } from '../store/builds.ts';
+import type { Db } from '../store/db.ts';
+import {
+  listCompiling,
+  listFetching,
+  listFirstDeploys,
+  listFirstWaitingBuilds,
+  listFirstWaitingCompiles,
+  listProjectsToFetch,
+  listRunningBuilds,
+  listWaitingRequests,
+  positionOf,
+} from '../store/queue.ts';
+import { type Dependency, type Deploy, moveRequest } from '../store/transition.ts';
+import { type FetchParts, fetchCommits } from './fetch-commit.ts';
+import { claimBuild, type RunParts, runSuite } from './run-suite.ts';
+
+export type Queue = {
+  poke(): void;
+  slotsUsed(): number;
+  waiting(build: Build): { position: number; reason: string } | undefined;
+  /** Claims nothing more and lets go of what runs; resolves when every worker has let go. */
+  stop(): Promise<void>;
+};
+
+export type QueueParts = {
+  db: Db;
+  live: Live;
+  log: Log;
+  concurrency: number;
+  run: RunParts;
+  fetch: FetchParts;
+  hasRoom(): boolean;
+  compile: {
+    claim(id: bigint): Dependency | undefined;
+    run(dependency: Dependency, resumed: boolean): Promise<void>;
+  };
+  deploy(deploy: Deploy): Promise<void>;
+};
+
+const FETCHES_AT_ONCE = 4;
+const REQUESTS_PER_FETCH = 50;
+const DEPLOYS_AT_ONCE = 4;
+/** A net under the pokes: the command line writes to the database from outside. */
+const LOOK_AGAIN_MS = 5_000;
+
+export function startQueue(parts: QueueParts): Queue {
+  const { db, log, run } = parts;
+  const working = new Map<string, Promise<void>>();
+  const servedAt = new Map<string, number>();
+  let served = 0;
+  let stopped = false;
+  let scheduled = false;
+
+  const work = (key: string, job: () => Promise<void>) => {
+    working.set(
+      key,
+      job()
+        .catch(cause => log.error('worker failed', { job: key, cause }))
+        .finally(() => {
+          working.delete(key);
+          poke();
+        }),
+    );
+  };
+  const count = (kind: string) => [...working.keys()].filter(key => key.startsWith(kind)).length;
+  const slotsUsed = () => count('build ') + count('dependency ');
+
+  const startFetches = () => {
+    for (const projectId of listProjectsToFetch(db)) {
+      if (count('fetch ') >= FETCHES_AT_ONCE) return;
+      const key = `fetch ${projectId}`;
+      if (working.has(key)) continue;
+      const claimed = listWaitingRequests(db, projectId, REQUESTS_PER_FETCH).flatMap(
+        request => moveRequest(db, request.id, 'fetch') ?? [],
+      );
+      if (claimed.length > 0) work(key, () => fetchCommits(parts.fetch, projectId, claimed));
+    }
+  };
+
+  const startContainers = () => {
+    while (slotsUsed() < parts.concurrency) {
+      const next = nextInTurn([...listFirstWaitingBuilds(db), ...listFirstWaitingCompiles(db)], servedAt);
+      if (!next) return;
+      servedAt.set(next.who, ++served);
+      const { kind, id } = next.job;
+      if (kind === 'build') {
+        const build = claimBuild(db, id);
+        if (build) work(`build ${id}`, () => runSuite(run, build, false));
+      } else {
+        const dependency = parts.compile.claim(id);
+        if (!dependency) return;
+        work(`dependency ${id}`, () => parts.compile.run(dependency, false));
+      }
+    }
+  };
+
+  const startDeploys = () => {
+    for (const deploy of listFirstDeploys(db)) {
+      if (count('deploy ') >= DEPLOYS_AT_ONCE) return;
+      const key = `deploy ${deploy.projectId}`;
+      if (!working.has(key)) work(key, () => parts.deploy(deploy));
+    }
+  };
+
+  const look = () => {
+    scheduled = false;
+    if (stopped) return;
+    try {
+      startDeploys();
+      if (!parts.hasRoom()) return;
+      startFetches();
+      if (run.host.unavailable() === undefined) startContainers();
+    } catch (cause) {
+      // A full disk, most likely: the next look tries again.
+      log.error('queue could not look', { cause });
+    }
+  };
+
+  /** Many pokes in one turn are one look. */
+  function poke(): void {
+    if (scheduled || stopped) return;
+    scheduled = true;
+    setImmediate(look);
+  }
+
+  for (const request of listFetching(db)) moveRequest(db, request.id, 'requeue');
+  for (const build of listRunningBuilds(db)) work(`build ${build.id}`, () => runSuite(run, build, true));
+  for (const dependency of listCompiling(db))
+    work(`dependency ${dependency.id}`, () => parts.compile.run(dependency, true));
+  const unwatch = parts.live.watch('queue', poke);
+  const again = setInterval(poke, LOOK_AGAIN_MS);
+  poke();
+
+  return {
+    poke,
+    slotsUsed,
+    waiting(build) {
+      if (build.buildState !== 'enqueued') return undefined;
+      const away = run.host.unavailable();
+      const reason =
+        away !== undefined
+          ? `Docker is away: ${away}`
+          : !parts.hasRoom()
+            ? 'The disk of the appliance is nearly full.'
+            : slotsUsed() >= parts.concurrency
+              ? `All ${parts.concurrency} slots are taken.`
+              : 'It starts in a moment.';
+      return { position: positionOf(db, build), reason };
+    },
+    async stop() {
+      stopped = true;
+      unwatch();
+      clearInterval(again);
+      await Promise.all(working.values());
+    },
+  };
+}

@@ -1,0 +1,184 @@
+// One container from start to verdict, for suites and compiles alike: its output into the log, masked; its end by exit,
+// timeout, cancel or loss. What the verdict means for a row is the caller's.
+
+import { mkdir, rm } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import type { ContainerPlan } from '../domain/container-plan.ts';
+import { createMask } from '../domain/mask.ts';
+import type { Outcome } from '../domain/verdict.ts';
+import { EngineUnavailable } from '../engine/docker.ts';
+import { createOutput, followOutput, releaseOutput } from '../engine/output.ts';
+import type { Live } from '../live.ts';
+import { type LogWriter, openLog } from '../store/log-file.ts';
+import type { ContainerHost } from './container-host.ts';
+
+export type Job = {
+  /** Topic of the row: poked when it is canceled or deleted. */
+  topic: string;
+  name: string;
+  nonce: string;
+  outputFile: string;
+  logPath: string;
+  logLimitBytes: number;
+  secrets: readonly string[];
+  /** When it must have ended. */
+  deadlineAt: number;
+  diskBytes: number;
+  /** Undefined to go on, else why it must stop. Asked whenever the topic is poked. */
+  stopReason(): 'canceled' | 'no_room' | undefined;
+  /** What steps are called in the log. */
+  describeStep(name: string): string | undefined;
+};
+
+/** `left`: the server stops, the container goes on. */
+export type JobOutcome = Outcome | { kind: 'left' };
+
+const MEASURE_MS = 5_000;
+const RELEASE_EVERY_BYTES = 64 * 1024 * 1024;
+
+export type JobParts = { host: ContainerHost; live: Live; stopping: AbortSignal };
+
+/** Where a run's log begins: the writer, opened at its last checkpoint. */
+export async function openJobLog(job: Pick<Job, 'logPath' | 'logLimitBytes'>): Promise<LogWriter> {
+  await mkdir(dirname(job.logPath), { recursive: true, mode: 0o700 });
+  return openLog({ path: job.logPath, limitBytes: job.logLimitBytes });
+}
+
+/** The file that the container writes to, empty: the beginning of an attempt. */
+export async function beginOutput(job: Pick<Job, 'outputFile'>): Promise<void> {
+  await rm(dirname(job.outputFile), { recursive: true, force: true });
+  await mkdir(dirname(job.outputFile), { recursive: true, mode: 0o700 });
+  await createOutput(job.outputFile);
+}
+
+/** Follows the container until it has ended. `plan` starts it; without one it must be running, or have run, already. */
+export async function runJob(
+  { host, live, stopping }: JobParts,
+  job: Job,
+  log: LogWriter,
+  plan: ContainerPlan | undefined,
+): Promise<JobOutcome> {
+  const { engine } = host;
+  const ended = new AbortController();
+  const gone = new AbortController();
+  let stopped: 'timed_out' | 'canceled' | 'no_room' | 'too_big' | undefined;
+
+  const stop = (why: NonNullable<typeof stopped>) => {
+    if (stopped) return;
+    stopped = why;
+    engine.stopContainer(job.name).then(
+      () => gone.abort(),
+      cause => {
+        if (cause instanceof EngineUnavailable) host.reportUnavailable(cause);
+        gone.abort();
+      },
+    );
+  };
+  const look = () => {
+    const why = job.stopReason();
+    if (why) stop(why);
+  };
+  const unwatch = live.watch(job.topic, look);
+  const deadline = setTimeout(() => stop('timed_out'), Math.max(0, job.deadlineAt - Date.now()));
+  const measure =
+    job.diskBytes === 0
+      ? undefined
+      : setInterval(async () => {
+          const size = await engine.sizeOf(job.name).catch(() => undefined);
+          if (size !== undefined && size > job.diskBytes) stop('too_big');
+        }, MEASURE_MS);
+
+  let following: Promise<Outcome | undefined> | undefined;
+  let startFailure: unknown;
+  try {
+    following = follow(live, job, log, {
+      gone: gone.signal,
+      signal: AbortSignal.any([stopping, ended.signal]),
+    });
+    if (plan) {
+      try {
+        await engine.startContainer(plan);
+      } catch (cause) {
+        startFailure = cause;
+        ended.abort();
+        await following;
+        throw cause;
+      }
+    }
+    look();
+    watchContainer(host, job.name, AbortSignal.any([stopping, ended.signal])).then(
+      () => gone.abort(),
+      () => {},
+    );
+    const verdict = await following;
+    if (stopped && verdict?.kind !== 'exit') return { kind: stopped };
+    if (verdict) return verdict;
+    if (stopping.aborted) return { kind: 'left' };
+    return { kind: 'lost' };
+  } finally {
+    unwatch();
+    clearTimeout(deadline);
+    clearInterval(measure);
+    if (startFailure === undefined) ended.abort();
+  }
+}
+
+/** Resolves when the container no longer runs; outlives an engine that goes away and comes back. */
+async function watchContainer(host: ContainerHost, name: string, signal: AbortSignal): Promise<void> {
+  for (;;) {
+    try {
+      await host.engine.waitForExit(name, signal);
+      return;
+    } catch (cause) {
+      if (signal.aborted || !(cause instanceof EngineUnavailable)) throw cause;
+      host.reportUnavailable(cause);
+      await host.whenAvailable(signal);
+    }
+  }
+}
+
+/** Output to log, until the exit record, the end of the file, or the stop of the server. */
+async function follow(
+  live: Live,
+  job: Job,
+  log: LogWriter,
+  signals: { gone: AbortSignal; signal: AbortSignal },
+): Promise<Outcome | undefined> {
+  const mask = createMask(job.secrets);
+  const grown = [`log:${job.topic}`];
+  let rawEnd = log.rawOffset;
+  let released = rawEnd;
+  let verdict: Outcome | undefined;
+  const say = async (text: string) => {
+    await log.append(mask.end(), rawEnd);
+    await log.line(text);
+    live.publish(grown);
+  };
+  for await (const record of followOutput({
+    file: job.outputFile,
+    fromByte: rawEnd,
+    nonce: job.nonce,
+    ...signals,
+  })) {
+    rawEnd = record.nextOffset;
+    if (record.kind === 'bytes') {
+      await log.append(mask.push(record.bytes), rawEnd - mask.heldBytes);
+      live.publish(grown);
+      // What is past the limit is not needed again: the disk under it is given back.
+      if (log.leftOutBytes > 0 && rawEnd - released > RELEASE_EVERY_BYTES) {
+        await releaseOutput(job.outputFile, rawEnd);
+        released = rawEnd;
+      }
+    } else if (record.kind === 'step') {
+      const words = record.phase === 'begin' ? job.describeStep(record.name) : undefined;
+      if (words !== undefined) await say(words);
+      await log.append(Buffer.alloc(0), rawEnd);
+    } else if (record.kind === 'exit') {
+      verdict = { kind: 'exit', step: record.name, status: record.status, outOfMemory: record.outOfMemory };
+    } else verdict = { kind: 'tampered' };
+  }
+  if (signals.signal.aborted && !verdict) return undefined;
+  await log.append(mask.end(), rawEnd);
+  live.publish(grown);
+  return verdict;
+}

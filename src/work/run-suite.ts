@@ -1,0 +1,271 @@
+// A build from claim to verdict: a plan, a container, one guarded move. Also picks up what ran when the server stopped.
+
+import { randomBytes } from 'node:crypto';
+import { rm, stat } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { CHECKOUT_STEP, volumeCheckoutPlan } from '../domain/checkout-script.ts';
+import type { Mount } from '../domain/container-plan.ts';
+import {
+  type AttachedDependency,
+  COMMAND_STEP,
+  type Limits,
+  launchStep,
+  planSuite,
+  type SuiteFacts,
+  suiteCheckout,
+} from '../domain/suite-plan.ts';
+import { judgeOutcome, type Verdict } from '../domain/verdict.ts';
+import { EngineRefused, EngineUnavailable, ImageMissing } from '../engine/docker.ts';
+import { HOST_IMAGE } from '../engine/image.ts';
+import { createOutput } from '../engine/output.ts';
+import type { Log } from '../log.ts';
+import { type Build, findBuild, findBuildRequest } from '../store/builds.ts';
+import type { Db } from '../store/db.ts';
+import { instanceOf } from '../store/facts.ts';
+import type { LogWriter } from '../store/log-file.ts';
+import { buildLogPath, jobDirectory, mirrorPath } from '../store/paths.ts';
+import { findProject } from '../store/projects.ts';
+import { findSuite, listEveryVariable } from '../store/suites.ts';
+import { moveBuild } from '../store/transition.ts';
+import { beginOutput, type Job, type JobOutcome, type JobParts, openJobLog, runJob } from './run-job.ts';
+
+export type RunParts = JobParts & {
+  db: Db;
+  log: Log;
+  dataDirectory: string;
+  limits: Limits;
+  defaultImage(): string;
+  timeoutMs: number;
+  logLimitBytes: number;
+  diskBytes: number;
+  /** Whether the disk is so full that running work must end. */
+  mustEnd(topic: string): boolean;
+  /** The artifacts of a suite's dependencies, ready to mount. */
+  attach(suiteId: bigint): Promise<Attached>;
+  onFinished(build: Build): void;
+};
+
+export type Attached = { dependencies: AttachedDependency[]; mounts: Mount[] };
+
+/** Told to the person whose suite could not be run: the build is errored, and the log says why. */
+export class CannotRun extends Error {}
+
+/** Claims the build; undefined where it was canceled or claimed meanwhile. */
+export function claimBuild(db: Db, id: bigint): Build | undefined {
+  return db.write(() => {
+    const attempts = db.sqlite.prepare('SELECT attempts FROM builds WHERE id = ?').pluck().get(id) as
+      | bigint
+      | undefined;
+    return moveBuild(db, id, 'start', {
+      nonce: randomBytes(16).toString('hex'),
+      attempts: Number(attempts ?? 0n) + 1,
+      cancelRequested: false,
+      error: null,
+    });
+  });
+}
+
+/** Runs a claimed build to its end; `resumed` when it was claimed before this server started. */
+export async function runSuite(parts: RunParts, build: Build, resumed: boolean): Promise<void> {
+  const { db, host } = parts;
+  const job = describeJob(parts, build);
+  const log = await openJobLog(job);
+  const end = async (verdict: Verdict) => {
+    for (const line of verdict.lines) await log.line(line);
+    // The log is whole and safe before anybody is told the verdict.
+    await log.finish();
+    const { event, exitCode, error } = verdict;
+    const moved = moveBuild(db, build.id, event, {
+      exitCode,
+      error,
+      ...(event === 'requeue' && { nonce: null }),
+    });
+    if (moved && event !== 'requeue') parts.onFinished(moved);
+    tidy(parts, job);
+  };
+  try {
+    const begun = resumed && (await hasBegun(parts, job));
+    const outcome = begun ? await runJob(parts, job, log, undefined) : await start(parts, build, job, log);
+    if (outcome.kind === 'left') return await log.close();
+    await end(
+      judgeOutcome(outcome, {
+        attempts: build.attempts,
+        timeoutMs: parts.timeoutMs,
+        memoryBytes: parts.limits.memoryBytes,
+        diskBytes: parts.diskBytes,
+      }),
+    );
+  } catch (cause) {
+    if (parts.stopping.aborted) return await log.close();
+    if (cause instanceof EngineUnavailable) {
+      host.reportUnavailable(cause);
+      await log.close();
+      // It never began: this try does not count.
+      moveBuild(db, build.id, 'requeue', { nonce: null, attempts: build.attempts - 1 });
+      return;
+    }
+    if (!isExpected(cause)) parts.log.error('build could not be run', { build: build.id, cause });
+    const error = sentence(cause);
+    await end({ event: 'error', exitCode: null, error, lines: [error] });
+  }
+}
+
+/** Whether the container of a build that was claimed before this server started has run, or may have. */
+async function hasBegun({ host, stopping }: RunParts, job: Job): Promise<boolean> {
+  for (;;) {
+    try {
+      const state = await host.engine.inspectContainer(job.name);
+      if (state?.startedAt) return true;
+      if (state) await host.engine.removeContainer(job.name);
+      return await hasOutput(job.outputFile);
+    } catch (cause) {
+      if (!(cause instanceof EngineUnavailable)) throw cause;
+      host.reportUnavailable(cause);
+      await host.whenAvailable(stopping);
+    }
+  }
+}
+
+const hasOutput = (file: string) =>
+  stat(file).then(
+    ({ size }) => size > 0,
+    () => false,
+  );
+
+const isExpected = (cause: unknown) =>
+  cause instanceof CannotRun || cause instanceof ImageMissing || cause instanceof EngineRefused;
+
+function sentence(cause: unknown): string {
+  return isExpected(cause)
+    ? (cause as Error).message
+    : `The service could not run it: ${(cause as Error).message}`;
+}
+
+function describeJob(parts: RunParts, build: Build): Job {
+  const suite = findSuite(parts.db, build.projectId, build.suiteId);
+  const secrets = suite ? listEveryVariable(parts.db, suite.id).map(({ content }) => content) : [];
+  return {
+    topic: `build:${build.id}`,
+    name: `assay-${instanceOf(parts.db)}-build-${build.id}`,
+    nonce: build.nonce as string,
+    outputFile: join(jobDirectory(parts.dataDirectory, 'build', build.id), 'output'),
+    logPath: buildLogPath(parts.dataDirectory, build.id),
+    logLimitBytes: parts.logLimitBytes,
+    secrets,
+    deadlineAt: (build.startedAt ?? Date.now()) + parts.timeoutMs,
+    diskBytes: parts.diskBytes,
+    stopReason: () => {
+      const row = findBuild(parts.db, build.projectId, build.id);
+      if (!row || row.cancelRequested) return 'canceled';
+      return parts.mustEnd(`build:${build.id}`) ? 'no_room' : undefined;
+    },
+    describeStep: name => {
+      if (name === CHECKOUT_STEP) return `checkout of ${build.commitRef}`;
+      if (name === COMMAND_STEP) return `suite ${build.suiteName}: ${firstLine(suite?.command ?? '')}`;
+      return `launch of dependency ${name.replace('launch-', '')}`;
+    },
+  };
+}
+
+function firstLine(text: string): string {
+  const [line = '', ...more] = text.trim().split('\n');
+  return more.length > 0 ? `${line} …` : line;
+}
+
+async function start(parts: RunParts, build: Build, job: Job, log: LogWriter): Promise<JobOutcome> {
+  const { db, host } = parts;
+  const project = findProject(db, build.projectId);
+  const suite = findSuite(db, build.projectId, build.suiteId);
+  const request = findBuildRequest(db, build.projectId, build.buildRequestId);
+  if (!project || !request) return { kind: 'canceled' };
+  if (!suite) throw new CannotRun('The suite was deleted before its build could start.');
+  // A new attempt reads a new file from its beginning; the log goes on.
+  await log.append(Buffer.alloc(0), 0);
+  const imageName = suite.image ?? parts.defaultImage();
+  const [, { image, network }, attached] = await Promise.all([
+    beginOutput(job),
+    host.prepare(imageName),
+    parts.attach(suite.id),
+  ]);
+  const cacheVolume = `assay-${instanceOf(db)}-cache-${suite.id}`;
+  await host.engine.createVolume({
+    name: cacheVolume,
+    labels: { instance: instanceOf(db), kind: 'cache', id: suite.id.toString() },
+  });
+  const facts: SuiteFacts = {
+    instance: instanceOf(db),
+    build: { id: build.id, commitRef: build.commitRef, nonce: job.nonce },
+    project,
+    suite,
+    branch: request.branch,
+    variables: listEveryVariable(db, suite.id),
+    dependencies: attached.dependencies,
+    artifactMounts: attached.mounts,
+    image,
+    network,
+    limits: parts.limits,
+    mirror: mirrorPath(parts.dataDirectory, project.id),
+    outputFile: job.outputFile,
+    cacheVolume,
+  };
+  const described: Job = {
+    ...job,
+    describeStep: name => {
+      const launched = attached.dependencies.find((_, index) => name === launchStep(index));
+      return launched
+        ? `launch ${launched.name}: ${firstLine(launched.launchCommand)}`
+        : job.describeStep(name);
+    },
+  };
+  if (image.hasGit) return runJob(parts, described, log, planSuite(facts));
+  const checkedOut = await checkOutBeside(parts, described, log, facts);
+  if (checkedOut.kind !== 'exit' || checkedOut.status !== 0) return checkedOut;
+  return runJob(parts, described, log, planSuite({ ...facts, workspaceVolume: workspaceOf(job) }));
+}
+
+const workspaceOf = (job: Job) => `${job.name}-workspace`;
+
+/** For an image without git: the checkout is made by a container of the image `host`, in a volume. */
+async function checkOutBeside(
+  parts: RunParts,
+  job: Job,
+  log: LogWriter,
+  facts: SuiteFacts,
+): Promise<JobOutcome> {
+  const { host } = parts;
+  const { image } = await host.prepare(HOST_IMAGE);
+  const beside = {
+    ...job,
+    name: `${job.name}-checkout`,
+    outputFile: join(dirname(job.outputFile), 'checkout'),
+  };
+  const suite = planSuite(facts);
+  await createOutput(beside.outputFile);
+  await host.engine.createVolume({ name: workspaceOf(job), labels: { ...suite.labels, kind: 'workspace' } });
+  const outcome = await runJob(
+    parts,
+    beside,
+    log,
+    volumeCheckoutPlan({
+      suite,
+      host: image,
+      step: suiteCheckout(facts),
+      mirror: facts.mirror,
+      volume: workspaceOf(job),
+      outputFile: beside.outputFile,
+      nonce: job.nonce,
+    }),
+  );
+  // The suite's own output is another file, read from its beginning.
+  await log.append(Buffer.alloc(0), 0);
+  return outcome;
+}
+
+/** The container and its files go when the verdict is written; what fails here is found by the sweep. */
+function tidy(parts: RunParts, job: Job): void {
+  const { engine } = parts.host;
+  engine
+    .removeContainer(job.name)
+    .then(() => rm(dirname(job.outputFile), { recursive: true, force: true }))
+    .catch(cause => parts.log.debug('left for the sweep', { name: job.name, cause }));
+}

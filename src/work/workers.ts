@@ -1,0 +1,126 @@
+// Everything that takes time, put together: queue, containers, fetches, deploys, sweep.
+
+import { stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { Settings } from '../config.ts';
+import { clearSshLeftovers, closeConnections } from '../engine/ssh.ts';
+import type { Live } from '../live.ts';
+import type { Log } from '../log.ts';
+import { sweepUploads } from '../store/archive.ts';
+import type { Build } from '../store/builds.ts';
+import type { Db } from '../store/db.ts';
+import { findFact, instanceOf } from '../store/facts.ts';
+import { jobDirectory, uploadDirectory } from '../store/paths.ts';
+import { listRunningBuilds } from '../store/queue.ts';
+import { attachDependencies } from './artifacts.ts';
+import { createCompiler } from './compile-dependency.ts';
+import { createContainerHost } from './container-host.ts';
+import { watchDisk } from './disk.ts';
+import { pushDeploy } from './push-deploy.ts';
+import { type Queue, startQueue } from './queue.ts';
+import type { RunParts } from './run-suite.ts';
+import { startSweep } from './sweep.ts';
+import { createTurns } from './turns.ts';
+
+export type Workers = {
+  waiting: Queue['waiting'];
+  slotsUsed: Queue['slotsUsed'];
+  /** Why Docker cannot be used now; undefined when it can. */
+  dockerAway(): string | undefined;
+  hasRoom(): boolean;
+  freeDiskBytes(): number;
+  stop(): Promise<void>;
+};
+
+export async function startWorkers(options: {
+  settings: Settings;
+  db: Db;
+  live: Live;
+  log: Log;
+  onBuildFinished(build: Build): void;
+}): Promise<Workers> {
+  const { settings, db, live, log } = options;
+  const dataDirectory = settings.data;
+  await sweepUploads(uploadDirectory(dataDirectory));
+  await clearSshLeftovers(dataDirectory);
+  const stopping = new AbortController();
+  const host = createContainerHost({
+    dockerHost: settings.dockerHost,
+    instance: instanceOf(db),
+    network: settings.network,
+    runAs: settings.runAs,
+    log,
+    onAvailable: () => live.publish(['queue']),
+  });
+  const disk = watchDisk({
+    directory: dataDirectory,
+    minFreeBytes: settings.minFreeDiskBytes,
+    growing: () =>
+      listRunningBuilds(db).map(build => ({
+        topic: `build:${build.id}`,
+        sizeBytes: async () => {
+          const output = await stat(join(jobDirectory(dataDirectory, 'build', build.id), 'output')).catch(
+            () => undefined,
+          );
+          const layer = await host.engine.sizeOf(`assay-${instanceOf(db)}-build-${build.id}`);
+          return (output?.size ?? 0) + (layer ?? 0);
+        },
+      })),
+    condemn: topic => live.publish([topic]),
+  });
+  const fetch = { db, log, dataDirectory, stopping: stopping.signal, turns: createTurns() };
+  const run: RunParts = {
+    db,
+    log,
+    host,
+    live,
+    stopping: stopping.signal,
+    dataDirectory,
+    limits: {
+      memoryBytes: settings.memoryBytes,
+      cpus: settings.cpus,
+      pids: settings.pids,
+      runAs: settings.runAs,
+    },
+    defaultImage: () => findFact(db, 'image') ?? settings.image,
+    timeoutMs: settings.timeoutMs,
+    logLimitBytes: settings.logLimitBytes,
+    diskBytes: settings.diskBytes,
+    mustEnd: disk.mustEnd,
+    attach: suiteId => attachDependencies({ db, host, dataDirectory }, suiteId),
+    onFinished: options.onBuildFinished,
+  };
+  const queue = startQueue({
+    db,
+    live,
+    log,
+    concurrency: settings.concurrency,
+    run,
+    fetch,
+    hasRoom: disk.hasRoom,
+    compile: createCompiler(run),
+    deploy: deploy => pushDeploy({ ...fetch, logLimitBytes: settings.logLimitBytes }, deploy),
+  });
+  const sweep = startSweep({ db, log, host, dataDirectory, retentionMs: settings.retentionMs });
+  // Nobody waits for Docker at the start; the first look finds out whether it is there.
+  host.engine.version().then(
+    () => sweep.sweep(),
+    cause => host.reportUnavailable(cause),
+  );
+
+  return {
+    waiting: queue.waiting,
+    slotsUsed: queue.slotsUsed,
+    dockerAway: host.unavailable,
+    hasRoom: disk.hasRoom,
+    freeDiskBytes: disk.freeBytes,
+    async stop() {
+      stopping.abort();
+      host.stop();
+      disk.stop();
+      sweep.stop();
+      await queue.stop();
+      await closeConnections();
+    },
+  };
+}
