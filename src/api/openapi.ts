@@ -207,8 +207,10 @@ function nested(fields: Fields, required: readonly string[]): JsonSchema {
 const successStatus = (answer: Answer) => String('record' in answer ? (answer.status ?? 200) : 200);
 
 function success(answer: Answer, paged: boolean, schemas: Record<string, JsonSchema>): Described {
-  if ('media' in answer)
-    return { description: answer.description, content: { [answer.media]: { schema: { type: 'string' } } } };
+  if ('media' in answer) {
+    const type = answer.media === 'application/json' ? 'object' : 'string';
+    return { description: answer.description, content: { [answer.media]: { schema: { type } } } };
+  }
   const inner =
     'record' in answer
       ? reference(answer.record, schemas)
