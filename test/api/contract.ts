@@ -1,0 +1,192 @@
+// The contract as a table, written down from part 4 of the specification and section 4 of the decisions, not from the
+// program: every endpoint with who may call it, under which scope, with which fields, and what it answers.
+import type { Scope } from '../../src/domain/access.ts';
+import type { Planted } from '../support/app.ts';
+import type { Fields } from '../support/client.ts';
+
+/**
+ * none: no credentials. signed in: any account, unpaid too. users: any account of kind user. both: whoever sees the
+ * project. owner: the project's. sees: who owns the dependency, or anyone when it is shared. dependency: who owns it.
+ */
+export type Who = 'none' | 'signed in' | 'users' | 'both' | 'owner' | 'sees' | 'dependency';
+export type Row = {
+  method: 'GET' | 'POST' | 'PUT' | 'DELETE';
+  path: string;
+  who: Who;
+  scope?: Scope;
+  status: number;
+  /** A body that succeeds. */
+  form?: (planted: Planted) => Fields;
+  archive?: true;
+  /** Which dependency stands for :dependency_id. */
+  dependency?: 'used' | 'free';
+};
+
+let made = 0;
+/** A name that nothing has yet. */
+export const fresh = (word: string) => `${word} ${++made}`;
+
+const P = '/projects/:project_id';
+const S = `${P}/suites/:suite_id`;
+const N = `${P}/notifications/:notification_id`;
+const D = '/dependencies/:dependency_id';
+
+export const projectForm = (): Fields => ({
+  name: fresh('Website'),
+  repository_url: 'git@git.example.org:team/website.git',
+});
+export const suiteForm = (): Fields => ({ name: fresh('Unit tests'), command: 'make check' });
+export const ruleForm = (): Fields => ({
+  subject: 'commit.branches',
+  operator: 'contains',
+  value: 'main',
+});
+export const variableForm = (): Fields => ({ name: `NAME_${++made}`, content: 'value' });
+export const strategyForm = (): Fields => ({
+  name: fresh('Production'),
+  strategy_type: 'git',
+  'options[repository_url]': 'git@git.example.org:team/live.git',
+  'options[local_branch]': 'main',
+  'options[remote_branch]': 'live',
+});
+export const notificationForm = (): Fields => ({
+  notifiable_type: 'build',
+  name: 'webhook',
+  'options[url]': 'https://hooks.example.org/ci',
+});
+export const dependencyForm = (): Fields => ({
+  name: fresh('zlib'),
+  command: './configure --prefix=/srv/dependency && make install',
+});
+
+const get = (path: string, who: Who, scope?: Scope): Row => ({
+  method: 'GET',
+  path,
+  who,
+  ...(scope && { scope }),
+  status: 200,
+});
+const post = (
+  path: string,
+  who: Who,
+  scope: Scope,
+  form?: (planted: Planted) => Fields,
+  status = 201,
+): Row => ({ method: 'POST', path, who, scope, status, ...(form && { form }) });
+const put = (path: string, who: Who, scope: Scope, form: () => Fields): Row => ({
+  method: 'PUT',
+  path,
+  who,
+  scope,
+  status: 200,
+  form,
+});
+const remove = (path: string, who: Who, scope: Scope): Row => ({
+  method: 'DELETE',
+  path,
+  who,
+  scope,
+  status: 200,
+});
+
+/** Part 4 of the specification, in its order. */
+export const shown: Row[] = [
+  get('/ping', 'none'),
+  get('/whoami', 'signed in', 'user'),
+  post('/projects', 'users', 'projects', projectForm),
+  get(P, 'both', 'projects'),
+  put(P, 'owner', 'projects', projectForm),
+  get(`${P}/build_requests`, 'both', 'build_requests'),
+  get(`${P}/commits`, 'both', 'commits'),
+  get(`${P}/commits/:commit_id`, 'both', 'commits'),
+  get(`${P}/suites`, 'both', 'suites'),
+  post(`${P}/suites`, 'both', 'suites', suiteForm),
+  get(`${S}/rules`, 'both', 'suites'),
+  get(`${S}/dependencies`, 'both', 'suites'),
+  get(`${S}/environment_variables`, 'both', 'suites'),
+  post(`${P}/deploy_strategies`, 'both', 'deploys', strategyForm),
+  get(`${P}/deploy_strategies`, 'both', 'deploys'),
+  get(`${P}/deploy_strategies/:deploy_strategy_id`, 'both', 'deploys'),
+  get(`${P}/deploys`, 'both', 'deploys'),
+  get(`${P}/deploys/:deploy_id`, 'both', 'deploys'),
+  get(`${P}/notifications`, 'both', 'notifications'),
+  post(`${P}/notifications`, 'both', 'notifications', notificationForm),
+  remove(N, 'owner', 'notifications'),
+  post('/dependencies', 'users', 'dependencies', dependencyForm),
+  { ...post(`${D}/archive`, 'dependency', 'dependencies'), archive: true, status: 202 },
+  get(D, 'sees', 'dependencies'),
+];
+
+/** Section 4 of the decisions, in its order, and the collaborators of section 2. */
+export const decided: Row[] = [
+  get('/projects', 'signed in', 'projects'),
+  remove(P, 'owner', 'projects'),
+  get(`${P}/collaborators`, 'both', 'projects'),
+  post(`${P}/collaborators`, 'owner', 'projects', () => ({ email: `new${++made}@example.org` })),
+  remove(`${P}/collaborators/:collaborator_id`, 'owner', 'projects'),
+  post(`${P}/build_requests`, 'both', 'build_requests_create', () => ({ commit_ref: 'main' })),
+  get(`${P}/build_requests/:build_request_id`, 'both', 'build_requests'),
+  post(`${P}/build_requests/:build_request_id/cancel`, 'both', 'build_requests_create', undefined, 200),
+  get(`${P}/commits/:commit_id/builds`, 'both', 'commits'),
+  get(`${P}/builds/:build_id`, 'both', 'commits'),
+  get(`${P}/builds/:build_id/log`, 'both', 'commits'),
+  post(`${P}/builds/:build_id/cancel`, 'both', 'build_requests_create', undefined, 200),
+  post(`${P}/builds/:build_id/rerun`, 'both', 'build_requests_create'),
+  get(S, 'both', 'suites'),
+  put(S, 'both', 'suites', suiteForm),
+  remove(S, 'both', 'suites'),
+  post(`${S}/rules`, 'both', 'suites', ruleForm),
+  remove(`${S}/rules/:rule_id`, 'both', 'suites'),
+  post(`${S}/dependencies`, 'both', 'suites', ({ free_dependency_id }) => ({
+    dependency_id: String(free_dependency_id),
+  })),
+  { ...remove(`${S}/dependencies/:dependency_id`, 'both', 'suites'), dependency: 'used' },
+  post(`${S}/environment_variables`, 'both', 'suites', variableForm),
+  put(`${S}/environment_variables/:variable_id`, 'both', 'suites', variableForm),
+  remove(`${S}/environment_variables/:variable_id`, 'both', 'suites'),
+  put(`${P}/deploy_strategies/:deploy_strategy_id`, 'both', 'deploys', strategyForm),
+  remove(`${P}/deploy_strategies/:deploy_strategy_id`, 'owner', 'deploys'),
+  post(`${P}/deploys`, 'both', 'deploys', ({ deploy_strategy_id, commit_id }) => ({
+    deploy_strategy_id: String(deploy_strategy_id),
+    commit_id: String(commit_id),
+  })),
+  post(`${P}/deploys/:deploy_id/cancel`, 'both', 'deploys', undefined, 200),
+  get(`${P}/deploys/:deploy_id/log`, 'both', 'deploys'),
+  get(`${N}/deliveries`, 'both', 'notifications'),
+  post(`${N}/deliveries/:delivery_id/redeliver`, 'both', 'notifications', undefined, 200),
+  get('/dependencies', 'users', 'dependencies'),
+  put(D, 'dependency', 'dependencies', dependencyForm),
+  remove(D, 'dependency', 'dependencies'),
+  post(`${D}/share`, 'dependency', 'dependencies', undefined, 200),
+  post(`${D}/unshare`, 'dependency', 'dependencies', undefined, 200),
+  post(`${D}/cancel`, 'dependency', 'dependencies', undefined, 200),
+  get(`${D}/log`, 'dependency', 'dependencies'),
+  get(`${P}/firehose`, 'both', 'commits'),
+  get(`${P}/builds/:build_id/firehose`, 'both', 'commits'),
+  get(`${D}/firehose`, 'dependency', 'dependencies'),
+  get(`${P}/events`, 'both', 'commits'),
+  get(`${P}/badge.svg`, 'none'),
+  get('/openapi.json', 'none'),
+  get('/healthz', 'none'),
+  get('/metrics', 'none'),
+];
+
+/** What neither shows and the service needs: why a suite ran, and a call to see whether a receiver is there. */
+export const added: Row[] = [
+  get(`${P}/commits/:commit_id/suites`, 'both', 'commits'),
+  post(`${N}/test`, 'both', 'notifications'),
+];
+
+export const contract: Row[] = [...shown, ...decided, ...added];
+
+export function pathOf(row: Row, planted: Planted): string {
+  return row.path.replace(/:(\w+)/g, (_, name: string) =>
+    String(
+      name === 'dependency_id'
+        ? planted[row.dependency === 'used' ? 'used_dependency_id' : 'free_dependency_id']
+        : planted[name as keyof Planted],
+    ),
+  );
+}
+
+export const ofRow = (row: Row) => `${row.method} ${row.path}`;

@@ -1,0 +1,29 @@
+// Brings rows into states that only the running parts reach, through the store's own transitions.
+import type { Db } from '../../src/store/db.ts';
+import { acceptArchive } from '../../src/store/dependencies.ts';
+import { moveDependency } from '../../src/store/transition.ts';
+
+const archive = { archiveHash: 'a'.repeat(64), archiveContentType: 'application/gzip', archiveFileSize: 20 };
+const artifactHash = 'b'.repeat(64);
+
+export function enqueueCompile(db: Db, id: bigint): void {
+  acceptArchive(db, id, archive);
+}
+
+export function startCompile(db: Db, id: bigint): void {
+  db.write(() => {
+    enqueueCompile(db, id);
+    moveDependency(db, id, 'start');
+  });
+}
+
+/** A whole compile that succeeded. */
+export function compileAll(db: Db, id: bigint): void {
+  db.write(() => {
+    db.sqlite
+      .prepare('INSERT OR IGNORE INTO artifacts (hash, size_bytes, created_at) VALUES (?, 1, 0)')
+      .run(artifactHash);
+    startCompile(db, id);
+    moveDependency(db, id, 'compile', { artifactHash });
+  });
+}

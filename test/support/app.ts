@@ -1,0 +1,287 @@
+// Boots the real application for a test, on a free port of loopback and in a directory of its own, and fills it:
+// accounts of every kind and standing, and for an owner one of everything that the contract names.
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { startApp } from '../../src/app.ts';
+import { readSettings, type Settings } from '../../src/config.ts';
+import { type AccountKind, type Scope, scopes } from '../../src/domain/access.ts';
+import { newSecret } from '../../src/domain/secret.ts';
+import { newSigningSecret } from '../../src/domain/signature.ts';
+import { generateKeyPair } from '../../src/domain/ssh-key.ts';
+import { createLog } from '../../src/log.ts';
+import { type Account, createAccount, updateAccount } from '../../src/store/accounts.ts';
+import { createApplication, createToken } from '../../src/store/applications.ts';
+import {
+  beginBuilds,
+  createBuildRequest,
+  listBuildsOfRequest,
+  recordCommit,
+} from '../../src/store/builds.ts';
+import type { Db } from '../../src/store/db.ts';
+import { createDependency } from '../../src/store/dependencies.ts';
+import { createDeploy, createStrategy } from '../../src/store/deploys.ts';
+import { createNotification, pingNotification } from '../../src/store/notifications.ts';
+import { buildLogPath, dependencyLogPath } from '../../src/store/paths.ts';
+import { createCollaborator, createProject } from '../../src/store/projects.ts';
+import { attachDependency, createRule, createSuite, createVariable } from '../../src/store/suites.ts';
+import { moveBuild, moveRequest } from '../../src/store/transition.ts';
+import { basic, bearer, type Client, createClient } from './client.ts';
+
+export type Person = { account: Account; key: string; as: string };
+export type People = Record<
+  'owner' | 'collaborator' | 'stranger' | 'guest' | 'suspended' | 'unpaid' | 'admin',
+  Person
+>;
+
+export type TestApp = {
+  url: string;
+  db: Db;
+  data: string;
+  client: Client;
+  people: People;
+  /** What the program wrote to its own log. */
+  logged: string[];
+  /** Whether the disk has room for more work. */
+  hasRoom: boolean;
+  /** One of everything, owned by that person; all others but the stranger collaborate on it. */
+  plant(owner?: Person): Planted;
+  /** A bearer's credentials with just these scopes. */
+  token(person: Person, ...granted: Scope[]): string;
+  writeLog(buildId: bigint, bytes: string | Buffer): Promise<void>;
+  writeCompileLog(dependencyId: bigint, bytes: string | Buffer): Promise<void>;
+  /** Rows ever changed: what a refused request must leave as it was. */
+  changes(): number;
+  close(): Promise<void>;
+};
+
+/** Ids by the names that they have in paths. */
+export type Planted = Record<
+  | 'project_id'
+  | 'collaborator_id'
+  | 'suite_id'
+  | 'rule_id'
+  | 'variable_id'
+  | 'used_dependency_id'
+  | 'free_dependency_id'
+  | 'commit_id'
+  | 'build_request_id'
+  | 'build_id'
+  | 'deploy_strategy_id'
+  | 'deploy_id'
+  | 'notification_id'
+  | 'delivery_id',
+  bigint
+>;
+
+export const allScopes = scopes;
+
+export async function bootApp(overrides: Partial<Settings> = {}): Promise<TestApp> {
+  const data = await mkdtemp(join(tmpdir(), 'assay-test-'));
+  const { settings } = readSettings(
+    new Map([
+      ['--data', data],
+      ['--listen', '127.0.0.1:0'],
+    ]),
+    {},
+  );
+  const logged: string[] = [];
+  const room = { hasRoom: true };
+  const app = await startApp(
+    { ...settings, ...overrides },
+    createLog(line => logged.push(line), {}),
+    // Nobody works: what is enqueued waits until a test moves it.
+    async () => ({
+      waiting: () => undefined,
+      slotsUsed: () => 0,
+      dockerAway: () => undefined,
+      hasRoom: () => room.hasRoom,
+      freeDiskBytes: () => 0,
+      stop: async () => {},
+    }),
+  );
+  const ca = await readFile(join(data, 'tls', 'ca.pem'), 'utf8');
+  const client = createClient(app.url, ca);
+  const people = createPeople(app.db);
+  const { application } = createApplication(app.db, {
+    ownerId: people.admin.account.id,
+    name: 'Tests',
+    redirectUri: 'urn:ietf:wg:oauth:2.0:oob',
+    isPublic: false,
+  });
+  const writeTo = (path: string, topic: string) => async (bytes: string | Buffer) => {
+    await writeFile(path, bytes, { flag: 'a' });
+    app.db.write(() => app.db.touch(topic));
+  };
+  return {
+    url: app.url,
+    db: app.db,
+    data,
+    client,
+    people,
+    logged,
+    get hasRoom() {
+      return room.hasRoom;
+    },
+    set hasRoom(value) {
+      room.hasRoom = value;
+    },
+    plant: (owner = people.owner) => plant(app.db, people, owner),
+    token: (person, ...granted) =>
+      bearer(
+        createToken(app.db, {
+          accountId: person.account.id,
+          applicationId: application.id,
+          scopes: granted,
+        }).token,
+      ),
+    writeLog: (id, bytes) => writeTo(buildLogPath(data, id), `log:build:${id}`)(bytes),
+    writeCompileLog: (id, bytes) => writeTo(dependencyLogPath(data, id), `log:dependency:${id}`)(bytes),
+    changes: () => Number(app.db.sqlite.prepare('SELECT total_changes()').pluck().get()),
+    close: async () => {
+      client.close();
+      await app.close();
+      await rm(data, { recursive: true, force: true });
+    },
+  };
+}
+
+function createPerson(db: Db, name: string, kind: AccountKind = 'user', admin = false): Person {
+  const key = newSecret('assay');
+  const email = `${name}@example.org`;
+  const account = createAccount(db, { email, kind, admin, passwordHash: null, apiKey: key });
+  return { account, key, as: basic(email, key) };
+}
+
+function createPeople(db: Db): People {
+  return db.write(() => {
+    const people: People = {
+      owner: createPerson(db, 'owner'),
+      collaborator: createPerson(db, 'collaborator'),
+      stranger: createPerson(db, 'stranger'),
+      guest: createPerson(db, 'guest', 'collaborator'),
+      suspended: createPerson(db, 'suspended'),
+      unpaid: createPerson(db, 'unpaid'),
+      admin: createPerson(db, 'admin', 'user', true),
+    };
+    updateAccount(db, people.suspended.account.id, { standing: 'suspended' });
+    updateAccount(db, people.unpaid.account.id, { standing: 'payment_required' });
+    return people;
+  });
+}
+
+let planted = 0;
+const keyPair = generateKeyPair('assay');
+
+/** One transaction, so that nothing of it is taken on by whoever looks for work. */
+function plant(db: Db, people: People, owner: Person): Planted {
+  planted += 1;
+  const name = `Planted ${planted}`;
+  return db.write(() => {
+    const project = createProject(db, {
+      ownerId: owner.account.id,
+      name,
+      description: '',
+      repositoryUrl: 'git@git.invalid:team/website.git',
+      badge: false,
+      cancelSuperseded: false,
+      keyPair,
+    });
+    const collaborators = (['collaborator', 'guest', 'suspended', 'unpaid'] as const)
+      .map(role => people[role].account)
+      .filter(account => account.id !== owner.account.id)
+      .map(account => createCollaborator(db, project.id, account.id));
+    const suite = createSuite(db, {
+      projectId: project.id,
+      name: 'Unit tests',
+      description: '',
+      command: 'make check',
+      image: null,
+    });
+    const rule = createRule(db, {
+      suiteId: suite.id,
+      subject: 'commit.message',
+      operator: 'contains',
+      value: 'fix',
+    });
+    const variable = createVariable(db, suite.id, 'API_URL', 'https://api.example.org');
+    const dependency = (which: string) =>
+      createDependency(
+        db,
+        owner.account.id,
+        {
+          name: `${name} ${which}`,
+          description: '',
+          command: './configure --prefix=/srv/dependency && make install',
+          prefix: '/srv/dependency',
+          source: '',
+          launchCommand: '',
+          image: null,
+        },
+        [],
+      );
+    const used = dependency('used');
+    const free = dependency('free');
+    attachDependency(db, suite.id, used.id);
+    const request = createBuildRequest(db, project, 'main', owner.account.email);
+    const commit = recordCommit(db, project.id, commitFields(`${planted}`.padStart(40, 'a')));
+    moveRequest(db, request.id, 'fetch');
+    beginBuilds(db, request.id, commit, 'main', [
+      { suiteId: suite.id, suiteName: suite.name, runs: true, rules: [] },
+    ]);
+    const [build] = listBuildsOfRequest(db, request.id);
+    if (!build) throw new Error('no build began');
+    moveBuild(db, build.id, 'start');
+    moveBuild(db, build.id, 'pass', { exitCode: 0 });
+    const strategy = createStrategy(db, {
+      projectId: project.id,
+      name: 'Production',
+      strategyType: 'git',
+      repositoryUrl: 'git@git.invalid:team/live.git',
+      localBranch: 'main',
+      remoteBranch: 'live',
+      automatic: false,
+    });
+    const deploy = createDeploy(db, strategy, commit, owner.account.email);
+    const notification = createNotification(db, {
+      projectId: project.id,
+      name: 'webhook',
+      notifiableType: 'build',
+      url: 'https://hooks.invalid/ci',
+      signingSecret: newSigningSecret(),
+    });
+    const delivery = pingNotification(db, notification);
+    return {
+      project_id: project.id,
+      collaborator_id: collaborators[0] as bigint,
+      suite_id: suite.id,
+      rule_id: rule.id,
+      variable_id: variable.id,
+      used_dependency_id: used.id,
+      free_dependency_id: free.id,
+      commit_id: commit.id,
+      build_request_id: request.id,
+      build_id: build.id,
+      deploy_strategy_id: strategy.id,
+      deploy_id: deploy.id,
+      notification_id: notification.id,
+      delivery_id: delivery.id,
+    };
+  });
+}
+
+export function commitFields(ref: string) {
+  return {
+    ref,
+    message: 'Mend the roof\n\nIt rained in.',
+    authorName: 'Ada',
+    authorEmail: 'ada@example.org',
+    authoredDate: '2026-01-02T03:04:05+02:00',
+    committerName: 'Bob',
+    committerEmail: 'bob@example.org',
+    committedDate: '2026-01-02T04:05:06-05:00',
+    branches: '["main"]',
+    tags: '[]',
+    files: '["README.md"]',
+  };
+}
