@@ -1,0 +1,169 @@
+// OAuth's own endpoints for applications: token, revocation, metadata. They answer as the RFCs say, without the envelope.
+// The page on which a user approves is web/authorize.
+
+import type { Hono } from 'hono';
+import { scopes, standingOf } from '../domain/access.ts';
+import { provesChallenge } from '../domain/oauth.ts';
+import { Refusal } from '../domain/refusal.ts';
+import { digestOf, sameDigest } from '../domain/secret.ts';
+import { findAccount } from '../store/accounts.ts';
+import {
+  type Application,
+  deleteToken,
+  findApplicationByClientId,
+  findAuthorizationCode,
+  findToken,
+  redeemAuthorizationCode,
+  revokeTokenOfCode,
+} from '../store/applications.ts';
+import type { Db } from '../store/db.ts';
+import { readBody } from './body.ts';
+import type { Services } from './endpoint.ts';
+import type { Bindings } from './router.ts';
+
+class OAuthError extends Error {
+  readonly code: string;
+  readonly status: 400 | 401;
+
+  constructor(code: string, description: string, status: 400 | 401 = 400) {
+    super(description);
+    this.code = code;
+    this.status = status;
+  }
+}
+
+type Fields = Map<string, string>;
+
+export function mountOAuth(router: Hono<Bindings>, services: Services): void {
+  const { db } = services;
+  const post = (
+    path: string,
+    answer: (fields: Fields, application: Application) => Record<string, string> | undefined,
+  ) =>
+    router.post(path, async context => {
+      const request = context.req.raw;
+      try {
+        const fields = await readFields(request);
+        const body = answer(fields, authenticateClient(db, request, fields));
+        return reply(body === undefined ? '' : JSON.stringify(body), 200);
+      } catch (cause) {
+        const error =
+          cause instanceof Refusal ? new OAuthError('invalid_request', 'The body cannot be read.') : cause;
+        if (!(error instanceof OAuthError)) throw error;
+        return reply(
+          JSON.stringify({ error: error.code, error_description: error.message }),
+          error.status,
+          error.status === 401 && request.headers.has('authorization')
+            ? { 'www-authenticate': 'Basic realm="assay"' }
+            : {},
+        );
+      }
+    });
+
+  post('/oauth2/access_token', (fields, application) => redeem(db, fields, application));
+  post('/oauth2/revoke', (fields, application) => {
+    const token = fields.get('token');
+    if (token === undefined) throw new OAuthError('invalid_request', 'token is missing.');
+    const found = findToken(db, token);
+    // Somebody else's token, or none at all, is answered alike: nothing is told about it.
+    if (found?.token.applicationId === application.id) deleteToken(db, found.token.accountId, found.token.id);
+    return undefined;
+  });
+  router.get('/.well-known/oauth-authorization-server', () => Response.json(metadata(services.baseUrl)));
+}
+
+function reply(body: string, status: number, headers: Record<string, string> = {}): Response {
+  return new Response(body, {
+    status,
+    headers: {
+      'content-type': 'application/json',
+      'cache-control': 'no-store',
+      pragma: 'no-cache',
+      ...headers,
+    },
+  });
+}
+
+async function readFields(request: Request): Promise<Fields> {
+  const query = new URL(request.url).searchParams;
+  if (query.has('client_secret') || query.has('code') || query.has('token'))
+    throw new OAuthError('invalid_request', 'Secrets belong in the body, never in the query.');
+  const fields: Fields = new Map();
+  for (const [name, value] of await readBody(request)) if (typeof value === 'string') fields.set(name, value);
+  return fields;
+}
+
+/** The application that asks: by Basic, or by fields of the body; a public one has no secret to show. */
+function authenticateClient(db: Db, request: Request, fields: Fields): Application {
+  const basic = readBasic(request.headers.get('authorization'));
+  if (basic && (fields.has('client_secret') || (fields.get('client_id') ?? basic.id) !== basic.id))
+    throw new OAuthError('invalid_request', 'The client shows two kinds of credentials.');
+  const id = basic?.id ?? fields.get('client_id');
+  const secret = basic?.secret ?? fields.get('client_secret');
+  const application = id === undefined ? undefined : findApplicationByClientId(db, id);
+  const known = application?.clientSecretDigest ?? null;
+  const proven =
+    known === null ? secret === undefined : secret !== undefined && sameDigest(digestOf(secret), known);
+  if (!application || !proven)
+    throw new OAuthError('invalid_client', 'The client is unknown, or its secret is wrong.', 401);
+  return application;
+}
+
+function readBasic(header: string | null): { id: string; secret: string } | undefined {
+  const [, value] = /^basic +(\S+)$/i.exec(header ?? '') ?? [];
+  if (value === undefined) return undefined;
+  const [id = '', secret = ''] = Buffer.from(value, 'base64').toString('utf8').split(/:(.*)/s);
+  const decode = (text: string) => {
+    try {
+      return decodeURIComponent(text.replaceAll('+', ' '));
+    } catch {
+      return text;
+    }
+  };
+  return { id: decode(id), secret: decode(secret) };
+}
+
+function redeem(db: Db, fields: Fields, application: Application): Record<string, string> {
+  const grantType = fields.get('grant_type');
+  if (grantType === undefined) throw new OAuthError('invalid_request', 'grant_type is missing.');
+  if (grantType !== 'authorization_code')
+    throw new OAuthError('unsupported_grant_type', 'grant_type must be authorization_code.');
+  const secret = fields.get('code');
+  if (secret === undefined) throw new OAuthError('invalid_request', 'code is missing.');
+  const refused = () =>
+    new OAuthError('invalid_grant', 'The code is unknown, used, expired, or not for this client.');
+  const code = findAuthorizationCode(db, secret);
+  if (!code || code.applicationId !== application.id) throw refused();
+  if (code.usedAt !== null) {
+    revokeTokenOfCode(db, code);
+    throw refused();
+  }
+  const account = findAccount(db, code.accountId);
+  if (
+    code.expiresAt <= db.now() ||
+    code.redirectUri !== fields.get('redirect_uri') ||
+    !provesChallenge(code.codeChallenge, fields.get('code_verifier')) ||
+    !account ||
+    standingOf(account, db.now()) === 'suspended'
+  )
+    throw refused();
+  return { access_token: redeemAuthorizationCode(db, code), token_type: 'bearer', scope: code.scopes };
+}
+
+function metadata(baseUrl: string) {
+  const methods = ['client_secret_basic', 'client_secret_post', 'none'];
+  return {
+    issuer: baseUrl,
+    authorization_endpoint: `${baseUrl}/oauth2/authorize`,
+    token_endpoint: `${baseUrl}/oauth2/access_token`,
+    revocation_endpoint: `${baseUrl}/oauth2/revoke`,
+    scopes_supported: scopes,
+    response_types_supported: ['code', 'token'],
+    response_modes_supported: ['query', 'fragment'],
+    grant_types_supported: ['authorization_code', 'implicit'],
+    token_endpoint_auth_methods_supported: methods,
+    revocation_endpoint_auth_methods_supported: methods,
+    code_challenge_methods_supported: ['S256'],
+    service_documentation: `${baseUrl}/ui/api`,
+  };
+}
