@@ -10,14 +10,21 @@ import { type EventStream, frame } from './stream.ts';
 const GATHER_MS = 40;
 const CHUNK_BYTES = 64 * 1024;
 
-export type LogReader = { stream: EventStream; offset: number; caughtUp: boolean; finished?: () => void };
+export type LogReader = {
+  stream: EventStream;
+  offset: number;
+  /** At the front: what is new comes to it with everybody else's. */
+  caughtUp: boolean;
+  catchingUp: Promise<void>;
+};
 
 type Feed = {
   readers: Set<LogReader>;
+  /** Where the front is: nobody who has caught up is behind it. */
   offset: number;
   unwatch: () => void;
   timer: NodeJS.Timeout | undefined;
-  busy: Promise<void>;
+  advancing: Promise<void>;
 };
 
 export type LogFeeds = {
@@ -38,12 +45,12 @@ export function createLogFeeds(live: Live): LogFeeds {
         offset: 0,
         unwatch: () => {},
         timer: undefined,
-        busy: Promise.resolve(),
+        advancing: Promise.resolve(),
       };
       const gather = () => {
         made.timer ??= setTimeout(() => {
           made.timer = undefined;
-          made.busy = made.busy.then(() => advance(path, made)).catch(() => {});
+          made.advancing = made.advancing.then(() => advance(path, made)).catch(() => {});
         }, GATHER_MS);
       };
       made.unwatch = live.watch(topic, gather);
@@ -64,45 +71,44 @@ export function createLogFeeds(live: Live): LogFeeds {
   return {
     follow(path, topic, stream, offset) {
       const feed = feedOf(path, topic);
-      const reader: LogReader = { stream, offset, caughtUp: false };
+      const reader: LogReader = { stream, offset, caughtUp: false, catchingUp: Promise.resolve() };
       feed.readers.add(reader);
       stream.onClose(() => leave(path, reader));
-      feed.busy = feed.busy.then(() => catchUp(path, feed, reader)).catch(() => stream.end());
+      reader.catchingUp = catchUp(path, feed, reader).catch(() => stream.end());
       return reader;
     },
     async flush(path, reader) {
-      const feed = feeds.get(path);
-      if (!feed) return;
-      feed.busy = feed.busy
-        .then(async () => {
-          if (!reader.caughtUp) await catchUp(path, feed, reader);
-          await sendRange(path, reader, true);
-        })
-        .catch(() => reader.stream.end());
-      await feed.busy;
+      await reader.catchingUp;
+      // From here on nothing but this call sends to it.
+      reader.caughtUp = false;
+      await sendRange(path, reader, true).catch(() => reader.stream.end());
     },
   };
 }
 
 /** One read and one frame for all readers at the front. */
 async function advance(path: string, feed: Feed): Promise<void> {
-  const front = [...feed.readers].filter(reader => reader.caughtUp && reader.stream.open);
-  if (front.length === 0) return;
+  if (![...feed.readers].some(reader => reader.caughtUp)) return;
   await readChunks(path, feed.offset, false, (bytes, offset) => {
+    const end = offset + bytes.length;
     const chunk = logFrame(bytes, offset);
-    for (const reader of front) {
-      if (reader.offset !== offset) continue;
-      reader.stream.send(chunk);
-      reader.offset = offset + bytes.length;
+    for (const reader of feed.readers) {
+      if (!reader.caughtUp || reader.offset >= end) continue;
+      // Who came to the front while this was read may have a part of it already.
+      reader.stream.send(
+        reader.offset === offset ? chunk : logFrame(bytes.subarray(reader.offset - offset), reader.offset),
+      );
+      reader.offset = end;
     }
-    feed.offset = offset + bytes.length;
+    feed.offset = end;
   });
 }
 
-/** Brings one reader from where it is to the front, at its own pace. */
+/** Brings one reader from where it is to the front, at its own pace, which is nobody else's. */
 async function catchUp(path: string, feed: Feed, reader: LogReader): Promise<void> {
-  await sendRange(path, reader, false);
-  if (reader.offset >= feed.offset) feed.offset = reader.offset;
+  do await sendRange(path, reader, false);
+  while (reader.offset < feed.offset && reader.stream.open);
+  if (![...feed.readers].some(other => other.caughtUp)) feed.offset = reader.offset;
   reader.caughtUp = true;
 }
 
