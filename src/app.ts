@@ -54,6 +54,7 @@ export async function startApp(
           build.buildState,
           (build.finishedAt ?? 0) - (build.startedAt ?? build.finishedAt ?? 0),
         ),
+      onDelivery: metrics.countDelivery,
     });
     closing.unshift(() => workers.stop());
     const services: Services = {

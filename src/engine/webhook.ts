@@ -13,6 +13,16 @@ import { type Cidr, forbiddenKind, literalAddress } from '../domain/address.ts';
 
 export type ProxyEnvironment = { HTTP_PROXY?: string; HTTPS_PROXY?: string; NO_PROXY?: string };
 
+/** The proxies that an environment names, in either spelling; undefined where it names none. */
+export function proxyOf(environment: NodeJS.ProcessEnv): ProxyEnvironment | undefined {
+  const named = (name: keyof ProxyEnvironment) => {
+    const value = environment[name] || environment[name.toLowerCase()];
+    return value ? { [name]: value } : {};
+  };
+  const proxies = { ...named('HTTP_PROXY'), ...named('HTTPS_PROXY') };
+  return Object.keys(proxies).length > 0 ? { ...proxies, ...named('NO_PROXY') } : undefined;
+}
+
 export type Delivery = {
   url: string;
   body: string | Buffer;

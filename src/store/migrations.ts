@@ -149,7 +149,7 @@ CREATE TABLE deliveries (
 ) STRICT;
 CREATE INDEX deliveries_notification ON deliveries (notification_id, id);
 CREATE INDEX deliveries_pending ON deliveries (notification_id, resource_id, id) WHERE state = 'pending';
-CREATE INDEX deliveries_due ON deliveries (next_attempt_at) WHERE state = 'pending';
+CREATE INDEX deliveries_due ON deliveries (notification_id, next_attempt_at) WHERE state = 'pending';
 CREATE TABLE dependencies (
   id INTEGER PRIMARY KEY NOT NULL,
   owner_id INTEGER NOT NULL REFERENCES accounts (id),

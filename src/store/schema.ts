@@ -505,7 +505,7 @@ export const deliveries = sqliteTable(
     index('deliveries_pending')
       .on(table.notificationId, table.resourceId, table.id)
       .where(sql`state = 'pending'`),
-    index('deliveries_due').on(table.nextAttemptAt).where(sql`state = 'pending'`),
+    index('deliveries_due').on(table.notificationId, table.nextAttemptAt).where(sql`state = 'pending'`),
   ],
 );
 

@@ -1,9 +1,10 @@
-// Everything that takes time, put together: queue, containers, fetches, deploys, sweep.
+// Everything that takes time, put together: queue, containers, fetches, deploys, webhooks, sweep.
 
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Settings } from '../config.ts';
 import { clearSshLeftovers, closeConnections } from '../engine/ssh.ts';
+import { proxyOf } from '../engine/webhook.ts';
 import type { Live } from '../live.ts';
 import type { Log } from '../log.ts';
 import { sweepUploads } from '../store/archive.ts';
@@ -15,6 +16,7 @@ import { listRunningBuilds } from '../store/queue.ts';
 import { attachDependencies } from './artifacts.ts';
 import { createCompiler } from './compile-dependency.ts';
 import { createContainerHost } from './container-host.ts';
+import { type DeliveryOutcome, startDeliveries } from './deliver-webhook.ts';
 import { watchDisk } from './disk.ts';
 import { pushDeploy } from './push-deploy.ts';
 import { type Queue, startQueue } from './queue.ts';
@@ -38,6 +40,7 @@ export async function startWorkers(options: {
   live: Live;
   log: Log;
   onBuildFinished(build: Build): void;
+  onDelivery(outcome: DeliveryOutcome): void;
 }): Promise<Workers> {
   const { settings, db, live, log } = options;
   const dataDirectory = settings.data;
@@ -101,6 +104,14 @@ export async function startWorkers(options: {
     compile: createCompiler(run),
     deploy: deploy => pushDeploy({ ...fetch, logLimitBytes: settings.logLimitBytes }, deploy),
   });
+  const deliveries = startDeliveries({
+    db,
+    live,
+    log,
+    allow: settings.webhookAllow,
+    proxy: proxyOf(process.env),
+    onOutcome: options.onDelivery,
+  });
   const sweep = startSweep({ db, log, host, dataDirectory, retentionMs: settings.retentionMs });
   // Nobody waits for Docker at the start; the first look finds out whether it is there.
   host.engine.version().then(
@@ -119,7 +130,7 @@ export async function startWorkers(options: {
       host.stop();
       disk.stop();
       sweep.stop();
-      await queue.stop();
+      await Promise.all([queue.stop(), deliveries.stop()]);
       await closeConnections();
     },
   };

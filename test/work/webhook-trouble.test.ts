@@ -1,0 +1,201 @@
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { createServer as createNetServer } from 'node:net';
+import { test } from 'node:test';
+import { eventIds, openRoom } from '../support/webhook-room.ts';
+
+const limited = { timeout: 20_000 };
+
+test('a hundred thousand rows for a dead receiver delay nobody', limited, async t => {
+  const room = openRoom(t);
+  const closed = createNetServer();
+  await once(closed.listen(0, '127.0.0.1'), 'listening');
+  const { port } = closed.address() as { port: number };
+  closed.close();
+  const dead = room.notify(`http://127.0.0.1:${port}/`);
+  room.record(0n);
+  room.db.write(() => {
+    const copy = room.db.sqlite.prepare(`
+      INSERT INTO deliveries (id, notification_id, event_id, event_type, resource_id, body, state, attempts, next_attempt_at, created_at)
+      SELECT ?, notification_id, event_id, event_type, ?, body, state, attempts, next_attempt_at, created_at
+      FROM deliveries WHERE notification_id = ? LIMIT 1`);
+    // A third with a chain of three, the last part one long chain.
+    for (let row = 0; row < 100_000; row++)
+      copy.run(room.db.newId(), BigInt(row < 60_000 ? row % 20_000 : 0), dead.id);
+  });
+  const { url, received } = await room.receiver();
+  room.begin();
+  await room.until(() => room.outcomes.length >= 2);
+  room.notify(url);
+  let slowestMs = 0;
+  for (let count = 1; count <= 50; count++) {
+    const startedAt = performance.now();
+    room.record(BigInt(count));
+    await room.until(() => received.length === count);
+    slowestMs = Math.max(slowestMs, performance.now() - startedAt);
+  }
+  assert.ok(slowestMs < 250, `${slowestMs} ms`);
+});
+
+test('one host gets at most 16 at once, and a backlog leaves room for its neighbour', limited, async t => {
+  const room = openRoom(t);
+  let current = 0;
+  let most = 0;
+  const { url, received } = await room.receiver(response => {
+    most = Math.max(most, ++current);
+    setTimeout(() => {
+      current -= 1;
+      response.end();
+    }, 20);
+  });
+  const busy = room.newProject('busy');
+  room.notify(url, busy.id);
+  room.notify(`${url}/second`, busy.id);
+  room.notify(`${url}/third`);
+  for (let count = 0n; count < 300n; count++) room.record(count, 'build.started', busy.id);
+  room.begin();
+  await room.until(() => received.length > 100);
+  room.record(1n);
+  await room.until(() => received.some(({ path }) => path === '/hook/third'));
+  assert.ok(received.length < 250, `${received.length} came before the neighbour's`);
+  await room.until(() => room.outcomes.length === 601);
+  assert.equal(most, 16);
+});
+
+test(
+  'a chain longer than what is looked at together is sent in order once its first event passes',
+  limited,
+  async t => {
+    const room = openRoom(t);
+    let isUp = false;
+    let firstId: string | undefined;
+    const { url, received } = await room.receiver((response, { id }) => {
+      firstId ??= id;
+      response.writeHead(id === firstId && !isUp ? 500 : 200).end();
+    });
+    const notification = room.notify(url);
+    room.db.write(() => {
+      for (let count = 0; count < 300; count++) room.record(1n);
+      room.record(2n);
+    });
+    room.begin();
+    await room.until(() => room.outcomes.length === 2);
+    assert.deepEqual(room.outcomes, ['retried', 'delivered']);
+    isUp = true;
+    room.jump(6_001);
+    await room.until(() => room.outcomes.length === 302);
+    const ids = eventIds(room.deliveriesOf(notification)).slice(0, 300);
+    assert.deepEqual(
+      received.slice(2).map(({ id }) => id),
+      ids,
+    );
+  },
+);
+
+test('a clock that is set back does not put retries off', limited, async t => {
+  const room = openRoom(t);
+  let status = 500;
+  const { url } = await room.receiver(response => response.writeHead(status).end());
+  const notification = room.notify(url);
+  room.begin();
+  room.record(1n);
+  await room.until(() => room.outcomes.length === 1);
+  status = 200;
+  room.jump(-48 * 3600_000);
+  while (room.deliveriesOf(notification)[0]!.nextAttemptAt! > room.db.now() + 6_000)
+    await new Promise(setImmediate);
+  room.jump(6_001);
+  await room.until(() => room.outcomes.length === 2);
+  await room.stop();
+  status = 500;
+  room.record(2n);
+  room.clock.aheadMs -= 48 * 3600_000;
+  room.begin();
+  await room.until(() => room.outcomes.length === 3);
+  assert.deepEqual(room.outcomes, ['retried', 'delivered', 'retried']);
+});
+
+test('an answer that cannot be written at once is kept, not sent for again', limited, async t => {
+  const room = openRoom(t);
+  const { url, received } = await room.receiver();
+  room.notify(url);
+  room.record(1n);
+  const { write } = room.db;
+  const isFull = () => received.length > 0 && room.logged.length === 0;
+  room.db.write = change => {
+    if (isFull()) throw new Error('database or disk is full');
+    return write(change);
+  };
+  room.begin();
+  await room.until(() => room.outcomes.length === 1);
+  assert.match(room.logged.join(''), /could not be recorded.*disk is full/);
+  assert.equal(received.length, 1);
+});
+
+test(
+  'stopping waits for no receiver that hangs, and what was under way is sent after the start',
+  limited,
+  async t => {
+    const room = openRoom(t);
+    let isUp = false;
+    const { url, received } = await room.receiver(response => isUp && response.end());
+    const notification = room.notify(url);
+    room.begin();
+    room.record(1n);
+    await room.until(() => received.length === 1);
+    const startedAt = performance.now();
+    await room.stop();
+    assert.ok(performance.now() - startedAt < 3_000);
+    const [row] = room.deliveriesOf(notification);
+    assert.deepEqual([row?.state, row?.attempts], ['pending', 0]);
+    isUp = true;
+    room.begin();
+    await room.until(() => room.outcomes.length === 1);
+    assert.equal(received[1]?.id, received[0]?.id);
+  },
+);
+
+test(
+  'a process that is killed loses nothing: every event comes, in order, under its id',
+  limited,
+  async t => {
+    const room = openRoom(t);
+    const { url, received } = await room.receiver(response => setTimeout(() => response.end(), 2));
+    const notification = room.notify(url);
+    room.db.write(() => {
+      for (let count = 0; count < 300; count++) room.record(BigInt(count % 60));
+    });
+    const program = `
+    import { openDb } from ${JSON.stringify(import.meta.resolve('../../src/store/db.ts'))};
+    import { createVault } from ${JSON.stringify(import.meta.resolve('../../src/store/vault.ts'))};
+    import { createLive } from ${JSON.stringify(import.meta.resolve('../../src/live.ts'))};
+    import { createLog } from ${JSON.stringify(import.meta.resolve('../../src/log.ts'))};
+    import { parseCidrs } from ${JSON.stringify(import.meta.resolve('../../src/domain/address.ts'))};
+    import { startDeliveries } from ${JSON.stringify(import.meta.resolve('../../src/work/deliver-webhook.ts'))};
+    startDeliveries({
+      db: openDb(process.env.ROOM, createVault(Buffer.from(process.env.ROOM_KEY, 'hex'))),
+      live: createLive(), log: createLog(), allow: parseCidrs('127.0.0.0/8'),
+    });`;
+    for (const enough of [40, 120, 200]) {
+      const child = spawn(process.execPath, ['--input-type=module', '-e', program], {
+        env: { ...process.env, ROOM: room.path, ROOM_KEY: room.key.toString('hex') },
+        stdio: ['ignore', 'ignore', 'inherit'],
+      });
+      const closed = once(child, 'close');
+      await room.until(() => received.length >= enough);
+      child.kill('SIGKILL');
+      await closed;
+    }
+    room.begin();
+    await room.until(() => room.deliveriesOf(notification).every(({ state }) => state === 'delivered'));
+    const rows = room.deliveriesOf(notification);
+    assert.deepEqual([...new Set(received.map(({ id }) => id))].sort(), eventIds(rows));
+    assert.ok(received.length < 400, `${received.length}: only what was under way came twice`);
+    for (let resource = 0n; resource < 60n; resource++) {
+      const expected = eventIds(rows.filter(({ resourceId }) => resourceId === resource));
+      const came = [...new Set(received.map(({ id }) => id).filter(id => expected.includes(id)))];
+      assert.deepEqual(came, expected);
+    }
+  },
+);

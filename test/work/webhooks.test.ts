@@ -1,0 +1,261 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { Webhook } from 'standardwebhooks';
+import {
+  deleteNotification,
+  findNotification,
+  pingNotification,
+  redeliver,
+} from '../../src/store/notifications.ts';
+import { version } from '../../src/version.ts';
+import { eventIds, openRoom } from '../support/webhook-room.ts';
+
+const limited = { timeout: 20_000 };
+
+test(
+  'an event is sent as it is stored, signed so that the public implementation agrees',
+  limited,
+  async t => {
+    const room = openRoom(t);
+    const { url, received } = await room.receiver();
+    const notification = room.notify(url);
+    room.begin();
+    room.record(1n, 'build.finished');
+    await room.until(() => room.outcomes.length === 1);
+
+    const [delivery] = room.deliveriesOf(notification);
+    const [request] = received;
+    assert.ok(delivery && request);
+    assert.equal(request.body, delivery.body);
+    assert.equal(request.id, String(delivery.eventId));
+    assert.equal(request.headers['content-type'], 'application/json');
+    assert.equal(request.headers['user-agent'], `Assay/${version}`);
+    new Webhook(notification.secret).verify(request.body, request.headers as Record<string, string>);
+    assert.throws(() =>
+      new Webhook(notification.secret).verify(`${request.body} `, request.headers as Record<string, string>),
+    );
+    assert.deepEqual(
+      [delivery.state, delivery.attempts, delivery.responseStatus, delivery.responseExcerpt],
+      ['delivered', 1, 200, 'thanks'],
+    );
+    assert.deepEqual([delivery.lastError, delivery.nextAttemptAt], [null, null]);
+    assert.ok(delivery.responseMs !== null && delivery.responseMs < 5_000);
+  },
+);
+
+test('receivers that misbehave delay nobody, and what they did is recorded', limited, async t => {
+  const room = openRoom(t);
+  const hang = await room.receiver(() => {});
+  const broken = await room.receiver(response => response.writeHead(500).end('out of order'));
+  const closing = await room.receiver(response => response.destroy());
+  const dripping = await room.receiver(response => {
+    const drip = setInterval(() => response.write('.'), 50);
+    response.on('close', () => clearInterval(drip));
+  });
+  const elsewhere = await room.receiver();
+  const redirect = await room.receiver(response =>
+    response.writeHead(302, { location: elsewhere.url }).end(),
+  );
+  const long = await room.receiver(response => response.end('x'.repeat(10_000_000)));
+  const fine = await room.receiver();
+  for (const { url } of [hang, dripping, fine]) room.notify(url);
+  const notifications = {
+    broken: room.notify(broken.url),
+    closing: room.notify(closing.url),
+    redirect: room.notify(redirect.url),
+    long: room.notify(long.url),
+  };
+  room.begin();
+  for (let resource = 1n; resource <= 20n; resource++) room.record(resource);
+  const startedAt = performance.now();
+  await room.until(() => fine.received.length === 20);
+  assert.ok(performance.now() - startedAt < 1_000, 'the receiver that answers got its 20 within a second');
+
+  await room.until(() =>
+    Object.values(notifications).every(notification =>
+      room.deliveriesOf(notification).some(delivery => delivery.attempts > 0),
+    ),
+  );
+  const first = (notification: { id: bigint }) => room.deliveriesOf(notification)[0];
+  const { broken: failing } = notifications;
+  assert.equal(first(failing)?.state, 'pending');
+  assert.equal(first(failing)?.responseStatus, 500);
+  assert.equal(first(failing)?.responseExcerpt, 'out of order');
+  assert.equal(first(failing)?.lastError, 'the receiver answered 500');
+  const waitMs = first(failing)!.nextAttemptAt! - first(failing)!.createdAt;
+  assert.ok(waitMs >= 5_000 && waitMs < 8_000, `${waitMs}`);
+  assert.match(first(notifications.closing)?.lastError ?? '', /closed the connection without an answer/);
+  assert.equal(first(notifications.closing)?.responseStatus, null);
+  assert.match(first(notifications.redirect)?.lastError ?? '', /302: redirects are not followed/);
+  assert.equal(elsewhere.received.length, 0);
+  assert.equal(first(notifications.long)?.state, 'delivered');
+  assert.equal(first(notifications.long)?.responseExcerpt, 'x'.repeat(1_024));
+  assert.ok(hang.received.length >= 1 && hang.received.length <= 2, 'a receiver that hangs is not leaned on');
+});
+
+test(
+  'a failing event holds back later ones of its resource to that receiver, and nothing else',
+  limited,
+  async t => {
+    const room = openRoom(t);
+    let isUp = false;
+    const broken = new Set<string>();
+    const picky = await room.receiver((response, { id }) => {
+      if (!isUp && (broken.size === 0 || broken.has(id))) broken.add(id);
+      response.writeHead(broken.has(id) && !isUp ? 503 : 200).end();
+    });
+    const other = await room.receiver();
+    const notification = room.notify(picky.url);
+    room.notify(other.url);
+    room.begin();
+    for (const type of ['build.enqueued', 'build.started', 'build.finished'] as const) room.record(1n, type);
+    room.record(2n);
+    await room.until(() => other.received.length === 4 && picky.received.length === 2);
+    const ids = eventIds(room.deliveriesOf(notification));
+    assert.deepEqual(eventIds(room.deliveriesOf(notification)), [...ids].sort(), 'events are in order');
+    assert.deepEqual(
+      picky.received.map(({ id }) => id),
+      [ids[0], ids[3]],
+    );
+
+    room.jump(4_000);
+    room.record(3n);
+    await room.until(() => picky.received.length === 3);
+    assert.equal(
+      picky.received[2]?.id,
+      eventIds(room.deliveriesOf(notification))[4],
+      'not tried again before its time',
+    );
+    isUp = true;
+    room.jump(2_500);
+    await room.until(() => picky.received.length === 6);
+    assert.deepEqual(
+      picky.received.slice(3).map(({ id }) => id),
+      ids.slice(0, 3),
+    );
+    assert.equal(picky.received[3]?.body, picky.received[0]?.body, 'byte for byte the same at each try');
+    await room.until(() => room.deliveriesOf(notification).every(({ state }) => state === 'delivered'));
+    assert.equal(room.deliveriesOf(notification)[0]?.attempts, 2);
+  },
+);
+
+test(
+  'after the last retry an event is failed, and the next of its resource gets its turn',
+  limited,
+  async t => {
+    const room = openRoom(t);
+    let firstId: string | undefined;
+    const { url, received } = await room.receiver((response, { id }) => {
+      firstId ??= id;
+      response.writeHead(id === firstId ? 500 : 200).end();
+    });
+    const notification = room.notify(url);
+    room.begin();
+    room.record(1n, 'build.started');
+    room.record(1n, 'build.finished');
+    const delays = [5, 30, 120, 600, 3_600, 21_600, 86_400];
+    for (const [index, seconds] of delays.entries()) {
+      await room.until(() => room.outcomes.length === index + 1);
+      const [first] = room.deliveriesOf(notification);
+      const delay = (first!.nextAttemptAt! - room.db.now()) / 1000;
+      assert.ok(delay > seconds * 0.95 - 1 && delay <= seconds * 1.2, `${delay} for ${seconds}`);
+      room.jump(seconds * 1200);
+    }
+    await room.until(() => room.outcomes.length === 9);
+    const [first, second] = room.deliveriesOf(notification);
+    assert.deepEqual([first?.state, first?.attempts, first?.nextAttemptAt], ['failed', 8, null]);
+    assert.equal(second?.state, 'delivered');
+    assert.deepEqual(room.outcomes, [...delays.map(() => 'retried'), 'failed', 'delivered']);
+    assert.equal(new Set(received.slice(0, 8).map(({ id }) => id)).size, 1);
+  },
+);
+
+test('410 switches the notification off and gives up what waits for it', limited, async t => {
+  const room = openRoom(t);
+  const { url, received } = await room.receiver(response => response.writeHead(410).end());
+  const notification = room.notify(url);
+  room.db.write(() => {
+    for (let count = 0; count < 1_200; count++) room.record(BigInt(count % 400));
+  });
+  const isEnabled = () => findNotification(room.db, room.project.id, notification.id)?.enabled;
+  assert.equal(isEnabled(), true);
+  room.begin();
+  await room.until(() => room.outcomes.includes('failed'));
+  assert.equal(isEnabled(), false);
+
+  while (room.deliveriesOf(notification).some(({ state }) => state === 'pending'))
+    await new Promise(setImmediate);
+  const rows = room.deliveriesOf(notification);
+  assert.ok(rows.every(({ state, nextAttemptAt }) => state === 'failed' && nextAttemptAt === null));
+  assert.match(rows.at(-1)?.lastError ?? '', /410.*switched the notification off/);
+  assert.ok(received.length <= 2, `${received.length}`);
+  room.record(1n);
+  assert.equal(room.deliveriesOf(notification).length, 1_200, 'nothing new is written for it');
+});
+
+test('deleting a notification ends what is under way and sends nothing more', limited, async t => {
+  const room = openRoom(t);
+  const { promise: closed, resolve } = Promise.withResolvers<void>();
+  const gone = await room.receiver((_, __, request) => request.socket.on('close', () => resolve()));
+  const kept = await room.receiver();
+  const notification = room.notify(gone.url);
+  room.notify(kept.url);
+  room.begin();
+  room.record(1n, 'build.started');
+  room.record(1n, 'build.finished');
+  await room.until(() => gone.received.length === 1 && kept.received.length === 2);
+  deleteNotification(room.db, notification.id);
+  await closed;
+  room.record(2n);
+  await room.until(() => kept.received.length === 3);
+  assert.equal(gone.received.length, 1);
+  assert.ok(room.outcomes.every(outcome => outcome === 'delivered'));
+});
+
+test('a delivered event can be sent again with the same id, and a waiting one at once', limited, async t => {
+  const room = openRoom(t);
+  let status = 200;
+  const { url, received } = await room.receiver(response => response.writeHead(status).end());
+  const notification = room.notify(url);
+  room.begin();
+  room.record(1n);
+  await room.until(() => room.outcomes.length === 1);
+  redeliver(room.db, room.deliveriesOf(notification)[0]!);
+  await room.until(() => room.outcomes.length === 2);
+  status = 500;
+  redeliver(room.db, room.deliveriesOf(notification)[0]!);
+  await room.until(() => room.outcomes.length === 3);
+  assert.equal(room.deliveriesOf(notification)[0]?.state, 'pending');
+  status = 204;
+  redeliver(room.db, room.deliveriesOf(notification)[0]!);
+  await room.until(() => room.outcomes.length === 4);
+  assert.equal(new Set(received.map(({ id, body }) => id + body)).size, 1);
+  assert.deepEqual(room.outcomes, ['delivered', 'delivered', 'retried', 'delivered']);
+});
+
+test('a ping goes to the one receiver that is tried', limited, async t => {
+  const room = openRoom(t);
+  const tried = await room.receiver();
+  const other = await room.receiver();
+  const notification = room.notify(tried.url);
+  room.notify(other.url);
+  room.begin();
+  const delivery = pingNotification(room.db, notification);
+  await room.until(() => room.outcomes.length === 1);
+  const body = JSON.parse(tried.received[0]!.body);
+  assert.deepEqual([body.type, body.id_str], ['ping', String(delivery.eventId)]);
+  assert.equal(other.received.length, 0);
+});
+
+test('an address that is refused is recorded with the reason', limited, async t => {
+  const room = openRoom(t);
+  const { url, received } = await room.receiver();
+  const literal = room.notify(url);
+  const named = room.notify(url.replace('127.0.0.1', 'localhost'));
+  room.begin([]);
+  room.record(1n);
+  await room.until(() => room.outcomes.length === 2);
+  assert.match(room.deliveriesOf(literal)[0]?.lastError ?? '', /^127\.0\.0\.1 is a loopback address/);
+  assert.match(room.deliveriesOf(named)[0]?.lastError ?? '', /^localhost leads to .*, a loopback address/);
+  assert.equal(received.length, 0);
+});
