@@ -18,6 +18,10 @@ export type Db = {
   /** Says which rows changed, for those who watch; told after the transaction is durable. */
   touch(topic: string): void;
   onCommit: (topics: ReadonlySet<string>) => void;
+  /** Whether a transaction of `write` is under way. */
+  readonly writing: boolean;
+  /** Another number after every change: what was read outside of transactions under the same one still holds. */
+  generation(): number;
   sqlite: Database.Database;
   close(): void;
 };
@@ -49,10 +53,36 @@ export function openDb(path: string, vault: Vault, now: () => number = Date.now)
   const begin = sqlite.prepare('BEGIN IMMEDIATE');
   const commit = sqlite.prepare('COMMIT');
   const rollback = sqlite.prepare('ROLLBACK');
+  // What other processes change, which SQLite counts, and what this one does. Neither number ever goes back.
+  const readChangesOfOthers = sqlite.prepare<[], bigint>('PRAGMA data_version').pluck();
+  let changesOfOthers: bigint | undefined;
+  let ownChanges = 0;
 
   let touched = new Set<string>();
   let lastId: bigint | undefined;
   let givenOut = false;
+  let writing = false;
+
+  const transact = <T>(change: () => T): T => {
+    begin.run();
+    writing = true;
+    try {
+      const result = change();
+      // The command line gives out ids beside the server: the last one is read and kept inside the transaction.
+      if (givenOut) writeLastId.run(String(lastId));
+      commit.run();
+      ownChanges += 1;
+      return result;
+    } catch (cause) {
+      if (sqlite.inTransaction) rollback.run();
+      touched = new Set();
+      throw cause;
+    } finally {
+      writing = false;
+      lastId = undefined;
+      givenOut = false;
+    }
+  };
 
   const db: Db = {
     orm: drizzle(sqlite),
@@ -62,26 +92,17 @@ export function openDb(path: string, vault: Vault, now: () => number = Date.now)
     onCommit: () => {},
     write(change) {
       if (sqlite.inTransaction) return change();
-      begin.run();
-      try {
-        const result = change();
-        // The command line gives out ids beside the server: the last one is read and kept inside the transaction.
-        if (givenOut) writeLastId.run(String(lastId));
-        commit.run();
-        if (touched.size > 0) {
-          const topics = touched;
-          touched = new Set();
-          db.onCommit(topics);
-        }
-        return result;
-      } catch (cause) {
-        if (sqlite.inTransaction) rollback.run();
+      const result = transact(change);
+      // After the transaction is over in every respect: who is told may write in turn.
+      if (touched.size > 0) {
+        const topics = touched;
         touched = new Set();
-        throw cause;
-      } finally {
-        lastId = undefined;
-        givenOut = false;
+        db.onCommit(topics);
       }
+      return result;
+    },
+    get writing() {
+      return writing;
     },
     newId() {
       if (!sqlite.inTransaction) throw new Error('ids are given out inside a transaction');
@@ -91,6 +112,16 @@ export function openDb(path: string, vault: Vault, now: () => number = Date.now)
     },
     touch(topic) {
       touched.add(topic);
+    },
+    generation() {
+      // Read once in a turn of the event loop, whose requests had all arrived before it began.
+      if (changesOfOthers === undefined) {
+        changesOfOthers = readChangesOfOthers.get() ?? 0n;
+        setImmediate(() => {
+          changesOfOthers = undefined;
+        });
+      }
+      return Number(changesOfOthers) + ownChanges;
     },
     close() {
       sqlite.close();
@@ -109,6 +140,30 @@ export function prepared<T>(make: (db: Db) => T): (db: Db) => T {
       made.set(db, statement);
     }
     return statement;
+  };
+}
+
+/** A read whose result is kept until anything in the database changes; for what nearly every request asks. */
+export function remembered<Asked, Found>(
+  keyOf: (asked: Asked) => unknown,
+  read: (db: Db, asked: Asked) => Found | undefined,
+  most = 1000,
+): (db: Db, asked: Asked) => Found | undefined {
+  const memories = prepared(() => ({ generation: -1, found: new Map<unknown, Found>() }));
+  return (db, asked) => {
+    if (db.writing) return read(db, asked);
+    const memory = memories(db);
+    const generation = db.generation();
+    if (memory.generation !== generation || memory.found.size >= most) {
+      memory.found.clear();
+      memory.generation = generation;
+    }
+    const key = keyOf(asked);
+    const known = memory.found.get(key);
+    if (known !== undefined) return known;
+    const found = read(db, asked);
+    if (found !== undefined) memory.found.set(key, found);
+    return found;
   };
 }
 

@@ -1,20 +1,23 @@
 // Projects, their keys and their collaborators.
 
-import { and, desc, eq, sql } from 'drizzle-orm';
+import { and, desc, eq, getTableColumns, sql } from 'drizzle-orm';
 import { presentProject } from '../domain/records.ts';
 import { refusal } from '../domain/refusal.ts';
-import { type Db, isUniqueViolation, prepared } from './db.ts';
+import { type Db, isUniqueViolation, prepared, remembered } from './db.ts';
 import { beyond, olderThan, type Page } from './page.ts';
 import { accounts, collaborators, projects } from './schema.ts';
 
-export type Project = typeof projects.$inferSelect;
+/** Without the private key, which only fetches and pushes need. */
+export type Project = Omit<typeof projects.$inferSelect, 'sshPrivateKey'>;
+
+const { sshPrivateKey: _, ...projectFields } = getTableColumns(projects);
 
 const publicKeyPlace = (row: bigint) => ({ table: 'projects', column: 'ssh_public_key', row });
 const privateKeyPlace = (row: bigint) => ({ table: 'projects', column: 'ssh_private_key', row });
 
 const byId = prepared(db =>
   db.orm
-    .select()
+    .select(projectFields)
     .from(projects)
     .where(eq(projects.id, sql.placeholder('id')))
     .prepare(),
@@ -32,9 +35,10 @@ const collaboration = prepared(db =>
     .prepare(),
 );
 
-export function findProject(db: Db, id: bigint): Project | undefined {
-  return byId(db).get({ id });
-}
+export const findProject = remembered(
+  (id: bigint) => id,
+  (db, id): Project | undefined => byId(db).get({ id }),
+);
 
 /** The project, where the account owns it or collaborates on it. */
 export function findVisibleProject(db: Db, accountId: bigint, id: bigint): Project | undefined {
@@ -45,7 +49,7 @@ export function findVisibleProject(db: Db, accountId: bigint, id: bigint): Proje
 
 export function listOwnProjects(db: Db, accountId: bigint, page: Page): Project[] {
   return db.orm
-    .select()
+    .select(projectFields)
     .from(projects)
     .where(and(eq(projects.ownerId, accountId), olderThan(projects.id, page)))
     .orderBy(desc(projects.id))
@@ -55,14 +59,13 @@ export function listOwnProjects(db: Db, accountId: bigint, page: Page): Project[
 
 export function listCollaboratedProjects(db: Db, accountId: bigint, page: Page): Project[] {
   return db.orm
-    .select({ project: projects })
+    .select(projectFields)
     .from(collaborators)
     .innerJoin(projects, eq(projects.id, collaborators.projectId))
     .where(and(eq(collaborators.accountId, accountId), olderThan(collaborators.projectId, page)))
     .orderBy(desc(collaborators.projectId))
     .limit(beyond(page))
-    .all()
-    .map(row => row.project);
+    .all();
 }
 
 /** Two ordered lists, merged: each keeps to its own index however many projects there are. */
@@ -106,7 +109,7 @@ export function createProject(
         sshPrivateKey: db.vault.seal(keyPair.privateKey, privateKeyPlace(id)),
         createdAt: db.now(),
       })
-      .returning()
+      .returning(projectFields)
       .get();
   });
 }
@@ -118,7 +121,12 @@ export function updateProject(
 ): Project {
   return db.write(() => {
     db.touch(`project:${id}`);
-    return db.orm.update(projects).set(changes).where(eq(projects.id, id)).returning().get() as Project;
+    return db.orm
+      .update(projects)
+      .set(changes)
+      .where(eq(projects.id, id))
+      .returning(projectFields)
+      .get() as Project;
   });
 }
 
@@ -131,12 +139,28 @@ export function deleteProject(db: Db, id: bigint): void {
   });
 }
 
-export function publicKeyOf(db: Db, project: Project): string {
-  return db.vault.open(project.sshPublicKey, publicKeyPlace(project.id));
+const MAX_OPENED = 1000;
+const openedKeys = prepared(() => new Map<bigint, { sealed: Buffer; key: string }>());
+
+/** In every record of a project: opened once for the bytes that the row holds, so that a changed one is still noticed. */
+export function publicKeyOf(db: Db, { id, sshPublicKey }: Project): string {
+  const opened = openedKeys(db);
+  const known = opened.get(id);
+  if (known?.sealed.equals(sshPublicKey)) return known.key;
+  const key = db.vault.open(sshPublicKey, publicKeyPlace(id));
+  if (opened.size >= MAX_OPENED) opened.clear();
+  opened.set(id, { sealed: sshPublicKey, key });
+  return key;
 }
 
-export function privateKeyOf(db: Db, project: Project): string {
-  return db.vault.open(project.sshPrivateKey, privateKeyPlace(project.id));
+export function privateKeyOf(db: Db, { id }: Project): string {
+  const row = db.orm
+    .select({ sealed: projects.sshPrivateKey })
+    .from(projects)
+    .where(eq(projects.id, id))
+    .get();
+  if (!row) throw refusal('not_found');
+  return db.vault.open(row.sealed, privateKeyPlace(id));
 }
 
 /** The record as `accountId` sees it. */
