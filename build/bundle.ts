@@ -18,7 +18,6 @@ export async function bundle(entry: string): Promise<Uint8Array> {
     platform: 'node',
     format: 'cjs',
     target: 'node26',
-    keepNames: true,
     minifySyntax: true,
     legalComments: 'eof',
     logLevel: 'silent',
