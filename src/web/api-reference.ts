@@ -4,44 +4,70 @@ import { html } from 'hono/html';
 import type { Answer, Endpoint } from '../api/endpoint.ts';
 import type { Fields } from '../api/fields.ts';
 import type { JsonSchema } from '../domain/wire.ts';
+import { filterBox, pageHead } from './components.ts';
 import type { Html } from './layout.ts';
+import { open, type Route } from './route.ts';
+
+export const apiReferencePages: Route[] = [
+  open('/ui/api', ({ site, url }) => ({
+    title: 'API',
+    section: 'api',
+    styles: ['reference.css'],
+    body: renderApiReference([...site.endpoints.values()], url.searchParams.get('q') ?? ''),
+  })),
+];
 
 const accessWords = {
-  anyone: 'no credentials',
+  anyone: 'anyone, without credentials',
   'signed in': 'any account',
   sees: 'users and collaborators',
   users: 'users only',
 };
 
-export function renderApiReference(endpoints: readonly Endpoint[]): Html {
-  const groups = Map.groupBy(
-    endpoints,
-    ({ path }) =>
-      path.split('/').filter(part => part && !part.startsWith(':'))[
-        path.startsWith('/projects/:project_id/') ? 1 : 0
-      ] ?? 'service',
-  );
-  return html`
-<h1>API</h1>
-<p>All of it over HTTPS, with your email and API key as Basic credentials or an OAuth token. POST and PUT take forms or JSON.
-Answers are in <code>response</code>, errors in <code>error</code>. The same as <a href="/openapi.json">OpenAPI 3.1</a>.</p>
-<nav aria-label="Parts"><ul class="parts">${[...groups.keys()].map(name => html`<li><a href="#${name}">${name}</a></li>`)}</ul></nav>
-${[...groups].map(([name, members]) => html`<section id="${name}"><h2>${name}</h2>${members.map(renderEndpoint)}</section>`)}`;
+function renderApiReference(endpoints: readonly Endpoint[], wanted: string): Html {
+  const shown = endpoints.filter(endpoint => textOf(endpoint).includes(wanted.trim().toLowerCase()));
+  const groups = Map.groupBy(shown, groupOf);
+  return html`${pageHead('API', { aside: filterBox('endpoints', 'Filter endpoints', wanted) })}
+<p class="lead">All of it over HTTPS, with your email and API key as Basic credentials or an OAuth token. POST and PUT take forms or JSON.
+Answers are in <code>response</code>, errors in <code>error</code>. For programs, the same as <a href="/openapi.json">OpenAPI 3.1</a>.</p>
+<nav class="parts" aria-label="Parts"><ul>${[...groups.keys()].map(name => html`<li><a href="#${name}">${wordOf(name)}</a></li>`)}</ul></nav>
+<div id="endpoints">
+${[...groups].map(
+  ([name, members]) =>
+    html`<section id="${name}" data-filter-group><h2>${wordOf(name)}</h2><div class="endpoints">${members.map(renderEndpoint)}</div></section>`,
+)}
+</div>
+<p class="quiet" data-filter-none="endpoints"${shown.length > 0 ? html` hidden` : ''}>No endpoint fits.</p>`;
 }
 
+/** The noun that an endpoint is about: the first one of its path, or the one below a project. */
+function groupOf({ path }: Endpoint): string {
+  const nouns = path.split('/').filter(part => part !== '' && !part.startsWith(':'));
+  const noun = path.startsWith('/projects/:project_id/') ? nouns[1] : nouns[0];
+  return ['collaborators', 'badge.svg', 'firehose', 'events'].includes(noun ?? '')
+    ? 'projects'
+    : ['ping', 'whoami', 'healthz', 'metrics', 'openapi.json'].includes(noun ?? '')
+      ? 'service'
+      : (noun ?? 'service');
+}
+
+const wordOf = (group: string) => (group.charAt(0).toUpperCase() + group.slice(1)).replaceAll('_', ' ');
+const textOf = ({ method, path, summary }: Endpoint) => `${method} ${path} ${summary}`.toLowerCase();
+
 function renderEndpoint(endpoint: Endpoint): Html {
-  return html`<details class="endpoint">
-<summary><span class="method">${endpoint.method}</span> <code>${endpoint.path.replace(/:(\w+)/g, '<$1>')}</code> <span class="quiet">${endpoint.summary}</span></summary>
-<p>${accessWords[endpoint.access]}${endpoint.scope ? html`, scope <code>${endpoint.scope}</code>` : ''}.</p>
+  return html`<details class="endpoint" data-filter-text="${textOf(endpoint)}">
+<summary><span class="method ${endpoint.method.toLowerCase()}">${endpoint.method}</span> <code>${endpoint.path.replace(/:(\w+)/g, '<$1>')}</code> <span class="quiet">${endpoint.summary}</span></summary>
+<div class="endpoint-body">
+<p>For ${accessWords[endpoint.access]}${endpoint.scope ? html`, scope <code>${endpoint.scope}</code>` : ''}.</p>
 ${endpoint.query ? renderFields('Query', endpoint.query) : ''}
 ${endpoint.fields ? renderFields('Fields', endpoint.fields) : ''}
 ${endpoint.binary ? html`<p>Body: ${endpoint.binary.description}</p>` : ''}
 ${renderAnswer(endpoint.answer)}
-</details>`;
+</div></details>`;
 }
 
 function renderFields(title: string, fields: Fields): Html {
-  return html`<table><caption>${title}</caption><tbody>${Object.entries(fields).map(
+  return html`<table class="fields"><caption>${title}</caption><tbody>${Object.entries(fields).map(
     ([name, field]) =>
       html`<tr><th scope="row"><code>${name}</code></th><td>${field.required ? 'required' : 'optional'}</td><td>${field.schema.description}${renderChoices(field.schema)}</td></tr>`,
   )}</tbody></table>`;
@@ -61,7 +87,7 @@ function renderAnswer(answer: Answer): Html {
   return html`<p>Answer ${status}: ${'list' in answer ? 'an array of' : ''} <strong>${schema.title}</strong></p>
 ${
   properties
-    ? html`<table><tbody>${Object.entries(properties).map(
+    ? html`<table class="fields"><tbody>${Object.entries(properties).map(
         ([name, one]) =>
           html`<tr><th scope="row"><code>${name}</code></th><td>${[one.type].flat().join(' or ')}</td><td>${one.description}${renderChoices(one)}</td></tr>`,
       )}</tbody></table>`

@@ -1,44 +1,94 @@
-// What every page has in common: the frame, the style, and the headers that keep other sites out.
+// The frame around every page: navigation, account, messages, title and favicon that show the state.
 
 import { html } from 'hono/html';
 import type { HtmlEscapedString } from 'hono/utils/html';
-import { asset } from '../asset.ts';
+import { assetHref } from './assets.ts';
+import { pageHeaders } from './headers.ts';
+import { type Flash, flashCookie, noFlashCookie } from './session.ts';
+import { stateWord, toneOf } from './state.ts';
+import type { Guest, View } from './visit.ts';
 
 export type Html = HtmlEscapedString | Promise<HtmlEscapedString>;
+export type Section = 'projects' | 'dependencies' | 'applications' | 'admin' | 'api';
 
-const securityHeaders = {
-  'content-security-policy':
-    "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
-  'x-content-type-options': 'nosniff',
-  'x-frame-options': 'DENY',
-  'referrer-policy': 'same-origin',
-  'cross-origin-opener-policy': 'same-origin',
-};
+const sections: [section: Section, href: string, word: string][] = [
+  ['projects', '/ui/projects', 'Projects'],
+  ['dependencies', '/ui/dependencies', 'Dependencies'],
+  ['applications', '/ui/applications', 'Applications'],
+  ['admin', '/ui/admin', 'Administration'],
+  ['api', '/ui/api', 'API'],
+];
 
-export async function respondPage(title: string, body: Html, status = 200): Promise<Response> {
-  const page = await html`<!doctype html>
+const styles = ['style.css', 'parts.css', 'forms.css', 'tables.css'];
+
+export async function respondView(guest: Guest, view: View): Promise<Response> {
+  const headers = new Headers(pageHeaders(view.formTargets));
+  headers.set('x-request-id', guest.requestId);
+  if (guest.flash) headers.append('set-cookie', noFlashCookie);
+  return new Response(String(await renderDocument(guest, view)), { status: view.status ?? 200, headers });
+}
+
+/** Goes on to another page after a form; what is said there is shown once. */
+export function respondRedirect(
+  guest: Pick<Guest, 'requestId'>,
+  to: string,
+  also: { say?: string | undefined; cookies?: readonly string[] } = {},
+): Response {
+  const headers = new Headers({ location: to, 'cache-control': 'no-store', 'x-request-id': guest.requestId });
+  if (also.say) headers.append('set-cookie', flashCookie({ kind: 'done', text: also.say }));
+  for (const one of also.cookies ?? []) headers.append('set-cookie', one);
+  return new Response(null, { status: 303, headers });
+}
+
+function renderDocument(guest: Guest, view: View): Html {
+  const title = view.state === undefined ? view.title : `${stateWord(view.state)} · ${view.title}`;
+  const icon = `/ui/favicon-${view.state === undefined ? 'idle' : toneOf(view.state)}.svg`;
+  return html`<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <title>${title} · Assay</title>
-<link rel="stylesheet" href="/ui/style.css">
+<link rel="icon" type="image/svg+xml" href="${icon}">
+${[...styles, ...(view.styles ?? [])].map(name => html`<link rel="stylesheet" href="${assetHref(name)}">`)}
+${['assay.js', ...(view.scripts ?? [])].map(name => html`<script type="module" src="${assetHref(name)}"></script>`)}
 </head>
 <body>
-<header class="top"><a class="brand" href="/ui">Assay</a></header>
-<main>${body}</main>
+<a class="skip" href="#content">Skip to content</a>
+${renderTop(guest, view)}
+<main id="content" tabindex="-1">
+${guest.flash ? renderFlash(guest.flash) : ''}
+${guest.caller?.standing === 'payment_required' ? unpaid : ''}
+${view.body}
+</main>
+<footer class="foot"><span>Assay ${guest.services.version}</span></footer>
 </body>
 </html>
 `;
-  return new Response(page.toString(), {
-    status,
-    headers: { 'content-type': 'text/html; charset=utf-8', 'cache-control': 'no-store', ...securityHeaders },
-  });
 }
 
-export function respondStyle(): Response {
-  return new Response(new Uint8Array(asset('web/client/style.css')), {
-    headers: { 'content-type': 'text/css; charset=utf-8', 'cache-control': 'no-cache', ...securityHeaders },
-  });
+const unpaid = html`<p class="flash failed" role="status">Your account needs payment: what you own cannot be used until then. Ask your administrator. You can still work on projects of others.</p>`;
+
+function renderTop({ session, caller }: Guest, view: View): Html {
+  const brand = html`<a class="brand" href="/ui"><svg viewBox="0 0 24 24" width="22" height="22" aria-hidden="true"><path class="brand-back" d="M12 1.5 21.5 7v10L12 22.5 2.5 17V7z"/><path class="brand-mark" d="M7 16.2 12 6.6l5 9.6M9 13h6"/></svg>Assay</a>`;
+  if (!session || !caller) return html`<header class="top"><div class="top-in">${brand}</div></header>`;
+  const shown = sections.filter(([section]) => section !== 'admin' || caller.admin);
+  return html`<header class="top"><div class="top-in">
+${brand}
+<nav aria-label="Main"><ul>${shown.map(([section, href, word]) =>
+    view.section === section
+      ? html`<li><a href="${href}" aria-current="page">${word}</a></li>`
+      : html`<li><a href="${href}">${word}</a></li>`,
+  )}</ul></nav>
+<form class="account" method="post" action="/ui/sign-out">
+<input type="hidden" name="csrf" value="${session.csrf}">
+<span class="account-email" title="${caller.email}">${caller.email}</span>
+<button class="link" type="submit">Sign out</button>
+</form>
+</div></header>`;
+}
+
+function renderFlash(flash: Flash): Html {
+  return html`<p class="flash ${flash.kind}" role="status">${flash.text}</p>`;
 }

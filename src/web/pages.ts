@@ -1,14 +1,55 @@
-// The pages for people, under /ui: which addresses there are.
+// The pages for people, under /ui: every address there is. Each page's file begins with its routes.
 
 import type { Hono } from 'hono';
-import type { Endpoint } from '../api/endpoint.ts';
+import type { Endpoint, Services } from '../api/endpoint.ts';
+import type { Metrics } from '../api/metrics.ts';
 import type { Bindings } from '../api/router.ts';
-import { renderApiReference } from './api-reference.ts';
-import { respondPage, respondStyle } from './layout.ts';
+import type { Log } from '../log.ts';
+import { apiReferencePages } from './api-reference.ts';
+import { respondAsset, respondFavicon } from './assets.ts';
+import { projectPages } from './project.ts';
+import { projectsPages } from './projects.ts';
+import { notFoundView } from './refused.ts';
+import { answer, open, type Route } from './route.ts';
+import { setUpPages } from './setup.ts';
+import { signInPages } from './sign-in.ts';
+import { createSlowdown } from './slowdown.ts';
+import type { Site } from './visit.ts';
 
-export function mountPages(router: Hono<Bindings>, endpoints: readonly Endpoint[]): void {
+/** In the order in which they are tried: /ui/projects/new before /ui/projects/:project_id. */
+const routes: readonly Route[] = [
+  ...signInPages,
+  ...setUpPages,
+  ...projectsPages,
+  ...projectPages,
+  ...apiReferencePages,
+  open(
+    '/ui/assets/:hash/:name',
+    ({ params }) => respondAsset(params.hash ?? '', params.name ?? '') ?? notFoundView,
+  ),
+  open(
+    '/ui/:favicon{favicon-[a-z]+\\.svg}',
+    ({ params }) => respondFavicon(/-([a-z]+)/.exec(params.favicon ?? '')?.[1] ?? '') ?? notFoundView,
+  ),
+];
+
+export function mountPages(
+  router: Hono<Bindings>,
+  services: Services,
+  endpoints: readonly Endpoint[],
+  parts: { log: Log; metrics: Metrics },
+): void {
+  const site: Site = {
+    ...parts,
+    services,
+    endpoints: new Map(endpoints.map(endpoint => [`${endpoint.method} ${endpoint.path}`, endpoint])),
+    slowdown: createSlowdown(),
+  };
   router.get('/', context => context.redirect('/ui', 302));
-  router.get('/ui', context => context.redirect('/ui/api', 302));
-  router.get('/ui/style.css', () => respondStyle());
-  router.get('/ui/api', () => respondPage('API', renderApiReference(endpoints)));
+  for (const route of routes) router.on(route.method, route.path, answer(site, route));
+  const missing = answer(
+    site,
+    open('/ui/*', () => notFoundView),
+  );
+  router.all('/ui/*', missing);
 }

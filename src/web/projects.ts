@@ -1,0 +1,127 @@
+// The list of projects, and making a new one.
+
+import { html } from 'hono/html';
+import { isFinishedRequest } from '../domain/build.ts';
+import type { presentProject } from '../domain/records.ts';
+import { findCommit, listBuildRequests, listCommits } from '../store/builds.ts';
+import {
+  dataTable,
+  emptyState,
+  filterBox,
+  linkButton,
+  olderLink,
+  pageHead,
+  type Row,
+  relativeTime,
+  sparkline,
+} from './components.ts';
+import { formTo, renderForm, submitButton, textArea, textField } from './form.ts';
+import { type Html, respondRedirect } from './layout.ts';
+import { action, page, type Route } from './route.ts';
+import { stateBadge } from './state.ts';
+import { performList, type View, type Visit } from './visit.ts';
+
+export const projectsPages: Route[] = [
+  page('/ui', visit => respondRedirect(visit, '/ui/projects')),
+  page('/ui/projects', showProjects),
+  page('/ui/projects/new', showNewProject),
+  action<ProjectRecord>('/ui/projects/new', 'POST /projects', {
+    shown: showNewProject,
+    done: (_, project) => ({
+      to: `/ui/projects/${project.id_str}`,
+      say: `Project ${project.name} is created. Install its key in the repository next.`,
+    }),
+  }),
+];
+
+export type ProjectRecord = ReturnType<typeof presentProject>;
+
+const TREND_RUNS = 12;
+
+async function showProjects(visit: Visit): Promise<View> {
+  const wanted = (visit.url.searchParams.get('q') ?? '').trim();
+  const before = visit.url.searchParams.get('before');
+  const { items, next } = await performList<ProjectRecord>(visit, 'GET /projects', {
+    query: { limit: wanted === '' ? '100' : '1000', ...(before && { before }) },
+  });
+  const shown = items.filter(project => textOfProject(project).includes(wanted.toLowerCase()));
+  const mayCreate = visit.caller.kind === 'user' && visit.caller.standing === 'active';
+  const create = linkButton('/ui/projects/new', 'New project', 'primary');
+  return {
+    title: 'Projects',
+    section: 'projects',
+    body: html`${pageHead('Projects', {
+      aside: [
+        ...(items.length > 0 ? [filterBox('projects', 'Filter projects', wanted)] : []),
+        ...(mayCreate && items.length > 0 ? [create] : []),
+      ],
+    })}
+${items.length === 0 ? noProjects(mayCreate, create) : ''}
+${shown.length > 0 ? projectTable(visit, shown) : ''}
+${items.length > 0 && shown.length === 0 ? html`<p class="quiet">No project fits “${wanted}”. <a href="/ui/projects">Show all</a></p>` : ''}
+<p class="quiet" data-filter-none="projects" hidden>No project fits.</p>
+${olderLink(visit.url, next, 'Older projects')}`,
+  };
+}
+
+const textOfProject = (project: ProjectRecord) =>
+  `${project.name} ${project.description} ${project.repository_url}`.toLowerCase();
+
+function noProjects(mayCreate: boolean, create: Html): Html {
+  return mayCreate
+    ? emptyState({
+        title: 'No projects yet',
+        text: 'A project is a repository whose commits are tested by its suites. Create one, install its key in the repository, add a suite, and start a build.',
+        action: create,
+      })
+    : emptyState({
+        title: 'No projects yet',
+        text: 'You see a project here once its owner has added you as a collaborator.',
+      });
+}
+
+function projectTable(visit: Visit, projects: readonly ProjectRecord[]): Html {
+  return dataTable({
+    id: 'projects',
+    caption: 'Projects',
+    columns: ['Project', 'State', 'Last commit', 'Duration'],
+    rows: projects.map(project => projectRow(visit, project)),
+  });
+}
+
+function projectRow({ services: { db } }: Visit, project: ProjectRecord): Row {
+  const id = BigInt(project.id_str as string);
+  const [newest] = listCommits(db, id, { limit: 1, before: undefined });
+  const commit = newest && findCommit(db, id, newest.id);
+  const runs = listBuildRequests(db, id, { limit: TREND_RUNS, before: undefined })
+    .filter(request => isFinishedRequest(request.buildState) && request.finishedAt !== null)
+    .slice(0, TREND_RUNS)
+    .map(request => ({ ms: (request.finishedAt as number) - request.createdAt, state: request.buildState }))
+    .reverse();
+  return {
+    filterText: textOfProject(project),
+    cells: [
+      html`<a class="name" href="/ui/projects/${project.id_str}">${project.name}</a>${project.owned ? '' : html` <span class="tag">shared with you</span>`}<div class="second">${project.description || html`<code>${project.repository_url}</code>`}</div>`,
+      stateBadge(project.build_state),
+      commit
+        ? html`<a class="subject" href="/ui/projects/${project.id_str}/commits/${commit.id}">${commit.message.split('\n', 1)[0]}</a><div class="second"><code>${commit.ref.slice(0, 10)}</code> ${commit.authorName}, ${relativeTime(Date.parse(commit.committedDate), db.now())}</div>`
+        : html`<span class="quiet">No commit yet</span>`,
+      sparkline(runs),
+    ],
+  };
+}
+
+function showNewProject(visit: Visit): View {
+  const form = formTo(visit, '/ui/projects/new');
+  return {
+    title: 'New project',
+    section: 'projects',
+    body: html`${pageHead('New project', { above: { href: '/ui/projects', label: 'Projects' } })}
+${renderForm(form, {
+  fields: html`${textField(form, { name: 'name', label: 'Name', required: true, autofocus: true })}
+${textArea(form, { name: 'description', label: 'Description', rows: 2 })}
+${textField(form, { name: 'repository_url', label: 'Repository URL', required: true, code: true, placeholder: 'git@git.example.org:team/website.git', hint: 'Fetched over SSH with a key of the project’s own, which you get on the next page.' })}`,
+  submit: html`${submitButton('Create project')} ${linkButton('/ui/projects', 'Back')}`,
+})}`,
+  };
+}

@@ -1,0 +1,97 @@
+// States as people see them: a word and a shape for each, and the tone both are painted in. Never colour alone.
+
+import { html, raw } from 'hono/html';
+import type { Html } from './layout.ts';
+
+export type Tone = 'good' | 'bad' | 'warn' | 'busy' | 'waiting' | 'off' | 'aside' | 'idle';
+
+const states: Record<string, [word: string, tone: Tone]> = {
+  new: ['New', 'idle'],
+  enqueued: ['Enqueued', 'waiting'],
+  fetching: ['Fetching', 'busy'],
+  waiting_for_builds: ['Waiting for builds', 'waiting'],
+  building: ['Building', 'busy'],
+  running: ['Running', 'busy'],
+  passed: ['Passed', 'good'],
+  failed: ['Failed', 'bad'],
+  errored: ['Errored', 'warn'],
+  timed_out: ['Timed out', 'warn'],
+  canceled: ['Canceled', 'off'],
+  skipped: ['Skipped', 'aside'],
+  deploying: ['Deploying', 'busy'],
+  deployed: ['Deployed', 'good'],
+  private: ['Private', 'idle'],
+  waiting_archive_upload: ['Waiting for an archive', 'idle'],
+  enqueued_for_compile: ['Waiting to compile', 'waiting'],
+  compiling: ['Compiling', 'busy'],
+  compiled: ['Compiled', 'good'],
+  compile_failed: ['Compile failed', 'bad'],
+  shared: ['Shared', 'good'],
+  pending: ['Pending', 'waiting'],
+  delivered: ['Delivered', 'good'],
+  active: ['Active', 'good'],
+  suspended: ['Suspended', 'off'],
+  payment_required: ['Payment required', 'warn'],
+};
+
+/** Shapes on a 16 by 16 grid. `mark` is cut out of what is filled, `line` is drawn. */
+const shapes: Record<Tone, string> = {
+  good: '<circle cx="8" cy="8" r="7"/><path class="mark" d="m4.7 8.3 2.3 2.3 4.4-4.9"/>',
+  bad: '<rect x="1.2" y="1.2" width="13.6" height="13.6" rx="3"/><path class="mark" d="m5.2 5.2 5.6 5.6m0-5.6-5.6 5.6"/>',
+  warn: '<path d="M8 1.1a1 1 0 0 1 .9.5l6.3 11.5a1 1 0 0 1-.9 1.5H1.7a1 1 0 0 1-.9-1.5L7.1 1.6a1 1 0 0 1 .9-.5z"/><path class="mark" d="M8 5.8v3.7m0 2.3v.1"/>',
+  busy: '<circle class="line faint" cx="8" cy="8" r="6"/><path class="line turning" d="M8 2a6 6 0 0 1 6 6"/>',
+  waiting: '<circle class="line" cx="8" cy="8" r="6.2"/><path class="line" d="M8 4.6V8l2.3 1.7"/>',
+  off: '<circle class="line" cx="8" cy="8" r="6.2"/><path class="line" d="m3.8 12.2 8.4-8.4"/>',
+  aside: '<circle class="line" cx="8" cy="8" r="6.2"/><path class="line" d="M5.2 8h5.6"/>',
+  idle: '<circle class="line dotted" cx="8" cy="8" r="6.2"/>',
+};
+
+export function stateWord(state: string): string {
+  return states[state]?.[0] ?? state.replaceAll('_', ' ');
+}
+
+export function toneOf(state: string): Tone {
+  return states[state]?.[1] ?? 'idle';
+}
+
+/** A state in shape and word. `note` adds to the word: an exit code, a place in the queue. */
+export function stateBadge(state: string, note = ''): Html {
+  const tone = toneOf(state);
+  return html`<span class="state ${tone}">${stateIcon(tone)}<span>${stateWord(state)}${note && ` ${note}`}</span></span>`;
+}
+
+/** The shape alone, where the word would not fit: it is there for screen readers and on hover. */
+export function stateMark(state: string): Html {
+  const tone = toneOf(state);
+  return html`<span class="state ${tone}" title="${stateWord(state)}">${stateIcon(tone)}<span class="sr">${stateWord(state)}</span></span>`;
+}
+
+function stateIcon(tone: Tone): Html {
+  return html`<svg class="icon" viewBox="0 0 16 16" width="16" height="16" aria-hidden="true">${raw(shapes[tone])}</svg>`;
+}
+
+const colours: Record<Tone, string> = {
+  good: '#1f8a48',
+  bad: '#c9352a',
+  warn: '#c98a10',
+  busy: '#2272bd',
+  waiting: '#857c6d',
+  off: '#857c6d',
+  aside: '#857c6d',
+  idle: '#b07d1e',
+};
+
+/** The same shapes as a page's icon: colours are in the picture, since no style sheet reaches it. */
+export function favicon(tone: string): string | undefined {
+  if (!(tone in shapes)) return undefined;
+  const known = tone as Tone;
+  const colour = colours[known];
+  const drawn = shapes[known]
+    .replaceAll('class="mark"', 'fill="none" stroke="#fff" stroke-width="2" stroke-linecap="round"')
+    .replaceAll('class="line faint"', `fill="none" stroke="${colour}" stroke-opacity=".3" stroke-width="2.4"`)
+    .replaceAll(
+      /class="line[^"]*"/g,
+      `fill="none" stroke="${colour}" stroke-width="2.4" stroke-linecap="round"`,
+    );
+  return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16" fill="${colour}">${drawn}</svg>`;
+}

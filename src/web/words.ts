@@ -1,0 +1,49 @@
+// What the API's error codes mean, in sentences that say what to do; by field where that is clearer.
+
+import type { ErrorCode } from '../domain/refusal.ts';
+
+const general: Record<ErrorCode, string> = {
+  api_does_not_exists: 'There is no such thing.',
+  unauthorized: 'Your account may not do this. Ask the owner of the project.',
+  account_suspended: 'Your account is suspended. Ask your administrator.',
+  payment_required: 'Your account needs payment before it can do this. Ask your administrator.',
+  already_exists: 'There is one with this name already. Choose another.',
+  is_blank: 'This is needed. Fill it in.',
+  invalid_format: 'This cannot be used as it is. Check it for typing errors.',
+  resource_temporary_unavailable: 'This cannot be done right now. Try again in a moment.',
+  is_reserved: 'This one is taken by the system or still in use. Choose another.',
+  not_found: 'There is no such thing, or you cannot see it.',
+};
+
+const byField: Record<string, string> = {
+  'repository_url invalid_format':
+    'Write it as user@host:path.git, for example git@git.example.org:team/website.git.',
+  'options[repository_url] invalid_format':
+    'Write it as user@host:path.git, for example git@git.example.org:team/website.git.',
+  'commit_ref invalid_format': 'Write the name of a branch or tag, or a commit hash of 7 to 40 digits.',
+  'options[local_branch] invalid_format': 'Write the plain name of a branch, for example main.',
+  'options[remote_branch] invalid_format': 'Write the plain name of a branch, for example main.',
+  'options[url] invalid_format':
+    'Write an address that begins with http:// or https:// and that this server may reach.',
+  'email invalid_format': 'Write a whole email address, for example ada@example.org.',
+  'email already_exists': 'This person is there already.',
+  'email not_found': 'Email or password is wrong.',
+  'prefix invalid_format': 'Write an absolute path without spaces, for example /opt/zlib.',
+  'prefix is_reserved': 'This path belongs to the system. Choose one such as /opt/zlib.',
+  'command invalid_format': 'The command must contain the prefix, so that something is installed there.',
+  'source invalid_format': 'Write a relative path inside the archive, without “..”.',
+  'content invalid_format': 'This value cannot be kept: it is too long or is not text.',
+  'redirect_uri invalid_format':
+    'Write a whole address without a fragment, such as https://example.org/back.',
+  'archive invalid_format':
+    'This is not an archive that can be read: use tar (gzip, bzip2, xz, zstd) or zip.',
+  'archive is_blank': 'Choose an archive to upload.',
+  'code invalid_format': 'This is not the code that “assay serve” printed. Check it for typing errors.',
+  'password invalid_format': 'Use 8 characters or more.',
+  'generic is_reserved': 'It is still in use, so it cannot be deleted.',
+  'generic invalid_format': 'The form could not be read. Try again.',
+};
+
+export function wordsFor(field: string, code: ErrorCode): string {
+  return byField[`${field} ${code}`] ?? general[code];
+}

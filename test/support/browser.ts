@@ -1,0 +1,133 @@
+// A real Chromium on the real application, and what every page is held to: no console error, no other host,
+// no sideways scrolling at 390 px, nothing serious found by axe; a screenshot of each.
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { mkdir } from 'node:fs/promises';
+import { createRequire } from 'node:module';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { type Browser, type BrowserContext, chromium, type Page } from 'playwright-core';
+
+const axeSource = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+const screenshots = process.env.SCREENSHOTS ?? join(tmpdir(), 'assay-screenshots');
+const DEADLINE_MS = 15_000;
+
+export function launchBrowser(): Promise<Browser> {
+  return chromium.launch({
+    executablePath: '/usr/bin/chromium',
+    args: [
+      '--no-sandbox',
+      '--disable-dev-shm-usage',
+      '--disable-gpu',
+      '--disable-background-networking',
+      '--disable-component-update',
+      '--disable-sync',
+      '--no-first-run',
+    ],
+  });
+}
+
+export type Person = {
+  page: Page;
+  context: BrowserContext;
+  /** Goes to a path of the application and waits until it is there. */
+  go(path: string): Promise<void>;
+  /** Holds the page as it stands to what every page is held to, wide and narrow, and takes screenshots as `name`. */
+  inspect(name: string): Promise<void>;
+  /** Console errors and requests to other hosts so far; fails when there is one. Called by `inspect` and `close`. */
+  check(): void;
+  /** A console error of a page that is meant to be refused: one for each answer of 400 or more. */
+  expectRefusals(count?: number): void;
+  close(): Promise<void>;
+};
+
+/** Someone with a browser of their own: no cookies, nothing kept. */
+export async function openBrowser(
+  browser: Browser,
+  url: string,
+  options: { dark?: boolean; scripts?: boolean } = {},
+): Promise<Person> {
+  const context = await browser.newContext({
+    baseURL: url,
+    // Its certificate is signed by a CA of its own, which no browser knows.
+    ignoreHTTPSErrors: true,
+    viewport: { width: 1280, height: 800 },
+    colorScheme: options.dark ? 'dark' : 'light',
+    reducedMotion: 'reduce',
+    javaScriptEnabled: options.scripts ?? true,
+  });
+  context.setDefaultTimeout(DEADLINE_MS);
+  const page = await context.newPage();
+  const problems: string[] = [];
+  let refusals = 0;
+  page.on('console', message => {
+    if (message.type() !== 'error') return;
+    if (refusals > 0 && /status of 4\d\d/.test(message.text())) refusals -= 1;
+    else problems.push(`console: ${message.text()}`);
+  });
+  page.on('pageerror', error => problems.push(`script: ${error.message}`));
+  page.on('request', request => {
+    if (!request.url().startsWith(`${url}/`)) problems.push(`request to another host: ${request.url()}`);
+  });
+  const person: Person = {
+    page,
+    context,
+    async go(path) {
+      await page.goto(path, { waitUntil: 'load' });
+    },
+    async inspect(name) {
+      await mkdir(screenshots, { recursive: true });
+      for (const [width, height] of [
+        [1280, 800],
+        [390, 844],
+      ] as const) {
+        await page.setViewportSize({ width, height });
+        await page.screenshot({
+          path: join(screenshots, `${name}-${width}${options.dark ? '-dark' : ''}.png`),
+          fullPage: true,
+        });
+        if (options.scripts === false) continue;
+        const wide = await page.evaluate('document.documentElement.scrollWidth');
+        assert.ok(
+          (wide as number) <= width,
+          `${name} scrolls sideways at ${width} px: it is ${wide} px wide`,
+        );
+        assert.deepEqual(await seriousFindings(page), [], `axe, ${name} at ${width} px`);
+      }
+      await page.setViewportSize({ width: 1280, height: 800 });
+      person.check();
+    },
+    check: () => assert.deepEqual(problems, []),
+    expectRefusals(count = 1) {
+      refusals += count;
+    },
+    async close() {
+      await context.close();
+      person.check();
+    },
+  };
+  return person;
+}
+
+type Finding = { id: string; impact: string | null; nodes: { html: string; failureSummary?: string }[] };
+
+/** Evaluated over the debugger, which the page's policy does not bind: nothing of the page is loosened for it. */
+async function seriousFindings(page: Page): Promise<string[]> {
+  await page.evaluate(axeSource);
+  const found = (await page.evaluate('axe.run(document).then(result => result.violations)')) as Finding[];
+  return found
+    .filter(({ impact }) => impact === 'serious' || impact === 'critical')
+    .flatMap(({ id, nodes }) => nodes.map(node => `${id}: ${node.html} ${node.failureSummary ?? ''}`));
+}
+
+/** Signs in as a person would, through the form. */
+export async function signIn(person: Person, email: string, password: string): Promise<void> {
+  const { page } = person;
+  await person.go('/ui/sign-in');
+  await page.getByLabel('Email').fill(email);
+  await page.getByLabel('Password').fill(password);
+  await Promise.all([
+    page.waitForURL(/\/ui\/projects/),
+    page.getByRole('button', { name: 'Sign in' }).click(),
+  ]);
+}
