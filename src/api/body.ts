@@ -148,9 +148,9 @@ function fromJson(bytes: Buffer): SentFields {
   if (text === undefined || isTooDeep(text)) throw malformed();
   let value: unknown;
   try {
-    // Integers beyond 53 bits are kept exact by their source text.
+    // Integers beyond 53 bits are kept exact by their source text; longer than any id they are of no use.
     value = JSON.parse(text, ((_: string, parsed: unknown, context?: { source?: string }) =>
-      typeof parsed === 'number' && /^-?\d+$/.test(context?.source ?? '')
+      typeof parsed === 'number' && /^-?\d{1,19}$/.test(context?.source ?? '')
         ? BigInt(context?.source as string)
         : parsed) as (key: string, value: unknown) => unknown);
   } catch {

@@ -58,7 +58,8 @@ function makeText<Required extends boolean>(
     read(sent) {
       if (typeof sent !== 'string') return sent === null ? { blank: true } : { code: 'invalid_format' };
       if (!options.mayBeBlank && sent.trim() === '') return { blank: true };
-      if (sent.includes('\0') || (!options.multiline && controls.test(sent)))
+      // JSON can spell half of a surrogate pair, which is no character.
+      if (sent.includes('\0') || !sent.isWellFormed() || (!options.multiline && controls.test(sent)))
         return { code: 'invalid_format' };
       if (Buffer.byteLength(sent) > maxBytes) return { code: 'invalid_format' };
       if (options.oneOf && !options.oneOf.includes(sent)) return { code: 'invalid_format' };
