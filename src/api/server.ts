@@ -8,7 +8,10 @@ import { refusal } from '../domain/refusal.ts';
 import type { Log } from '../log.ts';
 
 const HEADERS_MS = 15_000;
+/** How often it is looked for requests that are too slow. */
+const CHECK_MS = 1_000;
 const MAX_HEADER_BYTES = 32 * 1024;
+const MAX_THROWN_AWAY_BYTES = 64 * 1024;
 const KEEP_ALIVE_MS = 75_000;
 const HANDSHAKE_MS = 15_000;
 const CLOSE_MS = 5_000;
@@ -33,8 +36,10 @@ export async function startServer(options: {
   const listener = getRequestListener(options.fetch as Parameters<typeof getRequestListener>[0], {
     errorHandler: () => notAnEndpoint(),
   });
+  const http1 = { connectionsCheckingInterval: CHECK_MS };
   const server = createSecureServer({
     ...options.certificate,
+    ...http1,
     allowHTTP1: true,
     minVersion: 'TLSv1.2',
     handshakeTimeout: HANDSHAKE_MS,
@@ -54,7 +59,8 @@ export async function startServer(options: {
     sockets.add(socket);
     socket.on('close', () => sockets.delete(socket));
   });
-  server.on('request', (incoming: IncomingMessage, outgoing: ServerResponse) => {
+  const answer = (incoming: IncomingMessage, outgoing: ServerResponse) => {
+    if (mayBeLong(incoming)) closeUnlessRead(incoming, outgoing);
     // A path is taken as it was written: what a URL parser would fold away is not an endpoint.
     if (isFolded(incoming.url ?? '')) answerBare(outgoing);
     else
@@ -62,7 +68,10 @@ export async function startServer(options: {
         options.log.error('answer could not be written', { cause });
         outgoing.destroy();
       });
-  });
+  };
+  server.on('request', answer);
+  // Expectations that nobody knows would be a 417, which the contract has not.
+  server.on('checkExpectation', answer);
   server.on('clientError', (cause: NodeJS.ErrnoException, socket: Socket) => {
     if (socket.destroyed || !socket.writable || cause.code === 'ECONNRESET') socket.destroy();
     else
@@ -116,6 +125,24 @@ function limit(server: Http2SecureServer): void {
 
 function isIdle(socket: Socket): boolean {
   return !('_httpMessage' in socket) || (socket as { _httpMessage?: unknown })._httpMessage === null;
+}
+
+/** Whether there is a body too long to be read only to be thrown away. */
+function mayBeLong({ httpVersionMajor, headers }: IncomingMessage): boolean {
+  const length = headers['content-length'];
+  return (
+    httpVersionMajor === 1 &&
+    (headers['transfer-encoding'] !== undefined || Number(length ?? 0) > MAX_THROWN_AWAY_BYTES)
+  );
+}
+
+/** What is refused before its body was read ends the connection, and says so: the rest is still on its way. */
+function closeUnlessRead(incoming: IncomingMessage, outgoing: ServerResponse): void {
+  const writeHead = outgoing.writeHead;
+  outgoing.writeHead = ((...head: Parameters<typeof writeHead>) => {
+    if (!incoming.complete) outgoing.shouldKeepAlive = false;
+    return writeHead.apply(outgoing, head);
+  }) as typeof writeHead;
 }
 
 function isFolded(target: string): boolean {
