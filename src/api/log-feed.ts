@@ -1,7 +1,7 @@
 // A growing log for many readers at once: what is new is read from the file and framed once, then sent to all who are there;
 // who comes late, or again, reads from the file until it has caught up.
 
-import { type FileHandle, open } from 'node:fs/promises';
+import { type FileHandle, open, stat } from 'node:fs/promises';
 import type { Live } from '../live.ts';
 import { cutAtCharacter } from '../store/log-file.ts';
 import { type EventStream, frame } from './stream.ts';
@@ -13,22 +13,23 @@ const CHUNK_BYTES = 64 * 1024;
 export type LogReader = {
   stream: EventStream;
   offset: number;
-  /** At the front: what is new comes to it with everybody else's. */
+  /** At the front, where what is new is read once for all. */
   caughtUp: boolean;
-  catchingUp: Promise<void>;
+  /** What it reads by itself, one after the other: a slow reader holds up nobody else. */
+  own: Promise<void>;
 };
 
 type Feed = {
   readers: Set<LogReader>;
-  /** Where the front is: nobody who has caught up is behind it. */
+  /** Where the front is. */
   offset: number;
   unwatch: () => void;
   timer: NodeJS.Timeout | undefined;
-  advancing: Promise<void>;
+  busy: Promise<void>;
 };
 
 export type LogFeeds = {
-  /** Sends the log from `offset` on, until the reader leaves. */
+  /** Sends the log from `offset` on, until the reader leaves; from its beginning where it is not that long. */
   follow(path: string, topic: string, stream: EventStream, offset: number): LogReader;
   /** Resolves when the reader has everything up to the end of the file, a broken last character included. */
   flush(path: string, reader: LogReader): Promise<void>;
@@ -45,12 +46,12 @@ export function createLogFeeds(live: Live): LogFeeds {
         offset: 0,
         unwatch: () => {},
         timer: undefined,
-        advancing: Promise.resolve(),
+        busy: Promise.resolve(),
       };
       const gather = () => {
         made.timer ??= setTimeout(() => {
           made.timer = undefined;
-          made.advancing = made.advancing.then(() => advance(path, made)).catch(() => {});
+          made.busy = made.busy.then(() => advance(path, made)).catch(() => {});
         }, GATHER_MS);
       };
       made.unwatch = live.watch(topic, gather);
@@ -71,45 +72,58 @@ export function createLogFeeds(live: Live): LogFeeds {
   return {
     follow(path, topic, stream, offset) {
       const feed = feedOf(path, topic);
-      const reader: LogReader = { stream, offset, caughtUp: false, catchingUp: Promise.resolve() };
+      const reader: LogReader = { stream, offset, caughtUp: false, own: Promise.resolve() };
       feed.readers.add(reader);
       stream.onClose(() => leave(path, reader));
-      reader.catchingUp = catchUp(path, feed, reader).catch(() => stream.end());
+      readOn(reader, async () => {
+        if (offset > (await sizeOf(path))) reader.offset = 0;
+        await catchUp(path, feed, reader);
+      });
       return reader;
     },
-    async flush(path, reader) {
-      await reader.catchingUp;
-      // From here on nothing but this call sends to it.
-      reader.caughtUp = false;
-      await sendRange(path, reader, true).catch(() => reader.stream.end());
-    },
+    flush: (path, reader) => readOn(reader, () => sendRange(path, reader, true)),
   };
+}
+
+/** Takes the reader from the front, to read by itself. */
+function readOn(reader: LogReader, read: () => Promise<void>): Promise<void> {
+  reader.caughtUp = false;
+  reader.own = reader.own.then(read).catch(() => reader.stream.end());
+  return reader.own;
 }
 
 /** One read and one frame for all readers at the front. */
 async function advance(path: string, feed: Feed): Promise<void> {
   if (![...feed.readers].some(reader => reader.caughtUp)) return;
   await readChunks(path, feed.offset, false, (bytes, offset) => {
-    const end = offset + bytes.length;
     const chunk = logFrame(bytes, offset);
     for (const reader of feed.readers) {
-      if (!reader.caughtUp || reader.offset >= end) continue;
-      // Who came to the front while this was read may have a part of it already.
-      reader.stream.send(
-        reader.offset === offset ? chunk : logFrame(bytes.subarray(reader.offset - offset), reader.offset),
-      );
-      reader.offset = end;
+      if (!reader.caughtUp || reader.offset !== offset) continue;
+      reader.stream.send(chunk);
+      reader.offset = offset + bytes.length;
     }
-    feed.offset = end;
+    feed.offset = Math.max(feed.offset, offset + bytes.length);
+    return true;
   });
+  // One that came meanwhile took the front further than the others had read.
+  for (const reader of feed.readers)
+    if (reader.caughtUp && reader.offset < feed.offset) readOn(reader, () => catchUp(path, feed, reader));
 }
 
-/** Brings one reader from where it is to the front, at its own pace, which is nobody else's. */
+/** Brings one reader from where it is to the front, at its own pace. */
 async function catchUp(path: string, feed: Feed, reader: LogReader): Promise<void> {
-  do await sendRange(path, reader, false);
-  while (reader.offset < feed.offset && reader.stream.open);
-  if (![...feed.readers].some(other => other.caughtUp)) feed.offset = reader.offset;
+  for (let from = -1; from < reader.offset; ) {
+    from = reader.offset;
+    await sendRange(path, reader, false);
+    // The front may have moved while the last part was read.
+    if (reader.offset >= feed.offset) break;
+  }
+  feed.offset = Math.max(feed.offset, reader.offset);
   reader.caughtUp = true;
+}
+
+async function sizeOf(path: string): Promise<number> {
+  return (await stat(path).catch(() => undefined))?.size ?? 0;
 }
 
 async function sendRange(path: string, reader: LogReader, final: boolean): Promise<void> {
@@ -117,6 +131,7 @@ async function sendRange(path: string, reader: LogReader, final: boolean): Promi
     reader.stream.send(logFrame(bytes, offset));
     reader.offset = offset + bytes.length;
     await reader.stream.drained();
+    return reader.stream.open;
   });
 }
 
@@ -124,7 +139,8 @@ async function readChunks(
   path: string,
   from: number,
   final: boolean,
-  take: (bytes: Buffer, offset: number) => void | Promise<void>,
+  /** False ends the reading. */
+  take: (bytes: Buffer, offset: number) => boolean | Promise<boolean>,
 ): Promise<void> {
   let file: FileHandle;
   try {
@@ -142,7 +158,7 @@ async function readChunks(
       // A character that is split over two writes is held until whole; at the very end nothing more can come.
       const whole = bytesRead < CHUNK_BYTES && final ? bytesRead : cutAtCharacter(read);
       if (whole === 0) return;
-      await take(read.subarray(0, whole), offset);
+      if (!(await take(read.subarray(0, whole), offset))) return;
       offset += whole;
     }
   } finally {
