@@ -138,7 +138,7 @@ export const builds: Endpoint[] = [
     summary: 'The log as it stands; Range is honoured',
     access: 'sees',
     scope: 'commits',
-    answer: { media: 'text/plain', description: 'The log, byte for byte.' },
+    answer: { media: 'text/plain', description: 'The log, byte for byte.', ranges: true },
     handle: ({ dataDirectory, build, request }) => respondLog(request, buildLogPath(dataDirectory, build.id)),
   }),
   endpoint({

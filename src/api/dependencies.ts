@@ -11,6 +11,7 @@ import {
 } from '../domain/records.ts';
 import { type Errors, refusal } from '../domain/refusal.ts';
 import { ArchiveFailure, keepArchive, type ReceivedArchive, receiveArchive } from '../store/archive.ts';
+import type { Db } from '../store/db.ts';
 import {
   acceptArchive,
   cancelCompile,
@@ -59,18 +60,24 @@ const fields = {
   [RELATED]: ids('Dependencies whose artifacts the compile and the suites need too.'),
 } as const;
 
-/** A new one may only relate to what its owner can see, and never in a circle. */
-function checkRelated(
-  call: Pick<Call, 'db' | 'caller'>,
-  related: bigint[] | undefined,
-  own?: bigint,
-): Errors {
-  for (const id of related ?? []) {
-    if (id === own || !findVisibleDependency(call.db, call.caller.accountId, id))
-      return { [RELATED]: ['invalid_format'] };
-    if (own !== undefined && relatesTo(call.db, id, own)) return { [RELATED]: ['invalid_format'] };
-  }
-  return new Set(related).size === (related?.length ?? 0) ? {} : { [RELATED]: ['invalid_format'] };
+/** Never itself, never in a circle, none twice. */
+function checkRelated(db: Db, related: bigint[] = [], own?: bigint): Errors {
+  const circular = own !== undefined && related.some(id => relatesTo(db, id, own));
+  return circular || new Set(related).size < related.length ? { [RELATED]: ['invalid_format'] } : {};
+}
+
+/** It may only relate to what its owner can see. */
+function findMissing({ db, caller }: Pick<Call, 'db' | 'caller'>, related: bigint[] = []): string[] {
+  return related.every(id => findVisibleDependency(db, caller.accountId, id)) ? [] : [RELATED];
+}
+
+/** Which prefix a command has to fit cannot be said where the prefix itself is wrong. */
+const fits = (command: string, prefix: string, wrong: Readonly<Errors>) =>
+  wrong.prefix !== undefined || !checkCommand(command, prefix);
+
+/** Others may fetch what is shared, and see nothing of how it was compiled. */
+export function hideFromOthers({ caller, dependency }: Pick<Call, 'caller' | 'dependency'>): void {
+  if (dependency.ownerId !== caller.accountId) throw refusal('not_found');
 }
 
 /** The upload, safe on disk; what is wrong with it in the words of part 7. */
@@ -120,15 +127,16 @@ export const dependencies: Endpoint[] = [
     access: 'users',
     scope: 'dependencies',
     fields,
-    also: (values, call) => {
+    also: (values, call, wrong) => {
       const { name, command, prefix = DEFAULT_PREFIX } = values;
       return {
         ...(name !== undefined &&
           isDependencyNameTaken(call.db, call.caller.accountId, name) && { name: ['already_exists'] }),
-        ...(command !== undefined && checkCommand(command, prefix) && { command: ['invalid_format'] }),
-        ...checkRelated(call, values[RELATED]),
+        ...(command !== undefined && !fits(command, prefix, wrong) && { command: ['invalid_format'] }),
+        ...checkRelated(call.db, values[RELATED]),
       };
     },
+    named: (values, call) => findMissing(call, values[RELATED]),
     answer: { record: createdDependencyShape, status: 201 },
     handle: ({ db, caller, values }) =>
       presentCreatedDependency(
@@ -164,7 +172,7 @@ export const dependencies: Endpoint[] = [
     access: 'users',
     scope: 'dependencies',
     fields,
-    also: (values, call) => {
+    also: (values, call, wrong) => {
       const { dependency } = call;
       const prefix = values.prefix === '' ? DEFAULT_PREFIX : (values.prefix ?? dependency.prefix);
       const command = values.command ?? dependency.command;
@@ -174,10 +182,11 @@ export const dependencies: Endpoint[] = [
           isDependencyNameTaken(call.db, dependency.ownerId, values.name, dependency.id) && {
             name: ['already_exists'],
           }),
-        ...(touched && checkCommand(command, prefix) && { command: ['invalid_format'] }),
-        ...checkRelated(call, values[RELATED], dependency.id),
+        ...(touched && !fits(command, prefix, wrong) && { command: ['invalid_format'] }),
+        ...checkRelated(call.db, values[RELATED], dependency.id),
       };
     },
+    named: (values, call) => findMissing(call, values[RELATED]),
     answer: { record: dependencyShape },
     handle: ({ db, dependency, values }) =>
       dependencyRecord(
@@ -278,10 +287,12 @@ export const dependencies: Endpoint[] = [
     method: 'GET',
     path: '/dependencies/:dependency_id/log',
     summary: 'The log of the last compile; Range is honoured',
-    access: 'users',
+    access: 'sees',
     scope: 'dependencies',
-    answer: { media: 'text/plain', description: 'The log, byte for byte.' },
-    handle: ({ dataDirectory, dependency, request }) =>
-      respondLog(request, dependencyLogPath(dataDirectory, dependency.id)),
+    answer: { media: 'text/plain', description: 'The log, byte for byte.', ranges: true },
+    handle: call => {
+      hideFromOthers(call);
+      return respondLog(call.request, dependencyLogPath(call.dataDirectory, call.dependency.id));
+    },
   }),
 ];

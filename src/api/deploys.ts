@@ -12,12 +12,12 @@ import {
   strategyItemShape,
   strategyShape,
 } from '../domain/records.ts';
-import { type Errors, Refusal } from '../domain/refusal.ts';
-import { findCommit } from '../store/builds.ts';
+import { type Commit, findCommit } from '../store/builds.ts';
 import {
   cancelDeploy,
   createDeploy,
   createStrategy,
+  type DeployStrategy,
   deleteStrategy,
   findStrategy,
   isStrategyNameTaken,
@@ -146,16 +146,13 @@ export const deploys: Endpoint[] = [
       commit_id: requiredId('The commit to push.'),
     },
     answer: { record: deployItemShape, status: 201 },
+    named: (values, { db, project }) => [
+      ...(findStrategy(db, project.id, values.deploy_strategy_id) ? [] : ['deploy_strategy_id']),
+      ...(findCommit(db, project.id, values.commit_id) ? [] : ['commit_id']),
+    ],
     handle: ({ db, project, caller, values }) => {
-      const strategy = findStrategy(db, project.id, values.deploy_strategy_id);
-      const commit = findCommit(db, project.id, values.commit_id);
-      if (!strategy || !commit) {
-        const errors: Errors = {
-          ...(!strategy && { deploy_strategy_id: ['not_found'] }),
-          ...(!commit && { commit_id: ['not_found'] }),
-        };
-        throw new Refusal(404, errors);
-      }
+      const strategy = findStrategy(db, project.id, values.deploy_strategy_id) as DeployStrategy;
+      const commit = findCommit(db, project.id, values.commit_id) as Commit;
       return presentDeployItem(createDeploy(db, strategy, commit, caller.email));
     },
   }),
@@ -183,7 +180,7 @@ export const deploys: Endpoint[] = [
     summary: "The push's output; Range is honoured",
     access: 'sees',
     scope: 'deploys',
-    answer: { media: 'text/plain', description: 'The log, byte for byte.' },
+    answer: { media: 'text/plain', description: 'The log, byte for byte.', ranges: true },
     handle: ({ dataDirectory, deploy, request }) =>
       respondLog(request, deployLogPath(dataDirectory, deploy.id)),
   }),

@@ -72,7 +72,7 @@ export type Call<F extends Fields = Fields, Q extends Fields = Fields> = Service
 export type Answer =
   | { record: JsonSchema; status?: 200 | 201 | 202 }
   | { list: JsonSchema; paged?: boolean }
-  | { media: string; description: string };
+  | { media: string; description: string; ranges?: true };
 
 export type Endpoint<F extends Fields = Fields, Q extends Fields = Fields> = {
   method: 'GET' | 'POST' | 'PUT' | 'DELETE';
@@ -86,8 +86,10 @@ export type Endpoint<F extends Fields = Fields, Q extends Fields = Fields> = {
   query?: Q;
   /** A body that is no form: the endpoint reads it itself. */
   binary?: { description: string };
-  /** Checks beyond single fields: uniqueness, fields that must fit each other. Gets what was valid so far. */
-  also?: (values: Partial<Values<F>>, call: Omit<Call, 'values'>) => Errors;
+  /** Checks beyond single fields: uniqueness, fields that must fit each other. Gets what was valid, and what was not. */
+  also?: (values: Partial<Values<F>>, call: Omit<Call, 'values'>, wrong: Readonly<Errors>) => Errors;
+  /** Fields that name other records: those that are not there are 404, once all fields are valid. */
+  named?: (values: Values<F>, call: Omit<Call, 'values'>) => string[];
   answer: Answer;
   /** An answer that is not a Response is put into the envelope. */
   handle(call: Call<F, Q>): unknown;

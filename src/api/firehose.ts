@@ -7,12 +7,13 @@ import { presentBuild } from '../domain/records.ts';
 import { Refusal } from '../domain/refusal.ts';
 import { findBuild } from '../store/builds.ts';
 import type { Db } from '../store/db.ts';
-import { findDependency, findVisibleDependency } from '../store/dependencies.ts';
+import { findDependency } from '../store/dependencies.ts';
 import { dependencyRecord } from '../store/dependency-use.ts';
 import { lastEventId, listEvents } from '../store/events.ts';
 import { buildLogPath, dependencyLogPath } from '../store/paths.ts';
 import { findProject, findVisibleProject, projectRecord } from '../store/projects.ts';
 import { authenticate } from './authenticate.ts';
+import { hideFromOthers } from './dependencies.ts';
 import { type Call, type Endpoint, endpoint } from './endpoint.ts';
 import type { LogFeeds } from './log-feed.ts';
 import { answeredByStream, type EventStream, frame, openStream } from './stream.ts';
@@ -190,14 +191,13 @@ export function firehoses(feeds: LogFeeds): Endpoint[] {
       method: 'GET',
       path: '/dependencies/:dependency_id/firehose',
       summary: "A compile's state and log as they grow",
-      access: 'users',
+      access: 'sees',
       scope: 'dependencies',
       answer: { media: 'text/event-stream', description: '`state`, `log` and `end` events.' },
       handle: call => {
         const { db, dependency } = call;
-        const stream = begin(call, 'dependencies', admitted =>
-          findVisibleDependency(db, admitted.accountId, dependency.id),
-        );
+        hideFromOthers(call);
+        const stream = begin(call, 'dependencies', () => findDependency(db, dependency.id));
         streamLog(
           { live: call.live, feeds },
           stream,

@@ -101,10 +101,10 @@ function operation(endpoint: Endpoint, schemas: Record<string, JsonSchema>): Des
   const statuses = [
     '500',
     ...(endpoint.access === 'anyone' ? [] : ['401']),
-    ...(names.length > 0 ? ['404'] : []),
+    ...(names.length > 0 || endpoint.named ? ['404'] : []),
   ];
   if (endpoint.access !== 'anyone' && !(endpoint.unpaid?.length === 0)) statuses.push('402');
-  if (json || endpoint.fields || endpoint.binary) statuses.push('403');
+  if (json || endpoint.fields || endpoint.query || endpoint.binary) statuses.push('403');
   return {
     operationId: operationId(endpoint),
     tags: [tagOf(endpoint.path)],
@@ -127,6 +127,10 @@ function operation(endpoint: Endpoint, schemas: Record<string, JsonSchema>): Des
     ...requestBody(endpoint),
     responses: {
       [successStatus(endpoint.answer)]: success(endpoint.answer, paged, schemas),
+      ...('media' in endpoint.answer &&
+        endpoint.answer.ranges && {
+          206: { ...success(endpoint.answer, paged, schemas), description: 'The bytes of the Range.' },
+        }),
       ...Object.fromEntries(
         statuses.map(status => [status, { $ref: `#/components/responses/Error${status}` }]),
       ),

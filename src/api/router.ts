@@ -162,8 +162,12 @@ function validate(
     page: { limit: limit ?? PAGE_LIMIT.usual, before },
   } as Call;
   const errors: Errors = { ...query.errors, ...body.errors };
-  for (const [key, codes] of Object.entries(endpoint.also?.(body.values, call) ?? {})) errors[key] ??= codes;
+  const further = endpoint.also?.(body.values, call, body.errors) ?? {};
+  for (const [key, codes] of Object.entries(further)) errors[key] ??= codes;
   if (Object.keys(errors).length > 0) throw new Refusal(403, errors);
+  const missing = endpoint.named?.(call.values, call) ?? [];
+  if (missing.length > 0)
+    throw new Refusal(404, Object.fromEntries(missing.map(key => [key, ['not_found' as const]])));
   return call;
 }
 
@@ -175,7 +179,10 @@ function respond(
   callback: string | undefined,
   requestId: string,
 ): Response {
-  if (result instanceof Response) return result;
+  if (result instanceof Response) {
+    result.headers.set('x-request-id', requestId);
+    return result;
+  }
   const headers: Record<string, string> = { 'x-request-id': requestId };
   if (result instanceof Listing) {
     if (result.next !== undefined)

@@ -12,9 +12,8 @@ import {
   suiteShape,
   variableShape,
 } from '../domain/records.ts';
-import { refusal } from '../domain/refusal.ts';
 import { operators, subjects } from '../domain/rules.ts';
-import { findDependency } from '../store/dependencies.ts';
+import { type Dependency, findDependency, findVisibleDependency } from '../store/dependencies.ts';
 import {
   attachDependency,
   createRule,
@@ -187,13 +186,13 @@ export const suites: Endpoint[] = [
     scope: 'suites',
     fields: { dependency_id: requiredId('The dependency.') },
     answer: { record: suiteDependencyShape, status: 201 },
-    handle: ({ db, project, suite, values }) => {
-      const dependency = findDependency(db, values.dependency_id);
-      if (!dependency || !(dependency.ownerId === project.ownerId || dependency.shared))
-        throw refusal('not_found', 'dependency_id');
-      if (findSuiteDependency(db, suite.id, dependency.id)) throw refusal('already_exists', 'dependency_id');
-      attachDependency(db, suite.id, dependency.id);
-      return presentSuiteDependency(dependency);
+    also: ({ dependency_id: id }, { db, suite }) =>
+      id !== undefined && findSuiteDependency(db, suite.id, id) ? { dependency_id: ['already_exists'] } : {},
+    named: ({ dependency_id: id }, { db, project }) =>
+      findVisibleDependency(db, project.ownerId, id) ? [] : ['dependency_id'],
+    handle: ({ db, suite, values }) => {
+      attachDependency(db, suite.id, values.dependency_id);
+      return presentSuiteDependency(findDependency(db, values.dependency_id) as Dependency);
     },
   }),
   endpoint({
