@@ -1,5 +1,6 @@
 // Who am I, is it there, is it well: ping, whoami, health, metrics and the description of the API itself.
 
+import { admit } from '../domain/access.ts';
 import { identityShape } from '../domain/records.ts';
 import { refusal } from '../domain/refusal.ts';
 import { countByState } from '../store/counts.ts';
@@ -61,14 +62,19 @@ export function operations(metrics: Metrics, describe: () => unknown): Endpoint[
       scope: undefined,
       answer: { media: 'text/plain', description: 'Prometheus text format.' },
       handle: call => {
-        if (!isLoopback(call) && !authenticate(call.db, call.request, call.url).admin)
-          throw refusal('unauthorized');
+        if (!isLoopback(call)) admitAdministrator(call);
         return new Response(metrics.render(gauges(call)), {
           headers: { 'content-type': 'text/plain; version=0.0.4; charset=utf-8' },
         });
       },
     }),
   ];
+}
+
+function admitAdministrator({ db, request, url }: Call): void {
+  const caller = authenticate(db, request, url);
+  admit(caller, undefined);
+  if (!caller.admin) throw refusal('unauthorized');
 }
 
 function isLoopback(call: Call): boolean {
