@@ -1,0 +1,630 @@
+// Part 7 of the specification: every field of every form, missing, blank, of the wrong form, reserved, taken; and the
+// answer when nothing is wrong but the moment.
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import { bootApp, type Planted, type TestApp } from '../support/app.ts';
+import { type Asked, errors, type Fields } from '../support/client.ts';
+import {
+  contract,
+  dependencyForm,
+  notificationForm,
+  ofRow,
+  pathOf,
+  projectForm,
+  type Row,
+  ruleForm,
+  strategyForm,
+  suiteForm,
+  variableForm,
+} from './contract.ts';
+import { compileAll, startCompile } from './states.ts';
+
+let app: TestApp;
+let planted: Planted;
+before(async () => {
+  app = await bootApp();
+  planted = app.plant();
+});
+after(() => app.close());
+
+const row = (method: Row['method'], path: string): Row => {
+  const found = contract.find(one => one.method === method && one.path === path);
+  assert(found, `${method} ${path}`);
+  return found;
+};
+const P = '/projects/:project_id';
+
+async function refused(asked: Row, body: Asked, status: number, expected: unknown): Promise<void> {
+  const before = app.changes();
+  const answer = await app.client.call(asked.method, pathOf(asked, planted), {
+    as: app.people.owner.as,
+    ...body,
+  });
+  assert.deepEqual([answer.status, answer.json], [status, expected], JSON.stringify(body));
+  assert.equal(app.changes(), before, 'a refused request changed something');
+}
+
+async function accepted(asked: Row, body: Asked): Promise<void> {
+  const answer = await app.client.call(asked.method, pathOf(asked, planted), {
+    as: app.people.owner.as,
+    ...body,
+  });
+  assert.equal(answer.status, asked.status, `${JSON.stringify(body)} ${answer.text}`);
+}
+
+const without = (form: Fields, name: string): Fields =>
+  Object.fromEntries(Object.entries(form).filter(([key]) => key !== name));
+
+/** Which fields must be there; what else a form may have is in `rules`. */
+const required: Record<string, string[]> = {
+  'POST /projects': ['name', 'repository_url'],
+  [`PUT ${P}`]: ['name', 'repository_url'],
+  [`POST ${P}/collaborators`]: ['email'],
+  [`POST ${P}/build_requests`]: ['commit_ref'],
+  [`POST ${P}/suites`]: ['name', 'command'],
+  [`PUT ${P}/suites/:suite_id`]: ['name', 'command'],
+  [`POST ${P}/suites/:suite_id/rules`]: ['subject', 'operator', 'value'],
+  [`POST ${P}/suites/:suite_id/dependencies`]: ['dependency_id'],
+  [`POST ${P}/suites/:suite_id/environment_variables`]: ['name', 'content'],
+  [`PUT ${P}/suites/:suite_id/environment_variables/:variable_id`]: ['name', 'content'],
+  [`POST ${P}/deploy_strategies`]: [
+    'name',
+    'strategy_type',
+    'options[repository_url]',
+    'options[local_branch]',
+    'options[remote_branch]',
+  ],
+  [`PUT ${P}/deploy_strategies/:deploy_strategy_id`]: [
+    'name',
+    'strategy_type',
+    'options[repository_url]',
+    'options[local_branch]',
+    'options[remote_branch]',
+  ],
+  [`POST ${P}/deploys`]: ['deploy_strategy_id', 'commit_id'],
+  [`POST ${P}/notifications`]: ['notifiable_type', 'name', 'options[url]'],
+  'POST /dependencies': ['name', 'command'],
+  'PUT /dependencies/:dependency_id': ['name', 'command'],
+};
+/** The one required field for which white space is a value. */
+const mayBeBlank = 'content';
+
+test('every endpoint that takes fields says which of them are required', () => {
+  const taking = contract.filter(one => one.form).map(ofRow);
+  assert.deepEqual(Object.keys(required).sort(), taking.sort());
+});
+
+describe('a required field must be there', () => {
+  for (const [key, names] of Object.entries(required)) {
+    const [method, path] = key.split(' ') as [Row['method'], string];
+    test(key, async () => {
+      const asked = row(method, path);
+      const form = asked.form?.(planted) ?? {};
+      const all = { error: Object.fromEntries(names.map(name => [name, ['is_blank']])) };
+      if (method === 'POST') {
+        await refused(asked, {}, 403, all);
+        await refused(asked, { json: {} }, 403, all);
+        for (const name of names)
+          await refused(asked, { form: without(form, name) }, 403, errors(name, 'is_blank'));
+      }
+      const blank = names.filter(name => name !== mayBeBlank);
+      for (const name of blank)
+        for (const nothing of ['', ' \t\n', '\u00a0'])
+          await refused(asked, { form: { ...form, [name]: nothing } }, 403, errors(name, 'is_blank'));
+      await refused(
+        asked,
+        { form: Object.fromEntries(blank.map(name => [name, ''])) },
+        403,
+        method === 'PUT' || blank.length === names.length
+          ? { error: Object.fromEntries(blank.map(name => [name, ['is_blank']])) }
+          : all,
+      );
+    });
+  }
+});
+
+test('a PUT that sends nothing changes nothing, and one that sends a field changes that field', async () => {
+  for (const asked of contract.filter(one => one.method === 'PUT')) {
+    const path = pathOf(asked, planted);
+    const call = (form: Fields) => app.client.call('PUT', path, { as: app.people.owner.as, form });
+    const before = (await call({})).record;
+    for (const [name, value] of Object.entries(asked.form?.(planted) ?? {})) {
+      const changed = await call({ [name]: value });
+      assert.equal(changed.status, 200, changed.text);
+      const [, parent, child] = /^(\w+)\[(\w+)\]$/.exec(name) ?? [];
+      const got = parent && child ? (changed.record[parent] as Fields)[child] : changed.record[name];
+      assert.equal(got, value, `${path} ${name}`);
+    }
+    assert.equal((await call({})).record.id, before.id);
+  }
+});
+
+type Rule = { field: string; bad?: Record<string, string[]>; good?: string[] };
+const urls = {
+  good: ['git@host:a.git', 'deploy-1@git.example.org:~team/a+b/c_d.git', 'a@b:x/y.z.git'],
+  bad: [
+    'https://git.example.org/a.git',
+    'ssh://git@host/a.git',
+    'git@host:a',
+    'git@host:-a.git',
+    '-git@host:a.git',
+    'git@-oProxyCommand=x:a.git',
+    'git@-host:a.git',
+    'git@host:../a.git',
+    'git@host:a..b.git',
+    'git@host:a b.git',
+    'git@host:a\nb.git',
+    'git@host:a;b.git',
+    'git@a@host:b.git',
+    'host:a.git',
+    'git@:a.git',
+    'git@host:.git\u0000',
+    `git@host:${'a'.repeat(1025)}.git`,
+    'file:///etc/passwd.git',
+    '/etc/passwd.git',
+    'git@host:$(id).git',
+  ],
+};
+const branches = {
+  good: ['main', 'feature/x-1', 'v1.0', 'a'.repeat(200), 'übung'],
+  bad: [
+    '-x',
+    '--upload-pack=id',
+    '+main',
+    'a:b',
+    'a//b',
+    '/a',
+    'a/',
+    'HEAD',
+    '@',
+    'refs/heads/main',
+    'a..b',
+    'a~1',
+    'a^',
+    'a@{1}',
+    'a b',
+    'a.lock',
+    '.a',
+    'a.',
+    'a\\b',
+    'a*',
+    'a\u007f',
+    'a'.repeat(201),
+  ],
+};
+const lines = { invalid_format: ['a\u0000b', 'a\nb', 'x'.repeat(256)] };
+
+const rules: [string, Rule[]][] = [
+  [
+    'POST /projects',
+    [
+      { field: 'name', bad: lines, good: ['Ünïcode ✓', '<b>&amp;"\'', '{{7*7}}', '__proto__'] },
+      { field: 'repository_url', bad: { invalid_format: urls.bad }, good: urls.good },
+      { field: 'description', bad: { invalid_format: ['a\u0000'] }, good: ['', 'a\nb', ' '] },
+      { field: 'badge', bad: { invalid_format: ['yes', '2', 'TRUE'] }, good: ['true', '0', ''] },
+      { field: 'cancel_superseded', bad: { invalid_format: ['on'] }, good: ['false', '1'] },
+    ],
+  ],
+  [
+    `POST ${P}/collaborators`,
+    [
+      {
+        field: 'email',
+        bad: {
+          invalid_format: ['nobody', 'a@', '@b.org', 'a b@c.org', 'a:b@c.org', 'a@b@c.org', 'a\n@b.org'],
+          already_exists: ['owner@example.org', 'OWNER@example.org', 'collaborator@example.org'],
+        },
+        good: ['a+b@example.org', 'ü@example.org'],
+      },
+    ],
+  ],
+  [
+    `POST ${P}/build_requests`,
+    [
+      {
+        field: 'commit_ref',
+        bad: { invalid_format: branches.bad },
+        good: [...branches.good, 'abcdef0', 'ABCDEF0123456789ABCDEF0123456789ABCDEF01'],
+      },
+    ],
+  ],
+  [
+    `POST ${P}/suites`,
+    [
+      { field: 'name', bad: lines },
+      { field: 'command', bad: { invalid_format: ['a\u0000'] }, good: ['a\nb', 'rm -rf / # "\'$(`'] },
+      {
+        field: 'image',
+        bad: { invalid_format: ['-v', 'a b', 'UPPER', '../x'] },
+        good: ['debian:12', `a/b@sha256:${'a'.repeat(64)}`],
+      },
+    ],
+  ],
+  [
+    `POST ${P}/suites/:suite_id/rules`,
+    [
+      {
+        field: 'subject',
+        bad: { invalid_format: ['commit', 'commit.date', 'commit.Message', 'branch', 'constructor'] },
+        good: [
+          'commit.message',
+          'commit.branches',
+          'commit.tags',
+          'commit.files',
+          'commit.ref',
+          'commit.author_name',
+          'commit.author_email',
+          'commit.committer_name',
+          'commit.committer_email',
+        ],
+      },
+      {
+        field: 'operator',
+        bad: { invalid_format: ['is', 'regex', 'Contains', 'toString'] },
+        good: [
+          'contains',
+          'does_not_contain',
+          'equals',
+          'does_not_equal',
+          'starts_with',
+          'ends_with',
+          'matches',
+          'does_not_match',
+        ],
+      },
+    ],
+  ],
+  [
+    `POST ${P}/suites/:suite_id/dependencies`,
+    [{ field: 'dependency_id', bad: { invalid_format: ['abc', '-1', '1.5', '9223372036854775808', '1 2'] } }],
+  ],
+  [
+    `POST ${P}/suites/:suite_id/environment_variables`,
+    [
+      {
+        field: 'name',
+        bad: {
+          invalid_format: ['1A', 'A-B', 'A B', 'A=B', 'Ä', 'A\n'],
+          is_reserved: [
+            'CI',
+            'HOME',
+            'PATH',
+            'USER',
+            'ASSAY',
+            'ASSAY_TOKEN',
+            'ASSAY_',
+            'LD_LIBRARY_PATH',
+            'PKG_CONFIG_PATH',
+          ],
+        },
+        good: ['_', 'a1', 'ASSAYER', 'ci'],
+      },
+      { field: 'content', bad: { invalid_format: ['a\u0000b'] }, good: ['', ' ', 'a\nb'] },
+    ],
+  ],
+  [
+    `POST ${P}/deploy_strategies`,
+    [
+      { field: 'name', bad: lines },
+      { field: 'strategy_type', bad: { invalid_format: ['svn', 'GIT', 'git '] } },
+      { field: 'options[repository_url]', bad: { invalid_format: urls.bad }, good: urls.good },
+      { field: 'options[local_branch]', bad: { invalid_format: branches.bad }, good: branches.good },
+      { field: 'options[remote_branch]', bad: { invalid_format: branches.bad }, good: branches.good },
+      { field: 'options[automatic]', bad: { invalid_format: ['maybe'] }, good: ['true'] },
+    ],
+  ],
+  [
+    `POST ${P}/deploys`,
+    [
+      { field: 'deploy_strategy_id', bad: { invalid_format: ['x', '-1'] } },
+      { field: 'commit_id', bad: { invalid_format: ['main', '0x1'] } },
+    ],
+  ],
+  [
+    `POST ${P}/notifications`,
+    [
+      {
+        field: 'notifiable_type',
+        bad: { invalid_format: ['deploy', 'Build', 'toString'] },
+        good: ['dependency'],
+      },
+      { field: 'name', bad: { invalid_format: ['email', 'Webhook'] } },
+      {
+        field: 'options[url]',
+        bad: {
+          invalid_format: [
+            'ftp://example.org/',
+            'javascript:alert(1)',
+            'hooks.example.org',
+            '//example.org/',
+            'http://',
+            'http://127.0.0.1/',
+            'http://127.1/',
+            'http://0x7f000001/',
+            'http://2130706433/',
+            'http://0177.0.0.1/',
+            'http://[::1]/',
+            'http://[::ffff:127.0.0.1]/',
+            'http://0.0.0.0/',
+            'http://169.254.169.254/latest/meta-data',
+            'http://224.0.0.1/',
+            'https://a\nb/',
+          ],
+        },
+        good: ['http://10.0.0.1/x', 'https://192.168.1.1:8443/', 'https://example.org/?a=b'],
+      },
+    ],
+  ],
+  [
+    'POST /dependencies',
+    [
+      { field: 'name', bad: lines },
+      { field: 'command', bad: { invalid_format: ['make install', './configure --prefix=/opt/x'] } },
+      {
+        field: 'prefix',
+        bad: {
+          invalid_format: [
+            'srv/x',
+            '/srv//x',
+            '/srv/x/',
+            '/srv/../etc',
+            '/srv/./x',
+            '/a:b',
+            '/a,b',
+            '/a b',
+            '/a$b',
+            '/a\nb',
+          ],
+          is_reserved: [
+            '/',
+            '/bin',
+            '/dev/x',
+            '/etc',
+            '/home/me',
+            '/lib',
+            '/lib64/x',
+            '/proc',
+            '/root',
+            '/run',
+            '/sbin',
+            '/sys',
+            '/tmp/x',
+            '/usr/local',
+            '/var/lib',
+            '/srv',
+            '/srv/project',
+            '/srv/project/x',
+            '/srv/cache',
+          ],
+        },
+      },
+      {
+        field: 'source',
+        bad: { invalid_format: ['/etc', '..', 'a/../b', 'a\u0000'] },
+        good: ['', 'zlib-1.3/src'],
+      },
+      { field: 'launch_command', bad: { invalid_format: ['a\u0000'] }, good: ['redis-server', ''] },
+      { field: 'related_dependencies[]', bad: { invalid_format: ['abc', '-1'] }, good: [''] },
+    ],
+  ],
+];
+
+describe('a field must be of its form', () => {
+  for (const [key, fields] of rules)
+    for (const { field, bad = {}, good = [] } of fields)
+      test(`${key} ${field}`, async () => {
+        const [method, path] = key.split(' ') as [Row['method'], string];
+        const asked = row(method, path);
+        for (const [code, values] of Object.entries(bad))
+          for (const value of values)
+            await refused(
+              asked,
+              { form: { ...asked.form?.(planted), [field]: value } },
+              403,
+              errors(field, code),
+            );
+        for (const value of good) {
+          await accepted(asked, { form: { ...asked.form?.(planted), [field]: value } });
+        }
+      });
+});
+
+describe('a name is taken once', () => {
+  const taken: [string, () => Fields, string][] = [
+    ['POST /projects', projectForm, 'PUT /projects/:project_id'],
+    [`POST ${P}/suites`, suiteForm, `PUT ${P}/suites/:suite_id`],
+    [
+      `POST ${P}/suites/:suite_id/environment_variables`,
+      variableForm,
+      `PUT ${P}/suites/:suite_id/environment_variables/:variable_id`,
+    ],
+    [`POST ${P}/deploy_strategies`, strategyForm, `PUT ${P}/deploy_strategies/:deploy_strategy_id`],
+    ['POST /dependencies', dependencyForm, 'PUT /dependencies/:dependency_id'],
+  ];
+  for (const [create, form, change] of taken)
+    test(create, async () => {
+      const creating = row(...(create.split(' ') as [Row['method'], string]));
+      const changing = row(...(change.split(' ') as [Row['method'], string]));
+      const first = form();
+      const { name } = first as { name: string };
+      await accepted(creating, { form: first });
+      await refused(creating, { form: { ...form(), name } }, 403, errors('name', 'already_exists'));
+      await refused(changing, { form: { name } }, 403, errors('name', 'already_exists'));
+      const own = await app.client.call(changing.method, pathOf(changing, planted), {
+        as: app.people.owner.as,
+        form: {},
+      });
+      await accepted(changing, { form: { name: own.record.name as string } });
+    });
+
+  test('and may be used by another owner, in another project, in another suite', async () => {
+    const form = projectForm();
+    for (const { as } of [app.people.owner, app.people.stranger])
+      assert.equal((await app.client.call('POST', '/projects', { as, form })).status, 201);
+    const other = app.plant();
+    const suite = suiteForm();
+    for (const { project_id } of [planted, other]) {
+      const path = `/projects/${project_id}/suites`;
+      assert.equal(
+        (await app.client.call('POST', path, { as: app.people.owner.as, form: suite })).status,
+        201,
+      );
+    }
+  });
+});
+
+test('all that is wrong is told at once, under the full name of each field', async () => {
+  await refused(
+    row('POST', `${P}/deploy_strategies`),
+    {
+      form: {
+        name: ' ',
+        strategy_type: 'svn',
+        'options[repository_url]': 'https://x',
+        'options[local_branch]': '-x',
+      },
+    },
+    403,
+    {
+      error: {
+        name: ['is_blank'],
+        strategy_type: ['invalid_format'],
+        'options[repository_url]': ['invalid_format'],
+        'options[local_branch]': ['invalid_format'],
+        'options[remote_branch]': ['is_blank'],
+      },
+    },
+  );
+  const { name } = (await app.client.get(`/projects/${planted.project_id}`, app.people.owner.as)).record;
+  await refused(row('POST', '/projects'), { form: { name: name as string, repository_url: 'x' } }, 403, {
+    error: { name: ['already_exists'], repository_url: ['invalid_format'] },
+  });
+});
+
+test('a command is not blamed for a prefix that is wrong', async () => {
+  for (const prefix of ['/usr/x', 'relative'])
+    await refused(
+      row('POST', '/dependencies'),
+      { form: { name: 'x', command: `make PREFIX=${prefix} install`, prefix } },
+      403,
+      errors('prefix', prefix === 'relative' ? 'invalid_format' : 'is_reserved'),
+    );
+  await accepted(row('POST', '/dependencies'), {
+    form: { ...dependencyForm(), command: 'make PREFIX=/opt/x install', prefix: '/opt/x' },
+  });
+  const change = row('PUT', '/dependencies/:dependency_id');
+  await refused(change, { form: { prefix: '/opt/other' } }, 403, errors('command', 'invalid_format'));
+});
+
+test('a field that names a record which is not there is not found, once the others are valid', async () => {
+  const others = app.plant(app.people.stranger);
+  const attach = row('POST', `${P}/suites/:suite_id/dependencies`);
+  for (const id of [0n, others.free_dependency_id, planted.suite_id])
+    await refused(attach, { form: { dependency_id: String(id) } }, 404, errors('dependency_id', 'not_found'));
+  await refused(
+    attach,
+    { form: { dependency_id: String(planted.used_dependency_id) } },
+    403,
+    errors('dependency_id', 'already_exists'),
+  );
+
+  const deploy = row('POST', `${P}/deploys`);
+  await refused(
+    deploy,
+    { form: { deploy_strategy_id: String(others.deploy_strategy_id), commit_id: String(others.commit_id) } },
+    404,
+    { error: { deploy_strategy_id: ['not_found'], commit_id: ['not_found'] } },
+  );
+  await refused(
+    deploy,
+    { form: { deploy_strategy_id: '1', commit_id: 'x' } },
+    403,
+    errors('commit_id', 'invalid_format'),
+  );
+
+  const key = 'related_dependencies[]';
+  for (const asked of [row('POST', '/dependencies'), row('PUT', '/dependencies/:dependency_id')]) {
+    const form = dependencyForm();
+    for (const id of [0n, others.free_dependency_id])
+      await refused(asked, { form: { ...form, [key]: String(id) } }, 404, errors(key, 'not_found'));
+    await refused(asked, { form: { ...form, name: '', [key]: '0' } }, 403, errors('name', 'is_blank'));
+    const twice = String(planted.used_dependency_id);
+    await refused(asked, { form: { ...form, [key]: [twice, twice] } }, 403, errors(key, 'invalid_format'));
+  }
+});
+
+test('what is shared may be attached and related to by others', async () => {
+  const others = app.plant(app.people.stranger);
+  compileAll(app.db, others.free_dependency_id);
+  const share = `/dependencies/${others.free_dependency_id}/share`;
+  assert.equal((await app.client.call('POST', share, { as: app.people.stranger.as })).status, 200);
+  const id = String(others.free_dependency_id);
+  await accepted(row('POST', `${P}/suites/:suite_id/dependencies`), { form: { dependency_id: id } });
+  await accepted(row('POST', '/dependencies'), {
+    form: { ...dependencyForm(), 'related_dependencies[]': id },
+  });
+});
+
+test('dependencies never relate to themselves, nor in a circle; one empty element clears the list', async () => {
+  const key = 'related_dependencies[]';
+  const there = app.plant();
+  const [a, b] = [there.used_dependency_id, there.free_dependency_id];
+  const change = (id: bigint, value: string | string[]) =>
+    app.client.call('PUT', `/dependencies/${id}`, { as: app.people.owner.as, form: { [key]: value } });
+  assert.equal((await change(a, String(b))).status, 200);
+  for (const [id, value] of [
+    [a, a],
+    [b, a],
+  ] as const) {
+    const answer = await change(id, String(value));
+    assert.deepEqual([answer.status, answer.json], [403, errors(key, 'invalid_format')]);
+  }
+  assert.deepEqual((await change(a, '')).record.related_dependencies, []);
+  assert.equal((await change(b, String(a))).status, 200);
+});
+
+describe('what cannot be done now is unavailable', () => {
+  const unavailable = errors('generic', 'resource_temporary_unavailable');
+  const gzip = Buffer.from('1f8b08', 'hex');
+
+  test('a build request, a rerun or an upload while the disk is full', async () => {
+    app.hasRoom = false;
+    try {
+      await refused(row('POST', `${P}/build_requests`), { form: { commit_ref: 'main' } }, 403, unavailable);
+      await refused(row('POST', `${P}/build_requests`), { form: {} }, 403, errors('commit_ref', 'is_blank'));
+      await refused(row('POST', `${P}/builds/:build_id/rerun`), {}, 403, unavailable);
+      await refused(row('POST', '/dependencies/:dependency_id/archive'), { body: gzip }, 403, unavailable);
+    } finally {
+      app.hasRoom = true;
+    }
+  });
+
+  test('an upload while it compiles, and sharing before it has compiled', async () => {
+    await refused(row('POST', '/dependencies/:dependency_id/share'), {}, 403, unavailable);
+    startCompile(app.db, planted.free_dependency_id);
+    await refused(row('POST', '/dependencies/:dependency_id/archive'), { body: gzip }, 403, unavailable);
+    await refused(row('POST', '/dependencies/:dependency_id/share'), {}, 403, unavailable);
+  });
+});
+
+test('a dependency that a suite uses, or that another relates to, is reserved', async () => {
+  const there = app.plant();
+  const destroy = (id: bigint) =>
+    app.client.call('DELETE', `/dependencies/${id}`, { as: app.people.owner.as });
+  const reserved = [403, errors('generic', 'is_reserved')];
+  const used = await destroy(there.used_dependency_id);
+  assert.deepEqual([used.status, used.json], reserved);
+  await app.client.call('PUT', `/dependencies/${there.used_dependency_id}`, {
+    as: app.people.owner.as,
+    form: { 'related_dependencies[]': String(there.free_dependency_id) },
+  });
+  const related = await destroy(there.free_dependency_id);
+  assert.deepEqual([related.status, related.json], reserved);
+});
+
+test('rules, variables and notifications need no unique value where nobody would be confused', async () => {
+  for (let time = 0; time < 2; time += 1) {
+    await accepted(row('POST', `${P}/suites/:suite_id/rules`), { form: ruleForm() });
+    await accepted(row('POST', `${P}/notifications`), { form: notificationForm() });
+  }
+});
