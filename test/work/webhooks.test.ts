@@ -56,7 +56,8 @@ test('receivers that misbehave delay nobody, and what they did is recorded', lim
   const redirect = await room.receiver(response =>
     response.writeHead(302, { location: elsewhere.url }).end(),
   );
-  const long = await room.receiver(response => response.end('x'.repeat(10_000_000)));
+  const tenMegabytes = Buffer.alloc(10_000_000, 'x');
+  const long = await room.receiver(response => response.end(tenMegabytes));
   const fine = await room.receiver();
   for (const { url } of [hang, dripping, fine]) room.notify(url);
   const notifications = {
