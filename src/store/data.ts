@@ -2,18 +2,22 @@
 
 import { randomBytes } from 'node:crypto';
 import {
+  chmodSync,
   closeSync,
   existsSync,
   fsyncSync,
+  linkSync,
   mkdirSync,
   openSync,
   readFileSync,
-  renameSync,
+  rmSync,
   statSync,
-  writeSync,
+  writeFileSync,
 } from 'node:fs';
-import { join, resolve } from 'node:path';
+import { dirname, join, resolve } from 'node:path';
+import { examineDatabase } from './database-check.ts';
 import { type Db, openDb, openSqlite } from './db.ts';
+import { NewerSchema } from './migrations.ts';
 import { databasePath, directories, lockPath, masterKeyPath } from './paths.ts';
 import { createVault } from './vault.ts';
 
@@ -21,12 +25,21 @@ import { createVault } from './vault.ts';
 export class DataError extends Error {}
 
 export function makeDataDirectory(data: string): void {
-  mkdirSync(data, { recursive: true, mode: 0o700 });
-  for (const name of directories) mkdirSync(join(data, name), { recursive: true, mode: 0o700 });
+  try {
+    mkdirSync(data, { recursive: true, mode: 0o700 });
+    if ((statSync(data).mode & 0o077) !== 0) chmodSync(data, 0o700);
+    for (const name of directories) mkdirSync(join(data, name), { recursive: true, mode: 0o700 });
+  } catch (cause) {
+    throw new DataError(
+      `the data directory ${resolve(data)} cannot be used (${(cause as Error).message}): choose another with --data, or mend its owner and permissions`,
+    );
+  }
 }
 
 /** Holds the directory for one server; the operating system lets go of it however the process ends. */
 export function holdDataDirectory(data: string): { release(): void } {
+  // Never opened where it is there already: closing it again would let go of a lock that this process holds.
+  if (!existsSync(lockPath(data))) closeSync(openSync(lockPath(data), 'a', 0o600));
   const sqlite = openSqlite(lockPath(data));
   try {
     sqlite.pragma('busy_timeout = 0');
@@ -45,54 +58,48 @@ export function holdDataDirectory(data: string): { release(): void } {
 export function openData(data: string, environment: NodeJS.ProcessEnv = process.env): Db {
   const path = databasePath(data);
   const isNew = !existsSync(path);
-  if (!isNew && statSync(path).size === 0)
-    throw new DataError(
-      `${path} is empty: put it back with "assay restore FILE --data ${data}" into a new directory`,
-    );
+  if (!isNew) checkDatabase(path, data);
   const key = readMasterKey(data, environment) ?? (isNew ? makeMasterKey(data) : undefined);
   if (!key)
     throw new DataError(
       `the master key ${masterKeyPath(data)} is missing while the database holds encrypted values: put the file back from where you keep it`,
     );
+  const vault = createVault(key);
+  if (isNew)
+    makeWhole(path, unfinished => {
+      const db = openDb(unfinished, vault);
+      const value = vault.seal('assay', CHECK_PLACE).toString('base64');
+      db.sqlite.prepare("INSERT INTO facts (name, value) VALUES ('key_check', ?)").run(value);
+      // Back to one file, which a link can give its name.
+      db.sqlite.pragma('journal_mode = DELETE');
+      db.close();
+    });
   try {
-    const db = openDb(path, createVault(key));
-    if (!isNew) checkDatabase(db, path, data);
+    const db = openDb(path, vault);
     checkKey(db);
     return db;
   } catch (cause) {
-    if (
-      (cause as { code?: string }).code === 'SQLITE_NOTADB' ||
-      (cause as { code?: string }).code === 'SQLITE_CORRUPT'
-    )
-      throw damaged(path, data);
+    if (cause instanceof NewerSchema) throw new DataError(cause.message);
     throw cause;
   }
 }
 
-const damaged = (path: string, data: string) =>
-  new DataError(
-    `${path} is damaged: put a backup back with "assay restore FILE --data ${data}" into a new directory`,
+function checkDatabase(path: string, data: string): void {
+  const found = examineDatabase(path);
+  if (found === 'sound') return;
+  throw new DataError(
+    `${path} is ${found}: put a backup back with "assay restore FILE --data DIRECTORY" into a new directory; ${data} is left as it is`,
   );
-
-function checkDatabase(db: Db, path: string, data: string): void {
-  const found = db.sqlite.pragma('quick_check(1)', { simple: true });
-  if (found === 'ok') return;
-  db.close();
-  throw damaged(path, data);
 }
 
-const CHECK_PLACE = { table: 'facts', column: 'key_check', row: 0n };
+export const CHECK_PLACE = { table: 'facts', column: 'key_check', row: 0n };
 
-/** A value sealed at the first start tells at every other whether the key is still the same. */
+/** A value sealed when the database was made tells at every start whether the key is still the same. */
 function checkKey(db: Db): void {
-  const sealed = db.sqlite.prepare("SELECT value FROM facts WHERE name = 'key_check'").pluck().get() as
-    | string
-    | undefined;
-  if (sealed === undefined) {
-    const value = db.vault.seal('assay', CHECK_PLACE).toString('base64');
-    db.write(() => db.sqlite.prepare("INSERT INTO facts (name, value) VALUES ('key_check', ?)").run(value));
-    return;
-  }
+  const sealed = db.sqlite
+    .prepare("SELECT value FROM facts WHERE name = 'key_check'")
+    .pluck()
+    .get() as string;
   try {
     db.vault.open(Buffer.from(sealed, 'base64'), CHECK_PLACE);
   } catch {
@@ -103,7 +110,7 @@ function checkKey(db: Db): void {
   }
 }
 
-function readMasterKey(data: string, environment: NodeJS.ProcessEnv): Buffer | undefined {
+export function readMasterKey(data: string, environment: NodeJS.ProcessEnv): Buffer | undefined {
   const handed = environment.CREDENTIALS_DIRECTORY && join(environment.CREDENTIALS_DIRECTORY, 'master.key');
   for (const path of [handed, masterKeyPath(data)]) {
     if (!path || !existsSync(path)) continue;
@@ -115,17 +122,28 @@ function readMasterKey(data: string, environment: NodeJS.ProcessEnv): Buffer | u
   return undefined;
 }
 
-/** Written whole or not at all, and safe on disk before anything is encrypted with it. */
 function makeMasterKey(data: string): Buffer {
-  const key = randomBytes(32);
   const path = masterKeyPath(data);
-  const file = openSync(`${path}.new`, 'wx', 0o600);
-  writeSync(file, `${key.toString('base64')}\n`);
-  fsyncSync(file);
-  closeSync(file);
-  renameSync(`${path}.new`, path);
-  const directory = openSync(data, 'r');
+  makeWhole(path, unfinished =>
+    writeFileSync(unfinished, `${randomBytes(32).toString('base64')}\n`, { flush: true }),
+  );
+  // Whoever was first has made it.
+  return readMasterKey(data, {}) as Buffer;
+}
+
+/** Makes a private file whole or not at all; of two that try at once the first one's stays. */
+function makeWhole(path: string, fill: (unfinished: string) => void): void {
+  const unfinished = `${path}.${process.pid}`;
+  rmSync(unfinished, { force: true });
+  closeSync(openSync(unfinished, 'wx', 0o600));
+  fill(unfinished);
+  try {
+    linkSync(unfinished, path);
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code !== 'EEXIST') throw cause;
+  }
+  rmSync(unfinished);
+  const directory = openSync(dirname(path), 'r');
   fsyncSync(directory);
   closeSync(directory);
-  return key;
 }

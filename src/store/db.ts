@@ -28,9 +28,12 @@ export type Db = {
 
 const BUSY_TIMEOUT_MS = 10_000;
 
-export function openSqlite(path: string): Database.Database {
+export function openSqlite(path: string, options: { readonly?: boolean } = {}): Database.Database {
   const binding = nativeBinding();
-  const sqlite = new Database(path, binding ? { nativeBinding: binding as unknown as string } : {});
+  const sqlite = new Database(path, {
+    ...options,
+    ...(binding && { nativeBinding: binding as unknown as string }),
+  });
   sqlite.pragma(`busy_timeout = ${BUSY_TIMEOUT_MS}`);
   return sqlite;
 }
