@@ -1,0 +1,161 @@
+// What benchmarks share: servers as child processes, a light HTTP/1.1 load over TLS, medians, and a verdict a line.
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import { connect, type TLSSocket } from 'node:tls';
+
+const DEADLINE_MS = 60_000;
+
+export function median(values: readonly number[]): number {
+  const sorted = values.toSorted((a, b) => a - b);
+  return sorted[Math.floor(sorted.length / 2)] as number;
+}
+
+let failures = 0;
+
+/** Prints a figure beside what is asked of it, and remembers when it falls short. */
+export function judge(name: string, figure: number, relation: '≥' | '≤', bound: number, unit = ''): void {
+  const holds = relation === '≥' ? figure >= bound : figure <= bound;
+  if (!holds) failures += 1;
+  const digits = unit === '' ? 2 : 0;
+  console.log(
+    `${name}: ${figure.toFixed(digits)}${unit} (required ${relation} ${bound}${unit}) ${holds ? 'ok' : 'MISSED'}`,
+  );
+}
+
+/** The exit status of a benchmark whose every `judge` has spoken. */
+export const verdict = () => (failures === 0 ? 0 : 1);
+
+export type Child = { process: ChildProcess; port: number; end(): Promise<void> };
+
+/** Starts a server and resolves when one line of its output matches. */
+export async function startChild(
+  command: readonly string[],
+  options: { port: number; env?: Record<string, string>; ready: RegExp },
+): Promise<Child> {
+  const child = spawn(command[0] as string, command.slice(1), {
+    env: { ...process.env, ...options.env },
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  const closed = once(child, 'close');
+  let text = '';
+  await new Promise<void>((resolve, reject) => {
+    const late = setTimeout(() => {
+      child.kill('SIGKILL');
+      reject(new Error(`${command[0]} is not ready`));
+    }, DEADLINE_MS);
+    const done = (settle: () => void) => {
+      clearTimeout(late);
+      settle();
+    };
+    child.stdout?.setEncoding('utf8').on('data', part => {
+      text += part;
+      if (options.ready.test(text)) done(resolve);
+    });
+    closed.then(() => done(() => reject(new Error(`${command[0]} ended before it was ready`))));
+  });
+  return {
+    process: child,
+    port: options.port,
+    end: async () => {
+      child.kill('SIGTERM');
+      await closed;
+    },
+  };
+}
+
+/** Processor time that a process has used so far. */
+export function cpuMsOf(pid: number): number {
+  const fields = readFileSync(`/proc/${pid}/stat`, 'utf8')
+    .replace(/^.*\) /, '')
+    .split(' ');
+  const HERTZ = 100;
+  return ((Number(fields[11]) + Number(fields[12])) * 1000) / HERTZ;
+}
+
+export function residentBytesOf(pid: number): number {
+  const [, kib] = /VmRSS:\s+(\d+) kB/.exec(readFileSync(`/proc/${pid}/status`, 'utf8')) ?? [];
+  return Number(kib) * 1024;
+}
+
+export async function openSocket(port: number, ca: string): Promise<TLSSocket> {
+  const socket = connect({ host: '127.0.0.1', port, ca, ALPNProtocols: ['http/1.1'] });
+  socket.setNoDelay(true);
+  await once(socket, 'secureConnect');
+  return socket;
+}
+
+export function requestBytes(path: string, auth: string): Buffer {
+  const credentials = Buffer.from(auth).toString('base64');
+  return Buffer.from(
+    `GET ${path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic ${credentials}\r\n\r\n`,
+  );
+}
+
+/** One request on an open connection: the whole answer, which must be 200 and say how long it is. */
+export async function askOnce(socket: TLSSocket, asked: Buffer): Promise<Buffer> {
+  const parts: Buffer[] = [];
+  return new Promise((resolve, reject) => {
+    const onData = (part: Buffer) => {
+      parts.push(part);
+      const answer = parts.length === 1 ? part : Buffer.concat(parts);
+      const headEnd = answer.indexOf('\r\n\r\n');
+      if (headEnd < 0) return;
+      const head = answer.toString('latin1', 0, headEnd);
+      const [, length] = /content-length: (\d+)/i.exec(head) ?? [];
+      if (length === undefined || !head.startsWith('HTTP/1.1 200 ')) {
+        reject(new Error(`unexpected answer: ${answer}`));
+        return;
+      }
+      if (answer.length < headEnd + 4 + Number(length)) return;
+      socket.off('data', onData);
+      socket.off('error', reject);
+      resolve(answer);
+    };
+    socket.on('data', onData);
+    socket.once('error', reject);
+    socket.write(asked);
+  });
+}
+
+/**
+ * Requests a second on kept connections, one request under way on each. An answer's length is learnt once and
+ * then only bytes are counted, so that the load costs less than what it measures.
+ */
+export async function measureRate(
+  sockets: readonly TLSSocket[],
+  asked: Buffer,
+  durationMs: number,
+): Promise<number> {
+  const { length } = await askOnce(sockets[0] as TLSSocket, asked);
+  let answered = 0;
+  const startedAt = performance.now();
+  const endsAt = startedAt + durationMs;
+  await Promise.all(
+    sockets.map(
+      socket =>
+        new Promise<void>((resolve, reject) => {
+          let missing = length;
+          const onData = (part: Buffer) => {
+            missing -= part.length;
+            if (missing > 0) return;
+            if (missing < 0) {
+              reject(new Error('answers differ in length'));
+              return;
+            }
+            answered += 1;
+            if (performance.now() >= endsAt) {
+              socket.off('data', onData);
+              resolve();
+              return;
+            }
+            missing = length;
+            socket.write(asked);
+          };
+          socket.on('data', onData);
+          socket.write(asked);
+        }),
+    ),
+  );
+  return (answered * 1000) / (performance.now() - startedAt);
+}
