@@ -4,6 +4,7 @@ import type { Services } from './api/endpoint.ts';
 import { allEndpoints } from './api/endpoints.ts';
 import { createLogFeeds } from './api/log-feed.ts';
 import { createMetrics } from './api/metrics.ts';
+import { mountOAuth } from './api/oauth.ts';
 import { createRouter } from './api/router.ts';
 import { type Server, startServer } from './api/server.ts';
 import type { Settings } from './config.ts';
@@ -12,6 +13,7 @@ import { createLive } from './live.ts';
 import type { Log } from './log.ts';
 import { holdDataDirectory, makeDataDirectory, openData } from './store/data.ts';
 import type { Db } from './store/db.ts';
+import { findFact } from './store/facts.ts';
 import { tlsDirectory } from './store/paths.ts';
 import { version } from './version.ts';
 import { mountPages } from './web/pages.ts';
@@ -71,6 +73,9 @@ export async function startApp(
         slots: settings.concurrency,
         slotsUsed: workers.slotsUsed(),
         freeDiskBytes: workers.freeDiskBytes(),
+        minFreeDiskBytes: settings.minFreeDiskBytes,
+        dockerAway: workers.dockerAway(),
+        image: findFact(db, 'image') ?? settings.image,
       }),
     };
     const endpoints = allEndpoints({
@@ -82,6 +87,7 @@ export async function startApp(
       },
     });
     const router = createRouter(services, endpoints, { log, metrics });
+    mountOAuth(router, services);
     mountPages(router, services, endpoints, { log, metrics });
 
     const certificate = () =>

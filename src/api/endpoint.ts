@@ -34,7 +34,16 @@ export type Services = {
   vitals(): Vitals;
 };
 
-export type Vitals = { healthy: boolean; slotsUsed: number; slots: number; freeDiskBytes: number };
+export type Vitals = {
+  healthy: boolean;
+  slotsUsed: number;
+  slots: number;
+  freeDiskBytes: number;
+  minFreeDiskBytes: number;
+  /** Why Docker cannot be used; undefined when it can. */
+  dockerAway: string | undefined;
+  image: string;
+};
 
 /** The rows that the path names, each found and seen by the caller before the handler runs. */
 export type Resources = {

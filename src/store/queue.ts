@@ -3,7 +3,7 @@
 import { and, asc, eq, sql } from 'drizzle-orm';
 import type { Waiting } from '../domain/fair-queue.ts';
 import type { Db } from './db.ts';
-import { buildRequests, builds, dependencies, deploys } from './schema.ts';
+import { buildRequests, builds, dependencies, deploys, projects } from './schema.ts';
 import type { Build, BuildRequest, Dependency, Deploy } from './transition.ts';
 
 /** What takes a slot. */
@@ -143,4 +143,16 @@ export function positionOf(db: Db, build: Pick<Build, 'id' | 'projectId'>): numb
   return projectsIn(db, 'builds', unfinishedBuild)
     .filter(projectId => projectId !== build.projectId)
     .reduce((sum, projectId) => sum + count(projectId, own), own);
+}
+
+/** What runs and what waits, of all projects, the longest waiting first. */
+export function listUnfinishedBuilds(db: Db, limit: number): { build: Build; projectName: string }[] {
+  return db.orm
+    .select({ build: builds, projectName: projects.name })
+    .from(builds)
+    .innerJoin(projects, eq(projects.id, builds.projectId))
+    .where(unfinishedBuild)
+    .orderBy(asc(builds.id))
+    .limit(limit)
+    .all();
 }

@@ -5,8 +5,11 @@ import type { Endpoint, Services } from '../api/endpoint.ts';
 import type { Metrics } from '../api/metrics.ts';
 import type { Bindings } from '../api/router.ts';
 import type { Log } from '../log.ts';
+import { adminPages } from './admin.ts';
 import { apiReferencePages } from './api-reference.ts';
+import { applicationPages } from './applications.ts';
 import { respondAsset, respondFavicon } from './assets.ts';
+import { authorizePages } from './authorize.ts';
 import { projectPages } from './project.ts';
 import { projectsPages } from './projects.ts';
 import { notFoundView } from './refused.ts';
@@ -22,6 +25,9 @@ const routes: readonly Route[] = [
   ...setUpPages,
   ...projectsPages,
   ...projectPages,
+  ...applicationPages,
+  ...authorizePages,
+  ...adminPages,
   ...apiReferencePages,
   open(
     '/ui/assets/:hash/:name',

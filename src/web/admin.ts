@@ -1,0 +1,288 @@
+// Administration: accounts and standing, the queue with its reasons, and how the appliance is.
+
+import { html } from 'hono/html';
+import type { SentFields } from '../api/body.ts';
+import { type AccountKind, accountKinds, type Standing, standings } from '../domain/access.ts';
+import { parseId } from '../domain/id.ts';
+import { checkEmail } from '../domain/names.ts';
+import { type Errors, refusal } from '../domain/refusal.ts';
+import { digestOf, hashPassword, newReadableSecret, newSecret } from '../domain/secret.ts';
+import {
+  type Account,
+  createAccount,
+  deleteSessionsOf,
+  findAccount,
+  findAccountByEmail,
+  listAccounts,
+  updateAccount,
+} from '../store/accounts.ts';
+import { countByState } from '../store/counts.ts';
+import { findFact } from '../store/facts.ts';
+import { listUnfinishedBuilds } from '../store/queue.ts';
+import {
+  copyText,
+  dataTable,
+  emptyState,
+  factList,
+  filterBox,
+  linkButton,
+  pageHead,
+  relativeTime,
+  sizeWords,
+} from './components.ts';
+import { actionButton, checkBox, formTo, renderForm, selectField, submitButton, textField } from './form.ts';
+import { type Html, respondRedirect } from './layout.ts';
+import { form, page, type Route } from './route.ts';
+import { textOf } from './sign-in.ts';
+import { stateBadge } from './state.ts';
+import type { View, Visit } from './visit.ts';
+
+const HERE = '/ui/admin';
+const QUEUE_SHOWN = 50;
+
+export const adminPages: Route[] = [
+  page(HERE, visit => admins(visit, showAdministration)),
+  form(`${HERE}/accounts`, (visit, sent) => admins(visit, () => addAccount(visit, sent))),
+  page(`${HERE}/accounts/:account`, visit => admins(visit, showAccount)),
+  form(`${HERE}/accounts/:account`, (visit, sent) => admins(visit, () => changeAccount(visit, sent))),
+  form(`${HERE}/accounts/:account/reset`, visit => admins(visit, resetAccount)),
+];
+
+/** For everybody else these pages do not exist. */
+function admins<T>(visit: Visit, show: (visit: Visit) => T): T {
+  if (!visit.caller.admin) throw refusal('not_found');
+  return show(visit);
+}
+
+function showAdministration(visit: Visit): View {
+  return {
+    title: 'Administration',
+    section: 'admin',
+    ...(visit.refused && { status: 422 }),
+    body: html`${pageHead('Administration')}
+<section class="panel" aria-labelledby="appliance"><h2 id="appliance">Appliance</h2>${renderVitals(visit)}</section>
+<section aria-labelledby="queue"><h2 id="queue">Queue</h2>${renderQueue(visit)}</section>
+<section aria-labelledby="accounts"><h2 id="accounts">Accounts</h2>${renderAccounts(visit)}</section>
+<section class="panel" aria-labelledby="new-account"><h2 id="new-account">New account</h2>${renderNewAccount(visit)}</section>`,
+  };
+}
+
+function renderVitals({ services }: Visit): Html {
+  const { slots, slotsUsed, freeDiskBytes, minFreeDiskBytes, dockerAway, image } = services.vitals();
+  const counts = countByState(services.db);
+  const backupAt = findFact(services.db, 'last_backup_at');
+  const low = freeDiskBytes < minFreeDiskBytes;
+  return factList([
+    ['Version', services.version],
+    [
+      'Docker',
+      dockerAway === undefined ? stateBadge('passed', 'it answers') : stateBadge('errored', dockerAway),
+    ],
+    ['Default image', html`<code>${image}</code>`],
+    ['Slots', `${slotsUsed} of ${slots} taken`],
+    [
+      'Disk',
+      low
+        ? stateBadge(
+            'errored',
+            `${sizeWords(freeDiskBytes)} free, less than the ${sizeWords(minFreeDiskBytes)} that new work needs`,
+          )
+        : `${sizeWords(freeDiskBytes)} free`,
+    ],
+    ['Database', sizeWords(counts.databaseBytes)],
+    ['Webhooks waiting', String(counts.pendingDeliveries)],
+    [
+      'Last backup',
+      backupAt === undefined
+        ? html`none yet: <code>assay backup FILE</code>`
+        : relativeTime(Number(backupAt)),
+    ],
+  ]);
+}
+
+function renderQueue({ services }: Visit): Html {
+  const builds = listUnfinishedBuilds(services.db, QUEUE_SHOWN);
+  if (builds.length === 0)
+    return emptyState({
+      title: 'Nothing waits and nothing runs',
+      text: 'Builds of all projects appear here while they do.',
+    });
+  return dataTable({
+    caption: 'Queue',
+    columns: ['Suite', 'Project', 'State', 'Why it waits', 'Since'],
+    rows: builds.map(({ build, projectName }) => {
+      const waiting = services.waiting(build);
+      return {
+        cells: [
+          build.suiteName,
+          projectName,
+          stateBadge(build.buildState),
+          waiting ? `Place ${waiting.position}: ${waiting.reason}` : '',
+          relativeTime(build.startedAt ?? build.createdAt),
+        ],
+      };
+    }),
+  });
+}
+
+function renderAccounts({ services, url }: Visit): Html {
+  const asked = (url.searchParams.get('q') ?? '').toLowerCase();
+  const accounts = listAccounts(services.db).filter(({ email }) => email.includes(asked));
+  return html`${filterBox('account-list', 'Filter accounts', asked)}${dataTable({
+    id: 'account-list',
+    caption: 'Accounts',
+    columns: ['Email', 'Kind', 'Standing', 'Since'],
+    rows: accounts.map(account => ({
+      filterText: account.email,
+      cells: [
+        html`<a href="${HERE}/accounts/${account.id}">${account.email}</a>${account.admin ? html` <span class="tag">administrator</span>` : ''}`,
+        account.kind,
+        standingWords(account),
+        relativeTime(account.createdAt),
+      ],
+    })),
+  })}`;
+}
+
+function standingWords({ standing, trialEndsAt }: Account): string {
+  const words = { active: 'active', suspended: 'suspended', payment_required: 'payment required' }[standing];
+  if (standing !== 'active' || trialEndsAt === null) return words;
+  const day = new Date(trialEndsAt).toISOString().slice(0, 10);
+  return trialEndsAt <= Date.now() ? `trial ended ${day}` : `trial until ${day}`;
+}
+
+const kindChoices = [
+  { value: 'user', label: 'user: owns projects and dependencies' },
+  { value: 'collaborator', label: 'collaborator: works on projects of others' },
+];
+
+function renderNewAccount(visit: Visit): Html {
+  const create = formTo(visit, `${HERE}/accounts`, { kind: 'user' });
+  return renderForm(create, {
+    fields: html`${textField(create, { name: 'email', label: 'Email', type: 'email', required: true })}
+${selectField(create, { name: 'kind', label: 'Kind', required: true, choices: kindChoices })}
+${checkBox(create, { name: 'admin', label: 'Administrator' })}`,
+    submit: submitButton('Create account'),
+  });
+}
+
+const oneOf = <T extends string>(allowed: readonly T[], value: string): T | undefined =>
+  allowed.find(one => one === value);
+
+async function addAccount(visit: Visit, sent: SentFields): Promise<View> {
+  const { db } = visit.services;
+  const email = textOf(sent, 'email').trim().toLowerCase();
+  const kind = oneOf<AccountKind>(accountKinds, textOf(sent, 'kind'));
+  const errors: Errors = {
+    ...(email === ''
+      ? { email: ['is_blank'] }
+      : checkEmail(email)
+        ? { email: ['invalid_format'] }
+        : findAccountByEmail(db, email) && { email: ['already_exists'] }),
+    ...(!kind && { kind: ['invalid_format'] }),
+  };
+  if (Object.keys(errors).length > 0 || !kind) {
+    visit.refused = { action: `${HERE}/accounts`, sent, errors };
+    return showAdministration(visit);
+  }
+  const password = newReadableSecret(4, 5);
+  const apiKey = newSecret('assay');
+  const passwordHash = await hashPassword(password);
+  createAccount(db, { email, kind, admin: textOf(sent, 'admin') === 'true', passwordHash, apiKey });
+  return secretsView(email, password, apiKey);
+}
+
+function secretsView(email: string, password: string, apiKey: string): View {
+  return {
+    title: 'Account',
+    section: 'admin',
+    body: html`${pageHead(`Secrets of ${email}`, { above: { href: HERE, label: 'Administration' } })}
+<div class="panel"><p class="lead">Hand them over now: they are not shown again.</p>
+${factList([
+  ['Password', copyText(password, 'Copy password')],
+  ['API key', copyText(apiKey, 'Copy key')],
+])}</div><p>${linkButton(HERE, 'Done', 'primary')}</p>`,
+  };
+}
+
+function getAccount(visit: Visit): Account {
+  const id = parseId(visit.params.account ?? '');
+  const account = id === undefined ? undefined : findAccount(visit.services.db, id);
+  if (!account) throw refusal('not_found');
+  return account;
+}
+
+function showAccount(visit: Visit): View {
+  const account = getAccount(visit);
+  const here = `${HERE}/accounts/${account.id}`;
+  const change = formTo(visit, here, {
+    standing: account.standing,
+    kind: account.kind,
+    admin: String(account.admin),
+    trial_ends: account.trialEndsAt === null ? '' : new Date(account.trialEndsAt).toISOString().slice(0, 10),
+  });
+  return {
+    title: account.email,
+    section: 'admin',
+    ...(visit.refused && { status: 422 }),
+    body: html`${pageHead(account.email, { above: { href: HERE, label: 'Administration' } })}
+${renderForm(change, {
+  fields: html`${selectField(change, {
+    name: 'standing',
+    label: 'Standing',
+    required: true,
+    choices: [
+      { value: 'active', label: 'active' },
+      { value: 'suspended', label: 'suspended: may do nothing' },
+      { value: 'payment_required', label: 'payment required: may only collaborate' },
+    ],
+  })}
+${textField(change, { name: 'trial_ends', label: 'Trial ends', placeholder: '2027-01-31', hint: 'Payment is required from then on. Empty for no end.' })}
+${selectField(change, { name: 'kind', label: 'Kind', required: true, choices: kindChoices })}
+${checkBox(change, { name: 'admin', label: 'Administrator' })}`,
+  submit: submitButton('Save'),
+})}
+<section class="panel danger" aria-labelledby="reset"><h2 id="reset">New password and API key</h2>
+<p>The old ones stop working at once, and the account is signed out everywhere.</p>
+${actionButton(formTo(visit, `${here}/reset`), 'Make new ones', { tone: 'danger', confirm: `Make a new password and API key for ${account.email}?` })}
+</section>`,
+  };
+}
+
+function changeAccount(visit: Visit, sent: SentFields): View | Response {
+  const { db } = visit.services;
+  const account = getAccount(visit);
+  const standing = oneOf<Standing>(standings, textOf(sent, 'standing'));
+  const kind = oneOf<AccountKind>(accountKinds, textOf(sent, 'kind'));
+  const trialEnds = textOf(sent, 'trial_ends').trim();
+  const trialEndsAt = trialEnds === '' ? null : Date.parse(trialEnds);
+  const admin = textOf(sent, 'admin') === 'true';
+  const self = account.id === visit.account.id;
+  const errors: Errors = {
+    ...(!standing && { standing: ['invalid_format'] }),
+    ...(!kind && { kind: ['invalid_format'] }),
+    ...(Number.isNaN(trialEndsAt) && { trial_ends: ['invalid_format'] }),
+    // Whoever locked themselves out would need the command line to come back.
+    ...(self && standing !== 'active' && { standing: ['is_reserved'] }),
+    ...(self && !admin && { generic: ['is_reserved'] }),
+  };
+  if (Object.keys(errors).length > 0 || !standing || !kind) {
+    visit.refused = { action: `${HERE}/accounts/${account.id}`, sent, errors };
+    return showAccount(visit);
+  }
+  updateAccount(db, account.id, { standing, kind, trialEndsAt, admin });
+  return respondRedirect(visit, HERE, { say: `${account.email} is changed.` });
+}
+
+async function resetAccount(visit: Visit): Promise<View> {
+  const { db } = visit.services;
+  const account = getAccount(visit);
+  const password = newReadableSecret(4, 5);
+  const apiKey = newSecret('assay');
+  const passwordHash = await hashPassword(password);
+  db.write(() => {
+    updateAccount(db, account.id, { passwordHash, apiKeyDigest: digestOf(apiKey) });
+    deleteSessionsOf(db, account.id);
+  });
+  return secretsView(account.email, password, apiKey);
+}
