@@ -1,5 +1,6 @@
 // Owns containers and volumes: carries a plan out, tells what became of it, and cleans up by label.
 // What a container is to be is src/domain/container-plan.ts's; its output, output.ts's.
+import { isDeepStrictEqual } from 'node:util';
 import { type ContainerPlan, labelsOf, type Ownership, ownershipOf } from '../domain/container-plan.ts';
 import type { DockerDoor } from './docker.ts';
 import {
@@ -223,7 +224,17 @@ async function createOrFind({ docker, call }: DockerDoor, plan: ContainerPlan): 
     if (owner?.instance !== instance || owner.kind !== kind || owner.id !== id) {
       throw new EngineRefused(`A container called ${plan.name} is there already, and is not ours.`, 409);
     }
-    return found.Id;
+    if (isDeepStrictEqual(found.Config.Entrypoint, plan.command)) return found.Id;
+    // Left by an earlier attempt, which nobody follows any more.
+    await ignoring([404, 409], () =>
+      call('remove a container', abortSignal =>
+        docker.getContainer(found.Id).remove({ force: true, v: true, abortSignal }),
+      ),
+    );
+    const created = await call('create a container', abortSignal =>
+      docker.createContainer({ ...creation(plan), abortSignal }),
+    );
+    return created.id;
   }
 }
 
@@ -253,11 +264,12 @@ function creation(plan: ContainerPlan) {
       NanoCpus: Math.round(plan.cpus * 1e9),
       LogConfig: { Type: 'none', Config: {} },
       RestartPolicy: { Name: 'no' },
-      Mounts: plan.mounts.map(({ type, source, target, readOnly }) => ({
+      Mounts: plan.mounts.map(({ type, source, target, readOnly, copy }) => ({
         Type: type,
         Source: source,
         Target: target,
         ReadOnly: readOnly,
+        ...(copy === false && { VolumeOptions: { NoCopy: true, Labels: {}, DriverConfig: {} as never } }),
       })),
     },
   };

@@ -79,7 +79,13 @@ export async function clearSshLeftovers(dataDirectory: string): Promise<void> {
   const parent = join(dataDirectory, 'tmp');
   const names = await readdir(parent).catch(ignoreMissing);
   const left = (names ?? []).filter(name => name.startsWith('ssh-'));
-  await Promise.all(left.map(name => rm(join(parent, name), { recursive: true, force: true })));
+  await Promise.all(
+    left.map(async name => {
+      // Its ssh may still be fetching into a mirror, or pushing.
+      await endSsh(join(parent, name));
+      await rm(join(parent, name), { recursive: true, force: true });
+    }),
+  );
 }
 
 // ssh takes the first value it finds, so what must hold stands before the administrator's lines and what

@@ -1,10 +1,10 @@
 // What the sweep asks before it takes something away.
 
-import { and, asc, eq, gt } from 'drizzle-orm';
+import { and, asc, eq, gt, inArray } from 'drizzle-orm';
 import { parseId } from '../domain/id.ts';
 import type { Db } from './db.ts';
 import { findFact, writeFact } from './facts.ts';
-import { builds, dependencies, projects, suites } from './schema.ts';
+import { builds, dependencies, deploys, projects, suites } from './schema.ts';
 
 /** Whether the job that a container or a directory was made for has not ended. */
 export function isJobRunning(db: Db, kind: string, idText: string): boolean {
@@ -25,6 +25,35 @@ export function isJobRunning(db: Db, kind: string, idText: string): boolean {
       .where(and(eq(dependencies.id, id), eq(dependencies.compileState, 'compiling')))
       .get() !== undefined
   );
+}
+
+/** Whether it runs or will run: an attempt that ended may be followed by another. */
+export function isJobUnfinished(db: Db, kind: string, idText: string): boolean {
+  const id = parseId(idText);
+  if (id === undefined) return false;
+  const { table, state } =
+    kind === 'build'
+      ? { table: builds, state: inArray(builds.buildState, ['enqueued', 'running']) }
+      : {
+          table: dependencies,
+          state: inArray(dependencies.compileState, ['enqueued_for_compile', 'compiling']),
+        };
+  return (
+    db.orm
+      .select({ id: table.id })
+      .from(table)
+      .where(and(eq(table.id, id), state))
+      .get() !== undefined
+  );
+}
+
+const logged = { build: builds, deploy: deploys, dependency: dependencies };
+export type LogKind = keyof typeof logged;
+
+/** Whether what a log was written for is still on record. */
+export function isRecordThere(db: Db, kind: LogKind, id: bigint): boolean {
+  const table = logged[kind];
+  return db.orm.select({ id: table.id }).from(table).where(eq(table.id, id)).get() !== undefined;
 }
 
 export function isCacheNeeded(db: Db, suiteId: string): boolean {

@@ -33,7 +33,8 @@ export function createContainerHost(options: {
   const engine = createEngine({ dockerHost: options.dockerHost });
   const images = createImages(engine.door, options.instance);
   const back = new Set<() => void>();
-  let reason: string | undefined;
+  // Nothing is started before it has answered once: a build would only be claimed to be given back.
+  let reason: string | undefined = 'it has not answered yet';
   let network: Promise<string> | undefined;
   let timer: NodeJS.Timeout | undefined;
   let stopped = false;
@@ -42,20 +43,25 @@ export function createContainerHost(options: {
     timer = setTimeout(async () => {
       try {
         await engine.version();
-      } catch {
-        if (!stopped) probe(Math.min(delayMs * 2, PROBE_MOST_MS));
+      } catch (cause) {
+        if (stopped) return;
+        reason = (cause as Error).message;
+        if (delayMs === 0) options.log.warn('Docker is away', { cause: reason });
+        probe(Math.min(delayMs * 2 || PROBE_FIRST_MS, PROBE_MOST_MS));
         return;
       }
       if (stopped) return;
       reason = undefined;
-      options.log.info('Docker is back');
+      if (delayMs > 0) options.log.info('Docker is back');
       for (const resolve of back) resolve();
       back.clear();
       options.onAvailable();
     }, delayMs);
   };
 
-  const host: ContainerHost = {
+  probe(0);
+
+  return {
     engine,
     images,
     unavailable: () => reason,
@@ -70,8 +76,17 @@ export function createContainerHost(options: {
     whenAvailable: signal =>
       new Promise((resolve, reject) => {
         if (reason === undefined) return resolve();
-        back.add(resolve);
-        signal.addEventListener('abort', () => reject(signal.reason), { once: true });
+        const leave = () => {
+          back.delete(come);
+          reject(signal.reason);
+        };
+        const come = () => {
+          signal.removeEventListener('abort', leave);
+          resolve();
+        };
+        if (signal.aborted) return leave();
+        back.add(come);
+        signal.addEventListener('abort', leave, { once: true });
       }),
     async prepare(image) {
       const prepared = await images.prepareImage(image, options.runAs);
@@ -92,5 +107,4 @@ export function createContainerHost(options: {
       clearTimeout(timer);
     },
   };
-  return host;
 }

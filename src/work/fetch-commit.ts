@@ -12,6 +12,7 @@ import {
   type CommitFields,
   cancelBuildRequest,
   type Decision,
+  findBuildRequest,
   listCommitRefs,
   listSupersededRequests,
   overwriteCommit,
@@ -24,7 +25,15 @@ import { listEveryRule, listEverySuite } from '../store/suites.ts';
 import { moveRequest } from '../store/transition.ts';
 import type { Turns } from './turns.ts';
 
-export type FetchParts = { db: Db; log: Log; dataDirectory: string; stopping: AbortSignal; turns: Turns };
+export type FetchParts = {
+  db: Db;
+  log: Log;
+  dataDirectory: string;
+  stopping: AbortSignal;
+  turns: Turns;
+  /** Projects with no forced push that has not been followed. */
+  followed: Set<bigint>;
+};
 
 /** Fetches once and resolves every request, all of which are `fetching` already. */
 export async function fetchCommits(
@@ -38,7 +47,10 @@ export async function fetchCommits(
   const mirror = mirrorPath(parts.dataDirectory, projectId);
   try {
     await fetchProject(parts, project);
-    await followForcePushes(db, project, mirror);
+    if (!parts.followed.has(projectId)) {
+      await followForcePushes(db, project, mirror);
+      parts.followed.add(projectId);
+    }
   } catch (cause) {
     // What a stop interrupts is fetched again at the next start.
     if (stopping.aborted) return;
@@ -59,8 +71,8 @@ export async function fetchCommits(
 }
 
 /** Brings the project's mirror up to date. */
-export function fetchProject(parts: FetchParts, project: Project): Promise<unknown> {
-  return parts.turns(`mirror ${project.id}`, () =>
+export async function fetchProject(parts: FetchParts, project: Project): Promise<void> {
+  const { rewritten } = await parts.turns(`mirror ${project.id}`, () =>
     fetchMirror({
       mirror: mirrorPath(parts.dataDirectory, project.id),
       url: project.repositoryUrl,
@@ -68,6 +80,7 @@ export function fetchProject(parts: FetchParts, project: Project): Promise<unkno
       signal: parts.stopping,
     }),
   );
+  if (rewritten) parts.followed.delete(project.id);
 }
 
 function fail(db: Db, request: BuildRequest, cause: unknown): void {
@@ -82,6 +95,8 @@ async function resolve(db: Db, project: Project, mirror: string, request: BuildR
   const resolved = await resolveRef(mirror, request.commitRef);
   const read = await readCommit(mirror, resolved.ref);
   db.write(() => {
+    // Canceled meanwhile: a commit without a request would wait for builds for ever.
+    if (findBuildRequest(db, project.id, request.id)?.buildState !== 'fetching') return;
     const commit = recordCommit(db, project.id, fieldsOf(read));
     const begun = beginBuilds(db, request.id, commit, resolved.branch ?? '', decide(db, project.id, read));
     if (begun && resolved.branch !== undefined && project.cancelSuperseded)

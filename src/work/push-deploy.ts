@@ -48,7 +48,12 @@ export async function pushDeploy(
         onOutput: text => writes.push(log.append(Buffer.from(text), 0)),
       });
       await Promise.all(writes);
-      if (pushed.result === 'rejected') throw new NotDeployed(pushed.reason);
+      // The push that a crash interrupted may have arrived while this one was on its way.
+      if (
+        pushed.result === 'rejected' &&
+        !(interrupted && (await remoteBranchHead({ ...access, signal: stopping })) === deploy.commitRef)
+      )
+        throw new NotDeployed(pushed.reason);
     }
     await say('deployed');
     await log.finish();

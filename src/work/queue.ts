@@ -130,12 +130,27 @@ export function startQueue(parts: QueueParts): Queue {
     setImmediate(look);
   }
 
-  for (const request of listFetching(db)) moveRequest(db, request.id, 'requeue');
-  for (const build of listRunningBuilds(db)) work(`build ${build.id}`, () => runSuite(run, build, true));
-  for (const dependency of listCompiling(db))
-    work(`dependency ${dependency.id}`, () => parts.compile.run(dependency, true));
+  /** What runs and has nobody who sees to it: left by the last server, or by a worker that failed on a full disk. */
+  const adopt = () => {
+    for (const build of listRunningBuilds(db))
+      if (!working.has(`build ${build.id}`)) work(`build ${build.id}`, () => runSuite(run, build, true));
+    for (const dependency of listCompiling(db))
+      if (!working.has(`dependency ${dependency.id}`))
+        work(`dependency ${dependency.id}`, () => parts.compile.run(dependency, true));
+    for (const request of listFetching(db))
+      if (!working.has(`fetch ${request.projectId}`)) moveRequest(db, request.id, 'requeue');
+  };
+
+  adopt();
   const unwatch = parts.live.watch('queue', poke);
-  const again = setInterval(poke, LOOK_AGAIN_MS);
+  const again = setInterval(() => {
+    try {
+      adopt();
+    } catch (cause) {
+      log.error('queue could not look', { cause });
+    }
+    poke();
+  }, LOOK_AGAIN_MS);
   poke();
 
   return {

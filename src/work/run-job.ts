@@ -15,6 +15,8 @@ import type { ContainerHost } from './container-host.ts';
 export type Job = {
   /** Topic of the row: poked when it is canceled or deleted. */
   topic: string;
+  /** Of what it belongs to, with which it may be deleted. */
+  ownerTopic?: string;
   name: string;
   nonce: string;
   outputFile: string;
@@ -24,7 +26,7 @@ export type Job = {
   /** When it must have ended. */
   deadlineAt: number;
   diskBytes: number;
-  /** Undefined to go on, else why it must stop. Asked whenever the topic is poked. */
+  /** Undefined to go on, else why it must stop. Asked whenever a topic is poked. */
   stopReason(): 'canceled' | 'no_room' | undefined;
   /** What steps are called in the log. */
   describeStep(name: string): string | undefined;
@@ -78,7 +80,9 @@ export async function runJob(
     const why = job.stopReason();
     if (why) stop(why);
   };
-  const unwatch = live.watch(job.topic, look);
+  look();
+  if (stopped) return { kind: stopped };
+  const watches = [job.topic, job.ownerTopic ?? job.topic].map(topic => live.watch(topic, look));
   const deadline = setTimeout(() => stop('timed_out'), Math.max(0, job.deadlineAt - Date.now()));
   const measure =
     job.diskBytes === 0
@@ -88,23 +92,14 @@ export async function runJob(
           if (size !== undefined && size > job.diskBytes) stop('too_big');
         }, MEASURE_MS);
 
-  let following: Promise<Outcome | undefined> | undefined;
-  let startFailure: unknown;
+  const following = follow(live, job, log, {
+    gone: gone.signal,
+    signal: AbortSignal.any([stopping, ended.signal]),
+  });
+  // It may fail while the container is being started; it is asked for its outcome below.
+  following.catch(() => {});
   try {
-    following = follow(live, job, log, {
-      gone: gone.signal,
-      signal: AbortSignal.any([stopping, ended.signal]),
-    });
-    if (plan) {
-      try {
-        await engine.startContainer(plan);
-      } catch (cause) {
-        startFailure = cause;
-        ended.abort();
-        await following;
-        throw cause;
-      }
-    }
+    if (plan) await startOnce(host, plan, AbortSignal.any([stopping, gone.signal]));
     look();
     watchContainer(host, job.name, AbortSignal.any([stopping, ended.signal])).then(
       () => gone.abort(),
@@ -116,10 +111,35 @@ export async function runJob(
     if (stopping.aborted) return { kind: 'left' };
     return { kind: 'lost' };
   } finally {
-    unwatch();
+    for (const unwatch of watches) unwatch();
     clearTimeout(deadline);
     clearInterval(measure);
-    if (startFailure === undefined) ended.abort();
+    ended.abort();
+    await following.catch(() => {});
+  }
+}
+
+/** A start whose answer never came may have happened: it is looked for before anybody tries again. */
+async function startOnce(host: ContainerHost, plan: ContainerPlan, signal: AbortSignal): Promise<void> {
+  try {
+    await host.engine.startContainer(plan);
+  } catch (cause) {
+    if (!(cause instanceof EngineUnavailable)) throw cause;
+    host.reportUnavailable(cause);
+    if (!(await hasStarted(host, plan.name, signal))) throw cause;
+  }
+}
+
+/** Whether the container runs or has run; waits for an engine that is away. */
+export async function hasStarted(host: ContainerHost, name: string, signal: AbortSignal): Promise<boolean> {
+  for (;;) {
+    try {
+      return (await host.engine.inspectContainer(name))?.startedAt !== undefined;
+    } catch (cause) {
+      if (!(cause instanceof EngineUnavailable)) throw cause;
+      host.reportUnavailable(cause);
+      await host.whenAvailable(signal);
+    }
   }
 }
 
@@ -151,7 +171,8 @@ async function follow(
   let verdict: Outcome | undefined;
   const say = async (text: string) => {
     await log.append(mask.end(), rawEnd);
-    await log.line(text);
+    const masked = createMask(job.secrets);
+    await log.line(Buffer.concat([masked.push(Buffer.from(text)), masked.end()]).toString());
     live.publish(grown);
   };
   for await (const record of followOutput({

@@ -1,7 +1,7 @@
 // A build from claim to verdict: a plan, a container, one guarded move. Also picks up what ran when the server stopped.
 
 import { randomBytes } from 'node:crypto';
-import { rm, stat } from 'node:fs/promises';
+import { readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { CHECKOUT_STEP, volumeCheckoutPlan } from '../domain/checkout-script.ts';
 import type { Mount } from '../domain/container-plan.ts';
@@ -27,7 +27,15 @@ import { buildLogPath, jobDirectory, mirrorPath } from '../store/paths.ts';
 import { findProject } from '../store/projects.ts';
 import { findSuite, listEveryVariable } from '../store/suites.ts';
 import { moveBuild } from '../store/transition.ts';
-import { beginOutput, type Job, type JobOutcome, type JobParts, openJobLog, runJob } from './run-job.ts';
+import {
+  beginOutput,
+  hasStarted,
+  type Job,
+  type JobOutcome,
+  type JobParts,
+  openJobLog,
+  runJob,
+} from './run-job.ts';
 
 export type RunParts = JobParts & {
   db: Db;
@@ -69,23 +77,27 @@ export function claimBuild(db: Db, id: bigint): Build | undefined {
 export async function runSuite(parts: RunParts, build: Build, resumed: boolean): Promise<void> {
   const { db, host } = parts;
   const job = describeJob(parts, build);
+  const left: Leftovers = { containers: [job.name], volumes: [] };
   const log = await openJobLog(job);
   const end = async (verdict: Verdict) => {
     for (const line of verdict.lines) await log.line(line);
     // The log is whole and safe before anybody is told the verdict.
     await log.finish();
     const { event, exitCode, error } = verdict;
-    const moved = moveBuild(db, build.id, event, {
-      exitCode,
-      error,
-      ...(event === 'requeue' && { nonce: null }),
-    });
-    if (moved && event !== 'requeue') parts.onFinished(moved);
-    tidy(parts, job);
+    const again = event === 'requeue';
+    // The next try has the same name and place: nothing of this one may be in its way.
+    if (again) await tidy(parts, job, left);
+    const moved = moveBuild(db, build.id, event, { exitCode, error, ...(again && { nonce: null }) });
+    if (again) return;
+    if (moved) parts.onFinished(moved);
+    tidy(parts, job, left);
   };
   try {
     const begun = resumed && (await hasBegun(parts, job));
-    const outcome = begun ? await runJob(parts, job, log, undefined) : await start(parts, build, job, log);
+    if (resumed && !begun) await tidy(parts, job, everythingOf(job));
+    const outcome = begun
+      ? await runJob(parts, { ...job, secrets: await readKeptSecrets(parts, build, job) }, log, undefined)
+      : await start(parts, build, job, log, left);
     if (outcome.kind === 'left') return await log.close();
     await end(
       judgeOutcome(outcome, {
@@ -111,19 +123,8 @@ export async function runSuite(parts: RunParts, build: Build, resumed: boolean):
 }
 
 /** Whether the container of a build that was claimed before this server started has run, or may have. */
-async function hasBegun({ host, stopping }: RunParts, job: Job): Promise<boolean> {
-  for (;;) {
-    try {
-      const state = await host.engine.inspectContainer(job.name);
-      if (state?.startedAt) return true;
-      if (state) await host.engine.removeContainer(job.name);
-      return await hasOutput(job.outputFile);
-    } catch (cause) {
-      if (!(cause instanceof EngineUnavailable)) throw cause;
-      host.reportUnavailable(cause);
-      await host.whenAvailable(stopping);
-    }
-  }
+async function hasBegun(parts: RunParts, job: Job): Promise<boolean> {
+  return (await hasStarted(parts.host, job.name, parts.stopping)) || (await hasOutput(job.outputFile));
 }
 
 const hasOutput = (file: string) =>
@@ -143,15 +144,15 @@ function sentence(cause: unknown): string {
 
 function describeJob(parts: RunParts, build: Build): Job {
   const suite = findSuite(parts.db, build.projectId, build.suiteId);
-  const secrets = suite ? listEveryVariable(parts.db, suite.id).map(({ content }) => content) : [];
   return {
     topic: `build:${build.id}`,
+    ownerTopic: `project:${build.projectId}`,
     name: `assay-${instanceOf(parts.db)}-build-${build.id}`,
     nonce: build.nonce as string,
     outputFile: join(jobDirectory(parts.dataDirectory, 'build', build.id), 'output'),
     logPath: buildLogPath(parts.dataDirectory, build.id),
     logLimitBytes: parts.logLimitBytes,
-    secrets,
+    secrets: [],
     deadlineAt: (build.startedAt ?? Date.now()) + parts.timeoutMs,
     diskBytes: parts.diskBytes,
     stopReason: () => {
@@ -172,33 +173,41 @@ function firstLine(text: string): string {
   return more.length > 0 ? `${line} …` : line;
 }
 
-async function start(parts: RunParts, build: Build, job: Job, log: LogWriter): Promise<JobOutcome> {
+async function start(
+  parts: RunParts,
+  build: Build,
+  job: Job,
+  log: LogWriter,
+  left: Leftovers,
+): Promise<JobOutcome> {
   const { db, host } = parts;
   const project = findProject(db, build.projectId);
   const suite = findSuite(db, build.projectId, build.suiteId);
   const request = findBuildRequest(db, build.projectId, build.buildRequestId);
   if (!project || !request) return { kind: 'canceled' };
   if (!suite) throw new CannotRun('The suite was deleted before its build could start.');
-  // A new attempt reads a new file from its beginning; the log goes on.
-  await log.append(Buffer.alloc(0), 0);
-  const imageName = suite.image ?? parts.defaultImage();
-  const [, { image, network }, attached] = await Promise.all([
-    beginOutput(job),
-    host.prepare(imageName),
-    parts.attach(suite.id),
-  ]);
+  // Read once: what the container gets is what is masked.
+  const variables = listEveryVariable(db, suite.id);
+  const secrets = variables.map(({ content }) => content);
   const cacheVolume = `assay-${instanceOf(db)}-cache-${suite.id}`;
-  await host.engine.createVolume({
-    name: cacheVolume,
-    labels: { instance: instanceOf(db), kind: 'cache', id: suite.id.toString() },
-  });
+  const [{ image, network }, attached] = await Promise.all([
+    host.prepare(suite.image ?? parts.defaultImage()),
+    parts.attach(suite.id),
+    host.engine.createVolume({
+      name: cacheVolume,
+      labels: { instance: instanceOf(db), kind: 'cache', id: suite.id.toString() },
+    }),
+    // A new attempt reads a new file from its beginning; the log goes on.
+    log.append(Buffer.alloc(0), 0),
+    beginOutput(job).then(() => keepSecrets(parts, build, job, secrets)),
+  ]);
   const facts: SuiteFacts = {
     instance: instanceOf(db),
     build: { id: build.id, commitRef: build.commitRef, nonce: job.nonce },
     project,
     suite,
     branch: request.branch,
-    variables: listEveryVariable(db, suite.id),
+    variables,
     dependencies: attached.dependencies,
     artifactMounts: attached.mounts,
     image,
@@ -210,6 +219,7 @@ async function start(parts: RunParts, build: Build, job: Job, log: LogWriter): P
   };
   const described: Job = {
     ...job,
+    secrets,
     describeStep: name => {
       const launched = attached.dependencies.find((_, index) => name === launchStep(index));
       return launched
@@ -218,12 +228,38 @@ async function start(parts: RunParts, build: Build, job: Job, log: LogWriter): P
     },
   };
   if (image.hasGit) return runJob(parts, described, log, planSuite(facts));
+  Object.assign(left, everythingOf(job));
   const checkedOut = await checkOutBeside(parts, described, log, facts);
   if (checkedOut.kind !== 'exit' || checkedOut.status !== 0) return checkedOut;
   return runJob(parts, described, log, planSuite({ ...facts, workspaceVolume: workspaceOf(job) }));
 }
 
+const secretsPlace = (row: bigint) => ({ table: 'jobs', column: 'secrets', row });
+const secretsFile = (job: Job) => join(dirname(job.outputFile), 'secrets');
+
+/** A variable may be changed while the container runs with the old value, which stays masked after a restart too. */
+async function keepSecrets(parts: RunParts, build: Build, job: Job, secrets: readonly string[]) {
+  if (secrets.length > 0)
+    await writeFile(secretsFile(job), parts.db.vault.seal(JSON.stringify(secrets), secretsPlace(build.id)), {
+      mode: 0o600,
+    });
+}
+
+async function readKeptSecrets(parts: RunParts, build: Build, job: Job): Promise<string[]> {
+  const sealed = await readFile(secretsFile(job)).catch(() => undefined);
+  return sealed ? JSON.parse(parts.db.vault.open(sealed, secretsPlace(build.id))) : [];
+}
+
 const workspaceOf = (job: Job) => `${job.name}-workspace`;
+const checkoutOf = (job: Job) => `${job.name}-checkout`;
+
+/** What a build has in Docker, beside its suite's cache. */
+type Leftovers = { containers: string[]; volumes: string[] };
+
+const everythingOf = (job: Job): Leftovers => ({
+  containers: [job.name, checkoutOf(job)],
+  volumes: [workspaceOf(job)],
+});
 
 /** For an image without git: the checkout is made by a container of the image `host`, in a volume. */
 async function checkOutBeside(
@@ -236,7 +272,7 @@ async function checkOutBeside(
   const { image } = await host.prepare(HOST_IMAGE);
   const beside = {
     ...job,
-    name: `${job.name}-checkout`,
+    name: checkoutOf(job),
     outputFile: join(dirname(job.outputFile), 'checkout'),
   };
   const suite = planSuite(facts);
@@ -261,11 +297,14 @@ async function checkOutBeside(
   return outcome;
 }
 
-/** The container and its files go when the verdict is written; what fails here is found by the sweep. */
-function tidy(parts: RunParts, job: Job): void {
+/** The containers and files go when the verdict is written; what fails here is found by the sweep. */
+async function tidy(parts: RunParts, job: Job, left: Leftovers): Promise<void> {
   const { engine } = parts.host;
-  engine
-    .removeContainer(job.name)
-    .then(() => rm(dirname(job.outputFile), { recursive: true, force: true }))
-    .catch(cause => parts.log.debug('left for the sweep', { name: job.name, cause }));
+  try {
+    for (const name of left.containers) await engine.removeContainer(name);
+    for (const name of left.volumes) await engine.removeVolume(name);
+    await rm(dirname(job.outputFile), { recursive: true, force: true });
+  } catch (cause) {
+    parts.log.debug('left for the sweep', { name: job.name, cause });
+  }
 }

@@ -1,7 +1,7 @@
 // Takes away what outlived its job: containers, volumes, files of jobs, mirrors, archives, old logs. Only things with this
 // instance's label, and only files in DATA.
 
-import { readdir, rm, stat } from 'node:fs/promises';
+import { opendir, readdir, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Log } from '../log.ts';
 import type { Db } from '../store/db.ts';
@@ -11,7 +11,10 @@ import {
   isArchiveReferred,
   isCacheNeeded,
   isJobRunning,
+  isJobUnfinished,
   isProjectThere,
+  isRecordThere,
+  type LogKind,
   listExpiredBuilds,
   markLogGone,
 } from '../store/sweep.ts';
@@ -26,52 +29,80 @@ export type SweepParts = {
 };
 
 const EVERY_MS = 30_000;
+const LOGS_EVERY_MS = 3600_000;
 /** A file or volume this young may belong to something that has not been written down yet. */
 const GRACE_MS = 60_000;
+const PASSING_MS = 20 * 60_000;
+const STARTED_AT = performance.timeOrigin;
 
 export function startSweep(parts: SweepParts): { stop(): void; sweep(): Promise<void> } {
   let under: Promise<void> | undefined;
+  let logsAt = Number.NEGATIVE_INFINITY;
   const sweep = () => {
-    under ??= sweepOnce(parts)
-      .catch(cause => parts.log.debug('sweep could not finish', { cause }))
-      .finally(() => {
-        under = undefined;
-      });
+    // There may be very many logs: they are gone through now and then.
+    const withLogs = performance.now() - logsAt > LOGS_EVERY_MS;
+    if (withLogs) logsAt = performance.now();
+    under ??= sweepOnce(parts, withLogs).finally(() => {
+      under = undefined;
+    });
     return under;
   };
   const timer = setInterval(sweep, EVERY_MS);
   return { stop: () => clearInterval(timer), sweep };
 }
 
-async function sweepOnce(parts: SweepParts): Promise<void> {
-  await sweepFiles(parts);
-  await sweepLogs(parts);
-  if (parts.host.unavailable() === undefined) await sweepDocker(parts);
+/** Each part by itself: what cannot be taken away keeps nothing else from going. */
+async function sweepOnce(parts: SweepParts, withLogs: boolean): Promise<void> {
+  const { db, host, log } = parts;
+  const attempt = async (what: string, work: () => Promise<unknown>) => {
+    try {
+      await work();
+    } catch (cause) {
+      log.debug('sweep could not finish', { what, cause });
+    }
+  };
+  await attempt('jobs', () => sweepJobs(parts));
+  await attempt('files', () => sweepFiles(parts));
+  await attempt('old logs', () => sweepLogs(parts));
+  if (withLogs) await attempt('logs of what was deleted', () => sweepOrphanLogs(parts));
+  if (host.unavailable() !== undefined) return;
+  await attempt('containers', async () => {
+    for (const container of await host.engine.listContainers(instanceOf(db))) {
+      const { kind, id } = container.owner;
+      const isNeeded =
+        kind === 'build' || kind === 'dependency'
+          ? isJobRunning(db, kind, id)
+          : isPassing(container.createdAt);
+      if (!isNeeded) await attempt(container.name, () => host.engine.removeContainer(container.containerId));
+    }
+  });
+  await attempt('volumes', async () => {
+    for (const volume of await host.engine.listVolumes(instanceOf(db))) {
+      const { kind, id } = volume.owner;
+      const isLeft =
+        kind === 'cache'
+          ? !isYoung(volume.createdAt) && !isCacheNeeded(db, id)
+          : kind === 'workspace' && !isJobRunning(db, 'build', id);
+      if (isLeft) await attempt(volume.name, () => host.engine.removeVolume(volume.name));
+    }
+  });
 }
 
-async function sweepDocker({ db, host }: SweepParts): Promise<void> {
-  const instance = instanceOf(db);
-  for (const container of await host.engine.listContainers(instance)) {
-    const { kind, id } = container.owner;
-    const young = Date.now() - container.createdAt.getTime() < GRACE_MS;
-    if (kind === 'build' || kind === 'dependency') {
-      if (!isJobRunning(db, kind, id)) await host.engine.removeContainer(container.containerId);
-    } else if (!young) await host.engine.removeContainer(container.containerId);
-  }
-  for (const volume of await host.engine.listVolumes(instance)) {
-    const { kind, id } = volume.owner;
-    const young = Date.now() - volume.createdAt.getTime() < GRACE_MS;
-    if (kind === 'cache' && !young && !isCacheNeeded(db, id)) await host.engine.removeVolume(volume.name);
-    if (kind === 'workspace' && !isJobRunning(db, 'build', id)) await host.engine.removeVolume(volume.name);
+/** What prepares an image or a network is this server's, and takes its time; the last server's is of no use. */
+const isPassing = (createdAt: Date) =>
+  createdAt.getTime() + 1_000 >= STARTED_AT && Date.now() - createdAt.getTime() < PASSING_MS;
+const isYoung = (createdAt: Date) => Date.now() - createdAt.getTime() < GRACE_MS;
+
+/** A job's directory is made after the job is claimed, so one without a job is never needed again. */
+async function sweepJobs({ db, dataDirectory }: SweepParts): Promise<void> {
+  for (const name of await readdir(join(dataDirectory, 'jobs'))) {
+    const [, kind, id] = /^(build|dependency)-(\d+)$/.exec(name) ?? [];
+    if (kind && id && !isJobUnfinished(db, kind, id))
+      await rm(jobDirectory(dataDirectory, kind, BigInt(id)), { recursive: true, force: true });
   }
 }
 
 async function sweepFiles({ db, dataDirectory }: SweepParts): Promise<void> {
-  for (const name of await readdir(join(dataDirectory, 'jobs'))) {
-    const [, kind, id] = /^(build|dependency)-(\d+)$/.exec(name) ?? [];
-    if (kind && id && !isJobRunning(db, kind, id) && (await isOld(join(dataDirectory, 'jobs', name))))
-      await rm(jobDirectory(dataDirectory, kind, BigInt(id)), { recursive: true, force: true });
-  }
   for (const name of await readdir(join(dataDirectory, 'mirrors'))) {
     const [, id] = /^(\d+)\.git$/.exec(name) ?? [];
     if (id && !isProjectThere(db, BigInt(id)))
@@ -80,6 +111,15 @@ async function sweepFiles({ db, dataDirectory }: SweepParts): Promise<void> {
   for (const hash of await readdir(join(dataDirectory, 'archives'))) {
     const path = archivePath(dataDirectory, hash);
     if (!isArchiveReferred(db, hash) && (await isOld(path))) await rm(path, { force: true });
+  }
+}
+
+/** Logs whose build or deploy went with its project. */
+async function sweepOrphanLogs({ db, dataDirectory }: SweepParts): Promise<void> {
+  for await (const { name } of await opendir(join(dataDirectory, 'logs'))) {
+    const [, kind, id] = /^(build|deploy|dependency)-(\d+)\.log(?:\.times)?$/.exec(name) ?? [];
+    if (kind && id && !isRecordThere(db, kind as LogKind, BigInt(id)))
+      await rm(join(dataDirectory, 'logs', name), { force: true });
   }
 }
 

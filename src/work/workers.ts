@@ -47,13 +47,18 @@ export async function startWorkers(options: {
   await sweepUploads(uploadDirectory(dataDirectory));
   await clearSshLeftovers(dataDirectory);
   const stopping = new AbortController();
+  let sweep: ReturnType<typeof startSweep> | undefined;
   const host = createContainerHost({
     dockerHost: settings.dockerHost,
     instance: instanceOf(db),
     network: settings.network,
     runAs: settings.runAs,
     log,
-    onAvailable: () => live.publish(['queue']),
+    // What it lost, and what it kept while nobody looked, is seen to at once.
+    onAvailable: () => {
+      live.publish(['queue']);
+      sweep?.sweep();
+    },
   });
   const disk = watchDisk({
     directory: dataDirectory,
@@ -71,7 +76,14 @@ export async function startWorkers(options: {
       })),
     condemn: topic => live.publish([topic]),
   });
-  const fetch = { db, log, dataDirectory, stopping: stopping.signal, turns: createTurns() };
+  const fetch = {
+    db,
+    log,
+    dataDirectory,
+    stopping: stopping.signal,
+    turns: createTurns(),
+    followed: new Set<bigint>(),
+  };
   const run: RunParts = {
     db,
     log,
@@ -112,12 +124,7 @@ export async function startWorkers(options: {
     proxy: proxyOf(process.env),
     onOutcome: options.onDelivery,
   });
-  const sweep = startSweep({ db, log, host, dataDirectory, retentionMs: settings.retentionMs });
-  // Nobody waits for Docker at the start; the first look finds out whether it is there.
-  host.engine.version().then(
-    () => sweep.sweep(),
-    cause => host.reportUnavailable(cause),
-  );
+  sweep = startSweep({ db, log, host, dataDirectory, retentionMs: settings.retentionMs });
 
   return {
     waiting: queue.waiting,
@@ -129,7 +136,7 @@ export async function startWorkers(options: {
       stopping.abort();
       host.stop();
       disk.stop();
-      sweep.stop();
+      sweep?.stop();
       await Promise.all([queue.stop(), deliveries.stop()]);
       await closeConnections();
     },
