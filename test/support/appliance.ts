@@ -1,0 +1,129 @@
+// A whole appliance for journeys: the real application or a server of its own process, a real Git host, a real Docker
+// Engine; driven through the public API alone, and waited for by its firehoses.
+import { execFile, spawn } from 'node:child_process';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { type App, startApp } from '../../src/app.ts';
+import { readSettings, type Settings } from '../../src/config.ts';
+import { newSecret } from '../../src/domain/secret.ts';
+import { createEngine } from '../../src/engine/container.ts';
+import { createImages, HOST_IMAGE } from '../../src/engine/image.ts';
+import { removeNetwork } from '../../src/engine/network.ts';
+import { createLog } from '../../src/log.ts';
+import { createAccount } from '../../src/store/accounts.ts';
+import { instanceOf } from '../../src/store/facts.ts';
+import { basic, type Client, createClient } from './client.ts';
+import { createJourney, type Journey } from './journey.ts';
+import { startSshd, type TestSshd } from './sshd.ts';
+
+export type Appliance = Journey & {
+  app: App;
+  client: Client;
+  data: string;
+  sshd: TestSshd;
+  instance: string;
+  /** What the program wrote to its own log. */
+  logged: string[];
+  /** The names of the containers it has in Docker, once they are as they should be. */
+  containersUntil(holds: (names: string[]) => boolean): Promise<string[]>;
+  close(): Promise<void>;
+};
+
+export const DOCKER_HOST = process.env.DOCKER_HOST || 'unix:///var/run/docker.sock';
+
+/** A data directory that reaches the Git host. */
+export function makeData(sshd: TestSshd): string {
+  const data = mkdtempSync(join(tmpdir(), 'assay-journey-'));
+  mkdirSync(join(data, 'ssh'), { mode: 0o700 });
+  writeFileSync(join(data, 'ssh', 'config'), sshd.clientConfig);
+  return data;
+}
+
+export async function startAppliance(overrides: Partial<Settings> = {}): Promise<Appliance> {
+  const sshd = await startSshd();
+  const data = makeData(sshd);
+  const { settings } = readSettings(
+    new Map([
+      ['--data', data],
+      ['--listen', '127.0.0.1:0'],
+      ['--network', 'none'],
+      ['--min-free-disk', '1MiB'],
+    ]),
+    process.env,
+  );
+  const logged: string[] = [];
+  const app = await startApp(
+    { ...settings, ...overrides },
+    createLog(line => logged.push(line), {}),
+  );
+  const instance = instanceOf(app.db);
+  const key = newSecret('assay');
+  const email = 'owner@example.org';
+  createAccount(app.db, { email, kind: 'user', admin: true, passwordHash: null, apiKey: key });
+  const client = createClient(app.url, readFileSync(join(data, 'tls', 'ca.pem'), 'utf8'));
+  return {
+    ...createJourney({ client, as: basic(email, key), sshd }),
+    app,
+    client,
+    data,
+    sshd,
+    instance,
+    logged,
+    containersUntil: holds => containersUntil(instance, holds),
+    async close() {
+      client.close();
+      await app.close();
+      await sshd.close();
+      await clearDocker(instance);
+      rmSync(data, { recursive: true, force: true });
+    },
+  };
+}
+
+/** Looks at once, and again after each event of Docker's. */
+export async function containersUntil(
+  instance: string,
+  holds: (names: string[]) => boolean,
+  waitMs = 60_000,
+): Promise<string[]> {
+  const label = `label=assay.instance=${instance}`;
+  const events = spawn('docker', ['events', '--filter', 'type=container', '--filter', label], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+    timeout: waitMs,
+  });
+  try {
+    const look = async () =>
+      (await docker('ps', '-a', '--filter', label, '--format', '{{.Names}}')).split('\n').filter(Boolean);
+    let names = await look();
+    if (holds(names)) return names;
+    for await (const _ of events.stdout) {
+      names = await look();
+      if (holds(names)) return names;
+    }
+    throw new Error(`waited in vain for containers; there are ${names.join(', ') || 'none'}`);
+  } finally {
+    events.kill();
+  }
+}
+
+/** Takes away whatever an appliance has in Docker, its network and rules included. */
+export async function clearDocker(instance: string): Promise<void> {
+  const engine = createEngine({ dockerHost: DOCKER_HOST });
+  for (const { containerId } of await engine.listContainers(instance))
+    await engine.removeContainer(containerId);
+  for (const { name } of await engine.listVolumes(instance)) await engine.removeVolume(name);
+  const networks = await docker('network', 'ls', '-q', '--filter', `label=assay.instance=${instance}`);
+  if (networks === '') return;
+  const hostImage = await createImages(engine.door, instance).prepareImage(HOST_IMAGE, {
+    uid: 1000,
+    gid: 1000,
+  });
+  await removeNetwork(engine.door, { instance, hostImage });
+}
+
+export async function docker(...args: string[]): Promise<string> {
+  const { stdout } = await promisify(execFile)('docker', args, { timeout: 60_000 });
+  return stdout.trim();
+}

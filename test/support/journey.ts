@@ -1,0 +1,214 @@
+// What a person does with an appliance, through its public API: projects, suites, requests, logs. Waiting is done on the
+// project's firehose, so it works for a server in any process.
+import assert from 'node:assert/strict';
+import { join } from 'node:path';
+import type { Client, Fields, Wire } from './client.ts';
+import { type Firehose, openFirehose, type SentEvent } from './firehose.ts';
+import { addCommits, type CommitDescription, createRepository, git } from './repository.ts';
+import type { TestSshd } from './sshd.ts';
+
+const WAIT_MS = 60_000;
+
+export type Repository = {
+  directory: string;
+  url: string;
+  hashes: string[];
+  add(...commits: CommitDescription[]): string[];
+  git(...args: string[]): string;
+};
+
+export type Journey = ReturnType<typeof createJourney>;
+export type ProjectJourney = Awaited<ReturnType<Journey['project']>>;
+
+export type SuiteWishes = {
+  name?: string;
+  command: string;
+  image?: string;
+  variables?: Record<string, string>;
+  rules?: [subject: string, operator: string, value: string][];
+};
+
+export const isFinished = (state: unknown) =>
+  !['enqueued', 'fetching', 'building', 'running'].includes(state as string);
+
+export function createJourney(parts: { client: Client; as: string; sshd: TestSshd }) {
+  const { client, as, sshd } = parts;
+  let counter = 0;
+
+  const ask = async (method: string, path: string, form?: Fields): Promise<Wire> => {
+    const answer = await client.call(method, path, { as, ...(form && { form }) });
+    assert.ok(answer.status < 300, `${method} ${path}: ${answer.status} ${answer.text}`);
+    return answer.record;
+  };
+  const open = (path: string, lastEventId?: string, http2 = false): Promise<Firehose> =>
+    openFirehose(client.origin + path, { ca: client.ca, as, lastEventId, http2 });
+
+  const repository = (...commits: CommitDescription[]): Repository => {
+    const name = `journey-${++counter}.git`;
+    const directory = join(sshd.repositoriesDirectory, name);
+    const described =
+      commits.length > 0 ? commits : [{ message: 'First\n', files: { 'README.md': 'Hello\n' } }];
+    return {
+      directory,
+      url: sshd.urlFor(name),
+      hashes: createRepository(directory, described),
+      add: (...more) => addCommits(directory, more),
+      git: (...args) => git(directory, ...args),
+    };
+  };
+
+  /** A project of the repository, which lets its key in. */
+  const project = async (of: Repository = repository(), fields: Fields = {}) => {
+    const record = await ask('POST', '/projects', {
+      name: `Project ${++counter}`,
+      repository_url: of.url,
+      ...fields,
+    });
+    const id = record.id_str as string;
+    const key = record.ssh_public_key as string;
+    sshd.addKey(key);
+    const path = `/projects/${id}`;
+
+    /** Looks at once, and again after each event of the project. */
+    const until = async <T>(look: () => Promise<T | undefined | false>, waitMs = WAIT_MS): Promise<T> => {
+      const firehose = await open(`${path}/firehose`);
+      let last: unknown;
+      const late = setTimeout(() => firehose.close(), waitMs);
+      try {
+        for await (const _ of firehose) {
+          const found = await look();
+          if (found) return found;
+          last = found;
+        }
+        throw new Error(`waited in vain for ${look} (${last})`);
+      } finally {
+        clearTimeout(late);
+      }
+    };
+
+    const suite = async ({
+      command,
+      name = `suite ${++counter}`,
+      image,
+      variables = {},
+      rules = [],
+    }: SuiteWishes) => {
+      const made = await ask('POST', `${path}/suites`, {
+        name,
+        command,
+        ...(image !== undefined && { image }),
+      });
+      const suiteId = made.id_str as string;
+      for (const [variable, content] of Object.entries(variables))
+        await ask('POST', `${path}/suites/${suiteId}/environment_variables`, { name: variable, content });
+      for (const [subject, operator, value] of rules)
+        await ask('POST', `${path}/suites/${suiteId}/rules`, { subject, operator, value });
+      return suiteId;
+    };
+
+    const request = async (ref = 'main'): Promise<string> =>
+      (await ask('POST', `${path}/build_requests`, { commit_ref: ref })).id_str as string;
+    const requestRecord = (requestId: string) => ask('GET', `${path}/build_requests/${requestId}`);
+    const finishedRequest = (requestId: string) =>
+      until(async () => {
+        const found = await requestRecord(requestId);
+        return isFinished(found.build_state) && found;
+      });
+
+    const buildsOf = async (requestId: string): Promise<Wire[]> => {
+      const { commit_id_str: commitId } = await requestRecord(requestId);
+      if (!commitId) return [];
+      const all = (await ask('GET', `${path}/commits/${commitId}/builds`)) as unknown as Wire[];
+      return all.filter(build => build.build_request_id_str === requestId);
+    };
+    const buildRecord = (buildId: string) => ask('GET', `${path}/builds/${buildId}`);
+    /** The build of the request's only suite, or of the one named, once it is there. */
+    const buildOf = (requestId: string, suiteId?: string) =>
+      until(async () =>
+        (await buildsOf(requestId)).find(build => suiteId === undefined || build.suite_id_str === suiteId),
+      );
+    const buildWhen = (buildId: string, holds: (build: Wire) => boolean) =>
+      until(async () => {
+        const found = await buildRecord(buildId);
+        return holds(found) && found;
+      });
+    const finishedBuild = (buildId: string) => buildWhen(buildId, build => isFinished(build.build_state));
+    const logBytes = async (buildId: string) =>
+      (await client.call('GET', `${path}/builds/${buildId}/log`, { as })).bytes;
+    const log = async (buildId: string) => (await logBytes(buildId)).toString();
+
+    /** Requests `ref`, waits for its end: the request, its builds by suite's id, and their logs. */
+    const run = async (ref = 'main') => {
+      const finished = await finishedRequest(await request(ref));
+      const builds = finished.commit_id ? await buildsOf(finished.id_str as string) : [];
+      const logs = await Promise.all(builds.map(build => log(build.id_str as string)));
+      return {
+        request: finished,
+        state: finished.build_state as string,
+        builds,
+        of: (suiteId: string) => {
+          const at = builds.findIndex(build => build.suite_id_str === suiteId);
+          assert.notEqual(at, -1, 'the suite has no build');
+          return { build: builds[at] as Wire, log: logs[at] as string };
+        },
+      };
+    };
+
+    /** Resolves when the build's log holds the text, with the log so far. */
+    const logHas = async (buildId: string, text: string): Promise<string> => {
+      const firehose = await open(`${path}/builds/${buildId}/firehose`);
+      const late = setTimeout(() => firehose.close(), WAIT_MS);
+      let seen = '';
+      try {
+        for await (const { event, data } of firehose) {
+          if (event === 'log') seen += data.text;
+          if (seen.includes(text)) return seen;
+        }
+        throw new Error(`the log never said ${text}: ${seen}`);
+      } finally {
+        clearTimeout(late);
+      }
+    };
+
+    return {
+      id,
+      key,
+      path,
+      repository: of,
+      until,
+      suite,
+      request,
+      requestRecord,
+      finishedRequest,
+      buildsOf,
+      buildOf,
+      buildRecord,
+      buildWhen,
+      finishedBuild,
+      log,
+      logBytes,
+      logHas,
+      run,
+      /** One suite, run on the repository's main branch. */
+      runOne: async (wishes: SuiteWishes, ref = 'main') => {
+        const suiteId = await suite(wishes);
+        const ran = await run(ref);
+        return { ...ran.of(suiteId), suiteId, request: ran.request };
+      },
+      firehose: (of: string, lastEventId?: string, http2?: boolean) =>
+        open(`${path}${of}/firehose`, lastEventId, http2),
+      cancel: (what: string) => ask('POST', `${path}/${what}/cancel`),
+      rerun: async (buildId: string) =>
+        (await ask('POST', `${path}/builds/${buildId}/rerun`)).id_str as string,
+      ask: (method: string, below: string, form?: Fields) => ask(method, path + below, form),
+    };
+  };
+
+  return { as, ask, repository, project, open };
+}
+
+export async function collect(firehose: Firehose): Promise<SentEvent[]> {
+  const events: SentEvent[] = [];
+  for await (const event of firehose) events.push(event);
+  return events;
+}
