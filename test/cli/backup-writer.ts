@@ -1,0 +1,45 @@
+// Writes to a data directory without a pause until it is told to stop: pairs of rows that belong together, and archives
+// that replace each other. Tells how often it wrote, and how long the slowest time took.
+import { createHash, randomBytes } from 'node:crypto';
+import { rmSync, writeFileSync } from 'node:fs';
+import { openData } from '../../src/store/data.ts';
+import { archivePath } from '../../src/store/paths.ts';
+
+const [data = '', dependencyId = ''] = process.argv.slice(2);
+const db = openData(data, {});
+const set = db.sqlite.prepare('INSERT OR REPLACE INTO facts (name, value) VALUES (?, ?)');
+const point = db.sqlite.prepare(
+  'UPDATE dependencies SET archive_hash = ?, archive_file_size = ? WHERE id = ?',
+);
+let hash: string | undefined;
+let writes = 0;
+let slowestMs = 0;
+
+function writeOnce() {
+  const bytes = randomBytes(2_000);
+  const next = createHash('sha256').update(bytes).digest('hex');
+  writeFileSync(archivePath(data, next), bytes);
+  const startedAt = performance.now();
+  db.write(() => {
+    writes++;
+    set.run(`left ${writes}`, String(writes));
+    point.run(next, BigInt(bytes.length), BigInt(dependencyId));
+    set.run(`right ${writes}`, String(writes));
+  });
+  slowestMs = Math.max(slowestMs, performance.now() - startedAt);
+  if (hash) rmSync(archivePath(data, hash));
+  hash = next;
+}
+
+let isStopped = false;
+process.on('message', () => {
+  isStopped = true;
+});
+process.send?.('ready');
+while (!isStopped) {
+  for (let round = 0; round < 20; round++) writeOnce();
+  await new Promise(setImmediate);
+}
+db.close();
+process.send?.({ writes, slowestMs });
+process.disconnect?.();
