@@ -23,7 +23,7 @@ import {
 } from '../store/notifications.ts';
 import { type Endpoint, endpoint, listing } from './endpoint.ts';
 import { integer, optionalId, required } from './fields.ts';
-import { readCallback, respondText } from './respond.ts';
+import { nextLink, readCallback, respondText } from './respond.ts';
 
 export const notifications: Endpoint[] = [
   endpoint({
@@ -117,11 +117,16 @@ export const notifications: Endpoint[] = [
       limit: integer('How many at the most.', { least: 1, most: 1000, usual: 100 }),
     },
     answer: { list: eventShape, paged: false },
-    handle: ({ db, project, query, request, url }) => {
-      const events = listEvents(db, project.id, query.after ?? 0n, query.limit ?? 100);
+    handle: ({ db, baseUrl, project, query, request, url }) => {
+      const limit = query.limit ?? 100;
+      const events = listEvents(db, project.id, query.after ?? 0n, limit + 1);
+      const shown = events.slice(0, limit);
       // Bodies are kept as the text that was fixed when they were written.
-      const json = `{"response":[${events.map(event => event.body).join(',')}]}`;
-      return respondText(json, 200, readCallback(request.method, url));
+      const json = `{"response":[${shown.map(event => event.body).join(',')}]}`;
+      const last = events.length > limit ? shown.at(-1) : undefined;
+      return respondText(json, 200, readCallback(request.method, url), {
+        ...(last && { link: nextLink(baseUrl, url, 'after', last.id) }),
+      });
     },
   }),
 ];

@@ -41,6 +41,14 @@ export function respondText(
   });
 }
 
+/** The value of Link: the same list from `id` on, with all that was asked but the credentials. */
+export function nextLink(baseUrl: string, url: URL, by: 'before' | 'after', id: bigint): string {
+  const next = new URL(`${baseUrl}${url.pathname}${url.search}`);
+  next.searchParams.delete('oauth_token');
+  next.searchParams.set(by, id.toString());
+  return `<${next.href}>; rel="next"`;
+}
+
 /** A full disk is the caller's to wait out, not a defect: SQLite says so in these words. */
 const isOutOfRoom = (cause: unknown): boolean => {
   const code = (cause as { code?: unknown })?.code;

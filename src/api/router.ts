@@ -12,7 +12,7 @@ import { type Call, type Endpoint, Listing, type Resources, type Services } from
 import { type Fields, integer, optionalId, readFields } from './fields.ts';
 import { findResources, ownerOf } from './guard.ts';
 import type { Metrics } from './metrics.ts';
-import { readCallback, respondError, respondJson, respondText } from './respond.ts';
+import { nextLink, readCallback, respondError, respondJson, respondText } from './respond.ts';
 
 export type Bindings = { Bindings: { outgoing: ServerResponse } };
 
@@ -185,19 +185,11 @@ function respond(
   }
   const headers: Record<string, string> = { 'x-request-id': requestId };
   if (result instanceof Listing) {
-    if (result.next !== undefined)
-      headers.link = `<${nextLink(services.baseUrl, call.url, result.next)}>; rel="next"`;
+    if (result.next !== undefined) headers.link = nextLink(services.baseUrl, call.url, 'before', result.next);
     return respondText(`{"response":${JSON.stringify(result.items)}}`, 200, callback, headers);
   }
   const status = 'record' in endpoint.answer ? (endpoint.answer.status ?? 200) : 200;
   return respondJson({ response: result }, status, callback, headers);
-}
-
-function nextLink(baseUrl: string, url: URL, before: bigint): string {
-  const next = new URL(`${baseUrl}${url.pathname}${url.search}`);
-  next.searchParams.delete('oauth_token');
-  next.searchParams.set('before', before.toString());
-  return next.href;
 }
 
 function callbackOrNone(method: string, url: URL): string | undefined {
