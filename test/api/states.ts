@@ -1,4 +1,5 @@
 // Brings rows into states that only the running parts reach, through the store's own transitions.
+import { recordArtifact } from '../../src/store/artifacts.ts';
 import type { Db } from '../../src/store/db.ts';
 import { acceptArchive } from '../../src/store/dependencies.ts';
 import { moveDependency } from '../../src/store/transition.ts';
@@ -20,9 +21,7 @@ export function startCompile(db: Db, id: bigint): void {
 /** A whole compile that succeeded. */
 export function compileAll(db: Db, id: bigint): void {
   db.write(() => {
-    db.sqlite
-      .prepare('INSERT OR IGNORE INTO artifacts (hash, size_bytes, created_at) VALUES (?, 1, 0)')
-      .run(artifactHash);
+    recordArtifact(db, { hash: artifactHash, prefix: '/srv/dependency', sizeBytes: 1 });
     startCompile(db, id);
     moveDependency(db, id, 'compile', { artifactHash });
   });
