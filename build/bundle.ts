@@ -2,12 +2,27 @@
 // src/asset.ts hands out, by name. Packing them is pack.ts.
 import { globSync, statSync } from 'node:fs';
 import { join, relative } from 'node:path';
-import { build } from 'esbuild';
+import { build, type Plugin } from 'esbuild';
 import type { Machine } from './strip.ts';
 
 export const root = join(import.meta.dirname, '..');
 
-const refusedPackages = ['ssh2', 'cpu-features', '@grpc/grpc-js', '@grpc/proto-loader', 'protobufjs'];
+const refusedPackages = ['@grpc/grpc-js', '@grpc/proto-loader', 'protobufjs'];
+
+/** The demo's Git host needs ssh2, without its native parts; docker-modem's ssh transport is refused it. */
+const ssh: Plugin = {
+  name: 'ssh',
+  setup({ onResolve }) {
+    onResolve({ filter: /^ssh2$/ }, ({ importer }) =>
+      importer.includes('/node_modules/docker-modem/')
+        ? { path: join(root, 'build/refused.cjs') }
+        : undefined,
+    );
+    onResolve({ filter: /^cpu-features$|sshcrypto\.node$/ }, () => ({
+      path: join(root, 'build/absent.cjs'),
+    }));
+  },
+};
 
 export async function bundle(entry: string): Promise<Uint8Array> {
   const result = await build({
@@ -23,6 +38,7 @@ export async function bundle(entry: string): Promise<Uint8Array> {
     logLevel: 'silent',
     // CommonJS has no import.meta; what needs the place of a source file asks src/asset.ts instead.
     define: { 'import.meta.dirname': '__dirname' },
+    plugins: [ssh],
     alias: Object.fromEntries(refusedPackages.map(name => [name, join(root, 'build/refused.cjs')])),
   });
   if (result.warnings.length > 0) {

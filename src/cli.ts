@@ -2,12 +2,14 @@
 
 import { parseArgs } from 'node:util';
 import { accountCommands } from './cli/accounts.ts';
+import { backupCommands } from './cli/backup.ts';
 import type { Command } from './cli/command.ts';
+import { demo } from './cli/demo.ts';
 import { serve } from './cli/serve.ts';
 import { UsageError } from './config.ts';
 import { DataError } from './store/data.ts';
 
-const commands: readonly Command[] = [serve, ...accountCommands];
+const commands: readonly Command[] = [serve, demo, ...accountCommands, ...backupCommands];
 
 const USAGE = 2;
 

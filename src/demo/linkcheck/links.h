@@ -1,0 +1,13 @@
+/* Links of a Markdown page. */
+#ifndef LINKS_H
+#define LINKS_H
+
+#include <stddef.h>
+
+/* Copies the target of the next link into `target`; returns where to go on, NULL after the last one. */
+const char *next_link(const char *from, char *target, size_t size);
+
+/* Whether a target leads to another file of the same site. */
+int is_local(const char *target);
+
+#endif

@@ -1,0 +1,64 @@
+// The demo's webhook receiver: a plain HTTP server on loopback that checks every signature and remembers who called.
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { text } from 'node:stream/consumers';
+import { sign } from '../domain/signature.ts';
+
+export type Receiver = {
+  /** Where a notification of that type is to be sent. */
+  urlFor(notifiableType: string): string;
+  expectSecret(notifiableType: string, secret: string): void;
+  /** Resolves when each of these events has come in, at the latest when time is up: with those that have. */
+  received(ids: readonly string[]): Promise<Set<string>>;
+  /** How many calls carried a signature that does not fit. */
+  forged(): number;
+  close(): Promise<void>;
+};
+
+const PATIENCE_MS = 10_000;
+
+export async function startReceiver(): Promise<Receiver> {
+  const secrets = new Map<string, string>();
+  const seen = new Set<string>();
+  const waiting = new Set<() => void>();
+  let forged = 0;
+  const server = createServer(async (request, response) => {
+    const body = await text(request);
+    const id = String(request.headers['webhook-id']);
+    const secret = secrets.get((request.url ?? '').slice(1)) ?? '';
+    const timestamp = Number(request.headers['webhook-timestamp']);
+    const isGenuine = request.headers['webhook-signature'] === sign({ id, timestamp, body, secret });
+    if (isGenuine) seen.add(id);
+    else forged += 1;
+    response.writeHead(isGenuine ? 204 : 401).end();
+    for (const look of waiting) look();
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  return {
+    urlFor: type => `http://127.0.0.1:${port}/${type}`,
+    expectSecret: (type, secret) => secrets.set(type, secret),
+    forged: () => forged,
+    received: ids =>
+      new Promise(resolve => {
+        const end = () => {
+          clearTimeout(late);
+          waiting.delete(look);
+          resolve(new Set(ids.filter(id => seen.has(id))));
+        };
+        const look = () => {
+          if (ids.every(id => seen.has(id))) end();
+        };
+        const late = setTimeout(end, PATIENCE_MS);
+        waiting.add(look);
+        look();
+      }),
+    async close() {
+      server.close();
+      server.closeAllConnections();
+      await once(server, 'close');
+    },
+  };
+}

@@ -1,0 +1,77 @@
+// Makes the demo's bare repositories with the host's git, each from a described history.
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdir } from 'node:fs/promises';
+import { text } from 'node:stream/consumers';
+
+export type DescribedCommit = {
+  branch: string;
+  /** The branch it grows from, where that is another one. */
+  from?: string;
+  tag?: string;
+  author: string;
+  /** Seconds since 1970: fixed, so that every demo has the same hashes. */
+  at: number;
+  message: string;
+  files: Record<string, string>;
+};
+
+const DEADLINE_MS = 20_000;
+
+/** Nothing of the person's own configuration has a say. */
+export const gitEnvironment = (): NodeJS.ProcessEnv => ({
+  PATH: process.env.PATH,
+  LC_ALL: 'C',
+  GIT_CONFIG_NOSYSTEM: '1',
+  GIT_CONFIG_GLOBAL: '/dev/null',
+});
+
+export async function createRepository(
+  directory: string,
+  commits: readonly DescribedCommit[] = [],
+): Promise<void> {
+  await mkdir(directory, { recursive: true });
+  await git(directory, ['init', '--quiet', '--bare', '--initial-branch=main']);
+  if (commits.length > 0) await git(directory, ['fast-import', '--quiet'], commits.map(describe).join(''));
+}
+
+/** The hash that a branch stands at; undefined where there is none. */
+export async function headOf(directory: string, branch: string): Promise<string | undefined> {
+  const answer = await git(directory, ['for-each-ref', '--format=%(objectname)', `refs/heads/${branch}`]);
+  return answer.trim() || undefined;
+}
+
+async function git(directory: string, args: string[], input = ''): Promise<string> {
+  const child = spawn('git', args, {
+    cwd: directory,
+    env: gitEnvironment(),
+    stdio: 'pipe',
+    signal: AbortSignal.timeout(DEADLINE_MS),
+  });
+  child.stdin.end(input);
+  const [said, complaint, [status]] = await Promise.all([
+    text(child.stdout),
+    text(child.stderr),
+    once(child, 'close'),
+  ]);
+  if (status !== 0) throw new Error(`git ${args[0]} failed: ${complaint.trim()}`);
+  return said;
+}
+
+/** In the language of `git fast-import`. */
+function describe(commit: DescribedCommit): string {
+  const ref = `refs/heads/${commit.branch}`;
+  const who = `${commit.author} ${commit.at} +0000\n`;
+  const files = Object.entries(commit.files).map(
+    ([path, content]) => `M ${path.endsWith('.sh') ? '100755' : '100644'} inline ${path}\n${block(content)}`,
+  );
+  return [
+    `commit ${ref}\nauthor ${who}committer ${who}${block(commit.message)}`,
+    commit.from === undefined ? '' : `from refs/heads/${commit.from}\n`,
+    ...files,
+    '\n',
+    commit.tag === undefined ? '' : `reset refs/tags/${commit.tag}\nfrom ${ref}\n\n`,
+  ].join('');
+}
+
+const block = (content: string) => `data ${Buffer.byteLength(content)}\n${content}\n`;

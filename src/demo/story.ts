@@ -1,0 +1,256 @@
+// What the demo does, step by step, through the public API alone; and what came of it, as rows of the summary.
+import type { ApiClient, Wire } from './api-client.ts';
+import type { Receiver } from './receiver.ts';
+import { headOf } from './repository.ts';
+import {
+  addressOf,
+  LIVE,
+  NOT_RUN,
+  requests,
+  type SampleSuite,
+  suites,
+  tool,
+  toolArchive,
+  WEBSITE,
+} from './sample.ts';
+import type { Screen, Tone } from './screen.ts';
+import { type Watch, watchProject } from './watch.ts';
+
+const MASKED = 'its secret is masked in the log';
+
+/** A row of the summary. */
+export type Ran = { what: string; result: string; isGood: boolean; ms?: number; note?: string };
+
+export type Stage = {
+  api: ApiClient;
+  screen: Screen;
+  receiver: Receiver;
+  /** Where the Git host keeps the repository that is deployed to. */
+  liveRepository: string;
+  /** Installs the project's key in the Git host, as its owner would. */
+  installKey(publicKey: string): void;
+};
+
+type Project = {
+  id: string;
+  path: string;
+  suiteNames: Map<string, string>;
+  dependencyId: string;
+  watch: Watch;
+};
+
+export async function tellStory(stage: Stage): Promise<{ projectId: string; ran: Ran[] }> {
+  const project = await setUp(stage);
+  const ran = [await compile(stage, project)];
+  const { rows, commitId } = await build(stage, project);
+  ran.push(...rows, await deploy(stage, project, commitId), await webhooks(stage, project));
+  return { projectId: project.id, ran };
+}
+
+async function setUp(stage: Stage): Promise<Project> {
+  const { api, screen, receiver } = stage;
+  const step = screen.step('Project');
+  const project = await api.post('/projects', {
+    name: 'Website',
+    description: 'A sample project of the demo.',
+    repository_url: addressOf(WEBSITE),
+    badge: 'true',
+  });
+  const path = `/projects/${project.id_str}`;
+  stage.installKey(String(project.ssh_public_key));
+  const dependency = await api.post('/dependencies', tool);
+  const dependencyId = String(dependency.id_ref);
+  const suiteNames = new Map<string, string>();
+  for (const suite of suites) suiteNames.set(await addSuite(api, path, suite, dependencyId), suite.name);
+  for (const type of ['build', 'dependency']) {
+    const notification = await api.post(`${path}/notifications`, {
+      notifiable_type: type,
+      name: 'webhook',
+      'options[url]': receiver.urlFor(type),
+    });
+    receiver.expectSecret(type, String(notification.signing_secret));
+  }
+  const watch = await watchProject(api, project.id_str);
+  const rules = suites.filter(({ rule }) => rule).length;
+  step.end(`Website from ${addressOf(WEBSITE)}, ${suites.length} suites with ${rules} rules, 2 webhooks`);
+  return { id: project.id_str, path, suiteNames, dependencyId, watch };
+}
+
+/** Its id. */
+async function addSuite(api: ApiClient, path: string, suite: SampleSuite, dependencyId: string) {
+  const { name, description, command, rule, variable, usesTool } = suite;
+  const { id_str: id } = await api.post(`${path}/suites`, { name, description, command });
+  if (rule) await api.post(`${path}/suites/${id}/rules`, rule);
+  if (variable) await api.post(`${path}/suites/${id}/environment_variables`, variable);
+  if (usesTool) await api.post(`${path}/suites/${id}/dependencies`, { dependency_id: dependencyId });
+  return id;
+}
+
+async function compile({ api, screen }: Stage, { dependencyId }: Project): Promise<Ran> {
+  const startedAt = performance.now();
+  const step = screen.step('Dependency');
+  const archive = await toolArchive();
+  await api.upload(`/dependencies/${dependencyId}/archive`, archive);
+  let state = '';
+  let error = '';
+  for await (const { event, record } of api.follow(`/dependencies/${dependencyId}/firehose`)) {
+    if (event === 'log') step.say(lastLine(String(record.text)));
+    else {
+      state = String(record.marketplace_state);
+      error = String(record.error ?? '');
+      if (event === 'state') step.row(tool.name, words(state), toneOf(state));
+    }
+  }
+  const isGood = state === 'compiled';
+  step.end(`${tool.name} ${words(state)} from ${archive.length} bytes of C sources ${error}`.trim(), isGood);
+  const ms = performance.now() - startedAt;
+  return { what: `Compile ${tool.name}`, result: words(state), isGood, ms, note: error };
+}
+
+async function build(stage: Stage, project: Project): Promise<{ rows: Ran[]; commitId: string }> {
+  const { api, screen } = stage;
+  const step = screen.step('Builds');
+  const refs = new Map<string, string>();
+  project.watch.listen(({ event, record }) => {
+    if (event === 'build_request.enqueued') {
+      const request = record.build_request as Wire;
+      refs.set(request.id_str, String(request.commit_ref));
+    }
+    if (!event.startsWith('build.')) return;
+    const { build_request_id_str, suite_id_str, build_state } = record.build as Record<string, string>;
+    const label = `${refs.get(build_request_id_str ?? '')}: ${project.suiteNames.get(suite_id_str ?? '')}`;
+    step.say('');
+    step.row(label, words(build_state ?? ''), toneOf(build_state ?? ''));
+  });
+  step.say(`fetching ${requests.map(({ ref }) => ref).join(', ')} over SSH`);
+  const asked = await Promise.all(
+    requests.map(async request => {
+      const { id_str: id } = await api.post(`${project.path}/build_requests`, { commit_ref: request.ref });
+      return { ...request, id };
+    }),
+  );
+  await project.watch.until(events =>
+    asked.every(({ id }) =>
+      events.some(
+        ({ event, record }) =>
+          event === 'build_request.finished' && (record.build_request as Wire).id_str === id,
+      ),
+    ),
+  );
+  const rows: Ran[] = [];
+  const commitIds: string[] = [];
+  for (const { ref, id, expected } of asked) {
+    const request = await api.get(`${project.path}/build_requests/${id}`);
+    commitIds.push(String(request.commit_id_str));
+    rows.push(...(await outcomes(stage, project, ref, request, expected)));
+  }
+  const wrong = rows.filter(({ isGood }) => !isGood).length;
+  const ended = rows.filter(({ ms }) => ms !== undefined).length;
+  step.end(
+    `${asked.length} requests, ${ended} builds, ${wrong === 0 ? 'all as intended' : `${wrong} not as intended`}`,
+    wrong === 0,
+  );
+  return { rows, commitId: commitIds[0] ?? '' };
+}
+
+/** How each suite ended for one request, and for those that did not run, why. */
+async function outcomes(
+  { api }: Stage,
+  { path, suiteNames }: Project,
+  ref: string,
+  request: Wire,
+  expected: Record<string, string>,
+): Promise<Ran[]> {
+  if (request.commit_id_str === '')
+    return [
+      { what: ref, result: words(String(request.build_state)), isGood: false, note: String(request.error) },
+    ];
+  const commit = `${path}/commits/${request.commit_id_str}`;
+  const builds = await api.get<Wire[]>(`${commit}/builds`);
+  const decisions = await api.get<Wire[]>(`${commit}/suites`);
+  const rows = Object.entries(expected).map(async ([name, end]): Promise<Ran> => {
+    const what = `${ref}: ${name}`;
+    const found = builds.find(one => suiteNames.get(String(one.suite_id_str)) === name);
+    if (!found) {
+      const rules = decisions.find(one => one.suite === name)?.rules as Record<string, unknown>[] | undefined;
+      const broken = rules?.find(({ holds }) => holds === false);
+      const note = broken && `its rule: ${broken.subject} ${words(String(broken.operator))} ${broken.value}`;
+      return { what, result: NOT_RUN, isGood: end === NOT_RUN, ...(note !== undefined && { note }) };
+    }
+    const state = String(found.build_state);
+    const log = await api.log(`${path}/builds/${found.id_str}/log`);
+    const secret = suites.find(suite => suite.name === name)?.variable?.content;
+    const isMasked = secret !== undefined && !log.includes(secret);
+    const isGood = state === end && (secret === undefined || isMasked);
+    const ms = Date.parse(String(found.finished_at)) - Date.parse(String(found.started_at));
+    if (state === 'passed') return { what, result: state, isGood, ms, note: isMasked ? MASKED : '' };
+    const result = `${words(state)}${isGood ? ', as intended' : ''}`;
+    return { what, result, isGood, ms, note: String(found.error ?? complaintOf(log)) };
+  });
+  return Promise.all(rows);
+}
+
+async function deploy(stage: Stage, { path, watch }: Project, commitId: string): Promise<Ran> {
+  const { api, screen } = stage;
+  const startedAt = performance.now();
+  const step = screen.step('Deploy');
+  const branch = 'live';
+  const strategy = await api.post(`${path}/deploy_strategies`, {
+    name: 'Live',
+    strategy_type: 'git',
+    'options[repository_url]': addressOf(LIVE),
+    'options[local_branch]': 'main',
+    'options[remote_branch]': branch,
+  });
+  step.say(`pushing main to ${addressOf(LIVE)}`);
+  const { id_str: id } = await api.post(`${path}/deploys`, {
+    deploy_strategy_id: strategy.id_str,
+    commit_id: commitId,
+  });
+  await watch.until(events =>
+    events.some(({ event, record }) => event === 'deploy.finished' && (record.deploy as Wire).id_str === id),
+  );
+  const { state } = await api.get(`${path}/deploys/${id}`);
+  const { ref } = await api.get(`${path}/commits/${commitId}`);
+  const isGood = state === 'deployed' && (await headOf(stage.liveRepository, branch)) === ref;
+  step.end(`main ${state} to ${addressOf(LIVE)}, branch ${branch}`, isGood);
+  const note = `${branch} of ${addressOf(LIVE)} is at ${String(ref).slice(0, 10)}`;
+  return {
+    what: 'Deploy main',
+    result: String(state),
+    isGood,
+    ms: performance.now() - startedAt,
+    note: isGood ? note : lastLine(await api.log(`${path}/deploys/${id}/log`)),
+  };
+}
+
+async function webhooks({ api, screen, receiver }: Stage, { path }: Project): Promise<Ran> {
+  const step = screen.step('Webhooks');
+  const events = await api.get<Wire[]>(`${path}/events`);
+  step.say(`waiting for ${events.length} deliveries`);
+  const received = await receiver.received(events.map(({ id_str }) => id_str));
+  const isGood = received.size === events.length && receiver.forged() === 0;
+  const result = `${received.size} of ${events.length} received`;
+  const note =
+    receiver.forged() === 0 ? 'every signature is valid' : `${receiver.forged()} not signed as they should`;
+  step.end(`${result}, ${note}`, isGood);
+  return { what: 'Webhooks', result, isGood, note };
+}
+
+const tones: Record<string, Tone> = {
+  enqueued: 'dim',
+  enqueued_for_compile: 'dim',
+  running: 'busy',
+  compiling: 'busy',
+  passed: 'good',
+  compiled: 'good',
+};
+const toneOf = (state: string) => tones[state] ?? 'bad';
+
+const words = (state: string) => state.replaceAll('_', ' ');
+const lastLine = (text: string) => text.trimEnd().split('\n').at(-1) ?? '';
+
+/** The line that says what went wrong, as test programs write it; else the last one. */
+function complaintOf(log: string): string {
+  return log.split('\n').find(line => line.startsWith('not ok')) ?? lastLine(log);
+}

@@ -1,0 +1,58 @@
+// What the demo says at its end: a table of what ran, and how to go on from there.
+import { NOT_RUN } from './sample.ts';
+import { cut, type Screen, seconds } from './screen.ts';
+import type { Ran } from './story.ts';
+
+export function printSummary(screen: Screen, ran: readonly Ran[], tookMs: number): void {
+  const { paint, print, tick } = screen;
+  const width = (of: (row: Ran) => string) => Math.max(...ran.map(row => of(row).length));
+  const whatWidth = width(({ what }) => what);
+  const resultWidth = width(({ result }) => result);
+  print();
+  print(
+    paint(
+      'bold',
+      `  ${'What ran'.padEnd(whatWidth)}  ${'Result'.padEnd(resultWidth)}  ${'Time'.padStart(7)}`,
+    ),
+  );
+  for (const { what, result, isGood, ms, note } of ran) {
+    const time = (ms === undefined ? '' : seconds(ms)).padStart(7);
+    const mark = isGood && result === NOT_RUN ? paint('dim', '-') : tick(isGood);
+    const line = `${what.padEnd(whatWidth)}  ${result.padEnd(resultWidth)}  ${time}`;
+    const rest = paint('dim', cut(note ?? '', screen.width() - line.length - 4));
+    print(`${mark} ${line}${note ? `  ${rest}` : ''}`.trimEnd());
+  }
+  const wrong = ran.filter(({ isGood }) => !isGood).length;
+  print();
+  print(
+    wrong === 0
+      ? paint('good', `Everything went as intended, in ${seconds(tookMs)}.`)
+      : paint('bad', `${wrong} of ${ran.length} did not go as intended.`),
+  );
+}
+
+export function printSignIn(
+  screen: Screen,
+  access: { url: string; projectId: string; email: string; password: string; apiKey: string; caPath: string },
+): void {
+  const { paint, print } = screen;
+  const { url, projectId, email, password, apiKey, caPath } = access;
+  const row = (name: string, value: string) => print(`  ${name.padEnd(9)} ${paint('bold', value)}`);
+  print();
+  print('Assay goes on serving. Look around:');
+  print();
+  row('Address', `${url}/ui/projects/${projectId}`);
+  row('Email', email);
+  row('Password', password);
+  row('API key', apiKey);
+  print();
+  print('The browser will warn: the certificate is signed by a CA of the demo. Go on');
+  print('all the same, or trust the CA for as long as the demo lasts. It is the file');
+  print(`${caPath}. The API, for example:`);
+  print();
+  print(`  curl --cacert ${caPath} \\`);
+  print(`    -u ${email}:${apiKey} \\`);
+  print(`    ${url}/projects`);
+  print();
+  print('Ctrl-C stops it and removes everything it made.');
+}

@@ -1,0 +1,42 @@
+// Follows the project's firehose: every event is kept, told to listeners, and can be waited for.
+import type { ApiClient, StreamEvent } from './api-client.ts';
+
+export type Watch = {
+  listen(listener: (event: StreamEvent) => void): void;
+  /** Resolves when the events so far satisfy `isEnough`; rejects when the stream breaks off before. */
+  until(isEnough: (events: readonly StreamEvent[]) => boolean): Promise<void>;
+};
+
+export async function watchProject(api: ApiClient, projectId: string): Promise<Watch> {
+  const events: StreamEvent[] = [];
+  const listeners = new Set<(event: StreamEvent) => void>();
+  const ready = Promise.withResolvers<void>();
+  const broken = Promise.withResolvers<never>();
+  // Nobody may be waiting when it breaks.
+  broken.promise.catch(() => {});
+  (async () => {
+    for await (const event of api.follow(`/projects/${projectId}/firehose`)) {
+      if (event.event === 'state') ready.resolve();
+      else events.push(event);
+      for (const listener of listeners) listener(event);
+    }
+    throw new Error("the project's firehose ended");
+  })().catch(broken.reject);
+  await Promise.race([ready.promise, broken.promise]);
+  return {
+    listen: listener => listeners.add(listener),
+    async until(isEnough) {
+      const enough = Promise.withResolvers<void>();
+      const look = () => {
+        if (isEnough(events)) enough.resolve();
+      };
+      listeners.add(look);
+      look();
+      try {
+        await Promise.race([enough.promise, broken.promise]);
+      } finally {
+        listeners.delete(look);
+      }
+    },
+  };
+}
