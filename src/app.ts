@@ -88,7 +88,7 @@ export async function startApp(
     });
     const router = createRouter(services, endpoints, { log, metrics });
     mountOAuth(router, services);
-    mountPages(router, services, endpoints, { log, metrics });
+    mountPages(router, services, endpoints, { log, metrics, feeds });
 
     const certificate = () =>
       settings.tlsCert !== undefined && settings.tlsKey !== undefined

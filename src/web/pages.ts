@@ -2,9 +2,7 @@
 
 import type { Hono } from 'hono';
 import type { Endpoint, Services } from '../api/endpoint.ts';
-import type { Metrics } from '../api/metrics.ts';
 import type { Bindings } from '../api/router.ts';
-import type { Log } from '../log.ts';
 import { adminPages } from './admin.ts';
 import { apiReferencePages } from './api-reference.ts';
 import { applicationPages } from './applications.ts';
@@ -43,7 +41,7 @@ export function mountPages(
   router: Hono<Bindings>,
   services: Services,
   endpoints: readonly Endpoint[],
-  parts: { log: Log; metrics: Metrics },
+  parts: Pick<Site, 'log' | 'metrics' | 'feeds'>,
 ): void {
   const site: Site = {
     ...parts,

@@ -3,6 +3,7 @@
 import type { ServerResponse } from 'node:http';
 import type { SentFields } from '../api/body.ts';
 import type { Endpoint, Listing, Resources, Services } from '../api/endpoint.ts';
+import type { LogFeeds } from '../api/log-feed.ts';
 import type { Metrics } from '../api/metrics.ts';
 import { performAs } from '../api/router.ts';
 import type { Caller } from '../domain/access.ts';
@@ -20,6 +21,8 @@ export type Site = {
   endpoints: ReadonlyMap<string, Endpoint>;
   log: Log;
   metrics: Metrics;
+  /** Growing logs, each read once for all who look at it: the same as the API's firehoses have. */
+  feeds: LogFeeds;
   slowdown: Slowdown;
 };
 
