@@ -5,6 +5,9 @@ export const PROJECT_DIRECTORY = '/srv/project';
 export const CACHE_DIRECTORY = '/srv/cache';
 export const HOME_DIRECTORY = '/home/assay';
 export const OUTPUT_FILE = '/srv/.assay/output';
+export const ARCHIVE_FILE = '/srv/.assay/archive';
+/** Volumes that a union is made of are mounted here too: Docker keeps only what it sees in use. */
+export const PARTS_DIRECTORY = '/srv/.assay/parts';
 export const MIRROR_DIRECTORY = '/srv/.assay/mirror';
 
 export interface Mount {
@@ -12,6 +15,8 @@ export interface Mount {
   source: string;
   target: string;
   readOnly: boolean;
+  /** False where an empty volume must stay as it is, instead of taking what the image has there, owner included. */
+  copy?: false;
 }
 
 /** Whose a container, volume or network is. Nothing without the own instance's label is ever touched. */

@@ -33,7 +33,10 @@ export type SuiteFacts = {
   /** Empty where a tag or a hash was asked for. */
   branch: string;
   variables: readonly { name: string; content: string }[];
+  /** In the order in which they are launched. */
   dependencies: readonly AttachedDependency[];
+  /** Theirs, in the order in which they are searched. */
+  prefixes: readonly string[];
   /** Where the dependencies' artifacts are mounted from. */
   artifactMounts: readonly Mount[];
   image: { reference: string; mounts: readonly Mount[] };
@@ -79,7 +82,7 @@ export function planSuite(facts: SuiteFacts): ContainerPlan {
     labels: { instance: facts.instance, kind: 'build', id: build.id.toString() },
     image: facts.image.reference,
     user: `${limits.runAs.uid}:${limits.runAs.gid}`,
-    command: entryCommand({ nonce: build.nonce, steps, searchPaths: searchPathsOf(dependencies) }),
+    command: entryCommand({ nonce: build.nonce, steps, searchPaths: searchPathsOf(facts.prefixes) }),
     environment: {
       ...Object.fromEntries(facts.variables.map(({ name, content }) => [name, content])),
       CI: 'true',
@@ -107,9 +110,7 @@ export function planSuite(facts: SuiteFacts): ContainerPlan {
   };
 }
 
-/** Each prefix once, in list order: of two with one prefix the union is mounted. */
-export function searchPathsOf(dependencies: readonly { prefix: string }[]) {
-  const prefixes = [...new Set(dependencies.map(({ prefix }) => prefix))];
+export function searchPathsOf(prefixes: readonly string[]) {
   return {
     path: prefixes.map(prefix => `${prefix}/bin`),
     libraries: prefixes.map(prefix => `${prefix}/lib`),

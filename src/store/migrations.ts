@@ -49,7 +49,9 @@ CREATE TABLE applications (
 CREATE INDEX applications_owner ON applications (owner_id);
 CREATE TABLE artifacts (
   hash TEXT PRIMARY KEY NOT NULL,
+  prefix TEXT NOT NULL,
   size_bytes INTEGER NOT NULL,
+  volume TEXT,
   created_at INTEGER NOT NULL
 ) STRICT;
 CREATE TABLE authorization_codes (

@@ -10,6 +10,7 @@ export const buildLogPath = (data: string, id: bigint) => join(data, 'logs', `bu
 export const dependencyLogPath = (data: string, id: bigint) => join(data, 'logs', `dependency-${id}.log`);
 export const deployLogPath = (data: string, id: bigint) => join(data, 'logs', `deploy-${id}.log`);
 export const archivePath = (data: string, hash: string) => join(data, 'archives', hash);
+export const artifactPath = (data: string, hash: string) => join(data, 'artifacts', `${hash}.tar.zst`);
 export const uploadDirectory = (data: string) => join(data, 'uploads');
 export const mirrorPath = (data: string, projectId: bigint) => join(data, 'mirrors', `${projectId}.git`);
 export const jobDirectory = (data: string, kind: string, id: bigint) => join(data, 'jobs', `${kind}-${id}`);

@@ -328,9 +328,13 @@ export const suiteDependencies = sqliteTable(
 );
 
 export const artifacts = sqliteTable('artifacts', {
-  /** SHA-256 of the content, in hex. */
+  /** SHA-256 over prefix and content, in hex; not over times. */
   hash: text('hash').primaryKey(),
+  /** Where it was compiled to be: the only place where it works. */
+  prefix: text('prefix').notNull(),
   sizeBytes: int('size_bytes').notNull(),
+  /** The Docker volume that was filled with it to the end; it may have been lost since. */
+  volume: text('volume'),
   createdAt: createdAt(),
 });
 

@@ -1,15 +1,305 @@
-// The artifacts of dependencies, as suites and compiles mount them.
+// The artifacts of dependencies, as suites and compiles mount them: one Docker volume each, filled from DATA once and again
+// when Docker has lost it; a union where several share a prefix. Nothing here costs more for a larger artifact, but filling.
 
+import { createHash, randomBytes } from 'node:crypto';
+import { access } from 'node:fs/promises';
+import {
+  nestedPairs,
+  orderDependencies,
+  type Place,
+  type PlacedArtifact,
+  planPlaces,
+} from '../domain/artifact-mounts.ts';
+import { type Mount, type Ownership, PARTS_DIRECTORY, type RunAs } from '../domain/container-plan.ts';
+import { directoriesTar, openArtifact } from '../engine/artifact-tar.ts';
+import { HOST_IMAGE } from '../engine/image.ts';
+import { claimVolume, fillVolume, findDirectories, findMountpoint } from '../engine/volume.ts';
+import { findArtifact, setArtifactVolume } from '../store/artifacts.ts';
 import type { Db } from '../store/db.ts';
+import type { Dependency } from '../store/dependencies.ts';
+import { listRelated } from '../store/dependency-use.ts';
+import { instanceOf } from '../store/facts.ts';
+import { artifactPath } from '../store/paths.ts';
 import { listSuiteDependencies } from '../store/suites.ts';
 import type { ContainerHost } from './container-host.ts';
 import { type Attached, CannotRun } from './run-suite.ts';
 
-export type ArtifactParts = { db: Db; host: ContainerHost; dataDirectory: string };
+export type ArtifactParts = { db: Db; host: ContainerHost; dataDirectory: string; runAs: RunAs };
 
-export async function attachDependencies({ db }: ArtifactParts, suiteId: bigint): Promise<Attached> {
-  for (const dependency of listSuiteDependencies(db, suiteId))
-    if (dependency.artifactHash === null)
-      throw new CannotRun(`The dependency ${dependency.name} has not been compiled yet.`);
-  return { dependencies: [], mounts: [] };
+export type BuildPrefix = {
+  mounts: Mount[];
+  /** The volume that takes what the compile writes, and the directory in it. */
+  volume: string;
+  inside: string;
+};
+
+export type Artifacts = {
+  attachToSuite(suiteId: bigint): Promise<Attached>;
+  /** What the dependency relates to, in search order; throws CannotRun where one was never compiled. */
+  listRelatedArtifacts(dependency: Dependency): PlacedArtifact[];
+  /** The dependency's own prefix, writable and empty but for what related ones have there, and theirs. */
+  attachToCompile(dependency: Dependency, related: readonly PlacedArtifact[]): Promise<BuildPrefix>;
+  /** Takes away what `attachToCompile` made. */
+  detachFromCompile(id: bigint): Promise<void>;
+  /** Makes sure that its volume is there. */
+  ready(hash: string): Promise<void>;
+  /** Keeps the sweep from an artifact that no row refers to yet. */
+  hold(hash: string): () => void;
+  isHeld(hash: string): boolean;
+  isVolumeNeeded(name: string, owner: Ownership): boolean;
+};
+
+type ReadyVolume = { name: string; mountpoint: string };
+
+/** A union or an artifact that was handed out this long ago is mounted, or never will be. */
+const HANDED_OUT_MS = 2 * 60_000;
+/** The kernel takes a page of options. */
+const LONGEST_OPTIONS = 4_000;
+const UPPER = 'upper';
+const WORK = 'work';
+
+export function createArtifacts({ db, host, dataDirectory, runAs }: ArtifactParts): Artifacts {
+  const instance = instanceOf(db);
+  const { engine } = host;
+  const { door } = engine;
+  const filling = new Map<string, Promise<ReadyVolume>>();
+  const held = new Map<string, number>();
+  const handedOutAt = new Map<string, number>();
+  /** Whether an artifact has a directory at a path: asked once, since its content never changes. */
+  const directories = new Map<string, boolean>();
+  const directoryKey = (hash: string, inside: string) => `${hash} ${inside}`;
+
+  const hold = (hash: string) => {
+    held.set(hash, (held.get(hash) ?? 0) + 1);
+    return () => {
+      const count = (held.get(hash) ?? 1) - 1;
+      if (count > 0) held.set(hash, count);
+      else held.delete(hash);
+    };
+  };
+  const carrier = async (volume: string, kind: string, id: string) => ({
+    volume,
+    image: (await host.images.prepareImage(HOST_IMAGE, runAs)).reference,
+    owner: { instance, kind, id },
+  });
+  const handOut = (name: string) => handedOutAt.set(name, Date.now());
+
+  async function findReady(hash: string): Promise<ReadyVolume | undefined> {
+    const name = findArtifact(db, hash)?.volume;
+    const mountpoint = name ? await findMountpoint(door, name) : undefined;
+    return name && mountpoint !== undefined ? { name, mountpoint } : undefined;
+  }
+
+  /** Under a new name each time, which is written down when it is full: a crash leaves none that is half full. */
+  async function fill(hash: string): Promise<ReadyVolume> {
+    const file = artifactPath(dataDirectory, hash);
+    const isThere = await access(file).then(
+      () => true,
+      () => false,
+    );
+    if (!isThere)
+      throw new CannotRun(
+        'A dependency has lost its artifact: upload its archive again, or restore a backup.',
+      );
+    const name = `assay-${instance}-artifact-${hash.slice(0, 16)}-${randomBytes(4).toString('hex')}`;
+    handOut(name);
+    const labels = { instance, kind: 'artifact', id: hash };
+    await engine.createVolume({ name, labels });
+    await fillVolume(door, await carrier(name, 'artifact', hash), openArtifact(file));
+    setArtifactVolume(db, hash, name);
+    return { name, mountpoint: (await findMountpoint(door, name)) as string };
+  }
+
+  async function readyVolume(hash: string): Promise<ReadyVolume> {
+    const found = filling.has(hash) ? undefined : await findReady(hash);
+    if (found) return found;
+    let work = filling.get(hash);
+    if (!work) {
+      const letGo = hold(hash);
+      work = fill(hash).finally(() => {
+        filling.delete(hash);
+        letGo();
+      });
+      filling.set(hash, work);
+    }
+    return work;
+  }
+
+  async function learnDirectories(
+    artifacts: readonly PlacedArtifact[],
+    volumes: Map<string, ReadyVolume>,
+    writable?: string,
+  ): Promise<void> {
+    for (const { hash, inside } of nestedPairs(artifacts, writable)) {
+      if (directories.has(directoryKey(hash, inside))) continue;
+      const { name } = volumes.get(hash) as ReadyVolume;
+      const found = await findDirectories(door, await carrier(name, 'artifact', hash), [inside]);
+      directories.set(directoryKey(hash, inside), found.has(inside));
+    }
+  }
+
+  /** A volume of nothing but directories: small enough to be made again rather than trusted. */
+  async function mountPointVolume(paths: readonly string[]): Promise<ReadyVolume> {
+    const name = `assay-${instance}-mountpoints-${digest(paths.join('\n'))}`;
+    handOut(name);
+    await engine.createVolume({ name, labels: { instance, kind: 'mountpoints', id: '' } });
+    await fillVolume(door, await carrier(name, 'mountpoints', ''), directoriesTar(paths, runAs));
+    return { name, mountpoint: (await findMountpoint(door, name)) as string };
+  }
+
+  /** The directories of a place, the winning one first, and the volumes that they are in. */
+  async function layersOf(place: Place, volumes: Map<string, ReadyVolume>) {
+    const points = place.mountPoints.length > 0 ? [await mountPointVolume(place.mountPoints)] : [];
+    const parts = place.layers.map(({ hash, inside }) => ({
+      volume: volumes.get(hash) as ReadyVolume,
+      inside,
+    }));
+    return {
+      paths: [
+        ...points.map(({ mountpoint }) => mountpoint),
+        ...parts.map(({ volume, inside }) =>
+          inside === '' ? volume.mountpoint : `${volume.mountpoint}/${inside}`,
+        ),
+      ],
+      names: [...points.map(({ name }) => name), ...parts.map(({ volume }) => volume.name)],
+    };
+  }
+
+  async function createOverlay(name: string, labels: Ownership, target: string, o: string): Promise<void> {
+    if (o.length > LONGEST_OPTIONS)
+      throw new CannotRun(`Too many dependencies share the prefix ${target}: give some of them another one.`);
+    handOut(name);
+    await engine.createVolume({ name, labels, options: { type: 'overlay', device: 'overlay', o } });
+  }
+
+  async function mountPlace(place: Place, volumes: Map<string, ReadyVolume>): Promise<Mount[]> {
+    const { target, layers, mountPoints } = place;
+    const [only] = layers;
+    if (layers.length === 1 && only?.inside === '' && mountPoints.length === 0)
+      return [readOnlyMount(volumes.get(only.hash)?.name as string, target)];
+    const { paths, names } = await layersOf(place, volumes);
+    const o = `lowerdir=${paths.map(escapeLayer).join(':')}`;
+    const union = `assay-${instance}-union-${digest(o)}`;
+    await createOverlay(union, { instance, kind: 'union', id: '' }, target, o);
+    return [readOnlyMount(union, target), ...partMounts(names)];
+  }
+
+  async function readyAll(artifacts: readonly PlacedArtifact[]): Promise<Map<string, ReadyVolume>> {
+    const ready = await Promise.all(
+      [...new Set(artifacts.map(({ hash }) => hash))].map(
+        async hash => [hash, await readyVolume(hash)] as const,
+      ),
+    );
+    for (const [, { name }] of ready) handOut(name);
+    return new Map(ready);
+  }
+
+  async function mountAll(places: readonly Place[], volumes: Map<string, ReadyVolume>): Promise<Mount[]> {
+    const mounts = (await Promise.all(places.map(place => mountPlace(place, volumes)))).flat();
+    // One volume may be part of several unions.
+    return [...new Map(mounts.map(mount => [mount.target, mount])).values()];
+  }
+
+  function placed(dependency: Dependency): PlacedArtifact {
+    const artifact = dependency.artifactHash === null ? undefined : findArtifact(db, dependency.artifactHash);
+    if (artifact) return { hash: artifact.hash, prefix: artifact.prefix };
+    throw new CannotRun(
+      dependency.compileState === 'compile_failed'
+        ? `The dependency ${dependency.name} has never been compiled: its compile failed.`
+        : `The dependency ${dependency.name} has not been compiled yet.`,
+    );
+  }
+
+  const order = (listed: readonly Dependency[]) =>
+    orderDependencies(listed, dependency => listRelated(db, dependency.id));
+  const isInside = (hash: string, inside: string) => directories.get(directoryKey(hash, inside)) ?? false;
+  const buildVolume = (id: bigint) => `assay-${instance}-prefix-${id}`;
+  const buildUnion = (id: bigint) => `${buildVolume(id)}-union`;
+
+  return {
+    async attachToSuite(suiteId) {
+      const { search, launch } = order(listSuiteDependencies(db, suiteId));
+      if (search.length === 0) return { dependencies: [], prefixes: [], mounts: [] };
+      const artifacts = search.map(placed);
+      const volumes = await readyAll(artifacts);
+      await learnDirectories(artifacts, volumes);
+      return {
+        dependencies: launch.map(dependency => ({
+          name: dependency.name,
+          prefix: placed(dependency).prefix,
+          launchCommand: dependency.launchCommand,
+        })),
+        prefixes: [...new Set(artifacts.map(({ prefix }) => prefix))],
+        mounts: await mountAll(planPlaces(artifacts, isInside), volumes),
+      };
+    },
+
+    listRelatedArtifacts: dependency => order(listRelated(db, dependency.id)).search.map(placed),
+
+    async attachToCompile({ id, prefix }, related) {
+      const volume = buildVolume(id);
+      const owner = { instance, kind: 'prefix', id: id.toString() };
+      const volumes = await readyAll(related);
+      await learnDirectories(related, volumes, prefix);
+      const places = planPlaces(related, isInside, prefix);
+      const own = places.find(({ writable }) => writable) as Place;
+      await engine.createVolume({ name: volume, labels: owner });
+      const carried = await carrier(volume, 'dependency', id.toString());
+      const mounts = await mountAll(
+        places.filter(place => place !== own),
+        volumes,
+      );
+      if (own.layers.length === 0) {
+        await claimVolume(door, carried);
+        return { volume, inside: '', mounts: [...mounts, writableMount(volume, prefix)] };
+      }
+      await fillVolume(door, carried, directoriesTar([UPPER, WORK], runAs));
+      const { paths, names } = await layersOf(own, volumes);
+      const mountpoint = escapeLayer((await findMountpoint(door, volume)) as string);
+      const o = `lowerdir=${paths.map(escapeLayer).join(':')},upperdir=${mountpoint}/${UPPER},workdir=${mountpoint}/${WORK}`;
+      await createOverlay(buildUnion(id), owner, prefix, o);
+      const parts = partMounts([volume, ...names]).filter(part =>
+        mounts.every(({ target }) => target !== part.target),
+      );
+      return { volume, inside: UPPER, mounts: [...mounts, writableMount(buildUnion(id), prefix), ...parts] };
+    },
+
+    async detachFromCompile(id) {
+      await engine.removeVolume(buildUnion(id));
+      await engine.removeVolume(buildVolume(id));
+    },
+
+    ready: async hash => void (await readyVolume(hash)),
+    hold,
+    isHeld: hash => held.has(hash),
+
+    isVolumeNeeded(name, { kind, id }) {
+      const isHandedOut = Date.now() - (handedOutAt.get(name) ?? 0) < HANDED_OUT_MS;
+      if (isHandedOut) return true;
+      handedOutAt.delete(name);
+      return kind === 'artifact' && (held.has(id) || findArtifact(db, id)?.volume === name);
+    },
+  };
 }
+
+const digest = (text: string) => createHash('sha256').update(text).digest('hex').slice(0, 16);
+
+/** Colons part the layers of an overlay. */
+const escapeLayer = (path: string) => path.replace(/[\\:]/g, '\\$&');
+
+const readOnlyMount = (source: string, target: string): Mount => ({
+  type: 'volume',
+  source,
+  target,
+  readOnly: true,
+  copy: false,
+});
+
+const writableMount = (source: string, target: string): Mount => ({
+  ...readOnlyMount(source, target),
+  readOnly: false,
+});
+
+/** Docker does not know that a union needs them: in use by a container of their own, no prune takes them away. */
+const partMounts = (names: readonly string[]) =>
+  [...new Set(names)].map(name => readOnlyMount(name, `${PARTS_DIRECTORY}/${name}`));

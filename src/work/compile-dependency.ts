@@ -1,8 +1,265 @@
-// A dependency's compile from claim to artifact.
+// A dependency's compile from claim to artifact: a plan, a container, one guarded move. Also picks up what ran when the
+// server stopped. What the container left is kept by keep-artifact.ts.
 
+import { createHash, randomBytes } from 'node:crypto';
+import { chmod, rm, stat, writeFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import type { ArchiveFormat } from '../domain/archive-format.ts';
+import type { PlacedArtifact } from '../domain/artifact-mounts.ts';
+import { describeRecipe, failedCompile, judgeLost, planCompile } from '../domain/compile-plan.ts';
+import { BadArchive, formatOf, needsTar, writeTar } from '../engine/archive-reader.ts';
+import { GivenUp } from '../engine/artifact-tar.ts';
+import { EngineRefused, EngineUnavailable, ImageMissing } from '../engine/docker.ts';
+import { type Dependency, findDependency } from '../store/dependencies.ts';
+import { instanceOf } from '../store/facts.ts';
+import { archivePath } from '../store/paths.ts';
+import { moveDependency } from '../store/transition.ts';
+import {
+  type Begun,
+  begunFile,
+  type Compile,
+  type CompileParts,
+  describeJob,
+  type Finished,
+  isNoRoom,
+  judge,
+  mayGoOn,
+  outcomeFile,
+  readJson,
+  whyNot,
+} from './compile-job.ts';
+import { finish, reuse } from './keep-artifact.ts';
 import type { QueueParts } from './queue.ts';
-import type { RunParts } from './run-suite.ts';
+import { beginOutput, hasStarted, type Job, type JobOutcome, openJobLog, runJob } from './run-job.ts';
+import { CannotRun } from './run-suite.ts';
 
-export function createCompiler(_parts: RunParts): QueueParts['compile'] {
-  return { claim: () => undefined, run: async () => {} };
+export function createCompiler(parts: CompileParts): QueueParts['compile'] {
+  /** Recipes that are being compiled: whoever wants the same waits for the artifact. */
+  const underWay = new Map<string, Promise<void>>();
+  return {
+    claim: id => claimCompile(parts, id),
+    run: (dependency, resumed) => runCompile(parts, underWay, dependency, resumed),
+  };
 }
+
+function claimCompile({ db }: CompileParts, id: bigint): Dependency | undefined {
+  return db.write(() =>
+    moveDependency(db, id, 'start', {
+      nonce: randomBytes(16).toString('hex'),
+      attempts: (findDependency(db, id)?.attempts ?? 0) + 1,
+      cancelRequested: false,
+      error: null,
+    }),
+  );
+}
+
+async function runCompile(
+  parts: CompileParts,
+  underWay: Map<string, Promise<void>>,
+  dependency: Dependency,
+  resumed: boolean,
+): Promise<void> {
+  const { db, host } = parts;
+  const job = describeJob(parts, dependency);
+  const isBegun = resumed && (await hasBegun(parts, job));
+  // Each compile has a log of its own; a further attempt, or a server that takes over, goes on with it.
+  if (!isBegun && dependency.attempts <= 1) await dropLog(job.logPath);
+  const log = await openJobLog(job);
+  const compile: Compile = { parts, dependency, job, log };
+  let recipe: string | undefined;
+  const done = Promise.withResolvers<void>();
+  const enter = async (recipeHash: string) => {
+    while (underWay.has(recipeHash)) {
+      await Promise.race([underWay.get(recipeHash), stopped(compile)]);
+      if (parts.stopping.aborted || job.stopReason() !== undefined) return;
+    }
+    recipe = recipeHash;
+    underWay.set(recipeHash, done.promise);
+  };
+  try {
+    const finished = isBegun ? await resume(compile, enter) : await start(compile, enter);
+    if (finished) await end(compile, finished);
+    else await log.close();
+  } catch (cause) {
+    if (parts.stopping.aborted) return await log.close();
+    if (cause instanceof EngineUnavailable) {
+      host.reportUnavailable(cause);
+      await log.close();
+      // Docker is not there to compile with: this try does not count.
+      moveDependency(db, dependency.id, 'requeue', { nonce: null, attempts: dependency.attempts - 1 });
+      return;
+    }
+    if (!isExpected(cause))
+      parts.log.error('dependency could not be compiled', { dependency: dependency.id, cause });
+    await end(compile, { verdict: failedCompile(sentence(cause)) });
+  } finally {
+    if (recipe !== undefined) underWay.delete(recipe);
+    done.resolve();
+  }
+}
+
+/** The log is whole and everything in the way of a next compile is gone before anybody is told the verdict. */
+async function end(compile: Compile, { verdict, artifact }: Finished): Promise<void> {
+  const { parts, dependency, log } = compile;
+  const { event, error, lines } = verdict;
+  for (const line of lines) await log.line(line);
+  await log.finish();
+  parts.live.publish([`log:${compile.job.topic}`]);
+  await tidy(compile);
+  moveDependency(parts.db, dependency.id, event, {
+    error,
+    ...(event === 'requeue' && { nonce: null }),
+    ...(artifact && { artifactHash: artifact.hash, recipeHash: artifact.recipeHash }),
+  });
+  artifact?.letGo();
+}
+
+/** Undefined where the server stops. */
+async function start(
+  compile: Compile,
+  enter: (recipeHash: string) => Promise<void>,
+): Promise<Finished | undefined> {
+  const { parts, dependency, job, log } = compile;
+  const { db, host, artifacts } = parts;
+  // A new attempt reads a new file from its beginning.
+  await log.append(Buffer.alloc(0), 0);
+  await tidy(compile);
+  const related = artifacts.listRelatedArtifacts(dependency);
+  const { image, network } = await host.prepare(dependency.image ?? parts.defaultImage());
+  const recipeHash = recipeOf(parts, dependency, image.reference, related);
+  await enter(recipeHash);
+  if (parts.stopping.aborted) return undefined;
+  if (job.stopReason() !== undefined) return { verdict: judge(compile, { kind: 'canceled' }) };
+  const reused = await reuse(compile, recipeHash);
+  if (reused) return reused;
+
+  await beginOutput(job);
+  const archive = await prepareArchive(compile);
+  if ('verdict' in archive) return archive;
+  const prefix = await artifacts.attachToCompile(dependency, related);
+  const begun: Begun = {
+    recipeHash,
+    prefix: dependency.prefix,
+    volume: prefix.volume,
+    inside: prefix.inside,
+  };
+  await writeFile(begunFile(job), JSON.stringify(begun), { flush: true });
+  const outcome = await runJob(
+    parts,
+    job,
+    log,
+    planCompile({
+      instance: instanceOf(db),
+      dependency,
+      nonce: job.nonce,
+      format: archive.format,
+      archiveFile: archive.file,
+      outputFile: job.outputFile,
+      image,
+      network,
+      limits: parts.limits,
+      prefixes: [...new Set(related.map(({ prefix }) => prefix))],
+      artifactMounts: prefix.mounts,
+    }),
+  );
+  return finish(compile, outcome, begun);
+}
+
+/** Goes on with a container that the last server started. */
+async function resume(
+  compile: Compile,
+  enter: (recipeHash: string) => Promise<void>,
+): Promise<Finished | undefined> {
+  const { parts, job, log } = compile;
+  const begun = await readJson<Begun>(begunFile(job));
+  if (!begun) return { verdict: judgeLost(compile.dependency.attempts) };
+  await enter(begun.recipeHash);
+  const outcome =
+    (await readJson<JobOutcome>(outcomeFile(job))) ?? (await runJob(parts, job, log, undefined));
+  return finish(compile, outcome, begun);
+}
+
+/** The archive as the container can read it. */
+async function prepareArchive(compile: Compile): Promise<{ file: string; format: ArchiveFormat } | Finished> {
+  const { parts, dependency, job, log } = compile;
+  const file = archivePath(parts.dataDirectory, dependency.archiveHash as string);
+  try {
+    const format = await formatOf(file);
+    if (!needsTar(format)) {
+      // Another user reads it in the container; on the host the directory around it is closed.
+      await chmod(file, 0o644);
+      return { file, format };
+    }
+    const tar = join(dirname(job.outputFile), 'archive.tar');
+    await log.line(`reading the ${format} archive`);
+    await writeTar({ file, format }, tar, () => mayGoOn(compile));
+    await chmod(tar, 0o644);
+    return { file: tar, format: 'tar' };
+  } catch (cause) {
+    if (cause instanceof BadArchive)
+      return { verdict: failedCompile(`The archive could not be read: ${cause.message}.`) };
+    if (cause instanceof GivenUp && !parts.stopping.aborted) return { verdict: judge(compile, whyNot(job)) };
+    if (isNoRoom(cause)) return { verdict: judge(compile, { kind: 'no_room' }) };
+    if ((cause as NodeJS.ErrnoException).code === 'ENOENT')
+      return {
+        verdict: failedCompile('The archive is not in the data directory any more: upload it again.'),
+      };
+    throw cause;
+  }
+}
+
+function recipeOf(
+  parts: CompileParts,
+  dependency: Dependency,
+  image: string,
+  related: readonly PlacedArtifact[],
+): string {
+  const recipe = describeRecipe({
+    archiveHash: dependency.archiveHash as string,
+    dependency,
+    image,
+    runAs: parts.limits.runAs,
+    related,
+  });
+  return createHash('sha256').update(recipe).digest('hex');
+}
+
+async function hasBegun({ host, stopping }: CompileParts, job: Job): Promise<boolean> {
+  if (await hasStarted(host, job.name, stopping)) return true;
+  return stat(job.outputFile).then(
+    ({ size }) => size > 0,
+    () => false,
+  );
+}
+
+async function dropLog(path: string): Promise<void> {
+  // The checkpoints first: without them the rest counts as nothing, should a crash come between.
+  await rm(`${path}.times`, { force: true });
+  await rm(path, { force: true });
+}
+
+/** Resolves when the compile is to stop, or the server does. */
+function stopped({ parts, job }: Compile): Promise<void> {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const unwatch = parts.live.watch(job.topic, () => {
+    if (job.stopReason() !== undefined) resolve();
+  });
+  parts.stopping.addEventListener('abort', () => resolve(), { once: true });
+  return promise.finally(unwatch);
+}
+
+async function tidy({ parts, dependency, job }: Compile): Promise<void> {
+  try {
+    await parts.host.engine.removeContainer(job.name);
+    await parts.artifacts.detachFromCompile(dependency.id);
+    await rm(dirname(job.outputFile), { recursive: true, force: true });
+  } catch (cause) {
+    parts.log.debug('left for the sweep', { name: job.name, cause });
+  }
+}
+
+const isExpected = (cause: unknown): cause is Error =>
+  cause instanceof CannotRun || cause instanceof ImageMissing || cause instanceof EngineRefused;
+
+const sentence = (cause: unknown) =>
+  isExpected(cause) ? cause.message : `The service could not compile it: ${(cause as Error).message}`;

@@ -95,8 +95,7 @@ export function startQueue(parts: QueueParts): Queue {
         if (build) work(`build ${id}`, () => runSuite(run, build, false));
       } else {
         const dependency = parts.compile.claim(id);
-        if (!dependency) return;
-        work(`dependency ${id}`, () => parts.compile.run(dependency, false));
+        if (dependency) work(`dependency ${id}`, () => parts.compile.run(dependency, false));
       }
     }
   };

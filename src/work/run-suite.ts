@@ -53,7 +53,13 @@ export type RunParts = JobParts & {
   onFinished(build: Build): void;
 };
 
-export type Attached = { dependencies: AttachedDependency[]; mounts: Mount[] };
+export type Attached = {
+  /** In the order in which they are launched. */
+  dependencies: AttachedDependency[];
+  /** In the order in which they are searched, each once. */
+  prefixes: string[];
+  mounts: Mount[];
+};
 
 /** Told to the person whose suite could not be run: the build is errored, and the log says why. */
 export class CannotRun extends Error {}
@@ -209,6 +215,7 @@ async function start(
     branch: request.branch,
     variables,
     dependencies: attached.dependencies,
+    prefixes: attached.prefixes,
     artifactMounts: attached.mounts,
     image,
     network,

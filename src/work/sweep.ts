@@ -4,9 +4,10 @@
 import { opendir, readdir, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Log } from '../log.ts';
+import { findArtifact, forgetUnusedArtifacts } from '../store/artifacts.ts';
 import type { Db } from '../store/db.ts';
 import { instanceOf } from '../store/facts.ts';
-import { archivePath, buildLogPath, jobDirectory } from '../store/paths.ts';
+import { archivePath, artifactPath, buildLogPath, jobDirectory } from '../store/paths.ts';
 import {
   isArchiveReferred,
   isCacheNeeded,
@@ -18,16 +19,19 @@ import {
   listExpiredBuilds,
   markLogGone,
 } from '../store/sweep.ts';
+import type { Artifacts } from './artifacts.ts';
 import type { ContainerHost } from './container-host.ts';
 
 export type SweepParts = {
   db: Db;
   log: Log;
   host: ContainerHost;
+  artifacts: Pick<Artifacts, 'isHeld' | 'isVolumeNeeded'>;
   dataDirectory: string;
   retentionMs: number;
 };
 
+const ARTIFACT_VOLUMES: ReadonlySet<string> = new Set(['artifact', 'union', 'mountpoints']);
 const EVERY_MS = 30_000;
 const LOGS_EVERY_MS = 3600_000;
 /** A file or volume this young may belong to something that has not been written down yet. */
@@ -63,6 +67,7 @@ async function sweepOnce(parts: SweepParts, withLogs: boolean): Promise<void> {
   };
   await attempt('jobs', () => sweepJobs(parts));
   await attempt('files', () => sweepFiles(parts));
+  await attempt('artifacts', () => sweepArtifacts(parts));
   await attempt('old logs', () => sweepLogs(parts));
   if (withLogs) await attempt('logs of what was deleted', () => sweepOrphanLogs(parts));
   if (host.unavailable() !== undefined) return;
@@ -82,7 +87,11 @@ async function sweepOnce(parts: SweepParts, withLogs: boolean): Promise<void> {
       const isLeft =
         kind === 'cache'
           ? !isYoung(volume.createdAt) && !isCacheNeeded(db, id)
-          : kind === 'workspace' && !isJobRunning(db, 'build', id);
+          : kind === 'workspace'
+            ? !isJobRunning(db, 'build', id)
+            : kind === 'prefix'
+              ? !isJobRunning(db, 'dependency', id)
+              : ARTIFACT_VOLUMES.has(kind) && !parts.artifacts.isVolumeNeeded(volume.name, volume.owner);
       if (isLeft) await attempt(volume.name, () => host.engine.removeVolume(volume.name));
     }
   });
@@ -111,6 +120,18 @@ async function sweepFiles({ db, dataDirectory }: SweepParts): Promise<void> {
   for (const hash of await readdir(join(dataDirectory, 'archives'))) {
     const path = archivePath(dataDirectory, hash);
     if (!isArchiveReferred(db, hash) && (await isOld(path))) await rm(path, { force: true });
+  }
+}
+
+/** What no dependency was compiled to any more. */
+async function sweepArtifacts({ db, dataDirectory, artifacts }: SweepParts): Promise<void> {
+  const isFree = (hash: string) => !artifacts.isHeld(hash) && !findArtifact(db, hash);
+  for (const hash of forgetUnusedArtifacts(db, artifacts.isHeld))
+    if (isFree(hash)) await rm(artifactPath(dataDirectory, hash), { force: true });
+  for (const name of await readdir(join(dataDirectory, 'artifacts'))) {
+    const hash = name.split('.')[0] as string;
+    const path = join(dataDirectory, 'artifacts', name);
+    if (isFree(hash) && (await isOld(path))) await rm(path, { force: true });
   }
 }
 

@@ -12,8 +12,8 @@ import type { Build } from '../store/builds.ts';
 import type { Db } from '../store/db.ts';
 import { findFact, instanceOf } from '../store/facts.ts';
 import { jobDirectory, uploadDirectory } from '../store/paths.ts';
-import { listRunningBuilds } from '../store/queue.ts';
-import { attachDependencies } from './artifacts.ts';
+import { listCompiling, listRunningBuilds } from '../store/queue.ts';
+import { createArtifacts } from './artifacts.ts';
 import { createCompiler } from './compile-dependency.ts';
 import { createContainerHost } from './container-host.ts';
 import { type DeliveryOutcome, startDeliveries } from './deliver-webhook.ts';
@@ -64,13 +64,16 @@ export async function startWorkers(options: {
     directory: dataDirectory,
     minFreeBytes: settings.minFreeDiskBytes,
     growing: () =>
-      listRunningBuilds(db).map(build => ({
-        topic: `build:${build.id}`,
+      [
+        ...listRunningBuilds(db).map(({ id }) => ({ kind: 'build', id })),
+        ...listCompiling(db).map(({ id }) => ({ kind: 'dependency', id })),
+      ].map(({ kind, id }) => ({
+        topic: `${kind}:${id}`,
         sizeBytes: async () => {
-          const output = await stat(join(jobDirectory(dataDirectory, 'build', build.id), 'output')).catch(
+          const output = await stat(join(jobDirectory(dataDirectory, kind, id), 'output')).catch(
             () => undefined,
           );
-          const layer = await host.engine.sizeOf(`assay-${instanceOf(db)}-build-${build.id}`);
+          const layer = await host.engine.sizeOf(`assay-${instanceOf(db)}-${kind}-${id}`);
           return (output?.size ?? 0) + (layer ?? 0);
         },
       })),
@@ -84,6 +87,7 @@ export async function startWorkers(options: {
     turns: createTurns(),
     followed: new Set<bigint>(),
   };
+  const artifacts = createArtifacts({ db, host, dataDirectory, runAs: settings.runAs });
   const run: RunParts = {
     db,
     log,
@@ -102,7 +106,7 @@ export async function startWorkers(options: {
     logLimitBytes: settings.logLimitBytes,
     diskBytes: settings.diskBytes,
     mustEnd: disk.mustEnd,
-    attach: suiteId => attachDependencies({ db, host, dataDirectory }, suiteId),
+    attach: artifacts.attachToSuite,
     onFinished: options.onBuildFinished,
   };
   const queue = startQueue({
@@ -113,7 +117,7 @@ export async function startWorkers(options: {
     run,
     fetch,
     hasRoom: disk.hasRoom,
-    compile: createCompiler(run),
+    compile: createCompiler({ ...run, artifacts, hasRoom: disk.hasRoom }),
     deploy: deploy => pushDeploy({ ...fetch, logLimitBytes: settings.logLimitBytes }, deploy),
   });
   const deliveries = startDeliveries({
@@ -124,7 +128,7 @@ export async function startWorkers(options: {
     proxy: proxyOf(process.env),
     onOutcome: options.onDelivery,
   });
-  sweep = startSweep({ db, log, host, dataDirectory, retentionMs: settings.retentionMs });
+  sweep = startSweep({ db, log, host, artifacts, dataDirectory, retentionMs: settings.retentionMs });
 
   return {
     waiting: queue.waiting,

@@ -1,0 +1,50 @@
+// Artifacts: what compiles left, kept once under the hash of their content. The files are in DATA/artifacts; the Docker
+// volumes that suites mount are made from them by src/work/artifacts.ts.
+
+import { and, eq, isNotNull, sql } from 'drizzle-orm';
+import type { Db } from './db.ts';
+import { artifacts, dependencies } from './schema.ts';
+
+export type Artifact = typeof artifacts.$inferSelect;
+
+export function findArtifact(db: Db, hash: string): Artifact | undefined {
+  return db.orm.select().from(artifacts).where(eq(artifacts.hash, hash)).get();
+}
+
+/** The artifact that a compile of the same recipe left. */
+export function findCompiledRecipe(db: Db, recipeHash: string): Artifact | undefined {
+  return db.orm
+    .select({ artifact: artifacts })
+    .from(dependencies)
+    .innerJoin(artifacts, eq(artifacts.hash, dependencies.artifactHash))
+    .where(and(eq(dependencies.recipeHash, recipeHash), isNotNull(dependencies.artifactHash)))
+    .limit(1)
+    .get()?.artifact;
+}
+
+/** The same content twice is the same artifact. */
+export function recordArtifact(db: Db, artifact: Pick<Artifact, 'hash' | 'prefix' | 'sizeBytes'>): void {
+  db.write(() =>
+    db.orm
+      .insert(artifacts)
+      .values({ ...artifact, createdAt: db.now() })
+      .onConflictDoNothing()
+      .run(),
+  );
+}
+
+export function setArtifactVolume(db: Db, hash: string, volume: string): void {
+  db.write(() => db.orm.update(artifacts).set({ volume }).where(eq(artifacts.hash, hash)).run());
+}
+
+/** Forgets those that no dependency was compiled to, and says which they were. */
+export function forgetUnusedArtifacts(db: Db, isHeld: (hash: string) => boolean): string[] {
+  const unused = db.orm
+    .select({ hash: artifacts.hash })
+    .from(artifacts)
+    .where(sql`NOT EXISTS (SELECT 1 FROM dependencies WHERE artifact_hash = ${artifacts.hash})`)
+    .all()
+    .flatMap(({ hash }) => (isHeld(hash) ? [] : [hash]));
+  for (const hash of unused) db.write(() => db.orm.delete(artifacts).where(eq(artifacts.hash, hash)).run());
+  return unused;
+}

@@ -1,0 +1,89 @@
+// A compile under way: what it is about, whether it may go on, and the files that a server which takes over finds.
+
+import { readFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { type CompileVerdict, judgeCompile, UNPACK_STEP } from '../domain/compile-plan.ts';
+import { type Dependency, findDependency } from '../store/dependencies.ts';
+import { instanceOf } from '../store/facts.ts';
+import type { LogWriter } from '../store/log-file.ts';
+import { dependencyLogPath, jobDirectory } from '../store/paths.ts';
+import type { Artifacts } from './artifacts.ts';
+import type { Job, JobOutcome } from './run-job.ts';
+import type { RunParts } from './run-suite.ts';
+
+export type CompileParts = RunParts & { artifacts: Artifacts; hasRoom(): boolean };
+
+/** What a compile was begun with: the dependency may be changed while it runs. */
+export type Begun = { recipeHash: string; prefix: string; volume: string; inside: string };
+
+export type Compile = {
+  parts: CompileParts;
+  dependency: Dependency;
+  job: Job;
+  log: LogWriter;
+};
+
+export type Finished = {
+  verdict: CompileVerdict;
+  artifact?: { hash: string; recipeHash: string; letGo(): void };
+};
+
+export function describeJob(parts: CompileParts, dependency: Dependency): Job {
+  const { id } = dependency;
+  const topic = `dependency:${id}`;
+  return {
+    topic,
+    name: `assay-${instanceOf(parts.db)}-dependency-${id}`,
+    nonce: dependency.nonce as string,
+    outputFile: join(jobDirectory(parts.dataDirectory, 'dependency', id), 'output'),
+    logPath: dependencyLogPath(parts.dataDirectory, id),
+    logLimitBytes: parts.logLimitBytes,
+    secrets: [],
+    deadlineAt: (dependency.startedAt ?? Date.now()) + parts.timeoutMs,
+    diskBytes: parts.diskBytes,
+    stopReason: () => {
+      const row = findDependency(parts.db, id);
+      if (!row || row.cancelRequested) return 'canceled';
+      return parts.mustEnd(topic) ? 'no_room' : undefined;
+    },
+    describeStep: name =>
+      name === UNPACK_STEP
+        ? `unpacking the archive, ${dependency.archiveFileSize} bytes`
+        : `compiling ${dependency.name}: ${dependency.command.trim().split('\n')[0]}`,
+  };
+}
+
+/** Asked while the server itself reads or writes for long. */
+export const mayGoOn = ({ parts, job }: Compile) =>
+  !parts.stopping.aborted && job.stopReason() === undefined && Date.now() < job.deadlineAt && parts.hasRoom();
+
+export const whyNot = (job: Job) => ({
+  kind: job.stopReason() ?? (Date.now() >= job.deadlineAt ? ('timed_out' as const) : ('no_room' as const)),
+});
+
+export const isNoRoom = (cause: unknown) =>
+  ['ENOSPC', 'EDQUOT', 'EFBIG'].includes((cause as NodeJS.ErrnoException).code ?? '');
+
+export function judge(
+  { parts, dependency }: Compile,
+  outcome: Exclude<JobOutcome, { kind: 'left' }>,
+): CompileVerdict {
+  return judgeCompile(outcome, {
+    attempts: dependency.attempts,
+    timeoutMs: parts.timeoutMs,
+    memoryBytes: parts.limits.memoryBytes,
+    diskBytes: parts.diskBytes,
+  });
+}
+
+export const begunFile = (job: Job) => join(dirname(job.outputFile), 'begun');
+export const outcomeFile = (job: Job) => join(dirname(job.outputFile), 'outcome');
+
+/** Undefined where it is not there, or a crash left a part of it. */
+export async function readJson<T>(file: string): Promise<T | undefined> {
+  try {
+    return JSON.parse(await readFile(file, 'utf8')) as T;
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,98 @@
+// What a compile left becomes an artifact: read out of its volume, safe in DATA, and in a volume of its own for suites.
+
+import { stat, writeFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { failedCompile, judgeLost } from '../domain/compile-plan.ts';
+import { type Captured, captureTar, GivenUp } from '../engine/artifact-tar.ts';
+import { HOST_IMAGE } from '../engine/image.ts';
+import { findMountpoint, readVolume } from '../engine/volume.ts';
+import { keepArchive } from '../store/archive.ts';
+import { findCompiledRecipe, recordArtifact } from '../store/artifacts.ts';
+import { instanceOf } from '../store/facts.ts';
+import { artifactPath } from '../store/paths.ts';
+import {
+  type Begun,
+  type Compile,
+  type Finished,
+  isNoRoom,
+  judge,
+  mayGoOn,
+  outcomeFile,
+  whyNot,
+} from './compile-job.ts';
+import type { JobOutcome } from './run-job.ts';
+
+/** What follows the container's end; undefined where the server stops. */
+export async function finish(
+  compile: Compile,
+  outcome: JobOutcome,
+  begun: Begun,
+): Promise<Finished | undefined> {
+  const { parts, job, log } = compile;
+  if (outcome.kind === 'left') return undefined;
+  const verdict = judge(compile, outcome);
+  if (verdict.event !== 'compile') return { verdict };
+  // The output is read to its end by now: a server that takes over would find no verdict in it.
+  await writeFile(outcomeFile(job), JSON.stringify(outcome), { flush: true });
+  const file = join(dirname(job.outputFile), 'artifact');
+  const captured = await capture(compile, begun, file);
+  if ('verdict' in captured) return captured;
+  if (captured.files === 0)
+    return { verdict: failedCompile(`The command left nothing under its prefix ${begun.prefix}.`) };
+  const letGo = parts.artifacts.hold(captured.hash);
+  await keepArchive(file, artifactPath(parts.dataDirectory, captured.hash));
+  recordArtifact(parts.db, { hash: captured.hash, prefix: begun.prefix, sizeBytes: captured.sizeBytes });
+  await log.line(`kept ${captured.files} files, ${captured.sizeBytes} bytes, of ${begun.prefix}`);
+  await makeReady(compile, captured.hash);
+  return { verdict, artifact: { hash: captured.hash, recipeHash: begun.recipeHash, letGo } };
+}
+
+/** Suites start at once when the volume is there; when it is not, the first of them has it made. */
+async function makeReady({ parts, dependency }: Compile, hash: string): Promise<void> {
+  try {
+    await parts.artifacts.ready(hash);
+  } catch (cause) {
+    parts.log.warn('artifact is not in Docker yet', { dependency: dependency.id, cause });
+  }
+}
+
+async function capture(compile: Compile, begun: Begun, file: string): Promise<Captured | Finished> {
+  const { parts, dependency, job } = compile;
+  // Docker would make a volume that it has lost anew, and its emptiness would be blamed on the command.
+  if ((await findMountpoint(parts.host.engine.door, begun.volume)) === undefined)
+    return { verdict: judgeLost(dependency.attempts) };
+  const image = await parts.host.images.prepareImage(HOST_IMAGE, parts.limits.runAs);
+  const owner = { instance: instanceOf(parts.db), kind: 'dependency', id: dependency.id.toString() };
+  const carrier = { volume: begun.volume, image: image.reference, owner };
+  try {
+    return await readVolume(parts.host.engine.door, carrier, begun.inside, tar =>
+      captureTar(tar, { file, prefix: begun.prefix, goOn: () => mayGoOn(compile) }),
+    );
+  } catch (cause) {
+    if (cause instanceof GivenUp && !parts.stopping.aborted) return { verdict: judge(compile, whyNot(job)) };
+    if (isNoRoom(cause)) return { verdict: judge(compile, { kind: 'no_room' }) };
+    throw cause;
+  }
+}
+
+/** The artifact of a compile of the very same, where there is one. */
+export async function reuse(compile: Compile, recipeHash: string): Promise<Finished | undefined> {
+  const { parts, log } = compile;
+  const artifact = findCompiledRecipe(parts.db, recipeHash);
+  if (!artifact) return undefined;
+  const letGo = parts.artifacts.hold(artifact.hash);
+  const isKept = await stat(artifactPath(parts.dataDirectory, artifact.hash)).then(
+    () => true,
+    () => false,
+  );
+  if (!isKept) {
+    letGo();
+    return undefined;
+  }
+  await log.line('the same archive was compiled in the same way before: its artifact is used');
+  await makeReady(compile, artifact.hash);
+  return {
+    verdict: { event: 'compile', error: null, lines: [] },
+    artifact: { hash: artifact.hash, recipeHash, letGo },
+  };
+}
