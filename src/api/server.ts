@@ -36,7 +36,8 @@ export async function startServer(options: {
   const listener = getRequestListener(options.fetch as Parameters<typeof getRequestListener>[0], {
     errorHandler: () => notAnEndpoint(),
   });
-  const http1 = { connectionsCheckingInterval: CHECK_MS };
+  // Without a host it is answered here, in our words.
+  const http1 = { connectionsCheckingInterval: CHECK_MS, requireHostHeader: false };
   const server = createSecureServer({
     ...options.certificate,
     ...http1,
@@ -157,6 +158,7 @@ function notAnEndpoint(): Response {
 
 function answerBare(outgoing: ServerResponse): void {
   const refused = refusal('api_does_not_exists');
-  outgoing.writeHead(refused.status, { 'content-type': 'application/json' });
-  outgoing.end(JSON.stringify({ error: refused.errors }));
+  const body = JSON.stringify({ error: refused.errors });
+  outgoing.writeHead(refused.status, { 'content-type': 'application/json', 'content-length': body.length });
+  outgoing.end(body);
 }
