@@ -1,11 +1,11 @@
 // Brings rows into states that only the running parts reach, through the store's own transitions.
-import { recordArtifact } from '../../src/store/artifacts.ts';
 import type { Db } from '../../src/store/db.ts';
 import { acceptArchive } from '../../src/store/dependencies.ts';
+import { artifacts } from '../../src/store/schema.ts';
 import { moveDependency } from '../../src/store/transition.ts';
 
 const archive = { archiveHash: 'a'.repeat(64), archiveContentType: 'application/gzip', archiveFileSize: 20 };
-const artifactHash = 'b'.repeat(64);
+const artifact = { hash: 'b'.repeat(64), prefix: '/srv/dependency', sizeBytes: 1 };
 
 export function enqueueCompile(db: Db, id: bigint): void {
   acceptArchive(db, id, archive);
@@ -21,8 +21,12 @@ export function startCompile(db: Db, id: bigint): void {
 /** A whole compile that succeeded. */
 export function compileAll(db: Db, id: bigint): void {
   db.write(() => {
-    recordArtifact(db, { hash: artifactHash, prefix: '/srv/dependency', sizeBytes: 1 });
+    db.orm
+      .insert(artifacts)
+      .values({ ...artifact, createdAt: db.now() })
+      .onConflictDoNothing()
+      .run();
     startCompile(db, id);
-    moveDependency(db, id, 'compile', { artifactHash });
+    moveDependency(db, id, 'compile', { artifactHash: artifact.hash });
   });
 }
