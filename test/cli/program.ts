@@ -1,0 +1,141 @@
+// Runs the program from its sources as a user would: a command to its end, or a server until it is told to stop.
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { request } from 'node:https';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { freePort } from '../support/ports.ts';
+
+export const mainPath = join(import.meta.dirname, '../../src/main.ts');
+const DEADLINE_MS = 30_000;
+
+/** A private directory that is gone when the scope ends. */
+export function temporaryDirectory(): { path: string } & Disposable {
+  const path = mkdtempSync(join(tmpdir(), 'assay-test-'));
+  return { path, [Symbol.dispose]: () => rmSync(path, { recursive: true, force: true }) };
+}
+
+export function environmentWith(extra: Record<string, string> = {}): NodeJS.ProcessEnv {
+  const inherited = Object.entries(process.env).filter(
+    ([name]) => !name.startsWith('ASSAY_') && name !== 'NODE_TEST_CONTEXT' && name !== 'STATE_DIRECTORY',
+  );
+  return { ...Object.fromEntries(inherited), ...extra };
+}
+
+export type Finished = { status: number | null; stdout: string; stderr: string };
+
+export async function runAssay(
+  args: readonly string[],
+  extra: Record<string, string> = {},
+): Promise<Finished> {
+  const child = spawn(process.execPath, [mainPath, ...args], {
+    env: environmentWith(extra),
+    stdio: ['ignore', 'pipe', 'pipe'],
+    timeout: DEADLINE_MS,
+  });
+  const finished = { status: null as number | null, stdout: '', stderr: '' };
+  child.stdout.setEncoding('utf8').on('data', text => {
+    finished.stdout += text;
+  });
+  child.stderr.setEncoding('utf8').on('data', text => {
+    finished.stderr += text;
+  });
+  [finished.status] = await once(child, 'close');
+  return finished;
+}
+
+export type Answer = { status: number; text: string };
+
+export type Serving = {
+  child: ChildProcess;
+  port: number;
+  readyMs: number;
+  stdout(): string;
+  stderr(): string;
+  ask(
+    method: string,
+    path: string,
+    options?: { auth?: string; form?: Record<string, string> },
+  ): Promise<Answer>;
+  /** Sends the signal and resolves with exit status and signal. */
+  end(signal: NodeJS.Signals): Promise<[number | null, NodeJS.Signals | null]>;
+};
+
+/** Starts `assay serve` and waits for its line; `through` is a program to run it under, such as strace. */
+export async function serve(
+  data: string,
+  options: { port?: number; env?: Record<string, string>; through?: readonly string[] } = {},
+): Promise<Serving> {
+  const port = options.port ?? (await freePort());
+  const command = [...(options.through ?? []), process.execPath, mainPath, 'serve'];
+  const startedAt = performance.now();
+  const child = spawn(command[0] as string, command.slice(1), {
+    env: environmentWith({ ASSAY_DATA: data, ASSAY_LISTEN: `127.0.0.1:${port}`, ...options.env }),
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  let stdout = '';
+  let stderr = '';
+  child.stderr?.setEncoding('utf8').on('data', text => {
+    stderr += text;
+  });
+  const closed = once(child, 'close') as Promise<[number | null, NodeJS.Signals | null]>;
+  await new Promise<void>((resolve, reject) => {
+    const late = setTimeout(() => {
+      child.kill('SIGKILL');
+      reject(new Error(`not ready in ${DEADLINE_MS} ms: ${stderr}`));
+    }, DEADLINE_MS);
+    child.stdout?.setEncoding('utf8').on('data', text => {
+      stdout += text;
+      if (!stdout.includes('assay is serving ')) return;
+      clearTimeout(late);
+      resolve();
+    });
+    closed.then(([status, signal]) => {
+      clearTimeout(late);
+      reject(new EndedEarly(`ended before it was ready (${status ?? signal}): ${stderr}`));
+    });
+  });
+  const readyMs = performance.now() - startedAt;
+  const ca = readFileSync(join(data, 'tls/ca.pem'), 'utf8');
+  return {
+    child,
+    port,
+    readyMs,
+    stdout: () => stdout,
+    stderr: () => stderr,
+    ask: (method, path, { auth, form } = {}) =>
+      new Promise((resolve, reject) => {
+        const asked = request(
+          {
+            host: '127.0.0.1',
+            port,
+            method,
+            path,
+            ca,
+            agent: false,
+            timeout: DEADLINE_MS,
+            ...(auth !== undefined && { auth }),
+            headers: form ? { 'content-type': 'application/x-www-form-urlencoded' } : {},
+          },
+          answer => {
+            let text = '';
+            answer.setEncoding('utf8').on('data', part => {
+              text += part;
+            });
+            answer.on('end', () => resolve({ status: answer.statusCode ?? 0, text }));
+            answer.on('error', reject);
+          },
+        );
+        asked.on('error', reject);
+        asked.on('timeout', () => asked.destroy(new Error('no answer')));
+        asked.end(form ? new URLSearchParams(form).toString() : undefined);
+      }),
+    end: signal => {
+      child.kill(signal);
+      return closed;
+    },
+  };
+}
+
+export class EndedEarly extends Error {}

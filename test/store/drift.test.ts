@@ -1,0 +1,129 @@
+// What the migrations make equals what schema.ts says, to the last index.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { is, type SQL } from 'drizzle-orm';
+import { getTableConfig, SQLiteSyncDialect, SQLiteTable } from 'drizzle-orm/sqlite-core';
+import type { Db } from '../../src/store/db.ts';
+import * as schema from '../../src/store/schema.ts';
+import { openRoom } from './room.ts';
+
+const dialect = new SQLiteSyncDialect();
+const tables = Object.values(schema).filter(value => is(value, SQLiteTable));
+
+type Shape = { columns: unknown[]; primaryKey: string[]; foreignKeys: string[]; indexes: string[] };
+
+/** White space and quotes do not matter in a condition. */
+const plain = (condition: string) => condition.replaceAll(/["\s]+/g, ' ').trim();
+
+function declared(table: SQLiteTable): Shape {
+  const config = getTableConfig(table);
+  const keyColumns = config.columns.filter(column => column.primary).map(column => column.name);
+  const composed = config.primaryKeys.flatMap(key => key.columns.map(column => column.name));
+  const unique = config.columns.filter(column => column.isUnique).map(column => `unique (${column.name})`);
+  return {
+    columns: config.columns.map(column => ({
+      name: column.name,
+      type: column.getSQLType().toUpperCase(),
+      notNull: column.notNull,
+      default: column.default ?? null,
+    })),
+    primaryKey: [...keyColumns, ...composed],
+    foreignKeys: config.foreignKeys
+      .map(key => {
+        const { columns, foreignColumns, foreignTable } = key.reference();
+        const to = `${getTableConfig(foreignTable).name} (${foreignColumns.map(one => one.name).join(', ')})`;
+        return `${columns.map(one => one.name).join(', ')} -> ${to} on delete ${key.onDelete ?? 'no action'}`;
+      })
+      .toSorted(),
+    indexes: [
+      ...unique,
+      ...config.indexes.map(({ config: index }) => {
+        const on = index.columns.map(column => ('name' in column ? column.name : '?')).join(', ');
+        const where = index.where ? ` where ${plain(dialect.sqlToQuery(index.where as SQL).sql)}` : '';
+        return `${index.name} ${index.unique ? 'unique ' : ''}(${on})${where}`;
+      }),
+    ].toSorted(),
+  };
+}
+
+type Column = { name: string; type: string; notnull: bigint; dflt_value: string | null; pk: bigint };
+type ForeignKey = { id: bigint; table: string; from: string; to: string; on_delete: string };
+type Index = { name: string; unique: bigint; origin: string; partial: bigint };
+
+function migrated({ sqlite }: Db, name: string): Shape {
+  const columns = sqlite.pragma(`table_info("${name}")`) as Column[];
+  const foreignKeys = sqlite.pragma(`foreign_key_list("${name}")`) as ForeignKey[];
+  const indexes = sqlite.pragma(`index_list("${name}")`) as Index[];
+  const textOf = sqlite.prepare('SELECT sql FROM sqlite_schema WHERE name = ?').pluck();
+  return {
+    columns: columns.map(column => ({
+      name: column.name,
+      type: column.type,
+      notNull: column.notnull === 1n,
+      default: column.dflt_value,
+    })),
+    primaryKey: columns
+      .filter(column => column.pk > 0n)
+      .toSorted((a, b) => Number(a.pk - b.pk))
+      .map(column => column.name),
+    foreignKeys: foreignKeys
+      .map(key => `${key.from} -> ${key.table} (${key.to}) on delete ${key.on_delete.toLowerCase()}`)
+      .toSorted(),
+    indexes: indexes
+      .filter(index => index.origin !== 'pk')
+      .map(index => {
+        const on = (sqlite.pragma(`index_info("${index.name}")`) as { name: string }[])
+          .map(column => column.name)
+          .join(', ');
+        if (index.origin === 'u') return `unique (${on})`;
+        const [, where] = / WHERE (.*)$/s.exec(textOf.get(index.name) as string) ?? [];
+        return `${index.name} ${index.unique ? 'unique ' : ''}(${on})${where ? ` where ${plain(where)}` : ''}`;
+      })
+      .toSorted(),
+  };
+}
+
+test('the migrations make the tables of the schema and no others', () => {
+  using room = openRoom();
+  const made = room.db.sqlite
+    .prepare("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name")
+    .pluck()
+    .all();
+  assert.deepEqual(made, tables.map(table => getTableConfig(table).name).toSorted());
+});
+
+for (const table of tables) {
+  const { name } = getTableConfig(table);
+  test(`${name} is what the schema says: columns, keys, references, indexes`, () => {
+    using room = openRoom();
+    const expected = declared(table);
+    const made = migrated(room.db, name);
+    const byName = (a: { name: string }, b: { name: string }) => (a.name < b.name ? -1 : 1);
+    assert.deepEqual(
+      (made.columns as { name: string }[]).toSorted(byName),
+      (expected.columns as { name: string }[]).toSorted(byName),
+    );
+    assert.deepEqual({ ...made, columns: 0 }, { ...expected, columns: 0 });
+  });
+
+  test(`${name} is strict: no value of another type gets in`, () => {
+    using room = openRoom();
+    const [row] = room.db.sqlite.pragma(`table_list("${name}")`) as { strict: bigint }[];
+    assert.equal(row?.strict, 1n);
+  });
+}
+
+test('every reference to another table has an index that begins with it, so that deleting does not search', () => {
+  using room = openRoom();
+  const small = new Set(['sessions', 'sign_in_links', 'authorization_codes']);
+  for (const table of tables) {
+    const { name } = getTableConfig(table);
+    if (small.has(name)) continue;
+    const { foreignKeys, indexes, primaryKey } = migrated(room.db, name);
+    const leading = [primaryKey[0], ...indexes.map(index => /\(([a-z_]+)/.exec(index)?.[1])];
+    for (const key of foreignKeys) {
+      const [column = ''] = key.split(' ');
+      assert.ok(leading.includes(column), `${name}.${column}`);
+    }
+  }
+});

@@ -1,0 +1,130 @@
+// A migrated database in a directory of its own, with a clock that the test sets, and rows to begin with.
+import { createAccount } from '../../src/store/accounts.ts';
+import { beginBuilds, type CommitFields, createBuildRequest, recordCommit } from '../../src/store/builds.ts';
+import { type Db, openDb } from '../../src/store/db.ts';
+import { createDependency } from '../../src/store/dependencies.ts';
+import { createProject, type Project } from '../../src/store/projects.ts';
+import { createSuite } from '../../src/store/suites.ts';
+import { moveRequest } from '../../src/store/transition.ts';
+import { createVault } from '../../src/store/vault.ts';
+import { temporaryDirectory } from '../cli/program.ts';
+
+export const keyPair = { publicKey: 'ssh-ed25519 AAAA room', privateKey: 'the private key of the room' };
+
+export function openRoom(now: { ms: number } = { ms: Date.UTC(2026, 5, 1) }) {
+  const directory = temporaryDirectory();
+  const path = `${directory.path}/assay.db`;
+  const vault = createVault(Buffer.alloc(32, 7));
+  const db = openDb(path, vault, () => now.ms);
+  return {
+    db,
+    now,
+    path,
+    vault,
+    [Symbol.dispose]() {
+      db.close();
+      directory[Symbol.dispose]();
+    },
+  };
+}
+
+let made = 0;
+
+export function addAccount(db: Db, email = `user-${++made}@example.com`) {
+  return createAccount(db, { email, kind: 'user', admin: false, passwordHash: null, apiKey: null });
+}
+
+export function addProject(db: Db, ownerId: bigint = addAccount(db).id): Project {
+  return createProject(db, {
+    ownerId,
+    name: `project-${++made}`,
+    description: '',
+    repositoryUrl: 'git@example.com:x.git',
+    badge: false,
+    cancelSuperseded: false,
+    keyPair,
+  });
+}
+
+export function addSuite(db: Db, projectId: bigint) {
+  return createSuite(db, {
+    projectId,
+    name: `suite-${++made}`,
+    description: '',
+    command: 'true',
+    image: null,
+  });
+}
+
+export function addDependency(db: Db, ownerId: bigint, related: readonly bigint[] = []) {
+  return createDependency(
+    db,
+    ownerId,
+    {
+      name: `dependency-${++made}`,
+      description: '',
+      command: 'make PREFIX=/opt/x install',
+      prefix: '/opt/x',
+      source: '',
+      launchCommand: '',
+      image: null,
+    },
+    related,
+  );
+}
+
+export function commitFields(ref: string): CommitFields {
+  return {
+    ref,
+    message: 'A change',
+    authorName: 'A',
+    authorEmail: 'a@example.com',
+    authoredDate: '2026-06-01T00:00:00+02:00',
+    committerName: 'A',
+    committerEmail: 'a@example.com',
+    committedDate: '2026-06-01T00:00:00+02:00',
+    branches: '["main"]',
+    tags: '[]',
+    files: '[]',
+  };
+}
+
+/** A request that was fetched: its commit, and a build enqueued for each suite. */
+export function addBuilds(
+  db: Db,
+  project: Project,
+  suiteIds: readonly bigint[],
+  ref = `${++made}`.padStart(40, 'a'),
+) {
+  const request = createBuildRequest(db, project, 'main', 'someone@example.com');
+  moveRequest(db, request.id, 'fetch');
+  const commit = recordCommit(db, project.id, commitFields(ref));
+  const decisions = suiteIds.map(suiteId => ({ suiteId, suiteName: `s${suiteId}`, runs: true, rules: [] }));
+  beginBuilds(db, request.id, commit, 'main', decisions);
+  const builds = db.sqlite
+    .prepare('SELECT id FROM builds WHERE build_request_id = ? ORDER BY id')
+    .pluck()
+    .all(request.id) as bigint[];
+  return { requestId: request.id, commitId: commit.id, builds };
+}
+
+/** The types of the events recorded since `after`, in order. */
+export function eventTypes(db: Db, after: bigint = 0n): string[] {
+  return db.sqlite.prepare('SELECT type FROM events WHERE id > ? ORDER BY id').pluck().all(after) as string[];
+}
+
+export function lastId(db: Db): bigint {
+  return BigInt(db.sqlite.prepare("SELECT value FROM facts WHERE name = 'last_id'").pluck().get() as string);
+}
+
+/** Everything that is in the database, for comparing before and after. */
+export function dump(db: Db): string {
+  const tables = db.sqlite
+    .prepare("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")
+    .pluck()
+    .all() as string[];
+  return JSON.stringify(
+    tables.map(name => [name, db.sqlite.prepare(`SELECT * FROM "${name}"`).all()]),
+    (_, value) => (typeof value === 'bigint' ? `${value}n` : value),
+  );
+}

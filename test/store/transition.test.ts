@@ -1,0 +1,432 @@
+// Moves of state: guarded, with their event and whatever follows from them in one transaction, or not at all.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { type BuildEvent, type BuildState, buildMachine } from '../../src/domain/build.ts';
+import { type CompileEvent, compileMachine } from '../../src/domain/dependency.ts';
+import { type DeployEvent, deployMachine } from '../../src/domain/deploy.ts';
+import {
+  beginBuilds,
+  cancelBuild,
+  cancelBuildRequest,
+  createBuildRequest,
+  findBuild,
+  recordCommit,
+  rerunBuild,
+} from '../../src/store/builds.ts';
+import type { Db } from '../../src/store/db.ts';
+import { acceptArchive, setShared } from '../../src/store/dependencies.ts';
+import { createDeploy, createStrategy } from '../../src/store/deploys.ts';
+import { createNotification, deleteNotification } from '../../src/store/notifications.ts';
+import { findProject, type Project } from '../../src/store/projects.ts';
+import { attachDependency } from '../../src/store/suites.ts';
+import { moveBuild, moveDependency, moveDeploy, moveRequest } from '../../src/store/transition.ts';
+import {
+  addAccount,
+  addBuilds,
+  addDependency,
+  addProject,
+  addSuite,
+  commitFields,
+  dump,
+  eventTypes,
+  lastId,
+  openRoom,
+} from './room.ts';
+
+/** The states of a request, its commit and its project. */
+function statesOf(db: Db, requestId: bigint): (string | null)[] {
+  return db.sqlite
+    .prepare(
+      `SELECT r.build_state, c.build_state, p.build_state FROM build_requests r
+       LEFT JOIN commits c ON c.id = r.commit_id JOIN projects p ON p.id = r.project_id WHERE r.id = ?`,
+    )
+    .raw()
+    .get(requestId) as (string | null)[];
+}
+
+const ways: Record<BuildState, BuildEvent[]> = {
+  enqueued: [],
+  running: ['start'],
+  passed: ['start', 'pass'],
+  failed: ['start', 'fail'],
+  errored: ['error'],
+  timed_out: ['start', 'time_out'],
+  canceled: ['cancel'],
+};
+const buildEvents: BuildEvent[] = ['start', 'pass', 'fail', 'error', 'time_out', 'cancel', 'requeue'];
+
+for (const state of Object.keys(buildMachine) as BuildState[])
+  for (const event of buildEvents) {
+    const next = buildMachine[state][event];
+    const title = next ? `moves to ${next} and is told of once` : 'is not moved, and nothing is written';
+    test(`a build that is ${state}, on ${event}, ${title}`, () => {
+      using room = openRoom();
+      const { db } = room;
+      const project = addProject(db);
+      // Two suites, so that no verdict ends the request: only the build's own event may appear.
+      const { builds } = addBuilds(db, project, [1n, 2n]);
+      const id = builds[0] as bigint;
+      for (const step of ways[state]) moveBuild(db, id, step);
+      const before = dump(db);
+      const last = lastId(db);
+      const moved = moveBuild(db, id, event);
+      assert.equal(moved?.buildState, next);
+      assert.equal(findBuild(db, project.id, id)?.buildState, next ?? state);
+      if (!next) assert.equal(dump(db), before);
+      else
+        assert.deepEqual(eventTypes(db, last), [
+          next === 'enqueued' ? 'build.enqueued' : next === 'running' ? 'build.started' : 'build.finished',
+        ]);
+    });
+  }
+
+const deployWays: Record<string, DeployEvent[]> = {
+  enqueued: [],
+  deploying: ['start'],
+  deployed: ['start', 'deploy'],
+  failed: ['fail'],
+  canceled: ['cancel'],
+};
+
+function addDeploy(db: Db, project: Project) {
+  const strategy = createStrategy(db, {
+    projectId: project.id,
+    name: `strategy-${lastId(db)}`,
+    strategyType: 'git_push',
+    repositoryUrl: 'git@example.com:x.git',
+    localBranch: 'main',
+    remoteBranch: 'main',
+    automatic: false,
+  });
+  const commit = recordCommit(db, project.id, commitFields('d'.repeat(40)));
+  return createDeploy(db, strategy, commit, 'someone@example.com');
+}
+
+for (const [state, way] of Object.entries(deployWays))
+  for (const event of ['start', 'deploy', 'fail', 'cancel'] as const) {
+    const next = deployMachine[state as keyof typeof deployMachine][event];
+    test(`a deploy that is ${state}, on ${event}, ${next ? `is ${next}` : 'stays'}`, () => {
+      using room = openRoom();
+      const { db } = room;
+      const deploy = addDeploy(db, addProject(db));
+      for (const step of way) moveDeploy(db, deploy.id, step);
+      const before = dump(db);
+      const last = lastId(db);
+      assert.equal(moveDeploy(db, deploy.id, event)?.state, next);
+      if (!next) assert.equal(dump(db), before);
+      else
+        assert.deepEqual(eventTypes(db, last), [next === 'deploying' ? 'deploy.started' : 'deploy.finished']);
+    });
+  }
+
+const compileWays: Record<string, CompileEvent[]> = {
+  waiting_archive_upload: [],
+  enqueued_for_compile: ['upload'],
+  compiling: ['upload', 'start'],
+  compiled: ['upload', 'start', 'compile'],
+  compile_failed: ['upload', 'fail'],
+};
+const compileEventTypes: Record<string, string> = {
+  enqueued_for_compile: 'dependency.enqueued',
+  compiling: 'dependency.started',
+  compiled: 'dependency.finished',
+  compile_failed: 'dependency.finished',
+};
+
+for (const [state, way] of Object.entries(compileWays))
+  for (const event of ['upload', 'start', 'compile', 'fail', 'cancel', 'requeue'] as const) {
+    const next = compileMachine[state as keyof typeof compileMachine][event];
+    test(`a dependency that is ${state}, on ${event}, ${next ? `is ${next}` : 'stays'}`, () => {
+      using room = openRoom();
+      const { db } = room;
+      const project = addProject(db);
+      const dependency = addDependency(db, project.ownerId);
+      attachDependency(db, addSuite(db, project.id).id, dependency.id);
+      for (const step of way) moveDependency(db, dependency.id, step);
+      const before = dump(db);
+      const last = lastId(db);
+      assert.equal(moveDependency(db, dependency.id, event)?.compileState, next);
+      if (!next) assert.equal(dump(db), before);
+      else assert.deepEqual(eventTypes(db, last), [compileEventTypes[next]]);
+    });
+  }
+
+test('a build request goes from its coming to its verdict, and commit and project with it', () => {
+  using room = openRoom();
+  const { db } = room;
+  const project = addProject(db);
+  const request = createBuildRequest(db, project, 'main', 'someone@example.com');
+  assert.deepEqual(statesOf(db, request.id), ['enqueued', null, 'building']);
+  moveRequest(db, request.id, 'fetch');
+  assert.deepEqual(statesOf(db, request.id), ['fetching', null, 'building']);
+  const commit = recordCommit(db, project.id, commitFields('c'.repeat(40)));
+  beginBuilds(db, request.id, commit, 'main', [
+    { suiteId: 1n, suiteName: 'one', runs: true, rules: [] },
+    { suiteId: 2n, suiteName: 'two', runs: true, rules: [] },
+    { suiteId: 3n, suiteName: 'three', runs: false, rules: [] },
+  ]);
+  const builds = db.sqlite.prepare('SELECT id FROM builds ORDER BY id').pluck().all() as bigint[];
+  assert.equal(builds.length, 2);
+  assert.deepEqual(statesOf(db, request.id), ['building', 'waiting_for_builds', 'building']);
+  moveBuild(db, builds[0] as bigint, 'start');
+  assert.deepEqual(statesOf(db, request.id), ['building', 'building', 'building']);
+  moveBuild(db, builds[0] as bigint, 'pass', { exitCode: 0 });
+  assert.deepEqual(statesOf(db, request.id), ['building', 'building', 'building']);
+  moveBuild(db, builds[1] as bigint, 'start');
+  moveBuild(db, builds[1] as bigint, 'fail', { exitCode: 3 });
+  assert.deepEqual(statesOf(db, request.id), ['failed', 'failed', 'failed']);
+  assert.deepEqual(eventTypes(db), [
+    'build_request.enqueued',
+    'build.enqueued',
+    'build.enqueued',
+    'build.started',
+    'build.finished',
+    'build.started',
+    'build.finished',
+    'build_request.finished',
+  ]);
+});
+
+const verdicts: [first: BuildEvent, second: BuildEvent, verdict: string][] = [
+  ['pass', 'pass', 'passed'],
+  ['pass', 'fail', 'failed'],
+  ['error', 'fail', 'failed'],
+  ['time_out', 'pass', 'errored'],
+  ['cancel', 'error', 'errored'],
+  ['cancel', 'pass', 'canceled'],
+];
+for (const [first, second, verdict] of verdicts)
+  test(`builds that ${first} and ${second} leave request, commit and project ${verdict}`, () => {
+    using room = openRoom();
+    const { requestId, builds } = addBuilds(room.db, addProject(room.db), [1n, 2n]);
+    for (const id of builds) moveBuild(room.db, id, 'start');
+    moveBuild(room.db, builds[0] as bigint, first);
+    moveBuild(room.db, builds[1] as bigint, second);
+    assert.deepEqual(statesOf(room.db, requestId), [verdict, verdict, verdict]);
+  });
+
+test('no suite that runs leaves everything skipped', () => {
+  using room = openRoom();
+  const { requestId } = addBuilds(room.db, addProject(room.db), []);
+  assert.deepEqual(statesOf(room.db, requestId), ['skipped', 'skipped', 'skipped']);
+});
+
+test('a request that errors before it has a commit makes the project errored; the next one mends it', () => {
+  using room = openRoom();
+  const { db } = room;
+  const project = addProject(db);
+  const request = createBuildRequest(db, project, 'nowhere', 'someone@example.com');
+  moveRequest(db, request.id, 'fetch');
+  moveRequest(db, request.id, 'error', { error: 'there is no nowhere' });
+  assert.deepEqual(statesOf(db, request.id), ['errored', null, 'errored']);
+  const { requestId, builds } = addBuilds(db, project, [1n]);
+  moveBuild(db, builds[0] as bigint, 'start');
+  moveBuild(db, builds[0] as bigint, 'pass');
+  assert.deepEqual(statesOf(db, requestId), ['passed', 'passed', 'passed']);
+});
+
+test('a rerun takes its request back to building, and then the newest build of the suite counts', () => {
+  using room = openRoom();
+  const { db } = room;
+  const project = addProject(db);
+  const { requestId, builds } = addBuilds(db, project, [1n]);
+  const id = builds[0] as bigint;
+  moveBuild(db, id, 'start');
+  const failed = moveBuild(db, id, 'fail');
+  assert.ok(failed);
+  const again = rerunBuild(db, failed, { id: 1n, name: 'one' });
+  assert.deepEqual(statesOf(db, requestId), ['building', 'building', 'building']);
+  moveBuild(db, again.id, 'start');
+  moveBuild(db, again.id, 'pass');
+  assert.deepEqual(statesOf(db, requestId), ['passed', 'passed', 'passed']);
+});
+
+test('of many that claim a build one gets it, and of many verdicts the first one stays', () => {
+  using room = openRoom();
+  const { db } = room;
+  const project = addProject(db);
+  const { builds } = addBuilds(db, project, [1n]);
+  const id = builds[0] as bigint;
+  const claims = Array.from({ length: 20 }, () => moveBuild(db, id, 'start'));
+  assert.equal(claims.filter(Boolean).length, 1);
+  const endings = (['fail', 'pass', 'error', 'cancel', 'time_out'] as const).map(event =>
+    moveBuild(db, id, event),
+  );
+  assert.deepEqual(
+    endings.map(ended => ended?.buildState),
+    ['failed', undefined, undefined, undefined, undefined],
+  );
+});
+
+test('canceling ends what waits at once, asks what runs, and changes nothing of what has ended', () => {
+  using room = openRoom();
+  const { db } = room;
+  const project = addProject(db);
+  const { requestId, builds } = addBuilds(db, project, [1n, 2n, 3n]);
+  const [running, , ended] = builds as [bigint, bigint, bigint];
+  moveBuild(db, running, 'start');
+  moveBuild(db, ended, 'start');
+  moveBuild(db, ended, 'pass');
+  cancelBuildRequest(db, requestId);
+  const rows = builds.map(id => findBuild(db, project.id, id));
+  assert.deepEqual(
+    rows.map(row => [row?.buildState, row?.cancelRequested]),
+    [
+      ['running', true],
+      ['canceled', false],
+      ['passed', false],
+    ],
+  );
+  assert.deepEqual(statesOf(db, requestId), ['building', 'building', 'building']);
+  moveBuild(db, running, 'cancel');
+  assert.deepEqual(statesOf(db, requestId), ['canceled', 'canceled', 'canceled']);
+  const before = dump(db);
+  cancelBuildRequest(db, requestId);
+  cancelBuild(db, ended);
+  assert.equal(dump(db), before);
+});
+
+test('a fetch that ends after its request was canceled begins no build', () => {
+  using room = openRoom();
+  const { db } = room;
+  const project = addProject(db);
+  const request = createBuildRequest(db, project, 'main', 'someone@example.com');
+  moveRequest(db, request.id, 'fetch');
+  cancelBuildRequest(db, request.id);
+  const commit = recordCommit(db, project.id, commitFields('c'.repeat(40)));
+  const begun = beginBuilds(db, request.id, commit, 'main', [
+    { suiteId: 1n, suiteName: 'one', runs: true, rules: [] },
+  ]);
+  assert.equal(begun, undefined);
+  assert.equal(db.sqlite.prepare('SELECT count(*) FROM builds').pluck().get(), 0n);
+});
+
+test('a transaction that fails after a move leaves no state, no event, no delivery, and tells nobody', () => {
+  using room = openRoom();
+  const { db } = room;
+  const project = addProject(db);
+  addReceiver(db, project, 'build');
+  const { builds } = addBuilds(db, project, [1n]);
+  const before = dump(db);
+  const told: string[] = [];
+  db.onCommit = topics => told.push(...topics);
+  assert.throws(
+    () =>
+      db.write(() => {
+        moveBuild(db, builds[0] as bigint, 'start');
+        moveBuild(db, builds[0] as bigint, 'pass');
+        throw new Error('the disk is full');
+      }),
+    /the disk is full/,
+  );
+  assert.equal(dump(db), before);
+  assert.deepEqual(told, []);
+  assert.equal(findProject(db, project.id)?.buildState, 'building');
+});
+
+test('those who watch are told after the change is durable, and read it', () => {
+  using room = openRoom();
+  const { db } = room;
+  const project = addProject(db);
+  const { builds } = addBuilds(db, project, [1n]);
+  const seen: unknown[] = [];
+  db.onCommit = topics => {
+    assert.ok(topics.has(`build:${builds[0]}`) && topics.has('queue') && topics.has(`events:${project.id}`));
+    seen.push(db.sqlite.inTransaction, findBuild(db, project.id, builds[0] as bigint)?.buildState);
+  };
+  moveBuild(db, builds[0] as bigint, 'start');
+  assert.deepEqual(seen, [false, 'running']);
+});
+
+const addReceiver = (db: Db, project: Project, notifiableType: 'build' | 'dependency') =>
+  createNotification(db, {
+    projectId: project.id,
+    name: 'receiver',
+    notifiableType,
+    url: 'https://example.com',
+    signingSecret: 'whsec_x',
+  });
+
+test('a delivery is written for each enabled notification of the kind, with the event and its body, and for no other', () => {
+  using room = openRoom();
+  const { db } = room;
+  const project = addProject(db);
+  const first = addReceiver(db, project, 'build');
+  const second = addReceiver(db, project, 'build');
+  const off = addReceiver(db, project, 'build');
+  db.write(() => db.sqlite.prepare('UPDATE notifications SET enabled = 0 WHERE id = ?').run(off.id));
+  const gone = addReceiver(db, project, 'build');
+  deleteNotification(db, gone.id);
+  addReceiver(db, project, 'dependency');
+  addReceiver(db, addProject(db, project.ownerId), 'build');
+  createBuildRequest(db, project, 'main', 'someone@example.com');
+  const rows = db.sqlite
+    .prepare(
+      `SELECT d.notification_id, d.event_type, d.state, d.attempts, d.body = e.body, d.event_id = e.id
+       FROM deliveries d JOIN events e ON e.project_id = ? ORDER BY d.id`,
+    )
+    .raw()
+    .all(project.id);
+  assert.deepEqual(rows, [
+    [first.id, 'build_request.enqueued', 'pending', 0n, 1n, 1n],
+    [second.id, 'build_request.enqueued', 'pending', 0n, 1n, 1n],
+  ]);
+});
+
+test("a dependency's events go to the projects that use it, directly or through related ones, and to no other", () => {
+  using room = openRoom();
+  const { db } = room;
+  const owner = addAccount(db).id;
+  const base = addDependency(db, owner);
+  const middle = addDependency(db, owner, [base.id]);
+  const top = addDependency(db, owner, [middle.id]);
+  const unrelated = addDependency(db, owner);
+  const [direct, through, twice, other, none] = Array.from({ length: 5 }, () => addProject(db, owner)) as [
+    Project,
+    Project,
+    Project,
+    Project,
+    Project,
+  ];
+  attachDependency(db, addSuite(db, direct.id).id, base.id);
+  attachDependency(db, addSuite(db, through.id).id, top.id);
+  const suite = addSuite(db, twice.id);
+  attachDependency(db, suite.id, base.id);
+  attachDependency(db, suite.id, middle.id);
+  attachDependency(db, addSuite(db, twice.id).id, top.id);
+  attachDependency(db, addSuite(db, other.id).id, unrelated.id);
+  addReceiver(db, through, 'dependency');
+  addReceiver(db, through, 'build');
+  const told = (type: string) =>
+    db.sqlite.prepare('SELECT project_id FROM events WHERE type = ? ORDER BY id').pluck().all(type);
+
+  acceptArchive(db, base.id, {
+    archiveHash: 'h',
+    archiveContentType: 'application/x-tar',
+    archiveFileSize: 1,
+  });
+  assert.deepEqual(told('dependency.enqueued'), [direct.id, through.id, twice.id]);
+  moveDependency(db, base.id, 'start');
+  assert.deepEqual(told('dependency.started'), [direct.id, through.id, twice.id]);
+  const compiled = moveDependency(db, base.id, 'compile');
+  assert.ok(compiled);
+  setShared(db, compiled, true);
+  assert.deepEqual(told('dependency.shared'), [direct.id, through.id, twice.id]);
+  moveDependency(db, top.id, 'upload');
+  assert.deepEqual(told('dependency.enqueued').slice(3), [through.id, twice.id]);
+  assert.equal(
+    db.sqlite
+      .prepare('SELECT count(*) FROM events WHERE project_id IN (?, ?)')
+      .pluck()
+      .get(other.id, none.id),
+    0n,
+  );
+  const deliveries = db.sqlite.prepare('SELECT event_type FROM deliveries ORDER BY id').pluck().all();
+  assert.deepEqual(deliveries, [
+    'dependency.enqueued',
+    'dependency.started',
+    'dependency.finished',
+    'dependency.shared',
+    'dependency.enqueued',
+  ]);
+});
