@@ -1,6 +1,5 @@
 // Owns the two packings that images seldom have a program for: zstd and zip become plain tars, which a container unpacks
 // like any other. Only bytes are read and written here; no name in an archive becomes a path on the host.
-import { once } from 'node:events';
 import { createReadStream, createWriteStream } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { Readable, Transform } from 'node:stream';
@@ -8,7 +7,7 @@ import { pipeline } from 'node:stream/promises';
 import { createZstdDecompress } from 'node:zlib';
 import { pack } from 'tar-stream';
 import { type ArchiveFormat, detectFormat, detectionBytes } from '../domain/archive-format.ts';
-import { GivenUp } from './artifact-tar.ts';
+import { GivenUp, writeEntry } from './artifact-tar.ts';
 import { BadArchive, readZip, type ZipEntry } from './zip-reader.ts';
 
 export { BadArchive } from './zip-reader.ts';
@@ -63,11 +62,27 @@ function tarOfZstd(file: string): Readable {
 
 function tarOfZip(file: string): Readable {
   const tar = pack();
-  fillTar(tar, file).then(
+  const filled = fillTar(tar, file).then(
     () => tar.finalize(),
-    cause => tar.destroy(cause),
+    cause => {
+      tar.destroy();
+      throw cause;
+    },
   );
-  return Readable.from(tar as AsyncIterable<Buffer>, { objectMode: false, highWaterMark: 1 << 20 });
+  filled.catch(() => {});
+  return Readable.from(
+    (async function* () {
+      try {
+        yield* tar as AsyncIterable<Buffer>;
+      } catch (cause) {
+        // It was broken off because of what the zip is like, which says more.
+        await filled;
+        throw cause;
+      }
+      await filled;
+    })(),
+    { objectMode: false, highWaterMark: 1 << 20 },
+  );
 }
 
 async function fillTar(tar: ReturnType<typeof pack>, file: string): Promise<void> {
@@ -80,7 +95,7 @@ async function fillTar(tar: ReturnType<typeof pack>, file: string): Promise<void
       throw new BadArchive(`${JSON.stringify(entry.name)} is neither a file nor a directory nor a link`);
     else {
       const sink = tar.entry({ ...header, type: 'file', size: entry.sizeBytes });
-      for await (const chunk of entry.read()) if (!sink.write(chunk)) await once(sink, 'drain');
+      for await (const chunk of entry.read()) await writeEntry(sink, chunk);
       sink.end(undefined);
     }
   }

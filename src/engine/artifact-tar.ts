@@ -1,12 +1,11 @@
 // Owns the tars that artifacts are kept as: what a volume held, in an order and form of their own, with a hash over what it
 // is rather than when it was made. Where they are kept is src/store/artifacts.ts's.
 import { createHash } from 'node:crypto';
-import { once } from 'node:events';
 import { createReadStream, createWriteStream } from 'node:fs';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { constants, createZstdCompress, createZstdDecompress } from 'node:zlib';
-import { extract, type Header, pack } from 'tar-stream';
+import { extract, type Header, type Pack, pack } from 'tar-stream';
 import { VOLUME_DIRECTORY } from './volume.ts';
 
 export interface Captured {
@@ -31,6 +30,8 @@ export async function captureTar(
   const hash = createHash('sha256');
   const tar = pack();
   const entries = extract();
+  // What goes wrong is told by the promises below; an event that nobody listens to would end the server.
+  for (const stream of [tar, entries]) stream.on('error', () => {});
   const reading = pipeline(source, entries as unknown as NodeJS.WritableStream);
   reading.catch(cause => entries.destroy(cause as Error));
   const writing = pipeline(
@@ -65,7 +66,7 @@ export async function captureTar(
           asked = sizeBytes;
           if (!target.goOn()) throw new GivenUp('given up');
         }
-        if (!sink.write(chunk)) await once(sink, 'drain');
+        await writeEntry(sink, chunk);
       }
       sink.end(undefined);
     }
@@ -78,6 +79,19 @@ export async function captureTar(
     throw cause;
   }
   return { hash: hash.digest('hex'), sizeBytes, files };
+}
+
+/** Waits until there is room for more; fails where the tar is given up meanwhile, which nobody else is told of. */
+export async function writeEntry(sink: ReturnType<Pack['entry']>, chunk: Buffer): Promise<void> {
+  if (sink.write(chunk)) return;
+  const { promise, resolve, reject } = Promise.withResolvers<void>();
+  const onClose = () => reject(new Error('the tar was given up'));
+  sink.once('drain', resolve);
+  sink.once('close', onClose);
+  await promise.finally(() => {
+    sink.off('drain', resolve);
+    sink.off('close', onClose);
+  });
 }
 
 /** The kept tar as Docker unpacks it: plain. */
