@@ -1,0 +1,438 @@
+// Logs with ranges, and the firehoses of decisions 8 and 10, over both versions of HTTP.
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { connect } from 'node:http2';
+import { request } from 'node:https';
+import type { Readable } from 'node:stream';
+import { after, before, describe, test } from 'node:test';
+import { updateAccount } from '../../src/store/accounts.ts';
+import { deleteToken, listTokens } from '../../src/store/applications.ts';
+import { findBuild, rerunBuild } from '../../src/store/builds.ts';
+import { deleteCollaborator, findCollaborator } from '../../src/store/projects.ts';
+import { moveBuild, moveDependency } from '../../src/store/transition.ts';
+import { bootApp, type Planted, type TestApp } from '../support/app.ts';
+import { parseExact, type Wire } from '../support/client.ts';
+import { startCompile } from './states.ts';
+
+let app: TestApp;
+before(async () => {
+  app = await bootApp();
+});
+after(() => app.close());
+
+type Event = { event: string; id: string | undefined; data: Wire };
+type Stream = {
+  status: number;
+  type: string;
+  next(): Promise<Event>;
+  /** Everything up to the end of the stream. */
+  rest(): Promise<Event[]>;
+  close(): void;
+};
+type Version = 'HTTP/1.1' | 'HTTP/2';
+const versions: Version[] = ['HTTP/1.1', 'HTTP/2'];
+
+async function follow(
+  path: string,
+  options: { as?: string; from?: string; version?: Version } = {},
+): Promise<Stream> {
+  const headers = {
+    authorization: options.as ?? app.people.owner.as,
+    ...(options.from !== undefined && { 'last-event-id': options.from }),
+  };
+  if (options.version === 'HTTP/2') {
+    const session = connect(app.url, { ca: app.client.ca });
+    const stream = session.request({ ':path': path, ...headers });
+    const [head] = await once(stream, 'response');
+    stream.on('close', () => session.close());
+    return createStream(stream, head[':status'], head['content-type'], () => session.destroy());
+  }
+  const { hostname, port } = new URL(app.url);
+  const outgoing = request({ hostname, port, path, headers, ca: app.client.ca, agent: false });
+  outgoing.on('error', () => {});
+  outgoing.end();
+  const [incoming] = await once(outgoing, 'response');
+  return createStream(incoming, incoming.statusCode, incoming.headers['content-type'], () =>
+    outgoing.destroy(),
+  );
+}
+
+function createStream(body: Readable, status: number, type: string, close: () => void): Stream {
+  const events = parse(body)[Symbol.asyncIterator]();
+  const next = async () => {
+    const late = AbortSignal.timeout(10_000);
+    const { value, done } = await Promise.race([
+      events.next(),
+      once(late, 'abort').then(() => assert.fail('no event came')),
+    ]);
+    assert(!done, 'the stream ended');
+    return value as Event;
+  };
+  return {
+    status,
+    type,
+    next,
+    async rest() {
+      const all: Event[] = [];
+      for await (const event of { [Symbol.asyncIterator]: () => events }) all.push(event);
+      return all;
+    },
+    close,
+  };
+}
+
+async function* parse(body: Readable): AsyncGenerator<Event> {
+  let buffered = Buffer.alloc(0);
+  for await (const chunk of body) {
+    buffered = Buffer.concat([buffered, chunk]);
+    for (let end = buffered.indexOf('\n\n'); end >= 0; end = buffered.indexOf('\n\n')) {
+      // Cut only between characters: a frame that is not UTF-8 would throw here.
+      const text = new TextDecoder('utf-8', { fatal: true }).decode(buffered.subarray(0, end));
+      buffered = buffered.subarray(end + 2);
+      const field = (name: string) =>
+        text
+          .split('\n')
+          .filter(line => line.startsWith(`${name}: `))
+          .map(line => line.slice(name.length + 2))
+          .join('\n');
+      if (text.startsWith(':')) continue;
+      yield { event: field('event'), id: field('id') || undefined, data: parseExact(field('data')) };
+    }
+  }
+}
+
+/** A build that runs, and the paths to it. */
+function begin(): { planted: Planted; id: bigint; path: string } {
+  const planted = app.plant();
+  const first = findBuild(app.db, planted.project_id, planted.build_id);
+  assert(first);
+  const { id } = rerunBuild(app.db, first, { id: planted.suite_id, name: 'Unit tests' });
+  moveBuild(app.db, id, 'start');
+  return { planted, id, path: `/projects/${planted.project_id}/builds/${id}` };
+}
+
+const kinds = (events: Event[]) => events.map(one => one.event);
+const textOf = (events: Event[]) =>
+  events
+    .filter(one => one.event === 'log')
+    .map(one => one.data.text)
+    .join('');
+
+/** Reads until the log reached this length. */
+async function readTo(stream: Stream, offset: number): Promise<Event[]> {
+  const events: Event[] = [];
+  while (events.at(-1)?.id !== String(offset)) events.push(await stream.next());
+  return events;
+}
+
+describe('a log', () => {
+  const bytes = Buffer.from('zero\nübung\nthird\n\xff\n', 'latin1');
+  let path: string;
+  before(async () => {
+    const at = begin();
+    path = `${at.path}/log`;
+    await app.writeLog(at.id, bytes);
+  });
+  const read = (range?: string) =>
+    app.client.call('GET', path, { as: app.people.owner.as, ...(range && { headers: { range } }) });
+
+  test('is text, byte for byte, and empty before it has begun', async () => {
+    const whole = await read();
+    assert.deepEqual([whole.status, whole.bytes], [200, bytes]);
+    assert.equal(whole.headers['content-type'], 'text/plain; charset=utf-8');
+    assert.equal(whole.headers['x-content-type-options'], 'nosniff');
+    assert.equal(whole.headers['accept-ranges'], 'bytes');
+    const none = await app.client.get(`${begin().path}/log`, app.people.owner.as);
+    assert.deepEqual([none.status, none.text], [200, '']);
+  });
+
+  test('is given in ranges', async () => {
+    const size = bytes.length;
+    for (const [range, start, end] of [
+      ['bytes=0-0', 0, 0],
+      ['bytes=2-5', 2, 5],
+      ['bytes=7-', 7, size - 1],
+      ['bytes=-3', size - 3, size - 1],
+      ['bytes=-1000', 0, size - 1],
+      [`bytes=0-${size + 100}`, 0, size - 1],
+      [`bytes=${size - 1}-`, size - 1, size - 1],
+    ] as const) {
+      const part = await read(range);
+      assert.deepEqual([part.status, part.bytes], [206, bytes.subarray(start, end + 1)], range);
+      assert.equal(part.headers['content-range'], `bytes ${start}-${end}/${size}`);
+    }
+  });
+
+  test('is given whole where a range cannot be satisfied or read', async () => {
+    for (const range of [
+      `bytes=${bytes.length}-`,
+      'bytes=9-3',
+      'bytes=-0',
+      'bytes=x',
+      'lines=0-1',
+      'bytes=0-1,3-4',
+      'bytes=-',
+    ]) {
+      const whole = await read(range);
+      assert.deepEqual([whole.status, whole.bytes], [200, bytes], range);
+    }
+  });
+
+  test('of a dependency and of a deploy is given alike', async () => {
+    const planted = app.plant();
+    await app.writeCompileLog(planted.free_dependency_id, 'gcc -O2\n');
+    const compile = await app.client.call('GET', `/dependencies/${planted.free_dependency_id}/log`, {
+      as: app.people.owner.as,
+      headers: { range: 'bytes=4-' },
+    });
+    assert.deepEqual([compile.status, compile.text], [206, '-O2\n']);
+    const deploy = await app.client.get(
+      `/projects/${planted.project_id}/deploys/${planted.deploy_id}/log`,
+      app.people.owner.as,
+    );
+    assert.deepEqual([deploy.status, deploy.text], [200, '']);
+  });
+});
+
+for (const version of versions)
+  describe(`the firehose of a build over ${version}`, () => {
+    test('begins with the state and the log, goes on as both grow, and ends with the build', async () => {
+      const at = begin();
+      await app.writeLog(at.id, 'first\n');
+      const stream = await follow(`${at.path}/firehose`, { version });
+      assert.deepEqual([stream.status, stream.type], [200, 'text/event-stream; charset=utf-8']);
+      const state = await stream.next();
+      const fetched = await app.client.get(at.path, app.people.owner.as);
+      assert.deepEqual([state.event, state.data], ['state', fetched.record]);
+      const log = await stream.next();
+      assert.deepEqual(log, { event: 'log', id: '6', data: { offset: 0, text: 'first\n' } });
+      await app.writeLog(at.id, 'second\n');
+      assert.deepEqual(await stream.next(), {
+        event: 'log',
+        id: '13',
+        data: { offset: 6, text: 'second\n' },
+      });
+      await app.writeLog(at.id, 'last');
+      moveBuild(app.db, at.id, 'fail', { exitCode: 2 });
+      const rest = await stream.rest();
+      assert.equal(textOf(rest), 'last');
+      const end = rest.at(-1);
+      assert.deepEqual([end?.event, end?.data.build_state, end?.data.exit_code], ['end', 'failed', 2]);
+    });
+
+    test('tells of each state, from before it runs', async () => {
+      const planted = app.plant();
+      const first = findBuild(app.db, planted.project_id, planted.build_id);
+      assert(first);
+      const { id } = rerunBuild(app.db, first, { id: planted.suite_id, name: 'Unit tests' });
+      const stream = await follow(`/projects/${planted.project_id}/builds/${id}/firehose`, { version });
+      assert.equal((await stream.next()).data.build_state, 'enqueued');
+      moveBuild(app.db, id, 'start');
+      assert.equal((await stream.next()).data.build_state, 'running');
+      moveBuild(app.db, id, 'requeue');
+      assert.equal((await stream.next()).data.build_state, 'enqueued');
+      moveBuild(app.db, id, 'cancel');
+      const rest = await stream.rest();
+      assert.deepEqual(kinds(rest), ['end']);
+      assert.equal(rest[0]?.data.build_state, 'canceled');
+    });
+
+    test('goes on at the byte after Last-Event-ID, and gives state and end again to who comes back late', async () => {
+      const at = begin();
+      await app.writeLog(at.id, 'abcäé\nxyz\n');
+      moveBuild(app.db, at.id, 'pass', { exitCode: 0 });
+      const log = await app.client.get(`${at.path}/log`, app.people.owner.as);
+      for (const from of [0, 3, 5, 8, log.bytes.length]) {
+        const stream = await follow(`${at.path}/firehose`, { version, from: String(from) });
+        const events = await stream.rest();
+        assert.equal(events[0]?.event, 'state');
+        assert.equal(events.at(-1)?.event, 'end');
+        assert.equal(textOf(events), log.bytes.subarray(from).toString('utf8'), `from ${from}`);
+        const first = events.find(one => one.event === 'log');
+        if (first) assert.equal(first.data.offset, from);
+      }
+      for (const from of ['', 'abc', '-1', '1e9', '99999999999999999999', '1000'])
+        assert.equal(textOf(await (await follow(`${at.path}/firehose`, { version, from })).rest()), log.text);
+    });
+  });
+
+describe('the text of a firehose', () => {
+  test('holds a character that is split over two writes until it is whole', async () => {
+    const at = begin();
+    const bytes = Buffer.from('a€😀\n');
+    const stream = await follow(`${at.path}/firehose`);
+    await stream.next();
+    const sent: Event[] = [];
+    for (let at_ = 0; at_ < bytes.length; at_ += 1) await app.writeLog(at.id, bytes.subarray(at_, at_ + 1));
+    sent.push(...(await readTo(stream, bytes.length)));
+    assert.equal(textOf(sent), 'a€😀\n');
+    for (const one of sent) assert(!String(one.data.text).includes('\ufffd'));
+    stream.close();
+  });
+
+  test('shows invalid bytes as U+FFFD and counts the kept ones', async () => {
+    const at = begin();
+    await app.writeLog(at.id, Buffer.from([0x61, 0xff, 0x62, 0xc3, 0x0a, 0xe2, 0x82]));
+    moveBuild(app.db, at.id, 'pass', { exitCode: 0 });
+    const events = await (await follow(`${at.path}/firehose`)).rest();
+    assert.equal(textOf(events), 'a\ufffdb\ufffd\n\ufffd');
+    assert.equal(events.filter(one => one.event === 'log').at(-1)?.id, '7');
+  });
+
+  test('keeps line ends, colons and what looks like an event inside its JSON', async () => {
+    const at = begin();
+    const text = 'a\r\nb\rc\n\nevent: end\ndata: {}\n\n: x\n\u2028\0\u001b[31m';
+    await app.writeLog(at.id, text);
+    moveBuild(app.db, at.id, 'pass', { exitCode: 0 });
+    const events = await (await follow(`${at.path}/firehose`)).rest();
+    assert.equal(textOf(events), text);
+    assert.deepEqual(kinds(events), ['state', 'log', 'end']);
+  });
+
+  test('of a large log arrives whole, cut only between characters', async () => {
+    const at = begin();
+    const text = 'line €😀 '.repeat(200_000);
+    await app.writeLog(at.id, text);
+    moveBuild(app.db, at.id, 'pass', { exitCode: 0 });
+    for (const version of versions) {
+      const events = await (await follow(`${at.path}/firehose`, { version })).rest();
+      assert.equal(textOf(events).length, text.length);
+      assert.equal(textOf(events), text);
+      let offset = 0;
+      for (const one of events.filter(event => event.event === 'log')) {
+        assert.equal(one.data.offset, offset);
+        offset = Number(one.id);
+      }
+      assert.equal(offset, Buffer.byteLength(text));
+    }
+  });
+
+  test('reaches readers that came earlier though another comes while output is gathered', async () => {
+    const at = begin();
+    await app.writeLog(at.id, 'one\n');
+    const early = await follow(`${at.path}/firehose`);
+    await readTo(early, 4);
+    await app.writeLog(at.id, 'two\n');
+    const late = await follow(`${at.path}/firehose`);
+    assert.equal(textOf(await readTo(late, 8)), 'one\ntwo\n');
+    assert.equal(textOf(await readTo(early, 8)), 'two\n');
+    await app.writeLog(at.id, 'three\n');
+    for (const stream of [early, late]) {
+      assert.equal(textOf(await readTo(stream, 14)), 'three\n');
+      stream.close();
+    }
+  });
+
+  test('reaches others though one reader takes nothing', async () => {
+    const at = begin();
+    await app.writeLog(at.id, 'x'.repeat(20 * 1024 * 1024));
+    const stuck = await follow(`${at.path}/firehose`);
+    const quick = await follow(`${at.path}/firehose`, { from: String(20 * 1024 * 1024) });
+    assert.equal((await quick.next()).event, 'state');
+    await app.writeLog(at.id, 'y');
+    assert.equal((await quick.next()).data.text, 'y');
+    stuck.close();
+    quick.close();
+  });
+});
+
+test('the firehose of a dependency follows its compile', async () => {
+  const planted = app.plant();
+  const path = `/dependencies/${planted.free_dependency_id}`;
+  const waiting = await (await follow(`${path}/firehose`)).rest();
+  assert.deepEqual(kinds(waiting), ['state', 'end']);
+  startCompile(app.db, planted.free_dependency_id);
+  const stream = await follow(`${path}/firehose`);
+  assert.equal((await stream.next()).data.marketplace_state, 'compiling');
+  await app.writeCompileLog(planted.free_dependency_id, 'cc main.c\n');
+  assert.equal((await stream.next()).data.text, 'cc main.c\n');
+  moveDependency(app.db, planted.free_dependency_id, 'fail', { error: 'The prefix is empty.' });
+  const end = (await stream.rest()).at(-1);
+  assert.deepEqual(end?.data, (await app.client.get(path, app.people.owner.as)).record);
+});
+
+for (const version of versions)
+  describe(`the firehose of a project over ${version}`, () => {
+    test('sends each event as it happens, replays what was missed, and stays open', async () => {
+      const planted = app.plant();
+      const project = `/projects/${planted.project_id}`;
+      const stream = await follow(`${project}/firehose`, { version });
+      const state = await stream.next();
+      assert.deepEqual([state.event, state.data.id], ['state', planted.project_id]);
+      const asked = await app.client.call('POST', `${project}/build_requests`, {
+        as: app.people.owner.as,
+        form: { commit_ref: 'main' },
+      });
+      const enqueued = await stream.next();
+      assert.equal(enqueued.event, 'build_request.enqueued');
+      assert.equal(enqueued.id, enqueued.data.id_str);
+      assert.deepEqual(enqueued.data.build_request, asked.record);
+      const { list } = await app.client.get(`${project}/events`, app.people.owner.as);
+      assert.deepEqual(enqueued.data, list.at(-1));
+      stream.close();
+
+      const replayed = await follow(`${project}/firehose`, { version, from: String(list[2]?.id) });
+      assert.equal((await replayed.next()).event, 'state');
+      for (const event of list.slice(3)) assert.deepEqual((await replayed.next()).data, event);
+      await app.client.call('POST', `${project}/build_requests/${asked.record.id}/cancel`, {
+        as: app.people.owner.as,
+      });
+      assert.equal((await replayed.next()).event, 'build_request.finished');
+      replayed.close();
+    });
+
+    test('ends when the project is deleted', async () => {
+      const planted = app.plant();
+      const project = `/projects/${planted.project_id}`;
+      const stream = await follow(`${project}/firehose`, { version });
+      await stream.next();
+      await app.client.call('DELETE', project, { as: app.people.owner.as });
+      assert.deepEqual(await stream.rest(), []);
+    });
+  });
+
+describe('an open stream ends when', () => {
+  const cases: Record<string, (at: ReturnType<typeof begin>) => { as: string; end: () => void }> = {
+    'its reader no longer collaborates': ({ planted }) => ({
+      as: app.people.collaborator.as,
+      end: () => {
+        const row = findCollaborator(app.db, planted.project_id, planted.collaborator_id);
+        assert.equal(row?.email, 'collaborator@example.org');
+        deleteCollaborator(app.db, row);
+      },
+    }),
+    'its token is revoked': () => ({
+      as: app.token(app.people.owner, 'commits'),
+      end: () => {
+        const [granted] = listTokens(app.db, app.people.owner.account.id);
+        assert(granted);
+        deleteToken(app.db, app.people.owner.account.id, granted.token.id);
+      },
+    }),
+    'its account is suspended': () => ({
+      as: app.people.guest.as,
+      end: () => updateAccount(app.db, app.people.guest.account.id, { standing: 'suspended' }),
+    }),
+  };
+  for (const [name, prepare] of Object.entries(cases))
+    for (const version of versions)
+      test(`${name}, over ${version}`, async () => {
+        const at = begin();
+        const { as, end } = prepare(at);
+        updateAccount(app.db, app.people.guest.account.id, { standing: 'active' });
+        const project = `/projects/${at.planted.project_id}`;
+        const streams = await Promise.all(
+          [`${project}/firehose`, `${at.path}/firehose`].map(path => follow(path, { as, version })),
+        );
+        for (const stream of streams) assert.equal((await stream.next()).event, 'state');
+        const other = await follow(`${at.path}/firehose`, { version });
+        await other.next();
+        const beganAt = Date.now();
+        end();
+        for (const stream of streams) assert.deepEqual(await stream.rest(), []);
+        assert(Date.now() - beganAt < 5000);
+        await app.writeLog(at.id, 'on\n');
+        assert.equal((await other.next()).data.text, 'on\n', 'others read on');
+        other.close();
+      });
+});
