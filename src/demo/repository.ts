@@ -2,6 +2,7 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdir } from 'node:fs/promises';
+import type { Readable } from 'node:stream';
 import { text } from 'node:stream/consumers';
 
 export type DescribedCommit = {
@@ -41,17 +42,18 @@ export async function headOf(directory: string, branch: string): Promise<string 
   return answer.trim() || undefined;
 }
 
-async function git(directory: string, args: string[], input = ''): Promise<string> {
+async function git(directory: string, args: string[], input?: string): Promise<string> {
   const child = spawn('git', args, {
     cwd: directory,
     env: gitEnvironment(),
-    stdio: 'pipe',
+    stdio: [input === undefined ? 'ignore' : 'pipe', 'pipe', 'pipe'],
     signal: AbortSignal.timeout(DEADLINE_MS),
   });
-  child.stdin.end(input);
+  // One that ends before it has read everything says why itself.
+  child.stdin?.on('error', () => {}).end(input);
   const [said, complaint, [status]] = await Promise.all([
-    text(child.stdout),
-    text(child.stderr),
+    text(child.stdout as Readable),
+    text(child.stderr as Readable),
     once(child, 'close'),
   ]);
   if (status !== 0) throw new Error(`git ${args[0]} failed: ${complaint.trim()}`);

@@ -102,7 +102,7 @@ async function perform(
   const apiKey = newSecret('assay');
   const passwordHash = await hashPassword(password);
   createAccount(app.db, { email: EMAIL, kind: 'user', admin: true, passwordHash, apiKey });
-  starting.end(`${app.url}, with the account ${EMAIL}`);
+  starting.end(`${app.url}, account ${EMAIL}`);
 
   const hosting = screen.step('Git host');
   const repositories = join(place, 'repositories');

@@ -7,7 +7,7 @@ export type Tone = 'good' | 'bad' | 'dim' | 'bold' | 'busy';
 export type Step = {
   /** What it is doing now: shown while it lasts. */
   say(note: string): void;
-  /** One of several things that the step waits for; its time runs while it is `busy` or `dim`. */
+  /** One of several things that the step waits for; its time runs until it is neither `dim` nor `busy`. */
   row(label: string, state: string, tone: Tone): void;
   end(note: string, isGood?: boolean): void;
 };
@@ -85,7 +85,7 @@ export function createScreen(
     clear,
     step(label) {
       const begunAt = performance.now();
-      const rows = new Map<string, { state: string; tone: Tone; changedAt: number }>();
+      const rows = new Map<string, { state: string; tone: Tone; changedAt: number; tookMs?: number }>();
       let note = '';
       let turn = 0;
       const line = (mark: string, text: string) => {
@@ -93,8 +93,8 @@ export function createScreen(
         return `${mark} ${time}  ${label.padEnd(LABEL_WIDTH)} ${cut(text, width() - INDENT)}`;
       };
       const rowLine = (what: string, whatWidth: number) => {
-        const { state, tone, changedAt } = rows.get(what)!;
-        const time = tone === 'busy' || tone === 'dim' ? seconds(performance.now() - changedAt) : '';
+        const { state, tone, changedAt, tookMs } = rows.get(what)!;
+        const time = seconds(tookMs ?? performance.now() - changedAt);
         const tail = `${paint(tone, state.padEnd(STATE_WIDTH))} ${paint('dim', time)}`;
         return `${' '.repeat(INDENT)}${cut(what, width() - INDENT - STATE_WIDTH - 10).padEnd(whatWidth)}  ${tail}`;
       };
@@ -117,7 +117,10 @@ export function createScreen(
           note = text;
         },
         row(what, state, tone) {
-          rows.set(what, { state, tone, changedAt: performance.now() });
+          const changedAt = performance.now();
+          const tookMs = changedAt - (rows.get(what)?.changedAt ?? changedAt);
+          const isUnderWay = tone === 'dim' || tone === 'busy';
+          rows.set(what, { state, tone, changedAt, ...(!isUnderWay && { tookMs }) });
         },
         end(text, isGood = true) {
           clear();

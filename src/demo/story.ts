@@ -72,7 +72,7 @@ async function setUp(stage: Stage): Promise<Project> {
   }
   const watch = await watchProject(api, project.id_str);
   const rules = suites.filter(({ rule }) => rule).length;
-  step.end(`Website from ${addressOf(WEBSITE)}, ${suites.length} suites with ${rules} rules, 2 webhooks`);
+  step.end(`Website (${WEBSITE}): ${suites.length} suites, ${rules} rules, 2 webhooks`);
   return { id: project.id_str, path, suiteNames, dependencyId, watch };
 }
 
@@ -174,7 +174,7 @@ async function outcomes(
     if (!found) {
       const rules = decisions.find(one => one.suite === name)?.rules as Record<string, unknown>[] | undefined;
       const broken = rules?.find(({ holds }) => holds === false);
-      const note = broken && `its rule: ${broken.subject} ${words(String(broken.operator))} ${broken.value}`;
+      const note = broken && `rule ${broken.subject} ${words(String(broken.operator))} ${broken.value}`;
       return { what, result: NOT_RUN, isGood: end === NOT_RUN, ...(note !== undefined && { note }) };
     }
     const state = String(found.build_state);
@@ -214,7 +214,7 @@ async function deploy(stage: Stage, { path, watch }: Project, commitId: string):
   const { ref } = await api.get(`${path}/commits/${commitId}`);
   const isGood = state === 'deployed' && (await headOf(stage.liveRepository, branch)) === ref;
   step.end(`main ${state} to ${addressOf(LIVE)}, branch ${branch}`, isGood);
-  const note = `${branch} of ${addressOf(LIVE)} is at ${String(ref).slice(0, 10)}`;
+  const note = `${String(ref).slice(0, 8)} to ${addressOf(LIVE)}`;
   return {
     what: 'Deploy main',
     result: String(state),

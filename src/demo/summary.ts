@@ -5,22 +5,14 @@ import type { Ran } from './story.ts';
 
 export function printSummary(screen: Screen, ran: readonly Ran[], tookMs: number): void {
   const { paint, print, tick } = screen;
-  const width = (of: (row: Ran) => string) => Math.max(...ran.map(row => of(row).length));
-  const whatWidth = width(({ what }) => what);
-  const resultWidth = width(({ result }) => result);
+  const whatWidth = Math.max(...ran.map(({ what }) => what.length));
   print();
-  print(
-    paint(
-      'bold',
-      `  ${'What ran'.padEnd(whatWidth)}  ${'Result'.padEnd(resultWidth)}  ${'Time'.padStart(7)}`,
-    ),
-  );
+  print(paint('bold', `  ${'What ran'.padEnd(whatWidth)}  ${'Time'.padStart(7)}  Result`));
   for (const { what, result, isGood, ms, note } of ran) {
-    const time = (ms === undefined ? '' : seconds(ms)).padStart(7);
     const mark = isGood && result === NOT_RUN ? paint('dim', '-') : tick(isGood);
-    const line = `${what.padEnd(whatWidth)}  ${result.padEnd(resultWidth)}  ${time}`;
-    const rest = paint('dim', cut(note ?? '', screen.width() - line.length - 4));
-    print(`${mark} ${line}${note ? `  ${rest}` : ''}`.trimEnd());
+    const head = `${what.padEnd(whatWidth)}  ${(ms === undefined ? '' : seconds(ms)).padStart(7)}  ${result}`;
+    const rest = note ? paint('dim', cut(`: ${note}`, screen.width() - head.length - 2)) : '';
+    print(`${mark} ${head}${rest}`);
   }
   const wrong = ran.filter(({ isGood }) => !isGood).length;
   print();

@@ -75,17 +75,21 @@ async function instanceOf(demo: Demo): Promise<string> {
   }
 }
 
-async function assertNothingLeft(demo: Demo, instance: string): Promise<void> {
-  assert.deepEqual(readdirSync(demo.temporary), []);
+/** What Docker has of that instance. */
+async function tracesOf(instance: string): Promise<string[]> {
+  assert.match(instance, /^[0-9a-f]+$/);
   const filter = ['--quiet', '--filter', `label=assay.instance=${instance}`];
-  for (const what of [
+  const lists = [
     ['ps', '--all'],
     ['volume', 'ls'],
     ['network', 'ls'],
-  ]) {
-    const { stdout } = await run('docker', [...what, ...filter], { timeout: 20_000 });
-    assert.equal(stdout, '', what.join(' '));
-  }
+  ].map(what => run('docker', [...what, ...filter], { timeout: 20_000 }));
+  return (await Promise.all(lists)).flatMap(({ stdout }) => stdout.split('\n').filter(line => line !== ''));
+}
+
+async function assertNothingLeft(demo: Demo, instance: string): Promise<void> {
+  assert.deepEqual(readdirSync(demo.temporary), []);
+  assert.deepEqual(await tracesOf(instance), []);
   const processes = readdirSync('/proc').filter(name => {
     try {
       return (
@@ -104,13 +108,13 @@ test('once, it compiles, builds, deploys and notifies, says so in a table, exits
   assert.equal(await demo.ended, 0, [...demo.lines, await demo.errors].join('\n'));
   assert.equal(await demo.errors, '');
   for (const row of [
-    /Compile linkcheck +compiled +\d+\.\d s/,
-    /main: Unit tests +passed +\d+\.\d s/,
-    /main: Site +passed .*masked/,
-    /main: Docs +not run +its rule: commit\.files starts with docs\//,
-    /v1\.0: Docs +passed/,
-    /redesign: Unit tests +failed, as intended .*not ok 1 - pages\/index\.md links to news\.md/,
-    /Deploy main +deployed/,
+    /Compile linkcheck +\d+\.\d s {2}compiled/,
+    /main: Unit tests +\d+\.\d s {2}passed/,
+    /main: Site +\d+\.\d s {2}passed: its secret is masked in the log/,
+    /main: Docs +not run: rule commit\.files starts with docs\//,
+    /v1\.0: Docs +\d+\.\d s {2}passed/,
+    /redesign: Unit tests .*failed, as intended: not ok \d+ - pages\/index\.md links to news\.md/,
+    /Deploy main +\d+\.\d s {2}deployed/,
     /Webhooks +(\d+) of \1 received/,
   ])
     assert.ok(
@@ -133,6 +137,7 @@ test('without once, it goes on serving with the sign-in that it shows until it i
   const sent = request(`${url}/projects`, { ca, auth, signal: AbortSignal.timeout(10_000) }).end();
   const [answer] = await once(sent, 'response');
   assert.match(await text(answer), /"repository_url":"git@demo\.assay:website\.git"/);
+  assert.notDeepEqual(await tracesOf(instance), []);
   demo.child.kill('SIGINT');
   assert.equal(await demo.ended, 0, await demo.errors);
   await assertNothingLeft(demo, instance);
