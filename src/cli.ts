@@ -4,12 +4,24 @@ import { parseArgs } from 'node:util';
 import { accountCommands } from './cli/accounts.ts';
 import { backupCommands } from './cli/backup.ts';
 import type { Command } from './cli/command.ts';
+import { completionCommand } from './cli/completion.ts';
 import { demo } from './cli/demo.ts';
+import { doctor } from './cli/doctor.ts';
+import { imageCommands } from './cli/image.ts';
 import { serve } from './cli/serve.ts';
 import { UsageError } from './config.ts';
 import { DataError } from './store/data.ts';
 
-const commands: readonly Command[] = [serve, demo, ...accountCommands, ...backupCommands];
+/** In the order in which --help lists them. */
+export const commands: readonly Command[] = [
+  serve,
+  demo,
+  ...accountCommands,
+  ...imageCommands,
+  ...backupCommands,
+  doctor,
+  completionCommand(() => commands),
+];
 
 const USAGE = 2;
 
@@ -17,6 +29,10 @@ export async function runCommand(argv: readonly string[]): Promise<number> {
   try {
     if (argv.length === 0 || argv[0] === '--help' || argv[0] === '-h' || argv[0] === 'help')
       return say(overview());
+    if (argv[1] === '--help' || argv[1] === '-h') {
+      const group = commands.filter(({ name }) => name.startsWith(`${argv[0]} `));
+      if (group.length > 0) return say(listOf(group));
+    }
     const command = findCommand(argv);
     const rest = argv.slice(command.name.split(' ').length);
     if (rest.includes('--help') || rest.includes('-h')) return say(command.help());
@@ -70,14 +86,18 @@ function parse(command: Command, rest: readonly string[]) {
   }
 }
 
+function listOf(listed: readonly Command[]): string {
+  const width = Math.max(...listed.map(({ name }) => name.length));
+  return listed.map(({ name, summary }) => `  ${name.padEnd(width)}  ${summary}`).join('\n');
+}
+
 function overview(): string {
-  const width = Math.max(...commands.map(({ name }) => name.length));
   return [
     'Assay, a self-hosted continuous-integration appliance.',
     '',
     'usage: assay COMMAND [FLAGS]',
     '',
-    ...commands.map(({ name, summary }) => `  ${name.padEnd(width)}  ${summary}`),
+    listOf(commands),
     '',
     '  --version, --help; assay COMMAND --help tells more of one.',
   ].join('\n');

@@ -5,6 +5,7 @@ import { type FileHandle, open, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { isKeptName } from './backup-format.ts';
 import { DataError } from './data.ts';
+import { isDamage } from './database-check.ts';
 import { openSqlite } from './db.ts';
 import { archivePath, artifactPath, databasePath } from './paths.ts';
 
@@ -51,8 +52,7 @@ export async function takeSnapshot(
     return { held, referred };
   } catch (cause) {
     for (const file of held.values()) await file.close();
-    const { code } = cause as { code?: string };
-    throw code === 'SQLITE_CORRUPT' || code === 'SQLITE_NOTADB' ? damaged(path) : cause;
+    throw isDamage(cause) ? damaged(path) : cause;
   } finally {
     reader.close();
   }

@@ -10,6 +10,7 @@ import { type EntrySink, type ReadEntry, readBackup } from './backup-read.ts';
 import { referredFiles } from './backup-snapshot.ts';
 import { openWorkPlace } from './backup-work.ts';
 import { CHECK_PLACE, DataError, readMasterKey } from './data.ts';
+import { isDamage } from './database-check.ts';
 import { openSqlite } from './db.ts';
 import { createVault, type Vault } from './vault.ts';
 
@@ -143,8 +144,7 @@ function checkDatabase(
     const vault = vaultFor(sqlite, ownKey, wishes, verdict);
     if (vault) verdict.opened = openValues(sqlite, vault, note);
   } catch (cause) {
-    const { code } = cause as { code?: string };
-    if (code !== 'SQLITE_CORRUPT' && code !== 'SQLITE_NOTADB') throw cause;
+    if (!isDamage(cause)) throw cause;
     note([`${databaseName} was damaged already when the backup was made: ${(cause as Error).message}`]);
   } finally {
     sqlite.close();

@@ -1,0 +1,229 @@
+// What `assay doctor` looks at, one function a line: what was found, whether it will do, and how to mend it.
+// The facts come from src/engine/host.ts and src/store/peek.ts.
+
+import { X509Certificate } from 'node:crypto';
+import { existsSync, readFileSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+import type { Settings } from '../config.ts';
+import { compareVersions, holesIn, type Program, versionIn } from '../domain/known-holes.ts';
+import { loadCertificate } from '../engine/certificate.ts';
+import {
+  askServer,
+  type DockerFacts,
+  dockerFacts,
+  freeBytes,
+  isClockKept,
+  libraries,
+  programVersion,
+} from '../engine/host.ts';
+import { HOST_IMAGE } from '../engine/image.ts';
+import { masterKeyPath, tlsDirectory } from '../store/paths.ts';
+import type { Peek } from '../store/peek.ts';
+import { sizeText } from './progress.ts';
+
+export type Check = { name: string; status: 'ok' | 'warn' | 'fail'; found: string; mend?: string };
+type Finding = Omit<Check, 'name'>;
+export type Subject = { settings: Settings; environment: NodeJS.ProcessEnv; inside: Peek | Error };
+
+const ok = (found: string): Finding => ({ status: 'ok', found });
+const warn = (found: string, mend: string): Finding => ({ status: 'warn', found, mend });
+const fail = (found: string, mend: string): Finding => ({ status: 'fail', found, mend });
+
+const LEAST_API = '1.41';
+const LEAST_GLIBC = '2.34';
+const CREDENTIAL = '/etc/credstore/assay.master.key';
+const DAY_MS = 86_400_000;
+const CLOCK_SLACK_MS = 60_000;
+const CERTIFICATE_WARN_DAYS = 21;
+
+export async function checkAll(subject: Subject): Promise<Check[]> {
+  const { settings, environment, inside } = subject;
+  const engine = await dockerFacts(settings.dockerHost, environment).catch((cause: Error) => cause);
+  const peeked = inside instanceof Error ? undefined : inside;
+  const lines: [string, Finding | Promise<Finding> | undefined][] = [
+    ['Docker', checkEngine(engine)],
+    ...(engine instanceof Error
+      ? []
+      : ([
+          ['Docker version', checkHoles('docker', engine.engine)],
+          ['runc', engine.runc === undefined ? undefined : checkHoles('runc', engine.runc)],
+          ['limits', checkLimits(engine)],
+          ['isolation', checkIsolation(engine)],
+          ['image', checkImage(engine, peeked?.image ?? settings.image)],
+        ] as [string, Finding | undefined][])),
+    ['git', checkProgram('git', '--version', 'git')],
+    ['ssh', checkProgram('ssh', '-V', 'openssh-client')],
+    ['libraries', checkLibraries()],
+    ['data', checkData(settings.data, inside)],
+    ['key', checkKey(settings.data, environment, peeked)],
+    ['disk', checkDisk(settings)],
+    ['certificate', checkCertificate(settings)],
+    ['clock', checkClock(engine, peeked?.newestAt)],
+    ['server', checkServer(settings)],
+  ];
+  const checks: Check[] = [];
+  for (const [name, finding] of lines) {
+    const found = await finding;
+    if (found) checks.push({ name, ...found });
+  }
+  return checks;
+}
+
+function checkEngine(engine: DockerFacts | Error): Finding {
+  if (engine instanceof Error)
+    return fail(
+      engine.message,
+      'start Docker (20.10 or newer), let this user use its socket, or set DOCKER_HOST',
+    );
+  const found = `Engine ${engine.engine}, API ${engine.api}`;
+  return compareVersions(engine.api, LEAST_API) < 0
+    ? fail(found, `API ${LEAST_API} is needed: install Docker 20.10 or newer`)
+    : ok(found);
+}
+
+function checkHoles(program: Program, version: string): Finding {
+  const holes = holesIn(program, version);
+  if (holes.length === 0) return ok(version);
+  return warn(
+    `${version}: ${holes.map(({ ids, what }) => `${ids} (${what})`).join('; ')}`,
+    `update ${program}; a distribution may have mended it under this number: its security tracker tells`,
+  );
+}
+
+function checkLimits({ unenforced, seccomp }: DockerFacts): Finding {
+  if (unenforced.length > 0)
+    return warn(
+      `Docker cannot limit ${unenforced.join(', ')} here`,
+      'switch the cgroup controllers on in the kernel, or one build can take all there is',
+    );
+  return seccomp
+    ? ok('memory, processors and processes are limited, system calls filtered')
+    : warn('Docker filters no system calls (seccomp is off)', 'use a kernel and a Docker with seccomp');
+}
+
+function checkIsolation({ rootless, userNamespaces }: DockerFacts): Finding {
+  if (rootless) return ok('Docker runs rootless');
+  return userNamespaces
+    ? ok('user namespaces are in force')
+    : ok('neither rootless nor user namespaces: who may use the Docker socket is root on this host');
+}
+
+function checkImage({ images }: DockerFacts, name: string): Finding {
+  if (name === HOST_IMAGE) {
+    const lacking = ['sh', 'gcc', 'make'].filter(program => !existsSync(`/usr/bin/${program}`));
+    return lacking.length === 0
+      ? ok("host: this server's own /usr")
+      : warn(
+          `host: this server has no ${lacking.join(', ')}`,
+          'install what builds need, or import an image',
+        );
+  }
+  const tagged = name.includes(':', name.lastIndexOf('/') + 1) ? name : `${name}:latest`;
+  return images.includes(tagged)
+    ? ok(name)
+    : fail(`Docker has no image ${name}`, `assay image import FILE --name ${name}, or assay image use host`);
+}
+
+async function checkProgram(program: string, flag: string, packageName: string): Promise<Finding> {
+  const version = await programVersion(program, flag);
+  if (version === undefined) return fail(`${program} is not there`, `install it: apt install ${packageName}`);
+  return program === 'git' ? checkHoles('git', versionIn(version) ?? version) : ok(version);
+}
+
+function checkLibraries(): Finding {
+  const { glibc, missing } = libraries();
+  if (glibc === undefined || compareVersions(glibc, LEAST_GLIBC) < 0)
+    return fail(
+      `glibc ${glibc ?? 'is not there'}`,
+      `glibc ${LEAST_GLIBC} or newer is needed: a newer distribution`,
+    );
+  const found = `glibc ${glibc}, libstdc++, libatomic`;
+  return missing.length === 0
+    ? ok(found)
+    : warn(`${missing.join(', ')} not loaded`, `install ${missing.join(', ')}`);
+}
+
+function checkData(data: string, inside: Peek | Error): Finding {
+  if (!existsSync(data)) return ok(`${data} is not there yet: it is made at the first start`);
+  if (inside instanceof Error)
+    return fail(`${data}: ${inside.message}`, 'run this as the user that serves, or as root');
+  const { mode, uid } = statSync(data);
+  const own = process.getuid?.() ?? 0;
+  if (own !== 0 && uid !== own) return fail(`${data} belongs to user ${uid}`, `chown -R ${own} ${data}`);
+  if ((mode & 0o077) !== 0)
+    return fail(`${data} is open to others (mode ${(mode & 0o777).toString(8)})`, `chmod 700 ${data}`);
+  if (inside.database === 'damaged' || inside.database === 'empty')
+    return fail(`the database in ${data} is ${inside.database}`, 'assay restore FILE into a new directory');
+  return ok(inside.database === 'absent' ? `${data}: nothing in it yet` : `${data}: the database is sound`);
+}
+
+function checkKey(data: string, environment: NodeJS.ProcessEnv, inside: Peek | undefined): Finding {
+  const handed = environment.CREDENTIALS_DIRECTORY && join(environment.CREDENTIALS_DIRECTORY, 'master.key');
+  for (const path of [handed, masterKeyPath(data), CREDENTIAL]) {
+    const found = path ? statSync(path, { throwIfNoEntry: false }) : undefined;
+    if (!path || !found) continue;
+    const isOpen = path !== handed && (found.mode & 0o077) !== 0;
+    return isOpen
+      ? fail(`${path} is open to others (mode ${(found.mode & 0o777).toString(8)})`, `chmod 600 ${path}`)
+      : ok(`${path}: keep a copy elsewhere`);
+  }
+  return inside?.database === 'sound'
+    ? fail(`the master key ${masterKeyPath(data)} is missing`, 'put the file back from where you keep it')
+    : ok('made at the first start');
+}
+
+async function checkDisk({ data, minFreeDiskBytes }: Settings): Promise<Finding> {
+  const free = await freeBytes(data);
+  const found = `${sizeText(free)} free where ${data} is`;
+  if (free < minFreeDiskBytes)
+    return fail(found, `below ${sizeText(minFreeDiskBytes)} (MIN_FREE_DISK) no work is taken on: make room`);
+  return free < 2 * minFreeDiskBytes ? warn(found, 'soon no work will be taken on: make room') : ok(found);
+}
+
+async function checkCertificate({ tlsCert, tlsKey, data }: Settings): Promise<Finding> {
+  const own = join(tlsDirectory(data), 'server.pem');
+  try {
+    const isGiven = tlsCert !== undefined && tlsKey !== undefined;
+    if (!isGiven && !existsSync(own)) return ok('its own is made at the first start');
+    const endsAt = isGiven
+      ? (await loadCertificate(tlsCert, tlsKey)).endsAt
+      : new X509Certificate(readFileSync(own)).validToDate;
+    const days = Math.floor((endsAt.getTime() - Date.now()) / DAY_MS);
+    const found = `${isGiven ? tlsCert : own}: ${days} days left`;
+    if (!isGiven) return ok(`${found}; renewed by itself`);
+    return days < CERTIFICATE_WARN_DAYS
+      ? warn(found, 'put a renewed one there, then: systemctl reload assay (SIGHUP)')
+      : ok(found);
+  } catch (cause) {
+    return fail(
+      (cause as Error).message,
+      'put files there that belong together and are valid, or leave them out',
+    );
+  }
+}
+
+async function checkClock(engine: DockerFacts | Error, newestAt: number | undefined): Promise<Finding> {
+  const now = Date.now();
+  const text = new Date(now).toISOString();
+  if (newestAt !== undefined && newestAt > now + CLOCK_SLACK_MS)
+    return fail(
+      `${text} is before the newest record, of ${new Date(newestAt).toISOString()}`,
+      'set the clock',
+    );
+  if (!(engine instanceof Error) && Math.abs(engine.systemTimeAt - now) > CLOCK_SLACK_MS)
+    return warn(
+      `${text}, but Docker's host has ${new Date(engine.systemTimeAt).toISOString()}`,
+      'set both clocks',
+    );
+  return (await isClockKept()) === false
+    ? warn(`${text}, kept by nobody`, 'timedatectl set-ntp true, or another time service')
+    : ok(text);
+}
+
+async function checkServer({ listen, baseUrl }: Settings): Promise<Finding> {
+  const status = await askServer(listen, 5_000);
+  if (status === undefined) return ok(`nobody serves at ${listen.host}:${listen.port}`);
+  return status === 200
+    ? ok(`answers at ${baseUrl}`)
+    : warn(`says at ${baseUrl} that it is not well (${status})`, 'its log says why: journalctl -u assay');
+}

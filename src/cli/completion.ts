@@ -1,0 +1,146 @@
+// `assay completion bash` and the manual page: both made from the table of commands, so that they cannot lag behind it.
+
+import { flagOf, settings, UsageError } from '../config.ts';
+import type { Command } from './command.ts';
+
+/** The commands are handed over when they are needed: this is one of them. */
+export function completionCommand(commands: () => readonly Command[]): Command {
+  return {
+    name: 'completion',
+    summary: 'Prints the completion of the command line for a shell: bash.',
+    positionals: ['SHELL'],
+    flags: {},
+    help() {
+      return [
+        'usage: assay completion bash',
+        '',
+        this.summary,
+        '',
+        '  assay completion bash > /etc/bash_completion.d/assay',
+      ].join('\n');
+    },
+    async run({ positionals }) {
+      if (positionals[0] !== 'bash')
+        throw new UsageError(`there is completion for bash, not for ${JSON.stringify(positionals[0])}`);
+      process.stdout.write(bashCompletion(commands()));
+      return 0;
+    },
+  };
+}
+
+/** Flags whose value is a path; everything else that takes a value offers none. */
+const PATH_FLAGS = ['--data', '--tls-cert', '--tls-key'];
+
+export function bashCompletion(commands: readonly Command[]): string {
+  const firstWords = [...new Set(commands.map(({ name }) => name.split(' ')[0]))];
+  const groups = Map.groupBy(
+    commands.filter(({ name }) => name.includes(' ')),
+    ({ name }) => name.split(' ')[0] as string,
+  );
+  const cases = commands.map(({ name, flags }) => {
+    const words = Object.keys(flags).map(flag => `--${flag}`);
+    return `    '${name}') flags='${[...words, '--help'].join(' ')}' ;;`;
+  });
+  const valued = new Set(
+    commands.flatMap(({ flags }) =>
+      Object.keys(flags)
+        .filter(flag => flags[flag] === 'value')
+        .map(flag => `--${flag}`),
+    ),
+  );
+  const plain = [...valued].filter(flag => !PATH_FLAGS.includes(flag)).sort();
+  return `# bash completion for assay
+_assay() {
+  local current=\${COMP_WORDS[COMP_CWORD]} previous=\${COMP_WORDS[COMP_CWORD-1]} command=\${COMP_WORDS[1]} flags=
+  COMPREPLY=()
+  if ((COMP_CWORD == 1)); then
+    COMPREPLY=($(compgen -W '${firstWords.join(' ')} --help --version' -- "$current"))
+    return
+  fi
+  case $command in
+${[...groups]
+  .map(
+    ([group, members]) => `    ${group})
+      if ((COMP_CWORD == 2)); then
+        COMPREPLY=($(compgen -W '${members.map(({ name }) => name.split(' ')[1]).join(' ')}' -- "$current"))
+        return
+      fi
+      command="$command \${COMP_WORDS[2]}" ;;`,
+  )
+  .join('\n')}
+    completion) COMPREPLY=($(compgen -W 'bash --help' -- "$current")); return ;;
+  esac
+  case $previous in
+    ${PATH_FLAGS.join('|')}) COMPREPLY=($(compgen -f -- "$current")); return ;;
+    ${plain.join('|')}) return ;;
+  esac
+  case $command in
+${cases.join('\n')}
+  esac
+  if [[ $current == -* ]]; then
+    COMPREPLY=($(compgen -W "$flags" -- "$current"))
+  else
+    COMPREPLY=($(compgen -f -- "$current"))
+  fi
+}
+complete -o filenames -F _assay assay
+`;
+}
+
+/** In the language of man(7). */
+export function manualPage(commands: readonly Command[], version: string): string {
+  const bold = (text: string) => `\\fB${roff(text)}\\fR`;
+  const commandParts = commands.map(command => {
+    const usage = [command.name, ...command.positionals].join(' ');
+    const [, , , , ...rest] = command.help().split('\n');
+    const details = command.name === 'serve' ? [] : rest;
+    return [`.SS assay ${roff(usage)}`, roff(command.summary), ...verbatim(details)].join('\n');
+  });
+  const settingParts = settings.map(({ name, form, meaning, usual }) =>
+    [
+      '.TP',
+      `${bold(`ASSAY_${name}`)}, ${bold(flagOf(name))} \\fI${roff(form)}\\fR`,
+      roff(`${meaning}${usual === '' ? '' : ` [${usual}]`}`),
+    ].join('\n'),
+  );
+  return `${[
+    `.TH ASSAY 1 "" "Assay ${version}" "Assay"`,
+    '.SH NAME',
+    'assay \\- a self\\-hosted continuous\\-integration appliance',
+    '.SH SYNOPSIS',
+    `${bold('assay')} \\fICOMMAND\\fR [\\fIFLAGS\\fR]`,
+    '.SH DESCRIPTION',
+    roff(
+      'One executable serves an HTTPS API and web pages, fetches from Git over SSH, and runs suites and compiles in ' +
+        'containers of a Docker Engine. Everything lasting is in one data directory. It needs a Docker Engine ' +
+        '(API 1.41 or newer), git and an OpenSSH client on the host, and no network besides.',
+    ),
+    '.SH COMMANDS',
+    ...commandParts,
+    '.SH SETTINGS',
+    roff(
+      'Each is an environment variable and a flag; the flag counts first. DOCKER_HOST says where Docker is.',
+    ),
+    ...settingParts,
+    '.SH FILES',
+    '.TP',
+    roff('/etc/assay/assay.env'),
+    'Settings of the service.',
+    '.TP',
+    roff('/var/lib/assay'),
+    roff('Its data directory. master.key in it opens what is encrypted: keep a copy elsewhere.'),
+    '.SH EXIT STATUS',
+    roff('0 when all went well, 1 when not, 2 when the command line or a setting is wrong.'),
+  ].join('\n')}\n`;
+}
+
+const verbatim = (lines: readonly string[]): string[] =>
+  lines.every(line => line.trim() === '') ? [] : ['.PP', '.nf', ...lines.map(roff), '.fi'];
+
+/** A line that began with a dot or an apostrophe would be a request. */
+function roff(text: string): string {
+  return text
+    .replaceAll('\\', '\\e')
+    .replaceAll('-', '\\-')
+    .replace(/^([.'])/, '\\&$1');
+}

@@ -1,0 +1,170 @@
+// `assay image …`: which images there are, which is the default, and bringing one in from a file.
+
+import { existsSync } from 'node:fs';
+import { open } from 'node:fs/promises';
+import { basename } from 'node:path';
+import { readSettings, UsageError } from '../config.ts';
+import { detectFormat, detectionBytes } from '../domain/archive-format.ts';
+import { EngineRefused, EngineUnavailable, openDocker } from '../engine/docker.ts';
+import { createImages, HOST_IMAGE, type Images, type StoredImage } from '../engine/image.ts';
+import { DataError, makeDataDirectory, openData } from '../store/data.ts';
+import type { Db } from '../store/db.ts';
+import { instanceOf } from '../store/facts.ts';
+import { findDefaultImage, listImages, recordImage, setDefaultImage } from '../store/images.ts';
+import { type Command, helpOf, type Invocation, settingFlags } from './command.ts';
+import { sizeText } from './progress.ts';
+
+const DATA_LINE = '  --data DIRECTORY      the data directory [./assay-data]';
+
+/** Names of Docker's, without a registry's port or a digest; Assay's own are kept out of the way. */
+const NAME = /^[a-z0-9]+(?:[._-]+[a-z0-9]+)*(?:\/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)*(?::[\w][\w.-]{0,127})?$/;
+
+type Room = { db: Db; images: Images; usual: string };
+
+async function withImages<T>(
+  { flags, environment }: Invocation,
+  use: (room: Room) => Promise<T>,
+): Promise<T> {
+  const { settings } = readSettings(flags, environment);
+  makeDataDirectory(settings.data);
+  const db = openData(settings.data, environment);
+  try {
+    const door = openDocker({ dockerHost: settings.dockerHost, environment });
+    return await use({ db, images: createImages(door, instanceOf(db)), usual: settings.image });
+  } catch (cause) {
+    // What Docker says is for the person who asked.
+    if (cause instanceof EngineUnavailable || cause instanceof EngineRefused)
+      throw new DataError(cause.message);
+    throw cause;
+  } finally {
+    db.close();
+  }
+}
+
+const tagged = (name: string) => (name.includes(':', name.lastIndexOf('/') + 1) ? name : `${name}:latest`);
+
+async function findInDocker(images: Images, name: string): Promise<StoredImage | undefined> {
+  return (await images.listImages()).find(({ names }) => names.includes(tagged(name)));
+}
+
+const list: Command = {
+  name: 'image list',
+  summary: 'Lists the images that containers can run in; * marks the default.',
+  positionals: [],
+  flags: { ...settingFlags, json: 'flag' },
+  help() {
+    return helpOf(this, ['  --json                prints JSON', DATA_LINE]);
+  },
+  run: invocation =>
+    withImages(invocation, async ({ db, images, usual }) => {
+      const chosen = findDefaultImage(db) ?? usual;
+      const stored = await images.listImages();
+      const names = new Set([HOST_IMAGE, chosen, ...listImages(db).map(({ name }) => name)]);
+      const records = [...names].map(name => {
+        const found = stored.find(one => one.names.includes(tagged(name)));
+        return {
+          name,
+          default: name === chosen,
+          image_id: found?.imageId ?? null,
+          size_bytes: found?.sizeBytes ?? null,
+          present: name === HOST_IMAGE || found !== undefined,
+        };
+      });
+      if (invocation.flags.has('--json')) process.stdout.write(`${JSON.stringify(records)}\n`);
+      else {
+        const width = Math.max(...records.map(({ name }) => name.length));
+        for (const one of records)
+          process.stdout.write(`${one.default ? '*' : ' '} ${one.name.padEnd(width)}  ${describe(one)}\n`);
+      }
+      return 0;
+    }),
+};
+
+function describe(one: { name: string; present: boolean; size_bytes: number | null }): string {
+  if (one.name === HOST_IMAGE) return "this server's own /usr, read-only; made when it is needed";
+  return one.present ? sizeText(one.size_bytes ?? 0) : 'missing in Docker: import it again';
+}
+
+const use: Command = {
+  name: 'image use',
+  summary: 'Makes an image the default, for builds that begin from now on.',
+  positionals: ['NAME'],
+  flags: { ...settingFlags, pull: 'flag' },
+  help() {
+    return helpOf(this, [
+      'NAME is `host`, an imported image, or any other that Docker has. It counts before the setting IMAGE.',
+      '',
+      '  --pull                asks a registry for it where Docker has it not; nothing else ever does',
+      DATA_LINE,
+    ]);
+  },
+  run: invocation =>
+    withImages(invocation, async ({ db, images }) => {
+      const name = invocation.positionals[0] ?? '';
+      if (name !== HOST_IMAGE && !(await findInDocker(images, name))) {
+        if (!invocation.flags.has('--pull'))
+          throw new UsageError(
+            `Docker has no image ${name}: bring it in with "assay image import FILE --name ${name}"`,
+          );
+        await images.pullImage(name);
+      }
+      setDefaultImage(db, name);
+      process.stdout.write(`${name} is the default image\n`);
+      return 0;
+    }),
+};
+
+const importOne: Command = {
+  name: 'image import',
+  summary: 'Brings an image in from a file: from `docker save`, or the tar of a root file system.',
+  positionals: ['FILE'],
+  flags: { ...settingFlags, name: 'value' },
+  help() {
+    return helpOf(this, [
+      '  --name NAME           what suites and dependencies call it [the name of FILE]',
+      DATA_LINE,
+    ]);
+  },
+  async run(invocation) {
+    const file = invocation.positionals[0] ?? '';
+    const name = invocation.flags.get('--name') ?? nameOf(file);
+    if (!existsSync(file)) throw new UsageError(`there is no file ${file}`);
+    if (!NAME.test(name) || name === HOST_IMAGE || name.startsWith('assay/'))
+      throw new UsageError(
+        `${JSON.stringify(name)} cannot be the name of an image: choose one with --name, as debian or team/tools:2`,
+      );
+    await refuseOther(file);
+    return withImages(invocation, async ({ db, images }) => {
+      await images.importImage(file, name);
+      const found = await findInDocker(images, name);
+      if (!found) throw new DataError(`Docker did not keep the image ${name}: is its disk full?`);
+      recordImage(db, name, found.imageId);
+      process.stdout.write(
+        `${name}: ${sizeText(found.sizeBytes)}; "assay image use ${name}" makes it the default\n`,
+      );
+      return 0;
+    });
+  },
+};
+
+/** Docker would take minutes to say it, and less clearly. */
+async function refuseOther(path: string): Promise<void> {
+  const file = await open(path);
+  try {
+    const { buffer, bytesRead } = await file.read(Buffer.alloc(detectionBytes), 0, detectionBytes, 0);
+    const format = detectFormat(buffer.subarray(0, bytesRead))?.format;
+    if (format === undefined || format === 'zip')
+      throw new UsageError(`${path} is no tar, plain or compressed: make one with "docker save" or tar`);
+  } finally {
+    await file.close();
+  }
+}
+
+/** `Debian-12.tar.gz` is debian-12. */
+function nameOf(file: string): string {
+  return basename(file)
+    .replace(/(\.(tar|tgz|tbz2?|txz|tzst|gz|bz2|xz|zst))+$/i, '')
+    .toLowerCase();
+}
+
+export const imageCommands: readonly Command[] = [list, use, importOne];

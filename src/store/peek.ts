@@ -1,0 +1,33 @@
+// Looks into a data directory without changing it, whichever version wrote it; with no key, and with nothing migrated.
+
+import { existsSync } from 'node:fs';
+import { examineDatabase } from './database-check.ts';
+import { openSqlite } from './db.ts';
+import { databasePath } from './paths.ts';
+
+export type Peek = {
+  database: 'absent' | 'sound' | 'empty' | 'damaged';
+  /** The image that `assay image use` chose. */
+  image: string | undefined;
+  /** When the newest record was made. */
+  newestAt: number | undefined;
+};
+
+export function peek(data: string): Peek {
+  const path = databasePath(data);
+  if (!existsSync(path)) return { database: 'absent', image: undefined, newestAt: undefined };
+  const database = examineDatabase(path);
+  if (database !== 'sound') return { database, image: undefined, newestAt: undefined };
+  const sqlite = openSqlite(path, { readonly: true });
+  try {
+    const image = sqlite.prepare("SELECT value FROM facts WHERE name = 'image'").pluck().get();
+    const newestAt = sqlite.prepare('SELECT max(created_at) FROM events').pluck().get();
+    return {
+      database,
+      image: image as string | undefined,
+      newestAt: (newestAt as number | null) ?? undefined,
+    };
+  } finally {
+    sqlite.close();
+  }
+}

@@ -1,0 +1,116 @@
+// `assay doctor`: what it finds, how it says how to mend it, and what its exit status says.
+import assert from 'node:assert/strict';
+import { chmodSync, mkdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, before, test } from 'node:test';
+import type { Check } from '../../src/cli/checks.ts';
+import { compareVersions, holesIn } from '../../src/domain/known-holes.ts';
+import { masterKeyPath } from '../../src/store/paths.ts';
+import { bootApp, type TestApp } from '../support/app.ts';
+import { freePort } from '../support/ports.ts';
+import { runAssay, temporaryDirectory } from './program.ts';
+
+let app: TestApp;
+before(async () => {
+  app = await bootApp();
+});
+after(() => app.close());
+
+async function examine(args: string[], env: Record<string, string> = {}) {
+  const { status, stdout, stderr } = await runAssay(['doctor', '--json', ...args], env);
+  assert.equal(stderr, '');
+  const report = JSON.parse(stdout) as { healthy: boolean; checks: Check[] };
+  assert.equal(status, report.healthy ? 0 : 1);
+  return (name: string) => report.checks.find(check => check.name === name);
+}
+
+test('beside a running server on a sound host every line is ok or a warning, in words', async () => {
+  const { host } = new URL(app.url);
+  const { status, stdout } = await runAssay(['doctor', '--data', app.data, '--listen', host], {
+    NO_COLOR: '1',
+  });
+  assert.equal(status, 0, stdout);
+  assert.match(stdout, /^ok {4}Docker +Engine \S+, API 1\.\d+$/m);
+  assert.match(stdout, /^ok {4}data +.*the database is sound$/m);
+  assert.match(stdout, /^ok {4}certificate +.*server\.pem: 39\d days left; renewed by itself$/m);
+  assert.match(stdout, /^ok {4}server +answers at /m);
+  for (const name of ['git', 'ssh', 'libraries', 'key', 'disk', 'image', 'clock', 'limits', 'isolation'])
+    assert.match(stdout, new RegExp(`^(ok {2}|warn) {2}${name} `, 'm'), stdout);
+  assert.doesNotMatch(stdout, /\x1b/);
+});
+
+test('without Docker, git, ssh and a data directory it still answers, with what to install and exit status 1', async () => {
+  using place = temporaryDirectory();
+  const find = await examine(
+    ['--data', join(place.path, 'none'), '--listen', `127.0.0.1:${await freePort()}`],
+    {
+      DOCKER_HOST: `unix://${place.path}/nowhere.sock`,
+      PATH: place.path,
+    },
+  );
+  assert.equal(find('Docker')?.status, 'fail');
+  assert.match(find('Docker')?.mend ?? '', /start Docker/);
+  assert.match(find('git')?.mend ?? '', /apt install git/);
+  assert.match(find('ssh')?.mend ?? '', /apt install openssh-client/);
+  assert.match(find('data')?.found ?? '', /made at the first start/);
+  assert.match(find('server')?.found ?? '', /nobody serves/);
+});
+
+test('a directory or key that others can read, a lost key and a damaged database must be mended', async () => {
+  using place = temporaryDirectory();
+  const data = join(place.path, 'data');
+  const added = await runAssay(['user', 'add', 'ada@example.org', '--data', data]);
+  assert.equal(added.status, 0, added.stderr);
+  chmodSync(data, 0o755);
+  chmodSync(masterKeyPath(data), 0o644);
+  const open = await examine(['--data', data]);
+  assert.equal(open('data')?.mend, `chmod 700 ${data}`);
+  assert.equal(open('key')?.mend, `chmod 600 ${masterKeyPath(data)}`);
+
+  chmodSync(data, 0o700);
+  rmSync(masterKeyPath(data));
+  writeFileSync(join(place.path, 'cert.pem'), 'not one');
+  const lost = await examine(
+    ['--data', data, '--tls-cert', join(place.path, 'cert.pem'), '--tls-key', join(place.path, 'key.pem')],
+    { ASSAY_MIN_FREE_DISK: '900000GiB', ASSAY_IMAGE: 'no-such-image' },
+  );
+  assert.match(lost('key')?.found ?? '', /master key .* is missing/);
+  assert.equal(lost('certificate')?.status, 'fail');
+  assert.equal(lost('disk')?.status, 'fail');
+  assert.match(lost('image')?.mend ?? '', /assay image import FILE --name no-such-image/);
+
+  writeFileSync(join(data, 'assay.db'), Buffer.alloc(9_000, 1));
+  const damaged = await examine(['--data', data]);
+  assert.match(damaged('data')?.mend ?? '', /assay restore FILE/);
+});
+
+test('versions with known holes are warned of', async () => {
+  using place = temporaryDirectory();
+  const bin = join(place.path, 'bin');
+  mkdirSync(bin);
+  writeFileSync(join(bin, 'git'), '#!/bin/sh\necho git version 2.38.1\n', { mode: 0o755 });
+  symlinkSync('/bin/sh', join(bin, 'sh'));
+  const find = await examine(['--data', place.path], { PATH: bin });
+  assert.equal(find('git')?.status, 'warn');
+  assert.match(find('git')?.found ?? '', /CVE-2022-41903.*CVE-2024-32002/);
+
+  const ids = (...args: Parameters<typeof holesIn>) => holesIn(...args).map(hole => hole.ids);
+  assert.deepEqual(ids('git', 'git version 2.39.5'), ['CVE-2025-48384']);
+  assert.deepEqual(ids('git', 'git version 2.50.1'), []);
+  assert.deepEqual(ids('git', '2.43.7'), []);
+  assert.deepEqual(ids('git', '2.46.3'), ['CVE-2025-48384']);
+  assert.deepEqual(ids('docker', '20.10.17'), ['CVE-2022-36109', 'CVE-2024-41110']);
+  assert.deepEqual(ids('docker', '28.0.1'), []);
+  assert.equal(ids('runc', '1.1.11+ds1').length, 2);
+  assert.equal(ids('runc', '1.1.12').length, 1);
+  assert.deepEqual(ids('runc', '1.3.3'), []);
+  assert.ok(compareVersions('1.41', '1.5') > 0);
+});
+
+test('--await ends with 0 as soon as the server answers, and with 1 when nobody does in time', async () => {
+  const { host } = new URL(app.url);
+  assert.equal((await runAssay(['doctor', '--await', '10', '--listen', host])).status, 0);
+  const nobody = await runAssay(['doctor', '--await', '1', '--listen', `127.0.0.1:${await freePort()}`]);
+  assert.equal(nobody.status, 1);
+  assert.match(nobody.stderr, /after 1 s nobody answers/);
+});

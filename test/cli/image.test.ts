@@ -1,0 +1,66 @@
+// `assay image …` with a real Docker Engine: bringing one in, choosing it, and what is refused.
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, test } from 'node:test';
+import { openDocker } from '../../src/engine/docker.ts';
+import { runAssay, temporaryDirectory } from './program.ts';
+
+const dockerHost = process.env.DOCKER_HOST ?? 'unix:///var/run/docker.sock';
+const name = `assay-test-${randomBytes(4).toString('hex')}`;
+
+after(async () => {
+  const { docker } = openDocker({ dockerHost });
+  await docker
+    .getImage(`${name}:latest`)
+    .remove({ force: true })
+    .catch(() => {});
+});
+
+test('an image comes in from a root file system under its name, becomes the default, and stays it', async () => {
+  using place = temporaryDirectory();
+  const data = ['--data', join(place.path, 'data')];
+  const root = join(place.path, 'root');
+  mkdirSync(join(root, 'etc'), { recursive: true });
+  writeFileSync(join(root, 'etc/hostname'), 'tiny\n');
+  const tar = join(place.path, `${name.toUpperCase()}.tar.gz`);
+  execFileSync('tar', ['-czf', tar, '-C', root, '.']);
+
+  const before = JSON.parse((await runAssay(['image', 'list', '--json', ...data])).stdout);
+  assert.deepEqual(
+    before.map((one: { name: string; default: boolean }) => [one.name, one.default]),
+    [['host', true]],
+  );
+  const imported = await runAssay(['image', 'import', tar, ...data]);
+  assert.equal(imported.status, 0, imported.stderr);
+  assert.match(imported.stdout, new RegExp(`^${name}: .*assay image use ${name}`));
+  assert.equal((await runAssay(['image', 'use', name, ...data])).status, 0);
+
+  const { stdout } = await runAssay(['image', 'list', ...data], { ASSAY_IMAGE: 'host' });
+  assert.match(stdout, new RegExp(`^\\* ${name} +\\d`, 'm'));
+  assert.match(stdout, /^ {2}host /m);
+});
+
+test('what Docker has not, what cannot be a name, and Docker away are refused in words', async () => {
+  using place = temporaryDirectory();
+  const data = ['--data', join(place.path, 'data')];
+  const file = join(place.path, 'x.tar');
+  writeFileSync(file, 'no tar at all');
+  const unknown = await runAssay(['image', 'use', 'no-such-image', ...data]);
+  assert.match(unknown.stderr, /Docker has no image no-such-image: bring it in/);
+  assert.equal(unknown.status, 2);
+  for (const bad of ['host', 'Upper case'])
+    assert.equal((await runAssay(['image', 'import', file, `--name=${bad}`, ...data])).status, 2, bad);
+  assert.match(
+    (await runAssay(['image', 'import', join(place.path, 'no'), ...data])).stderr,
+    /there is no file/,
+  );
+  const away = await runAssay(['image', 'list', ...data], { DOCKER_HOST: `unix://${place.path}/no.sock` });
+  assert.equal(away.status, 1);
+  assert.match(away.stderr, /^assay: Docker at .* cannot be reached/);
+  const junk = await runAssay(['image', 'import', file, '--name', `${name}-junk`, ...data]);
+  assert.equal(junk.status, 2);
+  assert.match(junk.stderr, /^assay: .* is no tar/);
+});
