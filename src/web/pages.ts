@@ -8,13 +8,22 @@ import { apiReferencePages } from './api-reference.ts';
 import { applicationPages } from './applications.ts';
 import { respondAsset, respondFavicon } from './assets.ts';
 import { authorizePages } from './authorize.ts';
+import { buildPages } from './build.ts';
+import { commitPages } from './commit.ts';
 import { projectPages } from './project.ts';
+import { collaboratorPages } from './project-collaborators.ts';
+import { deployPages } from './project-deploys.ts';
+import { notificationPages } from './project-notifications.ts';
+import { settingsPages } from './project-settings.ts';
+import { strategyPages } from './project-strategies.ts';
+import { suitesPages } from './project-suites.ts';
 import { projectsPages } from './projects.ts';
 import { notFoundView } from './refused.ts';
 import { answer, open, type Route } from './route.ts';
 import { setUpPages } from './setup.ts';
 import { signInPages } from './sign-in.ts';
 import { createSlowdown } from './slowdown.ts';
+import { suitePages } from './suite.ts';
 import type { Site } from './visit.ts';
 
 /** In the order in which they are tried: /ui/projects/new before /ui/projects/:project_id. */
@@ -23,6 +32,15 @@ const routes: readonly Route[] = [
   ...setUpPages,
   ...projectsPages,
   ...projectPages,
+  ...commitPages,
+  ...suitesPages,
+  ...suitePages,
+  ...deployPages,
+  ...strategyPages,
+  ...notificationPages,
+  ...collaboratorPages,
+  ...settingsPages,
+  ...buildPages,
   ...applicationPages,
   ...authorizePages,
   ...adminPages,

@@ -1,9 +1,8 @@
 // The list of projects, and making a new one.
 
 import { html } from 'hono/html';
-import { isFinishedRequest } from '../domain/build.ts';
 import type { presentProject } from '../domain/records.ts';
-import { findCommit, listBuildRequests, listCommits } from '../store/builds.ts';
+import { type ProjectSummary, summarizeProjects } from '../store/overview.ts';
 import {
   dataTable,
   emptyState,
@@ -80,33 +79,28 @@ function noProjects(mayCreate: boolean, create: Html): Html {
       });
 }
 
-function projectTable(visit: Visit, projects: readonly ProjectRecord[]): Html {
+function projectTable({ services: { db } }: Visit, projects: readonly ProjectRecord[]): Html {
+  const ids = projects.map(project => BigInt(project.id_str as string));
+  const summaries = summarizeProjects(db, ids, TREND_RUNS);
   return dataTable({
     id: 'projects',
     caption: 'Projects',
     columns: ['Project', 'State', 'Last commit', 'Duration'],
-    rows: projects.map(project => projectRow(visit, project)),
+    rows: projects.map((project, at) => projectRow(project, summaries.get(ids[at] as bigint), db.now())),
   });
 }
 
-function projectRow({ services: { db } }: Visit, project: ProjectRecord): Row {
-  const id = BigInt(project.id_str as string);
-  const [newest] = listCommits(db, id, { limit: 1, before: undefined });
-  const commit = newest && findCommit(db, id, newest.id);
-  const runs = listBuildRequests(db, id, { limit: TREND_RUNS, before: undefined })
-    .filter(request => isFinishedRequest(request.buildState) && request.finishedAt !== null)
-    .slice(0, TREND_RUNS)
-    .map(request => ({ ms: (request.finishedAt as number) - request.createdAt, state: request.buildState }))
-    .reverse();
+function projectRow(project: ProjectRecord, summary: ProjectSummary | undefined, now: number): Row {
+  const commit = summary?.commit;
   return {
     filterText: textOfProject(project),
     cells: [
       html`<a class="name" href="/ui/projects/${project.id_str}">${project.name}</a>${project.owned ? '' : html` <span class="tag">shared with you</span>`}<div class="second">${project.description || html`<code>${project.repository_url}</code>`}</div>`,
       stateBadge(project.build_state),
       commit
-        ? html`<a class="subject" href="/ui/projects/${project.id_str}/commits/${commit.id}">${commit.message.split('\n', 1)[0]}</a><div class="second"><code>${commit.ref.slice(0, 10)}</code> ${commit.authorName}, ${relativeTime(Date.parse(commit.committedDate), db.now())}</div>`
+        ? html`<a class="subject" href="/ui/projects/${project.id_str}/commits/${commit.id}">${commit.message.split('\n', 1)[0]}</a><div class="second"><code>${commit.ref.slice(0, 10)}</code> ${commit.authorName}, ${relativeTime(Date.parse(commit.committedDate), now)}</div>`
         : html`<span class="quiet">No commit yet</span>`,
-      sparkline(runs),
+      sparkline(summary?.runs ?? []),
     ],
   };
 }

@@ -176,7 +176,8 @@ function meet(site: Site, context: Context<Bindings>): Guest {
     outgoing: context.env.outgoing,
     session,
     caller: session && callerOf(db, session.account, undefined),
-    flash: readFlash(request),
+    // A script that reads a page again must not take the message from whoever is about to see it.
+    flash: request.headers.get('sec-fetch-dest') === 'empty' ? undefined : readFlash(request),
     refused: undefined,
   };
 }

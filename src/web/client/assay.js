@@ -26,24 +26,24 @@ function tick() {
 setInterval(tick, 20_000);
 tick();
 
-for (const button of document.querySelectorAll('[data-copy]')) {
-  const label = button.textContent;
-  button.hidden = false;
-  button.addEventListener('click', async () => {
-    const text = button.parentElement.querySelector('.copy-text');
-    try {
-      await navigator.clipboard.writeText(text.textContent);
-      button.textContent = 'Copied';
-    } catch {
-      // Without leave to copy, the text is selected for the person to do it.
-      getSelection().selectAllChildren(text);
-      button.textContent = 'Selected';
-    }
-    setTimeout(() => {
-      button.textContent = label;
-    }, 2_000);
-  });
-}
+for (const button of document.querySelectorAll('[data-copy]')) button.hidden = false;
+document.addEventListener('click', async event => {
+  const button = event.target.closest('[data-copy]');
+  if (!button) return;
+  button.dataset.label ??= button.textContent;
+  const text = button.parentElement.querySelector('.copy-text');
+  try {
+    await navigator.clipboard.writeText(text.textContent);
+    button.textContent = 'Copied';
+  } catch {
+    // Without leave to copy, the text is selected for the person to do it.
+    getSelection().selectAllChildren(text);
+    button.textContent = 'Selected';
+  }
+  setTimeout(() => {
+    button.textContent = button.dataset.label;
+  }, 2_000);
+});
 
 for (const input of document.querySelectorAll('[data-filter]')) {
   const list = document.getElementById(input.dataset.filter);

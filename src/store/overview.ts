@@ -1,0 +1,133 @@
+// What pages show of many rows at once, in a query or two however many there are. Single rows are read where they live.
+
+import { and, desc, eq, getTableColumns, inArray, sql } from 'drizzle-orm';
+import type { BuildRequestState } from '../domain/build.ts';
+import type { Commit } from './builds.ts';
+import type { Db } from './db.ts';
+import { beyond, olderThan, type Page } from './page.ts';
+import {
+  buildRequests,
+  builds,
+  commits,
+  environmentVariables,
+  suiteDependencies,
+  suiteRules,
+  suites,
+} from './schema.ts';
+import type { Build } from './transition.ts';
+
+/** A commit without the lists that may be long. */
+export type CommitHead = Omit<Commit, 'files' | 'branches' | 'tags'>;
+
+const { files: _files, branches: _branches, tags: _tags, ...headFields } = getTableColumns(commits);
+
+export function listCommitHeads(db: Db, projectId: bigint, page: Page): CommitHead[] {
+  return db.orm
+    .select(headFields)
+    .from(commits)
+    .where(and(eq(commits.projectId, projectId), olderThan(commits.id, page)))
+    .orderBy(desc(commits.id))
+    .limit(beyond(page))
+    .all();
+}
+
+export function findCommitHeads(db: Db, ids: readonly bigint[]): Map<bigint, CommitHead> {
+  const rows = db.orm
+    .select(headFields)
+    .from(commits)
+    .where(inArray(commits.id, [...ids]))
+    .all();
+  return new Map(rows.map(row => [row.id, row]));
+}
+
+export type Run = { ms: number; state: BuildRequestState };
+export type ProjectSummary = { commit: CommitHead | undefined; runs: Run[] };
+
+const jsonOf = (ids: readonly bigint[]) => `[${ids.join(',')}]`;
+
+/** Each project's newest commit, and how long the newest of its last requests took, oldest first. */
+export function summarizeProjects(
+  db: Db,
+  projectIds: readonly bigint[],
+  runs: number,
+): Map<bigint, ProjectSummary> {
+  const ids = jsonOf(projectIds);
+  const summaries = new Map<bigint, ProjectSummary>(
+    projectIds.map(id => [id, { commit: undefined, runs: [] }]),
+  );
+  const newest = db.orm
+    .select(headFields)
+    .from(commits)
+    .where(
+      sql`${commits.id} IN (SELECT (SELECT id FROM commits WHERE project_id = asked.value ORDER BY id DESC LIMIT 1) FROM json_each(${ids}) AS asked)`,
+    )
+    .all();
+  for (const commit of newest) {
+    const summary = summaries.get(commit.projectId);
+    if (summary) summary.commit = commit;
+  }
+  const requests = db.orm
+    .select({
+      projectId: buildRequests.projectId,
+      state: buildRequests.buildState,
+      createdAt: buildRequests.createdAt,
+      finishedAt: buildRequests.finishedAt,
+    })
+    .from(buildRequests)
+    .where(
+      sql`${buildRequests.id} IN (SELECT recent.id FROM json_each(${ids}) AS asked CROSS JOIN build_requests AS recent ON recent.id IN (SELECT id FROM build_requests WHERE project_id = asked.value ORDER BY id DESC LIMIT ${runs}))`,
+    )
+    .orderBy(buildRequests.id)
+    .all();
+  for (const { projectId, state, createdAt, finishedAt } of requests)
+    if (finishedAt !== null) summaries.get(projectId)?.runs.push({ ms: finishedAt - createdAt, state });
+  return summaries;
+}
+
+/** The build that counts of each suite, by commit: a rerun stands in the place of what it repeats. */
+export function listCountingBuilds(
+  db: Db,
+  commitIds: readonly bigint[],
+): Map<bigint, ReadonlyMap<bigint, Build>> {
+  const rows = db.orm
+    .select()
+    .from(builds)
+    .where(inArray(builds.commitId, [...commitIds]))
+    .orderBy(builds.id)
+    .all();
+  const byCommit = new Map<bigint, Map<bigint, Build>>();
+  for (const build of rows) {
+    const bySuite = byCommit.get(build.commitId) ?? new Map<bigint, Build>();
+    bySuite.set(build.suiteId, build);
+    byCommit.set(build.commitId, bySuite);
+  }
+  return byCommit;
+}
+
+export type SuiteCounts = { rules: number; variables: number; dependencies: number };
+
+/** How much each suite of a project has of what belongs to one. */
+export function countSuiteParts(db: Db, projectId: bigint): Map<bigint, SuiteCounts> {
+  const count = (table: typeof suiteRules | typeof environmentVariables | typeof suiteDependencies) =>
+    sql<bigint>`(SELECT count(*) FROM ${table} WHERE ${table.suiteId} = ${suites.id})`;
+  const rows = db.orm
+    .select({
+      id: suites.id,
+      rules: count(suiteRules),
+      variables: count(environmentVariables),
+      dependencies: count(suiteDependencies),
+    })
+    .from(suites)
+    .where(eq(suites.projectId, projectId))
+    .all();
+  return new Map(
+    rows.map(row => [
+      row.id,
+      {
+        rules: Number(row.rules),
+        variables: Number(row.variables),
+        dependencies: Number(row.dependencies),
+      },
+    ]),
+  );
+}

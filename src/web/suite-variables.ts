@@ -1,0 +1,97 @@
+// The environment variables of a suite. A value is not in the page until it is asked for.
+
+import { html } from 'hono/html';
+import { parseId } from '../domain/id.ts';
+import type { presentVariable } from '../domain/records.ts';
+import { listEveryVariable, type Variable } from '../store/suites.ts';
+import { dataTable, linkButton } from './components.ts';
+import { actionButton, type Form, formTo, renderForm, submitButton, textArea, textField } from './form.ts';
+import type { Html } from './layout.ts';
+import { projectView, suitePath } from './project-frame.ts';
+import { action, page, type Route } from './route.ts';
+import type { View, Visit } from './visit.ts';
+
+const HERE = '/ui/projects/:project_id/suites/:suite_id/environment_variables';
+const ENDPOINT = '/projects/:project_id/suites/:suite_id/environment_variables';
+
+type VariableRecord = ReturnType<typeof presentVariable>;
+
+export const suiteVariablePages = (shown: (visit: Visit) => View): Route[] => [
+  action<VariableRecord>(HERE, `POST ${ENDPOINT}`, {
+    shown,
+    done: (visit, { name }) => ({ to: suitePath(visit), say: `Variable ${name} is added.` }),
+  }),
+  page(`${HERE}/:variable_id`, showVariable),
+  action<VariableRecord>(`${HERE}/:variable_id`, `PUT ${ENDPOINT}/:variable_id`, {
+    shown: showVariable,
+    done: (visit, { name }) => ({ to: suitePath(visit), say: `Variable ${name} is changed.` }),
+  }),
+  action(`${HERE}/:variable_id/delete`, `DELETE ${ENDPOINT}/:variable_id`, {
+    shown,
+    done: visit => ({ to: suitePath(visit), say: `Variable ${visit.found.variable.name} is removed.` }),
+  }),
+];
+
+export function renderVariables(visit: Visit): Html {
+  const variables = listEveryVariable(visit.services.db, visit.found.suite.id);
+  const add = formTo(visit, suitePath(visit, '/environment_variables'));
+  const revealed = parseId(visit.url.searchParams.get('reveal') ?? '');
+  return html`${
+    variables.length === 0
+      ? html`<p class="quiet">None yet. Add what the command needs and the repository must not hold, such as passwords: values are kept encrypted, and those of 8 characters or more are masked in logs.</p>`
+      : dataTable({
+          caption: 'Environment variables',
+          columns: ['Name', 'Value', 'Actions'],
+          rows: variables.map(variable => ({
+            cells: variableCells(visit, variable, variable.id === revealed),
+          })),
+        })
+  }
+<h3>Add a variable</h3>
+${renderForm(add, { fields: variableFields(add), submit: submitButton('Add variable', 'plain') })}`;
+}
+
+function variableCells(visit: Visit, { id, name, content }: Variable, isRevealed: boolean): Html[] {
+  const path = suitePath(visit, `/environment_variables/${id}`);
+  return [
+    html`<code id="variable-${id}">${name}</code>`,
+    isRevealed
+      ? content === ''
+        ? html`<span class="quiet">empty</span>`
+        : html`<code class="lines">${content}</code>`
+      : html`<span class="quiet" aria-hidden="true">••••••••</span><span class="sr">hidden</span>`,
+    html`<div class="row">${
+      isRevealed
+        ? html`<a class="button plain" href="${suitePath(visit)}#variables">Hide<span class="sr"> ${name}</span></a>`
+        : html`<a class="button plain" href="${suitePath(visit)}?reveal=${id}#variables">Reveal<span class="sr"> ${name}</span></a>`
+    }<a class="button plain" href="${path}">Edit<span class="sr"> ${name}</span></a>${actionButton(
+      formTo(visit, `${path}/delete`),
+      'Remove',
+      {
+        tone: 'danger',
+        confirm: `Remove the variable ${name}?`,
+      },
+    )}</div>`,
+  ];
+}
+
+const variableFields = (form: Form) =>
+  html`${textField(form, { name: 'name', label: 'Name', required: true, code: true, placeholder: 'API_URL' })}
+${textArea(form, { name: 'content', label: 'Value', code: true, rows: 2 })}`;
+
+function showVariable(visit: Visit): View {
+  const { suite, variable } = visit.found;
+  const kept = listEveryVariable(visit.services.db, suite.id).find(({ id }) => id === variable.id);
+  const change = formTo(visit, suitePath(visit, `/environment_variables/${variable.id}`), {
+    name: variable.name,
+    content: kept?.content ?? '',
+  });
+  return projectView(visit, {
+    tab: 'suites',
+    below: { heading: variable.name, title: `${variable.name} · ${suite.name}` },
+    body: renderForm(change, {
+      fields: variableFields(change),
+      submit: html`${submitButton('Save variable')} ${linkButton(suitePath(visit), 'Back')}`,
+    }),
+  });
+}
