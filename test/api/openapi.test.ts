@@ -1,0 +1,205 @@
+// The OpenAPI document: a validator finds nothing in it, and a client that knows nothing else can call every endpoint.
+import assert from 'node:assert/strict';
+import { get } from 'node:https';
+import { after, before, describe, test } from 'node:test';
+import { Validator } from '@seriousme/openapi-schema-validator';
+import { Ajv2020 } from 'ajv/dist/2020.js';
+import formats from 'ajv-formats';
+import { bootApp, type Planted, type TestApp } from '../support/app.ts';
+import type { Answer, Fields, Wire } from '../support/client.ts';
+import { contract, ofRow, type Row } from './contract.ts';
+import { compileAll } from './states.ts';
+
+let app: TestApp;
+let document: Document;
+let shared: Planted;
+let client: ReturnType<typeof generateClient>;
+before(async () => {
+  app = await bootApp();
+  document = (await app.client.get('/openapi.json')).json as unknown as Document;
+  shared = app.plant();
+  client = generateClient(document);
+});
+after(() => app.close());
+
+type Parameter = { name: string; in: 'path' | 'query'; required?: boolean; schema: Wire };
+type Operation = {
+  operationId: string;
+  summary: string;
+  description: string;
+  security: Record<string, string[]>[];
+  parameters: Parameter[];
+  requestBody?: { required?: boolean; content: Record<string, { schema: Wire }> };
+  responses: Record<string, { $ref?: string }>;
+};
+type Document = {
+  openapi: string;
+  servers: { url: string }[];
+  paths: Record<string, Record<string, Operation>>;
+  components: { securitySchemes: Record<string, Wire>; schemas: Record<string, Wire> };
+};
+
+const templateOf = (row: Row) => row.path.replace(/:(\w+)/g, '{$1}');
+const operationOf = (row: Row): Operation => {
+  const found = document.paths[templateOf(row)]?.[row.method.toLowerCase()];
+  assert(found, `${ofRow(row)} is not in the document`);
+  return found;
+};
+
+test('a validator finds nothing', async () => {
+  const result = await new Validator().validate(document as unknown as Record<string, unknown>);
+  assert.deepEqual(result.errors ?? [], []);
+  assert.equal(result.valid, true);
+  assert.equal(document.openapi, '3.1.0');
+  assert.deepEqual(document.servers, [{ url: app.url }]);
+});
+
+test('every endpoint is in it and nothing else, each with a name of its own', () => {
+  const described = Object.entries(document.paths).flatMap(([path, operations]) =>
+    Object.keys(operations).map(method => `${method.toUpperCase()} ${path}`),
+  );
+  assert.deepEqual(described.sort(), contract.map(row => `${row.method} ${templateOf(row)}`).sort());
+  const names = contract.map(row => operationOf(row).operationId);
+  assert.equal(new Set(names).size, names.length);
+});
+
+describe('each operation tells of its access, its scope, its fields and its answers', () => {
+  for (const row of contract)
+    test(ofRow(row), () => {
+      const operation = operationOf(row);
+      assert(operation.summary.length > 0);
+      if (row.who === 'none') assert.deepEqual(operation.security, []);
+      else {
+        const scopes = operation.security.flatMap(one => one.oauth ?? []);
+        assert.deepEqual(scopes, row.scope ? [row.scope] : []);
+        for (const scheme of ['basic', 'token', 'oauth'])
+          assert(
+            operation.security.some(one => scheme in one),
+            scheme,
+          );
+      }
+      const paths = operation.parameters.filter(one => one.in === 'path').map(one => one.name);
+      assert.deepEqual(
+        paths,
+        [...row.path.matchAll(/:(\w+)/g)].map(match => match[1]),
+      );
+      const statuses = Object.keys(operation.responses);
+      assert(statuses.includes(String(row.status)), `${row.status} is not told of`);
+      assert(statuses.includes('500'));
+      if (row.who !== 'none') assert(statuses.includes('401'));
+      if (row.path.includes(':')) assert(statuses.includes('404'));
+      assert(
+        statuses.every(status =>
+          ['200', '201', '202', '206', '401', '402', '403', '404', '500'].includes(status),
+        ),
+      );
+      const types = Object.keys(operation.requestBody?.content ?? {});
+      if (row.archive) assert.deepEqual(types, ['application/octet-stream']);
+      else if (row.form)
+        assert.deepEqual(types, [
+          'application/x-www-form-urlencoded',
+          'multipart/form-data',
+          'application/json',
+        ]);
+      else assert.deepEqual(types, []);
+    });
+});
+
+/** A function for each operation, made from the document alone. */
+function generateClient(description: Document): Record<string, (args: Arguments) => Promise<Answer>> {
+  const ajv = new Ajv2020({ strict: false });
+  formats.default(ajv);
+  const client: Record<string, (args: Arguments) => Promise<Answer>> = {};
+  for (const [template, operations] of Object.entries(description.paths))
+    for (const [method, operation] of Object.entries(operations))
+      client[operation.operationId] = async ({ path, body, type }) => {
+        const target = operation.parameters
+          .filter(one => one.in === 'path')
+          .reduce((url, { name, schema }) => {
+            assert(ajv.validate(schema, path[name]), `${name} ${ajv.errorsText()}`);
+            return url.replace(`{${name}}`, encodeURIComponent(path[name] as string));
+          }, template);
+        const content = type === undefined ? undefined : operation.requestBody?.content[type];
+        const sent = content ? encode(type as string, body ?? {}) : undefined;
+        if (content && type === 'application/json')
+          assert(ajv.validate(content.schema, JSON.parse(String(sent?.body))), ajv.errorsText());
+        return app.client.call(method.toUpperCase(), target, {
+          ...(operation.security.length > 0 && { as: app.people.owner.as }),
+          ...sent,
+        });
+      };
+  return client;
+}
+
+type Arguments = { path: Record<string, string>; body?: Fields | Buffer; type?: string };
+
+/** A body as OpenAPI says that each media type is written. */
+function encode(
+  type: string,
+  body: Fields | Buffer,
+): { body: string | Buffer; headers: Record<string, string> } {
+  const headers = { 'content-type': type };
+  if (Buffer.isBuffer(body)) return { body, headers };
+  const fields = Object.entries(body) as [string, string][];
+  if (type === 'application/x-www-form-urlencoded')
+    return { body: new URLSearchParams(fields).toString(), headers };
+  if (type === 'multipart/form-data') {
+    const parts = fields.map(
+      ([name, value]) => `--b\r\nContent-Disposition: form-data; name="${name}"\r\n\r\n${value}\r\n`,
+    );
+    return { body: `${parts.join('')}--b--\r\n`, headers: { 'content-type': `${type}; boundary=b` } };
+  }
+  const nested: Record<string, unknown> = {};
+  for (const [name, value] of fields) {
+    const [, parent, child] = /^(\w+)\[(\w+)\]$/.exec(name) ?? [];
+    if (parent && child) nested[parent] = { ...(nested[parent] as object | undefined), [child]: value };
+    else nested[name] = value;
+  }
+  return { body: JSON.stringify(nested), headers };
+}
+
+describe('a client that is generated from it can call every endpoint, with every kind of body', () => {
+  for (const row of contract)
+    test(ofRow(row), async () => {
+      const operation = operationOf(row);
+      const types = Object.keys(operation.requestBody?.content ?? {});
+      for (const type of types.length > 0 ? types : [undefined]) {
+        const planted = row.method === 'GET' ? shared : app.plant();
+        if (row.path.endsWith('/share')) compileAll(app.db, planted.free_dependency_id);
+        if (row.path.endsWith('badge.svg'))
+          await app.client.call('PUT', `/projects/${planted.project_id}`, {
+            as: app.people.owner.as,
+            form: { badge: 'true' },
+          });
+        const body = row.archive ? Buffer.from('1f8b08', 'hex') : row.form?.(planted);
+        const dependency =
+          row.dependency === 'used' ? planted.used_dependency_id : planted.free_dependency_id;
+        const path = Object.fromEntries(
+          Object.entries({ ...planted, dependency_id: dependency }).map(([name, id]) => [name, String(id)]),
+        );
+        // The client of the tests holds the answer against the document.
+        const answer = await client[operation.operationId]?.({
+          path,
+          ...(body && { body }),
+          ...(type && { type }),
+        });
+        assert.equal(answer?.status, row.status, `${type} ${answer?.text}`);
+      }
+    });
+});
+
+test('the page about the API is made from it, and loads nothing from elsewhere', async () => {
+  const { hostname, port } = new URL(app.url);
+  const text = await new Promise<string>((resolve, reject) => {
+    get({ hostname, port, path: '/ui/api', ca: app.client.ca }, incoming => {
+      let read = '';
+      incoming.on('data', chunk => {
+        read += chunk;
+      });
+      incoming.on('end', () => resolve(read));
+    }).on('error', reject);
+  });
+  for (const row of contract) assert(text.includes(row.path.split(':')[0] as string), row.path);
+  for (const [, address] of text.matchAll(/(?:src|href|action)="([^"]+)"/g))
+    assert.match(address as string, /^[/#]/);
+});
