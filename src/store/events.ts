@@ -2,9 +2,11 @@
 
 import { and, asc, eq, gt, sql } from 'drizzle-orm';
 import { type EventSubject, type EventType, eventBody, notifiableTypeOf } from '../domain/events.ts';
+import { presentProject } from '../domain/records.ts';
 import { type Db, prepared } from './db.ts';
-import { findProject, projectRecord } from './projects.ts';
+import { findProject, type Project, projectRecord } from './projects.ts';
 import { deliveries, events, notifications } from './schema.ts';
+import { SealedValueError } from './vault.ts';
 
 export type Event = typeof events.$inferSelect;
 
@@ -41,7 +43,7 @@ export function recordEvent(
       id,
       type,
       createdAt,
-      project: projectRecord(db, project, project.ownerId),
+      project: ownersRecord(db, project),
       ...(subject && { subject }),
     });
     db.orm.insert(events).values({ id, projectId, type, resourceId, body, createdAt }).run();
@@ -66,6 +68,16 @@ export function recordEvent(
     db.touch(`events:${projectId}`);
     if (receiving.length > 0) db.touch('deliveries');
   });
+}
+
+/** A key that cannot be opened any more does not hold up what happens, to the project or to what it shares. */
+function ownersRecord(db: Db, project: Project) {
+  try {
+    return projectRecord(db, project, project.ownerId);
+  } catch (cause) {
+    if (!(cause instanceof SealedValueError)) throw cause;
+    return presentProject(project, { owned: true, sshPublicKey: '' });
+  }
 }
 
 export function listEvents(db: Db, projectId: bigint, after: bigint, limit: number): Event[] {

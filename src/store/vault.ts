@@ -11,6 +11,9 @@ import {
 
 export type Place = { table: string; column: string; row: bigint };
 
+/** A value that was changed, moved, or sealed with another key: its record cannot be shown, and nothing else suffers. */
+export class SealedValueError extends Error {}
+
 export type Vault = {
   seal(plain: string, place: Place): Buffer;
   /** Throws where the value was changed, moved, or sealed with another key. */
@@ -45,7 +48,7 @@ export function createVault(masterKey: Buffer): Vault {
       const mac = sealed.subarray(-MAC_BYTES);
       const whole = body[0] === VERSION && body.length > IV_BYTES && mac.length === MAC_BYTES;
       if (!whole || !timingSafeEqual(mac, macOf(body, place)))
-        throw new Error(
+        throw new SealedValueError(
           `the sealed value in ${place.table}.${place.column} of ${place.row} was changed or moved`,
         );
       const decipher = createDecipheriv('aes-256-cbc', cipherKey, body.subarray(1, 1 + IV_BYTES));

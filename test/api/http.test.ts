@@ -9,6 +9,7 @@ import { connect, type TLSSocket } from 'node:tls';
 import { bootApp, type Planted, type TestApp } from '../support/app.ts';
 import { errors } from '../support/client.ts';
 import { contract, pathOf, suiteForm } from './contract.ts';
+import { compileAll } from './states.ts';
 
 let app: TestApp;
 let planted: Planted;
@@ -305,6 +306,11 @@ describe('a value that was changed in the database is noticed, and nothing else 
     assert.deepEqual([wrapped.status, wrapped.text], [500, `f(${JSON.stringify(broken)})`]);
     assert.equal((await app.client.get(`/projects/${planted.project_id}`, app.people.owner.as)).status, 200);
     assert.equal((await app.client.get(`${path}/suites`, app.people.owner.as)).status, 200);
+    const ids = (await app.client.get('/projects', app.people.owner.as)).list.map(one => one.id);
+    assert(ids.includes(planted.project_id) && !ids.includes(there.project_id));
+    compileAll(app.db, there.used_dependency_id);
+    const events = (await app.client.get(`${path}/events`, app.people.owner.as)).list;
+    assert.equal(events.at(-1)?.type, 'dependency.finished', 'what it uses goes on');
   });
 
   test('a value that was moved to another row is refused too', async () => {
