@@ -26,6 +26,8 @@ export type Appliance = Journey & {
   instance: string;
   /** What the program wrote to its own log. */
   logged: string[];
+  /** Looks at once, and again after each change of the database, for what no event tells of. */
+  committed<T>(look: () => Promise<T | undefined>): Promise<T>;
   /** The names of the containers it has in Docker, once they are as they should be. */
   containersUntil(holds: (names: string[]) => boolean): Promise<string[]>;
   close(): Promise<void>;
@@ -71,6 +73,7 @@ export async function startAppliance(overrides: Partial<Settings> = {}): Promise
     sshd,
     instance,
     logged,
+    committed: look => untilCommitted(app, look),
     containersUntil: holds => containersUntil(instance, holds),
     async close() {
       client.close();
@@ -80,6 +83,28 @@ export async function startAppliance(overrides: Partial<Settings> = {}): Promise
       rmSync(data, { recursive: true, force: true });
     },
   };
+}
+
+async function untilCommitted<T>(app: App, look: () => Promise<T | undefined>): Promise<T> {
+  const told = app.db.onCommit;
+  let changed = Promise.withResolvers<void>();
+  app.db.onCommit = topics => {
+    told(topics);
+    changed.resolve();
+    changed = Promise.withResolvers();
+  };
+  const late = setTimeout(() => changed.reject(new Error(`waited in vain for ${look}`)), 60_000);
+  try {
+    for (;;) {
+      const next = changed.promise;
+      const found = await look();
+      if (found !== undefined) return found;
+      await next;
+    }
+  } finally {
+    clearTimeout(late);
+    app.db.onCommit = told;
+  }
 }
 
 /** Looks at once, and again after each event of Docker's. */

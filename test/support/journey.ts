@@ -43,6 +43,21 @@ export function createJourney(parts: { client: Client; as: string; sshd: TestSsh
   const open = (path: string, lastEventId?: string, http2 = false): Promise<Firehose> =>
     openFirehose(client.origin + path, { ca: client.ca, as, lastEventId, http2 });
 
+  /** Looks at once, and again after each event of the project. */
+  const until = async <T>(projectId: string, look: () => Promise<T | undefined | false>): Promise<T> => {
+    const firehose = await open(`/projects/${projectId}/firehose`);
+    const late = setTimeout(() => firehose.close(), WAIT_MS);
+    try {
+      for await (const _ of firehose) {
+        const found = await look();
+        if (found) return found;
+      }
+      throw new Error(`waited in vain for ${look}`);
+    } finally {
+      clearTimeout(late);
+    }
+  };
+
   const repository = (...commits: CommitDescription[]): Repository => {
     const name = `journey-${++counter}.git`;
     const directory = join(sshd.repositoriesDirectory, name);
@@ -69,22 +84,7 @@ export function createJourney(parts: { client: Client; as: string; sshd: TestSsh
     sshd.addKey(key);
     const path = `/projects/${id}`;
 
-    /** Looks at once, and again after each event of the project. */
-    const until = async <T>(look: () => Promise<T | undefined | false>, waitMs = WAIT_MS): Promise<T> => {
-      const firehose = await open(`${path}/firehose`);
-      let last: unknown;
-      const late = setTimeout(() => firehose.close(), waitMs);
-      try {
-        for await (const _ of firehose) {
-          const found = await look();
-          if (found) return found;
-          last = found;
-        }
-        throw new Error(`waited in vain for ${look} (${last})`);
-      } finally {
-        clearTimeout(late);
-      }
-    };
+    const untilEvent = <T>(look: () => Promise<T | undefined | false>) => until(id, look);
 
     const suite = async ({
       command,
@@ -110,7 +110,7 @@ export function createJourney(parts: { client: Client; as: string; sshd: TestSsh
       (await ask('POST', `${path}/build_requests`, { commit_ref: ref })).id_str as string;
     const requestRecord = (requestId: string) => ask('GET', `${path}/build_requests/${requestId}`);
     const finishedRequest = (requestId: string) =>
-      until(async () => {
+      untilEvent(async () => {
         const found = await requestRecord(requestId);
         return isFinished(found.build_state) && found;
       });
@@ -124,11 +124,11 @@ export function createJourney(parts: { client: Client; as: string; sshd: TestSsh
     const buildRecord = (buildId: string) => ask('GET', `${path}/builds/${buildId}`);
     /** The build of the request's only suite, or of the one named, once it is there. */
     const buildOf = (requestId: string, suiteId?: string) =>
-      until(async () =>
+      untilEvent(async () =>
         (await buildsOf(requestId)).find(build => suiteId === undefined || build.suite_id_str === suiteId),
       );
     const buildWhen = (buildId: string, holds: (build: Wire) => boolean) =>
-      until(async () => {
+      untilEvent(async () => {
         const found = await buildRecord(buildId);
         return holds(found) && found;
       });
@@ -175,7 +175,7 @@ export function createJourney(parts: { client: Client; as: string; sshd: TestSsh
       key,
       path,
       repository: of,
-      until,
+      until: untilEvent,
       suite,
       request,
       requestRecord,
@@ -204,7 +204,7 @@ export function createJourney(parts: { client: Client; as: string; sshd: TestSsh
     };
   };
 
-  return { as, ask, repository, project, open };
+  return { as, ask, until, repository, project, open };
 }
 
 export async function collect(firehose: Firehose): Promise<SentEvent[]> {

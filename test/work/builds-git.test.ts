@@ -1,0 +1,229 @@
+// From a name to a commit: what is fetched, what is refused and in which words, and what git inside a suite sees.
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { rmSync, writeFileSync } from 'node:fs';
+import { createServer, type Socket } from 'node:net';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { type Appliance, startAppliance } from '../support/appliance.ts';
+import type { Wire } from '../support/client.ts';
+
+describe('A build request', { concurrency: 3 }, () => {
+  let assay: Appliance;
+  before(async () => {
+    assay = await startAppliance({ concurrency: 3 });
+  });
+  after(() => assay.close());
+
+  test('is errored with a reason for a name that is not there, and makes the project errored', async () => {
+    const project = await assay.project();
+    await project.suite({ command: 'true' });
+    const { request } = await project.run('nowhere');
+    assert.equal(request.build_state, 'errored');
+    assert.equal(request.error, 'The repository has no branch, tag or commit nowhere.');
+    assert.equal(request.commit_id, null);
+    assert.equal((await project.ask('GET', '')).build_state, 'errored');
+  });
+
+  test('is errored with a reason when the repository refuses the key', async () => {
+    const project = await assay.project();
+    assay.sshd.removeKey(project.key);
+    const { request } = await project.run();
+    assert.equal(request.build_state, 'errored');
+    assert.match(request.error as string, /refused the project's key: install the project's SSH public key/);
+  });
+
+  test('is errored with a reason after 15 s when the host does not answer, and harms nobody meanwhile', async () => {
+    const callers = new Set<Socket>();
+    const silent = createServer(socket => callers.add(socket)).listen(0, '127.0.0.1');
+    await once(silent, 'listening');
+    const { port } = silent.address() as { port: number };
+    const config = join(assay.data, 'ssh', 'config');
+    writeFileSync(
+      config,
+      `${assay.sshd.clientConfig}\nHost silent.assay.test\n  HostName 127.0.0.1\n  Port ${port}\n`,
+    );
+    try {
+      const record = await assay.ask('POST', '/projects', {
+        name: 'Silent',
+        repository_url: 'git@silent.assay.test:x.git',
+      });
+      const path = `/projects/${record.id_str}/build_requests`;
+      const { id_str: requestId } = await assay.ask('POST', path, { commit_ref: 'main' });
+      const { id_str: canceledId } = await assay.ask('POST', path, { commit_ref: 'other' });
+      const startedAt = performance.now();
+      const other = await assay.project();
+      assert.equal((await other.runOne({ command: 'true' })).build.build_state, 'passed');
+      assert.ok(performance.now() - startedAt < 12_000, 'another project does not wait for it');
+      assert.equal((await assay.ask('GET', `${path}/${requestId}`)).build_state, 'fetching');
+      assert.equal((await assay.ask('POST', `${path}/${canceledId}/cancel`)).build_state, 'canceled');
+      const request = await assay.until(record.id_str as string, async () => {
+        const found = await assay.ask('GET', `${path}/${requestId}`);
+        return found.build_state === 'errored' && found;
+      });
+      assert.match(request.error as string, /silent\.assay\.test did not answer within 15 s/);
+      assert.ok(performance.now() - startedAt < 25_000);
+    } finally {
+      silent.close();
+      for (const socket of callers) socket.destroy();
+    }
+  });
+
+  test('canceled while it is fetched stays canceled, and leaves no commit that waits', async () => {
+    const project = await assay.project();
+    await project.suite({ command: 'true' });
+    // The host holds the fetch until the test lets it go on.
+    const gate = join(assay.data, 'gate');
+    assay.sshd.addKey(
+      project.key,
+      `while test ! -e ${gate}; do sleep 0.05; done; exec sh -c "$SSH_ORIGINAL_COMMAND"`,
+    );
+    const requestId = await project.request();
+    await assay.committed(
+      async () => (await project.requestRecord(requestId)).build_state === 'fetching' || undefined,
+    );
+    assert.equal((await project.cancel(`build_requests/${requestId}`)).build_state, 'canceled');
+    writeFileSync(gate, '');
+    const { state } = await project.run();
+    assert.equal(state, 'passed');
+    assert.equal((await project.requestRecord(requestId)).build_state, 'canceled');
+    assert.equal(((await project.ask('GET', '/commits')) as unknown as Wire[]).length, 1);
+    rmSync(gate);
+  });
+
+  test('takes a branch before a tag before a hash, tags, and short and full hashes in either case', async () => {
+    const repository = assay.repository(
+      { message: 'One\n', files: { a: '1' } },
+      { message: 'Two\n', files: { a: '2' } },
+      { message: 'Three\n', files: { a: '3' } },
+    );
+    const [one, two, three] = repository.hashes as [string, string, string];
+    repository.git('tag', 'v1', one);
+    repository.git('tag', '-a', '-m', 'annotated', 'v2', two);
+    repository.git('branch', 'twice', two);
+    repository.git('tag', 'twice', one);
+    repository.git('branch', one.slice(0, 8), three);
+    const project = await assay.project(repository);
+    await project.suite({ command: 'echo "on <$ASSAY_BRANCH> $(git rev-parse HEAD)"' });
+    const asked: [ref: string, branch: string, hash: string][] = [
+      ['main', 'main', three],
+      ['v1', '', one],
+      ['v2', '', two],
+      ['twice', 'twice', two],
+      [one, '', one],
+      [two.slice(0, 7).toUpperCase(), '', two],
+      [one.slice(0, 8), one.slice(0, 8), three],
+    ];
+    const ids = await Promise.all(asked.map(([ref]) => project.request(ref)));
+    for (const [index, [ref, branch, hash]] of asked.entries()) {
+      const request = await project.finishedRequest(ids[index] as string);
+      assert.equal(request.build_state, 'passed', ref);
+      const [build] = await project.buildsOf(request.id_str as string);
+      assert.match(await project.log(build?.id_str as string), new RegExp(`on <${branch}> ${hash}`), ref);
+      const commit = await project.ask('GET', `/commits/${request.commit_id_str}`);
+      assert.equal(commit.ref, hash);
+      assert.equal(commit.version, 1);
+    }
+    assert.equal(((await project.ask('GET', '/commits')) as unknown as Wire[]).length, 3);
+  });
+
+  test('keeps a commit that an amend and a force push replaced: same id, higher version, old builds readable', async () => {
+    const author = { author: 'Ada <ada@example.org>', authoredAt: '1700000000 +0200' };
+    const repository = assay.repository({ message: 'Base\n', files: { a: '1' } });
+    repository.add({ message: 'Work in progress\n', files: { a: '2' }, ...author });
+    const project = await assay.project(repository);
+    await project.suite({ command: 'cat a' });
+    const first = await project.run();
+    const old = first.builds[0] as Wire;
+    const [base] = repository.hashes as [string];
+    const [amended] = repository.add({
+      message: 'Work\n',
+      files: { a: 'amended' },
+      parent: base,
+      ...author,
+      committedAt: '1700000999 +0000',
+    });
+    const second = await project.run();
+    assert.equal(second.request.commit_id_str, first.request.commit_id_str);
+    const commit = await project.ask('GET', `/commits/${second.request.commit_id_str}`);
+    assert.equal(commit.version, 2);
+    assert.equal(commit.ref, amended);
+    assert.equal(commit.message, 'Work');
+    assert.match(await project.log(second.builds[0]?.id_str as string), /amended$/);
+    assert.equal((await project.buildRecord(old.id_str as string)).build_state, 'passed');
+    assert.match(await project.log(old.id_str as string), /\n2$/);
+    const again = await project.finishedBuild(await project.rerun(old.id_str as string));
+    assert.equal(again.build_state, 'passed', 'a rerun of the old build still finds its commit');
+    assert.match(await project.log(again.id_str as string), /\n2$/);
+  });
+
+  test('gives the suite full history and tags, and a git with nothing to complain of', async () => {
+    const repository = assay.repository(
+      { message: 'One\n', files: { a: '1', '.gitattributes': '* text=auto filter=evil\n' } },
+      { message: 'Two\n', files: { a: '2' } },
+    );
+    repository.git('tag', 'v1', repository.hashes[0] as string);
+    repository.git('branch', 'other', repository.hashes[0] as string);
+    const project = await assay.project(repository);
+    const { log, build } = await project.runOne({
+      command: [
+        'set -e',
+        'git status --porcelain --branch',
+        'git log --format=%s',
+        'git describe --tags',
+        'git branch -r',
+        'git fsck --no-progress 2>&1 | grep -v dangling || true',
+        'git diff --stat HEAD~1 | tail -1',
+        'git -c user.name=x -c user.email=x@x commit -q --allow-empty -m Three && git log -1 --format=%s',
+        'git checkout -q v1 && cat a',
+      ].join('\n'),
+    });
+    assert.equal(build.build_state, 'passed', log);
+    const said = log.split('\n').slice(2).join('\n');
+    assert.match(
+      said,
+      /^## main\.\.\.origin\/main\nTwo\nOne\nv1-1-g[0-9a-f]{7}\n {2}origin\/main\n {2}origin\/other\n 1 file changed.*\nThree\n1$/,
+    );
+  });
+
+  test('cancels the older ones of its branch only where the project wants it', async () => {
+    const project = await assay.project(undefined, { cancel_superseded: 'true' });
+    await project.suite({ command: 'test "$(cat README.md)" = last || exec sleep 1000' });
+    const older = await project.request();
+    const { id_str: olderBuild } = await project.buildOf(older);
+    await project.buildWhen(olderBuild as string, build => build.build_state === 'running');
+    project.repository.add({ message: 'Last\n', files: { 'README.md': 'last' } });
+    const newer = await project.run();
+    assert.equal(newer.state, 'passed');
+    assert.equal((await project.finishedRequest(older)).build_state, 'canceled');
+
+    const patient = await assay.project();
+    await patient.suite({
+      command:
+        'test "$(cat README.md)" = last || test -e /srv/cache/go || { while ! test -e /srv/cache/go; do sleep 0.1; done; }; touch /srv/cache/go',
+    });
+    const first = await patient.request();
+    const { id_str: firstBuild } = await patient.buildOf(first);
+    await patient.buildWhen(firstBuild as string, build => build.build_state === 'running');
+    patient.repository.add({ message: 'Last\n', files: { 'README.md': 'last' } });
+    assert.equal((await patient.run()).state, 'passed');
+    assert.equal((await patient.finishedRequest(first)).build_state, 'passed');
+  });
+});
+
+test('A host key that changed fails the request in clear words, and nothing is sent', async () => {
+  const assay = await startAppliance();
+  try {
+    const project = await assay.project();
+    await project.suite({ command: 'true' });
+    assert.equal((await project.run()).state, 'passed');
+    await assay.sshd.changeHostKey();
+    const { request } = await project.run();
+    assert.equal(request.build_state, 'errored');
+    assert.match(request.error as string, /host key of \S+ has changed.*known_hosts/);
+    rmSync(join(assay.data, 'ssh', 'known_hosts'));
+    assert.equal((await project.run()).state, 'passed', 'once the line is removed it works again');
+  } finally {
+    await assay.close();
+  }
+});
