@@ -1,9 +1,11 @@
 // `assay serve`: the appliance in the foreground, until it is told to stop.
 
 import { startApp } from '../app.ts';
-import { flagOf, readSettings, settings } from '../config.ts';
+import { flagOf, readSettings, type Settings, settings } from '../config.ts';
+import { loadCertificate } from '../engine/certificate.ts';
 import { createLog } from '../log.ts';
 import { hasAccounts } from '../store/accounts.ts';
+import { DataError } from '../store/data.ts';
 import { setUpCode } from '../store/setup.ts';
 import { type Command, helpOf, settingFlags } from './command.ts';
 
@@ -27,9 +29,14 @@ export const serve: Command = {
     const log = createLog();
     const { settings: chosen, warnings } = readSettings(flags, environment);
     for (const warning of warnings) log.warn(warning);
-    const app = await startApp(chosen, log);
-    process.stdout.write(`assay is serving ${app.url}\n`);
-    if (!hasAccounts(app.db)) process.stdout.write(`set-up code: ${setUpCode(app.db)}\n`);
+    // Before anything is opened: what is wrong with the files is for a person to mend.
+    if (chosen.tlsCert !== undefined && chosen.tlsKey !== undefined)
+      await loadCertificate(chosen.tlsCert, chosen.tlsKey).catch((cause: Error) => {
+        throw new DataError(cause.message);
+      });
+    const app = await startApp(chosen, log).catch(cause => {
+      throw listenProblem(cause, chosen) ?? cause;
+    });
 
     return new Promise(resolve => {
       const stop = () => {
@@ -51,6 +58,24 @@ export const serve: Command = {
           cause => log.error('certificate could not be read again', { cause }),
         );
       });
+      // Last: whoever reads it may send a signal at once.
+      process.stdout.write(`assay is serving ${app.url}\n`);
+      if (!hasAccounts(app.db)) process.stdout.write(`set-up code: ${setUpCode(app.db)}\n`);
     });
   },
 };
+
+/** What a person can mend about the address, in a line; undefined for anything else. */
+function listenProblem(cause: NodeJS.ErrnoException, { listen }: Settings): DataError | undefined {
+  if (cause.syscall !== 'listen' && cause.syscall !== 'getaddrinfo') return undefined;
+  const reasons: Record<string, string> = {
+    EADDRINUSE: 'another program is using it',
+    EACCES: 'this user may not use that port',
+    EADDRNOTAVAIL: 'this machine has no such address',
+    ENOTFOUND: 'there is no such host',
+  };
+  const reason = reasons[cause.code ?? ''] ?? cause.message;
+  return new DataError(
+    `cannot listen on ${listen.host}:${listen.port}: ${reason}; choose another with --listen`,
+  );
+}
