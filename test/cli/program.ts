@@ -1,19 +1,43 @@
-// Runs the program from its sources as a user would: a command to its end, or a server until it is told to stop.
+// Runs the program as a user would: a command to its end, or a server until it is told to stop.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { request } from 'node:https';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
+import { bundle, listAssets, root } from '../../build/bundle.ts';
+import type { Machine } from '../../build/strip.ts';
 import { freePort } from '../support/ports.ts';
 
-export const mainPath = join(import.meta.dirname, '../../src/main.ts');
-const DEADLINE_MS = 30_000;
+export const mainPath = join(root, 'src/main.ts');
+const DEADLINE_MS = 60_000;
 
 /** A private directory that is gone when the scope ends. */
 export function temporaryDirectory(): { path: string } & Disposable {
   const path = mkdtempSync(join(tmpdir(), 'assay-test-'));
   return { path, [Symbol.dispose]: () => rmSync(path, { recursive: true, force: true }) };
+}
+
+let bundled: Promise<string> | undefined;
+
+/** The sources as one file, as they are inside the executable: a fifth of the time to start. */
+function programPath(): Promise<string> {
+  bundled ??= (async () => {
+    const { path: directory, [Symbol.dispose]: remove } = temporaryDirectory();
+    process.on('exit', remove);
+    const program = join(directory, 'program');
+    const { 'sqlite.node': native = '', ...assets } = listAssets(process.arch as Machine);
+    // Where better-sqlite3 looks for its native part when it is not told.
+    const links = { '../build/Release/better_sqlite3.node': native, ...assets };
+    for (const [name, path] of Object.entries(links)) {
+      mkdirSync(dirname(join(program, name)), { recursive: true });
+      symlinkSync(path, join(program, name));
+    }
+    const path = join(program, 'assay.cjs');
+    writeFileSync(path, await bundle(mainPath));
+    return path;
+  })();
+  return bundled;
 }
 
 export function environmentWith(extra: Record<string, string> = {}): NodeJS.ProcessEnv {
@@ -29,7 +53,7 @@ export async function runAssay(
   args: readonly string[],
   extra: Record<string, string> = {},
 ): Promise<Finished> {
-  const child = spawn(process.execPath, [mainPath, ...args], {
+  const child = spawn(process.execPath, [await programPath(), ...args], {
     env: environmentWith(extra),
     stdio: ['ignore', 'pipe', 'pipe'],
     timeout: DEADLINE_MS,
@@ -68,7 +92,7 @@ export async function serve(
   options: { port?: number; env?: Record<string, string>; through?: readonly string[] } = {},
 ): Promise<Serving> {
   const port = options.port ?? (await freePort());
-  const command = [...(options.through ?? []), process.execPath, mainPath, 'serve'];
+  const command = [...(options.through ?? []), process.execPath, await programPath(), 'serve'];
   const startedAt = performance.now();
   const child = spawn(command[0] as string, command.slice(1), {
     env: environmentWith({ ASSAY_DATA: data, ASSAY_LISTEN: `127.0.0.1:${port}`, ...options.env }),

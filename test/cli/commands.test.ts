@@ -1,0 +1,211 @@
+// The command line as a person meets it: each run is a process of its own.
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { runAssay, temporaryDirectory } from './program.ts';
+
+const concurrently = { concurrency: 2 };
+const { version } = JSON.parse(readFileSync(join(import.meta.dirname, '../../package.json'), 'utf8'));
+
+test('what is asked of the command line itself', concurrently, async t => {
+  await Promise.all([
+    t.test('--version prints the version', async () => {
+      const { status, stdout, stderr } = await runAssay(['--version']);
+      assert.deepEqual([status, stdout, stderr], [0, `assay ${version}\n`, '']);
+    }),
+    t.test('--help, -h, help and nothing at all list the commands', async () => {
+      const { status, stdout } = await runAssay(['--help']);
+      assert.equal(status, 0);
+      for (const name of ['serve', 'user add', 'user list', 'user set', 'user reset', 'app add'])
+        assert.match(stdout, new RegExp(`^ +${name} `, 'm'));
+      assert.equal((await runAssay([])).stdout, stdout);
+      assert.equal((await runAssay(['-h'])).stdout, stdout);
+    }),
+    t.test('serve --help lists every setting with its default', async () => {
+      const { status, stdout } = await runAssay(['serve', '--help']);
+      assert.equal(status, 0);
+      const { settings, flagOf } = await import('../../src/config.ts');
+      for (const { name, usual } of settings) {
+        const line = stdout.split('\n').find(one => one.includes(` ${flagOf(name)} `));
+        assert.ok(line?.includes(usual), name);
+      }
+    }),
+  ]);
+});
+
+test('each command has help of its own, with its usage and its flags', concurrently, async t => {
+  const commands: Record<string, string[]> = {
+    'user add': ['EMAIL', '--kind', '--admin', '--json', '--data'],
+    'user list': ['--json', '--data'],
+    'user set': ['EMAIL', '--standing', '--trial-ends', '--kind', '--data'],
+    'user reset': ['EMAIL', '--json', '--data'],
+    'app add': ['NAME', '--owner', '--redirect-uri', '--public', '--json', '--data'],
+  };
+  await Promise.all(
+    Object.entries(commands).map(([name, words]) =>
+      t.test(`assay ${name} --help`, async () => {
+        const { status, stdout, stderr } = await runAssay([...name.split(' '), '--help']);
+        assert.deepEqual([status, stderr], [0, '']);
+        assert.ok(stdout.startsWith(`usage: assay ${name}`));
+        for (const word of words) assert.ok(stdout.includes(word), word);
+      }),
+    ),
+  );
+});
+
+test('what is not understood is named, exits with 2, and makes no data directory', concurrently, async t => {
+  using directory = temporaryDirectory();
+  const data = join(directory.path, 'data');
+  const cases: [args: string[], said: RegExp][] = [
+    [['serv'], /no command "serv"/],
+    [['user'], /user needs one of: add, list, set, reset/],
+    [['user', 'remove', 'a@example.com'], /user needs one of: add, list, set, reset/],
+    [['serve', '--bogus'], /'--bogus'.*"assay serve --help"/],
+    [['serve', 'extra'], /usage: assay serve/],
+    [['serve', '--listen'], /--listen/],
+    [['serve', '--listen', 'nowhere'], /--listen .*"nowhere"/],
+    [['serve', '--memory', '2GB'], /--memory .*"2GB"/],
+    [['user', 'add'], /usage: assay user add EMAIL/],
+    [
+      ['user', 'add', 'a@example.com', '--kind', 'owner'],
+      /--kind must be one of user, collaborator, not "owner"/,
+    ],
+    [['user', 'add', 'not an address'], /"not an address" is not an email address/],
+    [['user', 'add', 'a@example.com', '--admin=yes'], /--admin/],
+  ];
+  await Promise.all(
+    cases.map(([args, said]) =>
+      t.test(`assay ${args.join(' ')}`, async () => {
+        const { status, stdout, stderr } = await runAssay(args, { ASSAY_DATA: data });
+        assert.deepEqual([status, stdout], [2, '']);
+        assert.match(stderr, /^assay: [^\n]+\n$/);
+        assert.match(stderr, said);
+      }),
+    ),
+  );
+  assert.throws(() => readFileSync(join(data, 'assay.db')), { code: 'ENOENT' });
+});
+
+test('an account is added, listed, changed and reset', async () => {
+  using directory = temporaryDirectory();
+  const assay = (...args: string[]) => runAssay([...args, '--data', directory.path]);
+  const list = async () => JSON.parse((await assay('user', 'list', '--json')).stdout);
+
+  assert.match((await assay('user', 'list')).stdout, /no account yet/);
+  assert.deepEqual(await list(), []);
+
+  const added = await assay('user', 'add', 'Ada@Example.com', '--admin', '--json');
+  assert.deepEqual([added.status, added.stderr], [0, '']);
+  const secrets = JSON.parse(added.stdout);
+  assert.deepEqual(Object.keys(secrets), ['email', 'password', 'api_key']);
+  assert.equal(secrets.email, 'ada@example.com');
+  assert.match(secrets.api_key, /^assay_[\w-]{43}$/);
+  assert.match(secrets.password, /^[a-z2-9]{5}(-[a-z2-9]{5}){3}$/);
+
+  const again = await assay('user', 'add', 'ada@example.COM');
+  assert.equal(again.status, 2);
+  assert.match(again.stderr, /there is an account ada@example\.COM already/);
+
+  const shown = await assay('user', 'add', 'bob@example.com', '--kind', 'collaborator');
+  assert.equal(shown.status, 0);
+  assert.match(
+    shown.stdout,
+    /email +bob@example\.com\npassword +\S+ .*\nAPI key +assay_\S+ .*\n.*shown this once/,
+  );
+
+  const ada = {
+    email: 'ada@example.com',
+    kind: 'user',
+    admin: true,
+    standing: 'active',
+    trial_ends_at: null,
+  };
+  const bob = { ...ada, email: 'bob@example.com', kind: 'collaborator', admin: false };
+  assert.deepEqual(await list(), [ada, bob]);
+
+  const set = await assay(
+    'user',
+    'set',
+    'bob@example.com',
+    '--standing',
+    'suspended',
+    '--trial-ends',
+    '2030-01-31',
+  );
+  assert.deepEqual([set.status, set.stdout], [0, 'bob@example.com is changed.\n']);
+  assert.deepEqual(await list(), [
+    ada,
+    { ...bob, standing: 'suspended', trial_ends_at: '2030-01-31T00:00:00.000+00:00' },
+  ]);
+  await assay(
+    'user',
+    'set',
+    'bob@example.com',
+    '--standing',
+    'active',
+    '--trial-ends',
+    'never',
+    '--kind',
+    'user',
+  );
+  assert.deepEqual(await list(), [ada, { ...bob, kind: 'user' }]);
+
+  const refused: [args: string[], said: RegExp][] = [
+    [['user', 'set', 'bob@example.com'], /needs --standing, --trial-ends or --kind/],
+    [['user', 'set', 'bob@example.com', '--standing', 'gone'], /--standing must be one of/],
+    [['user', 'set', 'bob@example.com', '--trial-ends', 'soon'], /--trial-ends must be a date, not "soon"/],
+    [['user', 'set', 'eve@example.com', '--kind', 'user'], /no account eve@example\.com/],
+    [['user', 'reset', 'eve@example.com'], /no account eve@example\.com/],
+  ];
+  for (const [args, said] of refused) {
+    const { status, stderr } = await assay(...args);
+    assert.equal(status, 2, args.join(' '));
+    assert.match(stderr, said);
+  }
+  assert.deepEqual(await list(), [ada, { ...bob, kind: 'user' }]);
+
+  const reset = JSON.parse((await assay('user', 'reset', 'ADA@example.com', '--json')).stdout);
+  assert.deepEqual(Object.keys(reset), ['email', 'password', 'api_key']);
+  assert.notEqual(reset.api_key, secrets.api_key);
+  assert.notEqual(reset.password, secrets.password);
+});
+
+test('an application is registered with a secret, or as a public one without; a bad address is refused', async () => {
+  using directory = temporaryDirectory();
+  const assay = (...args: string[]) => runAssay([...args, '--data', directory.path]);
+  await assay('user', 'add', 'ada@example.com');
+  const owner = ['--owner', 'ada@example.com'];
+  const redirect = ['--redirect-uri', 'https://app.example.com/callback'];
+
+  const withSecret = JSON.parse((await assay('app', 'add', 'one', ...owner, ...redirect, '--json')).stdout);
+  assert.deepEqual(Object.keys(withSecret), ['client_id', 'client_secret']);
+  const open = JSON.parse(
+    (await assay('app', 'add', 'two', ...owner, ...redirect, '--public', '--json')).stdout,
+  );
+  assert.deepEqual(Object.keys(open), ['client_id']);
+  assert.notEqual(open.client_id, withSecret.client_id);
+  const outOfBand = await assay(
+    'app',
+    'add',
+    'three',
+    ...owner,
+    '--redirect-uri',
+    'urn:ietf:wg:oauth:2.0:oob',
+  );
+  assert.match(outOfBand.stdout, /client id +\S+\nclient secret +\S+ +\(shown this once\)/);
+
+  const refused: [args: string[], said: RegExp][] = [
+    [[...redirect], /needs --owner EMAIL/],
+    [[...owner], /--redirect-uri/],
+    [['--owner', 'eve@example.com', ...redirect], /no account eve@example\.com/],
+    ...['javascript:alert(1)', 'data:text/html,x', '/callback', 'https://x/#y'].map(
+      (address): [string[], RegExp] => [[...owner, '--redirect-uri', address], /--redirect-uri must be/],
+    ),
+  ];
+  for (const [args, said] of refused) {
+    const { status, stdout, stderr } = await assay('app', 'add', 'x', ...args);
+    assert.deepEqual([status, stdout], [2, ''], args.join(' '));
+    assert.match(stderr, said);
+  }
+});

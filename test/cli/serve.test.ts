@@ -1,0 +1,131 @@
+// `assay serve` as a process: what it prints, how it stops, and what commands do beside it.
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { mkdirSync, truncateSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { runAssay, serve, temporaryDirectory } from './program.ts';
+
+test('a first start prints its address in one line, then the set-up code, until there is an account', async () => {
+  using directory = temporaryDirectory();
+  const first = await serve(directory.path);
+  assert.deepEqual(await first.end('SIGTERM'), [0, null]);
+  const [, code] =
+    /^assay is serving https:\/\/127\.0\.0\.1:\d+\nset-up code: ([A-Z2-9]{4}-[A-Z2-9]{4})\n$/.exec(
+      first.stdout(),
+    ) ?? [];
+  assert.ok(code, first.stdout());
+  const second = await serve(directory.path);
+  assert.deepEqual(await second.end('SIGINT'), [0, null]);
+  assert.ok(second.stdout().includes(code), 'the same code until it is used');
+  await runAssay(['user', 'add', 'ada@example.com', '--data', directory.path]);
+  const third = await serve(directory.path);
+  await third.end('SIGTERM');
+  assert.equal(third.stdout(), `assay is serving https://127.0.0.1:${third.port}\n`);
+});
+
+test('an unknown ASSAY_ variable is warned of by name, and the server goes on', async () => {
+  using directory = temporaryDirectory();
+  const serving = await serve(directory.path, { env: { ASSAY_LISTN: 'x', ASSAY_BRANCH: 'main' } });
+  assert.equal((await serving.ask('GET', '/ping')).text, '{"response":"pong"}');
+  await serving.end('SIGTERM');
+  assert.match(serving.stderr(), /warn unknown setting ASSAY_LISTN/);
+  assert.doesNotMatch(serving.stderr(), /ASSAY_BRANCH/);
+});
+
+test('what a command changes beside a running server counts from the next request on', async () => {
+  using directory = temporaryDirectory();
+  const assay = (...args: string[]) => runAssay([...args, '--data', directory.path]);
+  const serving = await serve(directory.path);
+  const added = JSON.parse((await assay('user', 'add', 'ada@example.com', '--json')).stdout);
+  const auth = `ada@example.com:${added.api_key}`;
+  const whoami = async (credentials = auth) =>
+    (await serving.ask('GET', '/whoami', { auth: credentials })).status;
+  assert.equal(await whoami(), 200);
+  assert.equal(await whoami(), 200);
+  await assay('user', 'set', 'ada@example.com', '--standing', 'suspended');
+  assert.equal(await whoami(), 401);
+  await assay('user', 'set', 'ada@example.com', '--standing', 'active');
+  assert.equal(await whoami(), 200);
+  const projects = async () => (await serving.ask('POST', '/projects', { auth, form: {} })).status;
+  assert.equal(await projects(), 403);
+  await assay('user', 'set', 'ada@example.com', '--trial-ends', '2020-01-01');
+  assert.equal(await projects(), 402);
+  await assay('user', 'set', 'ada@example.com', '--trial-ends', 'never', '--kind', 'collaborator');
+  assert.equal(await projects(), 401);
+  const reset = JSON.parse((await assay('user', 'reset', 'ada@example.com', '--json')).stdout);
+  assert.equal(await whoami(), 401);
+  assert.equal(await whoami(`ada@example.com:${reset.api_key}`), 200);
+  assert.deepEqual(await serving.end('SIGTERM'), [0, null]);
+});
+
+test('a second server on the same data is refused in a line that names the directory; the first goes on', async () => {
+  using directory = temporaryDirectory();
+  const first = await serve(directory.path);
+  const { status, stderr, stdout } = await runAssay([
+    'serve',
+    '--listen',
+    '127.0.0.1:1',
+    '--data',
+    directory.path,
+  ]);
+  assert.deepEqual([status, stdout], [1, '']);
+  assert.match(stderr, /^assay: another assay serve is using [^\n]+\n$/);
+  assert.ok(stderr.includes(directory.path));
+  assert.equal((await first.ask('GET', '/ping')).status, 200);
+  await first.end('SIGTERM');
+});
+
+test('a server that was killed leaves nothing that keeps the next one from starting', async () => {
+  using directory = temporaryDirectory();
+  const first = await serve(directory.path);
+  assert.deepEqual(await first.end('SIGKILL'), [null, 'SIGKILL']);
+  const second = await serve(directory.path);
+  assert.equal((await second.ask('GET', '/ping')).status, 200);
+  assert.deepEqual(await second.end('SIGTERM'), [0, null]);
+});
+
+test('a port that is taken is said in a line, without a stack', async () => {
+  using directory = temporaryDirectory();
+  const taken = createServer().listen(0, '127.0.0.1');
+  await once(taken, 'listening');
+  const { port } = taken.address() as { port: number };
+  const { status, stderr } = await runAssay([
+    'serve',
+    '--listen',
+    `127.0.0.1:${port}`,
+    '--data',
+    directory.path,
+  ]);
+  taken.close();
+  assert.equal(status, 1);
+  assert.match(stderr, new RegExp(`^assay: [^\\n]*127\\.0\\.0\\.1:${port}[^\\n]*--listen[^\\n]*\\n$`));
+});
+
+test('an emptied database and a certificate that is not there are said in a line each', async () => {
+  using directory = temporaryDirectory();
+  const data = join(directory.path, 'data');
+  await runAssay(['user', 'add', 'ada@example.com', '--data', data]);
+  const noCertificate = await runAssay([
+    'serve',
+    ...['--data', data, '--tls-cert', '/nowhere/cert.pem', '--tls-key', '/nowhere/key.pem'],
+  ]);
+  assert.equal(noCertificate.status, 1);
+  assert.match(noCertificate.stderr, /^assay: [^\n]*\/nowhere\/[^\n]*\n$/);
+  truncateSync(join(data, 'assay.db'), 0);
+  for (const args of [['serve'], ['user', 'list']]) {
+    const { status, stderr } = await runAssay([...args, '--data', data]);
+    assert.equal(status, 1);
+    assert.match(stderr, /^assay: [^\n]*assay\.db is empty[^\n]*assay restore[^\n]*\n$/);
+  }
+});
+
+test('a data directory that cannot be made is said in a line', async () => {
+  using directory = temporaryDirectory();
+  mkdirSync(join(directory.path, 'x'));
+  writeFileSync(join(directory.path, 'x/file'), '');
+  const { status, stderr } = await runAssay(['serve', '--data', join(directory.path, 'x/file/data')]);
+  assert.equal(status, 1);
+  assert.match(stderr, /^assay: the data directory [^\n]*--data[^\n]*\n$/);
+});

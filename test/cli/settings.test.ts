@@ -1,0 +1,149 @@
+// Settings: forms, defaults, precedence, and what is said of a value that is wrong.
+import assert from 'node:assert/strict';
+import { cpus } from 'node:os';
+import { resolve } from 'node:path';
+import { test } from 'node:test';
+import { flagOf, readSettings, type Settings, settings, UsageError } from '../../src/config.ts';
+
+const read = (environment: Record<string, string>, flags: Record<string, string> = {}) =>
+  readSettings(new Map(Object.entries(flags)), environment);
+
+test('without anything set the defaults are those of the table', () => {
+  const { settings: usual, warnings } = read({});
+  assert.deepEqual(warnings, []);
+  assert.deepEqual(usual, {
+    data: resolve('./assay-data'),
+    listen: { host: '127.0.0.1', port: 8443 },
+    baseUrl: 'https://127.0.0.1:8443',
+    tlsCert: undefined,
+    tlsKey: undefined,
+    dockerHost: 'unix:///var/run/docker.sock',
+    image: 'host',
+    concurrency: cpus().length,
+    timeoutMs: 3_600_000,
+    memoryBytes: 2 * 1024 ** 3,
+    cpus: 2,
+    pids: 1024,
+    network: 'bridge',
+    runAs: { uid: 1000, gid: 1000 },
+    logLimitBytes: 64 * 1024 ** 2,
+    diskBytes: 0,
+    retentionMs: 90 * 86_400_000,
+    minFreeDiskBytes: 1024 ** 3,
+    webhookAllow: [],
+  });
+});
+
+const taken: [name: string, value: string, key: keyof Settings, expected: unknown][] = [
+  ['DATA', '/srv/data', 'data', '/srv/data'],
+  ['LISTEN', '0.0.0.0:443', 'listen', { host: '0.0.0.0', port: 443 }],
+  ['LISTEN', '[::1]:8443', 'listen', { host: '::1', port: 8443 }],
+  ['LISTEN', 'ci.example.com:1', 'listen', { host: 'ci.example.com', port: 1 }],
+  ['LISTEN', '127.0.0.1:65535', 'listen', { host: '127.0.0.1', port: 65535 }],
+  ['BASE_URL', 'https://ci.example.com', 'baseUrl', 'https://ci.example.com'],
+  ['BASE_URL', 'https://ci.example.com/', 'baseUrl', 'https://ci.example.com'],
+  ['BASE_URL', 'https://ci.example.com:8443', 'baseUrl', 'https://ci.example.com:8443'],
+  ['MEMORY', '1048576', 'memoryBytes', 1_048_576],
+  ['MEMORY', '512KiB', 'memoryBytes', 512 * 1024],
+  ['MEMORY', '512 MiB', 'memoryBytes', 512 * 1024 ** 2],
+  ['LOG_LIMIT', '3GiB', 'logLimitBytes', 3 * 1024 ** 3],
+  ['DISK', '0', 'diskBytes', 0],
+  ['MIN_FREE_DISK', '0', 'minFreeDiskBytes', 0],
+  ['CONCURRENCY', '1', 'concurrency', 1],
+  ['TIMEOUT', '10', 'timeoutMs', 10_000],
+  ['CPUS', '0.5', 'cpus', 0.5],
+  ['PIDS', '64', 'pids', 64],
+  ['RUN_AS', '0:0', 'runAs', { uid: 0, gid: 0 }],
+  ['RUN_AS', '1001:65534', 'runAs', { uid: 1001, gid: 65534 }],
+  ['RETENTION_DAYS', '1', 'retentionMs', 86_400_000],
+  ['NETWORK', 'none', 'network', 'none'],
+  ['IMAGE', 'debian:12', 'image', 'debian:12'],
+];
+for (const [name, value, key, expected] of taken)
+  test(`${name}=${value} is taken, as a variable and as a flag`, () => {
+    assert.deepEqual(read({ [`ASSAY_${name}`]: value }).settings[key], expected);
+    assert.deepEqual(read({}, { [flagOf(name)]: value }).settings[key], expected);
+  });
+
+const refused: [name: string, value: string][] = [
+  ...['127.0.0.1', ':8443', 'host:', 'host:99999', 'host:80:80', '::1:8443', 'a b:80', 'host:-1'].map(
+    value => ['LISTEN', value] as [string, string],
+  ),
+  ...['http://x', 'ci.example.com', 'https://x/path', 'https://x?y', 'https://x#y', 'ftp://x'].map(
+    value => ['BASE_URL', value] as [string, string],
+  ),
+  ...['2GB', '2 gib', '-1', '1.5GiB', 'lots', '1e9', '1KiB '].map(
+    value => ['MEMORY', value] as [string, string],
+  ),
+  ['LOG_LIMIT', 'x'],
+  ['DISK', 'x'],
+  ['MIN_FREE_DISK', '1TB'],
+  ['CONCURRENCY', '0'],
+  ['CONCURRENCY', 'two'],
+  ['TIMEOUT', '0'],
+  ['TIMEOUT', '1.5'],
+  ['PIDS', '0'],
+  ['RETENTION_DAYS', '-1'],
+  ['CPUS', '0'],
+  ['CPUS', '-1'],
+  ['CPUS', 'x'],
+  ['RUN_AS', 'root'],
+  ['RUN_AS', '1000'],
+  ['RUN_AS', '1000:'],
+  ['RUN_AS', '-1:0'],
+  ['WEBHOOK_ALLOW', '10.0.0.0/33'],
+  ['WEBHOOK_ALLOW', 'localhost'],
+];
+for (const [name, value] of refused)
+  test(`${name}=${JSON.stringify(value)} is refused in a line that names flag and value`, () => {
+    assert.throws(
+      () => read({ [`ASSAY_${name}`]: value }),
+      (cause: Error) => {
+        assert.ok(cause instanceof UsageError);
+        assert.ok(cause.message.includes(flagOf(name)), cause.message);
+        assert.ok(cause.message.includes(value.trim()), cause.message);
+        assert.ok(!cause.message.includes('\n'));
+        return true;
+      },
+    );
+  });
+
+test('a flag counts before its variable, and an empty variable as none', () => {
+  assert.equal(read({ ASSAY_PIDS: '1' }, { '--pids': '2' }).settings.pids, 2);
+  assert.equal(read({ ASSAY_PIDS: '' }).settings.pids, 1024);
+});
+
+test('the base URL follows the address that is listened on', () => {
+  assert.equal(read({ ASSAY_LISTEN: '[::1]:9000' }).settings.baseUrl, 'https://[::1]:9000');
+});
+
+test('systemd says where the data is, unless a setting does', () => {
+  assert.equal(read({ STATE_DIRECTORY: '/var/lib/assay' }).settings.data, '/var/lib/assay');
+  assert.equal(read({ STATE_DIRECTORY: '/var/lib/assay', ASSAY_DATA: '/x' }).settings.data, '/x');
+});
+
+test('a certificate without its key is refused, and the other way round', () => {
+  assert.throws(() => read({ ASSAY_TLS_CERT: 'a' }), /--tls-cert and --tls-key go together/);
+  assert.throws(() => read({ ASSAY_TLS_KEY: 'a' }), /--tls-cert and --tls-key go together/);
+});
+
+test('unknown ASSAY_ variables are warned of by name; those that suites see are not', () => {
+  const seen = ['ASSAY_PROJECT', 'ASSAY_SUITE', 'ASSAY_COMMIT', 'ASSAY_BRANCH', 'ASSAY_BUILD_ID'];
+  const { warnings } = read({
+    ...Object.fromEntries(seen.map(name => [name, 'x'])),
+    ASSAY_DATAA: '/x',
+    ASSAY_: 'x',
+    OTHER: 'x',
+  });
+  assert.equal(warnings.length, 2);
+  assert.ok(warnings[0]?.includes('ASSAY_DATAA'));
+});
+
+test('webhook addresses are a list of ranges', () => {
+  const { webhookAllow } = read({ ASSAY_WEBHOOK_ALLOW: '127.0.0.0/8, ::1/128' }).settings;
+  assert.equal(webhookAllow.length, 2);
+});
+
+test('every setting has a form and a meaning for --help', () => {
+  for (const setting of settings) assert.ok(setting.form !== '' && setting.meaning !== '', setting.name);
+});
