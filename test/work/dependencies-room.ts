@@ -10,7 +10,7 @@ import type { Fields, Wire } from '../support/client.ts';
 import type { ProjectJourney } from '../support/journey.ts';
 
 export const PREFIX = '/srv/dependency';
-const WAIT_MS = 120_000;
+const WAIT_MS = 240_000;
 
 export type DependencyRoom = ReturnType<typeof openDependencies>;
 
