@@ -300,3 +300,9 @@ test("a commit's builds include reruns, newest first", async () => {
   assert.deepEqual(idsOf(list).slice(1), [again.id, first.id]);
   assert.equal(list[0]?.build_request_id, second.id);
 });
+
+test('an unpaid account lists what it collaborates on, and not what it owns', async () => {
+  app.plant(app.people.unpaid);
+  const { list } = await app.client.get('/projects', app.people.unpaid.as);
+  assert(list.length > 0 && list.every(one => one.owned === false));
+});

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { moveBuild, moveDependency, moveDeploy, moveRequest } from '../../src/store/transition.ts';
 import { bootApp, type Planted, type TestApp } from '../support/app.ts';
-import type { Answer, Fields, Wire } from '../support/client.ts';
+import type { Fields, Wire } from '../support/client.ts';
 import {
   dependencyForm,
   fresh,
@@ -14,6 +14,7 @@ import {
   suiteForm,
   variableForm,
 } from './contract.ts';
+import { ok, plain, takeTime } from './shape.ts';
 import { compileAll } from './states.ts';
 
 let app: TestApp;
@@ -31,30 +32,6 @@ const put = (path: string, form: Fields = {}) => app.client.call('PUT', path, { 
 const project = () => `/projects/${planted.project_id}`;
 const suite = () => `${project()}/suites/${planted.suite_id}`;
 
-/** The record, after its ids were compared with their twins and taken out. */
-function plain(record: Wire, twins: Record<string, string> = { id: 'id_str' }): Wire {
-  const rest = { ...record };
-  for (const [id, twin] of Object.entries(twins)) {
-    assert.equal(typeof rest[id], 'bigint', `${id} is an integer beyond 53 bits`);
-    assert.equal(rest[twin], String(rest[id]), `${twin} is the twin of ${id}`);
-    delete rest[id];
-    delete rest[twin];
-  }
-  return rest;
-}
-
-function ok(answer: Answer, status = 200): Answer {
-  assert.equal(answer.status, status, answer.text);
-  return answer;
-}
-
-const time = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?\+00:00$/;
-
-function takeTime(record: Wire, name: string): void {
-  assert.match(record[name] as string, time);
-  delete record[name];
-}
-
 test('ids are beyond 53 bits, increase, and stand in the text as integers, exact to the digit', async () => {
   const answer = ok(await post('/projects', projectForm()), 201);
   const [, digits] = /^\{"response":\{"id":(\d+),"id_str":"(\d+)",/.exec(answer.text) ?? [];
@@ -64,7 +41,7 @@ test('ids are beyond 53 bits, increase, and stand in the text as integers, exact
   assert((next.record.id as bigint) > BigInt(digits));
 });
 
-test('ping answers with a string, and whoami with an email alone', async () => {
+test('ping answers with a string, and whoami with an email', async () => {
   assert.equal(ok(await app.client.get('/ping')).text, '{"response":"pong"}');
   assert.equal(ok(await get('/whoami')).text, '{"response":{"email":"owner@example.org"}}');
 });
@@ -104,15 +81,6 @@ test('a project is owned by its owner and not by those who collaborate', async (
       [planted.project_id],
     );
   }
-});
-
-test('an unpaid account lists what it collaborates on, and not what it owns', async () => {
-  app.plant(app.people.unpaid);
-  const { list } = ok(await app.client.get('/projects', app.people.unpaid.as));
-  assert.deepEqual(
-    list.map(one => one.owned),
-    [false],
-  );
 });
 
 test('a collaborator has id and email, and a link to sign in only when the account is new', async () => {

@@ -1,9 +1,5 @@
 // Logs with ranges, and the firehoses of decisions 8 and 10, over both versions of HTTP.
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
-import { connect } from 'node:http2';
-import { request } from 'node:https';
-import type { Readable } from 'node:stream';
 import { after, before, describe, test } from 'node:test';
 import { updateAccount } from '../../src/store/accounts.ts';
 import { deleteToken, listTokens } from '../../src/store/applications.ts';
@@ -11,7 +7,7 @@ import { findBuild, rerunBuild } from '../../src/store/builds.ts';
 import { deleteCollaborator, findCollaborator } from '../../src/store/projects.ts';
 import { moveBuild, moveDependency } from '../../src/store/transition.ts';
 import { bootApp, type Planted, type TestApp } from '../support/app.ts';
-import { parseExact, type Wire } from '../support/client.ts';
+import { type Event, follow, kinds, readTo, textOf, versions } from './event-stream.ts';
 import { startCompile } from './states.ts';
 
 let app: TestApp;
@@ -19,87 +15,6 @@ before(async () => {
   app = await bootApp();
 });
 after(() => app.close());
-
-type Event = { event: string; id: string | undefined; data: Wire };
-type Stream = {
-  status: number;
-  type: string;
-  next(): Promise<Event>;
-  /** Everything up to the end of the stream. */
-  rest(): Promise<Event[]>;
-  close(): void;
-};
-type Version = 'HTTP/1.1' | 'HTTP/2';
-const versions: Version[] = ['HTTP/1.1', 'HTTP/2'];
-
-async function follow(
-  path: string,
-  options: { as?: string; from?: string; version?: Version } = {},
-): Promise<Stream> {
-  const headers = {
-    authorization: options.as ?? app.people.owner.as,
-    ...(options.from !== undefined && { 'last-event-id': options.from }),
-  };
-  if (options.version === 'HTTP/2') {
-    const session = connect(app.url, { ca: app.client.ca });
-    const stream = session.request({ ':path': path, ...headers });
-    const [head] = await once(stream, 'response');
-    stream.on('close', () => session.close());
-    return createStream(stream, head[':status'], head['content-type'], () => session.destroy());
-  }
-  const { hostname, port } = new URL(app.url);
-  const outgoing = request({ hostname, port, path, headers, ca: app.client.ca, agent: false });
-  outgoing.on('error', () => {});
-  outgoing.end();
-  const [incoming] = await once(outgoing, 'response');
-  return createStream(incoming, incoming.statusCode, incoming.headers['content-type'], () =>
-    outgoing.destroy(),
-  );
-}
-
-function createStream(body: Readable, status: number, type: string, close: () => void): Stream {
-  const events = parse(body)[Symbol.asyncIterator]();
-  const next = async () => {
-    const late = AbortSignal.timeout(10_000);
-    const { value, done } = await Promise.race([
-      events.next(),
-      once(late, 'abort').then(() => assert.fail('no event came')),
-    ]);
-    assert(!done, 'the stream ended');
-    return value as Event;
-  };
-  return {
-    status,
-    type,
-    next,
-    async rest() {
-      const all: Event[] = [];
-      for await (const event of { [Symbol.asyncIterator]: () => events }) all.push(event);
-      return all;
-    },
-    close,
-  };
-}
-
-async function* parse(body: Readable): AsyncGenerator<Event> {
-  let buffered = Buffer.alloc(0);
-  for await (const chunk of body) {
-    buffered = Buffer.concat([buffered, chunk]);
-    for (let end = buffered.indexOf('\n\n'); end >= 0; end = buffered.indexOf('\n\n')) {
-      // Cut only between characters: a frame that is not UTF-8 would throw here.
-      const text = new TextDecoder('utf-8', { fatal: true }).decode(buffered.subarray(0, end));
-      buffered = buffered.subarray(end + 2);
-      const field = (name: string) =>
-        text
-          .split('\n')
-          .filter(line => line.startsWith(`${name}: `))
-          .map(line => line.slice(name.length + 2))
-          .join('\n');
-      if (text.startsWith(':')) continue;
-      yield { event: field('event'), id: field('id') || undefined, data: parseExact(field('data')) };
-    }
-  }
-}
 
 /** A build that runs, and the paths to it. */
 function begin(): { planted: Planted; id: bigint; path: string } {
@@ -109,20 +24,6 @@ function begin(): { planted: Planted; id: bigint; path: string } {
   const { id } = rerunBuild(app.db, first, { id: planted.suite_id, name: 'Unit tests' });
   moveBuild(app.db, id, 'start');
   return { planted, id, path: `/projects/${planted.project_id}/builds/${id}` };
-}
-
-const kinds = (events: Event[]) => events.map(one => one.event);
-const textOf = (events: Event[]) =>
-  events
-    .filter(one => one.event === 'log')
-    .map(one => one.data.text)
-    .join('');
-
-/** Reads until the log reached this length. */
-async function readTo(stream: Stream, offset: number): Promise<Event[]> {
-  const events: Event[] = [];
-  while (events.at(-1)?.id !== String(offset)) events.push(await stream.next());
-  return events;
 }
 
 describe('a log', () => {
@@ -199,7 +100,7 @@ for (const version of versions)
     test('begins with the state and the log, goes on as both grow, and ends with the build', async () => {
       const at = begin();
       await app.writeLog(at.id, 'first\n');
-      const stream = await follow(`${at.path}/firehose`, { version });
+      const stream = await follow(app, `${at.path}/firehose`, { version });
       assert.deepEqual([stream.status, stream.type], [200, 'text/event-stream; charset=utf-8']);
       const state = await stream.next();
       const fetched = await app.client.get(at.path, app.people.owner.as);
@@ -225,7 +126,7 @@ for (const version of versions)
       const first = findBuild(app.db, planted.project_id, planted.build_id);
       assert(first);
       const { id } = rerunBuild(app.db, first, { id: planted.suite_id, name: 'Unit tests' });
-      const stream = await follow(`/projects/${planted.project_id}/builds/${id}/firehose`, { version });
+      const stream = await follow(app, `/projects/${planted.project_id}/builds/${id}/firehose`, { version });
       assert.equal((await stream.next()).data.build_state, 'enqueued');
       moveBuild(app.db, id, 'start');
       assert.equal((await stream.next()).data.build_state, 'running');
@@ -243,7 +144,7 @@ for (const version of versions)
       moveBuild(app.db, at.id, 'pass', { exitCode: 0 });
       const log = await app.client.get(`${at.path}/log`, app.people.owner.as);
       for (const from of [0, 3, 5, 8, log.bytes.length]) {
-        const stream = await follow(`${at.path}/firehose`, { version, from: String(from) });
+        const stream = await follow(app, `${at.path}/firehose`, { version, from: String(from) });
         const events = await stream.rest();
         assert.equal(events[0]?.event, 'state');
         assert.equal(events.at(-1)?.event, 'end');
@@ -252,7 +153,10 @@ for (const version of versions)
         if (first) assert.equal(first.data.offset, from);
       }
       for (const from of ['', 'abc', '-1', '1e9', '99999999999999999999', '1000'])
-        assert.equal(textOf(await (await follow(`${at.path}/firehose`, { version, from })).rest()), log.text);
+        assert.equal(
+          textOf(await (await follow(app, `${at.path}/firehose`, { version, from })).rest()),
+          log.text,
+        );
     });
   });
 
@@ -260,7 +164,7 @@ describe('the text of a firehose', () => {
   test('holds a character that is split over two writes until it is whole', async () => {
     const at = begin();
     const bytes = Buffer.from('a€😀\n');
-    const stream = await follow(`${at.path}/firehose`);
+    const stream = await follow(app, `${at.path}/firehose`);
     await stream.next();
     const sent: Event[] = [];
     for (let at_ = 0; at_ < bytes.length; at_ += 1) await app.writeLog(at.id, bytes.subarray(at_, at_ + 1));
@@ -274,7 +178,7 @@ describe('the text of a firehose', () => {
     const at = begin();
     await app.writeLog(at.id, Buffer.from([0x61, 0xff, 0x62, 0xc3, 0x0a, 0xe2, 0x82]));
     moveBuild(app.db, at.id, 'pass', { exitCode: 0 });
-    const events = await (await follow(`${at.path}/firehose`)).rest();
+    const events = await (await follow(app, `${at.path}/firehose`)).rest();
     assert.equal(textOf(events), 'a\ufffdb\ufffd\n\ufffd');
     assert.equal(events.filter(one => one.event === 'log').at(-1)?.id, '7');
   });
@@ -284,7 +188,7 @@ describe('the text of a firehose', () => {
     const text = 'a\r\nb\rc\n\nevent: end\ndata: {}\n\n: x\n\u2028\0\u001b[31m';
     await app.writeLog(at.id, text);
     moveBuild(app.db, at.id, 'pass', { exitCode: 0 });
-    const events = await (await follow(`${at.path}/firehose`)).rest();
+    const events = await (await follow(app, `${at.path}/firehose`)).rest();
     assert.equal(textOf(events), text);
     assert.deepEqual(kinds(events), ['state', 'log', 'end']);
   });
@@ -295,7 +199,7 @@ describe('the text of a firehose', () => {
     await app.writeLog(at.id, text);
     moveBuild(app.db, at.id, 'pass', { exitCode: 0 });
     for (const version of versions) {
-      const events = await (await follow(`${at.path}/firehose`, { version })).rest();
+      const events = await (await follow(app, `${at.path}/firehose`, { version })).rest();
       assert.equal(textOf(events).length, text.length);
       assert.equal(textOf(events), text);
       let offset = 0;
@@ -310,10 +214,10 @@ describe('the text of a firehose', () => {
   test('reaches readers that came earlier though another comes while output is gathered', async () => {
     const at = begin();
     await app.writeLog(at.id, 'one\n');
-    const early = await follow(`${at.path}/firehose`);
+    const early = await follow(app, `${at.path}/firehose`);
     await readTo(early, 4);
     await app.writeLog(at.id, 'two\n');
-    const late = await follow(`${at.path}/firehose`);
+    const late = await follow(app, `${at.path}/firehose`);
     assert.equal(textOf(await readTo(late, 8)), 'one\ntwo\n');
     assert.equal(textOf(await readTo(early, 8)), 'two\n');
     await app.writeLog(at.id, 'three\n');
@@ -326,8 +230,8 @@ describe('the text of a firehose', () => {
   test('reaches others though one reader takes nothing', async () => {
     const at = begin();
     await app.writeLog(at.id, 'x'.repeat(20 * 1024 * 1024));
-    const stuck = await follow(`${at.path}/firehose`);
-    const quick = await follow(`${at.path}/firehose`, { from: String(20 * 1024 * 1024) });
+    const stuck = await follow(app, `${at.path}/firehose`);
+    const quick = await follow(app, `${at.path}/firehose`, { from: String(20 * 1024 * 1024) });
     assert.equal((await quick.next()).event, 'state');
     await app.writeLog(at.id, 'y');
     assert.equal((await quick.next()).data.text, 'y');
@@ -339,10 +243,10 @@ describe('the text of a firehose', () => {
 test('the firehose of a dependency follows its compile', async () => {
   const planted = app.plant();
   const path = `/dependencies/${planted.free_dependency_id}`;
-  const waiting = await (await follow(`${path}/firehose`)).rest();
+  const waiting = await (await follow(app, `${path}/firehose`)).rest();
   assert.deepEqual(kinds(waiting), ['state', 'end']);
   startCompile(app.db, planted.free_dependency_id);
-  const stream = await follow(`${path}/firehose`);
+  const stream = await follow(app, `${path}/firehose`);
   assert.equal((await stream.next()).data.marketplace_state, 'compiling');
   await app.writeCompileLog(planted.free_dependency_id, 'cc main.c\n');
   assert.equal((await stream.next()).data.text, 'cc main.c\n');
@@ -356,7 +260,7 @@ for (const version of versions)
     test('sends each event as it happens, replays what was missed, and stays open', async () => {
       const planted = app.plant();
       const project = `/projects/${planted.project_id}`;
-      const stream = await follow(`${project}/firehose`, { version });
+      const stream = await follow(app, `${project}/firehose`, { version });
       const state = await stream.next();
       assert.deepEqual([state.event, state.data.id], ['state', planted.project_id]);
       const asked = await app.client.call('POST', `${project}/build_requests`, {
@@ -371,7 +275,7 @@ for (const version of versions)
       assert.deepEqual(enqueued.data, list.at(-1));
       stream.close();
 
-      const replayed = await follow(`${project}/firehose`, { version, from: String(list[2]?.id) });
+      const replayed = await follow(app, `${project}/firehose`, { version, from: String(list[2]?.id) });
       assert.equal((await replayed.next()).event, 'state');
       for (const event of list.slice(3)) assert.deepEqual((await replayed.next()).data, event);
       await app.client.call('POST', `${project}/build_requests/${asked.record.id}/cancel`, {
@@ -384,7 +288,7 @@ for (const version of versions)
     test('ends when the project is deleted', async () => {
       const planted = app.plant();
       const project = `/projects/${planted.project_id}`;
-      const stream = await follow(`${project}/firehose`, { version });
+      const stream = await follow(app, `${project}/firehose`, { version });
       await stream.next();
       await app.client.call('DELETE', project, { as: app.people.owner.as });
       assert.deepEqual(await stream.rest(), []);
@@ -422,10 +326,10 @@ describe('an open stream ends when', () => {
         updateAccount(app.db, app.people.guest.account.id, { standing: 'active' });
         const project = `/projects/${at.planted.project_id}`;
         const streams = await Promise.all(
-          [`${project}/firehose`, `${at.path}/firehose`].map(path => follow(path, { as, version })),
+          [`${project}/firehose`, `${at.path}/firehose`].map(path => follow(app, path, { as, version })),
         );
         for (const stream of streams) assert.equal((await stream.next()).event, 'state');
-        const other = await follow(`${at.path}/firehose`, { version });
+        const other = await follow(app, `${at.path}/firehose`, { version });
         await other.next();
         const beganAt = Date.now();
         end();
