@@ -8,6 +8,8 @@ import { addCommits, type CommitDescription, createRepository, git } from './rep
 import type { TestSshd } from './sshd.ts';
 
 const WAIT_MS = 60_000;
+/** Names are given once in a test's process, whichever server they are for. */
+let counter = 0;
 
 export type Repository = {
   directory: string;
@@ -33,8 +35,6 @@ export const isFinished = (state: unknown) =>
 
 export function createJourney(parts: { client: Client; as: string; sshd: TestSshd }) {
   const { client, as, sshd } = parts;
-  let counter = 0;
-
   const ask = async (method: string, path: string, form?: Fields): Promise<Wire> => {
     const answer = await client.call(method, path, { as, ...(form && { form }) });
     assert.ok(answer.status < 300, `${method} ${path}: ${answer.status} ${answer.text}`);
@@ -79,9 +79,12 @@ export function createJourney(parts: { client: Client; as: string; sshd: TestSsh
       repository_url: of.url,
       ...fields,
     });
-    const id = record.id_str as string;
     const key = record.ssh_public_key as string;
     sshd.addKey(key);
+    return { ...knownProject(record.id_str as string), key, repository: of };
+  };
+
+  const knownProject = (id: string) => {
     const path = `/projects/${id}`;
 
     const untilEvent = <T>(look: () => Promise<T | undefined | false>) => until(id, look);
@@ -172,9 +175,7 @@ export function createJourney(parts: { client: Client; as: string; sshd: TestSsh
 
     return {
       id,
-      key,
       path,
-      repository: of,
       until: untilEvent,
       suite,
       request,
@@ -204,7 +205,7 @@ export function createJourney(parts: { client: Client; as: string; sshd: TestSsh
     };
   };
 
-  return { as, ask, until, repository, project, open };
+  return { as, ask, until, repository, project, knownProject, open };
 }
 
 export async function collect(firehose: Firehose): Promise<SentEvent[]> {

@@ -1,0 +1,145 @@
+// What builds do when Docker is away, loses a container or is meddled with; and what is left of them: nothing.
+import assert from 'node:assert/strict';
+import { readdirSync } from 'node:fs';
+import { watch } from 'node:fs/promises';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { type Appliance, docker, startAppliance } from '../support/appliance.ts';
+import type { Wire } from '../support/client.ts';
+import { createDockerGate, type DockerGate } from '../support/docker-gate.ts';
+
+async function untilEmpty(directory: string): Promise<void> {
+  const changes = watch(directory, { signal: AbortSignal.timeout(60_000) });
+  if (readdirSync(directory).length === 0) return;
+  for await (const _ of changes) if (readdirSync(directory).length === 0) return;
+}
+
+const COUNTED = 'echo x >>/srv/cache/count; echo "try $(wc -l </srv/cache/count)"';
+
+describe('While Docker', () => {
+  let assay: Appliance;
+  let gate: DockerGate;
+  before(async () => {
+    gate = createDockerGate();
+    assay = await startAppliance({ concurrency: 3, dockerHost: gate.dockerHost });
+  });
+  after(async () => {
+    await assay.close();
+    await gate.close();
+  });
+  const container = (buildId: unknown) => `assay-${assay.instance}-build-${buildId}`;
+
+  test('is away, builds wait enqueued and say why, and run when it is there', async () => {
+    const project = await assay.project();
+    await project.suite({ command: 'true' });
+    const requestId = await project.request();
+    const { id_str: buildId } = await project.buildOf(requestId);
+    const build = await project.buildRecord(buildId as string);
+    assert.equal(build.build_state, 'enqueued');
+    assert.equal((build.waiting as Wire).position, 1);
+    assert.match((build.waiting as Wire).reason as string, /^Docker is away: .*is Docker running\?/);
+    await gate.open();
+    assert.equal((await project.finishedRequest(requestId)).build_state, 'passed');
+    const events = (await project.ask('GET', '/events')) as unknown as Wire[];
+    assert.equal(events.filter(event => event.type === 'build.started').length, 1, 'it was claimed once');
+  });
+
+  test('goes away and comes back, what runs goes on and what waits runs after it', async () => {
+    const project = await assay.project();
+    const long = await project.suite({
+      command: `${COUNTED}; while ! test -e /srv/cache/go; do sleep 0.05; done; echo done`,
+    });
+    const requestId = await project.request();
+    const { id_str: buildId } = await project.buildOf(requestId);
+    await project.logHas(buildId as string, 'try 1');
+    await gate.shut();
+    const short = await assay.project();
+    await short.suite({ command: 'true' });
+    const { id_str: waitingId } = await short.buildOf(await short.request());
+    const waits = await short.buildWhen(
+      waitingId as string,
+      build =>
+        build.build_state === 'enqueued' && /^Docker is away/.test(String((build.waiting as Wire)?.reason)),
+    );
+    assert.equal(waits.build_state, 'enqueued');
+    assert.equal((await project.buildRecord(buildId as string)).build_state, 'running');
+    await docker('exec', container(buildId), 'touch', '/srv/cache/go');
+    // Its end is read from its output, without Docker.
+    assert.equal((await project.finishedRequest(requestId)).build_state, 'passed');
+    await gate.open();
+    assert.equal((await short.finishedBuild(waitingId as string)).build_state, 'passed');
+    assert.match(await project.log(buildId as string), /try 1\ndone\n$/);
+    assert.ok(long);
+  });
+
+  test('has its container killed from outside, it is run again, and after three times errored, never failed', async () => {
+    const [once, ever] = [await assay.project(), await assay.project()];
+    const onceSuite = await once.suite({
+      command: `${COUNTED}; test "$(wc -l </srv/cache/count)" -gt 2 || exec sleep 1000`,
+    });
+    await ever.suite({ command: `${COUNTED}; exec sleep 1000` });
+    const [onceRequest, everRequest] = [await once.request(), await ever.request()];
+    const { id_str: onceId } = await once.buildOf(onceRequest, onceSuite);
+    const { id_str: everId } = await ever.buildOf(everRequest);
+    const trouble = async () => {
+      await once.logHas(onceId as string, 'try 1\n');
+      await docker('kill', container(onceId));
+      await once.logHas(onceId as string, 'try 2\n');
+      await docker('rm', '-f', container(onceId));
+    };
+    const endless = async () => {
+      for (const attempt of [1, 2, 3]) {
+        await ever.logHas(everId as string, `try ${attempt}\n`);
+        await docker('kill', container(everId));
+      }
+    };
+    await Promise.all([trouble(), endless()]);
+    const saved = await once.finishedBuild(onceId as string);
+    assert.equal(saved.build_state, 'passed');
+    const log = await once.log(onceId as string);
+    assert.equal(log.match(/It is run again\./g)?.length, 2, log);
+    assert.deepEqual(log.match(/try \d/g), ['try 1', 'try 2', 'try 3'], log);
+    const lost = await ever.finishedBuild(everId as string);
+    assert.equal(lost.build_state, 'errored');
+    assert.equal(lost.exit_code, null);
+    assert.match(await ever.log(everId as string), /killed from outside\. It was tried 3 times\.\n$/);
+  });
+
+  test('has a container of somebody else, it is left alone, while nothing of the builds is left', async () => {
+    const project = await assay.project();
+    await project.runOne({ command: 'exit 1' });
+    const foreign = `foreign-${assay.instance}`;
+    const image = (await docker('images', '-q', 'assay/host')).split('\n')[0] as string;
+    // Labelled like a build of another appliance, and named like one of ours.
+    await docker(
+      'create',
+      '--name',
+      foreign,
+      '--label',
+      'assay.instance=another',
+      '--label',
+      'assay.kind=build',
+      '--label',
+      'assay.id=1',
+      image,
+      '/bin/true',
+    );
+    try {
+      await assay.containersUntil(names => names.length === 0);
+      assert.equal(
+        await docker('ps', '-aq', '--filter', `name=${foreign}`).then(ids => ids.length > 0),
+        true,
+      );
+      const label = `label=assay.instance=${assay.instance}`;
+      const volumes = (await docker('volume', 'ls', '--filter', label, '--format', '{{.Name}}')).split('\n');
+      assert.ok(
+        volumes.every(name => name.includes('-cache-')),
+        String(volumes),
+      );
+      assert.equal(await docker('network', 'ls', '-q', '--filter', label), '');
+      await untilEmpty(join(assay.data, 'jobs'));
+    } finally {
+      await docker('rm', '-f', foreign);
+    }
+  });
+});
