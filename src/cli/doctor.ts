@@ -59,7 +59,7 @@ async function awaitServer({ listen }: Settings, seconds: string): Promise<numbe
   const deadlineAt = performance.now() + Number(seconds) * 1000;
   let status: number | undefined;
   do {
-    const leftMs = Math.max(1_000, deadlineAt - performance.now());
+    const leftMs = Math.max(1_000, Math.ceil(deadlineAt - performance.now()));
     status = await askServer(listen, Math.min(leftMs, 5_000));
     if (status === 200) return 0;
     await delay(ASK_AGAIN_MS);

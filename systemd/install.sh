@@ -1,0 +1,156 @@
+#!/bin/sh
+# Installs Assay from this directory; run again from a newer one, it upgrades in place: with a backup first, and back
+# again if the new one does not answer. Run as root. No network is used.
+# ROOT=/directory installs below that directory instead, without making a user: for images, and to try it.
+# PATIENCE=SECONDS is how long the new one has to answer (60).
+set -eu
+
+ROOT=${ROOT:-}
+here=$(cd "$(dirname "$0")" && pwd)
+program=$ROOT/usr/local/bin/assay
+unit=$ROOT/etc/systemd/system/assay.service
+settings=$ROOT/etc/assay/assay.env
+share=$ROOT/usr/local/share
+backups=$ROOT/var/backups/assay
+previous=$backups/previous
+patience=${PATIENCE:-60}
+
+say() { printf 'install.sh: %s\n' "$*"; }
+give_up() { printf 'install.sh: %s\n' "$*" >&2; exit 1; }
+
+[ -n "$ROOT" ] || [ "$(id -u)" = 0 ] || give_up 'run this as root'
+(cd "$here" && sha256sum --quiet --check SHA256SUMS) ||
+  give_up 'these files are not as they were released: unpack the archive again'
+new=$("$here/assay" --version) ||
+  give_up 'the executable does not run here: it needs glibc 2.34 or newer, libstdc++ and libatomic'
+
+has_systemd() { [ -d "$ROOT/run/systemd/system" ]; }
+is_running() { has_systemd && systemctl is-active --quiet assay; }
+# As the service's own user, so that nothing in its directory comes to belong to root.
+as_service() {
+  if [ -n "$ROOT" ]; then "$@"; else runuser -u assay -- "$@"; fi
+}
+owned() {
+  if [ -n "$ROOT" ]; then install "$@"; else install -o assay -g assay "$@"; fi
+}
+# Complete under another name first: a program that runs cannot be written to, and nobody sees half of one.
+put() {
+  mkdir -p "$(dirname "$3")" && install -m "$1" "$2" "$3.new" && mv -f "$3.new" "$3"
+}
+
+# The settings of the service, read as systemd reads them and not run as a script.
+read_settings() {
+  [ -f "$settings" ] || return 0
+  while IFS= read -r line || [ -n "$line" ]; do
+    name=${line%%=*}
+    value=${line#*=}
+    case $name in
+      *[!A-Z_]*) continue ;;
+      ASSAY_* | DOCKER_HOST) ;;
+      *) continue ;;
+    esac
+    case $value in
+      \"*\") value=${value#\"} value=${value%\"} ;;
+      \'*\') value=${value#\'} value=${value%\'} ;;
+    esac
+    export "$name=$value"
+  done <"$settings"
+}
+
+make_user() {
+  if [ -n "$ROOT" ]; then
+    say "below $ROOT no user is made"
+    return
+  fi
+  getent group docker >/dev/null || give_up 'there is no group docker: install Docker Engine first'
+  getent passwd assay >/dev/null ||
+    useradd --system --user-group --home-dir /var/lib/assay --no-create-home --shell /usr/sbin/nologin assay
+  usermod --append --groups docker assay
+}
+
+put_files() {
+  put 755 "$1/assay" "$program" && put 644 "$1/assay.service" "$unit"
+}
+
+start_and_wait() {
+  systemctl daemon-reload && systemctl start assay && "$program" doctor --await "$patience"
+}
+
+# The database as it was when the server stopped: the new one may have changed its tables already.
+roll_back() {
+  say "$new does not answer: putting $old back"
+  systemctl stop assay || true
+  put_files "$previous" || give_up "$old could not be put back: its files are in $previous"
+  if [ -f "$previous/assay.db" ]; then
+    rm -f "$data/assay.db" "$data/assay.db-wal" "$data/assay.db-shm"
+    cp -p "$previous"/assay.db* "$data/" || give_up "the database could not be put back: it is in $previous"
+  fi
+  start_and_wait || give_up "$old does not answer either: journalctl -u assay says why; $previous has what was there"
+  give_up "$new did not answer, and $old serves again; journalctl -u assay says why"
+}
+
+keep_previous() {
+  rm -rf "$previous" && owned -d -m 700 "$previous" || return 1
+  cp -p "$program" "$previous/assay" && cp -p "$unit" "$previous/assay.service" || return 1
+  for file in "$data/assay.db" "$data/assay.db-wal"; do
+    [ ! -f "$file" ] || cp -p "$file" "$previous/" || return 1
+  done
+}
+
+upgrade() {
+  old=$("$program" --version 2>/dev/null || echo 'the one before')
+  say "upgrading from $old to $new"
+  if [ -f "$data/assay.db" ]; then
+    file=$backups/before-${new#assay }-$(date -u +%Y%m%dT%H%M%SZ).tar.zst
+    as_service "$program" backup "$file" --data "$data" || give_up 'the backup failed: nothing was changed'
+    # The three newest stay.
+    ls -1t "$backups"/before-*.tar.zst | tail -n +4 | while IFS= read -r stale; do rm -f "$stale"; done
+  fi
+  if ! is_running; then
+    put_files "$here"
+    if has_systemd; then
+      systemctl daemon-reload
+      say 'the service was not running and is not started: systemctl start assay'
+    else
+      say 'systemd is not running here: what serves now goes on with the old one until you start it again'
+    fi
+    return
+  fi
+  # From here on it either ends well or goes back.
+  trap '' HUP INT TERM
+  systemctl stop assay
+  keep_previous || { systemctl start assay; give_up 'there is no room to keep the old one: nothing was changed'; }
+  { put_files "$here" && start_and_wait; } || roll_back
+  trap - HUP INT TERM
+  say "$new serves; the backup from before is in $backups"
+}
+
+first_start() {
+  put_files "$here"
+  if ! has_systemd; then
+    say "systemd is not running here: start it with $program serve --data $data"
+    return
+  fi
+  systemctl daemon-reload
+  systemctl enable --quiet assay
+  start_and_wait || give_up 'it does not answer: journalctl -u assay says why, and so does assay doctor'
+  say "$new serves; the set-up code for the first visit: journalctl -u assay | grep set-up"
+}
+
+make_user
+read_settings
+data=$ROOT${ASSAY_DATA:-/var/lib/assay}
+export ASSAY_DATA="$data"
+owned -d -m 700 "$data"
+owned -d -m 700 "$backups"
+mkdir -p "$(dirname "$settings")"
+[ -f "$settings" ] || put 640 "$here/assay.env" "$settings"
+put 644 "$here/assay.env" "$share/doc/assay/assay.env"
+for file in LICENSE LICENSES.txt CHANGELOG.md README.md sbom.cdx.json; do
+  put 644 "$here/$file" "$share/doc/assay/$file"
+done
+put 755 "$here/uninstall.sh" "$ROOT/usr/local/lib/assay/uninstall.sh"
+put 644 "$here/assay.1" "$share/man/man1/assay.1"
+put 644 "$here/assay.bash" "$share/bash-completion/completions/assay"
+
+if [ -x "$program" ]; then upgrade; else first_start; fi

@@ -1,0 +1,224 @@
+// The release as an administrator gets it: what is in it, and installing, upgrading, going back and taking it away again,
+// below a directory of its own. In place of systemd stands a script that starts and stops the real server.
+import assert from 'node:assert/strict';
+import { execFile, execFileSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, test } from 'node:test';
+import { freePort } from '../support/ports.ts';
+
+const repository = join(import.meta.dirname, '../..');
+const { version } = JSON.parse(readFileSync(join(repository, 'package.json'), 'utf8'));
+const name = `assay-${version}-linux-${process.arch}`;
+let work = '';
+let released = '';
+
+before(() => {
+  work = mkdtempSync(join(tmpdir(), 'assay-release-'));
+  execFileSync(process.execPath, [join(repository, 'scripts/release.ts'), '--output', work], {
+    timeout: 300_000,
+  });
+  execFileSync('tar', ['-xzf', join(work, `${name}.tar.gz`), '-C', work]);
+  released = join(work, name);
+});
+after(() => rmSync(work, { recursive: true, force: true }));
+
+const SYSTEMCTL = `#!/bin/sh
+pid=$ROOT/run/assay.pid
+lives() { [ -f "$pid" ] && [ -d "/proc/$(cat "$pid")" ] && ! grep -q '^State:.Z' "/proc/$(cat "$pid")/status"; }
+case $* in
+  'start assay')
+    set -a; . "$ROOT/etc/assay/assay.env"; ASSAY_DATA=$ROOT/var/lib/assay; set +a
+    "$ROOT/usr/local/bin/assay" serve >>"$ROOT/run/log" 2>&1 </dev/null &
+    echo $! >"$pid" ;;
+  'stop assay' | 'disable --quiet --now assay')
+    if lives; then kill "$(cat "$pid")"; while lives; do sleep 0.05; done; fi
+    rm -f "$pid" ;;
+  'is-active --quiet assay') lives ;;
+esac
+`;
+
+type Scratch = {
+  root: string;
+  listen: string;
+  run(script: string, ...args: string[]): Promise<{ status: number; said: string }>;
+} & AsyncDisposable;
+
+/** A server's file tree to install into; with systemd as far as the scripts can tell, or without. */
+async function scratch(hasSystemd: boolean): Promise<Scratch> {
+  const root = mkdtempSync(join(work, 'root-'));
+  const listen = `127.0.0.1:${await freePort()}`;
+  mkdirSync(join(root, 'etc/assay'), { recursive: true });
+  mkdirSync(join(root, hasSystemd ? 'run/systemd/system' : 'run'), { recursive: true });
+  mkdirSync(join(root, 'bin'));
+  writeFileSync(join(root, 'etc/assay/assay.env'), `# mine\nASSAY_LISTEN="${listen}"\n`);
+  writeFileSync(join(root, 'bin/systemctl'), SYSTEMCTL, { mode: 0o755 });
+  const env = { ROOT: root, PATH: `${root}/bin:${process.env.PATH}`, PATIENCE: '20', TMPDIR: tmpdir() };
+  const run: Scratch['run'] = (script, ...args) =>
+    new Promise(resolve => {
+      execFile(script, args, { env, timeout: 120_000 }, (error, stdout, stderr) =>
+        resolve({ status: error ? Number(error.code ?? 255) : 0, said: stdout + stderr }),
+      );
+    });
+  return {
+    root,
+    listen,
+    run,
+    async [Symbol.asyncDispose]() {
+      await run(join(root, 'bin/systemctl'), 'stop', 'assay');
+      rmSync(root, { recursive: true, force: true });
+    },
+  };
+}
+
+/** Another release, whose executable is this script; REAL stands for the one that works. */
+function otherRelease(script: string): string {
+  const directory = mkdtempSync(join(work, 'other-'));
+  for (const file of readdirSync(released))
+    if (file !== 'assay') cpSync(join(released, file), join(directory, file));
+  writeFileSync(join(directory, 'assay'), script.replaceAll('REAL', join(released, 'assay')), {
+    mode: 0o755,
+  });
+  const lines = readdirSync(directory)
+    .filter(file => file !== 'SHA256SUMS')
+    .map(file => `${digestOf(join(directory, file))}  ${file}\n`);
+  writeFileSync(join(directory, 'SHA256SUMS'), lines.join(''));
+  return directory;
+}
+
+const digestOf = (path: string) => createHash('sha256').update(readFileSync(path)).digest('hex');
+const newer = '#!/bin/sh\n[ "$1" = --version ] && { echo assay 9.9.9; exit; }\nexec REAL "$@"\n';
+
+test('the release has its executable, unit, settings, scripts, manual, completion, sums, parts and licences', () => {
+  assert.deepEqual(readdirSync(released).sort(), [
+    ...[
+      'CHANGELOG.md',
+      'LICENSE',
+      'LICENSES.txt',
+      'README.md',
+      'SHA256SUMS',
+      'assay',
+      'assay.1',
+      'assay.bash',
+    ],
+    ...['assay.env', 'assay.service', 'install.sh', 'sbom.cdx.json', 'uninstall.sh'],
+  ]);
+  execFileSync('sha256sum', ['--check', '--quiet', 'SHA256SUMS'], { cwd: released });
+  const bill = JSON.parse(readFileSync(join(released, 'sbom.cdx.json'), 'utf8'));
+  const parts = bill.components.map((one: { name: string }) => one.name);
+  for (const part of ['hono', 'better-sqlite3', 'sqlite', 'dockerode', `node-linux-${process.arch}`])
+    assert.ok(parts.includes(part), part);
+  assert.ok(!parts.includes('@grpc/grpc-js') && !parts.includes('typescript'));
+  const licences = readFileSync(join(released, 'LICENSES.txt'), 'utf8');
+  for (const { name: part, version: of } of bill.components)
+    assert.ok(licences.includes(`${part} ${of} (`), part);
+});
+
+test('installed, it serves; upgraded, it goes on with what it knew, after a backup; and it goes without its data', async () => {
+  await using place = await scratch(true);
+  const { root } = place;
+  const installed = await place.run(join(released, 'install.sh'));
+  assert.equal(installed.status, 0, installed.said);
+  assert.match(installed.said, /serves; the set-up code/);
+  const program = join(root, 'usr/local/bin/assay');
+  const data = join(root, 'var/lib/assay');
+  assert.equal(statSync(data).mode & 0o777, 0o700);
+  assert.equal(readFileSync(join(root, 'etc/assay/assay.env'), 'utf8').split('\n')[0], '# mine');
+  for (const path of [
+    'etc/systemd/system/assay.service',
+    'usr/local/share/man/man1/assay.1',
+    'usr/local/lib/assay/uninstall.sh',
+  ])
+    assert.ok(existsSync(join(root, path)), path);
+  const added = await place.run(program, 'user', 'add', 'ada@example.org', '--data', data);
+  assert.equal(added.status, 0, added.said);
+
+  const upgraded = await place.run(join(otherRelease(newer), 'install.sh'));
+  assert.equal(upgraded.status, 0, upgraded.said);
+  assert.match(upgraded.said, new RegExp(`upgrading from assay ${version} to assay 9\\.9\\.9`));
+  assert.match((await place.run(program, '--version')).said, /9\.9\.9/);
+  const awaited = await place.run(program, 'doctor', '--await', '5', '--listen', place.listen);
+  assert.equal(awaited.status, 0, awaited.said + upgraded.said + readFileSync(join(root, 'run/log'), 'utf8'));
+  assert.match((await place.run(program, 'user', 'list', '--data', data)).said, /ada@example\.org/);
+  const [backup = ''] = readdirSync(join(root, 'var/backups/assay')).filter(file =>
+    file.startsWith('before-9.9.9-'),
+  );
+  const proof = await place.run(
+    program,
+    'backup',
+    '--verify',
+    join(root, 'var/backups/assay', backup),
+    '--data',
+    data,
+  );
+  assert.equal(proof.status, 0, proof.said);
+
+  const gone = await place.run(join(root, 'usr/local/lib/assay/uninstall.sh'));
+  assert.equal(gone.status, 0, gone.said);
+  assert.ok(!existsSync(program) && !existsSync(join(root, 'etc/systemd/system/assay.service')));
+  assert.ok(existsSync(join(data, 'assay.db')) && existsSync(join(root, 'etc/assay/assay.env')));
+  await place.run(join(released, 'uninstall.sh'), '--purge');
+  assert.ok(!existsSync(data) && !existsSync(join(root, 'etc/assay')));
+});
+
+test('a new one that damages the database and does not answer is taken back: the old one serves what it knew', async () => {
+  await using place = await scratch(true);
+  const data = join(place.root, 'var/lib/assay');
+  const program = join(place.root, 'usr/local/bin/assay');
+  const installed = await place.run(join(released, 'install.sh'));
+  assert.equal(installed.status, 0, installed.said);
+  await place.run(program, 'user', 'add', 'ada@example.org', '--data', data);
+  const broken = otherRelease(`#!/bin/sh
+case $1 in
+  --version) echo assay 9.9.9 ;;
+  serve) echo migrated to nothing >"$ASSAY_DATA/assay.db"; exit 1 ;;
+  doctor) exec REAL doctor --await 1 ;;
+esac
+`);
+  const refused = await place.run(join(broken, 'install.sh'));
+  assert.equal(refused.status, 1, refused.said);
+  assert.match(refused.said, /assay 9\.9\.9 did not answer, and assay \S+ serves again/);
+  assert.match((await place.run(program, '--version')).said, new RegExp(`assay ${version}`));
+  assert.equal((await place.run(program, 'doctor', '--await', '5', '--listen', place.listen)).status, 0);
+  assert.match((await place.run(program, 'user', 'list', '--data', data)).said, /ada@example\.org/);
+});
+
+test('one that does not run at all, or a file that was changed, is refused before anything is touched', async () => {
+  await using place = await scratch(false);
+  const deaf = await place.run(join(otherRelease('#!/bin/sh\nexit 1\n'), 'install.sh'));
+  assert.equal(deaf.status, 1);
+  assert.match(deaf.said, /does not run here/);
+  const changed = otherRelease(newer);
+  writeFileSync(join(changed, 'assay.service'), '[Service]\nExecStart=/bin/false\n');
+  const forged = await place.run(join(changed, 'install.sh'));
+  assert.equal(forged.status, 1);
+  assert.match(forged.said, /not as they were released/);
+  assert.ok(!existsSync(join(place.root, 'usr')) && !existsSync(join(place.root, 'var')));
+});
+
+test('without systemd it says so, and with no network at all everything works', async () => {
+  await using bare = await scratch(false);
+  const installed = await bare.run(join(released, 'install.sh'));
+  assert.equal(installed.status, 0, installed.said);
+  assert.match(installed.said, /systemd is not running here: start it with/);
+
+  await using place = await scratch(true);
+  const rights = process.getuid?.() === 0 ? [] : ['--map-root-user'];
+  const inside = `ip link set lo up && ip route | wc -l && ${released}/install.sh && ${released}/uninstall.sh --purge`;
+  const alone = await place.run('unshare', '--net', ...rights, 'sh', '-c', inside);
+  assert.equal(alone.status, 0, alone.said);
+  assert.match(alone.said, /^0\n/);
+  assert.match(alone.said, /serves; the set-up code[\s\S]*gone, with data/);
+});
