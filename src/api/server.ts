@@ -1,11 +1,14 @@
 // The HTTPS listener: TLS, HTTP/1.1 and HTTP/2 on one port, limits on what is slow, oversized or malformed.
 
+import type { EventEmitter } from 'node:events';
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { createSecureServer, type Http2SecureServer } from 'node:http2';
+import { createSecureServer, type Http2SecureServer, type ServerHttp2Session } from 'node:http2';
 import type { AddressInfo, Socket } from 'node:net';
+import type { TLSSocket } from 'node:tls';
 import { getRequestListener } from '@hono/node-server';
 import { refusal } from '../domain/refusal.ts';
 import type { Log } from '../log.ts';
+import { STOPPING } from './stream.ts';
 
 const HEADERS_MS = 15_000;
 /** How often it is looked for requests that are too slow. */
@@ -55,12 +58,17 @@ export async function startServer(options: {
   });
   limit(server);
 
-  const sockets = new Set<Socket>();
-  server.on('connection', (socket: Socket) => {
-    sockets.add(socket);
-    socket.on('close', () => sockets.delete(socket));
-  });
+  const sockets = tracked<Socket>(server, 'connection');
+  const secured = tracked<TLSSocket>(server, 'secureConnection');
+  const sessions = tracked<ServerHttp2Session>(server, 'session');
+  const answers = new Set<ServerResponse>();
+  let closing = false;
   const answer = (incoming: IncomingMessage, outgoing: ServerResponse) => {
+    answers.add(outgoing);
+    outgoing.once('close', () => {
+      answers.delete(outgoing);
+      if (closing && incoming.httpVersionMajor === 1) incoming.socket.destroySoon();
+    });
     if (mayBeLong(incoming)) closeUnlessRead(incoming, outgoing);
     // A path is taken as it was written: what a URL parser would fold away is not an endpoint.
     if (isFolded(incoming.url ?? '')) answerBare(outgoing);
@@ -108,9 +116,24 @@ export async function startServer(options: {
           clearTimeout(late);
           resolve();
         });
-        for (const socket of sockets) if (isIdle(socket)) socket.destroy();
+        closing = true;
+        for (const session of sessions) session.close();
+        const busy = new Set([...answers].map(({ req }) => req.socket as Socket));
+        for (const socket of secured) if (socket.alpnProtocol !== 'h2' && !busy.has(socket)) socket.destroy();
+        // Streams have no end of their own: their readers come back to the next server.
+        for (const outgoing of answers) outgoing.emit(STOPPING);
       }),
   };
+}
+
+/** What a server tells of with `event`, for as long as it is open. */
+function tracked<T extends EventEmitter>(server: Http2SecureServer, event: string): Set<T> {
+  const open = new Set<T>();
+  server.on(event, (one: T) => {
+    open.add(one);
+    one.once('close', () => open.delete(one));
+  });
+  return open;
 }
 
 /** Limits of HTTP/1.1, which the HTTP/2 server takes as properties. */
@@ -122,10 +145,6 @@ function limit(server: Http2SecureServer): void {
     keepAliveTimeout: KEEP_ALIVE_MS,
     maxRequestsPerSocket: 0,
   });
-}
-
-function isIdle(socket: Socket): boolean {
-  return !('_httpMessage' in socket) || (socket as { _httpMessage?: unknown })._httpMessage === null;
 }
 
 /** Whether there is a body too long to be read only to be thrown away. */

@@ -11,6 +11,9 @@ const ALLOWED_MS = 4_000;
 const MAX_LAG_BYTES = 1024 * 1024;
 const DRAIN_MS = 30_000;
 
+/** Emitted on an answer when the server stops. */
+export const STOPPING = 'assay:stopping';
+
 export type EventStream = {
   /** False when the reader is gone. */
   readonly open: boolean;
@@ -48,6 +51,7 @@ export function openStream(outgoing: ServerResponse, isAllowed: () => boolean): 
     else outgoing.end();
     for (const listener of closed) listener();
   };
+  outgoing.on(STOPPING, () => close(false));
   outgoing.on('close', () => close(true));
   outgoing.on('error', () => close(true));
   const beat = setInterval(() => stream.send(Buffer.from(': still here\n\n')), KEEP_OPEN_MS);
