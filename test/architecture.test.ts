@@ -1,0 +1,238 @@
+// Keeps the house as it is laid out: imports point down, one door to each outside package, one writer of states.
+import assert from 'node:assert/strict';
+import { globSync, readFileSync } from 'node:fs';
+import { dirname, join, relative } from 'node:path';
+import { test } from 'node:test';
+
+const source = join(import.meta.dirname, '../src');
+const files = globSync('**/*.ts', { cwd: source, exclude: path => path.startsWith('web/client') })
+  .filter(path => !path.startsWith('web/client/'))
+  .toSorted();
+const textOf = new Map(files.map(path => [path, readFileSync(join(source, path), 'utf8')]));
+
+type Import = { from: string; target: string; typeOnly: boolean };
+
+function importsOf(path: string): Import[] {
+  const text = textOf.get(path) as string;
+  const found: Import[] = [];
+  for (const match of text.matchAll(/^(?:import|export)(\s+type)?\s([^;]*?)from '([^']+)'/gms)) {
+    const [, type, names = '', target = ''] = match;
+    const named = /^\{(.*)\}\s*$/s.exec(names.trim());
+    const typeOnly =
+      type !== undefined ||
+      (named !== null &&
+        (named[1] as string)
+          .split(',')
+          .filter(name => name.trim() !== '')
+          .every(name => name.trim().startsWith('type ')));
+    found.push({ from: path, target, typeOnly });
+  }
+  for (const match of text.matchAll(/^import '([^']+)'/gm))
+    found.push({ from: path, target: match[1] as string, typeOnly: false });
+  for (const match of text.matchAll(/\bimport\('([^']+)'\)/g))
+    found.push({ from: path, target: match[1] as string, typeOnly: false });
+  return found;
+}
+
+const imports = files.flatMap(importsOf);
+const isRelative = ({ target }: Import) => target.startsWith('.');
+const resolved = ({ from, target }: Import) => relative(source, join(source, dirname(from), target));
+
+/** The floor a file is on: its folder, or for files at the top their own name. */
+const floorOf = (path: string) => (path.includes('/') ? (path.split('/')[0] as string) : path);
+
+/** What each floor may import; the files named at the top belong to whoever may name them. */
+const floors: Record<string, readonly string[]> = {
+  domain: ['domain'],
+  'live.ts': [],
+  'log.ts': [],
+  'asset.ts': [],
+  'version.ts': [],
+  'config.ts': ['domain'],
+  store: ['store', 'domain', 'asset.ts', 'version.ts'],
+  engine: ['engine', 'domain', 'asset.ts'],
+  work: ['work', 'engine', 'live.ts', 'log.ts', 'config.ts', 'version.ts', 'store', 'domain'],
+  api: ['api', 'live.ts', 'log.ts', 'store', 'domain'],
+  web: ['web', 'api', 'live.ts', 'log.ts', 'store', 'domain', 'asset.ts', 'version.ts'],
+};
+/** The top of the house: knows everyone, and is known only to itself. */
+const top = ['main.ts', 'cli.ts', 'cli', 'demo', 'app.ts'];
+
+test('the files of the house are found, and their imports are read', () => {
+  assert.ok(files.length > 80);
+  assert.ok(imports.length > 300);
+  assert.ok(imports.some(one => one.from === 'store/db.ts' && one.target === 'better-sqlite3'));
+});
+
+test('every folder and every file at the top has its floor', () => {
+  for (const path of files) assert.ok(floorOf(path) in floors || top.includes(floorOf(path)), path);
+});
+
+test('imports point down only', () => {
+  const upward = imports
+    .filter(isRelative)
+    .filter(one => !resolved(one).startsWith('..'))
+    .filter(one => {
+      const floor = floorOf(one.from);
+      return !top.includes(floor) && !floors[floor]?.includes(floorOf(resolved(one)));
+    })
+    .map(one => `${one.from} imports ${resolved(one)}`);
+  assert.deepEqual(upward, []);
+});
+
+test('nothing but the version is read from outside of src', () => {
+  const outside = imports.filter(isRelative).filter(one => resolved(one).startsWith('..'));
+  assert.deepEqual(
+    outside.map(one => `${one.from} ${one.target}`),
+    ['version.ts ../package.json'],
+  );
+});
+
+test('every import names a file that is there', () => {
+  for (const one of imports.filter(isRelative)) {
+    if (one.target.endsWith('.json')) continue;
+    assert.ok(textOf.has(resolved(one)), `${one.from} imports ${one.target}`);
+  }
+});
+
+test('no floor runs in circles: what is imported for more than its types does not import back', () => {
+  const edges = new Map(
+    files.map(path => [
+      path,
+      imports
+        .filter(one => one.from === path && isRelative(one) && !one.typeOnly)
+        .map(resolved)
+        .filter(target => textOf.has(target)),
+    ]),
+  );
+  const done = new Set<string>();
+  const circles: string[] = [];
+  const visit = (path: string, way: string[]) => {
+    if (way.includes(path)) {
+      circles.push([...way.slice(way.indexOf(path)), path].join(' -> '));
+      return;
+    }
+    if (done.has(path)) return;
+    for (const target of edges.get(path) ?? []) visit(target, [...way, path]);
+    done.add(path);
+  };
+  for (const path of files) visit(path, []);
+  assert.deepEqual(circles, []);
+});
+
+test('the domain knows nothing of files, networks, processes and packages', () => {
+  const pure = ['node:crypto', 'node:util', 'node:net'];
+  const outside = imports
+    .filter(one => one.from.startsWith('domain/') && !isRelative(one) && !pure.includes(one.target))
+    .map(one => `${one.from} imports ${one.target}`);
+  assert.deepEqual(outside, []);
+  // Of node:net only the functions that judge the text of an address.
+  for (const path of files.filter(path => path.startsWith('domain/'))) {
+    const [, names] = /import \{([^}]*)\} from 'node:net'/.exec(textOf.get(path) as string) ?? [];
+    for (const name of names?.split(',') ?? [])
+      assert.match(name.trim(), /^(isIP(v4|v6)?|BlockList|SocketAddress|)$/);
+  }
+});
+
+/** Package → the files that may import it for more than its types. */
+const doors: Record<string, RegExp> = {
+  'better-sqlite3': /^store\/db\.ts$/,
+  'drizzle-orm': /^store\//,
+  dockerode: /^engine\/docker\.ts$/,
+  'simple-git': /^engine\/git\.ts$/,
+  '@peculiar/x509': /^engine\/certificate\.ts$/,
+  'tar-stream': /^(engine\/|store\/backup-|demo\/)/,
+  ssh2: /^demo\/git-host\.ts$/,
+  '@hono/node-server': /^api\/(server|stream)\.ts$/,
+  hono: /^(api\/router|api\/oauth|web\/.*)\.ts$/,
+};
+
+test('each outside package has its door, and no other package comes in', () => {
+  const astray = imports
+    .filter(one => !isRelative(one) && !one.target.startsWith('node:') && !one.typeOnly)
+    .filter(one => {
+      const name = one.target
+        .split('/')
+        .slice(0, one.target.startsWith('@') ? 2 : 1)
+        .join('/');
+      return !doors[name]?.test(one.from);
+    })
+    .map(one => `${one.from} imports ${one.target}`);
+  assert.deepEqual(astray, []);
+});
+
+test('each door is used: a package that nobody imports has no place in the list', () => {
+  for (const name of Object.keys(doors))
+    assert.ok(
+      imports.some(one => one.target === name || one.target.startsWith(`${name}/`)),
+      name,
+    );
+});
+
+test('state columns are updated in store/transition.ts and nowhere else', () => {
+  const writers: string[] = [];
+  for (const [path, text] of textOf) {
+    // From `.update(table)` to the end of its `.set(…)`, read by counting brackets.
+    for (const match of text.matchAll(
+      /\.update\((builds|buildRequests|commits|projects|dependencies|deploys)\)\s*\.set\(/g,
+    )) {
+      let depth = 1;
+      let at = match.index + match[0].length;
+      const start = at;
+      for (; depth > 0 && at < text.length; at += 1)
+        depth += text[at] === '(' ? 1 : text[at] === ')' ? -1 : 0;
+      const set = text.slice(start, at - 1);
+      if (/\b(buildState|compileState|state)\b\s*[:,}]/.test(set)) writers.push(path);
+    }
+    for (const match of text.matchAll(
+      /UPDATE\s+\w+\s+SET\s[^;`'"]*\b(build_state|compile_state|state)\s*=/gi,
+    ))
+      if (!/UPDATE\s+deliveries/i.test(match[0])) writers.push(path);
+  }
+  assert.deepEqual([...new Set(writers)], ['store/transition.ts']);
+});
+
+test('SQL is written in the store and nowhere else', () => {
+  const statement = /[`'"]\s*(SELECT\s.*\sFROM|INSERT INTO|UPDATE \w+ SET|DELETE FROM|PRAGMA)\s/is;
+  // One statement that reads the attempts of a build while it is claimed; it belongs beside the other reads of builds.
+  const known = new Set(['work/run-suite.ts']);
+  const astray = [...textOf].filter(
+    ([path, text]) => !path.startsWith('store/') && !known.has(path) && statement.test(text),
+  );
+  assert.deepEqual(
+    astray.map(([path]) => path),
+    [],
+  );
+});
+
+test('every file opens by saying what it owns', () => {
+  const silent = [...textOf].filter(([, text]) => !/^\/\/ \S.{20,}\n/.test(text));
+  assert.deepEqual(
+    silent.map(([path]) => path),
+    [],
+  );
+});
+
+test('no file is longer than a person reads at a sitting', () => {
+  const tables = new Set(['domain/records.ts', 'store/schema.ts', 'store/migrations.ts']);
+  const long = [...textOf]
+    .map(([path, text]) => [path, text.split('\n').length] as const)
+    .filter(([path, lines]) => lines > 450 && !tables.has(path));
+  assert.deepEqual(long, []);
+});
+
+test('no folder or file is named after nothing in particular', () => {
+  const empty =
+    /(^|[/-])(utils?|helpers?|types|services?|managers?|common|misc|controllers|models)(\.ts|\/|$)/;
+  assert.deepEqual(
+    files.filter(path => empty.test(path)),
+    [],
+  );
+});
+
+test('nothing is left to do later, and nothing is exported by default', () => {
+  for (const [path, text] of textOf) {
+    assert.doesNotMatch(text, /\b(TODO|FIXME|XXX|HACK)\b/, path);
+    assert.doesNotMatch(text, /^export default /m, path);
+  }
+});
