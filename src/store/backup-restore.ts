@@ -1,7 +1,7 @@
 // Puts a backup back into a new or empty data directory: all of it, or nothing.
 
 import { existsSync } from 'node:fs';
-import { chown, lstat, mkdir, mkdtemp, open, readdir, rename, rm, stat } from 'node:fs/promises';
+import { chmod, chown, lstat, mkdir, mkdtemp, open, readdir, rename, rm, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { basename, dirname, join, resolve } from 'node:path';
 import { type BackupHead, databaseName, kept, keyName, lockName, syncDirectory } from './backup-format.ts';
@@ -53,8 +53,10 @@ export async function restoreBackup(
     if (read.damage.length > 0 || !read.head) throw refusal(wishes.file, read.damage);
     if (owner) await ownDirectories(tree, owner);
     await syncDirectory(tree);
-    if (isThere) await moveContents(tree, data);
-    else await rename(tree, data);
+    if (isThere) {
+      await moveContents(tree, data);
+      await chmod(data, 0o700);
+    } else await rename(tree, data);
     await syncDirectory(isThere ? data : dirname(data));
     return { head: read.head, entries: read.entries, contentBytes: read.contentBytes };
   } finally {

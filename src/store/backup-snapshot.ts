@@ -1,7 +1,7 @@
 // A copy of the database as of one moment, while others write, and a hold on the files that it refers to as of the same
 // moment. What becomes of both is backup.ts's.
 
-import { type FileHandle, open, readdir } from 'node:fs/promises';
+import { chmod, type FileHandle, open, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { isKeptName } from './backup-format.ts';
 import { DataError } from './data.ts';
@@ -49,6 +49,7 @@ export async function takeSnapshot(
       },
     });
     checkCopy(target, path);
+    await chmod(target, 0o600);
     return { held, referred };
   } catch (cause) {
     for (const file of held.values()) await file.close();

@@ -5,6 +5,7 @@ import { type ChildProcess, fork, spawn } from 'node:child_process';
 import { createHash, randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import {
+  chmodSync,
   existsSync,
   mkdirSync,
   readdirSync,
@@ -332,7 +333,10 @@ test('restore refuses a directory that is served or holds anything, and takes an
 
   const empty = join(place.path, 'empty');
   mkdirSync(empty);
+  chmodSync(empty, 0o755);
   await restore(file, empty);
+  assert.equal(statSync(empty).mode & 0o777, 0o700);
+  assert.equal(statSync(databasePath(empty)).mode & 0o777, 0o600);
   assert.deepEqual(rowsOf(empty), rowsOf(app.data));
   assert.deepEqual(
     readdirSync(empty).filter(name => name.startsWith('.')),
