@@ -113,7 +113,7 @@ export async function askOnce(socket: TLSSocket, asked: Buffer): Promise<Buffer>
       resolve(answer);
     };
     socket.on('data', onData);
-    socket.once('error', reject);
+    socket.once("error", reject);
     socket.write(asked);
   });
 }
