@@ -1,9 +1,9 @@
 // Who uses a dependency, directly or through one that relates to it, and its record. Reads only.
 
-import { asc, eq, sql } from 'drizzle-orm';
+import { asc, desc, eq, sql } from 'drizzle-orm';
 import { presentDependency } from '../domain/records.ts';
 import type { Db } from './db.ts';
-import { dependencies, relatedDependencies } from './schema.ts';
+import { dependencies, projects, relatedDependencies, suiteDependencies, suites } from './schema.ts';
 
 export type Dependency = typeof dependencies.$inferSelect;
 
@@ -17,6 +17,37 @@ export function listRelated(db: Db, id: bigint): Dependency[] {
     .orderBy(asc(relatedDependencies.position))
     .all()
     .map(row => row.dependency);
+}
+
+/** Those that relate to it, newest first. */
+export function listRelating(db: Db, id: bigint): Dependency[] {
+  return db.orm
+    .select({ dependency: dependencies })
+    .from(relatedDependencies)
+    .innerJoin(dependencies, eq(dependencies.id, relatedDependencies.dependencyId))
+    .where(eq(relatedDependencies.relatedId, id))
+    .orderBy(desc(dependencies.id))
+    .all()
+    .map(row => row.dependency);
+}
+
+export type SuiteUse = { projectId: bigint; projectName: string; suiteId: bigint; suiteName: string };
+
+/** The suites that it is attached to, whoever owns them. */
+export function listSuitesUsing(db: Db, id: bigint): SuiteUse[] {
+  return db.orm
+    .select({
+      projectId: projects.id,
+      projectName: projects.name,
+      suiteId: suites.id,
+      suiteName: suites.name,
+    })
+    .from(suiteDependencies)
+    .innerJoin(suites, eq(suites.id, suiteDependencies.suiteId))
+    .innerJoin(projects, eq(projects.id, suites.projectId))
+    .where(eq(suiteDependencies.dependencyId, id))
+    .orderBy(asc(projects.name), asc(suites.name))
+    .all();
 }
 
 export function dependencyRecord(db: Db, dependency: Dependency) {

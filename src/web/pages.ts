@@ -10,6 +10,8 @@ import { respondAsset, respondFavicon } from './assets.ts';
 import { authorizePages } from './authorize.ts';
 import { buildPages } from './build.ts';
 import { commitPages } from './commit.ts';
+import { dependenciesPages } from './dependencies.ts';
+import { dependencyPages } from './dependency.ts';
 import { projectPages } from './project.ts';
 import { collaboratorPages } from './project-collaborators.ts';
 import { deployPages } from './project-deploys.ts';
@@ -41,6 +43,8 @@ const routes: readonly Route[] = [
   ...collaboratorPages,
   ...settingsPages,
   ...buildPages,
+  ...dependenciesPages,
+  ...dependencyPages,
   ...applicationPages,
   ...authorizePages,
   ...adminPages,

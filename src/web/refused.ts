@@ -37,18 +37,22 @@ export const forgedView: View = {
   })}`,
 };
 
+/** What is wrong, in words. */
+export function sentencesOf({ errors }: Refusal): string {
+  return Object.entries(errors)
+    .flatMap(([field, codes]) => codes.map(code => wordsFor(field, code)))
+    .join(' ');
+}
+
 export function refusalView(refusal: Refusal): View {
   if (refusal.status === 404) return notFoundView;
-  const sentences = Object.entries(refusal.errors).flatMap(([field, codes]) =>
-    codes.map(code => wordsFor(field, code)),
-  );
   const status = refusal.status === 401 ? 403 : refusal.status;
   return {
     title: 'Not possible',
     status,
     body: html`<h1 class="sr">Not possible</h1>${emptyState({
       title: 'This is not possible',
-      text: sentences.join(' '),
+      text: sentencesOf(refusal),
       action: home,
     })}`,
   };

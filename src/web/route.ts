@@ -7,10 +7,12 @@ import { readBody, type SentFields } from '../api/body.ts';
 import { findResources, ownerOf } from '../api/guard.ts';
 import type { Bindings } from '../api/router.ts';
 import { admit, authorize } from '../domain/access.ts';
-import { Refusal } from '../domain/refusal.ts';
+import { Refusal, refusal } from '../domain/refusal.ts';
 import { hasAccounts } from '../store/accounts.ts';
+import { commonHeaders } from './headers.ts';
 import { respondRedirect, respondView } from './layout.ts';
-import { defectView, forgedView, refusalView, suspendedView } from './refused.ts';
+import { readStreamedForm } from './multipart.ts';
+import { defectView, forgedView, refusalView, sentencesOf, suspendedView } from './refused.ts';
 import { findVisitor, isFormToken, isOwnOrigin, localPath, readFlash } from './session.ts';
 import { findEndpoint, type Guest, perform, type Site, type View, type Visit } from './visit.ts';
 
@@ -84,6 +86,54 @@ export function action<Result = unknown>(
     }
   });
   return { ...route, performs: endpointName };
+}
+
+/**
+ * A form with a file of any size, for an endpoint that reads its body itself: it is handed the file as it comes.
+ * A script that asks for JSON is told where to go on to, or in words what is wrong.
+ */
+export function upload<Result = unknown>(
+  path: string,
+  endpointName: string,
+  parts: {
+    fieldName: string;
+    shown: (visit: Visit) => Given;
+    done: (visit: Visit, result: Result) => Onward;
+  },
+): Route {
+  return {
+    method: 'POST',
+    path,
+    performs: endpointName,
+    async handle(guest) {
+      const { request, url, services } = guest;
+      const visit = enter(guest, path, cameFrom(request, url));
+      if (visit instanceof Response || 'body' in visit) return visit;
+      if (!isOwnOrigin(request, url, services.baseUrl)) return forgedView;
+      const { fields, file } = await readStreamedForm(request);
+      if (!isFormToken(visit.session, fields.get('csrf'))) return forgedView;
+      const isScript = request.headers.get('accept') === 'application/json';
+      try {
+        if (file?.fieldName !== parts.fieldName) throw refusal('is_blank', parts.fieldName);
+        const body = ReadableStream.from(file.bytes);
+        const passedOn = new Request(request.url, { method: 'POST', body, duplex: 'half' } as RequestInit);
+        const { to, say } = parts.done(
+          visit,
+          await perform<Result>({ ...visit, request: passedOn }, endpointName),
+        );
+        return isScript
+          ? Response.json({ to }, { headers: commonHeaders })
+          : respondRedirect(visit, to, { say });
+      } catch (cause) {
+        if (!(cause instanceof Refusal) || cause.status === 404) throw cause;
+        if (isScript)
+          return Response.json({ error: sentencesOf(cause) }, { status: 422, headers: commonHeaders });
+        visit.refused = { action: visit.url.pathname, sent: new Map(), errors: cause.errors };
+        const view = await parts.shown(visit);
+        return view instanceof Response ? view : { ...view, status: 422 };
+      }
+    },
+  };
 }
 
 /** A form of someone who has signed in, for what is no endpoint: the session itself, consent, API keys. */

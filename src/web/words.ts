@@ -38,6 +38,7 @@ const byField: Record<string, string> = {
   'content invalid_format': 'This value cannot be kept: it is too long or is not text.',
   'redirect_uri invalid_format':
     'Write a whole address without a fragment, such as https://example.org/back.',
+  'related_dependencies[] invalid_format': 'A dependency can relate neither to itself nor in a circle.',
   'archive invalid_format':
     'This is not an archive that can be read: use tar (gzip, bzip2, xz, zstd) or zip.',
   'archive is_blank': 'Choose an archive to upload.',

@@ -1,0 +1,219 @@
+// The live log of a build or a compile: comes from its beginning, grows as it is printed, follows at the bottom; keeps
+// the head of the page true meanwhile. Rows are log-lines.js, colours log-terminal.js, search log-search.js.
+
+import { createLines } from './log-lines.js';
+import { createSearch } from './log-search.js';
+import { createTerminal } from './log-terminal.js';
+import { createTimes } from './log-times.js';
+
+/** The first screen is there at once; the rest may take the time that nobody feels. */
+const FIRST_SLICE_MS = 12;
+const SLICE_MS = 40;
+const RETRY_MS = 5_000;
+/** A place in the queue changes without the build's own state. */
+const WAITING_MS = 5_000;
+const NEAR_BOTTOM_PX = 24;
+const bad = ['failed', 'errored', 'timed_out', 'compile_failed'];
+const waiting = ['enqueued', 'enqueued_for_compile'];
+
+const view = document.querySelector('[data-log]');
+const container = view.querySelector('[data-log-lines]');
+const note = view.querySelector('[data-log-note]');
+const status = view.querySelector('[data-log-status]');
+const base = view.dataset.log;
+const encoder = new TextEncoder();
+
+const lines = createLines(container, (link, line) => times.timeNumber(link, line));
+const times = createTimes(base, container, lines);
+const search = createSearch(view.querySelector('.log-search'), lines, () => setFollowing(false));
+for (const control of view.querySelectorAll('.log-bar [hidden]')) control.hidden = false;
+
+let isGrowing = view.dataset.growing === 'yes';
+let isFollowing = isGrowing && !lines.isAimed;
+let shownState = view.dataset.state;
+/** Bytes that have come, and where the line that is being read began. */
+let received = 0;
+let lineStart = 0;
+let queue = [];
+let isWorking = false;
+let ended;
+let terminal;
+
+function startOver() {
+  lines.clear();
+  queue = [];
+  received = 0;
+  lineStart = 0;
+  terminal = undefined;
+}
+
+/** Reads what has come, a slice at a time: the page stays usable while a long log arrives. */
+async function work() {
+  if (isWorking) return;
+  isWorking = true;
+  while (queue.length > 0) {
+    const until = performance.now() + (lines.rows.length === 0 ? FIRST_SLICE_MS : SLICE_MS);
+    while (queue.length > 0 && performance.now() < until) read(queue.shift());
+    lines.settle();
+    say('');
+    stick();
+    await new Promise(resolve => setTimeout(resolve));
+  }
+  isWorking = false;
+  search.grow();
+  times.grow(received);
+  if (ended) finish();
+}
+
+function read({ text, offset }) {
+  const isPlain = !/[^\x00-\x7f]/.test(text);
+  const bytesTo = end => offset + (isPlain ? end : encoder.encode(text.slice(0, end)).length);
+  terminal ??= createTerminal((line, isWhole, end) => {
+    lines.show(line, isWhole, lineStart);
+    if (isWhole) lineStart = reading.bytesTo(end);
+  });
+  reading.bytesTo = bytesTo;
+  terminal.write(text);
+}
+/** What is being read just now, for a terminal that outlives it. */
+const reading = { bytesTo: () => 0 };
+
+function say(words) {
+  note.textContent = words;
+  note.hidden = words === '';
+  container.hidden = lines.rows.length === 0;
+}
+
+function connect() {
+  const source = new EventSource(`${base}/stream?from=${received}`);
+  source.addEventListener('log', event => {
+    const { offset, text } = JSON.parse(event.data);
+    // Shorter than it was: another run has begun it anew.
+    if (offset !== received) startOver();
+    received = Number(event.lastEventId);
+    queue.push({ offset, text });
+    work();
+  });
+  source.addEventListener('state', event => noteState(JSON.parse(event.data)));
+  source.addEventListener('end', event => {
+    source.close();
+    ended = JSON.parse(event.data);
+    noteState(ended);
+    work();
+  });
+  source.addEventListener('open', () => {
+    if (!ended) say(lines.rows.length === 0 ? view.dataset.empty : '');
+  });
+  source.addEventListener('error', () => {
+    say('The connection broke off. It is tried again, and goes on where it was.');
+    if (source.readyState === EventSource.CLOSED) setTimeout(connect, RETRY_MS);
+  });
+}
+
+function noteState(record) {
+  const state = record.build_state ?? record.marketplace_state;
+  if (state === shownState) return;
+  shownState = state;
+  refresh();
+}
+
+/** Everything has come and is shown. */
+function finish() {
+  isGrowing = false;
+  view.querySelector('[data-log-follow]').hidden = true;
+  if (lines.rows.length === 0) say(view.dataset.empty);
+  else if (bad.includes(shownState)) lines.folds.at(-1)?.head.classList.add('bad');
+  times.finish(Date.parse(ended.finished_at ?? ''));
+  view.dataset.whole = 'yes';
+}
+
+/** The head again, as the server writes it. */
+let lastHead = '';
+async function refresh() {
+  // What is being asked or sent just now must not be pulled away.
+  if (document.querySelector('dialog[open], [data-busy]')) return setTimeout(refresh, 1_000);
+  const response = await fetch(`${location.pathname}?part=head`).catch(() => undefined);
+  if (!response?.ok || response.redirected) return;
+  const text = await response.text();
+  if (text === lastHead) return;
+  lastHead = text;
+  const fresh = new DOMParser().parseFromString(text, 'text/html');
+  for (const part of document.querySelectorAll('[data-live]')) {
+    const next = fresh.getElementById(part.id);
+    if (!next) continue;
+    const focused = part.contains(document.activeElement) ? document.activeElement.textContent : undefined;
+    part.replaceWith(next);
+    if (focused) [...next.querySelectorAll('a, button')].find(one => one.textContent === focused)?.focus();
+  }
+  if (document.title !== fresh.title) status.textContent = fresh.title;
+  document.title = fresh.title;
+  document.querySelector('link[rel=icon]').href = fresh.querySelector('link[rel=icon]').href;
+}
+
+function setFollowing(wanted) {
+  isFollowing = wanted;
+  view.querySelector('[data-log-follow]').setAttribute('aria-pressed', wanted);
+}
+
+function stick() {
+  if (isFollowing)
+    requestAnimationFrame(() => {
+      if (isFollowing) scrollTo({ top: document.documentElement.scrollHeight, behavior: 'instant' });
+    });
+}
+
+const isAtBottom = () => scrollY + innerHeight >= document.documentElement.scrollHeight - NEAR_BOTTOM_PX;
+let lastY = scrollY;
+addEventListener(
+  'scroll',
+  () => {
+    if (isGrowing && isAtBottom()) setFollowing(true);
+    else if (scrollY < lastY) setFollowing(false);
+    lastY = scrollY;
+  },
+  { passive: true },
+);
+// Before the page has moved: or a line that comes in between would pull it back down.
+addEventListener('wheel', event => event.deltaY < 0 && setFollowing(false), { passive: true });
+addEventListener('keydown', event => {
+  if (['PageUp', 'ArrowUp', 'Home'].includes(event.key)) setFollowing(false);
+});
+
+const pressed = button => button.getAttribute('aria-pressed') === 'true';
+view.querySelector('[data-log-follow]').addEventListener('click', event => {
+  setFollowing(!pressed(event.currentTarget));
+  stick();
+});
+remembered('[data-log-wrap]', 'assay-log-wrap', isOn => container.classList.toggle('wrap', isOn));
+remembered('[data-log-times]', 'assay-log-times', isOn => times.toggle(isOn));
+
+/** A button that is on or off, and stays so from log to log. */
+function remembered(selector, key, apply) {
+  const button = view.querySelector(selector);
+  const set = isOn => {
+    button.setAttribute('aria-pressed', isOn);
+    apply(isOn);
+  };
+  button.addEventListener('click', () => {
+    set(!pressed(button));
+    localStorage.setItem(key, pressed(button) ? 'on' : '');
+  });
+  if (localStorage.getItem(key)) set(true);
+}
+
+/** When a running duration was first seen, on a clock that no server shares. */
+const seenAt = new WeakMap();
+setInterval(() => {
+  for (const running of document.querySelectorAll('[data-running-ms]')) {
+    if (!seenAt.has(running)) seenAt.set(running, performance.now());
+    const since = performance.now() - seenAt.get(running);
+    running.textContent = times.durationWords(Number(running.dataset.runningMs) + since);
+  }
+}, 1_000);
+setInterval(() => {
+  if (waiting.includes(shownState) && !document.hidden) refresh();
+}, WAITING_MS);
+
+setFollowing(isFollowing);
+if (!isGrowing) view.querySelector('[data-log-follow]').hidden = true;
+connect();
