@@ -110,7 +110,6 @@ export async function askOnce(socket: TLSSocket, asked: Buffer): Promise<Buffer>
       if (answer.length < headEnd + 4 + Number(length)) return;
       socket.off('data', onData);
       socket.off('error', reject);
-      socket.off('error', reject);
       resolve(answer);
     };
     socket.on('data', onData);
