@@ -1,0 +1,40 @@
+// `scripts/drill NAME`: runs one drill with a seed that it prints and takes, and ends with its table.
+import { parseArgs } from 'node:util';
+import { drillKill } from './kill.ts';
+import { programOf } from './program.ts';
+import { type Chance, createChance } from './seed.ts';
+import type { Table } from './table.ts';
+
+type Wishes = { times: number; chance: Chance; command: readonly string[]; signal: AbortSignal };
+
+const say = (text: string) => console.log(`drill: ${text}`);
+
+const drills: Record<string, (wishes: Wishes) => Promise<Table>> = {
+  kill: wishes => drillKill({ ...wishes, livesMs: 3_000, sweepMs: 150_000, say }),
+};
+
+const { values, positionals } = parseArgs({
+  options: {
+    seed: { type: 'string' },
+    times: { type: 'string', default: '200' },
+    program: { type: 'string' },
+  },
+  allowPositionals: true,
+});
+const [name = ''] = positionals;
+const drill = Object.hasOwn(drills, name) ? drills[name] : undefined;
+const seed = Number(values.seed ?? Date.now() % 1_000_000);
+const times = Number(values.times);
+if (!drill || !Number.isSafeInteger(seed) || !Number.isSafeInteger(times) || times < 1) {
+  console.error(
+    `usage: scripts/drill ${Object.keys(drills).join('|')} [--seed N] [--times N] [--program PATH]`,
+  );
+  process.exit(2);
+}
+const command = programOf(values.program);
+say(`${name} with --seed ${seed}, of ${command.join(' ')}`);
+const stopped = new AbortController();
+for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => stopped.abort());
+const table = await drill({ times, chance: createChance(seed), command, signal: stopped.signal });
+table.print();
+process.exitCode = table.failures().length === 0 ? 0 : 1;

@@ -1,0 +1,102 @@
+// What an appliance leaves behind that belongs to nothing: containers, volumes, networks, files of its data directory,
+// processes. Looked for from outside, when no work is under way.
+import { readdirSync, readFileSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+import { openSqlite } from '../../src/store/db.ts';
+import { databasePath } from '../../src/store/paths.ts';
+import { docker } from '../support/appliance.ts';
+
+/** A file this young may belong to something that is just being written down: the sweep leaves it for now. */
+const GRACE_MS = 90_000;
+
+/** `strict` also counts what the sweep is still to leave alone. */
+export async function findOrphans(data: string, instance: string, strict: boolean): Promise<string[]> {
+  return [...(await findInDocker(data, instance)), ...findFiles(data, strict), ...findProcesses(data)];
+}
+
+async function findInDocker(data: string, instance: string): Promise<string[]> {
+  const label = `label=assay.instance=${instance}`;
+  const list = async (...args: string[]) =>
+    (await docker(...args, '--filter', label)).split('\n').filter(Boolean);
+  const containers = await list('ps', '-a', '--format', '{{.Names}}');
+  const volumes = await list(
+    'volume',
+    'ls',
+    '--format',
+    '{{.Name}} {{.Label "assay.kind"}} {{.Label "assay.id"}}',
+  );
+  const networks = await list('network', 'ls', '--format', '{{.Name}}');
+  const suites = idsIn(data, 'SELECT id FROM suites');
+  return [
+    ...containers.map(name => `container ${name}`),
+    // Caches live as long as their suites, artifacts for as long as they may be mounted again.
+    ...volumes
+      .filter(line => {
+        const [, kind = '', id = ''] = line.split(' ');
+        return kind === 'cache' ? !suites.has(id) : !['artifact', 'union', 'mountpoints'].includes(kind);
+      })
+      .map(line => `volume ${line}`),
+    ...networks.slice(1).map(name => `network ${name}`),
+  ];
+}
+
+function findFiles(data: string, strict: boolean): string[] {
+  const names = (directory: string) => readdirSync(join(data, directory));
+  const isOld = (path: string) => {
+    const { mtimeMs, ctimeMs } = statSync(join(data, path));
+    return strict || Date.now() - Math.max(mtimeMs, ctimeMs) > GRACE_MS;
+  };
+  const archives = idsIn(data, 'SELECT archive_hash FROM dependencies WHERE archive_hash IS NOT NULL');
+  const artifacts = idsIn(data, 'SELECT hash FROM artifacts');
+  const projects = idsIn(data, 'SELECT id FROM projects');
+  const logs = idsIn(
+    data,
+    "SELECT 'build-' || id FROM builds UNION SELECT 'deploy-' || id FROM deploys UNION SELECT 'dependency-' || id FROM dependencies",
+  );
+  return [
+    ...['jobs', 'uploads', 'tmp'].flatMap(directory => names(directory).map(name => `${directory}/${name}`)),
+    ...names('archives')
+      .filter(name => !archives.has(name) && isOld(`archives/${name}`))
+      .map(name => `archives/${name}`),
+    ...names('artifacts')
+      .filter(name => !artifacts.has(name.split('.')[0] as string) && isOld(`artifacts/${name}`))
+      .map(name => `artifacts/${name}`),
+    ...names('mirrors')
+      .filter(name => !projects.has(name.replace('.git', '')))
+      .map(name => `mirrors/${name}`),
+    ...names('logs')
+      .filter(name => !logs.has(name.replace(/\.log(\.times)?$/, '')))
+      .map(name => `logs/${name}`),
+    ...readdirSync(data)
+      .filter(name => /\.\d+$/.test(name))
+      .map(name => `half-made ${name}`),
+  ];
+}
+
+/** Programs that were started for the directory and outlived whoever started them. */
+function findProcesses(data: string): string[] {
+  const own = String(process.pid);
+  return readdirSync('/proc')
+    .filter(name => /^\d+$/.test(name) && name !== own)
+    .flatMap(pid => {
+      try {
+        const command = readFileSync(`/proc/${pid}/cmdline`, 'utf8').replaceAll('\0', ' ');
+        return command.includes(`${data}/`) && !command.includes(' serve')
+          ? [`process ${pid}: ${command}`]
+          : [];
+      } catch {
+        // It ended while it was looked at.
+        return [];
+      }
+    });
+}
+
+function idsIn(data: string, query: string): Set<string> {
+  const sqlite = openSqlite(databasePath(data), { readonly: true });
+  try {
+    sqlite.defaultSafeIntegers(true);
+    return new Set((sqlite.prepare(query).pluck().all() as unknown[]).map(String));
+  } finally {
+    sqlite.close();
+  }
+}

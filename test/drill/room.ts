@@ -1,0 +1,149 @@
+// Everything that a drill happens in: a data directory, a Git host, a receiver of webhooks, the program, a caller of its
+// API. All of it on loopback, all of it gone when the drill is over.
+import {
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { openSqlite } from '../../src/store/db.ts';
+import { databasePath } from '../../src/store/paths.ts';
+import { clearDocker } from '../support/appliance.ts';
+import { type Answer, basic, type Client, createClient, type Fields } from '../support/client.ts';
+import { freePort } from '../support/ports.ts';
+import { startSshd, type TestSshd } from '../support/sshd.ts';
+import { createProgram, type Program, programOf } from './program.ts';
+import { type Receiver, startReceiver } from './receiver.ts';
+
+export type Room = {
+  directory: string;
+  data: string;
+  logFile: string;
+  sshd: TestSshd;
+  receiver: Receiver;
+  program: Program;
+  as: string;
+  /** There once the program has served. */
+  client(): Client;
+  /** An answer of any status but 500, which no drill may see. */
+  ask(method: string, path: string, form?: Fields): Promise<Answer>;
+  /** What the database holds after a crash, examined in a copy, so that the next start finds it as it was left. */
+  examineDatabase(): string[];
+  instance(): string;
+  close(): Promise<void>;
+};
+
+/** Answers that no caller of a healthy program gets. */
+export class Defect extends Error {}
+
+export async function openRoom(
+  options: {
+    environment?: Record<string, string>;
+    command?: readonly string[];
+    /** A data directory that is there already, such as a small file system. */
+    data?: string;
+    receiver?: Parameters<typeof startReceiver>[0];
+    withDocker?: boolean;
+  } = {},
+): Promise<Room> {
+  const directory = mkdtempSync(join(tmpdir(), 'assay-drill-'));
+  const data = options.data ?? join(directory, 'data');
+  const logFile = join(directory, 'program.log');
+  const sshd = await startSshd();
+  const receiver = await startReceiver(options.receiver);
+  mkdirSync(join(data, 'ssh'), { recursive: true, mode: 0o700 });
+  writeFileSync(join(data, 'ssh', 'config'), sshd.clientConfig);
+  const port = await freePort();
+  const program = createProgram({
+    command: options.command ?? programOf(),
+    logFile,
+    environment: {
+      ASSAY_DATA: data,
+      ASSAY_LISTEN: `127.0.0.1:${port}`,
+      ASSAY_WEBHOOK_ALLOW: '127.0.0.0/8',
+      ASSAY_MIN_FREE_DISK: '1MiB',
+      ASSAY_TIMEOUT: '120',
+      ...options.environment,
+    },
+  });
+  const email = 'owner@example.org';
+  const made = JSON.parse(await program.run('user', 'add', email, '--admin', '--json')) as {
+    api_key: string;
+  };
+  const as = basic(email, made.api_key);
+  let client: Client | undefined;
+  const room: Room = {
+    directory,
+    data,
+    logFile,
+    sshd,
+    receiver,
+    program,
+    as,
+    client() {
+      client ??= createClient(`https://127.0.0.1:${port}`, readFileSync(join(data, 'tls/ca.pem'), 'utf8'));
+      return client;
+    },
+    async ask(method, path, form) {
+      const answer = await room.client().call(method, path, { as, ...(form && { form }) });
+      if (answer.status >= 500) throw new Defect(`${method} ${path}: ${answer.status} ${answer.text}`);
+      return answer;
+    },
+    examineDatabase() {
+      const copy = mkdtempSync(join(directory, 'database-'));
+      for (const suffix of ['', '-wal'])
+        if (existsSync(databasePath(data) + suffix))
+          copyFileSync(databasePath(data) + suffix, databasePath(copy) + suffix);
+      const sqlite = openSqlite(databasePath(copy));
+      try {
+        const found = [...(sqlite.pragma('integrity_check') as { integrity_check: string }[])]
+          .map(row => row.integrity_check)
+          .filter(text => text !== 'ok');
+        return [
+          ...found,
+          ...(sqlite.pragma('foreign_key_check') as unknown[]).map(row => JSON.stringify(row)),
+        ];
+      } finally {
+        sqlite.close();
+        rmSync(copy, { recursive: true, force: true });
+      }
+    },
+    instance() {
+      const sqlite = openSqlite(databasePath(data), { readonly: true });
+      try {
+        return sqlite.prepare("SELECT value FROM facts WHERE name = 'instance'").pluck().get() as string;
+      } finally {
+        sqlite.close();
+      }
+    },
+    async close() {
+      client?.close();
+      await receiver.close();
+      await sshd.close();
+      if (options.withDocker !== false && existsSync(databasePath(data))) await clearDocker(room.instance());
+      rmSync(directory, { recursive: true, force: true });
+    },
+  };
+  return room;
+}
+
+/** Looks until it holds, or the time is over; what it found last. There is no event for what is looked at here. */
+export async function lookUntil<T>(
+  forMs: number,
+  look: () => Promise<T> | T,
+  holds: (found: T) => boolean,
+  everyMs = 200,
+): Promise<T> {
+  const until = performance.now() + forMs;
+  for (;;) {
+    const found = await look();
+    if (holds(found) || performance.now() > until) return found;
+    await delay(everyMs);
+  }
+}
