@@ -109,7 +109,7 @@ export type SuiteCounts = { rules: number; variables: number; dependencies: numb
 /** How much each suite of a project has of what belongs to one. */
 export function countSuiteParts(db: Db, projectId: bigint): Map<bigint, SuiteCounts> {
   const count = (table: typeof suiteRules | typeof environmentVariables | typeof suiteDependencies) =>
-    sql<bigint>`(SELECT count(*) FROM ${table} WHERE ${table.suiteId} = ${suites.id})`;
+    sql<bigint>`(SELECT count(*) FROM ${table} WHERE suite_id = ${suites}.id)`;
   const rows = db.orm
     .select({
       id: suites.id,

@@ -89,7 +89,7 @@ function showCommit(visit: Visit): View {
 function renderFacts({ found: { commit } }: Visit): Html {
   const list = (json: string) => (JSON.parse(json) as string[]).map(name => html`<code>${name}</code> `);
   const person = (name: string, email: string, date: string) =>
-    html`${name} &lt;${email}&gt;, <time datetime="${new Date(date).toISOString()}" title="${date}">${date}</time>`;
+    html`${name} &lt;${email}&gt;<div class="second">${date}, ${relativeTime(Date.parse(date))}</div>`;
   const files = JSON.parse(commit.files) as string[];
   return factList([
     ['Hash', copyText(commit.ref, 'Copy hash')],

@@ -110,7 +110,7 @@ export function renderDeployForm(visit: Visit, commit?: Commit): Html {
     commit_id: commit?.id.toString() ?? '',
   });
   return renderForm(deploy, {
-    className: 'form wide',
+    className: commit ? 'form' : 'form wide',
     fields: html`<div class="row">${selectField(deploy, {
       name: 'deploy_strategy_id',
       label: 'Strategy',

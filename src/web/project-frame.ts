@@ -56,7 +56,7 @@ export function projectView(
       })
     : pageHead(project.name, {
         above: { href: '/ui/projects', label: 'Projects' },
-        below: html`${stateBadge(project.buildState)} <code>${project.repositoryUrl}</code> ${shared}`,
+        below: html`${stateBadge(project.buildState)} <code>${project.repositoryUrl}</code> ${shared}${project.description === '' ? '' : html`<div class="description">${project.description}</div>`}`,
       });
   const title = below?.title ?? below?.heading ?? (tab === 'overview' ? '' : word);
   return {

@@ -9,7 +9,7 @@ import { listEverySuite } from '../store/suites.ts';
 import { durationWords, emptyState, olderLink, relativeTime } from './components.ts';
 import type { Html } from './layout.ts';
 import { projectPath, shortRef, subjectOf } from './project-frame.ts';
-import { stateBadge, stateMark, stateWord } from './state.ts';
+import { stateBadge, stateMark } from './state.ts';
 import type { Visit } from './visit.ts';
 
 const COMMITS_A_PAGE = 25;
@@ -68,8 +68,7 @@ function renderCell(visit: Visit, { name }: Column, build: Build | undefined): H
   if (!build)
     return html`<td role="cell" class="cell none" title="${name} did not run"><span aria-hidden="true">·</span><span class="sr">did not run</span></td>`;
   const took = durationOf(build);
-  const words = `${name}: ${stateWord(build.buildState)}${took && `, ${took}`}`;
-  return html`<td role="cell" class="cell"><a href="${projectPath(visit, `/builds/${build.id}`)}" aria-label="${words}" title="${words}">${stateMark(build.buildState)}<span class="cell-name">${name}</span><span class="number">${took}</span></a></td>`;
+  return html`<td role="cell" class="cell"><a href="${projectPath(visit, `/builds/${build.id}`)}"><span class="cell-name">${name}</span> ${stateMark(build.buildState)} <span class="number">${took}</span></a></td>`;
 }
 
 /** How long a finished build ran; nothing for one that never began or has not ended. */

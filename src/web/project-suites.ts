@@ -31,6 +31,7 @@ export const suitesPages: Route[] = [
 function showSuites(visit: Visit): View {
   const { db } = visit.services;
   const suites = listEverySuite(db, visit.found.project.id);
+  const counts = countSuiteParts(db, visit.found.project.id);
   const create = linkButton(projectPath(visit, '/suites/new'), 'New suite', 'primary');
   return projectView(visit, {
     tab: 'suites',
@@ -45,9 +46,7 @@ function showSuites(visit: Visit): View {
 ${dataTable({
   caption: 'Suites',
   columns: ['Suite', 'Command', 'Has'],
-  rows: suites.map(suite => ({
-    cells: suiteCells(visit, suite, countSuiteParts(db, suite.projectId).get(suite.id)),
-  })),
+  rows: suites.map(suite => ({ cells: suiteCells(visit, suite, counts.get(suite.id)) })),
 })}
 <section class="panel spaced" aria-labelledby="dry-run"><h2 id="dry-run">Dry run</h2>${renderDryRun(visit, suites)}</section>`,
   });

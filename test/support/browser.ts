@@ -11,6 +11,8 @@ import { type Browser, type BrowserContext, chromium, type Page } from 'playwrig
 const axeSource = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const screenshots = process.env.SCREENSHOTS ?? join(tmpdir(), 'assay-screenshots');
 const DEADLINE_MS = 15_000;
+/** The machine's own doing: Docker networks that other tests make and remove. */
+const networkChange = /ERR_NETWORK_CHANGED/;
 
 export function launchBrowser(): Promise<Browser> {
   return chromium.launch({
@@ -61,7 +63,7 @@ export async function openBrowser(
   const problems: string[] = [];
   let refusals = 0;
   page.on('console', message => {
-    if (message.type() !== 'error') return;
+    if (message.type() !== 'error' || networkChange.test(message.text())) return;
     if (refusals > 0 && /status of 4\d\d/.test(message.text())) refusals -= 1;
     else problems.push(`console: ${message.text()}`);
   });
@@ -73,7 +75,11 @@ export async function openBrowser(
     page,
     context,
     async go(path) {
-      await page.goto(path, { waitUntil: 'load' });
+      const load = () => page.goto(path, { waitUntil: 'load' });
+      await load().catch((cause: Error) => {
+        if (!networkChange.test(cause.message)) throw cause;
+        return load();
+      });
     },
     async inspect(name) {
       await mkdir(screenshots, { recursive: true });
