@@ -5,6 +5,7 @@ export const PROJECT_DIRECTORY = '/srv/project';
 export const CACHE_DIRECTORY = '/srv/cache';
 export const HOME_DIRECTORY = '/home/assay';
 export const OUTPUT_FILE = '/srv/.assay/output';
+export const ENVIRONMENT_FILE = '/srv/.assay/environment';
 export const ARCHIVE_FILE = '/srv/.assay/archive';
 /** Volumes that a union is made of are mounted here too: Docker keeps only what it sees in use. */
 export const PARTS_DIRECTORY = '/srv/.assay/parts';
@@ -56,6 +57,11 @@ export function ownershipOf(labels: Record<string, string> | undefined | null): 
 /** The mount through which the entry script hands the output out. */
 export function outputMount(hostFile: string): Mount {
   return { type: 'bind', source: hostFile, target: OUTPUT_FILE, readOnly: false };
+}
+
+/** The suite's variables: in a file, because what a container is started with can be read by all who may ask Docker. */
+export function environmentMount(hostFile: string): Mount {
+  return { type: 'bind', source: hostFile, target: ENVIRONMENT_FILE, readOnly: true };
 }
 
 /** The project's mirror, whose objects the checkout borrows: it must stay mounted while `.git` is used. */

@@ -1,6 +1,6 @@
 // Owns what runs first in every container: the script that relays output into a file, runs the steps in
 // order and leaves the verdict in that file. Reading the file is src/engine/output.ts's.
-import { OUTPUT_FILE } from './container-plan.ts';
+import { ENVIRONMENT_FILE, OUTPUT_FILE } from './container-plan.ts';
 
 export interface EntryStep {
   /** `[a-z0-9-]`, shown in records; the last step's exit status is the run's. */
@@ -53,7 +53,8 @@ export function parseRecord(payload: string): EntryRecord | undefined {
 // would truncate it. At the end everything but the relay is frozen (kill -1 spares the caller and init; a
 // frozen process cannot fork away) and then killed, so that a daemon which holds the pipe delays nothing and
 // the relay sees the end of the file once it has passed on every byte. The shell's own stderr is /dev/null:
-// shells print `Killed` there. setsid keeps a suite's `kill 0` from ending its own relay.
+// shells print `Killed` there. setsid keeps a suite's `kill 0` from ending its own relay. What is to be run is split
+// into words before the suite's variables are there: one of them may be IFS.
 const SCRIPT = `
 ASSAY_NONCE=$1 ASSAY_BIN=$2 ASSAY_LIB=$3 ASSAY_PKG=$4
 shift 4
@@ -75,6 +76,9 @@ run() (
   if [ "$3" = service ]; then
     exec env -i PATH="$PATH" HOME=/tmp $ASSAY_SETSID $ASSAY_LIMIT /bin/sh -c -- "$4"
   fi
+  ASSAY_SCRIPT=$4
+  set -- $ASSAY_SETSID $ASSAY_LIMIT
+  if [ -f ${ENVIRONMENT_FILE} ]; then . ${ENVIRONMENT_FILE} 2>/dev/null; fi
   if [ -n "$ASSAY_BIN" ]; then PATH=$ASSAY_BIN:$PATH; export PATH; fi
   if [ -n "$ASSAY_LIB" ]; then
     LD_LIBRARY_PATH=$ASSAY_LIB\${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}; export LD_LIBRARY_PATH
@@ -82,7 +86,7 @@ run() (
   if [ -n "$ASSAY_PKG" ]; then
     PKG_CONFIG_PATH=$ASSAY_PKG\${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}; export PKG_CONFIG_PATH
   fi
-  exec $ASSAY_SETSID $ASSAY_LIMIT /bin/sh -c -- "$4"
+  exec "$@" /bin/sh -c -- "$ASSAY_SCRIPT"
 )
 finish() {
   ASSAY_MEMORY=within
@@ -120,6 +124,13 @@ while [ $# -gt 0 ]; do
 done
 finish "$ASSAY_STEP" 0
 `;
+
+/** Variables as lines for the script to source. `command`: one that the shell keeps to itself must not end it. */
+export function renderEnvironment(variables: readonly { name: string; content: string }[]): string {
+  return variables
+    .map(({ name, content }) => `command export ${name}='${content.replaceAll("'", "'\\''")}'\n`)
+    .join('');
+}
 
 /** The container's argv. Steps travel as arguments, never as part of the script, so nothing needs quoting. */
 export function entryCommand(entry: Entry): string[] {

@@ -97,6 +97,12 @@ export function createMask(values: readonly string[]): Mask {
   };
 }
 
+/** A text that is there as a whole, as lines of the service are. */
+export function maskText(values: readonly string[], text: string): string {
+  const mask = createMask(values);
+  return Buffer.concat([mask.push(Buffer.from(text)), mask.end()]).toString();
+}
+
 type Region = { start: number; end: number };
 
 function addRegion(found: Region[], start: number, end: number): void {

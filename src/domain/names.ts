@@ -62,7 +62,7 @@ export function checkPrefix(prefix: string): NameError | undefined {
   if (parts.some(part => part === '' || part === '.' || part === '..')) return 'invalid_format';
   const top = `/${parts[0]}`;
   if (systemDirectories.has(top) || top.startsWith('/lib') || prefix === '/srv') return 'is_reserved';
-  return /^\/srv\/(?:project|cache)(?:\/|$)/.test(prefix) ? 'is_reserved' : undefined;
+  return /^\/srv\/(?:project|cache|\.assay)(?:\/|$)/.test(prefix) ? 'is_reserved' : undefined;
 }
 
 /** The directory inside an archive to enter; empty is its root. A symlink that leads out is found by the compile. */

@@ -4,6 +4,7 @@ import { checkoutStep, workspaceMount } from './checkout-script.ts';
 import {
   CACHE_DIRECTORY,
   type ContainerPlan,
+  environmentMount,
   HOME_DIRECTORY,
   type Mount,
   mirrorMount,
@@ -32,7 +33,8 @@ export type SuiteFacts = {
   suite: { id: bigint; name: string; command: string };
   /** Empty where a tag or a hash was asked for. */
   branch: string;
-  variables: readonly { name: string; content: string }[];
+  /** What `renderEnvironment` made of the suite's variables; absent where there are none. */
+  environmentFile?: string;
   /** In the order in which they are launched. */
   dependencies: readonly AttachedDependency[];
   /** Theirs, in the order in which they are searched. */
@@ -84,7 +86,6 @@ export function planSuite(facts: SuiteFacts): ContainerPlan {
     user: `${limits.runAs.uid}:${limits.runAs.gid}`,
     command: entryCommand({ nonce: build.nonce, steps, searchPaths: searchPathsOf(facts.prefixes) }),
     environment: {
-      ...Object.fromEntries(facts.variables.map(({ name, content }) => [name, content])),
       CI: 'true',
       ASSAY: 'true',
       ASSAY_PROJECT: facts.project.name,
@@ -98,6 +99,7 @@ export function planSuite(facts: SuiteFacts): ContainerPlan {
     mounts: [
       ...facts.image.mounts,
       outputMount(facts.outputFile),
+      ...(facts.environmentFile === undefined ? [] : [environmentMount(facts.environmentFile)]),
       mirrorMount(facts.mirror),
       ...(facts.workspaceVolume === undefined ? [] : [workspaceMount(facts.workspaceVolume)]),
       { type: 'volume', source: facts.cacheVolume, target: CACHE_DIRECTORY, readOnly: false },

@@ -4,7 +4,7 @@
 import { mkdir, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import type { ContainerPlan } from '../domain/container-plan.ts';
-import { createMask } from '../domain/mask.ts';
+import { createMask, maskText } from '../domain/mask.ts';
 import type { Outcome } from '../domain/verdict.ts';
 import { EngineUnavailable } from '../engine/docker.ts';
 import { createOutput, followOutput, releaseOutput } from '../engine/output.ts';
@@ -171,8 +171,7 @@ async function follow(
   let verdict: Outcome | undefined;
   const say = async (text: string) => {
     await log.append(mask.end(), rawEnd);
-    const masked = createMask(job.secrets);
-    await log.line(Buffer.concat([masked.push(Buffer.from(text)), masked.end()]).toString());
+    await log.line(maskText(job.secrets, text));
     live.publish(grown);
   };
   for await (const record of followOutput({

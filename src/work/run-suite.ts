@@ -1,10 +1,12 @@
 // A build from claim to verdict: a plan, a container, one guarded move. Also picks up what ran when the server stopped.
 
 import { randomBytes } from 'node:crypto';
-import { readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { chmod, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { CHECKOUT_STEP, volumeCheckoutPlan } from '../domain/checkout-script.ts';
 import type { Mount } from '../domain/container-plan.ts';
+import { renderEnvironment } from '../domain/entry-script.ts';
+import { maskText } from '../domain/mask.ts';
 import {
   type AttachedDependency,
   COMMAND_STEP,
@@ -86,10 +88,11 @@ export async function runSuite(parts: RunParts, build: Build, resumed: boolean):
   const left: Leftovers = { containers: [job.name], volumes: [] };
   const log = await openJobLog(job);
   const end = async (verdict: Verdict) => {
-    for (const line of verdict.lines) await log.line(line);
+    for (const line of verdict.lines) await log.line(maskText(job.secrets, line));
     // The log is whole and safe before anybody is told the verdict.
     await log.finish();
-    const { event, exitCode, error } = verdict;
+    const { event, exitCode } = verdict;
+    const error = verdict.error && maskText(job.secrets, verdict.error);
     const again = event === 'requeue';
     // The next try has the same name and place: nothing of this one may be in its way.
     if (again) await tidy(parts, job, left);
@@ -101,9 +104,12 @@ export async function runSuite(parts: RunParts, build: Build, resumed: boolean):
   try {
     const begun = resumed && (await hasBegun(parts, job));
     if (resumed && !begun) await tidy(parts, job, everythingOf(job));
+    // Read once: what the container gets is what is masked.
+    const variables = begun ? [] : listEveryVariable(db, build.suiteId);
+    job.secrets = begun ? await readKeptSecrets(parts, build, job) : variables.map(({ content }) => content);
     const outcome = begun
-      ? await runJob(parts, { ...job, secrets: await readKeptSecrets(parts, build, job) }, log, undefined)
-      : await start(parts, build, job, log, left);
+      ? await runJob(parts, job, log, undefined)
+      : await start(parts, build, job, variables, log, left);
     if (outcome.kind === 'left') return await log.close();
     await end(
       judgeOutcome(outcome, {
@@ -183,6 +189,7 @@ async function start(
   parts: RunParts,
   build: Build,
   job: Job,
+  variables: readonly Variable[],
   log: LogWriter,
   left: Leftovers,
 ): Promise<JobOutcome> {
@@ -192,9 +199,10 @@ async function start(
   const request = findBuildRequest(db, build.projectId, build.buildRequestId);
   if (!project || !request) return { kind: 'canceled' };
   if (!suite) throw new CannotRun('The suite was deleted before its build could start.');
-  // Read once: what the container gets is what is masked.
-  const variables = listEveryVariable(db, suite.id);
-  const secrets = variables.map(({ content }) => content);
+  if (sizeOf(variables) > MOST_VARIABLES_BYTES)
+    throw new CannotRun(
+      `The suite's environment variables are more than ${MOST_VARIABLES_BYTES} bytes in all.`,
+    );
   const cacheVolume = `assay-${instanceOf(db)}-cache-${suite.id}`;
   const [{ image, network }, attached] = await Promise.all([
     host.prepare(suite.image ?? parts.defaultImage()),
@@ -205,7 +213,7 @@ async function start(
     }),
     // A new attempt reads a new file from its beginning; the log goes on.
     log.append(Buffer.alloc(0), 0),
-    beginOutput(job).then(() => keepSecrets(parts, build, job, secrets)),
+    beginOutput(job).then(() => keepVariables(parts, build, job, variables)),
   ]);
   const facts: SuiteFacts = {
     instance: instanceOf(db),
@@ -213,7 +221,7 @@ async function start(
     project,
     suite,
     branch: request.branch,
-    variables,
+    ...(variables.length > 0 && { environmentFile: environmentFile(job) }),
     dependencies: attached.dependencies,
     prefixes: attached.prefixes,
     artifactMounts: attached.mounts,
@@ -226,7 +234,6 @@ async function start(
   };
   const described: Job = {
     ...job,
-    secrets,
     describeStep: name => {
       const launched = attached.dependencies.find((_, index) => name === launchStep(index));
       return launched
@@ -243,13 +250,26 @@ async function start(
 
 const secretsPlace = (row: bigint) => ({ table: 'jobs', column: 'secrets', row });
 const secretsFile = (job: Job) => join(dirname(job.outputFile), 'secrets');
+const environmentFile = (job: Job) => join(dirname(job.outputFile), 'environment');
 
-/** A variable may be changed while the container runs with the old value, which stays masked after a restart too. */
-async function keepSecrets(parts: RunParts, build: Build, job: Job, secrets: readonly string[]) {
-  if (secrets.length > 0)
-    await writeFile(secretsFile(job), parts.db.vault.seal(JSON.stringify(secrets), secretsPlace(build.id)), {
-      mode: 0o600,
-    });
+type Variable = { name: string; content: string };
+
+/** Half of what Linux gives a process for arguments and environment: past it nothing at all could be started. */
+const MOST_VARIABLES_BYTES = 1024 * 1024;
+const sizeOf = (variables: readonly Variable[]) =>
+  variables.reduce((sum, { name, content }) => sum + name.length + Buffer.byteLength(content), 0);
+
+/**
+ * What the container is to read, and what is to be masked: a variable may be changed while the container runs with the
+ * old value, which stays masked after a restart too. Both go with the job.
+ */
+async function keepVariables(parts: RunParts, build: Build, job: Job, variables: readonly Variable[]) {
+  if (variables.length === 0) return;
+  const sealed = parts.db.vault.seal(JSON.stringify(job.secrets), secretsPlace(build.id));
+  await writeFile(secretsFile(job), sealed, { mode: 0o600 });
+  await writeFile(environmentFile(job), renderEnvironment(variables), { mode: 0o600 });
+  // For whatever user the container has; nobody else gets past the job's own directory.
+  await chmod(environmentFile(job), 0o644);
 }
 
 async function readKeptSecrets(parts: RunParts, build: Build, job: Job): Promise<string[]> {

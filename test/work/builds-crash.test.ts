@@ -13,6 +13,8 @@ import { startSshd, type TestSshd } from '../support/sshd.ts';
 const NUMBERED = (lines: number, pause: string) =>
   `echo x >>/srv/cache/runs; i=0; while [ $i -lt ${lines} ]; do echo "line $i $TOKEN"; i=$((i+1)); ${pause}; done; echo "runs: $(wc -l </srv/cache/runs)"`;
 
+const UNTIL_TOLD = 'until [ -e /tmp/go ]; do sleep 0.05; done';
+
 const expectedLines = (lines: number) =>
   `${Array.from({ length: lines }, (_, i) => `line ${i} ***\n`).join('')}runs: 1\n`;
 
@@ -59,11 +61,11 @@ describe('A server that is killed', () => {
       // Prints on, over the kill and beyond.
       NUMBERED(300, 'sleep 0.01'),
       // Ends while no server is there.
-      NUMBERED(40, 'sleep 0.01'),
+      `${NUMBERED(40, ':')}; ${UNTIL_TOLD}`,
       // Prints as fast as it can.
       NUMBERED(20_000, ':'),
       // Fails while no server is there.
-      `${NUMBERED(20, 'sleep 0.02')}; exit 7`,
+      `${NUMBERED(20, ':')}; ${UNTIL_TOLD}; exit 7`,
     ];
     const suites: string[] = [];
     for (const command of wishes) suites.push(await project.suite({ command, variables }));
@@ -81,8 +83,11 @@ describe('A server that is killed', () => {
       /^assay-([0-9a-f]+)-build-/.exec(names.find(name => name.includes(builds[0] as string)) ?? '')?.[1] ??
       '';
     assert.notEqual(instance, '', 'containers go on without the server');
-    await docker('wait', `assay-${instance}-build-${builds[1]}`);
-    await docker('wait', `assay-${instance}-build-${builds[3]}`);
+    for (const buildId of [builds[1], builds[3]]) {
+      const name = `assay-${instance}-build-${buildId}`;
+      await docker('exec', name, 'touch', '/tmp/go');
+      await docker('wait', name);
+    }
     await start();
     const again = journey.knownProject(project.id);
     const request = await again.finishedRequest(requestId);

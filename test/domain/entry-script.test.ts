@@ -1,0 +1,54 @@
+// Variables as a shell reads them: whatever they hold, and whatever they are called.
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, test } from 'node:test';
+import { renderEnvironment } from '../../src/domain/entry-script.ts';
+import { maskText } from '../../src/domain/mask.ts';
+
+const directory = mkdtempSync(join(tmpdir(), 'assay-environment-'));
+after(() => rmSync(directory, { recursive: true, force: true }));
+
+function environmentAfter(shell: string, variables: { name: string; content: string }[]) {
+  const file = join(directory, 'environment');
+  writeFileSync(file, renderEnvironment(variables));
+  const printed = execFileSync(shell, ['-c', 'set -- env -0; . "$0" 2>/dev/null; exec "$@"', file], {
+    env: { PATH: process.env.PATH },
+    timeout: 10_000,
+  });
+  return new Map(
+    printed
+      .toString()
+      .split('\0')
+      .map(pair => [pair.slice(0, pair.indexOf('=')), pair.slice(pair.indexOf('=') + 1)]),
+  );
+}
+
+for (const shell of ['sh', 'bash'])
+  test(`every character but NUL comes through ${shell} as it was written, quotes and line ends included`, () => {
+    const every = Array.from({ length: 0x8ff }, (_, at) => String.fromCodePoint(at + 1)).join('');
+    const variables = [
+      { name: 'EVERY', content: `${every}\u2028\u{1f600}` },
+      { name: 'LINES', content: "one\ntwo\r\n'three'\n\n" },
+      { name: 'COMMANDS', content: '$(id) `id` ${HOME} \\ "x" \'; id #' },
+      { name: 'LARGE', content: 'x'.repeat(65_536) },
+      { name: 'EMPTY', content: '' },
+      { name: 'IFS', content: 'nev0-' },
+    ];
+    const found = environmentAfter(shell, variables);
+    for (const { name, content } of variables) assert.equal(found.get(name), content, name);
+  });
+
+test('a variable that the shell keeps to itself does not keep the others away', () => {
+  const own = ['UID', 'EUID', 'PPID', 'SHELLOPTS', 'BASHOPTS', 'OPTIND', 'LINENO', 'RANDOM', '_', 'LC_ALL'];
+  const variables = [...own, 'LAST'].map(name => ({ name, content: 'not a number' }));
+  for (const shell of ['sh', 'bash'])
+    assert.equal(environmentAfter(shell, variables).get('LAST'), 'not a number', shell);
+});
+
+test('a line of the service is masked with the same values as the output', () => {
+  assert.equal(maskText(['supersecret'], 'suite x: curl -u supersecret'), 'suite x: curl -u ***');
+  assert.equal(maskText([], 'nothing to hide'), 'nothing to hide');
+});
