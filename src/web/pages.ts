@@ -29,7 +29,7 @@ import { suitePages } from './suite.ts';
 import type { Site } from './visit.ts';
 
 /** In the order in which they are tried: /ui/projects/new before /ui/projects/:project_id. */
-const routes: readonly Route[] = [
+export const routes: readonly Route[] = [
   ...signInPages,
   ...setUpPages,
   ...projectsPages,
