@@ -253,6 +253,8 @@ async function archiveKind(file: string): Promise<'saved' | 'root' | 'unknown'> 
   const entries = extract();
   const plain = unpacked(source, packing);
   plain.on('error', error => entries.destroy(error as Error));
+  // The loop below hears of it as well; without a listener of its own an archive that is cut off would end the program.
+  entries.on('error', () => {});
   plain.pipe(entries);
   try {
     for await (const entry of entries) {
@@ -261,6 +263,8 @@ async function archiveKind(file: string): Promise<'saved' | 'root' | 'unknown'> 
       entry.resume();
     }
     return 'root';
+  } catch (cause) {
+    throw new EngineRefused(`${file} is not a whole archive: ${(cause as Error).message}.`, 400);
   } finally {
     source.destroy();
   }

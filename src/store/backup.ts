@@ -17,6 +17,7 @@ import { namesIn, takeSnapshot } from './backup-snapshot.ts';
 import { openWorkPlace } from './backup-work.ts';
 import { type BackupWriter, createBackupWriter } from './backup-writer.ts';
 import { DataError, readMasterKey } from './data.ts';
+import { openSqlite } from './db.ts';
 import { databasePath } from './paths.ts';
 
 export type BackupWishes = {
@@ -58,6 +59,7 @@ export async function makeBackup(wishes: BackupWishes): Promise<BackupMade> {
       wishes.signal?.throwIfAborted();
       await rename(written, file);
       await syncDirectory(dirname(file));
+      noteBackup(data);
       return { ...made, missing };
     } catch (cause) {
       await writer.destroy();
@@ -65,6 +67,20 @@ export async function makeBackup(wishes: BackupWishes): Promise<BackupMade> {
     }
   } finally {
     await work.clear();
+  }
+}
+
+/** For the administration page. Not by `openData`: a newer program must not migrate what an older one is serving. */
+function noteBackup(data: string): void {
+  const sqlite = openSqlite(databasePath(data));
+  try {
+    sqlite
+      .prepare(
+        "INSERT INTO facts (name, value) VALUES ('last_backup_at', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+      )
+      .run(String(Date.now()));
+  } finally {
+    sqlite.close();
   }
 }
 

@@ -1,8 +1,8 @@
 // Images that are brought in from files, and prepared for our user.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
-import { createWriteStream, existsSync } from 'node:fs';
-import { cp, mkdir, realpath, symlink, writeFile } from 'node:fs/promises';
+import { createWriteStream } from 'node:fs';
+import { cp, mkdir, realpath, symlink, truncate, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { after, before, describe, it } from 'node:test';
@@ -111,9 +111,7 @@ describe('an image from a file', () => {
     await holds(image);
   });
 
-  it('may hold busybox alone, and entry, launch steps and verdict work there too', {
-    skip: existsSync(BUSYBOX) ? false : 'busybox is not installed',
-  }, async () => {
+  it('may hold busybox alone, and entry, launch steps and verdict work there too', async () => {
     const image = await importTar(busyboxRoot, 'busybox');
     await holds(image);
     const { text, exit } = await room.run('echo x >/dev/stderr; echo "$PATH" | cut -d: -f1; kill -9 $$', {
@@ -144,5 +142,14 @@ describe('an image from a file', () => {
     const file = join(room.directory, 'no.tar');
     await writeFile(file, 'this is no archive, '.repeat(100));
     await assert.rejects(room.images.importImage(file, `${name}:no`));
+  });
+
+  it('that is cut off is refused in words, and ends nothing but itself', async () => {
+    const whole = join(room.directory, 'whole');
+    await mkdir(whole);
+    await writeFile(join(whole, 'file'), 'x'.repeat(100_000));
+    await run('tar', ['-C', whole, '-cf', `${whole}.tar`, '.']);
+    await truncate(`${whole}.tar`, 50_000);
+    await assert.rejects(room.images.importImage(`${whole}.tar`, `${name}:cut`), /not a whole archive/);
   });
 });
