@@ -1,0 +1,266 @@
+// What dependencies cost: how late a suite with a large one starts, what an upload and a compile add to the bare thing.
+// Every figure is a ratio taken in one run, of rounds that alternate, so that a busy machine touches both sides.
+import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { request } from 'node:https';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+import { ARCHIVE_FILE, PROJECT_DIRECTORY } from '../../src/domain/container-plan.ts';
+import { claimVolume } from '../../src/engine/volume.ts';
+import { createAccount } from '../../src/store/accounts.ts';
+import { makeDataDirectory, openData } from '../../src/store/data.ts';
+import { createDependency, findDependency } from '../../src/store/dependencies.ts';
+import { archivePath } from '../../src/store/paths.ts';
+import { openRoom } from '../docker/room.ts';
+import { type Appliance, startAppliance } from '../support/appliance.ts';
+import { freePort } from '../support/ports.ts';
+import { openDependencies, PREFIX, tarOf } from '../work/dependencies-room.ts';
+import { type Child, judge, median, residentBytesOf, startChild, verdict } from './support.ts';
+
+const { values: options } = parseArgs({
+  options: {
+    /** `uploads`, `compiles` or `suites`: that part alone. */
+    only: { type: 'string', default: '' },
+    'suite-rounds': { type: 'string', default: '15' },
+    'upload-rounds': { type: 'string', default: '5' },
+    'compile-rounds': { type: 'string', default: '3' },
+    'artifact-mib': { type: 'string', default: '2048' },
+    'upload-mib': { type: 'string', default: '1024' },
+  },
+});
+const rounds = (name: 'suite-rounds' | 'upload-rounds' | 'compile-rounds') => Number(options[name]);
+const root = join(import.meta.dirname, '../..');
+const MIB = 1 << 20;
+
+/** How long after its request a suite says its first word. */
+async function measureSuites(appliance: Appliance): Promise<void> {
+  const room = openDependencies(appliance);
+  const files = Number(options['artifact-mib']);
+  const began = performance.now();
+  const large = await room.compiled(tarOf({ file: 'x' }), {
+    name: 'large',
+    command: `for i in $(seq ${files}); do head -c ${MIB} /dev/urandom >${PREFIX}/$i; done`,
+  });
+  console.log(`${files} MiB compiled and kept in ${((performance.now() - began) / 1000).toFixed(1)} s`);
+  const command = 'date +%s%N';
+  const repository = appliance.repository();
+  const plain = await appliance.project(repository);
+  const plainSuite = await plain.suite({ command });
+  const loaded = await appliance.project(repository);
+  const loadedSuite = await loaded.suite({ command });
+  await loaded.ask('POST', `/suites/${loadedSuite}/dependencies`, { dependency_id: large });
+  const start = async (project: typeof plain, suiteId: string) => {
+    const askedAt = Date.now();
+    const { build, log } = (await project.run()).of(suiteId);
+    assert.equal(build.build_state, 'passed', log);
+    const [, nanoseconds] = /^(\d{19})$/m.exec(log) ?? [];
+    return Number(BigInt(nanoseconds as string) / 1_000n) / 1_000 - askedAt;
+  };
+  await start(plain, plainSuite);
+  await start(loaded, loadedSuite);
+  const without: number[] = [];
+  const withIt: number[] = [];
+  for (let round = 0; round < rounds('suite-rounds'); round++) {
+    without.push(await start(plain, plainSuite));
+    withIt.push(await start(loaded, loadedSuite));
+  }
+  console.log(`suites start after ${median(without).toFixed(0)} and ${median(withIt).toFixed(0)} ms`);
+  judge(
+    `start of a suite with a ${files} MiB dependency to one with none`,
+    median(withIt) / median(without),
+    '≤',
+    1.05,
+  );
+}
+
+/** The compile's own time, from enqueued to compiled, against the same container started by hand. */
+async function measureCompiles(appliance: Appliance): Promise<void> {
+  const room = openDependencies(appliance);
+  const docker = await openRoom();
+  const by: Record<'hand' | 'assay', number[]> = { hand: [], assay: [] };
+  const command = `make && make install PREFIX=${PREFIX}`;
+  try {
+    for (let round = 0; round < rounds('compile-rounds'); round++) {
+      const archive = sourceTar(round);
+      const { id, state, log } = await room.compile(archive, { command });
+      assert.equal(state, 'compiled', log);
+      const row = findDependency(appliance.app.db, BigInt(id));
+      by.assay.push((row?.finishedAt ?? 0) - (row?.enqueuedAt ?? 0));
+      const volume = `assay-${docker.instance}-prefix-${round}`;
+      const owner = { instance: docker.instance, kind: 'prefix', id: String(round) };
+      await docker.engine.createVolume({ name: volume, labels: owner });
+      await claimVolume(docker.engine.door, { volume, image: docker.host.reference, owner });
+      const began = performance.now();
+      const { exit } = await docker.run(`cd ${PROJECT_DIRECTORY} && tar -xf ${ARCHIVE_FILE} && ${command}`, {
+        memoryBytes: 2048 * MIB,
+        environment: { MAKEFLAGS: '-j2' },
+        mounts: [
+          {
+            type: 'bind',
+            source: archivePath(appliance.data, row?.archiveHash as string),
+            target: ARCHIVE_FILE,
+            readOnly: true,
+          },
+          { type: 'volume', source: volume, target: PREFIX, readOnly: false, copy: false },
+        ],
+      });
+      assert.equal(exit?.kind === 'exit' && exit.status, 0);
+      by.hand.push(performance.now() - began);
+    }
+  } finally {
+    await docker.close();
+  }
+  console.log(
+    `a compile takes ${median(by.hand).toFixed(0)} ms by hand, ${median(by.assay).toFixed(0)} ms by Assay`,
+  );
+  judge('compile to the same command by hand', median(by.assay) / median(by.hand), '≤', 1.15);
+}
+
+/** A library of some size, another one each time, so that nothing is compiled before. */
+function sourceTar(round: number): Buffer {
+  const modules = Array.from({ length: 16 }, (_, index) => `m${index}`);
+  const body = (name: string) =>
+    Array.from(
+      { length: 120 },
+      (_, index) =>
+        `int ${name}_${index}(int *a, int n) { int s = ${round}; for (int i = 0; i < n; i++) { s += a[i] * ${index + 1}; if (s % ${index + 3} == 0) s ^= a[n - i - 1]; a[i] = s; } return s; }`,
+    ).join('\n');
+  return tarOf({
+    ...Object.fromEntries(modules.map(name => [`${name}.c`, `${body(name)}\n`])),
+    Makefile: `OBJECTS = ${modules.map(name => `${name}.o`).join(' ')}\nlibm.a: $(OBJECTS)\n\t$(AR) rc $@ $(OBJECTS)\n%.o: %.c\n\t$(CC) -O2 -c $< -o $@\ninstall: libm.a\n\tmkdir -p $(PREFIX)/lib && cp libm.a $(PREFIX)/lib\n`,
+  });
+}
+
+/** Sends the body as it comes, and resolves when it is acknowledged. */
+function send(port: number, ca: string, path: string, authorization: string): Promise<number> {
+  const block = randomBytes(MIB);
+  // What a gzip begins with: an upload of anything else is refused at its beginning.
+  const first = Buffer.concat([Buffer.from([0x1f, 0x8b, 0x08]), block.subarray(3)]);
+  const count = Number(options['upload-mib']);
+  const began = performance.now();
+  return new Promise((resolve, reject) => {
+    const outgoing = request(
+      {
+        host: '127.0.0.1',
+        port,
+        ca,
+        method: 'POST',
+        path,
+        headers: { authorization, 'content-length': String(count * MIB) },
+      },
+      answer => {
+        answer.resume().on('end', () => resolve(performance.now() - began));
+        if ((answer.statusCode ?? 0) >= 300)
+          reject(new Error(`the upload was answered ${answer.statusCode}`));
+      },
+    );
+    outgoing.on('error', reject);
+    (async () => {
+      for (let index = 0; index < count; index++)
+        if (!outgoing.write(index === 0 ? first : block))
+          await new Promise(resolve => outgoing.once('drain', resolve));
+      outgoing.end();
+    })();
+  });
+}
+
+async function peakWhile(child: Child, work: () => Promise<unknown>): Promise<number> {
+  const pid = child.process.pid as number;
+  const before = residentBytesOf(pid);
+  let peak = before;
+  const timer = setInterval(() => {
+    peak = Math.max(peak, residentBytesOf(pid));
+  }, 20);
+  await work().finally(() => clearInterval(timer));
+  return peak - before;
+}
+
+async function measureUploads(): Promise<void> {
+  const work = mkdtempSync(join(tmpdir(), 'assay-bench-'));
+  const data = join(work, 'data');
+  makeDataDirectory(data);
+  const db = openData(data);
+  const apiKey = 'assay_benchmark';
+  const account = createAccount(db, {
+    email: 'bench@example.com',
+    kind: 'user',
+    admin: false,
+    passwordHash: null,
+    apiKey,
+  });
+  const blank = {
+    description: '',
+    command: `: ${PREFIX}`,
+    prefix: PREFIX,
+    source: '',
+    launchCommand: '',
+    image: null,
+  };
+  const ids = Array.from({ length: rounds('upload-rounds') + 1 }, (_, index) =>
+    createDependency(db, account.id, { ...blank, name: `upload ${index}` }, []),
+  ).map(({ id }) => id);
+  db.close();
+  const authorization = `Basic ${Buffer.from(`bench@example.com:${apiKey}`).toString('base64')}`;
+  const children: Child[] = [];
+  try {
+    const port = await freePort();
+    const assay = await startChild(
+      [process.execPath, 'src/main.ts', 'serve', '--data', data, '--listen', `127.0.0.1:${port}`].map(part =>
+        part === 'src/main.ts' ? join(root, part) : part,
+      ),
+      // What was uploaded is not compiled meanwhile.
+      { port, env: { DOCKER_HOST: `unix://${work}/no-docker.sock` }, ready: /https:/ },
+    );
+    children.push(assay);
+    const tls = join(data, 'tls');
+    const barePort = await freePort();
+    const bare = await startChild(
+      [
+        process.execPath,
+        join(import.meta.dirname, 'support-bare-upload.ts'),
+        join(work, 'bare'),
+        join(tls, 'server.pem'),
+        join(tls, 'server.key'),
+        String(barePort),
+      ],
+      { port: barePort, ready: /ready/ },
+    );
+    children.push(bare);
+    const ca = readFileSync(join(tls, 'ca.pem'), 'utf8');
+    const times: Record<'assay' | 'bare', number[]> = { assay: [], bare: [] };
+    const grown: number[] = [];
+    for (const [round, id] of ids.entries()) {
+      let ms = 0;
+      const bytes = await peakWhile(assay, async () => {
+        ms = await send(port, ca, `/dependencies/${id}/archive`, authorization);
+      });
+      const bareMs = await send(barePort, ca, '/', authorization);
+      // The first round warms both up; its memory counts.
+      grown.push(bytes);
+      if (round === 0) continue;
+      times.assay.push(ms);
+      times.bare.push(bareMs);
+    }
+    console.log(
+      `${options['upload-mib']} MiB are uploaded in ${median(times.bare).toFixed(0)} ms to a bare server, ${median(times.assay).toFixed(0)} ms to Assay`,
+    );
+    judge('upload to a bare server', median(times.assay) / median(times.bare), '≤', 1.3);
+    judge('memory that an upload adds', Math.max(...grown) / MIB, '≤', 80, ' MiB');
+  } finally {
+    for (const child of children) await child.end();
+    rmSync(work, { recursive: true, force: true });
+  }
+}
+
+const wants = (part: string) => options.only === '' || options.only === part;
+if (wants('uploads')) await measureUploads();
+const appliance = await startAppliance({ timeoutMs: 600_000 });
+try {
+  if (wants('compiles')) await measureCompiles(appliance);
+  if (wants('suites')) await measureSuites(appliance);
+} finally {
+  await appliance.close();
+}
+process.exitCode = verdict();
