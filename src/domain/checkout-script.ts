@@ -37,8 +37,10 @@ export function checkoutStep(checkout: Checkout): EntryStep {
     `printf '%s\\n' ${MIRROR_DIRECTORY}/objects >.git/objects/info/alternates || exit 1`,
     `printf '%s' ${quote(configuration(checkout))} >.git/config || exit 1`,
     'export GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null GIT_TERMINAL_PROMPT=0 GIT_LFS_SKIP_SMUDGE=1',
-    `git --git-dir=${MIRROR_DIRECTORY} for-each-ref --format='%(objectname) refs/remotes/origin/%(refname:lstrip=2)' refs/heads >.git/packed-refs || exit 1`,
-    `git --git-dir=${MIRROR_DIRECTORY} for-each-ref --format='%(objectname) %(refname)' refs/tags >>.git/packed-refs || exit 1`,
+    // Branches come before tags, so the names stay sorted when they are those of a remote.
+    `git --git-dir=${MIRROR_DIRECTORY} for-each-ref --format='%(objectname) %(refname)' refs/heads refs/tags >.git/refs.all || exit 1`,
+    `sed 's#^\\([0-9a-f]*\\) refs/heads/#\\1 refs/remotes/origin/#' .git/refs.all >.git/packed-refs || exit 1`,
+    'rm .git/refs.all',
     ...(branch === undefined
       ? []
       : [`printf '%s\\n' ${quote(`${hash} refs/heads/${branch}`)} >>.git/packed-refs`]),

@@ -18,6 +18,8 @@ export interface Mount {
   readOnly: boolean;
   /** False where an empty volume must stay as it is, instead of taking what the image has there, owner included. */
   copy?: false;
+  /** Whose a volume is that is made when it is first mounted. */
+  owner?: Ownership;
 }
 
 /** Whose a container, volume or network is. Nothing without the own instance's label is ever touched. */

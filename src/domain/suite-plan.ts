@@ -46,7 +46,6 @@ export type SuiteFacts = {
   limits: Limits;
   mirror: string;
   outputFile: string;
-  cacheVolume: string;
   /** Set where the checkout was made beside, for an image without git. */
   workspaceVolume?: string;
 };
@@ -102,7 +101,13 @@ export function planSuite(facts: SuiteFacts): ContainerPlan {
       ...(facts.environmentFile === undefined ? [] : [environmentMount(facts.environmentFile)]),
       mirrorMount(facts.mirror),
       ...(facts.workspaceVolume === undefined ? [] : [workspaceMount(facts.workspaceVolume)]),
-      { type: 'volume', source: facts.cacheVolume, target: CACHE_DIRECTORY, readOnly: false },
+      {
+        type: 'volume',
+        source: `assay-${facts.instance}-cache-${suite.id}`,
+        target: CACHE_DIRECTORY,
+        readOnly: false,
+        owner: { instance: facts.instance, kind: 'cache', id: suite.id.toString() },
+      },
       ...facts.artifactMounts,
     ],
     memoryBytes: limits.memoryBytes,

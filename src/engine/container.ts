@@ -95,8 +95,6 @@ export function createEngine(settings: DoorSettings & { watchIntervalMs?: number
   async function waitForExit(containerId: string, signal?: AbortSignal): Promise<ContainerState | undefined> {
     for (;;) {
       signal?.throwIfAborted();
-      const state = await inspectContainer(containerId);
-      if (!state?.running) return state;
       // The engine is asked again now and then: a wait may hang without its connection being closed.
       try {
         await call(
@@ -111,6 +109,8 @@ export function createEngine(settings: DoorSettings & { watchIntervalMs?: number
         if (signal?.aborted) throw signal.reason;
         if (!(error instanceof EngineUnavailable) && !isRefused(error, 404)) throw error;
       }
+      const state = await inspectContainer(containerId);
+      if (!state?.running) return state;
     }
   }
 
@@ -207,7 +207,8 @@ export function createEngine(settings: DoorSettings & { watchIntervalMs?: number
   };
 }
 
-async function createOrFind({ docker, call }: DockerDoor, plan: ContainerPlan): Promise<string> {
+async function createOrFind(door: DockerDoor, plan: ContainerPlan, triesLeft = 3): Promise<string> {
+  const { docker, call } = door;
   try {
     const created = await call('create a container', abortSignal =>
       docker.createContainer({ ...creation(plan), abortSignal }),
@@ -215,27 +216,29 @@ async function createOrFind({ docker, call }: DockerDoor, plan: ContainerPlan): 
     return created.id;
   } catch (error) {
     if (isRefused(error, 404)) throw new ImageMissing(`Docker has no image ${plan.image}: import it first.`);
-    if (!isRefused(error, 409)) throw error;
-    const found = await call('inspect a container', abortSignal =>
-      docker.getContainer(plan.name).inspect({ abortSignal }),
-    );
+    if (!isRefused(error, 409) || triesLeft === 0) throw error;
+  }
+  const container = docker.getContainer(plan.name);
+  let same: string | undefined;
+  await ignoring([404], async () => {
+    const found = await call('inspect a container', abortSignal => container.inspect({ abortSignal }));
     const owner = ownershipOf(found.Config.Labels);
     const { instance, kind, id } = plan.labels;
     if (owner?.instance !== instance || owner.kind !== kind || owner.id !== id) {
       throw new EngineRefused(`A container called ${plan.name} is there already, and is not ours.`, 409);
     }
-    if (isDeepStrictEqual(found.Config.Entrypoint, plan.command)) return found.Id;
-    // Left by an earlier attempt, which nobody follows any more.
-    await ignoring([404, 409], () =>
-      call('remove a container', abortSignal =>
-        docker.getContainer(found.Id).remove({ force: true, v: true, abortSignal }),
-      ),
+    const isSame = isDeepStrictEqual(found.Config.Entrypoint, plan.command);
+    if (isSame && found.State.Status !== 'removing') {
+      same = found.Id;
+      return;
+    }
+    // Left by an earlier attempt, which nobody follows any more; somebody else may be removing it just now.
+    await ignoring([409], () =>
+      call('remove a container', abortSignal => container.remove({ force: true, v: true, abortSignal })),
     );
-    const created = await call('create a container', abortSignal =>
-      docker.createContainer({ ...creation(plan), abortSignal }),
-    );
-    return created.id;
-  }
+    await call('wait for a container', abortSignal => container.wait({ condition: 'removed', abortSignal }));
+  });
+  return same ?? (await createOrFind(door, plan, triesLeft - 1));
 }
 
 /** The profile of decisions 7: every container of ours is made here, and nowhere else. */
@@ -264,12 +267,18 @@ function creation(plan: ContainerPlan) {
       NanoCpus: Math.round(plan.cpus * 1e9),
       LogConfig: { Type: 'none', Config: {} },
       RestartPolicy: { Name: 'no' },
-      Mounts: plan.mounts.map(({ type, source, target, readOnly, copy }) => ({
+      Mounts: plan.mounts.map(({ type, source, target, readOnly, copy, owner }) => ({
         Type: type,
         Source: source,
         Target: target,
         ReadOnly: readOnly,
-        ...(copy === false && { VolumeOptions: { NoCopy: true, Labels: {}, DriverConfig: {} as never } }),
+        ...(type === 'volume' && {
+          VolumeOptions: {
+            NoCopy: copy === false,
+            Labels: owner ? labelsOf(owner) : {},
+            DriverConfig: {} as never,
+          },
+        }),
       })),
     },
   };

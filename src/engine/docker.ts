@@ -8,6 +8,12 @@ import Dockerode from 'dockerode';
 /** Nobody answers: the work waits, nothing is decided. */
 export class EngineUnavailable extends Error {
   override name = 'EngineUnavailable';
+  /** False when no connection was made: what was asked has certainly not happened. */
+  readonly reached: boolean;
+  constructor(message: string, reached = true) {
+    super(message);
+    this.reached = reached;
+  }
 }
 /** The engine answered, and said no. */
 export class EngineRefused extends Error {
@@ -100,13 +106,15 @@ function translate(error: unknown, what: string, dockerHost: string): unknown {
     return new EngineRefused(`Docker refused: ${what}: ${reasonOf(error)}`, error.statusCode);
   }
   if (!('code' in error)) return error;
+  const code = String(error.code);
   const advice =
-    error.code === 'EACCES'
+    code === 'EACCES'
       ? "this user may not use its socket: add it to the group 'docker'"
-      : error.code === 'ENOENT' || error.code === 'ECONNREFUSED'
+      : code === 'ENOENT' || code === 'ECONNREFUSED'
         ? 'nothing answers there: is Docker running?'
-        : `the connection broke (${String(error.code)})`;
-  return new EngineUnavailable(`Docker at ${dockerHost} cannot be reached (${what}): ${advice}`);
+        : `the connection broke (${code})`;
+  const reached = !['EACCES', 'ENOENT', 'ECONNREFUSED'].includes(code);
+  return new EngineUnavailable(`Docker at ${dockerHost} cannot be reached (${what}): ${advice}`, reached);
 }
 
 function reasonOf(error: Error): string {

@@ -19,6 +19,8 @@ export type ContainerHost = {
   /** Resolves when the engine answers again. */
   whenAvailable(signal: AbortSignal): Promise<void>;
   prepare(image: string): Promise<{ image: PreparedImage; network: string }>;
+  /** Makes the image `host` and the network again, which somebody may have pruned. */
+  mend(): Promise<void>;
   stop(): void;
 };
 
@@ -35,6 +37,8 @@ export function createContainerHost(options: {
   const back = new Set<() => void>();
   // Nothing is started before it has answered once: a build would only be claimed to be given back.
   let reason: string | undefined = 'it has not answered yet';
+  // Kept while the engine is there: each look at them would come before the start of a build.
+  let hostImage: Promise<PreparedImage> | undefined;
   let network: Promise<string> | undefined;
   let timer: NodeJS.Timeout | undefined;
   let stopped = false;
@@ -59,6 +63,33 @@ export function createContainerHost(options: {
     }, delayMs);
   };
 
+  const forget = () => {
+    hostImage = undefined;
+    network = undefined;
+  };
+  const prepareHost = () => {
+    hostImage ??= images.prepareImage(HOST_IMAGE, options.runAs);
+    return hostImage;
+  };
+  const prepare: ContainerHost['prepare'] = async image => {
+    network ??= prepareHost().then(prepared =>
+      ensureNetwork(engine.door, {
+        instance: options.instance,
+        setting: options.network,
+        hostImage: prepared,
+      }),
+    );
+    try {
+      const [prepared, name] = await Promise.all([
+        image === HOST_IMAGE ? prepareHost() : images.prepareImage(image, options.runAs),
+        network,
+      ]);
+      return { image: prepared, network: name };
+    } catch (cause) {
+      forget();
+      throw cause;
+    }
+  };
   probe(0);
 
   return {
@@ -69,7 +100,7 @@ export function createContainerHost(options: {
       if (reason !== undefined || stopped) return;
       reason = cause.message;
       // A restarted engine may have lost its rules and networks.
-      network = undefined;
+      forget();
       options.log.warn('Docker is away', { cause: cause.message });
       probe(PROBE_FIRST_MS);
     },
@@ -88,19 +119,10 @@ export function createContainerHost(options: {
         back.add(come);
         signal.addEventListener('abort', leave, { once: true });
       }),
-    async prepare(image) {
-      const prepared = await images.prepareImage(image, options.runAs);
-      network ??= (
-        image === HOST_IMAGE ? Promise.resolve(prepared) : images.prepareImage(HOST_IMAGE, options.runAs)
-      ).then(hostImage =>
-        ensureNetwork(engine.door, { instance: options.instance, setting: options.network, hostImage }),
-      );
-      try {
-        return { image: prepared, network: await network };
-      } catch (cause) {
-        network = undefined;
-        throw cause;
-      }
+    prepare,
+    async mend() {
+      forget();
+      await prepare(HOST_IMAGE);
     },
     stop() {
       stopped = true;

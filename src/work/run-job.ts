@@ -3,10 +3,11 @@
 
 import { mkdir, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
+import { setTimeout as pause } from 'node:timers/promises';
 import type { ContainerPlan } from '../domain/container-plan.ts';
 import { createMask, maskText } from '../domain/mask.ts';
 import type { Outcome } from '../domain/verdict.ts';
-import { EngineUnavailable } from '../engine/docker.ts';
+import { EngineUnavailable, ImageMissing, isRefused } from '../engine/docker.ts';
 import { createOutput, followOutput, releaseOutput } from '../engine/output.ts';
 import type { Live } from '../live.ts';
 import { type LogWriter, openLog } from '../store/log-file.ts';
@@ -36,6 +37,7 @@ export type Job = {
 export type JobOutcome = Outcome | { kind: 'left' };
 
 const MEASURE_MS = 5_000;
+const WATCH_AFTER_MS = 500;
 const RELEASE_EVERY_BYTES = 64 * 1024 * 1024;
 
 export type JobParts = { host: ContainerHost; live: Live; stopping: AbortSignal };
@@ -124,7 +126,12 @@ async function startOnce(host: ContainerHost, plan: ContainerPlan, signal: Abort
   try {
     await host.engine.startContainer(plan);
   } catch (cause) {
-    if (!(cause instanceof EngineUnavailable)) throw cause;
+    if (cause instanceof ImageMissing || isRefused(cause, 404)) {
+      await host.mend();
+      await host.engine.startContainer(plan);
+      return;
+    }
+    if (!(cause instanceof EngineUnavailable && cause.reached)) throw cause;
     host.reportUnavailable(cause);
     if (!(await hasStarted(host, plan.name, signal))) throw cause;
   }
@@ -145,6 +152,8 @@ export async function hasStarted(host: ContainerHost, name: string, signal: Abor
 
 /** Resolves when the container no longer runs; outlives an engine that goes away and comes back. */
 async function watchContainer(host: ContainerHost, name: string, signal: AbortSignal): Promise<void> {
+  // Its end is told by its output; this is for one that is lost, and need not slow the start of the others.
+  await pause(WATCH_AFTER_MS, undefined, { signal });
   for (;;) {
     try {
       await host.engine.waitForExit(name, signal);

@@ -203,14 +203,9 @@ async function start(
     throw new CannotRun(
       `The suite's environment variables are more than ${MOST_VARIABLES_BYTES} bytes in all.`,
     );
-  const cacheVolume = `assay-${instanceOf(db)}-cache-${suite.id}`;
   const [{ image, network }, attached] = await Promise.all([
     host.prepare(suite.image ?? parts.defaultImage()),
     parts.attach(suite.id),
-    host.engine.createVolume({
-      name: cacheVolume,
-      labels: { instance: instanceOf(db), kind: 'cache', id: suite.id.toString() },
-    }),
     // A new attempt reads a new file from its beginning; the log goes on.
     log.append(Buffer.alloc(0), 0),
     beginOutput(job).then(() => keepVariables(parts, build, job, variables)),
@@ -230,7 +225,6 @@ async function start(
     limits: parts.limits,
     mirror: mirrorPath(parts.dataDirectory, project.id),
     outputFile: job.outputFile,
-    cacheVolume,
   };
   const described: Job = {
     ...job,
