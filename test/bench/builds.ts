@@ -1,0 +1,353 @@
+// What a build costs beside the bare tools: request to first line, trivial builds a second, a long log, many readers.
+// Every figure is a ratio taken in one run, of rounds that alternate, so that a busy machine touches both sides.
+import { execFile } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { loadavg, tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { TLSSocket } from 'node:tls';
+import { parseArgs, promisify } from 'node:util';
+import { generateKeyPair } from '../../src/domain/ssh-key.ts';
+import { createEngine } from '../../src/engine/container.ts';
+import { createImages, HOST_IMAGE } from '../../src/engine/image.ts';
+import { openData } from '../../src/store/data.ts';
+import { instanceOf } from '../../src/store/facts.ts';
+import { runAssay, serve } from '../cli/program.ts';
+import { clearDocker, DOCKER_HOST, docker, makeData } from '../support/appliance.ts';
+import { basic, createClient } from '../support/client.ts';
+import { createJourney, type ProjectJourney, type Repository } from '../support/journey.ts';
+import { git } from '../support/repository.ts';
+import { startSshd } from '../support/sshd.ts';
+import { judge, median, openSocket, residentBytesOf, verdict } from './support.ts';
+
+const { values: options, positionals } = parseArgs({
+  allowPositionals: true,
+  options: {
+    rounds: { type: 'string', default: '9' },
+    trivial: { type: 'string', default: '50' },
+    'trivial-rounds': { type: 'string', default: '3' },
+    readers: { type: 'string', default: '1000' },
+    seconds: { type: 'string', default: '15' },
+  },
+});
+const rounds = Number(options.rounds);
+const MIB = 1024 * 1024;
+const wanted = (part: string) => positionals.length === 0 || positionals.includes(part);
+
+const work = mkdtempSync(join(tmpdir(), 'assay-bench-'));
+const sshd = await startSshd();
+const data = makeData(sshd);
+const added = await runAssay(['user', 'add', 'bench@example.org', '--json', '--data', data]);
+const account = JSON.parse(added.stdout) as { email: string; api_key: string };
+const as = basic(account.email, account.api_key);
+const server = await serve(data, {
+  env: { ASSAY_CONCURRENCY: '2', ASSAY_LOG_LIMIT: '256MiB', ASSAY_MIN_FREE_DISK: '1MiB' },
+});
+const client = createClient(
+  `https://127.0.0.1:${server.port}`,
+  readFileSync(join(data, 'tls', 'ca.pem'), 'utf8'),
+);
+const journey = createJourney({ client, as, sshd });
+const image = await createImages(createEngine({ dockerHost: DOCKER_HOST }).door, 'bench').prepareImage(
+  HOST_IMAGE,
+  {
+    uid: 1000,
+    gid: 1000,
+  },
+);
+
+/** The options that every container of Assay has, for the bare tools too. */
+const profile = [
+  ...[
+    '--init',
+    '--cap-drop=ALL',
+    '--security-opt=no-new-privileges',
+    '--pids-limit=1024',
+    '--user=1000:1000',
+  ],
+  ...['--memory=2g', '--memory-swap=2g', '--cpus=2', '--network=bridge', '--entrypoint=/bin/sh'],
+  ...image.mounts.map(({ source, target }) => `--mount=type=bind,source=${source},target=${target},readonly`),
+];
+
+try {
+  console.log(
+    `load before: ${loadavg()
+      .map(value => value.toFixed(1))
+      .join(' ')}`,
+  );
+  if (wanted('first-line')) {
+    await firstLine('a small repository', { 'README.md': 'Hello\n' });
+    await firstLine(
+      'a repository of 100 MB',
+      Object.fromEntries(Array.from({ length: 100 }, (_, index) => [`file-${index}`, randomBytes(MIB)])),
+    );
+  }
+  if (wanted('trivial')) await trivialBuilds(Number(options.trivial));
+  if (wanted('long-log')) await longLog();
+  if (wanted('readers')) await manyReaders(Number(options.readers), Number(options.seconds));
+  console.log(
+    `load after: ${loadavg()
+      .map(value => value.toFixed(1))
+      .join(' ')}`,
+  );
+} finally {
+  client.close();
+  await server.end('SIGTERM');
+  await sshd.close();
+  const db = openData(data);
+  const instance = instanceOf(db);
+  db.close();
+  await clearDocker(instance);
+  rmSync(data, { recursive: true, force: true });
+  rmSync(work, { recursive: true, force: true });
+}
+process.exitCode = verdict();
+
+/** When it was, in the output itself: the same clock for both sides, and nobody's reading is measured. */
+function stampIn(text: string): number {
+  const [, seconds] = /^stamp (\d+\.\d+)$/m.exec(text) ?? [];
+  if (seconds === undefined) throw new Error(`no stamp in ${text}`);
+  return Number(seconds) * 1000;
+}
+
+async function firstLine(name: string, files: Record<string, string | Buffer>): Promise<void> {
+  const repository = journey.repository({ message: 'First\n', files });
+  const project = await journey.project(repository);
+  await project.suite({ command: 'date "+stamp %s.%N"' });
+  const mirror = join(work, `mirror-${name.replaceAll(' ', '-')}.git`);
+  const bare = createBareFetch(repository, mirror);
+  const mine: number[] = [];
+  const theirs: number[] = [];
+  for (let round = -1; round < rounds; round++) {
+    const sides = [
+      async () => {
+        repository.add({ message: `Round ${round}\n`, files: { counter: `mine ${round}` } });
+        return await requestToFirstLine(project);
+      },
+      async () => {
+        repository.add({ message: `Round ${round}\n`, files: { counter: `theirs ${round}` } });
+        return await bare();
+      },
+    ] as const;
+    const first = round % 2 === 0 ? 0 : 1;
+    const figures = [0, 0];
+    for (const side of [first, 1 - first]) figures[side] = await (sides[side] as () => Promise<number>)();
+    // The first round makes the mirrors, the network and the caches.
+    if (round < 0) continue;
+    mine.push(figures[0] as number);
+    theirs.push(figures[1] as number);
+  }
+  const [own, raw] = [median(mine), median(theirs)];
+  console.log(
+    `request to first line, ${name}: ${own.toFixed(0)} ms; git fetch + checkout + docker create + start: ${raw.toFixed(0)} ms`,
+  );
+  judge(`request to first line, ${name}`, own / raw, '≤', 1.1);
+}
+
+async function requestToFirstLine(project: ProjectJourney): Promise<number> {
+  const startedAt = Date.now();
+  const requestId = await project.request();
+  const { build_state: state } = await project.finishedRequest(requestId);
+  const [build] = await project.buildsOf(requestId);
+  if (state !== 'passed' || !build) throw new Error(`a build ended ${state}`);
+  return stampIn(await project.log(build.id_str as string)) - startedAt;
+}
+
+/** What a person would type: fetch, check out, create, start. */
+function createBareFetch(repository: Repository, mirror: string): () => Promise<number> {
+  const { publicKey, privateKey } = generateKeyPair('bench');
+  sshd.addKey(publicKey);
+  const key = `${mirror}.key`;
+  const config = `${mirror}.config`;
+  writeFileSync(key, privateKey, { mode: 0o600 });
+  writeFileSync(
+    config,
+    `IdentityFile ${key}\nIdentitiesOnly yes\nUserKnownHostsFile ${mirror}.hosts\nStrictHostKeyChecking accept-new\n${sshd.clientConfig}`,
+  );
+  mkdirSync(mirror);
+  git(mirror, 'init', '--quiet', '--bare');
+  const env = { ...process.env, GIT_SSH_COMMAND: `ssh -F ${config}` };
+  const run = promisify(execFile);
+  return async () => {
+    const workspace = mkdtempSync(join(work, 'workspace-'));
+    const startedAt = Date.now();
+    await run(
+      'git',
+      ['fetch', '--quiet', repository.url, '+refs/heads/*:refs/heads/*', '+refs/tags/*:refs/tags/*'],
+      { cwd: mirror, env },
+    );
+    await run('git', ['clone', '--quiet', '--shared', '--branch', 'main', mirror, workspace], { env });
+    const id = await docker(
+      'create',
+      ...profile,
+      '--volume',
+      `${workspace}:/srv/project`,
+      '--workdir',
+      '/srv/project',
+      image.reference,
+      '-c',
+      'date "+stamp %s.%N"',
+    );
+    const output = await docker('start', '--attach', id);
+    const took = stampIn(output) - startedAt;
+    await docker('rm', id);
+    rmSync(workspace, { recursive: true });
+    return took;
+  };
+}
+
+async function trivialBuilds(count: number): Promise<void> {
+  const project = await journey.project();
+  for (let index = 0; index < count; index++) await project.suite({ command: 'true' });
+  const mine: number[] = [];
+  const theirs: number[] = [];
+  const loop = `seq ${count} | xargs -P 2 -I{} docker run --rm ${profile.join(' ')} ${image.reference} -c true`;
+  await project.run();
+  for (let round = 0; round < Number(options['trivial-rounds']); round++) {
+    for (const side of round % 2 === 0 ? [0, 1] : [1, 0]) {
+      const startedAt = performance.now();
+      if (side === 0) {
+        const { build_state: state } = await project.finishedRequest(await project.request());
+        if (state !== 'passed') throw new Error(`trivial builds ended ${state}`);
+        mine.push((count * 1000) / (performance.now() - startedAt));
+      } else {
+        await promisify(execFile)('sh', ['-c', loop]);
+        theirs.push((count * 1000) / (performance.now() - startedAt));
+      }
+    }
+  }
+  const [own, raw] = [median(mine), median(theirs)];
+  console.log(
+    `${count} trivial builds, 2 at once: ${own.toFixed(2)} a second; docker run: ${raw.toFixed(2)} a second`,
+  );
+  judge('trivial builds', own / raw, '≥', 0.9);
+}
+
+const LINES = 1_000_000;
+const PRINT = `awk 'BEGIN { for (i = 0; i < ${LINES}; i++) printf "%07d %091d\\n", i, 0 }'`;
+
+async function longLog(): Promise<void> {
+  const project = await journey.project();
+  await project.suite({ command: PRINT });
+  const pid = server.child.pid as number;
+  const mine: number[] = [];
+  const theirs: number[] = [];
+  let grown = 0;
+  for (let round = 0; round < 3; round++) {
+    for (const side of round % 2 === 0 ? [0, 1] : [1, 0]) {
+      if (side === 0) {
+        const before = residentBytesOf(pid);
+        const watch = setInterval(() => {
+          grown = Math.max(grown, residentBytesOf(pid) - before);
+        }, 20);
+        const { took, buildId } = await startToEnd(project);
+        clearInterval(watch);
+        mine.push(took);
+        requireEveryLine(await project.log(buildId));
+      } else {
+        const file = join(work, 'output');
+        const startedAt = performance.now();
+        await promisify(execFile)('sh', [
+          '-c',
+          `exec docker run --rm ${profile.join(' ')} ${image.reference} -c "$0" >${file}`,
+          PRINT,
+        ]);
+        theirs.push(performance.now() - startedAt);
+        if (statSync(file).size !== LINES * 100) throw new Error('docker run lost lines');
+      }
+    }
+  }
+  const [own, raw] = [median(mine), median(theirs)];
+  console.log(
+    `${LINES} lines, 100 MB: ${own.toFixed(0)} ms; docker run > file: ${raw.toFixed(0)} ms; every line was there, in order`,
+  );
+  judge('a log of 100 MB', own / raw, '≤', 1.1);
+  judge('memory of the server meanwhile', grown / MIB, '≤', 60, ' MiB');
+}
+
+/** From the claim to the verdict, as the project's events tell. */
+async function startToEnd(project: ProjectJourney): Promise<{ took: number; buildId: string }> {
+  const firehose = await project.firehose('');
+  await project.request();
+  let startedAt = 0;
+  for await (const { event, data } of firehose) {
+    if (event === 'build.started') startedAt = performance.now();
+    if (event !== 'build.finished') continue;
+    const build = data.build as { id_str: string; build_state: string };
+    if (build.build_state !== 'passed') throw new Error(`a build ended ${build.build_state}`);
+    return { took: performance.now() - startedAt, buildId: build.id_str };
+  }
+  throw new Error('the firehose ended');
+}
+
+function requireEveryLine(log: string): void {
+  let expected = 0;
+  for (let at = log.indexOf('0000000 '); at < log.length; at += 100, expected++)
+    if (Number(log.slice(at, at + 7)) !== expected) throw new Error(`line ${expected} is not in its place`);
+  if (expected !== LINES) throw new Error(`${expected} lines, not ${LINES}`);
+}
+
+/** One build that prints 100 lines a second, each with the time, to many readers. */
+async function manyReaders(readers: number, seconds: number): Promise<void> {
+  const project = await journey.project();
+  await project.suite({
+    command: `python3 -uc '
+import time
+open("/srv/cache/begun", "w")
+print("ready")
+while time.sleep(0.1) or not __import__("os").path.exists("/srv/cache/go"): pass
+begin = time.time()
+for i in range(${seconds} * 100):
+    time.sleep(max(0, begin + i / 100 - time.time()))
+    print("stamp %.6f" % time.time())
+'`,
+  });
+  const { id_str: buildId } = await project.buildOf(await project.request());
+  await project.logHas(buildId as string, 'ready\n');
+  const latencies: number[] = [];
+  const sockets: TLSSocket[] = [];
+  const asked = `GET ${project.path}/builds/${buildId}/firehose HTTP/1.1\r\nHost: localhost\r\nAuthorization: ${as}\r\n\r\n`;
+  let lines = 0;
+  const ended: Promise<unknown>[] = [];
+  const BATCH = 25;
+  for (let opened = 0; opened < readers; opened += BATCH)
+    await Promise.all(
+      Array.from({ length: Math.min(BATCH, readers - opened) }, async () => {
+        const socket = await openSocket(server.port, client.ca);
+        sockets.push(socket);
+        let rest = '';
+        ended.push(
+          new Promise<void>(resolve => {
+            socket.setEncoding('latin1').on('data', (part: string) => {
+              rest += part;
+              const now = Date.now();
+              const last = rest.lastIndexOf('\n\n');
+              if (last < 0) return;
+              for (const [, stamp] of rest.slice(0, last).matchAll(/stamp (\d+\.\d+)/g)) {
+                latencies.push(now - Number(stamp) * 1000);
+                lines += 1;
+              }
+              if (rest.includes('event: end')) resolve();
+              rest = rest.slice(last);
+            });
+            socket.on('close', resolve);
+          }),
+        );
+        socket.write(asked);
+        await once(socket, 'data');
+      }),
+    );
+  const containers = await docker('ps', '--format', '{{.Names}}', '--filter', `name=build-${buildId}`);
+  await docker('exec', containers, 'touch', '/srv/cache/go');
+  await Promise.all(ended);
+  for (const socket of sockets) socket.destroy();
+  const expected = readers * seconds * 100;
+  if (lines !== expected) throw new Error(`${lines} lines came to the readers, not ${expected}`);
+  latencies.sort((a, b) => a - b);
+  const at = (part: number) => latencies[Math.floor(latencies.length * part)] as number;
+  console.log(
+    `${readers} readers, 100 lines a second: median ${at(0.5).toFixed(0)} ms, p99 ${at(0.99).toFixed(0)} ms, all ${lines} lines came`,
+  );
+  judge('p99 of a line to a reader', at(0.99), '≤', 250, ' ms');
+}
