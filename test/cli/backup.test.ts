@@ -83,6 +83,7 @@ const contentsOf = (data: string, ...without: string[]) =>
       ]),
   );
 
+/** Every row but the one that tells of the last backup, which is written when it is done. */
 function rowsOf(data: string): Record<string, unknown[]> {
   const sqlite = openSqlite(databasePath(data));
   try {
@@ -91,8 +92,9 @@ function rowsOf(data: string): Record<string, unknown[]> {
       .prepare("SELECT name FROM sqlite_schema WHERE type = 'table'")
       .pluck()
       .all() as string[];
+    const rows = (name: string) => sqlite.prepare(`SELECT * FROM "${name}"`).raw().all() as unknown[][];
     return Object.fromEntries(
-      tables.map(name => [name, sqlite.prepare(`SELECT * FROM "${name}"`).raw().all()]),
+      tables.map(name => [name, rows(name).filter(([first]) => first !== 'last_backup_at')]),
     );
   } finally {
     sqlite.close();
