@@ -100,9 +100,15 @@ function connection(dockerHost: string, environment: Record<string, string | und
   };
 }
 
+/** An engine that is going down still answers for a while, with 500 and in these words. */
+const GOING_DOWN =
+  /transport is closing|connection is closing|database not open|ttrpc: closed|context canceled|containerd\.sock/;
+
 function translate(error: unknown, what: string, dockerHost: string): unknown {
   if (!(error instanceof Error)) return error;
   if ('statusCode' in error && typeof error.statusCode === 'number') {
+    if (error.statusCode >= 500 && GOING_DOWN.test(reasonOf(error)))
+      return new EngineUnavailable(`Docker at ${dockerHost} is going down (${what}): ${reasonOf(error)}`);
     return new EngineRefused(`Docker refused: ${what}: ${reasonOf(error)}`, error.statusCode);
   }
   if (!('code' in error)) return error;
