@@ -94,7 +94,8 @@ export async function runJob(
           if (size !== undefined && size > job.diskBytes) stop('too_big');
         }, MEASURE_MS);
 
-  const following = follow(live, job, log, {
+  const progress: Progress = { step: undefined };
+  const following = follow(live, job, log, progress, {
     gone: gone.signal,
     signal: AbortSignal.any([stopping, ended.signal]),
   });
@@ -111,7 +112,7 @@ export async function runJob(
     if (stopped && verdict?.kind !== 'exit') return { kind: stopped };
     if (verdict) return verdict;
     if (stopping.aborted) return { kind: 'left' };
-    return { kind: 'lost' };
+    return (await whetherOutOfMemory(host, job.name, progress.step)) ?? { kind: 'lost' };
   } finally {
     for (const unwatch of watches) unwatch();
     clearTimeout(deadline);
@@ -119,6 +120,23 @@ export async function runJob(
     ended.abort();
     await following.catch(() => {});
   }
+}
+
+/** The step that a job has come to, where it was seen to begin. */
+type Progress = { step: string | undefined };
+
+/** Memory that nobody can give back, such as files in it, costs the container its first process too: no verdict is left. */
+async function whetherOutOfMemory(
+  host: ContainerHost,
+  name: string,
+  step: string | undefined,
+): Promise<Outcome | undefined> {
+  if (step === undefined) return undefined;
+  const state = await host.engine.inspectContainer(name).catch(cause => {
+    if (!(cause instanceof EngineUnavailable)) throw cause;
+    host.reportUnavailable(cause);
+  });
+  return state?.oomKilled ? { kind: 'exit', step, status: 137, outOfMemory: true } : undefined;
 }
 
 /** A start whose answer never came may have happened: it is looked for before anybody tries again. */
@@ -171,6 +189,7 @@ async function follow(
   live: Live,
   job: Job,
   log: LogWriter,
+  progress: Progress,
   signals: { gone: AbortSignal; signal: AbortSignal },
 ): Promise<Outcome | undefined> {
   const mask = createMask(job.secrets);
@@ -199,6 +218,7 @@ async function follow(
         released = rawEnd;
       }
     } else if (record.kind === 'step') {
+      progress.step = record.name;
       const words = record.phase === 'begin' ? job.describeStep(record.name) : undefined;
       if (words !== undefined) await say(words);
       await log.append(Buffer.alloc(0), rawEnd);
