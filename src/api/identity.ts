@@ -32,6 +32,7 @@ export const identity: Endpoint[] = [
 
 /** What administrators' tools read; `describe` gives the OpenAPI document of everything, these included. */
 export function operations(metrics: Metrics, describe: () => unknown): Endpoint[] {
+  let document: string | undefined;
   return [
     endpoint({
       method: 'GET',
@@ -40,7 +41,11 @@ export function operations(metrics: Metrics, describe: () => unknown): Endpoint[
       access: 'anyone',
       scope: undefined,
       answer: { media: 'application/json', description: 'An OpenAPI 3.1 document.' },
-      handle: () => Response.json(describe()),
+      // Made once: anyone may ask for it, and it never changes while the program runs.
+      handle: () => {
+        document ??= JSON.stringify(describe());
+        return new Response(document, { headers: { 'content-type': 'application/json' } });
+      },
     }),
     endpoint({
       method: 'GET',

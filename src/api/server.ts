@@ -62,9 +62,11 @@ export async function startServer(options: {
   const secured = tracked<TLSSocket>(server, 'secureConnection');
   const sessions = tracked<ServerHttp2Session>(server, 'session');
   const answers = new Set<ServerResponse>();
+  const latest = new WeakMap<Socket, ServerResponse>();
   let closing = false;
   const answer = (incoming: IncomingMessage, outgoing: ServerResponse) => {
     answers.add(outgoing);
+    latest.set(incoming.socket, outgoing);
     outgoing.once('close', () => {
       answers.delete(outgoing);
       if (closing && incoming.httpVersionMajor === 1) incoming.socket.destroySoon();
@@ -82,7 +84,10 @@ export async function startServer(options: {
   // Expectations that nobody knows would be a 417, which the contract has not.
   server.on('checkExpectation', answer);
   server.on('clientError', (cause: NodeJS.ErrnoException, socket: Socket) => {
+    const before = latest.get(socket);
     if (socket.destroyed || !socket.writable || cause.code === 'ECONNRESET') socket.destroy();
+    // It was answered before the rest of it turned out to be malformed, or was to be the last: nothing comes after that.
+    else if (before?.headersSent && !(before.req.complete && before.shouldKeepAlive)) socket.destroySoon();
     else
       socket.end(
         'HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: application/json\r\n\r\n' +
