@@ -1,0 +1,161 @@
+// Ids of others in every place of every path and form: as if they did not exist, and nothing is changed.
+import assert from 'node:assert/strict';
+import { after, before } from 'node:test';
+import { routes } from '../../src/web/pages.ts';
+import { contract, fresh, ofRow, pathOf, type Row } from '../api/contract.ts';
+import { bootApp, type Planted, type TestApp } from '../support/app.ts';
+import { errors, type Fields } from '../support/client.ts';
+import { attacks } from './table.ts';
+import { openWire, type Visitor, visitorFor, type Wire } from './wire.ts';
+
+let app: TestApp;
+let wire: Wire;
+let visitor: Visitor;
+let own: Planted;
+let sibling: Planted;
+let foreign: Planted;
+before(async () => {
+  app = await bootApp();
+  wire = openWire(app);
+  visitor = visitorFor(app, app.people.owner);
+  own = app.plant();
+  // Another project of the same owner: a child of one is no child of the other.
+  sibling = app.plant();
+  // The collaborator's own, which the owner of the others has nothing to do with.
+  foreign = app.plant(app.people.stranger);
+});
+after(async () => {
+  wire.close();
+  await app.close();
+});
+
+type Id = keyof Planted;
+type Swap = { row: Row; name: Id; whose: 'foreign' | 'sibling' | 'another kind' };
+
+const idsIn = (path: string) => [...path.matchAll(/:(\w+)/g)].map(match => match[1] as string);
+const plantedName = (row: Row, name: string): Id =>
+  name === 'dependency_id'
+    ? row.dependency === 'used'
+      ? 'used_dependency_id'
+      : 'free_dependency_id'
+    : (name as Id);
+
+function swapsOf(rows: readonly Row[]): Record<string, Swap> {
+  const swaps: Record<string, Swap> = {};
+  for (const row of rows)
+    for (const [at, segment] of idsIn(row.path).entries()) {
+      const name = plantedName(row, segment);
+      for (const whose of ['foreign', 'sibling', 'another kind'] as const) {
+        // What stands first in a path is the caller's own in both of their projects.
+        if (whose === 'sibling' && at === 0) continue;
+        swaps[`${ofRow(row)} with the ${segment} of ${whose}`] = { row, name, whose };
+      }
+    }
+  return swaps;
+}
+
+function swapped({ name, whose }: Swap): Planted {
+  if (whose === 'another kind') return { ...own, [name]: name === 'build_id' ? own.suite_id : own.build_id };
+  return { ...own, [name]: (whose === 'foreign' ? foreign : sibling)[name] };
+}
+
+attacks('an id that is not the caller’s, in a path of the API', swapsOf(contract), async swap => {
+  const before = app.changes();
+  const ids = swapped(swap);
+  const answer = await app.client.call(swap.row.method, pathOf(swap.row, ids), {
+    as: app.people.owner.as,
+    ...(swap.row.form && { form: swap.row.form(own) }),
+    ...(swap.row.archive && { body: Buffer.from('1f8b08', 'hex') }),
+  });
+  assert.deepEqual([answer.status, answer.json], [404, errors('generic', 'not_found')]);
+  assert.equal(app.changes(), before, 'something was written');
+});
+
+const pages = routes
+  .filter(({ path }) => idsIn(path).some(name => name.endsWith('_id')))
+  .map(
+    ({ method, path }): Row => ({
+      method,
+      path,
+      who: 'both',
+      status: 200,
+      ...(path.includes('/suites/:suite_id/dependencies/') && { dependency: 'used' }),
+    }),
+  );
+
+attacks('an id that is not the visitor’s, in the address of a page or a form', swapsOf(pages), async swap => {
+  const before = app.changes();
+  const { method } = swap.row;
+  const reply = await wire.ask(method, pathOf(swap.row, swapped(swap)), {
+    headers: { cookie: visitor.cookie, origin: wire.origin },
+    ...(method === 'POST' && { form: { csrf: visitor.csrf, name: fresh('Attack'), content: 'x' } }),
+  });
+  assert.equal(reply.status, 404, reply.text.slice(0, 300));
+  assert.equal(app.changes(), before, 'something was written');
+});
+
+type Named = { method: string; path: () => string; field: string; form: () => Fields };
+const project = () => `/projects/${own.project_id}`;
+const named: Record<string, Named> = {};
+for (const [whose, ids] of [
+  ['somebody else', () => foreign],
+  ['a sibling project', () => sibling],
+] as const) {
+  named[`a deploy by a strategy of ${whose}`] = {
+    method: 'POST',
+    path: () => `${project()}/deploys`,
+    field: 'deploy_strategy_id',
+    form: () => ({
+      deploy_strategy_id: String(ids().deploy_strategy_id),
+      commit_id: String(own.commit_id),
+    }),
+  };
+  named[`a deploy of a commit of ${whose}`] = {
+    method: 'POST',
+    path: () => `${project()}/deploys`,
+    field: 'commit_id',
+    form: () => ({
+      deploy_strategy_id: String(own.deploy_strategy_id),
+      commit_id: String(ids().commit_id),
+    }),
+  };
+}
+const somebodys = () => String(foreign.free_dependency_id);
+named['a suite that uses a dependency of somebody else'] = {
+  method: 'POST',
+  path: () => `${project()}/suites/${own.suite_id}/dependencies`,
+  field: 'dependency_id',
+  form: () => ({ dependency_id: somebodys() }),
+};
+for (const [method, path] of [
+  ['POST', () => '/dependencies'],
+  ['PUT', () => `/dependencies/${own.free_dependency_id}`],
+] as const)
+  named[`${method} of a dependency that relates to one of somebody else`] = {
+    method,
+    path,
+    field: 'related_dependencies',
+    form: () => ({
+      name: fresh('zlib'),
+      command: 'make PREFIX=/srv/dependency',
+      'related_dependencies[]': [somebodys()],
+    }),
+  };
+
+attacks('an id of somebody else in a field', named, async ({ method, path, field, form }) => {
+  const before = app.changes();
+  const answer = await app.client.call(method, path(), { as: app.people.owner.as, form: form() });
+  assert.equal(answer.status, 404, answer.text);
+  assert.match(Object.keys(answer.json.error as object)[0] as string, new RegExp(`^${field}`));
+  assert.equal(app.changes(), before, 'something was written');
+});
+
+attacks(
+  'a page of somebody else’s, found by what its list can be asked for',
+  ['before', 'after', 'limit'].flatMap(name => [`/projects?${name}=`, `/dependencies?${name}=`]),
+  async path => {
+    const answer = await app.client.get(`${path}${foreign.project_id}`, app.people.owner.as);
+    assert.ok(!answer.text.includes(String(foreign.used_dependency_id)), answer.text);
+    assert.ok(!answer.text.includes(`"id_str":"${foreign.project_id}"`), answer.text);
+  },
+);

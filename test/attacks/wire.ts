@@ -1,0 +1,97 @@
+// Requests that no careful client sends: bytes as they are written here, and forms as another site would send them.
+import assert from 'node:assert/strict';
+import { createHmac } from 'node:crypto';
+import { once } from 'node:events';
+import { Agent, request } from 'node:https';
+import { connect, type TLSSocket } from 'node:tls';
+import { createSession } from '../../src/store/accounts.ts';
+import type { Person, TestApp } from '../support/app.ts';
+import { encodeForm, type Fields } from '../support/client.ts';
+
+export type Reply = { status: number; headers: NodeJS.Dict<string | string[]>; text: string };
+export type Visitor = { cookie: string; csrf: string };
+export type Wire = ReturnType<typeof openWire>;
+
+export const SESSION_COOKIE = '__Host-assay-session';
+
+export function openWire(app: Pick<TestApp, 'url' | 'client'>) {
+  const { hostname, port, origin } = new URL(app.url);
+  const { ca } = app.client;
+  const agent = new Agent({ keepAlive: true, ca, maxSockets: 8 });
+
+  const ask = (
+    method: string,
+    path: string,
+    asked: { headers?: Record<string, string | string[]>; form?: Fields; body?: string | Buffer } = {},
+  ): Promise<Reply> =>
+    new Promise((resolve, reject) => {
+      const body = asked.form ? encodeForm(asked.form) : asked.body;
+      const headers = {
+        ...(asked.form && { 'content-type': 'application/x-www-form-urlencoded' }),
+        ...(body !== undefined && { 'content-length': String(Buffer.byteLength(body)) }),
+        ...asked.headers,
+      };
+      const outgoing = request(
+        { agent, hostname, port, method, path, headers, timeout: 20_000 },
+        incoming => {
+          let text = '';
+          const finish = () => resolve({ status: incoming.statusCode ?? 0, headers: incoming.headers, text });
+          incoming.setEncoding('utf8').on('data', part => {
+            text += part;
+          });
+          // A stream has no end: what it begins with is enough.
+          if (incoming.headers['content-type']?.startsWith('text/event-stream')) {
+            finish();
+            incoming.destroy();
+          } else incoming.on('end', finish).on('error', reject);
+        },
+      );
+      outgoing.on('timeout', () => outgoing.destroy(new Error(`no answer to ${method} ${path}`)));
+      outgoing.on('error', reject);
+      outgoing.end(body);
+    });
+
+  const open = async (ALPNProtocols?: string[]): Promise<TLSSocket> => {
+    const socket = connect({
+      port: Number(port),
+      host: hostname,
+      ca,
+      ...(ALPNProtocols && { ALPNProtocols }),
+    });
+    socket.on('error', () => {});
+    await once(socket, 'secureConnect');
+    return socket;
+  };
+
+  /** Everything that comes back until the server closes, or until nothing has come for `quietMs`. */
+  const exchange = async (bytes: string | Buffer, quietMs = 2_000): Promise<string> => {
+    const socket = await open();
+    socket.setTimeout(quietMs, () => socket.destroy());
+    let text = '';
+    socket.on('data', chunk => {
+      text += chunk.toString('latin1');
+    });
+    socket.write(bytes);
+    await once(socket, 'close');
+    return text;
+  };
+
+  return { origin, ask, open, exchange, close: () => agent.destroy() };
+}
+
+/** The status line of each answer in what came back over one connection. */
+export const statusesIn = (text: string) =>
+  [...text.matchAll(/HTTP\/1\.1 (\d{3}) /g)].map(match => Number(match[1]));
+
+/** A session as the browser has it after signing in. */
+export function visitorFor(app: TestApp, person: Person): Visitor {
+  const token = createSession(app.db, person.account.id);
+  return {
+    cookie: `${SESSION_COOKIE}=${token}`,
+    csrf: createHmac('sha256', token).update('form').digest('base64url'),
+  };
+}
+
+export async function alive(app: TestApp): Promise<void> {
+  assert.equal((await app.client.get('/ping')).status, 200, 'it no longer answers');
+}
