@@ -28,12 +28,12 @@ export async function claimVolume(door: DockerDoor, carrier: Carrier): Promise<v
   await carried(door, carrier, async () => {});
 }
 
-/** Unpacks a plain tar, whose names begin with VOLUME_DIRECTORY, into the volume. */
-export async function fillVolume(door: DockerDoor, carrier: Carrier, tar: Readable): Promise<void> {
+/** Unpacks the plain tar that `open` gives, whose names begin with VOLUME_DIRECTORY, into the volume. */
+export async function fillVolume(door: DockerDoor, carrier: Carrier, open: () => Readable): Promise<void> {
   await carried(door, carrier, async container => {
     const failed = new AbortController();
     const moving = passing();
-    const sent = pipeline(tar, moving).catch(cause => {
+    const sent = pipeline(open(), moving).catch(cause => {
       failed.abort(cause);
       throw cause;
     });

@@ -105,7 +105,7 @@ export function createArtifacts({ db, host, dataDirectory, runAs }: ArtifactPart
     handOut(name);
     const labels = { instance, kind: 'artifact', id: hash };
     await engine.createVolume({ name, labels });
-    await fillVolume(door, await carrier(name, 'artifact', hash), openArtifact(file));
+    await fillVolume(door, await carrier(name, 'artifact', hash), () => openArtifact(file));
     setArtifactVolume(db, hash, name);
     return { name, mountpoint: (await findMountpoint(door, name)) as string };
   }
@@ -143,7 +143,7 @@ export function createArtifacts({ db, host, dataDirectory, runAs }: ArtifactPart
     const name = `assay-${instance}-mountpoints-${digest(paths.join('\n'))}`;
     handOut(name);
     await engine.createVolume({ name, labels: { instance, kind: 'mountpoints', id: '' } });
-    await fillVolume(door, await carrier(name, 'mountpoints', ''), directoriesTar(paths, runAs));
+    await fillVolume(door, await carrier(name, 'mountpoints', ''), () => directoriesTar(paths, runAs));
     return { name, mountpoint: (await findMountpoint(door, name)) as string };
   }
 
@@ -253,7 +253,7 @@ export function createArtifacts({ db, host, dataDirectory, runAs }: ArtifactPart
         await claimVolume(door, carried);
         return { volume, inside: '', mounts: [...mounts, writableMount(volume, prefix)] };
       }
-      await fillVolume(door, carried, directoriesTar([UPPER, WORK], runAs));
+      await fillVolume(door, carried, () => directoriesTar([UPPER, WORK], runAs));
       const { paths, names } = await layersOf(own, volumes);
       const mountpoint = escapeLayer((await findMountpoint(door, volume)) as string);
       const o = `lowerdir=${paths.map(escapeLayer).join(':')},upperdir=${mountpoint}/${UPPER},workdir=${mountpoint}/${WORK}`;
