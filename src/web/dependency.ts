@@ -128,7 +128,7 @@ function dependencyHead(visit: Visit, state: string): Html {
     dependency.compileState === 'compiling' && startedAt !== null
       ? html`<span>for <span class="number" data-running-ms="${services.db.now() - startedAt}">${durationWords(services.db.now() - startedAt)}</span></span>`
       : startedAt !== null && finishedAt !== null && !isUnderWay(dependency)
-        ? html`<span>compiled in ${durationWords(finishedAt - startedAt)}, ${relativeTime(finishedAt, services.db.now())}</span>`
+        ? html`<span>${dependency.compileState === 'compiled' ? 'compiled in' : 'after'} ${durationWords(finishedAt - startedAt)}, ${relativeTime(finishedAt, services.db.now())}</span>`
         : '';
   return html`${pageHead(dependency.name, {
     above: { href: '/ui/dependencies', label: 'Dependencies' },

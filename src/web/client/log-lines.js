@@ -1,44 +1,35 @@
-// The lines of a log on the page: rows in blocks that the browser lays out only when they are looked at, folds where a
-// part of the work begins, links to lines, and links inside what was printed.
+// The lines of a log on the page. They come as blocks of plain text, which is quick and which the browser's own search
+// finds; rows with colours, numbers and links are made of a block when someone comes near it, and of the others when
+// there is time. A block that nobody looks at is not laid out. Folds begin where a part of the work does.
 
-import { classOf } from './log-colours.js';
+import { fill } from './log-runs.js';
 
 const BLOCK_ROWS = 500;
 /** Lines of the service with which a part of the work begins. */
 const partBegins = /^\[assay\] (?:checkout of|launch|suite|reading the|unpacking|compiling) /;
 const serviceMark = '[assay] ';
-const address = /https?:\/\/[^\s<>"'`\x00-\x1f]+/g;
 
 const rowTemplate = document.createElement('div');
 rowTemplate.className = 'l';
-rowTemplate.append(' ');
-// Copied at once, a block of rows costs a fifth of what they cost one by one.
-const blockTemplate = document.createDocumentFragment();
-for (let row = 0; row < BLOCK_ROWS; row += 1) blockTemplate.append(rowTemplate.cloneNode(true));
 const numberTemplate = document.createElement('a');
 numberTemplate.className = 'n';
 // Reached by mouse or by the address: a hundred thousand stops for the tab key help nobody.
 numberTemplate.tabIndex = -1;
 
-/** The link to a line, which shows its number. */
-function renderNumber(number) {
-  const link = numberTemplate.cloneNode();
-  link.href = `#L${number}`;
-  link.textContent = number;
-  return link;
-}
+const whenIdle =
+  globalThis.requestIdleCallback ?? (work => setTimeout(() => work({ timeRemaining: () => 10 }), 50));
 
-/** `onNumber(link, line)` may add to the number of a line, which is made when someone comes near it. */
-export function createLines(container, onNumber) {
+/** `onNumber(link, line)` may add to the number of a line; `onRows` is told when rows were made. */
+export function createLines(container, { onNumber, onRows }) {
   const inner = document.createElement('div');
   inner.className = 'log-inner';
   container.append(inner);
-  let rows = [];
   let texts = [];
   let starts = [];
+  /** Of each line the block it is in, or the part it heads. */
+  let places = [];
   let folds = [];
-  /** Lines that are not on the page yet: those of one batch come together. */
-  let pending = [];
+  let waiting = [];
   let block;
   let columns = 0;
   let shownColumns = 0;
@@ -46,62 +37,84 @@ export function createLines(container, onNumber) {
   let picked = readPicked();
   let awaited = picked;
 
+  const blockOf = new WeakMap();
   const near = new IntersectionObserver(
     entries => {
-      for (const { isIntersecting, target } of entries) {
-        if (!isIntersecting) continue;
-        near.unobserve(target);
-        target.classList.add('near');
-        numberRows(target.childNodes);
-      }
+      for (const { isIntersecting, target } of entries) if (isIntersecting) number(blockOf.get(target));
     },
     { rootMargin: '600px 0px' },
   );
-  const numberRows = some => {
-    for (const row of some) {
-      const number = Number(row.id.slice(1));
-      const link = renderNumber(number);
-      onNumber(link, number - 1);
-      row.prepend(link);
-    }
+
+  function renderNumber(line) {
+    const link = numberTemplate.cloneNode();
+    link.href = `#L${line + 1}`;
+    link.textContent = line + 1;
+    onNumber(link, line);
+    return link;
+  }
+  function renderRow(line, content) {
+    const row = rowTemplate.cloneNode();
+    row.id = `L${line + 1}`;
+    fill(row, content);
+    if (content.text.startsWith(serviceMark)) row.classList.add('service');
+    if (picked && line + 1 >= picked.first && line < picked.last) row.classList.add('picked');
+    return row;
+  }
+  /** Rows in place of the text of a block. */
+  function make(one) {
+    if (one.isMade) return;
+    one.isMade = true;
+    const rows = one.lines.map((content, at) => renderRow(one.first + at, content));
+    one.element.replaceChildren(...rows);
+    one.element.classList.add('made');
+  }
+  /** Numbers before the rows of a block that someone comes near. */
+  function number(one) {
+    near.unobserve(one.element);
+    make(one);
+    one.isNumbered = true;
+    for (const [at, row] of [...one.element.children].entries()) row.prepend(renderNumber(one.first + at));
+    onRows();
+  }
+  const makeOthers = idle => {
+    // Not the last one: it may be growing, and goes on faster as text.
+    while (waiting.length > 1 && idle.timeRemaining() > 3) make(waiting.shift());
+    if (waiting.length > 1) whenIdle(makeOthers);
+    else onRows();
   };
 
-  /** Puts what is pending on the page. */
-  function flush() {
-    for (let from = 0; from < pending.length; ) {
-      if (!block || block.childElementCount >= BLOCK_ROWS) {
-        block = document.createElement('div');
-        block.className = 'b';
-        (folds.at(-1)?.body ?? inner).append(block);
-        near.observe(block);
-      }
-      const part = pending.slice(from, from + BLOCK_ROWS - block.childElementCount);
-      from += part.length;
-      const fresh = makeRows(part.length);
-      for (const [at, row] of [...fresh.childNodes].entries()) {
-        dress(row, part[at]);
-        rows.push(row);
-      }
-      if (block.classList.contains('near')) numberRows(fresh.childNodes);
-      block.append(fresh);
-      // Told, since the browser has not laid it out and cannot know.
-      block.style.setProperty('--rows', block.childElementCount);
-    }
-    pending = [];
+  function nextBlock() {
+    const element = document.createElement('div');
+    element.className = 'b';
+    (folds.at(-1)?.body ?? inner).append(element);
+    block = { element, first: texts.length, lines: [], shown: 0, isMade: false, isNumbered: false };
+    blockOf.set(element, block);
+    near.observe(element);
+    waiting.push(block);
+    if (waiting.length === 2) whenIdle(makeOthers);
   }
-  function dress(row, line) {
-    const number = rows.length + 1;
-    row.id = `L${number}`;
-    fill(row, line);
-    if (line.text.startsWith(serviceMark)) row.classList.add('service');
-    if (picked && number >= picked.first && number <= picked.last) row.classList.add('picked');
+  /** What of the block is not on the page yet. */
+  function flush() {
+    if (!block || block.shown === block.lines.length) return;
+    const { element, lines, first } = block;
+    if (block.isMade)
+      for (let at = block.shown; at < lines.length; at += 1) {
+        const row = renderRow(first + at, lines[at]);
+        if (block.isNumbered) row.prepend(renderNumber(first + at));
+        element.append(row);
+      }
+    else element.textContent = lines.map(({ text }) => text || ' ').join('\n');
+    block.shown = lines.length;
+    // Told, since the browser has not laid it out and cannot know.
+    element.style.setProperty('--rows', lines.length);
   }
   /** The line stands beside its fold and heads it; what follows is in it. */
-  function beginFold(line) {
+  function beginFold(content) {
     flush();
+    block = undefined;
     const before = folds.at(-1);
-    const row = rowTemplate.cloneNode(true);
-    dress(row, line);
+    const line = texts.length - 1;
+    const row = renderRow(line, content);
     const text = document.createElement('span');
     text.append(...row.childNodes);
     const head = document.createElement('summary');
@@ -111,18 +124,17 @@ export function createLines(container, onNumber) {
     fold.append(head, body);
     fold.open = true;
     row.classList.replace('l', 'part');
-    row.append(renderNumber(rows.length + 1), fold);
-    onNumber(row.firstChild, rows.length);
+    row.append(renderNumber(line), fold);
     inner.append(row);
-    const part = { fold, head, body, line: rows.length, isTouched: false };
-    rows.push(row);
+    const part = { fold, head, body, row, line, isTouched: false };
+    places[line] = part;
     folds.push(part);
-    block = undefined;
     head.addEventListener('click', () => {
       part.isTouched = true;
     });
     // What came before went well, or this part would not have begun.
-    if (before && !before.isTouched && !before.body.querySelector('.picked')) before.fold.open = false;
+    const isAimedAt = picked && before && picked.first > before.line && picked.first <= line;
+    if (before && !before.isTouched && !isAimedAt) before.fold.open = false;
   }
   function measure(text) {
     // A tab or a letter of another script may take the room of several.
@@ -131,47 +143,57 @@ export function createLines(container, onNumber) {
       : 0;
     columns = Math.max(columns, text.length + extra);
   }
+
   /** The line that goes on, or a new one, which begins at the byte `start`. */
-  function show(line, isWhole, start) {
-    if (isLastWhole) {
-      texts.push(line.text);
-      starts.push(start);
-      pending.push(line);
-    } else {
-      texts[texts.length - 1] = line.text;
-      if (pending.length > 0) pending[pending.length - 1] = line;
-      else replaceLast(line);
-    }
-    measure(line.text);
+  function show(content, isWhole, start) {
+    if (!isLastWhole) takeBack();
+    measure(content.text);
     // A line of the service may come in two pieces: whether a part begins is known when it is whole.
-    if (isWhole && partBegins.test(line.text)) {
-      if (pending.length === 0) rows.pop().remove();
-      else pending.pop();
-      beginFold(line);
+    const isPart = isWhole && partBegins.test(content.text);
+    if (!isPart && (!block || block.lines.length === BLOCK_ROWS)) {
+      flush();
+      nextBlock();
+    }
+    texts.push(content.text);
+    starts.push(start);
+    if (isPart) beginFold(content);
+    else {
+      places.push(block);
+      block.lines.push(content);
     }
     isLastWhole = isWhole;
   }
-  function replaceLast(line) {
-    const row = rows.at(-1);
-    const number = row.querySelector('.n');
-    fill(row, line);
-    row.classList.toggle('service', line.text.startsWith(serviceMark));
-    if (number) row.prepend(number);
+  /** The last line, which goes on, makes room for what it has become. */
+  function takeBack() {
+    texts.pop();
+    starts.pop();
+    places.pop();
+    block.lines.pop();
+    if (block.shown <= block.lines.length) return;
+    block.shown = block.lines.length;
+    if (block.isMade) block.element.lastChild.remove();
   }
   /** After a batch of lines. */
   function settle() {
     flush();
     if (columns > shownColumns) inner.style.setProperty('--columns', columns);
     shownColumns = columns;
-    if (awaited && rows[awaited.first - 1]) {
+    if (awaited && texts.length >= awaited.first) {
       const { first } = awaited;
       awaited = undefined;
       reveal(first - 1);
     }
   }
+  /** The row of a line; undefined where it is not made, unless it must be. */
+  function rowOf(line, mustBe = true) {
+    const place = places[line];
+    if (!place || place.row) return place?.row;
+    if (mustBe) make(place);
+    return place.isMade ? place.element.children[line - place.first] : undefined;
+  }
   /** Brings a line into view, and where it is long the range in it. */
-  function reveal(at, range) {
-    const row = rows[at];
+  function reveal(line, range) {
+    const row = rowOf(line);
     if (!row) return;
     const fold = row.parentElement.closest('details');
     if (fold) fold.open = true;
@@ -186,7 +208,8 @@ export function createLines(container, onNumber) {
     for (const row of container.querySelectorAll('.picked')) row.classList.remove('picked');
     picked = next;
     if (!next) return;
-    for (const row of rows.slice(next.first - 1, next.last)) row.classList.add('picked');
+    for (let line = next.first - 1; line < Math.min(next.last, texts.length); line += 1)
+      rowOf(line, false)?.classList.add('picked');
   }
   container.addEventListener('click', event => {
     const number = event.target.closest('.n');
@@ -210,9 +233,7 @@ export function createLines(container, onNumber) {
     show,
     settle,
     reveal,
-    get rows() {
-      return rows;
-    },
+    rowOf,
     get texts() {
       return texts;
     },
@@ -226,21 +247,18 @@ export function createLines(container, onNumber) {
     get isAimed() {
       return picked !== undefined;
     },
+    /** Nothing more will come. */
+    end() {
+      if (block) make(block);
+    },
     clear() {
       inner.replaceChildren();
       near.disconnect();
-      [rows, texts, starts, folds, pending] = [[], [], [], [], []];
+      [texts, starts, places, folds, waiting] = [[], [], [], [], []];
       block = undefined;
       isLastWhole = true;
     },
   };
-}
-
-function makeRows(count) {
-  if (count === BLOCK_ROWS) return blockTemplate.cloneNode(true);
-  const rows = document.createDocumentFragment();
-  for (let row = 0; row < count; row += 1) rows.append(rowTemplate.cloneNode(true));
-  return rows;
 }
 
 function readPicked() {
@@ -248,58 +266,4 @@ function readPicked() {
   if (!first) return undefined;
   const [low, high] = [Number(first), Number(last)].sort((a, b) => a - b);
   return { from: low, first: low, last: high };
-}
-
-function fill(row, { text, runs }) {
-  if (!runs && !text.includes('://')) setText(row, text);
-  else row.replaceChildren(...(runs ?? [{ text, style: undefined }]).flatMap(renderRun));
-}
-
-function setText(row, text) {
-  const only = row.firstChild;
-  if (only === row.lastChild && only?.nodeType === Node.TEXT_NODE) only.data = text;
-  else row.textContent = text;
-}
-
-function renderRun({ text, style }) {
-  const parts = style?.link ? [renderLink(style.link, text)] : withLinks(text);
-  const name = style && classOf(style);
-  if (!name) return parts;
-  const span = document.createElement('span');
-  span.className = name;
-  span.append(...parts);
-  return [span];
-}
-
-/** Text and elements: every web address in it a link. */
-function withLinks(text) {
-  const parts = [];
-  let from = 0;
-  for (const match of text.matchAll(address)) {
-    const found = trim(match[0]);
-    parts.push(text.slice(from, match.index), renderLink(found, found));
-    from = match.index + found.length;
-  }
-  parts.push(text.slice(from));
-  return parts.filter(part => part !== '');
-}
-
-/** What ends a sentence or closes a bracket around an address is no part of it. */
-function trim(found) {
-  let kept = found.replace(/[.,;:!?]+$/, '');
-  for (const [open, close] of ['()', '[]', '{}'])
-    while (kept.endsWith(close) && kept.split(close).length > kept.split(open).length)
-      kept = kept.slice(0, -1).replace(/[.,;:!?]+$/, '');
-  return kept;
-}
-
-function renderLink(href, text) {
-  const url = URL.parse(href);
-  if (url?.protocol !== 'https:' && url?.protocol !== 'http:') return document.createTextNode(text);
-  const link = document.createElement('a');
-  link.href = url.href;
-  link.textContent = text;
-  link.target = '_blank';
-  link.rel = 'noopener noreferrer';
-  return link;
 }

@@ -30,15 +30,18 @@ export function createSearch(form, lines, onMove) {
     count.textContent = !isAsked ? '' : matches.length === 0 ? 'None' : `${at + 1} of ${matches.length}`;
     form.classList.toggle('none', isAsked && matches.length === 0);
     for (const row of document.querySelectorAll('.here')) row.classList.remove('here');
-    if (matches[at]) lines.rows[matches[at].row].classList.add('here');
+    if (matches[at]) lines.rowOf(matches[at].row).classList.add('here');
     if (!globalThis.Highlight) return;
     const first = Math.max(0, at - MAX_MARKED / 2);
-    CSS.highlights.set('found', new Highlight(...matches.slice(first, first + MAX_MARKED).map(rangeOf)));
+    // Those whose rows are not made yet get their mark when they are.
+    const made = matches.slice(first, first + MAX_MARKED).filter(({ row }) => lines.rowOf(row, false));
+    CSS.highlights.set('found', new Highlight(...made.map(rangeOf)));
     CSS.highlights.set('found-here', new Highlight(...(matches[at] ? [rangeOf(matches[at])] : [])));
   }
   function rangeOf({ row, start, end }) {
     const range = document.createRange();
-    const text = lines.rows[row].querySelector('summary > span') ?? lines.rows[row];
+    const element = lines.rowOf(row);
+    const text = element.querySelector('summary > span') ?? element;
     range.setStart(...place(text, start));
     range.setEnd(...place(text, end));
     return range;
@@ -85,6 +88,9 @@ export function createSearch(form, lines, onMove) {
   });
 
   return {
+    repaint() {
+      if (input.value !== '') paint();
+    },
     /** More lines have come: found in them too, without moving. */
     grow() {
       if (input.value === '' || searchedRows === lines.texts.length) return;

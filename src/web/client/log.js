@@ -13,6 +13,7 @@ const RETRY_MS = 5_000;
 /** A place in the queue changes without the build's own state. */
 const WAITING_MS = 5_000;
 const NEAR_BOTTOM_PX = 24;
+const BELOW_PX = 16;
 const bad = ['failed', 'errored', 'timed_out', 'compile_failed'];
 const waiting = ['enqueued', 'enqueued_for_compile'];
 
@@ -23,7 +24,10 @@ const status = view.querySelector('[data-log-status]');
 const base = view.dataset.log;
 const encoder = new TextEncoder();
 
-const lines = createLines(container, (link, line) => times.timeNumber(link, line));
+const lines = createLines(container, {
+  onNumber: (link, line) => times.timeNumber(link, line),
+  onRows: () => search.repaint(),
+});
 const times = createTimes(base, container, lines);
 const search = createSearch(view.querySelector('.log-search'), lines, () => setFollowing(false));
 for (const control of view.querySelectorAll('.log-bar [hidden]')) control.hidden = false;
@@ -38,6 +42,7 @@ let queue = [];
 let isWorking = false;
 let ended;
 let terminal;
+let isSticking = false;
 
 function startOver() {
   lines.clear();
@@ -52,10 +57,10 @@ async function work() {
   if (isWorking) return;
   isWorking = true;
   while (queue.length > 0) {
-    const until = performance.now() + (lines.rows.length === 0 ? FIRST_SLICE_MS : SLICE_MS);
+    const until = performance.now() + (lines.texts.length === 0 ? FIRST_SLICE_MS : SLICE_MS);
     while (queue.length > 0 && performance.now() < until) read(queue.shift());
-    lines.settle();
     say('');
+    lines.settle();
     stick();
     await new Promise(resolve => setTimeout(resolve));
   }
@@ -81,7 +86,7 @@ const reading = { bytesTo: () => 0 };
 function say(words) {
   note.textContent = words;
   note.hidden = words === '';
-  container.hidden = lines.rows.length === 0;
+  container.hidden = lines.texts.length === 0;
 }
 
 function connect() {
@@ -102,7 +107,7 @@ function connect() {
     work();
   });
   source.addEventListener('open', () => {
-    if (!ended) say(lines.rows.length === 0 ? view.dataset.empty : '');
+    if (!ended) say(lines.texts.length === 0 ? view.dataset.empty : '');
   });
   source.addEventListener('error', () => {
     say('The connection broke off. It is tried again, and goes on where it was.');
@@ -120,8 +125,9 @@ function noteState(record) {
 /** Everything has come and is shown. */
 function finish() {
   isGrowing = false;
+  lines.end();
   view.querySelector('[data-log-follow]').hidden = true;
-  if (lines.rows.length === 0) say(view.dataset.empty);
+  if (lines.texts.length === 0) say(view.dataset.empty);
   else if (bad.includes(shownState)) lines.folds.at(-1)?.head.classList.add('bad');
   times.finish(Date.parse(ended.finished_at ?? ''));
   view.dataset.whole = 'yes';
@@ -155,19 +161,29 @@ function setFollowing(wanted) {
   view.querySelector('[data-log-follow]').setAttribute('aria-pressed', wanted);
 }
 
+/** How far the end of the log is below what is in sight; there may be more on the page after it. */
+const belowSight = () => container.getBoundingClientRect().bottom - innerHeight;
+
 function stick() {
-  if (isFollowing)
-    requestAnimationFrame(() => {
-      if (isFollowing) scrollTo({ top: document.documentElement.scrollHeight, behavior: 'instant' });
-    });
+  if (!isFollowing || isSticking) return;
+  isSticking = true;
+  const move = () => {
+    const below = belowSight() + BELOW_PX;
+    const before = scrollY;
+    if (isFollowing && below > 0) scrollBy({ top: below, behavior: 'instant' });
+    isSticking = scrollY > before;
+    if (!isSticking) return;
+    // Wrapped lines that were not laid out before turn out taller than was thought.
+    requestAnimationFrame(move);
+  };
+  requestAnimationFrame(move);
 }
 
-const isAtBottom = () => scrollY + innerHeight >= document.documentElement.scrollHeight - NEAR_BOTTOM_PX;
 let lastY = scrollY;
 addEventListener(
   'scroll',
   () => {
-    if (isGrowing && isAtBottom()) setFollowing(true);
+    if (isGrowing && belowSight() <= NEAR_BOTTOM_PX) setFollowing(true);
     else if (scrollY < lastY) setFollowing(false);
     lastY = scrollY;
   },
