@@ -1,6 +1,6 @@
 // What was answered, and so must be there: after a crash every entry reads as it was answered last, or, where a change
 // was on its way when the crash came, as that change would leave it.
-import { isDeepStrictEqual } from 'node:util';
+import { inspect, isDeepStrictEqual } from 'node:util';
 
 type Entry = {
   read: () => Promise<unknown>;
@@ -56,7 +56,7 @@ export function createLedger(): Ledger {
         const found = await entry.read();
         entry.isChecked = true;
         if (![entry.kept, ...entry.open].some(value => isDeepStrictEqual(value, found)))
-          lost.push(`${name}: answered ${JSON.stringify(entry.kept)}, found ${JSON.stringify(found)}`);
+          lost.push(`${name}: answered ${inspect(entry.kept)}, found ${inspect(found)}`);
       }
       return lost;
     },

@@ -1,0 +1,359 @@
+// `drill docker`: an engine of its own is killed, hangs, goes away, is pruned and filled, its containers are killed by hand
+// and by the kernel. The API goes on; no build is `failed` for what Docker did; everything goes on when it is back.
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { inspect } from 'node:util';
+import type { Wire } from '../support/client.ts';
+import { createJourney, isFinished, type ProjectJourney } from '../support/journey.ts';
+import { createPrivateEngine, type PrivateEngine } from './engine.ts';
+import { readNumbered } from './judge.ts';
+import type { Running } from './program.ts';
+import { lookUntil, openRoom, type Room } from './room.ts';
+import { archiveOf, COMPILE_COMMAND, PREFIX } from './scene.ts';
+import type { Chance } from './seed.ts';
+import { createTable, type Table } from './table.ts';
+
+export type DockerWishes = {
+  chance: Chance;
+  command: readonly string[];
+  /** How long the engine hangs, and is gone. */
+  awayMs: number;
+  signal: AbortSignal;
+  say(text: string): void;
+};
+
+const ENGINE_BYTES = 300 * 1024 * 1024;
+const READY_MS = 5_000;
+const ANSWER_MS = 1_000;
+const END_MS = 150_000;
+const LINES = 60;
+/** Counts its runs, takes some six seconds. */
+const STEADY = `echo run >>/srv/cache/runs; i=0
+while [ $i -lt ${LINES} ]; do i=$((i + 1)); echo "line $i"; sleep 0.1; done`;
+
+type Stage = {
+  room: Room;
+  engine: PrivateEngine;
+  project: ProjectJourney;
+  table: Table;
+  wishes: DockerWishes;
+  /** The slowest answer of the API while trouble lasts. */
+  watch<T>(trouble: () => Promise<T>): Promise<T>;
+};
+
+const scenes: Record<string, (stage: Stage) => Promise<void>> = {
+  'killed and restarted': async ({ engine, project, table, wishes, watch }) => {
+    const builds = await begin(project, STEADY, 'line 5');
+    await delay(wishes.chance.between(0, 1_500));
+    await watch(async () => {
+      await engine.end('SIGKILL');
+      await delay(wishes.chance.between(0, 3_000));
+      await engine.start();
+    });
+    await endsWell(project, builds, table, 'killed and restarted');
+    await removeSuite(project, builds[0] as Wire);
+  },
+  'stopped and restarted': async ({ engine, project, table, watch }) => {
+    const builds = await begin(project, STEADY, 'line 5');
+    await watch(async () => {
+      await engine.end('SIGTERM');
+      await engine.start();
+    });
+    await endsWell(project, builds, table, 'stopped and restarted');
+    await removeSuite(project, builds[0] as Wire);
+  },
+  hanging: async ({ engine, project, table, wishes, watch }) => {
+    const builds = await begin(project, STEADY, 'line 5');
+    engine.signal('SIGSTOP');
+    const later = await project.request();
+    await watch(() => delay(wishes.awayMs));
+    engine.signal('SIGCONT');
+    await endsWell(project, builds, table, 'hanging');
+    const ended = await ending(project, later);
+    table.holds('hanging: asked for meanwhile, ended well', ended.build_state === 'passed', inspect(ended));
+    const runs = await countRuns(project, builds[0] as Wire);
+    table.holds('hanging: commands run once', runs === 2, `${runs} runs of 2 builds`);
+  },
+  gone: async ({ room, engine, project, table, wishes, watch }) => {
+    const suite = await project.suite({ command: STEADY });
+    await engine.end('SIGTERM');
+    const request = await project.request();
+    const build = await project.buildOf(request);
+    const said = await watch(() =>
+      lookUntil(
+        wishes.awayMs,
+        () => project.buildRecord(build.id_str as string),
+        one => /Docker is away/.test(inspect(one)),
+      ),
+    );
+    table.holds('gone: a waiting build says why', /Docker is away/.test(inspect(said)), inspect(said));
+    await room.ask('GET', '/healthz');
+    await engine.start();
+    const ended = await ending(project, request);
+    table.holds(
+      'gone: the build ended well when it was back',
+      ended.build_state === 'passed',
+      inspect(ended),
+    );
+    await project.ask('DELETE', `/suites/${suite}`);
+  },
+  pruned: async ({ room, engine, project, table }) => {
+    const suite = await project.suite({ command: 'tool && echo used' });
+    const made = await room.ask('POST', '/dependencies', {
+      name: 'pruned',
+      command: COMPILE_COMMAND,
+      prefix: PREFIX,
+    });
+    const id = made.record.id_ref as string;
+    await room.client().call('POST', `/dependencies/${id}/archive`, { as: room.as, body: archiveOf(1) });
+    const state = await lookUntil(
+      END_MS,
+      async () => (await room.ask('GET', `/dependencies/${id}`)).record.marketplace_state as string,
+      one => one === 'compiled' || one === 'compile_failed',
+    );
+    await project.ask('POST', `/suites/${suite}/dependencies`, { dependency_id: id });
+    const before = await ending(project, await project.request());
+    await engine.docker('system', 'prune', '--all', '--force', '--volumes');
+    const after = await ending(project, await project.request());
+    table.holds(
+      'pruned: images and artifacts put back',
+      state === 'compiled' && before.build_state === 'passed' && after.build_state === 'passed',
+      `${state}, ${before.build_state}, ${after.build_state}`,
+    );
+    await project.ask('DELETE', `/suites/${suite}`);
+  },
+  'out of memory': async ({ project, table }) => {
+    const { build, log } = await project.runOne({ command: 'tail /dev/zero' });
+    await removeSuite(project, build);
+    table.holds(
+      'out of memory: failed, and says so',
+      build.build_state === 'failed' && log.includes('out of memory'),
+      `${build.build_state}: ${log}`,
+    );
+  },
+  'killed by hand': async ({ engine, project, table, wishes }) => {
+    const [build] = await begin(project, STEADY, 'line 5');
+    const name = await containerOf(engine, build as Wire);
+    await engine.docker(
+      ...wishes.chance.pick([
+        ['kill', name],
+        ['rm', '--force', name],
+      ]),
+    );
+    await endsWell(project, [build as Wire], table, 'killed by hand');
+    await removeSuite(project, build as Wire);
+  },
+  'killed by hand each time': async ({ engine, project, table }) => {
+    const [build] = await begin(project, 'echo begun; sleep 60', 'begun');
+    const id = (build as Wire).id_str as string;
+    for (let time = 1; time <= 3; time++) {
+      const name = await lookUntil(
+        END_MS,
+        () => containerOf(engine, build as Wire),
+        found => found !== '',
+      );
+      await engine.docker('kill', name);
+      await lookUntil(
+        END_MS,
+        () => containerOf(engine, build as Wire),
+        found => found !== name,
+      );
+    }
+    const ended = await lookUntil(
+      END_MS,
+      () => project.buildRecord(id),
+      one => isFinished(one.build_state),
+    );
+    table.holds(
+      'killed by hand each time: errored, never failed',
+      ended.build_state === 'errored' && ended.exit_code === null,
+      inspect(ended),
+    );
+    await removeSuite(project, ended);
+  },
+  frozen: async ({ engine, project, table }) => {
+    const [build] = await begin(project, 'echo begun; sleep 300', 'begun');
+    const id = (build as Wire).id_str as string;
+    await engine.docker('pause', await containerOf(engine, build as Wire));
+    await project.cancel(`builds/${id}`);
+    const ended = await lookUntil(
+      END_MS,
+      () => project.buildRecord(id),
+      one => isFinished(one.build_state),
+    );
+    table.holds('frozen: canceled all the same', ended.build_state === 'canceled', inspect(ended));
+    const left = await lookUntil(
+      END_MS,
+      () => containerOf(engine, build as Wire),
+      name => name === '',
+    );
+    table.holds('frozen: its container is gone', left === '', left);
+    await removeSuite(project, ended);
+  },
+  full: async ({ engine, project, table }) => {
+    const filling = await project.runOne({ command: 'cat /dev/zero >zeros' });
+    await removeSuite(project, filling.build);
+    table.holds(
+      'full: the build that filled it failed',
+      filling.build.build_state === 'failed' && /No space left/.test(filling.log),
+      `${filling.build.build_state}: ${filling.log}`,
+    );
+    const filler = join(engine.dataRoot, 'filler');
+    fill(filler);
+    const refused = await project.runOne({ command: 'true' });
+    await removeSuite(project, refused.build);
+    table.holds(
+      'full: a build that cannot start is errored and says why',
+      refused.build.build_state === 'errored' && /no space left/i.test(refused.log),
+      `${refused.build.build_state}: ${refused.log}`,
+    );
+    await engine.docker('version');
+    writeFileSync(filler, '');
+    const after = await project.runOne({ command: 'true' });
+    await removeSuite(project, after.build);
+    table.holds('full: with room again it goes on', after.build.build_state === 'passed', after.log);
+  },
+};
+
+export const dockerScenes = Object.keys(scenes);
+
+export async function drillDocker(
+  wishes: DockerWishes,
+  chosen: readonly string[] = dockerScenes,
+): Promise<Table> {
+  const table = createTable(`drill docker --seed ${wishes.chance.seed}`);
+  const engine = await createPrivateEngine(ENGINE_BYTES);
+  let room: Room | undefined;
+  let running: Running | undefined;
+  try {
+    room = await openRoom({
+      command: wishes.command,
+      withDocker: false,
+      environment: {
+        DOCKER_HOST: engine.dockerHost,
+        ASSAY_NETWORK: 'none',
+        // More than the engine's disk, which is in memory: what fills it must find it full first.
+        ASSAY_MEMORY: '512MiB',
+        ASSAY_CONCURRENCY: '2',
+      },
+    });
+    running = await room.program.start();
+    await room.ask('GET', '/ping');
+    const journey = createJourney({ client: room.client(), as: room.as, sshd: room.sshd });
+    const stage: Stage = {
+      room,
+      engine,
+      project: await journey.project(),
+      table,
+      wishes,
+      watch: trouble => watchApi(room as Room, table, trouble),
+    };
+    for (const name of chosen) {
+      if (wishes.signal.aborted) break;
+      wishes.say(name);
+      await scenes[name]?.(stage).catch(cause => table.holds(`${name}: to its end`, false, inspect(cause)));
+    }
+    await engine.end('SIGTERM');
+    await running.kill();
+    running = await room.program.start();
+    table.atMost('ready without an engine', running.ownReadyMs, READY_MS, 'ms');
+    await engine.start();
+    const left = await lookUntil(
+      END_MS,
+      () => engine.docker('ps', '-aq'),
+      names => names === '',
+    );
+    table.none('orphans', left.split('\n').filter(Boolean));
+    return table;
+  } finally {
+    await running?.kill();
+    await room?.close();
+    await engine.close();
+  }
+}
+
+/** Two builds of one suite, both under way. */
+async function begin(project: ProjectJourney, command: string, sign: string): Promise<Wire[]> {
+  const suiteId = await project.suite({ command });
+  const requests = [await project.request(), await project.request()];
+  const builds = await Promise.all(requests.map(id => project.buildOf(id, suiteId)));
+  await project.logHas(builds[0]?.id_str as string, sign);
+  return builds;
+}
+
+const containerOf = async (engine: PrivateEngine, build: Wire): Promise<string> =>
+  (await engine.docker('ps', '-q', '--filter', `label=assay.id=${build.id_str}`)).split('\n')[0] ?? '';
+
+const ending = (project: ProjectJourney, requestId: string) =>
+  lookUntil(
+    END_MS,
+    () => project.requestRecord(requestId),
+    one => isFinished(one.build_state),
+  );
+
+const removeSuite = (project: ProjectJourney, build: Wire) =>
+  project.ask('DELETE', `/suites/${build.suite_id_str}`);
+
+/** All passed, and the log of the try that counts is whole. */
+async function endsWell(project: ProjectJourney, builds: Wire[], table: Table, name: string): Promise<void> {
+  const wrong: string[] = [];
+  for (const { id_str } of builds) {
+    const id = id_str as string;
+    const ended = await lookUntil(
+      END_MS,
+      () => project.buildRecord(id),
+      one => isFinished(one.build_state),
+    );
+    const log = await project.log(id);
+    const last = log.slice(log.lastIndexOf('It is run again.') + 1);
+    const { count, missing, repeated } = readNumbered(last, 'line ');
+    if (ended.build_state !== 'passed' || count !== LINES || missing + repeated > 0)
+      wrong.push(`build ${id} is ${ended.build_state} with ${count} lines: ${log.slice(-600)}`);
+  }
+  table.none(`${name}: builds that did not end well`, wrong);
+}
+
+async function countRuns(project: ProjectJourney, build: Wire): Promise<number> {
+  const suiteId = build.suite_id_str as string;
+  await project.ask('PUT', `/suites/${suiteId}`, { command: 'grep -c . /srv/cache/runs' });
+  const ran = await project.run();
+  const { log } = ran.of(suiteId);
+  await project.ask('DELETE', `/suites/${suiteId}`);
+  // One of them is the build that was asked for while the engine hung.
+  return Number(/^\d+$/m.exec(log)?.[0]) - 1;
+}
+
+/** Asks all the while, and holds the slowest answer against what a person would wait. */
+async function watchApi<T>(room: Room, table: Table, trouble: () => Promise<T>): Promise<T> {
+  let isOver = false;
+  let slowestMs = 0;
+  const watching = (async () => {
+    while (!isOver) {
+      const startedAt = performance.now();
+      await room.ask('GET', '/projects');
+      slowestMs = Math.max(slowestMs, performance.now() - startedAt);
+      await delay(100);
+    }
+  })();
+  try {
+    return await trouble();
+  } finally {
+    isOver = true;
+    await watching;
+    table.atMost('  slowest answer meanwhile', slowestMs, ANSWER_MS, 'ms');
+  }
+}
+
+/** Takes all the room there is. */
+function fill(path: string): void {
+  const block = Buffer.alloc(1 << 20);
+  for (;;) {
+    try {
+      writeFileSync(path, block, { flag: 'a' });
+    } catch (cause) {
+      if ((cause as NodeJS.ErrnoException).code === 'ENOSPC') return;
+      throw cause;
+    }
+  }
+}

@@ -1,0 +1,121 @@
+// A Docker Engine of a drill's own, which may be killed, stopped and filled: its own directories in memory, its own socket,
+// its own bridge, no rules in the host's firewall. Nothing of it is left.
+import { type ChildProcess, execFile, execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { closeSync, mkdirSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { lookUntil } from './room.ts';
+
+export type PrivateEngine = {
+  dockerHost: string;
+  /** Where its images, containers and volumes are: a file system of its own, of this size. */
+  dataRoot: string;
+  docker(...args: string[]): Promise<string>;
+  start(): Promise<void>;
+  signal(signal: NodeJS.Signals): void;
+  /** Ends it with that signal and resolves when it is gone. */
+  end(signal: NodeJS.Signals): Promise<void>;
+  close(): Promise<void>;
+};
+
+const START_MS = 60_000;
+const CALL_MS = 60_000;
+
+export async function createPrivateEngine(dataBytes: number): Promise<PrivateEngine> {
+  const directory = mkdtempSync(join(tmpdir(), 'assay-engine-'));
+  const dataRoot = join(directory, 'root');
+  const socket = join(directory, 'socket');
+  const dockerHost = `unix://${socket}`;
+  const number = process.pid % 250;
+  const bridge = `drill${process.pid % 100_000}`;
+  mkdirSync(dataRoot);
+  execFileSync('mount', ['-t', 'tmpfs', '-o', `size=${dataBytes}`, 'tmpfs', dataRoot]);
+  execFileSync('ip', ['link', 'add', 'name', bridge, 'type', 'bridge']);
+  execFileSync('ip', ['addr', 'add', `10.213.${number}.1/24`, 'dev', bridge]);
+  execFileSync('ip', ['link', 'set', bridge, 'up']);
+  let daemon: ChildProcess | undefined;
+
+  const docker = async (...args: string[]) => {
+    const { stdout } = await promisify(execFile)('docker', ['--host', dockerHost, ...args], {
+      timeout: CALL_MS,
+    });
+    return stdout.trim();
+  };
+  const answers = () =>
+    docker('version').then(
+      () => true,
+      () => false,
+    );
+
+  const engine: PrivateEngine = {
+    dockerHost,
+    dataRoot,
+    docker,
+    async start() {
+      const log = openSync(join(directory, 'log'), 'a');
+      daemon = spawn(
+        'dockerd',
+        [
+          ...['--host', dockerHost, '--data-root', dataRoot, '--exec-root', join(directory, 'exec')],
+          ...['--pidfile', join(directory, 'pid'), '--bridge', bridge],
+          ...['--iptables=false', '--ip6tables=false', '--ip-masq=false'],
+        ],
+        { stdio: ['ignore', log, log], detached: true },
+      );
+      closeSync(log);
+      if (!(await lookUntil(START_MS, answers, holds => holds)))
+        throw new Error(
+          `the engine did not start: ${readFileSync(join(directory, 'log'), 'utf8').slice(-2_000)}`,
+        );
+    },
+    signal: signal => void daemon?.kill(signal),
+    async end(signal) {
+      if (!daemon || daemon.exitCode !== null || daemon.signalCode !== null) return;
+      const ended = once(daemon, 'exit');
+      daemon.kill(signal);
+      await ended;
+      // A killed engine leaves the name of its process behind, which keeps the next one from starting.
+      rmSync(join(directory, 'pid'), { force: true });
+    },
+    async close() {
+      engine.signal('SIGCONT');
+      if (await answers()) {
+        const left = (await docker('ps', '-aq')).split('\n').filter(Boolean);
+        if (left.length > 0) await docker('rm', '-f', ...left);
+      }
+      await engine.end('SIGTERM');
+      endContainerd(directory);
+      for (const mounted of mountsUnder(directory)) execFileSync('umount', ['-l', mounted]);
+      execFileSync('ip', ['link', 'delete', bridge]);
+      rmSync(directory, { recursive: true, force: true });
+    },
+  };
+  try {
+    await engine.start();
+    return engine;
+  } catch (cause) {
+    await engine.close();
+    throw cause;
+  }
+}
+
+/** The part of the engine that outlives it when it is killed. */
+function endContainerd(directory: string): void {
+  try {
+    const pid = Number(readFileSync(join(directory, 'exec/containerd/containerd.pid'), 'utf8'));
+    const command = readFileSync(`/proc/${pid}/cmdline`, 'utf8');
+    if (command.includes(directory)) process.kill(pid, 'SIGKILL');
+  } catch {
+    // It went with the engine.
+  }
+}
+
+/** The innermost first. */
+const mountsUnder = (directory: string) =>
+  readFileSync('/proc/mounts', 'utf8')
+    .split('\n')
+    .map(line => line.split(' ')[1] ?? '')
+    .filter(path => path.startsWith(`${directory}/`))
+    .toSorted((one, other) => other.length - one.length);
