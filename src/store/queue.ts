@@ -151,7 +151,7 @@ export function listUnfinishedBuilds(db: Db, limit: number): { build: Build; pro
     .select({ build: builds, projectName: projects.name })
     .from(builds)
     .innerJoin(projects, eq(projects.id, builds.projectId))
-    .where(unfinishedBuild)
+    .where(sql`${builds.buildState} IN ('enqueued', 'running')`)
     .orderBy(asc(builds.id))
     .limit(limit)
     .all();

@@ -74,17 +74,14 @@ function renderVitals({ services }: Visit): Html {
   const low = freeDiskBytes < minFreeDiskBytes;
   return factList([
     ['Version', services.version],
-    [
-      'Docker',
-      dockerAway === undefined ? stateBadge('passed', 'it answers') : stateBadge('errored', dockerAway),
-    ],
+    ['Docker', dockerAway === undefined ? stateBadge('answers') : stateBadge('away', dockerAway)],
     ['Default image', html`<code>${image}</code>`],
     ['Slots', `${slotsUsed} of ${slots} taken`],
     [
       'Disk',
       low
         ? stateBadge(
-            'errored',
+            'low',
             `${sizeWords(freeDiskBytes)} free, less than the ${sizeWords(minFreeDiskBytes)} that new work needs`,
           )
         : `${sizeWords(freeDiskBytes)} free`,
@@ -264,7 +261,7 @@ function changeAccount(visit: Visit, sent: SentFields): View | Response {
     ...(Number.isNaN(trialEndsAt) && { trial_ends: ['invalid_format'] }),
     // Whoever locked themselves out would need the command line to come back.
     ...(self && standing !== 'active' && { standing: ['is_reserved'] }),
-    ...(self && !admin && { generic: ['is_reserved'] }),
+    ...(self && !admin && { admin: ['is_reserved'] }),
   };
   if (Object.keys(errors).length > 0 || !standing || !kind) {
     visit.refused = { action: `${HERE}/accounts/${account.id}`, sent, errors };

@@ -163,7 +163,8 @@ function enter(guest: Guest, path: string, back: string): Visit | View | Respons
       : respondRedirect(guest, '/ui/setup');
   if (caller.standing === 'suspended' && path !== '/ui/sign-out') return suspendedView;
   if (caller.standing !== 'suspended') admit(caller, undefined);
-  const names = [...path.matchAll(/:(\w+)/g)].map(match => match[1] as string);
+  // What else a path names belongs to the page itself, which finds it.
+  const names = [...path.matchAll(/:(\w+_id)\b/g)].map(match => match[1] as string);
   const found = findResources(services.db, caller, names, guest.params);
   const ownerId = ownerOf(found);
   if (ownerId !== undefined) authorize(caller, 'sees', ownerId, 'refused');

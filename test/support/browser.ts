@@ -12,7 +12,7 @@ const axeSource = readFileSync(createRequire(import.meta.url).resolve('axe-core/
 const screenshots = process.env.SCREENSHOTS ?? join(tmpdir(), 'assay-screenshots');
 const DEADLINE_MS = 15_000;
 /** The machine's own doing: Docker networks that other tests make and remove. */
-const networkChange = /ERR_NETWORK_CHANGED/;
+const networkChange = /ERR_NETWORK_CHANGED|interrupted by another navigation/;
 
 export function launchBrowser(): Promise<Browser> {
   return chromium.launch({
@@ -75,11 +75,14 @@ export async function openBrowser(
     page,
     context,
     async go(path) {
-      const load = () => page.goto(path, { waitUntil: 'load' });
-      await load().catch((cause: Error) => {
-        if (!networkChange.test(cause.message)) throw cause;
-        return load();
-      });
+      for (let tries = 1; ; tries += 1) {
+        try {
+          await page.goto(path, { waitUntil: 'load' });
+          return;
+        } catch (cause) {
+          if (tries === 5 || !networkChange.test((cause as Error).message)) throw cause;
+        }
+      }
     },
     async inspect(name) {
       await mkdir(screenshots, { recursive: true });
@@ -129,11 +132,19 @@ async function seriousFindings(page: Page): Promise<string[]> {
 /** Signs in as a person would, through the form. */
 export async function signIn(person: Person, email: string, password: string): Promise<void> {
   const { page } = person;
-  await person.go('/ui/sign-in');
-  await page.getByLabel('Email').fill(email);
-  await page.getByLabel('Password').fill(password);
-  await Promise.all([
-    page.waitForURL(/\/ui\/projects/),
-    page.getByRole('button', { name: 'Sign in' }).click(),
-  ]);
+  for (let tries = 1; ; tries += 1) {
+    await person.go('/ui/sign-in');
+    if (new URL(page.url()).pathname === '/ui/projects') return;
+    try {
+      await page.getByLabel('Email').fill(email);
+      await page.getByLabel('Password').fill(password);
+      await Promise.all([
+        page.waitForURL(/\/ui\/projects/),
+        page.getByRole('button', { name: 'Sign in' }).click(),
+      ]);
+      return;
+    } catch (cause) {
+      if (tries === 3 || !networkChange.test((cause as Error).message)) throw cause;
+    }
+  }
 }
