@@ -37,10 +37,8 @@ export function checkoutStep(checkout: Checkout): EntryStep {
     `printf '%s\\n' ${MIRROR_DIRECTORY}/objects >.git/objects/info/alternates || exit 1`,
     `printf '%s' ${quote(configuration(checkout))} >.git/config || exit 1`,
     'export GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null GIT_TERMINAL_PROMPT=0 GIT_LFS_SKIP_SMUDGE=1',
-    // Branches come before tags, so the names stay sorted when they are those of a remote.
-    `git --git-dir=${MIRROR_DIRECTORY} for-each-ref --format='%(objectname) %(refname)' refs/heads refs/tags >.git/refs.all || exit 1`,
-    `sed 's#^\\([0-9a-f]*\\) refs/heads/#\\1 refs/remotes/origin/#' .git/refs.all >.git/packed-refs || exit 1`,
-    'rm .git/refs.all',
+    // One process for both kinds of names: a branch becomes one of the remote's, a tag stays as it is.
+    `git --git-dir=${MIRROR_DIRECTORY} for-each-ref --format='%(objectname) %(if:equals=refs/heads)%(refname:rstrip=-2)%(then)refs/remotes/origin/%(refname:lstrip=2)%(else)%(refname)%(end)' refs/heads refs/tags >.git/packed-refs || exit 1`,
     ...(branch === undefined
       ? []
       : [`printf '%s\\n' ${quote(`${hash} refs/heads/${branch}`)} >>.git/packed-refs`]),

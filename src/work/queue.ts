@@ -53,24 +53,32 @@ const LOOK_AGAIN_MS = 5_000;
 export function startQueue(parts: QueueParts): Queue {
   const { db, log, run } = parts;
   const working = new Map<string, Promise<void>>();
+  /** Whose container may still run: while one writes its verdict, the next one's starts. */
+  const holding = new Set<string>();
   const servedAt = new Map<string, number>();
   let served = 0;
   let stopped = false;
   let scheduled = false;
 
-  const work = (key: string, job: () => Promise<void>) => {
+  const work = (key: string, job: (release: () => void) => Promise<void>) => {
+    holding.add(key);
+    const release = () => {
+      if (holding.delete(key)) poke();
+    };
     working.set(
       key,
-      job()
+      job(release)
         .catch(cause => log.error('worker failed', { job: key, cause }))
         .finally(() => {
           working.delete(key);
+          holding.delete(key);
           poke();
         }),
     );
   };
-  const count = (kind: string) => [...working.keys()].filter(key => key.startsWith(kind)).length;
-  const slotsUsed = () => count('build ') + count('dependency ');
+  const count = (kind: string, keys: Iterable<string> = working.keys()) =>
+    [...keys].filter(key => key.startsWith(kind)).length;
+  const slotsUsed = () => count('build ', holding) + count('dependency ', holding);
 
   const startFetches = () => {
     for (const projectId of listProjectsToFetch(db)) {
@@ -92,7 +100,7 @@ export function startQueue(parts: QueueParts): Queue {
       const { kind, id } = next.job;
       if (kind === 'build') {
         const build = claimBuild(db, id);
-        if (build) work(`build ${id}`, () => runSuite(run, build, false));
+        if (build) work(`build ${id}`, release => runSuite(run, build, false, release));
       } else {
         const dependency = parts.compile.claim(id);
         if (dependency) work(`dependency ${id}`, () => parts.compile.run(dependency, false));
@@ -132,7 +140,8 @@ export function startQueue(parts: QueueParts): Queue {
   /** What runs and has nobody who sees to it: left by the last server, or by a worker that failed on a full disk. */
   const adopt = () => {
     for (const build of listRunningBuilds(db))
-      if (!working.has(`build ${build.id}`)) work(`build ${build.id}`, () => runSuite(run, build, true));
+      if (!working.has(`build ${build.id}`))
+        work(`build ${build.id}`, release => runSuite(run, build, true, release));
     for (const dependency of listCompiling(db))
       if (!working.has(`dependency ${dependency.id}`))
         work(`dependency ${dependency.id}`, () => parts.compile.run(dependency, true));

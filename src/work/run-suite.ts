@@ -81,8 +81,16 @@ export function claimBuild(db: Db, id: bigint): Build | undefined {
   });
 }
 
-/** Runs a claimed build to its end; `resumed` when it was claimed before this server started. */
-export async function runSuite(parts: RunParts, build: Build, resumed: boolean): Promise<void> {
+/**
+ * Runs a claimed build to its end; `resumed` when it was claimed before this server started. `release` is called when its
+ * container has ended, before the verdict is safe on disk.
+ */
+export async function runSuite(
+  parts: RunParts,
+  build: Build,
+  resumed: boolean,
+  release: () => void,
+): Promise<void> {
   const { db, host } = parts;
   const job = describeJob(parts, build);
   const left: Leftovers = { containers: [job.name], volumes: [] };
@@ -111,6 +119,7 @@ export async function runSuite(parts: RunParts, build: Build, resumed: boolean):
       ? await runJob(parts, job, log, undefined)
       : await start(parts, build, job, variables, log, left);
     if (outcome.kind === 'left') return await log.close();
+    release();
     await end(
       judgeOutcome(outcome, {
         attempts: build.attempts,

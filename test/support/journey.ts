@@ -33,8 +33,8 @@ export type SuiteWishes = {
 export const isFinished = (state: unknown) =>
   !['enqueued', 'fetching', 'building', 'running'].includes(state as string);
 
-export function createJourney(parts: { client: Client; as: string; sshd: TestSshd }) {
-  const { client, as, sshd } = parts;
+export function createJourney(parts: { client: Client; as: string; sshd: TestSshd; waitMs?: number }) {
+  const { client, as, sshd, waitMs = WAIT_MS } = parts;
   const ask = async (method: string, path: string, form?: Fields): Promise<Wire> => {
     const answer = await client.call(method, path, { as, ...(form && { form }) });
     assert.ok(answer.status < 300, `${method} ${path}: ${answer.status} ${answer.text}`);
@@ -46,7 +46,7 @@ export function createJourney(parts: { client: Client; as: string; sshd: TestSsh
   /** Looks at once, and again after each event of the project. */
   const until = async <T>(projectId: string, look: () => Promise<T | undefined | false>): Promise<T> => {
     const firehose = await open(`/projects/${projectId}/firehose`);
-    const late = setTimeout(() => firehose.close(), WAIT_MS);
+    const late = setTimeout(() => firehose.close(), waitMs);
     try {
       for await (const _ of firehose) {
         const found = await look();
@@ -160,7 +160,7 @@ export function createJourney(parts: { client: Client; as: string; sshd: TestSsh
     /** Resolves when the build's log holds the text, with the log so far. */
     const logHas = async (buildId: string, text: string): Promise<string> => {
       const firehose = await open(`${path}/builds/${buildId}/firehose`);
-      const late = setTimeout(() => firehose.close(), WAIT_MS);
+      const late = setTimeout(() => firehose.close(), waitMs);
       let seen = '';
       try {
         for await (const { event, data } of firehose) {
