@@ -8,10 +8,13 @@ import { crc32 } from 'node:zlib';
 export type LogWriter = {
   /** Output that stands for the raw bytes up to `rawOffset`. Resolves with the length of the log. */
   append(bytes: Buffer, rawOffset: number): Promise<number>;
-  /** A line of the service, on a line of its own; it is kept past the limit too. */
-  line(text: string): Promise<number>;
-  /** Says how much was left out, if anything was, makes all of it safe on disk, and closes. Stays open if it fails. */
-  finish(): Promise<number>;
+  /** A line of the service, on a line of its own; it is kept past the limit too. It may stand for raw bytes as well. */
+  line(text: string, rawOffset?: number): Promise<number>;
+  /**
+   * Ends with these lines, says how much was left out, if anything was, makes all of it safe on disk, and closes. Done
+   * again after a crash it finds its lines there. Stays open if it fails.
+   */
+  finish(lines?: readonly string[]): Promise<number>;
   /** Stops without an end, to be opened again later. */
   close(): Promise<void>;
   /** From where the output has to be read again, so that nothing is missing and nothing comes twice. */
@@ -26,9 +29,13 @@ type Checkpoint = {
   rawOffset: number;
   leftOutBytes: number;
   isNoted: boolean;
+  /** Whether its last lines are those of `finish`. */
+  isEnded: boolean;
 };
 
 const recordBytes = 40;
+const NOTED = 1;
+const ENDED = 2;
 const newline = 0x0a;
 
 /** After a crash the log is cut back to its last complete checkpoint. */
@@ -59,7 +66,13 @@ export async function openLog(options: { path: string; limitBytes: number }): Pr
   async function write(bytes: Buffer, change: Partial<Checkpoint>): Promise<number> {
     const endOffset = checkpoint.endOffset + bytes.length;
     const grows = bytes.length > 0 || records === 0;
-    const next = { ...checkpoint, ...change, endOffset, atMs: grows ? Date.now() : checkpoint.atMs };
+    const next = {
+      ...checkpoint,
+      isEnded: false,
+      ...change,
+      endOffset,
+      atMs: grows ? Date.now() : checkpoint.atMs,
+    };
     // Where only the counters moved the last record is written over: output past the limit costs no room.
     const record = grows ? records : records - 1;
     // Side by side is safe: a checkpoint past the end of the log is ignored when it is opened again.
@@ -79,9 +92,9 @@ export async function openLog(options: { path: string; limitBytes: number }): Pr
     return endOffset;
   }
 
-  const serviceLine = (text: string, change: Partial<Checkpoint> = {}) => {
-    const oneLine = text.replace(/[\r\n]+/g, ' ');
-    return write(Buffer.from(`${lastByte === newline ? '' : '\n'}[assay] ${oneLine}\n`), change);
+  const serviceLines = (texts: readonly string[], change: Partial<Checkpoint> = {}) => {
+    const lines = texts.map(text => `[assay] ${text.replace(/[\r\n]+/g, ' ')}\n`).join('');
+    return write(Buffer.from(`${lastByte === newline ? '' : '\n'}${lines}`), change);
   };
 
   return {
@@ -94,14 +107,15 @@ export async function openLog(options: { path: string; limitBytes: number }): Pr
         const change = { rawOffset, leftOutBytes: leftOutBytes + bytes.length - kept };
         return write(bytes.subarray(0, kept), change);
       }),
-    line: text => inTurn(() => serviceLine(text)),
-    finish: () =>
+    line: (text, rawOffset) =>
+      inTurn(() => serviceLines([text], rawOffset === undefined ? {} : { rawOffset })),
+    finish: (lines = []) =>
       inTurn(async () => {
-        const { leftOutBytes, isNoted } = checkpoint;
-        if (leftOutBytes > 0 && !isNoted) {
-          const note = `output past the limit of ${limitBytes} bytes was not kept: ${leftOutBytes} bytes left out`;
-          await serviceLine(note, { isNoted: true });
-        }
+        const { leftOutBytes, isNoted, isEnded } = checkpoint;
+        const note = `output past the limit of ${limitBytes} bytes was not kept: ${leftOutBytes} bytes left out`;
+        const last = leftOutBytes > 0 && !isNoted ? [...lines, note] : lines;
+        if (last.length > 0 && !isEnded)
+          await serviceLines(last, { isEnded: true, isNoted: isNoted || leftOutBytes > 0 });
         await Promise.all([log.sync(), times.sync()]);
         await closeFiles();
         return checkpoint.endOffset;
@@ -141,7 +155,7 @@ function encode(checkpoint: Checkpoint): Buffer {
   record.writeDoubleLE(checkpoint.atMs, 8);
   record.writeDoubleLE(checkpoint.rawOffset, 16);
   record.writeDoubleLE(checkpoint.leftOutBytes, 24);
-  record.writeUInt32LE(checkpoint.isNoted ? 1 : 0, 32);
+  record.writeUInt32LE((checkpoint.isNoted ? NOTED : 0) | (checkpoint.isEnded ? ENDED : 0), 32);
   record.writeUInt32LE(crc32(record.subarray(0, 36)), 36);
   return record;
 }
@@ -155,7 +169,8 @@ function decode(record: Buffer): Checkpoint | undefined {
     atMs: record.readDoubleLE(8),
     rawOffset: record.readDoubleLE(16),
     leftOutBytes: record.readDoubleLE(24),
-    isNoted: record.readUInt32LE(32) === 1,
+    isNoted: (record.readUInt32LE(32) & NOTED) !== 0,
+    isEnded: (record.readUInt32LE(32) & ENDED) !== 0,
   };
 }
 
@@ -181,7 +196,8 @@ async function lastCheckpoint(
     const checkpoint = await readRecord(times, records - 1);
     if (checkpoint && checkpoint.endOffset <= logBytes) return { checkpoint, records };
   }
-  return { checkpoint: { endOffset: 0, atMs: 0, rawOffset: 0, leftOutBytes: 0, isNoted: false }, records: 0 };
+  const checkpoint = { endOffset: 0, atMs: 0, rawOffset: 0, leftOutBytes: 0, isNoted: false, isEnded: false };
+  return { checkpoint, records: 0 };
 }
 
 /** The bytes from `start` up to, not including, `end`. */

@@ -79,11 +79,11 @@ async function runCompile(
   try {
     const finished = isBegun ? await resume(compile, enter) : await start(compile, enter);
     if (finished) await end(compile, finished);
-    else await log.close();
   } catch (cause) {
-    if (parts.stopping.aborted) return await log.close();
+    if (parts.stopping.aborted) return;
     if (cause instanceof EngineUnavailable) {
       host.reportUnavailable(cause);
+      // Before it is given back: whoever takes it next writes to the same file.
       await log.close();
       // Docker is not there to compile with: this try does not count.
       moveDependency(db, dependency.id, 'requeue', { nonce: null, attempts: dependency.attempts - 1 });
@@ -95,6 +95,8 @@ async function runCompile(
   } finally {
     if (recipe !== undefined) underWay.delete(recipe);
     done.resolve();
+    // Also where the disk is too full to end it: nobody else would.
+    await log.close();
   }
 }
 
@@ -102,8 +104,7 @@ async function runCompile(
 async function end(compile: Compile, { verdict, artifact }: Finished): Promise<void> {
   const { parts, dependency, log } = compile;
   const { event, error, lines } = verdict;
-  for (const line of lines) await log.line(line);
-  await log.finish();
+  await log.finish(lines);
   parts.live.publish([`log:${compile.job.topic}`]);
   await tidy(compile);
   moveDependency(parts.db, dependency.id, event, {

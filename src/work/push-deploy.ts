@@ -55,18 +55,19 @@ export async function pushDeploy(
       )
         throw new NotDeployed(pushed.reason);
     }
-    await say('deployed');
-    await log.finish();
+    await log.finish(['deployed']);
     moveDeploy(db, deploy.id, 'deploy');
   } catch (cause) {
     // What a stop interrupts goes on at the next start.
-    if (stopping.aborted) return await log.close();
+    if (stopping.aborted) return;
     const error = reasonOf(cause);
     if (!(cause instanceof GitFailure || cause instanceof NotDeployed))
       parts.log.error('deploy failed', { deploy: deploy.id, cause });
-    await log.line(error);
-    await log.finish();
+    await log.finish([error]);
     moveDeploy(db, deploy.id, 'fail', { error });
+  } finally {
+    // Also where the disk is too full to end it: nobody else would.
+    await log.close();
   }
 }
 

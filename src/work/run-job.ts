@@ -197,11 +197,6 @@ async function follow(
   let rawEnd = log.rawOffset;
   let released = rawEnd;
   let verdict: Outcome | undefined;
-  const say = async (text: string) => {
-    await log.append(mask.end(), rawEnd);
-    await log.line(maskText(job.secrets, text));
-    live.publish(grown);
-  };
   for await (const record of followOutput({
     file: job.outputFile,
     fromByte: rawEnd,
@@ -220,9 +215,14 @@ async function follow(
     } else if (record.kind === 'step') {
       progress.step = record.name;
       const words = record.phase === 'begin' ? job.describeStep(record.name) : undefined;
-      if (words !== undefined) await say(words);
-      await log.append(Buffer.alloc(0), rawEnd);
+      await log.append(mask.end(), record.rawOffset);
+      // The line and the record that it tells of are one write: a crash leaves both or neither.
+      if (words === undefined) await log.append(Buffer.alloc(0), rawEnd);
+      else await log.line(maskText(job.secrets, words), rawEnd);
+      live.publish(grown);
     } else if (record.kind === 'exit') {
+      // A server that takes over before the verdict is recorded has to read it again.
+      rawEnd = record.rawOffset;
       verdict = { kind: 'exit', step: record.name, status: record.status, outOfMemory: record.outOfMemory };
     } else verdict = { kind: 'tampered' };
   }

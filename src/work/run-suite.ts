@@ -96,9 +96,8 @@ export async function runSuite(
   const left: Leftovers = { containers: [job.name], volumes: [] };
   const log = await openJobLog(job);
   const end = async (verdict: Verdict) => {
-    for (const line of verdict.lines) await log.line(maskText(job.secrets, line));
     // The log is whole and safe before anybody is told the verdict.
-    await log.finish();
+    await log.finish(verdict.lines.map(line => maskText(job.secrets, line)));
     const { event, exitCode } = verdict;
     const error = verdict.error && maskText(job.secrets, verdict.error);
     const again = event === 'requeue';
@@ -118,7 +117,7 @@ export async function runSuite(
     const outcome = begun
       ? await runJob(parts, job, log, undefined)
       : await start(parts, build, job, variables, log, left);
-    if (outcome.kind === 'left') return await log.close();
+    if (outcome.kind === 'left') return;
     release();
     await end(
       judgeOutcome(outcome, {
@@ -129,9 +128,10 @@ export async function runSuite(
       }),
     );
   } catch (cause) {
-    if (parts.stopping.aborted) return await log.close();
+    if (parts.stopping.aborted) return;
     if (cause instanceof EngineUnavailable) {
       host.reportUnavailable(cause);
+      // Before it is given back: whoever takes it next writes to the same file.
       await log.close();
       // It never began: this try does not count.
       moveBuild(db, build.id, 'requeue', { nonce: null, attempts: build.attempts - 1 });
@@ -140,6 +140,9 @@ export async function runSuite(
     if (!isExpected(cause)) parts.log.error('build could not be run', { build: build.id, cause });
     const error = sentence(cause);
     await end({ event: 'error', exitCode: null, error, lines: [error] });
+  } finally {
+    // Also where the disk is too full to end it: nobody else would.
+    await log.close();
   }
 }
 

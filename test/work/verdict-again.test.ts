@@ -1,0 +1,50 @@
+// A server that is killed after it has read the verdict and before it has recorded it: the next one finds it again.
+import assert from 'node:assert/strict';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { recordPrefix } from '../../src/domain/entry-script.ts';
+import { createLive } from '../../src/live.ts';
+import { openLog } from '../../src/store/log-file.ts';
+import type { ContainerHost } from '../../src/work/container-host.ts';
+import { type Job, runJob } from '../../src/work/run-job.ts';
+
+test('the verdict and every line are the same when they are read again', async t => {
+  const directory = mkdtempSync(join(tmpdir(), 'assay-verdict-'));
+  t.after(() => rmSync(directory, { recursive: true }));
+  const job: Job = {
+    topic: 'build:1',
+    name: 'assay-x-build-1',
+    nonce: 'abc',
+    outputFile: join(directory, 'output'),
+    logPath: join(directory, 'build.log'),
+    logLimitBytes: 1_000_000,
+    // The mask holds back what may become a secret: it must not be lost at the end of a step.
+    secrets: ['secret-secret'],
+    deadlineAt: Date.now() + 60_000,
+    diskBytes: 0,
+    stopReason: () => undefined,
+    describeStep: name => `step ${name}`,
+  };
+  const record = (payload: string) => `${recordPrefix('abc')}${payload}\x1e`;
+  writeFileSync(
+    job.outputFile,
+    `${record('begin checkout')}out sec${record('end checkout 0')}${record('begin command')}line 1\nsecr${record('exit command 3')}`,
+  );
+  // The container ended long ago: nothing is asked of the engine but that.
+  const engine = { waitForExit: async () => undefined, inspectContainer: async () => undefined };
+  const parts = {
+    host: { engine, reportUnavailable: () => {} } as unknown as ContainerHost,
+    live: createLive(),
+    stopping: new AbortController().signal,
+  };
+  const expected = '[assay] step checkout\nout sec\n[assay] step command\nline 1\nsecr';
+  for (const time of ['first', 'again']) {
+    const log = await openLog({ path: job.logPath, limitBytes: job.logLimitBytes });
+    const outcome = await runJob(parts, job, log, undefined);
+    await log.close();
+    assert.deepEqual(outcome, { kind: 'exit', step: 'command', status: 3, outOfMemory: false }, time);
+    assert.equal(readFileSync(job.logPath, 'utf8'), expected, time);
+  }
+});
