@@ -154,7 +154,9 @@ test('prefixes', () => {
       ...['//', '/.', `/${'a'.repeat(256)}`, `/${'abcdefg/'.repeat(150)}x`, '/opt/\ud800'],
     ],
     is_reserved: [
-      ...words('/ /srv /srv/project /srv/project/x /srv/cache /srv/cache/a/b /srv/.assay /srv/.assay/output /usr/local /var/lib/x'),
+      ...words(
+        '/ /srv /srv/project /srv/project/x /srv/cache /srv/cache/a/b /srv/.assay /srv/.assay/output /usr/local /var/lib/x',
+      ),
       ...[...system, 'tmp', 'usr', 'var'].flatMap(name => [`/${name}`, `/${name}/x`]),
     ],
   });
