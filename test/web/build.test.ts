@@ -24,6 +24,10 @@ async function isInSight(page: Page, selector: string): Promise<boolean> {
 
 const atBottom = 'document.querySelector(".log-lines").getBoundingClientRect().bottom <= innerHeight';
 
+/** A wheel's movement goes on for a while. */
+const hasComeToRest =
+  'new Promise(done => { const from = scrollY; setTimeout(() => done(scrollY === from), 200); })';
+
 /** Waits until an expression is true on the page. Not page.waitForFunction: the page's policy forbids what it does. */
 async function until(page: Page, expression: string): Promise<void> {
   const deadline = performance.now() + 15_000;
@@ -83,7 +87,7 @@ async function measureProcessor(browser: Browser): Promise<{ spentMs(): Promise<
 
 const PASSWORD = 'correct horse battery';
 
-describe('the page of a build', { timeout: 180_000 }, () => {
+describe('the page of a build', { timeout: 300_000 }, () => {
   let app: TestApp;
   let browser: Browser;
   let planted: Planted;
@@ -206,6 +210,7 @@ describe('the page of a build', { timeout: 180_000 }, () => {
     await page.mouse.wheel(0, -900);
     await page.locator('[data-log-follow][aria-pressed=false]').waitFor();
     await until(page, `!(${atBottom})`);
+    await until(page, hasComeToRest);
     const before = await page.evaluate('scrollY');
     await app.writeLog(build.id, numbered(401, 500));
     await page.locator('#L500').waitFor({ state: 'attached' });
@@ -257,7 +262,7 @@ describe('the page of a build', { timeout: 180_000 }, () => {
     const build = finishBuild('passed');
     await app.writeLog(
       build.id,
-      `${numbered(1, 250)}A \x1b[31mNee\x1b[0mdle\n${numbered(252, 500)}needle and needle\n`,
+      `${numbered(1, 100)}A \x1b[31mNee\x1b[0mdle\n${numbered(102, 200)}needle and needle\n`,
     );
     const person = await arrive({ dark: true });
     const { page } = person;
@@ -268,10 +273,10 @@ describe('the page of a build', { timeout: 180_000 }, () => {
     assert.equal(await page.evaluate('document.activeElement.id'), 'log-search');
     await page.keyboard.type('needle');
     await page.getByText('1 of 3', { exact: true }).waitFor();
-    assert.equal(await isInSight(page, '#L251'), true, 'also where a colour begins inside the word');
+    assert.equal(await isInSight(page, '#L101'), true, 'also where a colour begins inside the word');
     await page.keyboard.press('Enter');
     await page.getByText('2 of 3', { exact: true }).waitFor();
-    assert.equal(await isInSight(page, '#L501'), true);
+    assert.equal(await isInSight(page, '#L201'), true);
     await person.inspect('build-search');
     await page.keyboard.press('Shift+Enter');
     await page.getByText('1 of 3', { exact: true }).waitFor();
@@ -365,6 +370,7 @@ describe('the page of a build', { timeout: 180_000 }, () => {
   it('goes on where it was after a broken connection, without a byte lost or twice', async () => {
     const build = startBuild();
     const wire = await openWire(new URL(app.url));
+    after(() => wire.close());
     const person = await openBrowser(browser, wire.url);
     await signIn(person, 'owner@example.org', PASSWORD);
     const { page } = person;
@@ -383,7 +389,6 @@ describe('the page of a build', { timeout: 180_000 }, () => {
     );
     // Its console tells of the broken connection, so it is not held to having said nothing.
     await person.context.close();
-    wire.close();
   });
 
   it('cancels after asking, and runs a suite again', async () => {

@@ -64,8 +64,9 @@ export function createLines(container, { onNumber, onRows }) {
   function make(one) {
     if (one.isMade) return;
     one.isMade = true;
-    const rows = one.lines.map((content, at) => renderRow(one.first + at, content));
-    one.element.replaceChildren(...rows);
+    one.shown = one.lines.length;
+    one.rows = one.lines.map((content, at) => renderRow(one.first + at, content));
+    one.element.replaceChildren(...one.rows);
     one.element.classList.add('made');
   }
   /** Numbers before the rows of a block that someone comes near. */
@@ -73,7 +74,7 @@ export function createLines(container, { onNumber, onRows }) {
     near.unobserve(one.element);
     make(one);
     one.isNumbered = true;
-    for (const [at, row] of [...one.element.children].entries()) row.prepend(renderNumber(one.first + at));
+    for (const [at, row] of one.rows.entries()) row.prepend(renderNumber(one.first + at));
     onRows();
   }
   const makeOthers = idle => {
@@ -87,7 +88,7 @@ export function createLines(container, { onNumber, onRows }) {
     const element = document.createElement('div');
     element.className = 'b';
     (folds.at(-1)?.body ?? inner).append(element);
-    block = { element, first: texts.length, lines: [], shown: 0, isMade: false, isNumbered: false };
+    block = { element, first: texts.length, lines: [], rows: [], shown: 0, isMade: false, isNumbered: false };
     blockOf.set(element, block);
     near.observe(element);
     waiting.push(block);
@@ -101,6 +102,7 @@ export function createLines(container, { onNumber, onRows }) {
       for (let at = block.shown; at < lines.length; at += 1) {
         const row = renderRow(first + at, lines[at]);
         if (block.isNumbered) row.prepend(renderNumber(first + at));
+        block.rows.push(row);
         element.append(row);
       }
     else element.textContent = lines.map(({ text }) => text || ' ').join('\n');
@@ -171,7 +173,7 @@ export function createLines(container, { onNumber, onRows }) {
     block.lines.pop();
     if (block.shown <= block.lines.length) return;
     block.shown = block.lines.length;
-    if (block.isMade) block.element.lastChild.remove();
+    block.rows.pop()?.remove();
   }
   /** After a batch of lines. */
   function settle() {
@@ -189,7 +191,7 @@ export function createLines(container, { onNumber, onRows }) {
     const place = places[line];
     if (!place || place.row) return place?.row;
     if (mustBe) make(place);
-    return place.isMade ? place.element.children[line - place.first] : undefined;
+    return place.rows[line - place.first];
   }
   /** Brings a line into view, and where it is long the range in it. */
   function reveal(line, range) {

@@ -1,6 +1,8 @@
 // Finding text in a log: as one types, with the number of places, from one to the next. Marks without touching the rows.
 
-const MAX_MARKED = 5_000;
+/** A single letter is everywhere: past this nobody counts. */
+const MAX_FOUND = 10_000;
+const MAX_MARKED = 2_000;
 const PAUSE_MS = 120;
 
 export function createSearch(form, lines, onMove) {
@@ -19,15 +21,17 @@ export function createSearch(form, lines, onMove) {
   function look(from) {
     const wanted = expression();
     if (from === 0) matches = [];
-    if (wanted)
-      for (let row = from; row < lines.texts.length; row += 1)
-        for (const match of lines.texts[row].matchAll(wanted))
-          matches.push({ row, start: match.index, end: match.index + match[0].length });
+    for (let row = from; wanted && row < lines.texts.length && matches.length < MAX_FOUND; row += 1) {
+      const text = lines.texts[row];
+      for (let match = wanted.exec(text); match; match = wanted.exec(text))
+        matches.push({ row, start: match.index, end: wanted.lastIndex });
+    }
     searchedRows = lines.texts.length;
   }
   function paint() {
     const isAsked = input.value !== '';
-    count.textContent = !isAsked ? '' : matches.length === 0 ? 'None' : `${at + 1} of ${matches.length}`;
+    const all = matches.length < MAX_FOUND ? matches.length : `${MAX_FOUND}+`;
+    count.textContent = !isAsked ? '' : matches.length === 0 ? 'None' : `${at + 1} of ${all}`;
     form.classList.toggle('none', isAsked && matches.length === 0);
     for (const row of document.querySelectorAll('.here')) row.classList.remove('here');
     if (matches[at]) lines.rowOf(matches[at].row).classList.add('here');
