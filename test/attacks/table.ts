@@ -9,11 +9,12 @@ export function attacks<Row>(
   title: string,
   table: Readonly<Record<string, Row>> | readonly Row[],
   judge: (row: Row, name: string) => Promise<void> | void,
+  concurrency = 1,
 ): void {
   const entries = Array.isArray(table)
     ? table.map((row): [string, Row] => [JSON.stringify(row).slice(0, 120), row])
     : Object.entries(table as Record<string, Row>);
-  describe(title, () => {
+  describe(title, { concurrency }, () => {
     for (const [name, row] of entries) {
       rows += 1;
       test(name, () => judge(row, name));

@@ -1,0 +1,249 @@
+// Secrets, looked for where they do not belong: a server in a process of its own with one of each kind, and a suite that
+// runs meanwhile. Where a secret must not be, its bytes are not to be found in any usual spelling.
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { readdirSync, readFileSync, readlinkSync, rmSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, before } from 'node:test';
+import { runAssay, type Serving, serve } from '../cli/program.ts';
+import { clearDocker, docker, makeData } from '../support/appliance.ts';
+import { basic, type Client, createClient } from '../support/client.ts';
+import { createJourney, type Journey } from '../support/journey.ts';
+import { startSshd, type TestSshd } from '../support/sshd.ts';
+import { attacks } from './table.ts';
+
+const VARIABLE = "kept-secret 'quoted'\nsecond-line-of-it";
+const LINES = VARIABLE.split('\n');
+
+let sshd: TestSshd;
+let data: string;
+let server: Serving;
+let client: Client;
+let journey: Journey;
+let instance = '';
+/** Each kind of secret, and how it reads. */
+const secrets = new Map<string, string>();
+/** Everything in which one was looked for, by place: read while the suite ran, or after it. */
+const places = new Map<string, Buffer>();
+
+before(async () => {
+  sshd = await startSshd();
+  data = makeData(sshd);
+  const added = JSON.parse(
+    (await runAssay(['user', 'add', 'owner@example.org', '--json', '--data', data])).stdout,
+  );
+  secrets.set('the API key', added.api_key);
+  secrets.set('the password', added.password);
+  const registered = JSON.parse(
+    (
+      await runAssay([
+        'app',
+        'add',
+        'App',
+        '--owner',
+        'owner@example.org',
+        '--redirect-uri',
+        'urn:ietf:wg:oauth:2.0:oob',
+        '--json',
+        '--data',
+        data,
+      ])
+    ).stdout,
+  );
+  secrets.set('a client secret', registered.client_secret);
+  const env = { ASSAY_NETWORK: 'none', ASSAY_MIN_FREE_DISK: '1MiB', ASSAY_DEBUG: 'true' };
+  server = await serve(data, { env });
+  client = createClient(
+    `https://127.0.0.1:${server.port}`,
+    readFileSync(join(data, 'tls', 'ca.pem'), 'utf8'),
+  );
+  const as = basic('owner@example.org', added.api_key);
+  journey = createJourney({ client, as, sshd });
+  const key = readFileSync(join(data, 'master.key'));
+  secrets.set('the master key', key.toString('latin1'));
+  secrets.set('the master key in hex', key.toString('hex'));
+  secrets.set('the master key in base64', key.toString('base64'));
+  secrets.set('a variable', VARIABLE);
+  for (const [at, line] of LINES.entries()) secrets.set(`line ${at + 1} of a variable`, line);
+
+  const project = await journey.project();
+  const hook = await project.ask('POST', '/notifications', {
+    notifiable_type: 'build',
+    name: 'webhook',
+    'options[url]': 'https://hooks.invalid/ci',
+  });
+  secrets.set('a signing secret', hook.signing_secret as string);
+  const invited = await project.ask('POST', '/collaborators', { email: 'new@example.org' });
+  secrets.set('a sign-in link', new URL(invited.sign_in_url as string).searchParams.get('link') as string);
+
+  // A token in the address, as the specification has it: known, unknown, and where something goes wrong.
+  const token = 'token-in-the-address-of-a-request';
+  secrets.set('a token in an address', token);
+  for (const path of [
+    '/ping',
+    '/whoami',
+    '/nothing',
+    `/projects/${project.id}`,
+    '/projects/1/firehose',
+    '/ui/projects',
+  ])
+    await server.ask('GET', `${path}?oauth_token=${token}&callback=${token}`);
+  await server.ask('GET', `/ui/welcome?link=${secrets.get('a sign-in link')}`);
+  await server.ask('POST', `/oauth2/access_token?client_secret=${secrets.get('a client secret')}`, {
+    form: {},
+  });
+
+  const suite = await project.suite({
+    // The line of the command itself holds one.
+    command: `: ${LINES[1]}; printf '%s\\n' "$SECRET"; env | grep -c SECRET; echo begun; until [ -e /tmp/go ]; do sleep 0.05; done; exit 1`,
+    variables: { SECRET: VARIABLE },
+  });
+  const request = await project.request();
+  const { id_str: buildId } = await project.buildOf(request, suite);
+  await project.logHas(buildId as string, 'begun');
+  instance =
+    /assay-([0-9a-f]+)-build/.exec(
+      await docker('ps', '--format', '{{.Names}}', '--filter', `name=build-${buildId}`),
+    )?.[1] ?? '';
+  const container = `assay-${instance}-build-${buildId}`;
+
+  places.set('the container as Docker shows it', Buffer.from(await docker('inspect', container)));
+  places.set(
+    'its image',
+    Buffer.from(await docker('inspect', await docker('inspect', '-f', '{{.Image}}', container))),
+  );
+  places.set('its volumes', Buffer.from(await docker('volume', 'ls', '--format', '{{json .}}')));
+  places.set(
+    'what Docker keeps as its log',
+    Buffer.from(await docker('logs', container).catch(cause => String(cause))),
+  );
+  lookAtProcesses();
+  await runAssay(['backup', join(data, '..', `${instance}.backup`), '--data', data]);
+  const backup = join(data, '..', `${instance}.backup`);
+  places.set('a backup without the key', execFileSync('zstd', ['-dcq', backup], { maxBuffer: 1 << 30 }));
+  rmSync(backup);
+
+  await docker('exec', container, 'touch', '/tmp/go');
+  await project.finishedRequest(request);
+  places.set('the log of the build', await project.logBytes(buildId as string));
+  places.set(
+    'the record of the build',
+    Buffer.from(JSON.stringify(await project.buildRecord(buildId as string), text)),
+  );
+  places.set('the events of the project', (await client.get(`${project.path}/events`, as)).bytes);
+  places.set('the project', (await client.get(project.path, as)).bytes);
+  places.set('the figures', (await client.get('/metrics', as)).bytes);
+  places.set('the description of the API', (await client.get('/openapi.json')).bytes);
+  places.set('the notifications', (await client.get(`${project.path}/notifications`, as)).bytes);
+  places.set(
+    'a damaged request',
+    Buffer.from((await server.ask('GET', `/projects/${project.id}`, { auth: `x:${added.api_key}` })).text),
+  );
+  client.close();
+  await server.end('SIGTERM');
+  places.set('what the program printed', Buffer.from(server.stdout() + server.stderr()));
+  lookAtData();
+});
+after(async () => {
+  server?.child.kill('SIGKILL');
+  await sshd?.close();
+  if (instance) await clearDocker(instance);
+  rmSync(data, { recursive: true, force: true });
+});
+
+const text = (_: string, value: unknown) => (typeof value === 'bigint' ? value.toString() : value);
+
+/** Of every process there is: what it was started with; of those outside of containers, their variables too. */
+function lookAtProcesses(): void {
+  const own = readlinkSync('/proc/self/ns/mnt');
+  const commands: Buffer[] = [];
+  const variables: Buffer[] = [];
+  for (const pid of readdirSync('/proc').filter(name => /^\d+$/.test(name) && name !== String(process.pid)))
+    try {
+      commands.push(readFileSync(`/proc/${pid}/cmdline`));
+      // The suite's own processes have its variables: there they belong.
+      if (readlinkSync(`/proc/${pid}/ns/mnt`) === own) variables.push(readFileSync(`/proc/${pid}/environ`));
+    } catch {
+      // It ended between the look and the read.
+    }
+  places.set('the command lines of all processes', Buffer.concat(commands));
+  places.set('the variables of all processes of the host', Buffer.concat(variables));
+}
+
+/** The data directory after the build, file by file; the key is where it belongs. */
+function lookAtData(): void {
+  const files = readdirSync(data, { recursive: true, encoding: 'utf8' }).filter(
+    name => statSync(join(data, name)).isFile() && name !== 'master.key',
+  );
+  const database = files.filter(name => name.startsWith('assay.db'));
+  const read = (names: string[]) => Buffer.concat(names.map(name => readFileSync(join(data, name))));
+  places.set('the database', read(database));
+  places.set('everything else in the data directory', read(files.filter(name => !database.includes(name))));
+}
+
+/** Where each of them is at home; the command that names a line of the variable is its author's doing. */
+const atHome: Record<string, RegExp> = {
+  'the container as Docker shows it': /^line 2 of a variable$/,
+  'the command lines of all processes': /^line 2 of a variable$/,
+  'the database': /^line 2 of a variable$/,
+  'a backup without the key': /^line 2 of a variable$/,
+};
+const placeNames = [
+  'the container as Docker shows it',
+  'its image',
+  'its volumes',
+  'what Docker keeps as its log',
+  'the command lines of all processes',
+  'the variables of all processes of the host',
+  'a backup without the key',
+  'the log of the build',
+  'the record of the build',
+  'the events of the project',
+  'the project',
+  'the figures',
+  'the description of the API',
+  'the notifications',
+  'a damaged request',
+  'what the program printed',
+  'the database',
+  'everything else in the data directory',
+];
+const kinds = [
+  'the API key',
+  'the password',
+  'a client secret',
+  'the master key',
+  'the master key in hex',
+  'the master key in base64',
+  'a variable',
+  'line 1 of a variable',
+  'line 2 of a variable',
+  'a signing secret',
+  'a sign-in link',
+  'a token in an address',
+];
+const rows = Object.fromEntries(
+  placeNames.flatMap(place =>
+    kinds
+      .filter(kind => !atHome[place]?.test(kind))
+      .map(kind => [`${kind} is not in ${place}`, { kind, place }]),
+  ),
+);
+attacks('secrets are nowhere but where they belong', rows, ({ kind, place }) => {
+  const secret = secrets.get(kind);
+  const found = places.get(place);
+  assert.ok(secret && secret.length >= 8, `${kind} is missing`);
+  assert.ok(found && found.length > 0, `${place} was not looked at`);
+  const spellings = [
+    Buffer.from(secret),
+    Buffer.from(secret, 'latin1'),
+    Buffer.from(JSON.stringify(secret).slice(1, -1)),
+    Buffer.from(Buffer.from(secret).toString('base64')),
+    Buffer.from(Buffer.from(secret).toString('hex')),
+    Buffer.from(encodeURIComponent(secret)),
+  ];
+  assert.equal(
+    spellings.findIndex(bytes => found.includes(bytes)),
+    -1,
+  );
+});
