@@ -6,8 +6,13 @@ import type { Live } from '../live.ts';
 import { cutAtCharacter } from '../store/log-file.ts';
 import { type EventStream, frame } from './stream.ts';
 
-/** New output is gathered this long: at 1,000 readers a write for each line would cost a core. */
-const GATHER_MS = 40;
+/**
+ * New output is gathered for longer than the last was sent for: at 1,000 readers a write for each line would cost a core,
+ * and on a busy machine more than there is.
+ */
+const GATHER_LEAST_MS = 15;
+const GATHER_MOST_MS = 100;
+const gatherMs = (sendingMs: number) => Math.min(GATHER_MOST_MS, Math.max(GATHER_LEAST_MS, sendingMs * 1.5));
 const CHUNK_BYTES = 64 * 1024;
 
 export type LogReader = {
@@ -25,6 +30,8 @@ type Feed = {
   offset: number;
   unwatch: () => void;
   timer: NodeJS.Timeout | undefined;
+  /** How long it took to hand the last part to everybody. */
+  sendingMs: number;
   busy: Promise<void>;
 };
 
@@ -46,13 +53,20 @@ export function createLogFeeds(live: Live): LogFeeds {
         offset: 0,
         unwatch: () => {},
         timer: undefined,
+        sendingMs: 0,
         busy: Promise.resolve(),
       };
       const gather = () => {
         made.timer ??= setTimeout(() => {
           made.timer = undefined;
-          made.busy = made.busy.then(() => advance(path, made)).catch(() => {});
-        }, GATHER_MS);
+          made.busy = made.busy
+            .then(async () => {
+              const beganAt = performance.now();
+              await advance(path, made);
+              made.sendingMs = performance.now() - beganAt;
+            })
+            .catch(() => {});
+        }, gatherMs(made.sendingMs));
       };
       made.unwatch = live.watch(topic, gather);
       feeds.set(path, made);

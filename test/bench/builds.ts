@@ -11,8 +11,8 @@ import { parseArgs, promisify } from 'node:util';
 import { generateKeyPair } from '../../src/domain/ssh-key.ts';
 import { createEngine } from '../../src/engine/container.ts';
 import { createImages, HOST_IMAGE } from '../../src/engine/image.ts';
-import { openData } from '../../src/store/data.ts';
-import { instanceOf } from '../../src/store/facts.ts';
+import { openSqlite } from '../../src/store/db.ts';
+import { databasePath } from '../../src/store/paths.ts';
 import { runAssay, serve } from '../cli/program.ts';
 import { clearDocker, DOCKER_HOST, docker, makeData } from '../support/appliance.ts';
 import { basic, createClient } from '../support/client.ts';
@@ -59,8 +59,14 @@ const image = await createImages(createEngine({ dockerHost: DOCKER_HOST }).door,
   },
 );
 
+const instance = readInstance();
+// One build makes the appliance's own network, which the bare tools are to use as well.
+await (await journey.project()).runOne({ command: 'true' });
+const network = await docker('network', 'ls', '-q', '--filter', `label=assay.instance=${instance}`);
+
 /** The options that every container of Assay has, for the bare tools too. */
 const profile = [
+  `--network=${network}`,
   ...[
     '--init',
     '--cap-drop=ALL',
@@ -68,7 +74,7 @@ const profile = [
     '--pids-limit=1024',
     '--user=1000:1000',
   ],
-  ...['--memory=2g', '--memory-swap=2g', '--cpus=2', '--network=bridge', '--entrypoint=/bin/sh'],
+  ...['--memory=2g', '--memory-swap=2g', '--cpus=2', '--entrypoint=/bin/sh'],
   ...image.mounts.map(({ source, target }) => `--mount=type=bind,source=${source},target=${target},readonly`),
 ];
 
@@ -97,14 +103,20 @@ try {
   client.close();
   await server.end('SIGTERM');
   await sshd.close();
-  const db = openData(data);
-  const instance = instanceOf(db);
-  db.close();
   await clearDocker(instance);
   rmSync(data, { recursive: true, force: true });
   rmSync(work, { recursive: true, force: true });
 }
 process.exitCode = verdict();
+
+function readInstance(): string {
+  const sqlite = openSqlite(databasePath(data));
+  try {
+    return sqlite.prepare("SELECT value FROM facts WHERE name = 'instance'").pluck().get() as string;
+  } finally {
+    sqlite.close();
+  }
+}
 
 /** When it was, in the output itself: the same clock for both sides, and nobody's reading is measured. */
 function stampIn(text: string): number {
@@ -356,8 +368,14 @@ for i in range(${seconds} * 100):
       }),
     );
   const containers = await docker('ps', '--format', '{{.Names}}', '--filter', `name=build-${buildId}`);
+  const before = { server: cpuMsOf(server.child.pid as number), own: process.cpuUsage() };
   await docker('exec', containers, 'touch', '/srv/cache/go');
   await Promise.all(ended);
+  const own = process.cpuUsage(before.own);
+  const share = (cpuMs: number) => `${Math.round(cpuMs / seconds / 10)}%`;
+  console.log(
+    `of a core: server ${share(cpuMsOf(server.child.pid as number) - before.server)}, readers ${share((own.user + own.system) / 1000)}`,
+  );
   for (const socket of sockets) socket.destroy();
   const expected = readers * seconds * 100;
   if (lines !== expected) throw new Error(`${lines} lines came to the readers, not ${expected}`);

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { residentBytesOf } from '../bench/support.ts';
 import { runAssay, type Serving, serve } from '../cli/program.ts';
 import { clearDocker, containersUntil, docker, makeData } from '../support/appliance.ts';
 import { basic, type Client, createClient, type Wire } from '../support/client.ts';
@@ -26,7 +27,12 @@ describe('A server that is killed', () => {
   let journey: Journey;
   let as: string;
   let instance: string;
-  const env = { ASSAY_NETWORK: 'none', ASSAY_CONCURRENCY: '4', ASSAY_MIN_FREE_DISK: '1MiB' };
+  const env = {
+    ASSAY_NETWORK: 'none',
+    ASSAY_CONCURRENCY: '4',
+    ASSAY_MIN_FREE_DISK: '1MiB',
+    ASSAY_LOG_LIMIT: '4MiB',
+  };
 
   const start = async () => {
     server = await serve(data, { env });
@@ -184,5 +190,21 @@ describe('A server that is killed', () => {
         .join('\n'),
       expectedLines(150),
     );
+  });
+
+  test('or not, keeps its memory flat while a suite prints 200 MB on one line', async () => {
+    const pid = server.child.pid as number;
+    const project = await journey.project();
+    await project.suite({ command: 'head -c 200000000 /dev/zero | tr "\\0" x' });
+    const before = residentBytesOf(pid);
+    let most = before;
+    const watch = setInterval(() => {
+      most = Math.max(most, residentBytesOf(pid));
+    }, 20);
+    const { state } = await project.run();
+    clearInterval(watch);
+    assert.equal(state, 'passed');
+    const grownMib = (most - before) / 1024 / 1024;
+    assert.ok(grownMib < 60, `it grew by ${Math.round(grownMib)} MiB`);
   });
 });

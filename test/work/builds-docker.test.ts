@@ -143,3 +143,21 @@ describe('While Docker', () => {
     }
   });
 });
+
+test('A network that somebody pruned from Docker is made again for the next build', async () => {
+  const assay = await startAppliance({ network: 'bridge' });
+  try {
+    const project = await assay.project();
+    const { build } = await project.runOne({ command: 'echo ran' });
+    assert.equal(build.build_state, 'passed');
+    await assay.containersUntil(names => names.length === 0);
+    const label = `label=assay.instance=${assay.instance}`;
+    await docker('network', 'rm', await docker('network', 'ls', '-q', '--filter', label));
+    const again = await project.run();
+    assert.equal(again.state, 'passed', String(again.builds[0]?.error));
+    assert.match(await project.log(again.builds[0]?.id_str as string), /ran\n$/);
+    assert.equal((await docker('network', 'ls', '-q', '--filter', label)).split('\n').length, 1);
+  } finally {
+    await assay.close();
+  }
+});
