@@ -25,7 +25,7 @@ const ASK_EVERY_BYTES = 8 << 20;
 /** Writes what Docker gives of a directory into `file`, safe on disk when it resolves. Docker's order is by name. */
 export async function captureTar(
   source: Readable,
-  target: { file: string; prefix: string; goOn(): boolean },
+  target: { file: string; prefix: string; goOn(sizeBytes: number): boolean },
 ): Promise<Captured> {
   const hash = createHash('sha256');
   const tar = pack();
@@ -58,13 +58,16 @@ export async function captureTar(
       }
       if (header.type !== 'directory') files += 1;
       hash.update(`${JSON.stringify(identity(header))}\n`);
+      // A hole of any size takes no room where it was made, and all of it where it is unpacked.
+      if (header.size > ASK_EVERY_BYTES && !target.goOn(sizeBytes + header.size))
+        throw new GivenUp('given up');
       const sink = tar.entry(header);
       for await (const chunk of entry as AsyncIterable<Buffer>) {
         hash.update(chunk);
         sizeBytes += chunk.length;
         if (sizeBytes - asked > ASK_EVERY_BYTES) {
           asked = sizeBytes;
-          if (!target.goOn()) throw new GivenUp('given up');
+          if (!target.goOn(sizeBytes)) throw new GivenUp('given up');
         }
         await writeEntry(sink, chunk);
       }

@@ -1,6 +1,6 @@
 // What a compile left becomes an artifact: read out of its volume, safe in DATA, and in a volume of its own for suites.
 
-import { stat, writeFile } from 'node:fs/promises';
+import { stat, statfs, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { failedCompile, judgeLost } from '../domain/compile-plan.ts';
 import { type Captured, captureTar, GivenUp } from '../engine/artifact-tar.ts';
@@ -64,12 +64,21 @@ async function capture(compile: Compile, begun: Begun, file: string): Promise<Ca
   const image = await parts.host.images.prepareImage(HOST_IMAGE, parts.limits.runAs);
   const owner = { instance: instanceOf(parts.db), kind: 'dependency', id: dependency.id.toString() };
   const carrier = { volume: begun.volume, image: image.reference, owner };
+  // It is unpacked for suites, holes filled: what cannot fit is not kept.
+  const { bavail, bsize } = await statfs(parts.dataDirectory);
+  let grownBytes = 0;
+  const fits = (sizeBytes: number) => {
+    grownBytes = sizeBytes;
+    return sizeBytes <= Math.min(job.diskBytes || Number.POSITIVE_INFINITY, bavail * bsize);
+  };
   try {
     return await readVolume(parts.host.engine.door, carrier, begun.inside, tar =>
-      captureTar(tar, { file, prefix: begun.prefix, goOn: () => mayGoOn(compile) }),
+      captureTar(tar, { file, prefix: begun.prefix, goOn: sizeBytes => fits(sizeBytes) && mayGoOn(compile) }),
     );
   } catch (cause) {
-    if (cause instanceof GivenUp && !parts.stopping.aborted) return { verdict: judge(compile, whyNot(job)) };
+    const isTooBig = job.diskBytes > 0 && grownBytes > job.diskBytes;
+    if (cause instanceof GivenUp && !parts.stopping.aborted)
+      return { verdict: judge(compile, isTooBig ? { kind: 'too_big' } : whyNot(job)) };
     if (isNoRoom(cause)) return { verdict: judge(compile, { kind: 'no_room' }) };
     throw cause;
   }
