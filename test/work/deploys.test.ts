@@ -227,8 +227,13 @@ describe('A deploy that a crash interrupts', () => {
         const gate = join(remote.directory, 'gate');
         writeFileSync(count, '');
         const wait = `touch ${begun}; while ! test -e ${gate}; do sleep 0.05; done`;
-        hook(remote, 'post-receive', `cat >>${count}${place === 'post-receive' ? `; ${wait}` : ''}`);
-        if (place === 'pre-receive') hook(remote, 'pre-receive', wait);
+        hook(remote, place, wait);
+        // Not counted by post-receive, which git leaves out when the one who pushed is gone by then.
+        hook(
+          remote,
+          'reference-transaction',
+          `[ "$1" != committed ] || grep refs/heads/live >>${count} || true`,
+        );
         const { request } = await project.run();
         const strategyId = await strategyFor(project, remote);
         const deployId = await deploy(project, strategyId, request.commit_id_str);
