@@ -1,5 +1,6 @@
 // `scripts/drill NAME`: runs one drill with a seed that it prints and takes, and ends with its table.
 import { parseArgs } from 'node:util';
+import { drillDisk } from './disk.ts';
 import { drillDocker } from './docker.ts';
 import { drillKill } from './kill.ts';
 import { programOf } from './program.ts';
@@ -11,6 +12,7 @@ type Wishes = { times: number; chance: Chance; command: readonly string[]; signa
 const say = (text: string) => console.log(`drill: ${text}`);
 
 const drills: Record<string, (wishes: Wishes) => Promise<Table>> = {
+  disk: wishes => drillDisk({ ...wishes, faults: 12, say }),
   docker: wishes => drillDocker({ ...wishes, awayMs: 40_000, say }),
   kill: wishes => drillKill({ ...wishes, livesMs: 3_000, sweepMs: 150_000, say }),
 };

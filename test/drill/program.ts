@@ -72,6 +72,11 @@ export function createProgram(options: {
       stderr = (stderr + text).slice(-100_000);
       appendFileSync(options.logFile, text);
     });
+    child.on('exit', (status, signal) => {
+      const end = `[drill] the program ended: ${signal ?? `status ${status}`}\n`;
+      stderr += end;
+      appendFileSync(options.logFile, end);
+    });
     return child;
   };
 

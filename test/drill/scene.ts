@@ -147,16 +147,22 @@ export async function setScene(room: Room): Promise<Scene> {
   };
 }
 
-/** A hook that takes its time before the push is accepted, and writes down when it was. */
+/** A hook that takes its time before a push is accepted, and one that writes down each change of the branch: not
+ *  post-receive, which git leaves out when the one who pushed is gone by then. */
 function countPushes(repository: string): void {
   const hook = (name: string, text: string) => {
     const path = join(repository, 'hooks', name);
     writeFileSync(path, `#!/bin/sh\n${text}\n`);
     chmodSync(path, 0o755);
   };
+  const pushes = join(repository, 'pushes');
   hook('pre-receive', 'cat >/dev/null; sleep 0.2');
-  hook('post-receive', `while read old new ref; do echo "$new" >>${join(repository, 'pushes')}; done`);
-  appendFileSync(join(repository, 'pushes'), '');
+  hook(
+    'reference-transaction',
+    `[ "$1" = committed ] || exit 0
+while read -r old new ref; do [ "$ref" != refs/heads/live ] || echo "$new" >>${pushes}; done`,
+  );
+  appendFileSync(pushes, '');
 }
 
 function readPushes(repository: string): string[] {
