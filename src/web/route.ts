@@ -13,7 +13,7 @@ import { commonHeaders } from './headers.ts';
 import { respondRedirect, respondView } from './layout.ts';
 import { readStreamedForm } from './multipart.ts';
 import { defectView, forgedView, refusalView, sentencesOf, suspendedView } from './refused.ts';
-import { findVisitor, isFormToken, isOwnOrigin, localPath, readFlash } from './session.ts';
+import { findVisitor, flashCookie, isFormToken, isOwnOrigin, localPath, readFlash } from './session.ts';
 import { findEndpoint, type Guest, perform, type Site, type View, type Visit } from './visit.ts';
 
 type Given = View | Response | Promise<View | Response>;
@@ -122,7 +122,15 @@ export function upload<Result = unknown>(
           await perform<Result>({ ...visit, request: passedOn }, endpointName),
         );
         return isScript
-          ? Response.json({ to }, { headers: commonHeaders })
+          ? Response.json(
+              { to },
+              {
+                headers: {
+                  ...commonHeaders,
+                  ...(say && { 'set-cookie': flashCookie({ kind: 'done', text: say }) }),
+                },
+              },
+            )
           : respondRedirect(visit, to, { say });
       } catch (cause) {
         if (!(cause instanceof Refusal) || cause.status === 404) throw cause;

@@ -71,18 +71,18 @@ async function openWire(to: URL): Promise<{ url: string; cut(): void; close(): v
   };
 }
 
-/** The processor time of the browser's pages from now on. */
+/** The processor time of the browser's pages from now on. By process: one that ends meanwhile takes nothing off. */
 async function measureProcessor(browser: Browser): Promise<{ spentMs(): Promise<number> }> {
   const session = await browser.newBrowserCDPSession();
   const read = async () => {
     const { processInfo } = await session.send('SystemInfo.getProcessInfo');
-    return processInfo.reduce(
-      (sum, { type, cpuTime }) => sum + (type === 'renderer' ? cpuTime * 1000 : 0),
-      0,
-    );
+    const pages = processInfo.filter(({ type }) => type === 'renderer');
+    return new Map(pages.map(({ id, cpuTime }) => [id, cpuTime * 1000]));
   };
   const before = await read();
-  return { spentMs: async () => (await read()) - before };
+  return {
+    spentMs: async () => [...(await read())].reduce((sum, [id, ms]) => sum + ms - (before.get(id) ?? 0), 0),
+  };
 }
 
 const PASSWORD = 'correct horse battery';
@@ -490,7 +490,7 @@ describe('the page of a build', { timeout: 300_000 }, () => {
     await person.context.close();
   });
 
-  it('makes a log of 100,000 lines usable in under 3 s, and finds what is in it', async () => {
+  it('has 100,000 lines there after less than 3 s of work by the page, and finds what is in them', async () => {
     const build = finishBuild('passed');
     const printed = Array.from({ length: 100_000 }, (_, n) =>
       n % 10 === 0
@@ -505,6 +505,7 @@ describe('the page of a build', { timeout: 300_000 }, () => {
     await isWhole(person);
     // Its own time and not the clock's: other tests may have the machine meanwhile.
     const workedMs = await processor.spentMs();
+    assert.ok(workedMs > 0, 'the page was measured');
     assert.ok(workedMs < 3_000, `the page has worked for ${workedMs} ms`);
     await page.locator('#L100000').waitFor({ state: 'attached' });
     await page.keyboard.press('/');

@@ -112,6 +112,7 @@ describe('the pages of dependencies', { timeout: 300_000 }, () => {
     await page.getByLabel('Archive of the source code').setInputFiles(archive);
     await page.getByRole('button', { name: 'Upload archive' }).click();
     await page.getByText('Waiting to compile').waitFor();
+    await page.getByText('The archive is uploaded and waits to be compiled.').waitFor();
     const uploaded = findDependency(app.db, dependency.id);
     assert.equal(uploaded?.archiveContentType, 'application/gzip');
 

@@ -183,14 +183,18 @@ let lastY = scrollY;
 addEventListener(
   'scroll',
   () => {
-    if (isGrowing && belowSight() <= NEAR_BOTTOM_PX) setFollowing(true);
-    else if (scrollY < lastY) setFollowing(false);
+    if (scrollY < lastY) {
+      // Nobody's wish: a fold that closes with the end still in sight, or a browser that makes room for the focus
+      // of “Follow” while the page is about to move.
+      if (belowSight() > 0 && !isSticking) setFollowing(false);
+    } else if (isGrowing && scrollY > lastY && belowSight() <= NEAR_BOTTOM_PX) setFollowing(true);
     lastY = scrollY;
   },
   { passive: true },
 );
 // Before the page has moved: or a line that comes in between would pull it back down.
 addEventListener('wheel', event => event.deltaY < 0 && setFollowing(false), { passive: true });
+addEventListener('touchmove', () => setFollowing(false), { passive: true });
 addEventListener('keydown', event => {
   if (['PageUp', 'ArrowUp', 'Home'].includes(event.key)) setFollowing(false);
 });
