@@ -3,6 +3,8 @@ import { parseArgs } from 'node:util';
 import { drillDisk } from './disk.ts';
 import { drillDocker } from './docker.ts';
 import { drillKill } from './kill.ts';
+import { drillLoad } from './load.ts';
+import { drillNetwork } from './network.ts';
 import { programOf } from './program.ts';
 import { type Chance, createChance } from './seed.ts';
 import type { Table } from './table.ts';
@@ -15,6 +17,8 @@ const drills: Record<string, (wishes: Wishes) => Promise<Table>> = {
   disk: wishes => drillDisk({ ...wishes, faults: 12, say }),
   docker: wishes => drillDocker({ ...wishes, awayMs: 40_000, say }),
   kill: wishes => drillKill({ ...wishes, livesMs: 3_000, sweepMs: 150_000, say }),
+  load: wishes => drillLoad({ ...wishes, builds: 100_000, callers: 1_000, say }),
+  network: wishes => drillNetwork({ ...wishes, patient: true, clients: 50, say }),
 };
 
 const { values, positionals } = parseArgs({

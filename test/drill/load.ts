@@ -1,0 +1,191 @@
+// `drill load`: a queue of very many builds, very many callers, very many ids in one millisecond, a clock that jumps. No
+// error 500, no id twice, answers nearly as quick as when nothing is going on, memory that stays bounded.
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { nextId } from '../../src/domain/id.ts';
+import { residentBytesOf } from '../bench/support.ts';
+import type { Answer } from '../support/client.ts';
+import { createRepository } from '../support/repository.ts';
+import { type Call, callAll, type Heard, percentile } from './callers.ts';
+import { sourcesOf } from './program.ts';
+import { fillQueue } from './queue.ts';
+import { openRoom, type Room } from './room.ts';
+import type { Chance } from './seed.ts';
+import { createTable, type Table } from './table.ts';
+
+export type LoadWishes = {
+  chance: Chance;
+  command: readonly string[];
+  builds: number;
+  callers: number;
+  signal: AbortSignal;
+  say(text: string): void;
+};
+
+const HOUR_MS = 3600_000;
+const TEN_YEARS_MS = 10 * 365 * 24 * HOUR_MS;
+const IDS = 5_000;
+const MEMORY_BYTES = 512 * 1024 * 1024;
+const MIB = 1024 * 1024;
+/** A machine that is busy with something else makes the quickest answers slow: below this nobody notices. */
+const UNNOTICED_MS = 100;
+
+export async function drillLoad(wishes: LoadWishes): Promise<Table> {
+  const table = createTable(`drill load --seed ${wishes.chance.seed}`);
+  giveOutIds(table);
+  wishes.say('a clock that jumps');
+  await jump(wishes, table);
+  wishes.say(`${wishes.builds} builds in the queue`);
+  await queue(wishes, table);
+  return table;
+}
+
+/** As many as the store gives out, with a clock that stands still and then steps back. */
+function giveOutIds(table: Table): void {
+  const now = Date.now();
+  const ids: bigint[] = [];
+  for (let count = 0; count < IDS * 2; count++)
+    ids.push(nextId(ids.at(-1) ?? 0n, count < IDS ? now : now - HOUR_MS));
+  table.tell('ids in one millisecond, and an hour back', `${IDS}, ${IDS}`);
+  table.holds(
+    '  each once, and growing',
+    ids.every((id, at) => at === 0 || id > (ids[at - 1] as bigint)),
+  );
+}
+
+async function makeProject(room: Room): Promise<string> {
+  createRepository(join(room.sshd.repositoriesDirectory, 'load.git'), [
+    { files: { 'README.md': 'Hello\n' } },
+  ]);
+  const made = await room.ask('POST', '/projects', {
+    name: 'Load',
+    repository_url: room.sshd.urlFor('load.git'),
+  });
+  room.sshd.addKey(made.record.ssh_public_key as string);
+  return made.record.id_str as string;
+}
+
+/** The sources, since only they can be given a clock. */
+async function jump(wishes: LoadWishes, table: Table): Promise<void> {
+  const environment = {
+    DRILL_CLOCK: '',
+    ASSAY_NETWORK: 'none',
+    DOCKER_HOST: 'unix:///nonexistent/docker.sock',
+  };
+  const room = await openRoom({
+    command: sourcesOf(join(import.meta.dirname, 'clock.ts')),
+    environment: clockOf(environment, wishes.chance.seed),
+    withDocker: false,
+  });
+  const clock = environment.DRILL_CLOCK;
+  const running = await room.program.start();
+  try {
+    const projectId = await makeProject(room);
+    const path = `/projects/${projectId}`;
+    const ids: bigint[] = [];
+    const wrong: string[] = [];
+    const note = (answer: Answer) => {
+      if (answer.status === 201) ids.push(BigInt(answer.record.id_str as string));
+      else wrong.push(`${answer.status} ${answer.text}`);
+    };
+    let at = '';
+    for (const [aheadMs, name] of [
+      [0, 'now'],
+      [-HOUR_MS, 'an hour back'],
+      [TEN_YEARS_MS, 'ten years ahead'],
+      [0, 'now again'],
+    ] as const) {
+      writeFileSync(clock, String(aheadMs));
+      process.kill(running.pid, 'SIGUSR2');
+      at = name;
+      for (let count = 0; count < 50; count++)
+        note(await room.ask('POST', `${path}/suites`, { name: `${at} ${count}`, command: 'true' }));
+      const read = await room.ask('GET', `${path}/suites?limit=1`);
+      if (read.list[0]?.id_str !== String(ids.at(-1))) wrong.push(`${at}: the newest is not first`);
+    }
+    table.tell('records made while the clock jumped', ids.length);
+    table.none('  wrong answers', wrong);
+    table.holds(
+      '  ids each once, and growing',
+      ids.every((id, index) => index === 0 || id > (ids[index - 1] as bigint)),
+    );
+  } finally {
+    await running.kill();
+    await room.close();
+  }
+}
+
+function clockOf(environment: Record<string, string>, seed: number): Record<string, string> {
+  const file = `/tmp/assay-clock-${process.pid}-${seed}`;
+  writeFileSync(file, '0');
+  environment.DRILL_CLOCK = file;
+  return environment;
+}
+
+async function queue(wishes: LoadWishes, table: Table): Promise<void> {
+  const { chance } = wishes;
+  const room = await openRoom({
+    command: wishes.command,
+    environment: { ASSAY_NETWORK: 'none', ASSAY_CONCURRENCY: '1' },
+  });
+  let running = await room.program.start();
+  try {
+    const projectId = await makeProject(room);
+    const path = `/projects/${projectId}`;
+    const paths = [
+      path,
+      `${path}/suites`,
+      `${path}/build_requests`,
+      '/projects',
+      '/whoami',
+      `${path}/commits`,
+    ];
+    const read = (): Call => ({ method: 'GET', path: chance.pick(paths) });
+    const idle = await callAll(room, { count: 4, each: 100, restMs: 20, chance, next: read });
+    const idleP99 = percentile(idle.times, 0.99);
+    table.tell('idle: p50, p99', `${percentile(idle.times, 0.5).toFixed(1)}, ${idleP99.toFixed(1)} ms`);
+
+    await running.kill('SIGTERM');
+    fillQueue(room.data, BigInt(projectId), wishes.builds);
+    running = await room.program.start();
+    table.tell('builds in the queue', wishes.builds);
+    table.tell('  ready in', `${Math.round(running.readyMs)} ms`);
+    await delay(2_000);
+    const bound = Math.max(idleP99 * 10, UNNOTICED_MS);
+    let number = 0;
+    const mixed = (): Call =>
+      chance.happens(0.1)
+        ? { method: 'PUT', path, form: { description: String(++number) } }
+        : chance.happens(0.05)
+          ? { method: 'POST', path: `${path}/build_requests`, form: { commit_ref: 'main' } }
+          : read();
+    const few = await callAll(room, { count: 4, each: 100, restMs: 20, chance, next: mixed });
+    judge(table, 'few callers beside it', few, bound);
+    wishes.say(`${wishes.callers} callers`);
+    // Each as often as a page that is left open: together as many as two processors answer with ease.
+    const many = await callAll(room, {
+      count: wishes.callers,
+      each: 4,
+      restMs: wishes.callers * 10,
+      chance,
+      next: mixed,
+    });
+    judge(table, `${wishes.callers} callers`, many, bound);
+    wishes.say(`${wishes.callers} callers in one moment`);
+    const burst = await callAll(room, { count: wishes.callers, each: 1, restMs: 0, chance, next: mixed });
+    table.none(`${wishes.callers} callers in one moment: not answered`, burst.failures);
+    table.none('  answered with 500', burst.statuses.has(500) ? [`${burst.statuses.get(500)} times`] : []);
+    table.atMost('memory', residentBytesOf(running.pid) / MIB, MEMORY_BYTES / MIB, 'MiB');
+  } finally {
+    await running.kill();
+    await room.close();
+  }
+}
+
+function judge(table: Table, name: string, heard: Heard, bound: number): void {
+  table.tell(`${name}: answers`, heard.times.length);
+  table.atMost('  p99', percentile(heard.times, 0.99), bound, 'ms');
+  table.none('  not answered', heard.failures);
+  table.none('  answered with 500', heard.statuses.has(500) ? [`${heard.statuses.get(500)} times`] : []);
+}
