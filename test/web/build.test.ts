@@ -391,6 +391,37 @@ describe('the page of a build', { timeout: 300_000 }, () => {
     await person.context.close();
   });
 
+  it('shows the newest state although a request for it failed and an older answer came late', async () => {
+    const build = planBuild();
+    const person = await arrive();
+    const { page } = person;
+    const held = Promise.withResolvers<void>();
+    let asked = 0;
+    await page.route('**/builds/*?part=head', async route => {
+      asked += 1;
+      if (asked === 1) return route.abort();
+      const answer = await route.fetch();
+      // Read by the server while the build runs, given to the page when it has ended.
+      if (asked === 2) await held.promise;
+      return route.fulfill({ response: answer });
+    });
+    await person.go(hrefOf(build));
+    await page.getByText('It starts as soon as there is a free slot.').waitFor();
+    moveBuild(app.db, build.id, 'start', { nonce: 'n' });
+    const deadline = performance.now() + 30_000;
+    while (asked < 2) {
+      assert.ok(performance.now() < deadline, 'it was asked for again');
+      await page.evaluate('new Promise(done => setTimeout(done, 100))');
+    }
+    moveBuild(app.db, build.id, 'pass', { exitCode: 0 });
+    await page.locator('[data-log][data-whole]').waitFor();
+    held.resolve();
+    await page.getByText('Passed').first().waitFor();
+    assert.match(await page.title(), /^Passed/);
+    // Its console tells of the request that failed.
+    await person.context.close();
+  });
+
   it('cancels after asking, and runs a suite again', async () => {
     const build = planBuild();
     const person = await arrive();

@@ -133,14 +133,36 @@ function finish() {
   view.dataset.whole = 'yes';
 }
 
-/** The head again, as the server writes it. */
+/**
+ * The head again, as the server writes it. One request at a time: an older answer never comes after a newer one.
+ * What changes meanwhile, or could not be fetched, is asked for again.
+ */
 let lastHead = '';
+let isRefreshing = false;
+let isStale = false;
 async function refresh() {
-  // What is being asked or sent just now must not be pulled away.
-  if (document.querySelector('dialog[open], [data-busy]')) return setTimeout(refresh, 1_000);
-  const response = await fetch(`${location.pathname}?part=head`).catch(() => undefined);
-  if (!response?.ok || response.redirected) return;
-  const text = await response.text();
+  isStale = true;
+  if (isRefreshing) return;
+  isRefreshing = true;
+  while (isStale) {
+    // What is being asked or sent just now must not be pulled away.
+    while (document.querySelector('dialog[open], [data-busy]')) await pause(1_000);
+    isStale = false;
+    const response = await fetch(`${location.pathname}?part=head`).catch(() => undefined);
+    const text = await response?.text().catch(() => undefined);
+    // Signed out, or no longer there: asking again would not help.
+    if (response?.redirected || response?.status === 404) break;
+    if (response?.ok && text !== undefined) showHead(text);
+    else {
+      isStale = true;
+      await pause(RETRY_MS);
+    }
+  }
+  isRefreshing = false;
+}
+const pause = ms => new Promise(resolve => setTimeout(resolve, ms));
+
+function showHead(text) {
   if (text === lastHead) return;
   lastHead = text;
   const fresh = new DOMParser().parseFromString(text, 'text/html');
