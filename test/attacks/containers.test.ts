@@ -187,7 +187,7 @@ const verdicts: Record<string, { command: string; state: string; code: number | 
     code: 3,
   },
   'an empty log': {
-    command: ': >/srv/.assay/output; sleep 30',
+    command: 'echo begun; sleep 3; : >/srv/.assay/output; sleep 10',
     state: 'errored',
     code: null,
     says: /changed the file/,
