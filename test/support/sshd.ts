@@ -2,7 +2,7 @@
 // repositories of a temporary directory over git's scp-like addresses.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir, userInfo } from 'node:os';
 import { join } from 'node:path';
@@ -32,8 +32,12 @@ export async function startSshd(): Promise<TestSshd> {
   const port = await freePort();
   const user = userInfo().username;
   const keys = new Map<string, string>();
-  const writeKeys = () =>
-    writeFileSync(join(directory, 'authorized_keys'), [...keys.values(), ''].join('\n'));
+  // Moved into place whole: a login may be reading it just now.
+  const writeKeys = () => {
+    const path = join(directory, 'authorized_keys');
+    writeFileSync(`${path}.new`, [...keys.values(), ''].join('\n'));
+    renameSync(`${path}.new`, path);
+  };
   writeKeys();
   writeConfig(directory, port);
   let server = await run(directory);
