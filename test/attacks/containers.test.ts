@@ -141,9 +141,10 @@ before(async () => {
   ).split(' ') as [string, string];
 
   const attacker = await appliance.project();
-  const lines = Object.values(probes).map(([probe], at) => `printf 'probe %d <%s>\\n' ${at} "$(${probe})"`);
-  for (const [at, host] of addresses.entries())
-    lines.push(`printf 'host %d <%s>\\n' ${at} "$(${connects(host, port)})"`);
+  // The last probes use up what processes there may be: nothing comes after them.
+  const lines = addresses.map((host, at) => `printf 'host %d <%s>\\n' ${at} "$(${connects(host, port)})"`);
+  for (const [at, [probe]] of Object.values(probes).entries())
+    lines.push(`printf 'probe %d <%s>\\n' ${at} "$(${probe})"`);
   const ran = await attacker.runOne({
     command: lines.join('\n'),
     variables: {
