@@ -60,16 +60,20 @@ test('the executable is for this machine and under 125 MB', () => {
   assert.ok(statSync(executable).size < sizeLimitBytes);
 });
 
-test('--version is there in under 150 ms', async () => {
-  const times: number[] = [];
-  for (let round = 0; round < 5; round++) {
+test('--version takes little longer than Node itself takes to start', async () => {
+  const quickest = { assay: Number.POSITIVE_INFINITY, node: Number.POSITIVE_INFINITY };
+  const time = async (which: keyof typeof quickest, program: string, args: string[]) => {
     const startedAt = performance.now();
-    const { stdout } = await run(executable, ['--version'], deadline);
-    times.push(performance.now() - startedAt);
-    assert.ok(stdout.includes(version), stdout);
+    const { stdout } = await run(program, args, deadline);
+    quickest[which] = Math.min(quickest[which], performance.now() - startedAt);
+    return stdout;
+  };
+  // In turns, and the quickest of each: the other tests share the machine.
+  for (let round = 0; round < 7; round++) {
+    await time('node', process.execPath, ['-p', '1']);
+    assert.ok((await time('assay', executable, ['--version'])).includes(version));
   }
-  // The quickest of them: the other tests share the machine.
-  assert.ok(Math.min(...times) < 150, times.join(' '));
+  assert.ok(quickest.assay < 4 * quickest.node, JSON.stringify(quickest));
 });
 
 test('NODE_OPTIONS is ignored', async () => {
