@@ -110,7 +110,7 @@ async function byUpload(stage: Stage): Promise<void> {
 }
 
 async function byLog(stage: Stage): Promise<void> {
-  const { project, table, filler } = stage;
+  const { room, project, table, filler } = stage;
   filler.leave(MIN_FREE_BYTES + 20 * MIB);
   const suiteId = await project.suite({
     command: 'yes "a line that goes on and on" | head -c 60000000; sleep 60',
@@ -122,13 +122,18 @@ async function byLog(stage: Stage): Promise<void> {
     one => isFinished(one.build_state),
   );
   const log = (await project.log(build.id_str as string)).slice(-300);
-  await project.ask('DELETE', `/suites/${suiteId}`);
+  filler.remove();
+  // What the build wrote is taken away after its verdict: until then even this may find the disk full.
+  await lookUntil(
+    RECOVERY_MS,
+    () => room.ask('DELETE', `${project.path}/suites/${suiteId}`),
+    answer => answer.status === 200,
+  );
   table.holds(
     'by a log: the build is errored and says so',
     ended.build_state === 'errored' && log.includes('nearly full'),
     `${ended.build_state}: ${log}`,
   );
-  filler.remove();
   await requireRecovery(stage, 'by a log');
 }
 
@@ -200,7 +205,9 @@ async function faults(stage: Stage, running: Running): Promise<Running> {
     });
     changed += 1;
   };
-  for (let time = 1; time <= wishes.faults && !wishes.signal.aborted; time++) {
+  let time = 0;
+  while (time < wishes.faults && !wishes.signal.aborted) {
+    time += 1;
     const rule = `${chance.pick(FAULTS)}:when=${chance.between(1, 20)}+${chance.between(1, 5)}`;
     const threads = chance.happens(0.5);
     wishes.say(`fault ${time}: ${rule}${threads ? ' in all threads' : ''}`);
@@ -230,7 +237,7 @@ async function faults(stage: Stage, running: Running): Promise<Running> {
     current = await room.program.start();
     lost.push(...(await ledger.check(true)));
   }
-  table.tell('faults at single writes', wishes.faults);
+  table.tell('faults at single writes', time);
   table.tell('  changes answered, refused', `${changed}, ${refused}`);
   table.none('  answered otherwise', wrong);
   table.none('  lost', lost);
@@ -245,7 +252,13 @@ const ignoreRefused = (cause: unknown): false => {
   return false;
 };
 
-export async function drillDisk(wishes: DiskWishes): Promise<Table> {
+const scenes = { 'by an upload': byUpload, 'by a log': byLog, 'to the last byte': toTheLastByte };
+type SceneName = keyof typeof scenes;
+
+export async function drillDisk(
+  wishes: DiskWishes,
+  chosen: readonly SceneName[] = Object.keys(scenes) as SceneName[],
+): Promise<Table> {
   const table = createTable(`drill disk --seed ${wishes.chance.seed}`);
   const data = mkdtempSync(join(tmpdir(), 'assay-disk-'));
   execFileSync('mount', ['-t', 'tmpfs', '-o', `size=${DISK_BYTES},mode=0700`, 'tmpfs', data]);
@@ -275,10 +288,10 @@ export async function drillDisk(wishes: DiskWishes): Promise<Table> {
       ledger: createLedger(),
       filler: createFiller(data),
     };
-    const scenes = { 'by an upload': byUpload, 'by a log': byLog, 'to the last byte': toTheLastByte };
-    for (const [name, scene] of Object.entries(scenes)) {
+    for (const name of chosen) {
+      if (wishes.signal.aborted) break;
       wishes.say(name);
-      await scene(stage).catch(cause => table.holds(`${name}: to its end`, false, inspect(cause)));
+      await scenes[name](stage).catch(cause => table.holds(`${name}: to its end`, false, inspect(cause)));
       stage.filler.remove();
     }
     running = await faults(stage, running);

@@ -42,8 +42,8 @@ type Stage = {
   watch<T>(trouble: () => Promise<T>): Promise<T>;
 };
 
-const scenes: Record<string, (stage: Stage) => Promise<void>> = {
-  'killed and restarted': async ({ engine, project, table, wishes, watch }) => {
+const scenes = {
+  'killed and restarted': async ({ engine, project, table, wishes, watch }: Stage) => {
     const builds = await begin(project, STEADY, 'line 5');
     await delay(wishes.chance.between(0, 1_500));
     await watch(async () => {
@@ -54,7 +54,7 @@ const scenes: Record<string, (stage: Stage) => Promise<void>> = {
     await endsWell(project, builds, table, 'killed and restarted');
     await removeSuite(project, builds[0] as Wire);
   },
-  'stopped and restarted': async ({ engine, project, table, watch }) => {
+  'stopped and restarted': async ({ engine, project, table, watch }: Stage) => {
     const builds = await begin(project, STEADY, 'line 5');
     await watch(async () => {
       await engine.end('SIGTERM');
@@ -63,7 +63,7 @@ const scenes: Record<string, (stage: Stage) => Promise<void>> = {
     await endsWell(project, builds, table, 'stopped and restarted');
     await removeSuite(project, builds[0] as Wire);
   },
-  hanging: async ({ engine, project, table, wishes, watch }) => {
+  hanging: async ({ engine, project, table, wishes, watch }: Stage) => {
     const builds = await begin(project, STEADY, 'line 5');
     engine.signal('SIGSTOP');
     const later = await project.request();
@@ -75,7 +75,7 @@ const scenes: Record<string, (stage: Stage) => Promise<void>> = {
     const runs = await countRuns(project, builds[0] as Wire);
     table.holds('hanging: commands run once', runs === 2, `${runs} runs of 2 builds`);
   },
-  gone: async ({ room, engine, project, table, wishes, watch }) => {
+  gone: async ({ room, engine, project, table, wishes, watch }: Stage) => {
     const suite = await project.suite({ command: STEADY });
     await engine.end('SIGTERM');
     const request = await project.request();
@@ -98,7 +98,7 @@ const scenes: Record<string, (stage: Stage) => Promise<void>> = {
     );
     await project.ask('DELETE', `/suites/${suite}`);
   },
-  pruned: async ({ room, engine, project, table }) => {
+  pruned: async ({ room, engine, project, table }: Stage) => {
     const suite = await project.suite({ command: 'tool && echo used' });
     const made = await room.ask('POST', '/dependencies', {
       name: 'pruned',
@@ -123,7 +123,7 @@ const scenes: Record<string, (stage: Stage) => Promise<void>> = {
     );
     await project.ask('DELETE', `/suites/${suite}`);
   },
-  'out of memory': async ({ project, table }) => {
+  'out of memory': async ({ project, table }: Stage) => {
     const { build, log } = await project.runOne({ command: 'tail /dev/zero' });
     await removeSuite(project, build);
     table.holds(
@@ -132,7 +132,7 @@ const scenes: Record<string, (stage: Stage) => Promise<void>> = {
       `${build.build_state}: ${log}`,
     );
   },
-  'killed by hand': async ({ engine, project, table, wishes }) => {
+  'killed by hand': async ({ engine, project, table, wishes }: Stage) => {
     const [build] = await begin(project, STEADY, 'line 5');
     const name = await containerOf(engine, build as Wire);
     await engine.docker(
@@ -144,7 +144,7 @@ const scenes: Record<string, (stage: Stage) => Promise<void>> = {
     await endsWell(project, [build as Wire], table, 'killed by hand');
     await removeSuite(project, build as Wire);
   },
-  'killed by hand each time': async ({ engine, project, table }) => {
+  'killed by hand each time': async ({ engine, project, table }: Stage) => {
     const [build] = await begin(project, 'echo begun; sleep 60', 'begun');
     const id = (build as Wire).id_str as string;
     for (let time = 1; time <= 3; time++) {
@@ -172,7 +172,7 @@ const scenes: Record<string, (stage: Stage) => Promise<void>> = {
     );
     await removeSuite(project, ended);
   },
-  frozen: async ({ engine, project, table }) => {
+  frozen: async ({ engine, project, table }: Stage) => {
     const [build] = await begin(project, 'echo begun; sleep 300', 'begun');
     const id = (build as Wire).id_str as string;
     await engine.docker('pause', await containerOf(engine, build as Wire));
@@ -191,7 +191,7 @@ const scenes: Record<string, (stage: Stage) => Promise<void>> = {
     table.holds('frozen: its container is gone', left === '', left);
     await removeSuite(project, ended);
   },
-  full: async ({ engine, project, table }) => {
+  full: async ({ engine, project, table }: Stage) => {
     const filling = await project.runOne({ command: 'cat /dev/zero >zeros' });
     await removeSuite(project, filling.build);
     table.holds(
@@ -216,11 +216,11 @@ const scenes: Record<string, (stage: Stage) => Promise<void>> = {
   },
 };
 
-export const dockerScenes = Object.keys(scenes);
+type SceneName = keyof typeof scenes;
 
 export async function drillDocker(
   wishes: DockerWishes,
-  chosen: readonly string[] = dockerScenes,
+  chosen: readonly SceneName[] = Object.keys(scenes) as SceneName[],
 ): Promise<Table> {
   const table = createTable(`drill docker --seed ${wishes.chance.seed}`);
   const engine = await createPrivateEngine(ENGINE_BYTES);
@@ -252,7 +252,7 @@ export async function drillDocker(
     for (const name of chosen) {
       if (wishes.signal.aborted) break;
       wishes.say(name);
-      await scenes[name]?.(stage).catch(cause => table.holds(`${name}: to its end`, false, inspect(cause)));
+      await scenes[name](stage).catch(cause => table.holds(`${name}: to its end`, false, inspect(cause)));
     }
     await engine.end('SIGTERM');
     await running.kill();

@@ -2,7 +2,7 @@
 // its own bridge, no rules in the host's firewall. Nothing of it is left.
 import { type ChildProcess, execFile, execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { closeSync, mkdirSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs';
+import { closeSync, existsSync, mkdirSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
@@ -76,6 +76,8 @@ export async function createPrivateEngine(dataBytes: number): Promise<PrivateEng
       const ended = once(daemon, 'exit');
       daemon.kill(signal);
       await ended;
+      // Its other half goes too, and is waited for: the next engine would take one that is just ending for its own.
+      await endContainerd(directory);
       // A killed engine leaves the name of its process behind, which keeps the next one from starting.
       rmSync(join(directory, 'pid'), { force: true });
     },
@@ -86,7 +88,6 @@ export async function createPrivateEngine(dataBytes: number): Promise<PrivateEng
         if (left.length > 0) await docker('rm', '-f', ...left);
       }
       await engine.end('SIGTERM');
-      endContainerd(directory);
       for (const mounted of mountsUnder(directory)) execFileSync('umount', ['-l', mounted]);
       execFileSync('ip', ['link', 'delete', bridge]);
       rmSync(directory, { recursive: true, force: true });
@@ -101,15 +102,28 @@ export async function createPrivateEngine(dataBytes: number): Promise<PrivateEng
   }
 }
 
-/** The part of the engine that outlives it when it is killed. */
-function endContainerd(directory: string): void {
-  try {
-    const pid = Number(readFileSync(join(directory, 'exec/containerd/containerd.pid'), 'utf8'));
-    const command = readFileSync(`/proc/${pid}/cmdline`, 'utf8');
-    if (command.includes(directory)) process.kill(pid, 'SIGKILL');
-  } catch {
-    // It went with the engine.
-  }
+/** The part of the engine that may outlive it when it is killed. */
+async function endContainerd(directory: string): Promise<void> {
+  const commandOf = (pid: string) => {
+    try {
+      return readFileSync(`/proc/${pid}/cmdline`, 'utf8');
+    } catch {
+      // It is gone.
+      return '';
+    }
+  };
+  const pidFile = join(directory, 'exec/containerd/containerd.pid');
+  if (!existsSync(pidFile)) return;
+  const pid = readFileSync(pidFile, 'utf8').trim();
+  if (commandOf(pid).includes(directory)) process.kill(Number(pid), 'SIGKILL');
+  await lookUntil(
+    CALL_MS,
+    () => commandOf(pid),
+    command => command === '',
+    20,
+  );
+  // Where nobody collects it, its number looks alive for ever.
+  rmSync(pidFile);
 }
 
 /** The innermost first. */

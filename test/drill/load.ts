@@ -19,6 +19,8 @@ export type LoadWishes = {
   command: readonly string[];
   builds: number;
   callers: number;
+  /** A machine that is busy with something else slows answers too: below this it does not count. */
+  unnoticedMs: number;
   signal: AbortSignal;
   say(text: string): void;
 };
@@ -28,8 +30,6 @@ const TEN_YEARS_MS = 10 * 365 * 24 * HOUR_MS;
 const IDS = 5_000;
 const MEMORY_BYTES = 512 * 1024 * 1024;
 const MIB = 1024 * 1024;
-/** A machine that is busy with something else makes the quickest answers slow: below this nobody notices. */
-const UNNOTICED_MS = 100;
 
 export async function drillLoad(wishes: LoadWishes): Promise<Table> {
   const table = createTable(`drill load --seed ${wishes.chance.seed}`);
@@ -152,7 +152,7 @@ async function queue(wishes: LoadWishes, table: Table): Promise<void> {
     table.tell('builds in the queue', wishes.builds);
     table.tell('  ready in', `${Math.round(running.readyMs)} ms`);
     await delay(2_000);
-    const bound = Math.max(idleP99 * 10, UNNOTICED_MS);
+    const bound = Math.max(idleP99 * 10, wishes.unnoticedMs);
     let number = 0;
     const mixed = (): Call =>
       chance.happens(0.1)

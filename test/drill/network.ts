@@ -246,7 +246,18 @@ function speak(room: Room, line: string, headers: Record<string, string> = {}) {
   });
 }
 
-export async function drillNetwork(wishes: NetworkWishes): Promise<Table> {
+const scenes = {
+  'git hosts': gitHosts,
+  receivers,
+  'clients that vanish': vanishingClients,
+  'slow readers': slowReaders,
+};
+type SceneName = keyof typeof scenes;
+
+export async function drillNetwork(
+  wishes: NetworkWishes,
+  chosen: readonly SceneName[] = Object.keys(scenes) as SceneName[],
+): Promise<Table> {
   const table = createTable(`drill network --seed ${wishes.chance.seed}`);
   const room = await openRoom({ command: wishes.command, environment: { ASSAY_NETWORK: 'none' } });
   let running: Running | undefined;
@@ -257,16 +268,10 @@ export async function drillNetwork(wishes: NetworkWishes): Promise<Table> {
     const good = await journey.project();
     await good.suite({ command: 'true' });
     const stage: Stage = { room, journey, good, running, table, wishes };
-    const scenes = {
-      'git hosts': gitHosts,
-      receivers,
-      'clients that vanish': vanishingClients,
-      'slow readers': slowReaders,
-    };
-    for (const [name, scene] of Object.entries(scenes)) {
+    for (const name of chosen) {
       if (wishes.signal.aborted) break;
       wishes.say(name);
-      await scene(stage).catch(cause => table.holds(`${name}: to its end`, false, inspect(cause)));
+      await scenes[name](stage).catch(cause => table.holds(`${name}: to its end`, false, inspect(cause)));
     }
     table.holds('the program is still the same', !running.hasEnded(), room.program.stderr().slice(-2_000));
     return table;

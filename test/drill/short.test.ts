@@ -1,0 +1,49 @@
+// The drills in short, as part of every test run: each with a seed of its own, which `scripts/drill` takes as well.
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { drillDisk } from './disk.ts';
+import { drillDocker } from './docker.ts';
+import { drillKill } from './kill.ts';
+import { drillLoad } from './load.ts';
+import { drillNetwork } from './network.ts';
+import { programOf } from './program.ts';
+import { createChance } from './seed.ts';
+import type { Table } from './table.ts';
+
+const wishes = (seed: number) => ({
+  chance: createChance(seed),
+  command: programOf(),
+  signal: new AbortController().signal,
+  say: () => {},
+});
+
+const nothingLost = (table: Table) => assert.deepEqual(table.failures(), []);
+const skip = process.getuid?.() !== 0 && 'file systems and engines of its own take root';
+
+// Two at a time: most of it is waiting.
+describe('The program', { concurrency: 2 }, () => {
+  test('killed at random moments and at syncs, it loses nothing and does nothing twice', async () => {
+    nothingLost(await drillKill({ ...wishes(7), times: 2, livesMs: 1_500, sweepMs: 15_000 }));
+  });
+
+  test('an engine that is killed and comes back costs no build its verdict', {
+    skip,
+  }, async () => {
+    nothingLost(await drillDocker({ ...wishes(3), awayMs: 3_000 }, ['killed and restarted']));
+  });
+
+  test('on a full disk it reads on, refuses as the contract says, and recovers by itself', {
+    skip,
+  }, async () => {
+    nothingLost(await drillDisk({ ...wishes(5), faults: 2 }, ['to the last byte']));
+  });
+
+  test('clients that vanish and readers that do not read cost nobody anything', async () => {
+    const chosen = ['clients that vanish', 'slow readers'] as const;
+    nothingLost(await drillNetwork({ ...wishes(11), patient: false, clients: 10 }, chosen));
+  });
+
+  test('with many builds waiting and many callers, it answers as ever', async () => {
+    nothingLost(await drillLoad({ ...wishes(13), builds: 2_000, callers: 40, unnoticedMs: 2_000 }));
+  });
+});
