@@ -67,7 +67,14 @@ export function readNumbered(
   return { missing: last - seen.size, repeated, count: seen.size };
 }
 
-export async function judgeBuilds(room: Room, scene: Scene, driver: Driver, table: Table): Promise<void> {
+/** `isCacheLost`: Docker lost what the suites noted, so that not every run is on record. */
+export async function judgeBuilds(
+  room: Room,
+  scene: Scene,
+  driver: Driver,
+  isCacheLost: boolean,
+  table: Table,
+): Promise<void> {
   const events = await readEvents(room, scene);
   const builds = new Map<string, Wire>();
   for (const event of events) {
@@ -103,7 +110,7 @@ export async function judgeBuilds(room: Room, scene: Scene, driver: Driver, tabl
   table.none('  repeated', repeated);
   table.tell('streams followed over crashes', driver.streamed.size);
   table.none('  not as the log', streams);
-  await judgeRuns(room, scene, builds, table);
+  await judgeRuns(room, scene, builds, isCacheLost, table);
   judgeEvents(room, events, table);
 }
 
@@ -113,7 +120,13 @@ function differ(id: string, followed: string, log: string): string {
 }
 
 /** Every command once: what the suites noted in their caches, which they show now. */
-async function judgeRuns(room: Room, scene: Scene, builds: Map<string, Wire>, table: Table): Promise<void> {
+async function judgeRuns(
+  room: Room,
+  scene: Scene,
+  builds: Map<string, Wire>,
+  isCacheLost: boolean,
+  table: Table,
+): Promise<void> {
   const runs: string[] = [];
   for (const suite of scene.suites)
     await room.ask('PUT', `${scene.path}/suites/${suite.id}`, { command: SHOW_RUNS });
@@ -135,10 +148,12 @@ async function judgeRuns(room: Room, scene: Scene, builds: Map<string, Wire>, ta
     '  twice',
     [...times].filter(([, count]) => count > 1).map(([id, count]) => `build ${id}: ${count} times`),
   );
-  table.none(
-    '  never, though passed',
-    [...builds].filter(([id, build]) => build.build_state === 'passed' && !times.has(id)).map(([id]) => id),
-  );
+  if (isCacheLost) table.tell('  never, though passed', 'unknown: Docker lost a cache');
+  else
+    table.none(
+      '  never, though passed',
+      [...builds].filter(([id, build]) => build.build_state === 'passed' && !times.has(id)).map(([id]) => id),
+    );
 }
 
 function judgeEvents(room: Room, events: Wire[], table: Table): void {

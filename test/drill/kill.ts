@@ -3,7 +3,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { type Driver, startDriver } from './driver.ts';
 import { judgeBuilds, judgeCompiles, judgeDeploys, untilIdle } from './judge.ts';
-import { findOrphans } from './orphans.ts';
+import { findOrphans, readCaches } from './orphans.ts';
 import { inject, type Running } from './program.ts';
 import { lookUntil, openRoom, type Room } from './room.ts';
 import { type Scene, setScene } from './scene.ts';
@@ -42,6 +42,7 @@ export async function drillKill(wishes: KillWishes): Promise<Table> {
     const scene = await setScene(room);
     driver = startDriver(room, scene, chance);
     const kills: Kills = { moment: 0, sync: 0, start: 0 };
+    const caches = watchCaches(room.instance());
     const damage: string[] = [];
     const lost: string[] = [];
     const ready: Running[] = [];
@@ -52,6 +53,7 @@ export async function drillKill(wishes: KillWishes): Promise<Table> {
       running = await room.program.start();
       ready.push(running);
       lost.push(...(await driver.ledger.check()));
+      await caches.look();
       say(
         `kill ${time} ${how}; ready in ${Math.round(running.readyMs)} ms, ${driver.ledger.answered()} answered, lost ${lost.length}`,
       );
@@ -73,7 +75,8 @@ export async function drillKill(wishes: KillWishes): Promise<Table> {
       'ms',
     );
     table.none('damage in the database', damage);
-    await judge(room, scene, driver, { stuck, lost }, table);
+    await caches.look();
+    await judge(room, scene, driver, { stuck, lost, isCacheLost: caches.isLost() }, table);
 
     await running.kill('SIGTERM');
     running = await room.program.start();
@@ -99,7 +102,7 @@ async function judge(
   room: Room,
   scene: Scene,
   driver: Driver,
-  { stuck, lost }: { stuck: string[]; lost: string[] },
+  { stuck, lost, isCacheLost }: { stuck: string[]; lost: string[]; isCacheLost: boolean },
   table: Table,
 ): Promise<void> {
   const { counts } = driver;
@@ -111,7 +114,7 @@ async function judge(
     [...driver.ids].filter(([, times]) => times > 1).map(([id]) => id),
   );
   table.none('stuck', stuck);
-  await judgeBuilds(room, scene, driver, table);
+  await judgeBuilds(room, scene, driver, isCacheLost, table);
   await judgeCompiles(room, driver, table);
   await judgeDeploys(room, scene, table);
   table.tell(
@@ -123,6 +126,21 @@ async function judge(
       cancels: counts.cancels,
     }).join(', '),
   );
+}
+
+/** Somebody else who prunes the engine takes the caches, and with them the count of what ran. */
+function watchCaches(instance: string) {
+  const madeAt = new Map<string, string>();
+  let isLost = false;
+  return {
+    isLost: () => isLost,
+    async look() {
+      for (const [name, at] of await readCaches(instance)) {
+        if ((madeAt.get(name) ?? at) !== at) isLost = true;
+        madeAt.set(name, at);
+      }
+    },
+  };
 }
 
 /** Lets it live a while, then kills it in one of three ways; says which. */

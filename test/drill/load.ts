@@ -1,6 +1,7 @@
 // `drill load`: a queue of very many builds, very many callers, very many ids in one millisecond, a clock that jumps. No
 // error 500, no id twice, answers nearly as quick as when nothing is going on, memory that stays bounded.
-import { writeFileSync } from 'node:fs';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { nextId } from '../../src/domain/id.ts';
@@ -68,17 +69,14 @@ async function makeProject(room: Room): Promise<string> {
 
 /** The sources, since only they can be given a clock. */
 async function jump(wishes: LoadWishes, table: Table): Promise<void> {
-  const environment = {
-    DRILL_CLOCK: '',
-    ASSAY_NETWORK: 'none',
-    DOCKER_HOST: 'unix:///nonexistent/docker.sock',
-  };
+  const directory = mkdtempSync(join(tmpdir(), 'assay-clock-'));
+  const clock = join(directory, 'ahead');
+  writeFileSync(clock, '0');
   const room = await openRoom({
     command: sourcesOf(join(import.meta.dirname, 'clock.ts')),
-    environment: clockOf(environment, wishes.chance.seed),
+    environment: { DRILL_CLOCK: clock, DOCKER_HOST: 'unix:///nonexistent/docker.sock' },
     withDocker: false,
   });
-  const clock = environment.DRILL_CLOCK;
   const running = await room.program.start();
   try {
     const projectId = await makeProject(room);
@@ -113,14 +111,8 @@ async function jump(wishes: LoadWishes, table: Table): Promise<void> {
   } finally {
     await running.kill();
     await room.close();
+    rmSync(directory, { recursive: true, force: true });
   }
-}
-
-function clockOf(environment: Record<string, string>, seed: number): Record<string, string> {
-  const file = `/tmp/assay-clock-${process.pid}-${seed}`;
-  writeFileSync(file, '0');
-  environment.DRILL_CLOCK = file;
-  return environment;
 }
 
 async function queue(wishes: LoadWishes, table: Table): Promise<void> {

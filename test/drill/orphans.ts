@@ -14,6 +14,17 @@ export async function findOrphans(data: string, instance: string, strict: boolea
   return [...(await findInDocker(data, instance)), ...findFiles(data, strict), ...findProcesses(data)];
 }
 
+/** When each cache of the appliance was made: one that Docker loses is made anew, without what was in it. */
+export async function readCaches(instance: string): Promise<Map<string, string>> {
+  const labels = [`label=assay.instance=${instance}`, 'label=assay.kind=cache'];
+  const names = (await docker('volume', 'ls', '-q', ...labels.flatMap(label => ['--filter', label])))
+    .split('\n')
+    .filter(Boolean);
+  if (names.length === 0) return new Map();
+  const lines = await docker('volume', 'inspect', '--format', '{{.Name}} {{.CreatedAt}}', ...names);
+  return new Map(lines.split('\n').map(line => line.split(' ') as [string, string]));
+}
+
 async function findInDocker(data: string, instance: string): Promise<string[]> {
   const label = `label=assay.instance=${instance}`;
   const list = async (...args: string[]) =>
