@@ -10,7 +10,7 @@ import { type Browser, type BrowserContext, chromium, type Page } from 'playwrig
 
 const axeSource = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const screenshots = process.env.SCREENSHOTS ?? join(tmpdir(), 'assay-screenshots');
-const DEADLINE_MS = 15_000;
+const DEADLINE_MS = 60_000;
 /** The machine's own doing: Docker networks that other tests make and remove. */
 const networkChange = /ERR_NETWORK_CHANGED|interrupted by another navigation/;
 
