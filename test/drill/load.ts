@@ -36,7 +36,7 @@ export async function drillLoad(wishes: LoadWishes): Promise<Table> {
   const table = createTable(`drill load --seed ${wishes.chance.seed}`);
   giveOutIds(table);
   wishes.say('a clock that jumps');
-  await jump(wishes, table);
+  await jump(table);
   wishes.say(`${wishes.builds} builds in the queue`);
   await queue(wishes, table);
   return table;
@@ -68,7 +68,7 @@ async function makeProject(room: Room): Promise<string> {
 }
 
 /** The sources, since only they can be given a clock. */
-async function jump(wishes: LoadWishes, table: Table): Promise<void> {
+async function jump(table: Table): Promise<void> {
   const directory = mkdtempSync(join(tmpdir(), 'assay-clock-'));
   const clock = join(directory, 'ahead');
   writeFileSync(clock, '0');
