@@ -17,9 +17,16 @@ import { bootApp, type Planted, type TestApp } from '../support/app.ts';
 import { launchBrowser, openBrowser, type Person, signIn } from '../support/browser.ts';
 
 /** Whether an element is where a person sees it, and not only in the document. */
-async function isInSight(page: Page, selector: string): Promise<boolean> {
+async function isInSightNow(page: Page, selector: string): Promise<boolean> {
   const box = await page.locator(selector).boundingBox();
   return box !== null && box.y >= 0 && box.y + box.height <= (page.viewportSize()?.height ?? 0);
+}
+
+/** Scrolling takes its time: true as soon as it is, false when it never is. */
+async function isInSight(page: Page, selector: string): Promise<boolean> {
+  const deadline = performance.now() + 20_000;
+  while (performance.now() < deadline) if (await isInSightNow(page, selector)) return true;
+  return false;
 }
 
 const atBottom = 'document.querySelector(".log-lines").getBoundingClientRect().bottom <= innerHeight';
@@ -270,7 +277,7 @@ describe('the page of a build', { timeout: 300_000 }, () => {
     await isWhole(person);
     await page.keyboard.press('/');
     const box = page.getByLabel('Search log');
-    assert.equal(await page.evaluate('document.activeElement.id'), 'log-search');
+    await until(page, "document.activeElement.id === 'log-search'");
     await page.keyboard.type('needle');
     await page.getByText('1 of 3', { exact: true }).waitFor();
     assert.equal(await isInSight(page, '#L101'), true, 'also where a colour begins inside the word');
