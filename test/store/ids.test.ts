@@ -74,7 +74,12 @@ test('two processes that write at the same time, with clocks an hour apart, neve
       [join(import.meta.dirname, 'ids-writer.ts'), room.path, '600', String(clockMs)],
       { stdio: ['pipe', 'pipe', 'inherit'], timeout: 30_000 },
     );
-    return { child, lines: createInterface({ input: child.stdout })[Symbol.asyncIterator]() };
+    return {
+      child,
+      // Listened for from the start: the other writer may well be the first to end.
+      closed: once(child, 'close'),
+      lines: createInterface({ input: child.stdout })[Symbol.asyncIterator](),
+    };
   };
   const writers = [start(now.ms), start(now.ms - 3_600_000)];
   for (const { lines } of writers) assert.equal((await lines.next()).value, 'ready');
@@ -82,10 +87,10 @@ test('two processes that write at the same time, with clocks an hour apart, neve
   const own: bigint[] = [];
   for (let count = 0; count < 300; count += 1) own.push(room.db.write(() => room.db.newId()));
   const theirs: bigint[][] = [];
-  for (const { child, lines } of writers) {
+  for (const { closed, lines } of writers) {
     const { value } = await lines.next();
     theirs.push(String(value).split(' ').map(BigInt));
-    await once(child, 'close');
+    await closed;
   }
   const all = [own, ...theirs];
   assert.equal(new Set(all.flat()).size, 300 + 600 + 600);
