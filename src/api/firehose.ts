@@ -15,14 +15,17 @@ import { findProject, findVisibleProject, projectRecord } from '../store/project
 import { authenticate } from './authenticate.ts';
 import { hideFromOthers } from './dependencies.ts';
 import { type Call, type Endpoint, endpoint } from './endpoint.ts';
-import type { LogFeeds } from './log-feed.ts';
+import type { LogFeeds, LogReader } from './log-feed.ts';
 import { answeredByStream, type EventStream, frame, openStream } from './stream.ts';
 
 const EVENT_BATCH = 200;
 
-/** What a stream follows: the record as it is now, whether it has ended, its log, and who tells of changes. */
+/**
+ * What a stream follows: the record as it is now, whether it waits (and what lies in its log is of another run), whether it
+ * has ended, its log, and who tells of changes.
+ */
 export type Followed = {
-  read(): { record: unknown; state: string; finished: boolean } | undefined;
+  read(): { record: unknown; state: string; waits: boolean; finished: boolean } | undefined;
   topic: string;
   logPath: string;
 };
@@ -39,6 +42,8 @@ export function followedBuild(
         build && {
           record: presentBuild(build, call.waiting(build)),
           state: build.buildState,
+          // A log of its own: what is in it is of this build, and is there already where Docker lost it once.
+          waits: false,
           finished: isFinishedBuild(build.buildState),
         }
       );
@@ -56,6 +61,7 @@ export function followedDependency(call: Pick<Call, 'db' | 'dataDirectory'>, id:
         dependency && {
           record: dependencyRecord(call.db, dependency),
           state: dependency.compileState,
+          waits: dependency.compileState === 'enqueued_for_compile',
           finished: !['enqueued_for_compile', 'compiling'].includes(dependency.compileState),
         }
       );
@@ -75,7 +81,11 @@ export function streamLog(
   const { live, feeds } = parts;
   let shown: string | undefined;
   let ending = false;
-  const reader = feeds.follow(followed.logPath, `log:${followed.topic}`, stream, from);
+  let reader: LogReader | undefined;
+  const follow = () => {
+    reader ??= feeds.follow(followed.logPath, `log:${followed.topic}`, stream, from);
+    return reader;
+  };
   const look = () => {
     if (ending) return;
     const now = followed.read();
@@ -85,13 +95,14 @@ export function streamLog(
     } else if (now.finished) {
       ending = true;
       if (shown === undefined) stream.send(frame('state', JSON.stringify(now.record)));
-      feeds.flush(followed.logPath, reader).then(() => {
+      feeds.flush(followed.logPath, follow()).then(() => {
         stream.send(frame('end', JSON.stringify(followed.read()?.record ?? now.record)));
         stream.end();
       });
     } else if (now.state !== shown) {
       shown = now.state;
       stream.send(frame('state', JSON.stringify(now.record)));
+      if (!now.waits) follow();
     }
   };
   stream.onClose(live.watch(followed.topic, look));

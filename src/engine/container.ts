@@ -144,17 +144,29 @@ export function createEngine(settings: DoorSettings & { watchIntervalMs?: number
     });
   }
 
-  /** Bytes that its writable layer holds: workspace, /tmp and all. Docker counts them on the spot. */
-  async function sizeOf(containerId: string): Promise<number | undefined> {
+  /**
+   * Bytes that its writable layer holds, workspace, /tmp and all; with `volumes`, what it can write to beside it as well.
+   * Docker counts them on the spot.
+   */
+  async function sizeOf(containerId: string, { volumes = false } = {}): Promise<number | undefined> {
     try {
       const found = await call('measure a container', abortSignal =>
         docker.getContainer(containerId).inspect({ size: true, abortSignal } as object),
       );
-      return (found as { SizeRw?: number }).SizeRw ?? 0;
+      const layerBytes = (found as { SizeRw?: number }).SizeRw ?? 0;
+      const names = found.Mounts.flatMap(({ Type, Name, RW }) => (Type === 'volume' && RW && Name) || []);
+      return layerBytes + (volumes && names.length > 0 ? await sizeOfVolumes(names) : 0);
     } catch (error) {
       if (isRefused(error, 404)) return undefined;
       throw error;
     }
+  }
+
+  async function sizeOfVolumes(names: readonly string[]): Promise<number> {
+    const { Volumes } = await call('measure volumes', abortSignal => diskUsageOfVolumes(docker, abortSignal));
+    return (Volumes ?? [])
+      .filter(({ Name }) => names.includes(Name))
+      .reduce((sum, { UsageData }) => sum + Math.max(0, UsageData?.Size ?? 0), 0);
   }
 
   /** The same name twice is the same volume: Docker answers with the one that is there. */
@@ -294,4 +306,21 @@ async function ignoring(statuses: number[], work: () => Promise<unknown>): Promi
   } catch (error) {
     if (!isRefused(error, ...statuses)) throw error;
   }
+}
+
+type VolumeUsage = { Volumes: { Name: string; UsageData?: { Size: number } }[] | null };
+
+/** dockerode asks for everything, and an engine takes long to measure all of its images. */
+function diskUsageOfVolumes(docker: DockerDoor['docker'], abortSignal: AbortSignal): Promise<VolumeUsage> {
+  return new Promise((resolve, reject) => {
+    docker.modem.dial(
+      {
+        path: '/system/df?type=volume',
+        method: 'GET',
+        abortSignal,
+        statusCodes: { 200: true, 500: 'server error' },
+      },
+      (cause, usage) => (cause ? reject(cause) : resolve(usage as VolumeUsage)),
+    );
+  });
 }

@@ -1,5 +1,6 @@
 // Build requests, commits and builds: the rows. Their states move in transition.ts.
 
+import { randomBytes } from 'node:crypto';
 import { and, asc, desc, eq, inArray, lt, ne, sql } from 'drizzle-orm';
 import { isFinishedBuild, isFinishedRequest } from '../domain/build.ts';
 import type { Db } from './db.ts';
@@ -280,6 +281,20 @@ export function listBuildsOfRequest(db: Db, requestId: bigint): Build[] {
     .where(eq(builds.buildRequestId, requestId))
     .orderBy(desc(builds.id))
     .all();
+}
+
+/** Claims the build for whoever runs it; undefined where it was canceled or claimed meanwhile. */
+export function claimBuild(db: Db, id: bigint): Build | undefined {
+  return db.write(() => {
+    const build = db.orm.select({ attempts: builds.attempts }).from(builds).where(eq(builds.id, id)).get();
+    if (!build) return undefined;
+    return moveBuild(db, id, 'start', {
+      nonce: randomBytes(16).toString('hex'),
+      attempts: build.attempts + 1,
+      cancelRequested: false,
+      error: null,
+    });
+  });
 }
 
 /** Cancels a build: at once while it waits, else by asking whoever runs it. Nothing changes when it has ended. */

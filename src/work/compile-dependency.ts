@@ -2,6 +2,7 @@
 // server stopped. What the container left is kept by keep-artifact.ts.
 
 import { createHash, randomBytes } from 'node:crypto';
+import { rmSync } from 'node:fs';
 import { chmod, rm, stat, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import type { ArchiveFormat } from '../domain/archive-format.ts';
@@ -12,7 +13,7 @@ import { GivenUp } from '../engine/artifact-tar.ts';
 import { EngineRefused, EngineUnavailable, ImageMissing } from '../engine/docker.ts';
 import { type Dependency, findDependency } from '../store/dependencies.ts';
 import { instanceOf } from '../store/facts.ts';
-import { archivePath } from '../store/paths.ts';
+import { archivePath, dependencyLogPath } from '../store/paths.ts';
 import { moveDependency } from '../store/transition.ts';
 import {
   type Begun,
@@ -42,15 +43,18 @@ export function createCompiler(parts: CompileParts): QueueParts['compile'] {
   };
 }
 
-function claimCompile({ db }: CompileParts, id: bigint): Dependency | undefined {
-  return db.write(() =>
-    moveDependency(db, id, 'start', {
+function claimCompile({ db, dataDirectory }: CompileParts, id: bigint): Dependency | undefined {
+  return db.write(() => {
+    const claimed = moveDependency(db, id, 'start', {
       nonce: randomBytes(16).toString('hex'),
       attempts: (findDependency(db, id)?.attempts ?? 0) + 1,
       cancelRequested: false,
       error: null,
-    }),
-  );
+    });
+    // Before anybody sees it compile: whoever follows it then must not read the last compile's log.
+    if (claimed?.attempts === 1) dropLog(dependencyLogPath(dataDirectory, id));
+    return claimed;
+  });
 }
 
 async function runCompile(
@@ -63,7 +67,7 @@ async function runCompile(
   const job = describeJob(parts, dependency);
   const isBegun = resumed && (await hasBegun(parts, job));
   // Each compile has a log of its own; a further attempt, or a server that takes over, goes on with it.
-  if (!isBegun && dependency.attempts <= 1) await dropLog(job.logPath);
+  if (resumed && !isBegun && dependency.attempts <= 1) dropLog(job.logPath);
   const log = await openJobLog(job);
   const compile: Compile = { parts, dependency, job, log };
   let recipe: string | undefined;
@@ -233,10 +237,10 @@ async function hasBegun({ host, stopping }: CompileParts, job: Job): Promise<boo
   );
 }
 
-async function dropLog(path: string): Promise<void> {
+function dropLog(path: string): void {
   // The checkpoints first: without them the rest counts as nothing, should a crash come between.
-  await rm(`${path}.times`, { force: true });
-  await rm(path, { force: true });
+  rmSync(`${path}.times`, { force: true });
+  rmSync(path, { force: true });
 }
 
 /** Resolves when the compile is to stop, or the server does. */

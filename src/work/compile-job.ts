@@ -41,6 +41,7 @@ export function describeJob(parts: CompileParts, dependency: Dependency): Job {
     secrets: [],
     deadlineAt: (dependency.startedAt ?? Date.now()) + parts.timeoutMs,
     diskBytes: parts.diskBytes,
+    leavesInVolume: true,
     stopReason: () => {
       const row = findDependency(parts.db, id);
       if (!row || row.cancelRequested) return 'canceled';

@@ -4,7 +4,7 @@
 import { nextInTurn } from '../domain/fair-queue.ts';
 import type { Live } from '../live.ts';
 import type { Log } from '../log.ts';
-import type { Build } from '../store/builds.ts';
+import { type Build, claimBuild } from '../store/builds.ts';
 import type { Db } from '../store/db.ts';
 import {
   listCompiling,
@@ -19,7 +19,7 @@ import {
 } from '../store/queue.ts';
 import { type Dependency, type Deploy, moveRequest } from '../store/transition.ts';
 import { type FetchParts, fetchCommits } from './fetch-commit.ts';
-import { claimBuild, type RunParts, runSuite } from './run-suite.ts';
+import { type RunParts, runSuite } from './run-suite.ts';
 
 export type Queue = {
   poke(): void;

@@ -27,6 +27,8 @@ export type Job = {
   /** When it must have ended. */
   deadlineAt: number;
   diskBytes: number;
+  /** Whether what it leaves goes to a volume, which then counts; a suite's cache does not. */
+  leavesInVolume: boolean;
   /** Undefined to go on, else why it must stop. Asked whenever a topic is poked. */
   stopReason(): 'canceled' | 'no_room' | undefined;
   /** What steps are called in the log. */
@@ -90,7 +92,7 @@ export async function runJob(
     job.diskBytes === 0
       ? undefined
       : setInterval(async () => {
-          const size = await engine.sizeOf(job.name).catch(() => undefined);
+          const size = await engine.sizeOf(job.name, { volumes: job.leavesInVolume }).catch(() => undefined);
           if (size !== undefined && size > job.diskBytes) stop('too_big');
         }, MEASURE_MS);
 

@@ -1,11 +1,9 @@
 // A build from claim to verdict: a plan, a container, one guarded move. Also picks up what ran when the server stopped.
 
-import { randomBytes } from 'node:crypto';
-import { chmod, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { rm, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { CHECKOUT_STEP, volumeCheckoutPlan } from '../domain/checkout-script.ts';
 import type { Mount } from '../domain/container-plan.ts';
-import { renderEnvironment } from '../domain/entry-script.ts';
 import { maskText } from '../domain/mask.ts';
 import {
   type AttachedDependency,
@@ -38,6 +36,14 @@ import {
   openJobLog,
   runJob,
 } from './run-job.ts';
+import {
+  environmentFile,
+  isTooMuch,
+  keepVariables,
+  readKeptSecrets,
+  TOO_MUCH,
+  type Variable,
+} from './suite-variables.ts';
 
 export type RunParts = JobParts & {
   db: Db;
@@ -65,21 +71,6 @@ export type Attached = {
 
 /** Told to the person whose suite could not be run: the build is errored, and the log says why. */
 export class CannotRun extends Error {}
-
-/** Claims the build; undefined where it was canceled or claimed meanwhile. */
-export function claimBuild(db: Db, id: bigint): Build | undefined {
-  return db.write(() => {
-    const attempts = db.sqlite.prepare('SELECT attempts FROM builds WHERE id = ?').pluck().get(id) as
-      | bigint
-      | undefined;
-    return moveBuild(db, id, 'start', {
-      nonce: randomBytes(16).toString('hex'),
-      attempts: Number(attempts ?? 0n) + 1,
-      cancelRequested: false,
-      error: null,
-    });
-  });
-}
 
 /**
  * Runs a claimed build to its end; `resumed` when it was claimed before this server started. `release` is called when its
@@ -113,7 +104,9 @@ export async function runSuite(
     if (resumed && !begun) await tidy(parts, job, everythingOf(job));
     // Read once: what the container gets is what is masked.
     const variables = begun ? [] : listEveryVariable(db, build.suiteId);
-    job.secrets = begun ? await readKeptSecrets(parts, build, job) : variables.map(({ content }) => content);
+    job.secrets = begun
+      ? await readKeptSecrets(db.vault, build.id, dirname(job.outputFile))
+      : variables.map(({ content }) => content);
     const outcome = begun
       ? await runJob(parts, job, log, undefined)
       : await start(parts, build, job, variables, log, left);
@@ -179,6 +172,7 @@ function describeJob(parts: RunParts, build: Build): Job {
     secrets: [],
     deadlineAt: (build.startedAt ?? Date.now()) + parts.timeoutMs,
     diskBytes: parts.diskBytes,
+    leavesInVolume: false,
     stopReason: () => {
       const row = findBuild(parts.db, build.projectId, build.id);
       if (!row || row.cancelRequested) return 'canceled';
@@ -206,21 +200,19 @@ async function start(
   left: Leftovers,
 ): Promise<JobOutcome> {
   const { db, host } = parts;
+  const directory = dirname(job.outputFile);
   const project = findProject(db, build.projectId);
   const suite = findSuite(db, build.projectId, build.suiteId);
   const request = findBuildRequest(db, build.projectId, build.buildRequestId);
   if (!project || !request) return { kind: 'canceled' };
   if (!suite) throw new CannotRun('The suite was deleted before its build could start.');
-  if (sizeOf(variables) > MOST_VARIABLES_BYTES)
-    throw new CannotRun(
-      `The suite's environment variables are more than ${MOST_VARIABLES_BYTES} bytes in all.`,
-    );
+  if (isTooMuch(variables)) throw new CannotRun(TOO_MUCH);
   const [{ image, network }, attached] = await Promise.all([
     host.prepare(suite.image ?? parts.defaultImage()),
     parts.attach(suite.id),
     // A new attempt reads a new file from its beginning; the log goes on.
     log.append(Buffer.alloc(0), 0),
-    beginOutput(job).then(() => keepVariables(parts, build, job, variables)),
+    beginOutput(job).then(() => keepVariables(db.vault, build.id, directory, variables)),
   ]);
   const facts: SuiteFacts = {
     instance: instanceOf(db),
@@ -228,7 +220,7 @@ async function start(
     project,
     suite,
     branch: request.branch,
-    ...(variables.length > 0 && { environmentFile: environmentFile(job) }),
+    ...(variables.length > 0 && { environmentFile: environmentFile(directory) }),
     dependencies: attached.dependencies,
     prefixes: attached.prefixes,
     artifactMounts: attached.mounts,
@@ -252,35 +244,6 @@ async function start(
   const checkedOut = await checkOutBeside(parts, described, log, facts);
   if (checkedOut.kind !== 'exit' || checkedOut.status !== 0) return checkedOut;
   return runJob(parts, described, log, planSuite({ ...facts, workspaceVolume: workspaceOf(job) }));
-}
-
-const secretsPlace = (row: bigint) => ({ table: 'jobs', column: 'secrets', row });
-const secretsFile = (job: Job) => join(dirname(job.outputFile), 'secrets');
-const environmentFile = (job: Job) => join(dirname(job.outputFile), 'environment');
-
-type Variable = { name: string; content: string };
-
-/** Half of what Linux gives a process for arguments and environment: past it nothing at all could be started. */
-const MOST_VARIABLES_BYTES = 1024 * 1024;
-const sizeOf = (variables: readonly Variable[]) =>
-  variables.reduce((sum, { name, content }) => sum + name.length + Buffer.byteLength(content), 0);
-
-/**
- * What the container is to read, and what is to be masked: a variable may be changed while the container runs with the
- * old value, which stays masked after a restart too. Both go with the job.
- */
-async function keepVariables(parts: RunParts, build: Build, job: Job, variables: readonly Variable[]) {
-  if (variables.length === 0) return;
-  const sealed = parts.db.vault.seal(JSON.stringify(job.secrets), secretsPlace(build.id));
-  await writeFile(secretsFile(job), sealed, { mode: 0o600 });
-  await writeFile(environmentFile(job), renderEnvironment(variables), { mode: 0o600 });
-  // For whatever user the container has; nobody else gets past the job's own directory.
-  await chmod(environmentFile(job), 0o644);
-}
-
-async function readKeptSecrets(parts: RunParts, build: Build, job: Job): Promise<string[]> {
-  const sealed = await readFile(secretsFile(job)).catch(() => undefined);
-  return sealed ? JSON.parse(parts.db.vault.open(sealed, secretsPlace(build.id))) : [];
 }
 
 const workspaceOf = (job: Job) => `${job.name}-workspace`;

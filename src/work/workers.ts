@@ -73,8 +73,9 @@ export async function startWorkers(options: {
           const output = await stat(join(jobDirectory(dataDirectory, kind, id), 'output')).catch(
             () => undefined,
           );
-          const layer = await host.engine.sizeOf(`assay-${instanceOf(db)}-${kind}-${id}`);
-          return (output?.size ?? 0) + (layer ?? 0);
+          const name = `assay-${instanceOf(db)}-${kind}-${id}`;
+          const written = await host.engine.sizeOf(name, { volumes: true });
+          return (output?.size ?? 0) + (written ?? 0);
         },
       })),
     condemn: topic => live.publish([topic]),

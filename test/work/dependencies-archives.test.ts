@@ -129,6 +129,15 @@ suite('archives', { concurrency: 2 }, () => {
       assert.match(record.error as string, /grew past/);
     });
 
+  test('a command that fills its prefix is stopped at the limit of the disk as well', async () => {
+    const { state, record, log } = await room.compile(tarOf({ file: 'x' }), {
+      command: `head -c 200000000 /dev/zero >${PREFIX}/big; sync ${PREFIX}/big; sleep 100; echo over`,
+    });
+    assert.equal(state, 'compile_failed', log);
+    assert.match(record.error as string, /grew past/);
+    assert.doesNotMatch(log, /^over$/m);
+  });
+
   test('a source is entered; one that is missing or leads out fails', async () => {
     const archive = tarOf({
       'top/inner dir/file': 'found\n',

@@ -173,6 +173,31 @@ suite('compiles', { concurrency: 2 }, () => {
   });
 });
 
+test('who follows a compile that waits reads nothing of the one before it', async t => {
+  const appliance = await startAppliance({ concurrency: 1 });
+  t.after(() => appliance.close());
+  const room = openDependencies(appliance);
+  const id = await room.create({ command: `cat file; cp file ${PREFIX}` });
+  await room.upload(id, tarOf({ file: 'the first' }));
+  assert.match((await room.finished(id)).log, /the first/);
+  const inTheWay = await room.create({ command: `echo begun; sleep 60; : ${PREFIX}` });
+  await room.upload(inTheWay, tarOf({ file: 'x' }));
+  await room.logHas(inTheWay, 'begun');
+  await room.upload(id, tarOf({ file: 'the second' }));
+
+  let seen = '';
+  const states: unknown[] = [];
+  for await (const { event, data } of await appliance.open(`/dependencies/${id}/firehose`)) {
+    if (event === 'log') seen += data.text;
+    else states.push(data.marketplace_state);
+    if (states.length === 1 && event === 'state')
+      await appliance.ask('POST', `/dependencies/${inTheWay}/cancel`);
+  }
+  assert.deepEqual(states, ['enqueued_for_compile', 'compiling', 'compiled']);
+  assert.match(seen, /the second/);
+  assert.equal(seen, await room.log(id));
+});
+
 test('a compile that takes too long fails with the reason', async t => {
   const appliance = await startAppliance({ timeoutMs: 3_000 });
   t.after(() => appliance.close());

@@ -24,6 +24,7 @@ test('the verdict and every line are the same when they are read again', async t
     secrets: ['secret-secret'],
     deadlineAt: Date.now() + 60_000,
     diskBytes: 0,
+    leavesInVolume: false,
     stopReason: () => undefined,
     describeStep: name => `step ${name}`,
   };
