@@ -82,8 +82,8 @@ export const builds: Endpoint[] = [
     access: 'sees',
     scope: 'build_requests_create',
     answer: { record: buildRequestShape },
-    handle: ({ db, project, buildRequest }) => {
-      cancelBuildRequest(db, buildRequest.id);
+    handle: ({ db, project, caller, buildRequest }) => {
+      cancelBuildRequest(db, buildRequest.id, `by ${caller.email}`);
       return presentBuildRequest(findBuildRequest(db, project.id, buildRequest.id) ?? buildRequest);
     },
   }),
@@ -149,7 +149,7 @@ export const builds: Endpoint[] = [
     scope: 'build_requests_create',
     answer: { record: buildShape },
     handle: call => {
-      cancelBuild(call.db, call.build.id);
+      cancelBuild(call.db, call.build.id, `by ${call.caller.email}`);
       return present(call)(findBuild(call.db, call.project.id, call.build.id) ?? call.build);
     },
   }),

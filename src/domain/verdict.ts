@@ -24,7 +24,14 @@ export const MAX_ATTEMPTS = 3;
 
 export function judgeOutcome(
   outcome: Outcome,
-  facts: { attempts: number; timeoutMs: number; memoryBytes: number; diskBytes: number },
+  facts: {
+    attempts: number;
+    timeoutMs: number;
+    memoryBytes: number;
+    diskBytes: number;
+    /** By whom or for what it was canceled, as the end of a sentence. */
+    cancelBecause?: string | null;
+  },
 ): Verdict {
   const errored = (error: string): Verdict => ({ event: 'error', exitCode: null, error, lines: [error] });
   switch (outcome.kind) {
@@ -38,7 +45,12 @@ export function judgeOutcome(
         lines: [`stopped: it took longer than ${facts.timeoutMs / 1000} s`],
       };
     case 'canceled':
-      return { event: 'cancel', exitCode: null, error: null, lines: ['canceled'] };
+      return {
+        event: 'cancel',
+        exitCode: null,
+        error: null,
+        lines: [`canceled ${facts.cancelBecause ?? ''}`.trimEnd()],
+      };
     case 'no_room':
       return errored('It was stopped because the disk of the appliance is nearly full.');
     case 'too_big':

@@ -67,7 +67,7 @@ export function listBuildRequests(db: Db, projectId: bigint, page: Page): BuildR
 }
 
 /** Cancels a request and whatever of it has not ended; a running build ends once its container has. */
-export function cancelBuildRequest(db: Db, id: bigint): void {
+export function cancelBuildRequest(db: Db, id: bigint, because: string): void {
   db.write(() => {
     const request = db.orm.select().from(buildRequests).where(eq(buildRequests.id, id)).get();
     if (!request || isFinishedRequest(request.buildState)) return;
@@ -77,7 +77,7 @@ export function cancelBuildRequest(db: Db, id: bigint): void {
       .where(and(eq(builds.buildRequestId, id), inArray(builds.buildState, ['enqueued', 'running'])))
       .orderBy(asc(builds.id))
       .all();
-    for (const build of unfinished) cancelBuild(db, build.id);
+    for (const build of unfinished) cancelBuild(db, build.id, because);
     if (unfinished.length === 0) moveRequest(db, id, 'cancel');
   });
 }
@@ -231,7 +231,6 @@ function createBuild(
       suiteName: suite.suiteName,
       buildState: 'enqueued',
       attempts: 0,
-      cancelRequested: false,
       createdAt: db.now(),
     })
     .returning()
@@ -291,22 +290,24 @@ export function claimBuild(db: Db, id: bigint): Build | undefined {
     return moveBuild(db, id, 'start', {
       nonce: randomBytes(16).toString('hex'),
       attempts: build.attempts + 1,
-      cancelRequested: false,
+      cancelBecause: null,
       error: null,
     });
   });
 }
 
-/** Cancels a build: at once while it waits, else by asking whoever runs it. Nothing changes when it has ended. */
-export function cancelBuild(db: Db, id: bigint): void {
+/** Cancels a build `because` ("by somebody", "because of something"): at once while it waits, else by asking whoever runs it. Nothing changes when it has ended. */
+export function cancelBuild(db: Db, id: bigint, because: string): void {
   db.write(() => {
     const build = db.orm.select().from(builds).where(eq(builds.id, id)).get();
     if (!build || isFinishedBuild(build.buildState)) return;
     if (build.buildState === 'enqueued') {
-      moveBuild(db, id, 'cancel');
+      moveBuild(db, id, 'cancel', { cancelBecause: because });
       return;
     }
-    db.orm.update(builds).set({ cancelRequested: true }).where(eq(builds.id, id)).run();
+    // Who asked first is who ended it.
+    if (build.cancelBecause !== null) return;
+    db.orm.update(builds).set({ cancelBecause: because }).where(eq(builds.id, id)).run();
     db.touch(`build:${id}`);
     db.touch('queue');
   });

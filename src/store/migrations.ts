@@ -96,7 +96,7 @@ CREATE TABLE builds (
   error TEXT,
   attempts INTEGER NOT NULL,
   nonce TEXT,
-  cancel_requested INTEGER NOT NULL,
+  cancel_because TEXT,
   created_at INTEGER NOT NULL,
   started_at INTEGER,
   finished_at INTEGER

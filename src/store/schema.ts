@@ -244,7 +244,8 @@ export const builds = sqliteTable(
     attempts: int('attempts').notNull(),
     /** Marks the records of the service in the container's output; set while it runs. */
     nonce: text('nonce'),
-    cancelRequested: bool('cancel_requested').notNull(),
+    /** Set when it is to end, or was ended, before its verdict: by whom or for what, as the end of a sentence. */
+    cancelBecause: text('cancel_because'),
     createdAt: createdAt(),
     startedAt: instant('started_at'),
     finishedAt: instant('finished_at'),

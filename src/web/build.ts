@@ -161,7 +161,7 @@ function buildButtons(visit: Visit, newest: readonly Build[]): Html[] {
   const { build } = visit.found;
   const href = buildHref(build);
   if (!isFinishedBuild(build.buildState))
-    return build.cancelRequested
+    return build.cancelBecause !== null
       ? []
       : [
           actionButton(formTo(visit, `${href}/cancel`), 'Cancel', {
@@ -188,7 +188,9 @@ function whyItStands({ services, found: { build } }: Visit): Html | string {
       return say('note', `Number ${waiting.position} in the queue: ${waiting.reason}`);
     }
     case 'running':
-      return build.cancelRequested ? say('note', 'It is being canceled: the container is stopped.') : '';
+      return build.cancelBecause !== null
+        ? say('note', `It is being canceled ${build.cancelBecause}: the container is stopped.`)
+        : '';
     case 'failed':
       return say('failed', `The command said no: it exited with ${build.exitCode ?? 'an error'}.`);
     case 'errored':
@@ -198,7 +200,11 @@ function whyItStands({ services, found: { build } }: Visit): Html | string {
     case 'canceled':
       return say(
         'note',
-        build.startedAt === null ? 'It was canceled before it had started.' : 'It was canceled while it ran.',
+        [
+          'It was canceled',
+          build.startedAt === null ? 'before it had started,' : 'while it ran,',
+          `${build.cancelBecause}.`,
+        ].join(' '),
       );
     default:
       return '';

@@ -100,7 +100,8 @@ async function resolve(db: Db, project: Project, mirror: string, request: BuildR
     const commit = recordCommit(db, project.id, fieldsOf(read));
     const begun = beginBuilds(db, request.id, commit, resolved.branch ?? '', decide(db, project.id, read));
     if (begun && resolved.branch !== undefined && project.cancelSuperseded)
-      for (const older of listSupersededRequests(db, begun)) cancelBuildRequest(db, older);
+      for (const older of listSupersededRequests(db, begun))
+        cancelBuildRequest(db, older, `because a newer build of ${resolved.branch} has begun`);
   });
 }
 

@@ -118,6 +118,7 @@ export async function runSuite(
         timeoutMs: parts.timeoutMs,
         memoryBytes: parts.limits.memoryBytes,
         diskBytes: parts.diskBytes,
+        cancelBecause: findBuild(db, build.projectId, build.id)?.cancelBecause ?? null,
       }),
     );
   } catch (cause) {
@@ -175,7 +176,7 @@ function describeJob(parts: RunParts, build: Build): Job {
     leavesInVolume: false,
     stopReason: () => {
       const row = findBuild(parts.db, build.projectId, build.id);
-      if (!row || row.cancelRequested) return 'canceled';
+      if (!row || row.cancelBecause !== null) return 'canceled';
       return parts.mustEnd(`build:${build.id}`) ? 'no_room' : undefined;
     },
     describeStep: name => {

@@ -2,13 +2,14 @@
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { createWriteStream } from 'node:fs';
-import { cp, mkdir, realpath, symlink, truncate, writeFile } from 'node:fs/promises';
+import { cp, mkdir, realpath, truncate, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { after, before, describe, it } from 'node:test';
 import { promisify } from 'node:util';
 import { ImageMissing } from '../../src/engine/docker.ts';
 import type { PreparedImage } from '../../src/engine/image.ts';
+import { busyboxRoot } from '../support/busybox.ts';
 import { openRoom, type Room, RUN_AS } from './room.ts';
 
 const run = promisify(execFile);
@@ -31,18 +32,6 @@ async function smallRoot(directory: string): Promise<void> {
     await cp(await realpath(library), join(directory, library));
   }
 }
-
-/** Nothing but busybox: another shell, other tools, as in Alpine. */
-async function busyboxRoot(directory: string): Promise<void> {
-  await mkdir(join(directory, 'bin'), { recursive: true });
-  await cp(BUSYBOX, join(directory, 'bin/busybox'));
-  const { stdout } = await run(BUSYBOX, ['--list']);
-  for (const applet of stdout.trim().split('\n')) {
-    if (applet !== 'busybox') await symlink('busybox', join(directory, 'bin', applet));
-  }
-}
-
-const BUSYBOX = '/usr/bin/busybox';
 
 describe('an image from a file', () => {
   let room: Room;

@@ -12,9 +12,9 @@ export function fillQueue(data: string, projectId: bigint, builds: number): void
   // As another build of the same request, of another suite; all else is the same.
   const copy = db.sqlite.prepare(`
     INSERT INTO builds (id, project_id, build_request_id, commit_id, commit_ref, suite_id, suite_name, build_state,
-      attempts, cancel_requested, created_at)
+      attempts, created_at)
     SELECT ?, project_id, build_request_id, commit_id, commit_ref, ?, suite_name, build_state, attempts,
-      cancel_requested, created_at
+      created_at
     FROM builds WHERE build_request_id = ? LIMIT 1`);
   try {
     db.write(() => {

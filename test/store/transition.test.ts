@@ -267,22 +267,24 @@ test('canceling ends what waits at once, asks what runs, and changes nothing of 
   moveBuild(db, running, 'start');
   moveBuild(db, ended, 'start');
   moveBuild(db, ended, 'pass');
-  cancelBuildRequest(db, requestId);
+  cancelBuildRequest(db, requestId, 'by someone');
   const rows = builds.map(id => findBuild(db, project.id, id));
   assert.deepEqual(
-    rows.map(row => [row?.buildState, row?.cancelRequested]),
+    rows.map(row => [row?.buildState, row?.cancelBecause]),
     [
-      ['running', true],
-      ['canceled', false],
-      ['passed', false],
+      ['running', 'by someone'],
+      ['canceled', 'by someone'],
+      ['passed', null],
     ],
   );
   assert.deepEqual(statesOf(db, requestId), ['building', 'building', 'building']);
+  cancelBuild(db, running, 'by another');
+  assert.equal(findBuild(db, project.id, running)?.cancelBecause, 'by someone', 'who asked first ended it');
   moveBuild(db, running, 'cancel');
   assert.deepEqual(statesOf(db, requestId), ['canceled', 'canceled', 'canceled']);
   const before = dump(db);
-  cancelBuildRequest(db, requestId);
-  cancelBuild(db, ended);
+  cancelBuildRequest(db, requestId, 'by another');
+  cancelBuild(db, ended, 'by another');
   assert.equal(dump(db), before);
 });
 
@@ -292,7 +294,7 @@ test('a fetch that ends after its request was canceled begins no build', () => {
   const project = addProject(db);
   const request = createBuildRequest(db, project, 'main', 'someone@example.com');
   moveRequest(db, request.id, 'fetch');
-  cancelBuildRequest(db, request.id);
+  cancelBuildRequest(db, request.id, 'by someone');
   const commit = recordCommit(db, project.id, commitFields('c'.repeat(40)));
   const begun = beginBuilds(db, request.id, commit, 'main', [
     { suiteId: 1n, suiteName: 'one', runs: true, rules: [] },

@@ -436,7 +436,7 @@ describe('the page of a build', { timeout: 300_000 }, () => {
     await person.go(hrefOf(build));
     await page.getByRole('button', { name: 'Cancel' }).click();
     await page.getByRole('dialog').getByRole('button', { name: 'Cancel' }).click();
-    await page.getByText('It was canceled before it had started.').waitFor();
+    await page.getByText('It was canceled before it had started, by owner@example.org.').waitFor();
     assert.equal(findBuild(app.db, build.projectId, build.id)?.buildState, 'canceled');
     await person.inspect('build-canceled');
     await page.getByRole('button', { name: 'Rerun' }).click();

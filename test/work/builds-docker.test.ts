@@ -1,10 +1,14 @@
 // What builds do when Docker is away, loses a container or is meddled with; and what is left of them: nothing.
 import assert from 'node:assert/strict';
-import { readdirSync } from 'node:fs';
+import { execFile } from 'node:child_process';
+import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { watch } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { promisify } from 'node:util';
 import { type Appliance, docker, startAppliance } from '../support/appliance.ts';
+import { busyboxRoot } from '../support/busybox.ts';
 import type { Wire } from '../support/client.ts';
 import { createDockerGate, type DockerGate } from '../support/docker-gate.ts';
 
@@ -159,5 +163,31 @@ test('A network that somebody pruned from Docker is made again for the next buil
     assert.equal((await docker('network', 'ls', '-q', '--filter', label)).split('\n').length, 1);
   } finally {
     await assay.close();
+  }
+});
+
+test('A suite whose image has another shell and no git has its checkout made beside it, and nothing of it is left', async () => {
+  const assay = await startAppliance();
+  const image = `assay-test/busybox-${assay.instance}`;
+  const directory = mkdtempSync(join(tmpdir(), 'assay-busybox-'));
+  const [root, tar] = [join(directory, 'root'), join(directory, 'root.tar')];
+  try {
+    await busyboxRoot(root);
+    await promisify(execFile)('tar', ['-C', root, '-cf', tar, '.']);
+    await docker('import', tar, image);
+    const project = await assay.project();
+    const ran = await project.runOne({
+      image,
+      command: 'if command -v git; then exit 3; fi; ls -d .git; cat README.md; touch mine; id -un',
+    });
+    assert.equal(ran.build.build_state, 'passed', ran.log);
+    assert.match(ran.log, /checkout of [\s\S]*\n\.git\n[\s\S]*\nassay\n$/);
+    await assay.containersUntil(names => names.length === 0);
+    const workspaces = `name=assay-${assay.instance}-build-`;
+    assert.equal(await docker('volume', 'ls', '-q', '--filter', workspaces), '');
+  } finally {
+    await assay.close();
+    await docker('rmi', '-f', image).catch(() => {});
+    rmSync(directory, { recursive: true });
   }
 });

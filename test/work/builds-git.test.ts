@@ -196,6 +196,10 @@ describe('A build request', { concurrency: 3 }, () => {
     const newer = await project.run();
     assert.equal(newer.state, 'passed');
     assert.equal((await project.finishedRequest(older)).build_state, 'canceled');
+    assert.match(
+      await project.log(olderBuild as string),
+      /\[assay\] canceled because a newer build of main has begun\n$/,
+    );
 
     const patient = await assay.project();
     await patient.suite({

@@ -88,7 +88,7 @@ describe('A build', { concurrency: 4 }, () => {
     const build = await project.finishedBuild(buildId as string);
     assert.equal(build.build_state, 'canceled');
     assert.equal(build.exit_code, null);
-    assert.match(await project.log(buildId as string), /begun\n\[assay\] canceled\n$/);
+    assert.match(await project.log(buildId as string), /begun\n\[assay\] canceled by owner@example\.org\n$/);
     assert.equal((await project.finishedRequest(requestId)).build_state, 'canceled');
     const again = await project.cancel(`builds/${buildId}`);
     assert.equal(again.build_state, 'canceled', 'canceling what has ended changes nothing');

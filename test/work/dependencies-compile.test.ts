@@ -3,14 +3,14 @@ import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { readdirSync, readFileSync, rmSync, watch } from 'node:fs';
 import { join } from 'node:path';
-import { after, before, suite, test } from 'node:test';
+import { after, before, suite, type TestContext, test } from 'node:test';
 import { startApp } from '../../src/app.ts';
 import { readSettings } from '../../src/config.ts';
 import { createLog } from '../../src/log.ts';
 import type { Db } from '../../src/store/db.ts';
 import { findDependency } from '../../src/store/dependencies.ts';
 import { type Appliance, clearDocker, docker, startAppliance } from '../support/appliance.ts';
-import { createClient } from '../support/client.ts';
+import { createClient, type Wire } from '../support/client.ts';
 import { createJourney } from '../support/journey.ts';
 import { type DependencyRoom, openDependencies, PREFIX, rawTar, tarOf, useIn } from './dependencies-room.ts';
 
@@ -158,6 +158,26 @@ suite('compiles', { concurrency: 2 }, () => {
     );
   });
 
+  test('one that is lost each time fails after three, and says so', async () => {
+    const id = await room.create({ command: `echo begun; sleep 60; cp file ${PREFIX}` });
+    await room.upload(id, tarOf({ file: 'lost' }));
+    let tries = 0;
+    let seen = '';
+    let last: Wire | undefined;
+    for await (const { event, data } of await appliance.open(`/dependencies/${id}/firehose`)) {
+      if (event === 'end') last = data;
+      if (event !== 'log') continue;
+      seen += data.text;
+      const begun = seen.match(/^begun$/gm)?.length ?? 0;
+      if (begun === tries) continue;
+      tries = begun;
+      await docker('kill', containerOf(appliance, id));
+    }
+    assert.equal(tries, 3, seen);
+    assert.equal(last?.marketplace_state, 'compile_failed');
+    assert.match(String(last?.error), /It was tried 3 times\.$/);
+  });
+
   test('sharing stays over a new compile', async () => {
     const id = await room.compiled(tarOf({ file: 'one' }));
     await appliance.ask('POST', `/dependencies/${id}/share`);
@@ -224,6 +244,43 @@ test('a compile goes on while the server is away, and what nothing uses is freed
   await appliance.app.close();
 
   const freed = [fileGone(join(appliance.data, 'artifacts'), artifact), volumeGone(artifact.slice(0, 16))];
+  const { journey, again } = await startAgain(t, appliance);
+  assert.equal(await docker('inspect', '--format', '{{.Id}}', containerOf(appliance, id)), container);
+  const { state, log } = await again.finished(id);
+  assert.equal(state, 'compiled', log);
+  assert.deepEqual(
+    log.match(/^line \d$/gm),
+    [1, 2, 3, 4, 5, 6, 7, 8].map(number => `line ${number}`),
+  );
+  const { build } = await useIn(await journey.project(), [id], `cat ${PREFIX}/file`);
+  assert.equal(build.build_state, 'passed');
+  await Promise.all(freed);
+});
+
+test('a server that stops while it keeps what was compiled leaves it to the next, and the command is not run again', async t => {
+  const appliance = await startAppliance();
+  const room = openDependencies(appliance);
+  const id = await room.create({
+    command: `echo begun; head -c 300000000 /dev/urandom >${PREFIX}/big; sha256sum ${PREFIX}/big`,
+  });
+  await room.upload(id, tarOf({ file: 'x' }));
+  const job = join(appliance.data, 'jobs', `dependency-${id}`);
+  await room.logHas(id, 'begun');
+  await fileThere(job, 'outcome');
+  await appliance.app.close();
+  assert.ok(readdirSync(job).includes('outcome'), 'it was kept before the server had stopped');
+
+  const { journey, again } = await startAgain(t, appliance);
+  const { state, log } = await again.finished(id);
+  assert.equal(state, 'compiled', log);
+  assert.equal(log.match(/^begun$/gm)?.length, 1);
+  const [sum] = log.match(/^[0-9a-f]{64}/m) ?? [];
+  const used = await useIn(await journey.project(), [id], `sha256sum ${PREFIX}/big`);
+  assert.ok(sum && used.log.includes(sum), used.log);
+});
+
+/** A server on what the closed one left. */
+async function startAgain(t: TestContext, appliance: Appliance) {
   const { settings } = readSettings(
     new Map([
       ['--data', appliance.data],
@@ -247,25 +304,24 @@ test('a compile goes on while the server is away, and what nothing uses is freed
     await clearDocker(appliance.instance);
     rmSync(appliance.data, { recursive: true, force: true });
   });
-  assert.equal(await docker('inspect', '--format', '{{.Id}}', containerOf(appliance, id)), container);
-  const again = openDependencies({ ...journey, client });
-  const { state, log } = await again.finished(id);
-  assert.equal(state, 'compiled', log);
-  assert.deepEqual(
-    log.match(/^line \d$/gm),
-    [1, 2, 3, 4, 5, 6, 7, 8].map(number => `line ${number}`),
-  );
-  const { build } = await useIn(await journey.project(), [id], `cat ${PREFIX}/file`);
-  assert.equal(build.build_state, 'passed');
-  await Promise.all(freed);
-});
+  return { journey, again: openDependencies({ ...journey, client }) };
+}
 
-/** Resolves when the directory no longer has the file. */
-async function fileGone(directory: string, name: string): Promise<void> {
+const fileThere = (directory: string, name: string) =>
+  directoryUntil(directory, names => names.includes(name), `there is no ${name}`);
+const fileGone = (directory: string, name: string) =>
+  directoryUntil(directory, names => !names.includes(name), `${name} is still there`);
+
+/** Resolves when what is in the directory is as it should be. */
+async function directoryUntil(
+  directory: string,
+  holds: (names: string[]) => boolean,
+  otherwise: string,
+): Promise<void> {
   const { promise, resolve, reject } = Promise.withResolvers<void>();
-  const look = () => !readdirSync(directory).includes(name) && resolve();
+  const look = () => holds(readdirSync(directory)) && resolve();
   const watcher = watch(directory, look);
-  const late = setTimeout(() => reject(new Error(`${name} is still there`)), 60_000);
+  const late = setTimeout(() => reject(new Error(otherwise)), 60_000);
   look();
   await promise.finally(() => {
     clearTimeout(late);
