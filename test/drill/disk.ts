@@ -11,8 +11,9 @@ import type { Answer } from '../support/client.ts';
 import { createJourney, isFinished, type ProjectJourney } from '../support/journey.ts';
 import { isAway } from './driver.ts';
 import { createLedger, type Ledger } from './ledger.ts';
+import { lookUntil } from './look.ts';
 import { inject, type Running } from './program.ts';
-import { lookUntil, openRoom, type Room } from './room.ts';
+import { openRoom, type Room } from './room.ts';
 import { archiveOf, COMPILE_COMMAND, PREFIX } from './scene.ts';
 import type { Chance } from './seed.ts';
 import { createTable, type Table } from './table.ts';
@@ -27,6 +28,7 @@ export type DiskWishes = {
 };
 
 const MIB = 1024 * 1024;
+const ENGINE_BYTES = 512 * 1024 * 1024;
 const DISK_BYTES = 128 * MIB;
 const MIN_FREE_BYTES = 16 * MIB;
 /** Room is noticed within this time. */
@@ -268,6 +270,7 @@ export async function drillDisk(
     room = await openRoom({
       command: wishes.command,
       data,
+      engineBytes: ENGINE_BYTES,
       environment: {
         ASSAY_NETWORK: 'none',
         ASSAY_MIN_FREE_DISK: String(MIN_FREE_BYTES),

@@ -5,7 +5,8 @@ import type { Wire } from '../support/client.ts';
 import { isFinished, type ProjectJourney } from '../support/journey.ts';
 import type { PrivateEngine } from './engine.ts';
 import { readNumbered } from './judge.ts';
-import { lookUntil, type Room } from './room.ts';
+import { lookUntil } from './look.ts';
+import type { Room } from './room.ts';
 import type { Chance } from './seed.ts';
 import type { Table } from './table.ts';
 

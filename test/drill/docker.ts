@@ -20,9 +20,9 @@ import {
   type Stage,
   watchApi,
 } from './docker-stage.ts';
-import { createPrivateEngine } from './engine.ts';
+import { lookUntil } from './look.ts';
 import type { Running } from './program.ts';
-import { lookUntil, openRoom, type Room } from './room.ts';
+import { openRoom } from './room.ts';
 import { archiveOf, COMPILE_COMMAND, PREFIX } from './scene.ts';
 import { createTable, type Table } from './table.ts';
 
@@ -210,21 +210,19 @@ export async function drillDocker(
   chosen: readonly SceneName[] = Object.keys(scenes) as SceneName[],
 ): Promise<Table> {
   const table = createTable(`drill docker --seed ${wishes.chance.seed}`);
-  const engine = await createPrivateEngine(ENGINE_BYTES);
-  let room: Room | undefined;
+  const room = await openRoom({
+    command: wishes.command,
+    engineBytes: ENGINE_BYTES,
+    environment: {
+      ASSAY_NETWORK: 'none',
+      // More than the engine's disk, which is in memory: what fills it must find it full first.
+      ASSAY_MEMORY: '512MiB',
+      ASSAY_CONCURRENCY: '2',
+    },
+  });
+  const { engine } = room;
   let running: Running | undefined;
   try {
-    room = await openRoom({
-      command: wishes.command,
-      withDocker: false,
-      environment: {
-        DOCKER_HOST: engine.dockerHost,
-        ASSAY_NETWORK: 'none',
-        // More than the engine's disk, which is in memory: what fills it must find it full first.
-        ASSAY_MEMORY: '512MiB',
-        ASSAY_CONCURRENCY: '2',
-      },
-    });
     running = await room.program.start();
     await room.ask('GET', '/ping');
     const journey = createJourney({ client: room.client(), as: room.as, sshd: room.sshd });
@@ -234,7 +232,7 @@ export async function drillDocker(
       project: await journey.project(),
       table,
       wishes,
-      watch: trouble => watchApi(room as Room, table, trouble),
+      watch: trouble => watchApi(room, table, trouble),
     };
     for (const name of chosen) {
       if (wishes.signal.aborted) break;
@@ -244,7 +242,7 @@ export async function drillDocker(
     await engine.end('SIGTERM');
     await running.kill();
     running = await room.program.start();
-    table.atMost('ready without an engine', running.ownReadyMs, READY_MS, 'ms');
+    table.atMost('ready without an engine', running.readyMs, READY_MS, 'ms');
     await engine.start();
     const left = await lookUntil(
       END_MS,
@@ -255,7 +253,6 @@ export async function drillDocker(
     return table;
   } finally {
     await running?.kill();
-    await room?.close();
-    await engine.close();
+    await room.close();
   }
 }

@@ -6,7 +6,7 @@ import { closeSync, existsSync, mkdirSync, mkdtempSync, openSync, readFileSync, 
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { lookUntil } from './room.ts';
+import { lookUntil } from './look.ts';
 
 export type PrivateEngine = {
   dockerHost: string;
@@ -22,14 +22,17 @@ export type PrivateEngine = {
 
 const START_MS = 60_000;
 const CALL_MS = 60_000;
+/** For names and addresses that no other engine of this process has. */
+let made = 0;
 
 export async function createPrivateEngine(dataBytes: number): Promise<PrivateEngine> {
   const directory = mkdtempSync(join(tmpdir(), 'assay-engine-'));
   const dataRoot = join(directory, 'root');
   const socket = join(directory, 'socket');
   const dockerHost = `unix://${socket}`;
-  const number = process.pid % 250;
-  const bridge = `drill${process.pid % 100_000}`;
+  const number = (process.pid + made) % 250;
+  const bridge = `drill${(process.pid + made) % 100_000}`;
+  made += 1;
   mkdirSync(dataRoot);
   execFileSync('mount', ['-t', 'tmpfs', '-o', `size=${dataBytes}`, 'tmpfs', dataRoot]);
   execFileSync('ip', ['link', 'add', 'name', bridge, 'type', 'bridge']);

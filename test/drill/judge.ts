@@ -3,7 +3,8 @@
 import type { Wire } from '../support/client.ts';
 import { isFinished } from '../support/journey.ts';
 import type { Driver } from './driver.ts';
-import { lookUntil, type Room } from './room.ts';
+import { lookUntil } from './look.ts';
+import type { Room } from './room.ts';
 import { COMPILE_LINES, type Scene, SHOW_RUNS } from './scene.ts';
 import type { Table } from './table.ts';
 
@@ -67,14 +68,7 @@ export function readNumbered(
   return { missing: last - seen.size, repeated, count: seen.size };
 }
 
-/** `isCacheLost`: Docker lost what the suites noted, so that not every run is on record. */
-export async function judgeBuilds(
-  room: Room,
-  scene: Scene,
-  driver: Driver,
-  isCacheLost: boolean,
-  table: Table,
-): Promise<void> {
+export async function judgeBuilds(room: Room, scene: Scene, driver: Driver, table: Table): Promise<void> {
   const events = await readEvents(room, scene);
   const builds = new Map<string, Wire>();
   for (const event of events) {
@@ -110,7 +104,7 @@ export async function judgeBuilds(
   table.none('  repeated', repeated);
   table.tell('streams followed over crashes', driver.streamed.size);
   table.none('  not as the log', streams);
-  await judgeRuns(room, scene, builds, isCacheLost, table);
+  await judgeRuns(room, scene, builds, table);
   judgeEvents(room, events, table);
 }
 
@@ -120,13 +114,7 @@ function differ(id: string, followed: string, log: string): string {
 }
 
 /** Every command once: what the suites noted in their caches, which they show now. */
-async function judgeRuns(
-  room: Room,
-  scene: Scene,
-  builds: Map<string, Wire>,
-  isCacheLost: boolean,
-  table: Table,
-): Promise<void> {
+async function judgeRuns(room: Room, scene: Scene, builds: Map<string, Wire>, table: Table): Promise<void> {
   const runs: string[] = [];
   for (const suite of scene.suites)
     await room.ask('PUT', `${scene.path}/suites/${suite.id}`, { command: SHOW_RUNS });
@@ -148,12 +136,10 @@ async function judgeRuns(
     '  twice',
     [...times].filter(([, count]) => count > 1).map(([id, count]) => `build ${id}: ${count} times`),
   );
-  if (isCacheLost) table.tell('  never, though passed', 'unknown: Docker lost a cache');
-  else
-    table.none(
-      '  never, though passed',
-      [...builds].filter(([id, build]) => build.build_state === 'passed' && !times.has(id)).map(([id]) => id),
-    );
+  table.none(
+    '  never, though passed',
+    [...builds].filter(([id, build]) => build.build_state === 'passed' && !times.has(id)).map(([id]) => id),
+  );
 }
 
 function judgeEvents(room: Room, events: Wire[], table: Table): void {

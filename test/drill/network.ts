@@ -20,8 +20,9 @@ import {
   startBadHost,
   startNobody,
 } from './bad-hosts.ts';
+import { lookUntil } from './look.ts';
 import type { Running } from './program.ts';
-import { lookUntil, openRoom, type Room } from './room.ts';
+import { openRoom, type Room } from './room.ts';
 import { archiveOf, COMPILE_COMMAND, PREFIX } from './scene.ts';
 import type { Chance } from './seed.ts';
 import { createTable, type Table } from './table.ts';
@@ -38,6 +39,7 @@ export type NetworkWishes = {
 };
 
 const END_MS = 150_000;
+const ENGINE_BYTES = 512 * 1024 * 1024;
 const GOOD_MS = 60_000;
 const LOG_BYTES = 20_000_000;
 const MIB = 1024 * 1024;
@@ -259,7 +261,11 @@ export async function drillNetwork(
   chosen: readonly SceneName[] = Object.keys(scenes) as SceneName[],
 ): Promise<Table> {
   const table = createTable(`drill network --seed ${wishes.chance.seed}`);
-  const room = await openRoom({ command: wishes.command, environment: { ASSAY_NETWORK: 'none' } });
+  const room = await openRoom({
+    command: wishes.command,
+    engineBytes: ENGINE_BYTES,
+    environment: { ASSAY_NETWORK: 'none' },
+  });
   let running: Running | undefined;
   try {
     running = await room.program.start();

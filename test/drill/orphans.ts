@@ -4,28 +4,26 @@ import { readdirSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { openSqlite } from '../../src/store/db.ts';
 import { databasePath } from '../../src/store/paths.ts';
-import { docker } from '../support/appliance.ts';
+import type { PrivateEngine } from './engine.ts';
+import type { Room } from './room.ts';
 
 /** A file this young may belong to something that is just being written down: the sweep leaves it for now. */
 const GRACE_MS = 90_000;
 
 /** `strict` also counts what the sweep is still to leave alone. */
-export async function findOrphans(data: string, instance: string, strict: boolean): Promise<string[]> {
-  return [...(await findInDocker(data, instance)), ...findFiles(data, strict), ...findProcesses(data)];
+export async function findOrphans(
+  { data, engine }: Pick<Room, 'data' | 'engine'>,
+  instance: string,
+  strict: boolean,
+): Promise<string[]> {
+  return [
+    ...(await findInDocker(data, instance, engine)),
+    ...findFiles(data, strict),
+    ...findProcesses(data),
+  ];
 }
 
-/** When each cache of the appliance was made: one that Docker loses is made anew, without what was in it. */
-export async function readCaches(instance: string): Promise<Map<string, string>> {
-  const labels = [`label=assay.instance=${instance}`, 'label=assay.kind=cache'];
-  const names = (await docker('volume', 'ls', '-q', ...labels.flatMap(label => ['--filter', label])))
-    .split('\n')
-    .filter(Boolean);
-  if (names.length === 0) return new Map();
-  const lines = await docker('volume', 'inspect', '--format', '{{.Name}} {{.CreatedAt}}', ...names);
-  return new Map(lines.split('\n').map(line => line.split(' ') as [string, string]));
-}
-
-async function findInDocker(data: string, instance: string): Promise<string[]> {
+async function findInDocker(data: string, instance: string, { docker }: PrivateEngine): Promise<string[]> {
   const label = `label=assay.instance=${instance}`;
   const list = async (...args: string[]) =>
     (await docker(...args, '--filter', label)).split('\n').filter(Boolean);

@@ -2,7 +2,7 @@
 // sources. Started, killed at a moment or at a system call, and started again.
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { appendFileSync, readdirSync, readFileSync, statSync } from 'node:fs';
+import { appendFileSync, readdirSync, statSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { promisify } from 'node:util';
 
@@ -33,8 +33,6 @@ export const sourcesOf = (imported?: string): readonly string[] => [
 export type Running = {
   pid: number;
   readyMs: number;
-  /** The same without the time in which it stood in line for a processor, which is the machine's and not its own. */
-  ownReadyMs: number;
   /** Resolves when it has ended, however. */
   ended: Promise<void>;
   hasEnded(): boolean;
@@ -109,7 +107,6 @@ export function createProgram(options: {
       return {
         pid,
         readyMs,
-        ownReadyMs: readyMs - waitedMsOf(pid),
         ended: closed,
         hasEnded: () => child.exitCode !== null || child.signalCode !== null,
         async kill(signal = 'SIGKILL') {
@@ -136,17 +133,6 @@ export function createProgram(options: {
       return stdout;
     },
   };
-}
-
-/** How long the main thread of a process has been ready to run while others did. */
-function waitedMsOf(pid: number): number {
-  try {
-    const [, waitedNs] = readFileSync(`/proc/${pid}/schedstat`, 'utf8').split(' ');
-    return Number(waitedNs) / 1e6;
-  } catch {
-    // Not every kernel counts it.
-    return 0;
-  }
 }
 
 /** Attached to a running program: does something to some of its system calls. Without `threads`, only to those of its

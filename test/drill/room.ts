@@ -1,5 +1,5 @@
-// Everything that a drill happens in: a data directory, a Git host, a receiver of webhooks, the program, a caller of its
-// API. All of it on loopback, all of it gone when the drill is over.
+// Everything that a drill happens in: a data directory, a Docker Engine, a Git host, a receiver of webhooks, the program,
+// a caller of its API. All of it on loopback, all of it gone when the drill is over.
 import {
   copyFileSync,
   existsSync,
@@ -11,13 +11,13 @@ import {
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { setTimeout as delay } from 'node:timers/promises';
 import { openSqlite } from '../../src/store/db.ts';
 import { databasePath } from '../../src/store/paths.ts';
 import { clearDocker } from '../support/appliance.ts';
 import { type Answer, basic, type Client, createClient, type Fields } from '../support/client.ts';
 import { freePort } from '../support/ports.ts';
 import { startSshd, type TestSshd } from '../support/sshd.ts';
+import { createPrivateEngine, type PrivateEngine } from './engine.ts';
 import { createProgram, type Program, programOf } from './program.ts';
 import { type Receiver, startReceiver } from './receiver.ts';
 
@@ -28,6 +28,8 @@ export type Room = {
   sshd: TestSshd;
   receiver: Receiver;
   program: Program;
+  /** Only where the drill wanted one. */
+  engine: PrivateEngine;
   as: string;
   /** There once the program has served. */
   client(): Client;
@@ -49,12 +51,14 @@ export async function openRoom(
     /** A data directory that is there already, such as a small file system. */
     data?: string;
     receiver?: Parameters<typeof startReceiver>[0];
-    withDocker?: boolean;
+    /** The room of a Docker Engine of its own; without, the program finds none. */
+    engineBytes?: number;
   } = {},
 ): Promise<Room> {
   const directory = mkdtempSync(join(tmpdir(), 'assay-drill-'));
   const data = options.data ?? join(directory, 'data');
   const logFile = join(directory, 'program.log');
+  const engine = options.engineBytes ? await createPrivateEngine(options.engineBytes) : undefined;
   const sshd = await startSshd();
   const receiver = await startReceiver(options.receiver);
   mkdirSync(join(data, 'ssh'), { recursive: true, mode: 0o700 });
@@ -69,6 +73,7 @@ export async function openRoom(
       ASSAY_WEBHOOK_ALLOW: '127.0.0.0/8',
       ASSAY_MIN_FREE_DISK: '1MiB',
       ASSAY_TIMEOUT: '120',
+      DOCKER_HOST: engine?.dockerHost ?? 'unix:///nonexistent/docker.sock',
       ...options.environment,
     },
   });
@@ -85,6 +90,10 @@ export async function openRoom(
     sshd,
     receiver,
     program,
+    get engine() {
+      if (!engine) throw new Error('this drill has no engine');
+      return engine;
+    },
     as,
     client() {
       client ??= createClient(`https://127.0.0.1:${port}`, readFileSync(join(data, 'tls/ca.pem'), 'utf8'));
@@ -126,24 +135,10 @@ export async function openRoom(
       client?.close();
       await receiver.close();
       await sshd.close();
-      if (options.withDocker !== false && existsSync(databasePath(data))) await clearDocker(room.instance());
+      if (engine && existsSync(databasePath(data))) await clearDocker(room.instance(), engine.dockerHost);
+      await engine?.close();
       rmSync(directory, { recursive: true, force: true });
     },
   };
   return room;
-}
-
-/** Looks until it holds, or the time is over; what it found last. There is no event for what is looked at here. */
-export async function lookUntil<T>(
-  forMs: number,
-  look: () => Promise<T> | T,
-  holds: (found: T) => boolean,
-  everyMs = 200,
-): Promise<T> {
-  const until = performance.now() + forMs;
-  for (;;) {
-    const found = await look();
-    if (holds(found) || performance.now() > until) return found;
-    await delay(everyMs);
-  }
 }

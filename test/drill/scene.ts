@@ -5,7 +5,8 @@ import { join } from 'node:path';
 import type { Fields, Wire } from '../support/client.ts';
 import { addCommits, createRepository } from '../support/repository.ts';
 import { tarOf } from '../work/dependencies-room.ts';
-import { lookUntil, type Room } from './room.ts';
+import { lookUntil } from './look.ts';
+import type { Room } from './room.ts';
 
 export type Scene = {
   projectId: string;

@@ -134,13 +134,13 @@ export async function containersUntil(
 }
 
 /** Takes away whatever an appliance has in Docker, its network and rules included. */
-export async function clearDocker(instance: string): Promise<void> {
-  const engine = createEngine({ dockerHost: DOCKER_HOST });
+export async function clearDocker(instance: string, dockerHost = DOCKER_HOST): Promise<void> {
+  const engine = createEngine({ dockerHost });
   for (const { containerId } of await engine.listContainers(instance))
     await engine.removeContainer(containerId);
   for (const { name } of await engine.listVolumes(instance)) await engine.removeVolume(name);
-  const networks = await docker('network', 'ls', '-q', '--filter', `label=assay.instance=${instance}`);
-  if (networks === '') return;
+  const label = `label=assay.instance=${instance}`;
+  if ((await docker('--host', dockerHost, 'network', 'ls', '-q', '--filter', label)) === '') return;
   const hostImage = await createImages(engine.door, instance).prepareImage(HOST_IMAGE, {
     uid: 1000,
     gid: 1000,
