@@ -182,7 +182,7 @@ describe('the page of a build', { timeout: 300_000 }, () => {
     await log.line('the command exited with 1');
     await log.close();
     moveBuild(app.db, build.id, 'fail', { exitCode: 1 });
-    await page.getByText('The command said no: it exited with 1.').waitFor();
+    await page.getByText('The command exited with 1.').waitFor();
     await isWhole(person);
     assert.match(await page.title(), /^Failed · /);
     assert.match((await page.locator('link[rel=icon]').getAttribute('href')) ?? '', /favicon-bad\.svg$/);
@@ -467,7 +467,7 @@ describe('the page of a build', { timeout: 300_000 }, () => {
     const suites = page.getByRole('navigation', { name: 'Suites of this request' });
     await person.inspect('build-siblings');
     await suites.getByRole('link', { name: 'Lint' }).click();
-    await page.getByText('The command said no: it exited with 2.').waitFor();
+    await page.getByText('The command exited with 2.').waitFor();
     await page.getByRole('button', { name: 'Rerun failed ones' }).click();
     await page.getByText('2 suites run again.').waitFor();
     assert.deepEqual(

@@ -261,7 +261,7 @@ test('a server that stops while it keeps what was compiled leaves it to the next
   const appliance = await startAppliance();
   const room = openDependencies(appliance);
   const id = await room.create({
-    command: `echo begun; head -c 300000000 /dev/urandom >${PREFIX}/big; sha256sum ${PREFIX}/big`,
+    command: `echo begun; head -c 100000000 /dev/urandom >${PREFIX}/big; sha256sum ${PREFIX}/big`,
   });
   await room.upload(id, tarOf({ file: 'x' }));
   const job = join(appliance.data, 'jobs', `dependency-${id}`);
