@@ -11,7 +11,7 @@ import type { Settings } from './config.ts';
 import { ensureCertificate, loadCertificate } from './engine/certificate.ts';
 import { createLive } from './live.ts';
 import type { Log } from './log.ts';
-import { holdDataDirectory, makeDataDirectory, openData } from './store/data.ts';
+import { holdDataDirectory, makeDataDirectory, openData, watchDatabase } from './store/data.ts';
 import type { Db } from './store/db.ts';
 import { findFact } from './store/facts.ts';
 import { tlsDirectory } from './store/paths.ts';
@@ -41,6 +41,7 @@ export async function startApp(
   try {
     const db = openData(settings.data);
     closing.unshift(() => db.close());
+    const isDatabaseThere = watchDatabase(db, settings.data);
     const live = createLive();
     db.onCommit = topics => live.publish(topics);
     const metrics = createMetrics();
@@ -69,7 +70,7 @@ export async function startApp(
       webhookAllow: settings.webhookAllow,
       waiting: workers.waiting,
       vitals: () => ({
-        healthy: true,
+        healthy: isDatabaseThere(),
         slots: settings.concurrency,
         slotsUsed: workers.slotsUsed(),
         freeDiskBytes: workers.freeDiskBytes(),

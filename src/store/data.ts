@@ -17,6 +17,7 @@ import {
 import { dirname, join, resolve } from 'node:path';
 import { examineDatabase } from './database-check.ts';
 import { type Db, openDb, openSqlite } from './db.ts';
+import { findFact } from './facts.ts';
 import { NewerSchema } from './migrations.ts';
 import { databasePath, directories, lockPath, masterKeyPath } from './paths.ts';
 import { createVault } from './vault.ts';
@@ -90,6 +91,19 @@ function checkDatabase(path: string, data: string): void {
   throw new DataError(
     `${path} is ${found}: put a backup back with "assay restore FILE --data DIRECTORY" into a new directory; ${data} is left as it is`,
   );
+}
+
+/** Whether the database answers, and is the file that the next server would find. Asked from then on. */
+export function watchDatabase(db: Db, data: string): () => boolean {
+  const fileOf = () => statSync(databasePath(data), { throwIfNoEntry: false })?.ino;
+  const opened = fileOf();
+  return () => {
+    try {
+      return fileOf() === opened && findFact(db, 'instance') !== undefined;
+    } catch {
+      return false;
+    }
+  };
 }
 
 export const CHECK_PLACE = { table: 'facts', column: 'key_check', row: 0n };
