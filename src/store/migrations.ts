@@ -82,6 +82,8 @@ CREATE TABLE build_requests (
 ) STRICT;
 CREATE INDEX build_requests_project ON build_requests (project_id, id);
 CREATE INDEX build_requests_commit ON build_requests (commit_id, id);
+CREATE INDEX build_requests_waiting ON build_requests (project_id, id) WHERE build_state = 'enqueued';
+CREATE INDEX build_requests_fetching ON build_requests (id) WHERE build_state = 'fetching';
 CREATE INDEX build_requests_unfinished ON build_requests (project_id, id) WHERE build_state IN ('enqueued', 'fetching', 'building');
 CREATE TABLE builds (
   id INTEGER PRIMARY KEY NOT NULL,
@@ -105,6 +107,8 @@ CREATE INDEX builds_project ON builds (project_id, id);
 CREATE INDEX builds_commit ON builds (commit_id, id);
 CREATE INDEX builds_request ON builds (build_request_id, id);
 CREATE INDEX builds_suite ON builds (suite_id, id);
+CREATE INDEX builds_waiting ON builds (project_id, id) WHERE build_state = 'enqueued';
+CREATE INDEX builds_running ON builds (id) WHERE build_state = 'running';
 CREATE INDEX builds_unfinished ON builds (project_id, id) WHERE build_state IN ('enqueued', 'running');
 CREATE INDEX builds_finished ON builds (finished_at) WHERE finished_at IS NOT NULL;
 CREATE TABLE collaborators (

@@ -1,4 +1,5 @@
-// What waits and what runs, asked by the queue. Each question reads an index of unfinished rows, however many have ended.
+// What waits and what runs, asked by the queue. Each question reads an index of just such rows, however many others there
+// are: the literals below are those of the indexes.
 
 import { and, asc, eq, sql } from 'drizzle-orm';
 import type { Waiting } from '../domain/fair-queue.ts';
@@ -9,24 +10,23 @@ import type { Build, BuildRequest, Dependency, Deploy } from './transition.ts';
 /** What takes a slot. */
 export type ContainerJob = { kind: 'build' | 'dependency'; id: bigint };
 
-const unfinishedBuild = sql`build_state IN ('enqueued', 'running')`;
-const unfinishedRequest = sql`build_state IN ('enqueued', 'fetching', 'building')`;
+const waiting = sql`build_state = 'enqueued'`;
 const unfinishedDependency = sql`compile_state IN ('enqueued_for_compile', 'compiling')`;
 const unfinishedDeploy = sql`state IN ('enqueued', 'deploying')`;
 
-/** The projects that have unfinished rows in `table`, by leaps through the index: not one step for each row. */
+/** The projects that have such rows in `table`, by leaps through the index: not one step for each row. */
 function projectsIn(
   db: Db,
   table: 'builds' | 'build_requests' | 'deploys',
-  unfinished: ReturnType<typeof sql>,
+  such: ReturnType<typeof sql>,
 ): bigint[] {
   const name = sql.raw(table);
   return db.orm
     .all<{ id: bigint | null }>(
       sql`WITH RECURSIVE leaps (id) AS (
-            SELECT min(project_id) FROM ${name} WHERE ${unfinished}
+            SELECT min(project_id) FROM ${name} WHERE ${such}
             UNION ALL
-            SELECT (SELECT min(project_id) FROM ${name} WHERE ${unfinished} AND project_id > leaps.id) FROM leaps
+            SELECT (SELECT min(project_id) FROM ${name} WHERE ${such} AND project_id > leaps.id) FROM leaps
             WHERE leaps.id IS NOT NULL
           )
           SELECT id FROM leaps WHERE id IS NOT NULL`,
@@ -36,11 +36,11 @@ function projectsIn(
 
 /** The first build of each project that waits. */
 export function listFirstWaitingBuilds(db: Db): Waiting<ContainerJob>[] {
-  return projectsIn(db, 'builds', unfinishedBuild).flatMap(projectId => {
+  return projectsIn(db, 'builds', waiting).flatMap(projectId => {
     const first = db.orm
       .select({ id: builds.id })
       .from(builds)
-      .where(and(eq(builds.projectId, projectId), unfinishedBuild, eq(builds.buildState, 'enqueued')))
+      .where(and(eq(builds.projectId, projectId), waiting))
       .orderBy(asc(builds.id))
       .limit(1)
       .get();
@@ -70,11 +70,7 @@ export function listFirstWaitingCompiles(db: Db): Waiting<ContainerJob>[] {
 }
 
 export function listRunningBuilds(db: Db): Build[] {
-  return db.orm
-    .select()
-    .from(builds)
-    .where(and(unfinishedBuild, eq(builds.buildState, 'running')))
-    .all();
+  return db.orm.select().from(builds).where(sql`build_state = 'running'`).all();
 }
 
 export function listCompiling(db: Db): Dependency[] {
@@ -86,35 +82,32 @@ export function listCompiling(db: Db): Dependency[] {
 }
 
 export function listFetching(db: Db): BuildRequest[] {
-  return db.orm
-    .select()
-    .from(buildRequests)
-    .where(and(unfinishedRequest, eq(buildRequests.buildState, 'fetching')))
-    .all();
+  return db.orm.select().from(buildRequests).where(sql`build_state = 'fetching'`).all();
 }
 
-export function listProjectsToFetch(db: Db): bigint[] {
-  return projectsIn(db, 'build_requests', unfinishedRequest);
+/** The projects with requests that wait to be fetched. */
+export function listProjectsToFetch(db: Db): Waiting<bigint>[] {
+  return projectsIn(db, 'build_requests', waiting).flatMap(projectId =>
+    listWaitingRequests(db, projectId, 1).map(({ id }) => ({
+      who: `fetch ${projectId}`,
+      job: projectId,
+      enqueuedAt: id,
+    })),
+  );
 }
 
 export function listWaitingRequests(db: Db, projectId: bigint, limit: number): BuildRequest[] {
   return db.orm
     .select()
     .from(buildRequests)
-    .where(
-      and(
-        eq(buildRequests.projectId, projectId),
-        unfinishedRequest,
-        eq(buildRequests.buildState, 'enqueued'),
-      ),
-    )
+    .where(and(eq(buildRequests.projectId, projectId), waiting))
     .orderBy(asc(buildRequests.id))
     .limit(limit)
     .all();
 }
 
 /** The oldest unfinished deploy of each project: one at a time, in order of creation. */
-export function listFirstDeploys(db: Db): Deploy[] {
+export function listFirstDeploys(db: Db): Waiting<Deploy>[] {
   return projectsIn(db, 'deploys', unfinishedDeploy).flatMap(projectId => {
     const first = db.orm
       .select()
@@ -123,7 +116,7 @@ export function listFirstDeploys(db: Db): Deploy[] {
       .orderBy(asc(deploys.id))
       .limit(1)
       .get();
-    return first ? [first] : [];
+    return first ? [{ who: `deploy ${projectId}`, job: first, enqueuedAt: first.id }] : [];
   });
 }
 
@@ -135,12 +128,12 @@ export function positionOf(db: Db, build: Pick<Build, 'id' | 'projectId'>): numb
     Number(
       db.orm.get<{ count: bigint }>(
         sql`SELECT count(*) AS count FROM (
-              SELECT 1 FROM builds WHERE project_id = ${projectId} AND ${unfinishedBuild} AND build_state = 'enqueued'
+              SELECT 1 FROM builds WHERE project_id = ${projectId} AND ${waiting}
               ${upTo === undefined ? sql`` : sql`AND id <= ${upTo}`} LIMIT ${limit})`,
       )?.count ?? 0n,
     );
   const own = count(build.projectId, POSITION_HORIZON, build.id);
-  return projectsIn(db, 'builds', unfinishedBuild)
+  return projectsIn(db, 'builds', waiting)
     .filter(projectId => projectId !== build.projectId)
     .reduce((sum, projectId) => sum + count(projectId, own), own);
 }

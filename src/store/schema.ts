@@ -197,6 +197,8 @@ export const buildRequests = sqliteTable(
   table => [
     index('build_requests_project').on(table.projectId, table.id),
     index('build_requests_commit').on(table.commitId, table.id),
+    index('build_requests_waiting').on(table.projectId, table.id).where(sql`build_state = 'enqueued'`),
+    index('build_requests_fetching').on(table.id).where(sql`build_state = 'fetching'`),
     index('build_requests_unfinished')
       .on(table.projectId, table.id)
       .where(sql`build_state IN ('enqueued', 'fetching', 'building')`),
@@ -255,6 +257,8 @@ export const builds = sqliteTable(
     index('builds_commit').on(table.commitId, table.id),
     index('builds_request').on(table.buildRequestId, table.id),
     index('builds_suite').on(table.suiteId, table.id),
+    index('builds_waiting').on(table.projectId, table.id).where(sql`build_state = 'enqueued'`),
+    index('builds_running').on(table.id).where(sql`build_state = 'running'`),
     index('builds_unfinished')
       .on(table.projectId, table.id)
       .where(sql`build_state IN ('enqueued', 'running')`),

@@ -1,7 +1,7 @@
 // The scheduler: rows are the queue. Poked without data it reads them again, claims what slots allow, and hands each to its
 // worker; everything that is `running` when it starts was running when the last server stopped.
 
-import { nextInTurn } from '../domain/fair-queue.ts';
+import { nextInTurn, type Waiting } from '../domain/fair-queue.ts';
 import type { Live } from '../live.ts';
 import type { Log } from '../log.ts';
 import { type Build, claimBuild } from '../store/builds.ts';
@@ -56,6 +56,8 @@ export function startQueue(parts: QueueParts): Queue {
   /** Whose container may still run: while one writes its verdict, the next one's starts. */
   const holding = new Set<string>();
   const servedAt = new Map<string, number>();
+  /** Whose worker failed, on a full disk most likely: begun again at once it would only fail again. */
+  const failed = new Set<string>();
   let served = 0;
   let stopped = false;
   let scheduled = false;
@@ -68,7 +70,10 @@ export function startQueue(parts: QueueParts): Queue {
     working.set(
       key,
       job(release)
-        .catch(cause => log.error('worker failed', { job: key, cause }))
+        .catch(cause => {
+          failed.add(key);
+          log.error('worker failed', { job: key, cause });
+        })
         .finally(() => {
           working.delete(key);
           holding.delete(key);
@@ -80,17 +85,25 @@ export function startQueue(parts: QueueParts): Queue {
     [...keys].filter(key => key.startsWith(kind)).length;
   const slotsUsed = () => count('build ', holding) + count('dependency ', holding);
 
-  const startFetches = () => {
-    for (const projectId of listProjectsToFetch(db)) {
-      if (count('fetch ') >= FETCHES_AT_ONCE) return;
-      const key = `fetch ${projectId}`;
-      if (working.has(key)) continue;
+  /** Begins what waits, each in its turn, up to `most` of the kind at once: nobody's slow host keeps others waiting for ever. */
+  const beginInTurn = <J>(kind: string, most: number, waiting: Waiting<J>[], begin: (job: J) => void) => {
+    let left = waiting.filter(({ who }) => !working.has(who) && !failed.has(who));
+    while (count(kind) < most) {
+      const next = nextInTurn(left, servedAt);
+      if (!next) return;
+      left = left.filter(one => one !== next);
+      servedAt.set(next.who, ++served);
+      begin(next.job);
+    }
+  };
+
+  const startFetches = () =>
+    beginInTurn('fetch ', FETCHES_AT_ONCE, listProjectsToFetch(db), projectId => {
       const claimed = listWaitingRequests(db, projectId, REQUESTS_PER_FETCH).flatMap(
         request => moveRequest(db, request.id, 'fetch') ?? [],
       );
-      if (claimed.length > 0) work(key, () => fetchCommits(parts.fetch, projectId, claimed));
-    }
-  };
+      if (claimed.length > 0) work(`fetch ${projectId}`, () => fetchCommits(parts.fetch, projectId, claimed));
+    });
 
   const startContainers = () => {
     while (slotsUsed() < parts.concurrency) {
@@ -108,13 +121,10 @@ export function startQueue(parts: QueueParts): Queue {
     }
   };
 
-  const startDeploys = () => {
-    for (const deploy of listFirstDeploys(db)) {
-      if (count('deploy ') >= DEPLOYS_AT_ONCE) return;
-      const key = `deploy ${deploy.projectId}`;
-      if (!working.has(key)) work(key, () => parts.deploy(deploy));
-    }
-  };
+  const startDeploys = () =>
+    beginInTurn('deploy ', DEPLOYS_AT_ONCE, listFirstDeploys(db), deploy =>
+      work(`deploy ${deploy.projectId}`, () => parts.deploy(deploy)),
+    );
 
   const look = () => {
     scheduled = false;
@@ -152,6 +162,7 @@ export function startQueue(parts: QueueParts): Queue {
   adopt();
   const unwatch = parts.live.watch('queue', poke);
   const again = setInterval(() => {
+    failed.clear();
     try {
       adopt();
     } catch (cause) {

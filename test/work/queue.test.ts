@@ -1,0 +1,190 @@
+// The scheduler by itself, over real rows: whose fetch and whose deploy comes next, and what a worker that fails costs.
+import assert from 'node:assert/strict';
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { createServer, type Socket } from 'node:net';
+import { dirname, join } from 'node:path';
+import { test } from 'node:test';
+import { setImmediate as turn } from 'node:timers/promises';
+import { createLive } from '../../src/live.ts';
+import { createLog } from '../../src/log.ts';
+import { createBuildRequest, recordCommit } from '../../src/store/builds.ts';
+import type { Db } from '../../src/store/db.ts';
+import { createDeploy, createStrategy } from '../../src/store/deploys.ts';
+import { createProject } from '../../src/store/projects.ts';
+import { listFetching, listRunningBuilds, listWaitingRequests } from '../../src/store/queue.ts';
+import { moveDeploy } from '../../src/store/transition.ts';
+import { type QueueParts, startQueue } from '../../src/work/queue.ts';
+import { createTurns } from '../../src/work/turns.ts';
+import { addAccount, addProject, commitFields, keyPair, openRoom } from '../store/room.ts';
+
+function queueOf(db: Db, path: string, parts: Partial<QueueParts>) {
+  const live = createLive();
+  db.onCommit = topics => live.publish(topics);
+  const stopping = new AbortController();
+  const logged: string[] = [];
+  const log = createLog(line => logged.push(line), {});
+  const queue = startQueue({
+    db,
+    live,
+    log,
+    concurrency: 1,
+    run: { host: { unavailable: () => 'this test has none' } } as unknown as QueueParts['run'],
+    fetch: {
+      db,
+      log,
+      dataDirectory: dirname(path),
+      stopping: stopping.signal,
+      turns: createTurns(),
+      followed: new Set<bigint>(),
+    },
+    hasRoom: () => true,
+    compile: { claim: () => undefined, run: async () => {} },
+    deploy: async () => {},
+    ...parts,
+  });
+  return {
+    live,
+    logged,
+    poke: queue.poke,
+    stop: () => {
+      stopping.abort();
+      return queue.stop();
+    },
+  };
+}
+
+function addDeploy(db: Db, projectId: bigint) {
+  const strategy = createStrategy(db, {
+    projectId,
+    name: `strategy ${Math.random()}`,
+    strategyType: 'git',
+    repositoryUrl: 'git@example.com:x.git',
+    localBranch: 'main',
+    remoteBranch: 'live',
+    automatic: false,
+  });
+  const commit = recordCommit(db, projectId, commitFields(`${projectId}`.slice(-40).padStart(40, 'b')));
+  return createDeploy(db, strategy, commit, 'someone@example.com');
+}
+
+test('a deploy whose worker cannot even begin is tried again after a while, not over and over', async () => {
+  using room = openRoom();
+  const { db } = room;
+  addDeploy(db, addProject(db).id);
+  let tries = 0;
+  const queue = queueOf(db, room.path, {
+    deploy: async () => {
+      tries += 1;
+      throw new Error('no space left on device');
+    },
+  });
+  // Whoever pokes it meanwhile does not begin it either.
+  for (let times = 0; times < 50; times++) {
+    queue.poke();
+    await turn();
+  }
+  await queue.stop();
+  assert.equal(tries, 1);
+  assert.equal(queue.logged.filter(line => line.includes('worker failed')).length, 1);
+});
+
+test('projects with one deploy after the other do not keep one with a single deploy waiting', async () => {
+  using room = openRoom();
+  const { db } = room;
+  const busy = [addProject(db), addProject(db), addProject(db), addProject(db)];
+  for (const { id } of [...busy, ...busy]) addDeploy(db, id);
+  const last = addProject(db);
+  addDeploy(db, last.id);
+  const order: bigint[] = [];
+  const four = Promise.withResolvers<void>();
+  const five = Promise.withResolvers<void>();
+  const gates = new Map<bigint, () => void>();
+  const queue = queueOf(db, room.path, {
+    deploy: async deploy => {
+      moveDeploy(db, deploy.id, 'start');
+      order.push(deploy.projectId);
+      const opened = new Promise<void>(resolve => gates.set(deploy.projectId, resolve));
+      if (order.length === 4) four.resolve();
+      if (order.length === 5) five.resolve();
+      await opened;
+      moveDeploy(db, deploy.id, 'deploy');
+    },
+  });
+  await four.promise;
+  gates.get((busy[0] as { id: bigint }).id)?.();
+  await five.promise;
+  for (const open of gates.values()) open();
+  await queue.stop();
+  assert.equal(order[4], last.id, 'the one who was never served comes before whoever was');
+});
+
+test('projects whose hosts hang do not keep the fetch of another one waiting', {
+  timeout: 30_000,
+}, async () => {
+  using room = openRoom();
+  const { db } = room;
+  const sockets: Socket[] = [];
+  const connected = Promise.withResolvers<void>();
+  const again = Promise.withResolvers<void>();
+  const server = createServer(socket => {
+    socket.on('error', () => {});
+    sockets.push(socket);
+    if (sockets.length === 4) connected.resolve();
+    if (sockets.length === 5) again.resolve();
+  });
+  await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve));
+  const { port } = server.address() as { port: number };
+  const ssh = join(dirname(room.path), 'ssh');
+  mkdirSync(ssh, { recursive: true });
+  writeFileSync(join(ssh, 'config'), `Host hanging\nHostName 127.0.0.1\nPort ${port}\n`);
+  const { id: ownerId } = addAccount(db);
+  const projects = Array.from({ length: 5 }, (_, index) =>
+    createProject(db, {
+      ownerId,
+      name: `hanging ${index}`,
+      description: '',
+      repositoryUrl: 'git@hanging:x.git',
+      badge: false,
+      cancelSuperseded: false,
+      keyPair,
+    }),
+  );
+  for (const project of projects) createBuildRequest(db, project, 'main', 'someone@example.com');
+  const last = projects[4] as (typeof projects)[number];
+  const queue = queueOf(db, room.path, {});
+  await connected.promise;
+  for (const project of projects.slice(0, 4)) createBuildRequest(db, project, 'main', 'someone@example.com');
+  assert.equal(listWaitingRequests(db, last.id, 10).length, 1);
+  sockets[0]?.destroy();
+  await again.promise;
+  assert.deepEqual(
+    listFetching(db).filter(request => request.projectId === last.id).length,
+    1,
+    'the free place goes to who has not been served',
+  );
+  const stopped = queue.stop();
+  for (const socket of sockets) socket.destroy();
+  server.close();
+  await stopped;
+});
+
+test('what waits and what runs is found without a step for each of the others', () => {
+  using room = openRoom();
+  const { db } = room;
+  const plan = (query: string) =>
+    (db.sqlite.prepare(`EXPLAIN QUERY PLAN ${query}`).all() as { detail: string }[]).map(row => row.detail);
+  const asked: string[] = [];
+  const prepare = db.sqlite.prepare.bind(db.sqlite);
+  db.sqlite.prepare = ((query: string) => {
+    asked.push(query);
+    return prepare(query);
+  }) as typeof db.sqlite.prepare;
+  listRunningBuilds(db);
+  listFetching(db);
+  listWaitingRequests(db, 1n, 1);
+  db.sqlite.prepare = prepare;
+  const indexes = asked.map(query => plan(query.replaceAll('?', '1')).join());
+  assert.match(indexes[0] ?? '', /builds_running/);
+  assert.match(indexes[1] ?? '', /build_requests_fetching/);
+  assert.match(indexes[2] ?? '', /build_requests_waiting/);
+});
