@@ -39,15 +39,16 @@ export async function pushDeploy(
       await say('the push had arrived before the appliance was interrupted');
     } else {
       await requireOnBranch(parts, project, deploy);
-      const writes: Promise<unknown>[] = [];
+      // What the remote says of it is worth less than what became of the push.
+      const notKept = (cause: unknown) =>
+        parts.log.warn('words of a deploy could not be kept', { deploy: deploy.id, cause });
       const pushed = await pushCommit({
         ...access,
         mirror: mirrorPath(parts.dataDirectory, project.id),
         hash: deploy.commitRef,
         signal: stopping,
-        onOutput: text => writes.push(log.append(Buffer.from(text), 0)),
+        onOutput: text => void log.append(Buffer.from(text), 0).catch(notKept),
       });
-      await Promise.all(writes);
       // The push that a crash interrupted may have arrived while this one was on its way.
       if (
         pushed.result === 'rejected' &&

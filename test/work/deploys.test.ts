@@ -9,7 +9,7 @@ import {
   rmSync,
   writeFileSync,
 } from 'node:fs';
-import { watch } from 'node:fs/promises';
+import { type FileHandle, open, watch } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { runAssay, type Serving, serve } from '../cli/program.ts';
@@ -109,6 +109,23 @@ describe('A deploy', { concurrency: 3 }, () => {
     assert.equal(back.state, 'failed', 'an ancestor changes nothing');
     assert.match(back.error as string, /already contains the commit and is ahead of it/);
     assert.equal(headOf(remote, 'live'), repository.hashes[1]);
+  });
+
+  test('is deployed when it arrived, though the words of the remote could not be written', async t => {
+    const { project, repository, remote, commitIds } = await prepared();
+    hook(remote, 'pre-receive', 'echo words that find no room; sleep 0.2; echo and some that do');
+    const probe = await open(join(remote.directory, 'HEAD'));
+    const files = Object.getPrototypeOf(probe) as FileHandle;
+    await probe.close();
+    const write = files.write as (bytes: Buffer, ...more: unknown[]) => Promise<unknown>;
+    t.mock.method(files, 'write', function (this: FileHandle, bytes: Buffer, ...more: unknown[]) {
+      if (!bytes.includes('words that find no room')) return write.call(this, bytes, ...more);
+      return Promise.reject(Object.assign(new Error('no space left on device'), { code: 'ENOSPC' }));
+    });
+    const deployId = await deploy(project, await strategyFor(project, remote), commitIds[0]);
+    assert.equal((await finished(project, deployId)).state, 'deployed');
+    assert.equal(headOf(remote, 'live'), repository.hashes[0]);
+    assert.match(await logOf(project, deployId), /and some that do\n(.*\n)*\[assay\] deployed\n$/);
   });
 
   test('fails in clear words, and leaves the remote as it was, when it is not a fast-forward', async () => {
