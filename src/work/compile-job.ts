@@ -45,7 +45,7 @@ export function describeJob(parts: CompileParts, dependency: Dependency): Job {
     stopReason: () => {
       const row = findDependency(parts.db, id);
       if (!row || row.cancelRequested) return 'canceled';
-      return parts.mustEnd(topic) ? 'no_room' : undefined;
+      return parts.mustEnd(dependency.nonce as string) ? 'no_room' : undefined;
     },
     describeStep: name =>
       name === UNPACK_STEP

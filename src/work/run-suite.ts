@@ -55,7 +55,7 @@ export type RunParts = JobParts & {
   logLimitBytes: number;
   diskBytes: number;
   /** Whether the disk is so full that running work must end. */
-  mustEnd(topic: string): boolean;
+  mustEnd(nonce: string): boolean;
   /** The artifacts of a suite's dependencies, ready to mount. */
   attach(suiteId: bigint): Promise<Attached>;
   onFinished(build: Build): void;
@@ -177,7 +177,7 @@ function describeJob(parts: RunParts, build: Build): Job {
     stopReason: () => {
       const row = findBuild(parts.db, build.projectId, build.id);
       if (!row || row.cancelBecause !== null) return 'canceled';
-      return parts.mustEnd(`build:${build.id}`) ? 'no_room' : undefined;
+      return parts.mustEnd(build.nonce as string) ? 'no_room' : undefined;
     },
     describeStep: name => {
       if (name === CHECKOUT_STEP) return `checkout of ${build.commitRef}`;

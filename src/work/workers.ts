@@ -63,12 +63,14 @@ export async function startWorkers(options: {
   const disk = watchDisk({
     directory: dataDirectory,
     minFreeBytes: settings.minFreeDiskBytes,
+    log,
     growing: () =>
       [
-        ...listRunningBuilds(db).map(({ id }) => ({ kind: 'build', id })),
-        ...listCompiling(db).map(({ id }) => ({ kind: 'dependency', id })),
-      ].map(({ kind, id }) => ({
+        ...listRunningBuilds(db).map(({ id, nonce }) => ({ kind: 'build', id, nonce })),
+        ...listCompiling(db).map(({ id, nonce }) => ({ kind: 'dependency', id, nonce })),
+      ].map(({ kind, id, nonce }) => ({
         topic: `${kind}:${id}`,
+        nonce: nonce as string,
         sizeBytes: async () => {
           const output = await stat(join(jobDirectory(dataDirectory, kind, id), 'output')).catch(
             () => undefined,
