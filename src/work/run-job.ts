@@ -39,6 +39,8 @@ export type Job = {
 export type JobOutcome = Outcome | { kind: 'left' };
 
 const MEASURE_MS = 5_000;
+/** Node's timers fire at once past this. */
+const LONGEST_TIMER_MS = 2 ** 31 - 1;
 const WATCH_AFTER_MS = 500;
 const RELEASE_EVERY_BYTES = 64 * 1024 * 1024;
 
@@ -87,12 +89,17 @@ export async function runJob(
   look();
   if (stopped) return { kind: stopped };
   const watches = [job.topic, job.ownerTopic ?? job.topic].map(topic => live.watch(topic, look));
-  const deadline = setTimeout(() => stop('timed_out'), Math.max(0, job.deadlineAt - Date.now()));
+  const cancelDeadline = atLast(job.deadlineAt - Date.now(), () => stop('timed_out'));
+  let measuring = false;
   const measure =
     job.diskBytes === 0
       ? undefined
       : setInterval(async () => {
+          // It may take the engine longer than this to count: it is not asked again meanwhile.
+          if (measuring) return;
+          measuring = true;
           const size = await engine.sizeOf(job.name, { volumes: job.leavesInVolume }).catch(() => undefined);
+          measuring = false;
           if (size !== undefined && size > job.diskBytes) stop('too_big');
         }, MEASURE_MS);
 
@@ -115,13 +122,30 @@ export async function runJob(
     if (verdict) return verdict;
     if (stopping.aborted) return { kind: 'left' };
     return (await whetherOutOfMemory(host, job.name, progress.step)) ?? { kind: 'lost' };
+  } catch (cause) {
+    // Ended while its start hung: why it was ended is what counts.
+    if (stopped && !stopping.aborted) return { kind: stopped };
+    throw cause;
   } finally {
     for (const unwatch of watches) unwatch();
-    clearTimeout(deadline);
+    cancelDeadline();
     clearInterval(measure);
     ended.abort();
     await following.catch(() => {});
   }
+}
+
+/** Calls `act` after a time of any length, unless the returned function is called before. */
+function atLast(ms: number, act: () => void): () => void {
+  const dueAt = performance.now() + ms;
+  let timer: NodeJS.Timeout;
+  const wait = () => {
+    const leftMs = dueAt - performance.now();
+    if (leftMs > LONGEST_TIMER_MS) timer = setTimeout(wait, LONGEST_TIMER_MS);
+    else timer = setTimeout(act, Math.max(0, leftMs));
+  };
+  wait();
+  return () => clearTimeout(timer);
 }
 
 /** The step that a job has come to, where it was seen to begin. */

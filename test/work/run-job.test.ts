@@ -1,0 +1,120 @@
+// One container's run with an engine whose faults are scripted: late answers, none at all, and very long limits.
+import assert from 'node:assert/strict';
+import { appendFileSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { type TestContext, test } from 'node:test';
+import { setImmediate as turn } from 'node:timers/promises';
+import type { ContainerPlan } from '../../src/domain/container-plan.ts';
+import { recordPrefix } from '../../src/domain/entry-script.ts';
+import type { Engine } from '../../src/engine/container.ts';
+import { EngineUnavailable } from '../../src/engine/docker.ts';
+import { createLive } from '../../src/live.ts';
+import { openLog } from '../../src/store/log-file.ts';
+import type { ContainerHost } from '../../src/work/container-host.ts';
+import { type Job, runJob } from '../../src/work/run-job.ts';
+
+async function roomFor(t: TestContext, engine: Partial<Engine>, of: Partial<Job> = {}) {
+  const directory = mkdtempSync(join(tmpdir(), 'assay-run-job-'));
+  const job: Job = {
+    topic: 'build:1',
+    name: 'assay-x-build-1',
+    nonce: 'abc',
+    outputFile: join(directory, 'output'),
+    logPath: join(directory, 'build.log'),
+    logLimitBytes: 1_000_000,
+    secrets: [],
+    deadlineAt: Date.now() + 60_000,
+    diskBytes: 0,
+    leavesInVolume: false,
+    stopReason: () => undefined,
+    describeStep: () => undefined,
+    ...of,
+  };
+  writeFileSync(job.outputFile, '');
+  const log = await openLog({ path: job.logPath, limitBytes: job.logLimitBytes });
+  t.after(async () => {
+    await log.close();
+    rmSync(directory, { recursive: true });
+  });
+  const never = <T>() => new Promise<T>(() => {});
+  const host = {
+    engine: {
+      startContainer: async () => 'id',
+      waitForExit: () => never(),
+      stopContainer: async () => {},
+      inspectContainer: async () => undefined,
+      ...engine,
+    },
+    reportUnavailable: () => {},
+    // Until it is called off.
+    whenAvailable: (signal: AbortSignal) =>
+      new Promise<void>((_, reject) => signal.addEventListener('abort', () => reject(signal.reason))),
+  } as unknown as ContainerHost;
+  const live = createLive();
+  const stopping = new AbortController();
+  return {
+    live,
+    exit: () => appendFileSync(job.outputFile, `${recordPrefix('abc')}exit command 0\x1e`),
+    run: () => runJob({ host, live, stopping: stopping.signal }, job, log, {} as ContainerPlan),
+  };
+}
+
+const PASSED = { kind: 'exit', step: 'command', status: 0, outOfMemory: false };
+
+test('a limit of months does not end a job at once', async t => {
+  let stops = 0;
+  const stopContainer = async () => {
+    stops += 1;
+  };
+  const room = await roomFor(t, { stopContainer }, { deadlineAt: Date.now() + 40 * 86_400_000 });
+  const running = room.run();
+  // Long enough for a timer that has nothing to wait for.
+  await new Promise(resolve => setTimeout(resolve, 20));
+  room.exit();
+  assert.deepEqual(await running, PASSED);
+  assert.equal(stops, 0);
+});
+
+test('a job that is canceled while the answer to its start never comes is canceled', async t => {
+  const away = async () => {
+    throw new EngineUnavailable('Docker did not answer in time.');
+  };
+  let canceled = false;
+  const asked = Promise.withResolvers<void>();
+  const room = await roomFor(
+    t,
+    {
+      startContainer: away,
+      stopContainer: away,
+      inspectContainer: () => {
+        asked.resolve();
+        return away();
+      },
+    },
+    { stopReason: () => (canceled ? 'canceled' : undefined) },
+  );
+  const running = room.run();
+  await asked.promise;
+  await turn();
+  canceled = true;
+  room.live.publish(['build:1']);
+  assert.deepEqual(await running, { kind: 'canceled' });
+});
+
+test('an engine that counts slowly is not asked again before it has answered', async t => {
+  t.mock.timers.enable({ apis: ['setInterval'] });
+  const answers: (() => void)[] = [];
+  const sizeOf = () => new Promise<number>(resolve => answers.push(() => resolve(1)));
+  const room = await roomFor(t, { sizeOf }, { diskBytes: 1_000 });
+  const running = room.run();
+  await turn();
+  for (let times = 0; times < 3; times++) t.mock.timers.tick(5_000);
+  assert.equal(answers.length, 1);
+  answers[0]?.();
+  await turn();
+  t.mock.timers.tick(5_000);
+  assert.equal(answers.length, 2);
+  room.exit();
+  assert.deepEqual(await running, PASSED);
+});
