@@ -7,6 +7,7 @@ import { countByState } from '../store/counts.ts';
 import { authenticate } from './authenticate.ts';
 import { type Call, type Endpoint, endpoint } from './endpoint.ts';
 import type { Metrics } from './metrics.ts';
+import { readCallback, respondJson, respondText } from './respond.ts';
 
 export const identity: Endpoint[] = [
   endpoint({
@@ -42,9 +43,9 @@ export function operations(metrics: Metrics, describe: () => unknown): Endpoint[
       scope: undefined,
       answer: { media: 'application/json', description: 'An OpenAPI 3.1 document.' },
       // Made once: anyone may ask for it, and it never changes while the program runs.
-      handle: () => {
+      handle: ({ request, url }) => {
         document ??= JSON.stringify(describe());
-        return new Response(document, { headers: { 'content-type': 'application/json' } });
+        return respondText(document, 200, readCallback(request.method, url));
       },
     }),
     endpoint({
@@ -54,10 +55,12 @@ export function operations(metrics: Metrics, describe: () => unknown): Endpoint[
       access: 'anyone',
       scope: undefined,
       answer: { media: 'application/json', description: '`{"response":"ok"}`' },
-      handle: ({ vitals }) =>
-        vitals().healthy
-          ? Response.json({ response: 'ok' })
-          : Response.json({ error: { generic: [] } }, { status: 500 }),
+      handle: ({ vitals, request, url }) => {
+        const callback = readCallback(request.method, url);
+        return vitals().healthy
+          ? respondJson({ response: 'ok' }, 200, callback)
+          : respondJson({ error: { generic: [] } }, 500, callback);
+      },
     }),
     endpoint({
       method: 'GET',

@@ -96,7 +96,7 @@ const errorSchema: JsonSchema = {
 
 function operation(endpoint: Endpoint, schemas: Record<string, JsonSchema>): Described {
   const names = [...endpoint.path.matchAll(/:(\w+)/g)].map(match => match[1] as string);
-  const json = !('media' in endpoint.answer);
+  const json = !('media' in endpoint.answer) || endpoint.answer.media === 'application/json';
   const paged = 'list' in endpoint.answer && endpoint.answer.paged !== false;
   const statuses = [
     '500',

@@ -47,6 +47,7 @@ function mount(
   { log, metrics }: { log: Log; metrics: Metrics },
 ): void {
   const names = namesIn(endpoint.path);
+  const media = 'media' in endpoint.answer ? endpoint.answer.media : undefined;
   const answer = (context: Context<Bindings>): Response | Promise<Response> => {
     const request = context.req.raw;
     const url = new URL(request.url);
@@ -57,7 +58,8 @@ function mount(
       return response;
     };
     const fail = (cause: unknown): Response => {
-      const wrapped = 'media' in endpoint.answer ? undefined : callbackOrNone(request.method, url);
+      // An error is JSON whatever the answer would have been; only streams never look at a callback.
+      const wrapped = media === 'text/event-stream' ? undefined : callbackOrNone(request.method, url);
       const response = respondError(cause, wrapped, log, facts);
       response.headers.set('x-request-id', requestId);
       return finish(response);
@@ -72,7 +74,7 @@ function mount(
           params,
           outgoing: context.env?.outgoing,
         });
-        const callback = 'media' in endpoint.answer ? undefined : readCallback(request.method, url);
+        const callback = media === undefined ? readCallback(request.method, url) : undefined;
         const render = (result: unknown) =>
           finish(respond(services, endpoint, call, result, callback, requestId));
         const result = endpoint.handle(call);

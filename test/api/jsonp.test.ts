@@ -17,7 +17,7 @@ const get = (path: string) => app.client.get(path, app.people.owner.as);
 const javascript = 'application/javascript; charset=utf-8';
 
 describe('every GET that answers with JSON can be wrapped', () => {
-  const plain = /\/(log|firehose|badge\.svg|metrics|openapi\.json|healthz)$/;
+  const plain = /\/(log|firehose|badge\.svg|metrics)$/;
   for (const row of contract.filter(one => one.method === 'GET' && !plain.test(one.path)))
     test(ofRow(row), async () => {
       const path = pathOf(row, planted);
@@ -90,6 +90,27 @@ describe('a callback must be a name', () => {
   });
 });
 
+test('where the answer is no JSON its errors are wrapped, and a bad callback changes nothing', async () => {
+  const project = `/projects/${planted.project_id}`;
+  const notFound = JSON.stringify(errors('generic', 'not_found'));
+  for (const path of [
+    `${project}/builds/1/log`,
+    `${project}/deploys/1/log`,
+    '/dependencies/1/log',
+    '/projects/1/badge.svg',
+  ]) {
+    const wrapped = await get(`${path}?callback=f`);
+    assert.deepEqual([wrapped.status, wrapped.text], [404, `f(${notFound})`], path);
+    assert.equal(wrapped.headers['content-type'], javascript);
+    assert.equal((await get(`${path}?callback=1`)).text, notFound, path);
+  }
+  const stranger = await app.client.get(`${project}/builds/${planted.build_id}/log?callback=f`);
+  assert.deepEqual(
+    [stranger.status, stranger.text],
+    [401, `f(${JSON.stringify(errors('generic', 'unauthorized'))})`],
+  );
+});
+
 test('a callback is ignored on anything but GET, on plain text and on the firehose', async () => {
   const project = `/projects/${planted.project_id}`;
   for (const callback of ['f', '1'] as const) {
@@ -118,7 +139,7 @@ test('a callback is ignored on anything but GET, on plain text and on the fireho
       [stream.status, stream.headers['content-type']],
       [200, 'text/event-stream; charset=utf-8'],
     );
-    const missing = await get(`${project}/builds/1/log?callback=${callback}`);
+    const missing = await get(`${project}/builds/1/firehose?callback=${callback}`);
     assert.equal(missing.text, JSON.stringify(errors('generic', 'not_found')));
   }
 });
