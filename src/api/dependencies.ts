@@ -112,7 +112,8 @@ export const dependencies: Endpoint[] = [
     summary: "The caller's dependencies, or with `shared=true` those that others share",
     access: 'users',
     scope: 'dependencies',
-    unpaid: url => url.searchParams.get('shared') === 'true',
+    // What others share is not the caller's to pay for.
+    unpaid: url => /^(true|1)$/.test(url.searchParams.getAll('shared').at(-1) ?? ''),
     query: { shared: flag('Those that others share instead of own ones.') },
     answer: { list: dependencyShape },
     handle: ({ db, caller, page, query }) => {

@@ -111,7 +111,15 @@ export const requiredId = (doc: string): Field<bigint, true> => ({
   read: readId,
 });
 
-export const optionalId = (doc: string): Field<bigint, false> => ({ ...requiredId(doc), required: false });
+/** Where a page begins: a blank one would begin the list anew, without end. */
+export const cursor = (doc: string): Field<bigint, false> => ({
+  required: false,
+  schema: idSchema(doc),
+  read(sent) {
+    const read = readId(sent);
+    return 'blank' in read ? { code: 'invalid_format' } : read;
+  },
+});
 
 /** A whole number within bounds, from the query. */
 export function integer(

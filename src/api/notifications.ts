@@ -22,7 +22,7 @@ import {
   redeliver,
 } from '../store/notifications.ts';
 import { type Endpoint, endpoint, listing } from './endpoint.ts';
-import { integer, optionalId, required } from './fields.ts';
+import { cursor, integer, required } from './fields.ts';
 import { nextLink, readCallback, respondText } from './respond.ts';
 
 export const notifications: Endpoint[] = [
@@ -113,7 +113,7 @@ export const notifications: Endpoint[] = [
     access: 'sees',
     scope: 'commits',
     query: {
-      after: optionalId('Only events after this one.'),
+      after: cursor('Only events after this one.'),
       limit: integer('How many at the most.', { least: 1, most: 1000, usual: 100 }),
     },
     answer: { list: eventShape, paged: false },

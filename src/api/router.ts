@@ -9,7 +9,7 @@ import type { Log } from '../log.ts';
 import { authenticate } from './authenticate.ts';
 import { readBody, readQuery, type SentFields } from './body.ts';
 import { type Call, type Endpoint, Listing, type Resources, type Services } from './endpoint.ts';
-import { type Fields, integer, optionalId, readFields } from './fields.ts';
+import { cursor, type Fields, integer, readFields } from './fields.ts';
 import { findResources, ownerOf } from './guard.ts';
 import type { Metrics } from './metrics.ts';
 import { nextLink, readCallback, respondError, respondJson, respondText } from './respond.ts';
@@ -19,7 +19,7 @@ export type Bindings = { Bindings: { outgoing: ServerResponse } };
 export const PAGE_LIMIT = { least: 1, most: 1000, usual: 100 };
 export const pageFields = {
   limit: integer('How many at the most.', PAGE_LIMIT),
-  before: optionalId('Only those older than this id.'),
+  before: cursor('Only those older than this id.'),
 };
 
 export function createRouter(

@@ -34,7 +34,7 @@ import {
   updateVariable,
 } from '../store/suites.ts';
 import { type Endpoint, endpoint, listing } from './endpoint.ts';
-import { optional, required, requiredId } from './fields.ts';
+import { cursor, optional, required, requiredId } from './fields.ts';
 
 const suiteFields = {
   name: required({ doc: "Human-friendly; unique among the project's suites.", example: 'Unit tests' }),
@@ -175,8 +175,15 @@ export const suites: Endpoint[] = [
     summary: "The suite's dependencies, in the order in which they were attached",
     access: 'sees',
     scope: 'suites',
-    answer: { list: suiteDependencyShape, paged: false },
-    handle: ({ db, suite }) => listSuiteDependencies(db, suite.id).map(presentSuiteDependency),
+    query: { before: cursor('Only those that come after this one.') },
+    answer: { list: suiteDependencyShape },
+    // A handful at the most, which is never worth a page of the database's.
+    handle: ({ db, suite, page }) => {
+      const attached = listSuiteDependencies(db, suite.id);
+      const at = attached.findIndex(({ id }) => id === page.before);
+      const rest = page.before === undefined ? attached : at < 0 ? [] : attached.slice(at + 1);
+      return listing(page, rest, presentSuiteDependency);
+    },
   }),
   endpoint({
     method: 'POST',

@@ -189,7 +189,7 @@ describe('limit and before must be what they are called', () => {
       const answer = await get(`${project()}/suites?limit=${limit}`);
       assert.deepEqual([answer.status, answer.json], [403, errors('limit', 'invalid_format')]);
     });
-  for (const before of ['-1', 'abc', '1.5', '9223372036854775808', "1'", '%00'])
+  for (const before of ['', '-1', 'abc', '1.5', '9223372036854775808', "1'", '%00'])
     test(`before=${before}`, async () => {
       const answer = await get(`${project()}/suites?before=${before}`);
       assert.deepEqual([answer.status, answer.json], [403, errors('before', 'invalid_format')]);
@@ -224,12 +224,23 @@ test('the dependencies of a suite are listed in the order in which they were att
   ];
   for (const id of [made[1], made[0], there.free_dependency_id])
     await create(path, { dependency_id: String(id) });
-  assert.deepEqual(idsOf((await get(path)).list), [
-    there.used_dependency_id,
-    made[1],
-    made[0],
-    there.free_dependency_id,
-  ]);
+  const attached = [there.used_dependency_id, made[1], made[0], there.free_dependency_id];
+  assert.deepEqual(idsOf((await get(path)).list), attached);
+
+  const walked: bigint[][] = [];
+  let next: string | undefined = `${path}?limit=3`;
+  while (next) {
+    const page = await get(next);
+    walked.push(idsOf(page.list));
+    next = linkOf(page)?.slice(app.url.length);
+  }
+  assert.deepEqual(walked, [attached.slice(0, 3), attached.slice(3)]);
+  assert.deepEqual((await get(`${path}?before=1`)).list, []);
+  const answer = await get(`${path}?limit=0&before=x`);
+  assert.deepEqual(
+    [answer.status, answer.json],
+    [403, { error: { limit: ['invalid_format'], before: ['invalid_format'] } }],
+  );
 });
 
 test("own dependencies and others' shared ones are two lists", async () => {
@@ -238,8 +249,19 @@ test("own dependencies and others' shared ones are two lists", async () => {
   assert(idsOf((await get('/dependencies?shared=true')).list).includes(shared));
   const own = await app.client.get('/dependencies?shared=true', app.people.stranger.as);
   assert(!idsOf(own.list).includes(shared));
-  const unpaid = await app.client.get('/dependencies?shared=true', app.people.unpaid.as);
-  assert.equal(unpaid.status, 200);
+  const unpaid: [query: string, status: number][] = [
+    ['shared=true', 200],
+    ['shared=1', 200],
+    ['shared=false&shared=true', 200],
+    ['shared=true&shared=false', 402],
+    ['', 402],
+  ];
+  for (const [query, status] of unpaid)
+    assert.equal(
+      (await app.client.get(`/dependencies?${query}`, app.people.unpaid.as)).status,
+      status,
+      query,
+    );
   const answer = await get('/dependencies?shared=perhaps');
   assert.deepEqual([answer.status, answer.json], [403, errors('shared', 'invalid_format')]);
 });
@@ -271,6 +293,7 @@ test('events are oldest first, after one that is named, with a link while there 
   assert.deepEqual(idsOf((await get(`${path}?after=${walked[3]}`)).list), walked.slice(4));
   for (const [query, key] of [
     ['after=x', 'after'],
+    ['after=', 'after'],
     ['limit=0', 'limit'],
     ['limit=1001', 'limit'],
   ] as const) {
