@@ -50,17 +50,17 @@ async function readBytes(request: Request): Promise<Buffer> {
 
 export async function readBody(request: Request): Promise<SentFields> {
   const bytes = await readBytes(request);
+  if (bytes.length === 0) return new Map();
   const [type = '', ...parameters] = (request.headers.get('content-type') ?? '').split(';');
   switch (type.trim().toLowerCase()) {
     case 'application/json':
-      return bytes.length === 0 ? new Map() : fromJson(bytes);
+      return fromJson(bytes);
     case 'multipart/form-data':
       return fromMultipart(bytes, boundaryOf(parameters));
     case 'application/x-www-form-urlencoded':
     case '':
       return fromUrlEncoded(bytes);
     default:
-      if (bytes.length === 0) return new Map();
       throw malformed();
   }
 }
@@ -134,13 +134,21 @@ function fromMultipart(bytes: Buffer, boundary: string): SentFields {
     const headersEnd = body.indexOf('\r\n\r\n', at);
     if (next < 0 || headersEnd < 0 || headersEnd > next || headersEnd - at > 8192) throw malformed();
     const headers = decodeText(body.subarray(at, headersEnd));
-    const name =
-      headers && /^content-disposition:\s*form-data\s*;(?:.*;)?\s*name="([^"]*)"/im.exec(headers)?.[1];
-    if (name === undefined || name === '') throw malformed();
+    const name = headers && nameOf(headers);
+    if (!name) throw malformed();
     const plain = name.replaceAll('%22', '"').replaceAll('%0D', '\r').replaceAll('%0A', '\n');
     putText(fields, plain, body.subarray(headersEnd + 4, next));
     at = next;
   }
+}
+
+/** Of a part: a quoted string as browsers send it, or a bare token as RFC 7578 allows. */
+function nameOf(headers: string): string | undefined {
+  const disposition = /^content-disposition:\s*form-data\s*((?:;[^\r\n]*)?)$/im.exec(headers)?.[1] ?? '';
+  const parameter = /;\s*([\w*-]+)=(?:"([^"]*)"|([^\s;"]+))/g;
+  for (const [, key, quoted, bare] of disposition.matchAll(parameter))
+    if (key?.toLowerCase() === 'name') return quoted ?? bare;
+  return undefined;
 }
 
 function fromJson(bytes: Buffer): SentFields {

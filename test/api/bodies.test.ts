@@ -95,6 +95,28 @@ test('a multipart part may be a file, and may have headers of its own', async ()
   assert.deepEqual([record.name, record.command], [name, 'make']);
 });
 
+test('the name of a part may come without quotes, and after other parameters', async () => {
+  const { name, command } = suiteForm() as Record<string, string>;
+  const unquoted = (field: string, value: string | undefined, more = '') =>
+    `--${boundary}\r\nContent-Type: text/plain; charset=utf-8\r\ncontent-disposition: form-data${more}; name=${field}\r\n\r\n${value}\r\n`;
+  const body = `${unquoted('name', name)}${unquoted('command', command, '; filename="name=x"')}--${boundary}--\r\n`;
+  const suite = created(await post(suites(), multipart(body)));
+  assert.deepEqual([suite.name, suite.command], [name, command]);
+});
+
+test('a request without a body has no fields, whatever its content type says', async () => {
+  const blank = { error: { name: ['is_blank'], command: ['is_blank'] } };
+  for (const type of [
+    '',
+    urlencoded,
+    'application/json',
+    `multipart/form-data; boundary=${boundary}`,
+    'multipart/form-data',
+    'text/plain',
+  ])
+    await refused(suites(), raw('', type), blank);
+});
+
 test('ids in JSON are exact, as integers and as strings', async () => {
   const there = app.plant();
   const path = `/projects/${there.project_id}/suites/${there.suite_id}/dependencies`;
