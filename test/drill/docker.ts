@@ -186,6 +186,12 @@ const scenes = {
       filling.build.build_state === 'failed' && /No space left/.test(filling.log),
       `${filling.build.build_state}: ${filling.log}`,
     );
+    // What it wrote goes with its container: filled before, there would be room again.
+    await lookUntil(
+      END_MS,
+      () => engine.docker('ps', '-aq'),
+      names => names === '',
+    );
     const filler = join(engine.dataRoot, 'filler');
     fill(filler);
     const refused = await project.runOne({ command: 'true' });
