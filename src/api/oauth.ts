@@ -1,6 +1,7 @@
 // OAuth's own endpoints for applications: token, revocation, metadata. They answer as the RFCs say, without the envelope.
 // The page on which a user approves is web/authorize.
 
+import { randomUUID } from 'node:crypto';
 import type { Hono } from 'hono';
 import { scopes, standingOf } from '../domain/access.ts';
 import { provesChallenge } from '../domain/oauth.ts';
@@ -69,7 +70,9 @@ export function mountOAuth(router: Hono<Bindings>, services: Services): void {
     if (found?.token.applicationId === application.id) deleteToken(db, found.token.accountId, found.token.id);
     return undefined;
   });
-  router.get('/.well-known/oauth-authorization-server', () => Response.json(metadata(services.baseUrl)));
+  router.get('/.well-known/oauth-authorization-server', () =>
+    reply(JSON.stringify(metadata(services.baseUrl)), 200),
+  );
 }
 
 function reply(body: string, status: number, headers: Record<string, string> = {}): Response {
@@ -79,6 +82,8 @@ function reply(body: string, status: number, headers: Record<string, string> = {
       'content-type': 'application/json',
       'cache-control': 'no-store',
       pragma: 'no-cache',
+      'x-content-type-options': 'nosniff',
+      'x-request-id': randomUUID(),
       ...headers,
     },
   });
@@ -89,7 +94,9 @@ async function readFields(request: Request): Promise<Fields> {
   if (query.has('client_secret') || query.has('code') || query.has('token'))
     throw new OAuthError('invalid_request', 'Secrets belong in the body, never in the query.');
   const fields: Fields = new Map();
-  for (const [name, value] of await readBody(request)) if (typeof value === 'string') fields.set(name, value);
+  // RFC 6749, 3.2: a parameter without a value counts as left out.
+  for (const [name, value] of await readBody(request))
+    if (typeof value === 'string' && value !== '') fields.set(name, value);
   return fields;
 }
 
@@ -99,7 +106,7 @@ function authenticateClient(db: Db, request: Request, fields: Fields): Applicati
   if (basic && (fields.has('client_secret') || (fields.get('client_id') ?? basic.id) !== basic.id))
     throw new OAuthError('invalid_request', 'The client shows two kinds of credentials.');
   const id = basic?.id ?? fields.get('client_id');
-  const secret = basic?.secret ?? fields.get('client_secret');
+  const secret = basic ? basic.secret : fields.get('client_secret');
   const application = id === undefined ? undefined : findApplicationByClientId(db, id);
   const known = application?.clientSecretDigest ?? null;
   const proven =
@@ -109,7 +116,7 @@ function authenticateClient(db: Db, request: Request, fields: Fields): Applicati
   return application;
 }
 
-function readBasic(header: string | null): { id: string; secret: string } | undefined {
+function readBasic(header: string | null): { id: string; secret: string | undefined } | undefined {
   const [, value] = /^basic +(\S+)$/i.exec(header ?? '') ?? [];
   if (value === undefined) return undefined;
   const [id = '', secret = ''] = Buffer.from(value, 'base64').toString('utf8').split(/:(.*)/s);
@@ -120,7 +127,7 @@ function readBasic(header: string | null): { id: string; secret: string } | unde
       return text;
     }
   };
-  return { id: decode(id), secret: decode(secret) };
+  return { id: decode(id), secret: decode(secret) || undefined };
 }
 
 function redeem(db: Db, fields: Fields, application: Application): Record<string, string> {

@@ -37,6 +37,14 @@ export function createRouter(
       'x-request-id': randomUUID(),
     });
   });
+  // A defect outside of the table's endpoints, OAuth's for one, is told of like any other.
+  router.onError((cause, { req: { raw } }) => {
+    const requestId = randomUUID();
+    const facts = { requestId, method: raw.method, path: new URL(raw.url).pathname };
+    const response = respondError(cause, undefined, parts.log, facts);
+    response.headers.set('x-request-id', requestId);
+    return response;
+  });
   return router;
 }
 

@@ -33,14 +33,16 @@ export function judgeAuthorization(
   application: { redirectUri: string; isPublic: boolean } | undefined,
 ): Judged {
   if (!application) return { kind: 'page', reason: 'No application with this client_id is registered here.' };
-  const redirectUri = parameters.get('redirect_uri');
+  // RFC 6749, 3.1: a parameter without a value counts as left out.
+  const given = (name: string) => parameters.get(name) || undefined;
+  const redirectUri = given('redirect_uri');
   if (redirectUri !== application.redirectUri)
     return {
       kind: 'page',
       reason: 'The redirect_uri is not the one that the application registered, character for character.',
     };
-  const state = parameters.get('state') ?? undefined;
-  const responseType = parameters.get('response_type') ?? 'code';
+  const state = given('state');
+  const responseType = given('response_type') ?? 'code';
   const inFragment = responseType === 'token';
   const fail = (error: string, description: string): Judged =>
     redirectUri === outOfBand
@@ -57,19 +59,19 @@ export function judgeAuthorization(
     return fail('unsupported_response_type', 'response_type must be code or token.');
   if (responseType === 'token' && (application.isPublic || redirectUri === outOfBand))
     return fail('unauthorized_client', 'This application may only use response_type=code.');
-  const asked = parseScopes(parameters.get('scope') ?? '');
+  const asked = parseScopes(given('scope') ?? '');
   if (!asked) return fail('invalid_scope', `scope must name some of ${scopes.join(', ')}.`);
-  const codeChallenge = parameters.get('code_challenge');
+  const codeChallenge = given('code_challenge') ?? null;
   if (
     codeChallenge === null
       ? application.isPublic
-      : !isChallenge(codeChallenge, parameters.get('code_challenge_method'))
+      : !isChallenge(codeChallenge, given('code_challenge_method'))
   )
     return fail('invalid_request', 'code_challenge with code_challenge_method=S256 is required.');
   return { kind: 'ask', request: { responseType, redirectUri, scopes: asked, state, codeChallenge } };
 }
 
-const isChallenge = (challenge: string, method: string | null) =>
+const isChallenge = (challenge: string, method: string | undefined) =>
   method === 'S256' && /^[A-Za-z0-9_-]{43}$/.test(challenge);
 
 /** Whether the verifier is the one that the challenge was made from; a request without a challenge has none. */

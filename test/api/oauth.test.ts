@@ -1,0 +1,106 @@
+// RFC 6749 where clients differ: parameters without a value, a public client's empty secret, and what a defect answers.
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import { createAuthorizationCode, findApplicationByClientId } from '../../src/store/applications.ts';
+import { basic } from '../support/client.ts';
+import { type OAuthRoom, openOAuthRoom, type Registered } from '../web/oauth-room.ts';
+
+// The pair of RFC 7636, appendix B.
+const verifier = 'dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk';
+const challenge = 'E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM';
+
+let room: OAuthRoom;
+let confidential: Registered;
+let open: Registered;
+before(async () => {
+  room = await openOAuthRoom();
+  confidential = room.register();
+  open = room.register({ isPublic: true });
+});
+after(() => room.close());
+
+function codeFor({ clientId }: Registered, codeChallenge: string | null): string {
+  const application = findApplicationByClientId(room.db, clientId);
+  assert(application);
+  return createAuthorizationCode(room.db, {
+    applicationId: application.id,
+    accountId: room.people.owner.account.id,
+    redirectUri: room.callback,
+    scopes: ['user'],
+    codeChallenge,
+    lifetimeMs: 60_000,
+  });
+}
+
+async function redeem(fields: Record<string, string>, as?: string) {
+  const form = { grant_type: 'authorization_code', redirect_uri: room.callback, ...fields };
+  const answer = await room.fetch('/oauth2/access_token', {
+    method: 'POST',
+    headers: {
+      'content-type': 'application/x-www-form-urlencoded',
+      ...(as !== undefined && { authorization: as }),
+    },
+    body: new URLSearchParams(form),
+  });
+  return {
+    status: answer.status,
+    requestId: answer.headers.get('x-request-id'),
+    json: (await answer.json()) as { error?: unknown },
+  };
+}
+
+const shown = () => ({
+  client_id: confidential.clientId,
+  client_secret: confidential.clientSecret ?? '',
+});
+
+test('a parameter of an authorization request without a value counts as left out', async () => {
+  const ask = async (changed: Record<string, string>) => {
+    const { clientId } = confidential;
+    const fields = { client_id: clientId, redirect_uri: room.callback, scope: 'user', ...changed };
+    const answer = await room.fetch(room.authorizeUrl(fields));
+    return new URL(answer.headers.get('location') ?? 'about:blank', room.url);
+  };
+  const blank = { response_type: '', state: '', code_challenge: '', code_challenge_method: '' };
+  assert.equal((await ask(blank)).pathname, '/ui/sign-in', 'it is a good request');
+  const refused = await ask({ ...blank, scope: 'nothing' });
+  assert.equal(refused.searchParams.get('error'), 'invalid_scope');
+  assert(!refused.searchParams.has('state'));
+});
+
+test('a field of a token request without a value counts as left out', async () => {
+  for (const [field, status, code] of [
+    ['grant_type', 400, 'invalid_request'],
+    ['code', 400, 'invalid_request'],
+    ['redirect_uri', 400, 'invalid_grant'],
+    ['client_id', 401, 'invalid_client'],
+    ['client_secret', 401, 'invalid_client'],
+  ] as const) {
+    const answer = await redeem({ ...shown(), code: codeFor(confidential, null), [field]: '' });
+    assert.deepEqual([answer.status, answer.json.error], [status, code], field);
+  }
+  const granted = await redeem({ ...shown(), code: codeFor(confidential, null), code_verifier: '' });
+  assert.equal(granted.status, 200);
+});
+
+test('a public client may send its secret empty, in the body or by Basic, but no other secret', async () => {
+  const proven = () => ({ code: codeFor(open, challenge), code_verifier: verifier });
+  const inBody = await redeem({ ...proven(), client_id: open.clientId, client_secret: '' });
+  assert.equal(inBody.status, 200);
+  assert.equal((await redeem(proven(), basic(open.clientId, ''))).status, 200);
+  const wrong = await redeem({ ...proven(), client_id: open.clientId, client_secret: 'x' });
+  assert.deepEqual([wrong.status, wrong.json.error], [401, 'invalid_client']);
+  const confidentialWithout = await redeem({ code: 'x' }, basic(confidential.clientId, ''));
+  assert.deepEqual([confidentialWithout.status, confidentialWithout.json.error], [401, 'invalid_client']);
+});
+
+test('every answer has a request id; that of a defect leads to its cause in the log', async () => {
+  assert((await redeem({})).requestId);
+  const code = codeFor(confidential, null);
+  room.db.sqlite.exec('ALTER TABLE authorization_codes RENAME TO mislaid');
+  const answer = await redeem({ ...shown(), code });
+  room.db.sqlite.exec('ALTER TABLE mislaid RENAME TO authorization_codes');
+  assert.deepEqual([answer.status, answer.json], [500, { error: { generic: [] } }]);
+  const line = room.logged.find(one => one.includes(answer.requestId ?? '-'));
+  assert(line?.includes('authorization_codes'), line ?? 'nothing was logged');
+});
