@@ -94,9 +94,9 @@ async function readFields(request: Request): Promise<Fields> {
   if (query.has('client_secret') || query.has('code') || query.has('token'))
     throw new OAuthError('invalid_request', 'Secrets belong in the body, never in the query.');
   const fields: Fields = new Map();
-  // RFC 6749, 3.2: a parameter without a value counts as left out.
+  // RFC 6749, 3.2: a parameter without a value counts as left out. An empty code is a guess like any other.
   for (const [name, value] of await readBody(request))
-    if (typeof value === 'string' && value !== '') fields.set(name, value);
+    if (typeof value === 'string' && (value !== '' || name === 'code')) fields.set(name, value);
   return fields;
 }
 

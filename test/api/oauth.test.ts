@@ -71,7 +71,7 @@ test('a parameter of an authorization request without a value counts as left out
 test('a field of a token request without a value counts as left out', async () => {
   for (const [field, status, code] of [
     ['grant_type', 400, 'invalid_request'],
-    ['code', 400, 'invalid_request'],
+    ['code', 400, 'invalid_grant'],
     ['redirect_uri', 400, 'invalid_grant'],
     ['client_id', 401, 'invalid_client'],
     ['client_secret', 401, 'invalid_client'],
