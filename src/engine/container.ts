@@ -10,7 +10,9 @@ import {
   ImageMissing,
   isRefused,
   openDocker,
+  VolumeLost,
 } from './docker.ts';
+import { countVolumes, findVolume, isStandIn, standInFor } from './volume.ts';
 
 export interface ContainerState {
   running: boolean;
@@ -49,6 +51,7 @@ export function createEngine(settings: DoorSettings & { watchIntervalMs?: number
   const door = openDocker(settings);
   const { docker, call } = door;
   const watchIntervalMs = settings.watchIntervalMs ?? WATCH_INTERVAL_MS;
+  let counting: ReturnType<typeof countVolumes> | undefined;
 
   async function version(): Promise<{ engine: string; api: string; platform: string }> {
     const found = await call('version', () => docker.version());
@@ -85,10 +88,24 @@ export function createEngine(settings: DoorSettings & { watchIntervalMs?: number
       await call('start a container', abortSignal => docker.getContainer(containerId).start({ abortSignal }));
     } catch (error) {
       if (isRefused(error, 304)) return containerId;
-      if (error instanceof EngineRefused) await removeContainer(containerId);
+      if (error instanceof EngineRefused) {
+        await removeContainer(containerId);
+        await clearStandIns(plan);
+      }
       throw error;
     }
     return containerId;
+  }
+
+  /** Where a volume of the plan was lost, that is why it could not be started. */
+  async function clearStandIns({ mounts }: ContainerPlan): Promise<void> {
+    for (const { type, source, owner } of mounts) {
+      if (type !== 'volume' || owner) continue;
+      const found = await findVolume(door, source);
+      if (!found || !isStandIn(found)) continue;
+      await removeVolume(source);
+      throw new VolumeLost(`Docker has lost the volume ${source}.`);
+    }
   }
 
   /** Resolves when it no longer runs: undefined when it is gone. Throws EngineUnavailable when Docker died. */
@@ -163,7 +180,11 @@ export function createEngine(settings: DoorSettings & { watchIntervalMs?: number
   }
 
   async function sizeOfVolumes(names: readonly string[]): Promise<number> {
-    const { Volumes } = await call('measure volumes', abortSignal => diskUsageOfVolumes(docker, abortSignal));
+    // An engine refuses to count while it counts: whoever asks meanwhile gets the same answer.
+    counting ??= countVolumes(door).finally(() => {
+      counting = undefined;
+    });
+    const { Volumes } = await counting;
     return (Volumes ?? [])
       .filter(({ Name }) => names.includes(Name))
       .reduce((sum, { UsageData }) => sum + Math.max(0, UsageData?.Size ?? 0), 0);
@@ -171,14 +192,21 @@ export function createEngine(settings: DoorSettings & { watchIntervalMs?: number
 
   /** The same name twice is the same volume: Docker answers with the one that is there. */
   async function createVolume(plan: VolumePlan): Promise<void> {
-    await call('create a volume', abortSignal =>
-      docker.createVolume({
-        Name: plan.name,
-        Labels: labelsOf(plan.labels),
-        ...(plan.options ? { Driver: 'local', DriverOpts: plan.options } : {}),
-        abortSignal,
-      }),
-    );
+    const create = () =>
+      call('create a volume', abortSignal =>
+        docker.createVolume({
+          Name: plan.name,
+          Labels: labelsOf(plan.labels),
+          ...(plan.options ? { Driver: 'local', DriverOpts: plan.options } : {}),
+          abortSignal,
+        }),
+      );
+    await create();
+    // Whose it is Docker tells only when it is asked.
+    const made = await findVolume(door, plan.name);
+    if (!made || !isStandIn(made)) return;
+    await removeVolume(plan.name);
+    await create();
   }
 
   async function listVolumes(instance: string): Promise<OwnedVolume[]> {
@@ -287,8 +315,7 @@ function creation(plan: ContainerPlan) {
         ...(type === 'volume' && {
           VolumeOptions: {
             NoCopy: copy === false,
-            Labels: owner ? labelsOf(owner) : {},
-            DriverConfig: {} as never,
+            ...(owner ? { Labels: labelsOf(owner), DriverConfig: {} as never } : standInFor(plan.labels)),
           },
         }),
       })),
@@ -306,21 +333,4 @@ async function ignoring(statuses: number[], work: () => Promise<unknown>): Promi
   } catch (error) {
     if (!isRefused(error, ...statuses)) throw error;
   }
-}
-
-type VolumeUsage = { Volumes: { Name: string; UsageData?: { Size: number } }[] | null };
-
-/** dockerode asks for everything, and an engine takes long to measure all of its images. */
-function diskUsageOfVolumes(docker: DockerDoor['docker'], abortSignal: AbortSignal): Promise<VolumeUsage> {
-  return new Promise((resolve, reject) => {
-    docker.modem.dial(
-      {
-        path: '/system/df?type=volume',
-        method: 'GET',
-        abortSignal,
-        statusCodes: { 200: true, 500: 'server error' },
-      },
-      (cause, usage) => (cause ? reject(cause) : resolve(usage as VolumeUsage)),
-    );
-  });
 }

@@ -27,6 +27,10 @@ export class EngineRefused extends Error {
 export class ImageMissing extends Error {
   override name = 'ImageMissing';
 }
+/** A volume that was to be mounted is gone: nothing was started. */
+export class VolumeLost extends Error {
+  override name = 'VolumeLost';
+}
 
 export interface DockerDoor {
   docker: Dockerode;

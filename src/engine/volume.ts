@@ -2,7 +2,7 @@
 // server needs no right to Docker's own directories. What is in the tars is artifact-tar.ts's.
 import { PassThrough, type Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
-import { CACHE_DIRECTORY, labelsOf, type Ownership } from '../domain/container-plan.ts';
+import { CACHE_DIRECTORY, labelsOf, type Ownership, ownershipOf } from '../domain/container-plan.ts';
 import { type DockerDoor, EngineUnavailable, isRefused } from './docker.ts';
 
 /**
@@ -18,6 +18,8 @@ export interface Carrier {
   owner: Ownership;
 }
 
+/** The kind of a volume that stands for one that was lost. */
+export const STAND_IN = 'lost';
 const STALL_MS = 60_000;
 const LONGEST_MS = 6 * 3600_000;
 /** As Go numbers it. */
@@ -97,20 +99,54 @@ export async function findDirectories(
 }
 
 /** Where the volume is on the engine's host; undefined when there is none of that name. */
-export async function findMountpoint(
-  { docker, call }: DockerDoor,
-  name: string,
-): Promise<string | undefined> {
+export async function findMountpoint(door: DockerDoor, name: string): Promise<string | undefined> {
+  const found = await findVolume(door, name);
+  return found && !isStandIn(found) ? found.Mountpoint : undefined;
+}
+
+export async function findVolume({ docker, call }: DockerDoor, name: string) {
   try {
-    const found = await call('inspect a volume', abortSignal =>
+    return await call('inspect a volume', abortSignal =>
       docker.getVolume(name).inspect({ abortSignal } as object),
     );
-    return found.Mountpoint;
   } catch (error) {
     if (isRefused(error, 404)) return undefined;
     throw error;
   }
 }
+
+type VolumeUsage = { Volumes: { Name: string; UsageData?: { Size: number } }[] | null };
+
+/** How much each volume holds. dockerode asks for everything, and an engine takes long to measure all of its images. */
+export function countVolumes({ docker, call }: DockerDoor): Promise<VolumeUsage> {
+  return call(
+    'measure volumes',
+    abortSignal =>
+      new Promise((resolve, reject) => {
+        docker.modem.dial(
+          {
+            path: '/system/df?type=volume',
+            method: 'GET',
+            abortSignal,
+            statusCodes: { 200: true, 500: 'server error' },
+          },
+          (cause, usage) => (cause ? reject(cause) : resolve(usage as VolumeUsage)),
+        );
+      }),
+  );
+}
+
+/**
+ * Docker makes a volume that is to be mounted and is not there, empty: what was lost meanwhile would pass for an artifact
+ * with nothing in it. One made like this cannot be mounted, so that the start fails. It says nothing of one that is there.
+ */
+export const standInFor = ({ instance }: Ownership) => ({
+  Labels: labelsOf({ instance, kind: STAND_IN, id: '' }),
+  DriverConfig: { Name: 'local', Options: { type: 'none', o: 'bind', device: '/nonexistent/assay-lost' } },
+});
+
+export const isStandIn = ({ Labels }: { Labels?: Record<string, string> | null }) =>
+  ownershipOf(Labels)?.kind === STAND_IN;
 
 type DockerContainer = ReturnType<DockerDoor['docker']['getContainer']>;
 

@@ -7,7 +7,7 @@ import { setTimeout as pause } from 'node:timers/promises';
 import type { ContainerPlan } from '../domain/container-plan.ts';
 import { createMask, maskText } from '../domain/mask.ts';
 import type { Outcome } from '../domain/verdict.ts';
-import { EngineUnavailable, ImageMissing, isRefused } from '../engine/docker.ts';
+import { EngineUnavailable, ImageMissing, isRefused, VolumeLost } from '../engine/docker.ts';
 import { createOutput, followOutput, releaseOutput } from '../engine/output.ts';
 import type { Live } from '../live.ts';
 import { type LogWriter, openLog } from '../store/log-file.ts';
@@ -125,6 +125,7 @@ export async function runJob(
   } catch (cause) {
     // Ended while its start hung: why it was ended is what counts.
     if (stopped && !stopping.aborted) return { kind: stopped };
+    if (cause instanceof VolumeLost) return { kind: 'lost' };
     throw cause;
   } finally {
     for (const unwatch of watches) unwatch();

@@ -3,6 +3,7 @@
 
 import { opendir, readdir, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
+import { STAND_IN } from '../engine/volume.ts';
 import type { Log } from '../log.ts';
 import { findArtifact, forgetUnusedArtifacts } from '../store/artifacts.ts';
 import type { Db } from '../store/db.ts';
@@ -31,7 +32,7 @@ export type SweepParts = {
   retentionMs: number;
 };
 
-const ARTIFACT_VOLUMES: ReadonlySet<string> = new Set(['artifact', 'union', 'mountpoints']);
+const ARTIFACT_VOLUMES: ReadonlySet<string> = new Set(['artifact', 'union', 'mountpoints', STAND_IN]);
 const EVERY_MS = 30_000;
 const LOGS_EVERY_MS = 3600_000;
 /** A file or volume this young may belong to something that has not been written down yet. */

@@ -4,14 +4,18 @@ import { readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { setTimeout as wait } from 'node:timers/promises';
+import type { Mount } from '../../src/domain/container-plan.ts';
 import { captureTar, directoriesTar, GivenUp, openArtifact } from '../../src/engine/artifact-tar.ts';
 import { createEngine } from '../../src/engine/container.ts';
+import { VolumeLost } from '../../src/engine/docker.ts';
 import {
   type Carrier,
   claimVolume,
   fillVolume,
   findDirectories,
+  findMountpoint,
   readVolume,
+  standInFor,
 } from '../../src/engine/volume.ts';
 import { DOCKER_HOST, openRoom, type Room, RUN_AS } from './room.ts';
 
@@ -63,6 +67,60 @@ test('what is captured of a volume fills another one with the same tree, links a
     await findDirectories(room.engine.door, target, ['bin', 'bin/tool', 'abs', 'none']),
     new Set(['bin']),
   );
+});
+
+test('a container is not started with an empty volume in the place of one that Docker has lost', async () => {
+  const { engine, instance } = room;
+  const kept = await makeVolume('kept');
+  await claimVolume(engine.door, kept);
+  const lost = await makeVolume('lost');
+  await engine.removeVolume(lost.volume);
+  const mounts = [
+    ...mounted(kept.volume, true).mounts,
+    { ...mounted(lost.volume, true).mounts[0], target: '/opt/lost' } as Mount,
+  ];
+  const { plan } = await room.begin('true', { mounts });
+  await assert.rejects(engine.startContainer(plan), VolumeLost);
+  assert.equal(await findMountpoint(engine.door, lost.volume), undefined);
+  assert.notEqual(await findMountpoint(engine.door, kept.volume), undefined);
+  assert.deepEqual(
+    (await engine.listContainers(instance)).filter(({ name }) => name === plan.name),
+    [],
+  );
+  await makeVolume('lost');
+  const made = await room.run('true', { mounts });
+  assert.equal(made.exit?.kind === 'exit' && made.exit.status, 0, made.text);
+});
+
+test('what a crash leaves of a volume that was lost is not taken for it', async () => {
+  const { engine } = room;
+  const carrier = await makeVolume('forgotten');
+  await engine.removeVolume(carrier.volume);
+  // As the creation of a container leaves it that is never started.
+  await engine.door.docker.createVolume({ Name: carrier.volume, ...standIn(room.instance) });
+  assert.equal(await findMountpoint(engine.door, carrier.volume), undefined);
+  await makeVolume('forgotten');
+  const made = await room.run('ls /opt/prefix | wc -l', mounted(carrier.volume, true));
+  assert.equal(made.text.trim(), '0');
+});
+
+const standIn = (instance: string) => {
+  const { Labels, DriverConfig } = standInFor({ instance, kind: '', id: '' });
+  return { Labels, Driver: DriverConfig.Name, DriverOpts: DriverConfig.Options };
+};
+
+test('two who ask at once how much volumes hold are both told', async () => {
+  const { engine } = room;
+  const carrier = await makeVolume('measured');
+  await claimVolume(engine.door, carrier);
+  const { plan } = await room.begin(
+    'head -c 100000 /dev/zero >/opt/prefix/zeros; echo done; sleep 60',
+    mounted(carrier.volume),
+  );
+  const containerId = await engine.startContainer(plan);
+  const sizes = async () => Promise.all([1, 2, 3].map(() => engine.sizeOf(containerId, { volumes: true })));
+  for (const size of await sizes()) assert.ok(size !== undefined);
+  await engine.removeContainer(containerId);
 });
 
 test('a reader that is slow is not cut off by the deadline of the answer', async () => {
