@@ -2,9 +2,9 @@
 
 import { readSettings, UsageError } from '../config.ts';
 import { type AccountKind, accountKinds, type Standing, standings } from '../domain/access.ts';
-import { checkEmail, checkRedirectUri } from '../domain/names.ts';
+import { checkEmail, checkLine, checkRedirectUri } from '../domain/names.ts';
 import { digestOf, hashPassword, newReadableSecret, newSecret } from '../domain/secret.ts';
-import { wireTimeOrNull } from '../domain/wire.ts';
+import { parseTime, wireTimeOrNull } from '../domain/wire.ts';
 import {
   createAccount,
   deleteSessionsOf,
@@ -143,9 +143,8 @@ const set: Command = {
       const standing = oneOf<Standing>(flags, '--standing', standings);
       const kind = oneOf<AccountKind>(flags, '--kind', accountKinds);
       const trialEnds = flags.get('--trial-ends');
-      const trialEndsAt =
-        trialEnds === 'never' ? null : trialEnds === undefined ? undefined : Date.parse(trialEnds);
-      if (Number.isNaN(trialEndsAt))
+      const trialEndsAt = trialEnds === 'never' ? null : parseTime(trialEnds ?? '');
+      if (trialEnds !== undefined && trialEndsAt === undefined)
         throw new UsageError(`--trial-ends must be a date, not ${JSON.stringify(trialEnds)}`);
       if (standing === undefined && kind === undefined && trialEndsAt === undefined)
         throw new UsageError('assay user set needs --standing, --trial-ends or --kind');
@@ -199,6 +198,8 @@ const addApplication: Command = {
   run: invocation =>
     withDb(invocation, db => {
       const { flags, positionals } = invocation;
+      const [name = ''] = positionals;
+      if (checkLine(name)) throw new UsageError('NAME must be one line of 255 bytes at the most, not blank');
       const redirectUri = flags.get('--redirect-uri') ?? '';
       const owner = flags.get('--owner');
       if (owner === undefined) throw new UsageError('assay app add needs --owner EMAIL');
@@ -208,7 +209,7 @@ const addApplication: Command = {
         );
       const { application, clientSecret } = createApplication(db, {
         ownerId: getAccount(db, owner).id,
-        name: positionals[0] ?? '',
+        name,
         redirectUri,
         isPublic: flags.has('--public'),
       });

@@ -84,6 +84,12 @@ export function checkCommand(command: string, prefix: string): 'invalid_format' 
   return command.includes(prefix) ? undefined : 'invalid_format';
 }
 
+/** What a person calls something: one line, not blank, of 255 bytes at the most. */
+export function checkLine(name: string): 'invalid_format' | undefined {
+  const isLine = name.isWellFormed() && !controlCharacter.test(name) && name.trim() !== '';
+  return isLine && new TextEncoder().encode(name).length <= 255 ? undefined : 'invalid_format';
+}
+
 export const outOfBand = 'urn:ietf:wg:oauth:2.0:oob';
 
 // Schemes that run or show something in the browser itself, instead of handing the code to an application.

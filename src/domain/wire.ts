@@ -31,6 +31,16 @@ export function wireTimeOrNull(ms: number | null): string | null {
   return ms === null ? null : wireTime(ms);
 }
 
+/** A day, or an ISO 8601 time with its offset; undefined for anything that JavaScript alone would take for one. */
+export function parseTime(text: string): number | undefined {
+  const form = /^(\d{4}-\d\d-\d\d)(?:T\d\d:\d\d(?::\d\d(?:\.\d{1,3})?)?(?:Z|[+-]\d\d:\d\d))?$/;
+  const day = Date.parse(form.exec(text)?.[1] ?? '');
+  const at = Date.parse(text);
+  // The 30th of February would be read as the 2nd of March.
+  const exists = !Number.isNaN(day) && text.startsWith(new Date(day).toISOString().slice(0, 10));
+  return exists && !Number.isNaN(at) ? at : undefined;
+}
+
 export const shape = {
   id: (
     description = 'A 64-bit id: it may exceed 53 bits, its string twin carries it exactly.',

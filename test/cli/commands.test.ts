@@ -154,7 +154,12 @@ test('an account is added, listed, changed and reset', async () => {
   const refused: [args: string[], said: RegExp][] = [
     [['user', 'set', 'bob@example.com'], /needs --standing, --trial-ends or --kind/],
     [['user', 'set', 'bob@example.com', '--standing', 'gone'], /--standing must be one of/],
-    [['user', 'set', 'bob@example.com', '--trial-ends', 'soon'], /--trial-ends must be a date, not "soon"/],
+    ...['soon', '5', '2027', '2027-02-30', 'Jan 2027', '2027-01-31 10:00', '2027-01-31T25:00Z', ''].map(
+      (date): [string[], RegExp] => [
+        ['user', 'set', 'bob@example.com', '--trial-ends', date],
+        new RegExp(`--trial-ends must be a date, not "${date}"`),
+      ],
+    ),
     [['user', 'set', 'eve@example.com', '--kind', 'user'], /no account eve@example\.com/],
     [['user', 'reset', 'eve@example.com'], /no account eve@example\.com/],
   ];
@@ -207,5 +212,10 @@ test('an application is registered with a secret, or as a public one without; a 
     const { status, stdout, stderr } = await assay('app', 'add', 'x', ...args);
     assert.deepEqual([status, stdout], [2, ''], args.join(' '));
     assert.match(stderr, said);
+  }
+  for (const name of ['', '  ', 'two\nlines', 'x'.repeat(256)]) {
+    const { status, stdout, stderr } = await assay('app', 'add', name, ...owner, ...redirect);
+    assert.deepEqual([status, stdout], [2, ''], name);
+    assert.match(stderr, /NAME must be one line of 255 bytes at the most/);
   }
 });
