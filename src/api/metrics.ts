@@ -7,6 +7,8 @@ export type Metrics = {
   render(gauges: Record<string, { help: string; values: [labels: string, value: number][] }>): string;
 };
 
+/** HTTP/2 takes any word for a method, and each would be a series of its own. */
+const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'PATCH', 'OPTIONS']);
 const BUILD_BUCKETS_S = [1, 5, 15, 60, 300, 900, 3600];
 
 export function createMetrics(): Metrics {
@@ -17,7 +19,10 @@ export function createMetrics(): Metrics {
 
   return {
     countRequest(method, route, status) {
-      bump(requests, `method="${method}",route="${route}",status="${status}"`);
+      bump(
+        requests,
+        `method="${METHODS.has(method) ? method : 'other'}",route="${route}",status="${status}"`,
+      );
     },
     countBuild(verdict, durationMs) {
       const seconds = durationMs / 1000;

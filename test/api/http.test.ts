@@ -121,6 +121,7 @@ test('HTTP/2 answers as HTTP/1.1 does: records, forms, refusals, uploads', async
   assert.equal(uploaded.status, 202, uploaded.text);
   assert.equal((await call2({ ':path': '/projects/../ping' })).status, 400);
   assert.equal((await call2({ ':path': '/ping', ':method': 'OPTIONS' })).status, 400);
+  assert.equal((await call2({ ':path': '/ping', ':method': 'INVENTED' })).status, 400);
   const head = await call2({ ':path': '/ping', ':method': 'HEAD' });
   assert.deepEqual([head.status, head.text], [200, '']);
 });
@@ -335,6 +336,8 @@ test('healthz and metrics answer without credentials from loopback', async () =>
   const { text } = await app.client.get('/metrics');
   assert.match(text, /^assay_requests_total\{method="GET",route="\/ping",status="200"\} \d+$/m);
   assert(!text.includes(String(planted.project_id)), 'an id became a label');
+  assert(!text.includes('INVENTED'), 'whatever a stranger calls a method became a label');
+  assert.match(text, /^assay_requests_total\{method="other",route="unknown",status="400"\} \d+$/m);
 });
 
 test('headers that come too slowly are cut off after 15 s, while others are served', async () => {
