@@ -16,6 +16,8 @@ import { nextLink, readCallback, respondError, respondJson, respondText } from '
 
 export type Bindings = { Bindings: { outgoing: ServerResponse } };
 
+const CHALLENGE = 'Basic realm="assay", charset="UTF-8", Bearer realm="assay"';
+
 export const PAGE_LIMIT = { least: 1, most: 1000, usual: 100 };
 export const pageFields = {
   limit: integer('How many at the most.', PAGE_LIMIT),
@@ -70,6 +72,9 @@ function mount(
       const wrapped = media === 'text/event-stream' ? undefined : callbackOrNone(request.method, url);
       const response = respondError(cause, wrapped, log, facts);
       response.headers.set('x-request-id', requestId);
+      // Clients that wait to be asked need it; a browser would ask whoever sits before it.
+      if (response.status === 401 && !request.headers.has('sec-fetch-mode'))
+        response.headers.set('www-authenticate', CHALLENGE);
       return finish(response);
     };
     try {

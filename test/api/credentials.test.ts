@@ -88,6 +88,18 @@ test('two kinds of credentials are refused, though each were right', async () =>
   await expectRefused({ headers: { authorization: [owner.as, owner.as] } });
 });
 
+test('401 says what would be taken, to all but a browser, which would ask whoever sits before it', async () => {
+  const challenge = 'Basic realm="assay", charset="UTF-8", Bearer realm="assay"';
+  for (const path of ['/whoami', `/projects/${planted.project_id}/firehose`, '/projects?callback=f']) {
+    const answer = await app.client.get(path);
+    assert.deepEqual([answer.status, answer.headers['www-authenticate']], [401, challenge], path);
+  }
+  const browser = await app.client.call('GET', '/whoami', { headers: { 'sec-fetch-mode': 'no-cors' } });
+  assert.deepEqual([browser.status, browser.headers['www-authenticate']], [401, undefined]);
+  const missing = await app.client.get('/projects/1', app.people.owner.as);
+  assert.deepEqual([missing.status, missing.headers['www-authenticate']], [404, undefined]);
+});
+
 test('cookies are never credentials', async () => {
   const session = createSession(app.db, app.people.owner.account.id);
   for (const name of [
