@@ -148,6 +148,7 @@ export function ids(doc: string): Field<bigint[], false> {
     required: false,
     schema: { type: 'array', items: idSchema('An id.'), description: doc },
     read(sent) {
+      if (sent === null || sent === '') return { blank: true };
       if (!Array.isArray(sent)) return { code: 'invalid_format' };
       const value: bigint[] = [];
       for (const one of sent) {
@@ -170,8 +171,10 @@ export function readFields<F extends Fields>(
   const values: Record<string, unknown> = {};
   const errors: Errors = {};
   for (const [name, field] of Object.entries(fields)) {
-    const isSent = sent.has(name);
-    const read = isSent ? field.read(sent.get(name) as Sent) : { blank: true as const };
+    // A list that was sent as a single value has its name without brackets.
+    const sentName = sent.has(name) ? name : name.replace(/\[\]$/, '');
+    const isSent = sent.has(sentName);
+    const read = isSent ? field.read(sent.get(sentName) as Sent) : { blank: true as const };
     if ('code' in read) errors[name] = [read.code];
     else if ('value' in read) values[name] = read.value;
     else if (field.required && (isSent || !partial)) errors[name] = ['is_blank'];

@@ -211,6 +211,16 @@ describe('JSON of the wrong type is of no valid format', () => {
       { json: { ...dependencyForm(), related_dependencies: [[1]] } },
       errors('related_dependencies[]', 'invalid_format'),
     );
+    const wrong = errors('related_dependencies[]', 'invalid_format');
+    for (const related of [String(planted.free_dependency_id), 1, true, {}])
+      await refused('/dependencies', { json: { ...dependencyForm(), related_dependencies: related } }, wrong);
+    await refused('/dependencies', { form: { ...dependencyForm(), related_dependencies: '1' } }, wrong);
+    created(await post('/dependencies', { json: { ...dependencyForm(), related_dependencies: null } }));
+    await refused(
+      suites(),
+      { json: { ...suiteForm(), name: ['a'], command: {} } },
+      { error: { name: ['invalid_format'], command: ['invalid_format'] } },
+    );
   });
 
   test('flags and options', async () => {
