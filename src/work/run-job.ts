@@ -111,7 +111,15 @@ export async function runJob(
   // It may fail while the container is being started; it is asked for its outcome below.
   following.catch(() => {});
   try {
-    if (plan) await startOnce(host, plan, AbortSignal.any([stopping, gone.signal]));
+    if (plan) {
+      const started = startOnce(host, plan, AbortSignal.any([stopping, gone.signal, ended.signal]));
+      // Output that tells its end says more than an answer that an engine which went away never gave.
+      const told = following.then(
+        verdict => (verdict ? undefined : started),
+        () => started,
+      );
+      await Promise.race([started, told]);
+    }
     look();
     watchContainer(host, job.name, AbortSignal.any([stopping, ended.signal])).then(
       () => gone.abort(),

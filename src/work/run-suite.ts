@@ -215,36 +215,43 @@ async function start(
     log.append(Buffer.alloc(0), 0),
     beginOutput(job).then(() => keepVariables(db.vault, build.id, directory, variables)),
   ]);
-  const facts: SuiteFacts = {
+  const factsWith = ({ dependencies, prefixes, mounts }: Attached): SuiteFacts => ({
     instance: instanceOf(db),
     build: { id: build.id, commitRef: build.commitRef, nonce: job.nonce },
     project,
     suite,
     branch: request.branch,
     ...(variables.length > 0 && { environmentFile: environmentFile(directory) }),
-    dependencies: attached.dependencies,
-    prefixes: attached.prefixes,
-    artifactMounts: attached.mounts,
+    dependencies,
+    prefixes,
+    artifactMounts: mounts,
     image,
     network,
     limits: parts.limits,
     mirror: mirrorPath(parts.dataDirectory, project.id),
     outputFile: job.outputFile,
-  };
-  const described: Job = {
+  });
+  if (image.hasGit) return runJob(parts, naming(job, attached), log, planSuite(factsWith(attached)));
+  Object.assign(left, everythingOf(job));
+  const checkedOut = await checkOutBeside(parts, job, log, factsWith(attached));
+  if (checkedOut.kind !== 'exit' || checkedOut.status !== 0) return checkedOut;
+  // The checkout may have taken longer than what was attached is kept for.
+  const anew = await parts.attach(suite.id);
+  const plan = planSuite({ ...factsWith(anew), workspaceVolume: workspaceOf(job) });
+  return runJob(parts, naming(job, anew), log, plan);
+}
+
+/** The steps of a job that launch something say what. */
+function naming(job: Job, { dependencies }: Attached): Job {
+  return {
     ...job,
     describeStep: name => {
-      const launched = attached.dependencies.find((_, index) => name === launchStep(index));
+      const launched = dependencies.find((_, index) => name === launchStep(index));
       return launched
         ? `launch ${launched.name}: ${firstLine(launched.launchCommand)}`
         : job.describeStep(name);
     },
   };
-  if (image.hasGit) return runJob(parts, described, log, planSuite(facts));
-  Object.assign(left, everythingOf(job));
-  const checkedOut = await checkOutBeside(parts, described, log, facts);
-  if (checkedOut.kind !== 'exit' || checkedOut.status !== 0) return checkedOut;
-  return runJob(parts, described, log, planSuite({ ...facts, workspaceVolume: workspaceOf(job) }));
 }
 
 const workspaceOf = (job: Job) => `${job.name}-workspace`;
@@ -274,6 +281,8 @@ async function checkOutBeside(
   };
   const suite = planSuite(facts);
   await createOutput(beside.outputFile);
+  // What an attempt left that ended while Docker was away: its files are not this one's.
+  await removeEverything(host.engine, everythingOf(job));
   await host.engine.createVolume({ name: workspaceOf(job), labels: { ...suite.labels, kind: 'workspace' } });
   const outcome = await runJob(
     parts,
@@ -296,12 +305,15 @@ async function checkOutBeside(
 
 /** The containers and files go when the verdict is written; what fails here is found by the sweep. */
 async function tidy(parts: RunParts, job: Job, left: Leftovers): Promise<void> {
-  const { engine } = parts.host;
   try {
-    for (const name of left.containers) await engine.removeContainer(name);
-    for (const name of left.volumes) await engine.removeVolume(name);
+    await removeEverything(parts.host.engine, left);
     await rm(dirname(job.outputFile), { recursive: true, force: true });
   } catch (cause) {
     parts.log.debug('left for the sweep', { name: job.name, cause });
   }
+}
+
+async function removeEverything(engine: RunParts['host']['engine'], left: Leftovers): Promise<void> {
+  for (const name of left.containers) await engine.removeContainer(name);
+  for (const name of left.volumes) await engine.removeVolume(name);
 }

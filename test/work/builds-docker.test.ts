@@ -1,7 +1,7 @@
 // What builds do when Docker is away, loses a container or is meddled with; and what is left of them: nothing.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
-import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { watch } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -167,7 +167,7 @@ test('A network that somebody pruned from Docker is made again for the next buil
 });
 
 test('A suite whose image has another shell and no git has its checkout made beside it, and nothing of it is left', async () => {
-  const assay = await startAppliance();
+  const assay = await startAppliance({ concurrency: 1 });
   const image = `assay-test/busybox-${assay.instance}`;
   const directory = mkdtempSync(join(tmpdir(), 'assay-busybox-'));
   const [root, tar] = [join(directory, 'root'), join(directory, 'root.tar')];
@@ -185,6 +185,27 @@ test('A suite whose image has another shell and no git has its checkout made bes
     await assay.containersUntil(names => names.length === 0);
     const workspaces = `name=assay-${assay.instance}-build-`;
     assert.equal(await docker('volume', 'ls', '-q', '--filter', workspaces), '');
+
+    // A workspace that an earlier attempt left is not what this one begins with.
+    const gate = await assay.project();
+    await gate.suite({ command: 'while ! test -e /srv/cache/go; do sleep 0.05; done' });
+    const blocker = await gate.buildOf(await gate.request());
+    await gate.until(
+      async () => (await gate.buildRecord(blocker.id_str as string)).build_state === 'running',
+    );
+    const again = await assay.project();
+    await again.suite({ image, command: 'ls -A; test ! -e left-over' });
+    const { id_str: id } = await again.buildOf(await again.request());
+    const volume = `assay-${assay.instance}-build-${id}-workspace`;
+    const label = `assay.instance=${assay.instance}`;
+    await docker('volume', 'create', '--label', label, '--label', 'assay.kind=artifact', volume);
+    const carrier = await docker('create', '--volume', `${volume}:/srv/project`, image, '/bin/true');
+    writeFileSync(join(directory, 'left-over'), '');
+    await docker('cp', join(directory, 'left-over'), `${carrier}:/srv/project/left-over`);
+    await docker('rm', carrier);
+    await gate.cancel(`builds/${blocker.id_str}`);
+    const ended = await again.finishedBuild(id as string);
+    assert.equal(ended.build_state, 'passed', await again.log(id as string));
   } finally {
     await assay.close();
     await docker('rmi', '-f', image).catch(() => {});

@@ -102,6 +102,22 @@ test('a job that is canceled while the answer to its start never comes is cancel
   assert.deepEqual(await running, { kind: 'canceled' });
 });
 
+test('a job whose output tells its end has ended, though the answer to its start never comes', async t => {
+  const away = async () => {
+    throw new EngineUnavailable('The connection broke.');
+  };
+  const asked = Promise.withResolvers<void>();
+  const inspectContainer = () => {
+    asked.resolve();
+    return away();
+  };
+  const room = await roomFor(t, { startContainer: away, inspectContainer });
+  const running = room.run();
+  await asked.promise;
+  room.exit();
+  assert.deepEqual(await running, PASSED);
+});
+
 test('an engine that counts slowly is not asked again before it has answered', async t => {
   t.mock.timers.enable({ apis: ['setInterval'] });
   const answers: (() => void)[] = [];
