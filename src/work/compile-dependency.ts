@@ -69,12 +69,14 @@ async function runCompile(
   // Each compile has a log of its own; a further attempt, or a server that takes over, goes on with it.
   if (resumed && !isBegun && dependency.attempts <= 1) dropLog(job.logPath);
   const log = await openJobLog(job);
-  const compile: Compile = { parts, dependency, job, log };
+  const held: (() => void)[] = [];
+  const hold = (hash: string) => void held.push(parts.artifacts.hold(hash));
+  const compile: Compile = { parts, dependency, job, log, hold };
   let recipe: string | undefined;
   const done = Promise.withResolvers<void>();
   const enter = async (recipeHash: string) => {
     while (underWay.has(recipeHash)) {
-      await Promise.race([underWay.get(recipeHash), stopped(compile)]);
+      await untilStopped(compile, underWay.get(recipeHash) as Promise<void>);
       if (parts.stopping.aborted || job.stopReason() !== undefined) return;
     }
     recipe = recipeHash;
@@ -99,6 +101,7 @@ async function runCompile(
   } finally {
     if (recipe !== undefined) underWay.delete(recipe);
     done.resolve();
+    for (const letGo of held) letGo();
     // Also where the disk is too full to end it: nobody else would.
     await log.close();
   }
@@ -116,7 +119,6 @@ async function end(compile: Compile, { verdict, artifact }: Finished): Promise<v
     ...(event === 'requeue' && { nonce: null }),
     ...(artifact && { artifactHash: artifact.hash, recipeHash: artifact.recipeHash }),
   });
-  artifact?.letGo();
 }
 
 /** Undefined where the server stops. */
@@ -243,14 +245,20 @@ function dropLog(path: string): void {
   rmSync(path, { force: true });
 }
 
-/** Resolves when the compile is to stop, or the server does. */
-function stopped({ parts, job }: Compile): Promise<void> {
+/** Waits for another compile, but not once this one is to stop, or the server. */
+async function untilStopped({ parts, job }: Compile, other: Promise<void>): Promise<void> {
   const { promise, resolve } = Promise.withResolvers<void>();
+  const stop = () => resolve();
   const unwatch = parts.live.watch(job.topic, () => {
-    if (job.stopReason() !== undefined) resolve();
+    if (job.stopReason() !== undefined) stop();
   });
-  parts.stopping.addEventListener('abort', () => resolve(), { once: true });
-  return promise.finally(unwatch);
+  parts.stopping.addEventListener('abort', stop);
+  try {
+    await Promise.race([other, promise]);
+  } finally {
+    unwatch();
+    parts.stopping.removeEventListener('abort', stop);
+  }
 }
 
 async function tidy({ parts, dependency, job }: Compile): Promise<void> {

@@ -21,11 +21,13 @@ export type Compile = {
   dependency: Dependency;
   job: Job;
   log: LogWriter;
+  /** Keeps the sweep from an artifact until the compile is over, however it ends. */
+  hold(hash: string): void;
 };
 
 export type Finished = {
   verdict: CompileVerdict;
-  artifact?: { hash: string; recipeHash: string; letGo(): void };
+  artifact?: { hash: string; recipeHash: string };
 };
 
 export function describeJob(parts: CompileParts, dependency: Dependency): Job {

@@ -39,12 +39,12 @@ export async function finish(
   if ('verdict' in captured) return captured;
   if (captured.files === 0)
     return { verdict: failedCompile(`The command left nothing under its prefix ${begun.prefix}.`) };
-  const letGo = parts.artifacts.hold(captured.hash);
+  compile.hold(captured.hash);
   await keepArchive(file, artifactPath(parts.dataDirectory, captured.hash));
   recordArtifact(parts.db, { hash: captured.hash, prefix: begun.prefix, sizeBytes: captured.sizeBytes });
   await log.line(`kept ${captured.files} files, ${captured.sizeBytes} bytes, of ${begun.prefix}`);
   await makeReady(compile, captured.hash);
-  return { verdict, artifact: { hash: captured.hash, recipeHash: begun.recipeHash, letGo } };
+  return { verdict, artifact: { hash: captured.hash, recipeHash: begun.recipeHash } };
 }
 
 /** Suites start at once when the volume is there; when it is not, the first of them has it made. */
@@ -89,19 +89,16 @@ export async function reuse(compile: Compile, recipeHash: string): Promise<Finis
   const { parts, log } = compile;
   const artifact = findCompiledRecipe(parts.db, recipeHash);
   if (!artifact) return undefined;
-  const letGo = parts.artifacts.hold(artifact.hash);
+  compile.hold(artifact.hash);
   const isKept = await stat(artifactPath(parts.dataDirectory, artifact.hash)).then(
     () => true,
     () => false,
   );
-  if (!isKept) {
-    letGo();
-    return undefined;
-  }
+  if (!isKept) return undefined;
   await log.line('the same archive was compiled in the same way before: its artifact is used');
   await makeReady(compile, artifact.hash);
   return {
     verdict: { event: 'compile', error: null, lines: [] },
-    artifact: { hash: artifact.hash, recipeHash, letGo },
+    artifact: { hash: artifact.hash, recipeHash },
   };
 }

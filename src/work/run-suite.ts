@@ -103,10 +103,9 @@ export async function runSuite(
     const begun = resumed && (await hasBegun(parts, job));
     if (resumed && !begun) await tidy(parts, job, everythingOf(job));
     // Read once: what the container gets is what is masked.
-    const variables = begun ? [] : listEveryVariable(db, build.suiteId);
-    job.secrets = begun
-      ? await readKeptSecrets(db.vault, build.id, dirname(job.outputFile))
-      : variables.map(({ content }) => content);
+    const kept = begun ? await readKeptSecrets(db.vault, build.id, dirname(job.outputFile)) : undefined;
+    const variables = kept ? [] : listEveryVariable(db, build.suiteId);
+    job.secrets = kept ?? variables.map(({ content }) => content);
     const outcome = begun
       ? await runJob(parts, job, log, undefined)
       : await start(parts, build, job, variables, log, left);

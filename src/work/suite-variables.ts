@@ -41,7 +41,14 @@ export async function keepVariables(
   await chmod(environmentFile(directory), 0o644);
 }
 
-export async function readKeptSecrets(vault: Vault, buildId: bigint, directory: string): Promise<string[]> {
-  const sealed = await readFile(secretsFile(directory)).catch(() => undefined);
-  return sealed ? JSON.parse(vault.open(sealed, secretsPlace(buildId))) : [];
+/** Undefined where none were kept; what is there and cannot be read must not pass for that, or it would not be masked. */
+export async function readKeptSecrets(
+  vault: Vault,
+  buildId: bigint,
+  directory: string,
+): Promise<string[] | undefined> {
+  const sealed = await readFile(secretsFile(directory)).catch((cause: NodeJS.ErrnoException) => {
+    if (cause.code !== 'ENOENT') throw cause;
+  });
+  return sealed && JSON.parse(vault.open(sealed, secretsPlace(buildId)));
 }
