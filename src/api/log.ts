@@ -42,7 +42,7 @@ async function sizeOf(path: string): Promise<number> {
 
 /** One satisfiable range of bytes; anything else means the whole log. */
 export function readRange(header: string | null, size: number): { start: number; end: number } | undefined {
-  const [, first = '', last = ''] = /^bytes=(\d{0,15})-(\d{0,15})$/.exec(header?.trim() ?? '') ?? [];
+  const [, first = '', last = ''] = /^bytes=(\d*)-(\d*)$/i.exec(header?.trim() ?? '') ?? [];
   if (first === '' && last === '') return undefined;
   const start = first === '' ? Math.max(0, size - Number(last)) : Number(first);
   const end = first === '' || last === '' ? size - 1 : Math.min(Number(last), size - 1);

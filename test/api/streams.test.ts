@@ -56,6 +56,9 @@ describe('a log', () => {
       ['bytes=-3', size - 3, size - 1],
       ['bytes=-1000', 0, size - 1],
       [`bytes=0-${size + 100}`, 0, size - 1],
+      ['bytes=0-18446744073709551615', 0, size - 1],
+      ['bytes=-18446744073709551615', 0, size - 1],
+      ['Bytes=1-2', 1, 2],
       [`bytes=${size - 1}-`, size - 1, size - 1],
     ] as const) {
       const part = await read(range);
@@ -67,6 +70,7 @@ describe('a log', () => {
   test('is given whole where a range cannot be satisfied or read', async () => {
     for (const range of [
       `bytes=${bytes.length}-`,
+      'bytes=18446744073709551615-',
       'bytes=9-3',
       'bytes=-0',
       'bytes=x',
