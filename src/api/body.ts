@@ -65,9 +65,9 @@ export async function readBody(request: Request): Promise<SentFields> {
   }
 }
 
-/** The fields of a query string; what cannot be decoded is refused like a body. */
+/** The fields of a query string. Anything may stand in it: a name that cannot be decoded is just not one of ours. */
 export function readQuery(search: string): SentFields {
-  return fromUrlEncoded(Buffer.from(search.replace(/^\?/, ''), 'latin1'));
+  return fromUrlEncoded(Buffer.from(search.replace(/^\?/, ''), 'latin1'), 'ignored');
 }
 
 function put(fields: SentFields, name: string, value: Sent): void {
@@ -94,7 +94,7 @@ function percentDecode(text: string): Buffer {
   return Buffer.from(plain, 'latin1');
 }
 
-function fromUrlEncoded(bytes: Buffer): SentFields {
+function fromUrlEncoded(bytes: Buffer, badNames: 'ignored' | 'refused' = 'refused'): SentFields {
   const fields: SentFields = new Map();
   const pairs = bytes.toString('latin1').split('&', MAX_FIELDS + 1);
   if (pairs.length > MAX_FIELDS) throw malformed();
@@ -102,6 +102,7 @@ function fromUrlEncoded(bytes: Buffer): SentFields {
     if (pair === '') continue;
     const equals = pair.indexOf('=');
     const name = decodeText(percentDecode(equals < 0 ? pair : pair.slice(0, equals)));
+    if (name === undefined && badNames === 'ignored') continue;
     if (name === undefined) throw malformed();
     putText(fields, name, percentDecode(equals < 0 ? '' : pair.slice(equals + 1)));
   }

@@ -173,6 +173,15 @@ test('unknown fields are ignored, whatever they are called', async () => {
   assert.equal(({} as { polluted?: string }).polluted, undefined);
 });
 
+test('a name in the query that cannot be read is that of an unknown field', async () => {
+  for (const query of ['%ff=1', '%ff', '%c3%28=a&limit=1']) {
+    const answer = await app.client.get(`${suites()}?${query}`, app.people.owner.as);
+    assert.equal(answer.status, 200, answer.text);
+  }
+  const answer = await app.client.get(`${suites()}?%ff=1&limit=%ff`, app.people.owner.as);
+  assert.deepEqual([answer.status, answer.json], [403, errors('limit', 'invalid_format')]);
+});
+
 test('names that reach for prototypes give no required field', async () => {
   const blank = { error: { name: ['is_blank'], command: ['is_blank'] } };
   await refused(suites(), { json: '{"__proto__":{"name":"x","command":"make"}}' }, blank);
