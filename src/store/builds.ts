@@ -3,7 +3,7 @@
 import { randomBytes } from 'node:crypto';
 import { and, asc, desc, eq, inArray, lt, ne, sql } from 'drizzle-orm';
 import { isFinishedBuild, isFinishedRequest } from '../domain/build.ts';
-import type { Db } from './db.ts';
+import { type Db, insertInto } from './db.ts';
 import { beyond, olderThan, type Page } from './page.ts';
 import type { Project } from './projects.ts';
 import { buildRequests, builds, commits, suiteDecisions } from './schema.ts';
@@ -202,10 +202,7 @@ export function beginBuilds(
     });
     if (!moved) return undefined;
     for (const decision of decisions)
-      db.orm
-        .insert(suiteDecisions)
-        .values({ ...decision, buildRequestId: requestId, rules: JSON.stringify(decision.rules) })
-        .run();
+      insertDecision(db, { ...decision, buildRequestId: requestId, rules: JSON.stringify(decision.rules) });
     for (const decision of running) createBuild(db, moved, commit, decision);
     settleCommit(db, commit.id);
     settleProject(db, moved.projectId);
@@ -213,28 +210,34 @@ export function beginBuilds(
   });
 }
 
+const insertDecision = insertInto(suiteDecisions);
+const insertBuild = insertInto(builds);
+
 function createBuild(
   db: Db,
   request: Pick<BuildRequest, 'id' | 'projectId'>,
   commit: { id: bigint; ref: string },
   suite: { suiteId: bigint; suiteName: string },
 ): Build {
-  const build = db.orm
-    .insert(builds)
-    .values({
-      id: db.newId(),
-      projectId: request.projectId,
-      buildRequestId: request.id,
-      commitId: commit.id,
-      commitRef: commit.ref,
-      suiteId: suite.suiteId,
-      suiteName: suite.suiteName,
-      buildState: 'enqueued',
-      attempts: 0,
-      createdAt: db.now(),
-    })
-    .returning()
-    .get();
+  const build: Build = {
+    id: db.newId(),
+    projectId: request.projectId,
+    buildRequestId: request.id,
+    commitId: commit.id,
+    commitRef: commit.ref,
+    suiteId: suite.suiteId,
+    suiteName: suite.suiteName,
+    buildState: 'enqueued',
+    exitCode: null,
+    error: null,
+    attempts: 0,
+    nonce: null,
+    cancelBecause: null,
+    createdAt: db.now(),
+    startedAt: null,
+    finishedAt: null,
+  };
+  insertBuild(db, build);
   announceBuild(db, build);
   return build;
 }

@@ -1,7 +1,9 @@
 // The one door to SQLite: opening, pragmas, transactions, and the ids that are given out inside them.
 
 import Database from 'better-sqlite3';
+import { getTableColumns, getTableName } from 'drizzle-orm';
 import { type BetterSQLite3Database, drizzle } from 'drizzle-orm/better-sqlite3';
+import type { SQLiteTable } from 'drizzle-orm/sqlite-core';
 import { nativeBinding } from '../asset.ts';
 import { nextId } from '../domain/id.ts';
 import { migrate } from './migrations.ts';
@@ -27,6 +29,7 @@ export type Db = {
 };
 
 const BUSY_TIMEOUT_MS = 10_000;
+const MOST_STATEMENTS = 500;
 
 export function openSqlite(path: string, options: { readonly?: boolean } = {}): Database.Database {
   const binding = nativeBinding();
@@ -88,7 +91,7 @@ export function openDb(path: string, vault: Vault, now: () => number = Date.now)
   };
 
   const db: Db = {
-    orm: drizzle(sqlite),
+    orm: drizzle(rememberingStatements(sqlite)),
     vault,
     now,
     sqlite,
@@ -133,6 +136,24 @@ export function openDb(path: string, vault: Vault, now: () => number = Date.now)
   return db;
 }
 
+/**
+ * What drizzle needs of a connection. It has a query compiled each time that it is run, which costs more than to run it:
+ * here the same words are compiled once. Queries with lists in them come in many lengths, so only so many are kept.
+ */
+function rememberingStatements(sqlite: Database.Database): Database.Database {
+  const compiled = new Map<string, Database.Statement>();
+  const prepare = (words: string) => {
+    let statement = compiled.get(words);
+    if (!statement) {
+      if (compiled.size >= MOST_STATEMENTS) compiled.delete(compiled.keys().next().value as string);
+      statement = sqlite.prepare(words);
+      compiled.set(words, statement);
+    }
+    return statement.reader ? statement.raw(false) : statement;
+  };
+  return { prepare } as unknown as Database.Database;
+}
+
 /** A prepared statement made once for each database: `const find = prepared(db => db.orm.select()….prepare())`. */
 export function prepared<T>(make: (db: Db) => T): (db: Db) => T {
   const made = new WeakMap<Db, T>();
@@ -143,6 +164,23 @@ export function prepared<T>(make: (db: Db) => T): (db: Db) => T {
       made.set(db, statement);
     }
     return statement;
+  };
+}
+
+/** Inserts whole rows, with a statement made once: for what is written by the hundred in one transaction. */
+export function insertInto<Table extends SQLiteTable>(
+  table: Table,
+): (db: Db, row: Table['$inferSelect']) => void {
+  const columns = Object.entries(getTableColumns(table));
+  const names = columns.map(([, column]) => column.name).join(', ');
+  const words = `INSERT INTO ${getTableName(table)} (${names}) VALUES (${columns.map(() => '?').join(', ')})`;
+  const insert = prepared(db => db.sqlite.prepare(words));
+  return (db, row) => {
+    const values = columns.map(([key, column]) => {
+      const value = (row as Record<string, unknown>)[key];
+      return value === null ? null : column.mapToDriverValue(value);
+    });
+    insert(db).run(values);
   };
 }
 

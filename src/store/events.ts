@@ -3,13 +3,15 @@
 import { and, asc, eq, gt, sql } from 'drizzle-orm';
 import { type EventSubject, type EventType, eventBody, notifiableTypeOf } from '../domain/events.ts';
 import { presentProject } from '../domain/records.ts';
-import { type Db, prepared } from './db.ts';
+import { type Db, insertInto, prepared } from './db.ts';
 import { findProject, type Project, projectRecord } from './projects.ts';
 import { deliveries, events, notifications } from './schema.ts';
 import { SealedValueError } from './vault.ts';
 
 export type Event = typeof events.$inferSelect;
 
+const insertEvent = insertInto(events);
+const insertDelivery = insertInto(deliveries);
 const receivers = prepared(db =>
   db.orm
     .select({ id: notifications.id })
@@ -46,25 +48,26 @@ export function recordEvent(
       project: ownersRecord(db, project),
       ...(subject && { subject }),
     });
-    db.orm.insert(events).values({ id, projectId, type, resourceId, body, createdAt }).run();
+    insertEvent(db, { id, projectId, type, resourceId, body, createdAt });
     const receiving =
       to === undefined ? receivers(db).all({ projectId, type: notifiableTypeOf(type) }) : [{ id: to }];
     for (const receiver of receiving)
-      db.orm
-        .insert(deliveries)
-        .values({
-          id: db.newId(),
-          notificationId: receiver.id,
-          eventId: id,
-          eventType: type,
-          resourceId,
-          body,
-          state: 'pending',
-          attempts: 0,
-          nextAttemptAt: createdAt,
-          createdAt,
-        })
-        .run();
+      insertDelivery(db, {
+        id: db.newId(),
+        notificationId: receiver.id,
+        eventId: id,
+        eventType: type,
+        resourceId,
+        body,
+        state: 'pending',
+        attempts: 0,
+        responseStatus: null,
+        responseMs: null,
+        responseExcerpt: null,
+        lastError: null,
+        nextAttemptAt: createdAt,
+        createdAt,
+      });
     db.touch(`events:${projectId}`);
     if (receiving.length > 0) db.touch('deliveries');
   });

@@ -1,7 +1,7 @@
 // Suites with their rules, environment variables and dependencies.
 
-import { and, asc, desc, eq } from 'drizzle-orm';
-import type { Db } from './db.ts';
+import { and, asc, desc, eq, sql } from 'drizzle-orm';
+import { type Db, prepared } from './db.ts';
 import type { Dependency } from './dependency-use.ts';
 import { beyond, olderThan, type Page } from './page.ts';
 import { dependencies, environmentVariables, suiteDependencies, suiteRules, suites } from './schema.ts';
@@ -86,13 +86,17 @@ export function listRules(db: Db, suiteId: bigint, page: Page): SuiteRule[] {
     .all();
 }
 
-export function listEveryRule(db: Db, suiteId: bigint): SuiteRule[] {
-  return db.orm
+const everyRule = prepared(db =>
+  db.orm
     .select()
     .from(suiteRules)
-    .where(eq(suiteRules.suiteId, suiteId))
+    .where(eq(suiteRules.suiteId, sql.placeholder('suiteId')))
     .orderBy(asc(suiteRules.id))
-    .all();
+    .prepare(),
+);
+
+export function listEveryRule(db: Db, suiteId: bigint): SuiteRule[] {
+  return everyRule(db).all({ suiteId });
 }
 
 export function findRule(db: Db, suiteId: bigint, id: bigint): SuiteRule | undefined {

@@ -1,6 +1,7 @@
 // From build requests to builds: one fetch of the mirror for all requests of a project that wait, then each resolved,
 // its commit recorded, and its suites decided by their rules.
 
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { type CommitFacts, judge, type Rule } from '../domain/rules.ts';
 import { GitFailure } from '../engine/git.ts';
 import { type CommitRead, findReplacements, reachable, readCommit, resolveRef } from '../engine/history.ts';
@@ -58,9 +59,15 @@ export async function fetchCommits(
     for (const request of requests) fail(db, request, cause);
     return;
   }
+  // Those of one name are one commit, of one fetch: git is asked once.
+  const found = new Map<string, Found>();
   for (const request of requests) {
+    const { commitRef } = request;
     try {
-      await resolve(db, project, mirror, request);
+      // A request for a hundred suites is a long transaction: others are served before the next.
+      await nextTurn();
+      if (!found.has(commitRef)) found.set(commitRef, await readRef(mirror, commitRef));
+      begin(db, project, request, found.get(commitRef) as Found);
     } catch (cause) {
       if (stopping.aborted) return;
       if (!(cause instanceof GitFailure))
@@ -91,17 +98,22 @@ function fail(db: Db, request: BuildRequest, cause: unknown): void {
   moveRequest(db, request.id, 'error', { error });
 }
 
-async function resolve(db: Db, project: Project, mirror: string, request: BuildRequest): Promise<void> {
-  const resolved = await resolveRef(mirror, request.commitRef);
-  const read = await readCommit(mirror, resolved.ref);
+type Found = { branch: string | undefined; commit: CommitRead };
+
+async function readRef(mirror: string, commitRef: string): Promise<Found> {
+  const { ref, branch } = await resolveRef(mirror, commitRef);
+  return { branch, commit: await readCommit(mirror, ref) };
+}
+
+function begin(db: Db, project: Project, request: BuildRequest, { branch, commit: read }: Found): void {
   db.write(() => {
     // Canceled meanwhile: a commit without a request would wait for builds for ever.
     if (findBuildRequest(db, project.id, request.id)?.buildState !== 'fetching') return;
     const commit = recordCommit(db, project.id, fieldsOf(read));
-    const begun = beginBuilds(db, request.id, commit, resolved.branch ?? '', decide(db, project.id, read));
-    if (begun && resolved.branch !== undefined && project.cancelSuperseded)
+    const begun = beginBuilds(db, request.id, commit, branch ?? '', decide(db, project.id, read));
+    if (begun && branch !== undefined && project.cancelSuperseded)
       for (const older of listSupersededRequests(db, begun))
-        cancelBuildRequest(db, older, `because a newer build of ${resolved.branch} has begun`);
+        cancelBuildRequest(db, older, `because a newer build of ${branch} has begun`);
   });
 }
 
