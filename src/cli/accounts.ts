@@ -137,17 +137,17 @@ const set: Command = {
       DATA_LINE,
     ]);
   },
-  run: invocation =>
-    withDb(invocation, db => {
-      const { flags, positionals } = invocation;
-      const standing = oneOf<Standing>(flags, '--standing', standings);
-      const kind = oneOf<AccountKind>(flags, '--kind', accountKinds);
-      const trialEnds = flags.get('--trial-ends');
-      const trialEndsAt = trialEnds === 'never' ? null : parseTime(trialEnds ?? '');
-      if (trialEnds !== undefined && trialEndsAt === undefined)
-        throw new UsageError(`--trial-ends must be a date, not ${JSON.stringify(trialEnds)}`);
-      if (standing === undefined && kind === undefined && trialEndsAt === undefined)
-        throw new UsageError('assay user set needs --standing, --trial-ends or --kind');
+  async run(invocation) {
+    const { flags, positionals } = invocation;
+    const standing = oneOf<Standing>(flags, '--standing', standings);
+    const kind = oneOf<AccountKind>(flags, '--kind', accountKinds);
+    const trialEnds = flags.get('--trial-ends');
+    const trialEndsAt = trialEnds === 'never' ? null : parseTime(trialEnds ?? '');
+    if (trialEnds !== undefined && trialEndsAt === undefined)
+      throw new UsageError(`--trial-ends must be a date, not ${JSON.stringify(trialEnds)}`);
+    if (standing === undefined && kind === undefined && trialEndsAt === undefined)
+      throw new UsageError('assay user set needs --standing, --trial-ends or --kind');
+    return withDb(invocation, db => {
       const account = getAccount(db, positionals[0] ?? '');
       updateAccount(db, account.id, {
         ...(standing && { standing }),
@@ -155,7 +155,8 @@ const set: Command = {
         ...(trialEndsAt !== undefined && { trialEndsAt }),
       });
       return print(false, undefined, [`${account.email} is changed.`]);
-    }),
+    });
+  },
 };
 
 const reset: Command = {
@@ -195,18 +196,18 @@ const addApplication: Command = {
       DATA_LINE,
     ]);
   },
-  run: invocation =>
-    withDb(invocation, db => {
-      const { flags, positionals } = invocation;
-      const [name = ''] = positionals;
-      if (checkLine(name)) throw new UsageError('NAME must be one line of 255 bytes at the most, not blank');
-      const redirectUri = flags.get('--redirect-uri') ?? '';
-      const owner = flags.get('--owner');
-      if (owner === undefined) throw new UsageError('assay app add needs --owner EMAIL');
-      if (checkRedirectUri(redirectUri))
-        throw new UsageError(
-          `--redirect-uri must be an absolute URL without a fragment, not ${JSON.stringify(redirectUri)}`,
-        );
+  async run(invocation) {
+    const { flags, positionals } = invocation;
+    const [name = ''] = positionals;
+    if (checkLine(name)) throw new UsageError('NAME must be one line of 255 bytes at the most, not blank');
+    const redirectUri = flags.get('--redirect-uri') ?? '';
+    const owner = flags.get('--owner');
+    if (owner === undefined) throw new UsageError('assay app add needs --owner EMAIL');
+    if (checkRedirectUri(redirectUri))
+      throw new UsageError(
+        `--redirect-uri must be an absolute URL without a fragment, not ${JSON.stringify(redirectUri)}`,
+      );
+    return withDb(invocation, db => {
       const { application, clientSecret } = createApplication(db, {
         ownerId: getAccount(db, owner).id,
         name,
@@ -223,7 +224,8 @@ const addApplication: Command = {
             : 'It has no secret: it must use PKCE.',
         ],
       );
-    }),
+    });
+  },
 };
 
 export const accountCommands: readonly Command[] = [add, list, set, reset, addApplication];

@@ -73,6 +73,10 @@ test('what is not understood is named, exits with 2, and makes no data directory
     ],
     [['user', 'add', 'not an address'], /"not an address" is not an email address/],
     [['user', 'add', 'a@example.com', '--admin=yes'], /--admin/],
+    [['user', 'set', 'a@example.com'], /needs --standing/],
+    [['user', 'set', 'a@example.com', '--standing', 'gone'], /--standing must be one of/],
+    [['app', 'add', 'x'], /needs --owner EMAIL/],
+    [['app', 'add', 'x', '--owner', 'a@example.com', '--redirect-uri', '/back'], /--redirect-uri must be/],
   ];
   await Promise.all(
     cases.map(([args, said]) =>
