@@ -9,6 +9,7 @@ import {
   detectFormat,
   detectionBytes,
 } from '../domain/archive-format.ts';
+import { syncDirectory } from './sync.ts';
 
 export type ReceivedArchive = {
   path: string;
@@ -171,10 +172,8 @@ function createReader(
 /** Puts a received archive in its place, for good. */
 export async function keepArchive(temporaryPath: string, finalPath: string): Promise<void> {
   await rename(temporaryPath, finalPath);
-  for (const directory of new Set([dirname(finalPath), dirname(temporaryPath)])) {
-    const handle = await open(directory, 'r');
-    await handle.sync().finally(() => handle.close());
-  }
+  for (const directory of new Set([dirname(finalPath), dirname(temporaryPath)]))
+    await syncDirectory(directory);
 }
 
 /** Takes away what uploads left that a crash interrupted; only while none is under way. */

@@ -1,7 +1,7 @@
 // What a backup file is: a tar in zstd with a list of sums at its end, and after that the sum of all of it, in a frame
 // that zstd skips. `tar --zstd -xf` reads it. Writing one is backup.ts's, reading backup-read.ts's.
 
-import { type FileHandle, open } from 'node:fs/promises';
+import type { FileHandle } from 'node:fs/promises';
 import { databasePath, type directories, lockPath, masterKeyPath } from './paths.ts';
 
 type Directory = (typeof directories)[number];
@@ -86,9 +86,4 @@ export async function readTrailer(file: FileHandle, sizeBytes: number): Promise<
   );
   const digest = buffer.subarray(-DIGEST_BYTES);
   return buffer.equals(trailerOf(digest)) ? digest : undefined;
-}
-
-export async function syncDirectory(path: string): Promise<void> {
-  const directory = await open(path, 'r');
-  await directory.sync().finally(() => directory.close());
 }

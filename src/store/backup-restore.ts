@@ -4,11 +4,12 @@ import { existsSync } from 'node:fs';
 import { chmod, chown, lstat, mkdir, mkdtemp, open, readdir, rename, rm, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { basename, dirname, join, resolve } from 'node:path';
-import { type BackupHead, databaseName, kept, keyName, lockName, syncDirectory } from './backup-format.ts';
+import { type BackupHead, databaseName, kept, keyName, lockName } from './backup-format.ts';
 import { type EntrySink, type ReadEntry, readBackup } from './backup-read.ts';
 import { openWorkPlace } from './backup-work.ts';
 import { DataError, holdDataDirectory, makeDataDirectory } from './data.ts';
 import { lockPath } from './paths.ts';
+import { syncDirectory } from './sync.ts';
 
 type Progress = (doneBytes: number, totalBytes: number) => void;
 export type RestoreWishes = {

@@ -4,21 +4,14 @@
 import { existsSync } from 'node:fs';
 import { lstat, rename, stat } from 'node:fs/promises';
 import { basename, dirname, join, relative, resolve } from 'node:path';
-import {
-  type BackupHead,
-  databaseName,
-  FORMAT_VERSION,
-  HEAD_NAME,
-  kept,
-  keyName,
-  syncDirectory,
-} from './backup-format.ts';
+import { type BackupHead, databaseName, FORMAT_VERSION, HEAD_NAME, kept, keyName } from './backup-format.ts';
 import { namesIn, takeSnapshot } from './backup-snapshot.ts';
 import { openWorkPlace } from './backup-work.ts';
 import { type BackupWriter, createBackupWriter } from './backup-writer.ts';
 import { DataError, readMasterKey } from './data.ts';
 import { openSqlite } from './db.ts';
 import { databasePath } from './paths.ts';
+import { syncDirectory } from './sync.ts';
 
 export type BackupWishes = {
   data: string;

@@ -2,8 +2,10 @@
 // the log reached a length, and up to which raw byte of the output that was. Masking and batching are left to the caller.
 import { constants, createReadStream } from 'node:fs';
 import { type FileHandle, open, stat } from 'node:fs/promises';
+import { dirname } from 'node:path';
 import { Readable } from 'node:stream';
 import { crc32 } from 'node:zlib';
+import { syncDirectory } from './sync.ts';
 
 export type LogWriter = {
   /** Output that stands for the raw bytes up to `rawOffset`. Resolves with the length of the log. */
@@ -116,7 +118,7 @@ export async function openLog(options: { path: string; limitBytes: number }): Pr
         const last = leftOutBytes > 0 && !isNoted ? [...lines, note] : lines;
         if (last.length > 0 && !isEnded)
           await serviceLines(last, { isEnded: true, isNoted: isNoted || leftOutBytes > 0 });
-        await Promise.all([log.sync(), times.sync()]);
+        await Promise.all([log.sync(), times.sync(), syncDirectory(dirname(path))]);
         await closeFiles();
         return checkpoint.endOffset;
       }),

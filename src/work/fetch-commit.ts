@@ -48,10 +48,7 @@ export async function fetchCommits(
   const mirror = mirrorPath(parts.dataDirectory, projectId);
   try {
     await fetchProject(parts, project);
-    if (!parts.followed.has(projectId)) {
-      await followForcePushes(db, project, mirror);
-      parts.followed.add(projectId);
-    }
+    await followForcePushes(parts, project, mirror);
   } catch (cause) {
     // What a stop interrupts is fetched again at the next start.
     if (stopping.aborted) return;
@@ -147,18 +144,29 @@ function fieldsOf(read: CommitRead): CommitFields {
 }
 
 /** Known commits that no branch holds any more take the hash of what stands in their place, and a higher version. */
-async function followForcePushes(db: Db, project: Project, mirror: string): Promise<void> {
+async function followForcePushes(parts: FetchParts, project: Project, mirror: string): Promise<void> {
+  if (parts.followed.has(project.id)) return;
+  try {
+    await replaceCommits(parts.db, project, mirror);
+  } catch (cause) {
+    if (parts.stopping.aborted) throw cause;
+    // A history too large to compare costs the old commits their successors, not the new ones their builds.
+    parts.log.warn('a forced push could not be followed', { project: project.id, cause });
+  }
+  parts.followed.add(project.id);
+}
+
+async function replaceCommits(db: Db, project: Project, mirror: string): Promise<void> {
   const known = listCommitRefs(db, project.id);
   if (known.length === 0) return;
-  const refs = known.map(({ ref }) => ref);
+  const idOf = new Map(known.map(({ ref, id }) => [ref, id]));
+  const refs = [...idOf.keys()];
   const held = await reachable(mirror, refs);
   const gone = refs.filter(ref => !held.has(ref));
   if (gone.length === 0) return;
   const replacements = await findReplacements(mirror, gone, refs);
   for (const [old, replacement] of replacements) {
-    const commit = known.find(({ ref }) => ref === old);
-    if (!commit) continue;
-    const read = await readCommit(mirror, replacement);
-    overwriteCommit(db, commit.id, fieldsOf(read));
+    const id = idOf.get(old);
+    if (id !== undefined) overwriteCommit(db, id, fieldsOf(await readCommit(mirror, replacement)));
   }
 }

@@ -1,7 +1,8 @@
 // Takes away what outlived its job: containers, volumes, files of jobs, mirrors, archives, old logs. Only things with this
 // instance's label, and only files in DATA.
 
-import { opendir, readdir, rm, stat } from 'node:fs/promises';
+import { renameSync, statSync } from 'node:fs';
+import { opendir, readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { STAND_IN } from '../engine/volume.ts';
 import type { Log } from '../log.ts';
@@ -120,7 +121,7 @@ async function sweepFiles({ db, dataDirectory }: SweepParts): Promise<void> {
   }
   for (const hash of await readdir(join(dataDirectory, 'archives'))) {
     const path = archivePath(dataDirectory, hash);
-    if (!isArchiveReferred(db, hash) && (await isOld(path))) await rm(path, { force: true });
+    if (!isArchiveReferred(db, hash) && isOld(path)) await discard(path);
   }
 }
 
@@ -128,11 +129,11 @@ async function sweepFiles({ db, dataDirectory }: SweepParts): Promise<void> {
 async function sweepArtifacts({ db, dataDirectory, artifacts }: SweepParts): Promise<void> {
   const isFree = (hash: string) => !artifacts.isHeld(hash) && !findArtifact(db, hash);
   for (const hash of forgetUnusedArtifacts(db, artifacts.isHeld))
-    if (isFree(hash)) await rm(artifactPath(dataDirectory, hash), { force: true });
+    if (isFree(hash)) await discard(artifactPath(dataDirectory, hash));
   for (const name of await readdir(join(dataDirectory, 'artifacts'))) {
     const hash = name.split('.')[0] as string;
     const path = join(dataDirectory, 'artifacts', name);
-    if (isFree(hash) && (await isOld(path))) await rm(path, { force: true });
+    if (isFree(hash) && isOld(path)) await discard(path);
   }
 }
 
@@ -145,8 +146,23 @@ async function sweepOrphanLogs({ db, dataDirectory }: SweepParts): Promise<void>
   }
 }
 
-async function isOld(path: string): Promise<boolean> {
-  const found = await stat(path).catch(() => undefined);
+/**
+ * The name is free in the very moment in which it was found to be needed by nobody: the same bytes may be on their way to
+ * it again. What was there takes its time to go.
+ */
+async function discard(path: string): Promise<void> {
+  const aside = `${path}.gone`;
+  try {
+    renameSync(path, aside);
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code !== 'ENOENT') throw cause;
+    return;
+  }
+  await rm(aside, { force: true });
+}
+
+function isOld(path: string): boolean {
+  const found = statSync(path, { throwIfNoEntry: false });
   return found !== undefined && Date.now() - Math.max(found.mtimeMs, found.ctimeMs) > GRACE_MS;
 }
 
