@@ -81,7 +81,7 @@ function parse(command: Command, rest: readonly string[]) {
   } catch (cause) {
     if (!(cause instanceof TypeError)) throw cause;
     throw new UsageError(
-      `${cause.message.split('. ')[0]}; "assay ${command.name} --help" lists what it takes`,
+      `${cause.message.split(/\.\s/)[0]}; "assay ${command.name} --help" lists what it takes`,
     );
   }
 }

@@ -84,8 +84,9 @@ export function readSettings(
       warnings.push(`unknown setting ${name} in the environment is ignored`);
 
   const given = (name: string): string | undefined => {
-    const value = flags.get(flagOf(name)) ?? environment[`ASSAY_${name}`];
-    return value === '' ? undefined : value;
+    // An empty variable is one that is not set; an empty flag is a mistake, most likely of a script.
+    if (flags.get(flagOf(name)) === '') throw new UsageError(`${flagOf(name)} is given without a value`);
+    return flags.get(flagOf(name)) ?? (environment[`ASSAY_${name}`] || undefined);
   };
   const bad = (name: string, form: string): never => {
     throw new UsageError(

@@ -112,11 +112,16 @@ const byToken = prepared(db =>
 /** Found by its hash, so no comparison of the secret itself can leak anything. */
 export function findToken(db: Db, secret: string): { token: Token; account: Account } | undefined {
   const found = byToken(db).get({ digest: digestOf(secret) });
-  if (found && db.now() - (found.token.lastUsedAt ?? 0) > LAST_USE_STEP_MS)
-    db.write(() =>
-      db.orm.update(tokens).set({ lastUsedAt: db.now() }).where(eq(tokens.id, found.token.id)).run(),
-    );
+  if (found && db.now() - (found.token.lastUsedAt ?? 0) > LAST_USE_STEP_MS) noteUse(db, found.token);
   return found;
+}
+
+function noteUse(db: Db, token: Token): void {
+  try {
+    db.write(() => db.orm.update(tokens).set({ lastUsedAt: db.now() }).where(eq(tokens.id, token.id)).run());
+  } catch {
+    // A full disk: whoever only reads goes on reading.
+  }
 }
 
 export function listTokens(db: Db, accountId: bigint): { token: Token; application: Application }[] {

@@ -42,8 +42,8 @@ export function createBuildRequest(
       })
       .returning()
       .get();
-    announceRequest(db, request);
     settleProject(db, project.id);
+    announceRequest(db, request);
     return request;
   });
 }

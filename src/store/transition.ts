@@ -98,9 +98,10 @@ export function moveRequest(
       .where(and(eq(buildRequests.id, id), eq(buildRequests.buildState, request.buildState)))
       .returning()
       .get() as BuildRequest;
-    announceRequest(db, moved);
     if (moved.commitId !== null) settleCommit(db, moved.commitId);
     settleProject(db, moved.projectId);
+    // Told of last: the event shows the project as it is from now on.
+    announceRequest(db, moved);
     if (next === 'passed') deployAutomatically(db, moved);
     return moved;
   });

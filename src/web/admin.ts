@@ -7,6 +7,7 @@ import { parseId } from '../domain/id.ts';
 import { checkEmail } from '../domain/names.ts';
 import { type Errors, refusal } from '../domain/refusal.ts';
 import { digestOf, hashPassword, newReadableSecret, newSecret } from '../domain/secret.ts';
+import { parseTime } from '../domain/wire.ts';
 import {
   type Account,
   createAccount,
@@ -252,18 +253,18 @@ function changeAccount(visit: Visit, sent: SentFields): View | Response {
   const standing = oneOf<Standing>(standings, textOf(sent, 'standing'));
   const kind = oneOf<AccountKind>(accountKinds, textOf(sent, 'kind'));
   const trialEnds = textOf(sent, 'trial_ends').trim();
-  const trialEndsAt = trialEnds === '' ? null : Date.parse(trialEnds);
+  const trialEndsAt = trialEnds === '' ? null : parseTime(trialEnds);
   const admin = textOf(sent, 'admin') === 'true';
   const self = account.id === visit.account.id;
   const errors: Errors = {
     ...(!standing && { standing: ['invalid_format'] }),
     ...(!kind && { kind: ['invalid_format'] }),
-    ...(Number.isNaN(trialEndsAt) && { trial_ends: ['invalid_format'] }),
+    ...(trialEndsAt === undefined && { trial_ends: ['invalid_format'] }),
     // Whoever locked themselves out would need the command line to come back.
     ...(self && standing !== 'active' && { standing: ['is_reserved'] }),
     ...(self && !admin && { admin: ['is_reserved'] }),
   };
-  if (Object.keys(errors).length > 0 || !standing || !kind) {
+  if (Object.keys(errors).length > 0 || !standing || !kind || trialEndsAt === undefined) {
     visit.refused = { action: `${HERE}/accounts/${account.id}`, sent, errors };
     return showAccount(visit);
   }

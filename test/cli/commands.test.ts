@@ -64,6 +64,8 @@ test('what is not understood is named, exits with 2, and makes no data directory
     [['serve', '--bogus'], /'--bogus'.*"assay serve --help"/],
     [['serve', 'extra'], /usage: assay serve/],
     [['serve', '--listen'], /--listen/],
+    [['serve', '--listen', ''], /--listen is given without a value/],
+    [['serve', '--timeout', '-5'], /^assay: [^\n]*--timeout[^\n]*\n$/],
     [['serve', '--listen', 'nowhere'], /--listen .*"nowhere"/],
     [['serve', '--memory', '2GB'], /--memory .*"2GB"/],
     [['user', 'add'], /usage: assay user add EMAIL/],

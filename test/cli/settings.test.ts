@@ -113,6 +113,13 @@ test('a flag counts before its variable, and an empty variable as none', () => {
   assert.equal(read({ ASSAY_PIDS: '' }).settings.pids, 1024);
 });
 
+test('an empty flag is refused by its name, every one of them', () => {
+  for (const { name } of settings)
+    assert.throws(() => read({}, { [flagOf(name)]: '' }), {
+      message: `${flagOf(name)} is given without a value`,
+    });
+});
+
 test('the base URL follows the address that is listened on', () => {
   assert.equal(read({ ASSAY_LISTEN: '[::1]:9000' }).settings.baseUrl, 'https://[::1]:9000');
 });

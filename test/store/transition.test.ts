@@ -288,6 +288,23 @@ test('canceling ends what waits at once, asks what runs, and changes nothing of 
   assert.equal(dump(db), before);
 });
 
+test('the events of a request show the project as it is from then on', () => {
+  using room = openRoom();
+  const { db } = room;
+  const project = addProject(db);
+  const { builds } = addBuilds(db, project, [1n]);
+  moveBuild(db, builds[0] as bigint, 'start');
+  moveBuild(db, builds[0] as bigint, 'pass');
+  const bodies = db.sqlite
+    .prepare("SELECT body FROM events WHERE type LIKE 'build_request.%' ORDER BY id")
+    .pluck()
+    .all() as string[];
+  assert.deepEqual(
+    bodies.map(body => (JSON.parse(body) as { project: { build_state: string } }).project.build_state),
+    ['building', 'passed'],
+  );
+});
+
 test('a fetch that ends after its request was canceled begins no build', () => {
   using room = openRoom();
   const { db } = room;
