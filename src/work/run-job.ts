@@ -1,7 +1,7 @@
 // One container from start to verdict, for suites and compiles alike: its output into the log, masked; its end by exit,
 // timeout, cancel or loss. What the verdict means for a row is the caller's.
 
-import { mkdir, rm } from 'node:fs/promises';
+import { mkdir, rm, stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import type { ContainerPlan } from '../domain/container-plan.ts';
@@ -87,7 +87,11 @@ export async function runJob(
     if (why) stop(why);
   };
   look();
-  if (stopped) return { kind: stopped };
+  if (stopped) {
+    // It was to end before, and there was no room to write that down: what is left of its output has to give way.
+    if (stopped === 'no_room') await giveRoom(job, Number.POSITIVE_INFINITY);
+    return { kind: stopped };
+  }
   const watches = [job.topic, job.ownerTopic ?? job.topic].map(topic => live.watch(topic, look));
   const cancelDeadline = atLast(job.deadlineAt - Date.now(), () => stop('timed_out'));
   let measuring = false;
@@ -126,7 +130,10 @@ export async function runJob(
       () => {},
     );
     const verdict = await following;
-    if (stopped && verdict?.kind !== 'exit') return { kind: stopped };
+    if (stopped && verdict?.kind !== 'exit') {
+      if (stopped === 'no_room') await giveRoom(job, log.rawOffset);
+      return { kind: stopped };
+    }
     if (verdict) return verdict;
     if (stopping.aborted) return { kind: 'left' };
     return (await whetherOutOfMemory(host, job.name, progress.step)) ?? { kind: 'lost' };
@@ -155,6 +162,12 @@ function atLast(ms: number, act: () => void): () => void {
   };
   wait();
   return () => clearTimeout(timer);
+}
+
+/** Its output may be what fills the disk, and its verdict needs a little of it: what the log has of it can go before. */
+async function giveRoom({ outputFile }: Job, throughByte: number): Promise<void> {
+  const found = await stat(outputFile).catch(() => undefined);
+  if (found) await releaseOutput(outputFile, Math.min(throughByte, found.size));
 }
 
 /** The step that a job has come to, where it was seen to begin. */

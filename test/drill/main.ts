@@ -17,7 +17,7 @@ const drills: Record<string, (wishes: Wishes) => Promise<Table>> = {
   disk: wishes => drillDisk({ ...wishes, faults: 12, say }),
   docker: wishes => drillDocker({ ...wishes, awayMs: 40_000, say }),
   kill: wishes => drillKill({ ...wishes, livesMs: 3_000, sweepMs: 150_000, say }),
-  load: wishes => drillLoad({ ...wishes, builds: 100_000, callers: 1_000, unnoticedMs: 100, say }),
+  load: wishes => drillLoad({ ...wishes, builds: 100_000, callers: 1_000, unnoticedMs: 0, say }),
   network: wishes => drillNetwork({ ...wishes, patient: true, clients: 50, say }),
 };
 
