@@ -23,7 +23,7 @@ const skip = process.getuid?.() !== 0 && 'file systems and engines of its own ta
 // Two at a time: most of it is waiting.
 describe('The program', { concurrency: 2 }, () => {
   test('killed at random moments and at syncs, it loses nothing and does nothing twice', async () => {
-    nothingLost(await drillKill({ ...wishes(7), times: 2, livesMs: 1_500, sweepMs: 15_000 }));
+    nothingLost(await drillKill({ ...wishes(7), times: 4, livesMs: 1_500, sweepMs: 15_000 }));
   });
 
   test('an engine that is killed and comes back costs no build its verdict', {
