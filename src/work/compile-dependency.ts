@@ -22,7 +22,6 @@ import {
   type CompileParts,
   describeJob,
   type Finished,
-  isNoRoom,
   judge,
   mayGoOn,
   outcomeFile,
@@ -31,7 +30,15 @@ import {
 } from './compile-job.ts';
 import { finish, reuse } from './keep-artifact.ts';
 import type { QueueParts } from './queue.ts';
-import { beginOutput, hasStarted, type Job, type JobOutcome, openJobLog, runJob } from './run-job.ts';
+import {
+  beginOutput,
+  hasStarted,
+  isNoRoom,
+  type Job,
+  type JobOutcome,
+  openJobLog,
+  runJob,
+} from './run-job.ts';
 import { CannotRun } from './run-suite.ts';
 
 export function createCompiler(parts: CompileParts): QueueParts['compile'] {

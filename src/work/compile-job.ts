@@ -44,6 +44,7 @@ export function describeJob(parts: CompileParts, dependency: Dependency): Job {
     deadlineAt: (dependency.startedAt ?? Date.now()) + parts.timeoutMs,
     diskBytes: parts.diskBytes,
     leavesInVolume: true,
+    condemn: () => parts.condemn(dependency.nonce as string),
     stopReason: () => {
       const row = findDependency(parts.db, id);
       if (!row || row.cancelRequested) return 'canceled';
@@ -63,9 +64,6 @@ export const mayGoOn = ({ parts, job }: Compile) =>
 export const whyNot = (job: Job) => ({
   kind: job.stopReason() ?? (Date.now() >= job.deadlineAt ? ('timed_out' as const) : ('no_room' as const)),
 });
-
-export const isNoRoom = (cause: unknown) =>
-  ['ENOSPC', 'EDQUOT', 'EFBIG'].includes((cause as NodeJS.ErrnoException).code ?? '');
 
 export function judge(
   { parts, dependency }: Compile,

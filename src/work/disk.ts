@@ -11,6 +11,8 @@ export type Disk = {
   hasRoom(): boolean;
   /** Whether this run is the one that must end now. */
   mustEnd(nonce: string): boolean;
+  /** This job must end: what it prints finds no room. */
+  condemn(nonce: string): void;
   stop(): void;
 };
 
@@ -72,6 +74,7 @@ export function watchDisk(options: {
     freeBytes,
     hasRoom: () => recent() >= options.minFreeBytes,
     mustEnd: nonce => condemned.has(nonce),
+    condemn: nonce => void condemned.add(nonce),
     stop: () => clearInterval(timer),
   };
 }

@@ -14,13 +14,12 @@ import {
   type Begun,
   type Compile,
   type Finished,
-  isNoRoom,
   judge,
   mayGoOn,
   outcomeFile,
   whyNot,
 } from './compile-job.ts';
-import type { JobOutcome } from './run-job.ts';
+import { isNoRoom, type JobOutcome } from './run-job.ts';
 
 /** What follows the container's end; undefined where the server stops. */
 export async function finish(

@@ -1,6 +1,7 @@
 // One container from start to verdict, for suites and compiles alike: its output into the log, masked; its end by exit,
 // timeout, cancel or loss. What the verdict means for a row is the caller's.
 
+import { once } from 'node:events';
 import { mkdir, rm, stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
@@ -29,6 +30,8 @@ export type Job = {
   diskBytes: number;
   /** Whether what it leaves goes to a volume, which then counts; a suite's cache does not. */
   leavesInVolume: boolean;
+  /** Remembers, until the server stops, that it must end for want of room. */
+  condemn(): void;
   /** Undefined to go on, else why it must stop. Asked whenever a topic is poked. */
   stopReason(): 'canceled' | 'no_room' | undefined;
   /** What steps are called in the log. */
@@ -138,6 +141,13 @@ export async function runJob(
     if (stopping.aborted) return { kind: 'left' };
     return (await whetherOutOfMemory(host, job.name, progress.step)) ?? { kind: 'lost' };
   } catch (cause) {
+    if (isNoRoom(cause) && !stopping.aborted) {
+      // What it prints cannot be kept any more. Where that cannot be written down either, the next try knows of it.
+      job.condemn();
+      stop('no_room');
+      if (!gone.signal.aborted) await once(gone.signal, 'abort');
+      await giveRoom(job, log.rawOffset);
+    }
     // Ended while its start hung: why it was ended is what counts.
     if (stopped && !stopping.aborted) return { kind: stopped };
     if (cause instanceof VolumeLost) return { kind: 'lost' };
@@ -163,6 +173,9 @@ function atLast(ms: number, act: () => void): () => void {
   wait();
   return () => clearTimeout(timer);
 }
+
+export const isNoRoom = (cause: unknown) =>
+  ['ENOSPC', 'EDQUOT', 'EFBIG'].includes((cause as NodeJS.ErrnoException).code ?? '');
 
 /** Its output may be what fills the disk, and its verdict needs a little of it: what the log has of it can go before. */
 async function giveRoom({ outputFile }: Job, throughByte: number): Promise<void> {

@@ -56,6 +56,8 @@ export type RunParts = JobParts & {
   diskBytes: number;
   /** Whether the disk is so full that running work must end. */
   mustEnd(nonce: string): boolean;
+  /** Makes it so. */
+  condemn(nonce: string): void;
   /** The artifacts of a suite's dependencies, ready to mount. */
   attach(suiteId: bigint): Promise<Attached>;
   onFinished(build: Build): void;
@@ -173,6 +175,7 @@ function describeJob(parts: RunParts, build: Build): Job {
     deadlineAt: (build.startedAt ?? Date.now()) + parts.timeoutMs,
     diskBytes: parts.diskBytes,
     leavesInVolume: false,
+    condemn: () => parts.condemn(build.nonce as string),
     stopReason: () => {
       const row = findBuild(parts.db, build.projectId, build.id);
       if (!row || row.cancelBecause !== null) return 'canceled';

@@ -109,6 +109,7 @@ export async function startWorkers(options: {
     logLimitBytes: settings.logLimitBytes,
     diskBytes: settings.diskBytes,
     mustEnd: disk.mustEnd,
+    condemn: disk.condemn,
     attach: artifacts.attachToSuite,
     onFinished: options.onBuildFinished,
   };

@@ -1,6 +1,6 @@
 // One container's run with an engine whose faults are scripted: late answers, none at all, and very long limits.
 import assert from 'node:assert/strict';
-import { appendFileSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { appendFileSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type TestContext, test } from 'node:test';
@@ -14,7 +14,7 @@ import { openLog } from '../../src/store/log-file.ts';
 import type { ContainerHost } from '../../src/work/container-host.ts';
 import { type Job, runJob } from '../../src/work/run-job.ts';
 
-async function roomFor(t: TestContext, engine: Partial<Engine>, of: Partial<Job> = {}) {
+async function roomFor(t: TestContext, engine: Partial<Engine>, of: Partial<Job> = {}, logTo?: string) {
   const directory = mkdtempSync(join(tmpdir(), 'assay-run-job-'));
   const job: Job = {
     topic: 'build:1',
@@ -27,11 +27,13 @@ async function roomFor(t: TestContext, engine: Partial<Engine>, of: Partial<Job>
     deadlineAt: Date.now() + 60_000,
     diskBytes: 0,
     leavesInVolume: false,
+    condemn: () => {},
     stopReason: () => undefined,
     describeStep: () => undefined,
     ...of,
   };
   writeFileSync(job.outputFile, '');
+  if (logTo) symlinkSync(logTo, job.logPath);
   const log = await openLog({ path: job.logPath, limitBytes: job.logLimitBytes });
   t.after(async () => {
     await log.close();
@@ -55,6 +57,7 @@ async function roomFor(t: TestContext, engine: Partial<Engine>, of: Partial<Job>
   const stopping = new AbortController();
   return {
     live,
+    print: (text: string) => appendFileSync(job.outputFile, text),
     exit: () => appendFileSync(job.outputFile, `${recordPrefix('abc')}exit command 0\x1e`),
     run: () => runJob({ host, live, stopping: stopping.signal }, job, log, {} as ContainerPlan),
   };
@@ -116,6 +119,18 @@ test('a job whose output tells its end has ended, though the answer to its start
   await asked.promise;
   room.exit();
   assert.deepEqual(await running, PASSED);
+});
+
+test('a job whose output finds no room in the log is stopped for want of room, and that is remembered', async t => {
+  const calls: string[] = [];
+  const stopContainer = async () => void calls.push('stopped');
+  const condemn = () => void calls.push('condemned');
+  // Every write to it finds the disk full.
+  const room = await roomFor(t, { stopContainer }, { condemn }, '/dev/full');
+  const running = room.run();
+  room.print('some words\n');
+  assert.deepEqual(await running, { kind: 'no_room' });
+  assert.deepEqual(calls, ['condemned', 'stopped']);
 });
 
 test('an engine that counts slowly is not asked again before it has answered', async t => {

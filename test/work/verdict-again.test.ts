@@ -25,6 +25,7 @@ test('the verdict and every line are the same when they are read again', async t
     deadlineAt: Date.now() + 60_000,
     diskBytes: 0,
     leavesInVolume: false,
+    condemn: () => {},
     stopReason: () => undefined,
     describeStep: name => `step ${name}`,
   };
