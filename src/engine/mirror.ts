@@ -2,7 +2,7 @@
 // time for each mirror is the caller's promise. Reading what was fetched is in history.ts.
 import { access, mkdir, readdir, rename, rm, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { hostOf, type OnOutput, runGit } from './git.ts';
+import { GitFailure, hostOf, type OnOutput, runGit } from './git.ts';
 import { type SshAccess, withSsh } from './ssh.ts';
 
 export interface FetchMirror {
@@ -39,14 +39,37 @@ const TOLERATED = [
   'zeroPaddedFilemode',
 ];
 
+// What git says when the mirror itself is damaged, as a power cut or a failing disk leaves it. It may say so and go on.
+const DAMAGED = new RegExp(
+  `^(?:error|fatal): .*(?:${[
+    'did not send all necessary objects',
+    'Could not read [0-9a-f]{40}',
+    '(?:unexpected|unterminated) line in ',
+    "not a git repository: '/",
+    'bad config ',
+    'packfile \\S+ (?:does not match|cannot be accessed)',
+    'is corrupt\\b',
+  ].join('|')})`,
+  'm',
+);
+
 export async function fetchMirror(fetch: FetchMirror): Promise<Fetched> {
+  try {
+    return await fetchInto(fetch.mirror, fetch);
+  } catch (cause) {
+    if (!(cause instanceof GitFailure) || !DAMAGED.test(cause.detail)) throw cause;
+    return await makeAnew(fetch);
+  }
+}
+
+async function fetchInto(mirror: string, fetch: FetchMirror): Promise<Fetched> {
   const host = hostOf(fetch.url);
-  await ensureMirror(fetch.mirror);
-  await clearUnfinished(fetch.mirror);
-  await writeFile(join(fetch.mirror, UNFINISHED), '');
+  await ensureMirror(mirror);
+  await clearUnfinished(mirror);
+  await writeFile(join(mirror, UNFINISHED), '');
   const { messages } = await withSsh(fetch.ssh, ssh =>
     runGit(fetchArguments(fetch.url), {
-      repository: fetch.mirror,
+      repository: mirror,
       ssh,
       host,
       signal: fetch.signal,
@@ -55,9 +78,25 @@ export async function fetchMirror(fetch: FetchMirror): Promise<Fetched> {
       ...(fetch.onOutput && { onOutput: fetch.onOutput }),
     }),
   );
-  await tidy(fetch.mirror);
-  await rm(join(fetch.mirror, UNFINISHED));
+  if (DAMAGED.test(messages)) throw new GitFailure('The mirror of the repository is damaged.', messages);
+  await tidy(mirror);
+  await rm(join(mirror, UNFINISHED));
   return { rewritten: /^ [+t-] /m.test(messages) };
+}
+
+// Nothing that is fetched into a damaged mirror mends it. The old one goes only when the new one is whole: where the
+// repository itself is at fault, it stays.
+async function makeAnew(fetch: FetchMirror): Promise<Fetched> {
+  const draft = `${fetch.mirror}.anew`;
+  await rm(draft, { recursive: true, force: true });
+  try {
+    await fetchInto(draft, fetch);
+    await rm(fetch.mirror, { recursive: true, force: true });
+    await rename(draft, fetch.mirror);
+  } finally {
+    await rm(draft, { recursive: true, force: true });
+  }
+  return { rewritten: true };
 }
 
 function fetchArguments(url: string): string[] {
@@ -100,7 +139,7 @@ async function ensureMirror(mirror: string): Promise<void> {
 async function clearUnfinished(mirror: string): Promise<void> {
   if (!(await exists(join(mirror, UNFINISHED)))) return;
   const remains = [
-    ...(await list(mirror)).filter(name => name.endsWith('.lock')),
+    ...(await list(mirror)).filter(name => name.endsWith('.lock') || name === 'packed-refs.new'),
     ...(await list(join(mirror, 'refs'), true)).filter(name => name.endsWith('.lock')).map(inside('refs')),
     ...(await list(join(mirror, 'objects')))
       .filter(name => /^(?:tmp_|incoming-)/.test(name))

@@ -1,9 +1,20 @@
 import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { test } from 'node:test';
 import { generateKeyPair } from '../../src/domain/ssh-key.ts';
 import type { GitFailure } from '../../src/engine/git.ts';
@@ -225,6 +236,78 @@ test('a fetch that stops moving is ended, and the next one works', async () => {
   await fetchMirror({ mirror, url, ssh });
   assert.equal((await resolveRef(mirror, 'main')).ref, hashes[0]);
   assert.ok(!existsSync(join(mirror, 'objects/pack/tmp_pack_abc')));
+});
+
+test('killed while it writes packed-refs, git does not keep a later fetch from deleting branches', async () => {
+  const { directory, url, mirror } = remote([{}, { branch: 'gone', parent: 'none' }]);
+  await fetchMirror({ mirror, url, ssh });
+  const killed = spawnSync(
+    'strace',
+    [
+      '-f',
+      '-o',
+      '/dev/null',
+      '-e',
+      'inject=rename,renameat,renameat2:signal=KILL',
+      'git',
+      'pack-refs',
+      '--all',
+    ],
+    { cwd: mirror, timeout: 20_000 },
+  );
+  assert.equal(killed.signal, 'SIGKILL');
+  assert.ok(existsSync(join(mirror, 'packed-refs.new')));
+  writeFileSync(join(mirror, 'assay-unfinished-fetch'), '');
+  await fetchMirror({ mirror, url, ssh });
+  git(mirror, 'pack-refs', '--all');
+  git(directory, 'branch', '-D', 'gone');
+  await fetchMirror({ mirror, url, ssh });
+  assert.equal(git(mirror, 'for-each-ref'), git(directory, 'for-each-ref'));
+});
+
+for (const [what, damage] of [
+  ['a branch without content', (mirror: string) => writeFileSync(join(mirror, 'refs/heads/main'), '')],
+  ['a lost pack', (mirror: string) => rmSync(oldestPack(mirror))],
+  ['a cut pack', (mirror: string) => truncateSync(oldestPack(mirror), 20)],
+  [
+    'packed-refs full of zeros',
+    (mirror: string) => writeFileSync(join(mirror, 'packed-refs'), Buffer.alloc(50)),
+  ],
+  ['an empty HEAD', (mirror: string) => writeFileSync(join(mirror, 'HEAD'), '')],
+] as const) {
+  test(`a mirror that a power cut left with ${what} is made anew by the next fetch`, async () => {
+    const { directory, url, mirror } = remote([{ files: { a: '1' } }]);
+    await fetchMirror({ mirror, url, ssh });
+    addCommits(directory, [{ files: { a: '2' } }]);
+    await fetchMirror({ mirror, url, ssh });
+    const [newest] = addCommits(directory, [{ files: { a: '3' } }]);
+    damage(mirror);
+    assert.deepEqual(await fetchMirror({ mirror, url, ssh }), { rewritten: true });
+    assert.equal((await readCommit(mirror, newest!)).ref, newest);
+    assert.equal(git(mirror, 'fsck', '--full', '--strict'), '');
+    assert.deepEqual(
+      readdirSync(dirname(mirror)).filter(name => name.endsWith('.anew')),
+      [],
+    );
+  });
+}
+
+function oldestPack(mirror: string): string {
+  const packs = readdirSync(join(mirror, 'objects/pack')).filter(name => name.endsWith('.pack'));
+  const paths = packs.map(name => join(mirror, 'objects/pack', name));
+  const [oldest] = paths.sort((a, b) => statSync(a).mtimeMs - statSync(b).mtimeMs);
+  chmodSync(oldest!, 0o600);
+  return oldest!;
+}
+
+test('a repository that is damaged itself does not cost the mirror that is there', async () => {
+  const { directory, url, mirror, hashes } = remote([{ files: { a: '1' } }]);
+  await fetchMirror({ mirror, url, ssh });
+  writeFileSync(join(mirror, 'refs/heads/main'), '');
+  const broken = join(directory, 'HEAD');
+  writeFileSync(broken, '');
+  await assert.rejects(fetchMirror({ mirror, url, ssh }));
+  assert.equal((await readCommit(mirror, hashes[0]!)).ref, hashes[0]);
 });
 
 function processesThatName(path: string): string[] {
