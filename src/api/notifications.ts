@@ -21,6 +21,7 @@ import {
   pingNotification,
   redeliver,
 } from '../store/notifications.ts';
+import { emptyNotification } from '../store/slices.ts';
 import { type Endpoint, endpoint, listing } from './endpoint.ts';
 import { cursor, integer, required } from './fields.ts';
 import { nextLink, readCallback, respondText } from './respond.ts';
@@ -73,7 +74,8 @@ export const notifications: Endpoint[] = [
     access: 'users',
     scope: 'notifications',
     answer: { record: destroyedShape },
-    handle: ({ db, notification }) => {
+    handle: async ({ db, notification }) => {
+      await emptyNotification(db, notification.id);
       deleteNotification(db, notification.id);
       return { destroyed: true };
     },

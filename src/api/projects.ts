@@ -26,6 +26,7 @@ import {
   projectRecord,
   updateProject,
 } from '../store/projects.ts';
+import { emptyProject } from '../store/slices.ts';
 import { renderBadge } from './badge.ts';
 import { type Endpoint, endpoint, listing } from './endpoint.ts';
 import { flag, optional, required } from './fields.ts';
@@ -125,7 +126,8 @@ export const projects: Endpoint[] = [
     access: 'users',
     scope: 'projects',
     answer: { record: destroyedShape },
-    handle: ({ db, project }) => {
+    handle: async ({ db, project }) => {
+      await emptyProject(db, project.id);
       deleteProject(db, project.id);
       return { destroyed: true };
     },

@@ -138,14 +138,18 @@ export function positionOf(db: Db, build: Pick<Build, 'id' | 'projectId'>): numb
     .reduce((sum, projectId) => sum + count(projectId, own), own);
 }
 
+// By itself SQLite would go through every build there ever was, since that gives the order for nothing.
+const firstUnfinished = (limit: number) =>
+  sql`(SELECT id FROM builds INDEXED BY builds_unfinished
+       WHERE build_state IN ('enqueued', 'running') ORDER BY id LIMIT ${limit})`;
+
 /** What runs and what waits, of all projects, the longest waiting first. */
 export function listUnfinishedBuilds(db: Db, limit: number): { build: Build; projectName: string }[] {
   return db.orm
     .select({ build: builds, projectName: projects.name })
     .from(builds)
     .innerJoin(projects, eq(projects.id, builds.projectId))
-    .where(sql`${builds.buildState} IN ('enqueued', 'running')`)
+    .where(sql`${builds.id} IN ${firstUnfinished(limit)}`)
     .orderBy(asc(builds.id))
-    .limit(limit)
     .all();
 }

@@ -3,7 +3,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
 import { openDb } from '../../src/store/db.ts';
-import { createNotification } from '../../src/store/notifications.ts';
+import { createNotification, listDeliveries, pingNotification } from '../../src/store/notifications.ts';
+import { listWaiting } from '../../src/store/outbox.ts';
 import {
   createCollaborator,
   deleteProject,
@@ -12,6 +13,8 @@ import {
   listVisibleProjects,
   updateProject,
 } from '../../src/store/projects.ts';
+import { listUnfinishedBuilds } from '../../src/store/queue.ts';
+import { emptyNotification, emptyProject } from '../../src/store/slices.ts';
 import { attachDependency, createRule, createVariable } from '../../src/store/suites.ts';
 import { moveBuild } from '../../src/store/transition.ts';
 import { addAccount, addBuilds, addDependency, addProject, addSuite, openRoom } from './room.ts';
@@ -64,6 +67,109 @@ test('deleting a project takes with it everything that belongs to it, however mu
   assert.equal(findProject(db, project.id), undefined);
   assert.ok(findProject(db, kept.id));
   assert.ok(tookMs < 2000, `${tookMs} ms for 300 requests with all that hangs on them`);
+});
+
+test('a project is emptied slice by slice: others have their turn, and what is under way stays until it goes itself', async () => {
+  using room = openRoom();
+  const { db } = room;
+  const projects = [addProject(db), addProject(db)] as const;
+  db.write(() => {
+    for (const project of projects) {
+      const suite = addSuite(db, project.id);
+      for (let count = 0; count < 20; count += 1) {
+        const { builds } = addBuilds(db, project, [suite.id]);
+        moveBuild(db, builds[0] as bigint, 'start');
+        if (count > 0) moveBuild(db, builds[0] as bigint, 'pass');
+      }
+      const event = db.sqlite.prepare("INSERT INTO events VALUES (?, ?, 'ping', 1, '', 1)");
+      for (let count = 0; count < 9000; count += 1) event.run(db.newId(), project.id);
+    }
+  });
+  const [going, kept] = projects;
+  const count = (table: string, { id }: { id: bigint }) =>
+    Number(db.sqlite.prepare(`SELECT count(*) FROM ${table} WHERE project_id = ?`).pluck().get(id));
+  const tables = ['events', 'builds', 'build_requests', 'commits'];
+  const before = tables.map(table => count(table, kept));
+  let turns = 0;
+  const others = setInterval(() => {
+    turns += 1;
+  }, 0);
+  await emptyProject(db, going.id);
+  clearInterval(others);
+  assert.ok(turns > 2, `${turns} turns of others`);
+  assert.deepEqual(
+    tables.map(table => count(table, going)),
+    [0, 1, 1, 1],
+  );
+  deleteProject(db, going.id);
+  assert.deepEqual(
+    tables.map(table => count(table, going)),
+    [0, 0, 0, 0],
+  );
+  assert.deepEqual(
+    tables.map(table => count(table, kept)),
+    before,
+  );
+  assert.deepEqual(db.sqlite.pragma('foreign_key_check'), []);
+});
+
+test('a receiver that goes gets nothing from the first moment on, and its deliveries go slice by slice', async () => {
+  using room = openRoom();
+  const { db } = room;
+  const project = addProject(db);
+  const receiver = () =>
+    createNotification(db, {
+      projectId: project.id,
+      name: 'n',
+      notifiableType: 'build',
+      url: 'https://receiver.invalid',
+      signingSecret: 's',
+    });
+  const [going, kept] = [receiver(), receiver()];
+  db.write(() => {
+    for (let count = 0; count < 1500; count += 1) {
+      pingNotification(db, going);
+      pingNotification(db, kept);
+    }
+    db.sqlite.prepare("UPDATE deliveries SET state = 'delivered' WHERE rowid % 2 = 0").run();
+  });
+  const emptied = emptyNotification(db, going.id);
+  assert.deepEqual(
+    listWaiting(db).map(one => one.notificationId),
+    [kept.id],
+  );
+  await emptied;
+  assert.equal(listDeliveries(db, going.id, { limit: 1, before: undefined }).length, 0);
+  assert.equal(listDeliveries(db, kept.id, { limit: 2000, before: undefined }).length, 1500);
+});
+
+test('what is unfinished is found among finished builds without going through them', () => {
+  using room = openRoom();
+  const { db } = room;
+  const project = addProject(db);
+  const { builds } = addBuilds(db, project, [addSuite(db, project.id).id]);
+  const plans: string[] = [];
+  const { prepare } = db.sqlite;
+  db.sqlite.prepare = ((words: string) => {
+    if (words.startsWith('select'))
+      plans.push(
+        ...(prepare.call(db.sqlite, `EXPLAIN QUERY PLAN ${words}`).all(1) as { detail: string }[]).map(
+          step => step.detail,
+        ),
+      );
+    return prepare.call(db.sqlite, words);
+  }) as typeof prepare;
+  const found = listUnfinishedBuilds(db, 50);
+  db.sqlite.prepare = prepare;
+  assert.deepEqual(
+    found.map(({ build }) => build.id),
+    builds,
+  );
+  assert.ok(plans.some(step => step.includes('builds_unfinished')));
+  assert.deepEqual(
+    plans.filter(step => step.startsWith('SCAN') && !step.includes('builds_unfinished')),
+    [],
+  );
 });
 
 test('a project is seen by its owner and its collaborators, and listed once for each, newest first', () => {
