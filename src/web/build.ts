@@ -32,6 +32,7 @@ import { perform, type View, type Visit } from './visit.ts';
 
 const BUILD = '/projects/:project_id/builds/:build_id';
 const RERUN = `POST ${BUILD}/rerun`;
+const SIBLINGS_LISTED = 12;
 
 export const buildPages: Route[] = [
   page(`/ui${BUILD}`, showBuild),
@@ -239,10 +240,17 @@ function buildFacts(
   ];
 }
 
-/** The suites that ran for the same request: one click from one failure to the next. */
+/** The suites that ran for the same request: one click from one failure to the next. Of many, the passed ones are folded. */
 function siblings(build: Build, newest: readonly Build[]): Html {
-  return html`<nav class="siblings" aria-label="Suites of this request"><ul>${newest.map(
-    one =>
-      html`<li><a href="${buildHref(one)}"${one.suiteId === build.suiteId ? html` aria-current="page"` : ''}>${stateMark(one.buildState)} ${one.suiteName}</a></li>`,
-  )}</ul></nav>`;
+  const isCurrent = (one: Build) => one.suiteId === build.suiteId;
+  const isFolded = (one: Build) =>
+    newest.length > SIBLINGS_LISTED && one.buildState === 'passed' && !isCurrent(one);
+  const list = (some: readonly Build[]) =>
+    html`<ul>${some.map(
+      one =>
+        html`<li><a href="${buildHref(one)}"${isCurrent(one) ? html` aria-current="page"` : ''}>${stateMark(one.buildState)} <span>${one.suiteName}</span></a></li>`,
+    )}</ul>`;
+  const folded = newest.filter(isFolded);
+  return html`<nav class="siblings" aria-label="Suites of this request">${list(newest.filter(one => !isFolded(one)))}
+${folded.length > 0 ? html`<details id="passed-siblings"><summary class="siblings-more">${folded.length} ${folded.length === 1 ? 'other' : 'others'} that passed</summary>${list(folded)}</details>` : ''}</nav>`;
 }

@@ -78,7 +78,7 @@ function showCommit(visit: Visit): View {
       state: commit.buildState,
       words: html`${stateBadge(commit.buildState)} ${shortRef(commit)} <span>${commit.authorName}, ${relativeTime(Date.parse(commit.authoredDate))}</span>`,
     },
-    body: html`${body === '' ? '' : html`<pre class="message">${body}</pre>`}
+    body: html`${body === '' ? '' : html`<pre class="message" tabindex="0" role="region" aria-label="Message">${body}</pre>`}
 <section id="builds" data-live aria-labelledby="builds-head">${renderBuilds(visit)}</section>
 <section id="decisions" data-live aria-labelledby="decisions-head"><h2 id="decisions-head">Why these suites</h2>${renderDecisions(visit)}</section>
 <section class="panel" aria-labelledby="deploy-head"><h2 id="deploy-head">Deploy this commit</h2>${renderDeployForm(visit, commit)}</section>
@@ -121,7 +121,9 @@ function renderBuilds(visit: Visit): Html {
   const finished = counting.filter(({ buildState }) => isFinishedBuild(buildState)).length;
   const here = projectPath(visit, `/commits/${commit.id}`);
   return html`<div class="section-head"><h2 id="builds-head">Builds</h2><div class="row">${
-    failed > 0 ? actionButton(formTo(visit, `${here}/rerun_failed`), 'Rerun failed', { tone: 'primary' }) : ''
+    failed > 0
+      ? actionButton(formTo(visit, `${here}/rerun_failed`), 'Rerun failed ones', { tone: 'primary' })
+      : ''
   }${finished > 0 ? actionButton(formTo(visit, `${here}/rerun`), 'Rerun all') : ''}</div></div>
 ${
   builds.length === 0
@@ -164,7 +166,8 @@ function renderDecisions(visit: Visit): Html {
   return dataTable({
     caption: 'Why these suites',
     columns: ['Suite', 'Decision', 'Rules'],
-    rows: decisions.map(({ suiteName, runs, rules }) => ({
+    // As the suites were made, like the columns of the matrix.
+    rows: decisions.toReversed().map(({ suiteName, runs, rules }) => ({
       cells: [
         suiteName,
         stateBadge(runs ? 'runs' : 'does_not_run'),

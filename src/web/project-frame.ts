@@ -63,7 +63,7 @@ export function projectView(
     title: [title, project.name].filter(Boolean).join(' · '),
     section: 'projects',
     ...(state !== undefined && { state }),
-    styles: ['project.css'],
+    styles: ['project.css', 'matrix.css'],
     ...(live !== undefined && { scripts: ['project.js'] }),
     body: html`<div id="project-head"${live === undefined ? '' : html` data-live`}>${head}</div>
 ${renderTabs(visit, tab)}

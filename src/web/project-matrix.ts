@@ -13,6 +13,8 @@ import { stateBadge, stateMark } from './state.ts';
 import type { Visit } from './visit.ts';
 
 const COMMITS_A_PAGE = 25;
+/** Where a screen is narrow, so many that passed are counted instead of listed: what did not would be lost among them. */
+const PASSED_LISTED = 8;
 
 type Column = { id: bigint; name: string };
 
@@ -58,17 +60,24 @@ function renderRow(
   builds: ReadonlyMap<bigint, Build> | undefined,
 ): Html {
   const { db } = visit.services;
-  return html`<tr role="row"><th role="rowheader" scope="row"><a class="subject" href="${projectPath(visit, `/commits/${commit.id}`)}">${subjectOf(commit)}</a>
+  const href = projectPath(visit, `/commits/${commit.id}`);
+  const passed = [...(builds?.values() ?? [])].filter(isPassed).length;
+  const isCounted = passed > PASSED_LISTED;
+  return html`<tr role="row"><th role="rowheader" scope="row"><a class="subject" href="${href}">${subjectOf(commit)}</a>
 <div class="second">${shortRef(commit)} ${commit.authorName}, ${relativeTime(Date.parse(commit.committedDate), db.now())}</div></th>
 <td role="cell" class="whole">${stateBadge(commit.buildState)}</td>
-${columns.map(column => renderCell(visit, column, builds?.get(column.id)))}</tr>`;
+${columns.map(column => renderCell(visit, column, builds?.get(column.id), isCounted))}${
+  isCounted ? html`<td role="cell" class="cell passed"><a href="${href}">${passed} passed</a></td>` : ''
+}</tr>`;
 }
 
-function renderCell(visit: Visit, { name }: Column, build: Build | undefined): Html {
+const isPassed = ({ buildState }: Build) => buildState === 'passed';
+
+function renderCell(visit: Visit, { name }: Column, build: Build | undefined, isCounted: boolean): Html {
   if (!build)
     return html`<td role="cell" class="cell none" title="${name} did not run"><span aria-hidden="true">·</span><span class="sr">did not run</span></td>`;
   const took = durationOf(build);
-  return html`<td role="cell" class="cell"><a href="${projectPath(visit, `/builds/${build.id}`)}"><span class="cell-name">${name}</span> ${stateMark(build.buildState)} <span class="number">${took}</span></a></td>`;
+  return html`<td role="cell" class="cell${isCounted && isPassed(build) ? ' calm' : ''}"><a href="${projectPath(visit, `/builds/${build.id}`)}"><span class="cell-name">${name}</span> ${stateMark(build.buildState)} <span class="number">${took}</span></a></td>`;
 }
 
 /** How long a finished build ran; nothing for one that never began or has not ended. */

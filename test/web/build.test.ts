@@ -483,6 +483,37 @@ describe('the page of a build', { timeout: 300_000 }, () => {
     await person.close();
   });
 
+  it('leads through many suites and long names without pushing the log away', async () => {
+    const own = app.plant();
+    const [first] = listBuildsOfRequest(app.db, own.build_request_id);
+    assert.ok(first);
+    const long = 'ATestOfSomethingWhoseNameHasNoSpaceAndGoesOn'.repeat(4);
+    const names = [...Array.from({ length: 40 }, (_, at) => `Part ${at + 1}`), long];
+    for (const name of names) {
+      const fields = { projectId: own.project_id, name, description: '', command: 'make', image: null };
+      const { id } = rerunBuild(app.db, first, createSuite(app.db, fields));
+      moveBuild(app.db, id, 'start', { nonce: 'n' });
+      moveBuild(app.db, id, name === long ? 'fail' : 'pass', { exitCode: name === long ? 1 : 0 });
+    }
+    await app.writeLog(first.id, '[assay] suite Unit tests: curl https://example.org/ | sh\nfine\n');
+    const person = await arrive();
+    const { page } = person;
+    await person.go(hrefOf(first));
+    await isWhole(person);
+    const suites = page.getByRole('navigation', { name: 'Suites of this request' });
+    assert.deepEqual(
+      (await suites.locator('a:visible').allInnerTexts()).map(text => text.replace(/\s+/g, ' ').trim()),
+      ['Passed Unit tests', `Failed ${long}`],
+    );
+    assert.ok(((await page.getByLabel('Search log').boundingBox())?.y ?? Number.NaN) < 600);
+    await person.inspect('build-many-siblings');
+    await suites.getByText('40 others').click();
+    await suites.getByRole('link', { name: 'Part 17' }).click();
+    await page.waitForURL(url => url.pathname !== hrefOf(first));
+    await page.getByRole('heading', { name: 'Part 17' }).waitFor();
+    await person.close();
+  });
+
   it('shows the end of the log as plain text without script, raw and to keep', async () => {
     const build = finishBuild('failed');
     await app.writeLog(build.id, `${'x'.repeat(79)}\n`.repeat(3_000));

@@ -9,6 +9,7 @@ import { commitFields } from '../support/app.ts';
 import { openProjectRoom, type ProjectRoom } from './project-room.ts';
 
 const newest = { limit: 10, before: undefined };
+const squeezed = (texts: string[]) => texts.map(text => text.replace(/\s+/g, ' ').trim());
 
 describe('the page of a project', { timeout: 180_000 }, () => {
   let room: ProjectRoom;
@@ -91,6 +92,50 @@ describe('the page of a project', { timeout: 180_000 }, () => {
     await person.close();
   });
 
+  it('keeps fifty suites and the longest message readable, wide and narrow', async () => {
+    const project = room.makeProject('Many');
+    const suites = room.makeSuites(
+      project,
+      ...Array.from({ length: 50 }, (_, at) => `Browser tests, part ${at + 1}`),
+    );
+    const subject = `${'A subject that goes on '.repeat(20)}${'and_on_without_a_space_'.repeat(10)}`;
+    const commit = room.makeCommit(
+      project,
+      `${subject}\n\n${'One more line.\n'.repeat(800)}`,
+      suites.slice(0, 40),
+      suites.slice(40),
+    );
+    room.end(commit, 'fail', ...suites.slice(2, 40).map(() => 'pass' as const), 'start');
+    const person = await room.arrive();
+    const { page } = person;
+    await person.go(`/ui/projects/${project.id}`);
+    const row = page.getByRole('row', { name: /A subject that goes on/ });
+    assert.ok(((await row.boundingBox())?.height ?? 0) < 200, 'the subject is cut off after some lines');
+    const frame = page.locator('.matrix-frame');
+    await frame.evaluate(element => element.scrollBy({ left: 2_000, behavior: 'instant' }));
+    assert.equal(
+      await row.getByRole('rowheader').evaluate(element => Math.round(element.getBoundingClientRect().left)),
+      await frame.evaluate(element => Math.round(element.getBoundingClientRect().left) + 1),
+      'the commit stays in sight',
+    );
+    await person.inspect('project-many');
+
+    const passed = page.getByRole('link', { name: '38 passed', exact: true });
+    assert.ok(await passed.isHidden());
+    await page.setViewportSize({ width: 390, height: 844 });
+    assert.deepEqual(await row.locator('.cell a:visible').allInnerTexts().then(squeezed), [
+      'Browser tests, part 1 Failed 7.0 s',
+      'Browser tests, part 40 Running',
+      '38 passed',
+    ]);
+    await passed.click();
+    await page.setViewportSize({ width: 1280, height: 800 });
+    const builds = await page.getByRole('heading', { name: 'Builds' }).boundingBox();
+    assert.ok((builds?.y ?? Number.NaN) < 900, 'a long message leaves the builds in reach');
+    await person.inspect('commit-long');
+    await person.close();
+  });
+
   it('starts a build, says what is wrong with a name, and cancels', async () => {
     const project = room.makeProject('Canceled');
     room.makeSuites(project, 'Unit tests');
@@ -147,7 +192,7 @@ describe('the page of a project', { timeout: 180_000 }, () => {
     );
     await person.inspect('commit');
 
-    await page.getByRole('button', { name: 'Rerun failed' }).click();
+    await page.getByRole('button', { name: 'Rerun failed ones' }).click();
     await page.getByText('2 suites run again.').waitFor();
     const builds = page.getByRole('table', { name: 'Builds' });
     assert.equal(await builds.getByText('earlier run').count(), 2);

@@ -116,17 +116,18 @@ export function createLines(container, { onNumber, onRows }) {
     block = undefined;
     const before = folds.at(-1);
     const line = texts.length - 1;
-    const row = renderRow(line, content);
+    // Without links: the whole of it opens and closes the fold.
+    const row = renderRow(line, { text: content.text });
+    row.classList.replace('l', 'part');
     const text = document.createElement('span');
-    text.append(...row.childNodes);
+    text.textContent = content.text;
     const head = document.createElement('summary');
     head.append(text);
     const body = document.createElement('div');
     const fold = document.createElement('details');
     fold.append(head, body);
     fold.open = true;
-    row.classList.replace('l', 'part');
-    row.append(renderNumber(line), fold);
+    row.replaceChildren(renderNumber(line), fold);
     inner.append(row);
     const part = { fold, head, body, row, line, isTouched: false };
     places[line] = part;

@@ -170,6 +170,8 @@ function showHead(text) {
     const next = fresh.getElementById(part.id);
     if (!next) continue;
     const focused = part.contains(document.activeElement) ? document.activeElement.textContent : undefined;
+    for (const open of part.querySelectorAll('details[open][id]'))
+      next.querySelector(`#${open.id}`)?.setAttribute('open', '');
     part.replaceWith(next);
     if (focused) [...next.querySelectorAll('a, button')].find(one => one.textContent === focused)?.focus();
   }
