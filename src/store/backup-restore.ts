@@ -1,6 +1,6 @@
 // Puts a backup back into a new or empty data directory: all of it, or nothing.
 
-import { existsSync } from 'node:fs';
+import { existsSync, rmSync } from 'node:fs';
 import { chmod, chown, lstat, mkdir, mkdtemp, open, readdir, rename, rm, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { basename, dirname, join, resolve } from 'node:path';
@@ -8,7 +8,7 @@ import { type BackupHead, databaseName, kept, keyName, lockName } from './backup
 import { type EntrySink, type ReadEntry, readBackup } from './backup-read.ts';
 import { openWorkPlace } from './backup-work.ts';
 import { DataError, holdDataDirectory, makeDataDirectory } from './data.ts';
-import { lockPath } from './paths.ts';
+import { directories, lockPath } from './paths.ts';
 import { syncDirectory } from './sync.ts';
 
 type Progress = (doneBytes: number, totalBytes: number) => void;
@@ -39,7 +39,9 @@ export async function restoreBackup(
     isThere ? data : dirname(data),
     isThere ? PREFIX : `.${basename(data)}${PREFIX}`,
   );
+  let hold: ReturnType<typeof takeHold> | undefined;
   try {
+    if (isThere) hold = takeHold(data);
     const tree = join(work.path, 'data');
     makeDataDirectory(tree);
     const { file, signal, onProgress } = wishes;
@@ -53,16 +55,37 @@ export async function restoreBackup(
     // Checked before; it can only differ where the file was changed in between.
     if (read.damage.length > 0 || !read.head) throw refusal(wishes.file, read.damage);
     if (owner) await ownDirectories(tree, owner);
-    await syncDirectory(tree);
+    for (const directory of ['', ...directories]) await syncDirectory(join(tree, directory));
     if (isThere) {
+      // Commands beside a server ask for no hold: one of them may have made a database here meanwhile.
+      if (!(await isEmpty(data))) throw notEmpty(data);
       await moveContents(tree, data);
       await chmod(data, 0o700);
+      if (owner) await chown(lockPath(data), owner.uid, owner.gid);
+      hold?.keep();
     } else await rename(tree, data);
     await syncDirectory(isThere ? data : dirname(data));
     return { head: read.head, entries: read.entries, contentBytes: read.contentBytes };
   } finally {
+    hold?.release();
     await work.clear();
   }
+}
+
+/** As a server holds it: none begins in a directory that is about to be filled. Not kept, it leaves no trace. */
+function takeHold(data: string): { keep(): void; release(): void } {
+  const wasThere = existsSync(lockPath(data));
+  const { release } = holdDataDirectory(data);
+  let isKept = wasThere;
+  return {
+    keep() {
+      isKept = true;
+    },
+    release() {
+      if (!isKept) rmSync(lockPath(data), { force: true });
+      release();
+    },
+  };
 }
 
 /** Whether the directory is there, and empty. */
@@ -70,13 +93,21 @@ async function checkTarget(data: string): Promise<boolean> {
   const found = await lstat(data).catch(() => undefined);
   if (!found) return false;
   if (!found.isDirectory()) throw new DataError(`${data} is not a directory: choose another with --data`);
-  const names = (await readdir(data)).filter(name => name !== NOT_OURS && !name.startsWith(PREFIX));
-  if (names.length === 0) return true;
+  if (await isEmpty(data)) return true;
   if (existsSync(lockPath(data))) holdDataDirectory(data).release();
-  throw new DataError(
-    `${data} is not empty: restore into a new directory with --data, or move this one out of the way first`,
+  throw notEmpty(data);
+}
+
+async function isEmpty(data: string): Promise<boolean> {
+  return (await readdir(data)).every(
+    name => name === NOT_OURS || name.startsWith(lockName) || name.startsWith(PREFIX),
   );
 }
+
+const notEmpty = (data: string) =>
+  new DataError(
+    `${data} is not empty: restore into a new directory with --data, or move this one out of the way first`,
+  );
 
 /** Reads all of it once, before anything is written anywhere but to a list of sums. */
 async function refuseDamaged({ file, signal, onProgress }: RestoreWishes): Promise<void> {

@@ -94,7 +94,10 @@ async function holdFiles(
   held: Map<string, FileHandle>,
 ): Promise<void> {
   for (const name of names) {
-    const file = await open(join(data, name), 'r').catch(() => undefined);
+    const file = await open(join(data, name), 'r').catch(cause => {
+      if (cause.code === 'ENOENT') return undefined;
+      throw cause;
+    });
     if (file) held.set(name, file);
   }
 }

@@ -72,6 +72,8 @@ function noteBackup(data: string): void {
         "INSERT INTO facts (name, value) VALUES ('last_backup_at', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
       )
       .run(String(Date.now()));
+  } catch {
+    // A full disk, or others that write without a pause: the backup is there and whole all the same.
   } finally {
     sqlite.close();
   }

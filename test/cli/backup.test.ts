@@ -22,7 +22,7 @@ import { makeBackup } from '../../src/store/backup.ts';
 import { restoreBackup } from '../../src/store/backup-restore.ts';
 import { sealedColumns, verifyBackup } from '../../src/store/backup-verify.ts';
 import { createBackupWriter } from '../../src/store/backup-writer.ts';
-import { DataError } from '../../src/store/data.ts';
+import { DataError, holdDataDirectory } from '../../src/store/data.ts';
 import { openSqlite } from '../../src/store/db.ts';
 import {
   archivePath,
@@ -344,6 +344,54 @@ test('restore refuses a directory that is served or holds anything, and takes an
     readdirSync(empty).filter(name => name.startsWith('.')),
     [],
   );
+});
+
+test('while it restores into an empty directory no server can begin there, and what another made meanwhile stays', async () => {
+  using place = temporaryDirectory();
+  const file = join(place.path, 'saved');
+  await save(file);
+  const data = join(place.path, 'data');
+  mkdirSync(data);
+  const refusals: unknown[] = [];
+  await restoreBackup({
+    file,
+    data,
+    onProgress(done, total) {
+      if (done <= total / 2) return;
+      try {
+        holdDataDirectory(data).release();
+        refusals.push('held');
+      } catch (cause) {
+        refusals.push(cause instanceof DataError);
+      }
+    },
+  });
+  assert.deepEqual([...new Set(refusals)], [true]);
+  holdDataDirectory(data).release();
+  assert.deepEqual(rowsOf(data), rowsOf(app.data));
+
+  const taken = join(place.path, 'taken');
+  mkdirSync(taken);
+  const onProgress = (done: number, total: number) => {
+    if (done > total / 2) writeFileSync(databasePath(taken), 'of somebody else');
+  };
+  await assert.rejects(restoreBackup({ file, data: taken, onProgress }), /is not empty/);
+  assert.deepEqual(readdirSync(taken), ['assay.db']);
+  assert.equal(readFileSync(databasePath(taken), 'utf8'), 'of somebody else');
+});
+
+test('a backup that is complete counts though the database takes no note of it', async () => {
+  using place = temporaryDirectory();
+  const file = join(place.path, 'saved');
+  app.db.sqlite.exec(
+    "CREATE TRIGGER full BEFORE INSERT ON facts WHEN NEW.name = 'last_backup_at' BEGIN SELECT RAISE(ABORT, 'full'); END",
+  );
+  try {
+    assert.ok((await save(file)).entries > 3);
+  } finally {
+    app.db.sqlite.exec('DROP TRIGGER full');
+  }
+  assert.deepEqual((await verify(file)).damage, []);
 });
 
 test('a name that leads out of the data directory is refused', async () => {
