@@ -38,10 +38,10 @@ put() {
   mkdir -p "$(dirname "$3")" && install -m "$1" "$2" "$3.new" && mv -f "$3.new" "$3"
 }
 
-# The settings of the service, read as systemd reads them and not run as a script.
+# The settings of the service, read as systemd reads them (without the blanks around) and not run as a script.
 read_settings() {
   [ -f "$settings" ] || return 0
-  while IFS= read -r line || [ -n "$line" ]; do
+  while read -r line || [ -n "$line" ]; do
     name=${line%%=*}
     value=${line#*=}
     case $name in
@@ -73,7 +73,10 @@ put_files() {
 }
 
 start_and_wait() {
-  systemctl daemon-reload && systemctl start assay && "$program" doctor --await "$patience"
+  systemctl daemon-reload || return 1
+  # One that ended again and again has used up its starts, and systemd would refuse the next one too.
+  systemctl reset-failed assay 2>/dev/null || true
+  systemctl start assay && "$program" doctor --await "$patience"
 }
 
 # The database as it was when the server stopped: the new one may have changed its tables already.

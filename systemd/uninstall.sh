@@ -15,6 +15,14 @@ case ${1-} in
 esac
 [ -n "$ROOT" ] || [ "$(id -u)" = 0 ] || { say 'run this as root' >&2; exit 1; }
 
+usual=$ROOT/var/lib/assay
+data=$usual
+if [ -f "$ROOT/etc/assay/assay.env" ]; then
+  while read -r line || [ -n "$line" ]; do
+    case $line in ASSAY_DATA=?*) data=$ROOT$(printf %s "${line#*=}" | tr -d "\"'") ;; esac
+  done <"$ROOT/etc/assay/assay.env"
+fi
+
 if [ -d "$ROOT/run/systemd/system" ]; then
   systemctl disable --quiet --now assay || say 'the service was not there, or could not be stopped'
 else
@@ -26,10 +34,15 @@ rm -rf "$ROOT/usr/local/share/doc/assay" "$ROOT/usr/local/lib/assay"
 [ ! -d "$ROOT/run/systemd/system" ] || systemctl daemon-reload
 
 if [ -n "$purge" ]; then
-  rm -rf "$ROOT/var/lib/assay" "$ROOT/var/backups/assay" "$ROOT/etc/assay"
+  rm -rf "$usual" "$ROOT/var/backups/assay" "$ROOT/etc/assay"
   [ -n "$ROOT" ] || ! getent passwd assay >/dev/null || userdel assay
-  say 'gone, with data, settings and backups'
+  # There may be other things in a place that somebody chose.
+  if [ "$data" = "$usual" ]; then
+    say 'gone, with data, settings and backups'
+  else
+    say "gone, with settings and backups; the data stay in $data: remove them yourself"
+  fi
 else
-  say "gone; data, settings and backups stay in $ROOT/var/lib/assay, $ROOT/etc/assay and $ROOT/var/backups/assay"
+  say "gone; data, settings and backups stay in $data, $ROOT/etc/assay and $ROOT/var/backups/assay"
 fi
 say 'containers and volumes that are left: docker ps -a --filter label=assay.instance, docker volume ls --filter label=assay.instance'

@@ -40,6 +40,8 @@ pid=$ROOT/run/assay.pid
 lives() { [ -f "$pid" ] && [ -d "/proc/$(cat "$pid")" ] && ! grep -q '^State:.Z' "/proc/$(cat "$pid")/status"; }
 case $* in
   'start assay')
+    # As after StartLimitBurst= quick ends: refused until it is told to forget them.
+    [ ! -f "$ROOT/run/start-limit-hit" ] || exit 1
     set -a; . "$ROOT/etc/assay/assay.env"; ASSAY_DATA=$ROOT/var/lib/assay; set +a
     "$ROOT/usr/local/bin/assay" serve >>"$ROOT/run/log" 2>&1 </dev/null &
     echo $! >"$pid" ;;
@@ -47,6 +49,7 @@ case $* in
     if lives; then kill "$(cat "$pid")"; while lives; do sleep 0.05; done; fi
     rm -f "$pid" ;;
   'is-active --quiet assay') lives ;;
+  'reset-failed assay') rm "$ROOT/run/start-limit-hit" ;;
 esac
 `;
 
@@ -63,7 +66,7 @@ async function scratch(hasSystemd: boolean): Promise<Scratch> {
   mkdirSync(join(root, 'etc/assay'), { recursive: true });
   mkdirSync(join(root, hasSystemd ? 'run/systemd/system' : 'run'), { recursive: true });
   mkdirSync(join(root, 'bin'));
-  writeFileSync(join(root, 'etc/assay/assay.env'), `# mine\nASSAY_LISTEN="${listen}"\n`);
+  writeFileSync(join(root, 'etc/assay/assay.env'), `# mine\n  ASSAY_LISTEN="${listen}" \n`);
   writeFileSync(join(root, 'bin/systemctl'), SYSTEMCTL, { mode: 0o755 });
   const env = { ROOT: root, PATH: `${root}/bin:${process.env.PATH}`, PATIENCE: '20', TMPDIR: tmpdir() };
   const run: Scratch['run'] = (script, ...args) =>
@@ -183,7 +186,7 @@ test('a new one that damages the database and does not answer is taken back: the
   const broken = otherRelease(`#!/bin/sh
 case $1 in
   --version) echo assay 9.9.9 ;;
-  serve) echo migrated to nothing >"$ASSAY_DATA/assay.db"; exit 1 ;;
+  serve) echo migrated to nothing >"$ASSAY_DATA/assay.db"; : >"$ROOT/run/start-limit-hit"; exit 1 ;;
   doctor) exec REAL doctor --await 1 ;;
 esac
 `);
@@ -193,6 +196,19 @@ esac
   assert.match((await place.run(program, '--version')).said, new RegExp(`assay ${version}`));
   assert.equal((await place.run(program, 'doctor', '--await', '5', '--listen', place.listen)).status, 0);
   assert.match((await place.run(program, 'user', 'list', '--data', data)).said, /ada@example\.org/);
+});
+
+test('data that the settings put elsewhere are not said to be gone, nor removed', async () => {
+  await using place = await scratch(false);
+  const elsewhere = join(place.root, 'srv/builds');
+  mkdirSync(elsewhere, { recursive: true });
+  writeFileSync(join(place.root, 'etc/assay/assay.env'), 'ASSAY_DATA="/srv/builds"\n');
+  const kept = await place.run(join(released, 'uninstall.sh'));
+  assert.match(kept.said, new RegExp(`gone; data, settings and backups stay in ${elsewhere},`));
+  const purged = await place.run(join(released, 'uninstall.sh'), '--purge');
+  assert.equal(purged.status, 0, purged.said);
+  assert.match(purged.said, new RegExp(`the data stay in ${elsewhere}`));
+  assert.ok(existsSync(elsewhere) && !existsSync(join(place.root, 'etc/assay')));
 });
 
 test('one that does not run at all, or a file that was changed, is refused before anything is touched', async () => {
