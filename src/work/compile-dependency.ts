@@ -118,7 +118,14 @@ async function runCompile(
 async function end(compile: Compile, { verdict, artifact }: Finished): Promise<void> {
   const { parts, dependency, log } = compile;
   const { event, error, lines } = verdict;
-  await log.finish(lines);
+  try {
+    await log.finish(lines);
+  } catch (cause) {
+    if (!isNoRoom(cause)) throw cause;
+    // The disk may be full of what the container wrote, which nobody needs any more.
+    await tidy(compile);
+    await log.finish(lines);
+  }
   parts.live.publish([`log:${compile.job.topic}`]);
   await tidy(compile);
   moveDependency(parts.db, dependency.id, event, {

@@ -175,7 +175,7 @@ function atLast(ms: number, act: () => void): () => void {
 }
 
 export const isNoRoom = (cause: unknown) =>
-  ['ENOSPC', 'EDQUOT', 'EFBIG'].includes((cause as NodeJS.ErrnoException).code ?? '');
+  ['ENOSPC', 'EDQUOT', 'EFBIG', 'SQLITE_FULL'].includes((cause as NodeJS.ErrnoException).code ?? '');
 
 /** Its output may be what fills the disk, and its verdict needs a little of it: what the log has of it can go before. */
 async function giveRoom({ outputFile }: Job, throughByte: number): Promise<void> {

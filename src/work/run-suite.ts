@@ -30,6 +30,7 @@ import { moveBuild } from '../store/transition.ts';
 import {
   beginOutput,
   hasStarted,
+  isNoRoom,
   type Job,
   type JobOutcome,
   type JobParts,
@@ -88,9 +89,11 @@ export async function runSuite(
   const job = describeJob(parts, build);
   const left: Leftovers = { containers: [job.name], volumes: [] };
   const log = await openJobLog(job);
-  const end = async (verdict: Verdict) => {
+  let isLogEnded = false;
+  const record = async (verdict: Verdict) => {
     // The log is whole and safe before anybody is told the verdict.
-    await log.finish(verdict.lines.map(line => maskText(job.secrets, line)));
+    if (!isLogEnded) await log.finish(verdict.lines.map(line => maskText(job.secrets, line)));
+    isLogEnded = true;
     const { event, exitCode } = verdict;
     const error = verdict.error && maskText(job.secrets, verdict.error);
     const again = event === 'requeue';
@@ -100,6 +103,18 @@ export async function runSuite(
     if (again) return;
     if (moved) parts.onFinished(moved);
     tidy(parts, job, left);
+  };
+  let isJudged = false;
+  const end = async (verdict: Verdict) => {
+    isJudged = true;
+    try {
+      await record(verdict);
+    } catch (cause) {
+      if (!isNoRoom(cause)) throw cause;
+      // The disk may be full of what the container wrote, which nobody needs any more.
+      for (const name of left.containers) await host.engine.removeContainer(name);
+      await record(verdict);
+    }
   };
   try {
     const begun = resumed && (await hasBegun(parts, job));
@@ -124,6 +139,8 @@ export async function runSuite(
     );
   } catch (cause) {
     if (parts.stopping.aborted) return;
+    // The next look at the queue tries again: the verdict is in the output still.
+    if (isNoRoom(cause) && isJudged) throw cause;
     if (cause instanceof EngineUnavailable) {
       host.reportUnavailable(cause);
       // Before it is given back: whoever takes it next writes to the same file.

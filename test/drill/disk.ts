@@ -9,6 +9,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { inspect } from 'node:util';
 import type { Answer } from '../support/client.ts';
 import { createJourney, isFinished, type ProjectJourney } from '../support/journey.ts';
+import { fillByBuilds } from './disk-of-builds.ts';
 import { isAway } from './driver.ts';
 import { createLedger, type Ledger } from './ledger.ts';
 import { lookUntil } from './look.ts';
@@ -254,7 +255,12 @@ const ignoreRefused = (cause: unknown): false => {
   return false;
 };
 
-const scenes = { 'by an upload': byUpload, 'by a log': byLog, 'to the last byte': toTheLastByte };
+const scenes = {
+  'by an upload': byUpload,
+  'by a log': byLog,
+  'to the last byte': toTheLastByte,
+  'by builds': ({ wishes, table }: Stage) => fillByBuilds(wishes.command, table),
+};
 type SceneName = keyof typeof scenes;
 
 export async function drillDisk(
@@ -270,7 +276,7 @@ export async function drillDisk(
     room = await openRoom({
       command: wishes.command,
       data,
-      engineBytes: ENGINE_BYTES,
+      engine: { bytes: ENGINE_BYTES },
       environment: {
         ASSAY_NETWORK: 'none',
         ASSAY_MIN_FREE_DISK: String(MIN_FREE_BYTES),

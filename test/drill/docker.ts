@@ -218,7 +218,7 @@ export async function drillDocker(
   const table = createTable(`drill docker --seed ${wishes.chance.seed}`);
   const room = await openRoom({
     command: wishes.command,
-    engineBytes: ENGINE_BYTES,
+    engine: { bytes: ENGINE_BYTES },
     environment: {
       ASSAY_NETWORK: 'none',
       // More than the engine's disk, which is in memory: what fills it must find it full first.

@@ -25,16 +25,20 @@ const CALL_MS = 60_000;
 /** For names and addresses that no other engine of this process has. */
 let made = 0;
 
-export async function createPrivateEngine(dataBytes: number): Promise<PrivateEngine> {
+/** What it keeps goes to a file system of its own, of so many bytes, or to a directory that is there. */
+export async function createPrivateEngine(
+  place: { bytes: number } | { root: string },
+): Promise<PrivateEngine> {
   const directory = mkdtempSync(join(tmpdir(), 'assay-engine-'));
-  const dataRoot = join(directory, 'root');
+  const dataRoot = 'root' in place ? place.root : join(directory, 'root');
   const socket = join(directory, 'socket');
   const dockerHost = `unix://${socket}`;
   const number = (process.pid + made) % 250;
   const bridge = `drill${(process.pid + made) % 100_000}`;
   made += 1;
-  mkdirSync(dataRoot);
-  execFileSync('mount', ['-t', 'tmpfs', '-o', `size=${dataBytes}`, 'tmpfs', dataRoot]);
+  mkdirSync(dataRoot, { recursive: true });
+  if ('bytes' in place)
+    execFileSync('mount', ['-t', 'tmpfs', '-o', `size=${place.bytes}`, 'tmpfs', dataRoot]);
   execFileSync('ip', ['link', 'add', 'name', bridge, 'type', 'bridge']);
   execFileSync('ip', ['addr', 'add', `10.213.${number}.1/24`, 'dev', bridge]);
   execFileSync('ip', ['link', 'set', bridge, 'up']);
@@ -91,7 +95,8 @@ export async function createPrivateEngine(dataBytes: number): Promise<PrivateEng
         if (left.length > 0) await docker('rm', '-f', ...left);
       }
       await engine.end('SIGTERM');
-      for (const mounted of mountsUnder(directory)) execFileSync('umount', ['-l', mounted]);
+      for (const mounted of [...mountsUnder(directory), ...mountsUnder(dataRoot)])
+        execFileSync('umount', ['-l', mounted]);
       execFileSync('ip', ['link', 'delete', bridge]);
       rmSync(directory, { recursive: true, force: true });
     },

@@ -35,7 +35,7 @@ export async function drillKill(wishes: KillWishes): Promise<Table> {
   const table = createTable(`drill kill --times ${wishes.times} --seed ${chance.seed}`);
   const room = await openRoom({
     command: wishes.command,
-    engineBytes: ENGINE_BYTES,
+    engine: { bytes: ENGINE_BYTES },
     receiver: { chance: chance.apart('receiver'), failing: 0.1 },
   });
   let running: Running | undefined;

@@ -263,7 +263,7 @@ export async function drillNetwork(
   const table = createTable(`drill network --seed ${wishes.chance.seed}`);
   const room = await openRoom({
     command: wishes.command,
-    engineBytes: ENGINE_BYTES,
+    engine: { bytes: ENGINE_BYTES },
     environment: { ASSAY_NETWORK: 'none' },
   });
   let running: Running | undefined;

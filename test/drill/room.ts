@@ -51,14 +51,14 @@ export async function openRoom(
     /** A data directory that is there already, such as a small file system. */
     data?: string;
     receiver?: Parameters<typeof startReceiver>[0];
-    /** The room of a Docker Engine of its own; without, the program finds none. */
-    engineBytes?: number;
+    /** Where a Docker Engine of its own keeps what it has; without, the program finds none. */
+    engine?: Parameters<typeof createPrivateEngine>[0];
   } = {},
 ): Promise<Room> {
   const directory = mkdtempSync(join(tmpdir(), 'assay-drill-'));
   const data = options.data ?? join(directory, 'data');
   const logFile = join(directory, 'program.log');
-  const engine = options.engineBytes ? await createPrivateEngine(options.engineBytes) : undefined;
+  const engine = options.engine && (await createPrivateEngine(options.engine));
   const sshd = await startSshd();
   const receiver = await startReceiver(options.receiver);
   mkdirSync(join(data, 'ssh'), { recursive: true, mode: 0o700 });

@@ -35,7 +35,7 @@ describe('The program', { concurrency: 2 }, () => {
   test('on a full disk it reads on, refuses as the contract says, and recovers by itself', {
     skip,
   }, async () => {
-    nothingLost(await drillDisk({ ...wishes(5), faults: 2 }, ['by a log', 'to the last byte']));
+    nothingLost(await drillDisk({ ...wishes(5), faults: 2 }, ['by a log', 'to the last byte', 'by builds']));
   });
 
   test('clients that vanish and readers that do not read cost nobody anything', async () => {
