@@ -3,6 +3,7 @@
 import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import { open } from 'node:fs/promises';
+import type { Readable } from 'node:stream';
 import { createGunzip, createZstdDecompress } from 'node:zlib';
 import { extract } from 'tar-stream';
 import { labelsOf, type Mount, type RunAs } from '../domain/container-plan.ts';
@@ -27,13 +28,15 @@ export interface StoredImage {
 }
 
 const LONG_CALL_MS = 15 * 60_000;
+/** A list of users or groups; it is held in memory. */
+const READ_BYTES_AT_MOST = 8 * 1024 ** 2;
 const GIT_PLACES = ['/usr/bin/git', '/usr/local/bin/git', '/bin/git'];
 
 export type Images = ReturnType<typeof createImages>;
 
 export function createImages({ docker, call }: DockerDoor, instance: string) {
   const underWay = new Map<string, Promise<PreparedImage>>();
-  const hostTars = new Map<string, Promise<Buffer>>();
+  const hostTars = new Map<string, Buffer>();
 
   async function findImage(name: string) {
     try {
@@ -60,9 +63,8 @@ export function createImages({ docker, call }: DockerDoor, instance: string) {
 
   async function prepareHost(runAs: RunAs): Promise<PreparedImage> {
     const key = `${runAs.uid}:${runAs.gid}`;
-    const making = hostTars.get(key) ?? hostTar(runAs);
-    hostTars.set(key, making);
-    const tar = await making;
+    const tar = hostTars.get(key) ?? (await hostTar(runAs));
+    hostTars.set(key, tar);
     const tag = digest(tar);
     const reference = `assay/host:${tag}`;
     if (!(await findImage(reference))) {
@@ -121,10 +123,10 @@ export function createImages({ docker, call }: DockerDoor, instance: string) {
 
   async function readFromContainer(container: ReturnType<typeof docker.getContainer>, path: string) {
     try {
-      const stream = await call('read from an image', abortSignal =>
-        container.getArchive({ path, abortSignal }),
+      // The deadline holds to the end of the file: an engine may go away in the middle of it.
+      return await call('read from an image', async abortSignal =>
+        (await firstFile(await container.getArchive({ path, abortSignal }), path)).toString(),
       );
-      return (await firstFile(stream)).toString();
     } catch (error) {
       if (isRefused(error, 404)) return '';
       throw error;
@@ -270,13 +272,30 @@ async function archiveKind(file: string): Promise<'saved' | 'root' | 'unknown'> 
   }
 }
 
-async function firstFile(stream: NodeJS.ReadableStream): Promise<Buffer> {
+async function firstFile(stream: NodeJS.ReadableStream, path: string): Promise<Buffer> {
   const entries = extract();
-  stream.pipe(entries);
+  const source = stream as Readable;
+  source.on('error', error => entries.destroy(error));
+  // The loop below hears of it as well; without a listener of its own it would end the program.
+  entries.on('error', () => {});
+  source.pipe(entries);
   const chunks: Buffer[] = [];
-  for await (const entry of entries) {
-    if (entry.header.type === 'file') for await (const chunk of entry) chunks.push(chunk as Buffer);
-    else entry.resume();
+  let sizeBytes = 0;
+  try {
+    for await (const entry of entries) {
+      if (entry.header.type !== 'file') {
+        entry.resume();
+        continue;
+      }
+      for await (const chunk of entry as AsyncIterable<Buffer>) {
+        sizeBytes += chunk.length;
+        if (sizeBytes > READ_BYTES_AT_MOST)
+          throw new EngineRefused(`${path} in the image is too large to be taken over.`, 400);
+        chunks.push(chunk);
+      }
+    }
+  } finally {
+    source.destroy();
   }
   return Buffer.concat(chunks);
 }

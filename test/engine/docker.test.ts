@@ -1,11 +1,13 @@
 // What the engine's answers mean for the work: to wait for it, or to take its no for an answer.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { createServer } from 'node:http';
+import { createServer, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { test } from 'node:test';
+import { pack } from 'tar-stream';
 import { createEngine } from '../../src/engine/container.ts';
-import { EngineRefused, EngineUnavailable } from '../../src/engine/docker.ts';
+import { EngineRefused, EngineUnavailable, openDocker } from '../../src/engine/docker.ts';
+import { createImages } from '../../src/engine/image.ts';
 
 /** An engine that answers everything with this. */
 async function answering(status: number, message: string) {
@@ -41,4 +43,71 @@ test('what the engine refuses for a reason of its own is a no', async () => {
     assert.match(error.message, /no space left on device/);
     return true;
   });
+});
+
+/** An engine with one image, whose files are handed out by `answer`. */
+async function withImage(answer: (response: ServerResponse) => void) {
+  const removed: string[] = [];
+  const json = (response: ServerResponse, status: number, body: unknown) =>
+    response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body));
+  const server = createServer((request, response) => {
+    const { method, url = '' } = request;
+    if (method === 'DELETE') {
+      removed.push(url.replace(/\?.*/, ''));
+      response.writeHead(204).end();
+    } else if (url.includes('/archive')) answer(response);
+    else if (url === '/images/tools/json') json(response, 200, { Id: 'sha256:1', Config: {} });
+    else if (url.startsWith('/containers/create')) json(response, 201, { Id: 'c1' });
+    else json(response, 404, { message: 'no such image' });
+  });
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  const { port } = server.address() as AddressInfo;
+  const door = openDocker({ dockerHost: `tcp://127.0.0.1:${port}`, deadlineMs: 1_000 });
+  return {
+    prepare: () => createImages(door, 'test').prepareImage('tools', { uid: 1000, gid: 1000 }),
+    removed,
+    [Symbol.dispose]() {
+      server.close();
+      server.closeAllConnections();
+    },
+  };
+}
+
+/** The head of a file of 8 GiB in a tar. */
+async function beginTar(): Promise<Buffer> {
+  const tar = pack();
+  tar.entry({ name: 'passwd', size: 8 * 1024 ** 3 });
+  for await (const chunk of tar) return chunk as Buffer;
+  throw new Error('a tar without a head');
+}
+const head = await beginTar();
+
+test('an engine that stops in the middle of a file does not hold up the image for ever', {
+  timeout: 10_000,
+}, async () => {
+  using room = await withImage(response => response.writeHead(200).write(head));
+  await assert.rejects(room.prepare(), EngineUnavailable);
+  assert.deepEqual(room.removed, ['/containers/c1']);
+});
+
+test('an engine that goes away in the middle of a file does not end the program', {
+  timeout: 10_000,
+}, async () => {
+  using room = await withImage(response => {
+    response.writeHead(200).write(head, () => response.destroy());
+  });
+  await assert.rejects(room.prepare(), EngineUnavailable);
+});
+
+test('an image whose list of users is endless is refused', { timeout: 20_000 }, async () => {
+  const some = Buffer.alloc(1024 ** 2, 'x');
+  using room = await withImage(response => {
+    const more = () => {
+      while (response.write(some));
+      response.once('drain', more);
+    };
+    response.writeHead(200).write(head);
+    more();
+  });
+  await assert.rejects(room.prepare(), /passwd .* too large/);
 });
