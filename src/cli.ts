@@ -26,6 +26,7 @@ export const commands: readonly Command[] = [
 const USAGE = 2;
 
 export async function runCommand(argv: readonly string[]): Promise<number> {
+  process.stdout.on('error', ignoreClosed);
   try {
     if (argv.length === 0 || argv[0] === '--help' || argv[0] === '-h' || argv[0] === 'help')
       return say(overview());
@@ -47,6 +48,11 @@ export async function runCommand(argv: readonly string[]): Promise<number> {
     if (cause instanceof DataError) return complain(cause.message, 1);
     throw cause;
   }
+}
+
+/** Whoever read the output has seen enough (`| head`): no reason to break off, or to complain. */
+function ignoreClosed(cause: NodeJS.ErrnoException): void {
+  if (cause.code !== 'EPIPE') throw cause;
 }
 
 function findCommand(argv: readonly string[]): Command {

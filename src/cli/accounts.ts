@@ -1,5 +1,7 @@
 // `assay user …` and `assay app add`: accounts and applications, beside a running server.
 
+import { existsSync } from 'node:fs';
+import { resolve } from 'node:path';
 import { readSettings, UsageError } from '../config.ts';
 import { type AccountKind, accountKinds, type Standing, standings } from '../domain/access.ts';
 import { checkEmail, checkLine, checkRedirectUri } from '../domain/names.ts';
@@ -15,6 +17,7 @@ import {
 import { createApplication } from '../store/applications.ts';
 import { makeDataDirectory, openData } from '../store/data.ts';
 import type { Db } from '../store/db.ts';
+import { databasePath } from '../store/paths.ts';
 import { type Command, helpOf, type Invocation, settingFlags } from './command.ts';
 
 const DATA_LINE = '  --data DIRECTORY      the data directory [./assay-data]';
@@ -25,6 +28,14 @@ function withDb<T>({ flags, environment }: Invocation, use: (db: Db) => T | Prom
   makeDataDirectory(settings.data);
   const db = openData(settings.data, environment);
   return Promise.resolve(use(db)).finally(() => db.close());
+}
+
+/** For what can only be about an account that is there: a mistyped --data does not become a new data directory. */
+function withAccounts<T>(invocation: Invocation, use: (db: Db) => T | Promise<T>): Promise<T> {
+  const { data } = readSettings(invocation.flags, invocation.environment).settings;
+  if (!existsSync(databasePath(data)))
+    throw new UsageError(`there is no database in ${resolve(data)}: name the data directory with --data`);
+  return withDb(invocation, use);
 }
 
 function oneOf<T extends string>(
@@ -147,7 +158,7 @@ const set: Command = {
       throw new UsageError(`--trial-ends must be a date, not ${JSON.stringify(trialEnds)}`);
     if (standing === undefined && kind === undefined && trialEndsAt === undefined)
       throw new UsageError('assay user set needs --standing, --trial-ends or --kind');
-    return withDb(invocation, db => {
+    return withAccounts(invocation, db => {
       const account = getAccount(db, positionals[0] ?? '');
       updateAccount(db, account.id, {
         ...(standing && { standing }),
@@ -171,7 +182,7 @@ const reset: Command = {
     const password = newReadableSecret(4, 5);
     const apiKey = newSecret('assay');
     const passwordHash = await hashPassword(password);
-    return withDb(invocation, db => {
+    return withAccounts(invocation, db => {
       const account = getAccount(db, invocation.positionals[0] ?? '');
       db.write(() => {
         updateAccount(db, account.id, { passwordHash, apiKeyDigest: digestOf(apiKey) });
@@ -207,7 +218,7 @@ const addApplication: Command = {
       throw new UsageError(
         `--redirect-uri must be an absolute URL without a fragment, not ${JSON.stringify(redirectUri)}`,
       );
-    return withDb(invocation, db => {
+    return withAccounts(invocation, db => {
       const { application, clientSecret } = createApplication(db, {
         ownerId: getAccount(db, owner).id,
         name,

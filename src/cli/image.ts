@@ -1,6 +1,6 @@
 // `assay image …`: which images there are, which is the default, and bringing one in from a file.
 
-import { existsSync } from 'node:fs';
+import { statSync } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { basename } from 'node:path';
 import { readSettings, UsageError } from '../config.ts';
@@ -128,7 +128,8 @@ const importOne: Command = {
   async run(invocation) {
     const file = invocation.positionals[0] ?? '';
     const name = invocation.flags.get('--name') ?? nameOf(file);
-    if (!existsSync(file)) throw new UsageError(`there is no file ${file}`);
+    if (!statSync(file, { throwIfNoEntry: false })?.isFile())
+      throw new UsageError(`there is no file ${file}`);
     if (!NAME.test(name) || name === HOST_IMAGE || name.startsWith('assay/'))
       throw new UsageError(
         `${JSON.stringify(name)} cannot be the name of an image: choose one with --name, as debian or team/tools:2`,

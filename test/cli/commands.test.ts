@@ -1,9 +1,11 @@
 // The command line as a person meets it: each run is a process of its own.
 import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { runAssay, temporaryDirectory } from './program.ts';
+import { environmentWith, mainPath, runAssay, temporaryDirectory } from './program.ts';
 
 const concurrently = { concurrency: 2 };
 const { version } = JSON.parse(readFileSync(join(import.meta.dirname, '../../package.json'), 'utf8'));
@@ -77,6 +79,12 @@ test('what is not understood is named, exits with 2, and makes no data directory
     [['user', 'add', 'a@example.com', '--admin=yes'], /--admin/],
     [['user', 'set', 'a@example.com'], /needs --standing/],
     [['user', 'set', 'a@example.com', '--standing', 'gone'], /--standing must be one of/],
+    [['user', 'set', 'a@example.com', '--kind', 'user'], /no database in .*: name the data directory/],
+    [['user', 'reset', 'a@example.com'], /no database in .*: name the data directory/],
+    [
+      ['app', 'add', 'x', '--owner', 'a@example.com', '--redirect-uri', 'https://app.test/'],
+      /no database in .*: name the data directory/,
+    ],
     [['app', 'add', 'x'], /needs --owner EMAIL/],
     [['app', 'add', 'x', '--owner', 'a@example.com', '--redirect-uri', '/back'], /--redirect-uri must be/],
   ];
@@ -91,6 +99,18 @@ test('what is not understood is named, exits with 2, and makes no data directory
     ),
   );
   assert.throws(() => readFileSync(join(data, 'assay.db')), { code: 'ENOENT' });
+});
+
+test('a reader that has seen enough is no reason to complain', async () => {
+  const child = spawn(process.execPath, [mainPath, 'serve', '--help'], {
+    env: environmentWith(),
+    stdio: ['ignore', 'pipe', 'pipe'],
+    timeout: 30_000,
+  });
+  child.stdout.destroy();
+  const said = await child.stderr.toArray();
+  const [status] = child.exitCode === null ? await once(child, 'exit') : [child.exitCode];
+  assert.deepEqual([status, Buffer.concat(said).toString()], [0, '']);
 });
 
 test('an account is added, listed, changed and reset', async () => {

@@ -53,10 +53,11 @@ test('what Docker has not, what cannot be a name, and Docker away are refused in
   assert.equal(unknown.status, 2);
   for (const bad of ['host', 'Upper case'])
     assert.equal((await runAssay(['image', 'import', file, `--name=${bad}`, ...data])).status, 2, bad);
-  assert.match(
-    (await runAssay(['image', 'import', join(place.path, 'no'), ...data])).stderr,
-    /there is no file/,
-  );
+  for (const none of [join(place.path, 'no'), place.path])
+    assert.match(
+      (await runAssay(['image', 'import', none, '--name', 'x', ...data])).stderr,
+      /^assay: there is no file/,
+    );
   const away = await runAssay(['image', 'list', ...data], { DOCKER_HOST: `unix://${place.path}/no.sock` });
   assert.equal(away.status, 1);
   assert.match(away.stderr, /^assay: Docker at .* cannot be reached/);
