@@ -51,11 +51,19 @@ const clockSkewMs = 3_600_000;
 const curve = { name: 'ECDSA', namedCurve: 'P-256' };
 const alwaysCovered = ['localhost', '127.0.0.1', '::1'];
 
-export async function ensureCertificate(wanted: {
-  directory: string;
-  hosts: string[];
-  now?: Date;
-}): Promise<OwnCertificate> {
+type Wanted = { directory: string; hosts: string[]; now?: Date };
+
+const lastTurns = new Map<string, Promise<unknown>>();
+
+/** One at a time for each directory: a reload may fall together with the daily look, and both would write. */
+export function ensureCertificate(wanted: Wanted): Promise<OwnCertificate> {
+  const before = lastTurns.get(wanted.directory) ?? Promise.resolve();
+  const mine = before.catch(() => {}).then(() => ensure(wanted));
+  lastTurns.set(wanted.directory, mine);
+  return mine;
+}
+
+async function ensure(wanted: Wanted): Promise<OwnCertificate> {
   const { directory } = wanted;
   const now = wanted.now ?? new Date();
   const hosts = [...new Set([...wanted.hosts.map(plainHost), ...alwaysCovered])];

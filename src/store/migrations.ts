@@ -6,16 +6,14 @@ import type Database from 'better-sqlite3';
 export class NewerSchema extends Error {}
 
 export function migrate(sqlite: Database.Database, target = steps.length): void {
-  const version = Number(sqlite.pragma('user_version', { simple: true }));
-  if (version > steps.length)
-    throw new NewerSchema(
-      `the database was written by a newer Assay (schema ${version}, this one knows ${steps.length}): install that version again, or restore a backup`,
-    );
-  if (version >= target) return;
+  if (versionOf(sqlite) >= target) return;
   // Ignored inside a transaction, and on it would empty child tables when a step rebuilds their parent.
   sqlite.pragma('foreign_keys = OFF');
   sqlite
     .transaction(() => {
+      // Asked again now that nobody else writes: a server and a command may both have found the old one.
+      const version = versionOf(sqlite);
+      if (version >= target) return;
       for (const step of steps.slice(version, target)) sqlite.exec(step);
       const broken = sqlite.pragma('foreign_key_check') as unknown[];
       if (broken.length > 0)
@@ -23,6 +21,15 @@ export function migrate(sqlite: Database.Database, target = steps.length): void 
       sqlite.pragma(`user_version = ${target}`);
     })
     .immediate();
+}
+
+function versionOf(sqlite: Database.Database): number {
+  const version = Number(sqlite.pragma('user_version', { simple: true }));
+  if (version > steps.length)
+    throw new NewerSchema(
+      `the database was written by a newer Assay (schema ${version}, this one knows ${steps.length}): install that version again, or restore a backup`,
+    );
+  return version;
 }
 
 const contract = `

@@ -135,6 +135,18 @@ test('an authority that would end before its server is renewed under its old key
   openssl('verify', '-x509_strict', '-attime', atTime, '-CAfile', oldAuthority, server);
 });
 
+test('asked for several times at once it is made once, and each gets it', async () => {
+  const directory = freshDirectory();
+  const made = await Promise.all(
+    Array.from({ length: 4 }, () => ensureCertificate({ directory, hosts: [] })),
+  );
+  assert.deepEqual(
+    made.map(({ renewed }) => renewed),
+    [true, false, false, false],
+  );
+  assert.equal(new Set(made.map(({ cert, key }) => cert + key)).size, 1);
+});
+
 test('missing, damaged or mismatched files are made again', async () => {
   const directory = freshDirectory();
   const path = (name: string) => join(directory, name);

@@ -31,6 +31,22 @@ test('migrating twice changes nothing the second time', () => {
   sqlite.close();
 });
 
+test('of two that find the old schema at once one migrates, and the other finds it done', () => {
+  using directory = temporaryDirectory();
+  const [server, command] = [open(directory.path), open(directory.path)];
+  const { pragma } = command;
+  command.pragma = ((...asked: Parameters<typeof pragma>) => {
+    const answer = pragma.apply(command, asked);
+    command.pragma = pragma;
+    migrate(server);
+    return answer;
+  }) as typeof pragma;
+  migrate(command);
+  assert.equal(command.pragma('user_version', { simple: true }), steps.length);
+  server.close();
+  command.close();
+});
+
 test('step by step leads to the same schema as all at once', () => {
   using one = temporaryDirectory();
   using other = temporaryDirectory();
