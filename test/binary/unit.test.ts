@@ -32,6 +32,32 @@ test('systemd has nothing to complain of in the unit', t => {
   );
 });
 
+test('the unit forbids no mode that git sets when it makes a mirror', () => {
+  const place = mkdtempSync(join(tmpdir(), 'assay-unit-'));
+  try {
+    const mirror = { mirror: join(place, 'mirror.git'), url: 'git@host.invalid:x.git' };
+    const ssh = { dataDirectory: place, privateKey: '' };
+    // The umask of the unit. The host is not there: the mirror is made all the same.
+    const script = `process.umask(0o077);
+      const { fetchMirror } = await import(${JSON.stringify(join(directory, '../src/engine/mirror.ts'))});
+      await fetchMirror(${JSON.stringify({ ...mirror, ssh })}).catch(() => {});`;
+    const traced = ['-f', '-e', 'trace=/^f?chmod(at)?$', '-o', join(place, 'trace')];
+    execFileSync('strace', [...traced, process.execPath, '--input-type=module', '-e', script], {
+      timeout: 60_000,
+    });
+    const modes = [...readFileSync(join(place, 'trace'), 'utf8').matchAll(/, 0(\d+)\) += 0/g)];
+    assert.ok(modes.length > 3, 'git was seen to set modes');
+    const isMarked = modes.some(([, mode]) => (Number.parseInt(mode ?? '', 8) & 0o6000) !== 0);
+    if (isMarked)
+      assert.doesNotMatch(
+        readFileSync(join(directory, 'assay.service'), 'utf8'),
+        /^(RestrictSUIDSGID|DynamicUser)=yes/m,
+      );
+  } finally {
+    rmSync(place, { recursive: true, force: true });
+  }
+});
+
 test('every setting is in the settings file once, commented out', () => {
   const lines = readFileSync(join(directory, 'assay.env'), 'utf8').split('\n');
   assert.deepEqual(
