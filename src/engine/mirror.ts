@@ -54,6 +54,8 @@ const DAMAGED = new RegExp(
 );
 
 export async function fetchMirror(fetch: FetchMirror): Promise<Fetched> {
+  // What a process that was killed while it made one anew left behind.
+  await rm(draftOf(fetch.mirror), { recursive: true, force: true });
   try {
     return await fetchInto(fetch.mirror, fetch);
   } catch (cause) {
@@ -84,11 +86,12 @@ async function fetchInto(mirror: string, fetch: FetchMirror): Promise<Fetched> {
   return { rewritten: /^ [+t-] /m.test(messages) };
 }
 
+const draftOf = (mirror: string) => `${mirror}.anew`;
+
 // Nothing that is fetched into a damaged mirror mends it. The old one goes only when the new one is whole: where the
 // repository itself is at fault, it stays.
 async function makeAnew(fetch: FetchMirror): Promise<Fetched> {
-  const draft = `${fetch.mirror}.anew`;
-  await rm(draft, { recursive: true, force: true });
+  const draft = draftOf(fetch.mirror);
   try {
     await fetchInto(draft, fetch);
     await rm(fetch.mirror, { recursive: true, force: true });

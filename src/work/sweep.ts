@@ -115,7 +115,8 @@ async function sweepJobs({ db, dataDirectory }: SweepParts): Promise<void> {
 
 async function sweepFiles({ db, dataDirectory }: SweepParts): Promise<void> {
   for (const name of await readdir(join(dataDirectory, 'mirrors'))) {
-    const [, id] = /^(\d+)\.git$/.exec(name) ?? [];
+    // A mirror, or what a process that was killed left while it made one.
+    const [, id] = /^(\d+)\.git(?:\.\w+)*$/.exec(name) ?? [];
     if (id && !isProjectThere(db, BigInt(id)))
       await rm(join(dataDirectory, 'mirrors', name), { recursive: true, force: true });
   }

@@ -282,6 +282,8 @@ for (const [what, damage] of [
     await fetchMirror({ mirror, url, ssh });
     const [newest] = addCommits(directory, [{ files: { a: '3' } }]);
     damage(mirror);
+    // One that was killed while it did the same.
+    mkdirSync(join(`${mirror}.anew`, 'objects'), { recursive: true });
     assert.deepEqual(await fetchMirror({ mirror, url, ssh }), { rewritten: true });
     assert.equal((await readCommit(mirror, newest!)).ref, newest);
     assert.equal(git(mirror, 'fsck', '--full', '--strict'), '');
