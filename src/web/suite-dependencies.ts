@@ -3,14 +3,19 @@
 import { html } from 'hono/html';
 import { marketplaceState } from '../domain/dependency.ts';
 import { type Dependency, listOwnDependencies, listSharedDependencies } from '../store/dependencies.ts';
-import { listEverySuite, listSuiteDependencies } from '../store/suites.ts';
+import {
+  attachDependency,
+  detachDependency,
+  listEverySuite,
+  listSuiteDependencies,
+} from '../store/suites.ts';
 import { dataTable } from './components.ts';
 import { actionButton, formTo, renderForm, selectField, submitButton } from './form.ts';
 import { type Html, respondRedirect } from './layout.ts';
 import { isOwner, suitePath } from './project-frame.ts';
 import { action, form, type Route } from './route.ts';
 import { stateBadge } from './state.ts';
-import { perform, type View, type Visit } from './visit.ts';
+import type { View, Visit } from './visit.ts';
 
 const HERE = '/ui/projects/:project_id/suites/:suite_id/dependencies';
 const ENDPOINT = '/projects/:project_id/suites/:suite_id/dependencies';
@@ -31,11 +36,15 @@ export const suiteDependencyPages = (shown: (visit: Visit) => View): Route[] => 
   form(`${HERE}/:dependency_id/last`, moveLast),
 ];
 
-/** Detached and attached again it stands last: there is no other way to order them. */
-async function moveLast(visit: Visit): Promise<Response> {
-  const { id, name } = visit.found.suiteDependency;
-  await perform(visit, `DELETE ${ENDPOINT}/:dependency_id`);
-  await perform(visit, `POST ${ENDPOINT}`, { sent: new Map([['dependency_id', id.toString()]]) });
+/** Detached and attached again it stands last: there is no other way to order them. Both or neither, and never lost. */
+function moveLast(visit: Visit): Response {
+  const { db } = visit.services;
+  const { suite, suiteDependency } = visit.found;
+  const { id, name } = suiteDependency;
+  db.write(() => {
+    detachDependency(db, suite.id, id);
+    attachDependency(db, suite.id, id);
+  });
   return respondRedirect(visit, suitePath(visit, '#dependencies'), { say: `${name} is the last one now.` });
 }
 

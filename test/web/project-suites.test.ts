@@ -199,6 +199,25 @@ describe('the suites of a project', { timeout: 180_000 }, () => {
     await attached.getByRole('button', { name: 'Move to the end' }).click();
     await page.getByText('zlib is the last one now.').waitFor();
     assert.deepEqual(names(), ['lua', 'zlib']);
+    // Of an owner who has left: it could not be attached anew, and is not lost all the same.
+    const gone = dependency('gone', room.people.stranger.account.id);
+    attachDependency(room.db, suite.id, gone.id);
+    attachDependency(room.db, suite.id, dependency('redis').id);
+    await page.reload();
+    await attached
+      .getByRole('row', { name: /gone/ })
+      .getByRole('button', { name: 'Move to the end' })
+      .click();
+    await page.getByText('gone is the last one now.').waitFor();
+    assert.deepEqual(names(), ['lua', 'zlib', 'redis', 'gone']);
+    for (const name of ['redis', 'gone']) {
+      await attached
+        .getByRole('row', { name: new RegExp(name) })
+        .getByRole('button', { name: 'Detach' })
+        .click();
+      await accept(person, 'Detach');
+      await page.getByText(`${name} is detached.`).waitFor();
+    }
     await attached.getByRole('row', { name: /lua/ }).getByRole('button', { name: 'Detach' }).click();
     await accept(person, 'Detach');
     await page.getByText('lua is detached.').waitFor();
