@@ -33,6 +33,7 @@ import {
 } from './components.ts';
 import { actionButton, checkBox, formTo, renderForm, selectField, submitButton, textField } from './form.ts';
 import { type Html, respondRedirect } from './layout.ts';
+import { renderChanges, respondChanges } from './page-stream.ts';
 import { form, page, type Route } from './route.ts';
 import { textOf } from './sign-in.ts';
 import { stateBadge } from './state.ts';
@@ -43,6 +44,7 @@ const QUEUE_SHOWN = 50;
 
 export const adminPages: Route[] = [
   page(HERE, visit => admins(visit, showAdministration)),
+  page(`${HERE}/stream`, visit => admins(visit, followQueue)),
   form(`${HERE}/accounts`, (visit, sent) => admins(visit, () => addAccount(visit, sent))),
   page(`${HERE}/accounts/:account`, visit => admins(visit, showAccount)),
   form(`${HERE}/accounts/:account`, (visit, sent) => admins(visit, () => changeAccount(visit, sent))),
@@ -60,12 +62,17 @@ function showAdministration(visit: Visit): View {
     title: 'Administration',
     section: 'admin',
     ...(visit.refused && { status: 422 }),
-    body: html`${pageHead('Administration')}
-<section class="panel" aria-labelledby="appliance"><h2 id="appliance">Appliance</h2>${renderVitals(visit)}</section>
-<section aria-labelledby="queue"><h2 id="queue">Queue</h2>${renderQueue(visit)}</section>
+    scripts: ['project.js'],
+    body: html`${renderChanges(visit, `${HERE}/stream`, HERE)}${pageHead('Administration')}
+<section class="panel" id="vitals" data-live aria-labelledby="appliance"><h2 id="appliance">Appliance</h2>${renderVitals(visit)}</section>
+<section id="waiting" data-live aria-labelledby="queue"><h2 id="queue">Queue</h2>${renderQueue(visit)}</section>
 <section aria-labelledby="accounts"><h2 id="accounts">Accounts</h2>${renderAccounts(visit)}</section>
 <section class="panel" aria-labelledby="new-account"><h2 id="new-account">New account</h2>${renderNewAccount(visit)}</section>`,
   };
+}
+
+function followQueue(visit: Visit): Response {
+  return respondChanges(visit, { topics: ['queue', 'deliveries'], sees: ({ admin }) => admin });
 }
 
 function renderVitals({ services }: Visit): Html {

@@ -16,6 +16,7 @@ import {
 } from './components.ts';
 import { checkBoxes, type Form, formTo, renderForm, submitButton, textArea, textField } from './form.ts';
 import type { Html } from './layout.ts';
+import { renderChanges, respondChanges } from './page-stream.ts';
 import { action, page, type Route } from './route.ts';
 import { stateBadge } from './state.ts';
 import { performList, type View, type Visit } from './visit.ts';
@@ -25,6 +26,7 @@ const NEW = `${LIST}/new`;
 
 export const dependenciesPages: Route[] = [
   page(LIST, showDependencies),
+  page(`${LIST}/stream`, followDependencies),
   page(NEW, showNewDependency),
   action<{ id_ref: string; name: string }>(NEW, 'POST /dependencies', {
     shown: showNewDependency,
@@ -59,13 +61,14 @@ async function showDependencies(visit: Visit): Promise<View> {
     title: 'Dependencies',
     section: 'dependencies',
     styles: ['dependency.css'],
-    body: html`${pageHead('Dependencies', {
+    scripts: ['project.js'],
+    body: html`${renderChanges(visit, `${LIST}/stream`, LIST + visit.url.search)}${pageHead('Dependencies', {
       aside: [
         ...(isEmpty ? [] : [filterBox('dependencies', 'Filter dependencies', wanted)]),
         ...(isOwner && own.items.length > 0 ? [create] : []),
       ],
     })}
-<div id="dependencies">
+<div id="dependencies" data-live>
 ${own.items.length > 0 ? ownTable(visit, own.items.filter(fits)) : noneOwn(isOwner, visit.caller.kind === 'user', create)}
 ${olderLink(visit.url, own.next, 'Older dependencies')}
 <h2 class="later">Shared by others</h2>
@@ -77,6 +80,12 @@ ${
 </div>
 <p class="quiet" data-filter-none="dependencies" hidden>No dependency fits.</p>`,
   };
+}
+
+/** How the visitor's own fare; those of others do not change while they are shared. */
+function followDependencies(visit: Visit): Response {
+  const own = listOwnDependencies(visit.services.db, visit.caller.accountId, OFFERED);
+  return respondChanges(visit, { topics: own.map(({ id }) => `dependency:${id}`), sees: () => true });
 }
 
 async function listOwn(visit: Visit, wanted: string) {

@@ -20,6 +20,7 @@ import {
   respondLogTimes,
   respondRawLog,
 } from './log-view.ts';
+import { respondChanges } from './page-stream.ts';
 import { action, page, type Route, upload } from './route.ts';
 import { stateBadge } from './state.ts';
 import type { View, Visit } from './visit.ts';
@@ -27,6 +28,7 @@ import { wordsFor } from './words.ts';
 
 const ONE = '/dependencies/:dependency_id';
 const HERE = `/ui${ONE}`;
+const AWAITED = 'The log of the compile appears here as soon as something is printed.';
 
 export const dependencyPages: Route[] = [
   page(HERE, showDependency),
@@ -65,6 +67,19 @@ export const dependencyPages: Route[] = [
       followedDependency(services, found.dependency.id),
       caller => findDependency(services.db, found.dependency.id)?.ownerId === caller.accountId,
     );
+  }),
+  page(`${HERE}/changes`, visit => {
+    const { services, found } = visit;
+    onlyOwner(visit);
+    const read = () => findDependency(services.db, found.dependency.id);
+    return respondChanges(visit, {
+      topics: [`dependency:${found.dependency.id}`],
+      sees: caller => read()?.ownerId === caller.accountId,
+      tell: () => {
+        const now = read();
+        return now && { is_under_way: isUnderWay(now), run: now.startedAt };
+      },
+    });
   }),
   page(`${HERE}/times`, visit => {
     onlyOwner(visit);
@@ -107,9 +122,8 @@ ${
         state,
         isLive: isUnderWay(dependency),
         fileName: fileName(dependency),
-        empty: isUnderWay(dependency)
-          ? 'The log of the compile appears here as soon as something is printed.'
-          : 'Nothing was printed.',
+        empty: isUnderWay(dependency) ? AWAITED : 'Nothing was printed.',
+        again: { href: hrefOf(visit, '/changes'), empty: AWAITED },
       })
     : ''
 }

@@ -28,9 +28,11 @@ export async function logView(parts: {
   isLive: boolean;
   fileName: string;
   empty: string;
+  /** Where another run may begin after this one has ended: what tells of it, and what stands there until it prints. */
+  again?: { href: string; empty: string };
 }): Promise<Html> {
   const { base } = parts;
-  return html`<section class="log-view" data-log="${base}" data-state="${parts.state}"${parts.isLive ? html` data-growing="yes"` : ''} data-empty="${parts.empty}" aria-labelledby="log-title">
+  return html`<section class="log-view" data-log="${base}" data-state="${parts.state}"${parts.isLive ? html` data-growing="yes"` : ''} data-empty="${parts.empty}"${parts.again ? html` data-again="${parts.again.href}" data-again-empty="${parts.again.empty}"` : ''} aria-labelledby="log-title">
 <div class="log-bar">
 <h2 id="log-title">Log</h2>
 <form class="log-search" role="search" hidden>

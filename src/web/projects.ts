@@ -16,6 +16,7 @@ import {
 } from './components.ts';
 import { formTo, renderForm, submitButton, textArea, textField } from './form.ts';
 import { type Html, respondRedirect } from './layout.ts';
+import { renderChanges, respondChanges } from './page-stream.ts';
 import { action, page, type Route } from './route.ts';
 import { stateBadge } from './state.ts';
 import { performList, type View, type Visit } from './visit.ts';
@@ -23,6 +24,7 @@ import { performList, type View, type Visit } from './visit.ts';
 export const projectsPages: Route[] = [
   page('/ui', visit => respondRedirect(visit, '/ui/projects')),
   page('/ui/projects', showProjects),
+  page('/ui/projects/stream', followProjects),
   page('/ui/projects/new', showNewProject),
   action<ProjectRecord>('/ui/projects/new', 'POST /projects', {
     shown: showNewProject,
@@ -49,18 +51,33 @@ async function showProjects(visit: Visit): Promise<View> {
   return {
     title: 'Projects',
     section: 'projects',
-    body: html`${pageHead('Projects', {
-      aside: [
-        ...(items.length > 0 ? [filterBox('projects', 'Filter projects', wanted)] : []),
-        ...(mayCreate && items.length > 0 ? [create] : []),
-      ],
-    })}
+    scripts: ['project.js'],
+    body: html`${renderChanges(visit, '/ui/projects/stream', `/ui/projects${visit.url.search}`)}${pageHead(
+      'Projects',
+      {
+        aside: [
+          ...(items.length > 0 ? [filterBox('projects', 'Filter projects', wanted)] : []),
+          ...(mayCreate && items.length > 0 ? [create] : []),
+        ],
+      },
+    )}
+<div id="project-list" data-live>
 ${items.length === 0 ? noProjects(mayCreate, create) : ''}
 ${shown.length > 0 ? projectTable(visit, shown) : ''}
+</div>
 ${items.length > 0 && shown.length === 0 ? html`<p class="quiet">No project fits “${wanted}”. <a href="/ui/projects">Show all</a></p>` : ''}
 <p class="quiet" data-filter-none="projects" hidden>No project fits.</p>
 ${olderLink(visit.url, next, 'Older projects')}`,
   };
+}
+
+/** What happens in any of the visitor's projects. */
+async function followProjects(visit: Visit): Promise<Response> {
+  const { items } = await performList<ProjectRecord>(visit, 'GET /projects', { query: { limit: '1000' } });
+  return respondChanges(visit, {
+    topics: items.flatMap(({ id_str: id }) => [`project:${id}`, `events:${id}`]),
+    sees: () => true,
+  });
 }
 
 const textOfProject = (project: ProjectRecord) =>

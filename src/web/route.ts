@@ -203,10 +203,18 @@ export function answer(site: Site, route: Route): (context: Context<Bindings>) =
   if (route.performs !== undefined) findEndpoint(site, route.performs);
   return async context => {
     const guest = meet(site, context);
-    const response = await respond(guest, () => route.handle(guest));
+    const response = endedForGood(guest.request, await respond(guest, () => route.handle(guest)));
     site.metrics.countRequest(context.req.method, route.path, response.status);
     return response;
   };
+}
+
+/** A browser takes up a broken stream by itself, again and again, unless it is told that there is nothing more. */
+function endedForGood(request: Request, response: Response): Response {
+  const isStream = request.headers.get('accept') === 'text/event-stream';
+  return isStream && response.status >= 300 && response.status < 500
+    ? new Response(null, { status: 204, headers: commonHeaders })
+    : response;
 }
 
 async function respond(guest: Guest, handle: () => Given): Promise<Response> {

@@ -182,12 +182,15 @@ describe('applications and administration', { timeout: 180_000 }, () => {
     await page.getByRole('row', { name: /Slow tests Planted \d+ Enqueued/ }).waitFor();
     await page.getByRole('row', { name: /owner@example.org/ }).waitFor();
     await person.inspect('administration');
+    rerunBuild(room.db, build, { id: suiteId, name: 'Late tests' });
+    await page.getByRole('row', { name: /Late tests Planted \d+ Enqueued/ }).waitFor();
     await person.close();
     const other = await arrive('owner');
     assert.equal(await other.page.getByRole('link', { name: 'Administration' }).count(), 0);
     other.expectRefusals();
     await other.go('/ui/admin');
     await other.page.getByText('There is nothing here').waitFor();
+    assert.equal((await other.page.request.get('/ui/admin/stream')).status(), 404);
     await other.close();
   });
 

@@ -559,6 +559,20 @@ describe('the page of a build', { timeout: 300_000 }, () => {
     await person.context.close();
   });
 
+  it('says so when the reader has signed out in another tab, and asks no further', async () => {
+    const build = startBuild();
+    await app.writeLog(build.id, 'printed before\n');
+    const person = await arrive();
+    await person.go(hrefOf(build));
+    await person.page.getByText('printed before').waitFor();
+    const tab = await person.context.newPage();
+    await tab.goto('/ui/projects');
+    await tab.getByRole('button', { name: 'Sign out' }).click();
+    await person.page.getByText('you have signed out, or may no longer see it').waitFor();
+    await person.page.getByText('printed before').waitFor();
+    await person.close();
+  });
+
   it('has 100,000 lines there after a few seconds of work by the page, and finds what is in them', async () => {
     const build = finishBuild('passed');
     const printed = Array.from({ length: 100_000 }, (_, n) =>

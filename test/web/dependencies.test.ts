@@ -10,6 +10,7 @@ import type { Browser } from 'playwright-core';
 import { hashPassword } from '../../src/domain/secret.ts';
 import { updateAccount } from '../../src/store/accounts.ts';
 import { createDependency, type Dependency, findDependency } from '../../src/store/dependencies.ts';
+import { dependencyLogPath } from '../../src/store/paths.ts';
 import { attachDependency } from '../../src/store/suites.ts';
 import { moveDependency } from '../../src/store/transition.ts';
 import { readStreamedForm } from '../../src/web/multipart.ts';
@@ -132,6 +133,37 @@ describe('the pages of dependencies', { timeout: 300_000 }, () => {
     await page.getByRole('button', { name: 'Upload archive' }).waitFor();
     await person.inspect('dependency-failed');
     await person.close();
+  });
+
+  it('keeps the list true while one is compiled, and shows a compile that was started elsewhere', async () => {
+    const dependency = plant('lua');
+    compiled(dependency);
+    await app.writeCompileLog(dependency.id, '[assay] compiling lua: make\nthe first compile\n');
+    const [list, one] = await Promise.all([arrive(), arrive()]);
+    await list.go('/ui/dependencies');
+    await list.page.getByRole('row', { name: /lua/ }).getByText('Compiled').waitFor();
+    await one.go(hrefOf(dependency));
+    await one.page.getByText('the first compile').waitFor();
+    await one.page.locator('[data-log][data-whole]').waitFor();
+
+    await rm(dependencyLogPath(app.data, dependency.id));
+    moveDependency(app.db, dependency.id, 'upload', { archiveHash: 'b'.repeat(64) });
+    await one.page.getByText('Waiting to compile', { exact: true }).waitFor();
+    await one.page.getByText('The log of the compile appears here').waitFor();
+    moveDependency(app.db, dependency.id, 'start', { nonce: 'n' });
+    await list.page
+      .getByRole('row', { name: /lua/ })
+      .getByText(/^Compiling/)
+      .waitFor();
+    await app.writeCompileLog(dependency.id, '[assay] compiling lua: make\nthe second compile\n');
+    await one.page.getByText('the second compile').waitFor();
+    assert.equal(await one.page.getByText('the first compile').count(), 0);
+    await one.page.getByRole('button', { name: 'Follow' }).waitFor();
+    moveDependency(app.db, dependency.id, 'fail', { error: 'The command exited with 2.' });
+    await one.page.locator('[data-log][data-whole]').waitFor();
+    await one.page.getByText('The command exited with 2.').first().waitFor();
+    await list.page.getByRole('row', { name: /lua/ }).getByText('Compile failed').waitFor();
+    await Promise.all([list.close(), one.close()]);
   });
 
   it('says what is wrong with an upload beside the file', async () => {

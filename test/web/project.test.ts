@@ -239,6 +239,24 @@ describe('the page of a project', { timeout: 180_000 }, () => {
     await person.close();
   });
 
+  it('keeps the list of projects true without a reload, and its filter', async () => {
+    room.makeProject('Quiet one');
+    const project = room.makeProject('Watched one');
+    const suites = room.makeSuites(project, 'Unit tests');
+    const commit = room.makeCommit(project, 'Open the window', suites);
+    const person = await room.arrive('collaborator');
+    const { page } = person;
+    await person.go('/ui/projects');
+    await page.getByLabel('Filter projects').fill('watched');
+    const row = page.getByRole('row', { name: /Watched one/ });
+    room.end(commit, 'fail');
+    await row.getByText('Failed', { exact: true }).waitFor();
+    assert.equal(await page.locator('#projects tbody tr:visible').count(), 1);
+    await page.getByLabel('Filter projects').fill('');
+    assert.ok((await page.locator('#projects tbody tr:visible').count()) > 1);
+    await person.close();
+  });
+
   it('lists a hundred projects with their last commits and trends in a moment', async () => {
     const person = await room.arrive();
     await person.inspect('projects-with-trends');

@@ -46,9 +46,10 @@ document.addEventListener('click', async event => {
 });
 
 for (const input of document.querySelectorAll('[data-filter]')) {
-  const list = document.getElementById(input.dataset.filter);
-  if (!list) continue;
   const apply = () => {
+    // Looked for each time: the list may have been read again since.
+    const list = document.getElementById(input.dataset.filter);
+    if (!list) return;
     const wanted = input.value.trim().toLowerCase();
     let shown = 0;
     for (const item of list.querySelectorAll('[data-filter-text]')) {
@@ -61,6 +62,7 @@ for (const input of document.querySelectorAll('[data-filter]')) {
     if (none) none.hidden = shown > 0;
   };
   input.addEventListener('input', apply);
+  document.addEventListener('assay:shown', apply);
   input.addEventListener('keydown', event => {
     if (event.key === 'Escape') {
       input.value = '';

@@ -68,12 +68,14 @@ export function createTimes(base, container, lines) {
       container.classList.toggle('timed', isOn);
       timeRows();
     },
+    /** Another log takes the place of this one. */
+    startOver() {
+      known = [];
+      timedParts = 0;
+      finishedAt = undefined;
+    },
     /** More has come: asked for after a while, and not for each line. */
     grow(sizeBytes) {
-      if (sizeBytes < size) {
-        known = [];
-        timedParts = 0;
-      }
       size = sizeBytes;
       if (isPausing) return;
       isPausing = true;

@@ -50,6 +50,7 @@ function startOver() {
   received = 0;
   lineStart = 0;
   terminal = undefined;
+  times.startOver();
 }
 
 /** Reads what has come, a slice at a time: the page stays usable while a long log arrives. */
@@ -110,9 +111,20 @@ function connect() {
     if (!ended) say(lines.texts.length === 0 ? view.dataset.empty : '');
   });
   source.addEventListener('error', () => {
-    say('The connection broke off. It is tried again, and goes on where it was.');
-    if (source.readyState === EventSource.CLOSED) setTimeout(connect, RETRY_MS);
+    if (source.readyState === EventSource.CLOSED) resume();
+    else say('The connection broke off. It is tried again, and goes on where it was.');
   });
+}
+
+/** Closed by the server: because of trouble that passes, or since nobody is to read it here any more. */
+async function resume() {
+  const response = await fetch(`${location.pathname}?part=head`).catch(() => undefined);
+  if (response?.redirected || response?.status === 403 || response?.status === 404) {
+    say('It goes no further here: you have signed out, or may no longer see it. Load the page again.');
+    return;
+  }
+  say('The connection broke off. It is tried again, and goes on where it was.');
+  setTimeout(connect, RETRY_MS);
 }
 
 function noteState(record) {
@@ -131,6 +143,32 @@ function finish() {
   else if (bad.includes(shownState)) lines.folds.at(-1)?.head.classList.add('bad');
   times.finish(Date.parse(ended.finished_at ?? ''));
   view.dataset.whole = 'yes';
+  if (view.dataset.again) awaitAnother();
+}
+
+/** What has ended may be begun again by anyone: the page goes on with that. */
+function awaitAnother() {
+  const source = new EventSource(view.dataset.again);
+  let last;
+  source.addEventListener('changed', event => {
+    const now = JSON.parse(event.data);
+    if (now.is_under_way || (last && now.run !== last.run)) {
+      source.close();
+      beginAgain();
+    } else if (last) refresh();
+    last = now;
+  });
+}
+
+function beginAgain() {
+  isGrowing = true;
+  ended = undefined;
+  view.dataset.empty = view.dataset.againEmpty;
+  delete view.dataset.whole;
+  view.querySelector('[data-log-follow]').hidden = false;
+  setFollowing(belowSight() <= NEAR_BOTTOM_PX);
+  startOver();
+  connect();
 }
 
 /**

@@ -1,5 +1,5 @@
-// Keeps a project's pages up to date: what happens is told by the page's stream, and the parts marked `data-live`
-// are taken from the page read again. Without it a page shows how things stood when it was loaded.
+// Keeps pages up to date, a project's and the lists: what happens is told by the page's stream, and the parts marked
+// `data-live` are taken from the page read again. Without it a page shows how things stood when it was loaded.
 
 const GATHER_MS = 300;
 const source = document.querySelector('[data-stream]');
@@ -61,6 +61,7 @@ function show(fresh) {
     next.dataset.shown = shown;
     if (place) next.querySelector(place)?.focus();
   }
+  document.dispatchEvent(new Event('assay:shown'));
 }
 
 /** Some things are told of by no event: parts that wait for one say how often to look. */
