@@ -10,6 +10,7 @@ import { createZstdDecompress } from 'node:zlib';
 import { extract, type Header } from 'tar-stream';
 import {
   type BackupHead,
+  databaseName,
   FORMAT_VERSION,
   HEAD_NAME,
   isKeptName,
@@ -82,10 +83,12 @@ async function read(file: FileHandle, seen: FileHandle, options: ReadOptions): P
 
   let last = 'its beginning';
   let isListed = false;
+  let hasDatabase = false;
   try {
     for await (const entry of entries as unknown as AsyncIterable<Entry>) {
       const { name } = entry.header;
       last = name;
+      hasDatabase ||= name === databaseName;
       if (name === LIST_NAME) {
         found.damage.push(...(await compare(entry, seen)));
         isListed = true;
@@ -102,6 +105,7 @@ async function read(file: FileHandle, seen: FileHandle, options: ReadOptions): P
     await Promise.allSettled([feeding]);
   }
   if (!isListed) found.damage.push(`its list of sums is missing: it ends after ${last}`);
+  if (!hasDatabase && found.damage.length === 0) found.damage.push(`${databaseName} is missing`);
   if (promised && !whole.digest().equals(promised) && found.damage.length === 0)
     found.damage.push('it was changed after it was made (the sum of the whole file differs)');
   return found;

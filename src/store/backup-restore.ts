@@ -50,7 +50,10 @@ export async function restoreBackup(
       signal,
       onProgress: onProgress && ((done, total) => onProgress(total + done, total * 2)),
       work: work.path,
-      visit: entry => place(tree, entry, owner),
+      visit: entry =>
+        place(tree, entry, owner).catch(cause => {
+          throw cause.code === 'EEXIST' ? refusal(file, [`${entry.name} is in it twice`]) : cause;
+        }),
     });
     // Checked before; it can only differ where the file was changed in between.
     if (read.damage.length > 0 || !read.head) throw refusal(wishes.file, read.damage);

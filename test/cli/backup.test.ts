@@ -416,6 +416,25 @@ test('a name that leads out of the data directory is refused', async () => {
   }
 });
 
+test('a forged file without a database, or with one name twice, is refused in words and leaves nothing', async () => {
+  using place = temporaryDirectory();
+  const head = { format: 'assay-backup', version: 1, assay: '0', createdAt: '', keys: false, logs: true };
+  const cases: [names: string[], said: RegExp][] = [
+    [['logs/a.log'], /assay\.db is missing/],
+    [['assay.db', 'logs/a.log', 'logs/a.log'], /logs\/a\.log is in it twice/],
+  ];
+  for (const [names, said] of cases) {
+    const file = join(place.path, 'forged');
+    const writer = await createBackupWriter(file, join(place.path, 'sums'), () => {});
+    await writer.addBytes('backup.json', Buffer.from(JSON.stringify(head)));
+    for (const name of names) await writer.addBytes(name, Buffer.from('x'));
+    await writer.finish();
+    await refused(file, join(place.path, 'new'), said);
+    assert.deepEqual(readdirSync(place.path).sort(), ['forged', 'sums']);
+    for (const left of readdirSync(place.path)) rmSync(join(place.path, left));
+  }
+});
+
 test('damage from before the backup is named by verify: an encrypted value, an archive, a missing file', async () => {
   using place = temporaryDirectory();
   const [file, again, data] = ['saved', 'again', 'damaged'].map(name => join(place.path, name)) as Three;
