@@ -1,20 +1,13 @@
 // One SSH client setting for a call of git: the project's key alone, the administrator's ssh/config and
 // the host keys of the data directory. What ssh and git say when it fails is put into words in explain.ts.
-import { execFile } from 'node:child_process';
-import { createHash } from 'node:crypto';
 import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { promisify } from 'node:util';
 
 export interface SshAccess {
   dataDirectory: string;
   privateKey: string;
   // Until TCP, banner and key exchange are done.
   connectTimeoutMs?: number;
-  // 0: every call logs in anew. Otherwise a connection stays open that long after its last use, for this
-  // key only; it sees neither a changed host key nor a withdrawn key until it is replaced.
-  keepConnectionMs?: number;
 }
 
 export interface SshSession {
@@ -25,10 +18,6 @@ export interface SshSession {
 }
 
 export const CONNECT_TIMEOUT_MS = 15_000;
-const KEPT_CONNECTION_MAX_AGE_MS = 300_000;
-const CLOSE_TIMEOUT_MS = 5_000;
-// A unix socket's path has 107 bytes; ssh adds 40 for %C and 17 while it binds.
-const SOCKET_PREFIX_MAX_BYTES = 107 - 40 - 17;
 
 export async function withSsh<T>(access: SshAccess, use: (session: SshSession) => Promise<T>): Promise<T> {
   const parent = join(access.dataDirectory, 'tmp');
@@ -114,7 +103,10 @@ async function clientConfig(access: SshAccess, directory: string, connectTimeout
     PermitLocalCommand: 'no',
     RequestTTY: 'no',
     EscapeChar: 'none',
-    ...(await keptConnection(access)),
+    // Each call logs in anew: a kept connection would see neither a changed host key nor a withdrawn one.
+    ControlMaster: 'no',
+    ControlPath: 'none',
+    ControlPersist: 'no',
   };
   const defaults = {
     GlobalKnownHostsFile: '/dev/null',
@@ -125,56 +117,14 @@ async function clientConfig(access: SshAccess, directory: string, connectTimeout
   return [...configLines(firm), administrators ?? '', 'Match all', ...configLines(defaults), ''].join('\n');
 }
 
-const kept = new Map<string, { openedAt: number; generation: number }>();
-let socketDirectory: Promise<string> | undefined;
-
-async function keptConnection({ privateKey, keepConnectionMs = 0 }: SshAccess) {
-  const none = { ControlMaster: 'no', ControlPath: 'none', ControlPersist: 'no' };
-  if (keepConnectionMs === 0) return none;
-  socketDirectory ??= mkdtemp(join(tmpdir(), 'assay-'));
-  const key = createHash('sha256').update(privateKey).digest('hex').slice(0, 16);
-  // A busy connection would never grow idle: past its age a new one is made and the old one runs out.
-  const now = performance.now();
-  let entry = kept.get(key) ?? { openedAt: now, generation: 0 };
-  if (now - entry.openedAt > KEPT_CONNECTION_MAX_AGE_MS)
-    entry = { openedAt: now, generation: entry.generation + 1 };
-  kept.set(key, entry);
-  const prefix = join(await socketDirectory, `${key}${entry.generation}-`);
-  if (Buffer.byteLength(prefix) > SOCKET_PREFIX_MAX_BYTES) return none;
-  return {
-    ControlMaster: 'auto',
-    ControlPath: configPath(prefix, '%C'),
-    ControlPersist: Math.max(1, Math.ceil(keepConnectionMs / 1000)),
-  };
-}
-
-export async function closeConnections(): Promise<void> {
-  if (!socketDirectory) return;
-  const directory = await socketDirectory;
-  socketDirectory = undefined;
-  kept.clear();
-  const sockets = await readdir(directory);
-  await Promise.all(sockets.map(socket => closeConnection(join(directory, socket))));
-  await rm(directory, { recursive: true, force: true });
-}
-
-async function closeConnection(socket: string): Promise<void> {
-  const ask = ['-F', '/dev/null', '-S', socket.replaceAll('%', '%%'), '-O', 'exit', 'kept'];
-  try {
-    await promisify(execFile)('ssh', ask, { timeout: CLOSE_TIMEOUT_MS });
-  } catch {
-    // It ran out by itself in the meantime.
-  }
-}
-
 function configLines(settings: Record<string, string | number>): string[] {
   return Object.entries(settings).map(([name, value]) => `${name} ${value}`);
 }
 
 // ssh expands %x and ${x} in these values and has no way to write a quotation mark inside quotes.
-function configPath(path: string, token = ''): string {
+function configPath(path: string): string {
   if (/["\\\p{Cc}]|\$\{/u.test(path)) throw new Error(`ssh cannot use a path with such characters: ${path}`);
-  return `"${path.replaceAll('%', '%%')}${token}"`;
+  return `"${path.replaceAll('%', '%%')}"`;
 }
 
 function shellQuote(text: string): string {

@@ -133,21 +133,30 @@ export function listCommitRefs(db: Db, projectId: bigint): { id: bigint; ref: st
     .all();
 }
 
+/** Anyone may ask for a badge, and for one of a branch that is not there: so many commits are looked at, not all. */
+const BADGE_HORIZON = 1_000;
+
 /** The newest commit whose builds have ended, on `branch` where one is given: what a badge shows. */
 export function findNewestFinishedCommit(db: Db, projectId: bigint, branch?: string): CommitItem | undefined {
-  return db.orm
-    .select({ id: commits.id, version: commits.version, ref: commits.ref, buildState: commits.buildState })
+  const recent = db.orm
+    .select()
     .from(commits)
+    .where(eq(commits.projectId, projectId))
+    .orderBy(desc(commits.id))
+    .limit(BADGE_HORIZON)
+    .as('recent');
+  return db.orm
+    .select({ id: recent.id, version: recent.version, ref: recent.ref, buildState: recent.buildState })
+    .from(recent)
     .where(
       and(
-        eq(commits.projectId, projectId),
-        sql`${commits.buildState} NOT IN ('waiting_for_builds', 'building')`,
+        sql`${recent.buildState} NOT IN ('waiting_for_builds', 'building')`,
         branch === undefined
           ? undefined
-          : sql`EXISTS (SELECT 1 FROM json_each(${commits.branches}) WHERE value = ${branch})`,
+          : sql`EXISTS (SELECT 1 FROM json_each(${recent.branches}) WHERE value = ${branch})`,
       ),
     )
-    .orderBy(desc(commits.id))
+    .orderBy(desc(recent.id))
     .limit(1)
     .get();
 }

@@ -3,7 +3,7 @@
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Settings } from '../config.ts';
-import { clearSshLeftovers, closeConnections } from '../engine/ssh.ts';
+import { clearSshLeftovers } from '../engine/ssh.ts';
 import { proxyOf } from '../engine/webhook.ts';
 import type { Live } from '../live.ts';
 import type { Log } from '../log.ts';
@@ -146,7 +146,6 @@ export async function startWorkers(options: {
       disk.stop();
       sweep?.stop();
       await Promise.all([queue.stop(), deliveries.stop()]);
-      await closeConnections();
     },
   };
 }

@@ -21,11 +21,10 @@ import type { GitFailure } from '../../src/engine/git.ts';
 import { branchContains, readCommit, resolveRef } from '../../src/engine/history.ts';
 import { fetchMirror } from '../../src/engine/mirror.ts';
 import { pushCommit, remoteBranchHead } from '../../src/engine/push.ts';
-import { closeConnections } from '../../src/engine/ssh.ts';
 import { failure, startGitHost } from '../support/git-host.ts';
 import { addCommits, git } from '../support/repository.ts';
 
-const { sshd, dataDirectory, privateKey, ssh, anew, remote } = await startGitHost();
+const { sshd, dataDirectory, privateKey, ssh, remote } = await startGitHost();
 
 test('a mirror follows its repository: new, moved and deleted branches and tags', async () => {
   const { directory, url, mirror, hashes } = remote([
@@ -33,15 +32,15 @@ test('a mirror follows its repository: new, moved and deleted branches and tags'
     { branch: 'gone', parent: 'none' },
   ]);
   git(directory, 'tag', 'v1', hashes[0]!);
-  assert.deepEqual(await fetchMirror({ mirror, url, ssh: anew }), { rewritten: false });
-  assert.deepEqual(await fetchMirror({ mirror, url, ssh: anew }), { rewritten: false });
+  assert.deepEqual(await fetchMirror({ mirror, url, ssh }), { rewritten: false });
+  assert.deepEqual(await fetchMirror({ mirror, url, ssh }), { rewritten: false });
   const [second] = addCommits(directory, [{ files: { a: '2' } }]);
   git(directory, 'tag', '-a', '-m', 'two', 'v2', second!);
-  assert.deepEqual(await fetchMirror({ mirror, url, ssh: anew }), { rewritten: false });
+  assert.deepEqual(await fetchMirror({ mirror, url, ssh }), { rewritten: false });
   assert.equal((await resolveRef(mirror, 'main')).ref, second);
   git(directory, 'branch', '-D', 'gone');
   git(directory, 'branch', 'gone/deeper', second!);
-  assert.deepEqual(await fetchMirror({ mirror, url, ssh: anew }), { rewritten: true });
+  assert.deepEqual(await fetchMirror({ mirror, url, ssh }), { rewritten: true });
   assert.equal(git(mirror, 'for-each-ref'), git(directory, 'for-each-ref'));
   assert.deepEqual(readdirSync(join(dataDirectory, 'tmp')), []);
 });
@@ -351,23 +350,6 @@ test('through a jump host the same key and the same known hosts hold', async () 
   assert.match(readFileSync(join(elsewhere, 'ssh', 'known_hosts'), 'utf8'), /ssh-ed25519/);
 });
 
-test('a kept connection serves its own key alone, and is closed on request', async () => {
-  const { directory, url, mirror } = remote([{}]);
-  const mine = generateKeyPair('kept');
-  sshd.addKey(mine.publicKey);
-  const keeping = { dataDirectory, privateKey: mine.privateKey, keepConnectionMs: 60_000 };
-  await fetchMirror({ mirror, url, ssh: keeping });
-  // Without its key only the kept connection can still get in.
-  sshd.removeKey(mine.publicKey);
-  const [next] = addCommits(directory, [{}]);
-  await fetchMirror({ mirror, url, ssh: keeping });
-  assert.equal((await resolveRef(mirror, 'main')).ref, next);
-  const stranger = { ...keeping, privateKey: generateKeyPair('stranger').privateKey };
-  await assert.rejects(fetchMirror({ mirror, url, ssh: stranger }), failure(/refused/));
-  await closeConnections();
-  await assert.rejects(fetchMirror({ mirror, url, ssh: keeping }), failure(/refused/));
-});
-
 test('a mistake in the administrator’s ssh/config is named', async () => {
   const elsewhere = join(dataDirectory, 'mistake');
   mkdirSync(join(elsewhere, 'ssh'), { recursive: true });
@@ -385,15 +367,15 @@ test('a mistake in the administrator’s ssh/config is named', async () => {
 // Last: from here on the known host is another.
 test('a changed host key is refused until its line is removed, for fetch and push alike', async () => {
   const { url, mirror, hashes } = remote([{}]);
-  await fetchMirror({ mirror, url, ssh: anew });
+  await fetchMirror({ mirror, url, ssh });
   await sshd.changeHostKey();
   const changed = failure(
     /host key of \[127\.0\.0\.1\]:\d+ has changed.*remove its line from ssh\/known_hosts/,
   );
-  await assert.rejects(fetchMirror({ mirror, url, ssh: anew }), changed);
-  await assert.rejects(pushCommit({ mirror, url, hash: hashes[0]!, remoteBranch: 'x', ssh: anew }), changed);
+  await assert.rejects(fetchMirror({ mirror, url, ssh }), changed);
+  await assert.rejects(pushCommit({ mirror, url, hash: hashes[0]!, remoteBranch: 'x', ssh }), changed);
   const known = join(dataDirectory, 'ssh', 'known_hosts');
   writeFileSync(known, '');
-  await fetchMirror({ mirror, url, ssh: anew });
+  await fetchMirror({ mirror, url, ssh });
   assert.match(readFileSync(known, 'utf8'), /^\[127\.0\.0\.1\]:\d+ ssh-ed25519 /);
 });

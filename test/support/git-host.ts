@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { after } from 'node:test';
 import { generateKeyPair } from '../../src/domain/ssh-key.ts';
 import { GitFailure } from '../../src/engine/git.ts';
-import { closeConnections, type SshAccess } from '../../src/engine/ssh.ts';
+import type { SshAccess } from '../../src/engine/ssh.ts';
 import { type CommitDescription, createRepository } from './repository.ts';
 import { startSshd } from './sshd.ts';
 
@@ -15,7 +15,6 @@ export async function startGitHost() {
   const sshd = await startSshd();
   const dataDirectory = mkdtempSync(join(tmpdir(), 'assay-git-'));
   after(async () => {
-    await closeConnections();
     await sshd.close();
     rmSync(dataDirectory, { recursive: true, force: true });
   });
@@ -23,9 +22,7 @@ export async function startGitHost() {
   sshd.addKey(publicKey);
   mkdirSync(join(dataDirectory, 'ssh'));
   writeFileSync(join(dataDirectory, 'ssh', 'config'), sshd.clientConfig);
-  const anew: SshAccess = { dataDirectory, privateKey };
-  // Most tests share one login, which costs more than all else in them.
-  const ssh: SshAccess = { ...anew, keepConnectionMs: 60_000 };
+  const ssh: SshAccess = { dataDirectory, privateKey };
   let counter = 0;
   const remote = (commits: CommitDescription[] = []) => {
     const name = `repository-${++counter}.git`;
@@ -33,7 +30,7 @@ export async function startGitHost() {
     const hashes = createRepository(directory, commits);
     return { directory, hashes, url: sshd.urlFor(name), mirror: join(dataDirectory, 'mirrors', name) };
   };
-  return { sshd, dataDirectory, privateKey, ssh, anew, remote };
+  return { sshd, dataDirectory, privateKey, ssh, remote };
 }
 
 export function failure(pattern: RegExp) {
