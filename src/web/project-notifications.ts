@@ -20,7 +20,8 @@ import { performList, type View, type Visit } from './visit.ts';
 
 const HERE = '/ui/projects/:project_id/notifications';
 const ENDPOINT = '/projects/:project_id/notifications';
-const POLL_MS = 2000;
+/** How often to look for what no event tells of: soon while something is due, seldom while it waits for its next try. */
+const POLL_MS = { soonest: 2_000, latest: 60_000 };
 
 type NotificationRecord = ReturnType<typeof presentNotification>;
 type CreatedRecord = ReturnType<typeof presentCreatedNotification>;
@@ -141,7 +142,7 @@ async function showDeliveries(visit: Visit): Promise<View> {
     { query: { limit: '50', ...(before && { before }) } },
   );
   const path = notificationPath(visit);
-  const pending = items.some(({ state }) => state === 'pending');
+  const pollMs = pollMsOf(items, visit.services.db.now());
   return projectView(visit, {
     tab: 'notifications',
     live: path + (visit.request.method === 'GET' ? visit.url.search : ''),
@@ -151,7 +152,7 @@ async function showDeliveries(visit: Visit): Promise<View> {
       words: html`Tells of ${typeWords[notification.notifiableType] ?? ''}${notification.enabled ? '' : html` <span class="tag">off: the receiver answered that it is gone</span>`}`,
       aside: actionButton(formTo(visit, `${path}/test`), 'Send test'),
     },
-    body: html`<section id="deliveries" data-live${pending ? html` data-poll="${POLL_MS}"` : ''} aria-labelledby="deliveries-head"><h2 id="deliveries-head">Deliveries</h2>
+    body: html`<section id="deliveries" data-live${pollMs === undefined ? '' : html` data-poll="${pollMs}"`} aria-labelledby="deliveries-head"><h2 id="deliveries-head">Deliveries</h2>
 ${
   items.length === 0
     ? emptyState({
@@ -166,6 +167,13 @@ ${
 }</section>
 ${olderLink(visit.url, next, 'Older deliveries')}`,
   });
+}
+
+function pollMsOf(items: readonly DeliveryRecord[], now: number): number | undefined {
+  const pending = items.filter(({ state }) => state === 'pending');
+  if (pending.length === 0) return undefined;
+  const tries = pending.flatMap(({ next_attempt_at: at }) => (at ? [Date.parse(at) - now] : []));
+  return Math.min(POLL_MS.latest, Math.max(POLL_MS.soonest, Math.min(...tries)));
 }
 
 function deliveryCells(visit: Visit, delivery: DeliveryRecord): (Html | string)[] {

@@ -135,6 +135,11 @@ describe('the other tabs of a project', { timeout: 180_000 }, () => {
       nextAttemptAt: late,
     });
     await page.getByText('The receiver answered 503.').waitFor();
+    assert.equal(
+      await page.locator('#deliveries').getAttribute('data-poll'),
+      '60000',
+      'nothing is due before the next try',
+    );
     await page.getByText('What it said').click();
     await page.getByText('Down for <em>maintenance</em>').waitFor();
     await page.getByText(/tried once, next try in \d+ minutes/).waitFor();
