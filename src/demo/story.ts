@@ -118,7 +118,9 @@ async function build(stage: Stage, project: Project): Promise<{ rows: Ran[]; com
     }
     if (!event.startsWith('build.')) return;
     const { build_request_id_str, suite_id_str, build_state } = record.build as Record<string, string>;
-    const label = `${refs.get(build_request_id_str ?? '')}: ${project.suiteNames.get(suite_id_str ?? '')}`;
+    // Whoever tries it out meanwhile may add suites and requests of their own.
+    const ref = refs.get(build_request_id_str ?? '') ?? 'another request';
+    const label = `${ref}: ${project.suiteNames.get(suite_id_str ?? '') ?? 'another suite'}`;
     step.say('');
     step.row(label, words(build_state ?? ''), toneOf(build_state ?? ''));
   });

@@ -2,7 +2,7 @@
 
 import { html } from 'hono/html';
 import { followedBuild } from '../api/firehose.ts';
-import { type BuildState, isFinishedBuild } from '../domain/build.ts';
+import { isBadBuild, isFinishedBuild } from '../domain/build.ts';
 import type { presentBuild } from '../domain/records.ts';
 import { Refusal } from '../domain/refusal.ts';
 import {
@@ -65,7 +65,6 @@ type BuildRecord = ReturnType<typeof presentBuild>;
 const buildHref = (build: Pick<Build, 'projectId' | 'id'>) =>
   `/ui/projects/${build.projectId}/builds/${build.id}`;
 const fileName = (build: Build) => `build-${build.id}.log`;
-const isBad = (state: BuildState) => ['failed', 'errored', 'timed_out'].includes(state);
 
 /** The newest build of each suite of a request, which is the one that counts; in the order they began in. */
 export function newestBuilds(builds: readonly Build[]): Build[] {
@@ -77,7 +76,7 @@ export function newestBuilds(builds: readonly Build[]): Build[] {
 async function rerunFailed(visit: Visit): Promise<Response> {
   const { services, found } = visit;
   const bad = newestBuilds(listBuildsOfRequest(services.db, found.buildRequest.id)).filter(build =>
-    isBad(build.buildState),
+    isBadBuild(build.buildState),
   );
   const begun: BuildRecord[] = [];
   for (const { id } of bad) {
@@ -170,7 +169,7 @@ function buildButtons(visit: Visit, newest: readonly Build[]): Html[] {
             confirm: 'Stop this build? What it has printed so far stays.',
           }),
         ];
-  const bad = newest.filter(one => isBad(one.buildState));
+  const bad = newest.filter(one => isBadBuild(one.buildState));
   const isOnlyThis = bad.length === 1 && bad[0]?.id === build.id;
   const failed = `/ui/projects/${build.projectId}/build_requests/${build.buildRequestId}/rerun-failed`;
   return [

@@ -1,7 +1,7 @@
 // A commit: what it is, its builds, which suites ran for it and why, and deploying it.
 
 import { html } from 'hono/html';
-import { type BuildState, isFinishedBuild } from '../domain/build.ts';
+import { type BuildState, isBadBuild, isFinishedBuild } from '../domain/build.ts';
 import { parseId } from '../domain/id.ts';
 import type { JudgedRule } from '../domain/rules.ts';
 import { type Build, listBuildsOfCommit, listSuiteDecisions } from '../store/builds.ts';
@@ -32,11 +32,8 @@ const BUILDS_A_PAGE = 100;
 export const commitPages: Route[] = [
   page(HERE, showCommit),
   form(`${HERE}/rerun`, visit => rerun(visit, state => isFinishedBuild(state))),
-  form(`${HERE}/rerun_failed`, visit => rerun(visit, isBad)),
+  form(`${HERE}/rerun_failed`, visit => rerun(visit, isBadBuild)),
 ];
-
-const bad: readonly BuildState[] = ['failed', 'errored', 'timed_out', 'canceled'];
-const isBad = (state: BuildState) => bad.includes(state);
 
 function countingBuilds({ services: { db }, found: { commit } }: Visit): Build[] {
   return [...(listCountingBuilds(db, [commit.id]).get(commit.id)?.values() ?? [])];
@@ -117,7 +114,7 @@ function renderBuilds(visit: Visit): Html {
   const builds = rows.slice(0, BUILDS_A_PAGE);
   const counting = countingBuilds(visit);
   const counts = new Set(counting.map(({ id }) => id));
-  const failed = counting.filter(({ buildState }) => isBad(buildState)).length;
+  const failed = counting.filter(({ buildState }) => isBadBuild(buildState)).length;
   const finished = counting.filter(({ buildState }) => isFinishedBuild(buildState)).length;
   const here = projectPath(visit, `/commits/${commit.id}`);
   return html`<div class="section-head"><h2 id="builds-head">Builds</h2><div class="row">${

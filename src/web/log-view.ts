@@ -51,7 +51,7 @@ export async function logView(parts: {
 </div>
 </div>
 <p class="sr" role="status" data-log-status></p>
-<p class="log-note" data-log-note hidden></p>
+<p class="log-note" role="status" data-log-note hidden></p>
 <div class="log-lines" role="log" aria-live="off" aria-label="Log" tabindex="0" data-log-lines hidden></div>
 <noscript>${await plainLog(parts.path, parts.empty)}</noscript>
 </section>`;
