@@ -68,7 +68,7 @@ export const dependencyPages: Route[] = [
       caller => findDependency(services.db, found.dependency.id)?.ownerId === caller.accountId,
     );
   }),
-  page(`${HERE}/changes`, visit => {
+  page(`${HERE}/changes/stream`, visit => {
     const { services, found } = visit;
     onlyOwner(visit);
     const read = () => findDependency(services.db, found.dependency.id);
@@ -123,7 +123,7 @@ ${
         isLive: isUnderWay(dependency),
         fileName: fileName(dependency),
         empty: isUnderWay(dependency) ? AWAITED : 'Nothing was printed.',
-        again: { href: hrefOf(visit, '/changes'), empty: AWAITED },
+        again: { href: hrefOf(visit, '/changes/stream'), empty: AWAITED },
       })
     : ''
 }
