@@ -16,6 +16,12 @@ import { nextLink, readCallback, respondError, respondJson, respondText } from '
 
 export type Bindings = { Bindings: { outgoing: ServerResponse } };
 
+/**
+ * Some clients send no credentials before they are asked to. Whoever has sent some knows the way, and reads from the body
+ * what is wrong with them; a browser would ask the person who sits before it.
+ */
+const waitsToBeAsked = ({ headers }: Request, url: URL) =>
+  !headers.has('authorization') && !url.searchParams.has('oauth_token') && !headers.has('sec-fetch-mode');
 const CHALLENGE = 'Basic realm="assay", charset="UTF-8", Bearer realm="assay"';
 
 export const PAGE_LIMIT = { least: 1, most: 1000, usual: 100 };
@@ -72,8 +78,7 @@ function mount(
       const wrapped = media === 'text/event-stream' ? undefined : callbackOrNone(request.method, url);
       const response = respondError(cause, wrapped, log, facts);
       response.headers.set('x-request-id', requestId);
-      // Clients that wait to be asked need it; a browser would ask whoever sits before it.
-      if (response.status === 401 && !request.headers.has('sec-fetch-mode'))
+      if (response.status === 401 && waitsToBeAsked(request, url))
         response.headers.set('www-authenticate', CHALLENGE);
       return finish(response);
     };

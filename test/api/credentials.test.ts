@@ -88,7 +88,7 @@ test('two kinds of credentials are refused, though each were right', async () =>
   await expectRefused({ headers: { authorization: [owner.as, owner.as] } });
 });
 
-test('401 says what would be taken, to all but a browser, which would ask whoever sits before it', async () => {
+test('401 says what would be taken to a client that sent none, and not to a browser, which would ask a person', async () => {
   const challenge = 'Basic realm="assay", charset="UTF-8", Bearer realm="assay"';
   for (const path of ['/whoami', `/projects/${planted.project_id}/firehose`, '/projects?callback=f']) {
     const answer = await app.client.get(path);
@@ -96,6 +96,8 @@ test('401 says what would be taken, to all but a browser, which would ask whoeve
   }
   const browser = await app.client.call('GET', '/whoami', { headers: { 'sec-fetch-mode': 'no-cors' } });
   assert.deepEqual([browser.status, browser.headers['www-authenticate']], [401, undefined]);
+  const wrong = await app.client.get('/whoami', bearer('nobody'));
+  assert.deepEqual([wrong.status, wrong.headers['www-authenticate']], [401, undefined]);
   const missing = await app.client.get('/projects/1', app.people.owner.as);
   assert.deepEqual([missing.status, missing.headers['www-authenticate']], [404, undefined]);
 });
