@@ -1,5 +1,6 @@
 // The envelope, JSON-P, and the one place where refusals and defects become answers.
 
+import { isNoRoom } from '../domain/no-room.ts';
 import { Refusal, refusal } from '../domain/refusal.ts';
 import type { Log } from '../log.ts';
 
@@ -49,15 +50,9 @@ export function nextLink(baseUrl: string, url: URL, by: 'before' | 'after', id: 
   return `<${next.href}>; rel="next"`;
 }
 
-/** A full disk is the caller's to wait out, not a defect: SQLite says so in these words. */
-const isOutOfRoom = (cause: unknown): boolean => {
-  const code = (cause as { code?: unknown })?.code;
-  return (
-    code === 'SQLITE_FULL' ||
-    code === 'ENOSPC' ||
-    (typeof code === 'string' && code.startsWith('SQLITE_IOERR'))
-  );
-};
+/** A disk that is full, or fails under SQLite, is the caller's to wait out, not a defect. */
+const isOutOfRoom = (cause: unknown): boolean =>
+  isNoRoom(cause) || String((cause as { code?: unknown } | null)?.code).startsWith('SQLITE_IOERR');
 
 /** What a thrown thing is on the wire; a defect is logged with its cause and shown without. */
 export function respondError(

@@ -9,6 +9,7 @@ import {
   detectFormat,
   detectionBytes,
 } from '../domain/archive-format.ts';
+import { isNoRoom } from '../domain/no-room.ts';
 import { syncDirectory } from './sync.ts';
 
 export type ReceivedArchive = {
@@ -61,10 +62,6 @@ export async function receiveArchive(
     await rm(path, { force: true });
     throw isNoRoom(error) ? new ArchiveFailure('no_room', 'the disk is full', error) : error;
   }
-}
-
-function isNoRoom(error: unknown): boolean {
-  return ['ENOSPC', 'EDQUOT', 'EFBIG'].includes((error as NodeJS.ErrnoException).code ?? '');
 }
 
 async function store(stream: AsyncIterable<Uint8Array>, file: FileHandle, options: ReceiveOptions) {

@@ -8,6 +8,7 @@ import { dirname, join } from 'node:path';
 import type { ArchiveFormat } from '../domain/archive-format.ts';
 import type { PlacedArtifact } from '../domain/artifact-mounts.ts';
 import { describeRecipe, failedCompile, judgeLost, planCompile } from '../domain/compile-plan.ts';
+import { isNoRoom } from '../domain/no-room.ts';
 import { BadArchive, formatOf, needsTar, writeTar } from '../engine/archive-reader.ts';
 import { GivenUp } from '../engine/artifact-tar.ts';
 import { EngineRefused, EngineUnavailable, ImageMissing } from '../engine/docker.ts';
@@ -30,15 +31,7 @@ import {
 } from './compile-job.ts';
 import { finish, reuse } from './keep-artifact.ts';
 import type { QueueParts } from './queue.ts';
-import {
-  beginOutput,
-  hasStarted,
-  isNoRoom,
-  type Job,
-  type JobOutcome,
-  openJobLog,
-  runJob,
-} from './run-job.ts';
+import { beginOutput, hasStarted, type Job, type JobOutcome, openJobLog, runJob } from './run-job.ts';
 import { CannotRun } from './run-suite.ts';
 
 export function createCompiler(parts: CompileParts): QueueParts['compile'] {

@@ -3,6 +3,7 @@
 import { stat, statfs, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { failedCompile, judgeLost } from '../domain/compile-plan.ts';
+import { isNoRoom } from '../domain/no-room.ts';
 import { type Captured, captureTar, GivenUp } from '../engine/artifact-tar.ts';
 import { HOST_IMAGE } from '../engine/image.ts';
 import { findMountpoint, readVolume } from '../engine/volume.ts';
@@ -19,7 +20,7 @@ import {
   outcomeFile,
   whyNot,
 } from './compile-job.ts';
-import { isNoRoom, type JobOutcome } from './run-job.ts';
+import type { JobOutcome } from './run-job.ts';
 
 /** What follows the container's end; undefined where the server stops. */
 export async function finish(

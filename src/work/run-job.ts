@@ -7,6 +7,7 @@ import { dirname } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import type { ContainerPlan } from '../domain/container-plan.ts';
 import { createMask, maskText } from '../domain/mask.ts';
+import { isNoRoom } from '../domain/no-room.ts';
 import type { Outcome } from '../domain/verdict.ts';
 import { EngineUnavailable, ImageMissing, isRefused, VolumeLost } from '../engine/docker.ts';
 import { createOutput, followOutput, releaseOutput } from '../engine/output.ts';
@@ -173,9 +174,6 @@ function atLast(ms: number, act: () => void): () => void {
   wait();
   return () => clearTimeout(timer);
 }
-
-export const isNoRoom = (cause: unknown) =>
-  ['ENOSPC', 'EDQUOT', 'EFBIG', 'SQLITE_FULL'].includes((cause as NodeJS.ErrnoException).code ?? '');
 
 /** Its output may be what fills the disk, and its verdict needs a little of it: what the log has of it can go before. */
 async function giveRoom({ outputFile }: Job, throughByte: number): Promise<void> {

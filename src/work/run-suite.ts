@@ -5,6 +5,7 @@ import { dirname, join } from 'node:path';
 import { CHECKOUT_STEP, volumeCheckoutPlan } from '../domain/checkout-script.ts';
 import type { Mount } from '../domain/container-plan.ts';
 import { maskText } from '../domain/mask.ts';
+import { isNoRoom } from '../domain/no-room.ts';
 import {
   type AttachedDependency,
   COMMAND_STEP,
@@ -30,7 +31,6 @@ import { moveBuild } from '../store/transition.ts';
 import {
   beginOutput,
   hasStarted,
-  isNoRoom,
   type Job,
   type JobOutcome,
   type JobParts,

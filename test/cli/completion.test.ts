@@ -60,17 +60,11 @@ test('--help lists every command once, on one screen', async () => {
   );
 });
 
-test('the manual has every command and every setting, and groff takes it without a word', t => {
+test('the manual has every command and every setting, and groff takes it without a word', () => {
   const page = manualPage(commands, '1.2.3');
   for (const { name } of commands) assert.match(page, new RegExp(`^\\.SS assay ${name}`, 'm'));
   for (const name of ['ASSAY_DATA', 'ASSAY_MIN_FREE_DISK', 'ASSAY_WEBHOOK_ALLOW'])
     assert.ok(page.includes(name));
-  try {
-    execFileSync('groff', ['--version'], { stdio: 'ignore' });
-  } catch {
-    t.skip('this host has no groff');
-    return;
-  }
   const said = execFileSync('sh', ['-c', 'groff -man -ww -Tutf8 -z 2>&1'], { input: page, encoding: 'utf8' });
   assert.equal(said, '');
 });

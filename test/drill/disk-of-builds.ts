@@ -36,6 +36,9 @@ export async function fillByBuilds(command: readonly string[], table: Table): Pr
     await room.ask('GET', '/ping');
     const journey = createJourney({ client: room.client(), as: room.as, sshd: room.sshd });
     const project = await journey.project();
+    // Of every request, so that there is something to build when the fillers are gone.
+    await project.suite({ command: 'true' });
+    const stage = { room, project, table };
 
     const slow = await fillBy(project, SLOWLY);
     table.holds(
@@ -43,14 +46,14 @@ export async function fillByBuilds(command: readonly string[], table: Table): Pr
       slow.state === 'errored' && slow.log.includes('nearly full'),
       `${slow.state}: ${slow.log}`,
     );
-    await requireRecovery(room, project, table, 'by a build');
+    await requireRecovery(stage, 'by a build');
     const fast = await fillBy(project, AT_ONCE);
     table.holds(
       'by a build at once: ended, and says so',
       ['errored', 'failed'].includes(fast.state) && /no space left|nearly full|tried 3 times/i.test(fast.log),
       `${fast.state}: ${fast.log}`,
     );
-    await requireRecovery(room, project, table, 'by a build at once');
+    await requireRecovery(stage, 'by a build at once');
   } finally {
     await running?.kill();
     await room?.close();
@@ -77,10 +80,12 @@ async function fillBy(project: ProjectJourney, command: string) {
   return { state: ended.build_state as string, log };
 }
 
-/** What it filled the disk with goes with its container: nobody has to do anything. */
-async function requireRecovery(room: Room, project: ProjectJourney, table: Table, name: string) {
+/** How long it takes until a build request is taken, and that it ends well; nobody has to do anything for it. */
+export async function requireRecovery(
+  { room, project, table }: { room: Room; project: ProjectJourney; table: Table },
+  name: string,
+): Promise<void> {
   const startedAt = performance.now();
-  const suiteId = await project.suite({ command: 'true' });
   const asked = await lookUntil(
     RECOVERY_MS * 2,
     () => room.ask('POST', `${project.path}/build_requests`, { commit_ref: 'main' }),
@@ -88,7 +93,10 @@ async function requireRecovery(room: Room, project: ProjectJourney, table: Table
   );
   table.atMost(`${name}: taken again after`, performance.now() - startedAt, RECOVERY_MS, 'ms');
   if (asked.status !== 201) return;
-  const ended = await project.finishedRequest(asked.record.id_str as string);
+  const ended = await lookUntil(
+    END_MS,
+    () => project.requestRecord(asked.record.id_str as string),
+    one => isFinished(one.build_state),
+  );
   table.holds(`${name}: and built`, ended.build_state === 'passed', inspect(ended));
-  await project.ask('DELETE', `/suites/${suiteId}`);
 }

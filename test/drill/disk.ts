@@ -9,7 +9,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { inspect } from 'node:util';
 import type { Answer } from '../support/client.ts';
 import { createJourney, isFinished, type ProjectJourney } from '../support/journey.ts';
-import { fillByBuilds } from './disk-of-builds.ts';
+import { fillByBuilds, requireRecovery } from './disk-of-builds.ts';
 import { isAway } from './driver.ts';
 import { createLedger, type Ledger } from './ledger.ts';
 import { lookUntil } from './look.ts';
@@ -60,24 +60,6 @@ async function requireRefusal(stage: Stage, name: string): Promise<void> {
   );
   const asked = await room.ask('POST', `${project.path}/build_requests`, { commit_ref: 'main' });
   table.holds(`${name}: a build request is refused as the contract says`, isRefused(asked), asked.text);
-}
-
-/** How long it takes until a build request is taken, and that it ends well. */
-async function requireRecovery({ room, project, table }: Stage, name: string): Promise<void> {
-  const startedAt = performance.now();
-  const asked = await lookUntil(
-    RECOVERY_MS * 2,
-    () => room.ask('POST', `${project.path}/build_requests`, { commit_ref: 'main' }),
-    answer => answer.status === 201,
-  );
-  table.atMost(`${name}: taken again after`, performance.now() - startedAt, RECOVERY_MS, 'ms');
-  if (asked.status !== 201) return;
-  const ended = await lookUntil(
-    END_MS,
-    () => project.requestRecord(asked.record.id_str as string),
-    one => isFinished(one.build_state),
-  );
-  table.holds(`${name}: and built`, ended.build_state === 'passed', inspect(ended));
 }
 
 async function byUpload(stage: Stage): Promise<void> {

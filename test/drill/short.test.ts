@@ -21,20 +21,16 @@ const nothingLost = (table: Table) => assert.deepEqual(table.failures(), []);
 const skip = process.getuid?.() !== 0 && 'file systems and engines of its own take root';
 
 // Two at a time: most of it is waiting.
-describe('The program', { concurrency: 2 }, () => {
+describe('The program', { concurrency: 2, skip }, () => {
   test('killed at random moments and at syncs, it loses nothing and does nothing twice', async () => {
     nothingLost(await drillKill({ ...wishes(7), times: 4, livesMs: 1_500, sweepMs: 15_000 }));
   });
 
-  test('an engine that is killed and comes back costs no build its verdict', {
-    skip,
-  }, async () => {
+  test('an engine that is killed and comes back costs no build its verdict', async () => {
     nothingLost(await drillDocker({ ...wishes(3), awayMs: 3_000 }, ['killed and restarted']));
   });
 
-  test('on a full disk it reads on, refuses as the contract says, and recovers by itself', {
-    skip,
-  }, async () => {
+  test('on a full disk it reads on, refuses as the contract says, and recovers by itself', async () => {
     nothingLost(await drillDisk({ ...wishes(5), faults: 2 }, ['by a log', 'to the last byte', 'by builds']));
   });
 

@@ -13,25 +13,11 @@ import { createLive } from '../../src/live.ts';
 import { openLog } from '../../src/store/log-file.ts';
 import type { ContainerHost } from '../../src/work/container-host.ts';
 import { type Job, runJob } from '../../src/work/run-job.ts';
+import { plainJob } from './plain-job.ts';
 
 async function roomFor(t: TestContext, engine: Partial<Engine>, of: Partial<Job> = {}, logTo?: string) {
   const directory = mkdtempSync(join(tmpdir(), 'assay-run-job-'));
-  const job: Job = {
-    topic: 'build:1',
-    name: 'assay-x-build-1',
-    nonce: 'abc',
-    outputFile: join(directory, 'output'),
-    logPath: join(directory, 'build.log'),
-    logLimitBytes: 1_000_000,
-    secrets: [],
-    deadlineAt: Date.now() + 60_000,
-    diskBytes: 0,
-    leavesInVolume: false,
-    condemn: () => {},
-    stopReason: () => undefined,
-    describeStep: () => undefined,
-    ...of,
-  };
+  const job = plainJob(directory, of);
   writeFileSync(job.outputFile, '');
   if (logTo) symlinkSync(logTo, job.logPath);
   const log = await openLog({ path: job.logPath, limitBytes: job.logLimitBytes });

@@ -8,27 +8,17 @@ import { recordPrefix } from '../../src/domain/entry-script.ts';
 import { createLive } from '../../src/live.ts';
 import { openLog } from '../../src/store/log-file.ts';
 import type { ContainerHost } from '../../src/work/container-host.ts';
-import { type Job, runJob } from '../../src/work/run-job.ts';
+import { runJob } from '../../src/work/run-job.ts';
+import { plainJob } from './plain-job.ts';
 
 test('the verdict and every line are the same when they are read again', async t => {
   const directory = mkdtempSync(join(tmpdir(), 'assay-verdict-'));
   t.after(() => rmSync(directory, { recursive: true }));
-  const job: Job = {
-    topic: 'build:1',
-    name: 'assay-x-build-1',
-    nonce: 'abc',
-    outputFile: join(directory, 'output'),
-    logPath: join(directory, 'build.log'),
-    logLimitBytes: 1_000_000,
+  const job = plainJob(directory, {
     // The mask holds back what may become a secret: it must not be lost at the end of a step.
     secrets: ['secret-secret'],
-    deadlineAt: Date.now() + 60_000,
-    diskBytes: 0,
-    leavesInVolume: false,
-    condemn: () => {},
-    stopReason: () => undefined,
     describeStep: name => `step ${name}`,
-  };
+  });
   const record = (payload: string) => `${recordPrefix('abc')}${payload}\x1e`;
   writeFileSync(
     job.outputFile,

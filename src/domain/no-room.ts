@@ -1,0 +1,5 @@
+// How a full disk is told, by the system and by SQLite.
+
+const CODES = new Set<unknown>(['ENOSPC', 'EDQUOT', 'EFBIG', 'SQLITE_FULL']);
+
+export const isNoRoom = (cause: unknown): boolean => CODES.has((cause as { code?: unknown } | null)?.code);
