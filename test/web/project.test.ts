@@ -133,6 +133,10 @@ describe('the page of a project', { timeout: 180_000 }, () => {
     const builds = await page.getByRole('heading', { name: 'Builds' }).boundingBox();
     assert.ok((builds?.y ?? Number.NaN) < 900, 'a long message leaves the builds in reach');
     await person.inspect('commit-long');
+    await person.go('/ui/projects');
+    const named = await page.getByRole('rowheader', { name: /^Many/ }).boundingBox();
+    assert.ok((named?.width ?? 0) > 150, 'the name of a project keeps its room beside a long subject');
+    await person.inspect('projects-long');
     await person.close();
   });
 
