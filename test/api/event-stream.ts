@@ -30,6 +30,7 @@ export async function follow(
   };
   if (options.version === 'HTTP/2') {
     const session = connect(app.url, { ca: app.client.ca });
+    session.on('error', () => session.destroy());
     const stream = session.request({ ':path': path, ...headers });
     const [head] = await once(stream, 'response');
     stream.on('close', () => session.close());

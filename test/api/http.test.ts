@@ -33,6 +33,8 @@ async function open(protocols?: string[]): Promise<TLSSocket> {
     ...(protocols && { ALPNProtocols: protocols }),
   });
   await once(socket, 'secureConnect');
+  // A server that refuses may hang up while nobody reads yet.
+  socket.on('error', () => socket.destroy());
   return socket;
 }
 

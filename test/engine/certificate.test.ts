@@ -66,7 +66,9 @@ test('authority and server carry the extensions that strict clients look for', a
 test('a client that trusts only the authority completes a handshake by name and by address', async () => {
   const directory = freshDirectory();
   const made = await ensureCertificate({ directory, hosts: [] });
-  const server = createServer({ cert: made.cert, key: made.key }, socket => socket.end());
+  const server = createServer({ cert: made.cert, key: made.key }, socket =>
+    socket.on('error', () => socket.destroy()).end(),
+  );
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
   const { port } = server.address() as AddressInfo;

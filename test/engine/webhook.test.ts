@@ -24,7 +24,8 @@ after(() => rmSync(directory, { recursive: true }));
 
 async function listen(t: TestContext, server: Server): Promise<number> {
   const sockets = new Set<Socket>();
-  server.on('connection', (socket: Socket) => sockets.add(socket));
+  // Whoever is given up on hangs up in the middle.
+  server.on('connection', (socket: Socket) => sockets.add(socket.on('error', () => socket.destroy())));
   t.after(() => {
     server.close();
     for (const socket of sockets) socket.destroy();
