@@ -16,6 +16,7 @@ import { operators, subjects } from '../domain/rules.ts';
 import { type Dependency, findDependency, findVisibleDependency } from '../store/dependencies.ts';
 import {
   attachDependency,
+  attachDependencyLast,
   createRule,
   createSuite,
   createVariable,
@@ -212,6 +213,18 @@ export const suites: Endpoint[] = [
     handle: ({ db, suite, suiteDependency }) => {
       detachDependency(db, suite.id, suiteDependency.id);
       return { destroyed: true };
+    },
+  }),
+  endpoint({
+    method: 'POST',
+    path: '/projects/:project_id/suites/:suite_id/dependencies/:dependency_id/last',
+    summary: 'Puts a dependency last: of two files with one path, the earlier dependency has its way',
+    access: 'sees',
+    scope: 'suites',
+    answer: { record: suiteDependencyShape },
+    handle: ({ db, suite, suiteDependency }) => {
+      attachDependencyLast(db, suite.id, suiteDependency.id);
+      return presentSuiteDependency(suiteDependency);
     },
   }),
   endpoint({

@@ -234,3 +234,11 @@ export function detachDependency(db: Db, suiteId: bigint, dependencyId: bigint):
       .run(),
   );
 }
+
+/** Their order is that of attaching. Both or neither: it may be one that could not be attached anew. */
+export function attachDependencyLast(db: Db, suiteId: bigint, dependencyId: bigint): void {
+  db.write(() => {
+    detachDependency(db, suiteId, dependencyId);
+    attachDependency(db, suiteId, dependencyId);
+  });
+}

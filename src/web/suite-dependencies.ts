@@ -3,17 +3,12 @@
 import { html } from 'hono/html';
 import { marketplaceState } from '../domain/dependency.ts';
 import { type Dependency, listOwnDependencies, listSharedDependencies } from '../store/dependencies.ts';
-import {
-  attachDependency,
-  detachDependency,
-  listEverySuite,
-  listSuiteDependencies,
-} from '../store/suites.ts';
+import { listEverySuite, listSuiteDependencies } from '../store/suites.ts';
 import { dataTable } from './components.ts';
 import { actionButton, formTo, renderForm, selectField, submitButton } from './form.ts';
-import { type Html, respondRedirect } from './layout.ts';
+import type { Html } from './layout.ts';
 import { isOwner, suitePath } from './project-frame.ts';
-import { action, form, type Route } from './route.ts';
+import { action, type Route } from './route.ts';
 import { stateBadge } from './state.ts';
 import type { View, Visit } from './visit.ts';
 
@@ -33,20 +28,14 @@ export const suiteDependencyPages = (shown: (visit: Visit) => View): Route[] => 
       say: `${visit.found.suiteDependency.name} is detached.`,
     }),
   }),
-  form(`${HERE}/:dependency_id/last`, moveLast),
+  action(`${HERE}/:dependency_id/last`, `POST ${ENDPOINT}/:dependency_id/last`, {
+    shown,
+    done: visit => ({
+      to: suitePath(visit, '#dependencies'),
+      say: `${visit.found.suiteDependency.name} is the last one now.`,
+    }),
+  }),
 ];
-
-/** Detached and attached again it stands last: there is no other way to order them. Both or neither, and never lost. */
-function moveLast(visit: Visit): Response {
-  const { db } = visit.services;
-  const { suite, suiteDependency } = visit.found;
-  const { id, name } = suiteDependency;
-  db.write(() => {
-    detachDependency(db, suite.id, id);
-    attachDependency(db, suite.id, id);
-  });
-  return respondRedirect(visit, suitePath(visit, '#dependencies'), { say: `${name} is the last one now.` });
-}
 
 export function renderSuiteDependencies(visit: Visit): Html {
   const attached = listSuiteDependencies(visit.services.db, visit.found.suite.id);

@@ -171,8 +171,12 @@ export const decided: Row[] = [
   get('/metrics', 'none'),
 ];
 
-/** What neither shows and the service needs: why a suite ran, and a call to see whether a receiver is there. */
+/** What neither shows and the service needs: the order of dependencies, why a suite ran, whether a receiver is there. */
 export const added: Row[] = [
+  {
+    ...post(`${S}/dependencies/:dependency_id/last`, 'both', 'suites', undefined, 200),
+    dependency: 'used',
+  },
   get(`${P}/commits/:commit_id/suites`, 'both', 'commits'),
   post(`${N}/test`, 'both', 'notifications'),
 ];

@@ -257,6 +257,21 @@ test('share, unshare and cancel answer with the fetched record of a dependency',
   assert.deepEqual(ok(await post(`${path}/unshare`)).record, compiled);
 });
 
+test('a dependency of a suite is put last, as the record it is in the list', async () => {
+  const suite = ok(await post(`${project()}/suites`, suiteForm()), 201).record;
+  const path = `${project()}/suites/${suite.id}/dependencies`;
+  const listed = async () => ok(await get(path)).list;
+  for (let n = 0; n < 3; n += 1) {
+    const { id } = ok(await post('/dependencies', dependencyForm()), 201).record;
+    ok(await post(path, { dependency_id: String(id) }), 201);
+  }
+  const [first, second, third] = await listed();
+  assert.deepEqual(ok(await post(`${path}/${first!.id}/last`)).record, first);
+  assert.deepEqual(await listed(), [second, third, first]);
+  assert.deepEqual(ok(await post(`${path}/${first!.id}/last`)).record, first);
+  assert.deepEqual(await listed(), [second, third, first]);
+});
+
 test('a deploy strategy has its options by itself and not in a list', async () => {
   const name = fresh('Live');
   const created = ok(await post(`${project()}/deploy_strategies`, { ...strategyForm(), name }), 201).record;

@@ -14,19 +14,23 @@ let app: TestApp;
 let wire: Wire;
 let planted: Planted;
 let visitor: Visitor;
+let debtor: Visitor;
+let owing: Planted;
 before(async () => {
   app = await bootApp();
   wire = openWire(app);
   planted = app.plant(app.people.admin);
   visitor = visitorFor(app, app.people.admin);
+  debtor = visitorFor(app, app.people.unpaid);
+  owing = app.plant(app.people.unpaid);
 });
 after(async () => {
   wire.close();
   await app.close();
 });
 
-const concrete = (path: string) =>
-  pathOf({ method: 'GET', path, who: 'none', status: 200, dependency: 'used' }, planted)
+const concrete = (path: string, ids = planted) =>
+  pathOf({ method: 'GET', path, who: 'none', status: 200, dependency: 'used' }, ids)
     .replace(/:?\{[^}]*\}/, '')
     .replaceAll('undefined', '1');
 const forms = routes.filter(({ method }) => method === 'POST').map(({ path }) => path);
@@ -95,6 +99,29 @@ attacks(
       [303, true],
     );
     assert.equal(app.changes(), before);
+  },
+);
+
+// The API refuses them: a form that found a way past it would not.
+attacks(
+  'a form of whoever owes payment changes nothing',
+  forms.filter(path => /^\/ui\/(projects|dependencies)/.test(path)),
+  async path => {
+    const before = app.changes();
+    const reply = await wire.ask('POST', concrete(path, owing), {
+      headers: { cookie: debtor.cookie, origin: wire.origin },
+      form: {
+        csrf: debtor.csrf,
+        name: 'Owed',
+        command: 'true',
+        content: 'x',
+        value: 'x',
+        commit_ref: 'main',
+      },
+    });
+    assert.ok(reply.status >= 400 && reply.status < 500, `${reply.status} ${reply.headers.location}`);
+    assert.match(reply.text, /needs payment/);
+    assert.equal(app.changes(), before, 'something was written');
   },
 );
 
