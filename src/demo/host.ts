@@ -70,7 +70,10 @@ async function compilers(): Promise<string[]> {
 }
 
 /** Everything with this instance's label: containers first, since the rest cannot go before them. */
-export async function removeTraces(settings: Settings, instance: string): Promise<void> {
+export async function removeTraces(
+  settings: Pick<Settings, 'dockerHost' | 'network' | 'runAs'>,
+  instance: string,
+): Promise<void> {
   const engine = createEngine({ dockerHost: settings.dockerHost });
   const deadline = performance.now() + REMOVAL_MS;
   for (;;) {

@@ -7,10 +7,9 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { type App, startApp } from '../../src/app.ts';
 import { readSettings, type Settings } from '../../src/config.ts';
+import { removeTraces } from '../../src/demo/host.ts';
 import { newSecret } from '../../src/domain/secret.ts';
-import { createEngine } from '../../src/engine/container.ts';
-import { createImages, HOST_IMAGE } from '../../src/engine/image.ts';
-import { removeNetwork } from '../../src/engine/network.ts';
+import { OWN_BRIDGE } from '../../src/engine/network.ts';
 import { createLog } from '../../src/log.ts';
 import { createAccount } from '../../src/store/accounts.ts';
 import { instanceOf } from '../../src/store/facts.ts';
@@ -135,17 +134,12 @@ export async function containersUntil(
 
 /** Takes away whatever an appliance has in Docker, its network and rules included. */
 export async function clearDocker(instance: string, dockerHost = DOCKER_HOST): Promise<void> {
-  const engine = createEngine({ dockerHost });
-  for (const { containerId } of await engine.listContainers(instance))
-    await engine.removeContainer(containerId);
-  for (const { name } of await engine.listVolumes(instance)) await engine.removeVolume(name);
   const label = `label=assay.instance=${instance}`;
-  if ((await docker('--host', dockerHost, 'network', 'ls', '-q', '--filter', label)) === '') return;
-  const hostImage = await createImages(engine.door, instance).prepareImage(HOST_IMAGE, {
-    uid: 1000,
-    gid: 1000,
-  });
-  await removeNetwork(engine.door, { instance, hostImage });
+  const bridge = await docker('--host', dockerHost, 'network', 'ls', '-q', '--filter', label);
+  await removeTraces(
+    { dockerHost, network: bridge === '' ? 'none' : OWN_BRIDGE, runAs: { uid: 1000, gid: 1000 } },
+    instance,
+  );
 }
 
 export async function docker(...args: string[]): Promise<string> {
