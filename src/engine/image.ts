@@ -30,6 +30,8 @@ export interface StoredImage {
 const LONG_CALL_MS = 15 * 60_000;
 /** A list of users or groups; it is held in memory. */
 const READ_BYTES_AT_MOST = 8 * 1024 ** 2;
+/** Which image a prepared one was made from. */
+const BASE_LABEL = 'assay.base';
 const GIT_PLACES = ['/usr/bin/git', '/usr/local/bin/git', '/bin/git'];
 
 export type Images = ReturnType<typeof createImages>;
@@ -101,7 +103,7 @@ export function createImages({ docker, call }: DockerDoor, instance: string) {
       // What the image said of itself stays; of the container it was made in, nothing does.
       const config = {
         ...base.Config,
-        Labels: { ...base.Config.Labels, 'assay.git': hasGit ? 'yes' : 'no' },
+        Labels: { ...base.Config.Labels, 'assay.git': hasGit ? 'yes' : 'no', [BASE_LABEL]: base.Id },
       };
       await call(
         'prepare an image',
@@ -150,7 +152,12 @@ export function createImages({ docker, call }: DockerDoor, instance: string) {
 
   /** Takes a `docker save` archive or a root file system, told by what is in it, and gives it the name. */
   async function importImage(file: string, name: string): Promise<void> {
-    const reference = splitName(name);
+    const former = await findImage(name);
+    await bringIn(file, splitName(name));
+    if (former) await removeUnnamed(former.Id);
+  }
+
+  async function bringIn(file: string, reference: { repo: string; tag: string }): Promise<void> {
     const kind = await archiveKind(file);
     if (kind === 'unknown') {
       // Packed in a way only Docker reads: it is asked for the one, then for the other.
@@ -183,6 +190,22 @@ export function createImages({ docker, call }: DockerDoor, instance: string) {
         readProgress(await docker.importImage((await sourceOf(file)) as never, { repo, tag, abortSignal })),
       { deadlineMs: LONG_CALL_MS },
     );
+  }
+
+  /** An image that lost its last name is of no use, and holds its room together with what was prepared from it. */
+  async function removeUnnamed(imageId: string): Promise<void> {
+    const image = await findImage(imageId);
+    if (!image || image.RepoTags.length + image.RepoDigests.length > 0) return;
+    const filters = { label: [`${BASE_LABEL}=${imageId}`] };
+    const prepared = await call('list images', abortSignal => docker.listImages({ filters, abortSignal }));
+    for (const { Id } of [...prepared, image]) {
+      try {
+        await call('remove an image', abortSignal => docker.getImage(Id).remove({ abortSignal }));
+      } catch (error) {
+        // Docker takes a nameless one along with the last that was made from it; a build may still run in one.
+        if (!isRefused(error, 404, 409)) throw error;
+      }
+    }
   }
 
   /** Only for an image that an administrator named. */

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { createWriteStream } from 'node:fs';
-import { cp, mkdir, realpath, truncate, writeFile } from 'node:fs/promises';
+import { cp, mkdir, realpath, rm, truncate, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { after, before, describe, it } from 'node:test';
@@ -10,7 +10,7 @@ import { promisify } from 'node:util';
 import { ImageMissing } from '../../src/engine/docker.ts';
 import type { PreparedImage } from '../../src/engine/image.ts';
 import { busyboxRoot } from '../support/busybox.ts';
-import { openRoom, type Room, RUN_AS } from './room.ts';
+import { openRoom, type Room, RUN_AS, textOf } from './room.ts';
 
 const run = promisify(execFile);
 const TOOLS = ['sh', 'cat', 'mkfifo', 'rm', 'env', 'date', 'timeout', 'setsid', 'id', 'ls', 'sleep', 'grep'];
@@ -36,7 +36,7 @@ async function smallRoot(directory: string): Promise<void> {
 describe('an image from a file', () => {
   let room: Room;
   let name: string;
-  const made: string[] = [];
+  const made = new Set<string>();
   before(async () => {
     room = await openRoom();
     name = `assay-test/${room.instance}`;
@@ -51,9 +51,9 @@ describe('an image from a file', () => {
     await make(root);
     await run('tar', ['-C', root, ...packing, '-cf', `${root}.tar`, '.']);
     await room.images.importImage(`${root}.tar`, `${name}:${tag}`);
-    made.push(`${name}:${tag}`);
+    made.add(`${name}:${tag}`);
     const image = await room.images.prepareImage(`${name}:${tag}`, RUN_AS);
-    made.push(image.reference);
+    made.add(image.reference);
     return image;
   }
 
@@ -90,7 +90,7 @@ describe('an image from a file', () => {
     for (const source of [file, `${file}.gz`]) {
       const tag = source.endsWith('gz') ? 'packed' : 'plain';
       await room.images.importImage(source, `${name}:${tag}`);
-      made.push(`${name}:${tag}`);
+      made.add(`${name}:${tag}`);
       await holds(await room.images.prepareImage(`${name}:${tag}`, RUN_AS));
     }
   });
@@ -120,6 +120,30 @@ describe('an image from a file', () => {
       steps: [{ name: 'own', script: 'env', environment: 'service' }],
     });
     assert.match(own.text, /HOME=\/tmp/);
+  });
+
+  it('that takes the name of a former one frees its room, unless a build still runs in it', async () => {
+    const { docker } = room.engine.door;
+    const idOf = async (image: string) => (await docker.getImage(image).inspect()).Id;
+    const write = (text: string) => async (directory: string) => {
+      await rm(directory, { recursive: true, force: true });
+      await busyboxRoot(directory);
+      await writeFile(join(directory, 'version'), text);
+    };
+    const first = await importTar(write('one'), 'again');
+    const firstId = await idOf(`${name}:again`);
+    const second = await importTar(write('two'), 'again');
+    const secondId = await idOf(`${name}:again`);
+    const stored = async () => (await docker.listImages({ all: true })).map(({ Id }) => Id);
+    assert.ok(!(await stored()).includes(firstId), 'the former one is gone');
+    await assert.rejects(docker.getImage(first.reference).inspect(), /no such image/i);
+    made.delete(first.reference);
+    const running = await room.begin('cat /version; sleep 1000', { image: second });
+    const containerId = await room.engine.startContainer(running.plan);
+    await importTar(write('three'), 'again');
+    assert.ok((await stored()).includes(secondId), 'the one in use is still there');
+    assert.match(textOf((await room.run('cat /version', { image: second })).records), /^two/);
+    await room.engine.removeContainer(containerId);
   });
 
   it('is asked for by name, and never pulled on its own', async () => {

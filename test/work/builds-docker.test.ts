@@ -208,7 +208,9 @@ test('A suite whose image has another shell and no git has its checkout made bes
     assert.equal(ended.build_state, 'passed', await again.log(id as string));
   } finally {
     await assay.close();
-    await docker('rmi', '-f', image).catch(() => {});
+    const base = await docker('inspect', '--format', '{{.Id}}', image);
+    const prepared = await docker('images', '-q', '--filter', `label=assay.base=${base}`);
+    await docker('rmi', '-f', ...prepared.split('\n').filter(Boolean), image);
     rmSync(directory, { recursive: true });
   }
 });
