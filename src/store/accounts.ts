@@ -107,12 +107,14 @@ export function holdsApiKey(account: Account | undefined, key: string): account 
 /** A one-time link for an account that has no password yet. */
 export function createSignInLink(db: Db, accountId: bigint): string {
   const token = newSecret('link');
-  db.write(() =>
+  db.write(() => {
+    const now = db.now();
+    db.orm.delete(signInLinks).where(lte(signInLinks.expiresAt, now)).run();
     db.orm
       .insert(signInLinks)
-      .values({ tokenDigest: digestOf(token), accountId, expiresAt: db.now() + LINK_LIFETIME_MS })
-      .run(),
-  );
+      .values({ tokenDigest: digestOf(token), accountId, expiresAt: now + LINK_LIFETIME_MS })
+      .run();
+  });
   return token;
 }
 
