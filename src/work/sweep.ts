@@ -76,10 +76,11 @@ async function sweepOnce(parts: SweepParts, withLogs: boolean): Promise<void> {
   await attempt('containers', async () => {
     for (const container of await host.engine.listContainers(instanceOf(db))) {
       const { kind, id } = container.owner;
+      // An artifact's volume is filled through one, for as long as that takes.
       const isNeeded =
         kind === 'build' || kind === 'dependency'
           ? isJobRunning(db, kind, id)
-          : isPassing(container.createdAt);
+          : isPassing(container.createdAt) || (kind === 'artifact' && parts.artifacts.isHeld(id));
       if (!isNeeded) await attempt(container.name, () => host.engine.removeContainer(container.containerId));
     }
   });
