@@ -261,6 +261,31 @@ describe('the page of a project', { timeout: 180_000 }, () => {
     await person.close();
   });
 
+  it('listens again after a proxy answered in the place of the server, and shows what it missed', async () => {
+    const project = room.makeProject('Behind a proxy');
+    const suites = room.makeSuites(project, 'Unit tests');
+    const commit = room.makeCommit(project, 'Open the door', suites);
+    const person = await room.arrive();
+    const { page } = person;
+    const away = Promise.withResolvers<void>();
+    await page.route(
+      `**/ui/projects/${project.id}/stream?*`,
+      async route => {
+        await route.fulfill({ status: 502, body: 'Bad gateway' });
+        away.resolve();
+      },
+      { times: 1 },
+    );
+    await person.go(`/ui/projects/${project.id}`);
+    await away.promise;
+    room.end(commit, 'start');
+    await page.getByRole('link', { name: 'Unit tests Running' }).waitFor();
+    room.end(commit, 'fail');
+    await page.getByRole('link', { name: /Unit tests Failed/ }).waitFor();
+    // Its console tells of the answer that was none.
+    await person.context.close();
+  });
+
   it('lists a hundred projects with their last commits and trends in a moment', async () => {
     const person = await room.arrive();
     await person.inspect('projects-with-trends');

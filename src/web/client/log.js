@@ -5,11 +5,11 @@ import { createLines } from './log-lines.js';
 import { createSearch } from './log-search.js';
 import { createTerminal } from './log-terminal.js';
 import { createTimes } from './log-times.js';
+import { RETRY_MS, takeUpAgain } from './stream.js';
 
 /** The first screen is there at once; the rest may take the time that nobody feels. */
 const FIRST_SLICE_MS = 12;
 const SLICE_MS = 40;
-const RETRY_MS = 5_000;
 /** A place in the queue changes without the build's own state. */
 const WAITING_MS = 5_000;
 const NEAR_BOTTOM_PX = 24;
@@ -22,6 +22,7 @@ const container = view.querySelector('[data-log-lines]');
 const note = view.querySelector('[data-log-note]');
 const status = view.querySelector('[data-log-status]');
 const base = view.dataset.log;
+const head = `${location.pathname}?part=head`;
 const encoder = new TextEncoder();
 
 const lines = createLines(container, {
@@ -111,21 +112,13 @@ function connect() {
     if (!ended) say(lines.texts.length === 0 ? view.dataset.empty : '');
   });
   source.addEventListener('error', () => {
-    if (source.readyState === EventSource.CLOSED) resume();
-    else say('The connection broke off. It is tried again, and goes on where it was.');
+    if (source.readyState !== EventSource.CLOSED) sayBroken();
+    else takeUpAgain(connect, head, { onTrouble: sayBroken, onEnd: sayOver });
   });
 }
-
-/** Closed by the server: because of trouble that passes, or since nobody is to read it here any more. */
-async function resume() {
-  const response = await fetch(`${location.pathname}?part=head`).catch(() => undefined);
-  if (response?.redirected || response?.status === 403 || response?.status === 404) {
-    say('It goes no further here: you have signed out, or may no longer see it. Load the page again.');
-    return;
-  }
-  say('The connection broke off. It is tried again, and goes on where it was.');
-  setTimeout(connect, RETRY_MS);
-}
+const sayBroken = () => say('The connection broke off. It is tried again, and goes on where it was.');
+const sayOver = () =>
+  say('It goes no further here: you have signed out, or may no longer see it. Load the page again.');
 
 function noteState(record) {
   const state = record.build_state ?? record.marketplace_state;
@@ -158,6 +151,9 @@ function awaitAnother() {
     } else if (last) refresh();
     last = now;
   });
+  source.addEventListener('error', () => {
+    if (source.readyState === EventSource.CLOSED) takeUpAgain(awaitAnother, head);
+  });
 }
 
 function beginAgain() {
@@ -186,7 +182,7 @@ async function refresh() {
     // What is being asked or sent just now must not be pulled away.
     while (document.querySelector('dialog[open], [data-busy]')) await pause(1_000);
     isStale = false;
-    const response = await fetch(`${location.pathname}?part=head`).catch(() => undefined);
+    const response = await fetch(head).catch(() => undefined);
     const text = await response?.text().catch(() => undefined);
     // Signed out, or no longer there: asking again would not help.
     if (response?.redirected || response?.status === 404) break;

@@ -1,6 +1,8 @@
 // Keeps pages up to date, a project's and the lists: what happens is told by the page's stream, and the parts marked
 // `data-live` are taken from the page read again. Without it a page shows how things stood when it was loaded.
 
+import { takeUpAgain } from './stream.js';
+
 const GATHER_MS = 300;
 const source = document.querySelector('[data-stream]');
 const page = source?.dataset.page ?? location.pathname + location.search;
@@ -70,8 +72,10 @@ function poll() {
   if (part) refreshSoon(Number(part.dataset.poll));
 }
 
+let stream;
 function listen() {
-  const stream = new EventSource(source.dataset.stream);
+  stream?.close();
+  stream = new EventSource(source.dataset.stream);
   let known = false;
   stream.addEventListener('state', () => {
     // The first one is what the page shows already; later ones come after the stream was broken.
@@ -79,15 +83,21 @@ function listen() {
     known = true;
   });
   for (const type of source.dataset.events.split(' ')) stream.addEventListener(type, () => refreshSoon());
-  addEventListener('pagehide', () => stream.close(), { once: true });
+  stream.addEventListener('error', event => {
+    if (event.target.readyState === EventSource.CLOSED) takeUpAgain(listenAnew, page);
+  });
+}
+
+function listenAnew() {
+  listen();
+  refresh();
 }
 
 if (source) {
   listen();
+  addEventListener('pagehide', () => stream.close());
   addEventListener('pageshow', event => {
-    if (!event.persisted) return;
-    listen();
-    refresh();
+    if (event.persisted) listenAnew();
   });
 }
 poll();
