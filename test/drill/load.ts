@@ -1,6 +1,6 @@
 // `drill load`: a queue of very many builds, very many callers, very many ids in one millisecond, a clock that jumps. No
 // error 500, no id twice, answers nearly as quick as when nothing is going on, memory that stays bounded.
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -9,7 +9,7 @@ import { residentBytesOf } from '../bench/support.ts';
 import type { Answer } from '../support/client.ts';
 import { createRepository } from '../support/repository.ts';
 import { type Call, callAll, type Heard, percentile } from './callers.ts';
-import { sourcesOf } from './program.ts';
+import { createClock } from './clock.ts';
 import { fillQueue } from './queue.ts';
 import { openRoom, type Room } from './room.ts';
 import type { Chance } from './seed.ts';
@@ -28,6 +28,7 @@ export type LoadWishes = {
 
 const HOUR_MS = 3600_000;
 const TEN_YEARS_MS = 10 * 365 * 24 * HOUR_MS;
+const SEEN_MS = 60_000;
 const IDS = 5_000;
 const MEMORY_BYTES = 512 * 1024 * 1024;
 const MIB = 1024 * 1024;
@@ -36,7 +37,7 @@ export async function drillLoad(wishes: LoadWishes): Promise<Table> {
   const table = createTable(`drill load --seed ${wishes.chance.seed}`);
   giveOutIds(table);
   wishes.say('a clock that jumps');
-  await jump(table);
+  await jump(wishes, table);
   wishes.say(`${wishes.builds} builds in the queue`);
   await queue(wishes, table);
   return table;
@@ -67,15 +68,10 @@ async function makeProject(room: Room): Promise<string> {
   return made.record.id_str as string;
 }
 
-/** The sources, since only they can be given a clock. */
-async function jump(table: Table): Promise<void> {
+async function jump({ command }: LoadWishes, table: Table): Promise<void> {
   const directory = mkdtempSync(join(tmpdir(), 'assay-clock-'));
-  const clock = join(directory, 'ahead');
-  writeFileSync(clock, '0');
-  const room = await openRoom({
-    command: sourcesOf(join(import.meta.dirname, 'clock.ts')),
-    environment: { DRILL_CLOCK: clock },
-  });
+  const clock = createClock(directory);
+  const room = await openRoom({ command, environment: clock.environment });
   const running = await room.program.start();
   try {
     const projectId = await makeProject(room);
@@ -86,20 +82,23 @@ async function jump(table: Table): Promise<void> {
       if (answer.status === 201) ids.push(BigInt(answer.record.id_str as string));
       else wrong.push(`${answer.status} ${answer.text}`);
     };
-    let at = '';
-    for (const [aheadMs, name] of [
+    for (const [aheadMs, at] of [
       [0, 'now'],
       [-HOUR_MS, 'an hour back'],
       [TEN_YEARS_MS, 'ten years ahead'],
       [0, 'now again'],
     ] as const) {
-      writeFileSync(clock, String(aheadMs));
-      process.kill(running.pid, 'SIGUSR2');
-      at = name;
+      clock.set(aheadMs);
       for (let count = 0; count < 50; count++)
         note(await room.ask('POST', `${path}/suites`, { name: `${at} ${count}`, command: 'true' }));
       const read = await room.ask('GET', `${path}/suites?limit=1`);
       if (read.list[0]?.id_str !== String(ids.at(-1))) wrong.push(`${at}: the newest is not first`);
+      // A program that did not see the clock that was set would prove nothing.
+      const request = await room.ask('POST', `${path}/build_requests`, { commit_ref: 'main' });
+      note(request);
+      const seenAt = Date.parse(request.record.created_at as string);
+      if (!(Math.abs(seenAt - Date.now() - aheadMs) < SEEN_MS))
+        wrong.push(`${at}: the program takes it for ${request.record.created_at}`);
     }
     table.tell('records made while the clock jumped', ids.length);
     table.none('  wrong answers', wrong);
@@ -110,6 +109,7 @@ async function jump(table: Table): Promise<void> {
   } finally {
     await running.kill();
     await room.close();
+    clock.close();
     rmSync(directory, { recursive: true, force: true });
   }
 }

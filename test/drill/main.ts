@@ -39,7 +39,8 @@ if (!drill || !Number.isSafeInteger(seed) || !Number.isSafeInteger(times) || tim
   );
   process.exit(2);
 }
-const command = programOf(values.program);
+if (values.program === undefined) say('making the executable, where it is not made of these sources');
+const command = await programOf(values.program);
 say(`${name} with --seed ${seed}, of ${command.join(' ')}`);
 const stopped = new AbortController();
 for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => stopped.abort());

@@ -1,34 +1,25 @@
-// The program under drill, as its users run it: the executable where it is built and newer than the sources, else the
-// sources. Started, killed at a moment or at a system call, and started again.
+// The program under drill, as its users run it: the executable, made from the sources as they are. Started, killed at a
+// moment or at a system call, and started again.
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { appendFileSync, readdirSync, statSync } from 'node:fs';
+import { appendFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { promisify } from 'node:util';
 
 const ROOT = join(import.meta.dirname, '../..');
 const EXECUTABLE = join(ROOT, 'dist/assay');
+const BUILD = join(ROOT, 'build/main.ts');
+const BUILD_MS = 300_000;
 const START_MS = 30_000;
 const COMMAND_MS = 120_000;
 
-/** How the program is called, before its own arguments: as chosen, or what fits the sources. */
-export function programOf(chosen?: string): readonly string[] {
+/** How the program is called, before its own arguments: as chosen, or the executable, which is made where it is not what
+ *  the sources give. Of two drills that begin at once, one makes it and the other waits. */
+export async function programOf(chosen?: string): Promise<readonly string[]> {
   if (chosen !== undefined) return [resolve(chosen)];
-  const builtAt = statSync(EXECUTABLE, { throwIfNoEntry: false })?.mtimeMs ?? 0;
-  const sources = join(ROOT, 'src');
-  const newest = readdirSync(sources, { recursive: true, encoding: 'utf8' }).reduce(
-    (latest, name) => Math.max(latest, statSync(join(sources, name)).mtimeMs),
-    0,
-  );
-  return builtAt > newest ? [EXECUTABLE] : sourcesOf();
+  await promisify(execFile)('flock', [BUILD, process.execPath, BUILD], { timeout: BUILD_MS });
+  return [EXECUTABLE];
 }
-
-/** The sources, run by this Node; `imported` is loaded before them. */
-export const sourcesOf = (imported?: string): readonly string[] => [
-  process.execPath,
-  ...(imported === undefined ? [] : ['--import', imported]),
-  join(ROOT, 'src/main.ts'),
-];
 
 export type Running = {
   pid: number;

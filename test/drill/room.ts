@@ -18,7 +18,7 @@ import { type Answer, basic, type Client, createClient, type Fields } from '../s
 import { freePort } from '../support/ports.ts';
 import { startSshd, type TestSshd } from '../support/sshd.ts';
 import { createPrivateEngine, type PrivateEngine } from './engine.ts';
-import { createProgram, type Program, programOf } from './program.ts';
+import { createProgram, type Program } from './program.ts';
 import { type Receiver, startReceiver } from './receiver.ts';
 
 export type Room = {
@@ -44,17 +44,15 @@ export type Room = {
 /** Answers that no caller of a healthy program gets. */
 export class Defect extends Error {}
 
-export async function openRoom(
-  options: {
-    environment?: Record<string, string>;
-    command?: readonly string[];
-    /** A data directory that is there already, such as a small file system. */
-    data?: string;
-    receiver?: Parameters<typeof startReceiver>[0];
-    /** Where a Docker Engine of its own keeps what it has; without, the program finds none. */
-    engine?: Parameters<typeof createPrivateEngine>[0];
-  } = {},
-): Promise<Room> {
+export async function openRoom(options: {
+  environment?: Record<string, string>;
+  command: readonly string[];
+  /** A data directory that is there already, such as a small file system. */
+  data?: string;
+  receiver?: Parameters<typeof startReceiver>[0];
+  /** Where a Docker Engine of its own keeps what it has; without, the program finds none. */
+  engine?: Parameters<typeof createPrivateEngine>[0];
+}): Promise<Room> {
   const directory = mkdtempSync(join(tmpdir(), 'assay-drill-'));
   const data = options.data ?? join(directory, 'data');
   const logFile = join(directory, 'program.log');
@@ -65,7 +63,7 @@ export async function openRoom(
   writeFileSync(join(data, 'ssh', 'config'), sshd.clientConfig);
   const port = await freePort();
   const program = createProgram({
-    command: options.command ?? programOf(),
+    command: options.command,
     logFile,
     environment: {
       ASSAY_DATA: data,

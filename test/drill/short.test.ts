@@ -1,6 +1,6 @@
 // The drills in short, as part of every test run: each with a seed of its own, which `scripts/drill` takes as well.
 import assert from 'node:assert/strict';
-import { describe, test } from 'node:test';
+import { before, describe, test } from 'node:test';
 import { drillDisk } from './disk.ts';
 import { drillDocker } from './docker.ts';
 import { drillKill } from './kill.ts';
@@ -10,9 +10,10 @@ import { programOf } from './program.ts';
 import { createChance } from './seed.ts';
 import type { Table } from './table.ts';
 
+let command: readonly string[] = [];
 const wishes = (seed: number) => ({
   chance: createChance(seed),
-  command: programOf(),
+  command,
   signal: new AbortController().signal,
   say: () => {},
 });
@@ -22,6 +23,10 @@ const skip = process.getuid?.() !== 0 && 'file systems and engines of its own ta
 
 // Two at a time: most of it is waiting.
 describe('The program', { concurrency: 2, skip }, () => {
+  before(async () => {
+    command = await programOf();
+  });
+
   test('killed at random moments and at syncs, it loses nothing and does nothing twice', async () => {
     nothingLost(await drillKill({ ...wishes(7), times: 4, livesMs: 1_500, sweepMs: 15_000 }));
   });
