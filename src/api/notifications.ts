@@ -20,6 +20,7 @@ import {
   listNotifications,
   pingNotification,
   redeliver,
+  switchOn,
 } from '../store/notifications.ts';
 import { emptyNotification } from '../store/slices.ts';
 import { type Endpoint, endpoint, listing } from './endpoint.ts';
@@ -79,6 +80,15 @@ export const notifications: Endpoint[] = [
       deleteNotification(db, notification.id);
       return { destroyed: true };
     },
+  }),
+  endpoint({
+    method: 'POST',
+    path: '/projects/:project_id/notifications/:notification_id/enable',
+    summary: 'Calls it again from now on, after it was switched off by the answer 410',
+    access: 'sees',
+    scope: 'notifications',
+    answer: { record: notificationShape },
+    handle: ({ db, notification }) => presentNotification(switchOn(db, notification.id)),
   }),
   endpoint({
     method: 'POST',

@@ -59,6 +59,13 @@ export function signingSecretOf(db: Db, notification: Notification): string {
   return db.vault.open(notification.signingSecret, secretPlace(notification.id));
 }
 
+/** On again after its receiver had said that it is gone. */
+export function switchOn(db: Db, id: bigint): Notification {
+  return db.write(() =>
+    db.orm.update(notifications).set({ enabled: true }).where(eq(notifications.id, id)).returning().get(),
+  ) as Notification;
+}
+
 /** Its deliveries go with it: nothing is sent from now on. */
 export function deleteNotification(db: Db, id: bigint): void {
   db.write(() => {

@@ -40,6 +40,13 @@ export const notificationPages: Route[] = [
     shown: showDeliveries,
     done: visit => ({ to: notificationPath(visit), say: 'A test is on its way.' }),
   }),
+  action(`${HERE}/:notification_id/enable`, `POST ${ENDPOINT}/:notification_id/enable`, {
+    shown: showDeliveries,
+    done: visit => ({
+      to: notificationPath(visit),
+      say: 'It is on again. Send a test to see whether it answers.',
+    }),
+  }),
   action(`${HERE}/:notification_id/delete`, `DELETE ${ENDPOINT}/:notification_id`, {
     shown: showNotifications,
     done: visit => ({
@@ -150,7 +157,7 @@ async function showDeliveries(visit: Visit): Promise<View> {
       heading: notification.url,
       title: 'Deliveries',
       words: html`Tells of ${typeWords[notification.notifiableType] ?? ''}${notification.enabled ? '' : html` <span class="tag">off: the receiver answered that it is gone</span>`}`,
-      aside: actionButton(formTo(visit, `${path}/test`), 'Send test'),
+      aside: html`<div class="row">${notification.enabled ? '' : actionButton(formTo(visit, `${path}/enable`), 'Switch on')}${actionButton(formTo(visit, `${path}/test`), 'Send test')}</div>`,
     },
     body: html`<section id="deliveries" data-live${pollMs === undefined ? '' : html` data-poll="${pollMs}"`} aria-labelledby="deliveries-head"><h2 id="deliveries-head">Deliveries</h2>
 ${

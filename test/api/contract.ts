@@ -171,7 +171,7 @@ export const decided: Row[] = [
   get('/metrics', 'none'),
 ];
 
-/** What neither shows and the service needs: the order of dependencies, why a suite ran, whether a receiver is there. */
+/** What neither shows and the service needs: why a suite ran, the order of dependencies, whether a receiver is there, and back again. */
 export const added: Row[] = [
   {
     ...post(`${S}/dependencies/:dependency_id/last`, 'both', 'suites', undefined, 200),
@@ -179,6 +179,7 @@ export const added: Row[] = [
   },
   get(`${P}/commits/:commit_id/suites`, 'both', 'commits'),
   post(`${N}/test`, 'both', 'notifications'),
+  post(`${N}/enable`, 'both', 'notifications', undefined, 200),
 ];
 
 export const contract: Row[] = [...shown, ...decided, ...added];

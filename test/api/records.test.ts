@@ -338,6 +338,8 @@ test('a notification has its secret when created, and its project when listed', 
   });
   app.db.sqlite.prepare('UPDATE notifications SET enabled = 0 WHERE id = ?').run(created.id);
   assert.equal(ok(await get(path)).list[0]?.enabled, false);
+  assert.deepEqual(ok(await post(`${path}/${created.id}/enable`)).record, item);
+  assert.deepEqual(ok(await get(path)).list[0], item);
 });
 
 test('a delivery tells of its event and of the tries', async () => {

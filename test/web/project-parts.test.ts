@@ -4,7 +4,7 @@ import { writeFile } from 'node:fs/promises';
 import { after, before, describe, it } from 'node:test';
 import { createStrategy, listDeploys, listStrategies } from '../../src/store/deploys.ts';
 import { listDeliveries, listNotifications, type Notification } from '../../src/store/notifications.ts';
-import { settleDelivery } from '../../src/store/outbox.ts';
+import { settleDelivery, switchOff } from '../../src/store/outbox.ts';
 import { deployLogPath } from '../../src/store/paths.ts';
 import { findProject, listCollaborators } from '../../src/store/projects.ts';
 import { moveDeploy } from '../../src/store/transition.ts';
@@ -147,6 +147,13 @@ describe('the other tabs of a project', { timeout: 180_000 }, () => {
     await page.getByRole('button', { name: 'Redeliver' }).click();
     await page.getByText('It is sent once more.').waitFor();
     assert.ok((listDeliveries(room.db, notification.id, newest)[0]?.nextAttemptAt ?? late) < late);
+    switchOff(room.db, notification.id);
+    await page.reload();
+    await page.getByText('off: the receiver answered that it is gone').waitFor();
+    await person.inspect('notification-off');
+    await page.getByRole('button', { name: 'Switch on' }).click();
+    await page.getByText('It is on again.').waitFor();
+    assert.equal(await page.getByText('off: the receiver').count(), 0);
     await page
       .getByRole('navigation', { name: 'Project' })
       .getByRole('link', { name: 'Notifications' })

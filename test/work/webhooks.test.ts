@@ -6,6 +6,7 @@ import {
   findNotification,
   pingNotification,
   redeliver,
+  switchOn,
 } from '../../src/store/notifications.ts';
 import { version } from '../../src/version.ts';
 import { eventIds, openRoom } from '../support/webhook-room.ts';
@@ -192,6 +193,10 @@ test('410 switches the notification off and gives up what waits for it', limited
   assert.ok(received.length <= 2, `${received.length}`);
   room.record(1n);
   assert.equal(room.deliveriesOf(notification).length, 1_200, 'nothing new is written for it');
+  const before = received.length;
+  switchOn(room.db, notification.id);
+  room.record(1n);
+  await room.until(() => received.length > before);
 });
 
 test('deleting a notification ends what is under way and sends nothing more', limited, async t => {
