@@ -322,6 +322,33 @@ test('a dependency that a suite uses, or that another relates to, is reserved', 
   assert.deepEqual([related.status, related.json], reserved);
 });
 
+test('a shared dependency that a suite or a dependency of another account uses is reserved, until it does no more', async () => {
+  const { free_dependency_id: id } = app.plant();
+  compileAll(app.db, id);
+  const { owner, stranger } = app.people;
+  const theirs = app.plant(stranger);
+  const call = (method: string, path: string, as: string, form?: Record<string, string>) =>
+    app.client.call(method, path, { as, ...(form && { form }) });
+  const unshare = async () => {
+    const { status, json } = await call('POST', `/dependencies/${id}/unshare`, owner.as);
+    return [status, status === 200 ? '' : json];
+  };
+  const reserved = [403, errors('generic', 'is_reserved')];
+  assert.equal((await call('POST', `/dependencies/${id}/share`, owner.as)).status, 200);
+  const suite = `/projects/${theirs.project_id}/suites/${theirs.suite_id}/dependencies`;
+  assert.equal((await call('POST', suite, stranger.as, { dependency_id: String(id) })).status, 201);
+  assert.deepEqual(await unshare(), reserved);
+  assert.equal((await call('DELETE', `${suite}/${id}`, stranger.as)).status, 200);
+  const relate = (related: string) =>
+    call('PUT', `/dependencies/${theirs.free_dependency_id}`, stranger.as, {
+      'related_dependencies[]': related,
+    });
+  assert.equal((await relate(String(id))).status, 200);
+  assert.deepEqual(await unshare(), reserved);
+  assert.equal((await relate('')).status, 200);
+  assert.deepEqual(await unshare(), [200, '']);
+});
+
 test('rules, variables and notifications need no unique value where nobody would be confused', async () => {
   for (let time = 0; time < 2; time += 1) {
     await accepted(row('POST', `${P}/suites/:suite_id/rules`), { form: ruleForm() });
