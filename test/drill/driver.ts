@@ -19,7 +19,8 @@ export type Driver = {
   ids: Map<string, number>;
   /** The uploads of each dependency: answered, and those whose answer never came. */
   uploads: Map<string, { answered: number | undefined; open: number[] }>;
-  canceled: Set<string>;
+  /** The builds that were to be canceled, and the state that the answer told; undefined where none came. */
+  cancels: Map<string, string | undefined>;
   /** What a reader of firehoses has seen of builds, over all crashes. */
   streamed: Map<string, string>;
   counts: Record<'requests' | 'uploads' | 'deploys' | 'settings' | 'backups' | 'cancels', number>;
@@ -38,7 +39,7 @@ export function startDriver(room: Room, scene: Scene, chance: Chance): Driver {
   const defects: string[] = [];
   const ids = new Map<string, number>();
   const uploads: Driver['uploads'] = new Map();
-  const canceled = new Set<string>();
+  const cancels: Driver['cancels'] = new Map();
   const streamed = new Map<string, string>();
   const counts = { requests: 0, uploads: 0, deploys: 0, settings: 0, backups: 0, cancels: 0 };
   const { path } = scene;
@@ -102,10 +103,16 @@ export function startDriver(room: Room, scene: Scene, chance: Chance): Driver {
     if (builds.length === 0) return;
     const id = own.pick(builds).id_str as string;
     // Noted before it is asked: what is not answered may have happened.
-    canceled.add(id);
-    await must(ask('POST', `${path}/builds/${id}/cancel`));
+    if (!cancels.has(id)) cancels.set(id, undefined);
+    const at = `${path}/builds/${id}`;
+    const told = (await must(ask('POST', `${at}/cancel`))).record.build_state as string;
     counts.cancels += 1;
-    ledger.keep(`cancel of ${id}`, async () => true, true);
+    cancels.set(id, told);
+    ledger.keep(
+      `cancel of ${id}, which was ${told}`,
+      async () => endsAfterCancel(told).includes((await room.ask('GET', at)).record.build_state as string),
+      true,
+    );
   };
 
   const dependencies = [scene.dependencyId];
@@ -257,7 +264,7 @@ export function startDriver(room: Room, scene: Scene, chance: Chance): Driver {
     defects,
     ids,
     uploads,
-    canceled,
+    cancels,
     streamed,
     counts,
     shut() {
@@ -272,6 +279,11 @@ export function startDriver(room: Room, scene: Scene, chance: Chance): Driver {
     },
   };
 }
+
+/** The states that a build may have from the answer to its cancel on. A running one is stopped as soon as may be: it may
+ *  end by itself before; but it is never to wait for another try. */
+export const endsAfterCancel = (told: string): string[] =>
+  told === 'running' ? ['running', 'canceled', 'passed'] : [told].filter(isFinished);
 
 /** In parts, so that a crash can come between them. */
 async function* slowly(bytes: Buffer, chance: Chance): AsyncGenerator<Buffer> {

@@ -2,7 +2,7 @@
 // events delivered. Reads through the public API, when everything has ended.
 import type { Wire } from '../support/client.ts';
 import { isFinished } from '../support/journey.ts';
-import type { Driver } from './driver.ts';
+import { type Driver, endsAfterCancel } from './driver.ts';
 import { lookUntil } from './look.ts';
 import type { Room } from './room.ts';
 import { COMPILE_LINES, type Scene, SHOW_RUNS } from './scene.ts';
@@ -11,11 +11,11 @@ import type { Table } from './table.ts';
 const IDLE_MS = 180_000;
 const RUN_MS = 60_000;
 
-/** Everything that happened to the project, oldest first. */
-export async function readEvents(room: Room, scene: Scene): Promise<Wire[]> {
+/** Everything that happened to the project after an event, oldest first. */
+export async function readEvents(room: Room, scene: Scene, since = '0'): Promise<Wire[]> {
   const events: Wire[] = [];
   for (;;) {
-    const after = events.at(-1)?.id_str ?? '0';
+    const after = events.at(-1)?.id_str ?? since;
     const page = (await room.ask('GET', `${scene.path}/events?limit=1000&after=${after}`)).list;
     events.push(...page);
     if (page.length < 1000) return events;
@@ -81,21 +81,15 @@ export async function judgeBuilds(room: Room, scene: Scene, driver: Driver, tabl
   const streams: string[] = [];
   let lines = 0;
   for (const [id, last] of builds) {
-    const build = (await room.ask('GET', `${scene.path}/builds/${id}`)).record;
-    const state = build.build_state as string;
-    const log = (await room.ask('GET', `${scene.path}/builds/${id}/log`)).text;
-    const mayBe = driver.canceled.has(id) ? ['passed', 'canceled'] : ['passed'];
-    if (!mayBe.includes(state)) wrong.push(`build ${id} is ${state}: ${log.slice(-300)}`);
-    if (last.build_state !== state)
-      wrong.push(`the last event of build ${id} says ${last.build_state}, not ${state}`);
-    const numbered = readNumbered(log, 'line ');
-    lines += numbered.count;
-    const expected = scene.suites.find(suite => suite.id === build.suite_id_str)?.lines ?? 0;
-    if (numbered.missing > 0 || (state === 'passed' && numbered.count !== expected))
-      missing.push(`build ${id}: ${numbered.count} of ${expected} lines`);
-    if (numbered.repeated > 0) repeated.push(`build ${id}: ${numbered.repeated} lines again`);
+    const found = await examineBuild(room, scene, driver, id);
+    wrong.push(...found.wrong);
+    missing.push(...found.missing);
+    repeated.push(...found.repeated);
+    lines += found.lines;
+    if (last.build_state !== found.state)
+      wrong.push(`the last event of build ${id} says ${last.build_state}, not ${found.state}`);
     const followed = driver.streamed.get(id);
-    if (followed !== undefined && followed !== log) streams.push(differ(id, followed, log));
+    if (followed !== undefined && followed !== found.log) streams.push(differ(id, followed, found.log));
   }
   table.tell('builds', builds.size);
   table.none('builds with a wrong end', wrong);
@@ -106,6 +100,34 @@ export async function judgeBuilds(room: Room, scene: Scene, driver: Driver, tabl
   table.none('  not as the log', streams);
   await judgeRuns(room, scene, builds, table);
   judgeEvents(room, events, table);
+}
+
+/** A build that has ended: with a verdict that it may have, and a log that is whole. */
+export async function examineBuild(room: Room, scene: Scene, driver: Driver, id: string) {
+  const build = (await room.ask('GET', `${scene.path}/builds/${id}`)).record;
+  const state = build.build_state as string;
+  const log = (await room.ask('GET', `${scene.path}/builds/${id}/log`)).text;
+  const told = driver.cancels.get(id);
+  const mayBe = !driver.cancels.has(id)
+    ? ['passed']
+    : told === undefined
+      ? ['passed', 'canceled']
+      : endsAfterCancel(told).filter(isFinished);
+  const expected = scene.suites.find(suite => suite.id === build.suite_id_str)?.lines ?? 0;
+  const { count, missing, repeated } = readNumbered(log, 'line ');
+  return {
+    state,
+    log,
+    lines: count,
+    wrong: mayBe.includes(state)
+      ? []
+      : [`build ${id} is ${state}, and may be ${mayBe.join(' or ')}: ${log.slice(-300)}`],
+    missing:
+      missing > 0 || (state === 'passed' && count !== expected)
+        ? [`build ${id}: ${count} of ${expected} lines`]
+        : [],
+    repeated: repeated > 0 ? [`build ${id}: ${repeated} lines again`] : [],
+  };
 }
 
 function differ(id: string, followed: string, log: string): string {
@@ -129,16 +151,12 @@ async function judgeRuns(room: Room, scene: Scene, builds: Map<string, Wire>, ta
     const log = (await room.ask('GET', `${scene.path}/builds/${build.id_str}/log`)).text;
     runs.push(...log.split('\n').filter(line => /^\d+$/.test(line)));
   }
-  const times = new Map<string, number>();
-  for (const id of runs) times.set(id, (times.get(id) ?? 0) + 1);
   table.tell('commands run', runs.length);
-  table.none(
-    '  twice',
-    [...times].filter(([, count]) => count > 1).map(([id, count]) => `build ${id}: ${count} times`),
-  );
+  table.none('  twice', listRepeated(runs));
+  const ran = new Set(runs);
   table.none(
     '  never, though passed',
-    [...builds].filter(([id, build]) => build.build_state === 'passed' && !times.has(id)).map(([id]) => id),
+    [...builds].filter(([id, build]) => build.build_state === 'passed' && !ran.has(id)).map(([id]) => id),
   );
 }
 
@@ -186,17 +204,23 @@ export async function judgeCompiles(room: Room, driver: Driver, table: Table): P
   table.none('  not compiled as uploaded', wrong);
 }
 
+export const listPushedTwice = (scene: Scene): string[] =>
+  Object.entries(scene.pushes()).flatMap(([place, hashes]) =>
+    listRepeated(hashes).map(hash => `${place} ${hash}`),
+  );
+
+/** Each that is there more than once. */
+export const listRepeated = (names: readonly string[]): string[] => [
+  ...new Set(names.filter((name, at) => names.indexOf(name) !== at)),
+];
+
 export async function judgeDeploys(room: Room, scene: Scene, table: Table): Promise<void> {
   const listed = (await room.ask('GET', `${scene.path}/deploys?limit=1000`)).list;
   const commits = new Map(
     (await room.ask('GET', `${scene.path}/commits?limit=1000`)).list.map(one => [one.id_str, one.ref]),
   );
   const pushes = scene.pushes();
-  const twice: string[] = [];
   const untrue: string[] = [];
-  for (const [place, hashes] of Object.entries(pushes))
-    for (const hash of new Set(hashes))
-      if (hashes.filter(one => one === hash).length > 1) twice.push(`${place} ${hash}`);
   let deployed = 0;
   for (const { id_str: id, state } of listed) {
     const deploy = (await room.ask('GET', `${scene.path}/deploys/${id}`)).record;
@@ -214,6 +238,6 @@ export async function judgeDeploys(room: Room, scene: Scene, table: Table): Prom
   }
   table.tell('deploys', listed.length);
   table.tell('  deployed', deployed);
-  table.none('  pushed twice', twice);
+  table.none('  pushed twice', listPushedTwice(scene));
   table.none('  with a state that is not true', untrue);
 }

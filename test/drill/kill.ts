@@ -3,6 +3,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { type Driver, startDriver } from './driver.ts';
 import { judgeBuilds, judgeCompiles, judgeDeploys, untilIdle } from './judge.ts';
+import { createEachJudge } from './judge-each.ts';
 import { lookUntil } from './look.ts';
 import { findOrphans } from './orphans.ts';
 import { inject, type Running } from './program.ts';
@@ -47,6 +48,8 @@ export async function drillKill(wishes: KillWishes): Promise<Table> {
     const kills: Kills = { moment: 0, sync: 0, start: 0 };
     const damage: string[] = [];
     const lost: string[] = [];
+    const wrong: string[] = [];
+    const judgeEach = createEachJudge(room, scene, driver);
     const ready: Running[] = [];
     for (let time = 1; time <= wishes.times && !wishes.signal.aborted; time++) {
       const how = await killOnce(wishes, room, running, kills, driver);
@@ -55,8 +58,9 @@ export async function drillKill(wishes: KillWishes): Promise<Table> {
       running = await room.program.start();
       ready.push(running);
       lost.push(...(await driver.ledger.check()));
+      wrong.push(...(await judgeEach()));
       say(
-        `kill ${time} ${how}; ready in ${Math.round(running.readyMs)} ms, ${driver.ledger.answered()} answered, lost ${lost.length}`,
+        `kill ${time} ${how}; ready in ${Math.round(running.readyMs)} ms, ${driver.ledger.answered()} answered, lost ${lost.length}, wrong ${wrong.length}`,
       );
       driver.open();
     }
@@ -70,6 +74,7 @@ export async function drillKill(wishes: KillWishes): Promise<Table> {
     table.tell('restarts', ready.length);
     table.atMost('slowest ready', Math.max(...ready.map(one => one.readyMs)), READY_MS, 'ms');
     table.none('damage in the database', damage);
+    table.none('wrong right after a kill', wrong);
     await judge(room, scene, driver, { stuck, lost }, table);
 
     await running.kill('SIGTERM');

@@ -1,5 +1,6 @@
 // What an appliance leaves behind that belongs to nothing: containers, volumes, networks, files of its data directory,
 // processes. Looked for from outside, when no work is under way.
+import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { openSqlite } from '../../src/store/db.ts';
@@ -36,18 +37,34 @@ async function findInDocker(data: string, instance: string, { docker }: PrivateE
   );
   const networks = await list('network', 'ls', '--format', '{{.Name}}');
   const suites = idsIn(data, 'SELECT id FROM suites');
+  const artifacts = idsIn(
+    data,
+    'SELECT volume FROM artifacts WHERE hash IN (SELECT artifact_hash FROM dependencies)',
+  );
+  const isLeft = async (line: string) => {
+    const [name = '', kind, id = ''] = line.split(' ');
+    if (kind === 'cache') return !suites.has(id);
+    if (kind === 'artifact') return !artifacts.has(name);
+    // Made for the builds that mount them, and for no longer.
+    if (kind === 'union' || kind === 'mountpoints')
+      return (await docker('ps', '-q', '--filter', `volume=${name}`)) === '';
+    return true;
+  };
+  const left: string[] = [];
+  for (const line of volumes) if (await isLeft(line)) left.push(`volume ${line}`);
+  const network = networkOf(instance);
   return [
     ...containers.map(name => `container ${name}`),
-    // Caches live as long as their suites, artifacts for as long as they may be mounted again.
-    ...volumes
-      .filter(line => {
-        const [, kind = '', id = ''] = line.split(' ');
-        return kind === 'cache' ? !suites.has(id) : !['artifact', 'union', 'mountpoints'].includes(kind);
-      })
-      .map(line => `volume ${line}`),
-    ...networks.slice(1).map(name => `network ${name}`),
+    ...left,
+    // The instance's own, once: Docker would make a second one of the same name.
+    ...networks
+      .filter((name, at) => name !== network || networks.indexOf(name) !== at)
+      .map(name => `network ${name}`),
   ];
 }
+
+const networkOf = (instance: string) =>
+  `assay-${createHash('sha256').update(instance).digest('hex').slice(0, 8)}`;
 
 function findFiles(data: string, strict: boolean): string[] {
   const names = (directory: string) => readdirSync(join(data, directory));

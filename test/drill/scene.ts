@@ -27,6 +27,8 @@ export const FAST_LINES = 5_000;
 export const COMPILE_LINES = 60;
 export const PREFIX = '/srv/dependency';
 const COMPILE_MS = 60_000;
+/** The number of an archive that nobody else uploads. */
+const APART = 1_000;
 
 /** Appended to at each run: a line for each time that the command ran, in a place that outlives its container. */
 const NOTE_RUN = 'echo "$ASSAY_BUILD_ID" >>/srv/cache/runs';
@@ -111,17 +113,13 @@ export async function setScene(room: Room): Promise<Scene> {
       ).id_str as string,
     );
 
-  const dependency = await make('/dependencies', { name: 'base', command: COMPILE_COMMAND, prefix: PREFIX });
-  const dependencyId = dependency.id_ref as string;
-  const body = archiveOf(0);
-  await room.client().call('POST', `/dependencies/${dependencyId}/archive`, { as: room.as, body });
-  const compiled = await lookUntil(
-    COMPILE_MS,
-    async () => (await room.ask('GET', `/dependencies/${dependencyId}`)).record.marketplace_state,
-    state => state === 'compiled' || state === 'compile_failed',
-  );
-  if (compiled !== 'compiled') throw new Error(`the dependency of the drill is ${compiled}`);
-  await make(`${path}/suites/${suites[1]?.id}/dependencies`, { dependency_id: dependencyId });
+  const [dependencyId = '', second = ''] = await Promise.all([
+    compileDependency(room, make, 'base', 0),
+    // With the same prefix: builds mount a union of both.
+    compileDependency(room, make, 'more', APART),
+  ]);
+  for (const id of [dependencyId, second])
+    await make(`${path}/suites/${suites[1]?.id}/dependencies`, { dependency_id: id });
 
   let commits = 0;
   return {
@@ -146,6 +144,25 @@ export async function setScene(room: Room): Promise<Scene> {
       automatic: readPushes(directory('automatic.git')),
     }),
   };
+}
+
+async function compileDependency(
+  room: Room,
+  make: (path: string, form: Fields) => Promise<Wire>,
+  name: string,
+  number: number,
+): Promise<string> {
+  const id = (await make('/dependencies', { name, command: COMPILE_COMMAND, prefix: PREFIX }))
+    .id_ref as string;
+  const body = archiveOf(number);
+  await room.client().call('POST', `/dependencies/${id}/archive`, { as: room.as, body });
+  const compiled = await lookUntil(
+    COMPILE_MS,
+    async () => (await room.ask('GET', `/dependencies/${id}`)).record.marketplace_state,
+    state => state === 'compiled' || state === 'compile_failed',
+  );
+  if (compiled !== 'compiled') throw new Error(`the dependency ${name} of the drill is ${compiled}`);
+  return id;
 }
 
 /** A hook that takes its time before a push is accepted, and one that writes down each change of the branch: not
