@@ -3,19 +3,20 @@ import assert from 'node:assert/strict';
 import { after, before } from 'node:test';
 import { routes } from '../../src/web/pages.ts';
 import { contract, fresh, ofRow, pathOf, type Row } from '../api/contract.ts';
-import { bootApp, type Planted, type TestApp } from '../support/app.ts';
+import type { Planted } from '../support/app.ts';
 import { errors, type Fields } from '../support/client.ts';
+import { type ServedApp, serveApp } from '../support/served-app.ts';
 import { attacks } from './table.ts';
 import { openWire, type Visitor, visitorFor, type Wire } from './wire.ts';
 
-let app: TestApp;
+let app: ServedApp;
 let wire: Wire;
 let visitor: Visitor;
 let own: Planted;
 let sibling: Planted;
 let foreign: Planted;
 before(async () => {
-  app = await bootApp();
+  app = await serveApp();
   wire = openWire(app);
   visitor = visitorFor(app, app.people.owner);
   own = app.plant();

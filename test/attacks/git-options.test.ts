@@ -3,14 +3,15 @@
 import assert from 'node:assert/strict';
 import { after, before } from 'node:test';
 import { fresh, projectForm, strategyForm } from '../api/contract.ts';
-import { bootApp, type Planted, type TestApp } from '../support/app.ts';
+import type { Planted } from '../support/app.ts';
 import { errors, type Fields } from '../support/client.ts';
+import { type ServedApp, serveApp } from '../support/served-app.ts';
 import { attacks } from './table.ts';
 
-let app: TestApp;
+let app: ServedApp;
 let planted: Planted;
 before(async () => {
-  app = await bootApp();
+  app = await serveApp();
   planted = app.plant();
 });
 after(() => app.close());

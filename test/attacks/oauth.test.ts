@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { after, before } from 'node:test';
 import { createApplication } from '../../src/store/applications.ts';
-import { bootApp, type TestApp } from '../support/app.ts';
+import { type ServedApp, serveApp } from '../support/served-app.ts';
 import { attacks } from './table.ts';
 import { openWire, type Visitor, visitorFor, type Wire } from './wire.ts';
 
@@ -12,7 +12,7 @@ const REDIRECT = 'https://app.example/callback?kept=1';
 const VERIFIER = 'v'.repeat(43);
 const CHALLENGE = createHash('sha256').update(VERIFIER).digest('base64url');
 
-let app: TestApp;
+let app: ServedApp;
 let wire: Wire;
 let visitor: Visitor;
 type Client = { id: string; secret: string };
@@ -20,7 +20,7 @@ let client: Client;
 let other: Client;
 let open: Client;
 before(async () => {
-  app = await bootApp();
+  app = await serveApp();
   wire = openWire(app);
   visitor = visitorFor(app, app.people.owner);
   const register = (name: string, isPublic = false): Client => {

@@ -4,20 +4,21 @@ import assert from 'node:assert/strict';
 import { after, before } from 'node:test';
 import { routes } from '../../src/web/pages.ts';
 import { pathOf } from '../api/contract.ts';
-import { bootApp, type Planted, type TestApp } from '../support/app.ts';
+import type { Planted } from '../support/app.ts';
+import { type ServedApp, serveApp } from '../support/served-app.ts';
 import { attacks } from './table.ts';
 import { openWire, type Reply, type Visitor, visitorFor, type Wire } from './wire.ts';
 
 const EVIL = 'https://evil.example';
 
-let app: TestApp;
+let app: ServedApp;
 let wire: Wire;
 let planted: Planted;
 let visitor: Visitor;
 let debtor: Visitor;
 let owing: Planted;
 before(async () => {
-  app = await bootApp();
+  app = await serveApp();
   wire = openWire(app);
   planted = app.plant(app.people.admin);
   visitor = visitorFor(app, app.people.admin);

@@ -2,18 +2,20 @@
 // second request hides in the first, nothing a header claims is believed, and others are served meanwhile.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
 import { connect as connect2 } from 'node:http2';
 import { connect as connectPlain, type Socket } from 'node:net';
 import { after, before } from 'node:test';
-import { bootApp, type Planted, type TestApp } from '../support/app.ts';
+import type { Planted } from '../support/app.ts';
+import { type ServedApp, serveApp } from '../support/served-app.ts';
 import { attacks } from './table.ts';
 import { alive, openWire, statusesIn, type Wire } from './wire.ts';
 
-let app: TestApp;
+let app: ServedApp;
 let planted: Planted;
 let wire: Wire;
 before(async () => {
-  app = await bootApp();
+  app = await serveApp();
   planted = app.plant();
   wire = openWire(app);
 });
@@ -215,7 +217,7 @@ attacks(
   'a flood of frames over one connection is bounded, and others are served meanwhile',
   floods,
   async make => {
-    const before = process.memoryUsage().rss;
+    const before = residentBytes(app.pid);
     const socket = await wire.open(['h2']);
     assert.equal(socket.alpnProtocol, 'h2');
     socket.resume();
@@ -228,10 +230,15 @@ attacks(
     }
     await alive(app);
     socket.destroy();
-    const grownBytes = process.memoryUsage().rss - before;
+    const grownBytes = residentBytes(app.pid) - before;
     assert.ok(grownBytes < 256 << 20, `${grownBytes >> 20} MiB`);
   },
 );
+
+function residentBytes(pid: number): number {
+  const status = readFileSync(`/proc/${pid}/status`, 'utf8');
+  return Number(/^VmRSS:\s+(\d+) kB$/m.exec(status)?.[1]) * 1024;
+}
 
 function drained(socket: Socket): Promise<void> {
   return new Promise(resolve => {

@@ -3,17 +3,17 @@ import assert from 'node:assert/strict';
 import { after, before } from 'node:test';
 import { hashPassword } from '../../src/domain/secret.ts';
 import { updateAccount } from '../../src/store/accounts.ts';
-import { bootApp, type TestApp } from '../support/app.ts';
+import { type ServedApp, serveApp } from '../support/served-app.ts';
 import { attacks } from './table.ts';
 import { openWire, type Reply, SESSION_COOKIE, type Visitor, visitorFor, type Wire } from './wire.ts';
 
 const PASSWORD = 'correct horse battery';
 
-let app: TestApp;
+let app: ServedApp;
 let wire: Wire;
 let visitor: Visitor;
 before(async () => {
-  app = await bootApp();
+  app = await serveApp();
   wire = openWire(app);
   visitor = visitorFor(app, app.people.admin);
   const passwordHash = await hashPassword(PASSWORD);

@@ -5,8 +5,9 @@ import { once } from 'node:events';
 import { Agent, request } from 'node:https';
 import { connect, type TLSSocket } from 'node:tls';
 import { createSession } from '../../src/store/accounts.ts';
-import type { Person, TestApp } from '../support/app.ts';
+import type { Person } from '../support/app.ts';
 import { encodeForm, type Fields } from '../support/client.ts';
+import type { ServedApp } from '../support/served-app.ts';
 
 export type Reply = { status: number; headers: NodeJS.Dict<string | string[]>; text: string };
 export type Visitor = { cookie: string; csrf: string };
@@ -14,7 +15,7 @@ export type Wire = ReturnType<typeof openWire>;
 
 export const SESSION_COOKIE = '__Host-assay-session';
 
-export function openWire(app: Pick<TestApp, 'url' | 'client'>) {
+export function openWire(app: Pick<ServedApp, 'url' | 'client'>) {
   const { hostname, port, origin } = new URL(app.url);
   const { ca } = app.client;
   const agent = new Agent({ keepAlive: true, ca, maxSockets: 8 });
@@ -84,7 +85,7 @@ export const statusesIn = (text: string) =>
   [...text.matchAll(/HTTP\/1\.1 (\d{3}) /g)].map(match => Number(match[1]));
 
 /** A session as the browser has it after signing in. */
-export function visitorFor(app: TestApp, person: Person): Visitor {
+export function visitorFor(app: Pick<ServedApp, 'db'>, person: Person): Visitor {
   const token = createSession(app.db, person.account.id);
   return {
     cookie: `${SESSION_COOKIE}=${token}`,
@@ -92,6 +93,6 @@ export function visitorFor(app: TestApp, person: Person): Visitor {
   };
 }
 
-export async function alive(app: TestApp): Promise<void> {
+export async function alive(app: Pick<ServedApp, 'client'>): Promise<void> {
   assert.equal((await app.client.get('/ping')).status, 200, 'it no longer answers');
 }

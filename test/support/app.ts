@@ -34,22 +34,26 @@ export type People = Record<
   Person
 >;
 
-export type TestApp = {
-  url: string;
+/** Who and what is in a database, whichever process serves it. */
+export type Stage = {
   db: Db;
   data: string;
-  client: Client;
   people: People;
-  /** What the program wrote to its own log. */
-  logged: string[];
-  /** Whether the disk has room for more work. */
-  hasRoom: boolean;
   /** One of everything, owned by that person; all others but the stranger collaborate on it. */
   plant(owner?: Person): Planted;
   /** A bearer's credentials with just these scopes. */
   token(person: Person, ...granted: Scope[]): string;
   writeLog(buildId: bigint, bytes: string | Buffer): Promise<void>;
   writeCompileLog(dependencyId: bigint, bytes: string | Buffer): Promise<void>;
+};
+
+export type TestApp = Stage & {
+  url: string;
+  client: Client;
+  /** What the program wrote to its own log. */
+  logged: string[];
+  /** Whether the disk has room for more work. */
+  hasRoom: boolean;
   /** Rows ever changed: what a refused request must leave as it was. */
   changes(): number;
   close(): Promise<void>;
@@ -102,23 +106,10 @@ export async function bootApp(overrides: Partial<Settings> = {}): Promise<TestAp
   );
   const ca = await readFile(join(data, 'tls', 'ca.pem'), 'utf8');
   const client = createClient(app.url, ca);
-  const people = createPeople(app.db);
-  const { application } = createApplication(app.db, {
-    ownerId: people.admin.account.id,
-    name: 'Tests',
-    redirectUri: 'urn:ietf:wg:oauth:2.0:oob',
-    isPublic: false,
-  });
-  const writeTo = (path: string, topic: string) => async (bytes: string | Buffer) => {
-    await writeFile(path, bytes, { flag: 'a' });
-    app.db.write(() => app.db.touch(topic));
-  };
   return {
+    ...furnish(app.db, data),
     url: app.url,
-    db: app.db,
-    data,
     client,
-    people,
     logged,
     get hasRoom() {
       return room.hasRoom;
@@ -126,10 +117,36 @@ export async function bootApp(overrides: Partial<Settings> = {}): Promise<TestAp
     set hasRoom(value) {
       room.hasRoom = value;
     },
-    plant: (owner = people.owner) => plant(app.db, people, owner),
+    changes: () => Number(app.db.sqlite.prepare('SELECT total_changes()').pluck().get()),
+    close: async () => {
+      client.close();
+      await app.close();
+      await rm(data, { recursive: true, force: true });
+    },
+  };
+}
+
+/** People of every kind, in a database that has none yet, and what it takes to give them more. */
+export function furnish(db: Db, data: string): Stage {
+  const people = createPeople(db);
+  const { application } = createApplication(db, {
+    ownerId: people.admin.account.id,
+    name: 'Tests',
+    redirectUri: 'urn:ietf:wg:oauth:2.0:oob',
+    isPublic: false,
+  });
+  const writeTo = (path: string, topic: string) => async (bytes: string | Buffer) => {
+    await writeFile(path, bytes, { flag: 'a' });
+    db.write(() => db.touch(topic));
+  };
+  return {
+    db,
+    data,
+    people,
+    plant: (owner = people.owner) => plant(db, people, owner),
     token: (person, ...granted) =>
       bearer(
-        createToken(app.db, {
+        createToken(db, {
           accountId: person.account.id,
           applicationId: application.id,
           scopes: granted,
@@ -137,12 +154,6 @@ export async function bootApp(overrides: Partial<Settings> = {}): Promise<TestAp
       ),
     writeLog: (id, bytes) => writeTo(buildLogPath(data, id), `log:build:${id}`)(bytes),
     writeCompileLog: (id, bytes) => writeTo(dependencyLogPath(data, id), `log:dependency:${id}`)(bytes),
-    changes: () => Number(app.db.sqlite.prepare('SELECT total_changes()').pluck().get()),
-    close: async () => {
-      client.close();
-      await app.close();
-      await rm(data, { recursive: true, force: true });
-    },
   };
 }
 
