@@ -3,6 +3,7 @@
 import { cpus } from 'node:os';
 import { resolve } from 'node:path';
 import { type Cidr, parseCidrs } from './domain/address.ts';
+import { checkImageName } from './domain/names.ts';
 
 export type Settings = {
   data: string;
@@ -99,13 +100,22 @@ export function readSettings(
       ? Number(value)
       : bad(name, `a whole number, ${least} or more`);
   };
-  const size = (name: string, usual: string): number =>
-    parseSize(given(name) ?? usual) ?? bad(name, 'a size: bytes, or with KiB, MiB or GiB');
+  const size = (name: string, usual: string, least: keyof typeof leastBytes = '0'): number => {
+    const bytes = parseSize(given(name) ?? usual) ?? bad(name, 'a size: bytes, or with KiB, MiB or GiB');
+    return bytes >= leastBytes[least] ? bytes : bad(name, `a size of ${least} or more`);
+  };
 
   const listen = parseListen(given('LISTEN') ?? '127.0.0.1:8443') ?? bad('LISTEN', 'HOST:PORT');
   const runAs = /^(\d{1,9}):(\d{1,9})$/.exec(given('RUN_AS') ?? '1000:1000') ?? bad('RUN_AS', 'UID:GID');
   const cpuShare = given('CPUS') ?? '2';
-  if (!/^\d{1,4}(\.\d{1,3})?$/.test(cpuShare) || Number(cpuShare) <= 0) bad('CPUS', 'a number above 0');
+  if (!/^\d{1,4}(\.\d{1,3})?$/.test(cpuShare) || Number(cpuShare) < LEAST_CPUS)
+    bad('CPUS', `a number, ${LEAST_CPUS} or more`);
+  const image = given('IMAGE') ?? 'host';
+  if (checkImageName(image)) bad('IMAGE', 'host or the name of an image, as debian:12');
+  const network = given('NETWORK') ?? 'bridge';
+  // The network of the host would give builds its ports, and what listens on its loopback addresses.
+  if (!/^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$/.test(network) || network === 'host')
+    bad('NETWORK', 'bridge, none or the name of a Docker network other than host');
   if ((given('TLS_CERT') === undefined) !== (given('TLS_KEY') === undefined))
     throw new UsageError('--tls-cert and --tls-key go together');
 
@@ -118,16 +128,16 @@ export function readSettings(
       baseUrl: readBaseUrl(given('BASE_URL')) ?? `https://${given('LISTEN') ?? '127.0.0.1:8443'}`,
       tlsCert: given('TLS_CERT'),
       tlsKey: given('TLS_KEY'),
-      dockerHost: environment.DOCKER_HOST || 'unix:///var/run/docker.sock',
-      image: given('IMAGE') ?? 'host',
+      dockerHost: readDockerHost(environment.DOCKER_HOST || 'unix:///var/run/docker.sock'),
+      image,
       concurrency: wholeNumber('CONCURRENCY', cpus().length, 1),
       timeoutMs: wholeNumber('TIMEOUT', 3600, 1) * 1000,
-      memoryBytes: size('MEMORY', '2GiB'),
+      memoryBytes: size('MEMORY', '2GiB', '6MiB'),
       cpus: Number(cpuShare),
       pids: wholeNumber('PIDS', 1024, 1),
-      network: given('NETWORK') ?? 'bridge',
+      network,
       runAs: { uid: Number(runAs[1]), gid: Number(runAs[2]) },
-      logLimitBytes: size('LOG_LIMIT', '64MiB'),
+      logLimitBytes: size('LOG_LIMIT', '64MiB', '1KiB'),
       diskBytes: size('DISK', '0'),
       retentionMs: wholeNumber('RETENTION_DAYS', 90, 1) * 24 * 3600_000,
       minFreeDiskBytes: size('MIN_FREE_DISK', '1GiB'),
@@ -136,11 +146,17 @@ export function readSettings(
   };
 }
 
+/** Docker takes no less memory; a log of fewer bytes would hold little but how much was left out. */
+const leastBytes = { '0': 0, '1KiB': 1024, '6MiB': 6 * 1024 ** 2 };
+/** Docker takes no less. */
+const LEAST_CPUS = 0.01;
+
 const units: Record<string, number> = { '': 1, KiB: 1024, MiB: 1024 ** 2, GiB: 1024 ** 3 };
 
 function parseSize(text: string): number | undefined {
   const [, digits, unit] = /^(\d{1,12}) ?(KiB|MiB|GiB)?$/.exec(text) ?? [];
-  return digits === undefined ? undefined : Number(digits) * (units[unit ?? ''] as number);
+  const bytes = Number(digits) * (units[unit ?? ''] as number);
+  return Number.isSafeInteger(bytes) ? bytes : undefined;
 }
 
 function parseListen(text: string): { host: string; port: number } | undefined {
@@ -148,6 +164,15 @@ function parseListen(text: string): { host: string; port: number } | undefined {
   return port === undefined || Number(port) > 65535
     ? undefined
     : { host: (v6 ?? name) as string, port: Number(port) };
+}
+
+function readDockerHost(text: string): string {
+  const url = URL.parse(text);
+  const isSocket = /^unix:\/\/\/./.test(text);
+  const isAddress = url?.protocol === 'tcp:' && url.hostname !== '' && /^tcp:\/\/[^/?#@]+\/?$/.test(text);
+  if (!isSocket && !isAddress)
+    throw new UsageError(`DOCKER_HOST must be unix:///PATH or tcp://HOST:PORT, not ${JSON.stringify(text)}`);
+  return text;
 }
 
 function readBaseUrl(text: string | undefined): string | undefined {

@@ -53,7 +53,15 @@ export interface DoorSettings {
 
 export function openDocker(settings: DoorSettings): DockerDoor {
   const { dockerHost, environment = process.env, deadlineMs = 30_000 } = settings;
-  const docker = new Dockerode(connection(dockerHost, environment));
+  const { certificates, ...address } = connection(dockerHost, environment);
+  const docker = makeDockerode(address);
+  let unread = certificates;
+  // Not before the first call, and again until it succeeds: without them the engine is away, as it is without its socket.
+  const readCertificates = () => {
+    if (unread === undefined) return;
+    Object.assign(docker.modem, certificatesIn(unread, dockerHost));
+    unread = undefined;
+  };
   return {
     docker,
     call: async (what, work, limits = {}) => {
@@ -67,6 +75,7 @@ export function openDocker(settings: DoorSettings): DockerDoor {
       });
       try {
         signal.throwIfAborted();
+        readCertificates();
         return await Promise.race([work(signal), aborted]);
       } catch (error) {
         if (limits.signal?.aborted) throw limits.signal.reason;
@@ -81,27 +90,58 @@ export function openDocker(settings: DoorSettings): DockerDoor {
   };
 }
 
-function connection(dockerHost: string, environment: Record<string, string | undefined>) {
-  // dockerode fills gaps from DOCKER_HOST of the process: every field is set, so that only the setting counts.
+/** dockerode looks at DOCKER_HOST and its certificates too, and throws where they are missing: only the setting counts. */
+function makeDockerode(address: Omit<Connection, 'certificates'>): Dockerode {
+  const { DOCKER_HOST } = process.env;
+  delete process.env.DOCKER_HOST;
+  try {
+    return new Dockerode(address);
+  } finally {
+    if (DOCKER_HOST !== undefined) process.env.DOCKER_HOST = DOCKER_HOST;
+  }
+}
+
+type Connection = {
+  socketPath?: string;
+  host?: string;
+  port?: string;
+  protocol?: 'http' | 'https';
+  /** The directory that the certificates are in, where TLS is asked for. */
+  certificates?: string;
+};
+
+function connection(dockerHost: string, environment: Record<string, string | undefined>): Connection {
   if (dockerHost.startsWith('unix://')) {
-    return { socketPath: dockerHost.slice('unix://'.length), host: '', port: '' };
+    return { socketPath: dockerHost.slice('unix://'.length) };
   }
   if (!URL.canParse(dockerHost) || !dockerHost.startsWith('tcp://')) {
     throw new Error(`DOCKER_HOST must be unix:///path or tcp://host:port, and is ${dockerHost}.`);
   }
   const { hostname, port } = new URL(dockerHost);
   if (!environment.DOCKER_TLS_VERIFY && port !== '2376') {
-    return { host: hostname, port: port || '2375', protocol: 'http' as const };
+    return { host: hostname, port: port || '2375', protocol: 'http' };
   }
-  const certificates = environment.DOCKER_CERT_PATH ?? join(homedir(), '.docker');
   return {
     host: hostname,
     port: port || '2376',
-    protocol: 'https' as const,
-    ca: readFileSync(join(certificates, 'ca.pem'), 'utf8'),
-    cert: readFileSync(join(certificates, 'cert.pem'), 'utf8'),
-    key: readFileSync(join(certificates, 'key.pem'), 'utf8'),
+    protocol: 'https',
+    certificates: environment.DOCKER_CERT_PATH || join(homedir(), '.docker'),
   };
+}
+
+function certificatesIn(directory: string, dockerHost: string): Record<'ca' | 'cert' | 'key', string> {
+  const read = (name: string) => {
+    try {
+      return readFileSync(join(directory, name), 'utf8');
+    } catch (cause) {
+      throw new EngineUnavailable(
+        `Docker at ${dockerHost} is asked with TLS, and ${join(directory, name)} cannot be read ` +
+          `(${(cause as NodeJS.ErrnoException).code}): ca.pem, cert.pem and key.pem must be in DOCKER_CERT_PATH`,
+        false,
+      );
+    }
+  };
+  return { ca: read('ca.pem'), cert: read('cert.pem'), key: read('key.pem') };
 }
 
 /** An engine that is going down still answers for a while, with 500 and in these words. */

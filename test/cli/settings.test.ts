@@ -1,9 +1,11 @@
 // Settings: forms, defaults, precedence, and what is said of a value that is wrong.
 import assert from 'node:assert/strict';
+import { existsSync } from 'node:fs';
 import { cpus } from 'node:os';
-import { resolve } from 'node:path';
+import { join, resolve } from 'node:path';
 import { test } from 'node:test';
 import { flagOf, readSettings, type Settings, settings, UsageError } from '../../src/config.ts';
+import { runAssay, temporaryDirectory } from './program.ts';
 
 const read = (environment: Record<string, string>, flags: Record<string, string> = {}) =>
   readSettings(new Map(Object.entries(flags)), environment);
@@ -43,21 +45,25 @@ const taken: [name: string, value: string, key: keyof Settings, expected: unknow
   ['BASE_URL', 'https://ci.example.com', 'baseUrl', 'https://ci.example.com'],
   ['BASE_URL', 'https://ci.example.com/', 'baseUrl', 'https://ci.example.com'],
   ['BASE_URL', 'https://ci.example.com:8443', 'baseUrl', 'https://ci.example.com:8443'],
-  ['MEMORY', '1048576', 'memoryBytes', 1_048_576],
-  ['MEMORY', '512KiB', 'memoryBytes', 512 * 1024],
+  ['MEMORY', '6291456', 'memoryBytes', 6_291_456],
+  ['MEMORY', '6MiB', 'memoryBytes', 6 * 1024 ** 2],
   ['MEMORY', '512 MiB', 'memoryBytes', 512 * 1024 ** 2],
+  ['LOG_LIMIT', '1KiB', 'logLimitBytes', 1024],
   ['LOG_LIMIT', '3GiB', 'logLimitBytes', 3 * 1024 ** 3],
   ['DISK', '0', 'diskBytes', 0],
   ['MIN_FREE_DISK', '0', 'minFreeDiskBytes', 0],
   ['CONCURRENCY', '1', 'concurrency', 1],
   ['TIMEOUT', '10', 'timeoutMs', 10_000],
   ['CPUS', '0.5', 'cpus', 0.5],
+  ['CPUS', '0.01', 'cpus', 0.01],
   ['PIDS', '64', 'pids', 64],
   ['RUN_AS', '0:0', 'runAs', { uid: 0, gid: 0 }],
   ['RUN_AS', '1001:65534', 'runAs', { uid: 1001, gid: 65534 }],
   ['RETENTION_DAYS', '1', 'retentionMs', 86_400_000],
   ['NETWORK', 'none', 'network', 'none'],
+  ['NETWORK', 'team_net.2', 'network', 'team_net.2'],
   ['IMAGE', 'debian:12', 'image', 'debian:12'],
+  ['IMAGE', 'registry.example.com:5000/team/tools:2', 'image', 'registry.example.com:5000/team/tools:2'],
 ];
 for (const [name, value, key, expected] of taken)
   test(`${name}=${value} is taken, as a variable and as a flag`, () => {
@@ -75,7 +81,12 @@ const refused: [name: string, value: string][] = [
   ...['2GB', '2 gib', '-1', '1.5GiB', 'lots', '1e9', '1KiB '].map(
     value => ['MEMORY', value] as [string, string],
   ),
+  // Docker takes 6 MiB at least; 0 would be no limit at all.
+  ['MEMORY', '0'],
+  ['MEMORY', '6291455'],
+  ['MEMORY', '999999999999GiB'],
   ['LOG_LIMIT', 'x'],
+  ['LOG_LIMIT', '0'],
   ['DISK', 'x'],
   ['MIN_FREE_DISK', '1TB'],
   ['CONCURRENCY', '0'],
@@ -84,9 +95,15 @@ const refused: [name: string, value: string][] = [
   ['TIMEOUT', '1.5'],
   ['PIDS', '0'],
   ['RETENTION_DAYS', '-1'],
+  ['RETENTION_DAYS', '0'],
   ['CPUS', '0'],
   ['CPUS', '-1'],
   ['CPUS', 'x'],
+  ['CPUS', '0.009'],
+  ...['!!', 'Debian', 'a b', '-x', 'debian:', 'https://x/y'].map(
+    value => ['IMAGE', value] as [string, string],
+  ),
+  ...['a/b', 'host', '-x', 'container:1', 'a b', '.x'].map(value => ['NETWORK', value] as [string, string]),
   ['RUN_AS', 'root'],
   ['RUN_AS', '1000'],
   ['RUN_AS', '1000:'],
@@ -107,6 +124,56 @@ for (const [name, value] of refused)
       },
     );
   });
+
+for (const host of ['unix:///run/docker.sock', 'tcp://127.0.0.1:2376', 'tcp://[::1]:2375', 'tcp://docker'])
+  test(`DOCKER_HOST=${host} is taken`, () => {
+    assert.equal(read({ DOCKER_HOST: host }).settings.dockerHost, host);
+  });
+
+const noDockerHosts = [
+  ...['garbage', '127.0.0.1:2375', '/run/docker.sock', 'unix://', 'unix:///', 'unix://docker.sock', 'tcp://'],
+  ...['tcp://:2375', 'tcp://x:99999', 'tcp://x:1/path', 'tcp://u@x:1', 'http://x:1', 'ssh://x', 'fd://'],
+];
+for (const host of noDockerHosts)
+  test(`DOCKER_HOST=${host} is refused in a line that names it`, () => {
+    assert.throws(
+      () => read({ DOCKER_HOST: host }),
+      (cause: Error) => {
+        assert.ok(cause instanceof UsageError);
+        assert.equal(
+          cause.message,
+          `DOCKER_HOST must be unix:///PATH or tcp://HOST:PORT, not ${JSON.stringify(host)}`,
+        );
+        return true;
+      },
+    );
+  });
+
+for (const args of [['serve'], ['image', 'list'], ['user', 'list'], ['doctor']])
+  test(`assay ${args.join(' ')} refuses a wrong DOCKER_HOST and a wrong setting with one line and status 2`, async () => {
+    using place = temporaryDirectory();
+    const data = join(place.path, 'data');
+    for (const extra of [{ DOCKER_HOST: 'garbage' }, { ASSAY_NETWORK: 'host' }, { ASSAY_IMAGE: '!!' }]) {
+      const { status, stderr } = await runAssay([...args, '--data', data], extra);
+      assert.equal(status, 2, stderr);
+      assert.match(stderr, /^assay: [^\n]*(DOCKER_HOST|ASSAY_NETWORK|ASSAY_IMAGE)[^\n]*\n$/);
+    }
+    assert.ok(!existsSync(data), 'nothing was made');
+  });
+
+test('certificates that Docker is to be asked with and that are not there are named in one line', async () => {
+  using place = temporaryDirectory();
+  const { status, stderr } = await runAssay(['image', 'list', '--data', join(place.path, 'data')], {
+    DOCKER_HOST: 'tcp://127.0.0.1:2376',
+    DOCKER_TLS_VERIFY: '1',
+    DOCKER_CERT_PATH: join(place.path, 'certificates'),
+  });
+  assert.equal(status, 1);
+  assert.match(
+    stderr,
+    /^assay: Docker at tcp:[^\n]*\/certificates\/ca\.pem cannot be read[^\n]*DOCKER_CERT_PATH\n$/,
+  );
+});
 
 test('a flag counts before its variable, and an empty variable as none', () => {
   assert.equal(read({ ASSAY_PIDS: '1' }, { '--pids': '2' }).settings.pids, 2);

@@ -1,10 +1,15 @@
 // What the engine's answers mean for the work: to wait for it, or to take its no for an answer.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
+import { copyFileSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer, type ServerResponse } from 'node:http';
+import { createServer as createSecureServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { test } from 'node:test';
 import { pack } from 'tar-stream';
+import { ensureCertificate } from '../../src/engine/certificate.ts';
 import { createEngine } from '../../src/engine/container.ts';
 import { EngineRefused, EngineUnavailable, openDocker } from '../../src/engine/docker.ts';
 import { createImages } from '../../src/engine/image.ts';
@@ -110,4 +115,34 @@ test('an image whose list of users is endless is refused', { timeout: 20_000 }, 
     more();
   });
   await assert.rejects(room.prepare(), /passwd .* too large/);
+});
+
+test('certificates are asked for by name until they are there, and then used', async () => {
+  const place = mkdtempSync(join(tmpdir(), 'assay-test-'));
+  const { cert, key } = await ensureCertificate({ directory: join(place, 'tls'), hosts: ['127.0.0.1'] });
+  const server = createSecureServer({ cert, key }, (_, response) => {
+    response.writeHead(200, { 'content-type': 'application/json' }).end('{"Version":"1"}');
+  });
+  try {
+    await once(server.listen(0, '127.0.0.1'), 'listening');
+    const { port } = server.address() as AddressInfo;
+    const { docker, call } = openDocker({
+      dockerHost: `tcp://127.0.0.1:${port}`,
+      environment: { DOCKER_TLS_VERIFY: '1', DOCKER_CERT_PATH: place },
+    });
+    const ask = () => call('version', () => docker.version());
+    await assert.rejects(ask, (error: unknown) => {
+      assert.ok(error instanceof EngineUnavailable && !error.reached);
+      assert.ok(error.message.includes(join(place, 'ca.pem')), error.message);
+      return true;
+    });
+    copyFileSync(join(place, 'tls/ca.pem'), join(place, 'ca.pem'));
+    writeFileSync(join(place, 'cert.pem'), cert);
+    writeFileSync(join(place, 'key.pem'), key);
+    assert.equal((await ask()).Version, '1');
+  } finally {
+    server.close();
+    server.closeAllConnections();
+    rmSync(place, { recursive: true, force: true });
+  }
 });
