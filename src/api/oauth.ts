@@ -4,7 +4,7 @@
 import { randomUUID } from 'node:crypto';
 import type { Hono } from 'hono';
 import { scopes, standingOf } from '../domain/access.ts';
-import { provesChallenge } from '../domain/oauth.ts';
+import { provesChallenge, secretParameters } from '../domain/oauth.ts';
 import { Refusal } from '../domain/refusal.ts';
 import { digestOf, sameDigest } from '../domain/secret.ts';
 import { findAccount } from '../store/accounts.ts';
@@ -91,7 +91,7 @@ function reply(body: string, status: number, headers: Record<string, string> = {
 
 async function readFields(request: Request): Promise<Fields> {
   const query = new URL(request.url).searchParams;
-  if (query.has('client_secret') || query.has('code') || query.has('token'))
+  if ([...secretParameters, 'code', 'token'].some(name => query.has(name)))
     throw new OAuthError('invalid_request', 'Secrets belong in the body, never in the query.');
   const fields: Fields = new Map();
   // RFC 6749, 3.2: a parameter without a value counts as left out. An empty code is a guess like any other.

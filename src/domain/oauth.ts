@@ -6,6 +6,9 @@ import { outOfBand } from './names.ts';
 
 export const CODE_LIFETIME_MS = 10 * 60_000;
 
+/** What only the token endpoint may be shown, in a body: a query is kept in histories and in logs of proxies. */
+export const secretParameters = ['client_secret', 'code_verifier'] as const;
+
 export type AuthorizationRequest = {
   responseType: 'code' | 'token';
   redirectUri: string;
@@ -52,6 +55,9 @@ export function judgeAuthorization(
           location: locationOf(redirectUri, { error, error_description: description, state }, inFragment),
         };
 
+  // As an error that the application is told of (RFC 6749, 4.1.2.1), which holds nothing of the query but the state.
+  if (secretParameters.some(given))
+    return fail('invalid_request', 'Secrets belong in the body of a token request, never in the query.');
   for (const name of new Set(parameters.keys()))
     if (parameters.getAll(name).length > 1)
       return fail('invalid_request', `The parameter ${name} is there twice.`);

@@ -68,6 +68,34 @@ test('a parameter of an authorization request without a value counts as left out
   assert(!refused.searchParams.has('state'));
 });
 
+test('a secret in the query of an authorization request is refused, and goes nowhere', async () => {
+  const { clientId, clientSecret = '' } = confidential;
+  const fields = { client_id: clientId, redirect_uri: room.callback, scope: 'user', state: 's' };
+  for (const [name, secret] of [
+    ['client_secret', clientSecret],
+    ['code_verifier', verifier],
+  ] as const) {
+    const ask = (changed: Record<string, string>) =>
+      room.fetch(room.authorizeUrl({ ...fields, ...changed, [name]: secret }));
+    const back = new URL((await ask({})).headers.get('location') ?? 'about:blank');
+    assert.equal(`${back.origin}${back.pathname}`, room.callback);
+    assert.deepEqual(
+      [back.searchParams.get('error'), back.searchParams.get('state')],
+      ['invalid_request', 's'],
+    );
+    assert(!back.href.includes(secret), back.href);
+    const implicit = (await ask({ response_type: 'token' })).headers.get('location') ?? '';
+    assert.match(implicit, /#error=invalid_request&/);
+    assert(!implicit.includes(secret), implicit);
+    for (const nowhere of [{ client_id: 'nobody' }, { redirect_uri: 'https://evil.example/' }]) {
+      const page = await ask(nowhere);
+      assert.deepEqual([page.status, page.headers.get('location')], [400, null]);
+      assert(!(await page.text()).includes(secret));
+    }
+    assert(!room.logged.some(line => line.includes(secret)), 'nor into the log');
+  }
+});
+
 test('a field of a token request without a value counts as left out', async () => {
   for (const [field, status, code] of [
     ['grant_type', 400, 'invalid_request'],
