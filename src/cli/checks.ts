@@ -31,6 +31,7 @@ const fail = (found: string, mend: string): Finding => ({ status: 'fail', found,
 
 const LEAST_API = '1.41';
 const LEAST_GLIBC = '2.34';
+const LEAST_REMAPPED_RUNC = '1.1';
 const CREDENTIAL = '/etc/credstore/assay.master.key';
 const DAY_MS = 86_400_000;
 const CLOCK_SLACK_MS = 60_000;
@@ -101,11 +102,21 @@ function checkLimits({ unenforced, seccomp }: DockerFacts): Finding {
     : warn('Docker filters no system calls (seccomp is off)', 'use a kernel and a Docker with seccomp');
 }
 
-function checkIsolation({ rootless, userNamespaces }: DockerFacts): Finding {
+export function checkIsolation({
+  rootless,
+  userNamespaces,
+  runc,
+}: Pick<DockerFacts, 'rootless' | 'userNamespaces' | 'runc'>): Finding {
   if (rootless) return ok('Docker runs rootless');
-  return userNamespaces
-    ? ok('user namespaces are in force')
-    : ok('neither rootless nor user namespaces: who may use the Docker socket is root on this host');
+  if (!userNamespaces)
+    return ok('neither rootless nor user namespaces: who may use the Docker socket is root on this host');
+  // What is mounted into containers is in the data directory, which nobody else may enter.
+  return runc !== undefined && compareVersions(runc, LEAST_REMAPPED_RUNC) < 0
+    ? fail(
+        `user namespaces are in force, and with them runc ${runc} mounts nothing of a private directory`,
+        `runc ${LEAST_REMAPPED_RUNC} or newer is needed: update it, or switch userns-remap off`,
+      )
+    : ok('user namespaces are in force');
 }
 
 function checkImage({ images }: DockerFacts, name: string): Finding {

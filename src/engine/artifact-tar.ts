@@ -6,6 +6,7 @@ import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { constants, createZstdCompress, createZstdDecompress } from 'node:zlib';
 import { extract, type Header, type Pack, pack } from 'tar-stream';
+import type { RunAs } from '../domain/container-plan.ts';
 import { VOLUME_DIRECTORY } from './volume.ts';
 
 export interface Captured {
@@ -22,10 +23,13 @@ export class GivenUp extends Error {}
 const KEPT_TYPES = new Set(['file', 'link', 'symlink', 'directory', 'fifo']);
 const ASK_EVERY_BYTES = 8 << 20;
 
-/** Writes what Docker gives of a directory into `file`, safe on disk when it resolves. Docker's order is by name. */
+/**
+ * Writes what Docker gives of a directory into `file`, safe on disk when it resolves. Docker's order is by name. The owner
+ * is who made it all: Docker tells the host's numbers, which an engine with user namespaces does not take back.
+ */
 export async function captureTar(
   source: Readable,
-  target: { file: string; prefix: string; goOn(sizeBytes: number): boolean },
+  target: { file: string; prefix: string; owner: RunAs; goOn(sizeBytes: number): boolean },
 ): Promise<Captured> {
   const hash = createHash('sha256');
   const tar = pack();
@@ -51,7 +55,7 @@ export async function captureTar(
   hash.update(`${JSON.stringify(target.prefix)}\n`);
   try {
     for await (const entry of entries) {
-      const header = canonical(entry.header);
+      const header = canonical(entry.header, target.owner);
       if (!header) {
         entry.resume();
         continue;
@@ -105,7 +109,7 @@ export function openArtifact(file: string): Readable {
 }
 
 /** Directories alone, one inside the other as the paths say. */
-export function directoriesTar(paths: readonly string[], owner: { uid: number; gid: number }): Readable {
+export function directoriesTar(paths: readonly string[], owner: RunAs): Readable {
   const all = new Set(
     paths.flatMap(path => path.split('/').map((_, at, parts) => parts.slice(0, at + 1).join('/'))),
   );
@@ -125,7 +129,7 @@ export function directoriesTar(paths: readonly string[], owner: { uid: number; g
 type Kept = Pick<Header, 'name' | 'type' | 'mode' | 'uid' | 'gid' | 'size' | 'mtime'> & { linkname?: string };
 
 /** What Docker calls `<last part of the path>/…`, under the name that it is unpacked by; undefined for what is not kept. */
-function canonical(header: Header): Kept | undefined {
+function canonical(header: Header, { uid, gid }: RunAs): Kept | undefined {
   const type = header.type ?? 'file';
   // What else there is, are the marks that an overlay leaves of files that were taken away.
   if (!KEPT_TYPES.has(type)) return undefined;
@@ -133,8 +137,8 @@ function canonical(header: Header): Kept | undefined {
     name: renamed(header.name),
     type,
     mode: header.mode ?? 0o644,
-    uid: header.uid ?? 0,
-    gid: header.gid ?? 0,
+    uid,
+    gid,
     size: type === 'file' ? (header.size ?? 0) : 0,
     ...(header.mtime && { mtime: header.mtime }),
     ...((type === 'link' || type === 'symlink') && {

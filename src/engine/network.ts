@@ -128,6 +128,8 @@ async function applyRules({ docker, call }: DockerDoor, rules: Rules): Promise<v
       Labels: labelsOf({ instance, kind: 'network', id: bridge }),
       HostConfig: {
         NetworkMode: 'host',
+        // On an engine with user namespaces the host's network is for those outside of them.
+        UsernsMode: 'host',
         CapDrop: ['ALL'],
         CapAdd: ['NET_ADMIN', 'NET_RAW'],
         SecurityOpt: ['no-new-privileges:true'],

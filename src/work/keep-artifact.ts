@@ -61,7 +61,8 @@ async function capture(compile: Compile, begun: Begun, file: string): Promise<Ca
   // Docker would make a volume that it has lost anew, and its emptiness would be blamed on the command.
   if ((await findMountpoint(parts.host.engine.door, begun.volume)) === undefined)
     return { verdict: judgeLost(dependency.attempts) };
-  const image = await parts.host.images.prepareImage(HOST_IMAGE, parts.limits.runAs);
+  const { runAs } = parts.limits;
+  const image = await parts.host.images.prepareImage(HOST_IMAGE, runAs);
   const owner = { instance: instanceOf(parts.db), kind: 'dependency', id: dependency.id.toString() };
   const carrier = { volume: begun.volume, image: image.reference, owner };
   // It is unpacked for suites, holes filled: what cannot fit is not kept.
@@ -73,7 +74,12 @@ async function capture(compile: Compile, begun: Begun, file: string): Promise<Ca
   };
   try {
     return await readVolume(parts.host.engine.door, carrier, begun.inside, tar =>
-      captureTar(tar, { file, prefix: begun.prefix, goOn: sizeBytes => fits(sizeBytes) && mayGoOn(compile) }),
+      captureTar(tar, {
+        file,
+        prefix: begun.prefix,
+        owner: runAs,
+        goOn: sizeBytes => fits(sizeBytes) && mayGoOn(compile),
+      }),
     );
   } catch (cause) {
     const isTooBig = job.diskBytes > 0 && grownBytes > job.diskBytes;

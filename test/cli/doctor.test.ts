@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { chmodSync, mkdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import type { Check } from '../../src/cli/checks.ts';
+import { type Check, checkIsolation } from '../../src/cli/checks.ts';
 import { compareVersions, holesIn } from '../../src/domain/known-holes.ts';
 import { masterKeyPath } from '../../src/store/paths.ts';
 import { bootApp, type TestApp } from '../support/app.ts';
@@ -105,6 +105,25 @@ test('versions with known holes are warned of', async () => {
   assert.equal(ids('runc', '1.1.12').length, 1);
   assert.deepEqual(ids('runc', '1.3.3'), []);
   assert.ok(compareVersions('1.41', '1.5') > 0);
+});
+
+test('which of rootless and user namespaces is in force is said, and what cannot work with them', async () => {
+  using place = temporaryDirectory();
+  const find = await examine(['--data', place.path]);
+  assert.equal(find('isolation')?.status, 'ok');
+  assert.match(
+    find('isolation')?.found ?? '',
+    /^neither rootless nor user namespaces: .* root on this host$/,
+  );
+  const judged = (rootless: boolean, userNamespaces: boolean, runc: string | undefined) => {
+    const { status, found } = checkIsolation({ rootless, userNamespaces, runc });
+    return `${status}: ${found}`;
+  };
+  assert.equal(judged(false, true, '1.1.5+ds1'), 'ok: user namespaces are in force');
+  assert.equal(judged(false, true, undefined), 'ok: user namespaces are in force');
+  assert.match(judged(false, true, '1.0.3'), /^fail: .*runc 1\.0\.3 mounts nothing of a private directory$/);
+  assert.match(judged(false, false, '1.0.3'), /^ok: neither /);
+  assert.equal(judged(true, false, '1.1.5'), 'ok: Docker runs rootless');
 });
 
 test('--await ends with 0 as soon as the server answers, and with 1 when nobody does in time', async () => {

@@ -108,6 +108,7 @@ async function countRules(room: Room, bridge: string): Promise<number> {
     Labels: { 'assay.instance': room.instance },
     HostConfig: {
       NetworkMode: 'host',
+      UsernsMode: 'host',
       CapAdd: ['NET_ADMIN'],
       Mounts: room.host.mounts.map(({ source, target }) => ({
         Type: 'bind',

@@ -49,7 +49,7 @@ test('what is captured of a volume fills another one with the same tree, links a
   const file = join(room.directory, 'artifact');
   const capture = () =>
     readVolume(room.engine.door, source, '', tar =>
-      captureTar(tar, { file, prefix: '/opt/prefix', goOn: () => true }),
+      captureTar(tar, { file, prefix: '/opt/prefix', owner: RUN_AS, goOn: () => true }),
     );
   const captured = await capture();
   assert.equal(captured.files, 6);
@@ -144,7 +144,7 @@ test('a capture that is given up ends at once', async () => {
   const file = join(room.directory, 'given-up');
   await assert.rejects(
     readVolume(room.engine.door, carrier, '', tar =>
-      captureTar(tar, { file, prefix: '/', goOn: () => false }),
+      captureTar(tar, { file, prefix: '/', owner: RUN_AS, goOn: () => false }),
     ),
     GivenUp,
   );
@@ -157,7 +157,7 @@ test('an artifact that is damaged or gone is noticed when a volume is filled wit
   await room.run('head -c 1M /dev/urandom >/opt/prefix/big', mounted(carrier.volume));
   const file = join(room.directory, 'damaged');
   await readVolume(room.engine.door, carrier, '', tar =>
-    captureTar(tar, { file, prefix: '/', goOn: () => true }),
+    captureTar(tar, { file, prefix: '/', owner: RUN_AS, goOn: () => true }),
   );
   const whole = readFileSync(file);
   const changed = Buffer.from(whole);
