@@ -247,7 +247,7 @@ async function measureUploads(): Promise<void> {
       `${options['upload-mib']} MiB are uploaded in ${median(times.bare).toFixed(0)} ms to a bare server, ${median(times.assay).toFixed(0)} ms to Assay`,
     );
     judge('upload to a bare server', median(times.assay) / median(times.bare), '≤', 1.3);
-    judge('memory that an upload adds', Math.max(...grown) / MIB, '≤', 80, ' MiB');
+    judge('memory that an upload adds', Math.max(...grown) / 1e6, '≤', 80, ' MB');
   } finally {
     for (const child of children) await child.end();
     rmSync(work, { recursive: true, force: true });

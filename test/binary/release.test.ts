@@ -232,9 +232,16 @@ test('without systemd it says so, and with no network at all everything works', 
 
   await using place = await scratch(true);
   const rights = process.getuid?.() === 0 ? [] : ['--map-root-user'];
-  const inside = `ip link set lo up && ip route | wc -l && ${released}/install.sh && ${released}/uninstall.sh --purge`;
+  const inside = [
+    'ip link set lo up',
+    'ip route | wc -l',
+    `${released}/install.sh`,
+    `${released}/uninstall.sh --purge`,
+    // Fetches, builds, compiles, deploys and webhooks.
+    `${released}/assay demo --once`,
+  ].join(' && ');
   const alone = await place.run('unshare', '--net', ...rights, 'sh', '-c', inside);
   assert.equal(alone.status, 0, alone.said);
   assert.match(alone.said, /^0\n/);
-  assert.match(alone.said, /serves; the set-up code[\s\S]*gone, with data/);
+  assert.match(alone.said, /serves; the set-up code[\s\S]*gone, with data[\s\S]*Everything went as intended/);
 });

@@ -42,7 +42,9 @@ function programPath(): Promise<string> {
 
 export function environmentWith(extra: Record<string, string> = {}): NodeJS.ProcessEnv {
   const inherited = Object.entries(process.env).filter(
-    ([name]) => !name.startsWith('ASSAY_') && name !== 'NODE_TEST_CONTEXT' && name !== 'STATE_DIRECTORY',
+    ([name]) =>
+      !name.startsWith('ASSAY_') &&
+      !['NODE_TEST_CONTEXT', 'STATE_DIRECTORY', 'JOURNAL_STREAM'].includes(name),
   );
   return { ...Object.fromEntries(inherited), ...extra };
 }

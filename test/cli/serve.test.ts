@@ -1,10 +1,12 @@
 // `assay serve` as a process: what it prints, how it stops, and what commands do beside it.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { mkdirSync, truncateSync, writeFileSync } from 'node:fs';
+import { copyFileSync, mkdirSync, truncateSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { connect } from 'node:tls';
+import { ensureCertificate } from '../../src/engine/certificate.ts';
 import { runAssay, serve, temporaryDirectory } from './program.ts';
 
 test('a first start prints its address in one line, then the set-up code, until there is an account', async () => {
@@ -128,4 +130,57 @@ test('a data directory that cannot be made is said in a line', async () => {
   const { status, stderr } = await runAssay(['serve', '--data', join(directory.path, 'x/file/data')]);
   assert.equal(status, 1);
   assert.match(stderr, /^assay: the data directory [^\n]*--data[^\n]*\n$/);
+});
+
+/** Which certificate the server shows to whoever connects now. */
+async function shownBy(port: number): Promise<string> {
+  const socket = connect({ port, host: '127.0.0.1', rejectUnauthorized: false });
+  await once(socket, 'secureConnect');
+  const { fingerprint256 } = socket.getPeerCertificate();
+  socket.destroy();
+  return fingerprint256;
+}
+
+test('SIGHUP reads the certificate again; one that cannot be read leaves the former in force', async () => {
+  using directory = temporaryDirectory();
+  const [data, cert, key] = ['data', 'cert.pem', 'key.pem'].map(name => join(directory.path, name)) as [
+    string,
+    string,
+    string,
+  ];
+  const install = async (name: string) => {
+    const from = join(directory.path, name);
+    await ensureCertificate({ directory: from, hosts: [] });
+    copyFileSync(join(from, 'server.pem'), cert);
+    copyFileSync(join(from, 'server.key'), key);
+  };
+  await install('first');
+  await ensureCertificate({ directory: join(data, 'tls'), hosts: [] });
+  const serving = await serve(data, { env: { ASSAY_TLS_CERT: cert, ASSAY_TLS_KEY: key } });
+  const says = async (words: string) => {
+    while (!serving.stderr().includes(words)) await once(serving.child.stderr as NodeJS.EventEmitter, 'data');
+  };
+  const first = await shownBy(serving.port);
+  await install('second');
+  assert.equal(await shownBy(serving.port), first, 'not before it is told');
+  serving.child.kill('SIGHUP');
+  await says('certificate read again');
+  const second = await shownBy(serving.port);
+  assert.notEqual(second, first);
+  writeFileSync(cert, 'no certificate');
+  serving.child.kill('SIGHUP');
+  await says('certificate could not be read again');
+  assert.equal(await shownBy(serving.port), second);
+  assert.deepEqual(await serving.end('SIGTERM'), [0, null]);
+});
+
+test('under journald each line begins with its level and leaves the time to the journal', async () => {
+  using directory = temporaryDirectory();
+  const linesOf = async (env: Record<string, string>) => {
+    const serving = await serve(directory.path, { env: { ASSAY_LISTN: 'x', ...env } });
+    await serving.end('SIGTERM');
+    return serving.stderr().trimEnd().split('\n');
+  };
+  for (const line of await linesOf({ JOURNAL_STREAM: '8:1234' })) assert.match(line, /^<[3-7]>\w/);
+  for (const line of await linesOf({})) assert.match(line, /^\d{4}-\d\d-\d\dT[\d:.]+Z (info|warn|error) \w/);
 });

@@ -192,13 +192,13 @@ describe('A server that is killed', () => {
     );
   });
 
-  test('or not, keeps its memory flat while a suite prints 200 MB on one line', async () => {
+  test('or not, keeps its memory flat while a suite prints 1 GB on one line', async () => {
     const pid = server.child.pid as number;
     const project = await journey.project();
     // What a first build brings into memory once is not what this is about.
     const warming = await project.runOne({ command: 'seq 1 1000' });
     await project.ask('DELETE', `/suites/${warming.suiteId}`);
-    await project.suite({ command: 'head -c 200000000 /dev/zero | tr "\\0" x' });
+    await project.suite({ command: 'head -c 1000000000 /dev/zero | tr "\\0" x' });
     const before = residentBytesOf(pid);
     let most = before;
     const watch = setInterval(() => {
@@ -208,6 +208,7 @@ describe('A server that is killed', () => {
     clearInterval(watch);
     assert.equal(state, 'passed');
     const grownMib = (most - before) / 1024 / 1024;
-    assert.ok(grownMib < 60, `it grew by ${Math.round(grownMib)} MiB`);
+    // What the collector lets stand, which is the same for 200 MB and for 3 GB.
+    assert.ok(grownMib < 100, `it grew by ${Math.round(grownMib)} MiB`);
   });
 });
