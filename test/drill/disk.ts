@@ -108,9 +108,10 @@ async function byLog(stage: Stage): Promise<void> {
   );
   const log = (await project.log(build.id_str as string)).slice(-300);
   filler.remove();
-  // What the build wrote is taken away after its verdict: until then even this may find the disk full.
+  const roomAt = performance.now();
+  // A change like any other, which is taken when the room has been noticed: its time counts.
   await lookUntil(
-    RECOVERY_MS,
+    RECOVERY_MS * 2,
     () => room.ask('DELETE', `${project.path}/suites/${suiteId}`),
     answer => answer.status === 200,
   );
@@ -119,7 +120,7 @@ async function byLog(stage: Stage): Promise<void> {
     ended.build_state === 'errored' && log.includes('nearly full'),
     `${ended.build_state}: ${log}`,
   );
-  await requireRecovery(stage, 'by a log');
+  await requireRecovery(stage, 'by a log', roomAt);
 }
 
 async function toTheLastByte(stage: Stage): Promise<void> {
@@ -142,6 +143,7 @@ async function toTheLastByte(stage: Stage): Promise<void> {
   await delay(1_500);
   await requireRefusal(stage, 'to the last byte');
   filler.remove();
+  await requireRecovery(stage, 'to the last byte');
   const ended = await lookUntil(
     END_MS,
     () => project.buildRecord(build.id_str as string),
@@ -153,7 +155,6 @@ async function toTheLastByte(stage: Stage): Promise<void> {
     inspect(ended),
   );
   await project.ask('DELETE', `/suites/${suiteId}`);
-  await requireRecovery(stage, 'to the last byte');
 }
 
 const FAULTS = [
