@@ -37,16 +37,13 @@ type Fields = Map<string, string>;
 
 export function mountOAuth(router: Hono<Bindings>, services: Services): void {
   const { db } = services;
-  const post = (
-    path: string,
-    answer: (fields: Fields, application: Application) => Record<string, string> | undefined,
-  ) =>
+  const post = (path: string, answer: (fields: Fields, application: Application) => Record<string, string>) =>
     router.post(path, async context => {
       const request = context.req.raw;
       try {
         const fields = await readFields(request);
         const body = answer(fields, authenticateClient(db, request, fields));
-        return reply(body === undefined ? '' : JSON.stringify(body), 200);
+        return reply(JSON.stringify(body), 200);
       } catch (cause) {
         const error =
           cause instanceof Refusal ? new OAuthError('invalid_request', 'The body cannot be read.') : cause;
@@ -68,7 +65,8 @@ export function mountOAuth(router: Hono<Bindings>, services: Services): void {
     const found = findToken(db, token);
     // Somebody else's token, or none at all, is answered alike: nothing is told about it.
     if (found?.token.applicationId === application.id) deleteToken(db, found.token.accountId, found.token.id);
-    return undefined;
+    // RFC 7009 leaves the body open: an empty one would be no JSON, which its type says that it is.
+    return {};
   });
   router.get('/.well-known/oauth-authorization-server', () =>
     reply(JSON.stringify(metadata(services.baseUrl)), 200),

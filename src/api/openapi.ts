@@ -5,6 +5,7 @@ import { errorCodes } from '../domain/refusal.ts';
 import type { JsonSchema } from '../domain/wire.ts';
 import type { Answer, Endpoint } from './endpoint.ts';
 import type { Fields } from './fields.ts';
+import { type DescribedFields, type OAuthEndpoint, oauthEndpoints } from './oauth-operations.ts';
 import { pageFields } from './router.ts';
 
 type Described = { [key: string]: unknown };
@@ -36,6 +37,8 @@ export function describe(
     paths[path] ??= {};
     paths[path][endpoint.method.toLowerCase()] = operation(endpoint, schemas);
   }
+  for (const endpoint of oauthEndpoints)
+    paths[endpoint.path] = { [endpoint.method.toLowerCase()]: oauthOperation(endpoint) };
   return {
     openapi: '3.1.0',
     info: {
@@ -61,6 +64,11 @@ export function describe(
       securitySchemes: {
         basic: { type: 'http', scheme: 'basic', description: 'Email and API key; for testing.' },
         token: { type: 'apiKey', in: 'query', name: 'oauth_token', description: 'An OAuth access token.' },
+        client: {
+          type: 'http',
+          scheme: 'basic',
+          description: "Client id and secret of an application, for OAuth's own endpoints.",
+        },
         oauth: {
           type: 'oauth2',
           description: 'The token is sent as Bearer, or as the query parameter `oauth_token`.',
@@ -145,7 +153,28 @@ const callbackParameter = {
   schema: { type: 'string', maxLength: 128, pattern: '^[A-Za-z_$][\\w$]*(\\.[A-Za-z_$][\\w$]*)*$' },
 };
 
-function queryParameters(fields: Fields): Described[] {
+/** They have no envelope, no callback and errors of their own. */
+function oauthOperation(endpoint: OAuthEndpoint): Described {
+  const { operationId, summary, description, byClient, query = {}, fields, responses } = endpoint;
+  return {
+    operationId,
+    tags: ['oauth'],
+    summary,
+    description,
+    // The empty one: credentials may be in the body instead, which OpenAPI has no word for.
+    security: byClient ? [{ client: [] }, {}] : [],
+    parameters: queryParameters(query),
+    ...(fields && {
+      requestBody: {
+        required: true,
+        content: { 'application/x-www-form-urlencoded': { schema: flat(fields, requiredOf(fields)) } },
+      },
+    }),
+    responses,
+  };
+}
+
+function queryParameters(fields: DescribedFields): Described[] {
   return Object.entries(fields).map(([name, field]) => {
     const { description, ...schema } = field.schema;
     return { name, in: 'query', required: field.required, description, schema };
@@ -163,26 +192,26 @@ function requestBody(endpoint: Endpoint): Described {
     };
   if (!endpoint.fields) return {};
   const required = endpoint.method === 'PUT' ? [] : requiredOf(endpoint.fields);
-  const flat: JsonSchema = {
-    type: 'object',
-    properties: Object.fromEntries(
-      Object.entries(endpoint.fields).map(([name, field]) => [name, field.schema]),
-    ),
-    ...(required.length > 0 && { required }),
-  };
+  const form = flat(endpoint.fields, required);
   return {
     requestBody: {
       required: required.length > 0,
       content: {
-        'application/x-www-form-urlencoded': { schema: flat },
-        'multipart/form-data': { schema: flat },
+        'application/x-www-form-urlencoded': { schema: form },
+        'multipart/form-data': { schema: form },
         'application/json': { schema: nested(endpoint.fields, required) },
       },
     },
   };
 }
 
-const requiredOf = (fields: Fields) =>
+const flat = (fields: DescribedFields, required: readonly string[]): JsonSchema => ({
+  type: 'object',
+  properties: Object.fromEntries(Object.entries(fields).map(([name, field]) => [name, field.schema])),
+  ...(required.length > 0 && { required }),
+});
+
+const requiredOf = (fields: DescribedFields) =>
   Object.entries(fields)
     .filter(([, field]) => field.required)
     .map(([name]) => name);

@@ -1,6 +1,9 @@
 // RFC 6749 where clients differ: parameters without a value, a public client's empty secret, and what a defect answers.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
+import { Ajv2020 } from 'ajv/dist/2020.js';
+import formats from 'ajv-formats';
+import { createSession, updateAccount } from '../../src/store/accounts.ts';
 import { createAuthorizationCode, findApplicationByClientId } from '../../src/store/applications.ts';
 import { basic } from '../support/client.ts';
 import { type OAuthRoom, openOAuthRoom, type Registered } from '../web/oauth-room.ts';
@@ -131,4 +134,102 @@ test('every answer has a request id; that of a defect leads to its cause in the 
   assert.deepEqual([answer.status, answer.json], [500, { error: { generic: [] } }]);
   const line = room.logged.find(one => one.includes(answer.requestId ?? '-'));
   assert(line?.includes('authorization_codes'), line ?? 'nothing was logged');
+});
+
+type Described = {
+  description: string;
+  $ref?: string;
+  headers?: Record<string, unknown>;
+  content?: Record<string, { schema: object }>;
+};
+type Operation = {
+  parameters: { name: string }[];
+  requestBody?: { content: Record<string, { schema: { properties: object } }> };
+  responses: Record<string, Described>;
+};
+
+test('every answer of the endpoints of OAuth is as the OpenAPI document says', async () => {
+  const document = (await (await room.fetch('/openapi.json')).json()) as {
+    paths: Record<string, Record<string, Operation>>;
+    components: { responses: Record<string, Described> };
+  };
+  const ajv = new Ajv2020({ strict: false });
+  formats.default(ajv);
+  ajv.addSchema({ ...document, $id: 'assay' });
+  const ask = async (
+    method: 'GET' | 'POST',
+    url: string,
+    form?: Record<string, string>,
+    headers: Record<string, string> = {},
+  ) => {
+    const answer = await room.fetch(url, {
+      method,
+      headers: { ...(form && { 'content-type': 'application/x-www-form-urlencoded' }), ...headers },
+      ...(form && { body: new URLSearchParams(form) }),
+    });
+    const operation = document.paths[url.split('?')[0] ?? '']?.[method.toLowerCase()];
+    assert(operation, `${method} ${url}`);
+    const taken = Object.keys(
+      operation.requestBody?.content['application/x-www-form-urlencoded']?.schema.properties ?? {},
+    );
+    for (const name of Object.keys(form ?? {})) assert(taken.includes(name), `${url} takes ${name}`);
+    const said = operation.responses[answer.status];
+    const response = said?.$ref ? document.components.responses[said.$ref.split('/').at(-1) ?? ''] : said;
+    assert(response, `${url} answered ${answer.status}, which is not in the document`);
+    const body = await answer.text();
+    const type = answer.headers.get('content-type')?.split(';')[0];
+    if (type === undefined) {
+      assert.equal(body, '');
+      assert.equal(response.content, undefined);
+      assert(response.headers?.Location && answer.headers.has('location'));
+    } else {
+      const media = response.content?.[type];
+      assert(media, `${url} answered ${answer.status} ${type}`);
+      const schema = JSON.parse(JSON.stringify(media.schema).replaceAll('"#/', '"assay#/'));
+      const value = type === 'application/json' ? JSON.parse(body) : body;
+      assert(ajv.validate(schema, value), `${url} ${body.slice(0, 200)}: ${ajv.errorsText()}`);
+    }
+    return answer.status;
+  };
+  const { clientId } = confidential;
+  const right = { client_id: clientId, redirect_uri: room.callback, scope: 'user' };
+  assert.equal(await ask('GET', room.authorizeUrl(right)), 303);
+  assert.equal(await ask('GET', room.authorizeUrl({ ...right, scope: 'nothing' })), 303);
+  assert.equal(await ask('GET', room.authorizeUrl({ ...right, client_id: 'nobody' })), 400);
+  const { account } = room.people.owner;
+  const cookie = `__Host-assay-session=${createSession(room.db, account.id)}`;
+  assert.equal(await ask('GET', room.authorizeUrl(right), undefined, { cookie }), 200);
+  updateAccount(room.db, account.id, { standing: 'suspended' });
+  assert.equal(await ask('GET', room.authorizeUrl(right), undefined, { cookie }), 403);
+  updateAccount(room.db, account.id, { standing: 'active' });
+
+  const token = '/oauth2/access_token';
+  const grant = { grant_type: 'authorization_code', redirect_uri: room.callback };
+  const code = codeFor(confidential, null);
+  assert.equal(await ask('POST', token, { ...grant, ...shown(), code }), 200);
+  assert.equal(await ask('POST', token, { ...grant, ...shown(), code }), 400);
+  assert.equal(await ask('POST', token, { ...shown(), grant_type: 'password' }), 400);
+  assert.equal(await ask('POST', token, {}), 401);
+  assert.equal(await ask('POST', token, {}, { authorization: basic(clientId, 'x') }), 401);
+  assert.equal(await ask('POST', '/oauth2/revoke', { ...shown(), token: 'x' }), 200);
+  assert.equal(await ask('POST', '/oauth2/revoke', shown()), 400);
+  assert.equal(await ask('POST', '/oauth2/revoke', { token: 'x' }), 401);
+  assert.equal(await ask('GET', '/.well-known/oauth-authorization-server'), 200);
+  assert.deepEqual(document.paths['/oauth2/authorize']?.get?.parameters.map(({ name }) => name).sort(), [
+    'client_id',
+    'code_challenge',
+    'code_challenge_method',
+    'redirect_uri',
+    'response_type',
+    'scope',
+    'state',
+  ]);
+  room.db.sqlite.exec('ALTER TABLE applications RENAME TO mislaid');
+  const broken = [
+    await ask('GET', room.authorizeUrl(right)),
+    await ask('POST', token, { ...grant, ...shown(), code }),
+    await ask('POST', '/oauth2/revoke', { ...shown(), token: 'x' }),
+  ];
+  room.db.sqlite.exec('ALTER TABLE mislaid RENAME TO applications');
+  assert.deepEqual(broken, [500, 500, 500]);
 });
