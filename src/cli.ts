@@ -32,7 +32,10 @@ export async function runCommand(argv: readonly string[]): Promise<number> {
       return say(overview());
     if (argv[1] === '--help' || argv[1] === '-h') {
       const group = commands.filter(({ name }) => name.startsWith(`${argv[0]} `));
-      if (group.length > 0) return say(listOf(group));
+      if (group.length > 0)
+        return say(
+          `usage: assay ${group.map(({ name }) => name).join(' | ')}\n\n${listOf(group)}\n\n  With --help each of them tells more.`,
+        );
     }
     const command = findCommand(argv);
     const rest = argv.slice(command.name.split(' ').length);

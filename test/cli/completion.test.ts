@@ -56,7 +56,7 @@ test('--help lists every command once, on one screen', async () => {
     assert.equal(lines.filter(line => line.startsWith(`  ${name} `)).length, 1, name);
   assert.match(
     (await runAssay(['image', '--help'])).stdout,
-    /image list .*\n.*image use .*\n.*image import /,
+    /^usage: assay image list \| image use \| image import\n\n.*image list .*\n.*image use .*\n.*image import /,
   );
 });
 
