@@ -1,6 +1,9 @@
 // Which suites a commit starts: the subjects and operators of a rule, and the judgement with what each rule saw.
 // Reading the facts from git is left to the engine, keeping the rules to the store.
 
+import { compileGlob } from './glob.ts';
+import { compileSearch } from './text-search.ts';
+
 export const subjects = [
   'commit.message',
   'commit.branches',
@@ -87,8 +90,8 @@ function factOf(subject: Subject, facts: CommitFacts): string | string[] {
 type Test = { test: (value: string) => boolean; negative: boolean };
 
 const tests: Record<Operator, (wanted: string) => Test> = {
-  contains: wanted => ({ test: value => value.includes(wanted), negative: false }),
-  does_not_contain: wanted => ({ test: value => value.includes(wanted), negative: true }),
+  contains: wanted => ({ test: containing(wanted), negative: false }),
+  does_not_contain: wanted => ({ test: containing(wanted), negative: true }),
   equals: wanted => ({ test: value => value === wanted, negative: false }),
   does_not_equal: wanted => ({ test: value => value === wanted, negative: true }),
   starts_with: wanted => ({ test: value => value.startsWith(wanted), negative: false }),
@@ -96,6 +99,11 @@ const tests: Record<Operator, (wanted: string) => Test> = {
   matches: wanted => ({ test: compileGlob(wanted), negative: false }),
   does_not_match: wanted => ({ test: compileGlob(wanted), negative: true }),
 };
+
+function containing(wanted: string): Test['test'] {
+  const search = compileSearch(wanted);
+  return value => search(value, 0) >= 0;
+}
 
 function shorten(text: string): string {
   // Cut by UTF-16 units first: a message may have megabytes, and splitting it into characters would copy it all.
@@ -112,98 +120,4 @@ function sample(list: string[], decisive: number): string[] {
   const shown = list.slice(0, seenElements).map(shorten);
   if (decisive >= seenElements) shown[seenElements - 1] = shorten(list[decisive]!);
   return [...shown, `… ${list.length - seenElements} more`];
-}
-
-/** Covers the whole value; `*` crosses everything, `/` and newlines too; a backslash is an ordinary character. */
-export function matchesGlob(pattern: string, value: string): boolean {
-  return compileGlob(pattern)(value);
-}
-
-const star = Symbol('star');
-const anyOne = Symbol('any one character');
-type CharacterSet = { negated: boolean; ranges: [low: number, high: number][] };
-type Token = typeof star | typeof anyOne | number | CharacterSet;
-
-function compileGlob(pattern: string): (value: string) => boolean {
-  const tokens = tokenize(Array.from(pattern, character => character.codePointAt(0)!));
-  return value =>
-    run(
-      tokens,
-      Array.from(value, character => character.codePointAt(0)!),
-    );
-}
-
-/**
- * Every token but the star takes exactly one character, so only the last star ever needs to be tried again:
- * time is at most pattern × value, never exponential.
- */
-function run(tokens: Token[], value: number[]): boolean {
-  let at = 0;
-  let token = 0;
-  let starToken = -1;
-  let starAt = 0;
-  while (at < value.length) {
-    const current = tokens[token];
-    if (current === star) {
-      starToken = token++;
-      starAt = at;
-    } else if (current !== undefined && takes(current, value[at]!)) {
-      token++;
-      at++;
-    } else if (starToken >= 0) {
-      token = starToken + 1;
-      at = ++starAt;
-    } else {
-      return false;
-    }
-  }
-  while (tokens[token] === star) token++;
-  return token === tokens.length;
-}
-
-function takes(token: Exclude<Token, typeof star>, character: number): boolean {
-  if (token === anyOne) return true;
-  if (typeof token === 'number') return token === character;
-  return token.ranges.some(([low, high]) => low <= character && character <= high) !== token.negated;
-}
-
-const code = { star: 0x2a, question: 0x3f, open: 0x5b, close: 0x5d, bang: 0x21, caret: 0x5e, dash: 0x2d };
-
-function tokenize(pattern: number[]): Token[] {
-  const tokens: Token[] = [];
-  // Found once: without it a pattern of many open brackets would be searched to its end for each of them.
-  const lastClose = pattern.lastIndexOf(code.close);
-  let at = 0;
-  while (at < pattern.length) {
-    const character = pattern[at++]!;
-    if (character === code.star) {
-      if (tokens.at(-1) !== star) tokens.push(star);
-    } else if (character === code.question) {
-      tokens.push(anyOne);
-    } else if (character === code.open && at < lastClose) {
-      const set = readSet(pattern, at);
-      tokens.push(set ? set.set : character);
-      if (set) at = set.end;
-    } else {
-      tokens.push(character);
-    }
-  }
-  return tokens;
-}
-
-/** `]` directly after the opening is an ordinary member; a bracket that never closes is an ordinary character. */
-function readSet(pattern: number[], start: number): { set: CharacterSet; end: number } | undefined {
-  let at = start;
-  const negated = pattern[at] === code.bang || pattern[at] === code.caret;
-  if (negated) at++;
-  const close = pattern.indexOf(code.close, at + 1);
-  if (close < 0) return undefined;
-  const ranges: CharacterSet['ranges'] = [];
-  while (at < close) {
-    const low = pattern[at]!;
-    const isRange = pattern[at + 1] === code.dash && at + 2 < close;
-    ranges.push([low, isRange ? pattern[at + 2]! : low]);
-    at += isRange ? 3 : 1;
-  }
-  return { set: { negated, ranges }, end: close + 1 };
 }

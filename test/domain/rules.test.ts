@@ -1,13 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import {
-  type CommitFacts,
-  judge,
-  matchesGlob,
-  operators,
-  type Rule,
-  subjects,
-} from '../../src/domain/rules.ts';
+import { type CommitFacts, judge, operators, type Rule, subjects } from '../../src/domain/rules.ts';
 
 const facts: CommitFacts = {
   message: 'Fix the parser\n\nIt ate newlines [ci skip]',
@@ -134,83 +127,15 @@ test('a long text is cut between characters', () => {
   assert.equal(judged?.saw, `${'x'.repeat(999)}…`);
 });
 
-test('globs', () => {
-  const table: [string, string, boolean][] = [
-    ['', '', true],
-    ['', 'a', false],
-    ['*', '', true],
-    ['**', 'a/b\nc', true],
-    ['a', 'a', true],
-    ['a', 'A', false],
-    ['a', 'ab', false],
-    ['?', '😀', true],
-    ['??', '😀', false],
-    ['?', '\n', true],
-    ['?', '', false],
-    ['src/*.ts', 'src/deep/er/x.ts', true],
-    ['src/*.ts', 'src/x.tsx', false],
-    ['*a*b*c', 'xxaxxbxxcxxc', true],
-    ['*a*b*c', 'xxaxxbxxcxxd', false],
-    ['release-[0-9]', 'release-7', true],
-    ['release-[0-9]', 'release-x', false],
-    ['[!0-9]x', 'ax', true],
-    ['[!0-9]x', '1x', false],
-    ['[^0-9]x', '1x', false],
-    ['[^0-9]x', 'ax', true],
-    ['[abc-]', '-', true],
-    ['[-abc]', '-', true],
-    ['[a-]', 'b', false],
-    ['[]a]', ']', true],
-    ['[!]a]', ']', false],
-    ['[!]a]', 'b', true],
-    ['[*]', '*', true],
-    ['[*]', 'x', false],
-    ['[z-a]', 'm', false],
-    ['[a^]', '^', true],
-    ['[а-я]', 'ж', true],
-    ['[😀-😎]', '😃', true],
-    ['[abc', '[abc', true],
-    ['[abc', 'a', false],
-    ['[]', '[]', true],
-    ['[!]', '[!]', true],
-    ['a]', 'a]', true],
-    ['\\*', '\\anything', true],
-    ['.*', 'x', false],
-    ['(a|b)+', 'a', false],
-  ];
-  for (const [pattern, value, expected] of table) {
-    assert.equal(matchesGlob(pattern, value), expected, `${pattern} on ${JSON.stringify(value)}`);
-  }
-});
-
-test('a glob agrees with a plain recursive reading of it on thousands of small cases', () => {
-  const reference = (pattern: string, value: string): boolean => {
-    if (pattern === '') return value === '';
-    if (pattern[0] === '*') {
-      return reference(pattern.slice(1), value) || (value !== '' && reference(pattern, value.slice(1)));
-    }
-    return (
-      value !== '' &&
-      (pattern[0] === '?' || pattern[0] === value[0]) &&
-      reference(pattern.slice(1), value.slice(1))
-    );
-  };
-  const words = (alphabet: string, length: number): string[] =>
-    length === 0
-      ? ['']
-      : words(alphabet, length - 1).flatMap(word => [word, ...[...alphabet].map(c => word + c)]);
-  const values = new Set(words('ab', 4));
-  for (const pattern of new Set(words('ab*?', 4))) {
-    for (const value of values)
-      assert.equal(matchesGlob(pattern, value), reference(pattern, value), `${pattern} ${value}`);
-  }
-});
-
-test('a hostile glob takes no more than pattern times value', () => {
+test('a rule that contains a long text is judged on a long message in linear time', () => {
+  const value = `${'a'.repeat(2_000)}b${'a'.repeat(2_000)}`;
   const startedAt = performance.now();
-  assert.equal(matchesGlob(`${'*a'.repeat(200)}b`, 'a'.repeat(20_000)), false);
-  assert.equal(matchesGlob(`*${'a'.repeat(500)}b`, 'a'.repeat(20_000)), false);
-  assert.equal(matchesGlob('['.repeat(50_000), 'a'), false);
-  assert.equal(matchesGlob(`${'['.repeat(50_000)}]`, 'a'), false);
-  assert.ok(performance.now() - startedAt < 2_000);
+  for (const operator of ['contains', 'does_not_contain'] as const) {
+    const judged = judge([{ subject: 'commit.message', operator, value }], {
+      ...facts,
+      message: 'a'.repeat(1_000_000),
+    });
+    assert.equal(judged.runs, operator === 'does_not_contain');
+  }
+  assert.ok(performance.now() - startedAt < 500);
 });
