@@ -13,8 +13,9 @@ import type { Table } from './table.ts';
 export type DockerWishes = {
   chance: Chance;
   command: readonly string[];
-  /** How long the engine hangs, and is gone. */
-  awayMs: number;
+  /** How long the engine hangs: less than a build may take, which is what hangs with it. */
+  hangMs: number;
+  goneMs: number;
   signal: AbortSignal;
   say(text: string): void;
 };

@@ -25,6 +25,7 @@ import type { Running } from './program.ts';
 import { openRoom } from './room.ts';
 import { archiveOf, COMPILE_COMMAND, PREFIX } from './scene.ts';
 import { createTable, type Table } from './table.ts';
+import { beUnkillable } from './unkillable.ts';
 
 const ENGINE_BYTES = 300 * 1024 * 1024;
 const READY_MS = 5_000;
@@ -54,7 +55,7 @@ const scenes = {
     const builds = await begin(project, STEADY, 'line 5');
     engine.signal('SIGSTOP');
     const later = await project.request();
-    await watch(() => delay(wishes.awayMs));
+    await watch(() => delay(wishes.hangMs));
     engine.signal('SIGCONT');
     await endsWell(project, builds, table, 'hanging');
     const ended = await ending(project, later);
@@ -65,15 +66,22 @@ const scenes = {
   gone: async ({ room, engine, project, table, wishes, watch }: Stage) => {
     const suite = await project.suite({ command: STEADY });
     await engine.end('SIGTERM');
+    const goneAt = performance.now();
     const request = await project.request();
     const build = await project.buildOf(request);
-    const said = await watch(() =>
-      lookUntil(
-        wishes.awayMs,
+    const said = await watch(async () => {
+      const found = await lookUntil(
+        wishes.goneMs,
         () => project.buildRecord(build.id_str as string),
         one => /Docker is away/.test(inspect(one)),
-      ),
-    );
+      );
+      // It stays away, however soon that was said.
+      await delay(Math.max(0, wishes.goneMs - (performance.now() - goneAt)));
+      return found;
+    });
+    const waiting = await project.buildRecord(build.id_str as string);
+    table.tell('gone: for', `${Math.round((performance.now() - goneAt) / 1_000)} s`);
+    table.holds('gone: the build waits all the while', !isFinished(waiting.build_state), inspect(waiting));
     table.holds('gone: a waiting build says why', /Docker is away/.test(inspect(said)), inspect(said));
     await room.ask('GET', '/healthz');
     await engine.start();
@@ -178,6 +186,8 @@ const scenes = {
     table.holds('frozen: its container is gone', left === '', left);
     await removeSuite(project, ended);
   },
+  'unkillable, refusing': (stage: Stage) => beUnkillable(stage, 'refusing'),
+  'unkillable, hanging': (stage: Stage) => beUnkillable(stage, 'hanging'),
   full: async ({ engine, project, table }: Stage) => {
     const filling = await project.runOne({ command: 'cat /dev/zero >zeros' });
     await removeSuite(project, filling.build);

@@ -15,7 +15,7 @@ const say = (text: string) => console.log(`drill: ${text}`);
 
 const drills: Record<string, (wishes: Wishes) => Promise<Table>> = {
   disk: wishes => drillDisk({ ...wishes, faults: 12, say }),
-  docker: wishes => drillDocker({ ...wishes, awayMs: 40_000, say }),
+  docker: wishes => drillDocker({ ...wishes, hangMs: 40_000, goneMs: 120_000, say }),
   kill: wishes => drillKill({ ...wishes, livesMs: 3_000, sweepMs: 150_000, say }),
   load: wishes => drillLoad({ ...wishes, builds: 100_000, callers: 1_000, unnoticedMs: 0, say }),
   network: wishes => drillNetwork({ ...wishes, patient: true, clients: 50, say }),

@@ -18,6 +18,7 @@ import { type Answer, basic, type Client, createClient, type Fields } from '../s
 import { freePort } from '../support/ports.ts';
 import { startSshd, type TestSshd } from '../support/sshd.ts';
 import { createPrivateEngine, type PrivateEngine } from './engine.ts';
+import { type Gate, openGate } from './gate.ts';
 import { createProgram, type Program } from './program.ts';
 import { type Receiver, startReceiver } from './receiver.ts';
 
@@ -30,6 +31,8 @@ export type Room = {
   program: Program;
   /** Only where the drill wanted one. */
   engine: PrivateEngine;
+  /** Only where the drill wanted one: what the program takes for the engine. */
+  gate: Gate;
   as: string;
   /** There once the program has served. */
   client(): Client;
@@ -52,11 +55,14 @@ export async function openRoom(options: {
   receiver?: Parameters<typeof startReceiver>[0];
   /** Where a Docker Engine of its own keeps what it has; without, the program finds none. */
   engine?: Parameters<typeof createPrivateEngine>[0];
+  /** Whether the program reaches the engine through a gate. */
+  gated?: boolean;
 }): Promise<Room> {
   const directory = mkdtempSync(join(tmpdir(), 'assay-drill-'));
   const data = options.data ?? join(directory, 'data');
   const logFile = join(directory, 'program.log');
   const engine = options.engine && (await createPrivateEngine(options.engine));
+  const gate = options.gated && engine ? await openGate(engine.dockerHost) : undefined;
   const sshd = await startSshd();
   const receiver = await startReceiver(options.receiver);
   mkdirSync(join(data, 'ssh'), { recursive: true, mode: 0o700 });
@@ -71,7 +77,7 @@ export async function openRoom(options: {
       ASSAY_WEBHOOK_ALLOW: '127.0.0.0/8',
       ASSAY_MIN_FREE_DISK: '1MiB',
       ASSAY_TIMEOUT: '120',
-      DOCKER_HOST: engine?.dockerHost ?? 'unix:///nonexistent/docker.sock',
+      DOCKER_HOST: gate?.dockerHost ?? engine?.dockerHost ?? 'unix:///nonexistent/docker.sock',
       ...options.environment,
     },
   });
@@ -91,6 +97,10 @@ export async function openRoom(options: {
     get engine() {
       if (!engine) throw new Error('this drill has no engine');
       return engine;
+    },
+    get gate() {
+      if (!gate) throw new Error('this drill has no gate');
+      return gate;
     },
     as,
     client() {
@@ -132,6 +142,7 @@ export async function openRoom(options: {
     async close() {
       client?.close();
       await receiver.close();
+      await gate?.close();
       await sshd.close();
       if (engine && existsSync(databasePath(data))) await clearDocker(room.instance(), engine.dockerHost);
       await engine?.close();

@@ -31,8 +31,9 @@ describe('The program', { concurrency: 2, skip }, () => {
     nothingLost(await drillKill({ ...wishes(7), times: 4, livesMs: 1_500, sweepMs: 15_000 }));
   });
 
-  test('an engine that is killed and comes back costs no build its verdict', async () => {
-    nothingLost(await drillDocker({ ...wishes(3), awayMs: 3_000 }, ['killed and restarted']));
+  test('an engine that is killed, and a container that cannot be, cost no build its verdict', async () => {
+    const chosen = ['killed and restarted', 'unkillable, refusing'] as const;
+    nothingLost(await drillDocker({ ...wishes(3), hangMs: 3_000, goneMs: 3_000 }, chosen));
   });
 
   test('on a full disk it reads on, refuses as the contract says, and recovers by itself', async () => {
