@@ -116,10 +116,13 @@ export function endpoint<F extends Fields = Record<never, never>, Q extends Fiel
 export class Listing {
   readonly items: unknown[];
   readonly next: bigint | undefined;
+  /** Why records that were damaged are not among the items: for the log. */
+  readonly leftOut: readonly SealedValueError[];
 
-  constructor(items: unknown[], next: bigint | undefined) {
+  constructor(items: unknown[], next: bigint | undefined, leftOut: readonly SealedValueError[] = []) {
     this.items = items;
     this.next = next;
+    this.leftOut = leftOut;
   }
 }
 
@@ -130,14 +133,16 @@ export function listing<Row extends { id: bigint }>(
   present: (row: Row) => unknown,
 ): Listing {
   const shown = rows.slice(0, page.limit);
+  const leftOut: SealedValueError[] = [];
   const items = shown.flatMap(row => {
     try {
       return [present(row)];
     } catch (cause) {
       // What was changed in the database answers 500 by itself; a list shows the others.
-      if (cause instanceof SealedValueError) return [];
-      throw cause;
+      if (!(cause instanceof SealedValueError)) throw cause;
+      leftOut.push(cause);
+      return [];
     }
   });
-  return new Listing(items, rows.length > page.limit ? shown.at(-1)?.id : undefined);
+  return new Listing(items, rows.length > page.limit ? shown.at(-1)?.id : undefined, leftOut);
 }

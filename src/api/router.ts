@@ -93,8 +93,11 @@ function mount(
           outgoing: context.env?.outgoing,
         });
         const callback = media === undefined ? readCallback(request.method, url) : undefined;
-        const render = (result: unknown) =>
-          finish(respond(services, endpoint, call, result, callback, requestId));
+        const render = (result: unknown) => {
+          if (result instanceof Listing)
+            for (const cause of result.leftOut) log.error('record left out of a list', { ...facts, cause });
+          return finish(respond(services, endpoint, call, result, callback, requestId));
+        };
         const result = endpoint.handle(call);
         return result instanceof Promise ? result.then(render, fail) : render(result);
       };

@@ -31,6 +31,7 @@ import {
   listSuiteDependencies,
   listSuites,
   listVariables,
+  openVariable,
   updateSuite,
   updateVariable,
 } from '../store/suites.ts';
@@ -234,7 +235,8 @@ export const suites: Endpoint[] = [
     access: 'sees',
     scope: 'suites',
     answer: { list: variableShape },
-    handle: ({ db, suite, page }) => listing(page, listVariables(db, suite.id, page), presentVariable),
+    handle: ({ db, suite, page }) =>
+      listing(page, listVariables(db, suite.id, page), row => presentVariable(openVariable(db, row))),
   }),
   endpoint({
     method: 'POST',

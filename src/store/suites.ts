@@ -9,6 +9,7 @@ import { dependencies, environmentVariables, suiteDependencies, suiteRules, suit
 export type Suite = typeof suites.$inferSelect;
 export type SuiteRule = typeof suiteRules.$inferSelect;
 export type Variable = { id: bigint; name: string; content: string };
+export type SealedVariable = typeof environmentVariables.$inferSelect;
 
 const contentPlace = (row: bigint) => ({ table: 'environment_variables', column: 'content', row });
 
@@ -121,31 +122,35 @@ export function deleteRule(db: Db, id: bigint): void {
   db.write(() => db.orm.delete(suiteRules).where(eq(suiteRules.id, id)).run());
 }
 
-const openVariable = (db: Db, row: typeof environmentVariables.$inferSelect): Variable => ({
+/** Throws SealedValueError where the value was changed: a list opens each by itself, so that only that one suffers. */
+export const openVariable = (db: Db, row: SealedVariable): Variable => ({
   id: row.id,
   name: row.name,
   content: db.vault.open(row.content, contentPlace(row.id)),
 });
 
-export function listVariables(db: Db, suiteId: bigint, page: Page): Variable[] {
+export function listVariables(db: Db, suiteId: bigint, page: Page): SealedVariable[] {
   return db.orm
     .select()
     .from(environmentVariables)
     .where(and(eq(environmentVariables.suiteId, suiteId), olderThan(environmentVariables.id, page)))
     .orderBy(desc(environmentVariables.id))
     .limit(beyond(page))
-    .all()
-    .map(row => openVariable(db, row));
+    .all();
 }
 
-export function listEveryVariable(db: Db, suiteId: bigint): Variable[] {
+export function listSealedVariables(db: Db, suiteId: bigint): SealedVariable[] {
   return db.orm
     .select()
     .from(environmentVariables)
     .where(eq(environmentVariables.suiteId, suiteId))
     .orderBy(asc(environmentVariables.id))
-    .all()
-    .map(row => openVariable(db, row));
+    .all();
+}
+
+/** All of them opened, or none: a build does not run without one that it needs. */
+export function listEveryVariable(db: Db, suiteId: bigint): Variable[] {
+  return listSealedVariables(db, suiteId).map(row => openVariable(db, row));
 }
 
 export function findVariable(db: Db, suiteId: bigint, id: bigint): { id: bigint; name: string } | undefined {
@@ -192,7 +197,7 @@ export function updateVariable(
       })
       .where(eq(environmentVariables.id, id))
       .returning()
-      .get() as typeof environmentVariables.$inferSelect;
+      .get() as SealedVariable;
     return openVariable(db, row);
   });
 }

@@ -3,7 +3,8 @@
 import { html } from 'hono/html';
 import { parseId } from '../domain/id.ts';
 import type { presentVariable } from '../domain/records.ts';
-import { listEveryVariable, type Variable } from '../store/suites.ts';
+import { listSealedVariables, openVariable, type SealedVariable } from '../store/suites.ts';
+import { SealedValueError } from '../store/vault.ts';
 import { dataTable, linkButton } from './components.ts';
 import { actionButton, type Form, formTo, renderForm, submitButton, textArea, textField } from './form.ts';
 import type { Html } from './layout.ts';
@@ -33,7 +34,7 @@ export const suiteVariablePages = (shown: (visit: Visit) => View): Route[] => [
 ];
 
 export function renderVariables(visit: Visit): Html {
-  const variables = listEveryVariable(visit.services.db, visit.found.suite.id);
+  const variables = listSealedVariables(visit.services.db, visit.found.suite.id);
   const add = formTo(visit, suitePath(visit, '/environment_variables'));
   const revealed = parseId(visit.url.searchParams.get('reveal') ?? '');
   return html`${
@@ -51,14 +52,13 @@ export function renderVariables(visit: Visit): Html {
 ${renderForm(add, { fields: variableFields(add), submit: submitButton('Add variable', 'plain') })}`;
 }
 
-function variableCells(visit: Visit, { id, name, content }: Variable, isRevealed: boolean): Html[] {
+function variableCells(visit: Visit, variable: SealedVariable, isRevealed: boolean): Html[] {
+  const { id, name } = variable;
   const path = suitePath(visit, `/environment_variables/${id}`);
   return [
     html`<code id="variable-${id}">${name}</code>`,
     isRevealed
-      ? content === ''
-        ? html`<span class="quiet">empty</span>`
-        : html`<code class="lines">${content}</code>`
+      ? renderContent(visit, variable)
       : html`<span class="quiet" aria-hidden="true">••••••••</span><span class="sr">hidden</span>`,
     html`<div class="row">${
       isRevealed
@@ -75,16 +75,30 @@ function variableCells(visit: Visit, { id, name, content }: Variable, isRevealed
   ];
 }
 
+/** One that was changed in the database takes only its own place on the page. */
+function renderContent(visit: Visit, variable: SealedVariable): Html {
+  try {
+    const { content } = openVariable(visit.services.db, variable);
+    return content === ''
+      ? html`<span class="quiet">empty</span>`
+      : html`<code class="lines">${content}</code>`;
+  } catch (cause) {
+    if (!(cause instanceof SealedValueError)) throw cause;
+    return html`It cannot be read: it was changed in the database. Remove it, and add it anew.`;
+  }
+}
+
 const variableFields = (form: Form) =>
   html`${textField(form, { name: 'name', label: 'Name', required: true, code: true, placeholder: 'API_URL' })}
 ${textArea(form, { name: 'content', label: 'Value', code: true, rows: 2 })}`;
 
 function showVariable(visit: Visit): View {
   const { suite, variable } = visit.found;
-  const kept = listEveryVariable(visit.services.db, suite.id).find(({ id }) => id === variable.id);
+  const { db } = visit.services;
+  const kept = listSealedVariables(db, suite.id).find(({ id }) => id === variable.id);
   const change = formTo(visit, suitePath(visit, `/environment_variables/${variable.id}`), {
     name: variable.name,
-    content: kept?.content ?? '',
+    content: kept ? openVariable(db, kept).content : '',
   });
   return projectView(visit, {
     tab: 'suites',

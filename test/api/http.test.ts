@@ -9,7 +9,6 @@ import { connect, type TLSSocket } from 'node:tls';
 import { bootApp, type Planted, type TestApp } from '../support/app.ts';
 import { errors } from '../support/client.ts';
 import { contract, pathOf, suiteForm } from './contract.ts';
-import { compileAll } from './states.ts';
 
 let app: TestApp;
 let planted: Planted;
@@ -290,47 +289,6 @@ test('every answer has a request id of its own', async () => {
     seen.add(id);
   }
   assert.equal(seen.size, paths.length);
-});
-
-describe('a value that was changed in the database is noticed, and nothing else suffers', () => {
-  const broken = { error: { generic: [] } };
-
-  test('a project that cannot be opened answers 500 without a code, and says why in the log', async () => {
-    const there = app.plant();
-    const path = `/projects/${there.project_id}`;
-    app.db.sqlite
-      .prepare('UPDATE projects SET ssh_public_key = ? WHERE id = ?')
-      .run(Buffer.alloc(80, 7), there.project_id);
-    const answer = await app.client.get(path, app.people.owner.as);
-    assert.deepEqual([answer.status, answer.json], [500, broken]);
-    const line = app.logged.find(one => one.includes(answer.headers['x-request-id'] ?? '-'));
-    assert(line?.includes('projects.ssh_public_key'), line ?? 'nothing was logged');
-    const wrapped = await app.client.get(`${path}?callback=f`, app.people.owner.as);
-    assert.deepEqual([wrapped.status, wrapped.text], [500, `f(${JSON.stringify(broken)})`]);
-    assert.equal((await app.client.get(`/projects/${planted.project_id}`, app.people.owner.as)).status, 200);
-    assert.equal((await app.client.get(`${path}/suites`, app.people.owner.as)).status, 200);
-    const ids = (await app.client.get('/projects', app.people.owner.as)).list.map(one => one.id);
-    assert(ids.includes(planted.project_id) && !ids.includes(there.project_id));
-    compileAll(app.db, there.used_dependency_id);
-    const events = (await app.client.get(`${path}/events`, app.people.owner.as)).list;
-    assert.equal(events.at(-1)?.type, 'dependency.finished', 'what it uses goes on');
-  });
-
-  test('a value that was moved to another row is refused too', async () => {
-    const [one, other] = [app.plant(), app.plant()];
-    app.db.sqlite
-      .prepare(
-        'UPDATE environment_variables SET content = (SELECT content FROM environment_variables WHERE id = ?) WHERE id = ?',
-      )
-      .run(one.variable_id, other.variable_id);
-    const variables = (of: Planted) =>
-      app.client.get(
-        `/projects/${of.project_id}/suites/${of.suite_id}/environment_variables`,
-        app.people.owner.as,
-      );
-    assert.deepEqual([(await variables(other)).status, (await variables(other)).json], [500, broken]);
-    assert.equal((await variables(one)).status, 200);
-  });
 });
 
 test('healthz and metrics answer without credentials from loopback', async () => {
