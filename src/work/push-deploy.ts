@@ -77,13 +77,11 @@ const sshOf = (parts: FetchParts, project: Project) => ({
   privateKey: privateKeyOf(parts.db, project),
 });
 
-/** A mirror may be behind the repository: it is asked again before a no is believed. */
+/** A mirror may be behind the repository, and hold what was withdrawn since: neither its yes nor its no is believed before a fetch. */
 async function requireOnBranch(parts: FetchParts, project: Project, deploy: Deploy): Promise<void> {
-  const mirror = mirrorPath(parts.dataDirectory, project.id);
-  const holds = () => branchContains(mirror, deploy.localBranch, deploy.commitRef).catch(() => false);
-  if (await holds()) return;
   await fetchProject(parts, project);
-  if (!(await holds()))
+  const mirror = mirrorPath(parts.dataDirectory, project.id);
+  if (!(await branchContains(mirror, deploy.localBranch, deploy.commitRef)))
     throw new NotDeployed(
       `The branch ${deploy.localBranch} does not contain the commit ${deploy.commitRef}.`,
     );

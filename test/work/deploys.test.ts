@@ -6,6 +6,7 @@ import {
   existsSync,
   mkdirSync,
   readFileSync,
+  renameSync,
   rmSync,
   writeFileSync,
 } from 'node:fs';
@@ -163,6 +164,27 @@ describe('A deploy', { concurrency: 3 }, () => {
     assert.equal(refused.state, 'failed');
     assert.match(refused.error as string, /refused the project's key/);
     assay.sshd.addKey(project.key);
+  });
+
+  test('asks the repository first: a commit that was withdrawn from the branch does not go live', async () => {
+    const { project, repository, remote, commitIds } = await prepared();
+    const strategyId = await strategyFor(project, remote);
+    repository.git('update-ref', 'refs/heads/main', repository.hashes[0] as string);
+    const withdrawn = await finished(project, await deploy(project, strategyId, commitIds[1]));
+    assert.equal(withdrawn.state, 'failed');
+    assert.match(withdrawn.error as string, /The branch main does not contain the commit/);
+    assert.equal(headOf(remote, 'live'), '');
+
+    renameSync(repository.directory, `${repository.directory}.away`);
+    const unknown = await finished(project, await deploy(project, strategyId, commitIds[0]));
+    renameSync(`${repository.directory}.away`, repository.directory);
+    assert.equal(unknown.state, 'failed', 'nobody could say where the branch stands');
+    assert.match(unknown.error as string, /repository/);
+    assert.equal(headOf(remote, 'live'), '');
+
+    const held = await finished(project, await deploy(project, strategyId, commitIds[0]));
+    assert.equal(held.state, 'deployed', String(held.error));
+    assert.equal(headOf(remote, 'live'), repository.hashes[0]);
   });
 
   test('is one at a time for a project, in order of creation, and can be canceled before it starts', async () => {
