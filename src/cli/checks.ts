@@ -17,6 +17,7 @@ import {
   programVersion,
 } from '../engine/host.ts';
 import { HOST_IMAGE } from '../engine/image.ts';
+import { OWN_BRIDGE } from '../engine/network.ts';
 import { masterKeyPath, tlsDirectory } from '../store/paths.ts';
 import type { Peek } from '../store/peek.ts';
 import { sizeText } from './progress.ts';
@@ -49,7 +50,7 @@ export async function checkAll(subject: Subject): Promise<Check[]> {
           ['Docker version', checkHoles('docker', engine.engine)],
           ['runc', engine.runc === undefined ? undefined : checkHoles('runc', engine.runc)],
           ['limits', checkLimits(engine)],
-          ['isolation', checkIsolation(engine)],
+          ['isolation', checkIsolation(engine, settings.network)],
           ['image', checkImage(engine, peeked?.image ?? settings.image)],
         ] as [string, Finding | undefined][])),
     ['git', checkProgram('git', '--version', 'git')],
@@ -102,12 +103,16 @@ function checkLimits({ unenforced, seccomp }: DockerFacts): Finding {
     : warn('Docker filters no system calls (seccomp is off)', 'use a kernel and a Docker with seccomp');
 }
 
-export function checkIsolation({
-  rootless,
-  userNamespaces,
-  runc,
-}: Pick<DockerFacts, 'rootless' | 'userNamespaces' | 'runc'>): Finding {
-  if (rootless) return ok('Docker runs rootless');
+type Isolation = Pick<DockerFacts, 'rootless' | 'userNamespaces' | 'runc'>;
+
+export function checkIsolation({ rootless, userNamespaces, runc }: Isolation, network: string): Finding {
+  if (rootless)
+    return network === OWN_BRIDGE
+      ? fail(
+          "Docker runs rootless, where nothing keeps containers from the host's ports: no build will start",
+          'set NETWORK to none, or to a network of your own',
+        )
+      : ok('Docker runs rootless');
   if (!userNamespaces)
     return ok('neither rootless nor user namespaces: who may use the Docker socket is root on this host');
   // What is mounted into containers is in the data directory, which nobody else may enter.

@@ -25,6 +25,10 @@ export async function ensureNetwork(door: DockerDoor, needs: NetworkNeeds): Prom
       throw new Error(`Docker has no network ${setting} (setting NETWORK).`);
     return setting;
   }
+  if (await isRootless(door))
+    throw new Error(
+      "Docker runs rootless, where no firewall rule keeps containers from the host's ports: set NETWORK to none, or to a network of your own.",
+    );
   const name = `assay-${short(instance)}`;
   const bridge = bridgeName(instance);
   const labels: Ownership = { instance, kind: 'network', id: name };
@@ -76,6 +80,14 @@ async function findNetwork({ docker, call }: DockerDoor, name: string) {
     if (isRefused(error, 404)) return undefined;
     throw error;
   }
+}
+
+/** Its containers leave through a process of the user's on the host, past every rule that could be set for the bridge. */
+async function isRootless({ docker, call }: DockerDoor): Promise<boolean> {
+  const { SecurityOptions } = (await call('info', () => docker.info())) as {
+    SecurityOptions?: string[] | null;
+  };
+  return (SecurityOptions ?? []).some(option => option.startsWith('name=rootless'));
 }
 
 function short(instance: string): string {

@@ -115,15 +115,20 @@ test('which of rootless and user namespaces is in force is said, and what cannot
     find('isolation')?.found ?? '',
     /^neither rootless nor user namespaces: .* root on this host$/,
   );
-  const judged = (rootless: boolean, userNamespaces: boolean, runc: string | undefined) => {
-    const { status, found } = checkIsolation({ rootless, userNamespaces, runc });
-    return `${status}: ${found}`;
+  const judged = (facts: { rootless?: true; userNamespaces?: true; runc?: string }, network = 'bridge') => {
+    const none = { rootless: false, userNamespaces: false, runc: undefined };
+    const { status, found, mend } = checkIsolation({ ...none, ...facts }, network);
+    return [status, found, mend].filter(Boolean).join(': ');
   };
-  assert.equal(judged(false, true, '1.1.5+ds1'), 'ok: user namespaces are in force');
-  assert.equal(judged(false, true, undefined), 'ok: user namespaces are in force');
-  assert.match(judged(false, true, '1.0.3'), /^fail: .*runc 1\.0\.3 mounts nothing of a private directory$/);
-  assert.match(judged(false, false, '1.0.3'), /^ok: neither /);
-  assert.equal(judged(true, false, '1.1.5'), 'ok: Docker runs rootless');
+  assert.equal(judged({ userNamespaces: true, runc: '1.1.5+ds1' }), 'ok: user namespaces are in force');
+  assert.equal(judged({ userNamespaces: true }), 'ok: user namespaces are in force');
+  assert.match(
+    judged({ userNamespaces: true, runc: '1.0.3' }),
+    /^fail: .* runc 1\.0\.3 .*: runc 1\.1 or newer/,
+  );
+  assert.match(judged({ runc: '1.0.3' }), /^ok: neither /);
+  assert.match(judged({ rootless: true }), /^fail: Docker runs rootless, .*: set NETWORK to none/);
+  assert.equal(judged({ rootless: true }, 'none'), 'ok: Docker runs rootless');
 });
 
 test('--await ends with 0 as soon as the server answers, and with 1 when nobody does in time', async () => {

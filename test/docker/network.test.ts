@@ -1,8 +1,10 @@
 // What a container can reach on Assay's own bridge: not the host, not its neighbours, nothing link-local.
 import assert from 'node:assert/strict';
-import { createServer, type Server } from 'node:net';
+import { createServer as createHttpServer } from 'node:http';
+import { type AddressInfo, createServer, type Server } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { after, before, describe, it } from 'node:test';
+import { createEngine } from '../../src/engine/container.ts';
 import { ensureNetwork, removeNetwork } from '../../src/engine/network.ts';
 import { follow, openRoom, type Room } from './room.ts';
 
@@ -95,6 +97,26 @@ describe("Assay's own bridge", () => {
       /no network no-such-net/,
     );
     await assert.rejects(ensureNetwork(room.engine.door, { ...needs, setting: 'host' }), /refused/);
+  });
+
+  it('is refused where Docker runs rootless, since no rule would hold there', async () => {
+    const asked: string[] = [];
+    const rootless = createHttpServer((request, response) => {
+      asked.push(`${request.method} ${request.url}`);
+      response.setHeader('content-type', 'application/json');
+      response.end(JSON.stringify({ SecurityOptions: ['name=seccomp,profile=default', 'name=rootless'] }));
+    });
+    await new Promise<void>(resolve => rootless.listen(0, '127.0.0.1', resolve));
+    try {
+      const { port: itsPort } = rootless.address() as AddressInfo;
+      const { door } = createEngine({ dockerHost: `tcp://127.0.0.1:${itsPort}`, environment: {} });
+      const needs = { instance: room.instance, hostImage: room.host };
+      await assert.rejects(ensureNetwork(door, { ...needs, setting: 'bridge' }), /rootless.*NETWORK to none/);
+      assert.equal(await ensureNetwork(door, { ...needs, setting: 'none' }), 'none');
+      assert.deepEqual(asked, ['GET /info']);
+    } finally {
+      rootless.close();
+    }
   });
 });
 
