@@ -5,11 +5,11 @@ import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, w
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { type Appliance, startAppliance } from '../support/appliance.ts';
+import { type ServedAppliance, serveAppliance } from '../support/served-appliance.ts';
 import { openDependencies, PREFIX, packTree, rawTar, useIn } from '../work/dependencies-room.ts';
 import { attacks } from './table.ts';
 
-let appliance: Appliance;
+let appliance: ServedAppliance;
 let room: ReturnType<typeof openDependencies>;
 const outside = mkdtempSync(join(tmpdir(), 'assay-outside-'));
 const canary = join(outside, 'canary');
@@ -17,7 +17,11 @@ writeFileSync(canary, 'untouched');
 const passwords = statSync('/etc/passwd').mtimeMs;
 
 before(async () => {
-  appliance = await startAppliance({ diskBytes: 64 << 20, concurrency: 3, memoryBytes: 512 << 20 });
+  appliance = await serveAppliance({
+    ASSAY_DISK: '64MiB',
+    ASSAY_CONCURRENCY: '3',
+    ASSAY_MEMORY: '512MiB',
+  });
   room = openDependencies(appliance);
 });
 after(async () => {
@@ -177,7 +181,7 @@ attacks(
     assert.equal(readFileSync(canary, 'utf8'), 'untouched');
     assert.deepEqual(readdirSync(outside), ['canary']);
   },
-  3,
+  { concurrency: 3 },
 );
 
 test('an artifact’s links lead nowhere but into the suite’s own container, and it cannot be written to', async () => {

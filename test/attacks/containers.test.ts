@@ -5,7 +5,8 @@ import { existsSync, readdirSync } from 'node:fs';
 import { createServer, type Server } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { after, before, test } from 'node:test';
-import { type Appliance, docker, startAppliance } from '../support/appliance.ts';
+import { docker } from '../support/appliance.ts';
+import { type ServedAppliance, serveAppliance } from '../support/served-appliance.ts';
 import { attacks } from './table.ts';
 
 const STOLEN = 'stolen-from-another-project';
@@ -58,7 +59,7 @@ const probes: Record<string, [probe: string, answer: string | RegExp]> = {
     '0',
   ],
   'its own limits': ['find /sys/fs/cgroup -type f -writable 2>/dev/null | wc -l', '0'],
-  'processes of the host': ["cat /proc/[0-9]*/comm | grep -c -e dockerd -e '^node' -e sshd", '0'],
+  'processes of the host': ["cat /proc/[0-9]*/comm | grep -c -e dockerd -e '^node' -e '^assay' -e sshd", '0'],
   'the memory of processes': ['ls -d /proc/[0-9]* | wc -l', /^([1-9]|1\d|2\d)$/],
   'programs of the host': [refusedWrite('/usr/bin/true'), 'refused'],
   'libraries of the host': [fails('touch /usr/lib/planted'), 'refused'],
@@ -108,7 +109,7 @@ const probes: Record<string, [probe: string, answer: string | RegExp]> = {
   ],
 };
 
-let appliance: Appliance;
+let appliance: ServedAppliance;
 let server: Server;
 let found: Map<string, string>;
 const addresses = Object.values(networkInterfaces())
@@ -117,7 +118,12 @@ const addresses = Object.values(networkInterfaces())
   .map(({ address }) => address);
 
 before(async () => {
-  appliance = await startAppliance({ network: 'bridge', memoryBytes: 256 << 20, pids: PIDS, concurrency: 3 });
+  appliance = await serveAppliance({
+    ASSAY_NETWORK: 'bridge',
+    ASSAY_MEMORY: '256MiB',
+    ASSAY_PIDS: String(PIDS),
+    ASSAY_CONCURRENCY: '3',
+  });
   // Who only tries to connect hangs up with the greeting unread, and that resets the connection.
   server = createServer(socket => socket.on('error', () => socket.destroy()).end('the host'));
   await new Promise<void>(resolve => server.listen(0, '0.0.0.0', resolve));
@@ -226,7 +232,7 @@ attacks(
     assert.deepEqual([build.build_state, build.exit_code], [state, code], log);
     if (says) assert.match(log, says);
   },
-  3,
+  { concurrency: 3 },
 );
 
 test('nothing of it is left on the host', async () => {

@@ -5,19 +5,19 @@ import { existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'nod
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { type Appliance, startAppliance } from '../support/appliance.ts';
 import type { ProjectJourney } from '../support/journey.ts';
+import { type ServedAppliance, serveAppliance } from '../support/served-appliance.ts';
 import { attacks } from './table.ts';
 
 const outside = mkdtempSync(join(tmpdir(), 'assay-canary-'));
 const canary = join(outside, 'owned');
 const touch = `touch$IFS${canary}`;
 
-let appliance: Appliance;
+let appliance: ServedAppliance;
 let project: ProjectJourney;
 let suite: string;
 before(async () => {
-  appliance = await startAppliance({ concurrency: 3 });
+  appliance = await serveAppliance({ ASSAY_CONCURRENCY: '3' });
   project = await appliance.project();
   suite = await project.suite({
     command: 'printf "on <%s>\\n" "$ASSAY_BRANCH"; git status --short; git branch --show-current',
@@ -55,7 +55,7 @@ attacks(
     assert.ok(log.endsWith(`\n${branch}\n`), log);
     nothingActed();
   },
-  3,
+  { concurrency: 3 },
 );
 
 test('a branch that is called like a command is pushed to as a branch', async () => {
@@ -120,7 +120,7 @@ attacks(
     else assert.equal(request.build_state, 'passed');
     nothingActed();
   },
-  3,
+  { concurrency: 3 },
 );
 
 test('hooks, alternates and configuration of the remote stay on the remote', async () => {
@@ -161,5 +161,5 @@ attacks(
     const commit = await theirs.ask('GET', `/commits/${request.commit_id_str}`);
     assert.equal(commit.scm_message ?? commit.message, text);
   },
-  3,
+  { concurrency: 3 },
 );

@@ -5,19 +5,21 @@ import { execFileSync } from 'node:child_process';
 import { readdirSync, readFileSync, readlinkSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before } from 'node:test';
-import { runAssay, type Serving, serve } from '../cli/program.ts';
 import { clearDocker, docker, makeData } from '../support/appliance.ts';
 import { basic, type Client, createClient } from '../support/client.ts';
+import { runExecutable, type Served, serveExecutable } from '../support/executable.ts';
 import { createJourney, type Journey } from '../support/journey.ts';
 import { startSshd, type TestSshd } from '../support/sshd.ts';
 import { attacks } from './table.ts';
+import { openWire, type Wire } from './wire.ts';
 
 const VARIABLE = "kept-secret 'quoted'\nsecond-line-of-it";
 const LINES = VARIABLE.split('\n');
 
 let sshd: TestSshd;
 let data: string;
-let server: Serving;
+let server: Served;
+let wire: Wire;
 let client: Client;
 let journey: Journey;
 let instance = '';
@@ -29,34 +31,25 @@ const places = new Map<string, Buffer>();
 before(async () => {
   sshd = await startSshd();
   data = makeData(sshd);
-  const added = JSON.parse(
-    (await runAssay(['user', 'add', 'owner@example.org', '--json', '--data', data])).stdout,
-  );
+  const added = JSON.parse(await runExecutable('user', 'add', 'owner@example.org', '--json', '--data', data));
   secrets.set('the API key', added.api_key);
   secrets.set('the password', added.password);
   const registered = JSON.parse(
-    (
-      await runAssay([
-        'app',
-        'add',
-        'App',
-        '--owner',
-        'owner@example.org',
-        '--redirect-uri',
-        'urn:ietf:wg:oauth:2.0:oob',
-        '--json',
-        '--data',
-        data,
-      ])
-    ).stdout,
+    await runExecutable(
+      ...['app', 'add', 'App', '--owner', 'owner@example.org', '--json', '--data', data],
+      ...['--redirect-uri', 'urn:ietf:wg:oauth:2.0:oob'],
+    ),
   );
   secrets.set('a client secret', registered.client_secret);
-  const env = { ASSAY_NETWORK: 'none', ASSAY_MIN_FREE_DISK: '1MiB', ASSAY_DEBUG: 'true' };
-  server = await serve(data, { env });
-  client = createClient(
-    `https://127.0.0.1:${server.port}`,
-    readFileSync(join(data, 'tls', 'ca.pem'), 'utf8'),
-  );
+  const environment = {
+    ASSAY_NETWORK: 'none',
+    ASSAY_MIN_FREE_DISK: '1MiB',
+    ASSAY_DEBUG: 'true',
+    ASSAY_WEBHOOK_ALLOW: '127.0.0.2/32',
+  };
+  server = await serveExecutable(data, { environment });
+  client = createClient(server.url, readFileSync(join(data, 'tls', 'ca.pem'), 'utf8'));
+  wire = openWire({ url: server.url, client });
   const as = basic('owner@example.org', added.api_key);
   journey = createJourney({ client, as, sshd });
   const key = readFileSync(join(data, 'master.key'));
@@ -70,7 +63,8 @@ before(async () => {
   const hook = await project.ask('POST', '/notifications', {
     notifiable_type: 'build',
     name: 'webhook',
-    'options[url]': 'https://hooks.invalid/ci',
+    // Nobody listens there: what is sent to it is tried again and again.
+    'options[url]': 'https://127.0.0.2:9/ci',
   });
   secrets.set('a signing secret', hook.signing_secret as string);
   const invited = await project.ask('POST', '/collaborators', { email: 'new@example.org' });
@@ -87,9 +81,9 @@ before(async () => {
     '/projects/1/firehose',
     '/ui/projects',
   ])
-    await server.ask('GET', `${path}?oauth_token=${token}&callback=${token}`);
-  await server.ask('GET', `/ui/welcome?link=${secrets.get('a sign-in link')}`);
-  await server.ask('POST', `/oauth2/access_token?client_secret=${secrets.get('a client secret')}`, {
+    await wire.ask('GET', `${path}?oauth_token=${token}&callback=${token}`);
+  await wire.ask('GET', `/ui/welcome?link=${secrets.get('a sign-in link')}`);
+  await wire.ask('POST', `/oauth2/access_token?client_secret=${secrets.get('a client secret')}`, {
     form: {},
   });
 
@@ -118,8 +112,8 @@ before(async () => {
     Buffer.from(await docker('logs', container).catch(cause => String(cause))),
   );
   lookAtProcesses();
-  await runAssay(['backup', join(data, '..', `${instance}.backup`), '--data', data]);
   const backup = join(data, '..', `${instance}.backup`);
+  await runExecutable('backup', backup, '--data', data);
   places.set('a backup without the key', execFileSync('zstd', ['-dcq', backup], { maxBuffer: 1 << 30 }));
   rmSync(backup);
 
@@ -137,15 +131,22 @@ before(async () => {
   places.set('the notifications', (await client.get(`${project.path}/notifications`, as)).bytes);
   places.set(
     'a damaged request',
-    Buffer.from((await server.ask('GET', `/projects/${project.id}`, { auth: `x:${added.api_key}` })).text),
+    Buffer.from(
+      (
+        await wire.ask('GET', `/projects/${project.id}`, {
+          headers: { authorization: basic('x', added.api_key) },
+        })
+      ).text,
+    ),
   );
   client.close();
-  await server.end('SIGTERM');
-  places.set('what the program printed', Buffer.from(server.stdout() + server.stderr()));
+  wire.close();
+  assert.equal(await server.stop(), 0);
+  places.set('what the program printed', Buffer.from(server.printed()));
   lookAtData();
 });
 after(async () => {
-  server?.child.kill('SIGKILL');
+  await server?.stop('SIGKILL');
   await sshd?.close();
   if (instance) await clearDocker(instance);
   rmSync(data, { recursive: true, force: true });

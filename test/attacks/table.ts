@@ -9,12 +9,12 @@ export function attacks<Row>(
   title: string,
   table: Readonly<Record<string, Row>> | readonly Row[],
   judge: (row: Row, name: string) => Promise<void> | void,
-  concurrency = 1,
+  { concurrency = 1, skip }: { concurrency?: number; skip?: string | undefined } = {},
 ): void {
   const entries = Array.isArray(table)
     ? table.map((row): [string, Row] => [JSON.stringify(row).slice(0, 120), row])
     : Object.entries(table as Record<string, Row>);
-  describe(title, { concurrency }, () => {
+  describe(title, { concurrency, skip: skip ?? false }, () => {
     for (const [name, row] of entries) {
       rows += 1;
       test(name, () => judge(row, name));

@@ -1,21 +1,23 @@
 // Webhooks as a way to reach what the caller cannot: forbidden addresses in every notation, names that lead to them or
 // change their mind, redirects. Inside stands a server on loopback that nobody may ever reach.
 import assert from 'node:assert/strict';
-import dns from 'node:dns';
 import { once } from 'node:events';
 import { createServer, type Server } from 'node:http';
-import { syncBuiltinESMExports } from 'node:module';
 import type { AddressInfo } from 'node:net';
 import { after, before } from 'node:test';
-import { parseCidrs } from '../../src/domain/address.ts';
-import { type Appliance, startAppliance } from '../support/appliance.ts';
+
 import { errors, type Wire } from '../support/client.ts';
+import { type ServedAppliance, serveAppliance } from '../support/served-appliance.ts';
+import { openZone, type Zone } from './names.ts';
 import { attacks } from './table.ts';
 
 const INSIDE = '127.0.0.1';
 const OUTSIDE = '127.0.0.2';
+const isRoot = process.getuid?.() === 0;
+const skip = isRoot ? undefined : 'a name server of its own takes root';
 
-let appliance: Appliance;
+let appliance: ServedAppliance;
+let zone: Zone | undefined;
 let project: string;
 let inside: Server;
 let outside: Server;
@@ -24,15 +26,13 @@ let reachedInside = 0;
 let reachedOutside = 0;
 /** What the receiver answers, by the path that is asked for. */
 const redirects = new Map<string, { status: number; headers: Record<string, string> }>();
-const resolved = new Map<string, (lookup: number) => string[]>();
-const lookups = new Map<string, number>();
-const honest = dns.lookup;
 
 before(async () => {
-  appliance = await startAppliance({
-    dockerHost: 'unix:///nonexistent/docker.sock',
-    webhookAllow: parseCidrs(`${OUTSIDE}/32`),
-  });
+  if (isRoot) zone = await openZone();
+  appliance = await serveAppliance(
+    { DOCKER_HOST: 'unix:///nonexistent/docker.sock', ASSAY_WEBHOOK_ALLOW: `${OUTSIDE}/32` },
+    zone?.through,
+  );
   project = (await appliance.project()).path;
   inside = createServer((request, response) => {
     request.resume();
@@ -50,23 +50,12 @@ before(async () => {
     response.writeHead(status, headers).end();
   });
   await once(outside.listen(port, OUTSIDE), 'listening');
-  const asked = (name: string, options: dns.LookupOptions, answer: (...given: unknown[]) => void) => {
-    const of = resolved.get(name);
-    if (!of) return (honest as (...given: unknown[]) => void)(name, options, answer);
-    const count = lookups.get(name) ?? 0;
-    lookups.set(name, count + 1);
-    const all = of(count).map(address => ({ address, family: address.includes(':') ? 6 : 4 }));
-    queueMicrotask(() => (options.all ? answer(null, all) : answer(null, all[0]?.address, all[0]?.family)));
-  };
-  dns.lookup = asked as typeof dns.lookup;
-  syncBuiltinESMExports();
 });
 after(async () => {
-  dns.lookup = honest;
-  syncBuiltinESMExports();
-  await appliance.close();
-  inside.close();
-  outside.close();
+  await appliance?.close();
+  zone?.close();
+  inside?.close();
+  outside?.close();
 });
 
 const create = (url: string) =>
@@ -223,13 +212,14 @@ attacks(
   names,
   async to => {
     const name = `leads-${++counter}.test`;
-    resolved.set(name, () => to);
+    zone?.lead(name, () => to);
     const [insideBefore, outsideBefore] = [reachedInside, reachedOutside];
     const { status, error } = await attempt(`http://${name}:${port}/`);
     assert.equal(status, null);
     assert.match(error, /address; an administrator may allow it with ASSAY_WEBHOOK_ALLOW$/);
     assert.deepEqual([reachedInside, reachedOutside], [insideBefore, outsideBefore]);
   },
+  { skip },
 );
 
 const rebinding: Record<string, (lookup: number) => string[]> = {
@@ -240,17 +230,22 @@ const rebinding: Record<string, (lookup: number) => string[]> = {
   'both at once, the allowed one first': () => [OUTSIDE, INSIDE],
   'both at once, over IPv6 too': () => ['::1', INSIDE, OUTSIDE],
 };
-attacks('a name that changes its address never leads inside', rebinding, async to => {
-  const name = `changes-${++counter}.test`;
-  resolved.set(name, to);
-  const before = reachedInside;
-  // Three notifications, so that both a new connection and a kept one are tried.
-  for (let turn = 0; turn < 3; turn += 1) {
-    const { status, error } = await attempt(`http://${name}:${port}/`);
-    assert.ok(status === 204 || /may allow it with ASSAY_WEBHOOK_ALLOW/.test(error), `${status} ${error}`);
-  }
-  assert.equal(reachedInside, before, 'the inside was reached');
-});
+attacks(
+  'a name that changes its address never leads inside',
+  rebinding,
+  async to => {
+    const name = `changes-${++counter}.test`;
+    zone?.lead(name, to);
+    const before = reachedInside;
+    // Three notifications, so that both a new connection and a kept one are tried.
+    for (let turn = 0; turn < 3; turn += 1) {
+      const { status, error } = await attempt(`http://${name}:${port}/`);
+      assert.ok(status === 204 || /may allow it with ASSAY_WEBHOOK_ALLOW/.test(error), `${status} ${error}`);
+    }
+    assert.equal(reachedInside, before, 'the inside was reached');
+  },
+  { skip },
+);
 
 const locations = (): Record<string, string> => ({
   loopback: 'http://127.0.0.1:PORT/inside',
