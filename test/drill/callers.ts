@@ -7,6 +7,7 @@ import type { Chance } from './seed.ts';
 export type Heard = { times: number[]; statuses: Map<number, number>; failures: string[] };
 
 const ANSWER_MS = 60_000;
+const OPENED_AT_ONCE = 50;
 
 export const percentile = (times: readonly number[], share: number) =>
   times.toSorted((one, other) => one - other)[Math.min(times.length - 1, Math.floor(times.length * share))] ??
@@ -44,6 +45,42 @@ export async function callAll(
   };
   await Promise.all(Array.from({ length: options.count }, one));
   return heard;
+}
+
+/** As many connections as callers, opened before; then each asks once, all in the same moment. How long each waited for its
+ *  answer, counted from that moment. */
+export async function callTogether(
+  room: Room,
+  options: { count: number; next: () => Call },
+): Promise<Heard & { elapsedMs: number }> {
+  const heard: Heard = { times: [], statuses: new Map(), failures: [] };
+  const { origin, ca } = room.client();
+  const { hostname, port } = new URL(origin);
+  const agents = Array.from(
+    { length: options.count },
+    () => new Agent({ keepAlive: true, ca, maxSockets: 1 }),
+  );
+  const ping = { hostname, port, method: 'GET', path: '/ping', as: room.as, form: undefined };
+  try {
+    for (let at = 0; at < agents.length; at += OPENED_AT_ONCE)
+      await Promise.all(agents.slice(at, at + OPENED_AT_ONCE).map(agent => ask(agent, ping)));
+    const calls = agents.map(agent => ({ agent, ...options.next() }));
+    const startedAt = performance.now();
+    await Promise.all(
+      calls.map(async ({ agent, method, path, form }) => {
+        try {
+          const status = await ask(agent, { hostname, port, method, path, as: room.as, form });
+          heard.times.push(performance.now() - startedAt);
+          heard.statuses.set(status, (heard.statuses.get(status) ?? 0) + 1);
+        } catch (cause) {
+          heard.failures.push(`${method} ${path}: ${(cause as Error).message}`);
+        }
+      }),
+    );
+    return { ...heard, elapsedMs: performance.now() - startedAt };
+  } finally {
+    for (const agent of agents) agent.destroy();
+  }
 }
 
 type Asked = {
