@@ -61,8 +61,9 @@ export function followedDependency(call: Pick<Call, 'db' | 'dataDirectory'>, id:
         dependency && {
           record: dependencyRecord(call.db, dependency),
           state: dependency.compileState,
-          waits: dependency.compileState === 'enqueued_for_compile',
-          finished: !['enqueued_for_compile', 'compiling'].includes(dependency.compileState),
+          // Whoever listens before the upload sees the compile from its beginning.
+          waits: ['waiting_archive_upload', 'enqueued_for_compile'].includes(dependency.compileState),
+          finished: ['compiled', 'compile_failed'].includes(dependency.compileState),
         }
       );
     },

@@ -105,24 +105,24 @@ async function showDependency(visit: Visit): Promise<View> {
   const { dependency } = visit.found;
   const state = marketplaceState(dependency);
   const isOwn = isOwner(visit);
-  const hasLog = isOwn && dependency.archiveHash !== null;
+  const isAwaited = isUnderWay(dependency) || dependency.archiveHash === null;
   const isHeadOnly = visit.url.searchParams.get('part') === 'head';
   return {
     title: dependency.name,
     section: 'dependencies',
     state,
     styles: [...logStyles, 'dependency.css'],
-    scripts: [...(hasLog ? logScripts : []), ...(isOwn ? ['upload.js'] : [])],
+    scripts: isOwn ? [...logScripts, 'upload.js'] : [],
     body: html`<div id="dependency-head" data-live>${dependencyHead(visit, state)}</div>
 ${
-  hasLog && !isHeadOnly
+  isOwn && !isHeadOnly
     ? await logView({
         base: hrefOf(visit),
         path: logPathOf(visit),
         state,
-        isLive: isUnderWay(dependency),
+        isLive: isAwaited,
         fileName: fileName(dependency),
-        empty: isUnderWay(dependency) ? AWAITED : 'Nothing was printed.',
+        empty: isAwaited ? AWAITED : 'Nothing was printed.',
         again: { href: hrefOf(visit, '/changes/stream'), empty: AWAITED },
       })
     : ''

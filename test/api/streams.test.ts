@@ -244,19 +244,23 @@ describe('the text of a firehose', () => {
   });
 });
 
-test('the firehose of a dependency follows its compile', async () => {
+test('the firehose of a dependency follows its compile, from before the upload', async () => {
   const planted = app.plant();
   const path = `/dependencies/${planted.free_dependency_id}`;
-  const waiting = await (await follow(app, `${path}/firehose`)).rest();
-  assert.deepEqual(kinds(waiting), ['state', 'end']);
+  const early = await follow(app, `${path}/firehose`);
+  assert.equal((await early.next()).data.marketplace_state, 'waiting_archive_upload');
   startCompile(app.db, planted.free_dependency_id);
   const stream = await follow(app, `${path}/firehose`);
   assert.equal((await stream.next()).data.marketplace_state, 'compiling');
   await app.writeCompileLog(planted.free_dependency_id, 'cc main.c\n');
   assert.equal((await stream.next()).data.text, 'cc main.c\n');
   moveDependency(app.db, planted.free_dependency_id, 'fail', { error: 'The prefix is empty.' });
-  const end = (await stream.rest()).at(-1);
-  assert.deepEqual(end?.data, (await app.client.get(path, app.people.owner.as)).record);
+  const { record } = await app.client.get(path, app.people.owner.as);
+  const all = await early.rest();
+  assert.ok(all.some(({ event, data }) => event === 'log' && data.text === 'cc main.c\n'));
+  for (const events of [all, await stream.rest()]) assert.deepEqual(events.at(-1)?.data, record);
+  const late = await (await follow(app, `${path}/firehose`)).rest();
+  assert.deepEqual(kinds(late), ['state', 'log', 'end']);
 });
 
 for (const version of versions)

@@ -166,6 +166,27 @@ describe('the pages of dependencies', { timeout: 300_000 }, () => {
     await Promise.all([list.close(), one.close()]);
   });
 
+  it('shows the first compile of a dependency whose source is uploaded elsewhere', async () => {
+    const dependency = plant('uploaded elsewhere');
+    const person = await arrive();
+    const { page } = person;
+    await person.go(hrefOf(dependency));
+    await page.getByText('The log of the compile appears here').waitFor();
+    await person.inspect('dependency-waiting');
+    moveDependency(app.db, dependency.id, 'upload', {
+      archiveHash: 'e'.repeat(64),
+      archiveContentType: 'application/gzip',
+      archiveFileSize: 3,
+    });
+    await page.getByText('Waiting to compile', { exact: true }).waitFor();
+    moveDependency(app.db, dependency.id, 'start', { nonce: 'n' });
+    await app.writeCompileLog(dependency.id, 'cc zlib.c\n');
+    await page.getByText('cc zlib.c').waitFor();
+    moveDependency(app.db, dependency.id, 'fail', { error: 'It was enough.' });
+    await page.locator('[data-log][data-whole]').waitFor();
+    await person.close();
+  });
+
   it('says what is wrong with an upload beside the file', async () => {
     const dependency = plant('no archive');
     const wrong = join(directory, 'notes.txt');
