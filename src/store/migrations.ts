@@ -226,7 +226,7 @@ CREATE TABLE deploys (
   deploy_finished_at INTEGER
 ) STRICT;
 CREATE INDEX deploys_project ON deploys (project_id, id);
-CREATE INDEX deploys_strategy ON deploys (deploy_strategy_id, commit_id);
+CREATE INDEX deploys_strategy ON deploys (deploy_strategy_id, commit_ref);
 CREATE INDEX deploys_commit ON deploys (commit_id);
 CREATE INDEX deploys_unfinished ON deploys (project_id, id) WHERE state IN ('enqueued', 'deploying');
 CREATE TABLE environment_variables (

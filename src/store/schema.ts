@@ -450,7 +450,7 @@ export const deploys = sqliteTable(
   },
   table => [
     index('deploys_project').on(table.projectId, table.id),
-    index('deploys_strategy').on(table.deployStrategyId, table.commitId),
+    index('deploys_strategy').on(table.deployStrategyId, table.commitRef),
     index('deploys_commit').on(table.commitId),
     index('deploys_unfinished').on(table.projectId, table.id).where(sql`state IN ('enqueued', 'deploying')`),
   ],

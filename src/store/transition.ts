@@ -232,10 +232,15 @@ export function insertDeploy(
   });
 }
 
-/** What passed is deployed by each automatic strategy of a branch that holds it, once. */
+/** What passed is deployed by each automatic strategy of a branch that holds it, once: what an amend made of it is another. */
 function deployAutomatically(db: Db, request: BuildRequest): void {
-  const commit =
-    request.commitId && db.orm.select().from(commits).where(eq(commits.id, request.commitId)).get();
+  // Not where the record has taken another hash since: that one has not passed.
+  const commit = db.orm
+    .select({ id: commits.id, ref: commits.ref, branches: commits.branches })
+    .from(builds)
+    .innerJoin(commits, and(eq(commits.id, builds.commitId), eq(commits.ref, builds.commitRef)))
+    .where(eq(builds.buildRequestId, request.id))
+    .get();
   if (!commit) return;
   const branches = JSON.parse(commit.branches) as string[];
   const strategies = db.orm
@@ -248,7 +253,7 @@ function deployAutomatically(db: Db, request: BuildRequest): void {
     const before = db.orm
       .select({ id: deploys.id })
       .from(deploys)
-      .where(and(eq(deploys.deployStrategyId, strategy.id), eq(deploys.commitId, commit.id)))
+      .where(and(eq(deploys.deployStrategyId, strategy.id), eq(deploys.commitRef, commit.ref)))
       .limit(1)
       .get();
     if (!before && branches.includes(strategy.localBranch))

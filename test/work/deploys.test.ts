@@ -238,6 +238,45 @@ describe('A deploy', { concurrency: 3 }, () => {
     assert.equal((await list()).length, 1);
     assert.equal(pushes().length, 1);
   });
+
+  test('follows once from each version of a commit that passed, though an amended one keeps its record', async () => {
+    const author = { author: 'Ada <ada@example.org>', authoredAt: '1700000000 +0200' };
+    const repository = assay.repository({ message: 'Base\n', files: { a: '1' } });
+    repository.add({ message: 'Draft\n', files: { a: '2' }, ...author });
+    const project = await assay.project(repository);
+    const remote = assay.repository({ branch: 'unrelated', parent: 'none' });
+    await project.suite({ command: 'cat a' });
+    await strategyFor(project, remote, { 'options[automatic]': 'true' });
+    const ended = (count: number) =>
+      project.until(async () => {
+        const list = (await project.ask('GET', '/deploys')) as unknown as Wire[];
+        assert.ok(list.length <= count, 'each is deployed once');
+        const isOver = list.every(({ state }) => state === 'deployed' || state === 'failed');
+        return list.length === count && isOver && list.map(({ state }) => state);
+      });
+
+    hook(remote, 'pre-receive', 'echo "not on a Friday"; exit 1');
+    const first = await project.run();
+    assert.deepEqual(await ended(1), ['failed']);
+    assert.equal((await project.run()).state, 'passed');
+    assert.deepEqual(await ended(1), ['failed'], 'what failed is not tried again');
+    rmSync(join(remote.directory, 'hooks', 'pre-receive'));
+
+    const [amended] = repository.add({
+      message: 'Done\n',
+      files: { a: '3' },
+      parent: repository.hashes[0] as string,
+      ...author,
+    });
+    const second = await project.run();
+    assert.equal(second.request.commit_id_str, first.request.commit_id_str);
+    assert.deepEqual(await ended(2), ['deployed', 'failed']);
+    assert.equal(headOf(remote, 'live'), amended);
+
+    const old = first.builds[0]?.id_str as string;
+    assert.equal((await project.finishedBuild(await project.rerun(old))).build_state, 'passed');
+    assert.deepEqual(await ended(2), ['deployed', 'failed'], 'the draft passed again, not what replaced it');
+  });
 });
 
 describe('A deploy that a crash interrupts', () => {
