@@ -121,17 +121,21 @@ export function startQueue(parts: QueueParts): Queue {
     }
   };
 
-  const startDeploys = () =>
-    beginInTurn('deploy ', DEPLOYS_AT_ONCE, listFirstDeploys(db), deploy =>
+  /** One that was under way when the last server ended is brought to its end in any case. */
+  const startDeploys = (hasRoom: boolean) => {
+    const first = listFirstDeploys(db).filter(({ job }) => hasRoom || job.state === 'deploying');
+    beginInTurn('deploy ', DEPLOYS_AT_ONCE, first, deploy =>
       work(`deploy ${deploy.projectId}`, () => parts.deploy(deploy)),
     );
+  };
 
   const look = () => {
     scheduled = false;
     if (stopped) return;
     try {
-      startDeploys();
-      if (!parts.hasRoom()) return;
+      const hasRoom = parts.hasRoom();
+      startDeploys(hasRoom);
+      if (!hasRoom) return;
       startFetches();
       if (run.host.unavailable() === undefined) startContainers();
     } catch (cause) {

@@ -88,6 +88,34 @@ test('a deploy whose worker cannot even begin is tried again after a while, not 
   assert.equal(queue.logged.filter(line => line.includes('worker failed')).length, 1);
 });
 
+test('a deploy waits while the disk is nearly full, and one that was under way does not', async () => {
+  using room = openRoom();
+  const { db } = room;
+  const waiting = addDeploy(db, addProject(db).id);
+  const interrupted = addDeploy(db, addProject(db).id);
+  moveDeploy(db, interrupted.id, 'start');
+  let isRoomy = false;
+  const begun: bigint[] = [];
+  const queue = queueOf(db, room.path, {
+    hasRoom: () => isRoomy,
+    deploy: async deploy => {
+      begun.push(deploy.id);
+      if (deploy.id === waiting.id) moveDeploy(db, deploy.id, 'start');
+      moveDeploy(db, deploy.id, 'deploy');
+    },
+  });
+  for (let times = 0; times < 20; times++) {
+    queue.poke();
+    await turn();
+  }
+  assert.deepEqual(begun, [interrupted.id]);
+  isRoomy = true;
+  queue.poke();
+  while (begun.length < 2) await turn();
+  await queue.stop();
+  assert.deepEqual(begun, [interrupted.id, waiting.id]);
+});
+
 test('projects with one deploy after the other do not keep one with a single deploy waiting', async () => {
   using room = openRoom();
   const { db } = room;
