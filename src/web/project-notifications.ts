@@ -185,7 +185,7 @@ function pollMsOf(items: readonly DeliveryRecord[], now: number): number | undef
 
 function deliveryCells(visit: Visit, delivery: DeliveryRecord): (Html | string)[] {
   const path = notificationPath(visit);
-  const tries = delivery.attempts === 1 ? 'tried once' : `tried ${delivery.attempts} times`;
+  const tries = ['not tried yet', 'tried once'][delivery.attempts] ?? `tried ${delivery.attempts} times`;
   return [
     html`<code>${delivery.event}</code>`,
     html`<div>${stateBadge(delivery.state)}<div class="second">${tries}${delivery.next_attempt_at ? html`, next try ${relativeTime(Date.parse(delivery.next_attempt_at))}` : ''}</div></div>`,
