@@ -2,23 +2,16 @@
 
 import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';
-import { readSettings, UsageError } from '../config.ts';
-import { type AccountKind, accountKinds, type Standing, standings } from '../domain/access.ts';
-import { checkEmail, checkLine, checkRedirectUri } from '../domain/names.ts';
-import { digestOf, hashPassword, newReadableSecret, newSecret } from '../domain/secret.ts';
-import { parseTime, wireTimeOrNull } from '../domain/wire.ts';
-import {
-  createAccount,
-  deleteSessionsOf,
-  findAccountByEmail,
-  listAccounts,
-  updateAccount,
-} from '../store/accounts.ts';
+import { flagOf, readSettings, UsageError } from '../config.ts';
+import { readAccountChange, readNewAccount, readNewApplication } from '../domain/registration.ts';
+import { wireTimeOrNull } from '../domain/wire.ts';
+import { findAccountByEmail, listAccounts } from '../store/accounts.ts';
 import { createApplication } from '../store/applications.ts';
 import { makeDataDirectory, openData } from '../store/data.ts';
 import type { Db } from '../store/db.ts';
 import { databasePath } from '../store/paths.ts';
-import { type Command, helpOf, type Invocation, settingFlags } from './command.ts';
+import { changeAccount, registerAccount, resetAccount, type Secrets } from '../store/registration.ts';
+import { type Command, helpOf, type Invocation, inWords, settingFlags } from './command.ts';
 
 const DATA_LINE = '  --data DIRECTORY      the data directory [./assay-data]';
 const JSON_LINE = '  --json                prints JSON';
@@ -38,16 +31,10 @@ function withAccounts<T>(invocation: Invocation, use: (db: Db) => T | Promise<T>
   return withDb(invocation, use);
 }
 
-function oneOf<T extends string>(
-  flags: ReadonlyMap<string, string>,
-  name: string,
-  allowed: readonly T[],
-): T | undefined {
-  const value = flags.get(name);
-  if (value !== undefined && !allowed.includes(value as T))
-    throw new UsageError(`${name} must be one of ${allowed.join(', ')}, not ${JSON.stringify(value)}`);
-  return value as T | undefined;
-}
+const quoted = (name: string, value: string) => `${name} ${JSON.stringify(value)}`;
+
+const flagsGiven = (flags: ReadonlyMap<string, string>, ...fields: string[]) =>
+  Object.fromEntries(fields.map(field => [field, quoted(flagOf(field), flags.get(flagOf(field)) ?? '')]));
 
 function getAccount(db: Db, email: string) {
   const account = findAccountByEmail(db, email);
@@ -60,7 +47,7 @@ function print(asJson: boolean, record: unknown, lines: readonly string[]): numb
   return 0;
 }
 
-const showSecrets = (asJson: boolean, email: string, password: string, apiKey: string) =>
+const showSecrets = (asJson: boolean, email: string, { password, apiKey }: Secrets) =>
   print(asJson, { email, password, api_key: apiKey }, [
     `email     ${email}`,
     `password  ${password}   (web pages)`,
@@ -84,15 +71,17 @@ const add: Command = {
   async run(invocation) {
     const { flags, positionals } = invocation;
     const [email = ''] = positionals;
-    if (checkEmail(email)) throw new UsageError(`${JSON.stringify(email)} is not an email address`);
-    const kind: AccountKind = oneOf(flags, '--kind', accountKinds) ?? 'user';
-    const password = newReadableSecret(4, 5);
-    const apiKey = newSecret('assay');
-    const passwordHash = await hashPassword(password);
-    return withDb(invocation, db => {
-      if (findAccountByEmail(db, email)) throw new UsageError(`there is an account ${email} already`);
-      createAccount(db, { email, kind, admin: flags.has('--admin'), passwordHash, apiKey });
-      return showSecrets(flags.has('--json'), email.toLowerCase(), password, apiKey);
+    const given = { email: quoted('EMAIL', email), ...flagsGiven(flags, 'kind') };
+    return inWords(given, () => {
+      const asked = readNewAccount({
+        email,
+        kind: flags.get('--kind') ?? 'user',
+        admin: flags.has('--admin'),
+      });
+      return withDb(invocation, async db => {
+        const { account, ...secrets } = await registerAccount(db, asked);
+        return showSecrets(flags.has('--json'), account.email, secrets);
+      });
     });
   },
 };
@@ -150,22 +139,19 @@ const set: Command = {
   },
   async run(invocation) {
     const { flags, positionals } = invocation;
-    const standing = oneOf<Standing>(flags, '--standing', standings);
-    const kind = oneOf<AccountKind>(flags, '--kind', accountKinds);
-    const trialEnds = flags.get('--trial-ends');
-    const trialEndsAt = trialEnds === 'never' ? null : parseTime(trialEnds ?? '');
-    if (trialEnds !== undefined && trialEndsAt === undefined)
-      throw new UsageError(`--trial-ends must be a date, not ${JSON.stringify(trialEnds)}`);
-    if (standing === undefined && kind === undefined && trialEndsAt === undefined)
-      throw new UsageError('assay user set needs --standing, --trial-ends or --kind');
-    return withAccounts(invocation, db => {
-      const account = getAccount(db, positionals[0] ?? '');
-      updateAccount(db, account.id, {
-        ...(standing && { standing }),
-        ...(kind && { kind }),
-        ...(trialEndsAt !== undefined && { trialEndsAt }),
+    return inWords(flagsGiven(flags, 'standing', 'trial_ends', 'kind'), () => {
+      const change = readAccountChange({
+        standing: flags.get('--standing'),
+        trialEnds: flags.get('--trial-ends'),
+        kind: flags.get('--kind'),
       });
-      return print(false, undefined, [`${account.email} is changed.`]);
+      if (Object.keys(change).length === 0)
+        throw new UsageError('assay user set needs --standing, --trial-ends or --kind');
+      return withAccounts(invocation, db => {
+        const account = getAccount(db, positionals[0] ?? '');
+        changeAccount(db, account, change);
+        return print(false, undefined, [`${account.email} is changed.`]);
+      });
     });
   },
 };
@@ -179,16 +165,10 @@ const reset: Command = {
     return helpOf(this, [JSON_LINE, DATA_LINE]);
   },
   async run(invocation) {
-    const password = newReadableSecret(4, 5);
-    const apiKey = newSecret('assay');
-    const passwordHash = await hashPassword(password);
-    return withAccounts(invocation, db => {
+    return withAccounts(invocation, async db => {
       const account = getAccount(db, invocation.positionals[0] ?? '');
-      db.write(() => {
-        updateAccount(db, account.id, { passwordHash, apiKeyDigest: digestOf(apiKey) });
-        deleteSessionsOf(db, account.id);
-      });
-      return showSecrets(invocation.flags.has('--json'), account.email, password, apiKey);
+      const secrets = await resetAccount(db, account);
+      return showSecrets(invocation.flags.has('--json'), account.email, secrets);
     });
   },
 };
@@ -210,31 +190,26 @@ const addApplication: Command = {
   async run(invocation) {
     const { flags, positionals } = invocation;
     const [name = ''] = positionals;
-    if (checkLine(name)) throw new UsageError('NAME must be one line of 255 bytes at the most, not blank');
-    const redirectUri = flags.get('--redirect-uri') ?? '';
     const owner = flags.get('--owner');
     if (owner === undefined) throw new UsageError('assay app add needs --owner EMAIL');
-    if (checkRedirectUri(redirectUri))
-      throw new UsageError(
-        `--redirect-uri must be an absolute URL without a fragment, not ${JSON.stringify(redirectUri)}`,
-      );
-    return withAccounts(invocation, db => {
-      const { application, clientSecret } = createApplication(db, {
-        ownerId: getAccount(db, owner).id,
-        name,
-        redirectUri,
-        isPublic: flags.has('--public'),
+    const redirectUri = flags.get('--redirect-uri') ?? '';
+    const given = { name: quoted('NAME', name), redirect_uri: quoted('--redirect-uri', redirectUri) };
+    return inWords(given, () => {
+      const asked = readNewApplication({ name, redirectUri, isPublic: flags.has('--public') });
+      return withAccounts(invocation, db => {
+        const ownerId = getAccount(db, owner).id;
+        const { application, clientSecret } = createApplication(db, { ownerId, ...asked });
+        return print(
+          flags.has('--json'),
+          { client_id: application.clientId, ...(clientSecret && { client_secret: clientSecret }) },
+          [
+            `client id      ${application.clientId}`,
+            clientSecret
+              ? `client secret  ${clientSecret}   (shown this once)`
+              : 'It has no secret: it must use PKCE.',
+          ],
+        );
       });
-      return print(
-        flags.has('--json'),
-        { client_id: application.clientId, ...(clientSecret && { client_secret: clientSecret }) },
-        [
-          `client id      ${application.clientId}`,
-          clientSecret
-            ? `client secret  ${clientSecret}   (shown this once)`
-            : 'It has no secret: it must use PKCE.',
-        ],
-      );
     });
   },
 };

@@ -1,6 +1,8 @@
 // What a command of the command line is.
 
-import { settings } from '../config.ts';
+import { settings, UsageError } from '../config.ts';
+import { Refusal } from '../domain/refusal.ts';
+import { wordsFor } from '../web/words.ts';
 
 export type Invocation = {
   flags: ReadonlyMap<string, string>;
@@ -35,4 +37,17 @@ export function helpOf(
     '',
     ...lines,
   ].join('\n');
+}
+
+/** What is refused is said in the words that the pages have for it, beside what was given; `given` is by field. */
+export async function inWords<T>(given: Record<string, string>, work: () => T | Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (cause) {
+    if (!(cause instanceof Refusal)) throw cause;
+    const lines = Object.entries(cause.errors).map(
+      ([field, codes]) => `${given[field] ?? field}: ${codes.map(code => wordsFor(field, code)).join(' ')}`,
+    );
+    throw new UsageError(lines.join(' '));
+  }
 }

@@ -2,24 +2,14 @@
 
 import { html } from 'hono/html';
 import type { SentFields } from '../api/body.ts';
-import { type AccountKind, accountKinds, type Standing, standings } from '../domain/access.ts';
 import { parseId } from '../domain/id.ts';
-import { checkEmail } from '../domain/names.ts';
-import { type Errors, refusal } from '../domain/refusal.ts';
-import { digestOf, hashPassword, newReadableSecret, newSecret } from '../domain/secret.ts';
-import { parseTime } from '../domain/wire.ts';
-import {
-  type Account,
-  createAccount,
-  deleteSessionsOf,
-  findAccount,
-  findAccountByEmail,
-  listAccounts,
-  updateAccount,
-} from '../store/accounts.ts';
+import { refusal } from '../domain/refusal.ts';
+import { readAccountChange, readNewAccount } from '../domain/registration.ts';
+import { type Account, findAccount, listAccounts } from '../store/accounts.ts';
 import { countByState } from '../store/counts.ts';
 import { findFact } from '../store/facts.ts';
 import { listUnfinishedBuilds } from '../store/queue.ts';
+import { changeAccount, registerAccount, resetAccount, type Secrets } from '../store/registration.ts';
 import {
   copyText,
   dataTable,
@@ -34,7 +24,7 @@ import {
 import { actionButton, checkBox, formTo, renderForm, selectField, submitButton, textField } from './form.ts';
 import { type Html, respondRedirect } from './layout.ts';
 import { renderChanges, respondChanges } from './page-stream.ts';
-import { form, page, type Route } from './route.ts';
+import { form, orAgain, page, type Route } from './route.ts';
 import { textOf } from './sign-in.ts';
 import { stateBadge } from './state.ts';
 import type { View, Visit } from './visit.ts';
@@ -47,8 +37,8 @@ export const adminPages: Route[] = [
   page(`${HERE}/stream`, visit => admins(visit, followQueue)),
   form(`${HERE}/accounts`, (visit, sent) => admins(visit, () => addAccount(visit, sent))),
   page(`${HERE}/accounts/:account`, visit => admins(visit, showAccount)),
-  form(`${HERE}/accounts/:account`, (visit, sent) => admins(visit, () => changeAccount(visit, sent))),
-  form(`${HERE}/accounts/:account/reset`, visit => admins(visit, resetAccount)),
+  form(`${HERE}/accounts/:account`, (visit, sent) => admins(visit, () => changeOne(visit, sent))),
+  form(`${HERE}/accounts/:account/reset`, visit => admins(visit, resetOne)),
 ];
 
 /** For everybody else these pages do not exist. */
@@ -171,33 +161,19 @@ ${checkBox(create, { name: 'admin', label: 'Administrator' })}`,
   });
 }
 
-const oneOf = <T extends string>(allowed: readonly T[], value: string): T | undefined =>
-  allowed.find(one => one === value);
-
-async function addAccount(visit: Visit, sent: SentFields): Promise<View> {
-  const { db } = visit.services;
-  const email = textOf(sent, 'email').trim().toLowerCase();
-  const kind = oneOf<AccountKind>(accountKinds, textOf(sent, 'kind'));
-  const errors: Errors = {
-    ...(email === ''
-      ? { email: ['is_blank'] }
-      : checkEmail(email)
-        ? { email: ['invalid_format'] }
-        : findAccountByEmail(db, email) && { email: ['already_exists'] }),
-    ...(!kind && { kind: ['invalid_format'] }),
-  };
-  if (Object.keys(errors).length > 0 || !kind) {
-    visit.refused = { action: `${HERE}/accounts`, sent, errors };
-    return showAdministration(visit);
-  }
-  const password = newReadableSecret(4, 5);
-  const apiKey = newSecret('assay');
-  const passwordHash = await hashPassword(password);
-  createAccount(db, { email, kind, admin: textOf(sent, 'admin') === 'true', passwordHash, apiKey });
-  return secretsView(email, password, apiKey);
+function addAccount(visit: Visit, sent: SentFields): Promise<View | Response> {
+  return orAgain(visit, sent, showAdministration, async () => {
+    const asked = readNewAccount({
+      email: textOf(sent, 'email'),
+      kind: textOf(sent, 'kind'),
+      admin: textOf(sent, 'admin') === 'true',
+    });
+    const { account, ...secrets } = await registerAccount(visit.services.db, asked);
+    return secretsView(account.email, secrets);
+  });
 }
 
-function secretsView(email: string, password: string, apiKey: string): View {
+function secretsView(email: string, { password, apiKey }: Secrets): View {
   return {
     title: 'Account',
     section: 'admin',
@@ -254,40 +230,22 @@ ${actionButton(formTo(visit, `${here}/reset`), 'Make new ones', { tone: 'danger'
   };
 }
 
-function changeAccount(visit: Visit, sent: SentFields): View | Response {
+function changeOne(visit: Visit, sent: SentFields): Promise<View | Response> {
   const { db } = visit.services;
   const account = getAccount(visit);
-  const standing = oneOf<Standing>(standings, textOf(sent, 'standing'));
-  const kind = oneOf<AccountKind>(accountKinds, textOf(sent, 'kind'));
-  const trialEnds = textOf(sent, 'trial_ends').trim();
-  const trialEndsAt = trialEnds === '' ? null : parseTime(trialEnds);
-  const admin = textOf(sent, 'admin') === 'true';
-  const self = account.id === visit.account.id;
-  const errors: Errors = {
-    ...(!standing && { standing: ['invalid_format'] }),
-    ...(!kind && { kind: ['invalid_format'] }),
-    ...(trialEndsAt === undefined && { trial_ends: ['invalid_format'] }),
-    // Whoever locked themselves out would need the command line to come back.
-    ...(self && standing !== 'active' && { standing: ['is_reserved'] }),
-    ...(self && !admin && { admin: ['is_reserved'] }),
-  };
-  if (Object.keys(errors).length > 0 || !standing || !kind || trialEndsAt === undefined) {
-    visit.refused = { action: `${HERE}/accounts/${account.id}`, sent, errors };
-    return showAccount(visit);
-  }
-  updateAccount(db, account.id, { standing, kind, trialEndsAt, admin });
-  return respondRedirect(visit, HERE, { say: `${account.email} is changed.` });
+  return orAgain(visit, sent, showAccount, () => {
+    const change = readAccountChange({
+      standing: textOf(sent, 'standing'),
+      kind: textOf(sent, 'kind'),
+      trialEnds: textOf(sent, 'trial_ends').trim() || 'never',
+      admin: textOf(sent, 'admin') === 'true',
+    });
+    changeAccount(db, account, change, visit.account.id);
+    return respondRedirect(visit, HERE, { say: `${account.email} is changed.` });
+  });
 }
 
-async function resetAccount(visit: Visit): Promise<View> {
-  const { db } = visit.services;
+async function resetOne(visit: Visit): Promise<View> {
   const account = getAccount(visit);
-  const password = newReadableSecret(4, 5);
-  const apiKey = newSecret('assay');
-  const passwordHash = await hashPassword(password);
-  db.write(() => {
-    updateAccount(db, account.id, { passwordHash, apiKeyDigest: digestOf(apiKey) });
-    deleteSessionsOf(db, account.id);
-  });
-  return secretsView(account.email, password, apiKey);
+  return secretsView(account.email, await resetAccount(visit.services.db, account));
 }

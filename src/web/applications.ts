@@ -3,8 +3,9 @@
 import { html } from 'hono/html';
 import type { SentFields } from '../api/body.ts';
 import { parseId } from '../domain/id.ts';
-import { checkRedirectUri, outOfBand } from '../domain/names.ts';
-import { type Errors, refusal } from '../domain/refusal.ts';
+import { outOfBand } from '../domain/names.ts';
+import { refusal } from '../domain/refusal.ts';
+import { readNewApplication } from '../domain/registration.ts';
 import { replaceApiKey } from '../store/accounts.ts';
 import {
   type Application,
@@ -27,7 +28,7 @@ import {
 } from './components.ts';
 import { actionButton, checkBox, formTo, renderForm, submitButton, textField } from './form.ts';
 import { type Html, respondRedirect } from './layout.ts';
-import { form, page, type Route } from './route.ts';
+import { form, orAgain, page, type Route } from './route.ts';
 import { textOf } from './sign-in.ts';
 import type { View, Visit } from './visit.ts';
 
@@ -147,33 +148,26 @@ ${checkBox(create, { name: 'public', label: 'Public application', hint: 'It has 
   };
 }
 
-function makeApplication(visit: Visit, sent: SentFields): View {
-  const name = textOf(sent, 'name').trim();
-  const redirectUri = textOf(sent, 'redirect_uri').trim();
-  const errors: Errors = {
-    ...(name === '' && { name: ['is_blank'] }),
-    ...(redirectUri === ''
-      ? { redirect_uri: ['is_blank'] }
-      : checkRedirectUri(redirectUri) && { redirect_uri: ['invalid_format'] }),
-  };
-  if (Object.keys(errors).length > 0) {
-    visit.refused = { action: `${HERE}/new`, sent, errors };
-    return showNewApplication(visit);
-  }
-  const { application, clientSecret } = createApplication(visit.services.db, {
-    ownerId: visit.account.id,
-    name,
-    redirectUri,
-    isPublic: textOf(sent, 'public') === 'true',
+function makeApplication(visit: Visit, sent: SentFields): Promise<View | Response> {
+  return orAgain(visit, sent, showNewApplication, () => {
+    const asked = readNewApplication({
+      name: textOf(sent, 'name'),
+      redirectUri: textOf(sent, 'redirect_uri'),
+      isPublic: textOf(sent, 'public') === 'true',
+    });
+    const { application, clientSecret } = createApplication(visit.services.db, {
+      ownerId: visit.account.id,
+      ...asked,
+    });
+    return onceView(`${application.name} is registered`, [
+      ['Client ID', copyText(application.clientId, 'Copy ID')],
+      [
+        'Client secret',
+        clientSecret === undefined ? html`None: it must use PKCE.` : copyText(clientSecret, 'Copy secret'),
+      ],
+      ['Redirect URL', html`<code>${application.redirectUri}</code>`],
+    ]);
   });
-  return onceView(`${application.name} is registered`, [
-    ['Client ID', copyText(application.clientId, 'Copy ID')],
-    [
-      'Client secret',
-      clientSecret === undefined ? html`None: it must use PKCE.` : copyText(clientSecret, 'Copy secret'),
-    ],
-    ['Redirect URL', html`<code>${application.redirectUri}</code>`],
-  ]);
 }
 
 /** The visitor's own application that the path names. */

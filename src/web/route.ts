@@ -72,19 +72,14 @@ export function action<Result = unknown>(
     prepare?: (sent: SentFields, visit: Visit) => void;
   },
 ): Route {
-  const route = form(path, async (visit, sent) => {
-    try {
+  const route = form(path, (visit, sent) =>
+    orAgain(visit, sent, parts.shown, async () => {
       parts.prepare?.(sent, visit);
       const result = await perform<Result>(visit, endpointName, { sent });
       const next = parts.done(visit, result);
       return 'to' in next ? respondRedirect(visit, next.to, { say: next.say }) : next;
-    } catch (cause) {
-      if (!(cause instanceof Refusal) || cause.status === 404) throw cause;
-      visit.refused = { action: visit.url.pathname, sent, errors: cause.errors };
-      const view = await parts.shown(visit);
-      return view instanceof Response ? view : { ...view, status: 422 };
-    }
-  });
+    }),
+  );
   return { ...route, performs: endpointName };
 }
 
@@ -160,6 +155,23 @@ export function form(path: string, handle: (visit: Visit, sent: SentFields) => G
       return handle(visit, sent);
     },
   };
+}
+
+/** Does what a form asks for; refused, `shown` is given again with what was typed and what is wrong with it. */
+export async function orAgain(
+  visit: Visit,
+  sent: SentFields,
+  shown: (visit: Visit) => Given,
+  work: () => Given,
+): Promise<View | Response> {
+  try {
+    return await work();
+  } catch (cause) {
+    if (!(cause instanceof Refusal) || cause.status === 404) throw cause;
+    visit.refused = { action: visit.url.pathname, sent, errors: cause.errors };
+    const view = await shown(visit);
+    return view instanceof Response ? view : { ...view, status: 422 };
+  }
 }
 
 /** Lets a signed-in visitor in, or gives what stands in the way. */

@@ -25,6 +25,10 @@ const byField: Record<string, string> = {
   'options[remote_branch] invalid_format': 'Write the plain name of a branch, for example main.',
   'options[url] invalid_format':
     'Write an address that begins with http:// or https:// and that this server may reach.',
+  'name invalid_format':
+    'Use one line of 255 bytes at the most; for a variable letters, digits and underscores only.',
+  'kind invalid_format': 'Choose user or collaborator.',
+  'standing invalid_format': 'Choose active, suspended or payment_required.',
   'email invalid_format': 'Write a whole email address, for example ada@example.org.',
   'email already_exists': 'This person is there already.',
   'email not_found': 'Email or password is wrong.',
