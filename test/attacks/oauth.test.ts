@@ -339,4 +339,4 @@ const others: Record<string, () => Promise<void>> = {
     assert.match(policy, /frame-ancestors 'none'/);
   },
 };
-attacks('and', others, judge => judge());
+attacks('replayed codes, consent that nobody gave, scopes that were not granted', others, judge => judge());

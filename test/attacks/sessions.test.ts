@@ -126,4 +126,4 @@ const sessions: Record<string, () => Promise<void>> = {
     assert.equal(app.changes(), before);
   },
 };
-attacks('sessions', sessions, judge => judge());
+attacks('a session is its owner’s alone, and over when it has ended', sessions, judge => judge());

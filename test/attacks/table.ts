@@ -1,12 +1,22 @@
-// A table of attacks: each row is a test of its own, and the number of rows is said at the end of the file.
-import { after, describe, test } from 'node:test';
+// A table of attacks: each row is a test of its own. How many there are of each kind, and how many came to what they
+// must, is said at the end: of this file, or of the whole run where ATTACK_COUNTS names the file to gather it in.
+import { appendFileSync } from 'node:fs';
+import { basename } from 'node:path';
+import { describe, test } from 'node:test';
+import { type Count, tableOf } from './count.ts';
 
-let rows = 0;
-after(() => process.stdout.write(`${rows} attacks\n`));
+const counts: Count[] = [];
+const file = basename(process.argv[1] as string, '.test.ts');
+process.on('exit', () => {
+  const { ATTACK_COUNTS } = process.env;
+  if (ATTACK_COUNTS)
+    appendFileSync(ATTACK_COUNTS, counts.map(count => `${JSON.stringify(count)}\n`).join(''));
+  else process.stdout.write(tableOf(counts));
+});
 
 /** `judge` carries a row's attack out and asserts what it must come to. */
 export function attacks<Row>(
-  title: string,
+  kind: string,
   table: Readonly<Record<string, Row>> | readonly Row[],
   judge: (row: Row, name: string) => Promise<void> | void,
   { concurrency = 1, skip }: { concurrency?: number; skip?: string | undefined } = {},
@@ -14,10 +24,13 @@ export function attacks<Row>(
   const entries = Array.isArray(table)
     ? table.map((row): [string, Row] => [JSON.stringify(row).slice(0, 120), row])
     : Object.entries(table as Record<string, Row>);
-  describe(title, { concurrency, skip: skip ?? false }, () => {
-    for (const [name, row] of entries) {
-      rows += 1;
-      test(name, () => judge(row, name));
-    }
+  const count = { file, kind, rows: skip ? 0 : entries.length, asRequired: 0 };
+  counts.push(count);
+  describe(kind, { concurrency, skip: skip ?? false }, () => {
+    for (const [name, row] of entries)
+      test(name, async () => {
+        await judge(row, name);
+        count.asRequired += 1;
+      });
   });
 }
