@@ -42,7 +42,7 @@ export const settings: readonly Setting[] = [
   { name: 'CONCURRENCY', usual: 'number of cores', form: 'NUMBER', meaning: 'containers at once' },
   { name: 'TIMEOUT', usual: '3600', form: 'SECONDS', meaning: 'that a suite or a compile may take' },
   { name: 'MEMORY', usual: '2GiB', form: 'SIZE', meaning: 'memory of a container' },
-  { name: 'CPUS', usual: '2', form: 'NUMBER', meaning: 'processors of a container' },
+  { name: 'CPUS', usual: '2', form: 'NUMBER', meaning: 'processors of a container, at most' },
   { name: 'PIDS', usual: '1024', form: 'NUMBER', meaning: 'processes of a container' },
   {
     name: 'NETWORK',

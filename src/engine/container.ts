@@ -52,6 +52,7 @@ export function createEngine(settings: DoorSettings & { watchIntervalMs?: number
   const { docker, call } = door;
   const watchIntervalMs = settings.watchIntervalMs ?? WATCH_INTERVAL_MS;
   let counting: ReturnType<typeof countVolumes> | undefined;
+  let processors: number | undefined;
 
   async function version(): Promise<{ engine: string; api: string; platform: string }> {
     const found = await call('version', () => docker.version());
@@ -83,7 +84,9 @@ export function createEngine(settings: DoorSettings & { watchIntervalMs?: number
    * same plan finds the container by its name and goes on: the command is not run twice.
    */
   async function startContainer(plan: ContainerPlan): Promise<string> {
-    const containerId = await createOrFind(door, plan);
+    // Docker refuses a share of more processors than there are, which on a small machine would be every container.
+    processors ??= (await call('info', () => docker.info())).NCPU as number;
+    const containerId = await createOrFind(door, { ...plan, cpus: Math.min(plan.cpus, processors) });
     try {
       await call('start a container', abortSignal => docker.getContainer(containerId).start({ abortSignal }));
     } catch (error) {

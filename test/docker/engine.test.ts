@@ -163,6 +163,10 @@ describe('the engine', () => {
         request.socket.destroy();
         return;
       }
+      if (request.url?.includes('/info')) {
+        response.end(JSON.stringify(await room.engine.door.docker.info()));
+        return;
+      }
       const chunks: Buffer[] = [];
       for await (const chunk of request) chunks.push(chunk as Buffer);
       const created = await room.engine.door.docker.createContainer({

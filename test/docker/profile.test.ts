@@ -59,6 +59,15 @@ describe('a container of the image host', () => {
     assert.equal(seen.get('init'), 'docker-init');
   });
 
+  it('has all processors where its plan names more than there are', async () => {
+    const { plan } = await room.begin('sleep 1000');
+    const { docker } = room.engine.door;
+    const containerId = await room.engine.startContainer({ ...plan, cpus: 1_000 });
+    const { NanoCpus } = (await docker.getContainer(containerId).inspect()).HostConfig;
+    assert.equal(NanoCpus, (await docker.info()).NCPU * 1e9);
+    await room.engine.removeContainer(containerId);
+  });
+
   it('finds no Docker socket, no network, and nothing of the host that it may write but its output', () => {
     assert.equal(seen.get('sockets'), '0');
     assert.equal(seen.get('usr'), '1');
