@@ -69,6 +69,7 @@ export async function startApp(
       hasRoom: workers.hasRoom,
       webhookAllow: settings.webhookAllow,
       waiting: workers.waiting,
+      heldUpBy: workers.heldUpBy,
       vitals: () => ({
         healthy: isDatabaseThere(),
         slots: settings.concurrency,

@@ -4,7 +4,7 @@
 import { and, asc, eq, sql } from 'drizzle-orm';
 import type { Waiting } from '../domain/fair-queue.ts';
 import type { Db } from './db.ts';
-import { buildRequests, builds, dependencies, deploys, projects } from './schema.ts';
+import { accounts, buildRequests, builds, dependencies, deploys, projects } from './schema.ts';
 import type { Build, BuildRequest, Dependency, Deploy } from './transition.ts';
 
 /** What takes a slot. */
@@ -78,6 +78,21 @@ export function listCompiling(db: Db): Dependency[] {
     .select()
     .from(dependencies)
     .where(and(unfinishedDependency, eq(dependencies.compileState, 'compiling')))
+    .all();
+}
+
+/** Compiles that run or wait, of all accounts, the longest waiting first. */
+export function listUnfinishedCompiles(
+  db: Db,
+  limit: number,
+): { dependency: Dependency; ownerEmail: string }[] {
+  return db.orm
+    .select({ dependency: dependencies, ownerEmail: accounts.email })
+    .from(dependencies)
+    .innerJoin(accounts, eq(accounts.id, dependencies.ownerId))
+    .where(unfinishedDependency)
+    .orderBy(asc(dependencies.enqueuedAt))
+    .limit(limit)
     .all();
 }
 

@@ -8,7 +8,7 @@ import { readAccountChange, readNewAccount } from '../domain/registration.ts';
 import { type Account, findAccount, listAccounts } from '../store/accounts.ts';
 import { countByState } from '../store/counts.ts';
 import { findFact } from '../store/facts.ts';
-import { listUnfinishedBuilds } from '../store/queue.ts';
+import { listUnfinishedBuilds, listUnfinishedCompiles } from '../store/queue.ts';
 import { changeAccount, registerAccount, resetAccount, type Secrets } from '../store/registration.ts';
 import {
   copyText,
@@ -95,28 +95,38 @@ function renderVitals({ services }: Visit): Html {
   ]);
 }
 
+/** What holds a slot or waits for one. */
 function renderQueue({ services }: Visit): Html {
-  const builds = listUnfinishedBuilds(services.db, QUEUE_SHOWN);
-  if (builds.length === 0)
+  const { db } = services;
+  const compiles = listUnfinishedCompiles(db, QUEUE_SHOWN).map(({ dependency, ownerEmail }) => [
+    `Compile of ${dependency.name}`,
+    ownerEmail,
+    stateBadge(dependency.compileState),
+    dependency.compileState === 'compiling' ? '' : services.heldUpBy(),
+    relativeTime(
+      (dependency.compileState === 'compiling' && dependency.startedAt) ||
+        (dependency.enqueuedAt ?? dependency.createdAt),
+    ),
+  ]);
+  const builds = listUnfinishedBuilds(db, QUEUE_SHOWN).map(({ build, projectName }) => {
+    const waiting = services.waiting(build);
+    return [
+      build.suiteName,
+      projectName,
+      stateBadge(build.buildState),
+      waiting ? `Place ${waiting.position}: ${waiting.reason}` : '',
+      relativeTime(build.startedAt ?? build.createdAt),
+    ];
+  });
+  if (compiles.length + builds.length === 0)
     return emptyState({
       title: 'Nothing waits and nothing runs',
-      text: 'Builds of all projects appear here while they do.',
+      text: 'Builds of all projects and compiles of all accounts appear here while they do.',
     });
   return dataTable({
     caption: 'Queue',
-    columns: ['Suite', 'Project', 'State', 'Why it waits', 'Since'],
-    rows: builds.map(({ build, projectName }) => {
-      const waiting = services.waiting(build);
-      return {
-        cells: [
-          build.suiteName,
-          projectName,
-          stateBadge(build.buildState),
-          waiting ? `Place ${waiting.position}: ${waiting.reason}` : '',
-          relativeTime(build.startedAt ?? build.createdAt),
-        ],
-      };
-    }),
+    columns: ['Suite or compile', 'Of', 'State', 'Why it waits', 'Since'],
+    rows: [...compiles, ...builds].map(cells => ({ cells })),
   });
 }
 

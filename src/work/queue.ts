@@ -24,6 +24,8 @@ import { type RunParts, runSuite } from './run-suite.ts';
 export type Queue = {
   poke(): void;
   slotsUsed(): number;
+  /** Why what waits for a container does not start yet. */
+  heldUpBy(): string;
   waiting(build: Build): { position: number; reason: string } | undefined;
   /** Claims nothing more and lets go of what runs; resolves when every worker has let go. */
   stop(): Promise<void>;
@@ -176,22 +178,21 @@ export function startQueue(parts: QueueParts): Queue {
   }, LOOK_AGAIN_MS);
   poke();
 
+  const heldUpBy = () => {
+    const away = run.host.unavailable();
+    if (away !== undefined) return `Docker is away: ${away}`;
+    if (!parts.hasRoom()) return 'The disk of the appliance is nearly full.';
+    return slotsUsed() >= parts.concurrency
+      ? `All ${parts.concurrency} slots are taken.`
+      : 'It starts in a moment.';
+  };
+
   return {
     poke,
     slotsUsed,
-    waiting(build) {
-      if (build.buildState !== 'enqueued') return undefined;
-      const away = run.host.unavailable();
-      const reason =
-        away !== undefined
-          ? `Docker is away: ${away}`
-          : !parts.hasRoom()
-            ? 'The disk of the appliance is nearly full.'
-            : slotsUsed() >= parts.concurrency
-              ? `All ${parts.concurrency} slots are taken.`
-              : 'It starts in a moment.';
-      return { position: positionOf(db, build), reason };
-    },
+    heldUpBy,
+    waiting: build =>
+      build.buildState === 'enqueued' ? { position: positionOf(db, build), reason: heldUpBy() } : undefined,
     async stop() {
       stopped = true;
       unwatch();

@@ -26,6 +26,7 @@ import { createTurns } from './turns.ts';
 
 export type Workers = {
   waiting: Queue['waiting'];
+  heldUpBy: Queue['heldUpBy'];
   slotsUsed: Queue['slotsUsed'];
   /** Why Docker cannot be used now; undefined when it can. */
   dockerAway(): string | undefined;
@@ -136,6 +137,7 @@ export async function startWorkers(options: {
 
   return {
     waiting: queue.waiting,
+    heldUpBy: queue.heldUpBy,
     slotsUsed: queue.slotsUsed,
     dockerAway: host.unavailable,
     hasRoom: disk.hasRoom,

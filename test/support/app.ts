@@ -97,6 +97,7 @@ export async function bootApp(overrides: Partial<Settings> = {}): Promise<TestAp
     // Nobody works: what is enqueued waits until a test moves it.
     async () => ({
       waiting: () => undefined,
+      heldUpBy: () => 'It starts in a moment.',
       slotsUsed: () => 0,
       dockerAway: () => undefined,
       hasRoom: () => room.hasRoom,

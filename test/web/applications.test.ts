@@ -10,6 +10,7 @@ import {
   listTokens,
 } from '../../src/store/applications.ts';
 import { findBuild, rerunBuild } from '../../src/store/builds.ts';
+import { moveDependency } from '../../src/store/transition.ts';
 import { launchBrowser, openBrowser, type Person, signIn } from '../support/browser.ts';
 import { basic, bearer } from '../support/client.ts';
 import { type OAuthRoom, openOAuthRoom, PASSWORD } from './oauth-room.ts';
@@ -170,7 +171,7 @@ describe('applications and administration', { timeout: 180_000 }, () => {
   });
 
   it('shows administrators the appliance, its queue and its accounts, and nobody else', async () => {
-    const { project_id: projectId, build_id: buildId, suite_id: suiteId } = room.plant();
+    const { project_id: projectId, build_id: buildId, suite_id: suiteId, ...planted } = room.plant();
     const build = findBuild(room.db, projectId, buildId);
     assert.ok(build);
     rerunBuild(room.db, build, { id: suiteId, name: 'Slow tests' });
@@ -184,6 +185,12 @@ describe('applications and administration', { timeout: 180_000 }, () => {
     await person.inspect('administration');
     rerunBuild(room.db, build, { id: suiteId, name: 'Late tests' });
     await page.getByRole('row', { name: /Late tests Planted \d+ Enqueued/ }).waitFor();
+    const compile = page.getByRole('row', { name: /Compile of .* owner@example.org/ });
+    moveDependency(room.db, planted.free_dependency_id, 'upload', { archiveHash: 'a'.repeat(64) });
+    await compile.getByText('It starts in a moment.').waitFor();
+    await person.inspect('administration-queue');
+    moveDependency(room.db, planted.free_dependency_id, 'start', { nonce: 'n' });
+    await compile.getByText(/^Compiling/).waitFor();
     await person.close();
     const other = await arrive('owner');
     assert.equal(await other.page.getByRole('link', { name: 'Administration' }).count(), 0);
