@@ -15,6 +15,9 @@ import {
   tarOf,
 } from './dependencies-room.ts';
 
+/** Nothing, and much of it. */
+const ZEROS = 'truncate -s 256M zeros';
+
 suite('archives', { concurrency: 2 }, () => {
   let appliance: Appliance;
   let room: DependencyRoom;
@@ -59,6 +62,8 @@ suite('archives', { concurrency: 2 }, () => {
     ['a gzip that is cut off', () => gzipSync(whole).subarray(0, -20), /cut off/],
     ['a gzip of a tar that is cut off', () => gzipSync(whole.subarray(0, 512 * 8)), /cut off/],
     ['a zstd that is cut off', () => zstdCompressSync(whole).subarray(0, -20), /cut off/],
+    ['an xz that is cut off', () => packTree(tree, 'tar -cJf - * | head -c -20'), /cut off/],
+    ['a bzip2 that is cut off', () => packTree(tree, 'tar -cjf - * | head -c -20'), /cut off/],
     ['a gzip with a wrong byte', () => damaged(gzipSync(whole)), /cut off or damaged|could not be unpacked/],
     ['a zip without its end', () => zipped.subarray(0, -40), /cut off/],
     ['a zip with a wrong byte', () => damaged(zipped, 60), /damaged/],
@@ -121,6 +126,9 @@ suite('archives', { concurrency: 2 }, () => {
   const bombs: [string, () => Buffer][] = [
     ['gzip', () => gzipSync(bombTar())],
     ['zstd', () => zstdCompressSync(bombTar())],
+    ['bzip2', () => packTree({}, `${ZEROS} && tar -cf - zeros | bzip2 -1`)],
+    ['xz', () => packTree({}, `${ZEROS} && tar -cf - zeros | xz -0`)],
+    ['zip', () => packTree({}, `${ZEROS} && zip -q -1 - zeros`)],
   ];
   for (const [name, make] of bombs)
     test(`a ${name} bomb is stopped at the limit of the disk`, async () => {
@@ -167,7 +175,6 @@ function damaged(archive: Buffer, at = Math.floor(archive.length / 2)): Buffer {
   return copy;
 }
 
-/** Nothing, and much of it. */
 function bombTar(): Buffer {
-  return packTree({}, 'truncate -s 256M zeros && tar -cf - zeros');
+  return packTree({}, `${ZEROS} && tar -cf - zeros`);
 }
