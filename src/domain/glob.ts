@@ -61,6 +61,7 @@ function pieceOfText(text: string): Piece {
 }
 
 function pieceOfPlaces(places: Place[]): Piece {
+  const mustHave = compileSearch(longestText(places));
   let search: Piece['endOfFirst'] | undefined;
   return {
     endFrom(value, from) {
@@ -82,10 +83,22 @@ function pieceOfPlaces(places: Place[]): Piece {
       return at;
     },
     endOfFirst(value, from) {
+      // Most values lack it, and of a million paths each is asked: this is several times as fast.
+      if (mustHave(value, from) < 0) return -1;
       search ??= compileParallel(places);
       return search(value, from);
     },
   };
+}
+
+function longestText(places: Place[]): string {
+  let longest = '';
+  let text = '';
+  for (const character of places.map(onlyCharacter)) {
+    text = isWhole(character) ? text + String.fromCodePoint(character) : '';
+    if (text.length > longest.length) longest = text;
+  }
+  return longest;
 }
 
 const unitsOf = (character: number) => (character > 0xffff ? 2 : 1);

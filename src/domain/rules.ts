@@ -51,17 +51,53 @@ const seenCharacters = 1_000;
 
 /** All rules must hold; a suite without rules always runs. */
 export function judge<R extends Rule>(rules: readonly R[], facts: CommitFacts): Judgement<R> {
-  const judged = rules.map(rule => judgeRule(rule, facts));
-  return { runs: judged.every(rule => rule.holds), rules: judged };
+  return createJudge(facts)(rules);
 }
 
-function judgeRule<R extends Rule>(rule: R, facts: CommitFacts): JudgedRule<R> {
-  const fact = factOf(rule.subject, facts);
+/** Judges one commit for many suites: a rule that several have is judged once. */
+export function createJudge(facts: CommitFacts): <R extends Rule>(rules: readonly R[]) => Judgement<R> {
+  const known = new Map<string, Verdict>();
+  const verdictOn = (rule: Rule): Verdict => {
+    const key = `${rule.subject} ${rule.operator} ${rule.value}`;
+    const verdict = known.get(key) ?? judgeRule(rule, factOf(rule.subject, facts), 0);
+    known.set(key, verdict);
+    return verdict;
+  };
+  return rules => {
+    const judged = rules.map(rule => ({ ...rule, ...verdictOn(rule) }));
+    return { runs: judged.every(rule => rule.holds), rules: judged };
+  };
+}
+
+/**
+ * Judges on what was kept of a commit. A rule on files that none of the kept paths decides stays open while others are
+ * missing, and so does whether the suite runs, unless another rule forbids it.
+ */
+export function judgeInPart<R extends Rule>(
+  rules: readonly R[],
+  facts: CommitFacts,
+  filesOmitted: number,
+): { runs: boolean | undefined; rules: (JudgedRule<R> & { isOpen: boolean })[] } {
+  const judged = rules.map(rule => {
+    const omitted = rule.subject === 'commit.files' ? filesOmitted : 0;
+    const verdict = judgeRule(rule, factOf(rule.subject, facts), omitted);
+    // A path that decides makes a positive rule hold and breaks a negative one.
+    const isOpen = omitted > 0 && verdict.holds === tests[rule.operator](rule.value).negative;
+    return { ...rule, ...verdict, isOpen };
+  });
+  const isForbidden = judged.some(rule => !rule.holds && !rule.isOpen);
+  const isOpen = judged.some(rule => rule.isOpen);
+  return { runs: isForbidden ? false : isOpen ? undefined : true, rules: judged };
+}
+
+type Verdict = Pick<JudgedRule, 'holds' | 'saw'>;
+
+function judgeRule(rule: Rule, fact: string | string[], omitted: number): Verdict {
   const { test, negative } = tests[rule.operator](rule.value);
-  if (typeof fact === 'string') return { ...rule, holds: test(fact) !== negative, saw: shorten(fact) };
+  if (typeof fact === 'string') return { holds: test(fact) !== negative, saw: shorten(fact) };
   // The same search serves both kinds: the element that satisfies a positive rule, or breaks a negative one.
   const decisive = fact.findIndex(test);
-  return { ...rule, holds: decisive >= 0 !== negative, saw: sample(fact, decisive) };
+  return { holds: decisive >= 0 !== negative, saw: sample(fact, decisive, omitted) };
 }
 
 function factOf(subject: Subject, facts: CommitFacts): string | string[] {
@@ -115,9 +151,9 @@ function shorten(text: string): string {
 }
 
 /** A long list is cut, but the element that decided is always among those shown. */
-function sample(list: string[], decisive: number): string[] {
-  if (list.length <= seenElements) return list.map(shorten);
+function sample(list: string[], decisive: number, omitted: number): string[] {
+  if (list.length <= seenElements && omitted === 0) return list.map(shorten);
   const shown = list.slice(0, seenElements).map(shorten);
   if (decisive >= seenElements) shown[seenElements - 1] = shorten(list[decisive]!);
-  return [...shown, `… ${list.length - seenElements} more`];
+  return [...shown, `… ${list.length + omitted - shown.length} more`];
 }

@@ -29,6 +29,8 @@ export interface GitCall {
   // Ends a call in which neither stream has said anything for this long.
   stallMs?: number;
   acceptedExitCodes?: readonly number[];
+  // Where less may come than from any other call, and what is said when more does.
+  outputMax?: { bytes: number; reason: string };
   onOutput?: OnOutput;
 }
 
@@ -132,9 +134,10 @@ function circumstances({ host, ssh }: GitCall) {
   return { ...(host && { host }), ...(ssh && { connectTimeoutMs: ssh.connectTimeoutMs }) };
 }
 
-function watchCall({ host, signal, deadlineMs = LOCAL_DEADLINE_MS, stallMs, onOutput }: GitCall) {
+function watchCall({ host, signal, deadlineMs = LOCAL_DEADLINE_MS, stallMs, onOutput, outputMax }: GitCall) {
   const stop = new AbortController();
   const source = host ? ` the host ${host}` : ' git';
+  const most = outputMax ?? { bytes: OUTPUT_MAX_BYTES, reason: `More came from${source} than can be read.` };
   let failure: string | undefined;
   let receivedBytes = 0;
   const fail = (reason: string) => {
@@ -163,7 +166,7 @@ function watchCall({ host, signal, deadlineMs = LOCAL_DEADLINE_MS, stallMs, onOu
       if (chunk.length === 0) return;
       if (stalled) stalled.refresh();
       receivedBytes += chunk.length;
-      if (receivedBytes > OUTPUT_MAX_BYTES) fail(`More came from${source} than can be read.`);
+      if (receivedBytes > most.bytes) fail(most.reason);
       onOutput?.(chunk, from);
     },
     end() {

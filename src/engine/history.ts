@@ -19,12 +19,16 @@ export interface CommitRead {
   committedDate: string;
   branches: string[];
   tags: string[];
-  // The first 10,000 paths; `filesOmitted` counts the rest.
+  // All of them: what decides may be the last.
   files: string[];
-  filesOmitted: number;
 }
 
-const FILES_MAX = 10_000;
+// More than a million paths. A tree that holds itself a few times over can name any number.
+const COMMIT_MAX = {
+  bytes: 64 * 1024 * 1024,
+  reason:
+    'The message and the paths that the commit changes are more than 64 MiB, which is more than rules are judged on: make it several commits.',
+};
 const CANDIDATES_MAX = 20_000;
 const PATCHES_MAX = 500;
 const NO_DATE = '1970-01-01T00:00:00+00:00';
@@ -82,7 +86,7 @@ export async function readCommit(mirror: string, hash: string): Promise<CommitRe
         '--end-of-options',
         fullHash(hash),
       ],
-      { repository: mirror },
+      { repository: mirror, outputMax: COMMIT_MAX },
     ),
     runGit(['for-each-ref', '--format=%(refname:lstrip=2)', `--contains=${fullHash(hash)}`, 'refs/heads'], {
       repository: mirror,
@@ -108,8 +112,7 @@ export async function readCommit(mirror: string, hash: string): Promise<CommitRe
       .map(name => name.replace(/^tag: refs\/tags\//, ''))
       .filter(name => name !== '')
       .sort(),
-    files: files.slice(0, FILES_MAX),
-    filesOmitted: Math.max(0, files.length - FILES_MAX),
+    files,
   };
 }
 

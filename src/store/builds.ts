@@ -161,7 +161,7 @@ export function findNewestFinishedCommit(db: Db, projectId: bigint, branch?: str
     .get();
 }
 
-export type CommitFields = Omit<Commit, 'id' | 'projectId' | 'version' | 'buildState'>;
+export type CommitFields = Omit<typeof commits.$inferInsert, 'id' | 'projectId' | 'version' | 'buildState'>;
 
 /** Records a commit as the repository has it now; one seen before keeps its id. */
 export function recordCommit(db: Db, projectId: bigint, fields: CommitFields): Commit {
@@ -170,7 +170,12 @@ export function recordCommit(db: Db, projectId: bigint, fields: CommitFields): C
     if (known)
       return db.orm
         .update(commits)
-        .set({ branches: fields.branches, tags: fields.tags, files: fields.files })
+        .set({
+          branches: fields.branches,
+          tags: fields.tags,
+          files: fields.files,
+          filesOmitted: fields.filesOmitted,
+        })
         .where(eq(commits.id, known.id))
         .returning()
         .get() as Commit;

@@ -140,7 +140,8 @@ CREATE TABLE commits (
   committed_date TEXT NOT NULL,
   branches TEXT NOT NULL,
   tags TEXT NOT NULL,
-  files TEXT NOT NULL
+  files TEXT NOT NULL,
+  files_omitted INTEGER
 ) STRICT;
 CREATE UNIQUE INDEX commits_ref ON commits (project_id, ref);
 CREATE INDEX commits_project ON commits (project_id, id);

@@ -170,6 +170,8 @@ export const commits = sqliteTable(
     branches: text('branches').notNull(),
     tags: text('tags').notNull(),
     files: text('files').notNull(),
+    /** How many more paths it changes than are kept, where there are: rules are judged on all when it is fetched. */
+    filesOmitted: int('files_omitted'),
   },
   table => [
     uniqueIndex('commits_ref').on(table.projectId, table.ref),

@@ -27,6 +27,7 @@ import { stateBadge } from './state.ts';
 import { perform, type View, type Visit } from './visit.ts';
 
 const HERE = '/ui/projects/:project_id/commits/:commit_id';
+const FILES_SHOWN = 1_000;
 const BUILDS_A_PAGE = 100;
 
 export const commitPages: Route[] = [
@@ -88,6 +89,8 @@ function renderFacts({ found: { commit } }: Visit): Html {
   const person = (name: string, email: string, date: string) =>
     html`${name} &lt;${email}&gt;<div class="second">${date}, ${relativeTime(Date.parse(date))}</div>`;
   const files = JSON.parse(commit.files) as string[];
+  const filesChanged = files.length + (commit.filesOmitted ?? 0);
+  const filesShown = files.slice(0, FILES_SHOWN);
   return factList([
     ['Hash', copyText(commit.ref, 'Copy hash')],
     ['Author', person(commit.authorName, commit.authorEmail, commit.authoredDate)],
@@ -101,7 +104,7 @@ function renderFacts({ found: { commit } }: Visit): Html {
       'Changed files',
       files.length === 0
         ? 'none'
-        : html`<details><summary>${files.length === 1 ? 'one file' : `${files.length} files`}</summary><ul class="files">${files.slice(0, 1000).map(file => html`<li><code>${file}</code></li>`)}</ul></details>`,
+        : html`<details><summary>${filesChanged === 1 ? 'one file' : `${filesChanged} files`}</summary><ul class="files">${filesShown.map(file => html`<li><code>${file}</code></li>`)}${filesChanged > filesShown.length ? html`<li>… ${filesChanged - filesShown.length} more</li>` : ''}</ul></details>`,
     ],
   ]);
 }

@@ -34,13 +34,16 @@ export const ruleWords = ({ subject, operator, value }: Rule): Html =>
 const SAW_SHOWN = 160;
 
 /** Why a suite runs for a commit or not: each rule, whether it holds, and what it looked at. */
-export function renderJudged(rules: readonly JudgedRule[]): Html {
+export function renderJudged(rules: readonly (JudgedRule & { isOpen?: boolean })[]): Html {
   if (rules.length === 0) return html`<span class="quiet">It has no rules, so it always runs.</span>`;
   return html`<ul class="rules">${rules.map(
     rule =>
-      html`<li>${stateMark(rule.holds ? 'holds' : 'does_not_hold')}<div>${ruleWords(rule)}<div class="second">${renderSaw(rule.saw)}</div></div></li>`,
+      html`<li>${stateMark(rule.isOpen ? 'cannot_be_told' : rule.holds ? 'holds' : 'does_not_hold')}<div>${ruleWords(rule)}<div class="second">${rule.isOpen ? OPEN_WORDS : ''}${renderSaw(rule.saw)}</div></div></li>`,
   )}</ul>`;
 }
+
+const OPEN_WORDS =
+  'The commit changes more files than are kept, and none of those kept decides: a build judges all of them. It ';
 
 function renderSaw(saw: string | string[]): Html {
   const text = Array.isArray(saw) ? saw.join(', ') : saw;

@@ -36,6 +36,7 @@ const states: Record<string, [word: string, tone: Tone]> = {
   does_not_run: ['Does not run', 'aside'],
   holds: ['Holds', 'good'],
   does_not_hold: ['Does not hold', 'off'],
+  cannot_be_told: ['Cannot be told', 'idle'],
   answers: ['Answers', 'good'],
   away: ['Away:', 'warn'],
   low: ['Low:', 'warn'],

@@ -2,7 +2,7 @@
 
 import { html, raw } from 'hono/html';
 import { parseId } from '../domain/id.ts';
-import { type CommitFacts, judge, type Rule } from '../domain/rules.ts';
+import { type CommitFacts, judgeInPart, type Rule } from '../domain/rules.ts';
 import { type Commit, findCommit } from '../store/builds.ts';
 import { listCommitHeads } from '../store/overview.ts';
 import { listEveryRule, type Suite } from '../store/suites.ts';
@@ -42,13 +42,15 @@ function renderResult(visit: Visit, suites: readonly Suite[], commit: Commit): H
     caption: 'Dry run',
     columns: ['Suite', 'Would it run', 'Rules'],
     rows: suites.map(suite => {
-      const { runs, rules } = judge(
+      const { runs, rules } = judgeInPart(
         listEveryRule(visit.services.db, suite.id).map(
           ({ subject, operator, value }) => ({ subject, operator, value }) as Rule,
         ),
         facts,
+        commit.filesOmitted ?? 0,
       );
-      return { cells: [suite.name, stateBadge(runs ? 'would_run' : 'would_not_run'), renderJudged(rules)] };
+      const state = runs === undefined ? 'cannot_be_told' : runs ? 'would_run' : 'would_not_run';
+      return { cells: [suite.name, stateBadge(state), renderJudged(rules)] };
     }),
   });
 }

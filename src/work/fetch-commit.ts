@@ -2,7 +2,7 @@
 // its commit recorded, and its suites decided by their rules.
 
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import { type CommitFacts, judge, type Rule } from '../domain/rules.ts';
+import { createJudge, type Judgement, type Rule } from '../domain/rules.ts';
 import { GitFailure } from '../engine/git.ts';
 import { type CommitRead, findReplacements, reachable, readCommit, resolveRef } from '../engine/history.ts';
 import { fetchMirror } from '../engine/mirror.ts';
@@ -25,6 +25,9 @@ import { findProject, type Project, privateKeyOf } from '../store/projects.ts';
 import { listEveryRule, listEverySuite } from '../store/suites.ts';
 import { moveRequest } from '../store/transition.ts';
 import type { Turns } from './turns.ts';
+
+/** Of a commit's paths so many are kept for the pages, which say how many more there are. */
+const FILES_KEPT = 10_000;
 
 export type FetchParts = {
   db: Db;
@@ -63,8 +66,10 @@ export async function fetchCommits(
     try {
       // A request for a hundred suites is a long transaction: others are served before the next.
       await nextTurn();
-      if (!found.has(commitRef)) found.set(commitRef, await readRef(mirror, commitRef));
-      begin(db, project, request, found.get(commitRef) as Found);
+      const read = found.get(commitRef) ?? (await readRef(mirror, commitRef));
+      // Lists of megabytes are read again rather than held for all the names that were asked for.
+      if (read.commit.files.length <= FILES_KEPT) found.set(commitRef, read);
+      begin(db, project, request, read, await judgeAhead(db, projectId, read.commit));
     } catch (cause) {
       if (stopping.aborted) return;
       if (!(cause instanceof GitFailure))
@@ -102,30 +107,48 @@ async function readRef(mirror: string, commitRef: string): Promise<Found> {
   return { branch, commit: await readCommit(mirror, ref) };
 }
 
-function begin(db: Db, project: Project, request: BuildRequest, { branch, commit: read }: Found): void {
+function begin(
+  db: Db,
+  project: Project,
+  request: BuildRequest,
+  { branch, commit: read }: Found,
+  judge: Judge,
+): void {
   db.write(() => {
     // Canceled meanwhile: a commit without a request would wait for builds for ever.
     if (findBuildRequest(db, project.id, request.id)?.buildState !== 'fetching') return;
     const commit = recordCommit(db, project.id, fieldsOf(read));
-    const begun = beginBuilds(db, request.id, commit, branch ?? '', decide(db, project.id, read));
+    const begun = beginBuilds(db, request.id, commit, branch ?? '', decide(db, project.id, judge));
     if (begun && branch !== undefined && project.cancelSuperseded)
       for (const older of listSupersededRequests(db, begun))
         cancelBuildRequest(db, older, `because a newer build of ${branch} has begun`);
   });
 }
 
-/** Which suites run for the commit, and why. */
-function decide(db: Db, projectId: bigint, facts: CommitFacts): Decision[] {
-  return listEverySuite(db, projectId).map(suite => {
-    const judged = judge(
-      listEveryRule(db, suite.id).map(
-        ({ subject, operator, value }) => ({ subject, operator, value }) as Rule,
-      ),
-      facts,
-    );
-    return { suiteId: suite.id, suiteName: suite.name, ...judged };
-  });
+type Judge = (rules: readonly Rule[]) => Judgement;
+
+/** Many rules on many paths take long: others are served between one and the next, and `decide` finds them judged. */
+async function judgeAhead(db: Db, projectId: bigint, read: CommitRead): Promise<Judge> {
+  const judge = createJudge(read);
+  for (const suite of listEverySuite(db, projectId))
+    for (const rule of rulesOf(db, suite.id)) {
+      judge([rule]);
+      await nextTurn();
+    }
+  return judge;
 }
+
+/** Which suites run for the commit, and why: by the rules as they are now. */
+function decide(db: Db, projectId: bigint, judge: Judge): Decision[] {
+  return listEverySuite(db, projectId).map(suite => ({
+    suiteId: suite.id,
+    suiteName: suite.name,
+    ...judge(rulesOf(db, suite.id)),
+  }));
+}
+
+const rulesOf = (db: Db, suiteId: bigint): Rule[] =>
+  listEveryRule(db, suiteId).map(({ subject, operator, value }) => ({ subject, operator, value }) as Rule);
 
 function fieldsOf(read: CommitRead): CommitFields {
   return {
@@ -139,7 +162,8 @@ function fieldsOf(read: CommitRead): CommitFields {
     committedDate: read.committedDate,
     branches: JSON.stringify(read.branches),
     tags: JSON.stringify(read.tags),
-    files: JSON.stringify(read.files),
+    files: JSON.stringify(read.files.slice(0, FILES_KEPT)),
+    filesOmitted: read.files.length > FILES_KEPT ? read.files.length - FILES_KEPT : null,
   };
 }
 

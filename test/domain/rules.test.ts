@@ -1,6 +1,14 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { type CommitFacts, judge, operators, type Rule, subjects } from '../../src/domain/rules.ts';
+import {
+  type CommitFacts,
+  createJudge,
+  judge,
+  judgeInPart,
+  operators,
+  type Rule,
+  subjects,
+} from '../../src/domain/rules.ts';
 
 const facts: CommitFacts = {
   message: 'Fix the parser\n\nIt ate newlines [ci skip]',
@@ -125,6 +133,46 @@ test('a long text is cut between characters', () => {
     message,
   }).rules;
   assert.equal(judged?.saw, `${'x'.repeat(999)}…`);
+});
+
+test('a rule that several suites have is judged once, and each keeps its own record of it', () => {
+  let asked = 0;
+  const judgeOne = createJudge({
+    ...facts,
+    get message() {
+      asked++;
+      return facts.message;
+    },
+  });
+  const rule: Rule = { subject: 'commit.message', operator: 'contains', value: 'parser' };
+  const [judged] = judgeOne([{ ...rule, id: 1n }]).rules;
+  assert.deepEqual(judged, { ...rule, id: 1n, holds: true, saw: facts.message });
+  asked = 0;
+  assert.equal(judgeOne([{ ...rule, id: 2n }]).rules[0]?.id, 2n);
+  assert.equal(asked, 0);
+  assert.equal(judgeOne([{ ...rule, value: 'else' }]).runs, false);
+  assert.equal(judgeOne([{ ...rule, operator: 'does_not_contain' }]).runs, false);
+});
+
+test('where paths are missing, a rule that none of the others decides is open, and so is the suite', () => {
+  const inPart = (operator: Rule['operator'], value: string, ...more: Rule[]) => {
+    const rule: Rule = { subject: 'commit.files', operator, value };
+    const { runs, rules } = judgeInPart([rule, ...more], facts, 500);
+    return [runs, ...rules.map(({ isOpen }) => isOpen)];
+  };
+  const forbids: Rule = { subject: 'commit.branches', operator: 'equals', value: 'elsewhere' };
+  assert.deepEqual(inPart('starts_with', 'src/'), [true, false]);
+  assert.deepEqual(inPart('starts_with', 'lib/'), [undefined, true]);
+  assert.deepEqual(inPart('does_not_match', 'docs/*'), [false, false]);
+  assert.deepEqual(inPart('does_not_match', 'lib/*'), [undefined, true]);
+  assert.deepEqual(inPart('starts_with', 'lib/', forbids), [false, true, false]);
+  const open: Rule = { subject: 'commit.files', operator: 'contains', value: 'lib' };
+  const { rules } = judgeInPart([open, forbids], facts, 500);
+  assert.deepEqual(
+    rules.map(({ saw }) => saw),
+    [[...facts.files, '… 500 more'], facts.branches],
+  );
+  assert.equal(judgeInPart([open], facts, 0).runs, false, 'nothing is missing');
 });
 
 test('a rule that contains a long text is judged on a long message in linear time', () => {

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
 import { test } from 'node:test';
 import {
   branchContains,
@@ -79,7 +80,6 @@ test('a commit is read exactly as git has it', async () => {
     branches: ['main', 'side'],
     tags: ['annotated', 'nested', 'v1,0'],
     files: ['plain', 'src/a b.ts', 'Ünïcode\tname'],
-    filesOmitted: 0,
   });
   const second = await readCommit(mirror, moved);
   assert.equal(second.authoredDate, '2023-11-14T22:16:40+00:00');
@@ -106,13 +106,27 @@ test('bytes that are no UTF-8 are shown as U+FFFD, and a mailmap changes nobody'
   assert.equal(commit.message, 'Gr\uFFFD\uFFFDe');
 });
 
-test('of a commit that changes very many files the first ten thousand are named', async () => {
+test('of a commit that changes very many files all are named', async () => {
   const files = Object.fromEntries(Array.from({ length: 10_500 }, (_, index) => [`f${index}`, '']));
   const { url, mirror, hashes } = remote([{ files }]);
   await fetchMirror({ mirror, url, ssh });
   const commit = await readCommit(mirror, hashes[0]!);
-  assert.equal(commit.files.length, 10_000);
-  assert.equal(commit.filesOmitted, 500);
+  assert.equal(commit.files.length, 10_500);
+  assert.deepEqual(commit.files.toSorted(), Object.keys(files).sort());
+});
+
+test('a commit that names more paths than can be judged fails in clear words', async () => {
+  const { directory, url, mirror } = remote([{ message: 'base', files: { base: '1' } }]);
+  // Each tree holds the one before it ten times: ten million paths of a few objects.
+  const write = (entries: string) =>
+    execFileSync('git', ['mktree'], { cwd: directory, input: entries, encoding: 'utf8' }).trim();
+  let tree = git(directory, 'rev-parse', 'main^{tree}');
+  for (let level = 0; level < 7; level++)
+    tree = write(Array.from({ length: 10 }, (_, index) => `040000 tree ${tree}\td${index}\n`).join(''));
+  const bomb = git(directory, 'commit-tree', '-m', 'bomb', tree);
+  git(directory, 'branch', 'bomb', bomb);
+  await fetchMirror({ mirror, url, ssh });
+  await assert.rejects(readCommit(mirror, bomb), failure(/more than 64 MiB.*make it several commits/));
 });
 
 test('an amended and a rebased commit are found again after a forced push', async () => {

@@ -1,6 +1,7 @@
 // The suites of a project as a person keeps them: settings, environment variables, rules with a dry run, dependencies.
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
+import { recordCommit } from '../../src/store/builds.ts';
 import { createDependency, setShared } from '../../src/store/dependencies.ts';
 import type { Project } from '../../src/store/projects.ts';
 import {
@@ -13,6 +14,7 @@ import {
   listSuiteDependencies,
   type Suite,
 } from '../../src/store/suites.ts';
+import { commitFields } from '../support/app.ts';
 import type { Person } from '../support/browser.ts';
 import { openProjectRoom, type ProjectRoom } from './project-room.ts';
 
@@ -161,6 +163,17 @@ describe('the suites of a project', { timeout: 180_000 }, () => {
     await dryRun.getByRole('row', { name: /Unit tests Would run/ }).waitFor();
     await dryRun.getByRole('row', { name: /Release Would not run/ }).waitFor();
     await person.inspect('suites-dry-run');
+
+    const large = recordCommit(room.db, project.id, {
+      ...commitFields('d'.repeat(40)),
+      files: JSON.stringify(['docs/a']),
+      filesOmitted: 500,
+    });
+    const [unit] = suites;
+    createRule(room.db, { suiteId: unit.id, subject: 'commit.files', operator: 'equals', value: 'src/a' });
+    await person.go(`/ui/projects/${project.id}/suites?commit=${large.id}`);
+    await dryRun.getByRole('row', { name: /Unit tests Cannot be told/ }).waitFor();
+    assert.match((await dryRun.textContent()) ?? '', /more files than are kept.*saw docs\/a, … 500 more/s);
 
     await person.go(pathOf(release));
     await rules.getByRole('button', { name: 'Remove' }).first().click();

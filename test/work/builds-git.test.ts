@@ -127,6 +127,29 @@ describe('A build request', { concurrency: 3 }, () => {
     assert.equal(((await project.ask('GET', '/commits')) as unknown as Wire[]).length, 3);
   });
 
+  test('is decided on all the files of its commit, however many, and says what decided', async () => {
+    const names = Array.from({ length: 10_500 }, (_, index) => `f${String(index).padStart(5, '0')}`);
+    const repository = assay.repository({
+      files: Object.fromEntries([...names, 'the-last'].map(name => [name, ''])),
+    });
+    const project = await assay.project(repository);
+    await project.suite({ command: 'true', rules: [['commit.files', 'equals', 'the-last']] });
+    await project.suite({ command: 'true', rules: [['commit.files', 'does_not_match', '*-last']] });
+    const { request, builds } = await project.run();
+    assert.equal(request.build_state, 'passed');
+    assert.equal(builds.length, 1);
+    const path = `/commits/${request.commit_id_str}/suites`;
+    const decided = (await project.ask('GET', path)) as unknown as Wire[];
+    const judged = decided.map(({ runs, rules }) => {
+      const [rule] = rules as [Wire];
+      return [runs, rule.holds, ...(rule.saw as string[]).slice(-2)];
+    });
+    assert.deepEqual(judged, [
+      [false, false, 'the-last', '… 10451 more'],
+      [true, true, 'the-last', '… 10451 more'],
+    ]);
+  });
+
   test('keeps a commit that an amend and a force push replaced: same id, higher version, old builds readable', async () => {
     const author = { author: 'Ada <ada@example.org>', authoredAt: '1700000000 +0200' };
     const repository = assay.repository({ message: 'Base\n', files: { a: '1' } });
