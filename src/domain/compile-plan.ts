@@ -10,7 +10,7 @@ import {
   outputMount,
   PROJECT_DIRECTORY,
 } from './container-plan.ts';
-import type { CompileEvent } from './dependency.ts';
+import { COMPILE_CANCELED, type CompileEvent } from './dependency.ts';
 import { type EntryStep, entryCommand } from './entry-script.ts';
 import { COMMAND_STEP, type Limits, searchPathsOf } from './suite-plan.ts';
 import { MAX_ATTEMPTS, type Outcome } from './verdict.ts';
@@ -170,7 +170,7 @@ export const failedCompile = (error: string): CompileVerdict => ({ event: 'fail'
 
 export const canceledCompile: CompileVerdict = {
   event: 'cancel',
-  error: 'The compile was canceled.',
+  error: COMPILE_CANCELED,
   lines: ['canceled'],
 };
 

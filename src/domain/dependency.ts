@@ -10,6 +10,9 @@ export type CompileState =
   | 'compile_failed';
 export type CompileEvent = 'upload' | 'start' | 'compile' | 'fail' | 'cancel' | 'requeue';
 
+/** The error of a compile that somebody canceled. */
+export const COMPILE_CANCELED = 'The compile was canceled.';
+
 export const compileMachine: Machine<CompileState, CompileEvent> = {
   waiting_archive_upload: { upload: 'enqueued_for_compile' },
   enqueued_for_compile: {

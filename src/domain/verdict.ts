@@ -22,6 +22,13 @@ export type Verdict = {
 
 export const MAX_ATTEMPTS = 3;
 
+export const canceledBuild = (because: string | null): Verdict => ({
+  event: 'cancel',
+  exitCode: null,
+  error: null,
+  lines: [`canceled ${because ?? ''}`.trimEnd()],
+});
+
 export function judgeOutcome(
   outcome: Outcome,
   facts: {
@@ -34,6 +41,7 @@ export function judgeOutcome(
   },
 ): Verdict {
   const errored = (error: string): Verdict => ({ event: 'error', exitCode: null, error, lines: [error] });
+  const { cancelBecause = null } = facts;
   switch (outcome.kind) {
     case 'exit':
       return judgeExit(outcome, facts.memoryBytes);
@@ -45,12 +53,7 @@ export function judgeOutcome(
         lines: [`stopped: it took longer than ${facts.timeoutMs / 1000} s`],
       };
     case 'canceled':
-      return {
-        event: 'cancel',
-        exitCode: null,
-        error: null,
-        lines: [`canceled ${facts.cancelBecause ?? ''}`.trimEnd()],
-      };
+      return canceledBuild(cancelBecause);
     case 'no_room':
       return errored('It was stopped because the disk of the appliance is nearly full.');
     case 'too_big':
@@ -59,6 +62,7 @@ export function judgeOutcome(
       return errored('It was stopped because it changed the file that its output is kept in.');
     case 'lost': {
       const lost = 'The container ended without a verdict: Docker lost it, or it was killed from outside.';
+      if (cancelBecause !== null) return canceledBuild(cancelBecause);
       if (facts.attempts >= MAX_ATTEMPTS) return errored(`${lost} It was tried ${facts.attempts} times.`);
       return { event: 'requeue', exitCode: null, error: null, lines: [`${lost} It is run again.`] };
     }

@@ -1,6 +1,7 @@
 // Dependencies: the rows, what relates to what, and sharing. Their compile state moves in transition.ts.
 
 import { and, desc, eq, ne, sql } from 'drizzle-orm';
+import { COMPILE_CANCELED } from '../domain/dependency.ts';
 import type { Db } from './db.ts';
 import type { Dependency } from './dependency-use.ts';
 import { beyond, olderThan, type Page } from './page.ts';
@@ -191,7 +192,7 @@ export function isArchiveKept(db: Db, archiveHash: string): boolean {
 export function cancelCompile(db: Db, dependency: Dependency): void {
   db.write(() => {
     if (dependency.compileState === 'enqueued_for_compile')
-      moveDependency(db, dependency.id, 'cancel', { error: 'The compile was canceled.' });
+      moveDependency(db, dependency.id, 'cancel', { error: COMPILE_CANCELED });
     if (dependency.compileState !== 'compiling') return;
     db.orm
       .update(dependencies)

@@ -13,7 +13,7 @@ import {
   isFinishedRequest,
   projectState,
 } from '../domain/build.ts';
-import { type CompileEvent, compileMachine } from '../domain/dependency.ts';
+import { COMPILE_CANCELED, type CompileEvent, compileMachine } from '../domain/dependency.ts';
 import { type DeployEvent, deployMachine } from '../domain/deploy.ts';
 import { buildEventOf } from '../domain/events.ts';
 import { nextState } from '../domain/machine.ts';
@@ -38,15 +38,19 @@ export type Dependency = typeof dependencies.$inferSelect;
 
 type Changes<Row> = Partial<Omit<Row, 'id' | 'buildState' | 'compileState' | 'state'>>;
 
-/** Moves a build; undefined where its state has no such edge any more, which is a normal thing to lose. */
+/**
+ * Moves a build; undefined where its state has no such edge any more, which is a normal thing to lose. A cancel that was
+ * answered is kept: what would run again is canceled instead.
+ */
 export function moveBuild(
   db: Db,
   id: bigint,
-  event: BuildEvent,
+  wanted: BuildEvent,
   changes: Changes<Build> = {},
 ): Build | undefined {
   return db.write(() => {
     const build = db.orm.select().from(builds).where(eq(builds.id, id)).get();
+    const event = wanted === 'requeue' && build?.cancelBecause != null ? 'cancel' : wanted;
     const next = build && nextState(buildMachine, build.buildState, event);
     if (!next) return undefined;
     const moved = db.orm
@@ -299,14 +303,17 @@ export function announceDeploy(db: Db, deploy: Deploy): void {
   db.touch('queue');
 }
 
+/** A cancel that was answered is kept: what would be compiled again is canceled instead. */
 export function moveDependency(
   db: Db,
   id: bigint,
-  event: CompileEvent,
+  wanted: CompileEvent,
   changes: Changes<Dependency> = {},
 ): Dependency | undefined {
   return db.write(() => {
     const dependency = db.orm.select().from(dependencies).where(eq(dependencies.id, id)).get();
+    const isCalledOff = wanted === 'requeue' && dependency?.cancelRequested === true;
+    const event = isCalledOff ? 'cancel' : wanted;
     const next = dependency && nextState(compileMachine, dependency.compileState, event);
     if (!next) return undefined;
     const finished = next === 'compiled' || next === 'compile_failed';
@@ -322,6 +329,7 @@ export function moveDependency(
         ...(event === 'start' && { startedAt: db.now() }),
         ...(finished && { finishedAt: db.now(), nonce: null }),
         ...changes,
+        ...(isCalledOff && { error: COMPILE_CANCELED }),
         compileState: next,
       })
       .where(and(eq(dependencies.id, id), eq(dependencies.compileState, dependency.compileState)))

@@ -7,7 +7,13 @@ import { chmod, rm, stat, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import type { ArchiveFormat } from '../domain/archive-format.ts';
 import type { PlacedArtifact } from '../domain/artifact-mounts.ts';
-import { describeRecipe, failedCompile, judgeLost, planCompile } from '../domain/compile-plan.ts';
+import {
+  canceledCompile,
+  describeRecipe,
+  failedCompile,
+  judgeLost,
+  planCompile,
+} from '../domain/compile-plan.ts';
 import { isNoRoom } from '../domain/no-room.ts';
 import { BadArchive, formatOf, needsTar, writeTar } from '../engine/archive-reader.ts';
 import { GivenUp } from '../engine/artifact-tar.ts';
@@ -89,6 +95,7 @@ async function runCompile(
     if (parts.stopping.aborted) return;
     if (cause instanceof EngineUnavailable) {
       host.reportUnavailable(cause);
+      if (isCalledOff(compile)) return await end(compile, { verdict: canceledCompile });
       // Before it is given back: whoever takes it next writes to the same file.
       await log.close();
       // Docker is not there to compile with: this try does not count.
@@ -107,10 +114,14 @@ async function runCompile(
   }
 }
 
+const isCalledOff = ({ parts, dependency }: Compile) =>
+  findDependency(parts.db, dependency.id)?.cancelRequested === true;
+
 /** The log is whole and everything in the way of a next compile is gone before anybody is told the verdict. */
 async function end(compile: Compile, { verdict, artifact }: Finished): Promise<void> {
   const { parts, dependency, log } = compile;
-  const { event, error, lines } = verdict;
+  const isOver = verdict.event === 'requeue' && isCalledOff(compile);
+  const { event, error, lines } = isOver ? canceledCompile : verdict;
   try {
     await log.finish(lines);
   } catch (cause) {

@@ -2,6 +2,7 @@
 
 import { rm, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
+import { isFinishedBuild } from '../domain/build.ts';
 import { CHECKOUT_STEP, volumeCheckoutPlan } from '../domain/checkout-script.ts';
 import type { Mount } from '../domain/container-plan.ts';
 import { maskText } from '../domain/mask.ts';
@@ -15,7 +16,7 @@ import {
   type SuiteFacts,
   suiteCheckout,
 } from '../domain/suite-plan.ts';
-import { judgeOutcome, type Verdict } from '../domain/verdict.ts';
+import { canceledBuild, judgeOutcome, type Verdict } from '../domain/verdict.ts';
 import { EngineRefused, EngineUnavailable, ImageMissing } from '../engine/docker.ts';
 import { HOST_IMAGE } from '../engine/image.ts';
 import { createOutput } from '../engine/output.ts';
@@ -90,6 +91,7 @@ export async function runSuite(
   const left: Leftovers = { containers: [job.name], volumes: [] };
   const log = await openJobLog(job);
   let isLogEnded = false;
+  const cancelBecause = () => findBuild(db, build.projectId, build.id)?.cancelBecause ?? null;
   const record = async (verdict: Verdict) => {
     // The log is whole and safe before anybody is told the verdict.
     if (!isLogEnded) await log.finish(verdict.lines.map(line => maskText(job.secrets, line)));
@@ -100,9 +102,8 @@ export async function runSuite(
     // The next try has the same name and place: nothing of this one may be in its way.
     if (again) await tidy(parts, job, left);
     const moved = moveBuild(db, build.id, event, { exitCode, error, ...(again && { nonce: null }) });
-    if (again) return;
-    if (moved) parts.onFinished(moved);
-    tidy(parts, job, left);
+    if (moved && isFinishedBuild(moved.buildState)) parts.onFinished(moved);
+    if (!again) tidy(parts, job, left);
   };
   let isJudged = false;
   const end = async (verdict: Verdict) => {
@@ -134,7 +135,7 @@ export async function runSuite(
         timeoutMs: parts.timeoutMs,
         memoryBytes: parts.limits.memoryBytes,
         diskBytes: parts.diskBytes,
-        cancelBecause: findBuild(db, build.projectId, build.id)?.cancelBecause ?? null,
+        cancelBecause: cancelBecause(),
       }),
     );
   } catch (cause) {
@@ -143,10 +144,13 @@ export async function runSuite(
     if (isNoRoom(cause) && isJudged) throw cause;
     if (cause instanceof EngineUnavailable) {
       host.reportUnavailable(cause);
+      const because = cancelBecause();
+      if (because !== null) return await end(canceledBuild(because));
       // Before it is given back: whoever takes it next writes to the same file.
       await log.close();
       // It never began: this try does not count.
-      moveBuild(db, build.id, 'requeue', { nonce: null, attempts: build.attempts - 1 });
+      const moved = moveBuild(db, build.id, 'requeue', { nonce: null, attempts: build.attempts - 1 });
+      if (moved && isFinishedBuild(moved.buildState)) parts.onFinished(moved);
       return;
     }
     if (!isExpected(cause)) parts.log.error('build could not be run', { build: build.id, cause });

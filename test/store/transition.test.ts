@@ -14,7 +14,7 @@ import {
   rerunBuild,
 } from '../../src/store/builds.ts';
 import type { Db } from '../../src/store/db.ts';
-import { acceptArchive, setShared } from '../../src/store/dependencies.ts';
+import { acceptArchive, cancelCompile, type Dependency, setShared } from '../../src/store/dependencies.ts';
 import { createDeploy, createStrategy } from '../../src/store/deploys.ts';
 import { createNotification, deleteNotification } from '../../src/store/notifications.ts';
 import { findProject, type Project } from '../../src/store/projects.ts';
@@ -286,6 +286,31 @@ test('canceling ends what waits at once, asks what runs, and changes nothing of 
   cancelBuildRequest(db, requestId, 'by another');
   cancelBuild(db, ended, 'by another');
   assert.equal(dump(db), before);
+});
+
+test('a cancel that was answered is kept where the job would be run again', () => {
+  using room = openRoom();
+  const { db } = room;
+  const project = addProject(db);
+  const { requestId, builds } = addBuilds(db, project, [1n]);
+  const [build] = builds as [bigint];
+  moveBuild(db, build, 'start', { nonce: 'n' });
+  cancelBuild(db, build, 'by someone');
+  // As when Docker goes away before the container has started.
+  assert.equal(moveBuild(db, build, 'requeue', { nonce: null })?.buildState, 'canceled');
+  assert.equal(findBuild(db, project.id, build)?.cancelBecause, 'by someone');
+  assert.deepEqual(statesOf(db, requestId), ['canceled', 'canceled', 'canceled']);
+
+  const { id } = addDependency(db, project.ownerId);
+  moveDependency(db, id, 'upload');
+  moveDependency(db, id, 'start', { nonce: 'n' });
+  assert.equal(moveDependency(db, id, 'requeue', { nonce: null })?.compileState, 'enqueued_for_compile');
+  cancelCompile(db, moveDependency(db, id, 'start', { nonce: 'n' }) as Dependency);
+  const canceled = moveDependency(db, id, 'requeue', { nonce: null, error: null });
+  assert.deepEqual(
+    [canceled?.compileState, canceled?.error],
+    ['compile_failed', 'The compile was canceled.'],
+  );
 });
 
 test('the events of a request show the project as it is from then on', () => {
