@@ -29,15 +29,27 @@ export function planPlaces(
   ];
   return targets.map(target => ({
     target,
-    layers: artifacts.flatMap(({ hash, prefix }): Layer[] => {
-      const inside = pathInside(prefix, target);
-      if (inside === undefined || (inside !== '' && !hasDirectory(hash, inside))) return [];
-      return [{ hash, inside }];
-    }),
+    layers: eachOnce(
+      artifacts.flatMap(({ hash, prefix }): Layer[] => {
+        const inside = pathInside(prefix, target);
+        if (inside === undefined || (inside !== '' && !hasDirectory(hash, inside))) return [];
+        return [{ hash, inside }];
+      }),
+    ),
     mountPoints: target === writable ? [] : targets.flatMap(other => pathInside(target, other) || []).sort(),
     writable: target === writable,
   }));
 }
+
+/** Two dependencies may have been compiled to the same content, and an overlay takes no directory twice. */
+const eachOnce = (layers: readonly Layer[]): Layer[] => {
+  const first = new Map<string, Layer>();
+  for (const layer of layers) {
+    const key = `${layer.hash} ${layer.inside}`;
+    if (!first.has(key)) first.set(key, layer);
+  }
+  return [...first.values()];
+};
 
 /** The pairs that `planPlaces` will ask about: none unless one prefix lies inside another. */
 export function nestedPairs(artifacts: readonly PlacedArtifact[], writable?: string): Layer[] {

@@ -27,8 +27,6 @@ export const FAST_LINES = 5_000;
 export const COMPILE_LINES = 60;
 export const PREFIX = '/srv/dependency';
 const COMPILE_MS = 60_000;
-/** The number of an archive that nobody else uploads. */
-const APART = 1_000;
 
 /** Appended to at each run: a line for each time that the command ran, in a place that outlives its container. */
 const NOTE_RUN = 'echo "$ASSAY_BUILD_ID" >>/srv/cache/runs';
@@ -116,7 +114,7 @@ export async function setScene(room: Room): Promise<Scene> {
   const [dependencyId = '', second = ''] = await Promise.all([
     compileDependency(room, make, 'base', 0),
     // With the same prefix: builds mount a union of both.
-    compileDependency(room, make, 'more', APART),
+    compileDependency(room, make, 'more', 1),
   ]);
   for (const id of [dependencyId, second])
     await make(`${path}/suites/${suites[1]?.id}/dependencies`, { dependency_id: id });

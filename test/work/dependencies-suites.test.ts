@@ -98,6 +98,15 @@ suite('dependencies in suites', { concurrency: 2 }, () => {
     assert.match(log, /^middle\nbase\nmiddle\nbase\n\/opt\/top\/bin:\/srv\/dependency\/bin:/m);
   });
 
+  test('two that were compiled to the same content, at one prefix, are there as one', async () => {
+    const archive = tarOf({ 'bin/same': script('echo the same') });
+    const ids = [await room.compiled(archive), await room.compiled(archive)];
+    ids.push(await room.compiled(tarOf({ 'bin/other': script('echo another') })));
+    const { build, log } = await useIn(await project(), ids, 'same; other');
+    assert.equal(build.build_state, 'passed', log);
+    assert.match(log, /^the same\nanother$/m);
+  });
+
   test('a dependency keeps only what its own compile wrote, not what it found of others', async () => {
     const library = await room.compiled(tarOf({ 'a/kept': 'old', 'a/gone': 'x' }));
     const own = await room.compiled(tarOf({ file: 'x' }), {
