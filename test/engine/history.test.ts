@@ -117,12 +117,13 @@ test('of a commit that changes very many files all are named', async () => {
 
 test('a commit that names more paths than can be judged fails in clear words', async () => {
   const { directory, url, mirror } = remote([{ message: 'base', files: { base: '1' } }]);
-  // Each tree holds the one before it ten times: ten million paths of a few objects.
+  // Each tree holds the one before it ten times, under long names: a hundred megabytes of paths from a few objects.
   const write = (entries: string) =>
     execFileSync('git', ['mktree'], { cwd: directory, input: entries, encoding: 'utf8' }).trim();
   let tree = git(directory, 'rev-parse', 'main^{tree}');
-  for (let level = 0; level < 7; level++)
-    tree = write(Array.from({ length: 10 }, (_, index) => `040000 tree ${tree}\td${index}\n`).join(''));
+  const name = 'd'.repeat(200);
+  for (let level = 0; level < 5; level++)
+    tree = write(Array.from({ length: 10 }, (_, index) => `040000 tree ${tree}\t${name}${index}\n`).join(''));
   const bomb = git(directory, 'commit-tree', '-m', 'bomb', tree);
   git(directory, 'branch', 'bomb', bomb);
   await fetchMirror({ mirror, url, ssh });
