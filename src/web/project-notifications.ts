@@ -185,7 +185,11 @@ function pollMsOf(items: readonly DeliveryRecord[], now: number): number | undef
 
 function deliveryCells(visit: Visit, delivery: DeliveryRecord): (Html | string)[] {
   const path = notificationPath(visit);
-  const tries = ['not tried yet', 'tried once'][delivery.attempts] ?? `tried ${delivery.attempts} times`;
+  // Tries are counted anew when it is sent once more; the last answer stays until the next one.
+  const isAgain = delivery.response_status !== null;
+  const tries =
+    [isAgain ? 'sent once more' : 'not tried yet', 'tried once'][delivery.attempts] ??
+    `tried ${delivery.attempts} times`;
   return [
     html`<code>${delivery.event}</code>`,
     html`<div>${stateBadge(delivery.state)}<div class="second">${tries}${delivery.next_attempt_at ? html`, next try ${relativeTime(Date.parse(delivery.next_attempt_at))}` : ''}</div></div>`,

@@ -146,6 +146,7 @@ describe('the other tabs of a project', { timeout: 180_000 }, () => {
     await person.inspect('deliveries');
     await page.getByRole('button', { name: 'Redeliver' }).click();
     await page.getByText('It is sent once more.').waitFor();
+    await page.getByText(/sent once more, next try/).waitFor();
     assert.ok((listDeliveries(room.db, notification.id, newest)[0]?.nextAttemptAt ?? late) < late);
     switchOff(room.db, notification.id);
     await page.reload();
