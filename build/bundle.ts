@@ -8,19 +8,22 @@ import type { Machine } from './strip.ts';
 export const root = join(import.meta.dirname, '..');
 
 const refusedPackages = ['@grpc/grpc-js', '@grpc/proto-loader', 'protobufjs'];
+const refused = { path: join(root, 'build/refused.cjs') };
+const absent = { path: join(root, 'build/absent.cjs') };
 
-/** The demo's Git host needs ssh2, without its native parts; docker-modem's ssh transport is refused it. */
-const ssh: Plugin = {
-  name: 'ssh',
+/**
+ * Packages that stay out. All by this one way: a file that is found by an alias for one importer and by a
+ * plugin for the next is compiled under the options of whichever came first, and the bytes differ by chance.
+ */
+const leftOut: Plugin = {
+  name: 'left out',
   setup({ onResolve }) {
+    onResolve({ filter: new RegExp(`^(${refusedPackages.join('|')})$`) }, () => refused);
+    // The demo's Git host needs ssh2, without its native parts; docker-modem's ssh transport is refused it.
     onResolve({ filter: /^ssh2$/ }, ({ importer }) =>
-      importer.includes('/node_modules/docker-modem/')
-        ? { path: join(root, 'build/refused.cjs') }
-        : undefined,
+      importer.includes('/node_modules/docker-modem/') ? refused : undefined,
     );
-    onResolve({ filter: /^cpu-features$|sshcrypto\.node$/ }, () => ({
-      path: join(root, 'build/absent.cjs'),
-    }));
+    onResolve({ filter: /^cpu-features$|sshcrypto\.node$/ }, () => absent);
   },
 };
 
@@ -38,8 +41,7 @@ export async function bundle(entry: string): Promise<Uint8Array> {
     logLevel: 'silent',
     // CommonJS has no import.meta; what needs the place of a source file asks src/asset.ts instead.
     define: { 'import.meta.dirname': '__dirname' },
-    plugins: [ssh],
-    alias: Object.fromEntries(refusedPackages.map(name => [name, join(root, 'build/refused.cjs')])),
+    plugins: [leftOut],
   });
   if (result.warnings.length > 0) {
     const texts = result.warnings.map(w => `${w.location?.file}:${w.location?.line}: ${w.text}`);
