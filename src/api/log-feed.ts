@@ -29,6 +29,8 @@ type Feed = {
   /** Where the front is. */
   offset: number;
   unwatch: () => void;
+  /** Has what is new read for all at the front, soon. */
+  gather: () => void;
   timer: NodeJS.Timeout | undefined;
   /** How long it took to hand the last part to everybody. */
   sendingMs: number;
@@ -52,23 +54,23 @@ export function createLogFeeds(live: Live): LogFeeds {
         readers: new Set(),
         offset: 0,
         unwatch: () => {},
+        gather() {
+          made.timer ??= setTimeout(() => {
+            made.timer = undefined;
+            made.busy = made.busy
+              .then(async () => {
+                const beganAt = performance.now();
+                await advance(path, made);
+                made.sendingMs = performance.now() - beganAt;
+              })
+              .catch(() => {});
+          }, gatherMs(made.sendingMs));
+        },
         timer: undefined,
         sendingMs: 0,
         busy: Promise.resolve(),
       };
-      const gather = () => {
-        made.timer ??= setTimeout(() => {
-          made.timer = undefined;
-          made.busy = made.busy
-            .then(async () => {
-              const beganAt = performance.now();
-              await advance(path, made);
-              made.sendingMs = performance.now() - beganAt;
-            })
-            .catch(() => {});
-        }, gatherMs(made.sendingMs));
-      };
-      made.unwatch = live.watch(topic, gather);
+      made.unwatch = live.watch(topic, made.gather);
       feeds.set(path, made);
       feed = made;
     }
@@ -134,6 +136,8 @@ async function catchUp(path: string, feed: Feed, reader: LogReader): Promise<voi
   }
   feed.offset = Math.max(feed.offset, reader.offset);
   reader.caughtUp = true;
+  // What came after its last look and before this moment woke nobody, and nothing more may ever come.
+  feed.gather();
 }
 
 async function sizeOf(path: string): Promise<number> {

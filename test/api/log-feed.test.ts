@@ -1,0 +1,60 @@
+// A log that grows at the very moment a reader has come to its end.
+import assert from 'node:assert/strict';
+import { EventEmitter, once } from 'node:events';
+import { appendFileSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { type FileHandle, open } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { createLogFeeds } from '../../src/api/log-feed.ts';
+import type { EventStream } from '../../src/api/stream.ts';
+import { createLive } from '../../src/live.ts';
+
+test('what is printed while a reader takes its place at the front is sent, though nothing more is printed', async t => {
+  const room = mkdtempSync(join(tmpdir(), 'assay-feed-'));
+  t.after(() => rmSync(room, { recursive: true }));
+  const path = join(room, 'log');
+  writeFileSync(path, 'first\n');
+  const handle = await open(path);
+  const prototype: FileHandle = Object.getPrototypeOf(handle);
+  await handle.close();
+  const moments = new EventEmitter();
+  const held = once(moments, 'release');
+  const atEnd = once(moments, 'end');
+  // The end was seen, and the reader does not know it yet: for as long as the rest takes.
+  const read = prototype.read as (...asked: unknown[]) => Promise<{ bytesRead: number }>;
+  const readAndHold = async function (this: FileHandle, ...asked: unknown[]) {
+    const result = await read.apply(this, asked);
+    if (result.bytesRead > 0) return result;
+    moments.emit('end');
+    await held;
+    return result;
+  };
+  t.mock.method(prototype, 'read', readAndHold as typeof prototype.read);
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+
+  const live = createLive();
+  let sent = '';
+  const stream = {
+    open: true,
+    send(bytes: Buffer) {
+      sent += bytes;
+      moments.emit('sent');
+    },
+    drained: async () => {},
+    onClose: () => {},
+    end: () => {},
+  } as unknown as EventStream;
+  createLogFeeds(live).follow(path, 'log', stream, 0);
+  await atEnd;
+  assert.match(sent, /first/);
+  appendFileSync(path, 'second\n');
+  live.publish(['log']);
+  t.mock.timers.tick(1_000);
+  t.mock.timers.reset();
+  t.mock.restoreAll();
+  const more = once(moments, 'sent', { signal: AbortSignal.timeout(20_000) });
+  moments.emit('release');
+  await more;
+  assert.match(sent, /second/);
+});
