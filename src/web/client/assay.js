@@ -110,5 +110,10 @@ document.addEventListener('submit', async event => {
   const word = event.submitter?.textContent ?? 'Go on';
   if (!(await ask(question, word))) return;
   form.dataset.confirmed = 'yes';
+  // Its part of the page may have been replaced meanwhile, and a form that is nowhere cannot be sent.
+  if (!form.isConnected) {
+    form.hidden = true;
+    document.body.append(form);
+  }
   form.requestSubmit(event.submitter);
 });
