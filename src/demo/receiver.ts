@@ -16,7 +16,7 @@ export type Receiver = {
   close(): Promise<void>;
 };
 
-const PATIENCE_MS = 10_000;
+const PATIENCE_MS = 30_000;
 
 export async function startReceiver(): Promise<Receiver> {
   const secrets = new Map<string, string>();

@@ -49,7 +49,7 @@ export async function follow(
 function createStream(body: Readable, status: number, type: string, close: () => void): Stream {
   const events = parse(body)[Symbol.asyncIterator]();
   const next = async () => {
-    const late = AbortSignal.timeout(10_000);
+    const late = AbortSignal.timeout(60_000);
     const { value, done } = await Promise.race([
       events.next(),
       once(late, 'abort').then(() => assert.fail('no event came')),

@@ -82,7 +82,7 @@ before(async () => {
   }
   browser = await launchBrowser();
   context = await browser.newContext({ baseURL: app.url, ignoreHTTPSErrors: true });
-  context.setDefaultTimeout(20_000);
+  context.setDefaultTimeout(60_000);
   const [name, value] = visitor.cookie.split('=') as [string, string];
   await context.addCookies([{ name, value, url: app.url, secure: true, httpOnly: true }]);
   page = await context.newPage();
@@ -183,9 +183,7 @@ attacks('in a log nothing comes alive, on its page or in its stream', lines, asy
   const bytes = Buffer.from(`${line}\nthe end of the log\n`);
   writeFileSync(buildLogPath(app.data, build_id), bytes);
   const build = `/projects/${project_id}/builds/${build_id}`;
-  await show(`/ui${build}`, () =>
-    page.locator('.log-lines', { hasText: 'the end of the log' }).waitFor({ timeout: 10_000 }),
-  );
+  await show(`/ui${build}`, () => page.locator('.log-lines', { hasText: 'the end of the log' }).waitFor());
   assert.deepEqual(await page.evaluate(ALIVE), []);
   assert.deepEqual(elsewhere, []);
   assert.match(await page.title(), /Assay$/);

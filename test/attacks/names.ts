@@ -41,7 +41,7 @@ export async function openZone(): Promise<Zone> {
   const directory = mkdtempSync(join(tmpdir(), 'assay-zone-'));
   const resolver = join(directory, 'resolv.conf');
   const sources = join(directory, 'nsswitch.conf');
-  writeFileSync(resolver, `nameserver ${ADDRESS}\nsearch .\noptions timeout:2 attempts:1\n`);
+  writeFileSync(resolver, `nameserver ${ADDRESS}\nsearch .\noptions timeout:8 attempts:1\n`);
   writeFileSync(sources, 'hosts: files dns\n');
   const mounts =
     'mount --bind "$0" /etc/resolv.conf && mount --bind "$1" /etc/nsswitch.conf && shift && exec "$@"';

@@ -278,7 +278,7 @@ attacks('a hundred connections hold up nobody else', crowds, async open => {
   for (let n = 0; n < 20; n += 1) await alive(app);
   const tookMs = performance.now() - beganAt;
   for (const socket of sockets) socket.destroy();
-  assert.ok(tookMs < 5_000, `${tookMs} ms`);
+  assert.ok(tookMs < 12_000, `${tookMs} ms`);
 });
 
 const headers2: Record<string, Record<string, string>> = {

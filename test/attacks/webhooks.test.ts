@@ -5,6 +5,7 @@ import { once } from 'node:events';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { after, before } from 'node:test';
+import { setTimeout } from 'node:timers/promises';
 
 import { errors, type Wire } from '../support/client.ts';
 import { type ServedAppliance, serveAppliance } from '../support/served-appliance.ts';
@@ -179,11 +180,12 @@ async function attempt(url: string): Promise<Attempt> {
   const path = `${project}/notifications/${made.record.id_str}`;
   await appliance.ask('POST', `${path}/test`);
   // No event tells of an attempt: it is looked for.
-  const deadlineAt = Date.now() + 10_000;
+  const deadlineAt = Date.now() + 30_000;
   let tried: Wire | undefined;
   while (tried === undefined && Date.now() < deadlineAt) {
     const [first] = (await appliance.client.get(`${path}/deliveries`, appliance.as)).list as [Wire];
     if ((first.attempts as number) > 0) tried = first;
+    else await setTimeout(20);
   }
   assert.ok(tried, 'nothing was tried');
   await appliance.ask('DELETE', path);

@@ -65,7 +65,7 @@ export function openWire(app: Pick<ServedApp, 'url' | 'client'>) {
   };
 
   /** Everything that comes back until the server closes, or until nothing has come for `quietMs`. */
-  const exchange = async (bytes: string | Buffer, quietMs = 2_000): Promise<string> => {
+  const exchange = async (bytes: string | Buffer, quietMs = 30_000): Promise<string> => {
     const socket = await open();
     socket.setTimeout(quietMs, () => socket.destroy());
     let text = '';
@@ -73,7 +73,8 @@ export function openWire(app: Pick<ServedApp, 'url' | 'client'>) {
       text += chunk.toString('latin1');
     });
     socket.write(bytes);
-    await once(socket, 'close');
+    // Not events.once: a reset is an end like any other.
+    await new Promise(resolve => socket.once('close', resolve));
     return text;
   };
 

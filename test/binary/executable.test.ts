@@ -68,12 +68,13 @@ test('--version takes little longer than Node itself takes to start', async () =
     quickest[which] = Math.min(quickest[which], performance.now() - startedAt);
     return stdout;
   };
-  // In turns, and the quickest of each: the other tests share the machine.
-  for (let round = 0; round < 7; round++) {
+  const isQuick = () => quickest.assay < 4 * quickest.node;
+  // In turns, and the quickest of each: the other tests share the machine, and it may take a while until they leave it.
+  for (let round = 0; round < 7 || (round < 70 && !isQuick()); round++) {
     await time('node', process.execPath, ['-p', '1']);
     assert.ok((await time('assay', executable, ['--version'])).includes(version));
   }
-  assert.ok(quickest.assay < 4 * quickest.node, JSON.stringify(quickest));
+  assert.ok(isQuick(), JSON.stringify(quickest));
 });
 
 test('NODE_OPTIONS is ignored', async () => {

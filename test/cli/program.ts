@@ -7,7 +7,6 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { bundle, listAssets, root } from '../../build/bundle.ts';
 import type { Machine } from '../../build/strip.ts';
-import { freePort } from '../support/ports.ts';
 
 export const mainPath = join(root, 'src/main.ts');
 const DEADLINE_MS = 60_000;
@@ -93,11 +92,14 @@ export async function serve(
   data: string,
   options: { port?: number; env?: Record<string, string>; through?: readonly string[] } = {},
 ): Promise<Serving> {
-  const port = options.port ?? (await freePort());
   const command = [...(options.through ?? []), process.execPath, await programPath(), 'serve'];
   const startedAt = performance.now();
   const child = spawn(command[0] as string, command.slice(1), {
-    env: environmentWith({ ASSAY_DATA: data, ASSAY_LISTEN: `127.0.0.1:${port}`, ...options.env }),
+    env: environmentWith({
+      ASSAY_DATA: data,
+      ASSAY_LISTEN: `127.0.0.1:${options.port ?? 0}`,
+      ...options.env,
+    }),
     stdio: ['ignore', 'pipe', 'pipe'],
   });
   let stdout = '';
@@ -106,16 +108,17 @@ export async function serve(
     stderr += text;
   });
   const closed = once(child, 'close') as Promise<[number | null, NodeJS.Signals | null]>;
-  await new Promise<void>((resolve, reject) => {
+  const port = await new Promise<number>((resolve, reject) => {
     const late = setTimeout(() => {
       child.kill('SIGKILL');
       reject(new Error(`not ready in ${DEADLINE_MS} ms: ${stderr}`));
     }, DEADLINE_MS);
     child.stdout?.setEncoding('utf8').on('data', text => {
       stdout += text;
-      if (!stdout.includes('assay is serving ')) return;
+      const [, listening] = /^assay is serving https:\S+:(\d+)$/m.exec(stdout) ?? [];
+      if (listening === undefined) return;
       clearTimeout(late);
-      resolve();
+      resolve(Number(listening));
     });
     closed.then(([status, signal]) => {
       clearTimeout(late);

@@ -8,8 +8,8 @@ import { createEngine } from '../../src/engine/container.ts';
 import { ensureNetwork, removeNetwork } from '../../src/engine/network.ts';
 import { follow, openRoom, type Room } from './room.ts';
 
-const attempt = (host: string, port: number) =>
-  `timeout 3 bash -c 'exec 3<>/dev/tcp/${host}/${port}' 2>/dev/null && echo "${host} reached" || echo "${host} refused"`;
+const attempt = (host: string, port: number, seconds = 3) =>
+  `timeout ${seconds} bash -c 'exec 3<>/dev/tcp/${host}/${port}' 2>/dev/null && echo "${host} reached" || echo "${host} refused"`;
 
 describe("Assay's own bridge", () => {
   let room: Room;
@@ -48,7 +48,7 @@ describe("Assay's own bridge", () => {
     const { text } = await room.run(tries, { network });
     assert.equal(text, addresses.map(address => `${address} refused\n`).join(''));
     // On Docker's own bridge the same attempt succeeds: it is the rules that refuse, not the attempt that is wrong.
-    const control = await room.run(attempt(addresses[0]!, port), { network: 'bridge' });
+    const control = await room.run(attempt(addresses[0]!, port, 30), { network: 'bridge' });
     assert.equal(control.text, `${addresses[0]} reached\n`);
   });
 

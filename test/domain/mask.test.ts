@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { createMask } from '../../src/domain/mask.ts';
+import { processorMs } from '../support/processor.ts';
 
 const mask = (values: string[], ...chunks: (string | Buffer)[]): string => {
   const masker = createMask(values);
@@ -130,13 +131,14 @@ test('hostile output takes no longer than its length asks for', () => {
   const long = `${'a'.repeat(20_000)}b`;
   const masker = createMask([long, `${'a'.repeat(12)}c`]);
   const run = Buffer.alloc(1 << 20, 'a');
-  const startedAt = performance.now();
   let shownBytes = 0;
-  for (let chunk = 0; chunk < 8; chunk++) shownBytes += masker.push(run).length;
-  for (let chunk = 0; chunk < 20_000; chunk++) shownBytes += masker.push(Buffer.from('a')).length;
-  shownBytes += masker.end().length;
+  const workedMs = processorMs(() => {
+    for (let chunk = 0; chunk < 8; chunk++) shownBytes += masker.push(run).length;
+    for (let chunk = 0; chunk < 20_000; chunk++) shownBytes += masker.push(Buffer.from('a')).length;
+    shownBytes += masker.end().length;
+  });
   assert.equal(shownBytes, 8 * (1 << 20) + 20_000);
-  assert.ok(performance.now() - startedAt < 3_000);
+  assert.ok(workedMs < 3_000, `${workedMs} ms`);
 });
 
 test('an ordinary log is masked far faster than any build can write it', () => {
@@ -148,9 +150,10 @@ test('an ordinary log is masked far faster than any build can write it', () => {
   const line =
     'Compiling src/some/module.c with -O2 -g -Wall: 123 functions, 4567 lines, no warnings in 0.123 s\n';
   const chunk = Buffer.from(line.repeat(Math.ceil((1 << 16) / line.length)));
-  const startedAt = performance.now();
   let shownBytes = 0;
-  for (let count = 0; count < 512; count++) shownBytes += masker.push(chunk).length;
-  const bytesPerSecond = (shownBytes / (performance.now() - startedAt)) * 1_000;
+  const workedMs = processorMs(() => {
+    for (let count = 0; count < 512; count++) shownBytes += masker.push(chunk).length;
+  });
+  const bytesPerSecond = (shownBytes / workedMs) * 1_000;
   assert.ok(bytesPerSecond > 100e6, `only ${Math.round(bytesPerSecond / 1e6)} MB/s`);
 });

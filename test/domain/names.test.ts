@@ -13,6 +13,7 @@ import {
   checkSource,
   checkVariableName,
 } from '../../src/domain/names.ts';
+import { processorMs } from '../support/processor.ts';
 
 const words = (text: string): string[] => text.split(' ');
 
@@ -256,19 +257,13 @@ test('image names', () => {
 });
 
 test('no check is slow on a long hostile value', () => {
-  const startedAt = performance.now();
-  for (const check of [
-    checkRepositoryUrl,
-    checkBranch,
-    checkVariableName,
-    checkPrefix,
-    checkSource,
-    checkEmail,
-  ]) {
-    for (const unit of ['a', 'a.', 'a-', '-', '/', 'a/', '.', 'a@', 'git@h:', '\n'])
-      check(unit.repeat(100_000));
-  }
-  for (const unit of ['a', 'a-', 'a__', 'a.', '-', 'a/']) checkImageName(`${unit.repeat(80)}!`);
-  checkRedirectUri('a'.repeat(1_000_000));
-  assert.ok(performance.now() - startedAt < 1_000);
+  const checks = [checkRepositoryUrl, checkBranch, checkVariableName, checkPrefix, checkSource, checkEmail];
+  const workedMs = processorMs(() => {
+    for (const check of checks)
+      for (const unit of ['a', 'a.', 'a-', '-', '/', 'a/', '.', 'a@', 'git@h:', '\n'])
+        check(unit.repeat(100_000));
+    for (const unit of ['a', 'a-', 'a__', 'a.', '-', 'a/']) checkImageName(`${unit.repeat(80)}!`);
+    checkRedirectUri('a'.repeat(1_000_000));
+  });
+  assert.ok(workedMs < 1_000, `${workedMs} ms`);
 });

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { type CommitTrace, hashesThatNeedPatches, matchReplacements } from '../../src/domain/replacements.ts';
+import { processorMs } from '../support/processor.ts';
 
 function trace(hash: string, overrides: Partial<CommitTrace> = {}): CommitTrace {
   return { hash, author: 'Ada <ada@x>', authoredAt: '1 +0000', subject: 'Subject', ...overrides };
@@ -61,7 +62,8 @@ test('patches are asked for only where author and date do not decide', () => {
 
 test('ten thousand commits of one second are matched in linear time', () => {
   const many = (prefix: string) => Array.from({ length: 10_000 }, (_, index) => trace(`${prefix}${index}`));
-  const startedAt = performance.now();
-  assert.equal(matchReplacements(many('a'), many('b'), new Map()).size, 10_000);
-  assert.ok(performance.now() - startedAt < 2_000);
+  const workedMs = processorMs(() => {
+    assert.equal(matchReplacements(many('a'), many('b'), new Map()).size, 10_000);
+  });
+  assert.ok(workedMs < 2_000, `${workedMs} ms`);
 });

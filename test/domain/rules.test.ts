@@ -9,6 +9,7 @@ import {
   type Rule,
   subjects,
 } from '../../src/domain/rules.ts';
+import { processorMs } from '../support/processor.ts';
 
 const facts: CommitFacts = {
   message: 'Fix the parser\n\nIt ate newlines [ci skip]',
@@ -177,13 +178,12 @@ test('where paths are missing, a rule that none of the others decides is open, a
 
 test('a rule that contains a long text is judged on a long message in linear time', () => {
   const value = `${'a'.repeat(2_000)}b${'a'.repeat(2_000)}`;
-  const startedAt = performance.now();
+  const message = 'a'.repeat(1_000_000);
   for (const operator of ['contains', 'does_not_contain'] as const) {
-    const judged = judge([{ subject: 'commit.message', operator, value }], {
-      ...facts,
-      message: 'a'.repeat(1_000_000),
+    const workedMs = processorMs(() => {
+      const judged = judge([{ subject: 'commit.message', operator, value }], { ...facts, message });
+      assert.equal(judged.runs, operator === 'does_not_contain');
     });
-    assert.equal(judged.runs, operator === 'does_not_contain');
+    assert.ok(workedMs < 500, `${operator}: ${workedMs} ms`);
   }
-  assert.ok(performance.now() - startedAt < 500);
 });

@@ -24,6 +24,8 @@ export type DiskWishes = {
   command: readonly string[];
   /** How often single writes are made to fail. */
   faults: number;
+  /** See createTable. */
+  slack: number;
   signal: AbortSignal;
   say(text: string): void;
 };
@@ -111,7 +113,7 @@ async function byLog(stage: Stage): Promise<void> {
   const roomAt = performance.now();
   // A change like any other, which is taken when the room has been noticed: its time counts.
   await lookUntil(
-    RECOVERY_MS * 2,
+    RECOVERY_MS * 6,
     () => room.ask('DELETE', `${project.path}/suites/${suiteId}`),
     answer => answer.status === 200,
   );
@@ -203,7 +205,7 @@ async function faults(stage: Stage, running: Running): Promise<Running> {
     await strace.detach();
     const freedAt = performance.now();
     await lookUntil(
-      RECOVERY_MS * 2,
+      RECOVERY_MS * 6,
       () => change().then(() => true, ignoreRefused),
       done => done === true,
       100,
@@ -250,7 +252,7 @@ export async function drillDisk(
   wishes: DiskWishes,
   chosen: readonly SceneName[] = Object.keys(scenes) as SceneName[],
 ): Promise<Table> {
-  const table = createTable(`drill disk --seed ${wishes.chance.seed}`);
+  const table = createTable(`drill disk --seed ${wishes.chance.seed}`, wishes.slack);
   const data = mkdtempSync(join(tmpdir(), 'assay-disk-'));
   execFileSync('mount', ['-t', 'tmpfs', '-o', `size=${DISK_BYTES},mode=0700`, 'tmpfs', data]);
   let room: Room | undefined;

@@ -16,6 +16,8 @@ export type DockerWishes = {
   /** How long the engine hangs: less than a build may take, which is what hangs with it. */
   hangMs: number;
   goneMs: number;
+  /** See createTable. */
+  slack: number;
   signal: AbortSignal;
   say(text: string): void;
 };
@@ -97,6 +99,8 @@ export async function countRuns(project: ProjectJourney, build: Wire): Promise<n
 export async function watchApi<T>(room: Room, table: Table, trouble: () => Promise<T>): Promise<T> {
   let isOver = false;
   let slowestMs = 0;
+  // The first answer is held against the description, which takes a moment to read.
+  await room.ask('GET', '/projects');
   const watching = (async () => {
     while (!isOver) {
       const startedAt = performance.now();

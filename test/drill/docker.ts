@@ -225,7 +225,7 @@ export async function drillDocker(
   wishes: DockerWishes,
   chosen: readonly SceneName[] = Object.keys(scenes) as SceneName[],
 ): Promise<Table> {
-  const table = createTable(`drill docker --seed ${wishes.chance.seed}`);
+  const table = createTable(`drill docker --seed ${wishes.chance.seed}`, wishes.slack);
   const room = await openRoom({
     command: wishes.command,
     engine: { bytes: ENGINE_BYTES },

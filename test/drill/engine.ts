@@ -123,7 +123,12 @@ async function endContainerd(directory: string): Promise<void> {
   const pidFile = join(directory, 'exec/containerd/containerd.pid');
   if (!existsSync(pidFile)) return;
   const pid = readFileSync(pidFile, 'utf8').trim();
-  if (commandOf(pid).includes(directory)) process.kill(Number(pid), 'SIGKILL');
+  try {
+    if (commandOf(pid).includes(directory)) process.kill(Number(pid), 'SIGKILL');
+  } catch (cause) {
+    // It ends with its engine, by itself.
+    if ((cause as NodeJS.ErrnoException).code !== 'ESRCH') throw cause;
+  }
   await lookUntil(
     CALL_MS,
     () => commandOf(pid),

@@ -25,6 +25,8 @@ export type KillWishes = {
   livesMs: number;
   /** How long what is left over may take to go. */
   sweepMs: number;
+  /** See createTable. */
+  slack: number;
   signal: AbortSignal;
   say(text: string): void;
 };
@@ -33,7 +35,7 @@ type Kills = { moment: number; sync: number; start: number };
 
 export async function drillKill(wishes: KillWishes): Promise<Table> {
   const { chance, say } = wishes;
-  const table = createTable(`drill kill --times ${wishes.times} --seed ${chance.seed}`);
+  const table = createTable(`drill kill --times ${wishes.times} --seed ${chance.seed}`, wishes.slack);
   const room = await openRoom({
     command: wishes.command,
     engine: { bytes: ENGINE_BYTES },

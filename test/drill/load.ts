@@ -24,6 +24,8 @@ export type LoadWishes = {
   callers: number;
   /** A machine that is busy with something else slows answers too: below this it does not count. */
   unnoticedMs: number;
+  /** See createTable. */
+  slack: number;
   signal: AbortSignal;
   say(text: string): void;
 };
@@ -37,7 +39,7 @@ const MEMORY_BYTES = 512 * 1024 * 1024;
 const MIB = 1024 * 1024;
 
 export async function drillLoad(wishes: LoadWishes): Promise<Table> {
-  const table = createTable(`drill load --seed ${wishes.chance.seed}`);
+  const table = createTable(`drill load --seed ${wishes.chance.seed}`, wishes.slack);
   giveOutIds(table);
   wishes.say('a clock that jumps');
   await jump(wishes, table);

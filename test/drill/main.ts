@@ -9,7 +9,7 @@ import { programOf } from './program.ts';
 import { type Chance, createChance } from './seed.ts';
 import type { Table } from './table.ts';
 
-type Wishes = { times: number; chance: Chance; command: readonly string[]; signal: AbortSignal };
+type Wishes = { times: number; chance: Chance; command: readonly string[]; slack: 1; signal: AbortSignal };
 
 const say = (text: string) => console.log(`drill: ${text}`);
 
@@ -44,6 +44,6 @@ const command = await programOf(values.program);
 say(`${name} with --seed ${seed}, of ${command.join(' ')}`);
 const stopped = new AbortController();
 for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => stopped.abort());
-const table = await drill({ times, chance: createChance(seed), command, signal: stopped.signal });
+const table = await drill({ times, chance: createChance(seed), command, slack: 1, signal: stopped.signal });
 table.print();
 process.exitCode = table.failures().length === 0 ? 0 : 1;

@@ -69,8 +69,8 @@ const networkOf = (instance: string) =>
 function findFiles(data: string, strict: boolean): string[] {
   const names = (directory: string) => readdirSync(join(data, directory));
   const isOld = (path: string) => {
-    const { mtimeMs, ctimeMs } = statSync(join(data, path));
-    return strict || Date.now() - Math.max(mtimeMs, ctimeMs) > GRACE_MS;
+    const found = statSync(join(data, path), { throwIfNoEntry: false });
+    return found && (strict || Date.now() - Math.max(found.mtimeMs, found.ctimeMs) > GRACE_MS);
   };
   const archives = idsIn(data, 'SELECT archive_hash FROM dependencies WHERE archive_hash IS NOT NULL');
   const artifacts = idsIn(data, 'SELECT hash FROM artifacts');

@@ -15,6 +15,8 @@ let command: readonly string[] = [];
 const wishes = (seed: number) => ({
   chance: createChance(seed),
   command,
+  // Two drills and other tests share the machine: `scripts/drill` holds to the times themselves.
+  slack: 5,
   signal: new AbortController().signal,
   say: () => {},
 });
@@ -31,7 +33,7 @@ describe('The program', { concurrency: 2, skip }, () => {
   // Its 200 kills found three commands run again, after a kill between the end of the log and the verdict. These are the
   // first of them; that moment itself is in test/work/verdict-again.test.ts.
   test('killed at random moments and at syncs (seed 2026), it loses nothing and does nothing twice', async () => {
-    nothingLost(await drillKill({ ...wishes(2026), times: 4, livesMs: 1_500, sweepMs: 15_000 }));
+    nothingLost(await drillKill({ ...wishes(2026), times: 4, livesMs: 1_500, sweepMs: 45_000 }));
   });
 
   test('an engine that is killed, and a container that cannot be, cost no build its verdict', async () => {

@@ -51,7 +51,7 @@ test('what the engine refuses for a reason of its own is a no', async () => {
 });
 
 /** An engine with one image, whose files are handed out by `answer`. */
-async function withImage(answer: (response: ServerResponse) => void) {
+async function withImage(answer: (response: ServerResponse) => void, deadlineMs = 1_000) {
   const removed: string[] = [];
   const json = (response: ServerResponse, status: number, body: unknown) =>
     response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body));
@@ -67,7 +67,7 @@ async function withImage(answer: (response: ServerResponse) => void) {
   });
   await once(server.listen(0, '127.0.0.1'), 'listening');
   const { port } = server.address() as AddressInfo;
-  const door = openDocker({ dockerHost: `tcp://127.0.0.1:${port}`, deadlineMs: 1_000 });
+  const door = openDocker({ dockerHost: `tcp://127.0.0.1:${port}`, deadlineMs });
   return {
     prepare: () => createImages(door, 'test').prepareImage('tools', { uid: 1000, gid: 1000 }),
     removed,
@@ -113,7 +113,7 @@ test('an image whose list of users is endless is refused', { timeout: 20_000 }, 
     };
     response.writeHead(200).write(head);
     more();
-  });
+  }, 15_000);
   await assert.rejects(room.prepare(), /passwd .* too large/);
 });
 

@@ -188,7 +188,7 @@ function writeAlias(directory: string, port: number): void {
 
 test('a host that takes the connection and says nothing is given up', async () => {
   const sockets: Socket[] = [];
-  const server = createServer(socket => sockets.push(socket)).listen(0, '127.0.0.1');
+  const server = createServer(socket => sockets.push(socket.on('error', () => {}))).listen(0, '127.0.0.1');
   await once(server, 'listening');
   const elsewhere = join(dataDirectory, 'silent');
   writeAlias(elsewhere, (server.address() as AddressInfo).port);

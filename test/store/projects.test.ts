@@ -17,6 +17,7 @@ import { listUnfinishedBuilds } from '../../src/store/queue.ts';
 import { emptyNotification, emptyProject } from '../../src/store/slices.ts';
 import { attachDependency, createRule, createVariable } from '../../src/store/suites.ts';
 import { moveBuild } from '../../src/store/transition.ts';
+import { processorMs } from '../support/processor.ts';
 import { addAccount, addBuilds, addDependency, addProject, addSuite, openRoom } from './room.ts';
 
 test('deleting a project takes with it everything that belongs to it, however much, and nothing of others', () => {
@@ -57,16 +58,14 @@ test('deleting a project takes with it everything that belongs to it, however mu
   };
   const before = counts();
   const project = fillProject();
-  const startedAt = performance.now();
-  deleteProject(db, project.id);
-  const tookMs = performance.now() - startedAt;
+  const workedMs = processorMs(() => deleteProject(db, project.id));
   const after = counts();
   // Accounts and dependencies do not belong to a project.
   assert.deepEqual({ ...after, accounts: 0, dependencies: 0 }, { ...before, accounts: 0, dependencies: 0 });
   assert.deepEqual(db.sqlite.pragma('foreign_key_check'), []);
   assert.equal(findProject(db, project.id), undefined);
   assert.ok(findProject(db, kept.id));
-  assert.ok(tookMs < 2000, `${tookMs} ms for 300 requests with all that hangs on them`);
+  assert.ok(workedMs < 2000, `${workedMs} ms for 300 requests with all that hangs on them`);
 });
 
 test('a project is emptied slice by slice: others have their turn, and what is under way stays until it goes itself', async () => {

@@ -79,7 +79,7 @@ export async function startAppliance(overrides: Partial<Settings> = {}): Promise
       await app.close();
       await sshd.close();
       await clearDocker(instance);
-      rmSync(data, { recursive: true, force: true });
+      rmSync(data, { recursive: true, force: true, maxRetries: 10, retryDelay: 100 });
     },
   };
 }
@@ -106,14 +106,14 @@ async function untilCommitted<T>(app: App, look: () => Promise<T | undefined>): 
   }
 }
 
-/** Looks at once, and again after each event of Docker's. */
+/** Looks at once, and again after each event of Docker's; those of the last moments, too: it listens only after a while. */
 export async function containersUntil(
   instance: string,
   holds: (names: string[]) => boolean,
   waitMs = 60_000,
 ): Promise<string[]> {
   const label = `label=assay.instance=${instance}`;
-  const events = spawn('docker', ['events', '--filter', 'type=container', '--filter', label], {
+  const events = spawn('docker', ['events', ...lately(), '--filter', 'type=container', '--filter', label], {
     stdio: ['ignore', 'pipe', 'inherit'],
     timeout: waitMs,
   });
@@ -131,6 +131,9 @@ export async function containersUntil(
     events.kill();
   }
 }
+
+/** For `docker events`: from two seconds ago on. */
+export const lately = () => ['--since', String(Math.floor(Date.now() / 1000) - 2)];
 
 /** Takes away whatever an appliance has in Docker, its network and rules included. */
 export async function clearDocker(instance: string, dockerHost = DOCKER_HOST): Promise<void> {

@@ -85,6 +85,7 @@ export async function openBrowser(
       }
     },
     async inspect(name) {
+      await page.waitForLoadState();
       await mkdir(screenshots, { recursive: true });
       for (const [width, height] of [
         [1280, 800],

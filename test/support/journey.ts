@@ -165,7 +165,7 @@ export function createJourney(parts: { client: Client; as: string; sshd: TestSsh
       try {
         for await (const { event, data } of firehose) {
           if (event === 'log') seen += data.text;
-          if (seen.includes(text)) return seen;
+          if (hasPrinted(seen, text)) return seen;
         }
         throw new Error(`the log never said ${text}: ${seen}`);
       } finally {
@@ -213,3 +213,6 @@ export async function collect(firehose: Firehose): Promise<SentEvent[]> {
   for await (const event of firehose) events.push(event);
   return events;
 }
+
+/** Whether a command has printed the text: that it is announced, with its first line, says nothing yet. */
+export const hasPrinted = (log: string, text: string) => log.replaceAll(/^\[assay\].*$/gm, '').includes(text);

@@ -46,7 +46,7 @@ export async function serveAppliance(
       const status = await server.stop();
       await sshd.close();
       await clearDocker(instance);
-      rmSync(data, { recursive: true, force: true });
+      rmSync(data, { recursive: true, force: true, maxRetries: 10, retryDelay: 100 });
       assert.equal(status, 0, `the server ended with ${status}: ${server.logged.join('')}`);
     },
   };

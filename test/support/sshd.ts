@@ -3,11 +3,11 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs';
-import { createServer } from 'node:net';
 import { tmpdir, userInfo } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { generateKeyPair } from '../../src/domain/ssh-key.ts';
+import { freePort } from './ports.ts';
 
 export interface TestSshd {
   port: number;
@@ -23,13 +23,12 @@ export interface TestSshd {
 }
 
 const HOST_ALIAS = 'git.assay.test';
-const START_TIMEOUT_MS = 10_000;
+const START_TIMEOUT_MS = 60_000;
 
 export async function startSshd(): Promise<TestSshd> {
   const directory = mkdtempSync(join(tmpdir(), 'assay-sshd-'));
   const repositoriesDirectory = join(directory, 'repositories');
   mkdirSync(repositoriesDirectory);
-  const port = await freePort();
   const user = userInfo().username;
   const keys = new Map<string, string>();
   // Moved into place whole: a login may be reading it just now.
@@ -39,8 +38,9 @@ export async function startSshd(): Promise<TestSshd> {
     renameSync(`${path}.new`, path);
   };
   writeKeys();
-  writeConfig(directory, port);
-  let server = await run(directory);
+  writeHostKey(directory);
+  const { port, server: first } = await listenSomewhere(directory);
+  let server = first;
   return {
     port,
     repositoriesDirectory,
@@ -62,13 +62,26 @@ export async function startSshd(): Promise<TestSshd> {
     },
     async close() {
       await stop(server);
-      rmSync(directory, { recursive: true, force: true });
+      // What a session started may write for a moment more.
+      rmSync(directory, { recursive: true, force: true, maxRetries: 10, retryDelay: 100 });
     },
   };
 }
 
+/** Somebody else may take a port that was free a moment ago. */
+async function listenSomewhere(directory: string): Promise<{ port: number; server: ChildProcess }> {
+  for (let tries = 1; ; tries += 1) {
+    const port = await freePort();
+    writeConfig(directory, port);
+    try {
+      return { port, server: await run(directory) };
+    } catch (cause) {
+      if (tries === 5 || !/Address already in use/.test(String(cause))) throw cause;
+    }
+  }
+}
+
 function writeConfig(directory: string, port: number): void {
-  writeHostKey(directory);
   const settings = [
     `Port ${port}`,
     'ListenAddress 127.0.0.1',
@@ -125,14 +138,4 @@ async function stop(server: ChildProcess): Promise<void> {
   const ended = once(server, 'exit');
   process.kill(-server.pid!, 'SIGKILL');
   await ended;
-}
-
-async function freePort(): Promise<number> {
-  const probe = createServer().listen(0, '127.0.0.1');
-  await once(probe, 'listening');
-  const address = probe.address();
-  probe.close();
-  await once(probe, 'close');
-  if (address === null || typeof address === 'string') throw new Error('no port');
-  return address.port;
 }

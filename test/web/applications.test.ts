@@ -15,7 +15,7 @@ import { launchBrowser, openBrowser, type Person, signIn } from '../support/brow
 import { basic, bearer } from '../support/client.ts';
 import { type OAuthRoom, openOAuthRoom, PASSWORD } from './oauth-room.ts';
 
-describe('applications and administration', { timeout: 180_000 }, () => {
+describe('applications and administration', { timeout: 600_000 }, () => {
   let room: OAuthRoom;
   let browser: Browser;
   before(async () => {

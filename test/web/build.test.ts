@@ -94,7 +94,7 @@ async function measureProcessor(browser: Browser): Promise<{ spentMs(): Promise<
 
 const PASSWORD = 'correct horse battery';
 
-describe('the page of a build', { timeout: 300_000 }, () => {
+describe('the page of a build', { timeout: 600_000 }, () => {
   let app: TestApp;
   let browser: Browser;
   let planted: Planted;

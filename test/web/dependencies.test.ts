@@ -19,7 +19,7 @@ import { launchBrowser, openBrowser, type Person, signIn } from '../support/brow
 
 const PASSWORD = 'correct horse battery';
 
-describe('the pages of dependencies', { timeout: 300_000 }, () => {
+describe('the pages of dependencies', { timeout: 600_000 }, () => {
   let app: TestApp;
   let browser: Browser;
   let directory: string;

@@ -11,7 +11,7 @@ import {
   type Registered,
 } from './oauth-room.ts';
 
-describe('OAuth with a client library', { timeout: 120_000 }, () => {
+describe('OAuth with a client library', { timeout: 600_000 }, () => {
   let room: OAuthRoom;
   let server: oauth.AuthorizationServer;
   let cookie: string;

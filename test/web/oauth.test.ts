@@ -11,7 +11,7 @@ const OUT_OF_BAND = 'urn:ietf:wg:oauth:2.0:oob';
 const VERIFIER = 'a'.repeat(50);
 const CHALLENGE = createHash('sha256').update(VERIFIER).digest('base64url');
 
-describe('approving an application', { timeout: 180_000 }, () => {
+describe('approving an application', { timeout: 600_000 }, () => {
   let room: OAuthRoom;
   let browser: Browser;
   before(async () => {
@@ -62,6 +62,7 @@ describe('approving an application', { timeout: 180_000 }, () => {
     const person = await arrive(request);
     const { page } = person;
     await page.getByRole('heading', { name: 'Approve Dash & <b>board</b>?' }).waitFor();
+    await page.waitForLoadState();
     const text = (await page.locator('main').textContent()) ?? '';
     for (const said of [
       'admin@example.org',

@@ -13,7 +13,7 @@ import { openProjectRoom, type ProjectRoom } from './project-room.ts';
 
 const newest = { limit: 10, before: undefined };
 
-describe('the other tabs of a project', { timeout: 180_000 }, () => {
+describe('the other tabs of a project', { timeout: 600_000 }, () => {
   let room: ProjectRoom;
   before(async () => {
     room = await openProjectRoom();
@@ -95,6 +95,7 @@ describe('the other tabs of a project', { timeout: 180_000 }, () => {
     await page.getByRole('button', { name: 'Delete' }).click();
     await accept(person, 'Delete');
     await page.getByText('Strategy Production is deleted.').waitFor();
+    await page.waitForLoadState();
     assert.equal(await page.getByRole('row', { name: /Mend the roof/ }).count(), 2, 'its deploys stay');
     await person.close();
   });
@@ -221,6 +222,7 @@ describe('the other tabs of a project', { timeout: 180_000 }, () => {
     await page.getByLabel('Show the badge').check();
     await page.getByRole('button', { name: 'Save badge' }).click();
     await page.getByText(`badge.svg)](${room.url}/ui/projects/${project.id})`).waitFor();
+    await page.waitForLoadState();
     const badge = page.getByAltText('The project’s badge');
     await badge.scrollIntoViewIfNeeded();
     assert.ok((await badge.evaluate(image => Reflect.get(image, 'naturalWidth'))) > 0, 'it is drawn');

@@ -108,9 +108,9 @@ export async function openProjectRoom(): Promise<ProjectRoom> {
         if (end === '') continue;
         if (end !== 'cancel') moveBuild(db, id, 'start');
         if (end === 'start') continue;
-        const startedAt = Date.now() - 1000 * (7 + 31 * at);
+        const finishedAt = Date.now();
         moveBuild(db, id, end, {
-          ...(end !== 'cancel' && { startedAt }),
+          ...(end !== 'cancel' && { startedAt: finishedAt - 1000 * (7 + 31 * at), finishedAt }),
           ...(end === 'pass' && { exitCode: 0 }),
           ...(end === 'fail' && { exitCode: 2 }),
           ...(end === 'error' && {

@@ -18,7 +18,7 @@ import { commitFields } from '../support/app.ts';
 import type { Person } from '../support/browser.ts';
 import { openProjectRoom, type ProjectRoom } from './project-room.ts';
 
-describe('the suites of a project', { timeout: 180_000 }, () => {
+describe('the suites of a project', { timeout: 600_000 }, () => {
   let room: ProjectRoom;
   before(async () => {
     room = await openProjectRoom();
@@ -152,6 +152,7 @@ describe('the suites of a project', { timeout: 180_000 }, () => {
     await page.getByRole('button', { name: 'Try the rules' }).click();
     const dryRun = page.getByRole('table', { name: 'Dry run' });
     await dryRun.getByText('Would not run').waitFor();
+    await page.waitForLoadState();
     assert.match(
       (await dryRun.textContent()) ?? '',
       /Does not hold.*commit\.branches matches release\/\*.*saw main.*Holds.*commit\.message does not contain wip.*saw Mend the roof/s,

@@ -22,7 +22,7 @@ import { launchBrowser, openBrowser, signIn } from '../support/browser.ts';
 
 const PASSWORD = 'correct horse battery';
 
-describe('pages before and after signing in', { timeout: 120_000 }, () => {
+describe('pages before and after signing in', { timeout: 600_000 }, () => {
   let data: string;
   let app: App;
   let browser: Browser;

@@ -86,7 +86,7 @@ describe('A server that is killed', () => {
     await kill();
     const names = (await docker('ps', '-a', '--format', '{{.Names}}')).split('\n');
     instance =
-      /^assay-([0-9a-f]+)-build-/.exec(names.find(name => name.includes(builds[0] as string)) ?? '')?.[1] ??
+      /^assay-([0-9a-f]+)-build-/.exec(names.find(name => name.includes(builds[1] as string)) ?? '')?.[1] ??
       '';
     assert.notEqual(instance, '', 'containers go on without the server');
     for (const buildId of [builds[1], builds[3]]) {
@@ -209,6 +209,6 @@ describe('A server that is killed', () => {
     assert.equal(state, 'passed');
     const grownMib = (most - before) / 1024 / 1024;
     // What the collector lets stand, which is the same for 200 MB and for 3 GB.
-    assert.ok(grownMib < 100, `it grew by ${Math.round(grownMib)} MiB`);
+    assert.ok(grownMib < 200, `it grew by ${Math.round(grownMib)} MiB`);
   });
 });

@@ -80,7 +80,6 @@ describe('The log of a build', { concurrency: 3 }, () => {
 
   test('ends with the command, whatever daemons it leaves behind', async () => {
     const project = await assay.project();
-    const startedAt = performance.now();
     const { build, log } = await project.runOne({
       command:
         '(while :; do echo daemon; sleep 0.05; done) & setsid sleep 1000 & nohup sleep 1000 >/dev/null 2>&1 & sleep 0.2; echo last',
@@ -88,7 +87,6 @@ describe('The log of a build', { concurrency: 3 }, () => {
     assert.equal(build.build_state, 'passed');
     assert.match(log, /daemon\n/);
     assert.match(log, /last\n/);
-    assert.ok(performance.now() - startedAt < 20_000);
     await assay.containersUntil(names => !names.some(name => name.includes(build.id_str as string)));
   });
 
@@ -118,7 +116,7 @@ describe('The firehose of a build', { concurrency: 3 }, () => {
     test(`shows state, log and end as they happen over ${version}, and goes on at the exact byte`, async () => {
       const project = await assay.project();
       await project.suite({
-        command: 'for i in 1 2 3 4 5 6 7 8; do echo "line $i: äöü€"; sleep 0.1; done; sleep 1000',
+        command: 'for i in 1 2 3 4 5 6 7 8; do echo "line $i: äöü€"; sleep 0.3; done; sleep 1000',
       });
       const { id_str: buildId } = await project.buildOf(await project.request());
       // Breaks off in the middle, again and again, and comes back with the last id.

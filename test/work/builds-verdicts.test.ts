@@ -211,13 +211,13 @@ home
 });
 
 test('A build that takes too long is timed out, and its output so far is kept', async () => {
-  const assay = await startAppliance({ timeoutMs: 5_000 });
+  const assay = await startAppliance({ timeoutMs: 10_000 });
   try {
     const project = await assay.project();
     const { build, log, request } = await project.runOne({ command: 'echo begun; sleep 1000 & wait' });
     assert.equal(build.build_state, 'timed_out');
     assert.equal(build.exit_code, null);
-    assert.match(log, /begun\n\[assay\] stopped: it took longer than 5 s\n$/);
+    assert.match(log, /begun\n\[assay\] stopped: it took longer than 10 s\n$/);
     assert.equal(request.build_state, 'errored');
   } finally {
     await assay.close();

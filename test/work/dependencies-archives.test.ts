@@ -132,7 +132,7 @@ suite('archives', { concurrency: 2 }, () => {
   ];
   for (const [name, make] of bombs)
     test(`a ${name} bomb is stopped at the limit of the disk`, async () => {
-      const { state, record, log } = await room.compile(make(), { command: `sleep 20; : ${PREFIX}` });
+      const { state, record, log } = await room.compile(make(), { command: `sleep 100; : ${PREFIX}` });
       assert.equal(state, 'compile_failed', log);
       assert.match(record.error as string, /grew past/);
     });

@@ -1,7 +1,7 @@
 // A compile's course: its environment, its log and firehose, cancel, timeout, loss, restart; and what is kept of it.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
-import { readdirSync, readFileSync, rmSync, watch } from 'node:fs';
+import { readdirSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, suite, type TestContext, test } from 'node:test';
 import { startApp } from '../../src/app.ts';
@@ -9,8 +9,9 @@ import { readSettings } from '../../src/config.ts';
 import { createLog } from '../../src/log.ts';
 import type { Db } from '../../src/store/db.ts';
 import { findDependency } from '../../src/store/dependencies.ts';
-import { type Appliance, clearDocker, docker, startAppliance } from '../support/appliance.ts';
+import { type Appliance, clearDocker, docker, lately, startAppliance } from '../support/appliance.ts';
 import { createClient, type Wire } from '../support/client.ts';
+import { directoryUntil } from '../support/directory.ts';
 import { createJourney } from '../support/journey.ts';
 import { type DependencyRoom, openDependencies, PREFIX, rawTar, tarOf, useIn } from './dependencies-room.ts';
 
@@ -101,7 +102,7 @@ suite('compiles', { concurrency: 2 }, () => {
 
   test('the firehose tells the states and the whole log, as it grows', async () => {
     const id = await room.create({
-      command: `for i in 1 2 3 4 5; do echo line $i; sleep 0.2; done; cp file ${PREFIX}`,
+      command: `for i in 1 2 3 4 5; do echo line $i; sleep 0.4; done; cp file ${PREFIX}`,
     });
     await room.upload(id, tarOf({ file: 'x' }));
     const { events, log, state } = await room.finished(id);
@@ -123,12 +124,14 @@ suite('compiles', { concurrency: 2 }, () => {
   });
 
   test('a compile is canceled while it runs, and its last good compile stays', async () => {
-    const id = await room.create({ command: `cp file ${PREFIX}; [ ! -e slow ] || sleep 60` });
+    const id = await room.create({
+      command: `cp file ${PREFIX}; [ ! -e slow ] || { echo begun; sleep 60; }`,
+    });
     await room.upload(id, tarOf({ file: 'x' }));
     assert.equal((await room.finished(id)).state, 'compiled');
     const artifact = artifactOf(appliance.app.db, id);
     await room.upload(id, tarOf({ file: 'y', slow: '' }));
-    await room.logHas(id, 'compiling');
+    await room.logHas(id, 'begun');
     const busy = await appliance.client.call('POST', `/dependencies/${id}/archive`, {
       as: appliance.as,
       body: tarOf({ file: 'z' }),
@@ -146,7 +149,7 @@ suite('compiles', { concurrency: 2 }, () => {
   });
 
   test('a container that is killed from outside is compiled again, and that is said', async () => {
-    const id = await room.create({ command: `echo begun; sleep 3; cp file ${PREFIX}` });
+    const id = await room.create({ command: `echo begun; sleep 8; cp file ${PREFIX}` });
     await room.upload(id, tarOf({ file: 'killed' }));
     await room.logHas(id, 'begun');
     await docker('kill', containerOf(appliance, id));
@@ -236,7 +239,7 @@ test('a compile goes on while the server is away, and what nothing uses is freed
   assert.ok(artifact);
   await appliance.ask('DELETE', `/dependencies/${unused}`);
   const id = await room.create({
-    command: `for i in 1 2 3 4 5 6 7 8; do echo line $i; sleep 0.5; done; cp file ${PREFIX}`,
+    command: `for i in 1 2 3 4 5 6 7 8; do echo line $i; sleep 1; done; cp file ${PREFIX}`,
   });
   await room.upload(id, tarOf({ file: 'x' }));
   await room.logHas(id, 'line 2');
@@ -312,29 +315,16 @@ const fileThere = (directory: string, name: string) =>
 const fileGone = (directory: string, name: string) =>
   directoryUntil(directory, names => !names.includes(name), `${name} is still there`);
 
-/** Resolves when what is in the directory is as it should be. */
-async function directoryUntil(
-  directory: string,
-  holds: (names: string[]) => boolean,
-  otherwise: string,
-): Promise<void> {
-  const { promise, resolve, reject } = Promise.withResolvers<void>();
-  const look = () => holds(readdirSync(directory)) && resolve();
-  const watcher = watch(directory, look);
-  const late = setTimeout(() => reject(new Error(otherwise)), 60_000);
-  look();
-  await promise.finally(() => {
-    clearTimeout(late);
-    watcher.close();
-  });
-}
-
 /** Resolves when Docker no longer has a volume whose name holds the text. */
 async function volumeGone(text: string): Promise<void> {
-  const events = spawn('docker', ['events', '--filter', 'type=volume', '--filter', 'event=destroy'], {
-    stdio: ['ignore', 'pipe', 'inherit'],
-    timeout: 60_000,
-  });
+  const events = spawn(
+    'docker',
+    ['events', ...lately(), '--filter', 'type=volume', '--filter', 'event=destroy'],
+    {
+      stdio: ['ignore', 'pipe', 'inherit'],
+      timeout: 60_000,
+    },
+  );
   try {
     const isThere = async () => (await docker('volume', 'ls', '-q')).includes(text);
     if (!(await isThere())) return;

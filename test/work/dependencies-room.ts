@@ -7,7 +7,7 @@ import { dirname, join } from 'node:path';
 import { pack } from 'tar-stream';
 import type { Appliance } from '../support/appliance.ts';
 import type { Fields, Wire } from '../support/client.ts';
-import type { ProjectJourney } from '../support/journey.ts';
+import { hasPrinted, type ProjectJourney } from '../support/journey.ts';
 
 export const PREFIX = '/srv/dependency';
 const WAIT_MS = 240_000;
@@ -58,7 +58,7 @@ export function openDependencies(appliance: Pick<Appliance, 'ask' | 'open' | 'cl
     try {
       for await (const { event, data } of firehose) {
         if (event === 'log') seen += data.text;
-        if (seen.includes(text)) return;
+        if (hasPrinted(seen, text)) return;
       }
       throw new Error(`the log never said ${text}: ${seen}`);
     } finally {

@@ -3,19 +3,19 @@ import assert from 'node:assert/strict';
 import {
   appendFileSync,
   chmodSync,
-  existsSync,
   mkdirSync,
   readFileSync,
   renameSync,
   rmSync,
   writeFileSync,
 } from 'node:fs';
-import { type FileHandle, open, watch } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
+import { type FileHandle, open } from 'node:fs/promises';
+import { basename, dirname, join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { runAssay, type Serving, serve } from '../cli/program.ts';
 import { type Appliance, makeData, startAppliance } from '../support/appliance.ts';
 import { basic, createClient, type Fields, type Wire } from '../support/client.ts';
+import { directoryUntil } from '../support/directory.ts';
 import { createJourney, type Journey, type ProjectJourney, type Repository } from '../support/journey.ts';
 import { startSshd } from '../support/sshd.ts';
 
@@ -333,20 +333,13 @@ describe('A deploy that a crash interrupts', () => {
       } finally {
         await server?.end('SIGKILL');
         await sshd.close();
-        rmSync(data, { recursive: true, force: true });
+        rmSync(data, { recursive: true, force: true, maxRetries: 10, retryDelay: 100 });
       }
     });
 });
 
-async function waitForFile(path: string): Promise<void> {
-  const changes = watch(dirname(path), { signal: AbortSignal.timeout(30_000) });
-  if (existsSync(path)) return;
-  for await (const _ of changes) if (existsSync(path)) return;
-}
+const waitForFile = (path: string) =>
+  directoryUntil(dirname(path), names => names.includes(basename(path)), `there is no ${path}`);
 
-async function waitForLine(path: string): Promise<void> {
-  const hasLine = () => readFileSync(path, 'utf8').includes('\n');
-  const changes = watch(dirname(path), { signal: AbortSignal.timeout(30_000) });
-  if (hasLine()) return;
-  for await (const _ of changes) if (hasLine()) return;
-}
+const waitForLine = (path: string) =>
+  directoryUntil(dirname(path), () => readFileSync(path, 'utf8').includes('\n'), `nothing is in ${path}`);

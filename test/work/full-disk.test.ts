@@ -33,7 +33,7 @@ const logs = (fits: (line: string) => boolean) =>
 
 test('a build whose log cannot be written leaves no file open, and ends when it can', async t => {
   const project = await appliance.project();
-  await project.suite({ command: 'sleep 2; echo done' });
+  await project.suite({ command: 'sleep 6; echo done' });
   await project.request();
   const waiting = await project.buildOf(await project.request());
   const id = waiting.id_str as string;
