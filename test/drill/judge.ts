@@ -8,7 +8,8 @@ import type { Room } from './room.ts';
 import { COMPILE_LINES, type Scene, SHOW_RUNS } from './scene.ts';
 import type { Table } from './table.ts';
 
-const IDLE_MS = 180_000;
+/** Longer than the third try of a webhook is put off. */
+const STILL_MS = 180_000;
 const RUN_MS = 60_000;
 
 /** Everything that happened to the project after an event, oldest first. */
@@ -22,8 +23,8 @@ export async function readEvents(room: Room, scene: Scene, since = '0'): Promise
   }
 }
 
-/** Waits until nothing is under way any more; says what still is when it takes too long. */
-export function untilIdle(room: Room, scene: Scene): Promise<string[]> {
+/** Waits until nothing is under way any more; says what still is when nothing has ended or begun for too long. */
+export async function untilIdle(room: Room, scene: Scene): Promise<string[]> {
   const look = async () => {
     const requests = (await room.ask('GET', `${scene.path}/build_requests?limit=1000`)).list;
     const deploys = (await room.ask('GET', `${scene.path}/deploys?limit=1000`)).list;
@@ -47,7 +48,16 @@ export function untilIdle(room: Room, scene: Scene): Promise<string[]> {
         if (one.state === 'pending') pending.push(`delivery ${one.id_str}`);
     return pending;
   };
-  return lookUntil(IDLE_MS, look, busy => busy.length === 0, 500);
+  for (let before: string[] = []; ; ) {
+    const busy = await lookUntil(
+      STILL_MS,
+      look,
+      found => found.length === 0 || found.join() !== before.join(),
+      500,
+    );
+    if (busy.length === 0 || busy.join() === before.join()) return busy;
+    before = busy;
+  }
 }
 
 /** Line by line: numbered from 1, none missing, none twice, in order. */
