@@ -220,6 +220,8 @@ describe('applications and administration', { timeout: 600_000 }, () => {
     assert.equal(findAccountByEmail(room.db, 'new@example.org')?.kind, 'collaborator');
     const newcomer = await openBrowser(browser, room.url);
     await signIn(newcomer, 'new@example.org', password);
+    // A page that lives would notice by itself what comes now, and its console would tell of it.
+    await newcomer.go('/ui/api');
 
     await page.getByRole('link', { name: 'Done' }).click();
     await page.getByRole('link', { name: 'new@example.org' }).click();
@@ -248,6 +250,7 @@ describe('applications and administration', { timeout: 600_000 }, () => {
     assert.equal((await room.client.call('POST', '/projects', { as: stranger.as, form: {} })).status, 402);
     await seen.go('/ui/projects');
     await seen.page.getByText('Your account needs payment').waitFor();
+    await seen.go('/ui/api');
     await person.go(account(stranger.account.id));
     await page.getByLabel('Standing').selectOption('suspended');
     await page.getByRole('button', { name: 'Save' }).click();

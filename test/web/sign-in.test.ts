@@ -198,6 +198,8 @@ describe('pages before and after signing in', { timeout: 600_000 }, () => {
     });
     const person = await openBrowser(browser, app.url);
     await signIn(person, 'gone@example.org', PASSWORD);
+    // A page that lives would notice by itself, and be refused once more.
+    await person.go('/ui/api');
     updateAccount(app.db, account.id, { standing: 'suspended' });
     person.expectRefusals(2);
     await person.go('/ui/projects');
