@@ -75,7 +75,7 @@ async function fillBy(project: ProjectJourney, command: string) {
   const endedAt = performance.now();
   const log = (await project.log(id)).slice(-500);
   await lookUntil(
-    RECOVERY_MS * 6,
+    RECOVERY_MS * 4,
     () => project.ask('DELETE', `/suites/${suiteId}`).catch(() => undefined),
     answer => answer !== undefined,
   );
@@ -90,7 +90,7 @@ export async function requireRecovery(
   roomAt = performance.now(),
 ): Promise<void> {
   const asked = await lookUntil(
-    RECOVERY_MS * 6,
+    RECOVERY_MS * 4,
     () => room.ask('POST', `${project.path}/build_requests`, { commit_ref: 'main' }),
     answer => answer.status === 201,
   );

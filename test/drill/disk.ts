@@ -113,7 +113,7 @@ async function byLog(stage: Stage): Promise<void> {
   const roomAt = performance.now();
   // A change like any other, which is taken when the room has been noticed: its time counts.
   await lookUntil(
-    RECOVERY_MS * 6,
+    RECOVERY_MS * 4,
     () => room.ask('DELETE', `${project.path}/suites/${suiteId}`),
     answer => answer.status === 200,
   );
@@ -205,7 +205,7 @@ async function faults(stage: Stage, running: Running): Promise<Running> {
     await strace.detach();
     const freedAt = performance.now();
     await lookUntil(
-      RECOVERY_MS * 6,
+      RECOVERY_MS * 4,
       () => change().then(() => true, ignoreRefused),
       done => done === true,
       100,

@@ -16,7 +16,7 @@ const wishes = (seed: number) => ({
   chance: createChance(seed),
   command,
   // Two drills and other tests share the machine: `scripts/drill` holds to the times themselves.
-  slack: 5,
+  slack: 3,
   signal: new AbortController().signal,
   say: () => {},
 });

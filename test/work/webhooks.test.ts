@@ -68,11 +68,15 @@ test('receivers that misbehave delay nobody, and what they did is recorded', lim
     long: room.notify(long.url),
   };
   room.begin();
-  for (let resource = 1n; resource <= 20n; resource++) room.record(resource);
-  const startedAt = performance.now();
-  await room.until(() => fine.received.length === 20);
-  // A second on a quiet machine; to wait for the one that hangs would take ten.
-  assert.ok(performance.now() - startedAt < 8_000, 'the receiver that answers does not wait for the others');
+  // Tried a few times: the disk and the processors may be busy with another test for a moment.
+  let quickestMs = Number.POSITIVE_INFINITY;
+  for (let round = 1; round <= 5 && quickestMs >= 1_000; round++) {
+    const startedAt = performance.now();
+    for (let resource = 1n; resource <= 20n; resource++) room.record(resource);
+    await room.until(() => fine.received.length === 20 * round);
+    quickestMs = Math.min(quickestMs, performance.now() - startedAt);
+  }
+  assert.ok(quickestMs < 1_000, `the receiver that answers got its 20 after ${quickestMs} ms`);
 
   await room.until(() =>
     Object.values(notifications).every(
