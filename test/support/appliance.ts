@@ -106,34 +106,47 @@ async function untilCommitted<T>(app: App, look: () => Promise<T | undefined>): 
   }
 }
 
-/** Looks at once, and again after each event of Docker's; those of the last moments, too: it listens only after a while. */
-export async function containersUntil(
+export function containersUntil(
   instance: string,
   holds: (names: string[]) => boolean,
   waitMs = 60_000,
 ): Promise<string[]> {
   const label = `label=assay.instance=${instance}`;
-  const events = spawn('docker', ['events', ...lately(), '--filter', 'type=container', '--filter', label], {
+  const look = () => docker('ps', '-a', '--filter', label, '--format', '{{.Names}}');
+  return dockerUntil(['type=container', label], look, holds, waitMs);
+}
+
+/** Resolves when Docker no longer has a volume whose name holds the text. */
+export async function volumeGone(text: string): Promise<void> {
+  const look = () => docker('volume', 'ls', '-q', '--filter', `name=${text}`);
+  await dockerUntil(['type=volume', 'event=destroy'], look, names => names.length === 0);
+}
+
+/** Looks at once, and again after each event of Docker's; those of the last moments, too: it listens only after a while. */
+async function dockerUntil(
+  filters: readonly string[],
+  look: () => Promise<string>,
+  holds: (names: string[]) => boolean,
+  waitMs = 60_000,
+): Promise<string[]> {
+  const since = String(Math.floor(Date.now() / 1000) - 2);
+  const chosen = filters.flatMap(filter => ['--filter', filter]);
+  const events = spawn('docker', ['events', '--since', since, ...chosen], {
     stdio: ['ignore', 'pipe', 'inherit'],
     timeout: waitMs,
   });
   try {
-    const look = async () =>
-      (await docker('ps', '-a', '--filter', label, '--format', '{{.Names}}')).split('\n').filter(Boolean);
-    let names = await look();
+    let names = (await look()).split('\n').filter(Boolean);
     if (holds(names)) return names;
     for await (const _ of events.stdout) {
-      names = await look();
+      names = (await look()).split('\n').filter(Boolean);
       if (holds(names)) return names;
     }
-    throw new Error(`waited in vain for containers; there are ${names.join(', ') || 'none'}`);
+    throw new Error(`waited in vain; Docker has ${names.join(', ') || 'nothing'}`);
   } finally {
     events.kill();
   }
 }
-
-/** For `docker events`: from two seconds ago on. */
-export const lately = () => ['--since', String(Math.floor(Date.now() / 1000) - 2)];
 
 /** Takes away whatever an appliance has in Docker, its network and rules included. */
 export async function clearDocker(instance: string, dockerHost = DOCKER_HOST): Promise<void> {

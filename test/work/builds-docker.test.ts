@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { promisify } from 'node:util';
-import { type Appliance, docker, startAppliance } from '../support/appliance.ts';
+import { type Appliance, docker, startAppliance, volumeGone } from '../support/appliance.ts';
 import { busyboxRoot } from '../support/busybox.ts';
 import type { Wire } from '../support/client.ts';
 import { directoryUntil } from '../support/directory.ts';
@@ -181,11 +181,8 @@ test('A suite whose image has another shell and no git has its checkout made bes
     assert.equal(ran.build.build_state, 'passed', ran.log);
     assert.match(ran.log, /checkout of [\s\S]*\n\.git\n[\s\S]*\nassay\n$/);
     await assay.containersUntil(names => names.length === 0);
-    const workspaces = `name=assay-${assay.instance}-build-`;
     // Its volume goes after its container.
-    const deadline = performance.now() + 30_000;
-    while ((await docker('volume', 'ls', '-q', '--filter', workspaces)) !== '')
-      assert.ok(performance.now() < deadline, 'the workspace is still there');
+    await volumeGone(`assay-${assay.instance}-build-`);
 
     // A workspace that an earlier attempt left is not what this one begins with.
     const gate = await assay.project();

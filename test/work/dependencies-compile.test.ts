@@ -1,6 +1,5 @@
 // A compile's course: its environment, its log and firehose, cancel, timeout, loss, restart; and what is kept of it.
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
 import { readdirSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, suite, type TestContext, test } from 'node:test';
@@ -9,7 +8,7 @@ import { readSettings } from '../../src/config.ts';
 import { createLog } from '../../src/log.ts';
 import type { Db } from '../../src/store/db.ts';
 import { findDependency } from '../../src/store/dependencies.ts';
-import { type Appliance, clearDocker, docker, lately, startAppliance } from '../support/appliance.ts';
+import { type Appliance, clearDocker, docker, startAppliance, volumeGone } from '../support/appliance.ts';
 import { createClient, type Wire } from '../support/client.ts';
 import { directoryUntil } from '../support/directory.ts';
 import { createJourney } from '../support/journey.ts';
@@ -314,23 +313,3 @@ const fileThere = (directory: string, name: string) =>
   directoryUntil(directory, names => names.includes(name), `there is no ${name}`);
 const fileGone = (directory: string, name: string) =>
   directoryUntil(directory, names => !names.includes(name), `${name} is still there`);
-
-/** Resolves when Docker no longer has a volume whose name holds the text. */
-async function volumeGone(text: string): Promise<void> {
-  const events = spawn(
-    'docker',
-    ['events', ...lately(), '--filter', 'type=volume', '--filter', 'event=destroy'],
-    {
-      stdio: ['ignore', 'pipe', 'inherit'],
-      timeout: 60_000,
-    },
-  );
-  try {
-    const isThere = async () => (await docker('volume', 'ls', '-q')).includes(text);
-    if (!(await isThere())) return;
-    for await (const _ of events.stdout) if (!(await isThere())) return;
-    throw new Error(`the volume of ${text} is still there`);
-  } finally {
-    events.kill();
-  }
-}
