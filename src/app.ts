@@ -13,7 +13,7 @@ import { createLive } from './live.ts';
 import type { Log } from './log.ts';
 import { holdDataDirectory, makeDataDirectory, openData, watchDatabase } from './store/data.ts';
 import type { Db } from './store/db.ts';
-import { findFact } from './store/facts.ts';
+import { findFact, rememberHost } from './store/facts.ts';
 import { tlsDirectory } from './store/paths.ts';
 import { version } from './version.ts';
 import { mountPages } from './web/pages.ts';
@@ -41,6 +41,7 @@ export async function startApp(
   try {
     const db = openData(settings.data);
     closing.unshift(() => db.close());
+    rememberHost(db, new URL(settings.baseUrl).hostname);
     const isDatabaseThere = watchDatabase(db, settings.data);
     const live = createLive();
     db.onCommit = topics => live.publish(topics);

@@ -9,6 +9,7 @@ export interface SshKeyPair {
 
 const KEY_TYPE = 'ssh-ed25519';
 const CIPHER_BLOCK_BYTES = 8;
+const COMMENT_WORD_MAX_CHARACTERS = 100;
 
 export function generateKeyPair(comment: string): SshKeyPair {
   const jwk = generateKeyPairSync('ed25519').privateKey.export({ format: 'jwk' });
@@ -18,6 +19,27 @@ export function generateKeyPair(comment: string): SshKeyPair {
     check: randomBytes(4),
     comment,
   });
+}
+
+/** Tells the deploy keys of a Git host apart: which project of which Assay server a key belongs to. */
+export function keyComment(project: { id: bigint; name: string }, host: string): string {
+  const name = plainWords(project.name) || `project-${project.id}`;
+  return `assay-${name}@${plainWords(host) || 'localhost'}`;
+}
+
+/** One word of plain ASCII: a comment ends the line of an authorized_keys file. */
+function plainWords(text: string): string {
+  return text
+    .normalize('NFKD')
+    .replace(/\p{Mark}+/gu, '')
+    .replace(/[^A-Za-z0-9._-]+/g, '-')
+    .replace(/^-+|-+$/g, '')
+    .slice(0, COMMENT_WORD_MAX_CHARACTERS);
+}
+
+/** The same key with another comment, which is no part of the key itself. */
+export function withComment(publicKey: string, comment: string): string {
+  return `${publicKey.split(' ', 2).join(' ')} ${comment}`;
 }
 
 interface KeyParts {

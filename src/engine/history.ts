@@ -47,6 +47,11 @@ export async function resolveRef(mirror: string, ref: string): Promise<ResolvedR
   if (digits?.ambiguous) {
     throw new GitFailure(`Several commits begin with ${name}: give more digits of the hash.`);
   }
+  if (/^[0-9a-f]{1,6}$/i.test(name)) {
+    throw new GitFailure(
+      `The repository has no branch or tag ${name}, and a commit hash needs at least 7 digits: give more of them.`,
+    );
+  }
   throw new GitFailure(`The repository has no branch, tag or commit ${name}.`);
 }
 

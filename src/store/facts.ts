@@ -18,6 +18,17 @@ export function writeFact(db: Db, name: string, value: string): void {
   );
 }
 
+const HOST = 'host';
+
+/** The host name in BASE_URL. Kept, so that the command line knows it too. */
+export function rememberHost(db: Db, host: string): void {
+  if (findFact(db, HOST) !== host) writeFact(db, HOST, host);
+}
+
+export function hostOf(db: Db): string {
+  return findFact(db, HOST) ?? '';
+}
+
 /** Tells this appliance's containers, volumes and networks from anybody else's. */
 export function instanceOf(db: Db): string {
   return findFact(db, 'instance') as string;

@@ -3,7 +3,9 @@
 import { and, desc, eq, getTableColumns, sql } from 'drizzle-orm';
 import { presentProject } from '../domain/records.ts';
 import { refusal } from '../domain/refusal.ts';
+import { keyComment, withComment } from '../domain/ssh-key.ts';
 import { type Db, isUniqueViolation, prepared, remembered } from './db.ts';
+import { hostOf } from './facts.ts';
 import { beyond, olderThan, type Page } from './page.ts';
 import { accounts, collaborators, projects } from './schema.ts';
 
@@ -142,8 +144,13 @@ export function deleteProject(db: Db, id: bigint): void {
 const MAX_OPENED = 1000;
 const openedKeys = prepared(() => new Map<bigint, { sealed: Buffer; key: string }>());
 
+/** The key to install, with a comment that names the project as it is called now. */
+export function publicKeyOf(db: Db, project: Project): string {
+  return withComment(openPublicKey(db, project), keyComment(project, hostOf(db)));
+}
+
 /** In every record of a project: opened once for the bytes that the row holds, so that a changed one is still noticed. */
-export function publicKeyOf(db: Db, { id, sshPublicKey }: Project): string {
+function openPublicKey(db: Db, { id, sshPublicKey }: Project): string {
   const opened = openedKeys(db);
   const known = opened.get(id);
   if (known?.sealed.equals(sshPublicKey)) return known.key;

@@ -62,6 +62,22 @@ test('a project is the same record when it is created, fetched, listed and chang
   assert.equal((await get(path)).status, 404);
 });
 
+test('the comment of a project’s key names the project and this server, for keys made before, too', async () => {
+  const created = ok(await post('/projects', { ...projectForm(), name: 'Straße: 7\u00a0x' }), 201).record;
+  assert.match(created.ssh_public_key as string, /^ssh-ed25519 \S+ assay-Stra-e-7-x@127\.0\.0\.1$/);
+  const renamed = ok(await put(`/projects/${created.id}`, { name: 'Café' })).record;
+  assert.equal(
+    renamed.ssh_public_key,
+    (created.ssh_public_key as string).replace('assay-Stra-e-7-x@', 'assay-Cafe@'),
+  );
+  const unnamed = ok(await put(`/projects/${created.id}`, { name: '名前' })).record;
+  assert.match(unnamed.ssh_public_key as string, new RegExp(` assay-project-${created.id}@127`));
+  // Planted with a key whose own comment is "assay" alone.
+  const { name, ssh_public_key } = ok(await get(project())).record;
+  const words = (name as string).replaceAll(' ', '-');
+  assert.match(ssh_public_key as string, new RegExp(`^ssh-ed25519 \\S+ assay-${words}@127\\.0\\.0\\.1$`));
+});
+
 test('badge and cancel_superseded are shown only while they are on', async () => {
   const created = ok(await post('/projects', { ...projectForm(), badge: 'true' }), 201).record;
   assert.equal(created.badge, true);

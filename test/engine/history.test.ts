@@ -32,9 +32,11 @@ test('a name is a branch before it is a tag before it is a hash', async () => {
   assert.deepEqual(await resolveRef(mirror, b), { ref: b, branch: undefined });
   assert.deepEqual(await resolveRef(mirror, b.toUpperCase()), { ref: b, branch: undefined });
   assert.deepEqual(await resolveRef(mirror, b.slice(0, 7).toUpperCase()), { ref: b, branch: undefined });
-  for (const unknown of [b.slice(0, 6), 'f'.repeat(40), 'of-a-tree', 'mai', `${a.slice(0, 39)}x`]) {
+  for (const unknown of ['f'.repeat(40), 'of-a-tree', 'mai', `${a.slice(0, 39)}x`]) {
     await assert.rejects(resolveRef(mirror, unknown), failure(/no branch, tag or commit/), unknown);
   }
+  for (const short of [b.slice(0, 6), b.slice(0, 5).toUpperCase()])
+    await assert.rejects(resolveRef(mirror, short), failure(/a commit hash needs at least 7 digits/), short);
 });
 
 test('a short hash that fits several commits is told apart from one that fits none', async () => {
