@@ -18,7 +18,8 @@ import { type Call, type Endpoint, endpoint } from './endpoint.ts';
 import type { LogFeeds, LogReader } from './log-feed.ts';
 import { answeredByStream, type EventStream, frame, openStream } from './stream.ts';
 
-const EVENT_BATCH = 200;
+/** Few at once: each may be large, and they are sent one by one. */
+const EVENT_BATCH = 20;
 
 /**
  * What a stream follows: the record as it is now, whether it waits (and what lies in its log is of another run), whether it
@@ -135,8 +136,9 @@ export function streamEvents(
       for (const event of events) {
         stream.send(frame(event.type, event.body, event.id.toString()));
         last = event.id;
+        await stream.drained();
+        if (!stream.open) break;
       }
-      await stream.drained();
     }
     sending = false;
   };

@@ -9,7 +9,10 @@ const KEEP_OPEN_MS = 15_000;
 const ALLOWED_MS = 4_000;
 /** What a reader may lag behind before it is dropped; it can come back with Last-Event-ID. */
 const MAX_LAG_BYTES = 1024 * 1024;
-const DRAIN_MS = 30_000;
+/** A frame is written in pieces, so that a slow reader is seen to move. */
+const PIECE_BYTES = 64 * 1024;
+/** How long a reader may take nothing before it is dropped. */
+const STALL_MS = 60_000;
 
 /** Emitted on an answer when the server stops. */
 export const STOPPING = 'assay:stopping';
@@ -17,8 +20,9 @@ export const STOPPING = 'assay:stopping';
 export type EventStream = {
   /** False when the reader is gone. */
   readonly open: boolean;
+  /** Sends a frame of any size. A reader that still lags far behind with earlier ones is dropped. */
   send(frame: Buffer): void;
-  /** Resolves when everything sent so far is on its way; at once in the usual case. */
+  /** Resolves when everything sent so far is on its way, or the reader is gone. Senders of much wait for it. */
   drained(): Promise<void>;
   onClose(listener: () => void): void;
   end(): void;
@@ -41,20 +45,55 @@ export function openStream(outgoing: ServerResponse, isAllowed: () => boolean): 
   const pipe = (outgoing as unknown as { stream?: Writable }).stream ?? outgoing;
   const closed: (() => void)[] = [];
   let open = true;
+  /** Pieces that wait until the reader has taken those before. */
+  const waiting: Buffer[] = [];
+  let waitingBytes = 0;
+  let stalled: NodeJS.Timeout | undefined;
+  let whenDrained: (() => void)[] = [];
+
+  const isDrained = () => waiting.length === 0 && !pipe.writableNeedDrain;
+  const settleDrained = () => {
+    const settled = whenDrained;
+    whenDrained = [];
+    for (const resolve of settled) resolve();
+  };
+  const writeNext = (): boolean => {
+    const piece = waiting.shift();
+    if (piece === undefined) return false;
+    waitingBytes -= piece.length;
+    outgoing.write(piece);
+    return true;
+  };
+  const pump = () => {
+    clearTimeout(stalled);
+    stalled = undefined;
+    while (open && !pipe.writableNeedDrain && writeNext());
+    if (isDrained()) settleDrained();
+    else if (open) stalled = setTimeout(() => close(true), STALL_MS);
+  };
 
   const close = (destroy: boolean) => {
     if (!open) return;
     open = false;
     clearInterval(beat);
     clearInterval(check);
+    clearTimeout(stalled);
     if (destroy) pipe.destroy();
-    else outgoing.end();
+    else {
+      while (writeNext());
+      outgoing.end();
+    }
+    settleDrained();
     for (const listener of closed) listener();
   };
   outgoing.on(STOPPING, () => close(false));
   outgoing.on('close', () => close(true));
   outgoing.on('error', () => close(true));
-  const beat = setInterval(() => stream.send(Buffer.from(': still here\n\n')), KEEP_OPEN_MS);
+  outgoing.on('drain', pump);
+  const beat = setInterval(() => {
+    // What is still on its way keeps it open as well.
+    if (isDrained()) stream.send(Buffer.from(': still here\n\n'));
+  }, KEEP_OPEN_MS);
   const check = setInterval(() => {
     if (!isAllowed()) close(false);
   }, ALLOWED_MS);
@@ -65,25 +104,18 @@ export function openStream(outgoing: ServerResponse, isAllowed: () => boolean): 
     },
     send(bytes) {
       if (!open) return;
-      if (pipe.writableLength > MAX_LAG_BYTES) close(true);
-      else outgoing.write(bytes);
+      if (pipe.writableLength + waitingBytes > MAX_LAG_BYTES) {
+        close(true);
+        return;
+      }
+      for (let at = 0; at < bytes.length; at += PIECE_BYTES)
+        waiting.push(bytes.subarray(at, at + PIECE_BYTES));
+      waitingBytes += bytes.length;
+      // Else what waits goes on with the next drain.
+      if (stalled === undefined) pump();
     },
-    async drained() {
-      if (!open || !pipe.writableNeedDrain) return;
-      await new Promise<void>(resolve => {
-        const done = () => {
-          clearTimeout(late);
-          outgoing.off('drain', done);
-          resolve();
-        };
-        const late = setTimeout(() => {
-          close(true);
-          done();
-        }, DRAIN_MS);
-        outgoing.once('drain', done);
-        closed.push(done);
-      });
-    },
+    drained: () =>
+      open && !isDrained() ? new Promise(resolve => whenDrained.push(resolve)) : Promise.resolve(),
     onClose(listener) {
       if (open) closed.push(listener);
       else listener();

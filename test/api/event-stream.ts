@@ -22,10 +22,12 @@ export const versions: Version[] = ['HTTP/1.1', 'HTTP/2'];
 export async function follow(
   app: TestApp,
   path: string,
-  options: { as?: string; from?: string; version?: Version } = {},
+  options: { as?: string; cookie?: string; from?: string; version?: Version } = {},
 ): Promise<Stream> {
   const headers = {
-    authorization: options.as ?? app.people.owner.as,
+    ...(options.cookie === undefined
+      ? { authorization: options.as ?? app.people.owner.as }
+      : { cookie: options.cookie }),
     ...(options.from !== undefined && { 'last-event-id': options.from }),
   };
   if (options.version === 'HTTP/2') {

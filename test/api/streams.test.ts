@@ -1,11 +1,14 @@
 // Logs with ranges, and the firehoses of decisions 8 and 10, over both versions of HTTP.
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
+import { setImmediate } from 'node:timers/promises';
 import { updateAccount } from '../../src/store/accounts.ts';
 import { deleteToken, listTokens } from '../../src/store/applications.ts';
 import { findBuild, rerunBuild } from '../../src/store/builds.ts';
+import { lastEventId, listEvents, recordEvent } from '../../src/store/events.ts';
 import { deleteCollaborator, findCollaborator } from '../../src/store/projects.ts';
 import { moveBuild, moveDependency } from '../../src/store/transition.ts';
+import { visitorFor } from '../attacks/wire.ts';
 import { bootApp, type Planted, type TestApp } from '../support/app.ts';
 import { type Event, follow, kinds, readTo, textOf, versions } from './event-stream.ts';
 import { startCompile } from './states.ts';
@@ -291,6 +294,45 @@ for (const version of versions)
       });
       assert.equal((await replayed.next()).event, 'build_request.finished');
       replayed.close();
+    });
+
+    test('replays many large events to a slow reader, and its page does', async () => {
+      const { project_id: projectId, build_id: buildId } = app.plant();
+      const from = lastEventId(app.db, projectId);
+      const record = (length: number) =>
+        recordEvent(app.db, projectId, 'build.finished', buildId, {
+          kind: 'build',
+          record: { text: 'x'.repeat(length) },
+        });
+      app.db.write(() => {
+        for (let count = 0; count < 100; count += 1) record(50_000);
+        // One alone is larger than what a reader may lag behind.
+        record(3_000_000);
+      });
+      const ids = listEvents(app.db, projectId, from, 1000).map(event => event.id.toString());
+      const { cookie } = visitorFor(app, app.people.owner);
+      for (const place of [
+        { path: `/projects/${projectId}/firehose` },
+        { path: `/ui/projects/${projectId}/stream`, cookie },
+      ]) {
+        const stream = await follow(app, place.path, { ...place, version, from: String(from) });
+        assert.equal((await stream.next()).event, 'state');
+        const read: (string | undefined)[] = [];
+        for (let count = 0; count < 60; count += 1) {
+          read.push((await stream.next()).id);
+          // Others have their turn before it reads on.
+          await setImmediate();
+        }
+        stream.close();
+        const again = await follow(app, place.path, { ...place, version, from: read.at(-1) as string });
+        assert.equal((await again.next()).event, 'state');
+        while (read.length < ids.length) read.push((await again.next()).id);
+        assert.deepEqual(read, ids);
+        record(1);
+        assert.equal((await again.next()).event, 'build.finished', 'it stays open');
+        ids.push(lastEventId(app.db, projectId).toString());
+        again.close();
+      }
     });
 
     test('ends when the project is deleted', async () => {
