@@ -13,6 +13,7 @@ import { refusal } from '../domain/refusal.ts';
 import { generateKeyPair } from '../domain/ssh-key.ts';
 import { createAccount, createSignInLink, findAccountByEmail } from '../store/accounts.ts';
 import { findNewestFinishedCommit } from '../store/builds.ts';
+import type { Db } from '../store/db.ts';
 import {
   createCollaborator,
   createProject,
@@ -43,6 +44,9 @@ const fields = {
   badge: flag('Whether the badge can be seen without credentials.'),
   cancel_superseded: flag('Whether a new build request of a branch cancels older ones of it.'),
 };
+
+const signInUrl = (db: Db, baseUrl: string, accountId: bigint) =>
+  `${baseUrl}/ui/welcome?link=${createSignInLink(db, accountId)}`;
 
 export const projects: Endpoint[] = [
   endpoint({
@@ -163,13 +167,32 @@ export const projects: Endpoint[] = [
             admin: false,
             passwordHash: null,
             apiKey: null,
+            invitedById: caller.accountId,
           });
         const id = createCollaborator(db, project.id, account.id);
         return {
           ...presentCollaborator({ id, email: account.email }),
-          ...(!known && { sign_in_url: `${baseUrl}/ui/welcome?link=${createSignInLink(db, account.id)}` }),
+          ...(account.invitedById === caller.accountId && {
+            sign_in_url: signInUrl(db, baseUrl, account.id),
+          }),
         };
       }),
+  }),
+  endpoint({
+    method: 'POST',
+    path: '/projects/:project_id/collaborators/:collaborator_id/invitation',
+    summary:
+      'Makes a new sign-in link for a collaborator whom the caller invited and who has no password yet; earlier links stop working',
+    access: 'users',
+    scope: 'projects',
+    answer: { record: invitedCollaboratorShape, status: 201 },
+    handle: ({ db, baseUrl, caller, collaborator }) => {
+      if (collaborator.invitedById !== caller.accountId) throw refusal('not_found');
+      return {
+        ...presentCollaborator(collaborator),
+        sign_in_url: signInUrl(db, baseUrl, collaborator.accountId),
+      };
+    },
   }),
   endpoint({
     method: 'DELETE',

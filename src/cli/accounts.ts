@@ -158,7 +158,8 @@ const set: Command = {
 
 const reset: Command = {
   name: 'user reset',
-  summary: 'Makes a new password and API key; prints them, once. The old ones end, and so do sessions.',
+  summary:
+    'Makes a new password and API key; prints them, once. The old ones end, with sign-in links, sessions and OAuth tokens.',
   positionals: ['EMAIL'],
   flags: { ...settingFlags, json: 'flag' },
   help() {

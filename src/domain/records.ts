@@ -74,7 +74,9 @@ export const invitedCollaboratorShape = record(
   {
     ...id,
     email: shape.email('Of the collaborator.'),
-    sign_in_url: shape.string('Shown once, when the address had no account: opens it and sets a password.'),
+    sign_in_url: shape.string(
+      'Shown once, while the account that the caller invited has no password: opens it and sets one.',
+    ),
   },
   ['sign_in_url'],
 );

@@ -1,10 +1,10 @@
 // Accounts, their secrets, and what signs people in: links and sessions.
 
-import { and, eq, gt, lte, sql } from 'drizzle-orm';
+import { and, eq, gt, isNull, lte, or, sql } from 'drizzle-orm';
 import type { AccountKind, Standing } from '../domain/access.ts';
 import { digestOf, newSecret, sameDigest } from '../domain/secret.ts';
 import { type Db, prepared } from './db.ts';
-import { accounts, sessions, signInLinks } from './schema.ts';
+import { accounts, authorizationCodes, sessions, signInLinks, tokens } from './schema.ts';
 
 export type Account = typeof accounts.$inferSelect;
 
@@ -51,6 +51,7 @@ export function createAccount(
     admin: boolean;
     passwordHash: string | null;
     apiKey: string | null;
+    invitedById?: bigint;
   },
 ): Account {
   return db.write(() =>
@@ -65,6 +66,7 @@ export function createAccount(
         passwordHash: account.passwordHash,
         apiKeyDigest: account.apiKey === null ? null : digestOf(account.apiKey),
         createdAt: db.now(),
+        invitedById: account.invitedById ?? null,
       })
       .returning()
       .get(),
@@ -79,7 +81,6 @@ export function updateAccount(
     admin: boolean;
     standing: Standing;
     trialEndsAt: number | null;
-    passwordHash: string;
     apiKeyDigest: Buffer;
   }>,
 ): void {
@@ -104,12 +105,15 @@ export function holdsApiKey(account: Account | undefined, key: string): account 
   return same && account?.apiKeyDigest != null;
 }
 
-/** A one-time link for an account that has no password yet. */
+/** A one-time link for an account that has no password yet. Earlier links of the account stop working. */
 export function createSignInLink(db: Db, accountId: bigint): string {
   const token = newSecret('link');
   db.write(() => {
     const now = db.now();
-    db.orm.delete(signInLinks).where(lte(signInLinks.expiresAt, now)).run();
+    db.orm
+      .delete(signInLinks)
+      .where(or(eq(signInLinks.accountId, accountId), lte(signInLinks.expiresAt, now)))
+      .run();
     db.orm
       .insert(signInLinks)
       .values({ tokenDigest: digestOf(token), accountId, expiresAt: now + LINK_LIFETIME_MS })
@@ -118,12 +122,19 @@ export function createSignInLink(db: Db, accountId: bigint): string {
   return token;
 }
 
+/** The account that the link signs in to: only while it has no password, so that no link can replace one. */
 export function findSignInLink(db: Db, token: string): Account | undefined {
   return db.orm
     .select()
     .from(signInLinks)
     .innerJoin(accounts, eq(accounts.id, signInLinks.accountId))
-    .where(and(eq(signInLinks.tokenDigest, digestOf(token)), gt(signInLinks.expiresAt, db.now())))
+    .where(
+      and(
+        eq(signInLinks.tokenDigest, digestOf(token)),
+        gt(signInLinks.expiresAt, db.now()),
+        isNull(accounts.passwordHash),
+      ),
+    )
     .get()?.accounts;
 }
 
@@ -175,10 +186,23 @@ export function deleteSession(db: Db, token: string): void {
   );
 }
 
-/** Ends every session of the account, as a new password must. */
-export function deleteSessionsOf(db: Db, accountId: bigint): void {
+/** Gives the account a password. Everything else that signs somebody in to it ends: links, sessions, OAuth tokens and codes. */
+export function setPassword(db: Db, accountId: bigint, passwordHash: string): void {
   db.write(() => {
+    db.orm.update(accounts).set({ passwordHash }).where(eq(accounts.id, accountId)).run();
+    closeInvitation(db, accountId);
     db.orm.delete(sessions).where(eq(sessions.accountId, accountId)).run();
+    db.orm.delete(authorizationCodes).where(eq(authorizationCodes.accountId, accountId)).run();
+    db.orm.delete(tokens).where(eq(tokens.accountId, accountId)).run();
+    db.touch('tokens');
     db.touch(`account:${accountId}`);
+  });
+}
+
+/** From now on the account is nobody's invitation: its links stop working, and whoever invited it can make no new one. */
+export function closeInvitation(db: Db, accountId: bigint): void {
+  db.write(() => {
+    db.orm.delete(signInLinks).where(eq(signInLinks.accountId, accountId)).run();
+    db.orm.update(accounts).set({ invitedById: null }).where(eq(accounts.id, accountId)).run();
   });
 }

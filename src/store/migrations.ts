@@ -346,4 +346,22 @@ CREATE INDEX tokens_application ON tokens (application_id);
 INSERT INTO facts (name, value) VALUES ('last_id', '0'), ('instance', lower(hex(randomblob(8))));
 `;
 
-export const steps: readonly string[] = [contract];
+/**
+ * Who invited an account. Old rows do not say it: an invitation made the account and its collaborator in one transaction,
+ * and ids count milliseconds in steps of 2^22, so both have ids of the same second. Links of accounts that have a password
+ * or were promoted are removed.
+ */
+const invitations = `
+ALTER TABLE accounts ADD COLUMN invited_by_id INTEGER REFERENCES accounts (id) ON DELETE SET NULL;
+CREATE INDEX accounts_invited_by ON accounts (invited_by_id);
+UPDATE accounts SET invited_by_id = (
+  SELECT projects.owner_id FROM collaborators JOIN projects ON projects.id = collaborators.project_id
+  WHERE collaborators.account_id = accounts.id AND collaborators.id - accounts.id < 1000 << 22
+  ORDER BY collaborators.id LIMIT 1
+) WHERE password_hash IS NULL AND kind = 'collaborator' AND admin = 0;
+DELETE FROM sign_in_links WHERE account_id IN (
+  SELECT id FROM accounts WHERE password_hash IS NOT NULL OR kind <> 'collaborator' OR admin <> 0
+);
+`;
+
+export const steps: readonly string[] = [contract, invitations];

@@ -178,9 +178,14 @@ export function projectRecord(db: Db, project: Project, accountId: bigint) {
   });
 }
 
-export type Collaborator = { id: bigint; accountId: bigint; email: string };
+export type Collaborator = { id: bigint; accountId: bigint; email: string; invitedById: bigint | null };
 
-const collaboratorFields = { id: collaborators.id, accountId: accounts.id, email: accounts.email };
+const collaboratorFields = {
+  id: collaborators.id,
+  accountId: accounts.id,
+  email: accounts.email,
+  invitedById: accounts.invitedById,
+};
 
 export function listCollaborators(db: Db, projectId: bigint, page: Page): Collaborator[] {
   return db.orm
@@ -200,6 +205,17 @@ export function findCollaborator(db: Db, projectId: bigint, id: bigint): Collabo
     .innerJoin(accounts, eq(accounts.id, collaborators.accountId))
     .where(and(eq(collaborators.projectId, projectId), eq(collaborators.id, id)))
     .get();
+}
+
+/** Ids of the collaborators whom `inviterId` invited and who have not set a password yet. */
+export function listInvitedCollaborators(db: Db, projectId: bigint, inviterId: bigint): Set<bigint> {
+  const rows = db.orm
+    .select({ id: collaborators.id })
+    .from(collaborators)
+    .innerJoin(accounts, eq(accounts.id, collaborators.accountId))
+    .where(and(eq(collaborators.projectId, projectId), eq(accounts.invitedById, inviterId)))
+    .all();
+  return new Set(rows.map(({ id }) => id));
 }
 
 export function createCollaborator(db: Db, projectId: bigint, accountId: bigint): bigint {

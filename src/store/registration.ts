@@ -6,9 +6,10 @@ import type { AccountChange, NewAccount } from '../domain/registration.ts';
 import { digestOf, hashPassword, newReadableSecret, newSecret } from '../domain/secret.ts';
 import {
   type Account,
+  closeInvitation,
   createAccount,
-  deleteSessionsOf,
   findAccountByEmail,
+  setPassword,
   updateAccount,
 } from './accounts.ts';
 import type { Db } from './db.ts';
@@ -36,15 +37,21 @@ export function changeAccount(db: Db, account: Account, change: AccountChange, b
         ...(admin && { admin: ['is_reserved'] }),
       });
   }
-  updateAccount(db, account.id, change);
+  const isPromoted =
+    (change.admin === true && !account.admin) || (change.kind === 'user' && account.kind !== 'user');
+  db.write(() => {
+    updateAccount(db, account.id, change);
+    // Whoever invited a collaborator must not become what an administrator made of it.
+    if (isPromoted) closeInvitation(db, account.id);
+  });
 }
 
-/** The old ones end, and so do sessions. */
+/** The old ones end, and so do links, sessions and OAuth tokens. */
 export async function resetAccount(db: Db, account: Account): Promise<Secrets> {
   const { passwordHash, ...secrets } = await makeSecrets();
   db.write(() => {
-    updateAccount(db, account.id, { passwordHash, apiKeyDigest: digestOf(secrets.apiKey) });
-    deleteSessionsOf(db, account.id);
+    setPassword(db, account.id, passwordHash);
+    updateAccount(db, account.id, { apiKeyDigest: digestOf(secrets.apiKey) });
   });
   return secrets;
 }

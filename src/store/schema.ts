@@ -1,7 +1,14 @@
 // Every table. What the migrations make must equal this (test/store/drift.test.ts).
 
 import { sql } from 'drizzle-orm';
-import { index, primaryKey, sqliteTable, text, uniqueIndex } from 'drizzle-orm/sqlite-core';
+import {
+  type AnySQLiteColumn,
+  index,
+  primaryKey,
+  sqliteTable,
+  text,
+  uniqueIndex,
+} from 'drizzle-orm/sqlite-core';
 import type { AccountKind, Standing } from '../domain/access.ts';
 import type { BuildRequestState, BuildState, CommitState, ProjectState } from '../domain/build.ts';
 import type { CompileState } from '../domain/dependency.ts';
@@ -17,17 +24,25 @@ export const facts = sqliteTable('facts', {
   value: text('value').notNull(),
 });
 
-export const accounts = sqliteTable('accounts', {
-  id: id(),
-  email: text('email').notNull().unique(),
-  kind: text('kind').$type<AccountKind>().notNull(),
-  admin: bool('admin').notNull(),
-  standing: text('standing').$type<Standing>().notNull(),
-  trialEndsAt: instant('trial_ends_at'),
-  passwordHash: text('password_hash'),
-  apiKeyDigest: digest('api_key_digest'),
-  createdAt: createdAt(),
-});
+export const accounts = sqliteTable(
+  'accounts',
+  {
+    id: id(),
+    email: text('email').notNull().unique(),
+    kind: text('kind').$type<AccountKind>().notNull(),
+    admin: bool('admin').notNull(),
+    standing: text('standing').$type<Standing>().notNull(),
+    trialEndsAt: instant('trial_ends_at'),
+    passwordHash: text('password_hash'),
+    apiKeyDigest: digest('api_key_digest'),
+    createdAt: createdAt(),
+    /** Who may make sign-in links for it. Null once it has a password or was promoted. */
+    invitedById: int64('invited_by_id').references((): AnySQLiteColumn => accounts.id, {
+      onDelete: 'set null',
+    }),
+  },
+  table => [index('accounts_invited_by').on(table.invitedById)],
+);
 
 export const signInLinks = sqliteTable('sign_in_links', {
   tokenDigest: digest('token_digest').primaryKey(),

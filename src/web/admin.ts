@@ -234,7 +234,7 @@ ${checkBox(change, { name: 'admin', label: 'Administrator' })}`,
   submit: submitButton('Save'),
 })}
 <section class="panel danger" aria-labelledby="reset"><h2 id="reset">New password and API key</h2>
-<p>The old ones stop working at once, and the account is signed out everywhere.</p>
+<p>The old ones stop working at once. Sign-in links, sessions and OAuth tokens of the account end.</p>
 ${actionButton(formTo(visit, `${here}/reset`), 'Make new ones', { tone: 'danger', confirm: `Make a new password and API key for ${account.email}?` })}
 </section>`,
   };

@@ -3,6 +3,7 @@
 import { html } from 'hono/html';
 import type { presentCollaborator } from '../domain/records.ts';
 import { findAccount } from '../store/accounts.ts';
+import { listInvitedCollaborators } from '../store/projects.ts';
 import { copyText, dataTable, emptyState, linkButton, olderLink } from './components.ts';
 import { actionButton, formTo, renderForm, submitButton, textField } from './form.ts';
 import type { Html } from './layout.ts';
@@ -18,7 +19,14 @@ type Invited = CollaboratorRecord & { sign_in_url?: string };
 
 export const collaboratorPages: Route[] = [
   page(HERE, showCollaborators),
-  action<Invited>(HERE, `POST ${ENDPOINT}`, { shown: showCollaborators, done: showInvited }),
+  action<Invited>(HERE, `POST ${ENDPOINT}`, {
+    shown: showCollaborators,
+    done: (visit, invited) => showInvited(visit, invited, `${invited.email} is added`),
+  }),
+  action<Invited>(`${HERE}/:collaborator_id/invitation`, `POST ${ENDPOINT}/:collaborator_id/invitation`, {
+    shown: showCollaborators,
+    done: (visit, invited) => showInvited(visit, invited, `A new link for ${invited.email}`),
+  }),
   action(`${HERE}/:collaborator_id/delete`, `DELETE ${ENDPOINT}/:collaborator_id`, {
     shown: showCollaborators,
     done: visit => ({
@@ -33,7 +41,9 @@ async function showCollaborators(visit: Visit): Promise<View> {
   const { items, next } = await performList<CollaboratorRecord>(visit, `GET ${ENDPOINT}`, {
     query: { limit: '100', ...(before && { before }) },
   });
-  const owner = findAccount(visit.services.db, visit.found.project.ownerId);
+  const { db } = visit.services;
+  const owner = findAccount(db, visit.found.project.ownerId);
+  const invited = listInvitedCollaborators(db, visit.found.project.id, visit.caller.accountId);
   return projectView(visit, {
     tab: 'collaborators',
     body: html`${isOwner(visit) ? html`<section class="panel" aria-labelledby="add-head"><h2 id="add-head">Add a collaborator</h2>${renderAdd(visit)}</section>` : ''}
@@ -49,7 +59,7 @@ ${
         caption: 'Collaborators',
         columns: isOwner(visit) ? ['Email', 'Actions'] : ['Email'],
         rows: items.map(item => ({
-          cells: [item.email, ...(isOwner(visit) ? [removeButton(visit, item)] : [])],
+          cells: [item.email, ...(isOwner(visit) ? [renderActions(visit, item, invited)] : [])],
         })),
       })
 }
@@ -65,20 +75,27 @@ function renderAdd(visit: Visit): Html {
   });
 }
 
-const removeButton = (visit: Visit, { id_str: id, email }: CollaboratorRecord) =>
-  actionButton(formTo(visit, projectPath(visit, `/collaborators/${id}/delete`)), 'Remove', {
-    tone: 'danger',
-    confirm: `Remove ${email} from this project?`,
-  });
+function renderActions(
+  visit: Visit,
+  { id_str: id, email }: CollaboratorRecord,
+  invited: ReadonlySet<bigint>,
+): Html {
+  const path = projectPath(visit, `/collaborators/${id}`);
+  return html`<div class="row">${invited.has(BigInt(id as string)) ? actionButton(formTo(visit, `${path}/invitation`), 'New link') : ''}${actionButton(
+    formTo(visit, `${path}/delete`),
+    'Remove',
+    { tone: 'danger', confirm: `Remove ${email} from this project?` },
+  )}</div>`;
+}
 
 /** The link signs in whoever has it, so it is handed over by the owner and shown just this once. */
-function showInvited(visit: Visit, invited: Invited): View | Onward {
+function showInvited(visit: Visit, invited: Invited, heading: string): View | Onward {
   const back = projectPath(visit, '/collaborators');
-  if (invited.sign_in_url === undefined) return { to: back, say: `${invited.email} is added.` };
+  if (invited.sign_in_url === undefined) return { to: back, say: `${heading}.` };
   return projectView(visit, {
     tab: 'collaborators',
-    below: { heading: `${invited.email} is added` },
-    body: html`<div class="panel"><p class="lead">This address had no account, so one was made. Hand over this link: it sets a password, works once within 7 days, and is not shown again.</p>
+    below: { heading },
+    body: html`<div class="panel"><p class="lead">${invited.email} has no password yet. Hand over this link: it sets one, works once within 7 days, and is not shown again. Links made before it do not work any more.</p>
 ${copyText(invited.sign_in_url, 'Copy link')}</div>
 <p>${linkButton(back, 'Done', 'primary')}</p>`,
   });

@@ -5,13 +5,7 @@ import type { SentFields } from '../api/body.ts';
 import { standingOf } from '../domain/access.ts';
 import type { Errors } from '../domain/refusal.ts';
 import { hashPassword } from '../domain/secret.ts';
-import {
-  claimSignInLink,
-  deleteSessionsOf,
-  findSignInLink,
-  hasAccounts,
-  updateAccount,
-} from '../store/accounts.ts';
+import { claimSignInLink, findSignInLink, hasAccounts, setPassword } from '../store/accounts.ts';
 import { emptyState, linkButton, pageHead } from './components.ts';
 import { formTo, renderForm, submitButton, textField } from './form.ts';
 import { type Html, respondRedirect } from './layout.ts';
@@ -92,7 +86,7 @@ const deadLink: View = {
   status: 404,
   body: html`<h1 class="sr">Link not valid</h1>${emptyState({
     title: 'This link does not work any more',
-    text: 'It was used already, or is older than seven days. If you have set a password, sign in with it; else ask whoever invited you for a new link.',
+    text: 'It was used already, is older than seven days, or was replaced by a newer one. If you have a password, sign in with it; otherwise ask whoever invited you for a new link.',
     action: linkButton('/ui/sign-in', 'Sign in'),
   })}`,
 };
@@ -130,10 +124,7 @@ async function welcome(guest: Guest, sent: SentFields): Promise<View | Response>
   const passwordHash = await hashPassword(password);
   const account = db.write(() => {
     const claimed = claimSignInLink(db, link);
-    if (claimed) {
-      updateAccount(db, claimed.id, { passwordHash });
-      deleteSessionsOf(db, claimed.id);
-    }
+    if (claimed) setPassword(db, claimed.id, passwordHash);
     return claimed;
   });
   if (!account) return deadLink;

@@ -10,7 +10,7 @@ import { createLive } from '../../src/live.ts';
 import { allScopes, bootApp, type Person, type Planted, type TestApp } from '../support/app.ts';
 import { type Answer, basic, errors } from '../support/client.ts';
 import { contract, ofRow, pathOf, type Row } from './contract.ts';
-import { compileAll } from './states.ts';
+import { compileAll, makeInvited } from './states.ts';
 
 let app: TestApp;
 before(async () => {
@@ -128,6 +128,7 @@ function keep(owner: Person): Planted {
 function prepare(row: Row, owner: Person): Planted {
   const planted = row.method === 'GET' ? keep(owner) : app.plant(owner);
   if (row.path.endsWith('/share')) compileAll(app.db, planted.free_dependency_id);
+  if (row.path.endsWith('/invitation')) makeInvited(app.db, planted.collaborator_id, owner.account.id);
   if (row.path.endsWith('badge.svg'))
     app.db.write(() =>
       app.db.sqlite.prepare('UPDATE projects SET badge = 1 WHERE id = ?').run(planted.project_id),

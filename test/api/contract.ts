@@ -171,12 +171,13 @@ export const decided: Row[] = [
   get('/metrics', 'none'),
 ];
 
-/** What neither shows and the service needs: why a suite ran, the order of dependencies, whether a receiver is there, and back again. */
+/** What neither shows and the service needs: a new sign-in link, why a suite ran, the order of dependencies, whether a receiver is there, and back again. */
 export const added: Row[] = [
   {
     ...post(`${S}/dependencies/:dependency_id/last`, 'both', 'suites', undefined, 200),
     dependency: 'used',
   },
+  post(`${P}/collaborators/:collaborator_id/invitation`, 'owner', 'projects'),
   get(`${P}/commits/:commit_id/suites`, 'both', 'commits'),
   post(`${N}/test`, 'both', 'notifications'),
   post(`${N}/enable`, 'both', 'notifications', undefined, 200),

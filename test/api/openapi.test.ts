@@ -8,7 +8,7 @@ import formats from 'ajv-formats';
 import { bootApp, type Planted, type TestApp } from '../support/app.ts';
 import type { Answer, Fields, Wire } from '../support/client.ts';
 import { contract, ofRow, type Row } from './contract.ts';
-import { compileAll } from './states.ts';
+import { compileAll, makeInvited } from './states.ts';
 
 let app: TestApp;
 let document: Document;
@@ -175,6 +175,8 @@ describe('a client that is generated from it can call every endpoint, with every
       for (const type of types.length > 0 ? types : [undefined]) {
         const planted = row.method === 'GET' ? shared : app.plant();
         if (row.path.endsWith('/share')) compileAll(app.db, planted.free_dependency_id);
+        if (row.path.endsWith('/invitation'))
+          makeInvited(app.db, planted.collaborator_id, app.people.owner.account.id);
         if (row.path.endsWith('badge.svg'))
           await app.client.call('PUT', `/projects/${planted.project_id}`, {
             as: app.people.owner.as,

@@ -1,9 +1,10 @@
 // Part 2 of the specification: which fields each record has, in each of the answers it appears in.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
+import { findSignInLink, setPassword } from '../../src/store/accounts.ts';
 import { moveBuild, moveDependency, moveDeploy, moveRequest } from '../../src/store/transition.ts';
 import { bootApp, type Planted, type TestApp } from '../support/app.ts';
-import type { Fields, Wire } from '../support/client.ts';
+import { errors, type Fields, type Wire } from '../support/client.ts';
 import {
   dependencyForm,
   fresh,
@@ -114,6 +115,40 @@ test('a collaborator has id and email, and a link to sign in only when the accou
   );
   for (const { id } of [known, invited])
     ok(await app.client.call('DELETE', `${path}/${id}`, { as: owner() }));
+});
+
+test('whoever invited makes new links until there is a password, each ending the one before; nobody else does', async () => {
+  const path = `${project()}/collaborators`;
+  const email = 'renewed@example.org';
+  const linkOf = (record: Record<string, unknown>) =>
+    new URL(record.sign_in_url as string).searchParams.get('link') as string;
+  const invited = ok(await post(path, { email }), 201).record;
+  const renewal = `${path}/${invited.id}/invitation`;
+  const renewed = ok(await post(renewal, {}), 201).record;
+  assert.deepEqual(Object.keys(renewed), ['id', 'id_str', 'email', 'sign_in_url']);
+  assert.equal(renewed.id, invited.id);
+  assert.equal(findSignInLink(app.db, linkOf(invited)), undefined);
+  assert.equal(findSignInLink(app.db, linkOf(renewed))?.email, email);
+
+  // Another owner who adds the same person gets no link, and can make none.
+  const other = app.people.stranger;
+  const others = `/projects/${app.plant(other).project_id}/collaborators`;
+  const added = ok(await app.client.call('POST', others, { as: other.as, form: { email } }), 201).record;
+  assert.equal('sign_in_url' in added, false);
+  const refused = await app.client.call('POST', `${others}/${added.id}/invitation`, { as: other.as });
+  assert.deepEqual([refused.status, refused.json], [404, errors('generic', 'not_found')]);
+  assert.equal(findSignInLink(app.db, linkOf(renewed))?.email, email);
+
+  // Removed and added again, the person still has no password and needs a link.
+  ok(await app.client.call('DELETE', `${path}/${invited.id}`, { as: owner() }));
+  const again = ok(await post(path, { email }), 201).record;
+  const account = findSignInLink(app.db, linkOf(again));
+  assert.equal(account?.email, email);
+
+  setPassword(app.db, account.id, 'a hash');
+  assert.equal(findSignInLink(app.db, linkOf(again)), undefined);
+  assert.equal((await post(`${path}/${again.id}/invitation`, {})).status, 404);
+  ok(await app.client.call('DELETE', `${path}/${again.id}`, { as: owner() }));
 });
 
 test('a build request has no commit until it is fetched, and then that of the commit', async () => {

@@ -30,3 +30,14 @@ export function compileAll(db: Db, id: bigint): void {
     moveDependency(db, id, 'compile', { artifactHash: artifact.hash });
   });
 }
+
+/** As if `inviterId` had invited the collaborator, who has not set a password yet. */
+export function makeInvited(db: Db, collaboratorId: bigint, inviterId: bigint): void {
+  db.write(() =>
+    db.sqlite
+      .prepare(
+        'UPDATE accounts SET invited_by_id = ? WHERE id = (SELECT account_id FROM collaborators WHERE id = ?)',
+      )
+      .run(inviterId, collaboratorId),
+  );
+}

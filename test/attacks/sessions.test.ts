@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { after, before } from 'node:test';
 import { hashPassword } from '../../src/domain/secret.ts';
-import { updateAccount } from '../../src/store/accounts.ts';
+import { setPassword, updateAccount } from '../../src/store/accounts.ts';
 import { type ServedApp, serveApp } from '../support/served-app.ts';
 import { attacks } from './table.ts';
 import { openWire, type Reply, SESSION_COOKIE, type Visitor, visitorFor, type Wire } from './wire.ts';
@@ -15,9 +15,8 @@ let visitor: Visitor;
 before(async () => {
   app = await serveApp();
   wire = openWire(app);
+  setPassword(app.db, app.people.admin.account.id, await hashPassword(PASSWORD));
   visitor = visitorFor(app, app.people.admin);
-  const passwordHash = await hashPassword(PASSWORD);
-  app.db.write(() => updateAccount(app.db, app.people.admin.account.id, { passwordHash }));
 });
 after(async () => {
   wire.close();

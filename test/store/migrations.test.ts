@@ -88,3 +88,73 @@ test('a migration that would leave rows without their parents is taken back as a
   );
   sqlite.close();
 });
+
+test('an invitation of an older version can be renewed by whoever invited, and links that could take over an account end', () => {
+  using directory = temporaryDirectory();
+  const sqlite = open(directory.path);
+  migrate(sqlite, 1);
+  const second = 1000n << 22n;
+  const account = sqlite.prepare(
+    "INSERT INTO accounts (id, email, kind, admin, standing, password_hash, created_at) VALUES (?, ?, ?, ?, 'active', ?, 0)",
+  );
+  const link = sqlite.prepare(
+    'INSERT INTO sign_in_links (token_digest, account_id, expires_at) VALUES (?, ?, 1)',
+  );
+  account.run(1n, 'owner@example.com', 'user', 0n, 'hash');
+  account.run(2n, 'other@example.com', 'user', 0n, 'hash');
+  for (const [id, ownerId] of [
+    [10n, 1n],
+    [11n, 2n],
+  ])
+    sqlite.exec(
+      `INSERT INTO projects (id, owner_id, name, description, repository_url, build_state, badge, cancel_superseded, ssh_public_key, ssh_private_key, created_at)
+       VALUES (${id}, ${ownerId}, 'p', '', '', 'new', 0, 0, x'', x'', 0)`,
+    );
+  const invited: [
+    name: string,
+    kind: string,
+    admin: bigint,
+    hash: string | null,
+    collaborators: bigint[][],
+  ][] = [
+    [
+      'waiting',
+      'collaborator',
+      0n,
+      null,
+      [
+        [10n, 1n],
+        [11n, 2n * second],
+      ],
+    ],
+    ['added-later', 'collaborator', 0n, null, [[11n, 2n * second]]],
+    ['with-password', 'collaborator', 0n, 'hash', [[10n, 1n]]],
+    ['promoted', 'user', 0n, null, [[10n, 1n]]],
+    ['administrator', 'collaborator', 1n, null, [[10n, 1n]]],
+  ];
+  invited.forEach(([name, kind, admin, hash, collaborators], at) => {
+    const id = BigInt(at + 1) * 100n * second;
+    account.run(id, name, kind, admin, hash);
+    link.run(Buffer.from(name), id);
+    for (const [projectId, later] of collaborators)
+      sqlite
+        .prepare('INSERT INTO collaborators (id, project_id, account_id) VALUES (?, ?, ?)')
+        .run(id + (later as bigint), projectId, id);
+  });
+  migrate(sqlite);
+  assert.deepEqual(
+    sqlite.prepare('SELECT email, invited_by_id FROM accounts WHERE id > 10 ORDER BY id').raw().all(),
+    [
+      ['waiting', 1],
+      ['added-later', null],
+      ['with-password', null],
+      ['promoted', null],
+      ['administrator', null],
+    ],
+  );
+  assert.deepEqual(
+    sqlite.prepare('SELECT CAST(token_digest AS TEXT) FROM sign_in_links ORDER BY account_id').pluck().all(),
+    ['waiting', 'added-later'],
+  );
+  sqlite.close();
+});

@@ -5,7 +5,7 @@ import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { after, before, describe, it } from 'node:test';
 import type { Browser, Page } from 'playwright-core';
 import { hashPassword } from '../../src/domain/secret.ts';
-import { updateAccount } from '../../src/store/accounts.ts';
+import { setPassword } from '../../src/store/accounts.ts';
 import { type Build, findBuild, listBuildsOfRequest, rerunBuild } from '../../src/store/builds.ts';
 import { type LogWriter, openLog } from '../../src/store/log-file.ts';
 import { buildLogPath } from '../../src/store/paths.ts';
@@ -104,7 +104,7 @@ describe('the page of a build', { timeout: 600_000 }, () => {
     planted = app.plant();
     const passwordHash = await hashPassword(PASSWORD);
     for (const { account } of [app.people.owner, app.people.collaborator, app.people.stranger])
-      updateAccount(app.db, account.id, { passwordHash });
+      setPassword(app.db, account.id, passwordHash);
     browser = await launchBrowser();
   });
   after(async () => {

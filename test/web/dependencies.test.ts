@@ -8,7 +8,7 @@ import { after, before, describe, it } from 'node:test';
 import { gzipSync } from 'node:zlib';
 import type { Browser } from 'playwright-core';
 import { hashPassword } from '../../src/domain/secret.ts';
-import { updateAccount } from '../../src/store/accounts.ts';
+import { setPassword } from '../../src/store/accounts.ts';
 import { createDependency, type Dependency, findDependency } from '../../src/store/dependencies.ts';
 import { dependencyLogPath } from '../../src/store/paths.ts';
 import { attachDependency } from '../../src/store/suites.ts';
@@ -31,7 +31,7 @@ describe('the pages of dependencies', { timeout: 600_000 }, () => {
     archive = join(directory, 'zlib.tar.gz');
     await writeFile(archive, gzipSync(Buffer.alloc(10_240)));
     const passwordHash = await hashPassword(PASSWORD);
-    for (const { account } of Object.values(app.people)) updateAccount(app.db, account.id, { passwordHash });
+    for (const { account } of Object.values(app.people)) setPassword(app.db, account.id, passwordHash);
     browser = await launchBrowser();
   });
   after(async () => {

@@ -4,7 +4,7 @@ import { createServer } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { hashPassword } from '../../src/domain/secret.ts';
-import { updateAccount } from '../../src/store/accounts.ts';
+import { setPassword } from '../../src/store/accounts.ts';
 import { createApplication } from '../../src/store/applications.ts';
 import { bootApp, type TestApp } from '../support/app.ts';
 
@@ -30,7 +30,7 @@ export async function openOAuthRoom(): Promise<OAuthRoom> {
   const { db, people, client } = app;
   const passwordHash = await hashPassword(PASSWORD);
   for (const { account } of [people.owner, people.stranger, people.admin])
-    updateAccount(db, account.id, { passwordHash });
+    setPassword(db, account.id, passwordHash);
   const server = createServer((_, response) => {
     response.setHeader('content-type', 'text/html; charset=utf-8');
     response.end(

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { writeFile } from 'node:fs/promises';
 import { after, before, describe, it } from 'node:test';
+import { findSignInLink } from '../../src/store/accounts.ts';
 import { createStrategy, listDeploys, listStrategies } from '../../src/store/deploys.ts';
 import { listDeliveries, listNotifications, type Notification } from '../../src/store/notifications.ts';
 import { settleDelivery, switchOff } from '../../src/store/outbox.ts';
@@ -168,7 +169,7 @@ describe('the other tabs of a project', { timeout: 600_000 }, () => {
     await person.close();
   });
 
-  it('adds a collaborator, shows the link of someone new once, and removes', async () => {
+  it('adds a collaborator, shows the link of someone new once, makes a new one, and removes', async () => {
     const project = room.makeProject('Shared');
     const person = await room.arrive();
     const { page } = person;
@@ -190,6 +191,14 @@ describe('the other tabs of a project', { timeout: 600_000 }, () => {
     await page.getByRole('link', { name: 'Done' }).click();
     await page.getByRole('row', { name: /newcomer@example.org/ }).waitFor();
     await person.inspect('collaborators');
+    await page.getByRole('button', { name: 'New link' }).click();
+    await page.getByRole('heading', { name: 'A new link for newcomer@example.org' }).waitFor();
+    const newLink = (await page.locator('.copy-text').textContent()) ?? '';
+    assert.deepEqual(
+      [link, newLink].map(one => findSignInLink(room.db, new URL(one).searchParams.get('link') ?? '')?.email),
+      [undefined, 'newcomer@example.org'],
+    );
+    await page.getByRole('link', { name: 'Done' }).click();
     await page
       .getByRole('row', { name: /stranger/ })
       .getByRole('button', { name: 'Remove' })

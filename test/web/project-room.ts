@@ -1,7 +1,7 @@
 // A project with a history, on the real application with nobody at work: what is enqueued waits until a test moves it.
 import { hashPassword } from '../../src/domain/secret.ts';
 import { generateKeyPair } from '../../src/domain/ssh-key.ts';
-import { updateAccount } from '../../src/store/accounts.ts';
+import { setPassword } from '../../src/store/accounts.ts';
 import {
   beginBuilds,
   type Commit,
@@ -40,7 +40,7 @@ export async function openProjectRoom(): Promise<ProjectRoom> {
   const { db, people } = app;
   const passwordHash = await hashPassword(PASSWORD);
   for (const { account } of [people.owner, people.collaborator, people.stranger])
-    updateAccount(db, account.id, { passwordHash });
+    setPassword(db, account.id, passwordHash);
   const requests = new Map<bigint, bigint>();
   const closeApp = app.close;
   return Object.assign(app, {
