@@ -33,7 +33,12 @@ export type SuiteWishes = {
 export const isFinished = (state: unknown) =>
   !['enqueued', 'fetching', 'building', 'running'].includes(state as string);
 
-export function createJourney(parts: { client: Client; as: string; sshd: TestSshd; waitMs?: number }) {
+export function createJourney(parts: {
+  client: Client;
+  as: string;
+  sshd: Pick<TestSshd, 'repositoriesDirectory' | 'urlFor' | 'addKey'>;
+  waitMs?: number;
+}) {
   const { client, as, sshd, waitMs = WAIT_MS } = parts;
   const ask = async (method: string, path: string, form?: Fields): Promise<Wire> => {
     const answer = await client.call(method, path, { as, ...(form && { form }) });
