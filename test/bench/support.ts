@@ -31,11 +31,11 @@ export type Child = { process: ChildProcess; port: number; end(): Promise<void> 
 /** Starts a server and resolves when one line of its output matches. */
 export async function startChild(
   command: readonly string[],
-  options: { port: number; env?: Record<string, string>; ready: RegExp },
+  options: { port: number; env?: Record<string, string>; ready: RegExp; ipc?: boolean },
 ): Promise<Child> {
   const child = spawn(command[0] as string, command.slice(1), {
     env: { ...process.env, ...options.env },
-    stdio: ['ignore', 'pipe', 'inherit'],
+    stdio: ['ignore', 'pipe', 'inherit', ...(options.ipc ? (['ipc'] as const) : [])],
   });
   const closed = once(child, 'close');
   let text = '';

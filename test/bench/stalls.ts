@@ -1,0 +1,452 @@
+// How long the whole process stands still for one person's big request: a real server with 1,000 projects that wait,
+// 1,000 suites in one project, 2,000 builds in one request. Each figure is the longest stall of the event loop while the
+// work is done to its end, however many batches that takes.
+import { once } from 'node:events';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import { Agent, request } from 'node:https';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+import { retryDelaysMs } from '../../src/domain/retry.ts';
+import { newSigningSecret } from '../../src/domain/signature.ts';
+import { generateKeyPair } from '../../src/domain/ssh-key.ts';
+import { createAccount, createSession } from '../../src/store/accounts.ts';
+import { beginBuilds, createBuildRequest, recordCommit } from '../../src/store/builds.ts';
+import { makeDataDirectory, openData } from '../../src/store/data.ts';
+import type { Db } from '../../src/store/db.ts';
+import { createNotification } from '../../src/store/notifications.ts';
+import { createProject, type Project } from '../../src/store/projects.ts';
+import { createRule, createSuite } from '../../src/store/suites.ts';
+import { moveRequest } from '../../src/store/transition.ts';
+import { commitFields } from '../support/app.ts';
+import { freePort } from '../support/ports.ts';
+import { createRepository } from '../support/repository.ts';
+import { startSshd } from '../support/sshd.ts';
+import { judge, startChild, verdict } from './support.ts';
+
+const { values: options, positionals: chosen } = parseArgs({
+  allowPositionals: true,
+  options: {
+    projects: { type: 'string', default: '1000' },
+    suites: { type: 'string', default: '1000' },
+    builds: { type: 'string', default: '2000' },
+    requests: { type: 'string', default: '1000' },
+    seconds: { type: 'string', default: '15' },
+    profile: { type: 'string' },
+  },
+});
+const PROJECTS = Number(options.projects);
+const SUITES = Number(options.suites);
+const BUILDS = Number(options.builds);
+const REQUESTS = Number(options.requests);
+const GOAL_MS = 50;
+const DEADLINE_MS = 120_000;
+const COMMITS_SHOWN = 25;
+const FILES_CHANGED = 50;
+const RULES = 2;
+const isChosen = (name: string) => chosen.length === 0 || chosen.includes(name);
+
+const sleep = (ms: number) => new Promise(resolve => setTimeout(resolve, ms));
+const series =
+  'WITH RECURSIVE series (value) AS (SELECT 1 UNION ALL SELECT value + 1 FROM series WHERE value < ?)';
+
+const data = mkdtempSync(join(tmpdir(), 'assay-bench-'));
+const sshd = await startSshd();
+const keyPair = generateKeyPair('bench');
+sshd.addKey(keyPair.publicKey);
+createRepository(join(sshd.repositoriesDirectory, 'bench.git'), [
+  {
+    message: 'First\n',
+    files: Object.fromEntries(
+      Array.from({ length: FILES_CHANGED }, (_, at) => [
+        `source/of/the/program/file-number-${at}.c`,
+        `${at}\n`,
+      ]),
+    ),
+  },
+]);
+const receiver = createServer((incoming, outgoing) => {
+  incoming.resume().on('end', () => outgoing.end('ok'));
+}).listen(0, '127.0.0.1');
+await once(receiver, 'listening');
+const receiverUrl = `http://127.0.0.1:${(receiver.address() as AddressInfo).port}/hook`;
+
+mkdirSync(join(data, 'ssh'), { mode: 0o700 });
+writeFileSync(join(data, 'ssh', 'config'), sshd.clientConfig);
+makeDataDirectory(data);
+const db = openData(data);
+const world = db.write(() => fill(db));
+db.sqlite.pragma('wal_checkpoint(TRUNCATE)');
+console.log(
+  `${PROJECTS} waiting projects, ${SUITES} suites with ${RULES} rules each, ${BUILDS} builds in one request, ` +
+    `${REQUESTS} old requests of ${SUITES} builds; database ${(databaseBytes() / 1e6).toFixed(0)} MB`,
+);
+
+const port = await freePort();
+const server = await startChild(
+  [
+    process.execPath,
+    ...(options.profile ? ['--cpu-prof', `--cpu-prof-dir=${options.profile}`] : []),
+    '--import',
+    join(import.meta.dirname, 'support-stall-meter.ts'),
+    join(import.meta.dirname, '../../src/main.ts'),
+    'serve',
+  ],
+  {
+    port,
+    ipc: true,
+    ready: /assay is serving/,
+    env: {
+      ASSAY_DATA: data,
+      ASSAY_LISTEN: `127.0.0.1:${port}`,
+      ASSAY_WEBHOOK_ALLOW: '127.0.0.0/8',
+      ASSAY_MIN_FREE_DISK: '1MiB',
+      // What waits for a container goes on waiting.
+      DOCKER_HOST: `unix://${data}/no-docker.sock`,
+    },
+  },
+);
+const agent = new Agent({ keepAlive: true, ca: readFileSync(join(data, 'tls/ca.pem'), 'utf8') });
+
+try {
+  // Once each, so that what is compiled and cached at first use is.
+  await ask('GET', '/ping');
+  await ask('GET', `/projects/${world.wide.id}/suites?limit=1`);
+  await sleep(2_000);
+  await stall('nothing (for comparison)', () => sleep(2_000));
+
+  if (isChosen('list')) {
+    await stall(`list of ${SUITES} waiting builds`, () =>
+      ask('GET', `/projects/${world.queued.id}/commits/${world.queuedCommit}/builds?limit=1000`),
+    );
+    await stall('one waiting build', () =>
+      ask('GET', `/projects/${world.queued.id}/builds/${world.queuedBuild}`),
+    );
+    await stall(`why ${SUITES} suites run`, () =>
+      ask('GET', `/projects/${world.wide.id}/commits/${world.decidedCommit}/suites`),
+    );
+  }
+  if (isChosen('pages'))
+    for (const [name, path, mostBytes] of pages()) {
+      let bytes = 0;
+      await stall(name, async () => {
+        bytes = (await ask('GET', path)).length;
+      });
+      judge(`${name}, size`, bytes / 1000, '≤', mostBytes / 1000, ' kB');
+    }
+  if (isChosen('cancel'))
+    await stall(`cancel of a request with ${BUILDS} builds`, async () => {
+      await ask('POST', `/projects/${world.queued.id}/build_requests/${world.canceled}/cancel`);
+      await until(() => requestState(world.canceled) === 'canceled');
+      await until(() => count("SELECT count(*) FROM deliveries WHERE state = 'pending'") === 0);
+    });
+  if (isChosen('begin')) {
+    const before = databaseBytes();
+    let took = 0;
+    await stall(`request of ${SUITES} suites, with a webhook`, async () => {
+      const startedAt = performance.now();
+      await ask('POST', `/projects/${world.wide.id}/build_requests`, { commit_ref: 'main' });
+      await until(
+        () =>
+          count(
+            `SELECT count(*) FROM builds WHERE project_id = ${world.wide.id} AND build_state = 'enqueued'`,
+          ) === SUITES,
+      );
+      await until(() => count("SELECT count(*) FROM deliveries WHERE state = 'pending'") === 0);
+      took = performance.now() - startedAt;
+    });
+    console.log(`  until everything was delivered: ${took.toFixed(0)} ms`);
+    judge('what it adds to the database', (databaseBytes() - before) / 1e6, '≤', 10, ' MB');
+  }
+  if (isChosen('fetch')) {
+    const waiting = () => count("SELECT count(*) FROM build_requests WHERE build_state = 'enqueued'");
+    db.write(() => {
+      for (const project of world.many) createBuildRequest(db, project, 'main', 'bench@example.com');
+    });
+    const ms = Number(options.seconds) * 1000;
+    let fetched = 0;
+    await stall(`fetches of ${PROJECTS} waiting projects`, async () => {
+      // The look that finds them, which the server has every five seconds.
+      await until(() => waiting() < PROJECTS);
+      const before = waiting();
+      await sleep(ms);
+      fetched = before - waiting();
+    });
+    console.log(`  ${((fetched * 1000) / ms).toFixed(1)} fetches/s`);
+    db.write(() => {
+      db.sqlite
+        .prepare("UPDATE build_requests SET build_state = 'canceled' WHERE build_state = 'enqueued'")
+        .run();
+    });
+  }
+  if (isChosen('receiver'))
+    await stall('delete of a receiver with 100,000 pending deliveries', async () => {
+      await ask('DELETE', `/projects/${world.full.id}/notifications/${world.fullReceiver}`);
+      await until(
+        () => count(`SELECT count(*) FROM deliveries WHERE notification_id = ${world.fullReceiver}`) === 0,
+      );
+    });
+  if (isChosen('delete')) {
+    let answeredMs = 0;
+    const startedAt = performance.now();
+    await stall(`delete of a project with ${REQUESTS} requests of ${SUITES} builds`, async () => {
+      await ask('DELETE', `/projects/${world.deep.id}`);
+      answeredMs = performance.now() - startedAt;
+      await until(() => count(`SELECT count(*) FROM projects WHERE id = ${world.deep.id}`) === 0);
+    });
+    console.log(
+      `  answered after ${answeredMs.toFixed(0)} ms, purged after ${(performance.now() - startedAt).toFixed(0)} ms`,
+    );
+  }
+} finally {
+  agent.destroy();
+  receiver.close();
+  receiver.closeAllConnections();
+  await server.end();
+  db.close();
+  await sshd.close();
+  rmSync(data, { recursive: true, force: true });
+}
+process.exitCode = verdict();
+
+function pages(): [name: string, path: string, mostBytes: number][] {
+  const wide = `/ui/projects/${world.wide.id}`;
+  const mostBytes = 1_000_000;
+  return [
+    [`page of a project with ${SUITES} suites`, wide, mostBytes],
+    ['page of its suites', `${wide}/suites`, mostBytes],
+    ['page of its suites with a dry run', `${wide}/suites?commit=${world.decidedCommit}`, mostBytes],
+    ['page of a commit', `${wide}/commits/${world.decidedCommit}`, mostBytes],
+    ['page of a build', `${wide}/builds/${world.wideBuild}`, mostBytes],
+    ['page of the queue', '/ui/admin', mostBytes],
+    ['page of projects', '/ui/projects', mostBytes],
+    ['page of projects, filtered', '/ui/projects?q=many', 2 * mostBytes],
+  ];
+}
+
+/** Runs the work and judges the longest stall that the server had meanwhile. */
+async function stall(name: string, work: () => Promise<unknown>): Promise<void> {
+  await longestStall();
+  await work();
+  const { ms, cpuMs } = await longestStall();
+  judge(`${name}, longest stall`, ms, '≤', GOAL_MS, ' ms');
+  if (ms > GOAL_MS) console.log(`  ${cpuMs.toFixed(0)} ms of it processor time`);
+}
+
+async function longestStall(): Promise<{ ms: number; cpuMs: number }> {
+  const answered = once(server.process, 'message');
+  server.process.send('read');
+  const [answer] = (await answered) as [{ ms: number; cpuMs: number }];
+  return answer;
+}
+
+function ask(method: string, path: string, form?: Record<string, string>): Promise<string> {
+  return new Promise((resolve, reject) => {
+    const asked = request(
+      {
+        agent,
+        host: '127.0.0.1',
+        port,
+        method,
+        path,
+        timeout: DEADLINE_MS,
+        headers: path.startsWith('/ui')
+          ? { cookie: `__Host-assay-session=${world.session}` }
+          : {
+              authorization: `Basic ${Buffer.from('bench@example.com:assay_benchmark').toString('base64')}`,
+              'content-type': 'application/x-www-form-urlencoded',
+            },
+      },
+      answer => {
+        let text = '';
+        answer.setEncoding('utf8').on('data', part => {
+          text += part;
+        });
+        answer.on('end', () =>
+          (answer.statusCode ?? 500) < 300
+            ? resolve(text)
+            : reject(new Error(`${method} ${path}: ${answer.statusCode} ${text.slice(0, 300)}`)),
+        );
+      },
+    );
+    asked.on('error', reject);
+    asked.on('timeout', () => asked.destroy(new Error(`no answer to ${method} ${path}`)));
+    asked.end(form && new URLSearchParams(form).toString());
+  });
+}
+
+async function until(holds: () => boolean): Promise<void> {
+  const endsAt = performance.now() + DEADLINE_MS;
+  while (!holds()) {
+    if (performance.now() > endsAt) throw new Error(`waited in vain for ${holds}`);
+    await sleep(20);
+  }
+}
+
+function count(words: string): number {
+  return Number(db.sqlite.prepare(words).pluck().get());
+}
+
+function requestState(id: bigint): unknown {
+  return db.sqlite.prepare('SELECT build_state FROM build_requests WHERE id = ?').pluck().get(id);
+}
+
+function databaseBytes(): number {
+  return Number(db.sqlite.pragma('page_count', { simple: true })) * 4096;
+}
+
+function fill(db: Db) {
+  const owner = createAccount(db, {
+    email: 'bench@example.com',
+    kind: 'user',
+    admin: true,
+    passwordHash: null,
+    apiKey: 'assay_benchmark',
+  });
+  const project = (name: string) =>
+    createProject(db, {
+      ownerId: owner.id,
+      name,
+      description: 'A project of ordinary size.',
+      repositoryUrl: sshd.urlFor('bench.git'),
+      badge: false,
+      cancelSuperseded: false,
+      keyPair,
+    });
+  const hook = ({ id }: Project) =>
+    createNotification(db, {
+      projectId: id,
+      name: 'webhook',
+      notifiableType: 'build',
+      url: receiverUrl,
+      signingSecret: newSigningSecret(),
+    });
+  let commits = 0;
+  const begin = (of: Project, decisions: Parameters<typeof beginBuilds>[4]) => {
+    const { id } = createBuildRequest(db, of, 'main', 'bench@example.com');
+    moveRequest(db, id, 'fetch');
+    const commit = recordCommit(db, of.id, commitFields(`${++commits}`.padStart(40, 'a')));
+    beginBuilds(db, id, commit, 'main', decisions);
+    return { requestId: id, commitId: commit.id };
+  };
+  const suiteOf = (at: number) => ({
+    suiteId: BigInt(at + 1),
+    suiteName: `suite ${at}`,
+    runs: true,
+    rules: [],
+  });
+  const firstBuild = (commitId: bigint) =>
+    db.sqlite.prepare('SELECT min(id) FROM builds WHERE commit_id = ?').pluck().get(commitId) as bigint;
+
+  const deep = project('deep');
+  fillHistory(db, deep);
+
+  const wide = project('wide');
+  const suites = Array.from({ length: SUITES }, (_, at) => {
+    const suite = createSuite(db, {
+      projectId: wide.id,
+      name: `Suite number ${at}`,
+      description: '',
+      command: 'make check',
+      image: null,
+    });
+    for (let rule = 0; rule < RULES; rule += 1)
+      createRule(db, { suiteId: suite.id, subject: 'commit.files', operator: 'matches', value: '**/*.c' });
+    return suite;
+  });
+  const files = Array.from({ length: FILES_CHANGED }, (_, at) => `source/of/the/program/file-number-${at}.c`);
+  const rules = Array.from({ length: RULES }, () => ({
+    subject: 'commit.files',
+    operator: 'matches',
+    value: '**/*.c',
+    holds: true,
+    saw: files,
+  }));
+  let decided = { commitId: 0n, requestId: 0n };
+  for (let shown = 0; shown < COMMITS_SHOWN; shown += 1)
+    decided = begin(
+      wide,
+      suites.map(suite => ({ suiteId: suite.id, suiteName: suite.name, runs: true, rules })),
+    );
+  const end = "build_state = 'passed', finished_at = created_at + 2000";
+  db.sqlite.prepare(`UPDATE builds SET started_at = created_at, ${end} WHERE project_id = ?`).run(wide.id);
+  for (const table of ['build_requests', 'commits'])
+    db.sqlite.prepare(`UPDATE ${table} SET build_state = 'passed' WHERE project_id = ?`).run(wide.id);
+  hook(wide);
+
+  const queued = project('queued');
+  const waiting = begin(
+    queued,
+    Array.from({ length: SUITES }, (_, at) => suiteOf(at)),
+  );
+  const many = Array.from({ length: PROJECTS }, (_, at) => project(`many ${at}`));
+  for (const one of many) begin(one, [suiteOf(0)]);
+  const canceled = begin(
+    queued,
+    Array.from({ length: BUILDS }, (_, at) => suiteOf(at)),
+  );
+  hook(queued);
+
+  const full = project('full');
+  const fullReceiver = hook(full).id;
+  fillOutbox(db, fullReceiver);
+  return {
+    session: createSession(db, owner.id),
+    deep,
+    wide,
+    wideBuild: firstBuild(decided.commitId),
+    decidedCommit: decided.commitId,
+    queued,
+    queuedCommit: waiting.commitId,
+    queuedBuild: firstBuild(waiting.commitId),
+    many,
+    canceled: canceled.requestId,
+    full,
+    fullReceiver,
+  };
+}
+
+/** Old requests, each with a commit, its builds and what was decided; ids from 1 on are older than any given out. */
+function fillHistory(db: Db, { id }: Project): void {
+  const run = (words: string, ...values: unknown[]) => db.sqlite.prepare(words).run(...values);
+  run(
+    `${series} INSERT INTO commits (id, project_id, version, ref, build_state, message, author_name, author_email,
+       authored_date, committer_name, committer_email, committed_date, branches, tags, files)
+     SELECT value, ?, 1, printf('%040d', value), 'passed', 'A change', 'A', 'a@example.com', '2026-01-01T00:00:00Z',
+       'A', 'a@example.com', '2026-01-01T00:00:00Z', '["main"]', '[]', '[]' FROM series`,
+    REQUESTS,
+    id,
+  );
+  run(
+    `${series} INSERT INTO build_requests (id, project_id, commit_ref, branch, commit_id, build_state, created_by,
+       created_at, finished_at)
+     SELECT value, ?, 'main', 'main', value, 'passed', 'bench@example.com', 1700000000000, 1700000001000 FROM series`,
+    REQUESTS,
+    id,
+  );
+  run(
+    `${series} INSERT INTO builds (id, project_id, build_request_id, commit_id, commit_ref, suite_id, suite_name,
+       build_state, exit_code, attempts, created_at, started_at, finished_at)
+     SELECT value, ?, 1 + (value - 1) / ${SUITES}, 1 + (value - 1) / ${SUITES}, printf('%040d', value / ${SUITES}),
+       1 + value % ${SUITES}, 'suite', 'passed', 0, 1, 1700000000000, 1700000000000, 1700000001000 FROM series`,
+    REQUESTS * SUITES,
+    id,
+  );
+  run(
+    `${series} INSERT INTO suite_decisions SELECT 1 + (value - 1) / ${SUITES}, 1 + value % ${SUITES}, 'suite', 1, '[]' FROM series`,
+    REQUESTS * SUITES,
+  );
+}
+
+/** Tried often already and due in ten minutes, so that nothing is sent meanwhile. */
+function fillOutbox(db: Db, receiverId: bigint): void {
+  db.sqlite
+    .prepare(
+      `${series} INSERT INTO deliveries (id, notification_id, event_id, event_type, resource_id, body, state, attempts,
+         next_attempt_at, created_at)
+       SELECT value, ?, value, 'ping', value, '{}', 'pending', ?, ?, 1700000000000 FROM series`,
+    )
+    .run(100_000, receiverId, retryDelaysMs.length, Date.now() + 600_000);
+}
