@@ -364,4 +364,11 @@ DELETE FROM sign_in_links WHERE account_id IN (
 );
 `;
 
-export const steps: readonly string[] = [contract, invitations];
+/** Whether a request has an unfinished build, and which build of a suite is its newest, without a look at all of them. */
+const buildsOfRequest = `
+DROP INDEX builds_request;
+CREATE INDEX builds_request ON builds (build_request_id, suite_id, id);
+CREATE INDEX builds_request_unfinished ON builds (build_request_id, id) WHERE build_state IN ('enqueued', 'running');
+`;
+
+export const steps: readonly string[] = [contract, invitations, buildsOfRequest];

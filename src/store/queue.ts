@@ -3,51 +3,46 @@
 
 import { and, asc, eq, sql } from 'drizzle-orm';
 import type { Waiting } from '../domain/fair-queue.ts';
-import type { Db } from './db.ts';
+import { type Db, prepared } from './db.ts';
 import { accounts, buildRequests, builds, dependencies, deploys, projects } from './schema.ts';
 import type { Build, BuildRequest, Dependency, Deploy } from './transition.ts';
 
 /** What takes a slot. */
 export type ContainerJob = { kind: 'build' | 'dependency'; id: bigint };
 
-const waiting = sql`build_state = 'enqueued'`;
+const WAITING = "build_state = 'enqueued'";
+const UNFINISHED_DEPLOY = "state IN ('enqueued', 'deploying')";
+const waiting = sql.raw(WAITING);
 const unfinishedDependency = sql`compile_state IN ('enqueued_for_compile', 'compiling')`;
-const unfinishedDeploy = sql`state IN ('enqueued', 'deploying')`;
 
-/** The projects that have such rows in `table`, by leaps through the index: not one step for each row. */
-function projectsIn(
-  db: Db,
-  table: 'builds' | 'build_requests' | 'deploys',
-  such: ReturnType<typeof sql>,
-): bigint[] {
-  const name = sql.raw(table);
-  return db.orm
-    .all<{ id: bigint | null }>(
-      sql`WITH RECURSIVE leaps (id) AS (
-            SELECT min(project_id) FROM ${name} WHERE ${such}
-            UNION ALL
-            SELECT (SELECT min(project_id) FROM ${name} WHERE ${such} AND project_id > leaps.id) FROM leaps
-            WHERE leaps.id IS NOT NULL
-          )
-          SELECT id FROM leaps WHERE id IS NOT NULL`,
-    )
-    .map(row => row.id as bigint);
-}
+/** The oldest such row of each project, in one query that leaps through the index: no step for each row, nor for each project. */
+const firstOfEachProject = (table: 'builds' | 'build_requests' | 'deploys', such: string) =>
+  prepared(db =>
+    db.sqlite.prepare<[], { projectId: bigint; id: bigint }>(
+      `WITH RECURSIVE leaps (project_id) AS (
+         SELECT min(project_id) FROM ${table} WHERE ${such}
+         UNION ALL
+         SELECT (SELECT min(project_id) FROM ${table} WHERE ${such} AND project_id > leaps.project_id) FROM leaps
+         WHERE leaps.project_id IS NOT NULL
+       )
+       SELECT project_id AS projectId,
+         (SELECT min(id) FROM ${table} WHERE project_id = leaps.project_id AND ${such}) AS id
+       FROM leaps WHERE project_id IS NOT NULL`,
+    ),
+  );
+const firstWaitingBuilds = firstOfEachProject('builds', WAITING);
+const firstWaitingRequests = firstOfEachProject('build_requests', WAITING);
+const firstUnfinishedDeploys = firstOfEachProject('deploys', UNFINISHED_DEPLOY);
 
 /** The first build of each project that waits. */
 export function listFirstWaitingBuilds(db: Db): Waiting<ContainerJob>[] {
-  return projectsIn(db, 'builds', waiting).flatMap(projectId => {
-    const first = db.orm
-      .select({ id: builds.id })
-      .from(builds)
-      .where(and(eq(builds.projectId, projectId), waiting))
-      .orderBy(asc(builds.id))
-      .limit(1)
-      .get();
-    return first
-      ? [{ who: `project ${projectId}`, job: { kind: 'build', id: first.id }, enqueuedAt: first.id }]
-      : [];
-  });
+  return firstWaitingBuilds(db)
+    .all()
+    .map(({ projectId, id }) => ({
+      who: `project ${projectId}`,
+      job: { kind: 'build', id },
+      enqueuedAt: id,
+    }));
 }
 
 /** The first compile of each account that waits. */
@@ -102,13 +97,9 @@ export function listFetching(db: Db): BuildRequest[] {
 
 /** The projects with requests that wait to be fetched. */
 export function listProjectsToFetch(db: Db): Waiting<bigint>[] {
-  return projectsIn(db, 'build_requests', waiting).flatMap(projectId =>
-    listWaitingRequests(db, projectId, 1).map(({ id }) => ({
-      who: `fetch ${projectId}`,
-      job: projectId,
-      enqueuedAt: id,
-    })),
-  );
+  return firstWaitingRequests(db)
+    .all()
+    .map(({ projectId, id }) => ({ who: `fetch ${projectId}`, job: projectId, enqueuedAt: id }));
 }
 
 export function listWaitingRequests(db: Db, projectId: bigint, limit: number): BuildRequest[] {
@@ -123,34 +114,68 @@ export function listWaitingRequests(db: Db, projectId: bigint, limit: number): B
 
 /** The oldest unfinished deploy of each project: one at a time, in order of creation. */
 export function listFirstDeploys(db: Db): Waiting<Deploy>[] {
-  return projectsIn(db, 'deploys', unfinishedDeploy).flatMap(projectId => {
-    const first = db.orm
-      .select()
-      .from(deploys)
-      .where(and(eq(deploys.projectId, projectId), unfinishedDeploy))
-      .orderBy(asc(deploys.id))
-      .limit(1)
-      .get();
-    return first ? [{ who: `deploy ${projectId}`, job: first, enqueuedAt: first.id }] : [];
-  });
+  return firstUnfinishedDeploys(db)
+    .all()
+    .flatMap(({ projectId, id }) => {
+      const job = db.orm.select().from(deploys).where(eq(deploys.id, id)).get();
+      return job ? [{ who: `deploy ${projectId}`, job, enqueuedAt: id }] : [];
+    });
 }
 
 const POSITION_HORIZON = 1000;
 
+const waitingByProject = prepared(db =>
+  db.sqlite
+    .prepare<[], [bigint, bigint]>(
+      `SELECT project_id, count(*) FROM builds WHERE ${WAITING} GROUP BY project_id`,
+    )
+    .raw(),
+);
+const firstWaitingOf = prepared(db =>
+  db.sqlite
+    .prepare<[bigint, number], bigint>(
+      `SELECT id FROM builds WHERE project_id = ? AND ${WAITING} ORDER BY id LIMIT ?`,
+    )
+    .pluck(),
+);
+
+/** How many builds of all projects are served by the end of each round, when every project gets one build in a round. */
+function servedByRound(db: Db): number[] {
+  const projectsWith = new Array<number>(POSITION_HORIZON + 1).fill(0);
+  for (const [, count] of waitingByProject(db).all())
+    projectsWith[Math.min(Number(count), POSITION_HORIZON)]! += 1;
+  const served = new Array<number>(POSITION_HORIZON + 1).fill(0);
+  let inRound = projectsWith.reduce((sum, count) => sum + count, 0);
+  for (let round = 1; round <= POSITION_HORIZON; round += 1) {
+    served[round] = (served[round - 1] as number) + inRound;
+    inRound -= projectsWith[round] as number;
+  }
+  return served;
+}
+
+/** What is known of the queue as it is in one generation of the database: a list asks for many places at once. */
+const places = prepared(() => ({
+  generation: -1,
+  served: [] as number[],
+  rounds: new Map<bigint, Map<bigint, number>>(),
+}));
+
 /** Its place among all that wait when everyone is served in turn; beyond the horizon, at least that far. */
 export function positionOf(db: Db, build: Pick<Build, 'id' | 'projectId'>): number {
-  const count = (projectId: bigint, limit: number, upTo?: bigint) =>
-    Number(
-      db.orm.get<{ count: bigint }>(
-        sql`SELECT count(*) AS count FROM (
-              SELECT 1 FROM builds WHERE project_id = ${projectId} AND ${waiting}
-              ${upTo === undefined ? sql`` : sql`AND id <= ${upTo}`} LIMIT ${limit})`,
-      )?.count ?? 0n,
-    );
-  const own = count(build.projectId, POSITION_HORIZON, build.id);
-  return projectsIn(db, 'builds', waiting)
-    .filter(projectId => projectId !== build.projectId)
-    .reduce((sum, projectId) => sum + count(projectId, own), own);
+  const known = places(db);
+  const generation = db.generation();
+  if (known.generation !== generation || db.writing) {
+    known.generation = db.writing ? -1 : generation;
+    known.served = servedByRound(db);
+    known.rounds.clear();
+  }
+  let rounds = known.rounds.get(build.projectId);
+  if (!rounds) {
+    const first = firstWaitingOf(db).all(build.projectId, POSITION_HORIZON);
+    rounds = new Map(first.map((id, at) => [id, at + 1]));
+    known.rounds.set(build.projectId, rounds);
+  }
+  return known.served[rounds.get(build.id) ?? POSITION_HORIZON] as number;
 }
 
 // By itself SQLite would go through every build there ever was, since that gives the order for nothing.

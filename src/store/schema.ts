@@ -272,7 +272,10 @@ export const builds = sqliteTable(
   table => [
     index('builds_project').on(table.projectId, table.id),
     index('builds_commit').on(table.commitId, table.id),
-    index('builds_request').on(table.buildRequestId, table.id),
+    index('builds_request').on(table.buildRequestId, table.suiteId, table.id),
+    index('builds_request_unfinished')
+      .on(table.buildRequestId, table.id)
+      .where(sql`build_state IN ('enqueued', 'running')`),
     index('builds_suite').on(table.suiteId, table.id),
     index('builds_waiting').on(table.projectId, table.id).where(sql`build_state = 'enqueued'`),
     index('builds_running').on(table.id).where(sql`build_state = 'running'`),

@@ -18,7 +18,7 @@ import { type DeployEvent, deployMachine } from '../domain/deploy.ts';
 import { buildEventOf } from '../domain/events.ts';
 import { nextState } from '../domain/machine.ts';
 import { presentBuild, presentBuildRequest, presentDeploy } from '../domain/records.ts';
-import type { Db } from './db.ts';
+import { type Db, prepared } from './db.ts';
 import { dependencyRecord, projectsUsing } from './dependency-use.ts';
 import { recordEvent } from './events.ts';
 import {
@@ -67,8 +67,10 @@ export function moveBuild(
       .get() as Build;
     announceBuild(db, moved);
     if (isFinishedBuild(next)) settleRequest(db, moved.buildRequestId);
-    settleCommit(db, moved.commitId);
-    settleProject(db, moved.projectId);
+    else {
+      settleCommit(db, moved.commitId, event === 'start' ? moved.buildRequestId : undefined);
+      settleProject(db, moved.projectId);
+    }
     return moved;
   });
 }
@@ -79,6 +81,7 @@ export function announceBuild(db: Db, build: Build): void {
     record: presentBuild(build),
   });
   db.touch(`build:${build.id}`);
+  db.touch(`project:${build.projectId}`);
   db.touch('queue');
 }
 
@@ -130,8 +133,24 @@ export function announceRequest(db: Db, request: BuildRequest): void {
   db.touch('queue');
 }
 
-/** Ends a request whose builds have all ended: of each suite the newest build counts. */
+const unfinishedBuild = prepared(db =>
+  db.sqlite
+    .prepare<[bigint], bigint>(
+      `SELECT 1 FROM builds AS build
+       WHERE build_request_id = ? AND build_state IN ('enqueued', 'running') AND NOT EXISTS (
+         SELECT 1 FROM builds AS newer
+         WHERE newer.build_request_id = build.build_request_id AND newer.suite_id = build.suite_id AND newer.id > build.id
+       ) LIMIT 1`,
+    )
+    .pluck(),
+);
+
+/**
+ * Ends a request whose builds have all ended: of each suite the newest build counts. Only the last build to end costs a
+ * look at all of them.
+ */
 function settleRequest(db: Db, id: bigint): void {
+  if (unfinishedBuild(db).get(id) !== undefined) return;
   const newest = db.orm
     .select({ id: sql<bigint>`max(${builds.id})` })
     .from(builds)
@@ -147,8 +166,8 @@ function settleRequest(db: Db, id: bigint): void {
   if (verdict) moveRequest(db, id, verdict);
 }
 
-/** A commit has the state of its newest request. */
-export function settleCommit(db: Db, id: bigint): void {
+/** A commit has the state of its newest request. `startedRequestId` is one whose build has just started. */
+export function settleCommit(db: Db, id: bigint, startedRequestId?: bigint): void {
   const request = db.orm
     .select({ id: buildRequests.id, state: buildRequests.buildState })
     .from(buildRequests)
@@ -157,18 +176,25 @@ export function settleCommit(db: Db, id: bigint): void {
     .limit(1)
     .get();
   if (!request) return;
-  const started = db.orm
-    .select({ id: builds.id })
-    .from(builds)
-    .where(and(eq(builds.buildRequestId, request.id), sql`${builds.startedAt} IS NOT NULL`))
-    .limit(1)
-    .get();
-  const state = commitState(request.state, started !== undefined);
+  const state = commitState(
+    request.state,
+    request.state === 'building' && (request.id === startedRequestId || hasStarted(db, request.id)),
+  );
   db.orm
     .update(commits)
     .set({ buildState: state })
     .where(and(eq(commits.id, id), sql`${commits.buildState} <> ${state}`))
     .run();
+}
+
+function hasStarted(db: Db, requestId: bigint): boolean {
+  const started = db.orm
+    .select({ id: builds.id })
+    .from(builds)
+    .where(and(eq(builds.buildRequestId, requestId), sql`${builds.startedAt} IS NOT NULL`))
+    .limit(1)
+    .get();
+  return started !== undefined;
 }
 
 export function settleProject(db: Db, id: bigint): void {

@@ -88,8 +88,14 @@ export function startQueue(parts: QueueParts): Queue {
   const slotsUsed = () => count('build ', holding) + count('dependency ', holding);
 
   /** Begins what waits, each in its turn, up to `most` of the kind at once: nobody's slow host keeps others waiting for ever. */
-  const beginInTurn = <J>(kind: string, most: number, waiting: Waiting<J>[], begin: (job: J) => void) => {
-    let left = waiting.filter(({ who }) => !working.has(who) && !failed.has(who));
+  const beginInTurn = <J>(
+    kind: string,
+    most: number,
+    waiting: () => Waiting<J>[],
+    begin: (job: J) => void,
+  ) => {
+    if (count(kind) >= most) return;
+    let left = waiting().filter(({ who }) => !working.has(who) && !failed.has(who));
     while (count(kind) < most) {
       const next = nextInTurn(left, servedAt);
       if (!next) return;
@@ -100,12 +106,18 @@ export function startQueue(parts: QueueParts): Queue {
   };
 
   const startFetches = () =>
-    beginInTurn('fetch ', FETCHES_AT_ONCE, listProjectsToFetch(db), projectId => {
-      const claimed = listWaitingRequests(db, projectId, REQUESTS_PER_FETCH).flatMap(
-        request => moveRequest(db, request.id, 'fetch') ?? [],
-      );
-      if (claimed.length > 0) work(`fetch ${projectId}`, () => fetchCommits(parts.fetch, projectId, claimed));
-    });
+    beginInTurn(
+      'fetch ',
+      FETCHES_AT_ONCE,
+      () => listProjectsToFetch(db),
+      projectId => {
+        const claimed = listWaitingRequests(db, projectId, REQUESTS_PER_FETCH).flatMap(
+          request => moveRequest(db, request.id, 'fetch') ?? [],
+        );
+        if (claimed.length > 0)
+          work(`fetch ${projectId}`, () => fetchCommits(parts.fetch, projectId, claimed));
+      },
+    );
 
   const startContainers = () => {
     while (slotsUsed() < parts.concurrency) {
@@ -125,7 +137,7 @@ export function startQueue(parts: QueueParts): Queue {
 
   /** One that was under way when the last server ended is brought to its end in any case. */
   const startDeploys = (hasRoom: boolean) => {
-    const first = listFirstDeploys(db).filter(({ job }) => hasRoom || job.state === 'deploying');
+    const first = () => listFirstDeploys(db).filter(({ job }) => hasRoom || job.state === 'deploying');
     beginInTurn('deploy ', DEPLOYS_AT_ONCE, first, deploy =>
       work(`deploy ${deploy.projectId}`, () => parts.deploy(deploy)),
     );

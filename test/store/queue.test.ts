@@ -1,0 +1,84 @@
+// The queue as rows: the first of each project, and the place of each build among all that wait.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { nextInTurn } from '../../src/domain/fair-queue.ts';
+import { claimBuild, createBuildRequest } from '../../src/store/builds.ts';
+import type { Db } from '../../src/store/db.ts';
+import { listFirstWaitingBuilds, listProjectsToFetch, positionOf } from '../../src/store/queue.ts';
+import { moveBuild } from '../../src/store/transition.ts';
+import { addBuilds, addProject, openRoom } from './room.ts';
+
+const suites = (count: number) => Array.from({ length: count }, (_, at) => BigInt(at + 1));
+
+/** The ids of the builds in the order in which the queue starts them, one after the other. */
+function serveAll(db: Db): bigint[] {
+  const order: bigint[] = [];
+  const servedAt = new Map<string, number>();
+  for (;;) {
+    const next = nextInTurn(listFirstWaitingBuilds(db), servedAt);
+    if (!next) return order;
+    servedAt.set(next.who, order.length + 1);
+    order.push(next.job.id);
+    claimBuild(db, next.job.id);
+    moveBuild(db, next.job.id, 'pass');
+  }
+}
+
+test('no build is served later than its place says', () => {
+  using room = openRoom();
+  const { db } = room;
+  const projects = [5, 1, 3, 8, 3].map(count => {
+    const project = addProject(db);
+    return { project, ids: addBuilds(db, project, suites(count)).builds };
+  });
+  const places = new Map(
+    projects.flatMap(({ project, ids }) =>
+      ids.map(id => [id, positionOf(db, { id, projectId: project.id })] as const),
+    ),
+  );
+  assert.deepEqual(
+    projects.map(({ ids }) => ids.map(id => places.get(id))),
+    [[5, 9, 13, 15, 17], [5], [5, 9, 13], [5, 9, 13, 15, 17, 18, 19, 20], [5, 9, 13]],
+  );
+  serveAll(db).forEach((id, at) => {
+    assert.ok(at + 1 <= (places.get(id) as number), `build ${id} was served as number ${at + 1}`);
+  });
+});
+
+test('a place is known again after each change of the queue', () => {
+  using room = openRoom();
+  const { db } = room;
+  const project = addProject(db);
+  const { builds } = addBuilds(db, project, suites(3));
+  const placeOfLast = () => positionOf(db, { id: builds[2] as bigint, projectId: project.id });
+  assert.equal(placeOfLast(), 3);
+  claimBuild(db, builds[0] as bigint);
+  assert.equal(placeOfLast(), 2);
+  db.write(() => {
+    moveBuild(db, builds[1] as bigint, 'cancel');
+    assert.equal(placeOfLast(), 1);
+  });
+  assert.equal(placeOfLast(), 1);
+});
+
+test('of each project with something that waits the oldest is listed, and of no other', () => {
+  using room = openRoom();
+  const { db } = room;
+  const waiting = Array.from({ length: 5 }, () => addProject(db));
+  addProject(db);
+  const first = waiting.map(project => addBuilds(db, project, suites(2)).builds[0] as bigint);
+  for (const project of waiting) addBuilds(db, project, suites(1));
+  const ended = addBuilds(db, addProject(db), suites(1)).builds[0] as bigint;
+  moveBuild(db, ended, 'cancel');
+  assert.deepEqual(
+    listFirstWaitingBuilds(db).map(({ job }) => job.id),
+    first,
+  );
+  assert.deepEqual(listProjectsToFetch(db), []);
+  const asked = waiting.slice(1, 3);
+  for (const project of [...asked, ...asked]) createBuildRequest(db, project, 'main', 'someone@example.com');
+  assert.deepEqual(
+    listProjectsToFetch(db).map(({ job }) => job),
+    asked.map(({ id }) => id),
+  );
+});
