@@ -10,6 +10,8 @@ import { syncDirectory } from './sync.ts';
 export type LogWriter = {
   /** Output that stands for the raw bytes up to `rawOffset`. Resolves with the length of the log. */
   append(bytes: Buffer, rawOffset: number): Promise<number>;
+  /** Begins an attempt: its output is read from the first byte, and it gets last lines of its own. */
+  beginAttempt(): Promise<number>;
   /** A line of the service, on a line of its own; it is kept past the limit too. It may stand for raw bytes as well. */
   line(text: string, rawOffset?: number): Promise<number>;
   /**
@@ -108,6 +110,11 @@ export async function openLog(options: { path: string; limitBytes: number }): Pr
         const kept = bytes.length <= room ? bytes.length : cutAtCharacter(bytes.subarray(0, room));
         const change = { rawOffset, leftOutBytes: leftOutBytes + bytes.length - kept };
         return write(bytes.subarray(0, kept), change);
+      }),
+    beginAttempt: () =>
+      inTurn(async () => {
+        const { endOffset, rawOffset, isEnded } = checkpoint;
+        return rawOffset === 0 && !isEnded ? endOffset : write(Buffer.alloc(0), { rawOffset: 0 });
       }),
     line: (text, rawOffset) =>
       inTurn(() => serviceLines([text], rawOffset === undefined ? {} : { rawOffset })),

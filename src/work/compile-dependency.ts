@@ -146,8 +146,7 @@ async function start(
 ): Promise<Finished | undefined> {
   const { parts, dependency, job, log } = compile;
   const { db, host, artifacts } = parts;
-  // A new attempt reads a new file from its beginning.
-  await log.append(Buffer.alloc(0), 0);
+  await log.beginAttempt();
   await tidy(compile);
   const related = artifacts.listRelatedArtifacts(dependency);
   const { image, network } = await host.prepare(dependency.image ?? parts.defaultImage());

@@ -225,6 +225,7 @@ async function start(
 ): Promise<JobOutcome> {
   const { db, host } = parts;
   const directory = dirname(job.outputFile);
+  await log.beginAttempt();
   const project = findProject(db, build.projectId);
   const suite = findSuite(db, build.projectId, build.suiteId);
   const request = findBuildRequest(db, build.projectId, build.buildRequestId);
@@ -234,8 +235,6 @@ async function start(
   const [{ image, network }, attached] = await Promise.all([
     host.prepare(suite.image ?? parts.defaultImage()),
     parts.attach(suite.id),
-    // A new attempt reads a new file from its beginning; the log goes on.
-    log.append(Buffer.alloc(0), 0),
     beginOutput(job).then(() => keepVariables(db.vault, build.id, directory, variables)),
   ]);
   const factsWith = ({ dependencies, prefixes, mounts }: Attached): SuiteFacts => ({
@@ -322,7 +321,7 @@ async function checkOutBeside(
     }),
   );
   // The suite's own output is another file, read from its beginning.
-  await log.append(Buffer.alloc(0), 0);
+  await log.beginAttempt();
   return outcome;
 }
 

@@ -57,3 +57,16 @@ test('a line and the raw bytes that it stands for are kept together', async t =>
   await again.close();
   assert.equal(text(), '[assay] checkout\n');
 });
+
+test('an attempt that follows one without output keeps its last lines', async t => {
+  const { open, text } = room(t);
+  const first = await open();
+  await first.beginAttempt();
+  await first.finish(['It is run again.']);
+  const second = await open();
+  await second.beginAttempt();
+  await second.finish(['It was tried 2 times.']);
+  const afterCrash = await open();
+  await afterCrash.finish(['It was tried 2 times.']);
+  assert.equal(text(), '[assay] It is run again.\n[assay] It was tried 2 times.\n');
+});
