@@ -15,6 +15,7 @@ import { newSigningSecret } from '../domain/signature.ts';
 import { listEvents } from '../store/events.ts';
 import {
   createNotification,
+  type Delivery,
   deleteNotification,
   listDeliveries,
   listNotifications,
@@ -23,9 +24,12 @@ import {
   switchOn,
 } from '../store/notifications.ts';
 import { emptyNotification } from '../store/slices.ts';
-import { type Endpoint, endpoint, listing } from './endpoint.ts';
+import { type Call, type Endpoint, endpoint, listing } from './endpoint.ts';
 import { cursor, integer, required } from './fields.ts';
 import { nextLink, readCallback, respondText } from './respond.ts';
+
+const present = (delivery: Delivery, { project, caller }: Pick<Call, 'project' | 'caller'>) =>
+  presentDelivery(delivery, project.ownerId === caller.accountId ? 'owner' : 'collaborator');
 
 export const notifications: Endpoint[] = [
   endpoint({
@@ -97,17 +101,20 @@ export const notifications: Endpoint[] = [
     access: 'sees',
     scope: 'notifications',
     answer: { record: deliveryShape, status: 201 },
-    handle: ({ db, notification }) => presentDelivery(pingNotification(db, notification)),
+    handle: call => present(pingNotification(call.db, call.notification), call),
   }),
   endpoint({
     method: 'GET',
     path: '/projects/:project_id/notifications/:notification_id/deliveries',
-    summary: 'What was sent or waits to be sent, with the answers',
+    summary:
+      'What was sent or waits to be sent, with status and timing of the answers; their text for the owner alone',
     access: 'sees',
     scope: 'notifications',
     answer: { list: deliveryShape },
-    handle: ({ db, notification, page }) =>
-      listing(page, listDeliveries(db, notification.id, page), presentDelivery),
+    handle: call =>
+      listing(call.page, listDeliveries(call.db, call.notification.id, call.page), delivery =>
+        present(delivery, call),
+      ),
   }),
   endpoint({
     method: 'POST',
@@ -116,7 +123,7 @@ export const notifications: Endpoint[] = [
     access: 'sees',
     scope: 'notifications',
     answer: { record: deliveryShape },
-    handle: ({ db, delivery }) => presentDelivery(redeliver(db, delivery)),
+    handle: call => present(redeliver(call.db, call.delivery), call),
   }),
   endpoint({
     method: 'GET',

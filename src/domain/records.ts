@@ -586,13 +586,15 @@ export const deliveryShape = record('Delivery', {
   attempts: shape.integer('How often it was tried.'),
   response_status: shape.nullable(shape.integer('Of the last answer.')),
   response_ms: shape.nullable(shape.integer('How long the last answer took.')),
-  response_excerpt: shape.nullable(shape.string('First 1 KiB of the last answer.')),
+  response_excerpt: shape.nullable(
+    shape.string("First 1 KiB of the last answer; null for everybody but the project's owner."),
+  ),
   last_error: shape.nullable(shape.string('Why the last try did not succeed.')),
   next_attempt_at: shape.nullable(shape.time('When it is tried next; null when it is not.')),
   created_at: shape.time('When the event happened.'),
 });
 
-export function presentDelivery(delivery: {
+export type DeliveryRow = {
   id: bigint;
   eventType: string;
   eventId: bigint;
@@ -604,7 +606,10 @@ export function presentDelivery(delivery: {
   lastError: string | null;
   nextAttemptAt: number | null;
   createdAt: number;
-}) {
+};
+
+/** What the receiver answered is for the owner alone: a collaborator could read pages of the server's network with it. */
+export function presentDelivery(delivery: DeliveryRow, seenBy: 'owner' | 'collaborator') {
   return {
     ...twin('id', delivery.id),
     event: delivery.eventType,
@@ -613,7 +618,7 @@ export function presentDelivery(delivery: {
     attempts: delivery.attempts,
     response_status: delivery.responseStatus,
     response_ms: delivery.responseMs,
-    response_excerpt: delivery.responseExcerpt,
+    response_excerpt: seenBy === 'owner' ? delivery.responseExcerpt : null,
     last_error: delivery.lastError,
     next_attempt_at: wireTimeOrNull(delivery.nextAttemptAt),
     created_at: wireTime(delivery.createdAt),

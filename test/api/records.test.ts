@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { findSignInLink, setPassword } from '../../src/store/accounts.ts';
+import { settleDelivery } from '../../src/store/outbox.ts';
 import { moveBuild, moveDependency, moveDeploy, moveRequest } from '../../src/store/transition.ts';
 import { bootApp, type Planted, type TestApp } from '../support/app.ts';
 import { errors, type Fields, type Wire } from '../support/client.ts';
@@ -408,4 +409,36 @@ test('a delivery tells of its event and of the tries', async () => {
     response_status: null,
     last_error: null,
   });
+});
+
+test('what a receiver answered is shown to the owner alone; others see status and timing', async () => {
+  const { project_id, notification_id, delivery_id } = app.plant();
+  const settled = {
+    state: 'pending',
+    attempts: 1,
+    responseStatus: 500,
+    responseMs: 7,
+    responseExcerpt: 'internal page',
+    lastError: 'the receiver answered 500',
+    nextAttemptAt: Date.now() + 3600_000,
+  } as const;
+  const path = `/projects/${project_id}/notifications/${notification_id}`;
+  const shownTo = async (as: string) => {
+    settleDelivery(app.db, delivery_id, settled);
+    const listed = ok(await app.client.get(`${path}/deliveries`, as)).list.find(
+      ({ id }) => id === delivery_id,
+    ) as Wire;
+    const redelivered = ok(
+      await app.client.call('POST', `${path}/deliveries/${delivery_id}/redeliver`, { as }),
+    ).record;
+    return [listed, redelivered].map(one => [one.response_status, one.response_ms, one.response_excerpt]);
+  };
+  assert.deepEqual(await shownTo(app.people.collaborator.as), [
+    [500, 7, null],
+    [500, 7, null],
+  ]);
+  assert.deepEqual(await shownTo(owner()), [
+    [500, 7, 'internal page'],
+    [500, 7, 'internal page'],
+  ]);
 });
