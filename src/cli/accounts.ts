@@ -126,27 +126,38 @@ const list: Command = {
 
 const set: Command = {
   name: 'user set',
-  summary: "Changes an account's standing, trial or kind.",
+  summary: "Changes an account's standing, trial or kind, or whether it is an administrator.",
   positionals: ['EMAIL'],
-  flags: { ...settingFlags, standing: 'value', 'trial-ends': 'value', kind: 'value' },
+  flags: {
+    ...settingFlags,
+    standing: 'value',
+    'trial-ends': 'value',
+    kind: 'value',
+    admin: 'flag',
+    'no-admin': 'flag',
+  },
   help() {
     return helpOf(this, [
       '  --standing STANDING   active, suspended or payment_required',
       '  --trial-ends DATE     when payment is required, as 2027-01-31; "never" for no end',
       '  --kind KIND           user or collaborator',
+      '  --admin, --no-admin   makes it an administrator, or no longer one',
       DATA_LINE,
     ]);
   },
   async run(invocation) {
     const { flags, positionals } = invocation;
+    if (flags.has('--admin') && flags.has('--no-admin'))
+      throw new UsageError('assay user set takes --admin or --no-admin, not both');
     return inWords(flagsGiven(flags, 'standing', 'trial_ends', 'kind'), () => {
       const change = readAccountChange({
         standing: flags.get('--standing'),
         trialEnds: flags.get('--trial-ends'),
         kind: flags.get('--kind'),
+        admin: flags.has('--admin') ? true : flags.has('--no-admin') ? false : undefined,
       });
       if (Object.keys(change).length === 0)
-        throw new UsageError('assay user set needs --standing, --trial-ends or --kind');
+        throw new UsageError('assay user set needs --standing, --trial-ends, --kind, --admin or --no-admin');
       return withAccounts(invocation, db => {
         const account = getAccount(db, positionals[0] ?? '');
         changeAccount(db, account, change);

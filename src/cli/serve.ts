@@ -4,7 +4,7 @@ import { startApp } from '../app.ts';
 import { flagOf, readSettings, type Settings, settings } from '../config.ts';
 import { loadCertificate } from '../engine/certificate.ts';
 import { createLog } from '../log.ts';
-import { hasAccounts } from '../store/accounts.ts';
+import { hasAccounts, hasAdministrator } from '../store/accounts.ts';
 import { DataError } from '../store/data.ts';
 import { setUpCode } from '../store/setup.ts';
 import { type Command, helpOf, settingFlags } from './command.ts';
@@ -61,6 +61,10 @@ export const serve: Command = {
       // Last: whoever reads it may send a signal at once.
       process.stdout.write(`assay is serving ${app.url}\n`);
       if (!hasAccounts(app.db)) process.stdout.write(`set-up code: ${setUpCode(app.db)}\n`);
+      else if (!hasAdministrator(app.db))
+        process.stdout.write(
+          `no account can administrate; make one an administrator with "assay user set EMAIL --admin --standing active --data ${chosen.data}"\n`,
+        );
     });
   },
 };

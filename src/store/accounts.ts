@@ -1,6 +1,6 @@
 // Accounts, their secrets, and what signs people in: links and sessions.
 
-import { and, eq, gt, isNull, lte, or, sql } from 'drizzle-orm';
+import { and, eq, gt, isNull, lte, ne, or, sql } from 'drizzle-orm';
 import type { AccountKind, Standing } from '../domain/access.ts';
 import { digestOf, newSecret, sameDigest } from '../domain/secret.ts';
 import { type Db, prepared } from './db.ts';
@@ -41,6 +41,18 @@ export function listAccounts(db: Db): Account[] {
 
 export function hasAccounts(db: Db): boolean {
   return db.orm.select({ id: accounts.id }).from(accounts).limit(1).get() !== undefined;
+}
+
+/** Whether somebody can administrate: a suspended administrator cannot. */
+export function hasAdministrator(db: Db): boolean {
+  return (
+    db.orm
+      .select({ id: accounts.id })
+      .from(accounts)
+      .where(and(eq(accounts.admin, true), ne(accounts.standing, 'suspended')))
+      .limit(1)
+      .get() !== undefined
+  );
 }
 
 export function createAccount(

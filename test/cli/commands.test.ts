@@ -40,7 +40,7 @@ test('each command has help of its own, with its usage and its flags', concurren
   const commands: Record<string, string[]> = {
     'user add': ['EMAIL', '--kind', '--admin', '--json', '--data'],
     'user list': ['--json', '--data'],
-    'user set': ['EMAIL', '--standing', '--trial-ends', '--kind', '--data'],
+    'user set': ['EMAIL', '--standing', '--trial-ends', '--kind', '--admin', '--no-admin', '--data'],
     'user reset': ['EMAIL', '--json', '--data'],
     'app add': ['NAME', '--owner', '--redirect-uri', '--public', '--json', '--data'],
   };
@@ -181,7 +181,7 @@ test('an account is added, listed, changed and reset', async () => {
   assert.deepEqual(await list(), [ada, { ...bob, kind: 'user' }]);
 
   const refused: [args: string[], said: RegExp][] = [
-    [['user', 'set', 'bob@example.com'], /needs --standing, --trial-ends or --kind/],
+    [['user', 'set', 'bob@example.com'], /needs --standing, --trial-ends, --kind, --admin or --no-admin/],
     [
       ['user', 'set', 'bob@example.com', '--standing', 'gone'],
       /--standing "gone": Choose active, suspended or/,

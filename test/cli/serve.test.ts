@@ -24,7 +24,34 @@ test('a first start prints its address in one line, then the set-up code, until 
   await runAssay(['user', 'add', 'ada@example.com', '--data', directory.path]);
   const third = await serve(directory.path);
   await third.end('SIGTERM');
-  assert.equal(third.stdout(), `assay is serving https://127.0.0.1:${third.port}\n`);
+  assert.doesNotMatch(third.stdout(), /set-up code/);
+});
+
+test('a start says how to make an administrator while no account is one', async () => {
+  using directory = temporaryDirectory();
+  const assay = (...args: string[]) => runAssay([...args, '--data', directory.path]);
+  const start = async () => {
+    const serving = await serve(directory.path);
+    await serving.end('SIGTERM');
+    return serving.stdout().replace(`${serving.port}`, 'PORT').split('\n').slice(1).join('\n');
+  };
+  await assay('user', 'add', 'ada@example.com');
+  const hint = await start();
+  const [, ...words] =
+    /"assay (.+) --data .+"\n$/.exec(hint)?.[1]?.replace('EMAIL', 'ada@example.com').split(' ') ?? [];
+  assert.deepEqual(words, ['set', 'ada@example.com', '--admin', '--standing', 'active'], hint);
+  assert.equal((await assay('user', ...words)).status, 0);
+  assert.match((await assay('user', 'list')).stdout, /ada@example\.com .* admin\n/);
+  assert.equal(await start(), '');
+  await assay('user', 'set', 'ada@example.com', '--standing', 'suspended');
+  assert.equal(await start(), hint);
+  assert.equal((await assay('user', 'set', 'ada@example.com', '--no-admin')).status, 0);
+  assert.doesNotMatch((await assay('user', 'list')).stdout, /admin/);
+  const both = await assay('user', 'set', 'ada@example.com', '--admin', '--no-admin');
+  assert.deepEqual(
+    [both.status, both.stderr],
+    [2, 'assay: assay user set takes --admin or --no-admin, not both\n'],
+  );
 });
 
 test('an unknown ASSAY_ variable is warned of by name, and the server goes on', async () => {
