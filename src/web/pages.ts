@@ -12,6 +12,7 @@ import { buildPages } from './build.ts';
 import { commitPages } from './commit.ts';
 import { dependenciesPages } from './dependencies.ts';
 import { dependencyPages } from './dependency.ts';
+import { commonHeaders } from './headers.ts';
 import { projectPages } from './project.ts';
 import { collaboratorPages } from './project-collaborators.ts';
 import { deployPages } from './project-deploys.ts';
@@ -26,7 +27,7 @@ import { setUpPages } from './setup.ts';
 import { signInPages } from './sign-in.ts';
 import { createSlowdown } from './slowdown.ts';
 import { suitePages } from './suite.ts';
-import type { Site } from './visit.ts';
+import type { Guest, Site } from './visit.ts';
 
 /** In the order in which they are tried: /ui/projects/new before /ui/projects/:project_id. */
 export const routes: readonly Route[] = [
@@ -75,7 +76,22 @@ export function mountPages(
   for (const route of routes) router.on(route.method, route.path, answer(site, route));
   const missing = answer(
     site,
-    open('/ui/*', () => notFoundView),
+    open('/ui/*', guest => withoutSlash(guest) ?? notFoundView),
   );
   router.all('/ui/*', missing);
+  router.all('/oauth2/authorize/', missing);
+}
+
+/** A trailing slash leads to the page, with all that was sent. */
+function withoutSlash({ url, requestId }: Guest): Response | undefined {
+  if (!url.pathname.endsWith('/')) return undefined;
+  return new Response(null, {
+    status: 308,
+    headers: {
+      ...commonHeaders,
+      location: url.pathname.slice(0, -1) + url.search,
+      'cache-control': 'no-store',
+      'x-request-id': requestId,
+    },
+  });
 }
