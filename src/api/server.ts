@@ -18,6 +18,7 @@ const MAX_THROWN_AWAY_BYTES = 64 * 1024;
 const KEEP_ALIVE_MS = 75_000;
 const HANDSHAKE_MS = 15_000;
 const CLOSE_MS = 5_000;
+const ABSOLUTE_FORM = /^https:\/\/((?:[\w.-]+|\[[\da-f:.]+\])(?::\d{1,5})?)([/?].*)?$/i;
 
 export type Server = {
   port: number;
@@ -72,6 +73,7 @@ export async function startServer(options: {
       if (closing && incoming.httpVersionMajor === 1) incoming.socket.destroySoon();
     });
     if (mayBeLong(incoming)) closeUnlessRead(incoming, outgoing);
+    if (incoming.httpVersionMajor === 1) readAbsoluteForm(incoming);
     // A path is taken as it was written: what a URL parser would fold away is not an endpoint.
     if (isFolded(incoming.url ?? '')) answerBare(outgoing);
     else
@@ -81,6 +83,12 @@ export async function startServer(options: {
       });
   };
   server.on('request', answer);
+  // A refusal comes instead of `100 Continue`, which is sent only when the body is read.
+  server.on('checkContinue', (incoming: IncomingMessage, outgoing: ServerResponse) => {
+    closeUnlessRead(incoming, outgoing);
+    continueWhenRead(incoming, outgoing);
+    answer(incoming, outgoing);
+  });
   // Expectations that nobody knows would be a 417, which the contract has not.
   server.on('checkExpectation', answer);
   server.on('clientError', (cause: NodeJS.ErrnoException, socket: Socket) => {
@@ -161,8 +169,32 @@ function mayBeLong({ httpVersionMajor, headers }: IncomingMessage): boolean {
   );
 }
 
+/** Asks the client for the body as soon as somebody reads it. */
+function continueWhenRead(incoming: IncomingMessage, outgoing: ServerResponse): void {
+  const read = incoming._read;
+  incoming._read = size => {
+    incoming._read = read;
+    // A body that is read only to be discarded comes after the response.
+    if (!outgoing.headersSent) outgoing.writeContinue();
+    incoming._read(size);
+  };
+}
+
+/**
+ * HTTP/1.1 allows the whole address as a target, whose host then counts instead of the Host header. Leaves the path of one
+ * that could be ours; anything else stays as it is, and is not a path.
+ */
+function readAbsoluteForm(incoming: IncomingMessage): void {
+  const [, authority, path = ''] = ABSOLUTE_FORM.exec(incoming.url ?? '') ?? [];
+  if (authority === undefined || incoming.headers.host === undefined) return;
+  if (!URL.canParse(`https://${authority}`)) return;
+  incoming.url = path.startsWith('/') ? path : `/${path}`;
+  incoming.headers.host = authority;
+}
+
 /** What is refused before its body was read ends the connection, and says so: the rest is still on its way. */
 function closeUnlessRead(incoming: IncomingMessage, outgoing: ServerResponse): void {
+  if (incoming.httpVersionMajor > 1) return;
   const writeHead = outgoing.writeHead;
   outgoing.writeHead = ((...head: Parameters<typeof writeHead>) => {
     if (!incoming.complete) outgoing.shouldKeepAlive = false;

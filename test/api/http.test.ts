@@ -208,6 +208,175 @@ describe('a path is taken as it is written', () => {
     });
 });
 
+describe('a page with a trailing slash leads to the page', () => {
+  for (const [path, page] of [
+    ['/ui/', '/ui'],
+    ['/ui/sign-in/', '/ui/sign-in'],
+    ['/ui/projects/?a=%2F/', '/ui/projects?a=%2F/'],
+    ['/ui/projects/1/suites/', '/ui/projects/1/suites'],
+    ['/oauth2/authorize/?client_id=x', '/oauth2/authorize?client_id=x'],
+  ])
+    test(`${path}`, async () => {
+      for (const method of ['GET', 'POST']) {
+        const text = await exchange(`${method} ${path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`);
+        assert.match(text, /^HTTP\/1\.1 308 /);
+        assert.equal(/^location: (.*)$/im.exec(text)?.[1], page);
+      }
+    });
+});
+
+describe('a target that is a whole address', () => {
+  const ask = (target: string, ...headers: string[]) =>
+    exchange(
+      `GET ${target} HTTP/1.1\r\n${headers.map(header => `${header}\r\n`).join('')}Connection: close\r\n\r\n`,
+    );
+
+  test('is answered as its path would be', async () => {
+    const authorization = `Authorization: ${app.people.owner.as}`;
+    for (const host of ['localhost', 'localhost:1', '127.0.0.1', '[::1]:8443', 'Ci.Example.org'])
+      for (const scheme of ['https', 'HTTPS']) {
+        const text = await ask(`${scheme}://${host}/whoami?a=b`, 'Host: localhost', authorization);
+        assert.match(text, /^HTTP\/1\.1 200 /, text);
+        assert.match(text, /"owner@example\.org"/);
+      }
+    assert.match(await ask('https://localhost', 'Host: localhost'), /^HTTP\/1\.1 302 /);
+    assert.match(await ask('https://localhost?a', 'Host: localhost'), /^HTTP\/1\.1 302 /);
+  });
+
+  for (const target of [
+    'http://localhost/ping',
+    'ftp://localhost/ping',
+    'https:///ping',
+    'https:/ping',
+    'https:ping',
+    'https://user@localhost/ping',
+    'https://user:word@localhost/ping',
+    'https://local host/ping',
+    'https://localhost\\@x/ping',
+    'https://localhost:99999/ping',
+    'https://localhost:/ping',
+    'https://[::1/ping',
+    'https://%6cocalhost/ping',
+    'https://localhost//ping',
+    'https://localhost/x/../ping',
+    'https://localhost/x/%2e%2e/ping',
+    'https://localhost/ping/',
+    'https://localhost/https://localhost/ping',
+  ])
+    test(`is refused as ${target}`, async () => {
+      const text = await ask(target, 'Host: localhost');
+      assert.match(text, /^HTTP\/1\.1 400 /, text);
+      assert.doesNotMatch(text, /pong/);
+    });
+
+  test('still needs a host, and is none in HTTP/2', async () => {
+    assert.match(await ask('https://localhost/ping'), /^HTTP\/1\.1 400 /);
+    await assert.rejects(call2({ ':path': 'https://localhost/ping' }), /NGHTTP2_PROTOCOL_ERROR/);
+  });
+});
+
+describe('a client that waits for 100 Continue before it sends a body', () => {
+  const head = (method: string, path: string, ...headers: string[]) =>
+    [
+      `${method} ${path} HTTP/1.1`,
+      'Host: localhost',
+      'Expect: 100-continue',
+      ...headers,
+      'Connection: close',
+      '\r\n',
+    ].join('\r\n');
+  const archive = () => `/dependencies/${planted.free_dependency_id}/archive`;
+  const owner = () => `Authorization: ${app.people.owner.as}`;
+
+  const refused: Record<string, () => [status: number, request: string]> = {
+    'an upload without credentials': () => [401, head('POST', archive(), 'Content-Length: 5000000000')],
+    'an upload with a wrong key': () => [
+      401,
+      head('POST', archive(), 'Authorization: Basic eDp5', 'Content-Length: 10'),
+    ],
+    'a form without credentials': () => [
+      401,
+      head('POST', '/projects', 'Content-Type: application/x-www-form-urlencoded', 'Content-Length: 10'),
+    ],
+    'a form in chunks': () => [401, head('POST', '/projects', 'Transfer-Encoding: chunked')],
+    'a form of an account that may not': () => [
+      401,
+      head(
+        'PUT',
+        `/projects/${planted.project_id}`,
+        `Authorization: ${app.people.guest.as}`,
+        'Content-Length: 9',
+      ),
+    ],
+    'an upload to what is not there': () => [
+      404,
+      head('POST', '/dependencies/1/archive', owner(), 'Content-Length: 10'),
+    ],
+    'an unknown endpoint': () => [400, head('POST', '/nothing', owner(), 'Content-Length: 10')],
+    'a folded path': () => [400, head('POST', '/x/../projects', owner(), 'Content-Length: 10')],
+    'a form of a page without a session': () => [303, head('POST', '/ui/sign-out', 'Content-Length: 10')],
+    'a sign-in from another site': () => [
+      403,
+      head('POST', '/ui/sign-in', 'Origin: https://evil.example', 'Content-Length: 10'),
+    ],
+  };
+  for (const [name, request] of Object.entries(refused))
+    test(`is refused instead: ${name}`, async () => {
+      const [status, bytes] = request();
+      const socket = await open();
+      socket.write(bytes);
+      // It ends although not a byte of the body was sent.
+      const text = await read(socket);
+      assert.deepEqual(
+        [...text.matchAll(/HTTP\/1\.1 (\d+) /g)].map(([, found]) => Number(found)),
+        [status],
+      );
+    });
+
+  test('is asked for a form and for an upload that it may send', async () => {
+    const gzip = Buffer.concat([Buffer.from('1f8b08', 'hex'), Buffer.alloc(200_000)]);
+    const form = new URLSearchParams(suiteForm() as Record<string, string>).toString();
+    for (const [path, type, body, status] of [
+      [`/projects/${planted.project_id}/suites`, 'application/x-www-form-urlencoded', form, 201],
+      [archive(), 'application/gzip', gzip, 202],
+    ] as const) {
+      const socket = await open();
+      socket.write(
+        head('POST', path, owner(), `Content-Type: ${type}`, `Content-Length: ${Buffer.byteLength(body)}`),
+      );
+      const [first] = (await once(socket, 'data')) as [Buffer];
+      assert.equal(first.toString(), 'HTTP/1.1 100 Continue\r\n\r\n');
+      socket.write(body);
+      assert.match(await read(socket), new RegExp(`^HTTP/1\\.1 ${status} `));
+    }
+  });
+
+  test('is told so over HTTP/2 too', async () => {
+    const session = connect2(app.url, { ca: app.client.ca });
+    const ask = async (headers: Record<string, string>) => {
+      const stream = session.request({
+        ':method': 'POST',
+        ':path': archive(),
+        expect: '100-continue',
+        ...headers,
+      });
+      let asked = false;
+      stream.on('continue', () => {
+        asked = true;
+        stream.end(Buffer.concat([Buffer.from('1f8b08', 'hex'), Buffer.alloc(1000)]));
+      });
+      const [answered] = await once(stream, 'response');
+      stream.resume();
+      stream.end();
+      await new Promise(resolve => stream.once('close', resolve));
+      return { status: answered[':status'], asked };
+    };
+    assert.deepEqual(await ask({}), { status: 401, asked: false });
+    assert.deepEqual(await ask({ authorization: app.people.owner.as }), { status: 202, asked: true });
+    session.close();
+  });
+});
+
 test('plain HTTP on the port is closed without an answer', async () => {
   const socket = connectPlain(port(), '127.0.0.1');
   socket.write('GET /ping HTTP/1.1\r\nHost: x\r\n\r\n');

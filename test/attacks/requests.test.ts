@@ -158,6 +158,17 @@ const believed: Record<string, { request: () => string; never: RegExp; status: n
     never: /pong/,
     status: 400,
   },
+  'the address of another server in a link': {
+    request: () =>
+      get('https://evil.example/projects?limit=1', 'Host: x', `Authorization: ${app.people.owner.as}`),
+    never: /evil\.example/,
+    status: 200,
+  },
+  'the address of another server in a redirect': {
+    request: () => get('https://evil.example/ui/', 'Host: x'),
+    never: /evil\.example/,
+    status: 308,
+  },
   'an origin of another site': {
     request: () => get('/ping', 'Host: x', 'Origin: https://evil.example'),
     never: /access-control-allow/i,
