@@ -53,7 +53,22 @@ export const eventShape: JsonSchema = {
   additionalProperties: false,
 };
 
-/** The body of an event, fixed here once: every webhook try and every stream sends these bytes. */
+const KEY_FIELD = '"ssh_public_key":"';
+
+/**
+ * The body to send of one that is stored, in which only a comment stands for the project's key: a space comes first. No
+ * text of a user can look like the field, since its quotes are escaped. A key that cannot be read leaves the field empty.
+ */
+export function addKey(stored: string, key: string | undefined): string {
+  const at = stored.indexOf(`${KEY_FIELD} `);
+  if (at < 0) return stored;
+  const value = at + KEY_FIELD.length;
+  return key === undefined
+    ? stored.slice(0, value) + stored.slice(stored.indexOf('"', value))
+    : stored.slice(0, value) + key + stored.slice(value);
+}
+
+/** The body of an event, fixed here once: every webhook try and every stream sends these bytes, with the key added. */
 export function eventBody(event: {
   id: bigint;
   type: EventType;

@@ -1,10 +1,9 @@
 // The ordered record of what happened, and the outbox of webhooks, written in the transaction of the change itself.
 
 import { and, asc, eq, gt, sql } from 'drizzle-orm';
-import { type EventSubject, type EventType, eventBody, notifiableTypeOf } from '../domain/events.ts';
-import { presentProject } from '../domain/records.ts';
+import { addKey, type EventSubject, type EventType, eventBody, notifiableTypeOf } from '../domain/events.ts';
 import { type Db, insertInto, prepared } from './db.ts';
-import { findProject, type Project, projectRecord } from './projects.ts';
+import { bareKeyOf, findProject, storedProjectRecord } from './projects.ts';
 import { deliveries, events, notifications } from './schema.ts';
 import { SealedValueError } from './vault.ts';
 
@@ -45,7 +44,7 @@ export function recordEvent(
       id,
       type,
       createdAt,
-      project: ownersRecord(db, project),
+      project: storedProjectRecord(db, project),
       ...(subject && { subject }),
     });
     insertEvent(db, { id, projectId, type, resourceId, body, createdAt });
@@ -58,7 +57,6 @@ export function recordEvent(
         eventId: id,
         eventType: type,
         resourceId,
-        body,
         state: 'pending',
         attempts: 0,
         responseStatus: null,
@@ -73,24 +71,29 @@ export function recordEvent(
   });
 }
 
-/** A key that cannot be opened any more does not hold up what happens, to the project or to what it shares. */
-function ownersRecord(db: Db, project: Project) {
+/** Adds the project's key to stored bodies. A key that cannot be opened any more keeps no event from being sent. */
+export function createBodies(db: Db, projectId: bigint): (stored: string) => string {
+  const project = findProject(db, projectId);
+  let key: string | undefined;
   try {
-    return projectRecord(db, project, project.ownerId);
-  } catch (cause) {
-    if (!(cause instanceof SealedValueError)) throw cause;
-    return presentProject(project, { owned: true, sshPublicKey: '' });
+    key = project && bareKeyOf(db, project);
+  } catch (error) {
+    if (!(error instanceof SealedValueError)) throw error;
   }
+  return stored => addKey(stored, key);
 }
 
+/** With bodies as they are sent. */
 export function listEvents(db: Db, projectId: bigint, after: bigint, limit: number): Event[] {
-  return db.orm
+  const rows = db.orm
     .select()
     .from(events)
     .where(and(eq(events.projectId, projectId), gt(events.id, after)))
     .orderBy(asc(events.id))
     .limit(limit)
     .all();
+  const bodyOf = createBodies(db, projectId);
+  return rows.map(event => ({ ...event, body: bodyOf(event.body) }));
 }
 
 /** The newest event of a project: where a stream begins that asks for no replay. */

@@ -371,4 +371,20 @@ CREATE INDEX builds_request ON builds (build_request_id, suite_id, id);
 CREATE INDEX builds_request_unfinished ON builds (build_request_id, id) WHERE build_state IN ('enqueued', 'running');
 `;
 
-export const steps: readonly string[] = [contract, invitations, buildsOfRequest];
+/**
+ * Keys are stored encrypted, so they leave the bodies of events, where only the comment of the key stays. A delivery sends
+ * the body of its event: its own copy is deleted.
+ */
+const keyField = '"ssh_public_key":"';
+const keyStart = `instr(body, '${keyField}ssh-ed25519 ')`;
+const afterKeyStart = `${keyStart} + ${`${keyField}ssh-ed25519 `.length}`;
+const bodiesOnce = `
+UPDATE events SET body =
+  substr(body, 1, ${keyStart} + ${keyField.length - 1}) ||
+  substr(body, ${afterKeyStart} + instr(substr(body, ${afterKeyStart}), ' ') - 1)
+WHERE ${keyStart} > 0;
+ALTER TABLE deliveries DROP COLUMN body;
+CREATE INDEX deliveries_event ON deliveries (event_id);
+`;
+
+export const steps: readonly string[] = [contract, invitations, buildsOfRequest, bodiesOnce];

@@ -6,8 +6,9 @@ import { eq, sql } from 'drizzle-orm';
 import type { Settlement } from '../domain/delivery.ts';
 import { retryDelayMs, retryDelaysMs } from '../domain/retry.ts';
 import { type Db, prepared } from './db.ts';
+import { createBodies } from './events.ts';
 import { type Notification, signingSecretOf } from './notifications.ts';
-import { deliveries, notifications } from './schema.ts';
+import { deliveries, events, notifications } from './schema.ts';
 
 /** A row that is due, and the oldest pending one of its chain: the same where nothing holds it back. */
 export type Due = { id: bigint; resourceId: bigint; attempts: number; headId: bigint };
@@ -86,14 +87,17 @@ export function isReceiverThere(db: Db, notificationId: bigint): boolean {
 
 const message = prepared(db =>
   db.orm
-    .select({ eventId: deliveries.eventId, body: deliveries.body })
+    .select({ eventId: events.id, projectId: events.projectId, body: events.body })
     .from(deliveries)
+    .innerJoin(events, eq(events.id, deliveries.eventId))
     .where(eq(deliveries.id, sql.placeholder('id')))
     .prepare(),
 );
 
-export function getMessage(db: Db, id: bigint): { eventId: bigint; body: string } {
-  return message(db).get({ id }) as { eventId: bigint; body: string };
+/** What a delivery sends: the body of its event, the same bytes each time. Undefined where it was deleted meanwhile. */
+export function findMessage(db: Db, id: bigint): { eventId: bigint; body: string } | undefined {
+  const found = message(db).get({ id });
+  return found && { eventId: found.eventId, body: createBodies(db, found.projectId)(found.body) };
 }
 
 const hold = prepared(db =>

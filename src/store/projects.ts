@@ -149,6 +149,11 @@ export function publicKeyOf(db: Db, project: Project): string {
   return withComment(openPublicKey(db, project), keyComment(project, hostOf(db)));
 }
 
+/** The key alone, which never changes. */
+export function bareKeyOf(db: Db, project: Project): string {
+  return withComment(openPublicKey(db, project), '').trimEnd();
+}
+
 /** In every record of a project: opened once for the bytes that the row holds, so that a changed one is still noticed. */
 function openPublicKey(db: Db, { id, sshPublicKey }: Project): string {
   const opened = openedKeys(db);
@@ -168,6 +173,12 @@ export function privateKeyOf(db: Db, { id }: Project): string {
     .get();
   if (!row) throw refusal('not_found');
   return db.vault.open(row.sealed, privateKeyPlace(id));
+}
+
+/** The record as its owner sees it, with nothing but the comment of its key: what is stored in the bodies of events. */
+export function storedProjectRecord(db: Db, project: Project) {
+  const comment = keyComment(project, hostOf(db));
+  return presentProject(project, { owned: true, sshPublicKey: ` ${comment}` });
 }
 
 /** The record as `accountId` sees it. */

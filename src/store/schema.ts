@@ -492,7 +492,10 @@ export const notifications = sqliteTable(
   table => [index('notifications_project').on(table.projectId, table.id)],
 );
 
-/** What happened, in order, a row for each project that it concerns. `body` is what webhooks and streams send, to the byte. */
+/**
+ * What happened, in order, a row for each project that it concerns. `body` is what webhooks and streams send, to the byte,
+ * but for the project's key: it is added when the body is sent.
+ */
 export const events = sqliteTable(
   'events',
   {
@@ -508,7 +511,7 @@ export const events = sqliteTable(
   table => [index('events_project').on(table.projectId, table.id)],
 );
 
-/** The outbox: one row for each event and receiver. */
+/** The outbox: one row for each event and receiver. What is sent is the event's body. */
 export const deliveries = sqliteTable(
   'deliveries',
   {
@@ -519,7 +522,6 @@ export const deliveries = sqliteTable(
     eventId: int64('event_id').notNull(),
     eventType: text('event_type').notNull(),
     resourceId: int64('resource_id').notNull(),
-    body: text('body').notNull(),
     state: text('state').$type<'pending' | 'delivered' | 'failed'>().notNull(),
     attempts: int('attempts').notNull(),
     responseStatus: int('response_status'),
@@ -531,6 +533,7 @@ export const deliveries = sqliteTable(
   },
   table => [
     index('deliveries_notification').on(table.notificationId, table.id),
+    index('deliveries_event').on(table.eventId),
     index('deliveries_pending')
       .on(table.notificationId, table.resourceId, table.id)
       .where(sql`state = 'pending'`),

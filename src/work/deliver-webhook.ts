@@ -16,8 +16,8 @@ import type { Log } from '../log.ts';
 import type { Db } from '../store/db.ts';
 import {
   type Due,
+  findMessage,
   findNextDueAt,
-  getMessage,
   getReceiver,
   giveUpSome,
   holdBack,
@@ -239,7 +239,8 @@ export function startDeliveries(options: {
   async function post(receiver: Receiver, delivery: Due): Promise<DeliveryAnswer> {
     if (receiver.secret === undefined)
       return { responseMs: 0, excerpt: '', error: 'its signing secret cannot be read with this master key' };
-    const message = getMessage(db, delivery.id);
+    const message = findMessage(db, delivery.id);
+    if (!message) return { responseMs: 0, excerpt: '', error: 'its event is no longer kept' };
     const id = String(message.eventId);
     const body = Buffer.from(message.body);
     const timestamp = Math.floor(db.now() / 1000);

@@ -140,7 +140,9 @@ async function compareLive(): Promise<void> {
   for (let round = 0; round < rounds; round++) {
     fillOutbox();
     const bodies = db.sqlite
-      .prepare<[], string>(`SELECT body FROM deliveries WHERE state = 'pending'`)
+      .prepare<[], string>(
+        `SELECT e.body FROM deliveries d JOIN events e ON e.id = d.event_id WHERE d.state = 'pending'`,
+      )
       .pluck()
       .all();
     const ours = await deliverAll(db);

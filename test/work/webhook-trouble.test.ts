@@ -17,8 +17,8 @@ test('a hundred thousand rows for a dead receiver delay nobody', limited, async 
   room.record(0n);
   room.db.write(() => {
     const copy = room.db.sqlite.prepare(`
-      INSERT INTO deliveries (id, notification_id, event_id, event_type, resource_id, body, state, attempts, next_attempt_at, created_at)
-      SELECT ?, notification_id, event_id, event_type, ?, body, state, attempts, next_attempt_at, created_at
+      INSERT INTO deliveries (id, notification_id, event_id, event_type, resource_id, state, attempts, next_attempt_at, created_at)
+      SELECT ?, notification_id, event_id, event_type, ?, state, attempts, next_attempt_at, created_at
       FROM deliveries WHERE notification_id = ? LIMIT 1`);
     // A third with a chain of three, the last part one long chain.
     for (let row = 0; row < 100_000; row++)
