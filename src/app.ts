@@ -69,6 +69,7 @@ export async function startApp(
       dataDirectory: settings.data,
       hasRoom: workers.hasRoom,
       webhookAllow: settings.webhookAllow,
+      trustedProxies: settings.trustedProxies,
       waiting: workers.waiting,
       heldUpBy: workers.heldUpBy,
       vitals: () => ({

@@ -25,6 +25,7 @@ export type Settings = {
   retentionMs: number;
   minFreeDiskBytes: number;
   webhookAllow: Cidr[];
+  trustedProxies: Cidr[];
 };
 
 /** Said to the person who started it, without a stack. Exit status 2. */
@@ -56,6 +57,12 @@ export const settings: readonly Setting[] = [
   { name: 'RETENTION_DAYS', usual: '90', form: 'DAYS', meaning: 'that logs of finished builds are kept' },
   { name: 'MIN_FREE_DISK', usual: '1GiB', form: 'SIZE', meaning: 'below it no work is taken on' },
   { name: 'WEBHOOK_ALLOW', usual: '', form: 'CIDRS', meaning: 'extra addresses that webhooks may reach' },
+  {
+    name: 'TRUSTED_PROXIES',
+    usual: '',
+    form: 'CIDRS',
+    meaning: 'reverse proxies whose X-Forwarded-For and -Proto count',
+  },
 ];
 
 /** Variables that suites see, or that a developer's shell may hold: not settings, and no mistake either. */
@@ -104,6 +111,14 @@ export function readSettings(
     const bytes = parseSize(given(name) ?? usual) ?? bad(name, 'a size: bytes, or with KiB, MiB or GiB');
     return bytes >= leastBytes[least] ? bytes : bad(name, `a size of ${least} or more`);
   };
+  const cidrs = (name: string): Cidr[] => {
+    const text = given(name) ?? '';
+    try {
+      return parseCidrs(text);
+    } catch (cause) {
+      throw new UsageError(`${flagOf(name)} (ASSAY_${name}): ${(cause as Error).message}`);
+    }
+  };
 
   const listen = parseListen(given('LISTEN') ?? '127.0.0.1:8443') ?? bad('LISTEN', 'HOST:PORT');
   const runAs = /^(\d{1,9}):(\d{1,9})$/.exec(given('RUN_AS') ?? '1000:1000') ?? bad('RUN_AS', 'UID:GID');
@@ -141,7 +156,8 @@ export function readSettings(
       diskBytes: size('DISK', '0'),
       retentionMs: wholeNumber('RETENTION_DAYS', 90, 1) * 24 * 3600_000,
       minFreeDiskBytes: size('MIN_FREE_DISK', '1GiB'),
-      webhookAllow: readCidrs(given('WEBHOOK_ALLOW') ?? ''),
+      webhookAllow: cidrs('WEBHOOK_ALLOW'),
+      trustedProxies: cidrs('TRUSTED_PROXIES'),
     },
   };
 }
@@ -183,12 +199,4 @@ function readBaseUrl(text: string | undefined): string | undefined {
       `--base-url (ASSAY_BASE_URL) must be https://HOST[:PORT], not ${JSON.stringify(text)}`,
     );
   return url.origin;
-}
-
-function readCidrs(text: string): Cidr[] {
-  try {
-    return parseCidrs(text);
-  } catch (cause) {
-    throw new UsageError(`--webhook-allow (ASSAY_WEBHOOK_ALLOW): ${(cause as Error).message}`);
-  }
 }

@@ -29,6 +29,8 @@ export type Services = {
   hasRoom(): boolean;
   /** Addresses that webhooks may reach although they are loopback or the like. */
   webhookAllow: readonly Cidr[];
+  /** Proxies that are believed when they report whom they were called by. */
+  trustedProxies: readonly Cidr[];
   /** Why a build waits, and in which place; undefined when it does not. */
   waiting(build: Build): { position: number; reason: string } | undefined;
   /** Why what waits for a container does not start yet. */

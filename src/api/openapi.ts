@@ -24,6 +24,7 @@ const accessWords = {
   'signed in': 'Any account.',
   sees: 'Users and collaborators who can see it.',
   users: 'Users only: the owner.',
+  administrators: 'Administrators; from loopback no credentials are required.',
 };
 
 export function describe(
@@ -121,7 +122,13 @@ function operation(endpoint: Endpoint, schemas: Record<string, JsonSchema>): Des
     security:
       endpoint.access === 'anyone'
         ? []
-        : [{ basic: [] }, { token: [] }, { oauth: endpoint.scope ? [endpoint.scope] : [] }],
+        : [
+            { basic: [] },
+            { token: [] },
+            { oauth: endpoint.scope ? [endpoint.scope] : [] },
+            // The empty one: from loopback there may be none.
+            ...(endpoint.access === 'administrators' ? [{}] : []),
+          ],
     parameters: [
       ...names.map(name => ({
         name,

@@ -4,10 +4,12 @@ import { randomUUID } from 'node:crypto';
 import type { ServerResponse } from 'node:http';
 import { type Context, Hono } from 'hono';
 import { admit, authorize, type Caller } from '../domain/access.ts';
+import { isLoopback } from '../domain/caller-address.ts';
 import { type Errors, Refusal, refusal } from '../domain/refusal.ts';
 import type { Log } from '../log.ts';
 import { authenticate } from './authenticate.ts';
 import { readBody, readQuery, type SentFields } from './body.ts';
+import { addressOf } from './caller-address.ts';
 import { type Call, type Endpoint, Listing, type Resources, type Services } from './endpoint.ts';
 import { cursor, type Fields, integer, readFields } from './fields.ts';
 import { findResources, ownerOf } from './guard.ts';
@@ -84,13 +86,14 @@ function mount(
     };
     try {
       const params = context.req.param() as Record<string, string>;
-      const admitted = enter(services, endpoint, names, { request, url, params });
+      const outgoing = context.env?.outgoing;
+      const admitted = enter(services, endpoint, names, { request, url, params, outgoing });
       const carryOn = (sent: SentFields): Response | Promise<Response> => {
         const call = validate(services, endpoint, admitted, sent, {
           request,
           url,
           params,
-          outgoing: context.env?.outgoing,
+          outgoing,
         });
         const callback = media === undefined ? readCallback(request.method, url) : undefined;
         const render = (result: unknown) => {
@@ -132,9 +135,12 @@ function enter(
   services: Services,
   endpoint: Endpoint,
   names: readonly string[],
-  asked: { request: Request; url: URL; params: Record<string, string> },
+  asked: Pick<Call, 'request' | 'url' | 'params' | 'outgoing'>,
 ): Entered {
-  if (endpoint.access === 'anyone') return { caller: nobody, found: {} as Resources };
+  const isOpen =
+    endpoint.access === 'anyone' ||
+    (endpoint.access === 'administrators' && isLoopback(addressOf(asked.outgoing, services)));
+  if (isOpen) return { caller: nobody, found: {} as Resources };
   return enterAs(services, endpoint, names, asked, authenticate(services.db, asked.request, asked.url));
 }
 

@@ -40,8 +40,11 @@ export function standingOf(
   return account.trialEndsAt !== null && account.trialEndsAt <= nowMs ? 'payment_required' : 'active';
 }
 
-/** `anyone`: no credentials. `signed in`: any account. `sees`: whoever can see the resource. `users`: decisions 2. */
-export type Access = 'anyone' | 'signed in' | 'sees' | 'users';
+/**
+ * `anyone`: no credentials. `signed in`: any account. `sees`: whoever can see the resource. `users`: users, of what they own.
+ * `administrators`: administrators; from loopback no credentials either.
+ */
+export type Access = 'anyone' | 'signed in' | 'sees' | 'users' | 'administrators';
 
 /** Steps 2 to 4 of the order of checks: standing and scope of a caller whose credentials were right. */
 export function admit(caller: Caller, scope: Scope | undefined): void {
@@ -57,6 +60,7 @@ export function authorize(
   unpaid: 'allowed' | 'refused',
 ): void {
   const owns = ownerId === undefined || ownerId === caller.accountId;
+  if (access === 'administrators' && !caller.admin) throw refusal('unauthorized');
   if (access === 'users' && !(caller.kind === 'user' && owns)) throw refusal('unauthorized');
   if (unpaid === 'refused' && owns && caller.standing === 'payment_required')
     throw refusal('payment_required');

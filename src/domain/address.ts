@@ -2,7 +2,7 @@
 // allows after all. Resolving names, and checking what is really connected to, is left to the engine.
 
 export type Cidr = { family: 4 | 6; base: bigint; bits: number };
-type Address = { family: 4 | 6; value: bigint };
+export type Address = { family: 4 | 6; value: bigint };
 
 const network = (text: string): Cidr => parseCidr(text)!;
 
@@ -67,6 +67,12 @@ function facesOf(address: Address): Address[] {
   return faces;
 }
 
+/** Whether `ip` is in one of the networks; what cannot be read as an address is in none. */
+export function isIn(cidrs: readonly Cidr[], ip: string): boolean {
+  const address = parseAddress(ip);
+  return address !== undefined && cidrs.some(cidr => contains(cidr, address));
+}
+
 function contains(cidr: Cidr, address: Address): boolean {
   if (cidr.family !== address.family) return false;
   const rest = BigInt((cidr.family === 4 ? 32 : 128) - cidr.bits);
@@ -115,11 +121,19 @@ function parseCidr(text: string): Cidr | undefined {
   return bits > widest ? undefined : { family: address.family, base: address.value, bits };
 }
 
-function parseAddress(text: string): Address | undefined {
+export function parseAddress(text: string): Address | undefined {
   const ipv4 = parseIpv4(text);
   if (ipv4 !== undefined) return { family: 4, value: ipv4 };
   const ipv6 = parseIpv6(text.replace(/%[^%]*$/, ''));
   return ipv6 === undefined ? undefined : { family: 6, value: ipv6 };
+}
+
+/** One spelling for each address: IPv4 in decimal, IPv6 in eight groups. */
+export function formatAddress({ family, value }: Address): string {
+  const [count, bits, radix, separator] = family === 4 ? [4, 8n, 10, '.'] : [8, 16n, 16, ':'];
+  return Array.from({ length: count }, (_, at) =>
+    ((value >> (BigInt(count - 1 - at) * bits)) & ((1n << bits) - 1n)).toString(radix),
+  ).join(separator);
 }
 
 function parseIpv4(text: string): bigint | undefined {

@@ -27,6 +27,7 @@ const accessWords = {
   'signed in': 'any account',
   sees: 'users and collaborators',
   users: 'users only',
+  administrators: 'administrators, or anyone from loopback',
 };
 
 function renderApiReference(endpoints: readonly Shown[], wanted: string): Html {

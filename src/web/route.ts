@@ -4,6 +4,7 @@ import { randomUUID } from 'node:crypto';
 import type { Context } from 'hono';
 import { callerOf } from '../api/authenticate.ts';
 import { readBody, type SentFields } from '../api/body.ts';
+import { isPlainHttp } from '../api/caller-address.ts';
 import { findResources, ownerOf } from '../api/guard.ts';
 import type { Bindings } from '../api/router.ts';
 import { admit, authorize } from '../domain/access.ts';
@@ -215,11 +216,16 @@ export function answer(site: Site, route: Route): (context: Context<Bindings>) =
   if (route.performs !== undefined) findEndpoint(site, route.performs);
   return async context => {
     const guest = meet(site, context);
-    const response = endedForGood(guest.request, await respond(guest, () => route.handle(guest)));
+    const handle = isPlainHttp(guest.outgoing, site.services) ? toHttps : route.handle;
+    const response = endedForGood(guest.request, await respond(guest, () => handle(guest)));
     site.metrics.countRequest(context.req.method, route.path, response.status);
     return response;
   };
 }
+
+/** Browsers keep the session's cookie over HTTPS alone: signing in over plain HTTP would lead nowhere. */
+const toHttps = (guest: Guest): Response =>
+  respondRedirect(guest, `${guest.services.baseUrl}${guest.url.pathname}${guest.url.search}`);
 
 /** A browser takes up a broken stream by itself, again and again, unless it is told that there is nothing more. */
 function endedForGood(request: Request, response: Response): Response {

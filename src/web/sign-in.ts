@@ -2,7 +2,9 @@
 
 import { html } from 'hono/html';
 import type { SentFields } from '../api/body.ts';
+import { addressOf } from '../api/caller-address.ts';
 import { standingOf } from '../domain/access.ts';
+import { callerNetwork } from '../domain/caller-address.ts';
 import type { Errors } from '../domain/refusal.ts';
 import { hashPassword } from '../domain/secret.ts';
 import { claimSignInLink, findSignInLink, hasAccounts, setPassword } from '../store/accounts.ts';
@@ -44,7 +46,8 @@ export function gate(title: string, text: Html | string, body: Html): Html {
   return html`<div class="gate">${pageHead(title)}${text ? html`<p class="lead">${text}</p>` : ''}${body}</div>`;
 }
 
-export const addressOf = ({ outgoing }: Guest) => outgoing.req.socket.remoteAddress ?? '';
+/** Whom guesses are counted for. */
+export const callerOf = ({ services, outgoing }: Guest) => callerNetwork(addressOf(outgoing, services));
 
 function showSignIn(guest: Guest, next: string, problem = ''): View {
   const signInForm = formTo(guest, '/ui/sign-in');
@@ -68,7 +71,7 @@ async function signIn(guest: Guest, sent: SentFields): Promise<View | Response> 
   const { db } = guest.services;
   const email = textOf(sent, 'email').trim();
   const next = localPath(textOf(sent, 'next'));
-  const account = await guest.site.slowdown.attempt(`${addressOf(guest)} ${email.toLowerCase()}`, () =>
+  const account = await guest.site.slowdown.attempt(`${callerOf(guest)} ${email.toLowerCase()}`, () =>
     findByPassword(db, email, textOf(sent, 'password')),
   );
   if (account && standingOf(account, db.now()) !== 'suspended')

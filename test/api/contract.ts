@@ -8,7 +8,7 @@ import type { Fields } from '../support/client.ts';
  * none: no credentials. signed in: any account, unpaid too. users: any account of kind user. both: whoever sees the
  * project. owner: the project's. sees: who owns the dependency, or anyone when it is shared. dependency: who owns it.
  */
-export type Who = 'none' | 'signed in' | 'users' | 'both' | 'owner' | 'sees' | 'dependency';
+export type Who = 'none' | 'signed in' | 'users' | 'both' | 'owner' | 'sees' | 'dependency' | 'loopback';
 export type Row = {
   method: 'GET' | 'POST' | 'PUT' | 'DELETE';
   path: string;
@@ -168,7 +168,7 @@ export const decided: Row[] = [
   get(`${P}/badge.svg`, 'none'),
   get('/openapi.json', 'none'),
   get('/healthz', 'none'),
-  get('/metrics', 'none'),
+  get('/metrics', 'loopback'),
 ];
 
 /** What neither shows and the service needs: a new sign-in link, why a suite ran, the order of dependencies, whether a receiver is there, and back again. */

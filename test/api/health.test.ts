@@ -2,15 +2,16 @@
 // figures for whoever may see them.
 import assert from 'node:assert/strict';
 import { renameSync } from 'node:fs';
-import { test } from 'node:test';
+import { type TestContext, test } from 'node:test';
 import type { Services } from '../../src/api/endpoint.ts';
 import { operations } from '../../src/api/identity.ts';
 import { createMetrics } from '../../src/api/metrics.ts';
 import { createRouter } from '../../src/api/router.ts';
+import { parseCidrs } from '../../src/domain/address.ts';
 import { createLive } from '../../src/live.ts';
 import { createLog } from '../../src/log.ts';
 import { databasePath } from '../../src/store/paths.ts';
-import { bootApp } from '../support/app.ts';
+import { bootApp, type People } from '../support/app.ts';
 import { errors } from '../support/client.ts';
 
 test('an appliance whose database was taken away says that it is not well, and recovers', async t => {
@@ -28,30 +29,60 @@ test('an appliance whose database was taken away says that it is not well, and r
   assert.deepEqual(await ask(), [200, '{"response":"ok"}']);
 });
 
-test('the figures are for loopback and for administrators, and for nobody else', async t => {
+type Ask = (
+  remoteAddress: string,
+  headers?: Record<string, string>,
+) => Promise<readonly [status: number, text: string]>;
+
+async function openFigures(trustedProxies: string, t: TestContext): Promise<{ ask: Ask; people: People }> {
   const { db, people, close } = await bootApp();
   t.after(close);
   const metrics = createMetrics();
   const vitals = () => ({ slots: 1, slotsUsed: 0, freeDiskBytes: 1 });
-  const services = { db, live: createLive(), vitals } as unknown as Services;
+  const services = {
+    db,
+    live: createLive(),
+    vitals,
+    trustedProxies: parseCidrs(trustedProxies),
+  } as unknown as Services;
   const router = createRouter(services, operations(metrics, Object), { log: createLog(), metrics });
-  // The address is that of the connection: what a request says about it is not looked at.
-  const ask = async (remoteAddress: string, authorization = '') => {
-    const headers = { authorization, 'x-forwarded-for': '127.0.0.1' };
-    const outgoing = { req: { socket: { remoteAddress } } };
+  const ask: Ask = async (remoteAddress, headers = {}) => {
+    const outgoing = { req: { socket: { remoteAddress }, headers } };
     const answer = await router.request('https://assay.test/metrics', { headers }, { outgoing });
-    return [answer.status, await answer.text()] as const;
+    return [answer.status, await answer.text()];
   };
+  return { ask, people };
+}
+
+const refused = [401, JSON.stringify(errors('generic', 'unauthorized'))];
+
+test('the figures are for loopback and for administrators, and for nobody else', async t => {
+  const { ask, people } = await openFigures('', t);
+  // The address is that of the connection: what a request says about it does not count.
+  const forwarded = { 'x-forwarded-for': '127.0.0.1' };
   for (const near of ['127.0.0.1', '127.8.9.10', '::1', '::ffff:127.0.0.1']) {
-    const [status, text] = await ask(near);
+    const [status, text] = await ask(near, forwarded);
     assert.equal(status, 200, near);
     assert.match(text, /^assay_slots 1$/m);
   }
   for (const far of ['192.0.2.7', '2001:db8::7', '::ffff:192.0.2.7', '::']) {
-    assert.equal((await ask(far, people.admin.as))[0], 200, far);
-    for (const authorization of ['', 'Basic nonsense', people.owner.as, people.guest.as]) {
-      const expected = [401, JSON.stringify(errors('generic', 'unauthorized'))];
-      assert.deepEqual(await ask(far, authorization), expected, `${far} ${authorization}`);
-    }
+    assert.equal((await ask(far, { ...forwarded, authorization: people.admin.as }))[0], 200, far);
+    for (const authorization of ['', 'Basic nonsense', people.owner.as, people.guest.as])
+      assert.deepEqual(await ask(far, { ...forwarded, authorization }), refused, `${far} ${authorization}`);
   }
+});
+
+test('behind a trusted proxy on the same server the figures are for whom it forwards, not for everybody', async t => {
+  const { ask, people } = await openFigures('127.0.0.1, ::1', t);
+  for (const proxy of ['127.0.0.1', '::1', '::ffff:127.0.0.1']) {
+    const from = (address: string, authorization = '') =>
+      ask(proxy, { 'x-forwarded-for': address, authorization });
+    // The last two: a caller who wrote the left part itself, and a proxy that hides the caller.
+    for (const far of ['192.0.2.7', '2001:db8::7', '127.0.0.1, 192.0.2.7', 'unknown'])
+      assert.deepEqual(await from(far), refused, far);
+    assert.equal((await from('192.0.2.7', people.admin.as))[0], 200);
+    assert.equal((await from('127.0.0.1'))[0], 200);
+    assert.equal((await ask(proxy))[0], 200);
+  }
+  assert.deepEqual(await ask('192.0.2.7', { 'x-forwarded-for': '127.0.0.1' }), refused);
 });

@@ -86,6 +86,8 @@ describe('each operation tells of its access, its scope, its fields and its answ
             operation.security.some(one => scheme in one),
             scheme,
           );
+        const isOptional = operation.security.some(one => Object.keys(one).length === 0);
+        assert.equal(isOptional, row.who === 'loopback');
       }
       const paths = operation.parameters.filter(one => one.in === 'path').map(one => one.name);
       assert.deepEqual(

@@ -33,6 +33,7 @@ test('without anything set the defaults are those of the table', () => {
     retentionMs: 90 * 86_400_000,
     minFreeDiskBytes: 1024 ** 3,
     webhookAllow: [],
+    trustedProxies: [],
   });
 });
 
@@ -60,6 +61,15 @@ const taken: [name: string, value: string, key: keyof Settings, expected: unknow
   ['RUN_AS', '0:0', 'runAs', { uid: 0, gid: 0 }],
   ['RUN_AS', '1001:65534', 'runAs', { uid: 1001, gid: 65534 }],
   ['RETENTION_DAYS', '1', 'retentionMs', 86_400_000],
+  [
+    'TRUSTED_PROXIES',
+    '127.0.0.1, fd00::/8',
+    'trustedProxies',
+    [
+      { family: 4, base: 0x7f000001n, bits: 32 },
+      { family: 6, base: 0xfdn << 120n, bits: 8 },
+    ],
+  ],
   ['NETWORK', 'none', 'network', 'none'],
   ['NETWORK', 'team_net.2', 'network', 'team_net.2'],
   ['IMAGE', 'debian:12', 'image', 'debian:12'],
@@ -110,6 +120,8 @@ const refused: [name: string, value: string][] = [
   ['RUN_AS', '-1:0'],
   ['WEBHOOK_ALLOW', '10.0.0.0/33'],
   ['WEBHOOK_ALLOW', 'localhost'],
+  ['TRUSTED_PROXIES', '127.0.0.1/33'],
+  ['TRUSTED_PROXIES', 'proxy.example.com'],
 ];
 for (const [name, value] of refused)
   test(`${name}=${JSON.stringify(value)} is refused in a line that names flag and value`, () => {
