@@ -2,16 +2,22 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { parseCidrs } from '../../src/domain/address.ts';
+import { openWire, type Wire } from '../attacks/wire.ts';
 import { bootApp, type TestApp } from '../support/app.ts';
 
 let app: TestApp;
+let wire: Wire;
 before(async () => {
   app = await bootApp({ trustedProxies: parseCidrs('127.0.0.1') });
+  wire = openWire(app);
 });
-after(() => app.close());
+after(async () => {
+  wire.close();
+  await app.close();
+});
 
 const get = async (path: string, headers: Record<string, string>) => {
-  const { status, headers: answered } = await app.client.call('GET', path, { headers });
+  const { status, headers: answered } = await wire.ask('GET', path, { headers });
   return [status, answered.location];
 };
 
