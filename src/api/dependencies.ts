@@ -31,7 +31,7 @@ import {
 import { dependencyRecord, relatesTo } from '../store/dependency-use.ts';
 import { archivePath, dependencyLogPath, uploadDirectory } from '../store/paths.ts';
 import { type Call, type Endpoint, endpoint, listing } from './endpoint.ts';
-import { flag, ids, optional, required } from './fields.ts';
+import { flag, ids, optional, required, requiredName } from './fields.ts';
 import { respondLog } from './log.ts';
 
 const DEFAULT_PREFIX = '/srv/dependency';
@@ -40,7 +40,7 @@ const UPLOAD_STALL_MS = 60_000;
 const RELATED = 'related_dependencies[]';
 
 const fields = {
-  name: required({ doc: "Unique among the owner's dependencies.", example: 'zlib' }),
+  name: requiredName({ doc: "Unique among the owner's dependencies.", example: 'zlib' }),
   command: required({
     doc: 'Compile command, run with `sh -c`; must contain the prefix.',
     example: './configure --prefix=/srv/dependency && make && make install',
@@ -180,7 +180,7 @@ export const dependencies: Endpoint[] = [
       const touched = values.command !== undefined || values.prefix !== undefined;
       return {
         ...(values.name !== undefined &&
-          isDependencyNameTaken(call.db, dependency.ownerId, values.name, dependency.id) && {
+          isDependencyNameTaken(call.db, dependency.ownerId, values.name, dependency) && {
             name: ['already_exists'],
           }),
         ...(touched && !fits(command, prefix, wrong) && { command: ['invalid_format'] }),

@@ -27,11 +27,11 @@ import {
 } from '../store/deploys.ts';
 import { deployLogPath } from '../store/paths.ts';
 import { type Endpoint, endpoint, listing } from './endpoint.ts';
-import { flag, required, requiredId } from './fields.ts';
+import { flag, required, requiredId, requiredName } from './fields.ts';
 import { respondLog } from './log.ts';
 
 const fields = {
-  name: required({ doc: "Unique among the project's strategies.", example: 'Production' }),
+  name: requiredName({ doc: "Unique among the project's strategies.", example: 'Production' }),
   strategy_type: required({ doc: 'The only type.', oneOf: ['git'] }),
   'options[repository_url]': required({
     doc: 'Pushed to, scp-like, without a protocol.',
@@ -99,7 +99,7 @@ export const deploys: Endpoint[] = [
     scope: 'deploys',
     fields,
     also: ({ name }, { db, strategy }) =>
-      name !== undefined && isStrategyNameTaken(db, strategy.projectId, name, strategy.id)
+      name !== undefined && isStrategyNameTaken(db, strategy.projectId, name, strategy)
         ? { name: ['already_exists'] }
         : {},
     answer: { record: strategyShape },

@@ -1,6 +1,7 @@
 // What a request may carry, said once: the same definitions validate it and describe it in OpenAPI.
 
 import { parseId } from '../domain/id.ts';
+import { nameKey } from '../domain/names.ts';
 import type { ErrorCode, Errors } from '../domain/refusal.ts';
 import type { JsonSchema } from '../domain/wire.ts';
 import type { Sent, SentFields } from './body.ts';
@@ -38,6 +39,8 @@ type TextOptions = {
 
 const NAME_BYTES = 255;
 const TEXT_BYTES = 64 * 1024;
+const NAME_RULE =
+  'Surrounding white space is removed; names that differ only in case or white space are the same.';
 const controls = /[\u0000-\u001f\u007f]/;
 
 function makeText<Required extends boolean>(
@@ -66,6 +69,20 @@ function makeText<Required extends boolean>(
       const code = options.check?.(sent);
       return code ? { code } : { value: sent };
     },
+  };
+}
+
+/** What something is called. White space around it is not part of it; NAME_RULE says when two are the same. */
+export function requiredName(options: Pick<TextOptions, 'doc' | 'example'>): Field<string, true> {
+  const text = makeText(true, { ...options, doc: `${options.doc} ${NAME_RULE}` });
+  return {
+    ...text,
+    read: sent =>
+      typeof sent !== 'string'
+        ? text.read(sent)
+        : nameKey(sent) === ''
+          ? { blank: true }
+          : text.read(sent.trim()),
   };
 }
 

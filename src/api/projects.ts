@@ -30,10 +30,10 @@ import {
 import { emptyProject } from '../store/slices.ts';
 import { renderBadge } from './badge.ts';
 import { type Endpoint, endpoint, listing } from './endpoint.ts';
-import { flag, optional, required } from './fields.ts';
+import { flag, optional, required, requiredName } from './fields.ts';
 
 const fields = {
-  name: required({ doc: "Human-friendly; unique among the owner's projects.", example: 'Website' }),
+  name: requiredName({ doc: "Human-friendly; unique among the owner's projects.", example: 'Website' }),
   repository_url: required({
     doc: 'Where code is fetched from, scp-like, without a protocol.',
     example: 'git@git.example.org:team/website.git',
@@ -106,14 +106,14 @@ export const projects: Endpoint[] = [
     scope: 'projects',
     fields,
     also: ({ name }, { db, project }) =>
-      name !== undefined && isProjectNameTaken(db, project.ownerId, name, project.id)
+      name !== undefined && isProjectNameTaken(db, project.ownerId, name, project)
         ? { name: ['already_exists'] }
         : {},
     answer: { record: projectShape },
     handle: ({ db, caller, project, values }) =>
       projectRecord(
         db,
-        updateProject(db, project.id, {
+        updateProject(db, project, {
           name: values.name ?? project.name,
           description: values.description ?? project.description,
           repositoryUrl: values.repository_url ?? project.repositoryUrl,

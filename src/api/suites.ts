@@ -36,10 +36,10 @@ import {
   updateVariable,
 } from '../store/suites.ts';
 import { type Endpoint, endpoint, listing } from './endpoint.ts';
-import { cursor, optional, required, requiredId } from './fields.ts';
+import { cursor, optional, required, requiredId, requiredName } from './fields.ts';
 
 const suiteFields = {
-  name: required({ doc: "Human-friendly; unique among the project's suites.", example: 'Unit tests' }),
+  name: requiredName({ doc: "Human-friendly; unique among the project's suites.", example: 'Unit tests' }),
   command: required({
     doc: 'Executed with `sh -c` to start the tests.',
     example: 'make check',
@@ -110,7 +110,7 @@ export const suites: Endpoint[] = [
     scope: 'suites',
     fields: suiteFields,
     also: ({ name }, { db, suite }) =>
-      name !== undefined && isSuiteNameTaken(db, suite.projectId, name, suite.id)
+      name !== undefined && isSuiteNameTaken(db, suite.projectId, name, suite)
         ? { name: ['already_exists'] }
         : {},
     answer: { record: suiteShape },

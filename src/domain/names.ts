@@ -90,6 +90,19 @@ export function checkLine(name: string): 'invalid_format' | undefined {
   return isLine && new TextEncoder().encode(name).length <= 255 ? undefined : 'invalid_format';
 }
 
+/**
+ * What two names have in common that a person would take for the same: case, white space, compatibility forms and
+ * invisible characters do not count. Upper case first, since it brings together what lower case keeps apart (ß and ss).
+ */
+export function nameKey(name: string): string {
+  return name
+    .normalize('NFKC')
+    .toUpperCase()
+    .toLowerCase()
+    .normalize('NFKC')
+    .replaceAll(/[\s\p{Default_Ignorable_Code_Point}]+/gu, '');
+}
+
 export const outOfBand = 'urn:ietf:wg:oauth:2.0:oob';
 
 // Schemes that run or show something in the browser itself, instead of handing the code to an application.

@@ -2,11 +2,13 @@
 
 import { and, desc, eq, ne, sql } from 'drizzle-orm';
 import { COMPILE_CANCELED } from '../domain/dependency.ts';
+import { nameKey } from '../domain/names.ts';
 import type { Db } from './db.ts';
 import type { Dependency } from './dependency-use.ts';
 import { beyond, olderThan, type Page } from './page.ts';
 import { dependencies, projects, relatedDependencies, suiteDependencies, suites } from './schema.ts';
 import { announceDependency, moveDependency } from './transition.ts';
+import { isNameTaken, keyOfChange } from './unique-name.ts';
 
 export type { Dependency } from './dependency-use.ts';
 
@@ -41,13 +43,8 @@ export function listSharedDependencies(db: Db, accountId: bigint, page: Page): D
     .all();
 }
 
-export function isDependencyNameTaken(db: Db, ownerId: bigint, name: string, except?: bigint): boolean {
-  const found = db.orm
-    .select({ id: dependencies.id })
-    .from(dependencies)
-    .where(and(eq(dependencies.ownerId, ownerId), eq(dependencies.name, name)))
-    .get();
-  return found !== undefined && found.id !== except;
+export function isDependencyNameTaken(db: Db, ownerId: bigint, name: string, own?: Dependency): boolean {
+  return isNameTaken(db, dependencies, { column: dependencies.ownerId, id: ownerId }, name, own);
 }
 
 type Instructions = Pick<
@@ -67,6 +64,7 @@ export function createDependency(
       .values({
         ...instructions,
         id: db.newId(),
+        nameKey: nameKey(instructions.name),
         ownerId,
         compileState: 'waiting_archive_upload',
         shared: false,
@@ -92,7 +90,7 @@ export function updateDependency(
     db.touch(`dependency:${dependency.id}`);
     return db.orm
       .update(dependencies)
-      .set({ name: dependency.name, ...changes })
+      .set({ name: dependency.name, ...changes, ...keyOfChange(dependency, changes.name) })
       .where(eq(dependencies.id, dependency.id))
       .returning()
       .get() as Dependency;

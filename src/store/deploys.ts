@@ -1,10 +1,12 @@
 // Deploy strategies and deploys: the rows. A deploy's state moves in transition.ts.
 
 import { and, desc, eq } from 'drizzle-orm';
+import { nameKey } from '../domain/names.ts';
 import type { Db } from './db.ts';
 import { beyond, olderThan, type Page } from './page.ts';
 import { deployStrategies, deploys } from './schema.ts';
 import { type Deploy, moveDeploy } from './transition.ts';
+import { isNameTaken, keyOfChange } from './unique-name.ts';
 
 export { type Deploy, insertDeploy as createDeploy } from './transition.ts';
 export type DeployStrategy = typeof deployStrategies.$inferSelect;
@@ -27,20 +29,15 @@ export function findStrategy(db: Db, projectId: bigint, id: bigint): DeployStrat
     .get();
 }
 
-export function isStrategyNameTaken(db: Db, projectId: bigint, name: string, except?: bigint): boolean {
-  const found = db.orm
-    .select({ id: deployStrategies.id })
-    .from(deployStrategies)
-    .where(and(eq(deployStrategies.projectId, projectId), eq(deployStrategies.name, name)))
-    .get();
-  return found !== undefined && found.id !== except;
+export function isStrategyNameTaken(db: Db, projectId: bigint, name: string, own?: DeployStrategy): boolean {
+  return isNameTaken(db, deployStrategies, { column: deployStrategies.projectId, id: projectId }, name, own);
 }
 
-export function createStrategy(db: Db, strategy: Omit<DeployStrategy, 'id'>): DeployStrategy {
+export function createStrategy(db: Db, strategy: Omit<DeployStrategy, 'id' | 'nameKey'>): DeployStrategy {
   return db.write(() =>
     db.orm
       .insert(deployStrategies)
-      .values({ ...strategy, id: db.newId() })
+      .values({ ...strategy, id: db.newId(), nameKey: nameKey(strategy.name) })
       .returning()
       .get(),
   );
@@ -49,13 +46,13 @@ export function createStrategy(db: Db, strategy: Omit<DeployStrategy, 'id'>): De
 export function updateStrategy(
   db: Db,
   strategy: DeployStrategy,
-  changes: Partial<Omit<DeployStrategy, 'id' | 'projectId'>>,
+  changes: Partial<Omit<DeployStrategy, 'id' | 'projectId' | 'nameKey'>>,
 ): DeployStrategy {
   return db.write(
     () =>
       db.orm
         .update(deployStrategies)
-        .set({ name: strategy.name, ...changes })
+        .set({ name: strategy.name, ...changes, ...keyOfChange(strategy, changes.name) })
         .where(eq(deployStrategies.id, strategy.id))
         .returning()
         .get() as DeployStrategy,

@@ -1,6 +1,7 @@
 // The steps that lead from an empty file to today's schema, and the runner. A step that has been released is never edited.
 
 import type Database from 'better-sqlite3';
+import { nameKey } from '../domain/names.ts';
 
 /** Thrown where the file belongs to a newer Assay: going on could lose what that one wrote. */
 export class NewerSchema extends Error {}
@@ -9,6 +10,7 @@ export function migrate(sqlite: Database.Database, target = steps.length): void 
   if (versionOf(sqlite) >= target) return;
   // Ignored inside a transaction, and on it would empty child tables when a step rebuilds their parent.
   sqlite.pragma('foreign_keys = OFF');
+  sqlite.function('key_of_name', { deterministic: true }, name => nameKey(String(name)));
   sqlite
     .transaction(() => {
       // Asked again now that nobody else writes: a server and a command may both have found the old one.
@@ -387,4 +389,22 @@ ALTER TABLE deliveries DROP COLUMN body;
 CREATE INDEX deliveries_event ON deliveries (event_id);
 `;
 
-export const steps: readonly string[] = [contract, invitations, buildsOfRequest, bodiesOnce];
+/** Names become unique by their key. Where several rows have one key already, the oldest keeps it and the others have none. */
+const uniqueKeys = [
+  ['projects', 'owner_id'],
+  ['suites', 'project_id'],
+  ['dependencies', 'owner_id'],
+  ['deploy_strategies', 'project_id'],
+]
+  .map(
+    ([table, scope]) => `
+ALTER TABLE ${table} ADD COLUMN name_key TEXT;
+UPDATE ${table} SET name_key = key_of_name(name);
+UPDATE ${table} SET name_key = NULL WHERE id NOT IN (SELECT min(id) FROM ${table} GROUP BY ${scope}, name_key);
+DROP INDEX ${table}_name;
+CREATE UNIQUE INDEX ${table}_name ON ${table} (${scope}, name_key);
+`,
+  )
+  .join('');
+
+export const steps: readonly string[] = [contract, invitations, buildsOfRequest, bodiesOnce, uniqueKeys];

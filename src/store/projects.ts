@@ -1,6 +1,7 @@
 // Projects, their keys and their collaborators.
 
 import { and, desc, eq, getTableColumns, sql } from 'drizzle-orm';
+import { nameKey } from '../domain/names.ts';
 import { presentProject } from '../domain/records.ts';
 import { refusal } from '../domain/refusal.ts';
 import { keyComment, withComment } from '../domain/ssh-key.ts';
@@ -8,6 +9,7 @@ import { type Db, isUniqueViolation, prepared, remembered } from './db.ts';
 import { hostOf } from './facts.ts';
 import { beyond, olderThan, type Page } from './page.ts';
 import { accounts, collaborators, projects } from './schema.ts';
+import { isNameTaken, keyOfChange } from './unique-name.ts';
 
 /** Without the private key, which only fetches and pushes need. */
 export type Project = Omit<typeof projects.$inferSelect, 'sshPrivateKey'>;
@@ -77,13 +79,8 @@ export function listVisibleProjects(db: Db, accountId: bigint, page: Page): Proj
     .slice(0, beyond(page));
 }
 
-export function isProjectNameTaken(db: Db, ownerId: bigint, name: string, except?: bigint): boolean {
-  const found = db.orm
-    .select({ id: projects.id })
-    .from(projects)
-    .where(and(eq(projects.ownerId, ownerId), eq(projects.name, name)))
-    .get();
-  return found !== undefined && found.id !== except;
+export function isProjectNameTaken(db: Db, ownerId: bigint, name: string, own?: Project): boolean {
+  return isNameTaken(db, projects, { column: projects.ownerId, id: ownerId }, name, own);
 }
 
 export function createProject(
@@ -106,6 +103,7 @@ export function createProject(
       .values({
         ...fields,
         id,
+        nameKey: nameKey(fields.name),
         buildState: 'new',
         sshPublicKey: db.vault.seal(keyPair.publicKey, publicKeyPlace(id)),
         sshPrivateKey: db.vault.seal(keyPair.privateKey, privateKeyPlace(id)),
@@ -118,15 +116,15 @@ export function createProject(
 
 export function updateProject(
   db: Db,
-  id: bigint,
+  project: Project,
   changes: Partial<Pick<Project, 'name' | 'description' | 'repositoryUrl' | 'badge' | 'cancelSuperseded'>>,
 ): Project {
   return db.write(() => {
-    db.touch(`project:${id}`);
+    db.touch(`project:${project.id}`);
     return db.orm
       .update(projects)
-      .set(changes)
-      .where(eq(projects.id, id))
+      .set({ ...changes, ...keyOfChange(project, changes.name) })
+      .where(eq(projects.id, project.id))
       .returning(projectFields)
       .get() as Project;
   });

@@ -16,6 +16,8 @@ import type { DeployState } from '../domain/deploy.ts';
 import { bool, digest, instant, int, int64, sealed } from './columns.ts';
 
 const id = () => int64('id').primaryKey();
+/** Null where an older row had the same key when keys were introduced, until its name is changed. */
+const nameKey = () => text('name_key');
 const createdAt = () => instant('created_at').notNull();
 
 /** Single facts about this data directory: the last id given out, the instance, the default image. */
@@ -130,6 +132,7 @@ export const projects = sqliteTable(
       .notNull()
       .references(() => accounts.id),
     name: text('name').notNull(),
+    nameKey: nameKey(),
     description: text('description').notNull(),
     repositoryUrl: text('repository_url').notNull(),
     buildState: text('build_state').$type<ProjectState>().notNull(),
@@ -140,7 +143,7 @@ export const projects = sqliteTable(
     createdAt: createdAt(),
   },
   table => [
-    uniqueIndex('projects_name').on(table.ownerId, table.name),
+    uniqueIndex('projects_name').on(table.ownerId, table.nameKey),
     index('projects_owner').on(table.ownerId, table.id),
   ],
 );
@@ -294,12 +297,13 @@ export const suites = sqliteTable(
       .notNull()
       .references(() => projects.id, { onDelete: 'cascade' }),
     name: text('name').notNull(),
+    nameKey: nameKey(),
     description: text('description').notNull(),
     command: text('command').notNull(),
     image: text('image'),
   },
   table => [
-    uniqueIndex('suites_name').on(table.projectId, table.name),
+    uniqueIndex('suites_name').on(table.projectId, table.nameKey),
     index('suites_project').on(table.projectId, table.id),
   ],
 );
@@ -371,6 +375,7 @@ export const dependencies = sqliteTable(
       .notNull()
       .references(() => accounts.id),
     name: text('name').notNull(),
+    nameKey: nameKey(),
     description: text('description').notNull(),
     command: text('command').notNull(),
     prefix: text('prefix').notNull(),
@@ -395,7 +400,7 @@ export const dependencies = sqliteTable(
     finishedAt: instant('finished_at'),
   },
   table => [
-    uniqueIndex('dependencies_name').on(table.ownerId, table.name),
+    uniqueIndex('dependencies_name').on(table.ownerId, table.nameKey),
     index('dependencies_owner').on(table.ownerId, table.id),
     index('dependencies_shared').on(table.id).where(sql`shared = 1`),
     index('dependencies_unfinished')
@@ -432,6 +437,7 @@ export const deployStrategies = sqliteTable(
       .notNull()
       .references(() => projects.id, { onDelete: 'cascade' }),
     name: text('name').notNull(),
+    nameKey: nameKey(),
     strategyType: text('strategy_type').notNull(),
     repositoryUrl: text('repository_url').notNull(),
     localBranch: text('local_branch').notNull(),
@@ -439,7 +445,7 @@ export const deployStrategies = sqliteTable(
     automatic: bool('automatic').notNull(),
   },
   table => [
-    uniqueIndex('deploy_strategies_name').on(table.projectId, table.name),
+    uniqueIndex('deploy_strategies_name').on(table.projectId, table.nameKey),
     index('deploy_strategies_project').on(table.projectId, table.id),
   ],
 );

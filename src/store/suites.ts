@@ -1,10 +1,12 @@
 // Suites with their rules, environment variables and dependencies.
 
 import { and, asc, desc, eq, sql } from 'drizzle-orm';
+import { nameKey } from '../domain/names.ts';
 import { type Db, prepared } from './db.ts';
 import type { Dependency } from './dependency-use.ts';
 import { beyond, olderThan, type Page } from './page.ts';
 import { dependencies, environmentVariables, suiteDependencies, suiteRules, suites } from './schema.ts';
+import { isNameTaken, keyOfChange } from './unique-name.ts';
 
 export type Suite = typeof suites.$inferSelect;
 export type SuiteRule = typeof suiteRules.$inferSelect;
@@ -36,32 +38,31 @@ export function findSuite(db: Db, projectId: bigint, id: bigint): Suite | undefi
     .get();
 }
 
-export function isSuiteNameTaken(db: Db, projectId: bigint, name: string, except?: bigint): boolean {
-  const found = db.orm
-    .select({ id: suites.id })
-    .from(suites)
-    .where(and(eq(suites.projectId, projectId), eq(suites.name, name)))
-    .get();
-  return found !== undefined && found.id !== except;
+export function isSuiteNameTaken(db: Db, projectId: bigint, name: string, own?: Suite): boolean {
+  return isNameTaken(db, suites, { column: suites.projectId, id: projectId }, name, own);
 }
 
-export function createSuite(db: Db, suite: Omit<Suite, 'id'>): Suite {
+export function createSuite(db: Db, suite: Omit<Suite, 'id' | 'nameKey'>): Suite {
   return db.write(() => {
     db.touch(`project:${suite.projectId}`);
     return db.orm
       .insert(suites)
-      .values({ ...suite, id: db.newId() })
+      .values({ ...suite, id: db.newId(), nameKey: nameKey(suite.name) })
       .returning()
       .get();
   });
 }
 
-export function updateSuite(db: Db, suite: Suite, changes: Partial<Omit<Suite, 'id' | 'projectId'>>): Suite {
+export function updateSuite(
+  db: Db,
+  suite: Suite,
+  changes: Partial<Omit<Suite, 'id' | 'projectId' | 'nameKey'>>,
+): Suite {
   return db.write(() => {
     db.touch(`project:${suite.projectId}`);
     return db.orm
       .update(suites)
-      .set({ name: suite.name, ...changes })
+      .set({ name: suite.name, ...changes, ...keyOfChange(suite, changes.name) })
       .where(eq(suites.id, suite.id))
       .returning()
       .get() as Suite;

@@ -27,6 +27,8 @@ const byField: Record<string, string> = {
     'Write an address that begins with http:// or https:// and that this server may reach.',
   'name invalid_format':
     'Use one line of 255 bytes at the most; for a variable letters, digits and underscores only.',
+  'name already_exists':
+    'There is one with this name already; case and white space do not count. Choose another.',
   'kind invalid_format': 'Choose user or collaborator.',
   'standing invalid_format': 'Choose active, suspended or payment_required.',
   'email invalid_format': 'Write a whole email address, for example ada@example.org.',

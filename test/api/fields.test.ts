@@ -157,6 +157,38 @@ describe('a name is taken once', () => {
       await accepted(changing, { form: { name: own.record.name as string } });
     });
 
+  for (const [create, form, change] of taken.filter(([path]) => !path.endsWith('environment_variables')))
+    test(`${create}: whatever its case and white space, and it is shown as written`, async () => {
+      const creating = row(...(create.split(' ') as [Row['method'], string]));
+      const changing = row(...(change.split(' ') as [Row['method'], string]));
+      const unique = (form() as { name: string }).name;
+      const written = `Grüße  an ${unique}`;
+      const call = (one: Row, name: string) =>
+        app.client.call(one.method, pathOf(one, planted), {
+          as: app.people.owner.as,
+          form: one === creating ? { ...form(), name } : { name },
+        });
+      const made = await call(creating, ` \t${written}\n`);
+      assert.equal(made.record.name, written, made.text);
+      const confusable = [
+        written,
+        ` ${written} `,
+        written.toUpperCase(),
+        written.toLowerCase(),
+        written.replaceAll(' ', ''),
+        written.replaceAll(' ', '\u00a0'),
+        written.normalize('NFD'),
+      ];
+      for (const name of confusable) {
+        await refused(creating, { form: { ...form(), name } }, 403, errors('name', 'already_exists'));
+        await refused(changing, { form: { name } }, 403, errors('name', 'already_exists'));
+      }
+      await refused(creating, { form: { ...form(), name: '\u200b' } }, 403, errors('name', 'is_blank'));
+      // Its own name in other letters is no other's.
+      for (const name of [`Other ${unique}`, `OTHER  ${unique}`, ` other ${unique} `])
+        assert.equal((await call(changing, name)).record.name, name.trim());
+    });
+
   test('and may be used by another owner, in another project, in another suite', async () => {
     const form = projectForm();
     for (const { as } of [app.people.owner, app.people.stranger])

@@ -12,6 +12,7 @@ import {
   checkRepositoryUrl,
   checkSource,
   checkVariableName,
+  nameKey,
 } from '../../src/domain/names.ts';
 import { processorMs } from '../support/processor.ts';
 
@@ -29,6 +30,29 @@ function judges(
   for (const value of table.is_reserved ?? [])
     assert.equal(check(value), 'is_reserved', JSON.stringify(value));
 }
+
+test('names that differ only in case, white space, form or invisible characters have one key', () => {
+  const equal = [
+    ['Unit tests', 'unit tests', ' UNIT  TESTS ', 'Unit\u00a0tests', 'Unit\u3000tests\n', 'Unittests'],
+    ['Grüße', 'GRÜSSE', 'gru\u0308ße', 'Grüsse'],
+    ['ΟΔΟΣ', 'οδος', 'οδοσ'],
+    ['ﬁle', 'FILE', 'ｆｉｌｅ', 'fi\u200ble', 'fi\u00adle'],
+    ['Ж', 'ж'],
+    ['Å', '\u212b', 'A\u030a', 'å'],
+  ];
+  for (const names of equal)
+    assert.deepEqual([...new Set(names.map(nameKey))], [nameKey(names[0] as string)], names.join());
+  assert.equal(new Set(equal.map(([name]) => nameKey(name as string))).size, equal.length);
+  for (const [one, other] of [
+    ['a', 'ä'],
+    ['v1', 'v2'],
+    ['a-b', 'a_b'],
+    ['a.b', 'ab'],
+    ['i', 'j'],
+  ] as const)
+    assert.notEqual(nameKey(one), nameKey(other), `${one} ${other}`);
+  for (const nothing of ['', ' \t\n', '\u00a0', '\u200b\u2060', '\ufeff']) assert.equal(nameKey(nothing), '');
+});
 
 test('a repository address is user@host:path.git and nothing else', () => {
   judges(checkRepositoryUrl, {

@@ -17,7 +17,7 @@ const KEY = 'ssh-ed25519 AAAA';
 test('the key of a project is in what is sent, as in its record, and nowhere in the database', () => {
   using room = openRoom();
   const { db } = room;
-  const project = updateProject(db, addProject(db).id, {
+  const project = updateProject(db, addProject(db), {
     description: 'He said "ssh_public_key":" and \\"ssh_public_key\\":" ä\u2028',
   });
   createNotification(db, {
@@ -36,7 +36,7 @@ test('the key of a project is in what is sent, as in its record, and nowhere in 
   const deliveryId = db.sqlite.prepare('SELECT id FROM deliveries').pluck().get() as bigint;
   assert.equal(findMessage(db, deliveryId)?.body, event.body);
 
-  updateProject(db, project.id, { name: 'Renamed since' });
+  updateProject(db, project, { name: 'Renamed since' });
   assert.equal(findMessage(db, deliveryId)?.body, event.body, 'the same bytes at each try');
   db.sqlite.pragma('wal_checkpoint(TRUNCATE)');
   assert.ok(!readFileSync(room.path).includes(KEY));

@@ -195,15 +195,15 @@ test('a project that was read before is read anew after a change of this process
   const { db } = room;
   const project = addProject(db);
   assert.equal(findProject(db, project.id)?.name, project.name);
-  updateProject(db, project.id, { name: 'another' });
+  updateProject(db, project, { name: 'another' });
   assert.equal(findProject(db, project.id)?.name, 'another');
   db.write(() => {
-    updateProject(db, project.id, { name: 'inside' });
+    updateProject(db, project, { name: 'inside' });
     assert.equal(findProject(db, project.id)?.name, 'inside');
   });
   assert.throws(() =>
     db.write(() => {
-      updateProject(db, project.id, { name: 'taken back' });
+      updateProject(db, project, { name: 'taken back' });
       assert.equal(findProject(db, project.id)?.name, 'taken back');
       throw new Error('no');
     }),
@@ -217,7 +217,7 @@ test('a project that was read before is read anew in the next turn after another
   const project = addProject(db);
   const other = openDb(room.path, room.vault);
   assert.equal(findProject(db, project.id)?.name, project.name);
-  updateProject(other, project.id, { name: 'another' });
+  updateProject(other, project, { name: 'another' });
   await setImmediate();
   await setImmediate();
   assert.equal(findProject(db, project.id)?.name, 'another');

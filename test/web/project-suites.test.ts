@@ -100,7 +100,7 @@ describe('the suites of a project', { timeout: 600_000 }, () => {
     await variables.getByLabel('Name').fill('API_TOKEN');
     await variables.getByLabel('Value').fill('other');
     await variables.getByRole('button', { name: 'Add variable' }).click();
-    await page.getByText('There is one with this name already.').waitFor();
+    await page.getByText('There is one with this name already; case and white space do not count.').waitFor();
     assert.equal(await variables.getByLabel('Value').inputValue(), 'other');
     await variables.getByRole('link', { name: 'Reveal API_TOKEN' }).click();
     await variables.getByText('hush-hush-hush').waitFor();
