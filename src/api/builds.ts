@@ -16,8 +16,6 @@ import {
 import { refusal } from '../domain/refusal.ts';
 import {
   type Build,
-  cancelBuild,
-  cancelBuildRequest,
   createBuildRequest,
   findBuild,
   findBuildRequest,
@@ -27,6 +25,7 @@ import {
   listSuiteDecisions,
   rerunBuild,
 } from '../store/builds.ts';
+import { cancelBuild, cancelBuildRequest } from '../store/cancels.ts';
 import { buildLogPath } from '../store/paths.ts';
 import { findSuite } from '../store/suites.ts';
 import { type Call, type Endpoint, endpoint, listing } from './endpoint.ts';

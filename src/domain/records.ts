@@ -194,14 +194,14 @@ export function presentSuiteDecision(decision: {
   suiteName: string;
   buildRequestId: bigint;
   runs: boolean;
-  rules: string;
+  rules: readonly unknown[];
 }) {
   return {
     ...twin('suite_id', decision.suiteId),
     suite: decision.suiteName,
     ...twin('build_request_id', decision.buildRequestId),
     runs: decision.runs,
-    rules: JSON.parse(decision.rules) as unknown[],
+    rules: decision.rules,
   };
 }
 

@@ -57,9 +57,11 @@ export function judge<R extends Rule>(rules: readonly R[], facts: CommitFacts): 
 /** Judges one commit for many suites: a rule that several have is judged once. */
 export function createJudge(facts: CommitFacts): <R extends Rule>(rules: readonly R[]) => Judgement<R> {
   const known = new Map<string, Verdict>();
+  // Most rules on one subject see the same of it, which is held once.
+  const seen = new Map<string, string | string[]>();
   const verdictOn = (rule: Rule): Verdict => {
     const key = `${rule.subject} ${rule.operator} ${rule.value}`;
-    const verdict = known.get(key) ?? judgeRule(rule, factOf(rule.subject, facts), 0);
+    const verdict = known.get(key) ?? judgeRule(rule, factOf(rule.subject, facts), 0, seen);
     known.set(key, verdict);
     return verdict;
   };
@@ -92,12 +94,28 @@ export function judgeInPart<R extends Rule>(
 
 type Verdict = Pick<JudgedRule, 'holds' | 'saw'>;
 
-function judgeRule(rule: Rule, fact: string | string[], omitted: number): Verdict {
+function judgeRule(
+  rule: Rule,
+  fact: string | string[],
+  omitted: number,
+  seen = new Map<string, string | string[]>(),
+): Verdict {
   const { test, negative } = tests[rule.operator](rule.value);
-  if (typeof fact === 'string') return { holds: test(fact) !== negative, saw: shorten(fact) };
+  const once = (key: string, see: () => string | string[]) => {
+    const saw = seen.get(key) ?? see();
+    seen.set(key, saw);
+    return saw;
+  };
+  if (typeof fact === 'string')
+    return { holds: test(fact) !== negative, saw: once(rule.subject, () => shorten(fact)) };
   // The same search serves both kinds: the element that satisfies a positive rule, or breaks a negative one.
   const decisive = fact.findIndex(test);
-  return { holds: decisive >= 0 !== negative, saw: sample(fact, decisive, omitted) };
+  return {
+    holds: decisive >= 0 !== negative,
+    saw: once(`${rule.subject} ${Math.max(decisive, seenElements - 1)}`, () =>
+      sample(fact, decisive, omitted),
+    ),
+  };
 }
 
 function factOf(subject: Subject, facts: CommitFacts): string | string[] {

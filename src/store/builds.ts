@@ -1,12 +1,13 @@
 // Build requests, commits and builds: the rows. Their states move in transition.ts.
 
 import { randomBytes } from 'node:crypto';
-import { and, asc, desc, eq, inArray, lt, ne, sql } from 'drizzle-orm';
-import { isFinishedBuild, isFinishedRequest } from '../domain/build.ts';
+import { and, desc, eq, lt, sql } from 'drizzle-orm';
+import { BUILDS_A_BATCH, cancelBuild, findCancel } from './cancels.ts';
 import { type Db, insertInto } from './db.ts';
+import { type Decision, recordDecisions, unpackDecisions } from './decisions.ts';
 import { beyond, olderThan, type Page } from './page.ts';
 import type { Project } from './projects.ts';
-import { buildRequests, builds, commits, suiteDecisions } from './schema.ts';
+import { buildRequests, builds, commits, requestDecisions } from './schema.ts';
 import {
   announceBuild,
   announceRequest,
@@ -18,6 +19,7 @@ import {
   settleProject,
 } from './transition.ts';
 
+export { type Decision, listSuiteDecisions } from './decisions.ts';
 export type { Build, BuildRequest } from './transition.ts';
 export type Commit = typeof commits.$inferSelect;
 export type CommitItem = Pick<Commit, 'id' | 'version' | 'ref' | 'buildState'>;
@@ -64,22 +66,6 @@ export function listBuildRequests(db: Db, projectId: bigint, page: Page): BuildR
     .orderBy(desc(buildRequests.id))
     .limit(beyond(page))
     .all();
-}
-
-/** Cancels a request and whatever of it has not ended; a running build ends once its container has. */
-export function cancelBuildRequest(db: Db, id: bigint, because: string): void {
-  db.write(() => {
-    const request = db.orm.select().from(buildRequests).where(eq(buildRequests.id, id)).get();
-    if (!request || isFinishedRequest(request.buildState)) return;
-    const unfinished = db.orm
-      .select({ id: builds.id })
-      .from(builds)
-      .where(and(eq(builds.buildRequestId, id), inArray(builds.buildState, ['enqueued', 'running'])))
-      .orderBy(asc(builds.id))
-      .all();
-    for (const build of unfinished) cancelBuild(db, build.id, because);
-    if (unfinished.length === 0) moveRequest(db, id, 'cancel');
-  });
 }
 
 /** The older requests of a branch that a newer one makes superfluous. */
@@ -198,9 +184,10 @@ export function overwriteCommit(db: Db, id: bigint, fields: CommitFields): void 
   );
 }
 
-export type Decision = { suiteId: bigint; suiteName: string; runs: boolean; rules: unknown[] };
-
-/** The end of a fetch: the commit is known, and a build is enqueued for each suite that runs; none makes it skipped. */
+/**
+ * The end of a fetch: the commit is known, and a build is enqueued for each suite that runs; none makes it skipped. Of many
+ * suites only the first get their build at once, the others in batches (`beginSomeBuilds`).
+ */
 export function beginBuilds(
   db: Db,
   requestId: bigint,
@@ -215,16 +202,54 @@ export function beginBuilds(
       branch,
     });
     if (!moved) return undefined;
-    for (const decision of decisions)
-      insertDecision(db, { ...decision, buildRequestId: requestId, rules: JSON.stringify(decision.rules) });
-    for (const decision of running) createBuild(db, moved, commit, decision);
+    recordDecisions(db, requestId, decisions);
+    beginBatch(db, moved, commit, running, 0);
     settleCommit(db, commit.id);
     settleProject(db, moved.projectId);
     return moved;
   });
 }
 
-const insertDecision = insertInto(suiteDecisions);
+function beginBatch(
+  db: Db,
+  request: BuildRequest,
+  commit: { id: bigint; ref: string },
+  running: readonly Decision[],
+  begun: number,
+): void {
+  const end = begun + BUILDS_A_BATCH;
+  const batch = running.slice(begun, end).map(decision => createBuild(db, request, commit, decision));
+  const isMore = end < running.length;
+  db.orm
+    .update(requestDecisions)
+    .set({ begun: isMore ? end : null })
+    .where(eq(requestDecisions.buildRequestId, request.id))
+    .run();
+  if (isMore) db.touch('batches');
+  const cancel = findCancel(db, request.id);
+  if (cancel) for (const { id } of batch) cancelBuild(db, id, cancel.because);
+}
+
+/** Makes some of the builds that requests with many suites have not got yet; true if there were any. */
+export function beginSomeBuilds(db: Db): boolean {
+  return db.write(() => {
+    const found = db.orm
+      .select({ request: buildRequests, row: requestDecisions, commitRef: builds.commitRef })
+      .from(requestDecisions)
+      .innerJoin(buildRequests, eq(buildRequests.id, requestDecisions.buildRequestId))
+      .innerJoin(builds, eq(builds.buildRequestId, requestDecisions.buildRequestId))
+      .where(sql`begun IS NOT NULL`)
+      .limit(1)
+      .get();
+    if (!found) return false;
+    const { request, row, commitRef } = found;
+    const running = unpackDecisions(row.decisions).filter(({ runs }) => runs);
+    // As those before it: the commit's own hash may have changed meanwhile.
+    beginBatch(db, request, { id: request.commitId as bigint, ref: commitRef }, running, row.begun as number);
+    return true;
+  });
+}
+
 const insertBuild = insertInto(builds);
 
 function createBuild(
@@ -299,11 +324,20 @@ export function listBuildsOfRequest(db: Db, requestId: bigint): Build[] {
     .all();
 }
 
-/** Claims the build for whoever runs it; undefined where it was canceled or claimed meanwhile. */
+/** Claims the build for whoever runs it; undefined where it was claimed meanwhile, or canceled, if only just now. */
 export function claimBuild(db: Db, id: bigint): Build | undefined {
   return db.write(() => {
-    const build = db.orm.select({ attempts: builds.attempts }).from(builds).where(eq(builds.id, id)).get();
+    const build = db.orm
+      .select({ attempts: builds.attempts, requestId: builds.buildRequestId })
+      .from(builds)
+      .where(eq(builds.id, id))
+      .get();
     if (!build) return undefined;
+    const cancel = findCancel(db, build.requestId);
+    if (cancel && id <= cancel.upToBuildId) {
+      cancelBuild(db, id, cancel.because);
+      return undefined;
+    }
     return moveBuild(db, id, 'start', {
       nonce: randomBytes(16).toString('hex'),
       attempts: build.attempts + 1,
@@ -311,39 +345,4 @@ export function claimBuild(db: Db, id: bigint): Build | undefined {
       error: null,
     });
   });
-}
-
-/** Cancels a build `because` ("by somebody", "because of something"): at once while it waits, else by asking whoever runs it. Nothing changes when it has ended. */
-export function cancelBuild(db: Db, id: bigint, because: string): void {
-  db.write(() => {
-    const build = db.orm.select().from(builds).where(eq(builds.id, id)).get();
-    if (!build || isFinishedBuild(build.buildState)) return;
-    if (build.buildState === 'enqueued') {
-      moveBuild(db, id, 'cancel', { cancelBecause: because });
-      return;
-    }
-    // Who asked first is who ended it.
-    if (build.cancelBecause !== null) return;
-    db.orm.update(builds).set({ cancelBecause: because }).where(eq(builds.id, id)).run();
-    db.touch(`build:${id}`);
-    db.touch('queue');
-  });
-}
-
-/** What was decided for the commit's newest request that got as far. */
-export function listSuiteDecisions(db: Db, commitId: bigint): (typeof suiteDecisions.$inferSelect)[] {
-  const newest = db.orm
-    .select({ id: buildRequests.id })
-    .from(buildRequests)
-    .where(and(eq(buildRequests.commitId, commitId), ne(buildRequests.buildState, 'fetching')))
-    .orderBy(desc(buildRequests.id))
-    .limit(1)
-    .get();
-  if (!newest) return [];
-  return db.orm
-    .select()
-    .from(suiteDecisions)
-    .where(eq(suiteDecisions.buildRequestId, newest.id))
-    .orderBy(desc(suiteDecisions.suiteId))
-    .all();
 }

@@ -21,6 +21,9 @@ export const bool = customType<{ data: boolean; driverData: bigint }>({
   toDriver: value => (value ? 1n : 0n),
 });
 
+/** Bytes in a form of our own. */
+export const packed = customType<{ data: Buffer; driverData: Buffer }>({ dataType: () => 'blob' });
+
 /** Encrypted by the vault. */
 export const sealed = customType<{ data: Buffer; driverData: Buffer }>({ dataType: () => 'blob' });
 

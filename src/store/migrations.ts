@@ -2,6 +2,8 @@
 
 import type Database from 'better-sqlite3';
 import { nameKey } from '../domain/names.ts';
+import type { JudgedRule } from '../domain/rules.ts';
+import { packDecisions } from './packed-decisions.ts';
 
 /** Thrown where the file belongs to a newer Assay: going on could lose what that one wrote. */
 export class NewerSchema extends Error {}
@@ -16,7 +18,9 @@ export function migrate(sqlite: Database.Database, target = steps.length): void 
       // Asked again now that nobody else writes: a server and a command may both have found the old one.
       const version = versionOf(sqlite);
       if (version >= target) return;
-      for (const step of steps.slice(version, target)) sqlite.exec(step);
+      for (const step of steps.slice(version, target))
+        if (typeof step === 'string') sqlite.exec(step);
+        else step(sqlite);
       const broken = sqlite.pragma('foreign_key_check') as unknown[];
       if (broken.length > 0)
         throw new Error(`the migration would leave ${broken.length} rows without their parents`);
@@ -407,4 +411,51 @@ CREATE UNIQUE INDEX ${table}_name ON ${table} (${scope}, name_key);
   )
   .join('');
 
-export const steps: readonly string[] = [contract, invitations, buildsOfRequest, bodiesOnce, uniqueKeys];
+/** Decisions were a row for each suite, with all that its rules saw. */
+function packOldDecisions(sqlite: Database.Database): void {
+  sqlite.exec(`
+    CREATE TABLE request_decisions (
+      build_request_id INTEGER PRIMARY KEY NOT NULL REFERENCES build_requests (id) ON DELETE CASCADE,
+      decisions BLOB NOT NULL,
+      begun INTEGER
+    ) STRICT;
+    CREATE INDEX request_decisions_begun ON request_decisions (build_request_id) WHERE begun IS NOT NULL;
+    CREATE TABLE request_cancels (
+      build_request_id INTEGER PRIMARY KEY NOT NULL REFERENCES build_requests (id) ON DELETE CASCADE,
+      because TEXT NOT NULL,
+      up_to_build_id INTEGER NOT NULL
+    ) STRICT;`);
+  const insert = sqlite.prepare('INSERT INTO request_decisions VALUES (?, ?, NULL)');
+  const next = sqlite
+    .prepare('SELECT min(build_request_id) FROM suite_decisions WHERE build_request_id > ?')
+    .safeIntegers()
+    .pluck();
+  const rowsOf = sqlite
+    .prepare<[bigint], { suiteId: bigint; suiteName: string; runs: bigint; rules: string }>(
+      `SELECT suite_id AS suiteId, suite_name AS suiteName, runs, rules FROM suite_decisions
+       WHERE build_request_id = ? ORDER BY suite_id`,
+    )
+    .safeIntegers();
+  for (let id = next.get(-1n) as bigint | null; id !== null; id = next.get(id) as bigint | null) {
+    // The same text is the same list of rules, which is packed once.
+    const parsed = new Map<string, JudgedRule[]>();
+    const decisions = rowsOf.all(id).map(({ suiteId, suiteName, runs, rules: text }) => {
+      const rules = parsed.get(text) ?? (JSON.parse(text) as JudgedRule[]);
+      parsed.set(text, rules);
+      return { suiteId, suiteName, runs: runs !== 0n, rules };
+    });
+    insert.run(id, packDecisions(decisions));
+  }
+  sqlite.exec('DROP TABLE suite_decisions');
+}
+
+type Step = string | ((sqlite: Database.Database) => void);
+
+export const steps: readonly Step[] = [
+  contract,
+  invitations,
+  buildsOfRequest,
+  bodiesOnce,
+  uniqueKeys,
+  packOldDecisions,
+];

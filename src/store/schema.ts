@@ -13,7 +13,7 @@ import type { AccountKind, Standing } from '../domain/access.ts';
 import type { BuildRequestState, BuildState, CommitState, ProjectState } from '../domain/build.ts';
 import type { CompileState } from '../domain/dependency.ts';
 import type { DeployState } from '../domain/deploy.ts';
-import { bool, digest, instant, int, int64, sealed } from './columns.ts';
+import { bool, digest, instant, int, int64, packed, sealed } from './columns.ts';
 
 const id = () => int64('id').primaryKey();
 /** Null where an older row had the same key when keys were introduced, until its name is changed. */
@@ -225,21 +225,28 @@ export const buildRequests = sqliteTable(
   ],
 );
 
-/** Which suite ran for a request or not, and because of which rule. */
-export const suiteDecisions = sqliteTable(
-  'suite_decisions',
+/** Which suites run for a request or not, and because of which rules (decisions.ts). */
+export const requestDecisions = sqliteTable(
+  'request_decisions',
   {
     buildRequestId: int64('build_request_id')
-      .notNull()
+      .primaryKey()
       .references(() => buildRequests.id, { onDelete: 'cascade' }),
-    suiteId: int64('suite_id').notNull(),
-    suiteName: text('suite_name').notNull(),
-    runs: bool('runs').notNull(),
-    /** JSON: each rule with what it saw and whether it holds. */
-    rules: text('rules').notNull(),
+    decisions: packed('decisions').notNull(),
+    /** How many of the suites that run have a build; null once all have. */
+    begun: int('begun'),
   },
-  table => [primaryKey({ columns: [table.buildRequestId, table.suiteId] })],
+  table => [index('request_decisions_begun').on(table.buildRequestId).where(sql`begun IS NOT NULL`)],
 );
+
+/** Requests whose cancel was answered, until each of their builds up to the given one has been canceled or asked to end. */
+export const requestCancels = sqliteTable('request_cancels', {
+  buildRequestId: int64('build_request_id')
+    .primaryKey()
+    .references(() => buildRequests.id, { onDelete: 'cascade' }),
+  because: text('because').notNull(),
+  upToBuildId: int64('up_to_build_id').notNull(),
+});
 
 /** A suite may be deleted while its builds stay readable: no foreign key, and its name is kept here. */
 export const builds = sqliteTable(

@@ -135,8 +135,10 @@ export function announceRequest(db: Db, request: BuildRequest): void {
 
 const unfinishedBuild = prepared(db =>
   db.sqlite
-    .prepare<[bigint], bigint>(
-      `SELECT 1 FROM builds AS build
+    .prepare<[bigint, bigint], bigint>(
+      `SELECT 1 FROM request_decisions WHERE build_request_id = ? AND begun IS NOT NULL
+       UNION ALL
+       SELECT 1 FROM builds AS build
        WHERE build_request_id = ? AND build_state IN ('enqueued', 'running') AND NOT EXISTS (
          SELECT 1 FROM builds AS newer
          WHERE newer.build_request_id = build.build_request_id AND newer.suite_id = build.suite_id AND newer.id > build.id
@@ -146,11 +148,11 @@ const unfinishedBuild = prepared(db =>
 );
 
 /**
- * Ends a request whose builds have all ended: of each suite the newest build counts. Only the last build to end costs a
+ * Ends a request whose builds have all been made and have ended: of each suite the newest build counts. Only the last build to end costs a
  * look at all of them.
  */
 function settleRequest(db: Db, id: bigint): void {
-  if (unfinishedBuild(db).get(id) !== undefined) return;
+  if (unfinishedBuild(db).get(id, id) !== undefined) return;
   const newest = db.orm
     .select({ id: sql<bigint>`max(${builds.id})` })
     .from(builds)

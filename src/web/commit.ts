@@ -3,7 +3,6 @@
 import { html } from 'hono/html';
 import { type BuildState, isBadBuild, isFinishedBuild } from '../domain/build.ts';
 import { parseId } from '../domain/id.ts';
-import type { JudgedRule } from '../domain/rules.ts';
 import { type Build, listBuildsOfCommit, listSuiteDecisions } from '../store/builds.ts';
 import { listCountingBuilds } from '../store/overview.ts';
 import { findSuite } from '../store/suites.ts';
@@ -168,11 +167,7 @@ function renderDecisions(visit: Visit): Html {
     columns: ['Suite', 'Decision', 'Rules'],
     // As the suites were made, like the columns of the matrix.
     rows: decisions.toReversed().map(({ suiteName, runs, rules }) => ({
-      cells: [
-        suiteName,
-        stateBadge(runs ? 'runs' : 'does_not_run'),
-        renderJudged(JSON.parse(rules) as JudgedRule[]),
-      ],
+      cells: [suiteName, stateBadge(runs ? 'runs' : 'does_not_run'), renderJudged(rules)],
     })),
   });
 }

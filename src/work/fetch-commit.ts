@@ -11,7 +11,6 @@ import {
   type BuildRequest,
   beginBuilds,
   type CommitFields,
-  cancelBuildRequest,
   type Decision,
   findBuildRequest,
   listCommitRefs,
@@ -19,6 +18,7 @@ import {
   overwriteCommit,
   recordCommit,
 } from '../store/builds.ts';
+import { markCanceled } from '../store/cancels.ts';
 import type { Db } from '../store/db.ts';
 import { mirrorPath } from '../store/paths.ts';
 import { findProject, type Project, privateKeyOf } from '../store/projects.ts';
@@ -121,7 +121,7 @@ function begin(
     const begun = beginBuilds(db, request.id, commit, branch ?? '', decide(db, project.id, judge));
     if (begun && branch !== undefined && project.cancelSuperseded)
       for (const older of listSupersededRequests(db, begun))
-        cancelBuildRequest(db, older, `because a newer build of ${branch} has begun`);
+        markCanceled(db, older, `because a newer build of ${branch} has begun`);
   });
 }
 

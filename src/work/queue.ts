@@ -128,6 +128,8 @@ export function startQueue(parts: QueueParts): Queue {
       if (kind === 'build') {
         const build = claimBuild(db, id);
         if (build) work(`build ${id}`, release => runSuite(run, build, false, release));
+        // There may be very many that are to be canceled: others are served before the next.
+        else return poke();
       } else {
         const dependency = parts.compile.claim(id);
         if (dependency) work(`dependency ${id}`, () => parts.compile.run(dependency, false));

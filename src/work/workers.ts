@@ -14,6 +14,7 @@ import { findFact, instanceOf } from '../store/facts.ts';
 import { jobDirectory, uploadDirectory } from '../store/paths.ts';
 import { listCompiling, listRunningBuilds } from '../store/queue.ts';
 import { createArtifacts } from './artifacts.ts';
+import { startBatches } from './batches.ts';
 import { createCompiler } from './compile-dependency.ts';
 import { createContainerHost } from './container-host.ts';
 import { type DeliveryOutcome, startDeliveries } from './deliver-webhook.ts';
@@ -125,6 +126,7 @@ export async function startWorkers(options: {
     compile: createCompiler({ ...run, artifacts, hasRoom: disk.hasRoom }),
     deploy: deploy => pushDeploy({ ...fetch, logLimitBytes: settings.logLimitBytes }, deploy),
   });
+  const batches = startBatches({ db, live, log });
   const deliveries = startDeliveries({
     db,
     live,
@@ -147,6 +149,7 @@ export async function startWorkers(options: {
       host.stop();
       disk.stop();
       sweep?.stop();
+      batches.stop();
       await Promise.all([queue.stop(), deliveries.stop()]);
     },
   };

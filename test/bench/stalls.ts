@@ -13,10 +13,11 @@ import { retryDelaysMs } from '../../src/domain/retry.ts';
 import { newSigningSecret } from '../../src/domain/signature.ts';
 import { generateKeyPair } from '../../src/domain/ssh-key.ts';
 import { createAccount, createSession } from '../../src/store/accounts.ts';
-import { beginBuilds, createBuildRequest, recordCommit } from '../../src/store/builds.ts';
+import { beginBuilds, beginSomeBuilds, createBuildRequest, recordCommit } from '../../src/store/builds.ts';
 import { makeDataDirectory, openData } from '../../src/store/data.ts';
 import type { Db } from '../../src/store/db.ts';
 import { createNotification } from '../../src/store/notifications.ts';
+import { packDecisions } from '../../src/store/packed-decisions.ts';
 import { createProject, type Project } from '../../src/store/projects.ts';
 import { createRule, createSuite } from '../../src/store/suites.ts';
 import { moveRequest } from '../../src/store/transition.ts';
@@ -336,6 +337,7 @@ function fill(db: Db) {
     moveRequest(db, id, 'fetch');
     const commit = recordCommit(db, of.id, commitFields(`${++commits}`.padStart(40, 'a')));
     beginBuilds(db, id, commit, 'main', decisions);
+    while (beginSomeBuilds(db));
     return { requestId: id, commitId: commit.id };
   };
   const suiteOf = (at: number) => ({
@@ -365,8 +367,8 @@ function fill(db: Db) {
   });
   const files = Array.from({ length: FILES_CHANGED }, (_, at) => `source/of/the/program/file-number-${at}.c`);
   const rules = Array.from({ length: RULES }, () => ({
-    subject: 'commit.files',
-    operator: 'matches',
+    subject: 'commit.files' as const,
+    operator: 'matches' as const,
     value: '**/*.c',
     holds: true,
     saw: files,
@@ -442,8 +444,16 @@ function fillHistory(db: Db, { id }: Project): void {
     id,
   );
   run(
-    `${series} INSERT INTO suite_decisions SELECT 1 + (value - 1) / ${SUITES}, 1 + value % ${SUITES}, 'suite', 1, '[]' FROM series`,
-    REQUESTS * SUITES,
+    `${series} INSERT INTO request_decisions SELECT value, ?, NULL FROM series`,
+    REQUESTS,
+    packDecisions(
+      Array.from({ length: SUITES }, (_, at) => ({
+        suiteId: BigInt(at + 1),
+        suiteName: 'suite',
+        runs: true,
+        rules: [],
+      })),
+    ),
   );
 }
 
@@ -451,9 +461,9 @@ function fillHistory(db: Db, { id }: Project): void {
 function fillOutbox(db: Db, receiverId: bigint): void {
   db.sqlite
     .prepare(
-      `${series} INSERT INTO deliveries (id, notification_id, event_id, event_type, resource_id, body, state, attempts,
+      `${series} INSERT INTO deliveries (id, notification_id, event_id, event_type, resource_id, state, attempts,
          next_attempt_at, created_at)
-       SELECT value, ?, value, 'ping', value, '{}', 'pending', ?, ?, 1700000000000 FROM series`,
+       SELECT value, ?, value, 'ping', value, 'pending', ?, ?, 1700000000000 FROM series`,
     )
     .run(100_000, receiverId, retryDelaysMs.length, Date.now() + 600_000);
 }

@@ -1,6 +1,12 @@
 // A migrated database in a directory of its own, with a clock that the test sets, and rows to begin with.
 import { createAccount } from '../../src/store/accounts.ts';
-import { beginBuilds, type CommitFields, createBuildRequest, recordCommit } from '../../src/store/builds.ts';
+import {
+  beginBuilds,
+  beginSomeBuilds,
+  type CommitFields,
+  createBuildRequest,
+  recordCommit,
+} from '../../src/store/builds.ts';
 import { type Db, openDb } from '../../src/store/db.ts';
 import { createDependency } from '../../src/store/dependencies.ts';
 import { createProject, type Project } from '../../src/store/projects.ts';
@@ -101,6 +107,7 @@ export function addBuilds(
   const commit = recordCommit(db, project.id, commitFields(ref));
   const decisions = suiteIds.map(suiteId => ({ suiteId, suiteName: `s${suiteId}`, runs: true, rules: [] }));
   beginBuilds(db, request.id, commit, 'main', decisions);
+  while (beginSomeBuilds(db));
   const builds = db.sqlite
     .prepare('SELECT id FROM builds WHERE build_request_id = ? ORDER BY id')
     .pluck()

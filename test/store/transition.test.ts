@@ -6,13 +6,12 @@ import { type CompileEvent, compileMachine } from '../../src/domain/dependency.t
 import { type DeployEvent, deployMachine } from '../../src/domain/deploy.ts';
 import {
   beginBuilds,
-  cancelBuild,
-  cancelBuildRequest,
   createBuildRequest,
   findBuild,
   recordCommit,
   rerunBuild,
 } from '../../src/store/builds.ts';
+import { cancelBuild, cancelBuildRequest } from '../../src/store/cancels.ts';
 import type { Db } from '../../src/store/db.ts';
 import { acceptArchive, cancelCompile, type Dependency, setShared } from '../../src/store/dependencies.ts';
 import { createDeploy, createStrategy } from '../../src/store/deploys.ts';

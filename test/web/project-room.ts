@@ -4,6 +4,7 @@ import { generateKeyPair } from '../../src/domain/ssh-key.ts';
 import { setPassword } from '../../src/store/accounts.ts';
 import {
   beginBuilds,
+  beginSomeBuilds,
   type Commit,
   createBuildRequest,
   listBuildsOfRequest,
@@ -88,7 +89,12 @@ export async function openProjectRoom(): Promise<ProjectRoom> {
           committedDate: new Date(Date.now() - 3_600_000).toISOString(),
         });
         moveRequest(db, request.id, 'fetch');
-        const rule = { subject: 'commit.branches', operator: 'equals', value: 'release', saw: ['main'] };
+        const rule = {
+          subject: 'commit.branches' as const,
+          operator: 'equals' as const,
+          value: 'release',
+          saw: ['main'],
+        };
         beginBuilds(db, request.id, commit, 'main', [
           ...suites.map(({ id, name }) => ({ suiteId: id, suiteName: name, runs: true, rules: [] })),
           ...others.map(({ id, name }) => ({
@@ -98,6 +104,7 @@ export async function openProjectRoom(): Promise<ProjectRoom> {
             rules: [{ ...rule, holds: false }],
           })),
         ]);
+        while (beginSomeBuilds(db));
         requests.set(commit.id, request.id);
         return commit;
       }),

@@ -1,0 +1,36 @@
+// What was decided for a request about each suite: whether it runs, and because of which rules.
+
+import { and, desc, eq, ne } from 'drizzle-orm';
+import { type Db, insertInto } from './db.ts';
+import { type Decision, packDecisions, unpackDecisions } from './packed-decisions.ts';
+import { buildRequests, requestDecisions } from './schema.ts';
+
+export { type Decision, unpackDecisions } from './packed-decisions.ts';
+
+const insertDecisions = insertInto(requestDecisions);
+
+/** Records what was decided; of the suites that run none has a build yet. */
+export function recordDecisions(db: Db, buildRequestId: bigint, decisions: readonly Decision[]): void {
+  const begun = decisions.some(({ runs }) => runs) ? 0 : null;
+  insertDecisions(db, { buildRequestId, decisions: packDecisions(decisions), begun });
+}
+
+/** What was decided for the commit's newest request that got as far, newest suite first. */
+export function listSuiteDecisions(db: Db, commitId: bigint): (Decision & { buildRequestId: bigint })[] {
+  const newest = db.orm
+    .select({ id: buildRequests.id })
+    .from(buildRequests)
+    .where(and(eq(buildRequests.commitId, commitId), ne(buildRequests.buildState, 'fetching')))
+    .orderBy(desc(buildRequests.id))
+    .limit(1)
+    .get();
+  if (!newest) return [];
+  const row = db.orm
+    .select({ decisions: requestDecisions.decisions })
+    .from(requestDecisions)
+    .where(eq(requestDecisions.buildRequestId, newest.id))
+    .get();
+  return (row ? unpackDecisions(row.decisions) : [])
+    .map(decision => ({ ...decision, buildRequestId: newest.id }))
+    .sort((a, b) => (a.suiteId < b.suiteId ? 1 : -1));
+}

@@ -1,0 +1,170 @@
+// What takes many transactions: a request of many suites that begins, and one that is canceled. Between any two of them the
+// server may end, or somebody may do something else.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import {
+  beginBuilds,
+  beginSomeBuilds,
+  claimBuild,
+  createBuildRequest,
+  findBuild,
+  listBuildsOfRequest,
+  recordCommit,
+  rerunBuild,
+} from '../../src/store/builds.ts';
+import { cancelBuildRequest, cancelSomeBuilds, markCanceled } from '../../src/store/cancels.ts';
+import { type Db, openDb } from '../../src/store/db.ts';
+import { listFirstWaitingBuilds } from '../../src/store/queue.ts';
+import { moveBuild, moveRequest } from '../../src/store/transition.ts';
+import { addBuilds, addProject, commitFields, openRoom } from './room.ts';
+
+const suites = (count: number) => Array.from({ length: count }, (_, at) => BigInt(at + 1));
+
+/** A request that has just been fetched, with its first builds. */
+function beginMany(db: Db, count: number) {
+  const project = addProject(db);
+  const request = createBuildRequest(db, project, 'main', 'someone@example.com');
+  moveRequest(db, request.id, 'fetch');
+  const commit = recordCommit(db, project.id, commitFields('c'.repeat(40)));
+  beginBuilds(
+    db,
+    request.id,
+    commit,
+    'main',
+    suites(count).map(suiteId => ({
+      suiteId,
+      suiteName: `s${suiteId}`,
+      runs: suiteId % 10n !== 0n,
+      rules: [],
+    })),
+  );
+  return { projectId: project.id, requestId: request.id };
+}
+
+const stateOf = (db: Db, requestId: bigint) =>
+  db.sqlite.prepare('SELECT build_state FROM build_requests WHERE id = ?').pluck().get(requestId);
+
+/** How many events of each type there are, and that no build has two of one type. */
+function countEvents(db: Db): Record<string, number> {
+  const rows = db.sqlite
+    .prepare('SELECT type, resource_id AS id, count(*) AS count FROM events GROUP BY type, resource_id')
+    .all() as { type: string; id: bigint; count: bigint }[];
+  const counts: Record<string, number> = {};
+  for (const { type, id, count } of rows) {
+    assert.equal(count, 1n, `${type} of ${id}`);
+    counts[type] = (counts[type] ?? 0) + 1;
+  }
+  return counts;
+}
+
+/** As after a crash: another process opens what this one left. */
+function reopened(room: ReturnType<typeof openRoom>, use: (db: Db) => void): void {
+  const db = openDb(room.path, room.vault, () => room.now.ms);
+  use(db);
+  db.close();
+}
+
+test('a request of many suites begins in batches, each suite with one build, also over a restart', () => {
+  using room = openRoom();
+  const { requestId } = beginMany(room.db, 100);
+  const first = listBuildsOfRequest(room.db, requestId).length;
+  assert.ok(first > 0 && first < 90, `${first} builds at once`);
+  assert.ok(beginSomeBuilds(room.db));
+  reopened(room, db => {
+    while (beginSomeBuilds(db));
+    const builds = listBuildsOfRequest(db, requestId);
+    assert.equal(builds.length, 90);
+    assert.equal(new Set(builds.map(({ suiteId }) => suiteId)).size, 90);
+    assert.deepEqual(countEvents(db), { 'build_request.enqueued': 1, 'build.enqueued': 90 });
+    assert.equal(beginSomeBuilds(db), false);
+  });
+});
+
+test('a request does not end while suites of it have no build yet', () => {
+  using room = openRoom();
+  const { db } = room;
+  const { requestId } = beginMany(db, 100);
+  const passAll = () => {
+    for (const { id } of listBuildsOfRequest(db, requestId)) {
+      moveBuild(db, id, 'start');
+      moveBuild(db, id, 'pass');
+    }
+  };
+  passAll();
+  assert.equal(stateOf(db, requestId), 'building');
+  while (beginSomeBuilds(db)) passAll();
+  assert.equal(stateOf(db, requestId), 'passed');
+  assert.equal(countEvents(db)['build_request.finished'], 1);
+});
+
+test('a request of many builds is canceled in batches, with the events of each build once, also over a restart', () => {
+  using room = openRoom();
+  const project = addProject(room.db);
+  const { requestId, builds } = addBuilds(room.db, project, suites(100));
+  cancelBuildRequest(room.db, requestId, 'by someone');
+  const left = listBuildsOfRequest(room.db, requestId).filter(build => build.buildState === 'enqueued');
+  assert.ok(left.length > 0 && left.length < 100, `${left.length} builds left`);
+  assert.ok(cancelSomeBuilds(room.db));
+  reopened(room, db => {
+    while (cancelSomeBuilds(db));
+    assert.equal(stateOf(db, requestId), 'canceled');
+    for (const id of builds) {
+      const build = findBuild(db, project.id, id);
+      assert.deepEqual([build?.buildState, build?.cancelBecause], ['canceled', 'by someone']);
+    }
+    assert.deepEqual(countEvents(db), {
+      'build_request.enqueued': 1,
+      'build.enqueued': 100,
+      'build.finished': 100,
+      'build_request.finished': 1,
+    });
+  });
+});
+
+test('no build of a request starts after its cancel was answered', () => {
+  using room = openRoom();
+  const { db } = room;
+  const { requestId, builds } = addBuilds(db, addProject(db), suites(60));
+  markCanceled(db, requestId, 'by someone');
+  assert.equal(claimBuild(db, builds[0] as bigint), undefined);
+  assert.equal(claimBuild(db, builds[59] as bigint), undefined);
+  while (cancelSomeBuilds(db));
+  assert.deepEqual(listFirstWaitingBuilds(db), []);
+  assert.equal(stateOf(db, requestId), 'canceled');
+});
+
+test('a request that is canceled while it begins has a canceled build for each suite', () => {
+  using room = openRoom();
+  const { db } = room;
+  const { requestId } = beginMany(db, 100);
+  for (const { id } of listBuildsOfRequest(db, requestId)) {
+    claimBuild(db, id);
+    moveBuild(db, id, 'pass');
+  }
+  cancelBuildRequest(db, requestId, 'by someone');
+  assert.equal(stateOf(db, requestId), 'building');
+  while (beginSomeBuilds(db) || cancelSomeBuilds(db));
+  const states = listBuildsOfRequest(db, requestId).map(({ buildState }) => buildState);
+  assert.equal(states.length, 90);
+  assert.ok(states.includes('passed') && states.includes('canceled') && !states.includes('enqueued'));
+  assert.equal(stateOf(db, requestId), 'canceled');
+  assert.equal(db.sqlite.prepare('SELECT count(*) FROM request_cancels').pluck().get(), 0n);
+});
+
+test('a rerun that is asked for after the cancel is not canceled with the others', () => {
+  using room = openRoom();
+  const { db } = room;
+  const project = addProject(db);
+  const { requestId, builds } = addBuilds(db, project, suites(60));
+  const first = builds[0] as bigint;
+  claimBuild(db, first);
+  const failed = moveBuild(db, first, 'fail');
+  assert.ok(failed);
+  cancelBuildRequest(db, requestId, 'by someone');
+  const again = rerunBuild(db, failed, { id: 1n, name: 's1' });
+  while (cancelSomeBuilds(db));
+  assert.equal(stateOf(db, requestId), 'building');
+  assert.ok(claimBuild(db, again.id));
+  moveBuild(db, again.id, 'pass');
+  assert.equal(stateOf(db, requestId), 'canceled');
+});
