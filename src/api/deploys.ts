@@ -168,11 +168,12 @@ export const deploys: Endpoint[] = [
   endpoint({
     method: 'POST',
     path: '/projects/:project_id/deploys/:deploy_id/cancel',
-    summary: 'Cancels a deploy that has not begun',
+    summary:
+      'Cancels a deploy. One that is under way ends when its push was aborted and the remote was asked where its branch stands: `deployed` where the push had arrived, else `canceled`',
     access: 'sees',
     scope: 'deploys',
     answer: { record: deployShape },
-    handle: ({ db, deploy }) => presentDeploy(cancelDeploy(db, deploy)),
+    handle: ({ db, deploy, caller }) => presentDeploy(cancelDeploy(db, deploy, `by ${caller.email}`)),
   }),
   endpoint({
     method: 'GET',

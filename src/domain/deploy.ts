@@ -7,7 +7,7 @@ export type DeployEvent = 'start' | 'deploy' | 'fail' | 'cancel';
 
 export const deployMachine: Machine<DeployState, DeployEvent> = {
   enqueued: { start: 'deploying', cancel: 'canceled', fail: 'failed' },
-  deploying: { deploy: 'deployed', fail: 'failed' },
+  deploying: { deploy: 'deployed', fail: 'failed', cancel: 'canceled' },
   deployed: {},
   failed: {},
   canceled: {},

@@ -4,11 +4,11 @@
 export type Waiting<Job> = { who: string; job: Job; enqueuedAt: bigint };
 
 /** `servedAt` tells when each was last served; who never was comes first, the longer waiting before the shorter. */
-export function nextInTurn<Job>(
-  waiting: readonly Waiting<Job>[],
+export function nextInTurn<One extends Waiting<unknown>>(
+  waiting: readonly One[],
   servedAt: ReadonlyMap<string, number>,
-): Waiting<Job> | undefined {
-  return waiting.reduce<Waiting<Job> | undefined>((first, one) => {
+): One | undefined {
+  return waiting.reduce<One | undefined>((first, one) => {
     if (!first) return one;
     const a = servedAt.get(one.who) ?? -1;
     const b = servedAt.get(first.who) ?? -1;

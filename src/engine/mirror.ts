@@ -1,5 +1,5 @@
-// The kept copy of a project's repository: made, fetched incrementally and tidied here. One fetch at a
-// time for each mirror is the caller's promise. Reading what was fetched is in history.ts.
+// The kept copy of a project's repository: made, fetched incrementally and repacked here. The caller runs one fetch at a
+// time for each mirror; a repack may run beside it. Reading what was fetched is in history.ts.
 import { access, mkdir, readdir, rename, rm, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { GitFailure, hostOf, type OnOutput, runGit } from './git.ts';
@@ -13,6 +13,10 @@ export interface FetchMirror {
   stallMs?: number;
   deadlineMs?: number;
   onOutput?: OnOutput;
+  // Called before anything that a repack of this mirror could be using is removed.
+  stopRepack?: () => Promise<void>;
+  // Told of what went wrong after the fetch itself had succeeded.
+  onTrouble?: (error: unknown) => void;
 }
 
 export interface Fetched {
@@ -22,7 +26,11 @@ export interface Fetched {
 
 const STALL_MS = 60_000;
 const DEADLINE_MS = 3_600_000;
-const PACKS_BEFORE_TIDYING = 40;
+const PACKS_BEFORE_REPACK = 40;
+const REPACK_DEADLINE_MS = 3_600_000;
+// Without a commit-graph git walks the history once for each branch to say which of them contain a commit.
+const OBJECTS_BEFORE_COMMIT_GRAPH = 1_000;
+const COMMIT_GRAPH_DEADLINE_MS = 60_000;
 // Present while a fetch runs: found at the start of another, the one before was cut off.
 const UNFINISHED = 'assay-unfinished-fetch';
 
@@ -54,7 +62,7 @@ const DAMAGED = new RegExp(
 );
 
 export async function fetchMirror(fetch: FetchMirror): Promise<Fetched> {
-  // What a process that was killed while it made one anew left behind.
+  // Left by a process that was killed while it replaced a damaged mirror.
   await rm(draftOf(fetch.mirror), { recursive: true, force: true });
   try {
     return await fetchInto(fetch.mirror, fetch);
@@ -67,7 +75,7 @@ export async function fetchMirror(fetch: FetchMirror): Promise<Fetched> {
 async function fetchInto(mirror: string, fetch: FetchMirror): Promise<Fetched> {
   const host = hostOf(fetch.url);
   await ensureMirror(mirror);
-  await clearUnfinished(mirror);
+  await clearUnfinished(mirror, fetch);
   await writeFile(join(mirror, UNFINISHED), '');
   const { messages } = await withSsh(fetch.ssh, ssh =>
     runGit(fetchArguments(fetch.url), {
@@ -81,8 +89,9 @@ async function fetchInto(mirror: string, fetch: FetchMirror): Promise<Fetched> {
     }),
   );
   if (DAMAGED.test(messages)) throw new GitFailure('The mirror of the repository is damaged.', messages);
-  await tidy(mirror);
   await rm(join(mirror, UNFINISHED));
+  if (receivedObjects(messages) >= OBJECTS_BEFORE_COMMIT_GRAPH)
+    await writeCommitGraph(mirror).catch(error => fetch.onTrouble?.(error));
   return { rewritten: /^ [+t-] /m.test(messages) };
 }
 
@@ -94,6 +103,7 @@ async function makeAnew(fetch: FetchMirror): Promise<Fetched> {
   const draft = draftOf(fetch.mirror);
   try {
     await fetchInto(draft, fetch);
+    await fetch.stopRepack?.();
     await rm(fetch.mirror, { recursive: true, force: true });
     await rename(draft, fetch.mirror);
   } finally {
@@ -139,8 +149,9 @@ async function ensureMirror(mirror: string): Promise<void> {
   await rename(draft, mirror);
 }
 
-async function clearUnfinished(mirror: string): Promise<void> {
+async function clearUnfinished(mirror: string, { stopRepack }: FetchMirror): Promise<void> {
   if (!(await exists(join(mirror, UNFINISHED)))) return;
+  await stopRepack?.();
   const remains = [
     ...(await list(mirror)).filter(name => name.endsWith('.lock') || name === 'packed-refs.new'),
     ...(await list(join(mirror, 'refs'), true)).filter(name => name.endsWith('.lock')).map(inside('refs')),
@@ -157,14 +168,30 @@ async function clearUnfinished(mirror: string): Promise<void> {
   await Promise.all(remains.map(name => rm(join(mirror, name), { recursive: true, force: true })));
 }
 
+export async function needsRepack(mirror: string): Promise<boolean> {
+  const packs = (await list(join(mirror, 'objects/pack'))).filter(name => name.endsWith('.pack'));
+  return packs.length >= PACKS_BEFORE_REPACK;
+}
+
 // Nothing is ever pruned: checkouts borrow objects from here, and commits that a forced push took away
 // must stay readable. A geometric repack joins small packs whole, whether or not refs still lead to them.
-async function tidy(mirror: string): Promise<void> {
-  const packs = (await list(join(mirror, 'objects/pack'))).filter(name => name.endsWith('.pack'));
-  if (packs.length < PACKS_BEFORE_TIDYING) return;
-  await runGit(['repack', '--geometric=2', '-d', '--no-write-bitmap-index'], { repository: mirror });
-  await runGit(['pack-refs', '--all'], { repository: mirror });
-  await runGit(['commit-graph', 'write', '--reachable'], { repository: mirror });
+export async function repackMirror(mirror: string, signal?: AbortSignal): Promise<void> {
+  const call = { repository: mirror, signal, deadlineMs: REPACK_DEADLINE_MS };
+  const packing = ['repack', '--quiet', '--geometric=2', '-d', '--no-write-bitmap-index'];
+  // One thread: nobody waits for it, and builds need the others.
+  await runGit([...configured('pack.threads=1'), ...packing], call);
+  await runGit(['pack-refs', '--all'], call);
+}
+
+async function writeCommitGraph(mirror: string): Promise<void> {
+  await runGit(['commit-graph', 'write', '--reachable', '--split', '--no-progress'], {
+    repository: mirror,
+    deadlineMs: COMMIT_GRAPH_DEADLINE_MS,
+  });
+}
+
+function receivedObjects(messages: string): number {
+  return Number(/Receiving objects: 100% \((\d+)\//.exec(messages)?.[1] ?? 0);
 }
 
 function inside(directory: string): (name: string) => string {

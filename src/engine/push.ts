@@ -88,6 +88,7 @@ export interface AskRemoteBranch {
   remoteBranch: string;
   ssh: SshAccess;
   signal?: AbortSignal;
+  deadlineMs?: number;
 }
 
 // undefined: the remote has no such branch.
@@ -99,7 +100,7 @@ export async function remoteBranchHead(ask: AskRemoteBranch): Promise<string | u
       ssh,
       host,
       signal: ask.signal,
-      deadlineMs: ASK_DEADLINE_MS,
+      deadlineMs: ask.deadlineMs ?? ASK_DEADLINE_MS,
     }),
   );
   const found = output.split('\n').map(line => line.split('\t'));

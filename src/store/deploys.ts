@@ -1,10 +1,10 @@
 // Deploy strategies and deploys: the rows. A deploy's state moves in transition.ts.
 
-import { and, desc, eq } from 'drizzle-orm';
+import { and, asc, desc, eq, sql } from 'drizzle-orm';
 import { nameKey } from '../domain/names.ts';
 import type { Db } from './db.ts';
 import { beyond, olderThan, type Page } from './page.ts';
-import { deployStrategies, deploys } from './schema.ts';
+import { deployStrategies, deploys, projects } from './schema.ts';
 import { type Deploy, moveDeploy } from './transition.ts';
 import { isNameTaken, keyOfChange } from './unique-name.ts';
 
@@ -82,7 +82,41 @@ export function findDeploy(db: Db, projectId: bigint, id: bigint): Deploy | unde
     .get();
 }
 
-/** Only what has not begun can be canceled: a push is never torn. */
-export function cancelDeploy(db: Db, deploy: Deploy): Deploy {
-  return moveDeploy(db, deploy.id, 'cancel') ?? deploy;
+/**
+ * Cancels a deploy `because` ("by somebody"): at once while it waits. One that is under way ends when its push has been
+ * aborted and the remote was asked whether it had arrived. Nothing changes when it has ended.
+ */
+export function cancelDeploy(db: Db, deploy: Deploy, because: string): Deploy {
+  return db.write(() => {
+    const current = findDeploy(db, deploy.projectId, deploy.id);
+    if (current?.state === 'enqueued')
+      return moveDeploy(db, deploy.id, 'cancel', { cancelBecause: because }) ?? deploy;
+    if (current?.state !== 'deploying' || current.cancelBecause !== null) return current ?? deploy;
+    db.touch(`deploy:${deploy.id}`);
+    db.touch(`project:${deploy.projectId}`);
+    db.touch('queue');
+    return db.orm
+      .update(deploys)
+      .set({ cancelBecause: because })
+      .where(eq(deploys.id, deploy.id))
+      .returning()
+      .get() as Deploy;
+  });
+}
+
+/** Deploys of all projects that wait or are under way, the oldest first. */
+export function listUnfinishedDeploys(db: Db, limit: number): { deploy: Deploy; projectName: string }[] {
+  return db.orm
+    .select({ deploy: deploys, projectName: projects.name })
+    .from(deploys)
+    .innerJoin(projects, eq(projects.id, deploys.projectId))
+    .where(sql`state IN ('enqueued', 'deploying')`)
+    .orderBy(asc(deploys.id))
+    .limit(limit)
+    .all();
+}
+
+/** Whichever project it belongs to: for an administrator. */
+export function findAnyDeploy(db: Db, id: bigint): Deploy | undefined {
+  return db.orm.select().from(deploys).where(eq(deploys.id, id)).get();
 }

@@ -449,6 +449,11 @@ function packOldDecisions(sqlite: Database.Database): void {
   sqlite.exec('DROP TABLE suite_decisions');
 }
 
+/** A deploy that is under way can be canceled. */
+const deployCancel = `
+ALTER TABLE deploys ADD COLUMN cancel_because TEXT;
+`;
+
 type Step = string | ((sqlite: Database.Database) => void);
 
 export const steps: readonly Step[] = [
@@ -458,4 +463,5 @@ export const steps: readonly Step[] = [
   bodiesOnce,
   uniqueKeys,
   packOldDecisions,
+  deployCancel,
 ];

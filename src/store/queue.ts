@@ -18,7 +18,7 @@ const unfinishedDependency = sql`compile_state IN ('enqueued_for_compile', 'comp
 /** The oldest such row of each project, in one query that leaps through the index: no step for each row, nor for each project. */
 const firstOfEachProject = (table: 'builds' | 'build_requests' | 'deploys', such: string) =>
   prepared(db =>
-    db.sqlite.prepare<[], { projectId: bigint; id: bigint }>(
+    db.sqlite.prepare<[], { projectId: bigint; id: bigint; repositoryUrl: string }>(
       `WITH RECURSIVE leaps (project_id) AS (
          SELECT min(project_id) FROM ${table} WHERE ${such}
          UNION ALL
@@ -26,7 +26,8 @@ const firstOfEachProject = (table: 'builds' | 'build_requests' | 'deploys', such
          WHERE leaps.project_id IS NOT NULL
        )
        SELECT project_id AS projectId,
-         (SELECT min(id) FROM ${table} WHERE project_id = leaps.project_id AND ${such}) AS id
+         (SELECT min(id) FROM ${table} WHERE project_id = leaps.project_id AND ${such}) AS id,
+         (SELECT repository_url FROM projects WHERE id = leaps.project_id) AS repositoryUrl
        FROM leaps WHERE project_id IS NOT NULL`,
     ),
   );
@@ -95,11 +96,15 @@ export function listFetching(db: Db): BuildRequest[] {
   return db.orm.select().from(buildRequests).where(sql`build_state = 'fetching'`).all();
 }
 
-/** The projects with requests that wait to be fetched. */
-export function listProjectsToFetch(db: Db): Waiting<bigint>[] {
+/** The projects with requests that wait to be fetched, and where from. */
+export function listProjectsToFetch(db: Db): Waiting<{ projectId: bigint; repositoryUrl: string }>[] {
   return firstWaitingRequests(db)
     .all()
-    .map(({ projectId, id }) => ({ who: `fetch ${projectId}`, job: projectId, enqueuedAt: id }));
+    .map(({ projectId, id, repositoryUrl }) => ({
+      who: `fetch ${projectId}`,
+      job: { projectId, repositoryUrl },
+      enqueuedAt: id,
+    }));
 }
 
 export function listWaitingRequests(db: Db, projectId: bigint, limit: number): BuildRequest[] {
@@ -113,12 +118,12 @@ export function listWaitingRequests(db: Db, projectId: bigint, limit: number): B
 }
 
 /** The oldest unfinished deploy of each project: one at a time, in order of creation. */
-export function listFirstDeploys(db: Db): Waiting<Deploy>[] {
+export function listFirstDeploys(db: Db): Waiting<{ deploy: Deploy; repositoryUrl: string }>[] {
   return firstUnfinishedDeploys(db)
     .all()
-    .flatMap(({ projectId, id }) => {
-      const job = db.orm.select().from(deploys).where(eq(deploys.id, id)).get();
-      return job ? [{ who: `deploy ${projectId}`, job, enqueuedAt: id }] : [];
+    .flatMap(({ projectId, id, repositoryUrl }) => {
+      const deploy = db.orm.select().from(deploys).where(eq(deploys.id, id)).get();
+      return deploy ? [{ who: `deploy ${projectId}`, job: { deploy, repositoryUrl }, enqueuedAt: id }] : [];
     });
 }
 

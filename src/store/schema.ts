@@ -480,6 +480,7 @@ export const deploys = sqliteTable(
     createdAt: createdAt(),
     startedAt: instant('deploy_started_at'),
     finishedAt: instant('deploy_finished_at'),
+    cancelBecause: text('cancel_because'),
   },
   table => [
     index('deploys_project').on(table.projectId, table.id),

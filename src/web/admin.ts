@@ -7,6 +7,7 @@ import { refusal } from '../domain/refusal.ts';
 import { readAccountChange, readNewAccount } from '../domain/registration.ts';
 import { type Account, findAccount, listAccounts } from '../store/accounts.ts';
 import { countByState } from '../store/counts.ts';
+import { cancelDeploy, findAnyDeploy, listUnfinishedDeploys } from '../store/deploys.ts';
 import { findFact } from '../store/facts.ts';
 import { listUnfinishedBuilds, listUnfinishedCompiles } from '../store/queue.ts';
 import { changeAccount, registerAccount, resetAccount, type Secrets } from '../store/registration.ts';
@@ -39,6 +40,7 @@ export const adminPages: Route[] = [
   page(`${HERE}/accounts/:account`, visit => admins(visit, showAccount)),
   form(`${HERE}/accounts/:account`, (visit, sent) => admins(visit, () => changeOne(visit, sent))),
   form(`${HERE}/accounts/:account/reset`, visit => admins(visit, resetOne)),
+  form(`${HERE}/deploys/:deploy/cancel`, visit => admins(visit, cancelOne)),
 ];
 
 /** For everybody else these pages do not exist. */
@@ -56,6 +58,7 @@ function showAdministration(visit: Visit): View {
     body: html`${renderChanges(visit, `${HERE}/stream`, HERE)}${pageHead('Administration')}
 <section class="panel" id="vitals" data-live aria-labelledby="appliance"><h2 id="appliance">Appliance</h2>${renderVitals(visit)}</section>
 <section id="waiting" data-live aria-labelledby="queue"><h2 id="queue">Queue</h2>${renderQueue(visit)}</section>
+<section id="pushing" data-live aria-labelledby="deploys"><h2 id="deploys">Deploys</h2>${renderDeploys(visit)}</section>
 <section aria-labelledby="accounts"><h2 id="accounts">Accounts</h2>${renderAccounts(visit)}</section>
 <section class="panel" aria-labelledby="new-account"><h2 id="new-account">New account</h2>${renderNewAccount(visit)}</section>`,
   };
@@ -128,6 +131,36 @@ function renderQueue({ services }: Visit): Html {
     columns: ['Suite or compile', 'Of', 'State', 'Why it waits', 'Since'],
     rows: [...compiles, ...builds].map(cells => ({ cells })),
   });
+}
+
+/** A deploy whose remote hangs can be canceled here, whoever's it is. */
+function renderDeploys(visit: Visit): Html {
+  const rows = listUnfinishedDeploys(visit.services.db, QUEUE_SHOWN).map(({ deploy, projectName }) => [
+    html`${deploy.strategyName}<div class="second"><code>${deploy.remoteBranch}</code> of <code>${deploy.repositoryUrl}</code></div>`,
+    projectName,
+    stateBadge(deploy.state),
+    relativeTime(deploy.startedAt ?? deploy.createdAt),
+    deploy.cancelBecause === null
+      ? actionButton(formTo(visit, `${HERE}/deploys/${deploy.id}/cancel`), 'Cancel', {
+          confirm: `Cancel the deploy of ${projectName}? A push that has arrived stays.`,
+        })
+      : html`<span class="quiet">Being canceled</span>`,
+  ]);
+  if (rows.length === 0) return html`<p class="quiet">No deploy waits or is under way.</p>`;
+  return dataTable({
+    caption: 'Deploys under way',
+    columns: ['Strategy', 'Project', 'State', 'Since', 'Actions'],
+    rows: rows.map(cells => ({ cells })),
+  });
+}
+
+function cancelOne(visit: Visit): Response {
+  const { db } = visit.services;
+  const id = parseId(visit.params.deploy ?? '');
+  const deploy = id === undefined ? undefined : findAnyDeploy(db, id);
+  if (!deploy) throw refusal('not_found');
+  cancelDeploy(db, deploy, `by ${visit.account.email}`);
+  return respondRedirect(visit, HERE, { say: 'The deploy is being canceled.' });
 }
 
 function renderAccounts({ services, url }: Visit): Html {

@@ -89,8 +89,15 @@ function deployCells(visit: Visit, deploy: Deploy, commit: CommitHead | undefine
     html`<div>${deploy.strategyName}<div class="second"><code>${deploy.remoteBranch}</code></div></div>`,
     html`<div>${stateBadge(deploy.state)}${deploy.error ? html`<div class="why">${deploy.error}</div>` : ''}</div>`,
     html`<div>${relativeTime(deploy.createdAt)}<div class="second">${deploy.createdBy}</div></div>`,
-    html`<div class="row"><a class="button plain" href="${path}">Log</a>${deploy.state === 'enqueued' ? actionButton(formTo(visit, `${path}/cancel`), 'Cancel') : ''}</div>`,
+    html`<div class="row"><a class="button plain" href="${path}">Log</a>${renderCancel(visit, deploy)}</div>`,
   ];
+}
+
+/** One that is under way is canceled when its push was aborted and the remote was asked. */
+function renderCancel(visit: Visit, { id, state, cancelBecause }: Deploy): Html | string {
+  if (state !== 'enqueued' && state !== 'deploying') return '';
+  if (cancelBecause !== null) return html`<span class="quiet">Being canceled</span>`;
+  return actionButton(formTo(visit, projectPath(visit, `/deploys/${id}/cancel`)), 'Cancel');
 }
 
 /** The form that deploys: the commit that is looked at, or one of the newest. */
@@ -157,7 +164,7 @@ async function showDeploy(visit: Visit): Promise<View> {
     },
     body: html`<div id="deploy" data-live>
 ${deploy.error ? html`<p class="flash failed">${deploy.error}</p>` : ''}
-${deploy.state === 'enqueued' ? actionButton(formTo(visit, `${here}/cancel`), 'Cancel') : ''}
+${renderCancel(visit, deploy)}
 <section class="panel" aria-labelledby="facts-head"><h2 id="facts-head">What is pushed</h2>${factList([
       [
         'Commit',

@@ -6,6 +6,7 @@ import { createJudge, type Judgement, type Rule } from '../domain/rules.ts';
 import { GitFailure } from '../engine/git.ts';
 import { type CommitRead, findReplacements, reachable, readCommit, resolveRef } from '../engine/history.ts';
 import { fetchMirror } from '../engine/mirror.ts';
+import type { Live } from '../live.ts';
 import type { Log } from '../log.ts';
 import {
   type BuildRequest,
@@ -24,22 +25,29 @@ import { mirrorPath } from '../store/paths.ts';
 import { findProject, type Project, privateKeyOf } from '../store/projects.ts';
 import { listEveryRule, listEverySuite } from '../store/suites.ts';
 import { moveRequest } from '../store/transition.ts';
+import type { Housekeeping } from './housekeeping.ts';
 import type { Turns } from './turns.ts';
+import { whileWanted } from './wanted.ts';
 
 /** Of a commit's paths so many are kept for the pages, which say how many more there are. */
 const FILES_KEPT = 10_000;
 
 export type FetchParts = {
   db: Db;
+  live: Live;
   log: Log;
   dataDirectory: string;
   stopping: AbortSignal;
   turns: Turns;
+  housekeeping: Housekeeping;
   /** Projects with no forced push that has not been followed. */
   followed: Set<bigint>;
 };
 
-/** Fetches once and resolves every request, all of which are `fetching` already. */
+/**
+ * Fetches once and resolves every request, all of which are `fetching` already. The fetch ends at once when all of them
+ * are canceled, or their project is deleted.
+ */
 export async function fetchCommits(
   parts: FetchParts,
   projectId: bigint,
@@ -49,15 +57,23 @@ export async function fetchCommits(
   const project = findProject(db, projectId);
   if (!project) return;
   const mirror = mirrorPath(parts.dataDirectory, projectId);
+  const isFetching = ({ id }: BuildRequest) => findBuildRequest(db, projectId, id)?.buildState === 'fetching';
+  const isAnyFetching = () => requests.some(isFetching);
+  const wanted = whileWanted(parts, [
+    [`project:${projectId}`, () => findProject(db, projectId) !== undefined],
+    ...requests.map(({ id }): [string, () => boolean] => [`build_request:${id}`, isAnyFetching]),
+  ]);
   try {
-    await fetchProject(parts, project);
+    await fetchProject(parts, project, wanted.signal);
     await followForcePushes(parts, project, mirror);
   } catch (cause) {
     // What a stop interrupts is fetched again at the next start.
-    if (stopping.aborted) return;
-    if (!(cause instanceof GitFailure)) log.error('fetch failed', { project: projectId, cause });
+    if (wanted.signal.aborted) return;
+    logFailure(log, 'fetch failed', { project: projectId }, cause);
     for (const request of requests) fail(db, request, cause);
     return;
+  } finally {
+    wanted.end();
   }
   // Those of one name are one commit, of one fetch: git is asked once.
   const found = new Map<string, Found>();
@@ -72,23 +88,38 @@ export async function fetchCommits(
       begin(db, project, request, read, await judgeAhead(db, projectId, read.commit));
     } catch (cause) {
       if (stopping.aborted) return;
-      if (!(cause instanceof GitFailure))
-        log.error('commit could not be read', { request: request.id, cause });
+      logFailure(log, 'commit could not be read', { request: request.id }, cause);
       fail(db, request, cause);
     }
   }
+  parts.housekeeping.schedule(mirror);
+}
+
+/** What git and ssh printed is for the log alone: it names files of this server. */
+export function logFailure(
+  log: Log,
+  message: string,
+  subject: Record<string, unknown>,
+  cause: unknown,
+): void {
+  if (cause instanceof GitFailure)
+    log.info(message, { ...subject, cause: cause.reason, printed: cause.detail });
+  else log.error(message, { ...subject, cause });
 }
 
 /** Brings the project's mirror up to date. */
-export async function fetchProject(parts: FetchParts, project: Project): Promise<void> {
-  const { rewritten } = await parts.turns(`mirror ${project.id}`, () =>
+export async function fetchProject(parts: FetchParts, project: Project, signal: AbortSignal): Promise<void> {
+  const mirror = mirrorPath(parts.dataDirectory, project.id);
+  const fetch = () =>
     fetchMirror({
-      mirror: mirrorPath(parts.dataDirectory, project.id),
+      mirror,
       url: project.repositoryUrl,
       ssh: { dataDirectory: parts.dataDirectory, privateKey: privateKeyOf(parts.db, project) },
-      signal: parts.stopping,
-    }),
-  );
+      signal,
+      stopRepack: () => parts.housekeeping.stop(mirror),
+      onTrouble: cause => parts.log.warn('commit-graph could not be written', { project: project.id, cause }),
+    });
+  const { rewritten } = await parts.turns(`mirror ${project.id}`, fetch, signal);
   if (rewritten) parts.followed.delete(project.id);
 }
 

@@ -1,19 +1,28 @@
-// A deploy from start to end: exactly that commit, never forced, never twice. One that a crash interrupted begins by asking
-// the remote where its branch stands.
+// A deploy from start to end: exactly that commit, never forced, never twice. After a push whose end was not seen, be it for
+// a crash, a cancel or a broken connection, the remote is asked where its branch stands.
 
 import { mkdir } from 'node:fs/promises';
 import { dirname } from 'node:path';
+import type { DeployEvent } from '../domain/deploy.ts';
 import { GitFailure } from '../engine/git.ts';
 import { branchContains } from '../engine/history.ts';
 import { pushCommit, remoteBranchHead } from '../engine/push.ts';
+import type { SshAccess } from '../engine/ssh.ts';
+import { findDeploy } from '../store/deploys.ts';
 import { openLog } from '../store/log-file.ts';
 import { deployLogPath, mirrorPath } from '../store/paths.ts';
 import { findProject, type Project, privateKeyOf } from '../store/projects.ts';
 import { type Deploy, moveDeploy } from '../store/transition.ts';
-import { type FetchParts, fetchProject } from './fetch-commit.ts';
+import { type FetchParts, fetchProject, logFailure } from './fetch-commit.ts';
+import { whileWanted } from './wanted.ts';
 
 /** Why a deploy did not happen, in words for its record and log. */
 class NotDeployed extends Error {}
+
+/** What git prints when the remote has let it in and is about to be sent the commit. */
+const BEGINS_TO_SEND = /^(?:Enumerating objects|Writing objects|Total )/;
+/** After a cancel somebody waits for the answer. */
+const ASK_AFTER_CANCEL_MS = 20_000;
 
 export async function pushDeploy(
   parts: FetchParts & { logLimitBytes: number },
@@ -27,50 +36,103 @@ export async function pushDeploy(
   const path = deployLogPath(parts.dataDirectory, deploy.id);
   await mkdir(dirname(path), { recursive: true, mode: 0o700 });
   const log = await openLog({ path, limitBytes: parts.logLimitBytes });
+  const find = () => findDeploy(db, deploy.projectId, deploy.id);
+  const wanted = whileWanted(parts, [
+    [`deploy:${deploy.id}`, () => find()?.cancelBecause === null],
+    [`project:${project.id}`, () => find() !== undefined],
+  ]);
+  const access = {
+    url: deploy.repositoryUrl,
+    remoteBranch: deploy.remoteBranch,
+    ssh: sshOf(parts, project),
+  };
+  const finish = async (event: DeployEvent, lines: string[], error?: string) => {
+    await log.finish(lines);
+    moveDeploy(db, deploy.id, event, error === undefined ? {} : { error });
+  };
+  // Whether something was sent, by this server or the last one, of which it is not known whether it arrived.
+  let isOpen = interrupted;
   try {
-    const say = (text: string) => log.line(text);
-    await say(`deploy of ${deploy.commitRef} to ${deploy.remoteBranch} of ${deploy.repositoryUrl}`);
-    const access = {
-      url: deploy.repositoryUrl,
-      remoteBranch: deploy.remoteBranch,
-      ssh: sshOf(parts, project),
-    };
-    if (interrupted && (await remoteBranchHead({ ...access, signal: stopping })) === deploy.commitRef) {
-      await say('the push had arrived before the appliance was interrupted');
-    } else {
-      await requireOnBranch(parts, project, deploy);
-      // What the remote says of it is worth less than what became of the push.
-      const notKept = (cause: unknown) =>
-        parts.log.warn('words of a deploy could not be kept', { deploy: deploy.id, cause });
-      const pushed = await pushCommit({
-        ...access,
-        mirror: mirrorPath(parts.dataDirectory, project.id),
-        hash: deploy.commitRef,
-        signal: stopping,
-        onOutput: text => void log.append(Buffer.from(text), 0).catch(notKept),
-      });
-      // The push that a crash interrupted may have arrived while this one was on its way.
-      if (
-        pushed.result === 'rejected' &&
-        !(interrupted && (await remoteBranchHead({ ...access, signal: stopping })) === deploy.commitRef)
-      )
-        throw new NotDeployed(pushed.reason);
-    }
-    await log.finish(['deployed']);
-    moveDeploy(db, deploy.id, 'deploy');
+    await log.line(`deploy of ${deploy.commitRef} to ${deploy.remoteBranch} of ${deploy.repositoryUrl}`);
+    if (interrupted && (await remoteBranchHead({ ...access, signal: wanted.signal })) === deploy.commitRef)
+      return await finish('deploy', [
+        'the push had arrived before the appliance was interrupted',
+        'deployed',
+      ]);
+    await requireOnBranch(parts, project, deploy, wanted.signal);
+    // What the remote printed is worth less than what became of the push.
+    const notKept = (cause: unknown) =>
+      parts.log.warn('output of a deploy could not be kept', { deploy: deploy.id, cause });
+    const pushed = await pushCommit({
+      ...access,
+      mirror: mirrorPath(parts.dataDirectory, project.id),
+      hash: deploy.commitRef,
+      signal: wanted.signal,
+      onOutput: text => {
+        isOpen ||= BEGINS_TO_SEND.test(text);
+        log.append(Buffer.from(text), 0).catch(notKept);
+      },
+    });
+    isOpen = interrupted;
+    if (pushed.result === 'rejected') throw new NotDeployed(pushed.reason);
+    await finish('deploy', ['deployed']);
   } catch (cause) {
-    // What a stop interrupts goes on at the next start.
+    // What a stop interrupts goes on at the next start; of what was deleted nothing is kept.
+    const row = find();
+    if (stopping.aborted || !row) return;
+    const because = row.cancelBecause;
+    if (because === null && !(cause instanceof NotDeployed))
+      logFailure(parts.log, 'deploy failed', { deploy: deploy.id }, cause);
+    const stands = isOpen ? await whereBranchStands(parts, access, because !== null) : undefined;
     if (stopping.aborted) return;
-    const error = reasonOf(cause);
-    if (!(cause instanceof GitFailure || cause instanceof NotDeployed))
-      parts.log.error('deploy failed', { deploy: deploy.id, cause });
-    await log.finish([error]);
-    moveDeploy(db, deploy.id, 'fail', { error });
+    if (stands?.head === deploy.commitRef)
+      return await finish('deploy', ['the push had arrived all the same', 'deployed']);
+    const unknown = stands?.unknown;
+    if (because !== null)
+      await finish(
+        'cancel',
+        [`canceled ${because}`, ...(stands ? [unknown ?? standing(deploy, stands.head)] : [])],
+        unknown,
+      );
+    else {
+      const lines = [reasonOf(cause), ...(unknown === undefined ? [] : [unknown])];
+      await finish('fail', lines, lines.join(' '));
+    }
   } finally {
+    wanted.end();
     // Also where the disk is too full to end it: nobody else would.
     await log.close();
   }
 }
+
+type Stands = { head?: string | undefined; unknown?: string };
+
+/** After a push whose end was not seen: it may have arrived, and is never repeated to find out. */
+async function whereBranchStands(
+  { stopping }: FetchParts,
+  access: { url: string; remoteBranch: string; ssh: SshAccess },
+  isCanceled: boolean,
+): Promise<Stands> {
+  try {
+    return {
+      head: await remoteBranchHead({
+        ...access,
+        signal: stopping,
+        ...(isCanceled && { deadlineMs: ASK_AFTER_CANCEL_MS }),
+      }),
+    };
+  } catch (cause) {
+    if (!(cause instanceof GitFailure)) throw cause;
+    return {
+      unknown: `Whether the push arrived is not known, because the remote did not say where ${access.remoteBranch} stands (${cause.reason}) Look there before you deploy again.`,
+    };
+  }
+}
+
+const standing = ({ remoteBranch }: Deploy, head: string | undefined) =>
+  head === undefined
+    ? `the remote has no branch ${remoteBranch}; a hook that still runs there may make it yet`
+    : `the remote's branch ${remoteBranch} stands at ${head}; a hook that still runs there may move it yet`;
 
 const sshOf = (parts: FetchParts, project: Project) => ({
   dataDirectory: parts.dataDirectory,
@@ -78,8 +140,13 @@ const sshOf = (parts: FetchParts, project: Project) => ({
 });
 
 /** A mirror may be behind the repository, and hold what was withdrawn since: neither its yes nor its no is believed before a fetch. */
-async function requireOnBranch(parts: FetchParts, project: Project, deploy: Deploy): Promise<void> {
-  await fetchProject(parts, project);
+async function requireOnBranch(
+  parts: FetchParts,
+  project: Project,
+  deploy: Deploy,
+  signal: AbortSignal,
+): Promise<void> {
+  await fetchProject(parts, project, signal);
   const mirror = mirrorPath(parts.dataDirectory, project.id);
   if (!(await branchContains(mirror, deploy.localBranch, deploy.commitRef)))
     throw new NotDeployed(

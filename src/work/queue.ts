@@ -19,6 +19,7 @@ import {
 } from '../store/queue.ts';
 import { type Dependency, type Deploy, moveRequest } from '../store/transition.ts';
 import { type FetchParts, fetchCommits } from './fetch-commit.ts';
+import { createHostSlots, type HostSlots, hostIn } from './host-slots.ts';
 import { type RunParts, runSuite } from './run-suite.ts';
 
 export type Queue = {
@@ -46,9 +47,7 @@ export type QueueParts = {
   deploy(deploy: Deploy): Promise<void>;
 };
 
-const FETCHES_AT_ONCE = 4;
 const REQUESTS_PER_FETCH = 50;
-const DEPLOYS_AT_ONCE = 4;
 /** A net under the pokes: the command line writes to the database from outside. */
 const LOOK_AGAIN_MS = 5_000;
 
@@ -69,53 +68,63 @@ export function startQueue(parts: QueueParts): Queue {
     const release = () => {
       if (holding.delete(key)) poke();
     };
-    working.set(
-      key,
-      job(release)
-        .catch(cause => {
-          failed.add(key);
-          log.error('worker failed', { job: key, cause });
-        })
-        .finally(() => {
-          working.delete(key);
-          holding.delete(key);
-          poke();
-        }),
-    );
+    const done = job(release)
+      .catch(cause => {
+        failed.add(key);
+        log.error('worker failed', { job: key, cause });
+      })
+      .finally(() => {
+        working.delete(key);
+        holding.delete(key);
+        poke();
+      });
+    working.set(key, done);
+    return done;
   };
-  const count = (kind: string, keys: Iterable<string> = working.keys()) =>
-    [...keys].filter(key => key.startsWith(kind)).length;
-  const slotsUsed = () => count('build ', holding) + count('dependency ', holding);
+  const slotsUsed = () => [...holding].filter(key => /^(?:build|dependency) /.test(key)).length;
 
-  /** Begins what waits, each in its turn, up to `most` of the kind at once: nobody's slow host keeps others waiting for ever. */
+  const fetchSlots = createHostSlots(poke);
+  const deploySlots = createHostSlots(poke);
+
+  /** Begins what waits for a Git host: the hosts in turn, and of each host the projects in turn. */
   const beginInTurn = <J>(
-    kind: string,
-    most: number,
+    slots: HostSlots,
     waiting: () => Waiting<J>[],
-    begin: (job: J) => void,
+    hostsOf: (job: J) => [string, ...string[]],
+    begin: (job: J) => Promise<void> | undefined,
   ) => {
-    if (count(kind) >= most) return;
-    let left = waiting().filter(({ who }) => !working.has(who) && !failed.has(who));
-    while (count(kind) < most) {
-      const next = nextInTurn(left, servedAt);
+    if (slots.isFull()) return;
+    let left = waiting()
+      .filter(({ who }) => !working.has(who) && !failed.has(who))
+      .map(one => ({ ...one, hosts: hostsOf(one.job) }));
+    while (!slots.isFull()) {
+      const open = left.filter(({ hosts }) => slots.mayBegin(hosts));
+      const byHost = open.map(one => ({ ...one, who: `host ${one.hosts[0]}`, job: one.hosts[0] }));
+      const host = nextInTurn(byHost, servedAt)?.job;
+      const next = nextInTurn(
+        open.filter(({ hosts }) => hosts[0] === host),
+        servedAt,
+      );
       if (!next) return;
       left = left.filter(one => one !== next);
-      servedAt.set(next.who, ++served);
-      begin(next.job);
+      servedAt.set(`host ${host}`, ++served);
+      servedAt.set(next.who, served);
+      const begun = begin(next.job);
+      if (begun) begun.finally(slots.begin(next.hosts));
     }
   };
 
   const startFetches = () =>
     beginInTurn(
-      'fetch ',
-      FETCHES_AT_ONCE,
+      fetchSlots,
       () => listProjectsToFetch(db),
-      projectId => {
+      ({ repositoryUrl }) => [hostIn(repositoryUrl)],
+      ({ projectId }) => {
         const claimed = listWaitingRequests(db, projectId, REQUESTS_PER_FETCH).flatMap(
           request => moveRequest(db, request.id, 'fetch') ?? [],
         );
-        if (claimed.length > 0)
-          work(`fetch ${projectId}`, () => fetchCommits(parts.fetch, projectId, claimed));
+        if (claimed.length === 0) return undefined;
+        return work(`fetch ${projectId}`, () => fetchCommits(parts.fetch, projectId, claimed));
       },
     );
 
@@ -139,9 +148,12 @@ export function startQueue(parts: QueueParts): Queue {
 
   /** One that was under way when the last server ended is brought to its end in any case. */
   const startDeploys = (hasRoom: boolean) => {
-    const first = () => listFirstDeploys(db).filter(({ job }) => hasRoom || job.state === 'deploying');
-    beginInTurn('deploy ', DEPLOYS_AT_ONCE, first, deploy =>
-      work(`deploy ${deploy.projectId}`, () => parts.deploy(deploy)),
+    const first = () => listFirstDeploys(db).filter(({ job }) => hasRoom || job.deploy.state === 'deploying');
+    beginInTurn(
+      deploySlots,
+      first,
+      ({ deploy, repositoryUrl }) => [hostIn(deploy.repositoryUrl), hostIn(repositoryUrl)],
+      ({ deploy }) => work(`deploy ${deploy.projectId}`, () => parts.deploy(deploy)),
     );
   };
 

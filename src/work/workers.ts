@@ -19,6 +19,7 @@ import { createCompiler } from './compile-dependency.ts';
 import { createContainerHost } from './container-host.ts';
 import { type DeliveryOutcome, startDeliveries } from './deliver-webhook.ts';
 import { watchDisk } from './disk.ts';
+import { createHousekeeping } from './housekeeping.ts';
 import { pushDeploy } from './push-deploy.ts';
 import { type Queue, startQueue } from './queue.ts';
 import type { RunParts } from './run-suite.ts';
@@ -84,12 +85,15 @@ export async function startWorkers(options: {
       })),
     condemn: topic => live.publish([topic]),
   });
+  const housekeeping = createHousekeeping({ log, stopping: stopping.signal });
   const fetch = {
     db,
+    live,
     log,
     dataDirectory,
     stopping: stopping.signal,
     turns: createTurns(),
+    housekeeping,
     followed: new Set<bigint>(),
   };
   const artifacts = createArtifacts({ db, host, dataDirectory, runAs: settings.runAs });
@@ -150,7 +154,7 @@ export async function startWorkers(options: {
       disk.stop();
       sweep?.stop();
       batches.stop();
-      await Promise.all([queue.stop(), deliveries.stop()]);
+      await Promise.all([queue.stop(), deliveries.stop(), housekeeping.idle()]);
     },
   };
 }

@@ -19,7 +19,7 @@ import { test } from 'node:test';
 import { generateKeyPair } from '../../src/domain/ssh-key.ts';
 import type { GitFailure } from '../../src/engine/git.ts';
 import { branchContains, readCommit, resolveRef } from '../../src/engine/history.ts';
-import { fetchMirror } from '../../src/engine/mirror.ts';
+import { fetchMirror, needsRepack, repackMirror } from '../../src/engine/mirror.ts';
 import { pushCommit, remoteBranchHead } from '../../src/engine/push.ts';
 import { failure, startGitHost } from '../support/git-host.ts';
 import { addCommits, git } from '../support/repository.ts';
@@ -65,8 +65,31 @@ test('many fetches leave few packs, and nothing unreachable is lost', async () =
   }
   assert.ok(readdirSync(packs).filter(name => name.endsWith('.pack')).length > 40);
   await fetchMirror({ mirror, url, ssh });
+  assert.ok(await needsRepack(mirror));
+  await repackMirror(mirror);
+  assert.ok(!(await needsRepack(mirror)));
   assert.ok(readdirSync(packs).filter(name => name.endsWith('.pack')).length < 10);
   assert.equal((await readCommit(mirror, lost!)).message, 'lost');
+});
+
+test('a fetch that brings many commits writes the commit-graph, and one that cannot be written fails nothing', async () => {
+  const many = Array.from({ length: 600 }, (_, index) => ({ message: `${index}`, files: { a: `${index}` } }));
+  const { directory, url, mirror } = remote(many);
+  const graphs = join(mirror, 'objects/info/commit-graphs');
+  await fetchMirror({ mirror, url, ssh });
+  const count = () => readdirSync(graphs).length;
+  const before = count();
+  assert.ok(before > 0);
+  addCommits(directory, [{ message: 'one more' }]);
+  await fetchMirror({ mirror, url, ssh });
+  assert.equal(count(), before, 'one commit is not worth it');
+
+  writeFileSync(join(graphs, 'commit-graph-chain.lock'), '');
+  addCommits(directory, many);
+  const troubles: unknown[] = [];
+  await fetchMirror({ mirror, url, ssh, onTrouble: error => troubles.push(error) });
+  assert.equal(troubles.length, 1);
+  assert.equal((await readCommit(mirror, (await resolveRef(mirror, 'main')).ref)).message, '599');
 });
 
 test('hostile names and addresses never reach git', async () => {

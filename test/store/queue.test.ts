@@ -78,7 +78,7 @@ test('of each project with something that waits the oldest is listed, and of no 
   const asked = waiting.slice(1, 3);
   for (const project of [...asked, ...asked]) createBuildRequest(db, project, 'main', 'someone@example.com');
   assert.deepEqual(
-    listProjectsToFetch(db).map(({ job }) => job),
+    listProjectsToFetch(db).map(({ job }) => job.projectId),
     asked.map(({ id }) => id),
   );
 });

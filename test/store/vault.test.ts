@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
+import { keyComment, withComment } from '../../src/domain/ssh-key.ts';
 import { createNotification, signingSecretOf } from '../../src/store/notifications.ts';
 import { findProject, privateKeyOf, publicKeyOf } from '../../src/store/projects.ts';
 import { createVariable, listEveryVariable, updateVariable } from '../../src/store/suites.ts';
@@ -76,7 +77,7 @@ test('keys, variables and signing secrets come back from the database, and none 
     url: 'https://example.com',
     signingSecret: 'whsec_plain-signing-secret',
   });
-  assert.equal(publicKeyOf(db, project), keyPair.publicKey);
+  assert.equal(publicKeyOf(db, project), withComment(keyPair.publicKey, keyComment(project, '')));
   assert.equal(privateKeyOf(db, project), keyPair.privateKey);
   assert.deepEqual(listEveryVariable(db, suite.id), [
     { id: variable.id, name: 'TOKEN', content: 'changed-variable-content' },
@@ -115,5 +116,5 @@ test('a sealed value that somebody swapped between two rows fails for both, also
   assert.ok(swapped);
   assert.throws(() => publicKeyOf(db, swapped), /was changed or moved/);
   assert.throws(() => privateKeyOf(db, swapped), /was changed or moved/);
-  assert.equal(publicKeyOf(db, other), keyPair.publicKey);
+  assert.equal(publicKeyOf(db, other), withComment(keyPair.publicKey, keyComment(other, '')));
 });

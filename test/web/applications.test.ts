@@ -10,7 +10,8 @@ import {
   listTokens,
 } from '../../src/store/applications.ts';
 import { findBuild, rerunBuild } from '../../src/store/builds.ts';
-import { moveDependency } from '../../src/store/transition.ts';
+import { findDeploy } from '../../src/store/deploys.ts';
+import { moveDependency, moveDeploy } from '../../src/store/transition.ts';
 import { launchBrowser, openBrowser, type Person, signIn } from '../support/browser.ts';
 import { basic, bearer } from '../support/client.ts';
 import { type OAuthRoom, openOAuthRoom, PASSWORD } from './oauth-room.ts';
@@ -199,6 +200,23 @@ describe('applications and administration', { timeout: 600_000 }, () => {
     await other.page.getByText('There is nothing here').waitFor();
     assert.equal((await other.page.request.get('/ui/admin/stream')).status(), 404);
     await other.close();
+  });
+
+  it('lets an administrator cancel a deploy that hangs, whoever’s project it is, and nobody else', async () => {
+    const { project_id: projectId, deploy_id: deployId } = room.plant(room.people.stranger);
+    moveDeploy(room.db, deployId, 'start');
+    const person = await arrive('admin');
+    const { page } = person;
+    await person.go('/ui/admin');
+    const row = page.locator('#pushing').getByRole('row', { name: /Deploying/ });
+    await row.getByRole('button', { name: 'Cancel' }).click();
+    await accept(person, 'Cancel');
+    await row.getByText('Being canceled').waitFor();
+    await person.inspect('administration-deploys');
+    assert.equal(findDeploy(room.db, projectId, deployId)?.cancelBecause, 'by admin@example.org');
+    moveDeploy(room.db, deployId, 'cancel');
+    await row.waitFor({ state: 'detached' });
+    await person.close();
   });
 
   it('makes an account whose password and key work, and resets them', async () => {

@@ -1,12 +1,14 @@
 // From a name to a commit: what is fetched, what is refused and in which words, and what git inside a suite sees.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { renameSync, rmSync, writeFileSync } from 'node:fs';
+import { appendFileSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer, type Socket } from 'node:net';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { type Appliance, startAppliance } from '../support/appliance.ts';
 import type { Wire } from '../support/client.ts';
+import { directoryUntil } from '../support/directory.ts';
+import type { ProjectJourney } from '../support/journey.ts';
 
 describe('A build request', { concurrency: 3 }, () => {
   let assay: Appliance;
@@ -89,6 +91,39 @@ describe('A build request', { concurrency: 3 }, () => {
     assert.equal((await project.requestRecord(requestId)).build_state, 'canceled');
     assert.equal(((await project.ask('GET', '/commits')) as unknown as Wire[]).length, 1);
     rmSync(gate);
+  });
+
+  /** A host that lets the project in and then says nothing; `gone` is there once its caller has hung up. */
+  function hang(project: ProjectJourney) {
+    const directory = mkdtempSync(join(assay.data, 'hang-'));
+    const [begun, gone] = [join(directory, 'begun'), join(directory, 'gone')];
+    assay.sshd.addKey(project.key, `touch ${begun}; cat >/dev/null; touch ${gone}`);
+    const waitFor = (path: string) =>
+      directoryUntil(directory, names => names.includes(basename(path)), `there is no ${path}`);
+    return { begun: () => waitFor(begun), gone: () => waitFor(gone) };
+  }
+
+  test('canceled while its host hangs ends the fetch at once, and the next one begins', async () => {
+    const project = await assay.project();
+    await project.suite({ command: 'true' });
+    const host = hang(project);
+    const [first, second] = [await project.request(), await project.request('other')];
+    await host.begun();
+    await project.cancel(`build_requests/${first}`);
+    await project.cancel(`build_requests/${second}`);
+    await host.gone();
+    assay.sshd.addKey(project.key);
+    assert.equal((await project.run()).state, 'passed');
+    assert.equal((await project.requestRecord(first)).build_state, 'canceled');
+  });
+
+  test('ends with its project while its host hangs', async () => {
+    const project = await assay.project();
+    const host = hang(project);
+    await project.request();
+    await host.begun();
+    await project.ask('DELETE', '');
+    await host.gone();
   });
 
   test('takes a branch before a tag before a hash, tags, and short and full hashes in either case', async () => {
@@ -236,6 +271,33 @@ describe('A build request', { concurrency: 3 }, () => {
     assert.equal((await patient.run()).state, 'passed');
     assert.equal((await patient.finishedRequest(first)).build_state, 'passed');
   });
+});
+
+test('Hosts that hang after the login, as many as you like, keep nobody else waiting', async () => {
+  const assay = await startAppliance();
+  try {
+    const hosts = Array.from({ length: 6 }, (_, index) => `slow-${index}.assay.test`);
+    const { port } = assay.sshd;
+    appendFileSync(
+      join(assay.data, 'ssh', 'config'),
+      `Host ${hosts.join(' ')}\n  HostName 127.0.0.1\n  Port ${port}\n`,
+    );
+    const slow: string[] = [];
+    for (const host of hosts) {
+      const project = await assay.project(undefined, {
+        repository_url: assay.repository().url.replace(/@[^:]+:/, `@${host}:`),
+      });
+      assay.sshd.addKey(project.key, 'exec cat >/dev/null');
+      slow.push(`${project.path}/build_requests/${await project.request()}`);
+    }
+    const good = await assay.project();
+    await good.suite({ command: 'true' });
+    assert.equal((await good.run()).state, 'passed');
+    for (const path of slow)
+      assert.match((await assay.ask('GET', path)).build_state as string, /^(fetching|enqueued)$/);
+  } finally {
+    await assay.close();
+  }
 });
 
 test('A host key that changed fails the request in clear words, and nothing is sent', async () => {

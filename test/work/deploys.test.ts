@@ -199,7 +199,6 @@ describe('A deploy', { concurrency: 3 }, () => {
     await project.until(async () => (await project.ask('GET', `/deploys/${first}`)).state === 'deploying');
     assert.equal((await project.ask('GET', `/deploys/${second}`)).state, 'enqueued');
     assert.equal((await project.cancel(`deploys/${second}`)).state, 'canceled');
-    assert.equal((await project.cancel(`deploys/${first}`)).state, 'deploying', 'a push is never torn');
     appendFileSync(gate, '');
     assert.equal((await finished(project, first)).state, 'deployed');
     assert.equal((await finished(project, third)).state, 'deployed');
@@ -207,6 +206,73 @@ describe('A deploy', { concurrency: 3 }, () => {
       pushes().map(line => line.split(' ')[1]),
       [repository.hashes[0], repository.hashes[2]],
     );
+  });
+
+  test('canceled while its push hangs at the remote ends canceled, and is not pushed again', async () => {
+    const { project, repository, remote, commitIds } = await prepared();
+    const begun = join(remote.directory, 'begun');
+    const gate = join(remote.directory, 'gate');
+    hook(remote, 'pre-receive', `touch ${begun}; while ! test -e ${gate}; do sleep 0.05; done; exit 1`);
+    const strategyId = await strategyFor(project, remote);
+    const hanging = await deploy(project, strategyId, commitIds[0]);
+    await waitForFile(begun);
+    await project.cancel(`deploys/${hanging}`);
+    const record = await finished(project, hanging);
+    assert.equal(record.state, 'canceled');
+    assert.equal(record.error, undefined);
+    const log = await logOf(project, hanging);
+    assert.match(log, /\[assay\] canceled by owner@example\.org\n\[assay\] the remote has no branch live/);
+    assert.equal(headOf(remote, 'live'), '');
+    appendFileSync(gate, '');
+    rmSync(join(remote.directory, 'hooks', 'pre-receive'));
+    const next = await finished(project, await deploy(project, strategyId, commitIds[1]));
+    assert.equal(next.state, 'deployed', String(next.error));
+    assert.equal(headOf(remote, 'live'), repository.hashes[1]);
+    assert.equal((await project.cancel(`deploys/${hanging}`)).state, 'canceled', 'it has ended');
+  });
+
+  test('canceled after its push had arrived is deployed', async () => {
+    const { project, repository, remote, commitIds } = await prepared();
+    const begun = join(remote.directory, 'begun');
+    const gate = join(remote.directory, 'gate');
+    hook(remote, 'post-receive', `touch ${begun}; while ! test -e ${gate}; do sleep 0.05; done`);
+    const hanging = await deploy(project, await strategyFor(project, remote), commitIds[0]);
+    await waitForFile(begun);
+    await project.cancel(`deploys/${hanging}`);
+    const record = await finished(project, hanging);
+    appendFileSync(gate, '');
+    assert.equal(record.state, 'deployed');
+    assert.equal(headOf(remote, 'live'), repository.hashes[0]);
+    assert.match(await logOf(project, hanging), /the push had arrived all the same\n\[assay\] deployed\n$/);
+  });
+
+  test('canceled before its remote has let it in is canceled without a push', async () => {
+    const { project, remote, commitIds } = await prepared();
+    const begun = join(remote.directory, 'begun');
+    assay.sshd.addKey(
+      project.key,
+      `case "$SSH_ORIGINAL_COMMAND" in *receive-pack*) touch ${begun}; exec cat >/dev/null;; *) exec sh -c "$SSH_ORIGINAL_COMMAND";; esac`,
+    );
+    const hanging = await deploy(project, await strategyFor(project, remote), commitIds[0]);
+    await waitForFile(begun);
+    await project.cancel(`deploys/${hanging}`);
+    const record = await finished(project, hanging);
+    assert.equal(record.state, 'canceled');
+    assert.match(await logOf(project, hanging), /\[assay\] canceled by owner@example\.org\n$/);
+  });
+
+  test('that is under way ends with its project, and its connection with it', async () => {
+    const { project, remote, commitIds } = await prepared();
+    const begun = join(remote.directory, 'begun');
+    const gone = join(remote.directory, 'gone');
+    assay.sshd.addKey(
+      project.key,
+      `case "$SSH_ORIGINAL_COMMAND" in *receive-pack*) touch ${begun}; cat >/dev/null; touch ${gone};; *) exec sh -c "$SSH_ORIGINAL_COMMAND";; esac`,
+    );
+    await deploy(project, await strategyFor(project, remote), commitIds[0]);
+    await waitForFile(begun);
+    await project.ask('DELETE', '');
+    await waitForFile(gone);
   });
 
   test('follows by itself from a commit that passed, once, and only from its branch', async () => {

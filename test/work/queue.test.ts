@@ -13,6 +13,7 @@ import { createDeploy, createStrategy } from '../../src/store/deploys.ts';
 import { createProject } from '../../src/store/projects.ts';
 import { listFetching, listRunningBuilds, listWaitingRequests } from '../../src/store/queue.ts';
 import { moveDeploy } from '../../src/store/transition.ts';
+import { createHousekeeping } from '../../src/work/housekeeping.ts';
 import { type QueueParts, startQueue } from '../../src/work/queue.ts';
 import { createTurns } from '../../src/work/turns.ts';
 import { addAccount, addProject, commitFields, keyPair, openRoom } from '../store/room.ts';
@@ -31,10 +32,12 @@ function queueOf(db: Db, path: string, parts: Partial<QueueParts>) {
     run: { host: { unavailable: () => 'this test has none' } } as unknown as QueueParts['run'],
     fetch: {
       db,
+      live,
       log,
       dataDirectory: dirname(path),
       stopping: stopping.signal,
       turns: createTurns(),
+      housekeeping: createHousekeeping({ log, stopping: stopping.signal }),
       followed: new Set<bigint>(),
     },
     hasRoom: () => true,

@@ -1,0 +1,90 @@
+// Which Git host may be called next, with the clock in the hand of the test.
+import assert from 'node:assert/strict';
+import { type TestContext, test } from 'node:test';
+import { createHostSlots, hostIn } from '../../src/work/host-slots.ts';
+
+const SLOW_MS = 3_000;
+
+function slotsOf(t: TestContext) {
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  let changes = 0;
+  const slots = createHostSlots(() => {
+    changes += 1;
+  });
+  /** Begins as many calls as are allowed, at most `most`. */
+  const fill = (most: number, hostOf: (index: number) => string) => {
+    const ends: (() => void)[] = [];
+    while (ends.length < most && slots.mayBegin([hostOf(ends.length)]))
+      ends.push(slots.begin([hostOf(ends.length)]));
+    return ends;
+  };
+  return { slots, fill, pass: () => t.mock.timers.tick(SLOW_MS), changes: () => changes };
+}
+
+/** The host has answered within a moment. */
+const prove = (slots: ReturnType<typeof createHostSlots>, host: string) => slots.begin([host])();
+
+test('a host that answers within a moment may have every place', t => {
+  const { slots, fill } = slotsOf(t);
+  prove(slots, 'good');
+  assert.equal(fill(100, () => 'good').length, 4);
+  assert.ok(slots.isFull());
+});
+
+test('one place stays free for hosts that are known to answer, whoever else calls', t => {
+  const { slots, fill } = slotsOf(t);
+  prove(slots, 'good');
+  assert.equal(fill(100, index => `unknown-${index}`).length, 3);
+  assert.ok(slots.mayBegin(['good']));
+  assert.ok(!slots.mayBegin(['another']));
+});
+
+test('a call that takes longer than a moment gives its place to others', t => {
+  const { slots, fill, pass, changes } = slotsOf(t);
+  fill(3, index => `slow-${index}`);
+  pass();
+  assert.equal(changes(), 3, 'whoever waits is told');
+  assert.equal(fill(3, index => `other-${index}`).length, 3);
+  assert.ok(!slots.isFull());
+});
+
+test('a slow host holds four places at most, and few slow hosts do not keep the others from theirs', t => {
+  const { slots, fill, pass } = slotsOf(t);
+  let held = 0;
+  for (let round = 0; round < 10; round += 1) {
+    held += fill(100, () => 'slow').length;
+    pass();
+  }
+  assert.equal(held, 4);
+  assert.ok(slots.mayBegin(['other']));
+});
+
+test('any number of slow hosts leaves quick ones their places', t => {
+  const { slots, fill, pass } = slotsOf(t);
+  prove(slots, 'good');
+  let held = 0;
+  for (let round = 0; round < 50; round += 1) {
+    held += fill(100, index => `slow-${round}-${index}`).length;
+    pass();
+  }
+  assert.ok(held >= 16 && held < 20, String(held));
+  assert.equal(fill(100, () => 'good').length, 4);
+});
+
+test('a host is taken for quick again once it was', t => {
+  const { slots, fill, pass } = slotsOf(t);
+  prove(slots, 'turning');
+  const calls = fill(4, () => 'turning');
+  assert.equal(calls.length, 4);
+  pass();
+  for (const end of calls) end();
+  const [end] = fill(100, () => 'turning');
+  assert.ok(!slots.isFull(), 'it has been slow');
+  end?.();
+  assert.equal(fill(100, () => 'turning').length, 2, 'beside the two that go on');
+  assert.ok(slots.isFull());
+});
+
+test('the host of an address is what is compared, whatever its case', () => {
+  assert.equal(hostIn('git@Git.Example.org:team/x.git'), 'git.example.org');
+});

@@ -1,0 +1,62 @@
+// The repack of mirrors: after the answer, one at a time, and nobody's problem when it fails.
+import assert from 'node:assert/strict';
+import { readdirSync, truncateSync } from 'node:fs';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { needsRepack } from '../../src/engine/mirror.ts';
+import { createLog } from '../../src/log.ts';
+import { createHousekeeping } from '../../src/work/housekeeping.ts';
+import { temporaryDirectory } from '../cli/program.ts';
+import { addCommits, createRepository, git } from '../support/repository.ts';
+
+const packsOf = (mirror: string) =>
+  readdirSync(join(mirror, 'objects/pack')).filter(name => name.endsWith('.pack'));
+
+function mirrorOfManyPacks(mirror: string): void {
+  createRepository(mirror, []);
+  git(mirror, 'config', 'fastimport.unpackLimit', '0');
+  for (let index = 0; index < 40; index++) addCommits(mirror, [{ files: { [`${index}`]: `${index}` } }]);
+}
+
+test('a mirror of many packs is repacked, and one that cannot be is logged and left alone for a while', async () => {
+  using directory = temporaryDirectory();
+  const [good, bad, small] = ['good', 'bad', 'small'].map(name => join(directory.path, `${name}.git`)) as [
+    string,
+    string,
+    string,
+  ];
+  mirrorOfManyPacks(good);
+  mirrorOfManyPacks(bad);
+  createRepository(small, [{}]);
+  for (const name of packsOf(bad)) truncateSync(join(bad, 'objects/pack', name), 20);
+  const logged: string[] = [];
+  const log = createLog(line => logged.push(line), {});
+  const stopping = new AbortController();
+  const housekeeping = createHousekeeping({ log, stopping: stopping.signal });
+  for (const mirror of [bad, good, small]) housekeeping.schedule(mirror);
+  await housekeeping.idle();
+  assert.ok(!(await needsRepack(good)));
+  assert.equal(git(good, 'rev-list', '--count', 'main'), '40');
+  const complaints = () => logged.filter(line => line.includes('mirror could not be repacked')).length;
+  assert.equal(complaints(), 1);
+  housekeeping.schedule(bad);
+  await housekeeping.idle();
+  assert.equal(complaints(), 1, 'it would only fail again');
+});
+
+test('a repack ends when the server stops, and leaves the mirror whole', async () => {
+  using directory = temporaryDirectory();
+  const mirror = join(directory.path, 'stopped.git');
+  mirrorOfManyPacks(mirror);
+  const logged: string[] = [];
+  const stopping = new AbortController();
+  const housekeeping = createHousekeeping({
+    log: createLog(line => logged.push(line), {}),
+    stopping: stopping.signal,
+  });
+  housekeeping.schedule(mirror);
+  stopping.abort();
+  await housekeeping.idle();
+  assert.equal(git(mirror, 'rev-list', '--count', 'main'), '40');
+  assert.deepEqual(logged, []);
+});
