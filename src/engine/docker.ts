@@ -1,6 +1,9 @@
 // The one door to dockerode: where the engine is, a deadline for every call, and what its refusals mean.
 // What is asked of it is container.ts's, image.ts's and network.ts's.
+import { AsyncLocalStorage } from 'node:async_hooks';
 import { readFileSync } from 'node:fs';
+import { Agent as HttpAgent } from 'node:http';
+import { Agent as HttpsAgent } from 'node:https';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 import Dockerode from 'dockerode';
@@ -36,6 +39,8 @@ export interface DockerDoor {
   docker: Dockerode;
   /** Runs one request with a deadline; throws EngineUnavailable or EngineRefused. */
   call: <T>(what: string, work: (signal: AbortSignal) => Promise<T>, limits?: CallLimits) => Promise<T>;
+  /** Ends every request that is under way and refuses new ones: nothing keeps the process from ending. */
+  close(): void;
 }
 
 export interface CallLimits {
@@ -51,10 +56,22 @@ export interface DoorSettings {
   deadlineMs?: number;
 }
 
+/** As Node's own agent keeps connections, which cannot be ended apart from everybody else's. */
+const KEPT = { keepAlive: true, scheduling: 'lifo', timeout: 5_000 } as const;
+
 export function openDocker(settings: DoorSettings): DockerDoor {
   const { dockerHost, environment = process.env, deadlineMs = 30_000 } = settings;
   const { certificates, ...address } = connection(dockerHost, environment);
-  const docker = makeDockerode(address);
+  const agent = address.protocol === 'https' ? new HttpsAgent(KEPT) : new HttpAgent(KEPT);
+  const docker = makeDockerode({ ...address, agent });
+  const closed = new AbortController();
+  // dockerode takes a signal for some requests only; this one reaches all of them.
+  const underWay = new AsyncLocalStorage<AbortSignal>();
+  const dial = docker.modem.dial.bind(docker.modem);
+  docker.modem.dial = (request, callback) => {
+    const abortSignal = request.abortSignal ?? underWay.getStore();
+    dial(abortSignal ? { ...request, abortSignal } : request, callback);
+  };
   let unread = certificates;
   // Not before the first call, and again until it succeeds: without them the engine is away, as it is without its socket.
   const readCertificates = () => {
@@ -65,10 +82,15 @@ export function openDocker(settings: DoorSettings): DockerDoor {
   return {
     docker,
     call: async (what, work, limits = {}) => {
-      const deadline = AbortSignal.timeout(limits.deadlineMs ?? deadlineMs);
-      const signal = limits.signal ? AbortSignal.any([deadline, limits.signal]) : deadline;
+      // Aborted only while the call lasts: a stream that it returns is not cut at the deadline.
+      const deadline = new AbortController();
+      const late = setTimeout(() => deadline.abort(), limits.deadlineMs ?? deadlineMs).unref();
+      const signal = AbortSignal.any([
+        deadline.signal,
+        closed.signal,
+        ...(limits.signal ? [limits.signal] : []),
+      ]);
       let onAbort = () => {};
-      // Not every request of dockerode can be aborted, so the race ends the waiting in any case.
       const aborted = new Promise<never>((_, reject) => {
         onAbort = () => reject(signal.reason);
         signal.addEventListener('abort', onAbort, { once: true });
@@ -76,22 +98,29 @@ export function openDocker(settings: DoorSettings): DockerDoor {
       try {
         signal.throwIfAborted();
         readCertificates();
-        return await Promise.race([work(signal), aborted]);
+        return await Promise.race([underWay.run(signal, () => work(signal)), aborted]);
       } catch (error) {
         if (limits.signal?.aborted) throw limits.signal.reason;
-        if (deadline.aborted) {
+        if (closed.signal.aborted)
+          throw new EngineUnavailable(`Docker at ${dockerHost} is not asked any more (${what}).`);
+        if (deadline.signal.aborted)
           throw new EngineUnavailable(`Docker at ${dockerHost} did not answer in time (${what}).`);
-        }
         throw translate(error, what, dockerHost);
       } finally {
+        clearTimeout(late);
         signal.removeEventListener('abort', onAbort);
       }
+    },
+    close() {
+      closed.abort();
+      // Also what no signal reaches any more: streams, and connections that are kept for the next request.
+      agent.destroy();
     },
   };
 }
 
 /** dockerode looks at DOCKER_HOST and its certificates too, and throws where they are missing: only the setting counts. */
-function makeDockerode(address: Omit<Connection, 'certificates'>): Dockerode {
+function makeDockerode(address: Omit<Connection, 'certificates'> & { agent: HttpAgent }): Dockerode {
   const { DOCKER_HOST } = process.env;
   delete process.env.DOCKER_HOST;
   try {

@@ -141,7 +141,11 @@ export function createImages({ docker, call }: DockerDoor, instance: string) {
   ): Promise<boolean> {
     for (const path of paths) {
       try {
-        await call('look into an image', abortSignal => container.infoArchive({ path, abortSignal }));
+        const answer = await call('look into an image', abortSignal =>
+          container.infoArchive({ path, abortSignal }),
+        );
+        // Nothing is in it, but it must be read to its end before the connection is free.
+        answer.resume();
         return true;
       } catch (error) {
         if (!isRefused(error, 404)) throw error;

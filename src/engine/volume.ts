@@ -45,6 +45,8 @@ export async function fillVolume(door: DockerDoor, carrier: Carrier, open: () =>
       abortSignal => container.putArchive(moving, { path: '/', abortSignal }),
       { deadlineMs: LONGEST_MS, signal: failed.signal },
     );
+    // Nobody reads on: whoever sends is not left waiting for that.
+    filled.catch(() => moving.destroy());
     const [one, other] = await Promise.allSettled([filled, sent]);
     if (one.status === 'rejected') throw one.reason;
     if (other.status === 'rejected') throw other.reason;
@@ -60,7 +62,6 @@ export async function readVolume<T>(
 ): Promise<T> {
   return await carried(door, carrier, async container => {
     const path = inside === '' ? VOLUME_DIRECTORY : `${VOLUME_DIRECTORY}/${inside}`;
-    // Without the call's signal, whose deadline is for the answer to begin: it would cut the stream that follows.
     const stream = await door.call('read a volume', () => container.getArchive({ path }));
     const moving = passing();
     const sent = pipeline(stream, moving);
@@ -87,7 +88,9 @@ export async function findDirectories(
       try {
         const answer = (await door.call('look into a volume', abortSignal =>
           container.infoArchive({ path: `${VOLUME_DIRECTORY}/${inside}`, abortSignal }),
-        )) as unknown as { headers: Record<string, string> };
+        )) as unknown as Readable & { headers: Record<string, string> };
+        // Nothing is in it, but it must be read to its end before the connection is free.
+        answer.resume();
         const stat = Buffer.from(answer.headers['x-docker-container-path-stat'] ?? '', 'base64').toString();
         if ((JSON.parse(stat) as { mode: number }).mode >= DIRECTORY_MODE) found.add(inside);
       } catch (error) {

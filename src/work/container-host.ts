@@ -21,7 +21,10 @@ export type ContainerHost = {
   prepare(image: string): Promise<{ image: PreparedImage; network: string }>;
   /** Makes the image `host` and the network again, which somebody may have pruned. */
   mend(): Promise<void>;
+  /** Looks for the engine no more; what it was asked may still be answered. */
   stop(): void;
+  /** Ends every request to the engine. */
+  close(): void;
 };
 
 export function createContainerHost(options: {
@@ -106,6 +109,8 @@ export function createContainerHost(options: {
     },
     whenAvailable: signal =>
       new Promise((resolve, reject) => {
+        // Before anything else: after a stop nobody notices any more that the engine is away.
+        if (signal.aborted) return reject(signal.reason);
         if (reason === undefined) return resolve();
         const leave = () => {
           back.delete(come);
@@ -115,7 +120,6 @@ export function createContainerHost(options: {
           signal.removeEventListener('abort', leave);
           resolve();
         };
-        if (signal.aborted) return leave();
         back.add(come);
         signal.addEventListener('abort', leave, { once: true });
       }),
@@ -128,5 +132,6 @@ export function createContainerHost(options: {
       stopped = true;
       clearTimeout(timer);
     },
+    close: engine.door.close,
   };
 }

@@ -26,6 +26,9 @@ import type { RunParts } from './run-suite.ts';
 import { startSweep } from './sweep.ts';
 import { createTurns } from './turns.ts';
 
+/** What Docker was asked before the stop may still be answered for this long. */
+const DOCKER_GRACE_MS = 2_000;
+
 export type Workers = {
   waiting: Queue['waiting'];
   heldUpBy: Queue['heldUpBy'];
@@ -154,7 +157,10 @@ export async function startWorkers(options: {
       disk.stop();
       sweep?.stop();
       batches.stop();
+      const grace = setTimeout(host.close, DOCKER_GRACE_MS);
       await Promise.all([queue.stop(), deliveries.stop(), housekeeping.idle()]);
+      clearTimeout(grace);
+      host.close();
     },
   };
 }

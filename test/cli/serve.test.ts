@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { copyFileSync, mkdirSync, truncateSync, writeFileSync } from 'node:fs';
-import { createServer } from 'node:net';
+import { createServer, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { connect } from 'node:tls';
@@ -199,6 +199,30 @@ test('SIGHUP reads the certificate again; one that cannot be read leaves the for
   await says('certificate could not be read again');
   assert.equal(await shownBy(serving.port), second);
   assert.deepEqual(await serving.end('SIGTERM'), [0, null]);
+});
+
+test('SIGTERM ends the server within ten seconds while Docker accepts connections and never answers', {
+  timeout: 60_000,
+}, async () => {
+  using directory = temporaryDirectory();
+  const socket = join(directory.path, 'docker.sock');
+  const connections = new Set<Socket>();
+  const silent = createServer(connection => connections.add(connection.on('error', () => {}))).listen(socket);
+  await once(silent, 'listening');
+  const asked = once(silent, 'connection');
+  const serving = await serve(join(directory.path, 'data'), { env: { DOCKER_HOST: `unix://${socket}` } });
+  try {
+    await asked;
+    const startedAt = performance.now();
+    const late = setTimeout(() => serving.child.kill('SIGKILL'), 20_000);
+    assert.deepEqual(await serving.end('SIGTERM'), [0, null]);
+    clearTimeout(late);
+    assert.ok(performance.now() - startedAt < 10_000);
+  } finally {
+    serving.child.kill('SIGKILL');
+    silent.close();
+    for (const connection of connections) connection.destroy();
+  }
 });
 
 test('under journald each line begins with its level and leaves the time to the journal', async () => {

@@ -30,6 +30,9 @@ export type Stage = {
   wishes: DockerWishes;
   /** The slowest answer of the API while trouble lasts. */
   watch<T>(trouble: () => Promise<T>): Promise<T>;
+  /** Sends the program SIGTERM; resolves when it has ended, with how long that took. */
+  stopProgram(): Promise<number>;
+  startProgram(): Promise<void>;
 };
 
 const ANSWER_MS = 1_000;

@@ -29,6 +29,9 @@ import { beUnkillable } from './unkillable.ts';
 
 const ENGINE_BYTES = 300 * 1024 * 1024;
 const READY_MS = 5_000;
+const STOP_MS = 10_000;
+/** After which a program that does not stop is killed, so that the drill goes on. */
+const STUCK_MS = 60_000;
 
 const scenes = {
   'killed and restarted': async ({ engine, project, table, wishes, watch }: Stage) => {
@@ -62,6 +65,31 @@ const scenes = {
     table.holds('hanging: asked for meanwhile, ended well', ended.build_state === 'passed', inspect(ended));
     const runs = await countRuns(project, builds[0] as Wire);
     table.holds('hanging: commands run once', runs === 2, `${runs} runs of 2 builds`);
+  },
+  'never answering while the program is stopped': async ({ engine, project, table, ...stage }: Stage) => {
+    const name = 'never answering';
+    const suiteId = await project.suite({ command: STEADY });
+    const running = await project.buildOf(await project.request(), suiteId);
+    await project.logHas(running.id_str as string, 'line 5');
+    engine.signal('SIGSTOP');
+    try {
+      // One that has been claimed, and waits for Docker to start it.
+      const starting = await project.buildOf(await project.request(), suiteId);
+      await lookUntil(
+        END_MS,
+        () => project.buildRecord(starting.id_str as string),
+        one => one.build_state === 'running',
+      );
+      const tookMs = await stage.stopProgram();
+      table.atMost(`${name}: from SIGTERM to the end of the program`, tookMs, STOP_MS, 'ms');
+      engine.signal('SIGCONT');
+      await stage.startProgram();
+      await endsWell(project, [running, starting], table, name);
+    } finally {
+      engine.signal('SIGCONT');
+    }
+    const runs = await countRuns(project, running);
+    table.holds(`${name}: commands run once`, runs === 1, `${runs} runs of a build`);
   },
   gone: async ({ room, engine, project, table, wishes, watch }: Stage) => {
     const suite = await project.suite({ command: STEADY });
@@ -249,6 +277,17 @@ export async function drillDocker(
       table,
       wishes,
       watch: trouble => watchApi(room, table, trouble),
+      async stopProgram() {
+        const stopped = running as Running;
+        const startedAt = performance.now();
+        const stuck = setTimeout(() => stopped.kill('SIGKILL'), STUCK_MS);
+        await stopped.kill('SIGTERM');
+        clearTimeout(stuck);
+        return performance.now() - startedAt;
+      },
+      async startProgram() {
+        running = await room.program.start();
+      },
     };
     for (const name of chosen) {
       if (wishes.signal.aborted) break;

@@ -36,8 +36,12 @@ describe('The program', { concurrency: 2, skip }, () => {
     nothingLost(await drillKill({ ...wishes(2026), times: 4, livesMs: 1_500, sweepMs: 45_000 }));
   });
 
-  test('an engine that is killed, and a container that cannot be, cost no build its verdict', async () => {
-    const chosen = ['killed and restarted', 'unkillable, refusing'] as const;
+  test('an engine that is killed or never answers, and a container that cannot be killed, cost no build its verdict', async () => {
+    const chosen = [
+      'killed and restarted',
+      'never answering while the program is stopped',
+      'unkillable, refusing',
+    ] as const;
     nothingLost(await drillDocker({ ...wishes(3), hangMs: 3_000, goneMs: 3_000 }, chosen));
   });
 
