@@ -1,6 +1,6 @@
 // Suites with their rules, environment variables and dependencies.
 
-import { checkImageName, checkVariableName } from '../domain/names.ts';
+import { checkImageName, checkVariableName, VARIABLE_BYTES } from '../domain/names.ts';
 import {
   destroyedShape,
   presentRule,
@@ -56,8 +56,9 @@ const variableFields = {
     check: checkVariableName,
   }),
   content: required({
-    doc: 'What it is set to; may be empty. Stored encrypted, masked in logs.',
+    doc: 'What it is set to, 131,072 bytes at the most; may be empty. Stored encrypted, masked in logs. Linux passes a program at most 131,070 bytes of name and content together: a longer variable is one of the shell that runs the command, and programs that it starts do not see it.',
     multiline: true,
+    maxBytes: VARIABLE_BYTES,
     mayBeBlank: true,
   }),
 };

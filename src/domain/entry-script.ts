@@ -54,7 +54,8 @@ export function parseRecord(payload: string): EntryRecord | undefined {
 // frozen process cannot fork away) and then killed, so that a daemon which holds the pipe delays nothing and
 // the relay sees the end of the file once it has passed on every byte. The shell's own stderr is /dev/null:
 // shells print `Killed` there. setsid keeps a suite's `kill 0` from ending its own relay. What is to be run is split
-// into words before the suite's variables are there: one of them may be IFS.
+// into words before the suite's variables are there: one of them may be IFS. Where a value is too long for the environment,
+// the shell of the step reads the variables itself.
 const SCRIPT = `
 ASSAY_NONCE=$1 ASSAY_BIN=$2 ASSAY_LIB=$3 ASSAY_PKG=$4
 shift 4
@@ -78,7 +79,9 @@ run() (
   fi
   ASSAY_SCRIPT=$4
   set -- $ASSAY_SETSID $ASSAY_LIMIT
+  ASSAY_LONG=
   if [ -f ${ENVIRONMENT_FILE} ]; then . ${ENVIRONMENT_FILE} 2>/dev/null; fi
+  if [ -n "$ASSAY_LONG" ]; then ASSAY_SCRIPT=". ${ENVIRONMENT_FILE} 2>/dev/null; $ASSAY_SCRIPT"; fi
   if [ -n "$ASSAY_BIN" ]; then PATH=$ASSAY_BIN:$PATH; export PATH; fi
   if [ -n "$ASSAY_LIB" ]; then
     LD_LIBRARY_PATH=$ASSAY_LIB\${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}; export LD_LIBRARY_PATH
@@ -125,10 +128,20 @@ done
 finish "$ASSAY_STEP" 0
 `;
 
-/** Variables as lines for the script to source. `command`: one that the shell keeps to itself must not end it. */
+/** Linux passes a program no string of more bytes, with `NAME=` and the NUL at its end: a longer one starts nothing. */
+const PASSED_BYTES = 131_072;
+
+/**
+ * Variables as lines for the script to source. `command`: one that the shell keeps to itself must not end it. A variable
+ * that cannot be passed to a program is one of the shell alone, and ASSAY_LONG says that there is such a one.
+ */
 export function renderEnvironment(variables: readonly { name: string; content: string }[]): string {
   return variables
-    .map(({ name, content }) => `command export ${name}='${content.replaceAll("'", "'\\''")}'\n`)
+    .map(({ name, content }) => {
+      const assignment = `${name}='${content.replaceAll("'", "'\\''")}'\n`;
+      const fits = Buffer.byteLength(`${name}=${content}\0`) <= PASSED_BYTES;
+      return fits ? `command export ${assignment}` : `ASSAY_LONG=1\ncommand unset ${name}\n${assignment}`;
+    })
     .join('');
 }
 

@@ -42,6 +42,9 @@ const reservedVariables = new Set([
   'PKG_CONFIG_PATH',
 ]);
 
+/** Of a variable's content. One that fills it is a variable of the command's shell: Linux passes no program as much. */
+export const VARIABLE_BYTES = 131_072;
+
 export function checkVariableName(name: string): NameError | undefined {
   if (!/^[A-Za-z_][A-Za-z0-9_]*$/.test(name)) return 'invalid_format';
   return reservedVariables.has(name) || name.startsWith('ASSAY_') ? 'is_reserved' : undefined;

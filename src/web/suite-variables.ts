@@ -90,7 +90,7 @@ function renderContent(visit: Visit, variable: SealedVariable): Html {
 
 const variableFields = (form: Form) =>
   html`${textField(form, { name: 'name', label: 'Name', required: true, code: true, placeholder: 'API_URL' })}
-${textArea(form, { name: 'content', label: 'Value', code: true, rows: 2 })}`;
+${textArea(form, { name: 'content', label: 'Value', code: true, rows: 2, hint: '131,072 bytes at the most.' })}`;
 
 function showVariable(visit: Visit): View {
   const { suite, variable } = visit.found;

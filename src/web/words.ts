@@ -44,7 +44,7 @@ const byField: Record<string, string> = {
   'prefix is_reserved': 'This path belongs to the system. Choose one such as /opt/zlib.',
   'command invalid_format': 'The command must contain the prefix, so that something is installed there.',
   'source invalid_format': 'Write a relative path inside the archive, without “..”.',
-  'content invalid_format': 'This value cannot be kept: it is too long or is not text.',
+  'content invalid_format': 'This value cannot be kept: it is longer than 131,072 bytes, or is not text.',
   'redirect_uri invalid_format':
     'Write a whole address without a fragment, such as https://example.org/back.',
   'related_dependencies[] invalid_format': 'A dependency can relate neither to itself nor in a circle.',

@@ -193,7 +193,11 @@ export const rules: [string, Rule[]][] = [
         },
         good: ['_', 'a1', 'ASSAYER', 'ci'],
       },
-      { field: 'content', bad: { invalid_format: ['a\u0000b'] }, good: ['', ' ', 'a\nb'] },
+      {
+        field: 'content',
+        bad: { invalid_format: ['a\u0000b', 'x'.repeat(131_073), `${'ü'.repeat(65_536)}x`] },
+        good: ['', ' ', 'a\nb', 'x'.repeat(131_072), 'ü'.repeat(65_536)],
+      },
     ],
   ],
   [

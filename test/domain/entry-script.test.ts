@@ -33,13 +33,36 @@ for (const shell of ['sh', 'bash'])
       { name: 'EVERY', content: `${every}\u2028\u{1f600}` },
       { name: 'LINES', content: "one\ntwo\r\n'three'\n\n" },
       { name: 'COMMANDS', content: '$(id) `id` $HOME \\ "x" \'; id #' },
-      { name: 'LARGE', content: 'x'.repeat(65_536) },
+      { name: 'LARGE', content: 'x'.repeat(131_072 - 'LARGE=\0'.length) },
       { name: 'EMPTY', content: '' },
       { name: 'IFS', content: 'nev0-' },
     ];
     const found = environmentAfter(shell, variables);
     for (const { name, content } of variables) assert.equal(found.get(name), content, name);
   });
+
+test('a value that Linux passes to no program is a variable of the shell, and keeps no program from starting', () => {
+  const content = "'".repeat(131_072 - 'LONG=\0'.length + 1);
+  for (const shell of ['sh', 'bash']) {
+    const file = join(directory, 'environment');
+    writeFileSync(
+      file,
+      renderEnvironment([
+        { name: 'LONG', content },
+        { name: 'SHORT', content: 'x' },
+      ]),
+    );
+    const script = '. "$0"; printf "%s\\n" "$ASSAY_LONG" "$LONG"; env';
+    const printed = execFileSync(shell, ['-c', script, file], {
+      env: { PATH: process.env.PATH, LONG: 'of the image' },
+      timeout: 10_000,
+    });
+    const [mark, value, ...environment] = printed.toString().split('\n');
+    assert.deepEqual([mark, value], ['1', content], shell);
+    assert.ok(environment.includes('SHORT=x'));
+    assert.ok(!environment.some(line => line.startsWith('LONG=')));
+  }
+});
 
 test('a variable that the shell keeps to itself does not keep the others away', () => {
   const own = ['UID', 'EUID', 'PPID', 'SHELLOPTS', 'BASHOPTS', 'LINENO', 'RANDOM', '_', 'LC_ALL'];

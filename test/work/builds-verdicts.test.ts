@@ -208,6 +208,18 @@ home
 `;
     assert.ok(log.endsWith(expected), log);
   });
+
+  test('sees a variable of the greatest length, and programs see it as far as Linux passes it', async () => {
+    const project = await assay.project();
+    const most = 131_072;
+    const { build, log } = await project.runOne({
+      command:
+        'printf %s "$WHOLE" | wc -c; printenv FITS | wc -c; printenv WHOLE || echo not passed; printf "%s\\n" "$WHOLE"',
+      variables: { WHOLE: 'w'.repeat(most), FITS: 'f'.repeat(most - 'FITS=\0'.length) },
+    });
+    assert.equal(build.build_state, 'passed', log.slice(-500));
+    assert.ok(log.endsWith(`\n${most}\n${most - 'FITS=\0'.length + 1}\nnot passed\n***\n`), log.slice(-500));
+  });
 });
 
 test('A build that takes too long is timed out, and its output so far is kept', async () => {
