@@ -1,6 +1,6 @@
 // `drill network`: git hosts and receivers that refuse, hang, drip and talk rubbish, clients that vanish in the middle, and
 // readers that do not read. Each trouble is told in words, holds up nobody else, and leaves nothing behind.
-import { readdirSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { connect } from 'node:tls';
@@ -43,6 +43,7 @@ export type NetworkWishes = {
 const END_MS = 150_000;
 const ENGINE_BYTES = 512 * 1024 * 1024;
 const GOOD_MS = 60_000;
+const SLOW_HOSTS = 8;
 const LOG_BYTES = 20_000_000;
 const MIB = 1024 * 1024;
 const MORE_BYTES = 150 * MIB;
@@ -106,6 +107,49 @@ async function gitHosts(stage: Stage): Promise<void> {
   const { state } = await good.run();
   table.holds('git: and accepted when an administrator forgets the old one', state === 'passed', state);
 }
+
+/**
+ * Hosts that let the appliance in and then send a little now and then, more of them than there are places for fetches. Other
+ * projects go on, and a cancel ends what is left.
+ */
+async function slowGitHosts({ room, journey, good, table }: Stage): Promise<void> {
+  const hosts = Array.from({ length: SLOW_HOSTS }, (_, index) => `slow-${index}.test`);
+  const marks = join(room.data, 'tmp', 'slow-hosts');
+  mkdirSync(marks, { recursive: true });
+  writeFileSync(
+    join(room.data, 'ssh', 'config'),
+    `${room.sshd.clientConfig}Host ${hosts.join(' ')}\n  HostName 127.0.0.1\n  Port ${room.sshd.port}\n`,
+  );
+  const requests: string[] = [];
+  for (const [index, host] of hosts.entries()) {
+    const project = await journey.project(undefined, {
+      repository_url: journey.repository().url.replace(/@[^:]+:/, `@${host}:`),
+    });
+    room.sshd.addKey(project.key, trickleUntilLeft(join(marks, String(index))));
+    requests.push(`${project.path}/build_requests/${await project.request()}`);
+  }
+  const startedAt = performance.now();
+  const { state } = await good.run();
+  table.holds('slow git hosts: another project is built beside them', state === 'passed', state);
+  table.atMost('slow git hosts: the other one took', performance.now() - startedAt, GOOD_MS, 'ms');
+  const under = await lookUntil(
+    GOOD_MS,
+    () => readdirSync(marks).filter(name => name.endsWith('.begun')),
+    names => names.length === hosts.length,
+  );
+  table.holds('slow git hosts: each is asked', under.length === hosts.length, under.join());
+  for (const path of requests) await room.ask('POST', `${path}/cancel`);
+  const left = await lookUntil(
+    GOOD_MS,
+    () => hosts.filter((_, index) => !readdirSync(marks).includes(`${index}.left`)),
+    names => names.length === 0,
+  );
+  table.none('slow git hosts: connections that outlive a cancel', left);
+}
+
+/** What runs at the host in place of git: `FILE.begun` when somebody is let in, `FILE.left` when they hung up. */
+const trickleUntilLeft = (file: string) =>
+  `touch ${file}.begun; exec 3<&0; cat <&3 >/dev/null & while kill -0 $!; do printf . >&2; sleep 0.5; done; touch ${file}.left`;
 
 /** What a request for a build of the project says when it has ended; empty when it did not, or said nothing. */
 async function errorOf(room: Room, path: string): Promise<string> {
@@ -253,6 +297,7 @@ function speak(room: Room, line: string, headers: Record<string, string> = {}) {
 
 const scenes = {
   'git hosts': gitHosts,
+  'slow git hosts': slowGitHosts,
   receivers,
   'clients that vanish': vanishingClients,
   'slow readers': slowReaders,

@@ -51,8 +51,8 @@ describe('The program', { concurrency: 2, skip }, () => {
     nothingLost(await drillDisk({ ...wishes(9), faults: 2 }, ['by a log', 'to the last byte', 'by builds']));
   });
 
-  test('clients that vanish and readers that do not read cost nobody anything', async () => {
-    const chosen = ['clients that vanish', 'slow readers'] as const;
+  test('slow git hosts, clients that vanish and readers that do not read cost nobody anything', async () => {
+    const chosen = ['slow git hosts', 'clients that vanish', 'slow readers'] as const;
     nothingLost(await drillNetwork({ ...wishes(11), patient: false, clients: 10 }, chosen));
   });
 
