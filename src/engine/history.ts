@@ -1,5 +1,7 @@
 // What a mirror holds: names resolved, commits read, force pushes recognised. Never writes to the mirror;
 // fetching is in mirror.ts, the matching of replaced commits in the domain.
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
 import { type CommitTrace, hashesThatNeedPatches, matchReplacements } from '../domain/replacements.ts';
 import { fullHash, GitFailure, plainName, runGit } from './git.ts';
 
@@ -53,6 +55,12 @@ export async function resolveRef(mirror: string, ref: string): Promise<ResolvedR
     );
   }
   throw new GitFailure(`The repository has no branch, tag or commit ${name}.`);
+}
+
+/** Whether the mirror is there and holds the commit. */
+export async function hasCommit(mirror: string, hash: string): Promise<boolean> {
+  if (!existsSync(join(mirror, 'HEAD'))) return false;
+  return (await presentCommits(mirror, [hash])).length > 0;
 }
 
 async function checkObjects(mirror: string, objects: readonly string[]) {

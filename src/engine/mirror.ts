@@ -2,7 +2,7 @@
 // time for each mirror; a repack may run beside it. Reading what was fetched is in history.ts.
 import { access, mkdir, readdir, rename, rm, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { GitFailure, hostOf, type OnOutput, runGit } from './git.ts';
+import { fullHash, GitFailure, hostOf, type OnOutput, runGit } from './git.ts';
 import { type SshAccess, withSsh } from './ssh.ts';
 
 export interface FetchMirror {
@@ -24,6 +24,7 @@ export interface Fetched {
   rewritten: boolean;
 }
 
+const EVERYTHING: readonly string[] = ['+refs/heads/*:refs/heads/*', '+refs/tags/*:refs/tags/*'];
 const STALL_MS = 60_000;
 const DEADLINE_MS = 3_600_000;
 const PACKS_BEFORE_REPACK = 40;
@@ -72,13 +73,22 @@ export async function fetchMirror(fetch: FetchMirror): Promise<Fetched> {
   }
 }
 
-async function fetchInto(mirror: string, fetch: FetchMirror): Promise<Fetched> {
+// One commit that no branch or tag leads to, where the host hands it out. Where it does not, nothing changes.
+export async function fetchCommit(fetch: FetchMirror, hash: string): Promise<void> {
+  try {
+    await callHost(fetch.mirror, fetch, [fullHash(hash)]);
+  } catch (cause) {
+    if (!(cause instanceof GitFailure) || !/not our ref|unadvertised object/.test(cause.detail)) throw cause;
+  }
+}
+
+async function callHost(mirror: string, fetch: FetchMirror, refspecs: readonly string[]): Promise<string> {
   const host = hostOf(fetch.url);
   await ensureMirror(mirror);
   await clearUnfinished(mirror, fetch);
   await writeFile(join(mirror, UNFINISHED), '');
   const { messages } = await withSsh(fetch.ssh, ssh =>
-    runGit(fetchArguments(fetch.url), {
+    runGit(fetchArguments(fetch.url, refspecs), {
       repository: mirror,
       ssh,
       host,
@@ -88,6 +98,11 @@ async function fetchInto(mirror: string, fetch: FetchMirror): Promise<Fetched> {
       ...(fetch.onOutput && { onOutput: fetch.onOutput }),
     }),
   );
+  return messages;
+}
+
+async function fetchInto(mirror: string, fetch: FetchMirror): Promise<Fetched> {
+  const messages = await callHost(mirror, fetch, EVERYTHING);
   if (DAMAGED.test(messages)) throw new GitFailure('The mirror of the repository is damaged.', messages);
   await rm(join(mirror, UNFINISHED));
   if (receivedObjects(messages) >= OBJECTS_BEFORE_COMMIT_GRAPH)
@@ -112,7 +127,7 @@ async function makeAnew(fetch: FetchMirror): Promise<Fetched> {
   return { rewritten: true };
 }
 
-function fetchArguments(url: string): string[] {
+function fetchArguments(url: string, refspecs: readonly string[]): string[] {
   return [
     ...configured('fetch.fsckObjects=true', ...TOLERATED.map(defect => `fetch.fsck.${defect}=ignore`)),
     // Every fetch stays one pack: nothing is unpacked into thousands of files.
@@ -121,15 +136,14 @@ function fetchArguments(url: string): string[] {
     // Progress shows that something moves; verbose tells of forced updates.
     '--progress',
     '--verbose',
-    '--prune',
+    ...(refspecs === EVERYTHING ? ['--prune'] : []),
     '--no-tags',
     '--no-recurse-submodules',
     '--no-auto-maintenance',
     '--no-write-fetch-head',
     '--',
     url,
-    '+refs/heads/*:refs/heads/*',
-    '+refs/tags/*:refs/tags/*',
+    ...refspecs,
   ];
 }
 

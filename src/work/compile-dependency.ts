@@ -14,6 +14,7 @@ import {
   judgeLost,
   planCompile,
 } from '../domain/compile-plan.ts';
+import { hideHostPaths } from '../domain/host-paths.ts';
 import { isNoRoom } from '../domain/no-room.ts';
 import { BadArchive, formatOf, needsTar, writeTar } from '../engine/archive-reader.ts';
 import { GivenUp } from '../engine/artifact-tar.ts';
@@ -104,7 +105,7 @@ async function runCompile(
     }
     if (!isExpected(cause))
       parts.log.error('dependency could not be compiled', { dependency: dependency.id, cause });
-    await end(compile, { verdict: failedCompile(sentence(cause)) });
+    await end(compile, { verdict: failedCompile(hideHostPaths(sentence(cause), parts.dataDirectory)) });
   } finally {
     if (recipe !== undefined) underWay.delete(recipe);
     done.resolve();

@@ -2,10 +2,11 @@
 // its commit recorded, and its suites decided by their rules.
 
 import { setImmediate as nextTurn } from 'node:timers/promises';
+import { hideHostPaths } from '../domain/host-paths.ts';
 import { createJudge, type Judgement, type Rule } from '../domain/rules.ts';
 import { GitFailure } from '../engine/git.ts';
 import { type CommitRead, findReplacements, reachable, readCommit, resolveRef } from '../engine/history.ts';
-import { fetchMirror } from '../engine/mirror.ts';
+import { type FetchMirror, fetchMirror } from '../engine/mirror.ts';
 import type { Live } from '../live.ts';
 import type { Log } from '../log.ts';
 import {
@@ -70,7 +71,7 @@ export async function fetchCommits(
     // What a stop interrupts is fetched again at the next start.
     if (wanted.signal.aborted) return;
     logFailure(log, 'fetch failed', { project: projectId }, cause);
-    for (const request of requests) fail(db, request, cause);
+    for (const request of requests) fail(parts, request, cause);
     return;
   } finally {
     wanted.end();
@@ -89,7 +90,7 @@ export async function fetchCommits(
     } catch (cause) {
       if (stopping.aborted) return;
       logFailure(log, 'commit could not be read', { request: request.id }, cause);
-      fail(db, request, cause);
+      fail(parts, request, cause);
     }
   }
   parts.housekeeping.schedule(mirror);
@@ -109,26 +110,30 @@ export function logFailure(
 
 /** Brings the project's mirror up to date. */
 export async function fetchProject(parts: FetchParts, project: Project, signal: AbortSignal): Promise<void> {
-  const mirror = mirrorPath(parts.dataDirectory, project.id);
-  const fetch = () =>
-    fetchMirror({
-      mirror,
-      url: project.repositoryUrl,
-      ssh: { dataDirectory: parts.dataDirectory, privateKey: privateKeyOf(parts.db, project) },
-      signal,
-      stopRepack: () => parts.housekeeping.stop(mirror),
-      onTrouble: cause => parts.log.warn('commit-graph could not be written', { project: project.id, cause }),
-    });
-  const { rewritten } = await parts.turns(`mirror ${project.id}`, fetch, signal);
+  const fetch = mirrorFetch(parts, project, signal);
+  const { rewritten } = await parts.turns(`mirror ${project.id}`, () => fetchMirror(fetch), signal);
   if (rewritten) parts.followed.delete(project.id);
 }
 
-function fail(db: Db, request: BuildRequest, cause: unknown): void {
+export function mirrorFetch(parts: FetchParts, project: Project, signal: AbortSignal): FetchMirror {
+  const { db, log, dataDirectory, housekeeping } = parts;
+  const mirror = mirrorPath(dataDirectory, project.id);
+  return {
+    mirror,
+    url: project.repositoryUrl,
+    ssh: { dataDirectory, privateKey: privateKeyOf(db, project) },
+    signal,
+    stopRepack: () => housekeeping.stop(mirror),
+    onTrouble: cause => log.warn('commit-graph could not be written', { project: project.id, cause }),
+  };
+}
+
+function fail({ db, dataDirectory }: FetchParts, request: BuildRequest, cause: unknown): void {
   const error =
     cause instanceof GitFailure
       ? cause.reason
       : `The service could not fetch the commit: ${(cause as Error).message}`;
-  moveRequest(db, request.id, 'error', { error });
+  moveRequest(db, request.id, 'error', { error: hideHostPaths(error, dataDirectory) });
 }
 
 type Found = { branch: string | undefined; commit: CommitRead };

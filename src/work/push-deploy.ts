@@ -4,6 +4,7 @@
 import { mkdir } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import type { DeployEvent } from '../domain/deploy.ts';
+import { hideHostPaths } from '../domain/host-paths.ts';
 import { GitFailure } from '../engine/git.ts';
 import { branchContains } from '../engine/history.ts';
 import { pushCommit, remoteBranchHead } from '../engine/push.ts';
@@ -70,7 +71,7 @@ export async function pushDeploy(
       signal: wanted.signal,
       onOutput: text => {
         isOpen ||= BEGINS_TO_SEND.test(text);
-        log.append(Buffer.from(text), 0).catch(notKept);
+        log.append(Buffer.from(hideHostPaths(text, parts.dataDirectory)), 0).catch(notKept);
       },
     });
     isOpen = interrupted;
@@ -87,7 +88,7 @@ export async function pushDeploy(
     if (stopping.aborted) return;
     if (stands?.head === deploy.commitRef)
       return await finish('deploy', ['the push had arrived all the same', 'deployed']);
-    const unknown = stands?.unknown;
+    const unknown = stands?.unknown && hideHostPaths(stands.unknown, parts.dataDirectory);
     if (because !== null)
       await finish(
         'cancel',
@@ -95,7 +96,10 @@ export async function pushDeploy(
         unknown,
       );
     else {
-      const lines = [reasonOf(cause), ...(unknown === undefined ? [] : [unknown])];
+      const lines = [
+        hideHostPaths(reasonOf(cause), parts.dataDirectory),
+        ...(unknown === undefined ? [] : [unknown]),
+      ];
       await finish('fail', lines, lines.join(' '));
     }
   } finally {

@@ -2,6 +2,7 @@
 // worker; everything that is `running` when it starts was running when the last server stopped.
 
 import { nextInTurn, type Waiting } from '../domain/fair-queue.ts';
+import { hideHostPaths } from '../domain/host-paths.ts';
 import type { Live } from '../live.ts';
 import type { Log } from '../log.ts';
 import { type Build, claimBuild } from '../store/builds.ts';
@@ -20,7 +21,8 @@ import {
 import { type Dependency, type Deploy, moveRequest } from '../store/transition.ts';
 import { type FetchParts, fetchCommits } from './fetch-commit.ts';
 import { createHostSlots, type HostSlots, hostIn } from './host-slots.ts';
-import { type RunParts, runSuite } from './run-suite.ts';
+import { type RunParts, runSuite, type SuiteParts } from './run-suite.ts';
+import { fetchSource } from './source.ts';
 
 export type Queue = {
   poke(): void;
@@ -46,6 +48,9 @@ export type QueueParts = {
   };
   deploy(deploy: Deploy): Promise<void>;
 };
+
+/** Something to be fetched; undefined where it is not wanted any more. */
+type GitJob = { repositoryUrl: string; begin(): Promise<void> | undefined };
 
 const REQUESTS_PER_FETCH = 50;
 /** A net under the pokes: the command line writes to the database from outside. */
@@ -114,29 +119,73 @@ export function startQueue(parts: QueueParts): Queue {
     }
   };
 
+  /** Builds whose commit is not in the mirror any more: the rest of their project waits with them. */
+  const sourceFetches = new Set<Waiting<GitJob> & { project: string; isBegun: boolean }>();
+  const fetchSourceInTurn: SuiteParts['fetchSource'] = (project, hash, signal) => {
+    const done = Promise.withResolvers<void>();
+    const leave = () => done.reject(signal.reason);
+    signal.addEventListener('abort', leave);
+    const one = {
+      project: `project ${project.id}`,
+      isBegun: false,
+      who: `source ${project.id}`,
+      enqueuedAt: project.id,
+      job: {
+        repositoryUrl: project.repositoryUrl,
+        begin: () => {
+          one.isBegun = true;
+          const fetched = fetchSource(parts.fetch, project, hash, signal);
+          fetched.then(done.resolve, done.reject);
+          return fetched.catch(() => {});
+        },
+      },
+    };
+    sourceFetches.add(one);
+    if (signal.aborted) leave();
+    poke();
+    return done.promise.finally(() => {
+      signal.removeEventListener('abort', leave);
+      sourceFetches.delete(one);
+      poke();
+    });
+  };
+
   const startFetches = () =>
     beginInTurn(
       fetchSlots,
-      () => listProjectsToFetch(db),
+      () => [...requestFetches(), ...[...sourceFetches].filter(({ isBegun }) => !isBegun)],
       ({ repositoryUrl }) => [hostIn(repositoryUrl)],
-      ({ projectId }) => {
-        const claimed = listWaitingRequests(db, projectId, REQUESTS_PER_FETCH).flatMap(
-          request => moveRequest(db, request.id, 'fetch') ?? [],
-        );
-        if (claimed.length === 0) return undefined;
-        return work(`fetch ${projectId}`, () => fetchCommits(parts.fetch, projectId, claimed));
-      },
+      ({ begin }) => begin(),
     );
+
+  const requestFetches = (): Waiting<GitJob>[] =>
+    listProjectsToFetch(db).map(({ job: { projectId, repositoryUrl }, ...waiting }) => ({
+      ...waiting,
+      job: { repositoryUrl, begin: () => fetchRequests(projectId) },
+    }));
+
+  const fetchRequests = (projectId: bigint) => {
+    const claimed = listWaitingRequests(db, projectId, REQUESTS_PER_FETCH).flatMap(
+      request => moveRequest(db, request.id, 'fetch') ?? [],
+    );
+    if (claimed.length === 0) return undefined;
+    return work(`fetch ${projectId}`, () => fetchCommits(parts.fetch, projectId, claimed));
+  };
 
   const startContainers = () => {
     while (slotsUsed() < parts.concurrency) {
-      const next = nextInTurn([...listFirstWaitingBuilds(db), ...listFirstWaitingCompiles(db)], servedAt);
+      const incomplete = new Set([...sourceFetches].map(({ project }) => project));
+      const complete = listFirstWaitingBuilds(db).filter(({ who }) => !incomplete.has(who));
+      const next = nextInTurn([...complete, ...listFirstWaitingCompiles(db)], servedAt);
       if (!next) return;
       servedAt.set(next.who, ++served);
       const { kind, id } = next.job;
       if (kind === 'build') {
         const build = claimBuild(db, id);
-        if (build) work(`build ${id}`, release => runSuite(run, build, false, release));
+        if (build)
+          work(`build ${id}`, release =>
+            runSuite({ ...run, fetchSource: fetchSourceInTurn }, build, false, release),
+          );
         // There may be very many that are to be canceled: others are served before the next.
         else return poke();
       } else {
@@ -183,7 +232,9 @@ export function startQueue(parts: QueueParts): Queue {
   const adopt = () => {
     for (const build of listRunningBuilds(db))
       if (!working.has(`build ${build.id}`))
-        work(`build ${build.id}`, release => runSuite(run, build, true, release));
+        work(`build ${build.id}`, release =>
+          runSuite({ ...run, fetchSource: fetchSourceInTurn }, build, true, release),
+        );
     for (const dependency of listCompiling(db))
       if (!working.has(`dependency ${dependency.id}`))
         work(`dependency ${dependency.id}`, () => parts.compile.run(dependency, true));
@@ -206,7 +257,7 @@ export function startQueue(parts: QueueParts): Queue {
 
   const heldUpBy = () => {
     const away = run.host.unavailable();
-    if (away !== undefined) return `Docker is away: ${away}`;
+    if (away !== undefined) return `Docker is away: ${hideHostPaths(away, parts.fetch.dataDirectory)}`;
     if (!parts.hasRoom()) return 'The disk of the appliance is nearly full.';
     return slotsUsed() >= parts.concurrency
       ? `All ${parts.concurrency} slots are taken.`

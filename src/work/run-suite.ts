@@ -5,6 +5,7 @@ import { dirname, join } from 'node:path';
 import { isFinishedBuild } from '../domain/build.ts';
 import { CHECKOUT_STEP, volumeCheckoutPlan } from '../domain/checkout-script.ts';
 import type { Mount } from '../domain/container-plan.ts';
+import { hideHostPaths } from '../domain/host-paths.ts';
 import { maskText } from '../domain/mask.ts';
 import { isNoRoom } from '../domain/no-room.ts';
 import {
@@ -18,6 +19,7 @@ import {
 } from '../domain/suite-plan.ts';
 import { canceledBuild, judgeOutcome, type Verdict } from '../domain/verdict.ts';
 import { EngineRefused, EngineUnavailable, ImageMissing } from '../engine/docker.ts';
+import { GitFailure } from '../engine/git.ts';
 import { HOST_IMAGE } from '../engine/image.ts';
 import { createOutput } from '../engine/output.ts';
 import type { Log } from '../log.ts';
@@ -25,10 +27,11 @@ import { type Build, findBuild, findBuildRequest } from '../store/builds.ts';
 import type { Db } from '../store/db.ts';
 import { instanceOf } from '../store/facts.ts';
 import type { LogWriter } from '../store/log-file.ts';
-import { buildLogPath, jobDirectory, mirrorPath } from '../store/paths.ts';
-import { findProject } from '../store/projects.ts';
+import { buildLogPath, jobDirectory } from '../store/paths.ts';
+import { findProject, type Project } from '../store/projects.ts';
 import { findSuite, listEveryVariable } from '../store/suites.ts';
 import { moveBuild } from '../store/transition.ts';
+import { logFailure } from './fetch-commit.ts';
 import {
   beginOutput,
   hasStarted,
@@ -38,6 +41,7 @@ import {
   openJobLog,
   runJob,
 } from './run-job.ts';
+import { findSource } from './source.ts';
 import {
   environmentFile,
   isTooMuch,
@@ -46,6 +50,7 @@ import {
   TOO_MUCH,
   type Variable,
 } from './suite-variables.ts';
+import { whileWanted } from './wanted.ts';
 
 export type RunParts = JobParts & {
   db: Db;
@@ -65,6 +70,11 @@ export type RunParts = JobParts & {
   onFinished(build: Build): void;
 };
 
+/** `fetchSource` waits for its turn with the project's Git host. */
+export type SuiteParts = RunParts & {
+  fetchSource(project: Project, hash: string, signal: AbortSignal): Promise<void>;
+};
+
 export type Attached = {
   /** In the order in which they are launched. */
   dependencies: AttachedDependency[];
@@ -76,12 +86,15 @@ export type Attached = {
 /** Told to the person whose suite could not be run: the build is errored, and the log says why. */
 export class CannotRun extends Error {}
 
+/** Something of what is to be checked out has to be fetched first. */
+class SourceMissing extends Error {}
+
 /**
  * Runs a claimed build to its end; `resumed` when it was claimed before this server started. `release` is called when its
  * container has ended, before the verdict is safe on disk.
  */
 export async function runSuite(
-  parts: RunParts,
+  parts: SuiteParts,
   build: Build,
   resumed: boolean,
   release: () => void,
@@ -142,6 +155,18 @@ export async function runSuite(
     if (parts.stopping.aborted) return;
     // The next look at the queue tries again: the verdict is in the output still.
     if (isNoRoom(cause) && isJudged) throw cause;
+    if (cause instanceof SourceMissing) {
+      // Others may run meanwhile; this one waits for a slot again when it is fetched.
+      release();
+      const failure = await fetchFirst(parts, build, log);
+      if (parts.stopping.aborted) return;
+      if (failure) return await end(failure);
+      await log.close();
+      // It never began: this attempt does not count.
+      const moved = moveBuild(db, build.id, 'requeue', { nonce: null, attempts: build.attempts - 1 });
+      if (moved && isFinishedBuild(moved.buildState)) parts.onFinished(moved);
+      return;
+    }
     if (cause instanceof EngineUnavailable) {
       host.reportUnavailable(cause);
       const because = cancelBecause();
@@ -154,11 +179,37 @@ export async function runSuite(
       return;
     }
     if (!isExpected(cause)) parts.log.error('build could not be run', { build: build.id, cause });
-    const error = sentence(cause);
+    const error = hideHostPaths(sentence(cause), parts.dataDirectory);
     await end({ event: 'error', exitCode: null, error, lines: [error] });
   } finally {
     // Also where the disk is too full to end it: nobody else would.
     await log.close();
+  }
+}
+
+/** Undefined when everything is there, else the end of the build. */
+async function fetchFirst(parts: SuiteParts, build: Build, log: LogWriter): Promise<Verdict | undefined> {
+  const { db } = parts;
+  const project = findProject(db, build.projectId);
+  const find = () => findBuild(db, build.projectId, build.id);
+  const wanted = whileWanted(parts, [
+    [`build:${build.id}`, () => find()?.cancelBecause === null],
+    [`project:${build.projectId}`, () => find() !== undefined],
+  ]);
+  try {
+    await log.line('what is to be checked out is not on this server any more, and is fetched again');
+    if (project) await parts.fetchSource(project, build.commitRef, wanted.signal);
+    return undefined;
+  } catch (cause) {
+    if (!wanted.isWanted()) return canceledBuild(find()?.cancelBecause ?? null);
+    logFailure(parts.log, 'source of a build could not be fetched', { build: build.id }, cause);
+    const error = hideHostPaths(
+      `The commit could not be fetched: ${cause instanceof GitFailure ? cause.reason : (cause as Error).message}`,
+      parts.dataDirectory,
+    );
+    return { event: 'error', exitCode: null, error, lines: [error] };
+  } finally {
+    wanted.end();
   }
 }
 
@@ -232,6 +283,8 @@ async function start(
   if (!project || !request) return { kind: 'canceled' };
   if (!suite) throw new CannotRun('The suite was deleted before its build could start.');
   if (isTooMuch(variables)) throw new CannotRun(TOO_MUCH);
+  const source = await findSource(parts, project, build.commitRef);
+  if (!source) throw new SourceMissing();
   const [{ image, network }, attached] = await Promise.all([
     host.prepare(suite.image ?? parts.defaultImage()),
     parts.attach(suite.id),
@@ -250,7 +303,7 @@ async function start(
     image,
     network,
     limits: parts.limits,
-    mirror: mirrorPath(parts.dataDirectory, project.id),
+    mirror: source.mirror,
     outputFile: job.outputFile,
   });
   if (image.hasGit) return runJob(parts, naming(job, attached), log, planSuite(factsWith(attached)));

@@ -273,6 +273,80 @@ describe('A build request', { concurrency: 3 }, () => {
   });
 });
 
+test('A build whose mirror was lost, as after a restore, fetches its commit again; users see no path of the server', async () => {
+  const assay = await startAppliance({ concurrency: 2 });
+  try {
+    const author = { author: 'Ada <ada@example.org>', authoredAt: '1700000000 +0200' };
+    const repository = assay.repository({ message: 'Base\n', files: { a: '1' } });
+    repository.add({ message: 'Draft\n', files: { a: 'draft' }, ...author });
+    const project = await assay.project(repository);
+    await project.suite({ command: 'cat a' });
+    const first = await project.run();
+    const old = first.builds[0]?.id_str as string;
+    const mirror = join(assay.data, 'mirrors', `${project.id}.git`);
+
+    rmSync(mirror, { recursive: true });
+    const again = await project.finishedBuild(await project.rerun(old));
+    assert.equal(again.build_state, 'passed', String(again.error));
+    assert.match(
+      await project.log(again.id_str as string),
+      /^\[assay\] what is to be checked out is not on this server any more, and is fetched again\n(?:.*\n)*draft$/,
+    );
+
+    // No branch leads to it any more, and the host still has it.
+    repository.add({
+      message: 'Done\n',
+      files: { a: 'done' },
+      parent: repository.hashes[0] as string,
+      ...author,
+    });
+    rmSync(mirror, { recursive: true });
+    const unreachable = await project.finishedBuild(await project.rerun(old));
+    assert.equal(unreachable.build_state, 'passed', String(unreachable.error));
+
+    repository.git('reflog', 'expire', '--expire=now', '--all');
+    repository.git('gc', '--quiet', '--prune=now');
+    rmSync(mirror, { recursive: true });
+    const gone = await project.finishedBuild(await project.rerun(old));
+    assert.equal(gone.build_state, 'errored');
+    assert.match(
+      gone.error as string,
+      /^The commit could not be fetched: The repository no longer has the commit [0-9a-f]{40}/,
+    );
+
+    assay.sshd.removeKey(project.key);
+    rmSync(mirror, { recursive: true });
+    const refused = await project.finishedBuild(await project.rerun(old));
+    assert.match(refused.error as string, /refused the project's key/);
+    for (const build of [gone, refused]) {
+      const seen = `${build.error} ${await project.log(build.id_str as string)}`;
+      assert.ok(!seen.includes(assay.data), seen);
+    }
+  } finally {
+    await assay.close();
+  }
+});
+
+test('A build that waits for its commit to be fetched again can be canceled, and holds no slot meanwhile', async () => {
+  const assay = await startAppliance({ concurrency: 1 });
+  try {
+    const project = await assay.project();
+    await project.suite({ command: 'true' });
+    const { builds } = await project.run();
+    const other = await assay.project();
+    await other.suite({ command: 'true' });
+    rmSync(join(assay.data, 'mirrors', `${project.id}.git`), { recursive: true });
+    assay.sshd.addKey(project.key, 'exec cat >/dev/null');
+    const waiting = await project.rerun(builds[0]?.id_str as string);
+    assert.equal((await other.run()).state, 'passed');
+    await project.cancel(`builds/${waiting}`);
+    assert.equal((await project.finishedBuild(waiting)).build_state, 'canceled');
+    assert.match(await project.log(waiting), /\[assay\] canceled by owner@example\.org\n$/);
+  } finally {
+    await assay.close();
+  }
+});
+
 test('Hosts that hang after the login, as many as you like, keep nobody else waiting', async () => {
   const assay = await startAppliance();
   try {
