@@ -77,6 +77,8 @@ export async function startApp(
         slots: settings.concurrency,
         slotsUsed: workers.slotsUsed(),
         freeDiskBytes: workers.freeDiskBytes(),
+        cacheLimitBytes: settings.cacheLimitBytes,
+        cacheTotalBytes: workers.cacheTotalBytes(),
         minFreeDiskBytes: settings.minFreeDiskBytes,
         dockerAway: workers.dockerAway(),
         image: findFact(db, 'image') ?? settings.image,

@@ -3,6 +3,7 @@
 import { parseArgs } from 'node:util';
 import { accountCommands } from './cli/accounts.ts';
 import { backupCommands } from './cli/backup.ts';
+import { cacheCommands } from './cli/cache.ts';
 import type { Command } from './cli/command.ts';
 import { completionCommand } from './cli/completion.ts';
 import { demo } from './cli/demo.ts';
@@ -18,6 +19,7 @@ export const commands: readonly Command[] = [
   demo,
   ...accountCommands,
   ...imageCommands,
+  ...cacheCommands,
   ...backupCommands,
   doctor,
   completionCommand(() => commands),

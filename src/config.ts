@@ -3,6 +3,7 @@
 import { cpus } from 'node:os';
 import { resolve } from 'node:path';
 import { type Cidr, parseCidrs } from './domain/address.ts';
+import type { CacheTotal } from './domain/cache.ts';
 import { checkImageName } from './domain/names.ts';
 
 export type Settings = {
@@ -22,6 +23,8 @@ export type Settings = {
   runAs: { uid: number; gid: number };
   logLimitBytes: number;
   diskBytes: number;
+  cacheLimitBytes: number;
+  cacheTotal: CacheTotal;
   retentionMs: number;
   minFreeDiskBytes: number;
   webhookAllow: Cidr[];
@@ -54,6 +57,18 @@ export const settings: readonly Setting[] = [
   { name: 'RUN_AS', usual: '1000:1000', form: 'UID:GID', meaning: 'user in containers' },
   { name: 'LOG_LIMIT', usual: '64MiB', form: 'SIZE', meaning: 'kept of the log of a build or compile' },
   { name: 'DISK', usual: '0', form: 'SIZE', meaning: 'that a workspace may grow to; 0 = no limit' },
+  {
+    name: 'CACHE_LIMIT',
+    usual: '5GiB',
+    form: 'SIZE',
+    meaning: 'that /srv/cache of a suite may hold; 0 = no limit',
+  },
+  {
+    name: 'CACHE_TOTAL',
+    usual: '20%',
+    form: 'SIZE',
+    meaning: "of all caches, or a part of the disk with Docker's volumes; 0 = no limit",
+  },
   { name: 'RETENTION_DAYS', usual: '90', form: 'DAYS', meaning: 'that logs of finished builds are kept' },
   { name: 'MIN_FREE_DISK', usual: '1GiB', form: 'SIZE', meaning: 'below it no work is taken on' },
   { name: 'WEBHOOK_ALLOW', usual: '', form: 'CIDRS', meaning: 'extra addresses that webhooks may reach' },
@@ -154,6 +169,10 @@ export function readSettings(
       runAs: { uid: Number(runAs[1]), gid: Number(runAs[2]) },
       logLimitBytes: size('LOG_LIMIT', '64MiB', '1KiB'),
       diskBytes: size('DISK', '0'),
+      cacheLimitBytes: size('CACHE_LIMIT', '5GiB'),
+      cacheTotal:
+        parseCacheTotal(given('CACHE_TOTAL') ?? '20%') ??
+        bad('CACHE_TOTAL', 'a size (bytes, or with KiB, MiB or GiB) or a percentage from 1% to 100%'),
       retentionMs: wholeNumber('RETENTION_DAYS', 90, 1) * 24 * 3600_000,
       minFreeDiskBytes: size('MIN_FREE_DISK', '1GiB'),
       webhookAllow: cidrs('WEBHOOK_ALLOW'),
@@ -173,6 +192,14 @@ function parseSize(text: string): number | undefined {
   const [, digits, unit] = /^(\d{1,12}) ?(KiB|MiB|GiB)?$/.exec(text) ?? [];
   const bytes = Number(digits) * (units[unit ?? ''] as number);
   return Number.isSafeInteger(bytes) ? bytes : undefined;
+}
+
+function parseCacheTotal(text: string): CacheTotal | undefined {
+  const [, percent] = /^(\d{1,3})%$/.exec(text) ?? [];
+  if (percent !== undefined)
+    return Number(percent) >= 1 && Number(percent) <= 100 ? { share: Number(percent) / 100 } : undefined;
+  const bytes = parseSize(text);
+  return bytes === undefined ? undefined : { bytes };
 }
 
 function parseListen(text: string): { host: string; port: number } | undefined {

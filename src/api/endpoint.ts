@@ -45,6 +45,9 @@ export type Vitals = {
   slots: number;
   freeDiskBytes: number;
   minFreeDiskBytes: number;
+  /** CACHE_LIMIT and CACHE_TOTAL; 0 is no limit. */
+  cacheLimitBytes: number;
+  cacheTotalBytes: number;
   /** Why Docker cannot be used; undefined when it can. */
   dockerAway: string | undefined;
   image: string;

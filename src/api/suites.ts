@@ -13,6 +13,7 @@ import {
   variableShape,
 } from '../domain/records.ts';
 import { operators, subjects } from '../domain/rules.ts';
+import { emptyCache } from '../store/caches.ts';
 import { type Dependency, findDependency, findVisibleDependency } from '../store/dependencies.ts';
 import {
   attachDependency,
@@ -134,6 +135,18 @@ export const suites: Endpoint[] = [
     answer: { record: destroyedShape },
     handle: ({ db, suite }) => {
       deleteSuite(db, suite);
+      return { destroyed: true };
+    },
+  }),
+  endpoint({
+    method: 'DELETE',
+    path: '/projects/:project_id/suites/:suite_id/cache',
+    summary: "Empties the suite's cache; a build that runs keeps its files until it has ended",
+    access: 'sees',
+    scope: 'suites',
+    answer: { record: destroyedShape },
+    handle: ({ db, suite, caller }) => {
+      emptyCache(db, suite.id, `by ${caller.email}`);
       return { destroyed: true };
     },
   }),

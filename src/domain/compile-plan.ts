@@ -188,6 +188,7 @@ export function judgeCompile(
     case 'no_room':
       return failedCompile('The compile was stopped because the disk of the appliance is nearly full.');
     case 'too_big':
+    case 'cache_too_big':
       return failedCompile(`The compile was stopped because it grew past ${facts.diskBytes} bytes.`);
     case 'tampered':
       return failedCompile('The compile was stopped because it changed the file that its output is kept in.');

@@ -46,6 +46,8 @@ export type SuiteFacts = {
   limits: Limits;
   mirror: string;
   outputFile: string;
+  /** What /srv/cache is kept in. */
+  cacheVolume: string;
   /** Set where the checkout was made beside, for an image without git. */
   workspaceVolume?: string;
 };
@@ -103,7 +105,7 @@ export function planSuite(facts: SuiteFacts): ContainerPlan {
       ...(facts.workspaceVolume === undefined ? [] : [workspaceMount(facts.workspaceVolume)]),
       {
         type: 'volume',
-        source: `assay-${facts.instance}-cache-${suite.id}`,
+        source: facts.cacheVolume,
         target: CACHE_DIRECTORY,
         readOnly: false,
         owner: { instance: facts.instance, kind: 'cache', id: suite.id.toString() },

@@ -5,9 +5,12 @@ import type { BuildEvent } from './build.ts';
 import { CHECKOUT_STEP } from './checkout-script.ts';
 import { COMMAND_STEP } from './suite-plan.ts';
 
+/** Why a job is ended that would have gone on. */
+export type StopReason = 'canceled' | 'no_room' | 'too_big' | 'cache_too_big';
+
 export type Outcome =
   | { kind: 'exit'; step: string; status: number; outOfMemory: boolean }
-  | { kind: 'timed_out' | 'canceled' | 'no_room' | 'too_big' | 'tampered' }
+  | { kind: StopReason | 'timed_out' | 'tampered' }
   /** The container is gone and left no verdict. */
   | { kind: 'lost' };
 
@@ -36,6 +39,7 @@ export function judgeOutcome(
     timeoutMs: number;
     memoryBytes: number;
     diskBytes: number;
+    cacheLimitBytes: number;
     /** By whom or for what it was canceled, as the end of a sentence. */
     cancelBecause?: string | null;
   },
@@ -57,7 +61,11 @@ export function judgeOutcome(
     case 'no_room':
       return errored('It was stopped because the disk of the appliance is nearly full.');
     case 'too_big':
-      return errored(`It was stopped because its workspace grew past ${facts.diskBytes} bytes.`);
+      return errored(`It was stopped because its workspace grew past ${facts.diskBytes} bytes (DISK).`);
+    case 'cache_too_big':
+      return errored(
+        `It was stopped because its cache grew past ${facts.cacheLimitBytes} bytes (CACHE_LIMIT). The next build begins with an empty cache.`,
+      );
     case 'tampered':
       return errored('It was stopped because it changed the file that its output is kept in.');
     case 'lost': {

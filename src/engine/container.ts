@@ -4,6 +4,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { type ContainerPlan, labelsOf, type Ownership, ownershipOf } from '../domain/container-plan.ts';
 import type { DockerDoor } from './docker.ts';
 import {
+  type CallLimits,
   type DoorSettings,
   EngineRefused,
   EngineUnavailable,
@@ -12,7 +13,7 @@ import {
   openDocker,
   VolumeLost,
 } from './docker.ts';
-import { countVolumes, findVolume, isStandIn, standInFor } from './volume.ts';
+import { findVolume, isStandIn, standInFor } from './volume.ts';
 
 export interface ContainerState {
   running: boolean;
@@ -36,6 +37,12 @@ export interface OwnedVolume {
   createdAt: Date;
 }
 
+export interface ContainerStorage {
+  owner: Ownership;
+  layerBytes: number;
+  volumes: { name: string; target: string }[];
+}
+
 export interface VolumePlan {
   name: string;
   labels: Ownership;
@@ -51,7 +58,6 @@ export function createEngine(settings: DoorSettings & { watchIntervalMs?: number
   const door = openDocker(settings);
   const { docker, call } = door;
   const watchIntervalMs = settings.watchIntervalMs ?? WATCH_INTERVAL_MS;
-  let counting: ReturnType<typeof countVolumes> | undefined;
   let processors: number | undefined;
 
   async function version(): Promise<{ engine: string; api: string; platform: string }> {
@@ -165,32 +171,26 @@ export function createEngine(settings: DoorSettings & { watchIntervalMs?: number
   }
 
   /**
-   * Bytes that its writable layer holds, workspace, /tmp and all; with `volumes`, what it can write to beside it as well.
-   * Docker counts them on the spot.
+   * The running containers of the instance with what they can write to, in one call. With `layers` Docker counts the
+   * bytes of their writable layers on the spot, which takes longer the more files they hold.
    */
-  async function sizeOf(containerId: string, { volumes = false } = {}): Promise<number | undefined> {
-    try {
-      const found = await call('measure a container', abortSignal =>
-        docker.getContainer(containerId).inspect({ size: true, abortSignal } as object),
+  async function listStorage(instance: string, { layers }: { layers: boolean }): Promise<ContainerStorage[]> {
+    const filters = { ...instanceFilter(instance), status: ['running'] };
+    const found = await call('measure containers', abortSignal =>
+      docker.listContainers({ size: layers, filters, abortSignal }),
+    );
+    return found.flatMap(container => {
+      const owner = ownershipOf(container.Labels);
+      const volumes = container.Mounts.flatMap(({ Type, Name, Destination }) =>
+        Type === 'volume' && Name ? [{ name: Name, target: Destination }] : [],
       );
-      const layerBytes = (found as { SizeRw?: number }).SizeRw ?? 0;
-      const names = found.Mounts.flatMap(({ Type, Name, RW }) => (Type === 'volume' && RW && Name) || []);
-      return layerBytes + (volumes && names.length > 0 ? await sizeOfVolumes(names) : 0);
-    } catch (error) {
-      if (isRefused(error, 404)) return undefined;
-      throw error;
-    }
+      return owner ? [{ owner, layerBytes: (container as { SizeRw?: number }).SizeRw ?? 0, volumes }] : [];
+    });
   }
 
-  async function sizeOfVolumes(names: readonly string[]): Promise<number> {
-    // An engine refuses to count while it counts: whoever asks meanwhile gets the same answer.
-    counting ??= countVolumes(door).finally(() => {
-      counting = undefined;
-    });
-    const { Volumes } = await counting;
-    return (Volumes ?? [])
-      .filter(({ Name }) => names.includes(Name))
-      .reduce((sum, { UsageData }) => sum + Math.max(0, UsageData?.Size ?? 0), 0);
+  /** The directory on the engine's host that holds its containers and volumes. */
+  async function findDataRoot(): Promise<string> {
+    return (await call('info', () => docker.info())).DockerRootDir as string;
   }
 
   /** The same name twice is the same volume: Docker answers with the one that is there. */
@@ -224,9 +224,9 @@ export function createEngine(settings: DoorSettings & { watchIntervalMs?: number
   }
 
   /** False when a container still uses it. */
-  async function removeVolume(name: string): Promise<boolean> {
+  async function removeVolume(name: string, limits: CallLimits = {}): Promise<boolean> {
     try {
-      await call('remove a volume', abortSignal => docker.getVolume(name).remove({ abortSignal }));
+      await call('remove a volume', abortSignal => docker.getVolume(name).remove({ abortSignal }), limits);
     } catch (error) {
       if (isRefused(error, 409)) return false;
       if (!isRefused(error, 404)) throw error;
@@ -243,7 +243,8 @@ export function createEngine(settings: DoorSettings & { watchIntervalMs?: number
     stopContainer,
     removeContainer,
     listContainers,
-    sizeOf,
+    listStorage,
+    findDataRoot,
     createVolume,
     listVolumes,
     removeVolume,

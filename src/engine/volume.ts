@@ -118,27 +118,6 @@ export async function findVolume({ docker, call }: DockerDoor, name: string) {
   }
 }
 
-type VolumeUsage = { Volumes: { Name: string; UsageData?: { Size: number } }[] | null };
-
-/** How much each volume holds. dockerode asks for everything, and an engine takes long to measure all of its images. */
-export function countVolumes({ docker, call }: DockerDoor): Promise<VolumeUsage> {
-  return call(
-    'measure volumes',
-    abortSignal =>
-      new Promise((resolve, reject) => {
-        docker.modem.dial(
-          {
-            path: '/system/df?type=volume',
-            method: 'GET',
-            abortSignal,
-            statusCodes: { 200: true, 500: 'server error' },
-          },
-          (cause, usage) => (cause ? reject(cause) : resolve(usage as VolumeUsage)),
-        );
-      }),
-  );
-}
-
 /**
  * Docker makes a volume that is to be mounted and is not there, empty: what was lost meanwhile would pass for an artifact
  * with nothing in it. One made like this cannot be mounted, so that the start fails. It says nothing of one that is there.

@@ -454,6 +454,19 @@ const deployCancel = `
 ALTER TABLE deploys ADD COLUMN cancel_because TEXT;
 `;
 
+/** What each suite keeps between builds; the volumes that are there are entered by the server. */
+const cachesOfSuites = `
+CREATE TABLE caches (
+  suite_id INTEGER PRIMARY KEY NOT NULL REFERENCES suites (id) ON DELETE CASCADE,
+  generation INTEGER NOT NULL,
+  size_bytes INTEGER,
+  measured_at INTEGER,
+  used_at INTEGER NOT NULL,
+  emptied_at INTEGER,
+  emptied_because TEXT
+) STRICT;
+`;
+
 type Step = string | ((sqlite: Database.Database) => void);
 
 export const steps: readonly Step[] = [
@@ -464,4 +477,5 @@ export const steps: readonly Step[] = [
   uniqueKeys,
   packOldDecisions,
   deployCancel,
+  cachesOfSuites,
 ];

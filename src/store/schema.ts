@@ -315,6 +315,23 @@ export const suites = sqliteTable(
   ],
 );
 
+/** What a suite keeps between builds. */
+export const caches = sqliteTable('caches', {
+  suiteId: int64('suite_id')
+    .primaryKey()
+    .references(() => suites.id, { onDelete: 'cascade' }),
+  /** Counted up when it is emptied: each generation has a volume of its own. */
+  generation: int('generation').notNull(),
+  /** Null until it has been measured, and where it holds too many files to count. */
+  sizeBytes: int('size_bytes'),
+  measuredAt: instant('measured_at'),
+  /** When a build of the suite last began or ended. */
+  usedAt: instant('used_at').notNull(),
+  emptiedAt: instant('emptied_at'),
+  /** By whom or for what, as the end of a sentence. */
+  emptiedBecause: text('emptied_because'),
+});
+
 export const suiteRules = sqliteTable(
   'suite_rules',
   {

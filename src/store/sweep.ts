@@ -56,12 +56,8 @@ export function isRecordThere(db: Db, kind: LogKind, id: bigint): boolean {
   return db.orm.select({ id: table.id }).from(table).where(eq(table.id, id)).get() !== undefined;
 }
 
-export function isCacheNeeded(db: Db, suiteId: string): boolean {
-  const id = parseId(suiteId);
-  return (
-    id !== undefined &&
-    db.orm.select({ id: suites.id }).from(suites).where(eq(suites.id, id)).get() !== undefined
-  );
+export function isSuiteThere(db: Db, id: bigint): boolean {
+  return db.orm.select({ id: suites.id }).from(suites).where(eq(suites.id, id)).get() !== undefined;
 }
 
 export function isProjectThere(db: Db, id: bigint): boolean {

@@ -11,6 +11,7 @@ import { cancelDeploy, findAnyDeploy, listUnfinishedDeploys } from '../store/dep
 import { findFact } from '../store/facts.ts';
 import { listUnfinishedBuilds, listUnfinishedCompiles } from '../store/queue.ts';
 import { changeAccount, registerAccount, resetAccount, type Secrets } from '../store/registration.ts';
+import { renderCacheSum } from './admin-caches.ts';
 import {
   copyText,
   dataTable,
@@ -68,7 +69,8 @@ function followQueue(visit: Visit): Response {
   return respondChanges(visit, { topics: ['queue', 'deliveries'], sees: ({ admin }) => admin });
 }
 
-function renderVitals({ services }: Visit): Html {
+function renderVitals(visit: Visit): Html {
+  const { services } = visit;
   const { slots, slotsUsed, freeDiskBytes, minFreeDiskBytes, dockerAway, image } = services.vitals();
   const counts = countByState(services.db);
   const backupAt = findFact(services.db, 'last_backup_at');
@@ -87,6 +89,7 @@ function renderVitals({ services }: Visit): Html {
           )
         : `${sizeWords(freeDiskBytes)} free`,
     ],
+    ['Caches', renderCacheSum(visit)],
     ['Database', sizeWords(counts.databaseBytes)],
     ['Webhooks waiting', String(counts.pendingDeliveries)],
     [

@@ -4,6 +4,7 @@ import type { Hono } from 'hono';
 import type { Endpoint, Services } from '../api/endpoint.ts';
 import type { Bindings } from '../api/router.ts';
 import { adminPages } from './admin.ts';
+import { adminCachePages } from './admin-caches.ts';
 import { apiReferencePages } from './api-reference.ts';
 import { applicationPages } from './applications.ts';
 import { respondAsset, respondFavicon } from './assets.ts';
@@ -49,6 +50,7 @@ export const routes: readonly Route[] = [
   ...applicationPages,
   ...authorizePages,
   ...adminPages,
+  ...adminCachePages,
   ...apiReferencePages,
   open(
     '/ui/assets/:hash/:name',

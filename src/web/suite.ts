@@ -1,4 +1,4 @@
-// One suite: its settings, environment variables, rules and dependencies. Each part's forms are beside it.
+// One suite: its settings, environment variables, rules, dependencies and cache. Each part's forms are beside it.
 
 import { html } from 'hono/html';
 import { linkButton } from './components.ts';
@@ -7,6 +7,7 @@ import type { Html } from './layout.ts';
 import { projectPath, projectView, suitePath } from './project-frame.ts';
 import { type SuiteRecord, suiteFields } from './project-suites.ts';
 import { action, page, type Route } from './route.ts';
+import { renderCache, suiteCachePages } from './suite-cache.ts';
 import { renderSuiteDependencies, suiteDependencyPages } from './suite-dependencies.ts';
 import { renderDryRun } from './suite-dry-run.ts';
 import { renderRules, suiteRulePages } from './suite-rules.ts';
@@ -31,6 +32,7 @@ export const suitePages: Route[] = [
   ...suiteVariablePages(showSuite),
   ...suiteRulePages(showSuite),
   ...suiteDependencyPages(showSuite),
+  ...suiteCachePages(showSuite),
 ];
 
 function showSuite(visit: Visit): View {
@@ -44,6 +46,7 @@ function showSuite(visit: Visit): View {
 <section class="panel" aria-labelledby="rules"><h2 id="rules">Rules</h2>${renderRules(visit)}
 <h3 id="dry-run">Dry run</h3>${renderDryRun(visit, [suite])}</section>
 <section class="panel" aria-labelledby="dependencies"><h2 id="dependencies">Dependencies</h2>${renderSuiteDependencies(visit)}</section>
+<section class="panel" aria-labelledby="cache"><h2 id="cache">Cache</h2>${renderCache(visit)}</section>
 <section class="panel danger" aria-labelledby="delete"><h2 id="delete">Delete this suite</h2>
 <p>Its variables and rules go with it. Builds that it has run can still be read.</p>
 ${actionButton(formTo(visit, suitePath(visit, '/delete')), 'Delete suite', { tone: 'danger', confirm: `Delete the suite ${suite.name}?` })}

@@ -43,12 +43,11 @@ export function describeJob(parts: CompileParts, dependency: Dependency): Job {
     secrets: [],
     deadlineAt: (dependency.startedAt ?? Date.now()) + parts.timeoutMs,
     diskBytes: parts.diskBytes,
-    leavesInVolume: true,
     condemn: () => parts.condemn(dependency.nonce as string),
     stopReason: () => {
       const row = findDependency(parts.db, id);
       if (!row || row.cancelRequested) return 'canceled';
-      return parts.mustEnd(dependency.nonce as string) ? 'no_room' : undefined;
+      return parts.mustEnd(dependency.nonce as string);
     },
     describeStep: name =>
       name === UNPACK_STEP

@@ -8,7 +8,7 @@ import { setTimeout as pause } from 'node:timers/promises';
 import type { ContainerPlan } from '../domain/container-plan.ts';
 import { createMask, maskText } from '../domain/mask.ts';
 import { isNoRoom } from '../domain/no-room.ts';
-import type { Outcome } from '../domain/verdict.ts';
+import type { Outcome, StopReason } from '../domain/verdict.ts';
 import { EngineUnavailable, ImageMissing, isRefused, VolumeLost } from '../engine/docker.ts';
 import { createOutput, followOutput, releaseOutput } from '../engine/output.ts';
 import type { Live } from '../live.ts';
@@ -29,12 +29,10 @@ export type Job = {
   /** When it must have ended. */
   deadlineAt: number;
   diskBytes: number;
-  /** Whether what it leaves goes to a volume, which then counts; a suite's cache does not. */
-  leavesInVolume: boolean;
   /** Remembers, until the server stops, that it must end for want of room. */
   condemn(): void;
   /** Undefined to go on, else why it must stop. Asked whenever a topic is poked. */
-  stopReason(): 'canceled' | 'no_room' | undefined;
+  stopReason(): StopReason | undefined;
   /** What steps are called in the log. */
   describeStep(name: string): string | undefined;
 };
@@ -42,7 +40,6 @@ export type Job = {
 /** `left`: the server stops, the container goes on. */
 export type JobOutcome = Outcome | { kind: 'left' };
 
-const MEASURE_MS = 5_000;
 /** Node's timers fire at once past this. */
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
 const WATCH_AFTER_MS = 500;
@@ -73,7 +70,7 @@ export async function runJob(
   const { engine } = host;
   const ended = new AbortController();
   const gone = new AbortController();
-  let stopped: 'timed_out' | 'canceled' | 'no_room' | 'too_big' | undefined;
+  let stopped: StopReason | 'timed_out' | undefined;
 
   const stop = (why: NonNullable<typeof stopped>) => {
     if (stopped) return;
@@ -98,18 +95,6 @@ export async function runJob(
   }
   const watches = [job.topic, job.ownerTopic ?? job.topic].map(topic => live.watch(topic, look));
   const cancelDeadline = atLast(job.deadlineAt - Date.now(), () => stop('timed_out'));
-  let measuring = false;
-  const measure =
-    job.diskBytes === 0
-      ? undefined
-      : setInterval(async () => {
-          // It may take the engine longer than this to count: it is not asked again meanwhile.
-          if (measuring) return;
-          measuring = true;
-          const size = await engine.sizeOf(job.name, { volumes: job.leavesInVolume }).catch(() => undefined);
-          measuring = false;
-          if (size !== undefined && size > job.diskBytes) stop('too_big');
-        }, MEASURE_MS);
 
   const progress: Progress = { step: undefined };
   const following = follow(live, job, log, progress, {
@@ -156,7 +141,6 @@ export async function runJob(
   } finally {
     for (const unwatch of watches) unwatch();
     cancelDeadline();
-    clearInterval(measure);
     ended.abort();
     await following.catch(() => {});
   }

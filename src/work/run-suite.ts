@@ -17,7 +17,7 @@ import {
   type SuiteFacts,
   suiteCheckout,
 } from '../domain/suite-plan.ts';
-import { canceledBuild, judgeOutcome, type Verdict } from '../domain/verdict.ts';
+import { canceledBuild, judgeOutcome, type StopReason, type Verdict } from '../domain/verdict.ts';
 import { EngineRefused, EngineUnavailable, ImageMissing } from '../engine/docker.ts';
 import { GitFailure } from '../engine/git.ts';
 import { HOST_IMAGE } from '../engine/image.ts';
@@ -61,12 +61,15 @@ export type RunParts = JobParts & {
   timeoutMs: number;
   logLimitBytes: number;
   diskBytes: number;
-  /** Whether the disk is so full that running work must end. */
-  mustEnd(nonce: string): boolean;
+  cacheLimitBytes: number;
+  /** Why a run must end: it outgrew a limit, or the disk is too full. */
+  mustEnd(nonce: string): StopReason | undefined;
   /** Makes it so. */
   condemn(nonce: string): void;
   /** The artifacts of a suite's dependencies, ready to mount. */
   attach(suiteId: bigint): Promise<Attached>;
+  /** The volume that the suite keeps /srv/cache in. */
+  openCache(suiteId: bigint): string;
   onFinished(build: Build): void;
 };
 
@@ -148,6 +151,7 @@ export async function runSuite(
         timeoutMs: parts.timeoutMs,
         memoryBytes: parts.limits.memoryBytes,
         diskBytes: parts.diskBytes,
+        cacheLimitBytes: parts.cacheLimitBytes,
         cancelBecause: cancelBecause(),
       }),
     );
@@ -246,12 +250,11 @@ function describeJob(parts: RunParts, build: Build): Job {
     secrets: [],
     deadlineAt: (build.startedAt ?? Date.now()) + parts.timeoutMs,
     diskBytes: parts.diskBytes,
-    leavesInVolume: false,
     condemn: () => parts.condemn(build.nonce as string),
     stopReason: () => {
       const row = findBuild(parts.db, build.projectId, build.id);
       if (!row || row.cancelBecause !== null) return 'canceled';
-      return parts.mustEnd(build.nonce as string) ? 'no_room' : undefined;
+      return parts.mustEnd(build.nonce as string);
     },
     describeStep: name => {
       if (name === CHECKOUT_STEP) return `checkout of ${build.commitRef}`;
@@ -283,6 +286,7 @@ async function start(
   if (!project || !request) return { kind: 'canceled' };
   if (!suite) throw new CannotRun('The suite was deleted before its build could start.');
   if (isTooMuch(variables)) throw new CannotRun(TOO_MUCH);
+  const cacheVolume = parts.openCache(suite.id);
   const source = await findSource(parts, project, build.commitRef);
   if (!source) throw new SourceMissing();
   const [{ image, network }, attached] = await Promise.all([
@@ -300,6 +304,7 @@ async function start(
     dependencies,
     prefixes,
     artifactMounts: mounts,
+    cacheVolume,
     image,
     network,
     limits: parts.limits,

@@ -12,7 +12,6 @@ import { instanceOf } from '../store/facts.ts';
 import { archivePath, artifactPath, buildLogPath, jobDirectory } from '../store/paths.ts';
 import {
   isArchiveReferred,
-  isCacheNeeded,
   isJobRunning,
   isJobUnfinished,
   isProjectThere,
@@ -22,6 +21,7 @@ import {
   markLogGone,
 } from '../store/sweep.ts';
 import type { Artifacts } from './artifacts.ts';
+import type { Caches } from './caches.ts';
 import type { ContainerHost } from './container-host.ts';
 
 export type SweepParts = {
@@ -29,6 +29,7 @@ export type SweepParts = {
   log: Log;
   host: ContainerHost;
   artifacts: Pick<Artifacts, 'isHeld' | 'isVolumeNeeded'>;
+  caches: Pick<Caches, 'isNeeded' | 'review'>;
   dataDirectory: string;
   retentionMs: number;
 };
@@ -36,7 +37,7 @@ export type SweepParts = {
 const ARTIFACT_VOLUMES: ReadonlySet<string> = new Set(['artifact', 'union', 'mountpoints', STAND_IN]);
 const EVERY_MS = 30_000;
 const LOGS_EVERY_MS = 3600_000;
-/** A file or volume this young may belong to something that has not been written down yet. */
+/** A file this young may belong to something that has not been written down yet. */
 const GRACE_MS = 60_000;
 const PASSING_MS = 20 * 60_000;
 const STARTED_AT = performance.timeOrigin;
@@ -85,11 +86,12 @@ async function sweepOnce(parts: SweepParts, withLogs: boolean): Promise<void> {
     }
   });
   await attempt('volumes', async () => {
-    for (const volume of await host.engine.listVolumes(instanceOf(db))) {
+    const volumes = await host.engine.listVolumes(instanceOf(db));
+    for (const volume of volumes) {
       const { kind, id } = volume.owner;
       const isLeft =
         kind === 'cache'
-          ? !isYoung(volume.createdAt) && !isCacheNeeded(db, id)
+          ? !parts.caches.isNeeded(volume.name, volume.owner)
           : kind === 'workspace'
             ? !isJobRunning(db, 'build', id)
             : kind === 'prefix'
@@ -97,13 +99,13 @@ async function sweepOnce(parts: SweepParts, withLogs: boolean): Promise<void> {
               : ARTIFACT_VOLUMES.has(kind) && !parts.artifacts.isVolumeNeeded(volume.name, volume.owner);
       if (isLeft) await attempt(volume.name, () => host.engine.removeVolume(volume.name));
     }
+    await attempt('caches', () => parts.caches.review(volumes));
   });
 }
 
 /** What prepares an image or a network is this server's, and takes its time; the last server's is of no use. */
 const isPassing = (createdAt: Date) =>
   createdAt.getTime() + 1_000 >= STARTED_AT && Date.now() - createdAt.getTime() < PASSING_MS;
-const isYoung = (createdAt: Date) => Date.now() - createdAt.getTime() < GRACE_MS;
 
 /** A job's directory is made after the job is claimed, so one without a job is never needed again. */
 async function sweepJobs({ db, dataDirectory }: SweepParts): Promise<void> {

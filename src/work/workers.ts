@@ -1,7 +1,5 @@
 // Everything that takes time, put together: queue, containers, fetches, deploys, webhooks, sweep.
 
-import { stat } from 'node:fs/promises';
-import { join } from 'node:path';
 import type { Settings } from '../config.ts';
 import { clearSshLeftovers } from '../engine/ssh.ts';
 import { proxyOf } from '../engine/webhook.ts';
@@ -9,22 +7,25 @@ import type { Live } from '../live.ts';
 import type { Log } from '../log.ts';
 import { sweepUploads } from '../store/archive.ts';
 import type { Build } from '../store/builds.ts';
+import { CACHES_TOPIC, markCacheUsed } from '../store/caches.ts';
 import type { Db } from '../store/db.ts';
 import { findFact, instanceOf } from '../store/facts.ts';
-import { jobDirectory, uploadDirectory } from '../store/paths.ts';
-import { listCompiling, listRunningBuilds } from '../store/queue.ts';
+import { uploadDirectory } from '../store/paths.ts';
 import { createArtifacts } from './artifacts.ts';
 import { startBatches } from './batches.ts';
+import { createCaches } from './caches.ts';
 import { createCompiler } from './compile-dependency.ts';
 import { createContainerHost } from './container-host.ts';
 import { type DeliveryOutcome, startDeliveries } from './deliver-webhook.ts';
 import { watchDisk } from './disk.ts';
+import { createFileSystems } from './file-systems.ts';
 import { createHousekeeping } from './housekeeping.ts';
 import { pushDeploy } from './push-deploy.ts';
 import { type Queue, startQueue } from './queue.ts';
 import type { RunParts } from './run-suite.ts';
 import { startSweep } from './sweep.ts';
 import { createTurns } from './turns.ts';
+import { createJobMeter, listRunningJobs } from './usage.ts';
 
 /** What Docker was asked before the stop may still be answered for this long. */
 const DOCKER_GRACE_MS = 2_000;
@@ -37,6 +38,8 @@ export type Workers = {
   dockerAway(): string | undefined;
   hasRoom(): boolean;
   freeDiskBytes(): number;
+  /** What all caches together may take (CACHE_TOTAL); 0 is no limit. */
+  cacheTotalBytes(): number;
   stop(): Promise<void>;
 };
 
@@ -54,6 +57,7 @@ export async function startWorkers(options: {
   await clearSshLeftovers(dataDirectory);
   const stopping = new AbortController();
   let sweep: ReturnType<typeof startSweep> | undefined;
+  const fileSystems = createFileSystems(dataDirectory);
   const host = createContainerHost({
     dockerHost: settings.dockerHost,
     instance: instanceOf(db),
@@ -64,29 +68,40 @@ export async function startWorkers(options: {
     onAvailable: () => {
       live.publish(['queue']);
       sweep?.sweep();
+      findDockerRoot();
     },
   });
-  const disk = watchDisk({
-    directory: dataDirectory,
-    minFreeBytes: settings.minFreeDiskBytes,
+  const findDockerRoot = async () => {
+    // On another host the same path would be another disk.
+    if (!settings.dockerHost.startsWith('unix:')) return;
+    try {
+      fileSystems.setDockerRoot(await host.engine.findDataRoot());
+    } catch (error) {
+      log.debug('directory of Docker not found', { cause: error });
+    }
+  };
+  const caches = createCaches({
+    db,
+    host,
     log,
-    growing: () =>
-      [
-        ...listRunningBuilds(db).map(({ id, nonce }) => ({ kind: 'build', id, nonce })),
-        ...listCompiling(db).map(({ id, nonce }) => ({ kind: 'dependency', id, nonce })),
-      ].map(({ kind, id, nonce }) => ({
-        topic: `${kind}:${id}`,
-        nonce: nonce as string,
-        sizeBytes: async () => {
-          const output = await stat(join(jobDirectory(dataDirectory, kind, id), 'output')).catch(
-            () => undefined,
-          );
-          const name = `assay-${instanceOf(db)}-${kind}-${id}`;
-          const written = await host.engine.sizeOf(name, { volumes: true });
-          return (output?.size ?? 0) + (written ?? 0);
-        },
-      })),
-    condemn: topic => live.publish([topic]),
+    runAs: settings.runAs,
+    limitBytes: settings.cacheLimitBytes,
+    total: settings.cacheTotal,
+    fileSystemBytes: fileSystems.dockerTotalBytes,
+  });
+  const disk = watchDisk({
+    minFreeBytes: settings.minFreeDiskBytes,
+    workspaceLimitBytes: settings.diskBytes,
+    cacheLimitBytes: settings.cacheLimitBytes,
+    log,
+    free: fileSystems.free,
+    jobs: () => listRunningJobs(db),
+    measure: createJobMeter({ db, host, caches, dataDirectory, log }),
+    recordCache: caches.record,
+    emptyCache: caches.emptyLeastRecentlyUsed,
+    isGone: async ({ kind, id }) =>
+      (await host.engine.inspectContainer(`assay-${instanceOf(db)}-${kind}-${id}`)) === undefined,
+    wake: topic => live.publish([topic]),
   });
   const housekeeping = createHousekeeping({ log, stopping: stopping.signal });
   const fetch = {
@@ -117,10 +132,15 @@ export async function startWorkers(options: {
     timeoutMs: settings.timeoutMs,
     logLimitBytes: settings.logLimitBytes,
     diskBytes: settings.diskBytes,
+    cacheLimitBytes: settings.cacheLimitBytes,
     mustEnd: disk.mustEnd,
     condemn: disk.condemn,
     attach: artifacts.attachToSuite,
-    onFinished: options.onBuildFinished,
+    openCache: caches.open,
+    onFinished: build => {
+      markCacheUsed(db, build.suiteId);
+      options.onBuildFinished(build);
+    },
   };
   const queue = startQueue({
     db,
@@ -142,7 +162,17 @@ export async function startWorkers(options: {
     proxy: proxyOf(process.env),
     onOutcome: options.onDelivery,
   });
-  sweep = startSweep({ db, log, host, artifacts, dataDirectory, retentionMs: settings.retentionMs });
+  sweep = startSweep({
+    db,
+    log,
+    host,
+    artifacts,
+    caches,
+    dataDirectory,
+    retentionMs: settings.retentionMs,
+  });
+  // The volume of a cache that was emptied has nothing to wait for.
+  const unwatchCaches = live.watch(CACHES_TOPIC, () => void sweep?.sweep());
 
   return {
     waiting: queue.waiting,
@@ -151,10 +181,12 @@ export async function startWorkers(options: {
     dockerAway: host.unavailable,
     hasRoom: disk.hasRoom,
     freeDiskBytes: disk.freeBytes,
+    cacheTotalBytes: caches.totalBytes,
     async stop() {
       stopping.abort();
       host.stop();
       disk.stop();
+      unwatchCaches();
       sweep?.stop();
       batches.stop();
       const grace = setTimeout(host.close, DOCKER_GRACE_MS);

@@ -171,8 +171,9 @@ export const decided: Row[] = [
   get('/metrics', 'loopback'),
 ];
 
-/** What neither shows and the service needs: a new sign-in link, why a suite ran, the order of dependencies, whether a receiver is there, and back again. */
+/** What neither shows and the service needs: a new sign-in link, why a suite ran, the order of dependencies, emptying a cache, whether a receiver is there, and back again. */
 export const added: Row[] = [
+  remove(`${S}/cache`, 'both', 'suites'),
   {
     ...post(`${S}/dependencies/:dependency_id/last`, 'both', 'suites', undefined, 200),
     dependency: 'used',

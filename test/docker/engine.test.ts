@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { createServer, type Server } from 'node:http';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { createEngine } from '../../src/engine/container.ts';
+import { type ContainerStorage, createEngine } from '../../src/engine/container.ts';
 import { EngineRefused, EngineUnavailable, ImageMissing } from '../../src/engine/docker.ts';
 import { follow, openRoom, type Room } from './room.ts';
 
@@ -62,8 +62,11 @@ describe('the engine', () => {
     );
     const containerId = await room.engine.startContainer(plan);
     for await (const record of follow(file, nonce)) if (record.kind === 'bytes') break;
-    const size = await room.engine.sizeOf(containerId);
+    const ours = (listed: ContainerStorage[]) => listed.find(({ owner }) => owner.id === plan.labels.id);
+    const size = ours(await room.engine.listStorage(room.instance, { layers: true }))?.layerBytes;
     assert.ok(size && size >= 3_000_000 && size < 4_000_000, String(size));
+    assert.equal(ours(await room.engine.listStorage(room.instance, { layers: false }))?.layerBytes, 0);
+    assert.deepEqual(await room.engine.listStorage(`${room.instance}-other`, { layers: true }), []);
     assert.deepEqual(await room.engine.listContainers(`${room.instance}-other`), []);
     const mine = (await room.engine.listContainers(room.instance)).find(
       item => item.containerId === containerId,
@@ -73,7 +76,7 @@ describe('the engine', () => {
     await room.engine.removeContainer(containerId);
     assert.equal(await room.engine.inspectContainer(containerId), undefined);
     assert.equal(await room.engine.waitForExit(containerId), undefined);
-    assert.equal(await room.engine.sizeOf(containerId), undefined);
+    assert.equal(ours(await room.engine.listStorage(room.instance, { layers: true })), undefined);
   });
 
   it('stops waiting when told to', async () => {

@@ -109,20 +109,6 @@ const standIn = (instance: string) => {
   return { Labels, Driver: DriverConfig.Name, DriverOpts: DriverConfig.Options };
 };
 
-test('two who ask at once how much volumes hold are both told', async () => {
-  const { engine } = room;
-  const carrier = await makeVolume('measured');
-  await claimVolume(engine.door, carrier);
-  const { plan } = await room.begin(
-    'head -c 100000 /dev/zero >/opt/prefix/zeros; echo done; sleep 60',
-    mounted(carrier.volume),
-  );
-  const containerId = await engine.startContainer(plan);
-  const sizes = async () => Promise.all([1, 2, 3].map(() => engine.sizeOf(containerId, { volumes: true })));
-  for (const size of await sizes()) assert.ok(size !== undefined);
-  await engine.removeContainer(containerId);
-});
-
 test('a reader that is slow is not cut off by the deadline of the answer', async () => {
   const carrier = await makeVolume('slow');
   await claimVolume(room.engine.door, carrier);

@@ -102,6 +102,7 @@ export async function bootApp(overrides: Partial<Settings> = {}): Promise<TestAp
       dockerAway: () => undefined,
       hasRoom: () => room.hasRoom,
       freeDiskBytes: () => 0,
+      cacheTotalBytes: () => 0,
       stop: async () => {},
     }),
   );

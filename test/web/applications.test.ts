@@ -10,6 +10,7 @@ import {
   listTokens,
 } from '../../src/store/applications.ts';
 import { findBuild, rerunBuild } from '../../src/store/builds.ts';
+import { findCache, recordCacheSize, useCache } from '../../src/store/caches.ts';
 import { findDeploy } from '../../src/store/deploys.ts';
 import { moveDependency, moveDeploy } from '../../src/store/transition.ts';
 import { launchBrowser, openBrowser, type Person, signIn } from '../support/browser.ts';
@@ -217,6 +218,34 @@ describe('applications and administration', { timeout: 600_000 }, () => {
     moveDeploy(room.db, deployId, 'cancel');
     await row.waitFor({ state: 'detached' });
     await person.close();
+  });
+
+  it('shows administrators all caches, the largest first, and empties one', async () => {
+    const { suite_id: suiteId } = room.plant();
+    const { suite_id: otherId } = room.plant();
+    const measured = (id: bigint, sizeBytes: number) =>
+      recordCacheSize(room.db, useCache(room.db, id), { sizeBytes, measuredAt: Date.now() });
+    measured(suiteId, 2 << 20);
+    measured(otherId, 7 << 20);
+    const person = await arrive('admin');
+    const { page } = person;
+    await person.go('/ui/admin');
+    await page.getByRole('link', { name: '9.0 MiB' }).click();
+    await page.getByRole('heading', { name: 'Caches', exact: true }).waitFor();
+    const rows = page.locator('#cache-list tbody tr');
+    assert.deepEqual(await rows.locator('td:nth-child(3)').allTextContents(), ['7.0 MiB', '2.0 MiB']);
+    await person.inspect('administration-caches');
+    await rows.first().getByRole('button', { name: 'Empty' }).click();
+    await accept(person, 'Empty');
+    await page.getByText('The cache is emptied.').waitFor();
+    assert.equal(findCache(room.db, otherId)?.emptiedBecause, 'by admin@example.org');
+    assert.equal(findCache(room.db, suiteId)?.emptiedAt, null);
+    await person.close();
+    const other = await arrive('owner');
+    other.expectRefusals();
+    await other.go('/ui/admin/caches');
+    await other.page.getByText('There is nothing here').waitFor();
+    await other.close();
   });
 
   it('makes an account whose password and key work, and resets them', async () => {

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { recordCommit } from '../../src/store/builds.ts';
+import { findCache, recordCacheSize, useCache } from '../../src/store/caches.ts';
 import { createDependency, setShared } from '../../src/store/dependencies.ts';
 import type { Project } from '../../src/store/projects.ts';
 import {
@@ -81,6 +82,26 @@ describe('the suites of a project', { timeout: 600_000 }, () => {
     await accept(person, 'Delete suite');
     await page.getByText('Suite Everything is deleted.').waitFor();
     assert.deepEqual(listEverySuite(room.db, project.id), []);
+    await person.close();
+  });
+
+  it('shows how much a suite keeps between builds, and empties it', async () => {
+    const project = room.makeProject('Caches');
+    const [suite] = room.makeSuites(project, 'Unit tests') as [Suite];
+    const person = await room.arrive('collaborator');
+    const { page } = person;
+    const cache = part(person, 'Cache');
+    await person.go(pathOf(suite));
+    await cache.getByText('no build has used it yet').waitFor();
+    recordCacheSize(room.db, useCache(room.db, suite.id), { sizeBytes: 3 << 20, measuredAt: Date.now() });
+    await person.go(pathOf(suite));
+    await cache.getByText('3.0 MiB, of 5.0 GiB at most').waitFor();
+    await person.inspect('suite-cache');
+    await cache.getByRole('button', { name: 'Empty cache' }).click();
+    await accept(person, 'Empty cache');
+    await page.getByText('The cache is emptied').waitFor();
+    await cache.getByText(/by collaborator@example\.org/).waitFor();
+    assert.equal(findCache(room.db, suite.id)?.sizeBytes, 0);
     await person.close();
   });
 

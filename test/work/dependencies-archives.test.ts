@@ -146,6 +146,17 @@ suite('archives', { concurrency: 2 }, () => {
     assert.doesNotMatch(log, /^over$/m);
   });
 
+  test('what a command adds to a prefix that it shares with a related dependency counts towards the limit of the disk', async () => {
+    const related = await room.compiled(tarOf({ file: 'x' }));
+    const { state, record, log } = await room.compile(tarOf({ other: 'y' }), {
+      'related_dependencies[]': [related],
+      command: `cat ${PREFIX}/file; head -c 200000000 /dev/zero >${PREFIX}/big; sleep 100; echo over`,
+    });
+    assert.equal(state, 'compile_failed', log);
+    assert.match(record.error as string, /grew past/);
+    assert.doesNotMatch(log, /^over$/m);
+  });
+
   test('a source is entered; one that is missing or leads out fails', async () => {
     const archive = tarOf({
       'top/inner dir/file': 'found\n',

@@ -1,48 +1,229 @@
-// The guard of a nearly full disk: which run it ends, and that it outlives what goes wrong on such a disk.
+// The guard of the disk with scripted figures: what gives way first, which job is ended, and which limits it enforces.
 import assert from 'node:assert/strict';
-import { tmpdir } from 'node:os';
-import { test } from 'node:test';
+import { type TestContext, test } from 'node:test';
+import { setImmediate as turn } from 'node:timers/promises';
 import { createLog } from '../../src/log.ts';
-import { type Growing, watchDisk } from '../../src/work/disk.ts';
+import { type DiskOptions, watchDisk } from '../../src/work/disk.ts';
+import type { RunningJob, Usage } from '../../src/work/usage.ts';
 
-const growing = (nonce: string, size: number): Growing => ({
-  topic: 'dependency:1',
+const MIB = 1024 * 1024;
+const MIN_FREE = 100 * MIB;
+
+const build = (nonce: string): RunningJob => ({
+  kind: 'build',
+  id: 1n,
+  topic: `build:${nonce}`,
   nonce,
-  sizeBytes: async () => size,
+  suiteId: 7n,
+  startedAt: 0,
+});
+const holding = (workspaceBytes: number, of: Partial<Usage> = {}): Usage => ({
+  outputBytes: 0,
+  workspaceBytes,
+  ...of,
 });
 
-test('a compile that was ended for want of room does not end the next one of the same dependency', async t => {
-  const ended = Promise.withResolvers<string>();
+/** A guard whose clock goes on by `look`: one second, and all that follows from it. */
+function guard(t: TestContext, of: Partial<DiskOptions> = {}) {
+  t.mock.timers.enable({ apis: ['setInterval'] });
+  const world = {
+    freeBytes: MIN_FREE / 4,
+    jobs: [] as RunningJob[],
+    usages: new Map<string, Usage>(),
+    woken: [] as string[],
+    emptied: 0,
+    caches: 0,
+    recorded: [] as unknown[],
+    gone: true,
+    logged: [] as string[],
+  };
   const disk = watchDisk({
-    directory: tmpdir(),
-    // More than there can be.
-    minFreeBytes: Number.MAX_SAFE_INTEGER,
-    log: createLog(() => {}, {}),
-    growing: () => [growing('first', 10)],
-    condemn: topic => ended.resolve(topic),
+    minFreeBytes: MIN_FREE,
+    workspaceLimitBytes: 0,
+    cacheLimitBytes: 0,
+    log: createLog(line => world.logged.push(line), {}),
+    free: () => ({ dataBytes: world.freeBytes, dockerBytes: world.freeBytes }),
+    jobs: () => world.jobs,
+    measure: async () => new Map(world.usages),
+    recordCache: (...recorded) => void world.recorded.push(recorded),
+    emptyCache: async () => {
+      if (world.caches === 0) return false;
+      world.caches -= 1;
+      world.emptied += 1;
+      return true;
+    },
+    isGone: async () => world.gone,
+    wake: topic => world.woken.push(topic),
+    ...of,
   });
   t.after(disk.stop);
-  assert.equal(await ended.promise, 'dependency:1');
-  assert.equal(disk.mustEnd('first'), true);
-  assert.equal(disk.mustEnd('second'), false);
+  const look = async (times = 1) => {
+    for (let time = 0; time < times; time++) {
+      t.mock.timers.tick(1_000);
+      for (let turns = 0; turns < 5; turns++) await turn();
+    }
+  };
+  return { disk, world, look };
+}
+
+test('caches are emptied one after the other before any job is ended', async t => {
+  const { world, look } = guard(t);
+  world.jobs = [build('only')];
+  world.usages.set('only', holding(50 * MIB));
+  world.caches = 3;
+  await look(3);
+  assert.equal(world.emptied, 3);
+  assert.deepEqual(world.woken, []);
+  await look(2);
+  assert.deepEqual(world.woken, ['build:only']);
+});
+
+test('no cache is emptied when there is space again', async t => {
+  const { world, look } = guard(t);
+  world.caches = 3;
+  await look();
+  world.freeBytes = MIN_FREE;
+  await look(3);
+  assert.equal(world.emptied, 1);
+});
+
+test('caches are left alone when it is the disk of DATA that is full, and Docker has another one', async t => {
+  const { world, look } = guard(t, { free: () => ({ dataBytes: MIB, dockerBytes: 10 * MIN_FREE }) });
+  world.caches = 3;
+  world.jobs = [build('writes files'), build('prints')];
+  world.usages.set('writes files', holding(50 * MIB));
+  world.usages.set('prints', holding(0, { outputBytes: 10 * MIB }));
+  await look(3);
+  assert.equal(world.emptied, 0);
+  assert.deepEqual(world.woken, ['build:prints']);
+});
+
+test('the job that grew is ended alone, though another one holds more', async t => {
+  const { world, look, disk } = guard(t);
+  world.jobs = [build('holds'), build('grows')];
+  world.usages.set('holds', holding(80 * MIB));
+  world.usages.set('grows', holding(10 * MIB));
+  await look();
+  world.usages.set('grows', holding(30 * MIB));
+  await look(2);
+  assert.deepEqual(world.woken, ['build:grows']);
+  assert.equal(disk.mustEnd('grows'), 'no_room');
+  // What it wrote takes a while to go: nobody else has to end for that.
+  world.gone = false;
+  await look(5);
+  world.jobs = [build('holds')];
+  await look(5);
+  assert.deepEqual(world.woken, ['build:grows']);
+  world.gone = true;
+  world.freeBytes = MIN_FREE;
+  await look(5);
+  assert.deepEqual(world.woken, ['build:grows']);
+  assert.equal(disk.mustEnd('holds'), undefined);
+});
+
+test('another job is ended where space is still short after the first has gone', async t => {
+  const { world, look } = guard(t);
+  world.jobs = [build('holds'), build('grows'), build('idle')];
+  world.usages.set('holds', holding(80 * MIB));
+  world.usages.set('grows', holding(10 * MIB));
+  world.usages.set('idle', holding(1000));
+  await look();
+  world.usages.set('grows', holding(30 * MIB));
+  await look(2);
+  world.jobs = [build('holds'), build('idle')];
+  await look(10);
+  // To end what holds nothing would free nothing.
+  assert.deepEqual(world.woken, ['build:grows', 'build:holds']);
+});
+
+test('a job whose cache grows counts as growing, and one whose files cannot be counted most of all', async t => {
+  const { world, look } = guard(t);
+  const cache = (sizeBytes: number) => holding(0, { cache: { volume: 'v', sizeBytes } });
+  world.jobs = [build('workspace'), build('cache')];
+  world.usages.set('workspace', holding(50 * MIB));
+  world.usages.set('cache', cache(900 * MIB));
+  await look();
+  world.usages.set('workspace', holding(60 * MIB));
+  world.usages.set('cache', cache(930 * MIB));
+  await look(2);
+  assert.deepEqual(world.woken, ['build:cache']);
+  world.jobs = [build('workspace'), build('hidden')];
+  world.usages.set('hidden', cache(Number.POSITIVE_INFINITY));
+  await look(3);
+  assert.deepEqual(world.woken, ['build:cache', 'build:hidden']);
+});
+
+test('a compile that was ended for want of space does not end the next one of the same dependency', async t => {
+  const { world, look, disk } = guard(t);
+  world.jobs = [{ ...build('first'), kind: 'dependency' }];
+  world.usages.set('first', holding(50 * MIB));
+  await look(3);
+  assert.equal(disk.mustEnd('first'), 'no_room');
+  assert.equal(disk.mustEnd('second'), undefined);
 });
 
 test('a look that fails is followed by another', async t => {
-  const logged: string[] = [];
-  const ended = Promise.withResolvers<void>();
   let looks = 0;
-  const disk = watchDisk({
-    directory: tmpdir(),
-    minFreeBytes: Number.MAX_SAFE_INTEGER,
-    log: createLog(line => logged.push(line), {}),
-    growing: () => {
+  const { world, look } = guard(t, {
+    jobs: () => {
       looks += 1;
       if (looks === 1) throw new Error('disk I/O error');
-      return [growing('only', 10)];
+      return [build('only')];
     },
-    condemn: () => ended.resolve(),
   });
-  t.after(disk.stop);
-  await ended.promise;
-  assert.match(logged.join(), /disk could not be looked at/);
+  world.usages.set('only', holding(50 * MIB));
+  await look(5);
+  assert.match(world.logged.join(), /disk could not be looked at/);
+  assert.deepEqual(world.woken, ['build:only']);
+});
+
+test('a job past DISK or past CACHE_LIMIT is ended, each with its reason, and the size of its cache is kept', async t => {
+  const { world, look, disk } = guard(t, { workspaceLimitBytes: 10 * MIB, cacheLimitBytes: 20 * MIB });
+  world.freeBytes = 1000 * MIN_FREE;
+  world.jobs = [build('fine'), build('workspace'), build('cache'), build('unknown')];
+  world.usages.set('fine', holding(9 * MIB, { cache: { volume: 'a', sizeBytes: 19 * MIB } }));
+  world.usages.set('workspace', holding(11 * MIB));
+  world.usages.set('cache', holding(0, { cache: { volume: 'b', sizeBytes: 21 * MIB } }));
+  world.usages.set('unknown', holding(Number.POSITIVE_INFINITY));
+  await look();
+  assert.deepEqual(
+    world.jobs.map(({ nonce }) => disk.mustEnd(nonce)),
+    [undefined, 'too_big', 'cache_too_big', undefined],
+  );
+  assert.deepEqual(
+    world.recorded.map(recorded => (recorded as [bigint, string, { sizeBytes: number }])[2].sizeBytes),
+    [19 * MIB, 21 * MIB],
+  );
+});
+
+test('jobs that have just begun are not measured while there is space, and none where nothing is limited', async t => {
+  let rounds = 0;
+  const measure = async () => {
+    rounds += 1;
+    return new Map();
+  };
+  const { world, look } = guard(t, { measure, cacheLimitBytes: MIB });
+  world.freeBytes = 1000 * MIN_FREE;
+  world.jobs = [{ ...build('new'), startedAt: Date.now() }];
+  await look(3);
+  assert.equal(rounds, 0);
+  t.mock.timers.reset();
+  const other = guard(t, { measure });
+  other.world.freeBytes = 1000 * MIN_FREE;
+  other.world.jobs = [build('old')];
+  await other.look(3);
+  assert.equal(rounds, 0);
+});
+
+test('an engine that counts slowly is not asked again before it has answered', async t => {
+  const answers: (() => void)[] = [];
+  const measure = () => new Promise<Map<string, Usage>>(resolve => answers.push(() => resolve(new Map())));
+  const { world, look } = guard(t, { measure, workspaceLimitBytes: 1_000 });
+  world.jobs = [build('only')];
+  await look(3);
+  assert.equal(answers.length, 1);
+  answers[0]?.();
+  await turn();
+  // It rests as long as it took.
+  while (answers.length < 2) await look();
 });

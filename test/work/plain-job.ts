@@ -12,7 +12,6 @@ export const plainJob = (directory: string, of: Partial<Job> = {}): Job => ({
   secrets: [],
   deadlineAt: Date.now() + 60_000,
   diskBytes: 0,
-  leavesInVolume: false,
   condemn: () => {},
   stopReason: () => undefined,
   describeStep: () => undefined,

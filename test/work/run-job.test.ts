@@ -118,20 +118,3 @@ test('a job whose output finds no room in the log is stopped for want of room, a
   assert.deepEqual(await running, { kind: 'no_room' });
   assert.deepEqual(calls, ['condemned', 'stopped']);
 });
-
-test('an engine that counts slowly is not asked again before it has answered', async t => {
-  t.mock.timers.enable({ apis: ['setInterval'] });
-  const answers: (() => void)[] = [];
-  const sizeOf = () => new Promise<number>(resolve => answers.push(() => resolve(1)));
-  const room = await roomFor(t, { sizeOf }, { diskBytes: 1_000 });
-  const running = room.run();
-  await turn();
-  for (let times = 0; times < 3; times++) t.mock.timers.tick(5_000);
-  assert.equal(answers.length, 1);
-  answers[0]?.();
-  await turn();
-  t.mock.timers.tick(5_000);
-  assert.equal(answers.length, 2);
-  room.exit();
-  assert.deepEqual(await running, PASSED);
-});

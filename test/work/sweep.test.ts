@@ -37,6 +37,7 @@ function sweeperOf(
       },
     } as unknown as ContainerHost,
     artifacts: { isHeld: () => false, isVolumeNeeded: () => true },
+    caches: { isNeeded: () => true, review: async () => {} },
     dataDirectory,
     retentionMs: DAY_MS,
     ...parts,

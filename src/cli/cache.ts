@@ -1,0 +1,113 @@
+// `assay cache …`: what suites keep between builds, and emptying it.
+
+import { readSettings, UsageError } from '../config.ts';
+import { cacheVolumeOf } from '../domain/cache.ts';
+import { parseId } from '../domain/id.ts';
+import { createEngine, type Engine } from '../engine/container.ts';
+import { EngineRefused, EngineUnavailable } from '../engine/docker.ts';
+import { type Cache, type CacheOfSuite, emptyCache, findCache, listCaches } from '../store/caches.ts';
+import { makeDataDirectory, openData } from '../store/data.ts';
+import type { Db } from '../store/db.ts';
+import { instanceOf } from '../store/facts.ts';
+import { type Command, helpOf, type Invocation, settingFlags } from './command.ts';
+import { sizeText } from './progress.ts';
+
+const DATA_LINE = '  --data DIRECTORY      the data directory [./assay-data]';
+const EVERY = 'all';
+
+async function withDatabase<T>(
+  { flags, environment }: Invocation,
+  use: (db: Db, engine: Engine) => Promise<T>,
+): Promise<T> {
+  const { settings } = readSettings(flags, environment);
+  makeDataDirectory(settings.data);
+  const db = openData(settings.data, environment);
+  try {
+    return await use(db, createEngine({ dockerHost: settings.dockerHost, environment }));
+  } finally {
+    db.close();
+  }
+}
+
+const list: Command = {
+  name: 'cache list',
+  summary: 'Lists the caches of suites, the largest first.',
+  positionals: [],
+  flags: { ...settingFlags, json: 'flag' },
+  help() {
+    return helpOf(this, ['  --json                prints JSON', DATA_LINE]);
+  },
+  run: invocation =>
+    withDatabase(invocation, async db => {
+      const caches = listCaches(db, Number.MAX_SAFE_INTEGER);
+      if (invocation.flags.has('--json')) process.stdout.write(`${JSON.stringify(caches.map(present))}\n`);
+      else for (const cache of caches) process.stdout.write(`${describe(cache)}\n`);
+      return 0;
+    }),
+};
+
+const present = (cache: CacheOfSuite) => ({
+  suite_id: cache.suiteId.toString(),
+  suite: cache.suiteName,
+  project: cache.projectName,
+  size_bytes: cache.sizeBytes,
+  used_at: new Date(cache.usedAt).toISOString(),
+  emptied_at: cache.emptiedAt === null ? null : new Date(cache.emptiedAt).toISOString(),
+});
+
+function describe({ suiteId, sizeBytes, usedAt, projectName, suiteName }: CacheOfSuite): string {
+  const size = sizeBytes === null ? 'not measured' : sizeText(sizeBytes);
+  const day = new Date(usedAt).toISOString().slice(0, 16).replace('T', ' ');
+  return `${suiteId}  ${size.padStart(12)}  used ${day}  ${projectName}: ${suiteName}`;
+}
+
+const empty: Command = {
+  name: 'cache empty',
+  summary: 'Empties the cache of a suite, or of all.',
+  positionals: ['SUITE'],
+  flags: settingFlags,
+  help() {
+    return helpOf(this, [
+      'SUITE is the id that `assay cache list` shows, or `all`. The next build begins with an empty cache. A build that',
+      'runs keeps its files until it has ended.',
+      '',
+      DATA_LINE,
+    ]);
+  },
+  run: invocation =>
+    withDatabase(invocation, async (db, engine) => {
+      const given = invocation.positionals[0] ?? '';
+      const chosen = given === EVERY ? listCaches(db, Number.MAX_SAFE_INTEGER) : [getCache(db, given)];
+      let inUse = 0;
+      for (const cache of chosen) {
+        emptyCache(db, cache.suiteId, 'on the command line');
+        if (!(await removeVolume(engine, instanceOf(db), cache))) inUse += 1;
+      }
+      const words = chosen.length === 1 ? 'the cache is emptied' : `${chosen.length} caches are emptied`;
+      const later = inUse === 0 ? '' : '; space that cannot be freed now is freed by the server';
+      process.stdout.write(`${words}${later}\n`);
+      return 0;
+    }),
+};
+
+function getCache(db: Db, given: string): Cache {
+  const id = parseId(given);
+  const cache = id === undefined ? undefined : findCache(db, id);
+  if (!cache)
+    throw new UsageError(
+      `no suite ${JSON.stringify(given)} has a cache; "assay cache list" shows those that have`,
+    );
+  return cache;
+}
+
+/** False where a build uses it, or Docker is away: the server removes what is no longer needed. */
+async function removeVolume(engine: Engine, instance: string, cache: Cache): Promise<boolean> {
+  try {
+    return await engine.removeVolume(cacheVolumeOf(instance, cache.suiteId, cache.generation));
+  } catch (error) {
+    if (error instanceof EngineUnavailable || error instanceof EngineRefused) return false;
+    throw error;
+  }
+}
+
+export const cacheCommands: readonly Command[] = [list, empty];

@@ -1,0 +1,121 @@
+// The caches of suites: which volume each one is in, how much it held when it was last measured, and when it was used.
+
+import { and, asc, desc, eq, sql } from 'drizzle-orm';
+import type { Db } from './db.ts';
+import { caches, projects, suites } from './schema.ts';
+
+export type Cache = typeof caches.$inferSelect;
+
+/** Published when a cache is emptied: its old volume can be removed. */
+export const CACHES_TOPIC = 'caches';
+
+/** An empty directory takes a little as well. */
+const EMPTY_BYTES = 65_536;
+
+const isUsedByBuild = sql`EXISTS (SELECT 1 FROM builds WHERE build_state = 'running' AND suite_id = caches.suite_id)`;
+
+export function findCache(db: Db, suiteId: bigint): Cache | undefined {
+  return db.orm.select().from(caches).where(eq(caches.suiteId, suiteId)).get();
+}
+
+/** Notes that a build of the suite begins, and returns its cache. */
+export function useCache(db: Db, suiteId: bigint): Cache {
+  return db.write(() =>
+    db.orm
+      .insert(caches)
+      .values({ suiteId, generation: 0, usedAt: db.now() })
+      .onConflictDoUpdate({ target: caches.suiteId, set: { usedAt: db.now() } })
+      .returning()
+      .get(),
+  );
+}
+
+/** Notes that a build has ended: what the cache holds has to be measured again. */
+export function markCacheUsed(db: Db, suiteId: bigint): void {
+  db.write(() => db.orm.update(caches).set({ usedAt: db.now() }).where(eq(caches.suiteId, suiteId)).run());
+}
+
+/** Takes a volume into the books that was made before there were any. */
+export function adoptCache(db: Db, suiteId: bigint, usedAt: number): void {
+  db.write(() =>
+    db.orm.insert(caches).values({ suiteId, generation: 0, usedAt }).onConflictDoNothing().run(),
+  );
+}
+
+/** What was found by measuring that began at `measuredAt`: null where it could not be counted. Changes nothing where the cache has been emptied since. */
+export function recordCacheSize(
+  db: Db,
+  { suiteId, generation }: Pick<Cache, 'suiteId' | 'generation'>,
+  { sizeBytes, measuredAt }: { sizeBytes: number | null; measuredAt: number },
+): void {
+  db.write(() => {
+    db.orm
+      .update(caches)
+      .set({ sizeBytes, measuredAt })
+      .where(and(eq(caches.suiteId, suiteId), eq(caches.generation, generation)))
+      .run();
+    db.touch(`cache:${suiteId}`);
+  });
+}
+
+/** From now on builds of the suite begin with an empty cache. `because` is by whom or for what, as the end of a sentence. */
+export function emptyCache(db: Db, suiteId: bigint, because: string): void {
+  db.write(() => {
+    const now = db.now();
+    const emptied = { sizeBytes: 0, measuredAt: now, emptiedAt: now, emptiedBecause: because };
+    db.orm
+      .insert(caches)
+      .values({ suiteId, generation: 1, usedAt: now, ...emptied })
+      .onConflictDoUpdate({
+        target: caches.suiteId,
+        set: { ...emptied, generation: sql`${caches.generation} + 1` },
+      })
+      .run();
+    db.touch(CACHES_TOPIC);
+  });
+}
+
+export type CacheOfSuite = Cache & { suiteName: string; projectId: bigint; projectName: string };
+
+/** The largest first; those that are not measured yet before all others. */
+export function listCaches(db: Db, limit: number): CacheOfSuite[] {
+  return db.orm
+    .select({ cache: caches, suiteName: suites.name, projectId: projects.id, projectName: projects.name })
+    .from(caches)
+    .innerJoin(suites, eq(suites.id, caches.suiteId))
+    .innerJoin(projects, eq(projects.id, suites.projectId))
+    .orderBy(desc(sql`${caches.sizeBytes} IS NULL`), desc(caches.sizeBytes), asc(caches.suiteId))
+    .limit(limit)
+    .all()
+    .map(({ cache, ...names }) => ({ ...cache, ...names }));
+}
+
+/** What all caches held when they were last measured. */
+export function sumCaches(db: Db): { count: number; bytes: number } {
+  const found = db.orm
+    .select({ count: sql<bigint>`count(*)`, bytes: sql<bigint>`coalesce(sum(${caches.sizeBytes}), 0)` })
+    .from(caches)
+    .get();
+  return { count: Number(found?.count ?? 0), bytes: Number(found?.bytes ?? 0) };
+}
+
+/** Caches that no running build uses and that hold something, or may; the least recently used first. */
+export function listIdleCaches(db: Db): Cache[] {
+  return db.orm
+    .select()
+    .from(caches)
+    .where(sql`(size_bytes IS NULL OR size_bytes > ${EMPTY_BYTES}) AND NOT ${isUsedByBuild}`)
+    .orderBy(asc(caches.usedAt))
+    .all();
+}
+
+/** Caches that a build has used since they were measured, and none uses now. */
+export function listUnmeasuredCaches(db: Db, limit: number): Cache[] {
+  return db.orm
+    .select()
+    .from(caches)
+    .where(sql`(measured_at IS NULL OR measured_at <= used_at) AND NOT ${isUsedByBuild}`)
+    .orderBy(asc(caches.usedAt))
+    .limit(limit)
+    .all();
+}
