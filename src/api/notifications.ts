@@ -16,14 +16,13 @@ import { listEvents } from '../store/events.ts';
 import {
   createNotification,
   type Delivery,
-  deleteNotification,
   listDeliveries,
   listNotifications,
   pingNotification,
   redeliver,
   switchOn,
 } from '../store/notifications.ts';
-import { emptyNotification } from '../store/slices.ts';
+import { deleteNotification } from '../store/purge.ts';
 import { type Call, type Endpoint, endpoint, listing } from './endpoint.ts';
 import { cursor, integer, required } from './fields.ts';
 import { nextLink, readCallback, respondText } from './respond.ts';
@@ -79,8 +78,7 @@ export const notifications: Endpoint[] = [
     access: 'users',
     scope: 'notifications',
     answer: { record: destroyedShape },
-    handle: async ({ db, notification }) => {
-      await emptyNotification(db, notification.id);
+    handle: ({ db, notification }) => {
       deleteNotification(db, notification.id);
       return { destroyed: true };
     },

@@ -18,7 +18,6 @@ import {
   createCollaborator,
   createProject,
   deleteCollaborator,
-  deleteProject,
   findProject,
   isProjectNameTaken,
   listCollaboratedProjects,
@@ -27,7 +26,7 @@ import {
   projectRecord,
   updateProject,
 } from '../store/projects.ts';
-import { emptyProject } from '../store/slices.ts';
+import { deleteProject } from '../store/purge.ts';
 import { renderBadge } from './badge.ts';
 import { type Endpoint, endpoint, listing } from './endpoint.ts';
 import { flag, optional, required, requiredName } from './fields.ts';
@@ -130,8 +129,7 @@ export const projects: Endpoint[] = [
     access: 'users',
     scope: 'projects',
     answer: { record: destroyedShape },
-    handle: async ({ db, project }) => {
-      await emptyProject(db, project.id);
+    handle: ({ db, project }) => {
       deleteProject(db, project.id);
       return { destroyed: true };
     },

@@ -1,6 +1,6 @@
 // The ordered record of what happened, and the outbox of webhooks, written in the transaction of the change itself.
 
-import { and, asc, eq, gt, sql } from 'drizzle-orm';
+import { and, asc, eq, gt, isNull, sql } from 'drizzle-orm';
 import { addKey, type EventSubject, type EventType, eventBody, notifiableTypeOf } from '../domain/events.ts';
 import { type Db, insertInto, prepared } from './db.ts';
 import { bareKeyOf, findProject, storedProjectRecord } from './projects.ts';
@@ -20,6 +20,7 @@ const receivers = prepared(db =>
         eq(notifications.projectId, sql.placeholder('projectId')),
         eq(notifications.notifiableType, sql.placeholder('type')),
         eq(notifications.enabled, true),
+        isNull(notifications.deletedAt),
       ),
     )
     .orderBy(notifications.id)

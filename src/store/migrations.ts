@@ -467,6 +467,16 @@ CREATE TABLE caches (
 ) STRICT;
 `;
 
+/** What is deleted is marked, and its rows are purged in batches. */
+const deletedMarks = ['projects', 'notifications']
+  .map(
+    table => `
+ALTER TABLE ${table} ADD COLUMN deleted_at INTEGER;
+CREATE INDEX ${table}_deleted ON ${table} (id) WHERE deleted_at IS NOT NULL;
+`,
+  )
+  .join('');
+
 type Step = string | ((sqlite: Database.Database) => void);
 
 export const steps: readonly Step[] = [
@@ -478,4 +488,5 @@ export const steps: readonly Step[] = [
   packOldDecisions,
   deployCancel,
   cachesOfSuites,
+  deletedMarks,
 ];

@@ -1,6 +1,6 @@
 // Notifications and the deliveries of their events.
 
-import { and, desc, eq } from 'drizzle-orm';
+import { and, desc, eq, isNull } from 'drizzle-orm';
 import type { NotifiableType } from '../domain/events.ts';
 import type { Db } from './db.ts';
 import { recordEvent } from './events.ts';
@@ -16,7 +16,13 @@ export function listNotifications(db: Db, projectId: bigint, page: Page): Notifi
   return db.orm
     .select()
     .from(notifications)
-    .where(and(eq(notifications.projectId, projectId), olderThan(notifications.id, page)))
+    .where(
+      and(
+        eq(notifications.projectId, projectId),
+        olderThan(notifications.id, page),
+        isNull(notifications.deletedAt),
+      ),
+    )
     .orderBy(desc(notifications.id))
     .limit(beyond(page))
     .all();
@@ -26,7 +32,9 @@ export function findNotification(db: Db, projectId: bigint, id: bigint): Notific
   return db.orm
     .select()
     .from(notifications)
-    .where(and(eq(notifications.id, id), eq(notifications.projectId, projectId)))
+    .where(
+      and(eq(notifications.id, id), eq(notifications.projectId, projectId), isNull(notifications.deletedAt)),
+    )
     .get();
 }
 
@@ -64,14 +72,6 @@ export function switchOn(db: Db, id: bigint): Notification {
   return db.write(() =>
     db.orm.update(notifications).set({ enabled: true }).where(eq(notifications.id, id)).returning().get(),
   ) as Notification;
-}
-
-/** Its deliveries go with it: nothing is sent from now on. */
-export function deleteNotification(db: Db, id: bigint): void {
-  db.write(() => {
-    db.orm.delete(notifications).where(eq(notifications.id, id)).run();
-    db.touch('deliveries');
-  });
 }
 
 /** Sends a `ping` event to this one receiver. */

@@ -25,7 +25,7 @@ const waiting = prepared(db =>
     SELECT id, (
       SELECT min(next_attempt_at) FROM deliveries WHERE state = 'pending' AND notification_id = receiver.id
     ) AS dueAt
-    FROM receiver WHERE id IS NOT NULL`),
+    FROM receiver WHERE id IS NOT NULL AND id NOT IN (SELECT id FROM notifications WHERE deleted_at IS NOT NULL)`),
 );
 
 /** The receivers for which something is pending, and when the first of it is due. */
@@ -78,7 +78,9 @@ export function getReceiver(db: Db, notificationId: bigint): { url: string; secr
 }
 
 const receiverThere = prepared(db =>
-  db.sqlite.prepare<[bigint], bigint>('SELECT 1 FROM notifications WHERE id = ?').pluck(),
+  db.sqlite
+    .prepare<[bigint], bigint>('SELECT 1 FROM notifications WHERE id = ? AND deleted_at IS NULL')
+    .pluck(),
 );
 
 export function isReceiverThere(db: Db, notificationId: bigint): boolean {

@@ -1,6 +1,6 @@
 // Projects, their keys and their collaborators.
 
-import { and, desc, eq, getTableColumns, sql } from 'drizzle-orm';
+import { and, desc, eq, getTableColumns, isNull, sql } from 'drizzle-orm';
 import { nameKey } from '../domain/names.ts';
 import { presentProject } from '../domain/records.ts';
 import { refusal } from '../domain/refusal.ts';
@@ -23,7 +23,7 @@ const byId = prepared(db =>
   db.orm
     .select(projectFields)
     .from(projects)
-    .where(eq(projects.id, sql.placeholder('id')))
+    .where(and(eq(projects.id, sql.placeholder('id')), isNull(projects.deletedAt)))
     .prepare(),
 );
 const collaboration = prepared(db =>
@@ -55,7 +55,7 @@ export function listOwnProjects(db: Db, accountId: bigint, page: Page): Project[
   return db.orm
     .select(projectFields)
     .from(projects)
-    .where(and(eq(projects.ownerId, accountId), olderThan(projects.id, page)))
+    .where(and(eq(projects.ownerId, accountId), olderThan(projects.id, page), isNull(projects.deletedAt)))
     .orderBy(desc(projects.id))
     .limit(beyond(page))
     .all();
@@ -127,15 +127,6 @@ export function updateProject(
       .where(eq(projects.id, project.id))
       .returning(projectFields)
       .get() as Project;
-  });
-}
-
-/** Everything that belongs to it goes with it; what runs for it is ended by the queue, which finds its row gone. */
-export function deleteProject(db: Db, id: bigint): void {
-  db.write(() => {
-    db.orm.delete(projects).where(eq(projects.id, id)).run();
-    db.touch(`project:${id}`);
-    db.touch('queue');
   });
 }
 

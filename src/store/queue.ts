@@ -1,7 +1,7 @@
 // What waits and what runs, asked by the queue. Each question reads an index of just such rows, however many others there
 // are: the literals below are those of the indexes.
 
-import { and, asc, eq, sql } from 'drizzle-orm';
+import { and, asc, eq, isNull, sql } from 'drizzle-orm';
 import type { Waiting } from '../domain/fair-queue.ts';
 import { type Db, prepared } from './db.ts';
 import { accounts, buildRequests, builds, dependencies, deploys, projects } from './schema.ts';
@@ -12,6 +12,7 @@ export type ContainerJob = { kind: 'build' | 'dependency'; id: bigint };
 
 const WAITING = "build_state = 'enqueued'";
 const UNFINISHED_DEPLOY = "state IN ('enqueued', 'deploying')";
+const NOT_DELETED = 'project_id NOT IN (SELECT id FROM projects WHERE deleted_at IS NOT NULL)';
 const waiting = sql.raw(WAITING);
 const unfinishedDependency = sql`compile_state IN ('enqueued_for_compile', 'compiling')`;
 
@@ -28,7 +29,7 @@ const firstOfEachProject = (table: 'builds' | 'build_requests' | 'deploys', such
        SELECT project_id AS projectId,
          (SELECT min(id) FROM ${table} WHERE project_id = leaps.project_id AND ${such}) AS id,
          (SELECT repository_url FROM projects WHERE id = leaps.project_id) AS repositoryUrl
-       FROM leaps WHERE project_id IS NOT NULL`,
+       FROM leaps WHERE project_id IS NOT NULL AND ${NOT_DELETED}`,
     ),
   );
 const firstWaitingBuilds = firstOfEachProject('builds', WAITING);
@@ -132,7 +133,7 @@ const POSITION_HORIZON = 1000;
 const waitingByProject = prepared(db =>
   db.sqlite
     .prepare<[], [bigint, bigint]>(
-      `SELECT project_id, count(*) FROM builds WHERE ${WAITING} GROUP BY project_id`,
+      `SELECT project_id, count(*) FROM builds WHERE ${WAITING} AND ${NOT_DELETED} GROUP BY project_id`,
     )
     .raw(),
 );
@@ -193,7 +194,7 @@ export function listUnfinishedBuilds(db: Db, limit: number): { build: Build; pro
   return db.orm
     .select({ build: builds, projectName: projects.name })
     .from(builds)
-    .innerJoin(projects, eq(projects.id, builds.projectId))
+    .innerJoin(projects, and(eq(projects.id, builds.projectId), isNull(projects.deletedAt)))
     .where(sql`${builds.id} IN ${firstUnfinished(limit)}`)
     .orderBy(asc(builds.id))
     .all();

@@ -141,8 +141,11 @@ export const projects = sqliteTable(
     badge: bool('badge').notNull(),
     cancelSuperseded: bool('cancel_superseded').notNull(),
     createdAt: createdAt(),
+    /** Gone for everybody from then on, while its rows are purged. */
+    deletedAt: instant('deleted_at'),
   },
   table => [
+    index('projects_deleted').on(table.id).where(sql`deleted_at IS NOT NULL`),
     uniqueIndex('projects_name').on(table.ownerId, table.nameKey),
     index('projects_owner').on(table.ownerId, table.id),
   ],
@@ -519,8 +522,13 @@ export const notifications = sqliteTable(
     url: text('url').notNull(),
     signingSecret: sealed('signing_secret').notNull(),
     enabled: bool('enabled').notNull(),
+    /** Nothing is sent from then on, while its deliveries are purged. */
+    deletedAt: instant('deleted_at'),
   },
-  table => [index('notifications_project').on(table.projectId, table.id)],
+  table => [
+    index('notifications_project').on(table.projectId, table.id),
+    index('notifications_deleted').on(table.id).where(sql`deleted_at IS NOT NULL`),
+  ],
 );
 
 /**

@@ -4,7 +4,8 @@ import { and, asc, eq, gt, inArray } from 'drizzle-orm';
 import { parseId } from '../domain/id.ts';
 import type { Db } from './db.ts';
 import { findFact, writeFact } from './facts.ts';
-import { builds, dependencies, deploys, projects, suites } from './schema.ts';
+import { findProject } from './projects.ts';
+import { builds, dependencies, deploys, suites } from './schema.ts';
 
 /** Whether the job that a container or a directory was made for has not ended. */
 export function isJobRunning(db: Db, kind: string, idText: string): boolean {
@@ -61,7 +62,7 @@ export function isSuiteThere(db: Db, id: bigint): boolean {
 }
 
 export function isProjectThere(db: Db, id: bigint): boolean {
-  return db.orm.select({ id: projects.id }).from(projects).where(eq(projects.id, id)).get() !== undefined;
+  return findProject(db, id) !== undefined;
 }
 
 export function isArchiveReferred(db: Db, hash: string): boolean {

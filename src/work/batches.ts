@@ -7,11 +7,12 @@ import type { Log } from '../log.ts';
 import { beginSomeBuilds } from '../store/builds.ts';
 import { cancelSomeBuilds } from '../store/cancels.ts';
 import type { Db } from '../store/db.ts';
+import { purgeSomeRows } from '../store/purge.ts';
 
 export type BatchParts = { db: Db; live: Live; log: Log };
 
 /** Each does one batch of what is left, and is false when nothing is. In order: no build may start that is to be canceled. */
-const steps: readonly ((db: Db) => boolean)[] = [beginSomeBuilds, cancelSomeBuilds];
+const steps: readonly ((db: Db) => boolean)[] = [beginSomeBuilds, cancelSomeBuilds, purgeSomeRows];
 const RETRY_MS = 5_000;
 
 export function startBatches({ db, live, log }: BatchParts): { stop(): void } {

@@ -9,6 +9,7 @@ import {
   recordCommit,
 } from '../../src/store/builds.ts';
 import { findProject } from '../../src/store/projects.ts';
+import { purgeSomeRows } from '../../src/store/purge.ts';
 import { createSuite } from '../../src/store/suites.ts';
 import { moveBuild, moveDependency, moveDeploy, moveRequest } from '../../src/store/transition.ts';
 import { bootApp, commitFields, type TestApp } from '../support/app.ts';
@@ -232,6 +233,9 @@ test('a project is deleted with everything that belongs to it, and nothing else 
   const count = (table: string, id: bigint) =>
     Number(app.db.sqlite.prepare(`SELECT count(*) FROM ${table} WHERE project_id = ?`).pluck().get(id));
   await app.client.call('DELETE', `/projects/${gone.project_id}`, { as: app.people.owner.as });
+  for (const path of ['', '/suites', `/builds/${gone.build_id}`, '/firehose'])
+    assert.equal((await get(`/projects/${gone.project_id}${path}`)).status, 404, path);
+  while (purgeSomeRows(app.db));
   for (const table of [
     'builds',
     'build_requests',

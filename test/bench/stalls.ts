@@ -26,6 +26,7 @@ import { freePort } from '../support/ports.ts';
 import { createRepository } from '../support/repository.ts';
 import { startSshd } from '../support/sshd.ts';
 import { judge, startChild, verdict } from './support.ts';
+import type { Stall } from './support-stall-meter.ts';
 
 const { values: options, positionals: chosen } = parseArgs({
   allowPositionals: true,
@@ -236,10 +237,10 @@ async function stall(name: string, work: () => Promise<unknown>): Promise<void> 
   if (ms > GOAL_MS) console.log(`  ${cpuMs.toFixed(0)} ms of it processor time`);
 }
 
-async function longestStall(): Promise<{ ms: number; cpuMs: number }> {
+async function longestStall(): Promise<Stall> {
   const answered = once(server.process, 'message');
   server.process.send('read');
-  const [answer] = (await answered) as [{ ms: number; cpuMs: number }];
+  const [answer] = (await answered) as [Stall];
   return answer;
 }
 

@@ -2,23 +2,37 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
+import { createBuildRequest } from '../../src/store/builds.ts';
 import { openDb } from '../../src/store/db.ts';
-import { createNotification, listDeliveries, pingNotification } from '../../src/store/notifications.ts';
-import { listWaiting } from '../../src/store/outbox.ts';
+import { deleteDependency, isDependencyInUse } from '../../src/store/dependencies.ts';
+import {
+  createNotification,
+  findNotification,
+  listDeliveries,
+  listNotifications,
+  pingNotification,
+} from '../../src/store/notifications.ts';
+import { isReceiverThere, listWaiting } from '../../src/store/outbox.ts';
 import {
   createCollaborator,
-  deleteProject,
+  createProject,
   findProject,
   findVisibleProject,
+  isProjectNameTaken,
   listVisibleProjects,
   updateProject,
 } from '../../src/store/projects.ts';
-import { listUnfinishedBuilds } from '../../src/store/queue.ts';
-import { emptyNotification, emptyProject } from '../../src/store/slices.ts';
+import { deleteNotification, deleteProject, purgeSomeRows } from '../../src/store/purge.ts';
+import {
+  listFirstWaitingBuilds,
+  listProjectsToFetch,
+  listRunningBuilds,
+  listUnfinishedBuilds,
+} from '../../src/store/queue.ts';
 import { attachDependency, createRule, createVariable } from '../../src/store/suites.ts';
 import { moveBuild } from '../../src/store/transition.ts';
 import { processorMs } from '../support/processor.ts';
-import { addAccount, addBuilds, addDependency, addProject, addSuite, openRoom } from './room.ts';
+import { addAccount, addBuilds, addDependency, addProject, addSuite, keyPair, openRoom } from './room.ts';
 
 test('deleting a project takes with it everything that belongs to it, however much, and nothing of others', () => {
   using room = openRoom();
@@ -58,7 +72,10 @@ test('deleting a project takes with it everything that belongs to it, however mu
   };
   const before = counts();
   const project = fillProject();
-  const workedMs = processorMs(() => deleteProject(db, project.id));
+  const workedMs = processorMs(() => {
+    deleteProject(db, project.id);
+    while (purgeSomeRows(db));
+  });
   const after = counts();
   // Accounts and dependencies do not belong to a project.
   assert.deepEqual({ ...after, accounts: 0, dependencies: 0 }, { ...before, accounts: 0, dependencies: 0 });
@@ -68,7 +85,7 @@ test('deleting a project takes with it everything that belongs to it, however mu
   assert.ok(workedMs < 2000, `${workedMs} ms for 300 requests with all that hangs on them`);
 });
 
-test('a project is emptied slice by slice: others have their turn, and what is under way stays until it goes itself', async () => {
+test('a project that was deleted is gone at once, and its rows follow in batches, also over a restart', () => {
   using room = openRoom();
   const { db } = room;
   const projects = [addProject(db), addProject(db)] as const;
@@ -80,6 +97,8 @@ test('a project is emptied slice by slice: others have their turn, and what is u
         moveBuild(db, builds[0] as bigint, 'start');
         if (count > 0) moveBuild(db, builds[0] as bigint, 'pass');
       }
+      addBuilds(db, project, [suite.id]);
+      createBuildRequest(db, project, 'main', 'someone@example.com');
       const event = db.sqlite.prepare("INSERT INTO events VALUES (?, ?, 'ping', 1, '', 1)");
       for (let count = 0; count < 9000; count += 1) event.run(db.newId(), project.id);
     }
@@ -87,24 +106,49 @@ test('a project is emptied slice by slice: others have their turn, and what is u
   const [going, kept] = projects;
   const count = (table: string, { id }: { id: bigint }) =>
     Number(db.sqlite.prepare(`SELECT count(*) FROM ${table} WHERE project_id = ?`).pluck().get(id));
-  const tables = ['events', 'builds', 'build_requests', 'commits'];
+  const tables = ['events', 'builds', 'build_requests', 'commits', 'suites'];
   const before = tables.map(table => count(table, kept));
-  let turns = 0;
-  const others = setInterval(() => {
-    turns += 1;
-  }, 0);
-  await emptyProject(db, going.id);
-  clearInterval(others);
-  assert.ok(turns > 2, `${turns} turns of others`);
-  assert.deepEqual(
-    tables.map(table => count(table, going)),
-    [0, 1, 1, 1],
-  );
   deleteProject(db, going.id);
+  assert.equal(findProject(db, going.id), undefined);
+  assert.equal(listVisibleProjects(db, going.ownerId, { limit: 10, before: undefined }).length, 0);
+  assert.deepEqual(
+    listRunningBuilds(db).map(({ projectId }) => projectId),
+    [kept.id],
+    'what runs for it is to end',
+  );
+  assert.deepEqual(
+    [
+      listFirstWaitingBuilds(db).map(({ who }) => who),
+      listProjectsToFetch(db).map(({ job }) => job.projectId),
+    ],
+    [[`project ${kept.id}`], [kept.id]],
+    'nothing of it starts',
+  );
+  assert.equal(isProjectNameTaken(db, going.ownerId, going.name), false, 'its name is free');
+  createProject(db, {
+    ownerId: going.ownerId,
+    name: going.name,
+    description: '',
+    repositoryUrl: 'git@example.com:x.git',
+    badge: false,
+    cancelSuperseded: false,
+    keyPair,
+  });
+
+  assert.ok(purgeSomeRows(db, 0));
+  assert.ok(count('events', going) > 0, 'not all at once');
+  // As after a crash: another process opens what this one left.
+  const next = openDb(room.path, room.vault, () => room.now.ms);
+  assert.equal(findProject(next, going.id), undefined);
+  let batches = 0;
+  while (purgeSomeRows(next, 0)) batches += 1;
+  next.close();
+  assert.ok(batches > 1, `${batches} batches`);
   assert.deepEqual(
     tables.map(table => count(table, going)),
-    [0, 0, 0, 0],
+    [0, 0, 0, 0, 0],
   );
+  assert.equal(db.sqlite.prepare('SELECT count(*) FROM projects').pluck().get(), 2n);
   assert.deepEqual(
     tables.map(table => count(table, kept)),
     before,
@@ -112,7 +156,19 @@ test('a project is emptied slice by slice: others have their turn, and what is u
   assert.deepEqual(db.sqlite.pragma('foreign_key_check'), []);
 });
 
-test('a receiver that goes gets nothing from the first moment on, and its deliveries go slice by slice', async () => {
+test('a dependency that only a deleted project used can be deleted at once', () => {
+  using room = openRoom();
+  const { db } = room;
+  const project = addProject(db);
+  const dependency = addDependency(db, project.ownerId);
+  attachDependency(db, addSuite(db, project.id).id, dependency.id);
+  assert.ok(isDependencyInUse(db, dependency.id));
+  deleteProject(db, project.id);
+  assert.equal(isDependencyInUse(db, dependency.id), false);
+  deleteDependency(db, dependency);
+});
+
+test('a receiver that was deleted gets nothing more, and its deliveries follow in batches', () => {
   using room = openRoom();
   const { db } = room;
   const project = addProject(db);
@@ -132,14 +188,22 @@ test('a receiver that goes gets nothing from the first moment on, and its delive
     }
     db.sqlite.prepare("UPDATE deliveries SET state = 'delivered' WHERE rowid % 2 = 0").run();
   });
-  const emptied = emptyNotification(db, going.id);
+  deleteNotification(db, going.id);
   assert.deepEqual(
     listWaiting(db).map(one => one.notificationId),
     [kept.id],
   );
-  await emptied;
+  assert.equal(isReceiverThere(db, going.id), false);
+  assert.equal(findNotification(db, project.id, going.id), undefined);
+  assert.deepEqual(
+    listNotifications(db, project.id, { limit: 10, before: undefined }).map(({ id }) => id),
+    [kept.id],
+  );
+  createBuildRequest(db, project, 'main', 'someone@example.com');
+  while (purgeSomeRows(db));
   assert.equal(listDeliveries(db, going.id, { limit: 1, before: undefined }).length, 0);
-  assert.equal(listDeliveries(db, kept.id, { limit: 2000, before: undefined }).length, 1500);
+  assert.equal(listDeliveries(db, kept.id, { limit: 2000, before: undefined }).length, 1501);
+  assert.equal(db.sqlite.prepare('SELECT count(*) FROM notifications').pluck().get(), 1n);
 });
 
 test('what is unfinished is found among finished builds without going through them', () => {
