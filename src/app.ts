@@ -39,7 +39,11 @@ export async function startApp(
   const hold = holdDataDirectory(settings.data);
   const closing: (() => void | Promise<void>)[] = [hold.release];
   try {
-    const db = openData(settings.data);
+    const db = openData(settings.data, process.env, upgrade =>
+      upgrade.tookMs === undefined
+        ? log.info('database is being upgraded, which may take a while', upgrade)
+        : log.info('database is upgraded', upgrade),
+    );
     closing.unshift(() => db.close());
     rememberHost(db, new URL(settings.baseUrl).hostname);
     const isDatabaseThere = watchDatabase(db, settings.data);

@@ -26,6 +26,8 @@ export type Settings = {
   cacheLimitBytes: number;
   cacheTotal: CacheTotal;
   retentionMs: number;
+  /** Of rows that only grow. */
+  retention: { eventsMs: number; deliveriesMs: number; decisionsMs: number };
   minFreeDiskBytes: number;
   webhookAllow: Cidr[];
   trustedProxies: Cidr[];
@@ -70,6 +72,19 @@ export const settings: readonly Setting[] = [
     meaning: "of all caches, or a part of the disk with Docker's volumes; 0 = no limit",
   },
   { name: 'RETENTION_DAYS', usual: '90', form: 'DAYS', meaning: 'that logs of finished builds are kept' },
+  { name: 'RETENTION_EVENTS_DAYS', usual: '30', form: 'DAYS', meaning: 'that events are kept' },
+  {
+    name: 'RETENTION_DELIVERIES_DAYS',
+    usual: '30',
+    form: 'DAYS',
+    meaning: 'that finished webhook deliveries are kept, with their events',
+  },
+  {
+    name: 'RETENTION_DECISIONS_DAYS',
+    usual: '90',
+    form: 'DAYS',
+    meaning: 'that is kept why suites ran or not',
+  },
   { name: 'MIN_FREE_DISK', usual: '1GiB', form: 'SIZE', meaning: 'below it no work is taken on' },
   { name: 'WEBHOOK_ALLOW', usual: '', form: 'CIDRS', meaning: 'extra addresses that webhooks may reach' },
   {
@@ -122,6 +137,7 @@ export function readSettings(
       ? Number(value)
       : bad(name, `a whole number, ${least} or more`);
   };
+  const days = (name: string, usual: number): number => wholeNumber(name, usual, 1) * 24 * 3600_000;
   const size = (name: string, usual: string, least: keyof typeof leastBytes = '0'): number => {
     const bytes = parseSize(given(name) ?? usual) ?? bad(name, 'a size: bytes, or with KiB, MiB or GiB');
     return bytes >= leastBytes[least] ? bytes : bad(name, `a size of ${least} or more`);
@@ -173,7 +189,12 @@ export function readSettings(
       cacheTotal:
         parseCacheTotal(given('CACHE_TOTAL') ?? '20%') ??
         bad('CACHE_TOTAL', 'a size (bytes, or with KiB, MiB or GiB) or a percentage from 1% to 100%'),
-      retentionMs: wholeNumber('RETENTION_DAYS', 90, 1) * 24 * 3600_000,
+      retentionMs: days('RETENTION_DAYS', 90),
+      retention: {
+        eventsMs: days('RETENTION_EVENTS_DAYS', 30),
+        deliveriesMs: days('RETENTION_DELIVERIES_DAYS', 30),
+        decisionsMs: days('RETENTION_DECISIONS_DAYS', 90),
+      },
       minFreeDiskBytes: size('MIN_FREE_DISK', '1GiB'),
       webhookAllow: cidrs('WEBHOOK_ALLOW'),
       trustedProxies: cidrs('TRUSTED_PROXIES'),

@@ -4,7 +4,16 @@ import { flagOf, settings } from '../config.ts';
 import { type Command, helpOf } from './command.ts';
 
 /** The demo has a directory, an address and a certificate of its own. */
-const notTaken = new Set(['DATA', 'BASE_URL', 'TLS_CERT', 'TLS_KEY', 'RETENTION_DAYS']);
+const notTaken = new Set([
+  'DATA',
+  'BASE_URL',
+  'TLS_CERT',
+  'TLS_KEY',
+  'RETENTION_DAYS',
+  'RETENTION_EVENTS_DAYS',
+  'RETENTION_DELIVERIES_DAYS',
+  'RETENTION_DECISIONS_DAYS',
+]);
 const taken = settings.filter(({ name }) => !notTaken.has(name));
 
 export const demo: Command = {

@@ -7,8 +7,13 @@ const MAX_ID = 2n ** 63n - 1n;
 
 /** The id after `last`: a clock that stands still or steps back counts on from there. */
 export function nextId(last: bigint, nowMs: number): bigint {
-  const first = BigInt(Math.max(0, nowMs - EPOCH_MS)) << SEQUENCE_BITS;
+  const first = idAt(nowMs);
   return first > last ? first : last + 1n;
+}
+
+/** Ids that were given out before this moment are below this one, but for those after a clock that stepped back. */
+export function idAt(ms: number): bigint {
+  return BigInt(Math.max(0, ms - EPOCH_MS)) << SEQUENCE_BITS;
 }
 
 /** The id that `text` spells, or undefined where it is not a decimal 64-bit integer. */

@@ -18,7 +18,7 @@ import { dirname, join, resolve } from 'node:path';
 import { examineDatabase } from './database-check.ts';
 import { type Db, openDb, openSqlite } from './db.ts';
 import { findFact } from './facts.ts';
-import { NewerSchema } from './migrations.ts';
+import { NewerSchema, type OnUpgrade } from './migrations.ts';
 import { databasePath, directories, lockPath, masterKeyPath } from './paths.ts';
 import { createVault } from './vault.ts';
 
@@ -56,7 +56,11 @@ export function holdDataDirectory(data: string): { release(): void } {
 }
 
 /** Opens the database, with the key beside it or the one that systemd hands over. */
-export function openData(data: string, environment: NodeJS.ProcessEnv = process.env): Db {
+export function openData(
+  data: string,
+  environment: NodeJS.ProcessEnv = process.env,
+  onUpgrade?: OnUpgrade,
+): Db {
   const path = databasePath(data);
   const isNew = !existsSync(path);
   if (!isNew) checkDatabase(path, data);
@@ -76,7 +80,7 @@ export function openData(data: string, environment: NodeJS.ProcessEnv = process.
       db.close();
     });
   try {
-    const db = openDb(path, vault);
+    const db = openDb(path, vault, undefined, onUpgrade);
     checkKey(db);
     return db;
   } catch (cause) {

@@ -6,7 +6,7 @@ import { type BetterSQLite3Database, drizzle } from 'drizzle-orm/better-sqlite3'
 import type { SQLiteTable } from 'drizzle-orm/sqlite-core';
 import { nativeBinding } from '../asset.ts';
 import { nextId } from '../domain/id.ts';
-import { migrate } from './migrations.ts';
+import { migrate, type OnUpgrade } from './migrations.ts';
 import type { Vault } from './vault.ts';
 
 export type Db = {
@@ -41,7 +41,7 @@ export function openSqlite(path: string, options: { readonly?: boolean } = {}): 
   return sqlite;
 }
 
-export function openDb(path: string, vault: Vault, now: () => number = Date.now): Db {
+export function openDb(path: string, vault: Vault, now: () => number = Date.now, onUpgrade?: OnUpgrade): Db {
   const sqlite = openSqlite(path);
   sqlite.defaultSafeIntegers(true);
   sqlite.pragma('journal_mode = WAL');
@@ -49,7 +49,7 @@ export function openDb(path: string, vault: Vault, now: () => number = Date.now)
   sqlite.pragma('synchronous = FULL');
   sqlite.pragma('cache_size = -16000');
   sqlite.pragma('temp_store = MEMORY');
-  migrate(sqlite);
+  migrate(sqlite, undefined, onUpgrade);
   sqlite.pragma('foreign_keys = ON');
 
   const readLastId = sqlite

@@ -8,8 +8,18 @@ import { packDecisions } from './packed-decisions.ts';
 /** Thrown where the file belongs to a newer Assay: going on could lose what that one wrote. */
 export class NewerSchema extends Error {}
 
-export function migrate(sqlite: Database.Database, target = steps.length): void {
-  if (versionOf(sqlite) >= target) return;
+/** `onUpgrade` is called before the steps of an upgrade, which may take long for a large database, and after them. */
+export type OnUpgrade = (upgrade: { from: number; to: number; tookMs?: number }) => void;
+
+export function migrate(
+  sqlite: Database.Database,
+  target = steps.length,
+  onUpgrade: OnUpgrade = () => {},
+): void {
+  const from = versionOf(sqlite);
+  if (from >= target) return;
+  const startedAt = performance.now();
+  if (from > 0) onUpgrade({ from, to: target });
   // Ignored inside a transaction, and on it would empty child tables when a step rebuilds their parent.
   sqlite.pragma('foreign_keys = OFF');
   sqlite.function('key_of_name', { deterministic: true }, name => nameKey(String(name)));
@@ -27,6 +37,7 @@ export function migrate(sqlite: Database.Database, target = steps.length): void 
       sqlite.pragma(`user_version = ${target}`);
     })
     .immediate();
+  if (from > 0) onUpgrade({ from, to: target, tookMs: Math.round(performance.now() - startedAt) });
 }
 
 function versionOf(sqlite: Database.Database): number {

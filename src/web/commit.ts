@@ -161,7 +161,7 @@ function buildCells(visit: Visit, build: Build, counts: boolean): (Html | string
 function renderDecisions(visit: Visit): Html {
   const decisions = listSuiteDecisions(visit.services.db, visit.found.commit.id);
   if (decisions.length === 0)
-    return html`<p class="quiet">Nothing was decided: the project had no suites when this commit was built.</p>`;
+    return html`<p class="quiet">Nothing is known of it: the project had no suites when this commit was built, or it was too long ago.</p>`;
   return dataTable({
     caption: 'Why these suites',
     columns: ['Suite', 'Decision', 'Rules'],

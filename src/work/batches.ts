@@ -1,21 +1,29 @@
 // Carries out, in batches, what was answered already and would keep everybody waiting if it were done at once: the builds
-// of a request with many suites, the cancel of many builds, the rows of what was deleted. Rows say what is left to do, so
-// that the next server goes on where this one ended.
+// of a request with many suites, the cancel of many builds, the rows of what was deleted or is past its retention. Rows
+// say what is left to do, so that the next server goes on where this one ended.
 
 import type { Live } from '../live.ts';
 import type { Log } from '../log.ts';
 import { beginSomeBuilds } from '../store/builds.ts';
 import { cancelSomeBuilds } from '../store/cancels.ts';
 import type { Db } from '../store/db.ts';
+import { createPruner, type Retention } from '../store/prune.ts';
 import { purgeSomeRows } from '../store/purge.ts';
 
-export type BatchParts = { db: Db; live: Live; log: Log };
+export type BatchParts = { db: Db; live: Live; log: Log; retention: Retention };
 
-/** Each does one batch of what is left, and is false when nothing is. In order: no build may start that is to be canceled. */
-const steps: readonly ((db: Db) => boolean)[] = [beginSomeBuilds, cancelSomeBuilds, purgeSomeRows];
 const RETRY_MS = 5_000;
+const PRUNE_EVERY_MS = 3600_000;
 
-export function startBatches({ db, live, log }: BatchParts): { stop(): void } {
+export function startBatches({ db, live, log, retention }: BatchParts): { stop(): void } {
+  const pruner = createPruner(retention);
+  /** Each does one batch of what is left, and is false when nothing is. What somebody waits for comes first. */
+  const steps: readonly ((db: Db) => boolean)[] = [
+    beginSomeBuilds,
+    cancelSomeBuilds,
+    purgeSomeRows,
+    pruner.pruneSomeRows,
+  ];
   let next: NodeJS.Timeout | undefined;
   let stopped = false;
 
@@ -36,11 +44,16 @@ export function startBatches({ db, live, log }: BatchParts): { stop(): void } {
   };
 
   const unwatch = live.watch('batches', () => schedule(0));
+  const pruning = setInterval(() => {
+    pruner.begin();
+    schedule(0);
+  }, PRUNE_EVERY_MS);
   schedule(0);
   return {
     stop() {
       stopped = true;
       unwatch();
+      clearInterval(pruning);
       clearTimeout(next);
     },
   };

@@ -153,7 +153,7 @@ export async function startWorkers(options: {
     compile: createCompiler({ ...run, artifacts, hasRoom: disk.hasRoom }),
     deploy: deploy => pushDeploy({ ...fetch, logLimitBytes: settings.logLimitBytes }, deploy),
   });
-  const batches = startBatches({ db, live, log });
+  const batches = startBatches({ db, live, log, retention: settings.retention });
   const deliveries = startDeliveries({
     db,
     live,

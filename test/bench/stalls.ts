@@ -48,6 +48,7 @@ const DEADLINE_MS = 120_000;
 const COMMITS_SHOWN = 25;
 const FILES_CHANGED = 50;
 const RULES = 2;
+const OLD_ROWS = 200_000;
 const isChosen = (name: string) => chosen.length === 0 || chosen.includes(name);
 
 const sleep = (ms: number) => new Promise(resolve => setTimeout(resolve, ms));
@@ -113,6 +114,10 @@ const server = await startChild(
 const agent = new Agent({ keepAlive: true, ca: readFileSync(join(data, 'tls/ca.pem'), 'utf8') });
 
 try {
+  if (isChosen('prune'))
+    await stall(`retention of ${OLD_ROWS} events and as many deliveries`, () =>
+      until(() => count(`SELECT count(*) FROM events WHERE id <= ${OLD_ROWS}`) === 0),
+    );
   // Once each, so that what is compiled and cached at first use is.
   await ask('GET', '/ping');
   await ask('GET', `/projects/${world.wide.id}/suites?limit=1`);
@@ -402,6 +407,7 @@ function fill(db: Db) {
   const full = project('full');
   const fullReceiver = hook(full).id;
   fillOutbox(db, fullReceiver);
+  if (isChosen('prune')) fillOldEvents(db, full, fullReceiver);
   return {
     session: createSession(db, owner.id),
     deep,
@@ -467,4 +473,20 @@ function fillOutbox(db: Db, receiverId: bigint): void {
        SELECT value, ?, value, 'ping', value, 'pending', ?, ?, 1700000000000 FROM series`,
     )
     .run(100_000, receiverId, retryDelaysMs.length, Date.now() + 600_000);
+}
+
+/** Events of years ago, each with a delivery that arrived. */
+function fillOldEvents(db: Db, { id }: Project, receiverId: bigint): void {
+  db.sqlite
+    .prepare(
+      `${series} INSERT INTO events (id, project_id, type, resource_id, body, created_at)
+       SELECT value, ?, 'build.finished', value, printf('%1500d', value), 1700000000000 FROM series`,
+    )
+    .run(OLD_ROWS, id);
+  db.sqlite
+    .prepare(
+      `${series} INSERT INTO deliveries (id, notification_id, event_id, event_type, resource_id, state, attempts, created_at)
+       SELECT value + 1000000, ?, value, 'build.finished', value, 'delivered', 1, 1700000000000 FROM series`,
+    )
+    .run(OLD_ROWS, receiverId);
 }

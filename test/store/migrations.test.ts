@@ -19,6 +19,24 @@ test('an empty file is led to the newest schema', () => {
   sqlite.close();
 });
 
+test('an upgrade is reported before it begins and after it ended; a new database and an upgraded one are not', () => {
+  using directory = temporaryDirectory();
+  const sqlite = open(directory.path);
+  const reported: unknown[] = [];
+  const report = ({ from, to, tookMs }: { from: number; to: number; tookMs?: number }) =>
+    reported.push([from, to, tookMs !== undefined]);
+  migrate(sqlite, 1, report);
+  assert.deepEqual(reported, []);
+  migrate(sqlite, undefined, report);
+  assert.deepEqual(reported, [
+    [1, steps.length, false],
+    [1, steps.length, true],
+  ]);
+  migrate(sqlite, undefined, report);
+  assert.equal(reported.length, 2);
+  sqlite.close();
+});
+
 test('migrating twice changes nothing the second time', () => {
   using directory = temporaryDirectory();
   const sqlite = open(directory.path);
