@@ -13,7 +13,7 @@ import {
 import { COMPILE_CANCELED, type CompileEvent } from './dependency.ts';
 import { type EntryStep, entryCommand } from './entry-script.ts';
 import { COMMAND_STEP, type Limits, searchPathsOf } from './suite-plan.ts';
-import { MAX_ATTEMPTS, type Outcome } from './verdict.ts';
+import { describeStatus, KILLED, MAX_ATTEMPTS, type Outcome } from './verdict.ts';
 
 export const UNPACK_STEP = 'unpack';
 
@@ -181,6 +181,8 @@ export function judgeCompile(
   switch (outcome.kind) {
     case 'exit':
       return judgeExit(outcome, facts.memoryBytes);
+    case 'killed':
+      return failedCompile(`The command ${KILLED}.`);
     case 'timed_out':
       return failedCompile(`The compile was stopped: it took longer than ${facts.timeoutMs / 1000} s.`);
     case 'canceled':
@@ -211,7 +213,7 @@ function judgeExit(exit: Extract<Outcome, { kind: 'exit' }>, memoryBytes: number
   if (exit.status === 0) return { event: 'compile', error: null, lines: memory };
   const error =
     exit.step === COMMAND_STEP
-      ? `The command exited with ${exit.status}.`
+      ? `The command exited with ${describeStatus(exit.status)}.`
       : (REFUSALS[exit.status] ?? `The archive could not be unpacked (${exit.status}): the log says why.`);
   return { event: 'fail', error, lines: [...memory, error] };
 }

@@ -49,23 +49,44 @@ export function parseRecord(payload: string): EntryRecord | undefined {
 
 // Every variable is ASSAY_…: those names are reserved, so none of the suite's own is overwritten.
 //
-// Output goes through a pipe and a `cat` that appends: with the file itself as stdout, `echo x >/dev/stderr`
-// would truncate it. At the end everything but the relay is frozen (kill -1 spares the caller and init; a
-// frozen process cannot fork away) and then killed, so that a daemon which holds the pipe delays nothing and
-// the relay sees the end of the file once it has passed on every byte. The shell's own stderr is /dev/null:
-// shells print `Killed` there. setsid keeps a suite's `kill 0` from ending its own relay. What is to be run is split
-// into words before the suite's variables are there: one of them may be IFS. Where a value is too long for the environment,
-// the shell of the step reads the variables itself.
-const SCRIPT = `
-ASSAY_NONCE=$1 ASSAY_BIN=$2 ASSAY_LIB=$3 ASSAY_PKG=$4
-shift 4
-ASSAY_PIPE=/tmp/.assay-$$
+// Output goes through a pipe and a `cat` that appends: with the file itself as stdout, `echo x >/dev/stderr` would
+// truncate it. The suite has the user of these processes and may signal them, by accident or not:
+//
+// - The relay is process 1, which the kernel spares every signal from inside. It never waits for a child, so SIGCHLD is
+//   ignored: then the kernel reaps what is orphaned. The supervisor is started by a shell that is ended at once, instead
+//   of in the background, where SIGINT and SIGQUIT would be ignored in every command.
+// - The supervisor catches what can be caught (ignored, it would be ignored in commands too) and has a name of its own,
+//   so that `pkill sh` does not find it. Only SIGKILL to its process or to all ends it: the relay then ends with 0 and
+//   without an exit record once the command has closed its output.
+// - In an image whose `env` cannot ignore SIGCHLD (BusyBox) the supervisor is process 1, and the relay ignores signals.
+const SIGNALS = 'HUP INT QUIT ABRT USR1 USR2 ALRM TERM';
+
+const ENTRY_SCRIPT = `
+ASSAY_PIPE=/tmp/.assay-pipe ASSAY_SHELL=/tmp/.assay-entry
 : >>${OUTPUT_FILE} || exit 125
 mkfifo -m 600 "$ASSAY_PIPE" || exit 125
-cat <"$ASSAY_PIPE" >>${OUTPUT_FILE} &
-ASSAY_RELAY=$!
-exec >"$ASSAY_PIPE" 2>/dev/null
-rm -f "$ASSAY_PIPE"
+if env --ignore-signal=CHLD ln -s /bin/sh "$ASSAY_SHELL" 2>/dev/null; then
+  /bin/sh -c '(kill -s KILL $$; exec "$0" -c "$@"); :' "$ASSAY_SHELL" "$@"
+  exec env --ignore-signal=CHLD cat <"$ASSAY_PIPE" >>${OUTPUT_FILE}
+fi
+(trap '' ${SIGNALS}; exec cat <"$ASSAY_PIPE" >>${OUTPUT_FILE}) &
+ASSAY_RELAY=$! ASSAY_SUPERVISOR=$1
+shift 2
+eval "$ASSAY_SUPERVISOR"
+`;
+
+// At the end everything but the relay is frozen (kill -1 spares the caller and process 1; a frozen process cannot fork
+// away) and then killed, so that a daemon which holds the pipe delays nothing and the relay sees the end of the file once
+// it has passed on every byte. The shells' own stderr is /dev/null: they print `Killed` there. A step runs below a shell
+// of its own, which is the one that `kill -9 $PPID` ends; setsid keeps a suite's `kill 0` from both. What is to be run is
+// split into words before the suite's variables are there: one of them may be IFS. Where a value is too long for the
+// environment, the shell of the step reads the variables itself.
+const SUPERVISOR_SCRIPT = `
+ASSAY_NONCE=$1 ASSAY_BIN=$2 ASSAY_LIB=$3 ASSAY_PKG=$4
+shift 4
+trap : ${SIGNALS}
+exec >/tmp/.assay-pipe 2>/dev/null
+rm -f /tmp/.assay-pipe /tmp/.assay-entry
 ASSAY_SETSID=$(command -v setsid)
 say() {
   printf '\\036assay:%s:%s\\036' "$ASSAY_NONCE" "$1"
@@ -100,7 +121,7 @@ finish() {
     done <"$ASSAY_FILE"
   done
   kill -s STOP -- -1
-  kill -s CONT "$ASSAY_RELAY"
+  [ -n "$ASSAY_RELAY" ] && kill -s CONT "$ASSAY_RELAY"
   say "exit $1 $2 $ASSAY_MEMORY"
   for ASSAY_FILE in /proc/[0-9]*; do
     case \${ASSAY_FILE#/proc/} in
@@ -109,14 +130,15 @@ finish() {
     esac
   done
   exec >/dev/null
+  [ -n "$ASSAY_RELAY" ] || exit 0
   wait "$ASSAY_RELAY"
-  exit "$2"
+  case $? in 0 | 137) exit 0 ;; *) exit 125 ;; esac
 }
 while [ $# -gt 0 ]; do
   ASSAY_STEP=$1 ASSAY_SECONDS=$2 ASSAY_BEGAN=
   [ "$2" -gt 0 ] && ASSAY_BEGAN=$(date +%s)
   say "begin $1"
-  run "$1" "$2" "$3" "$4"
+  (trap : ${SIGNALS}; run "$1" "$2" "$3" "$4"; exit $?)
   ASSAY_STATUS=$? ASSAY_PACE=within
   if [ "$ASSAY_STATUS" -eq 137 ] && [ -n "$ASSAY_BEGAN" ]; then
     [ $(($(date +%s) - ASSAY_BEGAN)) -ge "$ASSAY_SECONDS" ] && ASSAY_PACE=overran
@@ -127,6 +149,9 @@ while [ $# -gt 0 ]; do
 done
 finish "$ASSAY_STEP" 0
 `;
+
+/** The status that a container ends with when its relay has passed on all output, exit record or not. */
+export const RELAYED_STATUS = 0;
 
 /** Linux passes a program no string of more bytes, with `NAME=` and the NUL at its end: a longer one starts nothing. */
 const PASSED_BYTES = 131_072;
@@ -157,7 +182,9 @@ export function entryCommand(entry: Entry): string[] {
   return [
     '/bin/sh',
     '-c',
-    SCRIPT,
+    ENTRY_SCRIPT,
+    'assay',
+    SUPERVISOR_SCRIPT,
     'assay',
     entry.nonce,
     (paths?.path ?? []).join(':'),

@@ -11,6 +11,8 @@ export type StopReason = 'canceled' | 'no_room' | 'too_big' | 'cache_too_big';
 export type Outcome =
   | { kind: 'exit'; step: string; status: number; outOfMemory: boolean }
   | { kind: StopReason | 'timed_out' | 'tampered' }
+  /** Something inside ended what waits for the command or carries its output: how the command ended is not known. */
+  | { kind: 'killed'; step: string }
   /** The container is gone and left no verdict. */
   | { kind: 'lost' };
 
@@ -24,6 +26,31 @@ export type Verdict = {
 };
 
 export const MAX_ATTEMPTS = 3;
+
+/** The rest of a sentence about what did it. */
+export const KILLED =
+  'killed the processes that wait for it or carry its output: its exit status is not known';
+
+const SIGNALS: Record<number, string> = {
+  1: 'SIGHUP',
+  2: 'SIGINT',
+  3: 'SIGQUIT',
+  4: 'SIGILL',
+  6: 'SIGABRT',
+  7: 'SIGBUS',
+  8: 'SIGFPE',
+  9: 'SIGKILL',
+  11: 'SIGSEGV',
+  13: 'SIGPIPE',
+  14: 'SIGALRM',
+  15: 'SIGTERM',
+};
+
+/** An exit status for people: above 128 it is how a shell tells of a signal. */
+export function describeStatus(status: number): string {
+  const signal = SIGNALS[status - 128];
+  return signal ? `${status} (${signal})` : `${status}`;
+}
 
 export const canceledBuild = (because: string | null): Verdict => ({
   event: 'cancel',
@@ -49,6 +76,10 @@ export function judgeOutcome(
   switch (outcome.kind) {
     case 'exit':
       return judgeExit(outcome, facts.memoryBytes);
+    case 'killed':
+      return outcome.step === COMMAND_STEP
+        ? { event: 'fail', exitCode: null, error: null, lines: [`the command ${KILLED}`] }
+        : errored(`A step before the command ${KILLED}.`);
     case 'timed_out':
       return {
         event: 'time_out',
@@ -88,11 +119,11 @@ function judgeExit(exit: Extract<Outcome, { kind: 'exit' }>, memoryBytes: number
           event: 'fail',
           exitCode: exit.status,
           error: null,
-          lines: [...memory, `the command exited with ${exit.status}`],
+          lines: [...memory, `the command exited with ${describeStatus(exit.status)}`],
         };
   const error =
     exit.step === CHECKOUT_STEP
       ? `The checkout failed with ${exit.status}: the log says why.`
-      : `A dependency's launch command failed with ${exit.status}: the log says why.`;
+      : `A dependency's launch command failed with ${describeStatus(exit.status)}: the log says why.`;
   return { event: 'error', exitCode: null, error, lines: [...memory, error] };
 }

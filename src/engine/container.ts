@@ -298,11 +298,12 @@ function creation(plan: ContainerPlan) {
     Env: Object.entries(plan.environment).map(([name, content]) => `${name}=${content}`),
     WorkingDir: plan.workingDirectory,
     Healthcheck: { Test: ['NONE'] },
+    // Its first process heeds no other: `docker stop`, and a Docker that goes down, would wait for nothing.
+    StopSignal: 'SIGKILL',
     HostConfig: {
       CapDrop: ['ALL'],
       SecurityOpt: ['no-new-privileges:true'],
       Privileged: false,
-      Init: true,
       IpcMode: 'private',
       NetworkMode: plan.network,
       PidsLimit: plan.pids,

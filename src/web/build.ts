@@ -192,7 +192,12 @@ function whyItStands({ services, found: { build } }: Visit): Html | string {
         ? say('note', `It is being canceled ${build.cancelBecause}: the container is stopped.`)
         : '';
     case 'failed':
-      return say('failed', `The command exited with ${build.exitCode ?? 'an error'}.`);
+      return say(
+        'failed',
+        build.exitCode === null
+          ? 'The command killed the processes that ran it: how it ended is not known.'
+          : `The command exited with ${build.exitCode}.`,
+      );
     case 'errored':
       return say('failed', build.error ?? 'The service could not run it. The end of the log says why.');
     case 'timed_out':

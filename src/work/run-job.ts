@@ -6,6 +6,7 @@ import { mkdir, rm, stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import type { ContainerPlan } from '../domain/container-plan.ts';
+import { RELAYED_STATUS } from '../domain/entry-script.ts';
 import { createMask, maskText } from '../domain/mask.ts';
 import { isNoRoom } from '../domain/no-room.ts';
 import type { Outcome, StopReason } from '../domain/verdict.ts';
@@ -125,7 +126,7 @@ export async function runJob(
     }
     if (verdict) return verdict;
     if (stopping.aborted) return { kind: 'left' };
-    return (await whetherOutOfMemory(host, job.name, progress.step)) ?? { kind: 'lost' };
+    return await withoutRecord(host, job, progress.step);
   } catch (cause) {
     if (isNoRoom(cause) && !stopping.aborted) {
       // What it prints cannot be kept any more. Where that cannot be written down either, the next try knows of it.
@@ -168,18 +169,28 @@ async function giveRoom({ outputFile }: Job, throughByte: number): Promise<void>
 /** The step that a job has come to, where it was seen to begin. */
 type Progress = { step: string | undefined };
 
-/** Memory that nobody can give back, such as files in it, costs the container its first process too: no verdict is left. */
-async function whetherOutOfMemory(
-  host: ContainerHost,
-  name: string,
-  step: string | undefined,
-): Promise<Outcome | undefined> {
-  if (step === undefined) return undefined;
-  const state = await host.engine.inspectContainer(name).catch(cause => {
+/** What became of a container that has ended and left no exit record. */
+async function withoutRecord(host: ContainerHost, job: Job, seen: string | undefined): Promise<Outcome> {
+  const state = await host.engine.inspectContainer(job.name).catch(cause => {
     if (!(cause instanceof EngineUnavailable)) throw cause;
     host.reportUnavailable(cause);
   });
-  return state?.oomKilled ? { kind: 'exit', step, status: 137, outOfMemory: true } : undefined;
+  const isMemory = state?.oomKilled === true;
+  const isInside = state?.running === false && state.exitCode === RELAYED_STATUS;
+  const step = isMemory || isInside ? (seen ?? (await lastStep(job))) : undefined;
+  if (step === undefined) return { kind: 'lost' };
+  // Memory that nobody can give back, such as files in it, costs the container its first process too.
+  return isMemory ? { kind: 'exit', step, status: 137, outOfMemory: true } : { kind: 'killed', step };
+}
+
+/** The last step that the output tells of: a server that takes over has not seen it begin. */
+async function lastStep({ outputFile, nonce }: Job): Promise<string | undefined> {
+  const gone = AbortSignal.abort();
+  const signal = new AbortController().signal;
+  let step: string | undefined;
+  for await (const record of followOutput({ file: outputFile, fromByte: 0, nonce, signal, gone }))
+    if (record.kind === 'step') step = record.name;
+  return step;
 }
 
 /** A start whose answer never came may have happened: it is looked for before anybody tries again. */

@@ -218,9 +218,9 @@ const verdicts: Record<string, { command: string; state: string; code: number | 
   },
   'the end of everything in reach': {
     command: 'kill -9 -1; sleep 1; exit 0',
-    state: 'errored',
+    state: 'failed',
     code: null,
-    says: /It was tried 3 times/,
+    says: /\[assay\] the command killed the processes that wait for it .*\n$/,
   },
 };
 attacks(

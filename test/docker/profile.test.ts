@@ -52,11 +52,11 @@ describe('a container of the image host', () => {
     assert.equal(seen.get('Seccomp:'), '2');
   });
 
-  it('has the limits of its plan and an init process', () => {
+  it('has the limits of its plan, and the relay of its output as its first process', () => {
     assert.equal(seen.get('memory'), String(256 * 1024 * 1024));
     assert.equal(seen.get('pids'), '256');
     assert.match(seen.get('cpu') ?? '', /^200000\b/);
-    assert.equal(seen.get('init'), 'docker-init');
+    assert.equal(seen.get('init'), 'cat');
   });
 
   it('has all processors where its plan names more than there are', async () => {

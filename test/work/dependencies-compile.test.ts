@@ -84,6 +84,15 @@ suite('compiles', { concurrency: 2 }, () => {
     }
   });
 
+  test('a command that kills every process it can is compiled once, and fails with that reason', async () => {
+    const { state, record, log } = await room.compile(tarOf({ file: 'x' }), {
+      command: `echo compiling ${PREFIX}; kill -9 -1`,
+    });
+    assert.equal(state, 'compile_failed', log);
+    assert.match(record.error as string, /^The command killed the processes that wait for it /);
+    assert.equal(log.match(/^compiling /gm)?.length, 1, log);
+  });
+
   test('a command that fails is told with its status, and the log of the next compile is its own', async () => {
     const id = await room.create({
       command: `cat file; [ "$(cat file)" = good ] && cp file ${PREFIX} || exit 7`,

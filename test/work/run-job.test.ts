@@ -43,6 +43,7 @@ async function roomFor(t: TestContext, engine: Partial<Engine>, of: Partial<Job>
   const stopping = new AbortController();
   return {
     live,
+    log,
     print: (text: string) => appendFileSync(job.outputFile, text),
     exit: () => appendFileSync(job.outputFile, `${recordPrefix('abc')}exit command 0\x1e`),
     run: () => runJob({ host, live, stopping: stopping.signal }, job, log, {} as ContainerPlan),
@@ -118,3 +119,19 @@ test('a job whose output finds no room in the log is stopped for want of room, a
   assert.deepEqual(await running, { kind: 'no_room' });
   assert.deepEqual(calls, ['condemned', 'stopped']);
 });
+
+for (const [status, outcome] of [
+  [0, { kind: 'killed', step: 'command' }],
+  [137, { kind: 'lost' }],
+  [255, { kind: 'lost' }],
+] as const)
+  test(`a container that ended with ${status} and without a verdict is ${outcome.kind}, for a server that takes over too`, async t => {
+    const state = { running: false, exitCode: status, oomKilled: false, startedAt: new Date() };
+    const engine = { waitForExit: async () => state, inspectContainer: async () => state };
+    const room = await roomFor(t, engine);
+    const output = `${recordPrefix('abc')}begin command\x1eone line\n`;
+    room.print(output);
+    assert.deepEqual(await room.run(), outcome);
+    assert.equal(room.log.rawOffset, Buffer.byteLength(output));
+    assert.deepEqual(await room.run(), outcome, 'with nothing left to read');
+  });
