@@ -34,6 +34,9 @@ const file = (name: string, more: Partial<Entry> = {}): Entry =>
   ({ name, content: 'owned', ...more }) as Entry;
 const link = (name: string, linkname: string, type: 'symlink' | 'link' = 'symlink'): Entry =>
   ({ name, type, linkname }) as Entry;
+/** On some machines zip cannot write a link to a pipe. */
+const ZIP_WITH_LINKS = 'zip -qry ../made.zip d e && cat ../made.zip';
+
 /** A name in a zip that no program writes: of the same length as the one that it takes the place of. */
 const zipWith = (name: string, hostile: string) => {
   assert.equal(name.length, hostile.length);
@@ -150,7 +153,7 @@ const table: Record<string, Attack> = {
   },
   'a zip with a link to the outside and a file below it': {
     archive: () => {
-      const made = packTree({ d: { link: outside }, 'e/canary': 'owned' }, 'zip -qry - d e');
+      const made = packTree({ d: { link: outside }, 'e/canary': 'owned' }, ZIP_WITH_LINKS);
       return Buffer.from(made.toString('latin1').replaceAll('e/canary', 'd/canary'), 'latin1');
     },
     state: /compile_failed/,

@@ -86,7 +86,8 @@ const tables: Record<string, Table> = {
       enqueued cancel canceled
       enqueued fail failed
       deploying deploy deployed
-      deploying fail failed`,
+      deploying fail failed
+      deploying cancel canceled`,
     final: ['deployed', 'failed', 'canceled'],
   },
 };
