@@ -13,7 +13,8 @@ import { createLive } from './live.ts';
 import type { Log } from './log.ts';
 import { holdDataDirectory, makeDataDirectory, openData, watchDatabase } from './store/data.ts';
 import type { Db } from './store/db.ts';
-import { findFact, rememberHost } from './store/facts.ts';
+import { rememberHost } from './store/facts.ts';
+import { defaultImage } from './store/images.ts';
 import { tlsDirectory } from './store/paths.ts';
 import { version } from './version.ts';
 import { mountPages } from './web/pages.ts';
@@ -72,6 +73,7 @@ export async function startApp(
       version,
       dataDirectory: settings.data,
       hasRoom: workers.hasRoom,
+      imageSettings: settings,
       webhookAllow: settings.webhookAllow,
       trustedProxies: settings.trustedProxies,
       waiting: workers.waiting,
@@ -85,7 +87,7 @@ export async function startApp(
         cacheTotalBytes: workers.cacheTotalBytes(),
         minFreeDiskBytes: settings.minFreeDiskBytes,
         dockerAway: workers.dockerAway(),
-        image: findFact(db, 'image') ?? settings.image,
+        image: defaultImage(db, settings),
       }),
     };
     const endpoints = allEndpoints({

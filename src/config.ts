@@ -14,6 +14,7 @@ export type Settings = {
   tlsKey: string | undefined;
   dockerHost: string;
   image: string;
+  anyImage: boolean;
   concurrency: number;
   timeoutMs: number;
   memoryBytes: number;
@@ -45,6 +46,12 @@ export const settings: readonly Setting[] = [
   { name: 'TLS_CERT', usual: 'made at first start', form: 'FILE', meaning: 'certificate chain, PEM' },
   { name: 'TLS_KEY', usual: 'made at first start', form: 'FILE', meaning: 'its private key, PEM' },
   { name: 'IMAGE', usual: 'host', form: 'NAME', meaning: 'default image of containers' },
+  {
+    name: 'ANY_IMAGE',
+    usual: 'off',
+    form: 'on|off',
+    meaning: 'whether suites may name images never imported',
+  },
   { name: 'CONCURRENCY', usual: 'number of cores', form: 'NUMBER', meaning: 'containers at once' },
   { name: 'TIMEOUT', usual: '3600', form: 'SECONDS', meaning: 'that a suite or a compile may take' },
   { name: 'MEMORY', usual: '2GiB', form: 'SIZE', meaning: 'memory of a container' },
@@ -158,6 +165,8 @@ export function readSettings(
     bad('CPUS', `a number, ${LEAST_CPUS} or more`);
   const image = given('IMAGE') ?? 'host';
   if (checkImageName(image)) bad('IMAGE', 'host or the name of an image, as debian:12');
+  const anyImage = given('ANY_IMAGE') ?? 'off';
+  if (anyImage !== 'on' && anyImage !== 'off') bad('ANY_IMAGE', 'on or off');
   const network = given('NETWORK') ?? 'bridge';
   // The network of the host would give builds its ports, and what listens on its loopback addresses.
   if (!/^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$/.test(network) || network === 'host')
@@ -176,6 +185,7 @@ export function readSettings(
       tlsKey: given('TLS_KEY'),
       dockerHost: readDockerHost(environment.DOCKER_HOST || 'unix:///var/run/docker.sock'),
       image,
+      anyImage: anyImage === 'on',
       concurrency: wholeNumber('CONCURRENCY', cpus().length, 1),
       timeoutMs: wholeNumber('TIMEOUT', 3600, 1) * 1000,
       memoryBytes: size('MEMORY', '2GiB', '6MiB'),

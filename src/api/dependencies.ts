@@ -1,6 +1,6 @@
 // Dependencies: instructions, archives, sharing.
 
-import { checkCommand, checkImageName, checkPrefix, checkSource } from '../domain/names.ts';
+import { checkCommand, checkPrefix, checkSource } from '../domain/names.ts';
 import {
   createdDependencyShape,
   dependencyShape,
@@ -30,8 +30,8 @@ import {
 } from '../store/dependencies.ts';
 import { dependencyRecord, relatesTo } from '../store/dependency-use.ts';
 import { archivePath, dependencyLogPath, uploadDirectory } from '../store/paths.ts';
-import { type Call, type Endpoint, endpoint, listing } from './endpoint.ts';
-import { flag, ids, optional, required, requiredName } from './fields.ts';
+import { type Call, type Endpoint, endpoint, findMissingImage, listing } from './endpoint.ts';
+import { flag, ids, imageField, optional, required, requiredName } from './fields.ts';
 import { respondLog } from './log.ts';
 
 const DEFAULT_PREFIX = '/srv/dependency';
@@ -56,7 +56,7 @@ const fields = {
   }),
   launch_command: optional({ doc: 'Starts the dependency before a suite; must detach.', multiline: true }),
   description: optional({ doc: 'Arbitrary text.', multiline: true }),
-  image: optional({ doc: 'The image to compile in instead of the default one.', check: checkImageName }),
+  image: imageField('The image to compile in instead of the default one:'),
   [RELATED]: ids('Dependencies whose artifacts the compile and the suites need too.'),
 } as const;
 
@@ -137,7 +137,7 @@ export const dependencies: Endpoint[] = [
         ...checkRelated(call.db, values[RELATED]),
       };
     },
-    named: (values, call) => findMissing(call, values[RELATED]),
+    named: (values, call) => [...findMissing(call, values[RELATED]), ...findMissingImage(values, call)],
     answer: { record: createdDependencyShape, status: 201 },
     handle: ({ db, caller, values }) =>
       presentCreatedDependency(
@@ -187,7 +187,7 @@ export const dependencies: Endpoint[] = [
         ...checkRelated(call.db, values[RELATED], dependency.id),
       };
     },
-    named: (values, call) => findMissing(call, values[RELATED]),
+    named: (values, call) => [...findMissing(call, values[RELATED]), ...findMissingImage(values, call)],
     answer: { record: dependencyShape },
     handle: ({ db, dependency, values }) =>
       dependencyRecord(

@@ -10,6 +10,7 @@ import type { Build, BuildRequest, Commit } from '../store/builds.ts';
 import type { Db } from '../store/db.ts';
 import type { Dependency } from '../store/dependencies.ts';
 import type { Deploy, DeployStrategy } from '../store/deploys.ts';
+import { type ImageSettings, isImageUsable } from '../store/images.ts';
 import type { Delivery, Notification } from '../store/notifications.ts';
 import type { Page } from '../store/page.ts';
 import type { Collaborator, Project } from '../store/projects.ts';
@@ -27,6 +28,8 @@ export type Services = {
   dataDirectory: string;
   /** Whether there is room for more work (MIN_FREE_DISK). */
   hasRoom(): boolean;
+  /** Which images suites and dependencies may name. */
+  imageSettings: ImageSettings;
   /** Addresses that webhooks may reach although they are loopback or the like. */
   webhookAllow: readonly Cidr[];
   /** Proxies that are believed when they report whom they were called by. */
@@ -153,3 +156,9 @@ export function listing<Row extends { id: bigint }>(
   });
   return new Listing(items, rows.length > page.limit ? shown.at(-1)?.id : undefined, leftOut);
 }
+
+/** For `named`: a suite or a dependency can only run in an image that may be used. */
+export const findMissingImage = (
+  { image }: { image?: string | undefined },
+  { db, imageSettings }: Pick<Services, 'db' | 'imageSettings'>,
+): string[] => (!image || isImageUsable(db, imageSettings, image) ? [] : ['image']);

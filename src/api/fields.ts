@@ -1,7 +1,7 @@
 // What a request may carry, said once: the same definitions validate it and describe it in OpenAPI.
 
 import { parseId } from '../domain/id.ts';
-import { nameKey } from '../domain/names.ts';
+import { checkImageName, nameKey } from '../domain/names.ts';
 import type { ErrorCode, Errors } from '../domain/refusal.ts';
 import type { JsonSchema } from '../domain/wire.ts';
 import type { Sent, SentFields } from './body.ts';
@@ -88,6 +88,13 @@ export function requiredName(options: Pick<TextOptions, 'doc' | 'example'>): Fie
 
 export const required = (options: TextOptions): Field<string, true> => makeText(true, options);
 export const optional = (options: TextOptions): Field<string, false> => makeText(false, options);
+
+/** The image of a suite or a dependency; whether it may be used says `isImageUsable`. */
+export const imageField = (doc: string) =>
+  optional({
+    doc: `${doc} \`host\`, or the name of an imported image; any other is \`not_found\`, unless the setting ANY_IMAGE is on.`,
+    check: checkImageName,
+  });
 
 /** On or off: `true`, `false`, `1`, `0`. */
 export function flag(doc: string): Field<boolean, false> {

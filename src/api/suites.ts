@@ -1,6 +1,6 @@
 // Suites with their rules, environment variables and dependencies.
 
-import { checkImageName, checkVariableName, VARIABLE_BYTES } from '../domain/names.ts';
+import { checkVariableName, VARIABLE_BYTES } from '../domain/names.ts';
 import {
   destroyedShape,
   presentRule,
@@ -36,8 +36,8 @@ import {
   updateSuite,
   updateVariable,
 } from '../store/suites.ts';
-import { type Endpoint, endpoint, listing } from './endpoint.ts';
-import { cursor, optional, required, requiredId, requiredName } from './fields.ts';
+import { type Endpoint, endpoint, findMissingImage, listing } from './endpoint.ts';
+import { cursor, imageField, optional, required, requiredId, requiredName } from './fields.ts';
 
 const suiteFields = {
   name: requiredName({ doc: "Human-friendly; unique among the project's suites.", example: 'Unit tests' }),
@@ -47,7 +47,7 @@ const suiteFields = {
     multiline: true,
   }),
   description: optional({ doc: 'Arbitrary text.', multiline: true }),
-  image: optional({ doc: 'The image to run in instead of the default one.', check: checkImageName }),
+  image: imageField('The image to run in instead of the default one:'),
 };
 
 const variableFields = {
@@ -83,6 +83,7 @@ export const suites: Endpoint[] = [
     fields: suiteFields,
     also: ({ name }, { db, project }) =>
       name !== undefined && isSuiteNameTaken(db, project.id, name) ? { name: ['already_exists'] } : {},
+    named: findMissingImage,
     answer: { record: suiteShape, status: 201 },
     handle: ({ db, project, values }) =>
       presentSuite(
@@ -115,6 +116,7 @@ export const suites: Endpoint[] = [
       name !== undefined && isSuiteNameTaken(db, suite.projectId, name, suite)
         ? { name: ['already_exists'] }
         : {},
+    named: findMissingImage,
     answer: { record: suiteShape },
     handle: ({ db, suite, values }) =>
       presentSuite(

@@ -6,6 +6,7 @@ import { existsSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Settings } from '../config.ts';
 import { compareVersions, holesIn, type Program, versionIn } from '../domain/known-holes.ts';
+import { taggedImage } from '../domain/names.ts';
 import { loadCertificate } from '../engine/certificate.ts';
 import {
   askServer,
@@ -52,6 +53,7 @@ export async function checkAll(subject: Subject): Promise<Check[]> {
           ['limits', checkLimits(engine)],
           ['isolation', checkIsolation(engine, settings.network)],
           ['image', checkImage(engine, peeked?.image ?? settings.image)],
+          ['other images', checkAnyImage(settings)],
         ] as [string, Finding | undefined][])),
     ['git', checkProgram('git', '--version', 'git')],
     ['ssh', checkProgram('ssh', '-V', 'openssh-client')],
@@ -134,10 +136,18 @@ function checkImage({ images }: DockerFacts, name: string): Finding {
           'install what builds need, or import an image',
         );
   }
-  const tagged = name.includes(':', name.lastIndexOf('/') + 1) ? name : `${name}:latest`;
-  return images.includes(tagged)
+  return images.includes(taggedImage(name))
     ? ok(name)
     : fail(`Docker has no image ${name}`, `assay image import FILE --name ${name}, or assay image use host`);
+}
+
+function checkAnyImage({ anyImage }: Settings): Finding {
+  return anyImage
+    ? warn(
+        'ANY_IMAGE is on: whoever edits a suite may run in every image that Docker has',
+        'import the images that are needed, and switch ANY_IMAGE off',
+      )
+    : ok('suites may name host, the default and imported images');
 }
 
 async function checkProgram(program: string, flag: string, packageName: string): Promise<Finding> {

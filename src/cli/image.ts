@@ -5,6 +5,7 @@ import { open } from 'node:fs/promises';
 import { basename } from 'node:path';
 import { readSettings, UsageError } from '../config.ts';
 import { detectFormat, detectionBytes } from '../domain/archive-format.ts';
+import { taggedImage } from '../domain/names.ts';
 import { EngineRefused, EngineUnavailable, openDocker } from '../engine/docker.ts';
 import { createImages, HOST_IMAGE, type Images, type StoredImage } from '../engine/image.ts';
 import { DataError, makeDataDirectory, openData } from '../store/data.ts';
@@ -41,10 +42,8 @@ async function withImages<T>(
   }
 }
 
-const tagged = (name: string) => (name.includes(':', name.lastIndexOf('/') + 1) ? name : `${name}:latest`);
-
 async function findInDocker(images: Images, name: string): Promise<StoredImage | undefined> {
-  return (await images.listImages()).find(({ names }) => names.includes(tagged(name)));
+  return (await images.listImages()).find(({ names }) => names.includes(taggedImage(name)));
 }
 
 const list: Command = {
@@ -61,7 +60,7 @@ const list: Command = {
       const stored = await images.listImages();
       const names = new Set([HOST_IMAGE, chosen, ...listImages(db).map(({ name }) => name)]);
       const records = [...names].map(name => {
-        const found = stored.find(one => one.names.includes(tagged(name)));
+        const found = stored.find(one => one.names.includes(taggedImage(name)));
         return {
           name,
           default: name === chosen,
@@ -107,6 +106,8 @@ const use: Command = {
             `Docker has no image ${name}: bring it in with "assay image import FILE --name ${name}"`,
           );
         await images.pullImage(name);
+        const pulled = await findInDocker(images, name);
+        if (pulled) recordImage(db, name, pulled.imageId);
       }
       setDefaultImage(db, name);
       process.stdout.write(`${name} is the default image\n`);

@@ -135,6 +135,13 @@ export function checkEmail(email: string): 'invalid_format' | undefined {
   return isPlain && isAddress.test(email) && !/^\.|\.\.|\.@/.test(email) ? undefined : 'invalid_format';
 }
 
+/** The image that is made of the server's own /usr. */
+export const HOST_IMAGE = 'host';
+
+/** An image's name with the tag that it has where none is written. */
+export const taggedImage = (name: string) =>
+  name.includes('@') || name.includes(':', name.lastIndexOf('/') + 1) ? name : `${name}:latest`;
+
 /** A name as Docker takes it: `[host[:port]/]path[:tag][@digest]`. */
 export function checkImageName(name: string): 'invalid_format' | undefined {
   const label = '[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?';

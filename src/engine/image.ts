@@ -7,10 +7,11 @@ import type { Readable } from 'node:stream';
 import { createGunzip, createZstdDecompress } from 'node:zlib';
 import { extract } from 'tar-stream';
 import { labelsOf, type Mount, type RunAs } from '../domain/container-plan.ts';
+import { HOST_IMAGE } from '../domain/names.ts';
 import { type DockerDoor, EngineRefused, ImageMissing, isRefused, readProgress } from './docker.ts';
 import { hostMounts, hostTar, workspaceTar } from './skeleton.ts';
 
-export const HOST_IMAGE = 'host';
+export { HOST_IMAGE };
 
 /** What a plan needs of an image. */
 export interface PreparedImage {

@@ -1,11 +1,15 @@
 // Images by the names that suites and dependencies use, and which of them is the default. What Docker has is Docker's.
 
 import { asc } from 'drizzle-orm';
+import { HOST_IMAGE, taggedImage } from '../domain/names.ts';
 import type { Db } from './db.ts';
 import { findFact, writeFact } from './facts.ts';
 import { images } from './schema.ts';
 
 export type Image = typeof images.$inferSelect;
+
+/** What the administrator has set: IMAGE and ANY_IMAGE. */
+export type ImageSettings = { image: string; anyImage: boolean };
 
 const DEFAULT = 'image';
 
@@ -28,6 +32,20 @@ export function recordImage(db: Db, name: string, imageId: string): void {
 /** The image that `assay image use` chose; without one the setting IMAGE counts. */
 export function findDefaultImage(db: Db): string | undefined {
   return findFact(db, DEFAULT);
+}
+
+/** What runs in no image of its own runs in this one. */
+export const defaultImage = (db: Db, { image }: ImageSettings): string => findDefaultImage(db) ?? image;
+
+/** What suites and dependencies may name without ANY_IMAGE: other images in Docker belong to other workloads. */
+export function usableImages(db: Db, settings: ImageSettings): string[] {
+  const imported = listImages(db).map(({ name }) => name);
+  return [...new Set([HOST_IMAGE, defaultImage(db, settings), ...imported])];
+}
+
+export function isImageUsable(db: Db, settings: ImageSettings, name: string): boolean {
+  if (settings.anyImage) return true;
+  return usableImages(db, settings).some(usable => taggedImage(usable) === taggedImage(name));
 }
 
 export function setDefaultImage(db: Db, name: string): void {

@@ -15,6 +15,7 @@ import {
   sizeWords,
 } from './components.ts';
 import { checkBoxes, type Form, formTo, renderForm, submitButton, textArea, textField } from './form.ts';
+import { imageField } from './image-field.ts';
 import type { Html } from './layout.ts';
 import { renderChanges, respondChanges } from './page-stream.ts';
 import { action, page, type Route } from './route.ts';
@@ -180,7 +181,7 @@ ${textArea(form, { name: 'command', label: 'Command', rows: 3, required: true, c
 ${textField(form, { name: 'prefix', label: 'Prefix', code: true, placeholder: '/srv/dependency', hint: 'Where what was compiled is looked up, and mounted into suites.' })}
 ${textField(form, { name: 'source', label: 'Source directory', code: true, placeholder: 'zlib-1.3.1', hint: 'Inside the archive, entered before the command runs.' })}
 ${textArea(form, { name: 'launch_command', label: 'Launch command', rows: 2, code: true, hint: 'Runs before each suite that uses it, for example to start a server. It must return by itself.' })}
-${textField(form, { name: 'image', label: 'Image', code: true, hint: 'Compiled in this container image instead of the usual one.' })}
+${imageField(visit.services, form, 'The image that it is compiled in.')}
 ${
   choices.length > 0
     ? checkBoxes(form, {

@@ -6,6 +6,7 @@ import { countSuiteParts, type SuiteCounts } from '../store/overview.ts';
 import { listEverySuite, type Suite } from '../store/suites.ts';
 import { dataTable, emptyState, linkButton } from './components.ts';
 import { type Form, formTo, renderForm, submitButton, textArea, textField } from './form.ts';
+import { imageField } from './image-field.ts';
 import type { Html } from './layout.ts';
 import { projectPath, projectView } from './project-frame.ts';
 import { action, page, type Route } from './route.ts';
@@ -85,5 +86,5 @@ export function suiteFields(visit: Visit, form: Form): Html {
   return html`${textField(form, { name: 'name', label: 'Name', required: true })}
 ${textArea(form, { name: 'command', label: 'Command', required: true, code: true, rows: 3, hint: 'Run with sh in a fresh checkout of the commit. Its exit status decides: 0 is passed.' })}
 ${textArea(form, { name: 'description', label: 'Description', rows: 2 })}
-${textField(form, { name: 'image', label: 'Image', code: true, hint: html`The image that it runs in. Empty for the default one, <code>${visit.services.vitals().image}</code>.` })}`;
+${imageField(visit.services, form, 'The image that it runs in.')}`;
 }

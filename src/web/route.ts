@@ -168,7 +168,8 @@ export async function orAgain(
   try {
     return await work();
   } catch (cause) {
-    if (!(cause instanceof Refusal) || cause.status === 404) throw cause;
+    // What the page itself is about is gone. A field that names something else can be corrected.
+    if (!(cause instanceof Refusal) || (cause.status === 404 && 'generic' in cause.errors)) throw cause;
     visit.refused = { action: visit.url.pathname, sent, errors: cause.errors };
     const view = await shown(visit);
     return view instanceof Response ? view : { ...view, status: 422 };

@@ -24,13 +24,16 @@ const byField: Record<string, string> = {
   'options[local_branch] invalid_format': 'Write the plain name of a branch, for example main.',
   'options[remote_branch] invalid_format': 'Write the plain name of a branch, for example main.',
   'options[url] invalid_format':
-    'Write an address that begins with http:// or https:// and that this server may reach.',
+    'Write an address that begins with http:// or https://. This server’s own (loopback) and link-local addresses are refused, unless an administrator lists them in the setting WEBHOOK_ALLOW.',
   'name invalid_format':
     'Use one line of 255 bytes at the most; for a variable letters, digits and underscores only.',
   'name already_exists':
     'There is one with this name already; case and white space do not count. Choose another.',
   'kind invalid_format': 'Choose user or collaborator.',
   'standing invalid_format': 'Choose active, suspended or payment_required.',
+  'image not_found':
+    'Only host, the default and imported images can be used. An administrator brings one in with “assay image import”.',
+  'image invalid_format': 'Write the name of an image, for example debian:12.',
   'email invalid_format': 'Write a whole email address, for example ada@example.org.',
   'email already_exists': 'This person is there already.',
   'email not_found': 'Email or password is wrong.',

@@ -150,7 +150,7 @@ async function start(
   await log.beginAttempt();
   await tidy(compile);
   const related = artifacts.listRelatedArtifacts(dependency);
-  const { image, network } = await host.prepare(dependency.image ?? parts.defaultImage());
+  const { image, network } = await host.prepare(parts.imageFor(dependency.image));
   const recipeHash = recipeOf(parts, dependency, image.reference, related);
   await enter(recipeHash);
   if (parts.stopping.aborted) return undefined;

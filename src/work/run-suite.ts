@@ -26,6 +26,7 @@ import type { Log } from '../log.ts';
 import { type Build, findBuild, findBuildRequest } from '../store/builds.ts';
 import type { Db } from '../store/db.ts';
 import { instanceOf } from '../store/facts.ts';
+import { defaultImage, type ImageSettings, isImageUsable } from '../store/images.ts';
 import type { LogWriter } from '../store/log-file.ts';
 import { buildLogPath, jobDirectory } from '../store/paths.ts';
 import { findProject, type Project } from '../store/projects.ts';
@@ -57,7 +58,8 @@ export type RunParts = JobParts & {
   log: Log;
   dataDirectory: string;
   limits: Limits;
-  defaultImage(): string;
+  /** The image to run in, for what names one or none; throws CannotRun where it may not be used. */
+  imageFor(named: string | null): string;
   timeoutMs: number;
   logLimitBytes: number;
   diskBytes: number;
@@ -91,6 +93,16 @@ export class CannotRun extends Error {}
 
 /** Something of what is to be checked out has to be fetched first. */
 class SourceMissing extends Error {}
+
+/** Looked at again when a container starts: what is named may have been allowed when it was written. */
+export function chooseImage(db: Db, settings: ImageSettings, named: string | null): string {
+  const image = named ?? defaultImage(db, settings);
+  if (!isImageUsable(db, settings, image))
+    throw new CannotRun(
+      `The image ${image} was never imported, so it cannot be used: name another, or ask an administrator to bring it in with "assay image import FILE --name ${image}" or to set ANY_IMAGE.`,
+    );
+  return image;
+}
 
 /**
  * Runs a claimed build to its end; `resumed` when it was claimed before this server started. `release` is called when its
@@ -290,7 +302,7 @@ async function start(
   const source = await findSource(parts, project, build.commitRef);
   if (!source) throw new SourceMissing();
   const [{ image, network }, attached] = await Promise.all([
-    host.prepare(suite.image ?? parts.defaultImage()),
+    host.prepare(parts.imageFor(suite.image)),
     parts.attach(suite.id),
     beginOutput(job).then(() => keepVariables(db.vault, build.id, directory, variables)),
   ]);

@@ -9,7 +9,7 @@ import { sweepUploads } from '../store/archive.ts';
 import type { Build } from '../store/builds.ts';
 import { CACHES_TOPIC, markCacheUsed } from '../store/caches.ts';
 import type { Db } from '../store/db.ts';
-import { findFact, instanceOf } from '../store/facts.ts';
+import { instanceOf } from '../store/facts.ts';
 import { uploadDirectory } from '../store/paths.ts';
 import { createArtifacts } from './artifacts.ts';
 import { startBatches } from './batches.ts';
@@ -22,7 +22,7 @@ import { createFileSystems } from './file-systems.ts';
 import { createHousekeeping } from './housekeeping.ts';
 import { pushDeploy } from './push-deploy.ts';
 import { type Queue, startQueue } from './queue.ts';
-import type { RunParts } from './run-suite.ts';
+import { chooseImage, type RunParts } from './run-suite.ts';
 import { startSweep } from './sweep.ts';
 import { createTurns } from './turns.ts';
 import { createJobMeter, listRunningJobs } from './usage.ts';
@@ -128,7 +128,7 @@ export async function startWorkers(options: {
       pids: settings.pids,
       runAs: settings.runAs,
     },
-    defaultImage: () => findFact(db, 'image') ?? settings.image,
+    imageFor: named => chooseImage(db, settings, named),
     timeoutMs: settings.timeoutMs,
     logLimitBytes: settings.logLimitBytes,
     diskBytes: settings.diskBytes,

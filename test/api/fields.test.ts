@@ -2,6 +2,7 @@
 // answer when nothing is wrong but the moment.
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
+import { recordImage } from '../../src/store/images.ts';
 import { bootApp, type Planted, type TestApp } from '../support/app.ts';
 import { type Asked, errors, type Fields } from '../support/client.ts';
 import {
@@ -18,13 +19,14 @@ import {
   variableForm,
 } from './contract.ts';
 import { compileAll, startCompile } from './states.ts';
-import { required, rules } from './values.ts';
+import { goodImages, required, rules } from './values.ts';
 
 let app: TestApp;
 let planted: Planted;
 before(async () => {
   app = await bootApp();
   planted = app.plant();
+  for (const image of goodImages) recordImage(app.db, image, 'sha256:1');
 });
 after(() => app.close());
 

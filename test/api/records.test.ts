@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { findSignInLink, setPassword } from '../../src/store/accounts.ts';
+import { recordImage } from '../../src/store/images.ts';
 import { settleDelivery } from '../../src/store/outbox.ts';
 import { moveBuild, moveDependency, moveDeploy, moveRequest } from '../../src/store/transition.ts';
 import { bootApp, type Planted, type TestApp } from '../support/app.ts';
@@ -229,6 +230,7 @@ test('a suite, its rules and its variables are the same record wherever they app
   const path = `${project()}/suites/${created.id}`;
   assert.deepEqual(ok(await get(path)).record, created);
   assert.deepEqual(ok(await get(`${project()}/suites`)).list[0], created);
+  recordImage(app.db, 'debian:12', 'sha256:1');
   assert.deepEqual(ok(await put(path, { image: 'debian:12' })).record, { ...created, image: 'debian:12' });
   assert.deepEqual(ok(await put(path, { image: '' })).record, created);
 

@@ -86,6 +86,7 @@ const branches = {
     'a'.repeat(201),
   ],
 };
+export const goodImages = ['debian:12', `a/b@sha256:${'a'.repeat(64)}`];
 const lines = { invalid_format: ['a\u0000b', 'a\nb', 'x'.repeat(256)] };
 
 export const rules: [string, Rule[]][] = [
@@ -130,7 +131,7 @@ export const rules: [string, Rule[]][] = [
       {
         field: 'image',
         bad: { invalid_format: ['-v', 'a b', 'UPPER', '../x'] },
-        good: ['debian:12', `a/b@sha256:${'a'.repeat(64)}`],
+        good: goodImages,
       },
     ],
   ],

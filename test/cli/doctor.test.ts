@@ -34,7 +34,18 @@ test('beside a running server on a sound host every line is ok or a warning, in 
   assert.match(stdout, /^ok {4}data +.*the database is sound$/m);
   assert.match(stdout, /^ok {4}certificate +.*server\.pem: 39\d days left; renewed by itself$/m);
   assert.match(stdout, /^ok {4}server +answers at /m);
-  for (const name of ['git', 'ssh', 'libraries', 'key', 'disk', 'image', 'clock', 'limits', 'isolation'])
+  for (const name of [
+    'git',
+    'ssh',
+    'libraries',
+    'key',
+    'disk',
+    'image',
+    'other images',
+    'clock',
+    'limits',
+    'isolation',
+  ])
     assert.match(stdout, new RegExp(`^(ok {2}|warn) {2}${name} `, 'm'), stdout);
   assert.doesNotMatch(stdout, /\x1b/);
 });
@@ -82,6 +93,13 @@ test('a directory or key that others can read, a lost key and a damaged database
   writeFileSync(join(data, 'assay.db'), Buffer.alloc(9_000, 1));
   const damaged = await examine(['--data', data]);
   assert.match(damaged('data')?.mend ?? '', /assay restore FILE/);
+});
+
+test('that every image may be used is warned of', async () => {
+  const images = async (anyImage: string) =>
+    (await examine(['--data', app.data], { ASSAY_ANY_IMAGE: anyImage }))('other images');
+  assert.match((await images('on'))?.mend ?? '', /switch ANY_IMAGE off/);
+  assert.equal((await images('off'))?.status, 'ok');
 });
 
 test('versions with known holes are warned of', async () => {

@@ -21,6 +21,7 @@ test('without anything set the defaults are those of the table', () => {
     tlsKey: undefined,
     dockerHost: 'unix:///var/run/docker.sock',
     image: 'host',
+    anyImage: false,
     concurrency: cpus().length,
     timeoutMs: 3_600_000,
     memoryBytes: 2 * 1024 ** 3,
@@ -103,6 +104,8 @@ const taken: [name: string, value: string, key: keyof Settings, expected: unknow
   ['NETWORK', 'none', 'network', 'none'],
   ['NETWORK', 'team_net.2', 'network', 'team_net.2'],
   ['IMAGE', 'debian:12', 'image', 'debian:12'],
+  ['ANY_IMAGE', 'on', 'anyImage', true],
+  ['ANY_IMAGE', 'off', 'anyImage', false],
   ['IMAGE', 'registry.example.com:5000/team/tools:2', 'image', 'registry.example.com:5000/team/tools:2'],
 ];
 for (const [name, value, key, expected] of taken)

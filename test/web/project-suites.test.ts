@@ -4,6 +4,7 @@ import { after, before, describe, it } from 'node:test';
 import { recordCommit } from '../../src/store/builds.ts';
 import { findCache, recordCacheSize, useCache } from '../../src/store/caches.ts';
 import { createDependency, setShared } from '../../src/store/dependencies.ts';
+import { recordImage } from '../../src/store/images.ts';
 import type { Project } from '../../src/store/projects.ts';
 import {
   attachDependency,
@@ -14,6 +15,7 @@ import {
   listEveryVariable,
   listSuiteDependencies,
   type Suite,
+  updateSuite,
 } from '../../src/store/suites.ts';
 import { commitFields } from '../support/app.ts';
 import type { Person } from '../support/browser.ts';
@@ -64,16 +66,31 @@ describe('the suites of a project', { timeout: 600_000 }, () => {
     const [suite] = listEverySuite(room.db, project.id) as [Suite];
     assert.equal(suite.command, 'make check\nmake lint', 'line ends are plain ones');
 
+    recordImage(room.db, 'node-26', 'sha256:1');
+    await page.reload();
     const settings = part(person, 'Suite');
     await settings.getByLabel('Name').fill('Everything');
-    await settings.getByLabel('Image').fill('node-26');
+    await settings.getByLabel('Image').selectOption('node-26');
     await settings.getByRole('button', { name: 'Save suite' }).click();
     await page.getByText('Suite Everything is changed.').waitFor();
     assert.equal(findSuite(room.db, project.id, suite.id)?.image, 'node-26');
-    await settings.getByLabel('Image').fill('');
+    await settings.getByLabel('Image').selectOption('');
     await settings.getByRole('button', { name: 'Save suite' }).click();
     await page.getByText('Suite Everything is changed.').waitFor();
     assert.equal(findSuite(room.db, project.id, suite.id)?.image, null);
+
+    updateSuite(room.db, findSuite(room.db, project.id, suite.id) as Suite, { image: 'other/app:1' });
+    await page.reload();
+    assert.equal(await settings.getByLabel('Image').inputValue(), 'other/app:1');
+    const offered = await settings.getByLabel('Image').locator('option').allTextContents();
+    assert.deepEqual(offered, ['The default one (host)', 'host', 'node-26', 'other/app:1 (never imported)']);
+    person.expectRefusals();
+    await settings.getByRole('button', { name: 'Save suite' }).click();
+    await page.getByText('Only host, the default and imported images can be used.').waitFor();
+    await person.inspect('suite-image-refused');
+    await settings.getByLabel('Image').selectOption('host');
+    await settings.getByRole('button', { name: 'Save suite' }).click();
+    await page.getByText('Suite Everything is changed.').waitFor();
 
     await page.getByRole('button', { name: 'Delete suite' }).click();
     await accept(person, 'Back');

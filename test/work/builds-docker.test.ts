@@ -1,16 +1,19 @@
 // What builds do when Docker is away, loses a container or is meddled with; and what is left of them: nothing.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { promisify } from 'node:util';
+import { recordImage } from '../../src/store/images.ts';
+import { createSuite } from '../../src/store/suites.ts';
 import { type Appliance, docker, startAppliance, volumeGone } from '../support/appliance.ts';
 import { busyboxRoot } from '../support/busybox.ts';
 import type { Wire } from '../support/client.ts';
 import { directoryUntil } from '../support/directory.ts';
 import { createDockerGate, type DockerGate } from '../support/docker-gate.ts';
+import { openDependencies, tarOf } from './dependencies-room.ts';
 
 const COUNTED = 'echo x >>/srv/cache/count; echo "try $(wc -l </srv/cache/count)"';
 
@@ -174,6 +177,7 @@ test('A suite whose image has another shell and no git has its checkout made bes
     await promisify(execFile)('tar', ['-C', root, '-cf', tar, '.']);
     await docker('import', tar, image);
     const project = await assay.project();
+    recordImage(assay.app.db, image, 'sha256:1');
     const ran = await project.runOne({
       image,
       command: 'if command -v git; then exit 3; fi; ls -d .git; cat README.md; touch mine; id -un',
@@ -209,6 +213,49 @@ test('A suite whose image has another shell and no git has its checkout made bes
     const base = await docker('inspect', '--format', '{{.Id}}', image);
     const prepared = await docker('images', '-q', '--filter', `label=assay.base=${base}`);
     await docker('rmi', '-f', ...prepared.split('\n').filter(Boolean), image);
+    rmSync(directory, { recursive: true });
+  }
+});
+
+test('What names an image that was never imported is errored and says what to do, though Docker has the image', async () => {
+  const assay = await startAppliance();
+  const image = `assay-test/other-${assay.instance}`;
+  const directory = mkdtempSync(join(tmpdir(), 'assay-other-'));
+  const tar = join(directory, 'root.tar');
+  try {
+    mkdirSync(join(directory, 'root/etc'), { recursive: true });
+    await promisify(execFile)('tar', ['-C', join(directory, 'root'), '-cf', tar, '.']);
+    await docker('import', tar, image);
+    const whatToDo = /^\[assay\] .*"assay image import FILE --name \S+" or to set ANY_IMAGE\.$/m;
+    const { db } = assay.app;
+    const project = await assay.project();
+    // Both are from before images had to be imported: the API takes them no more.
+    const suite = createSuite(db, {
+      projectId: BigInt(project.id),
+      name: 'Old',
+      description: '',
+      command: 'true',
+      image,
+    });
+    const { build, log } = (await project.run()).of(String(suite.id));
+    assert.equal(build.build_state, 'errored', log);
+    assert.match(log, whatToDo);
+
+    const dependencies = openDependencies(assay);
+    const id = await dependencies.create();
+    db.sqlite.prepare('UPDATE dependencies SET image = ? WHERE id = ?').run(image, BigInt(id));
+    await dependencies.upload(id, tarOf({ x: 'x' }));
+    const compiled = await dependencies.finished(id);
+    assert.equal(compiled.state, 'compile_failed', compiled.log);
+    assert.match(compiled.log, whatToDo);
+    assert.equal(
+      await docker('images', '-q', '--filter', `label=assay.base=${image}`),
+      '',
+      'nothing was made of it',
+    );
+  } finally {
+    await assay.close();
+    await docker('rmi', '-f', image);
     rmSync(directory, { recursive: true });
   }
 });

@@ -1,6 +1,7 @@
 // What a build ends as: the command's word, the service's, or a person's.
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
+import { recordImage } from '../../src/store/images.ts';
 import { type Appliance, startAppliance } from '../support/appliance.ts';
 import type { Wire } from '../support/client.ts';
 
@@ -52,6 +53,7 @@ describe('A build', { concurrency: 4 }, () => {
 
   test('is errored, and says why, when its image is not there', async () => {
     const project = await assay.project();
+    recordImage(assay.app.db, 'nobody/has-this:1', 'sha256:1');
     const { build, log, request } = await project.runOne({ command: 'true', image: 'nobody/has-this:1' });
     assert.equal(build.build_state, 'errored');
     assert.equal(build.exit_code, null);
