@@ -51,7 +51,7 @@ export const notifications: Endpoint[] = [
       notifiable_type: required({ doc: 'What it tells of.', oneOf: notifiableTypes }),
       name: required({ doc: 'The handler.', oneOf: ['webhook'] }),
       'options[url]': required({
-        doc: 'Where the POST is sent.',
+        doc: 'Where the POST is sent: http or https. Loopback, link-local and multicast addresses are `invalid_format`, unless the setting WEBHOOK_ALLOW lists them.',
         example: 'https://chat.example.org/hooks/ci',
         maxBytes: 2048,
       }),

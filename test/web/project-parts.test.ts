@@ -111,7 +111,7 @@ describe('the other tabs of a project', { timeout: 600_000 }, () => {
     person.expectRefusals();
     await page.getByLabel('URL').fill('http://127.0.0.1/hook');
     await page.getByRole('button', { name: 'Create notification' }).click();
-    await page.getByText('that this server may reach').waitFor();
+    await page.getByText('lists them in the setting WEBHOOK_ALLOW').waitFor();
     await person.inspect('notification-refused');
     await page.getByLabel('URL').fill('https://hooks.invalid/ci');
     await page.getByRole('button', { name: 'Create notification' }).click();
