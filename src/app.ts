@@ -8,6 +8,7 @@ import { mountOAuth } from './api/oauth.ts';
 import { createRouter } from './api/router.ts';
 import { type Server, startServer } from './api/server.ts';
 import type { Settings } from './config.ts';
+import { connectionHolder } from './domain/caller-address.ts';
 import { ensureCertificate, loadCertificate } from './engine/certificate.ts';
 import { createLive } from './live.ts';
 import type { Log } from './log.ts';
@@ -114,6 +115,7 @@ export async function startApp(
       certificate: await certificate(),
       fetch: (request, env) => router.fetch(request, env),
       log,
+      holderOf: address => connectionHolder(address, settings.trustedProxies),
     });
     closing.unshift(() => server.close());
     // Port 0 asks for any free one, which is known only now.

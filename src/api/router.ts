@@ -10,6 +10,7 @@ import type { Log } from '../log.ts';
 import { authenticate } from './authenticate.ts';
 import { readBody, readQuery, type SentFields } from './body.ts';
 import { addressOf } from './caller-address.ts';
+import { markAuthenticated } from './connections.ts';
 import { type Call, type Endpoint, Listing, type Resources, type Services } from './endpoint.ts';
 import { cursor, type Fields, integer, readFields } from './fields.ts';
 import { findResources, ownerOf } from './guard.ts';
@@ -141,7 +142,9 @@ function enter(
     endpoint.access === 'anyone' ||
     (endpoint.access === 'administrators' && isLoopback(addressOf(asked.outgoing, services)));
   if (isOpen) return { caller: nobody, found: {} as Resources };
-  return enterAs(services, endpoint, names, asked, authenticate(services.db, asked.request, asked.url));
+  const caller = authenticate(services.db, asked.request, asked.url);
+  markAuthenticated(asked.outgoing);
+  return enterAs(services, endpoint, names, asked, caller);
 }
 
 function enterAs(

@@ -1,22 +1,16 @@
 // The HTTPS listener: TLS, HTTP/1.1 and HTTP/2 on one port, limits on what is slow, oversized or malformed.
 
-import type { EventEmitter } from 'node:events';
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { createSecureServer, type Http2SecureServer, type ServerHttp2Session } from 'node:http2';
+import { createSecureServer, type Http2SecureServer } from 'node:http2';
 import type { AddressInfo, Socket } from 'node:net';
-import type { TLSSocket } from 'node:tls';
 import { getRequestListener } from '@hono/node-server';
 import { refusal } from '../domain/refusal.ts';
 import type { Log } from '../log.ts';
+import { type ConnectionLimits, connectionLimits, watchConnections } from './connections.ts';
 import { STOPPING } from './stream.ts';
 
-const HEADERS_MS = 15_000;
-/** How often it is looked for requests that are too slow. */
-const CHECK_MS = 1_000;
 const MAX_HEADER_BYTES = 32 * 1024;
 const MAX_THROWN_AWAY_BYTES = 64 * 1024;
-const KEEP_ALIVE_MS = 75_000;
-const HANDSHAKE_MS = 15_000;
 const CLOSE_MS = 5_000;
 const ABSOLUTE_FORM = /^https:\/\/((?:[\w.-]+|\[[\da-f:.]+\])(?::\d{1,5})?)([/?].*)?$/i;
 
@@ -36,32 +30,33 @@ export async function startServer(options: {
   certificate: { cert: string; key: string };
   fetch: Fetch;
   log: Log;
+  /** Whom a connection from this address counts for; undefined where it is that of many clients, as a proxy's is. */
+  holderOf: (address: string) => string | undefined;
+  limits?: ConnectionLimits;
 }): Promise<Server> {
+  const { limits = connectionLimits } = options;
   const listener = getRequestListener(options.fetch as Parameters<typeof getRequestListener>[0], {
     errorHandler: () => notAnEndpoint(),
   });
   // Without a host it is answered here, in our words.
-  const http1 = { connectionsCheckingInterval: CHECK_MS, requireHostHeader: false };
+  const http1 = { connectionsCheckingInterval: limits.checkMs, requireHostHeader: false };
   const server = createSecureServer({
     ...options.certificate,
     ...http1,
     allowHTTP1: true,
     minVersion: 'TLSv1.2',
-    handshakeTimeout: HANDSHAKE_MS,
+    handshakeTimeout: limits.handshakeMs,
     maxHeaderListPairs: 200,
     settings: {
-      maxConcurrentStreams: 250,
+      maxConcurrentStreams: limits.maxStreams,
       maxHeaderListSize: MAX_HEADER_BYTES,
       enableConnectProtocol: false,
     },
-    // A client that resets streams faster than they are served is closed.
     maxSessionInvalidFrames: 100,
   });
-  limit(server);
+  limit(server, limits);
 
-  const sockets = tracked<Socket>(server, 'connection');
-  const secured = tracked<TLSSocket>(server, 'secureConnection');
-  const sessions = tracked<ServerHttp2Session>(server, 'session');
+  const connections = watchConnections(server, limits, options.holderOf);
   const answers = new Set<ServerResponse>();
   const latest = new WeakMap<Socket, ServerResponse>();
   let closing = false;
@@ -82,15 +77,17 @@ export async function startServer(options: {
         outgoing.destroy();
       });
   };
-  server.on('request', answer);
+  const handle = (incoming: IncomingMessage, outgoing: ServerResponse) =>
+    connections.handle(incoming, outgoing, () => answer(incoming, outgoing));
+  server.on('request', handle);
   // A refusal comes instead of `100 Continue`, which is sent only when the body is read.
   server.on('checkContinue', (incoming: IncomingMessage, outgoing: ServerResponse) => {
     closeUnlessRead(incoming, outgoing);
     continueWhenRead(incoming, outgoing);
-    answer(incoming, outgoing);
+    handle(incoming, outgoing);
   });
   // Expectations that nobody knows would be a 417, which the contract has not.
-  server.on('checkExpectation', answer);
+  server.on('checkExpectation', handle);
   server.on('clientError', (cause: NodeJS.ErrnoException, socket: Socket) => {
     const before = latest.get(socket);
     if (socket.destroyed || !socket.writable || cause.code === 'ECONNRESET') socket.destroy();
@@ -123,39 +120,29 @@ export async function startServer(options: {
     close: () =>
       new Promise(resolve => {
         const late = setTimeout(() => {
-          for (const socket of sockets) socket.destroy();
+          for (const { socket } of connections.open) socket.destroy();
         }, CLOSE_MS);
         server.close(() => {
           clearTimeout(late);
           resolve();
         });
         closing = true;
-        for (const session of sessions) session.close();
-        const busy = new Set([...answers].map(({ req }) => req.socket as Socket));
-        for (const socket of secured) if (socket.alpnProtocol !== 'h2' && !busy.has(socket)) socket.destroy();
+        for (const { session, socket, requests } of connections.open)
+          if (session) session.close();
+          else if (requests === 0) socket.destroy();
         // Streams have no end of their own: their readers come back to the next server.
         for (const outgoing of answers) outgoing.emit(STOPPING);
       }),
   };
 }
 
-/** What a server tells of with `event`, for as long as it is open. */
-function tracked<T extends EventEmitter>(server: Http2SecureServer, event: string): Set<T> {
-  const open = new Set<T>();
-  server.on(event, (one: T) => {
-    open.add(one);
-    one.once('close', () => open.delete(one));
-  });
-  return open;
-}
-
 /** Limits of HTTP/1.1, which the HTTP/2 server takes as properties. */
-function limit(server: Http2SecureServer): void {
+function limit(server: Http2SecureServer, { headersMs, keepAliveMs }: ConnectionLimits): void {
   Object.assign(server, {
-    headersTimeout: HEADERS_MS,
+    headersTimeout: headersMs,
     // A long upload that keeps moving is not cut off: bodies are watched where they are read.
     requestTimeout: 0,
-    keepAliveTimeout: KEEP_ALIVE_MS,
+    keepAliveTimeout: keepAliveMs,
     maxRequestsPerSocket: 0,
   });
 }

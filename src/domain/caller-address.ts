@@ -44,6 +44,15 @@ export function callerNetwork(address: string): string {
     : address;
 }
 
+/**
+ * Whom a connection counts for. Undefined where many callers come from one address: a trusted proxy's, and loopback,
+ * where a proxy may be that nobody named.
+ */
+export function connectionHolder(connectedFrom: string, trustedProxies: readonly Cidr[]): string | undefined {
+  const address = plainAddress(connectedFrom);
+  return isLoopback(address) || isIn(trustedProxies, address) ? undefined : callerNetwork(address);
+}
+
 /** One spelling for each address. An IPv4 address that a socket of both families shows as IPv6 is the IPv4 one. */
 function plainAddress(text: string): string {
   const address = parseAddress(text);

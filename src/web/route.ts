@@ -5,6 +5,7 @@ import type { Context } from 'hono';
 import { callerOf } from '../api/authenticate.ts';
 import { readBody, type SentFields } from '../api/body.ts';
 import { isPlainHttp } from '../api/caller-address.ts';
+import { markAuthenticated } from '../api/connections.ts';
 import { findResources, ownerOf } from '../api/guard.ts';
 import type { Bindings } from '../api/router.ts';
 import { admit, authorize } from '../domain/access.ts';
@@ -252,6 +253,7 @@ function meet(site: Site, context: Context<Bindings>): Guest {
   const request = context.req.raw;
   const { db } = site.services;
   const session = findVisitor(db, request);
+  if (session) markAuthenticated(context.env.outgoing);
   return {
     site,
     services: site.services,

@@ -7,6 +7,7 @@ import { connect as connect2 } from 'node:http2';
 import { connect as connectPlain, type Socket } from 'node:net';
 import { after, before } from 'node:test';
 import type { Planted } from '../support/app.ts';
+import { frame, HEADERS, odd, PREFACE, REQUEST, resetStream } from '../support/http2-frames.ts';
 import { type ServedApp, serveApp } from '../support/served-app.ts';
 import { attacks } from './table.ts';
 import { alive, openWire, statusesIn, type Wire } from './wire.ts';
@@ -187,25 +188,8 @@ attacks('nothing that a request claims beside its own line is believed', believe
   assert.doesNotMatch(text, row.never);
 });
 
-const frame = (type: number, flags: number, stream: number, payload: Buffer | string = '') => {
-  const body = Buffer.from(payload as string, 'latin1');
-  const head = Buffer.alloc(9);
-  head.writeUIntBE(body.length, 0, 3);
-  head.writeUInt8(type, 3);
-  head.writeUInt8(flags, 4);
-  head.writeUInt32BE(stream, 5);
-  return Buffer.concat([head, body]);
-};
-const PREFACE = Buffer.concat([Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'), frame(4, 0, 0)]);
-const HEADERS = 1;
-const RST_STREAM = 3;
-// `:method GET`, `:scheme https`, `:path /` and an authority of one letter, as HPACK's table has them.
-const REQUEST = Buffer.from([0x82, 0x87, 0x84, 0x41, 0x01, 0x78]);
-const odd = (at: number) => at * 2 + 1;
-
 const floods: Record<string, (at: number) => Buffer> = {
-  'streams that are reset as soon as they are opened': at =>
-    Buffer.concat([frame(HEADERS, 0x5, odd(at), REQUEST), frame(RST_STREAM, 0, odd(at), '\0\0\0\x08')]),
+  'streams that are reset as soon as they are opened': resetStream,
   'headers that go on for ever': at =>
     at === 0 ? frame(HEADERS, 0, 1, REQUEST) : frame(9, 0, 1, Buffer.alloc(1_000)),
   pings: () => frame(6, 0, 0, '12345678'),

@@ -5,6 +5,7 @@ import { parseCidrs } from '../../src/domain/address.ts';
 import {
   callerAddress,
   callerNetwork,
+  connectionHolder,
   isForwardedPlain,
   isLoopback,
   UNKNOWN_ADDRESS,
@@ -65,4 +66,19 @@ test('one caller holds an IPv4 address or an IPv6 network of 64 bits', () => {
   assert.equal(callerNetwork('2001:db8:1:2::ffff'), callerNetwork('2001:db8:1:2:3:4:5:6'));
   assert.notEqual(callerNetwork('2001:db8:1:3::1'), callerNetwork('2001:db8:1:2::1'));
   assert.equal(callerNetwork(UNKNOWN_ADDRESS), UNKNOWN_ADDRESS);
+});
+
+test('connections count for their address or network, but not those of proxies and loopback', () => {
+  for (const [address, holder] of [
+    ['192.0.2.1', '192.0.2.1'],
+    ['::ffff:192.0.2.1', '192.0.2.1'],
+    ['2001:db8::1', '2001:db8:0:0:0:0:0:0/64'],
+    ['2001:db8::ffff:2', '2001:db8:0:0:0:0:0:0/64'],
+    ['10.1.2.3', undefined],
+    ['127.0.0.2', undefined],
+    ['::ffff:127.0.0.2', undefined],
+    ['::1', undefined],
+  ] as const)
+    assert.equal(connectionHolder(address, trusted), holder, address);
+  assert.equal(connectionHolder('10.1.2.3', []), '10.1.2.3');
 });

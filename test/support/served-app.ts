@@ -21,12 +21,14 @@ export type ServedApp = Stage &
     close(): Promise<void>;
   };
 
-export async function serveApp(): Promise<ServedApp> {
+/** `through` is a program to run the server under. */
+export async function serveApp(through: readonly string[] = []): Promise<ServedApp> {
   const data = await mkdtemp(join(tmpdir(), 'assay-served-'));
   makeDataDirectory(data);
   const db = openData(data);
   const stage = furnish(db, data);
   const { stop, ...server } = await serveExecutable(data, {
+    through,
     environment: { DOCKER_HOST: `unix://${data}/no-docker.sock`, ASSAY_MIN_FREE_DISK: '1MiB' },
   });
   const client = createClient(server.url, await readFile(join(data, 'tls', 'ca.pem'), 'utf8'));
