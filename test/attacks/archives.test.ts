@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { type ServedAppliance, serveAppliance } from '../support/served-appliance.ts';
-import { openDependencies, PREFIX, packTree, rawTar, useIn } from '../work/dependencies-room.ts';
+import { openDependencies, PREFIX, packTree, rawTar, useIn, zipProgram } from '../work/dependencies-room.ts';
 import { attacks } from './table.ts';
 
 let appliance: ServedAppliance;
@@ -34,13 +34,10 @@ const file = (name: string, more: Partial<Entry> = {}): Entry =>
   ({ name, content: 'owned', ...more }) as Entry;
 const link = (name: string, linkname: string, type: 'symlink' | 'link' = 'symlink'): Entry =>
   ({ name, type, linkname }) as Entry;
-/** On some machines zip cannot write a link to a pipe. */
-const ZIP_WITH_LINKS = 'zip -qry ../made.zip d e && cat ../made.zip';
-
 /** A name in a zip that no program writes: of the same length as the one that it takes the place of. */
 const zipWith = (name: string, hostile: string) => {
   assert.equal(name.length, hostile.length);
-  const made = packTree({ [name]: 'owned' }, 'zip -qr - *');
+  const made = packTree({ [name]: 'owned' }, zipProgram());
   return Buffer.from(made.toString('latin1').replaceAll(name, hostile), 'latin1');
 };
 
@@ -153,14 +150,14 @@ const table: Record<string, Attack> = {
   },
   'a zip with a link to the outside and a file below it': {
     archive: () => {
-      const made = packTree({ d: { link: outside }, 'e/canary': 'owned' }, ZIP_WITH_LINKS);
+      const made = packTree({ d: { link: outside }, 'e/canary': 'owned' }, zipProgram('', 'd e'));
       return Buffer.from(made.toString('latin1').replaceAll('e/canary', 'd/canary'), 'latin1');
     },
     state: /compile_failed/,
   },
   'a zip of which the two directories tell different names': {
     archive: () => {
-      const made = packTree({ 'ab/file': 'owned' }, 'zip -qr - *').toString('latin1');
+      const made = packTree({ 'ab/file': 'owned' }, zipProgram()).toString('latin1');
       return Buffer.from(made.replace('ab/file', '../file'), 'latin1');
     },
     state: /compile/,

@@ -13,6 +13,7 @@ import {
   packTree,
   rawTar,
   tarOf,
+  zipProgram,
 } from './dependencies-room.ts';
 
 /** Nothing, and much of it. */
@@ -42,8 +43,8 @@ suite('archives', { concurrency: 2 }, () => {
     ['bzip2', 'tar -cjf - *'],
     ['xz', 'tar -cJf - *'],
     ['zstd', 'tar --zstd -cf - *'],
-    ['zip', 'zip -qry - *'],
-    ['zip without compression', 'zip -0 -qry - *'],
+    ['zip', zipProgram()],
+    ['zip without compression', zipProgram('-0')],
   ];
   for (const [name, program] of formats)
     test(`a ${name} archive is unpacked as it was packed`, async () => {
@@ -54,7 +55,7 @@ suite('archives', { concurrency: 2 }, () => {
     });
 
   const whole = tarOf({ 'a/first': 'x'.repeat(3000), 'a/second': 'y'.repeat(3000) });
-  const zipped = packTree({ 'a/first': 'x'.repeat(3000) }, 'zip -qr - *');
+  const zipped = packTree({ 'a/first': 'x'.repeat(3000) }, zipProgram());
   const bad: [string, () => Buffer | Promise<Buffer>, RegExp][] = [
     ['a tar cut inside a header', () => whole.subarray(0, 700), /cut off/],
     ['a tar cut between two entries', () => whole.subarray(0, 512 * 8), /cut off/],
@@ -116,7 +117,7 @@ suite('archives', { concurrency: 2 }, () => {
   });
 
   test('a zip whose names climb out is refused inside the container', async () => {
-    const archive = packTree({ 'ab/climbed': 'x' }, 'zip -qr - *');
+    const archive = packTree({ 'ab/climbed': 'x' }, zipProgram());
     const climbing = Buffer.from(archive.toString('latin1').replaceAll('ab/climbed', '../climbed'), 'latin1');
     const { state, record } = await room.compile(climbing);
     assert.equal(state, 'compile_failed');
@@ -128,7 +129,7 @@ suite('archives', { concurrency: 2 }, () => {
     ['zstd', () => zstdCompressSync(bombTar())],
     ['bzip2', () => packTree({}, `${ZEROS} && tar -cf - zeros | bzip2 -1`)],
     ['xz', () => packTree({}, `${ZEROS} && tar -cf - zeros | xz -0`)],
-    ['zip', () => packTree({}, `${ZEROS} && zip -q -1 - zeros`)],
+    ['zip', () => packTree({}, `${ZEROS} && ${zipProgram('-1', 'zeros')}`)],
   ];
   for (const [name, make] of bombs)
     test(`a ${name} bomb is stopped at the limit of the disk`, async () => {

@@ -121,6 +121,10 @@ export function packTree(tree: Tree, program: string): Buffer {
 
 export const tarOf = (tree: Tree) => packTree(tree, 'tar -cf - *');
 
+/** By way of a file: on some machines zip cannot store a file or a link in a pipe. */
+export const zipProgram = (flags = '', what = '*') =>
+  `zip -qry ${flags} ../made.zip ${what} && cat ../made.zip`;
+
 /** A tar of entries that no careful program would write. */
 export async function rawTar(
   entries: (Parameters<ReturnType<typeof pack>['entry']>[0] & { content?: string })[],
