@@ -5,7 +5,7 @@ import { promisify } from 'node:util';
 import type { Settings } from '../config.ts';
 import { createEngine } from '../engine/container.ts';
 import { createImages, HOST_IMAGE } from '../engine/image.ts';
-import { OWN_BRIDGE, removeNetwork } from '../engine/network.ts';
+import { createNetwork, OWN_BRIDGE } from '../engine/network.ts';
 
 /** Told to the person who started the demo, without a stack. */
 export class DemoFailure extends Error {}
@@ -88,6 +88,15 @@ export async function removeTraces(
     await delay(100);
   }
   if (settings.network !== OWN_BRIDGE) return;
-  const hostImage = await createImages(engine.door, instance).prepareImage(HOST_IMAGE, settings.runAs);
-  await removeNetwork(engine.door, { instance, hostImage });
+  const images = createImages(engine.door, instance);
+  const network = createNetwork(engine.door, {
+    instance,
+    setting: settings.network,
+    hostImage: () => images.prepareImage(HOST_IMAGE, settings.runAs),
+  });
+  try {
+    await network.remove();
+  } finally {
+    network.close();
+  }
 }

@@ -87,12 +87,16 @@ export function createEngine(settings: DoorSettings & { watchIntervalMs?: number
 
   /**
    * Creates and starts. After a crash between the two, or an answer that never came, calling it again with the
-   * same plan finds the container by its name and goes on: the command is not run twice.
+   * same plan finds the container by its name and goes on: the command is not run twice. Nothing is started before
+   * `ready` has resolved.
    */
-  async function startContainer(plan: ContainerPlan): Promise<string> {
+  async function startContainer(plan: ContainerPlan, ready?: Promise<unknown>): Promise<string> {
+    // Awaited only when the container is there.
+    ready?.catch(() => {});
     // Docker refuses a share of more processors than there are, which on a small machine would be every container.
     processors ??= (await call('info', () => docker.info())).NCPU as number;
     const containerId = await createOrFind(door, { ...plan, cpus: Math.min(plan.cpus, processors) });
+    await ready;
     try {
       await call('start a container', abortSignal => docker.getContainer(containerId).start({ abortSignal }));
     } catch (error) {

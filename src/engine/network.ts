@@ -1,22 +1,52 @@
-// Owns the network containers run in: a bridge of Assay's own from which neither each other, nor the host's
-// ports, nor link-local addresses can be reached. Which one a container joins is in its plan.
+// Owns the network that containers run in: a bridge of Assay's own from which neither each other, nor the host's
+// ports, nor link-local addresses can be reached. One for each instance. Which one a container joins is in its plan.
 import { createHash } from 'node:crypto';
-import { labelsOf, type Mount, type Ownership, ownershipOf } from '../domain/container-plan.ts';
+import { labelsOf, type Ownership, ownershipOf } from '../domain/container-plan.ts';
 import { type DockerDoor, EngineRefused, isRefused } from './docker.ts';
+import { createFirewall, type FirewallOptions } from './firewall.ts';
 
 export const OWN_BRIDGE = 'bridge';
 
-export interface NetworkNeeds {
-  instance: string;
+export type NetworkOptions = Pick<FirewallOptions, 'instance' | 'hostImage'> & {
   /** The setting NETWORK: `bridge`, `none`, or the name of a Docker network. */
   setting: string;
-  /** The image `host` and its mounts: the rules are set with the host's own iptables. */
-  hostImage: { reference: string; mounts: Mount[] };
+};
+
+export type Network = {
+  /** Makes sure of it and returns its name, for plans. */
+  ensure(): Promise<string>;
+  /**
+   * Resolves when a container may be started in the network of that name: the firewall rules of the own bridge are in
+   * force. `restored` when some of them were missing.
+   */
+  protect(name: string): Promise<'intact' | 'restored'>;
+  /** Whether the container is the one that checks the rules. */
+  isGuard(containerId: string): boolean;
+  /** Removes the instance's own bridge and its rules. False when there was no bridge. */
+  remove(): Promise<boolean>;
+  close(): void;
+};
+
+export function createNetwork(door: DockerDoor, options: NetworkOptions): Network {
+  const { instance, setting } = options;
+  const name = networkName(instance);
+  const firewall = createFirewall(door, { ...options, bridge: name });
+  return {
+    ensure: () => ensureNetwork(door, instance, setting),
+    protect: async used => (used === name ? await firewall.protect() : 'intact'),
+    isGuard: firewall.isGuard,
+    async remove() {
+      const found = await findNetwork(door, name);
+      const isOurs = found !== undefined && ownershipOf(found.Labels)?.instance === instance;
+      if (isOurs) await door.call('remove a network', () => door.docker.getNetwork(found.Id).remove());
+      await firewall.removeRules();
+      return isOurs;
+    },
+    close: firewall.close,
+  };
 }
 
-/** Makes sure of it and tells the name for plans. Asked again, it mends what is missing. */
-export async function ensureNetwork(door: DockerDoor, needs: NetworkNeeds): Promise<string> {
-  const { instance, setting, hostImage } = needs;
+async function ensureNetwork(door: DockerDoor, instance: string, setting: string): Promise<string> {
   if (setting === 'none') return 'none';
   if (setting === 'host')
     throw new Error('NETWORK host would give containers the network of the host: refused.');
@@ -29,45 +59,40 @@ export async function ensureNetwork(door: DockerDoor, needs: NetworkNeeds): Prom
     throw new Error(
       "Docker runs rootless, where no firewall rule keeps containers from the host's ports: set NETWORK to none, or to a network of your own.",
     );
-  const name = `assay-${short(instance)}`;
-  const bridge = bridgeName(instance);
-  const labels: Ownership = { instance, kind: 'network', id: name };
+  const name = networkName(instance);
   const found = await findNetwork(door, name);
   if (found && ownershipOf(found.Labels)?.instance !== instance) {
     throw new EngineRefused(`A network called ${name} is there already, and is not ours.`, 409);
   }
-  // Rules first: no container is ever on the bridge without them.
-  await applyRules(door, { bridge, instance, hostImage });
-  if (!found) {
-    await door.call('create a network', abortSignal =>
-      door.docker.createNetwork({
-        Name: name,
-        Driver: 'bridge',
-        CheckDuplicate: true,
-        Labels: labelsOf(labels),
-        Options: {
-          'com.docker.network.bridge.name': bridge,
-          'com.docker.network.bridge.enable_icc': 'false',
-          'com.docker.network.bridge.enable_ip_masquerade': 'true',
-        },
-        abortSignal,
-      }),
-    );
-  }
+  if (!found) await createBridge(door, name, { instance, kind: 'network', id: name });
   return name;
 }
 
-/** Takes the instance's own bridge and its rules away. */
-export async function removeNetwork(door: DockerDoor, needs: Omit<NetworkNeeds, 'setting'>): Promise<void> {
-  const { instance, hostImage } = needs;
-  const name = `assay-${short(instance)}`;
-  const found = await findNetwork(door, name);
-  if (found && ownershipOf(found.Labels)?.instance === instance) {
-    await door.call('remove a network', abortSignal =>
-      door.docker.getNetwork(found.Id).remove({ abortSignal }),
+/** What Docker answers when every range of addresses that it may give to a network is in use. */
+const NO_ADDRESSES = /address pool/i;
+
+async function createBridge({ docker, call }: DockerDoor, name: string, owner: Ownership): Promise<void> {
+  try {
+    await call('create a network', () =>
+      docker.createNetwork({
+        Name: name,
+        Driver: 'bridge',
+        CheckDuplicate: true,
+        Labels: labelsOf(owner),
+        Options: {
+          'com.docker.network.bridge.name': name,
+          'com.docker.network.bridge.enable_icc': 'false',
+          'com.docker.network.bridge.enable_ip_masquerade': 'true',
+        },
+      }),
+    );
+  } catch (error) {
+    if (!(error instanceof EngineRefused && NO_ADDRESSES.test(error.message))) throw error;
+    throw new EngineRefused(
+      `Docker has no addresses left for the network of this server: remove networks that nobody uses (docker network prune; assay cleanup for what a former data directory left), or give it more with default-address-pools in /etc/docker/daemon.json and restart it. Docker says: ${error.message}`,
+      error.status,
     );
   }
-  await applyRules(door, { bridge: bridgeName(instance), instance, hostImage, remove: true });
 }
 
 async function findNetwork({ docker, call }: DockerDoor, name: string) {
@@ -90,94 +115,7 @@ async function isRootless({ docker, call }: DockerDoor): Promise<boolean> {
   return (SecurityOptions ?? []).some(option => option.startsWith('name=rootless'));
 }
 
-function short(instance: string): string {
-  return createHash('sha256').update(instance).digest('hex').slice(0, 8);
-}
-
-/** At most 15 characters, or the kernel refuses it. */
-function bridgeName(instance: string): string {
-  return `assay-${short(instance)}`;
-}
-
-// $1 the bridge, $2 `set` or `remove`. REJECT, so that a suite that tries is told at once and does not hang;
-// where the kernel lacks it, DROP. IPv6 is off on the bridge, and closed too where ip6tables works.
-const RULES = `
-PATH=/usr/sbin:/sbin:/usr/bin:/bin
-command -v iptables >/dev/null || exit 3
-forward=DOCKER-USER
-iptables -w 10 -n -L DOCKER-USER >/dev/null 2>&1 || forward=FORWARD
-rule() {
-  tool=$1 chain=$2 where=$3
-  for verdict in REJECT DROP; do
-    while [ "$4" = remove ] && $tool -w 10 -D $chain $where -m comment --comment "$5" -j $verdict 2>/dev/null; do :; done
-    [ "$4" = set ] && $tool -w 10 -C $chain $where -m comment --comment "$5" -j $verdict 2>/dev/null && return 0
-  done
-  [ "$4" = remove ] && return 0
-  $tool -w 10 -I $chain 1 $where -m comment --comment "$5" -j REJECT 2>/dev/null ||
-    $tool -w 10 -I $chain 1 $where -m comment --comment "$5" -j DROP
-}
-rule iptables INPUT "-i $1" "$2" "$1" || exit 4
-rule iptables $forward "-i $1 -d 169.254.0.0/16" "$2" "$1" || exit 4
-command -v ip6tables >/dev/null && rule ip6tables INPUT "-i $1" "$2" "$1" 2>/dev/null
-exit 0
-`;
-
-interface Rules {
-  bridge: string;
-  instance: string;
-  hostImage: { reference: string; mounts: Mount[] };
-  remove?: boolean;
-}
-
-/** The server need not be root: a container with this one capability, gone in a moment, sets the rules. */
-async function applyRules({ docker, call }: DockerDoor, rules: Rules): Promise<void> {
-  const { bridge, instance, hostImage, remove = false } = rules;
-  const container = await call('create a container', abortSignal =>
-    docker.createContainer({
-      Image: hostImage.reference,
-      User: '0:0',
-      Entrypoint: ['/bin/sh', '-c', RULES, 'assay', bridge, remove ? 'remove' : 'set'],
-      Labels: labelsOf({ instance, kind: 'network', id: bridge }),
-      HostConfig: {
-        NetworkMode: 'host',
-        // On an engine with user namespaces the host's network is for those outside of them.
-        UsernsMode: 'host',
-        CapDrop: ['ALL'],
-        CapAdd: ['NET_ADMIN', 'NET_RAW'],
-        SecurityOpt: ['no-new-privileges:true'],
-        LogConfig: { Type: 'json-file', Config: {} },
-        Mounts: hostImage.mounts.map(({ type, source, target, readOnly }) => ({
-          Type: type,
-          Source: source,
-          Target: target,
-          ReadOnly: readOnly,
-        })),
-      },
-      abortSignal,
-    }),
-  );
-  try {
-    await call('set firewall rules', abortSignal => container.start({ abortSignal }));
-    const { StatusCode: status } = await call('set firewall rules', abortSignal =>
-      container.wait({ abortSignal }),
-    );
-    if (status === 0) return;
-    if (status === 3) {
-      throw new Error(
-        'The host has no iptables: install it, or set NETWORK to none or to a network of your own.',
-      );
-    }
-    const said = await call('set firewall rules', () => container.logs({ stdout: true, stderr: true }));
-    throw new Error(`Firewall rules for ${bridge} could not be set (status ${status}): ${readable(said)}`);
-  } finally {
-    await call('remove a container', abortSignal => container.remove({ force: true, v: true, abortSignal }));
-  }
-}
-
-function readable(said: Buffer | string): string {
-  return said
-    .toString()
-    .replace(/[^\x20-\x7e\n]+/g, '')
-    .trim()
-    .slice(0, 400);
+/** Of the network and of its bridge: at most 15 characters, or the kernel refuses it. */
+function networkName(instance: string): string {
+  return `assay-${createHash('sha256').update(instance).digest('hex').slice(0, 8)}`;
 }

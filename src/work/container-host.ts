@@ -1,13 +1,16 @@
 // The Docker Engine as the workers see it: whether it is there, and what a container needs before it can start.
 
+import type { ContainerPlan } from '../domain/container-plan.ts';
 import { createEngine, type Engine } from '../engine/container.ts';
-import type { EngineUnavailable } from '../engine/docker.ts';
+import { EngineUnavailable } from '../engine/docker.ts';
 import { createImages, HOST_IMAGE, type Images, type PreparedImage } from '../engine/image.ts';
-import { ensureNetwork } from '../engine/network.ts';
+import { createNetwork, OWN_BRIDGE } from '../engine/network.ts';
 import type { Log } from '../log.ts';
 
 const PROBE_FIRST_MS = 500;
 const PROBE_MOST_MS = 5_000;
+/** How long the rules of a firewall that was reloaded may be missing for containers that run. */
+const PROTECT_EVERY_MS = 2_000;
 
 export type ContainerHost = {
   engine: Engine;
@@ -19,6 +22,10 @@ export type ContainerHost = {
   /** Resolves when the engine answers again. */
   whenAvailable(signal: AbortSignal): Promise<void>;
   prepare(image: string): Promise<{ image: PreparedImage; network: string }>;
+  /** Starts it, but never before the firewall rules of its network are in force. */
+  startContainer(plan: ContainerPlan): Promise<string>;
+  /** Whether the container is the one that checks the firewall rules. */
+  isGuard(containerId: string): boolean;
   /** Makes the image `host` and the network again, which somebody may have pruned. */
   mend(): Promise<void>;
   /** Looks for the engine no more; what it was asked may still be answered. */
@@ -34,6 +41,8 @@ export function createContainerHost(options: {
   runAs: { uid: number; gid: number };
   log: Log;
   onAvailable: () => void;
+  /** Whether containers may be running. */
+  isBusy: () => boolean;
 }): ContainerHost {
   const engine = createEngine({ dockerHost: options.dockerHost });
   const images = createImages(engine.door, options.instance);
@@ -42,7 +51,8 @@ export function createContainerHost(options: {
   let reason: string | undefined = 'it has not answered yet';
   // Kept while the engine is there: each look at them would come before the start of a build.
   let hostImage: Promise<PreparedImage> | undefined;
-  let network: Promise<string> | undefined;
+  let networkName: Promise<string> | undefined;
+  let isFirstCheck = true;
   let timer: NodeJS.Timeout | undefined;
   let stopped = false;
 
@@ -68,24 +78,34 @@ export function createContainerHost(options: {
 
   const forget = () => {
     hostImage = undefined;
-    network = undefined;
+    networkName = undefined;
+  };
+  const reportUnavailable: ContainerHost['reportUnavailable'] = cause => {
+    if (reason !== undefined || stopped) return;
+    reason = cause.message;
+    // A restarted engine may have lost its rules and networks.
+    forget();
+    options.log.warn('Docker is away', { cause: cause.message });
+    probe(PROBE_FIRST_MS);
   };
   const prepareHost = () => {
     hostImage ??= images.prepareImage(HOST_IMAGE, options.runAs);
     return hostImage;
   };
+  const network = createNetwork(engine.door, {
+    instance: options.instance,
+    setting: options.network,
+    hostImage: prepareHost,
+  });
+  const ensureNetwork = () => {
+    networkName ??= network.ensure();
+    return networkName;
+  };
   const prepare: ContainerHost['prepare'] = async image => {
-    network ??= prepareHost().then(prepared =>
-      ensureNetwork(engine.door, {
-        instance: options.instance,
-        setting: options.network,
-        hostImage: prepared,
-      }),
-    );
     try {
       const [prepared, name] = await Promise.all([
         image === HOST_IMAGE ? prepareHost() : images.prepareImage(image, options.runAs),
-        network,
+        ensureNetwork(),
       ]);
       return { image: prepared, network: name };
     } catch (cause) {
@@ -93,20 +113,41 @@ export function createContainerHost(options: {
       throw cause;
     }
   };
+  const protect = async (name: string) => {
+    try {
+      const found = await network.protect(name);
+      // A server that has just started may be the first on this host, or after a reboot.
+      if (found === 'restored' && !isFirstCheck)
+        options.log.warn('firewall rules of the network were missing and are set again', { network: name });
+      isFirstCheck = false;
+    } catch (cause) {
+      forget();
+      throw cause;
+    }
+  };
+  // A start checks them too; this is for containers that run while a firewall is reloaded.
+  let isChecking = false;
+  let hasFailed = false;
+  const checks = setInterval(async () => {
+    if (options.network !== OWN_BRIDGE || isChecking || reason !== undefined || !options.isBusy()) return;
+    isChecking = true;
+    try {
+      await protect(await ensureNetwork());
+      hasFailed = false;
+    } catch (cause) {
+      if (cause instanceof EngineUnavailable) reportUnavailable(cause);
+      else if (!hasFailed) options.log.error('firewall rules of the network cannot be checked', { cause });
+      hasFailed = true;
+    }
+    isChecking = false;
+  }, PROTECT_EVERY_MS);
   probe(0);
 
   return {
     engine,
     images,
     unavailable: () => reason,
-    reportUnavailable(cause) {
-      if (reason !== undefined || stopped) return;
-      reason = cause.message;
-      // A restarted engine may have lost its rules and networks.
-      forget();
-      options.log.warn('Docker is away', { cause: cause.message });
-      probe(PROBE_FIRST_MS);
-    },
+    reportUnavailable,
     whenAvailable: signal =>
       new Promise((resolve, reject) => {
         // Before anything else: after a stop nobody notices any more that the engine is away.
@@ -124,6 +165,8 @@ export function createContainerHost(options: {
         signal.addEventListener('abort', leave, { once: true });
       }),
     prepare,
+    startContainer: plan => engine.startContainer(plan, protect(plan.network)),
+    isGuard: network.isGuard,
     async mend() {
       forget();
       await prepare(HOST_IMAGE);
@@ -131,7 +174,11 @@ export function createContainerHost(options: {
     stop() {
       stopped = true;
       clearTimeout(timer);
+      clearInterval(checks);
     },
-    close: engine.door.close,
+    close() {
+      network.close();
+      engine.door.close();
+    },
   };
 }

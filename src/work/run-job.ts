@@ -196,11 +196,11 @@ async function lastStep({ outputFile, nonce }: Job): Promise<string | undefined>
 /** A start whose answer never came may have happened: it is looked for before anybody tries again. */
 async function startOnce(host: ContainerHost, plan: ContainerPlan, signal: AbortSignal): Promise<void> {
   try {
-    await host.engine.startContainer(plan);
+    await host.startContainer(plan);
   } catch (cause) {
     if (cause instanceof ImageMissing || isRefused(cause, 404)) {
       await host.mend();
-      await host.engine.startContainer(plan);
+      await host.startContainer(plan);
       return;
     }
     if (!(cause instanceof EngineUnavailable && cause.reached)) throw cause;

@@ -81,7 +81,9 @@ async function sweepOnce(parts: SweepParts, withLogs: boolean): Promise<void> {
       const isNeeded =
         kind === 'build' || kind === 'dependency'
           ? isJobRunning(db, kind, id)
-          : isPassing(container.createdAt) || (kind === 'artifact' && parts.artifacts.isHeld(id));
+          : isPassing(container.createdAt) ||
+            host.isGuard(container.containerId) ||
+            (kind === 'artifact' && parts.artifacts.isHeld(id));
       if (!isNeeded) await attempt(container.name, () => host.engine.removeContainer(container.containerId));
     }
   });

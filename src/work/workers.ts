@@ -70,6 +70,7 @@ export async function startWorkers(options: {
       sweep?.sweep();
       findDockerRoot();
     },
+    isBusy: () => queue.slotsUsed() > 0,
   });
   const findDockerRoot = async () => {
     // On another host the same path would be another disk.

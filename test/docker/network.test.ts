@@ -3,9 +3,12 @@ import assert from 'node:assert/strict';
 import { createServer as createHttpServer } from 'node:http';
 import { type AddressInfo, createServer, type Server } from 'node:net';
 import { networkInterfaces } from 'node:os';
-import { after, before, describe, it } from 'node:test';
+import { after, before, describe, it, test } from 'node:test';
 import { createEngine } from '../../src/engine/container.ts';
-import { ensureNetwork, removeNetwork } from '../../src/engine/network.ts';
+import { EngineRefused } from '../../src/engine/docker.ts';
+import { createNetwork, type Network } from '../../src/engine/network.ts';
+import { createPrivateEngine } from '../drill/engine.ts';
+import { containersUntil } from '../support/appliance.ts';
 import { follow, openRoom, type Room } from './room.ts';
 
 const attempt = (host: string, port: number, seconds = 3) =>
@@ -13,16 +16,15 @@ const attempt = (host: string, port: number, seconds = 3) =>
 
 describe("Assay's own bridge", () => {
   let room: Room;
+  let own: Network;
   let network: string;
   let server: Server;
   let port: number;
   before(async () => {
     room = await openRoom();
-    network = await ensureNetwork(room.engine.door, {
-      instance: room.instance,
-      setting: 'bridge',
-      hostImage: room.host,
-    });
+    own = networkOf(room, 'bridge');
+    network = await own.ensure();
+    await own.protect(network);
     // Who only tries to connect hangs up with the greeting unread, and that resets the connection.
     server = createServer(socket => socket.on('error', () => socket.destroy()).end('hello'));
     await new Promise<void>(resolve => server.listen(0, '0.0.0.0', resolve));
@@ -32,8 +34,13 @@ describe("Assay's own bridge", () => {
   });
   after(async () => {
     server.close();
+    own.close();
     await room.close();
-    await removeNetwork(room.engine.door, { instance: room.instance, hostImage: room.host });
+    const removing = networkOf(room, 'bridge');
+    assert.equal(await removing.remove(), true);
+    assert.equal(await countRules(room, network), 0);
+    removing.close();
+    await containersUntil(room.instance, names => names.length === 0);
     const left = await room.engine.listContainers(room.instance);
     assert.deepEqual(left, []);
   });
@@ -76,27 +83,19 @@ describe("Assay's own bridge", () => {
   });
 
   it('is made once, however often it is asked for', async () => {
-    const again = await ensureNetwork(room.engine.door, {
-      instance: room.instance,
-      setting: 'bridge',
-      hostImage: room.host,
-    });
-    assert.equal(again, network);
+    assert.equal(await own.ensure(), network);
+    assert.equal(await own.protect(network), 'intact');
     const found = await room.engine.door.docker.listNetworks({
       filters: { label: [`assay.instance=${room.instance}`] },
     });
     assert.equal(found.length, 1);
-    assert.equal(await countRules(room, network), 2);
+    assert.equal(await countRules(room, network), 4);
   });
 
   it("needs no bridge when the setting says none, and refuses a network that is not there, and the host's", async () => {
-    const needs = { instance: room.instance, hostImage: room.host };
-    assert.equal(await ensureNetwork(room.engine.door, { ...needs, setting: 'none' }), 'none');
-    await assert.rejects(
-      ensureNetwork(room.engine.door, { ...needs, setting: 'no-such-net' }),
-      /no network no-such-net/,
-    );
-    await assert.rejects(ensureNetwork(room.engine.door, { ...needs, setting: 'host' }), /refused/);
+    assert.equal(await networkOf(room, 'none').ensure(), 'none');
+    await assert.rejects(networkOf(room, 'no-such-net').ensure(), /no network no-such-net/);
+    await assert.rejects(networkOf(room, 'host').ensure(), /refused/);
   });
 
   it('is refused where Docker runs rootless, since no rule would hold there', async () => {
@@ -110,15 +109,44 @@ describe("Assay's own bridge", () => {
     try {
       const { port: itsPort } = rootless.address() as AddressInfo;
       const { door } = createEngine({ dockerHost: `tcp://127.0.0.1:${itsPort}`, environment: {} });
-      const needs = { instance: room.instance, hostImage: room.host };
-      await assert.rejects(ensureNetwork(door, { ...needs, setting: 'bridge' }), /rootless.*NETWORK to none/);
-      assert.equal(await ensureNetwork(door, { ...needs, setting: 'none' }), 'none');
+      await assert.rejects(networkOf(room, 'bridge', door).ensure(), /rootless.*NETWORK to none/);
+      assert.equal(await networkOf(room, 'none', door).ensure(), 'none');
       assert.deepEqual(asked, ['GET /info']);
     } finally {
       rootless.close();
     }
   });
 });
+
+test('Where Docker has no addresses left for a network, it is told what to do', {
+  skip: process.getuid?.() !== 0 && 'an engine of its own takes root',
+}, async t => {
+  const engine = await createPrivateEngine({
+    bytes: 300 * 1024 ** 2,
+    ownNetwork: true,
+    // One range for Docker's own bridge, and one for a network.
+    flags: ['--default-address-pool', 'base=10.214.0.0/23,size=24'],
+  });
+  let room: Room | undefined;
+  t.after(async () => {
+    await room?.close();
+    await engine.close();
+  });
+  room = await openRoom(engine.dockerHost);
+  await engine.docker('network', 'create', 'taken');
+  const network = networkOf(room, 'bridge');
+  await assert.rejects(network.ensure(), (error: unknown) => {
+    assert.ok(error instanceof EngineRefused);
+    assert.match(error.message, /docker network prune.*assay cleanup.*default-address-pools/);
+    return true;
+  });
+  await engine.docker('network', 'rm', 'taken');
+  assert.match(await network.ensure(), /^assay-/);
+  assert.equal(await network.ensure(), await network.ensure(), 'one is enough');
+});
+
+const networkOf = (room: Room, setting: string, door = room.engine.door) =>
+  createNetwork(door, { instance: room.instance, setting, hostImage: async () => room.host });
 
 /** Asks the kernel through a container of the same kind that sets them: the tests need not be root either. */
 async function countRules(room: Room, bridge: string): Promise<number> {

@@ -30,10 +30,10 @@ export interface RunWishes {
   network?: string;
 }
 
-export async function openRoom() {
+export async function openRoom(dockerHost = DOCKER_HOST) {
   const instance = `test-${randomBytes(6).toString('hex')}`;
   const directory = await mkdtemp(join(tmpdir(), 'assay-docker-'));
-  const engine = createEngine({ dockerHost: DOCKER_HOST });
+  const engine = createEngine({ dockerHost });
   const images = createImages(engine.door, instance);
   const host = await images.prepareImage('host', RUN_AS);
   let count = 0;

@@ -105,7 +105,7 @@ test('dependencies are compiled, used and built upon, and suites pass, on a netw
     '{{.Name}}',
   );
   assert.match(bridge, /^assay-[0-9a-f]{8}$/);
-  assert.equal(rulesFor(bridge), 2);
+  assert.equal(rulesFor(bridge), 4);
   await close();
   assert.equal(rulesFor(bridge), 0);
 });

@@ -1,5 +1,6 @@
 // A Docker Engine of a drill's own, which may be killed, stopped and filled: its own directories in memory, its own socket,
-// its own bridge, no rules in the host's firewall. Nothing of it is left.
+// its own bridge, no rules in the host's firewall; or its own network with a firewall of its own, which may be flushed.
+// Nothing of it is left.
 import { type ChildProcess, execFile, execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { closeSync, existsSync, mkdirSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs';
@@ -13,6 +14,10 @@ export type PrivateEngine = {
   /** Where its images, containers and volumes are: a file system of its own, of this size. */
   dataRoot: string;
   docker(...args: string[]): Promise<string>;
+  /** The command line that runs a program in the network which the engine takes for the host's. */
+  inNetwork(...command: string[]): string[];
+  /** And with the file systems that the engine sees: its own view of them, where it has a network of its own. */
+  inside(...command: string[]): string[];
   start(): Promise<void>;
   signal(signal: NodeJS.Signals): void;
   /** Ends it with that signal and resolves when it is gone. */
@@ -27,7 +32,12 @@ let made = 0;
 
 /** What it keeps goes to a file system of its own, of so many bytes, or to a directory that is there. */
 export async function createPrivateEngine(
-  place: { bytes: number } | { root: string },
+  place: ({ bytes: number } | { root: string }) & {
+    /** In a network namespace of its own, where it sets its firewall rules as on any host. */
+    ownNetwork?: boolean;
+    /** Further arguments of dockerd. */
+    flags?: readonly string[];
+  },
 ): Promise<PrivateEngine> {
   const directory = mkdtempSync(join(tmpdir(), 'assay-engine-'));
   const dataRoot = 'root' in place ? place.root : join(directory, 'root');
@@ -39,9 +49,18 @@ export async function createPrivateEngine(
   mkdirSync(dataRoot, { recursive: true });
   if ('bytes' in place)
     execFileSync('mount', ['-t', 'tmpfs', '-o', `size=${place.bytes}`, 'tmpfs', dataRoot]);
-  execFileSync('ip', ['link', 'add', 'name', bridge, 'type', 'bridge']);
-  execFileSync('ip', ['addr', 'add', `10.213.${number}.1/24`, 'dev', bridge]);
-  execFileSync('ip', ['link', 'set', bridge, 'up']);
+  const { ownNetwork = false, flags = [] } = place;
+  const namespace = `assay-${bridge}`;
+  const inNetwork = (...command: string[]) =>
+    ownNetwork ? ['nsenter', `--net=/run/netns/${namespace}`, ...command] : command;
+  if (ownNetwork) {
+    execFileSync('ip', ['netns', 'add', namespace]);
+    execFileSync('ip', ['-n', namespace, 'link', 'set', 'lo', 'up']);
+  } else {
+    execFileSync('ip', ['link', 'add', 'name', bridge, 'type', 'bridge']);
+    execFileSync('ip', ['addr', 'add', `10.213.${number}.1/24`, 'dev', bridge]);
+    execFileSync('ip', ['link', 'set', bridge, 'up']);
+  }
   let daemon: ChildProcess | undefined;
 
   const docker = async (...args: string[]) => {
@@ -60,17 +79,21 @@ export async function createPrivateEngine(
     dockerHost,
     dataRoot,
     docker,
+    inNetwork,
+    inside: (...command) => ['nsenter', '--mount', '--net', `--target=${daemon?.pid}`, ...command],
     async start() {
       const log = openSync(join(directory, 'log'), 'a');
-      daemon = spawn(
+      const [program = '', ...args] = inNetwork(
+        ...(ownNetwork ? ['unshare', '--mount'] : []),
         'dockerd',
-        [
-          ...['--host', dockerHost, '--data-root', dataRoot, '--exec-root', join(directory, 'exec')],
-          ...['--pidfile', join(directory, 'pid'), '--bridge', bridge],
-          ...['--iptables=false', '--ip6tables=false', '--ip-masq=false'],
-        ],
-        { stdio: ['ignore', log, log], detached: true },
+        ...['--host', dockerHost, '--data-root', dataRoot, '--exec-root', join(directory, 'exec')],
+        ...['--pidfile', join(directory, 'pid')],
+        ...(ownNetwork
+          ? []
+          : ['--bridge', bridge, '--iptables=false', '--ip6tables=false', '--ip-masq=false']),
+        ...flags,
       );
+      daemon = spawn(program, args, { stdio: ['ignore', log, log], detached: true });
       closeSync(log);
       if (!(await lookUntil(START_MS, answers, holds => holds)))
         throw new Error(
@@ -97,7 +120,7 @@ export async function createPrivateEngine(
       await engine.end('SIGTERM');
       for (const mounted of [...mountsUnder(directory), ...mountsUnder(dataRoot)])
         execFileSync('umount', ['-l', mounted]);
-      execFileSync('ip', ['link', 'delete', bridge]);
+      execFileSync('ip', ownNetwork ? ['netns', 'delete', namespace] : ['link', 'delete', bridge]);
       rmSync(directory, { recursive: true, force: true });
     },
   };

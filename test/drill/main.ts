@@ -18,7 +18,7 @@ const drills: Record<string, (wishes: Wishes) => Promise<Table>> = {
   docker: wishes => drillDocker({ ...wishes, hangMs: 40_000, goneMs: 120_000, say }),
   kill: wishes => drillKill({ ...wishes, livesMs: 3_000, sweepMs: 150_000, say }),
   load: wishes => drillLoad({ ...wishes, builds: 100_000, callers: 1_000, unnoticedMs: 0, say }),
-  network: wishes => drillNetwork({ ...wishes, patient: true, clients: 50, say }),
+  network: wishes => drillNetwork({ ...wishes, patient: true, clients: 50, flushes: 10, say }),
 };
 
 const { values, positionals } = parseArgs({

@@ -1,5 +1,7 @@
-// `drill network`: git hosts and receivers that refuse, hang, drip and talk rubbish, clients that vanish in the middle, and
-// readers that do not read. Each trouble is told in words, holds up nobody else, and leaves nothing behind.
+// `drill network`: git hosts and receivers that refuse, hang, drip and talk rubbish, clients that vanish in the middle,
+// readers that do not read, and a firewall that is flushed. Each trouble is told in words, holds up nobody else, and leaves
+// nothing behind.
+import { execFileSync, spawn } from 'node:child_process';
 import { mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -34,6 +36,8 @@ export type NetworkWishes = {
   patient: boolean;
   /** How many clients vanish, and how many readers do not read. */
   clients: number;
+  /** How often the firewall is flushed. */
+  flushes: number;
   /** See createTable. */
   slack: number;
   signal: AbortSignal;
@@ -47,6 +51,10 @@ const SLOW_HOSTS = 8;
 const LOG_BYTES = 20_000_000;
 const MIB = 1024 * 1024;
 const MORE_BYTES = 150 * MIB;
+const HOST_PORT = 4000;
+/** How long containers that run may reach the host after a flush. */
+const OPEN_MS = 5_000;
+const RULES = 4;
 
 type Stage = {
   room: Room;
@@ -277,6 +285,62 @@ async function slowReaders({ room, good, running, table, wishes }: Stage): Promi
   for (const socket of sockets) socket.destroy();
 }
 
+/** Each build that is started after a flush is refused; one that runs all the while is soon refused again. */
+async function flushedFirewall({ room, journey, table, wishes }: Stage): Promise<void> {
+  const { engine } = room;
+  const run = (...command: string[]) => {
+    const [program = '', ...args] = engine.inNetwork(...command);
+    return execFileSync(program, args, { encoding: 'utf8' });
+  };
+  const listen = `$| = 1; $s = IO::Socket::INET->new(Listen => 5, LocalPort => ${HOST_PORT}) or die; print "ready\n"; while ($c = $s->accept) { close $c }`;
+  const [program = '', ...args] = engine.inNetwork('perl', '-MIO::Socket::INET', '-e', listen);
+  const listener = spawn(program, args, { stdio: ['ignore', 'pipe', 'inherit'] });
+  try {
+    for await (const _ of listener.stdout) break;
+    const project = await journey.project();
+    await project.runOne({ command: 'true' });
+    const label = `label=assay.instance=${room.instance()}`;
+    const bridge = await engine.docker('network', 'ls', '--filter', label, '--format', '{{.Name}}');
+    const gateway = await engine.docker(
+      ...['network', 'inspect', bridge, '--format', '{{(index .IPAM.Config 0).Gateway}}'],
+    );
+    const connects = `timeout 2 bash -c 'exec 3<>/dev/tcp/${gateway}/${HOST_PORT}' 2>/dev/null`;
+    const rules = () => run('iptables', '-S').split(`-i ${bridge} `).length - 1;
+    const watching = await journey.project();
+    await watching.suite({
+      command: `echo begun; while ! test -e /srv/cache/go; do ${connects} && echo reached; sleep 0.05; done`,
+    });
+    const watchingRequest = await watching.request();
+    const { id_str: watchingId } = await watching.buildOf(watchingRequest);
+    await watching.logHas(watchingId as string, 'begun');
+
+    const probe = await journey.project();
+    const suiteId = await probe.suite({ command: `${connects} && echo reached; echo done` });
+    const isRefused = (log: string) => /^done$/m.test(log) && !/^reached$/m.test(log);
+    const reached: string[] = [];
+    let longestMs = 0;
+    for (let time = 0; time < wishes.flushes; time++) {
+      await delay(wishes.chance.between(0, 3_000));
+      run('iptables', '-F');
+      const flushedAt = performance.now();
+      const requested = probe.run();
+      const back = await lookUntil(GOOD_MS, rules, count => count === RULES, 50);
+      longestMs = Math.max(longestMs, performance.now() - flushedAt);
+      if (back !== RULES) reached.push(`${back} rules are back after flush ${time}`);
+      const { log } = (await requested).of(suiteId);
+      if (!isRefused(log)) reached.push(log);
+    }
+    table.tell('flushes of the firewall', wishes.flushes);
+    table.none("  builds that reached the host's port", reached);
+    table.atMost('  rules were missing while a build ran, at most', longestMs, OPEN_MS, 'ms');
+    await engine.docker('exec', `assay-${room.instance()}-build-${watchingId}`, 'touch', '/srv/cache/go');
+    const { build_state: state } = await watching.finishedRequest(watchingRequest);
+    table.holds('  a build that ran all the while passed', state === 'passed', state as string);
+  } finally {
+    listener.kill();
+  }
+}
+
 const eachClient = (count: number, client: () => Promise<void>) =>
   Promise.all(Array.from({ length: count }, client));
 
@@ -301,6 +365,7 @@ const scenes = {
   receivers,
   'clients that vanish': vanishingClients,
   'slow readers': slowReaders,
+  'flushed firewall': flushedFirewall,
 };
 type SceneName = keyof typeof scenes;
 
@@ -311,8 +376,8 @@ export async function drillNetwork(
   const table = createTable(`drill network --seed ${wishes.chance.seed}`, wishes.slack);
   const room = await openRoom({
     command: wishes.command,
-    engine: { bytes: ENGINE_BYTES },
-    environment: { ASSAY_NETWORK: 'none' },
+    engine: { bytes: ENGINE_BYTES, ownNetwork: true },
+    environment: { ASSAY_CONCURRENCY: '2' },
   });
   let running: Running | undefined;
   try {

@@ -116,6 +116,7 @@ test('the least recently used caches are emptied first: past CACHE_TOTAL, and wh
   const host = createContainerHost({
     ...{ dockerHost: DOCKER_HOST, instance: appliance.instance, network, runAs, log },
     onAvailable: () => {},
+    isBusy: () => false,
   });
   t.after(() => host.stop());
   await host.whenAvailable(AbortSignal.timeout(30_000));

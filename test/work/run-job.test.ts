@@ -26,13 +26,14 @@ async function roomFor(t: TestContext, engine: Partial<Engine>, of: Partial<Job>
     rmSync(directory, { recursive: true });
   });
   const never = <T>() => new Promise<T>(() => {});
+  const { startContainer, ...others } = engine;
   const host = {
+    startContainer: startContainer ?? (async () => 'id'),
     engine: {
-      startContainer: async () => 'id',
       waitForExit: () => never(),
       stopContainer: async () => {},
       inspectContainer: async () => undefined,
-      ...engine,
+      ...others,
     },
     reportUnavailable: () => {},
     // Until it is called off.

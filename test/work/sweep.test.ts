@@ -30,6 +30,7 @@ function sweeperOf(
     log: createLog(() => {}, {}),
     host: {
       unavailable: () => undefined,
+      isGuard: (id: string) => id === 'guard',
       engine: {
         listContainers: async () => containers,
         listVolumes: async () => [],
@@ -91,10 +92,12 @@ test('a container through which an artifact is filled stays as long as that take
       container('fills', 'artifact', 'big'),
       container('filled', 'artifact', 'small'),
       container('prepares', 'image', 'old'),
+      container('guard', 'guard', 'bridge'),
+      container('former', 'guard', 'bridge'),
     ],
   );
   await sweeper.sweep();
-  assert.deepEqual(sweeper.removed, ['filled', 'prepares']);
+  assert.deepEqual(sweeper.removed, ['filled', 'prepares', 'former']);
   held.clear();
   await sweeper.sweep();
   assert.ok(sweeper.removed.includes('fills'));
