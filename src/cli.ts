@@ -4,6 +4,7 @@ import { parseArgs } from 'node:util';
 import { accountCommands } from './cli/accounts.ts';
 import { backupCommands } from './cli/backup.ts';
 import { cacheCommands } from './cli/cache.ts';
+import { cleanup } from './cli/cleanup.ts';
 import type { Command } from './cli/command.ts';
 import { completionCommand } from './cli/completion.ts';
 import { demo } from './cli/demo.ts';
@@ -22,6 +23,7 @@ export const commands: readonly Command[] = [
   ...cacheCommands,
   ...backupCommands,
   doctor,
+  cleanup,
   completionCommand(() => commands),
 ];
 

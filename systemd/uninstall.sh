@@ -1,5 +1,6 @@
 #!/bin/sh
-# Takes Assay away again. Data, settings and backups stay; with --purge they go too. Run as root.
+# Removes Assay, and what it has in Docker and in the firewall. Data, settings and backups stay; with --purge they are
+# removed too. Run as root.
 set -eu
 
 ROOT=${ROOT:-}
@@ -15,20 +16,37 @@ case ${1-} in
 esac
 [ -n "$ROOT" ] || [ "$(id -u)" = 0 ] || { say 'run this as root' >&2; exit 1; }
 
+program=$ROOT/usr/local/bin/assay
 usual=$ROOT/var/lib/assay
 data=$usual
 if [ -f "$ROOT/etc/assay/assay.env" ]; then
   while read -r line || [ -n "$line" ]; do
-    case $line in ASSAY_DATA=?*) data=$ROOT$(printf %s "${line#*=}" | tr -d "\"'") ;; esac
+    value=$(printf %s "${line#*=}" | tr -d "\"'")
+    case $line in
+      ASSAY_DATA=?*) data=$ROOT$value ;;
+      DOCKER_HOST=?*) export DOCKER_HOST="$value" ;;
+    esac
   done <"$ROOT/etc/assay/assay.env"
 fi
+
+# As the service's own user, so that nothing in its directory comes to belong to root.
+as_service() {
+  if [ -z "$ROOT" ] && getent passwd assay >/dev/null; then runuser -u assay -- "$@"; else "$@"; fi
+}
 
 if [ -d "$ROOT/run/systemd/system" ]; then
   systemctl disable --quiet --now assay || say 'the service was not there, or could not be stopped'
 else
   say 'systemd is not running here: nothing was stopped'
 fi
-rm -f "$ROOT/usr/local/bin/assay" "$ROOT/etc/systemd/system/assay.service" \
+if [ -x "$program" ] && [ -f "$data/assay.db" ]; then
+  as_service "$program" cleanup --yes --data "$data" || {
+    say 'its containers, volumes, network and firewall rules could not all be removed. What is left:'
+    say '  docker ps -a --filter label=assay.instance; docker volume ls --filter label=assay.instance'
+    say '  docker network ls --filter label=assay.instance; iptables -S | grep assay-'
+  }
+fi
+rm -f "$program" "$ROOT/etc/systemd/system/assay.service" \
   "$ROOT/usr/local/share/man/man1/assay.1" "$ROOT/usr/local/share/bash-completion/completions/assay"
 rm -rf "$ROOT/usr/local/share/doc/assay" "$ROOT/usr/local/lib/assay"
 [ ! -d "$ROOT/run/systemd/system" ] || systemctl daemon-reload
@@ -45,4 +63,3 @@ if [ -n "$purge" ]; then
 else
   say "gone; data, settings and backups stay in $data, $ROOT/etc/assay and $ROOT/var/backups/assay"
 fi
-say 'containers and volumes that are left: docker ps -a --filter label=assay.instance, docker volume ls --filter label=assay.instance'

@@ -1,17 +1,16 @@
 // What the demo needs of the host, said before anything begins, and what it made there, taken away at the end.
 import { execFile } from 'node:child_process';
-import { setTimeout as delay } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import type { Settings } from '../config.ts';
 import { createEngine } from '../engine/container.ts';
-import { createImages, HOST_IMAGE } from '../engine/image.ts';
-import { createNetwork, OWN_BRIDGE } from '../engine/network.ts';
+import { HOST_IMAGE } from '../engine/image.ts';
+import { OWN_BRIDGE } from '../engine/network.ts';
+import { removeContainersAndVolumes, removeNetworkAndRules } from '../engine/traces.ts';
 
 /** Told to the person who started the demo, without a stack. */
 export class DemoFailure extends Error {}
 
 const DEADLINE_MS = 10_000;
-const REMOVAL_MS = 15_000;
 
 /** One line that says what is there; throws with all that is missing. */
 export async function checkHost(settings: Settings): Promise<string> {
@@ -69,34 +68,13 @@ async function compilers(): Promise<string[]> {
   return ['cc', 'make'];
 }
 
-/** Everything with this instance's label: containers first, since the rest cannot go before them. */
+/** Everything that the demo has in Docker but images, which others may use as well. */
 export async function removeTraces(
   settings: Pick<Settings, 'dockerHost' | 'network' | 'runAs'>,
   instance: string,
 ): Promise<void> {
   const engine = createEngine({ dockerHost: settings.dockerHost });
-  const deadline = performance.now() + REMOVAL_MS;
-  for (;;) {
-    for (const { containerId } of await engine.listContainers(instance))
-      await engine.removeContainer(containerId);
-    for (const { name } of await engine.listVolumes(instance)) await engine.removeVolume(name);
-    const left = [...(await engine.listContainers(instance)), ...(await engine.listVolumes(instance))];
-    if (left.length === 0) break;
-    if (performance.now() > deadline)
-      throw new Error(`Docker still has ${left.map(({ name }) => name).join(', ')}: remove it by hand`);
-    // One that somebody else is removing is gone in a moment, and Docker does not say when.
-    await delay(100);
-  }
-  if (settings.network !== OWN_BRIDGE) return;
-  const images = createImages(engine.door, instance);
-  const network = createNetwork(engine.door, {
-    instance,
-    setting: settings.network,
-    hostImage: () => images.prepareImage(HOST_IMAGE, settings.runAs),
-  });
-  try {
-    await network.remove();
-  } finally {
-    network.close();
-  }
+  await removeContainersAndVolumes(engine, instance);
+  if (settings.network === OWN_BRIDGE)
+    await removeNetworkAndRules(engine, { instance, runAs: settings.runAs });
 }

@@ -19,7 +19,8 @@ export type FirewallOptions = {
 export type Firewall = {
   /** Resolves when the rules are in force; throws EngineRefused when they cannot be set. */
   protect(): Promise<'intact' | 'restored'>;
-  removeRules(): Promise<void>;
+  /** How many there were. */
+  removeRules(): Promise<number>;
   isGuard(containerId: string): boolean;
   close(): void;
 };
@@ -71,7 +72,7 @@ delete() {
       sed -n 's/^-A \\(.* -i \\(assay-[0-9a-f]*\\) .*--comment \\2 .*\\)/\\2 \\1/p' |
       while read -r name rule; do
         if [ "$name" = "$1" ] || { [ -z "$1" ] && [ ! -e "/sys/class/net/$name" ]; }; then
-          $tool -w 10 -D $rule
+          $tool -w 10 -D $rule && echo deleted
         fi
       done
   done
@@ -80,11 +81,10 @@ while read -r order; do
   if ! command -v iptables >/dev/null; then
     echo missing
   elif [ "$order" = remove ]; then
-    delete "$bridge" 2>/dev/null
-    echo removed
+    echo $(delete "$bridge" 2>/dev/null | wc -l)
   elif [ "$order" = protect ]; then
     # Once is enough: what is left by then was left by others.
-    [ "$swept" ] || delete '' 2>/dev/null
+    [ "$swept" ] || delete '' >/dev/null 2>&1
     swept=yes
     words=$(protect 2>&1)
     case $words in intact | restored) echo $words ;; *) echo failed $words ;; esac
@@ -145,7 +145,8 @@ export function createFirewall(door: DockerDoor, options: FirewallOptions): Fire
       );
     },
     async removeRules() {
-      await ask('remove');
+      // A host without iptables has no rules either.
+      return Number(await ask('remove')) || 0;
     },
     isGuard: id => id === containerId,
     close() {

@@ -33,6 +33,8 @@ const LONG_CALL_MS = 15 * 60_000;
 const READ_BYTES_AT_MOST = 8 * 1024 ** 2;
 /** Which image a prepared one was made from. */
 const BASE_LABEL = 'assay.base';
+/** Which instance made an image. Containers inherit it: it is not the label by which they are found. */
+const MAKER_LABEL = 'assay.made-by';
 const GIT_PLACES = ['/usr/bin/git', '/usr/local/bin/git', '/bin/git'];
 
 export type Images = ReturnType<typeof createImages>;
@@ -72,7 +74,14 @@ export function createImages({ docker, call }: DockerDoor, instance: string) {
     const reference = `assay/host:${tag}`;
     if (!(await findImage(reference))) {
       await call('import the image host', async abortSignal =>
-        readProgress(await docker.importImage(tar as never, { repo: 'assay/host', tag, abortSignal })),
+        readProgress(
+          await docker.importImage(tar as never, {
+            repo: 'assay/host',
+            tag,
+            changes: `LABEL ${MAKER_LABEL}=${instance}`,
+            abortSignal,
+          }),
+        ),
       );
     }
     const mounts = hostMounts();
@@ -104,7 +113,12 @@ export function createImages({ docker, call }: DockerDoor, instance: string) {
       // What the image said of itself stays; of the container it was made in, nothing does.
       const config = {
         ...base.Config,
-        Labels: { ...base.Config.Labels, 'assay.git': hasGit ? 'yes' : 'no', [BASE_LABEL]: base.Id },
+        Labels: {
+          ...base.Config.Labels,
+          'assay.git': hasGit ? 'yes' : 'no',
+          [BASE_LABEL]: base.Id,
+          [MAKER_LABEL]: instance,
+        },
       };
       await call(
         'prepare an image',
@@ -203,14 +217,25 @@ export function createImages({ docker, call }: DockerDoor, instance: string) {
     if (!image || image.RepoTags.length + image.RepoDigests.length > 0) return;
     const filters = { label: [`${BASE_LABEL}=${imageId}`] };
     const prepared = await call('list images', abortSignal => docker.listImages({ filters, abortSignal }));
-    for (const { Id } of [...prepared, image]) {
-      try {
-        await call('remove an image', abortSignal => docker.getImage(Id).remove({ abortSignal }));
-      } catch (error) {
-        // Docker takes a nameless one along with the last that was made from it; a build may still run in one.
-        if (!isRefused(error, 404, 409)) throw error;
-      }
+    for (const { Id } of [...prepared, image]) await removeImage(Id);
+  }
+
+  /** False when it stays: a container uses it, or it is gone already, with the last one that was made from it. */
+  async function removeImage(name: string): Promise<boolean> {
+    try {
+      await call('remove an image', abortSignal => docker.getImage(name).remove({ abortSignal }));
+      return true;
+    } catch (error) {
+      if (isRefused(error, 404, 409)) return false;
+      throw error;
     }
+  }
+
+  /** The names of the images that this instance made: not those that were imported. */
+  async function listMadeImages(): Promise<string[]> {
+    const filters = { label: [`${MAKER_LABEL}=${instance}`] };
+    const found = await call('list images', abortSignal => docker.listImages({ filters, abortSignal }));
+    return found.flatMap(({ RepoTags }) => RepoTags ?? []).filter(name => name.startsWith('assay/'));
   }
 
   /** Only for an image that an administrator named. */
@@ -233,7 +258,7 @@ export function createImages({ docker, call }: DockerDoor, instance: string) {
     }));
   }
 
-  return { prepareImage, importImage, pullImage, listImages };
+  return { prepareImage, importImage, pullImage, listImages, listMadeImages, removeImage };
 }
 
 function digest(content: Buffer | string): string {

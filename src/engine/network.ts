@@ -22,8 +22,8 @@ export type Network = {
   protect(name: string): Promise<'intact' | 'restored'>;
   /** Whether the container is the one that checks the rules. */
   isGuard(containerId: string): boolean;
-  /** Removes the instance's own bridge and its rules. False when there was no bridge. */
-  remove(): Promise<boolean>;
+  /** Removes the instance's own network and its rules; returns the names of what there was, and how many rules. */
+  remove(): Promise<{ names: string[]; rules: number }>;
   close(): void;
 };
 
@@ -36,14 +36,20 @@ export function createNetwork(door: DockerDoor, options: NetworkOptions): Networ
     protect: async used => (used === name ? await firewall.protect() : 'intact'),
     isGuard: firewall.isGuard,
     async remove() {
-      const found = await findNetwork(door, name);
-      const isOurs = found !== undefined && ownershipOf(found.Labels)?.instance === instance;
-      if (isOurs) await door.call('remove a network', () => door.docker.getNetwork(found.Id).remove());
-      await firewall.removeRules();
-      return isOurs;
+      const names = await listNetworks(door, instance);
+      for (const found of names)
+        await door.call('remove a network', () => door.docker.getNetwork(found).remove());
+      return { names, rules: await firewall.removeRules() };
     },
     close: firewall.close,
   };
+}
+
+/** The names of those that have the instance's label. */
+export async function listNetworks({ docker, call }: DockerDoor, instance: string): Promise<string[]> {
+  const filters = { label: [`assay.instance=${instance}`] };
+  const found = await call('list networks', () => docker.listNetworks({ filters }));
+  return found.map(({ Name }) => Name);
 }
 
 async function ensureNetwork(door: DockerDoor, instance: string, setting: string): Promise<string> {

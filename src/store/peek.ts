@@ -6,6 +6,8 @@ import { openSqlite } from './db.ts';
 import { databasePath } from './paths.ts';
 
 export type Peek = {
+  /** By which its containers, volumes and networks are known. */
+  instance: string | undefined;
   database: 'absent' | 'sound' | 'empty' | 'damaged';
   /** The image that `assay image use` chose. */
   image: string | undefined;
@@ -15,15 +17,18 @@ export type Peek = {
 
 export function peek(data: string): Peek {
   const path = databasePath(data);
-  if (!existsSync(path)) return { database: 'absent', image: undefined, newestAt: undefined };
+  if (!existsSync(path))
+    return { database: 'absent', instance: undefined, image: undefined, newestAt: undefined };
   const database = examineDatabase(path);
-  if (database !== 'sound') return { database, image: undefined, newestAt: undefined };
+  if (database !== 'sound') return { database, instance: undefined, image: undefined, newestAt: undefined };
   const sqlite = openSqlite(path, { readonly: true });
   try {
+    const instance = sqlite.prepare("SELECT value FROM facts WHERE name = 'instance'").pluck().get();
     const image = sqlite.prepare("SELECT value FROM facts WHERE name = 'image'").pluck().get();
     const newestAt = sqlite.prepare('SELECT max(created_at) FROM events').pluck().get();
     return {
       database,
+      instance: instance as string | undefined,
       image: image as string | undefined,
       newestAt: (newestAt as number | null) ?? undefined,
     };

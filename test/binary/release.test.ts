@@ -17,6 +17,8 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
+import { peek } from '../../src/store/peek.ts';
+import { createPrivateEngine } from '../drill/engine.ts';
 import { freePort } from '../support/ports.ts';
 
 const repository = join(import.meta.dirname, '../..');
@@ -60,13 +62,18 @@ type Scratch = {
 } & AsyncDisposable;
 
 /** A server's file tree to install into; with systemd as far as the scripts can tell, or without. */
-async function scratch(hasSystemd: boolean): Promise<Scratch> {
+async function scratch(
+  hasSystemd: boolean,
+  dockerHost = 'unix:///nonexistent/docker.sock',
+): Promise<Scratch> {
   const root = mkdtempSync(join(work, 'root-'));
   const listen = `127.0.0.1:${await freePort()}`;
   mkdirSync(join(root, 'etc/assay'), { recursive: true });
   mkdirSync(join(root, hasSystemd ? 'run/systemd/system' : 'run'), { recursive: true });
   mkdirSync(join(root, 'bin'));
-  writeFileSync(join(root, 'etc/assay/assay.env'), `# mine\n  ASSAY_LISTEN="${listen}" \n`);
+  // No Docker: what others' tests have in it is not touched, however it goes.
+  const lines = ['# mine', `  ASSAY_LISTEN="${listen}" `, `DOCKER_HOST=${dockerHost}`, ''];
+  writeFileSync(join(root, 'etc/assay/assay.env'), lines.join('\n'));
   writeFileSync(join(root, 'bin/systemctl'), SYSTEMCTL, { mode: 0o755 });
   const env = { ROOT: root, PATH: `${root}/bin:${process.env.PATH}`, PATIENCE: '20', TMPDIR: tmpdir() };
   const run: Scratch['run'] = (script, ...args) =>
@@ -170,10 +177,40 @@ test('installed, it serves; upgraded, it goes on with what it knew, after a back
 
   const gone = await place.run(join(root, 'usr/local/lib/assay/uninstall.sh'));
   assert.equal(gone.status, 0, gone.said);
+  assert.match(gone.said, /could not all be removed[\s\S]*docker volume ls/);
   assert.ok(!existsSync(program) && !existsSync(join(root, 'etc/systemd/system/assay.service')));
   assert.ok(existsSync(join(data, 'assay.db')) && existsSync(join(root, 'etc/assay/assay.env')));
   await place.run(join(released, 'uninstall.sh'), '--purge');
   assert.ok(!existsSync(data) && !existsSync(join(root, 'etc/assay')));
+});
+
+test('uninstalled, it leaves nothing of itself in Docker, and nothing of others is removed', {
+  skip: process.getuid?.() !== 0 && 'an engine of its own takes root',
+}, async t => {
+  const engine = await createPrivateEngine({ bytes: 300 * 1024 ** 2, ownNetwork: true });
+  t.after(() => engine.close());
+  await using place = await scratch(true, engine.dockerHost);
+  const { root } = place;
+  const installed = await place.run(join(released, 'install.sh'));
+  assert.equal(installed.status, 0, installed.said);
+  const { instance } = peek(join(root, 'var/lib/assay'));
+  for (const [label, name] of [
+    [instance, 'ours'],
+    ['another', 'theirs'],
+  ]) {
+    await engine.docker('volume', 'create', '--label', `assay.instance=${label}`, name as string);
+    await engine.docker('network', 'create', '--label', `assay.instance=${label}`, name as string);
+  }
+  const gone = await place.run(join(root, 'usr/local/lib/assay/uninstall.sh'));
+  assert.equal(gone.status, 0, gone.said);
+  assert.match(gone.said, /removed volume ours\n/);
+  assert.equal(await engine.docker('volume', 'ls', '-q'), 'theirs');
+  assert.equal(
+    await engine.docker('network', 'ls', '--filter', 'label=assay.instance', '--format', '{{.Name}}'),
+    'theirs',
+  );
+  assert.equal(await engine.docker('ps', '-aq'), '');
+  assert.equal(await engine.docker('images', '-q'), '');
 });
 
 test('a new one that damages the database and does not answer is taken back: the old one serves what it knew', async () => {

@@ -1,0 +1,106 @@
+// `assay cleanup`: nothing of an instance is left in Docker and in the firewall, and nothing of others is touched.
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { existsSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { createPrivateEngine, type PrivateEngine } from '../drill/engine.ts';
+import { type Appliance, startAppliance } from '../support/appliance.ts';
+import { runAssay, temporaryDirectory } from './program.ts';
+
+const skip = process.getuid?.() !== 0 && 'an engine of its own takes root';
+
+describe('assay cleanup', { skip }, () => {
+  let engine: PrivateEngine;
+  let assay: Appliance;
+  before(async () => {
+    // Images are removed as well: others' tests need theirs.
+    engine = await createPrivateEngine({ bytes: 300 * 1024 ** 2, ownNetwork: true });
+    assay = await startAppliance({
+      dockerHost: engine.dockerHost,
+      network: 'bridge',
+      minFreeDiskBytes: 0,
+    });
+    await (await assay.project()).runOne({ command: 'echo kept >/srv/cache/file' });
+    await engine.docker('volume', 'create', '--label', 'assay.instance=another', 'theirs');
+  });
+  after(async () => {
+    assay.client.close();
+    await assay.sshd.close();
+    await engine.close();
+    rmSync(assay.data, { recursive: true, force: true });
+  });
+
+  const cleanUp = (...args: string[]) => runAssay(['cleanup', ...args], { DOCKER_HOST: engine.dockerHost });
+  const label = () => `label=assay.instance=${assay.instance}`;
+  const cache = () => engine.docker('volume', 'ls', '--filter', label(), '--format', '{{.Name}}');
+  const rules = () => {
+    const [program = '', ...args] = engine.inNetwork('iptables', '-S');
+    return execFileSync(program, args, { encoding: 'utf8' })
+      .split('\n')
+      .filter(rule => rule.includes('--comment assay-'));
+  };
+
+  test('is refused while the server runs, by its data directory and by its instance', async () => {
+    const byData = await cleanUp('--yes', '--data', assay.data);
+    assert.equal(byData.status, 1);
+    assert.match(byData.stderr, /^assay: another assay serve is using [^\n]+\n$/);
+    const byInstance = await cleanUp('--yes', '--instance', assay.instance);
+    assert.equal(byInstance.status, 1);
+    assert.match(byInstance.stderr, /^assay: a server is using the instance [^\n]+\n$/);
+    assert.notEqual(await cache(), '');
+  });
+
+  test('asks before it removes anything, and says what there is', async () => {
+    await assay.app.close();
+    const asked = await cleanUp('--data', assay.data);
+    assert.equal(asked.status, 2);
+    assert.match(asked.stderr, /--yes/);
+    assert.ok(asked.stdout.includes(`  volume ${await cache()}\n`), asked.stdout);
+  });
+
+  test('removes containers, volumes, the network, firewall rules and images, and names them', async () => {
+    const volume = await cache();
+    const network = await engine.docker('network', 'ls', '--filter', label(), '--format', '{{.Name}}');
+    assert.equal(rules().length, 4);
+    const image = await engine.docker('images', '--format', '{{.Repository}}:{{.Tag}}');
+    assert.match(image, /^assay\/host:\w+$/);
+    await engine.docker(
+      ...['create', '--name', 'left', '--label', `assay.instance=${assay.instance}`, image, '/bin/true'],
+    );
+    const done = await cleanUp('--yes', '--data', assay.data);
+    assert.equal(done.status, 0, done.stderr);
+    for (const what of ['container left', `volume ${volume}`, `network ${network}`, `image ${image}`])
+      assert.ok(done.stdout.includes(`removed ${what}\n`), done.stdout);
+    // With the one of ip6tables, where that works.
+    assert.match(done.stdout, /removed [45] firewall rules\n/);
+    assert.equal(await engine.docker('ps', '-aq'), '');
+    assert.equal(await engine.docker('volume', 'ls', '-q'), 'theirs');
+    assert.equal(await engine.docker('network', 'ls', '-q', '--filter', label()), '');
+    assert.equal(await engine.docker('images', '-q'), '');
+    assert.deepEqual(rules(), []);
+    assert.ok(existsSync(join(assay.data, 'assay.db')), 'the data directory stays');
+  });
+
+  test('done again, it finds nothing; one whose data directory is gone is named by its instance', async () => {
+    const again = await cleanUp('--yes', '--data', assay.data);
+    assert.equal(again.status, 0, again.stderr);
+    assert.match(again.stdout, /^Docker has nothing of it\n/);
+    using directory = temporaryDirectory();
+    const absent = await cleanUp('--yes', '--data', join(directory.path, 'none'));
+    assert.equal(absent.status, 1);
+    assert.match(absent.stderr, /^assay: [^\n]*--instance[^\n]*\n$/);
+    assert.ok(!existsSync(join(directory.path, 'none')));
+    const theirs = await cleanUp('--yes', '--instance', 'another');
+    assert.equal(theirs.status, 0, theirs.stderr);
+    assert.match(theirs.stdout, /removed volume theirs\n/);
+  });
+
+  test('says that Docker cannot be reached, in a line', async () => {
+    const { status, stderr } = await runAssay(['cleanup', '--yes', '--data', assay.data], {
+      DOCKER_HOST: 'unix:///nonexistent/docker.sock',
+    });
+    assert.equal(status, 1);
+    assert.match(stderr, /^assay: Docker at [^\n]*cannot be reached[^\n]*\n$/);
+  });
+});
