@@ -1,9 +1,9 @@
 // Owns the firewall rules of Assay's bridge. The server need not be root: a small container with the capability that it
 // takes, the guard, checks the rules whenever it is asked, and sets what is missing. It ends with its connection.
 
+import { randomBytes } from 'node:crypto';
 import { createInterface } from 'node:readline';
-import type { Duplex } from 'node:stream';
-import { PassThrough } from 'node:stream';
+import { type Duplex, PassThrough } from 'node:stream';
 import { labelsOf, type Mount } from '../domain/container-plan.ts';
 import { type DockerDoor, EngineRefused } from './docker.ts';
 
@@ -160,6 +160,8 @@ async function startGuard({ docker, call }: DockerDoor, options: FirewallOptions
   const { reference, mounts } = await options.hostImage();
   const container = await call('create a container', () =>
     docker.createContainer({
+      // Of its own each time: the one before may be about to be removed.
+      name: `assay-${instance}-${GUARD_KIND}-${randomBytes(4).toString('hex')}`,
       Image: reference,
       User: '0:0',
       Entrypoint: ['/bin/sh', '-c', SCRIPT, 'assay-guard', bridge],

@@ -24,11 +24,16 @@ export async function findOrphans(
   ];
 }
 
+const isGuard = (name: string) => name.includes('-guard-');
+
 async function findInDocker(data: string, instance: string, { docker }: PrivateEngine): Promise<string[]> {
   const label = `label=assay.instance=${instance}`;
   const list = async (...args: string[]) =>
     (await docker(...args, '--filter', label)).split('\n').filter(Boolean);
-  const containers = await list('ps', '-a', '--format', '{{.Names}}');
+  const named = await list('ps', '-a', '--format', '{{.Names}}');
+  // One checks the firewall rules for as long as the program runs.
+  const [, ...formerGuards] = named.filter(isGuard);
+  const containers = [...named.filter(name => !isGuard(name)), ...formerGuards];
   const volumes = await list(
     'volume',
     'ls',
