@@ -11,6 +11,7 @@ import {
 } from '../domain/records.ts';
 import { refusal } from '../domain/refusal.ts';
 import { generateKeyPair } from '../domain/ssh-key.ts';
+import { submoduleSettings } from '../domain/submodules.ts';
 import { createAccount, createSignInLink, findAccountByEmail } from '../store/accounts.ts';
 import { findNewestFinishedCommit } from '../store/builds.ts';
 import type { Db } from '../store/db.ts';
@@ -42,10 +43,18 @@ const fields = {
   description: optional({ doc: 'Arbitrary text.', multiline: true }),
   badge: flag('Whether the badge can be seen without credentials.'),
   cancel_superseded: flag('Whether a new build request of a branch cancels older ones of it.'),
+  submodules: optional({
+    doc: 'Whether builds get the submodules of a commit (`on`), and theirs in turn (`recursive`). They are fetched with the key of the project, from SSH and relative addresses alone. `off` unless set.',
+    oneOf: submoduleSettings,
+    example: 'on',
+  }),
 };
 
 const signInUrl = (db: Db, baseUrl: string, accountId: bigint) =>
   `${baseUrl}/ui/welcome?link=${createSignInLink(db, accountId)}`;
+
+/** Sent blank, it is left alone. */
+const asSetting = (sent: string | undefined) => submoduleSettings.find(one => one === sent);
 
 export const projects: Endpoint[] = [
   endpoint({
@@ -83,6 +92,7 @@ export const projects: Endpoint[] = [
         repositoryUrl: values.repository_url,
         badge: values.badge ?? false,
         cancelSuperseded: values.cancel_superseded ?? false,
+        submodules: asSetting(values.submodules) ?? 'off',
         keyPair: generateKeyPair('assay'),
       });
       return projectRecord(db, project, caller.accountId);
@@ -118,6 +128,7 @@ export const projects: Endpoint[] = [
           repositoryUrl: values.repository_url ?? project.repositoryUrl,
           badge: values.badge ?? project.badge,
           cancelSuperseded: values.cancel_superseded ?? project.cancelSuperseded,
+          submodules: asSetting(values.submodules) ?? project.submodules,
         }),
         caller.accountId,
       ),

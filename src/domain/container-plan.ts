@@ -10,6 +10,7 @@ export const ARCHIVE_FILE = '/srv/.assay/archive';
 /** Volumes that a union is made of are mounted here too: Docker keeps only what it sees in use. */
 export const PARTS_DIRECTORY = '/srv/.assay/parts';
 export const MIRROR_DIRECTORY = '/srv/.assay/mirror';
+export const SUBMODULES_DIRECTORY = '/srv/.assay/submodules';
 
 export interface Mount {
   type: 'bind' | 'volume';
@@ -69,6 +70,11 @@ export function environmentMount(hostFile: string): Mount {
 /** The project's mirror, whose objects the checkout borrows: it must stay mounted while `.git` is used. */
 export function mirrorMount(hostDirectory: string): Mount {
   return { type: 'bind', source: hostDirectory, target: MIRROR_DIRECTORY, readOnly: true };
+}
+
+/** The mirrors of its submodules, for the same use. */
+export function submodulesMount(hostDirectory: string): Mount {
+  return { type: 'bind', source: hostDirectory, target: SUBMODULES_DIRECTORY, readOnly: true };
 }
 
 export interface RunAs {

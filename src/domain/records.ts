@@ -10,6 +10,7 @@ import {
 } from './build.ts';
 import { type CompileState, compileMachine, type MarketplaceState, marketplaceState } from './dependency.ts';
 import { type DeployState, deployMachine } from './deploy.ts';
+import { type SubmoduleSetting, submoduleSettings } from './submodules.ts';
 import { type JsonSchema, record, shape, twin, wireId, wireTime, wireTimeOrNull } from './wire.ts';
 
 const commitStates = ['waiting_for_builds', 'building', 'passed', 'failed', 'errored', 'canceled', 'skipped'];
@@ -36,8 +37,12 @@ export const projectShape = record(
     cancel_superseded: shape.boolean(
       'Shown when on: a new build request of a branch cancels older ones of it.',
     ),
+    submodules: shape.oneOf(
+      submoduleSettings.filter(setting => setting !== 'off'),
+      'Shown when not off: whether submodules are fetched, and with `recursive` theirs, too.',
+    ),
   },
-  ['badge', 'cancel_superseded'],
+  ['badge', 'cancel_superseded', 'submodules'],
 );
 
 export function presentProject(
@@ -49,6 +54,7 @@ export function presentProject(
     buildState: ProjectState;
     badge: boolean;
     cancelSuperseded: boolean;
+    submodules: SubmoduleSetting;
   },
   seen: { owned: boolean; sshPublicKey: string },
 ) {
@@ -62,6 +68,7 @@ export function presentProject(
     ssh_public_key: seen.sshPublicKey,
     ...(project.badge && { badge: true }),
     ...(project.cancelSuperseded && { cancel_superseded: true }),
+    ...(project.submodules !== 'off' && { submodules: project.submodules }),
   };
 }
 

@@ -10,8 +10,10 @@ import {
   mirrorMount,
   outputMount,
   PROJECT_DIRECTORY,
+  submodulesMount,
 } from './container-plan.ts';
 import { type EntryStep, entryCommand } from './entry-script.ts';
+import type { PlacedSubmodule } from './submodules.ts';
 
 export const COMMAND_STEP = 'command';
 const LAUNCH_SECONDS = 60;
@@ -45,6 +47,10 @@ export type SuiteFacts = {
   network: string;
   limits: Limits;
   mirror: string;
+  /** Where the mirrors of submodules are, if there are any. */
+  submoduleMirrors?: string | undefined;
+  submodules?: readonly PlacedSubmodule[];
+  hasLfs?: boolean;
   outputFile: string;
   /** What /srv/cache is kept in. */
   cacheVolume: string;
@@ -52,11 +58,15 @@ export type SuiteFacts = {
   workspaceVolume?: string;
 };
 
-export function suiteCheckout(facts: Pick<SuiteFacts, 'build' | 'branch' | 'project'>): EntryStep {
+export function suiteCheckout(
+  facts: Pick<SuiteFacts, 'build' | 'branch' | 'project' | 'submodules' | 'hasLfs'>,
+): EntryStep {
   return checkoutStep({
     hash: facts.build.commitRef,
     ...(facts.branch !== '' && { branch: facts.branch }),
     originUrl: facts.project.repositoryUrl,
+    ...(facts.submodules && { submodules: facts.submodules }),
+    ...(facts.hasLfs && { hasLfs: true }),
   });
 }
 
@@ -102,6 +112,7 @@ export function planSuite(facts: SuiteFacts): ContainerPlan {
       outputMount(facts.outputFile),
       ...(facts.environmentFile === undefined ? [] : [environmentMount(facts.environmentFile)]),
       mirrorMount(facts.mirror),
+      ...(facts.submoduleMirrors === undefined ? [] : [submodulesMount(facts.submoduleMirrors)]),
       ...(facts.workspaceVolume === undefined ? [] : [workspaceMount(facts.workspaceVolume)]),
       {
         type: 'volume',

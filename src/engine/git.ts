@@ -2,6 +2,7 @@
 // deadline for every call. What is asked of git is in mirror.ts, history.ts and push.ts.
 import { dirname, resolve } from 'node:path';
 import { simpleGit } from 'simple-git';
+import { isSshUrl } from '../domain/submodules.ts';
 import { explain } from './explain.ts';
 import type { SshSession } from './ssh.ts';
 
@@ -189,6 +190,13 @@ export function hostOf(url: string): string {
     throw new GitFailure('The repository URL is not of the form <user>@<host>:<path>.git: correct it.');
   }
   return parts[1];
+}
+
+// A submodule's address may be any that goes over SSH.
+export function submoduleHostOf(url: string): string {
+  const host = isSshUrl(url) ? /@([\w.-]+)/.exec(url)?.[1] : undefined;
+  if (!host) throw new GitFailure('The address of the submodule is not one over SSH.');
+  return host;
 }
 
 export function plainName(name: string): string {

@@ -2,12 +2,13 @@
 // time for each mirror; a repack may run beside it. Reading what was fetched is in history.ts.
 import { access, mkdir, readdir, rename, rm, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { fullHash, GitFailure, hostOf, type OnOutput, runGit } from './git.ts';
+import { fullHash, GitFailure, hostOf, type OnOutput, runGit, submoduleHostOf } from './git.ts';
 import { type SshAccess, withSsh } from './ssh.ts';
 
 export interface FetchMirror {
   mirror: string;
   url: string;
+  isSubmodule?: boolean;
   ssh: SshAccess;
   signal?: AbortSignal;
   stallMs?: number;
@@ -83,7 +84,7 @@ export async function fetchCommit(fetch: FetchMirror, hash: string): Promise<voi
 }
 
 async function callHost(mirror: string, fetch: FetchMirror, refspecs: readonly string[]): Promise<string> {
-  const host = hostOf(fetch.url);
+  const host = fetch.isSubmodule ? submoduleHostOf(fetch.url) : hostOf(fetch.url);
   await ensureMirror(mirror);
   await clearUnfinished(mirror, fetch);
   await writeFile(join(mirror, UNFINISHED), '');

@@ -127,7 +127,7 @@ function configPath(path: string): string {
   return `"${path.replaceAll('%', '%%')}"`;
 }
 
-function shellQuote(text: string): string {
+export function shellQuote(text: string): string {
   return `'${text.replaceAll("'", "'\\''")}'`;
 }
 

@@ -1,6 +1,6 @@
 // Deploy strategies and deploys: the rows. A deploy's state moves in transition.ts.
 
-import { and, asc, desc, eq, sql } from 'drizzle-orm';
+import { and, asc, desc, eq, isNull, sql } from 'drizzle-orm';
 import { nameKey } from '../domain/names.ts';
 import type { Db } from './db.ts';
 import { beyond, olderThan, type Page } from './page.ts';
@@ -109,7 +109,7 @@ export function listUnfinishedDeploys(db: Db, limit: number): { deploy: Deploy; 
   return db.orm
     .select({ deploy: deploys, projectName: projects.name })
     .from(deploys)
-    .innerJoin(projects, eq(projects.id, deploys.projectId))
+    .innerJoin(projects, and(eq(projects.id, deploys.projectId), isNull(projects.deletedAt)))
     .where(sql`state IN ('enqueued', 'deploying')`)
     .orderBy(asc(deploys.id))
     .limit(limit)

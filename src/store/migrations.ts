@@ -488,6 +488,11 @@ CREATE INDEX ${table}_deleted ON ${table} (id) WHERE deleted_at IS NOT NULL;
   )
   .join('');
 
+/** A project may have its submodules fetched. */
+const submodulesOfProject = `
+ALTER TABLE projects ADD COLUMN submodules TEXT NOT NULL DEFAULT 'off';
+`;
+
 type Step = string | ((sqlite: Database.Database) => void);
 
 export const steps: readonly Step[] = [
@@ -500,4 +505,5 @@ export const steps: readonly Step[] = [
   deployCancel,
   cachesOfSuites,
   deletedMarks,
+  submodulesOfProject,
 ];

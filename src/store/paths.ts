@@ -13,6 +13,8 @@ export const archivePath = (data: string, hash: string) => join(data, 'archives'
 export const artifactPath = (data: string, hash: string) => join(data, 'artifacts', `${hash}.tar.zst`);
 export const uploadDirectory = (data: string) => join(data, 'uploads');
 export const mirrorPath = (data: string, projectId: bigint) => join(data, 'mirrors', `${projectId}.git`);
+/** Those of its submodules; beside the mirror, so that they go with the project. */
+export const submoduleMirrors = (data: string, projectId: bigint) => `${mirrorPath(data, projectId)}.modules`;
 export const jobDirectory = (data: string, kind: string, id: bigint) => join(data, 'jobs', `${kind}-${id}`);
 
 /** Made at start, so that no one has to ask whether they are there. */

@@ -5,6 +5,7 @@ import { nameKey } from '../domain/names.ts';
 import { presentProject } from '../domain/records.ts';
 import { refusal } from '../domain/refusal.ts';
 import { keyComment, withComment } from '../domain/ssh-key.ts';
+import type { SubmoduleSetting } from '../domain/submodules.ts';
 import { type Db, isUniqueViolation, prepared, remembered } from './db.ts';
 import { hostOf } from './facts.ts';
 import { beyond, olderThan, type Page } from './page.ts';
@@ -92,6 +93,7 @@ export function createProject(
     repositoryUrl: string;
     badge: boolean;
     cancelSuperseded: boolean;
+    submodules?: SubmoduleSetting;
     keyPair: { publicKey: string; privateKey: string };
   },
 ): Project {
@@ -117,7 +119,9 @@ export function createProject(
 export function updateProject(
   db: Db,
   project: Project,
-  changes: Partial<Pick<Project, 'name' | 'description' | 'repositoryUrl' | 'badge' | 'cancelSuperseded'>>,
+  changes: Partial<
+    Pick<Project, 'name' | 'description' | 'repositoryUrl' | 'badge' | 'cancelSuperseded' | 'submodules'>
+  >,
 ): Project {
   return db.write(() => {
     db.touch(`project:${project.id}`);

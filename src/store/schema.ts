@@ -13,6 +13,7 @@ import type { AccountKind, Standing } from '../domain/access.ts';
 import type { BuildRequestState, BuildState, CommitState, ProjectState } from '../domain/build.ts';
 import type { CompileState } from '../domain/dependency.ts';
 import type { DeployState } from '../domain/deploy.ts';
+import type { SubmoduleSetting } from '../domain/submodules.ts';
 import { bool, digest, instant, int, int64, packed, sealed } from './columns.ts';
 
 const id = () => int64('id').primaryKey();
@@ -143,6 +144,7 @@ export const projects = sqliteTable(
     createdAt: createdAt(),
     /** Gone for everybody from then on, while its rows are purged. */
     deletedAt: instant('deleted_at'),
+    submodules: text('submodules').$type<SubmoduleSetting>().notNull().default('off'),
   },
   table => [
     index('projects_deleted').on(table.id).where(sql`deleted_at IS NOT NULL`),

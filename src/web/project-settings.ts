@@ -4,7 +4,7 @@ import { html } from 'hono/html';
 import { refusal } from '../domain/refusal.ts';
 import { publicKeyOf } from '../store/projects.ts';
 import { copyText } from './components.ts';
-import { checkBox, formTo, renderForm, submitButton, textArea, textField } from './form.ts';
+import { checkBox, formTo, renderForm, selectField, submitButton, textArea, textField } from './form.ts';
 import type { Html } from './layout.ts';
 import { isOwner, projectPath, projectView } from './project-frame.ts';
 import { action, page, type Route } from './route.ts';
@@ -47,6 +47,12 @@ ${copyText(publicKeyOf(visit.services.db, project), 'Copy key')}</section>
   });
 }
 
+const submoduleChoices = [
+  { value: 'off', label: 'off: their directories stay empty' },
+  { value: 'on', label: 'on: those of the repository' },
+  { value: 'recursive', label: 'recursive: those of submodules, too' },
+];
+
 function renderGeneral(visit: Visit): Html {
   const { project } = visit.found;
   const change = formTo(visit, projectPath(visit, '/settings'), {
@@ -54,12 +60,14 @@ function renderGeneral(visit: Visit): Html {
     description: project.description,
     repository_url: project.repositoryUrl,
     cancel_superseded: String(project.cancelSuperseded),
+    submodules: project.submodules,
   });
   return renderForm(change, {
     fields: html`${textField(change, { name: 'name', label: 'Name', required: true })}
 ${textArea(change, { name: 'description', label: 'Description', rows: 2 })}
 ${textField(change, { name: 'repository_url', label: 'Repository URL', required: true, code: true })}
-${checkBox(change, { name: 'cancel_superseded', label: 'Cancel superseded builds', hint: 'A new build of a branch cancels older ones of the same branch that have not ended.' })}`,
+${checkBox(change, { name: 'cancel_superseded', label: 'Cancel superseded builds', hint: 'A new build of a branch cancels older ones of the same branch that have not ended.' })}
+${selectField(change, { name: 'submodules', label: 'Submodules', required: true, hint: 'Fetched with the project’s key, which their repositories must let in. SSH and relative addresses only.', choices: submoduleChoices })}`,
     submit: submitButton('Save settings'),
   });
 }

@@ -6,9 +6,6 @@ import { hideHostPaths } from '../domain/host-paths.ts';
 import { createJudge, type Judgement, type Rule } from '../domain/rules.ts';
 import { GitFailure } from '../engine/git.ts';
 import { type CommitRead, findReplacements, reachable, readCommit, resolveRef } from '../engine/history.ts';
-import { type FetchMirror, fetchMirror } from '../engine/mirror.ts';
-import type { Live } from '../live.ts';
-import type { Log } from '../log.ts';
 import {
   type BuildRequest,
   beginBuilds,
@@ -23,27 +20,15 @@ import {
 import { markCanceled } from '../store/cancels.ts';
 import type { Db } from '../store/db.ts';
 import { mirrorPath } from '../store/paths.ts';
-import { findProject, type Project, privateKeyOf } from '../store/projects.ts';
+import { findProject, type Project } from '../store/projects.ts';
 import { listEveryRule, listEverySuite } from '../store/suites.ts';
 import { moveRequest } from '../store/transition.ts';
-import type { Housekeeping } from './housekeeping.ts';
-import type { Turns } from './turns.ts';
+import { type FetchParts, fetchProject, logFailure } from './fetch-mirror.ts';
+import { fetchSource, findSource } from './source.ts';
 import { whileWanted } from './wanted.ts';
 
 /** Of a commit's paths so many are kept for the pages, which say how many more there are. */
 const FILES_KEPT = 10_000;
-
-export type FetchParts = {
-  db: Db;
-  live: Live;
-  log: Log;
-  dataDirectory: string;
-  stopping: AbortSignal;
-  turns: Turns;
-  housekeeping: Housekeeping;
-  /** Projects with no forced push that has not been followed. */
-  followed: Set<bigint>;
-};
 
 /**
  * Fetches once and resolves every request, all of which are `fetching` already. The fetch ends at once when all of them
@@ -54,7 +39,7 @@ export async function fetchCommits(
   projectId: bigint,
   requests: readonly BuildRequest[],
 ): Promise<void> {
-  const { db, log, stopping } = parts;
+  const { db, log } = parts;
   const project = findProject(db, projectId);
   if (!project) return;
   const mirror = mirrorPath(parts.dataDirectory, projectId);
@@ -67,15 +52,25 @@ export async function fetchCommits(
   try {
     await fetchProject(parts, project, wanted.signal);
     await followForcePushes(parts, project, mirror);
+    await beginRequests(parts, project, requests, wanted.signal);
   } catch (cause) {
     // What a stop interrupts is fetched again at the next start.
     if (wanted.signal.aborted) return;
     logFailure(log, 'fetch failed', { project: projectId }, cause);
     for (const request of requests) fail(parts, request, cause);
-    return;
   } finally {
     wanted.end();
+    parts.housekeeping.schedule(mirror);
   }
+}
+
+async function beginRequests(
+  parts: FetchParts,
+  project: Project,
+  requests: readonly BuildRequest[],
+  signal: AbortSignal,
+): Promise<void> {
+  const { db, log } = parts;
   // Those of one name are one commit, of one fetch: git is asked once.
   const found = new Map<string, Found>();
   for (const request of requests) {
@@ -83,49 +78,20 @@ export async function fetchCommits(
     try {
       // A request for a hundred suites is a long transaction: others are served before the next.
       await nextTurn();
-      const read = found.get(commitRef) ?? (await readRef(mirror, commitRef));
+      const read =
+        found.get(commitRef) ?? (await readRef(mirrorPath(parts.dataDirectory, project.id), commitRef));
       // Lists of megabytes are read again rather than held for all the names that were asked for.
       if (read.commit.files.length <= FILES_KEPT) found.set(commitRef, read);
-      begin(db, project, request, read, await judgeAhead(db, projectId, read.commit));
+      const { ref } = read.commit;
+      const source = await findSource(parts, project, ref);
+      if (!source || source.lacksLfs) await fetchSource(parts, project, ref, signal);
+      begin(db, project, request, read, await judgeAhead(db, project.id, read.commit));
     } catch (cause) {
-      if (stopping.aborted) return;
+      if (signal.aborted) return;
       logFailure(log, 'commit could not be read', { request: request.id }, cause);
       fail(parts, request, cause);
     }
   }
-  parts.housekeeping.schedule(mirror);
-}
-
-/** What git and ssh printed is for the log alone: it names files of this server. */
-export function logFailure(
-  log: Log,
-  message: string,
-  subject: Record<string, unknown>,
-  cause: unknown,
-): void {
-  if (cause instanceof GitFailure)
-    log.info(message, { ...subject, cause: cause.reason, printed: cause.detail });
-  else log.error(message, { ...subject, cause });
-}
-
-/** Brings the project's mirror up to date. */
-export async function fetchProject(parts: FetchParts, project: Project, signal: AbortSignal): Promise<void> {
-  const fetch = mirrorFetch(parts, project, signal);
-  const { rewritten } = await parts.turns(`mirror ${project.id}`, () => fetchMirror(fetch), signal);
-  if (rewritten) parts.followed.delete(project.id);
-}
-
-export function mirrorFetch(parts: FetchParts, project: Project, signal: AbortSignal): FetchMirror {
-  const { db, log, dataDirectory, housekeeping } = parts;
-  const mirror = mirrorPath(dataDirectory, project.id);
-  return {
-    mirror,
-    url: project.repositoryUrl,
-    ssh: { dataDirectory, privateKey: privateKeyOf(db, project) },
-    signal,
-    stopRepack: () => housekeeping.stop(mirror),
-    onTrouble: cause => log.warn('commit-graph could not be written', { project: project.id, cause }),
-  };
 }
 
 function fail({ db, dataDirectory }: FetchParts, request: BuildRequest, cause: unknown): void {

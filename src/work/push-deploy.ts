@@ -14,7 +14,7 @@ import { openLog } from '../store/log-file.ts';
 import { deployLogPath, mirrorPath } from '../store/paths.ts';
 import { findProject, type Project, privateKeyOf } from '../store/projects.ts';
 import { type Deploy, moveDeploy } from '../store/transition.ts';
-import { type FetchParts, fetchProject, logFailure } from './fetch-commit.ts';
+import { type FetchParts, fetchProject, logFailure } from './fetch-mirror.ts';
 import { whileWanted } from './wanted.ts';
 
 /** Why a deploy did not happen, in words for its record and log. */
@@ -40,7 +40,7 @@ export async function pushDeploy(
   const find = () => findDeploy(db, deploy.projectId, deploy.id);
   const wanted = whileWanted(parts, [
     [`deploy:${deploy.id}`, () => find()?.cancelBecause === null],
-    [`project:${project.id}`, () => find() !== undefined],
+    [`project:${project.id}`, () => findProject(db, project.id) !== undefined],
   ]);
   const access = {
     url: deploy.repositoryUrl,
@@ -79,7 +79,7 @@ export async function pushDeploy(
     await finish('deploy', ['deployed']);
   } catch (cause) {
     // What a stop interrupts goes on at the next start; of what was deleted nothing is kept.
-    const row = find();
+    const row = findProject(db, project.id) && find();
     if (stopping.aborted || !row) return;
     const because = row.cancelBecause;
     if (because === null && !(cause instanceof NotDeployed))

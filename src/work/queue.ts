@@ -19,7 +19,8 @@ import {
   positionOf,
 } from '../store/queue.ts';
 import { type Dependency, type Deploy, moveRequest } from '../store/transition.ts';
-import { type FetchParts, fetchCommits } from './fetch-commit.ts';
+import { fetchCommits } from './fetch-commit.ts';
+import type { FetchParts } from './fetch-mirror.ts';
 import { createHostSlots, type HostSlots, hostIn } from './host-slots.ts';
 import { type RunParts, runSuite, type SuiteParts } from './run-suite.ts';
 import { fetchSource } from './source.ts';

@@ -32,7 +32,7 @@ import { buildLogPath, jobDirectory } from '../store/paths.ts';
 import { findProject, type Project } from '../store/projects.ts';
 import { findSuite, listEveryVariable } from '../store/suites.ts';
 import { moveBuild } from '../store/transition.ts';
-import { logFailure } from './fetch-commit.ts';
+import { logFailure } from './fetch-mirror.ts';
 import {
   beginOutput,
   hasStarted,
@@ -210,7 +210,7 @@ async function fetchFirst(parts: SuiteParts, build: Build, log: LogWriter): Prom
   const find = () => findBuild(db, build.projectId, build.id);
   const wanted = whileWanted(parts, [
     [`build:${build.id}`, () => find()?.cancelBecause === null],
-    [`project:${build.projectId}`, () => find() !== undefined],
+    [`project:${build.projectId}`, () => findProject(db, build.projectId) !== undefined],
   ]);
   try {
     await log.line('what is to be checked out is not on this server any more, and is fetched again');
@@ -301,6 +301,7 @@ async function start(
   const cacheVolume = parts.openCache(suite.id);
   const source = await findSource(parts, project, build.commitRef);
   if (!source) throw new SourceMissing();
+  for (const note of source.notes) await log.line(note);
   const [{ image, network }, attached] = await Promise.all([
     host.prepare(parts.imageFor(suite.image)),
     parts.attach(suite.id),
@@ -321,6 +322,9 @@ async function start(
     network,
     limits: parts.limits,
     mirror: source.mirror,
+    submoduleMirrors: source.submoduleMirrors,
+    submodules: source.submodules,
+    hasLfs: source.hasLfs,
     outputFile: job.outputFile,
   });
   if (image.hasGit) return runJob(parts, naming(job, attached), log, planSuite(factsWith(attached)));
@@ -385,6 +389,7 @@ async function checkOutBeside(
       host: image,
       step: suiteCheckout(facts),
       mirror: facts.mirror,
+      submoduleMirrors: facts.submoduleMirrors,
       volume: workspaceOf(job),
       outputFile: beside.outputFile,
       nonce: job.nonce,

@@ -1,14 +1,55 @@
-// What a checkout is made of: the commit, in the project's mirror. Mirrors are in no backup, and a disk may lose them, so
-// what a build does not find there is fetched.
+// What a checkout is made of: the commit, in the project's mirror, and its submodules, in mirrors of theirs. Mirrors are in
+// no backup, and a disk may lose them, so what a build does not find there is fetched.
 
+import { createHash } from 'node:crypto';
+import { statSync } from 'node:fs';
+import { chmod, mkdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import {
+  checkSubmodule,
+  namesCollide,
+  type PlacedSubmodule,
+  resolveSubmoduleUrl,
+  SUBMODULE_DEPTH_MAX,
+  SUBMODULES_MAX,
+  type Submodule,
+} from '../domain/submodules.ts';
 import { GitFailure } from '../engine/git.ts';
 import { hasCommit } from '../engine/history.ts';
-import { fetchCommit, fetchMirror } from '../engine/mirror.ts';
-import { mirrorPath } from '../store/paths.ts';
+import { fetchObjects, isObjectThere, listPointers, type Pointer } from '../engine/lfs.ts';
+import { type FetchMirror, fetchCommit, fetchMirror } from '../engine/mirror.ts';
+import { readNeeds } from '../engine/submodules.ts';
+import { mirrorPath, submoduleMirrors } from '../store/paths.ts';
 import type { Project } from '../store/projects.ts';
-import { type FetchParts, mirrorFetch } from './fetch-commit.ts';
+import { type FetchParts, logFailure, mirrorFetch } from './fetch-mirror.ts';
 
-export type Source = { mirror: string };
+export type Source = {
+  mirror: string;
+  /** The directory that the submodules' mirrors are in; absent where there are none. */
+  submoduleMirrors?: string;
+  /** Each after the one it is part of. */
+  submodules: PlacedSubmodule[];
+  /** Whether the mirror has content that pointers of Git LFS stand for. */
+  hasLfs: boolean;
+  /** Whether some of it is not there, here or in a submodule. It does not keep a build from running. */
+  lacksLfs: boolean;
+  /** What the log of a build says about it. */
+  notes: string[];
+};
+
+type Repository = Pick<FetchMirror, 'mirror' | 'url' | 'isSubmodule'>;
+/** How the parts of a source are come by. */
+type Means = {
+  /** Whether the repository's mirror has the commit; may fetch it. */
+  ensure(repository: Repository, hash: string): Promise<boolean>;
+  /** May fetch what the pointers stand for. */
+  fetchLfs?(repository: Repository, hash: string, missing: readonly Pointer[]): Promise<void>;
+};
+
+const KNOWN_MAX = 1_000;
+const LFS_RETRY_MS = 600_000;
+/** By project, setting and commit: every suite of a request asks for the same. */
+const known = new Map<string, { source: Source; stamp: string }>();
 
 /** Undefined where something of it has to be fetched first. */
 export async function findSource(
@@ -16,8 +57,24 @@ export async function findSource(
   project: Project,
   hash: string,
 ): Promise<Source | undefined> {
-  const mirror = mirrorPath(dataDirectory, project.id);
-  return (await hasCommit(mirror, hash)) ? { mirror } : undefined;
+  const key = `${dataDirectory} ${project.id} ${project.submodules} ${project.repositoryUrl} ${hash}`;
+  const remembered = known.get(key);
+  if (remembered && stampOf(remembered.source) === remembered.stamp) return remembered.source;
+  known.delete(key);
+  const source = await explore(dataDirectory, project, hash, {
+    ensure: ({ mirror }, commit) => hasCommit(mirror, commit),
+  });
+  if (!source) return undefined;
+  if (source.lacksLfs) return source;
+  if (known.size >= KNOWN_MAX) known.delete(known.keys().next().value as string);
+  known.set(key, { source, stamp: stampOf(source) });
+  return source;
+}
+
+/** Other mirrors in the same place, after a loss or for another address, are noticed. */
+function stampOf({ mirror, submoduleMirrors: directory, submodules }: Source): string {
+  const mirrors = [mirror, ...submodules.map(one => join(directory ?? '', one.mirror))];
+  return mirrors.map(path => statSync(join(path, 'HEAD'), { throwIfNoEntry: false })?.ino).join();
 }
 
 /** Fetches what a build of the commit lacks. */
@@ -28,17 +85,153 @@ export async function fetchSource(
   signal: AbortSignal,
 ): Promise<void> {
   const fetch = mirrorFetch(parts, project, signal);
-  const isThere = () => hasCommit(fetch.mirror, hash);
-  const work = async () => {
-    // Another build may have fetched it while this one waited.
-    if (await isThere()) return;
-    const { rewritten } = await fetchMirror(fetch);
-    if (rewritten) parts.followed.delete(project.id);
-    // No branch leads to it any more: most hosts hand it out all the same to whoever knows its hash.
-    if (!(await isThere())) await fetchCommit(fetch, hash);
-    if (!(await isThere()))
-      throw new GitFailure(`The repository no longer has the commit ${hash}: build a newer one.`);
+  await openDirectory(submoduleMirrors(parts.dataDirectory, project.id));
+  const ensure: Means['ensure'] = async (repository, commit) => {
+    const { mirror } = repository;
+    const isThere = () => hasCommit(mirror, commit);
+    if (await isThere()) return true;
+    const one = { ...fetch, ...repository, stopRepack: () => parts.housekeeping.stop(mirror) };
+    const { rewritten } = await fetchMirror(one);
+    if (rewritten && !repository.isSubmodule) parts.followed.delete(project.id);
+    // No branch leads to it: most hosts hand it out all the same to whoever knows its hash.
+    if (!(await isThere())) await fetchCommit(one, commit);
+    parts.housekeeping.schedule(mirror);
+    if (await isThere()) return true;
+    throw new GitFailure(
+      repository.isSubmodule
+        ? `its repository ${repository.url} has no commit ${commit}.`
+        : `The repository no longer has the commit ${commit}: build a newer one.`,
+    );
   };
-  await parts.turns(`mirror ${project.id}`, work, signal);
-  parts.housekeeping.schedule(fetch.mirror);
+  await parts.turns(
+    `mirror ${project.id}`,
+    () => explore(parts.dataDirectory, project, hash, { ensure, fetchLfs: lfsFetcher(parts, fetch) }),
+    signal,
+  );
+}
+
+/** Why what is kept by Git LFS could not be fetched into a mirror, and when that was. */
+const lfsFailures = new Map<string, { reason: string; at: number }>();
+
+/** A host that does not speak Git LFS over SSH is not asked with every request. */
+function lfsFetcher(parts: FetchParts, fetch: FetchMirror): NonNullable<Means['fetchLfs']> {
+  return async (repository, hash, missing) => {
+    const { mirror } = repository;
+    const failure = lfsFailures.get(mirror);
+    if (failure && performance.now() - failure.at < LFS_RETRY_MS) return;
+    lfsFailures.delete(mirror);
+    try {
+      await fetchObjects({ ...fetch, ...repository }, hash, missing);
+    } catch (cause) {
+      if (fetch.signal?.aborted || !(cause instanceof GitFailure)) throw cause;
+      logFailure(parts.log, 'content of Git LFS could not be fetched', { mirror }, cause);
+      lfsFailures.set(mirror, { reason: cause.reason, at: performance.now() });
+    }
+  };
+}
+
+/** Containers read it as another user; on the server its parent keeps others out. */
+async function openDirectory(path: string): Promise<void> {
+  await mkdir(path, { recursive: true });
+  await chmod(path, 0o755);
+}
+
+/** Goes through the commit and, as the project's setting says, its submodules and theirs. */
+async function explore(
+  dataDirectory: string,
+  project: Project,
+  hash: string,
+  means: Means,
+): Promise<Source | undefined> {
+  const mirror = mirrorPath(dataDirectory, project.id);
+  const directory = submoduleMirrors(dataDirectory, project.id);
+  const whole = { mirror, url: project.repositoryUrl };
+  if (!(await means.ensure(whole, hash))) return undefined;
+  const { submodules, hasLfs } = await readNeeds(mirror, hash).catch(cause => {
+    // Nothing of it is wanted: what is wrong with it does not matter.
+    if (project.submodules === 'off' && cause instanceof GitFailure) return { submodules: [], hasLfs: false };
+    throw cause;
+  });
+  const source: Source = { mirror, submodules: [], hasLfs: false, lacksLfs: false, notes: [] };
+  const takeLfs = async (repository: Repository, commit: string, at: string): Promise<boolean> => {
+    const pointers = await listPointers(repository.mirror, commit);
+    const isMissing = (pointer: Pointer) => !isObjectThere(repository.mirror, pointer);
+    if (pointers.some(isMissing)) await means.fetchLfs?.(repository, commit, pointers.filter(isMissing));
+    const missing = pointers.filter(isMissing).length;
+    if (missing > 0) {
+      source.lacksLfs = true;
+      source.notes.push(
+        `${missing} of ${pointers.length} files of Git LFS${at} are pointers, not their content: ${lfsFailures.get(repository.mirror)?.reason ?? 'it was not fetched'}`,
+      );
+    }
+    return missing < pointers.length;
+  };
+  if (hasLfs) source.hasLfs = await takeLfs(whole, hash, '');
+  if (project.submodules === 'off') {
+    if (submodules.length > 0) source.notes.push(notFetched(submodules, 'submodules', 'on'));
+    return source;
+  }
+  let isWhole = true;
+  const enter = async (
+    found: readonly Submodule[],
+    parent: PlacedSubmodule | undefined,
+    parentUrl: string,
+    depth: number,
+  ): Promise<void> => {
+    if (found.length === 0) return;
+    if (depth > SUBMODULE_DEPTH_MAX)
+      throw new GitFailure(`Submodules are inside one another more than ${SUBMODULE_DEPTH_MAX} deep.`);
+    if (namesCollide(found.map(({ name }) => name)))
+      throw new GitFailure('Two submodules have the same name, or names inside one another: rename one.');
+    for (const submodule of found) {
+      const placed = place(submodule, parent, parentUrl);
+      if (source.submodules.push(placed) > SUBMODULES_MAX)
+        throw new GitFailure(`The commit has more than ${SUBMODULES_MAX} submodules.`);
+      const child = join(directory, placed.mirror);
+      const repository = { mirror: child, url: placed.url, isSubmodule: true };
+      const isThere = await means.ensure(repository, placed.hash).catch(cause => {
+        if (!(cause instanceof GitFailure)) throw cause;
+        throw new GitFailure(
+          `The submodule ${placed.path} could not be fetched: ${cause.reason}`,
+          cause.detail,
+        );
+      });
+      if (!isThere) {
+        isWhole = false;
+        return;
+      }
+      const { submodules: inner, hasLfs: innerLfs } = await readNeeds(child, placed.hash);
+      if (innerLfs) placed.hasLfs = await takeLfs(repository, placed.hash, ` in ${placed.path}`);
+      if (project.submodules === 'recursive') await enter(inner, placed, placed.url, depth + 1);
+      else if (inner.length > 0)
+        source.notes.push(notFetched(inner, `submodules of ${placed.path}`, 'recursive'));
+      if (!isWhole) return;
+    }
+  };
+  await enter(submodules, undefined, project.repositoryUrl, 1);
+  if (!isWhole) return undefined;
+  return source.submodules.length > 0 ? { ...source, submoduleMirrors: directory } : source;
+}
+
+function place(
+  submodule: Submodule,
+  parent: PlacedSubmodule | undefined,
+  parentUrl: string,
+): PlacedSubmodule {
+  const path = parent ? `${parent.path}/${submodule.path}` : submodule.path;
+  const wrong = checkSubmodule(submodule);
+  if (wrong) throw new GitFailure(`The submodule ${JSON.stringify(path)} cannot be checked out: ${wrong}.`);
+  const url = resolveSubmoduleUrl(submodule.url, parentUrl);
+  if (!url)
+    throw new GitFailure(
+      `The submodule ${path} is at ${JSON.stringify(submodule.url)}: only addresses over SSH (git@host:path) and relative ones can be fetched.`,
+    );
+  const mirror = `${createHash('sha256').update(url).digest('hex').slice(0, 32)}.git`;
+  return { ...submodule, path, url, parent, mirror, hasLfs: false };
+}
+
+function notFetched(submodules: readonly Submodule[], what: string, setting: string): string {
+  const [first, ...more] = submodules.map(({ path }) => path);
+  const others = more.length > 0 ? ` and ${more.length} more` : '';
+  return `the ${what} are not fetched (${first}${others}): set the project's "submodules" to "${setting}" to have them`;
 }

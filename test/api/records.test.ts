@@ -81,6 +81,15 @@ test('the comment of a project’s key names the project and this server, for ke
   assert.match(ssh_public_key as string, new RegExp(`^ssh-ed25519 \\S+ assay-${words}@127\\.0\\.0\\.1$`));
 });
 
+test('submodules is shown only while it is not off, and stays when it is not sent', async () => {
+  const created = ok(await post('/projects', { ...projectForm(), submodules: 'off' }), 201).record;
+  assert(!('submodules' in created));
+  const path = `/projects/${created.id}`;
+  assert.equal(ok(await put(path, { submodules: 'recursive' })).record.submodules, 'recursive');
+  assert.equal(ok(await put(path, { description: 'x' })).record.submodules, 'recursive');
+  assert(!('submodules' in ok(await put(path, { submodules: 'off' })).record));
+});
+
 test('badge and cancel_superseded are shown only while they are on', async () => {
   const created = ok(await post('/projects', { ...projectForm(), badge: 'true' }), 201).record;
   assert.equal(created.badge, true);

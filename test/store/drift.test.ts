@@ -25,7 +25,7 @@ function declared(table: SQLiteTable): Shape {
       name: column.name,
       type: column.getSQLType().toUpperCase(),
       notNull: column.notNull,
-      default: column.default ?? null,
+      default: typeof column.default === 'string' ? `'${column.default}'` : (column.default ?? null),
     })),
     primaryKey: [...keyColumns, ...composed],
     foreignKeys: config.foreignKeys

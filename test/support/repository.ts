@@ -6,6 +6,8 @@ export interface CommitDescription {
   message?: string | Buffer;
   // null deletes the path.
   files?: Record<string, string | Buffer | null>;
+  // Commits of other repositories, by path; what .gitmodules says of them is a file.
+  submodules?: Record<string, string>;
   branch?: string;
   // A hash or a branch; 'none' begins a history of its own. The branch's own head unless given.
   parent?: string;
@@ -79,6 +81,7 @@ function describe(commit: CommitDescription, mark: number, heads: Map<string, st
     ...Object.entries(commit.files ?? {}).flatMap(([path, content]) =>
       content === null ? [`D ${path}\n`] : [`M 100644 inline ${path}\n`, ...block(content)],
     ),
+    ...Object.entries(commit.submodules ?? {}).map(([path, hash]) => `M 160000 ${hash} ${path}\n`),
     `\nget-mark :${mark}\n`,
   ];
   return Buffer.concat(parts.map(part => Buffer.from(part)));

@@ -220,12 +220,13 @@ describe('the other tabs of a project', { timeout: 600_000 }, () => {
     await page.getByLabel('Name', { exact: true }).fill('Settled');
     await page.getByLabel('Description').fill('A site');
     await page.getByLabel('Cancel superseded builds').check();
+    await page.getByLabel('Submodules').selectOption('recursive');
     await page.getByRole('button', { name: 'Save settings' }).click();
     await page.getByText('The settings are saved.').waitFor();
     const changed = findProject(room.db, project.id);
     assert.deepEqual(
-      [changed?.name, changed?.description, changed?.cancelSuperseded],
-      ['Settled', 'A site', true],
+      [changed?.name, changed?.description, changed?.cancelSuperseded, changed?.submodules],
+      ['Settled', 'A site', true, 'recursive'],
     );
     await page.getByText(/^ssh-ed25519 /).waitFor();
     await page.getByLabel('Show the badge').check();

@@ -1,0 +1,119 @@
+// Git LFS: which files of a commit are pointers, and fetching what they stand for into the mirror. Over SSH alone: git-lfs
+// would follow the host to any HTTP address, so it is let ask for nothing but git-lfs-transfer.
+import { existsSync, readdirSync, statSync } from 'node:fs';
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { fullHash, GitFailure, runGit } from './git.ts';
+import type { FetchMirror } from './mirror.ts';
+import { shellQuote, withSsh } from './ssh.ts';
+
+export interface Pointer {
+  oid: string;
+  sizeBytes: number;
+}
+
+const DEADLINE_MS = 1_800_000;
+const STALL_MS = 60_000;
+const WATCH_MS = 1_000;
+const ALL_MAX_BYTES = 10 * 1024 ** 3;
+
+// One for each file: a pointer is a blob of a little more than a hundred bytes, in one form.
+export async function listPointers(mirror: string, hash: string): Promise<Pointer[]> {
+  const tree = await runGit(['ls-tree', '-r', '-l', '--full-tree', fullHash(hash)], { repository: mirror });
+  const blobs = tree.output.matchAll(/^100\d{3} blob ([0-9a-f]{40}) +1\d\d\t/gm);
+  const candidates = Array.from(blobs, ([, blob]) => blob as string);
+  if (candidates.length === 0) return [];
+  const { output } = await runGit(['cat-file', '--batch'], {
+    repository: mirror,
+    input: `${candidates.join('\n')}\n`,
+  });
+  const pointers = output.matchAll(
+    /^[0-9a-f]{40} blob \d+\nversion https:\/\/git-lfs\.github\.com\/spec\/v1\noid sha256:([0-9a-f]{64})\nsize (\d{1,15})\n/gm,
+  );
+  return Array.from(pointers, ([, oid, size]) => ({ oid: oid as string, sizeBytes: Number(size) }));
+}
+
+export function isObjectThere(mirror: string, { oid }: Pointer): boolean {
+  return existsSync(join(mirror, 'lfs/objects', oid.slice(0, 2), oid.slice(2, 4), oid));
+}
+
+// Fetches what the pointers of the commit stand for; git-lfs compares each with its hash.
+export async function fetchObjects(
+  fetch: FetchMirror,
+  hash: string,
+  missing: readonly Pointer[],
+): Promise<void> {
+  const bytes = missing.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
+  if (bytes > ALL_MAX_BYTES) throw new GitFailure('they are more than 10 GiB');
+  if (!(await isInstalled())) throw new GitFailure('git-lfs is not installed on this server');
+  const tooMuch = new AbortController();
+  // A host may send more than its pointers say.
+  const watch = setInterval(() => {
+    if (unfinishedBytes(fetch.mirror) > ALL_MAX_BYTES) tooMuch.abort();
+  }, WATCH_MS);
+  try {
+    await withSsh(fetch.ssh, async session => {
+      const command = join(session.directory, 'lfs-ssh');
+      const pid = shellQuote(join(session.directory, 'pid'));
+      const config = shellQuote(join(session.directory, 'config'));
+      await writeFile(
+        command,
+        `case "$*" in *git-lfs-transfer*) ;; *) exit 1 ;; esac\necho $$ >${pid}\nexec ssh -F ${config} "$@"\n`,
+      );
+      const environment = { ...session.environment, GIT_SSH_COMMAND: `sh ${shellQuote(command)}` };
+      await runGit(fetchArguments(fetch.url, fullHash(hash)), {
+        repository: fetch.mirror,
+        ssh: { ...session, environment },
+        signal: AbortSignal.any([tooMuch.signal, ...(fetch.signal ? [fetch.signal] : [])]),
+        deadlineMs: DEADLINE_MS,
+        stallMs: STALL_MS,
+      });
+    });
+  } catch (cause) {
+    if (fetch.signal?.aborted || !(cause instanceof GitFailure)) throw cause;
+    throw new GitFailure('the host did not hand them out over SSH (git-lfs-transfer)', cause.detail);
+  } finally {
+    clearInterval(watch);
+  }
+}
+
+// The address given here goes before one that the repository's .lfsconfig names.
+function fetchArguments(url: string, hash: string): string[] {
+  const settings = [
+    `lfs.url=${url}`,
+    `remote.origin.url=${url}`,
+    'lfs.ssh.automultiplex=false',
+    'lfs.ssh.retries=1',
+    'lfs.transfer.maxretries=1',
+    'lfs.concurrenttransfers=2',
+    'lfs.fetchrecentalways=false',
+    'lfs.fetchinclude=',
+    'lfs.fetchexclude=',
+  ];
+  return [...settings.flatMap(setting => ['-c', setting]), 'lfs', 'fetch', 'origin', hash];
+}
+
+let installed: Promise<boolean> | undefined;
+
+function isInstalled(): Promise<boolean> {
+  installed ??= runGit(['lfs', 'version'], {}).then(
+    () => true,
+    () => {
+      // It may be installed while the server runs.
+      installed = undefined;
+      return false;
+    },
+  );
+  return installed;
+}
+
+function unfinishedBytes(mirror: string): number {
+  return ['lfs/tmp', 'lfs/incomplete'].reduce((sum, name) => {
+    const directory = join(mirror, name);
+    if (!existsSync(directory)) return sum;
+    const sizes = readdirSync(directory).map(
+      file => statSync(join(directory, file), { throwIfNoEntry: false })?.size ?? 0,
+    );
+    return sizes.reduce((all, size) => all + size, sum);
+  }, 0);
+}

@@ -1,0 +1,55 @@
+// The mirrors of a project: each fetched with the project's key, one fetch of a project at a time.
+
+import { GitFailure } from '../engine/git.ts';
+import { type FetchMirror, fetchMirror } from '../engine/mirror.ts';
+import type { Live } from '../live.ts';
+import type { Log } from '../log.ts';
+import type { Db } from '../store/db.ts';
+import { mirrorPath } from '../store/paths.ts';
+import { type Project, privateKeyOf } from '../store/projects.ts';
+import type { Housekeeping } from './housekeeping.ts';
+import type { Turns } from './turns.ts';
+
+export type FetchParts = {
+  db: Db;
+  live: Live;
+  log: Log;
+  dataDirectory: string;
+  stopping: AbortSignal;
+  turns: Turns;
+  housekeeping: Housekeeping;
+  /** Projects with no forced push that has not been followed. */
+  followed: Set<bigint>;
+};
+
+/** Brings the project's mirror up to date. */
+export async function fetchProject(parts: FetchParts, project: Project, signal: AbortSignal): Promise<void> {
+  const fetch = mirrorFetch(parts, project, signal);
+  const { rewritten } = await parts.turns(`mirror ${project.id}`, () => fetchMirror(fetch), signal);
+  if (rewritten) parts.followed.delete(project.id);
+}
+
+export function mirrorFetch(parts: FetchParts, project: Project, signal: AbortSignal): FetchMirror {
+  const { db, log, dataDirectory, housekeeping } = parts;
+  const mirror = mirrorPath(dataDirectory, project.id);
+  return {
+    mirror,
+    url: project.repositoryUrl,
+    ssh: { dataDirectory, privateKey: privateKeyOf(db, project) },
+    signal,
+    stopRepack: () => housekeeping.stop(mirror),
+    onTrouble: cause => log.warn('commit-graph could not be written', { project: project.id, cause }),
+  };
+}
+
+/** What git and ssh printed is for the log alone: it names files of this server. */
+export function logFailure(
+  log: Log,
+  message: string,
+  subject: Record<string, unknown>,
+  cause: unknown,
+): void {
+  if (cause instanceof GitFailure)
+    log.info(message, { ...subject, cause: cause.reason, printed: cause.detail });
+  else log.error(message, { ...subject, cause });
+}
