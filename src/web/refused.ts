@@ -37,6 +37,16 @@ export const forgedView: View = {
   })}`,
 };
 
+export const tooManyTriesView: View = {
+  title: 'Try again',
+  status: 429,
+  body: html`<h1 class="sr">Try again</h1>${emptyState({
+    title: 'Too many people are signing in at this moment',
+    text: 'You were not signed in, and your password was not checked. Try again in a few seconds.',
+    action: linkButton('/ui/sign-in', 'Sign in'),
+  })}`,
+};
+
 /** What is wrong, in words. */
 export function sentencesOf({ errors }: Refusal): string {
   return Object.entries(errors)

@@ -14,8 +14,16 @@ import { hasAccounts } from '../store/accounts.ts';
 import { commonHeaders } from './headers.ts';
 import { respondRedirect, respondView } from './layout.ts';
 import { readStreamedForm } from './multipart.ts';
-import { defectView, forgedView, refusalView, sentencesOf, suspendedView } from './refused.ts';
+import {
+  defectView,
+  forgedView,
+  refusalView,
+  sentencesOf,
+  suspendedView,
+  tooManyTriesView,
+} from './refused.ts';
 import { findVisitor, flashCookie, isFormToken, isOwnOrigin, localPath, readFlash } from './session.ts';
+import { TooManyTries } from './slowdown.ts';
 import { findEndpoint, type Guest, perform, type Site, type View, type Visit } from './visit.ts';
 
 type Given = View | Response | Promise<View | Response>;
@@ -243,6 +251,7 @@ async function respond(guest: Guest, handle: () => Given): Promise<Response> {
     return given instanceof Response ? given : await respondView(guest, given);
   } catch (cause) {
     if (cause instanceof Refusal) return respondView(guest, refusalView(cause));
+    if (cause instanceof TooManyTries) return respondView(guest, tooManyTriesView);
     const facts = { requestId: guest.requestId, method: guest.request.method, path: guest.url.pathname };
     guest.site.log.error('page failed', { ...facts, cause });
     return respondView(guest, defectView(guest.requestId));

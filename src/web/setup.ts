@@ -11,7 +11,7 @@ import { formTo, renderForm, submitButton, textField } from './form.ts';
 import { respondRedirect } from './layout.ts';
 import { open, openForm, type Route } from './route.ts';
 import { beginSession, PASSWORD_LENGTH } from './session.ts';
-import { callerOf, checkNewPassword, gate, textOf } from './sign-in.ts';
+import { attempt, checkNewPassword, gate, textOf } from './sign-in.ts';
 import type { Guest, View } from './visit.ts';
 
 export const setUpPages: Route[] = [
@@ -49,9 +49,7 @@ async function setUp(guest: Guest, sent: SentFields): Promise<View | Response> {
   else if (checkEmail(email)) errors.email = ['invalid_format'];
   if (code === '') errors.code = ['is_blank'];
   else {
-    const right = await guest.site.slowdown.attempt(`${callerOf(guest)} set-up`, async () =>
-      isSetUpCode(db, code) ? true : undefined,
-    );
+    const right = await attempt(guest, 'set-up', async () => (isSetUpCode(db, code) ? true : undefined));
     if (!right) errors.code = ['invalid_format'];
   }
   const refuse = () => {

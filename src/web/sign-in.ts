@@ -46,8 +46,18 @@ export function gate(title: string, text: Html | string, body: Html): Html {
   return html`<div class="gate">${pageHead(title)}${text ? html`<p class="lead">${text}</p>` : ''}${body}</div>`;
 }
 
-/** Whom guesses are counted for. */
-export const callerOf = ({ services, outgoing }: Guest) => callerNetwork(addressOf(outgoing, services));
+/** Makes a guess at the secret of `subject` when it is its turn. Throws TooManyTries, which has a page of its own. */
+export function attempt<T>(
+  { site, services, outgoing }: Guest,
+  subject: string,
+  guess: () => Promise<T | undefined>,
+): Promise<T | undefined> {
+  const gone = new AbortController();
+  if (outgoing.destroyed) gone.abort();
+  else outgoing.once('close', () => gone.abort());
+  const caller = callerNetwork(addressOf(outgoing, services));
+  return site.slowdown.attempt({ caller, subject, gone: gone.signal }, guess);
+}
 
 function showSignIn(guest: Guest, next: string, problem = ''): View {
   const signInForm = formTo(guest, '/ui/sign-in');
@@ -71,7 +81,7 @@ async function signIn(guest: Guest, sent: SentFields): Promise<View | Response> 
   const { db } = guest.services;
   const email = textOf(sent, 'email').trim();
   const next = localPath(textOf(sent, 'next'));
-  const account = await guest.site.slowdown.attempt(`${callerOf(guest)} ${email.toLowerCase()}`, () =>
+  const account = await attempt(guest, email.toLowerCase(), () =>
     findByPassword(db, email, textOf(sent, 'password')),
   );
   if (account && standingOf(account, db.now()) !== 'suspended')

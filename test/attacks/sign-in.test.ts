@@ -1,12 +1,13 @@
 // Signing in as somebody else: by an old invitation, after a reset, and by more guesses than anybody makes.
 import assert from 'node:assert/strict';
+import { connect, constants } from 'node:http2';
 import { after, before } from 'node:test';
 import { findAccountByEmail } from '../../src/store/accounts.ts';
 import { changeAccount, resetAccount } from '../../src/store/registration.ts';
 import { basic } from '../support/client.ts';
 import { type ServedApp, serveApp } from '../support/served-app.ts';
 import { attacks } from './table.ts';
-import { openWire, visitorFor, type Wire } from './wire.ts';
+import { alive, openWire, visitorFor, type Wire } from './wire.ts';
 
 const PASSWORD = 'correct horse battery';
 
@@ -131,4 +132,88 @@ const resets: Record<string, () => Promise<number>> = {
 attacks('nothing from before a reset lets anybody in', resets, async attack => {
   const status = await attack();
   assert.ok([303, 401].includes(status), String(status));
+});
+
+/** How often the sign-in answered with each status, as the program counts it; a try that was dropped counts as 429. */
+async function counted(): Promise<{ tried: number; refused: number }> {
+  const { text } = await app.client.get('/metrics');
+  const count = (status: number) =>
+    Number(new RegExp(`method="POST",route="/ui/sign-in",status="${status}"\\} (\\d+)`).exec(text)?.[1] ?? 0);
+  return { tried: count(422), refused: count(429) };
+}
+
+async function untilCounted(holds: (counts: { tried: number; refused: number }) => boolean): Promise<void> {
+  while (!holds(await counted())) await new Promise(resolve => setTimeout(resolve, 20));
+}
+
+/** As many as may wait for one account. */
+const HANGING = 5;
+const guessForm = (email: string) => new URLSearchParams({ email, password: 'a guess' }).toString();
+
+/** How clients that hang up while their guess waits do it. */
+const hangUps: Record<string, (email: string) => Promise<() => void>> = {
+  'over HTTP/1.1': async email => {
+    const body = guessForm(email);
+    const head = `POST /ui/sign-in HTTP/1.1\r\nHost: ${new URL(app.url).host}\r\nOrigin: ${wire.origin}\r\n`;
+    const type = 'Content-Type: application/x-www-form-urlencoded\r\n';
+    const sockets = await Promise.all(Array.from({ length: HANGING }, () => wire.open()));
+    for (const socket of sockets) socket.write(`${head}${type}Content-Length: ${body.length}\r\n\r\n${body}`);
+    return () => {
+      for (const socket of sockets) socket.destroy();
+    };
+  },
+  'over HTTP/2, by resetting the streams': async email => {
+    const session = connect(app.url, { ca: app.client.ca });
+    const streams = Array.from({ length: HANGING }, () => {
+      const stream = session.request({
+        ':method': 'POST',
+        ':path': '/ui/sign-in',
+        origin: wire.origin,
+        'content-type': 'application/x-www-form-urlencoded',
+      });
+      stream.on('error', () => {});
+      stream.end(guessForm(email));
+      return stream;
+    });
+    return () => {
+      for (const stream of streams) stream.close(constants.NGHTTP2_CANCEL);
+      session.close();
+    };
+  },
+};
+attacks('guesses of clients that hung up are dropped', hangUps, async send => {
+  const email = `hung-up-${++invitations}@example.org`;
+  // From the fourth on a guess waits before it is made.
+  for (let failed = 0; failed < 4; failed += 1) assert.equal((await signIn(email, 'a guess')).status, 422);
+  const before = await counted();
+  const hangUp = await send(email);
+  const another = signIn(email, 'a guess');
+  // One of the six is refused: the other five wait.
+  await untilCounted(({ refused }) => refused > before.refused);
+  hangUp();
+  await another;
+  await untilCounted(({ tried, refused }) => tried + refused === before.tried + before.refused + HANGING + 1);
+  // Besides the one that stayed, at most those whose turn came before.
+  assert.ok((await counted()).tried - before.tried <= 3, JSON.stringify([before, await counted()]));
+});
+
+const floods: Record<string, (email: string) => Promise<number[]>> = {
+  'for one account': async email =>
+    (await Promise.all(Array.from({ length: 30 }, () => signIn(email, 'a guess')))).map(
+      ({ status }) => status,
+    ),
+  'for one account after another': async email =>
+    (await Promise.all(Array.from({ length: 300 }, (_, at) => signIn(`${at}-${email}`, 'a guess')))).map(
+      ({ status }) => status,
+    ),
+};
+attacks('more guesses than anybody makes are refused, and end', floods, async flood => {
+  wire.close();
+  wire = openWire(app, 90);
+  const statuses = await flood(`flooded-${++invitations}@example.org`);
+  assert.deepEqual([...new Set(statuses)].toSorted(), [422, 429]);
+  const { email, link } = await invite();
+  assert.equal((await take(link, PASSWORD)).status, 303);
+  assert.equal((await signIn(email, PASSWORD)).status, 303);
+  await alive(app);
 });

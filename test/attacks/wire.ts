@@ -15,10 +15,10 @@ export type Wire = ReturnType<typeof openWire>;
 
 export const SESSION_COOKIE = '__Host-assay-session';
 
-export function openWire(app: Pick<ServedApp, 'url' | 'client'>) {
+export function openWire(app: Pick<ServedApp, 'url' | 'client'>, maxSockets = 8) {
   const { hostname, port, origin } = new URL(app.url);
   const { ca } = app.client;
-  const agent = new Agent({ keepAlive: true, ca, maxSockets: 8 });
+  const agent = new Agent({ keepAlive: true, ca, maxSockets });
 
   const ask = (
     method: string,

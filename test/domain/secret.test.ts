@@ -1,6 +1,7 @@
 // Secrets: what is handed out, what is kept of them, and passwords.
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
 import { test } from 'node:test';
 import {
   digestOf,
@@ -74,3 +75,11 @@ for (const broken of ['', 'x', 'bcrypt$1$2$3$4$5', 'argon2id$19456$2$1'])
   test(`nothing is the password of the hash ${JSON.stringify(broken)}`, async () => {
     assert.equal(await verifyPassword('x', broken), false);
   });
+
+test('many hashes leave threads for files: a file is read long before they are done', async () => {
+  let done = 0;
+  const hashes = Array.from({ length: 16 }, (_, at) => hashPassword(`password ${at}`).then(() => ++done));
+  await readFile(import.meta.filename);
+  assert.ok(done < 8, `${done} of 16 were done first`);
+  assert.equal((await Promise.all(hashes)).length, 16);
+});

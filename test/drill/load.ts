@@ -1,4 +1,4 @@
-// `drill load`: a queue of very many builds, very many callers, very many ids in one millisecond, a clock that jumps. No
+// `drill load`: a queue of very many builds, very many callers, very many ids in one millisecond, a clock that jumps, very many sign-ins. No
 // error 500, no id twice, answers nearly as quick as when nothing is going on, memory that stays bounded.
 import { randomBytes } from 'node:crypto';
 import { mkdtempSync, rmSync } from 'node:fs';
@@ -15,6 +15,7 @@ import { createClock } from './clock.ts';
 import { fillQueue } from './queue.ts';
 import { openRoom, type Room } from './room.ts';
 import type { Chance } from './seed.ts';
+import { drillSignIns } from './sign-ins.ts';
 import { createTable, type Table } from './table.ts';
 
 export type LoadWishes = {
@@ -45,6 +46,8 @@ export async function drillLoad(wishes: LoadWishes): Promise<Table> {
   await jump(wishes, table);
   wishes.say(`${wishes.builds} builds in the queue`);
   await queue(wishes, table);
+  wishes.say('strangers who guess passwords');
+  await drillSignIns({ ...wishes, guessesPerSecond: 400, forMs: 10_000 }, table);
   return table;
 }
 

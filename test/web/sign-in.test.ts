@@ -17,7 +17,6 @@ import {
 } from '../../src/store/accounts.ts';
 import { setUpCode } from '../../src/store/setup.ts';
 import { localPath } from '../../src/web/session.ts';
-import { createSlowdown, delayAfter } from '../../src/web/slowdown.ts';
 import { launchBrowser, openBrowser, signIn } from '../support/browser.ts';
 
 const PASSWORD = 'correct horse battery';
@@ -274,39 +273,4 @@ describe('where a sign-in leads to', () => {
   ];
   for (const [next, to] of cases)
     it(`goes from ${JSON.stringify(next)} to ${to}`, () => assert.equal(localPath(next), to));
-});
-
-describe('the slowing of guesses', () => {
-  it('makes the fourth and later tries under one key wait longer, never more than four seconds', async () => {
-    const waits: number[] = [];
-    const slowdown = createSlowdown({ now: () => 0, wait: async ms => waits.push(ms) });
-    for (let n = 0; n < 9; n += 1) await slowdown.attempt('a', async () => undefined);
-    await slowdown.attempt('b', async () => undefined);
-    assert.deepEqual(waits, [500, 1000, 2000, 4000, 4000, 4000]);
-  });
-
-  it('lets the right one in after any number of failures, and forgets them', async () => {
-    const slowdown = createSlowdown({ now: () => 0, wait: async () => {} });
-    for (let n = 0; n < 50; n += 1) await slowdown.attempt('a', async () => undefined);
-    assert.equal(await slowdown.attempt('a', async () => 'in'), 'in');
-    assert.equal(delayAfter(0), 0);
-  });
-
-  it('takes tries under one key one after another', async () => {
-    const slowdown = createSlowdown({ now: () => 0, wait: async () => {} });
-    let running = 0;
-    let most = 0;
-    await Promise.all(
-      Array.from({ length: 5 }, () =>
-        slowdown.attempt('a', async () => {
-          running += 1;
-          most = Math.max(most, running);
-          await Promise.resolve();
-          running -= 1;
-          return undefined;
-        }),
-      ),
-    );
-    assert.equal(most, 1);
-  });
 });
