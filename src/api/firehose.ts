@@ -164,7 +164,10 @@ export function firehoses(feeds: LogFeeds): Endpoint[] {
       summary: "The project's events as they happen: each as `event: <type>`, its body as in webhooks",
       access: 'sees',
       scope: 'commits',
-      answer: { media: 'text/event-stream', description: 'Events; Last-Event-ID replays what was missed.' },
+      answer: {
+        media: 'text/event-stream',
+        description: 'Events; Last-Event-ID replays what was missed and is still kept.',
+      },
       handle: call => {
         const { db, project, caller } = call;
         const stream = begin(call, 'commits', admitted =>

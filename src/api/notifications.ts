@@ -126,7 +126,8 @@ export const notifications: Endpoint[] = [
   endpoint({
     method: 'GET',
     path: '/projects/:project_id/events',
-    summary: "What happened to the project's build requests, builds, dependencies and deploys, oldest first",
+    summary:
+      "What happened to the project's build requests, builds, dependencies and deploys, oldest first, as long as it is kept",
     access: 'sees',
     scope: 'commits',
     query: {

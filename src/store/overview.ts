@@ -1,13 +1,12 @@
 // What pages show of many rows at once, in a query or two however many there are. Single rows are read where they live.
 
 import { and, desc, eq, getTableColumns, inArray, sql } from 'drizzle-orm';
-import type { BuildRequestState } from '../domain/build.ts';
+import type { BuildRequestState, BuildState } from '../domain/build.ts';
 import type { Commit } from './builds.ts';
-import type { Db } from './db.ts';
+import { type Db, prepared } from './db.ts';
 import { beyond, olderThan, type Page } from './page.ts';
 import {
   buildRequests,
-  builds,
   commits,
   environmentVariables,
   suiteDependencies,
@@ -84,30 +83,39 @@ export function summarizeProjects(
   return summaries;
 }
 
-/** The build that counts of each suite, by commit: a rerun stands in the place of what it repeats. */
-export function listCountingBuilds(
-  db: Db,
-  commitIds: readonly bigint[],
-): Map<bigint, ReadonlyMap<bigint, Build>> {
-  const rows = db.orm
-    .select()
-    .from(builds)
-    .where(inArray(builds.commitId, [...commitIds]))
-    .orderBy(builds.id)
-    .all();
-  const byCommit = new Map<bigint, Map<bigint, Build>>();
-  for (const build of rows) {
-    const bySuite = byCommit.get(build.commitId) ?? new Map<bigint, Build>();
-    bySuite.set(build.suiteId, build);
-    byCommit.set(build.commitId, bySuite);
-  }
-  return byCommit;
+/** What overviews show of a build. */
+export type BuildHead = Pick<
+  Build,
+  'id' | 'suiteId' | 'suiteName' | 'buildState' | 'startedAt' | 'finishedAt'
+>;
+
+// SQLite takes the other columns from the row that has the maximum.
+const counting = prepared(db =>
+  db.sqlite
+    .prepare<[bigint], [bigint, bigint, string, BuildState, bigint | null, bigint | null]>(
+      `SELECT max(id), suite_id, suite_name, build_state, started_at, finished_at FROM builds
+       WHERE commit_id = ? GROUP BY suite_id`,
+    )
+    .raw(),
+);
+
+/** The build that counts of each suite of a commit, by suite: a rerun stands in the place of what it repeats. */
+export function listCountingBuilds(db: Db, commitId: bigint): Map<bigint, BuildHead> {
+  const time = (ms: bigint | null) => (ms === null ? null : Number(ms));
+  return new Map(
+    counting(db)
+      .all(commitId)
+      .map(([id, suiteId, suiteName, buildState, startedAt, finishedAt]) => [
+        suiteId,
+        { id, suiteId, suiteName, buildState, startedAt: time(startedAt), finishedAt: time(finishedAt) },
+      ]),
+  );
 }
 
 export type SuiteCounts = { rules: number; variables: number; dependencies: number };
 
-/** How much each suite of a project has of what belongs to one. */
-export function countSuiteParts(db: Db, projectId: bigint): Map<bigint, SuiteCounts> {
+/** How much each suite has of what belongs to one. */
+export function countSuiteParts(db: Db, suiteIds: readonly bigint[]): Map<bigint, SuiteCounts> {
   const count = (table: typeof suiteRules | typeof environmentVariables | typeof suiteDependencies) =>
     sql<bigint>`(SELECT count(*) FROM ${table} WHERE suite_id = ${suites}.id)`;
   const rows = db.orm
@@ -118,7 +126,7 @@ export function countSuiteParts(db: Db, projectId: bigint): Map<bigint, SuiteCou
       dependencies: count(suiteDependencies),
     })
     .from(suites)
-    .where(eq(suites.projectId, projectId))
+    .where(inArray(suites.id, [...suiteIds]))
     .all();
   return new Map(
     rows.map(row => [

@@ -134,7 +134,7 @@ export function updateProject(
   });
 }
 
-const MAX_OPENED = 1000;
+const MAX_OPENED = 10_000;
 const openedKeys = prepared(() => new Map<bigint, { sealed: Buffer; key: string }>());
 
 /** The key to install, with a comment that names the project as it is called now. */

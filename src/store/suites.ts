@@ -1,6 +1,6 @@
 // Suites with their rules, environment variables and dependencies.
 
-import { and, asc, desc, eq, sql } from 'drizzle-orm';
+import { and, asc, desc, eq, gt, inArray, sql } from 'drizzle-orm';
 import { nameKey } from '../domain/names.ts';
 import { type Db, prepared } from './db.ts';
 import type { Dependency } from './dependency-use.ts';
@@ -28,6 +28,31 @@ export function listSuites(db: Db, projectId: bigint, page: Page): Suite[] {
 /** All of them, in the order in which they were made: what a request decides about. */
 export function listEverySuite(db: Db, projectId: bigint): Suite[] {
   return db.orm.select().from(suites).where(eq(suites.projectId, projectId)).orderBy(asc(suites.id)).all();
+}
+
+/** Those after `after`, in the order in which they were made. */
+export function listSuitesAfter(db: Db, projectId: bigint, after: bigint, limit: number): Suite[] {
+  return db.orm
+    .select()
+    .from(suites)
+    .where(and(eq(suites.projectId, projectId), gt(suites.id, after)))
+    .orderBy(asc(suites.id))
+    .limit(limit)
+    .all();
+}
+
+const everyName = prepared(db =>
+  db.orm
+    .select({ id: suites.id, name: suites.name })
+    .from(suites)
+    .where(eq(suites.projectId, sql.placeholder('projectId')))
+    .orderBy(asc(suites.id))
+    .prepare(),
+);
+
+/** The names of all, in the order in which they were made. */
+export function listSuiteNames(db: Db, projectId: bigint): { id: bigint; name: string }[] {
+  return everyName(db).all({ projectId });
 }
 
 export function findSuite(db: Db, projectId: bigint, id: bigint): Suite | undefined {
@@ -217,6 +242,21 @@ export function listSuiteDependencies(db: Db, suiteId: bigint): Dependency[] {
     .orderBy(asc(suiteDependencies.id))
     .all()
     .map(row => row.dependency);
+}
+
+/** What any suite of the project has, each once. */
+export function listProjectDependencies(db: Db, projectId: bigint): Dependency[] {
+  const used = db.orm
+    .select({ id: suiteDependencies.dependencyId })
+    .from(suiteDependencies)
+    .innerJoin(suites, eq(suites.id, suiteDependencies.suiteId))
+    .where(eq(suites.projectId, projectId));
+  return db.orm
+    .select()
+    .from(dependencies)
+    .where(inArray(dependencies.id, used))
+    .orderBy(asc(dependencies.id))
+    .all();
 }
 
 export function findSuiteDependency(db: Db, suiteId: bigint, dependencyId: bigint): Dependency | undefined {

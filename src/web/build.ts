@@ -1,5 +1,6 @@
 // A build: where it stands and why, what can be done about it, and its live log.
 
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { html } from 'hono/html';
 import { followedBuild } from '../api/firehose.ts';
 import { isBadBuild, isFinishedBuild } from '../domain/build.ts';
@@ -82,6 +83,8 @@ async function rerunFailed(visit: Visit): Promise<Response> {
   for (const { id } of bad) {
     try {
       begun.push(await perform<BuildRecord>(visit, RERUN, { params: { build_id: id.toString() } }));
+      // There may be a thousand: others are served in between.
+      await nextTurn();
     } catch (cause) {
       // A suite that was deleted since cannot run again; the others can.
       if (!(cause instanceof Refusal) || cause.status !== 404) throw cause;

@@ -1,10 +1,11 @@
 // A commit: what it is, its builds, which suites ran for it and why, and deploying it.
 
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { html } from 'hono/html';
 import { type BuildState, isBadBuild, isFinishedBuild } from '../domain/build.ts';
 import { parseId } from '../domain/id.ts';
 import { type Build, listBuildsOfCommit, listSuiteDecisions } from '../store/builds.ts';
-import { listCountingBuilds } from '../store/overview.ts';
+import { type BuildHead, listCountingBuilds } from '../store/overview.ts';
 import { findSuite } from '../store/suites.ts';
 import {
   copyText,
@@ -28,6 +29,7 @@ import { perform, type View, type Visit } from './visit.ts';
 const HERE = '/ui/projects/:project_id/commits/:commit_id';
 const FILES_SHOWN = 1_000;
 const BUILDS_A_PAGE = 100;
+const DECISIONS_A_PAGE = 100;
 
 export const commitPages: Route[] = [
   page(HERE, showCommit),
@@ -35,8 +37,8 @@ export const commitPages: Route[] = [
   form(`${HERE}/rerun_failed`, visit => rerun(visit, isBadBuild)),
 ];
 
-function countingBuilds({ services: { db }, found: { commit } }: Visit): Build[] {
-  return [...(listCountingBuilds(db, [commit.id]).get(commit.id)?.values() ?? [])];
+function countingBuilds({ services: { db }, found: { commit } }: Visit): BuildHead[] {
+  return [...listCountingBuilds(db, commit.id).values()];
 }
 
 /** Runs again what counts for the commit and has ended so; a suite that is gone cannot run again. */
@@ -52,6 +54,8 @@ async function rerun(visit: Visit, wanted: (state: BuildState) => boolean): Prom
       params: { build_id: build.id.toString() },
     });
     begun += 1;
+    // There may be a thousand: others are served in between.
+    await nextTurn();
   }
   return respondRedirect(visit, projectPath(visit, `/commits/${commit.id}`), {
     say:
@@ -159,15 +163,24 @@ function buildCells(visit: Visit, build: Build, counts: boolean): (Html | string
 }
 
 function renderDecisions(visit: Visit): Html {
-  const decisions = listSuiteDecisions(visit.services.db, visit.found.commit.id);
+  // As the suites were made, like the columns of the matrix.
+  const decisions = listSuiteDecisions(visit.services.db, visit.found.commit.id).reverse();
   if (decisions.length === 0)
     return html`<p class="quiet">Nothing is known of it: the project had no suites when this commit was built, or it was too long ago.</p>`;
-  return dataTable({
+  const from = Number(visit.url.searchParams.get('decisions') ?? 0) || 0;
+  const shown = decisions.slice(from, from + DECISIONS_A_PAGE);
+  return html`${dataTable({
     caption: 'Why these suites',
     columns: ['Suite', 'Decision', 'Rules'],
-    // As the suites were made, like the columns of the matrix.
-    rows: decisions.toReversed().map(({ suiteName, runs, rules }) => ({
+    rows: shown.map(({ suiteName, runs, rules }) => ({
       cells: [suiteName, stateBadge(runs ? 'runs' : 'does_not_run'), renderJudged(rules)],
     })),
-  });
+  })}
+${from + shown.length < decisions.length ? moreDecisions(visit, from + shown.length, decisions.length) : ''}`;
+}
+
+function moreDecisions({ url }: Visit, from: number, of: number): Html {
+  const query = new URLSearchParams(url.search);
+  query.set('decisions', String(from));
+  return html`<p class="older"><a class="button plain" href="${url.pathname}?${query.toString()}#decisions">${of - from} more suites</a></p>`;
 }

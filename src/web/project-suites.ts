@@ -1,9 +1,10 @@
 // The suites of a project: the list with a dry run over a commit, and making a new one.
 
 import { html } from 'hono/html';
+import { parseId } from '../domain/id.ts';
 import type { presentSuite } from '../domain/records.ts';
 import { countSuiteParts, type SuiteCounts } from '../store/overview.ts';
-import { listEverySuite, type Suite } from '../store/suites.ts';
+import { listSuitesAfter, type Suite } from '../store/suites.ts';
 import { dataTable, emptyState, linkButton } from './components.ts';
 import { type Form, formTo, renderForm, submitButton, textArea, textField } from './form.ts';
 import { imageField } from './image-field.ts';
@@ -13,6 +14,7 @@ import { action, page, type Route } from './route.ts';
 import { renderDryRun } from './suite-dry-run.ts';
 import type { View, Visit } from './visit.ts';
 
+const SUITES_A_PAGE = 100;
 const HERE = '/ui/projects/:project_id/suites';
 
 export type SuiteRecord = ReturnType<typeof presentSuite>;
@@ -31,13 +33,19 @@ export const suitesPages: Route[] = [
 
 function showSuites(visit: Visit): View {
   const { db } = visit.services;
-  const suites = listEverySuite(db, visit.found.project.id);
-  const counts = countSuiteParts(db, visit.found.project.id);
+  const after = parseId(visit.url.searchParams.get('after') ?? '') ?? 0n;
+  const rows = listSuitesAfter(db, visit.found.project.id, after, SUITES_A_PAGE + 1);
+  const suites = rows.slice(0, SUITES_A_PAGE);
+  const counts = countSuiteParts(
+    db,
+    suites.map(({ id }) => id),
+  );
+  const isMore = rows.length > SUITES_A_PAGE;
   const create = linkButton(projectPath(visit, '/suites/new'), 'New suite', 'primary');
   return projectView(visit, {
     tab: 'suites',
     body:
-      suites.length === 0
+      suites.length === 0 && after === 0n
         ? emptyState({
             title: 'No suites yet',
             text: 'A suite is a command that tests a commit, such as make check. Each suite runs in a container of its own, and its rules say for which commits.',
@@ -49,6 +57,7 @@ ${dataTable({
   columns: ['Suite', 'Command', 'Has'],
   rows: suites.map(suite => ({ cells: suiteCells(visit, suite, counts.get(suite.id)) })),
 })}
+${isMore ? html`<p class="older"><a class="button plain" href="${projectPath(visit, `/suites?after=${suites.at(-1)?.id}`)}">More suites</a></p>` : ''}
 <section class="panel spaced" aria-labelledby="dry-run"><h2 id="dry-run">Dry run</h2>${renderDryRun(visit, suites)}</section>`,
   });
 }

@@ -61,7 +61,7 @@ async function showProject(visit: Visit): Promise<View> {
     body: html`<div id="steps" data-live>${renderSteps(visit)}</div>
 <div class="overview">
 <section class="start panel" aria-labelledby="start-build"><h2 id="start-build">Start a build</h2>${renderStart(visit)}</section>
-<section class="commits" id="commits" data-live aria-labelledby="commits-head"><h2 id="commits-head">Commits</h2>${renderCommits(visit)}</section>
+<section class="commits" id="commits" data-live aria-labelledby="commits-head"><h2 id="commits-head">Commits</h2>${await renderCommits(visit)}</section>
 <section class="requests" id="requests" data-live aria-labelledby="requests-head"><h2 id="requests-head">Build requests</h2>
 ${
   items.length === 0

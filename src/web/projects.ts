@@ -1,6 +1,8 @@
 // The list of projects, and making a new one.
 
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { html } from 'hono/html';
+import { parseId } from '../domain/id.ts';
 import type { presentProject } from '../domain/records.ts';
 import { type ProjectSummary, summarizeProjects } from '../store/overview.ts';
 import {
@@ -37,15 +39,14 @@ export const projectsPages: Route[] = [
 
 export type ProjectRecord = ReturnType<typeof presentProject>;
 
+const PROJECTS_A_PAGE = 100;
+const PROJECTS_SEARCHED = 1_000;
 const TREND_RUNS = 12;
 
 async function showProjects(visit: Visit): Promise<View> {
   const wanted = (visit.url.searchParams.get('q') ?? '').trim();
   const before = visit.url.searchParams.get('before');
-  const { items, next } = await performList<ProjectRecord>(visit, 'GET /projects', {
-    query: { limit: wanted === '' ? '100' : '1000', ...(before && { before }) },
-  });
-  const shown = items.filter(project => textOfProject(project).includes(wanted.toLowerCase()));
+  const { items, shown, next } = await findFitting(visit, wanted.toLowerCase(), before);
   const mayCreate = visit.caller.kind === 'user' && visit.caller.standing === 'active';
   const create = linkButton('/ui/projects/new', 'New project', 'primary');
   return {
@@ -69,6 +70,32 @@ ${items.length > 0 && shown.length === 0 ? html`<p class="quiet">No project fits
 <p class="quiet" data-filter-none="projects" hidden>No project fits.</p>
 ${olderLink(visit.url, next, 'Older projects')}`,
   };
+}
+
+/** A page of projects, or as many pages as it takes to fill one with those that fit; others are served in between. */
+async function findFitting(
+  visit: Visit,
+  wanted: string,
+  before: string | null,
+): Promise<{ items: ProjectRecord[]; shown: ProjectRecord[]; next: bigint | undefined }> {
+  const items: ProjectRecord[] = [];
+  const fitting: ProjectRecord[] = [];
+  let from = before;
+  for (;;) {
+    const page = await performList<ProjectRecord>(visit, 'GET /projects', {
+      query: { limit: String(PROJECTS_A_PAGE), ...(from && { before: from }) },
+    });
+    items.push(...page.items);
+    fitting.push(...page.items.filter(project => textOfProject(project).includes(wanted)));
+    const { next } = page;
+    const lastShown = fitting[PROJECTS_A_PAGE - 1];
+    if (lastShown && fitting.length > PROJECTS_A_PAGE)
+      return { items, shown: fitting.slice(0, PROJECTS_A_PAGE), next: parseId(String(lastShown.id_str)) };
+    if (wanted === '' || next === undefined || items.length >= PROJECTS_SEARCHED)
+      return { items, shown: fitting, next };
+    from = String(next);
+    await nextTurn();
+  }
 }
 
 /** What happens in any of the visitor's projects. */

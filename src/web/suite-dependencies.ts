@@ -3,7 +3,7 @@
 import { html } from 'hono/html';
 import { marketplaceState } from '../domain/dependency.ts';
 import { type Dependency, listOwnDependencies, listSharedDependencies } from '../store/dependencies.ts';
-import { listEverySuite, listSuiteDependencies } from '../store/suites.ts';
+import { listProjectDependencies, listSuiteDependencies } from '../store/suites.ts';
 import { dataTable } from './components.ts';
 import { actionButton, formTo, renderForm, selectField, submitButton } from './form.ts';
 import type { Html } from './layout.ts';
@@ -90,7 +90,7 @@ function offeredTo(visit: Visit): Dependency[] {
   const { project } = visit.found;
   const own = isOwner(visit)
     ? listOwnDependencies(db, project.ownerId, OFFERED)
-    : listEverySuite(db, project.id).flatMap(({ id }) => listSuiteDependencies(db, id));
+    : listProjectDependencies(db, project.id);
   const known = new Map(
     [...own, ...listSharedDependencies(db, project.ownerId, OFFERED)].map(one => [one.id, one]),
   );

@@ -31,7 +31,7 @@ export function renderDryRun(visit: Visit, suites: readonly Suite[]): Html {
       one =>
         html`<option value="${one.id}"${one.id === commit?.id ? raw(' selected') : ''}>${one.ref.slice(0, 10)} ${subjectOf(one).slice(0, 80)}</option>`,
     )}</select></div>
-<button class="button plain" type="submit">Try the rules</button>
+${visit.url.searchParams.has('after') ? html`<input type="hidden" name="after" value="${visit.url.searchParams.get('after') ?? ''}">` : ''}<button class="button plain" type="submit">Try the rules</button>
 </form>
 ${commit ? renderResult(visit, suites, commit) : html`<p class="hint">Shows which suites would run for a commit with the rules as they are now, and why. Nothing is run.</p>`}`;
 }

@@ -128,6 +128,7 @@ try {
     await stall(`list of ${SUITES} waiting builds`, () =>
       ask('GET', `/projects/${world.queued.id}/commits/${world.queuedCommit}/builds?limit=1000`),
     );
+    await stall(`list of ${PROJECTS} projects`, () => ask('GET', '/projects?limit=1000'));
     await stall('one waiting build', () =>
       ask('GET', `/projects/${world.queued.id}/builds/${world.queuedBuild}`),
     );
@@ -470,7 +471,7 @@ function fillOutbox(db: Db, receiverId: bigint): void {
     .prepare(
       `${series} INSERT INTO deliveries (id, notification_id, event_id, event_type, resource_id, state, attempts,
          next_attempt_at, created_at)
-       SELECT value, ?, value, 'ping', value, 'pending', ?, ?, 1700000000000 FROM series`,
+       SELECT value, ?, -value, 'ping', value, 'pending', ?, ?, 1700000000000 FROM series`,
     )
     .run(100_000, receiverId, retryDelaysMs.length, Date.now() + 600_000);
 }
