@@ -1,6 +1,6 @@
 // The caches of suites: which volume each one is in, how much it held when it was last measured, and when it was used.
 
-import { and, asc, desc, eq, sql } from 'drizzle-orm';
+import { and, asc, desc, eq, isNull, sql } from 'drizzle-orm';
 import type { Db } from './db.ts';
 import { caches, projects, suites } from './schema.ts';
 
@@ -12,10 +12,19 @@ export const CACHES_TOPIC = 'caches';
 /** An empty directory takes a little as well. */
 const EMPTY_BYTES = 65_536;
 
-const isUsedByBuild = sql`EXISTS (SELECT 1 FROM builds WHERE build_state = 'running' AND suite_id = caches.suite_id)`;
+const isUsedByBuild = sql`suite_id IN (SELECT suite_id FROM builds WHERE build_state = 'running')`;
 
 export function findCache(db: Db, suiteId: bigint): Cache | undefined {
   return db.orm.select().from(caches).where(eq(caches.suiteId, suiteId)).get();
+}
+
+/** Every suite that there is, with the generation of its cache; null where no build has used it yet. */
+export function listCacheGenerations(db: Db): { suiteId: bigint; generation: number | null }[] {
+  return db.orm
+    .select({ suiteId: suites.id, generation: caches.generation })
+    .from(suites)
+    .leftJoin(caches, eq(caches.suiteId, suites.id))
+    .all();
 }
 
 /** Notes that a build of the suite begins, and returns its cache. */
@@ -83,7 +92,7 @@ export function listCaches(db: Db, limit: number): CacheOfSuite[] {
     .select({ cache: caches, suiteName: suites.name, projectId: projects.id, projectName: projects.name })
     .from(caches)
     .innerJoin(suites, eq(suites.id, caches.suiteId))
-    .innerJoin(projects, eq(projects.id, suites.projectId))
+    .innerJoin(projects, and(eq(projects.id, suites.projectId), isNull(projects.deletedAt)))
     .orderBy(desc(sql`${caches.sizeBytes} IS NULL`), desc(caches.sizeBytes), asc(caches.suiteId))
     .limit(limit)
     .all()
@@ -99,12 +108,18 @@ export function sumCaches(db: Db): { count: number; bytes: number } {
   return { count: Number(found?.count ?? 0), bytes: Number(found?.bytes ?? 0) };
 }
 
+/** Whether a build may have changed what it holds since it was measured, or it never was. */
+export const isUnmeasured = ({ sizeBytes, measuredAt, usedAt }: Cache): boolean =>
+  sizeBytes === null || measuredAt === null || measuredAt <= usedAt;
+
 /** Caches that no running build uses and that hold something, or may; the least recently used first. */
 export function listIdleCaches(db: Db): Cache[] {
   return db.orm
     .select()
     .from(caches)
-    .where(sql`(size_bytes IS NULL OR size_bytes > ${EMPTY_BYTES}) AND NOT ${isUsedByBuild}`)
+    .where(
+      sql`(size_bytes IS NULL OR size_bytes > ${EMPTY_BYTES} OR measured_at <= used_at) AND NOT ${isUsedByBuild}`,
+    )
     .orderBy(asc(caches.usedAt))
     .all();
 }

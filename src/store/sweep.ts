@@ -5,7 +5,7 @@ import { parseId } from '../domain/id.ts';
 import type { Db } from './db.ts';
 import { findFact, writeFact } from './facts.ts';
 import { findProject } from './projects.ts';
-import { builds, dependencies, deploys, suites } from './schema.ts';
+import { builds, dependencies, deploys } from './schema.ts';
 
 /** Whether the job that a container or a directory was made for has not ended. */
 export function isJobRunning(db: Db, kind: string, idText: string): boolean {
@@ -55,10 +55,6 @@ export type LogKind = keyof typeof logged;
 export function isRecordThere(db: Db, kind: LogKind, id: bigint): boolean {
   const table = logged[kind];
   return db.orm.select({ id: table.id }).from(table).where(eq(table.id, id)).get() !== undefined;
-}
-
-export function isSuiteThere(db: Db, id: bigint): boolean {
-  return db.orm.select({ id: suites.id }).from(suites).where(eq(suites.id, id)).get() !== undefined;
 }
 
 export function isProjectThere(db: Db, id: bigint): boolean {

@@ -2,8 +2,8 @@
 // much disk space. The books are in src/store/caches.ts.
 
 import { type CacheTotal, cachesToEmpty, cacheTotalBytes, cacheVolumeOf } from '../domain/cache.ts';
-import type { Ownership, RunAs } from '../domain/container-plan.ts';
-import { parseId } from '../domain/id.ts';
+import type { RunAs } from '../domain/container-plan.ts';
+import { isNoRoom } from '../domain/no-room.ts';
 import type { OwnedVolume } from '../engine/container.ts';
 import { measureVolumes } from '../engine/disk-usage.ts';
 import { EngineUnavailable } from '../engine/docker.ts';
@@ -14,6 +14,8 @@ import {
   type Cache,
   emptyCache,
   findCache,
+  isUnmeasured,
+  listCacheGenerations,
   listIdleCaches,
   listUnmeasuredCaches,
   recordCacheSize,
@@ -22,7 +24,6 @@ import {
 } from '../store/caches.ts';
 import type { Db } from '../store/db.ts';
 import { instanceOf } from '../store/facts.ts';
-import { isSuiteThere } from '../store/sweep.ts';
 import type { ContainerHost } from './container-host.ts';
 
 export type CacheOptions = {
@@ -47,8 +48,8 @@ export type Caches = {
   measure(volumes: readonly string[]): Promise<Map<string, number>>;
   /** Writes down what was measured while a build used it, and empties it where that is too much: true if so. */
   record(suiteId: bigint, volume: string, found: { sizeBytes: number; measuredAt: number }): boolean;
-  /** Whether a build may still mount the volume. */
-  isNeeded(volume: string, owner: Ownership): boolean;
+  /** The volumes that builds may mount from now on. */
+  listNeeded(): ReadonlySet<string>;
   /** Measures what was used, and empties what takes too much. `volumes` are those that Docker has. */
   review(volumes: readonly OwnedVolume[]): Promise<void>;
   /** Empties the least recently used cache that no build uses; false where nothing can be freed. */
@@ -81,33 +82,34 @@ export function createCaches(options: CacheOptions): Caches {
       throw error;
     }
   };
+  /** On a full disk it cannot be written down: the next review finds the volume gone. */
+  const noteEmptied = (cache: Cache, because: string) => {
+    log.info('cache emptied', { suite: cache.suiteId, bytes: cache.sizeBytes, because });
+    try {
+      emptyCache(db, cache.suiteId, because);
+    } catch (error) {
+      if (!isNoRoom(error)) throw error;
+    }
+  };
   const emptyNow = async (cache: Cache, because: string) => {
     emptyCache(db, cache.suiteId, because);
     log.info('cache emptied', { suite: cache.suiteId, bytes: cache.sizeBytes, because });
     await remove(volumeOf(cache));
   };
 
-  const isNeeded: Caches['isNeeded'] = (volume, { id }) => {
-    const suiteId = parseId(id);
-    if (suiteId === undefined || !isSuiteThere(db, suiteId)) return false;
-    return volume === cacheVolumeOf(instance, suiteId, findCache(db, suiteId)?.generation ?? 0);
-  };
-
-  /** Volumes of caches that were emptied while a build used them. */
-  const removeRetired = async () => {
-    let isAnyGone = false;
-    for (const { name, owner } of await host.engine.listVolumes(instance))
-      if (owner.kind === 'cache' && !isNeeded(name, owner) && (await remove(name))) isAnyGone = true;
-    return isAnyGone;
-  };
+  const listNeeded = () =>
+    new Set(
+      listCacheGenerations(db).map(({ suiteId, generation }) =>
+        cacheVolumeOf(instance, suiteId, generation ?? 0),
+      ),
+    );
 
   /** Volumes that were made before there were books, and books of volumes that Docker has lost. */
   const reconcile = (volumes: readonly OwnedVolume[]) => {
-    const present = new Set(volumes.map(({ name }) => name));
-    for (const { name, owner, createdAt } of volumes) {
-      const suiteId = owner.kind === 'cache' ? parseId(owner.id) : undefined;
-      if (suiteId === undefined || name !== cacheVolumeOf(instance, suiteId, 0)) continue;
-      if (!findCache(db, suiteId) && isSuiteThere(db, suiteId)) adoptCache(db, suiteId, createdAt.getTime());
+    const present = new Map(volumes.map(({ name, createdAt }) => [name, createdAt]));
+    for (const { suiteId, generation } of listCacheGenerations(db)) {
+      const createdAt = generation === null && present.get(cacheVolumeOf(instance, suiteId, 0));
+      if (createdAt) adoptCache(db, suiteId, createdAt.getTime());
     }
     const measuredAt = db.now();
     for (const cache of listIdleCaches(db))
@@ -130,7 +132,7 @@ export function createCaches(options: CacheOptions): Caches {
       return true;
     },
 
-    isNeeded,
+    listNeeded,
 
     async review(volumes) {
       const present = reconcile(volumes);
@@ -152,11 +154,23 @@ export function createCaches(options: CacheOptions): Caches {
 
     async emptyLeastRecentlyUsed() {
       if (host.unavailable() !== undefined) return false;
-      if (await removeRetired()) return true;
-      const [oldest] = listIdleCaches(db);
-      if (!oldest) return false;
-      await emptyNow(oldest, 'because the disk was nearly full');
-      return true;
+      const volumes = await host.engine.listVolumes(instance);
+      const present = new Set(volumes.map(({ name }) => name));
+      const needed = listNeeded();
+      let isAnyGone = false;
+      // Those that were emptied while a build used them hold their space for nothing.
+      for (const { name, owner } of volumes)
+        if (owner.kind === 'cache' && !needed.has(name) && (await remove(name))) isAnyGone = true;
+      if (isAnyGone) return true;
+      for (const cache of listIdleCaches(db)) {
+        // No build begins while space is short: one that takes long to remove is in nobody's way.
+        if (!present.has(volumeOf(cache)) || !(await remove(volumeOf(cache)))) continue;
+        isAnyGone = true;
+        noteEmptied(cache, 'because the disk was nearly full');
+        // One that may hold nothing does not count as the one that gives way.
+        if (!isUnmeasured(cache)) break;
+      }
+      return isAnyGone;
     },
   };
 }

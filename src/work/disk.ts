@@ -89,24 +89,30 @@ export function watchDisk(options: DiskOptions): Disk {
     const measuredAt = Date.now();
     try {
       const usages = await options.measure(jobs, { workspaces });
-      for (const job of jobs) enforceLimits(job, usages.get(job.nonce), measuredAt);
       if (isNear) remember({ at, usages });
+      for (const job of jobs) enforceLimits(job, usages.get(job.nonce));
+      // Last: on a full disk nothing can be written down.
+      for (const job of jobs) recordCache(job, usages.get(job.nonce), measuredAt);
     } finally {
       const tookMs = performance.now() - at;
-      const restMs = bytes < minFreeBytes ? tookMs : Math.max(MEASURE_MS - tookMs, tookMs / MEASURE_SHARE);
+      const shortRestMs = tookMs > LOOK_MS ? tookMs : 0;
+      const restMs =
+        bytes < minFreeBytes ? shortRestMs : Math.max(MEASURE_MS - tookMs, tookMs / MEASURE_SHARE);
       nextRoundAt = performance.now() + restMs;
     }
   };
 
-  const enforceLimits = (job: RunningJob, usage: Usage | undefined, measuredAt: number) => {
-    if (!usage) return;
-    const { workspaceBytes, cache } = usage;
+  const enforceLimits = (job: RunningJob, usage: Usage | undefined) => {
     // What could not be counted is no proof that it is too much.
-    const isPast = (bytes: number, limit: number) => limit > 0 && bytes > limit && Number.isFinite(bytes);
-    if (isPast(workspaceBytes, workspaceLimitBytes)) end(job, 'too_big');
-    if (!cache || job.suiteId === undefined || !Number.isFinite(cache.sizeBytes)) return;
-    if (isPast(cache.sizeBytes, cacheLimitBytes)) end(job, 'cache_too_big');
-    options.recordCache(job.suiteId, cache.volume, { sizeBytes: cache.sizeBytes, measuredAt });
+    const isPast = (bytes = 0, limit: number) => limit > 0 && bytes > limit && Number.isFinite(bytes);
+    if (isPast(usage?.workspaceBytes, workspaceLimitBytes)) end(job, 'too_big');
+    if (isPast(usage?.cache?.sizeBytes, cacheLimitBytes)) end(job, 'cache_too_big');
+  };
+
+  const recordCache = ({ suiteId }: RunningJob, usage: Usage | undefined, measuredAt: number) => {
+    const { volume, sizeBytes = Number.POSITIVE_INFINITY } = usage?.cache ?? {};
+    if (suiteId === undefined || volume === undefined || !Number.isFinite(sizeBytes)) return;
+    options.recordCache(suiteId, volume, { sizeBytes, measuredAt });
   };
 
   const remember = (last: Round) => {
@@ -115,10 +121,17 @@ export function watchDisk(options: DiskOptions): Disk {
     else rounds = { ...rounds, last };
   };
 
+  /** What cannot be emptied keeps nobody from ending. */
+  const emptyCache = () =>
+    options.emptyCache().catch(error => {
+      log.error('cache could not be emptied', { cause: error });
+      return false;
+    });
+
   const relieve = async () => {
     const space = options.free();
     if (lowest(space) >= minFreeBytes) return;
-    if (space.dockerBytes < minFreeBytes && (await options.emptyCache())) return;
+    if (space.dockerBytes < minFreeBytes && (await emptyCache())) return;
     if (lowest(space) < minFreeBytes / 2) await endOne(space);
   };
 

@@ -29,7 +29,7 @@ export type SweepParts = {
   log: Log;
   host: ContainerHost;
   artifacts: Pick<Artifacts, 'isHeld' | 'isVolumeNeeded'>;
-  caches: Pick<Caches, 'isNeeded' | 'review'>;
+  caches: Pick<Caches, 'listNeeded' | 'review'>;
   dataDirectory: string;
   retentionMs: number;
 };
@@ -89,11 +89,12 @@ async function sweepOnce(parts: SweepParts, withLogs: boolean): Promise<void> {
   });
   await attempt('volumes', async () => {
     const volumes = await host.engine.listVolumes(instanceOf(db));
+    const neededCaches = parts.caches.listNeeded();
     for (const volume of volumes) {
       const { kind, id } = volume.owner;
       const isLeft =
         kind === 'cache'
-          ? !parts.caches.isNeeded(volume.name, volume.owner)
+          ? !neededCaches.has(volume.name)
           : kind === 'workspace'
             ? !isJobRunning(db, 'build', id)
             : kind === 'prefix'

@@ -9,7 +9,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { inspect } from 'node:util';
 import type { Answer } from '../support/client.ts';
 import { createJourney, isFinished, type ProjectJourney } from '../support/journey.ts';
-import { fillByBuilds, requireRecovery } from './disk-of-builds.ts';
+import { fillByBuilds, fillByCaches, requireRecovery } from './disk-of-builds.ts';
 import { isAway } from './driver.ts';
 import { createLedger, type Ledger } from './ledger.ts';
 import { lookUntil } from './look.ts';
@@ -245,6 +245,7 @@ const scenes = {
   'by a log': byLog,
   'to the last byte': toTheLastByte,
   'by builds': ({ wishes, table }: Stage) => fillByBuilds(wishes.command, table),
+  'by caches': ({ wishes, table }: Stage) => fillByCaches(wishes.command, table),
 };
 type SceneName = keyof typeof scenes;
 

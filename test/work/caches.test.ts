@@ -8,6 +8,7 @@ import { after, before, suite, test } from 'node:test';
 import { promisify } from 'node:util';
 import { createLog } from '../../src/log.ts';
 import { findCache } from '../../src/store/caches.ts';
+import { recordImage } from '../../src/store/images.ts';
 import { createCaches } from '../../src/work/caches.ts';
 import { createContainerHost } from '../../src/work/container-host.ts';
 import { type Appliance, DOCKER_HOST, docker, startAppliance, volumeGone } from '../support/appliance.ts';
@@ -175,6 +176,7 @@ test('DISK counts the workspace of a suite whose image has no git', async t => {
   await busyboxRoot(root);
   await promisify(execFile)('tar', ['-C', root, '-cf', tar, '.']);
   await docker('import', tar, image);
+  recordImage(appliance.app.db, image, 'imported');
   const project = await appliance.project();
   const ran = await project.runOne({ image, command: 'head -c 50000000 /dev/zero >zeros; sleep 600' });
   assert.equal(ran.build.build_state, 'errored', ran.log);

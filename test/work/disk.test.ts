@@ -177,6 +177,20 @@ test('a look that fails is followed by another', async t => {
   assert.deepEqual(world.woken, ['build:only']);
 });
 
+test('a job is ended on a disk so full that neither a cache can be emptied nor a size be written down', async t => {
+  const full = Object.assign(new Error('database or disk is full'), { code: 'SQLITE_FULL' });
+  const { world, look } = guard(t, {
+    emptyCache: () => Promise.reject(full),
+    recordCache: () => {
+      throw full;
+    },
+  });
+  world.jobs = [build('grows')];
+  world.usages.set('grows', holding(50 * MIB, { cache: { volume: 'v', sizeBytes: 1 } }));
+  await look(5);
+  assert.deepEqual(world.woken, ['build:grows']);
+});
+
 test('a job past DISK or past CACHE_LIMIT is ended, each with its reason, and the size of its cache is kept', async t => {
   const { world, look, disk } = guard(t, { workspaceLimitBytes: 10 * MIB, cacheLimitBytes: 20 * MIB });
   world.freeBytes = 1000 * MIN_FREE;

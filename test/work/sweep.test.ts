@@ -38,7 +38,7 @@ function sweeperOf(
       },
     } as unknown as ContainerHost,
     artifacts: { isHeld: () => false, isVolumeNeeded: () => true },
-    caches: { isNeeded: () => true, review: async () => {} },
+    caches: { listNeeded: () => new Set<string>(), review: async () => {} },
     dataDirectory,
     retentionMs: DAY_MS,
     ...parts,
