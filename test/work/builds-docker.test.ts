@@ -177,14 +177,22 @@ test('A suite whose image has another shell and no git has its checkout made bes
     await busyboxRoot(root);
     await promisify(execFile)('tar', ['-C', root, '-cf', tar, '.']);
     await docker('import', tar, image);
-    const project = await assay.project();
+    const lib = assay.repository({ files: { text: 'of a submodule\n' } });
+    const repository = assay.repository({
+      files: {
+        'README.md': 'Hello\n',
+        '.gitmodules': `[submodule "lib"]\n\tpath = lib\n\turl = ${lib.url}\n`,
+      },
+      submodules: { lib: lib.hashes[0] as string },
+    });
+    const project = await assay.project(repository, { submodules: 'on' });
     recordImage(assay.app.db, image, 'sha256:1');
     const ran = await project.runOne({
       image,
-      command: 'if command -v git; then exit 3; fi; ls -d .git; cat README.md; touch mine; id -un',
+      command: 'if command -v git; then exit 3; fi; ls -d .git; cat README.md lib/text; touch mine; id -un',
     });
     assert.equal(ran.build.build_state, 'passed', ran.log);
-    assert.match(ran.log, /checkout of [\s\S]*\n\.git\n[\s\S]*\nassay\n$/);
+    assert.match(ran.log, /checkout of [\s\S]*\n\.git\nHello\nof a submodule\nassay\n$/);
     await assay.containersUntil(names => names.length === 0);
     // Its volume goes after its container.
     await volumeGone(`assay-${assay.instance}-build-`);
