@@ -8,7 +8,7 @@ import { buildRequests, builds, requestCancels, requestDecisions } from './schem
 import { moveBuild, moveRequest } from './transition.ts';
 
 /** So many builds are made or canceled in one transaction: what is more would keep others waiting. */
-export const BUILDS_A_BATCH = 25;
+export const BUILDS_A_BATCH = 10;
 
 /**
  * Cancels a request and whatever of it has not ended; a running build ends once its container has. Of many builds only the
