@@ -13,7 +13,7 @@ import {
 import { COMPILE_CANCELED, type CompileEvent } from './dependency.ts';
 import { type EntryStep, entryCommand } from './entry-script.ts';
 import { COMMAND_STEP, type Limits, searchPathsOf } from './suite-plan.ts';
-import { describeStatus, KILLED, MAX_ATTEMPTS, type Outcome } from './verdict.ts';
+import { describeStatus, KILLED, LOST, MAX_ATTEMPTS, type Outcome } from './verdict.ts';
 
 export const UNPACK_STEP = 'unpack';
 
@@ -199,11 +199,12 @@ export function judgeCompile(
   }
 }
 
-/** What Docker lost is compiled again, but not for ever. */
-export function judgeLost(attempts: number): CompileVerdict {
-  const lost = 'The container ended without a verdict: Docker lost it, or it was killed from outside.';
-  if (attempts >= MAX_ATTEMPTS) return failedCompile(`${lost} It was tried ${attempts} times.`);
-  return { event: 'requeue', error: null, lines: [`${lost} It is compiled again.`] };
+export const judgeLost = (attempts: number): CompileVerdict => compileAgain(LOST, attempts);
+
+/** After something that Docker did: no reason to give up at once, nor to try for ever. */
+export function compileAgain(reason: string, attempts: number): CompileVerdict {
+  if (attempts >= MAX_ATTEMPTS) return failedCompile(`${reason} It was tried ${attempts} times.`);
+  return { event: 'requeue', error: null, lines: [`${reason} It is compiled again.`] };
 }
 
 function judgeExit(exit: Extract<Outcome, { kind: 'exit' }>, memoryBytes: number): CompileVerdict {

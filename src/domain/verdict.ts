@@ -59,6 +59,16 @@ export const canceledBuild = (because: string | null): Verdict => ({
   lines: [`canceled ${because ?? ''}`.trimEnd()],
 });
 
+export const LOST = 'The container ended without a verdict: Docker lost it, or it was killed from outside.';
+
+/** After something that Docker did: no reason to give up at once, nor to try for ever. */
+export function runAgain(reason: string, attempts: number): Verdict {
+  if (attempts < MAX_ATTEMPTS)
+    return { event: 'requeue', exitCode: null, error: null, lines: [`${reason} It is run again.`] };
+  const error = `${reason} It was tried ${attempts} times.`;
+  return { event: 'error', exitCode: null, error, lines: [error] };
+}
+
 export function judgeOutcome(
   outcome: Outcome,
   facts: {
@@ -99,12 +109,9 @@ export function judgeOutcome(
       );
     case 'tampered':
       return errored('It was stopped because it changed the file that its output is kept in.');
-    case 'lost': {
-      const lost = 'The container ended without a verdict: Docker lost it, or it was killed from outside.';
+    case 'lost':
       if (cancelBecause !== null) return canceledBuild(cancelBecause);
-      if (facts.attempts >= MAX_ATTEMPTS) return errored(`${lost} It was tried ${facts.attempts} times.`);
-      return { event: 'requeue', exitCode: null, error: null, lines: [`${lost} It is run again.`] };
-    }
+      return runAgain(LOST, facts.attempts);
   }
 }
 

@@ -270,6 +270,7 @@ function createBuild(
     exitCode: null,
     error: null,
     attempts: 0,
+    spentMs: 0,
     nonce: null,
     cancelBecause: null,
     createdAt: db.now(),

@@ -493,6 +493,11 @@ const submodulesOfProject = `
 ALTER TABLE projects ADD COLUMN submodules TEXT NOT NULL DEFAULT 'off';
 `;
 
+/** TIMEOUT counts over all attempts. */
+const timeOfAttempts = ['builds', 'dependencies']
+  .map(table => `ALTER TABLE ${table} ADD COLUMN spent_ms INTEGER NOT NULL DEFAULT 0;\n`)
+  .join('');
+
 type Step = string | ((sqlite: Database.Database) => void);
 
 export const steps: readonly Step[] = [
@@ -506,4 +511,5 @@ export const steps: readonly Step[] = [
   cachesOfSuites,
   deletedMarks,
   submodulesOfProject,
+  timeOfAttempts,
 ];

@@ -276,6 +276,8 @@ export const builds = sqliteTable(
     error: text('error'),
     /** How often it was begun; what Docker lost is run again at most three times. */
     attempts: int('attempts').notNull(),
+    /** How long its earlier attempts took; TIMEOUT is for all of them. */
+    spentMs: int('spent_ms').notNull().default(0),
     /** Marks the records of the service in the container's output; set while it runs. */
     nonce: text('nonce'),
     /** Set when it is to end, or was ended, before its verdict: by whom or for what, as the end of a sentence. */
@@ -421,6 +423,8 @@ export const dependencies = sqliteTable(
     recipeHash: text('recipe_hash'),
     error: text('error'),
     attempts: int('attempts').notNull(),
+    /** How long the earlier attempts of this compile took; TIMEOUT is for all of them. */
+    spentMs: int('spent_ms').notNull().default(0),
     nonce: text('nonce'),
     cancelRequested: bool('cancel_requested').notNull(),
     createdAt: createdAt(),

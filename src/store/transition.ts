@@ -57,7 +57,7 @@ export function moveBuild(
       .update(builds)
       .set({
         ...(event === 'start' && { startedAt: db.now() }),
-        ...(event === 'requeue' && { startedAt: null }),
+        ...(event === 'requeue' && { startedAt: null, spentMs: spentWith(build, db.now()) }),
         ...(isFinishedBuild(next) && { finishedAt: db.now(), nonce: null }),
         ...changes,
         buildState: next,
@@ -73,6 +73,11 @@ export function moveBuild(
     }
     return moved;
   });
+}
+
+/** With the attempt that ends now. A clock that was set back takes nothing off. */
+function spentWith({ spentMs, startedAt }: Pick<Build, 'spentMs' | 'startedAt'>, now: number): number {
+  return spentMs + Math.max(0, now - (startedAt ?? now));
 }
 
 export function announceBuild(db: Db, build: Build): void {
@@ -353,6 +358,7 @@ export function moveDependency(
           startedAt: null,
           finishedAt: null,
           error: null,
+          spentMs: event === 'requeue' ? spentWith(dependency, db.now()) : 0,
         }),
         ...(event === 'start' && { startedAt: db.now() }),
         ...(finished && { finishedAt: db.now(), nonce: null }),

@@ -3,12 +3,13 @@
 
 import { createHash, randomBytes } from 'node:crypto';
 import { rmSync } from 'node:fs';
-import { chmod, rm, stat, writeFile } from 'node:fs/promises';
+import { chmod, rm, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import type { ArchiveFormat } from '../domain/archive-format.ts';
 import type { PlacedArtifact } from '../domain/artifact-mounts.ts';
 import {
   canceledCompile,
+  compileAgain,
   describeRecipe,
   failedCompile,
   judgeLost,
@@ -38,7 +39,7 @@ import {
 } from './compile-job.ts';
 import { finish, reuse } from './keep-artifact.ts';
 import type { QueueParts } from './queue.ts';
-import { beginOutput, hasStarted, type Job, type JobOutcome, openJobLog, runJob } from './run-job.ts';
+import { beginOutput, hasBegun, type JobOutcome, openJobLog, runJob } from './run-job.ts';
 import { CannotRun } from './run-suite.ts';
 
 export function createCompiler(parts: CompileParts): QueueParts['compile'] {
@@ -97,10 +98,16 @@ async function runCompile(
     if (cause instanceof EngineUnavailable) {
       host.reportUnavailable(cause);
       if (isCalledOff(compile)) return await end(compile, { verdict: canceledCompile });
+      const { attempts, spentMs } = dependency;
+      // A call that was begun and not answered counts: it may never be.
+      if (cause.reached) {
+        const reason = hideHostPaths(cause.message, parts.dataDirectory);
+        return await end(compile, { verdict: compileAgain(reason, attempts) });
+      }
       // Before it is given back: whoever takes it next writes to the same file.
       await log.close();
-      // Docker is not there to compile with: this try does not count.
-      moveDependency(db, dependency.id, 'requeue', { nonce: null, attempts: dependency.attempts - 1 });
+      // Docker is not there to compile with: this attempt does not count.
+      moveDependency(db, dependency.id, 'requeue', { nonce: null, attempts: attempts - 1, spentMs });
       return;
     }
     if (!isExpected(cause))
@@ -247,14 +254,6 @@ function recipeOf(
     related,
   });
   return createHash('sha256').update(recipe).digest('hex');
-}
-
-async function hasBegun({ host, stopping }: CompileParts, job: Job): Promise<boolean> {
-  if (await hasStarted(host, job.name, stopping)) return true;
-  return stat(job.outputFile).then(
-    ({ size }) => size > 0,
-    () => false,
-  );
 }
 
 function dropLog(path: string): void {

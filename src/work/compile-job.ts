@@ -41,7 +41,7 @@ export function describeJob(parts: CompileParts, dependency: Dependency): Job {
     logPath: dependencyLogPath(parts.dataDirectory, id),
     logLimitBytes: parts.logLimitBytes,
     secrets: [],
-    deadlineAt: (dependency.startedAt ?? Date.now()) + parts.timeoutMs,
+    deadlineAt: (dependency.startedAt ?? Date.now()) + parts.timeoutMs - dependency.spentMs,
     diskBytes: parts.diskBytes,
     condemn: () => parts.condemn(dependency.nonce as string),
     stopReason: () => {

@@ -209,8 +209,31 @@ async function startOnce(host: ContainerHost, plan: ContainerPlan, signal: Abort
   }
 }
 
+/**
+ * Whether the container of a job that was claimed before this server started has run, or may have. While the engine does
+ * not say, it waits, but no longer than the job may take; then it counts as begun, and what ends the job is left to runJob.
+ */
+export async function hasBegun({ host, live, stopping }: JobParts, job: Job): Promise<boolean> {
+  const output = await stat(job.outputFile).catch(() => undefined);
+  if (output && output.size > 0) return true;
+  const over = new AbortController();
+  const unwatch = live.watch(job.topic, () => {
+    if (job.stopReason() !== undefined) over.abort();
+  });
+  const cancelDeadline = atLast(job.deadlineAt - Date.now(), () => over.abort());
+  try {
+    return await hasStarted(host, job.name, AbortSignal.any([stopping, over.signal]));
+  } catch (cause) {
+    if (over.signal.aborted && !stopping.aborted) return true;
+    throw cause;
+  } finally {
+    unwatch();
+    cancelDeadline();
+  }
+}
+
 /** Whether the container runs or has run; waits for an engine that is away. */
-export async function hasStarted(host: ContainerHost, name: string, signal: AbortSignal): Promise<boolean> {
+async function hasStarted(host: ContainerHost, name: string, signal: AbortSignal): Promise<boolean> {
   for (;;) {
     try {
       return (await host.engine.inspectContainer(name))?.startedAt !== undefined;

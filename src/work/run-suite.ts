@@ -1,6 +1,6 @@
 // A build from claim to verdict: a plan, a container, one guarded move. Also picks up what ran when the server stopped.
 
-import { rm, stat } from 'node:fs/promises';
+import { rm } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { isFinishedBuild } from '../domain/build.ts';
 import { CHECKOUT_STEP, volumeCheckoutPlan } from '../domain/checkout-script.ts';
@@ -17,7 +17,7 @@ import {
   type SuiteFacts,
   suiteCheckout,
 } from '../domain/suite-plan.ts';
-import { canceledBuild, judgeOutcome, type StopReason, type Verdict } from '../domain/verdict.ts';
+import { canceledBuild, judgeOutcome, runAgain, type StopReason, type Verdict } from '../domain/verdict.ts';
 import { EngineRefused, EngineUnavailable, ImageMissing } from '../engine/docker.ts';
 import { GitFailure } from '../engine/git.ts';
 import { HOST_IMAGE } from '../engine/image.ts';
@@ -35,7 +35,7 @@ import { moveBuild } from '../store/transition.ts';
 import { logFailure } from './fetch-mirror.ts';
 import {
   beginOutput,
-  hasStarted,
+  hasBegun,
   type Job,
   type JobOutcome,
   type JobParts,
@@ -133,6 +133,12 @@ export async function runSuite(
     if (moved && isFinishedBuild(moved.buildState)) parts.onFinished(moved);
     if (!again) tidy(parts, job, left);
   };
+  /** It never began: this attempt does not count. */
+  const giveBack = () => {
+    const { attempts, spentMs } = build;
+    const moved = moveBuild(db, build.id, 'requeue', { nonce: null, attempts: attempts - 1, spentMs });
+    if (moved && isFinishedBuild(moved.buildState)) parts.onFinished(moved);
+  };
   let isJudged = false;
   const end = async (verdict: Verdict) => {
     isJudged = true;
@@ -178,21 +184,18 @@ export async function runSuite(
       if (parts.stopping.aborted) return;
       if (failure) return await end(failure);
       await log.close();
-      // It never began: this attempt does not count.
-      const moved = moveBuild(db, build.id, 'requeue', { nonce: null, attempts: build.attempts - 1 });
-      if (moved && isFinishedBuild(moved.buildState)) parts.onFinished(moved);
-      return;
+      return giveBack();
     }
     if (cause instanceof EngineUnavailable) {
       host.reportUnavailable(cause);
       const because = cancelBecause();
       if (because !== null) return await end(canceledBuild(because));
+      // A call that was begun and not answered counts: it may never be.
+      if (cause.reached)
+        return await end(runAgain(hideHostPaths(cause.message, parts.dataDirectory), build.attempts));
       // Before it is given back: whoever takes it next writes to the same file.
       await log.close();
-      // It never began: this try does not count.
-      const moved = moveBuild(db, build.id, 'requeue', { nonce: null, attempts: build.attempts - 1 });
-      if (moved && isFinishedBuild(moved.buildState)) parts.onFinished(moved);
-      return;
+      return giveBack();
     }
     if (!isExpected(cause)) parts.log.error('build could not be run', { build: build.id, cause });
     const error = hideHostPaths(sentence(cause), parts.dataDirectory);
@@ -229,17 +232,6 @@ async function fetchFirst(parts: SuiteParts, build: Build, log: LogWriter): Prom
   }
 }
 
-/** Whether the container of a build that was claimed before this server started has run, or may have. */
-async function hasBegun(parts: RunParts, job: Job): Promise<boolean> {
-  return (await hasStarted(parts.host, job.name, parts.stopping)) || (await hasOutput(job.outputFile));
-}
-
-const hasOutput = (file: string) =>
-  stat(file).then(
-    ({ size }) => size > 0,
-    () => false,
-  );
-
 const isExpected = (cause: unknown) =>
   cause instanceof CannotRun || cause instanceof ImageMissing || cause instanceof EngineRefused;
 
@@ -260,7 +252,7 @@ function describeJob(parts: RunParts, build: Build): Job {
     logPath: buildLogPath(parts.dataDirectory, build.id),
     logLimitBytes: parts.logLimitBytes,
     secrets: [],
-    deadlineAt: (build.startedAt ?? Date.now()) + parts.timeoutMs,
+    deadlineAt: (build.startedAt ?? Date.now()) + parts.timeoutMs - build.spentMs,
     diskBytes: parts.diskBytes,
     condemn: () => parts.condemn(build.nonce as string),
     stopReason: () => {

@@ -15,6 +15,12 @@ type Shape = { columns: unknown[]; primaryKey: string[]; foreignKeys: string[]; 
 /** White space and quotes do not matter in a condition. */
 const plain = (condition: string) => condition.replaceAll(/["\s]+/g, ' ').trim();
 
+/** As SQLite writes it down. */
+const defaultOf = (value: unknown) => {
+  if (value == null) return null;
+  return typeof value === 'string' ? `'${value}'` : String(value);
+};
+
 function declared(table: SQLiteTable): Shape {
   const config = getTableConfig(table);
   const keyColumns = config.columns.filter(column => column.primary).map(column => column.name);
@@ -25,7 +31,7 @@ function declared(table: SQLiteTable): Shape {
       name: column.name,
       type: column.getSQLType().toUpperCase(),
       notNull: column.notNull,
-      default: typeof column.default === 'string' ? `'${column.default}'` : (column.default ?? null),
+      default: defaultOf(column.default),
     })),
     primaryKey: [...keyColumns, ...composed],
     foreignKeys: config.foreignKeys

@@ -4,12 +4,15 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { Transform } from 'node:stream';
 import { DOCKER_HOST } from './appliance.ts';
 
 export type DockerGate = {
   dockerHost: string;
   shut(): Promise<void>;
   open(): Promise<void>;
+  /** Requests whose first line matches reach no engine: the connection is broken, or nothing ever comes back. */
+  spoil(request: RegExp | undefined, how?: 'break' | 'hang'): void;
   close(): Promise<void>;
 };
 
@@ -20,6 +23,16 @@ export function createDockerGate(): DockerGate {
   const engine = DOCKER_HOST.slice('unix://'.length);
   const sockets = new Set<Socket>();
   let server: Server | undefined;
+  let spoiled: { request: RegExp; how: 'break' | 'hang' } | undefined;
+  /** Of one connection: whether a request on it was spoiled. */
+  const spoiling = (socket: Socket) => {
+    let isSpoiled = false;
+    return (chunk: Buffer): boolean => {
+      isSpoiled ||= spoiled?.request.test(chunk.toString('latin1').split('\r\n', 1)[0] as string) ?? false;
+      if (isSpoiled && spoiled?.how === 'break') socket.destroy();
+      return isSpoiled;
+    };
+  };
   const gate: DockerGate = {
     dockerHost: `unix://${path}`,
     async open() {
@@ -35,10 +48,18 @@ export function createDockerGate(): DockerGate {
             sockets.delete(one);
             other.destroy();
           });
-          one.pipe(other);
         }
+        behind.pipe(socket);
+        const spoils = spoiling(socket);
+        const passed = new Transform({
+          transform: (chunk, _, done) => done(null, spoils(chunk) ? undefined : chunk),
+        });
+        socket.pipe(passed).pipe(behind);
       }).listen(path);
       await once(server, 'listening');
+    },
+    spoil(request, how = 'break') {
+      spoiled = request && { request, how };
     },
     async shut() {
       if (!server) return;

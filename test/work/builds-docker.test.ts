@@ -106,6 +106,23 @@ describe('While Docker', () => {
     assert.match(await ever.log(everId as string), /killed from outside\. It was tried 3 times\.\n$/);
   });
 
+  test('never answers when a container is to be made, a build is errored after three attempts, with the reason', async () => {
+    const project = await assay.project();
+    gate.spoil(/^POST .*\/containers\/create/);
+    try {
+      const { build, log } = await project.runOne({ command: 'true' });
+      assert.equal(build.build_state, 'errored');
+      const reason = /Docker at its socket cannot be reached \(create a container\): the connection broke/;
+      assert.match(build.error as string, reason);
+      assert.match(build.error as string, /It was tried 3 times\.$/);
+      assert.equal(log.match(/It is run again\./g)?.length, 2, log);
+    } finally {
+      gate.spoil(undefined);
+    }
+    const { build } = await project.runOne({ command: 'true' });
+    assert.equal(build.build_state, 'passed');
+  });
+
   test('has a container of somebody else, it is left alone, while nothing of the builds is left', async () => {
     const project = await assay.project();
     await project.runOne({ command: 'exit 1' });
@@ -266,5 +283,26 @@ test('What names an image that was never imported is errored and says what to do
     await assay.close();
     await docker('rmi', '-f', image);
     rmSync(directory, { recursive: true });
+  }
+});
+
+test('TIMEOUT is for all attempts of a build together', async () => {
+  const assay = await startAppliance({ timeoutMs: 24_000 });
+  try {
+    const project = await assay.project();
+    await project.suite({ command: 'sleep 14; echo late; exec sleep 1000' });
+    const { id_str: buildId } = await project.buildOf(await project.request());
+    await project.logHas(buildId as string, 'late\n');
+    await docker('kill', `assay-${assay.instance}-build-${buildId}`);
+    const build = await project.finishedBuild(buildId as string);
+    assert.equal(build.build_state, 'timed_out');
+    const log = await project.log(buildId as string);
+    assert.match(
+      log,
+      /late\n\[assay\] The container ended.* It is run again\.\n(.*\n)*\[assay\] stopped: it took longer than 24 s\n$/,
+    );
+    assert.equal(log.match(/^late$/gm)?.length, 1, 'less than 10 s were left for the second attempt');
+  } finally {
+    await assay.close();
   }
 });
