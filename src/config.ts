@@ -20,6 +20,7 @@ export type Settings = {
   memoryBytes: number;
   cpus: number;
   pids: number;
+  shmBytes: number;
   network: string;
   runAs: { uid: number; gid: number };
   logLimitBytes: number;
@@ -57,6 +58,7 @@ export const settings: readonly Setting[] = [
   { name: 'MEMORY', usual: '2GiB', form: 'SIZE', meaning: 'memory of a container' },
   { name: 'CPUS', usual: '2', form: 'NUMBER', meaning: 'processors of a container, at most' },
   { name: 'PIDS', usual: '1024', form: 'NUMBER', meaning: 'processes of a container' },
+  { name: 'SHM', usual: '64MiB', form: 'SIZE', meaning: '/dev/shm of a container, part of its MEMORY' },
   {
     name: 'NETWORK',
     usual: 'bridge',
@@ -191,6 +193,7 @@ export function readSettings(
       memoryBytes: size('MEMORY', '2GiB', '6MiB'),
       cpus: Number(cpuShare),
       pids: wholeNumber('PIDS', 1024, 1),
+      shmBytes: size('SHM', '64MiB', '1KiB'),
       network,
       runAs: { uid: Number(runAs[1]), gid: Number(runAs[2]) },
       logLimitBytes: size('LOG_LIMIT', '64MiB', '1KiB'),

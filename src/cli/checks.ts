@@ -19,6 +19,7 @@ import {
 } from '../engine/host.ts';
 import { HOST_IMAGE } from '../engine/image.ts';
 import { OWN_BRIDGE } from '../engine/network.ts';
+import { hostSettings } from '../engine/skeleton.ts';
 import { masterKeyPath, tlsDirectory } from '../store/paths.ts';
 import type { Peek } from '../store/peek.ts';
 import { sizeText } from './progress.ts';
@@ -129,11 +130,17 @@ export function checkIsolation({ rootless, userNamespaces, runc }: Isolation, ne
 function checkImage({ images }: DockerFacts, name: string): Finding {
   if (name === HOST_IMAGE) {
     const lacking = ['sh', 'gcc', 'make'].filter(program => !existsSync(`/usr/bin/${program}`));
-    return lacking.length === 0
+    if (lacking.length > 0)
+      return warn(
+        `host: this server has no ${lacking.join(', ')}`,
+        'install what builds need, or import an image',
+      );
+    const { leftOut } = hostSettings();
+    return leftOut.length === 0
       ? ok("host: this server's own /usr")
       : warn(
-          `host: this server has no ${lacking.join(', ')}`,
-          'install what builds need, or import an image',
+          `host: left out of containers, since it may hold credentials: ${leftOut.map(name => `/etc/${name}`).join(', ')}`,
+          'where suites need it, keep credentials in their variables and let every user read the file',
         );
   }
   return images.includes(taggedImage(name))

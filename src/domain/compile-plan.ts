@@ -68,6 +68,7 @@ export function planCompile(facts: CompileFacts): ContainerPlan {
     memoryBytes: limits.memoryBytes,
     cpus: limits.cpus,
     pids: limits.pids,
+    shmBytes: limits.shmBytes,
     network: facts.network,
   };
 }

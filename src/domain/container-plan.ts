@@ -43,6 +43,8 @@ export interface ContainerPlan {
   memoryBytes: number;
   cpus: number;
   pids: number;
+  /** Of /dev/shm; what is in it counts as memory. */
+  shmBytes: number;
   /** `none`, or the name of a Docker network */
   network: string;
 }

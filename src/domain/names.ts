@@ -32,15 +32,7 @@ export function checkCommitRef(ref: string): 'invalid_format' | undefined {
   return checkBranch(ref);
 }
 
-const reservedVariables = new Set([
-  'CI',
-  'HOME',
-  'PATH',
-  'USER',
-  'ASSAY',
-  'LD_LIBRARY_PATH',
-  'PKG_CONFIG_PATH',
-]);
+const reservedVariables = new Set(['CI', 'HOME', 'PATH', 'ASSAY', 'LD_LIBRARY_PATH', 'PKG_CONFIG_PATH']);
 
 /** Of a variable's content. One that fills it is a variable of the command's shell: Linux passes no program as much. */
 export const VARIABLE_BYTES = 131_072;

@@ -25,6 +25,7 @@ export type Limits = {
   memoryBytes: number;
   cpus: number;
   pids: number;
+  shmBytes: number;
   runAs: { uid: number; gid: number };
 };
 
@@ -43,7 +44,7 @@ export type SuiteFacts = {
   prefixes: readonly string[];
   /** Where the dependencies' artifacts are mounted from. */
   artifactMounts: readonly Mount[];
-  image: { reference: string; mounts: readonly Mount[] };
+  image: { reference: string; mounts: readonly Mount[]; userName: string };
   network: string;
   limits: Limits;
   mirror: string;
@@ -105,6 +106,8 @@ export function planSuite(facts: SuiteFacts): ContainerPlan {
       ASSAY_BRANCH: facts.branch,
       ASSAY_BUILD_ID: build.id.toString(),
       HOME: HOME_DIRECTORY,
+      USER: facts.image.userName,
+      TERM: 'dumb',
     },
     workingDirectory: PROJECT_DIRECTORY,
     mounts: [
@@ -126,6 +129,7 @@ export function planSuite(facts: SuiteFacts): ContainerPlan {
     memoryBytes: limits.memoryBytes,
     cpus: limits.cpus,
     pids: limits.pids,
+    shmBytes: limits.shmBytes,
     network: facts.network,
   };
 }

@@ -1,5 +1,6 @@
 // Owns containers and volumes: carries a plan out, tells what became of it, and cleans up by label.
 // What a container is to be is src/domain/container-plan.ts's; its output, output.ts's.
+import { existsSync } from 'node:fs';
 import { isDeepStrictEqual } from 'node:util';
 import { type ContainerPlan, labelsOf, type Ownership, ownershipOf } from '../domain/container-plan.ts';
 import type { DockerDoor } from './docker.ts';
@@ -52,6 +53,8 @@ export interface VolumePlan {
 
 export type Engine = ReturnType<typeof createEngine>;
 
+/** Missing where the kernel has no IPv6: then Docker would refuse the setting. */
+const LOOPBACK_IPV6 = '/proc/sys/net/ipv6/conf/lo';
 const WATCH_INTERVAL_MS = 15_000;
 
 export function createEngine(settings: DoorSettings & { watchIntervalMs?: number }) {
@@ -311,6 +314,9 @@ function creation(plan: ContainerPlan) {
       IpcMode: 'private',
       NetworkMode: plan.network,
       PidsLimit: plan.pids,
+      ShmSize: plan.shmBytes,
+      // Docker writes ::1 to /etc/hosts and switches IPv6 off, on the loopback interface too.
+      Sysctls: existsSync(LOOPBACK_IPV6) ? { 'net.ipv6.conf.lo.disable_ipv6': '0' } : {},
       Memory: plan.memoryBytes,
       MemorySwap: plan.memoryBytes,
       NanoCpus: Math.round(plan.cpus * 1e9),

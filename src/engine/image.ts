@@ -9,7 +9,7 @@ import { extract } from 'tar-stream';
 import { labelsOf, type Mount, type RunAs } from '../domain/container-plan.ts';
 import { HOST_IMAGE } from '../domain/names.ts';
 import { type DockerDoor, EngineRefused, ImageMissing, isRefused, readProgress } from './docker.ts';
-import { hostMounts, hostTar, workspaceTar } from './skeleton.ts';
+import { hostMounts, hostTar, userNameIn, workspaceTar } from './skeleton.ts';
 
 export { HOST_IMAGE };
 
@@ -17,6 +17,8 @@ export { HOST_IMAGE };
 export interface PreparedImage {
   reference: string;
   mounts: Mount[];
+  /** Of the user that commands run as. */
+  userName: string;
   /** Without git the checkout is made beside it: src/domain/checkout-script.ts. */
   hasGit: boolean;
 }
@@ -35,6 +37,9 @@ const READ_BYTES_AT_MOST = 8 * 1024 ** 2;
 const BASE_LABEL = 'assay.base';
 /** Which instance made an image. Containers inherit it: it is not the label by which they are found. */
 const MAKER_LABEL = 'assay.made-by';
+const USER_LABEL = 'assay.user';
+/** Changes with what is put into images, so that those prepared before are prepared again. */
+const SKELETON = 'skeleton 2';
 const GIT_PLACES = ['/usr/bin/git', '/usr/local/bin/git', '/bin/git'];
 
 export type Images = ReturnType<typeof createImages>;
@@ -84,18 +89,21 @@ export function createImages({ docker, call }: DockerDoor, instance: string) {
         ),
       );
     }
-    const mounts = hostMounts();
-    return { reference, mounts, hasGit: true };
+    return { reference, mounts: hostMounts(), userName: userNameIn('', runAs), hasGit: true };
   }
 
   async function prepareOther(name: string, runAs: RunAs): Promise<PreparedImage> {
     const base = await findImage(name);
     if (!base)
       throw new ImageMissing(`Docker has no image ${name}: bring it in with assay image import FILE.`);
-    const tag = digest(`${base.Id} ${runAs.uid}:${runAs.gid}`);
+    const tag = digest(`${SKELETON} ${base.Id} ${runAs.uid}:${runAs.gid}`);
     const reference = `assay/prepared:${tag}`;
     const found = await findImage(reference);
-    if (found) return { reference, mounts: [], hasGit: found.Config.Labels?.['assay.git'] === 'yes' };
+    if (found) {
+      const labels = found.Config.Labels ?? {};
+      const userName = labels[USER_LABEL] as string;
+      return { reference, mounts: [], userName, hasGit: labels['assay.git'] === 'yes' };
+    }
     const container = await call('create a container', abortSignal =>
       docker.createContainer({
         Image: base.Id,
@@ -107,7 +115,9 @@ export function createImages({ docker, call }: DockerDoor, instance: string) {
     );
     const read = (path: string) => readFromContainer(container, path);
     try {
-      const tar = await workspaceTar(runAs, await read('/etc/passwd'), await read('/etc/group'));
+      const passwd = await read('/etc/passwd');
+      const userName = userNameIn(passwd, runAs);
+      const tar = await workspaceTar(runAs, passwd, await read('/etc/group'));
       await call('prepare an image', abortSignal => container.putArchive(tar, { path: '/', abortSignal }));
       const hasGit = await hasOneOf(container, GIT_PLACES);
       // What the image said of itself stays; of the container it was made in, nothing does.
@@ -116,6 +126,7 @@ export function createImages({ docker, call }: DockerDoor, instance: string) {
         Labels: {
           ...base.Config.Labels,
           'assay.git': hasGit ? 'yes' : 'no',
+          [USER_LABEL]: userName,
           [BASE_LABEL]: base.Id,
           [MAKER_LABEL]: instance,
         },
@@ -130,7 +141,7 @@ export function createImages({ docker, call }: DockerDoor, instance: string) {
           } as object),
         { deadlineMs: LONG_CALL_MS },
       );
-      return { reference, mounts: [], hasGit };
+      return { reference, mounts: [], userName, hasGit };
     } finally {
       await call('remove a container', abortSignal =>
         container.remove({ force: true, v: true, abortSignal }),

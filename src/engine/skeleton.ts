@@ -1,6 +1,6 @@
 // Owns the directories and files that every image of ours has, as a tar: the workspace, the cache, a home, the
 // user's name, and for the image `host` the links into the host's /usr. Getting it into an image is image.ts's.
-import { existsSync, lstatSync, readdirSync, readlinkSync } from 'node:fs';
+import { existsSync, lstatSync, readdirSync, readFileSync, readlinkSync, statSync } from 'node:fs';
 import { pack } from 'tar-stream';
 import {
   CACHE_DIRECTORY,
@@ -20,6 +20,24 @@ const HOST_ETC = [
   /^(java|java-.*|jvm-.*|maven|python3.*|perl|php|ruby|fonts|gcrypt|terminfo)$/,
   /^(protocols|services|mime\.types|magic|magic\.mime|inputrc|gai\.conf|localtime|timezone)$/,
 ];
+
+/**
+ * Settings of the server for installed tools. They may hold credentials, so they are copied when the image is made, and
+ * only such as any user of the server may read and that hold none: see `hostSettings`.
+ */
+const HOST_SETTINGS = [
+  /^(npmrc|gitconfig|pip\.conf|shells|ca-certificates\.conf)$/,
+  // `apikeys` is for the services of Chromium's maker.
+  /^chromium\.d\/(?!apikeys$)[\w.-]+$/,
+];
+const SETTINGS_BYTES = 64 * 1024;
+const CREDENTIALS =
+  /_auth(token)?\s*=|passw(or)?d|token|secret|api[_-]?key|authorization|PRIVATE KEY|:\/\/(?!git@)[^/\s@]+@/i;
+
+/** Debian's Chromium ends at once where it can make no sandbox of its own, as in every container without privileges. */
+const CHROMIUM_FLAGS = `# The container is the sandbox: there is no way to make another one in it.
+export CHROMIUM_FLAGS="$CHROMIUM_FLAGS --no-sandbox"
+`;
 
 const ROOT_LINKS = ['bin', 'lib', 'lib32', 'lib64', 'libx32'];
 
@@ -54,6 +72,45 @@ export async function workspaceTar(runAs: RunAs, passwd: string, group: string):
   ]);
 }
 
+export type HostSettings = {
+  files: { name: string; content: string }[];
+  /** Such as may hold credentials, or cannot be read by every user. */
+  leftOut: string[];
+};
+
+/** What containers of the image `host` get of the server's settings under /etc. */
+export function hostSettings(etc = '/etc'): HostSettings {
+  const files: HostSettings['files'] = [];
+  const leftOut: string[] = [];
+  for (const name of listUnder(etc, ['', 'chromium.d/'])) {
+    if (!HOST_SETTINGS.some(pattern => pattern.test(name))) continue;
+    const path = `${etc}/${name}`;
+    const found = statSync(path, { throwIfNoEntry: false });
+    if (!found?.isFile()) continue;
+    const isReadable = (found.mode & 0o004) !== 0 && found.size <= SETTINGS_BYTES;
+    const content = isReadable ? readFileSync(path, 'utf8') : undefined;
+    if (content === undefined || CREDENTIALS.test(content)) leftOut.push(name);
+    else files.push({ name, content });
+  }
+  return { files, leftOut };
+}
+
+function listUnder(root: string, directories: readonly string[]): string[] {
+  return directories
+    .flatMap(directory => listDirectory(`${root}/${directory}`).map(name => directory + name))
+    .sort();
+}
+
+/** Empty for one that is not there, or that this user may not read. */
+function listDirectory(path: string): string[] {
+  try {
+    return readdirSync(path);
+  } catch (error) {
+    if (['ENOENT', 'ENOTDIR', 'EACCES'].includes((error as NodeJS.ErrnoException).code ?? '')) return [];
+    throw error;
+  }
+}
+
 /** The root of the image `host`: everything but the host's /usr, which is mounted when a container is made. */
 export async function hostTar(runAs: RunAs): Promise<Buffer> {
   const links = ROOT_LINKS.filter(name => isLink(`/${name}`));
@@ -69,8 +126,11 @@ export async function hostTar(runAs: RunAs): Promise<Buffer> {
     { name: 'root', mode: 0o700 },
     ...links.map(name => ({ name, mode: 0o777, link: readlinkSync(`/${name}`) })),
     ...sbin.map(name => ({ name: `sbin/${name}`, mode: 0o777, link: `/usr/sbin/${name}` })),
-    { name: 'etc/passwd', mode: 0o644, content: withUser('root:x:0:0:root:/root:/bin/sh\n', runAs) },
-    { name: 'etc/group', mode: 0o644, content: withGroup('root:x:0:\n', runAs) },
+    { name: 'etc/passwd', mode: 0o644, content: withUser('', runAs) },
+    { name: 'etc/group', mode: 0o644, content: withGroup('', runAs) },
+    { name: 'etc/chromium.d', mode: 0o755 },
+    { name: 'etc/chromium.d/assay', mode: 0o644, content: CHROMIUM_FLAGS },
+    ...hostSettings().files.map(({ name, content }) => ({ name: `etc/${name}`, mode: 0o644, content })),
     { name: 'etc/nsswitch.conf', mode: 0o644, content: 'passwd: files\ngroup: files\nhosts: files dns\n' },
     { name: 'etc/os-release', mode: 0o777, link: '../usr/lib/os-release' },
   ]);
@@ -79,13 +139,10 @@ export async function hostTar(runAs: RunAs): Promise<Buffer> {
 /** What a container of the image `host` mounts, all of it read-only. */
 export function hostMounts(): Mount[] {
   const roots = ['usr', ...ROOT_LINKS.filter(name => existsSync(`/${name}`) && !isLink(`/${name}`))];
-  const etc = ['', 'ssl/', 'pki/', 'pki/tls/'].flatMap(directory =>
-    existsSync(`/etc/${directory}`) ? readdirSync(`/etc/${directory}`).map(name => directory + name) : [],
-  );
-  const wanted = etc.filter(
+  const wanted = listUnder('/etc', ['', 'ssl/', 'pki/', 'pki/tls/']).filter(
     name => HOST_ETC.some(pattern => pattern.test(name)) && existsSync(`/etc/${name}`),
   );
-  return [...roots.map(name => `/${name}`), ...wanted.sort().map(name => `/etc/${name}`)].map(path => ({
+  return [...roots.map(name => `/${name}`), ...wanted.map(name => `/etc/${name}`)].map(path => ({
     type: 'bind',
     source: path,
     target: path,
@@ -93,14 +150,34 @@ export function hostMounts(): Mount[] {
   }));
 }
 
+/** Every system has these, and programs ask for them by name. */
+const USERS = ['root:x:0:0:root:/root:/bin/sh', 'nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin'];
+const GROUPS = ['root:x:0:', 'nogroup:x:65534:'];
+
 function withUser(passwd: string, { uid, gid }: RunAs): string {
-  if (passwd.split('\n').some(line => line.split(':')[2] === String(uid))) return passwd;
-  return `${closed(passwd)}${USER_NAME}:x:${uid}:${gid}:Assay:${HOME_DIRECTORY}:/bin/sh\n`;
+  const own = `${USER_NAME}:x:${uid}:${gid}:Assay:${HOME_DIRECTORY}:/bin/sh`;
+  return [...lacking(passwd, USERS), own].reduce(withLine, passwd);
 }
 
 function withGroup(group: string, { gid }: RunAs): string {
-  if (group.split('\n').some(line => line.split(':')[2] === String(gid))) return group;
-  return `${closed(group)}${USER_NAME}:x:${gid}:\n`;
+  return [...lacking(group, GROUPS), `${USER_NAME}:x:${gid}:`].reduce(withLine, group);
+}
+
+/** Those whose name the text does not have, with whatever number. */
+const lacking = (text: string, lines: readonly string[]) =>
+  lines.filter(line => !text.split('\n').some(one => one.split(':')[0] === line.split(':')[0]));
+
+/** Unless there is a line for the same number. */
+function withLine(text: string, line: string): string {
+  const numberOf = (one: string) => one.split(':')[2];
+  if (text.split('\n').some(one => numberOf(one) === numberOf(line))) return text;
+  return `${closed(text)}${line}\n`;
+}
+
+/** What the user that commands run as is called, in an image with these users. */
+export function userNameIn(passwd: string, runAs: RunAs): string {
+  const lines = withUser(passwd, runAs).split('\n');
+  return lines.find(line => line.split(':')[2] === String(runAs.uid))?.split(':')[0] as string;
 }
 
 function closed(text: string): string {

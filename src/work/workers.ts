@@ -127,6 +127,7 @@ export async function startWorkers(options: {
       memoryBytes: settings.memoryBytes,
       cpus: settings.cpus,
       pids: settings.pids,
+      shmBytes: settings.shmBytes,
       runAs: settings.runAs,
     },
     imageFor: named => chooseImage(db, settings, named),

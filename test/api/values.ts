@@ -189,7 +189,6 @@ export const rules: [string, Rule[]][] = [
             'CI',
             'HOME',
             'PATH',
-            'USER',
             'ASSAY',
             'ASSAY_TOKEN',
             'ASSAY_',

@@ -27,6 +27,7 @@ test('without anything set the defaults are those of the table', () => {
     memoryBytes: 2 * 1024 ** 3,
     cpus: 2,
     pids: 1024,
+    shmBytes: 64 * 1024 ** 2,
     network: 'bridge',
     runAs: { uid: 1000, gid: 1000 },
     logLimitBytes: 64 * 1024 ** 2,

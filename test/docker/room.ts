@@ -27,6 +27,7 @@ export interface RunWishes {
   environment?: Record<string, string>;
   mounts?: Mount[];
   memoryBytes?: number;
+  shmBytes?: number;
   network?: string;
 }
 
@@ -65,6 +66,7 @@ export async function openRoom(dockerHost = DOCKER_HOST) {
       memoryBytes: wishes.memoryBytes ?? 256 * 1024 * 1024,
       cpus: 2,
       pids: 256,
+      shmBytes: wishes.shmBytes ?? 64 * 1024 * 1024,
       network: wishes.network ?? 'none',
     };
     return { file, nonce, plan };

@@ -20,6 +20,7 @@ import {
   type Stage,
   watchApi,
 } from './docker-stage.ts';
+import { hangOneCall } from './hanging-call.ts';
 import { lookUntil } from './look.ts';
 import type { Running } from './program.ts';
 import { openRoom } from './room.ts';
@@ -216,6 +217,7 @@ const scenes = {
   },
   'unkillable, refusing': (stage: Stage) => beUnkillable(stage, 'refusing'),
   'unkillable, hanging': (stage: Stage) => beUnkillable(stage, 'hanging'),
+  'one call hanging': hangOneCall,
   full: async ({ engine, project, table }: Stage) => {
     const filling = await project.runOne({ command: 'cat /dev/zero >zeros' });
     await removeSuite(project, filling.build);

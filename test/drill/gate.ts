@@ -1,5 +1,5 @@
-// A socket in front of the Docker Engine that lets everything through but the end of chosen containers: as with a process
-// that the kernel cannot end, the engine refuses, or does not answer.
+// A socket in front of the Docker Engine that lets everything through but the end of chosen containers (as with a process
+// that the kernel cannot end, the engine refuses, or does not answer) or requests of one kind, which are never answered.
 import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { createServer, type IncomingMessage, request, type ServerResponse } from 'node:http';
@@ -12,6 +12,8 @@ export type Gate = {
   dockerHost: string;
   /** From now on nobody ends or removes the container, which has all of these names; says how often it was tried. */
   protect(names: readonly string[], how: Stubbornness): () => number;
+  /** From now on no request of this kind is answered; says how often it was tried. */
+  hang(method: string, path: RegExp): () => number;
   release(): void;
   close(): Promise<void>;
 };
@@ -31,6 +33,7 @@ export async function openGate(engineHost: string): Promise<Gate> {
   const socketPath = engineHost.slice('unix://'.length);
   const hanging = new Set<ServerResponse>();
   let isProtected = (_name: string) => false;
+  let isUnanswered = (_request: IncomingMessage) => false;
   let manner: Stubbornness = 'refusing';
   let tries = 0;
 
@@ -58,7 +61,7 @@ export async function openGate(engineHost: string): Promise<Gate> {
   };
   const server = createServer({ requestTimeout: 0 }, (incoming, response) => {
     const name = endedBy(incoming);
-    if (name !== undefined && isProtected(name)) hold(response);
+    if (isUnanswered(incoming) || (name !== undefined && isProtected(name))) hold(response);
     else pass(incoming, response);
   });
   await once(server.listen(path), 'listening');
@@ -71,8 +74,15 @@ export async function openGate(engineHost: string): Promise<Gate> {
       isProtected = name => names.includes(name);
       return () => tries;
     },
+    hang(method, path) {
+      tries = 0;
+      manner = 'hanging';
+      isUnanswered = request => request.method === method && path.test(request.url ?? '');
+      return () => tries;
+    },
     release() {
       isProtected = () => false;
+      isUnanswered = () => false;
       for (const response of hanging) response.destroy();
       hanging.clear();
     },

@@ -13,7 +13,7 @@ import { busyboxRoot } from '../support/busybox.ts';
 import type { Wire } from '../support/client.ts';
 import { directoryUntil } from '../support/directory.ts';
 import { createDockerGate, type DockerGate } from '../support/docker-gate.ts';
-import { openDependencies, tarOf } from './dependencies-room.ts';
+import { openDependencies, PREFIX, tarOf } from './dependencies-room.ts';
 
 const COUNTED = 'echo x >>/srv/cache/count; echo "try $(wc -l </srv/cache/count)"';
 
@@ -121,6 +121,24 @@ describe('While Docker', () => {
     }
     const { build } = await project.runOne({ command: 'true' });
     assert.equal(build.build_state, 'passed');
+  });
+
+  test('never answers when a container is to be made, a compile fails after three attempts, with the reason', async () => {
+    gate.spoil(/^POST .*\/containers\/create/);
+    try {
+      const dependencies = openDependencies(assay);
+      const { state, record, log } = await dependencies.compile(tarOf({ file: 'x' }), {
+        command: `cp file ${PREFIX}`,
+      });
+      assert.equal(state, 'compile_failed');
+      assert.match(
+        record.error as string,
+        /^Docker at its socket cannot be reached .* It was tried 3 times\.$/,
+      );
+      assert.equal(log.match(/It is compiled again\./g)?.length, 2, log);
+    } finally {
+      gate.spoil(undefined);
+    }
   });
 
   test('has a container of somebody else, it is left alone, while nothing of the builds is left', async () => {

@@ -189,7 +189,7 @@ describe('A build', { concurrency: 4 }, () => {
     const { build, log } = await project.runOne({
       name: 'Unit',
       command:
-        'pwd; id -u; touch new && echo writable; for name in CI ASSAY ASSAY_PROJECT ASSAY_SUITE ASSAY_COMMIT ASSAY_BRANCH ASSAY_BUILD_ID HOME COLOUR EMPTY; do printf "%s=<%s>\\n" $name "$(printenv $name)"; done; touch $HOME/x && echo home',
+        'pwd; id -u; touch new && echo writable; for name in CI ASSAY ASSAY_PROJECT ASSAY_SUITE ASSAY_COMMIT ASSAY_BRANCH ASSAY_BUILD_ID HOME USER TERM COLOUR EMPTY; do printf "%s=<%s>\\n" $name "$(printenv $name)"; done; touch $HOME/x && echo home',
       variables: { COLOUR: 'red  and\nblue', EMPTY: '' },
     });
     const hash = project.repository.hashes[0];
@@ -204,11 +204,22 @@ ASSAY_COMMIT=<${hash}>
 ASSAY_BRANCH=<main>
 ASSAY_BUILD_ID=<${build.id_str}>
 HOME=</home/assay>
+USER=<assay>
+TERM=<dumb>
 COLOUR=<***>
 EMPTY=<>
 home
 `;
     assert.ok(log.endsWith(expected), log);
+  });
+
+  test('sees its own USER and TERM where its suite sets them', async () => {
+    const project = await assay.project();
+    const { log } = await project.runOne({
+      command: '[ "$USER $TERM" = "someone xterm" ] && echo overridden',
+      variables: { USER: 'someone', TERM: 'xterm' },
+    });
+    assert.match(log, /^overridden$/m);
   });
 
   test('sees a variable of the greatest length, and programs see it as far as Linux passes it', async () => {

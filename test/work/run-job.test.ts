@@ -12,7 +12,7 @@ import { EngineUnavailable } from '../../src/engine/docker.ts';
 import { createLive } from '../../src/live.ts';
 import { openLog } from '../../src/store/log-file.ts';
 import type { ContainerHost } from '../../src/work/container-host.ts';
-import { type Job, runJob } from '../../src/work/run-job.ts';
+import { hasBegun, type Job, runJob } from '../../src/work/run-job.ts';
 import { plainJob } from './plain-job.ts';
 
 async function roomFor(t: TestContext, engine: Partial<Engine>, of: Partial<Job> = {}, logTo?: string) {
@@ -47,6 +47,7 @@ async function roomFor(t: TestContext, engine: Partial<Engine>, of: Partial<Job>
     log,
     print: (text: string) => appendFileSync(job.outputFile, text),
     exit: () => appendFileSync(job.outputFile, `${recordPrefix('abc')}exit command 0\x1e`),
+    hasBegun: () => hasBegun({ host, live, stopping: stopping.signal }, job),
     run: () => runJob({ host, live, stopping: stopping.signal }, job, log, {} as ContainerPlan),
   };
 }
@@ -136,3 +137,12 @@ for (const [status, outcome] of [
     assert.equal(room.log.rawOffset, Buffer.byteLength(output));
     assert.deepEqual(await room.run(), outcome, 'with nothing left to read');
   });
+
+test('a job of which Docker never says whether it has begun is waited for no longer than it may take', async t => {
+  const inspectContainer = async () => {
+    throw new EngineUnavailable('Docker did not answer in time.');
+  };
+  const room = await roomFor(t, { inspectContainer }, { deadlineAt: Date.now() + 100 });
+  assert.equal(await room.hasBegun(), true);
+  assert.deepEqual(await room.run(), { kind: 'timed_out' });
+});
