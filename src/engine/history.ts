@@ -101,9 +101,7 @@ export async function readCommit(mirror: string, hash: string): Promise<CommitRe
       ],
       { repository: mirror, outputMax: COMMIT_MAX },
     ),
-    runGit(['for-each-ref', '--format=%(refname:lstrip=2)', `--contains=${fullHash(hash)}`, 'refs/heads'], {
-      repository: mirror,
-    }),
+    branchesContaining(mirror, fullHash(hash)),
   ]);
   const [ref = '', authorName = '', authorEmail = '', authored = '', ...rest] = commit.output.split('\0');
   const [committerName = '', committerEmail = '', committed = '', decoration = '', message = ''] = rest;
@@ -118,7 +116,7 @@ export async function readCommit(mirror: string, hash: string): Promise<CommitRe
     committerName,
     committerEmail,
     committedDate: withOffset(committed),
-    branches: lines(branches.output),
+    branches,
     // No name of a ref has a space in it, but commas it may have.
     tags: decoration
       .split(', ')
@@ -127,6 +125,24 @@ export async function readCommit(mirror: string, hash: string): Promise<CommitRe
       .sort(),
     files,
   };
+}
+
+// A branch that a power cut left without content is passed over.
+const ONLY_DESCENDANTS = ['--ignore-missing', '--ancestry-path', '--simplify-by-decoration'];
+
+// One walk for all branches: `for-each-ref --contains` walks once for each, which takes seconds for an old commit that
+// thousands of branches contain.
+async function branchesContaining(mirror: string, hash: string): Promise<string[]> {
+  const [descendants, branches] = await Promise.all([
+    runGit(['rev-list', ...ONLY_DESCENDANTS, '--branches', `^${hash}`], {
+      repository: mirror,
+    }),
+    runGit(['for-each-ref', '--format=%(objectname) %(refname:lstrip=2)', 'refs/heads'], {
+      repository: mirror,
+    }),
+  ]);
+  const tips = new Set([hash, ...lines(descendants.output)]);
+  return lines(branches.output).flatMap(line => (tips.has(line.slice(0, 40)) ? [line.slice(41)] : []));
 }
 
 // Newer versions of git write UTC as Z; a date beyond git's own bounds is printed as nothing.
