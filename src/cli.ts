@@ -9,6 +9,7 @@ import type { Command } from './cli/command.ts';
 import { completionCommand } from './cli/completion.ts';
 import { demo } from './cli/demo.ts';
 import { doctor } from './cli/doctor.ts';
+import { helpCommand, topicList } from './cli/help.ts';
 import { imageCommands } from './cli/image.ts';
 import { serve } from './cli/serve.ts';
 import { UsageError } from './config.ts';
@@ -25,6 +26,7 @@ export const commands: readonly Command[] = [
   doctor,
   cleanup,
   completionCommand(() => commands),
+  helpCommand(() => commands),
 ];
 
 const USAGE = 2;
@@ -32,7 +34,12 @@ const USAGE = 2;
 export async function runCommand(argv: readonly string[]): Promise<number> {
   process.stdout.on('error', ignoreClosed);
   try {
-    if (argv.length === 0 || argv[0] === '--help' || argv[0] === '-h' || argv[0] === 'help')
+    if (
+      argv.length === 0 ||
+      argv[0] === '--help' ||
+      argv[0] === '-h' ||
+      (argv[0] === 'help' && argv.length === 1)
+    )
       return say(overview());
     if (argv[1] === '--help' || argv[1] === '-h') {
       const group = commands.filter(({ name }) => name.startsWith(`${argv[0]} `));
@@ -111,6 +118,10 @@ function overview(): string {
     'usage: assay COMMAND [FLAGS]',
     '',
     listOf(commands),
+    '',
+    'Topics of the manual, each printed by "assay help TOPIC":',
+    '',
+    topicList(),
     '',
     '  --version, --help; assay COMMAND --help tells more of one.',
   ].join('\n');

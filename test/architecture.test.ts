@@ -53,7 +53,7 @@ const floors: Record<string, readonly string[]> = {
   engine: ['engine', 'domain', 'asset.ts'],
   work: ['work', 'engine', 'live.ts', 'log.ts', 'config.ts', 'version.ts', 'store', 'domain'],
   api: ['api', 'live.ts', 'log.ts', 'store', 'domain'],
-  web: ['web', 'api', 'live.ts', 'log.ts', 'store', 'domain', 'asset.ts', 'version.ts'],
+  web: ['web', 'api', 'live.ts', 'log.ts', 'config.ts', 'store', 'domain', 'asset.ts', 'version.ts'],
 };
 /** The top of the house: knows everyone, and is known only to itself. */
 const top = ['main.ts', 'cli.ts', 'cli', 'demo', 'app.ts'];
@@ -144,6 +144,7 @@ const doors: Record<string, RegExp> = {
   'tar-stream': /^(engine\/|store\/backup-|demo\/)/,
   ssh2: /^demo\/git-host\.ts$/,
   '@hono/node-server': /^api\/(server|stream)\.ts$/,
+  marked: /^web\/manual\/(manual|html)\.ts$/,
   hono: /^(api\/router|api\/oauth|web\/.*)\.ts$/,
 };
 

@@ -1,6 +1,7 @@
 // `assay completion bash` and the manual page: both made from the table of commands, so that they cannot lag behind it.
 
 import { flagOf, settings, UsageError } from '../config.ts';
+import { topicNames } from '../web/manual/manual.ts';
 import type { Command } from './command.ts';
 
 /** The commands are handed over when they are needed: this is one of them. */
@@ -69,6 +70,7 @@ ${[...groups]
   )
   .join('\n')}
     completion) COMPREPLY=($(compgen -W 'bash --help' -- "$current")); return ;;
+    help) COMPREPLY=($(compgen -W '${topicNames.join(' ')} --help' -- "$current")); return ;;
   esac
   case $previous in
     ${PATH_FLAGS.join('|')}) COMPREPLY=($(compgen -f -- "$current")); return ;;

@@ -9,7 +9,7 @@ import { stateWord, toneOf } from './state.ts';
 import type { Guest, View } from './visit.ts';
 
 export type Html = HtmlEscapedString | Promise<HtmlEscapedString>;
-export type Section = 'projects' | 'dependencies' | 'applications' | 'admin' | 'api';
+export type Section = 'projects' | 'dependencies' | 'applications' | 'admin' | 'api' | 'manual';
 
 const sections: [section: Section, href: string, word: string][] = [
   ['projects', '/ui/projects', 'Projects'],
@@ -17,7 +17,11 @@ const sections: [section: Section, href: string, word: string][] = [
   ['applications', '/ui/applications', 'Applications'],
   ['admin', '/ui/admin', 'Administration'],
   ['api', '/ui/api', 'API'],
+  ['manual', '/ui/manual', 'Manual'],
 ];
+
+/** Those that anyone may read without signing in. */
+const openSections: readonly Section[] = ['api', 'manual'];
 
 const styles = ['style.css', 'parts.css', 'forms.css', 'tables.css'];
 
@@ -72,15 +76,19 @@ const unpaid = html`<p class="flash failed" role="status">Your account needs pay
 
 function renderTop({ session, caller }: Guest, view: View): Html {
   const brand = html`<a class="brand" href="/ui"><svg viewBox="0 0 24 24" width="22" height="22" aria-hidden="true"><path class="brand-back" d="M12 1.5 21.5 7v10L12 22.5 2.5 17V7z"/><path class="brand-mark" d="M7 16.2 12 6.6l5 9.6M9 13h6"/></svg>Assay</a>`;
-  if (!session || !caller) return html`<header class="top"><div class="top-in">${brand}</div></header>`;
-  const shown = sections.filter(([section]) => section !== 'admin' || caller.admin);
-  return html`<header class="top"><div class="top-in">
-${brand}
-<nav aria-label="Main"><ul>${shown.map(([section, href, word]) =>
+  const shown = sections.filter(([section]) =>
+    caller ? section !== 'admin' || caller.admin : openSections.includes(section),
+  );
+  const navigation = html`<nav aria-label="Main"><ul>${shown.map(([section, href, word]) =>
     view.section === section
       ? html`<li><a href="${href}" aria-current="page">${word}</a></li>`
       : html`<li><a href="${href}">${word}</a></li>`,
-  )}</ul></nav>
+  )}</ul></nav>`;
+  if (!session || !caller)
+    return html`<header class="top"><div class="top-in">${brand}${navigation}</div></header>`;
+  return html`<header class="top"><div class="top-in">
+${brand}
+${navigation}
 <form class="account" method="post" action="/ui/sign-out">
 <input type="hidden" name="csrf" value="${session.csrf}">
 <span class="account-email" title="${caller.email}">${caller.email}</span>

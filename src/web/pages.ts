@@ -14,6 +14,7 @@ import { commitPages } from './commit.ts';
 import { dependenciesPages } from './dependencies.ts';
 import { dependencyPages } from './dependency.ts';
 import { commonHeaders } from './headers.ts';
+import { manualPages } from './manual/pages.ts';
 import { projectPages } from './project.ts';
 import { collaboratorPages } from './project-collaborators.ts';
 import { deployPages } from './project-deploys.ts';
@@ -52,6 +53,7 @@ export const routes: readonly Route[] = [
   ...adminPages,
   ...adminCachePages,
   ...apiReferencePages,
+  ...manualPages,
   open(
     '/ui/assets/:hash/:name',
     ({ params }) => respondAsset(params.hash ?? '', params.name ?? '') ?? notFoundView,

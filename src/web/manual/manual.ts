@@ -1,0 +1,151 @@
+// The manual: its topics, read from the Markdown files of this folder when they are first asked for, and the search over
+// them. The pages are in pages.ts; the command line prints the same topics with `assay help TOPIC`.
+
+import { Marked, type MarkedToken, type Token, type Tokens } from 'marked';
+import { asset } from '../../asset.ts';
+import { flagOf, settings } from '../../config.ts';
+
+/** The order in which topics are listed. Each is the file of its name in this folder. */
+export const topicGroups: readonly { title: string; names: readonly string[] }[] = [
+  { title: 'Start', names: ['concepts', 'install', 'first-project'] },
+  { title: 'Builds', names: ['suites', 'repositories', 'dependencies', 'images', 'caches'] },
+  { title: 'Integrate', names: ['api', 'webhooks', 'firehose', 'oauth'] },
+  {
+    title: 'Operate',
+    names: ['settings', 'reverse-proxy', 'backup', 'security', 'troubleshooting'],
+  },
+];
+
+export const topicNames: readonly string[] = topicGroups.flatMap(({ names }) => names);
+
+/** A heading with what follows it up to the next one. The first section of a topic has the topic's title. */
+export type Section = { id: string; title: string; depth: number; lines: string[] };
+
+export type Topic = {
+  name: string;
+  title: string;
+  /** The first paragraph, without markup. */
+  summary: string;
+  tokens: readonly Token[];
+  sections: readonly Section[];
+};
+
+const read = new Map<string, Topic>();
+
+export function findTopic(name: string): Topic | undefined {
+  if (!topicNames.includes(name)) return undefined;
+  const topic = read.get(name) ?? parseTopic(name, asset(`web/manual/${name}.md`).toString('utf8'));
+  read.set(name, topic);
+  return topic;
+}
+
+export const listTopics = (): Topic[] => topicNames.map(name => findTopic(name) as Topic);
+
+const SETTINGS_MARK = '[[settings]]';
+
+export function parseTopic(name: string, markdown: string): Topic {
+  const tokens = new Marked().lexer(markdown.replace(SETTINGS_MARK, settingsTable));
+  const sections: Section[] = [];
+  const taken = new Set<string>();
+  for (const token of tokens as MarkedToken[])
+    if (token.type === 'heading') {
+      const title = plainText(token.tokens);
+      sections.push({ id: uniqueId(title, taken), title, depth: token.depth, lines: [] });
+    } else sections.at(-1)?.lines.push(...plainLines(token));
+  const [first] = sections;
+  if (first?.depth !== 1) throw new Error(`the topic ${name} does not begin with its title`);
+  return { name, title: first.title, summary: first.lines[0] ?? '', tokens, sections };
+}
+
+function uniqueId(title: string, taken: Set<string>): string {
+  const id = title
+    .toLowerCase()
+    .replaceAll(/[^a-z0-9]+/g, '-')
+    .replaceAll(/^-|-$/g, '');
+  if (taken.has(id)) throw new Error(`the heading "${title}" is there twice`);
+  taken.add(id);
+  return id;
+}
+
+/** Made from the table that the program reads its settings by. */
+function settingsTable(): string {
+  const cell = (text: string) => text.replaceAll('|', '\\|');
+  const code = (text: string) => (text === '' ? '' : `\`${cell(text)}\``);
+  return [
+    '| Setting | Default | Meaning |',
+    '|---|---|---|',
+    ...settings.map(
+      ({ name, usual, form, meaning }) =>
+        `| \`ASSAY_${name}\`, \`${flagOf(name)}\` ${cell(form)} | ${code(usual)} | ${cell(meaning)} |`,
+    ),
+  ].join('\n');
+}
+
+/** Text without its markup, as a search reads it. */
+export function plainText(tokens: readonly Token[]): string {
+  return (tokens as MarkedToken[])
+    .map(token => {
+      if (token.type === 'br') return ' ';
+      if ('tokens' in token && token.tokens) return plainText(token.tokens);
+      return 'text' in token ? token.text : '';
+    })
+    .join('')
+    .replaceAll(/\s+/g, ' ');
+}
+
+function plainLines(token: MarkedToken): string[] {
+  switch (token.type) {
+    case 'code':
+      return token.text.split('\n');
+    case 'list':
+      return token.items.flatMap(item => (item.tokens as MarkedToken[]).flatMap(plainLines));
+    case 'table':
+      return token.rows.map(row => row.map((cell: Tokens.TableCell) => plainText(cell.tokens)).join(' · '));
+    case 'blockquote':
+      return (token.tokens as MarkedToken[]).flatMap(plainLines);
+    case 'paragraph':
+    case 'text':
+      return [token.tokens ? plainText(token.tokens) : token.text];
+    default:
+      return [];
+  }
+}
+
+export type Finding = { topic: Topic; section: Section; line: string };
+
+const MAX_FINDINGS = 50;
+const LINE_CHARACTERS = 200;
+
+/** The sections that hold every word of the query; those that have one in their title come first. */
+export function searchManual(query: string): Finding[] {
+  const words = query.toLowerCase().split(/\s+/).filter(Boolean);
+  if (words.length === 0) return [];
+  const inTitle: Finding[] = [];
+  const inText: Finding[] = [];
+  for (const topic of listTopics())
+    for (const section of topic.sections) {
+      const text = [section.title, ...section.lines].join('\n').toLowerCase();
+      if (!words.every(word => text.includes(word))) continue;
+      const isTitle = words.some(word => section.title.toLowerCase().includes(word));
+      (isTitle ? inTitle : inText).push({ topic, section, line: contextOf(section, words) });
+    }
+  return [...inTitle, ...inText].slice(0, MAX_FINDINGS);
+}
+
+/** The line with most of the words, cut around the first of them. */
+function contextOf({ lines }: Section, words: readonly string[]): string {
+  const count = (line: string) => words.filter(word => line.toLowerCase().includes(word)).length;
+  const best = lines.reduce((found, line) => (count(line) > count(found) ? line : found), lines[0] ?? '');
+  const positions = words.map(word => best.toLowerCase().indexOf(word)).filter(at => at >= 0);
+  const start = Math.max(0, Math.min(...positions, best.length) - LINE_CHARACTERS / 2);
+  const cut = best.slice(start, start + LINE_CHARACTERS);
+  return `${start > 0 ? '… ' : ''}${cut}${start + cut.length < best.length ? ' …' : ''}`;
+}
+
+/** What a link of the manual leads to: another topic (`webhooks.md#retries`), or a page of the product (`/ui/api`). */
+export type Target = { topic?: string; id?: string; path?: string };
+
+export function targetOf(href: string): Target {
+  const [, topic, id] = /^(?:([a-z-]+)\.md)?(?:#([a-z0-9-]+))?$/.exec(href) ?? [];
+  return topic || id ? { ...(topic && { topic }), ...(id && { id }) } : { path: href };
+}
