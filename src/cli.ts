@@ -34,13 +34,11 @@ const USAGE = 2;
 export async function runCommand(argv: readonly string[]): Promise<number> {
   process.stdout.on('error', ignoreClosed);
   try {
-    if (
-      argv.length === 0 ||
-      argv[0] === '--help' ||
-      argv[0] === '-h' ||
-      (argv[0] === 'help' && argv.length === 1)
-    )
-      return say(overview());
+    if (argv.length === 0 || argv[0] === '--help' || argv[0] === '-h') return say(overview());
+    if (argv[0] === 'help' && argv.length === 1)
+      return say(
+        `${overview()}\n\nTopics of the manual, each printed by "assay help TOPIC":\n\n${topicList()}`,
+      );
     if (argv[1] === '--help' || argv[1] === '-h') {
       const group = commands.filter(({ name }) => name.startsWith(`${argv[0]} `));
       if (group.length > 0)
@@ -119,11 +117,7 @@ function overview(): string {
     '',
     listOf(commands),
     '',
-    'Topics of the manual, each printed by "assay help TOPIC":',
-    '',
-    topicList(),
-    '',
-    '  --version, --help; assay COMMAND --help tells more of one.',
+    '  --version, --help; "assay COMMAND --help" shows more of one, "assay help" the topics of the manual.',
   ].join('\n');
 }
 
