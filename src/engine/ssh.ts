@@ -2,6 +2,7 @@
 // the host keys of the data directory. What ssh and git say when it fails is put into words in explain.ts.
 import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
 
 export interface SshAccess {
   dataDirectory: string;
@@ -18,6 +19,8 @@ export interface SshSession {
 }
 
 export const CONNECT_TIMEOUT_MS = 15_000;
+const END_LOOK_MS = 20;
+const END_PATIENCE_MS = 1_000;
 
 export async function withSsh<T>(access: SshAccess, use: (session: SshSession) => Promise<T>): Promise<T> {
   const parent = join(access.dataDirectory, 'tmp');
@@ -49,17 +52,22 @@ export async function withSsh<T>(access: SshAccess, use: (session: SshSession) =
   }
 }
 
-// When git is stopped, its ssh goes on for as long as the host keeps the session open.
+// When git is stopped, its ssh goes on for as long as the host keeps the session open. Resolves when it has ended.
 async function endSsh(directory: string): Promise<void> {
-  const pid = await readFile(join(directory, 'pid'), 'utf8').catch(ignoreMissing);
+  const pid = (await readFile(join(directory, 'pid'), 'utf8').catch(ignoreMissing))?.trim();
   if (!pid) return;
-  const command = await readFile(`/proc/${pid.trim()}/cmdline`, 'utf8').catch(() => '');
   // The number may belong to another process by now; this path belongs to no other.
-  if (!command.includes(directory)) return;
-  try {
-    process.kill(Number(pid));
-  } catch {
-    // It ended between the look and the kill.
+  const isThere = async () =>
+    (await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')).includes(directory);
+  for (let waitedMs = 0; await isThere(); waitedMs += END_LOOK_MS) {
+    try {
+      if (waitedMs === 0) process.kill(Number(pid));
+      else if (waitedMs >= END_PATIENCE_MS) process.kill(Number(pid), 'SIGKILL');
+    } catch {
+      // It ended between the look and the kill.
+    }
+    if (waitedMs > 2 * END_PATIENCE_MS) return;
+    await delay(END_LOOK_MS);
   }
 }
 
