@@ -4,7 +4,7 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { bundle, root } from '../build/bundle.ts';
 import type { Machine } from '../build/strip.ts';
-import { openSqlite } from '../src/store/db.ts';
+import { openSqlite } from '../src/store/database/db.ts';
 
 export type Part = {
   name: string;

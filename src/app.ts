@@ -2,21 +2,21 @@
 
 import type { Services } from './api/endpoint.ts';
 import { allEndpoints } from './api/endpoints.ts';
+import { type Server, startServer } from './api/http/server.ts';
 import { createLogFeeds } from './api/log-feed.ts';
 import { createMetrics } from './api/metrics.ts';
 import { mountOAuth } from './api/oauth.ts';
 import { createRouter } from './api/router.ts';
-import { type Server, startServer } from './api/server.ts';
 import type { Settings } from './config.ts';
 import { connectionHolder } from './domain/caller-address.ts';
 import { ensureCertificate, loadCertificate } from './engine/certificate.ts';
 import { createLive } from './live.ts';
 import type { Log } from './log.ts';
-import { holdDataDirectory, makeDataDirectory, openData, watchDatabase } from './store/data.ts';
-import type { Db } from './store/db.ts';
-import { rememberHost } from './store/facts.ts';
+import { holdDataDirectory, makeDataDirectory, openData, watchDatabase } from './store/data/data.ts';
+import { tlsDirectory } from './store/data/paths.ts';
+import type { Db } from './store/database/db.ts';
+import { rememberHost } from './store/database/settings.ts';
 import { defaultImage } from './store/images.ts';
-import { tlsDirectory } from './store/paths.ts';
 import { version } from './version.ts';
 import { mountPages } from './web/pages.ts';
 import { startWorkers } from './work/workers.ts';

@@ -13,7 +13,7 @@ import { helpCommand, topicList } from './cli/help.ts';
 import { imageCommands } from './cli/image.ts';
 import { serve } from './cli/serve.ts';
 import { UsageError } from './config.ts';
-import { DataError } from './store/data.ts';
+import { DataError } from './store/data/data.ts';
 
 /** In the order in which --help lists them. */
 export const commands: readonly Command[] = [

@@ -2,9 +2,9 @@
 
 import { cpus } from 'node:os';
 import { resolve } from 'node:path';
-import { type Cidr, parseCidrs } from './domain/address.ts';
 import type { CacheTotal } from './domain/cache.ts';
 import { checkImageName } from './domain/names.ts';
+import { type Cidr, parseCidrs } from './domain/webhook/address.ts';
 
 export type Settings = {
   data: string;

@@ -5,7 +5,7 @@ import { type Caller, standingOf } from '../domain/access.ts';
 import { refusal } from '../domain/refusal.ts';
 import { type Account, findAccountByEmail, holdsApiKey } from '../store/accounts.ts';
 import { findToken } from '../store/applications.ts';
-import { type Db, remembered } from '../store/db.ts';
+import { type Db, remembered } from '../store/database/db.ts';
 
 /** The caller, or 401 `unauthorized`. Reads headers and query only, so that no body is taken from a stranger. */
 export function authenticate(db: Db, request: Request, url: URL): Caller {

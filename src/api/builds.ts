@@ -1,6 +1,5 @@
 // Build requests, commits, builds and their logs.
 
-import { checkCommitRef } from '../domain/names.ts';
 import {
   buildRequestShape,
   buildShape,
@@ -12,7 +11,8 @@ import {
   presentCommitItem,
   presentSuiteDecision,
   suiteDecisionShape,
-} from '../domain/records.ts';
+} from '../contract/records.ts';
+import { checkCommitRef } from '../domain/names.ts';
 import { refusal } from '../domain/refusal.ts';
 import {
   type Build,
@@ -26,7 +26,7 @@ import {
   rerunBuild,
 } from '../store/builds.ts';
 import { cancelBuild, cancelBuildRequest } from '../store/cancels.ts';
-import { buildLogPath } from '../store/paths.ts';
+import { buildLogPath } from '../store/data/paths.ts';
 import { findSuite } from '../store/suites.ts';
 import { type Call, type Endpoint, endpoint, listing } from './endpoint.ts';
 import { required } from './fields.ts';

@@ -1,6 +1,5 @@
 // Dependencies: instructions, archives, sharing.
 
-import { checkCommand, checkPrefix, checkSource } from '../domain/names.ts';
 import {
   createdDependencyShape,
   dependencyShape,
@@ -8,10 +7,12 @@ import {
   presentCreatedDependency,
   presentUploadedDependency,
   uploadedDependencyShape,
-} from '../domain/records.ts';
+} from '../contract/records.ts';
+import { checkCommand, checkPrefix, checkSource } from '../domain/names.ts';
 import { type Errors, refusal } from '../domain/refusal.ts';
-import { ArchiveFailure, keepArchive, type ReceivedArchive, receiveArchive } from '../store/archive.ts';
-import type { Db } from '../store/db.ts';
+import { ArchiveFailure, keepArchive, type ReceivedArchive, receiveArchive } from '../store/data/archive.ts';
+import { archivePath, dependencyLogPath, uploadDirectory } from '../store/data/paths.ts';
+import type { Db } from '../store/database/db.ts';
 import {
   acceptArchive,
   cancelCompile,
@@ -29,7 +30,6 @@ import {
   updateDependency,
 } from '../store/dependencies.ts';
 import { dependencyRecord, relatesTo } from '../store/dependency-use.ts';
-import { archivePath, dependencyLogPath, uploadDirectory } from '../store/paths.ts';
 import { type Call, type Endpoint, endpoint, findMissingImage, listing } from './endpoint.ts';
 import { flag, ids, imageField, optional, required, requiredName } from './fields.ts';
 import { respondLog } from './log.ts';

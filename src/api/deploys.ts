@@ -1,6 +1,5 @@
 // Deploy strategies and deploys.
 
-import { checkBranch, checkRepositoryUrl } from '../domain/names.ts';
 import {
   deployItemShape,
   deployShape,
@@ -11,8 +10,10 @@ import {
   presentStrategyItem,
   strategyItemShape,
   strategyShape,
-} from '../domain/records.ts';
+} from '../contract/records.ts';
+import { checkBranch, checkRepositoryUrl } from '../domain/names.ts';
 import { type Commit, findCommit } from '../store/builds.ts';
+import { deployLogPath } from '../store/data/paths.ts';
 import {
   cancelDeploy,
   createDeploy,
@@ -25,7 +26,6 @@ import {
   listStrategies,
   updateStrategy,
 } from '../store/deploys.ts';
-import { deployLogPath } from '../store/paths.ts';
 import { type Endpoint, endpoint, listing } from './endpoint.ts';
 import { flag, required, requiredId, requiredName } from './fields.ts';
 import { respondLog } from './log.ts';

@@ -1,21 +1,21 @@
 // What an endpoint is: one definition that routes, guards, validates, documents and answers.
 
 import type { ServerResponse } from 'node:http';
+import type { JsonSchema } from '../contract/wire.ts';
 import type { Access, Caller, Scope } from '../domain/access.ts';
-import type { Cidr } from '../domain/address.ts';
 import type { Errors } from '../domain/refusal.ts';
-import type { JsonSchema } from '../domain/wire.ts';
+import type { Cidr } from '../domain/webhook/address.ts';
 import type { Live } from '../live.ts';
 import type { Build, BuildRequest, Commit } from '../store/builds.ts';
-import type { Db } from '../store/db.ts';
+import type { Db } from '../store/database/db.ts';
+import type { Page } from '../store/database/page.ts';
+import { SealedValueError } from '../store/database/vault.ts';
 import type { Dependency } from '../store/dependencies.ts';
 import type { Deploy, DeployStrategy } from '../store/deploys.ts';
 import { type ImageSettings, isImageUsable } from '../store/images.ts';
 import type { Delivery, Notification } from '../store/notifications.ts';
-import type { Page } from '../store/page.ts';
 import type { Collaborator, Project } from '../store/projects.ts';
 import type { Suite, SuiteRule } from '../store/suites.ts';
-import { SealedValueError } from '../store/vault.ts';
 import type { Fields, Values } from './fields.ts';
 
 /** What endpoints are handed by the composition root. */

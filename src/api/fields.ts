@@ -1,10 +1,10 @@
 // What a request may carry, said once: the same definitions validate it and describe it in OpenAPI.
 
+import type { JsonSchema } from '../contract/wire.ts';
 import { parseId } from '../domain/id.ts';
 import { checkImageName, nameKey } from '../domain/names.ts';
 import type { ErrorCode, Errors } from '../domain/refusal.ts';
-import type { JsonSchema } from '../domain/wire.ts';
-import type { Sent, SentFields } from './body.ts';
+import type { Sent, SentFields } from './http/body.ts';
 
 export type Field<Value = unknown, Required extends boolean = boolean> = {
   required: Required;

@@ -1,22 +1,22 @@
 // Firehoses: a build's, a dependency's, a project's, as they happen.
 
+import { presentBuild } from '../contract/records.ts';
 import { admit, type Caller, type Scope } from '../domain/access.ts';
 import { isFinishedBuild } from '../domain/build.ts';
 import { parseId } from '../domain/id.ts';
-import { presentBuild } from '../domain/records.ts';
 import { Refusal } from '../domain/refusal.ts';
 import { findBuild } from '../store/builds.ts';
-import type { Db } from '../store/db.ts';
+import { buildLogPath, dependencyLogPath } from '../store/data/paths.ts';
+import type { Db } from '../store/database/db.ts';
 import { findDependency } from '../store/dependencies.ts';
 import { dependencyRecord } from '../store/dependency-use.ts';
 import { lastEventId, listEvents } from '../store/events.ts';
-import { buildLogPath, dependencyLogPath } from '../store/paths.ts';
 import { findProject, findVisibleProject, projectRecord } from '../store/projects.ts';
 import { authenticate } from './authenticate.ts';
 import { hideFromOthers } from './dependencies.ts';
 import { type Call, type Endpoint, endpoint } from './endpoint.ts';
+import { answeredByStream, type EventStream, frame, openStream } from './http/stream.ts';
 import type { LogFeeds, LogReader } from './log-feed.ts';
-import { answeredByStream, type EventStream, frame, openStream } from './stream.ts';
 
 /** Few at once: each may be large, and they are sent one by one. */
 const EVENT_BATCH = 20;

@@ -4,7 +4,7 @@ import type { Caller } from '../domain/access.ts';
 import { parseId } from '../domain/id.ts';
 import { refusal } from '../domain/refusal.ts';
 import { findBuild, findBuildRequest, findCommit } from '../store/builds.ts';
-import type { Db } from '../store/db.ts';
+import type { Db } from '../store/database/db.ts';
 import { findVisibleDependency } from '../store/dependencies.ts';
 import { findDeploy, findStrategy } from '../store/deploys.ts';
 import { findDelivery, findNotification } from '../store/notifications.ts';

@@ -1,10 +1,10 @@
 // Who am I, is it there, is it well: ping, whoami, health, metrics and the description of the API itself.
 
-import { identityShape } from '../domain/records.ts';
+import { identityShape } from '../contract/records.ts';
 import { countByState } from '../store/counts.ts';
 import { type Call, type Endpoint, endpoint } from './endpoint.ts';
+import { readCallback, respondJson, respondText } from './http/respond.ts';
 import type { Metrics } from './metrics.ts';
-import { readCallback, respondJson, respondText } from './respond.ts';
 
 export const identity: Endpoint[] = [
   endpoint({

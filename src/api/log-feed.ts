@@ -3,8 +3,8 @@
 
 import { type FileHandle, open, stat } from 'node:fs/promises';
 import type { Live } from '../live.ts';
-import { cutAtCharacter } from '../store/log-file.ts';
-import { type EventStream, frame } from './stream.ts';
+import { cutAtCharacter } from '../store/data/log-file.ts';
+import { type EventStream, frame } from './http/stream.ts';
 
 /**
  * New output is gathered for longer than the last was sent for: at 1,000 readers a write for each line would cost a core,

@@ -1,7 +1,6 @@
 // Notifications, their deliveries, and the record of events that both are fed from.
 
-import { checkWebhookUrl } from '../domain/address.ts';
-import { eventShape, type NotifiableType, notifiableTypes } from '../domain/events.ts';
+import { eventShape, type NotifiableType, notifiableTypes } from '../contract/events.ts';
 import {
   createdNotificationShape,
   deliveryShape,
@@ -10,8 +9,10 @@ import {
   presentCreatedNotification,
   presentDelivery,
   presentNotification,
-} from '../domain/records.ts';
-import { newSigningSecret } from '../domain/signature.ts';
+} from '../contract/records.ts';
+import { checkWebhookUrl } from '../domain/webhook/address.ts';
+import { newSigningSecret } from '../domain/webhook/signature.ts';
+import { deleteNotification } from '../store/cleanup/purge.ts';
 import { listEvents } from '../store/events.ts';
 import {
   createNotification,
@@ -22,10 +23,9 @@ import {
   redeliver,
   switchOn,
 } from '../store/notifications.ts';
-import { deleteNotification } from '../store/purge.ts';
 import { type Call, type Endpoint, endpoint, listing } from './endpoint.ts';
 import { cursor, integer, required } from './fields.ts';
-import { nextLink, readCallback, respondText } from './respond.ts';
+import { nextLink, readCallback, respondText } from './http/respond.ts';
 
 const present = (delivery: Delivery, { project, caller }: Pick<Call, 'project' | 'caller'>) =>
   presentDelivery(delivery, project.ownerId === caller.accountId ? 'owner' : 'collaborator');

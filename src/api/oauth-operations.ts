@@ -1,8 +1,8 @@
 // OAuth's own endpoints as the OpenAPI document and the page about the API tell of them. What they do is oauth's, and
 // web/authorize's: they answer as the RFCs say, without the envelope, so that nothing of the others' descriptions fits.
 
+import type { JsonSchema } from '../contract/wire.ts';
 import { scopes } from '../domain/access.ts';
-import type { JsonSchema } from '../domain/wire.ts';
 import type { Endpoint } from './endpoint.ts';
 import type { Field } from './fields.ts';
 

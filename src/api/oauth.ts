@@ -17,9 +17,9 @@ import {
   redeemAuthorizationCode,
   revokeTokenOfCode,
 } from '../store/applications.ts';
-import type { Db } from '../store/db.ts';
-import { readBody } from './body.ts';
+import type { Db } from '../store/database/db.ts';
 import type { Services } from './endpoint.ts';
+import { readBody } from './http/body.ts';
 import type { Bindings } from './router.ts';
 
 class OAuthError extends Error {

@@ -1,8 +1,8 @@
 // The OpenAPI 3.1 document, made from the same definitions that route and validate.
 
+import type { JsonSchema } from '../contract/wire.ts';
 import { scopes } from '../domain/access.ts';
 import { errorCodes } from '../domain/refusal.ts';
-import type { JsonSchema } from '../domain/wire.ts';
 import type { Answer, Endpoint } from './endpoint.ts';
 import type { Fields } from './fields.ts';
 import { type DescribedFields, type OAuthEndpoint, oauthEndpoints } from './oauth-operations.ts';

@@ -1,20 +1,21 @@
 // Projects, their collaborators and badge.
 
-import { parseId } from '../domain/id.ts';
-import { checkEmail, checkRepositoryUrl } from '../domain/names.ts';
 import {
   collaboratorShape,
   destroyedShape,
   invitedCollaboratorShape,
   presentCollaborator,
   projectShape,
-} from '../domain/records.ts';
+} from '../contract/records.ts';
+import { parseId } from '../domain/id.ts';
+import { checkEmail, checkRepositoryUrl } from '../domain/names.ts';
 import { refusal } from '../domain/refusal.ts';
 import { generateKeyPair } from '../domain/ssh-key.ts';
 import { submoduleSettings } from '../domain/submodules.ts';
 import { createAccount, createSignInLink, findAccountByEmail } from '../store/accounts.ts';
 import { findNewestFinishedCommit } from '../store/builds.ts';
-import type { Db } from '../store/db.ts';
+import { deleteProject } from '../store/cleanup/purge.ts';
+import type { Db } from '../store/database/db.ts';
 import {
   createCollaborator,
   createProject,
@@ -27,7 +28,6 @@ import {
   projectRecord,
   updateProject,
 } from '../store/projects.ts';
-import { deleteProject } from '../store/purge.ts';
 import { renderBadge } from './badge.ts';
 import { type Endpoint, endpoint, listing } from './endpoint.ts';
 import { flag, optional, required, requiredName } from './fields.ts';

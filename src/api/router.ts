@@ -8,14 +8,14 @@ import { isLoopback } from '../domain/caller-address.ts';
 import { type Errors, Refusal, refusal } from '../domain/refusal.ts';
 import type { Log } from '../log.ts';
 import { authenticate } from './authenticate.ts';
-import { readBody, readQuery, type SentFields } from './body.ts';
-import { addressOf } from './caller-address.ts';
-import { markAuthenticated } from './connections.ts';
 import { type Call, type Endpoint, Listing, type Resources, type Services } from './endpoint.ts';
 import { cursor, type Fields, integer, readFields } from './fields.ts';
 import { findResources, ownerOf } from './guard.ts';
+import { readBody, readQuery, type SentFields } from './http/body.ts';
+import { addressOf } from './http/caller-address.ts';
+import { markAuthenticated } from './http/connections.ts';
+import { nextLink, readCallback, respondError, respondJson, respondText } from './http/respond.ts';
 import type { Metrics } from './metrics.ts';
-import { nextLink, readCallback, respondError, respondJson, respondText } from './respond.ts';
 
 export type Bindings = { Bindings: { outgoing: ServerResponse } };
 

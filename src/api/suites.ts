@@ -1,6 +1,5 @@
 // Suites with their rules, environment variables and dependencies.
 
-import { checkVariableName, VARIABLE_BYTES } from '../domain/names.ts';
 import {
   destroyedShape,
   presentRule,
@@ -11,7 +10,8 @@ import {
   suiteDependencyShape,
   suiteShape,
   variableShape,
-} from '../domain/records.ts';
+} from '../contract/records.ts';
+import { checkVariableName, VARIABLE_BYTES } from '../domain/names.ts';
 import { operators, subjects } from '../domain/rules.ts';
 import { emptyCache } from '../store/caches.ts';
 import { type Dependency, findDependency, findVisibleDependency } from '../store/dependencies.ts';

@@ -3,13 +3,13 @@
 import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { flagOf, readSettings, UsageError } from '../config.ts';
+import { wireTimeOrNull } from '../contract/wire.ts';
 import { readAccountChange, readNewAccount, readNewApplication } from '../domain/registration.ts';
-import { wireTimeOrNull } from '../domain/wire.ts';
 import { findAccountByEmail, listAccounts } from '../store/accounts.ts';
 import { createApplication } from '../store/applications.ts';
-import { makeDataDirectory, openData } from '../store/data.ts';
-import type { Db } from '../store/db.ts';
-import { databasePath } from '../store/paths.ts';
+import { makeDataDirectory, openData } from '../store/data/data.ts';
+import { databasePath } from '../store/data/paths.ts';
+import type { Db } from '../store/database/db.ts';
 import { changeAccount, registerAccount, resetAccount, type Secrets } from '../store/registration.ts';
 import { type Command, helpOf, type Invocation, inWords, settingFlags } from './command.ts';
 

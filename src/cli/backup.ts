@@ -2,12 +2,12 @@
 
 import { resolve } from 'node:path';
 import { readSettings, UsageError } from '../config.ts';
-import { isNoRoom } from '../domain/no-room.ts';
-import { makeBackup } from '../store/backup.ts';
-import { restoreBackup } from '../store/backup-restore.ts';
-import { type Verdict, verifyBackup } from '../store/backup-verify.ts';
-import { DataError } from '../store/data.ts';
-import { masterKeyPath } from '../store/paths.ts';
+import { isNoRoom } from '../domain/disk-full.ts';
+import { makeBackup } from '../store/backup/backup.ts';
+import { restoreBackup } from '../store/backup/restore.ts';
+import { type Verdict, verifyBackup } from '../store/backup/verify.ts';
+import { DataError } from '../store/data/data.ts';
+import { masterKeyPath } from '../store/data/paths.ts';
 import { version } from '../version.ts';
 import { type Command, helpOf, type Invocation, settingFlags } from './command.ts';
 import { createProgress, sizeText } from './progress.ts';

@@ -3,12 +3,12 @@
 import { readSettings, UsageError } from '../config.ts';
 import { cacheVolumeOf } from '../domain/cache.ts';
 import { parseId } from '../domain/id.ts';
-import { createEngine, type Engine } from '../engine/container.ts';
-import { EngineRefused, EngineUnavailable } from '../engine/docker.ts';
+import { createEngine, type Engine } from '../engine/docker/container.ts';
+import { EngineRefused, EngineUnavailable } from '../engine/docker/docker.ts';
 import { type Cache, type CacheOfSuite, emptyCache, findCache, listCaches } from '../store/caches.ts';
-import { makeDataDirectory, openData } from '../store/data.ts';
-import type { Db } from '../store/db.ts';
-import { instanceOf } from '../store/facts.ts';
+import { makeDataDirectory, openData } from '../store/data/data.ts';
+import type { Db } from '../store/database/db.ts';
+import { instanceOf } from '../store/database/settings.ts';
 import { type Command, helpOf, type Invocation, settingFlags } from './command.ts';
 import { sizeText } from './progress.ts';
 

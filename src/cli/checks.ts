@@ -1,5 +1,5 @@
 // What `assay doctor` looks at, one function a line: what was found, whether it will do, and how to mend it.
-// The facts come from src/engine/host.ts and src/store/peek.ts.
+// The facts come from src/engine/host.ts and src/store/database/inspect.ts.
 
 import { X509Certificate } from 'node:crypto';
 import { existsSync, readFileSync, statSync } from 'node:fs';
@@ -8,6 +8,9 @@ import type { Settings } from '../config.ts';
 import { compareVersions, holesIn, type Program, versionIn } from '../domain/known-holes.ts';
 import { taggedImage } from '../domain/names.ts';
 import { loadCertificate } from '../engine/certificate.ts';
+import { HOST_IMAGE } from '../engine/docker/image.ts';
+import { OWN_BRIDGE } from '../engine/docker/network.ts';
+import { hostSettings } from '../engine/docker/skeleton.ts';
 import {
   askServer,
   type DockerFacts,
@@ -17,11 +20,8 @@ import {
   libraries,
   programVersion,
 } from '../engine/host.ts';
-import { HOST_IMAGE } from '../engine/image.ts';
-import { OWN_BRIDGE } from '../engine/network.ts';
-import { hostSettings } from '../engine/skeleton.ts';
-import { masterKeyPath, tlsDirectory } from '../store/paths.ts';
-import type { Peek } from '../store/peek.ts';
+import { masterKeyPath, tlsDirectory } from '../store/data/paths.ts';
+import type { Peek } from '../store/database/inspect.ts';
 import { sizeText } from './progress.ts';
 
 export type Check = { name: string; status: 'ok' | 'warn' | 'fail'; found: string; mend?: string };

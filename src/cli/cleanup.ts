@@ -2,18 +2,18 @@
 
 import { createInterface } from 'node:readline/promises';
 import { readSettings, UsageError } from '../config.ts';
-import { createEngine, type Engine } from '../engine/container.ts';
-import { EngineRefused, EngineUnavailable } from '../engine/docker.ts';
-import { GUARD_KIND } from '../engine/firewall.ts';
+import { createEngine, type Engine } from '../engine/docker/container.ts';
+import { EngineRefused, EngineUnavailable } from '../engine/docker/docker.ts';
+import { GUARD_KIND } from '../engine/docker/firewall.ts';
 import {
   findTraces,
   removeContainersAndVolumes,
   removeMadeImages,
   removeNetworkAndRules,
   type Traces,
-} from '../engine/traces.ts';
-import { DataError, holdDataDirectory } from '../store/data.ts';
-import { peek } from '../store/peek.ts';
+} from '../engine/docker/traces.ts';
+import { DataError, holdDataDirectory } from '../store/data/data.ts';
+import { peek } from '../store/database/inspect.ts';
 import { type Command, helpOf, settingFlags } from './command.ts';
 
 const say = (line: string) => void process.stdout.write(`${line}\n`);

@@ -2,7 +2,7 @@
 
 import { settings, UsageError } from '../config.ts';
 import { Refusal } from '../domain/refusal.ts';
-import { wordsFor } from '../web/words.ts';
+import { wordsFor } from '../web/frame/error-text.ts';
 
 export type Invocation = {
   flags: ReadonlyMap<string, string>;

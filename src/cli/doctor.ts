@@ -3,7 +3,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { readSettings, type Settings, UsageError } from '../config.ts';
 import { askServer } from '../engine/host.ts';
-import { type Peek, peek } from '../store/peek.ts';
+import { type Peek, peek } from '../store/database/inspect.ts';
 import { type Check, checkAll } from './checks.ts';
 import { type Command, helpOf, settingFlags } from './command.ts';
 

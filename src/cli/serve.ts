@@ -5,7 +5,7 @@ import { flagOf, readSettings, type Settings, settings } from '../config.ts';
 import { loadCertificate } from '../engine/certificate.ts';
 import { createLog } from '../log.ts';
 import { hasAccounts, hasAdministrator } from '../store/accounts.ts';
-import { DataError } from '../store/data.ts';
+import { DataError } from '../store/data/data.ts';
 import { setUpCode } from '../store/setup.ts';
 import { type Command, helpOf, settingFlags } from './command.ts';
 

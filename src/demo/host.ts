@@ -2,10 +2,10 @@
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import type { Settings } from '../config.ts';
-import { createEngine } from '../engine/container.ts';
-import { HOST_IMAGE } from '../engine/image.ts';
-import { OWN_BRIDGE } from '../engine/network.ts';
-import { removeContainersAndVolumes, removeNetworkAndRules } from '../engine/traces.ts';
+import { createEngine } from '../engine/docker/container.ts';
+import { HOST_IMAGE } from '../engine/docker/image.ts';
+import { OWN_BRIDGE } from '../engine/docker/network.ts';
+import { removeContainersAndVolumes, removeNetworkAndRules } from '../engine/docker/traces.ts';
 
 /** Told to the person who started the demo, without a stack. */
 export class DemoFailure extends Error {}

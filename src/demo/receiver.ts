@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { text } from 'node:stream/consumers';
-import { sign } from '../domain/signature.ts';
+import { sign } from '../domain/webhook/signature.ts';
 
 export type Receiver = {
   /** Where a notification of that type is to be sent. */

@@ -1,7 +1,7 @@
 // The address that a request comes from: that of the connection, or, where a trusted proxy made the connection, the one
 // that the proxy reports. Nothing that another caller says about its address is believed.
 
-import { type Cidr, formatAddress, isIn, parseAddress, parseCidrs } from './address.ts';
+import { type Cidr, formatAddress, isIn, parseAddress, parseCidrs } from './webhook/address.ts';
 
 /** Stands for an address that a trusted proxy reports and that cannot be read. It is in no network. */
 export const UNKNOWN_ADDRESS = '';

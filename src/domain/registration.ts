@@ -4,7 +4,6 @@
 import { type AccountKind, accountKinds, type Standing, standings } from './access.ts';
 import { checkEmail, checkLine, checkRedirectUri } from './names.ts';
 import { type ErrorCode, type Errors, Refusal } from './refusal.ts';
-import { parseTime } from './wire.ts';
 
 export type NewAccount = { email: string; kind: AccountKind; admin: boolean };
 export type AccountChange = {
@@ -73,4 +72,14 @@ function refuseWrong(codes: Record<string, ErrorCode | undefined>): void {
   const errors: Errors = {};
   for (const [field, code] of Object.entries(codes)) if (code) errors[field] = [code];
   if (Object.keys(errors).length > 0) throw new Refusal(403, errors);
+}
+
+/** A day, or an ISO 8601 time with its offset; undefined for anything that JavaScript alone would take for one. */
+function parseTime(text: string): number | undefined {
+  const form = /^(\d{4}-\d\d-\d\d)(?:T\d\d:\d\d(?::\d\d(?:\.\d{1,3})?)?(?:Z|[+-]\d\d:\d\d))?$/;
+  const day = Date.parse(form.exec(text)?.[1] ?? '');
+  const at = Date.parse(text);
+  // The 30th of February would be read as the 2nd of March.
+  const exists = !Number.isNaN(day) && text.startsWith(new Date(day).toISOString().slice(0, 10));
+  return exists && !Number.isNaN(at) ? at : undefined;
 }

@@ -1,8 +1,8 @@
 // Which suites a commit starts: the subjects and operators of a rule, and the judgement with what each rule saw.
 // Reading the facts from git is left to the engine, keeping the rules to the store.
 
-import { compileGlob } from './glob.ts';
-import { compileSearch } from './text-search.ts';
+import { compileGlob } from './text/glob.ts';
+import { compileSearch } from './text/text-search.ts';
 
 export const subjects = [
   'commit.message',

@@ -7,7 +7,7 @@ import { statfs } from 'node:fs/promises';
 import { request } from 'node:https';
 import { dirname, resolve } from 'node:path';
 import { promisify } from 'node:util';
-import { openDocker } from './docker.ts';
+import { openDocker } from './docker/docker.ts';
 
 const run = promisify(execFile);
 const DEADLINE_MS = 10_000;

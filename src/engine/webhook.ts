@@ -9,7 +9,7 @@ import {
 } from 'node:http';
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
 import type { LookupFunction } from 'node:net';
-import { type Cidr, forbiddenKind, literalAddress } from '../domain/address.ts';
+import { type Cidr, forbiddenKind, literalAddress } from '../domain/webhook/address.ts';
 
 export type ProxyEnvironment = { HTTP_PROXY?: string; HTTPS_PROXY?: string; NO_PROXY?: string };
 

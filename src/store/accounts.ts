@@ -3,8 +3,8 @@
 import { and, eq, gt, isNull, lte, ne, or, sql } from 'drizzle-orm';
 import type { AccountKind, Standing } from '../domain/access.ts';
 import { digestOf, newSecret, sameDigest } from '../domain/secret.ts';
-import { type Db, prepared } from './db.ts';
-import { accounts, authorizationCodes, sessions, signInLinks, tokens } from './schema.ts';
+import { type Db, prepared } from './database/db.ts';
+import { accounts, authorizationCodes, sessions, signInLinks, tokens } from './database/schema.ts';
 
 export type Account = typeof accounts.$inferSelect;
 

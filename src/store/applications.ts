@@ -4,8 +4,8 @@ import { randomBytes } from 'node:crypto';
 import { and, desc, eq, lte, sql } from 'drizzle-orm';
 import { digestOf, newSecret } from '../domain/secret.ts';
 import type { Account } from './accounts.ts';
-import { type Db, prepared } from './db.ts';
-import { accounts, applications, authorizationCodes, tokens } from './schema.ts';
+import { type Db, prepared } from './database/db.ts';
+import { accounts, applications, authorizationCodes, tokens } from './database/schema.ts';
 
 export type Application = typeof applications.$inferSelect;
 export type Token = typeof tokens.$inferSelect;

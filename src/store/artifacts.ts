@@ -2,8 +2,8 @@
 // volumes that suites mount are made from them by src/work/artifacts.ts.
 
 import { and, eq, isNotNull, sql } from 'drizzle-orm';
-import type { Db } from './db.ts';
-import { artifacts, dependencies } from './schema.ts';
+import type { Db } from './database/db.ts';
+import { artifacts, dependencies } from './database/schema.ts';
 
 export type Artifact = typeof artifacts.$inferSelect;
 

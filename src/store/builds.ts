@@ -3,11 +3,11 @@
 import { randomBytes } from 'node:crypto';
 import { and, desc, eq, lt, sql } from 'drizzle-orm';
 import { BUILDS_A_BATCH, cancelBuild, findCancel } from './cancels.ts';
-import { type Db, insertInto } from './db.ts';
+import { type Db, insertInto } from './database/db.ts';
+import { beyond, olderThan, type Page } from './database/page.ts';
+import { buildRequests, builds, commits, requestDecisions } from './database/schema.ts';
 import { type Decision, recordDecisions, unpackDecisions } from './decisions.ts';
-import { beyond, olderThan, type Page } from './page.ts';
 import type { Project } from './projects.ts';
-import { buildRequests, builds, commits, requestDecisions } from './schema.ts';
 import {
   announceBuild,
   announceRequest,

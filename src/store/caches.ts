@@ -1,8 +1,8 @@
 // The caches of suites: which volume each one is in, how much it held when it was last measured, and when it was used.
 
 import { and, asc, desc, eq, isNull, sql } from 'drizzle-orm';
-import type { Db } from './db.ts';
-import { caches, projects, suites } from './schema.ts';
+import type { Db } from './database/db.ts';
+import { caches, projects, suites } from './database/schema.ts';
 
 export type Cache = typeof caches.$inferSelect;
 

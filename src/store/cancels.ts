@@ -3,8 +3,8 @@
 
 import { and, asc, desc, eq, isNull, lte, sql } from 'drizzle-orm';
 import { isFinishedBuild, isFinishedRequest } from '../domain/build.ts';
-import type { Db } from './db.ts';
-import { buildRequests, builds, requestCancels, requestDecisions } from './schema.ts';
+import type { Db } from './database/db.ts';
+import { buildRequests, builds, requestCancels, requestDecisions } from './database/schema.ts';
 import { moveBuild, moveRequest } from './transition.ts';
 
 /** So many builds are made or canceled in one transaction: what is more would keep others waiting. */

@@ -1,7 +1,7 @@
 // Figures about the whole database, for metrics and the administration page. Each one reads an index, never a whole table.
 
 import { sql } from 'drizzle-orm';
-import type { Db } from './db.ts';
+import type { Db } from './database/db.ts';
 
 export type Counts = {
   queue: [labels: string, count: number][];

@@ -1,11 +1,11 @@
 // What was decided for a request about each suite: whether it runs, and because of which rules.
 
 import { and, desc, eq, ne } from 'drizzle-orm';
-import { type Db, insertInto } from './db.ts';
-import { type Decision, packDecisions, unpackDecisions } from './packed-decisions.ts';
-import { buildRequests, requestDecisions } from './schema.ts';
+import { type Db, insertInto } from './database/db.ts';
+import { type Decision, packDecisions, unpackDecisions } from './database/packed-decisions.ts';
+import { buildRequests, requestDecisions } from './database/schema.ts';
 
-export { type Decision, unpackDecisions } from './packed-decisions.ts';
+export { type Decision, unpackDecisions } from './database/packed-decisions.ts';
 
 const insertDecisions = insertInto(requestDecisions);
 

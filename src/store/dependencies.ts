@@ -3,12 +3,12 @@
 import { and, desc, eq, ne, sql } from 'drizzle-orm';
 import { COMPILE_CANCELED } from '../domain/dependency.ts';
 import { nameKey } from '../domain/names.ts';
-import type { Db } from './db.ts';
+import type { Db } from './database/db.ts';
+import { beyond, olderThan, type Page } from './database/page.ts';
+import { dependencies, projects, relatedDependencies, suiteDependencies, suites } from './database/schema.ts';
+import { isNameTaken, keyOfChange } from './database/unique-name.ts';
 import type { Dependency } from './dependency-use.ts';
-import { beyond, olderThan, type Page } from './page.ts';
-import { dependencies, projects, relatedDependencies, suiteDependencies, suites } from './schema.ts';
 import { announceDependency, moveDependency } from './transition.ts';
-import { isNameTaken, keyOfChange } from './unique-name.ts';
 
 export type { Dependency } from './dependency-use.ts';
 

@@ -1,9 +1,9 @@
 // Who uses a dependency, directly or through one that relates to it, and its record. Reads only.
 
 import { asc, desc, eq, sql } from 'drizzle-orm';
-import { presentDependency } from '../domain/records.ts';
-import type { Db } from './db.ts';
-import { dependencies, projects, relatedDependencies, suiteDependencies, suites } from './schema.ts';
+import { presentDependency } from '../contract/records.ts';
+import type { Db } from './database/db.ts';
+import { dependencies, projects, relatedDependencies, suiteDependencies, suites } from './database/schema.ts';
 
 export type Dependency = typeof dependencies.$inferSelect;
 

@@ -2,11 +2,11 @@
 
 import { and, asc, desc, eq, isNull, sql } from 'drizzle-orm';
 import { nameKey } from '../domain/names.ts';
-import type { Db } from './db.ts';
-import { beyond, olderThan, type Page } from './page.ts';
-import { deployStrategies, deploys, projects } from './schema.ts';
+import type { Db } from './database/db.ts';
+import { beyond, olderThan, type Page } from './database/page.ts';
+import { deployStrategies, deploys, projects } from './database/schema.ts';
+import { isNameTaken, keyOfChange } from './database/unique-name.ts';
 import { type Deploy, moveDeploy } from './transition.ts';
-import { isNameTaken, keyOfChange } from './unique-name.ts';
 
 export { type Deploy, insertDeploy as createDeploy } from './transition.ts';
 export type DeployStrategy = typeof deployStrategies.$inferSelect;

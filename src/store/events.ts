@@ -1,11 +1,17 @@
 // The ordered record of what happened, and the outbox of webhooks, written in the transaction of the change itself.
 
 import { and, asc, eq, gt, isNull, sql } from 'drizzle-orm';
-import { addKey, type EventSubject, type EventType, eventBody, notifiableTypeOf } from '../domain/events.ts';
-import { type Db, insertInto, prepared } from './db.ts';
+import {
+  addKey,
+  type EventSubject,
+  type EventType,
+  eventBody,
+  notifiableTypeOf,
+} from '../contract/events.ts';
+import { type Db, insertInto, prepared } from './database/db.ts';
+import { deliveries, events, notifications } from './database/schema.ts';
+import { SealedValueError } from './database/vault.ts';
 import { bareKeyOf, findProject, storedProjectRecord } from './projects.ts';
-import { deliveries, events, notifications } from './schema.ts';
-import { SealedValueError } from './vault.ts';
 
 export type Event = typeof events.$inferSelect;
 

@@ -2,9 +2,9 @@
 
 import { asc } from 'drizzle-orm';
 import { HOST_IMAGE, taggedImage } from '../domain/names.ts';
-import type { Db } from './db.ts';
-import { findFact, writeFact } from './facts.ts';
-import { images } from './schema.ts';
+import type { Db } from './database/db.ts';
+import { images } from './database/schema.ts';
+import { findFact, writeFact } from './database/settings.ts';
 
 export type Image = typeof images.$inferSelect;
 

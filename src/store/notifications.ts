@@ -1,11 +1,11 @@
 // Notifications and the deliveries of their events.
 
 import { and, desc, eq, isNull } from 'drizzle-orm';
-import type { NotifiableType } from '../domain/events.ts';
-import type { Db } from './db.ts';
+import type { NotifiableType } from '../contract/events.ts';
+import type { Db } from './database/db.ts';
+import { beyond, olderThan, type Page } from './database/page.ts';
+import { deliveries, notifications } from './database/schema.ts';
 import { recordEvent } from './events.ts';
-import { beyond, olderThan, type Page } from './page.ts';
-import { deliveries, notifications } from './schema.ts';
 
 export type Notification = typeof notifications.$inferSelect;
 export type Delivery = typeof deliveries.$inferSelect;

@@ -3,12 +3,12 @@
 // of its own until the one before it is settled. What callers see of deliveries is in notifications.ts.
 
 import { eq, sql } from 'drizzle-orm';
-import type { Settlement } from '../domain/delivery.ts';
-import { retryDelayMs, retryDelaysMs } from '../domain/retry.ts';
-import { type Db, prepared } from './db.ts';
+import type { Settlement } from '../domain/webhook/delivery.ts';
+import { retryDelayMs, retryDelaysMs } from '../domain/webhook/retry.ts';
+import { type Db, prepared } from './database/db.ts';
+import { deliveries, events, notifications } from './database/schema.ts';
 import { createBodies } from './events.ts';
 import { type Notification, signingSecretOf } from './notifications.ts';
-import { deliveries, events, notifications } from './schema.ts';
 
 /** A row that is due, and the oldest pending one of its chain: the same where nothing holds it back. */
 export type Due = { id: bigint; resourceId: bigint; attempts: number; headId: bigint };

@@ -3,8 +3,8 @@
 import { and, desc, eq, getTableColumns, inArray, sql } from 'drizzle-orm';
 import type { BuildRequestState, BuildState } from '../domain/build.ts';
 import type { Commit } from './builds.ts';
-import { type Db, prepared } from './db.ts';
-import { beyond, olderThan, type Page } from './page.ts';
+import { type Db, prepared } from './database/db.ts';
+import { beyond, olderThan, type Page } from './database/page.ts';
 import {
   buildRequests,
   commits,
@@ -12,7 +12,7 @@ import {
   suiteDependencies,
   suiteRules,
   suites,
-} from './schema.ts';
+} from './database/schema.ts';
 import type { Build } from './transition.ts';
 
 /** A commit without the lists that may be long. */

@@ -1,16 +1,16 @@
 // Projects, their keys and their collaborators.
 
 import { and, desc, eq, getTableColumns, isNull, sql } from 'drizzle-orm';
+import { presentProject } from '../contract/records.ts';
 import { nameKey } from '../domain/names.ts';
-import { presentProject } from '../domain/records.ts';
 import { refusal } from '../domain/refusal.ts';
 import { keyComment, withComment } from '../domain/ssh-key.ts';
 import type { SubmoduleSetting } from '../domain/submodules.ts';
-import { type Db, isUniqueViolation, prepared, remembered } from './db.ts';
-import { hostOf } from './facts.ts';
-import { beyond, olderThan, type Page } from './page.ts';
-import { accounts, collaborators, projects } from './schema.ts';
-import { isNameTaken, keyOfChange } from './unique-name.ts';
+import { type Db, isUniqueViolation, prepared, remembered } from './database/db.ts';
+import { beyond, olderThan, type Page } from './database/page.ts';
+import { accounts, collaborators, projects } from './database/schema.ts';
+import { hostOf } from './database/settings.ts';
+import { isNameTaken, keyOfChange } from './database/unique-name.ts';
 
 /** Without the private key, which only fetches and pushes need. */
 export type Project = Omit<typeof projects.$inferSelect, 'sshPrivateKey'>;

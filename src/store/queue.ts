@@ -3,8 +3,8 @@
 
 import { and, asc, eq, isNull, sql } from 'drizzle-orm';
 import type { Waiting } from '../domain/fair-queue.ts';
-import { type Db, prepared } from './db.ts';
-import { accounts, buildRequests, builds, dependencies, deploys, projects } from './schema.ts';
+import { type Db, prepared } from './database/db.ts';
+import { accounts, buildRequests, builds, dependencies, deploys, projects } from './database/schema.ts';
 import type { Build, BuildRequest, Dependency, Deploy } from './transition.ts';
 
 /** What takes a slot. */

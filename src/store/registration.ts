@@ -12,7 +12,7 @@ import {
   setPassword,
   updateAccount,
 } from './accounts.ts';
-import type { Db } from './db.ts';
+import type { Db } from './database/db.ts';
 
 /** Shown once, and kept as hashes. */
 export type Secrets = { password: string; apiKey: string };

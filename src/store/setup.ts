@@ -2,7 +2,7 @@
 
 import { newReadableSecret } from '../domain/secret.ts';
 import { hasAccounts } from './accounts.ts';
-import type { Db } from './db.ts';
+import type { Db } from './database/db.ts';
 
 /** The code of this data directory, made at the first start; kept until the administrator is there. */
 export function setUpCode(db: Db): string {

@@ -2,11 +2,17 @@
 
 import { and, asc, desc, eq, gt, inArray, sql } from 'drizzle-orm';
 import { nameKey } from '../domain/names.ts';
-import { type Db, prepared } from './db.ts';
+import { type Db, prepared } from './database/db.ts';
+import { beyond, olderThan, type Page } from './database/page.ts';
+import {
+  dependencies,
+  environmentVariables,
+  suiteDependencies,
+  suiteRules,
+  suites,
+} from './database/schema.ts';
+import { isNameTaken, keyOfChange } from './database/unique-name.ts';
 import type { Dependency } from './dependency-use.ts';
-import { beyond, olderThan, type Page } from './page.ts';
-import { dependencies, environmentVariables, suiteDependencies, suiteRules, suites } from './schema.ts';
-import { isNameTaken, keyOfChange } from './unique-name.ts';
 
 export type Suite = typeof suites.$inferSelect;
 export type SuiteRule = typeof suiteRules.$inferSelect;

@@ -2,6 +2,8 @@
 // what is derived from it (request, commit, project) follows.
 
 import { and, desc, eq, inArray, sql } from 'drizzle-orm';
+import { buildEventOf } from '../contract/events.ts';
+import { presentBuild, presentBuildRequest, presentDeploy } from '../contract/records.ts';
 import {
   type BuildEvent,
   type BuildRequestEvent,
@@ -15,12 +17,8 @@ import {
 } from '../domain/build.ts';
 import { COMPILE_CANCELED, type CompileEvent, compileMachine } from '../domain/dependency.ts';
 import { type DeployEvent, deployMachine } from '../domain/deploy.ts';
-import { buildEventOf } from '../domain/events.ts';
 import { nextState } from '../domain/machine.ts';
-import { presentBuild, presentBuildRequest, presentDeploy } from '../domain/records.ts';
-import { type Db, prepared } from './db.ts';
-import { dependencyRecord, projectsUsing } from './dependency-use.ts';
-import { recordEvent } from './events.ts';
+import { type Db, prepared } from './database/db.ts';
 import {
   buildRequests,
   builds,
@@ -29,7 +27,9 @@ import {
   deployStrategies,
   deploys,
   projects,
-} from './schema.ts';
+} from './database/schema.ts';
+import { dependencyRecord, projectsUsing } from './dependency-use.ts';
+import { recordEvent } from './events.ts';
 
 export type Build = typeof builds.$inferSelect;
 export type BuildRequest = typeof buildRequests.$inferSelect;

@@ -3,10 +3,10 @@
 import { html } from 'hono/html';
 import type { Answer, Endpoint } from '../api/endpoint.ts';
 import { type DescribedFields, type OAuthEndpoint, oauthEndpoints } from '../api/oauth-operations.ts';
-import type { JsonSchema } from '../domain/wire.ts';
-import { filterBox, pageHead } from './components.ts';
-import type { Html } from './layout.ts';
-import { open, type Route } from './route.ts';
+import type { JsonSchema } from '../contract/wire.ts';
+import { filterBox, pageHead } from './frame/components.ts';
+import type { Html } from './frame/layout.ts';
+import { open, type Route } from './frame/route.ts';
 
 export const apiReferencePages: Route[] = [
   open('/ui/api', ({ site, url }) => ({

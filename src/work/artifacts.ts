@@ -9,17 +9,22 @@ import {
   type Place,
   type PlacedArtifact,
   planPlaces,
-} from '../domain/artifact-mounts.ts';
-import { type Mount, type Ownership, PARTS_DIRECTORY, type RunAs } from '../domain/container-plan.ts';
-import { directoriesTar, openArtifact } from '../engine/artifact-tar.ts';
-import { HOST_IMAGE } from '../engine/image.ts';
-import { claimVolume, fillVolume, findDirectories, findMountpoint } from '../engine/volume.ts';
+} from '../domain/container/artifact-mounts.ts';
+import {
+  type Mount,
+  type Ownership,
+  PARTS_DIRECTORY,
+  type RunAs,
+} from '../domain/container/container-plan.ts';
+import { directoriesTar, openArtifact } from '../engine/archive/artifact-tar.ts';
+import { HOST_IMAGE } from '../engine/docker/image.ts';
+import { claimVolume, fillVolume, findDirectories, findMountpoint } from '../engine/docker/volume.ts';
 import { findArtifact, setArtifactVolume } from '../store/artifacts.ts';
-import type { Db } from '../store/db.ts';
+import { artifactPath } from '../store/data/paths.ts';
+import type { Db } from '../store/database/db.ts';
+import { instanceOf } from '../store/database/settings.ts';
 import type { Dependency } from '../store/dependencies.ts';
 import { listRelated } from '../store/dependency-use.ts';
-import { instanceOf } from '../store/facts.ts';
-import { artifactPath } from '../store/paths.ts';
 import { listSuiteDependencies } from '../store/suites.ts';
 import type { ContainerHost } from './container-host.ts';
 import { type Attached, CannotRun } from './run-suite.ts';

@@ -6,9 +6,9 @@ import type { Live } from '../live.ts';
 import type { Log } from '../log.ts';
 import { beginSomeBuilds } from '../store/builds.ts';
 import { cancelSomeBuilds } from '../store/cancels.ts';
-import type { Db } from '../store/db.ts';
-import { createPruner, type Retention } from '../store/prune.ts';
-import { purgeSomeRows } from '../store/purge.ts';
+import { createPruner, type Retention } from '../store/cleanup/prune.ts';
+import { purgeSomeRows } from '../store/cleanup/purge.ts';
+import type { Db } from '../store/database/db.ts';
 
 export type BatchParts = { db: Db; live: Live; log: Log; retention: Retention };
 

@@ -2,12 +2,12 @@
 // much disk space. The books are in src/store/caches.ts.
 
 import { type CacheTotal, cachesToEmpty, cacheTotalBytes, cacheVolumeOf } from '../domain/cache.ts';
-import type { RunAs } from '../domain/container-plan.ts';
-import { isNoRoom } from '../domain/no-room.ts';
-import type { OwnedVolume } from '../engine/container.ts';
-import { measureVolumes } from '../engine/disk-usage.ts';
-import { EngineUnavailable } from '../engine/docker.ts';
-import { HOST_IMAGE } from '../engine/image.ts';
+import type { RunAs } from '../domain/container/container-plan.ts';
+import { isNoRoom } from '../domain/disk-full.ts';
+import type { OwnedVolume } from '../engine/docker/container.ts';
+import { measureVolumes } from '../engine/docker/disk-usage.ts';
+import { EngineUnavailable } from '../engine/docker/docker.ts';
+import { HOST_IMAGE } from '../engine/docker/image.ts';
 import type { Log } from '../log.ts';
 import {
   adoptCache,
@@ -22,8 +22,8 @@ import {
   sumCaches,
   useCache,
 } from '../store/caches.ts';
-import type { Db } from '../store/db.ts';
-import { instanceOf } from '../store/facts.ts';
+import type { Db } from '../store/database/db.ts';
+import { instanceOf } from '../store/database/settings.ts';
 import type { ContainerHost } from './container-host.ts';
 
 export type CacheOptions = {

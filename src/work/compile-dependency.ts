@@ -5,8 +5,7 @@ import { createHash, randomBytes } from 'node:crypto';
 import { rmSync } from 'node:fs';
 import { chmod, rm, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import type { ArchiveFormat } from '../domain/archive-format.ts';
-import type { PlacedArtifact } from '../domain/artifact-mounts.ts';
+import type { PlacedArtifact } from '../domain/container/artifact-mounts.ts';
 import {
   canceledCompile,
   compileAgain,
@@ -14,15 +13,16 @@ import {
   failedCompile,
   judgeLost,
   planCompile,
-} from '../domain/compile-plan.ts';
+} from '../domain/container/compile-plan.ts';
+import { isNoRoom } from '../domain/disk-full.ts';
 import { hideHostPaths } from '../domain/host-paths.ts';
-import { isNoRoom } from '../domain/no-room.ts';
-import { BadArchive, formatOf, needsTar, writeTar } from '../engine/archive-reader.ts';
-import { GivenUp } from '../engine/artifact-tar.ts';
-import { EngineRefused, EngineUnavailable, ImageMissing } from '../engine/docker.ts';
+import type { ArchiveFormat } from '../domain/text/archive-format.ts';
+import { BadArchive, formatOf, needsTar, writeTar } from '../engine/archive/archive-reader.ts';
+import { GivenUp } from '../engine/archive/artifact-tar.ts';
+import { EngineRefused, EngineUnavailable, ImageMissing } from '../engine/docker/docker.ts';
+import { archivePath, dependencyLogPath } from '../store/data/paths.ts';
+import { instanceOf } from '../store/database/settings.ts';
 import { type Dependency, findDependency } from '../store/dependencies.ts';
-import { instanceOf } from '../store/facts.ts';
-import { archivePath, dependencyLogPath } from '../store/paths.ts';
 import { moveDependency } from '../store/transition.ts';
 import {
   type Begun,

@@ -2,11 +2,11 @@
 
 import { readFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { type CompileVerdict, judgeCompile, UNPACK_STEP } from '../domain/compile-plan.ts';
+import { type CompileVerdict, judgeCompile, UNPACK_STEP } from '../domain/container/compile-plan.ts';
+import type { LogWriter } from '../store/data/log-file.ts';
+import { dependencyLogPath, jobDirectory } from '../store/data/paths.ts';
+import { instanceOf } from '../store/database/settings.ts';
 import { type Dependency, findDependency } from '../store/dependencies.ts';
-import { instanceOf } from '../store/facts.ts';
-import type { LogWriter } from '../store/log-file.ts';
-import { dependencyLogPath, jobDirectory } from '../store/paths.ts';
 import type { Artifacts } from './artifacts.ts';
 import type { Job, JobOutcome } from './run-job.ts';
 import type { RunParts } from './run-suite.ts';

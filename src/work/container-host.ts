@@ -1,10 +1,10 @@
 // The Docker Engine as the workers see it: whether it is there, and what a container needs before it can start.
 
-import type { ContainerPlan } from '../domain/container-plan.ts';
-import { createEngine, type Engine } from '../engine/container.ts';
-import { EngineUnavailable } from '../engine/docker.ts';
-import { createImages, HOST_IMAGE, type Images, type PreparedImage } from '../engine/image.ts';
-import { createNetwork, OWN_BRIDGE } from '../engine/network.ts';
+import type { ContainerPlan } from '../domain/container/container-plan.ts';
+import { createEngine, type Engine } from '../engine/docker/container.ts';
+import { EngineUnavailable } from '../engine/docker/docker.ts';
+import { createImages, HOST_IMAGE, type Images, type PreparedImage } from '../engine/docker/image.ts';
+import { createNetwork, OWN_BRIDGE } from '../engine/docker/network.ts';
 import type { Log } from '../log.ts';
 
 const PROBE_FIRST_MS = 500;

@@ -1,10 +1,10 @@
 // Carries the outbox to its receivers: at least once, in order for one resource, nobody held up by somebody else.
 // The rows are the truth; a poke or the clock only says that it is worth looking. How one POST is made is the engine's.
 
-import type { Cidr } from '../domain/address.ts';
-import { isSuccess, judge } from '../domain/delivery.ts';
-import { countPlaces, firstPace, nextPace, type Pace } from '../domain/pace.ts';
-import { sign } from '../domain/signature.ts';
+import type { Cidr } from '../domain/webhook/address.ts';
+import { isSuccess, judge } from '../domain/webhook/delivery.ts';
+import { countPlaces, firstPace, nextPace, type Pace } from '../domain/webhook/pace.ts';
+import { sign } from '../domain/webhook/signature.ts';
 import {
   connectionsPerHost,
   type DeliveryAnswer,
@@ -13,7 +13,7 @@ import {
 } from '../engine/webhook.ts';
 import type { Live } from '../live.ts';
 import type { Log } from '../log.ts';
-import type { Db } from '../store/db.ts';
+import type { Db } from '../store/database/db.ts';
 import {
   type Due,
   findMessage,

@@ -1,7 +1,7 @@
 // Watches disk space. Caches give way first when it runs short; then the job that grew most is ended, alone, and others
 // only if that did not help. It also ends jobs that outgrow their own limits (DISK, CACHE_LIMIT).
 
-import type { StopReason } from '../domain/verdict.ts';
+import type { StopReason } from '../domain/container/verdict.ts';
 import type { Log } from '../log.ts';
 import type { FreeSpace } from './file-systems.ts';
 import type { MeasureJobs, RunningJob, Usage } from './usage.ts';

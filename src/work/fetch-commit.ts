@@ -4,8 +4,14 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { hideHostPaths } from '../domain/host-paths.ts';
 import { createJudge, type Judgement, type Rule } from '../domain/rules.ts';
-import { GitFailure } from '../engine/git.ts';
-import { type CommitRead, findReplacements, reachable, readCommit, resolveRef } from '../engine/history.ts';
+import { GitFailure } from '../engine/git/git.ts';
+import {
+  type CommitRead,
+  findReplacements,
+  reachable,
+  readCommit,
+  resolveRef,
+} from '../engine/git/history.ts';
 import {
   type BuildRequest,
   beginBuilds,
@@ -18,8 +24,8 @@ import {
   recordCommit,
 } from '../store/builds.ts';
 import { markCanceled } from '../store/cancels.ts';
-import type { Db } from '../store/db.ts';
-import { mirrorPath } from '../store/paths.ts';
+import { mirrorPath } from '../store/data/paths.ts';
+import type { Db } from '../store/database/db.ts';
 import { findProject, type Project } from '../store/projects.ts';
 import { listEveryRule, listEverySuite } from '../store/suites.ts';
 import { moveRequest } from '../store/transition.ts';

@@ -1,14 +1,14 @@
 // The mirrors of a project: each fetched with the project's key, one fetch of a project at a time.
 
-import { GitFailure } from '../engine/git.ts';
-import { type FetchMirror, fetchMirror } from '../engine/mirror.ts';
+import { GitFailure } from '../engine/git/git.ts';
+import { type FetchMirror, fetchMirror } from '../engine/git/mirror.ts';
 import type { Live } from '../live.ts';
 import type { Log } from '../log.ts';
-import type { Db } from '../store/db.ts';
-import { mirrorPath } from '../store/paths.ts';
+import { mirrorPath } from '../store/data/paths.ts';
+import type { Db } from '../store/database/db.ts';
 import { type Project, privateKeyOf } from '../store/projects.ts';
 import type { Housekeeping } from './housekeeping.ts';
-import type { Turns } from './turns.ts';
+import type { Turns } from './keyed-mutex.ts';
 
 export type FetchParts = {
   db: Db;

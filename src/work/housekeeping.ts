@@ -1,7 +1,7 @@
 // Repacks mirrors after their fetches were answered: one at a time, for nobody to wait for. What goes wrong is logged and
 // tried again much later.
 
-import { needsRepack, repackMirror } from '../engine/mirror.ts';
+import { needsRepack, repackMirror } from '../engine/git/mirror.ts';
 import type { Log } from '../log.ts';
 
 export type Housekeeping = {

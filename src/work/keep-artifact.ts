@@ -2,15 +2,15 @@
 
 import { stat, statfs, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { failedCompile, judgeLost } from '../domain/compile-plan.ts';
-import { isNoRoom } from '../domain/no-room.ts';
-import { type Captured, captureTar, GivenUp } from '../engine/artifact-tar.ts';
-import { HOST_IMAGE } from '../engine/image.ts';
-import { findMountpoint, readVolume } from '../engine/volume.ts';
-import { keepArchive } from '../store/archive.ts';
+import { failedCompile, judgeLost } from '../domain/container/compile-plan.ts';
+import { isNoRoom } from '../domain/disk-full.ts';
+import { type Captured, captureTar, GivenUp } from '../engine/archive/artifact-tar.ts';
+import { HOST_IMAGE } from '../engine/docker/image.ts';
+import { findMountpoint, readVolume } from '../engine/docker/volume.ts';
 import { findCompiledRecipe, recordArtifact } from '../store/artifacts.ts';
-import { instanceOf } from '../store/facts.ts';
-import { artifactPath } from '../store/paths.ts';
+import { keepArchive } from '../store/data/archive.ts';
+import { artifactPath } from '../store/data/paths.ts';
+import { instanceOf } from '../store/database/settings.ts';
 import {
   type Begun,
   type Compile,

@@ -6,7 +6,7 @@ import { hideHostPaths } from '../domain/host-paths.ts';
 import type { Live } from '../live.ts';
 import type { Log } from '../log.ts';
 import { type Build, claimBuild } from '../store/builds.ts';
-import type { Db } from '../store/db.ts';
+import type { Db } from '../store/database/db.ts';
 import {
   listCompiling,
   listFetching,

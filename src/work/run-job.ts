@@ -5,15 +5,15 @@ import { once } from 'node:events';
 import { mkdir, rm, stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
-import type { ContainerPlan } from '../domain/container-plan.ts';
-import { RELAYED_STATUS } from '../domain/entry-script.ts';
-import { createMask, maskText } from '../domain/mask.ts';
-import { isNoRoom } from '../domain/no-room.ts';
-import type { Outcome, StopReason } from '../domain/verdict.ts';
-import { EngineUnavailable, ImageMissing, isRefused, VolumeLost } from '../engine/docker.ts';
-import { createOutput, followOutput, releaseOutput } from '../engine/output.ts';
+import type { ContainerPlan } from '../domain/container/container-plan.ts';
+import { RELAYED_STATUS } from '../domain/container/entry-script.ts';
+import type { Outcome, StopReason } from '../domain/container/verdict.ts';
+import { isNoRoom } from '../domain/disk-full.ts';
+import { createMask, maskText } from '../domain/text/mask.ts';
+import { EngineUnavailable, ImageMissing, isRefused, VolumeLost } from '../engine/docker/docker.ts';
+import { createOutput, followOutput, releaseOutput } from '../engine/docker/output.ts';
 import type { Live } from '../live.ts';
-import { type LogWriter, openLog } from '../store/log-file.ts';
+import { type LogWriter, openLog } from '../store/data/log-file.ts';
 import type { ContainerHost } from './container-host.ts';
 
 export type Job = {

@@ -3,11 +3,8 @@
 import { rm } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { isFinishedBuild } from '../domain/build.ts';
-import { CHECKOUT_STEP, volumeCheckoutPlan } from '../domain/checkout-script.ts';
-import type { Mount } from '../domain/container-plan.ts';
-import { hideHostPaths } from '../domain/host-paths.ts';
-import { maskText } from '../domain/mask.ts';
-import { isNoRoom } from '../domain/no-room.ts';
+import { CHECKOUT_STEP, volumeCheckoutPlan } from '../domain/container/checkout-script.ts';
+import type { Mount } from '../domain/container/container-plan.ts';
 import {
   type AttachedDependency,
   COMMAND_STEP,
@@ -16,19 +13,28 @@ import {
   planSuite,
   type SuiteFacts,
   suiteCheckout,
-} from '../domain/suite-plan.ts';
-import { canceledBuild, judgeOutcome, runAgain, type StopReason, type Verdict } from '../domain/verdict.ts';
-import { EngineRefused, EngineUnavailable, ImageMissing } from '../engine/docker.ts';
-import { GitFailure } from '../engine/git.ts';
-import { HOST_IMAGE } from '../engine/image.ts';
-import { createOutput } from '../engine/output.ts';
+} from '../domain/container/suite-plan.ts';
+import {
+  canceledBuild,
+  judgeOutcome,
+  runAgain,
+  type StopReason,
+  type Verdict,
+} from '../domain/container/verdict.ts';
+import { isNoRoom } from '../domain/disk-full.ts';
+import { hideHostPaths } from '../domain/host-paths.ts';
+import { maskText } from '../domain/text/mask.ts';
+import { EngineRefused, EngineUnavailable, ImageMissing } from '../engine/docker/docker.ts';
+import { HOST_IMAGE } from '../engine/docker/image.ts';
+import { createOutput } from '../engine/docker/output.ts';
+import { GitFailure } from '../engine/git/git.ts';
 import type { Log } from '../log.ts';
 import { type Build, findBuild, findBuildRequest } from '../store/builds.ts';
-import type { Db } from '../store/db.ts';
-import { instanceOf } from '../store/facts.ts';
+import type { LogWriter } from '../store/data/log-file.ts';
+import { buildLogPath, jobDirectory } from '../store/data/paths.ts';
+import type { Db } from '../store/database/db.ts';
+import { instanceOf } from '../store/database/settings.ts';
 import { defaultImage, type ImageSettings, isImageUsable } from '../store/images.ts';
-import type { LogWriter } from '../store/log-file.ts';
-import { buildLogPath, jobDirectory } from '../store/paths.ts';
 import { findProject, type Project } from '../store/projects.ts';
 import { findSuite, listEveryVariable } from '../store/suites.ts';
 import { moveBuild } from '../store/transition.ts';

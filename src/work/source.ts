@@ -14,12 +14,12 @@ import {
   SUBMODULES_MAX,
   type Submodule,
 } from '../domain/submodules.ts';
-import { GitFailure } from '../engine/git.ts';
-import { hasCommit } from '../engine/history.ts';
-import { fetchObjects, isObjectThere, listPointers, type Pointer } from '../engine/lfs.ts';
-import { type FetchMirror, fetchCommit, fetchMirror } from '../engine/mirror.ts';
-import { readNeeds } from '../engine/submodules.ts';
-import { mirrorPath, submoduleMirrors } from '../store/paths.ts';
+import { GitFailure } from '../engine/git/git.ts';
+import { hasCommit } from '../engine/git/history.ts';
+import { fetchObjects, isObjectThere, listPointers, type Pointer } from '../engine/git/lfs.ts';
+import { type FetchMirror, fetchCommit, fetchMirror } from '../engine/git/mirror.ts';
+import { readNeeds } from '../engine/git/submodules.ts';
+import { mirrorPath, submoduleMirrors } from '../store/data/paths.ts';
 import type { Project } from '../store/projects.ts';
 import { type FetchParts, logFailure, mirrorFetch } from './fetch-mirror.ts';
 

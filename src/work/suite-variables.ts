@@ -2,8 +2,8 @@
 
 import { chmod, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { renderEnvironment } from '../domain/entry-script.ts';
-import type { Vault } from '../store/vault.ts';
+import { renderEnvironment } from '../domain/container/entry-script.ts';
+import type { Vault } from '../store/database/vault.ts';
 
 export type Variable = { name: string; content: string };
 

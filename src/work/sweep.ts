@@ -4,12 +4,9 @@
 import { renameSync, statSync } from 'node:fs';
 import { opendir, readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { STAND_IN } from '../engine/volume.ts';
+import { STAND_IN } from '../engine/docker/volume.ts';
 import type { Log } from '../log.ts';
 import { findArtifact, forgetUnusedArtifacts } from '../store/artifacts.ts';
-import type { Db } from '../store/db.ts';
-import { instanceOf } from '../store/facts.ts';
-import { archivePath, artifactPath, buildLogPath, jobDirectory } from '../store/paths.ts';
 import {
   isArchiveReferred,
   isJobRunning,
@@ -19,7 +16,10 @@ import {
   type LogKind,
   listExpiredBuilds,
   markLogGone,
-} from '../store/sweep.ts';
+} from '../store/cleanup/sweep.ts';
+import { archivePath, artifactPath, buildLogPath, jobDirectory } from '../store/data/paths.ts';
+import type { Db } from '../store/database/db.ts';
+import { instanceOf } from '../store/database/settings.ts';
 import type { Artifacts } from './artifacts.ts';
 import type { Caches } from './caches.ts';
 import type { ContainerHost } from './container-host.ts';

@@ -3,11 +3,11 @@
 
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { CACHE_DIRECTORY } from '../domain/container-plan.ts';
+import { CACHE_DIRECTORY } from '../domain/container/container-plan.ts';
 import type { Log } from '../log.ts';
-import type { Db } from '../store/db.ts';
-import { instanceOf } from '../store/facts.ts';
-import { jobDirectory } from '../store/paths.ts';
+import { jobDirectory } from '../store/data/paths.ts';
+import type { Db } from '../store/database/db.ts';
+import { instanceOf } from '../store/database/settings.ts';
 import { listCompiling, listRunningBuilds } from '../store/queue.ts';
 import type { Caches } from './caches.ts';
 import type { ContainerHost } from './container-host.ts';

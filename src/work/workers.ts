@@ -1,16 +1,16 @@
 // Everything that takes time, put together: queue, containers, fetches, deploys, webhooks, sweep.
 
 import type { Settings } from '../config.ts';
-import { clearSshLeftovers } from '../engine/ssh.ts';
+import { clearSshLeftovers } from '../engine/git/ssh.ts';
 import { proxyOf } from '../engine/webhook.ts';
 import type { Live } from '../live.ts';
 import type { Log } from '../log.ts';
-import { sweepUploads } from '../store/archive.ts';
 import type { Build } from '../store/builds.ts';
 import { CACHES_TOPIC, markCacheUsed } from '../store/caches.ts';
-import type { Db } from '../store/db.ts';
-import { instanceOf } from '../store/facts.ts';
-import { uploadDirectory } from '../store/paths.ts';
+import { sweepUploads } from '../store/data/archive.ts';
+import { uploadDirectory } from '../store/data/paths.ts';
+import type { Db } from '../store/database/db.ts';
+import { instanceOf } from '../store/database/settings.ts';
 import { createArtifacts } from './artifacts.ts';
 import { startBatches } from './batches.ts';
 import { createCaches } from './caches.ts';
@@ -20,11 +20,11 @@ import { type DeliveryOutcome, startDeliveries } from './deliver-webhook.ts';
 import { watchDisk } from './disk.ts';
 import { createFileSystems } from './file-systems.ts';
 import { createHousekeeping } from './housekeeping.ts';
+import { createTurns } from './keyed-mutex.ts';
 import { pushDeploy } from './push-deploy.ts';
 import { type Queue, startQueue } from './queue.ts';
 import { chooseImage, type RunParts } from './run-suite.ts';
 import { startSweep } from './sweep.ts';
-import { createTurns } from './turns.ts';
 import { createJobMeter, listRunningJobs } from './usage.ts';
 
 /** What Docker was asked before the stop may still be answered for this long. */

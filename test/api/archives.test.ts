@@ -7,7 +7,7 @@ import { readdir } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { archivePath, uploadDirectory } from '../../src/store/paths.ts';
+import { archivePath, uploadDirectory } from '../../src/store/data/paths.ts';
 import { moveDependency } from '../../src/store/transition.ts';
 import { bootApp, type Planted, type TestApp } from '../support/app.ts';
 import { errors } from '../support/client.ts';

@@ -7,10 +7,10 @@ import type { Services } from '../../src/api/endpoint.ts';
 import { operations } from '../../src/api/identity.ts';
 import { createMetrics } from '../../src/api/metrics.ts';
 import { createRouter } from '../../src/api/router.ts';
-import { parseCidrs } from '../../src/domain/address.ts';
+import { parseCidrs } from '../../src/domain/webhook/address.ts';
 import { createLive } from '../../src/live.ts';
 import { createLog } from '../../src/log.ts';
-import { databasePath } from '../../src/store/paths.ts';
+import { databasePath } from '../../src/store/data/paths.ts';
 import { bootApp, type People } from '../support/app.ts';
 import { errors } from '../support/client.ts';
 

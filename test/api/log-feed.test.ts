@@ -6,8 +6,8 @@ import { type FileHandle, open } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import type { EventStream } from '../../src/api/http/stream.ts';
 import { createLogFeeds } from '../../src/api/log-feed.ts';
-import type { EventStream } from '../../src/api/stream.ts';
 import { createLive } from '../../src/live.ts';
 
 test('what is printed while a reader takes its place at the front is sent, though nothing more is printed', async t => {

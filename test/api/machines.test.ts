@@ -8,8 +8,8 @@ import {
   listBuildsOfRequest,
   recordCommit,
 } from '../../src/store/builds.ts';
+import { purgeSomeRows } from '../../src/store/cleanup/purge.ts';
 import { findProject } from '../../src/store/projects.ts';
-import { purgeSomeRows } from '../../src/store/purge.ts';
 import { createSuite } from '../../src/store/suites.ts';
 import { moveBuild, moveDependency, moveDeploy, moveRequest } from '../../src/store/transition.ts';
 import { bootApp, commitFields, type TestApp } from '../support/app.ts';

@@ -1,7 +1,7 @@
 // Brings rows into states that only the running parts reach, through the store's own transitions.
-import type { Db } from '../../src/store/db.ts';
+import type { Db } from '../../src/store/database/db.ts';
+import { artifacts } from '../../src/store/database/schema.ts';
 import { acceptArchive } from '../../src/store/dependencies.ts';
-import { artifacts } from '../../src/store/schema.ts';
 import { moveDependency } from '../../src/store/transition.ts';
 
 const archive = { archiveHash: 'a'.repeat(64), archiveContentType: 'application/gzip', archiveFileSize: 20 };

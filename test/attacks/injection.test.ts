@@ -5,7 +5,7 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { after, before } from 'node:test';
 import type { Browser, BrowserContext, Page } from 'playwright-core';
-import { buildLogPath, dependencyLogPath, deployLogPath } from '../../src/store/paths.ts';
+import { buildLogPath, dependencyLogPath, deployLogPath } from '../../src/store/data/paths.ts';
 import { routes } from '../../src/web/pages.ts';
 import { pathOf } from '../api/contract.ts';
 import type { Planted } from '../support/app.ts';

@@ -8,8 +8,8 @@ import { pack } from '../../build/pack.ts';
 import type { Machine } from '../../build/strip.ts';
 import { generateKeyPair } from '../../src/domain/ssh-key.ts';
 import { createAccount } from '../../src/store/accounts.ts';
-import { makeDataDirectory, openData } from '../../src/store/data.ts';
-import { databasePath } from '../../src/store/paths.ts';
+import { makeDataDirectory, openData } from '../../src/store/data/data.ts';
+import { databasePath } from '../../src/store/data/paths.ts';
 import { createProject } from '../../src/store/projects.ts';
 import { freePort } from '../support/ports.ts';
 import {

@@ -7,16 +7,16 @@ import { request } from 'node:https';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { ARCHIVE_FILE, PROJECT_DIRECTORY } from '../../src/domain/container-plan.ts';
-import { claimVolume } from '../../src/engine/volume.ts';
+import { ARCHIVE_FILE, PROJECT_DIRECTORY } from '../../src/domain/container/container-plan.ts';
+import { claimVolume } from '../../src/engine/docker/volume.ts';
 import { createAccount } from '../../src/store/accounts.ts';
-import { makeDataDirectory, openData } from '../../src/store/data.ts';
+import { makeDataDirectory, openData } from '../../src/store/data/data.ts';
+import { archivePath } from '../../src/store/data/paths.ts';
 import { createDependency, findDependency } from '../../src/store/dependencies.ts';
-import { archivePath } from '../../src/store/paths.ts';
-import { openRoom } from '../docker/room.ts';
+import { openRoom } from '../engine/docker/room.ts';
 import { type Appliance, startAppliance } from '../support/appliance.ts';
 import { freePort } from '../support/ports.ts';
-import { openDependencies, PREFIX, tarOf } from '../work/dependencies-room.ts';
+import { openDependencies, PREFIX, tarOf } from '../work/dependencies/room.ts';
 import { type Child, judge, median, residentBytesOf, startChild, verdict } from './support.ts';
 
 const { values: options } = parseArgs({

@@ -14,7 +14,7 @@ import { startGitHost } from '../../src/demo/git-host.ts';
 import { createRepository, headOf } from '../../src/demo/repository.ts';
 import { history } from '../../src/demo/sample.ts';
 import { generateKeyPair } from '../../src/domain/ssh-key.ts';
-import { openSqlite } from '../../src/store/db.ts';
+import { openSqlite } from '../../src/store/database/db.ts';
 
 const main = join(import.meta.dirname, '../../src/main.ts');
 const work = mkdtempSync(join(tmpdir(), 'assay-demo-test-'));

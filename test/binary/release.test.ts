@@ -17,7 +17,7 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { peek } from '../../src/store/peek.ts';
+import { peek } from '../../src/store/database/inspect.ts';
 import { createPrivateEngine } from '../drill/engine.ts';
 import { freePort } from '../support/ports.ts';
 

@@ -40,7 +40,7 @@ test('the unit forbids no mode that git sets when it makes a mirror', () => {
     const ssh = { dataDirectory: place, privateKey: '' };
     // The umask of the unit. The host is not there: the mirror is made all the same.
     const script = `process.umask(0o077);
-      const { fetchMirror } = await import(${JSON.stringify(join(directory, '../src/engine/mirror.ts'))});
+      const { fetchMirror } = await import(${JSON.stringify(join(directory, '../src/engine/git/mirror.ts'))});
       await fetchMirror(${JSON.stringify({ ...mirror, ssh })}).catch(() => {});`;
     const traced = ['-f', '-e', 'trace=/^f?chmod(at)?$', '-o', join(place, 'trace')];
     execFileSync('strace', [...traced, process.execPath, '--input-type=module', '-e', script], {

@@ -3,8 +3,8 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { rmSync, writeFileSync } from 'node:fs';
 import { setTimeout } from 'node:timers/promises';
-import { openData } from '../../src/store/data.ts';
-import { archivePath } from '../../src/store/paths.ts';
+import { openData } from '../../src/store/data/data.ts';
+import { archivePath } from '../../src/store/data/paths.ts';
 
 const [data = '', dependencyId = ''] = process.argv.slice(2);
 const db = openData(data, {});

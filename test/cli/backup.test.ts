@@ -18,19 +18,19 @@ import {
 } from 'node:fs';
 import { basename, join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { makeBackup } from '../../src/store/backup.ts';
-import { restoreBackup } from '../../src/store/backup-restore.ts';
-import { sealedColumns, verifyBackup } from '../../src/store/backup-verify.ts';
-import { createBackupWriter } from '../../src/store/backup-writer.ts';
-import { DataError, holdDataDirectory } from '../../src/store/data.ts';
-import { openSqlite } from '../../src/store/db.ts';
+import { makeBackup } from '../../src/store/backup/backup.ts';
+import { restoreBackup } from '../../src/store/backup/restore.ts';
+import { sealedColumns, verifyBackup } from '../../src/store/backup/verify.ts';
+import { createBackupWriter } from '../../src/store/backup/writer.ts';
+import { DataError, holdDataDirectory } from '../../src/store/data/data.ts';
 import {
   archivePath,
   artifactPath,
   buildLogPath,
   databasePath,
   masterKeyPath,
-} from '../../src/store/paths.ts';
+} from '../../src/store/data/paths.ts';
+import { openSqlite } from '../../src/store/database/db.ts';
 import { bootApp, type Planted, type TestApp } from '../support/app.ts';
 import { environmentWith, mainPath, runAssay, serve, temporaryDirectory } from './program.ts';
 
@@ -478,7 +478,7 @@ test('a backup into the data directory, into nowhere, or of nothing is refused i
 });
 
 test('verify opens every column that the schema seals', () => {
-  const schema = readFileSync(join(import.meta.dirname, '../../src/store/schema.ts'), 'utf8');
+  const schema = readFileSync(join(import.meta.dirname, '../../src/store/database/schema.ts'), 'utf8');
   assert.deepEqual(
     sealedColumns.map(([, column]) => column).sort(),
     [...schema.matchAll(/ sealed\('(\w+)'\)/g)].map(([, column]) => column).sort(),

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { type Check, checkIsolation } from '../../src/cli/checks.ts';
 import { compareVersions, holesIn } from '../../src/domain/known-holes.ts';
-import { masterKeyPath } from '../../src/store/paths.ts';
+import { masterKeyPath } from '../../src/store/data/paths.ts';
 import { bootApp, type TestApp } from '../support/app.ts';
 import { freePort } from '../support/ports.ts';
 import { runAssay, temporaryDirectory } from './program.ts';

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setTimeout as after } from 'node:timers/promises';
 import { createAccount } from '../../src/store/accounts.ts';
-import { makeDataDirectory, openData } from '../../src/store/data.ts';
+import { makeDataDirectory, openData } from '../../src/store/data/data.ts';
 import { serve, temporaryDirectory } from '../cli/program.ts';
 import { addBuilds, addProject } from '../store/room.ts';
 

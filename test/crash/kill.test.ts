@@ -5,7 +5,7 @@ import { appendFileSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { setTimeout as after } from 'node:timers/promises';
-import { openSqlite } from '../../src/store/db.ts';
+import { openSqlite } from '../../src/store/database/db.ts';
 import { EndedEarly, runAssay, type Serving, serve, temporaryDirectory } from '../cli/program.ts';
 import { freePort } from '../support/ports.ts';
 

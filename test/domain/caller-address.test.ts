@@ -1,7 +1,6 @@
 // Whose address counts, with and without proxies in between.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { parseCidrs } from '../../src/domain/address.ts';
 import {
   callerAddress,
   callerNetwork,
@@ -10,6 +9,7 @@ import {
   isLoopback,
   UNKNOWN_ADDRESS,
 } from '../../src/domain/caller-address.ts';
+import { parseCidrs } from '../../src/domain/webhook/address.ts';
 
 const trusted = parseCidrs('127.0.0.1, ::1, 10.0.0.0/8');
 const PROXY = '127.0.0.1';

@@ -153,7 +153,7 @@ test('variable names', () => {
   judges(checkVariableName, {
     good: words('A _ a1 DATABASE_URL path CI_TOKEN ASSAYER assay_x LD_PRELOAD HOME_DIR'),
     invalid_format: ['', '1A', 'A-B', 'A B', 'A=B', 'Ä', 'A\n', '\nA', 'A\u0000', 'A.B', '$A', 'ASSAY-X'],
-    is_reserved: words('CI HOME PATH USER ASSAY ASSAY_ ASSAY_X LD_LIBRARY_PATH PKG_CONFIG_PATH'),
+    is_reserved: words('CI HOME PATH ASSAY ASSAY_ ASSAY_X LD_LIBRARY_PATH PKG_CONFIG_PATH'),
   });
 });
 

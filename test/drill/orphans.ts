@@ -3,8 +3,8 @@
 import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
-import { openSqlite } from '../../src/store/db.ts';
-import { databasePath } from '../../src/store/paths.ts';
+import { databasePath } from '../../src/store/data/paths.ts';
+import { openSqlite } from '../../src/store/database/db.ts';
 import type { PrivateEngine } from './engine.ts';
 import type { Room } from './room.ts';
 

@@ -1,6 +1,6 @@
 // A queue of very many builds, straight into the store of a program that does not run: requests of a hundred suites each.
 import { beginBuilds, createBuildRequest, recordCommit } from '../../src/store/builds.ts';
-import { openData } from '../../src/store/data.ts';
+import { openData } from '../../src/store/data/data.ts';
 import { findProject, type Project } from '../../src/store/projects.ts';
 import { createSuite } from '../../src/store/suites.ts';
 import { moveRequest } from '../../src/store/transition.ts';

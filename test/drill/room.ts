@@ -11,8 +11,8 @@ import {
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { openSqlite } from '../../src/store/db.ts';
-import { databasePath } from '../../src/store/paths.ts';
+import { databasePath } from '../../src/store/data/paths.ts';
+import { openSqlite } from '../../src/store/database/db.ts';
 import { clearDocker } from '../support/appliance.ts';
 import { type Answer, basic, type Client, createClient, type Fields } from '../support/client.ts';
 import { freePort } from '../support/ports.ts';

@@ -3,8 +3,8 @@
 import { writeFileSync } from 'node:fs';
 import { Agent, request } from 'node:https';
 import { setTimeout as delay } from 'node:timers/promises';
-import { openData } from '../../src/store/data.ts';
-import { buildLogPath } from '../../src/store/paths.ts';
+import { openData } from '../../src/store/data/data.ts';
+import { buildLogPath } from '../../src/store/data/paths.ts';
 import { residentBytesOf } from '../bench/support.ts';
 import { callAll, percentile } from './callers.ts';
 import { fillQueue } from './queue.ts';

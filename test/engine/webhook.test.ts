@@ -15,7 +15,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, type TestContext, test } from 'node:test';
 import { getCACertificates, setDefaultCACertificates } from 'node:tls';
-import { type Cidr, parseCidrs } from '../../src/domain/address.ts';
+import { type Cidr, parseCidrs } from '../../src/domain/webhook/address.ts';
 import { type Delivery, deliver } from '../../src/engine/webhook.ts';
 
 const loopback = parseCidrs('127.0.0.0/8');

@@ -13,7 +13,7 @@ import {
   rerunBuild,
 } from '../../src/store/builds.ts';
 import { cancelBuildRequest, cancelSomeBuilds, markCanceled } from '../../src/store/cancels.ts';
-import { type Db, openDb } from '../../src/store/db.ts';
+import { type Db, openDb } from '../../src/store/database/db.ts';
 import { listFirstWaitingBuilds } from '../../src/store/queue.ts';
 import { moveBuild, moveRequest } from '../../src/store/transition.ts';
 import { addBuilds, addProject, commitFields, openRoom } from './room.ts';

@@ -2,9 +2,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { createJudge, type JudgedRule } from '../../src/domain/rules.ts';
-import { openSqlite } from '../../src/store/db.ts';
-import { migrate, steps } from '../../src/store/migrations.ts';
-import { packDecisions, unpackDecisions } from '../../src/store/packed-decisions.ts';
+import { openSqlite } from '../../src/store/database/db.ts';
+import { migrate, steps } from '../../src/store/database/migrations.ts';
+import { packDecisions, unpackDecisions } from '../../src/store/database/packed-decisions.ts';
 import { temporaryDirectory } from '../cli/program.ts';
 
 const files = Array.from({ length: 500 }, (_, at) => `source/directory-${at % 7}/file-number-${at}.c`);

@@ -3,8 +3,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { is, type SQL } from 'drizzle-orm';
 import { getTableConfig, SQLiteSyncDialect, SQLiteTable } from 'drizzle-orm/sqlite-core';
-import type { Db } from '../../src/store/db.ts';
-import * as schema from '../../src/store/schema.ts';
+import type { Db } from '../../src/store/database/db.ts';
+import * as schema from '../../src/store/database/schema.ts';
 import { openRoom } from './room.ts';
 
 const dialect = new SQLiteSyncDialect();

@@ -2,10 +2,10 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
-import { addKey } from '../../src/domain/events.ts';
-import { openSqlite } from '../../src/store/db.ts';
+import { addKey } from '../../src/contract/events.ts';
+import { openSqlite } from '../../src/store/database/db.ts';
+import { migrate, steps } from '../../src/store/database/migrations.ts';
 import { listEvents, recordEvent } from '../../src/store/events.ts';
-import { migrate, steps } from '../../src/store/migrations.ts';
 import { createNotification } from '../../src/store/notifications.ts';
 import { findMessage } from '../../src/store/outbox.ts';
 import { publicKeyOf, updateProject } from '../../src/store/projects.ts';

@@ -1,6 +1,6 @@
 // A second process that gives out ids in the database it is told of, and prints them: started by ids.test.ts.
-import { openDb } from '../../src/store/db.ts';
-import { createVault } from '../../src/store/vault.ts';
+import { openDb } from '../../src/store/database/db.ts';
+import { createVault } from '../../src/store/database/vault.ts';
 
 const [path = '', count = '0', clockMs = ''] = process.argv.slice(2);
 const db = openDb(path, createVault(Buffer.alloc(32, 7)), () => Number(clockMs));

@@ -5,8 +5,8 @@ import { once } from 'node:events';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { test } from 'node:test';
+import { deleteProject, purgeSomeRows } from '../../src/store/cleanup/purge.ts';
 import { findProject } from '../../src/store/projects.ts';
-import { deleteProject, purgeSomeRows } from '../../src/store/purge.ts';
 import { addProject, lastId, openRoom } from './room.ts';
 
 test('an id comes back from the database exact to the bit', () => {

@@ -4,7 +4,7 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type TestContext, test } from 'node:test';
-import { openLog } from '../../src/store/log-file.ts';
+import { openLog } from '../../src/store/data/log-file.ts';
 
 function room(t: TestContext, limitBytes = 1_000) {
   const directory = mkdtempSync(join(tmpdir(), 'assay-log-'));

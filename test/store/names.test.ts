@@ -1,8 +1,9 @@
 // Names that are unique by their key, in data from before there were keys.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { openDb, openSqlite } from '../../src/store/db.ts';
-import { migrate } from '../../src/store/migrations.ts';
+import { openDb, openSqlite } from '../../src/store/database/db.ts';
+import { migrate } from '../../src/store/database/migrations.ts';
+import { createVault } from '../../src/store/database/vault.ts';
 import {
   createSuite,
   deleteSuite,
@@ -11,7 +12,6 @@ import {
   type Suite,
   updateSuite,
 } from '../../src/store/suites.ts';
-import { createVault } from '../../src/store/vault.ts';
 import { temporaryDirectory } from '../cli/program.ts';
 
 const project = 10n;

@@ -3,7 +3,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
 import { createBuildRequest } from '../../src/store/builds.ts';
-import { openDb } from '../../src/store/db.ts';
+import { deleteNotification, deleteProject, purgeSomeRows } from '../../src/store/cleanup/purge.ts';
+import { openDb } from '../../src/store/database/db.ts';
 import { deleteDependency, isDependencyInUse } from '../../src/store/dependencies.ts';
 import {
   createNotification,
@@ -22,7 +23,6 @@ import {
   listVisibleProjects,
   updateProject,
 } from '../../src/store/projects.ts';
-import { deleteNotification, deleteProject, purgeSomeRows } from '../../src/store/purge.ts';
 import {
   listFirstWaitingBuilds,
   listProjectsToFetch,

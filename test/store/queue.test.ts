@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { nextInTurn } from '../../src/domain/fair-queue.ts';
 import { claimBuild, createBuildRequest } from '../../src/store/builds.ts';
-import type { Db } from '../../src/store/db.ts';
+import type { Db } from '../../src/store/database/db.ts';
 import { listFirstWaitingBuilds, listProjectsToFetch, positionOf } from '../../src/store/queue.ts';
 import { moveBuild } from '../../src/store/transition.ts';
 import { addBuilds, addProject, openRoom } from './room.ts';

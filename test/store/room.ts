@@ -7,12 +7,12 @@ import {
   createBuildRequest,
   recordCommit,
 } from '../../src/store/builds.ts';
-import { type Db, openDb } from '../../src/store/db.ts';
+import { type Db, openDb } from '../../src/store/database/db.ts';
+import { createVault } from '../../src/store/database/vault.ts';
 import { createDependency } from '../../src/store/dependencies.ts';
 import { createProject, type Project } from '../../src/store/projects.ts';
 import { createSuite } from '../../src/store/suites.ts';
 import { moveRequest } from '../../src/store/transition.ts';
-import { createVault } from '../../src/store/vault.ts';
 import { temporaryDirectory } from '../cli/program.ts';
 
 export const keyPair = { publicKey: 'ssh-ed25519 AAAA room', privateKey: 'the private key of the room' };

@@ -12,12 +12,12 @@ import {
   rerunBuild,
 } from '../../src/store/builds.ts';
 import { cancelBuild, cancelBuildRequest } from '../../src/store/cancels.ts';
-import type { Db } from '../../src/store/db.ts';
+import { deleteNotification } from '../../src/store/cleanup/purge.ts';
+import type { Db } from '../../src/store/database/db.ts';
 import { acceptArchive, cancelCompile, type Dependency, setShared } from '../../src/store/dependencies.ts';
 import { createDeploy, createStrategy } from '../../src/store/deploys.ts';
 import { createNotification } from '../../src/store/notifications.ts';
 import { findProject, type Project } from '../../src/store/projects.ts';
-import { deleteNotification } from '../../src/store/purge.ts';
 import { attachDependency } from '../../src/store/suites.ts';
 import { moveBuild, moveDependency, moveDeploy, moveRequest } from '../../src/store/transition.ts';
 import {

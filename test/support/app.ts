@@ -7,8 +7,8 @@ import { startApp } from '../../src/app.ts';
 import { readSettings, type Settings } from '../../src/config.ts';
 import { type AccountKind, type Scope, scopes } from '../../src/domain/access.ts';
 import { newSecret } from '../../src/domain/secret.ts';
-import { newSigningSecret } from '../../src/domain/signature.ts';
 import { generateKeyPair } from '../../src/domain/ssh-key.ts';
+import { newSigningSecret } from '../../src/domain/webhook/signature.ts';
 import { createLog } from '../../src/log.ts';
 import { type Account, createAccount, updateAccount } from '../../src/store/accounts.ts';
 import { createApplication, createToken } from '../../src/store/applications.ts';
@@ -18,11 +18,11 @@ import {
   listBuildsOfRequest,
   recordCommit,
 } from '../../src/store/builds.ts';
-import type { Db } from '../../src/store/db.ts';
+import { buildLogPath, dependencyLogPath } from '../../src/store/data/paths.ts';
+import type { Db } from '../../src/store/database/db.ts';
 import { createDependency } from '../../src/store/dependencies.ts';
 import { createDeploy, createStrategy } from '../../src/store/deploys.ts';
 import { createNotification, pingNotification } from '../../src/store/notifications.ts';
-import { buildLogPath, dependencyLogPath } from '../../src/store/paths.ts';
 import { createCollaborator, createProject } from '../../src/store/projects.ts';
 import { attachDependency, createRule, createSuite, createVariable } from '../../src/store/suites.ts';
 import { moveBuild, moveRequest } from '../../src/store/transition.ts';

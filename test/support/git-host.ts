@@ -5,8 +5,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after } from 'node:test';
 import { generateKeyPair } from '../../src/domain/ssh-key.ts';
-import { GitFailure } from '../../src/engine/git.ts';
-import type { SshAccess } from '../../src/engine/ssh.ts';
+import { GitFailure } from '../../src/engine/git/git.ts';
+import type { SshAccess } from '../../src/engine/git/ssh.ts';
 import { type CommitDescription, createRepository } from './repository.ts';
 import { startSshd } from './sshd.ts';
 

@@ -1,8 +1,8 @@
 // Behind a reverse proxy: whose address counts, and where plain HTTP leads.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { parseCidrs } from '../../src/domain/address.ts';
 import { hashPassword } from '../../src/domain/secret.ts';
+import { parseCidrs } from '../../src/domain/webhook/address.ts';
 import { setPassword } from '../../src/store/accounts.ts';
 import { openWire, type Wire } from '../attacks/wire.ts';
 import { bootApp, type TestApp } from '../support/app.ts';

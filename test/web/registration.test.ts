@@ -7,8 +7,8 @@ import { accountCommands } from '../../src/cli/accounts.ts';
 import { UsageError } from '../../src/config.ts';
 import { createSession, listAccounts } from '../../src/store/accounts.ts';
 import { listApplications } from '../../src/store/applications.ts';
-import { openData } from '../../src/store/data.ts';
-import { wordsFor } from '../../src/web/words.ts';
+import { openData } from '../../src/store/data/data.ts';
+import { wordsFor } from '../../src/web/frame/error-text.ts';
 import { runAssay, temporaryDirectory } from '../cli/program.ts';
 import { type OAuthRoom, openOAuthRoom } from './oauth-room.ts';
 

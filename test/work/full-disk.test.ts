@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { readdirSync, readlinkSync, rmSync, symlinkSync } from 'node:fs';
 import { after, before, test } from 'node:test';
-import { buildLogPath } from '../../src/store/paths.ts';
+import { buildLogPath } from '../../src/store/data/paths.ts';
 import { type Appliance, startAppliance } from '../support/appliance.ts';
 
 let appliance: Appliance;

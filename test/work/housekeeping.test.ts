@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { readdirSync, truncateSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { needsRepack } from '../../src/engine/mirror.ts';
+import { needsRepack } from '../../src/engine/git/mirror.ts';
 import { createLog } from '../../src/log.ts';
 import { createHousekeeping } from '../../src/work/housekeeping.ts';
 import { temporaryDirectory } from '../cli/program.ts';

@@ -8,14 +8,14 @@ import { setImmediate as turn } from 'node:timers/promises';
 import { createLive } from '../../src/live.ts';
 import { createLog } from '../../src/log.ts';
 import { createBuildRequest, recordCommit } from '../../src/store/builds.ts';
-import type { Db } from '../../src/store/db.ts';
+import type { Db } from '../../src/store/database/db.ts';
 import { createDeploy, createStrategy } from '../../src/store/deploys.ts';
 import { createProject } from '../../src/store/projects.ts';
 import { listFetching, listRunningBuilds, listWaitingRequests } from '../../src/store/queue.ts';
 import { moveDeploy } from '../../src/store/transition.ts';
 import { createHousekeeping } from '../../src/work/housekeeping.ts';
+import { createTurns } from '../../src/work/keyed-mutex.ts';
 import { type QueueParts, startQueue } from '../../src/work/queue.ts';
-import { createTurns } from '../../src/work/turns.ts';
 import { addAccount, addProject, commitFields, keyPair, openRoom } from '../store/room.ts';
 
 function queueOf(db: Db, path: string, parts: Partial<QueueParts>) {

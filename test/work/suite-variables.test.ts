@@ -4,7 +4,7 @@ import { mkdirSync, mkdtempSync, rmSync, truncateSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { createVault } from '../../src/store/vault.ts';
+import { createVault } from '../../src/store/database/vault.ts';
 import { keepVariables, readKeptSecrets } from '../../src/work/suite-variables.ts';
 
 test('secrets are read again as they were kept, and what cannot be read is not taken for none', async t => {

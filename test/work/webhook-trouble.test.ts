@@ -168,11 +168,11 @@ test(
       for (let count = 0; count < 300; count++) room.record(BigInt(count % 60));
     });
     const program = `
-    import { openDb } from ${JSON.stringify(import.meta.resolve('../../src/store/db.ts'))};
-    import { createVault } from ${JSON.stringify(import.meta.resolve('../../src/store/vault.ts'))};
+    import { openDb } from ${JSON.stringify(import.meta.resolve('../../src/store/database/db.ts'))};
+    import { createVault } from ${JSON.stringify(import.meta.resolve('../../src/store/database/vault.ts'))};
     import { createLive } from ${JSON.stringify(import.meta.resolve('../../src/live.ts'))};
     import { createLog } from ${JSON.stringify(import.meta.resolve('../../src/log.ts'))};
-    import { parseCidrs } from ${JSON.stringify(import.meta.resolve('../../src/domain/address.ts'))};
+    import { parseCidrs } from ${JSON.stringify(import.meta.resolve('../../src/domain/webhook/address.ts'))};
     import { startDeliveries } from ${JSON.stringify(import.meta.resolve('../../src/work/deliver-webhook.ts'))};
     startDeliveries({
       db: openDb(process.env.ROOM, createVault(Buffer.from(process.env.ROOM_KEY, 'hex'))),

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Webhook } from 'standardwebhooks';
+import { deleteNotification } from '../../src/store/cleanup/purge.ts';
 import { listEvents } from '../../src/store/events.ts';
 import { findNotification, pingNotification, redeliver, switchOn } from '../../src/store/notifications.ts';
-import { deleteNotification } from '../../src/store/purge.ts';
 import { version } from '../../src/version.ts';
 import { eventIds, openRoom } from '../support/webhook-room.ts';
 

@@ -1,11 +1,11 @@
 // The pages of the manual: its topics, one topic, and what a search found. Anyone may read them, signed in or not.
 
 import { html } from 'hono/html';
-import { pageHead } from '../components.ts';
-import type { Html } from '../layout.ts';
-import { notFoundView } from '../refused.ts';
-import { open, type Route } from '../route.ts';
-import type { View } from '../visit.ts';
+import { pageHead } from '../frame/components.ts';
+import type { Html } from '../frame/layout.ts';
+import { notFoundView } from '../frame/refused.ts';
+import { open, type Route } from '../frame/route.ts';
+import type { View } from '../frame/visit.ts';
 import { renderTopic } from './html.ts';
 import { type Finding, findTopic, searchManual, type Topic, topicGroups, topicNames } from './manual.ts';
 

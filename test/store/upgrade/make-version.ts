@@ -25,16 +25,16 @@ import { hostname, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { startGitHost } from '../../../src/demo/git-host.ts';
-import { openSqlite } from '../../../src/store/db.ts';
-import { steps } from '../../../src/store/migrations.ts';
-import { databasePath, tlsDirectory } from '../../../src/store/paths.ts';
+import { databasePath, tlsDirectory } from '../../../src/store/data/paths.ts';
+import { openSqlite } from '../../../src/store/database/db.ts';
+import { steps } from '../../../src/store/database/migrations.ts';
 import { version } from '../../../src/version.ts';
 import { runAssay, serve } from '../../cli/program.ts';
 import { clearDocker, docker } from '../../support/appliance.ts';
 import { basic, bearer, type Client, createClient, type Wire } from '../../support/client.ts';
 import { createJourney } from '../../support/journey.ts';
 import { createRepository } from '../../support/repository.ts';
-import { openDependencies, tarOf } from '../../work/dependencies-room.ts';
+import { openDependencies, tarOf } from '../../work/dependencies/room.ts';
 import {
   archiveOf,
   BACKUP,

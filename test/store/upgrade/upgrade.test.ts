@@ -4,7 +4,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { settings } from '../../../src/config.ts';
-import { tlsDirectory } from '../../../src/store/paths.ts';
+import { tlsDirectory } from '../../../src/store/data/paths.ts';
 import { runAssay, serve, temporaryDirectory } from '../../cli/program.ts';
 import { createClient } from '../../support/client.ts';
 import { BACKUP, createVisitor, keptVersions, type Recording, unpackVersion } from './kept-version.ts';

@@ -1,0 +1,206 @@
+// Reading a request's form or JSON body into flat fields: `options[url]` is one name, so nothing nested can reach a prototype.
+
+import { refusal } from '../../domain/refusal.ts';
+
+/** Stands where something was sent that no field takes: an object instead of a scalar, or broken UTF-8. */
+export const unreadable = Symbol('unreadable');
+
+/** A value as it came. A list is kept under `name[]`, as forms spell it. */
+export type Sent = string | number | bigint | boolean | null | typeof unreadable | Sent[];
+export type SentFields = Map<string, Sent>;
+
+const MAX_BODY_BYTES = 4 * 1024 * 1024;
+const MAX_FIELDS = 1_000;
+const MAX_DEPTH = 16;
+const STALL_MS = 30_000;
+
+const malformed = () => refusal('invalid_format');
+const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
+
+/** The whole body, bounded in size; one that stops moving is cut off. */
+async function readBytes(request: Request): Promise<Buffer> {
+  if (!request.body) return Buffer.alloc(0);
+  const reader = request.body.getReader();
+  const chunks: Uint8Array[] = [];
+  let size = 0;
+  for (;;) {
+    let stalled: NodeJS.Timeout | undefined;
+    const stall = new Promise<never>((_, reject) => {
+      stalled = setTimeout(() => reject(malformed()), STALL_MS);
+    });
+    let part: Awaited<ReturnType<typeof reader.read>>;
+    try {
+      part = await Promise.race([reader.read(), stall]);
+    } catch {
+      // Broken off or stalled: either way there is no whole request.
+      reader.cancel().catch(() => {});
+      throw malformed();
+    } finally {
+      clearTimeout(stalled);
+    }
+    if (part.done) return Buffer.concat(chunks, size);
+    size += part.value.byteLength;
+    if (size > MAX_BODY_BYTES) {
+      reader.cancel().catch(() => {});
+      throw malformed();
+    }
+    chunks.push(part.value);
+  }
+}
+
+export async function readBody(request: Request): Promise<SentFields> {
+  const bytes = await readBytes(request);
+  if (bytes.length === 0) return new Map();
+  const [type = '', ...parameters] = (request.headers.get('content-type') ?? '').split(';');
+  switch (type.trim().toLowerCase()) {
+    case 'application/json':
+      return fromJson(bytes);
+    case 'multipart/form-data':
+      return fromMultipart(bytes, boundaryOf(parameters));
+    case 'application/x-www-form-urlencoded':
+    case '':
+      return fromUrlEncoded(bytes);
+    default:
+      throw malformed();
+  }
+}
+
+/** The fields of a query string. Anything may stand in it: a name that cannot be decoded is just not one of ours. */
+export function readQuery(search: string): SentFields {
+  return fromUrlEncoded(Buffer.from(search.replace(/^\?/, ''), 'latin1'), 'ignored');
+}
+
+function put(fields: SentFields, name: string, value: Sent): void {
+  const list = fields.get(name);
+  if (!name.endsWith('[]')) fields.set(name, value);
+  else if (Array.isArray(list)) list.push(value);
+  else fields.set(name, [value]);
+  if (fields.size > MAX_FIELDS) throw malformed();
+}
+
+function decodeText(bytes: Buffer): string | undefined {
+  try {
+    return decoder.decode(bytes);
+  } catch {
+    return undefined;
+  }
+}
+
+function percentDecode(text: string): Buffer {
+  if (!/[%+]/.test(text)) return Buffer.from(text, 'latin1');
+  const plain = text
+    .replaceAll('+', ' ')
+    .replace(/%([0-9a-fA-F]{2})/g, (_, hex) => String.fromCharCode(Number.parseInt(hex, 16)));
+  return Buffer.from(plain, 'latin1');
+}
+
+function fromUrlEncoded(bytes: Buffer, badNames: 'ignored' | 'refused' = 'refused'): SentFields {
+  const fields: SentFields = new Map();
+  const pairs = bytes.toString('latin1').split('&', MAX_FIELDS + 1);
+  if (pairs.length > MAX_FIELDS) throw malformed();
+  for (const pair of pairs) {
+    if (pair === '') continue;
+    const equals = pair.indexOf('=');
+    const name = decodeText(percentDecode(equals < 0 ? pair : pair.slice(0, equals)));
+    if (name === undefined && badNames === 'ignored') continue;
+    if (name === undefined) throw malformed();
+    putText(fields, name, percentDecode(equals < 0 ? '' : pair.slice(equals + 1)));
+  }
+  return fields;
+}
+
+function putText(fields: SentFields, name: string, bytes: Buffer): void {
+  put(fields, name, decodeText(bytes) ?? unreadable);
+}
+
+function boundaryOf(parameters: string[]): string {
+  for (const parameter of parameters) {
+    const found = /^\s*boundary=(?:"([^"]{1,200})"|([^\s";]{1,200}))\s*$/i.exec(parameter);
+    if (found) return (found[1] ?? found[2]) as string;
+  }
+  throw malformed();
+}
+
+function fromMultipart(bytes: Buffer, boundary: string): SentFields {
+  const fields: SentFields = new Map();
+  const delimiter = Buffer.from(`\r\n--${boundary}`, 'latin1');
+  const body = Buffer.concat([Buffer.from('\r\n'), bytes]);
+  let at = body.indexOf(delimiter);
+  if (at < 0) throw malformed();
+  for (let count = 0; ; count += 1) {
+    if (count > MAX_FIELDS) throw malformed();
+    at += delimiter.length;
+    if (body.subarray(at, at + 2).toString('latin1') === '--') return fields;
+    const next = body.indexOf(delimiter, at);
+    const headersEnd = body.indexOf('\r\n\r\n', at);
+    if (next < 0 || headersEnd < 0 || headersEnd > next || headersEnd - at > 8192) throw malformed();
+    const headers = decodeText(body.subarray(at, headersEnd));
+    const name = headers && nameOf(headers);
+    if (!name) throw malformed();
+    const plain = name.replaceAll('%22', '"').replaceAll('%0D', '\r').replaceAll('%0A', '\n');
+    putText(fields, plain, body.subarray(headersEnd + 4, next));
+    at = next;
+  }
+}
+
+/** Of a part: a quoted string as browsers send it, or a bare token as RFC 7578 allows. */
+function nameOf(headers: string): string | undefined {
+  const disposition = /^content-disposition:\s*form-data\s*((?:;[^\r\n]*)?)$/im.exec(headers)?.[1] ?? '';
+  const parameter = /;\s*([\w*-]+)=(?:"([^"]*)"|([^\s;"]+))/g;
+  for (const [, key, quoted, bare] of disposition.matchAll(parameter))
+    if (key?.toLowerCase() === 'name') return quoted ?? bare;
+  return undefined;
+}
+
+function fromJson(bytes: Buffer): SentFields {
+  const text = decodeText(bytes);
+  if (text === undefined || isTooDeep(text)) throw malformed();
+  let value: unknown;
+  try {
+    // Integers beyond 53 bits are kept exact by their source text; longer than any id they are of no use.
+    value = JSON.parse(text, ((_: string, parsed: unknown, context?: { source?: string }) =>
+      typeof parsed === 'number' && /^-?\d{1,19}$/.test(context?.source ?? '')
+        ? BigInt(context?.source as string)
+        : parsed) as (key: string, value: unknown) => unknown);
+  } catch {
+    throw malformed();
+  }
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) throw malformed();
+  const fields: SentFields = new Map();
+  flatten(fields, '', value as Record<string, unknown>);
+  return fields;
+}
+
+function isTooDeep(json: string): boolean {
+  let depth = 0;
+  let quoted = false;
+  for (let at = 0; at < json.length; at += 1) {
+    const character = json.charCodeAt(at);
+    if (quoted) {
+      if (character === 92) at += 1;
+      else if (character === 34) quoted = false;
+    } else if (character === 34) quoted = true;
+    else if (character === 123 || character === 91) {
+      depth += 1;
+      if (depth > MAX_DEPTH) return true;
+    } else if (character === 125 || character === 93) depth -= 1;
+  }
+  return false;
+}
+
+function flatten(fields: SentFields, prefix: string, object: Record<string, unknown>): void {
+  for (const [key, value] of Object.entries(object)) {
+    const name = prefix === '' ? key : `${prefix}[${key}]`;
+    if (Array.isArray(value)) {
+      fields.set(name, unreadable);
+      fields.set(`${name}[]`, value.map(scalar));
+    } else if (typeof value === 'object' && value !== null) {
+      fields.set(name, unreadable);
+      flatten(fields, name, value as Record<string, unknown>);
+    } else fields.set(name, value as Sent);
+    if (fields.size > MAX_FIELDS) throw malformed();
+  }
+}
+
+const scalar = (value: unknown): Sent =>
+  typeof value === 'object' && value !== null ? unreadable : (value as Sent);

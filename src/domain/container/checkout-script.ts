@@ -1,0 +1,217 @@
+// Owns the script that makes a checkout inside a container out of a project's mirror, without copying history.
+// Fetching the mirror is src/engine/git/git.ts's; running the script, src/domain/container/entry-script.ts's.
+
+import type { PlacedSubmodule } from '../submodules.ts';
+import {
+  type ContainerPlan,
+  MIRROR_DIRECTORY,
+  type Mount,
+  mirrorMount,
+  outputMount,
+  PROJECT_DIRECTORY,
+  SUBMODULES_DIRECTORY,
+  submodulesMount,
+} from './container-plan.ts';
+import { type EntryStep, entryCommand } from './entry-script.ts';
+
+export interface Checkout {
+  /** The full hash. */
+  hash: string;
+  /** Set when a branch was asked for: it is checked out by name; else HEAD is detached. */
+  branch?: string;
+  /** Where `origin` points; shown by git inside, of no other use there. */
+  originUrl?: string;
+  /** Each after the one it is part of. */
+  submodules?: readonly PlacedSubmodule[];
+  /** Whether the mirror has content that pointers of Git LFS stand for. */
+  hasLfs?: boolean;
+}
+
+export const CHECKOUT_STEP = 'checkout';
+
+/**
+ * A repository written by hand rather than by `git init`: no template, no hooks, and two processes fewer. The
+ * only configuration read is the one below, so attributes can name filters but none is defined; git enters no
+ * submodule by itself. Naming the mirror by --git-dir spares the ownership check that discovery would make.
+ */
+export function checkoutStep(checkout: Checkout): EntryStep {
+  if (!/^([0-9a-f]{40}|[0-9a-f]{64})$/.test(checkout.hash)) throw new Error('A checkout needs a full hash.');
+  const { branch, hash, submodules = [], hasLfs = false } = checkout;
+  const isAll = submodules.length === 0 && !hasLfs;
+  const withLfs = submodules.filter(one => one.hasLfs);
+  const head = branch === undefined ? hash : `ref: refs/heads/${branch}`;
+  const lines = [
+    'umask 022',
+    `cd ${PROJECT_DIRECTORY} || exit 1`,
+    'mkdir -p .git/objects/info .git/objects/pack .git/refs/heads .git/refs/tags .git/info || exit 1',
+    `printf '%s\\n' ${MIRROR_DIRECTORY}/objects >.git/objects/info/alternates || exit 1`,
+    `printf '%s' ${quote(configuration(checkout))} >.git/config || exit 1`,
+    'export GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null GIT_TERMINAL_PROMPT=0 GIT_LFS_SKIP_SMUDGE=1',
+    `git --git-dir=${MIRROR_DIRECTORY} ${LIST_REFS} >.git/packed-refs || exit 1`,
+    ...(branch === undefined
+      ? []
+      : [`printf '%s\\n' ${quote(`${hash} refs/heads/${branch}`)} >>.git/packed-refs`]),
+    `printf '%s\\n' ${quote(head)} >.git/HEAD || exit 1`,
+    // The line by which git says where a detached HEAD came from.
+    ...(branch === undefined ? ['mkdir .git/logs', cameFrom(hash)] : []),
+    isAll ? `exec git ${RESET} ${hash} --` : `git ${RESET} ${hash} -- || exit 1`,
+    ...(submodules.length === 0 ? [] : [SUBMODULE_FUNCTION]),
+    ...submodules.map(submodule => `${submoduleCall(submodule, submodules)} || exit 1`),
+    ...(hasLfs || withLfs.length > 0 ? [LFS_FUNCTION] : []),
+    ...(hasLfs ? [`lfs . ${MIRROR_DIRECTORY} || exit 1`] : []),
+    ...withLfs.map(
+      ({ path, mirror }) => `lfs ${quote(`./${path}`)} ${SUBMODULES_DIRECTORY}/${mirror} || exit 1`,
+    ),
+  ];
+  return { name: CHECKOUT_STEP, script: lines.join('\n'), environment: 'service' };
+}
+
+// One process for both kinds of names: a branch becomes one of the remote's, a tag stays as it is.
+const LIST_REFS = `for-each-ref --format='%(objectname) %(if:equals=refs/heads)%(refname:rstrip=-2)%(then)refs/remotes/origin/%(refname:lstrip=2)%(else)%(refname)%(end)' refs/heads refs/tags`;
+const RESET =
+  '-c core.hooksPath=/dev/null -c checkout.workers=2 -c advice.detachedHead=false reset -q --hard';
+
+// The same by hand for a submodule, where git itself would have put it: its repository below its parent's, and in its
+// directory the file that leads there. Arguments: repository, directory, mirror, hash, way there, configuration.
+const SUBMODULE_FUNCTION = `submodule() {
+  mkdir -p "$1/objects/info" "$1/objects/pack" "$1/refs/heads" "$1/refs/tags" "$1/info" "$2" || return 1
+  printf '%s\\n' "$3/objects" >"$1/objects/info/alternates" || return 1
+  printf '%s' "$6" >"$1/config" || return 1
+  git --git-dir="$3" ${LIST_REFS} >"$1/packed-refs" || return 1
+  printf '%s\\n' "$4" >"$1/HEAD" || return 1
+  printf 'gitdir: %s\\n' "$5" >"$2/.git" || return 1
+  git -C "$2" ${RESET} "$4" --
+}`;
+
+// Puts the content in the place of pointers, without git-lfs, which an image need not have. Git would take such files for
+// changed ones: it is asked not to look. Arguments: directory, mirror.
+const LFS_FUNCTION = `lfs() (
+  cd "$1" || exit 1
+  : >/tmp/.assay-lfs
+  git ls-files -z -- ':(attr:filter=lfs)' | xargs -0 -r sh -c '
+    mirror=$1; shift
+    for file; do
+      [ -f "$file" ] && [ ! -h "$file" ] || continue
+      oid=$(head -c 200 -- "$file" | sed -n "s/^oid sha256:\\([0-9a-f]\\{64\\}\\)$/\\1/p")
+      [ -n "$oid" ] || continue
+      rest=\${oid#??}
+      content=$mirror/lfs/objects/\${oid%"$rest"}/\${rest%"\${rest#??}"}/$oid
+      [ -f "$content" ] || continue
+      cat -- "$content" >"$file" || exit 255
+      printf "%s\\0" "$file" >>/tmp/.assay-lfs
+    done' sh "$2" || exit 1
+  git update-index -z --assume-unchanged --stdin </tmp/.assay-lfs
+  rm -f /tmp/.assay-lfs
+)`;
+
+function submoduleCall(submodule: PlacedSubmodule, all: readonly PlacedSubmodule[]): string {
+  const repository = repositoryOf(submodule);
+  const config = configuration(
+    { hash: submodule.hash, originUrl: submodule.url, submodules: all },
+    submodule,
+  );
+  return [
+    repository,
+    `./${submodule.path}`,
+    `${SUBMODULES_DIRECTORY}/${submodule.mirror}`,
+    submodule.hash,
+    wayTo(submodule.path, repository),
+    config,
+  ]
+    .map(quote)
+    .reduce((call, argument) => `${call} ${argument}`, 'submodule');
+}
+
+/** From one directory of the checkout to another that shares no beginning with it: all repositories are in `.git`. */
+const wayTo = (from: string, to: string) => `${'../'.repeat(from.split('/').length)}${to}`;
+
+const repositoryOf = ({ name, parent }: PlacedSubmodule): string =>
+  `${parent ? repositoryOf(parent) : '.git'}/modules/${name}`;
+
+export interface VolumeCheckout {
+  /** The suite's own plan: user, limits and owner are taken from it. */
+  suite: ContainerPlan;
+  /** The image `host`, which has git. */
+  host: { reference: string; mounts: Mount[] };
+  step: EntryStep;
+  mirror: string;
+  /** Where the mirrors of submodules are, if there are any. */
+  submoduleMirrors?: string | undefined;
+  volume: string;
+  outputFile: string;
+  nonce: string;
+}
+
+/**
+ * For an image without git alone: a container of the image `host` that makes the checkout in a volume, which the
+ * suite's container then mounts by workspaceMount. It runs first, and has an output file of its own.
+ */
+export function volumeCheckoutPlan(needs: VolumeCheckout): ContainerPlan {
+  const { suite, host, step, mirror, submoduleMirrors, volume, outputFile, nonce } = needs;
+  return {
+    ...suite,
+    name: `${suite.name}-checkout`,
+    image: host.reference,
+    command: entryCommand({ nonce, steps: [step] }),
+    environment: {},
+    mounts: [
+      ...host.mounts,
+      outputMount(outputFile),
+      mirrorMount(mirror),
+      ...(submoduleMirrors === undefined ? [] : [submodulesMount(submoduleMirrors)]),
+      workspaceMount(volume),
+    ],
+    network: 'none',
+  };
+}
+
+export function workspaceMount(volume: string): Mount {
+  return { type: 'volume', source: volume, target: PROJECT_DIRECTORY, readOnly: false };
+}
+
+function cameFrom(hash: string): string {
+  const from = `${'0'.repeat(hash.length)} ${hash} Assay <assay@localhost>`;
+  return `printf '%s %s +0000\\tcheckout: moving from origin to %s\\n' '${from}' "$(date +%s)" ${hash} >.git/logs/HEAD`;
+}
+
+/** That of the checkout itself, or of one of its submodules. */
+function configuration({ hash, branch, originUrl, submodules = [] }: Checkout, of?: PlacedSubmodule): string {
+  const sha256 = hash.length === 64;
+  const origin = originUrl ?? MIRROR_DIRECTORY;
+  return [
+    '[core]',
+    `\trepositoryformatversion = ${sha256 ? 1 : 0}`,
+    '\tfilemode = true',
+    '\tbare = false',
+    '\tlogallrefupdates = true',
+    ...(of ? [`\tworktree = "${escapeConfig(wayTo(repositoryOf(of), of.path))}"`] : []),
+    ...(sha256 ? ['[extensions]', '\tobjectformat = sha256'] : []),
+    '[remote "origin"]',
+    `\turl = "${escapeConfig(origin)}"`,
+    '\tfetch = +refs/heads/*:refs/remotes/origin/*',
+    ...submodules
+      .filter(({ parent }) => parent === of)
+      .flatMap(({ name, url }) => [
+        `[submodule "${escapeConfig(name)}"]`,
+        '\tactive = true',
+        `\turl = "${escapeConfig(url)}"`,
+      ]),
+    ...(branch === undefined
+      ? []
+      : [
+          `[branch "${escapeConfig(branch)}"]`,
+          '\tremote = origin',
+          `\tmerge = "refs/heads/${escapeConfig(branch)}"`,
+        ]),
+    '',
+  ].join('\n');
+}
+
+function escapeConfig(text: string): string {
+  if (/[\x00-\x1f]/.test(text)) throw new Error('Control characters do not belong in a git configuration.');
+  return text.replace(/[\\"]/g, '\\$&');
+}
+
+function quote(text: string): string {
+  return `'${text.replaceAll("'", "'\\''")}'`;
+}

@@ -1,0 +1,221 @@
+// What a compile's container is to be, what it is made from, and what its end means for the dependency: decided here from
+// plain facts, carried out by work/compile-dependency.
+
+import { COMPILE_CANCELED, type CompileEvent } from '../dependency.ts';
+import type { ArchiveFormat } from '../text/archive-format.ts';
+import {
+  ARCHIVE_FILE,
+  type ContainerPlan,
+  HOME_DIRECTORY,
+  type Mount,
+  outputMount,
+  PROJECT_DIRECTORY,
+} from './container-plan.ts';
+import { type EntryStep, entryCommand } from './entry-script.ts';
+import { COMMAND_STEP, type Limits, searchPathsOf } from './suite-plan.ts';
+import { describeStatus, KILLED, LOST, MAX_ATTEMPTS, type Outcome } from './verdict.ts';
+
+export const UNPACK_STEP = 'unpack';
+
+/** The same at every compile, so that the same source gives the same artifact: 2000-01-01. */
+const SOURCE_DATE_EPOCH = '946684800';
+
+export type CompileFacts = {
+  instance: string;
+  dependency: { id: bigint; command: string; prefix: string; source: string };
+  nonce: string;
+  /** How the mounted file is packed. */
+  format: ArchiveFormat;
+  archiveFile: string;
+  outputFile: string;
+  image: { reference: string; mounts: readonly Mount[] };
+  network: string;
+  limits: Limits;
+  /** Of the related dependencies, in the order in which they are searched. */
+  prefixes: readonly string[];
+  /** The own prefix, writable, and those of the related dependencies. */
+  artifactMounts: readonly Mount[];
+};
+
+export function planCompile(facts: CompileFacts): ContainerPlan {
+  const { dependency, limits } = facts;
+  return {
+    name: `assay-${facts.instance}-dependency-${dependency.id}`,
+    labels: { instance: facts.instance, kind: 'dependency', id: dependency.id.toString() },
+    image: facts.image.reference,
+    user: `${limits.runAs.uid}:${limits.runAs.gid}`,
+    command: entryCommand({
+      nonce: facts.nonce,
+      steps: [unpackStep(facts.format, dependency.source), commandStep(dependency)],
+      searchPaths: searchPathsOf(facts.prefixes),
+    }),
+    environment: {
+      CI: 'true',
+      ASSAY: 'true',
+      HOME: HOME_DIRECTORY,
+      LC_ALL: 'C.UTF-8',
+      TZ: 'UTC',
+      SOURCE_DATE_EPOCH,
+      MAKEFLAGS: `-j${Math.max(1, Math.ceil(limits.cpus))}`,
+    },
+    workingDirectory: PROJECT_DIRECTORY,
+    mounts: [
+      ...facts.image.mounts,
+      outputMount(facts.outputFile),
+      { type: 'bind', source: facts.archiveFile, target: ARCHIVE_FILE, readOnly: true },
+      ...facts.artifactMounts,
+    ],
+    memoryBytes: limits.memoryBytes,
+    cpus: limits.cpus,
+    pids: limits.pids,
+    shmBytes: limits.shmBytes,
+    network: facts.network,
+  };
+}
+
+/** What two compiles must have in common for the second to take the first's artifact. Hashed by the caller. */
+export function describeRecipe(recipe: {
+  archiveHash: string;
+  dependency: { command: string; prefix: string; source: string };
+  image: string;
+  runAs: Limits['runAs'];
+  related: readonly { prefix: string; hash: string }[];
+}): string {
+  const { dependency, runAs } = recipe;
+  return JSON.stringify([
+    'recipe 1',
+    recipe.archiveHash,
+    dependency.command,
+    dependency.prefix,
+    dependency.source,
+    recipe.image,
+    `${runAs.uid}:${runAs.gid}`,
+    recipe.related.map(({ prefix, hash }) => [prefix, hash]),
+  ]);
+}
+
+const UNPACKERS: Partial<Record<ArchiveFormat, string>> = { gzip: 'gzip', bzip2: 'bzip2', xz: 'xz' };
+
+/** Exit statuses of the unpack step, beside those of a shell that could not run it. */
+const REFUSALS: Record<number, string> = {
+  81: 'The image has no program that unpacks this kind of archive: the log says which.',
+  82: 'The archive is cut off or damaged.',
+  83: 'The archive could not be unpacked: the log says why.',
+  84: 'The directory that `source` names is not in the archive.',
+  85: 'The directory that `source` names leads out of the archive.',
+};
+
+/**
+ * GNU tar says nothing of an archive that ends inside a header or before its end mark, and exits with 0; asked for block
+ * numbers it tells which end it met. Other tars are asked for the end mark by looking at the last bytes.
+ */
+function unpackStep(format: ArchiveFormat, source: string): EntryStep {
+  const program = UNPACKERS[format];
+  const read = program === undefined ? 'cat' : `${program} -dc`;
+  const lines = [
+    'umask 022',
+    `cd ${PROJECT_DIRECTORY} || exit 1`,
+    `fail() { printf '%s\\n' "$2"; exit "$1"; }`,
+    `for program in tar ${program ?? ''}; do`,
+    '  command -v "$program" >/dev/null || fail 81 "the image has no $program"',
+    'done',
+    'left=$(mktemp -d) || exit 1',
+    'case $(tar --version 2>/dev/null) in *"GNU tar"*) gnu=yes ;; *) gnu= ;; esac',
+    `{ ${read} <${ARCHIVE_FILE}; echo $? >"$left/read"; } | {`,
+    '  if [ -n "$gnu" ]; then tar -x -R --no-same-owner -f - >"$left/ends"; else tar -x -o -f -; fi',
+    '  echo $? >"$left/tar"',
+    '  cat >/dev/null',
+    '}',
+    'read -r read <"$left/read"',
+    'read -r tar <"$left/tar"',
+    // gzip's 2 is a warning: what follows the archive was left out.
+    `[ "$read" -eq 0 ] ${format === 'gzip' ? '|| [ "$read" -eq 2 ] ' : ''}|| fail 82 "the archive is cut off or damaged"`,
+    'if [ -n "$gnu" ]; then',
+    '  grep -q "Block of NULs" "$left/ends" || fail 82 "the archive is cut off: it has no end"',
+    'elif [ "$tar" -eq 0 ]; then',
+    `  [ "$(${read} <${ARCHIVE_FILE} | tail -c 1024 | tr -d '\\000' | wc -c)" -eq 0 ] || fail 82 "the archive is cut off: it has no end"`,
+    'fi',
+    '[ "$tar" -eq 0 ] || fail 83 "the archive could not be unpacked: tar exited with $tar"',
+    'rm -rf "$left"',
+    ...(source === ''
+      ? []
+      : [
+          `source=${quote(source)}`,
+          '[ -d "./$source" ] || fail 84 "the archive has no directory $source"',
+          `cd -P "./$source" || fail 84 "the directory $source cannot be entered"`,
+          `case $(pwd -P)/ in ${PROJECT_DIRECTORY}/*) ;; *) fail 85 "the directory $source leads out of the archive" ;; esac`,
+        ]),
+  ];
+  return { name: UNPACK_STEP, script: lines.join('\n'), environment: 'service' };
+}
+
+function commandStep({ source, command }: { source: string; command: string }): EntryStep {
+  const script =
+    source === '' ? command : `cd ${quote(`./${source}`)} || exit 1\nexec /bin/sh -c -- ${quote(command)}`;
+  return { name: COMMAND_STEP, script, environment: 'suite' };
+}
+
+function quote(text: string): string {
+  return `'${text.replaceAll("'", "'\\''")}'`;
+}
+
+export type CompileVerdict = {
+  /** `compile`: the command has done its part; whether it left anything is seen when that is kept. */
+  event: Extract<CompileEvent, 'compile' | 'fail' | 'cancel' | 'requeue'>;
+  error: string | null;
+  /** Lines of the service that end the log. */
+  lines: string[];
+};
+
+export const failedCompile = (error: string): CompileVerdict => ({ event: 'fail', error, lines: [error] });
+
+export const canceledCompile: CompileVerdict = {
+  event: 'cancel',
+  error: COMPILE_CANCELED,
+  lines: ['canceled'],
+};
+
+export function judgeCompile(
+  outcome: Outcome,
+  facts: { attempts: number; timeoutMs: number; memoryBytes: number; diskBytes: number },
+): CompileVerdict {
+  switch (outcome.kind) {
+    case 'exit':
+      return judgeExit(outcome, facts.memoryBytes);
+    case 'killed':
+      return failedCompile(`The command ${KILLED}.`);
+    case 'timed_out':
+      return failedCompile(`The compile was stopped: it took longer than ${facts.timeoutMs / 1000} s.`);
+    case 'canceled':
+      return canceledCompile;
+    case 'no_room':
+      return failedCompile('The compile was stopped because the disk of the appliance is nearly full.');
+    case 'too_big':
+    case 'cache_too_big':
+      return failedCompile(`The compile was stopped because it grew past ${facts.diskBytes} bytes.`);
+    case 'tampered':
+      return failedCompile('The compile was stopped because it changed the file that its output is kept in.');
+    case 'lost':
+      return judgeLost(facts.attempts);
+  }
+}
+
+export const judgeLost = (attempts: number): CompileVerdict => compileAgain(LOST, attempts);
+
+/** After something that Docker did: no reason to give up at once, nor to try for ever. */
+export function compileAgain(reason: string, attempts: number): CompileVerdict {
+  if (attempts >= MAX_ATTEMPTS) return failedCompile(`${reason} It was tried ${attempts} times.`);
+  return { event: 'requeue', error: null, lines: [`${reason} It is compiled again.`] };
+}
+
+function judgeExit(exit: Extract<Outcome, { kind: 'exit' }>, memoryBytes: number): CompileVerdict {
+  const memory = exit.outOfMemory
+    ? [`out of memory: a process was ended at the limit of ${memoryBytes} bytes`]
+    : [];
+  if (exit.status === 0) return { event: 'compile', error: null, lines: memory };
+  const error =
+    exit.step === COMMAND_STEP
+      ? `The command exited with ${describeStatus(exit.status)}.`
+      : (REFUSALS[exit.status] ?? `The archive could not be unpacked (${exit.status}): the log says why.`);
+  return { event: 'fail', error, lines: [...memory, error] };
+}

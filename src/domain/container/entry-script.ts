@@ -1,0 +1,195 @@
+// Owns what runs first in every container: the script that relays output into a file, runs the steps in
+// order and leaves the verdict in that file. Reading the file is src/engine/docker/output.ts's.
+import { ENVIRONMENT_FILE, OUTPUT_FILE } from './container-plan.ts';
+
+export interface EntryStep {
+  /** `[a-z0-9-]`, shown in records; the last step's exit status is the run's. */
+  name: string;
+  script: string;
+  /** Seconds it has to return; 0 or absent: as long as the container lives. */
+  limitSeconds?: number;
+  /** `service`: one of ours, without the suite's variables and search paths. */
+  environment: 'suite' | 'service';
+}
+
+export interface Entry {
+  nonce: string;
+  steps: EntryStep[];
+  /** Directories put before what the image has on these paths, for suite steps only. */
+  searchPaths?: { path: string[]; libraries: string[]; pkgConfig: string[] };
+}
+
+// RS: not in any text that a program prints by accident, and written as an escape in the script below, so that
+// a suite which shows its process list prints no record.
+const RECORD_EDGE = '\x1e';
+
+export function recordPrefix(nonce: string): string {
+  return `${RECORD_EDGE}assay:${nonce}:`;
+}
+export const RECORD_END = RECORD_EDGE;
+/** Longest text between prefix and end that may be a record. */
+export const RECORD_PAYLOAD_BYTES = 160;
+
+export type EntryRecord =
+  | { kind: 'step'; name: string; phase: 'begin' }
+  | { kind: 'step'; name: string; phase: 'end'; status: number; overran: boolean }
+  | { kind: 'exit'; name: string; status: number; outOfMemory: boolean };
+
+/** Reads a record's payload; undefined when it is none of ours. */
+export function parseRecord(payload: string): EntryRecord | undefined {
+  const [kind, name, status, flag, ...rest] = payload.split(' ');
+  if (rest.length > 0 || !name || !/^[a-z0-9-]+$/.test(name)) return undefined;
+  if (kind === 'begin') return status === undefined ? { kind: 'step', name, phase: 'begin' } : undefined;
+  if (!status || !/^\d{1,3}$/.test(status) || Number(status) > 255) return undefined;
+  if (kind === 'end')
+    return { kind: 'step', name, phase: 'end', status: Number(status), overran: flag === 'overran' };
+  if (kind === 'exit') return { kind: 'exit', name, status: Number(status), outOfMemory: flag === 'oom' };
+  return undefined;
+}
+
+// Every variable is ASSAY_…: those names are reserved, so none of the suite's own is overwritten.
+//
+// Output goes through a pipe and a `cat` that appends: with the file itself as stdout, `echo x >/dev/stderr` would
+// truncate it. The suite has the user of these processes and may signal them, by accident or not:
+//
+// - The relay is process 1, which the kernel spares every signal from inside. It never waits for a child, so SIGCHLD is
+//   ignored: then the kernel reaps what is orphaned. The supervisor is started by a shell that is ended at once, instead
+//   of in the background, where SIGINT and SIGQUIT would be ignored in every command.
+// - The supervisor catches what can be caught (ignored, it would be ignored in commands too) and has a name of its own,
+//   so that `pkill sh` does not find it. Only SIGKILL to its process or to all ends it: the relay then ends with 0 and
+//   without an exit record once the command has closed its output.
+// - In an image whose `env` cannot ignore SIGCHLD (BusyBox) the supervisor is process 1, and the relay ignores signals.
+const SIGNALS = 'HUP INT QUIT ABRT USR1 USR2 ALRM TERM';
+
+const ENTRY_SCRIPT = `
+ASSAY_PIPE=/tmp/.assay-pipe ASSAY_SHELL=/tmp/.assay-entry
+: >>${OUTPUT_FILE} || exit 125
+mkfifo -m 600 "$ASSAY_PIPE" || exit 125
+if env --ignore-signal=CHLD ln -s /bin/sh "$ASSAY_SHELL" 2>/dev/null; then
+  /bin/sh -c '(kill -s KILL $$; exec "$0" -c "$@"); :' "$ASSAY_SHELL" "$@"
+  exec env --ignore-signal=CHLD cat <"$ASSAY_PIPE" >>${OUTPUT_FILE}
+fi
+(trap '' ${SIGNALS}; exec cat <"$ASSAY_PIPE" >>${OUTPUT_FILE}) &
+ASSAY_RELAY=$! ASSAY_SUPERVISOR=$1
+shift 2
+eval "$ASSAY_SUPERVISOR"
+`;
+
+// At the end everything but the relay is frozen (kill -1 spares the caller and process 1; a frozen process cannot fork
+// away) and then killed, so that a daemon which holds the pipe delays nothing and the relay sees the end of the file once
+// it has passed on every byte. The shells' own stderr is /dev/null: they print `Killed` there. A step runs below a shell
+// of its own, which is the one that `kill -9 $PPID` ends; setsid keeps a suite's `kill 0` from both. What is to be run is
+// split into words before the suite's variables are there: one of them may be IFS. Where a value is too long for the
+// environment, the shell of the step reads the variables itself.
+const SUPERVISOR_SCRIPT = `
+ASSAY_NONCE=$1 ASSAY_BIN=$2 ASSAY_LIB=$3 ASSAY_PKG=$4
+shift 4
+trap : ${SIGNALS}
+exec >/tmp/.assay-pipe 2>/dev/null
+rm -f /tmp/.assay-pipe /tmp/.assay-entry
+ASSAY_SETSID=$(command -v setsid)
+say() {
+  printf '\\036assay:%s:%s\\036' "$ASSAY_NONCE" "$1"
+}
+run() (
+  exec 2>&1
+  ASSAY_LIMIT=
+  if [ "$2" -gt 0 ]; then ASSAY_LIMIT=$(command -v timeout) && ASSAY_LIMIT="$ASSAY_LIMIT -s KILL $2"; fi
+  if [ "$3" = service ]; then
+    exec env -i PATH="$PATH" HOME=/tmp $ASSAY_SETSID $ASSAY_LIMIT /bin/sh -c -- "$4"
+  fi
+  ASSAY_SCRIPT=$4
+  set -- $ASSAY_SETSID $ASSAY_LIMIT
+  ASSAY_LONG=
+  if [ -f ${ENVIRONMENT_FILE} ]; then . ${ENVIRONMENT_FILE} 2>/dev/null; fi
+  if [ -n "$ASSAY_LONG" ]; then ASSAY_SCRIPT=". ${ENVIRONMENT_FILE} 2>/dev/null; $ASSAY_SCRIPT"; fi
+  if [ -n "$ASSAY_BIN" ]; then PATH=$ASSAY_BIN:$PATH; export PATH; fi
+  if [ -n "$ASSAY_LIB" ]; then
+    LD_LIBRARY_PATH=$ASSAY_LIB\${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}; export LD_LIBRARY_PATH
+  fi
+  if [ -n "$ASSAY_PKG" ]; then
+    PKG_CONFIG_PATH=$ASSAY_PKG\${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}; export PKG_CONFIG_PATH
+  fi
+  exec "$@" /bin/sh -c -- "$ASSAY_SCRIPT"
+)
+finish() {
+  ASSAY_MEMORY=within
+  for ASSAY_FILE in /sys/fs/cgroup/memory.events /sys/fs/cgroup/memory/memory.oom_control; do
+    [ -r "$ASSAY_FILE" ] || continue
+    while read -r ASSAY_KEY ASSAY_VALUE; do
+      [ "$ASSAY_KEY" = oom_kill ] && [ "$ASSAY_VALUE" -gt 0 ] && ASSAY_MEMORY=oom
+    done <"$ASSAY_FILE"
+  done
+  kill -s STOP -- -1
+  [ -n "$ASSAY_RELAY" ] && kill -s CONT "$ASSAY_RELAY"
+  say "exit $1 $2 $ASSAY_MEMORY"
+  for ASSAY_FILE in /proc/[0-9]*; do
+    case \${ASSAY_FILE#/proc/} in
+      1 | $$ | "$ASSAY_RELAY") ;;
+      *) kill -s KILL "\${ASSAY_FILE#/proc/}" ;;
+    esac
+  done
+  exec >/dev/null
+  [ -n "$ASSAY_RELAY" ] || exit 0
+  wait "$ASSAY_RELAY"
+  case $? in 0 | 137) exit 0 ;; *) exit 125 ;; esac
+}
+while [ $# -gt 0 ]; do
+  ASSAY_STEP=$1 ASSAY_SECONDS=$2 ASSAY_BEGAN=
+  [ "$2" -gt 0 ] && ASSAY_BEGAN=$(date +%s)
+  say "begin $1"
+  (trap : ${SIGNALS}; run "$1" "$2" "$3" "$4"; exit $?)
+  ASSAY_STATUS=$? ASSAY_PACE=within
+  if [ "$ASSAY_STATUS" -eq 137 ] && [ -n "$ASSAY_BEGAN" ]; then
+    [ $(($(date +%s) - ASSAY_BEGAN)) -ge "$ASSAY_SECONDS" ] && ASSAY_PACE=overran
+  fi
+  say "end $1 $ASSAY_STATUS $ASSAY_PACE"
+  [ "$ASSAY_STATUS" -eq 0 ] || finish "$1" "$ASSAY_STATUS"
+  shift 4
+done
+finish "$ASSAY_STEP" 0
+`;
+
+/** The status that a container ends with when its relay has passed on all output, exit record or not. */
+export const RELAYED_STATUS = 0;
+
+/** Linux passes a program no string of more bytes, with `NAME=` and the NUL at its end: a longer one starts nothing. */
+const PASSED_BYTES = 131_072;
+
+/**
+ * Variables as lines for the script to source. `command`: one that the shell keeps to itself must not end it. A variable
+ * that cannot be passed to a program is one of the shell alone, and ASSAY_LONG says that there is such a one.
+ */
+export function renderEnvironment(variables: readonly { name: string; content: string }[]): string {
+  return variables
+    .map(({ name, content }) => {
+      const assignment = `${name}='${content.replaceAll("'", "'\\''")}'\n`;
+      const fits = Buffer.byteLength(`${name}=${content}\0`) <= PASSED_BYTES;
+      return fits ? `command export ${assignment}` : `ASSAY_LONG=1\ncommand unset ${name}\n${assignment}`;
+    })
+    .join('');
+}
+
+/** The container's argv. Steps travel as arguments, never as part of the script, so nothing needs quoting. */
+export function entryCommand(entry: Entry): string[] {
+  if (!/^[0-9a-f]{16,64}$/.test(entry.nonce)) throw new Error('An entry nonce is 16 to 64 hex digits.');
+  if (entry.steps.length === 0) throw new Error('An entry has at least one step.');
+  const paths = entry.searchPaths;
+  const steps = entry.steps.flatMap(step => {
+    if (!/^[a-z0-9-]{1,60}$/.test(step.name)) throw new Error(`Not a step's name: ${step.name}`);
+    return [step.name, String(Math.ceil(step.limitSeconds ?? 0)), step.environment, step.script];
+  });
+  return [
+    '/bin/sh',
+    '-c',
+    ENTRY_SCRIPT,
+    'assay',
+    SUPERVISOR_SCRIPT,
+    'assay',
+    entry.nonce,
+    (paths?.path ?? []).join(':'),
+    (paths?.libraries ?? []).join(':'),
+    (paths?.pkgConfig ?? []).join(':'),
+    ...steps,
+  ];
+}

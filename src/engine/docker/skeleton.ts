@@ -1,0 +1,204 @@
+// Owns the directories and files that every image of ours has, as a tar: the workspace, the cache, a home, the
+// user's name, and for the image `host` the links into the host's /usr. Getting it into an image is image.ts's.
+import { existsSync, lstatSync, readdirSync, readFileSync, readlinkSync, statSync } from 'node:fs';
+import { pack } from 'tar-stream';
+import {
+  CACHE_DIRECTORY,
+  HOME_DIRECTORY,
+  type Mount,
+  PROJECT_DIRECTORY,
+  type RunAs,
+} from '../../domain/container/container-plan.ts';
+
+const USER_NAME = 'assay';
+
+/** What programs under /usr look for in /etc, where the host has it. No keys: of ssl, the certificates only. */
+const HOST_ETC = [
+  /^alternatives$/,
+  /^(ca-certificates|pki\/tls\/certs|pki\/ca-trust|ssl\/certs|ssl\/openssl\.cnf)$/,
+  /^(ld\.so\.cache|ld\.so\.conf|ld\.so\.conf\.d)$/,
+  /^(java|java-.*|jvm-.*|maven|python3.*|perl|php|ruby|fonts|gcrypt|terminfo)$/,
+  /^(protocols|services|mime\.types|magic|magic\.mime|inputrc|gai\.conf|localtime|timezone)$/,
+];
+
+/**
+ * Settings of the server for installed tools. They may hold credentials, so they are copied when the image is made, and
+ * only such as any user of the server may read and that hold none: see `hostSettings`.
+ */
+const HOST_SETTINGS = [
+  /^(npmrc|gitconfig|pip\.conf|shells|ca-certificates\.conf)$/,
+  // `apikeys` is for the services of Chromium's maker.
+  /^chromium\.d\/(?!apikeys$)[\w.-]+$/,
+];
+const SETTINGS_BYTES = 64 * 1024;
+const CREDENTIALS =
+  /_auth(token)?\s*=|passw(or)?d|token|secret|api[_-]?key|authorization|PRIVATE KEY|:\/\/(?!git@)[^/\s@]+@/i;
+
+/** Debian's Chromium ends at once where it can make no sandbox of its own, as in every container without privileges. */
+const CHROMIUM_FLAGS = `# The container is the sandbox: there is no way to make another one in it.
+export CHROMIUM_FLAGS="$CHROMIUM_FLAGS --no-sandbox"
+`;
+
+const ROOT_LINKS = ['bin', 'lib', 'lib32', 'lib64', 'libx32'];
+
+interface Entry {
+  name: string;
+  mode: number;
+  owner?: RunAs;
+  link?: string;
+  content?: string;
+}
+
+/** Owned by the user: an empty volume mounted there takes the directory's owner, and is writable. */
+function workspace(runAs: RunAs): Entry[] {
+  return [
+    { name: 'tmp', mode: 0o1777 },
+    { name: 'srv', mode: 0o755 },
+    { name: 'srv/.assay', mode: 0o755 },
+    { name: PROJECT_DIRECTORY.slice(1), mode: 0o755, owner: runAs },
+    { name: CACHE_DIRECTORY.slice(1), mode: 0o755, owner: runAs },
+    { name: 'home', mode: 0o755 },
+    { name: HOME_DIRECTORY.slice(1), mode: 0o755, owner: runAs },
+  ];
+}
+
+/** For an image that has a system already: `passwd` and `group` are its own, and get a line when they lack it. */
+export async function workspaceTar(runAs: RunAs, passwd: string, group: string): Promise<Buffer> {
+  return await tarOf([
+    ...workspace(runAs),
+    { name: 'etc', mode: 0o755 },
+    { name: 'etc/passwd', mode: 0o644, content: withUser(passwd, runAs) },
+    { name: 'etc/group', mode: 0o644, content: withGroup(group, runAs) },
+  ]);
+}
+
+export type HostSettings = {
+  files: { name: string; content: string }[];
+  /** Such as may hold credentials, or cannot be read by every user. */
+  leftOut: string[];
+};
+
+/** What containers of the image `host` get of the server's settings under /etc. */
+export function hostSettings(etc = '/etc'): HostSettings {
+  const files: HostSettings['files'] = [];
+  const leftOut: string[] = [];
+  for (const name of listUnder(etc, ['', 'chromium.d/'])) {
+    if (!HOST_SETTINGS.some(pattern => pattern.test(name))) continue;
+    const path = `${etc}/${name}`;
+    const found = statSync(path, { throwIfNoEntry: false });
+    if (!found?.isFile()) continue;
+    const isReadable = (found.mode & 0o004) !== 0 && found.size <= SETTINGS_BYTES;
+    const content = isReadable ? readFileSync(path, 'utf8') : undefined;
+    if (content === undefined || CREDENTIALS.test(content)) leftOut.push(name);
+    else files.push({ name, content });
+  }
+  return { files, leftOut };
+}
+
+function listUnder(root: string, directories: readonly string[]): string[] {
+  return directories
+    .flatMap(directory => listDirectory(`${root}/${directory}`).map(name => directory + name))
+    .sort();
+}
+
+/** Empty for one that is not there, or that this user may not read. */
+function listDirectory(path: string): string[] {
+  try {
+    return readdirSync(path);
+  } catch (error) {
+    if (['ENOENT', 'ENOTDIR', 'EACCES'].includes((error as NodeJS.ErrnoException).code ?? '')) return [];
+    throw error;
+  }
+}
+
+/** The root of the image `host`: everything but the host's /usr, which is mounted when a container is made. */
+export async function hostTar(runAs: RunAs): Promise<Buffer> {
+  const links = ROOT_LINKS.filter(name => isLink(`/${name}`));
+  // A real directory, since Docker mounts its init into it; with a link for each program the host has there.
+  const sbin = existsSync('/usr/sbin') ? readdirSync('/usr/sbin').sort() : [];
+  return await tarOf([
+    ...workspace(runAs),
+    ...['dev', 'etc', 'proc', 'run', 'sbin', 'sys', 'usr', 'var', 'var/lib'].map(name => ({
+      name,
+      mode: 0o755,
+    })),
+    { name: 'var/tmp', mode: 0o1777 },
+    { name: 'root', mode: 0o700 },
+    ...links.map(name => ({ name, mode: 0o777, link: readlinkSync(`/${name}`) })),
+    ...sbin.map(name => ({ name: `sbin/${name}`, mode: 0o777, link: `/usr/sbin/${name}` })),
+    { name: 'etc/passwd', mode: 0o644, content: withUser('', runAs) },
+    { name: 'etc/group', mode: 0o644, content: withGroup('', runAs) },
+    { name: 'etc/chromium.d', mode: 0o755 },
+    { name: 'etc/chromium.d/assay', mode: 0o644, content: CHROMIUM_FLAGS },
+    ...hostSettings().files.map(({ name, content }) => ({ name: `etc/${name}`, mode: 0o644, content })),
+    { name: 'etc/nsswitch.conf', mode: 0o644, content: 'passwd: files\ngroup: files\nhosts: files dns\n' },
+    { name: 'etc/os-release', mode: 0o777, link: '../usr/lib/os-release' },
+  ]);
+}
+
+/** What a container of the image `host` mounts, all of it read-only. */
+export function hostMounts(): Mount[] {
+  const roots = ['usr', ...ROOT_LINKS.filter(name => existsSync(`/${name}`) && !isLink(`/${name}`))];
+  const wanted = listUnder('/etc', ['', 'ssl/', 'pki/', 'pki/tls/']).filter(
+    name => HOST_ETC.some(pattern => pattern.test(name)) && existsSync(`/etc/${name}`),
+  );
+  return [...roots.map(name => `/${name}`), ...wanted.map(name => `/etc/${name}`)].map(path => ({
+    type: 'bind',
+    source: path,
+    target: path,
+    readOnly: true,
+  }));
+}
+
+/** Every system has these, and programs ask for them by name. */
+const USERS = ['root:x:0:0:root:/root:/bin/sh', 'nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin'];
+const GROUPS = ['root:x:0:', 'nogroup:x:65534:'];
+
+function withUser(passwd: string, { uid, gid }: RunAs): string {
+  const own = `${USER_NAME}:x:${uid}:${gid}:Assay:${HOME_DIRECTORY}:/bin/sh`;
+  return [...lacking(passwd, USERS), own].reduce(withLine, passwd);
+}
+
+function withGroup(group: string, { gid }: RunAs): string {
+  return [...lacking(group, GROUPS), `${USER_NAME}:x:${gid}:`].reduce(withLine, group);
+}
+
+/** Those whose name the text does not have, with whatever number. */
+const lacking = (text: string, lines: readonly string[]) =>
+  lines.filter(line => !text.split('\n').some(one => one.split(':')[0] === line.split(':')[0]));
+
+/** Unless there is a line for the same number. */
+function withLine(text: string, line: string): string {
+  const numberOf = (one: string) => one.split(':')[2];
+  if (text.split('\n').some(one => numberOf(one) === numberOf(line))) return text;
+  return `${closed(text)}${line}\n`;
+}
+
+/** What the user that commands run as is called, in an image with these users. */
+export function userNameIn(passwd: string, runAs: RunAs): string {
+  const lines = withUser(passwd, runAs).split('\n');
+  return lines.find(line => line.split(':')[2] === String(runAs.uid))?.split(':')[0] as string;
+}
+
+function closed(text: string): string {
+  return text === '' || text.endsWith('\n') ? text : `${text}\n`;
+}
+
+function isLink(path: string): boolean {
+  return lstatSync(path, { throwIfNoEntry: false })?.isSymbolicLink() ?? false;
+}
+
+async function tarOf(entries: Entry[]): Promise<Buffer> {
+  const tar = pack();
+  for (const { name, mode, owner, link, content } of entries) {
+    // A fixed time, so that the same skeleton has the same bytes, and its image one name.
+    const header = { name, mode, uid: owner?.uid ?? 0, gid: owner?.gid ?? 0, mtime: new Date(0) };
+    if (link !== undefined) tar.entry({ ...header, type: 'symlink', linkname: link });
+    else if (content !== undefined) tar.entry({ ...header, type: 'file' }, content);
+    else tar.entry({ ...header, type: 'directory' });
+  }
+  tar.finalize();
+  const chunks: Buffer[] = [];
+  for await (const chunk of tar) chunks.push(chunk as Buffer);
+  return Buffer.concat(chunks);
+}

@@ -1,0 +1,215 @@
+// The door to git: the only importer of simple-git. One bare environment, one set of protections and a
+// deadline for every call. What is asked of git is in mirror.ts, history.ts and push.ts.
+import { dirname, resolve } from 'node:path';
+import { simpleGit } from 'simple-git';
+import { isSshUrl } from '../../domain/submodules.ts';
+import { explain } from './explain.ts';
+import type { SshSession } from './ssh.ts';
+
+export class GitFailure extends Error {
+  override name = 'GitFailure';
+  readonly reason: string;
+  // The end of what git and ssh printed: for the log, not for the person who asked.
+  readonly detail: string;
+
+  constructor(reason: string, detail = '') {
+    super(reason);
+    this.reason = reason;
+    this.detail = detail.slice(-DETAIL_MAX_CHARACTERS);
+  }
+}
+
+export interface GitCall {
+  // A bare repository, or with `ssh` alone none at all.
+  repository?: string;
+  ssh?: SshSession;
+  host?: string;
+  input?: string | Buffer;
+  signal?: AbortSignal | undefined;
+  deadlineMs?: number;
+  // Ends a call in which neither stream has said anything for this long.
+  stallMs?: number;
+  acceptedExitCodes?: readonly number[];
+  // Where less may come than from any other call, and what is said when more does.
+  outputMax?: { bytes: number; reason: string };
+  onOutput?: OnOutput;
+}
+
+export type OnOutput = (chunk: Buffer, from: 'output' | 'messages') => void;
+
+export interface GitAnswer {
+  exitCode: number;
+  output: string;
+  messages: string;
+}
+
+const DETAIL_MAX_CHARACTERS = 4_000;
+// All of it is held in memory until the call ends.
+const OUTPUT_MAX_BYTES = 256 * 1024 * 1024;
+const LOCAL_DEADLINE_MS = 120_000;
+// After git has ended, an ssh that still holds its streams open is not waited for any longer.
+const STREAMS_CLOSE_MS = 500;
+
+const PROTECTIONS = [
+  'core.hooksPath=/dev/null',
+  'gc.auto=0',
+  'maintenance.auto=false',
+  'submodule.recurse=false',
+  'core.bigFileThreshold=8m',
+  'log.showRoot=true',
+  'log.showSignature=false',
+  'i18n.logOutputEncoding=UTF-8',
+];
+
+const BARE_ENVIRONMENT = {
+  LC_ALL: 'C',
+  GIT_CONFIG_NOSYSTEM: '1',
+  GIT_CONFIG_GLOBAL: '/dev/null',
+  GIT_ATTR_NOSYSTEM: '1',
+  GIT_TERMINAL_PROMPT: '0',
+  GIT_ASKPASS: '/bin/false',
+  GIT_PROTOCOL_FROM_USER: '0',
+  GIT_ALLOW_PROTOCOL: 'ssh',
+  GIT_NO_REPLACE_OBJECTS: '1',
+};
+
+export async function runGit(args: readonly string[], call: GitCall): Promise<GitAnswer> {
+  const directory = resolve(call.repository ?? call.ssh?.directory ?? '/');
+  const environment = environmentOf(call, directory);
+  const watch = watchCall(call);
+  let ended: { exitCode: number; stdOut: Buffer[]; stdErr: Buffer[] } | undefined;
+  try {
+    const git = simpleGit({
+      baseDir: directory,
+      config: PROTECTIONS,
+      abort: watch.signal,
+      completion: { onClose: true, onExit: call.ssh ? STREAMS_CLOSE_MS : false },
+      allowEnvironment: Object.keys(environment),
+      // Everything guarded here is ours: no value of a user reaches the environment or the configuration.
+      unsafe: {
+        allowUnsafeSshCommand: true,
+        allowUnsafeConfigPaths: true,
+        allowUnsafeAskPass: true,
+        allowUnsafeHooksPath: true,
+        allowUnsafeTemplateDir: true,
+      },
+      ...(call.input !== undefined && { input: () => call.input }),
+      // simple-git takes a failure without words for success: the exit status is judged below.
+      errors(_, result) {
+        ended = result;
+        return undefined;
+      },
+    });
+    git.env(environment).outputHandler((_, stdout, stderr) => {
+      stdout.on('data', chunk => watch.moved(chunk, 'output'));
+      stderr.on('data', chunk => watch.moved(chunk, 'messages'));
+      // For a command that prints nothing simple-git waits 50 ms more, in case something comes after all;
+      // its completion waits for the closed streams, so nothing can.
+      setImmediate(() => stderr.emit('data', Buffer.alloc(0)));
+    });
+    await git.raw([...args]);
+  } finally {
+    watch.end();
+  }
+  if (!ended) throw new Error(`git ${args[0]} ended without a result`);
+  const messages = Buffer.concat(ended.stdErr).toString();
+  if (watch.failure) throw new GitFailure(watch.failure, messages);
+  if (!(call.acceptedExitCodes ?? [0]).includes(ended.exitCode)) {
+    throw new GitFailure(explain(messages, circumstances(call)), messages);
+  }
+  return { exitCode: ended.exitCode, output: Buffer.concat(ended.stdOut).toString(), messages };
+}
+
+function environmentOf({ repository, ssh }: GitCall, directory: string): Record<string, string> {
+  return {
+    PATH: process.env.PATH ?? '/usr/bin:/bin',
+    HOME: '/nonexistent',
+    ...BARE_ENVIRONMENT,
+    // Never search upwards: the data directory may lie inside somebody's own repository.
+    ...(repository ? { GIT_DIR: directory } : { GIT_CEILING_DIRECTORIES: dirname(directory) }),
+    ...ssh?.environment,
+  };
+}
+
+function circumstances({ host, ssh }: GitCall) {
+  return { ...(host && { host }), ...(ssh && { connectTimeoutMs: ssh.connectTimeoutMs }) };
+}
+
+function watchCall({ host, signal, deadlineMs = LOCAL_DEADLINE_MS, stallMs, onOutput, outputMax }: GitCall) {
+  const stop = new AbortController();
+  const source = host ? ` the host ${host}` : ' git';
+  const most = outputMax ?? { bytes: OUTPUT_MAX_BYTES, reason: `More came from${source} than can be read.` };
+  let failure: string | undefined;
+  let receivedBytes = 0;
+  const fail = (reason: string) => {
+    failure ??= reason;
+    stop.abort();
+  };
+  const cancel = () => fail('The work was canceled.');
+  const late = setTimeout(
+    () => fail(`Waiting for${source} took longer than ${seconds(deadlineMs)} and was given up.`),
+    deadlineMs,
+  );
+  const stalled =
+    stallMs &&
+    setTimeout(
+      () => fail(`Nothing has come from${source} for ${seconds(stallMs)}, so it was given up: try again.`),
+      stallMs,
+    );
+  signal?.addEventListener('abort', cancel);
+  if (signal?.aborted) cancel();
+  return {
+    signal: stop.signal,
+    get failure() {
+      return failure;
+    },
+    moved(chunk: Buffer, from: 'output' | 'messages') {
+      if (chunk.length === 0) return;
+      if (stalled) stalled.refresh();
+      receivedBytes += chunk.length;
+      if (receivedBytes > most.bytes) fail(most.reason);
+      onOutput?.(chunk, from);
+    },
+    end() {
+      clearTimeout(late);
+      if (stalled) clearTimeout(stalled);
+      signal?.removeEventListener('abort', cancel);
+    },
+  };
+}
+
+function seconds(durationMs: number): string {
+  return `${Math.ceil(durationMs / 1000)} s`;
+}
+
+// The domain has judged these already; here nothing that git could read as an option, a refspec or
+// another protocol gets through, whoever calls.
+export function hostOf(url: string): string {
+  const parts = /^(?!-)[\w.-]+@((?!-)[\w.-]+):(?!-)[\w.~/+-]+\.git$/.exec(url);
+  if (!parts?.[1] || url.includes('..')) {
+    throw new GitFailure('The repository URL is not of the form <user>@<host>:<path>.git: correct it.');
+  }
+  return parts[1];
+}
+
+// A submodule's address may be any that goes over SSH.
+export function submoduleHostOf(url: string): string {
+  const host = isSshUrl(url) ? /@([\w.-]+)/.exec(url)?.[1] : undefined;
+  if (!host) throw new GitFailure('The address of the submodule is not one over SSH.');
+  return host;
+}
+
+export function plainName(name: string): string {
+  const parts = name.split('/');
+  const plain =
+    !/[\s\p{Cc}~^:?*[\\]|\.\.|@\{/u.test(name) &&
+    !/^[-+]|^@$|\.$/.test(name) &&
+    parts.every(part => part !== '' && !part.startsWith('.') && !part.endsWith('.lock'));
+  if (!plain) throw new GitFailure('The name is not one that git takes for a branch, a tag or a commit.');
+  return name;
+}
+
+export function fullHash(hash: string): string {
+  if (!/^[0-9a-f]{40}$/.test(hash)) throw new GitFailure('The commit is not named by its full hash.');
+  return hash;
+}

@@ -1,0 +1,252 @@
+// What a mirror holds: names resolved, commits read, force pushes recognised. Never writes to the mirror;
+// fetching is in mirror.ts, the matching of replaced commits in the domain.
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { type CommitTrace, hashesThatNeedPatches, matchReplacements } from '../../domain/replacements.ts';
+import { fullHash, GitFailure, plainName, runGit } from './git.ts';
+
+export interface ResolvedRef {
+  ref: string;
+  branch: string | undefined;
+}
+
+export interface CommitRead {
+  ref: string;
+  message: string;
+  authorName: string;
+  authorEmail: string;
+  authoredDate: string;
+  committerName: string;
+  committerEmail: string;
+  committedDate: string;
+  branches: string[];
+  tags: string[];
+  // All of them: what decides may be the last.
+  files: string[];
+}
+
+// More than a million paths. A tree that holds itself a few times over can name any number.
+const COMMIT_MAX = {
+  bytes: 64 * 1024 * 1024,
+  reason:
+    'The message and the paths that the commit changes are more than 64 MiB, which is more than rules are judged on: make it several commits.',
+};
+const CANDIDATES_MAX = 20_000;
+const PATCHES_MAX = 500;
+const NO_DATE = '1970-01-01T00:00:00+00:00';
+
+// Branch before tag before hash. All three are asked in one process.
+export async function resolveRef(mirror: string, ref: string): Promise<ResolvedRef> {
+  const name = plainName(ref);
+  const isHash = /^[0-9a-f]{7,40}$/i.test(name);
+  const asked = [`refs/heads/${name}^{commit}`, `refs/tags/${name}^{commit}`];
+  // Only the bare digits are answered with "ambiguous".
+  if (isHash) asked.push(`${name}^{commit}`, name);
+  const [branch, tag, hash, digits] = await checkObjects(mirror, asked);
+  if (branch?.hash) return { ref: branch.hash, branch: name };
+  const found = tag?.hash ?? hash?.hash;
+  if (found) return { ref: found, branch: undefined };
+  if (digits?.ambiguous) {
+    throw new GitFailure(`Several commits begin with ${name}: give more digits of the hash.`);
+  }
+  if (/^[0-9a-f]{1,6}$/i.test(name)) {
+    throw new GitFailure(
+      `The repository has no branch or tag ${name}, and a commit hash needs at least 7 digits: give more of them.`,
+    );
+  }
+  throw new GitFailure(`The repository has no branch, tag or commit ${name}.`);
+}
+
+/** Whether the mirror is there and holds the commit. */
+export async function hasCommit(mirror: string, hash: string): Promise<boolean> {
+  if (!existsSync(join(mirror, 'HEAD'))) return false;
+  return (await presentCommits(mirror, [hash])).length > 0;
+}
+
+async function checkObjects(mirror: string, objects: readonly string[]) {
+  if (objects.length === 0) return [];
+  const { output } = await runGit(['cat-file', '--batch-check'], {
+    repository: mirror,
+    input: `${objects.join('\n')}\n`,
+  });
+  return output
+    .split('\n')
+    .slice(0, objects.length)
+    .map(line => ({
+      hash: /^([0-9a-f]{40}) commit /.exec(line)?.[1],
+      ambiguous: line.endsWith(' ambiguous'),
+    }));
+}
+
+const COMMIT_FORMAT = ['%H', '%an', '%ae', '%aI', '%cn', '%ce', '%cI', '%D', '%B', ''].join('%x00');
+
+export async function readCommit(mirror: string, hash: string): Promise<CommitRead> {
+  const [commit, branches] = await Promise.all([
+    runGit(
+      [
+        'log',
+        '-1',
+        '-z',
+        `--format=${COMMIT_FORMAT}`,
+        '--no-mailmap',
+        '--decorate=full',
+        '--decorate-refs=refs/tags/',
+        '--name-only',
+        '--no-renames',
+        '--no-ext-diff',
+        '--no-textconv',
+        '--diff-merges=first-parent',
+        '--end-of-options',
+        fullHash(hash),
+      ],
+      { repository: mirror, outputMax: COMMIT_MAX },
+    ),
+    branchesContaining(mirror, fullHash(hash)),
+  ]);
+  const [ref = '', authorName = '', authorEmail = '', authored = '', ...rest] = commit.output.split('\0');
+  const [committerName = '', committerEmail = '', committed = '', decoration = '', message = ''] = rest;
+  // Behind the format come its own end and a line break, then the paths, each with a NUL behind it.
+  const files = rest.slice(6, -1).map((path, index) => (index === 0 ? path.slice(1) : path));
+  return {
+    ref,
+    message: message.replace(/\n$/, ''),
+    authorName,
+    authorEmail,
+    authoredDate: withOffset(authored),
+    committerName,
+    committerEmail,
+    committedDate: withOffset(committed),
+    branches,
+    // No name of a ref has a space in it, but commas it may have.
+    tags: decoration
+      .split(', ')
+      .map(name => name.replace(/^tag: refs\/tags\//, ''))
+      .filter(name => name !== '')
+      .sort(),
+    files,
+  };
+}
+
+// A branch that a power cut left without content is passed over.
+const ONLY_DESCENDANTS = ['--ignore-missing', '--ancestry-path', '--simplify-by-decoration'];
+
+// One walk for all branches: `for-each-ref --contains` walks once for each, which takes seconds for an old commit that
+// thousands of branches contain.
+async function branchesContaining(mirror: string, hash: string): Promise<string[]> {
+  const [descendants, branches] = await Promise.all([
+    runGit(['rev-list', ...ONLY_DESCENDANTS, '--branches', `^${hash}`], {
+      repository: mirror,
+    }),
+    runGit(['for-each-ref', '--format=%(objectname) %(refname:lstrip=2)', 'refs/heads'], {
+      repository: mirror,
+    }),
+  ]);
+  const tips = new Set([hash, ...lines(descendants.output)]);
+  return lines(branches.output).flatMap(line => (tips.has(line.slice(0, 40)) ? [line.slice(41)] : []));
+}
+
+// Newer versions of git write UTC as Z; a date beyond git's own bounds is printed as nothing.
+function withOffset(date: string): string {
+  return /^\d{4}-/.test(date) ? date.replace(/Z$/, '+00:00') : NO_DATE;
+}
+
+// Those of the hashes that a branch or a tag still leads to.
+export async function reachable(mirror: string, hashes: readonly string[]): Promise<Set<string>> {
+  const present = await presentCommits(mirror, hashes);
+  if (present.length === 0) return new Set();
+  const { output } = await runGit(['rev-list', '--stdin', '--not', '--branches', '--tags'], {
+    repository: mirror,
+    input: `${present.join('\n')}\n`,
+  });
+  const gone = new Set(lines(output));
+  return new Set(present.filter(hash => !gone.has(hash)));
+}
+
+export async function branchContains(mirror: string, branch: string, hash: string): Promise<boolean> {
+  const name = `refs/heads/${plainName(branch)}`;
+  if ((await presentCommits(mirror, [hash])).length === 0) return false;
+  const { output } = await runGit(['for-each-ref', '--format=%(refname)', `--contains=${hash}`, '--', name], {
+    repository: mirror,
+  });
+  return lines(output).includes(name);
+}
+
+// For commits that no branch or tag leads to any more: the new commit that stands in the place of each,
+// where there is one that has no record of its own.
+export async function findReplacements(
+  mirror: string,
+  goneHashes: readonly string[],
+  knownHashes: Iterable<string>,
+): Promise<Map<string, string>> {
+  const present = await presentCommits(mirror, goneHashes);
+  if (present.length === 0) return new Map();
+  const [left, fresh] = await Promise.all([
+    readTraces(mirror, ['--not', '--branches', '--tags'], present),
+    readTraces(
+      mirror,
+      ['--branches', '--tags', `--max-count=${CANDIDATES_MAX}`],
+      present.map(hash => `^${hash}`),
+    ),
+  ]);
+  const asked = new Set(present);
+  const known = new Set(knownHashes);
+  const gone = left.filter(commit => asked.has(commit.hash));
+  const candidates = fresh.filter(commit => !known.has(commit.hash));
+  const patches = await readPatches(mirror, hashesThatNeedPatches(gone, candidates).slice(0, PATCHES_MAX));
+  return matchReplacements(gone, candidates, patches);
+}
+
+async function readTraces(mirror: string, range: string[], revisions: string[]): Promise<CommitTrace[]> {
+  const { output } = await runGit(
+    [
+      'log',
+      '-z',
+      '--topo-order',
+      '--reverse',
+      '--no-mailmap',
+      '--date=raw',
+      '--format=%H%x00%an <%ae>%x00%ad%x00%s',
+      '--stdin',
+      ...range,
+    ],
+    { repository: mirror, input: `${revisions.join('\n')}\n` },
+  );
+  const fields = output.split('\0');
+  return Array.from({ length: Math.floor(fields.length / 4) }, (_, index) => {
+    const [hash = '', author = '', authoredAt = '', subject = ''] = fields.slice(index * 4, index * 4 + 4);
+    return { hash, author, authoredAt, subject };
+  });
+}
+
+async function readPatches(mirror: string, hashes: string[]): Promise<Map<string, string>> {
+  if (hashes.length === 0) return new Map();
+  const patches = await runGit(
+    [
+      'log',
+      '--no-walk=unsorted',
+      '--patch',
+      '--no-ext-diff',
+      '--no-textconv',
+      '--format=commit %H',
+      '--stdin',
+    ],
+    { repository: mirror, input: `${hashes.join('\n')}\n` },
+  );
+  if (patches.output === '') return new Map();
+  const { output } = await runGit(['patch-id', '--stable'], { repository: mirror, input: patches.output });
+  return new Map(
+    lines(output).map(line => {
+      const [patch = '', hash = ''] = line.split(' ');
+      return [hash, patch] as const;
+    }),
+  );
+}
+
+async function presentCommits(mirror: string, hashes: readonly string[]): Promise<string[]> {
+  const answers = await checkObjects(mirror, hashes.map(fullHash));
+  return answers.flatMap(({ hash }) => hash ?? []);
+}
+
+function lines(output: string): string[] {
+  return output.split('\n').filter(line => line !== '');
+}

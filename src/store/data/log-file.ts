@@ -1,0 +1,307 @@
+// The log of a build on disk: its bytes, and beside them `<path>.times`, one checkpoint a write. A checkpoint says when
+// the log reached a length, and up to which raw byte of the output that was. Masking and batching are left to the caller.
+import { constants, createReadStream } from 'node:fs';
+import { type FileHandle, open, stat } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import { Readable } from 'node:stream';
+import { crc32 } from 'node:zlib';
+import { syncDirectory } from './fsync.ts';
+
+export type LogWriter = {
+  /** Output that stands for the raw bytes up to `rawOffset`. Resolves with the length of the log. */
+  append(bytes: Buffer, rawOffset: number): Promise<number>;
+  /** Begins an attempt: its output is read from the first byte, and it gets last lines of its own. */
+  beginAttempt(): Promise<number>;
+  /** A line of the service, on a line of its own; it is kept past the limit too. It may stand for raw bytes as well. */
+  line(text: string, rawOffset?: number): Promise<number>;
+  /**
+   * Ends with these lines, says how much was left out, if anything was, makes all of it safe on disk, and closes. Done
+   * again after a crash it finds its lines there. Stays open if it fails.
+   */
+  finish(lines?: readonly string[]): Promise<number>;
+  /** Stops without an end, to be opened again later. */
+  close(): Promise<void>;
+  /** From where the output has to be read again, so that nothing is missing and nothing comes twice. */
+  readonly rawOffset: number;
+  readonly sizeBytes: number;
+  readonly leftOutBytes: number;
+};
+
+type Checkpoint = {
+  endOffset: number;
+  atMs: number;
+  rawOffset: number;
+  leftOutBytes: number;
+  isNoted: boolean;
+  /** Whether its last lines are those of `finish`. */
+  isEnded: boolean;
+};
+
+const recordBytes = 40;
+const NOTED = 1;
+const ENDED = 2;
+const newline = 0x0a;
+
+/** After a crash the log is cut back to its last complete checkpoint. */
+export async function openLog(options: { path: string; limitBytes: number }): Promise<LogWriter> {
+  const { path, limitBytes } = options;
+  // Not for appending: writes go to offsets of our own choosing.
+  const log = await open(path, constants.O_RDWR | constants.O_CREAT, 0o600);
+  const times = await open(`${path}.times`, constants.O_RDWR | constants.O_CREAT, 0o600).catch(
+    async error => {
+      await log.close();
+      throw error;
+    },
+  );
+  const closeFiles = () => Promise.all([log.close(), times.close()]);
+  let { checkpoint, records, lastByte } = await cutToCheckpoint(log, times).catch(async error => {
+    await closeFiles();
+    throw error;
+  });
+  let previous: Promise<unknown> = Promise.resolve();
+
+  /** One at a time and in order; a write that failed is forgotten, and its bytes are asked for again. */
+  function inTurn<T>(work: () => Promise<T>): Promise<T> {
+    const mine = previous.then(work);
+    previous = mine.catch(() => {});
+    return mine;
+  }
+
+  async function write(bytes: Buffer, change: Partial<Checkpoint>): Promise<number> {
+    const endOffset = checkpoint.endOffset + bytes.length;
+    const grows = bytes.length > 0 || records === 0;
+    const next = {
+      ...checkpoint,
+      isEnded: false,
+      ...change,
+      endOffset,
+      atMs: grows ? Date.now() : checkpoint.atMs,
+    };
+    // Where only the counters moved the last record is written over: output past the limit costs no room.
+    const record = grows ? records : records - 1;
+    // Side by side is safe: a checkpoint past the end of the log is ignored when it is opened again.
+    const writes = await Promise.allSettled([
+      writeAll(log, bytes, checkpoint.endOffset),
+      writeAll(times, encode(next), record * recordBytes),
+    ]);
+    const failed = writes.find(result => result.status === 'rejected');
+    if (failed) {
+      // Or its checkpoint, left behind, could later pass for that of other bytes.
+      await Promise.allSettled([log.truncate(checkpoint.endOffset), times.truncate(records * recordBytes)]);
+      throw failed.reason;
+    }
+    if (bytes.length > 0) lastByte = bytes.at(-1)!;
+    checkpoint = next;
+    records = record + 1;
+    return endOffset;
+  }
+
+  const serviceLines = (texts: readonly string[], change: Partial<Checkpoint> = {}) => {
+    const lines = texts.map(text => `[assay] ${text.replace(/[\r\n]+/g, ' ')}\n`).join('');
+    return write(Buffer.from(`${lastByte === newline ? '' : '\n'}${lines}`), change);
+  };
+
+  return {
+    append: (bytes, rawOffset) =>
+      inTurn(async () => {
+        const { endOffset, leftOutBytes } = checkpoint;
+        if (bytes.length === 0 && rawOffset === checkpoint.rawOffset) return endOffset;
+        const room = leftOutBytes > 0 ? 0 : Math.max(0, limitBytes - endOffset);
+        const kept = bytes.length <= room ? bytes.length : cutAtCharacter(bytes.subarray(0, room));
+        const change = { rawOffset, leftOutBytes: leftOutBytes + bytes.length - kept };
+        return write(bytes.subarray(0, kept), change);
+      }),
+    beginAttempt: () =>
+      inTurn(async () => {
+        const { endOffset, rawOffset, isEnded } = checkpoint;
+        return rawOffset === 0 && !isEnded ? endOffset : write(Buffer.alloc(0), { rawOffset: 0 });
+      }),
+    line: (text, rawOffset) =>
+      inTurn(() => serviceLines([text], rawOffset === undefined ? {} : { rawOffset })),
+    finish: (lines = []) =>
+      inTurn(async () => {
+        const { leftOutBytes, isNoted, isEnded } = checkpoint;
+        const note = `output past the limit of ${limitBytes} bytes was not kept: ${leftOutBytes} bytes left out`;
+        const last = leftOutBytes > 0 && !isNoted ? [...lines, note] : lines;
+        if (last.length > 0 && !isEnded)
+          await serviceLines(last, { isEnded: true, isNoted: isNoted || leftOutBytes > 0 });
+        await Promise.all([log.sync(), times.sync(), syncDirectory(dirname(path))]);
+        await closeFiles();
+        return checkpoint.endOffset;
+      }),
+    close: () => inTurn(async () => void (await closeFiles())),
+    get rawOffset() {
+      return checkpoint.rawOffset;
+    },
+    get sizeBytes() {
+      return checkpoint.endOffset;
+    },
+    get leftOutBytes() {
+      return checkpoint.leftOutBytes;
+    },
+  };
+}
+
+async function writeAll(file: FileHandle, bytes: Buffer, position: number): Promise<void> {
+  for (let written = 0; written < bytes.length; ) {
+    written += (await file.write(bytes, written, bytes.length - written, position + written)).bytesWritten;
+  }
+}
+
+async function cutToCheckpoint(log: FileHandle, times: FileHandle) {
+  const { size } = await log.stat();
+  const { checkpoint, records } = await lastCheckpoint(times, size);
+  const { endOffset } = checkpoint;
+  if (size > endOffset) await log.truncate(endOffset);
+  await times.truncate(records * recordBytes);
+  const { buffer, bytesRead } = await log.read(Buffer.alloc(1), 0, 1, Math.max(0, endOffset - 1));
+  return { checkpoint, records, lastByte: bytesRead === 0 || endOffset === 0 ? newline : buffer[0]! };
+}
+
+function encode(checkpoint: Checkpoint): Buffer {
+  const record = Buffer.alloc(recordBytes);
+  record.writeDoubleLE(checkpoint.endOffset, 0);
+  record.writeDoubleLE(checkpoint.atMs, 8);
+  record.writeDoubleLE(checkpoint.rawOffset, 16);
+  record.writeDoubleLE(checkpoint.leftOutBytes, 24);
+  record.writeUInt32LE((checkpoint.isNoted ? NOTED : 0) | (checkpoint.isEnded ? ENDED : 0), 32);
+  record.writeUInt32LE(crc32(record.subarray(0, 36)), 36);
+  return record;
+}
+
+/** A record of which a crash left only a part does not agree with its sum. */
+function decode(record: Buffer): Checkpoint | undefined {
+  if (record.length < recordBytes || record.readUInt32LE(36) !== crc32(record.subarray(0, 36)))
+    return undefined;
+  return {
+    endOffset: record.readDoubleLE(0),
+    atMs: record.readDoubleLE(8),
+    rawOffset: record.readDoubleLE(16),
+    leftOutBytes: record.readDoubleLE(24),
+    isNoted: (record.readUInt32LE(32) & NOTED) !== 0,
+    isEnded: (record.readUInt32LE(32) & ENDED) !== 0,
+  };
+}
+
+async function readRecord(times: FileHandle, index: number): Promise<Checkpoint | undefined> {
+  const { buffer, bytesRead } = await times.read(
+    Buffer.alloc(recordBytes),
+    0,
+    recordBytes,
+    index * recordBytes,
+  );
+  return decode(buffer.subarray(0, bytesRead));
+}
+
+async function countRecords(times: FileHandle): Promise<number> {
+  return Math.floor((await times.stat()).size / recordBytes);
+}
+
+async function lastCheckpoint(
+  times: FileHandle,
+  logBytes: number,
+): Promise<{ checkpoint: Checkpoint; records: number }> {
+  for (let records = await countRecords(times); records > 0; records--) {
+    const checkpoint = await readRecord(times, records - 1);
+    if (checkpoint && checkpoint.endOffset <= logBytes) return { checkpoint, records };
+  }
+  const checkpoint = { endOffset: 0, atMs: 0, rawOffset: 0, leftOutBytes: 0, isNoted: false, isEnded: false };
+  return { checkpoint, records: 0 };
+}
+
+/** The bytes from `start` up to, not including, `end`. */
+export function readLog(path: string, range: { start?: number; end?: number } = {}): Readable {
+  const { start = 0, end = Number.POSITIVE_INFINITY } = range;
+  // A stream's own `end` is inclusive, and cannot say "nothing".
+  return end > start ? createReadStream(path, { start, end: end - 1 }) : Readable.from([]);
+}
+
+/** 0 when there is no log yet. */
+export async function logSize(path: string): Promise<number> {
+  return stat(path).then(
+    ({ size }) => size,
+    error => {
+      if (error.code === 'ENOENT') return 0;
+      throw error;
+    },
+  );
+}
+
+export type LogTime = { endOffset: number; atMs: number };
+
+/** The writes that made the bytes from `start` up to `end`, in order: a byte came with the first that ends after it. */
+export async function lineTimes(
+  path: string,
+  range: { start?: number; end?: number } = {},
+): Promise<LogTime[]> {
+  const { start = 0, end = Number.POSITIVE_INFINITY } = range;
+  const times = await open(`${path}.times`, 'r');
+  try {
+    const records = await countRecords(times);
+    let low = 0;
+    for (let high = records; low < high; ) {
+      const middle = (low + high) >>> 1;
+      const record = await readRecord(times, middle);
+      if (record && record.endOffset <= start) low = middle + 1;
+      else high = middle;
+    }
+    return await readTimes(times, low, records, end);
+  } finally {
+    await times.close();
+  }
+}
+
+async function readTimes(times: FileHandle, first: number, records: number, end: number): Promise<LogTime[]> {
+  const found: LogTime[] = [];
+  const block = Buffer.alloc(recordBytes * 1_024);
+  for (let index = first; index < records; ) {
+    const { bytesRead } = await times.read(block, 0, block.length, index * recordBytes);
+    for (let at = 0; at + recordBytes <= bytesRead; at += recordBytes, index++) {
+      const record = decode(block.subarray(at, at + recordBytes));
+      // The last one may be being written just now.
+      if (!record) return found;
+      found.push({ endOffset: record.endOffset, atMs: record.atMs });
+      if (record.endOffset >= end) return found;
+    }
+    if (bytesRead < recordBytes) return found;
+  }
+  return found;
+}
+
+/** When the byte at `offset` came, out of what `lineTimes` gave. */
+export function timeOf(times: readonly LogTime[], offset: number): number | undefined {
+  let low = 0;
+  for (let high = times.length; low < high; ) {
+    const middle = (low + high) >>> 1;
+    if (times[middle]!.endOffset <= offset) low = middle + 1;
+    else high = middle;
+  }
+  return times[low]?.atMs;
+}
+
+/** How many of the bytes form whole UTF-8 characters. Only a beginning that could still become one is left off. */
+export function cutAtCharacter(bytes: Buffer): number {
+  for (let back = 1; back <= Math.min(3, bytes.length); back++) {
+    const byte = bytes[bytes.length - back]!;
+    if (byte < 0x80) break;
+    if (byte < 0xc0) continue;
+    const isStarted =
+      back < lengthOf(byte) && (back === 1 || mayFollow(byte, bytes[bytes.length - back + 1]!));
+    return isStarted ? bytes.length - back : bytes.length;
+  }
+  return bytes.length;
+}
+
+function lengthOf(lead: number): number {
+  if (lead >= 0xc2 && lead <= 0xdf) return 2;
+  if (lead >= 0xe0 && lead <= 0xef) return 3;
+  return lead >= 0xf0 && lead <= 0xf4 ? 4 : 1;
+}
+
+/** Some second bytes make a character too long, a surrogate, or beyond Unicode: such a sequence never becomes whole. */
+function mayFollow(lead: number, second: number): boolean {
+  if (lead === 0xe0) return second >= 0xa0;
+  if (lead === 0xed) return second <= 0x9f;
+  if (lead === 0xf0) return second >= 0x90;
+  return lead !== 0xf4 || second <= 0x8f;
+}

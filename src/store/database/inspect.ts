@@ -1,0 +1,38 @@
+// Looks into a data directory without changing it, whichever version wrote it; with no key, and with nothing migrated.
+
+import { existsSync } from 'node:fs';
+import { databasePath } from '../data/paths.ts';
+import { examineDatabase } from './database-check.ts';
+import { openSqlite } from './db.ts';
+
+export type Peek = {
+  /** By which its containers, volumes and networks are known. */
+  instance: string | undefined;
+  database: 'absent' | 'sound' | 'empty' | 'damaged';
+  /** The image that `assay image use` chose. */
+  image: string | undefined;
+  /** When the newest record was made. */
+  newestAt: number | undefined;
+};
+
+export function peek(data: string): Peek {
+  const path = databasePath(data);
+  if (!existsSync(path))
+    return { database: 'absent', instance: undefined, image: undefined, newestAt: undefined };
+  const database = examineDatabase(path);
+  if (database !== 'sound') return { database, instance: undefined, image: undefined, newestAt: undefined };
+  const sqlite = openSqlite(path, { readonly: true });
+  try {
+    const instance = sqlite.prepare("SELECT value FROM facts WHERE name = 'instance'").pluck().get();
+    const image = sqlite.prepare("SELECT value FROM facts WHERE name = 'image'").pluck().get();
+    const newestAt = sqlite.prepare('SELECT max(created_at) FROM events').pluck().get();
+    return {
+      database,
+      instance: instance as string | undefined,
+      image: image as string | undefined,
+      newestAt: (newestAt as number | null) ?? undefined,
+    };
+  } finally {
+    sqlite.close();
+  }
+}

@@ -1,0 +1,515 @@
+// The steps that lead from an empty file to today's schema, and the runner. A step that has been released is never edited.
+
+import type Database from 'better-sqlite3';
+import { nameKey } from '../../domain/names.ts';
+import type { JudgedRule } from '../../domain/rules.ts';
+import { packDecisions } from './packed-decisions.ts';
+
+/** Thrown where the file belongs to a newer Assay: going on could lose what that one wrote. */
+export class NewerSchema extends Error {}
+
+/** `onUpgrade` is called before the steps of an upgrade, which may take long for a large database, and after them. */
+export type OnUpgrade = (upgrade: { from: number; to: number; tookMs?: number }) => void;
+
+export function migrate(
+  sqlite: Database.Database,
+  target = steps.length,
+  onUpgrade: OnUpgrade = () => {},
+): void {
+  const from = versionOf(sqlite);
+  if (from >= target) return;
+  const startedAt = performance.now();
+  if (from > 0) onUpgrade({ from, to: target });
+  // Ignored inside a transaction, and on it would empty child tables when a step rebuilds their parent.
+  sqlite.pragma('foreign_keys = OFF');
+  sqlite.function('key_of_name', { deterministic: true }, name => nameKey(String(name)));
+  sqlite
+    .transaction(() => {
+      // Asked again now that nobody else writes: a server and a command may both have found the old one.
+      const version = versionOf(sqlite);
+      if (version >= target) return;
+      for (const step of steps.slice(version, target))
+        if (typeof step === 'string') sqlite.exec(step);
+        else step(sqlite);
+      const broken = sqlite.pragma('foreign_key_check') as unknown[];
+      if (broken.length > 0)
+        throw new Error(`the migration would leave ${broken.length} rows without their parents`);
+      sqlite.pragma(`user_version = ${target}`);
+    })
+    .immediate();
+  if (from > 0) onUpgrade({ from, to: target, tookMs: Math.round(performance.now() - startedAt) });
+}
+
+function versionOf(sqlite: Database.Database): number {
+  const version = Number(sqlite.pragma('user_version', { simple: true }));
+  if (version > steps.length)
+    throw new NewerSchema(
+      `the database was written by a newer Assay (schema ${version}, this one knows ${steps.length}): install that version again, or restore a backup`,
+    );
+  return version;
+}
+
+const contract = `
+CREATE TABLE accounts (
+  id INTEGER PRIMARY KEY NOT NULL,
+  email TEXT NOT NULL UNIQUE,
+  kind TEXT NOT NULL,
+  admin INTEGER NOT NULL,
+  standing TEXT NOT NULL,
+  trial_ends_at INTEGER,
+  password_hash TEXT,
+  api_key_digest BLOB,
+  created_at INTEGER NOT NULL
+) STRICT;
+CREATE TABLE applications (
+  id INTEGER PRIMARY KEY NOT NULL,
+  owner_id INTEGER NOT NULL REFERENCES accounts (id) ON DELETE CASCADE,
+  name TEXT NOT NULL,
+  client_id TEXT NOT NULL UNIQUE,
+  client_secret_digest BLOB,
+  redirect_uri TEXT NOT NULL,
+  created_at INTEGER NOT NULL
+) STRICT;
+CREATE INDEX applications_owner ON applications (owner_id);
+CREATE TABLE artifacts (
+  hash TEXT PRIMARY KEY NOT NULL,
+  prefix TEXT NOT NULL,
+  size_bytes INTEGER NOT NULL,
+  volume TEXT,
+  created_at INTEGER NOT NULL
+) STRICT;
+CREATE TABLE authorization_codes (
+  code_digest BLOB PRIMARY KEY NOT NULL,
+  application_id INTEGER NOT NULL REFERENCES applications (id) ON DELETE CASCADE,
+  account_id INTEGER NOT NULL REFERENCES accounts (id) ON DELETE CASCADE,
+  redirect_uri TEXT NOT NULL,
+  scopes TEXT NOT NULL,
+  code_challenge TEXT,
+  expires_at INTEGER NOT NULL,
+  token_id INTEGER REFERENCES tokens (id) ON DELETE SET NULL,
+  used_at INTEGER
+) STRICT;
+CREATE INDEX authorization_codes_application ON authorization_codes (application_id);
+CREATE INDEX authorization_codes_account ON authorization_codes (account_id);
+CREATE INDEX authorization_codes_token ON authorization_codes (token_id);
+CREATE TABLE build_requests (
+  id INTEGER PRIMARY KEY NOT NULL,
+  project_id INTEGER NOT NULL REFERENCES projects (id) ON DELETE CASCADE,
+  commit_ref TEXT NOT NULL,
+  branch TEXT NOT NULL,
+  commit_id INTEGER REFERENCES commits (id),
+  build_state TEXT NOT NULL,
+  error TEXT,
+  created_by TEXT NOT NULL,
+  created_at INTEGER NOT NULL,
+  finished_at INTEGER
+) STRICT;
+CREATE INDEX build_requests_project ON build_requests (project_id, id);
+CREATE INDEX build_requests_commit ON build_requests (commit_id, id);
+CREATE INDEX build_requests_waiting ON build_requests (project_id, id) WHERE build_state = 'enqueued';
+CREATE INDEX build_requests_fetching ON build_requests (id) WHERE build_state = 'fetching';
+CREATE INDEX build_requests_unfinished ON build_requests (project_id, id) WHERE build_state IN ('enqueued', 'fetching', 'building');
+CREATE TABLE builds (
+  id INTEGER PRIMARY KEY NOT NULL,
+  project_id INTEGER NOT NULL REFERENCES projects (id) ON DELETE CASCADE,
+  build_request_id INTEGER NOT NULL REFERENCES build_requests (id) ON DELETE CASCADE,
+  commit_id INTEGER NOT NULL REFERENCES commits (id),
+  commit_ref TEXT NOT NULL,
+  suite_id INTEGER NOT NULL,
+  suite_name TEXT NOT NULL,
+  build_state TEXT NOT NULL,
+  exit_code INTEGER,
+  error TEXT,
+  attempts INTEGER NOT NULL,
+  nonce TEXT,
+  cancel_because TEXT,
+  created_at INTEGER NOT NULL,
+  started_at INTEGER,
+  finished_at INTEGER
+) STRICT;
+CREATE INDEX builds_project ON builds (project_id, id);
+CREATE INDEX builds_commit ON builds (commit_id, id);
+CREATE INDEX builds_request ON builds (build_request_id, id);
+CREATE INDEX builds_suite ON builds (suite_id, id);
+CREATE INDEX builds_waiting ON builds (project_id, id) WHERE build_state = 'enqueued';
+CREATE INDEX builds_running ON builds (id) WHERE build_state = 'running';
+CREATE INDEX builds_unfinished ON builds (project_id, id) WHERE build_state IN ('enqueued', 'running');
+CREATE INDEX builds_finished ON builds (finished_at) WHERE finished_at IS NOT NULL;
+CREATE TABLE collaborators (
+  id INTEGER PRIMARY KEY NOT NULL,
+  project_id INTEGER NOT NULL REFERENCES projects (id) ON DELETE CASCADE,
+  account_id INTEGER NOT NULL REFERENCES accounts (id) ON DELETE CASCADE
+) STRICT;
+CREATE UNIQUE INDEX collaborators_pair ON collaborators (project_id, account_id);
+CREATE INDEX collaborators_account ON collaborators (account_id, project_id);
+CREATE TABLE commits (
+  id INTEGER PRIMARY KEY NOT NULL,
+  project_id INTEGER NOT NULL REFERENCES projects (id) ON DELETE CASCADE,
+  version INTEGER NOT NULL,
+  ref TEXT NOT NULL,
+  build_state TEXT NOT NULL,
+  message TEXT NOT NULL,
+  author_name TEXT NOT NULL,
+  author_email TEXT NOT NULL,
+  authored_date TEXT NOT NULL,
+  committer_name TEXT NOT NULL,
+  committer_email TEXT NOT NULL,
+  committed_date TEXT NOT NULL,
+  branches TEXT NOT NULL,
+  tags TEXT NOT NULL,
+  files TEXT NOT NULL,
+  files_omitted INTEGER
+) STRICT;
+CREATE UNIQUE INDEX commits_ref ON commits (project_id, ref);
+CREATE INDEX commits_project ON commits (project_id, id);
+CREATE TABLE deliveries (
+  id INTEGER PRIMARY KEY NOT NULL,
+  notification_id INTEGER NOT NULL REFERENCES notifications (id) ON DELETE CASCADE,
+  event_id INTEGER NOT NULL,
+  event_type TEXT NOT NULL,
+  resource_id INTEGER NOT NULL,
+  body TEXT NOT NULL,
+  state TEXT NOT NULL,
+  attempts INTEGER NOT NULL,
+  response_status INTEGER,
+  response_ms INTEGER,
+  response_excerpt TEXT,
+  last_error TEXT,
+  next_attempt_at INTEGER,
+  created_at INTEGER NOT NULL
+) STRICT;
+CREATE INDEX deliveries_notification ON deliveries (notification_id, id);
+CREATE INDEX deliveries_pending ON deliveries (notification_id, resource_id, id) WHERE state = 'pending';
+CREATE INDEX deliveries_due ON deliveries (notification_id, next_attempt_at) WHERE state = 'pending';
+CREATE TABLE dependencies (
+  id INTEGER PRIMARY KEY NOT NULL,
+  owner_id INTEGER NOT NULL REFERENCES accounts (id),
+  name TEXT NOT NULL,
+  description TEXT NOT NULL,
+  command TEXT NOT NULL,
+  prefix TEXT NOT NULL,
+  source TEXT NOT NULL,
+  launch_command TEXT NOT NULL,
+  image TEXT,
+  compile_state TEXT NOT NULL,
+  shared INTEGER NOT NULL,
+  archive_hash TEXT,
+  archive_content_type TEXT,
+  archive_file_size INTEGER,
+  artifact_hash TEXT REFERENCES artifacts (hash),
+  recipe_hash TEXT,
+  error TEXT,
+  attempts INTEGER NOT NULL,
+  nonce TEXT,
+  cancel_requested INTEGER NOT NULL,
+  created_at INTEGER NOT NULL,
+  enqueued_at INTEGER,
+  started_at INTEGER,
+  finished_at INTEGER
+) STRICT;
+CREATE UNIQUE INDEX dependencies_name ON dependencies (owner_id, name);
+CREATE INDEX dependencies_owner ON dependencies (owner_id, id);
+CREATE INDEX dependencies_shared ON dependencies (id) WHERE shared = 1;
+CREATE INDEX dependencies_unfinished ON dependencies (id) WHERE compile_state IN ('enqueued_for_compile', 'compiling');
+CREATE INDEX dependencies_artifact ON dependencies (artifact_hash);
+CREATE INDEX dependencies_recipe ON dependencies (recipe_hash);
+CREATE INDEX dependencies_archive ON dependencies (archive_hash);
+CREATE TABLE deploy_strategies (
+  id INTEGER PRIMARY KEY NOT NULL,
+  project_id INTEGER NOT NULL REFERENCES projects (id) ON DELETE CASCADE,
+  name TEXT NOT NULL,
+  strategy_type TEXT NOT NULL,
+  repository_url TEXT NOT NULL,
+  local_branch TEXT NOT NULL,
+  remote_branch TEXT NOT NULL,
+  automatic INTEGER NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX deploy_strategies_name ON deploy_strategies (project_id, name);
+CREATE INDEX deploy_strategies_project ON deploy_strategies (project_id, id);
+CREATE TABLE deploys (
+  id INTEGER PRIMARY KEY NOT NULL,
+  project_id INTEGER NOT NULL REFERENCES projects (id) ON DELETE CASCADE,
+  deploy_strategy_id INTEGER NOT NULL,
+  strategy_name TEXT NOT NULL,
+  repository_url TEXT NOT NULL,
+  local_branch TEXT NOT NULL,
+  remote_branch TEXT NOT NULL,
+  commit_id INTEGER NOT NULL REFERENCES commits (id),
+  commit_ref TEXT NOT NULL,
+  state TEXT NOT NULL,
+  error TEXT,
+  created_by TEXT NOT NULL,
+  created_at INTEGER NOT NULL,
+  deploy_started_at INTEGER,
+  deploy_finished_at INTEGER
+) STRICT;
+CREATE INDEX deploys_project ON deploys (project_id, id);
+CREATE INDEX deploys_strategy ON deploys (deploy_strategy_id, commit_ref);
+CREATE INDEX deploys_commit ON deploys (commit_id);
+CREATE INDEX deploys_unfinished ON deploys (project_id, id) WHERE state IN ('enqueued', 'deploying');
+CREATE TABLE environment_variables (
+  id INTEGER PRIMARY KEY NOT NULL,
+  suite_id INTEGER NOT NULL REFERENCES suites (id) ON DELETE CASCADE,
+  name TEXT NOT NULL,
+  content BLOB NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX environment_variables_name ON environment_variables (suite_id, name);
+CREATE INDEX environment_variables_suite ON environment_variables (suite_id, id);
+CREATE TABLE events (
+  id INTEGER PRIMARY KEY NOT NULL,
+  project_id INTEGER NOT NULL REFERENCES projects (id) ON DELETE CASCADE,
+  type TEXT NOT NULL,
+  resource_id INTEGER NOT NULL,
+  body TEXT NOT NULL,
+  created_at INTEGER NOT NULL
+) STRICT;
+CREATE INDEX events_project ON events (project_id, id);
+CREATE TABLE facts (
+  name TEXT PRIMARY KEY NOT NULL,
+  value TEXT NOT NULL
+) STRICT;
+CREATE TABLE images (
+  name TEXT PRIMARY KEY NOT NULL,
+  image_id TEXT NOT NULL,
+  created_at INTEGER NOT NULL
+) STRICT;
+CREATE TABLE notifications (
+  id INTEGER PRIMARY KEY NOT NULL,
+  project_id INTEGER NOT NULL REFERENCES projects (id) ON DELETE CASCADE,
+  name TEXT NOT NULL,
+  notifiable_type TEXT NOT NULL,
+  url TEXT NOT NULL,
+  signing_secret BLOB NOT NULL,
+  enabled INTEGER NOT NULL
+) STRICT;
+CREATE INDEX notifications_project ON notifications (project_id, id);
+CREATE TABLE projects (
+  id INTEGER PRIMARY KEY NOT NULL,
+  owner_id INTEGER NOT NULL REFERENCES accounts (id),
+  name TEXT NOT NULL,
+  description TEXT NOT NULL,
+  repository_url TEXT NOT NULL,
+  build_state TEXT NOT NULL,
+  ssh_public_key BLOB NOT NULL,
+  ssh_private_key BLOB NOT NULL,
+  badge INTEGER NOT NULL,
+  cancel_superseded INTEGER NOT NULL,
+  created_at INTEGER NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX projects_name ON projects (owner_id, name);
+CREATE INDEX projects_owner ON projects (owner_id, id);
+CREATE TABLE related_dependencies (
+  dependency_id INTEGER NOT NULL REFERENCES dependencies (id) ON DELETE CASCADE,
+  related_id INTEGER NOT NULL REFERENCES dependencies (id),
+  position INTEGER NOT NULL,
+  PRIMARY KEY (dependency_id, related_id)
+) STRICT;
+CREATE INDEX related_dependencies_related ON related_dependencies (related_id);
+CREATE TABLE sessions (
+  token_digest BLOB PRIMARY KEY NOT NULL,
+  account_id INTEGER NOT NULL REFERENCES accounts (id) ON DELETE CASCADE,
+  created_at INTEGER NOT NULL,
+  expires_at INTEGER NOT NULL
+) STRICT;
+CREATE TABLE sign_in_links (
+  token_digest BLOB PRIMARY KEY NOT NULL,
+  account_id INTEGER NOT NULL REFERENCES accounts (id) ON DELETE CASCADE,
+  expires_at INTEGER NOT NULL
+) STRICT;
+CREATE TABLE suite_decisions (
+  build_request_id INTEGER NOT NULL REFERENCES build_requests (id) ON DELETE CASCADE,
+  suite_id INTEGER NOT NULL,
+  suite_name TEXT NOT NULL,
+  runs INTEGER NOT NULL,
+  rules TEXT NOT NULL,
+  PRIMARY KEY (build_request_id, suite_id)
+) STRICT;
+CREATE TABLE suite_dependencies (
+  id INTEGER PRIMARY KEY NOT NULL,
+  suite_id INTEGER NOT NULL REFERENCES suites (id) ON DELETE CASCADE,
+  dependency_id INTEGER NOT NULL REFERENCES dependencies (id)
+) STRICT;
+CREATE UNIQUE INDEX suite_dependencies_pair ON suite_dependencies (suite_id, dependency_id);
+CREATE INDEX suite_dependencies_dependency ON suite_dependencies (dependency_id);
+CREATE TABLE suite_rules (
+  id INTEGER PRIMARY KEY NOT NULL,
+  suite_id INTEGER NOT NULL REFERENCES suites (id) ON DELETE CASCADE,
+  subject TEXT NOT NULL,
+  operator TEXT NOT NULL,
+  value TEXT NOT NULL
+) STRICT;
+CREATE INDEX suite_rules_suite ON suite_rules (suite_id, id);
+CREATE TABLE suites (
+  id INTEGER PRIMARY KEY NOT NULL,
+  project_id INTEGER NOT NULL REFERENCES projects (id) ON DELETE CASCADE,
+  name TEXT NOT NULL,
+  description TEXT NOT NULL,
+  command TEXT NOT NULL,
+  image TEXT
+) STRICT;
+CREATE UNIQUE INDEX suites_name ON suites (project_id, name);
+CREATE INDEX suites_project ON suites (project_id, id);
+CREATE TABLE tokens (
+  id INTEGER PRIMARY KEY NOT NULL,
+  token_digest BLOB NOT NULL UNIQUE,
+  account_id INTEGER NOT NULL REFERENCES accounts (id) ON DELETE CASCADE,
+  application_id INTEGER NOT NULL REFERENCES applications (id) ON DELETE CASCADE,
+  scopes TEXT NOT NULL,
+  created_at INTEGER NOT NULL,
+  last_used_at INTEGER
+) STRICT;
+CREATE INDEX tokens_account ON tokens (account_id);
+CREATE INDEX tokens_application ON tokens (application_id);
+INSERT INTO facts (name, value) VALUES ('last_id', '0'), ('instance', lower(hex(randomblob(8))));
+`;
+
+/**
+ * Who invited an account. Old rows do not say it: an invitation made the account and its collaborator in one transaction,
+ * and ids count milliseconds in steps of 2^22, so both have ids of the same second. Links of accounts that have a password
+ * or were promoted are removed.
+ */
+const invitations = `
+ALTER TABLE accounts ADD COLUMN invited_by_id INTEGER REFERENCES accounts (id) ON DELETE SET NULL;
+CREATE INDEX accounts_invited_by ON accounts (invited_by_id);
+UPDATE accounts SET invited_by_id = (
+  SELECT projects.owner_id FROM collaborators JOIN projects ON projects.id = collaborators.project_id
+  WHERE collaborators.account_id = accounts.id AND collaborators.id - accounts.id < 1000 << 22
+  ORDER BY collaborators.id LIMIT 1
+) WHERE password_hash IS NULL AND kind = 'collaborator' AND admin = 0;
+DELETE FROM sign_in_links WHERE account_id IN (
+  SELECT id FROM accounts WHERE password_hash IS NOT NULL OR kind <> 'collaborator' OR admin <> 0
+);
+`;
+
+/** Whether a request has an unfinished build, and which build of a suite is its newest, without a look at all of them. */
+const buildsOfRequest = `
+DROP INDEX builds_request;
+CREATE INDEX builds_request ON builds (build_request_id, suite_id, id);
+CREATE INDEX builds_request_unfinished ON builds (build_request_id, id) WHERE build_state IN ('enqueued', 'running');
+`;
+
+/**
+ * Keys are stored encrypted, so they leave the bodies of events, where only the comment of the key stays. A delivery sends
+ * the body of its event: its own copy is deleted.
+ */
+const keyField = '"ssh_public_key":"';
+const keyStart = `instr(body, '${keyField}ssh-ed25519 ')`;
+const afterKeyStart = `${keyStart} + ${`${keyField}ssh-ed25519 `.length}`;
+const bodiesOnce = `
+UPDATE events SET body =
+  substr(body, 1, ${keyStart} + ${keyField.length - 1}) ||
+  substr(body, ${afterKeyStart} + instr(substr(body, ${afterKeyStart}), ' ') - 1)
+WHERE ${keyStart} > 0;
+ALTER TABLE deliveries DROP COLUMN body;
+CREATE INDEX deliveries_event ON deliveries (event_id);
+`;
+
+/** Names become unique by their key. Where several rows have one key already, the oldest keeps it and the others have none. */
+const uniqueKeys = [
+  ['projects', 'owner_id'],
+  ['suites', 'project_id'],
+  ['dependencies', 'owner_id'],
+  ['deploy_strategies', 'project_id'],
+]
+  .map(
+    ([table, scope]) => `
+ALTER TABLE ${table} ADD COLUMN name_key TEXT;
+UPDATE ${table} SET name_key = key_of_name(name);
+UPDATE ${table} SET name_key = NULL WHERE id NOT IN (SELECT min(id) FROM ${table} GROUP BY ${scope}, name_key);
+DROP INDEX ${table}_name;
+CREATE UNIQUE INDEX ${table}_name ON ${table} (${scope}, name_key);
+`,
+  )
+  .join('');
+
+/** Decisions were a row for each suite, with all that its rules saw. */
+function packOldDecisions(sqlite: Database.Database): void {
+  sqlite.exec(`
+    CREATE TABLE request_decisions (
+      build_request_id INTEGER PRIMARY KEY NOT NULL REFERENCES build_requests (id) ON DELETE CASCADE,
+      decisions BLOB NOT NULL,
+      begun INTEGER
+    ) STRICT;
+    CREATE INDEX request_decisions_begun ON request_decisions (build_request_id) WHERE begun IS NOT NULL;
+    CREATE TABLE request_cancels (
+      build_request_id INTEGER PRIMARY KEY NOT NULL REFERENCES build_requests (id) ON DELETE CASCADE,
+      because TEXT NOT NULL,
+      up_to_build_id INTEGER NOT NULL
+    ) STRICT;`);
+  const insert = sqlite.prepare('INSERT INTO request_decisions VALUES (?, ?, NULL)');
+  const next = sqlite
+    .prepare('SELECT min(build_request_id) FROM suite_decisions WHERE build_request_id > ?')
+    .safeIntegers()
+    .pluck();
+  const rowsOf = sqlite
+    .prepare<[bigint], { suiteId: bigint; suiteName: string; runs: bigint; rules: string }>(
+      `SELECT suite_id AS suiteId, suite_name AS suiteName, runs, rules FROM suite_decisions
+       WHERE build_request_id = ? ORDER BY suite_id`,
+    )
+    .safeIntegers();
+  for (let id = next.get(-1n) as bigint | null; id !== null; id = next.get(id) as bigint | null) {
+    // The same text is the same list of rules, which is packed once.
+    const parsed = new Map<string, JudgedRule[]>();
+    const decisions = rowsOf.all(id).map(({ suiteId, suiteName, runs, rules: text }) => {
+      const rules = parsed.get(text) ?? (JSON.parse(text) as JudgedRule[]);
+      parsed.set(text, rules);
+      return { suiteId, suiteName, runs: runs !== 0n, rules };
+    });
+    insert.run(id, packDecisions(decisions));
+  }
+  sqlite.exec('DROP TABLE suite_decisions');
+}
+
+/** A deploy that is under way can be canceled. */
+const deployCancel = `
+ALTER TABLE deploys ADD COLUMN cancel_because TEXT;
+`;
+
+/** What each suite keeps between builds; the volumes that are there are entered by the server. */
+const cachesOfSuites = `
+CREATE TABLE caches (
+  suite_id INTEGER PRIMARY KEY NOT NULL REFERENCES suites (id) ON DELETE CASCADE,
+  generation INTEGER NOT NULL,
+  size_bytes INTEGER,
+  measured_at INTEGER,
+  used_at INTEGER NOT NULL,
+  emptied_at INTEGER,
+  emptied_because TEXT
+) STRICT;
+`;
+
+/** What is deleted is marked, and its rows are purged in batches. */
+const deletedMarks = ['projects', 'notifications']
+  .map(
+    table => `
+ALTER TABLE ${table} ADD COLUMN deleted_at INTEGER;
+CREATE INDEX ${table}_deleted ON ${table} (id) WHERE deleted_at IS NOT NULL;
+`,
+  )
+  .join('');
+
+/** A project may have its submodules fetched. */
+const submodulesOfProject = `
+ALTER TABLE projects ADD COLUMN submodules TEXT NOT NULL DEFAULT 'off';
+`;
+
+/** TIMEOUT counts over all attempts. */
+const timeOfAttempts = ['builds', 'dependencies']
+  .map(table => `ALTER TABLE ${table} ADD COLUMN spent_ms INTEGER NOT NULL DEFAULT 0;\n`)
+  .join('');
+
+type Step = string | ((sqlite: Database.Database) => void);
+
+export const steps: readonly Step[] = [
+  contract,
+  invitations,
+  buildsOfRequest,
+  bodiesOnce,
+  uniqueKeys,
+  packOldDecisions,
+  deployCancel,
+  cachesOfSuites,
+  deletedMarks,
+  submodulesOfProject,
+  timeOfAttempts,
+];

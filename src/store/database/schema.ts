@@ -1,0 +1,594 @@
+// Every table. What the migrations make must equal this (test/store/drift.test.ts).
+
+import { sql } from 'drizzle-orm';
+import {
+  type AnySQLiteColumn,
+  index,
+  primaryKey,
+  sqliteTable,
+  text,
+  uniqueIndex,
+} from 'drizzle-orm/sqlite-core';
+import type { AccountKind, Standing } from '../../domain/access.ts';
+import type { BuildRequestState, BuildState, CommitState, ProjectState } from '../../domain/build.ts';
+import type { CompileState } from '../../domain/dependency.ts';
+import type { DeployState } from '../../domain/deploy.ts';
+import type { SubmoduleSetting } from '../../domain/submodules.ts';
+import { bool, digest, instant, int, int64, packed, sealed } from './columns.ts';
+
+const id = () => int64('id').primaryKey();
+/** Null where an older row had the same key when keys were introduced, until its name is changed. */
+const nameKey = () => text('name_key');
+const createdAt = () => instant('created_at').notNull();
+
+/** Single facts about this data directory: the last id given out, the instance, the default image. */
+export const facts = sqliteTable('facts', {
+  name: text('name').primaryKey(),
+  value: text('value').notNull(),
+});
+
+export const accounts = sqliteTable(
+  'accounts',
+  {
+    id: id(),
+    email: text('email').notNull().unique(),
+    kind: text('kind').$type<AccountKind>().notNull(),
+    admin: bool('admin').notNull(),
+    standing: text('standing').$type<Standing>().notNull(),
+    trialEndsAt: instant('trial_ends_at'),
+    passwordHash: text('password_hash'),
+    apiKeyDigest: digest('api_key_digest'),
+    createdAt: createdAt(),
+    /** Who may make sign-in links for it. Null once it has a password or was promoted. */
+    invitedById: int64('invited_by_id').references((): AnySQLiteColumn => accounts.id, {
+      onDelete: 'set null',
+    }),
+  },
+  table => [index('accounts_invited_by').on(table.invitedById)],
+);
+
+export const signInLinks = sqliteTable('sign_in_links', {
+  tokenDigest: digest('token_digest').primaryKey(),
+  accountId: int64('account_id')
+    .notNull()
+    .references(() => accounts.id, { onDelete: 'cascade' }),
+  expiresAt: instant('expires_at').notNull(),
+});
+
+export const sessions = sqliteTable('sessions', {
+  tokenDigest: digest('token_digest').primaryKey(),
+  accountId: int64('account_id')
+    .notNull()
+    .references(() => accounts.id, { onDelete: 'cascade' }),
+  createdAt: createdAt(),
+  expiresAt: instant('expires_at').notNull(),
+});
+
+export const applications = sqliteTable(
+  'applications',
+  {
+    id: id(),
+    ownerId: int64('owner_id')
+      .notNull()
+      .references(() => accounts.id, { onDelete: 'cascade' }),
+    name: text('name').notNull(),
+    clientId: text('client_id').notNull().unique(),
+    /** Null for a public application. */
+    clientSecretDigest: digest('client_secret_digest'),
+    redirectUri: text('redirect_uri').notNull(),
+    createdAt: createdAt(),
+  },
+  table => [index('applications_owner').on(table.ownerId)],
+);
+
+export const tokens = sqliteTable(
+  'tokens',
+  {
+    id: id(),
+    tokenDigest: digest('token_digest').notNull().unique(),
+    accountId: int64('account_id')
+      .notNull()
+      .references(() => accounts.id, { onDelete: 'cascade' }),
+    applicationId: int64('application_id')
+      .notNull()
+      .references(() => applications.id, { onDelete: 'cascade' }),
+    /** Names separated by spaces. */
+    scopes: text('scopes').notNull(),
+    createdAt: createdAt(),
+    lastUsedAt: instant('last_used_at'),
+  },
+  table => [index('tokens_account').on(table.accountId), index('tokens_application').on(table.applicationId)],
+);
+
+export const authorizationCodes = sqliteTable(
+  'authorization_codes',
+  {
+    codeDigest: digest('code_digest').primaryKey(),
+    applicationId: int64('application_id')
+      .notNull()
+      .references(() => applications.id, { onDelete: 'cascade' }),
+    accountId: int64('account_id')
+      .notNull()
+      .references(() => accounts.id, { onDelete: 'cascade' }),
+    redirectUri: text('redirect_uri').notNull(),
+    scopes: text('scopes').notNull(),
+    codeChallenge: text('code_challenge'),
+    expiresAt: instant('expires_at').notNull(),
+    /** The token it gave; used a second time, that token is revoked. */
+    tokenId: int64('token_id').references(() => tokens.id, { onDelete: 'set null' }),
+    usedAt: instant('used_at'),
+  },
+  table => [
+    index('authorization_codes_application').on(table.applicationId),
+    index('authorization_codes_account').on(table.accountId),
+    index('authorization_codes_token').on(table.tokenId),
+  ],
+);
+
+export const projects = sqliteTable(
+  'projects',
+  {
+    id: id(),
+    ownerId: int64('owner_id')
+      .notNull()
+      .references(() => accounts.id),
+    name: text('name').notNull(),
+    nameKey: nameKey(),
+    description: text('description').notNull(),
+    repositoryUrl: text('repository_url').notNull(),
+    buildState: text('build_state').$type<ProjectState>().notNull(),
+    sshPublicKey: sealed('ssh_public_key').notNull(),
+    sshPrivateKey: sealed('ssh_private_key').notNull(),
+    badge: bool('badge').notNull(),
+    cancelSuperseded: bool('cancel_superseded').notNull(),
+    createdAt: createdAt(),
+    /** Gone for everybody from then on, while its rows are purged. */
+    deletedAt: instant('deleted_at'),
+    submodules: text('submodules').$type<SubmoduleSetting>().notNull().default('off'),
+  },
+  table => [
+    index('projects_deleted').on(table.id).where(sql`deleted_at IS NOT NULL`),
+    uniqueIndex('projects_name').on(table.ownerId, table.nameKey),
+    index('projects_owner').on(table.ownerId, table.id),
+  ],
+);
+
+export const collaborators = sqliteTable(
+  'collaborators',
+  {
+    id: id(),
+    projectId: int64('project_id')
+      .notNull()
+      .references(() => projects.id, { onDelete: 'cascade' }),
+    accountId: int64('account_id')
+      .notNull()
+      .references(() => accounts.id, { onDelete: 'cascade' }),
+  },
+  table => [
+    uniqueIndex('collaborators_pair').on(table.projectId, table.accountId),
+    index('collaborators_account').on(table.accountId, table.projectId),
+  ],
+);
+
+export const commits = sqliteTable(
+  'commits',
+  {
+    id: id(),
+    projectId: int64('project_id')
+      .notNull()
+      .references(() => projects.id, { onDelete: 'cascade' }),
+    version: int('version').notNull(),
+    /** The full hash. */
+    ref: text('ref').notNull(),
+    buildState: text('build_state').$type<CommitState>().notNull(),
+    message: text('message').notNull(),
+    authorName: text('author_name').notNull(),
+    authorEmail: text('author_email').notNull(),
+    /** ISO 8601 with the offset that git has. */
+    authoredDate: text('authored_date').notNull(),
+    committerName: text('committer_name').notNull(),
+    committerEmail: text('committer_email').notNull(),
+    committedDate: text('committed_date').notNull(),
+    /** JSON lists, as the newest fetch found them: what rules and badges look at. */
+    branches: text('branches').notNull(),
+    tags: text('tags').notNull(),
+    files: text('files').notNull(),
+    /** How many more paths it changes than are kept, where there are: rules are judged on all when it is fetched. */
+    filesOmitted: int('files_omitted'),
+  },
+  table => [
+    uniqueIndex('commits_ref').on(table.projectId, table.ref),
+    index('commits_project').on(table.projectId, table.id),
+  ],
+);
+
+export const buildRequests = sqliteTable(
+  'build_requests',
+  {
+    id: id(),
+    projectId: int64('project_id')
+      .notNull()
+      .references(() => projects.id, { onDelete: 'cascade' }),
+    commitRef: text('commit_ref').notNull(),
+    /** The branch that commit_ref turned out to be; empty for a tag or a hash. */
+    branch: text('branch').notNull(),
+    commitId: int64('commit_id').references(() => commits.id),
+    buildState: text('build_state').$type<BuildRequestState>().notNull(),
+    error: text('error'),
+    createdBy: text('created_by').notNull(),
+    createdAt: createdAt(),
+    finishedAt: instant('finished_at'),
+  },
+  table => [
+    index('build_requests_project').on(table.projectId, table.id),
+    index('build_requests_commit').on(table.commitId, table.id),
+    index('build_requests_waiting').on(table.projectId, table.id).where(sql`build_state = 'enqueued'`),
+    index('build_requests_fetching').on(table.id).where(sql`build_state = 'fetching'`),
+    index('build_requests_unfinished')
+      .on(table.projectId, table.id)
+      .where(sql`build_state IN ('enqueued', 'fetching', 'building')`),
+  ],
+);
+
+/** Which suites run for a request or not, and because of which rules (decisions.ts). */
+export const requestDecisions = sqliteTable(
+  'request_decisions',
+  {
+    buildRequestId: int64('build_request_id')
+      .primaryKey()
+      .references(() => buildRequests.id, { onDelete: 'cascade' }),
+    decisions: packed('decisions').notNull(),
+    /** How many of the suites that run have a build; null once all have. */
+    begun: int('begun'),
+  },
+  table => [index('request_decisions_begun').on(table.buildRequestId).where(sql`begun IS NOT NULL`)],
+);
+
+/** Requests whose cancel was answered, until each of their builds up to the given one has been canceled or asked to end. */
+export const requestCancels = sqliteTable('request_cancels', {
+  buildRequestId: int64('build_request_id')
+    .primaryKey()
+    .references(() => buildRequests.id, { onDelete: 'cascade' }),
+  because: text('because').notNull(),
+  upToBuildId: int64('up_to_build_id').notNull(),
+});
+
+/** A suite may be deleted while its builds stay readable: no foreign key, and its name is kept here. */
+export const builds = sqliteTable(
+  'builds',
+  {
+    id: id(),
+    projectId: int64('project_id')
+      .notNull()
+      .references(() => projects.id, { onDelete: 'cascade' }),
+    buildRequestId: int64('build_request_id')
+      .notNull()
+      .references(() => buildRequests.id, { onDelete: 'cascade' }),
+    commitId: int64('commit_id')
+      .notNull()
+      .references(() => commits.id),
+    /** The hash that is built: the commit's own may change when it is forcefully overwritten. */
+    commitRef: text('commit_ref').notNull(),
+    suiteId: int64('suite_id').notNull(),
+    suiteName: text('suite_name').notNull(),
+    buildState: text('build_state').$type<BuildState>().notNull(),
+    exitCode: int('exit_code'),
+    error: text('error'),
+    /** How often it was begun; what Docker lost is run again at most three times. */
+    attempts: int('attempts').notNull(),
+    /** How long its earlier attempts took; TIMEOUT is for all of them. */
+    spentMs: int('spent_ms').notNull().default(0),
+    /** Marks the records of the service in the container's output; set while it runs. */
+    nonce: text('nonce'),
+    /** Set when it is to end, or was ended, before its verdict: by whom or for what, as the end of a sentence. */
+    cancelBecause: text('cancel_because'),
+    createdAt: createdAt(),
+    startedAt: instant('started_at'),
+    finishedAt: instant('finished_at'),
+  },
+  table => [
+    index('builds_project').on(table.projectId, table.id),
+    index('builds_commit').on(table.commitId, table.id),
+    index('builds_request').on(table.buildRequestId, table.suiteId, table.id),
+    index('builds_request_unfinished')
+      .on(table.buildRequestId, table.id)
+      .where(sql`build_state IN ('enqueued', 'running')`),
+    index('builds_suite').on(table.suiteId, table.id),
+    index('builds_waiting').on(table.projectId, table.id).where(sql`build_state = 'enqueued'`),
+    index('builds_running').on(table.id).where(sql`build_state = 'running'`),
+    index('builds_unfinished')
+      .on(table.projectId, table.id)
+      .where(sql`build_state IN ('enqueued', 'running')`),
+    index('builds_finished').on(table.finishedAt).where(sql`finished_at IS NOT NULL`),
+  ],
+);
+
+export const suites = sqliteTable(
+  'suites',
+  {
+    id: id(),
+    projectId: int64('project_id')
+      .notNull()
+      .references(() => projects.id, { onDelete: 'cascade' }),
+    name: text('name').notNull(),
+    nameKey: nameKey(),
+    description: text('description').notNull(),
+    command: text('command').notNull(),
+    image: text('image'),
+  },
+  table => [
+    uniqueIndex('suites_name').on(table.projectId, table.nameKey),
+    index('suites_project').on(table.projectId, table.id),
+  ],
+);
+
+/** What a suite keeps between builds. */
+export const caches = sqliteTable('caches', {
+  suiteId: int64('suite_id')
+    .primaryKey()
+    .references(() => suites.id, { onDelete: 'cascade' }),
+  /** Counted up when it is emptied: each generation has a volume of its own. */
+  generation: int('generation').notNull(),
+  /** Null until it has been measured, and where it holds too many files to count. */
+  sizeBytes: int('size_bytes'),
+  measuredAt: instant('measured_at'),
+  /** When a build of the suite last began or ended. */
+  usedAt: instant('used_at').notNull(),
+  emptiedAt: instant('emptied_at'),
+  /** By whom or for what, as the end of a sentence. */
+  emptiedBecause: text('emptied_because'),
+});
+
+export const suiteRules = sqliteTable(
+  'suite_rules',
+  {
+    id: id(),
+    suiteId: int64('suite_id')
+      .notNull()
+      .references(() => suites.id, { onDelete: 'cascade' }),
+    subject: text('subject').notNull(),
+    operator: text('operator').notNull(),
+    value: text('value').notNull(),
+  },
+  table => [index('suite_rules_suite').on(table.suiteId, table.id)],
+);
+
+export const environmentVariables = sqliteTable(
+  'environment_variables',
+  {
+    id: id(),
+    suiteId: int64('suite_id')
+      .notNull()
+      .references(() => suites.id, { onDelete: 'cascade' }),
+    name: text('name').notNull(),
+    content: sealed('content').notNull(),
+  },
+  table => [
+    uniqueIndex('environment_variables_name').on(table.suiteId, table.name),
+    index('environment_variables_suite').on(table.suiteId, table.id),
+  ],
+);
+
+/** Its id tells the order in which dependencies were attached. */
+export const suiteDependencies = sqliteTable(
+  'suite_dependencies',
+  {
+    id: id(),
+    suiteId: int64('suite_id')
+      .notNull()
+      .references(() => suites.id, { onDelete: 'cascade' }),
+    dependencyId: int64('dependency_id')
+      .notNull()
+      .references(() => dependencies.id),
+  },
+  table => [
+    uniqueIndex('suite_dependencies_pair').on(table.suiteId, table.dependencyId),
+    index('suite_dependencies_dependency').on(table.dependencyId),
+  ],
+);
+
+export const artifacts = sqliteTable('artifacts', {
+  /** SHA-256 over prefix and content, in hex; not over times. */
+  hash: text('hash').primaryKey(),
+  /** Where it was compiled to be: the only place where it works. */
+  prefix: text('prefix').notNull(),
+  sizeBytes: int('size_bytes').notNull(),
+  /** The Docker volume that was filled with it to the end; it may have been lost since. */
+  volume: text('volume'),
+  createdAt: createdAt(),
+});
+
+export const dependencies = sqliteTable(
+  'dependencies',
+  {
+    id: id(),
+    ownerId: int64('owner_id')
+      .notNull()
+      .references(() => accounts.id),
+    name: text('name').notNull(),
+    nameKey: nameKey(),
+    description: text('description').notNull(),
+    command: text('command').notNull(),
+    prefix: text('prefix').notNull(),
+    source: text('source').notNull(),
+    launchCommand: text('launch_command').notNull(),
+    image: text('image'),
+    compileState: text('compile_state').$type<CompileState>().notNull(),
+    shared: bool('shared').notNull(),
+    archiveHash: text('archive_hash'),
+    archiveContentType: text('archive_content_type'),
+    archiveFileSize: int('archive_file_size'),
+    /** The last good compile, and what it was made from. */
+    artifactHash: text('artifact_hash').references(() => artifacts.hash),
+    recipeHash: text('recipe_hash'),
+    error: text('error'),
+    attempts: int('attempts').notNull(),
+    /** How long the earlier attempts of this compile took; TIMEOUT is for all of them. */
+    spentMs: int('spent_ms').notNull().default(0),
+    nonce: text('nonce'),
+    cancelRequested: bool('cancel_requested').notNull(),
+    createdAt: createdAt(),
+    enqueuedAt: instant('enqueued_at'),
+    startedAt: instant('started_at'),
+    finishedAt: instant('finished_at'),
+  },
+  table => [
+    uniqueIndex('dependencies_name').on(table.ownerId, table.nameKey),
+    index('dependencies_owner').on(table.ownerId, table.id),
+    index('dependencies_shared').on(table.id).where(sql`shared = 1`),
+    index('dependencies_unfinished')
+      .on(table.id)
+      .where(sql`compile_state IN ('enqueued_for_compile', 'compiling')`),
+    index('dependencies_artifact').on(table.artifactHash),
+    index('dependencies_recipe').on(table.recipeHash),
+    index('dependencies_archive').on(table.archiveHash),
+  ],
+);
+
+export const relatedDependencies = sqliteTable(
+  'related_dependencies',
+  {
+    dependencyId: int64('dependency_id')
+      .notNull()
+      .references(() => dependencies.id, { onDelete: 'cascade' }),
+    relatedId: int64('related_id')
+      .notNull()
+      .references(() => dependencies.id),
+    position: int('position').notNull(),
+  },
+  table => [
+    primaryKey({ columns: [table.dependencyId, table.relatedId] }),
+    index('related_dependencies_related').on(table.relatedId),
+  ],
+);
+
+export const deployStrategies = sqliteTable(
+  'deploy_strategies',
+  {
+    id: id(),
+    projectId: int64('project_id')
+      .notNull()
+      .references(() => projects.id, { onDelete: 'cascade' }),
+    name: text('name').notNull(),
+    nameKey: nameKey(),
+    strategyType: text('strategy_type').notNull(),
+    repositoryUrl: text('repository_url').notNull(),
+    localBranch: text('local_branch').notNull(),
+    remoteBranch: text('remote_branch').notNull(),
+    automatic: bool('automatic').notNull(),
+  },
+  table => [
+    uniqueIndex('deploy_strategies_name').on(table.projectId, table.nameKey),
+    index('deploy_strategies_project').on(table.projectId, table.id),
+  ],
+);
+
+/** A deploy keeps what it was to do: its strategy may be changed or deleted meanwhile. */
+export const deploys = sqliteTable(
+  'deploys',
+  {
+    id: id(),
+    projectId: int64('project_id')
+      .notNull()
+      .references(() => projects.id, { onDelete: 'cascade' }),
+    deployStrategyId: int64('deploy_strategy_id').notNull(),
+    strategyName: text('strategy_name').notNull(),
+    repositoryUrl: text('repository_url').notNull(),
+    localBranch: text('local_branch').notNull(),
+    remoteBranch: text('remote_branch').notNull(),
+    commitId: int64('commit_id')
+      .notNull()
+      .references(() => commits.id),
+    commitRef: text('commit_ref').notNull(),
+    state: text('state').$type<DeployState>().notNull(),
+    error: text('error'),
+    createdBy: text('created_by').notNull(),
+    createdAt: createdAt(),
+    startedAt: instant('deploy_started_at'),
+    finishedAt: instant('deploy_finished_at'),
+    cancelBecause: text('cancel_because'),
+  },
+  table => [
+    index('deploys_project').on(table.projectId, table.id),
+    index('deploys_strategy').on(table.deployStrategyId, table.commitRef),
+    index('deploys_commit').on(table.commitId),
+    index('deploys_unfinished').on(table.projectId, table.id).where(sql`state IN ('enqueued', 'deploying')`),
+  ],
+);
+
+export const notifications = sqliteTable(
+  'notifications',
+  {
+    id: id(),
+    projectId: int64('project_id')
+      .notNull()
+      .references(() => projects.id, { onDelete: 'cascade' }),
+    name: text('name').notNull(),
+    notifiableType: text('notifiable_type').$type<'build' | 'dependency'>().notNull(),
+    url: text('url').notNull(),
+    signingSecret: sealed('signing_secret').notNull(),
+    enabled: bool('enabled').notNull(),
+    /** Nothing is sent from then on, while its deliveries are purged. */
+    deletedAt: instant('deleted_at'),
+  },
+  table => [
+    index('notifications_project').on(table.projectId, table.id),
+    index('notifications_deleted').on(table.id).where(sql`deleted_at IS NOT NULL`),
+  ],
+);
+
+/**
+ * What happened, in order, a row for each project that it concerns. `body` is what webhooks and streams send, to the byte,
+ * but for the project's key: it is added when the body is sent.
+ */
+export const events = sqliteTable(
+  'events',
+  {
+    id: id(),
+    projectId: int64('project_id')
+      .notNull()
+      .references(() => projects.id, { onDelete: 'cascade' }),
+    type: text('type').notNull(),
+    resourceId: int64('resource_id').notNull(),
+    body: text('body').notNull(),
+    createdAt: createdAt(),
+  },
+  table => [index('events_project').on(table.projectId, table.id)],
+);
+
+/** The outbox: one row for each event and receiver. What is sent is the event's body. */
+export const deliveries = sqliteTable(
+  'deliveries',
+  {
+    id: id(),
+    notificationId: int64('notification_id')
+      .notNull()
+      .references(() => notifications.id, { onDelete: 'cascade' }),
+    eventId: int64('event_id').notNull(),
+    eventType: text('event_type').notNull(),
+    resourceId: int64('resource_id').notNull(),
+    state: text('state').$type<'pending' | 'delivered' | 'failed'>().notNull(),
+    attempts: int('attempts').notNull(),
+    responseStatus: int('response_status'),
+    responseMs: int('response_ms'),
+    responseExcerpt: text('response_excerpt'),
+    lastError: text('last_error'),
+    nextAttemptAt: instant('next_attempt_at'),
+    createdAt: createdAt(),
+  },
+  table => [
+    index('deliveries_notification').on(table.notificationId, table.id),
+    index('deliveries_event').on(table.eventId),
+    index('deliveries_pending')
+      .on(table.notificationId, table.resourceId, table.id)
+      .where(sql`state = 'pending'`),
+    index('deliveries_due').on(table.notificationId, table.nextAttemptAt).where(sql`state = 'pending'`),
+  ],
+);
+
+/** Imported images, by the name that suites and dependencies use. */
+export const images = sqliteTable('images', {
+  name: text('name').primaryKey(),
+  imageId: text('image_id').notNull(),
+  createdAt: createdAt(),
+});

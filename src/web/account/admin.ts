@@ -1,0 +1,305 @@
+// Administration: accounts and standing, the queue with its reasons, and how the appliance is.
+
+import { html } from 'hono/html';
+import type { SentFields } from '../../api/http/body.ts';
+import { parseId } from '../../domain/id.ts';
+import { refusal } from '../../domain/refusal.ts';
+import { readAccountChange, readNewAccount } from '../../domain/registration.ts';
+import { type Account, findAccount, listAccounts } from '../../store/accounts.ts';
+import { countByState } from '../../store/counts.ts';
+import { findFact } from '../../store/database/settings.ts';
+import { cancelDeploy, findAnyDeploy, listUnfinishedDeploys } from '../../store/deploys.ts';
+import { listUnfinishedBuilds, listUnfinishedCompiles } from '../../store/queue.ts';
+import { changeAccount, registerAccount, resetAccount, type Secrets } from '../../store/registration.ts';
+import {
+  copyText,
+  dataTable,
+  emptyState,
+  factList,
+  filterBox,
+  linkButton,
+  pageHead,
+  relativeTime,
+  sizeWords,
+} from '../frame/components.ts';
+import {
+  actionButton,
+  checkBox,
+  formTo,
+  renderForm,
+  selectField,
+  submitButton,
+  textField,
+} from '../frame/form.ts';
+import { type Html, respondRedirect } from '../frame/layout.ts';
+import { renderChanges, respondChanges } from '../frame/page-stream.ts';
+import { form, orAgain, page, type Route } from '../frame/route.ts';
+import { stateBadge } from '../frame/state.ts';
+import type { View, Visit } from '../frame/visit.ts';
+import { renderCacheSum } from './admin-caches.ts';
+import { textOf } from './sign-in.ts';
+
+const HERE = '/ui/admin';
+const QUEUE_SHOWN = 50;
+
+export const adminPages: Route[] = [
+  page(HERE, visit => admins(visit, showAdministration)),
+  page(`${HERE}/stream`, visit => admins(visit, followQueue)),
+  form(`${HERE}/accounts`, (visit, sent) => admins(visit, () => addAccount(visit, sent))),
+  page(`${HERE}/accounts/:account`, visit => admins(visit, showAccount)),
+  form(`${HERE}/accounts/:account`, (visit, sent) => admins(visit, () => changeOne(visit, sent))),
+  form(`${HERE}/accounts/:account/reset`, visit => admins(visit, resetOne)),
+  form(`${HERE}/deploys/:deploy/cancel`, visit => admins(visit, cancelOne)),
+];
+
+/** For everybody else these pages do not exist. */
+function admins<T>(visit: Visit, show: (visit: Visit) => T): T {
+  if (!visit.caller.admin) throw refusal('not_found');
+  return show(visit);
+}
+
+function showAdministration(visit: Visit): View {
+  return {
+    title: 'Administration',
+    section: 'admin',
+    ...(visit.refused && { status: 422 }),
+    scripts: ['project.js'],
+    body: html`${renderChanges(visit, `${HERE}/stream`, HERE)}${pageHead('Administration')}
+<section class="panel" id="vitals" data-live aria-labelledby="appliance"><h2 id="appliance">Appliance</h2>${renderVitals(visit)}</section>
+<section id="waiting" data-live aria-labelledby="queue"><h2 id="queue">Queue</h2>${renderQueue(visit)}</section>
+<section id="pushing" data-live aria-labelledby="deploys"><h2 id="deploys">Deploys</h2>${renderDeploys(visit)}</section>
+<section aria-labelledby="accounts"><h2 id="accounts">Accounts</h2>${renderAccounts(visit)}</section>
+<section class="panel" aria-labelledby="new-account"><h2 id="new-account">New account</h2>${renderNewAccount(visit)}</section>`,
+  };
+}
+
+function followQueue(visit: Visit): Response {
+  return respondChanges(visit, { topics: ['queue', 'deliveries'], sees: ({ admin }) => admin });
+}
+
+function renderVitals(visit: Visit): Html {
+  const { services } = visit;
+  const { slots, slotsUsed, freeDiskBytes, minFreeDiskBytes, dockerAway, image } = services.vitals();
+  const counts = countByState(services.db);
+  const backupAt = findFact(services.db, 'last_backup_at');
+  const low = freeDiskBytes < minFreeDiskBytes;
+  return factList([
+    ['Version', services.version],
+    ['Docker', dockerAway === undefined ? stateBadge('answers') : stateBadge('away', dockerAway)],
+    ['Default image', html`<code>${image}</code>`],
+    ['Slots', `${slotsUsed} of ${slots} taken`],
+    [
+      'Disk',
+      low
+        ? stateBadge(
+            'low',
+            `${sizeWords(freeDiskBytes)} free, less than the ${sizeWords(minFreeDiskBytes)} that new work needs`,
+          )
+        : `${sizeWords(freeDiskBytes)} free`,
+    ],
+    ['Caches', renderCacheSum(visit)],
+    ['Database', sizeWords(counts.databaseBytes)],
+    ['Webhooks waiting', String(counts.pendingDeliveries)],
+    [
+      'Last backup',
+      backupAt === undefined
+        ? html`none yet: <code>assay backup FILE</code>`
+        : relativeTime(Number(backupAt)),
+    ],
+  ]);
+}
+
+/** What holds a slot or waits for one. */
+function renderQueue({ services }: Visit): Html {
+  const { db } = services;
+  const compiles = listUnfinishedCompiles(db, QUEUE_SHOWN).map(({ dependency, ownerEmail }) => [
+    `Compile of ${dependency.name}`,
+    ownerEmail,
+    stateBadge(dependency.compileState),
+    dependency.compileState === 'compiling' ? '' : services.heldUpBy(),
+    relativeTime(
+      (dependency.compileState === 'compiling' && dependency.startedAt) ||
+        (dependency.enqueuedAt ?? dependency.createdAt),
+    ),
+  ]);
+  const builds = listUnfinishedBuilds(db, QUEUE_SHOWN).map(({ build, projectName }) => {
+    const waiting = services.waiting(build);
+    return [
+      build.suiteName,
+      projectName,
+      stateBadge(build.buildState),
+      waiting ? `Place ${waiting.position}: ${waiting.reason}` : '',
+      relativeTime(build.startedAt ?? build.createdAt),
+    ];
+  });
+  if (compiles.length + builds.length === 0)
+    return emptyState({
+      title: 'Nothing waits and nothing runs',
+      text: 'Builds of all projects and compiles of all accounts appear here while they do.',
+    });
+  return dataTable({
+    caption: 'Queue',
+    columns: ['Suite or compile', 'Of', 'State', 'Why it waits', 'Since'],
+    rows: [...compiles, ...builds].map(cells => ({ cells })),
+  });
+}
+
+/** A deploy whose remote hangs can be canceled here, whoever's it is. */
+function renderDeploys(visit: Visit): Html {
+  const rows = listUnfinishedDeploys(visit.services.db, QUEUE_SHOWN).map(({ deploy, projectName }) => [
+    html`${deploy.strategyName}<div class="second"><code>${deploy.remoteBranch}</code> of <code>${deploy.repositoryUrl}</code></div>`,
+    projectName,
+    stateBadge(deploy.state),
+    relativeTime(deploy.startedAt ?? deploy.createdAt),
+    deploy.cancelBecause === null
+      ? actionButton(formTo(visit, `${HERE}/deploys/${deploy.id}/cancel`), 'Cancel', {
+          confirm: `Cancel the deploy of ${projectName}? A push that has arrived stays.`,
+        })
+      : html`<span class="quiet">Being canceled</span>`,
+  ]);
+  if (rows.length === 0) return html`<p class="quiet">No deploy waits or is under way.</p>`;
+  return dataTable({
+    caption: 'Deploys under way',
+    columns: ['Strategy', 'Project', 'State', 'Since', 'Actions'],
+    rows: rows.map(cells => ({ cells })),
+  });
+}
+
+function cancelOne(visit: Visit): Response {
+  const { db } = visit.services;
+  const id = parseId(visit.params.deploy ?? '');
+  const deploy = id === undefined ? undefined : findAnyDeploy(db, id);
+  if (!deploy) throw refusal('not_found');
+  cancelDeploy(db, deploy, `by ${visit.account.email}`);
+  return respondRedirect(visit, HERE, { say: 'The deploy is being canceled.' });
+}
+
+function renderAccounts({ services, url }: Visit): Html {
+  const asked = (url.searchParams.get('q') ?? '').toLowerCase();
+  const accounts = listAccounts(services.db).filter(({ email }) => email.includes(asked));
+  return html`${filterBox('account-list', 'Filter accounts', asked)}${dataTable({
+    id: 'account-list',
+    caption: 'Accounts',
+    columns: ['Email', 'Kind', 'Standing', 'Since'],
+    rows: accounts.map(account => ({
+      filterText: account.email,
+      cells: [
+        html`<a href="${HERE}/accounts/${account.id}">${account.email}</a>${account.admin ? html` <span class="tag">administrator</span>` : ''}`,
+        account.kind,
+        standingWords(account),
+        relativeTime(account.createdAt),
+      ],
+    })),
+  })}`;
+}
+
+function standingWords({ standing, trialEndsAt }: Account): string {
+  const words = { active: 'active', suspended: 'suspended', payment_required: 'payment required' }[standing];
+  if (standing !== 'active' || trialEndsAt === null) return words;
+  const day = new Date(trialEndsAt).toISOString().slice(0, 10);
+  return trialEndsAt <= Date.now() ? `trial ended ${day}` : `trial until ${day}`;
+}
+
+const kindChoices = [
+  { value: 'user', label: 'user: owns projects and dependencies' },
+  { value: 'collaborator', label: 'collaborator: works on projects of others' },
+];
+
+function renderNewAccount(visit: Visit): Html {
+  const create = formTo(visit, `${HERE}/accounts`, { kind: 'user' });
+  return renderForm(create, {
+    fields: html`${textField(create, { name: 'email', label: 'Email', type: 'email', required: true })}
+${selectField(create, { name: 'kind', label: 'Kind', required: true, choices: kindChoices })}
+${checkBox(create, { name: 'admin', label: 'Administrator' })}`,
+    submit: submitButton('Create account'),
+  });
+}
+
+function addAccount(visit: Visit, sent: SentFields): Promise<View | Response> {
+  return orAgain(visit, sent, showAdministration, async () => {
+    const asked = readNewAccount({
+      email: textOf(sent, 'email'),
+      kind: textOf(sent, 'kind'),
+      admin: textOf(sent, 'admin') === 'true',
+    });
+    const { account, ...secrets } = await registerAccount(visit.services.db, asked);
+    return secretsView(account.email, secrets);
+  });
+}
+
+function secretsView(email: string, { password, apiKey }: Secrets): View {
+  return {
+    title: 'Account',
+    section: 'admin',
+    body: html`${pageHead(`Secrets of ${email}`, { above: { href: HERE, label: 'Administration' } })}
+<div class="panel"><p class="lead">Hand them over now: they are not shown again.</p>
+${factList([
+  ['Password', copyText(password, 'Copy password')],
+  ['API key', copyText(apiKey, 'Copy key')],
+])}</div><p>${linkButton(HERE, 'Done', 'primary')}</p>`,
+  };
+}
+
+function getAccount(visit: Visit): Account {
+  const id = parseId(visit.params.account ?? '');
+  const account = id === undefined ? undefined : findAccount(visit.services.db, id);
+  if (!account) throw refusal('not_found');
+  return account;
+}
+
+function showAccount(visit: Visit): View {
+  const account = getAccount(visit);
+  const here = `${HERE}/accounts/${account.id}`;
+  const change = formTo(visit, here, {
+    standing: account.standing,
+    kind: account.kind,
+    admin: String(account.admin),
+    trial_ends: account.trialEndsAt === null ? '' : new Date(account.trialEndsAt).toISOString().slice(0, 10),
+  });
+  return {
+    title: account.email,
+    section: 'admin',
+    ...(visit.refused && { status: 422 }),
+    body: html`${pageHead(account.email, { above: { href: HERE, label: 'Administration' } })}
+${renderForm(change, {
+  fields: html`${selectField(change, {
+    name: 'standing',
+    label: 'Standing',
+    required: true,
+    choices: [
+      { value: 'active', label: 'active' },
+      { value: 'suspended', label: 'suspended: may do nothing' },
+      { value: 'payment_required', label: 'payment required: may only collaborate' },
+    ],
+  })}
+${textField(change, { name: 'trial_ends', label: 'Trial ends', placeholder: '2027-01-31', hint: 'Payment is required from then on. Empty for no end.' })}
+${selectField(change, { name: 'kind', label: 'Kind', required: true, choices: kindChoices })}
+${checkBox(change, { name: 'admin', label: 'Administrator' })}`,
+  submit: submitButton('Save'),
+})}
+<section class="panel danger" aria-labelledby="reset"><h2 id="reset">New password and API key</h2>
+<p>The old ones stop working at once. Sign-in links, sessions and OAuth tokens of the account end.</p>
+${actionButton(formTo(visit, `${here}/reset`), 'Make new ones', { tone: 'danger', confirm: `Make a new password and API key for ${account.email}?` })}
+</section>`,
+  };
+}
+
+function changeOne(visit: Visit, sent: SentFields): Promise<View | Response> {
+  const { db } = visit.services;
+  const account = getAccount(visit);
+  return orAgain(visit, sent, showAccount, () => {
+    const change = readAccountChange({
+      standing: textOf(sent, 'standing'),
+      kind: textOf(sent, 'kind'),
+      trialEnds: textOf(sent, 'trial_ends').trim() || 'never',
+      admin: textOf(sent, 'admin') === 'true',
+    });
+    changeAccount(db, account, change, visit.account.id);
+    return respondRedirect(visit, HERE, { say: `${account.email} is changed.` });
+  });
+}
+
+async function resetOne(visit: Visit): Promise<View> {
+  const account = getAccount(visit);
+  return secretsView(account.email, await resetAccount(visit.services.db, account));
+}

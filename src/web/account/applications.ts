@@ -1,0 +1,200 @@
+// The applications page: the own API key, registered applications, and the tokens that applications were granted.
+
+import { html } from 'hono/html';
+import type { SentFields } from '../../api/http/body.ts';
+import { parseId } from '../../domain/id.ts';
+import { outOfBand } from '../../domain/names.ts';
+import { refusal } from '../../domain/refusal.ts';
+import { readNewApplication } from '../../domain/registration.ts';
+import { replaceApiKey } from '../../store/accounts.ts';
+import {
+  type Application,
+  createApplication,
+  deleteApplication,
+  deleteToken,
+  findOwnApplication,
+  listApplications,
+  listTokens,
+  replaceClientSecret,
+} from '../../store/applications.ts';
+import {
+  copyText,
+  dataTable,
+  emptyState,
+  factList,
+  linkButton,
+  pageHead,
+  relativeTime,
+} from '../frame/components.ts';
+import { actionButton, checkBox, formTo, renderForm, submitButton, textField } from '../frame/form.ts';
+import { type Html, respondRedirect } from '../frame/layout.ts';
+import { form, orAgain, page, type Route } from '../frame/route.ts';
+import type { View, Visit } from '../frame/visit.ts';
+import { textOf } from './sign-in.ts';
+
+const HERE = '/ui/applications';
+
+export const applicationPages: Route[] = [
+  page(HERE, showApplications),
+  form(`${HERE}/api-key`, makeApiKey),
+  page(`${HERE}/new`, showNewApplication),
+  form(`${HERE}/new`, makeApplication),
+  form(`${HERE}/:application/secret`, makeSecret),
+  form(`${HERE}/:application/delete`, removeApplication),
+  form(`${HERE}/tokens/:token/revoke`, revokeToken),
+];
+
+function showApplications(visit: Visit): View {
+  const { db } = visit.services;
+  return {
+    title: 'Applications',
+    section: 'applications',
+    body: html`${pageHead('Applications', { aside: linkButton(`${HERE}/new`, 'New application', 'primary') })}
+<section class="panel" aria-labelledby="api-key"><h2 id="api-key">API key</h2>
+<p>For scripts and tests: your email and this key as HTTP Basic credentials. ${visit.account.apiKeyDigest === null ? 'You have none yet.' : 'It is not shown again; a new one ends the old.'}</p>
+${actionButton(formTo(visit, `${HERE}/api-key`), 'New API key', visit.account.apiKeyDigest === null ? {} : { confirm: 'The old API key stops working at once. Make a new one?' })}
+</section>
+<section aria-labelledby="registered"><h2 id="registered">Registered applications</h2>${renderApplications(visit, listApplications(db, visit.account.id))}</section>
+<section aria-labelledby="granted"><h2 id="granted">Granted access</h2>${renderTokens(visit)}</section>`,
+  };
+}
+
+function renderApplications(visit: Visit, applications: readonly Application[]): Html {
+  if (applications.length === 0)
+    return emptyState({
+      title: 'No applications yet',
+      text: 'Register one to let a program act for its users through OAuth 2.0, without knowing their keys.',
+    });
+  return dataTable({
+    caption: 'Registered applications',
+    columns: ['Name', 'Client ID', 'Redirect URL', 'Actions'],
+    rows: applications.map(application => ({
+      cells: [
+        html`${application.name}${application.clientSecretDigest === null ? html` <span class="tag">public</span>` : ''}`,
+        html`<code>${application.clientId}</code>`,
+        html`<code>${application.redirectUri}</code>`,
+        html`<div class="row">${
+          application.clientSecretDigest === null
+            ? ''
+            : actionButton(formTo(visit, `${HERE}/${application.id}/secret`), 'New secret', {
+                confirm: 'The old client secret stops working at once. Make a new one?',
+              })
+        }${actionButton(formTo(visit, `${HERE}/${application.id}/delete`), 'Delete', {
+          tone: 'danger',
+          confirm: `Delete ${application.name}? All tokens that it was granted end.`,
+        })}</div>`,
+      ],
+    })),
+  });
+}
+
+function renderTokens(visit: Visit): Html {
+  const tokens = listTokens(visit.services.db, visit.account.id);
+  if (tokens.length === 0)
+    return emptyState({
+      title: 'No access granted',
+      text: 'Applications that you approve are listed here, and can be revoked.',
+    });
+  return dataTable({
+    caption: 'Granted access',
+    columns: ['Application', 'May', 'Granted', 'Last used', 'Actions'],
+    rows: tokens.map(({ token, application }) => ({
+      cells: [
+        application.name,
+        html`<code>${token.scopes}</code>`,
+        relativeTime(token.createdAt),
+        token.lastUsedAt === null ? 'never' : relativeTime(token.lastUsedAt),
+        actionButton(formTo(visit, `${HERE}/tokens/${token.id}/revoke`), 'Revoke', {
+          tone: 'danger',
+          confirm: `Revoke the access of ${application.name}?`,
+        }),
+      ],
+    })),
+  });
+}
+
+/** A page that shows a secret this once. */
+function onceView(title: string, facts: readonly (readonly [string, Html])[]): View {
+  return {
+    title,
+    section: 'applications',
+    body: html`${pageHead(title, { above: { href: HERE, label: 'Applications' } })}
+<div class="panel"><p class="lead">Take it along now: it is not shown again.</p>${factList(facts)}</div>
+<p>${linkButton(HERE, 'Done', 'primary')}</p>`,
+  };
+}
+
+function makeApiKey(visit: Visit): View {
+  const key = replaceApiKey(visit.services.db, visit.account.id);
+  return onceView('Your new API key', [
+    ['Email', html`<code>${visit.account.email}</code>`],
+    ['API key', copyText(key, 'Copy key')],
+  ]);
+}
+
+function showNewApplication(visit: Visit): View {
+  const create = formTo(visit, `${HERE}/new`);
+  return {
+    title: 'New application',
+    section: 'applications',
+    ...(visit.refused && { status: 422 }),
+    body: html`${pageHead('New application', { above: { href: HERE, label: 'Applications' } })}
+${renderForm(create, {
+  fields: html`${textField(create, { name: 'name', label: 'Name', required: true, autofocus: true, hint: 'Shown to users who are asked to approve it.' })}
+${textField(create, { name: 'redirect_uri', label: 'Redirect URL', required: true, code: true, placeholder: 'https://app.example.org/callback', hint: html`Where codes and tokens are sent, character for character; or <code>${outOfBand}</code> to show the code on a page.` })}
+${checkBox(create, { name: 'public', label: 'Public application', hint: 'It has no secret, as a program that is handed out to everybody cannot keep one. It must use PKCE.' })}`,
+  submit: submitButton('Create application'),
+})}`,
+  };
+}
+
+function makeApplication(visit: Visit, sent: SentFields): Promise<View | Response> {
+  return orAgain(visit, sent, showNewApplication, () => {
+    const asked = readNewApplication({
+      name: textOf(sent, 'name'),
+      redirectUri: textOf(sent, 'redirect_uri'),
+      isPublic: textOf(sent, 'public') === 'true',
+    });
+    const { application, clientSecret } = createApplication(visit.services.db, {
+      ownerId: visit.account.id,
+      ...asked,
+    });
+    return onceView(`${application.name} is registered`, [
+      ['Client ID', copyText(application.clientId, 'Copy ID')],
+      [
+        'Client secret',
+        clientSecret === undefined ? html`None: it must use PKCE.` : copyText(clientSecret, 'Copy secret'),
+      ],
+      ['Redirect URL', html`<code>${application.redirectUri}</code>`],
+    ]);
+  });
+}
+
+/** The visitor's own application that the path names. */
+function getOwn(visit: Visit): Application {
+  const id = parseId(visit.params.application ?? '');
+  const found = id === undefined ? undefined : findOwnApplication(visit.services.db, visit.account.id, id);
+  if (!found) throw refusal('not_found');
+  return found;
+}
+
+function makeSecret(visit: Visit): View {
+  const application = getOwn(visit);
+  if (application.clientSecretDigest === null) throw refusal('not_found');
+  const secret = replaceClientSecret(visit.services.db, application);
+  return onceView(`A new secret for ${application.name}`, [
+    ['Client secret', copyText(secret, 'Copy secret')],
+  ]);
+}
+
+function removeApplication(visit: Visit): Response {
+  const application = getOwn(visit);
+  deleteApplication(visit.services.db, application);
+  return respondRedirect(visit, HERE, { say: `${application.name} is deleted.` });
+}
+
+function revokeToken(visit: Visit): Response {
+  const id = parseId(visit.params.token ?? '');
+  if (id === undefined || !deleteToken(visit.services.db, visit.account.id, id)) throw refusal('not_found');
+  return respondRedirect(visit, HERE, { say: 'The access is revoked.' });
+}

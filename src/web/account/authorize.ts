@@ -1,0 +1,156 @@
+// The page on which a user approves what an application asks for (OAuth 2.0), and what follows from the answer.
+
+import { html } from 'hono/html';
+import type { SentFields } from '../../api/http/body.ts';
+import type { Scope } from '../../domain/access.ts';
+import { outOfBand } from '../../domain/names.ts';
+import {
+  type AuthorizationRequest,
+  CODE_LIFETIME_MS,
+  type Judged,
+  judgeAuthorization,
+  locationOf,
+} from '../../domain/oauth.ts';
+import { findAccount } from '../../store/accounts.ts';
+import {
+  type Application,
+  createAuthorizationCode,
+  createToken,
+  findApplicationByClientId,
+} from '../../store/applications.ts';
+import type { Db } from '../../store/database/db.ts';
+import { copyText, emptyState, pageHead } from '../frame/components.ts';
+import { formTo } from '../frame/form.ts';
+import { respondRedirect } from '../frame/layout.ts';
+import { suspendedView } from '../frame/refused.ts';
+import { form, open, type Route } from '../frame/route.ts';
+import type { Guest, View, Visit } from '../frame/visit.ts';
+import { textOf } from './sign-in.ts';
+
+export const authorizePages: Route[] = [open('/oauth2/authorize', ask), form('/oauth2/authorize', decide)];
+
+/** What each scope lets an application do, in words for the one who approves. */
+const scopeWords: Record<Scope, string> = {
+  user: 'see your email address',
+  projects: 'see and change your projects and their collaborators',
+  build_requests: 'see build requests',
+  build_requests_create: 'start, cancel and rerun builds',
+  commits: 'see commits, builds and their logs',
+  suites: 'see and change suites, including the contents of environment variables',
+  dependencies: 'see and change your dependencies',
+  deploys: 'see deploys, and deploy',
+  notifications: 'see and change notifications',
+};
+
+function judge(
+  db: Db,
+  parameters: URLSearchParams,
+): { judged: Judged; application: Application | undefined } {
+  const application = findApplicationByClientId(db, parameters.get('client_id') ?? '');
+  const judged = judgeAuthorization(
+    parameters,
+    application && {
+      redirectUri: application.redirectUri,
+      isPublic: application.clientSecretDigest === null,
+    },
+  );
+  return { judged, application };
+}
+
+function ask(guest: Guest): View | Response {
+  const { judged, application } = judge(guest.services.db, guest.url.searchParams);
+  if (judged.kind === 'page') return refusedView(judged.reason);
+  if (judged.kind === 'redirect') return respondRedirect(guest, judged.location);
+  if (!guest.session || !guest.caller)
+    return respondRedirect(
+      guest,
+      `/ui/sign-in?next=${encodeURIComponent(guest.url.pathname + guest.url.search)}`,
+    );
+  if (guest.caller.standing === 'suspended') return suspendedView;
+  return consentView(guest, judged.request, application as Application);
+}
+
+function refusedView(reason: string): View {
+  return {
+    title: 'Request refused',
+    status: 400,
+    body: html`<h1 class="sr">Request refused</h1>${emptyState({
+      title: 'This request cannot be approved',
+      text: html`${reason} Tell the makers of the application; nothing was sent to it.`,
+    })}`,
+  };
+}
+
+function consentView(guest: Guest, request: AuthorizationRequest, application: Application): View {
+  const owner = findAccount(guest.services.db, application.ownerId);
+  const consent = formTo(guest, '/oauth2/authorize');
+  const where =
+    request.redirectUri === outOfBand
+      ? 'You will be shown a code to paste into the application.'
+      : html`You will be sent back to <code>${request.redirectUri}</code>.`;
+  return {
+    title: 'Approve',
+    ...(request.redirectUri !== outOfBand && { formTargets: [targetOf(request.redirectUri)] }),
+    body: html`<div class="gate">${pageHead(html`Approve ${application.name}?`)}
+<p class="lead"><strong>${application.name}</strong>, registered by ${owner?.email ?? 'a former user'}, asks to act for <strong>${guest.caller?.email}</strong>. It wants to:</p>
+<ul class="scopes">${request.scopes.map(scope => html`<li>${scopeWords[scope]} <code class="quiet">${scope}</code></li>`)}</ul>
+<p>${where} You can take this back under Applications at any time.</p>
+<form method="post" action="/oauth2/authorize" class="form">
+<input type="hidden" name="csrf" value="${consent.csrf}">
+<input type="hidden" name="request" value="${guest.url.search}">
+<div class="buttons">
+<button class="button primary" type="submit" name="decision" value="approve">Approve</button>
+<button class="button plain" type="submit" name="decision" value="deny">Deny</button>
+</div>
+</form></div>`,
+  };
+}
+
+/** What the browser is allowed to be sent on to: an origin, or the scheme of an address that has none. */
+function targetOf(redirectUri: string): string {
+  const url = new URL(redirectUri);
+  return url.origin === 'null' ? url.protocol : url.origin;
+}
+
+function decide(visit: Visit, sent: SentFields): View | Response {
+  const { db } = visit.services;
+  // Looked at once more: between asking and approving the application may have changed, or the form.
+  const { judged, application } = judge(db, new URLSearchParams(textOf(sent, 'request')));
+  if (judged.kind === 'page') return refusedView(judged.reason);
+  if (judged.kind === 'redirect') return respondRedirect(visit, judged.location);
+  const { request } = judged;
+  const { id: applicationId } = application as Application;
+  const grant = { accountId: visit.account.id, applicationId, scopes: request.scopes };
+  const inFragment = request.responseType === 'token';
+  if (textOf(sent, 'decision') !== 'approve') {
+    if (request.redirectUri === outOfBand)
+      return respondRedirect(visit, '/ui', { say: 'Denied. The application was given nothing.' });
+    return respondRedirect(
+      visit,
+      locationOf(request.redirectUri, { error: 'access_denied', state: request.state }, inFragment),
+    );
+  }
+  if (inFragment) {
+    const answer = {
+      access_token: createToken(db, grant).token,
+      token_type: 'bearer',
+      scope: request.scopes.join(' '),
+      state: request.state,
+    };
+    return respondRedirect(visit, locationOf(request.redirectUri, answer, true));
+  }
+  const code = createAuthorizationCode(db, {
+    ...grant,
+    redirectUri: request.redirectUri,
+    codeChallenge: request.codeChallenge,
+    lifetimeMs: CODE_LIFETIME_MS,
+  });
+  if (request.redirectUri !== outOfBand)
+    return respondRedirect(visit, locationOf(request.redirectUri, { code, state: request.state }, false));
+  return {
+    title: 'Authorization code',
+    body: html`<div class="gate">${pageHead('Authorization code')}
+<p class="lead">Paste this code into <strong>${application?.name}</strong>. It works once, within 10 minutes.</p>
+${copyText(code, 'Copy code')}</div>`,
+  };
+}

@@ -1,0 +1,203 @@
+// The list of dependencies, own ones and those that others share, and making a new one. Each one's page is dependency.ts.
+
+import { html } from 'hono/html';
+import type { presentDependency } from '../../contract/records.ts';
+import { type Dependency, listOwnDependencies, listSharedDependencies } from '../../store/dependencies.ts';
+import { listSuitesUsing } from '../../store/dependency-use.ts';
+import {
+  dataTable,
+  emptyState,
+  filterBox,
+  linkButton,
+  olderLink,
+  pageHead,
+  type Row,
+  sizeWords,
+} from '../frame/components.ts';
+import {
+  checkBoxes,
+  type Form,
+  formTo,
+  renderForm,
+  submitButton,
+  textArea,
+  textField,
+} from '../frame/form.ts';
+import { imageField } from '../frame/image-field.ts';
+import type { Html } from '../frame/layout.ts';
+import { renderChanges, respondChanges } from '../frame/page-stream.ts';
+import { action, page, type Route } from '../frame/route.ts';
+import { stateBadge } from '../frame/state.ts';
+import { performList, type View, type Visit } from '../frame/visit.ts';
+
+const LIST = '/ui/dependencies';
+const NEW = `${LIST}/new`;
+
+export const dependenciesPages: Route[] = [
+  page(LIST, showDependencies),
+  page(`${LIST}/stream`, followDependencies),
+  page(NEW, showNewDependency),
+  action<{ id_ref: string; name: string }>(NEW, 'POST /dependencies', {
+    shown: showNewDependency,
+    done: (_, dependency) => ({
+      to: `${LIST}/${dependency.id_ref}`,
+      say: `${dependency.name} is created. Upload the archive of its source code next.`,
+    }),
+  }),
+];
+
+type DependencyRecord = ReturnType<typeof presentDependency>;
+
+const OFFERED = { limit: 500, before: undefined };
+/** How many of those that others share are shown at once. */
+const SHARED_SHOWN = '200';
+
+async function showDependencies(visit: Visit): Promise<View> {
+  const wanted = (visit.url.searchParams.get('q') ?? '').trim().toLowerCase();
+  const fits = (record: DependencyRecord) => textOf(record).includes(wanted);
+  // An account that owes payment sees what others share, and of its own that it has to pay.
+  const isOwner = visit.caller.kind === 'user' && visit.caller.standing === 'active';
+  const own = isOwner ? await listOwn(visit, wanted) : { items: [], next: undefined };
+  const shared =
+    visit.caller.kind === 'user'
+      ? await performList<DependencyRecord>(visit, 'GET /dependencies', {
+          query: { shared: 'true', limit: SHARED_SHOWN },
+        })
+      : { items: [], next: undefined };
+  const create = linkButton(NEW, 'New dependency', 'primary');
+  const isEmpty = own.items.length + shared.items.length === 0;
+  return {
+    title: 'Dependencies',
+    section: 'dependencies',
+    styles: ['dependency.css'],
+    scripts: ['project.js'],
+    body: html`${renderChanges(visit, `${LIST}/stream`, LIST + visit.url.search)}${pageHead('Dependencies', {
+      aside: [
+        ...(isEmpty ? [] : [filterBox('dependencies', 'Filter dependencies', wanted)]),
+        ...(isOwner && own.items.length > 0 ? [create] : []),
+      ],
+    })}
+<div id="dependencies" data-live>
+${own.items.length > 0 ? ownTable(visit, own.items.filter(fits)) : noneOwn(isOwner, visit.caller.kind === 'user', create)}
+${olderLink(visit.url, own.next, 'Older dependencies')}
+<h2 class="later">Shared by others</h2>
+${
+  shared.items.length > 0
+    ? sharedTable(visit, shared.items.filter(fits))
+    : html`<p class="quiet">Nobody shares a dependency at the moment. What is shared can be used by the suites of every account.</p>`
+}
+</div>
+<p class="quiet" data-filter-none="dependencies" hidden>No dependency fits.</p>`,
+  };
+}
+
+/** How the visitor's own fare; those of others do not change while they are shared. */
+function followDependencies(visit: Visit): Response {
+  const own = listOwnDependencies(visit.services.db, visit.caller.accountId, OFFERED);
+  return respondChanges(visit, { topics: own.map(({ id }) => `dependency:${id}`), sees: () => true });
+}
+
+async function listOwn(visit: Visit, wanted: string) {
+  const before = visit.url.searchParams.get('before');
+  return performList<DependencyRecord>(visit, 'GET /dependencies', {
+    query: { limit: wanted === '' ? '100' : '1000', ...(before && { before }) },
+  });
+}
+
+const textOf = (record: DependencyRecord) =>
+  `${record.name} ${record.description} ${record.prefix}`.toLowerCase();
+
+function noneOwn(isOwner: boolean, isUser: boolean, create: Html): Html {
+  if (isOwner)
+    return emptyState({
+      title: 'No dependencies yet',
+      text: 'A dependency is a library or a program that is compiled once from its source code and then mounted into suites: a database, a compiler, a library in just the right version. Create one, upload its archive, and attach it to a suite.',
+      action: create,
+    });
+  return emptyState({
+    title: 'No dependencies of your own',
+    text: isUser
+      ? 'They cannot be used until your account is paid for. Ask your administrator.'
+      : 'Your account works on projects of others; their owners keep the dependencies.',
+  });
+}
+
+function ownTable(visit: Visit, records: readonly DependencyRecord[]): Html {
+  return dataTable({
+    caption: 'Your dependencies',
+    columns: ['Dependency', 'State', 'Archive', 'Used by'],
+    rows: records.map(record => ({
+      filterText: textOf(record),
+      cells: [
+        nameCell(record),
+        stateBadge(record.marketplace_state),
+        record.archive_file_size === null
+          ? html`<span class="quiet">none yet</span>`
+          : html`<span class="number">${sizeWords(record.archive_file_size)}</span>`,
+        usedBy(visit, record),
+      ],
+    })),
+  });
+}
+
+function sharedTable(visit: Visit, records: readonly DependencyRecord[]): Html {
+  const rows: Row[] = records.map(record => ({
+    filterText: textOf(record),
+    cells: [nameCell(record), html`<code>${record.prefix}</code>`, usedBy(visit, record)],
+  }));
+  return dataTable({
+    caption: 'Dependencies that others share',
+    columns: ['Dependency', 'Prefix', 'Used by'],
+    rows,
+  });
+}
+
+const nameCell = (record: DependencyRecord) =>
+  html`<a class="name" href="${LIST}/${record.id_str}">${record.name}</a><div class="second">${record.description || html`<code>${record.prefix}</code>`}</div>`;
+
+function usedBy({ services: { db } }: Visit, record: DependencyRecord): Html {
+  const count = listSuitesUsing(db, BigInt(record.id_str as string)).length;
+  if (count === 0) return html`<span class="quiet">no suite</span>`;
+  return html`${count} ${count === 1 ? 'suite' : 'suites'}`;
+}
+
+function showNewDependency(visit: Visit): View {
+  const form = formTo(visit, NEW);
+  return {
+    title: 'New dependency',
+    section: 'dependencies',
+    body: html`${pageHead('New dependency', { above: { href: LIST, label: 'Dependencies' } })}
+${renderForm(form, {
+  fields: dependencyFields(visit, form),
+  submit: html`${submitButton('Create dependency')} ${linkButton(LIST, 'Back')}`,
+})}`,
+  };
+}
+
+/** What a dependency is made by; the same to create and to change it. `own` is left out of what it may relate to. */
+export function dependencyFields(visit: Visit, form: Form, own?: bigint): Html {
+  const { db } = visit.services;
+  const choices = [
+    ...listOwnDependencies(db, visit.account.id, OFFERED),
+    ...listSharedDependencies(db, visit.account.id, OFFERED),
+  ].filter(({ id }) => id !== own);
+  const labelOf = ({ name, prefix, ownerId }: Dependency) =>
+    `${name} (${prefix}${ownerId === visit.account.id ? '' : ', shared by others'})`;
+  return html`${textField(form, { name: 'name', label: 'Name', required: true, autofocus: own === undefined, placeholder: 'zlib' })}
+${textArea(form, { name: 'description', label: 'Description', rows: 2 })}
+${textArea(form, { name: 'command', label: 'Command', rows: 3, required: true, code: true, hint: html`Compiles the source code and installs it under the prefix, which it must contain: <code>./configure --prefix=/srv/dependency &amp;&amp; make &amp;&amp; make install</code>` })}
+${textField(form, { name: 'prefix', label: 'Prefix', code: true, placeholder: '/srv/dependency', hint: 'Where what was compiled is looked up, and mounted into suites.' })}
+${textField(form, { name: 'source', label: 'Source directory', code: true, placeholder: 'zlib-1.3.1', hint: 'Inside the archive, entered before the command runs.' })}
+${textArea(form, { name: 'launch_command', label: 'Launch command', rows: 2, code: true, hint: 'Runs before each suite that uses it, for example to start a server. It must return by itself.' })}
+${imageField(visit.services, form, 'The image that it is compiled in.')}
+${
+  choices.length > 0
+    ? checkBoxes(form, {
+        name: 'related_dependencies[]',
+        label: 'Related dependencies',
+        hint: 'Mounted while it is compiled, and into every suite that uses it.',
+        choices: choices.map(one => ({ value: one.id.toString(), label: labelOf(one) })),
+      })
+    : ''
+}`;
+}

@@ -1,0 +1,296 @@
+// A dependency: its state and archive, the live log of its compile, who uses it, sharing, changing and deleting it.
+
+import { html } from 'hono/html';
+import { followedDependency } from '../../api/firehose.ts';
+import { marketplaceState } from '../../domain/dependency.ts';
+import { refusal } from '../../domain/refusal.ts';
+import { dependencyLogPath } from '../../store/data/paths.ts';
+import { type Dependency, findDependency, isUsedByOthers } from '../../store/dependencies.ts';
+import { listRelated, listRelating, listSuitesUsing } from '../../store/dependency-use.ts';
+import { findVisibleProject } from '../../store/projects.ts';
+import {
+  durationWords,
+  factList,
+  linkButton,
+  pageHead,
+  relativeTime,
+  sizeWords,
+} from '../frame/components.ts';
+import { wordsFor } from '../frame/error-text.ts';
+import { actionButton, formTo, renderForm, submitButton } from '../frame/form.ts';
+import type { Html } from '../frame/layout.ts';
+import { respondChanges } from '../frame/page-stream.ts';
+import { action, page, type Route, upload } from '../frame/route.ts';
+import { stateBadge } from '../frame/state.ts';
+import type { View, Visit } from '../frame/visit.ts';
+import {
+  logScripts,
+  logStyles,
+  logView,
+  respondLogStream,
+  respondLogTimes,
+  respondRawLog,
+} from '../project/log-view.ts';
+import { dependencyFields } from './dependencies.ts';
+
+const ONE = '/dependencies/:dependency_id';
+const HERE = `/ui${ONE}`;
+const AWAITED = 'The log of the compile appears here as soon as something is printed.';
+
+export const dependencyPages: Route[] = [
+  page(HERE, showDependency),
+  page(`${HERE}/edit`, showEdit),
+  action(`${HERE}/edit`, `PUT ${ONE}`, {
+    shown: showEdit,
+    done: visit => ({ to: hrefOf(visit), say: 'Saved. It counts from the next compile on.' }),
+  }),
+  upload(`${HERE}/archive`, `POST ${ONE}/archive`, {
+    fieldName: 'archive',
+    shown: showDependency,
+    done: visit => ({ to: hrefOf(visit), say: 'The archive is uploaded and waits to be compiled.' }),
+  }),
+  action(`${HERE}/cancel`, `POST ${ONE}/cancel`, {
+    shown: showDependency,
+    done: visit => ({ to: hrefOf(visit) }),
+  }),
+  action(`${HERE}/share`, `POST ${ONE}/share`, {
+    shown: showDependency,
+    done: visit => ({ to: hrefOf(visit), say: 'Every account can use it now.' }),
+  }),
+  action(`${HERE}/unshare`, `POST ${ONE}/unshare`, {
+    shown: showDependency,
+    done: visit => ({ to: hrefOf(visit), say: 'It is yours alone again.' }),
+  }),
+  action(`${HERE}/delete`, `DELETE ${ONE}`, {
+    shown: showDependency,
+    done: ({ found }) => ({ to: '/ui/dependencies', say: `${found.dependency.name} is deleted.` }),
+  }),
+  page(`${HERE}/log`, visit => respondRawLog(visit, `GET ${ONE}/log`, fileName(visit.found.dependency))),
+  page(`${HERE}/stream`, visit => {
+    const { services, found } = visit;
+    onlyOwner(visit);
+    return respondLogStream(
+      visit,
+      followedDependency(services, found.dependency.id),
+      caller => findDependency(services.db, found.dependency.id)?.ownerId === caller.accountId,
+    );
+  }),
+  page(`${HERE}/changes/stream`, visit => {
+    const { services, found } = visit;
+    onlyOwner(visit);
+    const read = () => findDependency(services.db, found.dependency.id);
+    return respondChanges(visit, {
+      topics: [`dependency:${found.dependency.id}`],
+      sees: caller => read()?.ownerId === caller.accountId,
+      tell: () => {
+        const now = read();
+        return now && { is_under_way: isUnderWay(now), run: now.startedAt };
+      },
+    });
+  }),
+  page(`${HERE}/times`, visit => {
+    onlyOwner(visit);
+    return respondLogTimes(visit, logPathOf(visit));
+  }),
+];
+
+const hrefOf = ({ found }: Visit, rest = '') => `/ui/dependencies/${found.dependency.id}${rest}`;
+const fileName = ({ id }: Dependency) => `dependency-${id}.log`;
+const logPathOf = ({ services, found }: Visit) =>
+  dependencyLogPath(services.dataDirectory, found.dependency.id);
+const isOwner = ({ caller, found }: Visit) =>
+  caller.kind === 'user' && found.dependency.ownerId === caller.accountId;
+const isUnderWay = ({ compileState }: Dependency) =>
+  compileState === 'enqueued_for_compile' || compileState === 'compiling';
+
+/** How it was compiled is nobody else's business. */
+function onlyOwner(visit: Visit): void {
+  if (!isOwner(visit)) throw refusal('not_found');
+}
+
+async function showDependency(visit: Visit): Promise<View> {
+  const { dependency } = visit.found;
+  const state = marketplaceState(dependency);
+  const isOwn = isOwner(visit);
+  const isAwaited = isUnderWay(dependency) || dependency.archiveHash === null;
+  const isHeadOnly = visit.url.searchParams.get('part') === 'head';
+  return {
+    title: dependency.name,
+    section: 'dependencies',
+    state,
+    styles: [...logStyles, 'dependency.css'],
+    scripts: isOwn ? [...logScripts, 'upload.js'] : [],
+    body: html`<div id="dependency-head" data-live>${dependencyHead(visit, state)}</div>
+${
+  isOwn && !isHeadOnly
+    ? await logView({
+        base: hrefOf(visit),
+        path: logPathOf(visit),
+        state,
+        isLive: isAwaited,
+        fileName: fileName(dependency),
+        empty: isAwaited ? AWAITED : 'Nothing was printed.',
+        again: { href: hrefOf(visit, '/changes/stream'), empty: AWAITED },
+      })
+    : ''
+}
+<section class="panel later"><h2>How it is made</h2>${instructions(visit)}</section>
+<section class="panel"><h2>Used by</h2>${uses(visit)}</section>
+${isOwn ? dangerZone(visit) : ''}`,
+  };
+}
+
+function dependencyHead(visit: Visit, state: string): Html {
+  const { found, services } = visit;
+  const { dependency } = found;
+  const isOwn = isOwner(visit);
+  const { startedAt, finishedAt } = dependency;
+  const took =
+    dependency.compileState === 'compiling' && startedAt !== null
+      ? html`<span>for <span class="number" data-running-ms="${services.db.now() - startedAt}">${durationWords(services.db.now() - startedAt)}</span></span>`
+      : startedAt !== null && finishedAt !== null && !isUnderWay(dependency)
+        ? html`<span>${dependency.compileState === 'compiled' ? 'compiled in' : 'after'} ${durationWords(finishedAt - startedAt)}, ${relativeTime(finishedAt, services.db.now())}</span>`
+        : '';
+  return html`${pageHead(dependency.name, {
+    above: { href: '/ui/dependencies', label: 'Dependencies' },
+    aside: isOwn ? headButtons(visit) : [],
+    below: html`${stateBadge(state)} ${isOwn ? took : html`<span class="tag">shared by others</span>`}`,
+  })}
+${dependency.description ? html`<p class="lead">${dependency.description}</p>` : ''}
+${isOwn && dependency.error !== null ? html`<p class="flash failed">${dependency.error}</p>` : ''}
+${isOwn ? uploadForm(visit) : ''}`;
+}
+
+function headButtons(visit: Visit): Html[] {
+  const { dependency } = visit.found;
+  const { db } = visit.services;
+  const button = (rest: string, label: string, options = {}) =>
+    actionButton(formTo(visit, hrefOf(visit, rest)), label, options);
+  return [
+    ...(isUnderWay(dependency) && !dependency.cancelRequested
+      ? [
+          button('/cancel', 'Cancel', {
+            tone: 'danger',
+            confirm: 'Stop this compile? What was compiled before stays in use.',
+          }),
+        ]
+      : []),
+    ...(!dependency.shared && dependency.artifactHash !== null
+      ? [button('/share', 'Share', { confirm: 'Let every account of this server use it?' })]
+      : []),
+    ...(dependency.shared && !isUsedByOthers(db, dependency) ? [button('/unshare', 'Stop sharing')] : []),
+    linkButton(hrefOf(visit, '/edit'), 'Edit'),
+  ];
+}
+
+/** A plain form; upload.js sends the same and shows how far it is. */
+function uploadForm(visit: Visit): Html {
+  const { dependency } = visit.found;
+  if (dependency.compileState === 'compiling')
+    return html`<p class="quiet">Another archive can be uploaded when this compile has ended.</p>`;
+  const form = formTo(visit, hrefOf(visit, '/archive'));
+  const errors = [...form.errors('archive').map(code => wordsFor('archive', code)), ...form.unsaid()];
+  const isFirst = dependency.archiveHash === null;
+  return html`<form class="panel upload" method="post" action="${form.action}" enctype="multipart/form-data" data-upload>
+<input type="hidden" name="csrf" value="${form.csrf}">
+<div class="field${errors.length > 0 ? ' wrong' : ''}">
+<div class="label"><label for="archive">${isFirst ? 'Archive of the source code' : 'New archive of the source code'}</label></div>
+<p class="hint" id="archive-hint">A tar (plain, gzip, bzip2, xz or zstd) or zip of any size. It is compiled as soon as it is here${isFirst ? '' : '; until then the last good compile stays in use'}.</p>
+<input id="archive" name="archive" type="file" required aria-describedby="archive-hint archive-error">
+<p class="error" id="archive-error" role="alert"${errors.length > 0 ? '' : html` hidden`}>${errors.join(' ')}</p>
+</div>
+<div class="upload-progress" data-upload-progress hidden><progress max="1" value="0" aria-label="Upload"></progress> <span class="number" role="status" data-upload-words></span> <button class="button plain" type="button" data-upload-stop>Stop</button></div>
+<div class="buttons">${submitButton('Upload archive', isFirst ? 'primary' : 'plain')}</div>
+</form>`;
+}
+
+function instructions(visit: Visit): Html {
+  const { dependency } = visit.found;
+  const { db } = visit.services;
+  const related = listRelated(db, dependency.id);
+  const code = (text: string) => html`<code class="lines">${text}</code>`;
+  const facts: [string, Html | string][] = [
+    ['Command', code(dependency.command)],
+    ['Prefix', code(dependency.prefix)],
+    ...optionalFact('Source directory', dependency.source, code),
+    ...optionalFact('Launch command', dependency.launchCommand, code),
+    ...optionalFact('Image', dependency.image ?? '', code),
+    ...(related.length > 0 ? [['Related', linksTo(visit, related)] as [string, Html]] : []),
+    ...(dependency.archiveFileSize === null
+      ? []
+      : [
+          [
+            'Archive',
+            html`${sizeWords(dependency.archiveFileSize)} <span class="quiet">${dependency.archiveContentType ?? ''}</span>`,
+          ] as [string, Html],
+        ]),
+  ];
+  return factList(facts);
+}
+
+const optionalFact = (name: string, text: string, show: (text: string) => Html): [string, Html][] =>
+  text === '' ? [] : [[name, show(text)]];
+
+/** Names of dependencies, linked where the visitor can see them. */
+function linksTo({ caller }: Visit, some: readonly Dependency[]): Html {
+  return html`${some.map(
+    (one, at) =>
+      html`${at > 0 ? ', ' : ''}${one.shared || one.ownerId === caller.accountId ? html`<a href="/ui/dependencies/${one.id}">${one.name}</a>` : one.name}`,
+  )}`;
+}
+
+/** Suites that the visitor can see, and how many others there are. */
+function uses(visit: Visit): Html {
+  const { services, found, caller } = visit;
+  const all = listSuitesUsing(services.db, found.dependency.id);
+  const seen = all.filter(({ projectId }) => findVisibleProject(services.db, caller.accountId, projectId));
+  const relating = listRelating(services.db, found.dependency.id).filter(
+    one => one.shared || one.ownerId === caller.accountId,
+  );
+  const others = all.length - seen.length;
+  if (all.length + relating.length === 0)
+    return html`<p class="quiet">No suite uses it yet. Attach it on the page of a suite, and it is there before the next build starts.</p>`;
+  return html`<ul class="plain-list">${seen.map(
+    use =>
+      html`<li><a href="/ui/projects/${use.projectId}/suites/${use.suiteId}">${use.suiteName}</a> <span class="quiet">of ${use.projectName}</span></li>`,
+  )}
+${relating.length > 0 ? html`<li>${linksTo(visit, relating)} <span class="quiet">${relating.length === 1 ? 'relates' : 'relate'} to it</span></li>` : ''}
+${others > 0 ? html`<li class="quiet">${others} ${others === 1 ? 'suite' : 'suites'} of other accounts</li>` : ''}</ul>
+${found.dependency.shared && isOwner(visit) && isUsedByOthers(services.db, found.dependency) ? html`<p class="hint">It stays shared as long as other accounts use it.</p>` : ''}`;
+}
+
+function dangerZone(visit: Visit): Html {
+  const { dependency } = visit.found;
+  const { db } = visit.services;
+  const isUsed = listSuitesUsing(db, dependency.id).length + listRelating(db, dependency.id).length > 0;
+  return html`<section class="panel danger"><h2>Delete this dependency</h2>
+${
+  isUsed
+    ? html`<p>It is in use. Detach it from all suites and from what relates to it first.</p>`
+    : html`<p>Its archive and what was compiled from it go with it.</p>${actionButton(formTo(visit, hrefOf(visit, '/delete')), 'Delete', { tone: 'danger', confirm: `Delete ${dependency.name} with its archive?` })}`
+}</section>`;
+}
+
+function showEdit(visit: Visit): View {
+  onlyOwner(visit);
+  const { dependency } = visit.found;
+  const form = formTo(visit, hrefOf(visit, '/edit'), {
+    name: dependency.name,
+    description: dependency.description,
+    command: dependency.command,
+    prefix: dependency.prefix,
+    source: dependency.source,
+    launch_command: dependency.launchCommand,
+    image: dependency.image ?? '',
+    'related_dependencies[]': listRelated(visit.services.db, dependency.id).map(({ id }) => id.toString()),
+  });
+  return {
+    title: `Edit ${dependency.name}`,
+    section: 'dependencies',
+    body: html`${pageHead(`Edit ${dependency.name}`, { above: { href: hrefOf(visit), label: dependency.name } })}
+${renderForm(form, {
+  fields: dependencyFields(visit, form, dependency.id),
+  submit: html`${submitButton('Save')} ${linkButton(hrefOf(visit), 'Back')}`,
+})}`,
+  };
+}

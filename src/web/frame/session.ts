@@ -1,0 +1,104 @@
+// Who is looking at a page: the session's cookie, signing in and out, and the proof that a form is one of ours.
+
+import { createHmac } from 'node:crypto';
+import { digestOf, hashPassword, sameDigest, verifyPassword } from '../../domain/secret.ts';
+import {
+  type Account,
+  createSession,
+  deleteSession,
+  findAccountByEmail,
+  findSession,
+} from '../../store/accounts.ts';
+import type { Db } from '../../store/database/db.ts';
+
+const SESSION_COOKIE = '__Host-assay-session';
+const FLASH_COOKIE = '__Host-assay-flash';
+const SESSION_LIFETIME_S = 30 * 24 * 3600;
+const FLASH_LIFETIME_S = 60;
+export const PASSWORD_LENGTH = { least: 8, most: 1024 };
+
+export type Session = { account: Account; token: string; csrf: string };
+export type Flash = { kind: 'done' | 'failed'; text: string };
+
+function readCookie(request: Request, name: string): string | undefined {
+  for (const pair of (request.headers.get('cookie') ?? '').split(';')) {
+    const equals = pair.indexOf('=');
+    if (equals > 0 && pair.slice(0, equals).trim() === name) return pair.slice(equals + 1).trim();
+  }
+  return undefined;
+}
+
+const cookie = (name: string, value: string, lifetimeS: number) =>
+  `${name}=${value}; Path=/; Secure; HttpOnly; SameSite=Lax; Max-Age=${lifetimeS}`;
+
+/** The session of a request. Its form token is made from the secret that only the cookie holds. */
+export function findVisitor(db: Db, request: Request): Session | undefined {
+  const token = readCookie(request, SESSION_COOKIE);
+  const account = token === undefined ? undefined : findSession(db, token);
+  if (!account || token === undefined) return undefined;
+  return { account, token, csrf: createHmac('sha256', token).update('form').digest('base64url') };
+}
+
+/** Begins a session; one that the browser had before ends. Gives the cookie to set. */
+export function beginSession(db: Db, request: Request, account: Account): string {
+  const before = readCookie(request, SESSION_COOKIE);
+  if (before !== undefined) deleteSession(db, before);
+  return cookie(SESSION_COOKIE, createSession(db, account.id), SESSION_LIFETIME_S);
+}
+
+export function endSession(db: Db, session: Session): string {
+  deleteSession(db, session.token);
+  return cookie(SESSION_COOKIE, '', 0);
+}
+
+let nobodysHash: Promise<string> | undefined;
+
+/** The account whose password it is. An address without one costs the same time. */
+export async function findByPassword(db: Db, email: string, password: string): Promise<Account | undefined> {
+  if (password.length > PASSWORD_LENGTH.most) return undefined;
+  const account = findAccountByEmail(db, email.trim());
+  nobodysHash ??= hashPassword('nobody');
+  const isRight = await verifyPassword(password, account?.passwordHash ?? (await nobodysHash));
+  return isRight && account?.passwordHash != null ? account : undefined;
+}
+
+/**
+ * Whether a POST comes from one of our own pages, as the browser itself says. Every browser sends Origin with
+ * a form; what sends neither header is no browser that another site could lead here.
+ */
+export function isOwnOrigin(request: Request, url: URL, baseUrl: string): boolean {
+  const site = request.headers.get('sec-fetch-site');
+  if (site !== null && site !== 'same-origin') return false;
+  const origin = request.headers.get('origin');
+  return origin === null || origin === url.origin || origin === new URL(baseUrl).origin;
+}
+
+export function isFormToken(session: Session, sent: unknown): boolean {
+  return typeof sent === 'string' && sameDigest(digestOf(sent), digestOf(session.csrf));
+}
+
+export function flashCookie(flash: Flash): string {
+  const value = Buffer.from(JSON.stringify([flash.kind, flash.text])).toString('base64url');
+  return cookie(FLASH_COOKIE, value, FLASH_LIFETIME_S);
+}
+
+export const noFlashCookie = cookie(FLASH_COOKIE, '', 0);
+
+export function readFlash(request: Request): Flash | undefined {
+  const value = readCookie(request, FLASH_COOKIE);
+  if (!value) return undefined;
+  try {
+    const [kind, text] = JSON.parse(Buffer.from(value, 'base64url').toString()) as unknown[];
+    return typeof text === 'string' ? { kind: kind === 'failed' ? 'failed' : 'done', text } : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** A place of ours to go on to after signing in; anything else is the front page. */
+export function localPath(next: string | null | undefined): string {
+  const base = 'https://assay.invalid';
+  const url = next?.startsWith('/') && !/[\\\u0000-\u001f]/.test(next) ? URL.parse(next, base) : null;
+  const isOurs = url?.origin === base && /^\/(ui|oauth2)(\/|$)/.test(url.pathname);
+  return url && isOurs ? `${url.pathname}${url.search}` : '/ui';
+}

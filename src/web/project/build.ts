@@ -1,0 +1,263 @@
+// A build: where it stands and why, what can be done about it, and its live log.
+
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { html } from 'hono/html';
+import { followedBuild } from '../../api/firehose.ts';
+import type { presentBuild } from '../../contract/records.ts';
+import { isBadBuild, isFinishedBuild } from '../../domain/build.ts';
+import { Refusal } from '../../domain/refusal.ts';
+import {
+  type Build,
+  type BuildRequest,
+  type Commit,
+  findBuildRequest,
+  findCommit,
+  listBuildsOfRequest,
+} from '../../store/builds.ts';
+import { buildLogPath } from '../../store/data/paths.ts';
+import { findVisibleProject, type Project } from '../../store/projects.ts';
+import { durationWords, factList, pageHead, relativeTime } from '../frame/components.ts';
+import { actionButton, formTo } from '../frame/form.ts';
+import { type Html, respondRedirect } from '../frame/layout.ts';
+import { action, form, page, type Route } from '../frame/route.ts';
+import { stateBadge, stateMark } from '../frame/state.ts';
+import { perform, type View, type Visit } from '../frame/visit.ts';
+import {
+  logScripts,
+  logStyles,
+  logView,
+  respondLogStream,
+  respondLogTimes,
+  respondRawLog,
+} from './log-view.ts';
+
+const BUILD = '/projects/:project_id/builds/:build_id';
+const RERUN = `POST ${BUILD}/rerun`;
+const SIBLINGS_LISTED = 12;
+
+export const buildPages: Route[] = [
+  page(`/ui${BUILD}`, showBuild),
+  page(`/ui${BUILD}/log`, visit => respondRawLog(visit, `GET ${BUILD}/log`, fileName(visit.found.build))),
+  page(`/ui${BUILD}/stream`, visit => {
+    const { services, found } = visit;
+    return respondLogStream(visit, followedBuild(services, found.project.id, found.build.id), caller =>
+      findVisibleProject(services.db, caller.accountId, found.project.id),
+    );
+  }),
+  page(`/ui${BUILD}/times`, visit =>
+    respondLogTimes(visit, buildLogPath(visit.services.dataDirectory, visit.found.build.id)),
+  ),
+  action(`/ui${BUILD}/cancel`, `POST ${BUILD}/cancel`, {
+    shown: showBuild,
+    done: ({ found }) => ({ to: buildHref(found.build) }),
+  }),
+  action<BuildRecord>(`/ui${BUILD}/rerun`, RERUN, {
+    shown: showBuild,
+    done: ({ found }, again) => ({
+      to: `/ui/projects/${found.project.id}/builds/${again.id_str}`,
+      say: 'The suite runs again. This is its new build.',
+    }),
+  }),
+  form('/ui/projects/:project_id/build_requests/:build_request_id/rerun-failed', rerunFailed),
+];
+
+type BuildRecord = ReturnType<typeof presentBuild>;
+
+const buildHref = (build: Pick<Build, 'projectId' | 'id'>) =>
+  `/ui/projects/${build.projectId}/builds/${build.id}`;
+const fileName = (build: Build) => `build-${build.id}.log`;
+
+/** The newest build of each suite of a request, which is the one that counts; in the order they began in. */
+export function newestBuilds(builds: readonly Build[]): Build[] {
+  const newest = new Map<bigint, Build>();
+  for (const build of builds.toSorted((a, b) => Number(a.id - b.id))) newest.set(build.suiteId, build);
+  return [...newest.values()];
+}
+
+async function rerunFailed(visit: Visit): Promise<Response> {
+  const { services, found } = visit;
+  const bad = newestBuilds(listBuildsOfRequest(services.db, found.buildRequest.id)).filter(build =>
+    isBadBuild(build.buildState),
+  );
+  const begun: BuildRecord[] = [];
+  for (const { id } of bad) {
+    try {
+      begun.push(await perform<BuildRecord>(visit, RERUN, { params: { build_id: id.toString() } }));
+      // There may be a thousand: others are served in between.
+      await nextTurn();
+    } catch (cause) {
+      // A suite that was deleted since cannot run again; the others can.
+      if (!(cause instanceof Refusal) || cause.status !== 404) throw cause;
+    }
+  }
+  const project = `/ui/projects/${found.project.id}`;
+  const [only] = begun;
+  if (only && begun.length === 1)
+    return respondRedirect(visit, `${project}/builds/${only.id_str}`, { say: 'The suite runs again.' });
+  return respondRedirect(visit, `${project}/commits/${found.buildRequest.commitId ?? ''}`, {
+    say: only ? `${begun.length} suites run again.` : 'No suite of this request has failed.',
+  });
+}
+
+async function showBuild(visit: Visit): Promise<View> {
+  const { services, found, url } = visit;
+  const { project, build } = found;
+  const request = findBuildRequest(services.db, project.id, build.buildRequestId);
+  const commit = findCommit(services.db, project.id, build.commitId);
+  const newest = newestBuilds(listBuildsOfRequest(services.db, build.buildRequestId));
+  return {
+    title: `${build.suiteName} · ${project.name}`,
+    section: 'projects',
+    state: build.buildState,
+    scripts: logScripts,
+    styles: logStyles,
+    body: html`<div id="build-head" data-live>${buildHead(visit, request, commit, newest)}</div>
+${
+  // log.js asks for the head alone when the state has changed.
+  url.searchParams.get('part') === 'head'
+    ? ''
+    : await logView({
+        base: buildHref(build),
+        path: buildLogPath(services.dataDirectory, build.id),
+        state: build.buildState,
+        isLive: !isFinishedBuild(build.buildState),
+        fileName: fileName(build),
+        empty: isFinishedBuild(build.buildState)
+          ? 'It ended before anything was printed.'
+          : 'The log appears here as soon as something is printed.',
+      })
+}`,
+  };
+}
+
+function buildHead(
+  visit: Visit,
+  request: BuildRequest | undefined,
+  commit: Commit | undefined,
+  newest: readonly Build[],
+): Html {
+  const { project, build } = visit.found;
+  const later = newest.find(one => one.suiteId === build.suiteId && one.id !== build.id);
+  return html`${pageHead(build.suiteName, {
+    above: { href: `/ui/projects/${project.id}`, label: project.name },
+    aside: buildButtons(visit, newest),
+    below: html`${stateBadge(build.buildState)} ${durationOf(build, visit.services.db.now())}`,
+  })}
+${whyItStands(visit)}
+${later ? html`<p class="flash">This suite was run again since. <a href="${buildHref(later)}">Go to the newest build</a></p>` : ''}
+${factList(buildFacts(project, build, request, commit, visit.services.db.now()))}
+${newest.length > 1 ? siblings(build, newest) : ''}`;
+}
+
+/** What was waited and what was run; log.js lets the second grow while it does. */
+function durationOf({ createdAt, startedAt, finishedAt }: Build, now: number): Html | string {
+  if (startedAt === null) return '';
+  const waited =
+    startedAt - createdAt >= 1000 ? ` after waiting ${durationWords(startedAt - createdAt)}` : '';
+  const took = durationWords(Math.max(0, (finishedAt ?? now) - startedAt));
+  return finishedAt === null
+    ? html`<span>for <span class="number" data-running-ms="${now - startedAt}">${took}</span>${waited}</span>`
+    : html`<span>in <span class="number">${took}</span>${waited}</span>`;
+}
+
+function buildButtons(visit: Visit, newest: readonly Build[]): Html[] {
+  const { build } = visit.found;
+  const href = buildHref(build);
+  if (!isFinishedBuild(build.buildState))
+    return build.cancelBecause !== null
+      ? []
+      : [
+          actionButton(formTo(visit, `${href}/cancel`), 'Cancel', {
+            tone: 'danger',
+            confirm: 'Stop this build? What it has printed so far stays.',
+          }),
+        ];
+  const bad = newest.filter(one => isBadBuild(one.buildState));
+  const isOnlyThis = bad.length === 1 && bad[0]?.id === build.id;
+  const failed = `/ui/projects/${build.projectId}/build_requests/${build.buildRequestId}/rerun-failed`;
+  return [
+    ...(bad.length > 0 && !isOnlyThis ? [actionButton(formTo(visit, failed), 'Rerun failed ones')] : []),
+    actionButton(formTo(visit, `${href}/rerun`), 'Rerun'),
+  ];
+}
+
+/** Why it waits, or ended as it did, in a sentence. */
+function whyItStands({ services, found: { build } }: Visit): Html | string {
+  const say = (tone: string, text: string) => html`<p class="flash ${tone}">${text}</p>`;
+  switch (build.buildState) {
+    case 'enqueued': {
+      const waiting = services.waiting(build);
+      if (!waiting) return say('note', 'It starts as soon as there is a free slot.');
+      return say('note', `Number ${waiting.position} in the queue: ${waiting.reason}`);
+    }
+    case 'running':
+      return build.cancelBecause !== null
+        ? say('note', `It is being canceled ${build.cancelBecause}: the container is stopped.`)
+        : '';
+    case 'failed':
+      return say(
+        'failed',
+        build.exitCode === null
+          ? 'The command killed the processes that ran it: how it ended is not known.'
+          : `The command exited with ${build.exitCode}.`,
+      );
+    case 'errored':
+      return say('failed', build.error ?? 'The service could not run it. The end of the log says why.');
+    case 'timed_out':
+      return say('failed', 'It took longer than a build may. The end of the log says how long that is.');
+    case 'canceled':
+      return say(
+        'note',
+        [
+          'It was canceled',
+          build.startedAt === null ? 'before it had started,' : 'while it ran,',
+          `${build.cancelBecause}.`,
+        ].join(' '),
+      );
+    default:
+      return '';
+  }
+}
+
+function buildFacts(
+  project: Project,
+  build: Build,
+  request: BuildRequest | undefined,
+  commit: Commit | undefined,
+  now: number,
+): [string, Html | string][] {
+  const subject = commit?.message.split('\n', 1)[0] ?? '';
+  return [
+    [
+      'Commit',
+      html`<a href="/ui/projects/${project.id}/commits/${build.commitId}"><code>${build.commitRef.slice(0, 10)}</code> ${subject}</a>${commit ? html` <span class="quiet">by ${commit.authorName}</span>` : ''}`,
+    ],
+    ...(request
+      ? [
+          [
+            'Requested',
+            html`<code>${request.commitRef}</code> by ${request.createdBy}, ${relativeTime(request.createdAt, now)}`,
+          ] as [string, Html],
+        ]
+      : []),
+    [
+      build.finishedAt !== null ? 'Finished' : build.startedAt !== null ? 'Started' : 'Enqueued',
+      relativeTime(build.finishedAt ?? build.startedAt ?? build.createdAt, now),
+    ],
+  ];
+}
+
+/** The suites that ran for the same request: one click from one failure to the next. Of many, the passed ones are folded. */
+function siblings(build: Build, newest: readonly Build[]): Html {
+  const isCurrent = (one: Build) => one.suiteId === build.suiteId;
+  const isFolded = (one: Build) =>
+    newest.length > SIBLINGS_LISTED && one.buildState === 'passed' && !isCurrent(one);
+  const list = (some: readonly Build[]) =>
+    html`<ul>${some.map(
+      one =>
+        html`<li><a href="${buildHref(one)}"${isCurrent(one) ? html` aria-current="page"` : ''}>${stateMark(one.buildState)} <span>${one.suiteName}</span></a></li>`,
+    )}</ul>`;
+  const folded = newest.filter(isFolded);
+  return html`<nav class="siblings" aria-label="Suites of this request">${list(newest.filter(one => !isFolded(one)))}
+${folded.length > 0 ? html`<details id="passed-siblings"><summary class="siblings-more">${folded.length} ${folded.length === 1 ? 'other' : 'others'} that passed</summary>${list(folded)}</details>` : ''}</nav>`;
+}

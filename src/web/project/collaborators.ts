@@ -1,0 +1,102 @@
+// Who works on a project besides its owner, who alone adds and removes them.
+
+import { html } from 'hono/html';
+import type { presentCollaborator } from '../../contract/records.ts';
+import { findAccount } from '../../store/accounts.ts';
+import { listInvitedCollaborators } from '../../store/projects.ts';
+import { copyText, dataTable, emptyState, linkButton, olderLink } from '../frame/components.ts';
+import { actionButton, formTo, renderForm, submitButton, textField } from '../frame/form.ts';
+import type { Html } from '../frame/layout.ts';
+import { action, type Onward, page, type Route } from '../frame/route.ts';
+import { performList, type View, type Visit } from '../frame/visit.ts';
+import { isOwner, projectPath, projectView } from './frame.ts';
+
+const HERE = '/ui/projects/:project_id/collaborators';
+const ENDPOINT = '/projects/:project_id/collaborators';
+
+type CollaboratorRecord = ReturnType<typeof presentCollaborator>;
+type Invited = CollaboratorRecord & { sign_in_url?: string };
+
+export const collaboratorPages: Route[] = [
+  page(HERE, showCollaborators),
+  action<Invited>(HERE, `POST ${ENDPOINT}`, {
+    shown: showCollaborators,
+    done: (visit, invited) => showInvited(visit, invited, `${invited.email} is added`),
+  }),
+  action<Invited>(`${HERE}/:collaborator_id/invitation`, `POST ${ENDPOINT}/:collaborator_id/invitation`, {
+    shown: showCollaborators,
+    done: (visit, invited) => showInvited(visit, invited, `A new link for ${invited.email}`),
+  }),
+  action(`${HERE}/:collaborator_id/delete`, `DELETE ${ENDPOINT}/:collaborator_id`, {
+    shown: showCollaborators,
+    done: visit => ({
+      to: projectPath(visit, '/collaborators'),
+      say: `${visit.found.collaborator.email} is removed.`,
+    }),
+  }),
+];
+
+async function showCollaborators(visit: Visit): Promise<View> {
+  const before = visit.url.searchParams.get('before');
+  const { items, next } = await performList<CollaboratorRecord>(visit, `GET ${ENDPOINT}`, {
+    query: { limit: '100', ...(before && { before }) },
+  });
+  const { db } = visit.services;
+  const owner = findAccount(db, visit.found.project.ownerId);
+  const invited = listInvitedCollaborators(db, visit.found.project.id, visit.caller.accountId);
+  return projectView(visit, {
+    tab: 'collaborators',
+    body: html`${isOwner(visit) ? html`<section class="panel" aria-labelledby="add-head"><h2 id="add-head">Add a collaborator</h2>${renderAdd(visit)}</section>` : ''}
+<section aria-labelledby="collaborators-head"><h2 id="collaborators-head">Collaborators</h2>
+<p class="hint">The project belongs to ${owner?.email ?? 'a former user'}. Collaborators see everything in it, start builds, and change suites, deploy strategies and notifications.</p>
+${
+  items.length === 0
+    ? emptyState({
+        title: 'No collaborators yet',
+        text: 'Add people by their email address. Whoever has no account yet gets one, with a link to sign in.',
+      })
+    : dataTable({
+        caption: 'Collaborators',
+        columns: isOwner(visit) ? ['Email', 'Actions'] : ['Email'],
+        rows: items.map(item => ({
+          cells: [item.email, ...(isOwner(visit) ? [renderActions(visit, item, invited)] : [])],
+        })),
+      })
+}
+${olderLink(visit.url, next, 'More collaborators')}</section>`,
+  });
+}
+
+function renderAdd(visit: Visit): Html {
+  const add = formTo(visit, projectPath(visit, '/collaborators'));
+  return renderForm(add, {
+    fields: textField(add, { name: 'email', label: 'Email', type: 'email', required: true }),
+    submit: submitButton('Add collaborator'),
+  });
+}
+
+function renderActions(
+  visit: Visit,
+  { id_str: id, email }: CollaboratorRecord,
+  invited: ReadonlySet<bigint>,
+): Html {
+  const path = projectPath(visit, `/collaborators/${id}`);
+  return html`<div class="row">${invited.has(BigInt(id as string)) ? actionButton(formTo(visit, `${path}/invitation`), 'New link') : ''}${actionButton(
+    formTo(visit, `${path}/delete`),
+    'Remove',
+    { tone: 'danger', confirm: `Remove ${email} from this project?` },
+  )}</div>`;
+}
+
+/** The link signs in whoever has it, so it is handed over by the owner and shown just this once. */
+function showInvited(visit: Visit, invited: Invited, heading: string): View | Onward {
+  const back = projectPath(visit, '/collaborators');
+  if (invited.sign_in_url === undefined) return { to: back, say: `${heading}.` };
+  return projectView(visit, {
+    tab: 'collaborators',
+    below: { heading },
+    body: html`<div class="panel"><p class="lead">${invited.email} has no password yet. Hand over this link: it sets one, works once within 7 days, and is not shown again. Links made before it do not work any more.</p>
+${copyText(invited.sign_in_url, 'Copy link')}</div>
+<p>${linkButton(back, 'Done', 'primary')}</p>`,
+  });
+}

@@ -1,0 +1,186 @@
+// A commit: what it is, its builds, which suites ran for it and why, and deploying it.
+
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { html } from 'hono/html';
+import { type BuildState, isBadBuild, isFinishedBuild } from '../../domain/build.ts';
+import { parseId } from '../../domain/id.ts';
+import { type Build, listBuildsOfCommit, listSuiteDecisions } from '../../store/builds.ts';
+import { type BuildHead, listCountingBuilds } from '../../store/overview.ts';
+import { findSuite } from '../../store/suites.ts';
+import {
+  copyText,
+  dataTable,
+  emptyState,
+  factList,
+  linkButton,
+  olderLink,
+  relativeTime,
+} from '../frame/components.ts';
+import { actionButton, formTo } from '../frame/form.ts';
+import { type Html, respondRedirect } from '../frame/layout.ts';
+import { form, page, type Route } from '../frame/route.ts';
+import { stateBadge } from '../frame/state.ts';
+import { perform, type View, type Visit } from '../frame/visit.ts';
+import { renderJudged } from '../suite/rule-results.ts';
+import { renderDeployForm } from './deploys.ts';
+import { projectPath, projectView, shortRef, subjectOf } from './frame.ts';
+import { durationOf } from './matrix.ts';
+
+const HERE = '/ui/projects/:project_id/commits/:commit_id';
+const FILES_SHOWN = 1_000;
+const BUILDS_A_PAGE = 100;
+const DECISIONS_A_PAGE = 100;
+
+export const commitPages: Route[] = [
+  page(HERE, showCommit),
+  form(`${HERE}/rerun`, visit => rerun(visit, state => isFinishedBuild(state))),
+  form(`${HERE}/rerun_failed`, visit => rerun(visit, isBadBuild)),
+];
+
+function countingBuilds({ services: { db }, found: { commit } }: Visit): BuildHead[] {
+  return [...listCountingBuilds(db, commit.id).values()];
+}
+
+/** Runs again what counts for the commit and has ended so; a suite that is gone cannot run again. */
+async function rerun(visit: Visit, wanted: (state: BuildState) => boolean): Promise<Response> {
+  const { db } = visit.services;
+  const { commit, project } = visit.found;
+  const chosen = countingBuilds(visit).filter(({ buildState }) => wanted(buildState));
+  let begun = 0;
+  for (const build of chosen) {
+    const suiteIsThere = findSuite(db, project.id, build.suiteId) !== undefined;
+    if (!suiteIsThere) continue;
+    await perform(visit, 'POST /projects/:project_id/builds/:build_id/rerun', {
+      params: { build_id: build.id.toString() },
+    });
+    begun += 1;
+    // There may be a thousand: others are served in between.
+    await nextTurn();
+  }
+  return respondRedirect(visit, projectPath(visit, `/commits/${commit.id}`), {
+    say:
+      begun === 0
+        ? 'There was nothing to run again.'
+        : `${begun === 1 ? 'One suite runs' : `${begun} suites run`} again.`,
+  });
+}
+
+function showCommit(visit: Visit): View {
+  const { commit } = visit.found;
+  const here = projectPath(visit, `/commits/${commit.id}`);
+  const [, ...rest] = commit.message.split('\n');
+  const body = rest.join('\n').trim();
+  return projectView(visit, {
+    tab: 'overview',
+    live: here + visit.url.search,
+    below: {
+      heading: subjectOf(commit),
+      title: `${commit.ref.slice(0, 10)} ${subjectOf(commit)}`,
+      state: commit.buildState,
+      words: html`${stateBadge(commit.buildState)} ${shortRef(commit)} <span>${commit.authorName}, ${relativeTime(Date.parse(commit.authoredDate))}</span>`,
+    },
+    body: html`${body === '' ? '' : html`<pre class="message" tabindex="0" role="region" aria-label="Message">${body}</pre>`}
+<section id="builds" data-live aria-labelledby="builds-head">${renderBuilds(visit)}</section>
+<section id="decisions" data-live aria-labelledby="decisions-head"><h2 id="decisions-head">Why these suites</h2>${renderDecisions(visit)}</section>
+<section class="panel" aria-labelledby="deploy-head"><h2 id="deploy-head">Deploy this commit</h2>${renderDeployForm(visit, commit)}</section>
+<section class="panel" aria-labelledby="facts-head"><h2 id="facts-head">Commit</h2>${renderFacts(visit)}</section>`,
+  });
+}
+
+function renderFacts({ found: { commit } }: Visit): Html {
+  const list = (json: string) => (JSON.parse(json) as string[]).map(name => html`<code>${name}</code> `);
+  const person = (name: string, email: string, date: string) =>
+    html`${name} &lt;${email}&gt;<div class="second">${date}, ${relativeTime(Date.parse(date))}</div>`;
+  const files = JSON.parse(commit.files) as string[];
+  const filesChanged = files.length + (commit.filesOmitted ?? 0);
+  const filesShown = files.slice(0, FILES_SHOWN);
+  return factList([
+    ['Hash', copyText(commit.ref, 'Copy hash')],
+    ['Author', person(commit.authorName, commit.authorEmail, commit.authoredDate)],
+    ['Committer', person(commit.committerName, commit.committerEmail, commit.committedDate)],
+    ...(commit.version > 1
+      ? [['Version', `${commit.version}: it was overwritten by a forced push`] as const]
+      : []),
+    ['Branches', commit.branches === '[]' ? 'none' : html`${list(commit.branches)}`],
+    ['Tags', commit.tags === '[]' ? 'none' : html`${list(commit.tags)}`],
+    [
+      'Changed files',
+      files.length === 0
+        ? 'none'
+        : html`<details><summary>${filesChanged === 1 ? 'one file' : `${filesChanged} files`}</summary><ul class="files">${filesShown.map(file => html`<li><code>${file}</code></li>`)}${filesChanged > filesShown.length ? html`<li>… ${filesChanged - filesShown.length} more</li>` : ''}</ul></details>`,
+    ],
+  ]);
+}
+
+function renderBuilds(visit: Visit): Html {
+  const { db } = visit.services;
+  const { commit } = visit.found;
+  const before = parseId(visit.url.searchParams.get('before') ?? '');
+  const rows = listBuildsOfCommit(db, commit.id, { limit: BUILDS_A_PAGE, before });
+  const builds = rows.slice(0, BUILDS_A_PAGE);
+  const counting = countingBuilds(visit);
+  const counts = new Set(counting.map(({ id }) => id));
+  const failed = counting.filter(({ buildState }) => isBadBuild(buildState)).length;
+  const finished = counting.filter(({ buildState }) => isFinishedBuild(buildState)).length;
+  const here = projectPath(visit, `/commits/${commit.id}`);
+  return html`<div class="section-head"><h2 id="builds-head">Builds</h2><div class="row">${
+    failed > 0
+      ? actionButton(formTo(visit, `${here}/rerun_failed`), 'Rerun failed ones', { tone: 'primary' })
+      : ''
+  }${finished > 0 ? actionButton(formTo(visit, `${here}/rerun`), 'Rerun all') : ''}</div></div>
+${
+  builds.length === 0
+    ? emptyState({
+        title: 'No builds',
+        text: 'No suite ran for this commit. Below is why; a project without suites skips its commits.',
+        action: linkButton(projectPath(visit, '/suites'), 'Go to the suites'),
+      })
+    : dataTable({
+        caption: 'Builds',
+        columns: ['Suite', 'State', 'Duration', 'Started', 'Actions'],
+        rows: builds.map(build => ({ cells: buildCells(visit, build, counts.has(build.id)) })),
+      })
+}
+${olderLink(visit.url, rows.length > BUILDS_A_PAGE ? builds.at(-1)?.id : undefined, 'Older builds')}`;
+}
+
+function buildCells(visit: Visit, build: Build, counts: boolean): (Html | string)[] {
+  const path = projectPath(visit, `/builds/${build.id}`);
+  const waiting = visit.services.waiting(build);
+  const reason = build.error ?? (waiting && `Place ${waiting.position}: ${waiting.reason}`);
+  const note = build.buildState === 'failed' && build.exitCode !== null ? `(exit ${build.exitCode})` : '';
+  return [
+    html`<a class="name" href="${path}">${build.suiteName}</a>${counts ? '' : html` <span class="tag">earlier run</span>`}`,
+    html`<div>${stateBadge(build.buildState, note)}${reason ? html`<div class="why">${reason}</div>` : ''}</div>`,
+    html`<span class="number">${durationOf(build) || '–'}</span>`,
+    build.startedAt === null ? html`<span class="quiet">not yet</span>` : relativeTime(build.startedAt),
+    isFinishedBuild(build.buildState)
+      ? counts
+        ? actionButton(formTo(visit, `${path}/rerun`), 'Rerun')
+        : ''
+      : actionButton(formTo(visit, `${path}/cancel`), 'Cancel'),
+  ];
+}
+
+function renderDecisions(visit: Visit): Html {
+  // As the suites were made, like the columns of the matrix.
+  const decisions = listSuiteDecisions(visit.services.db, visit.found.commit.id).reverse();
+  if (decisions.length === 0)
+    return html`<p class="quiet">Nothing is known of it: the project had no suites when this commit was built, or it was too long ago.</p>`;
+  const from = Number(visit.url.searchParams.get('decisions') ?? 0) || 0;
+  const shown = decisions.slice(from, from + DECISIONS_A_PAGE);
+  return html`${dataTable({
+    caption: 'Why these suites',
+    columns: ['Suite', 'Decision', 'Rules'],
+    rows: shown.map(({ suiteName, runs, rules }) => ({
+      cells: [suiteName, stateBadge(runs ? 'runs' : 'does_not_run'), renderJudged(rules)],
+    })),
+  })}
+${from + shown.length < decisions.length ? moreDecisions(visit, from + shown.length, decisions.length) : ''}`;
+}
+
+function moreDecisions({ url }: Visit, from: number, of: number): Html {
+  const query = new URLSearchParams(url.search);
+  query.set('decisions', String(from));
+  return html`<p class="older"><a class="button plain" href="${url.pathname}?${query.toString()}#decisions">${of - from} more suites</a></p>`;
+}

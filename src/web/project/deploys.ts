@@ -1,0 +1,181 @@
+// The deploys of a project: what was pushed where, starting one, and the log of each.
+
+import { html } from 'hono/html';
+import type { presentDeployItem } from '../../contract/records.ts';
+import { parseId } from '../../domain/id.ts';
+import type { Commit } from '../../store/builds.ts';
+import { type Deploy, listDeploys, listStrategies } from '../../store/deploys.ts';
+import { type CommitHead, findCommitHeads, listCommitHeads } from '../../store/overview.ts';
+import {
+  dataTable,
+  durationWords,
+  emptyState,
+  factList,
+  linkButton,
+  olderLink,
+  relativeTime,
+} from '../frame/components.ts';
+import { actionButton, formTo, renderForm, selectField, submitButton } from '../frame/form.ts';
+import type { Html } from '../frame/layout.ts';
+import { action, page, type Route } from '../frame/route.ts';
+import { stateBadge } from '../frame/state.ts';
+import { perform, type View, type Visit } from '../frame/visit.ts';
+import { projectPath, projectView, subjectOf } from './frame.ts';
+import { respondRawLog } from './log-view.ts';
+import { renderStrategies } from './strategies.ts';
+
+const HERE = '/ui/projects/:project_id/deploys';
+const ENDPOINT = '/projects/:project_id/deploys';
+const DEPLOYS_A_PAGE = 25;
+const COMMITS_OFFERED = 50;
+const LOG_SHOWN = 200_000;
+
+export const deployPages: Route[] = [
+  page(HERE, showDeploys),
+  action<ReturnType<typeof presentDeployItem>>(HERE, `POST ${ENDPOINT}`, {
+    shown: showDeploys,
+    done: (visit, deploy) => ({
+      to: projectPath(visit, `/deploys/${deploy.id_str}`),
+      say: 'The deploy is on its way.',
+    }),
+  }),
+  page(`${HERE}/:deploy_id`, showDeploy),
+  page(`${HERE}/:deploy_id/log`, visit =>
+    respondRawLog(visit, `GET ${ENDPOINT}/:deploy_id/log`, `deploy-${visit.found.deploy.id}.log`),
+  ),
+  action(`${HERE}/:deploy_id/cancel`, `POST ${ENDPOINT}/:deploy_id/cancel`, {
+    shown: showDeploys,
+    done: visit => ({ to: projectPath(visit, '/deploys') }),
+  }),
+];
+
+function showDeploys(visit: Visit): View {
+  const { db } = visit.services;
+  const { project } = visit.found;
+  const before = parseId(visit.url.searchParams.get('before') ?? '');
+  const rows = listDeploys(db, project.id, { limit: DEPLOYS_A_PAGE, before });
+  const deploys = rows.slice(0, DEPLOYS_A_PAGE);
+  const commits = findCommitHeads(
+    db,
+    deploys.map(({ commitId }) => commitId),
+  );
+  const next = rows.length > DEPLOYS_A_PAGE ? deploys.at(-1)?.id : undefined;
+  return projectView(visit, {
+    tab: 'deploys',
+    live: projectPath(visit, `/deploys${visit.request.method === 'GET' ? visit.url.search : ''}`),
+    body: html`<section class="panel" aria-labelledby="deploy-head"><h2 id="deploy-head">Deploy</h2>${renderDeployForm(visit)}</section>
+<section id="deploys" data-live aria-labelledby="deploys-head"><h2 id="deploys-head">Deploys</h2>
+${
+  deploys.length === 0
+    ? emptyState({
+        title: 'Nothing deployed yet',
+        text: 'A deploy pushes a commit to a branch of another repository, as a deploy strategy says: by hand, or each commit that passes.',
+      })
+    : dataTable({
+        caption: 'Deploys',
+        columns: ['Commit', 'Strategy', 'State', 'When', 'Actions'],
+        rows: deploys.map(deploy => ({ cells: deployCells(visit, deploy, commits.get(deploy.commitId)) })),
+      })
+}
+${olderLink(visit.url, next, 'Older deploys')}</section>
+<section class="spaced" aria-labelledby="strategies-head">${renderStrategies(visit)}</section>`,
+  });
+}
+
+function deployCells(visit: Visit, deploy: Deploy, commit: CommitHead | undefined): (Html | string)[] {
+  const path = projectPath(visit, `/deploys/${deploy.id}`);
+  return [
+    html`<a class="subject" href="${projectPath(visit, `/commits/${deploy.commitId}`)}">${commit ? subjectOf(commit) : ''}</a><div class="second"><code>${deploy.commitRef.slice(0, 10)}</code></div>`,
+    html`<div>${deploy.strategyName}<div class="second"><code>${deploy.remoteBranch}</code></div></div>`,
+    html`<div>${stateBadge(deploy.state)}${deploy.error ? html`<div class="why">${deploy.error}</div>` : ''}</div>`,
+    html`<div>${relativeTime(deploy.createdAt)}<div class="second">${deploy.createdBy}</div></div>`,
+    html`<div class="row"><a class="button plain" href="${path}">Log</a>${renderCancel(visit, deploy)}</div>`,
+  ];
+}
+
+/** One that is under way is canceled when its push was aborted and the remote was asked. */
+function renderCancel(visit: Visit, { id, state, cancelBecause }: Deploy): Html | string {
+  if (state !== 'enqueued' && state !== 'deploying') return '';
+  if (cancelBecause !== null) return html`<span class="quiet">Being canceled</span>`;
+  return actionButton(formTo(visit, projectPath(visit, `/deploys/${id}/cancel`)), 'Cancel');
+}
+
+/** The form that deploys: the commit that is looked at, or one of the newest. */
+export function renderDeployForm(visit: Visit, commit?: Commit): Html {
+  const { db } = visit.services;
+  const { project } = visit.found;
+  const strategies = listStrategies(db, project.id, { limit: 100, before: undefined });
+  const create = linkButton(projectPath(visit, '/deploy_strategies/new'), 'New deploy strategy');
+  if (strategies.length === 0)
+    return html`<p class="quiet">There is no deploy strategy yet. It says to which repository and branch commits are pushed.</p>${create}`;
+  const commits = commit
+    ? []
+    : listCommitHeads(db, project.id, { limit: COMMITS_OFFERED, before: undefined });
+  if (!commit && commits.length === 0)
+    return html`<p class="quiet">There is no commit yet. Start a build first: what it fetches can be deployed.</p>`;
+  const deploy = formTo(visit, projectPath(visit, '/deploys'), {
+    commit_id: commit?.id.toString() ?? '',
+  });
+  return renderForm(deploy, {
+    className: commit ? 'form' : 'form wide',
+    fields: html`<div class="row">${selectField(deploy, {
+      name: 'deploy_strategy_id',
+      label: 'Strategy',
+      required: true,
+      choices: strategies.map(({ id, name, remoteBranch, repositoryUrl }) => ({
+        value: id.toString(),
+        label: `${name} (${remoteBranch} of ${repositoryUrl})`,
+      })),
+    })}
+${
+  commit
+    ? html`<input type="hidden" name="commit_id" value="${commit.id}">`
+    : selectField(deploy, {
+        name: 'commit_id',
+        label: 'Commit',
+        required: true,
+        choices: commits.slice(0, COMMITS_OFFERED).map(one => ({
+          value: one.id.toString(),
+          label: `${one.ref.slice(0, 10)} ${subjectOf(one).slice(0, 80)}`,
+        })),
+      })
+}</div>`,
+    submit: submitButton('Deploy'),
+  });
+}
+
+async function showDeploy(visit: Visit): Promise<View> {
+  const { deploy, project } = visit.found;
+  const here = projectPath(visit, `/deploys/${deploy.id}`);
+  const commit = findCommitHeads(visit.services.db, [deploy.commitId]).get(deploy.commitId);
+  const answer = await perform<Response>(visit, `GET ${ENDPOINT}/:deploy_id/log`);
+  const log = (await answer.text()).slice(-LOG_SHOWN);
+  const took =
+    deploy.startedAt !== null && deploy.finishedAt !== null
+      ? durationWords(deploy.finishedAt - deploy.startedAt)
+      : '–';
+  return projectView(visit, {
+    tab: 'deploys',
+    live: here,
+    below: {
+      heading: `Deploy to ${deploy.strategyName}`,
+      state: deploy.state,
+      words: html`${stateBadge(deploy.state)} ${relativeTime(deploy.createdAt)} by ${deploy.createdBy}`,
+    },
+    body: html`<div id="deploy" data-live>
+${deploy.error ? html`<p class="flash failed">${deploy.error}</p>` : ''}
+${renderCancel(visit, deploy)}
+<section class="panel" aria-labelledby="facts-head"><h2 id="facts-head">What is pushed</h2>${factList([
+      [
+        'Commit',
+        html`<a href="/ui/projects/${project.id}/commits/${deploy.commitId}">${commit ? subjectOf(commit) : deploy.commitRef}</a> <code>${deploy.commitRef.slice(0, 10)}</code>`,
+      ],
+      ['From', html`<code>${deploy.localBranch}</code>`],
+      ['To', html`<code>${deploy.remoteBranch}</code> of <code>${deploy.repositoryUrl}</code>`],
+      ['Duration', took],
+    ])}</section>
+<section aria-labelledby="log-head"><div class="section-head"><h2 id="log-head">Log</h2>${linkButton(`${here}/log`, 'Raw log')}</div>
+${log === '' ? html`<p class="quiet">${deploy.finishedAt === null ? 'Nothing was printed yet.' : 'Nothing was printed.'}</p>` : html`<pre class="output" tabindex="0">${log}</pre>`}
+</section></div>`,
+  });
+}

@@ -1,0 +1,93 @@
+// What every page of a project shares: its head, its tabs, and the stream that keeps a page up to date.
+
+import { html } from 'hono/html';
+import { eventTypes } from '../../contract/events.ts';
+import { lastEventId } from '../../store/events.ts';
+import { pageHead } from '../frame/components.ts';
+import type { Html } from '../frame/layout.ts';
+import { stateBadge } from '../frame/state.ts';
+import type { View, Visit } from '../frame/visit.ts';
+
+export type Tab = 'overview' | 'suites' | 'deploys' | 'notifications' | 'collaborators' | 'settings';
+
+const tabs: [tab: Tab, path: string, word: string][] = [
+  ['overview', '', 'Overview'],
+  ['suites', '/suites', 'Suites'],
+  ['deploys', '/deploys', 'Deploys'],
+  ['notifications', '/notifications', 'Notifications'],
+  ['collaborators', '/collaborators', 'Collaborators'],
+  ['settings', '/settings', 'Settings'],
+];
+
+/** The address of the project's pages, or of one of them. */
+export const projectPath = ({ found: { project } }: Visit, rest = '') => `/ui/projects/${project.id}${rest}`;
+
+export const suitePath = (visit: Visit, rest = '') =>
+  projectPath(visit, `/suites/${visit.found.suite.id}${rest}`);
+
+/** What only the project's owner may do is shown to nobody else. */
+export const isOwner = ({ found: { project }, caller }: Visit) =>
+  caller.kind === 'user' && project.ownerId === caller.accountId;
+
+export function projectView(
+  visit: Visit,
+  parts: {
+    tab: Tab;
+    body: Html;
+    /** A page below the tab's own: its heading, and what stands under it. */
+    below?: { heading: string; title?: string; words?: Html; aside?: Html; state?: string };
+    /** The page's own address, where parts of it (`data-live`) are read again as things happen. */
+    live?: string;
+  },
+): View {
+  const { project } = visit.found;
+  const { tab, below, live } = parts;
+  const [, path, word] = tabs.find(([one]) => one === tab) ?? [tab, '', tab];
+  const state = below ? below.state : tab === 'overview' ? project.buildState : undefined;
+  const shared = isOwner(visit) ? '' : html`<span class="tag">shared with you</span>`;
+  const head = below
+    ? pageHead(below.heading, {
+        above: {
+          href: projectPath(visit, path),
+          label: tab === 'overview' ? project.name : `${project.name}: ${word}`,
+        },
+        ...(below.words && { below: below.words }),
+        ...(below.aside && { aside: below.aside }),
+      })
+    : pageHead(project.name, {
+        above: { href: '/ui/projects', label: 'Projects' },
+        below: html`${stateBadge(project.buildState)} <code>${project.repositoryUrl}</code> ${shared}${project.description === '' ? '' : html`<div class="description">${project.description}</div>`}`,
+      });
+  const title = below?.title ?? below?.heading ?? (tab === 'overview' ? '' : word);
+  return {
+    title: [title, project.name].filter(Boolean).join(' · '),
+    section: 'projects',
+    ...(state !== undefined && { state }),
+    styles: ['project.css', 'matrix.css'],
+    ...(live !== undefined && { scripts: ['project.js'] }),
+    body: html`<div id="project-head"${live === undefined ? '' : html` data-live`}>${head}</div>
+${renderTabs(visit, tab)}
+${live === undefined ? '' : renderStream(visit, live)}
+${parts.body}`,
+  };
+}
+
+/** Begins after what this page shows already, so that nothing falls between the two. */
+function renderStream(visit: Visit, live: string): Html {
+  const after = lastEventId(visit.services.db, visit.found.project.id);
+  return html`<div hidden data-stream="${projectPath(visit, `/stream?after=${after}`)}" data-events="${eventTypes.join(' ')}" data-page="${live}"></div>`;
+}
+
+function renderTabs(visit: Visit, tab: Tab): Html {
+  const shown = tabs.filter(([one]) => one !== 'settings' || isOwner(visit));
+  return html`<nav class="tabs" aria-label="Project"><ul>${shown.map(([one, path, word]) =>
+    one === tab
+      ? html`<li><a href="${projectPath(visit, path)}" aria-current="page">${word}</a></li>`
+      : html`<li><a href="${projectPath(visit, path)}">${word}</a></li>`,
+  )}</ul></nav>`;
+}
+
+/** Subject of a commit: the first line of its message. */
+export const subjectOf = ({ message }: { message: string }) => message.split('\n', 1)[0] || '(no message)';
+
+export const shortRef = ({ ref }: { ref: string }) => html`<code>${ref.slice(0, 10)}</code>`;

@@ -1,0 +1,123 @@
+// The commits of a project against its suites: a mark for each build that counts, with how long it took.
+
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { html } from 'hono/html';
+import { isFinishedBuild } from '../../domain/build.ts';
+import { parseId } from '../../domain/id.ts';
+import {
+  type BuildHead,
+  type CommitHead,
+  listCommitHeads,
+  listCountingBuilds,
+} from '../../store/overview.ts';
+import { listSuiteNames } from '../../store/suites.ts';
+import { durationWords, emptyState, olderLink, relativeTime } from '../frame/components.ts';
+import type { Html } from '../frame/layout.ts';
+import { stateBadge, stateMark } from '../frame/state.ts';
+import type { Visit } from '../frame/visit.ts';
+import { projectPath, shortRef, subjectOf } from './frame.ts';
+
+const COMMITS_A_PAGE = 25;
+/** So many suites have a column; those that did not pass come first. */
+const COLUMNS_SHOWN = 60;
+/** Where a screen is narrow, so many that passed are counted instead of listed: what did not would be lost among them. */
+const PASSED_LISTED = 8;
+
+type Column = { id: bigint; name: string };
+type BuildsOfCommit = ReadonlyMap<bigint, BuildHead>;
+
+export async function renderCommits(visit: Visit): Promise<Html> {
+  const { db } = visit.services;
+  const { project } = visit.found;
+  const before = parseId(visit.url.searchParams.get('before') ?? '');
+  const rows = listCommitHeads(db, project.id, { limit: COMMITS_A_PAGE, before });
+  const commits = rows.slice(0, COMMITS_A_PAGE);
+  if (commits.length === 0)
+    return emptyState({
+      title: 'No commits yet',
+      text: 'Start a build of a branch, a tag or a commit: what it fetches appears here, with the result of each suite.',
+    });
+  const builds = new Map<bigint, BuildsOfCommit>();
+  for (const { id } of commits) {
+    const found = listCountingBuilds(db, id);
+    builds.set(id, found);
+    // Of a thousand suites each commit is some work: others are served in between.
+    if (found.size > COLUMNS_SHOWN) await nextTurn();
+  }
+  const all = columnsOf(listSuiteNames(db, project.id), [...builds.values()]);
+  const columns = all.length > COLUMNS_SHOWN ? mostTelling(all, [...builds.values()]) : all;
+  const isCut = columns.length < all.length;
+  const next = rows.length > COMMITS_A_PAGE ? commits.at(-1)?.id : undefined;
+  return html`${isCut ? html`<p class="quiet">${columns.length} of ${all.length} suites have a column: those that did not pass come first. The page of a commit lists all of its builds.</p>` : ''}<div class="matrix-frame"><table class="matrix" role="table"><caption class="sr">Commits and their suites</caption>
+<thead role="rowgroup"><tr role="row"><th role="columnheader" scope="col">Commit</th><th role="columnheader" scope="col">State</th>${columns.map(
+    ({ name }) =>
+      html`<th role="columnheader" scope="col" class="suite-name"><span title="${name}">${name}</span></th>`,
+  )}${isCut ? html`<th role="columnheader" scope="col">Others</th>` : ''}</tr></thead>
+<tbody role="rowgroup">${commits.map(commit => renderRow(visit, commit, columns, builds.get(commit.id), isCut))}</tbody></table></div>
+${olderLink(visit.url, next, 'Older commits')}`;
+}
+
+/** Today's suites in the order in which they were made, then deleted ones that still have builds here. */
+function columnsOf(suites: readonly Column[], builds: readonly BuildsOfCommit[]): Column[] {
+  const columns = new Map(suites.map(suite => [suite.id, suite.name]));
+  for (const bySuite of builds)
+    for (const { suiteId, suiteName } of bySuite.values())
+      if (!columns.has(suiteId)) columns.set(suiteId, suiteName);
+  return [...columns].map(([id, name]) => ({ id, name }));
+}
+
+/** Those that did not pass for the newest commit, then for the one before it, and so on; in their order. */
+function mostTelling(columns: readonly Column[], builds: readonly BuildsOfCommit[]): Column[] {
+  const chosen = new Set<bigint>();
+  for (const bySuite of builds)
+    for (const build of bySuite.values())
+      if (!isPassed(build) && chosen.size < COLUMNS_SHOWN) chosen.add(build.suiteId);
+  for (const { id } of columns) if (chosen.size < COLUMNS_SHOWN) chosen.add(id);
+  return columns.filter(({ id }) => chosen.has(id));
+}
+
+function renderRow(
+  visit: Visit,
+  commit: CommitHead,
+  columns: readonly Column[],
+  builds: BuildsOfCommit | undefined,
+  isCut: boolean,
+): Html {
+  const { db } = visit.services;
+  const href = projectPath(visit, `/commits/${commit.id}`);
+  const passed = [...(builds?.values() ?? [])].filter(isPassed).length;
+  const isCounted = passed > PASSED_LISTED;
+  return html`<tr role="row"><th role="rowheader" scope="row"><a class="subject" href="${href}">${subjectOf(commit)}</a>
+<div class="second">${shortRef(commit)} ${commit.authorName}, ${relativeTime(Date.parse(commit.committedDate), db.now())}</div></th>
+<td role="cell" class="whole">${stateBadge(commit.buildState)}</td>
+${columns.map(column => renderCell(visit, column, builds?.get(column.id), isCounted))}${
+  isCut ? renderOthers(href, columns, builds) : ''
+}${isCounted ? html`<td role="cell" class="cell passed"><a href="${href}">${passed} passed</a></td>` : ''}</tr>`;
+}
+
+/** What the suites without a column came to. */
+function renderOthers(href: string, columns: readonly Column[], builds: BuildsOfCommit | undefined): Html {
+  const shown = new Set(columns.map(({ id }) => id));
+  const others = [...(builds?.values() ?? [])].filter(({ suiteId }) => !shown.has(suiteId));
+  const passed = others.filter(isPassed).length;
+  const words = [
+    ...(passed > 0 ? [`${passed} passed`] : []),
+    ...(passed < others.length ? [`${others.length - passed} not`] : []),
+  ];
+  return html`<td role="cell" class="cell"><a href="${href}">${words.join(', ') || 'none'}</a></td>`;
+}
+
+const isPassed = ({ buildState }: BuildHead) => buildState === 'passed';
+
+function renderCell(visit: Visit, { name }: Column, build: BuildHead | undefined, isCounted: boolean): Html {
+  if (!build)
+    return html`<td role="cell" class="cell none" title="${name} did not run"><span aria-hidden="true">·</span><span class="sr">did not run</span></td>`;
+  const took = durationOf(build);
+  return html`<td role="cell" class="cell${isCounted && isPassed(build) ? ' calm' : ''}"><a href="${projectPath(visit, `/builds/${build.id}`)}"><span class="cell-name">${name}</span> ${stateMark(build.buildState)} <span class="number">${took}</span></a></td>`;
+}
+
+/** How long a finished build ran; nothing for one that never began or has not ended. */
+export function durationOf(build: Pick<BuildHead, 'buildState' | 'startedAt' | 'finishedAt'>): string {
+  if (!isFinishedBuild(build.buildState) || build.startedAt === null || build.finishedAt === null) return '';
+  return durationWords(build.finishedAt - build.startedAt);
+}

@@ -1,0 +1,212 @@
+// Notifications: webhooks of a project, what was sent to each and what it answered, and sending it once more.
+
+import { html } from 'hono/html';
+import type {
+  presentCreatedNotification,
+  presentDelivery,
+  presentNotification,
+} from '../../contract/records.ts';
+import {
+  copyText,
+  dataTable,
+  emptyState,
+  factList,
+  linkButton,
+  olderLink,
+  relativeTime,
+} from '../frame/components.ts';
+import { actionButton, formTo, renderForm, selectField, submitButton, textField } from '../frame/form.ts';
+import type { Html } from '../frame/layout.ts';
+import { action, page, type Route } from '../frame/route.ts';
+import { stateBadge } from '../frame/state.ts';
+import { performList, type View, type Visit } from '../frame/visit.ts';
+import { isOwner, projectPath, projectView } from './frame.ts';
+
+const HERE = '/ui/projects/:project_id/notifications';
+const ENDPOINT = '/projects/:project_id/notifications';
+/** How often to look for what no event tells of: soon while something is due, seldom while it waits for its next try. */
+const POLL_MS = { soonest: 2_000, latest: 60_000 };
+
+type NotificationRecord = ReturnType<typeof presentNotification>;
+type CreatedRecord = ReturnType<typeof presentCreatedNotification>;
+type DeliveryRecord = ReturnType<typeof presentDelivery>;
+
+export const notificationPages: Route[] = [
+  page(HERE, showNotifications),
+  page(`${HERE}/new`, showNewNotification),
+  action<CreatedRecord>(`${HERE}/new`, `POST ${ENDPOINT}`, {
+    shown: showNewNotification,
+    prepare: sent => sent.set('name', 'webhook'),
+    done: showSecret,
+  }),
+  page(`${HERE}/:notification_id`, showDeliveries),
+  action(`${HERE}/:notification_id/test`, `POST ${ENDPOINT}/:notification_id/test`, {
+    shown: showDeliveries,
+    done: visit => ({ to: notificationPath(visit), say: 'A test is on its way.' }),
+  }),
+  action(`${HERE}/:notification_id/enable`, `POST ${ENDPOINT}/:notification_id/enable`, {
+    shown: showDeliveries,
+    done: visit => ({
+      to: notificationPath(visit),
+      say: 'It is on again. Send a test to see whether it answers.',
+    }),
+  }),
+  action(`${HERE}/:notification_id/delete`, `DELETE ${ENDPOINT}/:notification_id`, {
+    shown: showNotifications,
+    done: visit => ({
+      to: projectPath(visit, '/notifications'),
+      say: 'The notification is deleted. Nothing is sent any more.',
+    }),
+  }),
+  action(
+    `${HERE}/:notification_id/deliveries/:delivery_id/redeliver`,
+    `POST ${ENDPOINT}/:notification_id/deliveries/:delivery_id/redeliver`,
+    { shown: showDeliveries, done: visit => ({ to: notificationPath(visit), say: 'It is sent once more.' }) },
+  ),
+];
+
+const notificationPath = (visit: Visit, id = visit.found.notification.id.toString()) =>
+  projectPath(visit, `/notifications/${id}`);
+
+const typeWords: Record<string, string> = {
+  build: 'builds, build requests and deploys',
+  dependency: 'dependencies that its suites use',
+};
+
+async function showNotifications(visit: Visit): Promise<View> {
+  const { items, next } = await performList<NotificationRecord>(visit, `GET ${ENDPOINT}`, {
+    query: { limit: '100' },
+  });
+  const create = linkButton(projectPath(visit, '/notifications/new'), 'New notification', 'primary');
+  return projectView(visit, {
+    tab: 'notifications',
+    body:
+      items.length === 0
+        ? emptyState({
+            title: 'No notifications yet',
+            text: 'A notification calls a webhook when a build or a dependency changes its state, for a chat room or another server.',
+            action: create,
+          })
+        : html`<div class="section-head"><h2>Notifications</h2>${create}</div>
+${dataTable({
+  caption: 'Notifications',
+  columns: ['Receiver', 'Tells of', 'Actions'],
+  rows: items.map(item => ({ cells: notificationCells(visit, item) })),
+})}${olderLink(visit.url, next, 'Older notifications')}`,
+  });
+}
+
+function notificationCells(visit: Visit, item: NotificationRecord): (Html | string)[] {
+  const path = notificationPath(visit, item.id_str as string);
+  return [
+    html`<a class="name" href="${path}">${item.options.url}</a>${item.enabled === false ? html` <span class="tag">off: the receiver answered that it is gone</span>` : ''}`,
+    typeWords[item.notifiable_type] ?? item.notifiable_type,
+    html`<div class="row"><a class="button plain" href="${path}">Deliveries</a>${actionButton(formTo(visit, `${path}/test`), 'Send test')}${
+      isOwner(visit)
+        ? actionButton(formTo(visit, `${path}/delete`), 'Delete', {
+            tone: 'danger',
+            confirm: `Delete the notification to ${item.options.url}? What waits to be sent is dropped.`,
+          })
+        : ''
+    }</div>`,
+  ];
+}
+
+function showNewNotification(visit: Visit): View {
+  const create = formTo(visit, projectPath(visit, '/notifications/new'), { notifiable_type: 'build' });
+  return projectView(visit, {
+    tab: 'notifications',
+    below: { heading: 'New notification' },
+    body: renderForm(create, {
+      fields: html`${selectField(create, {
+        name: 'notifiable_type',
+        label: 'Tells of',
+        required: true,
+        choices: Object.entries(typeWords).map(([value, label]) => ({ value, label })),
+      })}
+${textField(create, { name: 'options[url]', label: 'URL', required: true, code: true, placeholder: 'https://chat.example.org/hooks/ci', hint: 'Gets a signed POST with JSON for each event, as Standard Webhooks say.' })}`,
+      submit: html`${submitButton('Create notification')} ${linkButton(projectPath(visit, '/notifications'), 'Back')}`,
+    }),
+  });
+}
+
+function showSecret(visit: Visit, created: CreatedRecord): View {
+  const path = notificationPath(visit, created.id_str as string);
+  return projectView(visit, {
+    tab: 'notifications',
+    below: { heading: 'The notification is created' },
+    body: html`<div class="panel"><p class="lead">Give this secret to the receiver now: it is not shown again. With it the receiver checks that calls come from here.</p>
+${factList([
+  ['URL', html`<code>${created.options.url}</code>`],
+  ['Signing secret', copyText(created.signing_secret, 'Copy secret')],
+])}</div>
+<div class="row">${actionButton(formTo(visit, `${path}/test`), 'Send test')}${linkButton(path, 'Done', 'primary')}</div>`,
+  });
+}
+
+async function showDeliveries(visit: Visit): Promise<View> {
+  const { notification } = visit.found;
+  const before = visit.url.searchParams.get('before');
+  const { items, next } = await performList<DeliveryRecord>(
+    visit,
+    `GET ${ENDPOINT}/:notification_id/deliveries`,
+    { query: { limit: '50', ...(before && { before }) } },
+  );
+  const path = notificationPath(visit);
+  const pollMs = pollMsOf(items, visit.services.db.now());
+  return projectView(visit, {
+    tab: 'notifications',
+    live: path + (visit.request.method === 'GET' ? visit.url.search : ''),
+    below: {
+      heading: notification.url,
+      title: 'Deliveries',
+      words: html`Tells of ${typeWords[notification.notifiableType] ?? ''}${notification.enabled ? '' : html` <span class="tag">off: the receiver answered that it is gone</span>`}`,
+      aside: html`<div class="row">${notification.enabled ? '' : actionButton(formTo(visit, `${path}/enable`), 'Switch on')}${actionButton(formTo(visit, `${path}/test`), 'Send test')}</div>`,
+    },
+    body: html`<section id="deliveries" data-live${pollMs === undefined ? '' : html` data-poll="${pollMs}"`} aria-labelledby="deliveries-head"><h2 id="deliveries-head">Deliveries</h2>
+${
+  items.length === 0
+    ? emptyState({
+        title: 'Nothing sent yet',
+        text: 'Each call is listed here with its answer. Send a test to see whether the receiver can be reached.',
+      })
+    : dataTable({
+        caption: 'Deliveries',
+        columns: ['Event', 'State', 'Answer', 'When', 'Actions'],
+        rows: items.map(item => ({ cells: deliveryCells(visit, item) })),
+      })
+}</section>
+${olderLink(visit.url, next, 'Older deliveries')}`,
+  });
+}
+
+function pollMsOf(items: readonly DeliveryRecord[], now: number): number | undefined {
+  const pending = items.filter(({ state }) => state === 'pending');
+  if (pending.length === 0) return undefined;
+  const tries = pending.flatMap(({ next_attempt_at: at }) => (at ? [Date.parse(at) - now] : []));
+  return Math.min(POLL_MS.latest, Math.max(POLL_MS.soonest, Math.min(...tries)));
+}
+
+function deliveryCells(visit: Visit, delivery: DeliveryRecord): (Html | string)[] {
+  const path = notificationPath(visit);
+  // Tries are counted anew when it is sent once more; the last answer stays until the next one.
+  const isAgain = delivery.response_status !== null;
+  const tries =
+    [isAgain ? 'sent once more' : 'not tried yet', 'tried once'][delivery.attempts] ??
+    `tried ${delivery.attempts} times`;
+  return [
+    html`<code>${delivery.event}</code>`,
+    html`<div>${stateBadge(delivery.state)}<div class="second">${tries}${delivery.next_attempt_at ? html`, next try ${relativeTime(Date.parse(delivery.next_attempt_at))}` : ''}</div></div>`,
+    renderAnswer(delivery),
+    relativeTime(Date.parse(delivery.created_at)),
+    delivery.state === 'pending' && delivery.attempts === 0
+      ? ''
+      : actionButton(formTo(visit, `${path}/deliveries/${delivery.id_str}/redeliver`), 'Redeliver'),
+  ];
+}
+
+function renderAnswer(delivery: DeliveryRecord): Html {
+  const { response_status: status, response_ms: ms, response_excerpt: excerpt, last_error: error } = delivery;
+  return html`<div>${status === null ? (error ? '' : html`<span class="quiet">none yet</span>`) : html`<span class="number">${status}</span>${ms === null ? '' : html` <span class="quiet">in ${ms} ms</span>`}`}
+${error ? html`<div class="why">${error}</div>` : ''}${excerpt ? html`<details id="answer-${delivery.id_str}"><summary>What it said</summary><pre class="output" tabindex="0">${excerpt}</pre></details>` : ''}</div>`;
+}

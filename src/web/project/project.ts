@@ -1,0 +1,146 @@
+// A project's front page: its commits with the matrix of their suites, its build requests, and the form that starts one.
+
+import { html } from 'hono/html';
+import { lastEventIdOf, streamEvents } from '../../api/firehose.ts';
+import { answeredByStream } from '../../api/http/stream.ts';
+import type { presentBuildRequest } from '../../contract/records.ts';
+import { isFinishedRequest } from '../../domain/build.ts';
+import { parseId } from '../../domain/id.ts';
+import { listBuildRequests } from '../../store/builds.ts';
+import { findProject, findVisibleProject } from '../../store/projects.ts';
+import { emptyState, olderLink, relativeTime } from '../frame/components.ts';
+import { actionButton, formTo, renderForm, submitButton, textField } from '../frame/form.ts';
+import type { Html } from '../frame/layout.ts';
+import { openPageStream } from '../frame/page-stream.ts';
+import { action, page, type Route } from '../frame/route.ts';
+import { stateBadge } from '../frame/state.ts';
+import { performList, type View, type Visit } from '../frame/visit.ts';
+import { projectPath, projectView } from './frame.ts';
+import { renderCommits } from './matrix.ts';
+import { renderSteps } from './steps.ts';
+
+const HERE = '/ui/projects/:project_id';
+
+type RequestRecord = ReturnType<typeof presentBuildRequest>;
+
+export const projectPages: Route[] = [
+  page(HERE, showProject),
+  page(`${HERE}/stream`, followProject),
+  page(`${HERE}/build_requests`, showRequests),
+  action<RequestRecord>(`${HERE}/build_requests`, 'POST /projects/:project_id/build_requests', {
+    shown: showProject,
+    done: (visit, request) => ({
+      to: projectPath(visit),
+      say: `Build of ${request.commit_ref} is started.`,
+    }),
+  }),
+  action<RequestRecord>(
+    `${HERE}/build_requests/:build_request_id/cancel`,
+    'POST /projects/:project_id/build_requests/:build_request_id/cancel',
+    {
+      shown: showProject,
+      done: (visit, request) => ({
+        to: projectPath(visit),
+        say: `Build of ${request.commit_ref} is canceled.`,
+      }),
+    },
+  ),
+];
+
+const REQUESTS_BESIDE = 8;
+
+async function showProject(visit: Visit): Promise<View> {
+  const { items, next } = await performList<RequestRecord>(
+    visit,
+    'GET /projects/:project_id/build_requests',
+    { query: { limit: String(REQUESTS_BESIDE) } },
+  );
+  return projectView(visit, {
+    tab: 'overview',
+    live: projectPath(visit, visit.request.method === 'GET' ? visit.url.search : ''),
+    body: html`<div id="steps" data-live>${renderSteps(visit)}</div>
+<div class="overview">
+<section class="start panel" aria-labelledby="start-build"><h2 id="start-build">Start a build</h2>${renderStart(visit)}</section>
+<section class="commits" id="commits" data-live aria-labelledby="commits-head"><h2 id="commits-head">Commits</h2>${await renderCommits(visit)}</section>
+<section class="requests" id="requests" data-live aria-labelledby="requests-head"><h2 id="requests-head">Build requests</h2>
+${
+  items.length === 0
+    ? html`<p class="quiet">None yet. Each build that you start is listed here, with what came of it.</p>`
+    : renderRequests(visit, items)
+}
+${next === undefined ? '' : html`<p><a href="${projectPath(visit, '/build_requests')}">All build requests</a></p>`}
+</section>
+</div>`,
+  });
+}
+
+function renderStart(visit: Visit): Html {
+  const [last] = listBuildRequests(visit.services.db, visit.found.project.id, {
+    limit: 1,
+    before: undefined,
+  });
+  const start = formTo(visit, projectPath(visit, '/build_requests'), {
+    commit_ref: last?.commitRef ?? 'main',
+  });
+  return renderForm(start, {
+    className: 'form start-form',
+    fields: textField(start, {
+      name: 'commit_ref',
+      label: 'Branch, tag or commit',
+      required: true,
+      code: true,
+    }),
+    submit: submitButton('Start build'),
+  });
+}
+
+function renderRequests(visit: Visit, requests: readonly RequestRecord[]): Html {
+  return html`<ul class="request-list">${requests.map(
+    request => html`<li>
+<div class="request-head">${stateBadge(request.build_state)} ${
+      request.commit_id_str === ''
+        ? html`<code>${request.commit_ref}</code>`
+        : html`<a href="${projectPath(visit, `/commits/${request.commit_id_str}`)}"><code>${request.commit_ref}</code></a>`
+    }${isFinishedRequest(request.build_state) ? '' : renderCancel(visit, request)}</div>
+${request.error === undefined ? '' : html`<p class="why">${request.error}</p>`}
+<div class="second">${relativeTime(Date.parse(request.created_at))} by ${request.created_by}</div>
+</li>`,
+  )}</ul>`;
+}
+
+const renderCancel = (visit: Visit, request: RequestRecord) =>
+  actionButton(formTo(visit, projectPath(visit, `/build_requests/${request.id_str}/cancel`)), 'Cancel');
+
+async function showRequests(visit: Visit): Promise<View> {
+  const before = visit.url.searchParams.get('before');
+  const { items, next } = await performList<RequestRecord>(
+    visit,
+    'GET /projects/:project_id/build_requests',
+    { query: { limit: '50', ...(before && { before }) } },
+  );
+  return projectView(visit, {
+    tab: 'overview',
+    live: projectPath(visit, `/build_requests${visit.url.search}`),
+    below: { heading: 'Build requests' },
+    body: html`<div id="requests" data-live>${
+      items.length === 0
+        ? emptyState({ title: 'No build requests', text: 'Each build that you start is listed here.' })
+        : renderRequests(visit, items)
+    }</div>${olderLink(visit.url, next, 'Older build requests')}`,
+  });
+}
+
+/** What happens in the project, for the page that shows it: it reads itself again when told. */
+function followProject(visit: Visit): Response {
+  const { services, found, request, url } = visit;
+  const { db } = services;
+  const stream = openPageStream(visit, caller => findVisibleProject(db, caller.accountId, found.project.id));
+  streamEvents(
+    services,
+    stream,
+    found.project.id,
+    () => ({ build_state: findProject(db, found.project.id)?.buildState }),
+    parseId(lastEventIdOf(request)) ?? parseId(url.searchParams.get('after') ?? ''),
+  );
+  return answeredByStream();
+}

@@ -1,0 +1,165 @@
+// The list of projects, and making a new one.
+
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { html } from 'hono/html';
+import type { presentProject } from '../../contract/records.ts';
+import { parseId } from '../../domain/id.ts';
+import { type ProjectSummary, summarizeProjects } from '../../store/overview.ts';
+import {
+  dataTable,
+  emptyState,
+  filterBox,
+  linkButton,
+  olderLink,
+  pageHead,
+  type Row,
+  relativeTime,
+  sparkline,
+} from '../frame/components.ts';
+import { formTo, renderForm, submitButton, textArea, textField } from '../frame/form.ts';
+import { type Html, respondRedirect } from '../frame/layout.ts';
+import { renderChanges, respondChanges } from '../frame/page-stream.ts';
+import { action, page, type Route } from '../frame/route.ts';
+import { stateBadge } from '../frame/state.ts';
+import { performList, type View, type Visit } from '../frame/visit.ts';
+
+export const projectsPages: Route[] = [
+  page('/ui', visit => respondRedirect(visit, '/ui/projects')),
+  page('/ui/projects', showProjects),
+  page('/ui/projects/stream', followProjects),
+  page('/ui/projects/new', showNewProject),
+  action<ProjectRecord>('/ui/projects/new', 'POST /projects', {
+    shown: showNewProject,
+    done: (_, project) => ({
+      to: `/ui/projects/${project.id_str}`,
+      say: `Project ${project.name} is created. Install its key in the repository next.`,
+    }),
+  }),
+];
+
+export type ProjectRecord = ReturnType<typeof presentProject>;
+
+const PROJECTS_A_PAGE = 100;
+const PROJECTS_SEARCHED = 1_000;
+const TREND_RUNS = 12;
+
+async function showProjects(visit: Visit): Promise<View> {
+  const wanted = (visit.url.searchParams.get('q') ?? '').trim();
+  const before = visit.url.searchParams.get('before');
+  const { items, shown, next } = await findFitting(visit, wanted.toLowerCase(), before);
+  const mayCreate = visit.caller.kind === 'user' && visit.caller.standing === 'active';
+  const create = linkButton('/ui/projects/new', 'New project', 'primary');
+  return {
+    title: 'Projects',
+    section: 'projects',
+    scripts: ['project.js'],
+    body: html`${renderChanges(visit, '/ui/projects/stream', `/ui/projects${visit.url.search}`)}${pageHead(
+      'Projects',
+      {
+        aside: [
+          ...(items.length > 0 ? [filterBox('projects', 'Filter projects', wanted)] : []),
+          ...(mayCreate && items.length > 0 ? [create] : []),
+        ],
+      },
+    )}
+<div id="project-list" data-live>
+${items.length === 0 ? noProjects(mayCreate, create) : ''}
+${shown.length > 0 ? projectTable(visit, shown) : ''}
+</div>
+${items.length > 0 && shown.length === 0 ? html`<p class="quiet">No project fits “${wanted}”. <a href="/ui/projects">Show all</a></p>` : ''}
+<p class="quiet" data-filter-none="projects" hidden>No project fits.</p>
+${olderLink(visit.url, next, 'Older projects')}`,
+  };
+}
+
+/** A page of projects, or as many pages as it takes to fill one with those that fit; others are served in between. */
+async function findFitting(
+  visit: Visit,
+  wanted: string,
+  before: string | null,
+): Promise<{ items: ProjectRecord[]; shown: ProjectRecord[]; next: bigint | undefined }> {
+  const items: ProjectRecord[] = [];
+  const fitting: ProjectRecord[] = [];
+  let from = before;
+  for (;;) {
+    const page = await performList<ProjectRecord>(visit, 'GET /projects', {
+      query: { limit: String(PROJECTS_A_PAGE), ...(from && { before: from }) },
+    });
+    items.push(...page.items);
+    fitting.push(...page.items.filter(project => textOfProject(project).includes(wanted)));
+    const { next } = page;
+    const lastShown = fitting[PROJECTS_A_PAGE - 1];
+    if (lastShown && fitting.length > PROJECTS_A_PAGE)
+      return { items, shown: fitting.slice(0, PROJECTS_A_PAGE), next: parseId(String(lastShown.id_str)) };
+    if (wanted === '' || next === undefined || items.length >= PROJECTS_SEARCHED)
+      return { items, shown: fitting, next };
+    from = String(next);
+    await nextTurn();
+  }
+}
+
+/** What happens in any of the visitor's projects. */
+async function followProjects(visit: Visit): Promise<Response> {
+  const { items } = await performList<ProjectRecord>(visit, 'GET /projects', { query: { limit: '1000' } });
+  return respondChanges(visit, {
+    topics: items.flatMap(({ id_str: id }) => [`project:${id}`, `events:${id}`]),
+    sees: () => true,
+  });
+}
+
+const textOfProject = (project: ProjectRecord) =>
+  `${project.name} ${project.description} ${project.repository_url}`.toLowerCase();
+
+function noProjects(mayCreate: boolean, create: Html): Html {
+  return mayCreate
+    ? emptyState({
+        title: 'No projects yet',
+        text: 'A project is a repository whose commits are tested by its suites. Create one, install its key in the repository, add a suite, and start a build.',
+        action: create,
+      })
+    : emptyState({
+        title: 'No projects yet',
+        text: 'You see a project here once its owner has added you as a collaborator.',
+      });
+}
+
+function projectTable({ services: { db } }: Visit, projects: readonly ProjectRecord[]): Html {
+  const ids = projects.map(project => BigInt(project.id_str as string));
+  const summaries = summarizeProjects(db, ids, TREND_RUNS);
+  return dataTable({
+    id: 'projects',
+    caption: 'Projects',
+    columns: ['Project', 'State', 'Last commit', 'Duration'],
+    rows: projects.map((project, at) => projectRow(project, summaries.get(ids[at] as bigint), db.now())),
+  });
+}
+
+function projectRow(project: ProjectRecord, summary: ProjectSummary | undefined, now: number): Row {
+  const commit = summary?.commit;
+  return {
+    filterText: textOfProject(project),
+    cells: [
+      html`<a class="name" href="/ui/projects/${project.id_str}">${project.name}</a>${project.owned ? '' : html` <span class="tag">shared with you</span>`}<div class="second">${project.description || html`<code>${project.repository_url}</code>`}</div>`,
+      stateBadge(project.build_state),
+      commit
+        ? html`<a class="subject" href="/ui/projects/${project.id_str}/commits/${commit.id}">${commit.message.split('\n', 1)[0]}</a><div class="second"><code>${commit.ref.slice(0, 10)}</code> ${commit.authorName}, ${relativeTime(Date.parse(commit.committedDate), now)}</div>`
+        : html`<span class="quiet">No commit yet</span>`,
+      sparkline(summary?.runs ?? []),
+    ],
+  };
+}
+
+function showNewProject(visit: Visit): View {
+  const form = formTo(visit, '/ui/projects/new');
+  return {
+    title: 'New project',
+    section: 'projects',
+    body: html`${pageHead('New project', { above: { href: '/ui/projects', label: 'Projects' } })}
+${renderForm(form, {
+  fields: html`${textField(form, { name: 'name', label: 'Name', required: true, autofocus: true })}
+${textArea(form, { name: 'description', label: 'Description', rows: 2 })}
+${textField(form, { name: 'repository_url', label: 'Repository URL', required: true, code: true, placeholder: 'git@git.example.org:team/website.git', hint: 'Fetched over SSH with a key of the project’s own, which you get on the next page.' })}`,
+  submit: html`${submitButton('Create project')} ${linkButton('/ui/projects', 'Back')}`,
+})}`,
+  };
+}

@@ -1,0 +1,108 @@
+// A project's settings, for its owner: name and repository, the key to install, the badge, and deleting it.
+
+import { html } from 'hono/html';
+import { refusal } from '../../domain/refusal.ts';
+import { publicKeyOf } from '../../store/projects.ts';
+import { copyText } from '../frame/components.ts';
+import {
+  checkBox,
+  formTo,
+  renderForm,
+  selectField,
+  submitButton,
+  textArea,
+  textField,
+} from '../frame/form.ts';
+import type { Html } from '../frame/layout.ts';
+import { action, page, type Route } from '../frame/route.ts';
+import type { View, Visit } from '../frame/visit.ts';
+import { isOwner, projectPath, projectView } from './frame.ts';
+
+const HERE = '/ui/projects/:project_id/settings';
+
+export const settingsPages: Route[] = [
+  page(HERE, showSettings),
+  action(HERE, 'PUT /projects/:project_id', {
+    shown: showSettings,
+    done: visit => ({ to: projectPath(visit, '/settings'), say: 'The settings are saved.' }),
+  }),
+  action(`${HERE}/badge`, 'PUT /projects/:project_id', {
+    shown: showSettings,
+    done: visit => ({ to: projectPath(visit, '/settings#badge'), say: 'The badge’s setting is saved.' }),
+  }),
+  action(`${HERE}/delete`, 'DELETE /projects/:project_id', {
+    shown: showSettings,
+    prepare: (sent, { found: { project } }) => {
+      if (sent.get('confirm') !== project.name) throw refusal('invalid_format', 'confirm');
+    },
+    done: visit => ({ to: '/ui/projects', say: `Project ${visit.found.project.name} is deleted.` }),
+  }),
+];
+
+function showSettings(visit: Visit): View {
+  if (!isOwner(visit)) throw refusal('unauthorized');
+  const { project } = visit.found;
+  return projectView(visit, {
+    tab: 'settings',
+    body: html`<div class="parts">
+<section class="panel" aria-labelledby="general"><h2 id="general">Project</h2>${renderGeneral(visit)}</section>
+<section class="panel" aria-labelledby="key"><h2 id="key">SSH key</h2>
+<p class="hint">Install this public key where <code>${project.repositoryUrl}</code> is hosted, as a deploy key of the repository: in most Git hosts under the repository’s settings, “Deploy keys”; on a plain server as a line of <code>~/.ssh/authorized_keys</code>. Reading is enough for builds; repositories that deploys push to need it with write access.</p>
+${copyText(publicKeyOf(visit.services.db, project), 'Copy key')}</section>
+<section class="panel" aria-labelledby="badge"><h2 id="badge">Badge</h2>${renderBadgeSettings(visit)}</section>
+<section class="panel danger" aria-labelledby="danger"><h2 id="danger">Danger zone</h2>${renderDelete(visit)}</section>
+</div>`,
+  });
+}
+
+const submoduleChoices = [
+  { value: 'off', label: 'off: their directories stay empty' },
+  { value: 'on', label: 'on: those of the repository' },
+  { value: 'recursive', label: 'recursive: those of submodules, too' },
+];
+
+function renderGeneral(visit: Visit): Html {
+  const { project } = visit.found;
+  const change = formTo(visit, projectPath(visit, '/settings'), {
+    name: project.name,
+    description: project.description,
+    repository_url: project.repositoryUrl,
+    cancel_superseded: String(project.cancelSuperseded),
+    submodules: project.submodules,
+  });
+  return renderForm(change, {
+    fields: html`${textField(change, { name: 'name', label: 'Name', required: true })}
+${textArea(change, { name: 'description', label: 'Description', rows: 2 })}
+${textField(change, { name: 'repository_url', label: 'Repository URL', required: true, code: true })}
+${checkBox(change, { name: 'cancel_superseded', label: 'Cancel superseded builds', hint: 'A new build of a branch cancels older ones of the same branch that have not ended.' })}
+${selectField(change, { name: 'submodules', label: 'Submodules', required: true, hint: 'Fetched with the project’s key, which their repositories must let in. SSH and relative addresses only.', choices: submoduleChoices })}`,
+    submit: submitButton('Save settings'),
+  });
+}
+
+function renderBadgeSettings(visit: Visit): Html {
+  const { services, found } = visit;
+  const { id, name, badge } = found.project;
+  const picture = `/projects/${id}/badge.svg`;
+  const change = formTo(visit, projectPath(visit, '/settings/badge'), { badge: String(badge) });
+  const markdown = `[![${name}](${services.baseUrl}${picture})](${services.baseUrl}/ui/projects/${id})`;
+  return html`${renderForm(change, {
+    fields: checkBox(change, {
+      name: 'badge',
+      label: 'Show the badge',
+      hint: 'Anyone who can reach this server sees the state of the newest commit, without signing in.',
+    }),
+    submit: submitButton('Save badge', 'plain'),
+  })}
+${badge ? html`<p class="badge"><img src="${picture}" alt="The project’s badge" height="20"></p><h3>Markdown</h3>${copyText(markdown, 'Copy Markdown')}` : ''}`;
+}
+
+function renderDelete(visit: Visit): Html {
+  const { name } = visit.found.project;
+  const remove = formTo(visit, projectPath(visit, '/settings/delete'));
+  return renderForm(remove, {
+    fields: html`<p>Deletes the project with its suites, commits, builds, logs, deploys and notifications. It cannot be undone.</p>
+${textField(remove, { name: 'confirm', label: `Type “${name}” to confirm`, required: true, autocomplete: 'off' })}`,
+    submit: submitButton('Delete project', 'danger'),
+  });
+}

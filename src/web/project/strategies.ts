@@ -1,0 +1,126 @@
+// Deploy strategies: to which repository and branch commits are pushed, by hand or each one that passes.
+
+import { html } from 'hono/html';
+import type { presentStrategyItem } from '../../contract/records.ts';
+import { type DeployStrategy, listStrategies } from '../../store/deploys.ts';
+import { dataTable, emptyState, linkButton } from '../frame/components.ts';
+import {
+  actionButton,
+  checkBox,
+  type Form,
+  formTo,
+  renderForm,
+  submitButton,
+  textField,
+} from '../frame/form.ts';
+import type { Html } from '../frame/layout.ts';
+import { action, page, type Route } from '../frame/route.ts';
+import type { View, Visit } from '../frame/visit.ts';
+import { isOwner, projectPath, projectView } from './frame.ts';
+
+const HERE = '/ui/projects/:project_id/deploy_strategies';
+const ENDPOINT = '/projects/:project_id/deploy_strategies';
+
+type StrategyRecord = ReturnType<typeof presentStrategyItem>;
+
+export const strategyPages: Route[] = [
+  page(`${HERE}/new`, showNewStrategy),
+  action<StrategyRecord>(`${HERE}/new`, `POST ${ENDPOINT}`, {
+    shown: showNewStrategy,
+    done: (visit, { name }) => ({
+      to: projectPath(visit, '/deploys'),
+      say: `Strategy ${name} is created. The project’s key needs write access to its repository.`,
+    }),
+  }),
+  page(`${HERE}/:deploy_strategy_id`, showStrategy),
+  action<StrategyRecord>(`${HERE}/:deploy_strategy_id`, `PUT ${ENDPOINT}/:deploy_strategy_id`, {
+    shown: showStrategy,
+    done: (visit, { name }) => ({ to: projectPath(visit, '/deploys'), say: `Strategy ${name} is changed.` }),
+  }),
+  action(`${HERE}/:deploy_strategy_id/delete`, `DELETE ${ENDPOINT}/:deploy_strategy_id`, {
+    shown: showStrategy,
+    done: visit => ({
+      to: projectPath(visit, '/deploys'),
+      say: `Strategy ${visit.found.strategy.name} is deleted.`,
+    }),
+  }),
+];
+
+export function renderStrategies(visit: Visit): Html {
+  const strategies = listStrategies(visit.services.db, visit.found.project.id, {
+    limit: 100,
+    before: undefined,
+  });
+  const create = linkButton(projectPath(visit, '/deploy_strategies/new'), 'New deploy strategy');
+  return html`<div class="section-head"><h2 id="strategies-head">Deploy strategies</h2>${strategies.length === 0 ? '' : create}</div>
+${
+  strategies.length === 0
+    ? emptyState({
+        title: 'No deploy strategies yet',
+        text: 'A strategy names the repository and the branch that commits are pushed to.',
+        action: create,
+      })
+    : dataTable({
+        caption: 'Deploy strategies',
+        columns: ['Name', 'Pushes', 'Actions'],
+        rows: strategies.map(strategy => ({ cells: strategyCells(visit, strategy) })),
+      })
+}`;
+}
+
+function strategyCells(visit: Visit, strategy: DeployStrategy): Html[] {
+  const path = projectPath(visit, `/deploy_strategies/${strategy.id}`);
+  return [
+    html`<a class="name" href="${path}">${strategy.name}</a>${strategy.automatic ? html` <span class="tag">automatic</span>` : ''}`,
+    html`<div><code>${strategy.localBranch}</code> to <code>${strategy.remoteBranch}</code><div class="second"><code>${strategy.repositoryUrl}</code></div></div>`,
+    html`<div class="row"><a class="button plain" href="${path}">Edit<span class="sr"> ${strategy.name}</span></a>${isOwner(visit) ? deleteButton(visit, strategy) : ''}</div>`,
+  ];
+}
+
+const deleteButton = (visit: Visit, { id, name }: DeployStrategy) =>
+  actionButton(formTo(visit, projectPath(visit, `/deploy_strategies/${id}/delete`)), 'Delete', {
+    tone: 'danger',
+    confirm: `Delete the deploy strategy ${name}? Its deploys can still be read.`,
+  });
+
+const strategyFields = (form: Form) =>
+  html`<input type="hidden" name="strategy_type" value="git">
+${textField(form, { name: 'name', label: 'Name', required: true, placeholder: 'Production' })}
+${textField(form, { name: 'options[repository_url]', label: 'Repository URL', required: true, code: true, placeholder: 'git@git.example.org:team/live.git', hint: 'Pushed to with the project’s key, which needs write access there.' })}
+<div class="row">${textField(form, { name: 'options[local_branch]', label: 'Local branch', required: true, code: true, hint: 'Must contain the commit.' })}
+${textField(form, { name: 'options[remote_branch]', label: 'Remote branch', required: true, code: true, hint: 'Is pushed to, never forced.' })}</div>
+${checkBox(form, { name: 'options[automatic]', label: 'Automatic', hint: 'Each commit of the local branch that passes is deployed.' })}`;
+
+function showNewStrategy(visit: Visit): View {
+  const create = formTo(visit, projectPath(visit, '/deploy_strategies/new'), {
+    'options[local_branch]': 'main',
+    'options[remote_branch]': 'main',
+  });
+  return projectView(visit, {
+    tab: 'deploys',
+    below: { heading: 'New deploy strategy' },
+    body: renderForm(create, {
+      fields: strategyFields(create),
+      submit: html`${submitButton('Create deploy strategy')} ${linkButton(projectPath(visit, '/deploys'), 'Back')}`,
+    }),
+  });
+}
+
+function showStrategy(visit: Visit): View {
+  const { strategy } = visit.found;
+  const change = formTo(visit, projectPath(visit, `/deploy_strategies/${strategy.id}`), {
+    name: strategy.name,
+    'options[repository_url]': strategy.repositoryUrl,
+    'options[local_branch]': strategy.localBranch,
+    'options[remote_branch]': strategy.remoteBranch,
+    'options[automatic]': String(strategy.automatic),
+  });
+  return projectView(visit, {
+    tab: 'deploys',
+    below: { heading: strategy.name },
+    body: renderForm(change, {
+      fields: strategyFields(change),
+      submit: html`${submitButton('Save strategy')} ${linkButton(projectPath(visit, '/deploys'), 'Back')}`,
+    }),
+  });
+}

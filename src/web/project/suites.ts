@@ -1,0 +1,99 @@
+// The suites of a project: the list with a dry run over a commit, and making a new one.
+
+import { html } from 'hono/html';
+import type { presentSuite } from '../../contract/records.ts';
+import { parseId } from '../../domain/id.ts';
+import { countSuiteParts, type SuiteCounts } from '../../store/overview.ts';
+import { listSuitesAfter, type Suite } from '../../store/suites.ts';
+import { dataTable, emptyState, linkButton } from '../frame/components.ts';
+import { type Form, formTo, renderForm, submitButton, textArea, textField } from '../frame/form.ts';
+import { imageField } from '../frame/image-field.ts';
+import type { Html } from '../frame/layout.ts';
+import { action, page, type Route } from '../frame/route.ts';
+import type { View, Visit } from '../frame/visit.ts';
+import { renderDryRun } from '../suite/dry-run.ts';
+import { projectPath, projectView } from './frame.ts';
+
+const SUITES_A_PAGE = 100;
+const HERE = '/ui/projects/:project_id/suites';
+
+export type SuiteRecord = ReturnType<typeof presentSuite>;
+
+export const suitesPages: Route[] = [
+  page(HERE, showSuites),
+  page(`${HERE}/new`, showNewSuite),
+  action<SuiteRecord>(`${HERE}/new`, 'POST /projects/:project_id/suites', {
+    shown: showNewSuite,
+    done: (visit, suite) => ({
+      to: projectPath(visit, `/suites/${suite.id_str}`),
+      say: `Suite ${suite.name} is created. It runs for every commit until it has rules.`,
+    }),
+  }),
+];
+
+function showSuites(visit: Visit): View {
+  const { db } = visit.services;
+  const after = parseId(visit.url.searchParams.get('after') ?? '') ?? 0n;
+  const rows = listSuitesAfter(db, visit.found.project.id, after, SUITES_A_PAGE + 1);
+  const suites = rows.slice(0, SUITES_A_PAGE);
+  const counts = countSuiteParts(
+    db,
+    suites.map(({ id }) => id),
+  );
+  const isMore = rows.length > SUITES_A_PAGE;
+  const create = linkButton(projectPath(visit, '/suites/new'), 'New suite', 'primary');
+  return projectView(visit, {
+    tab: 'suites',
+    body:
+      suites.length === 0 && after === 0n
+        ? emptyState({
+            title: 'No suites yet',
+            text: 'A suite is a command that tests a commit, such as make check. Each suite runs in a container of its own, and its rules say for which commits.',
+            action: create,
+          })
+        : html`<div class="section-head"><h2>Suites</h2>${create}</div>
+${dataTable({
+  caption: 'Suites',
+  columns: ['Suite', 'Command', 'Has'],
+  rows: suites.map(suite => ({ cells: suiteCells(visit, suite, counts.get(suite.id)) })),
+})}
+${isMore ? html`<p class="older"><a class="button plain" href="${projectPath(visit, `/suites?after=${suites.at(-1)?.id}`)}">More suites</a></p>` : ''}
+<section class="panel spaced" aria-labelledby="dry-run"><h2 id="dry-run">Dry run</h2>${renderDryRun(visit, suites)}</section>`,
+  });
+}
+
+function suiteCells(visit: Visit, suite: Suite, counts: SuiteCounts | undefined): Html[] {
+  const parts = [
+    counted(counts?.rules, 'rule', 'no rules: always runs'),
+    counted(counts?.variables, 'variable', ''),
+    counted(counts?.dependencies, 'dependency', '', 'dependencies'),
+  ].filter(Boolean);
+  const [command = '', ...more] = suite.command.split('\n');
+  return [
+    html`<a class="name" href="${projectPath(visit, `/suites/${suite.id}`)}">${suite.name}</a>${suite.description ? html`<div class="second">${suite.description}</div>` : ''}`,
+    html`<code>${command}${more.length > 0 ? ' …' : ''}</code>`,
+    html`<span class="quiet">${parts.join(', ')}</span>`,
+  ];
+}
+
+const counted = (count = 0, word: string, none: string, plural = `${word}s`) =>
+  count === 0 ? none : `${count} ${count === 1 ? word : plural}`;
+
+function showNewSuite(visit: Visit): View {
+  const create = formTo(visit, projectPath(visit, '/suites/new'));
+  return projectView(visit, {
+    tab: 'suites',
+    below: { heading: 'New suite' },
+    body: renderForm(create, {
+      fields: suiteFields(visit, create),
+      submit: html`${submitButton('Create suite')} ${linkButton(projectPath(visit, '/suites'), 'Back')}`,
+    }),
+  });
+}
+
+export function suiteFields(visit: Visit, form: Form): Html {
+  return html`${textField(form, { name: 'name', label: 'Name', required: true })}
+${textArea(form, { name: 'command', label: 'Command', required: true, code: true, rows: 3, hint: 'Run with sh in a fresh checkout of the commit. Its exit status decides: 0 is passed.' })}
+${textArea(form, { name: 'description', label: 'Description', rows: 2 })}
+${imageField(visit.services, form, 'The image that it runs in.')}`;
+}

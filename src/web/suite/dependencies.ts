@@ -1,0 +1,98 @@
+// The dependencies of a suite, in the order in which they were attached: of two files with one path the earlier one's wins.
+
+import { html } from 'hono/html';
+import { marketplaceState } from '../../domain/dependency.ts';
+import { type Dependency, listOwnDependencies, listSharedDependencies } from '../../store/dependencies.ts';
+import { listProjectDependencies, listSuiteDependencies } from '../../store/suites.ts';
+import { dataTable } from '../frame/components.ts';
+import { actionButton, formTo, renderForm, selectField, submitButton } from '../frame/form.ts';
+import type { Html } from '../frame/layout.ts';
+import { action, type Route } from '../frame/route.ts';
+import { stateBadge } from '../frame/state.ts';
+import type { View, Visit } from '../frame/visit.ts';
+import { isOwner, suitePath } from '../project/frame.ts';
+
+const HERE = '/ui/projects/:project_id/suites/:suite_id/dependencies';
+const ENDPOINT = '/projects/:project_id/suites/:suite_id/dependencies';
+const OFFERED = { limit: 500, before: undefined };
+
+export const suiteDependencyPages = (shown: (visit: Visit) => View): Route[] => [
+  action<{ name: string }>(HERE, `POST ${ENDPOINT}`, {
+    shown,
+    done: (visit, { name }) => ({ to: suitePath(visit, '#dependencies'), say: `${name} is attached.` }),
+  }),
+  action(`${HERE}/:dependency_id/delete`, `DELETE ${ENDPOINT}/:dependency_id`, {
+    shown,
+    done: visit => ({
+      to: suitePath(visit, '#dependencies'),
+      say: `${visit.found.suiteDependency.name} is detached.`,
+    }),
+  }),
+  action(`${HERE}/:dependency_id/last`, `POST ${ENDPOINT}/:dependency_id/last`, {
+    shown,
+    done: visit => ({
+      to: suitePath(visit, '#dependencies'),
+      say: `${visit.found.suiteDependency.name} is the last one now.`,
+    }),
+  }),
+];
+
+export function renderSuiteDependencies(visit: Visit): Html {
+  const attached = listSuiteDependencies(visit.services.db, visit.found.suite.id);
+  const has = new Set(attached.map(({ id }) => id));
+  const offered = offeredTo(visit).filter(({ id }) => !has.has(id));
+  return html`${
+    attached.length === 0
+      ? html`<p class="quiet">None. Attach what the command needs and the image does not have: it is mounted read-only, with its programs on the PATH.</p>`
+      : dataTable({
+          caption: 'Dependencies',
+          columns: ['Dependency', 'State', 'Prefix', 'Actions'],
+          rows: attached.map((dependency, at) => ({
+            cells: dependencyCells(visit, dependency, at === attached.length - 1),
+          })),
+        })
+  }
+${offered.length === 0 ? html`<p class="hint">There is no other dependency to attach. ${isOwner(visit) ? html`<a href="/ui/dependencies">Go to the dependencies</a>` : ''}</p>` : renderAttach(visit, offered)}`;
+}
+
+function dependencyCells(visit: Visit, dependency: Dependency, isLast: boolean): (Html | string)[] {
+  const path = suitePath(visit, `/dependencies/${dependency.id}`);
+  const mayOpen = dependency.ownerId === visit.caller.accountId || dependency.shared;
+  return [
+    mayOpen
+      ? html`<a class="name" href="/ui/dependencies/${dependency.id}">${dependency.name}</a>`
+      : dependency.name,
+    stateBadge(marketplaceState(dependency)),
+    html`<code>${dependency.prefix}</code>`,
+    html`<div class="row">${isLast ? '' : actionButton(formTo(visit, `${path}/last`), 'Move to the end')}${actionButton(formTo(visit, `${path}/delete`), 'Detach', { tone: 'danger', confirm: `Detach ${dependency.name}?` })}</div>`,
+  ];
+}
+
+function renderAttach(visit: Visit, offered: readonly Dependency[]): Html {
+  const attach = formTo(visit, suitePath(visit, '/dependencies'));
+  return renderForm(attach, {
+    fields: selectField(attach, {
+      name: 'dependency_id',
+      label: 'Attach a dependency',
+      required: true,
+      choices: [
+        { value: '', label: 'Choose one' },
+        ...offered.map(({ id, name, prefix }) => ({ value: id.toString(), label: `${name} (${prefix})` })),
+      ],
+    }),
+    submit: submitButton('Attach', 'plain'),
+  });
+}
+
+/** The owner's and the shared ones; a collaborator is shown of the owner's only those that the project uses already. */
+function offeredTo(visit: Visit): Dependency[] {
+  const { db } = visit.services;
+  const { project } = visit.found;
+  const own = isOwner(visit)
+    ? listOwnDependencies(db, project.ownerId, OFFERED)
+    : listProjectDependencies(db, project.id);
+  const known = new Map(
+    [...own, ...listSharedDependencies(db, project.ownerId, OFFERED)].map(one => [one.id, one]),
+  );
+  return [...known.values()];
+}

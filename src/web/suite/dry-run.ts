@@ -1,0 +1,66 @@
+// A dry run: which suites would run for a commit with the rules as they are now, and why. Changes nothing.
+
+import { html, raw } from 'hono/html';
+import { parseId } from '../../domain/id.ts';
+import { type CommitFacts, judgeInPart, type Rule } from '../../domain/rules.ts';
+import { type Commit, findCommit } from '../../store/builds.ts';
+import { listCommitHeads } from '../../store/overview.ts';
+import { listEveryRule, type Suite } from '../../store/suites.ts';
+import { dataTable } from '../frame/components.ts';
+import type { Html } from '../frame/layout.ts';
+import { stateBadge } from '../frame/state.ts';
+import type { Visit } from '../frame/visit.ts';
+import { subjectOf } from '../project/frame.ts';
+import { renderJudged } from './rule-results.ts';
+
+const COMMITS_OFFERED = 50;
+
+export function renderDryRun(visit: Visit, suites: readonly Suite[]): Html {
+  const { db } = visit.services;
+  const { project } = visit.found;
+  const offered = listCommitHeads(db, project.id, { limit: COMMITS_OFFERED, before: undefined });
+  if (offered.length === 0)
+    return html`<p class="quiet">Once a commit was fetched, you can see here for which commits the rules hold, without running anything. Start a build first.</p>`;
+  const asked = parseId(visit.url.searchParams.get('commit') ?? '');
+  const commit = asked === undefined ? undefined : findCommit(db, project.id, asked);
+  return html`<form method="get" class="row" action="#dry-run">
+<div class="field"><div class="label"><label for="dry-run-commit">Commit</label></div>
+<select id="dry-run-commit" name="commit">${offered
+    .slice(0, COMMITS_OFFERED)
+    .map(
+      one =>
+        html`<option value="${one.id}"${one.id === commit?.id ? raw(' selected') : ''}>${one.ref.slice(0, 10)} ${subjectOf(one).slice(0, 80)}</option>`,
+    )}</select></div>
+${visit.url.searchParams.has('after') ? html`<input type="hidden" name="after" value="${visit.url.searchParams.get('after') ?? ''}">` : ''}<button class="button plain" type="submit">Try the rules</button>
+</form>
+${commit ? renderResult(visit, suites, commit) : html`<p class="hint">Shows which suites would run for a commit with the rules as they are now, and why. Nothing is run.</p>`}`;
+}
+
+function renderResult(visit: Visit, suites: readonly Suite[], commit: Commit): Html {
+  const facts = factsOf(commit);
+  return dataTable({
+    caption: 'Dry run',
+    columns: ['Suite', 'Would it run', 'Rules'],
+    rows: suites.map(suite => {
+      const { runs, rules } = judgeInPart(
+        listEveryRule(visit.services.db, suite.id).map(
+          ({ subject, operator, value }) => ({ subject, operator, value }) as Rule,
+        ),
+        facts,
+        commit.filesOmitted ?? 0,
+      );
+      const state = runs === undefined ? 'cannot_be_told' : runs ? 'would_run' : 'would_not_run';
+      return { cells: [suite.name, stateBadge(state), renderJudged(rules)] };
+    }),
+  });
+}
+
+/** What rules look at, as the newest fetch recorded it. */
+function factsOf(commit: Commit): CommitFacts {
+  return {
+    ...commit,
+    branches: JSON.parse(commit.branches) as string[],
+    tags: JSON.parse(commit.tags) as string[],
+    files: JSON.parse(commit.files) as string[],
+  };
+}

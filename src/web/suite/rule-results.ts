@@ -1,0 +1,53 @@
+// Rules in words, and what each of them saw of a commit: for the suites that were decided, and for a dry run.
+
+import { html } from 'hono/html';
+import type { JudgedRule, Operator, Rule, Subject } from '../../domain/rules.ts';
+import type { Html } from '../frame/layout.ts';
+import { stateMark } from '../frame/state.ts';
+
+export const subjectWords: Record<Subject, string> = {
+  'commit.message': 'message',
+  'commit.branches': 'branches',
+  'commit.tags': 'tags',
+  'commit.files': 'changed files',
+  'commit.ref': 'hash',
+  'commit.author_name': 'author’s name',
+  'commit.author_email': 'author’s email',
+  'commit.committer_name': 'committer’s name',
+  'commit.committer_email': 'committer’s email',
+};
+
+export const operatorWords: Record<Operator, string> = {
+  contains: 'contains',
+  does_not_contain: 'does not contain',
+  equals: 'equals',
+  does_not_equal: 'does not equal',
+  starts_with: 'starts with',
+  ends_with: 'ends with',
+  matches: 'matches',
+  does_not_match: 'does not match',
+};
+
+export const ruleWords = ({ subject, operator, value }: Rule): Html =>
+  html`<code>${subject}</code> ${operatorWords[operator] ?? operator} <code class="value">${value}</code>`;
+
+const SAW_SHOWN = 160;
+
+/** Why a suite runs for a commit or not: each rule, whether it holds, and what it looked at. */
+export function renderJudged(rules: readonly (JudgedRule & { isOpen?: boolean })[]): Html {
+  if (rules.length === 0) return html`<span class="quiet">It has no rules, so it always runs.</span>`;
+  return html`<ul class="rules">${rules.map(
+    rule =>
+      html`<li>${stateMark(rule.isOpen ? 'cannot_be_told' : rule.holds ? 'holds' : 'does_not_hold')}<div>${ruleWords(rule)}<div class="second">${rule.isOpen ? OPEN_WORDS : ''}${renderSaw(rule.saw)}</div></div></li>`,
+  )}</ul>`;
+}
+
+const OPEN_WORDS =
+  'The commit changes more files than are kept, and none of those kept decides: a build judges all of them. It ';
+
+function renderSaw(saw: string | string[]): Html {
+  const text = Array.isArray(saw) ? saw.join(', ') : saw;
+  if (text === '') return html`saw nothing`;
+  if (text.length <= SAW_SHOWN) return html`saw ${text}`;
+  return html`<details><summary>saw ${text.slice(0, SAW_SHOWN)}…</summary>${text}</details>`;
+}

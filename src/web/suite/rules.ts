@@ -1,0 +1,52 @@
+// The rules of a suite: for which commits it runs.
+
+import { html } from 'hono/html';
+import { operators, type Rule, subjects } from '../../domain/rules.ts';
+import { listEveryRule } from '../../store/suites.ts';
+import { actionButton, formTo, renderForm, selectField, submitButton, textField } from '../frame/form.ts';
+import type { Html } from '../frame/layout.ts';
+import { action, type Route } from '../frame/route.ts';
+import type { View, Visit } from '../frame/visit.ts';
+import { suitePath } from '../project/frame.ts';
+import { operatorWords, ruleWords, subjectWords } from './rule-results.ts';
+
+const HERE = '/ui/projects/:project_id/suites/:suite_id/rules';
+const ENDPOINT = '/projects/:project_id/suites/:suite_id/rules';
+
+export const suiteRulePages = (shown: (visit: Visit) => View): Route[] => [
+  action(HERE, `POST ${ENDPOINT}`, {
+    shown,
+    done: visit => ({ to: suitePath(visit, '#rules'), say: 'The rule is added.' }),
+  }),
+  action(`${HERE}/:rule_id/delete`, `DELETE ${ENDPOINT}/:rule_id`, {
+    shown,
+    done: visit => ({ to: suitePath(visit, '#rules'), say: 'The rule is removed.' }),
+  }),
+];
+
+export function renderRules(visit: Visit): Html {
+  const rules = listEveryRule(visit.services.db, visit.found.suite.id);
+  const add = formTo(visit, suitePath(visit, '/rules'), { subject: 'commit.branches', operator: 'equals' });
+  return html`<p class="${rules.length === 0 ? 'quiet' : 'hint'}">${
+    rules.length === 0
+      ? 'No rules: the suite runs for every commit. Add rules to run it only for some.'
+      : 'The suite runs for a commit when all of these hold.'
+  }</p>
+${
+  rules.length === 0
+    ? ''
+    : html`<ul class="rule-list">${rules.map(
+        rule =>
+          html`<li><span>${ruleWords(rule as Rule)}</span>${actionButton(formTo(visit, suitePath(visit, `/rules/${rule.id}/delete`)), 'Remove', { tone: 'danger', confirm: 'Remove this rule?' })}</li>`,
+      )}</ul>`
+}
+<h3>Add a rule</h3>
+${renderForm(add, {
+  className: 'form wide',
+  fields: html`<div class="row">${selectField(add, { name: 'subject', label: 'Subject', required: true, choices: subjects.map(value => ({ value, label: `${value} (${subjectWords[value]})` })) })}
+${selectField(add, { name: 'operator', label: 'Operator', required: true, choices: operators.map(value => ({ value, label: operatorWords[value] })) })}
+${textField(add, { name: 'value', label: 'Value', required: true, code: true, placeholder: 'main' })}</div>
+<p class="hint">“Matches” takes a pattern for the whole value: <code>*</code> for anything, <code>?</code> for one character, <code>[a-z]</code> for one of several.</p>`,
+  submit: submitButton('Add rule', 'plain'),
+})}`;
+}

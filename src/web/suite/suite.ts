@@ -1,0 +1,70 @@
+// One suite: its settings, environment variables, rules, dependencies and cache. Each part's forms are beside it.
+
+import { html } from 'hono/html';
+import { linkButton } from '../frame/components.ts';
+import { actionButton, formTo, renderForm, submitButton } from '../frame/form.ts';
+import type { Html } from '../frame/layout.ts';
+import { action, page, type Route } from '../frame/route.ts';
+import type { View, Visit } from '../frame/visit.ts';
+import { projectPath, projectView, suitePath } from '../project/frame.ts';
+import { type SuiteRecord, suiteFields } from '../project/suites.ts';
+import { renderCache, suiteCachePages } from './cache.ts';
+import { renderSuiteDependencies, suiteDependencyPages } from './dependencies.ts';
+import { renderDryRun } from './dry-run.ts';
+import { renderRules, suiteRulePages } from './rules.ts';
+import { renderVariables, suiteVariablePages } from './variables.ts';
+
+const HERE = '/ui/projects/:project_id/suites/:suite_id';
+
+export const suitePages: Route[] = [
+  page(HERE, showSuite),
+  action<SuiteRecord>(HERE, 'PUT /projects/:project_id/suites/:suite_id', {
+    shown: showSuite,
+    done: (visit, suite) => ({ to: suitePath(visit), say: `Suite ${suite.name} is changed.` }),
+  }),
+  action(`${HERE}/delete`, 'DELETE /projects/:project_id/suites/:suite_id', {
+    shown: showSuite,
+    done: visit => ({
+      to: projectPath(visit, '/suites'),
+      say: `Suite ${visit.found.suite.name} is deleted. Its builds can still be read.`,
+    }),
+  }),
+  ...suiteVariablePages(showSuite),
+  ...suiteRulePages(showSuite),
+  ...suiteDependencyPages(showSuite),
+  ...suiteCachePages(showSuite),
+];
+
+function showSuite(visit: Visit): View {
+  const { suite } = visit.found;
+  return projectView(visit, {
+    tab: 'suites',
+    below: { heading: suite.name },
+    body: html`<div class="parts">
+<section class="panel" aria-labelledby="settings"><h2 id="settings">Suite</h2>${renderSettings(visit)}</section>
+<section class="panel" aria-labelledby="variables"><h2 id="variables">Environment variables</h2>${renderVariables(visit)}</section>
+<section class="panel" aria-labelledby="rules"><h2 id="rules">Rules</h2>${renderRules(visit)}
+<h3 id="dry-run">Dry run</h3>${renderDryRun(visit, [suite])}</section>
+<section class="panel" aria-labelledby="dependencies"><h2 id="dependencies">Dependencies</h2>${renderSuiteDependencies(visit)}</section>
+<section class="panel" aria-labelledby="cache"><h2 id="cache">Cache</h2>${renderCache(visit)}</section>
+<section class="panel danger" aria-labelledby="delete"><h2 id="delete">Delete this suite</h2>
+<p>Its variables and rules go with it. Builds that it has run can still be read.</p>
+${actionButton(formTo(visit, suitePath(visit, '/delete')), 'Delete suite', { tone: 'danger', confirm: `Delete the suite ${suite.name}?` })}
+</section>
+</div>`,
+  });
+}
+
+function renderSettings(visit: Visit): Html {
+  const { suite } = visit.found;
+  const change = formTo(visit, suitePath(visit), {
+    name: suite.name,
+    command: suite.command,
+    description: suite.description,
+    image: suite.image ?? '',
+  });
+  return renderForm(change, {
+    fields: suiteFields(visit, change),
+    submit: html`${submitButton('Save suite')} ${linkButton(projectPath(visit, '/suites'), 'All suites')}`,
+  });
+}

@@ -1,0 +1,119 @@
+// The environment variables of a suite. A value is not in the page until it is asked for.
+
+import { html } from 'hono/html';
+import type { presentVariable } from '../../contract/records.ts';
+import { parseId } from '../../domain/id.ts';
+import { SealedValueError } from '../../store/database/vault.ts';
+import { listSealedVariables, openVariable, type SealedVariable } from '../../store/suites.ts';
+import { dataTable, linkButton } from '../frame/components.ts';
+import {
+  actionButton,
+  type Form,
+  formTo,
+  renderForm,
+  submitButton,
+  textArea,
+  textField,
+} from '../frame/form.ts';
+import type { Html } from '../frame/layout.ts';
+import { action, page, type Route } from '../frame/route.ts';
+import type { View, Visit } from '../frame/visit.ts';
+import { projectView, suitePath } from '../project/frame.ts';
+
+const HERE = '/ui/projects/:project_id/suites/:suite_id/environment_variables';
+const ENDPOINT = '/projects/:project_id/suites/:suite_id/environment_variables';
+
+type VariableRecord = ReturnType<typeof presentVariable>;
+
+export const suiteVariablePages = (shown: (visit: Visit) => View): Route[] => [
+  action<VariableRecord>(HERE, `POST ${ENDPOINT}`, {
+    shown,
+    done: (visit, { name }) => ({ to: suitePath(visit), say: `Variable ${name} is added.` }),
+  }),
+  page(`${HERE}/:variable_id`, showVariable),
+  action<VariableRecord>(`${HERE}/:variable_id`, `PUT ${ENDPOINT}/:variable_id`, {
+    shown: showVariable,
+    done: (visit, { name }) => ({ to: suitePath(visit), say: `Variable ${name} is changed.` }),
+  }),
+  action(`${HERE}/:variable_id/delete`, `DELETE ${ENDPOINT}/:variable_id`, {
+    shown,
+    done: visit => ({ to: suitePath(visit), say: `Variable ${visit.found.variable.name} is removed.` }),
+  }),
+];
+
+export function renderVariables(visit: Visit): Html {
+  const variables = listSealedVariables(visit.services.db, visit.found.suite.id);
+  const add = formTo(visit, suitePath(visit, '/environment_variables'));
+  const revealed = parseId(visit.url.searchParams.get('reveal') ?? '');
+  return html`${
+    variables.length === 0
+      ? html`<p class="quiet">None yet. Add what the command needs and the repository must not hold, such as passwords: values are kept encrypted, and those of 8 characters or more are masked in logs.</p>`
+      : dataTable({
+          caption: 'Environment variables',
+          columns: ['Name', 'Value', 'Actions'],
+          rows: variables.map(variable => ({
+            cells: variableCells(visit, variable, variable.id === revealed),
+          })),
+        })
+  }
+<h3>Add a variable</h3>
+${renderForm(add, { fields: variableFields(add), submit: submitButton('Add variable', 'plain') })}`;
+}
+
+function variableCells(visit: Visit, variable: SealedVariable, isRevealed: boolean): Html[] {
+  const { id, name } = variable;
+  const path = suitePath(visit, `/environment_variables/${id}`);
+  return [
+    html`<code id="variable-${id}">${name}</code>`,
+    isRevealed
+      ? renderContent(visit, variable)
+      : html`<span class="quiet" aria-hidden="true">••••••••</span><span class="sr">hidden</span>`,
+    html`<div class="row">${
+      isRevealed
+        ? html`<a class="button plain" href="${suitePath(visit)}#variables">Hide<span class="sr"> ${name}</span></a>`
+        : html`<a class="button plain" href="${suitePath(visit)}?reveal=${id}#variables">Reveal<span class="sr"> ${name}</span></a>`
+    }<a class="button plain" href="${path}">Edit<span class="sr"> ${name}</span></a>${actionButton(
+      formTo(visit, `${path}/delete`),
+      'Remove',
+      {
+        tone: 'danger',
+        confirm: `Remove the variable ${name}?`,
+      },
+    )}</div>`,
+  ];
+}
+
+/** One that was changed in the database takes only its own place on the page. */
+function renderContent(visit: Visit, variable: SealedVariable): Html {
+  try {
+    const { content } = openVariable(visit.services.db, variable);
+    return content === ''
+      ? html`<span class="quiet">empty</span>`
+      : html`<code class="lines">${content}</code>`;
+  } catch (cause) {
+    if (!(cause instanceof SealedValueError)) throw cause;
+    return html`It cannot be read: it was changed in the database. Remove it, and add it anew.`;
+  }
+}
+
+const variableFields = (form: Form) =>
+  html`${textField(form, { name: 'name', label: 'Name', required: true, code: true, placeholder: 'API_URL' })}
+${textArea(form, { name: 'content', label: 'Value', code: true, rows: 2, hint: '131,072 bytes at the most.' })}`;
+
+function showVariable(visit: Visit): View {
+  const { suite, variable } = visit.found;
+  const { db } = visit.services;
+  const kept = listSealedVariables(db, suite.id).find(({ id }) => id === variable.id);
+  const change = formTo(visit, suitePath(visit, `/environment_variables/${variable.id}`), {
+    name: variable.name,
+    content: kept ? openVariable(db, kept).content : '',
+  });
+  return projectView(visit, {
+    tab: 'suites',
+    below: { heading: variable.name, title: `${variable.name} · ${suite.name}` },
+    body: renderForm(change, {
+      fields: variableFields(change),
+      submit: html`${submitButton('Save variable')} ${linkButton(suitePath(visit), 'Back')}`,
+    }),
+  });
+}

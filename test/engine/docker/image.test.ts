@@ -1,0 +1,168 @@
+// Images that are brought in from files, and prepared for our user.
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { createWriteStream } from 'node:fs';
+import { cp, mkdir, realpath, rm, truncate, writeFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { pipeline } from 'node:stream/promises';
+import { after, before, describe, it } from 'node:test';
+import { promisify } from 'node:util';
+import { ImageMissing } from '../../../src/engine/docker/docker.ts';
+import type { PreparedImage } from '../../../src/engine/docker/image.ts';
+import { busyboxRoot } from '../../support/busybox.ts';
+import { openRoom, type Room, RUN_AS, textOf } from './room.ts';
+
+const run = promisify(execFile);
+const TOOLS = ['sh', 'cat', 'mkfifo', 'rm', 'env', 'date', 'timeout', 'setsid', 'id', 'ls', 'sleep', 'grep'];
+
+/** A root file system of a dozen programs of this machine and the libraries they need. */
+async function smallRoot(directory: string): Promise<void> {
+  await mkdir(join(directory, 'bin'), { recursive: true });
+  await mkdir(join(directory, 'etc'));
+  await writeFile(join(directory, 'etc/passwd'), 'root:x:0:0::/root:/bin/sh');
+  const libraries = new Set<string>();
+  for (const tool of TOOLS) {
+    const path = await realpath(`/usr/bin/${tool}`);
+    await cp(path, join(directory, 'bin', tool));
+    const { stdout } = await run('ldd', [path]);
+    for (const [found] of stdout.matchAll(/\/\S+/g)) libraries.add(found);
+  }
+  for (const library of libraries) {
+    await mkdir(join(directory, dirname(library)), { recursive: true });
+    await cp(await realpath(library), join(directory, library));
+  }
+}
+
+describe('an image from a file', () => {
+  let room: Room;
+  let name: string;
+  const made = new Set<string>();
+  before(async () => {
+    room = await openRoom();
+    name = `assay-test/${room.instance}`;
+  });
+  after(async () => {
+    await room.close();
+    for (const image of made) await room.engine.door.docker.getImage(image).remove({ force: true });
+  });
+
+  async function importTar(make: (directory: string) => Promise<void>, tag: string, ...packing: string[]) {
+    const root = join(room.directory, `root-${tag}`);
+    await make(root);
+    await run('tar', ['-C', root, ...packing, '-cf', `${root}.tar`, '.']);
+    await room.images.importImage(`${root}.tar`, `${name}:${tag}`);
+    made.add(`${name}:${tag}`);
+    const image = await room.images.prepareImage(`${name}:${tag}`, RUN_AS);
+    made.add(image.reference);
+    return image;
+  }
+
+  async function holds(image: PreparedImage) {
+    const { text, exit } = await room.run(
+      'id -un; ls -ld /srv/project /srv/cache /tmp "$HOME" | while read -r mode _ user _; do echo "$mode $user"; done; cat /etc/passwd | grep -c root; exit 6',
+      { image },
+    );
+    assert.equal(exit?.status, 6, text);
+    assert.match(text, /^assay\n(drwxr-xr-x assay\n){3}drwxrwxrwt (root|0)\n/);
+    return text;
+  }
+
+  it('may be a root file system, gets our user and workspace, and is prepared once', async () => {
+    const image = await importTar(smallRoot, 'root');
+    assert.match(await holds(image), /\n1\n$/);
+    assert.equal(image.hasGit, false);
+    const again = await room.images.prepareImage(`${name}:root`, RUN_AS);
+    assert.deepEqual(again, image);
+    const ids = (await room.images.listImages()).filter(({ names }) => names.includes(image.reference));
+    assert.equal(ids.length, 1);
+    const left = await room.engine.listContainers(room.instance);
+    assert.deepEqual(
+      left.filter(({ owner }) => owner.kind === 'image'),
+      [],
+    );
+  });
+
+  it('may be an archive of docker save, plain or packed', async () => {
+    const file = join(room.directory, 'saved.tar');
+    const saved = await room.engine.door.docker.getImage(`${name}:root`).get();
+    await pipeline(saved, createWriteStream(file));
+    await run('gzip', ['-k', file]);
+    for (const source of [file, `${file}.gz`]) {
+      const tag = source.endsWith('gz') ? 'packed' : 'plain';
+      await room.images.importImage(source, `${name}:${tag}`);
+      made.add(`${name}:${tag}`);
+      await holds(await room.images.prepareImage(`${name}:${tag}`, RUN_AS));
+    }
+  });
+
+  it('may be packed in a way that only Docker reads', async () => {
+    const image = await importTar(smallRoot, 'xz', '--xz');
+    await holds(image);
+  });
+
+  it('may hold busybox alone, and entry, launch steps and verdict work there too', async () => {
+    const image = await importTar(busyboxRoot, 'busybox');
+    await holds(image);
+    const { text, exit } = await room.run('echo x >/dev/stderr; echo "$PATH" | cut -d: -f1; kill -9 $$', {
+      image,
+      searchPaths: { path: ['/opt/a/bin'], libraries: [], pkgConfig: [] },
+      steps: [{ name: 'launch-1', script: 'echo up; sleep 1000 &', limitSeconds: 60, environment: 'suite' }],
+    });
+    assert.equal(text, 'up\nx\n/opt/a/bin\n');
+    assert.equal(exit?.status, 137);
+    const slow = await room.run('true', {
+      image,
+      steps: [{ name: 'launch-1', script: 'sleep 1000', limitSeconds: 1, environment: 'suite' }],
+    });
+    assert.equal(slow.exit?.name, 'launch-1');
+    const own = await room.run('true', {
+      image,
+      steps: [{ name: 'own', script: 'env', environment: 'service' }],
+    });
+    assert.match(own.text, /HOME=\/tmp/);
+  });
+
+  it('that takes the name of a former one frees its room, unless a build still runs in it', async () => {
+    const { docker } = room.engine.door;
+    const idOf = async (image: string) => (await docker.getImage(image).inspect()).Id;
+    const write = (text: string) => async (directory: string) => {
+      await rm(directory, { recursive: true, force: true });
+      await busyboxRoot(directory);
+      await writeFile(join(directory, 'version'), text);
+    };
+    const first = await importTar(write('one'), 'again');
+    const firstId = await idOf(`${name}:again`);
+    const second = await importTar(write('two'), 'again');
+    const secondId = await idOf(`${name}:again`);
+    const stored = async () => (await docker.listImages({ all: true })).map(({ Id }) => Id);
+    assert.ok(!(await stored()).includes(firstId), 'the former one is gone');
+    await assert.rejects(docker.getImage(first.reference).inspect(), /no such image/i);
+    made.delete(first.reference);
+    const running = await room.begin('cat /version; sleep 1000', { image: second });
+    const containerId = await room.engine.startContainer(running.plan);
+    await importTar(write('three'), 'again');
+    assert.ok((await stored()).includes(secondId), 'the one in use is still there');
+    assert.match(textOf((await room.run('cat /version', { image: second })).records), /^two/);
+    await room.engine.removeContainer(containerId);
+  });
+
+  it('is asked for by name, and never pulled on its own', async () => {
+    await assert.rejects(room.images.prepareImage('assay-test/not-there', RUN_AS), ImageMissing);
+    await assert.rejects(room.images.pullImage('127.0.0.1:1/not-there'), /refused/);
+  });
+
+  it('that is no archive is refused', async () => {
+    const file = join(room.directory, 'no.tar');
+    await writeFile(file, 'this is no archive, '.repeat(100));
+    await assert.rejects(room.images.importImage(file, `${name}:no`));
+  });
+
+  it('that is cut off is refused in words, and ends nothing but itself', async () => {
+    const whole = join(room.directory, 'whole');
+    await mkdir(whole);
+    await writeFile(join(whole, 'file'), 'x'.repeat(100_000));
+    await run('tar', ['-C', whole, '-cf', `${whole}.tar`, '.']);
+    await truncate(`${whole}.tar`, 50_000);
+    await assert.rejects(room.images.importImage(`${whole}.tar`, `${name}:cut`), /not a whole archive/);
+  });
+});

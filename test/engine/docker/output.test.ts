@@ -1,0 +1,188 @@
+// Output of real containers: every byte once, in order, and the verdict in the same file.
+import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
+import { after, before, describe, it } from 'node:test';
+import type { OutputRecord } from '../../../src/engine/docker/output.ts';
+import { exitOf, follow, openRoom, type Room, textOf } from './room.ts';
+
+const launch = (name: string, script: string, limitSeconds = 60) =>
+  ({ name, script, limitSeconds, environment: 'suite' }) as const;
+
+describe('the output of a container', () => {
+  let room: Room;
+  before(async () => {
+    room = await openRoom();
+  });
+  after(() => room.close());
+
+  it('has a million lines, each once and in order', async () => {
+    const line = '.'.repeat(90);
+    const { file, nonce, plan } = await room.begin(`seq -f '%08.0f ${line}' 1 1000000`);
+    const containerId = await room.engine.startContainer(plan);
+    const seen = createHash('sha256');
+    let bytes = 0;
+    let largest = 0;
+    let status: number | undefined;
+    for await (const record of follow(file, nonce)) {
+      if (record.kind === 'exit') status = record.status;
+      if (record.kind !== 'bytes') continue;
+      assert.equal(record.nextOffset - record.rawOffset, record.bytes.length);
+      seen.update(record.bytes);
+      bytes += record.bytes.length;
+      largest = Math.max(largest, record.bytes.length);
+    }
+    await room.engine.removeContainer(containerId);
+    const expected = createHash('sha256');
+    for (let number = 1; number <= 1_000_000; number += 1) {
+      expected.update(`${String(number).padStart(8, '0')} ${line}\n`);
+    }
+    assert.equal(status, 0);
+    assert.equal(bytes, 100_000_000);
+    assert.equal(seen.digest('hex'), expected.digest('hex'));
+    assert.ok(largest <= 256 * 1024 + 256, `chunks stay small: ${largest}`);
+  });
+
+  it('keeps what came before and after a write to /dev/stderr, in order', async () => {
+    const { text } = await room.run(
+      'echo one; echo two >/dev/stderr; echo three >&2; echo four >/dev/stdout',
+    );
+    assert.equal(text, 'one\ntwo\nthree\nfour\n');
+  });
+
+  it('ends when the command does, whatever holds its output open', async () => {
+    const { text, exit } = await room.run('(while :; do echo noise; done) & sleep 1000 & echo done; exit 7');
+    assert.equal(exit?.status, 7);
+    assert.match(text, /^done$/m);
+  });
+
+  it('keeps bytes as they are: no newline, NUL, control characters, broken UTF-8', async () => {
+    const { records } = await room.run(`printf 'a\\000\\036assay:\\377\\036b'`);
+    const bytes = Buffer.concat(records.flatMap(record => (record.kind === 'bytes' ? [record.bytes] : [])));
+    assert.deepEqual(bytes, Buffer.from('a\x00\x1eassay:\xff\x1eb', 'latin1'));
+  });
+
+  it('is not fooled by a suite that shows its process list', async () => {
+    const { text, exit } = await room.run('cat /proc/[0-9]*/cmdline; echo end; exit 4');
+    assert.equal(exit?.status, 4);
+    assert.match(text, /end\n$/);
+  });
+
+  it('tells the exit status, a signal as 128 + its number', async () => {
+    for (const [command, status] of [
+      ['exit 0', 0],
+      ['exit 250', 250],
+      ['kill -9 $$', 137],
+      ['kill -TERM 0', 143],
+      ['not-a-command-at-all', 127],
+      ['-x', 127],
+    ] as const) {
+      const { exit, text } = await room.run(command);
+      assert.equal(exit?.status, status, command);
+      assert.doesNotMatch(text, /Killed|Terminated/, 'the entry shell adds no words of its own');
+    }
+  });
+
+  it('tells that memory ran out', async () => {
+    const { exit } = await room.run('tail /dev/zero', { memoryBytes: 32 * 1024 * 1024 });
+    assert.equal(exit?.status, 137);
+    assert.equal(exit.outOfMemory, true);
+    assert.equal((await room.run('exit 1')).exit?.outOfMemory, false);
+  });
+
+  it('is followed again from any byte, without a gap or a repeat', async () => {
+    const { file, nonce, containerId } = await room.run('seq 1 2000', {
+      steps: [launch('first', 'echo launched')],
+    });
+    await room.engine.removeContainer(containerId);
+    const whole: OutputRecord[] = [];
+    for await (const record of follow(file, nonce)) whole.push(record);
+    for (const record of whole) {
+      const rest: OutputRecord[] = [];
+      for await (const later of follow(file, nonce, {
+        fromByte: record.nextOffset,
+        gone: AbortSignal.abort(),
+      })) {
+        rest.push(later);
+      }
+      const kept = textOf(whole.filter(({ nextOffset }) => nextOffset <= record.nextOffset));
+      assert.equal(kept + textOf(rest), textOf(whole));
+      if (record.kind !== 'exit') assert.equal(exitOf(rest)?.status, 0);
+    }
+  });
+
+  it('ends without a verdict when the container is killed', async () => {
+    const { file, nonce, plan } = await room.begin('echo begun; sleep 1000');
+    const containerId = await room.engine.startContainer(plan);
+    const gone = new AbortController();
+    const records: OutputRecord[] = [];
+    for await (const record of follow(file, nonce, { gone: gone.signal })) {
+      records.push(record);
+      if (record.kind !== 'bytes') continue;
+      await room.engine.stopContainer(containerId);
+      assert.equal((await room.engine.waitForExit(containerId))?.exitCode, 137);
+      gone.abort();
+    }
+    assert.equal(textOf(records), 'begun\n');
+    assert.equal(exitOf(records), undefined);
+  });
+});
+
+describe('steps before the command', () => {
+  let room: Room;
+  before(async () => {
+    room = await openRoom();
+  });
+  after(() => room.close());
+
+  it('run in order, leave daemons for the command, and are marked in the output', async () => {
+    const { records, text } = await room.run('echo command; kill -0 "$(cat /tmp/daemon)" && echo alive', {
+      steps: [
+        launch('launch-1', 'echo one; sleep 1000 & echo $! >/tmp/daemon'),
+        launch('launch-2', 'echo two'),
+      ],
+    });
+    assert.equal(text, 'one\ntwo\ncommand\nalive\n');
+    const order = records.map(record => {
+      if (record.kind === 'step') return `${record.name} ${record.phase}`;
+      return record.kind === 'bytes' ? record.bytes.toString().trim() : `${record.kind}`;
+    });
+    assert.deepEqual(order.slice(0, 6), [
+      'launch-1 begin',
+      'one',
+      'launch-1 end',
+      'launch-2 begin',
+      'two',
+      'launch-2 end',
+    ]);
+  });
+
+  it('end the run when one fails, and the exit names it', async () => {
+    const { text, exit } = await room.run('echo never', { steps: [launch('launch-1', 'echo no; exit 9')] });
+    assert.equal(text, 'no\n');
+    assert.equal(exit?.name, 'launch-1');
+    assert.equal(exit.status, 9);
+  });
+
+  it('end the run when one does not return in time', async () => {
+    const { records, exit } = await room.run('echo never', { steps: [launch('launch-1', 'sleep 1000', 1)] });
+    const end = records.find(record => record.kind === 'step' && record.phase === 'end');
+    assert.ok(end?.kind === 'step' && end.phase === 'end' && end.overran);
+    assert.equal(exit?.name, 'launch-1');
+  });
+
+  it("see search paths only when they are the suite's", async () => {
+    const show = 'echo "$PATH|$LD_LIBRARY_PATH|$PKG_CONFIG_PATH|$SECRET"';
+    const { text } = await room.run(show, {
+      environment: { SECRET: 'shown' },
+      searchPaths: {
+        path: ['/opt/a/bin', '/opt/b/bin'],
+        libraries: ['/opt/a/lib'],
+        pkgConfig: ['/opt/a/pc'],
+      },
+      steps: [{ name: 'own', script: show, environment: 'service' }],
+    });
+    const [service, suite] = text.split('\n');
+    assert.match(service ?? '', /^\/usr[^|]*\|\|\|$/);
+    assert.match(suite ?? '', /^\/opt\/a\/bin:\/opt\/b\/bin:\/usr[^|]*\|\/opt\/a\/lib\|\/opt\/a\/pc\|shown$/);
+  });
+});

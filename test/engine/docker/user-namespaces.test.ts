@@ -1,0 +1,173 @@
+// An engine with `userns-remap`, whose containers have numbers of their own for every user: Assay works whole on it, and an
+// artifact that is kept on one kind of engine serves on the other.
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { after, before, test } from 'node:test';
+import { extract, pack } from 'tar-stream';
+import type { Check } from '../../../src/cli/checks.ts';
+import { captureTar, openArtifact } from '../../../src/engine/archive/artifact-tar.ts';
+import { createEngine, type Engine } from '../../../src/engine/docker/container.ts';
+import { createImages, HOST_IMAGE } from '../../../src/engine/docker/image.ts';
+import { claimVolume, fillVolume, readVolume, VOLUME_DIRECTORY } from '../../../src/engine/docker/volume.ts';
+import { runAssay } from '../../cli/program.ts';
+import { createPrivateEngine, type PrivateEngine } from '../../drill/engine.ts';
+import { type Appliance, clearDocker, startAppliance } from '../../support/appliance.ts';
+import { openDependencies, PREFIX, tarOf, useIn } from '../../work/dependencies/room.ts';
+import { DOCKER_HOST, RUN_AS } from './room.ts';
+
+/** Where the users of containers begin, and how many there are. */
+const FIRST = 200_000;
+const COUNT = 65_536;
+
+let directory: string;
+let remapped: PrivateEngine;
+
+before(async () => {
+  directory = mkdtempSync(join(tmpdir(), 'assay-remapped-'));
+  // Docker wants to get at what it keeps as the user that root in a container is.
+  chmodSync(directory, 0o711);
+  const ranges = join(directory, 'ranges');
+  writeFileSync(ranges, `daemon:${FIRST}:${COUNT}\n`);
+  // The range is there for this engine alone, in a view of the files that ends with it: the host's own stay as they are.
+  const mounts = ['/etc/subuid', '/etc/subgid'].map(file => `mount --bind '${ranges}' ${file}`).join(' && ');
+  const usualPath = process.env.PATH;
+  const program = join(directory, 'bin', 'dockerd');
+  mkdirSync(join(directory, 'bin'));
+  writeFileSync(
+    program,
+    `#!/bin/sh\nPATH='${usualPath}' exec unshare --mount sh -c "${mounts} && exec dockerd --userns-remap=daemon \\"\\$@\\"" dockerd "$@"\n`,
+    { mode: 0o755 },
+  );
+  process.env.PATH = `${join(directory, 'bin')}:${usualPath}`;
+  try {
+    remapped = await createPrivateEngine({ root: join(directory, 'root') });
+  } finally {
+    process.env.PATH = usualPath;
+  }
+});
+after(async () => {
+  await remapped.close();
+  // A private directory of Docker's gets a twin that root in a container may enter.
+  const twin = `${dirname(remapped.dockerHost.slice('unix://'.length))}.${FIRST}.${FIRST}`;
+  for (const left of [twin, directory]) rmSync(left, { recursive: true, force: true });
+});
+
+const rulesFor = (bridge: string) =>
+  execFileSync('iptables', ['-w', '10', '-S'], { encoding: 'utf8', timeout: 20_000 })
+    .split('\n')
+    .filter(rule => rule.includes(`-i ${bridge} `)).length;
+
+test('dependencies are compiled, used and built upon, and suites pass, on a network of their own', async t => {
+  const appliance: Appliance = await startAppliance({
+    dockerHost: remapped.dockerHost,
+    network: 'bridge',
+    minFreeDiskBytes: 0,
+  });
+  let isClosed = false;
+  const close = async () => {
+    if (isClosed) return;
+    isClosed = true;
+    await appliance.close();
+    await clearDocker(appliance.instance, remapped.dockerHost);
+  };
+  t.after(close);
+  const dependencies = openDependencies(appliance);
+  const archive = tarOf({ 'tool.c': 'int main(void) { return 0; }\n' });
+  const tool = await dependencies.compiled(archive, {
+    command: `mkdir ${PREFIX}/bin && cc -o ${PREFIX}/bin/tool tool.c`,
+  });
+  const other = await dependencies.compiled(archive, {
+    command: `tool && echo built upon >${PREFIX}/other`,
+    'related_dependencies[]': [tool],
+  });
+
+  const project = await appliance.project(
+    appliance.repository({ message: 'First\n', files: { 'README.md': 'Hello\n' } }),
+  );
+  const { build, log } = await useIn(
+    project,
+    [tool, other],
+    `tool && cat ${PREFIX}/other README.md && git log --format=%s && touch new && mkdir -p "$HOME/x" && stat -c 'made by %u:%g' ${PREFIX}/bin/tool ${PREFIX}/other && cat /proc/self/uid_map && id -u`,
+  );
+  assert.equal(build.build_state, 'passed', log);
+  assert.match(log, /built upon\nHello\nFirst\nmade by 1000:1000\nmade by 1000:1000\n/);
+  assert.match(log, new RegExp(`\\n *0 +${FIRST} +${COUNT}\\n1000\\n`));
+
+  const bridge = await remapped.docker(
+    'network',
+    'ls',
+    '--filter',
+    `label=assay.instance=${appliance.instance}`,
+    '--format',
+    '{{.Name}}',
+  );
+  assert.match(bridge, /^assay-[0-9a-f]{8}$/);
+  assert.equal(rulesFor(bridge), 4);
+  await close();
+  assert.equal(rulesFor(bridge), 0);
+});
+
+test('an artifact that is kept on an engine with user namespaces fills volumes on one without, and the other way round', async t => {
+  const instance = `remap${process.pid}`;
+  const file = (name: string) => join(directory, name);
+
+  /** What `open` gives, put into a volume of that engine and kept again. */
+  async function pass(engine: Engine, name: string, open: () => ReturnType<typeof openArtifact>) {
+    const owner = { instance, kind: 'artifact', id: name };
+    const volume = `assay-${instance}-${name}`;
+    const image = (await createImages(engine.door, instance).prepareImage(HOST_IMAGE, RUN_AS)).reference;
+    await engine.createVolume({ name: volume, labels: owner });
+    t.after(() => engine.removeVolume(volume));
+    const carrier = { volume, image, owner };
+    await claimVolume(engine.door, carrier);
+    await fillVolume(engine.door, carrier, open);
+    const raw = await readVolume(engine.door, carrier, '', ownersIn);
+    const { hash } = await readVolume(engine.door, carrier, '', tar =>
+      captureTar(tar, { file: file(name), prefix: PREFIX, owner: RUN_AS, goOn: () => true }),
+    );
+    return { hash, raw, kept: await ownersIn(openArtifact(file(name))) };
+  }
+
+  const made = pack();
+  const inside = VOLUME_DIRECTORY.slice(1);
+  made.entry({ ...RUN_AS, name: `${inside}/bin`, type: 'directory', mode: 0o755 });
+  made.entry({ ...RUN_AS, name: `${inside}/bin/tool`, mode: 0o755 }, 'tool\n');
+  made.finalize();
+  const namespaced = createEngine({ dockerHost: remapped.dockerHost });
+  const plain = createEngine({ dockerHost: DOCKER_HOST });
+  const first = await pass(namespaced, 'first', () => made as unknown as ReturnType<typeof openArtifact>);
+  const there = await pass(plain, 'there', () => openArtifact(file('first')));
+  const back = await pass(namespaced, 'back', () => openArtifact(file('there')));
+
+  assert.equal(there.hash, first.hash);
+  assert.equal(back.hash, first.hash);
+  const all = (uid: number) => [uid, uid, uid];
+  for (const { kept } of [first, there, back]) assert.deepEqual(kept, all(RUN_AS.uid));
+  assert.deepEqual(there.raw, all(RUN_AS.uid));
+  for (const { raw } of [first, back]) assert.deepEqual(raw, all(FIRST + RUN_AS.uid));
+});
+
+test('doctor says that user namespaces are in force', async () => {
+  const { stdout } = await runAssay(['doctor', '--json', '--data', join(directory, 'none')], {
+    DOCKER_HOST: remapped.dockerHost,
+  });
+  const { checks } = JSON.parse(stdout) as { checks: Check[] };
+  assert.deepEqual(
+    checks.find(({ name }) => name === 'isolation'),
+    { name: 'isolation', status: 'ok', found: 'user namespaces are in force' },
+  );
+});
+
+async function ownersIn(tar: NodeJS.ReadableStream): Promise<(number | undefined)[]> {
+  const owners: (number | undefined)[] = [];
+  const entries = extract();
+  tar.pipe(entries);
+  for await (const entry of entries) {
+    owners.push(entry.header.uid);
+    entry.resume();
+  }
+  return owners;
+}

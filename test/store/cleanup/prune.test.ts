@@ -1,0 +1,106 @@
+// Retention of rows: what is old goes in batches, and what is still needed stays.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { listSuiteDecisions } from '../../../src/store/builds.ts';
+import { createPruner, type Retention } from '../../../src/store/cleanup/prune.ts';
+import type { Db } from '../../../src/store/database/db.ts';
+import { listEvents, recordEvent } from '../../../src/store/events.ts';
+import { createNotification, listDeliveries, redeliver } from '../../../src/store/notifications.ts';
+import { findMessage, settleDelivery } from '../../../src/store/outbox.ts';
+import { addBuilds, addProject, openRoom } from '../room.ts';
+
+const DAY_MS = 24 * 3600_000;
+
+function prune(db: Db, days: { events: number; deliveries: number; decisions: number }): number {
+  const retention: Retention = {
+    eventsMs: days.events * DAY_MS,
+    deliveriesMs: days.deliveries * DAY_MS,
+    decisionsMs: days.decisions * DAY_MS,
+  };
+  const pruner = createPruner(retention);
+  let batches = 0;
+  while (pruner.pruneSomeRows(db, 0)) batches += 1;
+  return batches;
+}
+
+const listAll = (db: Db, projectId: bigint) =>
+  listEvents(db, projectId, 0n, 10_000).map(({ resourceId }) => resourceId);
+const everything = { limit: 10_000, before: undefined };
+
+test('events go when their time is over, in batches, and a reader that missed them gets what is there', () => {
+  using room = openRoom();
+  const { db, now } = room;
+  const project = addProject(db);
+  db.write(() => {
+    for (let count = 0; count < 450; count += 1) recordEvent(db, project.id, 'ping', 1n);
+  });
+  const [first] = listEvents(db, project.id, 0n, 1);
+  now.ms += 2 * DAY_MS;
+  recordEvent(db, project.id, 'ping', 2n);
+  prune(db, { events: 3, deliveries: 1, decisions: 1 });
+  assert.equal(listAll(db, project.id).length, 451, 'nothing is due yet');
+  now.ms += 1 * DAY_MS + 1;
+  const batches = prune(db, { events: 3, deliveries: 1, decisions: 1 });
+  assert.ok(batches > 4, `${batches} batches`);
+  assert.deepEqual(listAll(db, project.id), [2n]);
+  assert.equal(listEvents(db, project.id, first?.id ?? 0n, 10).length, 1);
+});
+
+test('a delivery that is pending stays, and one that is kept can be sent again with the same body', () => {
+  using room = openRoom();
+  const { db, now } = room;
+  const project = addProject(db);
+  const { id } = createNotification(db, {
+    projectId: project.id,
+    name: 'webhook',
+    notifiableType: 'build',
+    url: 'https://receiver.invalid',
+    signingSecret: 's',
+  });
+  for (const resourceId of [1n, 2n, 3n]) recordEvent(db, project.id, 'build.finished', resourceId);
+  const [third, second, first] = listDeliveries(db, id, everything);
+  assert.ok(first && second && third);
+  const settle = (deliveryId: bigint, state: 'delivered' | 'failed') =>
+    settleDelivery(db, deliveryId, {
+      state,
+      attempts: 1,
+      responseStatus: 204,
+      responseMs: 1,
+      responseExcerpt: '',
+      lastError: null,
+      nextAttemptAt: null,
+    });
+  settle(first.id, 'delivered');
+  settle(second.id, 'failed');
+  const body = findMessage(db, first.id)?.body;
+  now.ms += 10 * DAY_MS;
+  prune(db, { events: 3, deliveries: 20, decisions: 1 });
+  assert.equal(listDeliveries(db, id, everything).length, 3);
+  assert.deepEqual(listAll(db, project.id), [1n, 2n, 3n], 'events of deliveries that are kept are kept');
+  redeliver(db, first);
+  assert.equal(findMessage(db, first.id)?.body, body);
+  prune(db, { events: 3, deliveries: 5, decisions: 1 });
+  assert.deepEqual(
+    listDeliveries(db, id, everything).map(delivery => [delivery.id, delivery.state]),
+    [
+      [third.id, 'pending'],
+      [first.id, 'pending'],
+    ],
+  );
+  assert.deepEqual(listAll(db, project.id), [1n, 3n]);
+});
+
+test('decisions go when their time is over, and the builds stay', () => {
+  using room = openRoom();
+  const { db, now } = room;
+  const project = addProject(db);
+  const old = addBuilds(db, project, [1n, 2n]);
+  now.ms += 10 * DAY_MS;
+  const young = addBuilds(db, project, [1n, 2n]);
+  prune(db, { events: 30, deliveries: 30, decisions: 5 });
+  assert.deepEqual(
+    [old, young].map(({ commitId }) => listSuiteDecisions(db, commitId).length),
+    [0, 2],
+  );
+  assert.equal(db.sqlite.prepare('SELECT count(*) FROM builds').pluck().get(), 4n);
+});

@@ -1,0 +1,120 @@
+// The vault: what is sealed comes back, and only in its place, unchanged, with its key; nothing of it is readable on disk.
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { test } from 'node:test';
+import { keyComment, withComment } from '../../../src/domain/ssh-key.ts';
+import { createVault, type Place } from '../../../src/store/database/vault.ts';
+import { createNotification, signingSecretOf } from '../../../src/store/notifications.ts';
+import { findProject, privateKeyOf, publicKeyOf } from '../../../src/store/projects.ts';
+import { createVariable, listEveryVariable, updateVariable } from '../../../src/store/suites.ts';
+import { addProject, addSuite, keyPair, openRoom } from '../room.ts';
+
+const key = Buffer.alloc(32, 1);
+const vault = createVault(key);
+const place: Place = { table: 'projects', column: 'ssh_private_key', row: 1n };
+
+for (const plain of ['', 'x', 'a'.repeat(16), 'ä€𝄞', 'line\nline\0line', 'long'.repeat(100_000)])
+  test(`${JSON.stringify(plain.slice(0, 12))} comes back as it was`, () => {
+    assert.equal(vault.open(vault.seal(plain, place), place), plain);
+  });
+
+test('the same value is never sealed alike twice', () => {
+  assert.notDeepEqual(vault.seal('same', place), vault.seal('same', place));
+});
+
+test('a change of any single byte is noticed', () => {
+  const sealed = vault.seal('a secret of some length', place);
+  for (let at = 0; at < sealed.length; at += 1) {
+    const changed = Buffer.from(sealed);
+    changed[at] = (changed[at] as number) ^ 1;
+    assert.throws(() => vault.open(changed, place), /was changed or moved/, `byte ${at}`);
+  }
+});
+
+test('a value that is cut, empty or longer is noticed', () => {
+  const sealed = vault.seal('a secret', place);
+  for (let length = 0; length < sealed.length; length += 1)
+    assert.throws(() => vault.open(sealed.subarray(0, length), place), /was changed or moved/);
+  assert.throws(() => vault.open(Buffer.concat([sealed, Buffer.alloc(1)]), place), /was changed or moved/);
+});
+
+const moved: Record<string, Place> = {
+  'another table': { ...place, table: 'suites' },
+  'another column': { ...place, column: 'ssh_public_key' },
+  'another row': { ...place, row: 2n },
+  'a place that spells alike': { table: 'projects\0ssh_private_key', column: '', row: 1n },
+};
+for (const [where, other] of Object.entries(moved))
+  test(`a value that was moved to ${where} is noticed`, () => {
+    const sealed = vault.seal('a secret', place);
+    assert.throws(() => vault.open(sealed, other), /was changed or moved/);
+  });
+
+test('another key opens nothing, and says nothing of what is inside', () => {
+  const sealed = vault.seal('a secret', place);
+  assert.throws(
+    () => createVault(Buffer.alloc(32, 2)).open(sealed, place),
+    (cause: Error) => /was changed or moved/.test(cause.message) && !cause.message.includes('a secret'),
+  );
+});
+
+test('a key of another length is no key', () => {
+  for (const length of [0, 16, 31, 33])
+    assert.throws(() => createVault(Buffer.alloc(length)), /must have 32 bytes/);
+});
+
+test('keys, variables and signing secrets come back from the database, and none is readable in its files', () => {
+  using room = openRoom();
+  const { db } = room;
+  const project = addProject(db);
+  const suite = addSuite(db, project.id);
+  const variable = createVariable(db, suite.id, 'TOKEN', 'plain-variable-content');
+  updateVariable(db, variable.id, { name: undefined, content: 'changed-variable-content' });
+  const notification = createNotification(db, {
+    projectId: project.id,
+    name: 'n',
+    notifiableType: 'build',
+    url: 'https://example.com',
+    signingSecret: 'whsec_plain-signing-secret',
+  });
+  assert.equal(publicKeyOf(db, project), withComment(keyPair.publicKey, keyComment(project, '')));
+  assert.equal(privateKeyOf(db, project), keyPair.privateKey);
+  assert.deepEqual(listEveryVariable(db, suite.id), [
+    { id: variable.id, name: 'TOKEN', content: 'changed-variable-content' },
+  ]);
+  assert.equal(signingSecretOf(db, notification), 'whsec_plain-signing-secret');
+
+  const inWal = readFileSync(`${room.path}-wal`);
+  db.sqlite.pragma('wal_checkpoint(TRUNCATE)');
+  const everything = Buffer.concat([inWal, readFileSync(room.path)]);
+  assert.ok(everything.includes('TOKEN'), 'names are readable, so the search does find');
+  for (const secret of [
+    'plain-variable-content',
+    'changed-variable-content',
+    'plain-signing-secret',
+    keyPair.privateKey,
+    keyPair.publicKey,
+  ])
+    assert.ok(!everything.includes(secret), secret);
+});
+
+test('a sealed value that somebody swapped between two rows fails for both, also after it was read before', () => {
+  using room = openRoom();
+  const { db } = room;
+  const [one, other] = [addProject(db), addProject(db)];
+  publicKeyOf(db, one);
+  db.write(() =>
+    db.sqlite
+      .prepare('UPDATE projects SET ssh_public_key = ?, ssh_private_key = ? WHERE id = ?')
+      .run(
+        other.sshPublicKey,
+        db.sqlite.prepare('SELECT ssh_private_key FROM projects WHERE id = ?').pluck().get(other.id),
+        one.id,
+      ),
+  );
+  const swapped = findProject(db, one.id);
+  assert.ok(swapped);
+  assert.throws(() => publicKeyOf(db, swapped), /was changed or moved/);
+  assert.throws(() => privateKeyOf(db, swapped), /was changed or moved/);
+  assert.equal(publicKeyOf(db, other), withComment(keyPair.publicKey, keyComment(other, '')));
+});

@@ -1,0 +1,325 @@
+// The applications page and the administration as people use them: keys and secrets shown once, accounts and standing.
+import assert from 'node:assert/strict';
+import { after, before, describe, it } from 'node:test';
+import type { Browser } from 'playwright-core';
+import { findAccount, findAccountByEmail } from '../../../src/store/accounts.ts';
+import {
+  createToken,
+  findApplicationByClientId,
+  listApplications,
+  listTokens,
+} from '../../../src/store/applications.ts';
+import { findBuild, rerunBuild } from '../../../src/store/builds.ts';
+import { findCache, recordCacheSize, useCache } from '../../../src/store/caches.ts';
+import { findDeploy } from '../../../src/store/deploys.ts';
+import { moveDependency, moveDeploy } from '../../../src/store/transition.ts';
+import { launchBrowser, openBrowser, type Person, signIn } from '../../support/browser.ts';
+import { basic, bearer } from '../../support/client.ts';
+import { type OAuthRoom, openOAuthRoom, PASSWORD } from '../oauth-room.ts';
+
+describe('applications and administration', { timeout: 600_000 }, () => {
+  let room: OAuthRoom;
+  let browser: Browser;
+  before(async () => {
+    room = await openOAuthRoom();
+    browser = await launchBrowser();
+  });
+  after(async () => {
+    await browser?.close();
+    await room?.close();
+  });
+
+  async function arrive(
+    who: 'owner' | 'stranger' | 'admin',
+    options: { dark?: boolean } = {},
+  ): Promise<Person> {
+    const person = await openBrowser(browser, room.url, options);
+    await signIn(person, `${who}@example.org`, PASSWORD);
+    return person;
+  }
+  const accept = ({ page }: Person, name: string) =>
+    page.getByRole('dialog').getByRole('button', { name }).click();
+  const whoami = async (as: string) => (await room.client.get('/whoami', as)).status;
+  const shown = async ({ page }: Person, at: number) =>
+    (await page.locator('.copy-text').nth(at).textContent()) ?? '';
+
+  it('makes a new API key, shows it once, and ends the old one', async () => {
+    const { owner } = room.people;
+    const person = await arrive('owner');
+    const { page } = person;
+    await person.go('/ui/applications');
+    await person.inspect('applications-empty');
+    await page.getByRole('button', { name: 'New API key' }).click();
+    await accept(person, 'Back');
+    assert.equal(await whoami(owner.as), 200);
+    await page.getByRole('button', { name: 'New API key' }).click();
+    await accept(person, 'New API key');
+    await page.getByText('it is not shown again').waitFor();
+    const key = await shown(person, 0);
+    await person.inspect('api-key');
+    assert.equal(await whoami(basic('owner@example.org', key)), 200);
+    assert.equal(await whoami(owner.as), 401);
+    await page.getByRole('link', { name: 'Done' }).click();
+    assert.ok(!(await page.content()).includes(key));
+    await person.close();
+  });
+
+  it('registers an application, makes its secret anew, and deletes it with its tokens', async () => {
+    const person = await arrive('owner', { dark: true });
+    const { page } = person;
+    await person.go('/ui/applications');
+    await page.getByRole('link', { name: 'New application' }).click();
+    person.expectRefusals(2);
+    for (const bad of ['javascript:alert(1)', 'https://example.org/back#here']) {
+      await page.getByLabel('Name').fill('Dashboard');
+      await page.getByLabel('Redirect URL').fill(bad);
+      await page.getByRole('button', { name: 'Create application' }).click();
+      await page.getByText('Write a whole address without a fragment').waitFor();
+    }
+    await person.inspect('application-refused');
+    await page.getByLabel('Redirect URL').fill('https://app.example.org/back');
+    await page.getByRole('button', { name: 'Create application' }).click();
+    await page.getByRole('heading', { name: 'Dashboard is registered' }).waitFor();
+    const [clientId, secret] = [await shown(person, 0), await shown(person, 1)];
+    await person.inspect('application-secret');
+    const application = findApplicationByClientId(room.db, clientId);
+    assert.ok(application);
+    const isKnown = async (clientSecret: string) => {
+      const answer = await room.fetch('/oauth2/revoke', {
+        method: 'POST',
+        headers: { 'content-type': 'application/x-www-form-urlencoded' },
+        body: new URLSearchParams({ client_id: clientId, client_secret: clientSecret, token: 'x' }),
+      });
+      return answer.status;
+    };
+    assert.equal(await isKnown(secret), 200);
+    const { token } = createToken(room.db, {
+      accountId: room.people.owner.account.id,
+      applicationId: application.id,
+      scopes: ['user', 'projects'],
+    });
+    assert.equal(await whoami(bearer(token)), 200);
+
+    await page.getByRole('link', { name: 'Done' }).click();
+    await person.inspect('applications');
+    await page.getByRole('button', { name: 'New secret' }).click();
+    await accept(person, 'New secret');
+    await page.getByRole('heading', { name: 'A new secret for Dashboard' }).waitFor();
+    const renewed = await shown(person, 0);
+    assert.deepEqual([await isKnown(secret), await isKnown(renewed)], [401, 200]);
+    await page.getByRole('link', { name: 'Done' }).click();
+    await page.getByRole('button', { name: 'Delete' }).click();
+    await accept(person, 'Delete');
+    await page.getByText('Dashboard is deleted.').waitFor();
+    assert.deepEqual(listApplications(room.db, room.people.owner.account.id), []);
+    assert.equal(await whoami(bearer(token)), 401);
+    await person.close();
+  });
+
+  it('registers a public application without a secret', async () => {
+    const person = await arrive('owner');
+    const { page } = person;
+    await person.go('/ui/applications/new');
+    await page.getByLabel('Name').fill('Command line');
+    await page.getByLabel('Redirect URL').fill('urn:ietf:wg:oauth:2.0:oob');
+    await page.getByLabel('Public application').check();
+    await page.getByRole('button', { name: 'Create application' }).click();
+    await page.getByText('None: it must use PKCE.').waitFor();
+    await page.getByRole('link', { name: 'Done' }).click();
+    assert.equal(await page.getByRole('button', { name: 'New secret' }).count(), 0);
+    await person.close();
+  });
+
+  it('lists granted access with its last use, and revokes it', async () => {
+    const { clientId } = room.register({ name: 'Tracker' });
+    const applicationId = findApplicationByClientId(room.db, clientId)?.id as bigint;
+    const accountId = room.people.stranger.account.id;
+    const { token } = createToken(room.db, { accountId, applicationId, scopes: ['user'] });
+    const person = await arrive('stranger');
+    const { page } = person;
+    await person.go('/ui/applications');
+    const row = page.getByRole('row', { name: /Tracker/ });
+    await row.getByText('never').waitFor();
+    assert.equal(await whoami(bearer(token)), 200);
+    await page.reload();
+    await row.getByText('just now').last().waitFor();
+    await row.getByRole('button', { name: 'Revoke' }).click();
+    await accept(person, 'Revoke');
+    await page.getByText('The access is revoked.').waitFor();
+    assert.equal(await whoami(bearer(token)), 401);
+    assert.deepEqual(listTokens(room.db, accountId), []);
+
+    const foreign = createToken(room.db, {
+      accountId: room.people.owner.account.id,
+      applicationId,
+      scopes: ['user'],
+    });
+    const csrf = await page.locator('input[name=csrf]').first().inputValue();
+    for (const path of [
+      `tokens/${foreign.id}/revoke`,
+      `${applicationId}/delete`,
+      `${applicationId}/secret`,
+    ]) {
+      const answer = await person.context.request.post(`/ui/applications/${path}`, {
+        form: { csrf },
+        headers: { origin: room.url },
+        maxRedirects: 0,
+      });
+      assert.equal(answer.status(), 404, path);
+    }
+    assert.ok(findApplicationByClientId(room.db, clientId));
+    assert.equal(await whoami(bearer(foreign.token)), 200);
+    await person.close();
+  });
+
+  it('shows administrators the appliance, its queue and its accounts, and nobody else', async () => {
+    const { project_id: projectId, build_id: buildId, suite_id: suiteId, ...planted } = room.plant();
+    const build = findBuild(room.db, projectId, buildId);
+    assert.ok(build);
+    rerunBuild(room.db, build, { id: suiteId, name: 'Slow tests' });
+    const person = await arrive('admin');
+    const { page } = person;
+    await page.getByRole('link', { name: 'Administration' }).click();
+    for (const said of ['Version', 'Docker', 'Slots', 'Disk', 'Last backup'])
+      await page.locator('dt').filter({ hasText: said }).first().waitFor();
+    await page.getByRole('row', { name: /Slow tests Planted \d+ Enqueued/ }).waitFor();
+    await page.getByRole('row', { name: /owner@example.org/ }).waitFor();
+    await person.inspect('administration');
+    rerunBuild(room.db, build, { id: suiteId, name: 'Late tests' });
+    await page.getByRole('row', { name: /Late tests Planted \d+ Enqueued/ }).waitFor();
+    const compile = page.getByRole('row', { name: /Compile of .* owner@example.org/ });
+    moveDependency(room.db, planted.free_dependency_id, 'upload', { archiveHash: 'a'.repeat(64) });
+    await compile.getByText('It starts in a moment.').waitFor();
+    await person.inspect('administration-queue');
+    moveDependency(room.db, planted.free_dependency_id, 'start', { nonce: 'n' });
+    await compile.getByText(/^Compiling/).waitFor();
+    await person.close();
+    const other = await arrive('owner');
+    assert.equal(await other.page.getByRole('link', { name: 'Administration' }).count(), 0);
+    other.expectRefusals();
+    await other.go('/ui/admin');
+    await other.page.getByText('There is nothing here').waitFor();
+    assert.equal((await other.page.request.get('/ui/admin/stream')).status(), 404);
+    await other.close();
+  });
+
+  it('lets an administrator cancel a deploy that hangs, whoever’s project it is, and nobody else', async () => {
+    const { project_id: projectId, deploy_id: deployId } = room.plant(room.people.stranger);
+    moveDeploy(room.db, deployId, 'start');
+    const person = await arrive('admin');
+    const { page } = person;
+    await person.go('/ui/admin');
+    const row = page.locator('#pushing').getByRole('row', { name: /Deploying/ });
+    await row.getByRole('button', { name: 'Cancel' }).click();
+    await accept(person, 'Cancel');
+    await row.getByText('Being canceled').waitFor();
+    await person.inspect('administration-deploys');
+    assert.equal(findDeploy(room.db, projectId, deployId)?.cancelBecause, 'by admin@example.org');
+    moveDeploy(room.db, deployId, 'cancel');
+    await row.waitFor({ state: 'detached' });
+    await person.close();
+  });
+
+  it('shows administrators all caches, the largest first, and empties one', async () => {
+    const { suite_id: suiteId } = room.plant();
+    const { suite_id: otherId } = room.plant();
+    const measured = (id: bigint, sizeBytes: number) =>
+      recordCacheSize(room.db, useCache(room.db, id), { sizeBytes, measuredAt: Date.now() });
+    measured(suiteId, 2 << 20);
+    measured(otherId, 7 << 20);
+    const person = await arrive('admin');
+    const { page } = person;
+    await person.go('/ui/admin');
+    await page.getByRole('link', { name: '9.0 MiB' }).click();
+    await page.getByRole('heading', { name: 'Caches', exact: true }).waitFor();
+    const rows = page.locator('#cache-list tbody tr');
+    assert.deepEqual(await rows.locator('td:nth-child(3)').allTextContents(), ['7.0 MiB', '2.0 MiB']);
+    await person.inspect('administration-caches');
+    await rows.first().getByRole('button', { name: 'Empty' }).click();
+    await accept(person, 'Empty');
+    await page.getByText('The cache is emptied.').waitFor();
+    assert.equal(findCache(room.db, otherId)?.emptiedBecause, 'by admin@example.org');
+    assert.equal(findCache(room.db, suiteId)?.emptiedAt, null);
+    await person.close();
+    const other = await arrive('owner');
+    other.expectRefusals();
+    await other.go('/ui/admin/caches');
+    await other.page.getByText('There is nothing here').waitFor();
+    await other.close();
+  });
+
+  it('makes an account whose password and key work, and resets them', async () => {
+    const person = await arrive('admin');
+    const { page } = person;
+    await person.go('/ui/admin');
+    const form = page.getByRole('region', { name: 'New account' });
+    person.expectRefusals();
+    await form.getByLabel('Email').fill('owner@example.org');
+    await form.getByRole('button', { name: 'Create account' }).click();
+    await page.getByText('This person is there already.').waitFor();
+    await form.getByLabel('Email').fill('New@Example.org');
+    await form.getByLabel('Kind').selectOption('collaborator');
+    await form.getByRole('button', { name: 'Create account' }).click();
+    await page.getByRole('heading', { name: 'Secrets of new@example.org' }).waitFor();
+    const [password, key] = [await shown(person, 0), await shown(person, 1)];
+    await person.inspect('account-secrets');
+    assert.equal(await whoami(basic('new@example.org', key)), 200);
+    assert.equal(findAccountByEmail(room.db, 'new@example.org')?.kind, 'collaborator');
+    const newcomer = await openBrowser(browser, room.url);
+    await signIn(newcomer, 'new@example.org', password);
+    // A page that lives would notice by itself what comes now, and its console would tell of it.
+    await newcomer.go('/ui/api');
+
+    await page.getByRole('link', { name: 'Done' }).click();
+    await page.getByRole('link', { name: 'new@example.org' }).click();
+    await page.getByRole('button', { name: 'Make new ones' }).click();
+    await accept(person, 'Make new ones');
+    await page.getByRole('heading', { name: 'Secrets of new@example.org' }).waitFor();
+    assert.equal(await whoami(basic('new@example.org', key)), 401);
+    assert.equal(await whoami(basic('new@example.org', await shown(person, 1))), 200);
+    await newcomer.go('/ui/projects');
+    assert.equal(new URL(newcomer.page.url()).pathname, '/ui/sign-in', 'they are signed out');
+    await newcomer.close();
+    await person.close();
+  });
+
+  it('changes a standing, which takes effect at once, and never the administrator’s own', async () => {
+    const { stranger, admin } = room.people;
+    const seen = await arrive('stranger');
+    const person = await arrive('admin', { dark: true });
+    const { page } = person;
+    const account = (id: bigint) => `/ui/admin/accounts/${id}`;
+    await person.go(account(stranger.account.id));
+    await person.inspect('account');
+    await page.getByLabel('Standing').selectOption('payment_required');
+    await page.getByRole('button', { name: 'Save' }).click();
+    await page.getByText('stranger@example.org is changed.').waitFor();
+    assert.equal((await room.client.call('POST', '/projects', { as: stranger.as, form: {} })).status, 402);
+    await seen.go('/ui/projects');
+    await seen.page.getByText('Your account needs payment').waitFor();
+    await seen.go('/ui/api');
+    await person.go(account(stranger.account.id));
+    await page.getByLabel('Standing').selectOption('suspended');
+    await page.getByRole('button', { name: 'Save' }).click();
+    await page.getByRole('row', { name: /stranger@example.org user suspended/ }).waitFor();
+    assert.equal(await whoami(stranger.as), 401);
+    seen.expectRefusals();
+    await seen.go('/ui/projects');
+    await seen.page.getByText('Your account is suspended').waitFor();
+    await seen.close();
+
+    await person.go(account(admin.account.id));
+    person.expectRefusals(2);
+    await page.getByLabel('Standing').selectOption('suspended');
+    await page.getByRole('button', { name: 'Save' }).click();
+    await page.getByText('You cannot take away your own standing.').waitFor();
+    await page.getByLabel('Standing').selectOption('active');
+    await page.getByLabel('Administrator').uncheck();
+    await page.getByRole('button', { name: 'Save' }).click();
+    await page.getByText('You cannot take administration from yourself.').waitFor();
+    await person.inspect('account-refused');
+    const own = findAccount(room.db, admin.account.id);
+    assert.deepEqual([own?.standing, own?.admin], ['active', true]);
+    await person.close();
+  });
+});

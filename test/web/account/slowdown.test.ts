@@ -1,0 +1,184 @@
+// How guesses at a secret are slowed, bounded and dropped, and that callers do not wait for each other's.
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { createSlowdown, delayAfter, type Guess, TooManyTries } from '../../../src/web/account/slowdown.ts';
+
+const staying = new AbortController().signal;
+const guess = (caller: string, subject = 'ada', gone = staying): Guess => ({ caller, subject, gone });
+const wrong = async () => undefined;
+const atOnce = { now: () => 0, wait: async () => {} };
+
+/** Tries that end when they are told to, in the order in which they began. */
+function openTries() {
+  const begun: string[] = [];
+  const ends: (() => void)[] = [];
+  return {
+    begun,
+    attempt: (name: string) => () =>
+      new Promise<undefined>(resolve => {
+        begun.push(name);
+        ends.push(() => resolve(undefined));
+      }),
+    /** Ends the one that runs, and lets the next one begin. */
+    async endOne() {
+      ends.shift()?.();
+      await settled();
+    },
+    /** Ends all that run and wait. */
+    async endAll() {
+      while (ends.length > 0) await this.endOne();
+    },
+  };
+}
+
+const settled = () => new Promise(resolve => setImmediate(resolve));
+
+/** What became of each: `refused` where it was not tried. */
+const outcome = (tried: Promise<unknown>) =>
+  tried.then(
+    () => 'tried',
+    (cause: unknown) => {
+      assert.ok(cause instanceof TooManyTries, String(cause));
+      return 'refused';
+    },
+  );
+
+describe('guesses at a secret', () => {
+  it('make the fourth and later ones of one caller for one subject wait longer, never more than four seconds', async () => {
+    const waits: number[] = [];
+    const slowdown = createSlowdown({ now: () => 0, wait: async ms => waits.push(ms) });
+    for (let n = 0; n < 9; n += 1) await slowdown.attempt(guess('a'), wrong);
+    await slowdown.attempt(guess('b'), wrong);
+    await slowdown.attempt(guess('a', 'bob'), wrong);
+    assert.deepEqual(waits, [500, 1000, 2000, 4000, 4000, 4000]);
+  });
+
+  it('let the right one in after any number of failures, and forget them', async () => {
+    const waits: number[] = [];
+    const slowdown = createSlowdown({ now: () => 0, wait: async ms => waits.push(ms) });
+    for (let n = 0; n < 50; n += 1) await slowdown.attempt(guess('a'), wrong);
+    assert.equal(await slowdown.attempt(guess('a'), async () => 'in'), 'in');
+    waits.length = 0;
+    await slowdown.attempt(guess('a'), wrong);
+    assert.deepEqual(waits, []);
+    assert.equal(delayAfter(0), 0);
+  });
+
+  it('come one after another', async () => {
+    const slowdown = createSlowdown(atOnce);
+    let running = 0;
+    let most = 0;
+    await Promise.all(
+      Array.from({ length: 20 }, (_, at) =>
+        slowdown.attempt(guess(`caller ${at % 5}`), async () => {
+          running += 1;
+          most = Math.max(most, running);
+          await settled();
+          running -= 1;
+          return undefined;
+        }),
+      ),
+    );
+    assert.equal(most, 1);
+  });
+
+  it('that fail for another reason than being wrong say so, and the next one runs', async () => {
+    const slowdown = createSlowdown(atOnce);
+    const broken = slowdown.attempt(guess('a'), () => Promise.reject(new Error('no disk')));
+    await assert.rejects(broken, /no disk/);
+    assert.equal(await slowdown.attempt(guess('a'), async () => 'in'), 'in');
+  });
+
+  it('are refused at once past five that wait for one subject, and again possible after that', async () => {
+    const slowdown = createSlowdown(atOnce);
+    const tries = openTries();
+    const tried = Array.from({ length: 9 }, (_, at) =>
+      outcome(slowdown.attempt(guess('a'), tries.attempt(String(at)))),
+    );
+    await settled();
+    // One runs and five wait.
+    assert.deepEqual(await Promise.all(tried.slice(6)), ['refused', 'refused', 'refused']);
+    await tries.endAll();
+    assert.deepEqual(tries.begun, ['0', '1', '2', '3', '4', '5']);
+    assert.equal(await slowdown.attempt(guess('a'), async () => 'in'), 'in');
+  });
+
+  it('of one caller do not keep another waiting: callers take turns', async () => {
+    const slowdown = createSlowdown(atOnce);
+    const tries = openTries();
+    for (let at = 0; at < 20; at += 1)
+      void outcome(slowdown.attempt(guess('stranger', `user ${at}`), tries.attempt('stranger')));
+    await settled();
+    void slowdown.attempt(guess('person'), tries.attempt('person'));
+    await tries.endOne();
+    await tries.endOne();
+    assert.ok(tries.begun.slice(0, 3).includes('person'), tries.begun.join());
+    await tries.endAll();
+  });
+
+  it('of callers who guessed wrong before wait for those who did not', async () => {
+    const slowdown = createSlowdown(atOnce);
+    const strangers = Array.from({ length: 20 }, (_, at) => `stranger ${at}`);
+    for (const stranger of strangers) await slowdown.attempt(guess(stranger), wrong);
+    const tries = openTries();
+    for (const stranger of strangers)
+      void outcome(slowdown.attempt(guess(stranger), tries.attempt(stranger)));
+    await settled();
+    void slowdown.attempt(guess('person'), tries.attempt('person'));
+    await tries.endOne();
+    assert.deepEqual(tries.begun, ['stranger 0', 'person']);
+    await tries.endAll();
+  });
+
+  it('of many wait up to 50 in all, and whoever has the most waiting loses one to a newcomer', async () => {
+    const slowdown = createSlowdown(atOnce);
+    const tries = openTries();
+    const flood = Array.from({ length: 300 }, (_, at) =>
+      outcome(slowdown.attempt(guess('stranger', `user ${at}`), tries.attempt('stranger'))),
+    );
+    await settled();
+    const person = outcome(slowdown.attempt(guess('person'), tries.attempt('person')));
+    await tries.endAll();
+    assert.ok(tries.begun.indexOf('person') <= 2, 'callers take turns');
+    assert.equal(await person, 'tried');
+    const outcomes = await Promise.all(flood);
+    // One ran and 50 waited; the newcomer took the place of one of them.
+    assert.equal(outcomes.filter(one => one === 'tried').length, 50);
+  });
+
+  it('of a client that has hung up are dropped, unless they run already', async () => {
+    const slowdown = createSlowdown(atOnce);
+    const tries = openTries();
+    const clients = Array.from({ length: 4 }, () => new AbortController());
+    const tried = clients.map(({ signal }, at) =>
+      outcome(slowdown.attempt(guess('a', 'ada', signal), tries.attempt(String(at)))),
+    );
+    await settled();
+    clients[0]?.abort();
+    clients[2]?.abort();
+    await tries.endAll();
+    assert.deepEqual(await Promise.all(tried), ['tried', 'tried', 'refused', 'tried']);
+    assert.deepEqual(tries.begun, ['0', '1', '3']);
+    const gone = AbortSignal.abort();
+    assert.equal(await outcome(slowdown.attempt(guess('a', 'ada', gone), wrong)), 'refused');
+  });
+
+  it('that are delayed delay nobody else: a client that hangs up meanwhile is dropped, others run', async () => {
+    const delays: (() => void)[] = [];
+    const slowdown = createSlowdown({
+      now: () => 0,
+      wait: () => new Promise<void>(done => delays.push(done)),
+    });
+    for (let n = 0; n < 3; n += 1) await slowdown.attempt(guess('a'), wrong);
+    const client = new AbortController();
+    const delayed = outcome(slowdown.attempt(guess('a', 'ada', client.signal), wrong));
+    await settled();
+    assert.equal(delays.length, 1);
+    assert.equal(await slowdown.attempt(guess('a', 'bob'), async () => 'in'), 'in');
+    client.abort();
+    assert.equal(await delayed, 'refused');
+    const next = slowdown.attempt(guess('a'), async () => 'in');
+    delays[0]?.();
+    assert.equal(await next, 'in');
+  });
+});

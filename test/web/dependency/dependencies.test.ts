@@ -1,0 +1,365 @@
+// The pages of dependencies as a person uses them: create, upload, the live compile log, who uses it, share, change, delete.
+import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { gzipSync } from 'node:zlib';
+import type { Browser } from 'playwright-core';
+import { hashPassword } from '../../../src/domain/secret.ts';
+import { setPassword } from '../../../src/store/accounts.ts';
+import { dependencyLogPath } from '../../../src/store/data/paths.ts';
+import { createDependency, type Dependency, findDependency } from '../../../src/store/dependencies.ts';
+import { attachDependency } from '../../../src/store/suites.ts';
+import { moveDependency } from '../../../src/store/transition.ts';
+import { readStreamedForm } from '../../../src/web/frame/multipart.ts';
+import { bootApp, type TestApp } from '../../support/app.ts';
+import { launchBrowser, openBrowser, type Person, signIn } from '../../support/browser.ts';
+
+const PASSWORD = 'correct horse battery';
+
+describe('the pages of dependencies', { timeout: 600_000 }, () => {
+  let app: TestApp;
+  let browser: Browser;
+  let directory: string;
+  let archive: string;
+
+  before(async () => {
+    app = await bootApp();
+    directory = await mkdtemp(join(tmpdir(), 'assay-upload-'));
+    archive = join(directory, 'zlib.tar.gz');
+    await writeFile(archive, gzipSync(Buffer.alloc(10_240)));
+    const passwordHash = await hashPassword(PASSWORD);
+    for (const { account } of Object.values(app.people)) setPassword(app.db, account.id, passwordHash);
+    browser = await launchBrowser();
+  });
+  after(async () => {
+    await browser?.close();
+    await app?.close();
+    await rm(directory, { recursive: true, force: true });
+  });
+
+  const arrive = async (options: Parameters<typeof openBrowser>[2] = {}, who = 'owner'): Promise<Person> => {
+    const person = await openBrowser(browser, app.url, options);
+    await signIn(person, `${who}@example.org`, PASSWORD);
+    return person;
+  };
+  const plant = (name: string, owner = app.people.owner): Dependency =>
+    createDependency(
+      app.db,
+      owner.account.id,
+      {
+        name,
+        description: '',
+        command: 'make install PREFIX=/srv/dependency',
+        prefix: '/srv/dependency',
+        source: '',
+        launchCommand: '',
+        image: null,
+      },
+      [],
+    );
+  /** As the compiler would: the artifact itself plays no part on these pages. */
+  const compiled = ({ id }: Dependency, shared = false) => {
+    const hash = randomBytes(32).toString('hex');
+    moveDependency(app.db, id, 'upload', {
+      archiveHash: hash,
+      archiveContentType: 'application/gzip',
+      archiveFileSize: 123_456,
+    });
+    moveDependency(app.db, id, 'start', { nonce: 'n' });
+    moveDependency(app.db, id, 'compile', {});
+    app.db.write(() => {
+      app.db.sqlite
+        .prepare('INSERT INTO artifacts (hash, prefix, size_bytes, created_at) VALUES (?, ?, 1, 1)')
+        .run(hash, '/srv/dependency');
+      app.db.sqlite
+        .prepare('UPDATE dependencies SET artifact_hash = ?, shared = ? WHERE id = ?')
+        .run(hash, shared ? 1n : 0n, id);
+    });
+  };
+  const hrefOf = ({ id }: Pick<Dependency, 'id'>) => `/ui/dependencies/${id}`;
+
+  it('says what a dependency is where there is none, and creates one', async () => {
+    const person = await arrive();
+    const { page } = person;
+    await page.getByRole('link', { name: 'Dependencies' }).click();
+    await page.getByText('No dependencies yet').waitFor();
+    await page.getByText('Nobody shares a dependency at the moment.').waitFor();
+    await person.inspect('dependencies-empty');
+    await page.getByRole('link', { name: 'New dependency' }).click();
+    person.expectRefusals();
+    await page.getByLabel('Name').fill('zlib');
+    await page.getByLabel('Command', { exact: true }).fill('make');
+    await page.getByRole('button', { name: 'Create dependency' }).click();
+    await page.getByText('The command must contain the prefix').waitFor();
+    await person.inspect('new-dependency-refused');
+    await page.getByLabel('Command', { exact: true }).fill('./configure --prefix=/opt/zlib &&\nmake install');
+    await page.getByLabel('Prefix').fill('/opt/zlib');
+    await page.getByLabel('Launch command').fill('zlibd --detach');
+    await page.getByRole('button', { name: 'Create dependency' }).click();
+    await page.getByText('Upload the archive of its source code next.').waitFor();
+    assert.match(await page.title(), /^Waiting for an archive · zlib/);
+    await person.inspect('dependency-new');
+    await person.close();
+  });
+
+  it('uploads with a bar, shows the compile log as it grows, and what became of it', async () => {
+    const dependency = plant('redis');
+    const person = await arrive();
+    const { page } = person;
+    await person.go(hrefOf(dependency));
+    await page.getByLabel('Archive of the source code').setInputFiles(archive);
+    await page.getByRole('button', { name: 'Upload archive' }).click();
+    await page.getByText('Waiting to compile').waitFor();
+    await page.getByText('The archive is uploaded and waits to be compiled.').waitFor();
+    const uploaded = findDependency(app.db, dependency.id);
+    assert.equal(uploaded?.archiveContentType, 'application/gzip');
+
+    moveDependency(app.db, dependency.id, 'start', { nonce: 'n' });
+    await page.getByText('Compiling').first().waitFor();
+    await app.writeCompileLog(
+      dependency.id,
+      '[assay] unpacking the archive, 42 bytes\n[assay] compiling redis: make\ncc -c \x1b[32mdict.c\x1b[0m\n',
+    );
+    await page.getByText('dict.c').waitFor();
+    await page.getByText('Another archive can be uploaded when this compile has ended.').waitFor();
+    await person.inspect('dependency-compiling');
+    await app.writeCompileLog(dependency.id, 'dict.c:1: error\n[assay] the command exited with 2\n');
+    moveDependency(app.db, dependency.id, 'fail', { error: 'The command exited with 2.' });
+    await page.getByText('The command exited with 2.', { exact: true }).waitFor();
+    assert.match(await page.title(), /^Compile failed/);
+    await page.getByRole('button', { name: 'Upload archive' }).waitFor();
+    await person.inspect('dependency-failed');
+    await person.close();
+  });
+
+  it('keeps the list true while one is compiled, and shows a compile that was started elsewhere', async () => {
+    const dependency = plant('lua');
+    compiled(dependency);
+    await app.writeCompileLog(dependency.id, '[assay] compiling lua: make\nthe first compile\n');
+    const [list, one] = await Promise.all([arrive(), arrive()]);
+    await list.go('/ui/dependencies');
+    await list.page.getByRole('row', { name: /lua/ }).getByText('Compiled').waitFor();
+    await one.go(hrefOf(dependency));
+    await one.page.getByText('the first compile').waitFor();
+    await one.page.locator('[data-log][data-whole]').waitFor();
+
+    await rm(dependencyLogPath(app.data, dependency.id));
+    moveDependency(app.db, dependency.id, 'upload', { archiveHash: 'b'.repeat(64) });
+    await one.page.getByText('Waiting to compile', { exact: true }).waitFor();
+    await one.page.getByText('The log of the compile appears here').waitFor();
+    moveDependency(app.db, dependency.id, 'start', { nonce: 'n' });
+    await list.page
+      .getByRole('row', { name: /lua/ })
+      .getByText(/^Compiling/)
+      .waitFor();
+    await app.writeCompileLog(dependency.id, '[assay] compiling lua: make\nthe second compile\n');
+    await one.page.getByText('the second compile').waitFor();
+    assert.equal(await one.page.getByText('the first compile').count(), 0);
+    await one.page.getByRole('button', { name: 'Follow' }).waitFor();
+    moveDependency(app.db, dependency.id, 'fail', { error: 'The command exited with 2.' });
+    await one.page.locator('[data-log][data-whole]').waitFor();
+    await one.page.getByText('The command exited with 2.').first().waitFor();
+    await list.page.getByRole('row', { name: /lua/ }).getByText('Compile failed').waitFor();
+    await Promise.all([list.close(), one.close()]);
+  });
+
+  it('shows the first compile of a dependency whose source is uploaded elsewhere', async () => {
+    const dependency = plant('uploaded elsewhere');
+    const person = await arrive();
+    const { page } = person;
+    await person.go(hrefOf(dependency));
+    await page.getByText('The log of the compile appears here').waitFor();
+    await person.inspect('dependency-waiting');
+    moveDependency(app.db, dependency.id, 'upload', {
+      archiveHash: 'e'.repeat(64),
+      archiveContentType: 'application/gzip',
+      archiveFileSize: 3,
+    });
+    await page.getByText('Waiting to compile', { exact: true }).waitFor();
+    moveDependency(app.db, dependency.id, 'start', { nonce: 'n' });
+    await app.writeCompileLog(dependency.id, 'cc zlib.c\n');
+    await page.getByText('cc zlib.c').waitFor();
+    moveDependency(app.db, dependency.id, 'fail', { error: 'It was enough.' });
+    await page.locator('[data-log][data-whole]').waitFor();
+    await person.close();
+  });
+
+  it('says what is wrong with an upload beside the file', async () => {
+    const dependency = plant('no archive');
+    const wrong = join(directory, 'notes.txt');
+    // Longer than what is under way at once: it is refused at its beginning, while the rest is still being sent.
+    await writeFile(wrong, 'these are notes\n'.repeat(1_000_000));
+    for (const scripts of [true, false]) {
+      const person = await arrive({ scripts });
+      const { page } = person;
+      await person.go(hrefOf(dependency));
+      person.expectRefusals();
+      await page.getByLabel('Archive of the source code').setInputFiles(wrong);
+      await page.getByRole('button', { name: 'Upload archive' }).click();
+      await page.getByText('This is not an archive that can be read').waitFor();
+      await person.inspect(`dependency-upload-refused-${scripts}`);
+      await person.close();
+    }
+    assert.equal(findDependency(app.db, dependency.id)?.compileState, 'waiting_archive_upload');
+  });
+
+  it('uploads and cancels as plain HTML without script', async () => {
+    const dependency = plant('plain');
+    const person = await arrive({ scripts: false });
+    const { page } = person;
+    await person.go(hrefOf(dependency));
+    await page.getByLabel('Archive of the source code').setInputFiles(archive);
+    await page.getByRole('button', { name: 'Upload archive' }).click();
+    await page.getByText('The archive is uploaded and waits to be compiled.').waitFor();
+    await page.getByRole('button', { name: 'Cancel' }).click();
+    await page.getByText('The compile was canceled.').waitFor();
+    assert.equal(findDependency(app.db, dependency.id)?.compileState, 'compile_failed');
+    await person.close();
+  });
+
+  it('refuses an upload without the session’s token or from another origin', async () => {
+    const dependency = plant('guarded');
+    const person = await arrive();
+    await person.go(hrefOf(dependency));
+    const csrf = await person.page.locator('form[data-upload] input[name=csrf]').inputValue();
+    const post = (fields: Record<string, string>, origin: string) =>
+      person.context.request.post(`${hrefOf(dependency)}/archive`, {
+        multipart: {
+          ...fields,
+          archive: { name: 'a.tgz', mimeType: 'application/gzip', buffer: gzipSync(Buffer.alloc(512)) },
+        },
+        headers: { origin, accept: 'application/json' },
+      });
+    assert.equal((await post({}, app.url)).status(), 403);
+    assert.equal((await post({ csrf: `${csrf}x` }, app.url)).status(), 403);
+    assert.equal((await post({ csrf }, 'https://evil.example')).status(), 403);
+    assert.equal(findDependency(app.db, dependency.id)?.compileState, 'waiting_archive_upload');
+    assert.equal((await post({ csrf }, app.url)).status(), 200);
+    assert.equal(findDependency(app.db, dependency.id)?.compileState, 'enqueued_for_compile');
+    await person.close();
+  });
+
+  it('shares, shows who uses it, and keeps what is in use', async () => {
+    const dependency = plant('shared one');
+    compiled(dependency);
+    const own = app.plant();
+    const others = app.plant(app.people.stranger);
+    attachDependency(app.db, own.suite_id, dependency.id);
+    const person = await arrive();
+    const { page } = person;
+    await person.go(hrefOf(dependency));
+    await page.getByRole('button', { name: 'Share' }).click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Share' }).click();
+    await page.getByText('Every account can use it now.').waitFor();
+    assert.equal(findDependency(app.db, dependency.id)?.shared, true);
+    attachDependency(app.db, others.suite_id, dependency.id);
+    await person.go(hrefOf(dependency));
+    await page.getByText('1 suite of other accounts').waitFor();
+    await page.getByRole('link', { name: 'Unit tests' }).waitFor();
+    await page.getByText('It is in use.').waitFor();
+    assert.equal(await page.getByRole('button', { name: 'Stop sharing' }).count(), 0);
+    await person.inspect('dependency-shared');
+
+    const stranger = await arrive({ dark: true }, 'stranger');
+    await stranger.go('/ui/dependencies');
+    await stranger.inspect('dependencies-shared');
+    await stranger.page.getByRole('link', { name: 'shared one' }).click();
+    await stranger.page.getByText('shared by others').waitFor();
+    await stranger.inspect('dependency-of-others');
+    for (const name of ['Edit', 'Upload archive', 'Delete', 'Stop sharing'])
+      assert.equal(await stranger.page.getByRole('button', { name }).count(), 0, name);
+    for (const rest of ['/log', '/stream', '/times', '/edit'])
+      assert.equal((await stranger.context.request.get(hrefOf(dependency) + rest)).status(), 404, rest);
+    await stranger.close();
+    await person.close();
+  });
+
+  it('changes and deletes a dependency, and keeps to what its owner may', async () => {
+    const dependency = plant('old name');
+    compiled(dependency, true);
+    const person = await arrive({ dark: true });
+    const { page } = person;
+    await person.go(hrefOf(dependency));
+    await page.getByRole('button', { name: 'Stop sharing' }).click();
+    await page.getByText('It is yours alone again.').waitFor();
+    await page.getByRole('link', { name: 'Edit' }).click();
+    await person.inspect('dependency-edit');
+    await page.getByLabel('Name').fill('new name');
+    await page.getByLabel('redis').check();
+    await page.getByRole('button', { name: 'Save' }).click();
+    await page.getByText('Saved.').waitFor();
+    await page.getByRole('link', { name: 'redis' }).waitFor();
+    await person.go('/ui/dependencies');
+    await person.inspect('dependencies');
+    await page.getByLabel('Filter dependencies').fill('new na');
+    assert.equal(await page.getByRole('rowheader').filter({ visible: true }).count(), 1);
+    await page.getByRole('link', { name: 'new name' }).click();
+    await page.getByRole('button', { name: 'Delete' }).click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click();
+    await page.getByText('new name is deleted.').waitFor();
+    assert.equal(findDependency(app.db, dependency.id), undefined);
+    await person.close();
+  });
+
+  it('tells collaborators, and those who owe payment, why they have none', async () => {
+    const guest = await arrive({}, 'guest');
+    await guest.go('/ui/dependencies');
+    await guest.page.getByText('Your account works on projects of others').waitFor();
+    await guest.close();
+    const unpaid = await arrive({}, 'unpaid');
+    await unpaid.go('/ui/dependencies');
+    await unpaid.page.getByText('They cannot be used until your account is paid for.').waitFor();
+    await unpaid.close();
+  });
+});
+
+describe('a form with a file, as it comes', () => {
+  const boundary = '----boundary';
+  const form = (file: Buffer) =>
+    Buffer.concat([
+      Buffer.from(
+        `--${boundary}\r\nContent-Disposition: form-data; name="csrf"\r\n\r\nsecret\r\n--${boundary}\r\nContent-Disposition: form-data; name="archive"; filename="a.tar"\r\nContent-Type: application/x-tar\r\n\r\n`,
+      ),
+      file,
+      Buffer.from(`\r\n--${boundary}--\r\n`),
+    ]);
+  const request = (body: Buffer, pieceBytes: number) =>
+    new Request('https://assay.invalid/', {
+      method: 'POST',
+      headers: { 'content-type': `multipart/form-data; boundary=${boundary}` },
+      body: ReadableStream.from(
+        Array.from(
+          { length: Math.ceil(body.length / pieceBytes) },
+          (_, at) => new Uint8Array(body.subarray(at * pieceBytes, (at + 1) * pieceBytes)),
+        ),
+      ),
+      duplex: 'half',
+    } as RequestInit);
+  const contents = [
+    Buffer.alloc(0),
+    Buffer.from('x'),
+    Buffer.from(`\r\n--${boundary.slice(0, -1)} almost the end\r\n--`),
+    randomBytes(3_000),
+  ];
+  for (const content of contents)
+    for (const pieceBytes of [1, 7, 65_536])
+      it(`gives a file of ${content.length} bytes that comes in pieces of ${pieceBytes} whole`, async () => {
+        const { fields, file } = await readStreamedForm(request(form(content), pieceBytes));
+        assert.equal(fields.get('csrf'), 'secret');
+        assert.deepEqual([file?.fieldName, file?.fileName], ['archive', 'a.tar']);
+        const pieces: Uint8Array[] = [];
+        for await (const piece of file?.bytes ?? []) pieces.push(Buffer.from(piece));
+        assert.deepEqual(Buffer.concat(pieces), content);
+      });
+
+  it('fails where the body ends inside the file', async () => {
+    const whole = form(Buffer.alloc(1000));
+    const { file } = await readStreamedForm(request(whole.subarray(0, whole.length - 40), 100));
+    await assert.rejects(async () => {
+      for await (const _ of file?.bytes ?? []);
+    }, /ended inside a file/);
+  });
+});

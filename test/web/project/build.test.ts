@@ -1,0 +1,641 @@
+// A build's page as a person uses it: the log that grows, its colours, folds, links and search; cancel and rerun.
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
+import { after, before, describe, it } from 'node:test';
+import type { Browser, Page } from 'playwright-core';
+import { hashPassword } from '../../../src/domain/secret.ts';
+import { setPassword } from '../../../src/store/accounts.ts';
+import { type Build, findBuild, listBuildsOfRequest, rerunBuild } from '../../../src/store/builds.ts';
+import { type LogWriter, openLog } from '../../../src/store/data/log-file.ts';
+import { buildLogPath } from '../../../src/store/data/paths.ts';
+import { deleteCollaborator, findCollaborator } from '../../../src/store/projects.ts';
+import { createSuite, findSuite } from '../../../src/store/suites.ts';
+import { moveBuild } from '../../../src/store/transition.ts';
+import { plainText } from '../../../src/web/project/log-view.ts';
+import { bootApp, type Planted, type TestApp } from '../../support/app.ts';
+import { launchBrowser, openBrowser, type Person, signIn } from '../../support/browser.ts';
+
+/** Whether an element is where a person sees it, and not only in the document. */
+async function isInSightNow(page: Page, selector: string): Promise<boolean> {
+  const box = await page.locator(selector).boundingBox();
+  return box !== null && box.y >= 0 && box.y + box.height <= (page.viewportSize()?.height ?? 0);
+}
+
+/** Scrolling takes its time: true as soon as it is, false when it never is. */
+async function isInSight(page: Page, selector: string): Promise<boolean> {
+  const deadline = performance.now() + 20_000;
+  while (performance.now() < deadline) if (await isInSightNow(page, selector)) return true;
+  return false;
+}
+
+const atBottom = 'document.querySelector(".log-lines").getBoundingClientRect().bottom <= innerHeight';
+
+/** A wheel's movement goes on for a while, and only where frames are drawn. */
+const hasComeToRest =
+  'new Promise(done => { const from = scrollY; setTimeout(() => requestAnimationFrame(() => requestAnimationFrame(() => done(scrollY === from))), 300); })';
+
+/** Waits until an expression is true on the page. Not page.waitForFunction: the page's policy forbids what it does. */
+async function until(page: Page, expression: string): Promise<void> {
+  const deadline = performance.now() + 60_000;
+  while (!(await page.evaluate(expression)))
+    assert.ok(performance.now() < deadline, `on the page it never came to ${expression}`);
+}
+
+const numbered = (first: number, last: number) =>
+  Array.from({ length: last - first + 1 }, (_, n) => `line ${first + n}\n`).join('');
+
+/** A wire between browser and application that can be cut. */
+async function openWire(to: URL): Promise<{ url: string; cut(): void; close(): void }> {
+  const ends = new Set<Socket>();
+  const server = createServer(near => {
+    const far = connect(Number(to.port), to.hostname);
+    for (const [one, other] of [
+      [near, far],
+      [far, near],
+    ] as const) {
+      ends.add(one);
+      one.pipe(other);
+      one.on('error', () => other.destroy());
+      one.on('close', () => {
+        ends.delete(one);
+        other.destroy();
+      });
+    }
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const cut = () => {
+    for (const end of ends) end.destroy();
+  };
+  return {
+    url: `https://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    cut,
+    close: () => {
+      server.close();
+      cut();
+    },
+  };
+}
+
+/** The processor time of the browser's pages from now on. By process: one that ends meanwhile takes nothing off. */
+async function measureProcessor(browser: Browser): Promise<{ spentMs(): Promise<number> }> {
+  const session = await browser.newBrowserCDPSession();
+  const read = async () => {
+    const { processInfo } = await session.send('SystemInfo.getProcessInfo');
+    const pages = processInfo.filter(({ type }) => type === 'renderer');
+    return new Map(pages.map(({ id, cpuTime }) => [id, cpuTime * 1000]));
+  };
+  const before = await read();
+  return {
+    spentMs: async () => [...(await read())].reduce((sum, [id, ms]) => sum + ms - (before.get(id) ?? 0), 0),
+  };
+}
+
+const PASSWORD = 'correct horse battery';
+
+describe('the page of a build', { timeout: 600_000 }, () => {
+  let app: TestApp;
+  let browser: Browser;
+  let planted: Planted;
+
+  before(async () => {
+    app = await bootApp();
+    planted = app.plant();
+    const passwordHash = await hashPassword(PASSWORD);
+    for (const { account } of [app.people.owner, app.people.collaborator, app.people.stranger])
+      setPassword(app.db, account.id, passwordHash);
+    browser = await launchBrowser();
+  });
+  after(async () => {
+    await browser?.close();
+    await app?.close();
+  });
+
+  const arrive = async (options: Parameters<typeof openBrowser>[2] = {}, who = 'owner'): Promise<Person> => {
+    const person = await openBrowser(browser, app.url, options);
+    await signIn(person, `${who}@example.org`, PASSWORD);
+    return person;
+  };
+  const planBuild = (from = planted): Build => {
+    const build = findBuild(app.db, from.project_id, from.build_id) as Build;
+    const suite = findSuite(app.db, from.project_id, from.suite_id);
+    assert.ok(suite);
+    return rerunBuild(app.db, build, suite);
+  };
+  const startBuild = (): Build => {
+    const { id } = planBuild();
+    return moveBuild(app.db, id, 'start', { nonce: 'n' }) as Build;
+  };
+  const finishBuild = (state: 'passed' | 'failed'): Build => {
+    const { id } = startBuild();
+    return moveBuild(app.db, id, state === 'passed' ? 'pass' : 'fail', {
+      exitCode: state === 'passed' ? 0 : 1,
+    }) as Build;
+  };
+  const hrefOf = (build: Build) => `/ui/projects/${build.projectId}/builds/${build.id}`;
+  /** What runs a build writes its log with, and tells those who look. */
+  const openLogOf = async (build: Build) => {
+    const log: LogWriter = await openLog({ path: buildLogPath(app.data, build.id), limitBytes: 1e9 });
+    const told = async (write: Promise<number>) => {
+      await write;
+      app.db.write(() => app.db.touch(`log:build:${build.id}`));
+    };
+    return {
+      line: (text: string) => told(log.line(text)),
+      print: (text: string) => told(log.append(Buffer.from(text), 0)),
+      close: () => log.finish(),
+    };
+  };
+  const isWhole = (person: Person) => person.page.locator('[data-log][data-whole]').waitFor();
+
+  it('shows a build that waits, then its log as it grows, and how it ended, without a reload', async () => {
+    const build = planBuild();
+    const person = await arrive();
+    const { page } = person;
+    await person.go(hrefOf(build));
+    await page.getByText('It starts as soon as there is a free slot.').waitFor();
+    await page.getByText('The log appears here as soon as something is printed.').waitFor();
+    assert.equal(await page.title(), 'Enqueued · Unit tests · Planted 1 · Assay');
+    await person.inspect('build-enqueued');
+
+    moveBuild(app.db, build.id, 'start', { nonce: 'n' });
+    await page.getByText('Running').first().waitFor();
+    await until(page, 'document.title.startsWith("Running")');
+    const log = await openLogOf(build);
+    await log.line('checkout of aaaaaaa');
+    await log.print('HEAD is now at aaaaaaa\n');
+    await log.line('launch redis: redis-server --daemonize yes');
+    await log.line('suite Unit tests: make check');
+    await log.print(
+      '\x1b[1mrunning 3 tests\x1b[0m\n\x1b[32mok\x1b[0m 1 - adds\n\x1b[31mnot ok\x1b[0m 2 - subtracts\n',
+    );
+    await page.getByText('not ok').waitFor();
+    await log.print('progress 10 %\rprogress 90 %');
+    await page.getByText('progress 90 %').waitFor();
+    await log.print('\rdone         \nsee https://example.org/report?id=1.\n');
+    await page.getByRole('link', { name: 'https://example.org/report?id=1' }).waitFor();
+    assert.equal(await page.getByText('progress').count(), 0, 'the last state of a line wins');
+    assert.equal(await page.locator('#L8').textContent(), '8done         ');
+    await person.inspect('build-running');
+
+    await log.line('the command exited with 1');
+    await log.close();
+    moveBuild(app.db, build.id, 'fail', { exitCode: 1 });
+    await page.getByText('The command exited with 1.').waitFor();
+    await isWhole(person);
+    assert.match(await page.title(), /^Failed · /);
+    assert.match((await page.locator('link[rel=icon]').getAttribute('href')) ?? '', /favicon-bad\.svg$/);
+    assert.equal(await page.getByRole('button', { name: 'Rerun', exact: true }).count(), 1);
+    assert.equal(await page.getByRole('button', { name: 'Cancel' }).count(), 0);
+    assert.deepEqual(
+      await page.evaluate('[...document.querySelectorAll(".log-lines details")].map(part => part.open)'),
+      [false, false, true],
+      'what went well is folded, the failing part is open',
+    );
+    await page.locator('.took').nth(2).waitFor();
+    await person.inspect('build-failed');
+    await person.close();
+  });
+
+  it('follows at the bottom, stops when scrolled up, and goes on with “Follow”', async () => {
+    const build = startBuild();
+    const person = await arrive();
+    const { page } = person;
+    await app.writeLog(build.id, numbered(1, 300));
+    await person.go(hrefOf(build));
+    await page.locator('#L300').waitFor();
+    const follow = page.getByRole('button', { name: 'Follow' });
+    await until(page, atBottom);
+    assert.equal(await follow.getAttribute('aria-pressed'), 'true');
+    await app.writeLog(build.id, numbered(301, 400));
+    await page.locator('#L400').waitFor();
+    await until(page, atBottom);
+    assert.equal(await isInSight(page, '#L400'), true, 'the newest line is in sight');
+
+    await page.mouse.move(600, 400);
+    await page.mouse.wheel(0, -900);
+    await page.locator('[data-log-follow][aria-pressed=false]').waitFor();
+    await until(page, `!(${atBottom})`);
+    await until(page, hasComeToRest);
+    const before = await page.evaluate('scrollY');
+    await app.writeLog(build.id, numbered(401, 500));
+    await page.locator('#L500').waitFor({ state: 'attached' });
+    assert.equal(await page.evaluate('scrollY'), before, 'what is being read stays where it is');
+
+    await follow.click();
+    await until(page, atBottom);
+    await app.writeLog(build.id, numbered(501, 520));
+    await page.locator('#L520').waitFor();
+    await until(page, atBottom);
+    await person.close();
+  });
+
+  it('links to a line and to several, and opens there', async () => {
+    const build = finishBuild('passed');
+    await app.writeLog(
+      build.id,
+      `[assay] checkout of a\n${numbered(2, 600)}[assay] suite Unit tests: make\n${numbered(602, 1500)}`,
+    );
+    const person = await arrive();
+    const { page } = person;
+    await person.go(hrefOf(build));
+    await isWhole(person);
+    await page.locator('a[href="#L603"]').click();
+    assert.equal(new URL(page.url()).hash, '#L603');
+    await page.locator('a[href="#L605"]').click({ modifiers: ['Shift'] });
+    assert.equal(new URL(page.url()).hash, '#L603-L605');
+    assert.equal(await page.locator('.picked').count(), 3);
+    await page.goto('about:blank');
+    await person.go(`${hrefOf(build)}#L1200-L1203`);
+    await isWhole(person);
+    assert.equal(await isInSight(page, '#L1200'), true);
+    assert.deepEqual(await page.evaluate('[...document.querySelectorAll(".picked")].map(row => row.id)'), [
+      'L1200',
+      'L1201',
+      'L1202',
+      'L1203',
+    ]);
+    await page.evaluate('location.hash = "#L300"');
+    await until(
+      page,
+      'document.querySelector("details").open && document.querySelector("#L300 > .n") !== null',
+    );
+    assert.equal(await isInSight(page, '#L300'), true, 'a fold opens for the line that is asked for');
+    await person.close();
+  });
+
+  it('finds text, from one place to the next and back', async () => {
+    const build = finishBuild('passed');
+    await app.writeLog(
+      build.id,
+      `${numbered(1, 100)}A \x1b[31mNee\x1b[0mdle\n${numbered(102, 200)}needle and needle\n`,
+    );
+    const person = await arrive({ dark: true });
+    const { page } = person;
+    await person.go(hrefOf(build));
+    await isWhole(person);
+    await page.keyboard.press('/');
+    const box = page.getByLabel('Search log');
+    await until(page, "document.activeElement.id === 'log-search'");
+    await page.keyboard.insertText('needle');
+    await page.getByText('1 of 3', { exact: true }).waitFor();
+    assert.equal(await isInSight(page, '#L101'), true, 'also where a colour begins inside the word');
+    await page.keyboard.press('Enter');
+    await page.getByText('2 of 3', { exact: true }).waitFor();
+    assert.equal(await isInSight(page, '#L201'), true);
+    await person.inspect('build-search');
+    await page.keyboard.press('Shift+Enter');
+    await page.getByText('1 of 3', { exact: true }).waitFor();
+    await page.getByRole('button', { name: 'Previous match' }).click();
+    await page.getByText('3 of 3', { exact: true }).waitFor();
+    await box.fill('nothing like it');
+    await page.getByText('None', { exact: true }).waitFor();
+    await page.keyboard.press('Escape');
+    assert.equal(await box.inputValue(), '');
+    await person.close();
+  });
+
+  it('obeys colours, overwriting and erasing, and lets nothing that was printed become markup', async () => {
+    const build = finishBuild('passed');
+    const lines: [printed: string, shown: string][] = [
+      [
+        '\x1b[38;5;208morange\x1b[0m \x1b[38;2;10;20;30mdark\x1b[0m \x1b[7mback to front\x1b[27m',
+        'orange dark back to front',
+      ],
+      ['\x1b[1;4;31;47mloud\x1b[m \x1b[2mdim\x1b[22m \x1b[9mgone\x1b[29m', 'loud dim gone'],
+      ['[=>   ] 20 %\r[===> ] 70 %\r[=====] 100 %', '[=====] 100 %'],
+      ['long text\rshort\x1b[K', 'short'],
+      ['abc\b\bXY', 'aXY'],
+      ['\x1b]0;a title\x07after', 'after'],
+      ['<img src=x onerror=alert(1)> & <b>', '<img src=x onerror=alert(1)> & <b>'],
+      [
+        'javascript:alert(1) http://a.example/x, (https://b.example/y_(z)).',
+        'javascript:alert(1) http://a.example/x, (https://b.example/y_(z)).',
+      ],
+      ['\x1b]8;;javascript:alert(1)\x07click\x1b]8;;\x07', 'click'],
+      ['\x1b]8;;https://c.example/\x1b\\named\x1b]8;;\x1b\\', 'named'],
+      ['naïve 🙂 日本語', 'naïve 🙂 日本語'],
+    ];
+    await app.writeLog(build.id, `${lines.map(([printed]) => printed).join('\r\n')}\n`);
+    const person = await arrive();
+    const { page } = person;
+    await person.go(hrefOf(build));
+    await isWhole(person);
+    await page.locator('#L11 > .n').waitFor();
+    const shown = await page.evaluate(
+      '[...document.querySelectorAll(".l")].map(row => row.textContent.slice(row.querySelector(".n").textContent.length))',
+    );
+    assert.deepEqual(
+      shown,
+      lines.map(([, text]) => text),
+    );
+    assert.deepEqual(
+      await page.evaluate(
+        '[...document.querySelectorAll(".l a:not(.n)")].map(a => [a.href, a.rel, a.target])',
+      ),
+      ['http://a.example/x', 'https://b.example/y_(z)', 'https://c.example/'].map(href => [
+        href,
+        'noopener noreferrer',
+        '_blank',
+      ]),
+    );
+    assert.equal(await page.locator('.log-lines img, .log-lines b').count(), 0);
+    await person.inspect('build-colours');
+    await person.close();
+  });
+
+  it('shows times beside the lines and wraps long ones on demand, and remembers both', async () => {
+    const build = startBuild();
+    const log = await openLogOf(build);
+    await log.line('checkout of aaaaaaa');
+    await log.print(`${'long '.repeat(100)}\n`);
+    await log.line('suite Unit tests: make');
+    await log.print('ok\n');
+    await log.close();
+    moveBuild(app.db, build.id, 'pass', { exitCode: 0 });
+    const person = await arrive();
+    const { page } = person;
+    await person.go(hrefOf(build));
+    await isWhole(person);
+    await page.getByRole('button', { name: 'Timestamps' }).click();
+    await page.locator('#L4 > .n[data-at]').waitFor();
+    assert.match((await page.locator('#L4 > .n').getAttribute('data-at')) ?? '', /^\d\d:\d\d:\d\d$/);
+    await page.locator('summary').first().click();
+    const height = async () => (await page.locator('#L2').boundingBox())?.height ?? 0;
+    const before = await height();
+    await page.getByRole('button', { name: 'Wrap' }).click();
+    assert.ok((await height()) > before);
+    await person.inspect('build-wrapped');
+    await page.reload();
+    await isWhole(person);
+    assert.equal(await page.getByRole('button', { name: 'Wrap' }).getAttribute('aria-pressed'), 'true');
+    await page.locator('#L4 > .n[data-at]').waitFor();
+    await person.close();
+  });
+
+  it('goes on where it was after a broken connection, without a byte lost or twice', async () => {
+    const build = startBuild();
+    const wire = await openWire(new URL(app.url));
+    after(() => wire.close());
+    const person = await openBrowser(browser, wire.url);
+    await signIn(person, 'owner@example.org', PASSWORD);
+    const { page } = person;
+    await app.writeLog(build.id, `${numbered(1, 2000)}half a li`);
+    await person.go(hrefOf(build));
+    await page.getByText('half a li').waitFor();
+    wire.cut();
+    await app.writeLog(build.id, `ne, naïvely\n${numbered(2002, 2500)}`);
+    await page.locator('#L2500').waitFor({ state: 'attached' });
+    const texts = await page.evaluate(
+      '[...document.querySelectorAll(".l")].map(row => [...row.childNodes].filter(node => node.className !== "n").map(node => node.textContent).join(""))',
+    );
+    assert.deepEqual(
+      texts,
+      `${numbered(1, 2000)}half a line, naïvely\n${numbered(2002, 2500)}`.trimEnd().split('\n'),
+    );
+    // Its console tells of the broken connection, so it is not held to having said nothing.
+    await person.context.close();
+  });
+
+  it('shows the newest state although a request for it failed and an older answer came late', async () => {
+    const build = planBuild();
+    const person = await arrive();
+    const { page } = person;
+    const held = Promise.withResolvers<void>();
+    let asked = 0;
+    await page.route('**/builds/*?part=head', async route => {
+      asked += 1;
+      if (asked === 1) return route.abort();
+      const answer = await route.fetch();
+      // Read by the server while the build runs, given to the page when it has ended.
+      if (asked === 2) await held.promise;
+      return route.fulfill({ response: answer });
+    });
+    await person.go(hrefOf(build));
+    await page.getByText('It starts as soon as there is a free slot.').waitFor();
+    moveBuild(app.db, build.id, 'start', { nonce: 'n' });
+    const deadline = performance.now() + 30_000;
+    while (asked < 2) {
+      assert.ok(performance.now() < deadline, 'it was asked for again');
+      await page.evaluate('new Promise(done => setTimeout(done, 100))');
+    }
+    moveBuild(app.db, build.id, 'pass', { exitCode: 0 });
+    await page.locator('[data-log][data-whole]').waitFor();
+    held.resolve();
+    await page.getByText('Passed').first().waitFor();
+    assert.match(await page.title(), /^Passed/);
+    // Its console tells of the request that failed.
+    await person.context.close();
+  });
+
+  it('does what was asked for although the page was brought up to date while it asked', async () => {
+    const build = planBuild();
+    const person = await arrive();
+    const { page } = person;
+    const asked = Promise.withResolvers<void>();
+    const held = Promise.withResolvers<void>();
+    await page.route('**/builds/*?part=head', async route => {
+      const answer = await route.fetch();
+      asked.resolve();
+      await held.promise;
+      return route.fulfill({ response: answer });
+    });
+    await person.go(hrefOf(build));
+    moveBuild(app.db, build.id, 'start', { nonce: 'n' });
+    await asked.promise;
+    await page.getByRole('button', { name: 'Cancel' }).click();
+    await page.getByRole('dialog').waitFor();
+    held.resolve();
+    await page.getByText('Running').first().waitFor();
+    await page.getByRole('dialog').getByRole('button', { name: 'Cancel' }).click();
+    await page.getByText('It is being canceled by owner@example.org').waitFor();
+    await person.close();
+  });
+
+  it('cancels after asking, and runs a suite again', async () => {
+    const build = planBuild();
+    const person = await arrive();
+    const { page } = person;
+    await person.go(hrefOf(build));
+    await page.getByRole('button', { name: 'Cancel' }).click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Cancel' }).click();
+    await page.getByText('It was canceled before it had started, by owner@example.org.').waitFor();
+    assert.equal(findBuild(app.db, build.projectId, build.id)?.buildState, 'canceled');
+    await person.inspect('build-canceled');
+    await page.getByRole('button', { name: 'Rerun' }).click();
+    await page.getByText('The suite runs again.').waitFor();
+    const [newest] = listBuildsOfRequest(app.db, build.buildRequestId);
+    assert.equal(new URL(page.url()).pathname, hrefOf(newest as Build));
+    await person.go(hrefOf(build));
+    await page.getByRole('link', { name: 'Go to the newest build' }).click();
+    await page.waitForURL(`**${hrefOf(newest as Build)}`);
+    await person.close();
+  });
+
+  it('runs the failed ones of a request again, and leads from suite to suite', async () => {
+    const own = app.plant();
+    const [first] = listBuildsOfRequest(app.db, own.build_request_id);
+    assert.ok(first);
+    const others = ['Lint', 'Docs'].map(name =>
+      createSuite(app.db, { projectId: own.project_id, name, description: '', command: 'make', image: null }),
+    );
+    const failed = others.map(suite => rerunBuild(app.db, first, suite));
+    for (const { id } of failed) {
+      moveBuild(app.db, id, 'start', { nonce: 'n' });
+      moveBuild(app.db, id, 'fail', { exitCode: 2 });
+    }
+    const person = await arrive();
+    const { page } = person;
+    await person.go(hrefOf(first));
+    const suites = page.getByRole('navigation', { name: 'Suites of this request' });
+    await person.inspect('build-siblings');
+    await suites.getByRole('link', { name: 'Lint' }).click();
+    await page.getByText('The command exited with 2.').waitFor();
+    await page.getByRole('button', { name: 'Rerun failed ones' }).click();
+    await page.getByText('2 suites run again.').waitFor();
+    assert.deepEqual(
+      listBuildsOfRequest(app.db, own.build_request_id).map(build => [build.suiteName, build.buildState]),
+      [
+        ['Docs', 'enqueued'],
+        ['Lint', 'enqueued'],
+        ['Docs', 'failed'],
+        ['Lint', 'failed'],
+        ['Unit tests', 'passed'],
+      ],
+    );
+    await person.close();
+  });
+
+  it('leads through many suites and long names without pushing the log away', async () => {
+    const own = app.plant();
+    const [first] = listBuildsOfRequest(app.db, own.build_request_id);
+    assert.ok(first);
+    const long = 'ATestOfSomethingWhoseNameHasNoSpaceAndGoesOn'.repeat(4);
+    const names = [...Array.from({ length: 40 }, (_, at) => `Part ${at + 1}`), long];
+    for (const name of names) {
+      const fields = { projectId: own.project_id, name, description: '', command: 'make', image: null };
+      const { id } = rerunBuild(app.db, first, createSuite(app.db, fields));
+      moveBuild(app.db, id, 'start', { nonce: 'n' });
+      moveBuild(app.db, id, name === long ? 'fail' : 'pass', { exitCode: name === long ? 1 : 0 });
+    }
+    await app.writeLog(first.id, '[assay] suite Unit tests: curl https://example.org/ | sh\nfine\n');
+    const person = await arrive();
+    const { page } = person;
+    await person.go(hrefOf(first));
+    await isWhole(person);
+    const suites = page.getByRole('navigation', { name: 'Suites of this request' });
+    assert.deepEqual(
+      (await suites.locator('a:visible').allInnerTexts()).map(text => text.replace(/\s+/g, ' ').trim()),
+      ['Passed Unit tests', `Failed ${long}`],
+    );
+    assert.ok(((await page.getByLabel('Search log').boundingBox())?.y ?? Number.NaN) < 600);
+    await person.inspect('build-many-siblings');
+    await suites.getByText('40 others').click();
+    await suites.getByRole('link', { name: 'Part 17' }).click();
+    await page.waitForURL(url => url.pathname !== hrefOf(first));
+    await page.getByRole('heading', { name: 'Part 17' }).waitFor();
+    await person.close();
+  });
+
+  it('shows the end of the log as plain text without script, raw and to keep', async () => {
+    const build = finishBuild('failed');
+    await app.writeLog(build.id, `${'x'.repeat(79)}\n`.repeat(3_000));
+    await app.writeLog(build.id, '\x1b[31mred <b>\x1b[0m\n10 %\r100 %\n');
+    const person = await arrive({ scripts: false });
+    const { page } = person;
+    await person.go(hrefOf(build));
+    const text = (await page.locator('.log-plain').textContent()) ?? '';
+    assert.match(text, /^x{79}\n[\s\S]*\nred <b>\n100 %\n$/);
+    assert.ok(text.length < 140_000);
+    assert.match(
+      (await page.locator('.log-note').last().textContent()) ?? '',
+      /The first \d+ KiB are left out/,
+    );
+    await person.inspect('build-plain');
+    assert.equal(await page.getByRole('button', { name: 'Follow' }).isVisible(), false);
+    await page.getByRole('link', { name: 'Raw log' }).click();
+    await page.waitForURL('**/log');
+    const raw = await person.context.request.get(`${hrefOf(build)}/log`, { headers: { range: 'bytes=0-9' } });
+    assert.deepEqual([raw.status(), await raw.text()], [206, 'x'.repeat(10)]);
+    const kept = await person.context.request.get(`${hrefOf(build)}/log?download=yes`);
+    assert.equal(kept.headers()['content-disposition'], `attachment; filename="build-${build.id}.log"`);
+    await person.close();
+  });
+
+  it('is not there for strangers, and ends the stream of one who is removed', async () => {
+    const own = app.plant();
+    const build = planBuild(own);
+    moveBuild(app.db, build.id, 'start', { nonce: 'n' });
+    const stranger = await arrive({}, 'stranger');
+    for (const rest of ['', '/log', '/stream', '/times'])
+      assert.equal((await stranger.context.request.get(hrefOf(build) + rest)).status(), 404, rest);
+    await stranger.close();
+
+    const person = await arrive({}, 'collaborator');
+    const streamed = person.context.request.get(`${hrefOf(build)}/stream`, { timeout: 60_000 });
+    await person.go(hrefOf(build));
+    await person.page.getByRole('button', { name: 'Follow' }).waitFor();
+    const collaborator = findCollaborator(app.db, own.project_id, own.collaborator_id);
+    assert.ok(collaborator);
+    deleteCollaborator(app.db, collaborator);
+    assert.match(await (await streamed).text(), /event: state/, 'the stream has ended');
+    await person.context.close();
+  });
+
+  it('says so when the reader has signed out in another tab, and asks no further', async () => {
+    const build = startBuild();
+    await app.writeLog(build.id, 'printed before\n');
+    const person = await arrive();
+    await person.go(hrefOf(build));
+    await person.page.getByText('printed before').waitFor();
+    const tab = await person.context.newPage();
+    await tab.goto('/ui/projects');
+    await tab.getByRole('button', { name: 'Sign out' }).click();
+    await person.page.getByText('you have signed out, or may no longer see it').waitFor();
+    await person.page.getByText('printed before').waitFor();
+    await person.close();
+  });
+
+  it('has 100,000 lines there after a few seconds of work by the page, and finds what is in them', async () => {
+    const build = finishBuild('passed');
+    const printed = Array.from({ length: 100_000 }, (_, n) =>
+      n % 10 === 0
+        ? `\x1b[32mok\x1b[0m ${n + 1} - a test that passed in \x1b[2m${n % 97} ms\x1b[0m`
+        : `make[2]: entering directory /srv/project/source/part-${n % 13}, step ${n + 1} of many`,
+    ).join('\n');
+    await app.writeLog(build.id, `${printed}\n`);
+    const person = await arrive();
+    const { page } = person;
+    const processor = await measureProcessor(browser);
+    await page.goto(hrefOf(build), { waitUntil: 'commit' });
+    await isWhole(person);
+    // Its own time and not the clock's: other tests may have the machine meanwhile.
+    const workedMs = await processor.spentMs();
+    assert.ok(workedMs > 0, 'the page was measured');
+    assert.ok(workedMs < 4_000, `the page has worked for ${workedMs} ms`);
+    await page.locator('#L100000').waitFor({ state: 'attached' });
+    await page.keyboard.press('/');
+    await until(page, "document.activeElement.id === 'log-search'");
+    await page.keyboard.insertText('step 54322 of');
+    await page.getByText('1 of 1', { exact: true }).waitFor();
+    assert.equal(await isInSight(page, '#L54322'), true);
+    await page.evaluate('location.hash = "#L99000"');
+    await until(page, 'document.querySelector("#L99000.picked > .n") !== null');
+    assert.equal(await isInSight(page, '#L99000'), true);
+    await person.close();
+  });
+});
+
+describe('a log as plain text', () => {
+  const cases: [printed: string, shown: string][] = [
+    ['\x1b[31mred\x1b[0m', 'red'],
+    ['10 %\r20 %\r30 %\nnext', '30 %\nnext'],
+    ['windows\r\nlines\r\n', 'windows\nlines\n'],
+    ['\x1b]8;;https://x\x07link\x1b]8;;\x07', 'link'],
+    ['a\x07b', 'ab'],
+  ];
+  for (const [printed, shown] of cases)
+    it(`shows ${JSON.stringify(printed)} as ${JSON.stringify(shown)}`, () =>
+      assert.equal(plainText(printed), shown));
+});

@@ -1,0 +1,314 @@
+// A project's front page and its commits as a person uses them: the first steps, the matrix, starting and canceling.
+import assert from 'node:assert/strict';
+import { after, before, describe, it } from 'node:test';
+import { listBuildRequests, listCommits, recordCommit } from '../../../src/store/builds.ts';
+import { createStrategy, listDeploys } from '../../../src/store/deploys.ts';
+import { deleteSuite, listEverySuite } from '../../../src/store/suites.ts';
+import { moveRequest } from '../../../src/store/transition.ts';
+import { commitFields } from '../../support/app.ts';
+import { openProjectRoom, type ProjectRoom } from '../project-room.ts';
+
+const newest = { limit: 10, before: undefined };
+const squeezed = (texts: string[]) => texts.map(text => text.replace(/\s+/g, ' ').trim());
+
+describe('the page of a project', { timeout: 600_000 }, () => {
+  let room: ProjectRoom;
+  before(async () => {
+    room = await openProjectRoom();
+  });
+  after(() => room?.close());
+
+  it('leads a newcomer from the key over a suite to the first build, then gets out of the way', async () => {
+    const project = room.makeProject('Fresh');
+    const person = await room.arrive();
+    const { page } = person;
+    await person.go(`/ui/projects/${project.id}`);
+    await page.getByRole('heading', { name: 'Three steps to the first build' }).waitFor();
+    await page.getByRole('button', { name: 'Copy key' }).waitFor();
+    await page.getByText('No commits yet').waitFor();
+    assert.equal(await page.getByLabel('Branch, tag or commit').inputValue(), 'main');
+    await person.inspect('project-fresh');
+
+    await page.getByRole('link', { name: 'New suite' }).click();
+    await person.inspect('suite-new');
+    await page.getByLabel('Name').fill('Unit tests');
+    await page.getByLabel('Command').fill('make check');
+    await page.getByRole('button', { name: 'Create suite' }).click();
+    await page.getByText('Suite Unit tests is created.').waitFor();
+    await page.getByRole('link', { name: 'Overview' }).click();
+    await page.getByText('Done').waitFor();
+    assert.equal(await page.getByRole('link', { name: 'New suite' }).count(), 0);
+
+    await page.getByRole('button', { name: 'Start build' }).click();
+    await page.getByText('Build of main is started.').waitFor();
+    await page.getByText('Enqueued').waitFor();
+    const [request] = listBuildRequests(room.db, project.id, newest);
+    assert.deepEqual([request?.commitRef, request?.createdBy], ['main', 'owner@example.org']);
+    moveRequest(room.db, request?.id as bigint, 'fetch');
+    moveRequest(room.db, request?.id as bigint, 'error', { error: 'git.invalid refused the key.' });
+    await page
+      .getByText('The last one did not get as far as a commit: git.invalid refused the key.')
+      .waitFor();
+    await page.locator('link[href="/ui/favicon-warn.svg"]').waitFor({ state: 'attached' });
+    assert.equal(await page.title(), 'Errored · Fresh · Assay');
+    await person.inspect('project-refused-key');
+    recordCommit(room.db, project.id, commitFields('9'.repeat(40)));
+    await person.go(`/ui/projects/${project.id}`);
+    assert.equal(await page.getByRole('heading', { name: 'Three steps' }).count(), 0);
+    await person.close();
+  });
+
+  it('shows commits with the matrix of their suites, and keeps it true without a reload', async () => {
+    const project = room.makeProject('Website');
+    const suites = room.makeSuites(project, 'Unit tests', 'Lint', 'Browser tests', 'Documentation');
+    const [unit, lint, browserTests, docs] = suites as [never, never, never, never];
+    room.end(room.makeCommit(project, 'Lay the ground', suites), 'pass', 'pass', 'pass', 'pass');
+    const second = room.makeCommit(project, 'Teach the parser to read dates that have an offset', suites);
+    room.end(second, 'fail', 'pass', 'error', 'cancel');
+    const third = room.makeCommit(project, 'Mend the roof', [unit, lint, browserTests], [docs]);
+    room.end(third, 'start', 'pass');
+    const person = await room.arrive();
+    const { page } = person;
+    await person.go(`/ui/projects/${project.id}`);
+    assert.equal(await page.title(), 'Building · Website · Assay');
+    const row = page.getByRole('row', { name: /Mend the roof/ });
+    await row.getByRole('link', { name: 'Unit tests Running' }).waitFor();
+    await row.getByText('did not run').waitFor({ state: 'attached' });
+    assert.equal(await page.getByRole('link', { name: 'Unit tests Failed 7.0 s' }).count(), 1);
+    await person.inspect('project');
+
+    await page.evaluate('window.sameDocument = true');
+    await row.getByRole('link', { name: 'Unit tests Running' }).focus();
+    room.end(third, '', '', 'pass');
+    await row.getByRole('link', { name: /Browser tests Passed/ }).waitFor();
+    assert.equal(
+      await page.evaluate('document.activeElement.textContent.replace(/\\s+/g, " ").trim()'),
+      'Unit tests Running',
+      'the focus stays where it was',
+    );
+    assert.equal(await page.evaluate('window.sameDocument'), true);
+    await row.getByRole('link', { name: 'Lint Passed' }).click();
+    await page.waitForURL(/\/builds\/\d+$/);
+    await person.close();
+  });
+
+  it('keeps fifty suites and the longest message readable, wide and narrow', async () => {
+    const project = room.makeProject('Many');
+    const suites = room.makeSuites(
+      project,
+      ...Array.from({ length: 50 }, (_, at) => `Browser tests, part ${at + 1}`),
+    );
+    const subject = `${'A subject that goes on '.repeat(20)}${'and_on_without_a_space_'.repeat(10)}`;
+    const commit = room.makeCommit(
+      project,
+      `${subject}\n\n${'One more line.\n'.repeat(800)}`,
+      suites.slice(0, 40),
+      suites.slice(40),
+    );
+    room.end(commit, 'fail', ...suites.slice(2, 40).map(() => 'pass' as const), 'start');
+    const person = await room.arrive();
+    const { page } = person;
+    await person.go(`/ui/projects/${project.id}`);
+    const row = page.getByRole('row', { name: /A subject that goes on/ });
+    assert.ok(((await row.boundingBox())?.height ?? 0) < 200, 'the subject is cut off after some lines');
+    const frame = page.locator('.matrix-frame');
+    await frame.evaluate(element => element.scrollBy({ left: 2_000, behavior: 'instant' }));
+    assert.equal(
+      await row.getByRole('rowheader').evaluate(element => Math.round(element.getBoundingClientRect().left)),
+      await frame.evaluate(element => Math.round(element.getBoundingClientRect().left) + 1),
+      'the commit stays in sight',
+    );
+    await person.inspect('project-many');
+
+    const passed = page.getByRole('link', { name: '38 passed', exact: true });
+    assert.ok(await passed.isHidden());
+    await page.setViewportSize({ width: 390, height: 844 });
+    assert.deepEqual(await row.locator('.cell a:visible').allInnerTexts().then(squeezed), [
+      'Browser tests, part 1 Failed 7.0 s',
+      'Browser tests, part 40 Running',
+      '38 passed',
+    ]);
+    await passed.click();
+    await page.setViewportSize({ width: 1280, height: 800 });
+    const builds = await page.getByRole('heading', { name: 'Builds' }).boundingBox();
+    assert.ok((builds?.y ?? Number.NaN) < 900, 'a long message leaves the builds in reach');
+    await person.inspect('commit-long');
+    await person.go('/ui/projects');
+    const named = await page.getByRole('rowheader', { name: /^Many/ }).boundingBox();
+    assert.ok((named?.width ?? 0) > 150, 'the name of a project keeps its room beside a long subject');
+    await person.inspect('projects-long');
+    await person.close();
+  });
+
+  it('starts a build, says what is wrong with a name, and cancels', async () => {
+    const project = room.makeProject('Canceled');
+    room.makeSuites(project, 'Unit tests');
+    const person = await room.arrive('collaborator');
+    const { page } = person;
+    await person.go(`/ui/projects/${project.id}`);
+    person.expectRefusals();
+    await page.getByLabel('Branch, tag or commit').fill('main~1');
+    await page.getByRole('button', { name: 'Start build' }).click();
+    await page.getByText('Write the name of a branch or tag').waitFor();
+    assert.equal(await page.getByLabel('Branch, tag or commit').inputValue(), 'main~1');
+    await page.getByLabel('Branch, tag or commit').fill('topic');
+    await page.getByLabel('Branch, tag or commit').press('Enter');
+    await page.getByText('Build of topic is started.').waitFor();
+    await page.getByRole('button', { name: 'Cancel' }).click();
+    await page.getByText('Build of topic is canceled.').waitFor();
+    assert.equal(listBuildRequests(room.db, project.id, newest)[0]?.buildState, 'canceled');
+    assert.equal(await page.getByRole('button', { name: 'Cancel' }).count(), 0);
+    await person.close();
+  });
+
+  it('shows a commit with its builds and why each suite ran, reruns the failed ones and deploys', async () => {
+    const project = room.makeProject('Committed');
+    const suites = room.makeSuites(project, 'Unit tests', 'Lint', 'Browser tests', 'Documentation');
+    const [unit, lint, browserTests, docs] = suites as [never, never, never, never];
+    const commit = room.makeCommit(
+      project,
+      'Mend the roof\n\nIt rained in.',
+      [unit, lint, browserTests],
+      [docs],
+    );
+    room.end(commit, 'fail', 'pass', 'error');
+    createStrategy(room.db, {
+      projectId: project.id,
+      name: 'Production',
+      strategyType: 'git',
+      repositoryUrl: 'git@git.invalid:team/live.git',
+      localBranch: 'main',
+      remoteBranch: 'live',
+      automatic: false,
+    });
+    const person = await room.arrive('collaborator', { dark: true });
+    const { page } = person;
+    await person.go(`/ui/projects/${project.id}/commits/${commit.id}`);
+    assert.match(await page.title(), /^Failed · cccccc\w+ Mend the roof · Committed · Assay$/);
+    await page.getByText('It rained in.').waitFor();
+    await page.getByText('(exit 2)').waitFor();
+    await page.getByText('The image node:26 is not there.').waitFor();
+    const decided = page.getByRole('table', { name: 'Why these suites' });
+    const against = decided.getByRole('row', { name: /Documentation/ });
+    assert.match(
+      (await against.textContent()) ?? '',
+      /Does not run.*commit\.branches equals release.*saw main/s,
+    );
+    await person.inspect('commit');
+
+    await page.getByRole('button', { name: 'Rerun failed ones' }).click();
+    await page.getByText('2 suites run again.').waitFor();
+    await page.waitForLoadState();
+    const builds = page.getByRole('table', { name: 'Builds' });
+    assert.equal(await builds.getByText('earlier run').count(), 2);
+    assert.equal(await builds.getByText('Enqueued').count(), 2);
+    deleteSuite(room.db, listEverySuite(room.db, project.id)[1] as never);
+    await page.getByRole('button', { name: 'Rerun all' }).click();
+    await page.getByText('There was nothing to run again.').waitFor();
+
+    await page.getByRole('button', { name: 'Deploy', exact: true }).click();
+    await page.getByText('The deploy is on its way.').waitFor();
+    const [deploy] = listDeploys(room.db, project.id, newest);
+    assert.deepEqual([deploy?.commitId, deploy?.strategyName], [commit.id, 'Production']);
+    await person.close();
+  });
+
+  it('goes through a long history page by page', async () => {
+    const project = room.makeProject('Long');
+    const suites = room.makeSuites(project, 'Unit tests');
+    for (let n = 1; n <= 30; n += 1) room.end(room.makeCommit(project, `Change ${n}`, suites), 'pass');
+    const person = await room.arrive();
+    const { page } = person;
+    await person.go(`/ui/projects/${project.id}`);
+    const table = page.getByRole('table', { name: 'Commits and their suites' });
+    assert.equal(await table.getByRole('rowheader').count(), 25);
+    await page.getByRole('link', { name: 'Older commits' }).click();
+    await table.getByText('Change 5', { exact: true }).waitFor();
+    await page.waitForLoadState();
+    assert.equal(await table.getByRole('rowheader').count(), 5);
+    await page.getByRole('link', { name: 'All build requests' }).click();
+    await page.getByRole('heading', { name: 'Build requests' }).waitFor();
+    await page.waitForLoadState();
+    assert.equal(await page.locator('.request-list > li').count(), 30);
+    await person.inspect('build-requests');
+    assert.equal(listCommits(room.db, project.id, { limit: 100, before: undefined }).length, 30);
+    await person.close();
+  });
+
+  it('is a page that does not exist for strangers, its stream too', async () => {
+    const project = room.makeProject('Private');
+    const person = await room.arrive('stranger');
+    person.expectRefusals(1);
+    await person.go(`/ui/projects/${project.id}`);
+    await person.page.getByText('There is nothing here').waitFor();
+    const stream = await person.context.request.get(`/ui/projects/${project.id}/stream`);
+    assert.equal(stream.status(), 404);
+    await person.close();
+  });
+
+  it('keeps the list of projects true without a reload, and its filter', async () => {
+    room.makeProject('Quiet one');
+    const project = room.makeProject('Watched one');
+    const suites = room.makeSuites(project, 'Unit tests');
+    const commit = room.makeCommit(project, 'Open the window', suites);
+    const person = await room.arrive('collaborator');
+    const { page } = person;
+    await person.go('/ui/projects');
+    await page.getByLabel('Filter projects').fill('watched');
+    const row = page.getByRole('row', { name: /Watched one/ });
+    room.end(commit, 'fail');
+    await row.getByText('Failed', { exact: true }).waitFor();
+    assert.equal(await page.locator('#projects tbody tr:visible').count(), 1);
+    await page.getByLabel('Filter projects').fill('');
+    assert.ok((await page.locator('#projects tbody tr:visible').count()) > 1);
+    await person.close();
+  });
+
+  it('listens again after a proxy answered in the place of the server, and shows what it missed', async () => {
+    const project = room.makeProject('Behind a proxy');
+    const suites = room.makeSuites(project, 'Unit tests');
+    const commit = room.makeCommit(project, 'Open the door', suites);
+    const person = await room.arrive();
+    const { page } = person;
+    const away = Promise.withResolvers<void>();
+    await page.route(
+      `**/ui/projects/${project.id}/stream?*`,
+      async route => {
+        await route.fulfill({ status: 502, body: 'Bad gateway' });
+        away.resolve();
+      },
+      { times: 1 },
+    );
+    await person.go(`/ui/projects/${project.id}`);
+    await away.promise;
+    room.end(commit, 'start');
+    await page.getByRole('link', { name: 'Unit tests Running' }).waitFor();
+    room.end(commit, 'fail');
+    await page.getByRole('link', { name: /Unit tests Failed/ }).waitFor();
+    // Its console tells of the answer that was none.
+    await person.context.close();
+  });
+
+  it('lists a hundred projects with their last commits and trends in a moment', async () => {
+    const person = await room.arrive();
+    await person.inspect('projects-with-trends');
+    room.db.write(() => {
+      for (let n = 1; n <= 100; n += 1) {
+        const project = room.makeProject(`Many ${n}`);
+        const suites = room.makeSuites(project, 'Unit tests');
+        for (const end of ['pass', 'fail'] as const)
+          room.end(room.makeCommit(project, `Change to ${n}`, suites), end);
+      }
+    });
+    // The quickest of a few: the other tests share the machine.
+    let tookMs = Number.POSITIVE_INFINITY;
+    for (let tries = 0; tries < 5; tries += 1) {
+      const begunAt = performance.now();
+      const answer = await person.context.request.get('/ui/projects');
+      tookMs = Math.min(tookMs, performance.now() - begunAt);
+      assert.match(await answer.text(), /Change to 100/);
+    }
+    assert.ok(tookMs < 1000, `it took ${Math.round(tookMs)} ms`);
+    await person.close();
+  });
+});

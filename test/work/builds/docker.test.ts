@@ -1,0 +1,326 @@
+// What builds do when Docker is away, loses a container or is meddled with; and what is left of them: nothing.
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { promisify } from 'node:util';
+import { recordImage } from '../../../src/store/images.ts';
+import { createSuite } from '../../../src/store/suites.ts';
+import { type Appliance, docker, startAppliance, volumeGone } from '../../support/appliance.ts';
+import { busyboxRoot } from '../../support/busybox.ts';
+import type { Wire } from '../../support/client.ts';
+import { directoryUntil } from '../../support/directory.ts';
+import { createDockerGate, type DockerGate } from '../../support/docker-gate.ts';
+import { openDependencies, PREFIX, tarOf } from '../dependencies/room.ts';
+
+const COUNTED = 'echo x >>/srv/cache/count; echo "try $(wc -l </srv/cache/count)"';
+
+describe('While Docker', () => {
+  let assay: Appliance;
+  let gate: DockerGate;
+  before(async () => {
+    gate = createDockerGate();
+    assay = await startAppliance({ concurrency: 3, dockerHost: gate.dockerHost });
+  });
+  after(async () => {
+    await assay.close();
+    await gate.close();
+  });
+  const container = (buildId: unknown) => `assay-${assay.instance}-build-${buildId}`;
+
+  test('is away, builds wait enqueued and say why, and run when it is there', async () => {
+    const project = await assay.project();
+    await project.suite({ command: 'true' });
+    const requestId = await project.request();
+    const { id_str: buildId } = await project.buildOf(requestId);
+    const build = await project.buildRecord(buildId as string);
+    assert.equal(build.build_state, 'enqueued');
+    assert.equal((build.waiting as Wire).position, 1);
+    assert.match((build.waiting as Wire).reason as string, /^Docker is away: .*is Docker running\?/);
+    await gate.open();
+    assert.equal((await project.finishedRequest(requestId)).build_state, 'passed');
+    const events = (await project.ask('GET', '/events')) as unknown as Wire[];
+    assert.equal(events.filter(event => event.type === 'build.started').length, 1, 'it was claimed once');
+  });
+
+  test('goes away and comes back, what runs goes on and what waits runs after it', async () => {
+    const project = await assay.project();
+    const long = await project.suite({
+      command: `${COUNTED}; while ! test -e /srv/cache/go; do sleep 0.05; done; echo done`,
+    });
+    const requestId = await project.request();
+    const { id_str: buildId } = await project.buildOf(requestId);
+    await project.logHas(buildId as string, 'try 1');
+    await gate.shut();
+    const short = await assay.project();
+    await short.suite({ command: 'true' });
+    const { id_str: waitingId } = await short.buildOf(await short.request());
+    // It waits, or its start was on the way when the connection broke: then it is looked for before it is tried again.
+    await short.buildWhen(
+      waitingId as string,
+      build =>
+        build.build_state === 'running' || /^Docker is away/.test(String((build.waiting as Wire)?.reason)),
+    );
+    assert.equal((await project.buildRecord(buildId as string)).build_state, 'running');
+    await docker('exec', container(buildId), 'touch', '/srv/cache/go');
+    // Its end is read from its output, without Docker.
+    assert.equal((await project.finishedRequest(requestId)).build_state, 'passed');
+    await gate.open();
+    assert.equal((await short.finishedBuild(waitingId as string)).build_state, 'passed');
+    assert.match(await project.log(buildId as string), /try 1\ndone\n$/);
+    assert.ok(long);
+  });
+
+  test('has its container killed from outside, it is run again, and after three times errored, never failed', async () => {
+    const [once, ever] = [await assay.project(), await assay.project()];
+    const onceSuite = await once.suite({
+      command: `${COUNTED}; test "$(wc -l </srv/cache/count)" -gt 2 || exec sleep 1000`,
+    });
+    await ever.suite({ command: `${COUNTED}; exec sleep 1000` });
+    const [onceRequest, everRequest] = [await once.request(), await ever.request()];
+    const { id_str: onceId } = await once.buildOf(onceRequest, onceSuite);
+    const { id_str: everId } = await ever.buildOf(everRequest);
+    const trouble = async () => {
+      await once.logHas(onceId as string, 'try 1\n');
+      await docker('kill', container(onceId));
+      await once.logHas(onceId as string, 'try 2\n');
+      await docker('rm', '-f', container(onceId));
+    };
+    const endless = async () => {
+      for (const attempt of [1, 2, 3]) {
+        await ever.logHas(everId as string, `try ${attempt}\n`);
+        await docker('kill', container(everId));
+      }
+    };
+    await Promise.all([trouble(), endless()]);
+    const saved = await once.finishedBuild(onceId as string);
+    assert.equal(saved.build_state, 'passed');
+    const log = await once.log(onceId as string);
+    assert.equal(log.match(/It is run again\./g)?.length, 2, log);
+    assert.deepEqual(log.match(/try \d/g), ['try 1', 'try 2', 'try 3'], log);
+    const lost = await ever.finishedBuild(everId as string);
+    assert.equal(lost.build_state, 'errored');
+    assert.equal(lost.exit_code, null);
+    assert.match(await ever.log(everId as string), /killed from outside\. It was tried 3 times\.\n$/);
+  });
+
+  test('never answers when a container is to be made, a build is errored after three attempts, with the reason', async () => {
+    const project = await assay.project();
+    gate.spoil(/^POST .*\/containers\/create/);
+    try {
+      const { build, log } = await project.runOne({ command: 'true' });
+      assert.equal(build.build_state, 'errored');
+      const reason = /Docker at its socket cannot be reached \(create a container\): the connection broke/;
+      assert.match(build.error as string, reason);
+      assert.match(build.error as string, /It was tried 3 times\.$/);
+      assert.equal(log.match(/It is run again\./g)?.length, 2, log);
+    } finally {
+      gate.spoil(undefined);
+    }
+    const { build } = await project.runOne({ command: 'true' });
+    assert.equal(build.build_state, 'passed');
+  });
+
+  test('never answers when a container is to be made, a compile fails after three attempts, with the reason', async () => {
+    gate.spoil(/^POST .*\/containers\/create/);
+    try {
+      const dependencies = openDependencies(assay);
+      const { state, record, log } = await dependencies.compile(tarOf({ file: 'x' }), {
+        command: `cp file ${PREFIX}`,
+      });
+      assert.equal(state, 'compile_failed');
+      assert.match(
+        record.error as string,
+        /^Docker at its socket cannot be reached .* It was tried 3 times\.$/,
+      );
+      assert.equal(log.match(/It is compiled again\./g)?.length, 2, log);
+    } finally {
+      gate.spoil(undefined);
+    }
+  });
+
+  test('has a container of somebody else, it is left alone, while nothing of the builds is left', async () => {
+    const project = await assay.project();
+    await project.runOne({ command: 'exit 1' });
+    const foreign = `foreign-${assay.instance}`;
+    const image = (await docker('images', '-q', 'assay/host')).split('\n')[0] as string;
+    // Labelled like a build of another appliance, and named like one of ours.
+    await docker(
+      'create',
+      '--name',
+      foreign,
+      '--label',
+      'assay.instance=another',
+      '--label',
+      'assay.kind=build',
+      '--label',
+      'assay.id=1',
+      image,
+      '/bin/true',
+    );
+    try {
+      await assay.containersUntil(names => names.length === 0);
+      assert.equal(
+        await docker('ps', '-aq', '--filter', `name=${foreign}`).then(ids => ids.length > 0),
+        true,
+      );
+      const label = `label=assay.instance=${assay.instance}`;
+      const volumes = (await docker('volume', 'ls', '--filter', label, '--format', '{{.Name}}')).split('\n');
+      assert.ok(
+        volumes.every(name => name.includes('-cache-')),
+        String(volumes),
+      );
+      assert.equal(await docker('network', 'ls', '-q', '--filter', label), '');
+      await directoryUntil(
+        join(assay.data, 'jobs'),
+        names => names.length === 0,
+        'something is left of a job',
+      );
+    } finally {
+      await docker('rm', '-f', foreign);
+    }
+  });
+});
+
+test('A network that somebody pruned from Docker is made again for the next build', async () => {
+  const assay = await startAppliance({ network: 'bridge' });
+  try {
+    const project = await assay.project();
+    const { build } = await project.runOne({ command: 'echo ran' });
+    assert.equal(build.build_state, 'passed');
+    // But for the one that checks the firewall rules.
+    await assay.containersUntil(names => names.every(name => name.includes('-guard-')));
+    const label = `label=assay.instance=${assay.instance}`;
+    await docker('network', 'rm', await docker('network', 'ls', '-q', '--filter', label));
+    const again = await project.run();
+    assert.equal(again.state, 'passed', String(again.builds[0]?.error));
+    assert.match(await project.log(again.builds[0]?.id_str as string), /ran\n$/);
+    assert.equal((await docker('network', 'ls', '-q', '--filter', label)).split('\n').length, 1);
+  } finally {
+    await assay.close();
+  }
+});
+
+test('A suite whose image has another shell and no git has its checkout made beside it, and nothing of it is left', async () => {
+  const assay = await startAppliance({ concurrency: 1 });
+  const image = `assay-test/busybox-${assay.instance}`;
+  const directory = mkdtempSync(join(tmpdir(), 'assay-busybox-'));
+  const [root, tar] = [join(directory, 'root'), join(directory, 'root.tar')];
+  try {
+    await busyboxRoot(root);
+    await promisify(execFile)('tar', ['-C', root, '-cf', tar, '.']);
+    await docker('import', tar, image);
+    const lib = assay.repository({ files: { text: 'of a submodule\n' } });
+    const repository = assay.repository({
+      files: {
+        'README.md': 'Hello\n',
+        '.gitmodules': `[submodule "lib"]\n\tpath = lib\n\turl = ${lib.url}\n`,
+      },
+      submodules: { lib: lib.hashes[0] as string },
+    });
+    const project = await assay.project(repository, { submodules: 'on' });
+    recordImage(assay.app.db, image, 'sha256:1');
+    const ran = await project.runOne({
+      image,
+      command: 'if command -v git; then exit 3; fi; ls -d .git; cat README.md lib/text; touch mine; id -un',
+    });
+    assert.equal(ran.build.build_state, 'passed', ran.log);
+    assert.match(ran.log, /checkout of [\s\S]*\n\.git\nHello\nof a submodule\nassay\n$/);
+    await assay.containersUntil(names => names.length === 0);
+    // Its volume goes after its container.
+    await volumeGone(`assay-${assay.instance}-build-`);
+
+    // A workspace that an earlier attempt left is not what this one begins with.
+    const gate = await assay.project();
+    await gate.suite({ command: 'while ! test -e /srv/cache/go; do sleep 0.05; done' });
+    const blocker = await gate.buildOf(await gate.request());
+    await gate.until(
+      async () => (await gate.buildRecord(blocker.id_str as string)).build_state === 'running',
+    );
+    const again = await assay.project();
+    await again.suite({ image, command: 'ls -A; test ! -e left-over' });
+    const { id_str: id } = await again.buildOf(await again.request());
+    const volume = `assay-${assay.instance}-build-${id}-workspace`;
+    const label = `assay.instance=${assay.instance}`;
+    await docker('volume', 'create', '--label', label, '--label', 'assay.kind=artifact', volume);
+    const carrier = await docker('create', '--volume', `${volume}:/srv/project`, image, '/bin/true');
+    writeFileSync(join(directory, 'left-over'), '');
+    await docker('cp', join(directory, 'left-over'), `${carrier}:/srv/project/left-over`);
+    await docker('rm', carrier);
+    await gate.cancel(`builds/${blocker.id_str}`);
+    const ended = await again.finishedBuild(id as string);
+    assert.equal(ended.build_state, 'passed', await again.log(id as string));
+  } finally {
+    await assay.close();
+    const base = await docker('inspect', '--format', '{{.Id}}', image);
+    const prepared = await docker('images', '-q', '--filter', `label=assay.base=${base}`);
+    await docker('rmi', '-f', ...prepared.split('\n').filter(Boolean), image);
+    rmSync(directory, { recursive: true });
+  }
+});
+
+test('What names an image that was never imported is errored and says what to do, though Docker has the image', async () => {
+  const assay = await startAppliance();
+  const image = `assay-test/other-${assay.instance}`;
+  const directory = mkdtempSync(join(tmpdir(), 'assay-other-'));
+  const tar = join(directory, 'root.tar');
+  try {
+    mkdirSync(join(directory, 'root/etc'), { recursive: true });
+    await promisify(execFile)('tar', ['-C', join(directory, 'root'), '-cf', tar, '.']);
+    await docker('import', tar, image);
+    const whatToDo = /^\[assay\] .*"assay image import FILE --name \S+" or to set ANY_IMAGE\.$/m;
+    const { db } = assay.app;
+    const project = await assay.project();
+    // Both are from before images had to be imported: the API takes them no more.
+    const suite = createSuite(db, {
+      projectId: BigInt(project.id),
+      name: 'Old',
+      description: '',
+      command: 'true',
+      image,
+    });
+    const { build, log } = (await project.run()).of(String(suite.id));
+    assert.equal(build.build_state, 'errored', log);
+    assert.match(log, whatToDo);
+
+    const dependencies = openDependencies(assay);
+    const id = await dependencies.create();
+    db.sqlite.prepare('UPDATE dependencies SET image = ? WHERE id = ?').run(image, BigInt(id));
+    await dependencies.upload(id, tarOf({ x: 'x' }));
+    const compiled = await dependencies.finished(id);
+    assert.equal(compiled.state, 'compile_failed', compiled.log);
+    assert.match(compiled.log, whatToDo);
+    assert.equal(
+      await docker('images', '-q', '--filter', `label=assay.base=${image}`),
+      '',
+      'nothing was made of it',
+    );
+  } finally {
+    await assay.close();
+    await docker('rmi', '-f', image);
+    rmSync(directory, { recursive: true });
+  }
+});
+
+test('TIMEOUT is for all attempts of a build together', async () => {
+  const assay = await startAppliance({ timeoutMs: 24_000 });
+  try {
+    const project = await assay.project();
+    await project.suite({ command: 'sleep 14; echo late; exec sleep 1000' });
+    const { id_str: buildId } = await project.buildOf(await project.request());
+    await project.logHas(buildId as string, 'late\n');
+    await docker('kill', `assay-${assay.instance}-build-${buildId}`);
+    const build = await project.finishedBuild(buildId as string);
+    assert.equal(build.build_state, 'timed_out');
+    const log = await project.log(buildId as string);
+    assert.match(
+      log,
+      /late\n\[assay\] The container ended.* It is run again\.\n(.*\n)*\[assay\] stopped: it took longer than 24 s\n$/,
+    );
+    assert.equal(log.match(/^late$/gm)?.length, 1, 'less than 10 s were left for the second attempt');
+  } finally {
+    await assay.close();
+  }
+});

@@ -1,0 +1,192 @@
+// Archives of every kind, good and bad: the good ones compile, the bad ones end as a failed compile that says why, and
+// nothing outside of the container is touched.
+import assert from 'node:assert/strict';
+import { existsSync, readdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, before, suite, test } from 'node:test';
+import { gzipSync, zstdCompressSync } from 'node:zlib';
+import { type Appliance, startAppliance } from '../../support/appliance.ts';
+import {
+  type DependencyRoom,
+  openDependencies,
+  PREFIX,
+  packTree,
+  rawTar,
+  tarOf,
+  zipProgram,
+} from './room.ts';
+
+/** Nothing, and much of it. */
+const ZEROS = 'truncate -s 256M zeros';
+
+suite('archives', { concurrency: 2 }, () => {
+  let appliance: Appliance;
+  let room: DependencyRoom;
+  before(async () => {
+    appliance = await startAppliance({ diskBytes: 64 << 20 });
+    room = openDependencies(appliance);
+  });
+  after(async () => {
+    const left = ['uploads', 'jobs'].flatMap(name => readdirSync(join(appliance.data, name)));
+    await appliance.close();
+    assert.deepEqual(left, [], 'something is left of compiles that ended');
+    for (const path of ['/usr/lib/planted', '/tmp/climbed', '/tmp/assay-absolute'])
+      assert.equal(existsSync(path), false, `${path} is outside of every container`);
+  });
+
+  const tree = { 'bin/hello': '#!/bin/sh\necho hello\n', 'share/alias': { link: '../bin/hello' } };
+  const show = `cp -R . ${PREFIX} && ls -l ${PREFIX}/share && ${PREFIX}/share/alias`;
+  const formats: [string, string][] = [
+    ['tar', 'tar -cf - *'],
+    ['tar in the old format', 'tar --format=v7 -cf - *'],
+    ['gzip', 'tar -czf - *'],
+    ['bzip2', 'tar -cjf - *'],
+    ['xz', 'tar -cJf - *'],
+    ['zstd', 'tar --zstd -cf - *'],
+    ['zip', zipProgram()],
+    ['zip without compression', zipProgram('-0')],
+  ];
+  for (const [name, program] of formats)
+    test(`a ${name} archive is unpacked as it was packed`, async () => {
+      const { state, log } = await room.compile(packTree(tree, program), { command: show });
+      assert.equal(state, 'compiled', log);
+      assert.match(log, /^lrwxrwxrwx .* alias -> \.\.\/bin\/hello$/m);
+      assert.match(log, /^hello$/m);
+    });
+
+  const whole = tarOf({ 'a/first': 'x'.repeat(3000), 'a/second': 'y'.repeat(3000) });
+  const zipped = packTree({ 'a/first': 'x'.repeat(3000) }, zipProgram());
+  const bad: [string, () => Buffer | Promise<Buffer>, RegExp][] = [
+    ['a tar cut inside a header', () => whole.subarray(0, 700), /cut off/],
+    ['a tar cut between two entries', () => whole.subarray(0, 512 * 8), /cut off/],
+    ['a tar cut inside a file', () => whole.subarray(0, 2000), /cut off/],
+    ['a gzip that is cut off', () => gzipSync(whole).subarray(0, -20), /cut off/],
+    ['a gzip of a tar that is cut off', () => gzipSync(whole.subarray(0, 512 * 8)), /cut off/],
+    ['a zstd that is cut off', () => zstdCompressSync(whole).subarray(0, -20), /cut off/],
+    ['an xz that is cut off', () => packTree(tree, 'tar -cJf - * | head -c -20'), /cut off/],
+    ['a bzip2 that is cut off', () => packTree(tree, 'tar -cjf - * | head -c -20'), /cut off/],
+    ['a gzip with a wrong byte', () => damaged(gzipSync(whole)), /cut off or damaged|could not be unpacked/],
+    ['a zip without its end', () => zipped.subarray(0, -40), /cut off/],
+    ['a zip with a wrong byte', () => damaged(zipped, 60), /damaged/],
+    ['a gzip of no tar at all', () => gzipSync('plain text\n'.repeat(1000)), /could not be unpacked|cut off/],
+    [
+      'a name that climbs out',
+      () => rawTar([{ name: '../../../tmp/climbed', content: 'x' }]),
+      /could not be unpacked/,
+    ],
+    [
+      'a device',
+      () => rawTar([{ name: 'disk', type: 'block-device', devmajor: 8, devminor: 0, mode: 0o666 }]),
+      /could not be unpacked/,
+    ],
+    [
+      'a hard link to what is outside',
+      () => rawTar([{ name: 'shadow', type: 'link', linkname: '../../../etc/passwd' }]),
+      /could not be unpacked/,
+    ],
+    [
+      'a file written through a link that leads out',
+      () =>
+        rawTar([
+          { name: 'out', type: 'symlink', linkname: '/usr/lib' },
+          { name: 'out/planted', content: 'x' },
+        ]),
+      /could not be unpacked/,
+    ],
+  ];
+  for (const [name, make, reason] of bad)
+    test(`${name} fails the compile, and the error says so`, async () => {
+      const { state, record, log } = await room.compile(await make());
+      assert.equal(state, 'compile_failed', log);
+      assert.match(record.error as string, reason);
+      assert.equal(log.includes(record.error as string), true, log);
+    });
+
+  test('absolute names are unpacked inside the archive’s root, and links that lead out lead nowhere', async () => {
+    const archive = await rawTar([
+      { name: '/tmp/assay-absolute', content: 'x' },
+      { name: 'etc', type: 'symlink', linkname: '/etc' },
+      { name: 'up', type: 'symlink', linkname: '../../../../..' },
+    ]);
+    const { state, log } = await room.compile(archive, {
+      command: `cp -RP . ${PREFIX} && find . && cat up/etc/hostname && ls -d /tmp/assay-absolute`,
+    });
+    assert.equal(state, 'compile_failed', log);
+    assert.match(log, /^\.\/tmp\/assay-absolute$/m);
+    assert.match(log, /cannot access '\/tmp\/assay-absolute'/);
+  });
+
+  test('a zip whose names climb out is refused inside the container', async () => {
+    const archive = packTree({ 'ab/climbed': 'x' }, zipProgram());
+    const climbing = Buffer.from(archive.toString('latin1').replaceAll('ab/climbed', '../climbed'), 'latin1');
+    const { state, record } = await room.compile(climbing);
+    assert.equal(state, 'compile_failed');
+    assert.match(record.error as string, /could not be unpacked/);
+  });
+
+  const bombs: [string, () => Buffer][] = [
+    ['gzip', () => gzipSync(bombTar())],
+    ['zstd', () => zstdCompressSync(bombTar())],
+    ['bzip2', () => packTree({}, `${ZEROS} && tar -cf - zeros | bzip2 -1`)],
+    ['xz', () => packTree({}, `${ZEROS} && tar -cf - zeros | xz -0`)],
+    ['zip', () => packTree({}, `${ZEROS} && ${zipProgram('-1', 'zeros')}`)],
+  ];
+  for (const [name, make] of bombs)
+    test(`a ${name} bomb is stopped at the limit of the disk`, async () => {
+      const { state, record, log } = await room.compile(make(), { command: `sleep 100; : ${PREFIX}` });
+      assert.equal(state, 'compile_failed', log);
+      assert.match(record.error as string, /grew past/);
+    });
+
+  test('a command that fills its prefix is stopped at the limit of the disk as well', async () => {
+    const { state, record, log } = await room.compile(tarOf({ file: 'x' }), {
+      command: `head -c 200000000 /dev/zero >${PREFIX}/big; sync ${PREFIX}/big; sleep 100; echo over`,
+    });
+    assert.equal(state, 'compile_failed', log);
+    assert.match(record.error as string, /grew past/);
+    assert.doesNotMatch(log, /^over$/m);
+  });
+
+  test('what a command adds to a prefix that it shares with a related dependency counts towards the limit of the disk', async () => {
+    const related = await room.compiled(tarOf({ file: 'x' }));
+    const { state, record, log } = await room.compile(tarOf({ other: 'y' }), {
+      'related_dependencies[]': [related],
+      command: `cat ${PREFIX}/file; head -c 200000000 /dev/zero >${PREFIX}/big; sleep 100; echo over`,
+    });
+    assert.equal(state, 'compile_failed', log);
+    assert.match(record.error as string, /grew past/);
+    assert.doesNotMatch(log, /^over$/m);
+  });
+
+  test('a source is entered; one that is missing or leads out fails', async () => {
+    const archive = tarOf({
+      'top/inner dir/file': 'found\n',
+      'top/out': { link: '/usr' },
+      'top/up': { link: '../..' },
+      plain: 'x',
+    });
+    const command = `cat file && cp file ${PREFIX}`;
+    const entered = await room.compile(archive, { command, source: 'top/inner dir' });
+    assert.equal(entered.state, 'compiled', entered.log);
+    for (const [source, reason] of [
+      ['top/absent', /not in the archive/],
+      ['plain', /not in the archive/],
+      ['top/out', /leads out/],
+      ['top/up', /leads out/],
+    ] as const) {
+      const { state, record } = await room.compile(archive, { command, source });
+      assert.equal(state, 'compile_failed');
+      assert.match(record.error as string, reason);
+    }
+  });
+});
+
+function damaged(archive: Buffer, at = Math.floor(archive.length / 2)): Buffer {
+  const copy = Buffer.from(archive);
+  copy[at] = (copy[at] as number) ^ 0xff;
+  return copy;
+}
+
+function bombTar(): Buffer {
+  return packTree({}, `${ZEROS} && tar -cf - zeros`);
+}

@@ -1,0 +1,324 @@
+// A compile's course: its environment, its log and firehose, cancel, timeout, loss, restart; and what is kept of it.
+import assert from 'node:assert/strict';
+import { readdirSync, readFileSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, before, suite, type TestContext, test } from 'node:test';
+import { startApp } from '../../../src/app.ts';
+import { readSettings } from '../../../src/config.ts';
+import { createLog } from '../../../src/log.ts';
+import type { Db } from '../../../src/store/database/db.ts';
+import { findDependency } from '../../../src/store/dependencies.ts';
+import { type Appliance, clearDocker, docker, startAppliance, volumeGone } from '../../support/appliance.ts';
+import { createClient, type Wire } from '../../support/client.ts';
+import { directoryUntil } from '../../support/directory.ts';
+import { createJourney } from '../../support/journey.ts';
+import { type DependencyRoom, openDependencies, PREFIX, rawTar, tarOf, useIn } from './room.ts';
+
+const artifactOf = (db: Db, id: string) => findDependency(db, BigInt(id))?.artifactHash;
+const containerOf = (appliance: Appliance, id: string) => `assay-${appliance.instance}-dependency-${id}`;
+
+suite('compiles', { concurrency: 2 }, () => {
+  let appliance: Appliance;
+  let room: DependencyRoom;
+  before(async () => {
+    appliance = await startAppliance({ concurrency: 2, logLimitBytes: 100_000 });
+    room = openDependencies(appliance);
+  });
+  after(() => appliance.close());
+
+  test('a compile has a stable environment, the profile of suites, and no more', async () => {
+    const { log, state } = await room.compile(tarOf({ file: 'x' }), {
+      command: `env | sort; id; pwd; umask; cp file ${PREFIX}; ! touch /usr/x`,
+    });
+    assert.equal(state, 'compiled', log);
+    const environment = log
+      .split('\n')
+      .filter(line => /^[A-Z_]+=/.test(line) && !line.startsWith('HOSTNAME='));
+    assert.deepEqual(environment, [
+      'ASSAY=true',
+      'CI=true',
+      'HOME=/home/assay',
+      'LC_ALL=C.UTF-8',
+      'MAKEFLAGS=-j2',
+      'PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin',
+      'PWD=/srv/project',
+      'SOURCE_DATE_EPOCH=946684800',
+      'TZ=UTC',
+    ]);
+    assert.match(log, /^uid=1000\(assay\) gid=1000\(assay\) groups=1000\(assay\)\n\/srv\/project\n0022$/m);
+  });
+
+  test('the same tree is the same artifact, whenever it was made, and another one is not', async () => {
+    const tree = (mtime: number, mode = 0o755) =>
+      rawTar([{ name: 'bin/tool', mode, mtime: new Date(mtime), content: 'echo tool' }]);
+    const [one, other, third] = await Promise.all([
+      room.compiled(await tree(1_000_000_000_000)),
+      room.compiled(await tree(1_100_000_000_000)),
+      room.compiled(await tree(1_100_000_000_000, 0o700)),
+    ]);
+    const { db } = appliance.app;
+    assert.equal(artifactOf(db, one), artifactOf(db, other));
+    assert.notEqual(artifactOf(db, one), artifactOf(db, third));
+  });
+
+  test('two of the same archive and command are compiled once, side by side or one after the other', async () => {
+    const archive = tarOf({ file: 'the very same' });
+    const command = `echo compiling; sleep 1; date +%N >${PREFIX}/when`;
+    const three = await Promise.all([1, 2].map(() => room.compile(archive, { command })));
+    three.push(await room.compile(archive, { command }));
+    const compiled = three.filter(({ log }) => /^compiling$/m.test(log));
+    assert.equal(compiled.length, 1);
+    for (const { state, log } of three) {
+      assert.equal(state, 'compiled', log);
+      assert.match(log, /^compiling$|compiled in the same way before/m);
+    }
+    const other = await room.compile(archive, { command: `${command} # another` });
+    assert.match(other.log, /^compiling$/m);
+  });
+
+  test('an empty prefix fails the compile, directories alone count as empty', async () => {
+    for (const command of [`true ${PREFIX}`, `mkdir -p ${PREFIX}/bin ${PREFIX}/lib`]) {
+      const { state, record } = await room.compile(tarOf({ file: 'x' }), { command });
+      assert.equal(state, 'compile_failed');
+      assert.equal(record.error, `The command left nothing under its prefix ${PREFIX}.`);
+    }
+  });
+
+  test('a command that kills every process it can is compiled once, and fails with that reason', async () => {
+    const { state, record, log } = await room.compile(tarOf({ file: 'x' }), {
+      command: `echo compiling ${PREFIX}; kill -9 -1`,
+    });
+    assert.equal(state, 'compile_failed', log);
+    assert.match(record.error as string, /^The command killed the processes that wait for it /);
+    assert.equal(log.match(/^compiling /gm)?.length, 1, log);
+  });
+
+  test('a command that fails is told with its status, and the log of the next compile is its own', async () => {
+    const id = await room.create({
+      command: `cat file; [ "$(cat file)" = good ] && cp file ${PREFIX} || exit 7`,
+    });
+    await room.upload(id, tarOf({ file: 'bad' }));
+    const failed = await room.finished(id);
+    assert.equal(failed.record.error, 'The command exited with 7.');
+    assert.match(failed.log, /^bad$/m);
+    await room.upload(id, tarOf({ file: 'good' }));
+    const good = await room.finished(id);
+    assert.equal(good.state, 'compiled');
+    assert.equal('error' in good.record, false);
+    assert.doesNotMatch(good.log, /bad/);
+  });
+
+  test('the firehose tells the states and the whole log, as it grows', async () => {
+    const id = await room.create({
+      command: `for i in 1 2 3 4 5; do echo line $i; sleep 0.4; done; cp file ${PREFIX}`,
+    });
+    await room.upload(id, tarOf({ file: 'x' }));
+    const { events, log, state } = await room.finished(id);
+    assert.equal(state, 'compiled', log);
+    const states = events.filter(({ event }) => event === 'state').map(({ data }) => data.marketplace_state);
+    assert.deepEqual(states.at(-1), 'compiling');
+    const parts = events.filter(({ event }) => event === 'log');
+    assert.ok(parts.length >= 3, `the log came in ${parts.length} parts`);
+    assert.equal(parts.map(({ data }) => data.text).join(''), log);
+  });
+
+  test('output past the limit is counted, not kept', async () => {
+    const { state, log } = await room.compile(tarOf({ file: 'x' }), {
+      command: `seq 1 100000; cp file ${PREFIX}`,
+    });
+    assert.equal(state, 'compiled');
+    assert.ok(log.length < 101_000);
+    assert.match(log, /output past the limit of 100000 bytes was not kept: \d+ bytes left out/);
+  });
+
+  test('a compile is canceled while it runs, and its last good compile stays', async () => {
+    const id = await room.create({
+      command: `cp file ${PREFIX}; [ ! -e slow ] || { echo begun; sleep 60; }`,
+    });
+    await room.upload(id, tarOf({ file: 'x' }));
+    assert.equal((await room.finished(id)).state, 'compiled');
+    const artifact = artifactOf(appliance.app.db, id);
+    await room.upload(id, tarOf({ file: 'y', slow: '' }));
+    await room.logHas(id, 'begun');
+    const busy = await appliance.client.call('POST', `/dependencies/${id}/archive`, {
+      as: appliance.as,
+      body: tarOf({ file: 'z' }),
+    });
+    assert.deepEqual(
+      [busy.status, busy.text],
+      [403, '{"error":{"generic":["resource_temporary_unavailable"]}}'],
+    );
+    await appliance.ask('POST', `/dependencies/${id}/cancel`);
+    const { state, record, log } = await room.finished(id);
+    assert.equal(state, 'compile_failed');
+    assert.equal(record.error, 'The compile was canceled.');
+    assert.match(log, /\[assay\] canceled\n$/);
+    assert.equal(artifactOf(appliance.app.db, id), artifact);
+  });
+
+  test('a container that is killed from outside is compiled again, and that is said', async () => {
+    const id = await room.create({ command: `echo begun; sleep 8; cp file ${PREFIX}` });
+    await room.upload(id, tarOf({ file: 'killed' }));
+    await room.logHas(id, 'begun');
+    await docker('kill', containerOf(appliance, id));
+    const { state, log } = await room.finished(id);
+    assert.equal(state, 'compiled', log);
+    assert.match(
+      log,
+      /begun\n\[assay\] The container ended without a verdict: .* It is compiled again\.\n[\s\S]*begun\n/,
+    );
+  });
+
+  test('one that is lost each time fails after three, and says so', async () => {
+    const id = await room.create({ command: `echo begun; sleep 60; cp file ${PREFIX}` });
+    await room.upload(id, tarOf({ file: 'lost' }));
+    let tries = 0;
+    let seen = '';
+    let last: Wire | undefined;
+    for await (const { event, data } of await appliance.open(`/dependencies/${id}/firehose`)) {
+      if (event === 'end') last = data;
+      if (event !== 'log') continue;
+      seen += data.text;
+      const begun = seen.match(/^begun$/gm)?.length ?? 0;
+      if (begun === tries) continue;
+      tries = begun;
+      await docker('kill', containerOf(appliance, id));
+    }
+    assert.equal(tries, 3, seen);
+    assert.equal(last?.marketplace_state, 'compile_failed');
+    assert.match(String(last?.error), /It was tried 3 times\.$/);
+  });
+
+  test('sharing stays over a new compile', async () => {
+    const id = await room.compiled(tarOf({ file: 'one' }));
+    await appliance.ask('POST', `/dependencies/${id}/share`);
+    await room.upload(id, tarOf({ file: 'two' }));
+    assert.equal((await room.finished(id)).state, 'shared');
+  });
+
+  test('nothing of a compile is left in Docker but its artifact', async () => {
+    const id = await room.compiled(tarOf({ file: 'alone' }));
+    const names = await docker('ps', '-aq', '--filter', `label=assay.id=${id}`);
+    const volumes = await docker('volume', 'ls', '-q', '--filter', `label=assay.id=${id}`);
+    assert.deepEqual([names, volumes], ['', '']);
+  });
+});
+
+test('who follows a compile that waits reads nothing of the one before it', async t => {
+  const appliance = await startAppliance({ concurrency: 1 });
+  t.after(() => appliance.close());
+  const room = openDependencies(appliance);
+  const id = await room.create({ command: `cat file; cp file ${PREFIX}` });
+  await room.upload(id, tarOf({ file: 'the first' }));
+  assert.match((await room.finished(id)).log, /the first/);
+  const inTheWay = await room.create({ command: `echo begun; sleep 60; : ${PREFIX}` });
+  await room.upload(inTheWay, tarOf({ file: 'x' }));
+  await room.logHas(inTheWay, 'begun');
+  await room.upload(id, tarOf({ file: 'the second' }));
+
+  let seen = '';
+  const states: unknown[] = [];
+  for await (const { event, data } of await appliance.open(`/dependencies/${id}/firehose`)) {
+    if (event === 'log') seen += data.text;
+    else states.push(data.marketplace_state);
+    if (states.length === 1 && event === 'state')
+      await appliance.ask('POST', `/dependencies/${inTheWay}/cancel`);
+  }
+  assert.deepEqual(states, ['enqueued_for_compile', 'compiling', 'compiled']);
+  assert.match(seen, /the second/);
+  assert.equal(seen, await room.log(id));
+});
+
+test('a compile that takes too long fails with the reason', async t => {
+  const appliance = await startAppliance({ timeoutMs: 3_000 });
+  t.after(() => appliance.close());
+  const { state, record, log } = await openDependencies(appliance).compile(tarOf({ file: 'x' }), {
+    command: `cp file ${PREFIX}; echo begun; sleep 60`,
+  });
+  assert.equal(state, 'compile_failed', log);
+  assert.equal(record.error, 'The compile was stopped: it took longer than 3 s.');
+});
+
+test('a compile goes on while the server is away, and what nothing uses is freed', async t => {
+  const appliance = await startAppliance({ concurrency: 2 });
+  const room = openDependencies(appliance);
+  const unused = await room.compiled(tarOf({ file: 'unused' }));
+  const [artifact] = readdirSync(join(appliance.data, 'artifacts'));
+  assert.ok(artifact);
+  await appliance.ask('DELETE', `/dependencies/${unused}`);
+  const id = await room.create({
+    command: `for i in 1 2 3 4 5 6 7 8; do echo line $i; sleep 1; done; cp file ${PREFIX}`,
+  });
+  await room.upload(id, tarOf({ file: 'x' }));
+  await room.logHas(id, 'line 2');
+  const container = await docker('inspect', '--format', '{{.Id}}', containerOf(appliance, id));
+  await appliance.app.close();
+
+  const freed = [fileGone(join(appliance.data, 'artifacts'), artifact), volumeGone(artifact.slice(0, 16))];
+  const { journey, again } = await startAgain(t, appliance);
+  assert.equal(await docker('inspect', '--format', '{{.Id}}', containerOf(appliance, id)), container);
+  const { state, log } = await again.finished(id);
+  assert.equal(state, 'compiled', log);
+  assert.deepEqual(
+    log.match(/^line \d$/gm),
+    [1, 2, 3, 4, 5, 6, 7, 8].map(number => `line ${number}`),
+  );
+  const { build } = await useIn(await journey.project(), [id], `cat ${PREFIX}/file`);
+  assert.equal(build.build_state, 'passed');
+  await Promise.all(freed);
+});
+
+test('a server that stops while it keeps what was compiled leaves it to the next, and the command is not run again', async t => {
+  const appliance = await startAppliance();
+  const room = openDependencies(appliance);
+  const id = await room.create({
+    command: `echo begun; head -c 100000000 /dev/urandom >${PREFIX}/big; sha256sum ${PREFIX}/big`,
+  });
+  await room.upload(id, tarOf({ file: 'x' }));
+  const job = join(appliance.data, 'jobs', `dependency-${id}`);
+  await room.logHas(id, 'begun');
+  await fileThere(job, 'outcome');
+  await appliance.app.close();
+  assert.ok(readdirSync(job).includes('outcome'), 'it was kept before the server had stopped');
+
+  const { journey, again } = await startAgain(t, appliance);
+  const { state, log } = await again.finished(id);
+  assert.equal(state, 'compiled', log);
+  assert.equal(log.match(/^begun$/gm)?.length, 1);
+  const [sum] = log.match(/^[0-9a-f]{64}/m) ?? [];
+  const used = await useIn(await journey.project(), [id], `sha256sum ${PREFIX}/big`);
+  assert.ok(sum && used.log.includes(sum), used.log);
+});
+
+/** A server on what the closed one left. */
+async function startAgain(t: TestContext, appliance: Appliance) {
+  const { settings } = readSettings(
+    new Map([
+      ['--data', appliance.data],
+      ['--listen', '127.0.0.1:0'],
+      ['--network', 'none'],
+      ['--min-free-disk', '1MiB'],
+    ]),
+    process.env,
+  );
+  const app = await startApp(
+    settings,
+    createLog(() => {}, {}),
+  );
+  const client = createClient(app.url, readFileSync(join(appliance.data, 'tls', 'ca.pem'), 'utf8'));
+  const journey = createJourney({ client, as: appliance.as, sshd: appliance.sshd });
+  t.after(async () => {
+    client.close();
+    await app.close();
+    appliance.client.close();
+    await appliance.sshd.close();
+    await clearDocker(appliance.instance);
+    rmSync(appliance.data, { recursive: true, force: true });
+  });
+  return { journey, again: openDependencies({ ...journey, client }) };
+}
+
+const fileThere = (directory: string, name: string) =>
+  directoryUntil(directory, names => names.includes(name), `there is no ${name}`);
+const fileGone = (directory: string, name: string) =>
+  directoryUntil(directory, names => !names.includes(name), `${name} is still there`);
