@@ -92,7 +92,7 @@ export const settings: readonly Setting[] = [
     name: 'RETENTION_DECISIONS_DAYS',
     usual: '90',
     form: 'DAYS',
-    meaning: 'that is kept why suites ran or not',
+    meaning: 'that the reasons why suites ran or not are kept',
   },
   { name: 'MIN_FREE_DISK', usual: '1GiB', form: 'SIZE', meaning: 'below it no work is taken on' },
   { name: 'WEBHOOK_ALLOW', usual: '', form: 'CIDRS', meaning: 'extra addresses that webhooks may reach' },

@@ -18,7 +18,7 @@ import type { Visit } from '../frame/visit.ts';
 import { projectPath, shortRef, subjectOf } from './frame.ts';
 
 const COMMITS_A_PAGE = 25;
-/** So many suites have a column; those that did not pass come first. */
+/** So many suites have a column. */
 const COLUMNS_SHOWN = 60;
 /** Where a screen is narrow, so many that passed are counted instead of listed: what did not would be lost among them. */
 const PASSED_LISTED = 8;
@@ -66,14 +66,15 @@ function columnsOf(suites: readonly Column[], builds: readonly BuildsOfCommit[])
   return [...columns].map(([id, name]) => ({ id, name }));
 }
 
-/** Those that did not pass for the newest commit, then for the one before it, and so on; in their order. */
+/** First those that did not pass for the newest commit, then for the one before it, and so on; then others, in their order. */
 function mostTelling(columns: readonly Column[], builds: readonly BuildsOfCommit[]): Column[] {
   const chosen = new Set<bigint>();
   for (const bySuite of builds)
     for (const build of bySuite.values())
       if (!isPassed(build) && chosen.size < COLUMNS_SHOWN) chosen.add(build.suiteId);
   for (const { id } of columns) if (chosen.size < COLUMNS_SHOWN) chosen.add(id);
-  return columns.filter(({ id }) => chosen.has(id));
+  const byId = new Map(columns.map(column => [column.id, column]));
+  return [...chosen].flatMap(id => byId.get(id) ?? []);
 }
 
 function renderRow(
@@ -91,20 +92,27 @@ function renderRow(
 <div class="second">${shortRef(commit)} ${commit.authorName}, ${relativeTime(Date.parse(commit.committedDate), db.now())}</div></th>
 <td role="cell" class="whole">${stateBadge(commit.buildState)}</td>
 ${columns.map(column => renderCell(visit, column, builds?.get(column.id), isCounted))}${
-  isCut ? renderOthers(href, columns, builds) : ''
+  isCut ? renderOthers(href, columns, builds, isCounted) : ''
 }${isCounted ? html`<td role="cell" class="cell passed"><a href="${href}">${passed} passed</a></td>` : ''}</tr>`;
 }
 
-/** What the suites without a column came to. */
-function renderOthers(href: string, columns: readonly Column[], builds: BuildsOfCommit | undefined): Html {
+/** What the suites without a column came to. Where a screen is narrow, those that passed are counted with all others. */
+function renderOthers(
+  href: string,
+  columns: readonly Column[],
+  builds: BuildsOfCommit | undefined,
+  isCounted: boolean,
+): Html {
   const shown = new Set(columns.map(({ id }) => id));
   const others = [...(builds?.values() ?? [])].filter(({ suiteId }) => !shown.has(suiteId));
+  if (others.length === 0)
+    return html`<td role="cell" class="cell none"><span aria-hidden="true">·</span><span class="sr">did not run</span></td>`;
   const passed = others.filter(isPassed).length;
   const words = [
     ...(passed > 0 ? [`${passed} passed`] : []),
-    ...(passed < others.length ? [`${others.length - passed} not`] : []),
+    ...(passed < others.length ? [`${others.length - passed} did not pass`] : []),
   ];
-  return html`<td role="cell" class="cell"><a href="${href}">${words.join(', ') || 'none'}</a></td>`;
+  return html`<td role="cell" class="cell others${isCounted && passed === others.length ? ' calm' : ''}"><a href="${href}">${words.join(', ')}</a></td>`;
 }
 
 const isPassed = ({ buildState }: BuildHead) => buildState === 'passed';

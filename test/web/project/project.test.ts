@@ -140,6 +140,32 @@ describe('the page of a project', { timeout: 600_000 }, () => {
     await person.close();
   });
 
+  it('shows first what did not pass where there are more suites than columns, wide and narrow', async () => {
+    const project = room.makeProject('More than columns');
+    const suites = room.makeSuites(project, ...Array.from({ length: 70 }, (_, at) => `Part ${at + 1}`));
+    const commit = room.makeCommit(project, 'Change', suites);
+    room.end(commit, ...suites.slice(0, 68).map(() => 'pass' as const), 'error', 'fail');
+    const person = await room.arrive();
+    const { page } = person;
+    await person.go(`/ui/projects/${project.id}`);
+    const names = await page.locator('.suite-name').allInnerTexts();
+    assert.deepEqual(names.slice(0, 3), ['Part 69', 'Part 70', 'Part 1']);
+    const row = page.getByRole('row', { name: /Change/ });
+    assert.ok(((await row.boundingBox())?.height ?? 0) < 100, 'no word is broken into letters');
+    assert.equal(await row.locator('.cell.others').textContent(), '10 passed');
+    await page.setViewportSize({ width: 390, height: 844 });
+    assert.deepEqual(await row.locator('.cell a:visible').allInnerTexts().then(squeezed), [
+      'Part 69 Errored 35 min 15 s',
+      'Part 70 Failed 35 min 46 s',
+      '68 passed',
+    ]);
+    await page.setViewportSize({ width: 1280, height: 800 });
+    await person.go(`/ui/projects/${project.id}/commits/${commit.id}`);
+    const button = await page.getByRole('button', { name: 'Rerun', exact: true }).first().boundingBox();
+    assert.ok((button?.height ?? 0) < 40, 'the word of a button is not broken');
+    await person.close();
+  });
+
   it('starts a build, says what is wrong with a name, and cancels', async () => {
     const project = room.makeProject('Canceled');
     room.makeSuites(project, 'Unit tests');
