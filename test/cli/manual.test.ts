@@ -249,7 +249,9 @@ describe('the commands of the manual', { timeout: 600_000 }, () => {
   after(async () => {
     receiver.close();
     await assay?.close();
-    await docker('rmi', image).catch(() => {});
+    const made = assay && (await docker('images', '-q', '--filter', `label=assay.made-by=${assay.instance}`));
+    if (made) await docker('rmi', ...made.split('\n'));
+    await docker('rmi', image);
     place[Symbol.dispose]();
   });
 
