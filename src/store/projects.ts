@@ -136,10 +136,22 @@ export function updateProject(
 
 const MAX_OPENED = 10_000;
 const openedKeys = prepared(() => new Map<bigint, { sealed: Buffer; key: string }>());
+const comments = prepared(() => new Map<bigint, { name: string; host: string; comment: string }>());
+
+/** In every record and event of a project: made once for the names that it is made of. */
+function commentOf(db: Db, project: Project): string {
+  const known = comments(db).get(project.id);
+  const host = hostOf(db);
+  if (known?.name === project.name && known.host === host) return known.comment;
+  const comment = keyComment(project, host);
+  if (comments(db).size >= MAX_OPENED) comments(db).clear();
+  comments(db).set(project.id, { name: project.name, host, comment });
+  return comment;
+}
 
 /** The key to install, with a comment that names the project as it is called now. */
 export function publicKeyOf(db: Db, project: Project): string {
-  return withComment(openPublicKey(db, project), keyComment(project, hostOf(db)));
+  return withComment(openPublicKey(db, project), commentOf(db, project));
 }
 
 /** The key alone, which never changes. */
@@ -170,8 +182,7 @@ export function privateKeyOf(db: Db, { id }: Project): string {
 
 /** The record as its owner sees it, with nothing but the comment of its key: what is stored in the bodies of events. */
 export function storedProjectRecord(db: Db, project: Project) {
-  const comment = keyComment(project, hostOf(db));
-  return presentProject(project, { owned: true, sshPublicKey: ` ${comment}` });
+  return presentProject(project, { owned: true, sshPublicKey: ` ${commentOf(db, project)}` });
 }
 
 /** The record as `accountId` sees it. */

@@ -68,7 +68,8 @@ function fill(data: string, rows: number): bigint {
     // Ids from below count on from 1: all of these are older than what the service itself gives out.
     db.sqlite
       .prepare(
-        `${series} INSERT INTO projects
+        `${series} INSERT INTO projects (id, owner_id, name, description, repository_url, build_state, ssh_public_key,
+           ssh_private_key, badge, cancel_superseded, created_at)
          SELECT value, ?, 'old-' || value, 'A project of ordinary size.', 'git@example.com:old.git', 'passed',
                 zeroblob(160), zeroblob(480), 0, 0, 1700000000000
          FROM series`,
@@ -77,7 +78,8 @@ function fill(data: string, rows: number): bigint {
     const ids = Array.from({ length: shown }, (_, at) => make(`new-${at}`).id);
     db.sqlite
       .prepare(
-        `${series} INSERT INTO build_requests
+        `${series} INSERT INTO build_requests (id, project_id, commit_ref, branch, commit_id, build_state, error,
+           created_by, created_at, finished_at)
          SELECT value, ?, 'main', 'main', NULL, 'errored', 'no such branch', 'bench@example.com', 1700000000000 + value,
                 1700000001000 + value
          FROM series`,

@@ -1,6 +1,6 @@
 // Single facts about this data directory.
 
-import { type Db, prepared } from './db.ts';
+import { type Db, prepared, remembered } from './db.ts';
 
 const read = prepared(db => db.sqlite.prepare('SELECT value FROM facts WHERE name = ?').pluck());
 
@@ -25,8 +25,14 @@ export function rememberHost(db: Db, host: string): void {
   if (findFact(db, HOST) !== host) writeFact(db, HOST, host);
 }
 
+const rememberedHost = remembered(
+  (name: string) => name,
+  (db, name) => findFact(db, name),
+);
+
+/** In every record of a project. */
 export function hostOf(db: Db): string {
-  return findFact(db, HOST) ?? '';
+  return rememberedHost(db, HOST) ?? '';
 }
 
 /** Tells this appliance's containers, volumes and networks from anybody else's. */
