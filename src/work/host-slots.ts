@@ -14,8 +14,9 @@ type Call = { hosts: readonly string[]; isSlow: boolean };
 
 const QUICK_AT_ONCE = 4;
 const SLOW_AFTER_MS = 3_000;
-const SLOW_AT_ONCE = 16;
 const PER_SLOW_HOST = 4;
+/** Past this many slow calls, a host that is not known to be quick gets one place at a time. */
+const SLOW_AT_ONCE = 16;
 const ALL_AT_ONCE = 32;
 
 /** `onChange` is called when a place becomes free because a call turned out to be slow. */
@@ -39,8 +40,10 @@ export function createHostSlots(onChange: () => void, slowAfterMs = SLOW_AFTER_M
       if (hosts.some(hasItsPart)) return false;
       if (areQuick(hosts)) return true;
       // For a host that was slow, or of which nothing is known, the last place is not taken.
+      const isUnderWay = count(call => call.hosts.some(host => hosts.includes(host))) > 0;
+      const slowMost = isUnderWay ? SLOW_AT_ONCE : ALL_AT_ONCE - QUICK_AT_ONCE;
       return (
-        count(call => call.isSlow) < SLOW_AT_ONCE &&
+        count(call => call.isSlow || !areQuick(call.hosts)) < slowMost &&
         count(call => !call.isSlow && !areQuick(call.hosts)) < QUICK_AT_ONCE - 1
       );
     },
