@@ -71,7 +71,9 @@ export async function pushDeploy(
       signal: wanted.signal,
       onOutput: text => {
         isOpen ||= BEGINS_TO_SEND.test(text);
-        log.append(Buffer.from(hideHostPaths(text, parts.dataDirectory)), 0).catch(notKept);
+        // Paths that the remote names are its own.
+        const shown = text.startsWith('remote:') ? text : hideHostPaths(text, parts.dataDirectory);
+        log.append(Buffer.from(shown), 0).catch(notKept);
       },
     });
     isOpen = interrupted;

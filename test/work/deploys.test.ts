@@ -92,7 +92,7 @@ describe('A deploy', { concurrency: 3 }, () => {
   test('pushes exactly its commit to the branch, with the words of the remote in its log', async () => {
     const { project, repository, remote, commitIds } = await prepared();
     const pushes = countPushes(remote);
-    hook(remote, 'pre-receive', 'echo welcome to the stage');
+    hook(remote, 'pre-receive', 'echo welcome to the stage at /var/www/stage');
     const strategyId = await strategyFor(project, remote);
     const deployId = await deploy(project, strategyId, commitIds[0]);
     const record = await finished(project, deployId);
@@ -100,7 +100,7 @@ describe('A deploy', { concurrency: 3 }, () => {
     assert.equal(headOf(remote, 'live'), repository.hashes[0]);
     assert.equal(pushes().length, 1);
     const log = await logOf(project, deployId);
-    assert.match(log, /welcome to the stage/);
+    assert.match(log, /welcome to the stage at \/var\/www\/stage/);
     assert.match(log, /\[assay\] deployed\n$/);
     const second = await finished(project, await deploy(project, strategyId, commitIds[1]));
     assert.equal(second.state, 'deployed');
