@@ -105,9 +105,9 @@ async function callHost(mirror: string, fetch: FetchMirror, refspecs: readonly s
 async function fetchInto(mirror: string, fetch: FetchMirror): Promise<Fetched> {
   const messages = await callHost(mirror, fetch, EVERYTHING);
   if (DAMAGED.test(messages)) throw new GitFailure('The mirror of the repository is damaged.', messages);
-  await rm(join(mirror, UNFINISHED));
   if (receivedObjects(messages) >= OBJECTS_BEFORE_COMMIT_GRAPH)
-    await writeCommitGraph(mirror).catch(error => fetch.onTrouble?.(error));
+    await writeCommitGraph(mirror, fetch.signal).catch(error => fetch.onTrouble?.(error));
+  await rm(join(mirror, UNFINISHED));
   return { rewritten: /^ [+t-] /m.test(messages) };
 }
 
@@ -198,9 +198,10 @@ export async function repackMirror(mirror: string, signal?: AbortSignal): Promis
   await runGit(['pack-refs', '--all'], call);
 }
 
-async function writeCommitGraph(mirror: string): Promise<void> {
+async function writeCommitGraph(mirror: string, signal?: AbortSignal): Promise<void> {
   await runGit(['commit-graph', 'write', '--reachable', '--split', '--no-progress'], {
     repository: mirror,
+    signal,
     deadlineMs: COMMIT_GRAPH_DEADLINE_MS,
   });
 }

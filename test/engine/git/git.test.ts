@@ -92,6 +92,25 @@ test('a fetch that brings many commits writes the commit-graph, and one that can
   assert.equal((await readCommit(mirror, (await resolveRef(mirror, 'main')).ref)).message, '599');
 });
 
+test('a lock that a crash left while the commit-graph was written is gone with the next fetch', async () => {
+  const { directory, url, mirror } = remote([{}]);
+  const graphs = join(mirror, 'objects/info/commit-graphs');
+  const lock = join(graphs, 'commit-graph-chain.lock');
+  await fetchMirror({ mirror, url, ssh });
+  mkdirSync(graphs, { recursive: true });
+  writeFileSync(lock, '');
+  addCommits(
+    directory,
+    Array.from({ length: 600 }, (_, index) => ({ message: `${index}`, files: { a: `${index}` } })),
+  );
+  const crash = () => {
+    throw new Error('crashed');
+  };
+  await assert.rejects(fetchMirror({ mirror, url, ssh, onTrouble: crash }), /crashed/);
+  await fetchMirror({ mirror, url, ssh });
+  assert.ok(!existsSync(lock));
+});
+
 test('hostile names and addresses never reach git', async () => {
   const { url, mirror, hashes } = remote([{}]);
   await fetchMirror({ mirror, url, ssh });
