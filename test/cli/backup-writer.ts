@@ -1,10 +1,11 @@
 // Writes to a data directory without a pause until it is told to stop: pairs of rows that belong together, and archives
 // that replace each other. Tells how often it wrote, and how long the slowest time took.
 import { createHash, randomBytes } from 'node:crypto';
-import { rmSync, writeFileSync } from 'node:fs';
+import { renameSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { setTimeout } from 'node:timers/promises';
 import { openData } from '../../src/store/data/data.ts';
-import { archivePath } from '../../src/store/data/paths.ts';
+import { archivePath, uploadDirectory } from '../../src/store/data/paths.ts';
 
 const [data = '', dependencyId = ''] = process.argv.slice(2);
 const db = openData(data, {});
@@ -19,7 +20,10 @@ let slowestMs = 0;
 function writeOnce() {
   const bytes = randomBytes(2_000);
   const next = createHash('sha256').update(bytes).digest('hex');
-  writeFileSync(archivePath(data, next), bytes);
+  // As an upload does: an archive that has its name is whole.
+  const part = join(uploadDirectory(data), next);
+  writeFileSync(part, bytes);
+  renameSync(part, archivePath(data, next));
   const startedAt = performance.now();
   db.write(() => {
     writes++;
