@@ -63,7 +63,7 @@ export const serve: Command = {
       if (!hasAccounts(app.db)) process.stdout.write(`set-up code: ${setUpCode(app.db)}\n`);
       else if (!hasAdministrator(app.db))
         process.stdout.write(
-          `no account can administrate; make one an administrator with "assay user set EMAIL --admin --standing active --data ${chosen.data}"\n`,
+          `there is no active administrator; make an account one with "assay user set EMAIL --admin --standing active --data ${chosen.data}"\n`,
         );
     });
   },
