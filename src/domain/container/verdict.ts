@@ -36,14 +36,20 @@ const SIGNALS: Record<number, string> = {
   2: 'SIGINT',
   3: 'SIGQUIT',
   4: 'SIGILL',
+  5: 'SIGTRAP',
   6: 'SIGABRT',
   7: 'SIGBUS',
   8: 'SIGFPE',
   9: 'SIGKILL',
+  10: 'SIGUSR1',
   11: 'SIGSEGV',
+  12: 'SIGUSR2',
   13: 'SIGPIPE',
   14: 'SIGALRM',
   15: 'SIGTERM',
+  24: 'SIGXCPU',
+  25: 'SIGXFSZ',
+  31: 'SIGSYS',
 };
 
 /** An exit status for people: above 128 it is how a shell tells of a signal. */
