@@ -1,6 +1,6 @@
 // The README and CONTRIBUTING: their commands exist, their links lead to files, and they stay short.
 import assert from 'node:assert/strict';
-import { accessSync, constants, existsSync, readFileSync } from 'node:fs';
+import { accessSync, constants, existsSync, globSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { root } from '../../build/bundle.ts';
@@ -24,6 +24,29 @@ test('every script, program of the project and file that a command names is ther
       assert.ok(existsSync(join(root, word)), line);
       if (word.startsWith('scripts/')) accessSync(join(root, word), constants.X_OK);
     }
+});
+
+test('every file that CONTRIBUTING names is there, and its layout has every folder of src', () => {
+  const text = documents[1]?.text ?? '';
+  for (const [, path = ''] of text.matchAll(/`((?:src|test|systemd|scripts)\/[\w./-]+)`/g))
+    assert.ok(existsSync(join(root, path)), path);
+  const [, layout = ''] = /^```text\n(.*?)^```$/ms.exec(text) ?? [];
+  const named: string[] = [];
+  const parents: string[] = [];
+  for (const line of layout
+    .split(/^test\//m)[0]
+    ?.trimEnd()
+    .split('\n') ?? []) {
+    const [, indent = '', names = ''] = /^( *)((?:[a-z]+\/ ?)*)/.exec(line) ?? [];
+    for (const name of names.split(/\/ ?/).filter(Boolean)) {
+      parents.splice(indent.length / 2, parents.length, name);
+      named.push(parents.join('/'));
+    }
+  }
+  const folders = globSync('src/{*,*/*}', { cwd: root }).filter(
+    path => statSync(join(root, path)).isDirectory() && !path.startsWith('src/demo/'),
+  );
+  assert.deepEqual(named.toSorted(), ['src', ...folders].toSorted());
 });
 
 test('the commands that install are those of the manual, which says what covers them', () => {
