@@ -118,7 +118,9 @@ export function createContainerHost(options: {
       const found = await network.protect(name);
       // A server that has just started may be the first on this host, or after a reboot.
       if (found === 'restored' && !isFirstCheck)
-        options.log.warn('firewall rules of the network were missing and are set again', { network: name });
+        options.log.warn('firewall rules of the network were missing or behind others, and are set again', {
+          network: name,
+        });
       isFirstCheck = false;
     } catch (cause) {
       forget();

@@ -29,6 +29,7 @@ export type Firewall = {
 // call, since this is done before every start of a container; how they are written is how iptables lists them.
 // REJECT, so that a suite is refused at once and does not hang; DROP where the kernel lacks it. The jump to DOCKER-USER is
 // Docker's own: Docker evaluates that chain before the rules that accept traffic, but sets the jump only when it starts.
+// Rules that are there but stand behind those of others are moved to the top: one that accepts would come before them.
 const SCRIPT = `
 PATH=/usr/sbin:/sbin:/usr/bin:/bin
 bridge=$1
@@ -36,12 +37,18 @@ insert() {
   $1 -w 10 -I $2 1 $3 -m comment --comment $bridge -j REJECT 2>/dev/null ||
     $1 -w 10 -I $2 1 $3 -m comment --comment $bridge -j DROP
 }
+# The rules of the chain $1 that stand before those of others, which may accept what ours refuse.
+leading() {
+  printf '%s\\n' "$rules" | sed -n "/^-A $1 /{/ --comment assay-/!q;p}"
+}
 require() {
   for verdict in REJECT DROP; do
-    case $rules in *"-A $2 $3 -m comment --comment $bridge -j $verdict"*) return ;; esac
-  done
-  for verdict in REJECT DROP; do
-    $1 -w 10 -C $2 $3 -m comment --comment $bridge -j $verdict 2>/dev/null && return
+    rule="$3 -m comment --comment $bridge -j $verdict"
+    case $leading in *"-A $2 $rule"*) return ;; esac
+    case $rules in
+      *"-A $2 $rule"*) $1 -w 10 -D $2 $rule 2>/dev/null ;;
+      *) $1 -w 10 -C $2 $rule 2>/dev/null && return ;;
+    esac
   done
   state=restored
   insert "$1" "$2" "$3"
@@ -52,17 +59,25 @@ protect() {
   rules=$(iptables -w 10 -S) || return
   case $rules in *'-N DOCKER-USER'*)
     forward=DOCKER-USER
-    case $rules in
-      *'-A FORWARD -j DOCKER-USER'*) ;;
-      *) state=restored; iptables -w 10 -I FORWARD 1 -j DOCKER-USER || return ;;
+    case \${rules#*-A FORWARD } in
+      '-j DOCKER-USER'*) ;;
+      *)
+        state=restored
+        iptables -w 10 -D FORWARD -j DOCKER-USER 2>/dev/null
+        iptables -w 10 -I FORWARD 1 -j DOCKER-USER || return
+        ;;
     esac
   esac
+  leading=$(leading INPUT; leading $forward)
   require iptables INPUT "-i $bridge" &&
     require iptables $forward "-i $bridge -o $bridge" &&
     require iptables $forward "-d 169.254.0.0/16 -i $bridge" &&
     require iptables $forward "-i $bridge -m conntrack --ctstate DNAT" || return
   # Docker switches IPv6 off on the bridge: the rule is for a host that switches it on again.
-  if rules=$(ip6tables -w 10 -S INPUT 2>/dev/null); then require ip6tables INPUT "-i $bridge" 2>/dev/null; fi
+  if rules=$(ip6tables -w 10 -S INPUT 2>/dev/null); then
+    leading=$(leading INPUT)
+    require ip6tables INPUT "-i $bridge" 2>/dev/null
+  fi
   echo $state
 }
 # Of the bridge $1; without it, of all bridges that are gone.

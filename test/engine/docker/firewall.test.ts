@@ -107,6 +107,18 @@ describe('After the firewall was flushed', { skip }, () => {
     assert.equal(await reaches(), refused);
     assert.equal(await network.protect(name), 'intact');
     assert.equal(rulesOf(name).length, RULES);
+
+    // As a firewall leaves them that puts its own rules first when it is reloaded.
+    for (const chain of ['INPUT', 'FORWARD']) run('iptables', '-I', chain, '1', '-p', 'tcp', '-j', 'ACCEPT');
+    assert.equal(await reaches(), 'host reached\npublished reached\nneighbour reached\n');
+    assert.equal(await network.protect(name), 'restored');
+    assert.equal(await reaches(), refused);
+    run('iptables', '-I', 'DOCKER-USER', '1', '-j', 'RETURN');
+    assert.equal(await network.protect(name), 'restored');
+    assert.equal(await reaches(), refused);
+    assert.equal(await network.protect(name), 'intact');
+    assert.equal(rulesOf(name).length, RULES);
+    flush();
   });
 
   it('a guard that somebody removed is started again, and ends with its connection', async () => {
