@@ -193,6 +193,8 @@ const shells: Shell[] = [
 
 describe('the commands of the manual', { timeout: 600_000 }, () => {
   const place = temporaryDirectory();
+  // Also where a name pattern leaves these tests, and the hook after them, out.
+  process.on('exit', place[Symbol.dispose]);
   const image = `assay-manual-${process.pid}:12`;
   const received: { headers: IncomingHttpHeaders; body: Buffer }[] = [];
   let arrived = Promise.withResolvers<void>();
@@ -252,7 +254,6 @@ describe('the commands of the manual', { timeout: 600_000 }, () => {
     const made = assay && (await docker('images', '-q', '--filter', `label=assay.made-by=${assay.instance}`));
     if (made) await docker('rmi', ...made.split('\n'));
     await docker('rmi', image);
-    place[Symbol.dispose]();
   });
 
   const tarOf = async (directory: string) => {
