@@ -99,4 +99,5 @@ test('bodies of older versions lose the key when the database is upgraded, and a
   );
   assert.equal(sqlite.prepare('SELECT count(*) FROM deliveries').pluck().get(), 3);
   sqlite.close();
+  assert.ok(!readFileSync(path).includes(KEY), 'nor is it in what rows left behind');
 });

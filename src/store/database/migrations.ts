@@ -22,6 +22,8 @@ export function migrate(
   if (from > 0) onUpgrade({ from, to: target });
   // Ignored inside a transaction, and on it would empty child tables when a step rebuilds their parent.
   sqlite.pragma('foreign_keys = OFF');
+  // What a step removes, such as keys that were not encrypted, is overwritten in the file too.
+  sqlite.pragma('secure_delete = ON');
   sqlite.function('key_of_name', { deterministic: true }, name => nameKey(String(name)));
   sqlite
     .transaction(() => {
@@ -37,6 +39,7 @@ export function migrate(
       sqlite.pragma(`user_version = ${target}`);
     })
     .immediate();
+  sqlite.pragma('secure_delete = OFF');
   if (from > 0) onUpgrade({ from, to: target, tookMs: Math.round(performance.now() - startedAt) });
 }
 
