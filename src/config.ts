@@ -38,69 +38,109 @@ export type Settings = {
 /** Said to the person who started it, without a stack. Exit status 2. */
 export class UsageError extends Error {}
 
-type Setting = { name: string; usual: string; form: string; meaning: string };
+type Setting = { name: string; defaultValue: string; form: string; meaning: string };
 
 export const settings: readonly Setting[] = [
-  { name: 'DATA', usual: './assay-data', form: 'DIRECTORY', meaning: 'everything lasting is in it' },
-  { name: 'LISTEN', usual: '127.0.0.1:8443', form: 'HOST:PORT', meaning: 'HTTPS only, HTTP/2 and HTTP/1.1' },
-  { name: 'BASE_URL', usual: 'https:// + LISTEN', form: 'URL', meaning: 'how callers reach it' },
-  { name: 'TLS_CERT', usual: 'made at first start', form: 'FILE', meaning: 'certificate chain, PEM' },
-  { name: 'TLS_KEY', usual: 'made at first start', form: 'FILE', meaning: 'its private key, PEM' },
-  { name: 'IMAGE', usual: 'host', form: 'NAME', meaning: 'default image of containers' },
+  { name: 'DATA', defaultValue: './assay-data', form: 'DIRECTORY', meaning: 'directory that holds all data' },
+  {
+    name: 'LISTEN',
+    defaultValue: '127.0.0.1:8443',
+    form: 'HOST:PORT',
+    meaning: 'HTTPS only, HTTP/2 and HTTP/1.1',
+  },
+  { name: 'BASE_URL', defaultValue: 'https:// + LISTEN', form: 'URL', meaning: 'address that callers use' },
+  { name: 'TLS_CERT', defaultValue: 'made at first start', form: 'FILE', meaning: 'certificate chain, PEM' },
+  {
+    name: 'TLS_KEY',
+    defaultValue: 'made at first start',
+    form: 'FILE',
+    meaning: 'private key of TLS_CERT, PEM',
+  },
+  { name: 'IMAGE', defaultValue: 'host', form: 'NAME', meaning: 'default image of containers' },
   {
     name: 'ANY_IMAGE',
-    usual: 'off',
+    defaultValue: 'off',
     form: 'on|off',
-    meaning: 'whether suites may name images never imported',
+    meaning: 'allow images that were not imported',
   },
-  { name: 'CONCURRENCY', usual: 'number of cores', form: 'NUMBER', meaning: 'containers at once' },
-  { name: 'TIMEOUT', usual: '3600', form: 'SECONDS', meaning: 'that a suite or a compile may take' },
-  { name: 'MEMORY', usual: '2GiB', form: 'SIZE', meaning: 'memory of a container' },
-  { name: 'CPUS', usual: '2', form: 'NUMBER', meaning: 'processors of a container, at most' },
-  { name: 'PIDS', usual: '1024', form: 'NUMBER', meaning: 'processes of a container' },
-  { name: 'SHM', usual: '64MiB', form: 'SIZE', meaning: '/dev/shm of a container, part of its MEMORY' },
+  {
+    name: 'CONCURRENCY',
+    defaultValue: 'number of cores',
+    form: 'NUMBER',
+    meaning: 'containers that run at the same time',
+  },
+  { name: 'TIMEOUT', defaultValue: '3600', form: 'SECONDS', meaning: 'time limit of a suite or a compile' },
+  { name: 'MEMORY', defaultValue: '2GiB', form: 'SIZE', meaning: 'memory limit of a container' },
+  { name: 'CPUS', defaultValue: '2', form: 'NUMBER', meaning: 'processor limit of a container' },
+  { name: 'PIDS', defaultValue: '1024', form: 'NUMBER', meaning: 'process limit of a container' },
+  {
+    name: 'SHM',
+    defaultValue: '64MiB',
+    form: 'SIZE',
+    meaning: 'size of /dev/shm in a container; counts as MEMORY',
+  },
   {
     name: 'NETWORK',
-    usual: 'bridge',
+    defaultValue: 'bridge',
     form: 'NAME',
     meaning: "bridge (Assay's own), none, or a Docker network",
   },
-  { name: 'RUN_AS', usual: '1000:1000', form: 'UID:GID', meaning: 'user in containers' },
-  { name: 'LOG_LIMIT', usual: '64MiB', form: 'SIZE', meaning: 'kept of the log of a build or compile' },
-  { name: 'DISK', usual: '0', form: 'SIZE', meaning: 'that a workspace may grow to; 0 = no limit' },
+  { name: 'RUN_AS', defaultValue: '1000:1000', form: 'UID:GID', meaning: 'user and group in containers' },
+  {
+    name: 'LOG_LIMIT',
+    defaultValue: '64MiB',
+    form: 'SIZE',
+    meaning: 'size limit of the log of a build or compile',
+  },
+  { name: 'DISK', defaultValue: '0', form: 'SIZE', meaning: 'size limit of a workspace; 0 = no limit' },
   {
     name: 'CACHE_LIMIT',
-    usual: '5GiB',
+    defaultValue: '5GiB',
     form: 'SIZE',
-    meaning: 'that /srv/cache of a suite may hold; 0 = no limit',
+    meaning: 'size limit of the cache of a suite; 0 = no limit',
   },
   {
     name: 'CACHE_TOTAL',
-    usual: '20%',
+    defaultValue: '20%',
     form: 'SIZE',
-    meaning: "of all caches, or a part of the disk with Docker's volumes; 0 = no limit",
+    meaning: 'size limit of all caches, or a share of the disk; 0 = no limit',
   },
-  { name: 'RETENTION_DAYS', usual: '90', form: 'DAYS', meaning: 'that logs of finished builds are kept' },
-  { name: 'RETENTION_EVENTS_DAYS', usual: '30', form: 'DAYS', meaning: 'that events are kept' },
+  {
+    name: 'RETENTION_DAYS',
+    defaultValue: '90',
+    form: 'DAYS',
+    meaning: 'how long logs of finished builds are kept',
+  },
+  { name: 'RETENTION_EVENTS_DAYS', defaultValue: '30', form: 'DAYS', meaning: 'how long events are kept' },
   {
     name: 'RETENTION_DELIVERIES_DAYS',
-    usual: '30',
+    defaultValue: '30',
     form: 'DAYS',
-    meaning: 'that finished webhook deliveries are kept, with their events',
+    meaning: 'how long finished webhook deliveries are kept',
   },
   {
     name: 'RETENTION_DECISIONS_DAYS',
-    usual: '90',
+    defaultValue: '90',
     form: 'DAYS',
-    meaning: 'that the reasons why suites ran or not are kept',
+    meaning: 'how long the reasons why suites ran are kept',
   },
-  { name: 'MIN_FREE_DISK', usual: '1GiB', form: 'SIZE', meaning: 'below it no work is taken on' },
-  { name: 'WEBHOOK_ALLOW', usual: '', form: 'CIDRS', meaning: 'extra addresses that webhooks may reach' },
+  {
+    name: 'MIN_FREE_DISK',
+    defaultValue: '1GiB',
+    form: 'SIZE',
+    meaning: 'no work starts with less free disk space',
+  },
+  {
+    name: 'WEBHOOK_ALLOW',
+    defaultValue: '',
+    form: 'CIDRS',
+    meaning: 'extra networks that webhooks may reach',
+  },
   {
     name: 'TRUSTED_PROXIES',
-    usual: '',
+    defaultValue: '',
     form: 'CIDRS',
-    meaning: 'reverse proxies whose X-Forwarded-For and -Proto count',
+    meaning: 'reverse proxies whose X-Forwarded-For and -Proto are trusted',
   },
 ];
 
@@ -140,13 +180,14 @@ export function readSettings(
       `${flagOf(name)} (ASSAY_${name}) must be ${form}, not ${JSON.stringify(given(name))}`,
     );
   };
-  const wholeNumber = (name: string, usual: number, least: number): number => {
-    const value = given(name) ?? String(usual);
+  const wholeNumber = (name: string, defaultValue: number, least: number): number => {
+    const value = given(name) ?? String(defaultValue);
     return /^\d{1,9}$/.test(value) && Number(value) >= least
       ? Number(value)
       : bad(name, `a whole number, ${least} or more`);
   };
-  const days = (name: string, usual: number): number => wholeNumber(name, usual, 1) * 24 * 3600_000;
+  const days = (name: string, defaultValue: number): number =>
+    wholeNumber(name, defaultValue, 1) * 24 * 3600_000;
   const size = (name: string, usual: string, least: keyof typeof leastBytes = '0'): number => {
     const bytes = parseSize(given(name) ?? usual) ?? bad(name, 'a size: bytes, or with KiB, MiB or GiB');
     return bytes >= leastBytes[least] ? bytes : bad(name, `a size of ${least} or more`);

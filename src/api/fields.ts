@@ -148,7 +148,7 @@ export const cursor = (doc: string): Field<bigint, false> => ({
 /** A whole number within bounds, from the query. */
 export function integer(
   doc: string,
-  bounds: { least: number; most: number; usual: number },
+  bounds: { least: number; most: number; defaultValue: number },
 ): Field<number, false> {
   return {
     required: false,
@@ -156,7 +156,7 @@ export function integer(
       type: 'integer',
       minimum: bounds.least,
       maximum: bounds.most,
-      default: bounds.usual,
+      default: bounds.defaultValue,
       description: doc,
     },
     read(sent) {

@@ -132,7 +132,7 @@ export const notifications: Endpoint[] = [
     scope: 'commits',
     query: {
       after: cursor('Only events after this one.'),
-      limit: integer('How many at the most.', { least: 1, most: 1000, usual: 100 }),
+      limit: integer('How many at the most.', { least: 1, most: 1000, defaultValue: 100 }),
     },
     answer: { list: eventShape, paged: false },
     handle: ({ db, baseUrl, project, query, request, url }) => {

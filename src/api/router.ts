@@ -27,7 +27,7 @@ const waitsToBeAsked = ({ headers }: Request, url: URL) =>
   !headers.has('authorization') && !url.searchParams.has('oauth_token') && !headers.has('sec-fetch-mode');
 const CHALLENGE = 'Basic realm="assay", charset="UTF-8", Bearer realm="assay"';
 
-export const PAGE_LIMIT = { least: 1, most: 1000, usual: 100 };
+export const PAGE_LIMIT = { least: 1, most: 1000, defaultValue: 100 };
 export const pageFields = {
   limit: integer('How many at the most.', PAGE_LIMIT),
   before: cursor('Only those older than this id.'),
@@ -191,7 +191,7 @@ function validate(
     caller,
     query: query.values,
     values: body.values,
-    page: { limit: limit ?? PAGE_LIMIT.usual, before },
+    page: { limit: limit ?? PAGE_LIMIT.defaultValue, before },
   } as Call;
   const errors: Errors = { ...query.errors, ...body.errors };
   const further = endpoint.also?.(body.values, call, body.errors) ?? {};

@@ -98,11 +98,11 @@ export function manualPage(commands: readonly Command[], version: string): strin
     const details = command.name === 'serve' ? [] : rest;
     return [`.SS assay ${roff(usage)}`, roff(command.summary), ...verbatim(details)].join('\n');
   });
-  const settingParts = settings.map(({ name, form, meaning, usual }) =>
+  const settingParts = settings.map(({ name, form, meaning, defaultValue }) =>
     [
       '.TP',
       `${bold(`ASSAY_${name}`)}, ${bold(flagOf(name))} \\fI${roff(form)}\\fR`,
-      roff(`${meaning}${usual === '' ? '' : ` [${usual}]`}`),
+      roff(`${meaning}${defaultValue === '' ? '' : ` [${defaultValue}]`}`),
     ].join('\n'),
   );
   return `${[

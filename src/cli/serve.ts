@@ -15,9 +15,9 @@ export const serve: Command = {
   positionals: [],
   flags: settingFlags,
   help() {
-    const lines = settings.map(({ name, form, meaning, usual }) => {
-      const flag = `  ${`${flagOf(name)} ${form}`.padEnd(28)}`;
-      return `${flag} ${meaning}${usual === '' ? '' : ` [${usual}]`}`;
+    const lines = settings.map(({ name, form, meaning, defaultValue }) => {
+      const flag = `  ${`${flagOf(name)} ${form}`.padEnd(33)}`;
+      return `${flag} ${meaning}${defaultValue === '' ? '' : ` [${defaultValue}]`}`;
     });
     return helpOf(this, [
       'Each flag can be given as a variable: ASSAY_DATA is --data. DOCKER_HOST says where Docker is.',

@@ -28,9 +28,9 @@ test('what is asked of the command line itself', concurrently, async t => {
       const { status, stdout } = await runAssay(['serve', '--help']);
       assert.equal(status, 0);
       const { settings, flagOf } = await import('../../src/config.ts');
-      for (const { name, usual } of settings) {
+      for (const { name, defaultValue } of settings) {
         const line = stdout.split('\n').find(one => one.includes(` ${flagOf(name)} `));
-        assert.ok(line?.includes(usual), name);
+        assert.ok(line?.includes(defaultValue), name);
       }
     }),
   ]);

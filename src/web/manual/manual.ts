@@ -75,8 +75,8 @@ function settingsTable(): string {
     '| Setting | Default | Meaning |',
     '|---|---|---|',
     ...settings.map(
-      ({ name, usual, form, meaning }) =>
-        `| \`ASSAY_${name}\`, \`${flagOf(name)}\` ${cell(form)} | ${code(usual)} | ${cell(meaning)} |`,
+      ({ name, defaultValue, form, meaning }) =>
+        `| \`ASSAY_${name}\`, \`${flagOf(name)}\` ${cell(form)} | ${code(defaultValue)} | ${cell(meaning)} |`,
     ),
   ].join('\n');
 }
