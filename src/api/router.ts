@@ -1,4 +1,4 @@
-// From a request to an answer: the order of checks of decisions 3, the same for every endpoint of the table.
+// From a request to an answer: the same order of checks for every endpoint of the table.
 
 import { randomUUID } from 'node:crypto';
 import type { ServerResponse } from 'node:http';

@@ -1,4 +1,4 @@
-// Who may do what: callers, their standing and scopes, and the rules of the specification's part 5 as decisions 2 settle them.
+// Who may do what: callers, their standing and scopes, and what each kind of access requires.
 
 import { refusal } from './refusal.ts';
 

@@ -1,4 +1,4 @@
-// What the service says no with: the codes of the specification's part 7. Thrown anywhere, rendered once (api/respond).
+// Refusals: the error codes of the API, with their statuses. Thrown anywhere, rendered once (api/http/respond).
 
 const statusOf = {
   api_does_not_exists: 400,

@@ -1,4 +1,4 @@
-// The contract as a table, written down from part 4 of the specification and section 4 of the decisions, not from the
+// The contract as a table, written down from the API's specification, not from the
 // program: every endpoint with who may call it, under which scope, with which fields, and what it answers.
 import type { Scope } from '../../src/domain/access.ts';
 import type { Planted } from '../support/app.ts';

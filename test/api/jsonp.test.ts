@@ -1,4 +1,4 @@
-// JSON-P: part 1 of the specification, as decisions 3 and 10 settle it.
+// JSON-P: which callbacks are accepted, and how responses and errors are wrapped.
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { bootApp, type Planted, type TestApp } from '../support/app.ts';

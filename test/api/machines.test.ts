@@ -1,4 +1,4 @@
-// Part 3 of the specification and decisions 5, through the API: what moves, what cannot, and what becomes of the whole.
+// The state machines through the API: what moves, what cannot, and what becomes of the whole.
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import type { BuildEvent } from '../../src/domain/build.ts';

@@ -39,7 +39,7 @@ type Document = {
   components: { securitySchemes: Record<string, Wire>; schemas: Record<string, Wire> };
 };
 
-/** Endpoints that answer as the RFCs say; decisions 9. */
+/** Endpoints that answer as the RFCs say. */
 const ofOAuth = [
   'GET /oauth2/authorize',
   'POST /oauth2/access_token',

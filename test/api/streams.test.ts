@@ -1,4 +1,4 @@
-// Logs with ranges, and the firehoses of decisions 8 and 10, over both versions of HTTP.
+// Logs with ranges, and the firehoses, over both versions of HTTP.
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { setImmediate } from 'node:timers/promises';

@@ -3,9 +3,9 @@
 import assert from 'node:assert/strict';
 import { existsSync, readdirSync } from 'node:fs';
 import { createServer, type Server } from 'node:net';
-import { networkInterfaces } from 'node:os';
 import { after, before, test } from 'node:test';
 import { docker } from '../support/appliance.ts';
+import { hostAddresses } from '../support/host-addresses.ts';
 import { type ServedAppliance, serveAppliance } from '../support/served-appliance.ts';
 import { attacks } from './table.ts';
 
@@ -112,10 +112,7 @@ const probes: Record<string, [probe: string, answer: string | RegExp]> = {
 let appliance: ServedAppliance;
 let server: Server;
 let found: Map<string, string>;
-const addresses = Object.values(networkInterfaces())
-  .flatMap(all => all ?? [])
-  .filter(({ family, internal }) => family === 'IPv4' && !internal)
-  .map(({ address }) => address);
+const addresses = hostAddresses();
 
 before(async () => {
   appliance = await serveAppliance({

@@ -297,7 +297,7 @@ async function createOrFind(door: DockerDoor, plan: ContainerPlan, triesLeft = 3
   return same ?? (await createOrFind(door, plan, triesLeft - 1));
 }
 
-/** The profile of decisions 7: every container of ours is made here, and nowhere else. */
+/** The profile of every container that runs a job. They are created here and nowhere else. */
 function creation(plan: ContainerPlan) {
   return {
     name: plan.name,

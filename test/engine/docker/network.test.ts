@@ -2,13 +2,13 @@
 import assert from 'node:assert/strict';
 import { createServer as createHttpServer } from 'node:http';
 import { type AddressInfo, createServer, type Server } from 'node:net';
-import { networkInterfaces } from 'node:os';
 import { after, before, describe, it, test } from 'node:test';
 import { createEngine } from '../../../src/engine/docker/container.ts';
 import { EngineRefused } from '../../../src/engine/docker/docker.ts';
 import { createNetwork, type Network } from '../../../src/engine/docker/network.ts';
 import { createPrivateEngine } from '../../drill/engine.ts';
 import { containersUntil } from '../../support/appliance.ts';
+import { hostAddresses } from '../../support/host-addresses.ts';
 import { follow, openRoom, type Room } from './room.ts';
 
 const RULES = 4;
@@ -50,11 +50,9 @@ describe("Assay's own bridge", () => {
   });
 
   it('lets no container reach a port of the host, on any of its addresses', async () => {
-    const addresses = Object.values(networkInterfaces())
-      .flatMap(addresses => addresses ?? [])
-      .filter(({ family, internal }) => family === 'IPv4' && !internal)
-      .map(({ address }) => address);
-    assert.ok(addresses.length > 0);
+    const found = await room.engine.door.docker.getNetwork(network).inspect();
+    const addresses = [...hostAddresses(), found.IPAM?.Config?.[0]?.Gateway as string];
+    assert.ok(addresses.length > 1);
     const tries = addresses.map(address => attempt(address, port)).join('\n');
     const { text } = await room.run(tries, { network });
     assert.equal(text, addresses.map(address => `${address} refused\n`).join(''));

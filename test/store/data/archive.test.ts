@@ -140,7 +140,7 @@ test('an upload ends when the room does', async () => {
 
 test('a file that may not grow any more is no room, and nothing is left', async () => {
   const script = `
-    import { receiveArchive } from ${JSON.stringify(import.meta.resolve('../../src/store/data/archive.ts'))};
+    import { receiveArchive } from ${JSON.stringify(import.meta.resolve('../../../src/store/data/archive.ts'))};
     const source = async function* () {
       yield Buffer.from('1f8b08', 'hex');
       for (;;) yield Buffer.alloc(1 << 20);
