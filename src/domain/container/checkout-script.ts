@@ -84,7 +84,8 @@ const SUBMODULE_FUNCTION = `submodule() {
 }`;
 
 // Puts the content in the place of pointers, without git-lfs, which an image need not have. Git would take such files for
-// changed ones: it is asked not to look. Arguments: directory, mirror.
+// changed ones, and, where git-lfs is installed, files that should be pointers and are not: it is asked not to look.
+// Arguments: directory, mirror.
 const LFS_FUNCTION = `lfs() (
   cd "$1" || exit 1
   : >/tmp/.assay-lfs
@@ -92,13 +93,13 @@ const LFS_FUNCTION = `lfs() (
     mirror=$1; shift
     for file; do
       [ -f "$file" ] && [ ! -h "$file" ] || continue
+      printf "%s\\0" "$file" >>/tmp/.assay-lfs
       oid=$(head -c 200 -- "$file" | sed -n "s/^oid sha256:\\([0-9a-f]\\{64\\}\\)$/\\1/p")
       [ -n "$oid" ] || continue
       rest=\${oid#??}
       content=$mirror/lfs/objects/\${oid%"$rest"}/\${rest%"\${rest#??}"}/$oid
       [ -f "$content" ] || continue
       cat -- "$content" >"$file" || exit 255
-      printf "%s\\0" "$file" >>/tmp/.assay-lfs
     done' sh "$2" || exit 1
   git update-index -z --assume-unchanged --stdin </tmp/.assay-lfs
   rm -f /tmp/.assay-lfs
