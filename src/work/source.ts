@@ -16,8 +16,8 @@ import {
 } from '../domain/submodules.ts';
 import { GitFailure } from '../engine/git/git.ts';
 import { hasCommit } from '../engine/git/history.ts';
-import { fetchObjects, isObjectThere, listPointers, type Pointer } from '../engine/git/lfs.ts';
-import { type FetchMirror, fetchCommit, fetchMirror } from '../engine/git/mirror.ts';
+import { fetchObjects, listPointers, markObjects, type Pointer } from '../engine/git/lfs.ts';
+import { type FetchMirror, fetchCommit, fetchMirror, markUsed } from '../engine/git/mirror.ts';
 import { readNeeds } from '../engine/git/submodules.ts';
 import { mirrorPath, submoduleMirrors } from '../store/data/paths.ts';
 import type { Project } from '../store/projects.ts';
@@ -50,32 +50,45 @@ const KNOWN_MAX = 1_000;
 const LFS_RETRY_MS = 600_000;
 /** By project, setting and commit: every suite of a request asks for the same. */
 const known = new Map<string, { source: Source; stamp: string }>();
+/** Those whose content of Git LFS could not be fetched: a build of one runs without. */
+const incomplete = new Set<string>();
 
-/** Undefined where something of it has to be fetched first. */
+const keyOf = (dataDirectory: string, project: Project, hash: string) =>
+  `${dataDirectory} ${project.id} ${project.submodules} ${project.repositoryUrl} ${hash}`;
+
+/** Undefined where something of it has to be fetched first. What is found is marked as used. */
 export async function findSource(
   { dataDirectory }: Pick<FetchParts, 'dataDirectory'>,
   project: Project,
   hash: string,
 ): Promise<Source | undefined> {
-  const key = `${dataDirectory} ${project.id} ${project.submodules} ${project.repositoryUrl} ${hash}`;
+  const key = keyOf(dataDirectory, project, hash);
   const remembered = known.get(key);
-  if (remembered && stampOf(remembered.source) === remembered.stamp) return remembered.source;
+  if (remembered && stampOf(remembered.source) === remembered.stamp) {
+    for (const mirror of submoduleMirrorsOf(remembered.source)) markUsed(mirror);
+    return remembered.source;
+  }
   known.delete(key);
   const source = await explore(dataDirectory, project, hash, {
     ensure: ({ mirror }, commit) => hasCommit(mirror, commit),
   });
   if (!source) return undefined;
-  if (source.lacksLfs) return source;
+  if (source.lacksLfs) return incomplete.has(key) ? source : undefined;
+  // Each of its objects has to be marked at each use.
+  if (source.hasLfs || source.submodules.some(one => one.hasLfs)) return source;
   if (known.size >= KNOWN_MAX) known.delete(known.keys().next().value as string);
   known.set(key, { source, stamp: stampOf(source) });
   return source;
 }
 
 /** Other mirrors in the same place, after a loss or for another address, are noticed. */
-function stampOf({ mirror, submoduleMirrors: directory, submodules }: Source): string {
-  const mirrors = [mirror, ...submodules.map(one => join(directory ?? '', one.mirror))];
+function stampOf(source: Source): string {
+  const mirrors = [source.mirror, ...submoduleMirrorsOf(source)];
   return mirrors.map(path => statSync(join(path, 'HEAD'), { throwIfNoEntry: false })?.ino).join();
 }
+
+const submoduleMirrorsOf = ({ submoduleMirrors: directory, submodules }: Source): string[] =>
+  submodules.map(one => join(directory ?? '', one.mirror));
 
 /** Fetches what a build of the commit lacks. */
 export async function fetchSource(
@@ -103,11 +116,16 @@ export async function fetchSource(
         : `The repository no longer has the commit ${commit}: build a newer one.`,
     );
   };
-  await parts.turns(
+  const source = await parts.turns(
     `mirror ${project.id}`,
     () => explore(parts.dataDirectory, project, hash, { ensure, fetchLfs: lfsFetcher(parts, fetch) }),
     signal,
   );
+  const key = keyOf(parts.dataDirectory, project, hash);
+  incomplete.delete(key);
+  if (!source?.lacksLfs) return;
+  if (incomplete.size >= KNOWN_MAX) incomplete.delete(incomplete.keys().next().value as string);
+  incomplete.add(key);
 }
 
 /** Why what is kept by Git LFS could not be fetched into a mirror, and when that was. */
@@ -155,16 +173,18 @@ async function explore(
   const source: Source = { mirror, submodules: [], hasLfs: false, lacksLfs: false, notes: [] };
   const takeLfs = async (repository: Repository, commit: string, at: string): Promise<boolean> => {
     const pointers = await listPointers(repository.mirror, commit);
-    const isMissing = (pointer: Pointer) => !isObjectThere(repository.mirror, pointer);
-    if (pointers.some(isMissing)) await means.fetchLfs?.(repository, commit, pointers.filter(isMissing));
-    const missing = pointers.filter(isMissing).length;
-    if (missing > 0) {
+    let missing = await markObjects(repository.mirror, pointers);
+    if (missing.length > 0 && means.fetchLfs) {
+      await means.fetchLfs(repository, commit, missing);
+      missing = await markObjects(repository.mirror, pointers);
+    }
+    if (missing.length > 0) {
       source.lacksLfs = true;
       source.notes.push(
-        `${missing} of ${pointers.length} files of Git LFS${at} are pointers, not their content: ${lfsFailures.get(repository.mirror)?.reason ?? 'it was not fetched'}`,
+        `${missing.length} of ${pointers.length} files of Git LFS${at} are pointers, not their content: ${lfsFailures.get(repository.mirror)?.reason ?? 'it was not fetched'}`,
       );
     }
-    return missing < pointers.length;
+    return missing.length < pointers.length;
   };
   if (hasLfs) source.hasLfs = await takeLfs(whole, hash, '');
   if (project.submodules === 'off') {
@@ -189,6 +209,7 @@ async function explore(
         throw new GitFailure(`The commit has more than ${SUBMODULES_MAX} submodules.`);
       const child = join(directory, placed.mirror);
       const repository = { mirror: child, url: placed.url, isSubmodule: true };
+      markUsed(child);
       const isThere = await means.ensure(repository, placed.hash).catch(cause => {
         if (!(cause instanceof GitFailure)) throw cause;
         throw new GitFailure(

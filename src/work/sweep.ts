@@ -1,14 +1,15 @@
 // Takes away what outlived its job: containers, volumes, files of jobs, mirrors, archives, old logs. Only things with this
 // instance's label, and only files in DATA.
 
-import { renameSync, statSync } from 'node:fs';
-import { opendir, readdir, rm } from 'node:fs/promises';
+import { lstatSync, renameSync, type Stats, statSync } from 'node:fs';
+import { lstat, opendir, readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { STAND_IN } from '../engine/docker/volume.ts';
 import type { Log } from '../log.ts';
 import { findArtifact, forgetUnusedArtifacts } from '../store/artifacts.ts';
 import {
   isArchiveReferred,
+  isBuildRunningSince,
   isJobRunning,
   isJobUnfinished,
   isProjectThere,
@@ -40,16 +41,23 @@ const LOGS_EVERY_MS = 3600_000;
 /** A file this young may belong to something that has not been written down yet. */
 const GRACE_MS = 60_000;
 const PASSING_MS = 20 * 60_000;
-const STARTED_AT = performance.timeOrigin;
+const STARTED_AT = Math.ceil(performance.timeOrigin);
+const SOURCES_EVERY_MS = 3600_000;
+/** Files and directories of mirrors that one sweep looks at. */
+const SOURCES_PER_SWEEP = 4_000;
+const LONG_JOB_MS = 12 * 3600_000;
+/** How the name ends of what is being removed, or was when the server was killed. */
+const ASIDE = '.gone';
 
 export function startSweep(parts: SweepParts): { stop(): void; sweep(): Promise<void> } {
   let under: Promise<void> | undefined;
   let logsAt = Number.NEGATIVE_INFINITY;
+  const sweepSources = createSourceSweep(parts);
   const sweep = () => {
     // There may be very many logs: they are gone through now and then.
     const withLogs = performance.now() - logsAt > LOGS_EVERY_MS;
     if (withLogs) logsAt = performance.now();
-    under ??= sweepOnce(parts, withLogs).finally(() => {
+    under ??= sweepOnce(parts, withLogs, sweepSources).finally(() => {
       under = undefined;
     });
     return under;
@@ -59,7 +67,11 @@ export function startSweep(parts: SweepParts): { stop(): void; sweep(): Promise<
 }
 
 /** Each part by itself: what cannot be taken away keeps nothing else from going. */
-async function sweepOnce(parts: SweepParts, withLogs: boolean): Promise<void> {
+async function sweepOnce(
+  parts: SweepParts,
+  withLogs: boolean,
+  sweepSources: () => Promise<void>,
+): Promise<void> {
   const { db, host, log } = parts;
   const attempt = async (what: string, work: () => Promise<unknown>) => {
     try {
@@ -70,6 +82,7 @@ async function sweepOnce(parts: SweepParts, withLogs: boolean): Promise<void> {
   };
   await attempt('jobs', () => sweepJobs(parts));
   await attempt('files', () => sweepFiles(parts));
+  await attempt('unused sources', sweepSources);
   await attempt('artifacts', () => sweepArtifacts(parts));
   await attempt('old logs', () => sweepLogs(parts));
   if (withLogs) await attempt('logs of what was deleted', () => sweepOrphanLogs(parts));
@@ -132,6 +145,73 @@ async function sweepFiles({ db, dataDirectory }: SweepParts): Promise<void> {
   }
 }
 
+/**
+ * Removes content of Git LFS and mirrors of submodules that nothing used for the retention, which is a day at least: a
+ * build that needs them again fetches them again. There may be very many: each sweep goes on where the last one ended.
+ */
+function createSourceSweep({ db, dataDirectory, retentionMs }: SweepParts): () => Promise<void> {
+  let unvisited: AsyncGenerator<SourcePaths> | undefined;
+  let startedAt = Number.NEGATIVE_INFINITY;
+  const isUnused = (path: string, found: Stats | undefined) =>
+    found !== undefined && (path.endsWith(ASIDE) || db.now() - found.mtimeMs > retentionMs);
+  // A checkout borrows from mirrors for as long as its job runs. A job marked what it uses when it started.
+  const isInUse = (projectId: bigint) =>
+    isBuildRunningSince(db, projectId, Math.max(STARTED_AT, db.now() - LONG_JOB_MS));
+  return async () => {
+    if (!unvisited) {
+      if (performance.now() - startedAt < SOURCES_EVERY_MS) return;
+      startedAt = performance.now();
+      unvisited = listSources(join(dataDirectory, 'mirrors'));
+    }
+    for (let seen = 0; seen < SOURCES_PER_SWEEP; ) {
+      const { value, done } = await unvisited.next();
+      if (done) {
+        unvisited = undefined;
+        return;
+      }
+      seen += 1 + value.paths.length;
+      if (isInUse(value.projectId)) continue;
+      for (const path of value.paths) {
+        const found = await lstat(path).catch(() => undefined);
+        if (!isUnused(path, found)) continue;
+        // It may have been marked meanwhile. Nothing comes between this check and the removal.
+        if (isUnused(path, lstatSync(path, { throwIfNoEntry: false }))) await discard(path);
+      }
+    }
+  };
+}
+
+type SourcePaths = { projectId: bigint; paths: string[] };
+
+/** What a source sweep looks at, one directory at a time. No directory stays open between two of them. */
+async function* listSources(mirrors: string): AsyncGenerator<SourcePaths> {
+  for (const name of await readdir(mirrors)) {
+    const [, id, isOfSubmodules] = /^(\d+)\.git(\.modules)?$/.exec(name) ?? [];
+    if (!id) continue;
+    const projectId = BigInt(id);
+    const path = join(mirrors, name);
+    if (isOfSubmodules)
+      yield { projectId, paths: (await listDirectory(path)).map(one => join(path, one.name)) };
+    const directories = isOfSubmodules
+      ? (await listDirectory(path)).map(one => join(path, one.name, 'lfs'))
+      : [join(path, 'lfs')];
+    for (let next = directories.pop(); next !== undefined; next = directories.pop()) {
+      const parent = next;
+      const entries = await listDirectory(parent);
+      const pathOf = (entry: { name: string }) => join(parent, entry.name);
+      directories.push(...entries.filter(entry => entry.isDirectory()).map(pathOf));
+      yield { projectId, paths: entries.filter(entry => !entry.isDirectory()).map(pathOf) };
+    }
+  }
+}
+
+/** Git LFS spreads its objects over 65,536 directories: each is small enough to be read at once. */
+const listDirectory = (path: string) =>
+  readdir(path, { withFileTypes: true }).catch((cause: NodeJS.ErrnoException) => {
+    if (cause.code === 'ENOENT' || cause.code === 'ENOTDIR') return [];
+    throw cause;
+  });
+
 /** What no dependency was compiled to any more. */
 async function sweepArtifacts({ db, dataDirectory, artifacts }: SweepParts): Promise<void> {
   const isFree = (hash: string) => !artifacts.isHeld(hash) && !findArtifact(db, hash);
@@ -158,14 +238,14 @@ async function sweepOrphanLogs({ db, dataDirectory }: SweepParts): Promise<void>
  * it again. What was there takes its time to go.
  */
 async function discard(path: string): Promise<void> {
-  const aside = `${path}.gone`;
+  const aside = `${path}.${Date.now()}${ASIDE}`;
   try {
     renameSync(path, aside);
   } catch (cause) {
     if ((cause as NodeJS.ErrnoException).code !== 'ENOENT') throw cause;
     return;
   }
-  await rm(aside, { force: true });
+  await rm(aside, { recursive: true, force: true });
 }
 
 function isOld(path: string): boolean {

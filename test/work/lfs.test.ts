@@ -2,7 +2,17 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
-import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { basename, join } from 'node:path';
@@ -43,6 +53,8 @@ describe('Files of Git LFS', { concurrency: 2 }, () => {
     for (const content of contents) writeFileSync(join(objects, oidOf(content)), content);
   }
 
+  const printedIn = (log: string) => log.slice(log.lastIndexOf('[assay]')).trimEnd().split('\n').slice(1);
+
   async function run(repository: Repository, path: string, command: string, fields: Fields = {}) {
     const project = await assay.project(repository, fields);
     assay.sshd.addKey(project.key, `PATH=${path}:$PATH exec sh -c "$SSH_ORIGINAL_COMMAND"`);
@@ -50,7 +62,7 @@ describe('Files of Git LFS', { concurrency: 2 }, () => {
     const { builds, state, request } = await project.run();
     assert.equal(state, 'passed', String(request.error));
     const log = await project.log(builds[0]?.id_str as string);
-    return { log, printed: log.slice(log.lastIndexOf('[assay]')).trimEnd().split('\n').slice(1) };
+    return { project, buildId: builds[0]?.id_str as string, log, printed: printedIn(log) };
   }
 
   test('hold their content, whatever the image has, and git finds nothing changed', async () => {
@@ -86,6 +98,42 @@ describe('Files of Git LFS', { concurrency: 2 }, () => {
       submodules: 'on',
     });
     assert.deepEqual(printed, ['in lib']);
+  });
+
+  test('are marked as used by each build, and fetched again when they were removed as unused', async () => {
+    const repository = assay.repository({
+      files: { '.gitattributes': ATTRIBUTES, 'a.bin': pointerTo('content\n') },
+    });
+    keep(repository, 'content\n');
+    const { project, buildId, printed } = await run(
+      repository,
+      programs({ 'git-lfs-transfer': transfer }),
+      'head -c 7 a.bin; echo',
+    );
+    assert.deepEqual(printed, ['content']);
+    const oid = oidOf('content\n');
+    const mirror = join(assay.data, 'mirrors', `${project.id}.git`);
+    const object = join(mirror, 'lfs/objects', oid.slice(0, 2), oid.slice(2, 4), oid);
+    const rerun = async () => {
+      const build = await project.finishedBuild(await project.rerun(buildId));
+      assert.equal(build.build_state, 'passed', String(build.error));
+      return project.log(build.id_str as string);
+    };
+    utimesSync(object, 1, 1);
+    await rerun();
+    assert.ok(Date.now() - statSync(object).mtimeMs < 3600_000);
+
+    rmSync(object);
+    const fetched = await rerun();
+    assert.deepEqual(printedIn(fetched), ['content']);
+    assert.match(fetched, /fetched again/);
+
+    // The host may have lost it meanwhile: the build runs without, once.
+    rmSync(object);
+    rmSync(join(repository.directory, 'lfs/objects', oid));
+    const lost = await rerun();
+    assert.match(lost, /1 of 1 files of Git LFS are pointers/);
+    assert.deepEqual(printedIn(lost), ['version']);
   });
 
   test('that the host does not have stay pointers, and the log says how many', async () => {

@@ -1,6 +1,6 @@
 // Submodules in builds: fetched with the project's key, pinned by the commit, from SSH and relative addresses alone.
 import assert from 'node:assert/strict';
-import { readdirSync, rmSync } from 'node:fs';
+import { readdirSync, rmSync, statSync, utimesSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { type Appliance, startAppliance } from '../support/appliance.ts';
@@ -119,9 +119,15 @@ describe('Submodules', { concurrency: 3 }, () => {
     ]);
     assert.doesNotMatch(log, /not fetched/);
 
-    // Their mirrors are in no backup either.
+    // Each build marks them as used: the sweep removes those that none uses any longer.
     const mirrors = join(assay.data, 'mirrors', `${project.id}.git.modules`);
-    assert.equal(readdirSync(mirrors).length, 2);
+    const paths = readdirSync(mirrors).map(name => join(mirrors, name));
+    assert.equal(paths.length, 2);
+    for (const path of paths) utimesSync(path, 1, 1);
+    await project.finishedBuild(await project.rerun(build?.id_str as string));
+    for (const path of paths) assert.ok(Date.now() - statSync(path).mtimeMs < 3600_000);
+
+    // Their mirrors are in no backup either.
     rmSync(mirrors, { recursive: true });
     const again = await project.finishedBuild(await project.rerun(build?.id_str as string));
     assert.equal(again.build_state, 'passed', String(again.error));

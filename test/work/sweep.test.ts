@@ -1,11 +1,11 @@
 // What the sweep takes away, and what it leaves to those who need it.
 import assert from 'node:assert/strict';
-import { mkdirSync, readdirSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, utimesSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { test } from 'node:test';
+import { describe, test } from 'node:test';
 import { createLog } from '../../src/log.ts';
 import { findBuild } from '../../src/store/builds.ts';
-import { buildLogPath } from '../../src/store/data/paths.ts';
+import { buildLogPath, mirrorPath, submoduleMirrors } from '../../src/store/data/paths.ts';
 import type { Db } from '../../src/store/database/db.ts';
 import { instanceOf } from '../../src/store/database/settings.ts';
 import { moveBuild } from '../../src/store/transition.ts';
@@ -25,7 +25,7 @@ function sweeperOf(
   for (const name of ['jobs', 'mirrors', 'archives', 'artifacts', 'logs'])
     mkdirSync(join(dataDirectory, name));
   const removed: string[] = [];
-  const { sweep, stop } = startSweep({
+  const everything: SweepParts = {
     db,
     log: createLog(() => {}, {}),
     host: {
@@ -42,8 +42,12 @@ function sweeperOf(
     dataDirectory,
     retentionMs: DAY_MS,
     ...parts,
-  });
-  return { dataDirectory, removed, sweep, [Symbol.dispose]: stop };
+  };
+  const begin = () => {
+    const { sweep, stop } = startSweep(everything);
+    return { sweep, [Symbol.dispose]: stop };
+  };
+  return { dataDirectory, removed, ...begin(), begin };
 }
 
 test('logs go when their time is over; younger ones, those of what runs, and every record stay', async () => {
@@ -101,4 +105,98 @@ test('a container through which an artifact is filled stays as long as that take
   held.clear();
   await sweeper.sweep();
   assert.ok(sweeper.removed.includes('fills'));
+});
+
+describe('Content of Git LFS and mirrors of submodules', () => {
+  /** Three objects of Git LFS and two mirrors of submodules, each last used so many days ago. */
+  function addSources(dataDirectory: string, projectId: bigint, nowMs: number) {
+    const modules = submoduleMirrors(dataDirectory, projectId);
+    const objectOf = (mirror: string, oid: string) =>
+      join(mirror, 'lfs/objects', oid.slice(0, 2), oid.slice(2, 4), oid);
+    const own = mirrorPath(dataDirectory, projectId);
+    const used = {
+      oldObject: [objectOf(own, 'aabb01'), 3],
+      youngObject: [objectOf(own, 'aabb02'), 1],
+      objectOfSubmodule: [objectOf(join(modules, 'young.git'), 'ccdd01'), 3],
+      oldSubmodule: [join(modules, 'old.git/HEAD'), 3],
+      youngSubmodule: [join(modules, 'young.git/HEAD'), 1],
+    } as const;
+    for (const [path] of [[join(own, 'HEAD')], ...Object.values(used)]) {
+      mkdirSync(dirname(path), { recursive: true });
+      writeFileSync(path, 'x');
+    }
+    for (const [path, days] of Object.values(used)) {
+      const at = (nowMs - days * DAY_MS) / 1000;
+      utimesSync(path.replace(/\/HEAD$/, ''), at, at);
+    }
+    // What a server that was killed was removing.
+    mkdirSync(join(modules, 'old.git.1.gone/objects'), { recursive: true });
+    // A project's own mirror goes with its project alone.
+    utimesSync(own, 0, 0);
+    return {
+      kept: () => Object.entries(used).flatMap(([name, [path]]) => (existsSync(path) ? [name] : [])),
+      hasMirror: () => existsSync(join(own, 'HEAD')),
+      left: () => readdirSync(modules).sort(),
+    };
+  }
+  const EVERYTHING = ['oldObject', 'youngObject', 'objectOfSubmodule', 'oldSubmodule', 'youngSubmodule'];
+
+  test("go when nothing used them for the retention; the project's own mirror stays", async () => {
+    using room = openRoom({ ms: Date.now() + 1_000 });
+    using sweeper = sweeperOf(room, { retentionMs: 2 * DAY_MS });
+    const project = addProject(room.db);
+    const sources = addSources(sweeper.dataDirectory, project.id, room.now.ms);
+    await sweeper.sweep();
+    assert.deepEqual(sources.kept(), ['youngObject', 'youngSubmodule']);
+    assert.deepEqual(sources.left(), ['young.git'], 'nothing is left beside it');
+    assert.ok(sources.hasMirror());
+  });
+
+  for (const [when, startedAt, laterMs] of [
+    ['long ago', Date.now() + 1_000, DAY_MS],
+    [
+      'before this server',
+      Math.floor(performance.timeOrigin) - 60_000,
+      120_000 + Date.now() - performance.timeOrigin,
+    ],
+  ] as const)
+    test(`stay while a job runs that began ${when}; a younger one has marked its own`, async () => {
+      using room = openRoom({ ms: startedAt });
+      const { db, now } = room;
+      using sweeper = sweeperOf(room, { retentionMs: 2 * DAY_MS });
+      const project = addProject(db);
+      const suites = [addSuite(db, project.id).id, addSuite(db, project.id).id];
+      const [old, young] = addBuilds(db, project, suites).builds as [bigint, bigint];
+      moveBuild(db, old, 'start', { nonce: 'n' });
+      now.ms += Math.ceil(laterMs);
+      moveBuild(db, young, 'start', { nonce: 'n' });
+      const sources = addSources(sweeper.dataDirectory, project.id, now.ms);
+      await sweeper.sweep();
+      assert.deepEqual(sources.kept(), EVERYTHING);
+
+      moveBuild(db, old, 'pass', { exitCode: 0 });
+      using next = sweeper.begin();
+      await next.sweep();
+      assert.deepEqual(sources.kept(), ['youngObject', 'youngSubmodule']);
+    });
+
+  test('are gone through in parts: very many are no work for one sweep', async () => {
+    using room = openRoom({ ms: Date.now() + 1_000 });
+    using sweeper = sweeperOf(room, { retentionMs: 2 * DAY_MS });
+    const project = addProject(room.db);
+    const objects = join(mirrorPath(sweeper.dataDirectory, project.id), 'lfs/objects');
+    for (let n = 0; n < 6_000; n += 1) {
+      const directory = join(objects, (n % 100).toString().padStart(2, '0'));
+      mkdirSync(directory, { recursive: true });
+      writeFileSync(join(directory, `${n}`), '');
+      utimesSync(join(directory, `${n}`), 0, 0);
+    }
+    const count = () =>
+      readdirSync(objects, { recursive: true, withFileTypes: true }).filter(one => one.isFile()).length;
+    await sweeper.sweep();
+    const left = count();
+    assert.ok(left > 0 && left < 6_000, `${left} left`);
+    await sweeper.sweep();
+    assert.equal(count(), 0);
+  });
 });

@@ -3,8 +3,9 @@
 import { existsSync, readdirSync, statSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { fullHash, GitFailure, runGit } from './git.ts';
-import type { FetchMirror } from './mirror.ts';
+import { type FetchMirror, markUsed } from './mirror.ts';
 import { shellQuote, withSsh } from './ssh.ts';
 
 export interface Pointer {
@@ -16,6 +17,7 @@ const DEADLINE_MS = 1_800_000;
 const STALL_MS = 60_000;
 const WATCH_MS = 1_000;
 const ALL_MAX_BYTES = 10 * 1024 ** 3;
+const MARKED_AT_ONCE = 1_000;
 
 // One for each file: a pointer is a blob of a little more than a hundred bytes, in one form.
 export async function listPointers(mirror: string, hash: string): Promise<Pointer[]> {
@@ -33,8 +35,15 @@ export async function listPointers(mirror: string, hash: string): Promise<Pointe
   return Array.from(pointers, ([, oid, size]) => ({ oid: oid as string, sizeBytes: Number(size) }));
 }
 
-export function isObjectThere(mirror: string, { oid }: Pointer): boolean {
-  return existsSync(join(mirror, 'lfs/objects', oid.slice(0, 2), oid.slice(2, 4), oid));
+// Marks what the pointers stand for as used, and returns the pointers whose content is not there.
+export async function markObjects(mirror: string, pointers: readonly Pointer[]): Promise<Pointer[]> {
+  const missing: Pointer[] = [];
+  for (const [index, pointer] of pointers.entries()) {
+    if (index % MARKED_AT_ONCE === MARKED_AT_ONCE - 1) await nextTurn();
+    const { oid } = pointer;
+    if (!markUsed(join(mirror, 'lfs/objects', oid.slice(0, 2), oid.slice(2, 4), oid))) missing.push(pointer);
+  }
+  return missing;
 }
 
 // Fetches what the pointers of the commit stand for; git-lfs compares each with its hash.

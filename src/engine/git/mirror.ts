@@ -1,5 +1,6 @@
 // The kept copy of a project's repository: made, fetched incrementally and repacked here. The caller runs one fetch at a
 // time for each mirror; a repack may run beside it. Reading what was fetched is in history.ts.
+import { existsSync, utimesSync } from 'node:fs';
 import { access, mkdir, readdir, rename, rm, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { fullHash, GitFailure, hostOf, type OnOutput, runGit, submoduleHostOf } from './git.ts';
@@ -71,6 +72,18 @@ export async function fetchMirror(fetch: FetchMirror): Promise<Fetched> {
   } catch (cause) {
     if (!(cause instanceof GitFailure) || !DAMAGED.test(cause.detail)) throw cause;
     return await makeAnew(fetch);
+  }
+}
+
+// The time of a mirror, or of an object of Git LFS, says when it was last used: the sweep goes by it. False where there is
+// none. Synchronous, as the removal is: what is marked is not removed.
+export function markUsed(path: string): boolean {
+  const now = Date.now() / 1000;
+  try {
+    utimesSync(path, now, now);
+    return true;
+  } catch {
+    return existsSync(path);
   }
 }
 

@@ -1,6 +1,6 @@
 // What the sweep asks before it takes something away.
 
-import { and, asc, eq, gt, inArray } from 'drizzle-orm';
+import { and, asc, eq, gt, inArray, lt } from 'drizzle-orm';
 import { parseId } from '../../domain/id.ts';
 import type { Db } from '../database/db.ts';
 import { builds, dependencies, deploys } from '../database/schema.ts';
@@ -24,6 +24,20 @@ export function isJobRunning(db: Db, kind: string, idText: string): boolean {
       .select({ id: dependencies.id })
       .from(dependencies)
       .where(and(eq(dependencies.id, id), eq(dependencies.compileState, 'compiling')))
+      .get() !== undefined
+  );
+}
+
+/** Whether a build of the project runs that started before then. */
+export function isBuildRunningSince(db: Db, projectId: bigint, before: number): boolean {
+  return (
+    db.orm
+      .select({ id: builds.id })
+      .from(builds)
+      .where(
+        and(eq(builds.buildState, 'running'), eq(builds.projectId, projectId), lt(builds.startedAt, before)),
+      )
+      .limit(1)
       .get() !== undefined
   );
 }
