@@ -109,7 +109,7 @@ export const settings: readonly Setting[] = [
     name: 'RETENTION_DAYS',
     defaultValue: '90',
     form: 'DAYS',
-    meaning: 'how long logs of finished builds, and unused Git LFS files and submodules, are kept',
+    meaning: 'how long logs, unused Git LFS files and submodules are kept',
   },
   { name: 'RETENTION_EVENTS_DAYS', defaultValue: '30', form: 'DAYS', meaning: 'how long events are kept' },
   {
