@@ -104,9 +104,13 @@ const twofold: Record<string, { body: () => string; type?: string; name: string 
 };
 
 attacks('a field that is there twice counts once, the last time', twofold, async ({ body, type, name }) => {
+  // Renamed, not deleted: the rows of a deleted project are purged later, and that would count as a change.
   for (const project of (await app.client.get('/projects', app.people.owner.as)).list)
     if (project.name === name)
-      await app.client.call('DELETE', `/projects/${project.id_str}`, { as: app.people.owner.as });
+      await app.client.call('PUT', `/projects/${project.id_str}`, {
+        as: app.people.owner.as,
+        form: { name: fresh('renamed') },
+      });
   const before = app.changes();
   const answer = await app.client.call('POST', '/projects?name=query', {
     as: app.people.owner.as,
