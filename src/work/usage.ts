@@ -56,7 +56,7 @@ export type MeasureJobs = (
   what: { workspaces: boolean },
 ) => Promise<Map<string, Usage>>;
 
-/** Measures jobs, by their nonces; without one that has no container just now. */
+/** Measures jobs, by their nonces. */
 export function createJobMeter(parts: {
   db: Db;
   host: ContainerHost;
@@ -82,14 +82,15 @@ export function createJobMeter(parts: {
 
   return async (jobs, { workspaces }) => {
     const containers = await host.engine.listStorage(instance, { layers: workspaces });
-    const found = jobs.flatMap(job => {
+    // Output counts without a container too: a job whose container ended on a full disk cannot write down that it has.
+    const found = jobs.map(job => {
       const container = containers.find(
         ({ owner }) => owner.kind === job.kind && owner.id === String(job.id),
       );
-      if (!container) return [];
-      const own = workspaces ? container.volumes.filter(({ name }) => name === ownVolume(instance, job)) : [];
-      const cache = container.volumes.find(({ target }) => target === CACHE_DIRECTORY)?.name;
-      return [{ job, layerBytes: container.layerBytes, own: own.map(({ name }) => name), cache }];
+      const volumes = container?.volumes ?? [];
+      const own = workspaces ? volumes.filter(({ name }) => name === ownVolume(instance, job)) : [];
+      const cache = volumes.find(({ target }) => target === CACHE_DIRECTORY)?.name;
+      return { job, layerBytes: container?.layerBytes ?? 0, own: own.map(({ name }) => name), cache };
     });
     const names = found.flatMap(({ own, cache }) => [...own, ...(cache === undefined ? [] : [cache])]);
     const sizeOf = await measureVolumes([...new Set(names)]);
