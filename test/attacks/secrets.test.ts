@@ -2,7 +2,7 @@
 // runs meanwhile. Where a secret must not be, its bytes are not to be found in any usual spelling.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { readdirSync, readFileSync, readlinkSync, rmSync, statSync } from 'node:fs';
+import { readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before } from 'node:test';
 import { clearDocker, docker, makeData } from '../support/appliance.ts';
@@ -154,21 +154,25 @@ after(async () => {
 
 const text = (_: string, value: unknown) => (typeof value === 'bigint' ? value.toString() : value);
 
-/** Of every process there is: what it was started with; of those outside of containers, their variables too. */
+/** What every process was started with; of the server and of the processes that it started, the variables too. */
 function lookAtProcesses(): void {
-  const own = readlinkSync('/proc/self/ns/mnt');
   const commands: Buffer[] = [];
-  const variables: Buffer[] = [];
   for (const pid of readdirSync('/proc').filter(name => /^\d+$/.test(name) && name !== String(process.pid)))
     try {
       commands.push(readFileSync(`/proc/${pid}/cmdline`));
-      // The suite's own processes have its variables: there they belong.
-      if (readlinkSync(`/proc/${pid}/ns/mnt`) === own) variables.push(readFileSync(`/proc/${pid}/environ`));
     } catch {
       // It ended between the look and the read.
     }
   places.set('the command lines of all processes', Buffer.concat(commands));
-  places.set('the variables of all processes of the host', Buffer.concat(variables));
+  places.set('the variables of the server and its children', Buffer.concat(environmentsFrom(server.pid)));
+}
+
+function environmentsFrom(pid: number): Buffer[] {
+  const children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').split(' ').filter(Boolean);
+  return [
+    readFileSync(`/proc/${pid}/environ`),
+    ...children.flatMap(child => environmentsFrom(Number(child))),
+  ];
 }
 
 /** The data directory after the build, file by file; the key is where it belongs. */
@@ -195,7 +199,7 @@ const placeNames = [
   'its volumes',
   'what Docker keeps as its log',
   'the command lines of all processes',
-  'the variables of all processes of the host',
+  'the variables of the server and its children',
   'a backup without the key',
   'the log of the build',
   'the record of the build',

@@ -92,9 +92,7 @@ async function assertNothingLeft(demo: Demo, instance: string): Promise<void> {
   assert.deepEqual(await tracesOf(instance), []);
   const processes = readdirSync('/proc').filter(name => {
     try {
-      return (
-        /^\d+$/.test(name) && readFileSync(`/proc/${name}/environ`).includes(`TMPDIR=${demo.temporary}\0`)
-      );
+      return /^\d+$/.test(name) && readFileSync(`/proc/${name}/cmdline`).includes(demo.temporary);
     } catch {
       return false;
     }

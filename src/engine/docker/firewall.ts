@@ -4,8 +4,9 @@
 import { randomBytes } from 'node:crypto';
 import { createInterface } from 'node:readline';
 import { type Duplex, PassThrough } from 'node:stream';
+import type { Container } from 'dockerode';
 import { labelsOf, type Mount } from '../../domain/container/container-plan.ts';
-import { type DockerDoor, EngineRefused } from './docker.ts';
+import { type DockerDoor, EngineRefused, isRefused } from './docker.ts';
 
 export const GUARD_KIND = 'guard';
 
@@ -19,7 +20,7 @@ export type FirewallOptions = {
 export type Firewall = {
   /** Resolves when the rules are in force; throws EngineRefused when they cannot be set. */
   protect(): Promise<'intact' | 'restored'>;
-  /** How many there were. */
+  /** Removes the rules and the guard itself, and resolves when both are gone: with how many rules there were. */
   removeRules(): Promise<number>;
   isGuard(containerId: string): boolean;
   close(): void;
@@ -114,6 +115,8 @@ type Guard = {
   containerId: string;
   ask(order: 'protect' | 'remove'): Promise<string>;
   close(): void;
+  /** Closes it, and resolves when Docker has removed its container. */
+  remove(): Promise<void>;
 };
 
 /** The guard is no more, for whatever reason: another one can be started. */
@@ -161,7 +164,11 @@ export function createFirewall(door: DockerDoor, options: FirewallOptions): Fire
     },
     async removeRules() {
       // A host without iptables has no rules either.
-      return Number(await ask('remove')) || 0;
+      const rules = Number(await ask('remove')) || 0;
+      const guard = starting;
+      starting = undefined;
+      await (await guard)?.remove();
+      return rules;
     },
     isGuard: id => id === containerId,
     close() {
@@ -213,7 +220,7 @@ async function startGuard({ docker, call }: DockerDoor, options: FirewallOptions
     const stream = (await call('attach to a container', () =>
       container.attach({ stream: true, stdin: true, stdout: true, stderr: true, hijack: true }),
     )) as Duplex;
-    const guard = converse(docker, call, container.id, stream);
+    const guard = converse(docker, call, container, stream);
     await call('start a container', () => container.start()).catch(error => {
       guard.close();
       throw error;
@@ -230,7 +237,7 @@ async function startGuard({ docker, call }: DockerDoor, options: FirewallOptions
 function converse(
   docker: DockerDoor['docker'],
   call: DockerDoor['call'],
-  containerId: string,
+  container: Container,
   stream: Duplex,
 ): Guard {
   const waiting: { resolve(answer: string): void; reject(error: Error): void }[] = [];
@@ -245,7 +252,7 @@ function converse(
   };
   for (const event of ['end', 'close', 'error']) stream.on(event, end);
   return {
-    containerId,
+    containerId: container.id,
     async ask(order) {
       return await call(
         'check firewall rules',
@@ -259,5 +266,13 @@ function converse(
       );
     },
     close: () => stream.destroy(),
+    async remove() {
+      stream.destroy();
+      try {
+        await call('wait for the end of a container', () => container.wait({ condition: 'removed' }));
+      } catch (error) {
+        if (!isRefused(error, 404)) throw error;
+      }
+    },
   };
 }

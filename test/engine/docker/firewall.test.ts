@@ -158,6 +158,19 @@ describe('After the firewall was flushed', { skip }, () => {
     run('ip', 'link', 'delete', 'assay-0badcafe');
   });
 
+  it('the guard that deletes the rules of a network is gone when they are', async () => {
+    for (let round = 0; round < 5; round++) {
+      const network = openNetwork();
+      await network.protect(await network.ensure());
+      await network.remove();
+      const left = await room.engine.listContainers(room.instance);
+      assert.deepEqual(
+        left.filter(({ containerId }) => network.isGuard(containerId)),
+        [],
+      );
+    }
+  });
+
   describe('builds', () => {
     let assay: Appliance;
     let gateway: string;
