@@ -1,4 +1,4 @@
-// Which suites a commit starts: the subjects and operators of a rule, and the judgement with what each rule saw.
+// Which suites a commit starts: the subjects and operators of a rule, and the evaluation with what each rule saw.
 // Reading the facts from git is left to the engine, keeping the rules to the store.
 
 import { compileGlob } from './text/glob.ts';
@@ -31,7 +31,7 @@ export type Subject = (typeof subjects)[number];
 export type Operator = (typeof operators)[number];
 export type Rule = { subject: Subject; operator: Operator; value: string };
 
-export type CommitFacts = {
+export type CommitDetails = {
   message: string;
   branches: string[];
   tags: string[];
@@ -43,25 +43,27 @@ export type CommitFacts = {
   committerEmail: string;
 };
 
-export type JudgedRule<R extends Rule = Rule> = R & { holds: boolean; saw: string | string[] };
-export type Judgement<R extends Rule = Rule> = { runs: boolean; rules: JudgedRule<R>[] };
+export type RuleResult<R extends Rule = Rule> = R & { holds: boolean; saw: string | string[] };
+export type Evaluation<R extends Rule = Rule> = { runs: boolean; rules: RuleResult<R>[] };
 
 const seenElements = 50;
 const seenCharacters = 1_000;
 
 /** All rules must hold; a suite without rules always runs. */
-export function judge<R extends Rule>(rules: readonly R[], facts: CommitFacts): Judgement<R> {
-  return createJudge(facts)(rules);
+export function evaluateRules<R extends Rule>(rules: readonly R[], facts: CommitDetails): Evaluation<R> {
+  return createEvaluator(facts)(rules);
 }
 
 /** Judges one commit for many suites: a rule that several have is judged once. */
-export function createJudge(facts: CommitFacts): <R extends Rule>(rules: readonly R[]) => Judgement<R> {
+export function createEvaluator(
+  facts: CommitDetails,
+): <R extends Rule>(rules: readonly R[]) => Evaluation<R> {
   const known = new Map<string, Verdict>();
   // Most rules on one subject see the same of it, which is held once.
   const seen = new Map<string, string | string[]>();
   const verdictOn = (rule: Rule): Verdict => {
     const key = `${rule.subject} ${rule.operator} ${rule.value}`;
-    const verdict = known.get(key) ?? judgeRule(rule, factOf(rule.subject, facts), 0, seen);
+    const verdict = known.get(key) ?? evaluateRule(rule, factOf(rule.subject, facts), 0, seen);
     known.set(key, verdict);
     return verdict;
   };
@@ -75,14 +77,14 @@ export function createJudge(facts: CommitFacts): <R extends Rule>(rules: readonl
  * Judges on what was kept of a commit. A rule on files that none of the kept paths decides stays open while others are
  * missing, and so does whether the suite runs, unless another rule forbids it.
  */
-export function judgeInPart<R extends Rule>(
+export function evaluatePartially<R extends Rule>(
   rules: readonly R[],
-  facts: CommitFacts,
+  facts: CommitDetails,
   filesOmitted: number,
-): { runs: boolean | undefined; rules: (JudgedRule<R> & { isOpen: boolean })[] } {
+): { runs: boolean | undefined; rules: (RuleResult<R> & { isOpen: boolean })[] } {
   const judged = rules.map(rule => {
     const omitted = rule.subject === 'commit.files' ? filesOmitted : 0;
-    const verdict = judgeRule(rule, factOf(rule.subject, facts), omitted);
+    const verdict = evaluateRule(rule, factOf(rule.subject, facts), omitted);
     // A path that decides makes a positive rule hold and breaks a negative one.
     const isOpen = omitted > 0 && verdict.holds === tests[rule.operator](rule.value).negative;
     return { ...rule, ...verdict, isOpen };
@@ -92,9 +94,9 @@ export function judgeInPart<R extends Rule>(
   return { runs: isForbidden ? false : isOpen ? undefined : true, rules: judged };
 }
 
-type Verdict = Pick<JudgedRule, 'holds' | 'saw'>;
+type Verdict = Pick<RuleResult, 'holds' | 'saw'>;
 
-function judgeRule(
+function evaluateRule(
   rule: Rule,
   fact: string | string[],
   omitted: number,
@@ -118,7 +120,7 @@ function judgeRule(
   };
 }
 
-function factOf(subject: Subject, facts: CommitFacts): string | string[] {
+function factOf(subject: Subject, facts: CommitDetails): string | string[] {
   switch (subject) {
     case 'commit.message':
       return facts.message;

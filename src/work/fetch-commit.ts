@@ -3,7 +3,7 @@
 
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { hideHostPaths } from '../domain/host-paths.ts';
-import { createJudge, type Judgement, type Rule } from '../domain/rules.ts';
+import { createEvaluator, type Evaluation, type Rule } from '../domain/rules.ts';
 import { GitFailure } from '../engine/git/git.ts';
 import {
   type CommitRead,
@@ -120,38 +120,38 @@ function begin(
   project: Project,
   request: BuildRequest,
   { branch, commit: read }: Found,
-  judge: Judge,
+  evaluate: Evaluator,
 ): void {
   db.write(() => {
     // Canceled meanwhile: a commit without a request would wait for builds for ever.
     if (findBuildRequest(db, project.id, request.id)?.buildState !== 'fetching') return;
     const commit = recordCommit(db, project.id, fieldsOf(read));
-    const begun = beginBuilds(db, request.id, commit, branch ?? '', decide(db, project.id, judge));
+    const begun = beginBuilds(db, request.id, commit, branch ?? '', decide(db, project.id, evaluate));
     if (begun && branch !== undefined && project.cancelSuperseded)
       for (const older of listSupersededRequests(db, begun))
         markCanceled(db, older, `because a newer build of ${branch} has begun`);
   });
 }
 
-type Judge = (rules: readonly Rule[]) => Judgement;
+type Evaluator = (rules: readonly Rule[]) => Evaluation;
 
-/** Many rules on many paths take long: others are served between one and the next, and `decide` finds them judged. */
-async function judgeAhead(db: Db, projectId: bigint, read: CommitRead): Promise<Judge> {
-  const judge = createJudge(read);
+/** Many rules on many paths take long: others are served between one and the next, and `decide` finds them evaluated. */
+async function judgeAhead(db: Db, projectId: bigint, read: CommitRead): Promise<Evaluator> {
+  const evaluate = createEvaluator(read);
   for (const suite of listEverySuite(db, projectId))
     for (const rule of rulesOf(db, suite.id)) {
-      judge([rule]);
+      evaluate([rule]);
       await nextTurn();
     }
-  return judge;
+  return evaluate;
 }
 
 /** Which suites run for the commit, and why: by the rules as they are now. */
-function decide(db: Db, projectId: bigint, judge: Judge): Decision[] {
+function decide(db: Db, projectId: bigint, evaluate: Evaluator): Decision[] {
   return listEverySuite(db, projectId).map(suite => ({
     suiteId: suite.id,
     suiteName: suite.name,
-    ...judge(rulesOf(db, suite.id)),
+    ...evaluate(rulesOf(db, suite.id)),
   }));
 }
 

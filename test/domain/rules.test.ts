@@ -1,17 +1,17 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import {
-  type CommitFacts,
-  createJudge,
-  judge,
-  judgeInPart,
+  type CommitDetails,
+  createEvaluator,
+  evaluatePartially,
+  evaluateRules,
   operators,
   type Rule,
   subjects,
 } from '../../src/domain/rules.ts';
 import { processorMs } from '../support/processor.ts';
 
-const facts: CommitFacts = {
+const facts: CommitDetails = {
   message: 'Fix the parser\n\nIt ate newlines [ci skip]',
   branches: ['main', 'release/1.2'],
   tags: [],
@@ -24,21 +24,21 @@ const facts: CommitFacts = {
 };
 
 const holds = (subject: Rule['subject'], operator: Rule['operator'], value: string) =>
-  judge([{ subject, operator, value }], facts).runs;
+  evaluateRules([{ subject, operator, value }], facts).runs;
 
 test('a suite without rules always runs', () => {
-  assert.deepEqual(judge([], facts), { runs: true, rules: [] });
+  assert.deepEqual(evaluateRules([], facts), { runs: true, rules: [] });
 });
 
 test('a suite runs only when all of its rules hold, and each rule tells what it saw', () => {
-  const judgement = judge(
+  const evaluation = evaluateRules(
     [
       { id: 7n, subject: 'commit.branches', operator: 'equals', value: 'main' },
       { id: 8n, subject: 'commit.author_name', operator: 'equals', value: 'Bob' },
     ],
     facts,
   );
-  assert.deepEqual(judgement, {
+  assert.deepEqual(evaluation, {
     runs: false,
     rules: [
       {
@@ -120,7 +120,7 @@ test('on a list a positive operator needs one element, a negative one tolerates 
 test('a long list is cut, and the element that decided is still shown', () => {
   const files = Array.from({ length: 100_000 }, (_, index) => `file-${index}`);
   const rule: Rule = { subject: 'commit.files', operator: 'equals', value: 'file-99999' };
-  const [judged] = judge([rule], { ...facts, files }).rules;
+  const [judged] = evaluateRules([rule], { ...facts, files }).rules;
   assert.equal(judged?.holds, true);
   assert.equal(judged?.saw.length, 51);
   assert.ok(judged?.saw.includes('file-99999'));
@@ -129,7 +129,7 @@ test('a long list is cut, and the element that decided is still shown', () => {
 
 test('a long text is cut between characters', () => {
   const message = `${'x'.repeat(999)}😀${'y'.repeat(5_000)}`;
-  const [judged] = judge([{ subject: 'commit.message', operator: 'contains', value: 'y' }], {
+  const [judged] = evaluateRules([{ subject: 'commit.message', operator: 'contains', value: 'y' }], {
     ...facts,
     message,
   }).rules;
@@ -138,7 +138,7 @@ test('a long text is cut between characters', () => {
 
 test('a rule that several suites have is judged once, and each keeps its own record of it', () => {
   let asked = 0;
-  const judgeOne = createJudge({
+  const judgeOne = createEvaluator({
     ...facts,
     get message() {
       asked++;
@@ -158,7 +158,7 @@ test('a rule that several suites have is judged once, and each keeps its own rec
 test('where paths are missing, a rule that none of the others decides is open, and so is the suite', () => {
   const inPart = (operator: Rule['operator'], value: string, ...more: Rule[]) => {
     const rule: Rule = { subject: 'commit.files', operator, value };
-    const { runs, rules } = judgeInPart([rule, ...more], facts, 500);
+    const { runs, rules } = evaluatePartially([rule, ...more], facts, 500);
     return [runs, ...rules.map(({ isOpen }) => isOpen)];
   };
   const forbids: Rule = { subject: 'commit.branches', operator: 'equals', value: 'elsewhere' };
@@ -168,12 +168,12 @@ test('where paths are missing, a rule that none of the others decides is open, a
   assert.deepEqual(inPart('does_not_match', 'lib/*'), [undefined, true]);
   assert.deepEqual(inPart('starts_with', 'lib/', forbids), [false, true, false]);
   const open: Rule = { subject: 'commit.files', operator: 'contains', value: 'lib' };
-  const { rules } = judgeInPart([open, forbids], facts, 500);
+  const { rules } = evaluatePartially([open, forbids], facts, 500);
   assert.deepEqual(
     rules.map(({ saw }) => saw),
     [[...facts.files, '… 500 more'], facts.branches],
   );
-  assert.equal(judgeInPart([open], facts, 0).runs, false, 'nothing is missing');
+  assert.equal(evaluatePartially([open], facts, 0).runs, false, 'nothing is missing');
 });
 
 test('a rule that contains a long text is judged on a long message in linear time', () => {
@@ -181,7 +181,7 @@ test('a rule that contains a long text is judged on a long message in linear tim
   const message = 'a'.repeat(1_000_000);
   for (const operator of ['contains', 'does_not_contain'] as const) {
     const workedMs = processorMs(() => {
-      const judged = judge([{ subject: 'commit.message', operator, value }], { ...facts, message });
+      const judged = evaluateRules([{ subject: 'commit.message', operator, value }], { ...facts, message });
       assert.equal(judged.runs, operator === 'does_not_contain');
     });
     assert.ok(workedMs < 500, `${operator}: ${workedMs} ms`);

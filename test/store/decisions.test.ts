@@ -1,7 +1,7 @@
 // What was decided about the suites of a request: packed into one row, and read back as it was.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { createJudge, type JudgedRule } from '../../src/domain/rules.ts';
+import { createEvaluator, type RuleResult } from '../../src/domain/rules.ts';
 import { openSqlite } from '../../src/store/database/db.ts';
 import { migrate, steps } from '../../src/store/database/migrations.ts';
 import { packDecisions, unpackDecisions } from '../../src/store/database/packed-decisions.ts';
@@ -10,7 +10,7 @@ import { temporaryDirectory } from '../cli/program.ts';
 const files = Array.from({ length: 500 }, (_, at) => `source/directory-${at % 7}/file-number-${at}.c`);
 
 test('decisions are read back as they were, and what many suites share is stored once', () => {
-  const judge = createJudge({
+  const judge = createEvaluator({
     message: 'A change of "everything" ä\u2028',
     branches: ['main'],
     tags: [],
@@ -48,7 +48,7 @@ test('decisions of older versions are packed when the database is upgraded', () 
      INSERT INTO build_requests (id, project_id, commit_ref, branch, build_state, created_by, created_at)
      VALUES (9007199254740993, 1, 'main', 'main', 'passed', 'a', 0), (9007199254740995, 1, 'main', 'main', 'passed', 'a', 0);`,
   );
-  const rules: JudgedRule[] = [
+  const rules: RuleResult[] = [
     { subject: 'commit.files', operator: 'matches', value: '**', holds: true, saw: files.slice(0, 3) },
     { subject: 'commit.message', operator: 'contains', value: 'x', holds: false, saw: 'ä "quoted"' },
   ];

@@ -96,7 +96,7 @@ export function createClient(origin: string, ca: string): Client {
     });
 
   const call = async (method: string, path: string, asked: Asked = {}) => {
-    judge ??= send('GET', '/openapi.json', {}).then(answer => createJudge(answer.text));
+    judge ??= send('GET', '/openapi.json', {}).then(answer => createEvaluator(answer.text));
     const [answer, judged] = await Promise.all([send(method, path, asked), judge]);
     judged(method, path, answer);
     return answer;
@@ -149,7 +149,7 @@ export type Document = {
 type Judge = (method: string, path: string, answer: Answer) => void;
 
 /** Says of each answer whether the document allows it. */
-function createJudge(text: string): Judge {
+function createEvaluator(text: string): Judge {
   const document = JSON.parse(text) as Document;
   const ajv = new Ajv2020({ strict: false, allErrors: true });
   formats.default(ajv);

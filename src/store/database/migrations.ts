@@ -2,7 +2,7 @@
 
 import type Database from 'better-sqlite3';
 import { nameKey } from '../../domain/names.ts';
-import type { JudgedRule } from '../../domain/rules.ts';
+import type { RuleResult } from '../../domain/rules.ts';
 import { packDecisions } from './packed-decisions.ts';
 
 /** Thrown where the file belongs to a newer Assay: going on could lose what that one wrote. */
@@ -452,9 +452,9 @@ function packOldDecisions(sqlite: Database.Database): void {
     .safeIntegers();
   for (let id = next.get(-1n) as bigint | null; id !== null; id = next.get(id) as bigint | null) {
     // The same text is the same list of rules, which is packed once.
-    const parsed = new Map<string, JudgedRule[]>();
+    const parsed = new Map<string, RuleResult[]>();
     const decisions = rowsOf.all(id).map(({ suiteId, suiteName, runs, rules: text }) => {
-      const rules = parsed.get(text) ?? (JSON.parse(text) as JudgedRule[]);
+      const rules = parsed.get(text) ?? (JSON.parse(text) as RuleResult[]);
       parsed.set(text, rules);
       return { suiteId, suiteName, runs: runs !== 0n, rules };
     });

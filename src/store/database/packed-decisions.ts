@@ -1,9 +1,9 @@
 // How the decisions of a request are stored: compressed, and a rule that several suites have, and what it saw, stand once.
 
 import { zstdCompressSync, zstdDecompressSync } from 'node:zlib';
-import type { JudgedRule } from '../../domain/rules.ts';
+import type { RuleResult } from '../../domain/rules.ts';
 
-export type Decision = { suiteId: bigint; suiteName: string; runs: boolean; rules: readonly JudgedRule[] };
+export type Decision = { suiteId: bigint; suiteName: string; runs: boolean; rules: readonly RuleResult[] };
 
 /** `saw` and `rules` refer to elements of the lists before them. */
 type Packed = {
@@ -16,7 +16,7 @@ export function packDecisions(decisions: readonly Decision[]): Buffer {
   const packed: Packed = { saws: [], rules: [], suites: [] };
   const sawAt = new Map<unknown, number>();
   const ruleAt = new Map<string, number>();
-  const pack = ({ subject, operator, value, holds, saw }: JudgedRule): number => {
+  const pack = ({ subject, operator, value, holds, saw }: RuleResult): number => {
     const seen = sawAt.get(saw) ?? packed.saws.push(saw) - 1;
     sawAt.set(saw, seen);
     const key = `${seen} ${holds} ${subject} ${operator} ${value}`;
@@ -33,12 +33,12 @@ export function unpackDecisions(bytes: Buffer): Decision[] {
   const { saws, rules, suites } = JSON.parse(zstdDecompressSync(bytes).toString()) as Packed;
   const unpacked = rules.map(
     ([subject, operator, value, holds, saw]) =>
-      ({ subject, operator, value, holds, saw: saws[saw] }) as JudgedRule,
+      ({ subject, operator, value, holds, saw: saws[saw] }) as RuleResult,
   );
   return suites.map(([id, suiteName, runs, of]) => ({
     suiteId: BigInt(id),
     suiteName,
     runs,
-    rules: of.map(at => unpacked[at] as JudgedRule),
+    rules: of.map(at => unpacked[at] as RuleResult),
   }));
 }

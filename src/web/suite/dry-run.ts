@@ -2,7 +2,7 @@
 
 import { html, raw } from 'hono/html';
 import { parseId } from '../../domain/id.ts';
-import { type CommitFacts, judgeInPart, type Rule } from '../../domain/rules.ts';
+import { type CommitDetails, evaluatePartially, type Rule } from '../../domain/rules.ts';
 import { type Commit, findCommit } from '../../store/builds.ts';
 import { listCommitHeads } from '../../store/overview.ts';
 import { listEveryRule, type Suite } from '../../store/suites.ts';
@@ -42,7 +42,7 @@ function renderResult(visit: Visit, suites: readonly Suite[], commit: Commit): H
     caption: 'Dry run',
     columns: ['Suite', 'Would it run', 'Rules'],
     rows: suites.map(suite => {
-      const { runs, rules } = judgeInPart(
+      const { runs, rules } = evaluatePartially(
         listEveryRule(visit.services.db, suite.id).map(
           ({ subject, operator, value }) => ({ subject, operator, value }) as Rule,
         ),
@@ -56,7 +56,7 @@ function renderResult(visit: Visit, suites: readonly Suite[], commit: Commit): H
 }
 
 /** What rules look at, as the newest fetch recorded it. */
-function factsOf(commit: Commit): CommitFacts {
+function factsOf(commit: Commit): CommitDetails {
   return {
     ...commit,
     branches: JSON.parse(commit.branches) as string[],

@@ -1,7 +1,7 @@
 // Rules in words, and what each of them saw of a commit: for the suites that were decided, and for a dry run.
 
 import { html } from 'hono/html';
-import type { JudgedRule, Operator, Rule, Subject } from '../../domain/rules.ts';
+import type { Operator, Rule, RuleResult, Subject } from '../../domain/rules.ts';
 import type { Html } from '../frame/layout.ts';
 import { stateMark } from '../frame/state.ts';
 
@@ -34,7 +34,7 @@ export const ruleWords = ({ subject, operator, value }: Rule): Html =>
 const SAW_SHOWN = 160;
 
 /** Why a suite runs for a commit or not: each rule, whether it holds, and what it looked at. */
-export function renderJudged(rules: readonly (JudgedRule & { isOpen?: boolean })[]): Html {
+export function renderJudged(rules: readonly (RuleResult & { isOpen?: boolean })[]): Html {
   if (rules.length === 0) return html`<span class="quiet">It has no rules, so it always runs.</span>`;
   return html`<ul class="rules">${rules.map(
     rule =>
