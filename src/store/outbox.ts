@@ -3,7 +3,7 @@
 // of its own until the one before it is settled. What callers see of deliveries is in notifications.ts.
 
 import { eq, sql } from 'drizzle-orm';
-import type { Settlement } from '../domain/webhook/delivery.ts';
+import type { AttemptResult } from '../domain/webhook/delivery.ts';
 import { retryDelayMs, retryDelaysMs } from '../domain/webhook/retry.ts';
 import { type Db, prepared } from './database/db.ts';
 import { deliveries, events, notifications } from './database/schema.ts';
@@ -132,7 +132,7 @@ const release = prepared(db =>
 );
 
 /** Records what became of an attempt; false where the row is gone or was asked for anew meanwhile. */
-export function settleDelivery(db: Db, id: bigint, outcome: Settlement): boolean {
+export function settleDelivery(db: Db, id: bigint, outcome: AttemptResult): boolean {
   return db.write(() => {
     const settled = settle(db).get(
       outcome.state,

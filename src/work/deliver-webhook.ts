@@ -2,7 +2,7 @@
 // The rows are the truth; a poke or the clock only says that it is worth looking. How one POST is made is the engine's.
 
 import type { Cidr } from '../domain/webhook/address.ts';
-import { isSuccess, judge } from '../domain/webhook/delivery.ts';
+import { classifyResponse, isSuccess } from '../domain/webhook/delivery.ts';
 import { countPlaces, firstPace, nextPace, type Pace } from '../domain/webhook/pace.ts';
 import { sign } from '../domain/webhook/signature.ts';
 import {
@@ -101,7 +101,7 @@ export function startDeliveries(options: {
     if (batch.length === 0) return;
     const recorded = db.write(() =>
       batch.map(({ receiver, delivery, answer }) => {
-        const settlement = judge(answer, delivery.attempts, db.now());
+        const settlement = classifyResponse(answer, delivery.attempts, db.now());
         const isRecorded = settleDelivery(db, delivery.id, settlement);
         if (isRecorded && answer.status === 410) switchOff(db, receiver.notificationId);
         return isRecorded ? settlement : undefined;

@@ -2,7 +2,7 @@
 
 import { retryDelayMs } from './retry.ts';
 
-export type Settlement = {
+export type AttemptResult = {
   state: 'pending' | 'delivered' | 'failed';
   attempts: number;
   responseStatus: number | null;
@@ -17,11 +17,11 @@ export function isSuccess(status: number | undefined): boolean {
 }
 
 /** `attempts` were made before this one; without a status there was no answer, and `error` says why. */
-export function judge(
+export function classifyResponse(
   answer: { status?: number; responseMs: number; excerpt: string; error?: string },
   attempts: number,
   now: number,
-): Settlement {
+): AttemptResult {
   const { status, responseMs, excerpt, error } = answer;
   const delayMs = isSuccess(status) || status === 410 ? undefined : retryDelayMs(attempts + 1);
   const otherwise = delayMs === undefined ? 'failed' : 'pending';
