@@ -16,7 +16,7 @@ import {
 } from '../domain/container/suite-plan.ts';
 import {
   canceledBuild,
-  judgeOutcome,
+  classifyOutcome,
   runAgain,
   type StopReason,
   type Verdict,
@@ -170,7 +170,7 @@ export async function runSuite(
     if (outcome.kind === 'left') return;
     release();
     await end(
-      judgeOutcome(outcome, {
+      classifyOutcome(outcome, {
         attempts: build.attempts,
         timeoutMs: parts.timeoutMs,
         memoryBytes: parts.limits.memoryBytes,

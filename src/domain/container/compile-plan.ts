@@ -181,7 +181,7 @@ export function judgeCompile(
 ): CompileVerdict {
   switch (outcome.kind) {
     case 'exit':
-      return judgeExit(outcome, facts.memoryBytes);
+      return classifyExit(outcome, facts.memoryBytes);
     case 'killed':
       return failedCompile(`The command ${KILLED}.`);
     case 'timed_out':
@@ -208,7 +208,7 @@ export function compileAgain(reason: string, attempts: number): CompileVerdict {
   return { event: 'requeue', error: null, lines: [`${reason} It is compiled again.`] };
 }
 
-function judgeExit(exit: Extract<Outcome, { kind: 'exit' }>, memoryBytes: number): CompileVerdict {
+function classifyExit(exit: Extract<Outcome, { kind: 'exit' }>, memoryBytes: number): CompileVerdict {
   const memory = exit.outOfMemory
     ? [`out of memory: a process was ended at the limit of ${memoryBytes} bytes`]
     : [];

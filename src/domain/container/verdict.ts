@@ -75,7 +75,7 @@ export function runAgain(reason: string, attempts: number): Verdict {
   return { event: 'error', exitCode: null, error, lines: [error] };
 }
 
-export function judgeOutcome(
+export function classifyOutcome(
   outcome: Outcome,
   facts: {
     attempts: number;
@@ -91,7 +91,7 @@ export function judgeOutcome(
   const { cancelBecause = null } = facts;
   switch (outcome.kind) {
     case 'exit':
-      return judgeExit(outcome, facts.memoryBytes);
+      return classifyExit(outcome, facts.memoryBytes);
     case 'killed':
       return outcome.step === COMMAND_STEP
         ? { event: 'fail', exitCode: null, error: null, lines: [`the command ${KILLED}`] }
@@ -121,7 +121,7 @@ export function judgeOutcome(
   }
 }
 
-function judgeExit(exit: Extract<Outcome, { kind: 'exit' }>, memoryBytes: number): Verdict {
+function classifyExit(exit: Extract<Outcome, { kind: 'exit' }>, memoryBytes: number): Verdict {
   const memory = exit.outOfMemory
     ? [`out of memory: a process was ended at the limit of ${memoryBytes} bytes`]
     : [];
