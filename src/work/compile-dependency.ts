@@ -8,10 +8,10 @@ import { dirname, join } from 'node:path';
 import type { PlacedArtifact } from '../domain/container/artifact-mounts.ts';
 import {
   canceledCompile,
+  classifyLost,
   compileAgain,
   describeRecipe,
   failedCompile,
-  judgeLost,
   planCompile,
 } from '../domain/container/compile-plan.ts';
 import { isNoRoom } from '../domain/disk-full.ts';
@@ -204,7 +204,7 @@ async function resume(
 ): Promise<Finished | undefined> {
   const { parts, job, log } = compile;
   const begun = await readJson<Begun>(begunFile(job));
-  if (!begun) return { verdict: judgeLost(compile.dependency.attempts) };
+  if (!begun) return { verdict: classifyLost(compile.dependency.attempts) };
   await enter(begun.recipeHash);
   const outcome =
     (await readJson<JobOutcome>(outcomeFile(job))) ?? (await runJob(parts, job, log, undefined));

@@ -2,7 +2,7 @@
 
 import { readFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { type CompileVerdict, judgeCompile, UNPACK_STEP } from '../domain/container/compile-plan.ts';
+import { type CompileVerdict, classifyCompile, UNPACK_STEP } from '../domain/container/compile-plan.ts';
 import type { LogWriter } from '../store/data/log-file.ts';
 import { dependencyLogPath, jobDirectory } from '../store/data/paths.ts';
 import { instanceOf } from '../store/database/settings.ts';
@@ -68,7 +68,7 @@ export function judge(
   { parts, dependency }: Compile,
   outcome: Exclude<JobOutcome, { kind: 'left' }>,
 ): CompileVerdict {
-  return judgeCompile(outcome, {
+  return classifyCompile(outcome, {
     attempts: dependency.attempts,
     timeoutMs: parts.timeoutMs,
     memoryBytes: parts.limits.memoryBytes,

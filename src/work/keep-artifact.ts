@@ -2,7 +2,7 @@
 
 import { stat, statfs, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { failedCompile, judgeLost } from '../domain/container/compile-plan.ts';
+import { classifyLost, failedCompile } from '../domain/container/compile-plan.ts';
 import { isNoRoom } from '../domain/disk-full.ts';
 import { type Captured, captureTar, GivenUp } from '../engine/archive/artifact-tar.ts';
 import { HOST_IMAGE } from '../engine/docker/image.ts';
@@ -60,7 +60,7 @@ async function capture(compile: Compile, begun: Begun, file: string): Promise<Ca
   const { parts, dependency, job } = compile;
   // Docker would make a volume that it has lost anew, and its emptiness would be blamed on the command.
   if ((await findMountpoint(parts.host.engine.door, begun.volume)) === undefined)
-    return { verdict: judgeLost(dependency.attempts) };
+    return { verdict: classifyLost(dependency.attempts) };
   const { runAs } = parts.limits;
   const image = await parts.host.images.prepareImage(HOST_IMAGE, runAs);
   const owner = { instance: instanceOf(parts.db), kind: 'dependency', id: dependency.id.toString() };

@@ -175,7 +175,7 @@ export const canceledCompile: CompileVerdict = {
   lines: ['canceled'],
 };
 
-export function judgeCompile(
+export function classifyCompile(
   outcome: Outcome,
   facts: { attempts: number; timeoutMs: number; memoryBytes: number; diskBytes: number },
 ): CompileVerdict {
@@ -196,11 +196,11 @@ export function judgeCompile(
     case 'tampered':
       return failedCompile('The compile was stopped because it changed the file that its output is kept in.');
     case 'lost':
-      return judgeLost(facts.attempts);
+      return classifyLost(facts.attempts);
   }
 }
 
-export const judgeLost = (attempts: number): CompileVerdict => compileAgain(LOST, attempts);
+export const classifyLost = (attempts: number): CompileVerdict => compileAgain(LOST, attempts);
 
 /** After something that Docker did: no reason to give up at once, nor to try for ever. */
 export function compileAgain(reason: string, attempts: number): CompileVerdict {
