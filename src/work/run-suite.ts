@@ -11,7 +11,7 @@ import {
   type Limits,
   launchStep,
   planSuite,
-  type SuiteFacts,
+  type SuiteOptions,
   suiteCheckout,
 } from '../domain/container/suite-plan.ts';
 import {
@@ -305,7 +305,7 @@ async function start(
     parts.attach(suite.id),
     beginOutput(job).then(() => keepVariables(db.vault, build.id, directory, variables)),
   ]);
-  const factsWith = ({ dependencies, prefixes, mounts }: Attached): SuiteFacts => ({
+  const factsWith = ({ dependencies, prefixes, mounts }: Attached): SuiteOptions => ({
     instance: instanceOf(db),
     build: { id: build.id, commitRef: build.commitRef, nonce: job.nonce },
     project,
@@ -364,7 +364,7 @@ async function checkOutBeside(
   parts: RunParts,
   job: Job,
   log: LogWriter,
-  facts: SuiteFacts,
+  facts: SuiteOptions,
 ): Promise<JobOutcome> {
   const { host } = parts;
   const { image } = await host.prepare(HOST_IMAGE);

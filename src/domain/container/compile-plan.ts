@@ -20,7 +20,7 @@ export const UNPACK_STEP = 'unpack';
 /** The same at every compile, so that the same source gives the same artifact: 2000-01-01. */
 const SOURCE_DATE_EPOCH = '946684800';
 
-export type CompileFacts = {
+export type CompileOptions = {
   instance: string;
   dependency: { id: bigint; command: string; prefix: string; source: string };
   nonce: string;
@@ -37,7 +37,7 @@ export type CompileFacts = {
   artifactMounts: readonly Mount[];
 };
 
-export function planCompile(facts: CompileFacts): ContainerPlan {
+export function planCompile(facts: CompileOptions): ContainerPlan {
   const { dependency, limits } = facts;
   return {
     name: `assay-${facts.instance}-dependency-${dependency.id}`,

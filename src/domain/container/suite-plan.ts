@@ -29,7 +29,7 @@ export type Limits = {
   runAs: { uid: number; gid: number };
 };
 
-export type SuiteFacts = {
+export type SuiteOptions = {
   instance: string;
   build: { id: bigint; commitRef: string; nonce: string };
   project: { name: string; repositoryUrl: string };
@@ -60,7 +60,7 @@ export type SuiteFacts = {
 };
 
 export function suiteCheckout(
-  facts: Pick<SuiteFacts, 'build' | 'branch' | 'project' | 'submodules' | 'hasLfs'>,
+  facts: Pick<SuiteOptions, 'build' | 'branch' | 'project' | 'submodules' | 'hasLfs'>,
 ): EntryStep {
   return checkoutStep({
     hash: facts.build.commitRef,
@@ -73,7 +73,7 @@ export function suiteCheckout(
 
 export const launchStep = (index: number) => `launch-${index + 1}`;
 
-export function planSuite(facts: SuiteFacts): ContainerPlan {
+export function planSuite(facts: SuiteOptions): ContainerPlan {
   const { build, suite, limits, dependencies } = facts;
   const steps: EntryStep[] = [
     ...(facts.workspaceVolume === undefined ? [suiteCheckout(facts)] : []),
