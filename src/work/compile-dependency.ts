@@ -9,10 +9,10 @@ import type { PlacedArtifact } from '../domain/container/artifact-mounts.ts';
 import {
   canceledCompile,
   classifyLost,
-  compileAgain,
   describeRecipe,
   failedCompile,
   planCompile,
+  retryCompile,
 } from '../domain/container/compile-plan.ts';
 import { isNoRoom } from '../domain/disk-full.ts';
 import { hideHostPaths } from '../domain/host-paths.ts';
@@ -102,7 +102,7 @@ async function runCompile(
       // A call that was begun and not answered counts: it may never be.
       if (cause.reached) {
         const reason = hideHostPaths(cause.message, parts.dataDirectory);
-        return await end(compile, { verdict: compileAgain(reason, attempts) });
+        return await end(compile, { verdict: retryCompile(reason, attempts) });
       }
       // Before it is given back: whoever takes it next writes to the same file.
       await log.close();

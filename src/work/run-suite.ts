@@ -17,7 +17,7 @@ import {
 import {
   canceledBuild,
   classifyOutcome,
-  runAgain,
+  retryBuild,
   type StopReason,
   type Verdict,
 } from '../domain/container/verdict.ts';
@@ -198,7 +198,7 @@ export async function runSuite(
       if (because !== null) return await end(canceledBuild(because));
       // A call that was begun and not answered counts: it may never be.
       if (cause.reached)
-        return await end(runAgain(hideHostPaths(cause.message, parts.dataDirectory), build.attempts));
+        return await end(retryBuild(hideHostPaths(cause.message, parts.dataDirectory), build.attempts));
       // Before it is given back: whoever takes it next writes to the same file.
       await log.close();
       return giveBack();

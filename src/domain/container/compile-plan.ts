@@ -200,10 +200,10 @@ export function classifyCompile(
   }
 }
 
-export const classifyLost = (attempts: number): CompileVerdict => compileAgain(LOST, attempts);
+export const classifyLost = (attempts: number): CompileVerdict => retryCompile(LOST, attempts);
 
 /** After something that Docker did: no reason to give up at once, nor to try for ever. */
-export function compileAgain(reason: string, attempts: number): CompileVerdict {
+export function retryCompile(reason: string, attempts: number): CompileVerdict {
   if (attempts >= MAX_ATTEMPTS) return failedCompile(`${reason} It was tried ${attempts} times.`);
   return { event: 'requeue', error: null, lines: [`${reason} It is compiled again.`] };
 }

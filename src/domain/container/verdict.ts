@@ -68,7 +68,7 @@ export const canceledBuild = (because: string | null): Verdict => ({
 export const LOST = 'The container ended without a verdict: Docker lost it, or it was killed from outside.';
 
 /** After something that Docker did: no reason to give up at once, nor to try for ever. */
-export function runAgain(reason: string, attempts: number): Verdict {
+export function retryBuild(reason: string, attempts: number): Verdict {
   if (attempts < MAX_ATTEMPTS)
     return { event: 'requeue', exitCode: null, error: null, lines: [`${reason} It is run again.`] };
   const error = `${reason} It was tried ${attempts} times.`;
@@ -117,7 +117,7 @@ export function classifyOutcome(
       return errored('It was stopped because it changed the file that its output is kept in.');
     case 'lost':
       if (cancelBecause !== null) return canceledBuild(cancelBecause);
-      return runAgain(LOST, facts.attempts);
+      return retryBuild(LOST, facts.attempts);
   }
 }
 
