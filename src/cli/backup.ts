@@ -2,7 +2,7 @@
 
 import { resolve } from 'node:path';
 import { readSettings, UsageError } from '../config.ts';
-import { isNoRoom } from '../domain/disk-full.ts';
+import { isDiskFull } from '../domain/disk-full.ts';
 import { makeBackup } from '../store/backup/backup.ts';
 import { restoreBackup } from '../store/backup/restore.ts';
 import { type Verdict, verifyBackup } from '../store/backup/verify.ts';
@@ -143,7 +143,7 @@ async function atLength<T>(
 /** What the system refuses is said in words. */
 function explained(cause: unknown, what: string): unknown {
   const { code, path, message } = cause as NodeJS.ErrnoException;
-  if (isNoRoom(cause)) return new DataError(`${what}: the disk is full; nothing is left of it`);
+  if (isDiskFull(cause)) return new DataError(`${what}: the disk is full; nothing is left of it`);
   if (code === 'EACCES' || code === 'EPERM' || code === 'EROFS' || code === 'SQLITE_READONLY')
     return new DataError(`${what}: this user may not use ${path ?? 'the directory'} (${message})`);
   if (code === 'SQLITE_BUSY')

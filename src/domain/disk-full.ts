@@ -2,4 +2,4 @@
 
 const CODES = new Set<unknown>(['ENOSPC', 'EDQUOT', 'EFBIG', 'SQLITE_FULL']);
 
-export const isNoRoom = (cause: unknown): boolean => CODES.has((cause as { code?: unknown } | null)?.code);
+export const isDiskFull = (cause: unknown): boolean => CODES.has((cause as { code?: unknown } | null)?.code);

@@ -3,7 +3,7 @@
 
 import { type CacheTotal, cachesToEmpty, cacheTotalBytes, cacheVolumeOf } from '../domain/cache.ts';
 import type { RunAs } from '../domain/container/container-plan.ts';
-import { isNoRoom } from '../domain/disk-full.ts';
+import { isDiskFull } from '../domain/disk-full.ts';
 import type { OwnedVolume } from '../engine/docker/container.ts';
 import { measureVolumes } from '../engine/docker/disk-usage.ts';
 import { EngineUnavailable } from '../engine/docker/docker.ts';
@@ -88,7 +88,7 @@ export function createCaches(options: CacheOptions): Caches {
     try {
       emptyCache(db, cache.suiteId, because);
     } catch (error) {
-      if (!isNoRoom(error)) throw error;
+      if (!isDiskFull(error)) throw error;
     }
   };
   const emptyNow = async (cache: Cache, because: string) => {

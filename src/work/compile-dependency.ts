@@ -14,7 +14,7 @@ import {
   planCompile,
   retryCompile,
 } from '../domain/container/compile-plan.ts';
-import { isNoRoom } from '../domain/disk-full.ts';
+import { isDiskFull } from '../domain/disk-full.ts';
 import { hideHostPaths } from '../domain/host-paths.ts';
 import type { ArchiveFormat } from '../domain/text/archive-format.ts';
 import { BadArchive, formatOf, needsTar, writeTar } from '../engine/archive/archive-reader.ts';
@@ -133,7 +133,7 @@ async function end(compile: Compile, { verdict, artifact }: Finished): Promise<v
   try {
     await log.finish(lines);
   } catch (cause) {
-    if (!isNoRoom(cause)) throw cause;
+    if (!isDiskFull(cause)) throw cause;
     // The disk may be full of what the container wrote, which nobody needs any more.
     await tidy(compile);
     await log.finish(lines);
@@ -231,7 +231,7 @@ async function prepareArchive(compile: Compile): Promise<{ file: string; format:
     if (cause instanceof BadArchive)
       return { verdict: failedCompile(`The archive could not be read: ${cause.message}.`) };
     if (cause instanceof GivenUp && !parts.stopping.aborted) return { verdict: judge(compile, whyNot(job)) };
-    if (isNoRoom(cause)) return { verdict: judge(compile, { kind: 'no_room' }) };
+    if (isDiskFull(cause)) return { verdict: judge(compile, { kind: 'no_room' }) };
     if ((cause as NodeJS.ErrnoException).code === 'ENOENT')
       return {
         verdict: failedCompile('The archive is not in the data directory any more: upload it again.'),

@@ -3,7 +3,7 @@
 import { stat, statfs, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { classifyLost, failedCompile } from '../domain/container/compile-plan.ts';
-import { isNoRoom } from '../domain/disk-full.ts';
+import { isDiskFull } from '../domain/disk-full.ts';
 import { type Captured, captureTar, GivenUp } from '../engine/archive/artifact-tar.ts';
 import { HOST_IMAGE } from '../engine/docker/image.ts';
 import { findMountpoint, readVolume } from '../engine/docker/volume.ts';
@@ -85,7 +85,7 @@ async function capture(compile: Compile, begun: Begun, file: string): Promise<Ca
     const isTooBig = job.diskBytes > 0 && grownBytes > job.diskBytes;
     if (cause instanceof GivenUp && !parts.stopping.aborted)
       return { verdict: judge(compile, isTooBig ? { kind: 'too_big' } : whyNot(job)) };
-    if (isNoRoom(cause)) return { verdict: judge(compile, { kind: 'no_room' }) };
+    if (isDiskFull(cause)) return { verdict: judge(compile, { kind: 'no_room' }) };
     throw cause;
   }
 }

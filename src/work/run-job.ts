@@ -8,7 +8,7 @@ import { setTimeout as pause } from 'node:timers/promises';
 import type { ContainerPlan } from '../domain/container/container-plan.ts';
 import { RELAYED_STATUS } from '../domain/container/entry-script.ts';
 import type { Outcome, StopReason } from '../domain/container/verdict.ts';
-import { isNoRoom } from '../domain/disk-full.ts';
+import { isDiskFull } from '../domain/disk-full.ts';
 import { createMask, maskText } from '../domain/text/mask.ts';
 import { EngineUnavailable, ImageMissing, isRefused, VolumeLost } from '../engine/docker/docker.ts';
 import { createOutput, followOutput, releaseOutput } from '../engine/docker/output.ts';
@@ -128,7 +128,7 @@ export async function runJob(
     if (stopping.aborted) return { kind: 'left' };
     return await withoutRecord(host, job, progress.step);
   } catch (cause) {
-    if (isNoRoom(cause) && !stopping.aborted) {
+    if (isDiskFull(cause) && !stopping.aborted) {
       // What it prints cannot be kept any more. Where that cannot be written down either, the next try knows of it.
       job.condemn();
       stop('no_room');

@@ -21,7 +21,7 @@ import {
   type StopReason,
   type Verdict,
 } from '../domain/container/verdict.ts';
-import { isNoRoom } from '../domain/disk-full.ts';
+import { isDiskFull } from '../domain/disk-full.ts';
 import { hideHostPaths } from '../domain/host-paths.ts';
 import { maskText } from '../domain/text/mask.ts';
 import { EngineRefused, EngineUnavailable, ImageMissing } from '../engine/docker/docker.ts';
@@ -151,7 +151,7 @@ export async function runSuite(
     try {
       await record(verdict);
     } catch (cause) {
-      if (!isNoRoom(cause)) throw cause;
+      if (!isDiskFull(cause)) throw cause;
       // The disk may be full of what the container wrote, which nobody needs any more.
       for (const name of left.containers) await host.engine.removeContainer(name);
       await record(verdict);
@@ -182,7 +182,7 @@ export async function runSuite(
   } catch (cause) {
     if (parts.stopping.aborted) return;
     // The next look at the queue tries again: the verdict is in the output still.
-    if (isNoRoom(cause) && isJudged) throw cause;
+    if (isDiskFull(cause) && isJudged) throw cause;
     if (cause instanceof SourceMissing) {
       // Others may run meanwhile; this one waits for a slot again when it is fetched.
       release();

@@ -1,6 +1,6 @@
 // The envelope, JSON-P, and the one place where refusals and defects become answers.
 
-import { isNoRoom } from '../../domain/disk-full.ts';
+import { isDiskFull } from '../../domain/disk-full.ts';
 import { Refusal, refusal } from '../../domain/refusal.ts';
 import type { Log } from '../../log.ts';
 
@@ -52,7 +52,7 @@ export function nextLink(baseUrl: string, url: URL, by: 'before' | 'after', id: 
 
 /** A disk that is full, or fails under SQLite, is the caller's to wait out, not a defect. */
 const isOutOfRoom = (cause: unknown): boolean =>
-  isNoRoom(cause) || String((cause as { code?: unknown } | null)?.code).startsWith('SQLITE_IOERR');
+  isDiskFull(cause) || String((cause as { code?: unknown } | null)?.code).startsWith('SQLITE_IOERR');
 
 /** What a thrown thing is on the wire; a defect is logged with its cause and shown without. */
 export function respondError(

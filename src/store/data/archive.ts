@@ -3,7 +3,7 @@
 import { createHash, randomUUID } from 'node:crypto';
 import { type FileHandle, open, readdir, rename, rm } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { isNoRoom } from '../../domain/disk-full.ts';
+import { isDiskFull } from '../../domain/disk-full.ts';
 import {
   type ArchiveFormat,
   type DetectedFormat,
@@ -60,7 +60,7 @@ export async function receiveArchive(
   } catch (error) {
     await file?.close().catch(() => {});
     await rm(path, { force: true });
-    throw isNoRoom(error) ? new ArchiveFailure('no_room', 'the disk is full', error) : error;
+    throw isDiskFull(error) ? new ArchiveFailure('no_room', 'the disk is full', error) : error;
   }
 }
 
