@@ -18,7 +18,7 @@ export type AuthorizationRequest = {
 };
 
 /** What to do with a request: ask the user, send an error back, or, where nobody may be sent anywhere, show a page. */
-export type Judged =
+export type AuthorizationResult =
   | { kind: 'ask'; request: AuthorizationRequest }
   | { kind: 'redirect'; location: string }
   | { kind: 'page'; reason: string };
@@ -31,10 +31,10 @@ export function parseScopes(text: string): Scope[] | undefined {
     : undefined;
 }
 
-export function judgeAuthorization(
+export function validateAuthorization(
   parameters: URLSearchParams,
   application: { redirectUri: string; isPublic: boolean } | undefined,
-): Judged {
+): AuthorizationResult {
   if (!application) return { kind: 'page', reason: 'No application with this client_id is registered here.' };
   // RFC 6749, 3.1: a parameter without a value counts as left out.
   const given = (name: string) => parameters.get(name) || undefined;
@@ -47,7 +47,7 @@ export function judgeAuthorization(
   const state = given('state');
   const responseType = given('response_type') ?? 'code';
   const inFragment = responseType === 'token';
-  const fail = (error: string, description: string): Judged =>
+  const fail = (error: string, description: string): AuthorizationResult =>
     redirectUri === outOfBand
       ? { kind: 'page', reason: `${error}: ${description}` }
       : {

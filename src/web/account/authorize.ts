@@ -6,10 +6,10 @@ import type { Scope } from '../../domain/access.ts';
 import { outOfBand } from '../../domain/names.ts';
 import {
   type AuthorizationRequest,
+  type AuthorizationResult,
   CODE_LIFETIME_MS,
-  type Judged,
-  judgeAuthorization,
   locationOf,
+  validateAuthorization,
 } from '../../domain/oauth.ts';
 import { findAccount } from '../../store/accounts.ts';
 import {
@@ -42,32 +42,32 @@ const scopeWords: Record<Scope, string> = {
   notifications: 'see and change notifications',
 };
 
-function judge(
+function validate(
   db: Db,
   parameters: URLSearchParams,
-): { judged: Judged; application: Application | undefined } {
+): { result: AuthorizationResult; application: Application | undefined } {
   const application = findApplicationByClientId(db, parameters.get('client_id') ?? '');
-  const judged = judgeAuthorization(
+  const result = validateAuthorization(
     parameters,
     application && {
       redirectUri: application.redirectUri,
       isPublic: application.clientSecretDigest === null,
     },
   );
-  return { judged, application };
+  return { result, application };
 }
 
 function ask(guest: Guest): View | Response {
-  const { judged, application } = judge(guest.services.db, guest.url.searchParams);
-  if (judged.kind === 'page') return refusedView(judged.reason);
-  if (judged.kind === 'redirect') return respondRedirect(guest, judged.location);
+  const { result, application } = validate(guest.services.db, guest.url.searchParams);
+  if (result.kind === 'page') return refusedView(result.reason);
+  if (result.kind === 'redirect') return respondRedirect(guest, result.location);
   if (!guest.session || !guest.caller)
     return respondRedirect(
       guest,
       `/ui/sign-in?next=${encodeURIComponent(guest.url.pathname + guest.url.search)}`,
     );
   if (guest.caller.standing === 'suspended') return suspendedView;
-  return consentView(guest, judged.request, application as Application);
+  return consentView(guest, result.request, application as Application);
 }
 
 function refusedView(reason: string): View {
@@ -115,10 +115,10 @@ function targetOf(redirectUri: string): string {
 function decide(visit: Visit, sent: SentFields): View | Response {
   const { db } = visit.services;
   // Looked at once more: between asking and approving the application may have changed, or the form.
-  const { judged, application } = judge(db, new URLSearchParams(textOf(sent, 'request')));
-  if (judged.kind === 'page') return refusedView(judged.reason);
-  if (judged.kind === 'redirect') return respondRedirect(visit, judged.location);
-  const { request } = judged;
+  const { result, application } = validate(db, new URLSearchParams(textOf(sent, 'request')));
+  if (result.kind === 'page') return refusedView(result.reason);
+  if (result.kind === 'redirect') return respondRedirect(visit, result.location);
+  const { request } = result;
   const { id: applicationId } = application as Application;
   const grant = { accountId: visit.account.id, applicationId, scopes: request.scopes };
   const inFragment = request.responseType === 'token';
