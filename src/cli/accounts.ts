@@ -4,7 +4,7 @@ import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { flagOf, readSettings, UsageError } from '../config.ts';
 import { wireTimeOrNull } from '../contract/wire.ts';
-import { readAccountChange, readNewAccount, readNewApplication } from '../domain/registration.ts';
+import { parseAccountChange, parseNewAccount, parseNewApplication } from '../domain/registration.ts';
 import { findAccountByEmail, listAccounts } from '../store/accounts.ts';
 import { createApplication } from '../store/applications.ts';
 import { makeDataDirectory, openData } from '../store/data/data.ts';
@@ -73,7 +73,7 @@ const add: Command = {
     const [email = ''] = positionals;
     const given = { email: quoted('EMAIL', email), ...flagsGiven(flags, 'kind') };
     return inWords(given, () => {
-      const asked = readNewAccount({
+      const asked = parseNewAccount({
         email,
         kind: flags.get('--kind') ?? 'user',
         admin: flags.has('--admin'),
@@ -150,7 +150,7 @@ const set: Command = {
     if (flags.has('--admin') && flags.has('--no-admin'))
       throw new UsageError('assay user set takes --admin or --no-admin, not both');
     return inWords(flagsGiven(flags, 'standing', 'trial_ends', 'kind'), () => {
-      const change = readAccountChange({
+      const change = parseAccountChange({
         standing: flags.get('--standing'),
         trialEnds: flags.get('--trial-ends'),
         kind: flags.get('--kind'),
@@ -207,7 +207,7 @@ const addApplication: Command = {
     const redirectUri = flags.get('--redirect-uri') ?? '';
     const given = { name: quoted('NAME', name), redirect_uri: quoted('--redirect-uri', redirectUri) };
     return inWords(given, () => {
-      const asked = readNewApplication({ name, redirectUri, isPublic: flags.has('--public') });
+      const asked = parseNewApplication({ name, redirectUri, isPublic: flags.has('--public') });
       return withAccounts(invocation, db => {
         const ownerId = getAccount(db, owner).id;
         const { application, clientSecret } = createApplication(db, { ownerId, ...asked });

@@ -15,7 +15,7 @@ export type AccountChange = {
 };
 export type NewApplication = { name: string; redirectUri: string; isPublic: boolean };
 
-export function readNewAccount(asked: { email: string; kind: string; admin: boolean }): NewAccount {
+export function parseNewAccount(asked: { email: string; kind: string; admin: boolean }): NewAccount {
   const email = asked.email.trim().toLowerCase();
   const kind = oneOf(accountKinds, asked.kind);
   refuseWrong({ email: wrongText(email, checkEmail), kind: kind ? undefined : 'invalid_format' });
@@ -23,7 +23,7 @@ export function readNewAccount(asked: { email: string; kind: string; admin: bool
 }
 
 /** What is left out stays as it is. `never` is no end of the trial. */
-export function readAccountChange(asked: {
+export function parseAccountChange(asked: {
   standing?: string | undefined;
   kind?: string | undefined;
   trialEnds?: string | undefined;
@@ -47,7 +47,7 @@ export function readAccountChange(asked: {
   };
 }
 
-export function readNewApplication(asked: {
+export function parseNewApplication(asked: {
   name: string;
   redirectUri: string;
   isPublic: boolean;

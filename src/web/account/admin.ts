@@ -4,7 +4,7 @@ import { html } from 'hono/html';
 import type { SentFields } from '../../api/http/body.ts';
 import { parseId } from '../../domain/id.ts';
 import { refusal } from '../../domain/refusal.ts';
-import { readAccountChange, readNewAccount } from '../../domain/registration.ts';
+import { parseAccountChange, parseNewAccount } from '../../domain/registration.ts';
 import { type Account, findAccount, listAccounts } from '../../store/accounts.ts';
 import { countByState } from '../../store/counts.ts';
 import { findFact } from '../../store/database/settings.ts';
@@ -217,7 +217,7 @@ ${checkBox(create, { name: 'admin', label: 'Administrator' })}`,
 
 function addAccount(visit: Visit, sent: SentFields): Promise<View | Response> {
   return orAgain(visit, sent, showAdministration, async () => {
-    const asked = readNewAccount({
+    const asked = parseNewAccount({
       email: textOf(sent, 'email'),
       kind: textOf(sent, 'kind'),
       admin: textOf(sent, 'admin') === 'true',
@@ -288,7 +288,7 @@ function changeOne(visit: Visit, sent: SentFields): Promise<View | Response> {
   const { db } = visit.services;
   const account = getAccount(visit);
   return orAgain(visit, sent, showAccount, () => {
-    const change = readAccountChange({
+    const change = parseAccountChange({
       standing: textOf(sent, 'standing'),
       kind: textOf(sent, 'kind'),
       trialEnds: textOf(sent, 'trial_ends').trim() || 'never',

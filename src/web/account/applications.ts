@@ -5,7 +5,7 @@ import type { SentFields } from '../../api/http/body.ts';
 import { parseId } from '../../domain/id.ts';
 import { outOfBand } from '../../domain/names.ts';
 import { refusal } from '../../domain/refusal.ts';
-import { readNewApplication } from '../../domain/registration.ts';
+import { parseNewApplication } from '../../domain/registration.ts';
 import { replaceApiKey } from '../../store/accounts.ts';
 import {
   type Application,
@@ -150,7 +150,7 @@ ${checkBox(create, { name: 'public', label: 'Public application', hint: 'It has 
 
 function makeApplication(visit: Visit, sent: SentFields): Promise<View | Response> {
   return orAgain(visit, sent, showNewApplication, () => {
-    const asked = readNewApplication({
+    const asked = parseNewApplication({
       name: textOf(sent, 'name'),
       redirectUri: textOf(sent, 'redirect_uri'),
       isPublic: textOf(sent, 'public') === 'true',
