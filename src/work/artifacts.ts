@@ -4,16 +4,16 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { access } from 'node:fs/promises';
 import {
+  type ArtifactMount,
   nestedPairs,
   orderDependencies,
-  type Place,
   type PlacedArtifact,
-  planPlaces,
+  planArtifactMounts,
 } from '../domain/container/artifact-mounts.ts';
 import {
+  LAYERS_DIRECTORY,
   type Mount,
   type Ownership,
-  PARTS_DIRECTORY,
   type RunAs,
 } from '../domain/container/container-plan.ts';
 import { directoriesTar, openArtifact } from '../engine/archive/artifact-tar.ts';
@@ -153,7 +153,7 @@ export function createArtifacts({ db, host, dataDirectory, runAs }: ArtifactPart
   }
 
   /** The directories of a place, the winning one first, and the volumes that they are in. */
-  async function layersOf(place: Place, volumes: Map<string, ReadyVolume>) {
+  async function layersOf(place: ArtifactMount, volumes: Map<string, ReadyVolume>) {
     const points = place.mountPoints.length > 0 ? [await mountPointVolume(place.mountPoints)] : [];
     const parts = place.layers.map(({ hash, inside }) => ({
       volume: volumes.get(hash) as ReadyVolume,
@@ -177,7 +177,7 @@ export function createArtifacts({ db, host, dataDirectory, runAs }: ArtifactPart
     await engine.createVolume({ name, labels, options: { type: 'overlay', device: 'overlay', o } });
   }
 
-  async function mountPlace(place: Place, volumes: Map<string, ReadyVolume>): Promise<Mount[]> {
+  async function mountPlace(place: ArtifactMount, volumes: Map<string, ReadyVolume>): Promise<Mount[]> {
     const { target, layers, mountPoints } = place;
     const [only] = layers;
     if (layers.length === 1 && only?.inside === '' && mountPoints.length === 0)
@@ -199,7 +199,10 @@ export function createArtifacts({ db, host, dataDirectory, runAs }: ArtifactPart
     return new Map(ready);
   }
 
-  async function mountAll(places: readonly Place[], volumes: Map<string, ReadyVolume>): Promise<Mount[]> {
+  async function mountAll(
+    places: readonly ArtifactMount[],
+    volumes: Map<string, ReadyVolume>,
+  ): Promise<Mount[]> {
     const mounts = (await Promise.all(places.map(place => mountPlace(place, volumes)))).flat();
     // One volume may be part of several unions.
     return [...new Map(mounts.map(mount => [mount.target, mount])).values()];
@@ -235,7 +238,7 @@ export function createArtifacts({ db, host, dataDirectory, runAs }: ArtifactPart
           launchCommand: dependency.launchCommand,
         })),
         prefixes: [...new Set(artifacts.map(({ prefix }) => prefix))],
-        mounts: await mountAll(planPlaces(artifacts, isInside), volumes),
+        mounts: await mountAll(planArtifactMounts(artifacts, isInside), volumes),
       };
     },
 
@@ -246,8 +249,8 @@ export function createArtifacts({ db, host, dataDirectory, runAs }: ArtifactPart
       const owner = { instance, kind: 'prefix', id: id.toString() };
       const volumes = await readyAll(related);
       await learnDirectories(related, volumes, prefix);
-      const places = planPlaces(related, isInside, prefix);
-      const own = places.find(({ writable }) => writable) as Place;
+      const places = planArtifactMounts(related, isInside, prefix);
+      const own = places.find(({ writable }) => writable) as ArtifactMount;
       await engine.createVolume({ name: volume, labels: owner });
       const carried = await carrier(volume, 'dependency', id.toString());
       const mounts = await mountAll(
@@ -307,4 +310,4 @@ const writableMount = (source: string, target: string): Mount => ({
 
 /** Docker does not know that a union needs them: in use by a container of their own, no prune takes them away. */
 const partMounts = (names: readonly string[]) =>
-  [...new Set(names)].map(name => readOnlyMount(name, `${PARTS_DIRECTORY}/${name}`));
+  [...new Set(names)].map(name => readOnlyMount(name, `${LAYERS_DIRECTORY}/${name}`));

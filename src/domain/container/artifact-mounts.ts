@@ -6,7 +6,7 @@ export type PlacedArtifact = { hash: string; prefix: string };
 /** A directory that a union is made of: an artifact's root, or one inside it. */
 export type Layer = { hash: string; inside: string };
 
-export type Place = {
+export type ArtifactMount = {
   target: string;
   /** The first wins where two have one path. */
   layers: Layer[];
@@ -19,11 +19,11 @@ export type Place = {
  * One place for each prefix. `artifacts` come in the order in which they win; `hasDirectory` tells whether an artifact has a
  * directory at a path inside it. `writable` is a compile's own prefix, whose layers lie under what it writes.
  */
-export function planPlaces(
+export function planArtifactMounts(
   artifacts: readonly PlacedArtifact[],
   hasDirectory: (hash: string, inside: string) => boolean,
   writable?: string,
-): Place[] {
+): ArtifactMount[] {
   const targets = [
     ...new Set([...artifacts.map(({ prefix }) => prefix), ...(writable === undefined ? [] : [writable])]),
   ];
@@ -51,7 +51,7 @@ const eachOnce = (layers: readonly Layer[]): Layer[] => {
   return [...first.values()];
 };
 
-/** The pairs that `planPlaces` will ask about: none unless one prefix lies inside another. */
+/** The pairs that `planArtifactMounts` will ask about: none unless one prefix lies inside another. */
 export function nestedPairs(artifacts: readonly PlacedArtifact[], writable?: string): Layer[] {
   const targets = [...artifacts.map(({ prefix }) => prefix), ...(writable === undefined ? [] : [writable])];
   return artifacts.flatMap(({ hash, prefix }) =>

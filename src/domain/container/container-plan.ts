@@ -8,7 +8,7 @@ export const OUTPUT_FILE = '/srv/.assay/output';
 export const ENVIRONMENT_FILE = '/srv/.assay/environment';
 export const ARCHIVE_FILE = '/srv/.assay/archive';
 /** Volumes that a union is made of are mounted here too: Docker keeps only what it sees in use. */
-export const PARTS_DIRECTORY = '/srv/.assay/parts';
+export const LAYERS_DIRECTORY = '/srv/.assay/parts';
 export const MIRROR_DIRECTORY = '/srv/.assay/mirror';
 export const SUBMODULES_DIRECTORY = '/srv/.assay/submodules';
 
