@@ -1,7 +1,7 @@
 // Which commit stands in the place of one that a forced push took away. Pure matching: reading the
 // commits is left to engine/history.ts, keeping the record's id and version to the store.
 
-export interface CommitTrace {
+export interface CommitIdentity {
   hash: string;
   // Name, address and date exactly as the commit object has them: an amend or a rebase keeps all three.
   author: string;
@@ -13,8 +13,8 @@ type Patches = ReadonlyMap<string, string>;
 
 // Both lists oldest first: what is left over after the other signs is paired in that order.
 export function matchReplacements(
-  gone: readonly CommitTrace[],
-  candidates: readonly CommitTrace[],
+  gone: readonly CommitIdentity[],
+  candidates: readonly CommitIdentity[],
   patches: Patches,
 ): Map<string, string> {
   const replacements = new Map<string, string>();
@@ -39,8 +39,8 @@ export function matchReplacements(
 // Patches cost far more to compute than anything else here, and decide only between several commits of
 // one author and one second.
 export function hashesThatNeedPatches(
-  gone: readonly CommitTrace[],
-  candidates: readonly CommitTrace[],
+  gone: readonly CommitIdentity[],
+  candidates: readonly CommitIdentity[],
 ): string[] {
   const offered = groupByAuthorship(candidates);
   return [...groupByAuthorship(gone)].flatMap(([authorship, lost]) => {
@@ -50,8 +50,8 @@ export function hashesThatNeedPatches(
   });
 }
 
-function signs(patches: Patches): ((commit: CommitTrace) => string | undefined)[] {
-  const patchOf = (commit: CommitTrace) => patches.get(commit.hash);
+function signs(patches: Patches): ((commit: CommitIdentity) => string | undefined)[] {
+  const patchOf = (commit: CommitIdentity) => patches.get(commit.hash);
   return [
     commit => patchOf(commit) && `${patchOf(commit)}\0${commit.subject}`,
     patchOf,
@@ -60,6 +60,6 @@ function signs(patches: Patches): ((commit: CommitTrace) => string | undefined)[
   ];
 }
 
-function groupByAuthorship(commits: readonly CommitTrace[]): Map<string, CommitTrace[]> {
+function groupByAuthorship(commits: readonly CommitIdentity[]): Map<string, CommitIdentity[]> {
   return Map.groupBy(commits, commit => `${commit.author}\0${commit.authoredAt}`);
 }

@@ -1,13 +1,17 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { type CommitTrace, hashesThatNeedPatches, matchReplacements } from '../../src/domain/replacements.ts';
+import {
+  type CommitIdentity,
+  hashesThatNeedPatches,
+  matchReplacements,
+} from '../../src/domain/replacements.ts';
 import { processorMs } from '../support/processor.ts';
 
-function trace(hash: string, overrides: Partial<CommitTrace> = {}): CommitTrace {
+function trace(hash: string, overrides: Partial<CommitIdentity> = {}): CommitIdentity {
   return { hash, author: 'Ada <ada@x>', authoredAt: '1 +0000', subject: 'Subject', ...overrides };
 }
 
-function match(gone: CommitTrace[], candidates: CommitTrace[], patches: Record<string, string> = {}) {
+function match(gone: CommitIdentity[], candidates: CommitIdentity[], patches: Record<string, string> = {}) {
   return Object.fromEntries(matchReplacements(gone, candidates, new Map(Object.entries(patches))));
 }
 

@@ -2,7 +2,7 @@
 // fetching is in mirror.ts, the matching of replaced commits in the domain.
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import { type CommitTrace, hashesThatNeedPatches, matchReplacements } from '../../domain/replacements.ts';
+import { type CommitIdentity, hashesThatNeedPatches, matchReplacements } from '../../domain/replacements.ts';
 import { fullHash, GitFailure, plainName, runGit } from './git.ts';
 
 export interface ResolvedRef {
@@ -196,7 +196,7 @@ export async function findReplacements(
   return matchReplacements(gone, candidates, patches);
 }
 
-async function readTraces(mirror: string, range: string[], revisions: string[]): Promise<CommitTrace[]> {
+async function readTraces(mirror: string, range: string[], revisions: string[]): Promise<CommitIdentity[]> {
   const { output } = await runGit(
     [
       'log',
