@@ -36,7 +36,7 @@ export function onlyCharacter({ negated, edges }: Place): number | undefined {
 const only = (character: number): Place => ({ negated: false, edges: [character, character + 1] });
 
 /** What is between the stars, with what is before the first and behind the last; without a star one piece. */
-export function readGlob(pattern: string): Place[][] {
+export function parseGlob(pattern: string): Place[][] {
   const characters = Array.from(pattern, character => character.codePointAt(0)!);
   // Found once: without it a pattern of many open brackets would be searched to its end for each of them.
   const lastClose = characters.lastIndexOf(code.close);

@@ -1,7 +1,7 @@
 // Whether a glob covers a value: case-minding, `*` crossing everything, `/` and newlines too. A value may have megabytes
 // and a glob thousands of characters, so nothing is tried twice: each piece between stars is taken where it first fits.
 
-import { edgesUpTo, onlyCharacter, type Place, readGlob, takes } from './glob-pattern.ts';
+import { edgesUpTo, onlyCharacter, type Place, parseGlob, takes } from './glob-pattern.ts';
 import { compileSearch } from './text-search.ts';
 
 /** What stands between two stars. All answer with a place in the value, in UTF-16 units, or -1. */
@@ -15,7 +15,7 @@ type Piece = {
 };
 
 export function compileGlob(pattern: string): (value: string) => boolean {
-  const places = readGlob(pattern);
+  const places = parseGlob(pattern);
   const leastLength = places.reduce((sum, piece) => sum + piece.length, 0);
   const [head, ...rest] = places.map(compilePiece) as [Piece, ...Piece[]];
   const tail = rest.pop();
