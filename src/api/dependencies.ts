@@ -96,7 +96,7 @@ async function receive(
     });
   } catch (cause) {
     if (!(cause instanceof ArchiveFailure)) throw cause;
-    if (cause.reason === 'no_room') throw refusal('resource_temporary_unavailable');
+    if (cause.reason === 'disk_full') throw refusal('resource_temporary_unavailable');
     throw refusal(cause.reason === 'empty' ? 'is_blank' : 'invalid_format', 'archive');
   }
 }

@@ -231,7 +231,7 @@ async function prepareArchive(compile: Compile): Promise<{ file: string; format:
     if (cause instanceof BadArchive)
       return { verdict: failedCompile(`The archive could not be read: ${cause.message}.`) };
     if (cause instanceof GivenUp && !parts.stopping.aborted) return { verdict: judge(compile, whyNot(job)) };
-    if (isDiskFull(cause)) return { verdict: judge(compile, { kind: 'no_room' }) };
+    if (isDiskFull(cause)) return { verdict: judge(compile, { kind: 'disk_full' }) };
     if ((cause as NodeJS.ErrnoException).code === 'ENOENT')
       return {
         verdict: failedCompile('The archive is not in the data directory any more: upload it again.'),

@@ -61,7 +61,7 @@ export const mayGoOn = ({ parts, job }: Compile) =>
   !parts.stopping.aborted && job.stopReason() === undefined && Date.now() < job.deadlineAt && parts.hasRoom();
 
 export const whyNot = (job: Job) => ({
-  kind: job.stopReason() ?? (Date.now() >= job.deadlineAt ? ('timed_out' as const) : ('no_room' as const)),
+  kind: job.stopReason() ?? (Date.now() >= job.deadlineAt ? ('timed_out' as const) : ('disk_full' as const)),
 });
 
 export function judge(

@@ -164,7 +164,7 @@ export function watchDisk(options: DiskOptions): Disk {
       })
       .filter(({ heldBytes }) => heldBytes >= LEAST_BYTES)
       .toSorted((one, other) => compare(other, one, 'grownBytes') || compare(other, one, 'heldBytes'));
-    if (most) end(most.job, 'no_room');
+    if (most) end(most.job, 'disk_full');
   };
 
   /** One at a time of each: a slow count keeps nobody from emptying caches. */
@@ -189,7 +189,7 @@ export function watchDisk(options: DiskOptions): Disk {
     freeBytes: () => lowest(options.free()),
     hasRoom: () => lowest(recent()) >= minFreeBytes,
     mustEnd: nonce => ended.get(nonce),
-    condemn: nonce => void ended.set(nonce, 'no_room'),
+    condemn: nonce => void ended.set(nonce, 'disk_full'),
     stop: () => clearInterval(timer),
   };
 }

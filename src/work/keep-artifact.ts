@@ -85,7 +85,7 @@ async function capture(compile: Compile, begun: Begun, file: string): Promise<Ca
     const isTooBig = job.diskBytes > 0 && grownBytes > job.diskBytes;
     if (cause instanceof GivenUp && !parts.stopping.aborted)
       return { verdict: judge(compile, isTooBig ? { kind: 'too_big' } : whyNot(job)) };
-    if (isDiskFull(cause)) return { verdict: judge(compile, { kind: 'no_room' }) };
+    if (isDiskFull(cause)) return { verdict: judge(compile, { kind: 'disk_full' }) };
     throw cause;
   }
 }

@@ -91,7 +91,7 @@ export async function runJob(
   look();
   if (stopped) {
     // It was to end before, and there was no room to write that down: what is left of its output has to give way.
-    if (stopped === 'no_room') await giveRoom(job, Number.POSITIVE_INFINITY);
+    if (stopped === 'disk_full') await giveRoom(job, Number.POSITIVE_INFINITY);
     return { kind: stopped };
   }
   const watches = [job.topic, job.ownerTopic ?? job.topic].map(topic => live.watch(topic, look));
@@ -121,7 +121,7 @@ export async function runJob(
     );
     const verdict = await following;
     if (stopped && verdict?.kind !== 'exit') {
-      if (stopped === 'no_room') await giveRoom(job, log.rawOffset);
+      if (stopped === 'disk_full') await giveRoom(job, log.rawOffset);
       return { kind: stopped };
     }
     if (verdict) return verdict;
@@ -131,7 +131,7 @@ export async function runJob(
     if (isDiskFull(cause) && !stopping.aborted) {
       // What it prints cannot be kept any more. Where that cannot be written down either, the next try knows of it.
       job.condemn();
-      stop('no_room');
+      stop('disk_full');
       if (!gone.signal.aborted) await once(gone.signal, 'abort');
       await giveRoom(job, log.rawOffset);
     }

@@ -107,7 +107,7 @@ test('the job that grew is ended alone, though another one holds more', async t 
   world.usages.set('grows', holding(30 * MIB));
   await look(2);
   assert.deepEqual(world.woken, ['build:grows']);
-  assert.equal(disk.mustEnd('grows'), 'no_room');
+  assert.equal(disk.mustEnd('grows'), 'disk_full');
   // What it wrote takes a while to go: nobody else has to end for that.
   world.gone = false;
   await look(5);
@@ -158,7 +158,7 @@ test('a compile that was ended for want of space does not end the next one of th
   world.jobs = [{ ...build('first'), kind: 'dependency' }];
   world.usages.set('first', holding(50 * MIB));
   await look(3);
-  assert.equal(disk.mustEnd('first'), 'no_room');
+  assert.equal(disk.mustEnd('first'), 'disk_full');
   assert.equal(disk.mustEnd('second'), undefined);
 });
 

@@ -118,7 +118,7 @@ test('a job whose output finds no room in the log is stopped for want of room, a
   const room = await roomFor(t, { stopContainer }, { condemn }, '/dev/full');
   const running = room.run();
   room.print('some words\n');
-  assert.deepEqual(await running, { kind: 'no_room' });
+  assert.deepEqual(await running, { kind: 'disk_full' });
   assert.deepEqual(calls, ['condemned', 'stopped']);
 });
 

@@ -188,7 +188,7 @@ export function classifyCompile(
       return failedCompile(`The compile was stopped: it took longer than ${facts.timeoutMs / 1000} s.`);
     case 'canceled':
       return canceledCompile;
-    case 'no_room':
+    case 'disk_full':
       return failedCompile('The compile was stopped because the disk of the appliance is nearly full.');
     case 'too_big':
     case 'cache_too_big':

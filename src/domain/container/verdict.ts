@@ -6,7 +6,7 @@ import { CHECKOUT_STEP } from './checkout-script.ts';
 import { COMMAND_STEP } from './suite-plan.ts';
 
 /** Why a job is ended that would have gone on. */
-export type StopReason = 'canceled' | 'no_room' | 'too_big' | 'cache_too_big';
+export type StopReason = 'canceled' | 'disk_full' | 'too_big' | 'cache_too_big';
 
 export type Outcome =
   | { kind: 'exit'; step: string; status: number; outOfMemory: boolean }
@@ -105,7 +105,7 @@ export function classifyOutcome(
       };
     case 'canceled':
       return canceledBuild(cancelBecause);
-    case 'no_room':
+    case 'disk_full':
       return errored('It was stopped because the disk of the appliance is nearly full.');
     case 'too_big':
       return errored(`It was stopped because its workspace grew past ${facts.diskBytes} bytes (DISK).`);

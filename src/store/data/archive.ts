@@ -20,7 +20,7 @@ export type ReceivedArchive = {
   contentType: string;
 };
 
-export type ArchiveFailureReason = 'empty' | 'unknown_format' | 'broken_off' | 'stalled' | 'no_room';
+export type ArchiveFailureReason = 'empty' | 'unknown_format' | 'broken_off' | 'stalled' | 'disk_full';
 
 export class ArchiveFailure extends Error {
   readonly reason: ArchiveFailureReason;
@@ -60,7 +60,7 @@ export async function receiveArchive(
   } catch (error) {
     await file?.close().catch(() => {});
     await rm(path, { force: true });
-    throw isDiskFull(error) ? new ArchiveFailure('no_room', 'the disk is full', error) : error;
+    throw isDiskFull(error) ? new ArchiveFailure('disk_full', 'the disk is full', error) : error;
   }
 }
 
@@ -79,7 +79,7 @@ async function store(stream: AsyncIterable<Uint8Array>, file: FileHandle, option
     const full = batch.subarray(0, filled);
     hash.update(full);
     if (batches++ % roomCheckBatches === 0 && options.hasRoom && !(await options.hasRoom())) {
-      throw new ArchiveFailure('no_room', 'the disk is nearly full');
+      throw new ArchiveFailure('disk_full', 'the disk is nearly full');
     }
     // Once this returns the write before is done, and its buffer free.
     await disk.write(full);

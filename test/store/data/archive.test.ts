@@ -128,12 +128,12 @@ test('an upload ends when the room does', async () => {
   const bytes = large(64 << 20);
   await assert.rejects(
     receiveArchive(inChunks(bytes, 1 << 16), { ...options, hasRoom }),
-    failsWith('no_room'),
+    failsWith('disk_full'),
   );
   assert.equal(asked, 3);
   await assert.rejects(
     receiveArchive(inChunks(gzip, 8), { ...options, hasRoom: async () => false }),
-    failsWith('no_room'),
+    failsWith('disk_full'),
   );
   assert.deepEqual(leftovers(), []);
 });
@@ -150,7 +150,7 @@ test('a file that may not grow any more is no room, and nothing is left', async 
   const shell = 'trap "" XFSZ; ulimit -f 8192; exec "$@"';
   const command = [process.execPath, '--input-type=module', '-e', script, directory];
   const { stdout } = await run('sh', ['-c', shell, 'sh', ...command], { timeout: 20_000 });
-  assert.equal(stdout, 'no_room\n');
+  assert.equal(stdout, 'disk_full\n');
   assert.deepEqual(leftovers(), []);
 });
 
