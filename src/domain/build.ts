@@ -103,7 +103,7 @@ export function commitState(newestRequest: BuildRequestState, started: boolean):
 }
 
 /** Ended without a pass, and not because somebody wanted it to end: what is run again with the others of its kind. */
-export const isBadBuild = (state: BuildState) => ['failed', 'errored', 'timed_out'].includes(state);
+export const isRerunCandidate = (state: BuildState) => ['failed', 'errored', 'timed_out'].includes(state);
 
 /** A project's state: building while a request is under way, else its newest request without a commit, else its newest commit. */
 export function projectState(facts: {

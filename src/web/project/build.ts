@@ -4,7 +4,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { html } from 'hono/html';
 import { followedBuild } from '../../api/firehose.ts';
 import type { presentBuild } from '../../contract/records.ts';
-import { isBadBuild, isFinishedBuild } from '../../domain/build.ts';
+import { isFinishedBuild, isRerunCandidate } from '../../domain/build.ts';
 import { Refusal } from '../../domain/refusal.ts';
 import {
   type Build,
@@ -77,7 +77,7 @@ export function newestBuilds(builds: readonly Build[]): Build[] {
 async function rerunFailed(visit: Visit): Promise<Response> {
   const { services, found } = visit;
   const bad = newestBuilds(listBuildsOfRequest(services.db, found.buildRequest.id)).filter(build =>
-    isBadBuild(build.buildState),
+    isRerunCandidate(build.buildState),
   );
   const begun: BuildRecord[] = [];
   for (const { id } of bad) {
@@ -172,7 +172,7 @@ function buildButtons(visit: Visit, newest: readonly Build[]): Html[] {
             confirm: 'Stop this build? What it has printed so far stays.',
           }),
         ];
-  const bad = newest.filter(one => isBadBuild(one.buildState));
+  const bad = newest.filter(one => isRerunCandidate(one.buildState));
   const isOnlyThis = bad.length === 1 && bad[0]?.id === build.id;
   const failed = `/ui/projects/${build.projectId}/build_requests/${build.buildRequestId}/rerun-failed`;
   return [

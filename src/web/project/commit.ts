@@ -2,7 +2,7 @@
 
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { html } from 'hono/html';
-import { type BuildState, isBadBuild, isFinishedBuild } from '../../domain/build.ts';
+import { type BuildState, isFinishedBuild, isRerunCandidate } from '../../domain/build.ts';
 import { parseId } from '../../domain/id.ts';
 import { type Build, listBuildsOfCommit, listSuiteDecisions } from '../../store/builds.ts';
 import { type BuildHead, listCountingBuilds } from '../../store/overview.ts';
@@ -34,7 +34,7 @@ const DECISIONS_A_PAGE = 100;
 export const commitPages: Route[] = [
   page(HERE, showCommit),
   form(`${HERE}/rerun`, visit => rerun(visit, state => isFinishedBuild(state))),
-  form(`${HERE}/rerun_failed`, visit => rerun(visit, isBadBuild)),
+  form(`${HERE}/rerun_failed`, visit => rerun(visit, isRerunCandidate)),
 ];
 
 function countingBuilds({ services: { db }, found: { commit } }: Visit): BuildHead[] {
@@ -120,7 +120,7 @@ function renderBuilds(visit: Visit): Html {
   const builds = rows.slice(0, BUILDS_A_PAGE);
   const counting = countingBuilds(visit);
   const counts = new Set(counting.map(({ id }) => id));
-  const failed = counting.filter(({ buildState }) => isBadBuild(buildState)).length;
+  const failed = counting.filter(({ buildState }) => isRerunCandidate(buildState)).length;
   const finished = counting.filter(({ buildState }) => isFinishedBuild(buildState)).length;
   const here = projectPath(visit, `/commits/${commit.id}`);
   return html`<div class="section-head"><h2 id="builds-head">Builds</h2><div class="row">${
