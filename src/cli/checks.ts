@@ -1,11 +1,9 @@
-// What `assay doctor` looks at, one function a line: what was found, whether it will do, and how to mend it.
-// The facts come from src/engine/host.ts and src/store/database/inspect.ts.
+// The checks of `assay doctor`, one function each: what was found, whether it is good enough, and how to fix it.
 
 import { X509Certificate } from 'node:crypto';
 import { existsSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Settings } from '../config.ts';
-import { compareVersions, holesIn, type Program, versionIn } from '../domain/known-holes.ts';
 import { taggedImage } from '../domain/names.ts';
 import { loadCertificate } from '../engine/certificate.ts';
 import { HOST_IMAGE } from '../engine/docker/image.ts';
@@ -13,24 +11,24 @@ import { OWN_BRIDGE } from '../engine/docker/network.ts';
 import { hostSettings } from '../engine/docker/skeleton.ts';
 import {
   askServer,
-  type DockerFacts,
-  dockerFacts,
+  type DockerReport,
   freeBytes,
+  inspectDocker,
   isClockKept,
   libraries,
   programVersion,
 } from '../engine/host.ts';
 import { masterKeyPath, tlsDirectory } from '../store/data/paths.ts';
-import type { Peek } from '../store/database/inspect.ts';
+import type { Inspection } from '../store/database/inspect.ts';
 import { sizeText } from './progress.ts';
 
-export type Check = { name: string; status: 'ok' | 'warn' | 'fail'; found: string; mend?: string };
+export type Check = { name: string; status: 'ok' | 'warn' | 'fail'; found: string; fix?: string };
 type Finding = Omit<Check, 'name'>;
-export type Subject = { settings: Settings; environment: NodeJS.ProcessEnv; inside: Peek | Error };
+export type Subject = { settings: Settings; environment: NodeJS.ProcessEnv; inside: Inspection | Error };
 
 const ok = (found: string): Finding => ({ status: 'ok', found });
-const warn = (found: string, mend: string): Finding => ({ status: 'warn', found, mend });
-const fail = (found: string, mend: string): Finding => ({ status: 'fail', found, mend });
+const warn = (found: string, fix: string): Finding => ({ status: 'warn', found, fix });
+const fail = (found: string, fix: string): Finding => ({ status: 'fail', found, fix });
 
 const LEAST_API = '1.41';
 const LEAST_GLIBC = '2.34';
@@ -40,62 +38,50 @@ const DAY_MS = 86_400_000;
 const CLOCK_SLACK_MS = 60_000;
 const CERTIFICATE_WARN_DAYS = 21;
 
+const isOlder = (version: string, least: string) => version.localeCompare(least, 'en', { numeric: true }) < 0;
+
 export async function checkAll(subject: Subject): Promise<Check[]> {
   const { settings, environment, inside } = subject;
-  const engine = await dockerFacts(settings.dockerHost, environment).catch((cause: Error) => cause);
-  const peeked = inside instanceof Error ? undefined : inside;
-  const lines: [string, Finding | Promise<Finding> | undefined][] = [
+  const engine = await inspectDocker(settings.dockerHost, environment).catch((cause: Error) => cause);
+  const inspected = inside instanceof Error ? undefined : inside;
+  const lines: [string, Finding | Promise<Finding>][] = [
     ['Docker', checkEngine(engine)],
     ...(engine instanceof Error
       ? []
       : ([
-          ['Docker version', checkHoles('docker', engine.engine)],
-          ['runc', engine.runc === undefined ? undefined : checkHoles('runc', engine.runc)],
           ['limits', checkLimits(engine)],
           ['isolation', checkIsolation(engine, settings.network)],
-          ['image', checkImage(engine, peeked?.image ?? settings.image)],
+          ['image', checkImage(engine, inspected?.image ?? settings.image)],
           ['other images', checkAnyImage(settings)],
-        ] as [string, Finding | undefined][])),
+        ] as [string, Finding][])),
     ['git', checkProgram('git', '--version', 'git')],
     ['ssh', checkProgram('ssh', '-V', 'openssh-client')],
     ['libraries', checkLibraries()],
     ['data', checkData(settings.data, inside)],
-    ['key', checkKey(settings.data, environment, peeked)],
+    ['key', checkKey(settings.data, environment, inspected)],
     ['disk', checkDisk(settings)],
     ['certificate', checkCertificate(settings)],
-    ['clock', checkClock(engine, peeked?.newestAt)],
+    ['clock', checkClock(engine, inspected?.newestAt)],
     ['server', checkServer(settings)],
   ];
   const checks: Check[] = [];
-  for (const [name, finding] of lines) {
-    const found = await finding;
-    if (found) checks.push({ name, ...found });
-  }
+  for (const [name, finding] of lines) checks.push({ name, ...(await finding) });
   return checks;
 }
 
-function checkEngine(engine: DockerFacts | Error): Finding {
+function checkEngine(engine: DockerReport | Error): Finding {
   if (engine instanceof Error)
     return fail(
       engine.message,
       'start Docker (20.10 or newer), let this user use its socket, or set DOCKER_HOST',
     );
-  const found = `Engine ${engine.engine}, API ${engine.api}`;
-  return compareVersions(engine.api, LEAST_API) < 0
+  const found = `Engine ${engine.engine}, API ${engine.api}${engine.runc ? `, runc ${engine.runc}` : ''}`;
+  return isOlder(engine.api, LEAST_API)
     ? fail(found, `API ${LEAST_API} is needed: install Docker 20.10 or newer`)
     : ok(found);
 }
 
-function checkHoles(program: Program, version: string): Finding {
-  const holes = holesIn(program, version);
-  if (holes.length === 0) return ok(version);
-  return warn(
-    `${version}: ${holes.map(({ ids, what }) => `${ids} (${what})`).join('; ')}`,
-    `update ${program}; a distribution may have mended it under this number: its security tracker tells`,
-  );
-}
-
-function checkLimits({ unenforced, seccomp }: DockerFacts): Finding {
+function checkLimits({ unenforced, seccomp }: DockerReport): Finding {
   if (unenforced.length > 0)
     return warn(
       `Docker cannot limit ${unenforced.join(', ')} here`,
@@ -106,7 +92,7 @@ function checkLimits({ unenforced, seccomp }: DockerFacts): Finding {
     : warn('Docker filters no system calls (seccomp is off)', 'use a kernel and a Docker with seccomp');
 }
 
-type Isolation = Pick<DockerFacts, 'rootless' | 'userNamespaces' | 'runc'>;
+type Isolation = Pick<DockerReport, 'rootless' | 'userNamespaces' | 'runc'>;
 
 export function checkIsolation({ rootless, userNamespaces, runc }: Isolation, network: string): Finding {
   if (rootless)
@@ -119,7 +105,7 @@ export function checkIsolation({ rootless, userNamespaces, runc }: Isolation, ne
   if (!userNamespaces)
     return ok('neither rootless nor user namespaces: who may use the Docker socket is root on this host');
   // What is mounted into containers is in the data directory, which nobody else may enter.
-  return runc !== undefined && compareVersions(runc, LEAST_REMAPPED_RUNC) < 0
+  return runc !== undefined && isOlder(runc, LEAST_REMAPPED_RUNC)
     ? fail(
         `user namespaces are in force, and with them runc ${runc} mounts nothing of a private directory`,
         `runc ${LEAST_REMAPPED_RUNC} or newer is needed: update it, or switch userns-remap off`,
@@ -127,7 +113,7 @@ export function checkIsolation({ rootless, userNamespaces, runc }: Isolation, ne
     : ok('user namespaces are in force');
 }
 
-function checkImage({ images }: DockerFacts, name: string): Finding {
+function checkImage({ images }: DockerReport, name: string): Finding {
   if (name === HOST_IMAGE) {
     const lacking = ['sh', 'gcc', 'make'].filter(program => !existsSync(`/usr/bin/${program}`));
     if (lacking.length > 0)
@@ -160,12 +146,12 @@ function checkAnyImage({ anyImage }: Settings): Finding {
 async function checkProgram(program: string, flag: string, packageName: string): Promise<Finding> {
   const version = await programVersion(program, flag);
   if (version === undefined) return fail(`${program} is not there`, `install it: apt install ${packageName}`);
-  return program === 'git' ? checkHoles('git', versionIn(version) ?? version) : ok(version);
+  return ok(version);
 }
 
 function checkLibraries(): Finding {
   const { glibc, missing } = libraries();
-  if (glibc === undefined || compareVersions(glibc, LEAST_GLIBC) < 0)
+  if (glibc === undefined || isOlder(glibc, LEAST_GLIBC))
     return fail(
       `glibc ${glibc ?? 'is not there'}`,
       `glibc ${LEAST_GLIBC} or newer is needed: a newer distribution`,
@@ -176,7 +162,7 @@ function checkLibraries(): Finding {
     : warn(`${missing.join(', ')} not loaded`, `install ${missing.join(', ')}`);
 }
 
-function checkData(data: string, inside: Peek | Error): Finding {
+function checkData(data: string, inside: Inspection | Error): Finding {
   if (!existsSync(data)) return ok(`${data} is not there yet: it is made at the first start`);
   if (inside instanceof Error)
     return fail(`${data}: ${inside.message}`, 'run this as the user that serves, or as root');
@@ -190,7 +176,7 @@ function checkData(data: string, inside: Peek | Error): Finding {
   return ok(inside.database === 'absent' ? `${data}: nothing in it yet` : `${data}: the database is sound`);
 }
 
-function checkKey(data: string, environment: NodeJS.ProcessEnv, inside: Peek | undefined): Finding {
+function checkKey(data: string, environment: NodeJS.ProcessEnv, inside: Inspection | undefined): Finding {
   const handed = environment.CREDENTIALS_DIRECTORY && join(environment.CREDENTIALS_DIRECTORY, 'master.key');
   for (const path of [handed, masterKeyPath(data), CREDENTIAL]) {
     const found = path ? statSync(path, { throwIfNoEntry: false }) : undefined;
@@ -209,8 +195,13 @@ async function checkDisk({ data, minFreeDiskBytes }: Settings): Promise<Finding>
   const free = await freeBytes(data);
   const found = `${sizeText(free)} free where ${data} is`;
   if (free < minFreeDiskBytes)
-    return fail(found, `below ${sizeText(minFreeDiskBytes)} (MIN_FREE_DISK) no work is taken on: make room`);
-  return free < 2 * minFreeDiskBytes ? warn(found, 'soon no work will be taken on: make room') : ok(found);
+    return fail(
+      found,
+      `below ${sizeText(minFreeDiskBytes)} (MIN_FREE_DISK) no work is taken on: free some space`,
+    );
+  return free < 2 * minFreeDiskBytes
+    ? warn(found, 'soon no work will be taken on: free some space')
+    : ok(found);
 }
 
 async function checkCertificate({ tlsCert, tlsKey, data }: Settings): Promise<Finding> {
@@ -235,7 +226,7 @@ async function checkCertificate({ tlsCert, tlsKey, data }: Settings): Promise<Fi
   }
 }
 
-async function checkClock(engine: DockerFacts | Error, newestAt: number | undefined): Promise<Finding> {
+async function checkClock(engine: DockerReport | Error, newestAt: number | undefined): Promise<Finding> {
   const now = Date.now();
   const text = new Date(now).toISOString();
   if (newestAt !== undefined && newestAt > now + CLOCK_SLACK_MS)

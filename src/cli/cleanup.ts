@@ -13,7 +13,7 @@ import {
   type Traces,
 } from '../engine/docker/traces.ts';
 import { DataError, holdDataDirectory } from '../store/data/data.ts';
-import { peek } from '../store/database/inspect.ts';
+import { inspectData } from '../store/database/inspect.ts';
 import { type Command, helpOf, settingFlags } from './command.ts';
 
 const say = (line: string) => void process.stdout.write(`${line}\n`);
@@ -72,7 +72,7 @@ export const cleanup: Command = {
 };
 
 function instanceIn(data: string): string {
-  const { database, instance } = peek(data);
+  const { database, instance } = inspectData(data);
   if (instance !== undefined) return instance;
   throw new DataError(
     `the database in ${data} is ${database}: choose the data directory with --data, or name the instance of one that is gone with --instance`,

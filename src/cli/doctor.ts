@@ -1,9 +1,9 @@
-// `assay doctor`: checks the host and says how to mend it; a line each. What is looked at is checks.ts's.
+// `assay doctor`: checks the host and prints a line for each check, with how to fix what is wrong.
 
 import { setTimeout as delay } from 'node:timers/promises';
 import { readSettings, type Settings, UsageError } from '../config.ts';
 import { askServer } from '../engine/host.ts';
-import { type Peek, peek } from '../store/database/inspect.ts';
+import { type Inspection, inspectData } from '../store/database/inspect.ts';
 import { type Check, checkAll } from './checks.ts';
 import { type Command, helpOf, settingFlags } from './command.ts';
 
@@ -12,7 +12,7 @@ const colours = { ok: '32', warn: '33', fail: '31' } as const;
 
 export const doctor: Command = {
   name: 'doctor',
-  summary: 'Checks the host, a line each; exit status 1 where something must be mended.',
+  summary: 'Checks the host, a line each; exit status 1 when something must be fixed.',
   positionals: [],
   flags: { ...settingFlags, json: 'flag', await: 'value' },
   help() {
@@ -36,7 +36,7 @@ export const doctor: Command = {
         name: 'settings',
         status: 'warn',
         found: warning,
-        mend: '"assay serve --help" lists them',
+        fix: '"assay serve --help" lists them',
       });
     const healthy = checks.every(({ status }) => status !== 'fail');
     process.stdout.write(
@@ -46,9 +46,9 @@ export const doctor: Command = {
   },
 };
 
-function lookInside(data: string): Peek | Error {
+function lookInside(data: string): Inspection | Error {
   try {
-    return peek(data);
+    return inspectData(data);
   } catch (cause) {
     return cause as Error;
   }
@@ -73,11 +73,11 @@ function render(checks: readonly Check[], environment: NodeJS.ProcessEnv): strin
   const isColoured = process.stdout.isTTY && !environment.NO_COLOR && environment.TERM !== 'dumb';
   const width = Math.max(...checks.map(({ name }) => name.length));
   return checks
-    .map(({ name, status, found, mend }) => {
+    .map(({ name, status, found, fix }) => {
       const word = status.padEnd(4);
       const mark = isColoured ? `\x1b[${colours[status]}m${word}\x1b[0m` : word;
       const line = `${mark}  ${name.padEnd(width)}  ${found}\n`;
-      return mend === undefined ? line : `${line}${' '.repeat(8 + width)}to mend: ${mend}\n`;
+      return fix === undefined ? line : `${line}${' '.repeat(8 + width)}to fix: ${fix}\n`;
     })
     .join('');
 }

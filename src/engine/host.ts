@@ -1,5 +1,5 @@
-// Facts about the host for `assay doctor`: programs, the engine, libraries, clock, and whether the server answers.
-// Each has a deadline and none throws for what it was asked to find out; judging them is src/cli/doctor.ts's.
+// What `assay doctor` asks about the host: programs, Docker, libraries, the clock, and whether the server answers.
+// Each question has a deadline. Whether an answer is good enough is decided in src/cli/checks.ts.
 
 import { execFile } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
@@ -22,7 +22,7 @@ export async function programVersion(program: string, flag: string): Promise<str
   }
 }
 
-export type DockerFacts = {
+export type DockerReport = {
   engine: string;
   api: string;
   runc: string | undefined;
@@ -36,7 +36,10 @@ export type DockerFacts = {
 };
 
 /** Throws EngineUnavailable or EngineRefused, whose messages say what to do. */
-export async function dockerFacts(dockerHost: string, environment: NodeJS.ProcessEnv): Promise<DockerFacts> {
+export async function inspectDocker(
+  dockerHost: string,
+  environment: NodeJS.ProcessEnv,
+): Promise<DockerReport> {
   const { docker, call } = openDocker({ dockerHost, environment, deadlineMs: DEADLINE_MS });
   const version = await call('version', () => docker.version());
   const info = await call('info', () => docker.info());

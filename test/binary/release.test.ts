@@ -17,7 +17,7 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { peek } from '../../src/store/database/inspect.ts';
+import { inspectData } from '../../src/store/database/inspect.ts';
 import { createPrivateEngine } from '../drill/engine.ts';
 import { freePort } from '../support/ports.ts';
 
@@ -193,7 +193,7 @@ test('uninstalled, it leaves nothing of itself in Docker, and nothing of others 
   const { root } = place;
   const installed = await place.run(join(released, 'install.sh'));
   assert.equal(installed.status, 0, installed.said);
-  const { instance } = peek(join(root, 'var/lib/assay'));
+  const { instance } = inspectData(join(root, 'var/lib/assay'));
   for (const [label, name] of [
     [instance, 'ours'],
     ['another', 'theirs'],

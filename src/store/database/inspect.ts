@@ -1,11 +1,11 @@
-// Looks into a data directory without changing it, whichever version wrote it; with no key, and with nothing migrated.
+// Reads a data directory without changing it, whichever version wrote it: no key is needed and nothing is migrated.
 
 import { existsSync } from 'node:fs';
 import { databasePath } from '../data/paths.ts';
 import { examineDatabase } from './database-check.ts';
 import { openSqlite } from './db.ts';
 
-export type Peek = {
+export type Inspection = {
   /** By which its containers, volumes and networks are known. */
   instance: string | undefined;
   database: 'absent' | 'sound' | 'empty' | 'damaged';
@@ -15,7 +15,7 @@ export type Peek = {
   newestAt: number | undefined;
 };
 
-export function peek(data: string): Peek {
+export function inspectData(data: string): Inspection {
   const path = databasePath(data);
   if (!existsSync(path))
     return { database: 'absent', instance: undefined, image: undefined, newestAt: undefined };
