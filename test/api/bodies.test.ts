@@ -1,4 +1,4 @@
-// Decisions 3: what a body may be, and what becomes of one that is cut off, too deep, too large or of the wrong kind.
+// What a body may be, and what becomes of one that is cut off, too deep, too large or of the wrong kind.
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { bootApp, type Planted, type TestApp } from '../support/app.ts';

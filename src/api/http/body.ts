@@ -1,6 +1,8 @@
-// Reading a request's form or JSON body into flat fields: `options[url]` is one name, so nothing nested can reach a prototype.
+// Reads a request's form or JSON body into flat fields: `options[url]` is one name, so nothing nested can reach a prototype.
 
+import { Readable } from 'node:stream';
 import { refusal } from '../../domain/refusal.ts';
+import { readParts, readWhole } from './multipart.ts';
 
 /** Stands where something was sent that no field takes: an object instead of a scalar, or broken UTF-8. */
 export const unreadable = Symbol('unreadable');
@@ -51,12 +53,12 @@ async function readBytes(request: Request): Promise<Buffer> {
 export async function readBody(request: Request): Promise<SentFields> {
   const bytes = await readBytes(request);
   if (bytes.length === 0) return new Map();
-  const [type = '', ...parameters] = (request.headers.get('content-type') ?? '').split(';');
-  switch (type.trim().toLowerCase()) {
+  const type = request.headers.get('content-type') ?? '';
+  switch (type.split(';', 1).join().trim().toLowerCase()) {
     case 'application/json':
       return fromJson(bytes);
     case 'multipart/form-data':
-      return fromMultipart(bytes, boundaryOf(parameters));
+      return fromMultipart(bytes, type);
     case 'application/x-www-form-urlencoded':
     case '':
       return fromUrlEncoded(bytes);
@@ -113,48 +115,20 @@ function putText(fields: SentFields, name: string, bytes: Buffer): void {
   put(fields, name, decodeText(bytes) ?? unreadable);
 }
 
-function boundaryOf(parameters: string[]): string {
-  for (const parameter of parameters) {
-    const found = /^\s*boundary=(?:"([^"]{1,200})"|([^\s";]{1,200}))\s*$/i.exec(parameter);
-    if (found) return (found[1] ?? found[2]) as string;
-  }
-  throw malformed();
-}
-
-function fromMultipart(bytes: Buffer, boundary: string): SentFields {
+async function fromMultipart(bytes: Buffer, type: string): Promise<SentFields> {
   const fields: SentFields = new Map();
-  const delimiter = Buffer.from(`\r\n--${boundary}`, 'latin1');
-  const body = Buffer.concat([Buffer.from('\r\n'), bytes]);
-  let at = body.indexOf(delimiter);
-  if (at < 0) throw malformed();
-  for (let count = 0; ; count += 1) {
+  let count = 0;
+  for await (const { name, chunks } of readParts(type, Readable.from([bytes]))) {
+    count += 1;
     if (count > MAX_FIELDS) throw malformed();
-    at += delimiter.length;
-    if (body.subarray(at, at + 2).toString('latin1') === '--') return fields;
-    const next = body.indexOf(delimiter, at);
-    const headersEnd = body.indexOf('\r\n\r\n', at);
-    if (next < 0 || headersEnd < 0 || headersEnd > next || headersEnd - at > 8192) throw malformed();
-    const headers = decodeText(body.subarray(at, headersEnd));
-    const name = headers && nameOf(headers);
-    if (!name) throw malformed();
-    const plain = name.replaceAll('%22', '"').replaceAll('%0D', '\r').replaceAll('%0A', '\n');
-    putText(fields, plain, body.subarray(headersEnd + 4, next));
-    at = next;
+    putText(fields, name, await readWhole(chunks, MAX_BODY_BYTES));
   }
-}
-
-/** Of a part: a quoted string as browsers send it, or a bare token as RFC 7578 allows. */
-function nameOf(headers: string): string | undefined {
-  const disposition = /^content-disposition:\s*form-data\s*((?:;[^\r\n]*)?)$/im.exec(headers)?.[1] ?? '';
-  const parameter = /;\s*([\w*-]+)=(?:"([^"]*)"|([^\s;"]+))/g;
-  for (const [, key, quoted, bare] of disposition.matchAll(parameter))
-    if (key?.toLowerCase() === 'name') return quoted ?? bare;
-  return undefined;
+  return fields;
 }
 
 function fromJson(bytes: Buffer): SentFields {
   const text = decodeText(bytes);
-  if (text === undefined || isTooDeep(text)) throw malformed();
+  if (text === undefined) throw malformed();
   let value: unknown;
   try {
     // Integers beyond 53 bits are kept exact by their source text; longer than any id they are of no use.
@@ -165,28 +139,17 @@ function fromJson(bytes: Buffer): SentFields {
   } catch {
     throw malformed();
   }
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) throw malformed();
+  if (typeof value !== 'object' || value === null || Array.isArray(value) || isTooDeep(value))
+    throw malformed();
   const fields: SentFields = new Map();
   flatten(fields, '', value as Record<string, unknown>);
   return fields;
 }
 
-function isTooDeep(json: string): boolean {
-  let depth = 0;
-  let quoted = false;
-  for (let at = 0; at < json.length; at += 1) {
-    const character = json.charCodeAt(at);
-    if (quoted) {
-      if (character === 92) at += 1;
-      else if (character === 34) quoted = false;
-    } else if (character === 34) quoted = true;
-    else if (character === 123 || character === 91) {
-      depth += 1;
-      if (depth > MAX_DEPTH) return true;
-    } else if (character === 125 || character === 93) depth -= 1;
-  }
-  return false;
-}
+const isTooDeep = (value: unknown, depth = 0): boolean =>
+  typeof value === 'object' &&
+  value !== null &&
+  (depth === MAX_DEPTH || Object.values(value).some(inner => isTooDeep(inner, depth + 1)));
 
 function flatten(fields: SentFields, prefix: string, object: Record<string, unknown>): void {
   for (const [key, value] of Object.entries(object)) {

@@ -7,6 +7,7 @@ import { findResources, ownerOf } from '../../api/guard.ts';
 import { readBody, type SentFields } from '../../api/http/body.ts';
 import { isPlainHttp } from '../../api/http/caller-address.ts';
 import { markAuthenticated } from '../../api/http/connections.ts';
+import { readUpload } from '../../api/http/multipart.ts';
 import type { Bindings } from '../../api/router.ts';
 import { admit, authorize } from '../../domain/access.ts';
 import { Refusal, refusal } from '../../domain/refusal.ts';
@@ -14,7 +15,6 @@ import { hasAccounts } from '../../store/accounts.ts';
 import { TooManyTries } from '../account/slowdown.ts';
 import { commonHeaders } from './headers.ts';
 import { respondRedirect, respondView } from './layout.ts';
-import { readStreamedForm } from './multipart.ts';
 import {
   defectView,
   forgedView,
@@ -115,7 +115,7 @@ export function upload<Result = unknown>(
       const visit = enter(guest, path, cameFrom(request, url));
       if (visit instanceof Response || 'body' in visit) return visit;
       if (!isOwnOrigin(request, url, services.baseUrl)) return forgedView;
-      const { fields, file } = await readStreamedForm(request);
+      const { fields, file } = await readUpload(request);
       if (!isFormToken(visit.session, fields.get('csrf'))) return forgedView;
       const isScript = request.headers.get('accept') === 'application/json';
       try {

@@ -7,13 +7,13 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { gzipSync } from 'node:zlib';
 import type { Browser } from 'playwright-core';
+import { readUpload } from '../../../src/api/http/multipart.ts';
 import { hashPassword } from '../../../src/domain/secret.ts';
 import { setPassword } from '../../../src/store/accounts.ts';
 import { dependencyLogPath } from '../../../src/store/data/paths.ts';
 import { createDependency, type Dependency, findDependency } from '../../../src/store/dependencies.ts';
 import { attachDependency } from '../../../src/store/suites.ts';
 import { moveDependency } from '../../../src/store/transition.ts';
-import { readStreamedForm } from '../../../src/web/frame/multipart.ts';
 import { bootApp, type TestApp } from '../../support/app.ts';
 import { launchBrowser, openBrowser, type Person, signIn } from '../../support/browser.ts';
 
@@ -347,9 +347,9 @@ describe('a form with a file, as it comes', () => {
   for (const content of contents)
     for (const pieceBytes of [1, 7, 65_536])
       it(`gives a file of ${content.length} bytes that comes in pieces of ${pieceBytes} whole`, async () => {
-        const { fields, file } = await readStreamedForm(request(form(content), pieceBytes));
+        const { fields, file } = await readUpload(request(form(content), pieceBytes));
         assert.equal(fields.get('csrf'), 'secret');
-        assert.deepEqual([file?.fieldName, file?.fileName], ['archive', 'a.tar']);
+        assert.equal(file?.fieldName, 'archive');
         const pieces: Uint8Array[] = [];
         for await (const piece of file?.bytes ?? []) pieces.push(Buffer.from(piece));
         assert.deepEqual(Buffer.concat(pieces), content);
@@ -357,9 +357,9 @@ describe('a form with a file, as it comes', () => {
 
   it('fails where the body ends inside the file', async () => {
     const whole = form(Buffer.alloc(1000));
-    const { file } = await readStreamedForm(request(whole.subarray(0, whole.length - 40), 100));
+    const { file } = await readUpload(request(whole.subarray(0, whole.length - 40), 100));
     await assert.rejects(async () => {
       for await (const _ of file?.bytes ?? []);
-    }, /ended inside a file/);
+    }, /invalid_format/);
   });
 });
