@@ -14,6 +14,7 @@ import {
   LAYERS_DIRECTORY,
   type Mount,
   type Ownership,
+  prefixVolumeName,
   type RunAs,
 } from '../domain/container/container-plan.ts';
 import { directoriesTar, openArtifact } from '../engine/archive/artifact-tar.ts';
@@ -221,7 +222,7 @@ export function createArtifacts({ db, host, dataDirectory, runAs }: ArtifactPart
   const order = (listed: readonly Dependency[]) =>
     orderDependencies(listed, dependency => listRelated(db, dependency.id));
   const isInside = (hash: string, inside: string) => directories.get(directoryKey(hash, inside)) ?? false;
-  const buildVolume = (id: bigint) => `assay-${instance}-prefix-${id}`;
+  const buildVolume = (id: bigint) => prefixVolumeName(instance, id);
   const buildUnion = (id: bigint) => `${buildVolume(id)}-union`;
 
   return {

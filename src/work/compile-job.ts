@@ -3,6 +3,7 @@
 import { readFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { type CompileVerdict, classifyCompile, UNPACK_STEP } from '../domain/container/compile-plan.ts';
+import { resourceName } from '../domain/container/container-plan.ts';
 import type { LogWriter } from '../store/data/log-file.ts';
 import { dependencyLogPath, jobDirectory } from '../store/data/paths.ts';
 import { instanceOf } from '../store/database/settings.ts';
@@ -35,7 +36,7 @@ export function describeJob(parts: CompileParts, dependency: Dependency): Job {
   const topic = `dependency:${id}`;
   return {
     topic,
-    name: `assay-${instanceOf(parts.db)}-dependency-${id}`,
+    name: resourceName({ instance: instanceOf(parts.db), kind: 'dependency', id: `${id}` }),
     nonce: dependency.nonce as string,
     outputFile: join(jobDirectory(parts.dataDirectory, 'dependency', id), 'output'),
     logPath: dependencyLogPath(parts.dataDirectory, id),

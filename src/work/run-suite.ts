@@ -4,7 +4,7 @@ import { rm } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { isFinishedBuild } from '../domain/build.ts';
 import { CHECKOUT_STEP, volumeCheckoutPlan } from '../domain/container/checkout-script.ts';
-import type { Mount } from '../domain/container/container-plan.ts';
+import { type Mount, resourceName } from '../domain/container/container-plan.ts';
 import {
   type AttachedDependency,
   COMMAND_STEP,
@@ -252,7 +252,7 @@ function describeJob(parts: RunParts, build: Build): Job {
   return {
     topic: `build:${build.id}`,
     ownerTopic: `project:${build.projectId}`,
-    name: `assay-${instanceOf(parts.db)}-build-${build.id}`,
+    name: resourceName({ instance: instanceOf(parts.db), kind: 'build', id: `${build.id}` }),
     nonce: build.nonce as string,
     outputFile: join(jobDirectory(parts.dataDirectory, 'build', build.id), 'output'),
     logPath: buildLogPath(parts.dataDirectory, build.id),

@@ -3,7 +3,11 @@
 
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { CACHE_DIRECTORY } from '../domain/container/container-plan.ts';
+import {
+  CACHE_DIRECTORY,
+  prefixVolumeName,
+  workspaceVolumeName,
+} from '../domain/container/container-plan.ts';
 import type { Log } from '../log.ts';
 import { jobDirectory } from '../store/data/paths.ts';
 import type { Db } from '../store/database/db.ts';
@@ -112,7 +116,7 @@ export function createJobMeter(parts: {
 
 /** What a job writes to beside its container: the workspace of a build whose image has no git, the prefix of a compile. */
 const ownVolume = (instance: string, { kind, id }: RunningJob) =>
-  kind === 'build' ? `assay-${instance}-build-${id}-workspace` : `assay-${instance}-prefix-${id}`;
+  kind === 'build' ? workspaceVolumeName(instance, id) : prefixVolumeName(instance, id);
 
 /** On disk: an output that was released takes less than its length. */
 const outputBytes = (file: string) =>

@@ -1,6 +1,7 @@
 // Everything that takes time, put together: queue, containers, fetches, deploys, webhooks, sweep.
 
 import type { Settings } from '../config.ts';
+import { resourceName } from '../domain/container/container-plan.ts';
 import { clearSshLeftovers } from '../engine/git/ssh.ts';
 import { proxyOf } from '../engine/webhook.ts';
 import type { Live } from '../live.ts';
@@ -101,7 +102,8 @@ export async function startWorkers(options: {
     recordCache: caches.record,
     emptyCache: caches.emptyLeastRecentlyUsed,
     isGone: async ({ kind, id }) =>
-      (await host.engine.inspectContainer(`assay-${instanceOf(db)}-${kind}-${id}`)) === undefined,
+      (await host.engine.inspectContainer(resourceName({ instance: instanceOf(db), kind, id: `${id}` }))) ===
+      undefined,
     wake: topic => live.publish([topic]),
   });
   const housekeeping = createHousekeeping({ log, stopping: stopping.signal });

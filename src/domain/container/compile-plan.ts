@@ -10,6 +10,7 @@ import {
   type Mount,
   outputMount,
   PROJECT_DIRECTORY,
+  resourceName,
 } from './container-plan.ts';
 import { type EntryStep, entryCommand } from './entry-script.ts';
 import { COMMAND_STEP, type Limits, searchPathsOf } from './suite-plan.ts';
@@ -39,9 +40,10 @@ export type CompileOptions = {
 
 export function planCompile(facts: CompileOptions): ContainerPlan {
   const { dependency, limits } = facts;
+  const labels = { instance: facts.instance, kind: 'dependency', id: dependency.id.toString() };
   return {
-    name: `assay-${facts.instance}-dependency-${dependency.id}`,
-    labels: { instance: facts.instance, kind: 'dependency', id: dependency.id.toString() },
+    name: resourceName(labels),
+    labels,
     image: facts.image.reference,
     user: `${limits.runAs.uid}:${limits.runAs.gid}`,
     command: entryCommand({

@@ -30,6 +30,17 @@ export interface Ownership {
   id: string;
 }
 
+/** The name in Docker of a container or volume: one for each kind and id. */
+export const resourceName = ({ instance, kind, id }: Ownership) => `assay-${instance}-${kind}-${id}`;
+
+/** Where the checkout of a build is made whose image has no git. */
+export const workspaceVolumeName = (instance: string, buildId: bigint) =>
+  `${resourceName({ instance, kind: 'build', id: String(buildId) })}-workspace`;
+
+/** What a compile installs into. */
+export const prefixVolumeName = (instance: string, dependencyId: bigint) =>
+  resourceName({ instance, kind: 'prefix', id: String(dependencyId) });
+
 export interface ContainerPlan {
   name: string;
   labels: Ownership;

@@ -11,6 +11,7 @@ import {
   mirrorMount,
   outputMount,
   PROJECT_DIRECTORY,
+  resourceName,
   submodulesMount,
 } from './container-plan.ts';
 import { type EntryStep, entryCommand } from './entry-script.ts';
@@ -75,6 +76,7 @@ export const launchStep = (index: number) => `launch-${index + 1}`;
 
 export function planSuite(facts: SuiteOptions): ContainerPlan {
   const { build, suite, limits, dependencies } = facts;
+  const labels = { instance: facts.instance, kind: 'build', id: build.id.toString() };
   const steps: EntryStep[] = [
     ...(facts.workspaceVolume === undefined ? [suiteCheckout(facts)] : []),
     ...dependencies.flatMap(({ launchCommand }, index): EntryStep[] =>
@@ -92,8 +94,8 @@ export function planSuite(facts: SuiteOptions): ContainerPlan {
     { name: COMMAND_STEP, script: suite.command, environment: 'suite' },
   ];
   return {
-    name: `assay-${facts.instance}-build-${build.id}`,
-    labels: { instance: facts.instance, kind: 'build', id: build.id.toString() },
+    name: resourceName(labels),
+    labels,
     image: facts.image.reference,
     user: `${limits.runAs.uid}:${limits.runAs.gid}`,
     command: entryCommand({ nonce: build.nonce, steps, searchPaths: searchPathsOf(facts.prefixes) }),
