@@ -15,11 +15,11 @@ export function twin<Name extends string>(
   name: Name,
   id: bigint | null,
 ): Record<Name | `${Name}_str`, unknown> {
-  return (
-    id === null
-      ? { [name]: null, [`${name}_str`]: '' }
-      : { [name]: wireId(id), [`${name}_str`]: id.toString() }
-  ) as Record<Name | `${Name}_str`, unknown>;
+  const digits = id?.toString() ?? '';
+  return { [name]: id === null ? null : rawJSON(digits), [`${name}_str`]: digits } as Record<
+    Name | `${Name}_str`,
+    unknown
+  >;
 }
 
 /** ISO 8601 with an offset, as the specification wants it. */

@@ -135,40 +135,28 @@ export function updateProject(
 }
 
 const MAX_OPENED = 10_000;
-const openedKeys = prepared(() => new Map<bigint, { sealed: Buffer; key: string }>());
-const comments = prepared(() => new Map<bigint, { name: string; host: string; comment: string }>());
+type OpenedKey = { sealed: Buffer; name: string; host: string; bare: string; line: string };
+const openedKeys = prepared(() => new Map<bigint, OpenedKey>());
 
-/** In every record and event of a project: made once for the names that it is made of. */
-function commentOf(db: Db, project: Project): string {
-  const known = comments(db).get(project.id);
-  const host = hostOf(db);
-  if (known?.name === project.name && known.host === host) return known.comment;
-  const comment = keyComment(project, host);
-  if (comments(db).size >= MAX_OPENED) comments(db).clear();
-  comments(db).set(project.id, { name: project.name, host, comment });
-  return comment;
-}
-
-/** The key to install, with a comment that names the project as it is called now. */
-export function publicKeyOf(db: Db, project: Project): string {
-  return withComment(openPublicKey(db, project), commentOf(db, project));
-}
-
-/** The key alone, which never changes. */
-export function bareKeyOf(db: Db, project: Project): string {
-  return withComment(openPublicKey(db, project), '').trimEnd();
-}
-
-/** In every record of a project: opened once for the bytes that the row holds, so that a changed one is still noticed. */
-function openPublicKey(db: Db, { id, sshPublicKey }: Project): string {
+/** In every record and event of a project: opened once for the bytes of its row and the names in its comment. */
+function openPublicKey(db: Db, project: Project): OpenedKey {
+  const { id, name, sshPublicKey: sealed } = project;
   const opened = openedKeys(db);
+  const host = hostOf(db);
   const known = opened.get(id);
-  if (known?.sealed.equals(sshPublicKey)) return known.key;
-  const key = db.vault.open(sshPublicKey, publicKeyPlace(id));
+  if (known?.name === name && known.host === host && known.sealed.equals(sealed)) return known;
+  const bare = withComment(db.vault.open(sealed, publicKeyPlace(id)), '').trimEnd();
+  const key = { sealed, name, host, bare, line: withComment(bare, keyComment(project, host)) };
   if (opened.size >= MAX_OPENED) opened.clear();
-  opened.set(id, { sealed: sshPublicKey, key });
+  opened.set(id, key);
   return key;
 }
+
+/** The key to install, with a comment that names the project and this server. */
+export const publicKeyOf = (db: Db, project: Project): string => openPublicKey(db, project).line;
+
+/** The key without its comment, which never changes. */
+export const bareKeyOf = (db: Db, project: Project): string => openPublicKey(db, project).bare;
 
 export function privateKeyOf(db: Db, { id }: Project): string {
   const row = db.orm
@@ -182,7 +170,7 @@ export function privateKeyOf(db: Db, { id }: Project): string {
 
 /** The record as its owner sees it, with nothing but the comment of its key: what is stored in the bodies of events. */
 export function storedProjectRecord(db: Db, project: Project) {
-  return presentProject(project, { owned: true, sshPublicKey: ` ${commentOf(db, project)}` });
+  return presentProject(project, { owned: true, sshPublicKey: ` ${keyComment(project, hostOf(db))}` });
 }
 
 /** The record as `accountId` sees it. */

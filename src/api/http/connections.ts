@@ -55,6 +55,8 @@ export type Connection = {
   markAuthenticated(): void;
   /** Requests that are being handled. */
   requests: number;
+  /** The response to the latest request. */
+  latest: ServerResponse | undefined;
   hasServed: boolean;
   /** When the last request began or ended. */
   activeAt: number;
@@ -72,6 +74,12 @@ export type Connection = {
 
 export type Connections = {
   readonly open: ReadonlySet<Connection>;
+  /** Responses that have not ended. */
+  readonly responses: ReadonlySet<ServerResponse>;
+  /** The connection of a TLS socket or an HTTP/2 session. */
+  find(socket: object): Connection | undefined;
+  /** From now on a connection of HTTP/1.1 is closed after the response to its request. */
+  closeAfterResponses(): void;
   /** Has a request handled by `answer`, unless it is reset before its turn. */
   handle(incoming: IncomingMessage, outgoing: ServerResponse, answer: () => void): void;
 };
@@ -91,6 +99,8 @@ export function watchConnections(
   holderOf: (address: string) => string | undefined,
 ): Connections {
   const open = new Set<Connection>();
+  const responses = new Set<ServerResponse>();
+  let isClosing = false;
   /** Those without credentials, the oldest first. */
   const unauthenticated = new Set<Connection>();
   const byPeer = new Map<string, Connection>();
@@ -128,6 +138,7 @@ export function watchConnections(
         unauthenticated.delete(connection);
       },
       requests: 0,
+      latest: undefined,
       hasServed: false,
       activeAt: now,
       moved: { bytes: 0, at: now },
@@ -178,6 +189,11 @@ export function watchConnections(
 
   return {
     open,
+    responses,
+    find: socket => bySocket.get(socket),
+    closeAfterResponses() {
+      isClosing = true;
+    },
     handle(incoming, outgoing, answer) {
       const { stream } = incoming as { stream?: ServerHttp2Stream };
       const connection = bySocket.get(stream?.session ?? incoming.socket);
@@ -187,12 +203,16 @@ export function watchConnections(
         return;
       }
       (outgoing as Tracked)[CONNECTION] = connection;
+      responses.add(outgoing);
       connection.requests += 1;
+      connection.latest = outgoing;
       connection.hasServed = true;
       connection.activeAt = performance.now();
-      outgoing.once('close', () => {
+      outgoing.on('close', () => {
+        responses.delete(outgoing);
         connection.requests -= 1;
         connection.activeAt = performance.now();
+        if (isClosing && !stream) incoming.socket.destroySoon();
       });
       if (stream) handleInTurn(connection, stream, limits, answer);
       else answer();

@@ -9,7 +9,7 @@ const MAX_CALLBACK = 128;
 
 /** The function to wrap a GET's answer in; undefined for none, a refusal for one that could be an attack. */
 export function readCallback(method: string, url: URL): string | undefined {
-  if (method !== 'GET' && method !== 'HEAD') return undefined;
+  if (url.search === '' || (method !== 'GET' && method !== 'HEAD')) return undefined;
   const callback = url.searchParams.getAll('callback').at(-1);
   if (callback === undefined) return undefined;
   if (callback.length > MAX_CALLBACK || !callbackForm.test(callback))

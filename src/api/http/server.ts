@@ -57,18 +57,9 @@ export async function startServer(options: {
   limit(server, limits);
 
   const connections = watchConnections(server, limits, options.holderOf);
-  const answers = new Set<ServerResponse>();
-  const latest = new WeakMap<Socket, ServerResponse>();
-  let closing = false;
   const answer = (incoming: IncomingMessage, outgoing: ServerResponse) => {
-    answers.add(outgoing);
-    latest.set(incoming.socket, outgoing);
-    outgoing.once('close', () => {
-      answers.delete(outgoing);
-      if (closing && incoming.httpVersionMajor === 1) incoming.socket.destroySoon();
-    });
     if (mayBeLong(incoming)) closeUnlessRead(incoming, outgoing);
-    if (incoming.httpVersionMajor === 1) readAbsoluteForm(incoming);
+    if (incoming.httpVersionMajor === 1 && !incoming.url?.startsWith('/')) readAbsoluteForm(incoming);
     // A path is taken as it was written: what a URL parser would fold away is not an endpoint.
     if (isFolded(incoming.url ?? '')) answerBare(outgoing);
     else
@@ -89,7 +80,7 @@ export async function startServer(options: {
   // Expectations that nobody knows would be a 417, which the contract has not.
   server.on('checkExpectation', handle);
   server.on('clientError', (cause: NodeJS.ErrnoException, socket: Socket) => {
-    const before = latest.get(socket);
+    const before = connections.find(socket)?.latest;
     if (socket.destroyed || !socket.writable || cause.code === 'ECONNRESET') socket.destroy();
     // It was answered before the rest of it turned out to be malformed, or was to be the last: nothing comes after that.
     else if (before?.headersSent && !(before.req.complete && before.shouldKeepAlive)) socket.destroySoon();
@@ -126,12 +117,12 @@ export async function startServer(options: {
           clearTimeout(late);
           resolve();
         });
-        closing = true;
+        connections.closeAfterResponses();
         for (const { session, socket, requests } of connections.open)
           if (session) session.close();
           else if (requests === 0) socket.destroy();
         // Streams have no end of their own: their readers come back to the next server.
-        for (const outgoing of answers) outgoing.emit(STOPPING);
+        for (const outgoing of connections.responses) outgoing.emit(STOPPING);
       }),
   };
 }
