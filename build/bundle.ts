@@ -57,8 +57,7 @@ export function listAssets(machine: Machine): Record<string, string> {
   };
   const source = join(root, 'src');
   for (const path of globSync('**/*', { cwd: source }).sort()) {
-    const isClient = path.startsWith('web/client/');
-    if ((path.endsWith('.ts') && !isClient) || !statSync(join(source, path)).isFile()) continue;
+    if (/\.ts$|tsconfig\.json$/.test(path) || !statSync(join(source, path)).isFile()) continue;
     assets[relative(source, join(source, path))] = join(source, path);
   }
   return assets;

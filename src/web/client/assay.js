@@ -1,6 +1,7 @@
-// What pages gain where scripts run: times that stay true, copy buttons, filters, questions before something is lost.
-// Every page works without it. The live log is log.js.
+// What every page gains from scripts: relative times that stay current, copy buttons, filters, and a confirmation before
+// something is lost. Every page works without it.
 
+/** @type {[unit: Intl.RelativeTimeFormatUnit, ms: number][]} */
 const units = [
   ['year', 365 * 86_400_000],
   ['month', 30 * 86_400_000],
@@ -10,6 +11,7 @@ const units = [
 ];
 const relative = new Intl.RelativeTimeFormat('en', { numeric: 'auto' });
 
+/** @param {number} ms */
 function sinceWords(ms) {
   const distance = ms - Date.now();
   for (const [unit, size] of units)
@@ -17,49 +19,57 @@ function sinceWords(ms) {
   return 'just now';
 }
 
-function tick() {
-  for (const time of document.querySelectorAll('time[datetime]')) {
+function updateTimes() {
+  for (const time of document.querySelectorAll('time')) {
+    if (time.dateTime === '') continue;
     const words = sinceWords(Date.parse(time.dateTime));
     if (time.textContent !== words) time.textContent = words;
   }
 }
-setInterval(tick, 20_000);
-tick();
+setInterval(updateTimes, 20_000);
+updateTimes();
 
-for (const button of document.querySelectorAll('[data-copy]')) button.hidden = false;
+/** @param {string} selector */
+const listElements = (selector, parent = /** @type {ParentNode} */ (document)) =>
+  [...parent.querySelectorAll(selector)].filter(one => one instanceof HTMLElement);
+
+for (const button of listElements('[data-copy]')) button.hidden = false;
 document.addEventListener('click', async event => {
-  const button = event.target.closest('[data-copy]');
-  if (!button) return;
-  button.dataset.label ??= button.textContent;
-  const text = button.parentElement.querySelector('.copy-text');
+  const button = event.target instanceof Element && event.target.closest('[data-copy]');
+  if (!(button instanceof HTMLElement)) return;
+  const text = button.parentElement?.querySelector('.copy-text');
+  if (!text) return;
+  const label = button.dataset.label ?? button.textContent;
+  button.dataset.label = label;
   try {
     await navigator.clipboard.writeText(text.textContent);
     button.textContent = 'Copied';
   } catch {
-    // Without leave to copy, the text is selected for the person to do it.
-    getSelection().selectAllChildren(text);
+    // Without the permission to copy, the text is selected for the reader to do it.
+    getSelection()?.selectAllChildren(text);
     button.textContent = 'Selected';
   }
   setTimeout(() => {
-    button.textContent = button.dataset.label;
+    button.textContent = label;
   }, 2_000);
 });
 
-for (const input of document.querySelectorAll('[data-filter]')) {
+for (const input of document.querySelectorAll('input')) {
+  const listId = input.dataset.filter;
+  if (listId === undefined) continue;
   const apply = () => {
-    // Looked for each time: the list may have been read again since.
-    const list = document.getElementById(input.dataset.filter);
+    // Looked up each time: the list may have been replaced since.
+    const list = document.getElementById(listId);
     if (!list) return;
     const wanted = input.value.trim().toLowerCase();
     let shown = 0;
-    for (const item of list.querySelectorAll('[data-filter-text]')) {
-      item.hidden = !item.dataset.filterText.includes(wanted);
+    for (const item of listElements('[data-filter-text]', list)) {
+      item.hidden = !item.dataset.filterText?.includes(wanted);
       if (!item.hidden) shown += 1;
     }
-    for (const group of list.querySelectorAll('[data-filter-group]'))
+    for (const group of listElements('[data-filter-group]', list))
       group.hidden = !group.querySelector('[data-filter-text]:not([hidden])');
-    const none = document.querySelector(`[data-filter-none="${input.dataset.filter}"]`);
-    if (none) none.hidden = shown > 0;
+    for (const none of listElements(`[data-filter-none="${listId}"]`)) none.hidden = shown > 0;
   };
   input.addEventListener('input', apply);
   document.addEventListener('assay:shown', apply);
@@ -71,46 +81,53 @@ for (const input of document.querySelectorAll('[data-filter]')) {
   });
 }
 
-/** Asks in a dialog; its first button says what will be done, in the words of the form's own. */
-function ask(question, word) {
+/**
+ * Asks in a dialog. The button that confirms has the label of the form's own button.
+ * @param {string} question
+ * @param {string} confirmLabel
+ * @returns {Promise<boolean>}
+ */
+function confirmInDialog(question, confirmLabel) {
+  const dialog = document.createElement('dialog');
+  const text = document.createElement('p');
+  text.id = 'question';
+  text.textContent = question;
+  dialog.setAttribute('aria-labelledby', text.id);
+  const form = document.createElement('form');
+  form.method = 'dialog';
+  form.className = 'buttons';
+  /** @type {[value: string, label: string, look: string][]} */
+  const choices = [
+    ['', 'Back', 'plain'],
+    ['yes', confirmLabel, 'danger'],
+  ];
+  for (const [value, label, look] of choices) {
+    const button = document.createElement('button');
+    button.value = value;
+    button.textContent = label;
+    button.className = `button ${look}`;
+    form.append(button);
+  }
+  dialog.append(text, form);
+  document.body.append(dialog);
+  dialog.showModal();
   return new Promise(resolve => {
-    const dialog = document.createElement('dialog');
-    const text = document.createElement('p');
-    text.id = 'question';
-    text.textContent = question;
-    dialog.setAttribute('aria-labelledby', text.id);
-    const form = document.createElement('form');
-    form.method = 'dialog';
-    form.className = 'buttons';
-    for (const [value, label, look] of [
-      ['', 'Back', 'plain'],
-      ['yes', word, 'danger'],
-    ]) {
-      const button = document.createElement('button');
-      button.value = value;
-      button.textContent = label;
-      button.className = `button ${look}`;
-      form.append(button);
-    }
-    dialog.append(text, form);
     dialog.addEventListener('close', () => {
       dialog.remove();
       resolve(dialog.returnValue === 'yes');
     });
-    document.body.append(dialog);
-    dialog.showModal();
   });
 }
 
 document.addEventListener('submit', async event => {
   const form = event.target;
-  const question = form.dataset?.confirm;
+  if (!(form instanceof HTMLFormElement)) return;
+  const question = form.dataset.confirm;
   if (!question || form.dataset.confirmed) return;
   event.preventDefault();
-  const word = event.submitter?.textContent ?? 'Go on';
-  if (!(await ask(question, word))) return;
+  if (!(await confirmInDialog(question, event.submitter?.textContent ?? 'Continue'))) return;
   form.dataset.confirmed = 'yes';
-  // Its part of the page may have been replaced meanwhile, and a form that is nowhere cannot be sent.
+  // Its part of the page may have been replaced meanwhile, and a form outside of the document cannot be sent.
   if (!form.isConnected) {
     form.hidden = true;
     document.body.append(form);

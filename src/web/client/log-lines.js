@@ -1,12 +1,13 @@
-// The lines of a log on the page. They come as blocks of plain text, which is quick and which the browser's own search
-// finds; rows with colours, numbers and links are made of a block when someone comes near it, and of the others when
-// there is time. A block that nobody looks at is not laid out. Folds begin where a part of the work does.
+// The lines of a log on the page. They arrive as blocks of plain text, which is fast and which the browser's own search
+// finds. A block gets rows with colours, numbers and links when the reader comes near it, or when the browser is idle.
+// Blocks out of sight are not laid out. A fold begins where a phase of the job does.
 
+/** @import { Block, Fold, Line, Selected } from './types.ts' */
 import { fill } from './log-runs.js';
 
 const BLOCK_ROWS = 500;
-/** Lines of the service with which a part of the work begins. */
-const partBegins = /^\[assay\] (?:checkout of|launch|suite|reading the|unpacking|compiling) /;
+/** Lines of the service with which a phase begins. */
+const phaseBegins = /^\[assay\] (?:checkout of|launch|suite|reading the|unpacking|compiling) /;
 const serviceMark = '[assay] ';
 
 const rowTemplate = document.createElement('div');
@@ -16,52 +17,77 @@ numberTemplate.className = 'n';
 // Reached by mouse or by the address: a hundred thousand stops for the tab key help nobody.
 numberTemplate.tabIndex = -1;
 
+/** @type {(work: (idle: { timeRemaining(): number }) => void) => void} */
 const whenIdle =
   globalThis.requestIdleCallback ?? (work => setTimeout(() => work({ timeRemaining: () => 10 }), 50));
 
-/** `onNumber(link, line)` may add to the number of a line; `onRows` is told when rows were made. */
+/**
+ * `onNumber` may add to the number of a line; `onRows` is called when rows were made.
+ * @param {HTMLElement} container
+ * @param {{ onNumber: (link: HTMLElement, line: number) => void, onRows: () => void }} handlers
+ */
 export function createLines(container, { onNumber, onRows }) {
   const inner = document.createElement('div');
   inner.className = 'log-inner';
   container.append(inner);
+  /** @type {string[]} */
   let texts = [];
+  /** @type {number[]} */
   let starts = [];
-  /** Of each line the block it is in, or the part it heads. */
+  /**
+   * For each line, the block it is in or the fold it heads.
+   * @type {(Block | Fold)[]}
+   */
   let places = [];
+  /** @type {Fold[]} */
   let folds = [];
+  /** @type {Block[]} */
   let waiting = [];
+  /** @type {Block | undefined} */
   let block;
   let columns = 0;
   let shownColumns = 0;
   let isLastWhole = true;
-  let picked = readPicked();
-  let awaited = picked;
+  let selected = readSelected();
+  let awaited = selected;
 
+  /** @type {WeakMap<Element, Block>} */
   const blockOf = new WeakMap();
   const near = new IntersectionObserver(
     entries => {
-      for (const { isIntersecting, target } of entries) if (isIntersecting) number(blockOf.get(target));
+      for (const { isIntersecting, target } of entries) {
+        const found = blockOf.get(target);
+        if (isIntersecting && found) addNumbers(found);
+      }
     },
     { rootMargin: '600px 0px' },
   );
 
+  /** @param {number} line */
   function renderNumber(line) {
-    const link = numberTemplate.cloneNode();
+    const link = /** @type {HTMLAnchorElement} */ (numberTemplate.cloneNode());
     link.href = `#L${line + 1}`;
-    link.textContent = line + 1;
+    link.textContent = String(line + 1);
     onNumber(link, line);
     return link;
   }
+  /**
+   * @param {number} line
+   * @param {Line} content
+   */
   function renderRow(line, content) {
-    const row = rowTemplate.cloneNode();
+    const row = /** @type {HTMLDivElement} */ (rowTemplate.cloneNode());
     row.id = `L${line + 1}`;
     fill(row, content);
     if (content.text.startsWith(serviceMark)) row.classList.add('service');
-    if (picked && line + 1 >= picked.first && line < picked.last) row.classList.add('picked');
+    if (selected && line + 1 >= selected.first && line < selected.last) row.classList.add('picked');
     return row;
   }
-  /** Rows in place of the text of a block. */
-  function make(one) {
+  /**
+   * Replaces the text of a block by rows.
+   * @param {Block} one
+   */
+  function makeRows(one) {
     if (one.isMade) return;
     one.isMade = true;
     one.shown = one.lines.length;
@@ -69,117 +95,144 @@ export function createLines(container, { onNumber, onRows }) {
     one.element.replaceChildren(...one.rows);
     one.element.classList.add('made');
   }
-  /** Numbers before the rows of a block that someone comes near. */
-  function number(one) {
+  /**
+   * Numbers the rows of a block that the reader comes near.
+   * @param {Block} one
+   */
+  function addNumbers(one) {
     near.unobserve(one.element);
-    make(one);
+    makeRows(one);
     one.isNumbered = true;
     for (const [at, row] of one.rows.entries()) row.prepend(renderNumber(one.first + at));
     onRows();
   }
-  const makeOthers = idle => {
-    // Not the last one: it may be growing, and goes on faster as text.
-    while (waiting.length > 1 && idle.timeRemaining() > 3) make(waiting.shift());
-    if (waiting.length > 1) whenIdle(makeOthers);
+  /** @param {{ timeRemaining(): number }} idle */
+  function makeWaiting(idle) {
+    // Not the last one: it may be growing, and text grows faster than rows.
+    while (waiting.length > 1 && idle.timeRemaining() > 3) {
+      const next = waiting.shift();
+      if (next) makeRows(next);
+    }
+    if (waiting.length > 1) whenIdle(makeWaiting);
     else onRows();
-  };
+  }
 
-  function nextBlock() {
+  function addBlock() {
     const element = document.createElement('div');
     element.className = 'b';
     (folds.at(-1)?.body ?? inner).append(element);
-    block = { element, first: texts.length, lines: [], rows: [], shown: 0, isMade: false, isNumbered: false };
-    blockOf.set(element, block);
+    /** @type {Block} */
+    const added = {
+      element,
+      first: texts.length,
+      lines: [],
+      rows: [],
+      shown: 0,
+      isMade: false,
+      isNumbered: false,
+    };
+    blockOf.set(element, added);
     near.observe(element);
-    waiting.push(block);
-    if (waiting.length === 2) whenIdle(makeOthers);
+    waiting.push(added);
+    if (waiting.length === 2) whenIdle(makeWaiting);
+    return added;
   }
-  /** What of the block is not on the page yet. */
+  /** Puts what is new in the last block on the page. */
   function flush() {
     if (!block || block.shown === block.lines.length) return;
-    const { element, lines, first } = block;
+    const { element, lines, rows, first, shown } = block;
     if (block.isMade)
-      for (let at = block.shown; at < lines.length; at += 1) {
-        const row = renderRow(first + at, lines[at]);
-        if (block.isNumbered) row.prepend(renderNumber(first + at));
-        block.rows.push(row);
+      for (const [at, content] of lines.slice(shown).entries()) {
+        const row = renderRow(first + shown + at, content);
+        if (block.isNumbered) row.prepend(renderNumber(first + shown + at));
+        rows.push(row);
         element.append(row);
       }
     else element.textContent = lines.map(({ text }) => text || ' ').join('\n');
     block.shown = lines.length;
-    // Told, since the browser has not laid it out and cannot know.
-    element.style.setProperty('--rows', lines.length);
+    // The browser has not laid it out and cannot know its height.
+    element.style.setProperty('--rows', String(lines.length));
   }
-  /** The line stands beside its fold and heads it; what follows is in it. */
-  function beginFold(content) {
+  /**
+   * The line heads a fold; what follows is in it.
+   * @param {string} title
+   */
+  function beginFold(title) {
     flush();
     block = undefined;
     const before = folds.at(-1);
     const line = texts.length - 1;
-    // Without links: the whole of it opens and closes the fold.
-    const row = renderRow(line, { text: content.text });
+    // Without links: all of it opens and closes the fold.
+    const row = renderRow(line, { text: title });
     row.classList.replace('l', 'part');
     const text = document.createElement('span');
-    text.textContent = content.text;
+    text.textContent = title;
     const head = document.createElement('summary');
     head.append(text);
     const body = document.createElement('div');
-    const fold = document.createElement('details');
-    fold.append(head, body);
-    fold.open = true;
-    row.replaceChildren(renderNumber(line), fold);
+    const details = document.createElement('details');
+    details.append(head, body);
+    details.open = true;
+    row.replaceChildren(renderNumber(line), details);
     inner.append(row);
-    const part = { fold, head, body, row, line, isTouched: false };
-    places[line] = part;
-    folds.push(part);
+    /** @type {Fold} */
+    const fold = { details, head, body, row, line, isTouched: false };
+    places[line] = fold;
+    folds.push(fold);
     head.addEventListener('click', () => {
-      part.isTouched = true;
+      fold.isTouched = true;
     });
-    // What came before went well, or this part would not have begun.
-    const isAimedAt = picked && before && picked.first > before.line && picked.first <= line;
-    if (before && !before.isTouched && !isAimedAt) before.fold.open = false;
+    // The phase before went well, or this one would not have begun.
+    const isTarget = selected && before && selected.first > before.line && selected.first <= line;
+    if (before && !before.isTouched && !isTarget) before.details.open = false;
   }
+  /** @param {string} text */
   function measure(text) {
-    // A tab or a letter of another script may take the room of several.
+    // A tab or a character of another script may take several columns.
     const extra = /[^\x20-\x7e]/.test(text)
       ? text.replace(/[\x20-\x7e]/g, '').length + 7 * (text.split('\t').length - 1)
       : 0;
     columns = Math.max(columns, text.length + extra);
   }
 
-  /** The line that goes on, or a new one, which begins at the byte `start`. */
+  /**
+   * Adds a line, or replaces the last one where that has not ended.
+   * @param {Line} content
+   * @param {boolean} isWhole
+   * @param {number} start The byte of the log where the line begins.
+   */
   function show(content, isWhole, start) {
-    if (!isLastWhole) takeBack();
+    if (!isLastWhole) removeLast();
+    isLastWhole = isWhole;
     measure(content.text);
-    // A line of the service may come in two pieces: whether a part begins is known when it is whole.
-    const isPart = isWhole && partBegins.test(content.text);
-    if (!isPart && (!block || block.lines.length === BLOCK_ROWS)) {
+    // A line of the service may come in two pieces: whether a phase begins is known when it is whole.
+    const isHead = isWhole && phaseBegins.test(content.text);
+    if (!isHead && (!block || block.lines.length === BLOCK_ROWS)) {
       flush();
-      nextBlock();
+      block = addBlock();
     }
     texts.push(content.text);
     starts.push(start);
-    if (isPart) beginFold(content);
-    else {
+    if (isHead) beginFold(content.text);
+    else if (block) {
       places.push(block);
       block.lines.push(content);
     }
-    isLastWhole = isWhole;
   }
-  /** The last line, which goes on, makes room for what it has become. */
-  function takeBack() {
+  function removeLast() {
     texts.pop();
     starts.pop();
     places.pop();
+    if (!block) return;
     block.lines.pop();
     if (block.shown <= block.lines.length) return;
     block.shown = block.lines.length;
     block.rows.pop()?.remove();
   }
-  /** After a batch of lines. */
+  /** Called after a batch of lines. */
   function settle() {
     flush();
-    if (columns > shownColumns) inner.style.setProperty('--columns', columns);
+    if (columns > shownColumns) inner.style.setProperty('--columns', String(columns));
     shownColumns = columns;
     if (awaited && texts.length >= awaited.first) {
       const { first } = awaited;
@@ -187,19 +240,26 @@ export function createLines(container, { onNumber, onRows }) {
       reveal(first - 1);
     }
   }
-  /** The row of a line; undefined where it is not made, unless it must be. */
-  function rowOf(line, mustBe = true) {
+  /**
+   * The row of a line; undefined where there is no such line, or no row yet and `isForced` is false.
+   * @param {number} line
+   */
+  function rowOf(line, isForced = true) {
     const place = places[line];
-    if (!place || place.row) return place?.row;
-    if (mustBe) make(place);
+    if (!place || 'row' in place) return place?.row;
+    if (isForced) makeRows(place);
     return place.rows[line - place.first];
   }
-  /** Brings a line into view, and where it is long the range in it. */
+  /**
+   * Brings a line into view, and where it is long the range in it.
+   * @param {number} line
+   * @param {Range} [range]
+   */
   function reveal(line, range) {
     const row = rowOf(line);
     if (!row) return;
-    const fold = row.parentElement.closest('details');
-    if (fold) fold.open = true;
+    const details = row.parentElement?.closest('details');
+    if (details) details.open = true;
     (row.querySelector('.n') ?? row).scrollIntoView({ block: 'center', inline: 'nearest' });
     if (!range) return;
     const [found, seen] = [range.getBoundingClientRect(), container.getBoundingClientRect()];
@@ -207,29 +267,27 @@ export function createLines(container, { onNumber, onRows }) {
       container.scrollLeft += found.left - seen.left - seen.width / 2;
   }
 
-  function pick(next) {
+  /** @param {Selected | undefined} next */
+  function select(next) {
     for (const row of container.querySelectorAll('.picked')) row.classList.remove('picked');
-    picked = next;
+    selected = next;
     if (!next) return;
     for (let line = next.first - 1; line < Math.min(next.last, texts.length); line += 1)
       rowOf(line, false)?.classList.add('picked');
   }
   container.addEventListener('click', event => {
-    const number = event.target.closest('.n');
-    if (!number || event.ctrlKey || event.metaKey) return;
+    const number = event.target instanceof Element && event.target.closest('.n');
+    if (!(number instanceof HTMLAnchorElement) || event.ctrlKey || event.metaKey) return;
     event.preventDefault();
     const at = Number(number.hash.slice(2));
-    const from = event.shiftKey && picked ? picked.from : at;
-    pick({ from, first: Math.min(from, at), last: Math.max(from, at) });
-    history.replaceState(
-      null,
-      '',
-      picked.first === picked.last ? `#L${at}` : `#L${picked.first}-L${picked.last}`,
-    );
+    const from = event.shiftKey && selected ? selected.from : at;
+    const [first, last] = [Math.min(from, at), Math.max(from, at)];
+    select({ from, first, last });
+    history.replaceState(null, '', first === last ? `#L${at}` : `#L${first}-L${last}`);
   });
   addEventListener('hashchange', () => {
-    pick(readPicked());
-    if (picked) reveal(picked.first - 1);
+    select(readSelected());
+    if (selected) reveal(selected.first - 1);
   });
 
   return {
@@ -246,27 +304,32 @@ export function createLines(container, { onNumber, onRows }) {
     get folds() {
       return folds;
     },
-    /** A link to a line brought the reader here. */
-    get isAimed() {
-      return picked !== undefined;
+    /** Whether a link to a line brought the reader here. */
+    get hasTarget() {
+      return selected !== undefined;
     },
     /** Nothing more will come. */
     end() {
-      if (block) make(block);
+      if (block) makeRows(block);
     },
     clear() {
       inner.replaceChildren();
       near.disconnect();
-      [texts, starts, places, folds, waiting] = [[], [], [], [], []];
+      texts = [];
+      starts = [];
+      places = [];
+      folds = [];
+      waiting = [];
       block = undefined;
       isLastWhole = true;
     },
   };
 }
 
-function readPicked() {
+/** @returns {Selected | undefined} */
+function readSelected() {
   const [, first, last = first] = /^#L([1-9]\d{0,8})(?:-L([1-9]\d{0,8}))?$/.exec(location.hash) ?? [];
   if (!first) return undefined;
-  const [low, high] = [Number(first), Number(last)].sort((a, b) => a - b);
-  return { from: low, first: low, last: high };
+  const [one, other] = [Number(first), Number(last)];
+  return { from: Math.min(one, other), first: Math.min(one, other), last: Math.max(one, other) };
 }

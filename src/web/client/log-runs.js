@@ -1,46 +1,66 @@
-// What was printed on a line as text and elements: colours as classes, web addresses as links. Never as markup.
+// Fills a row of the log with text and elements: colours become classes, web addresses become links. Never uses markup
+// from the log.
 
+/** @import { Line, Run } from './types.ts' */
 import { classOf } from './log-colours.js';
 
 const address = /https?:\/\/[^\s<>"'`\x00-\x1f]+/g;
 
+/**
+ * @param {HTMLElement} row
+ * @param {Line} line
+ */
 export function fill(row, { text, runs }) {
   if (!runs && !text.includes('://')) row.textContent = text;
   else row.replaceChildren(...(runs ?? [{ text, style: undefined }]).flatMap(renderRun));
 }
 
+/**
+ * @param {Run} run
+ * @returns {(string | Node)[]}
+ */
 function renderRun({ text, style }) {
-  const parts = style?.link ? [renderLink(style.link, text)] : withLinks(text);
+  const nodes = style?.link ? [renderLink(style.link, text)] : withLinks(text);
   const name = style && classOf(style);
-  if (!name) return parts;
+  if (!name) return nodes;
   const span = document.createElement('span');
   span.className = name;
-  span.append(...parts);
+  span.append(...nodes);
   return [span];
 }
 
-/** Text and elements: every web address in it a link. */
+/**
+ * The text, with a link for every web address in it.
+ * @param {string} text
+ */
 function withLinks(text) {
-  const parts = [];
+  const nodes = [];
   let from = 0;
   for (const match of text.matchAll(address)) {
     const found = trim(match[0]);
-    parts.push(text.slice(from, match.index), renderLink(found, found));
+    nodes.push(text.slice(from, match.index), renderLink(found, found));
     from = match.index + found.length;
   }
-  parts.push(text.slice(from));
-  return parts.filter(part => part !== '');
+  nodes.push(text.slice(from));
+  return nodes.filter(node => node !== '');
 }
 
-/** What ends a sentence or closes a bracket around an address is no part of it. */
+/**
+ * Without the punctuation that ends a sentence, and without a bracket that closes around the address.
+ * @param {string} found
+ */
 function trim(found) {
   let kept = found.replace(/[.,;:!?]+$/, '');
-  for (const [open, close] of ['()', '[]', '{}'])
+  for (const [open = '', close = ''] of ['()', '[]', '{}'])
     while (kept.endsWith(close) && kept.split(close).length > kept.split(open).length)
       kept = kept.slice(0, -1).replace(/[.,;:!?]+$/, '');
   return kept;
 }
 
+/**
+ * @param {string} href
+ * @param {string} text
+ */
 function renderLink(href, text) {
   const url = URL.parse(href);
   if (url?.protocol !== 'https:' && url?.protocol !== 'http:') return document.createTextNode(text);

@@ -1,90 +1,109 @@
-// Finding text in a log: as one types, with the number of places, from one to the next. Marks without touching the rows.
+// Search in a log: while the reader types, with the number of matches, from one to the next. Matches are marked with
+// highlights, which leave the rows alone.
 
-/** A single letter is everywhere: past this nobody counts. */
-const MAX_FOUND = 10_000;
+/** @import { Lines, Match } from './types.ts' */
+import { getElement } from './dom.js';
+
+/** A single letter is everywhere: more matches than this are not counted. */
+const MAX_MATCHES = 10_000;
 const MAX_MARKED = 2_000;
 const PAUSE_MS = 120;
 
+/**
+ * @param {HTMLElement} form
+ * @param {Lines} lines
+ * @param {() => void} onMove
+ */
 export function createSearch(form, lines, onMove) {
-  const input = form.querySelector('input');
-  const count = form.querySelector('output');
+  const input = getElement(form, 'input', HTMLInputElement);
+  const count = getElement(form, 'output', HTMLOutputElement);
+  /** @type {Match[]} */
   let matches = [];
   let at = -1;
   let searchedRows = 0;
-  let pause;
+  /** @type {number | undefined} */
+  let timer;
 
-  const expression = () => {
+  function expression() {
     const wanted = input.value;
     return wanted === '' ? undefined : new RegExp(wanted.replace(/[\\^$.*+?()[\]{}|/]/g, '\\$&'), 'gi');
-  };
-  /** From the first line, or only what has come since. */
-  function look(from) {
+  }
+  /**
+   * Searches from the first line, or only what was added since.
+   * @param {number} from
+   */
+  function search(from) {
     const wanted = expression();
     if (from === 0) matches = [];
-    for (let row = from; wanted && row < lines.texts.length && matches.length < MAX_FOUND; row += 1) {
-      const text = lines.texts[row];
-      for (let match = wanted.exec(text); match; match = wanted.exec(text))
-        matches.push({ row, start: match.index, end: wanted.lastIndex });
-    }
+    for (let row = from; wanted && row < lines.texts.length && matches.length < MAX_MATCHES; row += 1)
+      for (const match of (lines.texts[row] ?? '').matchAll(wanted))
+        matches.push({ row, start: match.index, end: match.index + match[0].length });
     searchedRows = lines.texts.length;
   }
   function paint() {
-    const isAsked = input.value !== '';
-    const all = matches.length < MAX_FOUND ? matches.length : `${MAX_FOUND}+`;
-    count.textContent = !isAsked ? '' : matches.length === 0 ? 'None' : `${at + 1} of ${all}`;
-    form.classList.toggle('none', isAsked && matches.length === 0);
+    const hasQuery = input.value !== '';
+    const current = matches[at];
+    const all = matches.length < MAX_MATCHES ? matches.length : `${MAX_MATCHES}+`;
+    count.textContent = !hasQuery ? '' : matches.length === 0 ? 'None' : `${at + 1} of ${all}`;
+    form.classList.toggle('none', hasQuery && matches.length === 0);
     for (const row of document.querySelectorAll('.here')) row.classList.remove('here');
-    if (matches[at]) lines.rowOf(matches[at].row).classList.add('here');
+    if (current) lines.rowOf(current.row)?.classList.add('here');
     if (!globalThis.Highlight) return;
     const first = Math.max(0, at - MAX_MARKED / 2);
-    // Those whose rows are not made yet get their mark when they are.
+    // Matches in rows that do not exist yet are marked when they do.
     const made = matches.slice(first, first + MAX_MARKED).filter(({ row }) => lines.rowOf(row, false));
     CSS.highlights.set('found', new Highlight(...made.map(rangeOf)));
-    CSS.highlights.set('found-here', new Highlight(...(matches[at] ? [rangeOf(matches[at])] : [])));
+    CSS.highlights.set('found-here', new Highlight(...(current ? [rangeOf(current)] : [])));
   }
+  /** @param {Match} match */
   function rangeOf({ row, start, end }) {
     const range = document.createRange();
     const element = lines.rowOf(row);
+    if (!element) return range;
     const text = element.querySelector('summary > span') ?? element;
-    range.setStart(...place(text, start));
-    range.setEnd(...place(text, end));
+    range.setStart(...positionIn(text, start));
+    range.setEnd(...positionIn(text, end));
     return range;
   }
+  /** @param {1 | -1} step */
   function go(step) {
-    if (matches.length === 0) return;
-    at = (at + step + matches.length) % matches.length;
+    const next = (at + step + matches.length) % matches.length;
+    const match = matches[next];
+    if (!match) return;
+    at = next;
     onMove();
-    lines.reveal(matches[at].row, rangeOf(matches[at]));
+    lines.reveal(match.row, rangeOf(match));
     paint();
   }
-  function begin() {
-    look(0);
+  function searchAll() {
+    search(0);
     at = -1;
     paint();
     go(1);
   }
 
   input.addEventListener('input', () => {
-    clearTimeout(pause);
-    pause = setTimeout(begin, PAUSE_MS);
+    clearTimeout(timer);
+    timer = setTimeout(searchAll, PAUSE_MS);
   });
   form.addEventListener('submit', event => {
     event.preventDefault();
     go(1);
   });
-  form.querySelector('[data-log-previous]').addEventListener('click', () => go(-1));
+  getElement(form, '[data-log-previous]', HTMLElement).addEventListener('click', () => go(-1));
   input.addEventListener('keydown', event => {
     if (event.key === 'Enter' && event.shiftKey) {
       event.preventDefault();
       go(-1);
     } else if (event.key === 'Escape') {
       input.value = '';
-      begin();
+      searchAll();
       input.blur();
     }
   });
   document.addEventListener('keydown', event => {
-    const isTyping = event.target.closest?.('input, textarea, select, [contenteditable]');
+    const isTyping =
+      event.target instanceof Element && event.target.closest('input, textarea, select, [contenteditable]');
     if (event.key !== '/' || isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
     input.focus();
@@ -95,24 +114,29 @@ export function createSearch(form, lines, onMove) {
     repaint() {
       if (input.value !== '') paint();
     },
-    /** More lines have come: found in them too, without moving. */
+    /** Searches lines that were added, without moving. */
     grow() {
       if (input.value === '' || searchedRows === lines.texts.length) return;
-      // The last one may have gone on.
+      // The last one may have grown.
       const from = Math.max(0, searchedRows - 1);
       matches = matches.filter(match => match.row < from);
-      look(from);
+      search(from);
       paint();
     },
   };
 }
 
-/** The text node and the place in it that stand for a place in the text of an element. */
-function place(element, offset) {
+/**
+ * The text node, and the position in it, of a position in the text of an element.
+ * @param {Element} element
+ * @param {number} offset
+ * @returns {[node: Node, offset: number]}
+ */
+function positionIn(element, offset) {
   const walk = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
   let left = offset;
   for (let node = walk.nextNode(); node; node = walk.nextNode()) {
-    if (node.parentElement.className === 'n') continue;
+    if (!(node instanceof Text) || node.parentElement?.className === 'n') continue;
     if (left <= node.length) return [node, left];
     left -= node.length;
   }

@@ -1,76 +1,103 @@
-// What was printed, as a terminal shows it: lines of runs of one style each. Colours, text that is written over after a
-// carriage return or backspace, and erasing are obeyed; all other commands are dropped. Makes no elements.
+// Reads printed text as a terminal does: lines of runs of one style each. It applies colours, carriage returns,
+// backspaces and erasing, and drops all other commands. It creates no elements.
 
-/** Past this a line is cut: the raw log has all of it. */
+/** @import { Line, Rgb, Run, ShowLine, Style } from './types.ts' */
+/** @typedef {[character: string, style: Style]} Cell */
+
+/** A longer line is cut: the raw log has all of it. */
 const MAX_COLUMNS = 20_000;
-const MAX_HELD = 4_096;
+/** An escape sequence without an end is kept for the next write up to this length. */
+const MAX_UNFINISHED = 4_096;
 
 const token =
   /\x1b\[([0-9:;<=>?]*)[ -/]*([@-~])|\x1b\]([^\x07\x1b]*)(?:\x07|\x1b\\)|\x1b[PX^_][^\x1b]*\x1b\\|\x1b[ -/]*[0-~]|[\x00-\x08\x0b-\x1f\x7f]|[^\x00-\x08\x0b-\x1f\x7f]+/g;
 const unfinished = /\x1b(?:\[[0-9:;<=>? -/]*|\][^\x07\x1b]*\x1b?|[PX^_][^\x1b]*\x1b?|[ -/]*)$/;
 const commands = /[\x00-\x08\x0b-\x1f\x7f]/;
 
-/** Styles are compared by identity: of equal ones there is one. */
+/** @type {Map<string, Style>} */
 const styles = new Map();
-function styleOf(look) {
-  const key = JSON.stringify(look);
-  const known = styles.get(key);
-  if (known) return known;
-  styles.set(key, look);
-  return look;
-}
-export const plain = styleOf({});
 
-/** `show(line, isWhole, end)` gets each line that has ended, and last the one that has only begun; `end` is how far what was written has been read. */
+/**
+ * Styles are compared by identity: equal styles are one object.
+ * @param {Style} style
+ */
+function uniqueStyle(style) {
+  const key = JSON.stringify(style);
+  const known = styles.get(key) ?? style;
+  styles.set(key, known);
+  return known;
+}
+const plain = uniqueStyle({});
+
+/**
+ * `show` gets each line that has ended, and at the end of a write the line that has only begun.
+ * @param {ShowLine} show
+ */
 export function createTerminal(show) {
   let style = plain;
-  // The line so far: as text while nothing but text came, else as one cell for each character.
+  // The line so far: text while it has no commands, otherwise one cell for each character.
   let text = '';
+  /** @type {Cell[] | undefined} */
   let cells;
   let column = 0;
-  let held = '';
+  let rest = '';
 
-  const put = character => {
-    while (cells.length < column) cells.push([' ', plain]);
-    if (column < MAX_COLUMNS) cells[column] = [character, style];
+  /**
+   * @param {Cell[]} row
+   * @param {string} character
+   */
+  function put(row, character) {
+    while (row.length < column) row.push([' ', plain]);
+    if (column < MAX_COLUMNS) row[column] = [character, style];
     column += 1;
-  };
-  const toCells = () => {
-    cells = Array.from(text, character => [character, plain]);
-    column = cells.length;
+  }
+  /** @returns {Cell[]} */
+  function toCells() {
+    const row = Array.from(text, character => /** @type {Cell} */ ([character, plain]));
+    column = row.length;
     text = '';
-  };
-  const erase = how => {
-    if (how === 2) cells = [];
-    else if (how === 1)
-      for (let at = 0; at < Math.min(column, cells.length); at += 1) cells[at] = [' ', plain];
-    else cells.length = Math.min(cells.length, column);
-  };
-  const obey = (match, parameters, final, system) => {
+    return row;
+  }
+  /**
+   * @param {Cell[]} row
+   * @param {number} mode
+   */
+  function erase(row, mode) {
+    if (mode === 2) row.length = 0;
+    else if (mode === 1) row.fill([' ', plain], 0, column);
+    else row.length = Math.min(row.length, column);
+  }
+  /**
+   * @param {Cell[]} row
+   * @param {RegExpExecArray} command
+   */
+  function apply(row, [command, parameters = '', final, system]) {
     const count = Math.max(1, Number.parseInt(parameters, 10) || 0);
-    if (final === 'm') style = dress(style, parameters);
-    else if (final === 'K') erase(Number(parameters) || 0);
+    if (final === 'm') style = nextStyle(style, parameters);
+    else if (final === 'K') erase(row, Number(parameters) || 0);
     else if (final === 'G') column = Math.min(count - 1, MAX_COLUMNS);
     else if (final === 'C') column = Math.min(column + count, MAX_COLUMNS);
     else if (final === 'D') column = Math.max(0, column - count);
     else if (system?.startsWith('8;'))
-      style = styleOf({ ...style, link: system.split(';').slice(2).join(';') || undefined });
-    else if (match === '\r') column = 0;
-    else if (match === '\b') column = Math.max(0, column - 1);
-  };
-  const feed = part => {
-    if (!cells && style === plain && !commands.test(part)) {
-      if (text.length <= MAX_COLUMNS) text += part;
+      style = uniqueStyle({ ...style, link: system.split(';').slice(2).join(';') || undefined });
+    else if (command === '\r') column = 0;
+    else if (command === '\b') column = Math.max(0, column - 1);
+  }
+  /** @param {string} printed */
+  function feed(printed) {
+    if (!cells && style === plain && !commands.test(printed)) {
+      if (text.length <= MAX_COLUMNS) text += printed;
       return;
     }
-    if (!cells) toCells();
-    for (const [match, parameters, final, system] of part.matchAll(token)) {
-      if (commands.test(match[0])) obey(match, parameters, final, system);
-      else for (const character of match) put(character);
+    cells ??= toCells();
+    for (const match of printed.matchAll(token)) {
+      if (commands.test(match[0].charAt(0))) apply(cells, match);
+      else for (const character of match[0]) put(cells, character);
     }
-  };
-  const line = () => {
+  }
+  function currentLine() {
     if (!cells) return cut(text);
+    /** @type {Run[]} */
     const runs = [];
     for (const [character, look] of cells) {
       const last = runs.at(-1);
@@ -79,37 +106,38 @@ export function createTerminal(show) {
     }
     const whole = cut(runs.map(run => run.text).join(''));
     return runs.some(run => run.style !== plain) ? { ...whole, runs } : whole;
-  };
+  }
 
   return {
+    /** @param {string} printed */
     write(printed) {
       let from = 0;
       for (;;) {
         const end = printed.indexOf('\n', from);
         if (end < 0) break;
-        const part = held + printed.slice(from, printed[end - 1] === '\r' && end > from ? end - 1 : end);
-        held = '';
-        feed(part);
-        show(line(), true, end + 1);
+        const line = rest + printed.slice(from, printed[end - 1] === '\r' && end > from ? end - 1 : end);
+        rest = '';
+        feed(line);
+        show(currentLine(), true, end + 1);
         text = '';
         cells = undefined;
         column = 0;
         from = end + 1;
       }
-      let rest = held + printed.slice(from);
-      held = unfinished.exec(rest)?.[0] ?? '';
-      if (held.length > MAX_HELD) held = '';
-      rest = rest.slice(0, rest.length - held.length);
-      if (rest !== '') feed(rest);
-      if (cells || text !== '') show(line(), false, printed.length);
-    },
-    /** Whether a line has begun and not ended. */
-    get isInLine() {
-      return cells !== undefined || text !== '';
+      const begun = rest + printed.slice(from);
+      rest = unfinished.exec(begun)?.[0] ?? '';
+      if (rest.length > MAX_UNFINISHED) rest = '';
+      const whole = begun.slice(0, begun.length - rest.length);
+      if (whole !== '') feed(whole);
+      if (cells || text !== '') show(currentLine(), false, printed.length);
     },
   };
 }
 
+/**
+ * @param {string} text
+ * @returns {Line}
+ */
 function cut(text) {
   return {
     text:
@@ -119,6 +147,7 @@ function cut(text) {
   };
 }
 
+/** @type {Record<number, Style>} */
 const switches = {
   1: { bold: true },
   2: { dim: true },
@@ -135,13 +164,17 @@ const switches = {
   49: { back: undefined },
 };
 
-/** SGR: the style after `parameters`. Colours are an index of 256, or [red, green, blue]. */
-function dress(style, parameters) {
+/**
+ * The style after an SGR command.
+ * @param {Style} style
+ * @param {string} parameters
+ */
+function nextStyle(style, parameters) {
   const codes = parameters.split(/[;:]/).map(code => Number.parseInt(code, 10) || 0);
+  /** @type {Style} */
   let next = { ...style };
-  while (codes.length > 0) {
-    const code = codes.shift();
-    if (code === 0) next = style.link === undefined ? {} : { link: style.link };
+  for (let code = codes.shift(); code !== undefined; code = codes.shift()) {
+    if (code === 0) next = { link: style.link };
     else if (switches[code]) Object.assign(next, switches[code]);
     else if (code >= 30 && code <= 37) next.fore = code - 30;
     else if (code >= 90 && code <= 97) next.fore = code - 82;
@@ -152,22 +185,22 @@ function dress(style, parameters) {
       if (colour !== undefined) next[code === 38 ? 'fore' : 'back'] = colour;
     }
   }
-  // One order of names, and no empty ones: equal styles have equal keys.
-  return styleOf(
-    Object.fromEntries(
-      Object.entries(next)
-        .filter(([, value]) => value !== undefined)
-        .sort(),
-    ),
-  );
+  // One order of names and no empty ones, so that equal styles have equal keys.
+  const entries = Object.entries(next).filter(([, value]) => value !== undefined);
+  return uniqueStyle(Object.fromEntries(entries.sort()));
 }
 
+/**
+ * @param {number[]} codes
+ * @param {boolean} hasColons
+ */
 function takeColour(codes, hasColons) {
   const kind = codes.shift();
   if (kind === 5) return Math.min(255, codes.shift() ?? 0);
   if (kind !== 2) return undefined;
-  // With colons a colour space stands before the three.
+  // With colons a colour space comes before the three values.
   if (hasColons && codes.length > 3) codes.shift();
-  // Steps of eight, so that a gradient does not make a style for each character.
-  return codes.splice(0, 3).map(value => Math.min(255, value) & ~7);
+  // In steps of eight, so that a gradient does not make a style for each character.
+  const [red = 0, green = 0, blue = 0] = codes.splice(0, 3).map(value => Math.min(255, value) & ~7);
+  return /** @type {Rgb} */ ([red, green, blue]);
 }

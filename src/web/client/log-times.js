@@ -1,38 +1,53 @@
-// When the lines of a log came: how long each part of the work took, and on demand the time beside every line.
+// When the lines of a log were written: how long each phase took, and on demand the time beside every line.
+
+/** @import { Lines, WriteTime } from './types.ts' */
+import { listElements } from './dom.js';
 
 const PAUSE_MS = 1_000;
 const clock = new Intl.DateTimeFormat(undefined, { timeStyle: 'medium', hourCycle: 'h23' });
-const whole = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'medium' });
+const dateAndClock = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'medium' });
 
+/**
+ * @param {string} base
+ * @param {HTMLElement} container
+ * @param {Pick<Lines, 'folds' | 'starts'>} lines
+ */
 export function createTimes(base, container, lines) {
   let isShown = false;
-  let pause;
-  let isPausing = false;
-  let timedParts = 0;
+  /** @type {number | undefined} */
+  let timer;
+  let timedFolds = 0;
   let size = 0;
+  /** @type {number | undefined} */
   let finishedAt;
-  /** Ends of writes and their times, as far as they are known. */
+  /** @type {WriteTime[]} */
   let known = [];
 
-  const ask = async query => {
+  /** @param {string} query */
+  async function load(query) {
     const response = await fetch(`${base}/times?${query}`).catch(() => undefined);
     return response?.ok ? (await response.json()).times : [];
-  };
+  }
 
-  /** A part has taken the time until the next one began. */
-  async function timeParts() {
+  /** A phase lasts until the next one begins. */
+  async function timeFolds() {
     const { folds, starts } = lines;
-    if (folds.length === 0 || (timedParts === folds.length && finishedAt === undefined)) return;
-    timedParts = folds.length;
-    const began = await ask(
-      `at=${[...folds.map(({ line }) => starts[line]), Math.max(0, size - 1)].join(',')}`,
-    );
-    const lastAt = began.pop();
+    if (folds.length === 0 || (timedFolds === folds.length && finishedAt === undefined)) return;
+    timedFolds = folds.length;
+    const offsets = [...folds.map(({ line }) => starts[line]), Math.max(0, size - 1)];
+    /** @type {(number | null)[]} */
+    const beganAt = await load(`at=${offsets.join(',')}`);
+    const lastAt = beganAt.pop();
     for (const [at, { head }] of folds.entries()) {
-      const end = began[at + 1] ?? (finishedAt === undefined ? undefined : finishedAt || lastAt);
-      if (began[at] && end) showDuration(head, durationWords(Math.max(0, end - began[at])));
+      const start = beganAt[at];
+      const end = beganAt[at + 1] ?? (finishedAt === undefined ? undefined : finishedAt || lastAt);
+      if (start && end) showDuration(head, durationWords(Math.max(0, end - start)));
     }
   }
+  /**
+   * @param {HTMLElement} head
+   * @param {string} words
+   */
   function showDuration(head, words) {
     const took = head.querySelector('.took') ?? document.createElement('span');
     took.className = 'took';
@@ -40,63 +55,71 @@ export function createTimes(base, container, lines) {
     head.append(took);
   }
 
-  /** The time of a line beside its number, where it is known. */
+  /**
+   * Adds the time of a line to its number, where it is known.
+   * @param {HTMLElement} link
+   * @param {number} line
+   */
   function timeNumber(link, line) {
-    const start = lines.starts[line];
+    const start = lines.starts[line] ?? 0;
     let low = 0;
     for (let high = known.length; low < high; ) {
       const middle = (low + high) >>> 1;
-      if (known[middle][0] <= start) low = middle + 1;
+      if ((known[middle]?.[0] ?? 0) <= start) low = middle + 1;
       else high = middle;
     }
-    if (!known[low]) return;
-    link.dataset.at = clock.format(known[low][1]);
-    link.title = whole.format(known[low][1]);
+    const write = known[low];
+    if (!write) return;
+    link.dataset.at = clock.format(write[1]);
+    link.title = dateAndClock.format(write[1]);
   }
   async function timeRows() {
     if (!isShown) return;
-    known.push(...(await ask(`from=${known.at(-1)?.[0] ?? 0}`)));
-    for (const link of container.querySelectorAll('.n:not([data-at])'))
-      timeNumber(link, Number(link.hash.slice(2)) - 1);
+    known.push(...(await load(`from=${known.at(-1)?.[0] ?? 0}`)));
+    for (const link of listElements(container, '.n:not([data-at])'))
+      timeNumber(link, Number(link.getAttribute('href')?.slice(2)) - 1);
+  }
+  function timeAll() {
+    clearTimeout(timer);
+    timer = undefined;
+    timeFolds();
+    timeRows();
   }
 
   return {
-    durationWords,
     timeNumber,
+    /** @param {boolean} isOn */
     toggle(isOn) {
       isShown = isOn;
       container.classList.toggle('timed', isOn);
       timeRows();
     },
-    /** Another log takes the place of this one. */
+    /** Another log replaces this one. */
     startOver() {
       known = [];
-      timedParts = 0;
+      timedFolds = 0;
       finishedAt = undefined;
     },
-    /** More has come: asked for after a while, and not for each line. */
+    /**
+     * More was written: its times are loaded after a while, not for each line.
+     * @param {number} sizeBytes
+     */
     grow(sizeBytes) {
       size = sizeBytes;
-      if (isPausing) return;
-      isPausing = true;
-      pause = setTimeout(() => {
-        isPausing = false;
-        timeParts();
-        timeRows();
-      }, PAUSE_MS);
+      timer ??= setTimeout(timeAll, PAUSE_MS);
     },
-    /** NaN where only the log says when the end was. */
+    /**
+     * @param {number} atMs NaN where only the log says when it ended.
+     */
     finish(atMs) {
-      clearTimeout(pause);
-      isPausing = false;
       finishedAt = atMs;
-      timeParts();
-      timeRows();
+      timeAll();
     },
   };
 }
 
-function durationWords(ms) {
+/** @param {number} ms */
+export function durationWords(ms) {
   if (ms < 1000) return `${Math.round(ms)} ms`;
   const seconds = Math.round(ms / 1000);
   if (seconds < 60) return `${ms < 10_000 ? (ms / 1000).toFixed(1) : seconds} s`;

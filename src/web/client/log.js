@@ -1,27 +1,32 @@
-// The live log of a build or a compile: comes from its beginning, grows as it is printed, follows at the bottom; keeps
-// the head of the page true meanwhile. Rows are log-lines.js, colours log-terminal.js, search log-search.js.
+// The live log of a build or a compile: loaded from its beginning, growing while the job prints, followed at the bottom.
+// It also keeps the head of the page current. log-lines.js makes rows, log-terminal.js reads colours.
 
+/** @import { LogOwner, LogState } from './types.ts' */
+import { getElement, listElements, sleep } from './dom.js';
 import { createLines } from './log-lines.js';
 import { createSearch } from './log-search.js';
 import { createTerminal } from './log-terminal.js';
-import { createTimes } from './log-times.js';
-import { RETRY_MS, takeUpAgain } from './stream.js';
+import { createTimes, durationWords } from './log-times.js';
+import { RETRY_MS, reconnectLater } from './stream.js';
 
-/** The first screen is there at once; the rest may take the time that nobody feels. */
-const FIRST_SLICE_MS = 12;
-const SLICE_MS = 40;
-/** A place in the queue changes without the build's own state. */
-const WAITING_MS = 5_000;
+/** The first screen is shown at once; later batches may take longer, but not so long that the page feels slow. */
+const FIRST_BATCH_MS = 12;
+const BATCH_MS = 40;
+/** The position in the queue changes without an event of the build. */
+const QUEUE_REFRESH_MS = 5_000;
 const NEAR_BOTTOM_PX = 24;
 const BELOW_PX = 16;
-const bad = ['failed', 'errored', 'timed_out', 'compile_failed'];
-const waiting = ['enqueued', 'enqueued_for_compile'];
+/** @type {readonly (LogState | undefined)[]} */
+const badStates = ['failed', 'errored', 'timed_out', 'compile_failed'];
+/** @type {readonly (LogState | undefined)[]} */
+const queuedStates = ['enqueued', 'enqueued_for_compile'];
 
-const view = document.querySelector('[data-log]');
-const container = view.querySelector('[data-log-lines]');
-const note = view.querySelector('[data-log-note]');
-const status = view.querySelector('[data-log-status]');
-const base = view.dataset.log;
+const view = getElement(document, '[data-log]', HTMLElement);
+const container = getElement(view, '[data-log-lines]', HTMLElement);
+const note = getElement(view, '[data-log-note]', HTMLElement);
+const status = getElement(view, '[data-log-status]', HTMLElement);
+const follow = getElement(view, '[data-log-follow]', HTMLElement);
+const { log: base = '', again } = view.dataset;
 const head = `${location.pathname}?part=head`;
 const encoder = new TextEncoder();
 
@@ -30,19 +35,23 @@ const lines = createLines(container, {
   onRows: () => search.repaint(),
 });
 const times = createTimes(base, container, lines);
-const search = createSearch(view.querySelector('.log-search'), lines, () => setFollowing(false));
-for (const control of view.querySelectorAll('.log-bar [hidden]')) control.hidden = false;
+const search = createSearch(getElement(view, '.log-search', HTMLElement), lines, () => setFollowing(false));
+for (const control of listElements(view, '.log-bar [hidden]')) control.hidden = false;
 
 let isGrowing = view.dataset.growing === 'yes';
-let isFollowing = isGrowing && !lines.isAimed;
-let shownState = view.dataset.state;
-/** Bytes that have come, and where the line that is being read began. */
+let isFollowing = isGrowing && !lines.hasTarget;
+let shownState = /** @type {LogState | undefined} */ (view.dataset.state);
+/** Bytes received, and the byte where the line that is being read begins. */
 let received = 0;
 let lineStart = 0;
+/** @type {{ offset: number, text: string }[]} */
 let queue = [];
 let isWorking = false;
+/** @type {LogOwner | undefined} */
 let ended;
-let terminal;
+let terminal = createTerminal(showLine);
+/** The byte of the log at a position of the text that is being read. */
+let byteAt = (/** @type {number} */ position) => position;
 let isSticking = false;
 
 function startOver() {
@@ -50,42 +59,44 @@ function startOver() {
   queue = [];
   received = 0;
   lineStart = 0;
-  terminal = undefined;
+  terminal = createTerminal(showLine);
   times.startOver();
 }
 
-/** Reads what has come, a slice at a time: the page stays usable while a long log arrives. */
+/** Reads what was received in batches: the page stays usable while a long log arrives. */
 async function work() {
   if (isWorking) return;
   isWorking = true;
   while (queue.length > 0) {
-    const until = performance.now() + (lines.texts.length === 0 ? FIRST_SLICE_MS : SLICE_MS);
-    while (queue.length > 0 && performance.now() < until) read(queue.shift());
-    say('');
+    const until = performance.now() + (lines.texts.length === 0 ? FIRST_BATCH_MS : BATCH_MS);
+    for (let next = queue.shift(); next; next = performance.now() < until ? queue.shift() : undefined)
+      read(next);
+    showNote('');
     lines.settle();
     stick();
-    await new Promise(resolve => setTimeout(resolve));
+    await sleep(0);
   }
   isWorking = false;
   search.grow();
   times.grow(received);
-  if (ended) finish();
+  if (ended) finish(ended);
 }
 
+/** @param {{ offset: number, text: string }} chunk */
 function read({ text, offset }) {
-  const isPlain = !/[^\x00-\x7f]/.test(text);
-  const bytesTo = end => offset + (isPlain ? end : encoder.encode(text.slice(0, end)).length);
-  terminal ??= createTerminal((line, isWhole, end) => {
-    lines.show(line, isWhole, lineStart);
-    if (isWhole) lineStart = reading.bytesTo(end);
-  });
-  reading.bytesTo = bytesTo;
+  const isAscii = !/[^\x00-\x7f]/.test(text);
+  byteAt = position => offset + (isAscii ? position : encoder.encode(text.slice(0, position)).length);
   terminal.write(text);
 }
-/** What is being read just now, for a terminal that outlives it. */
-const reading = { bytesTo: () => 0 };
 
-function say(words) {
+/** @type {import('./types.ts').ShowLine} */
+function showLine(line, isWhole, end) {
+  lines.show(line, isWhole, lineStart);
+  if (isWhole) lineStart = byteAt(end);
+}
+
+/** @param {string} [words] */
+function showNote(words = '') {
   note.textContent = words;
   note.hidden = words === '';
   container.hidden = lines.texts.length === 0;
@@ -95,7 +106,7 @@ function connect() {
   const source = new EventSource(`${base}/stream?from=${received}`);
   source.addEventListener('log', event => {
     const { offset, text } = JSON.parse(event.data);
-    // Shorter than it was: another run has begun it anew.
+    // Another run has started the log from scratch.
     if (offset !== received) startOver();
     received = Number(event.lastEventId);
     queue.push({ offset, text });
@@ -104,135 +115,149 @@ function connect() {
   source.addEventListener('state', event => noteState(JSON.parse(event.data)));
   source.addEventListener('end', event => {
     source.close();
-    ended = JSON.parse(event.data);
-    noteState(ended);
+    /** @type {LogOwner} */
+    const owner = JSON.parse(event.data);
+    ended = owner;
+    noteState(owner);
     work();
   });
   source.addEventListener('open', () => {
-    if (!ended) say(lines.texts.length === 0 ? view.dataset.empty : '');
+    if (!ended) showNote(lines.texts.length === 0 ? view.dataset.empty : '');
   });
   source.addEventListener('error', () => {
-    if (source.readyState !== EventSource.CLOSED) sayBroken();
-    else takeUpAgain(connect, head, { onTrouble: sayBroken, onEnd: sayOver });
+    if (source.readyState !== EventSource.CLOSED) showTrouble();
+    else reconnectLater(connect, head, { onTrouble: showTrouble, onEnd: showEnd });
   });
 }
-const sayBroken = () => say('The connection broke off. It is tried again, and goes on where it was.');
-const sayOver = () =>
-  say('It goes no further here: you have signed out, or may no longer see it. Load the page again.');
+const showTrouble = () => showNote('The connection was lost. Reconnecting…');
+const showEnd = () => showNote('You have signed out, or may no longer see this log. Load the page again.');
 
-function noteState(record) {
-  const state = record.build_state ?? record.marketplace_state;
+/** @param {LogOwner} owner */
+function noteState(owner) {
+  const state = owner.build_state ?? owner.marketplace_state;
   if (state === shownState) return;
   shownState = state;
   refresh();
 }
 
-/** Everything has come and is shown. */
-function finish() {
+/**
+ * Everything was received and is shown.
+ * @param {LogOwner} owner
+ */
+function finish(owner) {
   isGrowing = false;
   lines.end();
-  view.querySelector('[data-log-follow]').hidden = true;
-  if (lines.texts.length === 0) say(view.dataset.empty);
-  else if (bad.includes(shownState)) lines.folds.at(-1)?.head.classList.add('bad');
-  times.finish(Date.parse(ended.finished_at ?? ''));
+  follow.hidden = true;
+  if (lines.texts.length === 0) showNote(view.dataset.empty);
+  else if (badStates.includes(shownState)) lines.folds.at(-1)?.head.classList.add('bad');
+  times.finish(Date.parse(owner.finished_at ?? ''));
   view.dataset.whole = 'yes';
-  if (view.dataset.again) awaitAnother();
+  if (again) awaitNextRun(again);
 }
 
-/** What has ended may be begun again by anyone: the page goes on with that. */
-function awaitAnother() {
-  const source = new EventSource(view.dataset.again);
+/**
+ * Anyone may start the job again: the page then shows that run.
+ * @param {string} address
+ */
+function awaitNextRun(address) {
+  const source = new EventSource(address);
+  /** @type {{ is_under_way: boolean, run: number } | undefined} */
   let last;
   source.addEventListener('changed', event => {
     const now = JSON.parse(event.data);
     if (now.is_under_way || (last && now.run !== last.run)) {
       source.close();
-      beginAgain();
+      showNextRun();
     } else if (last) refresh();
     last = now;
   });
   source.addEventListener('error', () => {
-    if (source.readyState === EventSource.CLOSED) takeUpAgain(awaitAnother, head);
+    if (source.readyState === EventSource.CLOSED) reconnectLater(() => awaitNextRun(address), head);
   });
 }
 
-function beginAgain() {
+function showNextRun() {
   isGrowing = true;
   ended = undefined;
-  view.dataset.empty = view.dataset.againEmpty;
+  view.dataset.empty = view.dataset.againEmpty ?? '';
   delete view.dataset.whole;
-  view.querySelector('[data-log-follow]').hidden = false;
-  setFollowing(belowSight() <= NEAR_BOTTOM_PX);
+  follow.hidden = false;
+  setFollowing(distanceBelow() <= NEAR_BOTTOM_PX);
   startOver();
   connect();
 }
 
-/**
- * The head again, as the server writes it. One request at a time: an older answer never comes after a newer one.
- * What changes meanwhile, or could not be fetched, is asked for again.
- */
 let lastHead = '';
 let isRefreshing = false;
 let isStale = false;
+
+/**
+ * Loads the head of the page again. One request at a time, so that an older answer never replaces a newer one. What
+ * changes meanwhile, or could not be loaded, is requested again.
+ */
 async function refresh() {
   isStale = true;
   if (isRefreshing) return;
   isRefreshing = true;
   while (isStale) {
-    // What is being asked or sent just now must not be pulled away.
-    while (document.querySelector('dialog[open], [data-busy]')) await pause(1_000);
+    // A question that is open, or a form that is being sent, must not be replaced.
+    while (document.querySelector('dialog[open], [data-busy]')) await sleep(1_000);
     isStale = false;
     const response = await fetch(head).catch(() => undefined);
     const text = await response?.text().catch(() => undefined);
-    // Signed out, or no longer there: asking again would not help.
+    // Signed out, or no longer there: another request would not help.
     if (response?.redirected || response?.status === 404) break;
     if (response?.ok && text !== undefined) showHead(text);
     else {
       isStale = true;
-      await pause(RETRY_MS);
+      await sleep(RETRY_MS);
     }
   }
   isRefreshing = false;
 }
-const pause = ms => new Promise(resolve => setTimeout(resolve, ms));
 
+/** @param {string} text */
 function showHead(text) {
   if (text === lastHead) return;
   lastHead = text;
   const fresh = new DOMParser().parseFromString(text, 'text/html');
-  for (const part of document.querySelectorAll('[data-live]')) {
+  for (const part of listElements(document, '[data-live]')) {
     const next = fresh.getElementById(part.id);
     if (!next) continue;
-    const focused = part.contains(document.activeElement) ? document.activeElement.textContent : undefined;
+    const focused = part.contains(document.activeElement) ? document.activeElement?.textContent : undefined;
     for (const open of part.querySelectorAll('details[open][id]'))
-      next.querySelector(`#${open.id}`)?.setAttribute('open', '');
+      next.querySelector(`#${CSS.escape(open.id)}`)?.setAttribute('open', '');
     part.replaceWith(next);
-    if (focused) [...next.querySelectorAll('a, button')].find(one => one.textContent === focused)?.focus();
+    if (focused)
+      listElements(next, 'a, button')
+        .find(one => one.textContent === focused)
+        ?.focus();
   }
   if (document.title !== fresh.title) status.textContent = fresh.title;
   document.title = fresh.title;
-  document.querySelector('link[rel=icon]').href = fresh.querySelector('link[rel=icon]').href;
+  const icon = 'link[rel=icon]';
+  getElement(document, icon, HTMLLinkElement).href = getElement(fresh, icon, HTMLLinkElement).href;
 }
 
-function setFollowing(wanted) {
-  isFollowing = wanted;
-  view.querySelector('[data-log-follow]').setAttribute('aria-pressed', wanted);
+/** @param {boolean} isOn */
+function setFollowing(isOn) {
+  isFollowing = isOn;
+  follow.setAttribute('aria-pressed', String(isOn));
 }
 
-/** How far the end of the log is below what is in sight; there may be more on the page after it. */
-const belowSight = () => container.getBoundingClientRect().bottom - innerHeight;
+/** How far the end of the log is below the visible part; there may be more on the page after it. */
+const distanceBelow = () => container.getBoundingClientRect().bottom - innerHeight;
 
 function stick() {
   if (!isFollowing || isSticking) return;
   isSticking = true;
   const move = () => {
-    const below = belowSight() + BELOW_PX;
+    const below = distanceBelow() + BELOW_PX;
     const before = scrollY;
     if (isFollowing && below > 0) scrollBy({ top: below, behavior: 'instant' });
     isSticking = scrollY > before;
-    if (!isSticking) return;
-    // Wrapped lines that were not laid out before turn out taller than was thought.
-    requestAnimationFrame(move);
+    // Wrapped lines that were not laid out before turn out taller than estimated.
+    if (isSticking) requestAnimationFrame(move);
   };
   requestAnimationFrame(move);
 }
@@ -242,56 +267,65 @@ addEventListener(
   'scroll',
   () => {
     if (scrollY < lastY) {
-      // Nobody's wish: a fold that closes with the end still in sight, or a browser that makes room for the focus
-      // of “Follow” while the page is about to move.
-      if (belowSight() > 0 && !isSticking) setFollowing(false);
-    } else if (isGrowing && scrollY > lastY && belowSight() <= NEAR_BOTTOM_PX) setFollowing(true);
+      // Not while the end is in sight, where a fold that closes scrolls, nor while the page is about to move, where the
+      // browser makes space for the focus of “Follow”.
+      if (distanceBelow() > 0 && !isSticking) setFollowing(false);
+    } else if (isGrowing && scrollY > lastY && distanceBelow() <= NEAR_BOTTOM_PX) setFollowing(true);
     lastY = scrollY;
   },
   { passive: true },
 );
-// Before the page has moved: or a line that comes in between would pull it back down.
+// Before the page has moved: otherwise a line that arrives in between would pull it back down.
 addEventListener('wheel', event => event.deltaY < 0 && setFollowing(false), { passive: true });
 addEventListener('touchmove', () => setFollowing(false), { passive: true });
 addEventListener('keydown', event => {
   if (['PageUp', 'ArrowUp', 'Home'].includes(event.key)) setFollowing(false);
 });
 
-const pressed = button => button.getAttribute('aria-pressed') === 'true';
-view.querySelector('[data-log-follow]').addEventListener('click', event => {
-  setFollowing(!pressed(event.currentTarget));
+/** @param {HTMLElement} button */
+const isPressed = button => button.getAttribute('aria-pressed') === 'true';
+follow.addEventListener('click', () => {
+  setFollowing(!isPressed(follow));
   stick();
 });
-remembered('[data-log-wrap]', 'assay-log-wrap', isOn => container.classList.toggle('wrap', isOn));
-remembered('[data-log-times]', 'assay-log-times', isOn => times.toggle(isOn));
+rememberToggle('[data-log-wrap]', 'assay-log-wrap', isOn => container.classList.toggle('wrap', isOn));
+rememberToggle('[data-log-times]', 'assay-log-times', isOn => times.toggle(isOn));
 
-/** A button that is on or off, and stays so from log to log. */
-function remembered(selector, key, apply) {
-  const button = view.querySelector(selector);
-  const set = isOn => {
-    button.setAttribute('aria-pressed', isOn);
+/**
+ * A button that is on or off, and stays so from log to log.
+ * @param {string} selector
+ * @param {string} key
+ * @param {(isOn: boolean) => void} apply
+ */
+function rememberToggle(selector, key, apply) {
+  const button = getElement(view, selector, HTMLElement);
+  const set = (/** @type {boolean} */ isOn) => {
+    button.setAttribute('aria-pressed', String(isOn));
     apply(isOn);
   };
   button.addEventListener('click', () => {
-    set(!pressed(button));
-    localStorage.setItem(key, pressed(button) ? 'on' : '');
+    set(!isPressed(button));
+    localStorage.setItem(key, isPressed(button) ? 'on' : '');
   });
   if (localStorage.getItem(key)) set(true);
 }
 
-/** When a running duration was first seen, on a clock that no server shares. */
-const seenAt = new WeakMap();
+/**
+ * When a running duration was first seen, by the browser's clock: the server's may differ.
+ * @type {WeakMap<Element, number>}
+ */
+const firstSeenAt = new WeakMap();
 setInterval(() => {
-  for (const running of document.querySelectorAll('[data-running-ms]')) {
-    if (!seenAt.has(running)) seenAt.set(running, performance.now());
-    const since = performance.now() - seenAt.get(running);
-    running.textContent = times.durationWords(Number(running.dataset.runningMs) + since);
+  for (const running of listElements(document, '[data-running-ms]')) {
+    const seenAt = firstSeenAt.get(running) ?? performance.now();
+    firstSeenAt.set(running, seenAt);
+    running.textContent = durationWords(Number(running.dataset.runningMs) + performance.now() - seenAt);
   }
 }, 1_000);
 setInterval(() => {
-  if (waiting.includes(shownState) && !document.hidden) refresh();
-}, WAITING_MS);
+  if (queuedStates.includes(shownState) && !document.hidden) refresh();
+}, QUEUE_REFRESH_MS);
 
 setFollowing(isFollowing);
-if (!isGrowing) view.querySelector('[data-log-follow]').hidden = true;
+if (!isGrowing) follow.hidden = true;
 connect();

@@ -1,11 +1,16 @@
-// What a page does when the server closes a stream of it: a browser takes up only those that break off.
+// Reconnects a stream that the server closed. A browser reconnects by itself only where a connection breaks.
 
 export const RETRY_MS = 5_000;
 
-/** Closed because of trouble that passes, such as a proxy's: goes on after a while. Or since nobody is to read it here. */
-export async function takeUpAgain(goOn, page, { onTrouble, onEnd } = {}) {
+/**
+ * Reconnects after a while, unless the page is gone or the reader may no longer see it.
+ * @param {() => void} reconnect
+ * @param {string} page
+ * @param {{ onTrouble?: () => void, onEnd?: () => void }} [handlers]
+ */
+export async function reconnectLater(reconnect, page, { onTrouble, onEnd } = {}) {
   const response = await fetch(page).catch(() => undefined);
   if (response?.redirected || response?.status === 403 || response?.status === 404) return onEnd?.();
   onTrouble?.();
-  setTimeout(goOn, RETRY_MS);
+  setTimeout(reconnect, RETRY_MS);
 }

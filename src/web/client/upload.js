@@ -1,38 +1,43 @@
-// Uploads with a progress bar: sends what the plain form would send, shows how far it is, and can be stopped.
+// Uploads with a progress bar: sends what the plain form would send, shows the progress, and can be stopped.
+
+import { getElement } from './dom.js';
 
 document.addEventListener('submit', event => {
   const form = event.target;
-  if (!form.matches('[data-upload]')) return;
+  if (!(form instanceof HTMLFormElement) || !form.matches('[data-upload]')) return;
   event.preventDefault();
-  const panel = form.querySelector('[data-upload-progress]');
-  const bar = panel.querySelector('progress');
-  const words = panel.querySelector('[data-upload-words]');
-  const stop = panel.querySelector('[data-upload-stop]');
-  const submit = form.querySelector('[type=submit]');
-  const error = form.querySelector('[role=alert]');
+  const panel = getElement(form, '[data-upload-progress]', HTMLElement);
+  const bar = getElement(panel, 'progress', HTMLProgressElement);
+  const words = getElement(panel, '[data-upload-words]', HTMLElement);
+  const stop = getElement(panel, '[data-upload-stop]', HTMLButtonElement);
+  const submit = getElement(form, '[type=submit]', HTMLButtonElement);
+  const error = getElement(form, '[role=alert]', HTMLElement);
 
   const request = new XMLHttpRequest();
-  const end = trouble => {
+  /** @param {string} message */
+  const fail = message => {
     delete form.dataset.busy;
     panel.hidden = true;
     submit.disabled = false;
-    error.textContent = trouble;
-    error.hidden = trouble === '';
-    if (trouble !== '') form.querySelector('[type=file]').focus();
+    error.textContent = message;
+    error.hidden = false;
+    getElement(form, '[type=file]', HTMLInputElement).focus();
   };
   request.upload.addEventListener('progress', ({ loaded, total }) => {
     bar.value = total > 0 ? loaded / total : 0;
-    // Rounded down, and in steps: a screen reader is told of each change.
+    // Rounded down to steps of 5: a screen reader announces each change.
     const percent = Math.floor((loaded / total) * 20) * 5;
     const text = loaded < total ? `${percent} %` : 'Checking…';
     if (words.textContent !== text) words.textContent = text;
   });
   request.addEventListener('load', () => {
-    if (request.response?.to) location.assign(request.response.to);
-    else end(request.response?.error ?? 'It was not accepted. Load the page again, and try once more.');
+    /** @type {{ to?: string, error?: string } | null} */
+    const answer = request.response;
+    if (answer?.to) location.assign(answer.to);
+    else fail(answer?.error ?? 'The upload was not accepted. Load the page again and retry.');
   });
-  request.addEventListener('error', () => end('The upload broke off. Try again.'));
-  request.addEventListener('abort', () => end('The upload was stopped.'));
+  request.addEventListener('error', () => fail('The upload broke off. Try again.'));
+  request.addEventListener('abort', () => fail('The upload was stopped.'));
   stop.onclick = () => request.abort();
 
   request.open('POST', form.action);

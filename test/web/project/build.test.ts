@@ -316,13 +316,14 @@ describe('the page of a build', { timeout: 600_000 }, () => {
       ['\x1b]8;;javascript:alert(1)\x07click\x1b]8;;\x07', 'click'],
       ['\x1b]8;;https://c.example/\x1b\\named\x1b]8;;\x1b\\', 'named'],
       ['naïve 🙂 日本語', 'naïve 🙂 日本語'],
+      ['\x1b[48;2;248mred without green and blue\x1b[0m', 'red without green and blue'],
     ];
     await app.writeLog(build.id, `${lines.map(([printed]) => printed).join('\r\n')}\n`);
     const person = await arrive();
     const { page } = person;
     await person.go(hrefOf(build));
     await isWhole(person);
-    await page.locator('#L11 > .n').waitFor();
+    await page.locator('#L12 > .n').waitFor();
     const shown = await page.evaluate(
       '[...document.querySelectorAll(".l")].map(row => row.textContent.slice(row.querySelector(".n").textContent.length))',
     );
@@ -341,6 +342,10 @@ describe('the page of a build', { timeout: 600_000 }, () => {
       ]),
     );
     assert.equal(await page.locator('.log-lines img, .log-lines b').count(), 0);
+    const background = await page.evaluate(
+      'getComputedStyle(document.querySelector("#L12 > span")).backgroundColor',
+    );
+    assert.equal(background, 'rgb(248, 0, 0)');
     await person.inspect('build-colours');
     await person.close();
   });
@@ -592,7 +597,7 @@ describe('the page of a build', { timeout: 600_000 }, () => {
     const tab = await person.context.newPage();
     await tab.goto('/ui/projects');
     await tab.getByRole('button', { name: 'Sign out' }).click();
-    await person.page.getByText('you have signed out, or may no longer see it').waitFor();
+    await person.page.getByText('You have signed out, or may no longer see this log').waitFor();
     await person.page.getByText('printed before').waitFor();
     await person.close();
   });

@@ -1,0 +1,26 @@
+// Finds elements of a page with their types, so that a page and its script cannot drift apart unnoticed.
+
+/**
+ * The first element that matches; throws where there is none of this type.
+ * @template {Element} T
+ * @param {ParentNode} parent
+ * @param {string} selector
+ * @param {new () => T} type
+ */
+export function getElement(parent, selector, type) {
+  const found = parent.querySelector(selector);
+  if (found instanceof type) return found;
+  throw new Error(`the page has no ${selector}`);
+}
+
+/**
+ * All elements that match.
+ * @param {ParentNode} parent
+ * @param {string} selector
+ */
+export function listElements(parent, selector) {
+  return [...parent.querySelectorAll(selector)].filter(one => one instanceof HTMLElement);
+}
+
+/** @param {number} ms */
+export const sleep = ms => new Promise(resolve => setTimeout(resolve, ms));
