@@ -1,4 +1,4 @@
-// Who may do what: callers, their standing and scopes, and what each kind of access requires.
+// Authorization: callers, their account standing and OAuth scopes, and what each kind of access requires.
 
 import { refusal } from './refusal.ts';
 
@@ -21,7 +21,7 @@ export type AccountKind = (typeof accountKinds)[number];
 export const standings = ['active', 'suspended', 'payment_required'] as const;
 export type Standing = (typeof standings)[number];
 
-/** Who is behind a request. `scopes` undefined means Basic credentials or a page's session: everything. */
+/** The account that sent a request. `scopes` is undefined for Basic credentials and page sessions: everything is allowed. */
 export type Caller = {
   accountId: bigint;
   email: string;
@@ -31,7 +31,7 @@ export type Caller = {
   scopes: ReadonlySet<string> | undefined;
 };
 
-/** An administrator's word counts first; a trial that has ended asks for payment as well. */
+/** What an administrator set takes precedence. An active account whose trial has ended must pay. */
 export function standingOf(
   account: { standing: Standing; trialEndsAt: number | null },
   nowMs: number,
@@ -41,18 +41,18 @@ export function standingOf(
 }
 
 /**
- * `anyone`: no credentials. `signed in`: any account. `sees`: whoever can see the resource. `users`: users, of what they own.
- * `administrators`: administrators; from loopback no credentials either.
+ * `anyone`: no credentials needed. `signed in`: any account. `sees`: any account that can see the resource. `users`: an
+ * account of kind `user` that owns the resource. `administrators`: administrators, and callers on loopback without credentials.
  */
 export type Access = 'anyone' | 'signed in' | 'sees' | 'users' | 'administrators';
 
-/** Steps 2 to 4 of the order of checks: standing and scope of a caller whose credentials were right. */
+/** Checks the standing and the scope of an authenticated caller. Runs before the resource is looked up. */
 export function admit(caller: Caller, scope: Scope | undefined): void {
   if (caller.standing === 'suspended') throw refusal('account_suspended');
   if (scope && caller.scopes && !caller.scopes.has(scope)) throw refusal('unauthorized');
 }
 
-/** Steps 6 and 7: access, then payment. `ownerId` is the account that the resource belongs to; undefined where there is none yet. */
+/** Checks access, then payment. `ownerId` is the owner of the resource, or undefined if the request creates it. */
 export function authorize(
   caller: Caller,
   access: Access,

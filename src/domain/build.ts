@@ -1,4 +1,4 @@
-// The states of builds, build requests, commits and projects, and the folds that derive the upper ones from the lower.
+// The state machines of builds and build requests, and the functions that derive the states of requests, commits and projects.
 
 import type { Machine } from './machine.ts';
 
@@ -80,7 +80,7 @@ export function isFinishedRequest(state: BuildRequestState): boolean {
   return !unfinishedRequests.includes(state);
 }
 
-/** What a request's builds, the newest of each suite, say of it: undefined while one is unfinished. */
+/** The event that finishes a request, given the newest build of each suite. Undefined while a build is unfinished. */
 export function foldBuilds(states: readonly BuildState[]): BuildRequestEvent | undefined {
   if (states.some(state => !isFinishedBuild(state))) return undefined;
   if (states.includes('failed')) return 'fail';
@@ -89,7 +89,7 @@ export function foldBuilds(states: readonly BuildState[]): BuildRequestEvent | u
   return 'pass';
 }
 
-/** A commit's state: that of its newest request; `started` tells whether one of its builds has begun. */
+/** A commit has the state of its newest request. `started` is true once one of its builds has started. */
 export function commitState(newestRequest: BuildRequestState, started: boolean): CommitState {
   switch (newestRequest) {
     case 'enqueued':
@@ -102,17 +102,17 @@ export function commitState(newestRequest: BuildRequestState, started: boolean):
   }
 }
 
-/** Ended without a pass, and not because somebody wanted it to end: what is run again with the others of its kind. */
+/** Whether "rerun failed" includes the build. A canceled build was ended on purpose and is not included. */
 export const isRerunCandidate = (state: BuildState) => ['failed', 'errored', 'timed_out'].includes(state);
 
-/** A project's state: building while a request is under way, else its newest request without a commit, else its newest commit. */
-export function projectState(facts: {
+/** Building while a request is unfinished; else errored if the newest request found no commit; else the newest commit's state. */
+export function projectState(project: {
   unfinishedRequest: boolean;
   newestRequestWithoutCommit: BuildRequestState | undefined;
   newestCommit: CommitState | undefined;
 }): ProjectState {
-  if (facts.unfinishedRequest) return 'building';
-  if (facts.newestRequestWithoutCommit === 'errored') return 'errored';
-  if (facts.newestCommit === 'waiting_for_builds') return 'building';
-  return facts.newestCommit ?? 'new';
+  if (project.unfinishedRequest) return 'building';
+  if (project.newestRequestWithoutCommit === 'errored') return 'errored';
+  if (project.newestCommit === 'waiting_for_builds') return 'building';
+  return project.newestCommit ?? 'new';
 }

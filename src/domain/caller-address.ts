@@ -1,16 +1,16 @@
-// The address that a request comes from: that of the connection, or, where a trusted proxy made the connection, the one
-// that the proxy reports. Nothing that another caller says about its address is believed.
+// The address that a request comes from: the peer of the connection, or what a trusted proxy reports. Forwarding headers
+// from anyone else are ignored.
 
 import { type Cidr, formatAddress, isIn, parseAddress, parseCidrs } from './webhook/address.ts';
 
-/** Stands for an address that a trusted proxy reports and that cannot be read. It is in no network. */
+/** Used when a trusted proxy reports an address that cannot be parsed. It is in no network. */
 export const UNKNOWN_ADDRESS = '';
 
 const loopback = parseCidrs('127.0.0.0/8 ::1');
 
 /**
- * `forwardedFor` is the header X-Forwarded-For. Each proxy appends whom it was called by, so it is read from the right:
- * the first address that is not a trusted proxy's is the caller's. What stands left of that the caller wrote itself.
+ * `forwardedFor` is the header X-Forwarded-For. Each proxy appends its peer, so the header is read from the right: the
+ * first address that is not a trusted proxy is the caller. Everything to the left of it is written by the caller.
  */
 export function callerAddress(
   connectedFrom: string,
@@ -36,7 +36,7 @@ export function isForwardedPlain(
 
 export const isLoopback = (address: string): boolean => isIn(loopback, address);
 
-/** What one caller holds: an IPv4 address, or a network of 64 bits, which IPv6 hands to a single host. */
+/** The network that belongs to one caller: an IPv4 address, or the /64 that a single IPv6 host usually gets. */
 export function callerNetwork(address: string): string {
   const parsed = parseAddress(address);
   return parsed?.family === 6
@@ -45,15 +45,15 @@ export function callerNetwork(address: string): string {
 }
 
 /**
- * Whom a connection counts for. Undefined where many callers come from one address: a trusted proxy's, and loopback,
- * where a proxy may be that nobody named.
+ * The network that a connection is counted against. Undefined where many callers share one address: for a trusted proxy,
+ * and for loopback, where a proxy may run that is not configured as trusted.
  */
 export function connectionHolder(connectedFrom: string, trustedProxies: readonly Cidr[]): string | undefined {
   const address = plainAddress(connectedFrom);
   return isLoopback(address) || isIn(trustedProxies, address) ? undefined : callerNetwork(address);
 }
 
-/** One spelling for each address. An IPv4 address that a socket of both families shows as IPv6 is the IPv4 one. */
+/** The canonical form of an address. An IPv4-mapped IPv6 address, which dual-stack sockets report, becomes IPv4. */
 function plainAddress(text: string): string {
   const address = parseAddress(text);
   if (!address) return UNKNOWN_ADDRESS;
@@ -61,7 +61,7 @@ function plainAddress(text: string): string {
   return formatAddress(isMapped ? { family: 4, value: address.value & 0xffff_ffffn } : address);
 }
 
-/** Some proxies write the port as well: 192.0.2.1:1234, [2001:db8::1]:1234. */
+/** Some proxies include the port: 192.0.2.1:1234, [2001:db8::1]:1234. */
 function withoutPort(hop: string): string {
   const text = hop.trim();
   return /^\[(.*)\](?::\d+)?$/.exec(text)?.[1] ?? /^([\d.]+):\d+$/.exec(text)?.[1] ?? text;

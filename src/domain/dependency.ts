@@ -1,4 +1,4 @@
-// The states of a dependency. Sharing is a flag beside the compile; `marketplaceState` shows both as one word.
+// The state machine of a dependency's compile. Sharing is a separate flag; `marketplaceState` combines the two.
 
 import type { Machine } from './machine.ts';
 
@@ -10,7 +10,7 @@ export type CompileState =
   | 'compile_failed';
 export type CompileEvent = 'upload' | 'start' | 'compile' | 'fail' | 'cancel' | 'requeue';
 
-/** The error of a compile that somebody canceled. */
+/** The error that a canceled compile records. */
 export const COMPILE_CANCELED = 'The compile was canceled.';
 
 export const compileMachine: Machine<CompileState, CompileEvent> = {

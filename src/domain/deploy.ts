@@ -1,4 +1,4 @@
-// The states of a deploy. A deploy that a crash interrupts stays `deploying` and is finished after asking the remote.
+// The state machine of a deploy. A deploy that a crash interrupts stays `deploying`; it resumes by asking the remote.
 
 import type { Machine } from './machine.ts';
 

@@ -1,5 +1,5 @@
-// How a full disk is told, by the system and by SQLite.
+// Recognizes the errors by which the system and SQLite report a full disk.
 
 const CODES = new Set<unknown>(['ENOSPC', 'EDQUOT', 'EFBIG', 'SQLITE_FULL']);
 
-export const isDiskFull = (cause: unknown): boolean => CODES.has((cause as { code?: unknown } | null)?.code);
+export const isDiskFull = (error: unknown): boolean => CODES.has((error as { code?: unknown } | null)?.code);

@@ -1,12 +1,12 @@
-// Messages of git, Docker and the system name files of the server. Users are shown what happened, not where things are.
+// Removes the server's file paths from messages of git, Docker and the operating system before users see them.
 
 const DOCKER_FILE =
   /(?:\/[^\s"'`,;:()]+)?\/(?:overlay2|volumes|containers|containerd|buildkit)\/[^\s"'`,;:()]*/g;
-/** Places that a message of a container hardly means, and that say much about a server. */
+/** Directories that reveal the layout of the server and that a container's own message rarely refers to. */
 const SERVER_FILE = /(?<![\w/.:-])\/(?:var|run|root|mnt|media|tmp|data|home(?!\/assay\b))\/[^\s"'`,;:()]*/g;
 const SOCKET = /unix:\/\/\/[^\s"'`,;()]+/g;
 
-/** What is in the data directory is shown as `DATA/…`, by the name of the setting. */
+/** A path in the data directory becomes `DATA/…`, after the name of the setting. */
 export function hideHostPaths(text: string, dataDirectory: string): string {
   return text
     .replaceAll(dataDirectory, 'DATA')

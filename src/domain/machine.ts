@@ -1,10 +1,10 @@
-// What a state machine is: a table, state → event → next state. The tables stand in build.ts, deploy.ts and dependency.ts.
+// The type of a state machine: a table of state → event → next state. build.ts, deploy.ts and dependency.ts define one each.
 
 export type Machine<State extends string, Event extends string> = Readonly<
   Record<State, Readonly<Partial<Record<Event, State>>>>
 >;
 
-/** The state that `event` leads to from `state`, or undefined where the table has no such edge. */
+/** The state after `event`, or undefined if `event` is not allowed in `state`. */
 export function nextState<State extends string, Event extends string>(
   machine: Machine<State, Event>,
   state: State,
@@ -13,11 +13,11 @@ export function nextState<State extends string, Event extends string>(
   return machine[state][event];
 }
 
-/** The states from which nothing but `beyond` leads on. */
+/** Whether no event leaves the state, other than those in `ignored`. */
 export function isFinal<State extends string, Event extends string>(
   machine: Machine<State, Event>,
   state: State,
-  beyond: readonly Event[] = [],
+  ignored: readonly Event[] = [],
 ): boolean {
-  return Object.keys(machine[state]).every(event => beyond.includes(event as Event));
+  return Object.keys(machine[state]).every(event => ignored.includes(event as Event));
 }

@@ -1,24 +1,24 @@
-// What a caller may call things: repository addresses, refs, variables, prefixes, commands, redirect addresses.
-// Each check gives the error code of the field, or undefined. Blank and too many are left to the fields of the API.
+// Validates text that callers supply: repository URLs, refs, variables, prefixes, commands, redirect URIs, image names.
+// Each check returns the field's error code, or undefined. The API checks for blank values and for counts.
 
 export type NameError = 'invalid_format' | 'is_reserved';
 
 const controlCharacter = /[\u0000-\u001f\u007f-\u009f]/;
 
-/** `<user>@<host>:<path>.git`, and nothing that ssh or git could read as an option or another protocol. */
+/** `<user>@<host>:<path>.git`, and nothing that ssh or git could take for an option or another protocol. */
 export function checkRepositoryUrl(url: string): 'invalid_format' | undefined {
   const parts = /^([A-Za-z0-9._-]+)@([A-Za-z0-9._-]+):([A-Za-z0-9._~/+-]+)\.git$/.exec(url);
   if (!parts || url.length > 1_024 || url.includes('..')) return 'invalid_format';
   return parts.slice(1).some(part => part.startsWith('-')) ? 'invalid_format' : undefined;
 }
 
-const longestRefBytes = 200;
+const maxRefBytes = 200;
 
-/** What `git check-ref-format --branch` takes, less what could be read as an option, a refspec or a full ref. */
+/** What `git check-ref-format --branch` accepts, except what git could take for an option, a refspec or a full ref. */
 export function checkBranch(name: string): 'invalid_format' | undefined {
   const refused =
     !name.isWellFormed() ||
-    new TextEncoder().encode(name).length > longestRefBytes ||
+    new TextEncoder().encode(name).length > maxRefBytes ||
     name === 'HEAD' ||
     name === '@' ||
     /^(?:[-+]|refs\/)/.test(name) ||
@@ -27,14 +27,14 @@ export function checkBranch(name: string): 'invalid_format' | undefined {
   return refused ? 'invalid_format' : undefined;
 }
 
-/** A branch, a tag, or a commit hash: each of them is a plain name, and no hash is more than that. */
+/** A branch, a tag or a commit hash: all follow the rules of a branch name. */
 export function checkCommitRef(ref: string): 'invalid_format' | undefined {
   return checkBranch(ref);
 }
 
 const reservedVariables = new Set(['CI', 'HOME', 'PATH', 'ASSAY', 'LD_LIBRARY_PATH', 'PKG_CONFIG_PATH']);
 
-/** Of a variable's content. One that fills it is a variable of the command's shell: Linux passes no program as much. */
+/** Limit of a variable's content. Linux cannot pass that much to a program, so a full one is visible to the shell only. */
 export const VARIABLE_BYTES = 131_072;
 
 export function checkVariableName(name: string): NameError | undefined {
@@ -47,9 +47,9 @@ const systemDirectories = new Set(
     name => `/${name}`,
   ),
 );
-const longestPathBytes = 1_024;
+const maxPathBytes = 1_024;
 
-/** Where a dependency lives: an absolute, normalized path outside of what the system and the workspace need. */
+/** Where a dependency is installed: an absolute, normalized path that neither the system nor the workspace uses. */
 export function checkPrefix(prefix: string): NameError | undefined {
   if (prefix === '/') return 'is_reserved';
   if (!prefix.startsWith('/') || !isPlainPath(prefix) || /[:,$\s]/.test(prefix)) return 'invalid_format';
@@ -60,7 +60,7 @@ export function checkPrefix(prefix: string): NameError | undefined {
   return /^\/srv\/(?:project|cache|\.assay)(?:\/|$)/.test(prefix) ? 'is_reserved' : undefined;
 }
 
-/** The directory inside an archive to enter; empty is its root. A symlink that leads out is found by the compile. */
+/** The directory inside an archive to compile in; empty is the root. The compile detects a symlink that leads out. */
 export function checkSource(source: string): 'invalid_format' | undefined {
   const leadsOut = source.startsWith('/') || source.split('/').includes('..');
   return leadsOut || !isPlainPath(source) ? 'invalid_format' : undefined;
@@ -69,8 +69,7 @@ export function checkSource(source: string): 'invalid_format' | undefined {
 function isPlainPath(path: string): boolean {
   if (!path.isWellFormed() || controlCharacter.test(path)) return false;
   return (
-    new TextEncoder().encode(path).length <= longestPathBytes &&
-    path.split('/').every(part => part.length <= 255)
+    new TextEncoder().encode(path).length <= maxPathBytes && path.split('/').every(part => part.length <= 255)
   );
 }
 
@@ -79,15 +78,15 @@ export function checkCommand(command: string, prefix: string): 'invalid_format' 
   return command.includes(prefix) ? undefined : 'invalid_format';
 }
 
-/** What a person calls something: one line, not blank, of 255 bytes at the most. */
+/** A display name: one line, not blank, at most 255 bytes. */
 export function checkLine(name: string): 'invalid_format' | undefined {
   const isLine = name.isWellFormed() && !controlCharacter.test(name) && name.trim() !== '';
   return isLine && new TextEncoder().encode(name).length <= 255 ? undefined : 'invalid_format';
 }
 
 /**
- * What two names have in common that a person would take for the same: case, white space, compatibility forms and
- * invisible characters do not count. Upper case first, since it brings together what lower case keeps apart (ß and ss).
+ * Two names with the same key look the same to people: case, white space, compatibility forms and invisible characters
+ * are ignored. Upper case comes first because it folds characters that lower case keeps apart (ß and ss).
  */
 export function nameKey(name: string): string {
   return name
@@ -100,14 +99,14 @@ export function nameKey(name: string): string {
 
 export const outOfBand = 'urn:ietf:wg:oauth:2.0:oob';
 
-// Schemes that run or show something in the browser itself, instead of handing the code to an application.
+// Schemes that the browser itself runs or displays, instead of passing the code to an application.
 const refusedSchemes = new Set(
   ['javascript', 'data', 'vbscript', 'blob', 'file', 'about', 'filesystem', 'view-source', 'urn'].map(
     s => `${s}:`,
   ),
 );
 
-/** An absolute address without fragment, of the web or of an installed application, or the out-of-band value. */
+/** An absolute URI without a fragment, for the web or an installed application, or the out-of-band value. */
 export function checkRedirectUri(uri: string): 'invalid_format' | undefined {
   if (uri === outOfBand) return undefined;
   if (uri.length > 2_048 || /[\s#\\]/.test(uri) || controlCharacter.test(uri)) return 'invalid_format';
@@ -118,7 +117,7 @@ export function checkRedirectUri(uri: string): 'invalid_format' | undefined {
   return url.pathname === '' && url.host === '' ? 'invalid_format' : undefined;
 }
 
-/** Enough to tell a typing error; a colon would break Basic credentials. */
+/** Strict enough to catch typing errors. A colon would break Basic credentials. */
 export function checkEmail(email: string): 'invalid_format' | undefined {
   const local = '[^\\s@<>()",:;\\\\[\\]]{1,64}';
   const label = '[\\p{L}\\p{N}](?:[\\p{L}\\p{N}-]{0,61}[\\p{L}\\p{N}])?';
@@ -127,14 +126,14 @@ export function checkEmail(email: string): 'invalid_format' | undefined {
   return isPlain && isAddress.test(email) && !/^\.|\.\.|\.@/.test(email) ? undefined : 'invalid_format';
 }
 
-/** The image that is made of the server's own /usr. */
+/** The image that is built from the server's own /usr. */
 export const HOST_IMAGE = 'host';
 
-/** An image's name with the tag that it has where none is written. */
+/** Adds the default tag to an image name that has neither a tag nor a digest. */
 export const taggedImage = (name: string) =>
   name.includes('@') || name.includes(':', name.lastIndexOf('/') + 1) ? name : `${name}:latest`;
 
-/** A name as Docker takes it: `[host[:port]/]path[:tag][@digest]`. */
+/** An image reference that Docker accepts: `[host[:port]/]path[:tag][@digest]`. */
 export function checkImageName(name: string): 'invalid_format' | undefined {
   const label = '[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?';
   const part = '[a-z0-9]+(?:(?:\\.|_|__|-+)[a-z0-9]+)*';

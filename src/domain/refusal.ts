@@ -1,4 +1,4 @@
-// Refusals: the error codes of the API, with their statuses. Thrown anywhere, rendered once (api/http/respond).
+// Refusals: the error codes of the API and their HTTP statuses. Any layer throws them; api/http/respond renders them.
 
 const statusOf = {
   api_does_not_exists: 400,
@@ -34,7 +34,7 @@ export class Refusal extends Error {
   }
 }
 
-/** A refusal with one code, on a field's key or on `generic`. */
+/** A refusal with one code for one field, or for `generic`. */
 export function refusal(code: ErrorCode, key = 'generic'): Refusal {
   return new Refusal(statusOf[code], { [key]: [code] });
 }

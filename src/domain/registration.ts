@@ -1,5 +1,5 @@
-// What an account or an application may be made of and changed to: judged here, once, for the pages and for the command
-// line. What only the database knows is added by store/registration.
+// Validates new accounts, changes to accounts, and new applications, for both the pages and the command line.
+// store/registration adds the checks that need the database.
 
 import { type AccountKind, accountKinds, type Standing, standings } from './access.ts';
 import { checkEmail, checkLine, checkRedirectUri } from './names.ts';
@@ -9,77 +9,77 @@ export type NewAccount = { email: string; kind: AccountKind; admin: boolean };
 export type AccountChange = {
   standing?: Standing;
   kind?: AccountKind;
-  /** null: it has no end. */
+  /** null: the trial never ends. */
   trialEndsAt?: number | null;
   admin?: boolean;
 };
 export type NewApplication = { name: string; redirectUri: string; isPublic: boolean };
 
-export function parseNewAccount(asked: { email: string; kind: string; admin: boolean }): NewAccount {
-  const email = asked.email.trim().toLowerCase();
-  const kind = oneOf(accountKinds, asked.kind);
-  refuseWrong({ email: wrongText(email, checkEmail), kind: kind ? undefined : 'invalid_format' });
-  return { email, kind: kind as AccountKind, admin: asked.admin };
+export function parseNewAccount(input: { email: string; kind: string; admin: boolean }): NewAccount {
+  const email = input.email.trim().toLowerCase();
+  const kind = oneOf(accountKinds, input.kind);
+  refuseInvalid({ email: checkText(email, checkEmail), kind: kind ? undefined : 'invalid_format' });
+  return { email, kind: kind as AccountKind, admin: input.admin };
 }
 
-/** What is left out stays as it is. `never` is no end of the trial. */
-export function parseAccountChange(asked: {
+/** Omitted fields stay unchanged. `trialEnds` may be `never`. */
+export function parseAccountChange(input: {
   standing?: string | undefined;
   kind?: string | undefined;
   trialEnds?: string | undefined;
   admin?: boolean | undefined;
 }): AccountChange {
-  const standing = oneOf(standings, asked.standing);
-  const kind = oneOf(accountKinds, asked.kind);
-  const trialEndsAt = asked.trialEnds === 'never' ? null : parseTime(asked.trialEnds ?? '');
-  const wrong = (given: string | undefined, read: unknown) =>
-    given !== undefined && read === undefined ? 'invalid_format' : undefined;
-  refuseWrong({
-    standing: wrong(asked.standing, standing),
-    kind: wrong(asked.kind, kind),
-    trial_ends: wrong(asked.trialEnds, trialEndsAt),
+  const standing = oneOf(standings, input.standing);
+  const kind = oneOf(accountKinds, input.kind);
+  const trialEndsAt = input.trialEnds === 'never' ? null : parseTime(input.trialEnds ?? '');
+  const invalid = (text: string | undefined, parsed: unknown) =>
+    text !== undefined && parsed === undefined ? 'invalid_format' : undefined;
+  refuseInvalid({
+    standing: invalid(input.standing, standing),
+    kind: invalid(input.kind, kind),
+    trial_ends: invalid(input.trialEnds, trialEndsAt),
   });
   return {
     ...(standing && { standing }),
     ...(kind && { kind }),
     ...(trialEndsAt !== undefined && { trialEndsAt }),
-    ...(asked.admin !== undefined && { admin: asked.admin }),
+    ...(input.admin !== undefined && { admin: input.admin }),
   };
 }
 
-export function parseNewApplication(asked: {
+export function parseNewApplication(input: {
   name: string;
   redirectUri: string;
   isPublic: boolean;
 }): NewApplication {
-  const name = asked.name.trim();
-  const redirectUri = asked.redirectUri.trim();
-  refuseWrong({
-    name: wrongText(name, checkLine),
-    redirect_uri: wrongText(redirectUri, checkRedirectUri),
+  const name = input.name.trim();
+  const redirectUri = input.redirectUri.trim();
+  refuseInvalid({
+    name: checkText(name, checkLine),
+    redirect_uri: checkText(redirectUri, checkRedirectUri),
   });
-  return { name, redirectUri, isPublic: asked.isPublic };
+  return { name, redirectUri, isPublic: input.isPublic };
 }
 
 const oneOf = <T extends string>(allowed: readonly T[], value: string | undefined): T | undefined =>
-  allowed.find(one => one === value);
+  allowed.find(item => item === value);
 
-const wrongText = (text: string, check: (text: string) => ErrorCode | undefined): ErrorCode | undefined =>
+const checkText = (text: string, check: (text: string) => ErrorCode | undefined): ErrorCode | undefined =>
   text === '' ? 'is_blank' : check(text);
 
-/** All that is wrong at once. */
-function refuseWrong(codes: Record<string, ErrorCode | undefined>): void {
+/** Reports every invalid field in one refusal. */
+function refuseInvalid(codes: Record<string, ErrorCode | undefined>): void {
   const errors: Errors = {};
   for (const [field, code] of Object.entries(codes)) if (code) errors[field] = [code];
   if (Object.keys(errors).length > 0) throw new Refusal(403, errors);
 }
 
-/** A day, or an ISO 8601 time with its offset; undefined for anything that JavaScript alone would take for one. */
+/** A day, or an ISO 8601 time with an offset. Date.parse alone accepts far more. */
 function parseTime(text: string): number | undefined {
   const form = /^(\d{4}-\d\d-\d\d)(?:T\d\d:\d\d(?::\d\d(?:\.\d{1,3})?)?(?:Z|[+-]\d\d:\d\d))?$/;
   const day = Date.parse(form.exec(text)?.[1] ?? '');
   const at = Date.parse(text);
-  // The 30th of February would be read as the 2nd of March.
+  // Date.parse reads February 30 as March 2.
   const exists = !Number.isNaN(day) && text.startsWith(new Date(day).toISOString().slice(0, 10));
   return exists && !Number.isNaN(at) ? at : undefined;
 }

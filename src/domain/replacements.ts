@@ -1,56 +1,56 @@
-// Which commit stands in the place of one that a forced push took away. Pure matching: reading the
-// commits is left to engine/history.ts, keeping the record's id and version to the store.
+// Finds the commit that replaces one that a forced push removed. engine/git/history.ts reads the commits; the store keeps
+// the record's id and version.
 
-export interface CommitIdentity {
+export type CommitIdentity = {
   hash: string;
-  // Name, address and date exactly as the commit object has them: an amend or a rebase keeps all three.
+  /** Name and email exactly as in the commit object. An amend or a rebase keeps them and the date. */
   author: string;
   authoredAt: string;
   subject: string;
-}
+};
 
 type Patches = ReadonlyMap<string, string>;
 
-// Both lists oldest first: what is left over after the other signs is paired in that order.
+/** Maps removed hashes to new ones. Both lists are oldest first: commits that no criterion matches are paired in order. */
 export function matchReplacements(
-  gone: readonly CommitIdentity[],
+  removed: readonly CommitIdentity[],
   candidates: readonly CommitIdentity[],
   patches: Patches,
 ): Map<string, string> {
   const replacements = new Map<string, string>();
-  const offered = groupByAuthorship(candidates);
-  for (const [authorship, lost] of groupByAuthorship(gone)) {
-    const free = new Set(offered.get(authorship));
-    for (const sign of signs(patches)) {
-      const heirs = Map.groupBy(free, sign);
-      for (const old of lost) {
-        const wanted = sign(old);
-        if (wanted === undefined || replacements.has(old.hash)) continue;
-        const heir = heirs.get(wanted)?.shift();
-        if (!heir) continue;
-        replacements.set(old.hash, heir.hash);
-        free.delete(heir);
+  const candidateGroups = groupByAuthorship(candidates);
+  for (const [authorship, group] of groupByAuthorship(removed)) {
+    const unmatched = new Set(candidateGroups.get(authorship));
+    for (const criterion of matchCriteria(patches)) {
+      const matches = Map.groupBy(unmatched, criterion);
+      for (const old of group) {
+        const key = criterion(old);
+        if (key === undefined || replacements.has(old.hash)) continue;
+        const replacement = matches.get(key)?.shift();
+        if (!replacement) continue;
+        replacements.set(old.hash, replacement.hash);
+        unmatched.delete(replacement);
       }
     }
   }
   return replacements;
 }
 
-// Patches cost far more to compute than anything else here, and decide only between several commits of
-// one author and one second.
+/** Patches are expensive to compute. They matter only if one author made several commits in the same second. */
 export function hashesThatNeedPatches(
-  gone: readonly CommitIdentity[],
+  removed: readonly CommitIdentity[],
   candidates: readonly CommitIdentity[],
 ): string[] {
-  const offered = groupByAuthorship(candidates);
-  return [...groupByAuthorship(gone)].flatMap(([authorship, lost]) => {
-    const heirs = offered.get(authorship) ?? [];
-    const decided = heirs.length === 0 || (heirs.length === 1 && lost.length === 1);
-    return decided ? [] : [...lost, ...heirs].map(commit => commit.hash);
+  const candidateGroups = groupByAuthorship(candidates);
+  return [...groupByAuthorship(removed)].flatMap(([authorship, group]) => {
+    const matches = candidateGroups.get(authorship) ?? [];
+    const isUnambiguous = matches.length === 0 || (matches.length === 1 && group.length === 1);
+    return isUnambiguous ? [] : [...group, ...matches].map(commit => commit.hash);
   });
 }
 
-function signs(patches: Patches): ((commit: CommitIdentity) => string | undefined)[] {
+/** From the strongest criterion to the weakest. */
+function matchCriteria(patches: Patches): ((commit: CommitIdentity) => string | undefined)[] {
   const patchOf = (commit: CommitIdentity) => patches.get(commit.hash);
   return [
     commit => patchOf(commit) && `${patchOf(commit)}\0${commit.subject}`,

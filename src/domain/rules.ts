@@ -1,5 +1,4 @@
-// Which suites a commit starts: the subjects and operators of a rule, and the evaluation with what each rule saw.
-// Reading the facts from git is left to the engine, keeping the rules to the store.
+// Evaluates the rules that decide which suites a commit starts: their subjects, operators and results.
 
 import { compileGlob } from './text/glob.ts';
 import { compileSearch } from './text/text-search.ts';
@@ -46,134 +45,123 @@ export type CommitDetails = {
 export type RuleResult<R extends Rule = Rule> = R & { holds: boolean; saw: string | string[] };
 export type Evaluation<R extends Rule = Rule> = { runs: boolean; rules: RuleResult<R>[] };
 
-const seenElements = 50;
-const seenCharacters = 1_000;
+const maxShownElements = 50;
+const maxShownCharacters = 1_000;
 
 /** All rules must hold; a suite without rules always runs. */
-export function evaluateRules<R extends Rule>(rules: readonly R[], facts: CommitDetails): Evaluation<R> {
-  return createEvaluator(facts)(rules);
+export function evaluateRules<R extends Rule>(rules: readonly R[], commit: CommitDetails): Evaluation<R> {
+  return createEvaluator(commit)(rules);
 }
 
-/** Judges one commit for many suites: a rule that several have is judged once. */
+/** Evaluates one commit for many suites. A rule that several suites have is evaluated once. */
 export function createEvaluator(
-  facts: CommitDetails,
+  commit: CommitDetails,
 ): <R extends Rule>(rules: readonly R[]) => Evaluation<R> {
-  const known = new Map<string, Verdict>();
-  // Most rules on one subject see the same of it, which is held once.
+  const outcomes = new Map<string, Outcome>();
+  // Most rules on one subject see the same values, so these are shared.
   const seen = new Map<string, string | string[]>();
-  const verdictOn = (rule: Rule): Verdict => {
+  const outcomeOf = (rule: Rule): Outcome => {
     const key = `${rule.subject} ${rule.operator} ${rule.value}`;
-    const verdict = known.get(key) ?? evaluateRule(rule, factOf(rule.subject, facts), 0, seen);
-    known.set(key, verdict);
-    return verdict;
+    const outcome = outcomes.get(key) ?? evaluateRule(rule, commit[properties[rule.subject]], 0, seen);
+    outcomes.set(key, outcome);
+    return outcome;
   };
   return rules => {
-    const judged = rules.map(rule => ({ ...rule, ...verdictOn(rule) }));
-    return { runs: judged.every(rule => rule.holds), rules: judged };
+    const results = rules.map(rule => ({ ...rule, ...outcomeOf(rule) }));
+    return { runs: results.every(rule => rule.holds), rules: results };
   };
 }
 
 /**
- * Judges on what was kept of a commit. A rule on files that none of the kept paths decides stays open while others are
- * missing, and so does whether the suite runs, unless another rule forbids it.
+ * Evaluates rules on a stored commit, of which some paths may be missing. A rule on files that no stored path decides
+ * stays open, and so does whether the suite runs, unless another rule forbids it.
  */
 export function evaluatePartially<R extends Rule>(
   rules: readonly R[],
-  facts: CommitDetails,
+  commit: CommitDetails,
   filesOmitted: number,
 ): { runs: boolean | undefined; rules: (RuleResult<R> & { isOpen: boolean })[] } {
-  const judged = rules.map(rule => {
+  const results = rules.map(rule => {
     const omitted = rule.subject === 'commit.files' ? filesOmitted : 0;
-    const verdict = evaluateRule(rule, factOf(rule.subject, facts), omitted);
-    // A path that decides makes a positive rule hold and breaks a negative one.
-    const isOpen = omitted > 0 && verdict.holds === tests[rule.operator](rule.value).negative;
-    return { ...rule, ...verdict, isOpen };
+    const outcome = evaluateRule(rule, commit[properties[rule.subject]], omitted);
+    // A matching path satisfies a positive rule and breaks a negative one.
+    const isOpen = omitted > 0 && outcome.holds === tests[rule.operator](rule.value).negative;
+    return { ...rule, ...outcome, isOpen };
   });
-  const isForbidden = judged.some(rule => !rule.holds && !rule.isOpen);
-  const isOpen = judged.some(rule => rule.isOpen);
-  return { runs: isForbidden ? false : isOpen ? undefined : true, rules: judged };
+  const isForbidden = results.some(rule => !rule.holds && !rule.isOpen);
+  const isOpen = results.some(rule => rule.isOpen);
+  return { runs: isForbidden ? false : isOpen ? undefined : true, rules: results };
 }
 
-type Verdict = Pick<RuleResult, 'holds' | 'saw'>;
+type Outcome = Pick<RuleResult, 'holds' | 'saw'>;
 
 function evaluateRule(
   rule: Rule,
-  fact: string | string[],
+  value: string | string[],
   omitted: number,
   seen = new Map<string, string | string[]>(),
-): Verdict {
+): Outcome {
   const { test, negative } = tests[rule.operator](rule.value);
   const once = (key: string, see: () => string | string[]) => {
     const saw = seen.get(key) ?? see();
     seen.set(key, saw);
     return saw;
   };
-  if (typeof fact === 'string')
-    return { holds: test(fact) !== negative, saw: once(rule.subject, () => shorten(fact)) };
-  // The same search serves both kinds: the element that satisfies a positive rule, or breaks a negative one.
-  const decisive = fact.findIndex(test);
+  if (typeof value === 'string')
+    return { holds: test(value) !== negative, saw: once(rule.subject, () => shorten(value)) };
+  // The same search finds the element that satisfies a positive rule or breaks a negative one.
+  const decisive = value.findIndex(test);
   return {
     holds: decisive >= 0 !== negative,
-    saw: once(`${rule.subject} ${Math.max(decisive, seenElements - 1)}`, () =>
-      sample(fact, decisive, omitted),
+    saw: once(`${rule.subject} ${Math.max(decisive, maxShownElements - 1)}`, () =>
+      sample(value, decisive, omitted),
     ),
   };
 }
 
-function factOf(subject: Subject, facts: CommitDetails): string | string[] {
-  switch (subject) {
-    case 'commit.message':
-      return facts.message;
-    case 'commit.branches':
-      return facts.branches;
-    case 'commit.tags':
-      return facts.tags;
-    case 'commit.files':
-      return facts.files;
-    case 'commit.ref':
-      return facts.ref;
-    case 'commit.author_name':
-      return facts.authorName;
-    case 'commit.author_email':
-      return facts.authorEmail;
-    case 'commit.committer_name':
-      return facts.committerName;
-    case 'commit.committer_email':
-      return facts.committerEmail;
-  }
-}
+const properties: Record<Subject, keyof CommitDetails> = {
+  'commit.message': 'message',
+  'commit.branches': 'branches',
+  'commit.tags': 'tags',
+  'commit.files': 'files',
+  'commit.ref': 'ref',
+  'commit.author_name': 'authorName',
+  'commit.author_email': 'authorEmail',
+  'commit.committer_name': 'committerName',
+  'commit.committer_email': 'committerEmail',
+};
 
 type Test = { test: (value: string) => boolean; negative: boolean };
 
-const tests: Record<Operator, (wanted: string) => Test> = {
-  contains: wanted => ({ test: containing(wanted), negative: false }),
-  does_not_contain: wanted => ({ test: containing(wanted), negative: true }),
-  equals: wanted => ({ test: value => value === wanted, negative: false }),
-  does_not_equal: wanted => ({ test: value => value === wanted, negative: true }),
-  starts_with: wanted => ({ test: value => value.startsWith(wanted), negative: false }),
-  ends_with: wanted => ({ test: value => value.endsWith(wanted), negative: false }),
-  matches: wanted => ({ test: compileGlob(wanted), negative: false }),
-  does_not_match: wanted => ({ test: compileGlob(wanted), negative: true }),
+const tests: Record<Operator, (expected: string) => Test> = {
+  contains: expected => ({ test: containsText(expected), negative: false }),
+  does_not_contain: expected => ({ test: containsText(expected), negative: true }),
+  equals: expected => ({ test: value => value === expected, negative: false }),
+  does_not_equal: expected => ({ test: value => value === expected, negative: true }),
+  starts_with: expected => ({ test: value => value.startsWith(expected), negative: false }),
+  ends_with: expected => ({ test: value => value.endsWith(expected), negative: false }),
+  matches: expected => ({ test: compileGlob(expected), negative: false }),
+  does_not_match: expected => ({ test: compileGlob(expected), negative: true }),
 };
 
-function containing(wanted: string): Test['test'] {
-  const search = compileSearch(wanted);
+function containsText(expected: string): Test['test'] {
+  const search = compileSearch(expected);
   return value => search(value, 0) >= 0;
 }
 
 function shorten(text: string): string {
-  // Cut by UTF-16 units first: a message may have megabytes, and splitting it into characters would copy it all.
-  if (text.length <= seenCharacters) return text;
+  // Cut by UTF-16 units first: a message may have megabytes, and splitting it into characters would copy all of it.
+  if (text.length <= maxShownCharacters) return text;
   return `${text
-    .slice(0, seenCharacters)
+    .slice(0, maxShownCharacters)
     .toWellFormed()
     .replace(/\uFFFD$/, '')}…`;
 }
 
-/** A long list is cut, but the element that decided is always among those shown. */
+/** Shortens a long list but always shows the decisive element. */
 function sample(list: string[], decisive: number, omitted: number): string[] {
-  if (list.length <= seenElements && omitted === 0) return list.map(shorten);
-  const shown = list.slice(0, seenElements).map(shorten);
-  if (decisive >= seenElements) shown[seenElements - 1] = shorten(list[decisive]!);
+  if (list.length <= maxShownElements && omitted === 0) return list.map(shorten);
+  const shown = list.slice(0, maxShownElements).map(shorten);
+  if (decisive >= maxShownElements) shown[maxShownElements - 1] = shorten(list[decisive]!);
   return [...shown, `… ${list.length + omitted - shown.length} more`];
 }

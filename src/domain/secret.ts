@@ -1,16 +1,16 @@
-// Secrets that are handed out once and kept only as hashes: API keys, tokens, codes, session ids; and passwords.
+// Secrets of which only a hash is stored: API keys, tokens, codes, session ids and passwords.
 
 import { argon2, hash, randomBytes, timingSafeEqual } from 'node:crypto';
 import { promisify } from 'node:util';
 
-/** 256 random bits; the prefix lets people and secret scanners recognise it. */
+/** 256 random bits. The prefix lets people and secret scanners recognize it. */
 export function newSecret(prefix: string): string {
   return `${prefix}_${randomBytes(32).toString('base64url')}`;
 }
 
 /** A secret of 256 random bits needs no slow hash. */
 export function digestOf(secret: string): Buffer {
-  // By way of a string: the call that gives a Buffer takes several times as long, and every request makes one.
+  // Hashing to a string is several times faster than to a Buffer, and every request needs a hash.
   return Buffer.from(hash('sha256', secret, 'latin1'), 'latin1');
 }
 
@@ -20,7 +20,7 @@ export function sameDigest(a: Buffer, b: Buffer): boolean {
 
 const alphabet = 'abcdefghjkmnpqrstuvwxyz23456789';
 
-/** Characters that nobody confuses, in groups: for passwords and codes that people type. */
+/** Groups of characters that are hard to confuse, for passwords and codes that people type. */
 export function newReadableSecret(groups: number, groupLength = 4): string {
   const bytes = randomBytes(groups * groupLength * 2);
   const letters: string[] = [];
@@ -32,12 +32,12 @@ export function newReadableSecret(groups: number, groupLength = 4): string {
 }
 
 const argon2Async = promisify(argon2);
-/** Below the four threads of the runtime's pool, which reads files as well: hashes never make a log wait for a thread. */
+/** Fewer than the four threads of Node's pool, so that hashing never blocks file reads. */
 const HASHES_AT_ONCE = 2;
 let hashing = 0;
 const waitingToHash: (() => void)[] = [];
 
-/** Argon2id, at most HASHES_AT_ONCE of them; the others wait in order. */
+/** Runs at most HASHES_AT_ONCE hashes at a time; further calls wait in order. */
 async function computeTag(options: Parameters<typeof argon2Async>[1]): Promise<Buffer> {
   if (hashing < HASHES_AT_ONCE) hashing += 1;
   else await new Promise<void>(resolve => waitingToHash.push(resolve));
@@ -45,7 +45,7 @@ async function computeTag(options: Parameters<typeof argon2Async>[1]): Promise<B
     return await argon2Async('argon2id', options);
   } finally {
     const next = waitingToHash.shift();
-    // The place passes on to whoever has waited longest.
+    // Hand the slot to the next in line.
     if (next) next();
     else hashing -= 1;
   }
@@ -53,7 +53,7 @@ async function computeTag(options: Parameters<typeof argon2Async>[1]): Promise<B
 
 const COST = { memory: 19_456, passes: 2, parallelism: 1, tagLength: 32 };
 
-/** Argon2id, with its parameters beside the result so that they can be raised later. */
+/** Stores the Argon2id parameters with the hash, so that they can be raised later. */
 export async function hashPassword(password: string): Promise<string> {
   const nonce = randomBytes(16);
   const tag = await computeTag({ message: Buffer.from(password), nonce, ...COST });

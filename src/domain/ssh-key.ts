@@ -1,11 +1,8 @@
-// A project's SSH key pair: made with node:crypto and written in OpenSSH's own form, so that no
-// process is started for it. Keeping the private half secret is the vault's work.
+// Generates a project's SSH key pair in OpenSSH format with node:crypto, without starting ssh-keygen.
+
 import { generateKeyPairSync, randomBytes } from 'node:crypto';
 
-export interface SshKeyPair {
-  publicKey: string;
-  privateKey: string;
-}
+export type SshKeyPair = { publicKey: string; privateKey: string };
 
 const KEY_TYPE = 'ssh-ed25519';
 const CIPHER_BLOCK_BYTES = 8;
@@ -21,13 +18,13 @@ export function generateKeyPair(comment: string): SshKeyPair {
   });
 }
 
-/** Tells the deploy keys of a Git host apart: which project of which Assay server a key belongs to. */
+/** Shows on the Git host which project of which Assay server a deploy key belongs to. */
 export function keyComment(project: { id: bigint; name: string }, host: string): string {
   const name = plainWords(project.name) || `project-${project.id}`;
   return `assay-${name}@${plainWords(host) || 'localhost'}`;
 }
 
-/** One word of plain ASCII: a comment ends the line of an authorized_keys file. */
+/** One ASCII word that is safe in a line of an authorized_keys file. */
 function plainWords(text: string): string {
   return text
     .normalize('NFKD')
@@ -37,20 +34,20 @@ function plainWords(text: string): string {
     .slice(0, COMMENT_WORD_MAX_CHARACTERS);
 }
 
-/** The same key with another comment, which is no part of the key itself. */
+/** The comment is not part of the key itself. */
 export function withComment(publicKey: string, comment: string): string {
   return `${publicKey.split(' ', 2).join(' ')} ${comment}`;
 }
 
-interface KeyParts {
+type KeyMaterial = {
   seed: Buffer;
   point: Buffer;
-  // Written twice into the private part; OpenSSH compares the two to notice a wrong passphrase.
+  /** Written twice into the private section; OpenSSH compares the two to detect a wrong passphrase. */
   check: Buffer;
   comment: string;
-}
+};
 
-export function formatKeyPair({ seed, point, check, comment }: KeyParts): SshKeyPair {
+export function formatKeyPair({ seed, point, check, comment }: KeyMaterial): SshKeyPair {
   // A line break would let a comment add a second line to an authorized_keys file.
   const note = comment.replace(/\p{Cc}+/gu, ' ').trim();
   const publicBlob = Buffer.concat([field(KEY_TYPE), field(point)]);
@@ -89,7 +86,7 @@ function uint32(value: number): Buffer {
   return bytes;
 }
 
-// OpenSSH wants the padding to count 1, 2, 3 …
+/** OpenSSH requires padding bytes 1, 2, 3 … */
 function padding(length: number): Buffer {
   const missing = (CIPHER_BLOCK_BYTES - (length % CIPHER_BLOCK_BYTES)) % CIPHER_BLOCK_BYTES;
   return Buffer.from(Array.from({ length: missing }, (_, index) => index + 1));

@@ -1,4 +1,4 @@
-// Submodules: where one is fetched from, and which of them a checkout takes. What a commit says of them is not trusted.
+// Validates the submodules that a commit declares and resolves their URLs. A commit's content is untrusted input.
 
 export const submoduleSettings = ['off', 'on', 'recursive'] as const;
 export type SubmoduleSetting = (typeof submoduleSettings)[number];
@@ -7,27 +7,27 @@ export const SUBMODULE_DEPTH_MAX = 5;
 export const SUBMODULES_MAX = 64;
 const TEXT_MAX_BYTES = 1_024;
 
-/** What a commit says of one submodule. */
+/** A submodule as a commit declares it. */
 export type Submodule = { name: string; path: string; url: string; hash: string };
 
-/** One that is checked out: `path` is below the project's directory, `parent` the one it is part of. */
+/** A submodule to check out. `path` is relative to the project's directory; `parent` is the submodule that contains it. */
 export type PlacedSubmodule = Submodule & {
   parent: PlacedSubmodule | undefined;
-  /** The name of its mirror among those of the project's submodules. */
+  /** The directory name of its mirror, below the project's submodule mirrors. */
   mirror: string;
-  /** Whether its mirror has content that pointers of Git LFS stand for. */
+  /** Whether its mirror has Git LFS objects. */
   hasLfs: boolean;
 };
 
 const SCP = /^(?!-)[\w.-]+@(?!-)[\w.-]+:(?!-)[\w.~/+-]+$/;
 const SSH = /^ssh:\/\/(?!-)[\w.-]+@(?!-)[\w.-]+(?::\d{1,5})?\/(?!-)[\w.~/+-]+$/;
 
-/** Whether it is `<user>@<host>:<path>` or `ssh://<user>@<host>[:<port>]/<path>`, and nothing that git or ssh could read otherwise. */
+/** `<user>@<host>:<path>` or `ssh://<user>@<host>[:<port>]/<path>`, and nothing that git or ssh could take for anything else. */
 export function isSshUrl(url: string): boolean {
   return (SCP.test(url) || SSH.test(url)) && !url.includes('..') && url.length <= TEXT_MAX_BYTES;
 }
 
-/** The address a submodule is fetched from; a relative one begins at its parent's. Undefined where it is none over SSH. */
+/** The URL to fetch a submodule from; a relative one is resolved against its parent's. Undefined if it is not an SSH URL. */
 export function resolveSubmoduleUrl(url: string, parentUrl: string): string | undefined {
   if (!/^\.\.?\//.test(url)) return isSshUrl(url) ? url : undefined;
   let base = parentUrl.replace(/\/+$/, '');
@@ -49,7 +49,7 @@ export function resolveSubmoduleUrl(url: string, parentUrl: string): string | un
   return isSshUrl(resolved) ? resolved : undefined;
 }
 
-/** Why the submodule cannot be checked out as it is described; undefined where it can. */
+/** The reason why the submodule cannot be checked out, or undefined. */
 export function checkSubmodule({ name, path }: Pick<Submodule, 'name' | 'path'>): string | undefined {
   for (const text of [name, path]) {
     const parts = text.split(/[/\\]/);
@@ -62,7 +62,7 @@ export function checkSubmodule({ name, path }: Pick<Submodule, 'name' | 'path'>)
   return undefined;
 }
 
-/** Git keeps a submodule's repository under its name: one such name cannot be inside another. */
+/** Git stores a submodule's repository under its name, so no name may be the parent directory of another. */
 export function namesCollide(names: readonly string[]): boolean {
   const all = new Set(names);
   return (

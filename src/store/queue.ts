@@ -41,7 +41,7 @@ export function listFirstWaitingBuilds(db: Db): Waiting<ContainerJob>[] {
   return firstWaitingBuilds(db)
     .all()
     .map(({ projectId, id }) => ({
-      who: `project ${projectId}`,
+      owner: `project ${projectId}`,
       job: { kind: 'build', id },
       enqueuedAt: id,
     }));
@@ -59,7 +59,7 @@ export function listFirstWaitingCompiles(db: Db): Waiting<ContainerJob>[] {
   for (const row of rows)
     if (!first.has(row.ownerId))
       first.set(row.ownerId, {
-        who: `account ${row.ownerId}`,
+        owner: `account ${row.ownerId}`,
         job: { kind: 'dependency', id: row.id },
         enqueuedAt: row.id,
       });
@@ -102,7 +102,7 @@ export function listProjectsToFetch(db: Db): Waiting<{ projectId: bigint; reposi
   return firstWaitingRequests(db)
     .all()
     .map(({ projectId, id, repositoryUrl }) => ({
-      who: `fetch ${projectId}`,
+      owner: `fetch ${projectId}`,
       job: { projectId, repositoryUrl },
       enqueuedAt: id,
     }));
@@ -124,7 +124,7 @@ export function listFirstDeploys(db: Db): Waiting<{ deploy: Deploy; repositoryUr
     .all()
     .flatMap(({ projectId, id, repositoryUrl }) => {
       const deploy = db.orm.select().from(deploys).where(eq(deploys.id, id)).get();
-      return deploy ? [{ who: `deploy ${projectId}`, job: { deploy, repositoryUrl }, enqueuedAt: id }] : [];
+      return deploy ? [{ owner: `deploy ${projectId}`, job: { deploy, repositoryUrl }, enqueuedAt: id }] : [];
     });
 }
 

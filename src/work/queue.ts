@@ -101,11 +101,11 @@ export function startQueue(parts: QueueParts): Queue {
   ) => {
     if (slots.isFull()) return;
     let left = waiting()
-      .filter(({ who }) => !working.has(who) && !failed.has(who))
+      .filter(({ owner }) => !working.has(owner) && !failed.has(owner))
       .map(one => ({ ...one, hosts: hostsOf(one.job) }));
     while (!slots.isFull()) {
       const open = left.filter(({ hosts }) => slots.mayBegin(hosts));
-      const byHost = open.map(one => ({ ...one, who: `host ${one.hosts[0]}`, job: one.hosts[0] }));
+      const byHost = open.map(one => ({ ...one, owner: `host ${one.hosts[0]}`, job: one.hosts[0] }));
       const host = nextInTurn(byHost, servedAt)?.job;
       const next = nextInTurn(
         open.filter(({ hosts }) => hosts[0] === host),
@@ -114,7 +114,7 @@ export function startQueue(parts: QueueParts): Queue {
       if (!next) return;
       left = left.filter(one => one !== next);
       servedAt.set(`host ${host}`, ++served);
-      servedAt.set(next.who, served);
+      servedAt.set(next.owner, served);
       const begun = begin(next.job);
       if (begun) begun.finally(slots.begin(next.hosts));
     }
@@ -129,7 +129,7 @@ export function startQueue(parts: QueueParts): Queue {
     const one = {
       project: `project ${project.id}`,
       isBegun: false,
-      who: `source ${project.id}`,
+      owner: `source ${project.id}`,
       enqueuedAt: project.id,
       job: {
         repositoryUrl: project.repositoryUrl,
@@ -176,10 +176,10 @@ export function startQueue(parts: QueueParts): Queue {
   const startContainers = () => {
     while (slotsUsed() < parts.concurrency) {
       const incomplete = new Set([...sourceFetches].map(({ project }) => project));
-      const complete = listFirstWaitingBuilds(db).filter(({ who }) => !incomplete.has(who));
+      const complete = listFirstWaitingBuilds(db).filter(({ owner }) => !incomplete.has(owner));
       const next = nextInTurn([...complete, ...listFirstWaitingCompiles(db)], servedAt);
       if (!next) return;
-      servedAt.set(next.who, ++served);
+      servedAt.set(next.owner, ++served);
       const { kind, id } = next.job;
       if (kind === 'build') {
         const build = claimBuild(db, id);

@@ -80,7 +80,7 @@ export async function endsWell(
       one => isFinished(one.build_state),
     );
     const log = await project.log(id);
-    const last = log.slice(log.lastIndexOf('It is run again.') + 1);
+    const last = log.slice(log.lastIndexOf('The build is run again.') + 1);
     const { count, missing, repeated } = readNumbered(last, 'line ');
     if (ended.build_state !== 'passed' || count !== LINES || missing + repeated > 0)
       wrong.push(`build ${id} is ${ended.build_state} with ${count} lines: ${log.slice(-600)}`);

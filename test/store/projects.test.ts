@@ -118,7 +118,7 @@ test('a project that was deleted is gone at once, and its rows follow in batches
   );
   assert.deepEqual(
     [
-      listFirstWaitingBuilds(db).map(({ who }) => who),
+      listFirstWaitingBuilds(db).map(({ owner }) => owner),
       listProjectsToFetch(db).map(({ job }) => job.projectId),
     ],
     [[`project ${kept.id}`], [kept.id]],

@@ -17,7 +17,7 @@ function serveAll(db: Db): bigint[] {
   for (;;) {
     const next = nextInTurn(listFirstWaitingBuilds(db), servedAt);
     if (!next) return order;
-    servedAt.set(next.who, order.length + 1);
+    servedAt.set(next.owner, order.length + 1);
     order.push(next.job.id);
     claimBuild(db, next.job.id);
     moveBuild(db, next.job.id, 'pass');

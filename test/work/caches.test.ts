@@ -40,7 +40,7 @@ suite('caches', { concurrency: 2, timeout: 300_000 }, () => {
     assert.equal(first.build.build_state, 'errored');
     assert.match(
       first.log,
-      /cache grew past 20971520 bytes \(CACHE_LIMIT\)\. The next build begins with an empty cache\./,
+      /cache grew past 20971520 bytes \(CACHE_LIMIT\)\. The next build starts with an empty cache\./,
     );
     assert.match(String(cacheOf(suiteId)?.emptiedBecause), /CACHE_LIMIT/);
     await volumeGone(`-cache-${suiteId}`);

@@ -1,23 +1,23 @@
-// Where artifacts appear in a container: one prefix of its own, several that share one, one inside another.
-// Making the unions is src/work/artifacts.ts's.
+// Plans where artifacts are mounted in a container, and the order of dependencies. Artifacts may share a prefix or be
+// nested in one another; src/work/artifacts.ts makes the unions.
 
 export type PlacedArtifact = { hash: string; prefix: string };
 
-/** A directory that a union is made of: an artifact's root, or one inside it. */
+/** One directory of a union: an artifact's root, or a directory inside it. */
 export type Layer = { hash: string; inside: string };
 
 export type ArtifactMount = {
   target: string;
-  /** The first wins where two have one path. */
+  /** If two layers have the same path, the first wins. */
   layers: Layer[];
-  /** Directories that other places of the plan are mounted on: nothing can make them in what is read-only. */
+  /** Directories that other mounts need as mount points. They cannot be created later in a read-only mount. */
   mountPoints: string[];
   writable: boolean;
 };
 
 /**
- * One place for each prefix. `artifacts` come in the order in which they win; `hasDirectory` tells whether an artifact has a
- * directory at a path inside it. `writable` is a compile's own prefix, whose layers lie under what it writes.
+ * One mount for each prefix. `artifacts` are in order of precedence. `hasDirectory` says whether an artifact contains a
+ * directory. `writable` is the prefix that a compile writes to; its layers are below what it writes.
  */
 export function planArtifactMounts(
   artifacts: readonly PlacedArtifact[],
@@ -41,7 +41,7 @@ export function planArtifactMounts(
   }));
 }
 
-/** Two dependencies may have been compiled to the same content, and an overlay takes no directory twice. */
+/** Two dependencies may compile to the same content, and an overlay rejects a directory that is given twice. */
 const eachOnce = (layers: readonly Layer[]): Layer[] => {
   const first = new Map<string, Layer>();
   for (const layer of layers) {
@@ -51,7 +51,7 @@ const eachOnce = (layers: readonly Layer[]): Layer[] => {
   return [...first.values()];
 };
 
-/** The pairs that `planArtifactMounts` will ask about: none unless one prefix lies inside another. */
+/** The directories that `planArtifactMounts` will ask about: none unless one prefix is inside another. */
 export function nestedPairs(artifacts: readonly PlacedArtifact[], writable?: string): Layer[] {
   const targets = [...artifacts.map(({ prefix }) => prefix), ...(writable === undefined ? [] : [writable])];
   return artifacts.flatMap(({ hash, prefix }) =>
@@ -62,15 +62,15 @@ export function nestedPairs(artifacts: readonly PlacedArtifact[], writable?: str
   );
 }
 
-/** The path of `inner` inside `outer`: empty where they are one, undefined where it is not inside. */
+/** The path of `inner` relative to `outer`: empty if they are equal, undefined if it is not inside. */
 function pathInside(outer: string, inner: string): string | undefined {
   if (inner === outer) return '';
   return inner.startsWith(`${outer}/`) ? inner.slice(outer.length + 1) : undefined;
 }
 
 /**
- * Those that were listed and those that they bring along, each once. `search`: who is found first: the listed ones in their
- * order, then the others. `launch`: who is started first: what one relates to before itself.
+ * The listed dependencies and their transitive ones, each once. `search` is the order on search paths: the listed ones in
+ * their order, then the others. `launch` is the start order: each after the dependencies it relates to.
  */
 export function orderDependencies<D extends { id: bigint }>(
   listed: readonly D[],
@@ -84,21 +84,21 @@ export function orderDependencies<D extends { id: bigint }>(
   };
   for (const dependency of listed) visit(dependency, []);
   const search = new Map(listed.map(dependency => [dependency.id, dependency]));
-  for (const dependency of broughtAlong(listed, relatedTo))
+  for (const dependency of listTransitive(listed, relatedTo))
     search.set(dependency.id, search.get(dependency.id) ?? dependency);
   return { search: [...search.values()], launch: [...launch.values()] };
 }
 
-/** Breadth first: the nearer ones before the farther ones. */
-function broughtAlong<D extends { id: bigint }>(
+/** Breadth first: nearer dependencies come before farther ones. */
+function listTransitive<D extends { id: bigint }>(
   listed: readonly D[],
   relatedTo: (dependency: D) => readonly D[],
 ): D[] {
-  const met = new Map<bigint, D>();
+  const found = new Map<bigint, D>();
   for (let level = [...listed]; level.length > 0; ) {
-    const next = level.flatMap(dependency => relatedTo(dependency)).filter(({ id }) => !met.has(id));
-    for (const dependency of next) met.set(dependency.id, dependency);
+    const next = level.flatMap(dependency => relatedTo(dependency)).filter(({ id }) => !found.has(id));
+    for (const dependency of next) found.set(dependency.id, dependency);
     level = next;
   }
-  return [...met.values()];
+  return [...found.values()];
 }

@@ -1,5 +1,4 @@
-// Owns the script that makes a checkout inside a container out of a project's mirror, without copying history.
-// Fetching the mirror is src/engine/git/git.ts's; running the script, src/domain/container/entry-script.ts's.
+// Builds the script that checks out a commit inside a container from the project's mirror, without copying history.
 
 import type { PlacedSubmodule } from '../submodules.ts';
 import {
@@ -14,31 +13,31 @@ import {
 } from './container-plan.ts';
 import { type EntryStep, entryCommand } from './entry-script.ts';
 
-export interface Checkout {
+export type Checkout = {
   /** The full hash. */
   hash: string;
-  /** Set when a branch was asked for: it is checked out by name; else HEAD is detached. */
+  /** The branch to check out by name. Without it HEAD is detached. */
   branch?: string;
-  /** Where `origin` points; shown by git inside, of no other use there. */
+  /** The URL of `origin`. It is informational: nothing can be fetched inside the container. */
   originUrl?: string;
-  /** Each after the one it is part of. */
+  /** Parents come before their children. */
   submodules?: readonly PlacedSubmodule[];
-  /** Whether the mirror has content that pointers of Git LFS stand for. */
+  /** Whether the mirror has Git LFS objects. */
   hasLfs?: boolean;
-}
+};
 
 export const CHECKOUT_STEP = 'checkout';
 
 /**
- * A repository written by hand rather than by `git init`: no template, no hooks, and two processes fewer. The
- * only configuration read is the one below, so attributes can name filters but none is defined; git enters no
- * submodule by itself. Naming the mirror by --git-dir spares the ownership check that discovery would make.
+ * Writes the repository by hand instead of with `git init`: no template, no hooks, and two processes fewer. Git reads only
+ * the configuration below, so attributes can name filters but none is defined, and git enters no submodule by itself.
+ * Passing the mirror as --git-dir avoids the ownership check of repository discovery.
  */
 export function checkoutStep(checkout: Checkout): EntryStep {
   if (!/^([0-9a-f]{40}|[0-9a-f]{64})$/.test(checkout.hash)) throw new Error('A checkout needs a full hash.');
   const { branch, hash, submodules = [], hasLfs = false } = checkout;
-  const isAll = submodules.length === 0 && !hasLfs;
-  const withLfs = submodules.filter(one => one.hasLfs);
+  const isLastCommand = submodules.length === 0 && !hasLfs;
+  const submodulesWithLfs = submodules.filter(submodule => submodule.hasLfs);
   const head = branch === undefined ? hash : `ref: refs/heads/${branch}`;
   const lines = [
     'umask 022',
@@ -52,27 +51,27 @@ export function checkoutStep(checkout: Checkout): EntryStep {
       ? []
       : [`printf '%s\\n' ${quote(`${hash} refs/heads/${branch}`)} >>.git/packed-refs`]),
     `printf '%s\\n' ${quote(head)} >.git/HEAD || exit 1`,
-    // The line by which git says where a detached HEAD came from.
-    ...(branch === undefined ? ['mkdir .git/logs', cameFrom(hash)] : []),
-    isAll ? `exec git ${RESET} ${hash} --` : `git ${RESET} ${hash} -- || exit 1`,
+    // `git status` reads the reflog to report where HEAD is detached.
+    ...(branch === undefined ? ['mkdir .git/logs', writeReflog(hash)] : []),
+    isLastCommand ? `exec git ${RESET} ${hash} --` : `git ${RESET} ${hash} -- || exit 1`,
     ...(submodules.length === 0 ? [] : [SUBMODULE_FUNCTION]),
     ...submodules.map(submodule => `${submoduleCall(submodule, submodules)} || exit 1`),
-    ...(hasLfs || withLfs.length > 0 ? [LFS_FUNCTION] : []),
+    ...(hasLfs || submodulesWithLfs.length > 0 ? [LFS_FUNCTION] : []),
     ...(hasLfs ? [`lfs . ${MIRROR_DIRECTORY} || exit 1`] : []),
-    ...withLfs.map(
+    ...submodulesWithLfs.map(
       ({ path, mirror }) => `lfs ${quote(`./${path}`)} ${SUBMODULES_DIRECTORY}/${mirror} || exit 1`,
     ),
   ];
   return { name: CHECKOUT_STEP, script: lines.join('\n'), environment: 'service' };
 }
 
-// One process for both kinds of names: a branch becomes one of the remote's, a tag stays as it is.
+// Lists both in one process: branches become branches of the remote, tags stay as they are.
 const LIST_REFS = `for-each-ref --format='%(objectname) %(if:equals=refs/heads)%(refname:rstrip=-2)%(then)refs/remotes/origin/%(refname:lstrip=2)%(else)%(refname)%(end)' refs/heads refs/tags`;
 const RESET =
   '-c core.hooksPath=/dev/null -c checkout.workers=2 -c advice.detachedHead=false reset -q --hard';
 
-// The same by hand for a submodule, where git itself would have put it: its repository below its parent's, and in its
-// directory the file that leads there. Arguments: repository, directory, mirror, hash, way there, configuration.
+// Writes a submodule where git itself would put it: its repository inside its parent's, and a `.git` file in its directory
+// that points there. Arguments: repository, directory, mirror, hash, path to the repository, configuration.
 const SUBMODULE_FUNCTION = `submodule() {
   mkdir -p "$1/objects/info" "$1/objects/pack" "$1/refs/heads" "$1/refs/tags" "$1/info" "$2" || return 1
   printf '%s\\n' "$3/objects" >"$1/objects/info/alternates" || return 1
@@ -83,9 +82,8 @@ const SUBMODULE_FUNCTION = `submodule() {
   git -C "$2" ${RESET} "$4" --
 }`;
 
-// Puts the content in the place of pointers, without git-lfs, which an image need not have. Git would take such files for
-// changed ones, and, where git-lfs is installed, files that should be pointers and are not: it is asked not to look.
-// Arguments: directory, mirror.
+// Replaces LFS pointers by their content without git-lfs, which an image need not have. Git would report these files as
+// modified, so they are marked as unchanged. Arguments: directory, mirror.
 const LFS_FUNCTION = `lfs() (
   cd "$1" || exit 1
   : >/tmp/.assay-lfs
@@ -116,39 +114,39 @@ function submoduleCall(submodule: PlacedSubmodule, all: readonly PlacedSubmodule
     `./${submodule.path}`,
     `${SUBMODULES_DIRECTORY}/${submodule.mirror}`,
     submodule.hash,
-    wayTo(submodule.path, repository),
+    relativePath(submodule.path, repository),
     config,
   ]
     .map(quote)
     .reduce((call, argument) => `${call} ${argument}`, 'submodule');
 }
 
-/** From one directory of the checkout to another that shares no beginning with it: all repositories are in `.git`. */
-const wayTo = (from: string, to: string) => `${'../'.repeat(from.split('/').length)}${to}`;
+/** The path from one directory of the checkout to another. The two share no leading directory: all repositories are in `.git`. */
+const relativePath = (from: string, to: string) => `${'../'.repeat(from.split('/').length)}${to}`;
 
 const repositoryOf = ({ name, parent }: PlacedSubmodule): string =>
   `${parent ? repositoryOf(parent) : '.git'}/modules/${name}`;
 
-export interface VolumeCheckout {
-  /** The suite's own plan: user, limits and owner are taken from it. */
+export type VolumeCheckout = {
+  /** The suite's plan, which provides user, limits and owner. */
   suite: ContainerPlan;
   /** The image `host`, which has git. */
   host: { reference: string; mounts: Mount[] };
   step: EntryStep;
   mirror: string;
-  /** Where the mirrors of submodules are, if there are any. */
+  /** The directory of the submodule mirrors, if there are any. */
   submoduleMirrors?: string | undefined;
   volume: string;
   outputFile: string;
   nonce: string;
-}
+};
 
 /**
- * For an image without git alone: a container of the image `host` that makes the checkout in a volume, which the
- * suite's container then mounts by workspaceMount. It runs first, and has an output file of its own.
+ * For images without git: a container of the image `host` makes the checkout in a volume, which the suite's container then
+ * mounts with `workspaceMount`. It runs first and has its own output file.
  */
-export function volumeCheckoutPlan(needs: VolumeCheckout): ContainerPlan {
-  const { suite, host, step, mirror, submoduleMirrors, volume, outputFile, nonce } = needs;
+export function volumeCheckoutPlan(options: VolumeCheckout): ContainerPlan {
+  const { suite, host, step, mirror, submoduleMirrors, volume, outputFile, nonce } = options;
   return {
     ...suite,
     name: `${suite.name}-checkout`,
@@ -170,12 +168,12 @@ export function workspaceMount(volume: string): Mount {
   return { type: 'volume', source: volume, target: PROJECT_DIRECTORY, readOnly: false };
 }
 
-function cameFrom(hash: string): string {
+function writeReflog(hash: string): string {
   const from = `${'0'.repeat(hash.length)} ${hash} Assay <assay@localhost>`;
   return `printf '%s %s +0000\\tcheckout: moving from origin to %s\\n' '${from}' "$(date +%s)" ${hash} >.git/logs/HEAD`;
 }
 
-/** That of the checkout itself, or of one of its submodules. */
+/** The git configuration of the checkout, or of the submodule `of`. */
 function configuration({ hash, branch, originUrl, submodules = [] }: Checkout, of?: PlacedSubmodule): string {
   const sha256 = hash.length === 64;
   const origin = originUrl ?? MIRROR_DIRECTORY;
@@ -185,7 +183,7 @@ function configuration({ hash, branch, originUrl, submodules = [] }: Checkout, o
     '\tfilemode = true',
     '\tbare = false',
     '\tlogallrefupdates = true',
-    ...(of ? [`\tworktree = "${escapeConfig(wayTo(repositoryOf(of), of.path))}"`] : []),
+    ...(of ? [`\tworktree = "${escapeConfig(relativePath(repositoryOf(of), of.path))}"`] : []),
     ...(sha256 ? ['[extensions]', '\tobjectformat = sha256'] : []),
     '[remote "origin"]',
     `\turl = "${escapeConfig(origin)}"`,
@@ -209,7 +207,7 @@ function configuration({ hash, branch, originUrl, submodules = [] }: Checkout, o
 }
 
 function escapeConfig(text: string): string {
-  if (/[\x00-\x1f]/.test(text)) throw new Error('Control characters do not belong in a git configuration.');
+  if (/[\x00-\x1f]/.test(text)) throw new Error('A git configuration must not contain control characters.');
   return text.replace(/[\\"]/g, '\\$&');
 }
 

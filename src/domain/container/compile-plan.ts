@@ -1,5 +1,4 @@
-// What a compile's container is to be, what it is made from, and what its end means for the dependency: decided here from
-// plain facts, carried out by work/compile-dependency.
+// Plans the container of a compile and classifies how it ended. work/compile-dependency runs it.
 
 import { COMPILE_CANCELED, type CompileEvent } from '../dependency.ts';
 import type { ArchiveFormat } from '../text/archive-format.ts';
@@ -18,38 +17,37 @@ import { describeStatus, KILLED, LOST, MAX_ATTEMPTS, type Outcome } from './verd
 
 export const UNPACK_STEP = 'unpack';
 
-/** The same at every compile, so that the same source gives the same artifact: 2000-01-01. */
+/** 2000-01-01: a constant, so that the same source always gives the same artifact. */
 const SOURCE_DATE_EPOCH = '946684800';
 
 export type CompileOptions = {
   instance: string;
   dependency: { id: bigint; command: string; prefix: string; source: string };
   nonce: string;
-  /** How the mounted file is packed. */
   format: ArchiveFormat;
   archiveFile: string;
   outputFile: string;
   image: { reference: string; mounts: readonly Mount[] };
   network: string;
   limits: Limits;
-  /** Of the related dependencies, in the order in which they are searched. */
+  /** The prefixes of the related dependencies, in search order. */
   prefixes: readonly string[];
-  /** The own prefix, writable, and those of the related dependencies. */
+  /** The dependency's own prefix, which is writable, and those of the related dependencies. */
   artifactMounts: readonly Mount[];
 };
 
-export function planCompile(facts: CompileOptions): ContainerPlan {
-  const { dependency, limits } = facts;
-  const labels = { instance: facts.instance, kind: 'dependency', id: dependency.id.toString() };
+export function planCompile(options: CompileOptions): ContainerPlan {
+  const { dependency, limits } = options;
+  const labels = { instance: options.instance, kind: 'dependency', id: dependency.id.toString() };
   return {
     name: resourceName(labels),
     labels,
-    image: facts.image.reference,
+    image: options.image.reference,
     user: `${limits.runAs.uid}:${limits.runAs.gid}`,
     command: entryCommand({
-      nonce: facts.nonce,
-      steps: [unpackStep(facts.format, dependency.source), commandStep(dependency)],
-      searchPaths: searchPathsOf(facts.prefixes),
+      nonce: options.nonce,
+      steps: [unpackStep(options.format, dependency.source), commandStep(dependency)],
+      searchPaths: searchPathsOf(options.prefixes),
     }),
     environment: {
       CI: 'true',
@@ -62,20 +60,20 @@ export function planCompile(facts: CompileOptions): ContainerPlan {
     },
     workingDirectory: PROJECT_DIRECTORY,
     mounts: [
-      ...facts.image.mounts,
-      outputMount(facts.outputFile),
-      { type: 'bind', source: facts.archiveFile, target: ARCHIVE_FILE, readOnly: true },
-      ...facts.artifactMounts,
+      ...options.image.mounts,
+      outputMount(options.outputFile),
+      { type: 'bind', source: options.archiveFile, target: ARCHIVE_FILE, readOnly: true },
+      ...options.artifactMounts,
     ],
     memoryBytes: limits.memoryBytes,
     cpus: limits.cpus,
     pids: limits.pids,
     shmBytes: limits.shmBytes,
-    network: facts.network,
+    network: options.network,
   };
 }
 
-/** What two compiles must have in common for the second to take the first's artifact. Hashed by the caller. */
+/** Two compiles with the same recipe share one artifact. The caller hashes the text. */
 export function describeRecipe(recipe: {
   archiveHash: string;
   dependency: { command: string; prefix: string; source: string };
@@ -98,9 +96,9 @@ export function describeRecipe(recipe: {
 
 const UNPACKERS: Partial<Record<ArchiveFormat, string>> = { gzip: 'gzip', bzip2: 'bzip2', xz: 'xz' };
 
-/** Exit statuses of the unpack step, beside those of a shell that could not run it. */
-const REFUSALS: Record<number, string> = {
-  81: 'The image has no program that unpacks this kind of archive: the log says which.',
+/** Messages for the exit statuses of the unpack step. */
+const UNPACK_ERRORS: Record<number, string> = {
+  81: 'The image lacks a program to unpack this kind of archive: the log names it.',
   82: 'The archive is cut off or damaged.',
   83: 'The archive could not be unpacked: the log says why.',
   84: 'The directory that `source` names is not in the archive.',
@@ -108,8 +106,8 @@ const REFUSALS: Record<number, string> = {
 };
 
 /**
- * GNU tar says nothing of an archive that ends inside a header or before its end mark, and exits with 0; asked for block
- * numbers it tells which end it met. Other tars are asked for the end mark by looking at the last bytes.
+ * GNU tar exits with 0 for an archive that ends inside a header or before its end marker; with -R it reports which end it
+ * found. For other tars the script checks that the last bytes are the end marker.
  */
 function unpackStep(format: ArchiveFormat, source: string): EntryStep {
   const program = UNPACKERS[format];
@@ -130,7 +128,7 @@ function unpackStep(format: ArchiveFormat, source: string): EntryStep {
     '}',
     'read -r read <"$left/read"',
     'read -r tar <"$left/tar"',
-    // gzip's 2 is a warning: what follows the archive was left out.
+    // gzip exits with 2 to warn that it ignored trailing bytes.
     `[ "$read" -eq 0 ] ${format === 'gzip' ? '|| [ "$read" -eq 2 ] ' : ''}|| fail 82 "the archive is cut off or damaged"`,
     'if [ -n "$gnu" ]; then',
     '  grep -q "Block of NULs" "$left/ends" || fail 82 "the archive is cut off: it has no end"',
@@ -162,10 +160,10 @@ function quote(text: string): string {
 }
 
 export type CompileVerdict = {
-  /** `compile`: the command has done its part; whether it left anything is seen when that is kept. */
+  /** `compile`: the command succeeded. Whether it installed anything is checked when the artifact is kept. */
   event: Extract<CompileEvent, 'compile' | 'fail' | 'cancel' | 'requeue'>;
   error: string | null;
-  /** Lines of the service that end the log. */
+  /** Appended to the log as lines of the service. */
   lines: string[];
 };
 
@@ -179,45 +177,48 @@ export const canceledCompile: CompileVerdict = {
 
 export function classifyCompile(
   outcome: Outcome,
-  facts: { attempts: number; timeoutMs: number; memoryBytes: number; diskBytes: number },
+  options: { attempts: number; timeoutMs: number; memoryBytes: number; diskBytes: number },
 ): CompileVerdict {
   switch (outcome.kind) {
     case 'exit':
-      return classifyExit(outcome, facts.memoryBytes);
+      return classifyExit(outcome, options.memoryBytes);
     case 'killed':
       return failedCompile(`The command ${KILLED}.`);
     case 'timed_out':
-      return failedCompile(`The compile was stopped: it took longer than ${facts.timeoutMs / 1000} s.`);
+      return failedCompile(`The compile was stopped: it took longer than ${options.timeoutMs / 1000} s.`);
     case 'canceled':
       return canceledCompile;
     case 'disk_full':
       return failedCompile('The compile was stopped because the disk of the appliance is nearly full.');
     case 'too_big':
     case 'cache_too_big':
-      return failedCompile(`The compile was stopped because it grew past ${facts.diskBytes} bytes.`);
+      return failedCompile(`The compile was stopped because it grew past ${options.diskBytes} bytes.`);
     case 'tampered':
-      return failedCompile('The compile was stopped because it changed the file that its output is kept in.');
+      return failedCompile(
+        'The compile was stopped because it changed the file that its output is written to.',
+      );
     case 'lost':
-      return classifyLost(facts.attempts);
+      return classifyLost(options.attempts);
   }
 }
 
 export const classifyLost = (attempts: number): CompileVerdict => retryCompile(LOST, attempts);
 
-/** After something that Docker did: no reason to give up at once, nor to try for ever. */
+/** Retries after a failure of Docker, at most MAX_ATTEMPTS times in all. */
 export function retryCompile(reason: string, attempts: number): CompileVerdict {
   if (attempts >= MAX_ATTEMPTS) return failedCompile(`${reason} It was tried ${attempts} times.`);
-  return { event: 'requeue', error: null, lines: [`${reason} It is compiled again.`] };
+  return { event: 'requeue', error: null, lines: [`${reason} The dependency is compiled again.`] };
 }
 
 function classifyExit(exit: Extract<Outcome, { kind: 'exit' }>, memoryBytes: number): CompileVerdict {
   const memory = exit.outOfMemory
-    ? [`out of memory: a process was ended at the limit of ${memoryBytes} bytes`]
+    ? [`out of memory: a process was killed at the limit of ${memoryBytes} bytes`]
     : [];
   if (exit.status === 0) return { event: 'compile', error: null, lines: memory };
   const error =
     exit.step === COMMAND_STEP
       ? `The command exited with ${describeStatus(exit.status)}.`
-      : (REFUSALS[exit.status] ?? `The archive could not be unpacked (${exit.status}): the log says why.`);
+      : (UNPACK_ERRORS[exit.status] ??
+        `The archive could not be unpacked (${exit.status}): the log says why.`);
   return { event: 'fail', error, lines: [...memory, error] };
 }

@@ -1,5 +1,5 @@
-// Owns what a container is to be, as plain data, and where things are inside it.
-// Carrying a plan out is src/engine/docker/container.ts's; what runs inside is src/domain/container/entry-script.ts's.
+// Describes a container as a plain value, and defines the paths inside it. src/engine/docker runs the plan;
+// entry-script.ts is what runs inside.
 
 export const PROJECT_DIRECTORY = '/srv/project';
 export const CACHE_DIRECTORY = '/srv/cache';
@@ -7,41 +7,37 @@ export const HOME_DIRECTORY = '/home/assay';
 export const OUTPUT_FILE = '/srv/.assay/output';
 export const ENVIRONMENT_FILE = '/srv/.assay/environment';
 export const ARCHIVE_FILE = '/srv/.assay/archive';
-/** Volumes that a union is made of are mounted here too: Docker keeps only what it sees in use. */
+/** The volumes of a union are mounted here as well, so that Docker sees them in use and does not remove them. */
 export const LAYERS_DIRECTORY = '/srv/.assay/parts';
 export const MIRROR_DIRECTORY = '/srv/.assay/mirror';
 export const SUBMODULES_DIRECTORY = '/srv/.assay/submodules';
 
-export interface Mount {
+export type Mount = {
   type: 'bind' | 'volume';
   source: string;
   target: string;
   readOnly: boolean;
-  /** False where an empty volume must stay as it is, instead of taking what the image has there, owner included. */
+  /** False: an empty volume does not receive the image's files, owner included. */
   copy?: false;
-  /** Whose a volume is that is made when it is first mounted. */
+  /** The labels of a volume that is created on its first mount. */
   owner?: Ownership;
-}
+};
 
-/** Whose a container, volume or network is. Nothing without the own instance's label is ever touched. */
-export interface Ownership {
-  instance: string;
-  kind: string;
-  id: string;
-}
+/** Identifies the owner of a container, volume or network. Assay never touches anything without its own instance's label. */
+export type Ownership = { instance: string; kind: string; id: string };
 
-/** The name in Docker of a container or volume: one for each kind and id. */
+/** The Docker name of a container or volume. It is unique for each kind and id. */
 export const resourceName = ({ instance, kind, id }: Ownership) => `assay-${instance}-${kind}-${id}`;
 
-/** Where the checkout of a build is made whose image has no git. */
+/** The volume for the checkout of a build whose image has no git. */
 export const workspaceVolumeName = (instance: string, buildId: bigint) =>
   `${resourceName({ instance, kind: 'build', id: String(buildId) })}-workspace`;
 
-/** What a compile installs into. */
+/** The volume that a compile installs into. */
 export const prefixVolumeName = (instance: string, dependencyId: bigint) =>
   resourceName({ instance, kind: 'prefix', id: String(dependencyId) });
 
-export interface ContainerPlan {
+export type ContainerPlan = {
   name: string;
   labels: Ownership;
   image: string;
@@ -54,11 +50,11 @@ export interface ContainerPlan {
   memoryBytes: number;
   cpus: number;
   pids: number;
-  /** Of /dev/shm; what is in it counts as memory. */
+  /** The size of /dev/shm. Its content counts as memory. */
   shmBytes: number;
   /** `none`, or the name of a Docker network */
   network: string;
-}
+};
 
 export function labelsOf(owner: Ownership): Record<string, string> {
   return { 'assay.instance': owner.instance, 'assay.kind': owner.kind, 'assay.id': owner.id };
@@ -70,32 +66,29 @@ export function ownershipOf(labels: Record<string, string> | undefined | null): 
   return { instance, kind: labels?.['assay.kind'] ?? '', id: labels?.['assay.id'] ?? '' };
 }
 
-/** The mount through which the entry script hands the output out. */
+/** The file that the entry script writes the output to. */
 export function outputMount(hostFile: string): Mount {
   return { type: 'bind', source: hostFile, target: OUTPUT_FILE, readOnly: false };
 }
 
-/** The suite's variables: in a file, because what a container is started with can be read by all who may ask Docker. */
+/** The suite's variables. They are in a file because everyone with access to Docker can read a container's environment. */
 export function environmentMount(hostFile: string): Mount {
   return { type: 'bind', source: hostFile, target: ENVIRONMENT_FILE, readOnly: true };
 }
 
-/** The project's mirror, whose objects the checkout borrows: it must stay mounted while `.git` is used. */
+/** The project's mirror. The checkout borrows its objects, so it must stay mounted while `.git` is in use. */
 export function mirrorMount(hostDirectory: string): Mount {
   return { type: 'bind', source: hostDirectory, target: MIRROR_DIRECTORY, readOnly: true };
 }
 
-/** The mirrors of its submodules, for the same use. */
+/** The mirrors of the project's submodules. */
 export function submodulesMount(hostDirectory: string): Mount {
   return { type: 'bind', source: hostDirectory, target: SUBMODULES_DIRECTORY, readOnly: true };
 }
 
-export interface RunAs {
-  uid: number;
-  gid: number;
-}
+export type RunAs = { uid: number; gid: number };
 
-/** Reads RUN_AS; undefined when it is not `uid:gid`. */
+/** Parses RUN_AS. Undefined if it is not `uid:gid`. */
 export function parseRunAs(text: string): RunAs | undefined {
   const match = /^(\d{1,9}):(\d{1,9})$/.exec(text);
   return match ? { uid: Number(match[1]), gid: Number(match[2]) } : undefined;

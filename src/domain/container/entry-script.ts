@@ -1,33 +1,34 @@
-// Owns what runs first in every container: the script that relays output into a file, runs the steps in
-// order and leaves the verdict in that file. Reading the file is src/engine/docker/output.ts's.
+// The script that runs first in every container: it relays output into a file, runs the steps in order and records the
+// exit status in that file. src/engine/docker/output.ts reads the file.
+
 import { ENVIRONMENT_FILE, OUTPUT_FILE } from './container-plan.ts';
 
-export interface EntryStep {
-  /** `[a-z0-9-]`, shown in records; the last step's exit status is the run's. */
+export type EntryStep = {
+  /** `[a-z0-9-]`, shown in records. The exit status of the last step is the result of the run. */
   name: string;
   script: string;
-  /** Seconds it has to return; 0 or absent: as long as the container lives. */
+  /** 0 or absent means no limit other than the container's. */
   limitSeconds?: number;
-  /** `service`: one of ours, without the suite's variables and search paths. */
+  /** `service`: a step of Assay itself, without the suite's variables and search paths. */
   environment: 'suite' | 'service';
-}
+};
 
-export interface Entry {
+export type Entry = {
   nonce: string;
   steps: EntryStep[];
-  /** Directories put before what the image has on these paths, for suite steps only. */
+  /** Directories to put in front of the image's search paths, for suite steps only. */
   searchPaths?: { path: string[]; libraries: string[]; pkgConfig: string[] };
-}
+};
 
-// RS: not in any text that a program prints by accident, and written as an escape in the script below, so that
-// a suite which shows its process list prints no record.
+// RS is not printed by accident. The script below writes it as an escape, so that a suite that lists its processes
+// prints no record.
 const RECORD_EDGE = '\x1e';
 
 export function recordPrefix(nonce: string): string {
   return `${RECORD_EDGE}assay:${nonce}:`;
 }
 export const RECORD_END = RECORD_EDGE;
-/** Longest text between prefix and end that may be a record. */
+/** The longest payload of a record. */
 export const RECORD_PAYLOAD_BYTES = 160;
 
 export type EntryRecord =
@@ -35,7 +36,7 @@ export type EntryRecord =
   | { kind: 'step'; name: string; phase: 'end'; status: number; overran: boolean }
   | { kind: 'exit'; name: string; status: number; outOfMemory: boolean };
 
-/** Reads a record's payload; undefined when it is none of ours. */
+/** Undefined if the payload is not a valid record. */
 export function parseRecord(payload: string): EntryRecord | undefined {
   const [kind, name, status, flag, ...rest] = payload.split(' ');
   if (rest.length > 0 || !name || !/^[a-z0-9-]+$/.test(name)) return undefined;
@@ -47,18 +48,18 @@ export function parseRecord(payload: string): EntryRecord | undefined {
   return undefined;
 }
 
-// Every variable is ASSAY_…: those names are reserved, so none of the suite's own is overwritten.
+// Every variable is named ASSAY_…: these names are reserved, so no variable of the suite is overwritten.
 //
-// Output goes through a pipe and a `cat` that appends: with the file itself as stdout, `echo x >/dev/stderr` would
-// truncate it. The suite has the user of these processes and may signal them, by accident or not:
+// Output goes through a pipe and a `cat` that appends. If stdout were the file itself, `echo x >/dev/stderr` would
+// truncate it. The suite runs as the same user and may signal these processes, by accident or on purpose:
 //
-// - The relay is process 1, which the kernel spares every signal from inside. It never waits for a child, so SIGCHLD is
-//   ignored: then the kernel reaps what is orphaned. The supervisor is started by a shell that is ended at once, instead
-//   of in the background, where SIGINT and SIGQUIT would be ignored in every command.
-// - The supervisor catches what can be caught (ignored, it would be ignored in commands too) and has a name of its own,
-//   so that `pkill sh` does not find it. Only SIGKILL to its process or to all ends it: the relay then ends with 0 and
-//   without an exit record once the command has closed its output.
-// - In an image whose `env` cannot ignore SIGCHLD (BusyBox) the supervisor is process 1, and the relay ignores signals.
+// - The relay is process 1, which the kernel protects from every signal sent inside the container. It never waits for a
+//   child, so it ignores SIGCHLD and the kernel reaps orphans. A shell that is killed at once starts the supervisor; if
+//   it were started in the background, every command would ignore SIGINT and SIGQUIT.
+// - The supervisor traps all signals it can (if it ignored them, commands would ignore them too) and runs under another
+//   name, so that `pkill sh` does not find it. Only SIGKILL ends it: then the relay exits with 0 and without an exit
+//   record once the command has closed its output.
+// - In an image whose `env` cannot ignore SIGCHLD (BusyBox), the supervisor is process 1 and the relay ignores signals.
 const SIGNALS = 'HUP INT QUIT ABRT USR1 USR2 ALRM TERM';
 
 const ENTRY_SCRIPT = `
@@ -75,12 +76,12 @@ shift 2
 eval "$ASSAY_SUPERVISOR"
 `;
 
-// At the end everything but the relay is frozen (kill -1 spares the caller and process 1; a frozen process cannot fork
-// away) and then killed, so that a daemon which holds the pipe delays nothing and the relay sees the end of the file once
-// it has passed on every byte. The shells' own stderr is /dev/null: they print `Killed` there. A step runs below a shell
-// of its own, which is the one that `kill -9 $PPID` ends; setsid keeps a suite's `kill 0` from both. What is to be run is
-// split into words before the suite's variables are there: one of them may be IFS. Where a value is too long for the
-// environment, the shell of the step reads the variables itself.
+// At the end everything but the relay is stopped and then killed, so that a daemon that holds the pipe open delays nothing
+// and the relay sees the end of file after the last byte. (kill -1 spares the caller and process 1; a stopped process
+// cannot fork.) The shells print `Killed` to stderr, so it is /dev/null. Each step runs in a separate shell, which is what
+// `kill -9 $PPID` ends; setsid protects both from `kill 0`. The command is split into words before the suite's variables
+// are set, because one of them may be IFS. If a value is too long for the environment, the step's shell reads the
+// variables itself.
 const SUPERVISOR_SCRIPT = `
 ASSAY_NONCE=$1 ASSAY_BIN=$2 ASSAY_LIB=$3 ASSAY_PKG=$4
 shift 4
@@ -150,33 +151,33 @@ done
 finish "$ASSAY_STEP" 0
 `;
 
-/** The status that a container ends with when its relay has passed on all output, exit record or not. */
+/** The exit status of a container whose relay has written all output, with or without an exit record. */
 export const RELAYED_STATUS = 0;
 
-/** Linux passes a program no string of more bytes, with `NAME=` and the NUL at its end: a longer one starts nothing. */
-const PASSED_BYTES = 131_072;
+/** Linux cannot start a program with a longer environment string, counting `NAME=` and the final NUL. */
+const MAX_EXPORT_BYTES = 131_072;
 
 /**
- * Variables as lines for the script to source. `command`: one that the shell keeps to itself must not end it. A variable
- * that cannot be passed to a program is one of the shell alone, and ASSAY_LONG says that there is such a one.
+ * Variables as shell lines for the script to source. `command` keeps the shell from exiting if a variable is read-only. A
+ * variable that is too long to export stays local to the shell, and ASSAY_LONG reports that there is one.
  */
 export function renderEnvironment(variables: readonly { name: string; content: string }[]): string {
   return variables
     .map(({ name, content }) => {
       const assignment = `${name}='${content.replaceAll("'", "'\\''")}'\n`;
-      const fits = Buffer.byteLength(`${name}=${content}\0`) <= PASSED_BYTES;
+      const fits = Buffer.byteLength(`${name}=${content}\0`) <= MAX_EXPORT_BYTES;
       return fits ? `command export ${assignment}` : `ASSAY_LONG=1\ncommand unset ${name}\n${assignment}`;
     })
     .join('');
 }
 
-/** The container's argv. Steps travel as arguments, never as part of the script, so nothing needs quoting. */
+/** The container's argv. Steps are passed as arguments, never as part of the script, so nothing needs quoting. */
 export function entryCommand(entry: Entry): string[] {
   if (!/^[0-9a-f]{16,64}$/.test(entry.nonce)) throw new Error('An entry nonce is 16 to 64 hex digits.');
   if (entry.steps.length === 0) throw new Error('An entry has at least one step.');
   const paths = entry.searchPaths;
   const steps = entry.steps.flatMap(step => {
-    if (!/^[a-z0-9-]{1,60}$/.test(step.name)) throw new Error(`Not a step's name: ${step.name}`);
+    if (!/^[a-z0-9-]{1,60}$/.test(step.name)) throw new Error(`Invalid step name: ${step.name}`);
     return [step.name, String(Math.ceil(step.limitSeconds ?? 0)), step.environment, step.script];
   });
   return [

@@ -1,4 +1,4 @@
-// What a suite's container is to be: decided here from plain facts, carried out by work/run-suite.
+// Plans the container of a suite. work/run-suite runs it.
 
 import type { PlacedSubmodule } from '../submodules.ts';
 import { checkoutStep, workspaceMount } from './checkout-script.ts';
@@ -35,50 +35,49 @@ export type SuiteOptions = {
   build: { id: bigint; commitRef: string; nonce: string };
   project: { name: string; repositoryUrl: string };
   suite: { id: bigint; name: string; command: string };
-  /** Empty where a tag or a hash was asked for. */
+  /** Empty if the request named a tag or a hash. */
   branch: string;
-  /** What `renderEnvironment` made of the suite's variables; absent where there are none. */
+  /** The output of `renderEnvironment`. Absent if the suite has no variables. */
   environmentFile?: string;
-  /** In the order in which they are launched. */
+  /** In launch order. */
   dependencies: readonly AttachedDependency[];
-  /** Theirs, in the order in which they are searched. */
+  /** The prefixes of the dependencies, in search order. */
   prefixes: readonly string[];
-  /** Where the dependencies' artifacts are mounted from. */
   artifactMounts: readonly Mount[];
   image: { reference: string; mounts: readonly Mount[]; userName: string };
   network: string;
   limits: Limits;
   mirror: string;
-  /** Where the mirrors of submodules are, if there are any. */
+  /** The directory of the submodule mirrors, if there are any. */
   submoduleMirrors?: string | undefined;
   submodules?: readonly PlacedSubmodule[];
   hasLfs?: boolean;
   outputFile: string;
-  /** What /srv/cache is kept in. */
+  /** Mounted at /srv/cache. */
   cacheVolume: string;
-  /** Set where the checkout was made beside, for an image without git. */
+  /** Set if a separate container made the checkout, for an image without git. */
   workspaceVolume?: string;
 };
 
 export function suiteCheckout(
-  facts: Pick<SuiteOptions, 'build' | 'branch' | 'project' | 'submodules' | 'hasLfs'>,
+  options: Pick<SuiteOptions, 'build' | 'branch' | 'project' | 'submodules' | 'hasLfs'>,
 ): EntryStep {
   return checkoutStep({
-    hash: facts.build.commitRef,
-    ...(facts.branch !== '' && { branch: facts.branch }),
-    originUrl: facts.project.repositoryUrl,
-    ...(facts.submodules && { submodules: facts.submodules }),
-    ...(facts.hasLfs && { hasLfs: true }),
+    hash: options.build.commitRef,
+    ...(options.branch !== '' && { branch: options.branch }),
+    originUrl: options.project.repositoryUrl,
+    ...(options.submodules && { submodules: options.submodules }),
+    ...(options.hasLfs && { hasLfs: true }),
   });
 }
 
 export const launchStep = (index: number) => `launch-${index + 1}`;
 
-export function planSuite(facts: SuiteOptions): ContainerPlan {
-  const { build, suite, limits, dependencies } = facts;
-  const labels = { instance: facts.instance, kind: 'build', id: build.id.toString() };
+export function planSuite(options: SuiteOptions): ContainerPlan {
+  const { build, suite, limits, dependencies } = options;
+  const labels = { instance: options.instance, kind: 'build', id: build.id.toString() };
   const steps: EntryStep[] = [
-    ...(facts.workspaceVolume === undefined ? [suiteCheckout(facts)] : []),
+    ...(options.workspaceVolume === undefined ? [suiteCheckout(options)] : []),
     ...dependencies.flatMap(({ launchCommand }, index): EntryStep[] =>
       launchCommand === ''
         ? []
@@ -96,43 +95,43 @@ export function planSuite(facts: SuiteOptions): ContainerPlan {
   return {
     name: resourceName(labels),
     labels,
-    image: facts.image.reference,
+    image: options.image.reference,
     user: `${limits.runAs.uid}:${limits.runAs.gid}`,
-    command: entryCommand({ nonce: build.nonce, steps, searchPaths: searchPathsOf(facts.prefixes) }),
+    command: entryCommand({ nonce: build.nonce, steps, searchPaths: searchPathsOf(options.prefixes) }),
     environment: {
       CI: 'true',
       ASSAY: 'true',
-      ASSAY_PROJECT: facts.project.name,
+      ASSAY_PROJECT: options.project.name,
       ASSAY_SUITE: suite.name,
       ASSAY_COMMIT: build.commitRef,
-      ASSAY_BRANCH: facts.branch,
+      ASSAY_BRANCH: options.branch,
       ASSAY_BUILD_ID: build.id.toString(),
       HOME: HOME_DIRECTORY,
-      USER: facts.image.userName,
+      USER: options.image.userName,
       TERM: 'dumb',
     },
     workingDirectory: PROJECT_DIRECTORY,
     mounts: [
-      ...facts.image.mounts,
-      outputMount(facts.outputFile),
-      ...(facts.environmentFile === undefined ? [] : [environmentMount(facts.environmentFile)]),
-      mirrorMount(facts.mirror),
-      ...(facts.submoduleMirrors === undefined ? [] : [submodulesMount(facts.submoduleMirrors)]),
-      ...(facts.workspaceVolume === undefined ? [] : [workspaceMount(facts.workspaceVolume)]),
+      ...options.image.mounts,
+      outputMount(options.outputFile),
+      ...(options.environmentFile === undefined ? [] : [environmentMount(options.environmentFile)]),
+      mirrorMount(options.mirror),
+      ...(options.submoduleMirrors === undefined ? [] : [submodulesMount(options.submoduleMirrors)]),
+      ...(options.workspaceVolume === undefined ? [] : [workspaceMount(options.workspaceVolume)]),
       {
         type: 'volume',
-        source: facts.cacheVolume,
+        source: options.cacheVolume,
         target: CACHE_DIRECTORY,
         readOnly: false,
-        owner: { instance: facts.instance, kind: 'cache', id: suite.id.toString() },
+        owner: { instance: options.instance, kind: 'cache', id: suite.id.toString() },
       },
-      ...facts.artifactMounts,
+      ...options.artifactMounts,
     ],
     memoryBytes: limits.memoryBytes,
     cpus: limits.cpus,
     pids: limits.pids,
     shmBytes: limits.shmBytes,
-    network: facts.network,
+    network: options.network,
   };
 }
 

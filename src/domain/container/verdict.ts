@@ -1,33 +1,33 @@
-// What became of a container, and what that means for a build: the command said no (`failed`), or we could not run it
-// (`errored`). Never the second disguised as the first.
+// Classifies how a container ended: either the command failed (`failed`), or Assay or Docker could not run it
+// (`errored`). The two are never confused.
 
 import type { BuildEvent } from '../build.ts';
 import { CHECKOUT_STEP } from './checkout-script.ts';
 import { COMMAND_STEP } from './suite-plan.ts';
 
-/** Why a job is ended that would have gone on. */
+/** Why a running job is stopped. */
 export type StopReason = 'canceled' | 'disk_full' | 'too_big' | 'cache_too_big';
 
 export type Outcome =
   | { kind: 'exit'; step: string; status: number; outOfMemory: boolean }
   | { kind: StopReason | 'timed_out' | 'tampered' }
-  /** Something inside ended what waits for the command or carries its output: how the command ended is not known. */
+  /** The suite killed the supervisor or the relay: the exit status of the command is unknown. */
   | { kind: 'killed'; step: string }
-  /** The container is gone and left no verdict. */
+  /** The container is gone without an exit record. */
   | { kind: 'lost' };
 
 export type Verdict = {
   event: BuildEvent;
   exitCode: number | null;
-  /** Why the service could not run it, for the record. */
+  /** Why the build could not run; stored in the build's record. */
   error: string | null;
-  /** Lines of the service that end the log. */
+  /** Appended to the log as lines of the service. */
   lines: string[];
 };
 
 export const MAX_ATTEMPTS = 3;
 
-/** The rest of a sentence about what did it. */
+/** The second half of a sentence. */
 export const KILLED =
   'killed the processes that wait for it or carry its output: its exit status is not known';
 
@@ -52,7 +52,7 @@ const SIGNALS: Record<number, string> = {
   31: 'SIGSYS',
 };
 
-/** An exit status for people: above 128 it is how a shell tells of a signal. */
+/** A readable exit status. Above 128 it is how a shell reports a signal. */
 export function describeStatus(status: number): string {
   const signal = SIGNALS[status - 128];
   return signal ? `${status} (${signal})` : `${status}`;
@@ -65,33 +65,33 @@ export const canceledBuild = (because: string | null): Verdict => ({
   lines: [`canceled ${because ?? ''}`.trimEnd()],
 });
 
-export const LOST = 'The container ended without a verdict: Docker lost it, or it was killed from outside.';
+export const LOST = 'The container ended without a result: Docker lost it, or it was killed from outside.';
 
-/** After something that Docker did: no reason to give up at once, nor to try for ever. */
+/** Retries after a failure of Docker, at most MAX_ATTEMPTS times in all. */
 export function retryBuild(reason: string, attempts: number): Verdict {
   if (attempts < MAX_ATTEMPTS)
-    return { event: 'requeue', exitCode: null, error: null, lines: [`${reason} It is run again.`] };
+    return { event: 'requeue', exitCode: null, error: null, lines: [`${reason} The build is run again.`] };
   const error = `${reason} It was tried ${attempts} times.`;
   return { event: 'error', exitCode: null, error, lines: [error] };
 }
 
 export function classifyOutcome(
   outcome: Outcome,
-  facts: {
+  options: {
     attempts: number;
     timeoutMs: number;
     memoryBytes: number;
     diskBytes: number;
     cacheLimitBytes: number;
-    /** By whom or for what it was canceled, as the end of a sentence. */
+    /** By whom or why the build was canceled, as the end of a sentence. */
     cancelBecause?: string | null;
   },
 ): Verdict {
   const errored = (error: string): Verdict => ({ event: 'error', exitCode: null, error, lines: [error] });
-  const { cancelBecause = null } = facts;
+  const { cancelBecause = null } = options;
   switch (outcome.kind) {
     case 'exit':
-      return classifyExit(outcome, facts.memoryBytes);
+      return classifyExit(outcome, options.memoryBytes);
     case 'killed':
       return outcome.step === COMMAND_STEP
         ? { event: 'fail', exitCode: null, error: null, lines: [`the command ${KILLED}`] }
@@ -101,29 +101,31 @@ export function classifyOutcome(
         event: 'time_out',
         exitCode: null,
         error: null,
-        lines: [`stopped: it took longer than ${facts.timeoutMs / 1000} s`],
+        lines: [`stopped: it took longer than ${options.timeoutMs / 1000} s`],
       };
     case 'canceled':
       return canceledBuild(cancelBecause);
     case 'disk_full':
-      return errored('It was stopped because the disk of the appliance is nearly full.');
+      return errored('The build was stopped because the disk of the appliance is nearly full.');
     case 'too_big':
-      return errored(`It was stopped because its workspace grew past ${facts.diskBytes} bytes (DISK).`);
+      return errored(
+        `The build was stopped because its workspace grew past ${options.diskBytes} bytes (DISK).`,
+      );
     case 'cache_too_big':
       return errored(
-        `It was stopped because its cache grew past ${facts.cacheLimitBytes} bytes (CACHE_LIMIT). The next build begins with an empty cache.`,
+        `The build was stopped because its cache grew past ${options.cacheLimitBytes} bytes (CACHE_LIMIT). The next build starts with an empty cache.`,
       );
     case 'tampered':
-      return errored('It was stopped because it changed the file that its output is kept in.');
+      return errored('The build was stopped because it changed the file that its output is written to.');
     case 'lost':
       if (cancelBecause !== null) return canceledBuild(cancelBecause);
-      return retryBuild(LOST, facts.attempts);
+      return retryBuild(LOST, options.attempts);
   }
 }
 
 function classifyExit(exit: Extract<Outcome, { kind: 'exit' }>, memoryBytes: number): Verdict {
   const memory = exit.outOfMemory
-    ? [`out of memory: a process was ended at the limit of ${memoryBytes} bytes`]
+    ? [`out of memory: a process was killed at the limit of ${memoryBytes} bytes`]
     : [];
   if (exit.step === COMMAND_STEP)
     return exit.status === 0

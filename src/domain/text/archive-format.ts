@@ -1,9 +1,9 @@
-// Tells an archive by its first bytes, never by its name. Whether it is whole is left to the compile that unpacks it.
+// Detects the format of an archive by its first bytes. The compile that unpacks it finds out whether it is complete.
 
 export type ArchiveFormat = 'tar' | 'gzip' | 'bzip2' | 'xz' | 'zstd' | 'zip';
 export type DetectedFormat = { format: ArchiveFormat; contentType: string };
 
-/** As many bytes as a tar's header has: with fewer a tar is not told. */
+/** The size of a tar header: fewer bytes are not enough to recognize a tar. */
 export const detectionBytes = 512;
 
 const magics: { format: ArchiveFormat; contentType: string; magic: number[] }[] = [
@@ -21,19 +21,19 @@ export function detectFormat(firstBytes: Buffer): DetectedFormat | undefined {
   return undefined;
 }
 
-/** `BZh` alone could begin a text; the first block, or the end of an empty one, has a mark of its own. */
+/** A text file could start with `BZh`, so the magic number of the first block or of the end of the stream must follow. */
 function isBzip2(bytes: Buffer): boolean {
   if (!/^BZh[1-9]$/.test(bytes.toString('latin1', 0, 4))) return false;
-  const mark = bytes.toString('hex', 4, 10);
-  return mark === '314159265359' || mark === '177245385090';
+  const magic = bytes.toString('hex', 4, 10);
+  return magic === '314159265359' || magic === '177245385090';
 }
 
-/** The sum over the header, its own field read as spaces, is there in every dialect of tar, `ustar` only in newer ones. */
+/** Every dialect of tar has the header checksum; only newer ones have `ustar`. The checksum field itself counts as spaces. */
 function isTar(bytes: Buffer): boolean {
   if (bytes.length < detectionBytes || bytes[0] === 0) return false;
   const stored = /^ *([0-7]+)[ \0]/.exec(bytes.toString('latin1', 148, 157))?.[1];
   if (stored === undefined) return false;
-  // Some old tars summed signed bytes.
+  // Some old implementations sum signed bytes.
   let unsigned = 0;
   let signed = 0;
   for (let at = 0; at < detectionBytes; at++) {

@@ -1,15 +1,15 @@
-// How a glob is read: `*`, `?` and `[…]`, everything else an ordinary character. Matching is left to glob.ts.
+// Parses a glob: `*`, `?` and `[…]` are special, everything else is an ordinary character. glob.ts does the matching.
 
 /**
- * The characters that one place of a glob takes, by code point: those from an even edge up to the next odd one,
- * or where `negated` all others. Edges go up, so that a search in halves finds any character.
+ * The characters that one position of a glob accepts. `edges` are sorted code points: a range starts at each even index
+ * and ends before the next edge. `negated` accepts all other characters.
  */
-export type Place = { negated: boolean; edges: readonly number[] };
+export type CharacterSet = { negated: boolean; edges: readonly number[] };
 
-const anyOne: Place = { negated: true, edges: [] };
+const anyCharacter: CharacterSet = { negated: true, edges: [] };
 const code = { star: 0x2a, question: 0x3f, open: 0x5b, close: 0x5d, bang: 0x21, caret: 0x5e, dash: 0x2d };
 
-/** The number of edges at or below the character: odd inside of a range. */
+/** Binary search for the number of edges at or below the character, which is odd inside a range. */
 export function edgesUpTo(
   edges: { readonly length: number; [at: number]: number },
   character: number,
@@ -24,44 +24,44 @@ export function edgesUpTo(
   return low;
 }
 
-export function takes({ negated, edges }: Place, character: number): boolean {
+export function accepts({ negated, edges }: CharacterSet, character: number): boolean {
   return ((edgesUpTo(edges, character) & 1) === 1) !== negated;
 }
 
-/** The one character that a place takes, if it is one. */
-export function onlyCharacter({ negated, edges }: Place): number | undefined {
+/** The character of a set that accepts exactly one. */
+export function onlyCharacter({ negated, edges }: CharacterSet): number | undefined {
   return !negated && edges.length === 2 && edges[1] === edges[0]! + 1 ? edges[0] : undefined;
 }
 
-const only = (character: number): Place => ({ negated: false, edges: [character, character + 1] });
+const only = (character: number): CharacterSet => ({ negated: false, edges: [character, character + 1] });
 
-/** What is between the stars, with what is before the first and behind the last; without a star one piece. */
-export function parseGlob(pattern: string): Place[][] {
+/** The segments before, between and after the stars: always one more than there are stars. */
+export function parseGlob(pattern: string): CharacterSet[][] {
   const characters = Array.from(pattern, character => character.codePointAt(0)!);
-  // Found once: without it a pattern of many open brackets would be searched to its end for each of them.
+  // Found once: otherwise each of many open brackets would search the pattern to its end.
   const lastClose = characters.lastIndexOf(code.close);
-  const pieces: Place[][] = [[]];
+  const segments: CharacterSet[][] = [[]];
   let at = 0;
   while (at < characters.length) {
     const character = characters[at++]!;
-    const piece = pieces.at(-1)!;
+    const segment = segments.at(-1)!;
     if (character === code.star) {
-      pieces.push([]);
+      segments.push([]);
     } else if (character === code.question) {
-      piece.push(anyOne);
+      segment.push(anyCharacter);
     } else if (character === code.open && at < lastClose) {
       const set = readSet(characters, at);
-      piece.push(set ? set.place : only(character));
+      segment.push(set ? set.set : only(character));
       if (set) at = set.end;
     } else {
-      piece.push(only(character));
+      segment.push(only(character));
     }
   }
-  return pieces;
+  return segments;
 }
 
 /** `]` directly after the opening is an ordinary member; a bracket that never closes is an ordinary character. */
-function readSet(pattern: number[], start: number): { place: Place; end: number } | undefined {
+function readSet(pattern: number[], start: number): { set: CharacterSet; end: number } | undefined {
   let at = start;
   const negated = pattern[at] === code.bang || pattern[at] === code.caret;
   if (negated) at++;
@@ -74,7 +74,7 @@ function readSet(pattern: number[], start: number): { place: Place; end: number 
     ranges.push([low, isRange ? pattern[at + 2]! : low]);
     at += isRange ? 3 : 1;
   }
-  return { place: { negated, edges: edgesOf(ranges) }, end: close + 1 };
+  return { set: { negated, edges: edgesOf(ranges) }, end: close + 1 };
 }
 
 function edgesOf(ranges: [low: number, high: number][]): number[] {

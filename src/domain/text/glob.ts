@@ -1,100 +1,100 @@
-// Whether a glob covers a value: case-minding, `*` crossing everything, `/` and newlines too. A value may have megabytes
-// and a glob thousands of characters, so nothing is tried twice: each piece between stars is taken where it first fits.
+// Matches a value against a glob. Matching is case-sensitive, and `*` matches everything, `/` and newlines included. It
+// never backtracks, because values may have megabytes and globs thousands of characters.
 
-import { edgesUpTo, onlyCharacter, type Place, parseGlob, takes } from './glob-pattern.ts';
+import { accepts, type CharacterSet, edgesUpTo, onlyCharacter, parseGlob } from './glob-pattern.ts';
 import { compileSearch } from './text-search.ts';
 
-/** What stands between two stars. All answer with a place in the value, in UTF-16 units, or -1. */
-type Piece = {
-  /** Where it ends, when it begins at `from`. */
-  endFrom: (value: string, from: number) => number;
-  /** Where it begins, when it ends with the value. */
-  beginOfEnd: (value: string) => number;
-  /** Where it ends, at the first place at or after `from` that it fits. */
-  endOfFirst: (value: string, from: number) => number;
+/** A segment between two stars. All functions return an index into the value in UTF-16 units, or -1. */
+type Segment = {
+  /** Matches at `from` and returns where the match ends. */
+  matchAt: (value: string, from: number) => number;
+  /** Matches at the end of the value and returns where the match begins. */
+  matchSuffix: (value: string) => number;
+  /** Finds the first match at or after `from` and returns where it ends. */
+  findFirst: (value: string, from: number) => number;
 };
 
 export function compileGlob(pattern: string): (value: string) => boolean {
-  const places = parseGlob(pattern);
-  const leastLength = places.reduce((sum, piece) => sum + piece.length, 0);
-  const [head, ...rest] = places.map(compilePiece) as [Piece, ...Piece[]];
+  const sets = parseGlob(pattern);
+  const minLength = sets.reduce((sum, segment) => sum + segment.length, 0);
+  const [head, ...rest] = sets.map(compileSegment) as [Segment, ...Segment[]];
   const tail = rest.pop();
-  if (!tail) return value => value.length >= leastLength && head.endFrom(value, 0) === value.length;
-  const middle = rest.filter((_, index) => places[index + 1]!.length > 0);
+  if (!tail) return value => value.length >= minLength && head.matchAt(value, 0) === value.length;
+  const middle = rest.filter((_, index) => sets[index + 1]!.length > 0);
   return value => {
-    if (value.length < leastLength) return false;
-    let at = head.endFrom(value, 0);
+    if (value.length < minLength) return false;
+    let at = head.matchAt(value, 0);
     if (at < 0) return false;
-    const end = tail.beginOfEnd(value);
+    const end = tail.matchSuffix(value);
     if (end < at) return false;
-    for (const piece of middle) {
-      // What fits earliest leaves the most for the others: no other place needs to be tried.
-      at = piece.endOfFirst(value, at);
+    for (const segment of middle) {
+      // The earliest match leaves the most for the other segments, so no other match needs to be tried.
+      at = segment.findFirst(value, at);
       if (at < 0) return false;
     }
     return at <= end;
   };
 }
 
-function compilePiece(places: Place[]): Piece {
-  const characters = places.map(onlyCharacter);
+function compileSegment(sets: CharacterSet[]): Segment {
+  const characters = sets.map(onlyCharacter);
   return characters.every(isWhole)
-    ? pieceOfText(characters.map(character => String.fromCodePoint(character)).join(''))
-    : pieceOfPlaces(places);
+    ? segmentOfText(characters.map(character => String.fromCodePoint(character)).join(''))
+    : segmentOfSets(sets);
 }
 
-/** Half of a surrogate pair would be found inside of a whole one: such a piece is compared by characters. */
+/** A text search would find a lone surrogate inside a pair, so such a segment is compared by code points. */
 function isWhole(character: number | undefined): character is number {
   return character !== undefined && (character < 0xd800 || character > 0xdfff);
 }
 
-function pieceOfText(text: string): Piece {
+function segmentOfText(text: string): Segment {
   const search = compileSearch(text);
   return {
-    endFrom: (value, from) => (value.startsWith(text, from) ? from + text.length : -1),
-    beginOfEnd: value => (value.endsWith(text) ? value.length - text.length : -1),
-    endOfFirst(value, from) {
+    matchAt: (value, from) => (value.startsWith(text, from) ? from + text.length : -1),
+    matchSuffix: value => (value.endsWith(text) ? value.length - text.length : -1),
+    findFirst(value, from) {
       const found = search(value, from);
       return found < 0 ? -1 : found + text.length;
     },
   };
 }
 
-function pieceOfPlaces(places: Place[]): Piece {
-  const mustHave = compileSearch(longestText(places));
-  let search: Piece['endOfFirst'] | undefined;
+function segmentOfSets(sets: CharacterSet[]): Segment {
+  const findLongestText = compileSearch(longestText(sets));
+  let search: Segment['findFirst'] | undefined;
   return {
-    endFrom(value, from) {
+    matchAt(value, from) {
       let at = from;
-      for (const place of places) {
+      for (const set of sets) {
         const character = value.codePointAt(at);
-        if (character === undefined || !takes(place, character)) return -1;
+        if (character === undefined || !accepts(set, character)) return -1;
         at += unitsOf(character);
       }
       return at;
     },
-    beginOfEnd(value) {
+    matchSuffix(value) {
       let at = value.length;
-      for (let index = places.length - 1; index >= 0; index--) {
+      for (let index = sets.length - 1; index >= 0; index--) {
         const character = characterBefore(value, at);
-        if (character === undefined || !takes(places[index]!, character)) return -1;
+        if (character === undefined || !accepts(sets[index]!, character)) return -1;
         at -= unitsOf(character);
       }
       return at;
     },
-    endOfFirst(value, from) {
-      // Most values lack it, and of a million paths each is asked: this is several times as fast.
-      if (mustHave(value, from) < 0) return -1;
-      search ??= compileParallel(places);
+    findFirst(value, from) {
+      // Most values lack the longest literal text. This check makes matching many paths several times faster.
+      if (findLongestText(value, from) < 0) return -1;
+      search ??= compileBitParallel(sets);
       return search(value, from);
     },
   };
 }
 
-function longestText(places: Place[]): string {
+function longestText(sets: CharacterSet[]): string {
   let longest = '';
   let text = '';
-  for (const character of places.map(onlyCharacter)) {
+  for (const character of sets.map(onlyCharacter)) {
     text = isWhole(character) ? text + String.fromCodePoint(character) : '';
     if (text.length > longest.length) longest = text;
   }
@@ -109,15 +109,14 @@ function characterBefore(value: string, end: number): number | undefined {
 }
 
 /**
- * Tries every beginning at once: a bit for each place says whether the places up to it took what was read last
- * (Baeza-Yates and Gonnet). A character of the value costs one step for each 32 places, and only as far as some
- * beginning has come; for the longest glob that a rule may hold that is 128 steps.
+ * The bit-parallel search of Baeza-Yates and Gonnet: bit N of the state says whether the first N + 1 sets match the text
+ * that ends here. Each character costs one step for every 32 sets, at most 128 steps for the longest glob of a rule.
  */
-function compileParallel(places: Place[]): Piece['endOfFirst'] {
-  const words = Math.ceil(places.length / 32);
-  const { edges, masks } = masksOf(places, words);
+function compileBitParallel(sets: CharacterSet[]): Segment['findFirst'] {
+  const words = Math.ceil(sets.length / 32);
+  const { edges, masks } = masksOf(sets, words);
   const plain = Int32Array.from({ length: 128 }, (_, character) => edgesUpTo(edges, character));
-  const complete = 1 << ((places.length - 1) & 31);
+  const complete = 1 << ((sets.length - 1) & 31);
   const state = new Int32Array(words);
   return (value, from) => {
     state.fill(0);
@@ -141,22 +140,22 @@ function compileParallel(places: Place[]): Piece['endOfFirst'] {
   };
 }
 
-/** Characters between the same two edges are alike to all places: for each such kind, a bit for each place that takes it. */
-function masksOf(places: Place[], words: number): { edges: Int32Array; masks: Int32Array } {
-  const turns = places.flatMap(({ edges }, place) => edges.map(edge => ({ edge, place })));
-  const edges = Int32Array.from(new Set(turns.map(({ edge }) => edge))).sort();
+/** All sets treat the characters between two edges alike. The mask of such a range has one bit for each set that accepts it. */
+function masksOf(sets: CharacterSet[], words: number): { edges: Int32Array; masks: Int32Array } {
+  const toggles = sets.flatMap(({ edges }, set) => edges.map(edge => ({ edge, set })));
+  const edges = Int32Array.from(new Set(toggles.map(({ edge }) => edge))).sort();
   const masks = new Int32Array((edges.length + 1) * words);
-  const turn = (kind: number, place: number) => {
-    masks[kind * words + (place >>> 5)]! ^= 1 << (place & 31);
+  const toggle = (kind: number, set: number) => {
+    masks[kind * words + (set >>> 5)]! ^= 1 << (set & 31);
   };
-  places.forEach(({ negated }, place) => {
-    if (negated) turn(0, place);
+  sets.forEach(({ negated }, set) => {
+    if (negated) toggle(0, set);
   });
-  turns.sort((a, b) => a.edge - b.edge);
+  toggles.sort((a, b) => a.edge - b.edge);
   let next = 0;
   edges.forEach((edge, index) => {
     masks.copyWithin((index + 1) * words, index * words, (index + 1) * words);
-    for (; turns[next]?.edge === edge; next++) turn(index + 1, turns[next]!.place);
+    for (; toggles[next]?.edge === edge; next++) toggle(index + 1, toggles[next]!.set);
   });
   return { edges, masks };
 }

@@ -1,19 +1,19 @@
-// Takes secrets out of a log as its bytes stream by: an Aho–Corasick automaton over the raw bytes, so that neither
-// chunk borders nor hostile output matter. Which values are secret, and where the bytes go, is left to the runner.
+// Masks secrets in a stream of log bytes with an Aho–Corasick automaton, so that neither chunk boundaries nor hostile
+// output matter.
 
 export type Mask = {
-  /** What may be shown now. It may share memory with what was pushed, so neither may be written to afterwards. */
+  /** Returns the bytes that are safe to show now. They may share memory with the input, so do not write to either. */
   push(bytes: Buffer): Buffer;
-  /** Lets go of what is still held: no more bytes will come. */
+  /** Returns the bytes still held back, after the last push. */
   end(): Buffer;
-  /** Raw bytes pushed that nothing shown stands for yet; a new mask fed from there on continues exactly here. */
+  /** The number of input bytes held back. A new mask that is fed from that position on continues exactly here. */
   readonly heldBytes: number;
 };
 
-const shortestSecret = 8;
+const minSecretCharacters = 8;
 const replacement = Buffer.from('***');
 
-/** Occurrences that overlap become one `***`; the output depends on the bytes alone, never on how they were cut. */
+/** Overlapping matches become one `***`. The output does not depend on how the input is split into chunks. */
 export function createMask(values: readonly string[]): Mask {
   const secrets = secretsIn(values);
   if (secrets.length === 0) return { push: bytes => bytes, end: () => Buffer.alloc(0), heldBytes: 0 };
@@ -22,11 +22,11 @@ export function createMask(values: readonly string[]): Mask {
 
   let state = 0;
   let pushedBytes = 0;
-  let shownUntil = 0;
-  // What is found and not yet shown, in order, as offsets into the whole stream.
+  let shownBytes = 0;
+  // Matches not yet shown, in order, as offsets into the whole stream.
   const found: Region[] = [];
 
-  /** Shows what lies before `until`: `held` ends at `base`, and `bytes` begins there. */
+  /** Returns the output up to `until`. `held` ends at offset `base`, where `bytes` begins. */
   function show(held: Buffer, bytes: Buffer, base: number, until: number): Buffer {
     const shown: Buffer[] = [];
     const copy = (start: number, end: number) => {
@@ -34,7 +34,7 @@ export function createMask(values: readonly string[]): Mask {
         shown.push(held.subarray(start - base + held.length, Math.min(end, base) - base + held.length));
       if (end > base) shown.push(bytes.subarray(Math.max(start, base) - base, end - base));
     };
-    let at = shownUntil;
+    let at = shownBytes;
     let closed = 0;
     for (; closed < found.length && found[closed]!.end <= until; closed++) {
       const { start, end } = found[closed]!;
@@ -44,17 +44,17 @@ export function createMask(values: readonly string[]): Mask {
     }
     found.splice(0, closed);
     const next = found[0];
-    // A region that is still open is not shown: a checkpoint taken now must not lie inside it.
+    // A region that may still grow is held back: no checkpoint may lie inside it.
     const limit = next ? Math.min(next.start, until) : until;
     if (limit > at) copy(at, limit);
-    shownUntil = Math.max(at, limit);
+    shownBytes = Math.max(at, limit);
     return shown.length === 1 ? shown[0]! : Buffer.concat(shown);
   }
 
   function push(bytes: Buffer): Buffer {
     const base = pushedBytes;
     const length = bytes.length;
-    // The bytes held are, by what the automaton means, the way from its root to where it stands.
+    // The bytes held back are exactly the path from the root of the automaton to its state.
     const held = pathOf(state);
     let node = state;
     let at = 0;
@@ -75,7 +75,7 @@ export function createMask(values: readonly string[]): Mask {
       node = next === 0 ? fromRoot[byte]! : next;
       if (matchBytes[node] !== 0) {
         addRegion(found, base + at - matchBytes[node]!, base + at);
-        // Nothing is longer than this secret: only its own ending may still be the beginning of another.
+        // No longer secret continues from here. Only a suffix of this one may start another.
         if (child[node] === 0) node = fail[node]!;
       }
     }
@@ -92,12 +92,12 @@ export function createMask(values: readonly string[]): Mask {
       return show(held, Buffer.alloc(0), pushedBytes, pushedBytes);
     },
     get heldBytes() {
-      return pushedBytes - shownUntil;
+      return pushedBytes - shownBytes;
     },
   };
 }
 
-/** A text that is there as a whole, as lines of the service are. */
+/** Masks a complete text. */
 export function maskText(values: readonly string[], text: string): string {
   const mask = createMask(values);
   return Buffer.concat([mask.push(Buffer.from(text)), mask.end()]).toString();
@@ -111,12 +111,12 @@ function addRegion(found: Region[], start: number, end: number): void {
   found.push({ start: from, end });
 }
 
-/** The values that are masked, longest first; of a value with several lines each line too. */
+/** The byte strings to mask, longest first: each value, and each line of a value with several lines. */
 function secretsIn(values: readonly string[]): Buffer[] {
   const texts = new Set<string>();
   for (const value of values) {
     if (!isLongEnough(value)) continue;
-    // The line break at the end of a value is no secret, and without it a log keeps its lines.
+    // Line breaks around a value are not secret. Leaving them out keeps the lines of the log intact.
     const lines = value.split(/\r\n|\r|\n/);
     const first = lines.find(line => line !== '') ?? '';
     const last = lines.findLast(line => line !== '') ?? '';
@@ -129,11 +129,11 @@ function secretsIn(values: readonly string[]): Buffer[] {
 
 function isLongEnough(text: string): boolean {
   let characters = 0;
-  for (const _ of text) if (++characters === shortestSecret) return true;
+  for (const _ of text) if (++characters === minSecretCharacters) return true;
   return false;
 }
 
-/** Nodes are numbers, 0 the root. Children hang in lists: a table of 256 a node would be huge for a long key. */
+/** Nodes are numbers; 0 is the root. Children are linked lists: a table of 256 entries per node would be huge for a long key. */
 function buildAutomaton(secrets: Buffer[]) {
   const size = secrets.reduce((sum, secret) => sum + secret.length, 1);
   const child = new Int32Array(size);
@@ -187,27 +187,27 @@ function buildAutomaton(secrets: Buffer[]) {
   return { child, sibling, byteOf, fail, depth, matchBytes, pathOf, fromRoot };
 }
 
-const longestWindow = 32;
+const maxWindow = 32;
 
 /**
- * From a place where nothing has begun, leaps over bytes at which no secret can begin: the pair of bytes at the end
- * of a window as long as the shortest secret tells how far (as Wu and Manber do).
+ * Skips bytes at which no secret can begin, as Wu and Manber do: the last two bytes of a window as long as the shortest
+ * secret determine how far it may advance.
  */
 function buildSkip(secrets: Buffer[]): (bytes: Buffer, from: number) => number {
-  const window = Math.min(longestWindow, ...secrets.map(secret => secret.length));
-  const leaps = new Uint8Array(0x10000).fill(window - 1);
+  const window = Math.min(maxWindow, ...secrets.map(secret => secret.length));
+  const shifts = new Uint8Array(0x10000).fill(window - 1);
   for (const secret of secrets) {
     for (let end = 1; end < window; end++) {
       const pair = (secret[end - 1]! << 8) | secret[end]!;
-      leaps[pair] = Math.min(leaps[pair]!, window - 1 - end);
+      shifts[pair] = Math.min(shifts[pair]!, window - 1 - end);
     }
   }
   return (bytes, from) => {
     let last = from + window - 1;
     while (last < bytes.length) {
-      const leap = leaps[(bytes[last - 1]! << 8) | bytes[last]!]!;
-      if (leap === 0) break;
-      last += leap;
+      const shift = shifts[(bytes[last - 1]! << 8) | bytes[last]!]!;
+      if (shift === 0) break;
+      last += shift;
     }
     return Math.min(last - window + 1, bytes.length);
   };

@@ -1,13 +1,13 @@
-// Finding a text in a text, in linear time whatever the two are.
+// Substring search in linear time, even for hostile input.
 
-/** Where the needle first occurs at or after `from`, in UTF-16 units; -1 where it does not. */
+/** The index of the first match at or after `from`, in UTF-16 units, or -1. */
 export type Search = (value: string, from: number) => number;
 
-// The engine's own search is far faster, but only for needles this short is it also linear at worst.
-const nativeMax = 250;
+// String.indexOf is far faster, but is linear in the worst case only for needles up to this length.
+const maxNativeLength = 250;
 
 export function compileSearch(needle: string): Search {
-  if (needle.length <= nativeMax) return (value, from) => value.indexOf(needle, from);
+  if (needle.length <= maxNativeLength) return (value, from) => value.indexOf(needle, from);
   const borders = bordersOf(needle);
   return (value, from) => {
     let matched = 0;
@@ -21,7 +21,7 @@ export function compileSearch(needle: string): Search {
   };
 }
 
-/** Knuth, Morris and Pratt: of each beginning of the text, how much of its end is its beginning again. */
+/** The failure table of Knuth, Morris and Pratt: for each prefix, the length of its longest proper prefix that is also a suffix. */
 function bordersOf(text: string): Int32Array {
   const borders = new Int32Array(text.length);
   let border = 0;

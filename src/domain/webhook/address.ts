@@ -1,12 +1,12 @@
-// Where webhooks may go: IP addresses in all their notations, the networks that are refused, those the administrator
-// allows after all. Resolving names, and checking what is really connected to, is left to the engine.
+// Which addresses webhooks may be sent to: parses IP addresses and networks, and knows the forbidden networks and the
+// exceptions the administrator allows. engine/webhook resolves names and checks the address it connects to.
 
 export type Cidr = { family: 4 | 6; base: bigint; bits: number };
 export type Address = { family: 4 | 6; value: bigint };
 
 const network = (text: string): Cidr => parseCidr(text)!;
 
-/** Loopback, link-local, unspecified, multicast and broadcast; private networks are where an appliance lives. */
+/** Private networks are not forbidden: that is where an appliance and its receivers run. */
 const forbidden: Record<4 | 6, { network: string; kind: string }[]> = {
   4: [
     { network: '0.0.0.0/8', kind: 'an unspecified' },
@@ -27,8 +27,8 @@ const forbiddenNetworks = [...forbidden[4], ...forbidden[6]].map(entry => ({
   kind: entry.kind,
 }));
 
-/** IPv6 networks whose addresses carry an IPv4 one, and how far from the right it stands. */
-const carriers = [
+/** IPv6 networks whose addresses embed an IPv4 address, and the number of bits to the right of it. */
+const embeddings = [
   { ...network('::ffff:0:0/96'), shift: 0n },
   { ...network('::ffff:0:0:0/96'), shift: 0n },
   { ...network('::/96'), shift: 0n },
@@ -42,32 +42,32 @@ export function isForbiddenAddress(ip: string, allow: readonly Cidr[]): boolean 
   return forbiddenKind(ip, allow) !== undefined;
 }
 
-/** `a loopback`, `a link-local` and so on; what cannot be read as an address is forbidden too. */
+/** `a loopback`, `a link-local` and so on. Text that is not an address is forbidden too. */
 export function forbiddenKind(ip: string, allow: readonly Cidr[]): string | undefined {
   const address = parseAddress(ip);
   if (!address) return 'an unreadable';
   if (allow.some(cidr => contains(cidr, address))) return undefined;
-  for (const face of facesOf(address)) {
-    const found = forbiddenNetworks.find(cidr => contains(cidr, face));
-    if (found && !allow.some(cidr => contains(cidr, face))) return found.kind;
+  for (const equivalent of equivalentsOf(address)) {
+    const found = forbiddenNetworks.find(cidr => contains(cidr, equivalent));
+    if (found && !allow.some(cidr => contains(cidr, equivalent))) return found.kind;
   }
   return undefined;
 }
 
-/** The address itself, and the IPv4 address a translator or tunnel would make of it. */
-function facesOf(address: Address): Address[] {
-  const faces = [address];
-  // `::` and `::1` lie in the range of the old IPv4-compatible addresses, and mean themselves.
-  if (address.family === 4 || address.value <= 1n) return faces;
-  for (const carrier of carriers) {
-    if (contains(carrier, address))
-      faces.push({ family: 4, value: (address.value >> carrier.shift) & 0xffff_ffffn });
+/** The address itself, and the IPv4 addresses that a translator or tunnel would derive from it. */
+function equivalentsOf(address: Address): Address[] {
+  const found = [address];
+  // `::` and `::1` are in the range of the old IPv4-compatible addresses, but are not such addresses.
+  if (address.family === 4 || address.value <= 1n) return found;
+  for (const network of embeddings) {
+    if (contains(network, address))
+      found.push({ family: 4, value: (address.value >> network.shift) & 0xffff_ffffn });
   }
-  if (contains(teredo, address)) faces.push({ family: 4, value: ~address.value & 0xffff_ffffn });
-  return faces;
+  if (contains(teredo, address)) found.push({ family: 4, value: ~address.value & 0xffff_ffffn });
+  return found;
 }
 
-/** Whether `ip` is in one of the networks; what cannot be read as an address is in none. */
+/** Whether `ip` is in one of the networks. Text that is not an address is in none. */
 export function isIn(cidrs: readonly Cidr[], ip: string): boolean {
   const address = parseAddress(ip);
   return address !== undefined && cidrs.some(cidr => contains(cidr, address));
@@ -75,16 +75,16 @@ export function isIn(cidrs: readonly Cidr[], ip: string): boolean {
 
 function contains(cidr: Cidr, address: Address): boolean {
   if (cidr.family !== address.family) return false;
-  const rest = BigInt((cidr.family === 4 ? 32 : 128) - cidr.bits);
-  return cidr.base >> rest === address.value >> rest;
+  const hostBits = BigInt((cidr.family === 4 ? 32 : 128) - cidr.bits);
+  return cidr.base >> hostBits === address.value >> hostBits;
 }
 
-const longestUrl = 2_048;
+const maxUrlLength = 2_048;
 
-/** A name passes: it is judged by the address it leads to when it is connected to. */
+/** A host name is accepted: the address it resolves to is checked when a webhook is sent. */
 export function checkWebhookUrl(text: string, allow: readonly Cidr[]): 'invalid_format' | undefined {
-  // URL would mend white space and backslashes silently, and what is stored should be what was meant.
-  if (text.length > longestUrl || /[\s\\\u0000-\u001f\u007f]/.test(text)) return 'invalid_format';
+  // URL silently normalizes white space and backslashes; the stored text must be exactly what is used.
+  if (text.length > maxUrlLength || /[\s\\\u0000-\u001f\u007f]/.test(text)) return 'invalid_format';
   const authority = /^https?:\/\/([^/?#]+)/i.exec(text)?.[1];
   const url = URL.parse(text);
   if (!authority || authority.includes('@') || !url || url.port === '0') return 'invalid_format';
@@ -92,13 +92,13 @@ export function checkWebhookUrl(text: string, allow: readonly Cidr[]): 'invalid_
   return literal !== undefined && isForbiddenAddress(literal, allow) ? 'invalid_format' : undefined;
 }
 
-/** URL has already turned decimal, octal, hex and short spellings of IPv4 into four decimal parts. */
+/** URL has already normalized decimal, octal, hex and short notations of IPv4 to four decimal numbers. */
 export function literalAddress(hostname: string): string | undefined {
   if (hostname.startsWith('[')) return hostname.slice(1, -1);
   return parseIpv4(hostname) === undefined ? undefined : hostname;
 }
 
-/** Networks separated by commas or white space; a bare address is a network of one. Throws what is wrong with which. */
+/** Networks separated by commas or white space; a bare address is a network of one. Throws if one is invalid. */
 export function parseCidrs(text: string): Cidr[] {
   return text
     .split(/[\s,]+/)
@@ -112,13 +112,13 @@ export function parseCidrs(text: string): Cidr[] {
 }
 
 function parseCidr(text: string): Cidr | undefined {
-  const [ip = '', length, ...more] = text.split('/');
+  const [ip = '', length, ...rest] = text.split('/');
   const address = parseAddress(ip);
-  if (!address || ip.includes('%') || more.length > 0) return undefined;
-  const widest = address.family === 4 ? 32 : 128;
+  if (!address || ip.includes('%') || rest.length > 0) return undefined;
+  const maxBits = address.family === 4 ? 32 : 128;
   if (length !== undefined && !/^\d{1,3}$/.test(length)) return undefined;
-  const bits = length === undefined ? widest : Number(length);
-  return bits > widest ? undefined : { family: address.family, base: address.value, bits };
+  const bits = length === undefined ? maxBits : Number(length);
+  return bits > maxBits ? undefined : { family: address.family, base: address.value, bits };
 }
 
 export function parseAddress(text: string): Address | undefined {
@@ -128,7 +128,7 @@ export function parseAddress(text: string): Address | undefined {
   return ipv6 === undefined ? undefined : { family: 6, value: ipv6 };
 }
 
-/** One spelling for each address: IPv4 in decimal, IPv6 in eight groups. */
+/** The canonical form of an address: IPv4 in decimal, IPv6 in eight groups. */
 export function formatAddress({ family, value }: Address): string {
   const [count, bits, radix, separator] = family === 4 ? [4, 8n, 10, '.'] : [8, 16n, 16, ':'];
   return Array.from({ length: count }, (_, at) =>

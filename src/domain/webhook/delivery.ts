@@ -1,4 +1,4 @@
-// What a receiver's answer means for a delivery: delivered, tried again, or given up. Recording it is left to the store.
+// Classifies a receiver's response: the delivery is delivered, retried or failed. The store records it.
 
 import { retryDelayMs } from './retry.ts';
 
@@ -16,17 +16,17 @@ export function isSuccess(status: number | undefined): boolean {
   return status !== undefined && status >= 200 && status < 300;
 }
 
-/** `attempts` were made before this one; without a status there was no answer, and `error` says why. */
+/** `attempts` counts the earlier attempts. Without a status there was no response, and `error` says why. */
 export function classifyResponse(
-  answer: { status?: number; responseMs: number; excerpt: string; error?: string },
+  response: { status?: number; responseMs: number; excerpt: string; error?: string },
   attempts: number,
   now: number,
 ): AttemptResult {
-  const { status, responseMs, excerpt, error } = answer;
+  const { status, responseMs, excerpt, error } = response;
   const delayMs = isSuccess(status) || status === 410 ? undefined : retryDelayMs(attempts + 1);
-  const otherwise = delayMs === undefined ? 'failed' : 'pending';
+  const unsuccessfulState = delayMs === undefined ? 'failed' : 'pending';
   return {
-    state: isSuccess(status) ? 'delivered' : otherwise,
+    state: isSuccess(status) ? 'delivered' : unsuccessfulState,
     attempts: attempts + 1,
     responseStatus: status ?? null,
     responseMs: status === undefined ? null : responseMs,

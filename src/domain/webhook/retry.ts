@@ -1,10 +1,10 @@
-// When a webhook is tried again. Counting the attempts and waiting is left to the queue.
+// The schedule on which a failed webhook is retried.
 
 const secondMs = 1_000;
 const minuteMs = 60 * secondMs;
 const hourMs = 60 * minuteMs;
 
-/** The wait after the first failed attempt, after the second, and so on; after the last one it is given up. */
+/** The delay after the first failed attempt, after the second, and so on. After the last one the delivery fails. */
 export const retryDelaysMs: readonly number[] = [
   5 * secondMs,
   30 * secondMs,
@@ -15,10 +15,10 @@ export const retryDelaysMs: readonly number[] = [
   24 * hourMs,
 ];
 
-// Only ever later: a receiver that came down with many events in flight must not get them all back at one moment.
+// Spreads retries out: a receiver that failed with many events in flight must not get all of them back at once.
 const jitter = 0.2;
 
-/** How long to wait after `attempts` failed ones; undefined when no more are due. `random` is in [0, 1). */
+/** The delay after `attempts` failed attempts, or undefined after the last. `random` is in [0, 1). */
 export function retryDelayMs(attempts: number, random: number = Math.random()): number | undefined {
   const delayMs = retryDelaysMs[attempts - 1];
   return delayMs === undefined ? undefined : Math.round(delayMs * (1 + jitter * random));

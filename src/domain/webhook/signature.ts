@@ -1,4 +1,5 @@
-// Signatures of webhooks, as Standard Webhooks lays them down. Keeping the secret is left to the vault.
+// Signs webhooks as specified by Standard Webhooks (standardwebhooks.com).
+
 import { createHmac, randomBytes } from 'node:crypto';
 
 const secretPrefix = 'whsec_';
@@ -7,7 +8,7 @@ export function newSigningSecret(): string {
   return secretPrefix + randomBytes(32).toString('base64');
 }
 
-/** The value of `webhook-signature`; the timestamp is in seconds, the body exactly as it is sent. */
+/** The value of the header `webhook-signature`. The timestamp is in seconds; the body is exactly what is sent. */
 export function sign(message: {
   id: string;
   timestamp: number;

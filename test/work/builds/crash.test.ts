@@ -165,7 +165,10 @@ describe('A server that is killed', () => {
     await start();
     const known = journey.knownProject(project.id);
     assert.equal((await known.finishedRequest(requestId)).build_state, 'passed');
-    assert.match(await known.log(buildId), /run 1\n\[assay\] .*It is run again\.\n(\[assay\] .*\n)*run 2\n$/);
+    assert.match(
+      await known.log(buildId),
+      /run 1\n\[assay\] .*The build is run again\.\n(\[assay\] .*\n)*run 2\n$/,
+    );
   });
 
   test('stopped politely leaves containers running, and goes on with them', async () => {

@@ -98,7 +98,7 @@ describe('While Docker', () => {
     const saved = await once.finishedBuild(onceId as string);
     assert.equal(saved.build_state, 'passed');
     const log = await once.log(onceId as string);
-    assert.equal(log.match(/It is run again\./g)?.length, 2, log);
+    assert.equal(log.match(/The build is run again\./g)?.length, 2, log);
     assert.deepEqual(log.match(/try \d/g), ['try 1', 'try 2', 'try 3'], log);
     const lost = await ever.finishedBuild(everId as string);
     assert.equal(lost.build_state, 'errored');
@@ -115,7 +115,7 @@ describe('While Docker', () => {
       const reason = /Docker at its socket cannot be reached \(create a container\): the connection broke/;
       assert.match(build.error as string, reason);
       assert.match(build.error as string, /It was tried 3 times\.$/);
-      assert.equal(log.match(/It is run again\./g)?.length, 2, log);
+      assert.equal(log.match(/The build is run again\./g)?.length, 2, log);
     } finally {
       gate.spoil(undefined);
     }
@@ -135,7 +135,7 @@ describe('While Docker', () => {
         record.error as string,
         /^Docker at its socket cannot be reached .* It was tried 3 times\.$/,
       );
-      assert.equal(log.match(/It is compiled again\./g)?.length, 2, log);
+      assert.equal(log.match(/The dependency is compiled again\./g)?.length, 2, log);
     } finally {
       gate.spoil(undefined);
     }
@@ -317,7 +317,7 @@ test('TIMEOUT is for all attempts of a build together', async () => {
     const log = await project.log(buildId as string);
     assert.match(
       log,
-      /late\n\[assay\] The container ended.* It is run again\.\n(.*\n)*\[assay\] stopped: it took longer than 24 s\n$/,
+      /late\n\[assay\] The container ended.* The build is run again\.\n(.*\n)*\[assay\] stopped: it took longer than 24 s\n$/,
     );
     assert.equal(log.match(/^late$/gm)?.length, 1, 'less than 10 s were left for the second attempt');
   } finally {

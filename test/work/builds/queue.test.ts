@@ -19,14 +19,14 @@ test('Whoever begins to wait is behind at most one job of each other who waits',
         ]),
       );
       const serve = (): string => {
-        const waiting = [...jobs].flatMap(([who, [first]]): Waiting<string>[] =>
-          first === undefined ? [] : [{ who, job: who, enqueuedAt: first }],
+        const waiting = [...jobs].flatMap(([owner, [first]]): Waiting<string>[] =>
+          first === undefined ? [] : [{ owner, job: owner, enqueuedAt: first }],
         );
         const next = nextInTurn(waiting, servedAt);
         assert.ok(next);
-        servedAt.set(next.who, ++served);
-        jobs.get(next.who)?.shift();
-        return next.who;
+        servedAt.set(next.owner, ++served);
+        jobs.get(next.owner)?.shift();
+        return next.owner;
       };
       for (let index = 0; index < before; index++) serve();
       jobs.set('newcomer', [++id]);

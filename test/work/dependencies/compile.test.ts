@@ -165,7 +165,7 @@ suite('compiles', { concurrency: 2 }, () => {
     assert.equal(state, 'compiled', log);
     assert.match(
       log,
-      /begun\n\[assay\] The container ended without a verdict: .* It is compiled again\.\n[\s\S]*begun\n/,
+      /begun\n\[assay\] The container ended without a result: .* The dependency is compiled again\.\n[\s\S]*begun\n/,
     );
   });
 
