@@ -175,7 +175,7 @@ export function giveUpSome(db: Db, notificationId: bigint, reason: string): bool
 }
 
 /** Brings back what waits longer than its retry can be away: the clock was set back meanwhile. */
-export function mendSchedule(db: Db): void {
+export function repairSchedule(db: Db): void {
   const longestMs = `CASE attempts ${retryDelaysMs
     .map((_, index) => `WHEN ${index + 1} THEN ${retryDelayMs(index + 1, 1)}`)
     .join(' ')} ELSE 0 END`;

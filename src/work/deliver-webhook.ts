@@ -1,9 +1,8 @@
-// Carries the outbox to its receivers: at least once, in order for one resource, nobody held up by somebody else.
-// The rows are the truth; a poke or the clock only says that it is worth looking. How one POST is made is the engine's.
+// Sends the outbox to its receivers: at least once, in order for one resource, and no receiver delays another one.
+// The rows are the truth; a signal or the clock is only a hint to look at them.
 
 import type { Cidr } from '../domain/webhook/address.ts';
 import { classifyResponse, isSuccess } from '../domain/webhook/delivery.ts';
-import { countPlaces, firstPace, nextPace, type Pace } from '../domain/webhook/pace.ts';
 import { sign } from '../domain/webhook/signature.ts';
 import {
   connectionsPerHost,
@@ -24,7 +23,7 @@ import {
   isReceiverThere,
   listDue,
   listWaiting,
-  mendSchedule,
+  repairSchedule,
   settleDelivery,
   switchOff,
 } from '../store/outbox.ts';
@@ -37,8 +36,7 @@ type Receiver = {
   url: string;
   host: string;
   secret: string | undefined;
-  pace: Pace;
-  /** By the clock that cannot be set. */
+  /** Set while the last answer was a failure: nothing is sent until then, on the monotonic clock. */
   resumeAtMs: number;
   underWay: Map<bigint, Due>;
   isGone: boolean;
@@ -47,7 +45,11 @@ type Receiver = {
 
 type Answered = { receiver: Receiver; delivery: Due; answer: DeliveryAnswer };
 
-const mostUnderWay = 512;
+const MOST_UNDER_WAY = 512;
+/** Half of what one host gets, so that a receiver that hangs leaves connections for others on its host. */
+export const MOST_PER_RECEIVER = connectionsPerHost / 2;
+/** A receiver that failed last is tried once in this time, so that a dead one with a long backlog costs nothing. */
+const FAILURE_PAUSE_MS = 1_000;
 /** Rows looked at beyond those that can be sent, to see past a few that are held back. */
 const lookAhead = 32;
 // A clock that is set is noticed within this time.
@@ -111,11 +113,7 @@ export function startDeliveries(options: {
     batch.forEach(({ receiver, delivery, answer }, index) => {
       const settlement = recorded[index];
       receiver.underWay.delete(delivery.id);
-      receiver.pace = nextPace(receiver.pace, {
-        succeeded: isSuccess(answer.status),
-        responseMs: answer.responseMs,
-      });
-      receiver.resumeAtMs = performance.now() + receiver.pace.pauseMs;
+      receiver.resumeAtMs = isSuccess(answer.status) ? 0 : performance.now() + FAILURE_PAUSE_MS;
       if (!settlement) return;
       options.onOutcome?.(settlement.state === 'pending' ? 'retried' : settlement.state);
       if (answer.status === 410) {
@@ -129,7 +127,7 @@ export function startDeliveries(options: {
 
   function watchClock(): void {
     const offsetMs = db.now() - performance.now();
-    if (offsetMs < clockOffsetMs - clockToleranceMs) mendSchedule(db);
+    if (offsetMs < clockOffsetMs - clockToleranceMs) repairSchedule(db);
     clockOffsetMs = offsetMs;
   }
 
@@ -159,8 +157,14 @@ export function startDeliveries(options: {
       if (receiver.underWay.size === 0 && !isWaiting.has(receiver.notificationId))
         receivers.delete(receiver.notificationId);
 
-    const taken = countPlaces(receivers.values(), { inAll: mostUnderWay, perHost: connectionsPerHost });
-    // Whoever has the least under way comes first: a long backlog leaves room for the others.
+    let inAll = 0;
+    const perHost = new Map<string, number>();
+    const count = (host: string, deliveries: number) => {
+      inAll += deliveries;
+      perHost.set(host, (perHost.get(host) ?? 0) + deliveries);
+    };
+    for (const { host, underWay } of receivers.values()) count(host, underWay.size);
+    // The receiver with the least under way comes first: a long backlog does not delay the others.
     due.sort((a, b) => a.underWay.size - b.underWay.size);
     for (const receiver of due) {
       if (receiver.isGone) {
@@ -170,15 +174,17 @@ export function startDeliveries(options: {
         continue;
       }
       const pauseMs = receiver.resumeAtMs - performance.now();
-      const free = taken.freeFor(receiver);
+      const free = Math.min(
+        (receiver.resumeAtMs === 0 ? MOST_PER_RECEIVER : 1) - receiver.underWay.size,
+        connectionsPerHost - (perHost.get(receiver.host) ?? 0),
+        MOST_UNDER_WAY - inAll,
+      );
       if (free > 0 && pauseMs > 0) wakeIn(pauseMs);
       if (free <= 0 || pauseMs > 0) continue;
       const { sendable, heldBack } = choose(receiver, free);
       if (heldBack) wakeIn(0);
-      for (const delivery of sendable) {
-        taken.take(receiver);
-        send(receiver, delivery);
-      }
+      count(receiver.host, sendable.length);
+      for (const delivery of sendable) send(receiver, delivery);
       const nextDueAt = sendable.length < free ? findNextDueAt(db, receiver.notificationId) : undefined;
       if (nextDueAt !== undefined) wakeIn(nextDueAt - now);
     }
@@ -213,7 +219,6 @@ export function startDeliveries(options: {
       notificationId,
       ...found,
       host: URL.parse(found.url)?.host ?? found.url,
-      pace: firstPace,
       resumeAtMs: 0,
       underWay: new Map(),
       isGone: false,
@@ -265,7 +270,7 @@ export function startDeliveries(options: {
     }
   }
 
-  mendSchedule(db);
+  repairSchedule(db);
   const unwatch = live.watch('deliveries', () => {
     isPoked = true;
     wake();

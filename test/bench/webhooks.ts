@@ -8,7 +8,6 @@ import type { TLSSocket } from 'node:tls';
 import { parseArgs } from 'node:util';
 import { generateKeyPair } from '../../src/domain/ssh-key.ts';
 import { parseCidrs } from '../../src/domain/webhook/address.ts';
-import { mostAtOnce } from '../../src/domain/webhook/pace.ts';
 import { newSigningSecret } from '../../src/domain/webhook/signature.ts';
 import { createLive } from '../../src/live.ts';
 import { createLog } from '../../src/log.ts';
@@ -19,7 +18,7 @@ import { createVault } from '../../src/store/database/vault.ts';
 import { recordEvent } from '../../src/store/events.ts';
 import { createNotification } from '../../src/store/notifications.ts';
 import { createProject } from '../../src/store/projects.ts';
-import { startDeliveries } from '../../src/work/deliver-webhook.ts';
+import { MOST_PER_RECEIVER, startDeliveries } from '../../src/work/deliver-webhook.ts';
 import { freePort } from '../support/ports.ts';
 import {
   askOnce,
@@ -128,7 +127,7 @@ async function fetchAll(url: string, bodies: readonly string[]): Promise<number>
       await response.text();
     }
   };
-  await Promise.all(Array.from({ length: mostAtOnce }, loop));
+  await Promise.all(Array.from({ length: MOST_PER_RECEIVER }, loop));
   return (bodies.length * 1000) / (performance.now() - startedAt);
 }
 
