@@ -37,6 +37,9 @@ export async function bundle(entry: string): Promise<Uint8Array> {
     format: 'cjs',
     target: 'node26',
     minifySyntax: true,
+    // The source text stays in memory. Short lines, since an uncaught error prints the line that it came from.
+    minifyWhitespace: true,
+    lineLimit: 160,
     legalComments: 'eof',
     logLevel: 'silent',
     // CommonJS has no import.meta; what needs the place of a source file asks src/asset.ts instead.
