@@ -4,7 +4,7 @@ import { asc } from 'drizzle-orm';
 import { HOST_IMAGE, taggedImage } from '../domain/names.ts';
 import type { Db } from './database/db.ts';
 import { images } from './database/schema.ts';
-import { findFact, writeFact } from './database/settings.ts';
+import { findStoredValue, storeValue } from './database/settings.ts';
 
 export type Image = typeof images.$inferSelect;
 
@@ -31,7 +31,7 @@ export function recordImage(db: Db, name: string, imageId: string): void {
 
 /** The image that `assay image use` chose; without one the setting IMAGE counts. */
 export function findDefaultImage(db: Db): string | undefined {
-  return findFact(db, DEFAULT);
+  return findStoredValue(db, DEFAULT);
 }
 
 /** What runs in no image of its own runs in this one. */
@@ -49,5 +49,5 @@ export function isImageUsable(db: Db, settings: ImageSettings, name: string): bo
 }
 
 export function setDefaultImage(db: Db, name: string): void {
-  writeFact(db, DEFAULT, name);
+  storeValue(db, DEFAULT, name);
 }

@@ -4,7 +4,7 @@ import { and, asc, eq, gt, inArray, lt } from 'drizzle-orm';
 import { parseId } from '../../domain/id.ts';
 import type { Db } from '../database/db.ts';
 import { builds, dependencies, deploys } from '../database/schema.ts';
-import { findFact, writeFact } from '../database/settings.ts';
+import { findStoredValue, storeValue } from '../database/settings.ts';
 import { findProject } from '../projects.ts';
 
 /** Whether the job that a container or a directory was made for has not ended. */
@@ -90,7 +90,7 @@ const LOGS_GONE = 'logs_gone_before';
 
 /** Builds whose logs are past retention and have not been taken away yet: the oldest ones, up to the first that is not. */
 export function listExpiredBuilds(db: Db, before: number, limit: number): bigint[] {
-  const done = BigInt(findFact(db, LOGS_GONE) ?? '0');
+  const done = BigInt(findStoredValue(db, LOGS_GONE) ?? '0');
   const rows = db.orm
     .select({ id: builds.id, finishedAt: builds.finishedAt })
     .from(builds)
@@ -104,5 +104,5 @@ export function listExpiredBuilds(db: Db, before: number, limit: number): bigint
 
 /** Ids grow with time, so one mark tells how far the retention has come. */
 export function markLogGone(db: Db, id: bigint): void {
-  writeFact(db, LOGS_GONE, id.toString());
+  storeValue(db, LOGS_GONE, id.toString());
 }

@@ -18,7 +18,7 @@ import { dirname, join, resolve } from 'node:path';
 import { examineDatabase } from '../database/database-check.ts';
 import { type Db, openDb, openSqlite } from '../database/db.ts';
 import { NewerSchema, type OnUpgrade } from '../database/migrations.ts';
-import { findFact } from '../database/settings.ts';
+import { findStoredValue } from '../database/settings.ts';
 import { createVault } from '../database/vault.ts';
 import { databasePath, directories, lockPath, masterKeyPath } from './paths.ts';
 
@@ -103,7 +103,7 @@ export function watchDatabase(db: Db, data: string): () => boolean {
   const opened = fileOf();
   return () => {
     try {
-      return fileOf() === opened && findFact(db, 'instance') !== undefined;
+      return fileOf() === opened && findStoredValue(db, 'instance') !== undefined;
     } catch {
       return false;
     }

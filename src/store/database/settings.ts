@@ -4,11 +4,11 @@ import { type Db, prepared, remembered } from './db.ts';
 
 const read = prepared(db => db.sqlite.prepare('SELECT value FROM facts WHERE name = ?').pluck());
 
-export function findFact(db: Db, name: string): string | undefined {
+export function findStoredValue(db: Db, name: string): string | undefined {
   return read(db).get(name) as string | undefined;
 }
 
-export function writeFact(db: Db, name: string, value: string): void {
+export function storeValue(db: Db, name: string, value: string): void {
   db.write(() =>
     db.sqlite
       .prepare(
@@ -22,12 +22,12 @@ const HOST = 'host';
 
 /** The host name in BASE_URL. Kept, so that the command line knows it too. */
 export function rememberHost(db: Db, host: string): void {
-  if (findFact(db, HOST) !== host) writeFact(db, HOST, host);
+  if (findStoredValue(db, HOST) !== host) storeValue(db, HOST, host);
 }
 
 const rememberedHost = remembered(
   (name: string) => name,
-  (db, name) => findFact(db, name),
+  (db, name) => findStoredValue(db, name),
 );
 
 /** In every record of a project. */
@@ -37,5 +37,5 @@ export function hostOf(db: Db): string {
 
 /** Tells this appliance's containers, volumes and networks from anybody else's. */
 export function instanceOf(db: Db): string {
-  return findFact(db, 'instance') as string;
+  return findStoredValue(db, 'instance') as string;
 }

@@ -7,7 +7,7 @@ import { refusal } from '../../domain/refusal.ts';
 import { parseAccountChange, parseNewAccount } from '../../domain/registration.ts';
 import { type Account, findAccount, listAccounts } from '../../store/accounts.ts';
 import { countByState } from '../../store/counts.ts';
-import { findFact } from '../../store/database/settings.ts';
+import { findStoredValue } from '../../store/database/settings.ts';
 import { cancelDeploy, findAnyDeploy, listUnfinishedDeploys } from '../../store/deploys.ts';
 import { listUnfinishedBuilds, listUnfinishedCompiles } from '../../store/queue.ts';
 import { changeAccount, registerAccount, resetAccount, type Secrets } from '../../store/registration.ts';
@@ -81,7 +81,7 @@ function renderVitals(visit: Visit): Html {
   const { services } = visit;
   const { slots, slotsUsed, freeDiskBytes, minFreeDiskBytes, dockerAway, image } = services.vitals();
   const counts = countByState(services.db);
-  const backupAt = findFact(services.db, 'last_backup_at');
+  const backupAt = findStoredValue(services.db, 'last_backup_at');
   const low = freeDiskBytes < minFreeDiskBytes;
   return factList([
     ['Version', services.version],
