@@ -23,7 +23,7 @@ export function findCompiledRecipe(db: Db, recipeHash: string): Artifact | undef
 }
 
 /** The same content twice is the same artifact. */
-export function recordArtifact(db: Db, artifact: Pick<Artifact, 'hash' | 'prefix' | 'sizeBytes'>): void {
+export function createArtifact(db: Db, artifact: Pick<Artifact, 'hash' | 'prefix' | 'sizeBytes'>): void {
   db.write(() =>
     db.orm
       .insert(artifacts)
@@ -38,7 +38,7 @@ export function setArtifactVolume(db: Db, hash: string, volume: string): void {
 }
 
 /** Forgets those that no dependency was compiled to, and says which they were. */
-export function forgetUnusedArtifacts(db: Db, isHeld: (hash: string) => boolean): string[] {
+export function deleteUnusedArtifacts(db: Db, isHeld: (hash: string) => boolean): string[] {
   const unused = db.orm
     .select({ hash: artifacts.hash })
     .from(artifacts)

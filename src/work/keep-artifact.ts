@@ -7,7 +7,7 @@ import { isDiskFull } from '../domain/disk-full.ts';
 import { type Captured, captureTar, GivenUp } from '../engine/archive/artifact-tar.ts';
 import { HOST_IMAGE } from '../engine/docker/image.ts';
 import { findMountpoint, readVolume } from '../engine/docker/volume.ts';
-import { findCompiledRecipe, recordArtifact } from '../store/artifacts.ts';
+import { createArtifact, findCompiledRecipe } from '../store/artifacts.ts';
 import { keepArchive } from '../store/data/archive.ts';
 import { artifactPath } from '../store/data/paths.ts';
 import { instanceOf } from '../store/database/settings.ts';
@@ -41,7 +41,7 @@ export async function finish(
     return { verdict: failedCompile(`The command left nothing under its prefix ${begun.prefix}.`) };
   compile.hold(captured.hash);
   await keepArchive(file, artifactPath(parts.dataDirectory, captured.hash));
-  recordArtifact(parts.db, { hash: captured.hash, prefix: begun.prefix, sizeBytes: captured.sizeBytes });
+  createArtifact(parts.db, { hash: captured.hash, prefix: begun.prefix, sizeBytes: captured.sizeBytes });
   await log.line(`kept ${captured.files} files, ${captured.sizeBytes} bytes, of ${begun.prefix}`);
   await makeReady(compile, captured.hash);
   return { verdict, artifact: { hash: captured.hash, recipeHash: begun.recipeHash } };

@@ -6,7 +6,7 @@ import { lstat, opendir, readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { STAND_IN } from '../engine/docker/volume.ts';
 import type { Log } from '../log.ts';
-import { findArtifact, forgetUnusedArtifacts } from '../store/artifacts.ts';
+import { deleteUnusedArtifacts, findArtifact } from '../store/artifacts.ts';
 import {
   isArchiveReferred,
   isBuildRunningSince,
@@ -215,7 +215,7 @@ const listDirectory = (path: string) =>
 /** What no dependency was compiled to any more. */
 async function sweepArtifacts({ db, dataDirectory, artifacts }: SweepParts): Promise<void> {
   const isFree = (hash: string) => !artifacts.isHeld(hash) && !findArtifact(db, hash);
-  for (const hash of forgetUnusedArtifacts(db, artifacts.isHeld))
+  for (const hash of deleteUnusedArtifacts(db, artifacts.isHeld))
     if (isFree(hash)) await discard(artifactPath(dataDirectory, hash));
   for (const name of await readdir(join(dataDirectory, 'artifacts'))) {
     const hash = name.split('.')[0] as string;
