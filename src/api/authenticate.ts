@@ -3,7 +3,7 @@
 import { hash } from 'node:crypto';
 import { type Caller, standingOf } from '../domain/access.ts';
 import { refusal } from '../domain/refusal.ts';
-import { type Account, findAccountByEmail, holdsApiKey } from '../store/accounts.ts';
+import { type Account, findAccountByEmail, matchesApiKey } from '../store/accounts.ts';
 import { findToken } from '../store/applications.ts';
 import { type Db, remembered } from '../store/database/db.ts';
 
@@ -46,7 +46,7 @@ const holderOf = remembered(
     const colon = pair.indexOf(':');
     if (colon < 0) return undefined;
     const account = findAccountByEmail(db, pair.slice(0, colon));
-    return holdsApiKey(account, pair.slice(colon + 1)) ? account : undefined;
+    return matchesApiKey(account, pair.slice(colon + 1)) ? account : undefined;
   },
 );
 

@@ -112,7 +112,7 @@ export function replaceApiKey(db: Db, id: bigint): string {
 const nobodysDigest = digestOf('nobody');
 
 /** Compares also where there is no such account, so that its absence takes no less time. */
-export function holdsApiKey(account: Account | undefined, key: string): account is Account {
+export function matchesApiKey(account: Account | undefined, key: string): account is Account {
   const same = sameDigest(digestOf(key), account?.apiKeyDigest ?? nobodysDigest);
   return same && account?.apiKeyDigest != null;
 }
