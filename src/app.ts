@@ -15,7 +15,7 @@ import type { Log } from './log.ts';
 import { holdDataDirectory, makeDataDirectory, openData, watchDatabase } from './store/data/data.ts';
 import { tlsDirectory } from './store/data/paths.ts';
 import type { Db } from './store/database/db.ts';
-import { rememberHost } from './store/database/settings.ts';
+import { storeHost } from './store/database/settings.ts';
 import { defaultImage } from './store/images.ts';
 import { version } from './version.ts';
 import { mountPages } from './web/pages.ts';
@@ -47,7 +47,7 @@ export async function startApp(
         : log.info('database is upgraded', upgrade),
     );
     closing.unshift(() => db.close());
-    rememberHost(db, new URL(settings.baseUrl).hostname);
+    storeHost(db, new URL(settings.baseUrl).hostname);
     const isDatabaseThere = watchDatabase(db, settings.data);
     const live = createLive();
     db.onCommit = topics => live.publish(topics);

@@ -5,7 +5,7 @@ import { type Caller, standingOf } from '../domain/access.ts';
 import { refusal } from '../domain/refusal.ts';
 import { type Account, findAccountByEmail, matchesApiKey } from '../store/accounts.ts';
 import { findToken } from '../store/applications.ts';
-import { type Db, remembered } from '../store/database/db.ts';
+import { cached, type Db } from '../store/database/db.ts';
 
 /** The caller, or 401 `unauthorized`. Reads headers and query only, so that no body is taken from a stranger. */
 export function authenticate(db: Db, request: Request, url: URL): Caller {
@@ -18,7 +18,7 @@ export function authenticate(db: Db, request: Request, url: URL): Caller {
     if (!found) throw refusal('unauthorized');
     return callerOf(db, found.account, new Set(found.token.scopes.split(' ')));
   }
-  // A browser adds remembered Basic credentials to what any other site makes it ask.
+  // A browser adds cached Basic credentials to what any other site makes it ask.
   if (request.headers.get('sec-fetch-site') === 'cross-site') throw refusal('unauthorized');
   const account = holderOf(db, header as string);
   if (!account) throw refusal('unauthorized');
@@ -37,7 +37,7 @@ export function callerOf(db: Db, account: Account, scopes: ReadonlySet<string> |
 }
 
 /** Whose API key a Basic header carries. By the header's hash: a client sends the same one again and again. */
-const holderOf = remembered(
+const holderOf = cached(
   (header: string) => hash('sha256', header, 'base64'),
   (db, header): Account | undefined => {
     const value = readHeader(header, 'basic');

@@ -6,7 +6,7 @@ import { nameKey } from '../domain/names.ts';
 import { refusal } from '../domain/refusal.ts';
 import { keyComment, withComment } from '../domain/ssh-key.ts';
 import type { SubmoduleSetting } from '../domain/submodules.ts';
-import { type Db, isUniqueViolation, prepared, remembered } from './database/db.ts';
+import { cached, type Db, isUniqueViolation, prepared } from './database/db.ts';
 import { beyond, olderThan, type Page } from './database/page.ts';
 import { accounts, collaborators, projects } from './database/schema.ts';
 import { hostOf } from './database/settings.ts';
@@ -40,7 +40,7 @@ const collaboration = prepared(db =>
     .prepare(),
 );
 
-export const findProject = remembered(
+export const findProject = cached(
   (id: bigint) => id,
   (db, id): Project | undefined => byId(db).get({ id }),
 );

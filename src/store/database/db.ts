@@ -185,7 +185,7 @@ export function insertInto<Table extends SQLiteTable>(
 }
 
 /** A read whose result is kept until anything in the database changes; for what nearly every request asks. */
-export function remembered<Asked, Found>(
+export function cached<Asked, Found>(
   keyOf: (asked: Asked) => unknown,
   read: (db: Db, asked: Asked) => Found | undefined,
   most = 1000,

@@ -1,6 +1,6 @@
 // Single facts about this data directory.
 
-import { type Db, prepared, remembered } from './db.ts';
+import { cached, type Db, prepared } from './db.ts';
 
 const read = prepared(db => db.sqlite.prepare('SELECT value FROM facts WHERE name = ?').pluck());
 
@@ -21,18 +21,18 @@ export function storeValue(db: Db, name: string, value: string): void {
 const HOST = 'host';
 
 /** The host name in BASE_URL. Kept, so that the command line knows it too. */
-export function rememberHost(db: Db, host: string): void {
+export function storeHost(db: Db, host: string): void {
   if (findStoredValue(db, HOST) !== host) storeValue(db, HOST, host);
 }
 
-const rememberedHost = remembered(
+const cachedHost = cached(
   (name: string) => name,
   (db, name) => findStoredValue(db, name),
 );
 
 /** In every record of a project. */
 export function hostOf(db: Db): string {
-  return rememberedHost(db, HOST) ?? '';
+  return cachedHost(db, HOST) ?? '';
 }
 
 /** Tells this appliance's containers, volumes and networks from anybody else's. */
