@@ -4,7 +4,7 @@ import { randomBytes } from 'node:crypto';
 import { and, desc, eq, lt, sql } from 'drizzle-orm';
 import { BUILDS_A_BATCH, cancelBuild, findCancel } from './cancels.ts';
 import { type Db, insertInto } from './database/db.ts';
-import { beyond, olderThan, type Page } from './database/page.ts';
+import { limitWithNext, olderThan, type Page } from './database/page.ts';
 import { buildRequests, builds, commits, requestDecisions } from './database/schema.ts';
 import { type Decision, recordDecisions, unpackDecisions } from './decisions.ts';
 import type { Project } from './projects.ts';
@@ -64,7 +64,7 @@ export function listBuildRequests(db: Db, projectId: bigint, page: Page): BuildR
     .from(buildRequests)
     .where(and(eq(buildRequests.projectId, projectId), olderThan(buildRequests.id, page)))
     .orderBy(desc(buildRequests.id))
-    .limit(beyond(page))
+    .limit(limitWithNext(page))
     .all();
 }
 
@@ -91,7 +91,7 @@ export function listCommits(db: Db, projectId: bigint, page: Page): CommitItem[]
     .from(commits)
     .where(and(eq(commits.projectId, projectId), olderThan(commits.id, page)))
     .orderBy(desc(commits.id))
-    .limit(beyond(page))
+    .limit(limitWithNext(page))
     .all();
 }
 
@@ -312,7 +312,7 @@ export function listBuildsOfCommit(db: Db, commitId: bigint, page: Page): Build[
     .from(builds)
     .where(and(eq(builds.commitId, commitId), olderThan(builds.id, page)))
     .orderBy(desc(builds.id))
-    .limit(beyond(page))
+    .limit(limitWithNext(page))
     .all();
 }
 

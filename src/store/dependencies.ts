@@ -4,7 +4,7 @@ import { and, desc, eq, ne, sql } from 'drizzle-orm';
 import { COMPILE_CANCELED } from '../domain/dependency.ts';
 import { nameKey } from '../domain/names.ts';
 import type { Db } from './database/db.ts';
-import { beyond, olderThan, type Page } from './database/page.ts';
+import { limitWithNext, olderThan, type Page } from './database/page.ts';
 import { dependencies, projects, relatedDependencies, suiteDependencies, suites } from './database/schema.ts';
 import { isNameTaken, keyOfChange } from './database/unique-name.ts';
 import type { Dependency } from './dependency-use.ts';
@@ -28,7 +28,7 @@ export function listOwnDependencies(db: Db, ownerId: bigint, page: Page): Depend
     .from(dependencies)
     .where(and(eq(dependencies.ownerId, ownerId), olderThan(dependencies.id, page)))
     .orderBy(desc(dependencies.id))
-    .limit(beyond(page))
+    .limit(limitWithNext(page))
     .all();
 }
 
@@ -39,7 +39,7 @@ export function listSharedDependencies(db: Db, accountId: bigint, page: Page): D
     .from(dependencies)
     .where(and(sql`shared = 1`, ne(dependencies.ownerId, accountId), olderThan(dependencies.id, page)))
     .orderBy(desc(dependencies.id))
-    .limit(beyond(page))
+    .limit(limitWithNext(page))
     .all();
 }
 

@@ -3,7 +3,7 @@
 import { and, asc, desc, eq, isNull, sql } from 'drizzle-orm';
 import { nameKey } from '../domain/names.ts';
 import type { Db } from './database/db.ts';
-import { beyond, olderThan, type Page } from './database/page.ts';
+import { limitWithNext, olderThan, type Page } from './database/page.ts';
 import { deployStrategies, deploys, projects } from './database/schema.ts';
 import { isNameTaken, keyOfChange } from './database/unique-name.ts';
 import { type Deploy, moveDeploy } from './transition.ts';
@@ -17,7 +17,7 @@ export function listStrategies(db: Db, projectId: bigint, page: Page): DeployStr
     .from(deployStrategies)
     .where(and(eq(deployStrategies.projectId, projectId), olderThan(deployStrategies.id, page)))
     .orderBy(desc(deployStrategies.id))
-    .limit(beyond(page))
+    .limit(limitWithNext(page))
     .all();
 }
 
@@ -70,7 +70,7 @@ export function listDeploys(db: Db, projectId: bigint, page: Page): Deploy[] {
     .from(deploys)
     .where(and(eq(deploys.projectId, projectId), olderThan(deploys.id, page)))
     .orderBy(desc(deploys.id))
-    .limit(beyond(page))
+    .limit(limitWithNext(page))
     .all();
 }
 

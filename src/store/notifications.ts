@@ -3,7 +3,7 @@
 import { and, desc, eq, isNull } from 'drizzle-orm';
 import type { NotifiableType } from '../contract/events.ts';
 import type { Db } from './database/db.ts';
-import { beyond, olderThan, type Page } from './database/page.ts';
+import { limitWithNext, olderThan, type Page } from './database/page.ts';
 import { deliveries, notifications } from './database/schema.ts';
 import { recordEvent } from './events.ts';
 
@@ -24,7 +24,7 @@ export function listNotifications(db: Db, projectId: bigint, page: Page): Notifi
       ),
     )
     .orderBy(desc(notifications.id))
-    .limit(beyond(page))
+    .limit(limitWithNext(page))
     .all();
 }
 
@@ -94,7 +94,7 @@ export function listDeliveries(db: Db, notificationId: bigint, page: Page): Deli
     .from(deliveries)
     .where(and(eq(deliveries.notificationId, notificationId), olderThan(deliveries.id, page)))
     .orderBy(desc(deliveries.id))
-    .limit(beyond(page))
+    .limit(limitWithNext(page))
     .all();
 }
 

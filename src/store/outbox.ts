@@ -77,14 +77,14 @@ export function getReceiver(db: Db, notificationId: bigint): { url: string; secr
   return { url: row.url, secret: signingSecretOf(db, row) };
 }
 
-const receiverThere = prepared(db =>
+const receiverQuery = prepared(db =>
   db.sqlite
     .prepare<[bigint], bigint>('SELECT 1 FROM notifications WHERE id = ? AND deleted_at IS NULL')
     .pluck(),
 );
 
-export function isReceiverThere(db: Db, notificationId: bigint): boolean {
-  return receiverThere(db).get(notificationId) !== undefined;
+export function receiverExists(db: Db, notificationId: bigint): boolean {
+  return receiverQuery(db).get(notificationId) !== undefined;
 }
 
 const message = prepared(db =>

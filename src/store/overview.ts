@@ -4,7 +4,7 @@ import { and, desc, eq, getTableColumns, inArray, sql } from 'drizzle-orm';
 import type { BuildRequestState, BuildState } from '../domain/build.ts';
 import type { Commit } from './builds.ts';
 import { type Db, prepared } from './database/db.ts';
-import { beyond, olderThan, type Page } from './database/page.ts';
+import { limitWithNext, olderThan, type Page } from './database/page.ts';
 import {
   buildRequests,
   commits,
@@ -26,7 +26,7 @@ export function listCommitHeads(db: Db, projectId: bigint, page: Page): CommitHe
     .from(commits)
     .where(and(eq(commits.projectId, projectId), olderThan(commits.id, page)))
     .orderBy(desc(commits.id))
-    .limit(beyond(page))
+    .limit(limitWithNext(page))
     .all();
 }
 

@@ -7,7 +7,7 @@ import { refusal } from '../domain/refusal.ts';
 import { keyComment, withComment } from '../domain/ssh-key.ts';
 import type { SubmoduleSetting } from '../domain/submodules.ts';
 import { cached, type Db, isUniqueViolation, prepared } from './database/db.ts';
-import { beyond, olderThan, type Page } from './database/page.ts';
+import { limitWithNext, olderThan, type Page } from './database/page.ts';
 import { accounts, collaborators, projects } from './database/schema.ts';
 import { hostOf } from './database/settings.ts';
 import { isNameTaken, keyOfChange } from './database/unique-name.ts';
@@ -58,7 +58,7 @@ export function listOwnProjects(db: Db, accountId: bigint, page: Page): Project[
     .from(projects)
     .where(and(eq(projects.ownerId, accountId), olderThan(projects.id, page), isNull(projects.deletedAt)))
     .orderBy(desc(projects.id))
-    .limit(beyond(page))
+    .limit(limitWithNext(page))
     .all();
 }
 
@@ -69,7 +69,7 @@ export function listCollaboratedProjects(db: Db, accountId: bigint, page: Page):
     .innerJoin(projects, eq(projects.id, collaborators.projectId))
     .where(and(eq(collaborators.accountId, accountId), olderThan(collaborators.projectId, page)))
     .orderBy(desc(collaborators.projectId))
-    .limit(beyond(page))
+    .limit(limitWithNext(page))
     .all();
 }
 
@@ -77,7 +77,7 @@ export function listCollaboratedProjects(db: Db, accountId: bigint, page: Page):
 export function listVisibleProjects(db: Db, accountId: bigint, page: Page): Project[] {
   return [...listOwnProjects(db, accountId, page), ...listCollaboratedProjects(db, accountId, page)]
     .sort((a, b) => (a.id < b.id ? 1 : -1))
-    .slice(0, beyond(page));
+    .slice(0, limitWithNext(page));
 }
 
 export function isProjectNameTaken(db: Db, ownerId: bigint, name: string, own?: Project): boolean {
@@ -197,7 +197,7 @@ export function listCollaborators(db: Db, projectId: bigint, page: Page): Collab
     .innerJoin(accounts, eq(accounts.id, collaborators.accountId))
     .where(and(eq(collaborators.projectId, projectId), olderThan(collaborators.id, page)))
     .orderBy(desc(collaborators.id))
-    .limit(beyond(page))
+    .limit(limitWithNext(page))
     .all();
 }
 

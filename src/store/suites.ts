@@ -3,7 +3,7 @@
 import { and, asc, desc, eq, gt, inArray, sql } from 'drizzle-orm';
 import { nameKey } from '../domain/names.ts';
 import { type Db, prepared } from './database/db.ts';
-import { beyond, olderThan, type Page } from './database/page.ts';
+import { limitWithNext, olderThan, type Page } from './database/page.ts';
 import {
   dependencies,
   environmentVariables,
@@ -27,7 +27,7 @@ export function listSuites(db: Db, projectId: bigint, page: Page): Suite[] {
     .from(suites)
     .where(and(eq(suites.projectId, projectId), olderThan(suites.id, page)))
     .orderBy(desc(suites.id))
-    .limit(beyond(page))
+    .limit(limitWithNext(page))
     .all();
 }
 
@@ -115,7 +115,7 @@ export function listRules(db: Db, suiteId: bigint, page: Page): SuiteRule[] {
     .from(suiteRules)
     .where(and(eq(suiteRules.suiteId, suiteId), olderThan(suiteRules.id, page)))
     .orderBy(desc(suiteRules.id))
-    .limit(beyond(page))
+    .limit(limitWithNext(page))
     .all();
 }
 
@@ -167,7 +167,7 @@ export function listVariables(db: Db, suiteId: bigint, page: Page): SealedVariab
     .from(environmentVariables)
     .where(and(eq(environmentVariables.suiteId, suiteId), olderThan(environmentVariables.id, page)))
     .orderBy(desc(environmentVariables.id))
-    .limit(beyond(page))
+    .limit(limitWithNext(page))
     .all();
 }
 

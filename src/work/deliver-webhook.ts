@@ -20,13 +20,18 @@ import {
   getReceiver,
   giveUpSome,
   holdBack,
-  isReceiverThere,
   listDue,
   listWaiting,
+<<<<<<< HEAD
   repairSchedule,
+=======
+  mendSchedule,
+  receiverExists,
+>>>>>>> d6ab12b (Rename existence checks of the store)
   settleDelivery,
   switchOff,
 } from '../store/outbox.ts';
+
 import { version } from '../version.ts';
 
 export type DeliveryOutcome = 'delivered' | 'retried' | 'failed';
@@ -134,7 +139,7 @@ export function startDeliveries(options: {
   function callOffDeleted(): void {
     isPoked = false;
     for (const receiver of receivers.values())
-      if (receiver.underWay.size > 0 && !isReceiverThere(db, receiver.notificationId))
+      if (receiver.underWay.size > 0 && !receiverExists(db, receiver.notificationId))
         receiver.calledOff.abort();
   }
 

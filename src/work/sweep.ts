@@ -8,15 +8,15 @@ import { STAND_IN } from '../engine/docker/volume.ts';
 import type { Log } from '../log.ts';
 import { deleteUnusedArtifacts, findArtifact } from '../store/artifacts.ts';
 import {
-  isArchiveReferred,
+  isArchiveUsed,
   isBuildRunningSince,
   isJobRunning,
   isJobUnfinished,
-  isProjectThere,
-  isRecordThere,
   type LogKind,
   listExpiredBuilds,
-  markLogGone,
+  markLogsDeleted,
+  projectExists,
+  recordExists,
 } from '../store/cleanup/sweep.ts';
 import { archivePath, artifactPath, buildLogPath, jobDirectory } from '../store/data/paths.ts';
 import type { Db } from '../store/database/db.ts';
@@ -136,12 +136,12 @@ async function sweepFiles({ db, dataDirectory }: SweepParts): Promise<void> {
   for (const name of await readdir(join(dataDirectory, 'mirrors'))) {
     // A mirror, or what a process that was killed left while it made one.
     const [, id] = /^(\d+)\.git(?:\.\w+)*$/.exec(name) ?? [];
-    if (id && !isProjectThere(db, BigInt(id)))
+    if (id && !projectExists(db, BigInt(id)))
       await rm(join(dataDirectory, 'mirrors', name), { recursive: true, force: true });
   }
   for (const hash of await readdir(join(dataDirectory, 'archives'))) {
     const path = archivePath(dataDirectory, hash);
-    if (!isArchiveReferred(db, hash) && isOld(path)) await discard(path);
+    if (!isArchiveUsed(db, hash) && isOld(path)) await discard(path);
   }
 }
 
@@ -228,7 +228,7 @@ async function sweepArtifacts({ db, dataDirectory, artifacts }: SweepParts): Pro
 async function sweepOrphanLogs({ db, dataDirectory }: SweepParts): Promise<void> {
   for await (const { name } of await opendir(join(dataDirectory, 'logs'))) {
     const [, kind, id] = /^(build|deploy|dependency)-(\d+)\.log(?:\.times)?$/.exec(name) ?? [];
-    if (kind && id && !isRecordThere(db, kind as LogKind, BigInt(id)))
+    if (kind && id && !recordExists(db, kind as LogKind, BigInt(id)))
       await rm(join(dataDirectory, 'logs', name), { force: true });
   }
 }
@@ -259,6 +259,6 @@ async function sweepLogs({ db, dataDirectory, retentionMs }: SweepParts): Promis
     const path = buildLogPath(dataDirectory, id);
     await rm(path, { force: true });
     await rm(`${path}.times`, { force: true });
-    markLogGone(db, id);
+    markLogsDeleted(db, id);
   }
 }

@@ -13,7 +13,7 @@ import {
   listNotifications,
   pingNotification,
 } from '../../src/store/notifications.ts';
-import { isReceiverThere, listWaiting } from '../../src/store/outbox.ts';
+import { listWaiting, receiverExists } from '../../src/store/outbox.ts';
 import {
   createCollaborator,
   createProject,
@@ -193,7 +193,7 @@ test('a receiver that was deleted gets nothing more, and its deliveries follow i
     listWaiting(db).map(one => one.notificationId),
     [kept.id],
   );
-  assert.equal(isReceiverThere(db, going.id), false);
+  assert.equal(receiverExists(db, going.id), false);
   assert.equal(findNotification(db, project.id, going.id), undefined);
   assert.deepEqual(
     listNotifications(db, project.id, { limit: 10, before: undefined }).map(({ id }) => id),

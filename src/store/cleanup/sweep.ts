@@ -66,16 +66,16 @@ const logged = { build: builds, deploy: deploys, dependency: dependencies };
 export type LogKind = keyof typeof logged;
 
 /** Whether what a log was written for is still on record. */
-export function isRecordThere(db: Db, kind: LogKind, id: bigint): boolean {
+export function recordExists(db: Db, kind: LogKind, id: bigint): boolean {
   const table = logged[kind];
   return db.orm.select({ id: table.id }).from(table).where(eq(table.id, id)).get() !== undefined;
 }
 
-export function isProjectThere(db: Db, id: bigint): boolean {
+export function projectExists(db: Db, id: bigint): boolean {
   return findProject(db, id) !== undefined;
 }
 
-export function isArchiveReferred(db: Db, hash: string): boolean {
+export function isArchiveUsed(db: Db, hash: string): boolean {
   return (
     db.orm
       .select({ id: dependencies.id })
@@ -103,6 +103,6 @@ export function listExpiredBuilds(db: Db, before: number, limit: number): bigint
 }
 
 /** Ids grow with time, so one mark tells how far the retention has come. */
-export function markLogGone(db: Db, id: bigint): void {
+export function markLogsDeleted(db: Db, id: bigint): void {
   storeValue(db, LOGS_GONE, id.toString());
 }

@@ -5,7 +5,7 @@ import { type Column, lt, type SQL } from 'drizzle-orm';
 export type Page = { limit: number; before: bigint | undefined };
 
 /** Stores return one row more than the page holds, which tells that there is a next page. */
-export function beyond(page: Page): number {
+export function limitWithNext(page: Page): number {
   return page.limit + 1;
 }
 
