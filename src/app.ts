@@ -73,7 +73,7 @@ export async function startApp(
       baseUrl: settings.baseUrl,
       version,
       dataDirectory: settings.data,
-      hasRoom: workers.hasRoom,
+      hasFreeSpace: workers.hasFreeSpace,
       imageSettings: settings,
       webhookAllow: settings.webhookAllow,
       trustedProxies: settings.trustedProxies,

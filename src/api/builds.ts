@@ -60,8 +60,8 @@ export const builds: Endpoint[] = [
       }),
     },
     answer: { record: buildRequestShape, status: 201 },
-    handle: ({ db, project, caller, values, hasRoom }) => {
-      if (!hasRoom()) throw refusal('resource_temporary_unavailable');
+    handle: ({ db, project, caller, values, hasFreeSpace }) => {
+      if (!hasFreeSpace()) throw refusal('resource_temporary_unavailable');
       return presentBuildRequest(createBuildRequest(db, project, values.commit_ref, caller.email));
     },
   }),
@@ -162,7 +162,7 @@ export const builds: Endpoint[] = [
     handle: call => {
       const suite = findSuite(call.db, call.project.id, call.build.suiteId);
       if (!suite) throw refusal('not_found');
-      if (!call.hasRoom()) throw refusal('resource_temporary_unavailable');
+      if (!call.hasFreeSpace()) throw refusal('resource_temporary_unavailable');
       return present(call)(rerunBuild(call.db, call.build, suite));
     },
   }),

@@ -84,14 +84,14 @@ export function hideFromOthers({ caller, dependency }: Pick<Call, 'caller' | 'de
 async function receive(
   request: Request,
   dataDirectory: string,
-  hasRoom: () => boolean,
+  hasFreeSpace: () => boolean,
 ): Promise<ReceivedArchive> {
   const body = request.body as AsyncIterable<Uint8Array> | null;
   if (!body) throw refusal('is_blank', 'archive');
   try {
     return await receiveArchive(body, {
       directory: uploadDirectory(dataDirectory),
-      hasRoom,
+      hasFreeSpace,
       stallMs: UPLOAD_STALL_MS,
     });
   } catch (cause) {
@@ -231,10 +231,10 @@ export const dependencies: Endpoint[] = [
     scope: 'dependencies',
     binary: { description: 'A tar (plain, gzip, bzip2, xz or zstd) or zip archive, of any size.' },
     answer: { record: uploadedDependencyShape, status: 202 },
-    handle: async ({ db, dependency, dataDirectory, request, hasRoom }) => {
-      if (dependency.compileState === 'compiling' || !hasRoom())
+    handle: async ({ db, dependency, dataDirectory, request, hasFreeSpace }) => {
+      if (dependency.compileState === 'compiling' || !hasFreeSpace())
         throw refusal('resource_temporary_unavailable');
-      const received = await receive(request, dataDirectory, hasRoom);
+      const received = await receive(request, dataDirectory, hasFreeSpace);
       await keepArchive(received.path, archivePath(dataDirectory, received.sha256));
       const uploaded = acceptArchive(db, dependency.id, {
         archiveHash: received.sha256,

@@ -27,7 +27,7 @@ export type Services = {
   /** DATA: logs and archives are files in it. */
   dataDirectory: string;
   /** Whether there is room for more work (MIN_FREE_DISK). */
-  hasRoom(): boolean;
+  hasFreeSpace(): boolean;
   /** Which images suites and dependencies may name. */
   imageSettings: ImageSettings;
   /** Addresses that webhooks may reach although they are loopback or the like. */

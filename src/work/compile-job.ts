@@ -12,7 +12,7 @@ import type { Artifacts } from './artifacts.ts';
 import type { Job, JobOutcome } from './run-job.ts';
 import type { RunParts } from './run-suite.ts';
 
-export type CompileParts = RunParts & { artifacts: Artifacts; hasRoom(): boolean };
+export type CompileParts = RunParts & { artifacts: Artifacts; hasFreeSpace(): boolean };
 
 /** What a compile was begun with: the dependency may be changed while it runs. */
 export type Begun = { recipeHash: string; prefix: string; volume: string; inside: string };
@@ -59,7 +59,10 @@ export function describeJob(parts: CompileParts, dependency: Dependency): Job {
 
 /** Asked while the server itself reads or writes for long. */
 export const mayGoOn = ({ parts, job }: Compile) =>
-  !parts.stopping.aborted && job.stopReason() === undefined && Date.now() < job.deadlineAt && parts.hasRoom();
+  !parts.stopping.aborted &&
+  job.stopReason() === undefined &&
+  Date.now() < job.deadlineAt &&
+  parts.hasFreeSpace();
 
 export const whyNot = (job: Job) => ({
   kind: job.stopReason() ?? (Date.now() >= job.deadlineAt ? ('timed_out' as const) : ('disk_full' as const)),

@@ -20,7 +20,7 @@ const LEAST_BYTES = 1024 * 1024;
 export type Disk = {
   freeBytes(): number;
   /** Whether new work may be taken on (MIN_FREE_DISK). */
-  hasRoom(): boolean;
+  hasFreeSpace(): boolean;
   /** Why this run must end now; undefined when it may go on. */
   mustEnd(nonce: string): StopReason | undefined;
   /** This job must end: what it prints finds no disk space. */
@@ -187,7 +187,7 @@ export function watchDisk(options: DiskOptions): Disk {
 
   return {
     freeBytes: () => lowest(options.free()),
-    hasRoom: () => lowest(recent()) >= minFreeBytes,
+    hasFreeSpace: () => lowest(recent()) >= minFreeBytes,
     mustEnd: nonce => ended.get(nonce),
     condemn: nonce => void ended.set(nonce, 'disk_full'),
     stop: () => clearInterval(timer),

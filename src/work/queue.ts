@@ -42,7 +42,7 @@ export type QueueParts = {
   concurrency: number;
   run: RunParts;
   fetch: FetchParts;
-  hasRoom(): boolean;
+  hasFreeSpace(): boolean;
   compile: {
     claim(id: bigint): Dependency | undefined;
     run(dependency: Dependency, resumed: boolean): Promise<void>;
@@ -197,8 +197,9 @@ export function startQueue(parts: QueueParts): Queue {
   };
 
   /** One that was under way when the last server ended is brought to its end in any case. */
-  const startDeploys = (hasRoom: boolean) => {
-    const first = () => listFirstDeploys(db).filter(({ job }) => hasRoom || job.deploy.state === 'deploying');
+  const startDeploys = (hasFreeSpace: boolean) => {
+    const first = () =>
+      listFirstDeploys(db).filter(({ job }) => hasFreeSpace || job.deploy.state === 'deploying');
     beginInTurn(
       deploySlots,
       first,
@@ -211,9 +212,9 @@ export function startQueue(parts: QueueParts): Queue {
     scheduled = false;
     if (stopped) return;
     try {
-      const hasRoom = parts.hasRoom();
-      startDeploys(hasRoom);
-      if (!hasRoom) return;
+      const hasFreeSpace = parts.hasFreeSpace();
+      startDeploys(hasFreeSpace);
+      if (!hasFreeSpace) return;
       startFetches();
       if (run.host.unavailable() === undefined) startContainers();
     } catch (cause) {
@@ -259,7 +260,7 @@ export function startQueue(parts: QueueParts): Queue {
   const heldUpBy = () => {
     const away = run.host.unavailable();
     if (away !== undefined) return `Docker is away: ${hideHostPaths(away, parts.fetch.dataDirectory)}`;
-    if (!parts.hasRoom()) return 'The disk of the appliance is nearly full.';
+    if (!parts.hasFreeSpace()) return 'The disk of the appliance is nearly full.';
     return slotsUsed() >= parts.concurrency
       ? `All ${parts.concurrency} slots are taken.`
       : 'It starts in a moment.';

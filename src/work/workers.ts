@@ -37,7 +37,7 @@ export type Workers = {
   slotsUsed: Queue['slotsUsed'];
   /** Why Docker cannot be used now; undefined when it can. */
   dockerAway(): string | undefined;
-  hasRoom(): boolean;
+  hasFreeSpace(): boolean;
   freeDiskBytes(): number;
   /** What all caches together may take (CACHE_TOTAL); 0 is no limit. */
   cacheTotalBytes(): number;
@@ -153,8 +153,8 @@ export async function startWorkers(options: {
     concurrency: settings.concurrency,
     run,
     fetch,
-    hasRoom: disk.hasRoom,
-    compile: createCompiler({ ...run, artifacts, hasRoom: disk.hasRoom }),
+    hasFreeSpace: disk.hasFreeSpace,
+    compile: createCompiler({ ...run, artifacts, hasFreeSpace: disk.hasFreeSpace }),
     deploy: deploy => pushDeploy({ ...fetch, logLimitBytes: settings.logLimitBytes }, deploy),
   });
   const batches = startBatches({ db, live, log, retention: settings.retention });
@@ -183,7 +183,7 @@ export async function startWorkers(options: {
     heldUpBy: queue.heldUpBy,
     slotsUsed: queue.slotsUsed,
     dockerAway: host.unavailable,
-    hasRoom: disk.hasRoom,
+    hasFreeSpace: disk.hasFreeSpace,
     freeDiskBytes: disk.freeBytes,
     cacheTotalBytes: caches.totalBytes,
     async stop() {

@@ -322,14 +322,14 @@ describe('what cannot be done now is unavailable', () => {
   const gzip = Buffer.from('1f8b08', 'hex');
 
   test('a build request, a rerun or an upload while the disk is full', async () => {
-    app.hasRoom = false;
+    app.hasFreeSpace = false;
     try {
       await refused(row('POST', `${P}/build_requests`), { form: { commit_ref: 'main' } }, 403, unavailable);
       await refused(row('POST', `${P}/build_requests`), { form: {} }, 403, errors('commit_ref', 'is_blank'));
       await refused(row('POST', `${P}/builds/:build_id/rerun`), {}, 403, unavailable);
       await refused(row('POST', '/dependencies/:dependency_id/archive'), { body: gzip }, 403, unavailable);
     } finally {
-      app.hasRoom = true;
+      app.hasFreeSpace = true;
     }
   });
 

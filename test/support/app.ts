@@ -54,7 +54,7 @@ export type TestApp = Stage & {
   /** What the program wrote to its own log. */
   logged: string[];
   /** Whether the disk has room for more work. */
-  hasRoom: boolean;
+  hasFreeSpace: boolean;
   /** Rows ever changed: what a refused request must leave as it was. */
   changes(): number;
   close(): Promise<void>;
@@ -91,7 +91,7 @@ export async function bootApp(overrides: Partial<Settings> = {}): Promise<TestAp
     {},
   );
   const logged: string[] = [];
-  const room = { hasRoom: true };
+  const room = { hasFreeSpace: true };
   const app = await startApp(
     { ...settings, ...overrides },
     createLog(line => logged.push(line), {}),
@@ -101,7 +101,7 @@ export async function bootApp(overrides: Partial<Settings> = {}): Promise<TestAp
       heldUpBy: () => 'It starts in a moment.',
       slotsUsed: () => 0,
       dockerAway: () => undefined,
-      hasRoom: () => room.hasRoom,
+      hasFreeSpace: () => room.hasFreeSpace,
       freeDiskBytes: () => 0,
       cacheTotalBytes: () => 0,
       stop: async () => {},
@@ -114,11 +114,11 @@ export async function bootApp(overrides: Partial<Settings> = {}): Promise<TestAp
     url: app.url,
     client,
     logged,
-    get hasRoom() {
-      return room.hasRoom;
+    get hasFreeSpace() {
+      return room.hasFreeSpace;
     },
-    set hasRoom(value) {
-      room.hasRoom = value;
+    set hasFreeSpace(value) {
+      room.hasFreeSpace = value;
     },
     changes: () => {
       // What was deleted before is purged in batches: that is no change by what is tested.

@@ -40,7 +40,7 @@ function queueOf(db: Db, path: string, parts: Partial<QueueParts>) {
       housekeeping: createHousekeeping({ log, stopping: stopping.signal }),
       followed: new Set<bigint>(),
     },
-    hasRoom: () => true,
+    hasFreeSpace: () => true,
     compile: { claim: () => undefined, run: async () => {} },
     deploy: async () => {},
     ...parts,
@@ -100,7 +100,7 @@ test('a deploy waits while the disk is nearly full, and one that was under way d
   let isRoomy = false;
   const begun: bigint[] = [];
   const queue = queueOf(db, room.path, {
-    hasRoom: () => isRoomy,
+    hasFreeSpace: () => isRoomy,
     deploy: async deploy => {
       begun.push(deploy.id);
       if (deploy.id === waiting.id) moveDeploy(db, deploy.id, 'start');

@@ -33,7 +33,7 @@ export class ArchiveFailure extends Error {
 export type ReceiveOptions = {
   directory: string;
   /** Asked every few MiB: false ends the upload while there is still room for everything else. */
-  hasRoom?: () => boolean | Promise<boolean>;
+  hasFreeSpace?: () => boolean | Promise<boolean>;
   /** An upload may take as long as it likes, as long as it moves. */
   stallMs: number;
 };
@@ -78,7 +78,7 @@ async function store(stream: AsyncIterable<Uint8Array>, file: FileHandle, option
   async function flush(): Promise<void> {
     const full = batch.subarray(0, filled);
     hash.update(full);
-    if (batches++ % roomCheckBatches === 0 && options.hasRoom && !(await options.hasRoom())) {
+    if (batches++ % roomCheckBatches === 0 && options.hasFreeSpace && !(await options.hasFreeSpace())) {
       throw new ArchiveFailure('disk_full', 'the disk is nearly full');
     }
     // Once this returns the write before is done, and its buffer free.

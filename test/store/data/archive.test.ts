@@ -124,15 +124,15 @@ test('an upload that keeps moving may take longer than the stall limit', async (
 
 test('an upload ends when the room does', async () => {
   let asked = 0;
-  const hasRoom = () => ++asked < 3;
+  const hasFreeSpace = () => ++asked < 3;
   const bytes = large(64 << 20);
   await assert.rejects(
-    receiveArchive(inChunks(bytes, 1 << 16), { ...options, hasRoom }),
+    receiveArchive(inChunks(bytes, 1 << 16), { ...options, hasFreeSpace }),
     failsWith('disk_full'),
   );
   assert.equal(asked, 3);
   await assert.rejects(
-    receiveArchive(inChunks(gzip, 8), { ...options, hasRoom: async () => false }),
+    receiveArchive(inChunks(gzip, 8), { ...options, hasFreeSpace: async () => false }),
     failsWith('disk_full'),
   );
   assert.deepEqual(leftovers(), []);
