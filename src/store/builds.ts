@@ -15,8 +15,8 @@ import {
   type BuildRequest,
   moveBuild,
   moveRequest,
-  settleCommit,
-  settleProject,
+  updateCommitState,
+  updateProjectState,
 } from './transition.ts';
 
 export { type Decision, listSuiteDecisions } from './decisions.ts';
@@ -44,7 +44,7 @@ export function createBuildRequest(
       })
       .returning()
       .get();
-    settleProject(db, project.id);
+    updateProjectState(db, project.id);
     announceRequest(db, request);
     return request;
   });
@@ -204,8 +204,8 @@ export function beginBuilds(
     if (!moved) return undefined;
     recordDecisions(db, requestId, decisions);
     beginBatch(db, moved, commit, running, 0);
-    settleCommit(db, commit.id);
-    settleProject(db, moved.projectId);
+    updateCommitState(db, commit.id);
+    updateProjectState(db, moved.projectId);
     return moved;
   });
 }
@@ -292,8 +292,8 @@ export function rerunBuild(db: Db, build: Build, suite: { id: bigint; name: stri
       { id: build.commitId, ref: build.commitRef },
       { suiteId: suite.id, suiteName: suite.name },
     );
-    settleCommit(db, build.commitId);
-    settleProject(db, build.projectId);
+    updateCommitState(db, build.commitId);
+    updateProjectState(db, build.projectId);
     return again;
   });
 }

@@ -66,10 +66,10 @@ export function moveBuild(
       .returning()
       .get() as Build;
     announceBuild(db, moved);
-    if (isFinishedBuild(next)) settleRequest(db, moved.buildRequestId);
+    if (isFinishedBuild(next)) finishRequest(db, moved.buildRequestId);
     else {
-      settleCommit(db, moved.commitId, event === 'start' ? moved.buildRequestId : undefined);
-      settleProject(db, moved.projectId);
+      updateCommitState(db, moved.commitId, event === 'start' ? moved.buildRequestId : undefined);
+      updateProjectState(db, moved.projectId);
     }
     return moved;
   });
@@ -110,8 +110,8 @@ export function moveRequest(
       .where(and(eq(buildRequests.id, id), eq(buildRequests.buildState, request.buildState)))
       .returning()
       .get() as BuildRequest;
-    if (moved.commitId !== null) settleCommit(db, moved.commitId);
-    settleProject(db, moved.projectId);
+    if (moved.commitId !== null) updateCommitState(db, moved.commitId);
+    updateProjectState(db, moved.projectId);
     // Told of last: the event shows the project as it is from now on.
     announceRequest(db, moved);
     if (next === 'passed') deployAutomatically(db, moved);
@@ -156,7 +156,7 @@ const unfinishedBuild = prepared(db =>
  * Ends a request whose builds have all been made and have ended: of each suite the newest build counts. Only the last build to end costs a
  * look at all of them.
  */
-function settleRequest(db: Db, id: bigint): void {
+function finishRequest(db: Db, id: bigint): void {
   if (unfinishedBuild(db).get(id, id) !== undefined) return;
   const newest = db.orm
     .select({ id: sql<bigint>`max(${builds.id})` })
@@ -174,7 +174,7 @@ function settleRequest(db: Db, id: bigint): void {
 }
 
 /** A commit has the state of its newest request. `startedRequestId` is one whose build has just started. */
-export function settleCommit(db: Db, id: bigint, startedRequestId?: bigint): void {
+export function updateCommitState(db: Db, id: bigint, startedRequestId?: bigint): void {
   const request = db.orm
     .select({ id: buildRequests.id, state: buildRequests.buildState })
     .from(buildRequests)
@@ -204,7 +204,7 @@ function hasStarted(db: Db, requestId: bigint): boolean {
   return started !== undefined;
 }
 
-export function settleProject(db: Db, id: bigint): void {
+export function updateProjectState(db: Db, id: bigint): void {
   const unfinished = db.orm
     .select({ id: buildRequests.id })
     .from(buildRequests)
