@@ -10,7 +10,7 @@ import { recordEvent } from './events.ts';
 export type Notification = typeof notifications.$inferSelect;
 export type Delivery = typeof deliveries.$inferSelect;
 
-const secretPlace = (row: bigint) => ({ table: 'notifications', column: 'signing_secret', row });
+const secretCell = (row: bigint) => ({ table: 'notifications', column: 'signing_secret', row });
 
 export function listNotifications(db: Db, projectId: bigint, page: Page): Notification[] {
   return db.orm
@@ -55,7 +55,7 @@ export function createNotification(
       .values({
         ...notification,
         id,
-        signingSecret: db.vault.seal(notification.signingSecret, secretPlace(id)),
+        signingSecret: db.vault.seal(notification.signingSecret, secretCell(id)),
         enabled: true,
       })
       .returning()
@@ -64,7 +64,7 @@ export function createNotification(
 }
 
 export function signingSecretOf(db: Db, notification: Notification): string {
-  return db.vault.open(notification.signingSecret, secretPlace(notification.id));
+  return db.vault.open(notification.signingSecret, secretCell(notification.id));
 }
 
 /** On again after its receiver had said that it is gone. */

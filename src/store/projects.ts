@@ -17,8 +17,8 @@ export type Project = Omit<typeof projects.$inferSelect, 'sshPrivateKey'>;
 
 const { sshPrivateKey: _, ...projectFields } = getTableColumns(projects);
 
-const publicKeyPlace = (row: bigint) => ({ table: 'projects', column: 'ssh_public_key', row });
-const privateKeyPlace = (row: bigint) => ({ table: 'projects', column: 'ssh_private_key', row });
+const publicKeyCell = (row: bigint) => ({ table: 'projects', column: 'ssh_public_key', row });
+const privateKeyCell = (row: bigint) => ({ table: 'projects', column: 'ssh_private_key', row });
 
 const byId = prepared(db =>
   db.orm
@@ -107,8 +107,8 @@ export function createProject(
         id,
         nameKey: nameKey(fields.name),
         buildState: 'new',
-        sshPublicKey: db.vault.seal(keyPair.publicKey, publicKeyPlace(id)),
-        sshPrivateKey: db.vault.seal(keyPair.privateKey, privateKeyPlace(id)),
+        sshPublicKey: db.vault.seal(keyPair.publicKey, publicKeyCell(id)),
+        sshPrivateKey: db.vault.seal(keyPair.privateKey, privateKeyCell(id)),
         createdAt: db.now(),
       })
       .returning(projectFields)
@@ -145,7 +145,7 @@ function openPublicKey(db: Db, project: Project): OpenedKey {
   const host = hostOf(db);
   const known = opened.get(id);
   if (known?.name === name && known.host === host && known.sealed.equals(sealed)) return known;
-  const bare = withComment(db.vault.open(sealed, publicKeyPlace(id)), '').trimEnd();
+  const bare = withComment(db.vault.open(sealed, publicKeyCell(id)), '').trimEnd();
   const key = { sealed, name, host, bare, line: withComment(bare, keyComment(project, host)) };
   if (opened.size >= MAX_OPENED) opened.clear();
   opened.set(id, key);
@@ -165,7 +165,7 @@ export function privateKeyOf(db: Db, { id }: Project): string {
     .where(eq(projects.id, id))
     .get();
   if (!row) throw refusal('not_found');
-  return db.vault.open(row.sealed, privateKeyPlace(id));
+  return db.vault.open(row.sealed, privateKeyCell(id));
 }
 
 /** The record as its owner sees it, with nothing but the comment of its key: what is stored in the bodies of events. */

@@ -19,7 +19,7 @@ export type SuiteRule = typeof suiteRules.$inferSelect;
 export type Variable = { id: bigint; name: string; content: string };
 export type SealedVariable = typeof environmentVariables.$inferSelect;
 
-const contentPlace = (row: bigint) => ({ table: 'environment_variables', column: 'content', row });
+const contentCell = (row: bigint) => ({ table: 'environment_variables', column: 'content', row });
 
 export function listSuites(db: Db, projectId: bigint, page: Page): Suite[] {
   return db.orm
@@ -158,7 +158,7 @@ export function deleteRule(db: Db, id: bigint): void {
 export const openVariable = (db: Db, row: SealedVariable): Variable => ({
   id: row.id,
   name: row.name,
-  content: db.vault.open(row.content, contentPlace(row.id)),
+  content: db.vault.open(row.content, contentCell(row.id)),
 });
 
 export function listVariables(db: Db, suiteId: bigint, page: Page): SealedVariable[] {
@@ -207,7 +207,7 @@ export function createVariable(db: Db, suiteId: bigint, name: string, content: s
     const id = db.newId();
     db.orm
       .insert(environmentVariables)
-      .values({ id, suiteId, name, content: db.vault.seal(content, contentPlace(id)) })
+      .values({ id, suiteId, name, content: db.vault.seal(content, contentCell(id)) })
       .run();
     return { id, name, content };
   });
@@ -225,7 +225,7 @@ export function updateVariable(
         // Never empty, so that a PUT which sends nothing is a change of nothing.
         id,
         ...(changes.name !== undefined && { name: changes.name }),
-        ...(changes.content !== undefined && { content: db.vault.seal(changes.content, contentPlace(id)) }),
+        ...(changes.content !== undefined && { content: db.vault.seal(changes.content, contentCell(id)) }),
       })
       .where(eq(environmentVariables.id, id))
       .returning()

@@ -5,7 +5,7 @@ import { createHash } from 'node:crypto';
 import { access, constants, open, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { basename, dirname, join, resolve } from 'node:path';
-import { CHECK_PLACE, DataError, readMasterKey } from '../data/data.ts';
+import { DataError, KEY_CHECK_CELL, readMasterKey } from '../data/data.ts';
 import { isDamage } from '../database/database-check.ts';
 import { openSqlite } from '../database/db.ts';
 import { createVault, type Vault } from '../database/vault.ts';
@@ -171,7 +171,7 @@ function vaultFor(
     | undefined;
   if (check === undefined) return vault;
   try {
-    vault.open(Buffer.from(check, 'base64'), CHECK_PLACE);
+    vault.open(Buffer.from(check, 'base64'), KEY_CHECK_CELL);
     return vault;
   } catch {
     if (ownKey) verdict.damage.push(`${keyName} is not the key that the database was encrypted with`);

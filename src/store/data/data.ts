@@ -73,7 +73,7 @@ export function openData(
   if (isNew)
     makeWhole(path, unfinished => {
       const db = openDb(unfinished, vault);
-      const value = vault.seal('assay', CHECK_PLACE).toString('base64');
+      const value = vault.seal('assay', KEY_CHECK_CELL).toString('base64');
       db.sqlite.prepare("INSERT INTO facts (name, value) VALUES ('key_check', ?)").run(value);
       // Back to one file, which a link can give its name.
       db.sqlite.pragma('journal_mode = DELETE');
@@ -110,7 +110,7 @@ export function watchDatabase(db: Db, data: string): () => boolean {
   };
 }
 
-export const CHECK_PLACE = { table: 'facts', column: 'key_check', row: 0n };
+export const KEY_CHECK_CELL = { table: 'facts', column: 'key_check', row: 0n };
 
 /** A value sealed when the database was made tells at every start whether the key is still the same. */
 function checkKey(db: Db): void {
@@ -119,7 +119,7 @@ function checkKey(db: Db): void {
     .pluck()
     .get() as string;
   try {
-    db.vault.open(Buffer.from(sealed, 'base64'), CHECK_PLACE);
+    db.vault.open(Buffer.from(sealed, 'base64'), KEY_CHECK_CELL);
   } catch {
     db.close();
     throw new DataError(

@@ -1,4 +1,4 @@
-// Encryption of columns: AES-256-CBC, then a MAC over ciphertext and place, so that a changed or moved value is noticed.
+// Encryption of columns: AES-256-CBC, then a MAC over ciphertext and cell, so that a changed or moved value is noticed.
 
 import {
   createCipheriv,
@@ -9,15 +9,15 @@ import {
   timingSafeEqual,
 } from 'node:crypto';
 
-export type Place = { table: string; column: string; row: bigint };
+export type Cell = { table: string; column: string; row: bigint };
 
 /** A value that was changed, moved, or sealed with another key: its record cannot be shown, and nothing else suffers. */
 export class SealedValueError extends Error {}
 
 export type Vault = {
-  seal(plain: string, place: Place): Buffer;
+  seal(plain: string, cell: Cell): Buffer;
   /** Throws where the value was changed, moved, or sealed with another key. */
-  open(sealed: Buffer, place: Place): string;
+  open(sealed: Buffer, cell: Cell): string;
 };
 
 const VERSION = 1;
@@ -30,26 +30,23 @@ export function createVault(masterKey: Buffer): Vault {
   const cipherKey = derive('cipher');
   const macKey = derive('mac');
 
-  const macOf = (body: Buffer, place: Place) =>
-    createHmac('sha256', macKey)
-      .update(`${place.table}\0${place.column}\0${place.row}\0`)
-      .update(body)
-      .digest();
+  const macOf = (body: Buffer, cell: Cell) =>
+    createHmac('sha256', macKey).update(`${cell.table}\0${cell.column}\0${cell.row}\0`).update(body).digest();
 
   return {
-    seal(plain, place) {
+    seal(plain, cell) {
       const iv = randomBytes(IV_BYTES);
       const cipher = createCipheriv('aes-256-cbc', cipherKey, iv);
       const body = Buffer.concat([Buffer.of(VERSION), iv, cipher.update(plain, 'utf8'), cipher.final()]);
-      return Buffer.concat([body, macOf(body, place)]);
+      return Buffer.concat([body, macOf(body, cell)]);
     },
-    open(sealed, place) {
+    open(sealed, cell) {
       const body = sealed.subarray(0, -MAC_BYTES);
       const mac = sealed.subarray(-MAC_BYTES);
       const whole = body[0] === VERSION && body.length > IV_BYTES && mac.length === MAC_BYTES;
-      if (!whole || !timingSafeEqual(mac, macOf(body, place)))
+      if (!whole || !timingSafeEqual(mac, macOf(body, cell)))
         throw new SealedValueError(
-          `the sealed value in ${place.table}.${place.column} of ${place.row} was changed or moved`,
+          `the sealed value in ${cell.table}.${cell.column} of ${cell.row} was changed or moved`,
         );
       const decipher = createDecipheriv('aes-256-cbc', cipherKey, body.subarray(1, 1 + IV_BYTES));
       return decipher.update(body.subarray(1 + IV_BYTES), undefined, 'utf8') + decipher.final('utf8');
