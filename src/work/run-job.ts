@@ -285,7 +285,7 @@ async function follow(
       await log.append(mask.push(record.bytes), rawEnd - mask.heldBytes);
       live.publish(grown);
       // What is past the limit is not needed again: the disk under it is given back.
-      if (log.leftOutBytes > 0 && rawEnd - released > RELEASE_EVERY_BYTES) {
+      if (log.omittedBytes > 0 && rawEnd - released > RELEASE_EVERY_BYTES) {
         await releaseOutput(job.outputFile, rawEnd);
         released = rawEnd;
       }

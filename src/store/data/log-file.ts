@@ -24,14 +24,14 @@ export type LogWriter = {
   /** From where the output has to be read again, so that nothing is missing and nothing comes twice. */
   readonly rawOffset: number;
   readonly sizeBytes: number;
-  readonly leftOutBytes: number;
+  readonly omittedBytes: number;
 };
 
 type Checkpoint = {
   endOffset: number;
   atMs: number;
   rawOffset: number;
-  leftOutBytes: number;
+  omittedBytes: number;
   isNoted: boolean;
   /** Whether its last lines are those of `finish`. */
   isEnded: boolean;
@@ -104,11 +104,11 @@ export async function openLog(options: { path: string; limitBytes: number }): Pr
   return {
     append: (bytes, rawOffset) =>
       inTurn(async () => {
-        const { endOffset, leftOutBytes } = checkpoint;
+        const { endOffset, omittedBytes } = checkpoint;
         if (bytes.length === 0 && rawOffset === checkpoint.rawOffset) return endOffset;
-        const room = leftOutBytes > 0 ? 0 : Math.max(0, limitBytes - endOffset);
+        const room = omittedBytes > 0 ? 0 : Math.max(0, limitBytes - endOffset);
         const kept = bytes.length <= room ? bytes.length : cutAtCharacter(bytes.subarray(0, room));
-        const change = { rawOffset, leftOutBytes: leftOutBytes + bytes.length - kept };
+        const change = { rawOffset, omittedBytes: omittedBytes + bytes.length - kept };
         return write(bytes.subarray(0, kept), change);
       }),
     beginAttempt: () =>
@@ -120,11 +120,11 @@ export async function openLog(options: { path: string; limitBytes: number }): Pr
       inTurn(() => serviceLines([text], rawOffset === undefined ? {} : { rawOffset })),
     finish: (lines = []) =>
       inTurn(async () => {
-        const { leftOutBytes, isNoted, isEnded } = checkpoint;
-        const note = `output past the limit of ${limitBytes} bytes was not kept: ${leftOutBytes} bytes left out`;
-        const last = leftOutBytes > 0 && !isNoted ? [...lines, note] : lines;
+        const { omittedBytes, isNoted, isEnded } = checkpoint;
+        const note = `output past the limit of ${limitBytes} bytes was not kept: ${omittedBytes} bytes left out`;
+        const last = omittedBytes > 0 && !isNoted ? [...lines, note] : lines;
         if (last.length > 0 && !isEnded)
-          await serviceLines(last, { isEnded: true, isNoted: isNoted || leftOutBytes > 0 });
+          await serviceLines(last, { isEnded: true, isNoted: isNoted || omittedBytes > 0 });
         await Promise.all([log.sync(), times.sync(), syncDirectory(dirname(path))]);
         await closeFiles();
         return checkpoint.endOffset;
@@ -136,8 +136,8 @@ export async function openLog(options: { path: string; limitBytes: number }): Pr
     get sizeBytes() {
       return checkpoint.endOffset;
     },
-    get leftOutBytes() {
-      return checkpoint.leftOutBytes;
+    get omittedBytes() {
+      return checkpoint.omittedBytes;
     },
   };
 }
@@ -163,7 +163,7 @@ function encode(checkpoint: Checkpoint): Buffer {
   record.writeDoubleLE(checkpoint.endOffset, 0);
   record.writeDoubleLE(checkpoint.atMs, 8);
   record.writeDoubleLE(checkpoint.rawOffset, 16);
-  record.writeDoubleLE(checkpoint.leftOutBytes, 24);
+  record.writeDoubleLE(checkpoint.omittedBytes, 24);
   record.writeUInt32LE((checkpoint.isNoted ? NOTED : 0) | (checkpoint.isEnded ? ENDED : 0), 32);
   record.writeUInt32LE(crc32(record.subarray(0, 36)), 36);
   return record;
@@ -177,7 +177,7 @@ function decode(record: Buffer): Checkpoint | undefined {
     endOffset: record.readDoubleLE(0),
     atMs: record.readDoubleLE(8),
     rawOffset: record.readDoubleLE(16),
-    leftOutBytes: record.readDoubleLE(24),
+    omittedBytes: record.readDoubleLE(24),
     isNoted: (record.readUInt32LE(32) & NOTED) !== 0,
     isEnded: (record.readUInt32LE(32) & ENDED) !== 0,
   };
@@ -205,7 +205,7 @@ async function lastCheckpoint(
     const checkpoint = await readRecord(times, records - 1);
     if (checkpoint && checkpoint.endOffset <= logBytes) return { checkpoint, records };
   }
-  const checkpoint = { endOffset: 0, atMs: 0, rawOffset: 0, leftOutBytes: 0, isNoted: false, isEnded: false };
+  const checkpoint = { endOffset: 0, atMs: 0, rawOffset: 0, omittedBytes: 0, isNoted: false, isEnded: false };
   return { checkpoint, records: 0 };
 }
 

@@ -157,7 +157,7 @@ test('past the limit output is counted, not kept, and the log says so once', asy
   assert.equal(statSync(`${path}.times`).size, timesBytes);
   await log.close();
   log = await openLog({ path, limitBytes: 10 });
-  assert.deepEqual([log.rawOffset, log.leftOutBytes], [100_015, 100_006]);
+  assert.deepEqual([log.rawOffset, log.omittedBytes], [100_015, 100_006]);
   await log.append(Buffer.from('x'), 100_016);
   await log.line('timed out');
   await log.finish();
