@@ -55,7 +55,7 @@ export function dependencyRecord(db: Db, dependency: Dependency) {
 }
 
 /** The projects whose suites use the dependency, or one that relates to it. */
-export function projectsUsing(db: Db, id: bigint): bigint[] {
+export function listProjectsUsing(db: Db, id: bigint): bigint[] {
   return db.orm
     .all<{ project_id: bigint }>(
       sql`WITH RECURSIVE users (id) AS (

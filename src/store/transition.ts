@@ -28,7 +28,7 @@ import {
   deploys,
   projects,
 } from './database/schema.ts';
-import { dependencyRecord, projectsUsing } from './dependency-use.ts';
+import { dependencyRecord, listProjectsUsing } from './dependency-use.ts';
 import { recordEvent } from './events.ts';
 
 export type Build = typeof builds.$inferSelect;
@@ -385,7 +385,7 @@ export function announceDependency(
   type: 'dependency.enqueued' | 'dependency.started' | 'dependency.finished' | 'dependency.shared',
 ): void {
   const record = dependencyRecord(db, dependency);
-  for (const projectId of projectsUsing(db, dependency.id))
+  for (const projectId of listProjectsUsing(db, dependency.id))
     recordEvent(db, projectId, type, dependency.id, { kind: 'dependency', record });
   db.touch(`dependency:${dependency.id}`);
   db.touch('queue');

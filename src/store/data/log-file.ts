@@ -230,7 +230,7 @@ export async function logSize(path: string): Promise<number> {
 export type LogTime = { endOffset: number; atMs: number };
 
 /** The writes that made the bytes from `start` up to `end`, in order: a byte came with the first that ends after it. */
-export async function lineTimes(
+export async function readLogTimes(
   path: string,
   range: { start?: number; end?: number } = {},
 ): Promise<LogTime[]> {
@@ -268,7 +268,7 @@ async function readTimes(times: FileHandle, first: number, records: number, end:
   return found;
 }
 
-/** When the byte at `offset` came, out of what `lineTimes` gave. */
+/** When the byte at `offset` came, out of what `readLogTimes` gave. */
 export function timeOf(times: readonly LogTime[], offset: number): number | undefined {
   let low = 0;
   for (let high = times.length; low < high; ) {

@@ -6,7 +6,7 @@ import { html } from 'hono/html';
 import { type Followed, lastEventIdOf, resumeAt, streamLog } from '../../api/firehose.ts';
 import { answeredByStream } from '../../api/http/stream.ts';
 import type { Caller } from '../../domain/access.ts';
-import { type LogTime, lineTimes, logSize, timeOf } from '../../store/data/log-file.ts';
+import { type LogTime, logSize, readLogTimes, timeOf } from '../../store/data/log-file.ts';
 import { sizeWords } from '../frame/components.ts';
 import { commonHeaders } from '../frame/headers.ts';
 import type { Html } from '../frame/layout.ts';
@@ -125,7 +125,7 @@ export async function respondLogTimes(visit: Visit, path: string): Promise<Respo
 
 async function timesOf(path: string, start: number, end?: number): Promise<LogTime[]> {
   try {
-    return await lineTimes(path, { start, ...(end !== undefined && { end }) });
+    return await readLogTimes(path, { start, ...(end !== undefined && { end }) });
   } catch (cause) {
     if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return [];
     throw cause;

@@ -15,10 +15,10 @@ import { after, test } from 'node:test';
 import { createMask } from '../../../src/domain/text/mask.ts';
 import {
   cutAtCharacter,
-  lineTimes,
   logSize,
   openLog,
   readLog,
+  readLogTimes,
   timeOf,
 } from '../../../src/store/data/log-file.ts';
 
@@ -199,10 +199,10 @@ test('each byte has the time of the write that brought it', async t => {
     t.mock.timers.setTime(1_001 + count);
   }
   await log.append(Buffer.alloc(0), 20_000);
-  const all = await lineTimes(path);
+  const all = await readLogTimes(path);
   assert.equal(all.length, 3_000);
   for (const line of [0, 1, 1_499, 2_999]) assert.equal(timeOf(all, line * 5 + 4), 1_000 + line);
-  const some = await lineTimes(path, { start: 5 * 2_000, end: 5 * 2_010 });
+  const some = await readLogTimes(path, { start: 5 * 2_000, end: 5 * 2_010 });
   assert.equal(some.length, 10);
   assert.equal(timeOf(some, 5 * 2_000), 3_000);
   assert.equal(timeOf(some, 5 * 2_009), 3_009);
