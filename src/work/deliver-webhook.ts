@@ -22,12 +22,7 @@ import {
   holdBack,
   listDue,
   listWaiting,
-<<<<<<< HEAD
   repairSchedule,
-=======
-  mendSchedule,
-  receiverExists,
->>>>>>> d6ab12b (Rename existence checks of the store)
   settleDelivery,
   switchOff,
 } from '../store/outbox.ts';
