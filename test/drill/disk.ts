@@ -221,7 +221,7 @@ async function faults(stage: Stage, running: Running): Promise<Running> {
     );
     if (!isFinished(state) || state === 'failed') wrong.push(`the build request during ${rule} is ${state}`);
     await current.kill();
-    damage.push(...room.examineDatabase());
+    damage.push(...room.checkDatabaseFile());
     current = await room.program.start();
     lost.push(...(await ledger.check(true)));
   }
@@ -291,7 +291,7 @@ export async function drillDisk(
     }
     running = await faults(stage, running);
     await running.kill();
-    table.none('damage in the database at the end', room.examineDatabase());
+    table.none('damage in the database at the end', room.checkDatabaseFile());
     return table;
   } catch (cause) {
     wishes.say(`the program's last words:\n${room?.program.stderr().slice(-3_000)}`);

@@ -56,7 +56,7 @@ export async function drillKill(wishes: KillWishes): Promise<Table> {
     for (let time = 1; time <= wishes.times && !wishes.signal.aborted; time++) {
       const how = await killOnce(wishes, room, running, kills, driver);
       await driver.backupDone();
-      damage.push(...room.examineDatabase());
+      damage.push(...room.checkDatabaseFile());
       running = await room.program.start();
       ready.push(running);
       lost.push(...(await driver.ledger.check()));

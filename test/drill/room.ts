@@ -39,7 +39,7 @@ export type Room = {
   /** An answer of any status but 500, which no drill may see. */
   ask(method: string, path: string, form?: Fields): Promise<Answer>;
   /** What the database holds after a crash, examined in a copy, so that the next start finds it as it was left. */
-  examineDatabase(): string[];
+  checkDatabaseFile(): string[];
   instance(): string;
   close(): Promise<void>;
 };
@@ -112,7 +112,7 @@ export async function openRoom(options: {
       if (answer.status >= 500) throw new Defect(`${method} ${path}: ${answer.status} ${answer.text}`);
       return answer;
     },
-    examineDatabase() {
+    checkDatabaseFile() {
       const copy = mkdtempSync(join(directory, 'database-'));
       for (const suffix of ['', '-wal'])
         if (existsSync(databasePath(data) + suffix))

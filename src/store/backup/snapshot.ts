@@ -5,7 +5,7 @@ import { chmod, type FileHandle, open, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { DataError } from '../data/data.ts';
 import { archivePath, artifactPath, databasePath } from '../data/paths.ts';
-import { isDamage } from '../database/database-check.ts';
+import { isDamageError } from '../database/database-check.ts';
 import { openSqlite } from '../database/db.ts';
 import { isKeptName } from './format.ts';
 
@@ -53,7 +53,7 @@ export async function takeSnapshot(
     return { held, referred };
   } catch (cause) {
     for (const file of held.values()) await file.close();
-    throw isDamage(cause) ? damaged(path) : cause;
+    throw isDamageError(cause) ? damaged(path) : cause;
   } finally {
     reader.close();
   }

@@ -6,7 +6,7 @@ import { access, constants, open, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { basename, dirname, join, resolve } from 'node:path';
 import { DataError, KEY_CHECK_CELL, readMasterKey } from '../data/data.ts';
-import { isDamage } from '../database/database-check.ts';
+import { isDamageError } from '../database/database-check.ts';
 import { openSqlite } from '../database/db.ts';
 import { createVault, type Vault } from '../database/vault.ts';
 import { type BackupHead, databaseName, kept, keyName } from './format.ts';
@@ -144,7 +144,7 @@ function checkDatabase(
     const vault = vaultFor(sqlite, ownKey, wishes, verdict);
     if (vault) verdict.opened = openValues(sqlite, vault, note);
   } catch (cause) {
-    if (!isDamage(cause)) throw cause;
+    if (!isDamageError(cause)) throw cause;
     note([`${databaseName} was damaged already when the backup was made: ${(cause as Error).message}`]);
   } finally {
     sqlite.close();

@@ -15,9 +15,9 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
-import { examineDatabase } from '../database/database-check.ts';
+import { checkDatabaseFile } from '../database/database-check.ts';
 import { type Db, openDb, openSqlite } from '../database/db.ts';
-import { NewerSchema, type OnUpgrade } from '../database/migrations.ts';
+import { NewerSchemaError, type OnUpgrade } from '../database/migrations.ts';
 import { findStoredValue } from '../database/settings.ts';
 import { createVault } from '../database/vault.ts';
 import { databasePath, directories, lockPath, masterKeyPath } from './paths.ts';
@@ -84,13 +84,13 @@ export function openData(
     checkKey(db);
     return db;
   } catch (cause) {
-    if (cause instanceof NewerSchema) throw new DataError(cause.message);
+    if (cause instanceof NewerSchemaError) throw new DataError(cause.message);
     throw cause;
   }
 }
 
 function checkDatabase(path: string, data: string): void {
-  const found = examineDatabase(path);
+  const found = checkDatabaseFile(path);
   if (found === 'sound') return;
   throw new DataError(
     `${path} is ${found}: put a backup back with "assay restore FILE --data DIRECTORY" into a new directory; ${data} is left as it is`,

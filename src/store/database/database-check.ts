@@ -7,7 +7,7 @@ import { openSqlite } from './db.ts';
 /** Above it a whole check would hold up the start: then the ends of every table and index are looked at instead. */
 const WHOLE_CHECK_BYTES = 64 * 1024 ** 2;
 
-export function examineDatabase(path: string): 'sound' | 'empty' | 'damaged' {
+export function checkDatabaseFile(path: string): 'sound' | 'empty' | 'damaged' {
   const { size } = statSync(path);
   if (size === 0) return 'empty';
   const sqlite = openSqlite(path, { readonly: true });
@@ -18,14 +18,14 @@ export function examineDatabase(path: string): 'sound' | 'empty' | 'damaged' {
     else if (sqlite.pragma('quick_check(1)', { simple: true }) !== 'ok') return 'damaged';
     return 'sound';
   } catch (cause) {
-    if (isDamage(cause)) return 'damaged';
+    if (isDamageError(cause)) return 'damaged';
     throw cause;
   } finally {
     sqlite.close();
   }
 }
 
-export function isDamage(cause: unknown): boolean {
+export function isDamageError(cause: unknown): boolean {
   const code = (cause as { code?: unknown }).code;
   return typeof code === 'string' && /^SQLITE_(NOTADB|CORRUPT)/.test(code);
 }

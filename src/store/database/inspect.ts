@@ -2,7 +2,7 @@
 
 import { existsSync } from 'node:fs';
 import { databasePath } from '../data/paths.ts';
-import { examineDatabase } from './database-check.ts';
+import { checkDatabaseFile } from './database-check.ts';
 import { openSqlite } from './db.ts';
 
 export type Inspection = {
@@ -19,7 +19,7 @@ export function inspectData(data: string): Inspection {
   const path = databasePath(data);
   if (!existsSync(path))
     return { database: 'absent', instance: undefined, image: undefined, newestAt: undefined };
-  const database = examineDatabase(path);
+  const database = checkDatabaseFile(path);
   if (database !== 'sound') return { database, instance: undefined, image: undefined, newestAt: undefined };
   const sqlite = openSqlite(path, { readonly: true });
   try {

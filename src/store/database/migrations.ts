@@ -6,7 +6,7 @@ import type { RuleResult } from '../../domain/rules.ts';
 import { packDecisions } from './packed-decisions.ts';
 
 /** Thrown where the file belongs to a newer Assay: going on could lose what that one wrote. */
-export class NewerSchema extends Error {}
+export class NewerSchemaError extends Error {}
 
 /** `onUpgrade` is called before the steps of an upgrade, which may take long for a large database, and after them. */
 export type OnUpgrade = (upgrade: { from: number; to: number; tookMs?: number }) => void;
@@ -46,7 +46,7 @@ export function migrate(
 function versionOf(sqlite: Database.Database): number {
   const version = Number(sqlite.pragma('user_version', { simple: true }));
   if (version > steps.length)
-    throw new NewerSchema(
+    throw new NewerSchemaError(
       `the database was written by a newer Assay (schema ${version}, this one knows ${steps.length}): install that version again, or restore a backup`,
     );
   return version;

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { openSqlite } from '../../../src/store/database/db.ts';
-import { migrate, NewerSchema, steps } from '../../../src/store/database/migrations.ts';
+import { migrate, NewerSchemaError, steps } from '../../../src/store/database/migrations.ts';
 import { temporaryDirectory } from '../../cli/program.ts';
 
 const open = (path: string) => openSqlite(`${path}/assay.db`);
@@ -85,7 +85,8 @@ test('a database of a newer Assay is refused, with what to do, and left alone', 
   sqlite.pragma(`user_version = ${steps.length + 1}`);
   assert.throws(
     () => migrate(sqlite),
-    (cause: Error) => cause instanceof NewerSchema && /newer Assay.*install that version/.test(cause.message),
+    (cause: Error) =>
+      cause instanceof NewerSchemaError && /newer Assay.*install that version/.test(cause.message),
   );
   assert.equal(schemaOf(sqlite), before);
   assert.equal(sqlite.pragma('user_version', { simple: true }), steps.length + 1);
