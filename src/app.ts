@@ -12,7 +12,7 @@ import { connectionHolder } from './domain/caller-address.ts';
 import { ensureCertificate, loadCertificate } from './engine/certificate.ts';
 import { createLive } from './live.ts';
 import type { Log } from './log.ts';
-import { holdDataDirectory, makeDataDirectory, openData, watchDatabase } from './store/data/data.ts';
+import { createDataDirectory, lockDataDirectory, openData, watchDatabase } from './store/data/data.ts';
 import { tlsDirectory } from './store/data/paths.ts';
 import type { Db } from './store/database/db.ts';
 import { storeHost } from './store/database/settings.ts';
@@ -37,8 +37,8 @@ export async function startApp(
   log: Log,
   beginWork: typeof startWorkers = startWorkers,
 ): Promise<App> {
-  makeDataDirectory(settings.data);
-  const hold = holdDataDirectory(settings.data);
+  createDataDirectory(settings.data);
+  const hold = lockDataDirectory(settings.data);
   const closing: (() => void | Promise<void>)[] = [hold.release];
   try {
     const db = openData(settings.data, process.env, upgrade =>

@@ -7,7 +7,7 @@ import { wireTimeOrNull } from '../contract/wire.ts';
 import { parseAccountChange, parseNewAccount, parseNewApplication } from '../domain/registration.ts';
 import { findAccountByEmail, listAccounts } from '../store/accounts.ts';
 import { createApplication } from '../store/applications.ts';
-import { makeDataDirectory, openData } from '../store/data/data.ts';
+import { createDataDirectory, openData } from '../store/data/data.ts';
 import { databasePath } from '../store/data/paths.ts';
 import type { Db } from '../store/database/db.ts';
 import { changeAccount, registerAccount, resetAccount, type Secrets } from '../store/registration.ts';
@@ -18,7 +18,7 @@ const JSON_LINE = '  --json                prints JSON';
 
 function withDb<T>({ flags, environment }: Invocation, use: (db: Db) => T | Promise<T>): Promise<T> {
   const { settings } = readSettings(flags, environment);
-  makeDataDirectory(settings.data);
+  createDataDirectory(settings.data);
   const db = openData(settings.data, environment);
   return Promise.resolve(use(db)).finally(() => db.close());
 }

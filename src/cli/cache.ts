@@ -6,7 +6,7 @@ import { parseId } from '../domain/id.ts';
 import { createEngine, type Engine } from '../engine/docker/container.ts';
 import { EngineRefused, EngineUnavailable } from '../engine/docker/docker.ts';
 import { type Cache, type CacheOfSuite, emptyCache, findCache, listCaches } from '../store/caches.ts';
-import { makeDataDirectory, openData } from '../store/data/data.ts';
+import { createDataDirectory, openData } from '../store/data/data.ts';
 import type { Db } from '../store/database/db.ts';
 import { instanceOf } from '../store/database/settings.ts';
 import { type Command, helpOf, type Invocation, settingFlags } from './command.ts';
@@ -20,7 +20,7 @@ async function withDatabase<T>(
   use: (db: Db, engine: Engine) => Promise<T>,
 ): Promise<T> {
   const { settings } = readSettings(flags, environment);
-  makeDataDirectory(settings.data);
+  createDataDirectory(settings.data);
   const db = openData(settings.data, environment);
   try {
     return await use(db, createEngine({ dockerHost: settings.dockerHost, environment }));

@@ -12,7 +12,7 @@ import {
   removeNetworkAndRules,
   type Traces,
 } from '../engine/docker/traces.ts';
-import { DataError, holdDataDirectory } from '../store/data/data.ts';
+import { DataError, lockDataDirectory } from '../store/data/data.ts';
 import { inspectData } from '../store/database/inspect.ts';
 import { type Command, helpOf, settingFlags } from './command.ts';
 
@@ -41,7 +41,7 @@ export const cleanup: Command = {
     if (given !== undefined && !/^[\w-]{1,64}$/.test(given))
       throw new UsageError(`--instance must be an ID as the label assay.instance has it`);
     const instance = given ?? instanceIn(settings.data);
-    const hold = given === undefined ? holdDataDirectory(settings.data) : undefined;
+    const hold = given === undefined ? lockDataDirectory(settings.data) : undefined;
     const engine = createEngine({ dockerHost: settings.dockerHost, environment });
     try {
       if (given !== undefined) await refuseServed(engine, instance);

@@ -8,7 +8,7 @@ import { taggedImage } from '../domain/names.ts';
 import { detectFormat, detectionBytes } from '../domain/text/archive-format.ts';
 import { EngineRefused, EngineUnavailable, openDocker } from '../engine/docker/docker.ts';
 import { createImages, HOST_IMAGE, type Images, type StoredImage } from '../engine/docker/image.ts';
-import { DataError, makeDataDirectory, openData } from '../store/data/data.ts';
+import { createDataDirectory, DataError, openData } from '../store/data/data.ts';
 import type { Db } from '../store/database/db.ts';
 import { instanceOf } from '../store/database/settings.ts';
 import { findDefaultImage, listImages, recordImage, setDefaultImage } from '../store/images.ts';
@@ -27,7 +27,7 @@ async function withImages<T>(
   use: (room: Room) => Promise<T>,
 ): Promise<T> {
   const { settings } = readSettings(flags, environment);
-  makeDataDirectory(settings.data);
+  createDataDirectory(settings.data);
   const db = openData(settings.data, environment);
   try {
     const door = openDocker({ dockerHost: settings.dockerHost, environment });

@@ -8,7 +8,7 @@ import { pack } from '../../build/pack.ts';
 import type { Machine } from '../../build/strip.ts';
 import { generateKeyPair } from '../../src/domain/ssh-key.ts';
 import { createAccount } from '../../src/store/accounts.ts';
-import { makeDataDirectory, openData } from '../../src/store/data/data.ts';
+import { createDataDirectory, openData } from '../../src/store/data/data.ts';
 import { databasePath } from '../../src/store/data/paths.ts';
 import { createProject } from '../../src/store/projects.ts';
 import { freePort } from '../support/ports.ts';
@@ -44,7 +44,7 @@ const series =
 
 /** A data directory whose project has `rows` build requests and whose owner has `rows` projects. */
 function fill(data: string, rows: number): bigint {
-  makeDataDirectory(data);
+  createDataDirectory(data);
   const db = openData(data);
   const owner = createAccount(db, {
     email: 'bench@example.com',

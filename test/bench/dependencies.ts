@@ -10,7 +10,7 @@ import { parseArgs } from 'node:util';
 import { ARCHIVE_FILE, PROJECT_DIRECTORY } from '../../src/domain/container/container-plan.ts';
 import { claimVolume } from '../../src/engine/docker/volume.ts';
 import { createAccount } from '../../src/store/accounts.ts';
-import { makeDataDirectory, openData } from '../../src/store/data/data.ts';
+import { createDataDirectory, openData } from '../../src/store/data/data.ts';
 import { archivePath } from '../../src/store/data/paths.ts';
 import { createDependency, findDependency } from '../../src/store/dependencies.ts';
 import { openRoom } from '../engine/docker/room.ts';
@@ -180,7 +180,7 @@ async function peakWhile(child: Child, work: () => Promise<unknown>): Promise<nu
 async function measureUploads(): Promise<void> {
   const work = mkdtempSync(join(tmpdir(), 'assay-bench-'));
   const data = join(work, 'data');
-  makeDataDirectory(data);
+  createDataDirectory(data);
   const db = openData(data);
   const apiKey = 'assay_benchmark';
   const account = createAccount(db, {

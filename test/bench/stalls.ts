@@ -14,7 +14,7 @@ import { retryDelaysMs } from '../../src/domain/webhook/retry.ts';
 import { newSigningSecret } from '../../src/domain/webhook/signature.ts';
 import { createAccount, createSession } from '../../src/store/accounts.ts';
 import { beginBuilds, beginSomeBuilds, createBuildRequest, recordCommit } from '../../src/store/builds.ts';
-import { makeDataDirectory, openData } from '../../src/store/data/data.ts';
+import { createDataDirectory, openData } from '../../src/store/data/data.ts';
 import type { Db } from '../../src/store/database/db.ts';
 import { packDecisions } from '../../src/store/database/packed-decisions.ts';
 import { createNotification } from '../../src/store/notifications.ts';
@@ -79,7 +79,7 @@ const receiverUrl = `http://127.0.0.1:${(receiver.address() as AddressInfo).port
 
 mkdirSync(join(data, 'ssh'), { mode: 0o700 });
 writeFileSync(join(data, 'ssh', 'config'), sshd.clientConfig);
-makeDataDirectory(data);
+createDataDirectory(data);
 const db = openData(data);
 const world = db.write(() => fill(db));
 db.sqlite.pragma('wal_checkpoint(TRUNCATE)');

@@ -12,7 +12,7 @@ import { newSigningSecret } from '../../src/domain/webhook/signature.ts';
 import { createLive } from '../../src/live.ts';
 import { createLog } from '../../src/log.ts';
 import { createAccount } from '../../src/store/accounts.ts';
-import { makeDataDirectory, openData } from '../../src/store/data/data.ts';
+import { createDataDirectory, openData } from '../../src/store/data/data.ts';
 import { type Db, openDb } from '../../src/store/database/db.ts';
 import { createVault } from '../../src/store/database/vault.ts';
 import { recordEvent } from '../../src/store/events.ts';
@@ -158,7 +158,7 @@ type Served = { socket: TLSSocket; asked: Buffer; end(): Promise<void> };
 
 async function serve(name: string, hasBacklog: boolean): Promise<Served> {
   const data = join(work, name);
-  makeDataDirectory(data);
+  createDataDirectory(data);
   const db = openData(data);
   const { projectId, fillOutbox } = fill(db, `http://127.0.0.1:${await freePort()}/nobody`);
   if (hasBacklog) fillOutbox();

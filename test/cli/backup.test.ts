@@ -22,7 +22,7 @@ import { makeBackup } from '../../src/store/backup/backup.ts';
 import { restoreBackup } from '../../src/store/backup/restore.ts';
 import { sealedColumns, verifyBackup } from '../../src/store/backup/verify.ts';
 import { createBackupWriter } from '../../src/store/backup/writer.ts';
-import { DataError, holdDataDirectory } from '../../src/store/data/data.ts';
+import { DataError, lockDataDirectory } from '../../src/store/data/data.ts';
 import {
   archivePath,
   artifactPath,
@@ -359,7 +359,7 @@ test('while it restores into an empty directory no server can begin there, and w
     onProgress(done, total) {
       if (done <= total / 2) return;
       try {
-        holdDataDirectory(data).release();
+        lockDataDirectory(data).release();
         refusals.push('held');
       } catch (cause) {
         refusals.push(cause instanceof DataError);
@@ -367,7 +367,7 @@ test('while it restores into an empty directory no server can begin there, and w
     },
   });
   assert.deepEqual([...new Set(refusals)], [true]);
-  holdDataDirectory(data).release();
+  lockDataDirectory(data).release();
   assert.deepEqual(rowsOf(data), rowsOf(app.data));
 
   const taken = join(place.path, 'taken');

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { findCache, recordCacheSize, useCache } from '../../src/store/caches.ts';
-import { makeDataDirectory, openData } from '../../src/store/data/data.ts';
+import { createDataDirectory, openData } from '../../src/store/data/data.ts';
 import { instanceOf } from '../../src/store/database/settings.ts';
 import { addProject, addSuite } from '../store/room.ts';
 import { docker } from '../support/appliance.ts';
@@ -14,7 +14,7 @@ const MIB = 1024 * 1024;
 test('caches are listed with the largest first, emptied one by one or all, and their volumes removed', async t => {
   using place = temporaryDirectory();
   const data = join(place.path, 'data');
-  makeDataDirectory(data);
+  createDataDirectory(data);
   const db = openData(data, {});
   const project = addProject(db);
   const suites = [3, 9, 6].map(size => {

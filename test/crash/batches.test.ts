@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setTimeout as after } from 'node:timers/promises';
 import { createAccount } from '../../src/store/accounts.ts';
-import { makeDataDirectory, openData } from '../../src/store/data/data.ts';
+import { createDataDirectory, openData } from '../../src/store/data/data.ts';
 import { serve, temporaryDirectory } from '../cli/program.ts';
 import { addBuilds, addProject } from '../store/room.ts';
 
@@ -15,7 +15,7 @@ test('a cancel and a delete that were answered before a kill are completed by th
 }, async () => {
   using directory = temporaryDirectory();
   const data = directory.path;
-  makeDataDirectory(data);
+  createDataDirectory(data);
   const db = openData(data);
   const auth = 'owner@example.org:assay_key';
   const owner = createAccount(db, {

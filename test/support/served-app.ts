@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { makeDataDirectory, openData } from '../../src/store/data/data.ts';
+import { createDataDirectory, openData } from '../../src/store/data/data.ts';
 import type { Db } from '../../src/store/database/db.ts';
 import { listDeliveries } from '../../src/store/notifications.ts';
 import { settleDelivery } from '../../src/store/outbox.ts';
@@ -24,7 +24,7 @@ export type ServedApp = Stage &
 /** `through` is a program to run the server under. */
 export async function serveApp(through: readonly string[] = []): Promise<ServedApp> {
   const data = await mkdtemp(join(tmpdir(), 'assay-served-'));
-  makeDataDirectory(data);
+  createDataDirectory(data);
   const db = openData(data);
   const stage = furnish(db, data);
   const { stop, ...server } = await serveExecutable(data, {

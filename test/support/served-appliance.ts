@@ -5,7 +5,7 @@ import { readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { newSecret } from '../../src/domain/secret.ts';
 import { createAccount } from '../../src/store/accounts.ts';
-import { makeDataDirectory, openData } from '../../src/store/data/data.ts';
+import { createDataDirectory, openData } from '../../src/store/data/data.ts';
 import { instanceOf } from '../../src/store/database/settings.ts';
 import { type Appliance, clearDocker, containersUntil, makeData } from './appliance.ts';
 import { basic, createClient } from './client.ts';
@@ -22,7 +22,7 @@ export async function serveAppliance(
 ): Promise<ServedAppliance> {
   const sshd = await startSshd();
   const data = makeData(sshd);
-  makeDataDirectory(data);
+  createDataDirectory(data);
   const db = openData(data);
   const instance = instanceOf(db);
   const key = newSecret('assay');

@@ -4,7 +4,7 @@ import { existsSync, rmSync } from 'node:fs';
 import { chmod, chown, lstat, mkdir, mkdtemp, open, readdir, rename, rm, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { basename, dirname, join, resolve } from 'node:path';
-import { DataError, holdDataDirectory, makeDataDirectory } from '../data/data.ts';
+import { createDataDirectory, DataError, lockDataDirectory } from '../data/data.ts';
 import { syncDirectory } from '../data/fsync.ts';
 import { directories, lockPath } from '../data/paths.ts';
 import { type BackupHead, databaseName, kept, keyName, lockName } from './format.ts';
@@ -43,7 +43,7 @@ export async function restoreBackup(
   try {
     if (isThere) hold = takeHold(data);
     const tree = join(work.path, 'data');
-    makeDataDirectory(tree);
+    createDataDirectory(tree);
     const { file, signal, onProgress } = wishes;
     const read = await readBackup({
       file,
@@ -78,7 +78,7 @@ export async function restoreBackup(
 /** As a server holds it: none begins in a directory that is about to be filled. Not kept, it leaves no trace. */
 function takeHold(data: string): { keep(): void; release(): void } {
   const wasThere = existsSync(lockPath(data));
-  const { release } = holdDataDirectory(data);
+  const { release } = lockDataDirectory(data);
   let isKept = wasThere;
   return {
     keep() {
@@ -97,7 +97,7 @@ async function checkTarget(data: string): Promise<boolean> {
   if (!found) return false;
   if (!found.isDirectory()) throw new DataError(`${data} is not a directory: choose another with --data`);
   if (await isEmpty(data)) return true;
-  if (existsSync(lockPath(data))) holdDataDirectory(data).release();
+  if (existsSync(lockPath(data))) lockDataDirectory(data).release();
   throw notEmpty(data);
 }
 

@@ -3,7 +3,7 @@
 
 import { mkdtemp, readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { DataError, holdDataDirectory } from '../data/data.ts';
+import { DataError, lockDataDirectory } from '../data/data.ts';
 
 export type WorkPlace = { path: string; clear(): Promise<void> };
 
@@ -11,7 +11,7 @@ export async function openWorkPlace(directory: string, prefix: string): Promise<
   await sweep(directory, prefix);
   const path = await mkdtemp(join(directory, prefix));
   // Held as a data directory is: whoever finds it knows whether its owner still lives.
-  const hold = holdDataDirectory(path);
+  const hold = lockDataDirectory(path);
   return {
     path,
     async clear() {
@@ -26,7 +26,7 @@ async function sweep(directory: string, prefix: string): Promise<void> {
     const path = join(directory, name);
     if (!name.startsWith(prefix)) continue;
     try {
-      holdDataDirectory(path).release();
+      lockDataDirectory(path).release();
     } catch (cause) {
       if (cause instanceof DataError) continue;
       throw cause;

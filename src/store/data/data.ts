@@ -25,7 +25,7 @@ import { databasePath, directories, lockPath, masterKeyPath } from './paths.ts';
 /** Something about the directory that a person has to mend; the message says what and how. */
 export class DataError extends Error {}
 
-export function makeDataDirectory(data: string): void {
+export function createDataDirectory(data: string): void {
   try {
     mkdirSync(data, { recursive: true, mode: 0o700 });
     if ((statSync(data).mode & 0o077) !== 0) chmodSync(data, 0o700);
@@ -38,7 +38,7 @@ export function makeDataDirectory(data: string): void {
 }
 
 /** Holds the directory for one server; the operating system lets go of it however the process ends. */
-export function holdDataDirectory(data: string): { release(): void } {
+export function lockDataDirectory(data: string): { release(): void } {
   // Never opened where it is there already: closing it again would let go of a lock that this process holds.
   if (!existsSync(lockPath(data))) closeSync(openSync(lockPath(data), 'a', 0o600));
   const sqlite = openSqlite(lockPath(data));

@@ -16,7 +16,7 @@ import {
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { createAccount, listAccounts } from '../../../src/store/accounts.ts';
-import { DataError, holdDataDirectory, makeDataDirectory, openData } from '../../../src/store/data/data.ts';
+import { createDataDirectory, DataError, lockDataDirectory, openData } from '../../../src/store/data/data.ts';
 import { openSqlite } from '../../../src/store/database/db.ts';
 import { temporaryDirectory } from '../../cli/program.ts';
 
@@ -24,7 +24,7 @@ import { temporaryDirectory } from '../../cli/program.ts';
 function madeDirectory() {
   const directory = temporaryDirectory();
   const data = join(directory.path, 'data');
-  makeDataDirectory(data);
+  createDataDirectory(data);
   const db = openData(data, {});
   db.write(() => {
     for (let count = 0; count < 400; count += 1)
@@ -55,8 +55,8 @@ const refuses = (data: string, message: RegExp, environment = {}) =>
 test('a new directory is private, and so is everything in it', () => {
   using directory = temporaryDirectory();
   const data = join(directory.path, 'a/b/data');
-  makeDataDirectory(data);
-  const hold = holdDataDirectory(data);
+  createDataDirectory(data);
+  const hold = lockDataDirectory(data);
   const db = openData(data, {});
   createAccount(db, { email: 'a@example.com', kind: 'user', admin: false, passwordHash: null, apiKey: null });
   assert.equal(modeOf(data), '700');
@@ -74,7 +74,7 @@ test('a new directory is private, and so is everything in it', () => {
 test('a directory that others could read is closed to them', () => {
   using directory = temporaryDirectory();
   chmodSync(directory.path, 0o755);
-  makeDataDirectory(directory.path);
+  createDataDirectory(directory.path);
   assert.equal(modeOf(directory.path), '700');
 });
 
@@ -82,7 +82,7 @@ test('a place where no directory can be is refused with the place and what to do
   using directory = temporaryDirectory();
   writeFileSync(join(directory.path, 'file'), '');
   assert.throws(
-    () => makeDataDirectory(join(directory.path, 'file/data')),
+    () => createDataDirectory(join(directory.path, 'file/data')),
     (cause: Error) => cause instanceof DataError && /file\/data cannot be used .*--data/.test(cause.message),
   );
 });
@@ -100,14 +100,14 @@ test('what was written is there at the next opening, with no file left over from
 
 test('one server holds the directory; a second is refused by name until the first lets go', () => {
   using made = madeDirectory();
-  const hold = holdDataDirectory(made.data);
+  const hold = lockDataDirectory(made.data);
   assert.throws(
-    () => holdDataDirectory(made.data),
+    () => lockDataDirectory(made.data),
     (cause: Error) =>
       cause instanceof DataError && cause.message.includes(made.data) && /stop it first/.test(cause.message),
   );
   hold.release();
-  holdDataDirectory(made.data).release();
+  lockDataDirectory(made.data).release();
 });
 
 test('an empty database is refused and stays as it is', () => {
@@ -166,7 +166,7 @@ test('a damaged database with a journal beside it: both stay as they are', () =>
     passwordHash: null,
     apiKey: null,
   });
-  makeDataDirectory(copy.path);
+  createDataDirectory(copy.path);
   for (const name of ['assay.db', 'assay.db-wal', 'master.key'])
     copyFileSync(join(made.data, name), join(copy.path, name));
   db.close();
@@ -188,7 +188,7 @@ test('a database that was left with its journal, as a kill leaves it, opens with
     passwordHash: null,
     apiKey: null,
   });
-  makeDataDirectory(copy.path);
+  createDataDirectory(copy.path);
   for (const name of ['assay.db', 'assay.db-wal', 'master.key'])
     copyFileSync(join(made.data, name), join(copy.path, name));
   db.close();
