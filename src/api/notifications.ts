@@ -17,11 +17,11 @@ import { listEvents } from '../store/events.ts';
 import {
   createNotification,
   type Delivery,
+  enableNotification,
   listDeliveries,
   listNotifications,
   pingNotification,
   redeliver,
-  switchOn,
 } from '../store/notifications.ts';
 import { type Call, type Endpoint, endpoint, listing } from './endpoint.ts';
 import { cursor, integer, required } from './fields.ts';
@@ -90,7 +90,7 @@ export const notifications: Endpoint[] = [
     access: 'sees',
     scope: 'notifications',
     answer: { record: notificationShape },
-    handle: ({ db, notification }) => presentNotification(switchOn(db, notification.id)),
+    handle: ({ db, notification }) => presentNotification(enableNotification(db, notification.id)),
   }),
   endpoint({
     method: 'POST',

@@ -68,7 +68,7 @@ export function signingSecretOf(db: Db, notification: Notification): string {
 }
 
 /** On again after its receiver had said that it is gone. */
-export function switchOn(db: Db, id: bigint): Notification {
+export function enableNotification(db: Db, id: bigint): Notification {
   return db.write(() =>
     db.orm.update(notifications).set({ enabled: true }).where(eq(notifications.id, id)).returning().get(),
   ) as Notification;

@@ -152,7 +152,7 @@ export function settleDelivery(db: Db, id: bigint, outcome: AttemptResult): bool
   });
 }
 
-export function switchOff(db: Db, notificationId: bigint): void {
+export function disableNotification(db: Db, notificationId: bigint): void {
   db.write(() =>
     db.orm.update(notifications).set({ enabled: false }).where(eq(notifications.id, notificationId)).run(),
   );

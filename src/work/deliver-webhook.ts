@@ -15,6 +15,7 @@ import type { Log } from '../log.ts';
 import type { Db } from '../store/database/db.ts';
 import {
   type Due,
+  disableNotification,
   findMessage,
   findNextDueAt,
   getReceiver,
@@ -24,7 +25,6 @@ import {
   listWaiting,
   repairSchedule,
   settleDelivery,
-  switchOff,
 } from '../store/outbox.ts';
 
 import { version } from '../version.ts';
@@ -105,7 +105,7 @@ export function startDeliveries(options: {
       batch.map(({ receiver, delivery, answer }) => {
         const settlement = classifyResponse(answer, delivery.attempts, db.now());
         const isRecorded = settleDelivery(db, delivery.id, settlement);
-        if (isRecorded && answer.status === 410) switchOff(db, receiver.notificationId);
+        if (isRecorded && answer.status === 410) disableNotification(db, receiver.notificationId);
         return isRecorded ? settlement : undefined;
       }),
     );

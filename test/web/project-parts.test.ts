@@ -6,7 +6,7 @@ import { findSignInLink } from '../../src/store/accounts.ts';
 import { deployLogPath } from '../../src/store/data/paths.ts';
 import { createStrategy, listDeploys, listStrategies } from '../../src/store/deploys.ts';
 import { listDeliveries, listNotifications, type Notification } from '../../src/store/notifications.ts';
-import { settleDelivery, switchOff } from '../../src/store/outbox.ts';
+import { disableNotification, settleDelivery } from '../../src/store/outbox.ts';
 import { findProject, listCollaborators } from '../../src/store/projects.ts';
 import { moveDeploy } from '../../src/store/transition.ts';
 import type { Person } from '../support/browser.ts';
@@ -150,7 +150,7 @@ describe('the other tabs of a project', { timeout: 600_000 }, () => {
     await page.getByText('It is sent once more.').waitFor();
     await page.getByText(/sent once more, next try/).waitFor();
     assert.ok((listDeliveries(room.db, notification.id, newest)[0]?.nextAttemptAt ?? late) < late);
-    switchOff(room.db, notification.id);
+    disableNotification(room.db, notification.id);
     await page.reload();
     await page.getByText('off: the receiver answered that it is gone').waitFor();
     await person.inspect('notification-off');

@@ -3,7 +3,12 @@ import { test } from 'node:test';
 import { Webhook } from 'standardwebhooks';
 import { deleteNotification } from '../../src/store/cleanup/purge.ts';
 import { listEvents } from '../../src/store/events.ts';
-import { findNotification, pingNotification, redeliver, switchOn } from '../../src/store/notifications.ts';
+import {
+  enableNotification,
+  findNotification,
+  pingNotification,
+  redeliver,
+} from '../../src/store/notifications.ts';
 import { version } from '../../src/version.ts';
 import { MOST_PER_RECEIVER } from '../../src/work/deliver-webhook.ts';
 import { eventIds, openRoom } from '../support/webhook-room.ts';
@@ -196,7 +201,7 @@ test('410 switches the notification off and gives up what waits for it', limited
   room.record(1n);
   assert.equal(room.deliveriesOf(notification).length, 1_200, 'nothing new is written for it');
   const before = received.length;
-  switchOn(room.db, notification.id);
+  enableNotification(room.db, notification.id);
   room.record(1n);
   await room.until(() => received.length > before);
 });
