@@ -29,7 +29,7 @@ const waiting = prepared(db =>
 );
 
 /** The receivers for which something is pending, and when the first of it is due. */
-export function listWaiting(db: Db): { notificationId: bigint; dueAt: number }[] {
+export function listWaitingReceivers(db: Db): { notificationId: bigint; dueAt: number }[] {
   return waiting(db)
     .all()
     .map(row => ({ notificationId: row.id, dueAt: Number(row.dueAt) }));
@@ -47,7 +47,7 @@ const due = prepared(db =>
 );
 
 /** What is due for a receiver, longest due first. */
-export function listDue(db: Db, notificationId: bigint, limit: number): Due[] {
+export function listDueDeliveries(db: Db, notificationId: bigint, limit: number): Due[] {
   return due(db)
     .all(notificationId, BigInt(db.now()), limit)
     .map(row => ({ ...row, attempts: Number(row.attempts) }));
@@ -109,7 +109,7 @@ const hold = prepared(db =>
 );
 
 /** Puts rows aside that are behind another one of their chain, so that they are not looked at over and over. */
-export function holdBack(db: Db, ids: readonly bigint[]): void {
+export function blockDeliveries(db: Db, ids: readonly bigint[]): void {
   db.write(() => {
     for (const id of ids) hold(db).run(id);
   });
@@ -132,7 +132,7 @@ const release = prepared(db =>
 );
 
 /** Records what became of an attempt; false where the row is gone or was asked for anew meanwhile. */
-export function settleDelivery(db: Db, id: bigint, outcome: AttemptResult): boolean {
+export function recordAttempt(db: Db, id: bigint, outcome: AttemptResult): boolean {
   return db.write(() => {
     const settled = settle(db).get(
       outcome.state,
@@ -159,7 +159,7 @@ export function disableNotification(db: Db, notificationId: bigint): void {
 }
 
 /** Gives up a part of what is pending for a receiver; true when nothing is left. */
-export function giveUpSome(db: Db, notificationId: bigint, reason: string): boolean {
+export function failSomeDeliveries(db: Db, notificationId: bigint, reason: string): boolean {
   const most = 500;
   // Each chain from its end: whatever a crash leaves behind still begins with a row that has its time.
   const { changes } = db.write(() =>

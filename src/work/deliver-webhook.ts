@@ -14,17 +14,18 @@ import type { Live } from '../live.ts';
 import type { Log } from '../log.ts';
 import type { Db } from '../store/database/db.ts';
 import {
+  blockDeliveries,
   type Due,
   disableNotification,
+  failSomeDeliveries,
   findMessage,
   findNextDueAt,
   getReceiver,
-  giveUpSome,
-  holdBack,
-  listDue,
-  listWaiting,
+  listDueDeliveries,
+  listWaitingReceivers,
+  receiverExists,
+  recordAttempt,
   repairSchedule,
-  settleDelivery,
 } from '../store/outbox.ts';
 
 import { version } from '../version.ts';
@@ -104,7 +105,7 @@ export function startDeliveries(options: {
     const recorded = db.write(() =>
       batch.map(({ receiver, delivery, answer }) => {
         const settlement = classifyResponse(answer, delivery.attempts, db.now());
-        const isRecorded = settleDelivery(db, delivery.id, settlement);
+        const isRecorded = recordAttempt(db, delivery.id, settlement);
         if (isRecorded && answer.status === 410) disableNotification(db, receiver.notificationId);
         return isRecorded ? settlement : undefined;
       }),
@@ -140,7 +141,7 @@ export function startDeliveries(options: {
 
   /** Sends what may be sent now; answers how long it can sleep after that, if anything waits. */
   function sendDue(): number | undefined {
-    const waiting = listWaiting(db);
+    const waiting = listWaitingReceivers(db);
     const now = db.now();
     let sleepMs = waiting.length > 0 ? longestSleepMs : undefined;
     const wakeIn = (ms: number) => {
@@ -169,7 +170,7 @@ export function startDeliveries(options: {
     for (const receiver of due) {
       if (receiver.isGone) {
         if (receiver.underWay.size > 0) continue;
-        receiver.isGone = !giveUpSome(db, receiver.notificationId, goneReason);
+        receiver.isGone = !failSomeDeliveries(db, receiver.notificationId, goneReason);
         wakeIn(0);
         continue;
       }
@@ -194,7 +195,7 @@ export function startDeliveries(options: {
   function choose(receiver: Receiver, free: number): { sendable: Due[]; heldBack: boolean } {
     const { underWay } = receiver;
     const limit = underWay.size + free + lookAhead;
-    const due = listDue(db, receiver.notificationId, limit);
+    const due = listDueDeliveries(db, receiver.notificationId, limit);
     const busy = new Set([...underWay.values()].map(delivery => delivery.resourceId));
     const sendable = due
       .filter(delivery => delivery.headId === delivery.id && !busy.has(delivery.resourceId))
@@ -204,7 +205,7 @@ export function startDeliveries(options: {
       ? due.filter(delivery => delivery.headId !== delivery.id && !underWay.has(delivery.id))
       : [];
     if (behind.length > 0)
-      holdBack(
+      blockDeliveries(
         db,
         behind.map(delivery => delivery.id),
       );

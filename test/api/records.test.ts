@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { findSignInLink, setPassword } from '../../src/store/accounts.ts';
 import { recordImage } from '../../src/store/images.ts';
-import { settleDelivery } from '../../src/store/outbox.ts';
+import { recordAttempt } from '../../src/store/outbox.ts';
 import { moveBuild, moveDependency, moveDeploy, moveRequest } from '../../src/store/transition.ts';
 import { bootApp, type Planted, type TestApp } from '../support/app.ts';
 import { errors, type Fields, type Wire } from '../support/client.ts';
@@ -435,7 +435,7 @@ test('what a receiver answered is shown to the owner alone; others see status an
   } as const;
   const path = `/projects/${project_id}/notifications/${notification_id}`;
   const shownTo = async (as: string) => {
-    settleDelivery(app.db, delivery_id, settled);
+    recordAttempt(app.db, delivery_id, settled);
     const listed = ok(await app.client.get(`${path}/deliveries`, as)).list.find(
       ({ id }) => id === delivery_id,
     ) as Wire;

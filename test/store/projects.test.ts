@@ -13,7 +13,7 @@ import {
   listNotifications,
   pingNotification,
 } from '../../src/store/notifications.ts';
-import { listWaiting, receiverExists } from '../../src/store/outbox.ts';
+import { listWaitingReceivers, receiverExists } from '../../src/store/outbox.ts';
 import {
   createCollaborator,
   createProject,
@@ -190,7 +190,7 @@ test('a receiver that was deleted gets nothing more, and its deliveries follow i
   });
   deleteNotification(db, going.id);
   assert.deepEqual(
-    listWaiting(db).map(one => one.notificationId),
+    listWaitingReceivers(db).map(one => one.notificationId),
     [kept.id],
   );
   assert.equal(receiverExists(db, going.id), false);

@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { createDataDirectory, openData } from '../../src/store/data/data.ts';
 import type { Db } from '../../src/store/database/db.ts';
 import { listDeliveries } from '../../src/store/notifications.ts';
-import { settleDelivery } from '../../src/store/outbox.ts';
+import { recordAttempt } from '../../src/store/outbox.ts';
 import { moveDeploy } from '../../src/store/transition.ts';
 import { furnish, type Planted, type Stage } from './app.ts';
 import { type Client, createClient } from './client.ts';
@@ -55,7 +55,7 @@ function finished(db: Db, planted: Planted): Planted {
   moveDeploy(db, planted.deploy_id, 'start');
   moveDeploy(db, planted.deploy_id, 'deploy');
   for (const { id } of listDeliveries(db, planted.notification_id, { limit: 100, before: undefined }))
-    settleDelivery(db, id, {
+    recordAttempt(db, id, {
       state: 'delivered',
       attempts: 1,
       responseStatus: 204,

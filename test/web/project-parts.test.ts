@@ -6,7 +6,7 @@ import { findSignInLink } from '../../src/store/accounts.ts';
 import { deployLogPath } from '../../src/store/data/paths.ts';
 import { createStrategy, listDeploys, listStrategies } from '../../src/store/deploys.ts';
 import { listDeliveries, listNotifications, type Notification } from '../../src/store/notifications.ts';
-import { disableNotification, settleDelivery } from '../../src/store/outbox.ts';
+import { disableNotification, recordAttempt } from '../../src/store/outbox.ts';
 import { findProject, listCollaborators } from '../../src/store/projects.ts';
 import { moveDeploy } from '../../src/store/transition.ts';
 import type { Person } from '../support/browser.ts';
@@ -127,7 +127,7 @@ describe('the other tabs of a project', { timeout: 600_000 }, () => {
     const [first] = listDeliveries(room.db, notification.id, newest);
     assert.equal(first?.eventType, 'ping');
     const late = Date.now() + 3_600_000;
-    settleDelivery(room.db, first?.id as bigint, {
+    recordAttempt(room.db, first?.id as bigint, {
       state: 'pending',
       attempts: 1,
       responseStatus: 503,

@@ -6,7 +6,7 @@ import { createPruner, type Retention } from '../../../src/store/cleanup/prune.t
 import type { Db } from '../../../src/store/database/db.ts';
 import { listEvents, recordEvent } from '../../../src/store/events.ts';
 import { createNotification, listDeliveries, redeliver } from '../../../src/store/notifications.ts';
-import { findMessage, settleDelivery } from '../../../src/store/outbox.ts';
+import { findMessage, recordAttempt } from '../../../src/store/outbox.ts';
 import { addBuilds, addProject, openRoom } from '../room.ts';
 
 const DAY_MS = 24 * 3600_000;
@@ -61,7 +61,7 @@ test('a delivery that is pending stays, and one that is kept can be sent again w
   const [third, second, first] = listDeliveries(db, id, everything);
   assert.ok(first && second && third);
   const settle = (deliveryId: bigint, state: 'delivered' | 'failed') =>
-    settleDelivery(db, deliveryId, {
+    recordAttempt(db, deliveryId, {
       state,
       attempts: 1,
       responseStatus: 204,

@@ -1,9 +1,9 @@
-// The vault: what is sealed comes back, and only in its place, unchanged, with its key; nothing of it is readable on disk.
+// The vault: what is sealed comes back, and only in its cell, unchanged, with its key; nothing of it is readable on disk.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { keyComment, withComment } from '../../../src/domain/ssh-key.ts';
-import { createVault, type Place } from '../../../src/store/database/vault.ts';
+import { type Cell, createVault } from '../../../src/store/database/vault.ts';
 import { createNotification, signingSecretOf } from '../../../src/store/notifications.ts';
 import { findProject, privateKeyOf, publicKeyOf } from '../../../src/store/projects.ts';
 import { createVariable, listEveryVariable, updateVariable } from '../../../src/store/suites.ts';
@@ -11,49 +11,49 @@ import { addProject, addSuite, keyPair, openRoom } from '../room.ts';
 
 const key = Buffer.alloc(32, 1);
 const vault = createVault(key);
-const place: Place = { table: 'projects', column: 'ssh_private_key', row: 1n };
+const cell: Cell = { table: 'projects', column: 'ssh_private_key', row: 1n };
 
 for (const plain of ['', 'x', 'a'.repeat(16), 'ä€𝄞', 'line\nline\0line', 'long'.repeat(100_000)])
   test(`${JSON.stringify(plain.slice(0, 12))} comes back as it was`, () => {
-    assert.equal(vault.open(vault.seal(plain, place), place), plain);
+    assert.equal(vault.open(vault.seal(plain, cell), cell), plain);
   });
 
 test('the same value is never sealed alike twice', () => {
-  assert.notDeepEqual(vault.seal('same', place), vault.seal('same', place));
+  assert.notDeepEqual(vault.seal('same', cell), vault.seal('same', cell));
 });
 
 test('a change of any single byte is noticed', () => {
-  const sealed = vault.seal('a secret of some length', place);
+  const sealed = vault.seal('a secret of some length', cell);
   for (let at = 0; at < sealed.length; at += 1) {
     const changed = Buffer.from(sealed);
     changed[at] = (changed[at] as number) ^ 1;
-    assert.throws(() => vault.open(changed, place), /was changed or moved/, `byte ${at}`);
+    assert.throws(() => vault.open(changed, cell), /was changed or moved/, `byte ${at}`);
   }
 });
 
 test('a value that is cut, empty or longer is noticed', () => {
-  const sealed = vault.seal('a secret', place);
+  const sealed = vault.seal('a secret', cell);
   for (let length = 0; length < sealed.length; length += 1)
-    assert.throws(() => vault.open(sealed.subarray(0, length), place), /was changed or moved/);
-  assert.throws(() => vault.open(Buffer.concat([sealed, Buffer.alloc(1)]), place), /was changed or moved/);
+    assert.throws(() => vault.open(sealed.subarray(0, length), cell), /was changed or moved/);
+  assert.throws(() => vault.open(Buffer.concat([sealed, Buffer.alloc(1)]), cell), /was changed or moved/);
 });
 
-const moved: Record<string, Place> = {
-  'another table': { ...place, table: 'suites' },
-  'another column': { ...place, column: 'ssh_public_key' },
-  'another row': { ...place, row: 2n },
-  'a place that spells alike': { table: 'projects\0ssh_private_key', column: '', row: 1n },
+const moved: Record<string, Cell> = {
+  'another table': { ...cell, table: 'suites' },
+  'another column': { ...cell, column: 'ssh_public_key' },
+  'another row': { ...cell, row: 2n },
+  'a cell that spells alike': { table: 'projects\0ssh_private_key', column: '', row: 1n },
 };
 for (const [where, other] of Object.entries(moved))
   test(`a value that was moved to ${where} is noticed`, () => {
-    const sealed = vault.seal('a secret', place);
+    const sealed = vault.seal('a secret', cell);
     assert.throws(() => vault.open(sealed, other), /was changed or moved/);
   });
 
 test('another key opens nothing, and says nothing of what is inside', () => {
-  const sealed = vault.seal('a secret', place);
+  const sealed = vault.seal('a secret', cell);
   assert.throws(
-    () => createVault(Buffer.alloc(32, 2)).open(sealed, place),
+    () => createVault(Buffer.alloc(32, 2)).open(sealed, cell),
     (cause: Error) => /was changed or moved/.test(cause.message) && !cause.message.includes('a secret'),
   );
 });
