@@ -79,7 +79,7 @@ export function recordEvent(
 }
 
 /** Adds the project's key to stored bodies. A key that cannot be opened any more keeps no event from being sent. */
-export function createBodies(db: Db, projectId: bigint): (stored: string) => string {
+export function createBodyRenderer(db: Db, projectId: bigint): (stored: string) => string {
   const project = findProject(db, projectId);
   let key: string | undefined;
   try {
@@ -99,7 +99,7 @@ export function listEvents(db: Db, projectId: bigint, after: bigint, limit: numb
     .orderBy(asc(events.id))
     .limit(limit)
     .all();
-  const bodyOf = createBodies(db, projectId);
+  const bodyOf = createBodyRenderer(db, projectId);
   return rows.map(event => ({ ...event, body: bodyOf(event.body) }));
 }
 

@@ -7,7 +7,7 @@ import type { AttemptResult } from '../domain/webhook/delivery.ts';
 import { retryDelayMs, retryDelaysMs } from '../domain/webhook/retry.ts';
 import { type Db, prepared } from './database/db.ts';
 import { deliveries, events, notifications } from './database/schema.ts';
-import { createBodies } from './events.ts';
+import { createBodyRenderer } from './events.ts';
 import { type Notification, signingSecretOf } from './notifications.ts';
 
 /** A row that is due, and the oldest pending one of its chain: the same where nothing holds it back. */
@@ -99,7 +99,7 @@ const message = prepared(db =>
 /** What a delivery sends: the body of its event, the same bytes each time. Undefined where it was deleted meanwhile. */
 export function findMessage(db: Db, id: bigint): { eventId: bigint; body: string } | undefined {
   const found = message(db).get({ id });
-  return found && { eventId: found.eventId, body: createBodies(db, found.projectId)(found.body) };
+  return found && { eventId: found.eventId, body: createBodyRenderer(db, found.projectId)(found.body) };
 }
 
 const hold = prepared(db =>

@@ -100,7 +100,7 @@ const counting = prepared(db =>
 );
 
 /** The build that counts of each suite of a commit, by suite: a rerun stands in the place of what it repeats. */
-export function listCountingBuilds(db: Db, commitId: bigint): Map<bigint, BuildHead> {
+export function listLatestBuilds(db: Db, commitId: bigint): Map<bigint, BuildHead> {
   const time = (ms: bigint | null) => (ms === null ? null : Number(ms));
   return new Map(
     counting(db)
@@ -115,7 +115,7 @@ export function listCountingBuilds(db: Db, commitId: bigint): Map<bigint, BuildH
 export type SuiteCounts = { rules: number; variables: number; dependencies: number };
 
 /** How much each suite has of what belongs to one. */
-export function countSuiteParts(db: Db, suiteIds: readonly bigint[]): Map<bigint, SuiteCounts> {
+export function countSuiteItems(db: Db, suiteIds: readonly bigint[]): Map<bigint, SuiteCounts> {
   const count = (table: typeof suiteRules | typeof environmentVariables | typeof suiteDependencies) =>
     sql<bigint>`(SELECT count(*) FROM ${table} WHERE suite_id = ${suites}.id)`;
   const rows = db.orm

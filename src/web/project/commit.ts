@@ -5,7 +5,7 @@ import { html } from 'hono/html';
 import { type BuildState, isFinishedBuild, isRerunCandidate } from '../../domain/build.ts';
 import { parseId } from '../../domain/id.ts';
 import { type Build, listBuildsOfCommit, listSuiteDecisions } from '../../store/builds.ts';
-import { type BuildHead, listCountingBuilds } from '../../store/overview.ts';
+import { type BuildHead, listLatestBuilds } from '../../store/overview.ts';
 import { findSuite } from '../../store/suites.ts';
 import {
   copyText,
@@ -38,7 +38,7 @@ export const commitPages: Route[] = [
 ];
 
 function countingBuilds({ services: { db }, found: { commit } }: Visit): BuildHead[] {
-  return [...listCountingBuilds(db, commit.id).values()];
+  return [...listLatestBuilds(db, commit.id).values()];
 }
 
 /** Runs again what counts for the commit and has ended so; a suite that is gone cannot run again. */

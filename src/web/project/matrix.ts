@@ -4,12 +4,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { html } from 'hono/html';
 import { isFinishedBuild } from '../../domain/build.ts';
 import { parseId } from '../../domain/id.ts';
-import {
-  type BuildHead,
-  type CommitHead,
-  listCommitHeads,
-  listCountingBuilds,
-} from '../../store/overview.ts';
+import { type BuildHead, type CommitHead, listCommitHeads, listLatestBuilds } from '../../store/overview.ts';
 import { listSuiteNames } from '../../store/suites.ts';
 import { durationWords, emptyState, olderLink, relativeTime } from '../frame/components.ts';
 import type { Html } from '../frame/layout.ts';
@@ -39,7 +34,7 @@ export async function renderCommits(visit: Visit): Promise<Html> {
     });
   const builds = new Map<bigint, BuildsOfCommit>();
   for (const { id } of commits) {
-    const found = listCountingBuilds(db, id);
+    const found = listLatestBuilds(db, id);
     builds.set(id, found);
     // Of a thousand suites each commit is some work: others are served in between.
     if (found.size > COLUMNS_SHOWN) await nextTurn();

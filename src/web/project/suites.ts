@@ -3,7 +3,7 @@
 import { html } from 'hono/html';
 import type { presentSuite } from '../../contract/records.ts';
 import { parseId } from '../../domain/id.ts';
-import { countSuiteParts, type SuiteCounts } from '../../store/overview.ts';
+import { countSuiteItems, type SuiteCounts } from '../../store/overview.ts';
 import { listSuitesAfter, type Suite } from '../../store/suites.ts';
 import { dataTable, emptyState, linkButton } from '../frame/components.ts';
 import { type Form, formTo, renderForm, submitButton, textArea, textField } from '../frame/form.ts';
@@ -36,7 +36,7 @@ function showSuites(visit: Visit): View {
   const after = parseId(visit.url.searchParams.get('after') ?? '') ?? 0n;
   const rows = listSuitesAfter(db, visit.found.project.id, after, SUITES_A_PAGE + 1);
   const suites = rows.slice(0, SUITES_A_PAGE);
-  const counts = countSuiteParts(
+  const counts = countSuiteItems(
     db,
     suites.map(({ id }) => id),
   );
