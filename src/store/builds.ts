@@ -2,7 +2,7 @@
 
 import { randomBytes } from 'node:crypto';
 import { and, desc, eq, lt, sql } from 'drizzle-orm';
-import { BUILDS_A_BATCH, cancelBuild, findCancel } from './cancels.ts';
+import { BUILDS_PER_BATCH, cancelBuild, findCancel } from './cancels.ts';
 import { type Db, insertInto } from './database/db.ts';
 import { limitWithNext, olderThan, type Page } from './database/page.ts';
 import { buildRequests, builds, commits, requestDecisions } from './database/schema.ts';
@@ -186,9 +186,9 @@ export function overwriteCommit(db: Db, id: bigint, fields: CommitFields): void 
 
 /**
  * The end of a fetch: the commit is known, and a build is enqueued for each suite that runs; none makes it skipped. Of many
- * suites only the first get their build at once, the others in batches (`beginSomeBuilds`).
+ * suites only the first get their build at once, the others in batches (`enqueueSomeBuilds`).
  */
-export function beginBuilds(
+export function enqueueBuilds(
   db: Db,
   requestId: bigint,
   commit: Commit,
@@ -203,21 +203,21 @@ export function beginBuilds(
     });
     if (!moved) return undefined;
     recordDecisions(db, requestId, decisions);
-    beginBatch(db, moved, commit, running, 0);
+    enqueueBatch(db, moved, commit, running, 0);
     updateCommitState(db, commit.id);
     updateProjectState(db, moved.projectId);
     return moved;
   });
 }
 
-function beginBatch(
+function enqueueBatch(
   db: Db,
   request: BuildRequest,
   commit: { id: bigint; ref: string },
   running: readonly Decision[],
   begun: number,
 ): void {
-  const end = begun + BUILDS_A_BATCH;
+  const end = begun + BUILDS_PER_BATCH;
   const batch = running.slice(begun, end).map(decision => createBuild(db, request, commit, decision));
   const isMore = end < running.length;
   db.orm
@@ -231,7 +231,7 @@ function beginBatch(
 }
 
 /** Makes some of the builds that requests with many suites have not got yet; true if there were any. */
-export function beginSomeBuilds(db: Db): boolean {
+export function enqueueSomeBuilds(db: Db): boolean {
   return db.write(() => {
     const found = db.orm
       .select({ request: buildRequests, row: requestDecisions, commitRef: builds.commitRef })
@@ -245,7 +245,13 @@ export function beginSomeBuilds(db: Db): boolean {
     const { request, row, commitRef } = found;
     const running = unpackDecisions(row.decisions).filter(({ runs }) => runs);
     // As those before it: the commit's own hash may have changed meanwhile.
-    beginBatch(db, request, { id: request.commitId as bigint, ref: commitRef }, running, row.begun as number);
+    enqueueBatch(
+      db,
+      request,
+      { id: request.commitId as bigint, ref: commitRef },
+      running,
+      row.begun as number,
+    );
     return true;
   });
 }

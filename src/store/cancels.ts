@@ -8,7 +8,7 @@ import { buildRequests, builds, requestCancels, requestDecisions } from './datab
 import { moveBuild, moveRequest } from './transition.ts';
 
 /** So many builds are made or canceled in one transaction: what is more would keep others waiting. */
-export const BUILDS_A_BATCH = 10;
+export const BUILDS_PER_BATCH = 10;
 
 /**
  * Cancels a request and whatever of it has not ended; a running build ends once its container has. Of many builds only the
@@ -16,13 +16,13 @@ export const BUILDS_A_BATCH = 10;
  */
 export function cancelBuildRequest(db: Db, id: bigint, because: string): void {
   db.write(() => {
-    markCanceled(db, id, because);
+    markRequestCanceled(db, id, because);
     cancelBatch(db, id);
   });
 }
 
 /** Has a request canceled by `cancelSomeBuilds`: durable, and no build of it starts from now on. */
-export function markCanceled(db: Db, id: bigint, because: string): void {
+export function markRequestCanceled(db: Db, id: bigint, because: string): void {
   db.write(() => {
     const request = db.orm.select().from(buildRequests).where(eq(buildRequests.id, id)).get();
     if (!request || isFinishedRequest(request.buildState)) return;
@@ -74,10 +74,10 @@ function cancelBatch(db: Db, requestId: bigint): void {
       ),
     )
     .orderBy(asc(builds.id))
-    .limit(BUILDS_A_BATCH)
+    .limit(BUILDS_PER_BATCH)
     .all();
   for (const { id } of batch) cancelBuild(db, id, cancel.because);
-  if (batch.length < BUILDS_A_BATCH && !isBeginning(db, requestId))
+  if (batch.length < BUILDS_PER_BATCH && !isBeginning(db, requestId))
     db.orm.delete(requestCancels).where(eq(requestCancels.buildRequestId, requestId)).run();
 }
 

@@ -4,7 +4,7 @@
 
 import type { Live } from '../live.ts';
 import type { Log } from '../log.ts';
-import { beginSomeBuilds } from '../store/builds.ts';
+import { enqueueSomeBuilds } from '../store/builds.ts';
 import { cancelSomeBuilds } from '../store/cancels.ts';
 import { createPruner, type Retention } from '../store/cleanup/prune.ts';
 import { purgeSomeRows } from '../store/cleanup/purge.ts';
@@ -19,7 +19,7 @@ export function startBatches({ db, live, log, retention }: BatchParts): { stop()
   const pruner = createPruner(retention);
   /** Each does one batch of what is left, and is false when nothing is. What somebody waits for comes first. */
   const steps: readonly ((db: Db) => boolean)[] = [
-    beginSomeBuilds,
+    enqueueSomeBuilds,
     cancelSomeBuilds,
     purgeSomeRows,
     pruner.pruneSomeRows,

@@ -14,16 +14,16 @@ import {
 } from '../engine/git/history.ts';
 import {
   type BuildRequest,
-  beginBuilds,
   type CommitFields,
   type Decision,
+  enqueueBuilds,
   findBuildRequest,
   listCommitRefs,
   listSupersededRequests,
   overwriteCommit,
   recordCommit,
 } from '../store/builds.ts';
-import { markCanceled } from '../store/cancels.ts';
+import { markRequestCanceled } from '../store/cancels.ts';
 import { mirrorPath } from '../store/data/paths.ts';
 import type { Db } from '../store/database/db.ts';
 import { findProject, type Project } from '../store/projects.ts';
@@ -126,10 +126,10 @@ function begin(
     // Canceled meanwhile: a commit without a request would wait for builds for ever.
     if (findBuildRequest(db, project.id, request.id)?.buildState !== 'fetching') return;
     const commit = recordCommit(db, project.id, fieldsOf(read));
-    const begun = beginBuilds(db, request.id, commit, branch ?? '', decide(db, project.id, evaluate));
+    const begun = enqueueBuilds(db, request.id, commit, branch ?? '', decide(db, project.id, evaluate));
     if (begun && branch !== undefined && project.cancelSuperseded)
       for (const older of listSupersededRequests(db, begun))
-        markCanceled(db, older, `because a newer build of ${branch} has begun`);
+        markRequestCanceled(db, older, `because a newer build of ${branch} has begun`);
   });
 }
 

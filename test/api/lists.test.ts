@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import {
-  beginBuilds,
   createBuildRequest,
+  enqueueBuilds,
   findBuild,
   recordCommit,
   rerunBuild,
@@ -314,7 +314,7 @@ test("a commit's builds include reruns, newest first", async () => {
     moveRequest(app.db, request.id, 'fetch');
     const commit = recordCommit(app.db, row.id, commitFields(first.commitRef));
     assert.equal(commit.id, there.commit_id, 'a commit that was seen before keeps its id');
-    beginBuilds(app.db, request.id, commit, 'main', [
+    enqueueBuilds(app.db, request.id, commit, 'main', [
       { suiteId: there.suite_id, suiteName: 'Unit tests', runs: true, rules: [] },
     ]);
     return request;

@@ -3,8 +3,8 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import type { BuildEvent } from '../../src/domain/build.ts';
 import {
-  beginBuilds,
   createBuildRequest,
+  enqueueBuilds,
   listBuildsOfRequest,
   recordCommit,
 } from '../../src/store/builds.ts';
@@ -35,7 +35,7 @@ function begin(suites: number): { project: string; request: bigint; commit: bigi
     const request = createBuildRequest(app.db, row, 'main', 'owner@example.org');
     const commit = recordCommit(app.db, row.id, commitFields('c'.repeat(40)));
     moveRequest(app.db, request.id, 'fetch');
-    beginBuilds(
+    enqueueBuilds(
       app.db,
       request.id,
       commit,

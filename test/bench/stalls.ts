@@ -13,7 +13,12 @@ import { generateKeyPair } from '../../src/domain/ssh-key.ts';
 import { retryDelaysMs } from '../../src/domain/webhook/retry.ts';
 import { newSigningSecret } from '../../src/domain/webhook/signature.ts';
 import { createAccount, createSession } from '../../src/store/accounts.ts';
-import { beginBuilds, beginSomeBuilds, createBuildRequest, recordCommit } from '../../src/store/builds.ts';
+import {
+  createBuildRequest,
+  enqueueBuilds,
+  enqueueSomeBuilds,
+  recordCommit,
+} from '../../src/store/builds.ts';
 import { createDataDirectory, openData } from '../../src/store/data/data.ts';
 import type { Db } from '../../src/store/database/db.ts';
 import { packDecisions } from '../../src/store/database/packed-decisions.ts';
@@ -364,12 +369,12 @@ function fill(db: Db) {
       signingSecret: newSigningSecret(),
     });
   let commits = 0;
-  const begin = (of: Project, decisions: Parameters<typeof beginBuilds>[4]) => {
+  const begin = (of: Project, decisions: Parameters<typeof enqueueBuilds>[4]) => {
     const { id } = createBuildRequest(db, of, 'main', 'bench@example.com');
     moveRequest(db, id, 'fetch');
     const commit = recordCommit(db, of.id, commitFields(`${++commits}`.padStart(40, 'a')));
-    beginBuilds(db, id, commit, 'main', decisions);
-    while (beginSomeBuilds(db));
+    enqueueBuilds(db, id, commit, 'main', decisions);
+    while (enqueueSomeBuilds(db));
     return { requestId: id, commitId: commit.id };
   };
   const suiteOf = (at: number) => ({

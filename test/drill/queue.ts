@@ -1,5 +1,5 @@
 // A queue of very many builds, straight into the store of a program that does not run: requests of a hundred suites each.
-import { beginBuilds, createBuildRequest, recordCommit } from '../../src/store/builds.ts';
+import { createBuildRequest, enqueueBuilds, recordCommit } from '../../src/store/builds.ts';
 import { openData } from '../../src/store/data/data.ts';
 import { findProject, type Project } from '../../src/store/projects.ts';
 import { createSuite } from '../../src/store/suites.ts';
@@ -33,7 +33,7 @@ export function fillQueue(data: string, projectId: bigint, builds: number): void
         const { id } = createBuildRequest(db, project, 'main', 'owner@example.org');
         moveRequest(db, id, 'fetch');
         const commit = recordCommit(db, projectId, commitOf(request));
-        beginBuilds(db, id, commit, 'main', [{ suiteId: first, suiteName: 'load', runs: true, rules: [] }]);
+        enqueueBuilds(db, id, commit, 'main', [{ suiteId: first, suiteName: 'load', runs: true, rules: [] }]);
         for (const suiteId of others) copy.run(db.newId(), suiteId, id);
       }
     });

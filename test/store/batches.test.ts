@@ -3,16 +3,16 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import {
-  beginBuilds,
-  beginSomeBuilds,
   claimBuild,
   createBuildRequest,
+  enqueueBuilds,
+  enqueueSomeBuilds,
   findBuild,
   listBuildsOfRequest,
   recordCommit,
   rerunBuild,
 } from '../../src/store/builds.ts';
-import { cancelBuildRequest, cancelSomeBuilds, markCanceled } from '../../src/store/cancels.ts';
+import { cancelBuildRequest, cancelSomeBuilds, markRequestCanceled } from '../../src/store/cancels.ts';
 import { type Db, openDb } from '../../src/store/database/db.ts';
 import { listFirstWaitingBuilds } from '../../src/store/queue.ts';
 import { moveBuild, moveRequest } from '../../src/store/transition.ts';
@@ -26,7 +26,7 @@ function beginMany(db: Db, count: number) {
   const request = createBuildRequest(db, project, 'main', 'someone@example.com');
   moveRequest(db, request.id, 'fetch');
   const commit = recordCommit(db, project.id, commitFields('c'.repeat(40)));
-  beginBuilds(
+  enqueueBuilds(
     db,
     request.id,
     commit,
@@ -69,14 +69,14 @@ test('a request of many suites begins in batches, each suite with one build, als
   const { requestId } = beginMany(room.db, 100);
   const first = listBuildsOfRequest(room.db, requestId).length;
   assert.ok(first > 0 && first < 90, `${first} builds at once`);
-  assert.ok(beginSomeBuilds(room.db));
+  assert.ok(enqueueSomeBuilds(room.db));
   reopened(room, db => {
-    while (beginSomeBuilds(db));
+    while (enqueueSomeBuilds(db));
     const builds = listBuildsOfRequest(db, requestId);
     assert.equal(builds.length, 90);
     assert.equal(new Set(builds.map(({ suiteId }) => suiteId)).size, 90);
     assert.deepEqual(countEvents(db), { 'build_request.enqueued': 1, 'build.enqueued': 90 });
-    assert.equal(beginSomeBuilds(db), false);
+    assert.equal(enqueueSomeBuilds(db), false);
   });
 });
 
@@ -92,7 +92,7 @@ test('a request does not end while suites of it have no build yet', () => {
   };
   passAll();
   assert.equal(stateOf(db, requestId), 'building');
-  while (beginSomeBuilds(db)) passAll();
+  while (enqueueSomeBuilds(db)) passAll();
   assert.equal(stateOf(db, requestId), 'passed');
   assert.equal(countEvents(db)['build_request.finished'], 1);
 });
@@ -125,7 +125,7 @@ test('no build of a request starts after its cancel was answered', () => {
   using room = openRoom();
   const { db } = room;
   const { requestId, builds } = addBuilds(db, addProject(db), suites(60));
-  markCanceled(db, requestId, 'by someone');
+  markRequestCanceled(db, requestId, 'by someone');
   assert.equal(claimBuild(db, builds[0] as bigint), undefined);
   assert.equal(claimBuild(db, builds[59] as bigint), undefined);
   while (cancelSomeBuilds(db));
@@ -143,7 +143,7 @@ test('a request that is canceled while it begins has a canceled build for each s
   }
   cancelBuildRequest(db, requestId, 'by someone');
   assert.equal(stateOf(db, requestId), 'building');
-  while (beginSomeBuilds(db) || cancelSomeBuilds(db));
+  while (enqueueSomeBuilds(db) || cancelSomeBuilds(db));
   const states = listBuildsOfRequest(db, requestId).map(({ buildState }) => buildState);
   assert.equal(states.length, 90);
   assert.ok(states.includes('passed') && states.includes('canceled') && !states.includes('enqueued'));

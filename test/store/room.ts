@@ -1,10 +1,10 @@
 // A migrated database in a directory of its own, with a clock that the test sets, and rows to begin with.
 import { createAccount } from '../../src/store/accounts.ts';
 import {
-  beginBuilds,
-  beginSomeBuilds,
   type CommitFields,
   createBuildRequest,
+  enqueueBuilds,
+  enqueueSomeBuilds,
   recordCommit,
 } from '../../src/store/builds.ts';
 import { type Db, openDb } from '../../src/store/database/db.ts';
@@ -106,8 +106,8 @@ export function addBuilds(
   moveRequest(db, request.id, 'fetch');
   const commit = recordCommit(db, project.id, commitFields(ref));
   const decisions = suiteIds.map(suiteId => ({ suiteId, suiteName: `s${suiteId}`, runs: true, rules: [] }));
-  beginBuilds(db, request.id, commit, 'main', decisions);
-  while (beginSomeBuilds(db));
+  enqueueBuilds(db, request.id, commit, 'main', decisions);
+  while (enqueueSomeBuilds(db));
   const builds = db.sqlite
     .prepare('SELECT id FROM builds WHERE build_request_id = ? ORDER BY id')
     .pluck()

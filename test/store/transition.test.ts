@@ -5,8 +5,8 @@ import { type BuildEvent, type BuildState, buildMachine } from '../../src/domain
 import { type CompileEvent, compileMachine } from '../../src/domain/dependency.ts';
 import { type DeployEvent, deployMachine } from '../../src/domain/deploy.ts';
 import {
-  beginBuilds,
   createBuildRequest,
+  enqueueBuilds,
   findBuild,
   recordCommit,
   rerunBuild,
@@ -160,7 +160,7 @@ test('a build request goes from its coming to its verdict, and commit and projec
   moveRequest(db, request.id, 'fetch');
   assert.deepEqual(statesOf(db, request.id), ['fetching', null, 'building']);
   const commit = recordCommit(db, project.id, commitFields('c'.repeat(40)));
-  beginBuilds(db, request.id, commit, 'main', [
+  enqueueBuilds(db, request.id, commit, 'main', [
     { suiteId: 1n, suiteName: 'one', runs: true, rules: [] },
     { suiteId: 2n, suiteName: 'two', runs: true, rules: [] },
     { suiteId: 3n, suiteName: 'three', runs: false, rules: [] },
@@ -338,7 +338,7 @@ test('a fetch that ends after its request was canceled begins no build', () => {
   moveRequest(db, request.id, 'fetch');
   cancelBuildRequest(db, request.id, 'by someone');
   const commit = recordCommit(db, project.id, commitFields('c'.repeat(40)));
-  const begun = beginBuilds(db, request.id, commit, 'main', [
+  const begun = enqueueBuilds(db, request.id, commit, 'main', [
     { suiteId: 1n, suiteName: 'one', runs: true, rules: [] },
   ]);
   assert.equal(begun, undefined);

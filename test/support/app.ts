@@ -13,8 +13,8 @@ import { createLog } from '../../src/log.ts';
 import { type Account, createAccount, updateAccount } from '../../src/store/accounts.ts';
 import { createApplication, createToken } from '../../src/store/applications.ts';
 import {
-  beginBuilds,
   createBuildRequest,
+  enqueueBuilds,
   listBuildsOfRequest,
   recordCommit,
 } from '../../src/store/builds.ts';
@@ -244,7 +244,7 @@ function plant(db: Db, people: People, owner: Person): Planted {
     const request = createBuildRequest(db, project, 'main', owner.account.email);
     const commit = recordCommit(db, project.id, commitFields(`${planted}`.padStart(40, 'a')));
     moveRequest(db, request.id, 'fetch');
-    beginBuilds(db, request.id, commit, 'main', [
+    enqueueBuilds(db, request.id, commit, 'main', [
       { suiteId: suite.id, suiteName: suite.name, runs: true, rules: [] },
     ]);
     const [build] = listBuildsOfRequest(db, request.id);

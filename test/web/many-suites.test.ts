@@ -5,9 +5,9 @@ import { after, before, test } from 'node:test';
 import { generateKeyPair } from '../../src/domain/ssh-key.ts';
 import { createSession } from '../../src/store/accounts.ts';
 import {
-  beginBuilds,
-  beginSomeBuilds,
   createBuildRequest,
+  enqueueBuilds,
+  enqueueSomeBuilds,
   listBuildsOfRequest,
   recordCommit,
 } from '../../src/store/builds.ts';
@@ -56,8 +56,8 @@ before(async () => {
     const commit = recordCommit(db, project.id, commitFields('c'.repeat(40)));
     commitId = commit.id;
     const decisions = suites.map(({ id, name }) => ({ suiteId: id, suiteName: name, runs: true, rules: [] }));
-    beginBuilds(db, request.id, commit, 'main', decisions);
-    while (beginSomeBuilds(db));
+    enqueueBuilds(db, request.id, commit, 'main', decisions);
+    while (enqueueSomeBuilds(db));
     for (const build of listBuildsOfRequest(db, request.id)) {
       moveBuild(db, build.id, 'start');
       moveBuild(db, build.id, build.suiteName === FAILED ? 'fail' : 'pass', { exitCode: 0 });

@@ -3,10 +3,10 @@ import { hashPassword } from '../../src/domain/secret.ts';
 import { generateKeyPair } from '../../src/domain/ssh-key.ts';
 import { setPassword } from '../../src/store/accounts.ts';
 import {
-  beginBuilds,
-  beginSomeBuilds,
   type Commit,
   createBuildRequest,
+  enqueueBuilds,
+  enqueueSomeBuilds,
   listBuildsOfRequest,
   recordCommit,
 } from '../../src/store/builds.ts';
@@ -95,7 +95,7 @@ export async function openProjectRoom(): Promise<ProjectRoom> {
           value: 'release',
           saw: ['main'],
         };
-        beginBuilds(db, request.id, commit, 'main', [
+        enqueueBuilds(db, request.id, commit, 'main', [
           ...suites.map(({ id, name }) => ({ suiteId: id, suiteName: name, runs: true, rules: [] })),
           ...others.map(({ id, name }) => ({
             suiteId: id,
@@ -104,7 +104,7 @@ export async function openProjectRoom(): Promise<ProjectRoom> {
             rules: [{ ...rule, holds: false }],
           })),
         ]);
-        while (beginSomeBuilds(db));
+        while (enqueueSomeBuilds(db));
         requests.set(commit.id, request.id);
         return commit;
       }),
