@@ -32,7 +32,7 @@ export function listSuites(db: Db, projectId: bigint, page: Page): Suite[] {
 }
 
 /** All of them, in the order in which they were made: what a request decides about. */
-export function listEverySuite(db: Db, projectId: bigint): Suite[] {
+export function listAllSuites(db: Db, projectId: bigint): Suite[] {
   return db.orm.select().from(suites).where(eq(suites.projectId, projectId)).orderBy(asc(suites.id)).all();
 }
 
@@ -47,7 +47,7 @@ export function listSuitesAfter(db: Db, projectId: bigint, after: bigint, limit:
     .all();
 }
 
-const everyName = prepared(db =>
+const allNames = prepared(db =>
   db.orm
     .select({ id: suites.id, name: suites.name })
     .from(suites)
@@ -58,7 +58,7 @@ const everyName = prepared(db =>
 
 /** The names of all, in the order in which they were made. */
 export function listSuiteNames(db: Db, projectId: bigint): { id: bigint; name: string }[] {
-  return everyName(db).all({ projectId });
+  return allNames(db).all({ projectId });
 }
 
 export function findSuite(db: Db, projectId: bigint, id: bigint): Suite | undefined {
@@ -119,7 +119,7 @@ export function listRules(db: Db, suiteId: bigint, page: Page): SuiteRule[] {
     .all();
 }
 
-const everyRule = prepared(db =>
+const allRules = prepared(db =>
   db.orm
     .select()
     .from(suiteRules)
@@ -128,8 +128,8 @@ const everyRule = prepared(db =>
     .prepare(),
 );
 
-export function listEveryRule(db: Db, suiteId: bigint): SuiteRule[] {
-  return everyRule(db).all({ suiteId });
+export function listAllRules(db: Db, suiteId: bigint): SuiteRule[] {
+  return allRules(db).all({ suiteId });
 }
 
 export function findRule(db: Db, suiteId: bigint, id: bigint): SuiteRule | undefined {
@@ -181,7 +181,7 @@ export function listSealedVariables(db: Db, suiteId: bigint): SealedVariable[] {
 }
 
 /** All of them opened, or none: a build does not run without one that it needs. */
-export function listEveryVariable(db: Db, suiteId: bigint): Variable[] {
+export function listAllVariables(db: Db, suiteId: bigint): Variable[] {
   return listSealedVariables(db, suiteId).map(row => openVariable(db, row));
 }
 

@@ -27,7 +27,7 @@ import { markRequestCanceled } from '../store/cancels.ts';
 import { mirrorPath } from '../store/data/paths.ts';
 import type { Db } from '../store/database/db.ts';
 import { findProject, type Project } from '../store/projects.ts';
-import { listEveryRule, listEverySuite } from '../store/suites.ts';
+import { listAllRules, listAllSuites } from '../store/suites.ts';
 import { moveRequest } from '../store/transition.ts';
 import { type FetchParts, fetchProject, logFailure } from './fetch-mirror.ts';
 import { fetchSource, findSource } from './source.ts';
@@ -138,7 +138,7 @@ type Evaluator = (rules: readonly Rule[]) => Evaluation;
 /** Many rules on many paths take long: others are served between one and the next, and `decide` finds them evaluated. */
 async function judgeAhead(db: Db, projectId: bigint, read: CommitRead): Promise<Evaluator> {
   const evaluate = createEvaluator(read);
-  for (const suite of listEverySuite(db, projectId))
+  for (const suite of listAllSuites(db, projectId))
     for (const rule of rulesOf(db, suite.id)) {
       evaluate([rule]);
       await nextTurn();
@@ -148,7 +148,7 @@ async function judgeAhead(db: Db, projectId: bigint, read: CommitRead): Promise<
 
 /** Which suites run for the commit, and why: by the rules as they are now. */
 function decide(db: Db, projectId: bigint, evaluate: Evaluator): Decision[] {
-  return listEverySuite(db, projectId).map(suite => ({
+  return listAllSuites(db, projectId).map(suite => ({
     suiteId: suite.id,
     suiteName: suite.name,
     ...evaluate(rulesOf(db, suite.id)),
@@ -156,7 +156,7 @@ function decide(db: Db, projectId: bigint, evaluate: Evaluator): Decision[] {
 }
 
 const rulesOf = (db: Db, suiteId: bigint): Rule[] =>
-  listEveryRule(db, suiteId).map(({ subject, operator, value }) => ({ subject, operator, value }) as Rule);
+  listAllRules(db, suiteId).map(({ subject, operator, value }) => ({ subject, operator, value }) as Rule);
 
 function fieldsOf(read: CommitRead): CommitFields {
   return {

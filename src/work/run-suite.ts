@@ -36,7 +36,7 @@ import type { Db } from '../store/database/db.ts';
 import { instanceOf } from '../store/database/settings.ts';
 import { defaultImage, type ImageSettings, isImageUsable } from '../store/images.ts';
 import { findProject, type Project } from '../store/projects.ts';
-import { findSuite, listEveryVariable } from '../store/suites.ts';
+import { findSuite, listAllVariables } from '../store/suites.ts';
 import { moveBuild } from '../store/transition.ts';
 import { logFailure } from './fetch-mirror.ts';
 import {
@@ -162,7 +162,7 @@ export async function runSuite(
     if (resumed && !begun) await tidy(parts, job, everythingOf(job));
     // Read once: what the container gets is what is masked.
     const kept = begun ? await readKeptSecrets(db.vault, build.id, dirname(job.outputFile)) : undefined;
-    const variables = kept ? [] : listEveryVariable(db, build.suiteId);
+    const variables = kept ? [] : listAllVariables(db, build.suiteId);
     job.secrets = kept ?? variables.map(({ content }) => content);
     const outcome = begun
       ? await runJob(parts, job, log, undefined)

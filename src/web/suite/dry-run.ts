@@ -5,7 +5,7 @@ import { parseId } from '../../domain/id.ts';
 import { type CommitDetails, evaluatePartially, type Rule } from '../../domain/rules.ts';
 import { type Commit, findCommit } from '../../store/builds.ts';
 import { listCommitHeads } from '../../store/overview.ts';
-import { listEveryRule, type Suite } from '../../store/suites.ts';
+import { listAllRules, type Suite } from '../../store/suites.ts';
 import { dataTable } from '../frame/components.ts';
 import type { Html } from '../frame/layout.ts';
 import { stateBadge } from '../frame/state.ts';
@@ -43,7 +43,7 @@ function renderResult(visit: Visit, suites: readonly Suite[], commit: Commit): H
     columns: ['Suite', 'Would it run', 'Rules'],
     rows: suites.map(suite => {
       const { runs, rules } = evaluatePartially(
-        listEveryRule(visit.services.db, suite.id).map(
+        listAllRules(visit.services.db, suite.id).map(
           ({ subject, operator, value }) => ({ subject, operator, value }) as Rule,
         ),
         facts,

@@ -2,7 +2,7 @@
 
 import { html } from 'hono/html';
 import { operators, type Rule, subjects } from '../../domain/rules.ts';
-import { listEveryRule } from '../../store/suites.ts';
+import { listAllRules } from '../../store/suites.ts';
 import { actionButton, formTo, renderForm, selectField, submitButton, textField } from '../frame/form.ts';
 import type { Html } from '../frame/layout.ts';
 import { action, type Route } from '../frame/route.ts';
@@ -25,7 +25,7 @@ export const suiteRulePages = (shown: (visit: Visit) => View): Route[] => [
 ];
 
 export function renderRules(visit: Visit): Html {
-  const rules = listEveryRule(visit.services.db, visit.found.suite.id);
+  const rules = listAllRules(visit.services.db, visit.found.suite.id);
   const add = formTo(visit, suitePath(visit, '/rules'), { subject: 'commit.branches', operator: 'equals' });
   return html`<p class="${rules.length === 0 ? 'quiet' : 'hint'}">${
     rules.length === 0

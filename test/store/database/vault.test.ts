@@ -6,7 +6,7 @@ import { keyComment, withComment } from '../../../src/domain/ssh-key.ts';
 import { type Cell, createVault } from '../../../src/store/database/vault.ts';
 import { createNotification, signingSecretOf } from '../../../src/store/notifications.ts';
 import { findProject, privateKeyOf, publicKeyOf } from '../../../src/store/projects.ts';
-import { createVariable, listEveryVariable, updateVariable } from '../../../src/store/suites.ts';
+import { createVariable, listAllVariables, updateVariable } from '../../../src/store/suites.ts';
 import { addProject, addSuite, keyPair, openRoom } from '../room.ts';
 
 const key = Buffer.alloc(32, 1);
@@ -79,7 +79,7 @@ test('keys, variables and signing secrets come back from the database, and none 
   });
   assert.equal(publicKeyOf(db, project), withComment(keyPair.publicKey, keyComment(project, '')));
   assert.equal(privateKeyOf(db, project), keyPair.privateKey);
-  assert.deepEqual(listEveryVariable(db, suite.id), [
+  assert.deepEqual(listAllVariables(db, suite.id), [
     { id: variable.id, name: 'TOKEN', content: 'changed-variable-content' },
   ]);
   assert.equal(signingSecretOf(db, notification), 'whsec_plain-signing-secret');

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { listBuildRequests, listCommits, recordCommit } from '../../../src/store/builds.ts';
 import { createStrategy, listDeploys } from '../../../src/store/deploys.ts';
-import { deleteSuite, listEverySuite } from '../../../src/store/suites.ts';
+import { deleteSuite, listAllSuites } from '../../../src/store/suites.ts';
 import { moveRequest } from '../../../src/store/transition.ts';
 import { commitFields } from '../../support/app.ts';
 import { openProjectRoom, type ProjectRoom } from '../project-room.ts';
@@ -228,7 +228,7 @@ describe('the page of a project', { timeout: 600_000 }, () => {
     const builds = page.getByRole('table', { name: 'Builds' });
     assert.equal(await builds.getByText('earlier run').count(), 2);
     assert.equal(await builds.getByText('Enqueued').count(), 2);
-    deleteSuite(room.db, listEverySuite(room.db, project.id)[1] as never);
+    deleteSuite(room.db, listAllSuites(room.db, project.id)[1] as never);
     await page.getByRole('button', { name: 'Rerun all' }).click();
     await page.getByText('There was nothing to run again.').waitFor();
 

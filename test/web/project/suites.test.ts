@@ -10,9 +10,9 @@ import {
   attachDependency,
   createRule,
   findSuite,
-  listEveryRule,
-  listEverySuite,
-  listEveryVariable,
+  listAllRules,
+  listAllSuites,
+  listAllVariables,
   listSuiteDependencies,
   type Suite,
   updateSuite,
@@ -63,7 +63,7 @@ describe('the suites of a project', { timeout: 600_000 }, () => {
     await page.getByLabel('Description').fill('<i>All</i> of them');
     await page.getByRole('button', { name: 'Create suite' }).click();
     await page.getByText('Suite Unit tests is created.').waitFor();
-    const [suite] = listEverySuite(room.db, project.id) as [Suite];
+    const [suite] = listAllSuites(room.db, project.id) as [Suite];
     assert.equal(suite.command, 'make check\nmake lint', 'line ends are plain ones');
 
     recordImage(room.db, 'node-26', 'sha256:1');
@@ -98,7 +98,7 @@ describe('the suites of a project', { timeout: 600_000 }, () => {
     await page.getByRole('button', { name: 'Delete suite' }).click();
     await accept(person, 'Delete suite');
     await page.getByText('Suite Everything is deleted.').waitFor();
-    assert.deepEqual(listEverySuite(room.db, project.id), []);
+    assert.deepEqual(listAllSuites(room.db, project.id), []);
     await person.close();
   });
 
@@ -153,13 +153,13 @@ describe('the suites of a project', { timeout: 600_000 }, () => {
     await page.getByRole('button', { name: 'Save variable' }).click();
     await page.getByText('Variable API_TOKEN is changed.').waitFor();
     assert.deepEqual(
-      listEveryVariable(room.db, suite.id).map(({ name, content }) => [name, content]),
+      listAllVariables(room.db, suite.id).map(({ name, content }) => [name, content]),
       [['API_TOKEN', '']],
     );
     await variables.getByRole('button', { name: 'Remove' }).click();
     await accept(person, 'Remove');
     await page.getByText('Variable API_TOKEN is removed.').waitFor();
-    assert.deepEqual(listEveryVariable(room.db, suite.id), []);
+    assert.deepEqual(listAllVariables(room.db, suite.id), []);
     await person.close();
   });
 
@@ -184,7 +184,7 @@ describe('the suites of a project', { timeout: 600_000 }, () => {
       operator: 'does_not_contain',
       value: 'wip',
     });
-    assert.equal(listEveryRule(room.db, release.id)[0]?.value, 'release/*');
+    assert.equal(listAllRules(room.db, release.id)[0]?.value, 'release/*');
 
     await page.getByLabel('Commit').selectOption({ label: `${commit.ref.slice(0, 10)} Mend the roof` });
     await page.getByRole('button', { name: 'Try the rules' }).click();
@@ -219,7 +219,7 @@ describe('the suites of a project', { timeout: 600_000 }, () => {
     await accept(person, 'Remove');
     await page.getByText('The rule is removed.').waitFor();
     assert.deepEqual(
-      listEveryRule(room.db, release.id).map(({ operator }) => operator),
+      listAllRules(room.db, release.id).map(({ operator }) => operator),
       ['does_not_contain'],
     );
     await person.close();
