@@ -6,7 +6,7 @@ import { loadCertificate } from '../engine/certificate.ts';
 import { createLog } from '../log.ts';
 import { hasAccounts, hasAdministrator } from '../store/accounts.ts';
 import { DataError } from '../store/data/data.ts';
-import { setUpCode } from '../store/setup.ts';
+import { getSetUpCode } from '../store/setup.ts';
 import { type Command, helpOf, settingFlags } from './command.ts';
 
 export const serve: Command = {
@@ -60,7 +60,7 @@ export const serve: Command = {
       });
       // Last: whoever reads it may send a signal at once.
       process.stdout.write(`assay is serving ${app.url}\n`);
-      if (!hasAccounts(app.db)) process.stdout.write(`set-up code: ${setUpCode(app.db)}\n`);
+      if (!hasAccounts(app.db)) process.stdout.write(`set-up code: ${getSetUpCode(app.db)}\n`);
       else if (!hasAdministrator(app.db))
         process.stdout.write(
           `there is no active administrator; make an account one with "assay user set EMAIL --admin --standing active --data ${chosen.data}"\n`,

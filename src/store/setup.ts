@@ -5,7 +5,7 @@ import { hasAccounts } from './accounts.ts';
 import type { Db } from './database/db.ts';
 
 /** The code of this data directory, made at the first start; kept until the administrator is there. */
-export function setUpCode(db: Db): string {
+export function getSetUpCode(db: Db): string {
   const read = () =>
     db.sqlite.prepare("SELECT value FROM facts WHERE name = 'set_up_code'").pluck().get() as
       | string
@@ -22,9 +22,9 @@ export function setUpCode(db: Db): string {
 
 /** Whether `code` still opens the set-up: a wrong one does not use it up, an account does. */
 export function isSetUpCode(db: Db, code: string): boolean {
-  return !hasAccounts(db) && code.trim().toUpperCase() === setUpCode(db);
+  return !hasAccounts(db) && code.trim().toUpperCase() === getSetUpCode(db);
 }
 
-export function endSetUp(db: Db): void {
+export function deleteSetUpCode(db: Db): void {
   db.write(() => db.sqlite.prepare("DELETE FROM facts WHERE name = 'set_up_code'").run());
 }

@@ -6,7 +6,7 @@ import { checkEmail } from '../../domain/names.ts';
 import type { Errors } from '../../domain/refusal.ts';
 import { hashPassword } from '../../domain/secret.ts';
 import { createAccount, hasAccounts } from '../../store/accounts.ts';
-import { endSetUp, isSetUpCode } from '../../store/setup.ts';
+import { deleteSetUpCode, isSetUpCode } from '../../store/setup.ts';
 import { formTo, renderForm, submitButton, textField } from '../frame/form.ts';
 import { respondRedirect } from '../frame/layout.ts';
 import { open, openForm, type Route } from '../frame/route.ts';
@@ -62,7 +62,7 @@ async function setUp(guest: Guest, sent: SentFields): Promise<View | Response> {
   // Of two with the same code, one becomes the administrator.
   const account = db.write(() => {
     if (!isSetUpCode(db, code)) return undefined;
-    endSetUp(db);
+    deleteSetUpCode(db);
     return createAccount(db, { email, kind: 'user', admin: true, passwordHash, apiKey: null });
   });
   if (!account) return respondRedirect(guest, '/ui');

@@ -15,7 +15,7 @@ import {
   findAccountByEmail,
   updateAccount,
 } from '../../../src/store/accounts.ts';
-import { setUpCode } from '../../../src/store/setup.ts';
+import { getSetUpCode } from '../../../src/store/setup.ts';
 import { localPath } from '../../../src/web/frame/session.ts';
 import { launchBrowser, openBrowser, signIn } from '../../support/browser.ts';
 
@@ -51,7 +51,7 @@ describe('pages before and after signing in', { timeout: 600_000 }, () => {
   it('makes the first visitor who has the code the administrator, and keeps the code after a wrong one', async () => {
     const person = await openBrowser(browser, app.url);
     const { page } = person;
-    const code = setUpCode(app.db);
+    const code = getSetUpCode(app.db);
     await person.go('/');
     assert.equal(new URL(page.url()).pathname, '/ui/setup');
     await person.inspect('set-up');
