@@ -57,7 +57,7 @@ export function moveBuild(
       .update(builds)
       .set({
         ...(event === 'start' && { startedAt: db.now() }),
-        ...(event === 'requeue' && { startedAt: null, spentMs: spentWith(build, db.now()) }),
+        ...(event === 'requeue' && { startedAt: null, nonce: null, spentMs: spentWith(build, db.now()) }),
         ...(isFinishedBuild(next) && { finishedAt: db.now(), nonce: null }),
         ...changes,
         buildState: next,
@@ -356,6 +356,7 @@ export function moveDependency(
         ...(next === 'enqueued_for_compile' && {
           enqueuedAt: db.now(),
           startedAt: null,
+          nonce: null,
           finishedAt: null,
           error: null,
           spentMs: event === 'requeue' ? spentWith(dependency, db.now()) : 0,

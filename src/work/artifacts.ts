@@ -28,7 +28,8 @@ import type { Dependency } from '../store/dependencies.ts';
 import { listRelated } from '../store/dependency-use.ts';
 import { listSuiteDependencies } from '../store/suites.ts';
 import type { ContainerHost } from './container-host.ts';
-import { type Attached, CannotRun } from './run-suite.ts';
+import { CannotRun } from './job.ts';
+import type { Attached } from './suite-job.ts';
 
 export type ArtifactParts = { db: Db; host: ContainerHost; dataDirectory: string; runAs: RunAs };
 
@@ -45,8 +46,8 @@ export type Artifacts = {
   listRelatedArtifacts(dependency: Dependency): PlacedArtifact[];
   /** The dependency's own prefix, writable and empty but for what related ones have there, and theirs. */
   attachToCompile(dependency: Dependency, related: readonly PlacedArtifact[]): Promise<BuildPrefix>;
-  /** Takes away what `attachToCompile` made. */
-  detachFromCompile(id: bigint): Promise<void>;
+  /** The volumes that `attachToCompile` makes, in the order in which they can be removed. */
+  compileVolumes(dependencyId: bigint): string[];
   /** Makes sure that its volume is there. */
   ready(hash: string): Promise<void>;
   /** Keeps the sweep from an artifact that no row refers to yet. */
@@ -273,10 +274,7 @@ export function createArtifacts({ db, host, dataDirectory, runAs }: ArtifactPart
       return { volume, inside: UPPER, mounts: [...mounts, writableMount(buildUnion(id), prefix), ...parts] };
     },
 
-    async detachFromCompile(id) {
-      await engine.removeVolume(buildUnion(id));
-      await engine.removeVolume(buildVolume(id));
-    },
+    compileVolumes: id => [buildUnion(id), buildVolume(id)],
 
     ready: async hash => void (await readyVolume(hash)),
     hold,

@@ -1,90 +1,234 @@
-// A compile under way: what it is about, whether it may go on, and the files that a server which takes over finds.
+// What is particular to a compile as a job: its archive, its recipe, which is compiled once however many ask for it, and
+// the files from which another server goes on. What the container left is kept by keep-artifact.ts.
 
-import { readFile } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
-import { type CompileVerdict, classifyCompile, UNPACK_STEP } from '../domain/container/compile-plan.ts';
-import { resourceName } from '../domain/container/container-plan.ts';
-import type { LogWriter } from '../store/data/log-file.ts';
-import { dependencyLogPath, jobDirectory } from '../store/data/paths.ts';
+import { createHash, randomBytes } from 'node:crypto';
+import { chmod, readFile, rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { PlacedArtifact } from '../domain/container/artifact-mounts.ts';
+import {
+  type CompileVerdict,
+  classifyCompile,
+  describeRecipe,
+  planCompile,
+  UNPACK_STEP,
+} from '../domain/container/compile-plan.ts';
+import { COMMAND_STEP } from '../domain/container/suite-plan.ts';
+import type { Outcome } from '../domain/container/verdict.ts';
+import type { ArchiveFormat } from '../domain/text/archive-format.ts';
+import { BadArchive, formatOf, needsTar, writeTar } from '../engine/archive/archive-reader.ts';
+import { type LogWriter, removeLog } from '../store/data/log-file.ts';
+import { archivePath, dependencyLogPath } from '../store/data/paths.ts';
 import { instanceOf } from '../store/database/settings.ts';
 import { type Dependency, findDependency } from '../store/dependencies.ts';
+import { moveDependency } from '../store/transition.ts';
 import type { Artifacts } from './artifacts.ts';
-import type { Job, JobOutcome } from './run-job.ts';
-import type { RunParts } from './run-suite.ts';
+import { followContainer } from './follow-container.ts';
+import {
+  beginOutput,
+  CannotRun,
+  describeJob,
+  type Job,
+  type JobOptions,
+  mayGoOn,
+  removeResources,
+} from './job.ts';
+import { findKeptArtifact, keepArtifact } from './keep-artifact.ts';
+import type { Turns } from './keyed-mutex.ts';
+import { whileWanted } from './wanted.ts';
 
-export type CompileParts = RunParts & { artifacts: Artifacts; hasFreeSpace(): boolean };
+export type CompileJobOptions = JobOptions & {
+  artifacts: Artifacts;
+  /** One compile of a recipe at a time: whoever wants the same waits for the artifact. */
+  recipeTurns: Turns;
+};
 
 /** What a compile was begun with: the dependency may be changed while it runs. */
 export type Begun = { recipeHash: string; prefix: string; volume: string; inside: string };
 
-export type Compile = {
-  parts: CompileParts;
+export type CompileJob = Job<CompileVerdict> & {
   dependency: Dependency;
-  job: Job;
-  log: LogWriter;
-  /** Keeps the sweep from an artifact until the compile is over, however it ends. */
-  hold(hash: string): void;
-};
-
-export type Finished = {
-  verdict: CompileVerdict;
   artifact?: { hash: string; recipeHash: string };
 };
 
-export function describeJob(parts: CompileParts, dependency: Dependency): Job {
+export function claimCompile({ db, dataDirectory }: JobOptions, id: bigint): Dependency | undefined {
+  return db.write(() => {
+    const claimed = moveDependency(db, id, 'start', {
+      nonce: randomBytes(16).toString('hex'),
+      attempts: (findDependency(db, id)?.attempts ?? 0) + 1,
+      cancelRequested: false,
+      error: null,
+    });
+    // Before anybody sees it compile: whoever follows it then must not read the log of the last compile.
+    if (claimed?.attempts === 1) removeLog(dependencyLogPath(dataDirectory, id));
+    return claimed;
+  });
+}
+
+export function createCompileJob(options: CompileJobOptions, dependency: Dependency): Job<CompileVerdict> {
+  const { db } = options;
   const { id } = dependency;
-  const topic = `dependency:${id}`;
-  return {
-    topic,
-    name: resourceName({ instance: instanceOf(parts.db), kind: 'dependency', id: `${id}` }),
-    nonce: dependency.nonce as string,
-    outputFile: join(jobDirectory(parts.dataDirectory, 'dependency', id), 'output'),
-    logPath: dependencyLogPath(parts.dataDirectory, id),
-    logLimitBytes: parts.logLimitBytes,
-    secrets: [],
-    deadlineAt: (dependency.startedAt ?? Date.now()) + parts.timeoutMs - dependency.spentMs,
-    diskBytes: parts.diskBytes,
-    condemn: () => parts.condemn(dependency.nonce as string),
-    stopReason: () => {
-      const row = findDependency(parts.db, id);
-      if (!row || row.cancelRequested) return 'canceled';
-      return parts.mustEnd(dependency.nonce as string);
-    },
+  const base = describeJob(
+    options,
+    'dependency',
+    dependency,
+    () => findDependency(db, id)?.cancelRequested !== false,
+  );
+  const job: CompileJob = {
+    ...base,
+    dependency,
+    resources: { containers: [base.name], volumes: options.artifacts.compileVolumes(id) },
+    isRepeatable: true,
     describeStep: name =>
       name === UNPACK_STEP
         ? `unpacking the archive, ${dependency.archiveFileSize} bytes`
         : `compiling ${dependency.name}: ${dependency.command.trim().split('\n')[0]}`,
+    start: log => start(options, job, log),
+    resume: log => resume(options, job, log),
+    classify: outcome =>
+      classifyCompile(outcome, {
+        attempts: dependency.attempts,
+        timeoutMs: options.timeoutMs,
+        memoryBytes: options.limits.memoryBytes,
+        diskBytes: options.diskBytes,
+      }),
+    record({ event, error }, changes) {
+      const { artifact } = job;
+      moveDependency(db, id, event, {
+        error,
+        ...changes,
+        ...(event === 'compile' &&
+          artifact && { artifactHash: artifact.hash, recipeHash: artifact.recipeHash }),
+      });
+    },
   };
+  return job;
 }
 
-/** Asked while the server itself reads or writes for long. */
-export const mayGoOn = ({ parts, job }: Compile) =>
-  !parts.stopping.aborted &&
-  job.stopReason() === undefined &&
-  Date.now() < job.deadlineAt &&
-  parts.hasFreeSpace();
+const begunFile = ({ directory }: CompileJob) => join(directory, 'begun');
+const outcomeFile = ({ directory }: CompileJob) => join(directory, 'outcome');
+const tarFile = ({ directory }: CompileJob) => join(directory, 'archive.tar');
 
-export const whyNot = (job: Job) => ({
-  kind: job.stopReason() ?? (Date.now() >= job.deadlineAt ? ('timed_out' as const) : ('disk_full' as const)),
-});
+async function start(options: CompileJobOptions, job: CompileJob, log: LogWriter): Promise<Outcome> {
+  const { db, host, artifacts } = options;
+  const { dependency } = job;
+  const related = artifacts.listRelatedArtifacts(dependency);
+  const { image, network } = await host.prepare(options.imageFor(dependency.image));
+  const recipeHash = recipeOf(options, dependency, image.reference, related);
+  await enterRecipe(options, job, recipeHash);
+  if (await findKeptArtifact(options, job, log, recipeHash))
+    return { kind: 'exit', step: COMMAND_STEP, status: 0, outOfMemory: false };
 
-export function judge(
-  { parts, dependency }: Compile,
-  outcome: Exclude<JobOutcome, { kind: 'left' }>,
-): CompileVerdict {
-  return classifyCompile(outcome, {
-    attempts: dependency.attempts,
-    timeoutMs: parts.timeoutMs,
-    memoryBytes: parts.limits.memoryBytes,
-    diskBytes: parts.diskBytes,
+  await removeResources(options, job.resources);
+  await beginOutput(job);
+  const archive = await prepareArchive(options, job, log);
+  const { mounts, volume, inside } = await artifacts.attachToCompile(dependency, related);
+  const begun: Begun = { recipeHash, prefix: dependency.prefix, volume, inside };
+  await writeFile(begunFile(job), JSON.stringify(begun), { flush: true });
+  const plan = planCompile({
+    instance: instanceOf(db),
+    dependency,
+    nonce: job.nonce,
+    format: archive.format,
+    archiveFile: archive.file,
+    outputFile: job.outputFile,
+    image,
+    network,
+    limits: options.limits,
+    prefixes: [...new Set(related.map(({ prefix }) => prefix))],
+    artifactMounts: mounts,
   });
+  return finish(options, job, log, begun, await followContainer(options, job, log, plan));
 }
 
-export const begunFile = (job: Job) => join(dirname(job.outputFile), 'begun');
-export const outcomeFile = (job: Job) => join(dirname(job.outputFile), 'outcome');
+async function resume(options: CompileJobOptions, job: CompileJob, log: LogWriter): Promise<Outcome> {
+  const begun = await readJson<Begun>(begunFile(job));
+  if (!begun) return { kind: 'lost' };
+  await enterRecipe(options, job, begun.recipeHash);
+  const outcome =
+    (await readJson<Outcome>(outcomeFile(job))) ?? (await followContainer(options, job, log, undefined));
+  return finish(options, job, log, begun, outcome);
+}
 
-/** Undefined where it is not there, or a crash left a part of it. */
-export async function readJson<T>(file: string): Promise<T | undefined> {
+async function finish(
+  options: CompileJobOptions,
+  job: CompileJob,
+  log: LogWriter,
+  begun: Begun,
+  outcome: Outcome,
+): Promise<Outcome> {
+  // Its space may be needed for the artifact, or to record that the disk is full.
+  await rm(tarFile(job), { force: true });
+  if (outcome.kind !== 'exit' || outcome.status !== 0) return outcome;
+  // The output is read to its end by now: a server that takes over would find no exit record in it.
+  await writeFile(outcomeFile(job), JSON.stringify(outcome), { flush: true });
+  await keepArtifact(options, job, log, begun);
+  return outcome;
+}
+
+/** Waits for other compiles of the recipe, and holds it until this one has been recorded. */
+async function enterRecipe(options: CompileJobOptions, job: CompileJob, recipeHash: string): Promise<void> {
+  const wanted = whileWanted(options, [[job.topic, () => job.stopReason() === undefined]]);
+  const entered = Promise.withResolvers<void>();
+  const left = Promise.withResolvers<void>();
+  job.held.defer(left.resolve);
+  const hold = () => {
+    entered.resolve();
+    return left.promise;
+  };
+  options.recipeTurns(recipeHash, hold, wanted.signal).catch(entered.reject);
+  try {
+    await entered.promise;
+  } finally {
+    wanted.end();
+  }
+}
+
+/** The archive as the container can read it. */
+async function prepareArchive(
+  options: CompileJobOptions,
+  job: CompileJob,
+  log: LogWriter,
+): Promise<{ file: string; format: ArchiveFormat }> {
+  const file = archivePath(options.dataDirectory, job.dependency.archiveHash as string);
+  const tar = tarFile(job);
+  try {
+    const format = await formatOf(file);
+    if (!needsTar(format)) {
+      // Another user reads it in the container; on the host the directory around it is closed.
+      await chmod(file, 0o644);
+      return { file, format };
+    }
+    await log.line(`reading the ${format} archive`);
+    await writeTar({ file, format }, tar, () => mayGoOn(options, job));
+    await chmod(tar, 0o644);
+    return { file: tar, format: 'tar' };
+  } catch (error) {
+    await rm(tar, { force: true });
+    if (error instanceof BadArchive) throw new CannotRun(`The archive could not be read: ${error.message}.`);
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT')
+      throw new CannotRun('The archive is not in the data directory any more: upload it again.');
+    throw error;
+  }
+}
+
+function recipeOf(
+  options: CompileJobOptions,
+  dependency: Dependency,
+  image: string,
+  related: readonly PlacedArtifact[],
+): string {
+  const recipe = describeRecipe({
+    archiveHash: dependency.archiveHash as string,
+    dependency,
+    image,
+    runAs: options.limits.runAs,
+    related,
+  });
+  return createHash('sha256').update(recipe).digest('hex');
+}
+
+/** Undefined where the file is not there, or a crash left only a part of it. */
+async function readJson<T>(file: string): Promise<T | undefined> {
   try {
     return JSON.parse(await readFile(file, 'utf8')) as T;
   } catch {

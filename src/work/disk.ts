@@ -24,7 +24,7 @@ export type Disk = {
   /** Why this run must end now; undefined when it may go on. */
   mustEnd(nonce: string): StopReason | undefined;
   /** This job must end: what it prints finds no disk space. */
-  condemn(nonce: string): void;
+  evict(nonce: string): void;
   stop(): void;
 };
 
@@ -189,7 +189,7 @@ export function watchDisk(options: DiskOptions): Disk {
     freeBytes: () => lowest(options.free()),
     hasFreeSpace: () => lowest(recent()) >= minFreeBytes,
     mustEnd: nonce => ended.get(nonce),
-    condemn: nonce => void ended.set(nonce, 'disk_full'),
+    evict: nonce => void ended.set(nonce, 'disk_full'),
     stop: () => clearInterval(timer),
   };
 }

@@ -1,110 +1,101 @@
 // What a compile left becomes an artifact: read out of its volume, safe in DATA, and in a volume of its own for suites.
 
-import { stat, statfs, writeFile } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
-import { classifyLost, failedCompile } from '../domain/container/compile-plan.ts';
-import { isDiskFull } from '../domain/disk-full.ts';
+import { rm, stat, statfs } from 'node:fs/promises';
+import { join } from 'node:path';
 import { type Captured, captureTar, GivenUp } from '../engine/archive/artifact-tar.ts';
 import { HOST_IMAGE } from '../engine/docker/image.ts';
 import { findMountpoint, readVolume } from '../engine/docker/volume.ts';
 import { createArtifact, findCompiledRecipe } from '../store/artifacts.ts';
 import { keepArchive } from '../store/data/archive.ts';
+import type { LogWriter } from '../store/data/log-file.ts';
 import { artifactPath } from '../store/data/paths.ts';
 import { instanceOf } from '../store/database/settings.ts';
-import {
-  type Begun,
-  type Compile,
-  type Finished,
-  judge,
-  mayGoOn,
-  outcomeFile,
-  whyNot,
-} from './compile-job.ts';
-import type { JobOutcome } from './run-job.ts';
+import type { Begun, CompileJob, CompileJobOptions } from './compile-job.ts';
+import { CannotRun, JobEnded, mayGoOn } from './job.ts';
 
-/** What follows the container's end; undefined where the server stops. */
-export async function finish(
-  compile: Compile,
-  outcome: JobOutcome,
+export async function keepArtifact(
+  options: CompileJobOptions,
+  job: CompileJob,
+  log: LogWriter,
   begun: Begun,
-): Promise<Finished | undefined> {
-  const { parts, job, log } = compile;
-  if (outcome.kind === 'left') return undefined;
-  const verdict = judge(compile, outcome);
-  if (verdict.event !== 'compile') return { verdict };
-  // The output is read to its end by now: a server that takes over would find no verdict in it.
-  await writeFile(outcomeFile(job), JSON.stringify(outcome), { flush: true });
-  const file = join(dirname(job.outputFile), 'artifact');
-  const captured = await capture(compile, begun, file);
-  if ('verdict' in captured) return captured;
-  if (captured.files === 0)
-    return { verdict: failedCompile(`The command left nothing under its prefix ${begun.prefix}.`) };
-  compile.hold(captured.hash);
-  await keepArchive(file, artifactPath(parts.dataDirectory, captured.hash));
-  createArtifact(parts.db, { hash: captured.hash, prefix: begun.prefix, sizeBytes: captured.sizeBytes });
-  await log.line(`kept ${captured.files} files, ${captured.sizeBytes} bytes, of ${begun.prefix}`);
-  await makeReady(compile, captured.hash);
-  return { verdict, artifact: { hash: captured.hash, recipeHash: begun.recipeHash } };
+): Promise<void> {
+  const file = join(job.directory, 'artifact');
+  const { hash, files, sizeBytes } = await capture(options, job, begun, file);
+  if (files === 0) throw new CannotRun(`The command left nothing under its prefix ${begun.prefix}.`);
+  job.held.defer(options.artifacts.hold(hash));
+  await keepArchive(file, artifactPath(options.dataDirectory, hash));
+  createArtifact(options.db, { hash, prefix: begun.prefix, sizeBytes });
+  await log.line(`kept ${files} files, ${sizeBytes} bytes, of ${begun.prefix}`);
+  await makeReady(options, job, hash);
+  job.artifact = { hash, recipeHash: begun.recipeHash };
 }
 
-/** Suites start at once when the volume is there; when it is not, the first of them has it made. */
-async function makeReady({ parts, dependency }: Compile, hash: string): Promise<void> {
+/** Suites start at once when the volume is there. When it is not, the first of them makes it. */
+async function makeReady(options: CompileJobOptions, job: CompileJob, hash: string): Promise<void> {
   try {
-    await parts.artifacts.ready(hash);
-  } catch (cause) {
-    parts.log.warn('artifact is not in Docker yet', { dependency: dependency.id, cause });
+    await options.artifacts.ready(hash);
+  } catch (error) {
+    options.log.warn('artifact is not in Docker yet', { dependency: job.dependency.id, cause: error });
   }
 }
 
-async function capture(compile: Compile, begun: Begun, file: string): Promise<Captured | Finished> {
-  const { parts, dependency, job } = compile;
-  // Docker would make a volume that it has lost anew, and its emptiness would be blamed on the command.
-  if ((await findMountpoint(parts.host.engine.door, begun.volume)) === undefined)
-    return { verdict: classifyLost(dependency.attempts) };
-  const { runAs } = parts.limits;
-  const image = await parts.host.images.prepareImage(HOST_IMAGE, runAs);
-  const owner = { instance: instanceOf(parts.db), kind: 'dependency', id: dependency.id.toString() };
+async function capture(
+  options: CompileJobOptions,
+  job: CompileJob,
+  begun: Begun,
+  file: string,
+): Promise<Captured> {
+  const { diskBytes, host } = options;
+  // Docker would create a lost volume again, and its emptiness would be blamed on the command.
+  if ((await findMountpoint(host.engine.door, begun.volume)) === undefined)
+    throw new JobEnded({ kind: 'lost' });
+  const { runAs } = options.limits;
+  const image = await host.images.prepareImage(HOST_IMAGE, runAs);
+  const owner = { instance: instanceOf(options.db), kind: 'dependency', id: job.dependency.id.toString() };
   const carrier = { volume: begun.volume, image: image.reference, owner };
   // It is unpacked for suites, holes filled: what cannot fit is not kept.
-  const { bavail, bsize } = await statfs(parts.dataDirectory);
+  const { bavail, bsize } = await statfs(options.dataDirectory);
   let grownBytes = 0;
   const fits = (sizeBytes: number) => {
     grownBytes = sizeBytes;
-    return sizeBytes <= Math.min(job.diskBytes || Number.POSITIVE_INFINITY, bavail * bsize);
+    return sizeBytes <= Math.min(diskBytes || Number.POSITIVE_INFINITY, bavail * bsize);
   };
   try {
-    return await readVolume(parts.host.engine.door, carrier, begun.inside, tar =>
+    return await readVolume(host.engine.door, carrier, begun.inside, tar =>
       captureTar(tar, {
         file,
         prefix: begun.prefix,
         owner: runAs,
-        goOn: sizeBytes => fits(sizeBytes) && mayGoOn(compile),
+        goOn: sizeBytes => fits(sizeBytes) && mayGoOn(options, job),
       }),
     );
-  } catch (cause) {
-    const isTooBig = job.diskBytes > 0 && grownBytes > job.diskBytes;
-    if (cause instanceof GivenUp && !parts.stopping.aborted)
-      return { verdict: judge(compile, isTooBig ? { kind: 'too_big' } : whyNot(job)) };
-    if (isDiskFull(cause)) return { verdict: judge(compile, { kind: 'disk_full' }) };
-    throw cause;
+  } catch (error) {
+    await rm(file, { force: true });
+    const isTooBig = diskBytes > 0 && grownBytes > diskBytes;
+    if (error instanceof GivenUp && isTooBig && !options.stopping.aborted)
+      throw new JobEnded({ kind: 'too_big' });
+    throw error;
   }
 }
 
 /** The artifact of a compile of the very same, where there is one. */
-export async function reuse(compile: Compile, recipeHash: string): Promise<Finished | undefined> {
-  const { parts, log } = compile;
-  const artifact = findCompiledRecipe(parts.db, recipeHash);
-  if (!artifact) return undefined;
-  compile.hold(artifact.hash);
-  const isKept = await stat(artifactPath(parts.dataDirectory, artifact.hash)).then(
+export async function findKeptArtifact(
+  options: CompileJobOptions,
+  job: CompileJob,
+  log: LogWriter,
+  recipeHash: string,
+): Promise<boolean> {
+  const artifact = findCompiledRecipe(options.db, recipeHash);
+  if (!artifact) return false;
+  // The sweep leaves it alone until this compile has ended.
+  job.held.defer(options.artifacts.hold(artifact.hash));
+  const isKept = await stat(artifactPath(options.dataDirectory, artifact.hash)).then(
     () => true,
     () => false,
   );
-  if (!isKept) return undefined;
+  if (!isKept) return false;
   await log.line('the same archive was compiled in the same way before: its artifact is used');
-  await makeReady(compile, artifact.hash);
-  return {
-    verdict: { event: 'compile', error: null, lines: [] },
-    artifact: { hash: artifact.hash, recipeHash },
-  };
+  await makeReady(options, job, artifact.hash);
+  job.artifact = { hash: artifact.hash, recipeHash };
+  return true;
 }

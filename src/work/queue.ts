@@ -18,12 +18,14 @@ import {
   listWaitingRequests,
   positionOf,
 } from '../store/queue.ts';
-import { type Dependency, type Deploy, moveRequest } from '../store/transition.ts';
+import { type Deploy, moveRequest } from '../store/transition.ts';
+import { type CompileJobOptions, claimCompile, createCompileJob } from './compile-job.ts';
 import { fetchCommits } from './fetch-commit.ts';
 import type { FetchParts } from './fetch-mirror.ts';
 import { createHostSlots, type HostSlots, hostIn } from './host-slots.ts';
-import { type RunParts, runSuite, type SuiteParts } from './run-suite.ts';
+import { runJob } from './job.ts';
 import { fetchSource } from './source.ts';
+import { createSuiteJob, type SuiteJobOptions } from './suite-job.ts';
 
 export type Queue = {
   poke(): void;
@@ -40,13 +42,9 @@ export type QueueParts = {
   live: Live;
   log: Log;
   concurrency: number;
-  run: RunParts;
+  run: Omit<SuiteJobOptions, 'fetchSource'> & CompileJobOptions;
   fetch: FetchParts;
   hasFreeSpace(): boolean;
-  compile: {
-    claim(id: bigint): Dependency | undefined;
-    run(dependency: Dependency, resumed: boolean): Promise<void>;
-  };
   deploy(deploy: Deploy): Promise<void>;
 };
 
@@ -122,7 +120,7 @@ export function startQueue(parts: QueueParts): Queue {
 
   /** Builds whose commit is not in the mirror any more: the rest of their project waits with them. */
   const sourceFetches = new Set<Waiting<GitJob> & { project: string; isBegun: boolean }>();
-  const fetchSourceInTurn: SuiteParts['fetchSource'] = (project, hash, signal) => {
+  const fetchSourceInTurn: SuiteJobOptions['fetchSource'] = (project, hash, signal) => {
     const done = Promise.withResolvers<void>();
     const leave = () => done.reject(signal.reason);
     signal.addEventListener('abort', leave);
@@ -185,13 +183,14 @@ export function startQueue(parts: QueueParts): Queue {
         const build = claimBuild(db, id);
         if (build)
           work(`build ${id}`, release =>
-            runSuite({ ...run, fetchSource: fetchSourceInTurn }, build, false, release),
+            runJob(run, createSuiteJob({ ...run, fetchSource: fetchSourceInTurn }, build), false, release),
           );
         // There may be very many that are to be canceled: others are served before the next.
         else return poke();
       } else {
-        const dependency = parts.compile.claim(id);
-        if (dependency) work(`dependency ${id}`, () => parts.compile.run(dependency, false));
+        const dependency = claimCompile(run, id);
+        if (dependency)
+          work(`dependency ${id}`, release => runJob(run, createCompileJob(run, dependency), false, release));
       }
     }
   };
@@ -235,11 +234,13 @@ export function startQueue(parts: QueueParts): Queue {
     for (const build of listRunningBuilds(db))
       if (!working.has(`build ${build.id}`))
         work(`build ${build.id}`, release =>
-          runSuite({ ...run, fetchSource: fetchSourceInTurn }, build, true, release),
+          runJob(run, createSuiteJob({ ...run, fetchSource: fetchSourceInTurn }, build), true, release),
         );
     for (const dependency of listCompiling(db))
       if (!working.has(`dependency ${dependency.id}`))
-        work(`dependency ${dependency.id}`, () => parts.compile.run(dependency, true));
+        work(`dependency ${dependency.id}`, release =>
+          runJob(run, createCompileJob(run, dependency), true, release),
+        );
     for (const request of listFetching(db))
       if (!working.has(`fetch ${request.projectId}`)) moveRequest(db, request.id, 'requeue');
   };

@@ -15,16 +15,15 @@ import { instanceOf } from '../store/database/settings.ts';
 import { createArtifacts } from './artifacts.ts';
 import { startBatches } from './batches.ts';
 import { createCaches } from './caches.ts';
-import { createCompiler } from './compile-dependency.ts';
 import { createContainerHost } from './container-host.ts';
 import { type DeliveryOutcome, startDeliveries } from './deliver-webhook.ts';
 import { watchDisk } from './disk.ts';
 import { createFileSystems } from './file-systems.ts';
 import { createHousekeeping } from './housekeeping.ts';
+import { chooseImage } from './job.ts';
 import { createTurns } from './keyed-mutex.ts';
 import { pushDeploy } from './push-deploy.ts';
 import { type Queue, startQueue } from './queue.ts';
-import { chooseImage, type RunParts } from './run-suite.ts';
 import { startSweep } from './sweep.ts';
 import { createJobMeter, listRunningJobs } from './usage.ts';
 
@@ -118,7 +117,7 @@ export async function startWorkers(options: {
     followed: new Set<bigint>(),
   };
   const artifacts = createArtifacts({ db, host, dataDirectory, runAs: settings.runAs });
-  const run: RunParts = {
+  const run = {
     db,
     log,
     host,
@@ -132,16 +131,17 @@ export async function startWorkers(options: {
       shmBytes: settings.shmBytes,
       runAs: settings.runAs,
     },
-    imageFor: named => chooseImage(db, settings, named),
+    imageFor: (named: string | null) => chooseImage(db, settings, named),
     timeoutMs: settings.timeoutMs,
     logLimitBytes: settings.logLimitBytes,
     diskBytes: settings.diskBytes,
     cacheLimitBytes: settings.cacheLimitBytes,
-    mustEnd: disk.mustEnd,
-    condemn: disk.condemn,
+    disk,
+    artifacts,
+    recipeTurns: createTurns(),
     attach: artifacts.attachToSuite,
     openCache: caches.open,
-    onFinished: build => {
+    onFinished: (build: Build) => {
       markCacheUsed(db, build.suiteId);
       options.onBuildFinished(build);
     },
@@ -154,7 +154,6 @@ export async function startWorkers(options: {
     run,
     fetch,
     hasFreeSpace: disk.hasFreeSpace,
-    compile: createCompiler({ ...run, artifacts, hasFreeSpace: disk.hasFreeSpace }),
     deploy: deploy => pushDeploy({ ...fetch, logLimitBytes: settings.logLimitBytes }, deploy),
   });
   const batches = startBatches({ db, live, log, retention: settings.retention });

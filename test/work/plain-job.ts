@@ -1,8 +1,8 @@
-// A job of a build like any other, with its files in the directory.
+// The container of a build, with default values, and with its files in the directory.
 import { join } from 'node:path';
-import type { Job } from '../../src/work/run-job.ts';
+import type { ContainerRun } from '../../src/work/follow-container.ts';
 
-export const plainJob = (directory: string, of: Partial<Job> = {}): Job => ({
+export const plainJob = (directory: string, of: Partial<ContainerRun> = {}) => ({
   topic: 'build:1',
   name: 'assay-x-build-1',
   nonce: 'abc',
@@ -11,9 +11,8 @@ export const plainJob = (directory: string, of: Partial<Job> = {}): Job => ({
   logLimitBytes: 1_000_000,
   secrets: [],
   deadlineAt: Date.now() + 60_000,
-  diskBytes: 0,
-  condemn: () => {},
   stopReason: () => undefined,
+  evict: () => {},
   describeStep: () => undefined,
   ...of,
 });

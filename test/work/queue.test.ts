@@ -41,7 +41,6 @@ function queueOf(db: Db, path: string, parts: Partial<QueueParts>) {
       followed: new Set<bigint>(),
     },
     hasFreeSpace: () => true,
-    compile: { claim: () => undefined, run: async () => {} },
     deploy: async () => {},
     ...parts,
   });

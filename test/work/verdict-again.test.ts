@@ -8,7 +8,7 @@ import { recordPrefix } from '../../src/domain/container/entry-script.ts';
 import { createLive } from '../../src/live.ts';
 import { openLog } from '../../src/store/data/log-file.ts';
 import type { ContainerHost } from '../../src/work/container-host.ts';
-import { runJob } from '../../src/work/run-job.ts';
+import { followContainer } from '../../src/work/follow-container.ts';
 import { plainJob } from './plain-job.ts';
 
 test('the verdict and every line are the same when they are read again', async t => {
@@ -34,7 +34,7 @@ test('the verdict and every line are the same when they are read again', async t
   const expected = '[assay] step checkout\nout sec\n[assay] step command\nline 1\nsecr';
   for (const time of ['first', 'again']) {
     const log = await openLog({ path: job.logPath, limitBytes: job.logLimitBytes });
-    const outcome = await runJob(parts, job, log, undefined);
+    const outcome = await followContainer(parts, job, log, undefined);
     await log.close();
     assert.deepEqual(outcome, { kind: 'exit', step: 'command', status: 3, outOfMemory: false }, time);
     assert.equal(readFileSync(job.logPath, 'utf8'), expected, time);

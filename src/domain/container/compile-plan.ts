@@ -1,4 +1,4 @@
-// Plans the container of a compile and classifies how it ended. work/compile-dependency runs it.
+// Plans the container of a compile and classifies how it ended. work/compile-job runs it.
 
 import { COMPILE_CANCELED, type CompileEvent } from '../dependency.ts';
 import type { ArchiveFormat } from '../text/archive-format.ts';
@@ -167,13 +167,7 @@ export type CompileVerdict = {
   lines: string[];
 };
 
-export const failedCompile = (error: string): CompileVerdict => ({ event: 'fail', error, lines: [error] });
-
-export const canceledCompile: CompileVerdict = {
-  event: 'cancel',
-  error: COMPILE_CANCELED,
-  lines: ['canceled'],
-};
+const failedCompile = (error: string): CompileVerdict => ({ event: 'fail', error, lines: [error] });
 
 export function classifyCompile(
   outcome: Outcome,
@@ -187,7 +181,7 @@ export function classifyCompile(
     case 'timed_out':
       return failedCompile(`The compile was stopped: it took longer than ${options.timeoutMs / 1000} s.`);
     case 'canceled':
-      return canceledCompile;
+      return { event: 'cancel', error: COMPILE_CANCELED, lines: ['canceled'] };
     case 'disk_full':
       return failedCompile('The compile was stopped because the disk of the appliance is nearly full.');
     case 'too_big':
@@ -198,14 +192,16 @@ export function classifyCompile(
         'The compile was stopped because it changed the file that its output is written to.',
       );
     case 'lost':
-      return classifyLost(options.attempts);
+      return retryCompile(outcome.reason ?? LOST, options.attempts);
+    case 'cannot_run':
+      return failedCompile(outcome.reason);
+    case 'not_started':
+      return { event: 'requeue', error: null, lines: [] };
   }
 }
 
-export const classifyLost = (attempts: number): CompileVerdict => retryCompile(LOST, attempts);
-
 /** Retries after a failure of Docker, at most MAX_ATTEMPTS times in all. */
-export function retryCompile(reason: string, attempts: number): CompileVerdict {
+function retryCompile(reason: string, attempts: number): CompileVerdict {
   if (attempts >= MAX_ATTEMPTS) return failedCompile(`${reason} It was tried ${attempts} times.`);
   return { event: 'requeue', error: null, lines: [`${reason} The dependency is compiled again.`] };
 }

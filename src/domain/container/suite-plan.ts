@@ -1,4 +1,4 @@
-// Plans the container of a suite. work/run-suite runs it.
+// Plans the container of a suite. work/suite-job runs it.
 
 import type { PlacedSubmodule } from '../submodules.ts';
 import { checkoutStep, workspaceMount } from './checkout-script.ts';

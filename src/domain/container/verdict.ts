@@ -13,8 +13,11 @@ export type Outcome =
   | { kind: StopReason | 'timed_out' | 'tampered' }
   /** The suite killed the supervisor or the relay: the exit status of the command is unknown. */
   | { kind: 'killed'; step: string }
-  /** The container is gone without an exit record. */
-  | { kind: 'lost' };
+  /** The container is gone without an exit record, or Docker did not answer. */
+  | { kind: 'lost'; reason?: string }
+  | { kind: 'cannot_run'; reason: string }
+  /** Nothing was started: the attempt does not count. */
+  | { kind: 'not_started' };
 
 export type Verdict = {
   event: BuildEvent;
@@ -58,17 +61,10 @@ export function describeStatus(status: number): string {
   return signal ? `${status} (${signal})` : `${status}`;
 }
 
-export const canceledBuild = (because: string | null): Verdict => ({
-  event: 'cancel',
-  exitCode: null,
-  error: null,
-  lines: [`canceled ${because ?? ''}`.trimEnd()],
-});
-
 export const LOST = 'The container ended without a result: Docker lost it, or it was killed from outside.';
 
 /** Retries after a failure of Docker, at most MAX_ATTEMPTS times in all. */
-export function retryBuild(reason: string, attempts: number): Verdict {
+function retryBuild(reason: string, attempts: number): Verdict {
   if (attempts < MAX_ATTEMPTS)
     return { event: 'requeue', exitCode: null, error: null, lines: [`${reason} The build is run again.`] };
   const error = `${reason} It was tried ${attempts} times.`;
@@ -88,7 +84,6 @@ export function classifyOutcome(
   },
 ): Verdict {
   const errored = (error: string): Verdict => ({ event: 'error', exitCode: null, error, lines: [error] });
-  const { cancelBecause = null } = options;
   switch (outcome.kind) {
     case 'exit':
       return classifyExit(outcome, options.memoryBytes);
@@ -104,7 +99,12 @@ export function classifyOutcome(
         lines: [`stopped: it took longer than ${options.timeoutMs / 1000} s`],
       };
     case 'canceled':
-      return canceledBuild(cancelBecause);
+      return {
+        event: 'cancel',
+        exitCode: null,
+        error: null,
+        lines: [`canceled ${options.cancelBecause ?? ''}`.trimEnd()],
+      };
     case 'disk_full':
       return errored('The build was stopped because the disk of the appliance is nearly full.');
     case 'too_big':
@@ -118,8 +118,11 @@ export function classifyOutcome(
     case 'tampered':
       return errored('The build was stopped because it changed the file that its output is written to.');
     case 'lost':
-      if (cancelBecause !== null) return canceledBuild(cancelBecause);
-      return retryBuild(LOST, options.attempts);
+      return retryBuild(outcome.reason ?? LOST, options.attempts);
+    case 'cannot_run':
+      return errored(outcome.reason);
+    case 'not_started':
+      return { event: 'requeue', exitCode: null, error: null, lines: [] };
   }
 }
 

@@ -1,6 +1,6 @@
 // The log of a build on disk: its bytes, and beside them `<path>.times`, one checkpoint a write. A checkpoint says when
 // the log reached a length, and up to which raw byte of the output that was. Masking and batching are left to the caller.
-import { constants, createReadStream } from 'node:fs';
+import { constants, createReadStream, rmSync } from 'node:fs';
 import { type FileHandle, open, stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { Readable } from 'node:stream';
@@ -140,6 +140,12 @@ export async function openLog(options: { path: string; limitBytes: number }): Pr
       return checkpoint.omittedBytes;
     },
   };
+}
+
+/** Removes a log. The checkpoints go first: without them the rest counts as nothing, should a crash come between. */
+export function removeLog(path: string): void {
+  rmSync(`${path}.times`, { force: true });
+  rmSync(path, { force: true });
 }
 
 async function writeAll(file: FileHandle, bytes: Buffer, position: number): Promise<void> {

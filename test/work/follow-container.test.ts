@@ -12,11 +12,16 @@ import { EngineUnavailable } from '../../src/engine/docker/docker.ts';
 import { createLive } from '../../src/live.ts';
 import { openLog } from '../../src/store/data/log-file.ts';
 import type { ContainerHost } from '../../src/work/container-host.ts';
-import { hasBegun, type Job, runJob } from '../../src/work/run-job.ts';
+import { type ContainerRun, followContainer, hasBegun } from '../../src/work/follow-container.ts';
 import { plainJob } from './plain-job.ts';
 
-async function roomFor(t: TestContext, engine: Partial<Engine>, of: Partial<Job> = {}, logTo?: string) {
-  const directory = mkdtempSync(join(tmpdir(), 'assay-run-job-'));
+async function roomFor(
+  t: TestContext,
+  engine: Partial<Engine>,
+  of: Partial<ContainerRun> = {},
+  logTo?: string,
+) {
+  const directory = mkdtempSync(join(tmpdir(), 'assay-follow-'));
   const job = plainJob(directory, of);
   writeFileSync(job.outputFile, '');
   if (logTo) symlinkSync(logTo, job.logPath);
@@ -48,7 +53,7 @@ async function roomFor(t: TestContext, engine: Partial<Engine>, of: Partial<Job>
     print: (text: string) => appendFileSync(job.outputFile, text),
     exit: () => appendFileSync(job.outputFile, `${recordPrefix('abc')}exit command 0\x1e`),
     hasBegun: () => hasBegun({ host, live, stopping: stopping.signal }, job),
-    run: () => runJob({ host, live, stopping: stopping.signal }, job, log, {} as ContainerPlan),
+    run: () => followContainer({ host, live, stopping: stopping.signal }, job, log, {} as ContainerPlan),
   };
 }
 
@@ -110,16 +115,16 @@ test('a job whose output tells its end has ended, though the answer to its start
   assert.deepEqual(await running, PASSED);
 });
 
-test('a job whose output finds no room in the log is stopped for want of room, and that is remembered', async t => {
+test('a job whose output finds no space in the log is stopped because the disk is full, and that is remembered', async t => {
   const calls: string[] = [];
   const stopContainer = async () => void calls.push('stopped');
-  const condemn = () => void calls.push('condemned');
+  const evict = () => void calls.push('evicted');
   // Every write to it finds the disk full.
-  const room = await roomFor(t, { stopContainer }, { condemn }, '/dev/full');
+  const room = await roomFor(t, { stopContainer }, { evict }, '/dev/full');
   const running = room.run();
   room.print('some words\n');
   assert.deepEqual(await running, { kind: 'disk_full' });
-  assert.deepEqual(calls, ['condemned', 'stopped']);
+  assert.deepEqual(calls, ['evicted', 'stopped']);
 });
 
 for (const [status, outcome] of [

@@ -1,0 +1,278 @@
+// The lifecycle of a claimed job, which is a suite or a compile: resume its container or start one, classify how it ended,
+// record that, clean up. What differs is supplied by suite-job.ts and compile-job.ts.
+
+import { mkdir, rm } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { resourceName } from '../domain/container/container-plan.ts';
+import type { Limits } from '../domain/container/suite-plan.ts';
+import type { Outcome } from '../domain/container/verdict.ts';
+import { isDiskFull } from '../domain/disk-full.ts';
+import { hideHostPaths } from '../domain/host-paths.ts';
+import { maskText } from '../domain/text/mask.ts';
+import { GivenUp } from '../engine/archive/artifact-tar.ts';
+import { EngineRefused, EngineUnavailable, ImageMissing } from '../engine/docker/docker.ts';
+import { createOutput } from '../engine/docker/output.ts';
+import type { Log } from '../log.ts';
+import { type LogWriter, openLog, removeLog } from '../store/data/log-file.ts';
+import { buildLogPath, dependencyLogPath, jobDirectory } from '../store/data/paths.ts';
+import type { Db } from '../store/database/db.ts';
+import { instanceOf } from '../store/database/settings.ts';
+import { defaultImage, type ImageSettings, isImageUsable } from '../store/images.ts';
+import type { Disk } from './disk.ts';
+import { type ContainerRun, type FollowOptions, hasBegun } from './follow-container.ts';
+
+export type JobOptions = FollowOptions & {
+  db: Db;
+  log: Log;
+  dataDirectory: string;
+  disk: Pick<Disk, 'hasFreeSpace' | 'mustEnd' | 'evict'>;
+  limits: Limits;
+  /** The image to run in, for what names one or none; throws CannotRun where it may not be used. */
+  imageFor(named: string | null): string;
+  timeoutMs: number;
+  logLimitBytes: number;
+  diskBytes: number;
+  cacheLimitBytes: number;
+};
+
+/** A claimed row of a build or a dependency. */
+type ClaimedRow = {
+  id: bigint;
+  nonce: string | null;
+  attempts: number;
+  startedAt: number | null;
+  /** How long its earlier attempts took. */
+  spentMs: number;
+};
+
+/** What a job of either kind has. */
+type JobBase = Pick<
+  ContainerRun,
+  'topic' | 'name' | 'nonce' | 'outputFile' | 'secrets' | 'deadlineAt' | 'stopReason' | 'evict'
+> & {
+  directory: string;
+  logPath: string;
+  attempts: number;
+  spentMs: number;
+  isCanceled(): boolean;
+  /** Released when the job has been recorded, or the server stops. */
+  held: DisposableStack;
+};
+
+type JobVerdict = { event: string; error: string | null; lines: string[] };
+
+export type Job<Verdict extends JobVerdict> = JobBase &
+  ContainerRun & {
+    /** What it may have in Docker; removed when it ends. */
+    resources: JobResources;
+    /** Whether its name and directory are used again after it has ended. */
+    isRepeatable: boolean;
+    start(log: LogWriter): Promise<Outcome>;
+    /** Goes on with a container that the last server started. */
+    resume(log: LogWriter): Promise<Outcome>;
+    classify(outcome: Outcome): Verdict;
+    record(verdict: Verdict, changes: { attempts?: number; spentMs?: number }): void;
+  };
+
+export type JobResources = { containers: string[]; volumes: string[] };
+
+/** The service cannot run the job; the message is for the person whose job it is. */
+export class CannotRun extends Error {}
+
+/** The job ends here, with this outcome. */
+export class JobEnded extends Error {
+  readonly outcome: Outcome;
+  constructor(outcome: Outcome) {
+    super(outcome.kind);
+    this.outcome = outcome;
+  }
+}
+
+/** Something has to be done first, without a slot. Then the job waits for its turn again. */
+export class Postponed extends Error {
+  readonly prepare: () => Promise<void>;
+  constructor(prepare: () => Promise<void>) {
+    super('postponed');
+    this.prepare = prepare;
+  }
+}
+
+export function describeJob(
+  options: JobOptions,
+  kind: 'build' | 'dependency',
+  row: ClaimedRow,
+  isCanceled: () => boolean,
+): JobBase {
+  const { db, dataDirectory, disk } = options;
+  const { id } = row;
+  const nonce = row.nonce as string;
+  const directory = jobDirectory(dataDirectory, kind, id);
+  return {
+    topic: `${kind}:${id}`,
+    name: resourceName({ instance: instanceOf(db), kind, id: `${id}` }),
+    nonce,
+    directory,
+    outputFile: join(directory, 'output'),
+    logPath: (kind === 'build' ? buildLogPath : dependencyLogPath)(dataDirectory, id),
+    secrets: [],
+    attempts: row.attempts,
+    spentMs: row.spentMs,
+    deadlineAt: (row.startedAt ?? Date.now()) + options.timeoutMs - row.spentMs,
+    isCanceled,
+    stopReason: () => (isCanceled() ? 'canceled' : disk.mustEnd(nonce)),
+    evict: () => disk.evict(nonce),
+    held: new DisposableStack(),
+  };
+}
+
+/**
+ * Runs a claimed job to its end; `isResumed` when it was claimed before, by a server that stopped or a worker that failed.
+ * `release` frees its slot as soon as its container has ended, before the verdict is safe on disk.
+ */
+export async function runJob<Verdict extends JobVerdict>(
+  options: JobOptions,
+  job: Job<Verdict>,
+  isResumed: boolean,
+  release: () => void,
+): Promise<void> {
+  let log: LogWriter | undefined;
+  try {
+    const isBegun = isResumed && (await hasBegun(options, job));
+    if (isResumed && !isBegun) {
+      await cleanUp(options, job);
+      if (job.attempts === 1) removeLog(job.logPath);
+    }
+    await mkdir(dirname(job.logPath), { recursive: true, mode: 0o700 });
+    log = await openLog({ path: job.logPath, limitBytes: options.logLimitBytes });
+    let outcome: Outcome;
+    try {
+      if (!isBegun) await log.beginAttempt();
+      outcome = await (isBegun ? job.resume(log) : job.start(log));
+    } catch (error) {
+      outcome = await outcomeOf(options, job, error, release);
+    }
+    release();
+    await conclude(options, job, log, outcome);
+  } catch (error) {
+    // What a stop interrupts is resumed by the next server.
+    if (!options.stopping.aborted) throw error;
+  } finally {
+    job.held.dispose();
+    // Also where the disk is too full to record the end.
+    await log?.close();
+  }
+}
+
+/** What an error means for the job; throws it again where the server stops. */
+async function outcomeOf<Verdict extends JobVerdict>(
+  options: JobOptions,
+  job: Job<Verdict>,
+  error: unknown,
+  release: () => void,
+): Promise<Outcome> {
+  if (options.stopping.aborted) throw error;
+  if (error instanceof JobEnded) return error.outcome;
+  if (error instanceof EngineUnavailable) options.host.reportUnavailable(error);
+  // Why it had to stop counts more than what failed meanwhile.
+  const reason = job.stopReason();
+  if (reason) return { kind: reason };
+  if (error instanceof GivenUp) return { kind: Date.now() >= job.deadlineAt ? 'timed_out' : 'disk_full' };
+  if (isDiskFull(error)) return { kind: 'disk_full' };
+  if (error instanceof Postponed) {
+    release();
+    try {
+      await error.prepare();
+    } catch (failure) {
+      return outcomeOf(options, job, failure, release);
+    }
+    return { kind: 'not_started' };
+  }
+  const hide = (message: string) => hideHostPaths(message, options.dataDirectory);
+  if (error instanceof EngineUnavailable)
+    // A call that was begun and not answered counts as an attempt: it may never be answered.
+    return error.reached ? { kind: 'lost', reason: hide(error.message) } : { kind: 'not_started' };
+  const { message } = error as Error;
+  if (error instanceof CannotRun || error instanceof ImageMissing || error instanceof EngineRefused)
+    return { kind: 'cannot_run', reason: hide(message) };
+  options.log.error('job could not be run', { job: job.topic, cause: error });
+  return { kind: 'cannot_run', reason: hide(`The service could not run it: ${message}`) };
+}
+
+/** Records what the outcome means, and cleans up. */
+async function conclude<Verdict extends JobVerdict>(
+  options: JobOptions,
+  job: Job<Verdict>,
+  log: LogWriter,
+  outcome: Outcome,
+): Promise<void> {
+  const isUndecided = outcome.kind === 'lost' || outcome.kind === 'not_started';
+  const verdict = job.classify(isUndecided && job.isCanceled() ? { kind: 'canceled' } : outcome);
+  const mask = (text: string) => maskText(job.secrets, text);
+  const isUsedAgain = job.isRepeatable || verdict.event === 'requeue';
+  let isLogFinished = false;
+  const record = async () => {
+    // The log is complete and safe on disk before the verdict is seen.
+    if (!isLogFinished) await log.finish(verdict.lines.map(mask));
+    isLogFinished = true;
+    options.live.publish([`log:${job.topic}`]);
+    if (isUsedAgain) await cleanUp(options, job);
+    job.record(
+      { ...verdict, error: verdict.error === null ? null : mask(verdict.error) },
+      outcome.kind === 'not_started' ? { attempts: job.attempts - 1, spentMs: job.spentMs } : {},
+    );
+  };
+  try {
+    await record();
+  } catch (error) {
+    if (!isDiskFull(error)) throw error;
+    // The disk may be full of what the container wrote, which is not needed any more. Its output is: it has the verdict.
+    await removeResources(options, job.resources);
+    await record();
+  }
+  if (!isUsedAgain) await cleanUp(options, job);
+}
+
+/** Never fails: what is left, the sweep removes. */
+async function cleanUp(
+  options: JobOptions,
+  { directory, resources, topic }: Pick<Job<JobVerdict>, 'directory' | 'resources' | 'topic'>,
+): Promise<void> {
+  try {
+    await removeResources(options, resources);
+    await rm(directory, { recursive: true, force: true });
+  } catch (error) {
+    options.log.debug('left for the sweep', { job: topic, cause: error });
+  }
+}
+
+export async function removeResources(
+  { host }: Pick<JobOptions, 'host'>,
+  { containers, volumes }: JobResources,
+): Promise<void> {
+  for (const name of containers) await host.engine.removeContainer(name);
+  for (const name of volumes) await host.engine.removeVolume(name);
+}
+
+/** The directory of the job with nothing in it but the file that the container writes to. */
+export async function beginOutput({
+  directory,
+  outputFile,
+}: Pick<JobBase, 'directory' | 'outputFile'>): Promise<void> {
+  await rm(directory, { recursive: true, force: true });
+  await mkdir(directory, { recursive: true, mode: 0o700 });
+  await createOutput(outputFile);
+}
+
+/** Asked while the server itself reads or writes for long. */
+export const mayGoOn = ({ stopping, disk }: JobOptions, job: Pick<JobBase, 'stopReason' | 'deadlineAt'>) =>
+  !stopping.aborted && job.stopReason() === undefined && Date.now() < job.deadlineAt && disk.hasFreeSpace();
+
+/** Checked again when a container starts: an image that is named may have been allowed when it was written. */
+export function chooseImage(db: Db, settings: ImageSettings, named: string | null): string {
+  const image = named ?? defaultImage(db, settings);
+  if (!isImageUsable(db, settings, image))
+    throw new CannotRun(
+      `The image ${image} was never imported, so it cannot be used: name another, or ask an administrator to bring it in with "assay image import FILE --name ${image}" or to set ANY_IMAGE.`,
+    );
+  return image;
+}
