@@ -122,7 +122,7 @@ describe('the text of the manual', () => {
 
   test('the search finds sections that hold every word, titles first, with the line', () => {
     const [first] = searchManual('retries');
-    assert.deepEqual([first?.topic.name, first?.section.id], ['webhooks', 'answers-and-retries']);
+    assert.deepEqual([first?.topic.name, first?.section.id], ['webhooks', 'responses-and-retries']);
     const found = searchManual('master key copy');
     assert.ok(found.some(({ topic, line }) => topic.name === 'backup' && /copy/i.test(line)));
     assert.deepEqual(searchManual('no-such-word-anywhere'), []);

@@ -142,10 +142,10 @@ describe('the manual', { timeout: 300_000 }, () => {
     await page.keyboard.type('retries');
     await page.keyboard.press('Enter');
     await page.waitForURL('**/ui/manual?q=retries');
-    const first = page.getByRole('link', { name: 'Webhooks: Answers and retries' });
+    const first = page.getByRole('link', { name: 'Webhooks: Responses and retries' });
     await first.focus();
     await page.keyboard.press('Enter');
-    await page.waitForURL('**/ui/manual/webhooks#answers-and-retries');
+    await page.waitForURL('**/ui/manual/webhooks#responses-and-retries');
     await page.locator('.anchor').first().focus();
     await page.keyboard.press('Enter');
     assert.match(page.url(), /webhooks#create-one$/);
