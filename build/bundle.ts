@@ -1,5 +1,4 @@
-// Owns turning the sources into what goes inside the executable: one CommonJS file, and the files that
-// src/asset.ts hands out, by name. Packing them is pack.ts.
+// Bundles the sources into one CommonJS file, and lists the files that src/asset.ts serves. Used by pack.ts.
 import { globSync, statSync } from 'node:fs';
 import { join, relative } from 'node:path';
 import { build, type Plugin } from 'esbuild';
@@ -7,23 +6,23 @@ import type { Machine } from './strip.ts';
 
 export const root = join(import.meta.dirname, '..');
 
-const refusedPackages = ['@grpc/grpc-js', '@grpc/proto-loader', 'protobufjs'];
-const refused = { path: join(root, 'build/refused.cjs') };
-const absent = { path: join(root, 'build/absent.cjs') };
+const unsupportedPackages = ['@grpc/grpc-js', '@grpc/proto-loader', 'protobufjs'];
+const unsupported = { path: join(root, 'build/unsupported.cjs') };
+const missing = { path: join(root, 'build/missing.cjs') };
 
 /**
- * Packages that stay out. All by this one way: a file that is found by an alias for one importer and by a
- * plugin for the next is compiled under the options of whichever came first, and the bytes differ by chance.
+ * Packages that are not bundled. All of them are excluded by this plugin and none by an alias: a file that is resolved
+ * in both ways is compiled with the options of whichever came first, so the output would differ at random.
  */
-const leftOut: Plugin = {
-  name: 'left out',
+const excludedPackages: Plugin = {
+  name: 'excluded packages',
   setup({ onResolve }) {
-    onResolve({ filter: new RegExp(`^(${refusedPackages.join('|')})$`) }, () => refused);
-    // The demo's Git host needs ssh2, without its native parts; docker-modem's ssh transport is refused it.
+    onResolve({ filter: new RegExp(`^(${unsupportedPackages.join('|')})$`) }, () => unsupported);
+    // The demo's Git host needs ssh2, without its native add-ons. docker-modem's ssh transport does not.
     onResolve({ filter: /^ssh2$/ }, ({ importer }) =>
-      importer.includes('/node_modules/docker-modem/') ? refused : undefined,
+      importer.includes('/node_modules/docker-modem/') ? unsupported : undefined,
     );
-    onResolve({ filter: /^cpu-features$|sshcrypto\.node$/ }, () => absent);
+    onResolve({ filter: /^cpu-features$|sshcrypto\.node$/ }, () => missing);
   },
 };
 
@@ -42,18 +41,18 @@ export async function bundle(entry: string): Promise<Uint8Array> {
     lineLimit: 160,
     legalComments: 'eof',
     logLevel: 'silent',
-    // CommonJS has no import.meta; what needs the place of a source file asks src/asset.ts instead.
+    // CommonJS has no import.meta. Code that needs a file beside its source uses src/asset.ts.
     define: { 'import.meta.dirname': '__dirname' },
-    plugins: [leftOut],
+    plugins: [excludedPackages],
   });
   if (result.warnings.length > 0) {
     const texts = result.warnings.map(w => `${w.location?.file}:${w.location?.line}: ${w.text}`);
-    throw new Error(`the bundle would not work as the sources do:\n${texts.join('\n')}`);
+    throw new Error(`the bundle would behave differently from the sources:\n${texts.join('\n')}`);
   }
   return result.outputFiles[0]!.contents;
 }
 
-/** Name inside the executable → path: whatever lies in src/ and is not compiled, and SQLite. */
+/** Maps names inside the executable to paths: all files in src/ that are not compiled, and SQLite. */
 export function listAssets(machine: Machine): Record<string, string> {
   const assets: Record<string, string> = {
     'sqlite.node': join(root, `node_modules/better-sqlite3/prebuilds/linux-${machine}.node`),

@@ -1,4 +1,4 @@
-// Owns the command line of scripts/build.
+// The command line of scripts/build.
 import { statSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
@@ -7,9 +7,9 @@ import { pack } from './pack.ts';
 import type { Machine } from './strip.ts';
 
 const usage = `usage: scripts/build [--arch x64|arm64] [--output FILE] [--force]
-  --arch    for which processor (default: this machine's)
-  --output  where to (default: dist/assay)
-  --force   make it even when nothing has changed`;
+  --arch    the processor to build for (default: this machine's)
+  --output  the file to write (default: dist/assay)
+  --force   build even if nothing has changed`;
 
 function refuse(reason: string): never {
   console.error(`scripts/build: ${reason}\n${usage}`);

@@ -1,5 +1,5 @@
-// Owns making the executable: bundle and assets packed into the stripped Node that the project brings,
-// for this machine's processor or the other one. Run by scripts/build.
+// Makes the executable: packs the bundle and the assets into a stripped copy of the project's Node, for this machine's
+// processor or another one. Used by scripts/build.
 import { createHash } from 'node:crypto';
 import { globSync } from 'node:fs';
 import { mkdir, mkdtemp, readFile, rename, rm, writeFile } from 'node:fs/promises';
@@ -12,28 +12,28 @@ import { type Machine, machineOf, strip } from './strip.ts';
 const sizeLimitBytes = 125_000_000;
 
 export type Packing = { entry: string; output: string; machine: Machine; force: boolean };
-type Parts = { work: string; runtime: string; assets: Record<string, string>; machine: Machine };
+type PackInput = { work: string; runtime: string; assets: Record<string, string>; machine: Machine };
 
-/** Makes the executable, unless the one that is there was made from the very same parts. */
+/** Makes the executable, unless the existing one was made from the same inputs. */
 export async function pack({ entry, output, machine, force }: Packing): Promise<'made' | 'up to date'> {
   const code = await bundle(entry);
   const assets = listAssets(machine);
   const runtime = await findRuntime(machine);
   const packers = globSync('*', { cwd: import.meta.dirname }).map(name => join(import.meta.dirname, name));
-  const parts = [
+  const inputs = [
     code,
     JSON.stringify(Object.keys(assets)),
     machine,
     await digestOf(...Object.values(assets)),
   ];
-  const digest = createHash('sha256').update(JSON.stringify(parts.map(String)));
+  const digest = createHash('sha256').update(JSON.stringify(inputs.map(String)));
   digest.update(await digestOf(runtime, join(root, 'package-lock.json'), ...packers.sort()));
   const stamp = digest.digest('hex');
-  const stampPath = join(dirname(output), `.${basename(output)}.parts`);
+  const stampPath = join(dirname(output), `.${basename(output)}.inputs`);
   if (!force && (await readStamp(stampPath)) === `${stamp} ${await digestOf(output)}`) return 'up to date';
 
   await mkdir(dirname(output), { recursive: true });
-  // Beside the output, so that it can be renamed into place: a running executable cannot be written to.
+  // Next to the output, so that it can be renamed into place: a running executable cannot be overwritten.
   const work = await mkdtemp(join(dirname(output), '.work-'));
   try {
     await writeFile(join(work, 'assay.cjs'), code);
@@ -46,19 +46,19 @@ export async function pack({ entry, output, machine, force }: Packing): Promise<
   return 'made';
 }
 
-async function build({ work, runtime, assets, machine }: Parts): Promise<string> {
+async function build({ work, runtime, assets, machine }: PackInput): Promise<string> {
   const nodePath = join(work, 'node');
   const made = join(work, 'assay');
   await writeFile(nodePath, strip(await readFile(runtime)), { mode: 0o755 });
-  // The builder works in a directory of its own under TMPDIR. Naming the code relative to that keeps the
-  // place of this clone out of the executable, and the bytes the same wherever it is built.
+  // The builder works in its own directory under TMPDIR. A path relative to that keeps the path of this clone out of
+  // the executable, so that its bytes are the same wherever it is built.
   const seaConfig = {
     main: '../assay.cjs',
     assets,
     execArgvExtension: 'none',
     disableExperimentalSEAWarning: true,
     useSnapshot: false,
-    // V8 writes its cache differently each time, and the executable is to be the same bytes.
+    // V8's code cache differs each time, and the executable must be reproducible.
     useCodeCache: false,
   };
   const { TMPDIR } = process.env;
@@ -67,8 +67,8 @@ async function build({ work, runtime, assets, machine }: Parts): Promise<string>
     await pkgSea.default(join(work, 'assay.cjs'), {
       targets: [{ nodeRange: 'node26', platform: 'linux', arch: machine, output: made }],
       nodePath,
-      // With this one set the builder lets the running Node, which is of the same version, write the
-      // blob for the other processor, instead of asking the network for a Node.
+      // Makes the builder use the running Node, which has the same version, to write the blob for the other
+      // processor, instead of downloading one.
       useLocalNode: true,
       seaConfig,
     });
@@ -77,8 +77,10 @@ async function build({ work, runtime, assets, machine }: Parts): Promise<string>
     else process.env.TMPDIR = TMPDIR;
   }
   const bytes = await readFile(made);
-  if (machineOf(bytes) !== machine) throw new Error(`the executable came out for ${machineOf(bytes)}`);
-  if (bytes.length >= sizeLimitBytes) throw new Error(`the executable has ${bytes.length} bytes: too large`);
+  if (machineOf(bytes) !== machine)
+    throw new Error(`the executable is for ${machineOf(bytes)}, not ${machine}`);
+  if (bytes.length >= sizeLimitBytes)
+    throw new Error(`the executable has ${bytes.length} bytes, more than ${sizeLimitBytes}`);
   return made;
 }
 
@@ -86,7 +88,7 @@ async function readStamp(path: string): Promise<string | undefined> {
   return readFile(path, 'utf8').catch(() => undefined);
 }
 
-/** Of all the files' contents, in order; a file that is missing counts as empty. */
+/** The digest of the contents of all files, in order. A missing file counts as empty. */
 async function digestOf(...paths: string[]): Promise<string> {
   const hash = createHash('sha256');
   for (const path of paths) {

@@ -1,5 +1,5 @@
-// Owns finding the Node that an executable is made of: this machine's is installed with the packages, the
-// other processor's comes from the npm registry once and is checked against the lock file.
+// Finds the Node that an executable is made from. The one for this machine is installed with the packages; the one for
+// another processor is downloaded from the npm registry once and checked against the lock file.
 import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
@@ -41,7 +41,7 @@ export async function findRuntime(machine: Machine): Promise<string> {
       .update(await readFile(archive))
       .digest('base64')}`;
     if (integrity !== locked.integrity)
-      throw new Error(`${name}: the archive is not the one in package-lock.json`);
+      throw new Error(`${name}: the archive does not match package-lock.json`);
     await run('tar', ['-xzf', archive, '-C', work, 'package/bin/node'], { timeout: fetchTimeoutMs });
     await rename(join(work, 'package/bin/node'), kept);
   } finally {

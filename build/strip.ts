@@ -7,7 +7,7 @@ const PROGRAM_HEADER_BYTES = 56;
 const SECTION_TABLE_FIELD = 40;
 const SECTION_COUNT_FIELD = 60;
 
-/** Which processor an ELF executable is for. */
+/** The processor that an ELF executable is for. */
 export function machineOf(elf: Buffer): Machine {
   const isElf64 = elf.subarray(0, 6).equals(Buffer.from([0x7f, 0x45, 0x4c, 0x46, 2, 1]));
   const machine = isElf64 ? ({ 62: 'x64', 183: 'arm64' } as const)[elf.readUInt16LE(18)] : undefined;

@@ -1,4 +1,4 @@
-// Owns the command line of scripts/release, and what goes into a release. What is in the executable tells bundled.ts.
+// The command line of scripts/release: collects the files of a release and packs them into an archive.
 import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
@@ -10,16 +10,16 @@ import { pack } from '../build/pack.ts';
 import type { Machine } from '../build/strip.ts';
 import { bashCompletion, manualPage } from '../src/cli/completion.ts';
 import { commands } from '../src/cli.ts';
-import { billOfMaterials, licenceFile, listParts } from './bundled.ts';
+import { billOfMaterials, licenceFile, listComponents } from './components.ts';
 
 const usage = `usage: scripts/release [--arch x64|arm64] [--output DIRECTORY]
-  --arch    for which processor (default: this machine's)
-  --output  where to (default: dist)`;
+  --arch    the processor to build for (default: this machine's)
+  --output  the directory to write to (default: dist)`;
 const DEADLINE_MS = 300_000;
 
 type Manifest = { name: string; version: string; license: string };
 
-/** Everything in it, in a directory of its own name, and the archive of that. */
+/** Makes the archive, which contains one directory of the same name. Returns its path. */
 async function release(machine: Machine, output: string): Promise<string> {
   const manifest: Manifest = JSON.parse(await readFile(join(root, 'package.json'), 'utf8'));
   const entry = join(root, 'src/main.ts');
@@ -37,13 +37,13 @@ async function release(machine: Machine, output: string): Promise<string> {
       await copyFile(join(root, 'systemd', file), join(directory, file));
     for (const file of ['LICENSE', 'CHANGELOG.md', 'README.md'])
       await copyFile(join(root, file), join(directory, file));
-    const parts = await listParts(entry, machine);
+    const components = await listComponents(entry, machine);
     const product = { name: manifest.name, version: manifest.version, licence: manifest.license };
     const texts: Record<string, string> = {
       'assay.1': manualPage(commands, manifest.version),
       'assay.bash': bashCompletion(commands),
-      'sbom.cdx.json': `${JSON.stringify(billOfMaterials(product, parts), null, 2)}\n`,
-      'LICENSES.txt': licenceFile(parts),
+      'sbom.cdx.json': `${JSON.stringify(billOfMaterials(product, components), null, 2)}\n`,
+      'LICENSES.txt': licenceFile(components),
     };
     for (const [file, text] of Object.entries(texts)) await writeFile(join(directory, file), text);
     await writeFile(join(directory, 'SHA256SUMS'), await sums(directory));
@@ -67,7 +67,7 @@ async function sums(directory: string): Promise<string> {
   return lines.join('');
 }
 
-/** Owners, order, times and modes are fixed: the same parts give the same bytes. */
+/** Owners, order, times and modes are fixed: the same files give the same bytes. */
 function makeArchive(work: string, name: string, archive: string): void {
   execFileSync('chmod', ['-R', 'u=rwX,go=rX', name], { cwd: work });
   execFileSync('chmod', ['755', `${name}/assay`, `${name}/install.sh`, `${name}/uninstall.sh`], {

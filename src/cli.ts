@@ -1,4 +1,4 @@
-// The command line: which commands there are, what they take, and how they speak to a person.
+// The command line: the list of commands, the parsing of arguments, and the exit status.
 
 import { parseArgs } from 'node:util';
 import { accountCommands } from './cli/accounts.ts';
@@ -43,7 +43,7 @@ export async function runCommand(argv: readonly string[]): Promise<number> {
       const group = commands.filter(({ name }) => name.startsWith(`${argv[0]} `));
       if (group.length > 0)
         return say(
-          `usage: assay ${group.map(({ name }) => name).join(' | ')}\n\n${listOf(group)}\n\n  With --help each of them tells more.`,
+          `usage: assay ${group.map(({ name }) => name).join(' | ')}\n\n${listOf(group)}\n\n  "--help" after one of them shows its flags.`,
         );
     }
     const command = findCommand(argv);
@@ -55,16 +55,16 @@ export async function runCommand(argv: readonly string[]): Promise<number> {
       positionals,
       environment: process.env,
     });
-  } catch (cause) {
-    if (cause instanceof UsageError) return complain(cause.message, USAGE);
-    if (cause instanceof DataError) return complain(cause.message, 1);
-    throw cause;
+  } catch (error) {
+    if (error instanceof UsageError) return complain(error.message, USAGE);
+    if (error instanceof DataError) return complain(error.message, 1);
+    throw error;
   }
 }
 
-/** Whoever read the output has seen enough (`| head`): no reason to break off, or to complain. */
-function ignoreClosed(cause: NodeJS.ErrnoException): void {
-  if (cause.code !== 'EPIPE') throw cause;
+/** A reader that closes the pipe early (`| head`) is no error. */
+function ignoreClosed(error: NodeJS.ErrnoException): void {
+  if (error.code !== 'EPIPE') throw error;
 }
 
 function findCommand(argv: readonly string[]): Command {
@@ -96,11 +96,9 @@ function parse(command: Command, rest: readonly string[]) {
       positionals,
       values: Object.fromEntries(Object.entries(values).map(([name, value]) => [`--${name}`, String(value)])),
     };
-  } catch (cause) {
-    if (!(cause instanceof TypeError)) throw cause;
-    throw new UsageError(
-      `${cause.message.split(/\.\s/)[0]}; "assay ${command.name} --help" lists what it takes`,
-    );
+  } catch (error) {
+    if (!(error instanceof TypeError)) throw error;
+    throw new UsageError(`${error.message.split(/\.\s/)[0]}; "assay ${command.name} --help" lists its flags`);
   }
 }
 
@@ -117,7 +115,7 @@ function overview(): string {
     '',
     listOf(commands),
     '',
-    '  --version, --help; "assay COMMAND --help" shows more of one, "assay help" the topics of the manual.',
+    '  --version, --help; "assay COMMAND --help" explains a command, "assay help" lists the topics of the manual.',
   ].join('\n');
 }
 

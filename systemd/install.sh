@@ -1,8 +1,8 @@
 #!/bin/sh
-# Installs Assay from this directory; run again from a newer one, it upgrades in place: with a backup first, and back
-# again if the new one does not answer. Run as root. No network is used.
-# ROOT=/directory installs below that directory instead, without making a user: for images, and to try it.
-# PATIENCE=SECONDS is how long the new one has to answer (60).
+# Installs Assay from this directory, or upgrades an older version in place: makes a backup first, and rolls back if the
+# new version does not answer. Run it as root. It uses no network.
+# ROOT=/directory installs below that directory, without creating a user: for images and tests.
+# PATIENCE=SECONDS is how long to wait until the new version answers (60).
 set -eu
 
 ROOT=${ROOT:-}
@@ -20,25 +20,25 @@ give_up() { printf 'install.sh: %s\n' "$*" >&2; exit 1; }
 
 [ -n "$ROOT" ] || [ "$(id -u)" = 0 ] || give_up 'run this as root'
 (cd "$here" && sha256sum --quiet --check SHA256SUMS) ||
-  give_up 'these files are not as they were released: unpack the archive again'
+  give_up 'these files differ from the release: unpack the archive again'
 new=$("$here/assay" --version) ||
   give_up 'the executable does not run here: it needs glibc 2.34 or newer, libstdc++ and libatomic'
 
 has_systemd() { [ -d "$ROOT/run/systemd/system" ]; }
 is_running() { has_systemd && systemctl is-active --quiet assay; }
-# As the service's own user, so that nothing in its directory comes to belong to root.
+# Runs a command as the user of the service, so that root owns nothing in its directory.
 as_service() {
   if [ -n "$ROOT" ]; then "$@"; else runuser -u assay -- "$@"; fi
 }
 owned() {
   if [ -n "$ROOT" ]; then install "$@"; else install -o assay -g assay "$@"; fi
 }
-# Complete under another name first: a program that runs cannot be written to, and nobody sees half of one.
+# Writes to another name first: a running program cannot be overwritten, and no partial file is ever visible.
 put() {
   mkdir -p "$(dirname "$3")" && install -m "$1" "$2" "$3.new" && mv -f "$3.new" "$3"
 }
 
-# The settings of the service, read as systemd reads them (without the blanks around) and not run as a script.
+# Reads the settings of the service as systemd does. The file is not run as a script.
 read_settings() {
   [ -f "$settings" ] || return 0
   while read -r line || [ -n "$line" ]; do
@@ -59,7 +59,7 @@ read_settings() {
 
 make_user() {
   if [ -n "$ROOT" ]; then
-    say "below $ROOT no user is made"
+    say "no user is created below $ROOT"
     return
   fi
   getent group docker >/dev/null || give_up 'there is no group docker: install Docker Engine first'
@@ -74,22 +74,22 @@ put_files() {
 
 start_and_wait() {
   systemctl daemon-reload || return 1
-  # One that ended again and again has used up its starts, and systemd would refuse the next one too.
+  # After repeated failures systemd would refuse another start.
   systemctl reset-failed assay 2>/dev/null || true
   systemctl start assay && "$program" doctor --await "$patience"
 }
 
-# The database as it was when the server stopped: the new one may have changed its tables already.
+# Restores the database too: the new version may have migrated it already.
 roll_back() {
-  say "$new does not answer: putting $old back"
+  say "$new does not answer: rolling back to $old"
   systemctl stop assay || true
-  put_files "$previous" || give_up "$old could not be put back: its files are in $previous"
+  put_files "$previous" || give_up "$old could not be restored: its files are in $previous"
   if [ -f "$previous/assay.db" ]; then
     rm -f "$data/assay.db" "$data/assay.db-wal" "$data/assay.db-shm"
-    cp -p "$previous"/assay.db* "$data/" || give_up "the database could not be put back: it is in $previous"
+    cp -p "$previous"/assay.db* "$data/" || give_up "the database could not be restored: it is in $previous"
   fi
-  start_and_wait || give_up "$old does not answer either: journalctl -u assay says why; $previous has what was there"
-  give_up "$new did not answer, and $old serves again; journalctl -u assay says why"
+  start_and_wait || give_up "$old does not answer either: see journalctl -u assay; the old files are in $previous"
+  give_up "$new did not answer, and $old runs again: see journalctl -u assay"
 }
 
 keep_previous() {
@@ -101,12 +101,12 @@ keep_previous() {
 }
 
 upgrade() {
-  old=$("$program" --version 2>/dev/null || echo 'the one before')
+  old=$("$program" --version 2>/dev/null || echo 'the previous version')
   say "upgrading from $old to $new"
   if [ -f "$data/assay.db" ]; then
     file=$backups/before-${new#assay }-$(date -u +%Y%m%dT%H%M%SZ).tar.zst
     as_service "$program" backup "$file" --data "$data" || give_up 'the backup failed: nothing was changed'
-    # The three newest stay.
+    # Keep the three newest.
     ls -1t "$backups"/before-*.tar.zst | tail -n +4 | while IFS= read -r stale; do rm -f "$stale"; done
   fi
   if ! is_running; then
@@ -115,17 +115,17 @@ upgrade() {
       systemctl daemon-reload
       say 'the service was not running and is not started: systemctl start assay'
     else
-      say 'systemd is not running here: what serves now goes on with the old one until you start it again'
+      say 'systemd is not running here: a running server keeps the old version until you restart it'
     fi
     return
   fi
-  # From here on it either ends well or goes back.
+  # From here on, the upgrade either succeeds or rolls back.
   trap '' HUP INT TERM
   systemctl stop assay
-  keep_previous || { systemctl start assay; give_up 'there is no room to keep the old one: nothing was changed'; }
+  keep_previous || { systemctl start assay; give_up 'not enough disk space to keep the old version: nothing was changed'; }
   { put_files "$here" && start_and_wait; } || roll_back
   trap - HUP INT TERM
-  say "$new serves; the backup from before is in $backups"
+  say "$new is running; the backup of the previous version is in $backups"
 }
 
 first_start() {
@@ -136,8 +136,8 @@ first_start() {
   fi
   systemctl daemon-reload
   systemctl enable --quiet assay
-  start_and_wait || give_up 'it does not answer: journalctl -u assay says why, and so does assay doctor'
-  say "$new serves; the set-up code for the first visit: journalctl -u assay | grep set-up"
+  start_and_wait || give_up 'the server does not answer: see journalctl -u assay and assay doctor'
+  say "$new is running; get the set-up code for the first visit with: journalctl -u assay | grep set-up"
 }
 
 make_user

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Removes Assay, and what it has in Docker and in the firewall. Data, settings and backups stay; with --purge they are
-# removed too. Run as root.
+# Removes Assay and everything it has in Docker and in the firewall. Data, settings and backups stay, unless --purge is
+# given. Run it as root.
 set -eu
 
 ROOT=${ROOT:-}
@@ -17,8 +17,8 @@ esac
 [ -n "$ROOT" ] || [ "$(id -u)" = 0 ] || { say 'run this as root' >&2; exit 1; }
 
 program=$ROOT/usr/local/bin/assay
-usual=$ROOT/var/lib/assay
-data=$usual
+default_data=$ROOT/var/lib/assay
+data=$default_data
 if [ -f "$ROOT/etc/assay/assay.env" ]; then
   while read -r line || [ -n "$line" ]; do
     value=$(printf %s "${line#*=}" | tr -d "\"'")
@@ -29,19 +29,19 @@ if [ -f "$ROOT/etc/assay/assay.env" ]; then
   done <"$ROOT/etc/assay/assay.env"
 fi
 
-# As the service's own user, so that nothing in its directory comes to belong to root.
+# Runs a command as the user of the service, so that root owns nothing in its directory.
 as_service() {
   if [ -z "$ROOT" ] && getent passwd assay >/dev/null; then runuser -u assay -- "$@"; else "$@"; fi
 }
 
 if [ -d "$ROOT/run/systemd/system" ]; then
-  systemctl disable --quiet --now assay || say 'the service was not there, or could not be stopped'
+  systemctl disable --quiet --now assay || say 'the service does not exist or could not be stopped'
 else
   say 'systemd is not running here: nothing was stopped'
 fi
 if [ -x "$program" ] && [ -f "$data/assay.db" ]; then
   as_service "$program" cleanup --yes --data "$data" || {
-    say 'its containers, volumes, network and firewall rules could not all be removed. What is left:'
+    say 'some containers, volumes, networks or firewall rules could not be removed. To list them:'
     say '  docker ps -a --filter label=assay.instance; docker volume ls --filter label=assay.instance'
     say '  docker network ls --filter label=assay.instance; iptables -S | grep assay-'
   }
@@ -52,14 +52,14 @@ rm -rf "$ROOT/usr/local/share/doc/assay" "$ROOT/usr/local/lib/assay"
 [ ! -d "$ROOT/run/systemd/system" ] || systemctl daemon-reload
 
 if [ -n "$purge" ]; then
-  rm -rf "$usual" "$ROOT/var/backups/assay" "$ROOT/etc/assay"
+  rm -rf "$default_data" "$ROOT/var/backups/assay" "$ROOT/etc/assay"
   [ -n "$ROOT" ] || ! getent passwd assay >/dev/null || userdel assay
-  # There may be other things in a place that somebody chose.
-  if [ "$data" = "$usual" ]; then
-    say 'gone, with data, settings and backups'
+  # A directory that the user chose may contain other files.
+  if [ "$data" = "$default_data" ]; then
+    say 'removed, with data, settings and backups'
   else
-    say "gone, with settings and backups; the data stay in $data: remove them yourself"
+    say "removed, with settings and backups; the data stay in $data: remove them yourself"
   fi
 else
-  say "gone; data, settings and backups stay in $data, $ROOT/etc/assay and $ROOT/var/backups/assay"
+  say "removed; data, settings and backups stay in $data, $ROOT/etc/assay and $ROOT/var/backups/assay"
 fi

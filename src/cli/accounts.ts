@@ -11,7 +11,7 @@ import { createDataDirectory, openData } from '../store/data/data.ts';
 import { databasePath } from '../store/data/paths.ts';
 import type { Db } from '../store/database/db.ts';
 import { changeAccount, registerAccount, resetAccount, type Secrets } from '../store/registration.ts';
-import { type Command, helpOf, type Invocation, inWords, settingFlags } from './command.ts';
+import { type Command, describeRefusals, helpOf, type Invocation, settingFlags } from './command.ts';
 
 const DATA_LINE = '  --data DIRECTORY      the data directory [./assay-data]';
 const JSON_LINE = '  --json                prints JSON';
@@ -23,7 +23,7 @@ function withDb<T>({ flags, environment }: Invocation, use: (db: Db) => T | Prom
   return Promise.resolve(use(db)).finally(() => db.close());
 }
 
-/** For what can only be about an account that is there: a mistyped --data does not become a new data directory. */
+/** For commands about an existing account: a mistyped --data must not create a new data directory. */
 function withAccounts<T>(invocation: Invocation, use: (db: Db) => T | Promise<T>): Promise<T> {
   const { data } = readSettings(invocation.flags, invocation.environment).settings;
   if (!existsSync(databasePath(data)))
@@ -52,7 +52,7 @@ const showSecrets = (asJson: boolean, email: string, { password, apiKey }: Secre
     `email     ${email}`,
     `password  ${password}   (web pages)`,
     `API key   ${apiKey}   (HTTP Basic)`,
-    'They are shown this once; "assay user reset" makes new ones.',
+    'They are shown only now; "assay user reset" creates new ones.',
   ]);
 
 const add: Command = {
@@ -63,7 +63,7 @@ const add: Command = {
   help() {
     return helpOf(this, [
       '  --kind KIND           user (owns projects) or collaborator (works on those of others) [user]',
-      '  --admin               may administrate',
+      '  --admin               makes the account an administrator',
       JSON_LINE,
       DATA_LINE,
     ]);
@@ -72,14 +72,14 @@ const add: Command = {
     const { flags, positionals } = invocation;
     const [email = ''] = positionals;
     const given = { email: quoted('EMAIL', email), ...flagsGiven(flags, 'kind') };
-    return inWords(given, () => {
-      const asked = parseNewAccount({
+    return describeRefusals(given, () => {
+      const registration = parseNewAccount({
         email,
         kind: flags.get('--kind') ?? 'user',
         admin: flags.has('--admin'),
       });
       return withDb(invocation, async db => {
-        const { account, ...secrets } = await registerAccount(db, asked);
+        const { account, ...secrets } = await registerAccount(db, registration);
         return showSecrets(flags.has('--json'), account.email, secrets);
       });
     });
@@ -108,7 +108,7 @@ const list: Command = {
         invocation.flags.has('--json'),
         records,
         records.length === 0
-          ? ['There is no account yet; "assay user add EMAIL --admin" makes one.']
+          ? ['There is no account yet; "assay user add EMAIL --admin" creates one.']
           : records.map(one =>
               [
                 one.email.padEnd(width),
@@ -139,7 +139,7 @@ const set: Command = {
   help() {
     return helpOf(this, [
       '  --standing STANDING   active, suspended or payment_required',
-      '  --trial-ends DATE     when payment is required, as 2027-01-31; "never" for no end',
+      '  --trial-ends DATE     when payment is required, such as 2027-01-31; "never" for no end',
       '  --kind KIND           user or collaborator',
       '  --admin, --no-admin   makes it an administrator, or no longer one',
       DATA_LINE,
@@ -149,7 +149,7 @@ const set: Command = {
     const { flags, positionals } = invocation;
     if (flags.has('--admin') && flags.has('--no-admin'))
       throw new UsageError('assay user set takes --admin or --no-admin, not both');
-    return inWords(flagsGiven(flags, 'standing', 'trial_ends', 'kind'), () => {
+    return describeRefusals(flagsGiven(flags, 'standing', 'trial_ends', 'kind'), () => {
       const change = parseAccountChange({
         standing: flags.get('--standing'),
         trialEnds: flags.get('--trial-ends'),
@@ -170,7 +170,7 @@ const set: Command = {
 const reset: Command = {
   name: 'user reset',
   summary:
-    'Makes a new password and API key; prints them, once. The old ones end, with sign-in links, sessions and OAuth tokens.',
+    'Creates a new password and API key; prints them, once. Revokes the old ones, sign-in links, sessions and OAuth tokens.',
   positionals: ['EMAIL'],
   flags: { ...settingFlags, json: 'flag' },
   help() {
@@ -193,7 +193,7 @@ const addApplication: Command = {
   help() {
     return helpOf(this, [
       '  --owner EMAIL         whose application it is',
-      '  --redirect-uri URL    where codes and tokens go, or urn:ietf:wg:oauth:2.0:oob',
+      '  --redirect-uri URL    where codes and tokens are sent, or urn:ietf:wg:oauth:2.0:oob',
       '  --public              has no secret and must use PKCE',
       JSON_LINE,
       DATA_LINE,
@@ -206,18 +206,18 @@ const addApplication: Command = {
     if (owner === undefined) throw new UsageError('assay app add needs --owner EMAIL');
     const redirectUri = flags.get('--redirect-uri') ?? '';
     const given = { name: quoted('NAME', name), redirect_uri: quoted('--redirect-uri', redirectUri) };
-    return inWords(given, () => {
-      const asked = parseNewApplication({ name, redirectUri, isPublic: flags.has('--public') });
+    return describeRefusals(given, () => {
+      const registration = parseNewApplication({ name, redirectUri, isPublic: flags.has('--public') });
       return withAccounts(invocation, db => {
         const ownerId = getAccount(db, owner).id;
-        const { application, clientSecret } = createApplication(db, { ownerId, ...asked });
+        const { application, clientSecret } = createApplication(db, { ownerId, ...registration });
         return print(
           flags.has('--json'),
           { client_id: application.clientId, ...(clientSecret && { client_secret: clientSecret }) },
           [
             `client id      ${application.clientId}`,
             clientSecret
-              ? `client secret  ${clientSecret}   (shown this once)`
+              ? `client secret  ${clientSecret}   (shown only now)`
               : 'It has no secret: it must use PKCE.',
           ],
         );

@@ -1,4 +1,4 @@
-// `assay backup` and `assay restore`: how they are called and what they tell; the work is store/backup*.ts's.
+// `assay backup` and `assay restore`: flags, progress and messages. The work is done in src/store/backup.
 
 import { resolve } from 'node:path';
 import { readSettings, UsageError } from '../config.ts';
@@ -19,19 +19,19 @@ const warn = (...lines: string[]) => process.stderr.write(lines.map(line => `ass
 
 const backup: Command = {
   name: 'backup',
-  summary: 'Copies everything into one file while the server serves; --verify proves such a file.',
+  summary: 'Backs up everything into one file while the server runs; --verify checks such a file.',
   positionals: ['FILE'],
   flags: { ...settingFlags, 'without-logs': 'flag', 'with-key': 'flag', verify: 'flag' },
   help() {
     return helpOf(this, [
-      'The name appears when the file is complete; one that is there already is replaced then. In it are the',
-      'database, archives, artifacts, logs, ssh/config and ssh/known_hosts; without --with-key no private key,',
-      'so keep a copy of master.key elsewhere: what is encrypted cannot be read without it.',
+      'FILE appears, or is replaced, when the backup is complete. It contains the database, archives,',
+      'artifacts, logs, ssh/config and ssh/known_hosts, but no private key unless --with-key is given:',
+      'keep a copy of master.key elsewhere, since encrypted values cannot be read without it.',
       '',
-      '  --without-logs        leaves the logs of builds, compiles and deploys out',
-      '  --with-key            puts the master key in, and the keys of the own certificate authority, so',
-      '                        that clients go on trusting it: keep such a file as safe as the keys',
-      '  --verify              makes none, but checks FILE: every sum, row, file and encrypted value',
+      '  --without-logs        leaves out the logs of builds, compiles and deploys',
+      '  --with-key            includes the master key and the keys of the certificate authority, so that',
+      '                        clients keep trusting it: keep such a file as safe as the keys',
+      '  --verify              checks FILE instead: every checksum, row, file and encrypted value',
       DATA_LINE,
     ]);
   },
@@ -40,18 +40,19 @@ const backup: Command = {
     const [file = ''] = positionals;
     const [without, keys] = [flags.has('--without-logs'), flags.has('--with-key')];
     if (!flags.has('--verify')) return make(invocation, { file, logs: !without, keys });
-    if (without || keys) throw new UsageError('--verify checks a file that is there: it takes no other flag');
+    if (without || keys)
+      throw new UsageError('--verify checks an existing file: it cannot be combined with other flags');
     return verify(invocation, file);
   },
 };
 
 async function make(
   { flags, environment }: Invocation,
-  wishes: { file: string; logs: boolean; keys: boolean },
+  options: { file: string; logs: boolean; keys: boolean },
 ): Promise<number> {
   const { data } = readSettings(flags, environment).settings;
-  const made = await atLength('backup', (onProgress, signal) =>
-    makeBackup({ ...wishes, data, version, environment, onProgress, signal }),
+  const made = await withProgress('backup', (onProgress, signal) =>
+    makeBackup({ ...options, data, version, environment, onProgress, signal }),
   );
   if (made.missing.length > 0)
     warn(
@@ -59,16 +60,16 @@ async function make(
         name => `${name} is missing in ${resolve(data)}: upload it again, or compile again`,
       ),
     );
-  const key = wishes.keys
-    ? 'with the key: keep it safe'
-    : `without the key: keep ${masterKeyPath(data)} elsewhere`;
-  say(`${resolve(wishes.file)}: ${made.entries} files, ${sizeText(made.sizeBytes)}, ${key}`);
+  const key = options.keys
+    ? 'with the master key: keep it safe'
+    : `without the master key: keep a copy of ${masterKeyPath(data)} elsewhere`;
+  say(`${resolve(options.file)}: ${made.entries} files, ${sizeText(made.sizeBytes)}, ${key}`);
   return 0;
 }
 
 async function verify({ flags, environment }: Invocation, file: string): Promise<number> {
   const { data } = readSettings(flags, environment).settings;
-  const verdict = await atLength('verify', (onProgress, signal) =>
+  const verdict = await withProgress('verify', (onProgress, signal) =>
     verifyBackup({ file, data, environment, onProgress, signal }),
   );
   if (verdict.damage.length > 0) {
@@ -81,58 +82,58 @@ async function verify({ flags, environment }: Invocation, file: string): Promise
 
 function verdictLines(file: string, { head, entries, contentBytes, rows, opened }: Verdict): string[] {
   return [
-    `${file} is whole: made ${head?.createdAt} by Assay ${head?.assay}`,
-    `  ${entries} files, ${sizeText(contentBytes)}: each has its sum${head?.logs ? '' : ' (made without logs)'}`,
-    `  ${rows} rows: the database is sound`,
+    `${file} is intact: made ${head?.createdAt} by Assay ${head?.assay}`,
+    `  ${entries} files, ${sizeText(contentBytes)}: all checksums match${head?.logs ? '' : ' (made without logs)'}`,
+    `  ${rows} rows: the database is intact`,
     opened === undefined
-      ? '  encrypted values were not checked: the backup holds no key, and the data directory (--data) not the right one'
-      : `  ${opened} encrypted values: each can be opened`,
+      ? '  encrypted values were not checked: neither the backup nor the data directory (--data) has their key'
+      : `  ${opened} encrypted values: all can be decrypted`,
   ];
 }
 
 const restore: Command = {
   name: 'restore',
-  summary: 'Puts a backup back into a new or empty data directory.',
+  summary: 'Restores a backup into a new or empty data directory.',
   positionals: ['FILE'],
   flags: settingFlags,
   help() {
     return helpOf(this, [
-      'The file is checked first; one that is cut or changed is refused, and nothing is left of it.',
-      'A directory that is being served, or holds anything, is refused as well.',
+      'The file is checked while it is read. If it is truncated or changed, nothing is restored.',
+      'A directory that is not empty, or that a server uses, is refused.',
       '',
       DATA_LINE,
     ]);
   },
   async run({ flags, positionals, environment }) {
     const { data } = readSettings(flags, environment).settings;
-    const restored = await atLength('restore', (onProgress, signal) =>
+    const restored = await withProgress('restore', (onProgress, signal) =>
       restoreBackup({ file: positionals[0] ?? '', data, onProgress, signal }),
     );
     const { head, entries, contentBytes } = restored;
     say(`${resolve(data)}: ${entries} files, ${sizeText(contentBytes)}, as of ${head.createdAt}`);
     if (!head.keys)
       say(
-        `The backup holds no keys. Before it is served: put the master key back as ${masterKeyPath(resolve(data))}`,
-        '(mode 0600). Without its tls directory a new certificate authority is made, which clients have to trust.',
+        `The backup contains no keys. Before you start the server, copy the master key to ${masterKeyPath(resolve(data))}`,
+        '(mode 0600). Without its tls directory, the server creates a new certificate authority, which clients have to trust.',
       );
     return 0;
   },
 };
 
-/** Shows how far it has come; stopped from the keyboard or by the system, it clears up first. */
-async function atLength<T>(
+/** Shows the progress of `work`. SIGINT and SIGTERM abort it, so that it can remove what it wrote. */
+async function withProgress<T>(
   what: string,
   work: (onProgress: (doneBytes: number, totalBytes: number) => void, signal: AbortSignal) => Promise<T>,
 ): Promise<T> {
   const progress = createProgress(what);
   const stopped = new AbortController();
-  const stop = () => stopped.abort(new DataError(`${what} was stopped: nothing is left of it`));
+  const stop = () => stopped.abort(new DataError(`${what} was stopped, and left nothing behind`));
   process.once('SIGINT', stop);
   process.once('SIGTERM', stop);
   try {
     return await work(progress.update, stopped.signal);
-  } catch (cause) {
-    throw explained(cause, what);
+  } catch (error) {
+    throw explain(error, what);
   } finally {
     progress.end();
     process.off('SIGINT', stop);
@@ -140,15 +141,14 @@ async function atLength<T>(
   }
 }
 
-/** What the system refuses is said in words. */
-function explained(cause: unknown, what: string): unknown {
-  const { code, path, message } = cause as NodeJS.ErrnoException;
-  if (isDiskFull(cause)) return new DataError(`${what}: the disk is full; nothing is left of it`);
+/** Turns errors of the operating system into messages that say what to do. */
+function explain(error: unknown, what: string): unknown {
+  const { code, path, message } = error as NodeJS.ErrnoException;
+  if (isDiskFull(error)) return new DataError(`${what}: the disk is full; free some space and try again`);
   if (code === 'EACCES' || code === 'EPERM' || code === 'EROFS' || code === 'SQLITE_READONLY')
     return new DataError(`${what}: this user may not use ${path ?? 'the directory'} (${message})`);
-  if (code === 'SQLITE_BUSY')
-    return new DataError(`${what}: others wrote to the database without a pause; try again`);
-  return cause;
+  if (code === 'SQLITE_BUSY') return new DataError(`${what}: the database was busy for too long; try again`);
+  return error;
 }
 
 export const backupCommands: readonly Command[] = [backup, restore];

@@ -1,4 +1,4 @@
-// `assay cache …`: what suites keep between builds, and emptying it.
+// `assay cache …`: lists and empties the caches of suites.
 
 import { readSettings, UsageError } from '../config.ts';
 import { cacheVolumeOf } from '../domain/cache.ts';
@@ -13,7 +13,7 @@ import { type Command, helpOf, type Invocation, settingFlags } from './command.t
 import { sizeText } from './progress.ts';
 
 const DATA_LINE = '  --data DIRECTORY      the data directory [./assay-data]';
-const EVERY = 'all';
+const ALL = 'all';
 
 async function withDatabase<T>(
   { flags, environment }: Invocation,
@@ -68,8 +68,8 @@ const empty: Command = {
   flags: settingFlags,
   help() {
     return helpOf(this, [
-      'SUITE is the id that `assay cache list` shows, or `all`. The next build begins with an empty cache. A build that',
-      'runs keeps its files until it has ended.',
+      'SUITE is the ID that `assay cache list` shows, or `all`. The next build begins with an empty cache. A running',
+      'build keeps its files until it ends.',
       '',
       DATA_LINE,
     ]);
@@ -77,14 +77,14 @@ const empty: Command = {
   run: invocation =>
     withDatabase(invocation, async (db, engine) => {
       const given = invocation.positionals[0] ?? '';
-      const chosen = given === EVERY ? listCaches(db, Number.MAX_SAFE_INTEGER) : [getCache(db, given)];
+      const chosen = given === ALL ? listCaches(db, Number.MAX_SAFE_INTEGER) : [getCache(db, given)];
       let inUse = 0;
       for (const cache of chosen) {
         emptyCache(db, cache.suiteId, 'on the command line');
         if (!(await removeVolume(engine, instanceOf(db), cache))) inUse += 1;
       }
       const words = chosen.length === 1 ? 'the cache is emptied' : `${chosen.length} caches are emptied`;
-      const later = inUse === 0 ? '' : '; space that cannot be freed now is freed by the server';
+      const later = inUse === 0 ? '' : '; the server frees the space that is still in use later';
       process.stdout.write(`${words}${later}\n`);
       return 0;
     }),
@@ -95,12 +95,12 @@ function getCache(db: Db, given: string): Cache {
   const cache = id === undefined ? undefined : findCache(db, id);
   if (!cache)
     throw new UsageError(
-      `no suite ${JSON.stringify(given)} has a cache; "assay cache list" shows those that have`,
+      `no suite ${JSON.stringify(given)} has a cache; "assay cache list" shows the suites that do`,
     );
   return cache;
 }
 
-/** False where a build uses it, or Docker is away: the server removes what is no longer needed. */
+/** False if a build uses it or Docker does not answer. The server removes it later. */
 async function removeVolume(engine: Engine, instance: string, cache: Cache): Promise<boolean> {
   try {
     return await engine.removeVolume(cacheVolumeOf(instance, cache.suiteId, cache.generation));

@@ -24,26 +24,27 @@ import { sizeText } from './progress.ts';
 
 export type Check = { name: string; status: 'ok' | 'warn' | 'fail'; found: string; fix?: string };
 type Finding = Omit<Check, 'name'>;
-export type Subject = { settings: Settings; environment: NodeJS.ProcessEnv; inside: Inspection | Error };
+export type CheckInput = { settings: Settings; environment: NodeJS.ProcessEnv; stored: Inspection | Error };
 
 const ok = (found: string): Finding => ({ status: 'ok', found });
 const warn = (found: string, fix: string): Finding => ({ status: 'warn', found, fix });
 const fail = (found: string, fix: string): Finding => ({ status: 'fail', found, fix });
 
-const LEAST_API = '1.41';
-const LEAST_GLIBC = '2.34';
-const LEAST_REMAPPED_RUNC = '1.1';
+const MIN_API = '1.41';
+const MIN_GLIBC = '2.34';
+const MIN_REMAPPED_RUNC = '1.1';
 const CREDENTIAL = '/etc/credstore/assay.master.key';
 const DAY_MS = 86_400_000;
 const CLOCK_SLACK_MS = 60_000;
 const CERTIFICATE_WARN_DAYS = 21;
 
-const isOlder = (version: string, least: string) => version.localeCompare(least, 'en', { numeric: true }) < 0;
+const isOlder = (version: string, minimum: string) =>
+  version.localeCompare(minimum, 'en', { numeric: true }) < 0;
 
-export async function checkAll(subject: Subject): Promise<Check[]> {
-  const { settings, environment, inside } = subject;
-  const engine = await inspectDocker(settings.dockerHost, environment).catch((cause: Error) => cause);
-  const inspected = inside instanceof Error ? undefined : inside;
+export async function checkAll(subject: CheckInput): Promise<Check[]> {
+  const { settings, environment, stored } = subject;
+  const engine = await inspectDocker(settings.dockerHost, environment).catch((error: Error) => error);
+  const inspected = stored instanceof Error ? undefined : stored;
   const lines: [string, Finding | Promise<Finding>][] = [
     ['Docker', checkEngine(engine)],
     ...(engine instanceof Error
@@ -57,7 +58,7 @@ export async function checkAll(subject: Subject): Promise<Check[]> {
     ['git', checkProgram('git', '--version', 'git')],
     ['ssh', checkProgram('ssh', '-V', 'openssh-client')],
     ['libraries', checkLibraries()],
-    ['data', checkData(settings.data, inside)],
+    ['data', checkData(settings.data, stored)],
     ['key', checkKey(settings.data, environment, inspected)],
     ['disk', checkDisk(settings)],
     ['certificate', checkCertificate(settings)],
@@ -76,8 +77,8 @@ function checkEngine(engine: DockerReport | Error): Finding {
       'start Docker (20.10 or newer), let this user use its socket, or set DOCKER_HOST',
     );
   const found = `Engine ${engine.engine}, API ${engine.api}${engine.runc ? `, runc ${engine.runc}` : ''}`;
-  return isOlder(engine.api, LEAST_API)
-    ? fail(found, `API ${LEAST_API} is needed: install Docker 20.10 or newer`)
+  return isOlder(engine.api, MIN_API)
+    ? fail(found, `API ${MIN_API} is needed: install Docker 20.10 or newer`)
     : ok(found);
 }
 
@@ -85,10 +86,10 @@ function checkLimits({ unenforced, seccomp }: DockerReport): Finding {
   if (unenforced.length > 0)
     return warn(
       `Docker cannot limit ${unenforced.join(', ')} here`,
-      'switch the cgroup controllers on in the kernel, or one build can take all there is',
+      'enable the cgroup controllers in the kernel; without them one build can use up all resources',
     );
   return seccomp
-    ? ok('memory, processors and processes are limited, system calls filtered')
+    ? ok('memory, processors and processes are limited, system calls are filtered')
     : warn('Docker filters no system calls (seccomp is off)', 'use a kernel and a Docker with seccomp');
 }
 
@@ -98,35 +99,37 @@ export function checkIsolation({ rootless, userNamespaces, runc }: Isolation, ne
   if (rootless)
     return network === OWN_BRIDGE
       ? fail(
-          "Docker runs rootless, where nothing keeps containers from the host's ports: no build will start",
+          "Docker runs rootless, where containers cannot be kept from the host's ports: no build will start",
           'set NETWORK to none, or to a network of your own',
         )
       : ok('Docker runs rootless');
   if (!userNamespaces)
-    return ok('neither rootless nor user namespaces: who may use the Docker socket is root on this host');
-  // What is mounted into containers is in the data directory, which nobody else may enter.
-  return runc !== undefined && isOlder(runc, LEAST_REMAPPED_RUNC)
+    return ok(
+      'neither rootless nor user namespaces: access to the Docker socket is root access to this host',
+    );
+  // Containers mount files of the data directory, which is private. Older versions of runc cannot do that.
+  return runc !== undefined && isOlder(runc, MIN_REMAPPED_RUNC)
     ? fail(
-        `user namespaces are in force, and with them runc ${runc} mounts nothing of a private directory`,
-        `runc ${LEAST_REMAPPED_RUNC} or newer is needed: update it, or switch userns-remap off`,
+        `user namespaces are on, and runc ${runc} cannot mount files of a private directory with them`,
+        `runc ${MIN_REMAPPED_RUNC} or newer is needed: update it, or switch userns-remap off`,
       )
-    : ok('user namespaces are in force');
+    : ok('user namespaces are on');
 }
 
 function checkImage({ images }: DockerReport, name: string): Finding {
   if (name === HOST_IMAGE) {
-    const lacking = ['sh', 'gcc', 'make'].filter(program => !existsSync(`/usr/bin/${program}`));
-    if (lacking.length > 0)
+    const missing = ['sh', 'gcc', 'make'].filter(program => !existsSync(`/usr/bin/${program}`));
+    if (missing.length > 0)
       return warn(
-        `host: this server has no ${lacking.join(', ')}`,
-        'install what builds need, or import an image',
+        `host: this server has no ${missing.join(', ')}`,
+        'install the programs that builds need, or import an image',
       );
     const { leftOut } = hostSettings();
     return leftOut.length === 0
       ? ok("host: this server's own /usr")
       : warn(
-          `host: left out of containers, since it may hold credentials: ${leftOut.map(name => `/etc/${name}`).join(', ')}`,
-          'where suites need it, keep credentials in their variables and let every user read the file',
+          `host: left out of containers, because it may hold credentials: ${leftOut.map(name => `/etc/${name}`).join(', ')}`,
+          'if suites need it, move the credentials into variables of the suites and make the file readable for all users',
         );
   }
   return images.includes(taggedImage(name))
@@ -137,24 +140,25 @@ function checkImage({ images }: DockerReport, name: string): Finding {
 function checkAnyImage({ anyImage }: Settings): Finding {
   return anyImage
     ? warn(
-        'ANY_IMAGE is on: whoever edits a suite may run in every image that Docker has',
+        'ANY_IMAGE is on: whoever edits a suite can use every image that Docker has',
         'import the images that are needed, and switch ANY_IMAGE off',
       )
-    : ok('suites may name host, the default and imported images');
+    : ok('suites can use host, the default and imported images');
 }
 
 async function checkProgram(program: string, flag: string, packageName: string): Promise<Finding> {
   const version = await programVersion(program, flag);
-  if (version === undefined) return fail(`${program} is not there`, `install it: apt install ${packageName}`);
+  if (version === undefined)
+    return fail(`${program} is not installed`, `install it: apt install ${packageName}`);
   return ok(version);
 }
 
 function checkLibraries(): Finding {
   const { glibc, missing } = libraries();
-  if (glibc === undefined || isOlder(glibc, LEAST_GLIBC))
+  if (glibc === undefined || isOlder(glibc, MIN_GLIBC))
     return fail(
-      `glibc ${glibc ?? 'is not there'}`,
-      `glibc ${LEAST_GLIBC} or newer is needed: a newer distribution`,
+      `glibc ${glibc ?? 'is missing'}`,
+      `glibc ${MIN_GLIBC} or newer is needed: a newer distribution`,
     );
   const found = `glibc ${glibc}, libstdc++, libatomic`;
   return missing.length === 0
@@ -162,21 +166,21 @@ function checkLibraries(): Finding {
     : warn(`${missing.join(', ')} not loaded`, `install ${missing.join(', ')}`);
 }
 
-function checkData(data: string, inside: Inspection | Error): Finding {
-  if (!existsSync(data)) return ok(`${data} is not there yet: it is made at the first start`);
-  if (inside instanceof Error)
-    return fail(`${data}: ${inside.message}`, 'run this as the user that serves, or as root');
+function checkData(data: string, stored: Inspection | Error): Finding {
+  if (!existsSync(data)) return ok(`${data} does not exist yet: the first start creates it`);
+  if (stored instanceof Error)
+    return fail(`${data}: ${stored.message}`, 'run this as the user that runs the server, or as root');
   const { mode, uid } = statSync(data);
   const own = process.getuid?.() ?? 0;
   if (own !== 0 && uid !== own) return fail(`${data} belongs to user ${uid}`, `chown -R ${own} ${data}`);
   if ((mode & 0o077) !== 0)
     return fail(`${data} is open to others (mode ${(mode & 0o777).toString(8)})`, `chmod 700 ${data}`);
-  if (inside.database === 'damaged' || inside.database === 'empty')
-    return fail(`the database in ${data} is ${inside.database}`, 'assay restore FILE into a new directory');
-  return ok(inside.database === 'absent' ? `${data}: nothing in it yet` : `${data}: the database is sound`);
+  if (stored.database === 'damaged' || stored.database === 'empty')
+    return fail(`the database in ${data} is ${stored.database}`, 'assay restore FILE into a new directory');
+  return ok(stored.database === 'absent' ? `${data}: empty so far` : `${data}: the database is intact`);
 }
 
-function checkKey(data: string, environment: NodeJS.ProcessEnv, inside: Inspection | undefined): Finding {
+function checkKey(data: string, environment: NodeJS.ProcessEnv, stored: Inspection | undefined): Finding {
   const handed = environment.CREDENTIALS_DIRECTORY && join(environment.CREDENTIALS_DIRECTORY, 'master.key');
   for (const path of [handed, masterKeyPath(data), CREDENTIAL]) {
     const found = path ? statSync(path, { throwIfNoEntry: false }) : undefined;
@@ -186,42 +190,37 @@ function checkKey(data: string, environment: NodeJS.ProcessEnv, inside: Inspecti
       ? fail(`${path} is open to others (mode ${(found.mode & 0o777).toString(8)})`, `chmod 600 ${path}`)
       : ok(`${path}: keep a copy elsewhere`);
   }
-  return inside?.database === 'sound'
-    ? fail(`the master key ${masterKeyPath(data)} is missing`, 'put the file back from where you keep it')
-    : ok('made at the first start');
+  return stored?.database === 'sound'
+    ? fail(`the master key ${masterKeyPath(data)} is missing`, 'put the file back from your copy')
+    : ok('created at the first start');
 }
 
 async function checkDisk({ data, minFreeDiskBytes }: Settings): Promise<Finding> {
   const free = await freeBytes(data);
-  const found = `${sizeText(free)} free where ${data} is`;
+  const found = `${sizeText(free)} free on the disk of ${data}`;
   if (free < minFreeDiskBytes)
-    return fail(
-      found,
-      `below ${sizeText(minFreeDiskBytes)} (MIN_FREE_DISK) no work is taken on: free some space`,
-    );
-  return free < 2 * minFreeDiskBytes
-    ? warn(found, 'soon no work will be taken on: free some space')
-    : ok(found);
+    return fail(found, `below ${sizeText(minFreeDiskBytes)} (MIN_FREE_DISK) no work starts: free some space`);
+  return free < 2 * minFreeDiskBytes ? warn(found, 'soon no work will start: free some space') : ok(found);
 }
 
 async function checkCertificate({ tlsCert, tlsKey, data }: Settings): Promise<Finding> {
   const own = join(tlsDirectory(data), 'server.pem');
   try {
     const isGiven = tlsCert !== undefined && tlsKey !== undefined;
-    if (!isGiven && !existsSync(own)) return ok('its own is made at the first start');
+    if (!isGiven && !existsSync(own)) return ok('created at the first start');
     const endsAt = isGiven
       ? (await loadCertificate(tlsCert, tlsKey)).endsAt
       : new X509Certificate(readFileSync(own)).validToDate;
     const days = Math.floor((endsAt.getTime() - Date.now()) / DAY_MS);
     const found = `${isGiven ? tlsCert : own}: ${days} days left`;
-    if (!isGiven) return ok(`${found}; renewed by itself`);
+    if (!isGiven) return ok(`${found}; renewed automatically`);
     return days < CERTIFICATE_WARN_DAYS
-      ? warn(found, 'put a renewed one there, then: systemctl reload assay (SIGHUP)')
+      ? warn(found, 'replace it by a renewed one, then: systemctl reload assay (SIGHUP)')
       : ok(found);
-  } catch (cause) {
+  } catch (error) {
     return fail(
-      (cause as Error).message,
-      'put files there that belong together and are valid, or leave them out',
+      (error as Error).message,
+      'set TLS_CERT and TLS_KEY to a valid certificate and its key, or leave both out',
     );
   }
 }
@@ -240,14 +239,14 @@ async function checkClock(engine: DockerReport | Error, newestAt: number | undef
       'set both clocks',
     );
   return (await isClockKept()) === false
-    ? warn(`${text}, kept by nobody`, 'timedatectl set-ntp true, or another time service')
+    ? warn(`${text}, not synchronized`, 'timedatectl set-ntp true, or use another time service')
     : ok(text);
 }
 
 async function checkServer({ listen, baseUrl }: Settings): Promise<Finding> {
   const status = await askServer(listen, 5_000);
-  if (status === undefined) return ok(`nobody serves at ${listen.host}:${listen.port}`);
+  if (status === undefined) return ok(`no server answers at ${listen.host}:${listen.port}`);
   return status === 200
     ? ok(`answers at ${baseUrl}`)
-    : warn(`says at ${baseUrl} that it is not well (${status})`, 'its log says why: journalctl -u assay');
+    : warn(`is unhealthy at ${baseUrl} (status ${status})`, 'see its log: journalctl -u assay');
 }

@@ -1,4 +1,4 @@
-// `assay cleanup`: removes what an instance has in Docker and in the firewall, where no server uses it any more.
+// `assay cleanup`: removes everything that an instance has in Docker and in the firewall, while no server runs.
 
 import { createInterface } from 'node:readline/promises';
 import { readSettings, UsageError } from '../config.ts';
@@ -20,17 +20,17 @@ const say = (line: string) => void process.stdout.write(`${line}\n`);
 
 export const cleanup: Command = {
   name: 'cleanup',
-  summary: 'Removes what it has in Docker and in the firewall: for a server that is to be uninstalled.',
+  summary: 'Removes everything that Assay has in Docker and in the firewall, before you uninstall it.',
   positionals: [],
   flags: { ...settingFlags, instance: 'value', yes: 'flag' },
   help() {
     return helpOf(this, [
-      'Containers, volumes (with the caches of suites), the network, its firewall rules, and images that Assay made;',
-      'imported ones stay. The data directory stays as it is: a server that is started again makes what it needs, and',
-      'runs builds again that were running. Refused while a server uses the directory.',
+      'Removes containers, volumes (with the caches of suites), the network, its firewall rules, and the images that',
+      'Assay made. Imported images and the data directory stay. A server that is started again creates what it needs',
+      'and reruns the builds that were running. Refused while a server uses the directory.',
       '',
       '  --yes                 removes without asking',
-      '  --instance ID         of a data directory that is gone; the label assay.instance says the ID:',
+      '  --instance ID         for a data directory that no longer exists; the label assay.instance has the ID:',
       '                        docker volume ls --filter label=assay.instance --format "{{.Labels}}"',
       '  --data DIRECTORY      the data directory [./assay-data]',
     ]);
@@ -39,31 +39,30 @@ export const cleanup: Command = {
     const { settings } = readSettings(flags, environment);
     const given = flags.get('--instance');
     if (given !== undefined && !/^[\w-]{1,64}$/.test(given))
-      throw new UsageError(`--instance must be an ID as the label assay.instance has it`);
+      throw new UsageError('--instance must be an ID from a label assay.instance');
     const instance = given ?? instanceIn(settings.data);
     const hold = given === undefined ? lockDataDirectory(settings.data) : undefined;
     const engine = createEngine({ dockerHost: settings.dockerHost, environment });
     try {
-      if (given !== undefined) await refuseServed(engine, instance);
+      if (given !== undefined) await refuseRunningServer(engine, instance);
       const traces = await findTraces(engine, instance);
       describe(traces);
-      if (!flags.has('--yes') && !(await isConfirmed())) {
+      if (!flags.has('--yes') && !(await confirm())) {
         say('nothing was removed');
         return 1;
       }
       const removed = (what: string) => say(`removed ${what}`);
       await removeContainersAndVolumes(engine, instance, removed);
       await removeNetworkAndRules(engine, { instance, runAs: settings.runAs }, removed);
-      // The container that removed the rules may still be there.
+      // The container that removed the rules may still exist.
       await removeContainersAndVolumes(engine, instance);
       await removeMadeImages(engine, instance, removed);
-      say(`nothing of the instance ${instance} is left`);
+      say(`everything of the instance ${instance} is removed`);
       return 0;
-    } catch (cause) {
-      // What Docker says is for the person who asked.
-      if (cause instanceof EngineUnavailable || cause instanceof EngineRefused)
-        throw new DataError(cause.message);
-      throw cause;
+    } catch (error) {
+      if (error instanceof EngineUnavailable || error instanceof EngineRefused)
+        throw new DataError(error.message);
+      throw error;
     } finally {
       engine.door.close();
       hold?.release();
@@ -75,12 +74,12 @@ function instanceIn(data: string): string {
   const { database, instance } = inspectData(data);
   if (instance !== undefined) return instance;
   throw new DataError(
-    `the database in ${data} is ${database}: choose the data directory with --data, or name the instance of one that is gone with --instance`,
+    `the database in ${data} is ${database}: choose the data directory with --data, or name the instance with --instance if the directory no longer exists`,
   );
 }
 
-/** Without its data directory a server can be recognised only by what it has running. */
-async function refuseServed(engine: Engine, instance: string): Promise<void> {
+/** Without the data directory, a running server can be recognized only by its firewall guard. */
+async function refuseRunningServer(engine: Engine, instance: string): Promise<void> {
   const guarded = (await engine.listContainers(instance)).some(
     ({ owner, running }) => owner.kind === GUARD_KIND && running,
   );
@@ -94,14 +93,17 @@ function describe({ containers, volumes, networks, images }: Traces): void {
     ...networks.map(name => `network ${name}`),
     ...images.map(name => `image ${name}`),
   ];
-  say(lines.length === 0 ? 'Docker has nothing of it' : `Docker has:\n  ${lines.join('\n  ')}`);
+  say(lines.length === 0 ? 'Docker has nothing of this instance' : `Docker has:\n  ${lines.join('\n  ')}`);
 }
 
-async function isConfirmed(): Promise<boolean> {
-  if (!process.stdin.isTTY) throw new UsageError('nobody can be asked here: say --yes to remove it');
+async function confirm(): Promise<boolean> {
+  if (!process.stdin.isTTY)
+    throw new UsageError('there is no terminal to ask on: use --yes to remove everything');
   const terminal = createInterface({ input: process.stdin, output: process.stdout });
   try {
-    return /^y(es)?$/i.test((await terminal.question('Remove it, and the firewall rules? [y/N] ')).trim());
+    return /^y(es)?$/i.test(
+      (await terminal.question('Remove all of it, and the firewall rules? [y/N] ')).trim(),
+    );
   } finally {
     terminal.close();
   }

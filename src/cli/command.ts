@@ -1,4 +1,4 @@
-// What a command of the command line is.
+// The type of a command of the command line, and what all commands share.
 
 import { settings, UsageError } from '../config.ts';
 import { Refusal } from '../domain/refusal.ts';
@@ -21,7 +21,7 @@ export type Command = {
   run(invocation: Invocation): Promise<number>;
 };
 
-/** Every setting as a flag: commands that open the data directory take them all, so that one env file serves them. */
+/** Every setting as a flag. Commands that open the data directory accept them all, so that they can share an env file. */
 export const settingFlags: Record<string, 'value'> = Object.fromEntries(
   settings.map(({ name }) => [name.toLowerCase().replaceAll('_', '-'), 'value'] as const),
 );
@@ -39,13 +39,16 @@ export function helpOf(
   ].join('\n');
 }
 
-/** What is refused is said in the words that the pages have for it, beside what was given; `given` is by field. */
-export async function inWords<T>(given: Record<string, string>, work: () => T | Promise<T>): Promise<T> {
+/** Reports a refusal with the texts of the web pages. `given` names, for each field, what the user typed. */
+export async function describeRefusals<T>(
+  given: Record<string, string>,
+  work: () => T | Promise<T>,
+): Promise<T> {
   try {
     return await work();
-  } catch (cause) {
-    if (!(cause instanceof Refusal)) throw cause;
-    const lines = Object.entries(cause.errors).map(
+  } catch (error) {
+    if (!(error instanceof Refusal)) throw error;
+    const lines = Object.entries(error.errors).map(
       ([field, codes]) => `${given[field] ?? field}: ${codes.map(code => wordsFor(field, code)).join(' ')}`,
     );
     throw new UsageError(lines.join(' '));

@@ -1,14 +1,14 @@
-// `assay completion bash` and the manual page: both made from the table of commands, so that they cannot lag behind it.
+// `assay completion bash` and the man page, both generated from the table of commands.
 
 import { flagOf, settings, UsageError } from '../config.ts';
 import { topicNames } from '../web/manual/manual.ts';
 import type { Command } from './command.ts';
 
-/** The commands are handed over when they are needed: this is one of them. */
+/** The commands come from a function, because the list contains this command. */
 export function completionCommand(commands: () => readonly Command[]): Command {
   return {
     name: 'completion',
-    summary: 'Prints the completion of the command line for a shell: bash.',
+    summary: 'Prints the shell completion for bash.',
     positionals: ['SHELL'],
     flags: {},
     help() {
@@ -22,14 +22,14 @@ export function completionCommand(commands: () => readonly Command[]): Command {
     },
     async run({ positionals }) {
       if (positionals[0] !== 'bash')
-        throw new UsageError(`there is completion for bash, not for ${JSON.stringify(positionals[0])}`);
+        throw new UsageError(`only bash is supported, not ${JSON.stringify(positionals[0])}`);
       process.stdout.write(bashCompletion(commands()));
       return 0;
     },
   };
 }
 
-/** Flags whose value is a path; everything else that takes a value offers none. */
+/** Flags whose value is a path. Other values are not completed. */
 const PATH_FLAGS = ['--data', '--tls-cert', '--tls-key'];
 
 export function bashCompletion(commands: readonly Command[]): string {
@@ -92,13 +92,13 @@ complete -o filenames -F _assay assay
 /** In the language of man(7). */
 export function manualPage(commands: readonly Command[], version: string): string {
   const bold = (text: string) => `\\fB${roff(text)}\\fR`;
-  const commandParts = commands.map(command => {
+  const commandSections = commands.map(command => {
     const usage = [command.name, ...command.positionals].join(' ');
     const [, , , , ...rest] = command.help().split('\n');
     const details = command.name === 'serve' ? [] : rest;
     return [`.SS assay ${roff(usage)}`, roff(command.summary), ...verbatim(details)].join('\n');
   });
-  const settingParts = settings.map(({ name, form, meaning, defaultValue }) =>
+  const settingEntries = settings.map(({ name, form, meaning, defaultValue }) =>
     [
       '.TP',
       `${bold(`ASSAY_${name}`)}, ${bold(flagOf(name))} \\fI${roff(form)}\\fR`,
@@ -114,32 +114,32 @@ export function manualPage(commands: readonly Command[], version: string): strin
     '.SH DESCRIPTION',
     roff(
       'One executable serves an HTTPS API and web pages, fetches from Git over SSH, and runs suites and compiles in ' +
-        'containers of a Docker Engine. Everything lasting is in one data directory. It needs a Docker Engine ' +
-        '(API 1.41 or newer), git and an OpenSSH client on the host, and no network besides.',
+        'containers of a Docker Engine. All data is in one directory. The host needs a Docker Engine ' +
+        '(API 1.41 or newer), git and an OpenSSH client.',
     ),
     '.SH COMMANDS',
-    ...commandParts,
+    ...commandSections,
     '.SH SETTINGS',
     roff(
-      'Each is an environment variable and a flag; the flag counts first. DOCKER_HOST says where Docker is.',
+      'Each is an environment variable and a flag; the flag overrides the variable. DOCKER_HOST says where Docker is.',
     ),
-    ...settingParts,
+    ...settingEntries,
     '.SH FILES',
     '.TP',
     roff('/etc/assay/assay.env'),
     'Settings of the service.',
     '.TP',
     roff('/var/lib/assay'),
-    roff('Its data directory. master.key in it opens what is encrypted: keep a copy elsewhere.'),
+    roff('The data directory. Its master.key decrypts all secrets: keep a copy elsewhere.'),
     '.SH EXIT STATUS',
-    roff('0 when all went well, 1 when not, 2 when the command line or a setting is wrong.'),
+    roff('0 on success, 1 on failure, 2 when the command line or a setting is invalid.'),
   ].join('\n')}\n`;
 }
 
 const verbatim = (lines: readonly string[]): string[] =>
   lines.every(line => line.trim() === '') ? [] : ['.PP', '.nf', ...lines.map(roff), '.fi'];
 
-/** A line that began with a dot or an apostrophe would be a request. */
+/** Escapes for roff, which would read a line that begins with a dot or an apostrophe as a request. */
 function roff(text: string): string {
   return text
     .replaceAll('\\', '\\e')

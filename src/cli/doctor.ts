@@ -7,30 +7,30 @@ import { type Inspection, inspectData } from '../store/database/inspect.ts';
 import { type Check, checkAll } from './checks.ts';
 import { type Command, helpOf, settingFlags } from './command.ts';
 
-const ASK_AGAIN_MS = 200;
+const POLL_MS = 200;
 const colours = { ok: '32', warn: '33', fail: '31' } as const;
 
 export const doctor: Command = {
   name: 'doctor',
-  summary: 'Checks the host, a line each; exit status 1 when something must be fixed.',
+  summary: 'Checks the server and says how to fix problems; exit status 1 if a check fails.',
   positionals: [],
   flags: { ...settingFlags, json: 'flag', await: 'value' },
   help() {
     return helpOf(this, [
-      'Looks at Docker, git, ssh, libraries, the data directory and its key, disk, image, certificate, clock',
-      'and at whether the server answers. Changes nothing, and works without a data directory and without Docker.',
+      'Checks Docker, git, ssh, libraries, the data directory and its key, disk, image, certificate, clock, and',
+      'whether the server answers. Changes nothing, and works without a data directory and without Docker.',
       '',
       '  --json                prints JSON',
-      '  --await SECONDS       checks nothing but whether the server answers, and waits that long for it',
+      '  --await SECONDS       only waits, at most that long, until the server answers',
       '  --data DIRECTORY      the data directory [./assay-data]',
-      '  Other settings of "assay serve --help" are taken too.',
+      '  The other settings of "assay serve --help" are accepted too.',
     ]);
   },
   async run({ flags, environment }) {
     const { settings, warnings } = readSettings(flags, environment);
     const seconds = flags.get('--await');
     if (seconds !== undefined) return awaitServer(settings, seconds);
-    const checks = await checkAll({ settings, environment, inside: lookInside(settings.data) });
+    const checks = await checkAll({ settings, environment, stored: tryInspect(settings.data) });
     for (const warning of warnings)
       checks.push({
         name: 'settings',
@@ -46,11 +46,11 @@ export const doctor: Command = {
   },
 };
 
-function lookInside(data: string): Inspection | Error {
+function tryInspect(data: string): Inspection | Error {
   try {
     return inspectData(data);
-  } catch (cause) {
-    return cause as Error;
+  } catch (error) {
+    return error as Error;
   }
 }
 
@@ -62,9 +62,9 @@ async function awaitServer({ listen }: Settings, seconds: string): Promise<numbe
     const leftMs = Math.max(1_000, Math.ceil(deadlineAt - performance.now()));
     status = await askServer(listen, Math.min(leftMs, 5_000));
     if (status === 200) return 0;
-    await delay(ASK_AGAIN_MS);
+    await delay(POLL_MS);
   } while (performance.now() < deadlineAt);
-  const what = status === undefined ? 'nobody answers' : `the answer is ${status}`;
+  const what = status === undefined ? 'no server answers' : `the status is ${status}`;
   process.stderr.write(`assay: after ${seconds} s ${what} at ${listen.host}:${listen.port}\n`);
   return 1;
 }
@@ -77,7 +77,7 @@ function render(checks: readonly Check[], environment: NodeJS.ProcessEnv): strin
       const word = status.padEnd(4);
       const mark = isColoured ? `\x1b[${colours[status]}m${word}\x1b[0m` : word;
       const line = `${mark}  ${name.padEnd(width)}  ${found}\n`;
-      return fix === undefined ? line : `${line}${' '.repeat(8 + width)}to fix: ${fix}\n`;
+      return fix === undefined ? line : `${line}${' '.repeat(8 + width)}fix: ${fix}\n`;
     })
     .join('');
 }

@@ -8,7 +8,7 @@ import { type Command, helpOf } from './command.ts';
 const DEFAULT_COLUMNS = 80;
 const MIN_COLUMNS = 30;
 
-/** The commands are handed over when they are needed: this is one of them. */
+/** The commands come from a function, because the list contains this command. */
 export function helpCommand(commands: () => readonly Command[]): Command {
   return {
     name: 'help',

@@ -1,4 +1,4 @@
-// `assay image …`: which images there are, which is the default, and bringing one in from a file.
+// `assay image …`: lists images, chooses the default, and imports one from a file.
 
 import { statSync } from 'node:fs';
 import { open } from 'node:fs/promises';
@@ -17,26 +17,25 @@ import { sizeText } from './progress.ts';
 
 const DATA_LINE = '  --data DIRECTORY      the data directory [./assay-data]';
 
-/** Names of Docker's, without a registry's port or a digest; Assay's own are kept out of the way. */
+/** An image name as Docker defines it, without the port of a registry and without a digest. */
 const NAME = /^[a-z0-9]+(?:[._-]+[a-z0-9]+)*(?:\/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)*(?::[\w][\w.-]{0,127})?$/;
 
-type Room = { db: Db; images: Images; usual: string };
+type ImageContext = { db: Db; images: Images; configured: string };
 
 async function withImages<T>(
   { flags, environment }: Invocation,
-  use: (room: Room) => Promise<T>,
+  use: (context: ImageContext) => Promise<T>,
 ): Promise<T> {
   const { settings } = readSettings(flags, environment);
   createDataDirectory(settings.data);
   const db = openData(settings.data, environment);
   try {
     const door = openDocker({ dockerHost: settings.dockerHost, environment });
-    return await use({ db, images: createImages(door, instanceOf(db)), usual: settings.image });
-  } catch (cause) {
-    // What Docker says is for the person who asked.
-    if (cause instanceof EngineUnavailable || cause instanceof EngineRefused)
-      throw new DataError(cause.message);
-    throw cause;
+    return await use({ db, images: createImages(door, instanceOf(db)), configured: settings.image });
+  } catch (error) {
+    if (error instanceof EngineUnavailable || error instanceof EngineRefused)
+      throw new DataError(error.message);
+    throw error;
   } finally {
     db.close();
   }
@@ -55,8 +54,8 @@ const list: Command = {
     return helpOf(this, ['  --json                prints JSON', DATA_LINE]);
   },
   run: invocation =>
-    withImages(invocation, async ({ db, images, usual }) => {
-      const chosen = findDefaultImage(db) ?? usual;
+    withImages(invocation, async ({ db, images, configured }) => {
+      const chosen = findDefaultImage(db) ?? configured;
       const stored = await images.listImages();
       const names = new Set([HOST_IMAGE, chosen, ...listImages(db).map(({ name }) => name)]);
       const records = [...names].map(name => {
@@ -80,7 +79,7 @@ const list: Command = {
 };
 
 function describe(one: { name: string; present: boolean; size_bytes: number | null }): string {
-  if (one.name === HOST_IMAGE) return "this server's own /usr, read-only; made when it is needed";
+  if (one.name === HOST_IMAGE) return "this server's own /usr, read-only; created when it is needed";
   return one.present ? sizeText(one.size_bytes ?? 0) : 'missing in Docker: import it again';
 }
 
@@ -91,9 +90,9 @@ const use: Command = {
   flags: { ...settingFlags, pull: 'flag' },
   help() {
     return helpOf(this, [
-      'NAME is `host`, an imported image, or any other that Docker has. It counts before the setting IMAGE.',
+      'NAME is `host`, an imported image, or any other image that Docker has. It overrides the setting IMAGE.',
       '',
-      '  --pull                asks a registry for it where Docker has it not; nothing else ever does',
+      '  --pull                pulls it from a registry if Docker does not have it; no other command does that',
       DATA_LINE,
     ]);
   },
@@ -103,7 +102,7 @@ const use: Command = {
       if (name !== HOST_IMAGE && !(await findInDocker(images, name))) {
         if (!invocation.flags.has('--pull'))
           throw new UsageError(
-            `Docker has no image ${name}: bring it in with "assay image import FILE --name ${name}"`,
+            `Docker has no image ${name}: import it with "assay image import FILE --name ${name}"`,
           );
         await images.pullImage(name);
         const pulled = await findInDocker(images, name);
@@ -115,14 +114,14 @@ const use: Command = {
     }),
 };
 
-const importOne: Command = {
+const importImage: Command = {
   name: 'image import',
-  summary: 'Brings an image in from a file: from `docker save`, or the tar of a root file system.',
+  summary: 'Imports an image from a file: from `docker save`, or the tar of a root file system.',
   positionals: ['FILE'],
   flags: { ...settingFlags, name: 'value' },
   help() {
     return helpOf(this, [
-      '  --name NAME           what suites and dependencies call it [the name of FILE]',
+      '  --name NAME           the name for suites and dependencies [the name of FILE]',
       DATA_LINE,
     ]);
   },
@@ -133,9 +132,9 @@ const importOne: Command = {
       throw new UsageError(`there is no file ${file}`);
     if (!NAME.test(name) || name === HOST_IMAGE || name.startsWith('assay/'))
       throw new UsageError(
-        `${JSON.stringify(name)} cannot be the name of an image: choose one with --name, as debian or team/tools:2`,
+        `${JSON.stringify(name)} cannot be the name of an image: choose one with --name, such as debian or team/tools:2`,
       );
-    await refuseOther(file);
+    await checkFormat(file);
     return withImages(invocation, async ({ db, images }) => {
       await images.importImage(file, name);
       const found = await findInDocker(images, name);
@@ -149,24 +148,24 @@ const importOne: Command = {
   },
 };
 
-/** Docker would take minutes to say it, and less clearly. */
-async function refuseOther(path: string): Promise<void> {
+/** Refuses files that are no tar. Docker would take minutes to do that, with a worse message. */
+async function checkFormat(path: string): Promise<void> {
   const file = await open(path);
   try {
     const { buffer, bytesRead } = await file.read(Buffer.alloc(detectionBytes), 0, detectionBytes, 0);
     const format = detectFormat(buffer.subarray(0, bytesRead))?.format;
     if (format === undefined || format === 'zip')
-      throw new UsageError(`${path} is no tar, plain or compressed: make one with "docker save" or tar`);
+      throw new UsageError(`${path} is not a tar, plain or compressed: make one with "docker save" or tar`);
   } finally {
     await file.close();
   }
 }
 
-/** `Debian-12.tar.gz` is debian-12. */
+/** For example, debian-12 for `Debian-12.tar.gz`. */
 function nameOf(file: string): string {
   return basename(file)
     .replace(/(\.(tar|tgz|tbz2?|txz|tzst|gz|bz2|xz|zst))+$/i, '')
     .toLowerCase();
 }
 
-export const imageCommands: readonly Command[] = [list, use, importOne];
+export const imageCommands: readonly Command[] = [list, use, importImage];

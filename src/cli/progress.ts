@@ -1,8 +1,8 @@
-// Shows in a terminal how far long work has come; elsewhere it says nothing.
+// Shows the progress of long work on a terminal, and formats sizes. Prints nothing when the output is not a terminal.
 
 export type Progress = {
   update(doneBytes: number, totalBytes: number): void;
-  /** Takes the line away again. */
+  /** Removes the line. */
   end(): void;
 };
 

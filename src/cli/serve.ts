@@ -1,4 +1,4 @@
-// `assay serve`: the appliance in the foreground, until it is told to stop.
+// `assay serve`: runs the server in the foreground until a signal stops it.
 
 import { startApp } from '../app.ts';
 import { flagOf, readSettings, type Settings, settings } from '../config.ts';
@@ -11,7 +11,7 @@ import { type Command, helpOf, settingFlags } from './command.ts';
 
 export const serve: Command = {
   name: 'serve',
-  summary: 'Runs the appliance in the foreground: HTTPS API, web pages, scheduler, runner.',
+  summary: 'Runs the server in the foreground: HTTPS API, web pages, scheduler, runner.',
   positionals: [],
   flags: settingFlags,
   help() {
@@ -20,7 +20,7 @@ export const serve: Command = {
       return `${flag} ${meaning}${defaultValue === '' ? '' : ` [${defaultValue}]`}`;
     });
     return helpOf(this, [
-      'Each flag can be given as a variable: ASSAY_DATA is --data. DOCKER_HOST says where Docker is.',
+      'Each flag is also an environment variable: ASSAY_DATA is --data. DOCKER_HOST says where Docker is.',
       '',
       ...lines,
     ]);
@@ -29,13 +29,13 @@ export const serve: Command = {
     const log = createLog();
     const { settings: chosen, warnings } = readSettings(flags, environment);
     for (const warning of warnings) log.warn(warning);
-    // Before anything is opened: what is wrong with the files is for a person to mend.
+    // Checked before anything is opened, so that a person can fix the files first.
     if (chosen.tlsCert !== undefined && chosen.tlsKey !== undefined)
-      await loadCertificate(chosen.tlsCert, chosen.tlsKey).catch((cause: Error) => {
-        throw new DataError(cause.message);
+      await loadCertificate(chosen.tlsCert, chosen.tlsKey).catch((error: Error) => {
+        throw new DataError(error.message);
       });
-    const app = await startApp(chosen, log).catch(cause => {
-      throw listenProblem(cause, chosen) ?? cause;
+    const app = await startApp(chosen, log).catch(error => {
+      throw listenProblem(error, chosen) ?? error;
     });
 
     return new Promise(resolve => {
@@ -44,8 +44,8 @@ export const serve: Command = {
         process.off('SIGINT', stop);
         app.close().then(
           () => resolve(0),
-          cause => {
-            log.error('stop failed', { cause });
+          error => {
+            log.error('stop failed', { cause: error });
             resolve(1);
           },
         );
@@ -54,31 +54,31 @@ export const serve: Command = {
       process.on('SIGINT', stop);
       process.on('SIGHUP', () => {
         app.reloadCertificate().then(
-          () => log.info('certificate read again'),
-          cause => log.error('certificate could not be read again', { cause }),
+          () => log.info('certificate reloaded'),
+          error => log.error('certificate could not be reloaded', { cause: error }),
         );
       });
-      // Last: whoever reads it may send a signal at once.
+      // Printed last: a reader may send a signal at once.
       process.stdout.write(`assay is serving ${app.url}\n`);
       if (!hasAccounts(app.db)) process.stdout.write(`set-up code: ${getSetUpCode(app.db)}\n`);
       else if (!hasAdministrator(app.db))
         process.stdout.write(
-          `there is no active administrator; make an account one with "assay user set EMAIL --admin --standing active --data ${chosen.data}"\n`,
+          `there is no active administrator; promote an account with "assay user set EMAIL --admin --standing active --data ${chosen.data}"\n`,
         );
     });
   },
 };
 
-/** What a person can mend about the address, in a line; undefined for anything else. */
-function listenProblem(cause: NodeJS.ErrnoException, { listen }: Settings): DataError | undefined {
-  if (cause.syscall !== 'listen' && cause.syscall !== 'getaddrinfo') return undefined;
+/** A message for an address that cannot be used; undefined for any other error. */
+function listenProblem(error: NodeJS.ErrnoException, { listen }: Settings): DataError | undefined {
+  if (error.syscall !== 'listen' && error.syscall !== 'getaddrinfo') return undefined;
   const reasons: Record<string, string> = {
     EADDRINUSE: 'another program is using it',
     EACCES: 'this user may not use that port',
     EADDRNOTAVAIL: 'this machine has no such address',
     ENOTFOUND: 'there is no such host',
   };
-  const reason = reasons[cause.code ?? ''] ?? cause.message;
+  const reason = reasons[error.code ?? ''] ?? error.message;
   return new DataError(
     `cannot listen on ${listen.host}:${listen.port}: ${reason}; choose another with --listen`,
   );

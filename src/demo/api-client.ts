@@ -52,9 +52,9 @@ export function createApiClient(options: {
         () => outgoing.destroy(new Error(`${method} ${path} was not answered in ${DEADLINE_MS / 1000} s`)),
         DEADLINE_MS,
       );
-      outgoing.on('error', cause => {
+      outgoing.on('error', error => {
         clearTimeout(late);
-        reject(cause);
+        reject(error);
       });
       outgoing.end(body);
     });

@@ -53,8 +53,8 @@ async function programVersion(
     const { stdout, stderr } = await promisify(execFile)(program, args, { timeout: DEADLINE_MS });
     const version = form.exec(stdout + stderr)?.[1] ?? '';
     return [version.startsWith('OpenSSH') ? version.replace('_', ' ') : `${program} ${version}`.trim()];
-  } catch (cause) {
-    const { code, stderr } = cause as { code?: string | number; stderr?: string };
+  } catch (error) {
+    const { code, stderr } = error as { code?: string | number; stderr?: string };
     if (code === 'ENOENT') throw new Error(advice);
     throw new Error(`${advice}; ${program} says: ${stderr?.trim().split('\n')[0]}`);
   }

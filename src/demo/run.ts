@@ -42,11 +42,11 @@ export async function runDemo(options: DemoOptions): Promise<number> {
   let status = 1;
   try {
     status = await perform(settings, options.once, screen, stopped.signal, leave);
-  } catch (cause) {
+  } catch (error) {
     screen.clear();
     if (stopped.signal.aborted) process.stderr.write('assay: stopped before the end\n');
-    else if (cause instanceof DemoFailure) process.stderr.write(`assay: ${cause.message}\n`);
-    else process.stderr.write(`assay: the demo broke off: ${(cause as Error).message}\n`);
+    else if (error instanceof DemoFailure) process.stderr.write(`assay: ${error.message}\n`);
+    else process.stderr.write(`assay: the demo broke off: ${(error as Error).message}\n`);
   }
   if (leave.length > 0 && !(await removeAll(screen, leave))) status = 1;
   stopped.end();
@@ -60,8 +60,8 @@ async function removeAll(screen: Screen, leave: (() => unknown)[]): Promise<bool
   for (const one of leave.reverse()) {
     try {
       await one();
-    } catch (cause) {
-      left.push((cause as Error).message);
+    } catch (error) {
+      left.push((error as Error).message);
     }
   }
   const isGood = left.length === 0;

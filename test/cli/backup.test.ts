@@ -119,7 +119,7 @@ test('what was saved with its key while the server serves comes back whole, row 
   assert.equal(proof.status, 0, proof.stderr);
   assert.match(
     proof.stdout,
-    /is whole.*\n.*each has its sum\n.* rows: the database is sound\n {2}[1-9]\d* encrypted/,
+    /is intact.*\n.*all checksums match\n.* rows: the database is intact\n {2}[1-9]\d* encrypted/,
   );
 
   const restored = await runAssay(['restore', file, '--data', data]);
@@ -146,9 +146,9 @@ test('without --with-key no private key is in the file, and restore says what ha
   using place = temporaryDirectory();
   const [file, data] = [join(place.path, 'saved'), join(place.path, 'new')];
   const made = await runAssay(['backup', file, '--without-logs', '--data', app.data]);
-  assert.match(made.stdout, /without the key: keep .*master\.key/);
+  assert.match(made.stdout, /without the master key: keep .*master\.key/);
   const restored = await runAssay(['restore', file, '--data', data]);
-  assert.match(restored.stdout, /put the master key back as .*new\/master\.key/);
+  assert.match(restored.stdout, /copy the master key to .*new\/master\.key/);
   assert.deepEqual(contentsOf(data), contentsOf(app.data, 'tls/', 'master.key', 'logs/'));
 
   assert.ok((await verify(file)).opened! > 0);
@@ -236,7 +236,7 @@ for (const signal of ['SIGKILL', 'SIGTERM'] as const)
     if (signal === 'SIGKILL') assert.equal(by, signal);
     else {
       assert.equal(status, 1);
-      assert.match(stderr, /was stopped: nothing is left of it/);
+      assert.match(stderr, /was stopped, and left nothing behind/);
       assert.deepEqual(readdirSync(place.path), []);
     }
     truncateSync(log, 0);

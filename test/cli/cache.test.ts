@@ -57,7 +57,7 @@ test('caches are listed with the largest first, emptied one by one or all, and t
     DOCKER_HOST: 'unix:///nonexistent/docker.sock',
   });
   assert.equal(away.status, 0, away.stderr);
-  assert.match(away.stdout, /freed by the server/);
+  assert.match(away.stdout, /the server frees the space/);
 
   const all = await runAssay(['cache', 'empty', 'all', '--data', data]);
   assert.match(all.stdout, /^3 caches are emptied/);

@@ -85,7 +85,7 @@ describe('assay cleanup', { skip }, () => {
   test('done again, it finds nothing; one whose data directory is gone is named by its instance', async () => {
     const again = await cleanUp('--yes', '--data', assay.data);
     assert.equal(again.status, 0, again.stderr);
-    assert.match(again.stdout, /^Docker has nothing of it\n/);
+    assert.match(again.stdout, /^Docker has nothing of this instance\n/);
     using directory = temporaryDirectory();
     const absent = await cleanUp('--yes', '--data', join(directory.path, 'none'));
     assert.equal(absent.status, 1);

@@ -140,7 +140,7 @@ test('an account is added, listed, changed and reset', async () => {
   assert.equal(shown.status, 0);
   assert.match(
     shown.stdout,
-    /email +bob@example\.com\npassword +\S+ .*\nAPI key +assay_\S+ .*\n.*shown this once/,
+    /email +bob@example\.com\npassword +\S+ .*\nAPI key +assay_\S+ .*\n.*shown only now/,
   );
 
   const ada = {
@@ -230,7 +230,7 @@ test('an application is registered with a secret, or as a public one without; a 
     '--redirect-uri',
     'urn:ietf:wg:oauth:2.0:oob',
   );
-  assert.match(outOfBand.stdout, /client id +\S+\nclient secret +\S+ +\(shown this once\)/);
+  assert.match(outOfBand.stdout, /client id +\S+\nclient secret +\S+ +\(shown only now\)/);
 
   const refused: [args: string[], said: RegExp][] = [
     [[...redirect], /needs --owner EMAIL/],

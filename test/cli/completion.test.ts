@@ -36,7 +36,7 @@ test('the program prints that completion, and refuses another shell', async () =
   assert.equal((await runAssay(['completion', 'bash'])).stdout, script);
   const other = await runAssay(['completion', 'tcsh']);
   assert.equal(other.status, 2);
-  assert.match(other.stderr, /completion for bash/);
+  assert.match(other.stderr, /only bash is supported/);
 });
 
 for (const command of commands)

@@ -30,8 +30,8 @@ test('beside a running server on a sound host every line is ok or a warning, in 
   });
   assert.equal(status, 0, stdout);
   assert.match(stdout, /^ok {4}Docker +Engine \S+, API 1\.\d+(, runc \S+)?$/m);
-  assert.match(stdout, /^ok {4}data +.*the database is sound$/m);
-  assert.match(stdout, /^ok {4}certificate +.*server\.pem: 39\d days left; renewed by itself$/m);
+  assert.match(stdout, /^ok {4}data +.*the database is intact$/m);
+  assert.match(stdout, /^ok {4}certificate +.*server\.pem: 39\d days left; renewed automatically$/m);
   assert.match(stdout, /^ok {4}server +answers at /m);
   for (const name of [
     'git',
@@ -62,8 +62,8 @@ test('without Docker, git, ssh and a data directory it still answers, with what 
   assert.match(find('Docker')?.fix ?? '', /start Docker/);
   assert.match(find('git')?.fix ?? '', /apt install git/);
   assert.match(find('ssh')?.fix ?? '', /apt install openssh-client/);
-  assert.match(find('data')?.found ?? '', /made at the first start/);
-  assert.match(find('server')?.found ?? '', /nobody serves/);
+  assert.match(find('data')?.found ?? '', /the first start creates it/);
+  assert.match(find('server')?.found ?? '', /no server answers/);
 });
 
 test('a directory or key that others can read, a lost key and a damaged database must be fixed', async () => {
@@ -107,23 +107,23 @@ test('which of rootless and user namespaces is in force is said, and what cannot
   assert.equal(find('isolation')?.status, 'ok');
   assert.match(
     find('isolation')?.found ?? '',
-    /^neither rootless nor user namespaces: .* root on this host$/,
+    /^neither rootless nor user namespaces: .* root access to this host$/,
   );
-  const judged = (facts: { rootless?: true; userNamespaces?: true; runc?: string }, network = 'bridge') => {
+  const check = (engine: { rootless?: true; userNamespaces?: true; runc?: string }, network = 'bridge') => {
     const none = { rootless: false, userNamespaces: false, runc: undefined };
-    const { status, found, fix } = checkIsolation({ ...none, ...facts }, network);
+    const { status, found, fix } = checkIsolation({ ...none, ...engine }, network);
     return [status, found, fix].filter(Boolean).join(': ');
   };
-  assert.equal(judged({ userNamespaces: true, runc: '1.1.5+ds1' }), 'ok: user namespaces are in force');
-  assert.equal(judged({ userNamespaces: true }), 'ok: user namespaces are in force');
+  assert.equal(check({ userNamespaces: true, runc: '1.1.5+ds1' }), 'ok: user namespaces are on');
+  assert.equal(check({ userNamespaces: true }), 'ok: user namespaces are on');
   assert.match(
-    judged({ userNamespaces: true, runc: '1.0.3' }),
+    check({ userNamespaces: true, runc: '1.0.3' }),
     /^fail: .* runc 1\.0\.3 .*: runc 1\.1 or newer/,
   );
-  assert.equal(judged({ userNamespaces: true, runc: '1.10.0' }), 'ok: user namespaces are in force');
-  assert.match(judged({ runc: '1.0.3' }), /^ok: neither /);
-  assert.match(judged({ rootless: true }), /^fail: Docker runs rootless, .*: set NETWORK to none/);
-  assert.equal(judged({ rootless: true }, 'none'), 'ok: Docker runs rootless');
+  assert.equal(check({ userNamespaces: true, runc: '1.10.0' }), 'ok: user namespaces are on');
+  assert.match(check({ runc: '1.0.3' }), /^ok: neither /);
+  assert.match(check({ rootless: true }), /^fail: Docker runs rootless, .*: set NETWORK to none/);
+  assert.equal(check({ rootless: true }, 'none'), 'ok: Docker runs rootless');
 });
 
 test('--await ends with 0 as soon as the server answers, and with 1 when nobody does in time', async () => {
@@ -131,5 +131,5 @@ test('--await ends with 0 as soon as the server answers, and with 1 when nobody 
   assert.equal((await runAssay(['doctor', '--await', '10', '--listen', host])).status, 0);
   const nobody = await runAssay(['doctor', '--await', '3', '--listen', `127.0.0.1:${await freePort()}`]);
   assert.equal(nobody.status, 1);
-  assert.match(nobody.stderr, /after 3 s nobody answers/);
+  assert.match(nobody.stderr, /after 3 s no server answers/);
 });

@@ -49,7 +49,7 @@ test('what Docker has not, what cannot be a name, and Docker away are refused in
   const file = join(place.path, 'x.tar');
   writeFileSync(file, 'no tar at all');
   const unknown = await runAssay(['image', 'use', 'no-such-image', ...data]);
-  assert.match(unknown.stderr, /Docker has no image no-such-image: bring it in/);
+  assert.match(unknown.stderr, /Docker has no image no-such-image: import it/);
   assert.equal(unknown.status, 2);
   for (const bad of ['host', 'Upper case'])
     assert.equal((await runAssay(['image', 'import', file, `--name=${bad}`, ...data])).status, 2, bad);
@@ -63,5 +63,5 @@ test('what Docker has not, what cannot be a name, and Docker away are refused in
   assert.match(away.stderr, /^assay: Docker at .* cannot be reached/);
   const junk = await runAssay(['image', 'import', file, '--name', `${name}-junk`, ...data]);
   assert.equal(junk.status, 2);
-  assert.match(junk.stderr, /^assay: .* is no tar/);
+  assert.match(junk.stderr, /^assay: .* is not a tar/);
 });

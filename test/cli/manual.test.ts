@@ -413,7 +413,10 @@ describe('the commands of the manual', { timeout: 600_000 }, () => {
         /"response"/,
       ),
     backup: outputOf =>
-      assert.match(outputOf('assay backup --verify /backups/assay.backup --data /var/lib/assay'), /is whole/),
+      assert.match(
+        outputOf('assay backup --verify /backups/assay.backup --data /var/lib/assay'),
+        /is intact/,
+      ),
   };
 
   test('a suite uses the three dependencies, the database answers it', async () => {

@@ -191,12 +191,12 @@ test('SIGHUP reads the certificate again; one that cannot be read leaves the for
   await install('second');
   assert.equal(await shownBy(serving.port), first, 'not before it is told');
   serving.child.kill('SIGHUP');
-  await says('certificate read again');
+  await says('certificate reloaded');
   const second = await shownBy(serving.port);
   assert.notEqual(second, first);
   writeFileSync(cert, 'no certificate');
   serving.child.kill('SIGHUP');
-  await says('certificate could not be read again');
+  await says('certificate could not be reloaded');
   assert.equal(await shownBy(serving.port), second);
   assert.deepEqual(await serving.end('SIGTERM'), [0, null]);
 });

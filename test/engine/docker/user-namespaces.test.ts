@@ -157,7 +157,7 @@ test('doctor says that user namespaces are in force', async () => {
   const { checks } = JSON.parse(stdout) as { checks: Check[] };
   assert.deepEqual(
     checks.find(({ name }) => name === 'isolation'),
-    { name: 'isolation', status: 'ok', found: 'user namespaces are in force' },
+    { name: 'isolation', status: 'ok', found: 'user namespaces are on' },
   );
 });
 

@@ -1,4 +1,4 @@
-// Which packages of others are in the executable: their list as CycloneDX, and their licences. Used by release.ts.
+// Lists the third-party packages in the executable, as a CycloneDX document and as a file of licences.
 import { createHash } from 'node:crypto';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -6,26 +6,26 @@ import { bundle, root } from '../build/bundle.ts';
 import type { Machine } from '../build/strip.ts';
 import { openSqlite } from '../src/store/database/db.ts';
 
-export type Part = {
+export type Component = {
   name: string;
   version: string;
   licence: string;
   purl: string;
-  /** As package-lock.json has it. */
+  /** The value in package-lock.json. */
   integrity?: string;
   licenceText: string;
 };
 
 type LockFile = { packages: Record<string, { version: string; license?: string; integrity?: string }> };
 
-/** What the bundle really took in, not what package.json asks for; and what is in the executable beside the bundle. */
-export async function listParts(entry: string, machine: Machine): Promise<Part[]> {
+/** The packages that the bundle really contains, and what the executable contains besides the bundle. */
+export async function listComponents(entry: string, machine: Machine): Promise<Component[]> {
   const code = Buffer.from(await bundle(entry)).toString();
-  // The bundler names the source of each piece in a comment above it.
+  // The bundler writes the source file of each module in a comment above it.
   const sources = [...code.matchAll(/^\s*\/\/ (\S*node_modules\/\S+)$/gm)].map(([, path]) => path as string);
   const places = new Set([...sources.map(placeOf), `node_modules/node-linux-${machine}`]);
   const lock: LockFile = JSON.parse(readFileSync(join(root, 'package-lock.json'), 'utf8'));
-  const packages = [...places].sort().map(place => partAt(place, lock, machine));
+  const packages = [...places].sort().map(place => componentAt(place, lock, machine));
   return [...packages, sqlite()];
 }
 
@@ -35,7 +35,7 @@ function placeOf(source: string): string {
   return source.slice(0, at) + words.slice(0, words[0]?.startsWith('@') ? 2 : 1).join('/');
 }
 
-function partAt(place: string, lock: LockFile, machine: Machine): Part {
+function componentAt(place: string, lock: LockFile, machine: Machine): Component {
   const locked = lock.packages[place];
   if (!locked) throw new Error(`package-lock.json does not name ${place}`);
   const name = place.slice(place.lastIndexOf('node_modules/') + 'node_modules/'.length);
@@ -50,7 +50,7 @@ function partAt(place: string, lock: LockFile, machine: Machine): Part {
   };
 }
 
-/** Node for the other processor is not installed; its licence is the same. */
+/** Node for the other processor is not installed, but its licence is the same. */
 function licenceText(place: string, machine: Machine): string {
   const other = place.replace(`linux-${machine}`, `linux-${process.arch}`);
   for (const directory of [place, other].map(one => join(root, one))) {
@@ -59,10 +59,10 @@ function licenceText(place: string, machine: Machine): string {
     if (files.length > 0)
       return files.map(file => readFileSync(join(directory, file), 'utf8').trim()).join('\n\n');
   }
-  return '(The package carries no text of its licence.)';
+  return '(The package contains no licence text.)';
 }
 
-function sqlite(): Part {
+function sqlite(): Component {
   const database = openSqlite(':memory:');
   const version = database.prepare('SELECT sqlite_version()').pluck().get() as string;
   database.close();
@@ -75,13 +75,13 @@ function sqlite(): Part {
   };
 }
 
-/** CycloneDX 1.6. No time and no chance in it: the same parts give the same bytes. */
+/** CycloneDX 1.6, without times and random values: the same components give the same bytes. */
 export function billOfMaterials(
   product: { name: string; version: string; licence: string },
-  parts: readonly Part[],
+  components: readonly Component[],
 ) {
   const seed = createHash('sha256')
-    .update(JSON.stringify([product, parts]))
+    .update(JSON.stringify([product, components]))
     .digest('hex');
   const uuid = `${seed.slice(0, 8)}-${seed.slice(8, 12)}-4${seed.slice(13, 16)}-8${seed.slice(17, 20)}-${seed.slice(20, 32)}`;
   return {
@@ -99,7 +99,7 @@ export function billOfMaterials(
         licenses: licensesOf(product.licence),
       },
     },
-    components: parts.map(({ name, version, licence, purl, integrity }) => ({
+    components: components.map(({ name, version, licence, purl, integrity }) => ({
       type: 'library',
       'bom-ref': purl,
       name,
@@ -110,7 +110,7 @@ export function billOfMaterials(
         hashes: [{ alg: 'SHA-512', content: Buffer.from(integrity.slice(7), 'base64').toString('hex') }],
       }),
     })),
-    dependencies: [{ ref: 'assay', dependsOn: parts.map(({ purl }) => purl) }],
+    dependencies: [{ ref: 'assay', dependsOn: components.map(({ purl }) => purl) }],
   };
 }
 
@@ -119,12 +119,12 @@ const licensesOf = (licence: string) =>
     ? [{ expression: licence.replace(/^\((.*)\)$/, '$1') }]
     : [{ license: { id: licence } }];
 
-export function licenceFile(parts: readonly Part[]): string {
+export function licenceFile(components: readonly Component[]): string {
   const intro =
-    'Assay contains the following software of others. Each part is under the licence that stands below it.';
+    'Assay contains the following third-party software. Each package is under the licence that follows it.';
   return [
     intro,
-    ...parts.map(
+    ...components.map(
       ({ name, version, licence, licenceText: text }) =>
         `${'='.repeat(80)}\n${name} ${version} (${licence})\n${'='.repeat(80)}\n\n${text}\n`,
     ),
