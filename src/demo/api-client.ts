@@ -1,9 +1,9 @@
-// Speaks to the demo's server as anyone would: HTTPS with its CA, Basic credentials, forms, event streams.
+// A client for the API of the demo's server: HTTPS with its CA, Basic credentials, forms and event streams.
 import type { IncomingMessage } from 'node:http';
 import { Agent, request } from 'node:https';
 import { text } from 'node:stream/consumers';
 
-/** A record as it came; ids are read from their twins, which are strings. */
+/** A record of the API. IDs are read from their string form. */
 export type Wire = Record<string, unknown> & { id_str: string };
 export type StreamEvent = { event: string; id: string; record: Record<string, unknown> };
 
@@ -44,16 +44,16 @@ export function createApiClient(options: {
           },
         },
         incoming => {
-          clearTimeout(late);
+          clearTimeout(timer);
           resolve(incoming);
         },
       );
-      const late = setTimeout(
+      const timer = setTimeout(
         () => outgoing.destroy(new Error(`${method} ${path} was not answered in ${DEADLINE_MS / 1000} s`)),
         DEADLINE_MS,
       );
       outgoing.on('error', error => {
-        clearTimeout(late);
+        clearTimeout(timer);
         reject(error);
       });
       outgoing.end(body);
@@ -61,12 +61,12 @@ export function createApiClient(options: {
 
   const read = async (method: string, path: string, body?: Buffer, type?: string): Promise<string> => {
     const answer = await send(method, path, body, type);
-    const said = await text(answer);
+    const answered = await text(answer);
     if ((answer.statusCode ?? 500) >= 300)
-      throw new Error(`${method} ${path} was answered with ${answer.statusCode}: ${said}`);
-    return said;
+      throw new Error(`${method} ${path} was answered with ${answer.statusCode}: ${answered}`);
+    return answered;
   };
-  const record = (said: string) => (JSON.parse(said) as { response: Wire }).response;
+  const record = (body: string) => (JSON.parse(body) as { response: Wire }).response;
 
   return {
     get: async <T>(path: string) => record(await read('GET', path)) as T,
@@ -100,7 +100,7 @@ async function* parseEvents(chunks: AsyncIterable<string>): AsyncGenerator<Strea
       const values = (name: string) =>
         lines.filter(line => line.startsWith(`${name}: `)).map(line => line.slice(name.length + 2));
       const [event] = values('event');
-      // A comment keeps the connection open and says nothing.
+      // Comments only keep the connection open.
       if (event === undefined) continue;
       yield { event, id: values('id')[0] ?? '', record: JSON.parse(values('data').join('\n')) };
     }

@@ -1,5 +1,5 @@
-// The demo's Git host: SSH on a free port of loopback, for one key, and behind it nothing but fetching from and
-// pushing to the demo's own repositories. The one door to ssh2.
+// The demo's Git host: an SSH server on loopback that accepts one key, only to fetch from and push to the demo's
+// repositories. The only file that imports ssh2.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
@@ -10,15 +10,15 @@ import { gitEnvironment } from './repository.ts';
 
 export type GitHost = {
   port: number;
-  /** What an OpenSSH client configuration needs to reach it under that name. */
+  /** An OpenSSH client configuration that reaches this host under the given name. */
   clientConfig(name: string): string;
-  /** The one key that is let in, in OpenSSH's form. */
-  letIn(publicKey: string): void;
+  /** Accepts this public key, and no other from now on. */
+  allow(publicKey: string): void;
   close(): Promise<void>;
 };
 
 const USER = 'git';
-/** As git writes it; the name has neither a slash nor a dot before its end, so it stays in the directory. */
+/** A command of git. The name has no slash and only one dot, so it stays inside the directory. */
 const COMMAND = /^git-(upload-pack|receive-pack) '\/?([a-z0-9-]+\.git)'$/;
 const PROTOCOL = /^version=\d$/;
 
@@ -28,10 +28,10 @@ export async function startGitHost(repositories: string): Promise<GitHost> {
   const server = new ssh2.Server({ hostKeys: [generateKeyPair('assay demo').privateKey] }, connection => {
     connections.add(connection);
     connection.on('close', () => connections.delete(connection));
-    // A client that goes away in the middle is its own affair.
+    // A client may disconnect at any time.
     connection.on('error', () => {});
     connection.on('authentication', context => {
-      if (allowed && mayEnter(context, allowed)) context.accept();
+      if (allowed && isAllowed(context, allowed)) context.accept();
       else context.reject(['publickey']);
     });
     connection.on('session', accept => serve(accept(), repositories));
@@ -42,7 +42,7 @@ export async function startGitHost(repositories: string): Promise<GitHost> {
   return {
     port,
     clientConfig: name => `Host ${name}\n  HostName 127.0.0.1\n  Port ${port}\n`,
-    letIn(publicKey) {
+    allow(publicKey) {
       const parsed = ssh2.utils.parseKey(publicKey);
       if (parsed instanceof Error) throw parsed;
       allowed = parsed;
@@ -55,11 +55,11 @@ export async function startGitHost(repositories: string): Promise<GitHost> {
   };
 }
 
-function mayEnter(context: AuthContext, allowed: ssh2.ParsedKey): boolean {
+function isAllowed(context: AuthContext, allowed: ssh2.ParsedKey): boolean {
   if (context.method !== 'publickey' || context.username !== USER) return false;
   const { key, signature, blob, hashAlgo } = context;
   if (key.algo !== allowed.type || !key.data.equals(allowed.getPublicSSH())) return false;
-  // Without a signature the client only asks whether the key would do.
+  // Without a signature, the client only asks whether the key is accepted.
   return !signature || (blob !== undefined && allowed.verify(blob, signature, hashAlgo) === true);
 }
 
@@ -68,7 +68,7 @@ function serve(session: Session, repositories: string): void {
   session.on('env', (accept, reject, { key, val }) => {
     const known = key === 'GIT_PROTOCOL' && PROTOCOL.test(val);
     if (known) protocol = val;
-    // A client that wants no answer leaves these undefined.
+    // They are undefined if the client wants no reply.
     (known ? accept : reject)?.();
   });
   session.on('exec', (accept, reject, { command }) => {
@@ -90,7 +90,7 @@ function runGit(channel: ServerChannel, service: string, repository: string, pro
   channel.pipe(git.stdin);
   git.stdout.pipe(channel, { end: false });
   git.stderr.pipe(channel.stderr, { end: false });
-  // Git closes its input when it has what it wants; the rest of what is sent is of no use to anyone.
+  // Git closes its input once it has what it needs; the rest is dropped.
   git.stdin.on('error', () => {});
   git.on('error', () => end(127));
   git.on('close', status => end(status ?? 1));

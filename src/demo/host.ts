@@ -1,4 +1,4 @@
-// What the demo needs of the host, said before anything begins, and what it made there, taken away at the end.
+// Checks that the host has what the demo needs, and removes what the demo created in Docker.
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import type { Settings } from '../config.ts';
@@ -7,12 +7,12 @@ import { HOST_IMAGE } from '../engine/docker/image.ts';
 import { OWN_BRIDGE } from '../engine/docker/network.ts';
 import { removeContainersAndVolumes, removeNetworkAndRules } from '../engine/docker/traces.ts';
 
-/** Told to the person who started the demo, without a stack. */
+/** Printed to the user without a stack trace. */
 export class DemoFailure extends Error {}
 
 const DEADLINE_MS = 10_000;
 
-/** One line that says what is there; throws with all that is missing. */
+/** One line with the versions found; throws with everything that is missing. */
 export async function checkHost(settings: Settings): Promise<string> {
   const needs = [
     dockerVersion(settings.dockerHost),
@@ -28,13 +28,13 @@ export async function checkHost(settings: Settings): Promise<string> {
       /(OpenSSH_[\w.]+)/,
       'ssh: install an OpenSSH client (Debian: apt-get install openssh-client)',
     ),
-    // The image `host` has the compilers of the host; another one brings its own.
+    // The image `host` uses the compilers of the host; other images have their own.
     ...(settings.image === HOST_IMAGE ? [compilers()] : []),
   ];
   const found = await Promise.allSettled(needs);
   const missing = found.filter(one => one.status === 'rejected').map(one => (one.reason as Error).message);
   if (missing.length > 0)
-    throw new DemoFailure(`the demo needs what this host lacks:\n  ${missing.join('\n  ')}`);
+    throw new DemoFailure(`this host lacks what the demo needs:\n  ${missing.join('\n  ')}`);
   return found.flatMap(one => (one.status === 'fulfilled' ? one.value : [])).join(', ');
 }
 
@@ -68,7 +68,7 @@ async function compilers(): Promise<string[]> {
   return ['cc', 'make'];
 }
 
-/** Everything that the demo has in Docker but images, which others may use as well. */
+/** Everything that the demo has in Docker, except for images, which others may use. */
 export async function removeTraces(
   settings: Pick<Settings, 'dockerHost' | 'network' | 'runAs'>,
   instance: string,

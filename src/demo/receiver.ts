@@ -1,4 +1,4 @@
-// The demo's webhook receiver: a plain HTTP server on loopback that checks every signature and remembers who called.
+// The demo's webhook receiver: an HTTP server on loopback that checks every signature and records the events.
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -6,17 +6,17 @@ import { text } from 'node:stream/consumers';
 import { sign } from '../domain/webhook/signature.ts';
 
 export type Receiver = {
-  /** Where a notification of that type is to be sent. */
+  /** The URL for notifications of that type. */
   urlFor(notifiableType: string): string;
   expectSecret(notifiableType: string, secret: string): void;
-  /** Resolves when each of these events has come in, at the latest when time is up: with those that have. */
+  /** Resolves with the events received so far, when all of these have arrived or the time is up. */
   received(ids: readonly string[]): Promise<Set<string>>;
-  /** How many calls carried a signature that does not fit. */
+  /** How many calls had an invalid signature. */
   forged(): number;
   close(): Promise<void>;
 };
 
-const PATIENCE_MS = 30_000;
+const DEADLINE_MS = 30_000;
 
 export async function startReceiver(): Promise<Receiver> {
   const secrets = new Map<string, string>();
@@ -32,7 +32,7 @@ export async function startReceiver(): Promise<Receiver> {
     if (isGenuine) seen.add(id);
     else forged += 1;
     response.writeHead(isGenuine ? 204 : 401).end();
-    for (const look of waiting) look();
+    for (const check of waiting) check();
   });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
@@ -44,16 +44,16 @@ export async function startReceiver(): Promise<Receiver> {
     received: ids =>
       new Promise(resolve => {
         const end = () => {
-          clearTimeout(late);
-          waiting.delete(look);
+          clearTimeout(timer);
+          waiting.delete(check);
           resolve(new Set(ids.filter(id => seen.has(id))));
         };
-        const look = () => {
+        const check = () => {
           if (ids.every(id => seen.has(id))) end();
         };
-        const late = setTimeout(end, PATIENCE_MS);
-        waiting.add(look);
-        look();
+        const timer = setTimeout(end, DEADLINE_MS);
+        waiting.add(check);
+        check();
       }),
     async close() {
       server.close();

@@ -1,4 +1,4 @@
-// Makes the demo's bare repositories with the host's git, each from a described history.
+// Creates the demo's bare repositories with the host's git, from a list of commits.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdir } from 'node:fs/promises';
@@ -7,11 +7,11 @@ import { text } from 'node:stream/consumers';
 
 export type DescribedCommit = {
   branch: string;
-  /** The branch it grows from, where that is another one. */
+  /** The branch that it starts from, if that is another one. */
   from?: string;
   tag?: string;
   author: string;
-  /** Seconds since 1970: fixed, so that every demo has the same hashes. */
+  /** Seconds since 1970. Fixed, so that every demo has the same hashes. */
   at: number;
   message: string;
   files: Record<string, string>;
@@ -19,7 +19,7 @@ export type DescribedCommit = {
 
 const DEADLINE_MS = 20_000;
 
-/** Nothing of the person's own configuration has a say. */
+/** Ignores the user's own git configuration. */
 export const gitEnvironment = (): NodeJS.ProcessEnv => ({
   PATH: process.env.PATH,
   LC_ALL: 'C',
@@ -36,7 +36,7 @@ export async function createRepository(
   if (commits.length > 0) await git(directory, ['fast-import', '--quiet'], commits.map(describe).join(''));
 }
 
-/** The hash that a branch stands at; undefined where there is none. */
+/** The hash of a branch; undefined if there is no such branch. */
 export async function headOf(directory: string, branch: string): Promise<string | undefined> {
   const answer = await git(directory, ['for-each-ref', '--format=%(objectname)', `refs/heads/${branch}`]);
   return answer.trim() || undefined;
@@ -49,7 +49,7 @@ async function git(directory: string, args: string[], input?: string): Promise<s
     stdio: [input === undefined ? 'ignore' : 'pipe', 'pipe', 'pipe'],
     signal: AbortSignal.timeout(DEADLINE_MS),
   });
-  // One that ends before it has read everything says why itself.
+  // A git that ends before it has read everything reports the reason itself.
   child.stdin?.on('error', () => {}).end(input);
   const [said, complaint, [status]] = await Promise.all([
     text(child.stdout as Readable),
@@ -60,7 +60,7 @@ async function git(directory: string, args: string[], input?: string): Promise<s
   return said;
 }
 
-/** In the language of `git fast-import`. */
+/** One commit as input of `git fast-import`. */
 function describe(commit: DescribedCommit): string {
   const ref = `refs/heads/${commit.branch}`;
   const who = `${commit.author} ${commit.at} +0000\n`;

@@ -1,4 +1,5 @@
-// The demo from its first check to the last trace removed: puts the parts on stage, has the story told, cleans up.
+// Runs the demo: checks the host, starts the server, the Git host and the receiver, runs the scenario, and removes
+// everything.
 import { once } from 'node:events';
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
@@ -18,13 +19,13 @@ import { checkHost, DemoFailure, removeTraces } from './host.ts';
 import { startReceiver } from './receiver.ts';
 import { createRepository } from './repository.ts';
 import { GIT_HOST, history, LIVE, WEBSITE } from './sample.ts';
+import { runScenario } from './scenario.ts';
 import { createScreen, type Screen } from './screen.ts';
-import { tellStory } from './story.ts';
 import { printSignIn, printSummary } from './summary.ts';
 
 const EMAIL = 'demo@example.org';
-const STORY_MS = 5 * 60_000;
-const USUAL_PORT = 8443;
+const SCENARIO_MS = 5 * 60_000;
+const DEFAULT_PORT = 8443;
 
 export type DemoOptions = {
   flags: ReadonlyMap<string, string>;
@@ -36,28 +37,28 @@ export async function runDemo(options: DemoOptions): Promise<number> {
   const settings = await demoSettings(options);
   const screen = createScreen();
   const stopped = listenForStop();
-  // A terminal that is closed takes the output with it, and must not keep the traces from being removed.
+  // Closing the terminal breaks the output, and must not prevent the clean-up.
   process.stdout.on('error', () => {});
-  const leave: (() => unknown)[] = [];
+  const cleanups: (() => unknown)[] = [];
   let status = 1;
   try {
-    status = await perform(settings, options.once, screen, stopped.signal, leave);
+    status = await perform(settings, options.once, screen, stopped.signal, cleanups);
   } catch (error) {
     screen.clear();
     if (stopped.signal.aborted) process.stderr.write('assay: stopped before the end\n');
     else if (error instanceof DemoFailure) process.stderr.write(`assay: ${error.message}\n`);
-    else process.stderr.write(`assay: the demo broke off: ${(error as Error).message}\n`);
+    else process.stderr.write(`assay: the demo failed: ${(error as Error).message}\n`);
   }
-  if (leave.length > 0 && !(await removeAll(screen, leave))) status = 1;
+  if (cleanups.length > 0 && !(await removeAll(screen, cleanups))) status = 1;
   stopped.end();
   return status;
 }
 
-/** Every step is tried, whatever became of the others. */
-async function removeAll(screen: Screen, leave: (() => unknown)[]): Promise<boolean> {
+/** Runs every step, even if others fail. */
+async function removeAll(screen: Screen, cleanups: (() => unknown)[]): Promise<boolean> {
   const step = screen.step('Clean-up');
   const left: string[] = [];
-  for (const one of leave.reverse()) {
+  for (const one of cleanups.reverse()) {
     try {
       await one();
     } catch (error) {
@@ -65,7 +66,10 @@ async function removeAll(screen: Screen, leave: (() => unknown)[]): Promise<bool
     }
   }
   const isGood = left.length === 0;
-  step.end(isGood ? 'nothing is left behind' : `not all could be removed: ${left.join('; ')}`, isGood);
+  step.end(
+    isGood ? 'nothing is left behind' : `some things could not be removed: ${left.join('; ')}`,
+    isGood,
+  );
   return isGood;
 }
 
@@ -74,11 +78,11 @@ async function perform(
   endsAtOnce: boolean,
   screen: Screen,
   stop: AbortSignal,
-  leave: (() => unknown)[],
+  cleanups: (() => unknown)[],
 ): Promise<number> {
   const startedAt = performance.now();
   const { paint } = screen;
-  screen.print(paint('bold', `Assay ${version}`) + paint('dim', ' demo: all of it is temporary'));
+  screen.print(paint('bold', `Assay ${version}`) + paint('dim', ' demo: everything is temporary'));
   screen.print();
   const checking = screen.step('Host');
   checking.end(await checkHost(chosen));
@@ -86,15 +90,15 @@ async function perform(
 
   const starting = screen.step('Server');
   const place = await mkdtemp(join(tmpdir(), 'assay-demo-'));
-  leave.push(() => rm(place, { recursive: true, force: true }));
+  cleanups.push(() => rm(place, { recursive: true, force: true }));
   const settings = { ...chosen, data: join(place, 'data') };
-  // The receiver is on this host: a proxy has no part in it.
+  // The receiver is on this host and must not be called through a proxy.
   const direct = process.env.NO_PROXY || process.env.no_proxy;
   process.env.NO_PROXY = [direct, '127.0.0.1'].filter(Boolean).join(',');
   const log = createLog(line => screen.print(line.trimEnd()));
   const app = await startApp(settings, { ...log, info() {} });
   const instance = instanceOf(app.db);
-  leave.push(
+  cleanups.push(
     () => removeTraces(settings, instance),
     () => app.close(),
   );
@@ -109,27 +113,27 @@ async function perform(
   await createRepository(join(repositories, WEBSITE), history);
   await createRepository(join(repositories, LIVE));
   const gitHost = await startGitHost(repositories);
-  leave.push(() => gitHost.close());
+  cleanups.push(() => gitHost.close());
   await writeFile(join(settings.data, 'ssh', 'config'), gitHost.clientConfig(GIT_HOST));
   hosting.end(`${GIT_HOST}, SSH on port ${gitHost.port} of loopback, ${history.length} commits`);
 
   const receiver = await startReceiver();
-  leave.push(() => receiver.close());
+  cleanups.push(() => receiver.close());
   const caPath = join(tlsDirectory(settings.data), 'ca.pem');
   const api = createApiClient({
     url: app.url,
     ca: await readFile(caPath, 'utf8'),
     email: EMAIL,
     apiKey,
-    signal: AbortSignal.any([stop, AbortSignal.timeout(STORY_MS)]),
+    signal: AbortSignal.any([stop, AbortSignal.timeout(SCENARIO_MS)]),
   });
-  leave.push(() => api.close());
-  const { projectId, ran } = await tellStory({
+  cleanups.push(() => api.close());
+  const { projectId, ran } = await runScenario({
     api,
     screen,
     receiver,
     liveRepository: join(repositories, LIVE),
-    installKey: gitHost.letIn,
+    installKey: gitHost.allow,
   });
   printSummary(screen, ran, performance.now() - startedAt);
   const isGood = ran.every(row => row.isGood);
@@ -139,7 +143,7 @@ async function perform(
   return isGood ? 0 : 1;
 }
 
-/** Aborts at the first signal; further ones change nothing, so that the cleaning up is done to its end. */
+/** Aborts at the first signal. Later signals are ignored, so that the clean-up can finish. */
 function listenForStop() {
   const controller = new AbortController();
   const stop = () => controller.abort();
@@ -153,19 +157,19 @@ function listenForStop() {
   };
 }
 
-/** The person's settings, but for what makes it a demo. */
+/** The user's settings, except for those that the demo has to choose. */
 async function demoSettings({ flags, environment }: DemoOptions): Promise<Settings> {
   const chosen = new Map(flags);
   const setDefault = (name: string, value: string) => {
     const variable = `ASSAY_${name.toUpperCase().replaceAll('-', '_')}`;
     if (!chosen.has(`--${name}`) && !environment[variable]) chosen.set(`--${name}`, value);
   };
-  setDefault('listen', `127.0.0.1:${(await isFree(USUAL_PORT)) ? USUAL_PORT : 0}`);
-  // A small disk is enough for a demo.
+  setDefault('listen', `127.0.0.1:${(await isFree(DEFAULT_PORT)) ? DEFAULT_PORT : 0}`);
+  // A demo needs little disk space.
   setDefault('min-free-disk', '64MiB');
   const others = flags.get('--webhook-allow') ?? environment.ASSAY_WEBHOOK_ALLOW;
   chosen.set('--webhook-allow', [others, '127.0.0.0/8'].filter(Boolean).join(','));
-  // It has a certificate of its own, for the address that it listens on.
+  // The demo creates its own certificate for the address that it listens on.
   const { ASSAY_DATA, ASSAY_BASE_URL, ASSAY_TLS_CERT, ASSAY_TLS_KEY, ...rest } = environment;
   return readSettings(chosen, rest).settings;
 }

@@ -1,12 +1,12 @@
-// What the demo shows: a small website with its history, the suites that test it, a tool in C that one of them
-// needs, and what is to come of each.
+// The content of the demo: a small website with its history, the suites that test it, a C tool that one of them needs,
+// and the expected result of each.
 import { buffer } from 'node:stream/consumers';
 import { createGzip } from 'node:zlib';
 import { pack } from 'tar-stream';
 import { asset } from '../asset.ts';
 import type { DescribedCommit } from './repository.ts';
 
-/** The name of the Git host in repository addresses; DATA/ssh/config says where it is. */
+/** The name of the Git host in repository addresses. DATA/ssh/config says where it is. */
 export const GIT_HOST = 'demo.assay';
 export const WEBSITE = 'website.git';
 export const LIVE = 'live.git';
@@ -36,12 +36,11 @@ export const history: DescribedCommit[] = [
     message: 'Begin the website\n',
     files: {
       'README.md': '# Website\n\nPages are in pages/, `scripts/build.sh` makes public/ from them.\n',
-      'pages/index.md': '# Welcome\n\nWho we are is [said here](about.md); [write to us](contact.md).\n',
+      'pages/index.md': '# Welcome\n\nRead [who we are](about.md), or [write to us](contact.md).\n',
       'pages/about.md': '# About\n\nBack to the [front page](index.md).\n',
       'pages/contact.md': '# Contact\n\nSee [about](about.md), or https://example.org.\n',
       'scripts/build.sh': buildScript('echo "<hr>"'),
-      'tests/run.sh':
-        '#!/bin/sh\n# Every link between pages must lead somewhere.\nexec linkcheck pages/*.md\n',
+      'tests/run.sh': '#!/bin/sh\n# Checks every link between pages.\nexec linkcheck pages/*.md\n',
     },
   },
   {
@@ -56,7 +55,7 @@ export const history: DescribedCommit[] = [
     branch: 'main',
     author: ADA,
     at: BEGUN_AT + 3 * DAY,
-    message: 'Say in each page which commit it was made from\n',
+    message: 'Show in each page which commit it was made from\n',
     files: { 'scripts/build.sh': buildScript('echo "<hr>Made from $ASSAY_COMMIT."') },
   },
   {
@@ -64,7 +63,7 @@ export const history: DescribedCommit[] = [
     from: 'main',
     author: IVO,
     at: BEGUN_AT + 4 * DAY,
-    message: 'Lead with the news\n',
+    message: 'Start with the news\n',
     files: { 'pages/index.md': '# Welcome\n\nRead [the news](news.md), or [who we are](about.md).\n' },
   },
 ];
@@ -81,27 +80,27 @@ export type SampleSuite = {
 export const suites: SampleSuite[] = [
   {
     name: 'Unit tests',
-    description: 'Every link between pages leads somewhere. Uses the compiled linkcheck.',
+    description: 'Checks every link between pages. Uses the compiled linkcheck.',
     command: 'sh tests/run.sh',
     usesTool: true,
   },
   {
     name: 'Lint',
-    description: 'Shell scripts are well formed. Runs for commits that touch one.',
+    description: 'Checks the syntax of shell scripts. Runs for commits that change one.',
     command:
-      'for script in scripts/*.sh tests/*.sh; do sh -n "$script" && echo "$script is fine" || exit 1; done',
+      'for script in scripts/*.sh tests/*.sh; do sh -n "$script" && echo "$script is valid" || exit 1; done',
     rule: { subject: 'commit.files', operator: 'matches', value: '*.sh' },
   },
   {
     name: 'Site',
-    description: 'Makes the pages. Runs on main; what it is told in confidence does not appear in its log.',
+    description: 'Builds the pages. Runs on main. Its secret variable does not appear in the log.',
     command: 'sh scripts/build.sh && echo "would be uploaded with $UPLOAD_TOKEN"',
     rule: { subject: 'commit.branches', operator: 'contains', value: 'main' },
     variable: { name: 'UPLOAD_TOKEN', content: 'not-for-the-log-4711' },
   },
   {
     name: 'Docs',
-    description: 'Documents begin with a title. Runs for commits that touch one.',
+    description: 'Checks that documents begin with a title. Runs for commits that change one.',
     command: 'for page in docs/*.md; do head -n 1 "$page" | grep "^# " || exit 1; done',
     rule: { subject: 'commit.files', operator: 'starts_with', value: 'docs/' },
   },
@@ -109,7 +108,7 @@ export const suites: SampleSuite[] = [
 
 export const NOT_RUN = 'not run';
 
-/** What is asked for, and how each suite is to end. */
+/** The build requests, and the expected result of each suite. */
 export const requests: { ref: string; expected: Record<string, string> }[] = [
   { ref: 'main', expected: { 'Unit tests': 'passed', Lint: 'passed', Site: 'passed', Docs: NOT_RUN } },
   { ref: 'v1.0', expected: { 'Unit tests': 'passed', Lint: NOT_RUN, Site: 'passed', Docs: 'passed' } },
@@ -119,13 +118,13 @@ export const requests: { ref: string; expected: Record<string, string> }[] = [
 const TOOL_SOURCE = 'linkcheck-1.0';
 export const tool = {
   name: 'linkcheck',
-  description: 'Tells which links between Markdown pages lead nowhere.',
+  description: 'Finds broken links between Markdown pages.',
   command: 'make install PREFIX=/srv/linkcheck',
   prefix: '/srv/linkcheck',
   source: TOOL_SOURCE,
 };
 
-/** The tool's sources as its makers would hand them out. */
+/** A source archive of the tool. */
 export async function toolArchive(): Promise<Buffer> {
   const archive = pack();
   const mtime = new Date(BEGUN_AT * 1000);

@@ -1,13 +1,13 @@
-// How the demo shows itself: in a terminal one line for each step, with what is under way moving below it;
-// elsewhere a plain line for each thing that happens.
+// The output of the demo: on a terminal one live line for each step, with its running jobs below it; elsewhere a plain
+// line for each event.
 import type { WriteStream } from 'node:tty';
 
 export type Tone = 'good' | 'bad' | 'dim' | 'bold' | 'busy';
 
 export type Step = {
-  /** What it is doing now: shown while it lasts. */
+  /** The current activity, shown while it lasts. */
   say(note: string): void;
-  /** One of several things that the step waits for; its time runs until it is neither `dim` nor `busy`. */
+  /** One of several jobs of the step. Its time runs until its tone is neither `dim` nor `busy`. */
   row(label: string, state: string, tone: Tone): void;
   end(note: string, isGood?: boolean): void;
 };
@@ -17,9 +17,9 @@ export type Screen = {
   print(text?: string): void;
   paint(tone: Tone, text: string): string;
   tick(isGood: boolean): string;
-  /** Characters in a line; without an end where nobody would see it wrap. */
+  /** Characters in a line; infinite when the output is not a terminal. */
   width(): number;
-  /** Takes away what is moving, where a step was cut short. */
+  /** Removes the live lines when a step is aborted. */
   clear(): void;
 };
 
@@ -27,7 +27,7 @@ const codes: Record<Tone, number> = { good: 32, bad: 31, dim: 2, bold: 1, busy: 
 const REDRAW_MS = 100;
 const LABEL_WIDTH = 12;
 const STATE_WIDTH = 10;
-/** Mark, time and label stand before it. */
+/** The width of mark, time and label. */
 const INDENT = LABEL_WIDTH + 12;
 
 export function createScreen(
@@ -46,7 +46,7 @@ export function createScreen(
   const spinner = hasUnicode ? [...'⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏'] : [...'|/-\\'];
 
   if (!isLive) {
-    const tell = (text: string) =>
+    const log = (text: string) =>
       out.write(`[${seconds(performance.now() - startedAt).padStart(7)}] ${text}\n`);
     return {
       paint,
@@ -56,8 +56,8 @@ export function createScreen(
       clear() {},
       step: label => ({
         say() {},
-        row: (what, state) => tell(`${label}: ${what}: ${state}`),
-        end: (note, isGood = true) => tell(`${label}: ${note}${isGood ? '' : ' (FAILED)'}`),
+        row: (what, state) => log(`${label}: ${what}: ${state}`),
+        end: (note, isGood = true) => log(`${label}: ${note}${isGood ? '' : ' (FAILED)'}`),
       }),
     };
   }
@@ -135,7 +135,7 @@ export function seconds(ms: number): string {
   return `${(ms / 1000).toFixed(1)} s`;
 }
 
-/** One line of what a program said, without what would move the cursor. */
+/** Shortens text to one line, without control characters. */
 export function cut(text: string, width: number): string {
   const plain = text.replace(/\x1b\[[0-9;]*[A-Za-z]/g, '').replace(/\p{Cc}/gu, ' ');
   return plain.length > width ? `${plain.slice(0, width - 3)}...` : plain;

@@ -1,9 +1,9 @@
-// What the demo says at its end: a table of what ran, and how to go on from there.
+// The end of the demo's output: a table of what ran, and how to sign in.
 import { NOT_RUN } from './sample.ts';
+import type { SummaryRow } from './scenario.ts';
 import { cut, type Screen, seconds } from './screen.ts';
-import type { Ran } from './story.ts';
 
-export function printSummary(screen: Screen, ran: readonly Ran[], tookMs: number): void {
+export function printSummary(screen: Screen, ran: readonly SummaryRow[], tookMs: number): void {
   const { paint, print, tick } = screen;
   const whatWidth = Math.max(...ran.map(({ what }) => what.length));
   print();
@@ -18,8 +18,8 @@ export function printSummary(screen: Screen, ran: readonly Ran[], tookMs: number
   print();
   print(
     wrong === 0
-      ? paint('good', `Everything went as intended, in ${seconds(tookMs)}.`)
-      : paint('bad', `${wrong} of ${ran.length} did not go as intended.`),
+      ? paint('good', `Everything worked as expected, in ${seconds(tookMs)}.`)
+      : paint('bad', `${wrong} of ${ran.length} did not work as expected.`),
   );
 }
 
@@ -31,20 +31,20 @@ export function printSignIn(
   const { url, projectId, email, password, apiKey, caPath } = access;
   const row = (name: string, value: string) => print(`  ${name.padEnd(9)} ${paint('bold', value)}`);
   print();
-  print('Assay goes on serving. Look around:');
+  print('The server keeps running. Look around:');
   print();
   row('Address', `${url}/ui/projects/${projectId}`);
   row('Email', email);
   row('Password', password);
   row('API key', apiKey);
   print();
-  print('The browser will warn: the certificate is signed by a CA of the demo. Go on');
-  print('all the same, or trust the CA for as long as the demo lasts. It is the file');
-  print(`${caPath}. The API, for example:`);
+  print('The browser will warn that the certificate is signed by a CA of the demo. Continue');
+  print('anyway, or trust the CA while the demo runs. It is the file');
+  print(`${caPath}. To try the API:`);
   print();
   print(`  curl --cacert ${caPath} \\`);
   print(`    -u ${email}:${apiKey} \\`);
   print(`    ${url}/projects`);
   print();
-  print('Ctrl-C stops it and removes everything it made.');
+  print('Ctrl-C stops the demo and removes everything it created.');
 }

@@ -1,9 +1,9 @@
-// Follows the project's firehose: every event is kept, told to listeners, and can be waited for.
+// Follows the firehose of the project, records every event, and lets callers wait for events.
 import type { ApiClient, StreamEvent } from './api-client.ts';
 
 export type Watch = {
   listen(listener: (event: StreamEvent) => void): void;
-  /** Resolves when the events so far satisfy `isEnough`; rejects when the stream breaks off before. */
+  /** Resolves when the events so far satisfy `isEnough`; rejects if the stream ends before that. */
   until(isEnough: (events: readonly StreamEvent[]) => boolean): Promise<void>;
 };
 
@@ -12,7 +12,7 @@ export async function watchProject(api: ApiClient, projectId: string): Promise<W
   const listeners = new Set<(event: StreamEvent) => void>();
   const ready = Promise.withResolvers<void>();
   const broken = Promise.withResolvers<never>();
-  // Nobody may be waiting when it breaks.
+  // There may be no caller waiting when it fails.
   broken.promise.catch(() => {});
   (async () => {
     for await (const event of api.follow(`/projects/${projectId}/firehose`)) {
@@ -27,15 +27,15 @@ export async function watchProject(api: ApiClient, projectId: string): Promise<W
     listen: listener => listeners.add(listener),
     async until(isEnough) {
       const enough = Promise.withResolvers<void>();
-      const look = () => {
+      const check = () => {
         if (isEnough(events)) enough.resolve();
       };
-      listeners.add(look);
-      look();
+      listeners.add(check);
+      check();
       try {
         await Promise.race([enough.promise, broken.promise]);
       } finally {
-        listeners.delete(look);
+        listeners.delete(check);
       }
     },
   };

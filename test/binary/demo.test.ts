@@ -1,4 +1,4 @@
-// The demo as a newcomer meets it: run from the sources, with a temporary directory of its own to look into.
+// `assay demo`, run from the sources with its own temporary directory, which the tests inspect.
 import assert from 'node:assert/strict';
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -25,9 +25,9 @@ type Demo = {
   child: ChildProcess;
   temporary: string;
   lines: string[];
-  /** The line that matches, when it comes; fails when the demo ends without it. */
+  /** The first line that matches; fails if the demo ends without it. */
   line(form: RegExp): Promise<string>;
-  /** Exit status, when all it wrote was read. */
+  /** The exit status, after all output was read. */
   ended: Promise<number | null>;
   errors: Promise<string>;
 };
@@ -63,7 +63,7 @@ function startDemo(args: string[], environment: NodeJS.ProcessEnv = {}): Demo {
   return { child, temporary, lines, line, ended, errors };
 }
 
-/** By which Docker knows what is the demo's. */
+/** The ID that labels everything the demo has in Docker. */
 async function instanceOf(demo: Demo): Promise<string> {
   await demo.line(/Git host: /);
   const [place] = readdirSync(demo.temporary).filter(name => name.startsWith('assay-demo-'));
@@ -75,7 +75,7 @@ async function instanceOf(demo: Demo): Promise<string> {
   }
 }
 
-/** What Docker has of that instance. */
+/** What Docker has with the label of that instance. */
 async function tracesOf(instance: string): Promise<string[]> {
   assert.match(instance, /^[0-9a-f]+$/);
   const filter = ['--quiet', '--filter', `label=assay.instance=${instance}`];
@@ -100,7 +100,7 @@ async function assertNothingLeft(demo: Demo, instance: string): Promise<void> {
   assert.deepEqual(processes, []);
 }
 
-test('once, it compiles, builds, deploys and notifies, says so in a table, exits with 0 and leaves nothing behind', async () => {
+test('with --once, it compiles, builds, deploys and notifies, prints a table, exits with 0 and leaves nothing behind', async () => {
   const demo = startDemo(['--once']);
   const instance = await instanceOf(demo);
   assert.equal(await demo.ended, 0, [...demo.lines, await demo.errors].join('\n'));
@@ -111,7 +111,7 @@ test('once, it compiles, builds, deploys and notifies, says so in a table, exits
     /main: Site +\d+\.\d s {2}passed: its secret is masked in the log/,
     /main: Docs +not run: rule commit\.files starts with docs\//,
     /v1\.0: Docs +\d+\.\d s {2}passed/,
-    /redesign: Unit tests .*failed, as intended: not ok \d+ - pages\/index\.md links to news\.md/,
+    /redesign: Unit tests .*failed, as expected: not ok \d+ - pages\/index\.md links to news\.md/,
     /Deploy main +\d+\.\d s {2}deployed/,
     /Webhooks +(\d+) of \1 received/,
   ])
@@ -119,16 +119,16 @@ test('once, it compiles, builds, deploys and notifies, says so in a table, exits
       demo.lines.some(line => row.test(line)),
       `no ${row} in:\n${demo.lines.join('\n')}`,
     );
-  assert.ok(!demo.lines.join('\n').includes('\x1b'), 'a pipe is no terminal');
+  assert.ok(!demo.lines.join('\n').includes('\x1b'), 'a pipe is not a terminal');
   await assertNothingLeft(demo, instance);
 });
 
-test('without once, it goes on serving with the sign-in that it shows until it is interrupted', async () => {
+test('without --once, it keeps serving with the credentials that it prints until it is interrupted', async () => {
   const demo = startDemo([]);
   const instance = await instanceOf(demo);
   const value = async (name: string) =>
     (await demo.line(new RegExp(`^  ${name} `))).trim().split(/ +/).at(-1) as string;
-  await demo.line(/^Ctrl-C stops it/);
+  await demo.line(/^Ctrl-C stops the demo/);
   const url = new URL(await value('Address')).origin;
   const ca = readFileSync(/--cacert (\S+)/.exec(await demo.line(/--cacert/))?.[1] as string);
   const auth = `${await value('Email')}:${await value('API key')}`;
@@ -151,7 +151,7 @@ test('stopped in the middle of a build, it says so and leaves nothing behind', a
   await assertNothingLeft(demo, instance);
 });
 
-test('where Docker, git or ssh are missing, it names each and how to get it', async () => {
+test('it names each missing program, and how to install it', async () => {
   const demo = startDemo(['--once'], { PATH: '/nowhere', DOCKER_HOST: 'unix:///nowhere.sock' });
   assert.equal(await demo.ended, 1);
   const said = await demo.errors;
@@ -165,13 +165,13 @@ test('where Docker, git or ssh are missing, it names each and how to get it', as
   assert.deepEqual(readdirSync(demo.temporary), []);
 });
 
-test('a setting of the wrong form is a mistake in usage', async () => {
+test('an invalid setting is a usage error', async () => {
   const demo = startDemo(['--once', '--concurrency', 'many']);
   assert.equal(await demo.ended, 2);
   assert.match(await demo.errors, /--concurrency/);
 });
 
-test('its Git host lets one key in, to fetch from and push to its repositories, and runs nothing else', async t => {
+test('its Git host accepts one key, only to fetch from and push to its repositories', async t => {
   const place = join(work, 'git-host');
   const repositories = join(place, 'repositories');
   await createRepository(join(repositories, 'website.git'), history);
@@ -179,7 +179,7 @@ test('its Git host lets one key in, to fetch from and push to its repositories, 
   const host = await startGitHost(repositories);
   t.after(() => host.close());
   const [own, other] = [generateKeyPair('own'), generateKeyPair('other')];
-  host.letIn(own.publicKey);
+  host.allow(own.publicKey);
   writeFileSync(join(place, 'own'), own.privateKey, { mode: 0o600 });
   writeFileSync(join(place, 'other'), other.privateKey, { mode: 0o600 });
   const options = (key: string) => [

@@ -1,4 +1,4 @@
-// The packed executable itself: what it is made of, what it needs around it, and that it comes back.
+// The packed executable: its size and format, what it needs to run, and that it recovers after a kill.
 import assert from 'node:assert/strict';
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -30,10 +30,10 @@ const sizeLimitBytes = 125_000_000;
 const nobody = 65_534;
 const deadline = { timeout: 60_000 };
 const { version } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
-// Who is not root already runs it as another user than root.
+// Root runs it as another user; anybody else runs it as themselves.
 const otherUser = process.getuid?.() === 0 ? { uid: nobody, gid: nobody } : {};
 let work = '';
-// Read-only, and with nothing beside it.
+// Read-only, and alone in its directory.
 let installed = '';
 
 const build = (...args: string[]) =>
@@ -60,7 +60,7 @@ test('the executable is for this machine and under 125 MB', () => {
   assert.ok(statSync(executable).size < sizeLimitBytes);
 });
 
-test('--version takes little longer than Node itself takes to start', async () => {
+test('--version takes little longer than starting Node', async () => {
   const quickest = { assay: Number.POSITIVE_INFINITY, node: Number.POSITIVE_INFINITY };
   const time = async (which: keyof typeof quickest, program: string, args: string[]) => {
     const startedAt = performance.now();
@@ -69,7 +69,7 @@ test('--version takes little longer than Node itself takes to start', async () =
     return stdout;
   };
   const isQuick = () => quickest.assay < 4 * quickest.node;
-  // In turns, and the quickest of each: the other tests share the machine, and it may take a while until they leave it.
+  // Alternating, with the fastest run of each: other tests may slow down the machine for a while.
   for (let round = 0; round < 7 || (round < 70 && !isQuick()); round++) {
     await time('node', process.execPath, ['-p', '1']);
     assert.ok((await time('assay', executable, ['--version'])).includes(version));
@@ -89,13 +89,13 @@ test('it runs read-only, alone in its directory, as another user, from elsewhere
   assert.ok(stdout.includes(version));
 });
 
-test('made again, it is the same bytes', async () => {
+test('the build is reproducible', async () => {
   const again = join(work, 'again');
   await build('--force', '--output', again);
   assert.equal(digestOf(again), digestOf(executable));
 });
 
-test('the one for the other processor has its header and its SQLite', async () => {
+test('the executable for the other processor has the right ELF header and the right SQLite', async () => {
   const other = process.arch === 'x64' ? 'arm64' : 'x64';
   const path = join(work, other);
   await build('--arch', other, '--output', path);
@@ -106,7 +106,7 @@ test('the one for the other processor has its header and its SQLite', async () =
   assert.ok(bytes.includes(sqlite));
 });
 
-test('it serves from an empty directory as another user, is killed, comes back with what it knew, and stops', async t => {
+test('it serves from an empty directory as another user, is killed, recovers its data, and stops', async t => {
   const place = join(work, 'served');
   const temporary = join(place, 'tmp');
   for (const path of [place, temporary]) {

@@ -1,5 +1,5 @@
-// The release as an administrator gets it: what is in it, and installing, upgrading, going back and taking it away again,
-// below a directory of its own. In place of systemd stands a script that starts and stops the real server.
+// The release archive: its content, and installing, upgrading, rolling back and uninstalling it below a temporary
+// directory. A script that starts and stops the real server replaces systemd.
 import assert from 'node:assert/strict';
 import { execFile, execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -61,7 +61,7 @@ type Scratch = {
   run(script: string, ...args: string[]): Promise<{ status: number; said: string }>;
 } & AsyncDisposable;
 
-/** A server's file tree to install into; with systemd as far as the scripts can tell, or without. */
+/** A file tree to install into, with or without the scripted systemd. */
 async function scratch(
   hasSystemd: boolean,
   dockerHost = 'unix:///nonexistent/docker.sock',
@@ -71,7 +71,7 @@ async function scratch(
   mkdirSync(join(root, 'etc/assay'), { recursive: true });
   mkdirSync(join(root, hasSystemd ? 'run/systemd/system' : 'run'), { recursive: true });
   mkdirSync(join(root, 'bin'));
-  // No Docker: what others' tests have in it is not touched, however it goes.
+  // No Docker, so that nothing of other tests can be touched.
   const lines = ['# mine', `  ASSAY_LISTEN="${listen}" `, `DOCKER_HOST=${dockerHost}`, ''];
   writeFileSync(join(root, 'etc/assay/assay.env'), lines.join('\n'));
   writeFileSync(join(root, 'bin/systemctl'), SYSTEMCTL, { mode: 0o755 });
@@ -93,7 +93,7 @@ async function scratch(
   };
 }
 
-/** Another release, whose executable is this script; REAL stands for the one that works. */
+/** Another release whose executable is this script. REAL is replaced by the path of the working executable. */
 function otherRelease(script: string): string {
   const directory = mkdtempSync(join(work, 'other-'));
   for (const file of readdirSync(released))
@@ -111,7 +111,7 @@ function otherRelease(script: string): string {
 const digestOf = (path: string) => createHash('sha256').update(readFileSync(path)).digest('hex');
 const newer = '#!/bin/sh\n[ "$1" = --version ] && { echo assay 9.9.9; exit; }\nexec REAL "$@"\n';
 
-test('the release has its executable, unit, settings, scripts, manual, completion, sums, parts and licences', () => {
+test('the release has the executable, unit, settings, scripts, man page, completion, checksums, components and licences', () => {
   assert.deepEqual(readdirSync(released).sort(), [
     ...[
       'CHANGELOG.md',
@@ -136,12 +136,12 @@ test('the release has its executable, unit, settings, scripts, manual, completio
     assert.ok(licences.includes(`${part} ${of} (`), part);
 });
 
-test('installed, it serves; upgraded, it goes on with what it knew, after a backup; and it goes without its data', async () => {
+test('installed, it serves; upgraded, it keeps its data and makes a backup; uninstalled, it leaves the data', async () => {
   await using place = await scratch(true);
   const { root } = place;
   const installed = await place.run(join(released, 'install.sh'));
   assert.equal(installed.status, 0, installed.said);
-  assert.match(installed.said, /serves; the set-up code/);
+  assert.match(installed.said, /is running; get the set-up code/);
   const program = join(root, 'usr/local/bin/assay');
   const data = join(root, 'var/lib/assay');
   assert.equal(statSync(data).mode & 0o777, 0o700);
@@ -177,15 +177,15 @@ test('installed, it serves; upgraded, it goes on with what it knew, after a back
 
   const gone = await place.run(join(root, 'usr/local/lib/assay/uninstall.sh'));
   assert.equal(gone.status, 0, gone.said);
-  assert.match(gone.said, /could not all be removed[\s\S]*docker volume ls/);
+  assert.match(gone.said, /could not be removed[\s\S]*docker volume ls/);
   assert.ok(!existsSync(program) && !existsSync(join(root, 'etc/systemd/system/assay.service')));
   assert.ok(existsSync(join(data, 'assay.db')) && existsSync(join(root, 'etc/assay/assay.env')));
   await place.run(join(released, 'uninstall.sh'), '--purge');
   assert.ok(!existsSync(data) && !existsSync(join(root, 'etc/assay')));
 });
 
-test('uninstalled, it leaves nothing of itself in Docker, and nothing of others is removed', {
-  skip: process.getuid?.() !== 0 && 'an engine of its own takes root',
+test('uninstalling removes everything of the instance from Docker, and nothing of others', {
+  skip: process.getuid?.() !== 0 && 'a private engine needs root',
 }, async t => {
   const engine = await createPrivateEngine({ bytes: 300 * 1024 ** 2, ownNetwork: true });
   t.after(() => engine.close());
@@ -213,7 +213,7 @@ test('uninstalled, it leaves nothing of itself in Docker, and nothing of others 
   assert.equal(await engine.docker('images', '-q'), '');
 });
 
-test('a new one that damages the database and does not answer is taken back: the old one serves what it knew', async () => {
+test('a new version that damages the database and does not answer is rolled back with the data', async () => {
   await using place = await scratch(true);
   const data = join(place.root, 'var/lib/assay');
   const program = join(place.root, 'usr/local/bin/assay');
@@ -229,26 +229,26 @@ esac
 `);
   const refused = await place.run(join(broken, 'install.sh'));
   assert.equal(refused.status, 1, refused.said);
-  assert.match(refused.said, /assay 9\.9\.9 did not answer, and assay \S+ serves again/);
+  assert.match(refused.said, /assay 9\.9\.9 did not answer, and assay \S+ runs again/);
   assert.match((await place.run(program, '--version')).said, new RegExp(`assay ${version}`));
   assert.equal((await place.run(program, 'doctor', '--await', '5', '--listen', place.listen)).status, 0);
   assert.match((await place.run(program, 'user', 'list', '--data', data)).said, /ada@example\.org/);
 });
 
-test('data that the settings put elsewhere are not said to be gone, nor removed', async () => {
+test('data in another directory is neither removed by --purge nor reported as removed', async () => {
   await using place = await scratch(false);
   const elsewhere = join(place.root, 'srv/builds');
   mkdirSync(elsewhere, { recursive: true });
   writeFileSync(join(place.root, 'etc/assay/assay.env'), 'ASSAY_DATA="/srv/builds"\n');
   const kept = await place.run(join(released, 'uninstall.sh'));
-  assert.match(kept.said, new RegExp(`gone; data, settings and backups stay in ${elsewhere},`));
+  assert.match(kept.said, new RegExp(`removed; data, settings and backups stay in ${elsewhere},`));
   const purged = await place.run(join(released, 'uninstall.sh'), '--purge');
   assert.equal(purged.status, 0, purged.said);
   assert.match(purged.said, new RegExp(`the data stay in ${elsewhere}`));
   assert.ok(existsSync(elsewhere) && !existsSync(join(place.root, 'etc/assay')));
 });
 
-test('one that does not run at all, or a file that was changed, is refused before anything is touched', async () => {
+test('an executable that does not run, or a changed file, is refused before anything is changed', async () => {
   await using place = await scratch(false);
   const deaf = await place.run(join(otherRelease('#!/bin/sh\nexit 1\n'), 'install.sh'));
   assert.equal(deaf.status, 1);
@@ -257,11 +257,11 @@ test('one that does not run at all, or a file that was changed, is refused befor
   writeFileSync(join(changed, 'assay.service'), '[Service]\nExecStart=/bin/false\n');
   const forged = await place.run(join(changed, 'install.sh'));
   assert.equal(forged.status, 1);
-  assert.match(forged.said, /not as they were released/);
+  assert.match(forged.said, /differ from the release/);
   assert.ok(!existsSync(join(place.root, 'usr')) && !existsSync(join(place.root, 'var')));
 });
 
-test('without systemd it says so, and with no network at all everything works', async () => {
+test('without systemd it says so, and everything works without a network', async () => {
   await using bare = await scratch(false);
   const installed = await bare.run(join(released, 'install.sh'));
   assert.equal(installed.status, 0, installed.said);
@@ -274,11 +274,14 @@ test('without systemd it says so, and with no network at all everything works', 
     'ip route | wc -l',
     `${released}/install.sh`,
     `${released}/uninstall.sh --purge`,
-    // Fetches, builds, compiles, deploys and webhooks.
+    // Includes fetches, builds, compiles, deploys and webhooks.
     `${released}/assay demo --once`,
   ].join(' && ');
   const alone = await place.run('unshare', '--net', ...rights, 'sh', '-c', inside);
   assert.equal(alone.status, 0, alone.said);
   assert.match(alone.said, /^0\n/);
-  assert.match(alone.said, /serves; the set-up code[\s\S]*gone, with data[\s\S]*Everything went as intended/);
+  assert.match(
+    alone.said,
+    /is running; get the set-up code[\s\S]*removed, with data[\s\S]*Everything worked as expected/,
+  );
 });

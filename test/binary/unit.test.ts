@@ -1,4 +1,4 @@
-// The systemd unit, judged by systemd's own tools, and the settings file beside it.
+// The systemd unit, checked with systemd's own tools, and the settings file.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -12,16 +12,16 @@ const unitPath = join(directory, 'assay.service');
 const analyze = (...args: string[]) =>
   execFileSync('systemd-analyze', args, { encoding: 'utf8', stdio: 'pipe', timeout: 30_000 });
 
-test('the unit exposes no more than a hardened service does', () => {
+test('the unit has the exposure level of a hardened service', () => {
   const report = analyze('security', '--offline=yes', '--threshold=20', unitPath);
   assert.match(report, /Overall exposure level for assay\.service: [01]\.\d/);
 });
 
-test('systemd has nothing to complain of in the unit', t => {
+test('systemd-analyze verify reports nothing', t => {
   const work = mkdtempSync(join(tmpdir(), 'assay-unit-'));
   t.after(() => rmSync(work, { recursive: true }));
   const copy = join(work, 'assay.service');
-  // The executable is not installed where this runs; any other stands in for it.
+  // The executable is not installed here; any other program replaces it.
   const unit = readFileSync(unitPath, 'utf8').replace(
     'ExecStart=/usr/local/bin/assay',
     `ExecStart=${process.execPath}`,
@@ -33,12 +33,12 @@ test('systemd has nothing to complain of in the unit', t => {
   );
 });
 
-test('the unit forbids no mode that git sets when it makes a mirror', () => {
+test('the unit allows the file modes that git sets in a mirror', () => {
   const place = mkdtempSync(join(tmpdir(), 'assay-unit-'));
   try {
     const mirror = { mirror: join(place, 'mirror.git'), url: 'git@host.invalid:x.git' };
     const ssh = { dataDirectory: place, privateKey: '' };
-    // The umask of the unit. The host is not there: the mirror is made all the same.
+    // The umask of the unit. The host does not exist, but the mirror is created anyway.
     const script = `process.umask(0o077);
       const { fetchMirror } = await import(${JSON.stringify(join(directory, '../src/engine/git/mirror.ts'))});
       await fetchMirror(${JSON.stringify({ ...mirror, ssh })}).catch(() => {});`;
@@ -47,7 +47,7 @@ test('the unit forbids no mode that git sets when it makes a mirror', () => {
       timeout: 60_000,
     });
     const modes = [...readFileSync(join(place, 'trace'), 'utf8').matchAll(/, 0(\d+)\) += 0/g)];
-    assert.ok(modes.length > 3, 'git was seen to set modes');
+    assert.ok(modes.length > 3, 'git sets file modes');
     const isMarked = modes.some(([, mode]) => (Number.parseInt(mode ?? '', 8) & 0o6000) !== 0);
     if (isMarked)
       assert.doesNotMatch(

@@ -1,5 +1,5 @@
-// Writes to a data directory without a pause until it is told to stop: pairs of rows that belong together, and archives
-// that replace each other. Tells how often it wrote, and how long the slowest time took.
+// Child process of backup.test.ts: keeps writing pairs of rows and replacing archives in a data directory until it gets
+// a message. Reports how often it wrote and how long the slowest write took.
 import { createHash, randomBytes } from 'node:crypto';
 import { renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -20,7 +20,7 @@ let slowestMs = 0;
 function writeOnce() {
   const bytes = randomBytes(2_000);
   const next = createHash('sha256').update(bytes).digest('hex');
-  // As an upload does: an archive that has its name is whole.
+  // As in an upload, an archive is complete before it gets its name.
   const part = join(uploadDirectory(data), next);
   writeFileSync(part, bytes);
   renameSync(part, archivePath(data, next));
@@ -44,7 +44,7 @@ writeOnce();
 process.send?.('ready');
 while (!isStopped) {
   for (let round = 0; round < 5; round++) writeOnce();
-  // SQLite's lock goes to whoever finds it free: the backup must have a chance.
+  // SQLite's lock is not fair: the pause lets the backup acquire it.
   await setTimeout(1);
 }
 db.close();

@@ -1,5 +1,5 @@
-// `assay backup` and `assay restore` as an administrator runs them: beside a server that serves, through a kill, on
-// files that were cut or changed.
+// `assay backup` and `assay restore`: next to a running server, when they are killed, and with truncated or changed
+// files.
 import assert from 'node:assert/strict';
 import { type ChildProcess, fork, spawn } from 'node:child_process';
 import { createHash, randomBytes } from 'node:crypto';
@@ -42,7 +42,7 @@ let app: TestApp;
 let planted: Planted;
 let archiveName = '';
 
-/** The server of all tests: it serves throughout, and holds one of everything. */
+/** The server for all tests. It runs throughout and has one of everything. */
 before(async () => {
   app = await bootApp();
   planted = app.plant();
@@ -70,7 +70,7 @@ const fileNames = (directory: string): string[] =>
     .map(entry => join(entry.parentPath, entry.name).slice(directory.length + 1))
     .sort();
 
-/** Every file but those that SQLite and the lock come and go with. */
+/** The digest of every file, without those of SQLite and the lock. */
 const contentsOf = (data: string, ...without: string[]) =>
   Object.fromEntries(
     fileNames(data)
@@ -83,7 +83,7 @@ const contentsOf = (data: string, ...without: string[]) =>
       ]),
   );
 
-/** Every row but the one that tells of the last backup, which is written when it is done. */
+/** All rows except for the time of the last backup, which is written after the backup. */
 function rowsOf(data: string): Record<string, unknown[]> {
   const sqlite = openSqlite(databasePath(data));
   try {
@@ -101,14 +101,14 @@ function rowsOf(data: string): Record<string, unknown[]> {
   }
 }
 
-const save = (file: string, wishes: { logs?: boolean; keys?: boolean; data?: string } = {}) =>
-  makeBackup({ data: app.data, file, version: 'test', logs: true, keys: false, environment: {}, ...wishes });
+const save = (file: string, options: { logs?: boolean; keys?: boolean; data?: string } = {}) =>
+  makeBackup({ data: app.data, file, version: 'test', logs: true, keys: false, environment: {}, ...options });
 const verify = (file: string, data = app.data) => verifyBackup({ file, data, environment: {} });
 const restore = (file: string, data: string) => restoreBackup({ file, data });
 const refused = (file: string, data: string, reason: RegExp) =>
-  assert.rejects(restore(file, data), cause => cause instanceof DataError && reason.test(cause.message));
+  assert.rejects(restore(file, data), error => error instanceof DataError && reason.test(error.message));
 
-test('what was saved with its key while the server serves comes back whole, row for row and file for file, and serves', async () => {
+test('a backup with keys from a running server restores every row and file, and the result can be served', async () => {
   using place = temporaryDirectory();
   const [file, data] = [join(place.path, 'saved'), join(place.path, 'new')];
   const made = await runAssay(['backup', file, '--with-key', '--data', app.data]);
@@ -142,7 +142,7 @@ test('what was saved with its key while the server serves comes back whole, row 
   await serving.end('SIGTERM');
 });
 
-test('without --with-key no private key is in the file, and restore says what has to be put back', async () => {
+test('without --with-key the file contains no private key, and restore says what to copy back', async () => {
   using place = temporaryDirectory();
   const [file, data] = [join(place.path, 'saved'), join(place.path, 'new')];
   const made = await runAssay(['backup', file, '--without-logs', '--data', app.data]);
@@ -172,7 +172,7 @@ test('tar and zstd read a backup', async () => {
     assert.ok(names.includes(name), name);
 });
 
-test('saved while another process writes and replaces archives without a pause, each copy is consistent and nobody waits', async t => {
+test('backups are consistent while another process keeps writing and replacing archives, and they do not block it', async t => {
   using place = temporaryDirectory();
   const writer = fork(
     join(import.meta.dirname, 'backup-writer.ts'),
@@ -203,8 +203,8 @@ test('saved while another process writes and replaces archives without a pause, 
   t.diagnostic(`${writes} writes, the slowest ${slowestMs.toFixed(0)} ms`);
 });
 
-/** Resolves when the backup has begun to write. */
-async function begun(directory: string, child: ChildProcess): Promise<void> {
+/** Resolves when the backup has started to write. */
+async function started(directory: string, child: ChildProcess): Promise<void> {
   const watcher = watch(directory);
   const ended = once(child, 'exit').then(([status]) => assert.fail(`ended with ${status} too soon`));
   ended.catch(() => {});
@@ -214,7 +214,7 @@ async function begun(directory: string, child: ChildProcess): Promise<void> {
 }
 
 for (const signal of ['SIGKILL', 'SIGTERM'] as const)
-  test(`ended half-way by ${signal} it leaves no file under the name, and the next one clears up`, async t => {
+  test(`stopped by ${signal}, a backup leaves no file under its name, and the next backup removes its partial file`, async t => {
     using place = temporaryDirectory();
     const log = buildLogPath(app.data, 99n);
     writeFileSync(log, '');
@@ -229,7 +229,7 @@ for (const signal of ['SIGKILL', 'SIGTERM'] as const)
     child.stderr.setEncoding('utf8').on('data', text => {
       stderr += text;
     });
-    await begun(place.path, child);
+    await started(place.path, child);
     child.kill(signal);
     const [status, by] = await once(child, 'close');
     assert.ok(!existsSync(file));
@@ -244,7 +244,7 @@ for (const signal of ['SIGKILL', 'SIGTERM'] as const)
     assert.deepEqual(readdirSync(place.path), [basename(file)]);
   });
 
-test('where the disk takes no more, it says so and leaves nothing', async () => {
+test('a full disk is reported, and leaves nothing behind', async () => {
   using place = temporaryDirectory();
   const limited = spawn(
     'sh',
@@ -272,7 +272,7 @@ test('where the disk takes no more, it says so and leaves nothing', async () => 
   assert.deepEqual(readdirSync(place.path), []);
 });
 
-test('a changed byte is noticed wherever it is: verify names it, restore refuses and leaves nothing', async () => {
+test('a changed byte anywhere is detected: verify names the file, restore refuses and leaves nothing behind', async () => {
   using place = temporaryDirectory();
   const [file, changed, data] = ['saved', 'changed', 'new'].map(name => join(place.path, name)) as Three;
   await save(file, { keys: true });
@@ -303,7 +303,7 @@ test('a changed byte is noticed wherever it is: verify names it, restore refuses
   assert.deepEqual(readdirSync(place.path).sort(), ['changed', 'saved']);
 });
 
-test('a file that is cut is refused, and so is one that is no backup', async () => {
+test('a truncated file and a file that is no backup are refused', async () => {
   using place = temporaryDirectory();
   const [file, cut, data] = ['saved', 'cut', 'new'].map(name => join(place.path, name)) as Three;
   await save(file);
@@ -319,7 +319,7 @@ test('a file that is cut is refused, and so is one that is no backup', async () 
   assert.ok(!existsSync(data));
 });
 
-test('restore refuses a directory that is served or holds anything, and takes an empty one', async () => {
+test('restore refuses a directory that is not empty or that a server uses, and accepts an empty one', async () => {
   using place = temporaryDirectory();
   const file = join(place.path, 'saved');
   await save(file);
@@ -346,7 +346,7 @@ test('restore refuses a directory that is served or holds anything, and takes an
   );
 });
 
-test('while it restores into an empty directory no server can begin there, and what another made meanwhile stays', async () => {
+test('during a restore no server can start in the directory, and files that another process creates there stay', async () => {
   using place = temporaryDirectory();
   const file = join(place.path, 'saved');
   await save(file);
@@ -361,8 +361,8 @@ test('while it restores into an empty directory no server can begin there, and w
       try {
         lockDataDirectory(data).release();
         refusals.push('held');
-      } catch (cause) {
-        refusals.push(cause instanceof DataError);
+      } catch (error) {
+        refusals.push(error instanceof DataError);
       }
     },
   });
@@ -380,7 +380,7 @@ test('while it restores into an empty directory no server can begin there, and w
   assert.equal(readFileSync(databasePath(taken), 'utf8'), 'of somebody else');
 });
 
-test('a backup that is complete counts though the database takes no note of it', async () => {
+test('a complete backup succeeds even if the database cannot record its time', async () => {
   using place = temporaryDirectory();
   const file = join(place.path, 'saved');
   app.db.sqlite.exec(
@@ -394,7 +394,7 @@ test('a backup that is complete counts though the database takes no note of it',
   assert.deepEqual((await verify(file)).damage, []);
 });
 
-test('a name that leads out of the data directory is refused', async () => {
+test('a file name that leads out of the data directory is refused', async () => {
   using place = temporaryDirectory();
   for (const name of [
     '../stolen',
@@ -416,7 +416,7 @@ test('a name that leads out of the data directory is refused', async () => {
   }
 });
 
-test('a forged file without a database, or with one name twice, is refused in words and leaves nothing', async () => {
+test('a forged file without a database, or with a duplicate name, is refused with a reason and leaves nothing behind', async () => {
   using place = temporaryDirectory();
   const head = { format: 'assay-backup', version: 1, assay: '0', createdAt: '', keys: false, logs: true };
   const cases: [names: string[], said: RegExp][] = [
@@ -435,7 +435,7 @@ test('a forged file without a database, or with one name twice, is refused in wo
   }
 });
 
-test('damage from before the backup is named by verify: an encrypted value, an archive, a missing file', async () => {
+test('verify names damage that existed before the backup: an encrypted value, an archive, a missing file', async () => {
   using place = temporaryDirectory();
   const [file, again, data] = ['saved', 'again', 'damaged'].map(name => join(place.path, name)) as Three;
   await save(file, { keys: true });
@@ -453,7 +453,7 @@ test('damage from before the backup is named by verify: an encrypted value, an a
   ]);
 });
 
-test('a damaged database does not take the place of a good backup', async () => {
+test('a backup of a damaged database does not replace a good backup', async () => {
   using place = temporaryDirectory();
   const [file, other, data] = ['saved', 'other', 'damaged'].map(name => join(place.path, name)) as Three;
   await save(file, { keys: true });
@@ -466,7 +466,7 @@ test('a damaged database does not take the place of a good backup', async () => 
   assert.equal(readFileSync(other, 'utf8'), 'the good one');
 });
 
-test('a backup into the data directory, into nowhere, or of nothing is refused in words', async () => {
+test('a backup into the data directory, into a missing directory, or of a missing database is refused with a reason', async () => {
   using place = temporaryDirectory();
   const file = join(place.path, 'saved');
   await assert.rejects(save(join(app.data, 'saved')), /is in the data directory itself/);
@@ -477,7 +477,7 @@ test('a backup into the data directory, into nowhere, or of nothing is refused i
   assert.deepEqual(readdirSync(place.path), []);
 });
 
-test('verify opens every column that the schema seals', () => {
+test('verify decrypts every encrypted column of the schema', () => {
   const schema = readFileSync(join(import.meta.dirname, '../../src/store/database/schema.ts'), 'utf8');
   assert.deepEqual(
     sealedColumns.map(([, column]) => column).sort(),

@@ -1,4 +1,4 @@
-// `assay cache …` with a real Docker Engine: what is listed, what is emptied, and what is refused.
+// `assay cache …` with a real Docker Engine: listing and emptying caches, and errors.
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { test } from 'node:test';
@@ -11,7 +11,7 @@ import { runAssay, temporaryDirectory } from './program.ts';
 
 const MIB = 1024 * 1024;
 
-test('caches are listed with the largest first, emptied one by one or all, and their volumes removed', async t => {
+test('caches are listed largest first, emptied one by one or all at once, and their volumes are removed', async t => {
   using place = temporaryDirectory();
   const data = join(place.path, 'data');
   createDataDirectory(data);
@@ -52,7 +52,7 @@ test('caches are listed with the largest first, emptied one by one or all, and t
   assert.equal(findCache(db, large.id)?.sizeBytes, 0);
   assert.equal(findCache(db, small.id)?.sizeBytes, 3 * MIB);
 
-  // Docker cannot be asked: the server removes the volume when it can.
+  // Docker is unreachable: the server removes the volume later.
   const away = await runAssay(['cache', 'empty', String(small.id), '--data', data], {
     DOCKER_HOST: 'unix:///nonexistent/docker.sock',
   });
@@ -69,7 +69,7 @@ test('caches are listed with the largest first, emptied one by one or all, and t
   );
 });
 
-test('a suite without a cache is refused in words, and nothing is emptied', async () => {
+test('a suite without a cache is refused with a reason, and nothing is emptied', async () => {
   using place = temporaryDirectory();
   const data = ['--data', join(place.path, 'data')];
   for (const bad of ['17', 'x', '0']) {

@@ -1,4 +1,4 @@
-// `assay cleanup`: nothing of an instance is left in Docker and in the firewall, and nothing of others is touched.
+// `assay cleanup`: removes everything of an instance from Docker and the firewall, and nothing of others.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { existsSync, rmSync } from 'node:fs';
@@ -8,13 +8,13 @@ import { createPrivateEngine, type PrivateEngine } from '../drill/engine.ts';
 import { type Appliance, startAppliance } from '../support/appliance.ts';
 import { runAssay, temporaryDirectory } from './program.ts';
 
-const skip = process.getuid?.() !== 0 && 'an engine of its own takes root';
+const skip = process.getuid?.() !== 0 && 'a private engine needs root';
 
 describe('assay cleanup', { skip }, () => {
   let engine: PrivateEngine;
   let assay: Appliance;
   before(async () => {
-    // Images are removed as well: others' tests need theirs.
+    // A private engine, because images are removed too and other tests need theirs.
     engine = await createPrivateEngine({ bytes: 300 * 1024 ** 2, ownNetwork: true });
     assay = await startAppliance({
       dockerHost: engine.dockerHost,
@@ -41,7 +41,7 @@ describe('assay cleanup', { skip }, () => {
       .filter(rule => rule.includes('--comment assay-'));
   };
 
-  test('is refused while the server runs, by its data directory and by its instance', async () => {
+  test('is refused while the server runs, with its data directory and with its instance', async () => {
     const byData = await cleanUp('--yes', '--data', assay.data);
     assert.equal(byData.status, 1);
     assert.match(byData.stderr, /^assay: another assay serve is using [^\n]+\n$/);
@@ -51,7 +51,7 @@ describe('assay cleanup', { skip }, () => {
     assert.notEqual(await cache(), '');
   });
 
-  test('asks before it removes anything, and says what there is', async () => {
+  test('lists what it would remove, and asks first', async () => {
     await assay.app.close();
     const asked = await cleanUp('--data', assay.data);
     assert.equal(asked.status, 2);
@@ -72,7 +72,7 @@ describe('assay cleanup', { skip }, () => {
     assert.equal(done.status, 0, done.stderr);
     for (const what of ['container left', `volume ${volume}`, `network ${network}`, `image ${image}`])
       assert.ok(done.stdout.includes(`removed ${what}\n`), done.stdout);
-    // With the one of ip6tables, where that works.
+    // Five with the rule of ip6tables, where that works.
     assert.match(done.stdout, /removed [45] firewall rules\n/);
     assert.equal(await engine.docker('ps', '-aq'), '');
     assert.equal(await engine.docker('volume', 'ls', '-q'), 'theirs');
@@ -82,7 +82,7 @@ describe('assay cleanup', { skip }, () => {
     assert.ok(existsSync(join(assay.data, 'assay.db')), 'the data directory stays');
   });
 
-  test('done again, it finds nothing; one whose data directory is gone is named by its instance', async () => {
+  test('a second run finds nothing, and --instance works without the data directory', async () => {
     const again = await cleanUp('--yes', '--data', assay.data);
     assert.equal(again.status, 0, again.stderr);
     assert.match(again.stdout, /^Docker has nothing of this instance\n/);
@@ -96,7 +96,7 @@ describe('assay cleanup', { skip }, () => {
     assert.match(theirs.stdout, /removed volume theirs\n/);
   });
 
-  test('says that Docker cannot be reached, in a line', async () => {
+  test('reports in one line that Docker cannot be reached', async () => {
     const { status, stderr } = await runAssay(['cleanup', '--yes', '--data', assay.data], {
       DOCKER_HOST: 'unix:///nonexistent/docker.sock',
     });

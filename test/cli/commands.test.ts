@@ -1,4 +1,4 @@
-// The command line as a person meets it: each run is a process of its own.
+// The command line: help, usage errors, and the commands for accounts and applications. Each run is a separate process.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -10,7 +10,7 @@ import { environmentWith, mainPath, runAssay, temporaryDirectory } from './progr
 const concurrently = { concurrency: 2 };
 const { version } = JSON.parse(readFileSync(join(import.meta.dirname, '../../package.json'), 'utf8'));
 
-test('what is asked of the command line itself', concurrently, async t => {
+test('the command line itself', concurrently, async t => {
   await Promise.all([
     t.test('--version prints the version', async () => {
       const { status, stdout, stderr } = await runAssay(['--version']);
@@ -36,7 +36,7 @@ test('what is asked of the command line itself', concurrently, async t => {
   ]);
 });
 
-test('each command has help of its own, with its usage and its flags', concurrently, async t => {
+test('each command has its own help, with its usage and its flags', concurrently, async t => {
   const commands: Record<string, string[]> = {
     'user add': ['EMAIL', '--kind', '--admin', '--json', '--data'],
     'user list': ['--json', '--data'],
@@ -56,7 +56,7 @@ test('each command has help of its own, with its usage and its flags', concurren
   );
 });
 
-test('what is not understood is named, exits with 2, and makes no data directory', concurrently, async t => {
+test('a usage error is explained, exits with 2, and creates no data directory', concurrently, async t => {
   using directory = temporaryDirectory();
   const data = join(directory.path, 'data');
   const cases: [args: string[], said: RegExp][] = [
@@ -104,7 +104,7 @@ test('what is not understood is named, exits with 2, and makes no data directory
   assert.throws(() => readFileSync(join(data, 'assay.db')), { code: 'ENOENT' });
 });
 
-test('a reader that has seen enough is no reason to complain', async () => {
+test('a reader that closes the pipe early causes no error', async () => {
   const child = spawn(process.execPath, [mainPath, 'serve', '--help'], {
     env: environmentWith(),
     stdio: ['ignore', 'pipe', 'pipe'],
@@ -208,7 +208,7 @@ test('an account is added, listed, changed and reset', async () => {
   assert.notEqual(reset.password, secrets.password);
 });
 
-test('an application is registered with a secret, or as a public one without; a bad address is refused', async () => {
+test('an application is registered with a secret, or as a public one without; an invalid redirect URI is refused', async () => {
   using directory = temporaryDirectory();
   const assay = (...args: string[]) => runAssay([...args, '--data', directory.path]);
   await assay('user', 'add', 'ada@example.com');

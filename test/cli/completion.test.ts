@@ -1,4 +1,4 @@
-// What the command line tells of itself: help that fits a screen, completion that a real bash understands, the manual.
+// The help texts, the completion in a real bash, and the man page.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { test } from 'node:test';
@@ -17,7 +17,7 @@ function complete(...words: string[]): string[] {
     .filter(word => word !== '');
 }
 
-test('bash completes commands, their second words, and the flags of just that command', () => {
+test('bash completes commands, their second words, and the flags of each command', () => {
   assert.deepEqual(complete('assay', 'ba'), ['backup']);
   assert.deepEqual(complete('assay', 'image', ''), ['list', 'use', 'import']);
   assert.deepEqual(complete('assay', 'user', 'add', '--ad'), ['--admin']);
@@ -26,13 +26,13 @@ test('bash completes commands, their second words, and the flags of just that co
   assert.deepEqual(complete('assay', 'completion', ''), ['bash', '--help']);
 });
 
-test('bash completes files where a file is meant, and nothing where any other value is', () => {
+test('bash completes file names where a file is expected, and nothing for other values', () => {
   assert.deepEqual(complete('assay', 'restore', '/etc/hostnam'), ['/etc/hostname']);
   assert.deepEqual(complete('assay', 'serve', '--data', '/et'), ['/etc']);
   assert.deepEqual(complete('assay', 'serve', '--timeout', ''), []);
 });
 
-test('the program prints that completion, and refuses another shell', async () => {
+test('the program prints the completion, and refuses another shell', async () => {
   assert.equal((await runAssay(['completion', 'bash'])).stdout, script);
   const other = await runAssay(['completion', 'tcsh']);
   assert.equal(other.status, 2);
@@ -40,7 +40,7 @@ test('the program prints that completion, and refuses another shell', async () =
 });
 
 for (const command of commands)
-  test(`the help of ${command.name} fits a screen and begins with how it is called`, () => {
+  test(`the help of ${command.name} fits a screen and begins with its usage`, () => {
     const lines = command.help().split('\n');
     assert.match(lines[0] ?? '', new RegExp(`^usage: assay ${command.name}`));
     assert.ok(lines.length <= SCREEN.lines, `${lines.length} lines`);
@@ -60,7 +60,7 @@ test('--help lists every command once, on one screen', async () => {
   );
 });
 
-test('the manual has every command and every setting, and groff takes it without a word', () => {
+test('the man page has every command and every setting, and groff accepts it without warnings', () => {
   const page = manualPage(commands, '1.2.3');
   for (const { name } of commands) assert.match(page, new RegExp(`^\\.SS assay ${name}`, 'm'));
   for (const name of ['ASSAY_DATA', 'ASSAY_MIN_FREE_DISK', 'ASSAY_WEBHOOK_ALLOW'])

@@ -1,4 +1,4 @@
-// `assay doctor`: what it finds, how to fix it, and what its exit status says.
+// `assay doctor`: its checks, its advice and its exit status.
 import assert from 'node:assert/strict';
 import { chmodSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -23,7 +23,7 @@ async function examine(args: string[], env: Record<string, string> = {}) {
   return (name: string) => report.checks.find(check => check.name === name);
 }
 
-test('beside a running server on a sound host every line is ok or a warning, in words', async () => {
+test('next to a running server on a healthy host, every line is ok or a warning', async () => {
   const { host } = new URL(app.url);
   const { status, stdout } = await runAssay(['doctor', '--data', app.data, '--listen', host], {
     NO_COLOR: '1',
@@ -49,7 +49,7 @@ test('beside a running server on a sound host every line is ok or a warning, in 
   assert.doesNotMatch(stdout, /\x1b/);
 });
 
-test('without Docker, git, ssh and a data directory it still answers, with what to install and exit status 1', async () => {
+test('without Docker, git, ssh and a data directory it says what to install, with exit status 1', async () => {
   using place = temporaryDirectory();
   const find = await examine(
     ['--data', join(place.path, 'none'), '--listen', `127.0.0.1:${await freePort()}`],
@@ -66,7 +66,7 @@ test('without Docker, git, ssh and a data directory it still answers, with what 
   assert.match(find('server')?.found ?? '', /no server answers/);
 });
 
-test('a directory or key that others can read, a lost key and a damaged database must be fixed', async () => {
+test('a directory or key that others can read, a missing key and a damaged database are failures with advice', async () => {
   using place = temporaryDirectory();
   const data = join(place.path, 'data');
   const added = await runAssay(['user', 'add', 'ada@example.org', '--data', data]);
@@ -94,14 +94,14 @@ test('a directory or key that others can read, a lost key and a damaged database
   assert.match(damaged('data')?.fix ?? '', /assay restore FILE/);
 });
 
-test('that every image may be used is warned of', async () => {
+test('ANY_IMAGE=on is a warning', async () => {
   const images = async (anyImage: string) =>
     (await examine(['--data', app.data], { ASSAY_ANY_IMAGE: anyImage }))('other images');
   assert.match((await images('on'))?.fix ?? '', /switch ANY_IMAGE off/);
   assert.equal((await images('off'))?.status, 'ok');
 });
 
-test('which of rootless and user namespaces is in force is said, and what cannot work with them', async () => {
+test('it reports rootless Docker and user namespaces, and what does not work with them', async () => {
   using place = temporaryDirectory();
   const find = await examine(['--data', place.path]);
   assert.equal(find('isolation')?.status, 'ok');
@@ -126,7 +126,7 @@ test('which of rootless and user namespaces is in force is said, and what cannot
   assert.equal(check({ rootless: true }, 'none'), 'ok: Docker runs rootless');
 });
 
-test('--await ends with 0 as soon as the server answers, and with 1 when nobody does in time', async () => {
+test('--await exits with 0 as soon as the server answers, and with 1 when it does not answer in time', async () => {
   const { host } = new URL(app.url);
   assert.equal((await runAssay(['doctor', '--await', '10', '--listen', host])).status, 0);
   const nobody = await runAssay(['doctor', '--await', '3', '--listen', `127.0.0.1:${await freePort()}`]);

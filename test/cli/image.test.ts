@@ -1,4 +1,4 @@
-// `assay image …` with a real Docker Engine: bringing one in, choosing it, and what is refused.
+// `assay image …` with a real Docker Engine: importing and choosing an image, and errors.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
@@ -19,7 +19,7 @@ after(async () => {
     .catch(() => {});
 });
 
-test('an image comes in from a root file system under its name, becomes the default, and stays it', async () => {
+test('a root file system is imported under the name of its file, and can be made the default', async () => {
   using place = temporaryDirectory();
   const data = ['--data', join(place.path, 'data')];
   const root = join(place.path, 'root');
@@ -43,7 +43,7 @@ test('an image comes in from a root file system under its name, becomes the defa
   assert.match(stdout, /^ {2}host /m);
 });
 
-test('what Docker has not, what cannot be a name, and Docker away are refused in words', async () => {
+test('an unknown image, an invalid name and an unreachable Docker are refused with a reason', async () => {
   using place = temporaryDirectory();
   const data = ['--data', join(place.path, 'data')];
   const file = join(place.path, 'x.tar');

@@ -1,4 +1,4 @@
-// Runs the program as a user would: a command to its end, or a server until it is told to stop.
+// Runs the program as a user would: one command, or a server until it is stopped.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
@@ -11,7 +11,7 @@ import type { Machine } from '../../build/strip.ts';
 export const mainPath = join(root, 'src/main.ts');
 const DEADLINE_MS = 60_000;
 
-/** A private directory that is gone when the scope ends. */
+/** A private directory that is removed at the end of the scope. */
 export function temporaryDirectory(): { path: string } & Disposable {
   const path = mkdtempSync(join(tmpdir(), 'assay-test-'));
   return { path, [Symbol.dispose]: () => rmSync(path, { recursive: true, force: true }) };
@@ -19,14 +19,14 @@ export function temporaryDirectory(): { path: string } & Disposable {
 
 let bundled: Promise<string> | undefined;
 
-/** The sources as one file, as they are inside the executable: a fifth of the time to start. */
+/** The sources as one bundle, as in the executable: it starts five times faster. */
 export function programPath(): Promise<string> {
   bundled ??= (async () => {
     const { path: directory, [Symbol.dispose]: remove } = temporaryDirectory();
     process.on('exit', remove);
     const program = join(directory, 'program');
     const { 'sqlite.node': native = '', ...assets } = listAssets(process.arch as Machine);
-    // Where better-sqlite3 looks for its native part when it is not told.
+    // The default path where better-sqlite3 looks for its native add-on.
     const links = { '../build/Release/better_sqlite3.node': native, ...assets };
     for (const [name, path] of Object.entries(links)) {
       mkdirSync(dirname(join(program, name)), { recursive: true });
@@ -87,7 +87,7 @@ export type Serving = {
   end(signal: NodeJS.Signals): Promise<[number | null, NodeJS.Signals | null]>;
 };
 
-/** Starts `assay serve` and waits for its line; `through` is a program to run it under, such as strace. */
+/** Starts `assay serve` and waits until it is ready. `through` is a program to run it under, such as strace. */
 export async function serve(
   data: string,
   options: { port?: number; env?: Record<string, string>; through?: readonly string[] } = {},

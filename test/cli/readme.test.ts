@@ -1,4 +1,4 @@
-// The README and CONTRIBUTING: their commands exist, their links lead to files, and they stay short.
+// The README and CONTRIBUTING: their commands and links are valid, and the README stays short.
 import assert from 'node:assert/strict';
 import { accessSync, constants, existsSync, globSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
@@ -13,12 +13,12 @@ const commands = documents.flatMap(({ text }) =>
   [...text.matchAll(/^```sh\n(.*?)^```$/gms)].flatMap(([, block = '']) => block.trimEnd().split('\n')),
 );
 
-test('no command has a comment: zsh takes one that is typed for arguments', () => {
+test('no command has a comment: an interactive zsh would take it as arguments', () => {
   assert.ok(commands.length > 10);
   for (const line of commands) assert.doesNotMatch(line, /(^|\s)#/, line);
 });
 
-test('every script, program of the project and file that a command names is there', () => {
+test('every script and file that a command names exists', () => {
   for (const line of commands)
     for (const [word = ''] of line.matchAll(/(?<![\w./-])(scripts|test|src)(\/[\w.-]+)+/g)) {
       assert.ok(existsSync(join(root, word)), line);
@@ -26,7 +26,7 @@ test('every script, program of the project and file that a command names is ther
     }
 });
 
-test('every file that CONTRIBUTING names is there, and its layout has every folder of src', () => {
+test('every file that CONTRIBUTING names exists, and its layout lists every folder of src', () => {
   const text = documents[1]?.text ?? '';
   for (const [, path = ''] of text.matchAll(/`((?:src|test|systemd|scripts)\/[\w./-]+)`/g))
     assert.ok(existsSync(join(root, path)), path);
@@ -49,7 +49,7 @@ test('every file that CONTRIBUTING names is there, and its layout has every fold
   assert.deepEqual(named.toSorted(), ['src', ...folders].toSorted());
 });
 
-test('the commands that install are those of the manual, which says what covers them', () => {
+test('the installation commands are those of the manual, which another test covers', () => {
   const manual = readFileSync(join(root, 'src/web/manual/install.md'), 'utf8');
   const [, block = ''] = /^## Install\n.*?^```sh\n(.*?)^```$/ms.exec(documents[0]?.text ?? '') ?? [];
   const lines = block.trimEnd().split('\n');
@@ -58,7 +58,7 @@ test('the commands that install are those of the manual, which says what covers 
     assert.ok(manual.includes(line), line);
 });
 
-test('every link leads to a file of the repository', () => {
+test('every link points to a file of the repository', () => {
   for (const { name, text } of documents)
     for (const [, target = ''] of text.matchAll(/\]\(([^)]+)\)/g))
       assert.ok(existsSync(join(root, target)), `${name}: ${target}`);

@@ -1,4 +1,4 @@
-// `assay serve` as a process: what it prints, how it stops, and what commands do beside it.
+// `assay serve` as a process: its output, its signals, and other commands that run at the same time.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { copyFileSync, mkdirSync, truncateSync, writeFileSync } from 'node:fs';
@@ -27,7 +27,7 @@ test('a first start prints its address in one line, then the set-up code, until 
   assert.doesNotMatch(third.stdout(), /set-up code/);
 });
 
-test('a start says how to make an administrator while no account is one', async () => {
+test('the start prints how to create an administrator while there is none', async () => {
   using directory = temporaryDirectory();
   const assay = (...args: string[]) => runAssay([...args, '--data', directory.path]);
   const start = async () => {
@@ -54,7 +54,7 @@ test('a start says how to make an administrator while no account is one', async 
   );
 });
 
-test('an unknown ASSAY_ variable is warned of by name, and the server goes on', async () => {
+test('an unknown ASSAY_ variable causes a warning with its name, and the server starts', async () => {
   using directory = temporaryDirectory();
   const serving = await serve(directory.path, { env: { ASSAY_LISTN: 'x', ASSAY_BRANCH: 'main' } });
   assert.equal((await serving.ask('GET', '/ping')).text, '{"response":"pong"}');
@@ -63,7 +63,7 @@ test('an unknown ASSAY_ variable is warned of by name, and the server goes on', 
   assert.doesNotMatch(serving.stderr(), /ASSAY_BRANCH/);
 });
 
-test('what a command changes beside a running server counts from the next request on', async () => {
+test('changes by another command take effect with the next request', async () => {
   using directory = temporaryDirectory();
   const assay = (...args: string[]) => runAssay([...args, '--data', directory.path]);
   const serving = await serve(directory.path);
@@ -89,7 +89,7 @@ test('what a command changes beside a running server counts from the next reques
   assert.deepEqual(await serving.end('SIGTERM'), [0, null]);
 });
 
-test('a second server on the same data is refused in a line that names the directory; the first goes on', async () => {
+test('a second server on the same data directory is refused in one line with its path; the first continues', async () => {
   using directory = temporaryDirectory();
   const first = await serve(directory.path);
   const { status, stderr, stdout } = await runAssay([
@@ -106,7 +106,7 @@ test('a second server on the same data is refused in a line that names the direc
   await first.end('SIGTERM');
 });
 
-test('a server that was killed leaves nothing that keeps the next one from starting', async () => {
+test('a killed server leaves nothing behind that prevents the next start', async () => {
   using directory = temporaryDirectory();
   const first = await serve(directory.path);
   assert.deepEqual(await first.end('SIGKILL'), [null, 'SIGKILL']);
@@ -115,7 +115,7 @@ test('a server that was killed leaves nothing that keeps the next one from start
   assert.deepEqual(await second.end('SIGTERM'), [0, null]);
 });
 
-test('a port that is taken is said in a line, without a stack', async () => {
+test('a port in use is reported in one line, without a stack trace', async () => {
   using directory = temporaryDirectory();
   const taken = createServer().listen(0, '127.0.0.1');
   await once(taken, 'listening');
@@ -132,7 +132,7 @@ test('a port that is taken is said in a line, without a stack', async () => {
   assert.match(stderr, new RegExp(`^assay: [^\\n]*127\\.0\\.0\\.1:${port}[^\\n]*--listen[^\\n]*\\n$`));
 });
 
-test('an emptied database and a certificate that is not there are said in a line each', async () => {
+test('an empty database file and a missing certificate are each reported in one line', async () => {
   using directory = temporaryDirectory();
   const data = join(directory.path, 'data');
   await runAssay(['user', 'add', 'ada@example.com', '--data', data]);
@@ -150,7 +150,7 @@ test('an emptied database and a certificate that is not there are said in a line
   }
 });
 
-test('a data directory that cannot be made is said in a line', async () => {
+test('a data directory that cannot be created is reported in one line', async () => {
   using directory = temporaryDirectory();
   mkdirSync(join(directory.path, 'x'));
   writeFileSync(join(directory.path, 'x/file'), '');
@@ -159,7 +159,7 @@ test('a data directory that cannot be made is said in a line', async () => {
   assert.match(stderr, /^assay: the data directory [^\n]*--data[^\n]*\n$/);
 });
 
-/** Which certificate the server shows to whoever connects now. */
+/** The certificate that the server presents to a new connection. */
 async function shownBy(port: number): Promise<string> {
   const socket = connect({ port, host: '127.0.0.1', rejectUnauthorized: false });
   await once(socket, 'secureConnect');
@@ -168,7 +168,7 @@ async function shownBy(port: number): Promise<string> {
   return fingerprint256;
 }
 
-test('SIGHUP reads the certificate again; one that cannot be read leaves the former in force', async () => {
+test('SIGHUP reloads the certificate; if it cannot be read, the old one stays in use', async () => {
   using directory = temporaryDirectory();
   const [data, cert, key] = ['data', 'cert.pem', 'key.pem'].map(name => join(directory.path, name)) as [
     string,
@@ -189,7 +189,7 @@ test('SIGHUP reads the certificate again; one that cannot be read leaves the for
   };
   const first = await shownBy(serving.port);
   await install('second');
-  assert.equal(await shownBy(serving.port), first, 'not before it is told');
+  assert.equal(await shownBy(serving.port), first, 'unchanged before SIGHUP');
   serving.child.kill('SIGHUP');
   await says('certificate reloaded');
   const second = await shownBy(serving.port);
@@ -201,7 +201,7 @@ test('SIGHUP reads the certificate again; one that cannot be read leaves the for
   assert.deepEqual(await serving.end('SIGTERM'), [0, null]);
 });
 
-test('SIGTERM ends the server within ten seconds while Docker accepts connections and never answers', {
+test('SIGTERM stops the server within ten seconds while Docker accepts connections and never answers', {
   timeout: 60_000,
 }, async () => {
   using directory = temporaryDirectory();
@@ -225,7 +225,7 @@ test('SIGTERM ends the server within ten seconds while Docker accepts connection
   }
 });
 
-test('under journald each line begins with its level and leaves the time to the journal', async () => {
+test('under journald each line begins with its level and has no time', async () => {
   using directory = temporaryDirectory();
   const linesOf = async (env: Record<string, string>) => {
     const serving = await serve(directory.path, { env: { ASSAY_LISTN: 'x', ...env } });

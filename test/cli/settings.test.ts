@@ -1,4 +1,4 @@
-// Settings: forms, defaults, precedence, and what is said of a value that is wrong.
+// Settings: formats, defaults, precedence, and the messages for invalid values.
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
 import { cpus } from 'node:os';
@@ -10,10 +10,10 @@ import { runAssay, temporaryDirectory } from './program.ts';
 const read = (environment: Record<string, string>, flags: Record<string, string> = {}) =>
   readSettings(new Map(Object.entries(flags)), environment);
 
-test('without anything set the defaults are those of the table', () => {
-  const { settings: usual, warnings } = read({});
+test('without any settings, the defaults apply', () => {
+  const { settings: defaults, warnings } = read({});
   assert.deepEqual(warnings, []);
-  assert.deepEqual(usual, {
+  assert.deepEqual(defaults, {
     data: resolve('./assay-data'),
     listen: { host: '127.0.0.1', port: 8443 },
     baseUrl: 'https://127.0.0.1:8443',
@@ -46,7 +46,7 @@ test('without anything set the defaults are those of the table', () => {
   });
 });
 
-const taken: [name: string, value: string, key: keyof Settings, expected: unknown][] = [
+const accepted: [name: string, value: string, key: keyof Settings, expected: unknown][] = [
   ['DATA', '/srv/data', 'data', '/srv/data'],
   ['LISTEN', '0.0.0.0:443', 'listen', { host: '0.0.0.0', port: 443 }],
   ['LISTEN', '[::1]:8443', 'listen', { host: '::1', port: 8443 }],
@@ -109,8 +109,8 @@ const taken: [name: string, value: string, key: keyof Settings, expected: unknow
   ['ANY_IMAGE', 'off', 'anyImage', false],
   ['IMAGE', 'registry.example.com:5000/team/tools:2', 'image', 'registry.example.com:5000/team/tools:2'],
 ];
-for (const [name, value, key, expected] of taken)
-  test(`${name}=${value} is taken, as a variable and as a flag`, () => {
+for (const [name, value, key, expected] of accepted)
+  test(`${name}=${value} is accepted, as a variable and as a flag`, () => {
     assert.deepEqual(read({ [`ASSAY_${name}`]: value }).settings[key], expected);
     assert.deepEqual(read({}, { [flagOf(name)]: value }).settings[key], expected);
   });
@@ -125,7 +125,7 @@ const refused: [name: string, value: string][] = [
   ...['2GB', '2 gib', '-1', '1.5GiB', 'lots', '1e9', '1KiB '].map(
     value => ['MEMORY', value] as [string, string],
   ),
-  // Docker takes 6 MiB at least; 0 would be no limit at all.
+  // Docker requires at least 6 MiB; 0 would mean no limit.
   ['MEMORY', '0'],
   ['MEMORY', '6291455'],
   ['MEMORY', '999999999999GiB'],
@@ -162,21 +162,21 @@ const refused: [name: string, value: string][] = [
   ['TRUSTED_PROXIES', 'proxy.example.com'],
 ];
 for (const [name, value] of refused)
-  test(`${name}=${JSON.stringify(value)} is refused in a line that names flag and value`, () => {
+  test(`${name}=${JSON.stringify(value)} is refused in one line that names the flag and the value`, () => {
     assert.throws(
       () => read({ [`ASSAY_${name}`]: value }),
-      (cause: Error) => {
-        assert.ok(cause instanceof UsageError);
-        assert.ok(cause.message.includes(flagOf(name)), cause.message);
-        assert.ok(cause.message.includes(value.trim()), cause.message);
-        assert.ok(!cause.message.includes('\n'));
+      (error: Error) => {
+        assert.ok(error instanceof UsageError);
+        assert.ok(error.message.includes(flagOf(name)), error.message);
+        assert.ok(error.message.includes(value.trim()), error.message);
+        assert.ok(!error.message.includes('\n'));
         return true;
       },
     );
   });
 
 for (const host of ['unix:///run/docker.sock', 'tcp://127.0.0.1:2376', 'tcp://[::1]:2375', 'tcp://docker'])
-  test(`DOCKER_HOST=${host} is taken`, () => {
+  test(`DOCKER_HOST=${host} is accepted`, () => {
     assert.equal(read({ DOCKER_HOST: host }).settings.dockerHost, host);
   });
 
@@ -185,13 +185,13 @@ const noDockerHosts = [
   ...['tcp://:2375', 'tcp://x:99999', 'tcp://x:1/path', 'tcp://u@x:1', 'http://x:1', 'ssh://x', 'fd://'],
 ];
 for (const host of noDockerHosts)
-  test(`DOCKER_HOST=${host} is refused in a line that names it`, () => {
+  test(`DOCKER_HOST=${host} is refused in one line that names it`, () => {
     assert.throws(
       () => read({ DOCKER_HOST: host }),
-      (cause: Error) => {
-        assert.ok(cause instanceof UsageError);
+      (error: Error) => {
+        assert.ok(error instanceof UsageError);
         assert.equal(
-          cause.message,
+          error.message,
           `DOCKER_HOST must be unix:///PATH or tcp://HOST:PORT, not ${JSON.stringify(host)}`,
         );
         return true;
@@ -200,7 +200,7 @@ for (const host of noDockerHosts)
   });
 
 for (const args of [['serve'], ['image', 'list'], ['user', 'list'], ['doctor']])
-  test(`assay ${args.join(' ')} refuses a wrong DOCKER_HOST and a wrong setting with one line and status 2`, async () => {
+  test(`assay ${args.join(' ')} refuses an invalid DOCKER_HOST and an invalid setting with one line and status 2`, async () => {
     using place = temporaryDirectory();
     const data = join(place.path, 'data');
     for (const extra of [{ DOCKER_HOST: 'garbage' }, { ASSAY_NETWORK: 'host' }, { ASSAY_IMAGE: '!!' }]) {
@@ -208,10 +208,10 @@ for (const args of [['serve'], ['image', 'list'], ['user', 'list'], ['doctor']])
       assert.equal(status, 2, stderr);
       assert.match(stderr, /^assay: [^\n]*(DOCKER_HOST|ASSAY_NETWORK|ASSAY_IMAGE)[^\n]*\n$/);
     }
-    assert.ok(!existsSync(data), 'nothing was made');
+    assert.ok(!existsSync(data), 'nothing was created');
   });
 
-test('certificates that Docker is to be asked with and that are not there are named in one line', async () => {
+test('missing certificates for Docker are named in one line', async () => {
   using place = temporaryDirectory();
   const { status, stderr } = await runAssay(['image', 'list', '--data', join(place.path, 'data')], {
     DOCKER_HOST: 'tcp://127.0.0.1:2376',
@@ -225,33 +225,33 @@ test('certificates that Docker is to be asked with and that are not there are na
   );
 });
 
-test('a flag counts before its variable, and an empty variable as none', () => {
+test('a flag overrides its variable, and an empty variable counts as unset', () => {
   assert.equal(read({ ASSAY_PIDS: '1' }, { '--pids': '2' }).settings.pids, 2);
   assert.equal(read({ ASSAY_PIDS: '' }).settings.pids, 1024);
 });
 
-test('an empty flag is refused by its name, every one of them', () => {
+test('every flag is refused with its name when it is empty', () => {
   for (const { name } of settings)
     assert.throws(() => read({}, { [flagOf(name)]: '' }), {
       message: `${flagOf(name)} is given without a value`,
     });
 });
 
-test('the base URL follows the address that is listened on', () => {
+test('the default base URL follows the listen address', () => {
   assert.equal(read({ ASSAY_LISTEN: '[::1]:9000' }).settings.baseUrl, 'https://[::1]:9000');
 });
 
-test('systemd says where the data is, unless a setting does', () => {
+test('systemd provides the data directory, unless a setting does', () => {
   assert.equal(read({ STATE_DIRECTORY: '/var/lib/assay' }).settings.data, '/var/lib/assay');
   assert.equal(read({ STATE_DIRECTORY: '/var/lib/assay', ASSAY_DATA: '/x' }).settings.data, '/x');
 });
 
-test('a certificate without its key is refused, and the other way round', () => {
+test('a certificate without its key is refused, and vice versa', () => {
   assert.throws(() => read({ ASSAY_TLS_CERT: 'a' }), /--tls-cert and --tls-key go together/);
   assert.throws(() => read({ ASSAY_TLS_KEY: 'a' }), /--tls-cert and --tls-key go together/);
 });
 
-test('unknown ASSAY_ variables are warned of by name; those that suites see are not', () => {
+test('unknown ASSAY_ variables cause a warning; those that suites see do not', () => {
   const seen = ['ASSAY_PROJECT', 'ASSAY_SUITE', 'ASSAY_COMMIT', 'ASSAY_BRANCH', 'ASSAY_BUILD_ID'];
   const { warnings } = read({
     ...Object.fromEntries(seen.map(name => [name, 'x'])),

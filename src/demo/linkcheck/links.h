@@ -4,10 +4,10 @@
 
 #include <stddef.h>
 
-/* Copies the target of the next link into `target`; returns where to go on, NULL after the last one. */
+/* Copies the target of the next link into `target`; returns where to continue, or NULL after the last one. */
 const char *next_link(const char *from, char *target, size_t size);
 
-/* Whether a target leads to another file of the same site. */
+/* Whether a target is another file of the same site. */
 int is_local(const char *target);
 
 #endif

@@ -1,4 +1,4 @@
-/* linkcheck PAGE...: says of each link to another page whether that page is there; exits 1 when one is not. */
+/* linkcheck PAGE...: checks every link to another page; exits 1 if one is broken. */
 #include "links.h"
 
 #include <stdio.h>

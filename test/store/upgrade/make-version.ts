@@ -160,7 +160,7 @@ async function fill(client: Client, as: string, memberAs: string): Promise<KeptA
     sshd: {
       repositoriesDirectory: repositories,
       urlFor: name => `git@${GIT_HOST}:${name}`,
-      addKey: gitHost.letIn,
+      addKey: gitHost.allow,
     },
   });
   const { ask } = journey;

@@ -1,4 +1,4 @@
-// What the demo does, step by step, through the public API alone; and what came of it, as rows of the summary.
+// The scenario of the demo, step by step through the public API. Returns the rows of the summary.
 import type { ApiClient, Wire } from './api-client.ts';
 import type { Receiver } from './receiver.ts';
 import { headOf } from './repository.ts';
@@ -19,15 +19,15 @@ import { type Watch, watchProject } from './watch.ts';
 const MASKED = 'its secret is masked in the log';
 
 /** A row of the summary. */
-export type Ran = { what: string; result: string; isGood: boolean; ms?: number; note?: string };
+export type SummaryRow = { what: string; result: string; isGood: boolean; ms?: number; note?: string };
 
-export type Stage = {
+export type Scenario = {
   api: ApiClient;
   screen: Screen;
   receiver: Receiver;
-  /** Where the Git host keeps the repository that is deployed to. */
+  /** The path of the repository that is deployed to. */
   liveRepository: string;
-  /** Installs the project's key in the Git host, as its owner would. */
+  /** Installs the project's key in the Git host. */
   installKey(publicKey: string): void;
 };
 
@@ -39,16 +39,16 @@ type Project = {
   watch: Watch;
 };
 
-export async function tellStory(stage: Stage): Promise<{ projectId: string; ran: Ran[] }> {
-  const project = await setUp(stage);
-  const ran = [await compile(stage, project)];
-  const { rows, commitId } = await build(stage, project);
-  ran.push(...rows, await deploy(stage, project, commitId), await webhooks(stage, project));
+export async function runScenario(scenario: Scenario): Promise<{ projectId: string; ran: SummaryRow[] }> {
+  const project = await setUp(scenario);
+  const ran = [await compile(scenario, project)];
+  const { rows, commitId } = await build(scenario, project);
+  ran.push(...rows, await deploy(scenario, project, commitId), await webhooks(scenario, project));
   return { projectId: project.id, ran };
 }
 
-async function setUp(stage: Stage): Promise<Project> {
-  const { api, screen, receiver } = stage;
+async function setUp(scenario: Scenario): Promise<Project> {
+  const { api, screen, receiver } = scenario;
   const step = screen.step('Project');
   const project = await api.post('/projects', {
     name: 'Website',
@@ -57,7 +57,7 @@ async function setUp(stage: Stage): Promise<Project> {
     badge: 'true',
   });
   const path = `/projects/${project.id_str}`;
-  stage.installKey(String(project.ssh_public_key));
+  scenario.installKey(String(project.ssh_public_key));
   const dependency = await api.post('/dependencies', tool);
   const dependencyId = String(dependency.id_ref);
   const suiteNames = new Map<string, string>();
@@ -76,7 +76,7 @@ async function setUp(stage: Stage): Promise<Project> {
   return { id: project.id_str, path, suiteNames, dependencyId, watch };
 }
 
-/** Its id. */
+/** Returns the ID of the suite. */
 async function addSuite(api: ApiClient, path: string, suite: SampleSuite, dependencyId: string) {
   const { name, description, command, rule, variable, usesTool } = suite;
   const { id_str: id } = await api.post(`${path}/suites`, { name, description, command });
@@ -86,7 +86,7 @@ async function addSuite(api: ApiClient, path: string, suite: SampleSuite, depend
   return id;
 }
 
-async function compile({ api, screen }: Stage, { dependencyId }: Project): Promise<Ran> {
+async function compile({ api, screen }: Scenario, { dependencyId }: Project): Promise<SummaryRow> {
   const startedAt = performance.now();
   const step = screen.step('Dependency');
   const archive = await toolArchive();
@@ -107,8 +107,11 @@ async function compile({ api, screen }: Stage, { dependencyId }: Project): Promi
   return { what: `Compile ${tool.name}`, result: words(state), isGood, ms, note: error };
 }
 
-async function build(stage: Stage, project: Project): Promise<{ rows: Ran[]; commitId: string }> {
-  const { api, screen } = stage;
+async function build(
+  scenario: Scenario,
+  project: Project,
+): Promise<{ rows: SummaryRow[]; commitId: string }> {
+  const { api, screen } = scenario;
   const step = screen.step('Builds');
   const refs = new Map<string, string>();
   project.watch.listen(({ event, record }) => {
@@ -118,51 +121,51 @@ async function build(stage: Stage, project: Project): Promise<{ rows: Ran[]; com
     }
     if (!event.startsWith('build.')) return;
     const { build_request_id_str, suite_id_str, build_state } = record.build as Record<string, string>;
-    // Whoever tries it out meanwhile may add suites and requests of their own.
+    // The user may add suites and requests meanwhile.
     const ref = refs.get(build_request_id_str ?? '') ?? 'another request';
     const label = `${ref}: ${project.suiteNames.get(suite_id_str ?? '') ?? 'another suite'}`;
     step.say('');
     step.row(label, words(build_state ?? ''), toneOf(build_state ?? ''));
   });
   step.say(`fetching ${requests.map(({ ref }) => ref).join(', ')} over SSH`);
-  const asked = await Promise.all(
+  const requested = await Promise.all(
     requests.map(async request => {
       const { id_str: id } = await api.post(`${project.path}/build_requests`, { commit_ref: request.ref });
       return { ...request, id };
     }),
   );
   await project.watch.until(events =>
-    asked.every(({ id }) =>
+    requested.every(({ id }) =>
       events.some(
         ({ event, record }) =>
           event === 'build_request.finished' && (record.build_request as Wire).id_str === id,
       ),
     ),
   );
-  const rows: Ran[] = [];
+  const rows: SummaryRow[] = [];
   const commitIds: string[] = [];
-  for (const { ref, id, expected } of asked) {
+  for (const { ref, id, expected } of requested) {
     const request = await api.get(`${project.path}/build_requests/${id}`);
     commitIds.push(String(request.commit_id_str));
-    rows.push(...(await outcomes(stage, project, ref, request, expected)));
+    rows.push(...(await outcomes(scenario, project, ref, request, expected)));
   }
   const wrong = rows.filter(({ isGood }) => !isGood).length;
   const ended = rows.filter(({ ms }) => ms !== undefined).length;
   step.end(
-    `${asked.length} requests, ${ended} builds, ${wrong === 0 ? 'all as intended' : `${wrong} not as intended`}`,
+    `${requested.length} requests, ${ended} builds, ${wrong === 0 ? 'all as expected' : `${wrong} not as expected`}`,
     wrong === 0,
   );
   return { rows, commitId: commitIds[0] ?? '' };
 }
 
-/** How each suite ended for one request, and for those that did not run, why. */
+/** The result of each suite for one request, with the reason if it did not run. */
 async function outcomes(
-  { api }: Stage,
+  { api }: Scenario,
   { path, suiteNames }: Project,
   ref: string,
   request: Wire,
   expected: Record<string, string>,
-): Promise<Ran[]> {
+): Promise<SummaryRow[]> {
   if (request.commit_id_str === '')
     return [
       { what: ref, result: words(String(request.build_state)), isGood: false, note: String(request.error) },
@@ -170,7 +173,7 @@ async function outcomes(
   const commit = `${path}/commits/${request.commit_id_str}`;
   const builds = await api.get<Wire[]>(`${commit}/builds`);
   const decisions = await api.get<Wire[]>(`${commit}/suites`);
-  const rows = Object.entries(expected).map(async ([name, end]): Promise<Ran> => {
+  const rows = Object.entries(expected).map(async ([name, end]): Promise<SummaryRow> => {
     const what = `${ref}: ${name}`;
     const found = builds.find(one => suiteNames.get(String(one.suite_id_str)) === name);
     if (!found) {
@@ -186,14 +189,14 @@ async function outcomes(
     const isGood = state === end && (secret === undefined || isMasked);
     const ms = Date.parse(String(found.finished_at)) - Date.parse(String(found.started_at));
     if (state === 'passed') return { what, result: state, isGood, ms, note: isMasked ? MASKED : '' };
-    const result = `${words(state)}${isGood ? ', as intended' : ''}`;
+    const result = `${words(state)}${isGood ? ', as expected' : ''}`;
     return { what, result, isGood, ms, note: String(found.error ?? complaintOf(log)) };
   });
   return Promise.all(rows);
 }
 
-async function deploy(stage: Stage, { path, watch }: Project, commitId: string): Promise<Ran> {
-  const { api, screen } = stage;
+async function deploy(scenario: Scenario, { path, watch }: Project, commitId: string): Promise<SummaryRow> {
+  const { api, screen } = scenario;
   const startedAt = performance.now();
   const step = screen.step('Deploy');
   const branch = 'live';
@@ -214,7 +217,7 @@ async function deploy(stage: Stage, { path, watch }: Project, commitId: string):
   );
   const { state } = await api.get(`${path}/deploys/${id}`);
   const { ref } = await api.get(`${path}/commits/${commitId}`);
-  const isGood = state === 'deployed' && (await headOf(stage.liveRepository, branch)) === ref;
+  const isGood = state === 'deployed' && (await headOf(scenario.liveRepository, branch)) === ref;
   step.end(`main ${state} to ${addressOf(LIVE)}, branch ${branch}`, isGood);
   const note = `${String(ref).slice(0, 8)} to ${addressOf(LIVE)}`;
   return {
@@ -226,7 +229,7 @@ async function deploy(stage: Stage, { path, watch }: Project, commitId: string):
   };
 }
 
-async function webhooks({ api, screen, receiver }: Stage, { path }: Project): Promise<Ran> {
+async function webhooks({ api, screen, receiver }: Scenario, { path }: Project): Promise<SummaryRow> {
   const step = screen.step('Webhooks');
   const events = await api.get<Wire[]>(`${path}/events`);
   step.say(`waiting for ${events.length} deliveries`);
@@ -234,7 +237,7 @@ async function webhooks({ api, screen, receiver }: Stage, { path }: Project): Pr
   const isGood = received.size === events.length && receiver.forged() === 0;
   const result = `${received.size} of ${events.length} received`;
   const note =
-    receiver.forged() === 0 ? 'every signature is valid' : `${receiver.forged()} not signed as they should`;
+    receiver.forged() === 0 ? 'every signature is valid' : `${receiver.forged()} with an invalid signature`;
   step.end(`${result}, ${note}`, isGood);
   return { what: 'Webhooks', result, isGood, note };
 }
@@ -252,7 +255,7 @@ const toneOf = (state: string) => tones[state] ?? 'bad';
 const words = (state: string) => state.replaceAll('_', ' ');
 const lastLine = (text: string) => text.trimEnd().split('\n').at(-1) ?? '';
 
-/** The line that says what went wrong, as test programs write it; else the last one. */
+/** The first failure in TAP output, or the last line. */
 function complaintOf(log: string): string {
   return log.split('\n').find(line => line.startsWith('not ok')) ?? lastLine(log);
 }
