@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { bootApp, type Planted, type TestApp } from '../support/app.ts';
-import { type Answer, type Asked, errors, type Fields } from '../support/client.ts';
+import { type Answer, type CallOptions, errors, type Fields } from '../support/client.ts';
 import { dependencyForm, fresh, notificationForm, projectForm, strategyForm, suiteForm } from './contract.ts';
 
 let app: TestApp;
@@ -13,7 +13,7 @@ before(async () => {
 });
 after(() => app.close());
 
-const post = (path: string, asked: Asked) =>
+const post = (path: string, asked: CallOptions) =>
   app.client.call('POST', path, { as: app.people.owner.as, ...asked });
 const suites = () => `/projects/${planted.project_id}/suites`;
 const malformed = errors('generic', 'invalid_format');
@@ -21,7 +21,10 @@ const malformed = errors('generic', 'invalid_format');
 const boundary = 'X--boundary';
 const part = (name: string, value: string, more = '') =>
   `--${boundary}\r\nContent-Disposition: form-data; name="${name}"${more}\r\n\r\n${value}\r\n`;
-const multipart = (body: string | Buffer, type = `multipart/form-data; boundary=${boundary}`): Asked => ({
+const multipart = (
+  body: string | Buffer,
+  type = `multipart/form-data; boundary=${boundary}`,
+): CallOptions => ({
   body,
   headers: { 'content-type': type },
 });
@@ -29,10 +32,13 @@ const whole = (fields: Record<string, string>) =>
   `${Object.entries(fields)
     .map(([name, value]) => part(name, value))
     .join('')}--${boundary}--\r\n`;
-const raw = (body: string | Buffer, type: string): Asked => ({ body, headers: { 'content-type': type } });
+const raw = (body: string | Buffer, type: string): CallOptions => ({
+  body,
+  headers: { 'content-type': type },
+});
 const urlencoded = 'application/x-www-form-urlencoded';
 
-async function refused(path: string, asked: Asked, expected: unknown = malformed): Promise<void> {
+async function refused(path: string, asked: CallOptions, expected: unknown = malformed): Promise<void> {
   const before = app.changes();
   const answer = await post(path, asked);
   assert.deepEqual([answer.status, answer.json], [403, expected]);
@@ -80,7 +86,7 @@ test('a form may come without a content type, with parameters to it, and in any 
 
 test('text arrives as it was sent', async () => {
   const command = 'echo "ü ✓ 😀 + % & = ; \\" \r\n\tend ';
-  const sent: Asked[] = [
+  const sent: CallOptions[] = [
     { form: { ...suiteForm(), command } },
     { json: { ...suiteForm(), command } },
     multipart(whole({ ...(suiteForm() as Record<string, string>), command })),
@@ -290,7 +296,7 @@ describe('a body that cannot be read is of no valid format, and changes nothing'
   const good = '{"name":"x","command":"make"}';
   const deep = (levels: number) =>
     `{"name":"x","command":"make","x":${'['.repeat(levels)}${']'.repeat(levels)}}`;
-  const bodies: Record<string, Asked> = {
+  const bodies: Record<string, CallOptions> = {
     'JSON that is cut off': { json: good.slice(0, -1) },
     'JSON with something after it': { json: `${good}x` },
     'JSON that is a list': { json: '[]' },

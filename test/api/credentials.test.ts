@@ -6,7 +6,7 @@ import { connect } from 'node:tls';
 import { createSession, replaceApiKey, updateAccount } from '../../src/store/accounts.ts';
 import { deleteToken, listTokens } from '../../src/store/applications.ts';
 import { bootApp, type Planted, type TestApp } from '../support/app.ts';
-import { type Asked, basic, bearer, errors } from '../support/client.ts';
+import { basic, bearer, type CallOptions, errors } from '../support/client.ts';
 import { compileAll } from './states.ts';
 
 let app: TestApp;
@@ -17,15 +17,15 @@ before(async () => {
 });
 after(() => app.close());
 
-const whoami = (asked: Asked = {}, query = '') => app.client.call('GET', `/whoami${query}`, asked);
+const whoami = (asked: CallOptions = {}, query = '') => app.client.call('GET', `/whoami${query}`, asked);
 const unauthorized = errors('generic', 'unauthorized');
 
-async function expectRefused(asked: Asked, query = ''): Promise<void> {
+async function expectRefused(asked: CallOptions, query = ''): Promise<void> {
   const answer = await whoami(asked, query);
   assert.deepEqual([answer.status, answer.json], [401, unauthorized], JSON.stringify([asked, query]));
 }
 
-async function expectOwner(asked: Asked, query = ''): Promise<void> {
+async function expectOwner(asked: CallOptions, query = ''): Promise<void> {
   const answer = await whoami(asked, query);
   assert.deepEqual([answer.status, answer.text], [200, '{"response":{"email":"owner@example.org"}}']);
 }
@@ -43,7 +43,7 @@ test('Basic, Bearer and oauth_token are taken, in any case of scheme and address
 
 describe('anything else is unauthorized', () => {
   const code = (text: string) => `Basic ${Buffer.from(text).toString('base64')}`;
-  const wrong: Record<string, () => Asked> = {
+  const wrong: Record<string, () => CallOptions> = {
     'no credentials': () => ({}),
     'an empty header': () => ({ as: '' }),
     'a scheme alone': () => ({ as: 'Basic' }),

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { recordImage } from '../../src/store/images.ts';
 import { bootApp, type Planted, type TestApp } from '../support/app.ts';
-import { type Asked, errors, type Fields } from '../support/client.ts';
+import { type CallOptions, errors, type Fields } from '../support/client.ts';
 import {
   contract,
   dependencyForm,
@@ -37,7 +37,7 @@ const row = (method: Row['method'], path: string): Row => {
 };
 const P = '/projects/:project_id';
 
-async function refused(asked: Row, body: Asked, status: number, expected: unknown): Promise<void> {
+async function refused(asked: Row, body: CallOptions, status: number, expected: unknown): Promise<void> {
   const before = app.changes();
   const answer = await app.client.call(asked.method, pathOf(asked, planted), {
     as: app.people.owner.as,
@@ -47,7 +47,7 @@ async function refused(asked: Row, body: Asked, status: number, expected: unknow
   assert.equal(app.changes(), before, 'a refused request changed something');
 }
 
-async function accepted(asked: Row, body: Asked): Promise<void> {
+async function accepted(asked: Row, body: CallOptions): Promise<void> {
   const answer = await app.client.call(asked.method, pathOf(asked, planted), {
     as: app.people.owner.as,
     ...body,

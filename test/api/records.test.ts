@@ -192,7 +192,7 @@ test('a commit in a list has five fields, and a fetched one all of them with the
   assert.match(fetched.ref as string, /^[0-9a-f]{40}$/);
   assert.deepEqual(fetched, {
     ...item,
-    message: 'Mend the roof\n\nIt rained in.',
+    message: 'Fix the roof\n\nIt rained in.',
     scm_author_name: 'Ada',
     scm_author_email: 'ada@example.org',
     scm_authored_date: '2026-01-02T03:04:05+02:00',

@@ -180,7 +180,7 @@ const bodies: Record<string, { body: string; type: string }> = {
 attacks('a body made to be slow or large is refused soon', bodies, async ({ body, type }) => {
   const beganAt = performance.now();
   const before = app.changes();
-  const answer = await send(suites(), body, type).catch((cause: NodeJS.ErrnoException) => cause);
+  const answer = await send(suites(), body, type).catch((error: NodeJS.ErrnoException) => error);
   // What is too large may be cut off while it is still being sent.
   if (answer instanceof Error) assert.match(answer.code ?? '', /ECONNRESET|EPIPE/);
   else assert.equal(answer.status, 403);

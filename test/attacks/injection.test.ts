@@ -137,9 +137,9 @@ async function show(path: string, isThere: () => Promise<void> = async () => {})
       const answer = await page.goto(path, { waitUntil: 'load' });
       await isThere();
       return answer;
-    } catch (cause) {
-      const wasInterrupted = /interrupted by another navigation/.test((cause as Error).message);
-      if (tries === 5 || !(networkChanged || wasInterrupted)) throw cause;
+    } catch (error) {
+      const wasInterrupted = /interrupted by another navigation/.test((error as Error).message);
+      if (tries === 5 || !(networkChanged || wasInterrupted)) throw error;
     }
   }
 }

@@ -7,7 +7,7 @@ import { connect as connect2 } from 'node:http2';
 import { connect as connectPlain, type Socket } from 'node:net';
 import { after, before } from 'node:test';
 import type { Planted } from '../support/app.ts';
-import { frame, HEADERS, odd, PREFACE, REQUEST, resetStream } from '../support/http2-frames.ts';
+import { frame, HEADERS, PREFACE, REQUEST, resetStream, streamId } from '../support/http2-frames.ts';
 import { type ServedApp, serveApp } from '../support/served-app.ts';
 import { attacks } from './table.ts';
 import { alive, openWire, statusesIn, type Wire } from './wire.ts';
@@ -195,14 +195,14 @@ const floods: Record<string, (at: number) => Buffer> = {
   pings: () => frame(6, 0, 0, '12345678'),
   settings: () => frame(4, 0, 0, '\0\x03\0\0\0\x64'),
   'empty parts of a body': at => (at === 0 ? frame(HEADERS, 0x4, 1, REQUEST) : frame(0, 0, 1)),
-  priorities: at => frame(2, 0, odd(at), '\0\0\0\0\x10'),
-  'streams beyond the number agreed on': at => frame(HEADERS, 0x4, odd(at), REQUEST),
-  'windows of nothing': at => frame(8, 0, at === 0 ? 0 : odd(at), '\0\0\0\0'),
+  priorities: at => frame(2, 0, streamId(at), '\0\0\0\0\x10'),
+  'streams beyond the number agreed on': at => frame(HEADERS, 0x4, streamId(at), REQUEST),
+  'windows of nothing': at => frame(8, 0, at === 0 ? 0 : streamId(at), '\0\0\0\0'),
   'headers that unpack to much': at =>
     frame(
       HEADERS,
       0x5,
-      odd(at),
+      streamId(at),
       Buffer.concat([REQUEST, Buffer.from([0x40, 1, 0x61, 0x7f, 0x81, 0x1e]), Buffer.alloc(4_000, 0xbe)]),
     ),
   'frames of a kind that nobody knows': () => frame(0xee, 0, 0, Buffer.alloc(500)),
@@ -293,9 +293,9 @@ attacks('over HTTP/2 the same is refused', headers2, async hostile => {
       Record<string, unknown> | Error,
     ];
     if (!(answer instanceof Error)) assert.equal(answer[':status'], 400);
-  } catch (cause) {
+  } catch (error) {
     // The client itself may refuse to send it.
-    assert.match((cause as NodeJS.ErrnoException).code ?? '', /^ERR_(HTTP2|INVALID)/);
+    assert.match((error as NodeJS.ErrnoException).code ?? '', /^ERR_(HTTP2|INVALID)/);
   } finally {
     session.destroy();
   }

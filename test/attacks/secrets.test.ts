@@ -109,7 +109,7 @@ before(async () => {
   places.set('its volumes', Buffer.from(await docker('volume', 'ls', '--format', '{{json .}}')));
   places.set(
     'what Docker keeps as its log',
-    Buffer.from(await docker('logs', container).catch(cause => String(cause))),
+    Buffer.from(await docker('logs', container).catch(error => String(error))),
   );
   lookAtProcesses();
   const backup = join(data, '..', `${instance}.backup`);

@@ -1,5 +1,5 @@
-// What the contract costs: a record against a bare route, a page of a long list against one of a short list, and idling.
-// Every figure is a ratio taken in one run, of rounds that alternate, so that a busy machine touches both sides.
+// The cost of API requests: a record compared with a bare route, a page of a long list compared with a short one, and
+// idling. Every figure is a ratio of alternating rounds in one run, so that a busy machine affects both sides.
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -16,14 +16,14 @@ import {
   askOnce,
   type Child,
   cpuMsOf,
-  judge,
+  exitStatus,
   measureRate,
   median,
   openSocket,
+  report,
   requestBytes,
   residentBytesOf,
   startChild,
-  verdict,
 } from './support.ts';
 
 const { values: options } = parseArgs({
@@ -42,7 +42,7 @@ const CONNECTIONS = 32;
 const series =
   'WITH RECURSIVE series (value) AS (SELECT 1 UNION ALL SELECT value + 1 FROM series WHERE value < ?)';
 
-/** A data directory whose project has `rows` build requests and whose owner has `rows` projects. */
+/** A data directory with a project that has `rows` build requests, and an owner who has `rows` projects. */
 function fill(data: string, rows: number): bigint {
   createDataDirectory(data);
   const db = openData(data);
@@ -65,7 +65,7 @@ function fill(data: string, rows: number): bigint {
     });
   const shown = 200;
   const projectId = db.write(() => {
-    // Ids from below count on from 1: all of these are older than what the service itself gives out.
+    // IDs from 1 on are older than all IDs that the service creates.
     db.sqlite
       .prepare(
         `${series} INSERT INTO projects (id, owner_id, name, description, repository_url, build_state, ssh_public_key,
@@ -102,7 +102,7 @@ async function startAssay(executable: string, data: string): Promise<Child & { c
   return { ...child, ca: readFileSync(join(data, 'tls/ca.pem'), 'utf8') };
 }
 
-/** Alternates between the two, after one round each that does not count. */
+/** Alternates between the two, after one warm-up round each. */
 async function alternate(
   rounds: number,
   measureOne: () => Promise<number>,
@@ -131,14 +131,14 @@ async function compareRecord(data: string, projectId: bigint, executable: string
   const bare = await startChild(
     [
       process.execPath,
-      join(import.meta.dirname, 'support-bare.ts'),
+      join(import.meta.dirname, 'support-baseline.ts'),
       databasePath(data),
       ...tls,
       String(barePort),
     ],
     { port: barePort, ready: /ready/ },
   );
-  const asked = requestBytes(`/projects/${projectId}`, auth);
+  const request = requestBytes(`/projects/${projectId}`, auth);
   const load = async (child: Child) => {
     const sockets = await Promise.all(
       Array.from({ length: CONNECTIONS }, () => openSocket(child.port, assay.ca)),
@@ -153,7 +153,7 @@ async function compareRecord(data: string, projectId: bigint, executable: string
       run: async () => {
         const before = cpuMsOf(pid);
         const startedAt = performance.now();
-        const rate = await measureRate(sockets, asked, Number(options['round-ms']));
+        const rate = await measureRate(sockets, request, Number(options['round-ms']));
         cpu.push((cpuMsOf(pid) - before) / (performance.now() - startedAt));
         return rate;
       },
@@ -166,7 +166,7 @@ async function compareRecord(data: string, projectId: bigint, executable: string
     `GET /projects/<id>: ${one.toFixed(0)} requests/s at ${(median(assayLoad.cpu) * 100).toFixed(0)}% of a core; ` +
       `bare route: ${other.toFixed(0)} at ${(median(bareLoad.cpu) * 100).toFixed(0)}% (${CONNECTIONS} connections)`,
   );
-  judge('record, requests/s, ratio to a bare route', ratio, '≥', 0.6);
+  report('record, requests/s, ratio to a bare route', ratio, '≥', 0.6);
   assayLoad.close();
   bareLoad.close();
   await assay.end();
@@ -177,11 +177,11 @@ async function comparePages(sides: { data: string; projectId: bigint }[], execut
   const servers = await Promise.all(sides.map(({ data }) => startAssay(executable, data)));
   const sockets = await Promise.all(servers.map(({ port, ca }) => openSocket(port, ca)));
   const timePage = (side: number, path: string) => async () => {
-    const asked = requestBytes(path, auth);
+    const request = requestBytes(path, auth);
     const times: number[] = [];
     for (let turn = 0; turn < 15; turn += 1) {
       const startedAt = performance.now();
-      await askOnce(sockets[side]!, asked);
+      await askOnce(sockets[side]!, request);
       times.push(performance.now() - startedAt);
     }
     return median(times);
@@ -193,13 +193,13 @@ async function comparePages(sides: { data: string; projectId: bigint }[], execut
   for (const [name, path] of Object.entries(lists)) {
     const { one, other, ratio } = await alternate(15, timePage(1, path(1)), timePage(0, path(0)));
     console.log(`${name}: ${one.toFixed(2)} ms of ${options.rows}, ${other.toFixed(2)} ms of 1000`);
-    judge(`page of ${name}, ratio of long to short`, ratio, '≤', 1.3);
+    report(`page of ${name}, ratio of long to short`, ratio, '≤', 1.3);
   }
   for (const socket of sockets) socket.destroy();
   for (const server of servers) await server.end();
 }
 
-/** From the start of the process to the answer of /ping, asked again and again until it comes. */
+/** From the start of the process to the first answer of /ping. */
 async function timeStart(executable: string, data: string): Promise<{ startMs: number; rssBytes: number }> {
   const port = await freePort();
   const ca = readFileSync(join(data, 'tls/ca.pem'), 'utf8');
@@ -216,13 +216,13 @@ async function timeStart(executable: string, data: string): Promise<{ startMs: n
       await askOnce(socket, requestBytes('/ping', auth));
       socket.destroy();
       startMs = performance.now() - startedAt;
-    } catch (cause) {
-      if ((cause as NodeJS.ErrnoException).code !== 'ECONNREFUSED') throw cause;
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'ECONNREFUSED') throw error;
       await new Promise(resolve => setTimeout(resolve, 2));
     }
   }
   const child = await starting;
-  // Idle means that what starting set off is over.
+  // Idle means that the work of the start-up is done.
   await new Promise(resolve => setTimeout(resolve, 3000));
   const rssBytes = residentBytesOf(child.process.pid as number);
   await child.end();
@@ -247,9 +247,9 @@ try {
   await comparePages([small, large], executable);
   const starts = [];
   for (let turn = 0; turn < 5; turn += 1) starts.push(await timeStart(executable, large.data));
-  judge(`/ping after the start, with ${rows} rows`, median(starts.map(one => one.startMs)), '≤', 400, ' ms');
-  judge('idle memory', median(starts.map(one => one.rssBytes)) / 1e6, '≤', 120, ' MB');
+  report(`/ping after the start, with ${rows} rows`, median(starts.map(one => one.startMs)), '≤', 400, ' ms');
+  report('idle memory', median(starts.map(one => one.rssBytes)) / 1e6, '≤', 120, ' MB');
 } finally {
   rmSync(work, { recursive: true, force: true });
 }
-process.exitCode = verdict();
+process.exitCode = exitStatus();

@@ -1,5 +1,5 @@
-// What a build costs beside the bare tools: request to first line, trivial builds a second, a long log, many readers.
-// Every figure is a ratio taken in one run, of rounds that alternate, so that a busy machine touches both sides.
+// The cost of builds compared with the bare tools: request to first line, trivial builds per second, a long log, many
+// readers. Every figure is a ratio of alternating rounds in one run, so that a busy machine affects both sides.
 import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
@@ -19,7 +19,7 @@ import { basic, createClient } from '../support/client.ts';
 import { createJourney, type ProjectJourney, type Repository } from '../support/journey.ts';
 import { git } from '../support/repository.ts';
 import { startSshd } from '../support/sshd.ts';
-import { cpuMsOf, judge, median, openSocket, residentBytesOf, verdict } from './support.ts';
+import { cpuMsOf, exitStatus, median, openSocket, report, residentBytesOf } from './support.ts';
 
 const { values: options, positionals } = parseArgs({
   allowPositionals: true,
@@ -60,11 +60,11 @@ const image = await createImages(createEngine({ dockerHost: DOCKER_HOST }).door,
 );
 
 const instance = readInstance();
-// One build makes the appliance's own network, which the bare tools are to use as well.
+// One build creates the server's network, which the bare tools use too.
 await (await journey.project()).runOne({ command: 'true' });
 const network = await docker('network', 'ls', '-q', '--filter', `label=assay.instance=${instance}`);
 
-/** The options that every container of Assay has, for the bare tools too. */
+/** The options of every container of Assay, for the bare tools. */
 const profile = [
   `--network=${network}`,
   ...[
@@ -107,7 +107,7 @@ try {
   rmSync(data, { recursive: true, force: true });
   rmSync(work, { recursive: true, force: true });
 }
-process.exitCode = verdict();
+process.exitCode = exitStatus();
 
 function readInstance(): string {
   const sqlite = openSqlite(databasePath(data));
@@ -118,7 +118,7 @@ function readInstance(): string {
   }
 }
 
-/** When it was, in the output itself: the same clock for both sides, and nobody's reading is measured. */
+/** The time at which the line was printed, from the output itself: the same clock for both sides. */
 function stampIn(text: string): number {
   const [, seconds] = /^stamp (\d+\.\d+)$/m.exec(text) ?? [];
   if (seconds === undefined) throw new Error(`no stamp in ${text}`);
@@ -130,9 +130,9 @@ async function firstLine(name: string, files: Record<string, string | Buffer>): 
   const project = await journey.project(repository);
   await project.suite({ command: 'date "+stamp %s.%N"' });
   const mirror = join(work, `mirror-${name.replaceAll(' ', '-')}.git`);
-  const bare = createBareFetch(repository, mirror);
-  const mine: number[] = [];
-  const theirs: number[] = [];
+  const fetchByHand = createBareFetch(repository, mirror);
+  const assay: number[] = [];
+  const bare: number[] = [];
   for (let round = -1; round < rounds; round++) {
     const sides = [
       async () => {
@@ -141,22 +141,22 @@ async function firstLine(name: string, files: Record<string, string | Buffer>): 
       },
       async () => {
         repository.add({ message: `Round ${round}\n`, files: { counter: `theirs ${round}` } });
-        return await bare();
+        return await fetchByHand();
       },
     ] as const;
     const first = round % 2 === 0 ? 0 : 1;
     const figures = [0, 0];
     for (const side of [first, 1 - first]) figures[side] = await (sides[side] as () => Promise<number>)();
-    // The first round makes the mirrors, the network and the caches.
+    // The first round creates the mirrors, the network and the caches.
     if (round < 0) continue;
-    mine.push(figures[0] as number);
-    theirs.push(figures[1] as number);
+    assay.push(figures[0] as number);
+    bare.push(figures[1] as number);
   }
-  const [own, raw] = [median(mine), median(theirs)];
+  const [own, raw] = [median(assay), median(bare)];
   console.log(
     `request to first line, ${name}: ${own.toFixed(0)} ms; git fetch + checkout + docker create + start: ${raw.toFixed(0)} ms`,
   );
-  judge(`request to first line, ${name}`, own / raw, '≤', 1.1);
+  report(`request to first line, ${name}`, own / raw, '≤', 1.1);
 }
 
 async function requestToFirstLine(project: ProjectJourney): Promise<number> {
@@ -214,8 +214,8 @@ function createBareFetch(repository: Repository, mirror: string): () => Promise<
 async function trivialBuilds(count: number): Promise<void> {
   const project = await journey.project();
   for (let index = 0; index < count; index++) await project.suite({ command: 'true' });
-  const mine: number[] = [];
-  const theirs: number[] = [];
+  const assay: number[] = [];
+  const bare: number[] = [];
   const pid = server.child.pid as number;
   let cpuMs = 0;
   const loop = `seq ${count} | xargs -P 2 -I{} docker run --rm ${profile.join(' ')} ${image.reference} -c true`;
@@ -227,29 +227,29 @@ async function trivialBuilds(count: number): Promise<void> {
         const before = cpuMsOf(pid);
         await passedRequest(project);
         cpuMs += cpuMsOf(pid) - before;
-        mine.push((count * 1000) / (performance.now() - startedAt));
+        assay.push((count * 1000) / (performance.now() - startedAt));
       } else {
         await promisify(execFile)('sh', ['-c', loop]);
-        theirs.push((count * 1000) / (performance.now() - startedAt));
+        bare.push((count * 1000) / (performance.now() - startedAt));
       }
     }
   }
-  const [own, raw] = [median(mine), median(theirs)];
+  const [own, raw] = [median(assay), median(bare)];
   console.log(
-    `the server's own part: ${(cpuMs / count / mine.length).toFixed(0)} ms of processor time a build`,
+    `the server's share: ${(cpuMs / count / assay.length).toFixed(0)} ms of processor time per build`,
   );
   console.log(
-    `${count} trivial builds, 2 at once: ${own.toFixed(2)} a second; docker run: ${raw.toFixed(2)} a second`,
+    `${count} trivial builds, 2 at once: ${own.toFixed(2)} per second; docker run: ${raw.toFixed(2)} per second`,
   );
-  judge('trivial builds', own / raw, '≥', 0.9);
+  report('trivial builds', own / raw, '≥', 0.9);
 }
 
 async function longLog(): Promise<void> {
   const project = await journey.project();
   await project.suite({ command: PRINT });
   const pid = server.child.pid as number;
-  const mine: number[] = [];
-  const theirs: number[] = [];
+  const assay: number[] = [];
+  const bare: number[] = [];
   let grown = 0;
   for (let round = 0; round < 3; round++) {
     for (const side of round % 2 === 0 ? [0, 1] : [1, 0]) {
@@ -260,7 +260,7 @@ async function longLog(): Promise<void> {
         }, 20);
         const { took, buildId } = await startToEnd(project);
         clearInterval(watch);
-        mine.push(took);
+        assay.push(took);
         requireEveryLine(await project.log(buildId));
       } else {
         const file = join(work, 'output');
@@ -270,20 +270,20 @@ async function longLog(): Promise<void> {
           `exec docker run --rm ${profile.join(' ')} ${image.reference} -c "$0" >${file}`,
           PRINT,
         ]);
-        theirs.push(performance.now() - startedAt);
+        bare.push(performance.now() - startedAt);
         if (statSync(file).size !== LINES * 100) throw new Error('docker run lost lines');
       }
     }
   }
-  const [own, raw] = [median(mine), median(theirs)];
+  const [own, raw] = [median(assay), median(bare)];
   console.log(
-    `${LINES} lines, 100 MB: ${own.toFixed(0)} ms; docker run > file: ${raw.toFixed(0)} ms; every line was there, in order`,
+    `${LINES} lines, 100 MB: ${own.toFixed(0)} ms; docker run > file: ${raw.toFixed(0)} ms; all lines arrived in order`,
   );
-  judge('a log of 100 MB', own / raw, '≤', 1.1);
-  judge('memory of the server meanwhile', grown / 1e6, '≤', 60, ' MB');
+  report('a log of 100 MB', own / raw, '≤', 1.1);
+  report('memory of the server during that', grown / 1e6, '≤', 60, ' MB');
 }
 
-/** Waits for the one event that tells, so that the waiting costs nothing. */
+/** Waits for a single event, so that waiting costs nothing. */
 async function passedRequest(project: ProjectJourney): Promise<void> {
   const firehose = await project.firehose('');
   await project.request();
@@ -295,7 +295,7 @@ async function passedRequest(project: ProjectJourney): Promise<void> {
   }
 }
 
-/** From the claim to the verdict, as the project's events tell. */
+/** From the claim to the verdict, according to the project's events. */
 async function startToEnd(project: ProjectJourney): Promise<{ took: number; buildId: string }> {
   const firehose = await project.firehose('');
   await project.request();
@@ -313,11 +313,12 @@ async function startToEnd(project: ProjectJourney): Promise<{ took: number; buil
 function requireEveryLine(log: string): void {
   let expected = 0;
   for (let at = log.indexOf('0000000 '); at < log.length; at += 100, expected++)
-    if (Number(log.slice(at, at + 7)) !== expected) throw new Error(`line ${expected} is not in its place`);
+    if (Number(log.slice(at, at + 7)) !== expected)
+      throw new Error(`line ${expected} is missing or out of order`);
   if (expected !== LINES) throw new Error(`${expected} lines, not ${LINES}`);
 }
 
-/** One build that prints 100 lines a second, each with the time, to many readers. */
+/** One build that prints 100 lines per second with the time, to many readers. */
 async function manyReaders(readers: number, seconds: number): Promise<void> {
   const project = await journey.project();
   await project.suite({
@@ -336,7 +337,7 @@ for i in range(${seconds} * 100):
   await project.logHas(buildId as string, 'ready\n');
   const latencies: number[] = [];
   const sockets: TLSSocket[] = [];
-  const asked = `GET ${project.path}/builds/${buildId}/firehose HTTP/1.1\r\nHost: localhost\r\nAuthorization: ${as}\r\n\r\n`;
+  const request = `GET ${project.path}/builds/${buildId}/firehose HTTP/1.1\r\nHost: localhost\r\nAuthorization: ${as}\r\n\r\n`;
   let lines = 0;
   const ended: Promise<unknown>[] = [];
   const BATCH = 25;
@@ -363,7 +364,7 @@ for i in range(${seconds} * 100):
             socket.on('close', resolve);
           }),
         );
-        socket.write(asked);
+        socket.write(request);
         await once(socket, 'data');
       }),
     );
@@ -378,11 +379,11 @@ for i in range(${seconds} * 100):
   );
   for (const socket of sockets) socket.destroy();
   const expected = readers * seconds * 100;
-  if (lines !== expected) throw new Error(`${lines} lines came to the readers, not ${expected}`);
+  if (lines !== expected) throw new Error(`${lines} lines arrived at the readers, not ${expected}`);
   latencies.sort((a, b) => a - b);
   const at = (part: number) => latencies[Math.floor(latencies.length * part)] as number;
   console.log(
-    `${readers} readers, 100 lines a second: median ${at(0.5).toFixed(0)} ms, p99 ${at(0.99).toFixed(0)} ms, all ${lines} lines came`,
+    `${readers} readers, 100 lines per second: median ${at(0.5).toFixed(0)} ms, p99 ${at(0.99).toFixed(0)} ms, all ${lines} lines arrived`,
   );
-  judge('p99 of a line to a reader', at(0.99), '≤', 250, ' ms');
+  report('p99 of a line to a reader', at(0.99), '≤', 250, ' ms');
 }

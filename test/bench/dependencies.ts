@@ -1,5 +1,5 @@
-// What dependencies cost: how late a suite with a large one starts, what an upload and a compile add to the bare thing.
-// Every figure is a ratio taken in one run, of rounds that alternate, so that a busy machine touches both sides.
+// The cost of dependencies: the start of a suite with a large one, an upload and a compile, compared with the bare
+// operation. Every figure is a ratio of alternating rounds in one run, so that a busy machine affects both sides.
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
@@ -17,11 +17,11 @@ import { openRoom } from '../engine/docker/room.ts';
 import { type Appliance, startAppliance } from '../support/appliance.ts';
 import { freePort } from '../support/ports.ts';
 import { openDependencies, PREFIX, tarOf } from '../work/dependencies/room.ts';
-import { type Child, judge, median, residentBytesOf, startChild, verdict } from './support.ts';
+import { type Child, exitStatus, median, report, residentBytesOf, startChild } from './support.ts';
 
 const { values: options } = parseArgs({
   options: {
-    /** `uploads`, `compiles` or `suites`: that part alone. */
+    /** `uploads`, `compiles` or `suites`: runs only that part. */
     only: { type: 'string', default: '' },
     'suite-rounds': { type: 'string', default: '31' },
     'upload-rounds': { type: 'string', default: '5' },
@@ -34,16 +34,16 @@ const rounds = (name: 'suite-rounds' | 'upload-rounds' | 'compile-rounds') => Nu
 const root = join(import.meta.dirname, '../..');
 const MIB = 1 << 20;
 
-/** How long after its request a suite says its first word. */
+/** The time from the request to the first output of the suite. */
 async function measureSuites(appliance: Appliance): Promise<void> {
-  const room = openDependencies(appliance);
+  const dependencies = openDependencies(appliance);
   const files = Number(options['artifact-mib']);
-  const began = performance.now();
-  const large = await room.compiled(tarOf({ file: 'x' }), {
+  const startedAt = performance.now();
+  const large = await dependencies.compiled(tarOf({ file: 'x' }), {
     name: 'large',
     command: `head -c ${MIB} /dev/urandom >block; for i in $(seq ${files}); do cat block >${PREFIX}/$i; done`,
   });
-  console.log(`${files} MiB compiled and kept in ${((performance.now() - began) / 1000).toFixed(1)} s`);
+  console.log(`${files} MiB compiled and kept in ${((performance.now() - startedAt) / 1000).toFixed(1)} s`);
   const command = 'date +%s%N';
   const repository = appliance.repository();
   const plain = await appliance.project(repository);
@@ -52,11 +52,11 @@ async function measureSuites(appliance: Appliance): Promise<void> {
   const loadedSuite = await loaded.suite({ command });
   await loaded.ask('POST', `/suites/${loadedSuite}/dependencies`, { dependency_id: large });
   const start = async (project: typeof plain, suiteId: string) => {
-    const askedAt = Date.now();
+    const requestedAt = Date.now();
     const { build, log } = (await project.run()).of(suiteId);
     assert.equal(build.build_state, 'passed', log);
     const [, nanoseconds] = /^(\d{19})$/m.exec(log) ?? [];
-    return Number(BigInt(nanoseconds as string) / 1_000n) / 1_000 - askedAt;
+    return Number(BigInt(nanoseconds as string) / 1_000n) / 1_000 - requestedAt;
   };
   await start(plain, plainSuite);
   await start(loaded, loadedSuite);
@@ -67,7 +67,7 @@ async function measureSuites(appliance: Appliance): Promise<void> {
     withIt.push(await start(loaded, loadedSuite));
   }
   console.log(`suites start after ${median(without).toFixed(0)} and ${median(withIt).toFixed(0)} ms`);
-  judge(
+  report(
     `start of a suite with a ${files} MiB dependency to one with none`,
     median(withIt) / median(without),
     '≤',
@@ -75,16 +75,16 @@ async function measureSuites(appliance: Appliance): Promise<void> {
   );
 }
 
-/** The compile's own time, from enqueued to compiled, against the same container started by hand. */
+/** The time from enqueued to compiled, compared with the same container started by hand. */
 async function measureCompiles(appliance: Appliance): Promise<void> {
-  const room = openDependencies(appliance);
+  const dependencies = openDependencies(appliance);
   const docker = await openRoom();
   const by: Record<'hand' | 'assay', number[]> = { hand: [], assay: [] };
   const command = `make && make install PREFIX=${PREFIX}`;
   try {
     for (let round = 0; round < rounds('compile-rounds'); round++) {
       const archive = sourceTar(round);
-      const { id, state, log } = await room.compile(archive, { command });
+      const { id, state, log } = await dependencies.compile(archive, { command });
       assert.equal(state, 'compiled', log);
       const row = findDependency(appliance.app.db, BigInt(id));
       by.assay.push((row?.finishedAt ?? 0) - (row?.enqueuedAt ?? 0));
@@ -92,7 +92,7 @@ async function measureCompiles(appliance: Appliance): Promise<void> {
       const owner = { instance: docker.instance, kind: 'prefix', id: String(round) };
       await docker.engine.createVolume({ name: volume, labels: owner });
       await claimVolume(docker.engine.door, { volume, image: docker.host.reference, owner });
-      const began = performance.now();
+      const startedAt = performance.now();
       const { exit } = await docker.run(`cd ${PROJECT_DIRECTORY} && tar -xf ${ARCHIVE_FILE} && ${command}`, {
         memoryBytes: 2048 * MIB,
         environment: { MAKEFLAGS: '-j2' },
@@ -107,7 +107,7 @@ async function measureCompiles(appliance: Appliance): Promise<void> {
         ],
       });
       assert.equal(exit?.kind === 'exit' && exit.status, 0);
-      by.hand.push(performance.now() - began);
+      by.hand.push(performance.now() - startedAt);
     }
   } finally {
     await docker.close();
@@ -115,10 +115,10 @@ async function measureCompiles(appliance: Appliance): Promise<void> {
   console.log(
     `a compile takes ${median(by.hand).toFixed(0)} ms by hand, ${median(by.assay).toFixed(0)} ms by Assay`,
   );
-  judge('compile to the same command by hand', median(by.assay) / median(by.hand), '≤', 1.15);
+  report('compile to the same command by hand', median(by.assay) / median(by.hand), '≤', 1.15);
 }
 
-/** A library of some size, another one each time, so that nothing is compiled before. */
+/** A library that differs each time, so that no earlier artifact is used. */
 function sourceTar(round: number): Buffer {
   const modules = Array.from({ length: 16 }, (_, index) => `m${index}`);
   const body = (name: string) =>
@@ -133,13 +133,13 @@ function sourceTar(round: number): Buffer {
   });
 }
 
-/** Sends the body as it comes, and resolves when it is acknowledged. */
+/** Streams the body, and resolves when it is acknowledged. */
 function send(port: number, ca: string, path: string, authorization: string): Promise<number> {
   const block = randomBytes(MIB);
-  // What a gzip begins with: an upload of anything else is refused at its beginning.
+  // A gzip header: an upload of anything else is refused at once.
   const first = Buffer.concat([Buffer.from([0x1f, 0x8b, 0x08]), block.subarray(3)]);
   const count = Number(options['upload-mib']);
-  const began = performance.now();
+  const startedAt = performance.now();
   return new Promise((resolve, reject) => {
     const outgoing = request(
       {
@@ -151,7 +151,7 @@ function send(port: number, ca: string, path: string, authorization: string): Pr
         headers: { authorization, 'content-length': String(count * MIB) },
       },
       answer => {
-        answer.resume().on('end', () => resolve(performance.now() - began));
+        answer.resume().on('end', () => resolve(performance.now() - startedAt));
         if ((answer.statusCode ?? 0) >= 300)
           reject(new Error(`the upload was answered ${answer.statusCode}`));
       },
@@ -210,7 +210,7 @@ async function measureUploads(): Promise<void> {
       [process.execPath, 'src/main.ts', 'serve', '--data', data, '--listen', `127.0.0.1:${port}`].map(part =>
         part === 'src/main.ts' ? join(root, part) : part,
       ),
-      // What was uploaded is not compiled meanwhile.
+      // The uploads are not compiled meanwhile.
       { port, env: { DOCKER_HOST: `unix://${work}/no-docker.sock` }, ready: /https:/ },
     );
     children.push(assay);
@@ -219,7 +219,7 @@ async function measureUploads(): Promise<void> {
     const bare = await startChild(
       [
         process.execPath,
-        join(import.meta.dirname, 'support-bare-upload.ts'),
+        join(import.meta.dirname, 'support-baseline-upload.ts'),
         join(work, 'bare'),
         join(tls, 'server.pem'),
         join(tls, 'server.key'),
@@ -237,7 +237,7 @@ async function measureUploads(): Promise<void> {
         ms = await send(port, ca, `/dependencies/${id}/archive`, authorization);
       });
       const bareMs = await send(barePort, ca, '/', authorization);
-      // The first round warms both up; its memory counts.
+      // The first round is a warm-up; its memory counts.
       grown.push(bytes);
       if (round === 0) continue;
       times.assay.push(ms);
@@ -246,8 +246,8 @@ async function measureUploads(): Promise<void> {
     console.log(
       `${options['upload-mib']} MiB are uploaded in ${median(times.bare).toFixed(0)} ms to a bare server, ${median(times.assay).toFixed(0)} ms to Assay`,
     );
-    judge('upload to a bare server', median(times.assay) / median(times.bare), '≤', 1.3);
-    judge('memory that an upload adds', Math.max(...grown) / 1e6, '≤', 80, ' MB');
+    report('upload to a bare server', median(times.assay) / median(times.bare), '≤', 1.3);
+    report('memory that an upload adds', Math.max(...grown) / 1e6, '≤', 80, ' MB');
   } finally {
     for (const child of children) await child.end();
     rmSync(work, { recursive: true, force: true });
@@ -263,4 +263,4 @@ try {
 } finally {
   await appliance.close();
 }
-process.exitCode = verdict();
+process.exitCode = exitStatus();

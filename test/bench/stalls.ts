@@ -1,6 +1,5 @@
-// How long the whole process stands still for one person's big request: a real server with 1,000 projects that wait,
-// 1,000 suites in one project, 2,000 builds in one request. Each figure is the longest stall of the event loop while the
-// work is done to its end, however many batches that takes.
+// The longest stall of the event loop during one user's large request: a real server with 1,000 waiting projects, 1,000
+// suites in one project and 2,000 builds in one request. Each figure covers the work to its end, including all batches.
 import { once } from 'node:events';
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
@@ -30,7 +29,7 @@ import { commitFields } from '../support/app.ts';
 import { freePort } from '../support/ports.ts';
 import { createRepository } from '../support/repository.ts';
 import { startSshd } from '../support/sshd.ts';
-import { judge, startChild, verdict } from './support.ts';
+import { exitStatus, report, startChild } from './support.ts';
 import type { Stall } from './support-stall-meter.ts';
 
 const { values: options, positionals: chosen } = parseArgs({
@@ -112,7 +111,7 @@ const server = await startChild(
       ASSAY_LISTEN: `127.0.0.1:${port}`,
       ASSAY_WEBHOOK_ALLOW: '127.0.0.0/8',
       ASSAY_MIN_FREE_DISK: '1MiB',
-      // What waits for a container goes on waiting.
+      // Jobs that wait for a container keep waiting.
       DOCKER_HOST: `unix://${data}/no-docker.sock`,
     },
   },
@@ -124,11 +123,11 @@ try {
     await stall(`retention of ${OLD_ROWS} events and as many deliveries`, () =>
       until(() => count(`SELECT count(*) FROM events WHERE id <= ${OLD_ROWS}`) === 0),
     );
-  // Once each, so that what is compiled and cached at first use is.
+  // One warm-up each, for compilation and caches.
   await ask('GET', '/ping');
   await ask('GET', `/projects/${world.wide.id}/suites?limit=1`);
   await sleep(2_000);
-  await stall('nothing (for comparison)', () => sleep(2_000));
+  await stall('nothing (baseline)', () => sleep(2_000));
 
   if (isChosen('list')) {
     await stall(
@@ -158,7 +157,7 @@ try {
         },
         ROUNDS,
       );
-      judge(`${name}, size`, bytes / 1000, '≤', mostBytes / 1000, ' kB');
+      report(`${name}, size`, bytes / 1000, '≤', mostBytes / 1000, ' kB');
     }
   if (isChosen('cancel'))
     await stall(
@@ -187,7 +186,7 @@ try {
       took = performance.now() - startedAt;
     });
     console.log(`  until everything was delivered: ${took.toFixed(0)} ms`);
-    judge('what it adds to the database', (databaseBytes() - before) / 1e6, '≤', 10, ' MB');
+    report('what it adds to the database', (databaseBytes() - before) / 1e6, '≤', 10, ' MB');
   }
   if (isChosen('fetch')) {
     const waiting = () => count("SELECT count(*) FROM build_requests WHERE build_state = 'enqueued'");
@@ -197,7 +196,7 @@ try {
     const ms = Number(options.seconds) * 1000;
     let fetched = 0;
     await stall(`fetches of ${PROJECTS} waiting projects`, async () => {
-      // The look that finds them, which the server has every five seconds.
+      // The periodic check that finds them, every five seconds.
       await until(() => waiting() < PROJECTS);
       const before = waiting();
       await sleep(ms);
@@ -238,7 +237,7 @@ try {
   await sshd.close();
   rmSync(data, { recursive: true, force: true });
 }
-process.exitCode = verdict();
+process.exitCode = exitStatus();
 
 function pages(): [name: string, path: string, mostBytes: number][] {
   const wide = `/ui/projects/${world.wide.id}`;
@@ -256,8 +255,8 @@ function pages(): [name: string, path: string, mostBytes: number][] {
 }
 
 /**
- * Runs the work and judges the longest stall that the server had meanwhile: of a few rounds the best, where it can be
- * repeated, since what the machine or the disk does beside it is different every time.
+ * Runs the work and checks the longest stall of the server during it. Repeatable work runs a few times and the best run
+ * counts, because the load of the machine varies.
  */
 async function stall(name: string, work: (round: number) => Promise<unknown>, rounds = 1): Promise<void> {
   const stalls: Stall[] = [];
@@ -267,7 +266,7 @@ async function stall(name: string, work: (round: number) => Promise<unknown>, ro
     stalls.push(await longestStall());
   }
   const { ms, cpuMs } = stalls.reduce((best, one) => (one.ms < best.ms ? one : best));
-  judge(`${name}, longest stall`, ms, '≤', GOAL_MS, ' ms');
+  report(`${name}, longest stall`, ms, '≤', GOAL_MS, ' ms');
   console.log(`  ${cpuMs.toFixed(0)} ms of it processor time`);
 }
 
@@ -280,7 +279,7 @@ async function longestStall(): Promise<Stall> {
 
 function ask(method: string, path: string, form?: Record<string, string>): Promise<string> {
   return new Promise((resolve, reject) => {
-    const asked = request(
+    const outgoing = request(
       {
         agent,
         host: '127.0.0.1',
@@ -307,16 +306,16 @@ function ask(method: string, path: string, form?: Record<string, string>): Promi
         );
       },
     );
-    asked.on('error', reject);
-    asked.on('timeout', () => asked.destroy(new Error(`no answer to ${method} ${path}`)));
-    asked.end(form && new URLSearchParams(form).toString());
+    outgoing.on('error', reject);
+    outgoing.on('timeout', () => outgoing.destroy(new Error(`no response to ${method} ${path}`)));
+    outgoing.end(form && new URLSearchParams(form).toString());
   });
 }
 
-async function until(holds: () => boolean): Promise<void> {
+async function until(isDone: () => boolean): Promise<void> {
   const endsAt = performance.now() + DEADLINE_MS;
-  while (!holds()) {
-    if (performance.now() > endsAt) throw new Error(`waited in vain for ${holds}`);
+  while (!isDone()) {
+    if (performance.now() > endsAt) throw new Error(`timed out waiting for ${isDone}`);
     await sleep(20);
   }
 }
@@ -325,7 +324,7 @@ function count(words: string): number {
   return Number(db.sqlite.prepare(words).pluck().get());
 }
 
-/** Without those of the receiver that is to be deleted. */
+/** Without those of the receiver that will be deleted. */
 function pendingDeliveries(): number {
   return count(
     `SELECT count(*) FROM deliveries WHERE state = 'pending' AND notification_id <> ${world.fullReceiver}`,
@@ -336,7 +335,7 @@ function requestState(id: bigint): unknown {
   return db.sqlite.prepare('SELECT build_state FROM build_requests WHERE id = ?').pluck().get(id);
 }
 
-/** Without pages that are free. */
+/** Without free pages. */
 function databaseBytes(): number {
   const pages = (name: string) => Number(db.sqlite.pragma(name, { simple: true }));
   return (pages('page_count') - pages('freelist_count')) * pages('page_size');
@@ -459,7 +458,7 @@ function fill(db: Db) {
   };
 }
 
-/** Old requests, each with a commit, its builds and what was decided; ids from 1 on are older than any given out. */
+/** Old requests, each with a commit, its builds and its rule decisions. IDs from 1 on are older than all others. */
 function fillHistory(db: Db, { id }: Project): void {
   const run = (words: string, ...values: unknown[]) => db.sqlite.prepare(words).run(...values);
   run(
@@ -499,7 +498,7 @@ function fillHistory(db: Db, { id }: Project): void {
   );
 }
 
-/** Tried often already and due in ten minutes, so that nothing is sent meanwhile. */
+/** With many attempts and due in ten minutes, so that nothing is sent meanwhile. */
 function fillOutbox(db: Db, receiverId: bigint): void {
   db.sqlite
     .prepare(
@@ -510,7 +509,7 @@ function fillOutbox(db: Db, receiverId: bigint): void {
     .run(100_000, receiverId, retryDelaysMs.length, Date.now() + 600_000);
 }
 
-/** Events of years ago, each with a delivery that arrived. */
+/** Old events, each with a successful delivery. */
 function fillOldEvents(db: Db, { id }: Project, receiverId: bigint): void {
   db.sqlite
     .prepare(

@@ -1,6 +1,6 @@
-// Loaded into a server before its own code (`node --import`): measures how long its event loop stands still, and answers
-// the benchmark over the IPC channel with the longest time since it was asked last. Time in which the thread was ready and
-// the machine ran something else does not count: that is the machine's, not the server's.
+// Loaded into a server with `node --import`: measures the longest stall of its event loop since the last query, and
+// reports it over the IPC channel. Time in which the thread was ready but the machine ran something else does not
+// count.
 import { openSync, readSync } from 'node:fs';
 
 type Moment = { atMs: number; cpuMs: number; queuedMs: number };

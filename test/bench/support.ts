@@ -1,4 +1,5 @@
-// What benchmarks share: servers as child processes, a light HTTP/1.1 load over TLS, medians, and a verdict a line.
+// Shared by the benchmarks: servers as child processes, a light HTTP/1.1 load generator over TLS, medians, and one line
+// for each result.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
@@ -13,22 +14,22 @@ export function median(values: readonly number[]): number {
 
 let failures = 0;
 
-/** Prints a figure beside what is asked of it, and remembers when it falls short. */
-export function judge(name: string, figure: number, relation: '≥' | '≤', bound: number, unit = ''): void {
+/** Prints a figure with its limit, and remembers if the limit is missed. */
+export function report(name: string, figure: number, relation: '≥' | '≤', bound: number, unit = ''): void {
   const holds = relation === '≥' ? figure >= bound : figure <= bound;
   if (!holds) failures += 1;
   const digits = unit === '' ? 2 : 0;
   console.log(
-    `${name}: ${figure.toFixed(digits)}${unit} (required ${relation} ${bound}${unit}) ${holds ? 'ok' : 'MISSED'}`,
+    `${name}: ${figure.toFixed(digits)}${unit} (limit ${relation} ${bound}${unit}) ${holds ? 'ok' : 'MISSED'}`,
   );
 }
 
-/** The exit status of a benchmark whose every `judge` has spoken. */
-export const verdict = () => (failures === 0 ? 0 : 1);
+/** The exit status of the benchmark, after all figures are reported. */
+export const exitStatus = () => (failures === 0 ? 0 : 1);
 
 export type Child = { process: ChildProcess; port: number; end(): Promise<void> };
 
-/** Starts a server and resolves when one line of its output matches. */
+/** Starts a server and resolves when a line of its output matches. */
 export async function startChild(
   command: readonly string[],
   options: { port: number; env?: Record<string, string>; ready: RegExp; ipc?: boolean },
@@ -64,7 +65,7 @@ export async function startChild(
   };
 }
 
-/** Processor time that a process has used so far. */
+/** The processor time that a process has used so far. */
 export function cpuMsOf(pid: number): number {
   const fields = readFileSync(`/proc/${pid}/stat`, 'utf8')
     .replace(/^.*\) /, '')
@@ -92,13 +93,13 @@ export function requestBytes(path: string, auth: string): Buffer {
   );
 }
 
-/** One request on an open connection: the whole answer, which must be 200 and say how long it is. */
-export async function askOnce(socket: TLSSocket, asked: Buffer): Promise<Buffer> {
-  const parts: Buffer[] = [];
+/** One request on an open connection: the whole response, which must be 200 and have a length. */
+export async function askOnce(socket: TLSSocket, request: Buffer): Promise<Buffer> {
+  const chunks: Buffer[] = [];
   return new Promise((resolve, reject) => {
     const onData = (part: Buffer) => {
-      parts.push(part);
-      const answer = parts.length === 1 ? part : Buffer.concat(parts);
+      chunks.push(part);
+      const answer = chunks.length === 1 ? part : Buffer.concat(chunks);
       const headEnd = answer.indexOf('\r\n\r\n');
       if (headEnd < 0) return;
       const head = answer.toString('latin1', 0, headEnd);
@@ -114,20 +115,20 @@ export async function askOnce(socket: TLSSocket, asked: Buffer): Promise<Buffer>
     };
     socket.on('data', onData);
     socket.once('error', reject);
-    socket.write(asked);
+    socket.write(request);
   });
 }
 
 /**
- * Requests a second on kept connections, one request under way on each. An answer's length is learnt once and
- * then only bytes are counted, so that the load costs less than what it measures.
+ * Requests per second on persistent connections, one at a time on each. The length of a response is read once and then
+ * only bytes are counted, so that the load generator costs less than the server.
  */
 export async function measureRate(
   sockets: readonly TLSSocket[],
-  asked: Buffer,
+  request: Buffer,
   durationMs: number,
 ): Promise<number> {
-  const { length } = await askOnce(sockets[0] as TLSSocket, asked);
+  const { length } = await askOnce(sockets[0] as TLSSocket, request);
   let answered = 0;
   const startedAt = performance.now();
   const endsAt = startedAt + durationMs;
@@ -140,7 +141,7 @@ export async function measureRate(
             missing -= part.length;
             if (missing > 0) return;
             if (missing < 0) {
-              reject(new Error('answers differ in length'));
+              reject(new Error('responses differ in length'));
               return;
             }
             answered += 1;
@@ -150,10 +151,10 @@ export async function measureRate(
               return;
             }
             missing = length;
-            socket.write(asked);
+            socket.write(request);
           };
           socket.on('data', onData);
-          socket.write(asked);
+          socket.write(request);
         }),
     ),
   );

@@ -1,5 +1,6 @@
-// What webhooks cost: deliveries to a live receiver against a bare loop of fetch, and the API beside a dead receiver.
-// Every figure is a ratio taken in one run, of rounds that alternate, so that a busy machine touches both sides.
+// The cost of webhooks: deliveries to a live receiver compared with a bare loop of fetch, and the API during deliveries
+// to a dead receiver. Every figure is a ratio of alternating rounds in one run, so that a busy machine affects both
+// sides.
 import { randomBytes } from 'node:crypto';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -23,12 +24,12 @@ import { freePort } from '../support/ports.ts';
 import {
   askOnce,
   type Child,
-  judge,
+  exitStatus,
   median,
   openSocket,
+  report,
   requestBytes,
   startChild,
-  verdict,
 } from './support.ts';
 
 const { values: options } = parseArgs({
@@ -71,7 +72,7 @@ function fill(db: Db, url: string): { projectId: bigint; fillOutbox(): void } {
     url,
     signingSecret: newSigningSecret(),
   });
-  // Three events to a build, as builds have them.
+  // Three events for each build, as in real builds.
   const types = ['build.enqueued', 'build.started', 'build.finished'] as const;
   return {
     projectId: project.id,
@@ -144,17 +145,17 @@ async function compareLive(): Promise<void> {
       )
       .pluck()
       .all();
-    const ours = await deliverAll(db);
+    const assay = await deliverAll(db);
     const bare = await fetchAll(receiver.url, bodies);
-    console.log(`  ${ours.toFixed(0)} deliveries/s, bare fetch ${bare.toFixed(0)}/s`);
-    ratios.push(ours / bare);
+    console.log(`  ${assay.toFixed(0)} deliveries/s, bare fetch ${bare.toFixed(0)}/s`);
+    ratios.push(assay / bare);
   }
   db.close();
   await receiver.end();
-  judge(`${eventCount} events for a live receiver, against bare fetch`, median(ratios), '≥', 0.5);
+  report(`${eventCount} events for a live receiver, compared with bare fetch`, median(ratios), '≥', 0.5);
 }
 
-type Served = { socket: TLSSocket; asked: Buffer; end(): Promise<void> };
+type Served = { socket: TLSSocket; request: Buffer; end(): Promise<void> };
 
 async function serve(name: string, hasBacklog: boolean): Promise<Served> {
   const data = join(work, name);
@@ -170,10 +171,10 @@ async function serve(name: string, hasBacklog: boolean): Promise<Served> {
     ready: /assay is serving/,
   });
   const socket = await openSocket(port, readFileSync(join(data, 'tls/ca.pem'), 'utf8'));
-  const asked = requestBytes(`/projects/${projectId}`, `bench@example.com:${apiKey}`);
+  const request = requestBytes(`/projects/${projectId}`, `bench@example.com:${apiKey}`);
   return {
     socket,
-    asked,
+    request,
     end: async () => {
       socket.destroy();
       await child.end();
@@ -181,9 +182,9 @@ async function serve(name: string, hasBacklog: boolean): Promise<Served> {
   };
 }
 
-async function measureMs({ socket, asked }: Served): Promise<number> {
+async function measureMs({ socket, request }: Served): Promise<number> {
   const startedAt = performance.now();
-  await askOnce(socket, asked);
+  await askOnce(socket, request);
   return performance.now() - startedAt;
 }
 
@@ -192,25 +193,25 @@ const p99 = (values: readonly number[]) =>
 
 async function compareDead(): Promise<void> {
   const idle = await serve('idle', false);
-  const beset = await serve('beset', true);
-  for (let count = 0; count < 500; count++) for (const served of [idle, beset]) await measureMs(served);
+  const loaded = await serve('loaded', true);
+  for (let count = 0; count < 500; count++) for (const served of [idle, loaded]) await measureMs(served);
   const ratios: number[] = [];
   for (let round = 0; round < rounds; round++) {
     const idleMs: number[] = [];
-    const besetMs: number[] = [];
-    // One by one in turn: whatever else the machine does falls on both alike.
+    const loadedMs: number[] = [];
+    // Alternating, so that the load of the machine affects both.
     for (let count = 0; count < requestCount; count++) {
       idleMs.push(await measureMs(idle));
-      besetMs.push(await measureMs(beset));
+      loadedMs.push(await measureMs(loaded));
     }
     console.log(
-      `  p99 ${p99(besetMs).toFixed(2)} ms beside a dead receiver, ${p99(idleMs).toFixed(2)} ms without`,
+      `  p99 ${p99(loadedMs).toFixed(2)} ms with a dead receiver, ${p99(idleMs).toFixed(2)} ms without`,
     );
-    ratios.push(p99(besetMs) / p99(idleMs));
+    ratios.push(p99(loadedMs) / p99(idleMs));
   }
   await idle.end();
-  await beset.end();
-  judge(`the API's p99 beside ${eventCount} events for a dead receiver`, median(ratios), '≤', 1.2);
+  await loaded.end();
+  report(`p99 of the API with ${eventCount} events for a dead receiver`, median(ratios), '≤', 1.2);
 }
 
 try {
@@ -219,4 +220,4 @@ try {
 } finally {
   rmSync(work, { recursive: true });
 }
-process.exitCode = verdict();
+process.exitCode = exitStatus();

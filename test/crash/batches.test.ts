@@ -1,4 +1,4 @@
-// A kill in the middle of what is carried out in batches: what was answered holds, and the next server does the rest.
+// Kills the server while it cancels and purges in batches: the next server completes what was answered.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setTimeout as after } from 'node:timers/promises';

@@ -1,4 +1,4 @@
-// A kill at any moment loses nothing that was answered: at random moments, and at the N-th sync of the database.
+// Kills the server at random moments and inside the n-th sync of the database: nothing that was answered is lost.
 import assert from 'node:assert/strict';
 import { randomInt } from 'node:crypto';
 import { appendFileSync, readFileSync } from 'node:fs';
@@ -12,10 +12,10 @@ import { freePort } from '../support/ports.ts';
 const seed = Number(process.env.SEED ?? randomInt(2 ** 31));
 const KILLS = 6;
 const CLIENTS = 3;
-/** What a start may take here, on a machine that does other things too. */
+/** The time limit for a start, on a busy machine. */
 const READY_MS = 15_000;
 
-/** Mulberry32: the moments of a run can be had again with its seed. */
+/** Mulberry32: a seed reproduces the moments of a run. */
 function randomFrom(start: number): () => number {
   let state = start;
   return () => {
@@ -28,11 +28,11 @@ function randomFrom(start: number): () => number {
 
 type Found = Record<string, unknown> | null;
 
-/** What must be found at a path, null for nothing; while a change is not answered it may be `or` instead. */
+/** What a path must return, null for nothing. While a change is not answered, it may be `or` instead. */
 type Expected = { found: Found; or?: Found };
 type Answered = Map<string, Expected>;
 
-/** Creates, changes and deletes without end; writes down each change once it is answered. */
+/** Creates, changes and deletes records in a loop, and records each change once it is answered. */
 async function work(
   serving: Serving,
   auth: string,
@@ -67,7 +67,7 @@ async function work(
   }
 }
 
-/** Works until the server is gone, whoever ends it. */
+/** Works until the server is gone. */
 async function workUntilKilled(
   serving: Serving,
   auth: string,
@@ -77,9 +77,9 @@ async function workUntilKilled(
 ) {
   const gone = new Promise<void>(resolve => serving.child.once('close', () => resolve()));
   const workers = Array.from({ length: CLIENTS }, (_, at) =>
-    work(serving, auth, `${name}-${at}`, random, answered).catch((cause: NodeJS.ErrnoException) => {
-      // A torn connection is what a kill looks like; anything else is not.
-      if (!/ECONN|EPIPE|socket hang up|no answer/.test(`${cause.code} ${cause.message}`)) throw cause;
+    work(serving, auth, `${name}-${at}`, random, answered).catch((error: NodeJS.ErrnoException) => {
+      // A kill breaks the connection. Any other error is a failure.
+      if (!/ECONN|EPIPE|socket hang up|no answer/.test(`${error.code} ${error.message}`)) throw error;
     }),
   );
   await Promise.all(workers);
@@ -125,7 +125,7 @@ test(`killed at random moments (SEED=${seed}), every answered change is there af
     assert.ok(serving.readyMs < READY_MS, `ready after ${serving.readyMs} ms`);
     await checkAll(serving, auth, new Map([...answered].slice(-40)));
     const working = workUntilKilled(serving, auth, `kill-${kill}`, random, answered);
-    // Awaited below; what it finds meanwhile is told there.
+    // Awaited below, where its errors are reported.
     working.catch(() => {});
     await after(50 + random() * 600);
     await serving.end('SIGKILL');
@@ -139,15 +139,15 @@ test(`killed at random moments (SEED=${seed}), every answered change is there af
 });
 
 for (const sync of [3, 20, 61])
-  test(`killed inside the sync number ${sync} of a run, every answered change is there`, async () => {
+  test(`killed inside sync number ${sync} of a run, every answered change is there`, async () => {
     using directory = temporaryDirectory();
     const data = directory.path;
     const auth = await addAccount(data);
-    // The first start makes the certificates, so that the syncs counted are those of the database.
+    // The first start creates the certificates, so that only syncs of the database are counted.
     await (await serve(data)).end('SIGTERM');
     const answered: Answered = new Map();
-    const traced = await serve(data, { through: killedAtSync(sync) }).catch(cause => {
-      assert.ok(cause instanceof EndedEarly, cause);
+    const traced = await serve(data, { through: killedAtSync(sync) }).catch(error => {
+      assert.ok(error instanceof EndedEarly, error);
     });
     if (traced) await workUntilKilled(traced, auth, 'sync', randomFrom(sync), answered);
     const serving = await serve(data);
@@ -157,7 +157,7 @@ for (const sync of [3, 20, 61])
   });
 
 for (const sync of [1, 2, 4])
-  test(`killed inside the sync number ${sync} of the very first start, the next start is like a first one`, async () => {
+  test(`killed inside sync number ${sync} of the first start, the next start works like a first one`, async () => {
     using directory = temporaryDirectory();
     const data = join(directory.path, 'data');
     await assert.rejects(serve(data, { through: killedAtSync(sync) }), EndedEarly);
@@ -168,7 +168,7 @@ for (const sync of [1, 2, 4])
     assert.match(serving.stdout(), /set-up code: /);
   });
 
-/** Ends the process inside its N-th sync, before the kernel has done it: no hook in the product is needed. */
+/** Kills the process inside its n-th sync, before the kernel executes it. The product needs no hook for it. */
 function killedAtSync(sync: number): string[] {
   return [
     ...['strace', '-f', '-qq', '-o', '/dev/null', '-e', 'trace=fsync,fdatasync'],
@@ -176,7 +176,7 @@ function killedAtSync(sync: number): string[] {
   ];
 }
 
-test('a master key that was half written is not taken for one', async () => {
+test('a partially written master key is not accepted', async () => {
   using directory = temporaryDirectory();
   const data = join(directory.path, 'data');
   await (await serve(data)).end('SIGTERM');

@@ -35,8 +35,8 @@ export async function callAll(
           heard.statuses.set(status, (heard.statuses.get(status) ?? 0) + 1);
           // The first one pays for the connection.
           if (call > 0) heard.times.push(performance.now() - startedAt);
-        } catch (cause) {
-          heard.failures.push(`${method} ${path}: ${(cause as Error).message}`);
+        } catch (error) {
+          heard.failures.push(`${method} ${path}: ${(error as Error).message}`);
         }
       }
     } finally {
@@ -72,8 +72,8 @@ export async function callTogether(
           const status = await ask(agent, { hostname, port, method, path, as: room.as, form });
           heard.times.push(performance.now() - startedAt);
           heard.statuses.set(status, (heard.statuses.get(status) ?? 0) + 1);
-        } catch (cause) {
-          heard.failures.push(`${method} ${path}: ${(cause as Error).message}`);
+        } catch (error) {
+          heard.failures.push(`${method} ${path}: ${(error as Error).message}`);
         }
       }),
     );

@@ -235,8 +235,8 @@ async function faults(stage: Stage, running: Running): Promise<Running> {
 }
 
 class Refused extends Error {}
-const ignoreRefused = (cause: unknown): false => {
-  if (!(cause instanceof Refused) && !isAway(cause)) throw cause;
+const ignoreRefused = (error: unknown): false => {
+  if (!(error instanceof Refused) && !isAway(error)) throw error;
   return false;
 };
 
@@ -286,16 +286,16 @@ export async function drillDisk(
     for (const name of chosen) {
       if (wishes.signal.aborted) break;
       wishes.say(name);
-      await scenes[name](stage).catch(cause => table.holds(`${name}: to its end`, false, inspect(cause)));
+      await scenes[name](stage).catch(error => table.holds(`${name}: to its end`, false, inspect(error)));
       stage.filler.remove();
     }
     running = await faults(stage, running);
     await running.kill();
     table.none('damage in the database at the end', room.checkDatabaseFile());
     return table;
-  } catch (cause) {
+  } catch (error) {
     wishes.say(`the program's last words:\n${room?.program.stderr().slice(-3_000)}`);
-    throw cause;
+    throw error;
   } finally {
     await running?.kill();
     await room?.close();
@@ -315,8 +315,8 @@ function createFiller(data: string): Stage['filler'] {
         if (until(bavail * bsize)) return;
         writeSync(file, Buffer.alloc(Math.min(MIB, Math.max(4096, bavail * bsize))));
       }
-    } catch (cause) {
-      if ((cause as NodeJS.ErrnoException).code !== 'ENOSPC') throw cause;
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'ENOSPC') throw error;
     } finally {
       closeSync(file);
     }

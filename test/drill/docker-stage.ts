@@ -127,9 +127,9 @@ export function fill(path: string): void {
   for (;;) {
     try {
       writeFileSync(path, block, { flag: 'a' });
-    } catch (cause) {
-      if ((cause as NodeJS.ErrnoException).code === 'ENOSPC') return;
-      throw cause;
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code === 'ENOSPC') return;
+      throw error;
     }
   }
 }

@@ -294,7 +294,7 @@ export async function drillDocker(
     for (const name of chosen) {
       if (wishes.signal.aborted) break;
       wishes.say(name);
-      await scenes[name](stage).catch(cause => table.holds(`${name}: to its end`, false, inspect(cause)));
+      await scenes[name](stage).catch(error => table.holds(`${name}: to its end`, false, inspect(error)));
     }
     await engine.end('SIGTERM');
     await running.kill();

@@ -231,8 +231,8 @@ export function startDriver(room: Room, scene: Scene, chance: Chance): Driver {
             return;
           }
         }
-      } catch (cause) {
-        if (!isAway(cause)) throw cause;
+      } catch (error) {
+        if (!isAway(error)) throw error;
         await delay(100);
       }
     }
@@ -244,8 +244,8 @@ export function startDriver(room: Room, scene: Scene, chance: Chance): Driver {
     while (!stopped) {
       try {
         await work(own);
-      } catch (cause) {
-        if (!isAway(cause)) defects.push(`${name}: ${(cause as Error).message}`);
+      } catch (error) {
+        if (!isAway(error)) defects.push(`${name}: ${(error as Error).message}`);
         await delay(50);
       }
     }
@@ -297,6 +297,6 @@ async function* slowly(bytes: Buffer, chance: Chance): AsyncGenerator<Buffer> {
 const AWAY = ['ECONNREFUSED', 'ECONNRESET', 'EPIPE', 'ERR_STREAM_PREMATURE_CLOSE', 'ERR_STREAM_DESTROYED'];
 
 /** Whether the program was not there, or went away in the middle. */
-export const isAway = (cause: unknown): boolean =>
-  AWAY.includes((cause as NodeJS.ErrnoException).code ?? '') ||
-  /socket hang up|before secure TLS connection|aborted/.test((cause as Error).message);
+export const isAway = (error: unknown): boolean =>
+  AWAY.includes((error as NodeJS.ErrnoException).code ?? '') ||
+  /socket hang up|before secure TLS connection|aborted/.test((error as Error).message);

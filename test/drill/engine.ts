@@ -127,9 +127,9 @@ export async function createPrivateEngine(
   try {
     await engine.start();
     return engine;
-  } catch (cause) {
+  } catch (error) {
     await engine.close();
-    throw cause;
+    throw error;
   }
 }
 
@@ -148,9 +148,9 @@ async function endContainerd(directory: string): Promise<void> {
   const pid = readFileSync(pidFile, 'utf8').trim();
   try {
     if (commandOf(pid).includes(directory)) process.kill(Number(pid), 'SIGKILL');
-  } catch (cause) {
+  } catch (error) {
     // It ends with its engine, by itself.
-    if ((cause as NodeJS.ErrnoException).code !== 'ESRCH') throw cause;
+    if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error;
   }
   await lookUntil(
     CALL_MS,

@@ -390,7 +390,7 @@ export async function drillNetwork(
     for (const name of chosen) {
       if (wishes.signal.aborted) break;
       wishes.say(name);
-      await scenes[name](stage).catch(cause => table.holds(`${name}: to its end`, false, inspect(cause)));
+      await scenes[name](stage).catch(error => table.holds(`${name}: to its end`, false, inspect(error)));
     }
     table.holds('the program is still the same', !running.hasEnded(), room.program.stderr().slice(-2_000));
     return table;

@@ -138,7 +138,7 @@ async function signInUntil(room: Room, form: { email: string; password: string }
   try {
     while (performance.now() < until) {
       const startedAt = performance.now();
-      const status = await signIn(room, agent, '203.0.113.7', form).catch((cause: Error) => cause.message);
+      const status = await signIn(room, agent, '203.0.113.7', form).catch((error: Error) => error.message);
       times.push(performance.now() - startedAt);
       if (status !== 303) refused.push(String(status));
       await delay(200);

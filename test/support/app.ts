@@ -1,5 +1,5 @@
-// Boots the real application for a test, on a free port of loopback and in a directory of its own, and fills it:
-// accounts of every kind and standing, and for an owner one of everything that the contract names.
+// Starts the real application for a test, on a free loopback port and in its own directory, and fills it with accounts
+// of every kind and standing, and with one record of every kind for an owner.
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -35,32 +35,32 @@ export type People = Record<
   Person
 >;
 
-/** Who and what is in a database, whichever process serves it. */
-export type Stage = {
+/** The accounts and the database, whichever process serves it. */
+export type Fixture = {
   db: Db;
   data: string;
   people: People;
-  /** One of everything, owned by that person; all others but the stranger collaborate on it. */
+  /** Creates one record of every kind, owned by that person. All others except for the stranger collaborate on it. */
   plant(owner?: Person): Planted;
-  /** A bearer's credentials with just these scopes. */
+  /** Bearer credentials with exactly these scopes. */
   token(person: Person, ...granted: Scope[]): string;
   writeLog(buildId: bigint, bytes: string | Buffer): Promise<void>;
   writeCompileLog(dependencyId: bigint, bytes: string | Buffer): Promise<void>;
 };
 
-export type TestApp = Stage & {
+export type TestApp = Fixture & {
   url: string;
   client: Client;
-  /** What the program wrote to its own log. */
+  /** What the program logged. */
   logged: string[];
-  /** Whether the disk has room for more work. */
+  /** Sets whether there is enough free disk space for new work. */
   hasFreeSpace: boolean;
-  /** Rows ever changed: what a refused request must leave as it was. */
+  /** The number of row changes so far. A refused request must not change it. */
   changes(): number;
   close(): Promise<void>;
 };
 
-/** Ids by the names that they have in paths. */
+/** IDs by their names in paths. */
 export type Planted = Record<
   | 'project_id'
   | 'collaborator_id'
@@ -91,17 +91,17 @@ export async function bootApp(overrides: Partial<Settings> = {}): Promise<TestAp
     {},
   );
   const logged: string[] = [];
-  const room = { hasFreeSpace: true };
+  const disk = { hasFreeSpace: true };
   const app = await startApp(
     { ...settings, ...overrides },
     createLog(line => logged.push(line), {}),
-    // Nobody works: what is enqueued waits until a test moves it.
+    // No worker runs: queued work waits until a test changes its state.
     async () => ({
       waiting: () => undefined,
       heldUpBy: () => 'It starts in a moment.',
       slotsUsed: () => 0,
       dockerAway: () => undefined,
-      hasFreeSpace: () => room.hasFreeSpace,
+      hasFreeSpace: () => disk.hasFreeSpace,
       freeDiskBytes: () => 0,
       cacheTotalBytes: () => 0,
       stop: async () => {},
@@ -110,18 +110,18 @@ export async function bootApp(overrides: Partial<Settings> = {}): Promise<TestAp
   const ca = await readFile(join(data, 'tls', 'ca.pem'), 'utf8');
   const client = createClient(app.url, ca);
   return {
-    ...furnish(app.db, data),
+    ...createFixture(app.db, data),
     url: app.url,
     client,
     logged,
     get hasFreeSpace() {
-      return room.hasFreeSpace;
+      return disk.hasFreeSpace;
     },
     set hasFreeSpace(value) {
-      room.hasFreeSpace = value;
+      disk.hasFreeSpace = value;
     },
     changes: () => {
-      // What was deleted before is purged in batches: that is no change by what is tested.
+      // Deleted records are purged in batches, which is not a change by the code under test.
       while (purgeSomeRows(app.db));
       return Number(app.db.sqlite.prepare('SELECT total_changes()').pluck().get());
     },
@@ -133,8 +133,8 @@ export async function bootApp(overrides: Partial<Settings> = {}): Promise<TestAp
   };
 }
 
-/** People of every kind, in a database that has none yet, and what it takes to give them more. */
-export function furnish(db: Db, data: string): Stage {
+/** Creates accounts of every kind in an empty database, and returns functions to add more. */
+export function createFixture(db: Db, data: string): Fixture {
   const people = createPeople(db);
   const { application } = createApplication(db, {
     ownerId: people.admin.account.id,
@@ -191,7 +191,7 @@ function createPeople(db: Db): People {
 let planted = 0;
 const keyPair = generateKeyPair('assay');
 
-/** One transaction, so that nothing of it is taken on by whoever looks for work. */
+/** One transaction, so that no worker starts any of it. */
 function plant(db: Db, people: People, owner: Person): Planted {
   planted += 1;
   const name = `Planted ${planted}`;
@@ -248,7 +248,7 @@ function plant(db: Db, people: People, owner: Person): Planted {
       { suiteId: suite.id, suiteName: suite.name, runs: true, rules: [] },
     ]);
     const [build] = listBuildsOfRequest(db, request.id);
-    if (!build) throw new Error('no build began');
+    if (!build) throw new Error('no build started');
     moveBuild(db, build.id, 'start');
     moveBuild(db, build.id, 'pass', { exitCode: 0 });
     const strategy = createStrategy(db, {
@@ -291,7 +291,7 @@ function plant(db: Db, people: People, owner: Person): Planted {
 export function commitFields(ref: string) {
   return {
     ref,
-    message: 'Mend the roof\n\nIt rained in.',
+    message: 'Fix the roof\n\nIt rained in.',
     authorName: 'Ada',
     authorEmail: 'ada@example.org',
     authoredDate: '2026-01-02T03:04:05+02:00',

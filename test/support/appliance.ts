@@ -1,5 +1,5 @@
-// A whole appliance for journeys: the real application or a server of its own process, a real Git host, a real Docker
-// Engine; driven through the public API alone, and waited for by its firehoses.
+// A complete server for end-to-end tests: the application in this process or in its own, a real Git host and a real
+// Docker Engine. Tests use it only through the public API and wait for events of its firehoses.
 import { execFile, spawn } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -23,18 +23,18 @@ export type Appliance = Journey & {
   data: string;
   sshd: TestSshd;
   instance: string;
-  /** What the program wrote to its own log. */
+  /** What the program logged. */
   logged: string[];
-  /** Looks at once, and again after each change of the database, for what no event tells of. */
-  committed<T>(look: () => Promise<T | undefined>): Promise<T>;
-  /** The names of the containers it has in Docker, once they are as they should be. */
+  /** Checks at once and after each change of the database, for what has no event. */
+  committed<T>(find: () => Promise<T | undefined>): Promise<T>;
+  /** The names of its containers in Docker, once they satisfy the condition. */
   containersUntil(holds: (names: string[]) => boolean): Promise<string[]>;
   close(): Promise<void>;
 };
 
 export const DOCKER_HOST = process.env.DOCKER_HOST || 'unix:///var/run/docker.sock';
 
-/** A data directory that reaches the Git host. */
+/** A data directory that is configured for the Git host. */
 export function makeData(sshd: TestSshd): string {
   const data = mkdtempSync(join(tmpdir(), 'assay-journey-'));
   mkdirSync(join(data, 'ssh'), { mode: 0o700 });
@@ -72,7 +72,7 @@ export async function startAppliance(overrides: Partial<Settings> = {}): Promise
     sshd,
     instance,
     logged,
-    committed: look => untilCommitted(app, look),
+    committed: find => untilCommitted(app, find),
     containersUntil: holds => containersUntil(instance, holds),
     async close() {
       client.close();
@@ -84,25 +84,25 @@ export async function startAppliance(overrides: Partial<Settings> = {}): Promise
   };
 }
 
-async function untilCommitted<T>(app: App, look: () => Promise<T | undefined>): Promise<T> {
-  const told = app.db.onCommit;
+async function untilCommitted<T>(app: App, find: () => Promise<T | undefined>): Promise<T> {
+  const onCommit = app.db.onCommit;
   let changed = Promise.withResolvers<void>();
   app.db.onCommit = topics => {
-    told(topics);
+    onCommit(topics);
     changed.resolve();
     changed = Promise.withResolvers();
   };
-  const late = setTimeout(() => changed.reject(new Error(`waited in vain for ${look}`)), 60_000);
+  const timer = setTimeout(() => changed.reject(new Error(`timed out waiting for ${find}`)), 60_000);
   try {
     for (;;) {
       const next = changed.promise;
-      const found = await look();
+      const found = await find();
       if (found !== undefined) return found;
       await next;
     }
   } finally {
-    clearTimeout(late);
-    app.db.onCommit = told;
+    clearTimeout(timer);
+    app.db.onCommit = onCommit;
   }
 }
 
@@ -112,20 +112,20 @@ export function containersUntil(
   waitMs = 60_000,
 ): Promise<string[]> {
   const label = `label=assay.instance=${instance}`;
-  const look = () => docker('ps', '-a', '--filter', label, '--format', '{{.Names}}');
-  return dockerUntil(['type=container', label], look, holds, waitMs);
+  const find = () => docker('ps', '-a', '--filter', label, '--format', '{{.Names}}');
+  return dockerUntil(['type=container', label], find, holds, waitMs);
 }
 
-/** Resolves when Docker no longer has a volume whose name holds the text. */
+/** Resolves when Docker no longer has a volume whose name contains the text. */
 export async function volumeGone(text: string): Promise<void> {
-  const look = () => docker('volume', 'ls', '-q', '--filter', `name=${text}`);
-  await dockerUntil(['type=volume', 'event=destroy'], look, names => names.length === 0);
+  const find = () => docker('volume', 'ls', '-q', '--filter', `name=${text}`);
+  await dockerUntil(['type=volume', 'event=destroy'], find, names => names.length === 0);
 }
 
-/** Looks at once, and again after each event of Docker's; those of the last moments, too: it listens only after a while. */
+/** Checks at once and after each event of Docker, including recent ones, since the subscription starts late. */
 async function dockerUntil(
   filters: readonly string[],
-  look: () => Promise<string>,
+  find: () => Promise<string>,
   holds: (names: string[]) => boolean,
   waitMs = 60_000,
 ): Promise<string[]> {
@@ -136,19 +136,19 @@ async function dockerUntil(
     timeout: waitMs,
   });
   try {
-    let names = (await look()).split('\n').filter(Boolean);
+    let names = (await find()).split('\n').filter(Boolean);
     if (holds(names)) return names;
     for await (const _ of events.stdout) {
-      names = (await look()).split('\n').filter(Boolean);
+      names = (await find()).split('\n').filter(Boolean);
       if (holds(names)) return names;
     }
-    throw new Error(`waited in vain; Docker has ${names.join(', ') || 'nothing'}`);
+    throw new Error(`timed out; Docker has ${names.join(', ') || 'nothing'}`);
   } finally {
     events.kill();
   }
 }
 
-/** Takes away whatever an appliance has in Docker, its network and rules included. */
+/** Removes everything that a server has in Docker, including its network and rules. */
 export async function clearDocker(instance: string, dockerHost = DOCKER_HOST): Promise<void> {
   const label = `label=assay.instance=${instance}`;
   const bridge = await docker('--host', dockerHost, 'network', 'ls', '-q', '--filter', label);

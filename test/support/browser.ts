@@ -1,5 +1,5 @@
-// A real Chromium on the real application, and what every page is held to: no console error, no other host,
-// no sideways scrolling at 390 px, nothing serious found by axe; a screenshot of each.
+// A real Chromium, and the checks for every page: no console error, no request to other hosts, no horizontal scrolling
+// at 390 px, no serious finding of axe; with a screenshot of each page.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { mkdir } from 'node:fs/promises';
@@ -11,7 +11,7 @@ import { type Browser, type BrowserContext, chromium, type Page } from 'playwrig
 const axeSource = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const screenshots = process.env.SCREENSHOTS ?? join(tmpdir(), 'assay-screenshots');
 const DEADLINE_MS = 60_000;
-/** The machine's own doing: Docker networks that other tests make and remove. */
+/** Caused by the machine: other tests create and remove Docker networks. */
 const networkChange = /ERR_NETWORK_CHANGED|interrupted by another navigation/;
 
 export function launchBrowser(): Promise<Browser> {
@@ -32,18 +32,18 @@ export function launchBrowser(): Promise<Browser> {
 export type Person = {
   page: Page;
   context: BrowserContext;
-  /** Goes to a path of the application and waits until it is there. */
+  /** Opens a path of the application and waits until it has loaded. */
   go(path: string): Promise<void>;
-  /** Holds the page as it stands to what every page is held to, wide and narrow, and takes screenshots as `name`. */
+  /** Runs all checks on the current page, wide and narrow, and saves screenshots as `name`. */
   inspect(name: string): Promise<void>;
-  /** Console errors and requests to other hosts so far; fails when there is one. Called by `inspect` and `close`. */
+  /** Fails if there was a console error or a request to another host. Called by `inspect` and `close`. */
   check(): void;
-  /** A console error of a page that is meant to be refused: one for each answer of 400 or more. */
+  /** Allows one console error for each expected response of 400 or more. */
   expectRefusals(count?: number): void;
   close(): Promise<void>;
 };
 
-/** Someone with a browser of their own: no cookies, nothing kept. */
+/** A separate browser context: no cookies, no storage. */
 export async function openBrowser(
   browser: Browser,
   url: string,
@@ -51,7 +51,7 @@ export async function openBrowser(
 ): Promise<Person> {
   const context = await browser.newContext({
     baseURL: url,
-    // Its certificate is signed by a CA of its own, which no browser knows.
+    // The certificate is signed by the server's own CA, which no browser trusts.
     ignoreHTTPSErrors: true,
     viewport: { width: 1280, height: 800 },
     colorScheme: options.dark ? 'dark' : 'light',
@@ -79,8 +79,8 @@ export async function openBrowser(
         try {
           await page.goto(path, { waitUntil: 'load' });
           return;
-        } catch (cause) {
-          if (tries === 5 || !networkChange.test((cause as Error).message)) throw cause;
+        } catch (error) {
+          if (tries === 5 || !networkChange.test((error as Error).message)) throw error;
         }
       }
     },
@@ -100,7 +100,7 @@ export async function openBrowser(
         const wide = await page.evaluate('document.documentElement.scrollWidth');
         assert.ok(
           (wide as number) <= width,
-          `${name} scrolls sideways at ${width} px: it is ${wide} px wide`,
+          `${name} scrolls horizontally at ${width} px: it is ${wide} px wide`,
         );
         assert.deepEqual(await seriousFindings(page), [], `axe, ${name} at ${width} px`);
       }
@@ -121,7 +121,7 @@ export async function openBrowser(
 
 type Finding = { id: string; impact: string | null; nodes: { html: string; failureSummary?: string }[] };
 
-/** Evaluated over the debugger, which the page's policy does not bind: nothing of the page is loosened for it. */
+/** Evaluated over the debugger, which bypasses the Content-Security-Policy of the page. */
 async function seriousFindings(page: Page): Promise<string[]> {
   await page.evaluate(axeSource);
   const found = (await page.evaluate('axe.run(document).then(result => result.violations)')) as Finding[];
@@ -130,7 +130,7 @@ async function seriousFindings(page: Page): Promise<string[]> {
     .flatMap(({ id, nodes }) => nodes.map(node => `${id}: ${node.html} ${node.failureSummary ?? ''}`));
 }
 
-/** Signs in as a person would, through the form. */
+/** Signs in through the form. */
 export async function signIn(person: Person, email: string, password: string): Promise<void> {
   const { page } = person;
   for (let tries = 1; ; tries += 1) {
@@ -144,8 +144,8 @@ export async function signIn(person: Person, email: string, password: string): P
         page.getByRole('button', { name: 'Sign in' }).click(),
       ]);
       return;
-    } catch (cause) {
-      if (tries === 3 || !networkChange.test((cause as Error).message)) throw cause;
+    } catch (error) {
+      if (tries === 3 || !networkChange.test((error as Error).message)) throw error;
     }
   }
 }

@@ -1,4 +1,4 @@
-// A root file system of nothing but busybox: another shell, other tools and no git, as in Alpine.
+// A root file system with only busybox: another shell, other tools and no git, as in Alpine.
 import { execFile } from 'node:child_process';
 import { cp, mkdir, symlink } from 'node:fs/promises';
 import { join } from 'node:path';

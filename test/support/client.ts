@@ -1,16 +1,16 @@
-// A client that holds every answer against the OpenAPI document: what the document does not say, no answer may be.
+// An HTTP client that validates every response against the OpenAPI document.
 import assert from 'node:assert/strict';
 import { Agent, type RequestOptions, request } from 'node:https';
 import { Ajv2020, type ValidateFunction } from 'ajv/dist/2020.js';
 import formats from 'ajv-formats';
 
 export type Fields = Record<string, string | readonly string[]>;
-export type Asked = {
-  /** The value of Authorization. */
+export type CallOptions = {
+  /** The value of the Authorization header. */
   as?: string | undefined;
   form?: Fields;
   json?: unknown;
-  /** A body as it is; a stream of parts where it is iterable. */
+  /** The raw body; chunked if it is iterable. */
   body?: string | Buffer | AsyncIterable<Buffer>;
   headers?: Record<string, string | string[]>;
 };
@@ -20,7 +20,7 @@ export type Answer = {
   headers: Record<string, string>;
   bytes: Buffer;
   text: string;
-  /** The whole body; ids beyond 53 bits are bigints. */
+  /** The whole body. IDs beyond 53 bits are bigints. */
   json: Wire;
   record: Wire;
   list: Wire[];
@@ -28,7 +28,7 @@ export type Answer = {
 export type Client = {
   origin: string;
   ca: string;
-  call(method: string, path: string, asked?: Asked): Promise<Answer>;
+  call(method: string, path: string, options?: CallOptions): Promise<Answer>;
   get(path: string, as?: string): Promise<Answer>;
   close(): void;
 };
@@ -38,7 +38,7 @@ export const basic = (email: string, key: string) =>
 export const bearer = (token: string) => `Bearer ${token}`;
 export const errors = (key: string, ...codes: string[]) => ({ error: { [key]: codes } });
 
-/** As a browser sends a form; a list sends its name once for each element. */
+/** Encodes a form as a browser does. A list repeats its name for each element. */
 export function encodeForm(fields: Fields): string {
   const form = new URLSearchParams();
   for (const [name, value] of Object.entries(fields))
@@ -46,7 +46,7 @@ export function encodeForm(fields: Fields): string {
   return form.toString();
 }
 
-/** Integers that a double cannot hold come as bigints. */
+/** Parses JSON; integers that a double cannot represent become bigints. */
 export function parseExact(text: string): Wire {
   const revive = (_: string, value: unknown, context?: { source: string }) =>
     typeof value === 'number' && Number.isInteger(value) && !Number.isSafeInteger(value)
@@ -57,21 +57,21 @@ export function parseExact(text: string): Wire {
 
 export function createClient(origin: string, ca: string): Client {
   const agent = new Agent({ keepAlive: true, ca, maxSockets: 16 });
-  let judge: Promise<Judge> | undefined;
+  let validator: Promise<ResponseValidator> | undefined;
 
-  const send = (method: string, path: string, asked: Asked): Promise<Answer> =>
+  const send = (method: string, path: string, options: CallOptions): Promise<Answer> =>
     new Promise((resolve, reject) => {
-      const { payload, type } = bodyOf(asked);
+      const { payload, type } = bodyOf(options);
       const headers: RequestOptions['headers'] = {
-        ...(asked.as !== undefined && { authorization: asked.as }),
+        ...(options.as !== undefined && { authorization: options.as }),
         ...(type !== undefined && { 'content-type': type }),
         ...((typeof payload === 'string' || Buffer.isBuffer(payload)) && {
           'content-length': String(Buffer.byteLength(payload)),
         }),
-        ...asked.headers,
+        ...options.headers,
       };
       const { hostname, port } = new URL(origin);
-      // Not a URL: a parser would fold paths that the server is to see as they are.
+      // Not a URL object: its parser would normalize paths that the server has to see unchanged.
       const outgoing = request({ agent, hostname, port, method, path, headers }, incoming => {
         const chunks: Buffer[] = [];
         const finish = () => resolve(read(incoming.statusCode ?? 0, incoming.headers, Buffer.concat(chunks)));
@@ -84,7 +84,7 @@ export function createClient(origin: string, ca: string): Client {
         incoming.on('end', finish);
         incoming.on('error', reject);
       });
-      outgoing.setTimeout(20_000, () => outgoing.destroy(new Error(`no answer to ${method} ${path}`)));
+      outgoing.setTimeout(20_000, () => outgoing.destroy(new Error(`no response to ${method} ${path}`)));
       outgoing.on('error', reject);
       if (payload === undefined || typeof payload === 'string' || Buffer.isBuffer(payload))
         outgoing.end(payload);
@@ -92,13 +92,13 @@ export function createClient(origin: string, ca: string): Client {
         (async () => {
           for await (const part of payload) outgoing.write(part);
           outgoing.end();
-        })().catch(cause => outgoing.destroy(cause));
+        })().catch(error => outgoing.destroy(error));
     });
 
-  const call = async (method: string, path: string, asked: Asked = {}) => {
-    judge ??= send('GET', '/openapi.json', {}).then(answer => createEvaluator(answer.text));
-    const [answer, judged] = await Promise.all([send(method, path, asked), judge]);
-    judged(method, path, answer);
+  const call = async (method: string, path: string, options: CallOptions = {}) => {
+    validator ??= send('GET', '/openapi.json', {}).then(answer => createResponseValidator(answer.text));
+    const [answer, validate] = await Promise.all([send(method, path, options), validator]);
+    validate(method, path, answer);
     return answer;
   };
   return {
@@ -110,14 +110,14 @@ export function createClient(origin: string, ca: string): Client {
   };
 }
 
-function bodyOf(asked: Asked): { payload: Asked['body']; type: string | undefined } {
-  if (asked.form) return { payload: encodeForm(asked.form), type: 'application/x-www-form-urlencoded' };
-  if (asked.json !== undefined)
+function bodyOf(options: CallOptions): { payload: CallOptions['body']; type: string | undefined } {
+  if (options.form) return { payload: encodeForm(options.form), type: 'application/x-www-form-urlencoded' };
+  if (options.json !== undefined)
     return {
-      payload: typeof asked.json === 'string' ? asked.json : JSON.stringify(asked.json),
+      payload: typeof options.json === 'string' ? options.json : JSON.stringify(options.json),
       type: 'application/json',
     };
-  return { payload: asked.body, type: undefined };
+  return { payload: options.body, type: undefined };
 }
 
 function read(status: number, headers: Record<string, unknown>, bytes: Buffer): Answer {
@@ -146,10 +146,10 @@ export type Document = {
   paths: Record<string, Record<string, Operation & Wire>>;
   components: { responses: Record<string, { content: Record<string, Media> }>; schemas: Wire };
 };
-type Judge = (method: string, path: string, answer: Answer) => void;
+type ResponseValidator = (method: string, path: string, answer: Answer) => void;
 
-/** Says of each answer whether the document allows it. */
-function createEvaluator(text: string): Judge {
+/** Checks each response against the document. */
+function createResponseValidator(text: string): ResponseValidator {
   const document = JSON.parse(text) as Document;
   const ajv = new Ajv2020({ strict: false, allErrors: true });
   formats.default(ajv);
@@ -161,7 +161,7 @@ function createEvaluator(text: string): Judge {
   }));
 
   return (method, path, answer) => {
-    const said = `${method} ${path} answered ${answer.status} ${answer.text.slice(0, 300)}`;
+    const context = `${method} ${path} answered ${answer.status} ${answer.text.slice(0, 300)}`;
     const plain = path.split('?')[0] as string;
     const verb = method === 'HEAD' ? 'get' : method.toLowerCase();
     const template = routes.find(
@@ -169,15 +169,15 @@ function createEvaluator(text: string): Judge {
     )?.template;
     const responses = template && document.paths[template]?.[verb]?.responses;
     const response = responses ? responses[answer.status] : { $ref: '#/components/responses/Error400' };
-    assert(response, `${said}, which is not in the document`);
-    if (!responses) assert.equal(answer.status, 400, `${said}, and is no endpoint`);
+    assert(response, `${context}, which is not in the document`);
+    if (!responses) assert.equal(answer.status, 400, `${context}, and is not an endpoint`);
     if (method === 'HEAD') return;
     const content =
       response.content ?? document.components.responses[response.$ref?.split('/').at(-1) ?? '']?.content;
     const [type = ''] = (answer.headers['content-type'] ?? '').split(';');
     const wrapped = type === 'application/javascript';
     const media = wrapped ? 'application/json' : type;
-    assert(content?.[media], `${said}: ${type} is not in the document`);
+    assert(content?.[media], `${context}: ${type} is not in the document`);
     if (media !== 'application/json') return;
     const key = responses ? `${template} ${verb} ${answer.status}` : '400';
     let validate = compiled.get(key);
@@ -187,6 +187,6 @@ function createEvaluator(text: string): Judge {
       compiled.set(key, validate);
     }
     const json = wrapped ? answer.text.slice(answer.text.indexOf('(') + 1, -1) : answer.text;
-    assert(validate(JSON.parse(json)), `${said}: ${ajv.errorsText(validate.errors)}`);
+    assert(validate(JSON.parse(json)), `${context}: ${ajv.errorsText(validate.errors)}`);
   };
 }

@@ -1,4 +1,4 @@
-// A socket in front of the Docker Engine that a test can shut and open: the engine goes away and comes back.
+// A proxy in front of the Docker socket that a test can close and open, as if the engine stopped and came back.
 import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { connect, createServer, type Server, type Socket } from 'node:net';
@@ -11,12 +11,12 @@ export type DockerGate = {
   dockerHost: string;
   shut(): Promise<void>;
   open(): Promise<void>;
-  /** Requests whose first line matches reach no engine: the connection is broken, or nothing ever comes back. */
+  /** Requests whose first line matches do not reach the engine: the connection is cut, or never answered. */
   spoil(request: RegExp | undefined, how?: 'break' | 'hang'): void;
   close(): Promise<void>;
 };
 
-/** Shut until it is opened. */
+/** Refuses connections until it is opened. */
 export function createDockerGate(): DockerGate {
   const directory = mkdtempSync(join(tmpdir(), 'assay-gate-'));
   const path = join(directory, 'docker.sock');
@@ -24,7 +24,7 @@ export function createDockerGate(): DockerGate {
   const sockets = new Set<Socket>();
   let server: Server | undefined;
   let spoiled: { request: RegExp; how: 'break' | 'hang' } | undefined;
-  /** Of one connection: whether a request on it was spoiled. */
+  /** Whether a request on this connection was intercepted. */
   const spoiling = (socket: Socket) => {
     let isSpoiled = false;
     return (chunk: Buffer): boolean => {

@@ -1,5 +1,5 @@
-// The executable as its users run it, dist/assay, in a process of its own: made where it is not what the sources give,
-// started on a data directory, listened to until it is told to stop. What is asked of it is left to each test.
+// Builds the executable dist/assay if it is out of date, runs its commands, and starts it as a server on a data
+// directory.
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readdirSync, statSync, utimesSync } from 'node:fs';
@@ -14,7 +14,10 @@ const DEADLINE_MS = 60_000;
 
 let made: Promise<string> | undefined;
 
-/** Where it is, once it is there. To compare every byte that goes into it takes seconds, so times are compared first. */
+/**
+ * The path of the executable, after it is built if necessary. Comparing all inputs takes seconds, so times are compared
+ * first.
+ */
 export function executable(): Promise<string> {
   made ??= (async () => {
     const builtAt = statSync(EXECUTABLE, { throwIfNoEntry: false })?.mtimeMs ?? 0;
@@ -27,7 +30,7 @@ export function executable(): Promise<string> {
   return made;
 }
 
-/** Directories too: what is taken away changes theirs alone. */
+/** Includes directories: deleting a file changes only the time of its directory. */
 function newestSourceAt(): number {
   const below = ['src', 'build'].flatMap(directory => [
     directory,
@@ -36,13 +39,13 @@ function newestSourceAt(): number {
     ),
   ]);
   const times = ['package-lock.json', ...below].map(
-    // Someone may be writing beside us: what is gone again counts with its directory.
+    // Another process may delete files meanwhile; then the time of the directory counts.
     name => statSync(join(ROOT, name), { throwIfNoEntry: false })?.mtimeMs ?? 0,
   );
   return Math.max(...times);
 }
 
-/** A command of the executable, to its end. */
+/** Runs a command of the executable. */
 export async function runExecutable(...args: string[]): Promise<string> {
   const { stdout } = await promisify(execFile)(await executable(), args, {
     env: environmentWith(),
@@ -55,17 +58,17 @@ export async function runExecutable(...args: string[]): Promise<string> {
 export type Served = {
   url: string;
   pid: number;
-  /** Each line that it wrote to its log, with its end. */
+  /** The lines of its log, with line ends. */
   logged: readonly string[];
-  /** Resolves when the lines it logged, from now on and before, are as they should be. */
+  /** Resolves when the lines logged so far satisfy the condition. */
   untilLogged(holds: (lines: readonly string[]) => boolean): Promise<void>;
-  /** All that it printed, whereto ever. */
+  /** Everything that it printed, on both streams. */
   printed(): string;
-  /** Resolves with its exit status, or what ended it. */
+  /** Resolves with its exit status or signal. */
   stop(signal?: NodeJS.Signals): Promise<number | NodeJS.Signals>;
 };
 
-/** `assay serve` on a free port of loopback; `through` is a program to run it under. */
+/** Starts `assay serve` on a free loopback port. `through` is a program to run it under. */
 export async function serveExecutable(
   data: string,
   options: { environment?: Record<string, string>; through?: readonly string[] } = {},
@@ -92,15 +95,15 @@ export async function serveExecutable(
     printed,
     stop: (signal = 'SIGTERM') => {
       child.kill(signal);
-      const late = setTimeout(killed, DEADLINE_MS);
-      return closed.finally(() => clearTimeout(late));
+      const timer = setTimeout(killed, DEADLINE_MS);
+      return closed.finally(() => clearTimeout(timer));
     },
   };
 }
 
 function listenTo(child: ChildProcess) {
   const logged: string[] = [];
-  const looks = new Set<() => void>();
+  const checks = new Set<() => void>();
   let printed = '';
   let begun = '';
   child.stdout?.setEncoding('utf8').on('data', text => {
@@ -111,29 +114,29 @@ function listenTo(child: ChildProcess) {
     const lines = (begun + text).split(/(?<=\n)/);
     begun = lines.at(-1)?.endsWith('\n') ? '' : (lines.pop() ?? '');
     logged.push(...lines);
-    for (const look of looks) look();
+    for (const check of checks) check();
   });
   const untilLogged = (holds: (lines: readonly string[]) => boolean) =>
     new Promise<void>((resolve, reject) => {
-      const look = () => {
+      const check = () => {
         if (!holds(logged)) return;
-        clearTimeout(late);
-        looks.delete(look);
+        clearTimeout(timer);
+        checks.delete(check);
         resolve();
       };
-      const late = setTimeout(() => {
-        looks.delete(look);
-        reject(new Error(`waited in vain for a line of the log: ${logged.slice(-5).join('')}`));
+      const timer = setTimeout(() => {
+        checks.delete(check);
+        reject(new Error(`timed out waiting for a log line: ${logged.slice(-5).join('')}`));
       }, DEADLINE_MS);
-      looks.add(look);
-      look();
+      checks.add(check);
+      check();
     });
   return { logged, printed: () => printed, untilLogged };
 }
 
 function readyLine(child: ChildProcess, closed: Promise<unknown>, printed: () => string): Promise<string> {
   return new Promise((resolve, reject) => {
-    const late = setTimeout(() => {
+    const timer = setTimeout(() => {
       child.kill('SIGKILL');
       reject(new Error(`not ready in ${DEADLINE_MS} ms: ${printed()}`));
     }, DEADLINE_MS);
@@ -141,11 +144,11 @@ function readyLine(child: ChildProcess, closed: Promise<unknown>, printed: () =>
     child.stdout?.on('data', () => {
       const url = /^assay is serving (https:\S+)$/m.exec(printed())?.[1];
       if (url === undefined) return;
-      clearTimeout(late);
+      clearTimeout(timer);
       resolve(url);
     });
     closed.then(status => {
-      clearTimeout(late);
+      clearTimeout(timer);
       reject(new Error(`ended before it was ready (${status}): ${printed()}`));
     });
   });

@@ -1,4 +1,4 @@
-// Reads server-sent events over HTTP/1.1 or HTTP/2, one by one, as they come.
+// Reads server-sent events over HTTP/1.1 or HTTP/2, one by one.
 import { connect } from 'node:http2';
 import { request } from 'node:https';
 import type { Readable } from 'node:stream';
@@ -8,16 +8,16 @@ export type SentEvent = { event: string; id: string | undefined; data: Wire };
 
 export type Firehose = AsyncIterable<SentEvent> & { close(): void };
 
-export type FirehoseWishes = {
+export type FirehoseOptions = {
   ca: string;
   as: string;
   lastEventId?: string | undefined;
   http2?: boolean;
 };
 
-/** Breaking off a loop over it closes it. */
-export async function openFirehose(url: string, wishes: FirehoseWishes): Promise<Firehose> {
-  const { source, close } = await (wishes.http2 ? overHttp2 : overHttp1)(new URL(url), wishes);
+/** Leaving a loop over it closes the stream. */
+export async function openFirehose(url: string, options: FirehoseOptions): Promise<Firehose> {
+  const { source, close } = await (options.http2 ? overHttp2 : overHttp1)(new URL(url), options);
   return {
     close,
     async *[Symbol.asyncIterator]() {
@@ -32,27 +32,27 @@ export async function openFirehose(url: string, wishes: FirehoseWishes): Promise
 
 type Opened = { source: Readable; close(): void };
 
-const headersOf = ({ as, lastEventId }: FirehoseWishes) => ({
+const headersOf = ({ as, lastEventId }: FirehoseOptions) => ({
   authorization: as,
   ...(lastEventId !== undefined && { 'last-event-id': lastEventId }),
 });
 
-function overHttp1(url: URL, wishes: FirehoseWishes): Promise<Opened> {
+function overHttp1(url: URL, options: FirehoseOptions): Promise<Opened> {
   return new Promise((resolve, reject) => {
-    const asked = request(url, { ca: wishes.ca, agent: false, headers: headersOf(wishes) }, answer => {
+    const outgoing = request(url, { ca: options.ca, agent: false, headers: headersOf(options) }, answer => {
       if (answer.statusCode === 200) resolve({ source: answer, close: () => answer.destroy() });
       else reject(new Error(`a firehose answered ${answer.statusCode}`));
     });
-    asked.on('error', reject);
-    asked.end();
+    outgoing.on('error', reject);
+    outgoing.end();
   });
 }
 
-function overHttp2(url: URL, wishes: FirehoseWishes): Promise<Opened> {
+function overHttp2(url: URL, options: FirehoseOptions): Promise<Opened> {
   return new Promise((resolve, reject) => {
-    const session = connect(url.origin, { ca: wishes.ca });
+    const session = connect(url.origin, { ca: options.ca });
     session.on('error', reject);
-    const stream = session.request({ ':path': url.pathname + url.search, ...headersOf(wishes) });
+    const stream = session.request({ ':path': url.pathname + url.search, ...headersOf(options) });
     stream.on('error', reject);
     stream.on('response', headers => {
       if (headers[':status'] === 200) resolve({ source: stream, close: () => session.destroy() });
@@ -74,15 +74,15 @@ async function* readEvents(source: Readable): AsyncGenerator<SentEvent> {
         if (event) yield event;
       }
     }
-  } catch (cause) {
-    // A stream that the server drops ends like one that it closes: what matters is what came.
-    if (!isBrokenOff(cause)) throw cause;
+  } catch (error) {
+    // A dropped stream ends like a closed one: only the received events matter.
+    if (!isBrokenOff(error)) throw error;
   }
 }
 
-const isBrokenOff = (cause: unknown) =>
+const isBrokenOff = (error: unknown) =>
   ['ECONNRESET', 'ERR_STREAM_PREMATURE_CLOSE', 'ERR_HTTP2_STREAM_ERROR'].includes(
-    (cause as NodeJS.ErrnoException).code ?? '',
+    (error as NodeJS.ErrnoException).code ?? '',
   );
 
 /** Undefined for a comment. */

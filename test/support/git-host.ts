@@ -1,4 +1,4 @@
-// What every test of git over SSH needs: a server, a data directory that knows it, a key that it lets in.
+// A Git host for tests: an SSH server, a data directory that is configured for it, and a key that it accepts.
 import assert from 'node:assert/strict';
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -10,7 +10,7 @@ import type { SshAccess } from '../../src/engine/git/ssh.ts';
 import { type CommitDescription, createRepository } from './repository.ts';
 import { startSshd } from './sshd.ts';
 
-// Gone when the tests of the file that calls it are done.
+// Removed after the tests of the calling file.
 export async function startGitHost() {
   const sshd = await startSshd();
   const dataDirectory = mkdtempSync(join(tmpdir(), 'assay-git-'));

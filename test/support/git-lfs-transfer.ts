@@ -1,4 +1,4 @@
-// A Git LFS server over SSH, as small as a client's download needs: `git-lfs-transfer PATH download`, with the objects in
+// A minimal Git LFS server over SSH, for downloads only: `git-lfs-transfer PATH download`, with the objects in
 // PATH/lfs/objects, named by their hash.
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -13,9 +13,9 @@ const packet = (data: Buffer | string) => {
 const PACKET_BYTES = 60_000;
 const FLUSH = Buffer.from('0000');
 const DELIMITER = Buffer.from('0001');
-const send = (...parts: (Buffer | string)[]) =>
+const send = (...pieces: (Buffer | string)[]) =>
   process.stdout.write(
-    Buffer.concat(parts.map(part => (typeof part === 'string' ? packet(`${part}\n`) : part))),
+    Buffer.concat(pieces.map(part => (typeof part === 'string' ? packet(`${part}\n`) : part))),
   );
 
 function contentOf(oid: string): Buffer | undefined {
@@ -35,8 +35,8 @@ function answer(lines: string[]): void {
   const [command = ''] = lines;
   if (command.startsWith('version')) send('status 200', FLUSH);
   else if (command === 'batch') {
-    const asked = lines.filter(line => /^[0-9a-f]{64} \d+/.test(line));
-    const known = asked.map(line => `${line} ${contentOf(line.slice(0, 64)) ? 'download' : 'noop'}`);
+    const requested = lines.filter(line => /^[0-9a-f]{64} \d+/.test(line));
+    const known = requested.map(line => `${line} ${contentOf(line.slice(0, 64)) ? 'download' : 'noop'}`);
     send('status 200', DELIMITER, ...known, FLUSH);
   } else if (command.startsWith('get-object ')) {
     const content = contentOf(command.slice('get-object '.length));
@@ -60,9 +60,9 @@ process.stdin.on('data', (chunk: Buffer) => {
     if (length > 3) lines.push(pending.subarray(4, length).toString().trimEnd());
     pending = pending.subarray(Math.max(length, 4));
     if (length === 0) {
-      const asked = lines;
+      const requested = lines;
       lines = [];
-      answer(asked);
+      answer(requested);
     }
   }
 });

@@ -1,4 +1,4 @@
-// A TLS client that keeps its connection open whatever the server does: it never closes its side.
+// A TLS client that never closes its side of the connection.
 import { once } from 'node:events';
 import { readFile } from 'node:fs/promises';
 import { connect as connectPlain } from 'node:net';
@@ -8,11 +8,11 @@ import { connect } from 'node:tls';
 
 export type HeldConnection = {
   write(bytes: string | Buffer): void;
-  /** All that has come so far. */
+  /** Everything received so far. */
   text(): string;
-  /** Resolves when the server has sent its last byte. */
+  /** Resolves when the server has closed its side. */
   ended: Promise<unknown>;
-  /** Resolves when the server has given up its descriptor. */
+  /** Resolves when the server has released its file descriptor. */
   forgotten(): Promise<void>;
   destroy(): void;
 };
@@ -43,7 +43,9 @@ export async function holdConnection(port: number, ca: string): Promise<HeldConn
   };
 }
 
-/** Whether a process still has the server's end of a connection. The kernel knows it for longer, without an inode. */
+/**
+ * Whether a process still has the server's end of a connection open. After that, the kernel lists it without an inode.
+ */
 async function isOwned(serverPort: number, clientPort: number): Promise<boolean> {
   const hex = (port: number) => `:${port.toString(16).toUpperCase().padStart(4, '0')}`;
   const rows = (await readFile('/proc/net/tcp', 'utf8')).split('\n').map(row => row.trim().split(/\s+/));

@@ -1,7 +1,7 @@
 // The host's own IPv4 addresses, for tests that try to reach them from a container.
 import { networkInterfaces } from 'node:os';
 
-/** Bridges that other tests make may be gone in the next moment, and their addresses would then lead elsewhere. */
+/** Without bridges that other tests may remove at any moment: their addresses could then lead elsewhere. */
 const MADE_BY_TESTS = /^(assay-|drill|br-|veth)/;
 
 export function hostAddresses(): string[] {

@@ -1,4 +1,4 @@
-// Frames of HTTP/2 as bytes, for clients that no library would be.
+// Raw HTTP/2 frames, for clients that misbehave as no library would.
 
 export function frame(type: number, flags: number, stream: number, payload: Buffer | string = ''): Buffer {
   const body = Buffer.from(payload as string, 'latin1');
@@ -16,14 +16,14 @@ export const RST_STREAM = 3;
 export const CONTINUATION = 9;
 export const END_STREAM = 0x1;
 export const END_HEADERS = 0x4;
-/** `:method GET`, `:scheme https`, `:path /` and an authority of one letter, as HPACK's table has them. */
+/** `:method GET`, `:scheme https`, `:path /` and an authority of one letter, in HPACK. */
 export const REQUEST = Buffer.from([0x82, 0x87, 0x84, 0x41, 0x01, 0x78]);
-/** The number of the n-th stream that a client opens. */
-export const odd = (at: number) => at * 2 + 1;
+/** The ID of the n-th stream that a client opens. */
+export const streamId = (at: number) => at * 2 + 1;
 
 /** The n-th stream, opened and reset at once. */
 export const resetStream = (at: number) =>
   Buffer.concat([
-    frame(HEADERS, END_STREAM | END_HEADERS, odd(at), REQUEST),
-    frame(RST_STREAM, 0, odd(at), '\0\0\0\x08'),
+    frame(HEADERS, END_STREAM | END_HEADERS, streamId(at), REQUEST),
+    frame(RST_STREAM, 0, streamId(at), '\0\0\0\x08'),
   ]);

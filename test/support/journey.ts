@@ -1,5 +1,5 @@
-// What a person does with an appliance, through its public API: projects, suites, requests, logs. Waiting is done on the
-// project's firehose, so it works for a server in any process.
+// The actions of a user, through the public API: projects, suites, requests, logs. Waits for events of the project's
+// firehose, so it works with a server in any process.
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import type { Client, Fields, Wire } from './client.ts';
@@ -8,7 +8,7 @@ import { addCommits, type CommitDescription, createRepository, git } from './rep
 import type { TestSshd } from './sshd.ts';
 
 const WAIT_MS = 60_000;
-/** Names are given once in a test's process, whichever server they are for. */
+/** Names are unique within the test process. */
 let counter = 0;
 
 export type Repository = {
@@ -22,7 +22,7 @@ export type Repository = {
 export type Journey = ReturnType<typeof createJourney>;
 export type ProjectJourney = Awaited<ReturnType<Journey['project']>>;
 
-export type SuiteWishes = {
+export type SuiteFields = {
   name?: string;
   command: string;
   image?: string;
@@ -33,13 +33,13 @@ export type SuiteWishes = {
 export const isFinished = (state: unknown) =>
   !['enqueued', 'fetching', 'building', 'running'].includes(state as string);
 
-export function createJourney(parts: {
+export function createJourney(options: {
   client: Client;
   as: string;
   sshd: Pick<TestSshd, 'repositoriesDirectory' | 'urlFor' | 'addKey'>;
   waitMs?: number;
 }) {
-  const { client, as, sshd, waitMs = WAIT_MS } = parts;
+  const { client, as, sshd, waitMs = WAIT_MS } = options;
   const ask = async (method: string, path: string, form?: Fields): Promise<Wire> => {
     const answer = await client.call(method, path, { as, ...(form && { form }) });
     assert.ok(answer.status < 300, `${method} ${path}: ${answer.status} ${answer.text}`);
@@ -48,18 +48,18 @@ export function createJourney(parts: {
   const open = (path: string, lastEventId?: string, http2 = false): Promise<Firehose> =>
     openFirehose(client.origin + path, { ca: client.ca, as, lastEventId, http2 });
 
-  /** Looks at once, and again after each event of the project. */
-  const until = async <T>(projectId: string, look: () => Promise<T | undefined | false>): Promise<T> => {
+  /** Checks at once and after each event of the project. */
+  const until = async <T>(projectId: string, find: () => Promise<T | undefined | false>): Promise<T> => {
     const firehose = await open(`/projects/${projectId}/firehose`);
-    const late = setTimeout(() => firehose.close(), waitMs);
+    const timer = setTimeout(() => firehose.close(), waitMs);
     try {
       for await (const _ of firehose) {
-        const found = await look();
+        const found = await find();
         if (found) return found;
       }
-      throw new Error(`waited in vain for ${look}`);
+      throw new Error(`timed out waiting for ${find}`);
     } finally {
-      clearTimeout(late);
+      clearTimeout(timer);
     }
   };
 
@@ -77,7 +77,7 @@ export function createJourney(parts: {
     };
   };
 
-  /** A project of the repository, which lets its key in. */
+  /** Creates a project for the repository, and installs its key. */
   const project = async (of: Repository = repository(), fields: Fields = {}) => {
     const record = await ask('POST', '/projects', {
       name: `Project ${++counter}`,
@@ -92,7 +92,7 @@ export function createJourney(parts: {
   const knownProject = (id: string) => {
     const path = `/projects/${id}`;
 
-    const untilEvent = <T>(look: () => Promise<T | undefined | false>) => until(id, look);
+    const untilEvent = <T>(find: () => Promise<T | undefined | false>) => until(id, find);
 
     const suite = async ({
       command,
@@ -100,7 +100,7 @@ export function createJourney(parts: {
       image,
       variables = {},
       rules = [],
-    }: SuiteWishes) => {
+    }: SuiteFields) => {
       const made = await ask('POST', `${path}/suites`, {
         name,
         command,
@@ -130,7 +130,7 @@ export function createJourney(parts: {
       return all.filter(build => build.build_request_id_str === requestId);
     };
     const buildRecord = (buildId: string) => ask('GET', `${path}/builds/${buildId}`);
-    /** The build of the request's only suite, or of the one named, once it is there. */
+    /** The build of the request's only suite, or of the given one, once it exists. */
     const buildOf = (requestId: string, suiteId?: string) =>
       untilEvent(async () =>
         (await buildsOf(requestId)).find(build => suiteId === undefined || build.suite_id_str === suiteId),
@@ -145,7 +145,7 @@ export function createJourney(parts: {
       (await client.call('GET', `${path}/builds/${buildId}/log`, { as })).bytes;
     const log = async (buildId: string) => (await logBytes(buildId)).toString();
 
-    /** Requests `ref`, waits for its end: the request, its builds by suite's id, and their logs. */
+    /** Requests `ref` and waits for its end. Returns the request, its builds by suite ID, and their logs. */
     const run = async (ref = 'main') => {
       const finished = await finishedRequest(await request(ref));
       const builds = finished.commit_id ? await buildsOf(finished.id_str as string) : [];
@@ -162,19 +162,19 @@ export function createJourney(parts: {
       };
     };
 
-    /** Resolves when the build's log holds the text, with the log so far. */
+    /** Resolves when the log of the build contains the text, with the log so far. */
     const logHas = async (buildId: string, text: string): Promise<string> => {
       const firehose = await open(`${path}/builds/${buildId}/firehose`);
-      const late = setTimeout(() => firehose.close(), waitMs);
+      const timer = setTimeout(() => firehose.close(), waitMs);
       let seen = '';
       try {
         for await (const { event, data } of firehose) {
           if (event === 'log') seen += data.text;
           if (hasPrinted(seen, text)) return seen;
         }
-        throw new Error(`the log never said ${text}: ${seen}`);
+        throw new Error(`the log does not contain ${text}: ${seen}`);
       } finally {
-        clearTimeout(late);
+        clearTimeout(timer);
       }
     };
 
@@ -195,9 +195,9 @@ export function createJourney(parts: {
       logBytes,
       logHas,
       run,
-      /** One suite, run on the repository's main branch. */
-      runOne: async (wishes: SuiteWishes, ref = 'main') => {
-        const suiteId = await suite(wishes);
+      /** Runs one suite on the main branch of the repository. */
+      runOne: async (fields: SuiteFields, ref = 'main') => {
+        const suiteId = await suite(fields);
         const ran = await run(ref);
         return { ...ran.of(suiteId), suiteId, request: ran.request };
       },
@@ -219,5 +219,5 @@ export async function collect(firehose: Firehose): Promise<SentEvent[]> {
   return events;
 }
 
-/** Whether a command has printed the text: that it is announced, with its first line, says nothing yet. */
+/** Whether the command has printed the text. The log also echoes the command itself, which does not count. */
 export const hasPrinted = (log: string, text: string) => log.replaceAll(/^\[assay\].*$/gm, '').includes(text);

@@ -1,4 +1,4 @@
-// Owns finding a loopback port that nobody listens on, for programs that must be told theirs.
+// Finds a free loopback port, for programs that need to be given one.
 import { once } from 'node:events';
 import { type AddressInfo, createServer } from 'node:net';
 

@@ -1,4 +1,4 @@
-// What work costs in processor time of this process: other tests share the machine and its disk, and the clock with them.
+// Measures the processor time of this process, because wall time depends on other tests on the machine.
 
 export function processorMs(work: () => void): number {
   const before = process.cpuUsage();

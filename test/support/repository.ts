@@ -1,23 +1,23 @@
-// Real repositories from a short description, made with one `git fast-import` each.
+// Creates real repositories from a list of commits, with one `git fast-import` each.
 import { execFileSync } from 'node:child_process';
 import { mkdirSync } from 'node:fs';
 
-export interface CommitDescription {
+export type CommitDescription = {
   message?: string | Buffer;
   // null deletes the path.
   files?: Record<string, string | Buffer | null>;
-  // Commits of other repositories, by path; what .gitmodules says of them is a file.
+  // Commits of submodules by path. The file .gitmodules is in `files`.
   submodules?: Record<string, string>;
   branch?: string;
-  // A hash or a branch; 'none' begins a history of its own. The branch's own head unless given.
+  // A hash or a branch; 'none' starts an unrelated history. The default is the head of the branch.
   parent?: string;
   mergeOf?: string;
   author?: string | Buffer;
-  // Seconds since 1970 and an offset, as git keeps them.
+  // Seconds since 1970 and an offset, in git's format.
   authoredAt?: string;
   committer?: string | Buffer;
   committedAt?: string;
-}
+};
 
 const ENVIRONMENT = {
   PATH: process.env.PATH,
@@ -34,14 +34,14 @@ export function git(directory: string, ...args: string[]): string {
   return execFileSync('git', args, { cwd: directory, env: ENVIRONMENT, encoding: 'utf8' }).replace(/\n$/, '');
 }
 
-// A bare repository; the hashes of its commits in the order of their descriptions.
+// A bare repository, with the hashes of its commits in order.
 export function createRepository(directory: string, commits: readonly CommitDescription[] = []): string[] {
   mkdirSync(directory, { recursive: true });
   git(directory, 'init', '--quiet', '--bare', '--initial-branch=main');
   return addCommits(directory, commits);
 }
 
-// A parent other than the branch's head forces the branch, as a push --force would.
+// A parent other than the head of the branch rewrites the branch, like push --force.
 export function addCommits(directory: string, commits: readonly CommitDescription[]): string[] {
   if (commits.length === 0) return [];
   const heads = new Map(
@@ -70,7 +70,7 @@ function describe(commit: CommitDescription, mark: number, heads: Map<string, st
   const who = (role: string, person: string | Buffer, at: string) => [`${role} `, person, ` ${at}\n`];
   const author = commit.author ?? 'Ada <ada@example.test>';
   const authoredAt = commit.authoredAt ?? `${1_700_000_000 + mark} +0000`;
-  const parts = [
+  const pieces = [
     `reset ${branch}\n`,
     ...(parent === undefined || parent === 'none' ? ['\n'] : [`from ${parent}\n\n`]),
     `commit ${branch}\nmark :${mark}\n`,
@@ -84,7 +84,7 @@ function describe(commit: CommitDescription, mark: number, heads: Map<string, st
     ...Object.entries(commit.submodules ?? {}).map(([path, hash]) => `M 160000 ${hash} ${path}\n`),
     `\nget-mark :${mark}\n`,
   ];
-  return Buffer.concat(parts.map(part => Buffer.from(part)));
+  return Buffer.concat(pieces.map(part => Buffer.from(part)));
 }
 
 function block(content: string | Buffer): (string | Buffer)[] {

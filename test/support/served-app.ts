@@ -1,5 +1,5 @@
-// The same stage as app.ts, served by the executable: people and records are planted through a handle of the test's own
-// beside the server, as the command line does it. There is no Docker for it, and nothing waits to be worked on.
+// Like app.ts, but served by the executable. The test writes accounts and records through its own database connection,
+// as the command line does. There is no Docker, and no work is queued.
 import assert from 'node:assert/strict';
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -9,14 +9,14 @@ import type { Db } from '../../src/store/database/db.ts';
 import { listDeliveries } from '../../src/store/notifications.ts';
 import { recordAttempt } from '../../src/store/outbox.ts';
 import { moveDeploy } from '../../src/store/transition.ts';
-import { furnish, type Planted, type Stage } from './app.ts';
+import { createFixture, type Fixture, type Planted } from './app.ts';
 import { type Client, createClient } from './client.ts';
 import { type Served, serveExecutable } from './executable.ts';
 
-export type ServedApp = Stage &
+export type ServedApp = Fixture &
   Pick<Served, 'url' | 'pid' | 'logged' | 'untilLogged'> & {
     client: Client;
-    /** Another number after each transaction in which the server wrote: what a refused request must leave as it was. */
+    /** Changes with every transaction of the server. A refused request must not change it. */
     changes(): bigint;
     close(): Promise<void>;
   };
@@ -26,13 +26,13 @@ export async function serveApp(through: readonly string[] = []): Promise<ServedA
   const data = await mkdtemp(join(tmpdir(), 'assay-served-'));
   createDataDirectory(data);
   const db = openData(data);
-  const stage = furnish(db, data);
+  const stage = createFixture(db, data);
   const { stop, ...server } = await serveExecutable(data, {
     through,
     environment: { DOCKER_HOST: `unix://${data}/no-docker.sock`, ASSAY_MIN_FREE_DISK: '1MiB' },
   });
   const client = createClient(server.url, await readFile(join(data, 'tls', 'ca.pem'), 'utf8'));
-  // SQLite counts in it what other connections commit, and nothing of what this one does.
+  // PRAGMA data_version counts commits of other connections only.
   const version = db.sqlite.prepare<[], bigint>('PRAGMA data_version').pluck();
   return {
     ...stage,
@@ -50,7 +50,7 @@ export async function serveApp(through: readonly string[] = []): Promise<ServedA
   };
 }
 
-/** In the transaction that made them: a server that is running takes on nothing of it. */
+/** In the same transaction, so that a running server starts none of it. */
 function finished(db: Db, planted: Planted): Planted {
   moveDeploy(db, planted.deploy_id, 'start');
   moveDeploy(db, planted.deploy_id, 'deploy');

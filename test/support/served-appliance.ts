@@ -1,5 +1,5 @@
-// The same whole appliance as appliance.ts, with the executable for its server: a real Git host, a real Docker Engine,
-// driven through the public API alone.
+// Like appliance.ts, but with the executable as server: a real Git host and a real Docker Engine, used only through the
+// public API.
 import assert from 'node:assert/strict';
 import { readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
@@ -15,7 +15,7 @@ import { startSshd } from './sshd.ts';
 
 export type ServedAppliance = Omit<Appliance, 'app' | 'logged' | 'committed'>;
 
-/** `environment` has its settings; `through` is a program to run it under. */
+/** `environment` has the settings; `through` is a program to run the server under. */
 export async function serveAppliance(
   environment: Record<string, string> = {},
   through: readonly string[] = [],

@@ -1,5 +1,5 @@
-// A real OpenSSH server on a loopback port of its own, with its own host key, that serves the
-// repositories of a temporary directory over git's scp-like addresses.
+// A real OpenSSH server on a free loopback port, with its own host key, that serves the repositories of a temporary
+// directory.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs';
@@ -9,18 +9,18 @@ import { createInterface } from 'node:readline';
 import { generateKeyPair } from '../../src/domain/ssh-key.ts';
 import { freePort } from './ports.ts';
 
-export interface TestSshd {
+export type TestSshd = {
   port: number;
   repositoriesDirectory: string;
-  // Lines for ssh/config in a data directory: the alias that urlFor uses.
+  // Lines for ssh/config in a data directory, with the alias that urlFor uses.
   clientConfig: string;
   urlFor(name: string): string;
-  // `command` runs in place of what the client asks for, which it finds in SSH_ORIGINAL_COMMAND.
+  // `command` runs instead of the requested command, which it finds in SSH_ORIGINAL_COMMAND.
   addKey(publicKey: string, command?: string): void;
   removeKey(publicKey: string): void;
   changeHostKey(): Promise<void>;
   close(): Promise<void>;
-}
+};
 
 const HOST_ALIAS = 'git.assay.test';
 const START_TIMEOUT_MS = 60_000;
@@ -31,7 +31,7 @@ export async function startSshd(): Promise<TestSshd> {
   mkdirSync(repositoriesDirectory);
   const user = userInfo().username;
   const keys = new Map<string, string>();
-  // Moved into place whole: a login may be reading it just now.
+  // Replaced atomically: a login may be reading it.
   const writeKeys = () => {
     const path = join(directory, 'authorized_keys');
     writeFileSync(`${path}.new`, [...keys.values(), ''].join('\n'));
@@ -62,21 +62,21 @@ export async function startSshd(): Promise<TestSshd> {
     },
     async close() {
       await stop(server);
-      // What a session started may write for a moment more.
+      // A session may still write for a moment.
       rmSync(directory, { recursive: true, force: true, maxRetries: 10, retryDelay: 100 });
     },
   };
 }
 
-/** Somebody else may take a port that was free a moment ago. */
+/** Another process may take the free port before sshd does. */
 async function listenSomewhere(directory: string): Promise<{ port: number; server: ChildProcess }> {
   for (let tries = 1; ; tries += 1) {
     const port = await freePort();
     writeConfig(directory, port);
     try {
       return { port, server: await run(directory) };
-    } catch (cause) {
-      if (tries === 5 || !/Address already in use/.test(String(cause))) throw cause;
+    } catch (error) {
+      if (tries === 5 || !/Address already in use/.test(String(error))) throw error;
     }
   }
 }
@@ -105,20 +105,20 @@ function writeHostKey(directory: string): void {
   writeFileSync(join(directory, 'host_key'), generateKeyPair('host').privateKey, { mode: 0o600 });
 }
 
-// In a process group of its own, so that open sessions end with it.
+// In its own process group, so that open sessions end with it.
 async function run(directory: string): Promise<ChildProcess> {
-  // Debian's sshd insists on its privilege separation directory when it is started by root.
+  // Debian's sshd requires its privilege separation directory when root starts it.
   if (userInfo().uid === 0) mkdirSync('/run/sshd', { recursive: true, mode: 0o755 });
   const server = spawn('/usr/sbin/sshd', ['-D', '-e', '-f', join(directory, 'sshd_config')], {
     stdio: ['ignore', 'ignore', 'pipe'],
     detached: true,
   });
-  const said: string[] = [];
+  const output: string[] = [];
   const lines = createInterface({ input: server.stderr! });
   const listening = new Promise<void>((resolve, reject) => {
     const timer = setTimeout(() => reject(new Error('sshd did not start in time')), START_TIMEOUT_MS);
     lines.on('line', line => {
-      said.push(line);
+      output.push(line);
       if (!line.startsWith('Server listening')) return;
       clearTimeout(timer);
       resolve();
@@ -126,7 +126,7 @@ async function run(directory: string): Promise<ChildProcess> {
     server.on('error', reject);
     server.on('exit', () => {
       clearTimeout(timer);
-      reject(new Error(`sshd ended: ${said.join('\n')}`));
+      reject(new Error(`sshd ended: ${output.join('\n')}`));
     });
   });
   await listening;

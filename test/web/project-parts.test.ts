@@ -37,7 +37,7 @@ describe('the other tabs of a project', { timeout: 600_000 }, () => {
   it('makes a deploy strategy, deploys a commit with it, and shows how the push goes', async () => {
     const project = room.makeProject('Deployed');
     const suites = room.makeSuites(project, 'Unit tests');
-    room.end(room.makeCommit(project, 'Mend the roof', suites), 'pass');
+    room.end(room.makeCommit(project, 'Fix the roof', suites), 'pass');
     const person = await room.arrive();
     const { page } = person;
     await person.go(`/ui/projects/${project.id}/deploys`);
@@ -86,7 +86,7 @@ describe('the other tabs of a project', { timeout: 600_000 }, () => {
     assert.match(raw.headers()['content-type'] ?? '', /^text\/plain/);
     await page.getByRole('navigation', { name: 'Project' }).getByRole('link', { name: 'Deploys' }).click();
     await page
-      .getByRole('row', { name: /Mend the roof/ })
+      .getByRole('row', { name: /Fix the roof/ })
       .getByText('Failed')
       .waitFor();
     await person.inspect('deploys');
@@ -97,7 +97,7 @@ describe('the other tabs of a project', { timeout: 600_000 }, () => {
     await accept(person, 'Delete');
     await page.getByText('Strategy Production is deleted.').waitFor();
     await page.waitForLoadState();
-    assert.equal(await page.getByRole('row', { name: /Mend the roof/ }).count(), 2, 'its deploys stay');
+    assert.equal(await page.getByRole('row', { name: /Fix the roof/ }).count(), 2, 'its deploys stay');
     await person.close();
   });
 

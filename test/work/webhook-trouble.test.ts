@@ -3,12 +3,12 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createServer as createNetServer } from 'node:net';
 import { test } from 'node:test';
-import { eventIds, openRoom } from '../support/webhook-room.ts';
+import { eventIds, openWebhookFixture } from '../support/webhook-fixture.ts';
 
 const limited = { timeout: 120_000 };
 
 test('a hundred thousand rows for a dead receiver delay nobody', limited, async t => {
-  const room = openRoom(t);
+  const room = openWebhookFixture(t);
   const closed = createNetServer();
   await once(closed.listen(0, '127.0.0.1'), 'listening');
   const { port } = closed.address() as { port: number };
@@ -41,7 +41,7 @@ test('a hundred thousand rows for a dead receiver delay nobody', limited, async 
 });
 
 test('one host gets at most 16 at once, and a backlog leaves room for its neighbour', limited, async t => {
-  const room = openRoom(t);
+  const room = openWebhookFixture(t);
   let current = 0;
   let most = 0;
   const { url, received } = await room.receiver(response => {
@@ -69,7 +69,7 @@ test(
   'a chain longer than what is looked at together is sent in order once its first event passes',
   limited,
   async t => {
-    const room = openRoom(t);
+    const room = openWebhookFixture(t);
     let isUp = false;
     let ids: string[] = [];
     const { url, received } = await room.receiver((response, { id }) => {
@@ -95,7 +95,7 @@ test(
 );
 
 test('a clock that is set back does not put retries off', limited, async t => {
-  const room = openRoom(t);
+  const room = openWebhookFixture(t);
   let status = 500;
   const { url } = await room.receiver(response => response.writeHead(status).end());
   const notification = room.notify(url);
@@ -118,7 +118,7 @@ test('a clock that is set back does not put retries off', limited, async t => {
 });
 
 test('an answer that cannot be written at once is kept, not sent for again', limited, async t => {
-  const room = openRoom(t);
+  const room = openWebhookFixture(t);
   const { url, received } = await room.receiver();
   room.notify(url);
   room.record(1n);
@@ -138,7 +138,7 @@ test(
   'stopping waits for no receiver that hangs, and what was under way is sent after the start',
   limited,
   async t => {
-    const room = openRoom(t);
+    const room = openWebhookFixture(t);
     let isUp = false;
     const { url, received } = await room.receiver(response => isUp && response.end());
     const notification = room.notify(url);
@@ -161,7 +161,7 @@ test(
   'a process that is killed loses nothing: every event comes, in order, under its id',
   limited,
   async t => {
-    const room = openRoom(t);
+    const room = openWebhookFixture(t);
     const { url, received } = await room.receiver(response => setTimeout(() => response.end(), 2));
     const notification = room.notify(url);
     room.db.write(() => {

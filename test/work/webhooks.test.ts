@@ -11,7 +11,7 @@ import {
 } from '../../src/store/notifications.ts';
 import { version } from '../../src/version.ts';
 import { MOST_PER_RECEIVER } from '../../src/work/deliver-webhook.ts';
-import { eventIds, openRoom } from '../support/webhook-room.ts';
+import { eventIds, openWebhookFixture } from '../support/webhook-fixture.ts';
 
 const limited = { timeout: 120_000 };
 
@@ -19,7 +19,7 @@ test(
   'an event is sent with the body that the list of events shows, signed so that the public implementation agrees',
   limited,
   async t => {
-    const room = openRoom(t);
+    const room = openWebhookFixture(t);
     const { url, received } = await room.receiver();
     const notification = room.notify(url);
     room.begin();
@@ -48,7 +48,7 @@ test(
 );
 
 test('receivers that misbehave delay nobody, and what they did is recorded', limited, async t => {
-  const room = openRoom(t);
+  const room = openWebhookFixture(t);
   const hang = await room.receiver(() => {});
   const broken = await room.receiver(response => response.writeHead(500).end('out of order'));
   const closing = await room.receiver(response => response.destroy());
@@ -110,7 +110,7 @@ test(
   'a failing event holds back later ones of its resource to that receiver, and nothing else',
   limited,
   async t => {
-    const room = openRoom(t);
+    const room = openWebhookFixture(t);
     let isUp = false;
     let ids: string[] = [];
     const picky = await room.receiver((response, { id }) => {
@@ -152,7 +152,7 @@ test(
   'after the last retry an event is failed, and the next of its resource gets its turn',
   limited,
   async t => {
-    const room = openRoom(t);
+    const room = openWebhookFixture(t);
     let firstId: string | undefined;
     const { url, received } = await room.receiver((response, { id }) => {
       firstId ??= id;
@@ -180,7 +180,7 @@ test(
 );
 
 test('410 switches the notification off and gives up what waits for it', limited, async t => {
-  const room = openRoom(t);
+  const room = openWebhookFixture(t);
   const { url, received } = await room.receiver(response => response.writeHead(410).end());
   const notification = room.notify(url);
   room.db.write(() => {
@@ -207,7 +207,7 @@ test('410 switches the notification off and gives up what waits for it', limited
 });
 
 test('deleting a notification ends what is under way and sends nothing more', limited, async t => {
-  const room = openRoom(t);
+  const room = openWebhookFixture(t);
   const { promise: closed, resolve } = Promise.withResolvers<void>();
   const gone = await room.receiver((_, __, request) => request.socket.on('close', () => resolve()));
   const kept = await room.receiver();
@@ -226,7 +226,7 @@ test('deleting a notification ends what is under way and sends nothing more', li
 });
 
 test('a delivered event can be sent again with the same id, and a waiting one at once', limited, async t => {
-  const room = openRoom(t);
+  const room = openWebhookFixture(t);
   let status = 200;
   const { url, received } = await room.receiver(response => response.writeHead(status).end());
   const notification = room.notify(url);
@@ -247,7 +247,7 @@ test('a delivered event can be sent again with the same id, and a waiting one at
 });
 
 test('a ping goes to the one receiver that is tried', limited, async t => {
-  const room = openRoom(t);
+  const room = openWebhookFixture(t);
   const tried = await room.receiver();
   const other = await room.receiver();
   const notification = room.notify(tried.url);
@@ -261,7 +261,7 @@ test('a ping goes to the one receiver that is tried', limited, async t => {
 });
 
 test('an address that is refused is recorded with the reason', limited, async t => {
-  const room = openRoom(t);
+  const room = openWebhookFixture(t);
   const { url, received } = await room.receiver();
   const literal = room.notify(url);
   const named = room.notify(url.replace('127.0.0.1', 'localhost'));

@@ -20,7 +20,7 @@ export const RUN_AS = { uid: 1000, gid: 1000 };
 
 export type Room = Awaited<ReturnType<typeof openRoom>>;
 
-export interface RunWishes {
+export type RunWishes = {
   image?: PreparedImage;
   steps?: EntryStep[];
   searchPaths?: Entry['searchPaths'];
@@ -29,7 +29,7 @@ export interface RunWishes {
   memoryBytes?: number;
   shmBytes?: number;
   network?: string;
-}
+};
 
 export async function openRoom(dockerHost = DOCKER_HOST) {
   const instance = `test-${randomBytes(6).toString('hex')}`;

@@ -65,13 +65,13 @@ describe('the page of a project', { timeout: 600_000 }, () => {
     room.end(room.makeCommit(project, 'Lay the ground', suites), 'pass', 'pass', 'pass', 'pass');
     const second = room.makeCommit(project, 'Teach the parser to read dates that have an offset', suites);
     room.end(second, 'fail', 'pass', 'error', 'cancel');
-    const third = room.makeCommit(project, 'Mend the roof', [unit, lint, browserTests], [docs]);
+    const third = room.makeCommit(project, 'Fix the roof', [unit, lint, browserTests], [docs]);
     room.end(third, 'start', 'pass');
     const person = await room.arrive();
     const { page } = person;
     await person.go(`/ui/projects/${project.id}`);
     assert.equal(await page.title(), 'Building · Website · Assay');
-    const row = page.getByRole('row', { name: /Mend the roof/ });
+    const row = page.getByRole('row', { name: /Fix the roof/ });
     await row.getByRole('link', { name: 'Unit tests Running' }).waitFor();
     await row.getByText('did not run').waitFor({ state: 'attached' });
     assert.equal(await page.getByRole('link', { name: 'Unit tests Failed 7.0 s' }).count(), 1);
@@ -193,7 +193,7 @@ describe('the page of a project', { timeout: 600_000 }, () => {
     const [unit, lint, browserTests, docs] = suites as [never, never, never, never];
     const commit = room.makeCommit(
       project,
-      'Mend the roof\n\nIt rained in.',
+      'Fix the roof\n\nIt rained in.',
       [unit, lint, browserTests],
       [docs],
     );
@@ -210,7 +210,7 @@ describe('the page of a project', { timeout: 600_000 }, () => {
     const person = await room.arrive('collaborator', { dark: true });
     const { page } = person;
     await person.go(`/ui/projects/${project.id}/commits/${commit.id}`);
-    assert.match(await page.title(), /^Failed · cccccc\w+ Mend the roof · Committed · Assay$/);
+    assert.match(await page.title(), /^Failed · cccccc\w+ Fix the roof · Committed · Assay$/);
     await page.getByText('It rained in.').waitFor();
     await page.getByText('(exit 2)').waitFor();
     await page.getByText('The image node:26 is not there.').waitFor();

@@ -167,7 +167,7 @@ describe('the suites of a project', { timeout: 600_000 }, () => {
     const project = room.makeProject('Rules');
     const suites = room.makeSuites(project, 'Unit tests', 'Release') as [Suite, Suite];
     const [, release] = suites;
-    const commit = room.makeCommit(project, 'Mend the roof', []);
+    const commit = room.makeCommit(project, 'Fix the roof', []);
     const person = await room.arrive();
     const { page } = person;
     await person.go(pathOf(release));
@@ -186,14 +186,14 @@ describe('the suites of a project', { timeout: 600_000 }, () => {
     });
     assert.equal(listAllRules(room.db, release.id)[0]?.value, 'release/*');
 
-    await page.getByLabel('Commit').selectOption({ label: `${commit.ref.slice(0, 10)} Mend the roof` });
+    await page.getByLabel('Commit').selectOption({ label: `${commit.ref.slice(0, 10)} Fix the roof` });
     await page.getByRole('button', { name: 'Try the rules' }).click();
     const dryRun = page.getByRole('table', { name: 'Dry run' });
     await dryRun.getByText('Would not run').waitFor();
     await page.waitForLoadState();
     assert.match(
       (await dryRun.textContent()) ?? '',
-      /Does not hold.*commit\.branches matches release\/\*.*saw main.*Holds.*commit\.message does not contain wip.*saw Mend the roof/s,
+      /Does not hold.*commit\.branches matches release\/\*.*saw main.*Holds.*commit\.message does not contain wip.*saw Fix the roof/s,
     );
     await person.inspect('suite-rules');
     await page.getByRole('navigation', { name: 'Project' }).getByRole('link', { name: 'Suites' }).click();

@@ -142,7 +142,7 @@ describe('A build', { concurrency: 4 }, () => {
 
     const project = await assay.project(
       assay.repository({
-        message: 'Mend the roof\n',
+        message: 'Fix the roof\n',
         files: { 'src/roof.c': '' },
         author: 'Ada <ada@example.org>',
       }),

@@ -1,4 +1,4 @@
-// A database with one project, receivers on loopback that note what they get, and the deliverer between them.
+// A database with one project, receivers on loopback that record what they get, and the real deliverer.
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
@@ -29,7 +29,7 @@ type Answer = (response: ServerResponse, received: Received, request: IncomingMe
 export const eventIds = (deliveries: { eventId: bigint }[]) =>
   deliveries.map(delivery => String(delivery.eventId));
 
-export function openRoom(t: TestContext) {
+export function openWebhookFixture(t: TestContext) {
   const directory = mkdtempSync(join(tmpdir(), 'assay-webhooks-'));
   const path = join(directory, 'assay.db');
   const key = randomBytes(32);
@@ -44,11 +44,11 @@ export function openRoom(t: TestContext) {
   const noticed = () => {
     for (const look of [...waits]) look();
   };
-  /** Resolves when `holds`, looked at after each request that came and each outcome that was recorded. */
-  const until = (holds: () => boolean) =>
+  /** Resolves when `holds` is true, checked after each received request and each recorded outcome. */
+  const until = (isDone: () => boolean) =>
     new Promise<void>(resolve => {
       const look = () => {
-        if (!holds()) return;
+        if (!isDone()) return;
         waits.delete(look);
         resolve();
       };
@@ -113,7 +113,7 @@ export function openRoom(t: TestContext) {
     until,
     begin,
     stop,
-    /** Lets the clock jump, and has the deliverer look. */
+    /** Moves the clock forward and wakes the deliverer. */
     jump(byMs: number) {
       clock.aheadMs += byMs;
       live.publish(['deliveries']);

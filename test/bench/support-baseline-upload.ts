@@ -1,4 +1,4 @@
-// The yardstick of uploads: a bare HTTPS server that writes each body to one file and answers when it is safe on disk.
+// The baseline for uploads: a bare HTTPS server that writes each body to a file and answers when it is on disk.
 import { createWriteStream, readFileSync } from 'node:fs';
 import { createServer } from 'node:https';
 import { pipeline } from 'node:stream/promises';

@@ -1,4 +1,4 @@
-// The yardstick: a bare Hono route that reads one row by key, over the same TLS stack and from the same file as Assay.
+// The baseline: a bare Hono route that reads one row by key, with the same TLS stack and the same file as Assay.
 import { readFileSync } from 'node:fs';
 import { createSecureServer } from 'node:http2';
 import { getRequestListener } from '@hono/node-server';
