@@ -2,12 +2,11 @@
 // What they hold besides is skeleton.ts's.
 import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
-import { open } from 'node:fs/promises';
 import type { Readable } from 'node:stream';
-import { createGunzip, createZstdDecompress } from 'node:zlib';
 import { extract } from 'tar-stream';
 import { labelsOf, type Mount, type RunAs } from '../../domain/container/container-plan.ts';
 import { HOST_IMAGE } from '../../domain/names.ts';
+import { formatOf, openPlain } from '../archive/archive-reader.ts';
 import { type DockerDoor, EngineRefused, ImageMissing, isRefused, readProgress } from './docker.ts';
 import { hostMounts, hostTar, userNameIn, workspaceTar } from './skeleton.ts';
 
@@ -284,41 +283,17 @@ function splitName(name: string): { repo: string; tag: string } {
     : { repo: name.slice(0, colon), tag: name.slice(colon + 1) };
 }
 
-type Packing = 'gzip' | 'zstd' | 'other' | 'none';
-
-async function packingOf(file: string): Promise<Packing> {
-  const handle = await open(file, 'r');
-  try {
-    const { buffer } = await handle.read(Buffer.alloc(6), 0, 6, 0);
-    const magic = buffer.toString('hex');
-    if (magic.startsWith('1f8b')) return 'gzip';
-    if (magic.startsWith('28b52ffd')) return 'zstd';
-    return magic.startsWith('425a68') || magic.startsWith('fd377a58') ? 'other' : 'none';
-  } finally {
-    await handle.close();
-  }
-}
-
-/** Docker 20.10 unpacks gzip, bzip2 and xz by itself, zstd not. */
+/** Docker 20.10 decompresses gzip, bzip2 and xz by itself, but not zstd. */
 async function sourceOf(file: string): Promise<NodeJS.ReadableStream> {
-  const stream = createReadStream(file);
-  return (await packingOf(file)) === 'zstd' ? unpacked(stream, 'zstd') : stream;
-}
-
-function unpacked(stream: NodeJS.ReadableStream, packing: Packing): NodeJS.ReadableStream {
-  if (packing !== 'gzip' && packing !== 'zstd') return stream;
-  const plain = packing === 'gzip' ? createGunzip() : createZstdDecompress();
-  stream.on('error', error => plain.destroy(error));
-  return stream.pipe(plain);
+  return (await formatOf(file)) === 'zstd' ? openPlain(file, 'zstd') : createReadStream(file);
 }
 
 async function archiveKind(file: string): Promise<'saved' | 'root' | 'unknown'> {
-  const packing = await packingOf(file);
-  if (packing === 'other') return 'unknown';
-  const source = createReadStream(file);
+  const format = await formatOf(file);
+  if (format === 'bzip2' || format === 'xz') return 'unknown';
+  const plain = openPlain(file, format);
   const entries = extract();
-  const plain = unpacked(source, packing);
-  plain.on('error', error => entries.destroy(error as Error));
+  plain.on('error', error => entries.destroy(error));
   // The loop below hears of it as well; without a listener of its own an archive that is cut off would end the program.
   entries.on('error', () => {});
   plain.pipe(entries);
@@ -332,7 +307,7 @@ async function archiveKind(file: string): Promise<'saved' | 'root' | 'unknown'> 
   } catch (cause) {
     throw new EngineRefused(`${file} is not a whole archive: ${(cause as Error).message}.`, 400);
   } finally {
-    source.destroy();
+    plain.destroy();
   }
 }
 
