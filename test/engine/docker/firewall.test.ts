@@ -3,8 +3,8 @@ import assert from 'node:assert/strict';
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { after, before, describe, it } from 'node:test';
 import { createNetwork, type Network } from '../../../src/engine/docker/network.ts';
-import { createPrivateEngine, type PrivateEngine } from '../../drill/engine.ts';
-import { lookUntil } from '../../drill/look.ts';
+import { createPrivateEngine, type PrivateEngine } from '../../drill/support/engine.ts';
+import { pollUntil } from '../../drill/support/poll.ts';
 import { type Appliance, clearDocker, startAppliance } from '../../support/appliance.ts';
 import { follow, openRoom, type Room } from './room.ts';
 
@@ -84,7 +84,7 @@ describe('After the firewall was flushed', { skip }, () => {
       ...[room.host.reference, '-MIO::Socket::INET', '-e', LISTEN],
     );
     t.after(() => engine.docker('rm', '-f', neighbourId, published));
-    await lookUntil(
+    await pollUntil(
       WAIT_MS,
       () => engine.docker('logs', published),
       text => text.includes('ready'),
@@ -133,7 +133,7 @@ describe('After the firewall was flushed', { skip }, () => {
     const [guard] = await guards(room.instance);
     assert.ok(guard && !before.includes(guard));
     network.close();
-    await lookUntil(
+    await pollUntil(
       WAIT_MS,
       () => guards(room.instance),
       ids => !ids.includes(guard),
@@ -214,7 +214,7 @@ describe('After the firewall was flushed', { skip }, () => {
       const { id_str: buildId } = await project.buildOf(requestId);
       await project.logHas(buildId as string, 'begun');
       flush();
-      const back = await lookUntil(
+      const back = await pollUntil(
         WAIT_MS,
         () => rulesOf(bridge),
         rules => rules.length === RULES,

@@ -6,7 +6,7 @@ import { after, before, describe, it, test } from 'node:test';
 import { createEngine } from '../../../src/engine/docker/container.ts';
 import { EngineRefused } from '../../../src/engine/docker/docker.ts';
 import { createNetwork, type Network } from '../../../src/engine/docker/network.ts';
-import { createPrivateEngine } from '../../drill/engine.ts';
+import { createPrivateEngine } from '../../drill/support/engine.ts';
 import { containersUntil } from '../../support/appliance.ts';
 import { hostAddresses } from '../../support/host-addresses.ts';
 import { follow, openRoom, type Room } from './room.ts';

@@ -13,7 +13,7 @@ import { createEngine, type Engine } from '../../../src/engine/docker/container.
 import { createImages, HOST_IMAGE } from '../../../src/engine/docker/image.ts';
 import { claimVolume, fillVolume, readVolume, VOLUME_DIRECTORY } from '../../../src/engine/docker/volume.ts';
 import { runAssay } from '../../cli/program.ts';
-import { createPrivateEngine, type PrivateEngine } from '../../drill/engine.ts';
+import { createPrivateEngine, type PrivateEngine } from '../../drill/support/engine.ts';
 import { type Appliance, clearDocker, startAppliance } from '../../support/appliance.ts';
 import { openDependencies, PREFIX, tarOf, useIn } from '../../work/dependencies/room.ts';
 import { DOCKER_HOST, RUN_AS } from './room.ts';
