@@ -1,4 +1,4 @@
-// RFC 6749 where clients differ: parameters without a value, a public client's empty secret, and what a defect answers.
+// Details of RFC 6749: empty parameters, the empty secret of a public client, and the response to a defect.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { Ajv2020 } from 'ajv/dist/2020.js';
@@ -8,7 +8,7 @@ import { createAuthorizationCode, findApplicationByClientId } from '../../src/st
 import { basic } from '../support/client.ts';
 import { type OAuthRoom, openOAuthRoom, type Registered } from '../web/oauth-room.ts';
 
-// The pair of RFC 7636, appendix B.
+// The example of RFC 7636, appendix B.
 const verifier = 'dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk';
 const challenge = 'E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM';
 
@@ -57,7 +57,7 @@ const shown = () => ({
   client_secret: confidential.clientSecret ?? '',
 });
 
-test('a parameter of an authorization request without a value counts as left out', async () => {
+test('an empty parameter of an authorization request counts as missing', async () => {
   const ask = async (changed: Record<string, string>) => {
     const { clientId } = confidential;
     const fields = { client_id: clientId, redirect_uri: room.callback, scope: 'user', ...changed };
@@ -71,7 +71,7 @@ test('a parameter of an authorization request without a value counts as left out
   assert(!refused.searchParams.has('state'));
 });
 
-test('a secret in the query of an authorization request is refused, and goes nowhere', async () => {
+test('a secret in the query of an authorization request is refused, and not redirected', async () => {
   const { clientId, clientSecret = '' } = confidential;
   const fields = { client_id: clientId, redirect_uri: room.callback, scope: 'user', state: 's' };
   for (const [name, secret] of [
@@ -99,7 +99,7 @@ test('a secret in the query of an authorization request is refused, and goes now
   }
 });
 
-test('a field of a token request without a value counts as left out', async () => {
+test('an empty field of a token request counts as missing', async () => {
   for (const [field, status, code] of [
     ['grant_type', 400, 'invalid_request'],
     ['code', 400, 'invalid_grant'],
@@ -114,7 +114,7 @@ test('a field of a token request without a value counts as left out', async () =
   assert.equal(granted.status, 200);
 });
 
-test('a public client may send its secret empty, in the body or by Basic, but no other secret', async () => {
+test('a public client can send an empty secret, in the body or with Basic, but no other', async () => {
   const proven = () => ({ code: codeFor(open, challenge), code_verifier: verifier });
   const inBody = await redeem({ ...proven(), client_id: open.clientId, client_secret: '' });
   assert.equal(inBody.status, 200);
@@ -125,7 +125,7 @@ test('a public client may send its secret empty, in the body or by Basic, but no
   assert.deepEqual([confidentialWithout.status, confidentialWithout.json.error], [401, 'invalid_client']);
 });
 
-test('every answer has a request id; that of a defect leads to its cause in the log', async () => {
+test('every response has a request ID; that of a defect leads to its cause in the log', async () => {
   assert((await redeem({})).requestId);
   const code = codeFor(confidential, null);
   room.db.sqlite.exec('ALTER TABLE authorization_codes RENAME TO mislaid');
@@ -148,7 +148,7 @@ type Operation = {
   responses: Record<string, Described>;
 };
 
-test('every answer of the endpoints of OAuth is as the OpenAPI document says', async () => {
+test('every response of the OAuth endpoints matches the OpenAPI document', async () => {
   const document = (await (await room.fetch('/openapi.json')).json()) as {
     paths: Record<string, Record<string, Operation>>;
     components: { responses: Record<string, Described> };
