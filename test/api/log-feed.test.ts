@@ -11,9 +11,9 @@ import { createLogFeeds } from '../../src/api/log-feed.ts';
 import { createLive } from '../../src/live.ts';
 
 test('output that is written while a reader subscribes is sent, even if nothing follows', async t => {
-  const room = mkdtempSync(join(tmpdir(), 'assay-feed-'));
-  t.after(() => rmSync(room, { recursive: true }));
-  const path = join(room, 'log');
+  const fixture = mkdtempSync(join(tmpdir(), 'assay-feed-'));
+  t.after(() => rmSync(fixture, { recursive: true }));
+  const path = join(fixture, 'log');
   writeFileSync(path, 'first\n');
   const handle = await open(path);
   const prototype: FileHandle = Object.getPrototypeOf(handle);

@@ -1,7 +1,8 @@
-// A project with a history, on the real application with nobody at work: what is enqueued waits until a test moves it.
-import { hashPassword } from '../../src/domain/secret.ts';
-import { generateKeyPair } from '../../src/domain/ssh-key.ts';
-import { setPassword } from '../../src/store/accounts.ts';
+// The fixture of the project pages: the real application without workers, and a project with commits. Queued builds
+// wait until a test changes their state.
+import { hashPassword } from '../../../src/domain/secret.ts';
+import { generateKeyPair } from '../../../src/domain/ssh-key.ts';
+import { setPassword } from '../../../src/store/accounts.ts';
 import {
   type Commit,
   createBuildRequest,
@@ -9,33 +10,33 @@ import {
   enqueueSomeBuilds,
   listBuildsOfRequest,
   recordCommit,
-} from '../../src/store/builds.ts';
-import { createCollaborator, createProject, type Project } from '../../src/store/projects.ts';
-import { createSuite, type Suite } from '../../src/store/suites.ts';
-import { moveBuild, moveRequest } from '../../src/store/transition.ts';
-import { bootApp, commitFields, type TestApp } from '../support/app.ts';
-import { launchBrowser, openBrowser, type Person, signIn } from '../support/browser.ts';
+} from '../../../src/store/builds.ts';
+import { createCollaborator, createProject, type Project } from '../../../src/store/projects.ts';
+import { createSuite, type Suite } from '../../../src/store/suites.ts';
+import { moveBuild, moveRequest } from '../../../src/store/transition.ts';
+import { bootApp, commitFields, type TestApp } from '../../support/app.ts';
+import { launchBrowser, openBrowser, type Person, signIn } from '../../support/browser.ts';
 
 const PASSWORD = 'correct horse battery';
 const keyPair = generateKeyPair('assay');
 let made = 0;
 
-export type ProjectRoom = TestApp & {
-  /** Someone who has signed in. */
+export type ProjectFixture = TestApp & {
+  /** A person who is signed in. */
   arrive(
     who?: 'owner' | 'collaborator' | 'stranger',
     options?: { dark?: boolean; scripts?: boolean },
   ): Promise<Person>;
-  /** A project of the owner's, which the collaborator sees. */
+  /** A project of the owner, which the collaborator can see. */
   makeProject(name: string): Project;
   makeSuites(project: Project, ...names: string[]): Suite[];
-  /** A commit for which these suites were enqueued; the others were decided against. */
+  /** A commit with queued builds of `suites`; the rules excluded the others. */
   makeCommit(project: Project, message: string, suites: readonly Suite[], others?: readonly Suite[]): Commit;
-  /** Runs the builds of a commit to these ends, in the order of the suites. */
+  /** Ends the builds of a commit, in the order of the suites. */
   end(commit: Commit, ...ends: ('pass' | 'fail' | 'error' | 'start' | 'cancel' | '')[]): void;
 };
 
-export async function openProjectRoom(): Promise<ProjectRoom> {
+export async function openProjectFixture(): Promise<ProjectFixture> {
   const app = await bootApp();
   const browser = await launchBrowser();
   const { db, people } = app;
@@ -130,5 +131,5 @@ export async function openProjectRoom(): Promise<ProjectRoom> {
       await browser.close();
       await closeApp();
     },
-  }) as ProjectRoom;
+  }) as ProjectFixture;
 }

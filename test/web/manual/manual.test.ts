@@ -1,19 +1,19 @@
-// The manual as a person reads it in a browser: signed in or not, wide and narrow, in both themes, by keyboard, without
-// scripts; and that every link of it leads somewhere.
+// The manual in a browser: signed in or not, wide and narrow, in both themes, by keyboard and without scripts; and all
+// of its links.
 import assert from 'node:assert/strict';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import type { APIRequestContext, Browser } from 'playwright-core';
-import { type App, startApp } from '../../src/app.ts';
-import { readSettings } from '../../src/config.ts';
-import { hashPassword } from '../../src/domain/secret.ts';
-import { createLog } from '../../src/log.ts';
-import { createAccount } from '../../src/store/accounts.ts';
-import { render } from '../../src/web/manual/html.ts';
-import { listTopics, parseTopic, type Topic, topicNames } from '../../src/web/manual/manual.ts';
-import { launchBrowser, openBrowser, signIn } from '../support/browser.ts';
+import { type App, startApp } from '../../../src/app.ts';
+import { readSettings } from '../../../src/config.ts';
+import { hashPassword } from '../../../src/domain/secret.ts';
+import { createLog } from '../../../src/log.ts';
+import { createAccount } from '../../../src/store/accounts.ts';
+import { render } from '../../../src/web/manual/html.ts';
+import { listTopics, parseTopic, type Topic, topicNames } from '../../../src/web/manual/manual.ts';
+import { launchBrowser, openBrowser, signIn } from '../../support/browser.ts';
 
 const PASSWORD = 'correct horse battery';
 const EMAIL = 'ada@example.org';
@@ -49,7 +49,7 @@ describe('the manual', { timeout: 300_000 }, () => {
     await rm(data, { recursive: true, force: true });
   });
 
-  /** A page as a browser without an account gets it. */
+  /** A page without an account. */
   const pageAt = async (path: string) => {
     const answer = await fetchPage(path);
     assert.equal(answer.status, 200, path);
@@ -77,7 +77,7 @@ describe('the manual', { timeout: 300_000 }, () => {
     assert.equal((await fetchPage('/ui/manual/..%2f..%2fstyle')).status, 404);
   });
 
-  test('every link leads to a topic, to a heading of one, or to a page of the product', async () => {
+  test('every link points to a topic, to a heading of one, or to a page of the product', async () => {
     const topics = new Map(listTopics().map(topic => [topic.name, topic]));
     let count = 0;
     for (const topic of topics.values())
@@ -103,7 +103,7 @@ describe('the manual', { timeout: 300_000 }, () => {
   });
 
   for (const dark of [false, true])
-    test(`the pages hold in the ${dark ? 'dark' : 'light'} theme, wide and narrow`, async () => {
+    test(`the pages pass all checks in the ${dark ? 'dark' : 'light'} theme, wide and narrow`, async () => {
       const person = await openBrowser(browser, app.url, { dark });
       await person.go('/ui/manual');
       await person.inspect('manual');
@@ -116,7 +116,7 @@ describe('the manual', { timeout: 300_000 }, () => {
       await person.close();
     });
 
-  test('the sign-in page and the navigation lead to it', async () => {
+  test('the sign-in page and the navigation link to it', async () => {
     const person = await openBrowser(browser, app.url);
     const { page } = person;
     await person.go('/ui/sign-in');
@@ -134,7 +134,7 @@ describe('the manual', { timeout: 300_000 }, () => {
     await person.close();
   });
 
-  test('by keyboard: searched, found, opened at its heading', async () => {
+  test('can be searched by keyboard, and opens at the heading', async () => {
     const person = await openBrowser(browser, app.url);
     const { page } = person;
     await person.go('/ui/manual');
@@ -152,7 +152,7 @@ describe('the manual', { timeout: 300_000 }, () => {
     await person.close();
   });
 
-  test('a block of code has a button that copies it', async () => {
+  test('a code block has a button that copies it', async () => {
     const person = await openBrowser(browser, app.url);
     const { page } = person;
     await person.context.grantPermissions(['clipboard-read', 'clipboard-write']);
@@ -164,7 +164,7 @@ describe('the manual', { timeout: 300_000 }, () => {
     await person.close();
   });
 
-  test('without scripts it is searched and read all the same', async () => {
+  test('can be searched and read without scripts', async () => {
     const person = await openBrowser(browser, app.url, { scripts: false });
     const { page } = person;
     await person.go('/ui/manual');

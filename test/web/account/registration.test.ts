@@ -1,32 +1,33 @@
-// Accounts and applications have no endpoint: what a page refuses, the command line refuses, and in the same words.
+// Accounts and applications have no API endpoint: the pages and the command line refuse the same values with the same
+// texts.
 import assert from 'node:assert/strict';
 import { createHmac } from 'node:crypto';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { accountCommands } from '../../src/cli/accounts.ts';
-import { UsageError } from '../../src/config.ts';
-import { createSession, listAccounts } from '../../src/store/accounts.ts';
-import { listApplications } from '../../src/store/applications.ts';
-import { openData } from '../../src/store/data/data.ts';
-import { wordsFor } from '../../src/web/frame/error-text.ts';
-import { runAssay, temporaryDirectory } from '../cli/program.ts';
-import { type OAuthRoom, openOAuthRoom } from './oauth-room.ts';
+import { accountCommands } from '../../../src/cli/accounts.ts';
+import { UsageError } from '../../../src/config.ts';
+import { createSession, listAccounts } from '../../../src/store/accounts.ts';
+import { listApplications } from '../../../src/store/applications.ts';
+import { openData } from '../../../src/store/data/data.ts';
+import { wordsFor } from '../../../src/web/frame/error-text.ts';
+import { runAssay, temporaryDirectory } from '../../cli/program.ts';
+import { type OAuthFixture, openOAuthFixture } from './oauth-fixture.ts';
 
 const TAKEN = 'ada@example.org';
 const LONG = 'x'.repeat(256);
 
-describe('what is refused of accounts and applications', () => {
-  let room: OAuthRoom;
+describe('invalid accounts and applications', () => {
+  let fixture: OAuthFixture;
   const place = temporaryDirectory();
   const data = join(place.path, 'data');
   let post: (path: string, form: Record<string, string>) => Promise<{ status: number; text: string }>;
   before(async () => {
-    room = await openOAuthRoom();
+    fixture = await openOAuthFixture();
     assert.equal((await runAssay(['user', 'add', TAKEN, '--data', data])).status, 0);
-    const session = createSession(room.db, room.people.admin.account.id);
+    const session = createSession(fixture.db, fixture.people.admin.account.id);
     const csrf = createHmac('sha256', session).update('form').digest('base64url');
     post = async (path, form) => {
-      const answer = await room.fetch(path, {
+      const answer = await fixture.fetch(path, {
         method: 'POST',
         headers: {
           cookie: `__Host-assay-session=${session}`,
@@ -40,11 +41,11 @@ describe('what is refused of accounts and applications', () => {
     assert.equal(made.status, 200, made.text);
   });
   after(async () => {
-    await room?.close();
+    await fixture?.close();
     place[Symbol.dispose]();
   });
 
-  /** What the command says on being refused. */
+  /** What the command prints when it refuses. */
   async function refusedBy(name: string, positionals: string[], flags: Record<string, string>) {
     const command = accountCommands.find(one => one.name === name);
     assert.ok(command, name);
@@ -60,9 +61,9 @@ describe('what is refused of accounts and applications', () => {
     const db = openData(data, {});
     const [owner] = listAccounts(db);
     const counts = [
-      ...listAccounts(room.db).map(({ standing, kind }) => `${standing} ${kind}`),
+      ...listAccounts(fixture.db).map(({ standing, kind }) => `${standing} ${kind}`),
       ...listAccounts(db).map(({ standing, kind }) => `${standing} ${kind}`),
-      listApplications(room.db, room.people.admin.account.id).length,
+      listApplications(fixture.db, fixture.people.admin.account.id).length,
       owner && listApplications(db, owner.id).length,
     ];
     db.close();
@@ -146,7 +147,7 @@ describe('what is refused of accounts and applications', () => {
         '--kind': asked.kind,
         '--trial-ends': asked.trial_ends,
       });
-      const { stranger } = room.people;
+      const { stranger } = fixture.people;
       const page = { path: `/ui/admin/accounts/${stranger.account.id}`, form: asked };
       await same(page, said, wordsFor(field, 'invalid_format'));
       assert.deepEqual(count(), before);

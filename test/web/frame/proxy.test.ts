@@ -1,11 +1,11 @@
-// Behind a reverse proxy: whose address counts, and where plain HTTP leads.
+// Behind a reverse proxy: which address counts, and where plain HTTP redirects.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { hashPassword } from '../../src/domain/secret.ts';
-import { parseCidrs } from '../../src/domain/webhook/address.ts';
-import { setPassword } from '../../src/store/accounts.ts';
-import { openWire, type Wire } from '../attacks/wire.ts';
-import { bootApp, type TestApp } from '../support/app.ts';
+import { hashPassword } from '../../../src/domain/secret.ts';
+import { parseCidrs } from '../../../src/domain/webhook/address.ts';
+import { setPassword } from '../../../src/store/accounts.ts';
+import { openWire, type Wire } from '../../attacks/wire.ts';
+import { bootApp, type TestApp } from '../../support/app.ts';
 
 const PASSWORD = 'correct horse battery';
 
@@ -25,19 +25,19 @@ const get = async (path: string, headers: Record<string, string>) => {
   return [status, answered.location];
 };
 
-test('a page that a browser asked a trusted proxy for over plain HTTP leads to the same page at BASE_URL', async () => {
+test('a page that was requested from a trusted proxy over plain HTTP redirects to BASE_URL', async () => {
   const plain = { 'x-forwarded-proto': 'http' };
   assert.deepEqual(await get('/ui/sign-in?next=%2Fui', plain), [303, `${app.url}/ui/sign-in?next=%2Fui`]);
   assert.deepEqual(await get('/ui/sign-in', { 'x-forwarded-proto': 'https' }), [200, undefined]);
   assert.deepEqual(await get('/ui/sign-in', {}), [200, undefined]);
 });
 
-test('the figures are not open to whom a proxy on the same server forwards', async () => {
+test('the metrics are not open to callers that a proxy on the same server forwards', async () => {
   assert.equal((await get('/metrics', { 'x-forwarded-for': '192.0.2.1' }))[0], 401);
   assert.equal((await get('/metrics', {}))[0], 200);
 });
 
-test('somebody signs in while others guess passwords through the same proxy', async () => {
+test('a user can sign in while others guess passwords through the same proxy', async () => {
   const { email } = app.people.owner.account;
   setPassword(app.db, app.people.owner.account.id, await hashPassword(PASSWORD));
   const many = openWire(app, 85);
@@ -57,7 +57,7 @@ test('somebody signs in while others guess passwords through the same proxy', as
   await isFull.promise;
   const before = checked;
   assert.equal((await signIn(wire, '203.0.113.7', PASSWORD)).status, 303);
-  // A turn for each stranger at the most, and not one for each of the fifty guesses that wait.
+  // At most one turn for each stranger, and not one for each of the fifty waiting guesses.
   assert.ok(checked - before <= 20, `${checked - before} guesses were checked first`);
   await Promise.all(strangers);
   many.close();

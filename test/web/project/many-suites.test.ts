@@ -1,20 +1,21 @@
-// Pages of a project with very many suites: they stay small, show first what did not pass, and lead to the rest.
+// The pages of a project with very many suites: they stay small, show suites that did not pass first, and link to the
+// rest.
 import assert from 'node:assert/strict';
 import { get } from 'node:https';
 import { after, before, test } from 'node:test';
-import { generateKeyPair } from '../../src/domain/ssh-key.ts';
-import { createSession } from '../../src/store/accounts.ts';
+import { generateKeyPair } from '../../../src/domain/ssh-key.ts';
+import { createSession } from '../../../src/store/accounts.ts';
 import {
   createBuildRequest,
   enqueueBuilds,
   enqueueSomeBuilds,
   listBuildsOfRequest,
   recordCommit,
-} from '../../src/store/builds.ts';
-import { createProject, type Project } from '../../src/store/projects.ts';
-import { createRule, createSuite } from '../../src/store/suites.ts';
-import { moveBuild, moveRequest } from '../../src/store/transition.ts';
-import { bootApp, commitFields, type TestApp } from '../support/app.ts';
+} from '../../../src/store/builds.ts';
+import { createProject, type Project } from '../../../src/store/projects.ts';
+import { createRule, createSuite } from '../../../src/store/suites.ts';
+import { moveBuild, moveRequest } from '../../../src/store/transition.ts';
+import { bootApp, commitFields, type TestApp } from '../../support/app.ts';
 
 const SUITES = 250;
 const COLUMNS = 60;
@@ -79,7 +80,7 @@ function look(path: string): Promise<string> {
 
 const countOf = (text: string, pattern: RegExp) => [...text.matchAll(pattern)].length;
 
-test('the page of the project has columns for a part of the suites, among them whatever did not pass', async () => {
+test('the project page has columns for some suites, including all that did not pass', async () => {
   const text = await look(`/ui/projects/${project.id}`);
   assert.equal(countOf(text, /class="suite-name"/g), COLUMNS);
   assert.match(text, new RegExp(`${COLUMNS} of ${SUITES} suites have a column`));
@@ -87,7 +88,7 @@ test('the page of the project has columns for a part of the suites, among them w
   assert.match(text, new RegExp(`>${SUITES - COLUMNS} passed</a>`), 'the others are counted');
 });
 
-test('the page of suites shows them in parts, each once', async () => {
+test('the page of suites is paged, with each suite once', async () => {
   const names: string[] = [];
   let path: string | undefined = `/ui/projects/${project.id}/suites`;
   for (let pages = 0; path !== undefined; pages += 1) {
@@ -102,7 +103,7 @@ test('the page of suites shows them in parts, each once', async () => {
   );
 });
 
-test('the page of the commit shows in parts why suites ran', async () => {
+test('the page of the commit shows rule decisions in pages', async () => {
   const shown: string[] = [];
   let path: string | undefined = `/ui/projects/${project.id}/commits/${commitId}`;
   for (let pages = 0; path !== undefined; pages += 1) {

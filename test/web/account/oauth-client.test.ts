@@ -1,27 +1,27 @@
-// OAuth as a public client library sees it from outside: discovery, each way of showing who the client is, revocation, errors.
+// OAuth with a public client library: discovery, client authentication methods, revocation, errors.
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import * as oauth from 'oauth4webapi';
 import {
   bodyOf,
   type FetchInit,
-  type OAuthRoom,
-  openOAuthRoom,
+  type OAuthFixture,
+  openOAuthFixture,
   PASSWORD,
   type Registered,
-} from './oauth-room.ts';
+} from './oauth-fixture.ts';
 
 describe('OAuth with a client library', { timeout: 600_000 }, () => {
-  let room: OAuthRoom;
+  let fixture: OAuthFixture;
   let server: oauth.AuthorizationServer;
   let cookie: string;
   const options = {
-    [oauth.customFetch]: (url: string, init: unknown) => room.fetch(url, init as FetchInit),
+    [oauth.customFetch]: (url: string, init: unknown) => fixture.fetch(url, init as FetchInit),
   };
 
   before(async () => {
-    room = await openOAuthRoom();
-    const issuer = new URL(room.url);
+    fixture = await openOAuthFixture();
+    const issuer = new URL(fixture.url);
     server = await oauth.processDiscoveryResponse(
       issuer,
       await oauth.discoveryRequest(issuer, { ...options, algorithm: 'oauth2' }),
@@ -32,26 +32,26 @@ describe('OAuth with a client library', { timeout: 600_000 }, () => {
       .map(one => one.split(';')[0])
       .join('; ');
   });
-  after(() => room?.close());
+  after(() => fixture?.close());
 
   const post = (path: string, fields: Record<string, string>, headers: Record<string, string> = {}) =>
-    room.fetch(path, {
+    fixture.fetch(path, {
       method: 'POST',
-      headers: { 'content-type': 'application/x-www-form-urlencoded', origin: room.url, ...headers },
+      headers: { 'content-type': 'application/x-www-form-urlencoded', origin: fixture.url, ...headers },
       body: new URLSearchParams(fields),
     });
 
-  /** The owner approves what the application asks for, through the page; gives the address they are sent back to. */
+  /** The owner approves the request through the page; returns the redirect URL. */
   async function approve(client: oauth.Client, fields: Record<string, string>): Promise<URL> {
     const url = new URL(server.authorization_endpoint as string);
     url.search = new URLSearchParams({
       client_id: client.client_id,
-      redirect_uri: room.callback,
+      redirect_uri: fixture.callback,
       response_type: 'code',
       scope: 'user commits',
       ...fields,
     }).toString();
-    const page = await (await room.fetch(url.href, { headers: { cookie } })).text();
+    const page = await (await fixture.fetch(url.href, { headers: { cookie } })).text();
     const csrf = /name="csrf" value="([^"]+)"/.exec(page)?.[1] ?? '';
     const form = { csrf, request: url.search, decision: 'approve' };
     const sent = await post(url.pathname, form, { cookie });
@@ -66,7 +66,7 @@ describe('OAuth with a client library', { timeout: 600_000 }, () => {
     authentication: oauth.ClientAuth,
     parameters: URLSearchParams,
     verifier: string | typeof oauth.nopkce,
-    redirectUri = room.callback,
+    redirectUri = fixture.callback,
   ) {
     const response = await oauth.authorizationCodeGrantRequest(
       server,
@@ -80,12 +80,12 @@ describe('OAuth with a client library', { timeout: 600_000 }, () => {
     return oauth.processAuthorizationCodeResponse(server, client, response);
   }
   const mayStill = async (token: string, path = '/whoami') => {
-    const asked = new URL(path, room.url);
+    const asked = new URL(path, fixture.url);
     return (await oauth.protectedResourceRequest(token, 'GET', asked, undefined, undefined, options)).status;
   };
 
-  it('describes itself as RFC 8414 says', () => {
-    assert.equal(server.issuer, room.url);
+  it('publishes the metadata of RFC 8414', () => {
+    assert.equal(server.issuer, fixture.url);
     assert.deepEqual(server.code_challenge_methods_supported, ['S256']);
     assert.deepEqual(server.token_endpoint_auth_methods_supported, [
       'client_secret_basic',
@@ -95,8 +95,8 @@ describe('OAuth with a client library', { timeout: 600_000 }, () => {
     assert.ok(server.scopes_supported?.includes('build_requests_create'));
   });
 
-  it('gives a public client a token by PKCE, which works and can be revoked', async () => {
-    const client = clientOf(room.register({ isPublic: true }));
+  it('gives a public client a token with PKCE, which works and can be revoked', async () => {
+    const client = clientOf(fixture.register({ isPublic: true }));
     const verifier = oauth.generateRandomCodeVerifier();
     const state = oauth.generateRandomState();
     const back = await approve(client, {
@@ -120,8 +120,8 @@ describe('OAuth with a client library', { timeout: 600_000 }, () => {
     ['client_secret_basic', oauth.ClientSecretBasic],
     ['client_secret_post', oauth.ClientSecretPost],
   ] as const)
-    it(`takes a client’s secret by ${name}, with PKCE or without`, async () => {
-      const registered = room.register();
+    it(`accepts the client’s secret by ${name}, with or without PKCE`, async () => {
+      const registered = fixture.register();
       const client = clientOf(registered);
       const authentication = authenticate(registered.clientSecret as string);
       const plain = oauth.validateAuthResponse(
@@ -152,8 +152,8 @@ describe('OAuth with a client library', { timeout: 600_000 }, () => {
       assert.ok(await exchange(client, authentication, parameters, verifier));
     });
 
-  it('refuses wrong secrets, foreign codes, other addresses and unknown grants as RFC 6749 says', async () => {
-    const registered = room.register();
+  it('refuses wrong secrets, foreign codes, other redirect URIs and unknown grants as RFC 6749 requires', async () => {
+    const registered = fixture.register();
     const client = clientOf(registered);
     const own = oauth.ClientSecretPost(registered.clientSecret as string);
     const parameters = oauth.validateAuthResponse(
@@ -174,7 +174,7 @@ describe('OAuth with a client library', { timeout: 600_000 }, () => {
       exchange(client, oauth.ClientSecretBasic('wrong'), parameters, oauth.nopkce),
       cause => cause instanceof oauth.WWWAuthenticateChallengeError && cause.status === 401,
     );
-    const other = room.register();
+    const other = fixture.register();
     await assert.rejects(
       exchange(
         clientOf(other),
@@ -185,7 +185,7 @@ describe('OAuth with a client library', { timeout: 600_000 }, () => {
       isOAuthError('invalid_grant', 400),
     );
     await assert.rejects(
-      exchange(client, own, parameters, oauth.nopkce, `${room.callback}/`),
+      exchange(client, own, parameters, oauth.nopkce, `${fixture.callback}/`),
       isOAuthError('invalid_grant', 400),
     );
     const grant = async (type: string) =>
@@ -200,8 +200,8 @@ describe('OAuth with a client library', { timeout: 600_000 }, () => {
     assert.ok(await exchange(client, own, parameters, oauth.nopkce), 'none of them has used the code up');
   });
 
-  it('revokes no token of another client, and never takes secrets in the address', async () => {
-    const [mine, other] = [room.register(), room.register()];
+  it('does not revoke tokens of another client, and accepts no secrets in the URL', async () => {
+    const [mine, other] = [fixture.register(), fixture.register()];
     const client = clientOf(mine);
     const own = oauth.ClientSecretBasic(mine.clientSecret as string);
     const parameters = oauth.validateAuthResponse(

@@ -1,30 +1,30 @@
-// A project's deploys, notifications, collaborators and settings as a person uses them, and what only its owner sees.
+// The other tabs of a project: deploys, notifications, collaborators and settings, and what only the owner sees.
 import assert from 'node:assert/strict';
 import { writeFile } from 'node:fs/promises';
 import { after, before, describe, it } from 'node:test';
-import { findSignInLink } from '../../src/store/accounts.ts';
-import { deployLogPath } from '../../src/store/data/paths.ts';
-import { createStrategy, listDeploys, listStrategies } from '../../src/store/deploys.ts';
-import { listDeliveries, listNotifications, type Notification } from '../../src/store/notifications.ts';
-import { disableNotification, recordAttempt } from '../../src/store/outbox.ts';
-import { findProject, listCollaborators } from '../../src/store/projects.ts';
-import { moveDeploy } from '../../src/store/transition.ts';
-import type { Person } from '../support/browser.ts';
-import { openProjectRoom, type ProjectRoom } from './project-room.ts';
+import { findSignInLink } from '../../../src/store/accounts.ts';
+import { deployLogPath } from '../../../src/store/data/paths.ts';
+import { createStrategy, listDeploys, listStrategies } from '../../../src/store/deploys.ts';
+import { listDeliveries, listNotifications, type Notification } from '../../../src/store/notifications.ts';
+import { disableNotification, recordAttempt } from '../../../src/store/outbox.ts';
+import { findProject, listCollaborators } from '../../../src/store/projects.ts';
+import { moveDeploy } from '../../../src/store/transition.ts';
+import type { Person } from '../../support/browser.ts';
+import { openProjectFixture, type ProjectFixture } from './fixture.ts';
 
 const newest = { limit: 10, before: undefined };
 
 describe('the other tabs of a project', { timeout: 600_000 }, () => {
-  let room: ProjectRoom;
+  let fixture: ProjectFixture;
   before(async () => {
-    room = await openProjectRoom();
+    fixture = await openProjectFixture();
   });
-  after(() => room?.close());
+  after(() => fixture?.close());
 
   const accept = ({ page }: Person, name: string) =>
     page.getByRole('dialog').getByRole('button', { name }).click();
   const strategyOf = (projectId: bigint) =>
-    createStrategy(room.db, {
+    createStrategy(fixture.db, {
       projectId,
       name: 'Production',
       strategyType: 'git',
@@ -34,11 +34,11 @@ describe('the other tabs of a project', { timeout: 600_000 }, () => {
       automatic: true,
     });
 
-  it('makes a deploy strategy, deploys a commit with it, and shows how the push goes', async () => {
-    const project = room.makeProject('Deployed');
-    const suites = room.makeSuites(project, 'Unit tests');
-    room.end(room.makeCommit(project, 'Fix the roof', suites), 'pass');
-    const person = await room.arrive();
+  it('creates a deploy strategy, deploys a commit with it, and shows the progress of the push', async () => {
+    const project = fixture.makeProject('Deployed');
+    const suites = fixture.makeSuites(project, 'Unit tests');
+    fixture.end(fixture.makeCommit(project, 'Fix the roof', suites), 'pass');
+    const person = await fixture.arrive();
     const { page } = person;
     await person.go(`/ui/projects/${project.id}/deploys`);
     await page.getByText('Nothing deployed yet').waitFor();
@@ -57,7 +57,7 @@ describe('the other tabs of a project', { timeout: 600_000 }, () => {
     await page.getByRole('button', { name: 'Create deploy strategy' }).click();
     await page.getByText('Strategy Production is created.').waitFor();
     assert.deepEqual(
-      listStrategies(room.db, project.id, newest).map(one => [one.remoteBranch, one.automatic]),
+      listStrategies(fixture.db, project.id, newest).map(one => [one.remoteBranch, one.automatic]),
       [['live', true]],
     );
 
@@ -65,18 +65,21 @@ describe('the other tabs of a project', { timeout: 600_000 }, () => {
     await page.getByLabel('Automatic').uncheck();
     await page.getByRole('button', { name: 'Save strategy' }).click();
     await page.getByText('Strategy Production is changed.').waitFor();
-    assert.equal(listStrategies(room.db, project.id, newest)[0]?.automatic, false);
+    assert.equal(listStrategies(fixture.db, project.id, newest)[0]?.automatic, false);
 
     await page.getByRole('button', { name: 'Deploy', exact: true }).click();
     await page.getByText('The deploy is on its way.').waitFor();
-    const [deploy] = listDeploys(room.db, project.id, newest);
+    const [deploy] = listDeploys(fixture.db, project.id, newest);
     assert.ok(deploy);
     assert.match(await page.title(), /^Enqueued · Deploy to Production · Deployed/);
-    moveDeploy(room.db, deploy.id, 'start');
+    moveDeploy(fixture.db, deploy.id, 'start');
     await page.locator('link[href="/ui/favicon-busy.svg"]').waitFor({ state: 'attached' });
     assert.match(await page.title(), /^Deploying · /);
-    await writeFile(deployLogPath(room.data, deploy.id), 'To git.invalid:team/live.git\n <b>rejected</b>\n');
-    moveDeploy(room.db, deploy.id, 'fail', {
+    await writeFile(
+      deployLogPath(fixture.data, deploy.id),
+      'To git.invalid:team/live.git\n <b>rejected</b>\n',
+    );
+    moveDeploy(fixture.db, deploy.id, 'fail', {
       error: 'The remote branch live has commits that main has not.',
     });
     await page.getByText('<b>rejected</b>').waitFor();
@@ -101,9 +104,9 @@ describe('the other tabs of a project', { timeout: 600_000 }, () => {
     await person.close();
   });
 
-  it('makes a notification, shows its secret once, and what was sent and answered; sends it again', async () => {
-    const project = room.makeProject('Notified');
-    const person = await room.arrive();
+  it('creates a notification, shows its secret once, shows what was sent and answered, and sends it again', async () => {
+    const project = fixture.makeProject('Notified');
+    const person = await fixture.arrive();
     const { page } = person;
     await person.go(`/ui/projects/${project.id}/notifications`);
     await person.inspect('notifications-empty');
@@ -123,11 +126,11 @@ describe('the other tabs of a project', { timeout: 600_000 }, () => {
 
     await page.getByRole('button', { name: 'Send test' }).click();
     await page.getByText('A test is on its way.').waitFor();
-    const [notification] = listNotifications(room.db, project.id, newest) as [Notification];
-    const [first] = listDeliveries(room.db, notification.id, newest);
+    const [notification] = listNotifications(fixture.db, project.id, newest) as [Notification];
+    const [first] = listDeliveries(fixture.db, notification.id, newest);
     assert.equal(first?.eventType, 'ping');
     const late = Date.now() + 3_600_000;
-    recordAttempt(room.db, first?.id as bigint, {
+    recordAttempt(fixture.db, first?.id as bigint, {
       state: 'pending',
       attempts: 1,
       responseStatus: 503,
@@ -149,8 +152,8 @@ describe('the other tabs of a project', { timeout: 600_000 }, () => {
     await page.getByRole('button', { name: 'Redeliver' }).click();
     await page.getByText('It is sent once more.').waitFor();
     await page.getByText(/sent once more, next try/).waitFor();
-    assert.ok((listDeliveries(room.db, notification.id, newest)[0]?.nextAttemptAt ?? late) < late);
-    disableNotification(room.db, notification.id);
+    assert.ok((listDeliveries(fixture.db, notification.id, newest)[0]?.nextAttemptAt ?? late) < late);
+    disableNotification(fixture.db, notification.id);
     await page.reload();
     await page.getByText('off: the receiver answered that it is gone').waitFor();
     await person.inspect('notification-off');
@@ -165,13 +168,13 @@ describe('the other tabs of a project', { timeout: 600_000 }, () => {
     await page.getByRole('button', { name: 'Delete' }).click();
     await accept(person, 'Delete');
     await page.getByText('The notification is deleted.').waitFor();
-    assert.deepEqual(listNotifications(room.db, project.id, newest), []);
+    assert.deepEqual(listNotifications(fixture.db, project.id, newest), []);
     await person.close();
   });
 
-  it('adds a collaborator, shows the link of someone new once, makes a new one, and removes', async () => {
-    const project = room.makeProject('Shared');
-    const person = await room.arrive();
+  it('adds a collaborator, shows the link of a new account once, creates another link, and removes the collaborator', async () => {
+    const project = fixture.makeProject('Shared');
+    const person = await fixture.arrive();
     const { page } = person;
     await person.go(`/ui/projects/${project.id}/collaborators`);
     await page.getByRole('row', { name: /collaborator@example.org/ }).waitFor();
@@ -195,7 +198,9 @@ describe('the other tabs of a project', { timeout: 600_000 }, () => {
     await page.getByRole('heading', { name: 'A new link for newcomer@example.org' }).waitFor();
     const newLink = (await page.locator('.copy-text').textContent()) ?? '';
     assert.deepEqual(
-      [link, newLink].map(one => findSignInLink(room.db, new URL(one).searchParams.get('link') ?? '')?.email),
+      [link, newLink].map(
+        one => findSignInLink(fixture.db, new URL(one).searchParams.get('link') ?? '')?.email,
+      ),
       [undefined, 'newcomer@example.org'],
     );
     await page.getByRole('link', { name: 'Done' }).click();
@@ -206,15 +211,15 @@ describe('the other tabs of a project', { timeout: 600_000 }, () => {
     await accept(person, 'Remove');
     await page.getByText('stranger@example.org is removed.').waitFor();
     assert.deepEqual(
-      listCollaborators(room.db, project.id, newest).map(({ email }) => email),
+      listCollaborators(fixture.db, project.id, newest).map(({ email }) => email),
       ['newcomer@example.org', 'collaborator@example.org'],
     );
     await person.close();
   });
 
-  it('changes settings, shows the key and the badge, and deletes only with the name typed', async () => {
-    const project = room.makeProject('Set');
-    const person = await room.arrive('owner', { dark: true });
+  it('changes settings, shows the key and the badge, and deletes only after the name is typed', async () => {
+    const project = fixture.makeProject('Set');
+    const person = await fixture.arrive('owner', { dark: true });
     const { page } = person;
     await person.go(`/ui/projects/${project.id}/settings`);
     await page.getByLabel('Name', { exact: true }).fill('Settled');
@@ -223,7 +228,7 @@ describe('the other tabs of a project', { timeout: 600_000 }, () => {
     await page.getByLabel('Submodules').selectOption('recursive');
     await page.getByRole('button', { name: 'Save settings' }).click();
     await page.getByText('The settings are saved.').waitFor();
-    const changed = findProject(room.db, project.id);
+    const changed = findProject(fixture.db, project.id);
     assert.deepEqual(
       [changed?.name, changed?.description, changed?.cancelSuperseded, changed?.submodules],
       ['Settled', 'A site', true, 'recursive'],
@@ -231,13 +236,13 @@ describe('the other tabs of a project', { timeout: 600_000 }, () => {
     await page.getByText(/^ssh-ed25519 /).waitFor();
     await page.getByLabel('Show the badge').check();
     await page.getByRole('button', { name: 'Save badge' }).click();
-    await page.getByText(`badge.svg)](${room.url}/ui/projects/${project.id})`).waitFor();
+    await page.getByText(`badge.svg)](${fixture.url}/ui/projects/${project.id})`).waitFor();
     await page.waitForLoadState();
     const badge = page.getByAltText('The project’s badge');
     await badge.scrollIntoViewIfNeeded();
     assert.ok((await badge.evaluate(image => Reflect.get(image, 'naturalWidth'))) > 0, 'it is drawn');
     assert.equal(
-      findProject(room.db, project.id)?.cancelSuperseded,
+      findProject(fixture.db, project.id)?.cancelSuperseded,
       true,
       'the badge’s form changes nothing else',
     );
@@ -247,18 +252,18 @@ describe('the other tabs of a project', { timeout: 600_000 }, () => {
     await page.getByLabel('Type “Settled” to confirm').fill('settled');
     await page.getByRole('button', { name: 'Delete project' }).click();
     await page.getByText('Type the name of the project exactly as it is.').waitFor();
-    assert.ok(findProject(room.db, project.id));
+    assert.ok(findProject(fixture.db, project.id));
     await page.getByLabel('Type “Settled” to confirm').fill('Settled');
     await page.getByRole('button', { name: 'Delete project' }).click();
     await page.getByText('Project Settled is deleted.').waitFor();
-    assert.equal(findProject(room.db, project.id), undefined);
+    assert.equal(findProject(fixture.db, project.id), undefined);
     await person.close();
   });
 
-  it('shows a collaborator nothing that only the owner may do, and refuses it', async () => {
-    const project = room.makeProject('Guarded');
+  it('hides what only the owner may do from a collaborator, and refuses it', async () => {
+    const project = fixture.makeProject('Guarded');
     const strategy = strategyOf(project.id);
-    const person = await room.arrive('collaborator', { scripts: false });
+    const person = await fixture.arrive('collaborator', { scripts: false });
     const { page } = person;
     await person.go(`/ui/projects/${project.id}/collaborators`);
     assert.equal(await page.getByRole('button', { name: 'Add collaborator' }).count(), 0);
@@ -271,7 +276,7 @@ describe('the other tabs of a project', { timeout: 600_000 }, () => {
       (
         await person.context.request.post(`/ui/projects/${project.id}${path}`, {
           form: { csrf, ...form },
-          headers: { origin: room.url },
+          headers: { origin: fixture.url },
           maxRedirects: 0,
         })
       ).status();
@@ -280,7 +285,7 @@ describe('the other tabs of a project', { timeout: 600_000 }, () => {
     assert.equal(await post('/settings', { name: 'Taken' }), 403);
     assert.equal(await post('/settings/delete', { confirm: 'Guarded' }), 403);
     assert.deepEqual(
-      [findProject(room.db, project.id)?.name, listStrategies(room.db, project.id, newest).length],
+      [findProject(fixture.db, project.id)?.name, listStrategies(fixture.db, project.id, newest).length],
       ['Guarded', 1],
     );
     person.expectRefusals();

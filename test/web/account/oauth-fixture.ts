@@ -1,20 +1,20 @@
-// What tests of OAuth share: accounts with passwords, an application's own server to come back to, and a fetch that
-// trusts the appliance's CA.
+// The fixture of the OAuth tests: accounts with passwords, a server for the redirect URI of an application, and a fetch
+// that trusts the server's CA.
 import { createServer } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import type { AddressInfo } from 'node:net';
-import { hashPassword } from '../../src/domain/secret.ts';
-import { setPassword } from '../../src/store/accounts.ts';
-import { createApplication } from '../../src/store/applications.ts';
-import { bootApp, type TestApp } from '../support/app.ts';
+import { hashPassword } from '../../../src/domain/secret.ts';
+import { setPassword } from '../../../src/store/accounts.ts';
+import { createApplication } from '../../../src/store/applications.ts';
+import { bootApp, type TestApp } from '../../support/app.ts';
 
 export const PASSWORD = 'correct horse battery';
 
 export type Registered = { clientId: string; clientSecret: string | undefined };
-export type OAuthRoom = TestApp & {
-  /** Where applications are sent back to. */
+export type OAuthFixture = TestApp & {
+  /** The redirect URI of applications. */
   callback: string;
-  /** Registers an application of the administrator's. */
+  /** Registers an application of the administrator. */
   register(options?: { isPublic?: boolean; redirectUri?: string; name?: string }): Registered;
   authorizeUrl(fields: Record<string, string>): string;
   fetch(url: string, init?: FetchInit): Promise<Response>;
@@ -25,7 +25,7 @@ export type FetchInit = {
   body?: unknown;
 };
 
-export async function openOAuthRoom(): Promise<OAuthRoom> {
+export async function openOAuthFixture(): Promise<OAuthFixture> {
   const app = await bootApp();
   const { db, people, client } = app;
   const passwordHash = await hashPassword(PASSWORD);
@@ -60,7 +60,7 @@ export async function openOAuthRoom(): Promise<OAuthRoom> {
   });
 }
 
-/** Does not follow redirects: where they lead is what tests look at. */
+/** Does not follow redirects, because tests check where they lead. */
 function fetchTrusting(ca: string, url: URL, init: FetchInit): Promise<Response> {
   return new Promise((resolve, reject) => {
     const headers = Object.fromEntries(new Headers(init.headers));
