@@ -150,7 +150,7 @@ test('the domain knows nothing of files, networks, processes and packages', () =
 const doors: Record<string, RegExp> = {
   'better-sqlite3': /^store\/database\/db\.ts$/,
   'drizzle-orm': /^store\//,
-  dockerode: /^engine\/docker\/docker\.ts$/,
+  dockerode: /^engine\/docker\/client\.ts$/,
   'simple-git': /^engine\/git\/git\.ts$/,
   '@peculiar/x509': /^engine\/certificate\.ts$/,
   'tar-stream': /^(engine\/|store\/backup\/|demo\/)/,

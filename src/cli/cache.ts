@@ -3,8 +3,8 @@
 import { readSettings, UsageError } from '../config.ts';
 import { cacheVolumeOf } from '../domain/cache.ts';
 import { parseId } from '../domain/id.ts';
-import { createEngine, type Engine } from '../engine/docker/container.ts';
-import { EngineRefused, EngineUnavailable } from '../engine/docker/docker.ts';
+import { createDockerEngine } from '../engine/docker/docker-engine.ts';
+import { type Engine, EngineRefused, EngineUnavailable } from '../engine/engine.ts';
 import { type Cache, type CacheOfSuite, emptyCache, findCache, listCaches } from '../store/caches.ts';
 import { createDataDirectory, openData } from '../store/data/data.ts';
 import type { Db } from '../store/database/db.ts';
@@ -23,7 +23,7 @@ async function withDatabase<T>(
   createDataDirectory(settings.data);
   const db = openData(settings.data, environment);
   try {
-    return await use(db, createEngine({ dockerHost: settings.dockerHost, environment }));
+    return await use(db, createDockerEngine({ ...settings, instance: instanceOf(db), environment }));
   } finally {
     db.close();
   }

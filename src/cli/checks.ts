@@ -4,20 +4,12 @@ import { X509Certificate } from 'node:crypto';
 import { existsSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Settings } from '../config.ts';
-import { taggedImage } from '../domain/names.ts';
+import { HOST_IMAGE, taggedImage } from '../domain/names.ts';
 import { loadCertificate } from '../engine/certificate.ts';
-import { HOST_IMAGE } from '../engine/docker/image.ts';
-import { OWN_BRIDGE } from '../engine/docker/network.ts';
+import { type DockerReport, inspectDocker } from '../engine/docker/report.ts';
 import { hostSettings } from '../engine/docker/skeleton.ts';
-import {
-  askServer,
-  type DockerReport,
-  freeBytes,
-  inspectDocker,
-  isClockKept,
-  libraries,
-  programVersion,
-} from '../engine/host.ts';
+import { OWN_BRIDGE } from '../engine/engine.ts';
+import { askServer, freeBytes, isClockKept, libraries, programVersion } from '../engine/host.ts';
 import { masterKeyPath, tlsDirectory } from '../store/data/paths.ts';
 import type { Inspection } from '../store/database/inspect.ts';
 import { sizeText } from './progress.ts';

@@ -2,16 +2,15 @@
 
 import { createInterface } from 'node:readline/promises';
 import { readSettings, UsageError } from '../config.ts';
-import { createEngine, type Engine } from '../engine/docker/container.ts';
-import { EngineRefused, EngineUnavailable } from '../engine/docker/docker.ts';
-import { GUARD_KIND } from '../engine/docker/firewall.ts';
 import {
-  findTraces,
+  isServed,
+  listOwned,
   removeContainersAndVolumes,
   removeMadeImages,
   removeNetworkAndRules,
-  type Traces,
-} from '../engine/docker/traces.ts';
+} from '../engine/docker/cleanup.ts';
+import { createDockerEngine } from '../engine/docker/docker-engine.ts';
+import { EngineRefused, EngineUnavailable } from '../engine/engine.ts';
 import { DataError, lockDataDirectory } from '../store/data/data.ts';
 import { inspectData } from '../store/database/inspect.ts';
 import { type Command, helpOf, settingFlags } from './command.ts';
@@ -42,21 +41,23 @@ export const cleanup: Command = {
       throw new UsageError('--instance must be an ID from a label assay.instance');
     const instance = given ?? instanceIn(settings.data);
     const hold = given === undefined ? lockDataDirectory(settings.data) : undefined;
-    const engine = createEngine({ dockerHost: settings.dockerHost, environment });
+    const engine = createDockerEngine({ ...settings, instance, environment });
     try {
-      if (given !== undefined) await refuseRunningServer(engine, instance);
-      const traces = await findTraces(engine, instance);
-      describe(traces);
+      // Without the data directory, a running server can be recognized only by its containers.
+      if (given !== undefined && (await isServed(engine)))
+        throw new DataError(`a server is using the instance ${instance}: stop it first`);
+      const owned = await listOwned(engine);
+      say(
+        owned.length === 0 ? 'Docker has nothing of this instance' : `Docker has:\n  ${owned.join('\n  ')}`,
+      );
       if (!flags.has('--yes') && !(await confirm())) {
         say('nothing was removed');
         return 1;
       }
       const removed = (what: string) => say(`removed ${what}`);
-      await removeContainersAndVolumes(engine, instance, removed);
-      await removeNetworkAndRules(engine, { instance, runAs: settings.runAs }, removed);
-      // The container that removed the rules may still exist.
-      await removeContainersAndVolumes(engine, instance);
-      await removeMadeImages(engine, instance, removed);
+      await removeContainersAndVolumes(engine, removed);
+      await removeNetworkAndRules(engine, removed);
+      await removeMadeImages(engine, removed);
       say(`everything of the instance ${instance} is removed`);
       return 0;
     } catch (error) {
@@ -64,7 +65,7 @@ export const cleanup: Command = {
         throw new DataError(error.message);
       throw error;
     } finally {
-      engine.door.close();
+      engine.close();
       hold?.release();
     }
   },
@@ -76,24 +77,6 @@ function instanceIn(data: string): string {
   throw new DataError(
     `the database in ${data} is ${database}: choose the data directory with --data, or name the instance with --instance if the directory no longer exists`,
   );
-}
-
-/** Without the data directory, a running server can be recognized only by its firewall guard. */
-async function refuseRunningServer(engine: Engine, instance: string): Promise<void> {
-  const guarded = (await engine.listContainers(instance)).some(
-    ({ owner, running }) => owner.kind === GUARD_KIND && running,
-  );
-  if (guarded) throw new DataError(`a server is using the instance ${instance}: stop it first`);
-}
-
-function describe({ containers, volumes, networks, images }: Traces): void {
-  const lines = [
-    ...containers.map(name => `container ${name}`),
-    ...volumes.map(name => `volume ${name}`),
-    ...networks.map(name => `network ${name}`),
-    ...images.map(name => `image ${name}`),
-  ];
-  say(lines.length === 0 ? 'Docker has nothing of this instance' : `Docker has:\n  ${lines.join('\n  ')}`);
 }
 
 async function confirm(): Promise<boolean> {

@@ -4,10 +4,10 @@ import { statSync } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { basename } from 'node:path';
 import { readSettings, UsageError } from '../config.ts';
-import { taggedImage } from '../domain/names.ts';
+import { HOST_IMAGE, taggedImage } from '../domain/names.ts';
 import { detectFormat, detectionBytes } from '../domain/text/archive-format.ts';
-import { EngineRefused, EngineUnavailable, openDocker } from '../engine/docker/docker.ts';
-import { createImages, HOST_IMAGE, type Images, type StoredImage } from '../engine/docker/image.ts';
+import { createDockerEngine } from '../engine/docker/docker-engine.ts';
+import { EngineRefused, EngineUnavailable, type Images, type StoredImage } from '../engine/engine.ts';
 import { createDataDirectory, DataError, openData } from '../store/data/data.ts';
 import type { Db } from '../store/database/db.ts';
 import { instanceOf } from '../store/database/settings.ts';
@@ -30,8 +30,8 @@ async function withImages<T>(
   createDataDirectory(settings.data);
   const db = openData(settings.data, environment);
   try {
-    const door = openDocker({ dockerHost: settings.dockerHost, environment });
-    return await use({ db, images: createImages(door, instanceOf(db)), configured: settings.image });
+    const images = createDockerEngine({ ...settings, instance: instanceOf(db), environment });
+    return await use({ db, images, configured: settings.image });
   } catch (error) {
     if (error instanceof EngineUnavailable || error instanceof EngineRefused)
       throw new DataError(error.message);

@@ -2,10 +2,11 @@
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import type { Settings } from '../config.ts';
-import { createEngine } from '../engine/docker/container.ts';
-import { HOST_IMAGE } from '../engine/docker/image.ts';
-import { OWN_BRIDGE } from '../engine/docker/network.ts';
-import { removeContainersAndVolumes, removeNetworkAndRules } from '../engine/docker/traces.ts';
+import { HOST_IMAGE } from '../domain/names.ts';
+import { removeContainersAndVolumes, removeNetworkAndRules } from '../engine/docker/cleanup.ts';
+import { createDockerEngine } from '../engine/docker/docker-engine.ts';
+import { inspectDocker } from '../engine/docker/report.ts';
+import { OWN_BRIDGE } from '../engine/engine.ts';
 
 /** Printed to the user without a stack trace. */
 export class DemoFailure extends Error {}
@@ -39,7 +40,7 @@ export async function checkHost(settings: Settings): Promise<string> {
 }
 
 async function dockerVersion(dockerHost: string): Promise<string[]> {
-  const { engine } = await createEngine({ dockerHost, deadlineMs: DEADLINE_MS }).version();
+  const { engine } = await inspectDocker(dockerHost);
   return [`Docker ${engine.replace(/\+.*/, '')}`];
 }
 
@@ -73,8 +74,11 @@ export async function removeTraces(
   settings: Pick<Settings, 'dockerHost' | 'network' | 'runAs'>,
   instance: string,
 ): Promise<void> {
-  const engine = createEngine({ dockerHost: settings.dockerHost });
-  await removeContainersAndVolumes(engine, instance);
-  if (settings.network === OWN_BRIDGE)
-    await removeNetworkAndRules(engine, { instance, runAs: settings.runAs });
+  const engine = createDockerEngine({ ...settings, instance });
+  try {
+    await removeContainersAndVolumes(engine);
+    if (settings.network === OWN_BRIDGE) await removeNetworkAndRules(engine);
+  } finally {
+    engine.close();
+  }
 }

@@ -7,7 +7,6 @@ import { statfs } from 'node:fs/promises';
 import { request } from 'node:https';
 import { dirname, resolve } from 'node:path';
 import { promisify } from 'node:util';
-import { openDocker } from './docker/docker.ts';
 
 const run = promisify(execFile);
 const DEADLINE_MS = 10_000;
@@ -20,49 +19,6 @@ export async function programVersion(program: string, flag: string): Promise<str
   } catch {
     return undefined;
   }
-}
-
-export type DockerReport = {
-  engine: string;
-  api: string;
-  runc: string | undefined;
-  rootless: boolean;
-  userNamespaces: boolean;
-  seccomp: boolean;
-  /** Limits that this engine cannot enforce. */
-  unenforced: string[];
-  images: string[];
-  systemTimeAt: number;
-};
-
-/** Throws EngineUnavailable or EngineRefused, whose messages say what to do. */
-export async function inspectDocker(
-  dockerHost: string,
-  environment: NodeJS.ProcessEnv,
-): Promise<DockerReport> {
-  const { docker, call } = openDocker({ dockerHost, environment, deadlineMs: DEADLINE_MS });
-  const version = await call('version', () => docker.version());
-  const info = await call('info', () => docker.info());
-  const images = await call('list images', () => docker.listImages());
-  const components = (version.Components ?? []) as { Name: string; Version: string }[];
-  const security = (info.SecurityOptions ?? []) as string[];
-  const has = (name: string) => security.some(option => option.startsWith(`name=${name}`));
-  const limits: [string, unknown][] = [
-    ['memory', info.MemoryLimit],
-    ['processors', info.CpuCfsQuota],
-    ['processes', info.PidsLimit],
-  ];
-  return {
-    engine: version.Version,
-    api: version.ApiVersion,
-    runc: components.find(({ Name }) => Name === 'runc')?.Version,
-    rootless: has('rootless'),
-    userNamespaces: has('userns'),
-    seccomp: has('seccomp'),
-    unenforced: limits.filter(([, enforced]) => enforced === false).map(([name]) => name),
-    images: images.flatMap(image => [image.Id, ...(image.RepoTags ?? [])]),
-    systemTimeAt: Date.parse(info.SystemTime),
-  };
 }
 
 /** The C library's version, and which of the other libraries the executable needs are not loaded. */

@@ -18,8 +18,7 @@ import {
   type RunAs,
 } from '../domain/container/container-plan.ts';
 import { directoriesTar, openArtifact } from '../engine/archive/artifact-tar.ts';
-import { HOST_IMAGE } from '../engine/docker/image.ts';
-import { claimVolume, fillVolume, findDirectories, findMountpoint } from '../engine/docker/volume.ts';
+import type { UnionPlan, VolumeDirectory } from '../engine/engine.ts';
 import { findArtifact, setArtifactVolume } from '../store/artifacts.ts';
 import { artifactPath } from '../store/data/paths.ts';
 import type { Db } from '../store/database/db.ts';
@@ -56,20 +55,15 @@ export type Artifacts = {
   isVolumeNeeded(name: string, owner: Ownership): boolean;
 };
 
-type ReadyVolume = { name: string; mountpoint: string };
-
 /** A union or an artifact that was handed out this long ago is mounted, or never will be. */
 const HANDED_OUT_MS = 2 * 60_000;
-/** The kernel takes a page of options. */
-const LONGEST_OPTIONS = 4_000;
 const UPPER = 'upper';
 const WORK = 'work';
 
 export function createArtifacts({ db, host, dataDirectory, runAs }: ArtifactParts): Artifacts {
   const instance = instanceOf(db);
   const { engine } = host;
-  const { door } = engine;
-  const filling = new Map<string, Promise<ReadyVolume>>();
+  const filling = new Map<string, Promise<string>>();
   const held = new Map<string, number>();
   const handedOutAt = new Map<string, number>();
   /** Whether an artifact has a directory at a path: asked once, since its content never changes. */
@@ -84,21 +78,15 @@ export function createArtifacts({ db, host, dataDirectory, runAs }: ArtifactPart
       else held.delete(hash);
     };
   };
-  const carrier = async (volume: string, kind: string, id: string) => ({
-    volume,
-    image: (await host.images.prepareImage(HOST_IMAGE, runAs)).reference,
-    owner: { instance, kind, id },
-  });
   const handOut = (name: string) => handedOutAt.set(name, Date.now());
 
-  async function findReady(hash: string): Promise<ReadyVolume | undefined> {
+  async function findReady(hash: string): Promise<string | undefined> {
     const name = findArtifact(db, hash)?.volume;
-    const mountpoint = name ? await findMountpoint(door, name) : undefined;
-    return name && mountpoint !== undefined ? { name, mountpoint } : undefined;
+    return name && (await engine.hasVolume(name)) ? name : undefined;
   }
 
   /** Under a new name each time, which is written down when it is full: a crash leaves none that is half full. */
-  async function fill(hash: string): Promise<ReadyVolume> {
+  async function fill(hash: string): Promise<string> {
     const file = artifactPath(dataDirectory, hash);
     const isThere = await access(file).then(
       () => true,
@@ -112,12 +100,12 @@ export function createArtifacts({ db, host, dataDirectory, runAs }: ArtifactPart
     handOut(name);
     const labels = { instance, kind: 'artifact', id: hash };
     await engine.createVolume({ name, labels });
-    await fillVolume(door, await carrier(name, 'artifact', hash), () => openArtifact(file));
+    await engine.fillVolume(name, () => openArtifact(file));
     setArtifactVolume(db, hash, name);
-    return { name, mountpoint: (await findMountpoint(door, name)) as string };
+    return name;
   }
 
-  async function readyVolume(hash: string): Promise<ReadyVolume> {
+  async function readyVolume(hash: string): Promise<string> {
     const found = filling.has(hash) ? undefined : await findReady(hash);
     if (found) return found;
     let work = filling.get(hash);
@@ -134,77 +122,60 @@ export function createArtifacts({ db, host, dataDirectory, runAs }: ArtifactPart
 
   async function learnDirectories(
     artifacts: readonly PlacedArtifact[],
-    volumes: Map<string, ReadyVolume>,
+    volumes: Map<string, string>,
     writable?: string,
   ): Promise<void> {
     for (const { hash, inside } of nestedPairs(artifacts, writable)) {
       if (directories.has(directoryKey(hash, inside))) continue;
-      const { name } = volumes.get(hash) as ReadyVolume;
-      const found = await findDirectories(door, await carrier(name, 'artifact', hash), [inside]);
-      directories.set(directoryKey(hash, inside), found.has(inside));
+      const volume = volumes.get(hash) as string;
+      directories.set(directoryKey(hash, inside), await engine.hasDirectory({ volume, inside }));
     }
   }
 
   /** A volume of nothing but directories: small enough to be made again rather than trusted. */
-  async function mountPointVolume(paths: readonly string[]): Promise<ReadyVolume> {
+  async function mountPointVolume(paths: readonly string[]): Promise<string> {
     const name = `assay-${instance}-mountpoints-${digest(paths.join('\n'))}`;
     handOut(name);
     await engine.createVolume({ name, labels: { instance, kind: 'mountpoints', id: '' } });
-    await fillVolume(door, await carrier(name, 'mountpoints', ''), () => directoriesTar(paths, runAs));
-    return { name, mountpoint: (await findMountpoint(door, name)) as string };
+    await engine.fillVolume(name, () => directoriesTar(paths, runAs));
+    return name;
   }
 
-  /** The directories of a place, the winning one first, and the volumes that they are in. */
-  async function layersOf(place: ArtifactMount, volumes: Map<string, ReadyVolume>) {
-    const points = place.mountPoints.length > 0 ? [await mountPointVolume(place.mountPoints)] : [];
-    const parts = place.layers.map(({ hash, inside }) => ({
-      volume: volumes.get(hash) as ReadyVolume,
-      inside,
-    }));
-    return {
-      paths: [
-        ...points.map(({ mountpoint }) => mountpoint),
-        ...parts.map(({ volume, inside }) =>
-          inside === '' ? volume.mountpoint : `${volume.mountpoint}/${inside}`,
-        ),
-      ],
-      names: [...points.map(({ name }) => name), ...parts.map(({ volume }) => volume.name)],
-    };
+  /** The directories of a place, the winning one first. */
+  async function layersOf(place: ArtifactMount, volumes: Map<string, string>): Promise<VolumeDirectory[]> {
+    const layers = place.layers.map(({ hash, inside }) => ({ volume: volumes.get(hash) as string, inside }));
+    if (place.mountPoints.length === 0) return layers;
+    return [{ volume: await mountPointVolume(place.mountPoints), inside: '' }, ...layers];
   }
 
-  async function createOverlay(name: string, labels: Ownership, target: string, o: string): Promise<void> {
-    if (o.length > LONGEST_OPTIONS)
+  async function createUnion(union: UnionPlan, target: string): Promise<void> {
+    handOut(union.name);
+    if (!(await engine.createUnion(union)))
       throw new CannotRun(`Too many dependencies share the prefix ${target}: give some of them another one.`);
-    handOut(name);
-    await engine.createVolume({ name, labels, options: { type: 'overlay', device: 'overlay', o } });
   }
 
-  async function mountPlace(place: ArtifactMount, volumes: Map<string, ReadyVolume>): Promise<Mount[]> {
-    const { target, layers, mountPoints } = place;
-    const [only] = layers;
-    if (layers.length === 1 && only?.inside === '' && mountPoints.length === 0)
-      return [readOnlyMount(volumes.get(only.hash)?.name as string, target)];
-    const { paths, names } = await layersOf(place, volumes);
-    const o = `lowerdir=${paths.map(escapeLayer).join(':')}`;
-    const union = `assay-${instance}-union-${digest(o)}`;
-    await createOverlay(union, { instance, kind: 'union', id: '' }, target, o);
-    return [readOnlyMount(union, target), ...partMounts(names)];
+  async function mountPlace(place: ArtifactMount, volumes: Map<string, string>): Promise<Mount[]> {
+    const { target, layers: parts, mountPoints } = place;
+    const [only] = parts;
+    if (parts.length === 1 && only?.inside === '' && mountPoints.length === 0)
+      return [readOnlyMount(volumes.get(only.hash) as string, target)];
+    const layers = await layersOf(place, volumes);
+    const name = `assay-${instance}-union-${digest(JSON.stringify(layers))}`;
+    await createUnion({ name, labels: { instance, kind: 'union', id: '' }, layers }, target);
+    return [readOnlyMount(name, target), ...partMounts(layers)];
   }
 
-  async function readyAll(artifacts: readonly PlacedArtifact[]): Promise<Map<string, ReadyVolume>> {
+  async function readyAll(artifacts: readonly PlacedArtifact[]): Promise<Map<string, string>> {
     const ready = await Promise.all(
       [...new Set(artifacts.map(({ hash }) => hash))].map(
         async hash => [hash, await readyVolume(hash)] as const,
       ),
     );
-    for (const [, { name }] of ready) handOut(name);
+    for (const [, name] of ready) handOut(name);
     return new Map(ready);
   }
 
-  async function mountAll(
-    places: readonly ArtifactMount[],
-    volumes: Map<string, ReadyVolume>,
-  ): Promise<Mount[]> {
+  async function mountAll(places: readonly ArtifactMount[], volumes: Map<string, string>): Promise<Mount[]> {
     const mounts = (await Promise.all(places.map(place => mountPlace(place, volumes)))).flat();
     // One volume may be part of several unions.
     return [...new Map(mounts.map(mount => [mount.target, mount])).values()];
@@ -254,21 +225,19 @@ export function createArtifacts({ db, host, dataDirectory, runAs }: ArtifactPart
       const places = planArtifactMounts(related, isInside, prefix);
       const own = places.find(({ writable }) => writable) as ArtifactMount;
       await engine.createVolume({ name: volume, labels: owner });
-      const carried = await carrier(volume, 'dependency', id.toString());
       const mounts = await mountAll(
         places.filter(place => place !== own),
         volumes,
       );
       if (own.layers.length === 0) {
-        await claimVolume(door, carried);
+        await engine.claimVolume(volume);
         return { volume, inside: '', mounts: [...mounts, writableMount(volume, prefix)] };
       }
-      await fillVolume(door, carried, () => directoriesTar([UPPER, WORK], runAs));
-      const { paths, names } = await layersOf(own, volumes);
-      const mountpoint = escapeLayer((await findMountpoint(door, volume)) as string);
-      const o = `lowerdir=${paths.map(escapeLayer).join(':')},upperdir=${mountpoint}/${UPPER},workdir=${mountpoint}/${WORK}`;
-      await createOverlay(buildUnion(id), owner, prefix, o);
-      const parts = partMounts([volume, ...names]).filter(part =>
+      await engine.fillVolume(volume, () => directoriesTar([UPPER, WORK], runAs));
+      const layers = await layersOf(own, volumes);
+      const writable = { volume, upper: UPPER, work: WORK };
+      await createUnion({ name: buildUnion(id), labels: owner, layers, writable }, prefix);
+      const parts = partMounts([writable, ...layers]).filter(part =>
         mounts.every(({ target }) => target !== part.target),
       );
       return { volume, inside: UPPER, mounts: [...mounts, writableMount(buildUnion(id), prefix), ...parts] };
@@ -291,9 +260,6 @@ export function createArtifacts({ db, host, dataDirectory, runAs }: ArtifactPart
 
 const digest = (text: string) => createHash('sha256').update(text).digest('hex').slice(0, 16);
 
-/** Colons part the layers of an overlay. */
-const escapeLayer = (path: string) => path.replace(/[\\:]/g, '\\$&');
-
 const readOnlyMount = (source: string, target: string): Mount => ({
   type: 'volume',
   source,
@@ -308,5 +274,7 @@ const writableMount = (source: string, target: string): Mount => ({
 });
 
 /** Docker does not know that a union needs them: in use by a container of their own, no prune takes them away. */
-const partMounts = (names: readonly string[]) =>
-  [...new Set(names)].map(name => readOnlyMount(name, `${LAYERS_DIRECTORY}/${name}`));
+const partMounts = (layers: readonly { volume: string }[]) =>
+  [...new Set(layers.map(({ volume }) => volume))].map(name =>
+    readOnlyMount(name, `${LAYERS_DIRECTORY}/${name}`),
+  );

@@ -2,12 +2,8 @@
 // much disk space. The books are in src/store/caches.ts.
 
 import { type CacheTotal, cachesToEmpty, cacheTotalBytes, cacheVolumeOf } from '../domain/cache.ts';
-import type { RunAs } from '../domain/container/container-plan.ts';
 import { isDiskFull } from '../domain/disk-full.ts';
-import type { OwnedVolume } from '../engine/docker/container.ts';
-import { measureVolumes } from '../engine/docker/disk-usage.ts';
-import { EngineUnavailable } from '../engine/docker/docker.ts';
-import { HOST_IMAGE } from '../engine/docker/image.ts';
+import { EngineUnavailable, type OwnedVolume } from '../engine/engine.ts';
 import type { Log } from '../log.ts';
 import {
   adoptCache,
@@ -30,7 +26,6 @@ export type CacheOptions = {
   db: Db;
   host: ContainerHost;
   log: Log;
-  runAs: RunAs;
   /** CACHE_LIMIT, of each suite; 0 is no limit. */
   limitBytes: number;
   /** CACHE_TOTAL. */
@@ -67,11 +62,7 @@ export function createCaches(options: CacheOptions): Caches {
   const totalBytes = () => cacheTotalBytes(options.total, options.fileSystemBytes());
   const tooLarge = `because it grew past ${limitBytes} bytes (CACHE_LIMIT)`;
 
-  const measure: Caches['measure'] = async names => {
-    if (names.length === 0) return new Map();
-    const hostImage = await host.images.prepareImage(HOST_IMAGE, options.runAs);
-    return measureVolumes(host.engine.door, { instance, hostImage, names });
-  };
+  const measure = host.engine.measureVolumes;
 
   /** False where a build has begun to use it meanwhile: it goes when that has ended. */
   const remove = async (volume: string) => {
@@ -154,7 +145,7 @@ export function createCaches(options: CacheOptions): Caches {
 
     async emptyLeastRecentlyUsed() {
       if (host.unavailable() !== undefined) return false;
-      const volumes = await host.engine.listVolumes(instance);
+      const volumes = await host.engine.listVolumes();
       const present = new Set(volumes.map(({ name }) => name));
       const needed = listNeeded();
       let isAnyGone = false;

@@ -1,10 +1,15 @@
-// The Docker Engine as the workers see it: whether it is there, and what a container needs before it can start.
+// The engine as the workers see it: whether it is available, and what a container needs before it can start.
 
 import type { ContainerPlan } from '../domain/container/container-plan.ts';
-import { createEngine, type Engine } from '../engine/docker/container.ts';
-import { EngineUnavailable } from '../engine/docker/docker.ts';
-import { createImages, HOST_IMAGE, type Images, type PreparedImage } from '../engine/docker/image.ts';
-import { createNetwork, OWN_BRIDGE } from '../engine/docker/network.ts';
+import { HOST_IMAGE } from '../domain/names.ts';
+import { createDockerEngine } from '../engine/docker/docker-engine.ts';
+import {
+  type Engine,
+  EngineUnavailable,
+  ImageMissing,
+  NetworkMissing,
+  type PreparedImage,
+} from '../engine/engine.ts';
 import type { Log } from '../log.ts';
 
 const PROBE_FIRST_MS = 500;
@@ -14,21 +19,16 @@ const PROTECT_EVERY_MS = 2_000;
 
 export type ContainerHost = {
   engine: Engine;
-  images: Images;
   /** Why no container can be started now; undefined when one can. */
   unavailable(): string | undefined;
-  /** Says that a call found the engine away: it is asked until it is back. */
+  /** Reports that a call found the engine unavailable: it is asked until it answers again. */
   reportUnavailable(cause: EngineUnavailable): void;
   /** Resolves when the engine answers again. */
   whenAvailable(signal: AbortSignal): Promise<void>;
   prepare(image: string): Promise<{ image: PreparedImage; network: string }>;
-  /** Starts it, but never before the firewall rules of its network are in force. */
+  /** Starts it. Where somebody has pruned the image `host` or the network, they are made again first. */
   startContainer(plan: ContainerPlan): Promise<string>;
-  /** Whether the container is the one that checks the firewall rules. */
-  isGuard(containerId: string): boolean;
-  /** Makes the image `host` and the network again, which somebody may have pruned. */
-  mend(): Promise<void>;
-  /** Looks for the engine no more; what it was asked may still be answered. */
+  /** Checks the engine no more; calls to it can still be made. */
   stop(): void;
   /** Ends every request to the engine. */
   close(): void;
@@ -44,22 +44,26 @@ export function createContainerHost(options: {
   /** Whether containers may be running. */
   isBusy: () => boolean;
 }): ContainerHost {
-  const engine = createEngine({ dockerHost: options.dockerHost });
-  const images = createImages(engine.door, options.instance);
+  const engine = createDockerEngine({
+    ...options,
+    onRulesRestored: network =>
+      options.log.warn('firewall rules of the network were missing or behind others, and are set again', {
+        network,
+      }),
+  });
   const back = new Set<() => void>();
   // Nothing is started before it has answered once: a build would only be claimed to be given back.
   let reason: string | undefined = 'it has not answered yet';
-  // Kept while the engine is there: each look at them would come before the start of a build.
+  // Kept while the engine is available: each check of them would delay the start of a build.
   let hostImage: Promise<PreparedImage> | undefined;
   let networkName: Promise<string> | undefined;
-  let isFirstCheck = true;
   let timer: NodeJS.Timeout | undefined;
   let stopped = false;
 
   const probe = (delayMs: number) => {
     timer = setTimeout(async () => {
       try {
-        await engine.version();
+        await engine.ping();
       } catch (cause) {
         if (stopped) return;
         reason = (cause as Error).message;
@@ -89,22 +93,17 @@ export function createContainerHost(options: {
     probe(PROBE_FIRST_MS);
   };
   const prepareHost = () => {
-    hostImage ??= images.prepareImage(HOST_IMAGE, options.runAs);
+    hostImage ??= engine.prepareImage(HOST_IMAGE);
     return hostImage;
   };
-  const network = createNetwork(engine.door, {
-    instance: options.instance,
-    setting: options.network,
-    hostImage: prepareHost,
-  });
   const ensureNetwork = () => {
-    networkName ??= network.ensure();
+    networkName ??= engine.ensureNetwork();
     return networkName;
   };
   const prepare: ContainerHost['prepare'] = async image => {
     try {
       const [prepared, name] = await Promise.all([
-        image === HOST_IMAGE ? prepareHost() : images.prepareImage(image, options.runAs),
+        image === HOST_IMAGE ? prepareHost() : engine.prepareImage(image),
         ensureNetwork(),
       ]);
       return { image: prepared, network: name };
@@ -113,32 +112,30 @@ export function createContainerHost(options: {
       throw cause;
     }
   };
-  const protect = async (name: string) => {
+  const startContainer: ContainerHost['startContainer'] = async plan => {
     try {
-      const found = await network.protect(name);
-      // A server that has just started may be the first on this host, or after a reboot.
-      if (found === 'restored' && !isFirstCheck)
-        options.log.warn('firewall rules of the network were missing or behind others, and are set again', {
-          network: name,
-        });
-      isFirstCheck = false;
-    } catch (cause) {
+      return await engine.startContainer(plan);
+    } catch (error) {
       forget();
-      throw cause;
+      if (!(error instanceof ImageMissing || error instanceof NetworkMissing)) throw error;
+      await prepare(HOST_IMAGE);
+      return await engine.startContainer(plan);
     }
   };
   // A start checks them too; this is for containers that run while a firewall is reloaded.
   let isChecking = false;
   let hasFailed = false;
   const checks = setInterval(async () => {
-    if (options.network !== OWN_BRIDGE || isChecking || reason !== undefined || !options.isBusy()) return;
+    if (isChecking || reason !== undefined || !options.isBusy()) return;
     isChecking = true;
     try {
-      await protect(await ensureNetwork());
+      await engine.protectNetwork();
       hasFailed = false;
-    } catch (cause) {
-      if (cause instanceof EngineUnavailable) reportUnavailable(cause);
-      else if (!hasFailed) options.log.error('firewall rules of the network cannot be checked', { cause });
+    } catch (error) {
+      forget();
+      if (error instanceof EngineUnavailable) reportUnavailable(error);
+      else if (!hasFailed)
+        options.log.error('firewall rules of the network cannot be checked', { cause: error });
       hasFailed = true;
     }
     isChecking = false;
@@ -147,7 +144,6 @@ export function createContainerHost(options: {
 
   return {
     engine,
-    images,
     unavailable: () => reason,
     reportUnavailable,
     whenAvailable: signal =>
@@ -167,20 +163,12 @@ export function createContainerHost(options: {
         signal.addEventListener('abort', leave, { once: true });
       }),
     prepare,
-    startContainer: plan => engine.startContainer(plan, protect(plan.network)),
-    isGuard: network.isGuard,
-    async mend() {
-      forget();
-      await prepare(HOST_IMAGE);
-    },
+    startContainer,
     stop() {
       stopped = true;
       clearTimeout(timer);
       clearInterval(checks);
     },
-    close() {
-      network.close();
-      engine.door.close();
-    },
+    close: engine.close,
   };
 }

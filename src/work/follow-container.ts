@@ -9,8 +9,8 @@ import { RELAYED_STATUS } from '../domain/container/entry-script.ts';
 import type { Outcome, StopReason } from '../domain/container/verdict.ts';
 import { isDiskFull } from '../domain/disk-full.ts';
 import { createMask, maskText } from '../domain/text/mask.ts';
-import { EngineUnavailable, ImageMissing, isRefused, VolumeLost } from '../engine/docker/docker.ts';
 import { followOutput, releaseOutput } from '../engine/docker/output.ts';
+import { EngineUnavailable } from '../engine/engine.ts';
 import type { Live } from '../live.ts';
 import type { LogWriter } from '../store/data/log-file.ts';
 import type { ContainerHost } from './container-host.ts';
@@ -120,7 +120,6 @@ export async function followContainer(
     }
     // Ended while its start hung: why it was ended is what counts.
     if (stopped && !stopping.aborted) return { kind: stopped };
-    if (error instanceof VolumeLost) return { kind: 'lost' };
     throw error;
   } finally {
     for (const unwatch of watches) unwatch();
@@ -185,11 +184,6 @@ async function startOnce(host: ContainerHost, plan: ContainerPlan, signal: Abort
   try {
     await host.startContainer(plan);
   } catch (error) {
-    if (error instanceof ImageMissing || isRefused(error, 404)) {
-      await host.mend();
-      await host.startContainer(plan);
-      return;
-    }
     if (!(error instanceof EngineUnavailable && error.reached)) throw error;
     host.reportUnavailable(error);
     if (!(await hasStarted(host, plan.name, signal))) throw error;

@@ -10,8 +10,8 @@ import { isDiskFull } from '../domain/disk-full.ts';
 import { hideHostPaths } from '../domain/host-paths.ts';
 import { maskText } from '../domain/text/mask.ts';
 import { GivenUp } from '../engine/archive/artifact-tar.ts';
-import { EngineRefused, EngineUnavailable, ImageMissing } from '../engine/docker/docker.ts';
 import { createOutput } from '../engine/docker/output.ts';
+import { EngineRefused, EngineUnavailable, VolumeLost } from '../engine/engine.ts';
 import type { Log } from '../log.ts';
 import { type LogWriter, openLog, removeLog } from '../store/data/log-file.ts';
 import { buildLogPath, dependencyLogPath, jobDirectory } from '../store/data/paths.ts';
@@ -191,8 +191,9 @@ async function outcomeOf<Verdict extends JobVerdict>(
   if (error instanceof EngineUnavailable)
     // A call that was begun and not answered counts as an attempt: it may never be answered.
     return error.reached ? { kind: 'lost', reason: hide(error.message) } : { kind: 'not_started' };
+  if (error instanceof VolumeLost) return { kind: 'lost' };
   const { message } = error as Error;
-  if (error instanceof CannotRun || error instanceof ImageMissing || error instanceof EngineRefused)
+  if (error instanceof CannotRun || error instanceof EngineRefused)
     return { kind: 'cannot_run', reason: hide(message) };
   options.log.error('job could not be run', { job: job.topic, cause: error });
   return { kind: 'cannot_run', reason: hide(`The service could not run it: ${message}`) };

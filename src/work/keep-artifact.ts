@@ -3,13 +3,10 @@
 import { rm, stat, statfs } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type Captured, captureTar, GivenUp } from '../engine/archive/artifact-tar.ts';
-import { HOST_IMAGE } from '../engine/docker/image.ts';
-import { findMountpoint, readVolume } from '../engine/docker/volume.ts';
 import { createArtifact, findCompiledRecipe } from '../store/artifacts.ts';
 import { keepArchive } from '../store/data/archive.ts';
 import type { LogWriter } from '../store/data/log-file.ts';
 import { artifactPath } from '../store/data/paths.ts';
-import { instanceOf } from '../store/database/settings.ts';
 import type { Begun, CompileJob, CompileJobOptions } from './compile-job.ts';
 import { CannotRun, JobEnded, mayGoOn } from './job.ts';
 
@@ -46,13 +43,7 @@ async function capture(
   file: string,
 ): Promise<Captured> {
   const { diskBytes, host } = options;
-  // Docker would create a lost volume again, and its emptiness would be blamed on the command.
-  if ((await findMountpoint(host.engine.door, begun.volume)) === undefined)
-    throw new JobEnded({ kind: 'lost' });
   const { runAs } = options.limits;
-  const image = await host.images.prepareImage(HOST_IMAGE, runAs);
-  const owner = { instance: instanceOf(options.db), kind: 'dependency', id: job.dependency.id.toString() };
-  const carrier = { volume: begun.volume, image: image.reference, owner };
   // It is unpacked for suites, holes filled: what cannot fit is not kept.
   const { bavail, bsize } = await statfs(options.dataDirectory);
   let grownBytes = 0;
@@ -61,7 +52,7 @@ async function capture(
     return sizeBytes <= Math.min(diskBytes || Number.POSITIVE_INFINITY, bavail * bsize);
   };
   try {
-    return await readVolume(host.engine.door, carrier, begun.inside, tar =>
+    return await host.engine.readVolume(begun, tar =>
       captureTar(tar, {
         file,
         prefix: begun.prefix,

@@ -14,7 +14,7 @@ import {
   suiteCheckout,
 } from '../domain/container/suite-plan.ts';
 import { classifyOutcome, type Outcome, type Verdict } from '../domain/container/verdict.ts';
-import { HOST_IMAGE } from '../engine/docker/image.ts';
+import { HOST_IMAGE } from '../domain/names.ts';
 import { createOutput } from '../engine/docker/output.ts';
 import { GitFailure } from '../engine/git/git.ts';
 import { type Build, findBuild, findBuildRequest } from '../store/builds.ts';

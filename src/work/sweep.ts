@@ -4,7 +4,7 @@
 import { lstatSync, renameSync, type Stats, statSync } from 'node:fs';
 import { lstat, opendir, readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { STAND_IN } from '../engine/docker/volume.ts';
+import { LOST_VOLUME_KIND } from '../engine/engine.ts';
 import type { Log } from '../log.ts';
 import { deleteUnusedArtifacts, findArtifact } from '../store/artifacts.ts';
 import {
@@ -20,7 +20,6 @@ import {
 } from '../store/cleanup/sweep.ts';
 import { archivePath, artifactPath, buildLogPath, jobDirectory } from '../store/data/paths.ts';
 import type { Db } from '../store/database/db.ts';
-import { instanceOf } from '../store/database/settings.ts';
 import type { Artifacts } from './artifacts.ts';
 import type { Caches } from './caches.ts';
 import type { ContainerHost } from './container-host.ts';
@@ -35,12 +34,11 @@ export type SweepParts = {
   retentionMs: number;
 };
 
-const ARTIFACT_VOLUMES: ReadonlySet<string> = new Set(['artifact', 'union', 'mountpoints', STAND_IN]);
+const ARTIFACT_VOLUMES: ReadonlySet<string> = new Set(['artifact', 'union', 'mountpoints', LOST_VOLUME_KIND]);
 const EVERY_MS = 30_000;
 const LOGS_EVERY_MS = 3600_000;
 /** A file this young may belong to something that has not been written down yet. */
 const GRACE_MS = 60_000;
-const PASSING_MS = 20 * 60_000;
 const STARTED_AT = Math.ceil(performance.timeOrigin);
 const SOURCES_EVERY_MS = 3600_000;
 /** Files and directories of mirrors that one sweep looks at. */
@@ -88,20 +86,15 @@ async function sweepOnce(
   if (withLogs) await attempt('logs of what was deleted', () => sweepOrphanLogs(parts));
   if (host.unavailable() !== undefined) return;
   await attempt('containers', async () => {
-    for (const container of await host.engine.listContainers(instanceOf(db))) {
+    for (const container of await host.engine.listContainers()) {
       const { kind, id } = container.owner;
-      // An artifact's volume is filled through one, for as long as that takes.
-      const isNeeded =
-        kind === 'build' || kind === 'dependency'
-          ? isJobRunning(db, kind, id)
-          : isPassing(container.createdAt) ||
-            host.isGuard(container.containerId) ||
-            (kind === 'artifact' && parts.artifacts.isHeld(id));
+      // Others are left from an engine that was closed or killed.
+      const isNeeded = (kind === 'build' || kind === 'dependency') && isJobRunning(db, kind, id);
       if (!isNeeded) await attempt(container.name, () => host.engine.removeContainer(container.containerId));
     }
   });
   await attempt('volumes', async () => {
-    const volumes = await host.engine.listVolumes(instanceOf(db));
+    const volumes = await host.engine.listVolumes();
     const neededCaches = parts.caches.listNeeded();
     for (const volume of volumes) {
       const { kind, id } = volume.owner;
@@ -118,10 +111,6 @@ async function sweepOnce(
     await attempt('caches', () => parts.caches.review(volumes));
   });
 }
-
-/** What prepares an image or a network is this server's, and takes its time; the last server's is of no use. */
-const isPassing = (createdAt: Date) =>
-  createdAt.getTime() + 1_000 >= STARTED_AT && Date.now() - createdAt.getTime() < PASSING_MS;
 
 /** A job's directory is made after the job is claimed, so one without a job is never needed again. */
 async function sweepJobs({ db, dataDirectory }: SweepParts): Promise<void> {

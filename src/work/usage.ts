@@ -85,7 +85,7 @@ export function createJobMeter(parts: {
   };
 
   return async (jobs, { workspaces }) => {
-    const containers = await host.engine.listStorage(instance, { layers: workspaces });
+    const containers = await host.engine.listStorage({ layers: workspaces });
     // Output counts without a container too: a job whose container ended on a full disk cannot write down that it has.
     const found = jobs.map(job => {
       const container = containers.find(

@@ -85,7 +85,6 @@ export async function startWorkers(options: {
     db,
     host,
     log,
-    runAs: settings.runAs,
     limitBytes: settings.cacheLimitBytes,
     total: settings.cacheTotal,
     fileSystemBytes: fileSystems.dockerTotalBytes,

@@ -1,5 +1,4 @@
-// IDs of other accounts in every position of every path and form: they behave as if they did not exist, and nothing
-// changes.
+// Ids of others in every place of every path and form: as if they did not exist, and nothing is changed.
 import assert from 'node:assert/strict';
 import { after, before } from 'node:test';
 import { routes } from '../../src/web/pages.ts';
@@ -21,9 +20,9 @@ before(async () => {
   wire = openWire(app);
   visitor = visitorFor(app, app.people.owner);
   own = app.plant();
-  // Another project of the same owner: a child of one project must not work in the other.
+  // Another project of the same owner: a child of one is no child of the other.
   sibling = app.plant();
-  // A project of the collaborator, to which the other owner has no access.
+  // The collaborator's own, which the owner of the others has nothing to do with.
   foreign = app.plant(app.people.stranger);
 });
 after(async () => {
@@ -48,7 +47,7 @@ function swapsOf(rows: readonly Row[]): Record<string, Swap> {
     for (const [at, segment] of idsIn(row.path).entries()) {
       const name = plantedName(row, segment);
       for (const whose of ['foreign', 'sibling', 'another kind'] as const) {
-        // The first ID of a path belongs to the caller in both of their projects.
+        // What stands first in a path is the caller's own in both of their projects.
         if (whose === 'sibling' && at === 0) continue;
         swaps[`${ofRow(row)} with the ${segment} of ${whose}`] = { row, name, whose };
       }
@@ -61,7 +60,7 @@ function swapped({ name, whose }: Swap): Planted {
   return { ...own, [name]: (whose === 'foreign' ? foreign : sibling)[name] };
 }
 
-attacks('a foreign ID in a path of the API', swapsOf(contract), async swap => {
+attacks('an id that is not the caller’s, in a path of the API', swapsOf(contract), async swap => {
   const before = app.changes();
   const ids = swapped(swap);
   const answer = await app.client.call(swap.row.method, pathOf(swap.row, ids), {
@@ -85,7 +84,7 @@ const pages = routes
     }),
   );
 
-attacks('a foreign ID in the URL of a page or a form', swapsOf(pages), async swap => {
+attacks('an id that is not the visitor’s, in the address of a page or a form', swapsOf(pages), async swap => {
   const before = app.changes();
   const { method } = swap.row;
   const reply = await wire.ask(method, pathOf(swap.row, swapped(swap)), {
@@ -123,7 +122,7 @@ for (const [whose, ids] of [
   };
 }
 const somebodys = () => String(foreign.free_dependency_id);
-named['a suite that uses a dependency of another account'] = {
+named['a suite that uses a dependency of somebody else'] = {
   method: 'POST',
   path: () => `${project()}/suites/${own.suite_id}/dependencies`,
   field: 'dependency_id',
@@ -133,7 +132,7 @@ for (const [method, path] of [
   ['POST', () => '/dependencies'],
   ['PUT', () => `/dependencies/${own.free_dependency_id}`],
 ] as const)
-  named[`${method} of a dependency that relates to one of another account`] = {
+  named[`${method} of a dependency that relates to one of somebody else`] = {
     method,
     path,
     field: 'related_dependencies',
@@ -144,7 +143,7 @@ for (const [method, path] of [
     }),
   };
 
-attacks('a foreign ID in a field', named, async ({ method, path, field, form }) => {
+attacks('an id of somebody else in a field', named, async ({ method, path, field, form }) => {
   const before = app.changes();
   const answer = await app.client.call(method, path(), { as: app.people.owner.as, form: form() });
   assert.equal(answer.status, 404, answer.text);
@@ -153,7 +152,7 @@ attacks('a foreign ID in a field', named, async ({ method, path, field, form }) 
 });
 
 attacks(
-  'a page of another account, through the parameters of its list',
+  'a page of somebody else’s, found by what its list can be asked for',
   ['before', 'after', 'limit'].flatMap(name => [`/projects?${name}=`, `/dependencies?${name}=`]),
   async path => {
     const answer = await app.client.get(`${path}${foreign.project_id}`, app.people.owner.as);

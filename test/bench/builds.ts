@@ -8,9 +8,9 @@ import { loadavg, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { TLSSocket } from 'node:tls';
 import { parseArgs, promisify } from 'node:util';
+import { HOST_IMAGE } from '../../src/domain/names.ts';
 import { generateKeyPair } from '../../src/domain/ssh-key.ts';
-import { createEngine } from '../../src/engine/docker/container.ts';
-import { createImages, HOST_IMAGE } from '../../src/engine/docker/image.ts';
+import { createDockerEngine } from '../../src/engine/docker/docker-engine.ts';
 import { databasePath } from '../../src/store/data/paths.ts';
 import { openSqlite } from '../../src/store/database/db.ts';
 import { runAssay, serve } from '../cli/program.ts';
@@ -51,13 +51,12 @@ const client = createClient(
   readFileSync(join(data, 'tls', 'ca.pem'), 'utf8'),
 );
 const journey = createJourney({ client, as, sshd, waitMs: 600_000 });
-const image = await createImages(createEngine({ dockerHost: DOCKER_HOST }).door, 'bench').prepareImage(
-  HOST_IMAGE,
-  {
-    uid: 1000,
-    gid: 1000,
-  },
-);
+const image = await createDockerEngine({
+  dockerHost: DOCKER_HOST,
+  instance: 'bench',
+  runAs: { uid: 1000, gid: 1000 },
+  network: 'none',
+}).prepareImage(HOST_IMAGE);
 
 const instance = readInstance();
 // One build creates the server's network, which the bare tools use too.

@@ -8,12 +8,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { ARCHIVE_FILE, PROJECT_DIRECTORY } from '../../src/domain/container/container-plan.ts';
-import { claimVolume } from '../../src/engine/docker/volume.ts';
 import { createAccount } from '../../src/store/accounts.ts';
 import { createDataDirectory, openData } from '../../src/store/data/data.ts';
 import { archivePath } from '../../src/store/data/paths.ts';
 import { createDependency, findDependency } from '../../src/store/dependencies.ts';
-import { openRoom } from '../engine/docker/room.ts';
+import { openFixture } from '../engine/docker/fixture.ts';
 import { type Appliance, startAppliance } from '../support/appliance.ts';
 import { freePort } from '../support/ports.ts';
 import { openDependencies, PREFIX, tarOf } from '../work/dependencies/room.ts';
@@ -78,7 +77,7 @@ async function measureSuites(appliance: Appliance): Promise<void> {
 /** The time from enqueued to compiled, compared with the same container started by hand. */
 async function measureCompiles(appliance: Appliance): Promise<void> {
   const dependencies = openDependencies(appliance);
-  const docker = await openRoom();
+  const docker = await openFixture();
   const by: Record<'hand' | 'assay', number[]> = { hand: [], assay: [] };
   const command = `make && make install PREFIX=${PREFIX}`;
   try {
@@ -91,7 +90,7 @@ async function measureCompiles(appliance: Appliance): Promise<void> {
       const volume = `assay-${docker.instance}-prefix-${round}`;
       const owner = { instance: docker.instance, kind: 'prefix', id: String(round) };
       await docker.engine.createVolume({ name: volume, labels: owner });
-      await claimVolume(docker.engine.door, { volume, image: docker.host.reference, owner });
+      await docker.engine.claimVolume(volume);
       const startedAt = performance.now();
       const { exit } = await docker.run(`cd ${PROJECT_DIRECTORY} && tar -xf ${ARCHIVE_FILE} && ${command}`, {
         memoryBytes: 2048 * MIB,

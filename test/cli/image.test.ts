@@ -5,7 +5,7 @@ import { randomBytes } from 'node:crypto';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
-import { openDocker } from '../../src/engine/docker/docker.ts';
+import { openDocker } from '../../src/engine/docker/client.ts';
 import { runAssay, temporaryDirectory } from './program.ts';
 
 const dockerHost = process.env.DOCKER_HOST ?? 'unix:///var/run/docker.sock';

@@ -9,7 +9,7 @@ import { type App, startApp } from '../../src/app.ts';
 import { readSettings, type Settings } from '../../src/config.ts';
 import { removeTraces } from '../../src/demo/host.ts';
 import { newSecret } from '../../src/domain/secret.ts';
-import { OWN_BRIDGE } from '../../src/engine/docker/network.ts';
+import { OWN_BRIDGE } from '../../src/engine/engine.ts';
 import { createLog } from '../../src/log.ts';
 import { createAccount } from '../../src/store/accounts.ts';
 import { instanceOf } from '../../src/store/database/settings.ts';

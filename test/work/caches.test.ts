@@ -122,7 +122,7 @@ test('the least recently used caches are emptied first: past CACHE_TOTAL, and wh
   t.after(() => host.stop());
   await host.whenAvailable(AbortSignal.timeout(30_000));
   const caches = createCaches({
-    ...{ db, host, log, runAs, limitBytes: 0, total: { share: 0.25 } },
+    ...{ db, host, log, limitBytes: 0, total: { share: 0.25 } },
     // A quarter of it has space for three of the four.
     fileSystemBytes: () => 4 * 35 * MIB,
   });
@@ -133,7 +133,7 @@ test('the least recently used caches are emptied first: past CACHE_TOTAL, and wh
     ).split('\n');
     return suites.map(id => names.includes(`assay-${appliance.instance}-cache-${id}`));
   };
-  await caches.review(await host.engine.listVolumes(appliance.instance));
+  await caches.review(await host.engine.listVolumes());
   assert.deepEqual(held(), [false, true, true, true]);
   assert.deepEqual(await there(), held());
   assert.equal(await caches.emptyLeastRecentlyUsed(), true);

@@ -30,7 +30,6 @@ function sweeperOf(
     log: createLog(() => {}, {}),
     host: {
       unavailable: () => undefined,
-      isGuard: (id: string) => id === 'guard',
       engine: {
         listContainers: async () => containers,
         listVolumes: async () => [],
@@ -79,32 +78,26 @@ test('logs go when their time is over; younger ones, those of what runs, and eve
   for (const id of builds) assert.ok(findBuild(db, project.id, id));
 });
 
-test('a container through which an artifact is filled stays as long as that takes, and goes after it', async () => {
+test('containers without a running job go, and those of running jobs stay', async () => {
   using room = openRoom();
-  const instance = instanceOf(room.db);
-  const container = (containerId: string, kind: string, id: string) => ({
+  const { db } = room;
+  const project = addProject(db);
+  const suites = [addSuite(db, project.id).id, addSuite(db, project.id).id];
+  const [running, ended] = addBuilds(db, project, suites).builds as [bigint, bigint];
+  for (const id of [running, ended]) moveBuild(db, id, 'start', { nonce: 'n' });
+  moveBuild(db, ended, 'pass', { exitCode: 0 });
+  const container = (containerId: string, kind: string, id = '') => ({
     containerId,
     name: containerId,
-    owner: { instance, kind, id },
-    createdAt: new Date(Date.now() - 3 * 3600_000),
+    owner: { instance: instanceOf(db), kind, id },
   });
-  const held = new Set(['big']);
-  using sweeper = sweeperOf(
-    room,
-    { artifacts: { isHeld: hash => held.has(hash), isVolumeNeeded: () => true } },
-    [
-      container('fills', 'artifact', 'big'),
-      container('filled', 'artifact', 'small'),
-      container('prepares', 'image', 'old'),
-      container('guard', 'guard', 'bridge'),
-      container('former', 'guard', 'bridge'),
-    ],
-  );
+  using sweeper = sweeperOf(room, {}, [
+    container('running', 'build', String(running)),
+    container('ended', 'build', String(ended)),
+    container('left by an engine that was killed', 'volume'),
+  ]);
   await sweeper.sweep();
-  assert.deepEqual(sweeper.removed, ['filled', 'prepares', 'former']);
-  held.clear();
-  await sweeper.sweep();
-  assert.ok(sweeper.removed.includes('fills'));
+  assert.deepEqual(sweeper.removed, ['ended', 'left by an engine that was killed']);
 });
 
 describe('Content of Git LFS and mirrors of submodules', () => {

@@ -7,7 +7,7 @@ import { pipeline } from 'node:stream/promises';
 import { constants, createZstdCompress, createZstdDecompress } from 'node:zlib';
 import { extract, type Header, type Pack, pack } from 'tar-stream';
 import type { RunAs } from '../../domain/container/container-plan.ts';
-import { VOLUME_DIRECTORY } from '../docker/volume.ts';
+import { VOLUME_DIRECTORY } from '../engine.ts';
 
 export interface Captured {
   hash: string;

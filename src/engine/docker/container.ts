@@ -1,356 +1,185 @@
-// Owns containers and volumes: carries a plan out, tells what became of it, and cleans up by label.
-// What a container is to be is src/domain/container/container-plan.ts's; its output, output.ts's.
+// The containers of jobs: starts them from a plan, reports their state, and removes them.
 import { existsSync } from 'node:fs';
 import { isDeepStrictEqual } from 'node:util';
+import { type ContainerPlan, ownershipOf } from '../../domain/container/container-plan.ts';
 import {
-  type ContainerPlan,
-  labelsOf,
-  type Ownership,
-  ownershipOf,
-} from '../../domain/container/container-plan.ts';
-import type { DockerDoor } from './docker.ts';
-import {
-  type CallLimits,
-  type DoorSettings,
+  type ContainerState,
+  type Containers,
   EngineRefused,
   EngineUnavailable,
-  ImageMissing,
-  isRefused,
-  openDocker,
-  VolumeLost,
-} from './docker.ts';
-import { findVolume, isStandIn, standInFor } from './volume.ts';
-
-export interface ContainerState {
-  running: boolean;
-  /** Undefined while it runs and when it never started. */
-  exitCode: number | undefined;
-  oomKilled: boolean;
-  startedAt: Date | undefined;
-}
-
-export interface OwnedContainer {
-  containerId: string;
-  name: string;
-  owner: Ownership;
-  running: boolean;
-  createdAt: Date;
-}
-
-export interface OwnedVolume {
-  name: string;
-  owner: Ownership;
-  createdAt: Date;
-}
-
-export interface ContainerStorage {
-  owner: Ownership;
-  layerBytes: number;
-  volumes: { name: string; target: string }[];
-}
-
-export interface VolumePlan {
-  name: string;
-  labels: Ownership;
-  /** Options of the local driver, such as an overlay's. */
-  options?: Record<string, string>;
-}
-
-export type Engine = ReturnType<typeof createEngine>;
+  type Network,
+  NetworkMissing,
+} from '../engine.ts';
+import { isRefused, unlessRefused } from './client.ts';
+import { createContainer, type Scope, throwIfVolumeLost } from './create-container.ts';
 
 /** Missing where the kernel has no IPv6: then Docker would refuse the setting. */
 const LOOPBACK_IPV6 = '/proc/sys/net/ipv6/conf/lo';
 const WATCH_INTERVAL_MS = 15_000;
 
-export function createEngine(settings: DoorSettings & { watchIntervalMs?: number }) {
-  const door = openDocker(settings);
-  const { docker, call } = door;
-  const watchIntervalMs = settings.watchIntervalMs ?? WATCH_INTERVAL_MS;
+export function createContainers(
+  scope: Scope,
+  options: {
+    /** Resolves when the rules of the network with that name are in force. */
+    protect(network: string): ReturnType<Network['protectNetwork']>;
+    watchIntervalMs?: number | undefined;
+  },
+): Containers {
+  const { docker, call, instance, helpers } = scope;
+  const { protect, watchIntervalMs = WATCH_INTERVAL_MS } = options;
+  const ofInstance = { label: [`assay.instance=${instance}`] };
   let processors: number | undefined;
 
-  async function version(): Promise<{ engine: string; api: string; platform: string }> {
-    const found = await call('version', () => docker.version());
-    return { engine: found.Version, api: found.ApiVersion, platform: `${found.Os}/${found.Arch}` };
-  }
+  const inspectContainer: Containers['inspectContainer'] = async container => {
+    const found = await unlessRefused([404], () =>
+      call('inspect a container', () => docker.getContainer(container).inspect()),
+    );
+    return found && stateOf(found.State);
+  };
 
-  async function inspectContainer(containerId: string): Promise<ContainerState | undefined> {
-    try {
-      const found = await call('inspect a container', abortSignal =>
-        docker.getContainer(containerId).inspect({ abortSignal }),
-      );
-      const state = found.State;
-      const startedAt = new Date(state.StartedAt);
-      const ended = !state.Running && state.Status !== 'created';
-      return {
-        running: state.Running,
-        exitCode: ended ? state.ExitCode : undefined,
-        oomKilled: state.OOMKilled,
-        startedAt: startedAt.getTime() > 0 ? startedAt : undefined,
-      };
-    } catch (error) {
-      if (isRefused(error, 404)) return undefined;
-      throw error;
-    }
-  }
+  const removeContainer: Containers['removeContainer'] = async container => {
+    // 409: another call is removing it already.
+    await unlessRefused([404, 409], () =>
+      call('remove a container', () => docker.getContainer(container).remove({ force: true, v: true })),
+    );
+  };
 
-  /**
-   * Creates and starts. After a crash between the two, or an answer that never came, calling it again with the
-   * same plan finds the container by its name and goes on: the command is not run twice. Nothing is started before
-   * `ready` has resolved.
-   */
-  async function startContainer(plan: ContainerPlan, ready?: Promise<unknown>): Promise<string> {
-    // Awaited only when the container is there.
-    ready?.catch(() => {});
-    // Docker refuses a share of more processors than there are, which on a small machine would be every container.
-    processors ??= (await call('info', () => docker.info())).NCPU as number;
-    const containerId = await createOrFind(door, { ...plan, cpus: Math.min(plan.cpus, processors) });
-    await ready;
-    try {
-      await call('start a container', abortSignal => docker.getContainer(containerId).start({ abortSignal }));
-    } catch (error) {
-      if (isRefused(error, 304)) return containerId;
-      if (error instanceof EngineRefused) {
-        await removeContainer(containerId);
-        await clearStandIns(plan);
-      }
-      throw error;
-    }
-    return containerId;
-  }
+  return {
+    inspectContainer,
+    removeContainer,
 
-  /** Where a volume of the plan was lost, that is why it could not be started. */
-  async function clearStandIns({ mounts }: ContainerPlan): Promise<void> {
-    for (const { type, source, owner } of mounts) {
-      if (type !== 'volume' || owner) continue;
-      const found = await findVolume(door, source);
-      if (!found || !isStandIn(found)) continue;
-      await removeVolume(source);
-      throw new VolumeLost(`Docker has lost the volume ${source}.`);
-    }
-  }
-
-  /** Resolves when it no longer runs: undefined when it is gone. Throws EngineUnavailable when Docker died. */
-  async function waitForExit(containerId: string, signal?: AbortSignal): Promise<ContainerState | undefined> {
-    for (;;) {
-      signal?.throwIfAborted();
-      // The engine is asked again now and then: a wait may hang without its connection being closed.
+    async startContainer(plan) {
+      const isProtected = protect(plan.network);
+      // Awaited only when the container is created: the two take their time side by side.
+      isProtected.catch(() => {});
+      // Docker refuses more processors than there are, which on a small machine would be every container.
+      processors ??= (await call('info', () => docker.info())).NCPU as number;
+      const containerId = await createOrFind(scope, { ...plan, cpus: Math.min(plan.cpus, processors) });
+      await isProtected;
       try {
-        await call(
-          'wait for a container',
-          abortSignal => docker.getContainer(containerId).wait({ abortSignal }),
-          {
+        await call('start a container', () => docker.getContainer(containerId).start());
+      } catch (error) {
+        // 304: it runs already.
+        if (isRefused(error, 304)) return containerId;
+        if (error instanceof EngineRefused) {
+          await removeContainer(containerId);
+          await throwIfVolumeLost(scope, plan.mounts);
+        }
+        if (isRefused(error, 404)) throw new NetworkMissing(error.message);
+        throw error;
+      }
+      return containerId;
+    },
+
+    async waitForExit(container, signal) {
+      for (;;) {
+        signal?.throwIfAborted();
+        // Asked again from time to time: a wait may hang although its connection is open.
+        try {
+          await call('wait for a container', () => docker.getContainer(container).wait(), {
             deadlineMs: watchIntervalMs,
             signal,
-          },
-        );
-      } catch (error) {
-        if (signal?.aborted) throw signal.reason;
-        if (!(error instanceof EngineUnavailable) && !isRefused(error, 404)) throw error;
+          });
+        } catch (error) {
+          if (signal?.aborted) throw signal.reason;
+          if (!(error instanceof EngineUnavailable) && !isRefused(error, 404)) throw error;
+        }
+        const state = await inspectContainer(container);
+        if (!state?.running) return state;
       }
-      const state = await inspectContainer(containerId);
-      if (!state?.running) return state;
-    }
-  }
+    },
 
-  /** Ends it at once; it stays there to be inspected. One that does not run or is gone is left as it is. */
-  async function stopContainer(containerId: string): Promise<void> {
-    await ignoring([404, 409], () =>
-      call('stop a container', abortSignal =>
-        docker.getContainer(containerId).kill({ signal: 'KILL', abortSignal }),
-      ),
-    );
-  }
-
-  async function removeContainer(containerId: string, { force = true, volumes = true } = {}): Promise<void> {
-    // 409: somebody else is removing it already.
-    await ignoring([404, 409], () =>
-      call('remove a container', abortSignal =>
-        docker.getContainer(containerId).remove({ force, v: volumes, abortSignal }),
-      ),
-    );
-  }
-
-  async function listContainers(instance: string): Promise<OwnedContainer[]> {
-    const found = await call('list containers', abortSignal =>
-      docker.listContainers({ all: true, filters: instanceFilter(instance), abortSignal }),
-    );
-    return found.flatMap(({ Id, Names, Labels, State, Created }) => {
-      const owner = ownershipOf(Labels);
-      const name = (Names[0] ?? '').replace(/^\//, '');
-      const createdAt = new Date(Created * 1000);
-      return owner ? [{ containerId: Id, name, owner, running: State === 'running', createdAt }] : [];
-    });
-  }
-
-  /**
-   * The running containers of the instance with what they can write to, in one call. With `layers` Docker counts the
-   * bytes of their writable layers on the spot, which takes longer the more files they hold.
-   */
-  async function listStorage(instance: string, { layers }: { layers: boolean }): Promise<ContainerStorage[]> {
-    const filters = { ...instanceFilter(instance), status: ['running'] };
-    const found = await call('measure containers', abortSignal =>
-      docker.listContainers({ size: layers, filters, abortSignal }),
-    );
-    return found.flatMap(container => {
-      const owner = ownershipOf(container.Labels);
-      const volumes = container.Mounts.flatMap(({ Type, Name, Destination }) =>
-        Type === 'volume' && Name ? [{ name: Name, target: Destination }] : [],
+    async stopContainer(container) {
+      // 409: it does not run.
+      await unlessRefused([404, 409], () =>
+        call('stop a container', () => docker.getContainer(container).kill({ signal: 'KILL' })),
       );
-      return owner ? [{ owner, layerBytes: (container as { SizeRw?: number }).SizeRw ?? 0, volumes }] : [];
-    });
-  }
+    },
 
-  /** The directory on the engine's host that holds its containers and volumes. */
-  async function findDataRoot(): Promise<string> {
-    return (await call('info', () => docker.info())).DockerRootDir as string;
-  }
-
-  /** The same name twice is the same volume: Docker answers with the one that is there. */
-  async function createVolume(plan: VolumePlan): Promise<void> {
-    const create = () =>
-      call('create a volume', abortSignal =>
-        docker.createVolume({
-          Name: plan.name,
-          Labels: labelsOf(plan.labels),
-          ...(plan.options ? { Driver: 'local', DriverOpts: plan.options } : {}),
-          abortSignal,
-        }),
+    async listContainers() {
+      const found = await call('list containers', () =>
+        docker.listContainers({ all: true, filters: ofInstance }),
       );
-    await create();
-    // Whose it is Docker tells only when it is asked.
-    const made = await findVolume(door, plan.name);
-    if (!made || !isStandIn(made)) return;
-    await removeVolume(plan.name);
-    await create();
-  }
+      return found.flatMap(({ Id, Names, Labels, State, Created }) => {
+        const owner = ownershipOf(Labels);
+        const name = (Names[0] ?? '').replace(/^\//, '');
+        const createdAt = new Date(Created * 1000);
+        return owner && !helpers.has(name)
+          ? [{ containerId: Id, name, owner, running: State === 'running', createdAt }]
+          : [];
+      });
+    },
 
-  async function listVolumes(instance: string): Promise<OwnedVolume[]> {
-    const found = await call('list volumes', abortSignal =>
-      docker.listVolumes({ filters: JSON.stringify(instanceFilter(instance)) as never, abortSignal }),
-    );
-    return (found.Volumes ?? []).flatMap(volume => {
-      const owner = ownershipOf(volume.Labels);
-      const createdAt = new Date((volume as { CreatedAt?: string }).CreatedAt ?? 0);
-      return owner ? [{ name: volume.Name, owner, createdAt }] : [];
-    });
-  }
-
-  /** False when a container still uses it. */
-  async function removeVolume(name: string, limits: CallLimits = {}): Promise<boolean> {
-    try {
-      await call('remove a volume', abortSignal => docker.getVolume(name).remove({ abortSignal }), limits);
-    } catch (error) {
-      if (isRefused(error, 409)) return false;
-      if (!isRefused(error, 404)) throw error;
-    }
-    return true;
-  }
-
-  return {
-    door,
-    version,
-    startContainer,
-    inspectContainer,
-    waitForExit,
-    stopContainer,
-    removeContainer,
-    listContainers,
-    listStorage,
-    findDataRoot,
-    createVolume,
-    listVolumes,
-    removeVolume,
-  };
-}
-
-async function createOrFind(door: DockerDoor, plan: ContainerPlan, triesLeft = 3): Promise<string> {
-  const { docker, call } = door;
-  try {
-    const created = await call('create a container', abortSignal =>
-      docker.createContainer({ ...creation(plan), abortSignal }),
-    );
-    return created.id;
-  } catch (error) {
-    if (isRefused(error, 404)) throw new ImageMissing(`Docker has no image ${plan.image}: import it first.`);
-    if (!isRefused(error, 409) || triesLeft === 0) throw error;
-  }
-  const container = docker.getContainer(plan.name);
-  let same: string | undefined;
-  await ignoring([404], async () => {
-    const found = await call('inspect a container', abortSignal => container.inspect({ abortSignal }));
-    const owner = ownershipOf(found.Config.Labels);
-    const { instance, kind, id } = plan.labels;
-    if (owner?.instance !== instance || owner.kind !== kind || owner.id !== id) {
-      throw new EngineRefused(`A container called ${plan.name} is there already, and is not ours.`, 409);
-    }
-    const isSame = isDeepStrictEqual(found.Config.Entrypoint, plan.command);
-    if (isSame && found.State.Status !== 'removing') {
-      same = found.Id;
-      return;
-    }
-    // Left by an earlier attempt, which nobody follows any more; somebody else may be removing it just now.
-    await ignoring([409], () =>
-      call('remove a container', abortSignal => container.remove({ force: true, v: true, abortSignal })),
-    );
-    await call('wait for a container', abortSignal => container.wait({ condition: 'removed', abortSignal }));
-  });
-  return same ?? (await createOrFind(door, plan, triesLeft - 1));
-}
-
-/** The profile of every container that runs a job. They are created here and nowhere else. */
-function creation(plan: ContainerPlan) {
-  return {
-    name: plan.name,
-    Image: plan.image,
-    Labels: labelsOf(plan.labels),
-    User: plan.user,
-    // As entrypoint, so that one the image has is not put before it.
-    Entrypoint: plan.command,
-    Cmd: [],
-    Env: Object.entries(plan.environment).map(([name, content]) => `${name}=${content}`),
-    WorkingDir: plan.workingDirectory,
-    Healthcheck: { Test: ['NONE'] },
-    // Its first process heeds no other: `docker stop`, and a Docker that goes down, would wait for nothing.
-    StopSignal: 'SIGKILL',
-    HostConfig: {
-      CapDrop: ['ALL'],
-      SecurityOpt: ['no-new-privileges:true'],
-      Privileged: false,
-      IpcMode: 'private',
-      NetworkMode: plan.network,
-      PidsLimit: plan.pids,
-      ShmSize: plan.shmBytes,
-      // Docker writes ::1 to /etc/hosts and switches IPv6 off, on the loopback interface too.
-      Sysctls: existsSync(LOOPBACK_IPV6) ? { 'net.ipv6.conf.lo.disable_ipv6': '0' } : {},
-      Memory: plan.memoryBytes,
-      MemorySwap: plan.memoryBytes,
-      NanoCpus: Math.round(plan.cpus * 1e9),
-      LogConfig: { Type: 'none', Config: {} },
-      RestartPolicy: { Name: 'no' },
-      Mounts: plan.mounts.map(({ type, source, target, readOnly, copy, owner }) => ({
-        Type: type,
-        Source: source,
-        Target: target,
-        ReadOnly: readOnly,
-        ...(type === 'volume' && {
-          VolumeOptions: {
-            NoCopy: copy === false,
-            ...(owner ? { Labels: labelsOf(owner), DriverConfig: {} as never } : standInFor(plan.labels)),
-          },
-        }),
-      })),
+    async listStorage({ layers }) {
+      const filters = { ...ofInstance, status: ['running'] };
+      const found = await call('measure containers', () => docker.listContainers({ size: layers, filters }));
+      return found.flatMap(container => {
+        const owner = ownershipOf(container.Labels);
+        const volumes = container.Mounts.flatMap(({ Type, Name, Destination }) =>
+          Type === 'volume' && Name ? [{ name: Name, target: Destination }] : [],
+        );
+        return owner ? [{ owner, layerBytes: (container as { SizeRw?: number }).SizeRw ?? 0, volumes }] : [];
+      });
     },
   };
 }
 
-function instanceFilter(instance: string) {
-  return { label: [`assay.instance=${instance}`] };
+type DockerState = {
+  Running: boolean;
+  Status: string;
+  ExitCode: number;
+  OOMKilled: boolean;
+  StartedAt: string;
+};
+
+function stateOf(state: DockerState): ContainerState {
+  const startedAt = new Date(state.StartedAt);
+  return {
+    running: state.Running,
+    exitCode: state.Running || state.Status === 'created' ? undefined : state.ExitCode,
+    oomKilled: state.OOMKilled,
+    startedAt: startedAt.getTime() > 0 ? startedAt : undefined,
+  };
 }
 
-async function ignoring(statuses: number[], work: () => Promise<unknown>): Promise<void> {
+/** The id of the container of the plan: one that an earlier call with the same plan created is used again. */
+async function createOrFind(scope: Scope, plan: ContainerPlan, retriesLeft = 3): Promise<string> {
+  const { docker, call } = scope;
   try {
-    await work();
+    return (await createContainer(scope, { ...plan, owner: plan.labels }, profileOf(plan))).id;
   } catch (error) {
-    if (!isRefused(error, ...statuses)) throw error;
+    if (!isRefused(error, 409) || retriesLeft === 0) throw error;
   }
+  const container = docker.getContainer(plan.name);
+  const sameId = await unlessRefused([404], async () => {
+    const found = await call('inspect a container', () => container.inspect());
+    if (!isDeepStrictEqual(ownershipOf(found.Config.Labels), plan.labels))
+      throw new EngineRefused(`A container called ${plan.name} exists and does not belong to this server.`);
+    const isSame = isDeepStrictEqual(found.Config.Entrypoint, plan.command);
+    if (isSame && found.State.Status !== 'removing') return found.Id;
+    // It is of an earlier attempt, which nobody follows any more. Another call may be removing it.
+    await unlessRefused([409], () =>
+      call('remove a container', () => container.remove({ force: true, v: true })),
+    );
+    await call('wait for a container', () => container.wait({ condition: 'removed' }));
+    return undefined;
+  });
+  return sameId ?? (await createOrFind(scope, plan, retriesLeft - 1));
 }
+
+/** The limits of a job. */
+const profileOf = (plan: ContainerPlan) => ({
+  User: plan.user,
+  Env: Object.entries(plan.environment).map(([name, content]) => `${name}=${content}`),
+  WorkingDir: plan.workingDirectory,
+  HostConfig: {
+    NetworkMode: plan.network,
+    PidsLimit: plan.pids,
+    ShmSize: plan.shmBytes,
+    // Docker writes ::1 to /etc/hosts, and switches IPv6 off even on the loopback interface.
+    Sysctls: existsSync(LOOPBACK_IPV6) ? { 'net.ipv6.conf.lo.disable_ipv6': '0' } : {},
+    Memory: plan.memoryBytes,
+    MemorySwap: plan.memoryBytes,
+    NanoCpus: Math.round(plan.cpus * 1e9),
+  },
+});

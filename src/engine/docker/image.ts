@@ -1,195 +1,127 @@
-// Owns images: `host`, made on the spot; others, prepared once for our user; and imports from a file.
-// What they hold besides is skeleton.ts's.
+// Images: makes the image `host`, prepares others for the user of jobs, and imports images from files.
 import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
+import { open } from 'node:fs/promises';
 import type { Readable } from 'node:stream';
+import { createGunzip, createZstdDecompress } from 'node:zlib';
 import { extract } from 'tar-stream';
-import { labelsOf, type Mount, type RunAs } from '../../domain/container/container-plan.ts';
+import type { RunAs } from '../../domain/container/container-plan.ts';
 import { HOST_IMAGE } from '../../domain/names.ts';
-import { formatOf, openPlain } from '../archive/archive-reader.ts';
-import { type DockerDoor, EngineRefused, ImageMissing, isRefused, readProgress } from './docker.ts';
+import { EngineRefused, ImageMissing, type Images, type PreparedImage } from '../engine.ts';
+import { type DockerContainer, readProgress, unlessRefused } from './client.ts';
+import { type Scope, withHelper } from './create-container.ts';
 import { hostMounts, hostTar, userNameIn, workspaceTar } from './skeleton.ts';
 
-export { HOST_IMAGE };
-
-/** What a plan needs of an image. */
-export interface PreparedImage {
-  reference: string;
-  mounts: Mount[];
-  /** Of the user that commands run as. */
-  userName: string;
-  /** Without git the checkout is made beside it: src/domain/container/checkout-script.ts. */
-  hasGit: boolean;
-}
-
-export interface StoredImage {
-  imageId: string;
-  names: string[];
-  sizeBytes: number;
-  createdAt: Date;
-}
-
 const LONG_CALL_MS = 15 * 60_000;
-/** A list of users or groups; it is held in memory. */
-const READ_BYTES_AT_MOST = 8 * 1024 ** 2;
-/** Which image a prepared one was made from. */
+/** For a list of users or groups, which is read into memory. */
+const LONGEST_FILE_BYTES = 8 * 1024 ** 2;
+/** The image that a prepared one was made from. */
 const BASE_LABEL = 'assay.base';
-/** Which instance made an image. Containers inherit it: it is not the label by which they are found. */
+/** The instance that made an image. Containers inherit labels, so it differs from the one that they are found by. */
 const MAKER_LABEL = 'assay.made-by';
 const USER_LABEL = 'assay.user';
-/** Changes with what is put into images, so that those prepared before are prepared again. */
+const GIT_LABEL = 'assay.git';
+/** Changes with what is put into images, so that existing ones are prepared again. */
 const SKELETON = 'skeleton 2';
-const GIT_PLACES = ['/usr/bin/git', '/usr/local/bin/git', '/bin/git'];
+const GIT_PATHS = ['/usr/bin/git', '/usr/local/bin/git', '/bin/git'];
 
-export type Images = ReturnType<typeof createImages>;
-
-export function createImages({ docker, call }: DockerDoor, instance: string) {
+export function createImages(scope: Scope, runAs: RunAs): Images {
+  const { docker, call, instance } = scope;
   const underWay = new Map<string, Promise<PreparedImage>>();
-  const hostTars = new Map<string, Buffer>();
+  let tarOfHost: Buffer | undefined;
 
-  async function findImage(name: string) {
-    try {
-      return await call('inspect an image', () => docker.getImage(name).inspect());
-    } catch (error) {
-      if (isRefused(error, 404, 400)) return undefined;
-      throw error;
-    }
+  const findImage = (name: string) =>
+    unlessRefused([404, 400], () => call('inspect an image', () => docker.getImage(name).inspect()));
+
+  /** Two builds that need the same image at the same time make it once. */
+  function prepareImage(name: string): Promise<PreparedImage> {
+    const work =
+      underWay.get(name) ??
+      (name === HOST_IMAGE ? prepareHost() : prepareOther(name)).finally(() => underWay.delete(name));
+    underWay.set(name, work);
+    return work;
   }
 
-  /** Two builds that need the same image at once make it once. */
-  async function prepareImage(name: string, runAs: RunAs): Promise<PreparedImage> {
-    const key = `${name} ${runAs.uid}:${runAs.gid}`;
-    const begun = underWay.get(key);
-    if (begun) return await begun;
-    const work = name === HOST_IMAGE ? prepareHost(runAs) : prepareOther(name, runAs);
-    underWay.set(key, work);
-    try {
-      return await work;
-    } finally {
-      underWay.delete(key);
-    }
-  }
-
-  async function prepareHost(runAs: RunAs): Promise<PreparedImage> {
-    const key = `${runAs.uid}:${runAs.gid}`;
-    const tar = hostTars.get(key) ?? (await hostTar(runAs));
-    hostTars.set(key, tar);
+  async function prepareHost(): Promise<PreparedImage> {
+    tarOfHost ??= await hostTar(runAs);
+    const tar = tarOfHost;
     const tag = digest(tar);
     const reference = `assay/host:${tag}`;
-    if (!(await findImage(reference))) {
-      await call('import the image host', async abortSignal =>
-        readProgress(
-          await docker.importImage(tar as never, {
-            repo: 'assay/host',
-            tag,
-            changes: `LABEL ${MAKER_LABEL}=${instance}`,
-            abortSignal,
-          }),
-        ),
+    const changes = `LABEL ${MAKER_LABEL}=${instance}`;
+    if (!(await findImage(reference)))
+      await call('import the image host', async () =>
+        readProgress(await docker.importImage(tar as never, { repo: 'assay/host', tag, changes })),
       );
-    }
     return { reference, mounts: hostMounts(), userName: userNameIn('', runAs), hasGit: true };
   }
 
-  async function prepareOther(name: string, runAs: RunAs): Promise<PreparedImage> {
+  async function prepareOther(name: string): Promise<PreparedImage> {
     const base = await findImage(name);
-    if (!base)
-      throw new ImageMissing(`Docker has no image ${name}: bring it in with assay image import FILE.`);
+    if (!base) throw new ImageMissing(`Docker has no image ${name}: import it with assay image import FILE.`);
     const tag = digest(`${SKELETON} ${base.Id} ${runAs.uid}:${runAs.gid}`);
     const reference = `assay/prepared:${tag}`;
     const found = await findImage(reference);
     if (found) {
       const labels = found.Config.Labels ?? {};
       const userName = labels[USER_LABEL] as string;
-      return { reference, mounts: [], userName, hasGit: labels['assay.git'] === 'yes' };
+      return { reference, mounts: [], userName, hasGit: labels[GIT_LABEL] === 'yes' };
     }
-    const container = await call('create a container', abortSignal =>
-      docker.createContainer({
-        Image: base.Id,
-        Entrypoint: ['/bin/sh'],
-        Labels: labelsOf({ instance, kind: 'image', id: tag }),
-        NetworkDisabled: true,
-        abortSignal,
-      }),
-    );
-    const read = (path: string) => readFromContainer(container, path);
-    try {
-      const passwd = await read('/etc/passwd');
+    const spec = { kind: 'image', image: base.Id, command: ['/bin/sh'] };
+    return withHelper(scope, spec, {}, async container => {
+      const passwd = await readFile(container, '/etc/passwd');
       const userName = userNameIn(passwd, runAs);
-      const tar = await workspaceTar(runAs, passwd, await read('/etc/group'));
-      await call('prepare an image', abortSignal => container.putArchive(tar, { path: '/', abortSignal }));
-      const hasGit = await hasOneOf(container, GIT_PLACES);
-      // What the image said of itself stays; of the container it was made in, nothing does.
+      const tar = await workspaceTar(runAs, passwd, await readFile(container, '/etc/group'));
+      await call('prepare an image', () => container.putArchive(tar, { path: '/' }));
+      const hasGit = await hasAny(container, GIT_PATHS);
+      // The configuration of the image is kept; that of this container is not.
       const config = {
         ...base.Config,
         Labels: {
           ...base.Config.Labels,
-          'assay.git': hasGit ? 'yes' : 'no',
+          [GIT_LABEL]: hasGit ? 'yes' : 'no',
           [USER_LABEL]: userName,
           [BASE_LABEL]: base.Id,
           [MAKER_LABEL]: instance,
         },
       };
-      await call(
-        'prepare an image',
-        abortSignal =>
-          container.commit({
-            _query: { container: container.id, repo: 'assay/prepared', tag },
-            _body: config,
-            abortSignal,
-          } as object),
-        { deadlineMs: LONG_CALL_MS },
-      );
+      const query = { container: container.id, repo: 'assay/prepared', tag };
+      await call('prepare an image', () => container.commit({ _query: query, _body: config } as object), {
+        deadlineMs: LONG_CALL_MS,
+      });
       return { reference, mounts: [], userName, hasGit };
-    } finally {
-      await call('remove a container', abortSignal =>
-        container.remove({ force: true, v: true, abortSignal }),
-      );
-    }
+    });
   }
 
-  async function readFromContainer(container: ReturnType<typeof docker.getContainer>, path: string) {
-    try {
-      // The deadline holds to the end of the file: an engine may go away in the middle of it.
-      return await call('read from an image', async abortSignal =>
-        (await firstFile(await container.getArchive({ path, abortSignal }), path)).toString(),
-      );
-    } catch (error) {
-      if (isRefused(error, 404)) return '';
-      throw error;
-    }
+  /** Empty where there is no such file. The deadline includes reading: the engine may go away in the middle of it. */
+  async function readFile(container: DockerContainer, path: string): Promise<string> {
+    const content = await unlessRefused([404], () =>
+      call('read from an image', async () => firstFile(await container.getArchive({ path }), path)),
+    );
+    return content?.toString() ?? '';
   }
 
-  async function hasOneOf(
-    container: ReturnType<typeof docker.getContainer>,
-    paths: string[],
-  ): Promise<boolean> {
+  async function hasAny(container: DockerContainer, paths: string[]): Promise<boolean> {
     for (const path of paths) {
-      try {
-        const answer = await call('look into an image', abortSignal =>
-          container.infoArchive({ path, abortSignal }),
-        );
-        // Nothing is in it, but it must be read to its end before the connection is free.
-        answer.resume();
-        return true;
-      } catch (error) {
-        if (!isRefused(error, 404)) throw error;
-      }
+      const answer = await unlessRefused([404], () =>
+        call('inspect a path in an image', () => container.infoArchive({ path })),
+      );
+      // The body is empty, but the connection is free only when it was read.
+      answer?.resume();
+      if (answer) return true;
     }
     return false;
   }
 
-  /** Takes a `docker save` archive or a root file system, told by what is in it, and gives it the name. */
   async function importImage(file: string, name: string): Promise<void> {
     const former = await findImage(name);
-    await bringIn(file, splitName(name));
+    await load(file, splitName(name));
     if (former) await removeUnnamed(former.Id);
   }
 
-  async function bringIn(file: string, reference: { repo: string; tag: string }): Promise<void> {
+  async function load(file: string, reference: Reference): Promise<void> {
     const kind = await archiveKind(file);
     if (kind === 'unknown') {
-      // Packed in a way only Docker reads: it is asked for the one, then for the other.
+      // Compressed in a way that only Docker reads: it has to try.
       try {
         await loadSaved(file, reference);
       } catch (error) {
@@ -200,66 +132,59 @@ export function createImages({ docker, call }: DockerDoor, instance: string) {
     else await importRoot(file, reference);
   }
 
-  async function loadSaved(file: string, reference: { repo: string; tag: string }): Promise<void> {
+  async function loadSaved(file: string, reference: Reference): Promise<void> {
     const lines = await call(
       'load an image',
-      async abortSignal =>
-        readProgress(await docker.loadImage((await sourceOf(file)) as never, { abortSignal } as object)),
+      async () => readProgress(await docker.loadImage((await sourceOf(file)) as never)),
       { deadlineMs: LONG_CALL_MS },
     );
     const loaded = lines.map(line => /^Loaded image(?: ID)?: (\S+)$/.exec(line)?.[1]).find(Boolean);
-    if (!loaded) throw new EngineRefused(`Docker found no image in ${file}.`, 400);
-    await call('name an image', abortSignal => docker.getImage(loaded).tag({ ...reference, abortSignal }));
+    if (!loaded) throw new EngineRefused(`Docker found no image in ${file}.`);
+    await call('name an image', () => docker.getImage(loaded).tag(reference));
   }
 
-  async function importRoot(file: string, { repo, tag }: { repo: string; tag: string }): Promise<void> {
+  async function importRoot(file: string, { repo, tag }: Reference): Promise<void> {
     await call(
       'import an image',
-      async abortSignal =>
-        readProgress(await docker.importImage((await sourceOf(file)) as never, { repo, tag, abortSignal })),
+      async () => readProgress(await docker.importImage((await sourceOf(file)) as never, { repo, tag })),
       { deadlineMs: LONG_CALL_MS },
     );
   }
 
-  /** An image that lost its last name is of no use, and holds its room together with what was prepared from it. */
+  /** An image that lost its last name is of no use, nor is what was prepared from it. */
   async function removeUnnamed(imageId: string): Promise<void> {
     const image = await findImage(imageId);
     if (!image || image.RepoTags.length + image.RepoDigests.length > 0) return;
     const filters = { label: [`${BASE_LABEL}=${imageId}`] };
-    const prepared = await call('list images', abortSignal => docker.listImages({ filters, abortSignal }));
+    const prepared = await call('list images', () => docker.listImages({ filters }));
     for (const { Id } of [...prepared, image]) await removeImage(Id);
   }
 
-  /** False when it stays: a container uses it, or it is gone already, with the last one that was made from it. */
   async function removeImage(name: string): Promise<boolean> {
-    try {
-      await call('remove an image', abortSignal => docker.getImage(name).remove({ abortSignal }));
-      return true;
-    } catch (error) {
-      if (isRefused(error, 404, 409)) return false;
-      throw error;
-    }
+    // 409: a container uses it.
+    const removed = await unlessRefused([404, 409], () =>
+      call('remove an image', () => docker.getImage(name).remove()),
+    );
+    return removed !== undefined;
   }
 
-  /** The names of the images that this instance made: not those that were imported. */
   async function listMadeImages(): Promise<string[]> {
     const filters = { label: [`${MAKER_LABEL}=${instance}`] };
-    const found = await call('list images', abortSignal => docker.listImages({ filters, abortSignal }));
+    const found = await call('list images', () => docker.listImages({ filters }));
     return found.flatMap(({ RepoTags }) => RepoTags ?? []).filter(name => name.startsWith('assay/'));
   }
 
-  /** Only for an image that an administrator named. */
   async function pullImage(name: string): Promise<void> {
     const { repo, tag } = splitName(name);
     await call(
       'pull an image',
-      async abortSignal => readProgress(await docker.createImage({ fromImage: repo, tag, abortSignal })),
+      async () => readProgress(await docker.createImage({ fromImage: repo, tag })),
       { deadlineMs: LONG_CALL_MS },
     );
   }
 
-  async function listImages(): Promise<StoredImage[]> {
-    const found = await call('list images', abortSignal => docker.listImages({ abortSignal }));
+  async function listImages() {
+    const found = await call('list images', () => docker.listImages());
     return found.map(image => ({
       imageId: image.Id,
       names: (image.RepoTags ?? []).filter(name => name !== '<none>:<none>'),
@@ -275,26 +200,52 @@ function digest(content: Buffer | string): string {
   return createHash('sha256').update(content).digest('hex').slice(0, 20);
 }
 
-/** A colon after the last slash begins the tag; one before it, a registry's port. */
-function splitName(name: string): { repo: string; tag: string } {
+type Reference = { repo: string; tag: string };
+
+/** A colon after the last slash starts the tag; one before it, the port of a registry. */
+function splitName(name: string): Reference {
   const colon = name.indexOf(':', name.lastIndexOf('/') + 1);
   return colon === -1
     ? { repo: name, tag: 'latest' }
     : { repo: name.slice(0, colon), tag: name.slice(colon + 1) };
 }
 
-/** Docker 20.10 decompresses gzip, bzip2 and xz by itself, but not zstd. */
+type Compression = 'gzip' | 'zstd' | 'other' | 'none';
+
+async function compressionOf(file: string): Promise<Compression> {
+  const handle = await open(file, 'r');
+  try {
+    const { buffer } = await handle.read(Buffer.alloc(6), 0, 6, 0);
+    const magic = buffer.toString('hex');
+    if (magic.startsWith('1f8b')) return 'gzip';
+    if (magic.startsWith('28b52ffd')) return 'zstd';
+    return magic.startsWith('425a68') || magic.startsWith('fd377a58') ? 'other' : 'none';
+  } finally {
+    await handle.close();
+  }
+}
+
+/** Docker 20.10 decompresses gzip, bzip2 and xz, but not zstd. */
 async function sourceOf(file: string): Promise<NodeJS.ReadableStream> {
-  return (await formatOf(file)) === 'zstd' ? openPlain(file, 'zstd') : createReadStream(file);
+  const stream = createReadStream(file);
+  return (await compressionOf(file)) === 'zstd' ? decompressed(stream, 'zstd') : stream;
+}
+
+function decompressed(stream: NodeJS.ReadableStream, compression: Compression): NodeJS.ReadableStream {
+  if (compression !== 'gzip' && compression !== 'zstd') return stream;
+  const plain = compression === 'gzip' ? createGunzip() : createZstdDecompress();
+  stream.on('error', error => plain.destroy(error));
+  return stream.pipe(plain);
 }
 
 async function archiveKind(file: string): Promise<'saved' | 'root' | 'unknown'> {
-  const format = await formatOf(file);
-  if (format === 'bzip2' || format === 'xz') return 'unknown';
-  const plain = openPlain(file, format);
+  const compression = await compressionOf(file);
+  if (compression === 'other') return 'unknown';
+  const source = createReadStream(file);
   const entries = extract();
-  plain.on('error', error => entries.destroy(error));
-  // The loop below hears of it as well; without a listener of its own an archive that is cut off would end the program.
+  const plain = decompressed(source, compression);
+  plain.on('error', error => entries.destroy(error as Error));
+  // The loop below reports it. Without a listener the error of a truncated archive would end the program.
   entries.on('error', () => {});
   plain.pipe(entries);
   try {
@@ -304,10 +255,10 @@ async function archiveKind(file: string): Promise<'saved' | 'root' | 'unknown'> 
       entry.resume();
     }
     return 'root';
-  } catch (cause) {
-    throw new EngineRefused(`${file} is not a whole archive: ${(cause as Error).message}.`, 400);
+  } catch (error) {
+    throw new EngineRefused(`${file} is not a complete archive: ${(error as Error).message}.`);
   } finally {
-    plain.destroy();
+    source.destroy();
   }
 }
 
@@ -315,7 +266,7 @@ async function firstFile(stream: NodeJS.ReadableStream, path: string): Promise<B
   const entries = extract();
   const source = stream as Readable;
   source.on('error', error => entries.destroy(error));
-  // The loop below hears of it as well; without a listener of its own it would end the program.
+  // The loop below reports it. Without a listener the error would end the program.
   entries.on('error', () => {});
   source.pipe(entries);
   const chunks: Buffer[] = [];
@@ -328,8 +279,8 @@ async function firstFile(stream: NodeJS.ReadableStream, path: string): Promise<B
       }
       for await (const chunk of entry as AsyncIterable<Buffer>) {
         sizeBytes += chunk.length;
-        if (sizeBytes > READ_BYTES_AT_MOST)
-          throw new EngineRefused(`${path} in the image is too large to be taken over.`, 400);
+        if (sizeBytes > LONGEST_FILE_BYTES)
+          throw new EngineRefused(`${path} in the image is too large to be used.`);
         chunks.push(chunk);
       }
     }

@@ -1,176 +1,160 @@
-// Owns the way into volumes: through a container that mounts one and is never started, so that nothing of it runs and the
-// server needs no right to Docker's own directories. What is in the tars is artifact-tar.ts's.
+// Volumes: creates, fills, reads and removes them. Their content is reached through a container that mounts the volume and
+// is never started, so that the server needs no access to Docker's own directories.
 import { PassThrough, type Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
+import { isDeepStrictEqual } from 'node:util';
+import { labelsOf, type Mount, type Ownership, ownershipOf } from '../../domain/container/container-plan.ts';
 import {
-  CACHE_DIRECTORY,
-  labelsOf,
-  type Ownership,
-  ownershipOf,
-} from '../../domain/container/container-plan.ts';
-import { type DockerDoor, EngineUnavailable, isRefused } from './docker.ts';
+  EngineUnavailable,
+  type PreparedImage,
+  VOLUME_DIRECTORY,
+  type VolumeDirectory,
+  VolumeLost,
+  type Volumes,
+} from '../engine.ts';
+import { type DockerContainer, isRefused, unlessRefused } from './client.ts';
+import { findVolume, inspectVolume, isPlaceholder, type Scope, withHelper } from './create-container.ts';
+import { measureVolumes } from './disk-usage.ts';
 
-/**
- * Where a volume is mounted while it is filled or read, and so the path that its tars name. In our images it belongs to the
- * container's user, and an empty volume takes its owner from there.
- */
-export const VOLUME_DIRECTORY = CACHE_DIRECTORY;
-
-export interface Carrier {
-  volume: string;
-  /** An image of ours. */
-  image: string;
-  owner: Ownership;
-}
-
-/** The kind of a volume that stands for one that was lost. */
-export const STAND_IN = 'lost';
 const STALL_MS = 60_000;
 const LONGEST_MS = 6 * 3600_000;
-/** As Go numbers it. */
+/** The bit that marks a directory in Go's file modes. */
 const DIRECTORY_MODE = 2 ** 31;
+/** The kernel takes one page of mount options. */
+const LONGEST_OPTIONS = 4_000;
 
-/** Makes an empty volume belong to the container's user. */
-export async function claimVolume(door: DockerDoor, carrier: Carrier): Promise<void> {
-  await carried(door, carrier, async () => {});
-}
+/** `hostImage` has a directory for the volume that belongs to the user of jobs: an empty volume takes its owner. */
+export function createVolumes(scope: Scope, hostImage: () => Promise<PreparedImage>): Volumes {
+  const { docker, call, instance } = scope;
 
-/** Unpacks the plain tar that `open` gives, whose names begin with VOLUME_DIRECTORY, into the volume. */
-export async function fillVolume(door: DockerDoor, carrier: Carrier, open: () => Readable): Promise<void> {
-  await carried(door, carrier, async container => {
-    const failed = new AbortController();
-    const moving = passing();
-    const sent = pipeline(open(), moving).catch(cause => {
-      failed.abort(cause);
-      throw cause;
-    });
-    // At the root, where a link that leads out of the volume is still inside what Docker lets it name.
-    const filled = door.call(
-      'fill a volume',
-      abortSignal => container.putArchive(moving, { path: '/', abortSignal }),
-      { deadlineMs: LONGEST_MS, signal: failed.signal },
-    );
-    // Nobody reads on: whoever sends is not left waiting for that.
-    filled.catch(() => moving.destroy());
-    const [one, other] = await Promise.allSettled([filled, sent]);
-    if (one.status === 'rejected') throw one.reason;
-    if (other.status === 'rejected') throw other.reason;
-  });
-}
+  async function withVolume<T>(volume: string, work: (container: DockerContainer) => Promise<T>): Promise<T> {
+    const { reference: image } = await hostImage();
+    const mount: Mount = { type: 'volume', source: volume, target: VOLUME_DIRECTORY, readOnly: false };
+    return withHelper(scope, { kind: 'volume', image, command: ['/bin/sh'], mounts: [mount] }, {}, work);
+  }
 
-/** Hands what lies at `inside`, as a tar, to `read`. */
-export async function readVolume<T>(
-  door: DockerDoor,
-  carrier: Carrier,
-  inside: string,
-  read: (tar: Readable) => Promise<T>,
-): Promise<T> {
-  return await carried(door, carrier, async container => {
-    const path = inside === '' ? VOLUME_DIRECTORY : `${VOLUME_DIRECTORY}/${inside}`;
-    const stream = await door.call('read a volume', () => container.getArchive({ path }));
-    const moving = passing();
-    const sent = pipeline(stream, moving);
-    sent.catch(() => {});
+  const removeVolume: Volumes['removeVolume'] = async (name, limits) => {
     try {
-      const result = await read(moving);
-      await sent;
-      return result;
-    } finally {
-      moving.destroy();
+      await call('remove a volume', () => docker.getVolume(name).remove(), limits);
+    } catch (error) {
+      if (isRefused(error, 409)) return false;
+      if (!isRefused(error, 404)) throw error;
     }
-  });
-}
+    return true;
+  };
 
-/** Which of the paths are directories in the volume. */
-export async function findDirectories(
-  door: DockerDoor,
-  carrier: Carrier,
-  paths: readonly string[],
-): Promise<Set<string>> {
-  return await carried(door, carrier, async container => {
-    const found = new Set<string>();
-    for (const inside of paths) {
-      try {
-        const answer = (await door.call('look into a volume', abortSignal =>
-          container.infoArchive({ path: `${VOLUME_DIRECTORY}/${inside}`, abortSignal }),
-        )) as unknown as Readable & { headers: Record<string, string> };
-        // Nothing is in it, but it must be read to its end before the connection is free.
-        answer.resume();
-        const stat = Buffer.from(answer.headers['x-docker-container-path-stat'] ?? '', 'base64').toString();
-        if ((JSON.parse(stat) as { mode: number }).mode >= DIRECTORY_MODE) found.add(inside);
-      } catch (error) {
-        if (!isRefused(error, 404)) throw error;
-      }
-    }
-    return found;
-  });
-}
-
-/** Where the volume is on the engine's host; undefined when there is none of that name. */
-export async function findMountpoint(door: DockerDoor, name: string): Promise<string | undefined> {
-  const found = await findVolume(door, name);
-  return found && !isStandIn(found) ? found.Mountpoint : undefined;
-}
-
-export async function findVolume({ docker, call }: DockerDoor, name: string) {
-  try {
-    return await call('inspect a volume', abortSignal =>
-      docker.getVolume(name).inspect({ abortSignal } as object),
-    );
-  } catch (error) {
-    if (isRefused(error, 404)) return undefined;
-    throw error;
+  /** Docker returns the volume of that name where there is one, whatever options it has. */
+  async function create(name: string, labels: Ownership, options: Record<string, string>): Promise<void> {
+    const send = () =>
+      call('create a volume', () =>
+        docker.createVolume({ Name: name, Labels: labelsOf(labels), Driver: 'local', DriverOpts: options }),
+      );
+    await send();
+    const found = await inspectVolume(scope, name);
+    if (!found || (!isPlaceholder(found) && isDeepStrictEqual(found.Options ?? {}, options))) return;
+    await removeVolume(name);
+    await send();
   }
-}
 
-/**
- * Docker makes a volume that is to be mounted and is not there, empty: what was lost meanwhile would pass for an artifact
- * with nothing in it. One made like this cannot be mounted, so that the start fails. It says nothing of one that is there.
- */
-export const standInFor = ({ instance }: Ownership) => ({
-  Labels: labelsOf({ instance, kind: STAND_IN, id: '' }),
-  DriverConfig: { Name: 'local', Options: { type: 'none', o: 'bind', device: '/nonexistent/assay-lost' } },
-});
-
-export const isStandIn = ({ Labels }: { Labels?: Record<string, string> | null }) =>
-  ownershipOf(Labels)?.kind === STAND_IN;
-
-type DockerContainer = ReturnType<DockerDoor['docker']['getContainer']>;
-
-async function carried<T>(
-  { docker, call }: DockerDoor,
-  { volume, image, owner }: Carrier,
-  work: (container: DockerContainer) => Promise<T>,
-): Promise<T> {
-  const container = await call('create a container', abortSignal =>
-    docker.createContainer({
-      Image: image,
-      Entrypoint: ['/bin/sh'],
-      Labels: labelsOf(owner),
-      NetworkDisabled: true,
-      HostConfig: { Mounts: [{ Type: 'volume', Source: volume, Target: VOLUME_DIRECTORY, ReadOnly: false }] },
-      abortSignal,
-    }),
-  );
-  try {
-    return await work(container);
-  } finally {
-    await call('remove a container', abortSignal => container.remove({ force: true, abortSignal }));
+  async function hostPath({ volume, inside }: VolumeDirectory): Promise<string> {
+    const found = await findVolume(scope, volume);
+    if (!found) throw new VolumeLost(`Docker has lost the volume ${volume}.`);
+    const path = inside === '' ? found.Mountpoint : `${found.Mountpoint}/${inside}`;
+    // A colon ends a layer.
+    return path.replace(/[\\:]/g, '\\$&');
   }
+
+  return {
+    createVolume: ({ name, labels }) => create(name, labels, {}),
+
+    async createUnion({ name, labels, layers, writable }) {
+      const lower = (await Promise.all(layers.map(hostPath))).join(':');
+      const upper = writable && (await hostPath({ volume: writable.volume, inside: '' }));
+      const o = `lowerdir=${lower}${writable ? `,upperdir=${upper}/${writable.upper},workdir=${upper}/${writable.work}` : ''}`;
+      if (o.length > LONGEST_OPTIONS) return false;
+      await create(name, labels, { type: 'overlay', device: 'overlay', o });
+      return true;
+    },
+
+    hasVolume: async name => (await findVolume(scope, name)) !== undefined,
+
+    claimVolume: name => withVolume(name, async () => {}),
+
+    fillVolume: (name, open) =>
+      withVolume(name, async container => {
+        const failed = new AbortController();
+        const moving = failWhenStalled();
+        const sent = pipeline(open(), moving).catch(error => {
+          failed.abort(error);
+          throw error;
+        });
+        // At the root: Docker refuses a link that leads out of the directory it unpacks to.
+        const filled = call('fill a volume', () => container.putArchive(moving, { path: '/' }), {
+          deadlineMs: LONGEST_MS,
+          signal: failed.signal,
+        });
+        // Nobody reads any more: the sender must not wait.
+        filled.catch(() => moving.destroy());
+        for (const result of await Promise.allSettled([filled, sent]))
+          if (result.status === 'rejected') throw result.reason;
+      }),
+
+    readVolume: ({ volume, inside }, read) =>
+      withVolume(volume, async container => {
+        const stream = await call('read a volume', () => container.getArchive({ path: pathOf(inside) }));
+        const moving = failWhenStalled();
+        const sent = pipeline(stream, moving);
+        sent.catch(() => {});
+        try {
+          const result = await read(moving);
+          await sent;
+          return result;
+        } finally {
+          moving.destroy();
+        }
+      }),
+
+    hasDirectory: ({ volume, inside }) =>
+      withVolume(volume, async container => {
+        const answer = (await unlessRefused([404], () =>
+          call('inspect a path in a volume', () => container.infoArchive({ path: pathOf(inside) })),
+        )) as (Readable & { headers: Record<string, string> }) | undefined;
+        // The body is empty, but the connection is free only when it was read.
+        answer?.resume();
+        const stat = answer?.headers['x-docker-container-path-stat'];
+        if (stat === undefined) return false;
+        return (
+          (JSON.parse(Buffer.from(stat, 'base64').toString()) as { mode: number }).mode >= DIRECTORY_MODE
+        );
+      }),
+
+    measureVolumes: async names =>
+      names.length === 0 ? new Map() : measureVolumes(scope, await hostImage(), names),
+
+    async listVolumes() {
+      const filters = JSON.stringify({ label: [`assay.instance=${instance}`] });
+      const found = await call('list volumes', () => docker.listVolumes({ filters: filters as never }));
+      return (found.Volumes ?? []).flatMap(volume => {
+        const owner = ownershipOf(volume.Labels);
+        const createdAt = new Date((volume as { CreatedAt?: string }).CreatedAt ?? 0);
+        return owner ? [{ name: volume.Name, owner, createdAt }] : [];
+      });
+    },
+
+    removeVolume,
+  };
 }
 
-/** Passes bytes on as long as they move. */
-function passing(): PassThrough {
+const pathOf = (inside: string) => (inside === '' ? VOLUME_DIRECTORY : `${VOLUME_DIRECTORY}/${inside}`);
+
+/** Passes bytes on, and fails when none came for a while. */
+function failWhenStalled(): PassThrough {
   const stream = new PassThrough({ highWaterMark: 1 << 20 });
-  let timer = setTimeout(stop, STALL_MS);
-  function stop() {
-    stream.destroy(new EngineUnavailable(`Docker moved nothing for ${STALL_MS / 1000} s.`));
-  }
-  stream.on('data', () => {
-    clearTimeout(timer);
-    timer = setTimeout(stop, STALL_MS);
-  });
-  // Listening to data sets a stream in motion before its reader is there.
+  const fail = () =>
+    stream.destroy(new EngineUnavailable(`Docker transferred nothing for ${STALL_MS / 1000} s.`));
+  const timer = setTimeout(fail, STALL_MS);
+  stream.on('data', () => timer.refresh());
+  // Listening to data starts a stream before its reader is there.
   stream.pause();
   stream.once('close', () => clearTimeout(timer));
   return stream;

@@ -12,7 +12,7 @@ import {
   workspaceMount,
 } from '../../../src/domain/container/checkout-script.ts';
 import { mirrorMount } from '../../../src/domain/container/container-plan.ts';
-import { exitOf, follow, openRoom, type Room, textOf } from './room.ts';
+import { exitOf, type Fixture, follow, openFixture, textOf } from './fixture.ts';
 
 const run = promisify(execFile);
 const WHO = {
@@ -28,8 +28,8 @@ async function git(directory: string, ...args: string[]): Promise<string> {
   return stdout.trim();
 }
 
-async function makeMirror(room: Room, name: string, ...format: string[]) {
-  const work = join(room.directory, name);
+async function makeMirror(fixture: Fixture, name: string, ...format: string[]) {
+  const work = join(fixture.directory, name);
   await mkdir(work);
   await git(work, 'init', '-q', '-b', 'main', ...format);
   await writeFile(join(work, 'a.txt'), 'first\n');
@@ -52,22 +52,22 @@ async function makeMirror(room: Room, name: string, ...format: string[]) {
   await git(work, 'update-index', '--add', '--cacheinfo', `160000,${second},m`);
   await git(work, 'commit', '-qm', "third, with 'quotes'");
   await git(work, 'branch', 'topic/x', 'HEAD~1');
-  const mirror = join(room.directory, `${name}.git`);
-  await git(room.directory, 'clone', '-q', '--mirror', work, mirror);
+  const mirror = join(fixture.directory, `${name}.git`);
+  await git(fixture.directory, 'clone', '-q', '--mirror', work, mirror);
   return { mirror, head: await git(work, 'rev-parse', 'HEAD'), second };
 }
 
 describe('a checkout', () => {
-  let room: Room;
+  let fixture: Fixture;
   let repository: Awaited<ReturnType<typeof makeMirror>>;
   before(async () => {
-    room = await openRoom();
-    repository = await makeMirror(room, 'work');
+    fixture = await openFixture();
+    repository = await makeMirror(fixture, 'work');
   });
-  after(() => room.close());
+  after(() => fixture.close());
 
   const inside = (checkout: Checkout, command: string, mirror = repository.mirror) =>
-    room.run(command, { steps: [checkoutStep(checkout)], mounts: [mirrorMount(mirror)] });
+    fixture.run(command, { steps: [checkoutStep(checkout)], mounts: [mirrorMount(mirror)] });
 
   it('of a branch is clean, complete and named, and git has nothing to complain of', async () => {
     const { text, exit } = await inside(
@@ -132,7 +132,7 @@ describe('a checkout', () => {
   });
 
   it('takes no notice of what the suite sets for git', async () => {
-    const { exit, text } = await room.run('unset GIT_DIR; git rev-parse HEAD', {
+    const { exit, text } = await fixture.run('unset GIT_DIR; git rev-parse HEAD', {
       steps: [checkoutStep({ hash: repository.head })],
       mounts: [mirrorMount(repository.mirror)],
       environment: { GIT_DIR: '/nowhere', LD_LIBRARY_PATH: '/nowhere' },
@@ -142,7 +142,7 @@ describe('a checkout', () => {
   });
 
   it('works for a repository of SHA-256 objects', async () => {
-    const wide = await makeMirror(room, 'wide', '--object-format=sha256');
+    const wide = await makeMirror(fixture, 'wide', '--object-format=sha256');
     const { text, exit } = await inside(
       { hash: wide.head, branch: 'main' },
       'git status -sb; git describe',
@@ -153,20 +153,20 @@ describe('a checkout', () => {
   });
 
   it('is made in a volume for an image that has no git', async () => {
-    const volume = `${room.instance}-workspace`;
-    await room.engine.createVolume({
+    const volume = `${fixture.instance}-workspace`;
+    await fixture.engine.createVolume({
       name: volume,
-      labels: { instance: room.instance, kind: 'build', id: '1' },
+      labels: { instance: fixture.instance, kind: 'build', id: '1' },
     });
     const step = checkoutStep({ hash: repository.head });
-    const { plan: suite, file: outputFile, nonce } = await room.begin('never run', { network: 'none' });
+    const { plan: suite, file: outputFile, nonce } = await fixture.begin('never run', { network: 'none' });
     const mirror = repository.mirror;
-    const plan = volumeCheckoutPlan({ suite, host: room.host, step, mirror, volume, outputFile, nonce });
-    await room.engine.startContainer(plan);
+    const plan = volumeCheckoutPlan({ suite, host: fixture.host, step, mirror, volume, outputFile, nonce });
+    await fixture.engine.startContainer(plan);
     const records = await Array.fromAsync(follow(outputFile, nonce));
     assert.equal(exitOf(records)?.status, 0, textOf(records));
     const shared = [mirrorMount(mirror), workspaceMount(volume)];
-    const second = await room.run('./run.sh; touch new; git status --porcelain', { mounts: shared });
+    const second = await fixture.run('./run.sh; touch new; git status --porcelain', { mounts: shared });
     assert.equal(second.text, 'ran\n?? new\n');
   });
 });

@@ -10,9 +10,12 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { pack } from 'tar-stream';
 import { ensureCertificate } from '../../../src/engine/certificate.ts';
-import { createEngine } from '../../../src/engine/docker/container.ts';
-import { EngineRefused, EngineUnavailable, openDocker } from '../../../src/engine/docker/docker.ts';
-import { createImages } from '../../../src/engine/docker/image.ts';
+import { openDocker } from '../../../src/engine/docker/client.ts';
+import { createDockerEngine } from '../../../src/engine/docker/docker-engine.ts';
+import { EngineRefused, EngineUnavailable } from '../../../src/engine/engine.ts';
+import { RUN_AS } from './fixture.ts';
+
+const OPTIONS = { instance: 'test', runAs: RUN_AS, network: 'none' };
 
 /** An engine that answers everything with this. */
 async function answering(status: number, message: string) {
@@ -22,7 +25,7 @@ async function answering(status: number, message: string) {
   await once(server.listen(0, '127.0.0.1'), 'listening');
   const { port } = server.address() as AddressInfo;
   return {
-    engine: createEngine({ dockerHost: `tcp://127.0.0.1:${port}` }),
+    engine: createDockerEngine({ ...OPTIONS, dockerHost: `tcp://127.0.0.1:${port}` }),
     [Symbol.dispose]() {
       server.close();
       server.closeAllConnections();
@@ -37,13 +40,13 @@ for (const message of [
   'connection error: desc = "transport: error while dialing: dial unix /run/containerd/containerd.sock: connect: connection refused"',
 ])
   test(`an engine that is going down is waited for: ${message}`, async () => {
-    using room = await answering(500, message);
-    await assert.rejects(room.engine.stopContainer('assay-build-1'), EngineUnavailable);
+    using fixture = await answering(500, message);
+    await assert.rejects(fixture.engine.stopContainer('assay-build-1'), EngineUnavailable);
   });
 
 test('what the engine refuses for a reason of its own is a no', async () => {
-  using room = await answering(500, 'mkdir /var/lib/docker/overlay2/x: no space left on device');
-  await assert.rejects(room.engine.stopContainer('assay-build-1'), (error: unknown) => {
+  using fixture = await answering(500, 'mkdir /var/lib/docker/overlay2/x: no space left on device');
+  await assert.rejects(fixture.engine.stopContainer('assay-build-1'), (error: unknown) => {
     assert.ok(error instanceof EngineRefused);
     assert.match(error.message, /no space left on device/);
     return true;
@@ -67,9 +70,9 @@ async function withImage(answer: (response: ServerResponse) => void, deadlineMs 
   });
   await once(server.listen(0, '127.0.0.1'), 'listening');
   const { port } = server.address() as AddressInfo;
-  const door = openDocker({ dockerHost: `tcp://127.0.0.1:${port}`, deadlineMs });
+  const engine = createDockerEngine({ ...OPTIONS, dockerHost: `tcp://127.0.0.1:${port}`, deadlineMs });
   return {
-    prepare: () => createImages(door, 'test').prepareImage('tools', { uid: 1000, gid: 1000 }),
+    prepare: () => engine.prepareImage('tools'),
     removed,
     [Symbol.dispose]() {
       server.close();
@@ -90,23 +93,23 @@ const head = await beginTar();
 test('an engine that stops in the middle of a file does not hold up the image for ever', {
   timeout: 10_000,
 }, async () => {
-  using room = await withImage(response => response.writeHead(200).write(head));
-  await assert.rejects(room.prepare(), EngineUnavailable);
-  assert.deepEqual(room.removed, ['/containers/c1']);
+  using fixture = await withImage(response => response.writeHead(200).write(head));
+  await assert.rejects(fixture.prepare(), EngineUnavailable);
+  assert.deepEqual(fixture.removed, ['/containers/c1']);
 });
 
 test('an engine that goes away in the middle of a file does not end the program', {
   timeout: 10_000,
 }, async () => {
-  using room = await withImage(response => {
+  using fixture = await withImage(response => {
     response.writeHead(200).write(head, () => response.destroy());
   });
-  await assert.rejects(room.prepare(), EngineUnavailable);
+  await assert.rejects(fixture.prepare(), EngineUnavailable);
 });
 
 test('an image whose list of users is endless is refused', { timeout: 20_000 }, async () => {
   const some = Buffer.alloc(1024 ** 2, 'x');
-  using room = await withImage(response => {
+  using fixture = await withImage(response => {
     const more = () => {
       while (response.write(some));
       response.once('drain', more);
@@ -114,7 +117,7 @@ test('an image whose list of users is endless is refused', { timeout: 20_000 }, 
     response.writeHead(200).write(head);
     more();
   }, 15_000);
-  await assert.rejects(room.prepare(), /passwd .* too large/);
+  await assert.rejects(fixture.prepare(), /passwd .* too large/);
 });
 
 test('certificates are asked for by name until they are there, and then used', async () => {

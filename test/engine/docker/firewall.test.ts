@@ -2,11 +2,11 @@
 import assert from 'node:assert/strict';
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { after, before, describe, it } from 'node:test';
-import { createNetwork, type Network } from '../../../src/engine/docker/network.ts';
-import { createPrivateEngine, type PrivateEngine } from '../../drill/support/engine.ts';
-import { pollUntil } from '../../drill/support/poll.ts';
+import type { Engine } from '../../../src/engine/engine.ts';
+import { createPrivateEngine, type PrivateEngine } from '../../drill/engine.ts';
+import { lookUntil } from '../../drill/look.ts';
 import { type Appliance, clearDocker, startAppliance } from '../../support/appliance.ts';
-import { follow, openRoom, type Room } from './room.ts';
+import { type Fixture, follow, openFixture } from './fixture.ts';
 
 const PORT = 4000;
 const PUBLISHED = 4001;
@@ -20,21 +20,25 @@ const skip = process.getuid?.() !== 0 && 'a network of its own takes root';
 
 describe('After the firewall was flushed', { skip }, () => {
   let engine: PrivateEngine;
-  let room: Room;
+  let fixture: Fixture;
+  /** Of another instance: it starts containers on the bridge without a check of the rules. */
+  let unprotected: Fixture;
   let listener: ChildProcess;
-  const networks: Network[] = [];
+  const engines: Engine[] = [];
 
   before(async () => {
     engine = await createPrivateEngine({ bytes: 300 * 1024 ** 2, ownNetwork: true });
-    room = await openRoom(engine.dockerHost);
+    fixture = await openFixture(engine.dockerHost);
+    unprotected = await openFixture(engine.dockerHost);
     const [program = '', ...args] = engine.inNetwork('perl', '-MIO::Socket::INET', '-e', LISTEN);
     listener = spawn(program, args, { stdio: ['ignore', 'pipe', 'inherit'] });
     for await (const _ of listener.stdout as NodeJS.ReadableStream) break;
   });
   after(async () => {
     listener.kill();
-    for (const network of networks) network.close();
-    await room.close();
+    for (const one of engines) one.close();
+    await unprotected.close();
+    await fixture.close();
     await engine.close();
   });
 
@@ -58,87 +62,83 @@ describe('After the firewall was flushed', { skip }, () => {
     )
       .split('\n')
       .filter(Boolean);
-  const openNetwork = () => {
-    const network = createNetwork(room.engine.door, {
-      instance: room.instance,
-      setting: 'bridge',
-      hostImage: async () => room.host,
-    });
-    networks.push(network);
-    return network;
+  const openEngine = () => {
+    const opened = fixture.openEngine();
+    engines.push(opened);
+    return opened;
   };
 
   it("the next check closes the host's ports, published ports and neighbours again", async t => {
-    const network = openNetwork();
-    const name = await network.ensure();
-    assert.equal(await network.protect(name), 'restored');
+    const assay = openEngine();
+    const name = await assay.ensureNetwork();
+    assert.equal(await assay.protectNetwork(), 'restored');
     const gateway = await gatewayOf(name);
-    const neighbour = await room.begin(`perl -MIO::Socket::INET -e '${LISTEN}'`, { network: name });
-    const neighbourId = await room.engine.startContainer(neighbour.plan);
+    const neighbour = await fixture.begin(`perl -MIO::Socket::INET -e '${LISTEN}'`, { network: name });
+    const neighbourId = await fixture.engine.startContainer(neighbour.plan);
     for await (const record of follow(neighbour.file, neighbour.nonce)) if (record.kind === 'bytes') break;
     const published = await engine.docker(
       ...['run', '--detach', '--publish', `${PUBLISHED}:${PORT}`, '--entrypoint', 'perl'],
-      ...room.host.mounts.map(
+      ...fixture.host.mounts.map(
         ({ source, target }) => `--mount=type=bind,source=${source},target=${target},readonly`,
       ),
-      ...[room.host.reference, '-MIO::Socket::INET', '-e', LISTEN],
+      ...[fixture.host.reference, '-MIO::Socket::INET', '-e', LISTEN],
     );
     t.after(() => engine.docker('rm', '-f', neighbourId, published));
-    await pollUntil(
+    await lookUntil(
       WAIT_MS,
       () => engine.docker('logs', published),
       text => text.includes('ready'),
     );
-    const found = await room.engine.door.docker.getContainer(neighbourId).inspect();
+    const found = await fixture.docker.getContainer(neighbourId).inspect();
     const address = found.NetworkSettings.Networks[name]?.IPAddress as string;
     const attempts = [
       attempt('host', gateway),
       attempt('published', gateway, PUBLISHED),
       attempt('neighbour', address),
     ].join('\n');
-    const reaches = async () => (await room.run(attempts, { network: name })).text;
+    const reaches = async () => (await unprotected.run(attempts, { network: name })).text;
     const refused = 'host refused\npublished refused\nneighbour refused\n';
     assert.equal(await reaches(), refused);
 
     flush();
     // Without a check everything is open: it is the rules that refuse, not the attempts that are wrong.
     assert.equal(await reaches(), 'host reached\npublished reached\nneighbour reached\n');
-    assert.equal(await network.protect(name), 'restored');
+    assert.equal(await assay.protectNetwork(), 'restored');
     assert.equal(await reaches(), refused);
-    assert.equal(await network.protect(name), 'intact');
+    assert.equal(await assay.protectNetwork(), 'intact');
     assert.equal(rulesOf(name).length, RULES);
 
     // As a firewall leaves them that puts its own rules first when it is reloaded.
     for (const chain of ['INPUT', 'FORWARD']) run('iptables', '-I', chain, '1', '-p', 'tcp', '-j', 'ACCEPT');
     assert.equal(await reaches(), 'host reached\npublished reached\nneighbour reached\n');
-    assert.equal(await network.protect(name), 'restored');
+    assert.equal(await assay.protectNetwork(), 'restored');
     assert.equal(await reaches(), refused);
     run('iptables', '-I', 'DOCKER-USER', '1', '-j', 'RETURN');
-    assert.equal(await network.protect(name), 'restored');
+    assert.equal(await assay.protectNetwork(), 'restored');
     assert.equal(await reaches(), refused);
-    assert.equal(await network.protect(name), 'intact');
+    assert.equal(await assay.protectNetwork(), 'intact');
     assert.equal(rulesOf(name).length, RULES);
     flush();
   });
 
   it('a guard that somebody removed is started again, and ends with its connection', async () => {
-    const network = openNetwork();
-    const name = await network.ensure();
-    await network.protect(name);
-    const before = await guards(room.instance);
+    const assay = openEngine();
+    const name = await assay.ensureNetwork();
+    await assay.protectNetwork();
+    const before = await guards(fixture.instance);
     for (const id of before) await engine.docker('rm', '--force', id);
     flush();
-    assert.equal(await network.protect(name), 'restored');
+    assert.equal(await assay.protectNetwork(), 'restored');
     assert.equal(rulesOf(name).length, RULES);
-    const [guard] = await guards(room.instance);
+    const [guard] = await guards(fixture.instance);
     assert.ok(guard && !before.includes(guard));
-    network.close();
-    await pollUntil(
+    assay.close();
+    await lookUntil(
       WAIT_MS,
-      () => guards(room.instance),
+      () => guards(fixture.instance),
       ids => !ids.includes(guard),
     );
-    assert.ok(!(await guards(room.instance)).includes(guard));
+    assert.ok(!(await guards(fixture.instance)).includes(guard));
   });
 
   it('rules of networks that are gone are deleted, and those of others stay', async () => {
@@ -150,8 +150,9 @@ describe('After the firewall was flushed', { skip }, () => {
       run('iptables', '-I', 'DOCKER-USER', '1', '-i', bridge, '-d', '169.254.0.0/16', ...ours);
     }
     run('iptables', '-A', 'INPUT', ...foreign);
-    const network = openNetwork();
-    await network.protect(await network.ensure());
+    const assay = openEngine();
+    await assay.ensureNetwork();
+    await assay.protectNetwork();
     assert.deepEqual(rulesOf('assay-deadbeef'), [`-A INPUT ${foreign.join(' ')}`]);
     assert.equal(rulesOf('assay-0badcafe').length, 2);
     run('iptables', '-D', 'INPUT', ...foreign);
@@ -160,14 +161,13 @@ describe('After the firewall was flushed', { skip }, () => {
 
   it('the guard that deletes the rules of a network is gone when they are', async () => {
     for (let round = 0; round < 5; round++) {
-      const network = openNetwork();
-      await network.protect(await network.ensure());
-      await network.remove();
-      const left = await room.engine.listContainers(room.instance);
-      assert.deepEqual(
-        left.filter(({ containerId }) => network.isGuard(containerId)),
-        [],
-      );
+      const others = await guards(fixture.instance);
+      const assay = openEngine();
+      await assay.ensureNetwork();
+      await assay.protectNetwork();
+      assert.equal((await guards(fixture.instance)).length, others.length + 1);
+      await assay.removeNetworks();
+      assert.deepEqual(await guards(fixture.instance), others);
     }
   });
 
@@ -214,7 +214,7 @@ describe('After the firewall was flushed', { skip }, () => {
       const { id_str: buildId } = await project.buildOf(requestId);
       await project.logHas(buildId as string, 'begun');
       flush();
-      const back = await pollUntil(
+      const back = await lookUntil(
         WAIT_MS,
         () => rulesOf(bridge),
         rules => rules.length === RULES,

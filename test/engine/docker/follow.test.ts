@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { recordPrefix } from '../../../src/domain/container/entry-script.ts';
 import { followOutput, type OutputRecord, releaseOutput } from '../../../src/engine/docker/output.ts';
-import { exitOf, follow, textOf } from './room.ts';
+import { exitOf, follow, textOf } from './fixture.ts';
 
 const NONCE = '0123456789abcdef';
 const record = (payload: string) => `${recordPrefix(NONCE)}${payload}\x1e`;

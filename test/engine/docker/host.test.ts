@@ -5,17 +5,17 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it, test } from 'node:test';
 import { hostSettings } from '../../../src/engine/docker/skeleton.ts';
-import { openRoom, type Room } from './room.ts';
+import { type Fixture, openFixture } from './fixture.ts';
 
 describe('the image host', () => {
-  let room: Room;
+  let fixture: Fixture;
   before(async () => {
-    room = await openRoom();
+    fixture = await openFixture();
   });
-  after(() => room.close());
+  after(() => fixture.close());
 
   it('knows nobody, has the loopback address of IPv6, and a /dev/shm of its size', async () => {
-    const { text, exit } = await room.run(
+    const { text, exit } = await fixture.run(
       `id -un nobody; id -gn nobody; df -k --output=size /dev/shm | tail -n 1 | tr -d ' '
        python3 - <<'end'
 import socket
@@ -30,7 +30,7 @@ end`,
   });
 
   it('has what installed tools need of /etc, read-only, and neither passwords nor keys', async () => {
-    const { text } = await room.run(
+    const { text } = await fixture.run(
       `for path in alternatives ssl/certs ca-certificates shells mime.types fonts perl; do
          [ -e "/etc/$path" ] || echo "no $path"
        done
@@ -42,7 +42,7 @@ end`,
   });
 
   it("runs Debian's chromium --headless", async () => {
-    const { text, exit } = await room.run(
+    const { text, exit } = await fixture.run(
       `echo '<p>six times seven: <script>document.write(6 * 7)</script></p>' >page.html
        chromium --headless --dump-dom "file://$PWD/page.html" 2>messages || { cat messages; exit 1; }`,
       { memoryBytes: 1024 ** 3 },

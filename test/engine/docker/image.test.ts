@@ -7,10 +7,9 @@ import { dirname, join } from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { after, before, describe, it } from 'node:test';
 import { promisify } from 'node:util';
-import { ImageMissing } from '../../../src/engine/docker/docker.ts';
-import type { PreparedImage } from '../../../src/engine/docker/image.ts';
+import { ImageMissing, type PreparedImage } from '../../../src/engine/engine.ts';
 import { busyboxRoot } from '../../support/busybox.ts';
-import { openRoom, type Room, RUN_AS, textOf } from './room.ts';
+import { type Fixture, openFixture, textOf } from './fixture.ts';
 
 const run = promisify(execFile);
 const TOOLS = ['sh', 'cat', 'mkfifo', 'rm', 'env', 'date', 'timeout', 'setsid', 'id', 'ls', 'sleep', 'grep'];
@@ -34,31 +33,31 @@ async function smallRoot(directory: string): Promise<void> {
 }
 
 describe('an image from a file', () => {
-  let room: Room;
+  let fixture: Fixture;
   let name: string;
   const made = new Set<string>();
   before(async () => {
-    room = await openRoom();
-    name = `assay-test/${room.instance}`;
+    fixture = await openFixture();
+    name = `assay-test/${fixture.instance}`;
   });
   after(async () => {
-    await room.close();
-    for (const image of made) await room.engine.door.docker.getImage(image).remove({ force: true });
+    await fixture.close();
+    for (const image of made) await fixture.docker.getImage(image).remove({ force: true });
   });
 
   async function importTar(make: (directory: string) => Promise<void>, tag: string, ...packing: string[]) {
-    const root = join(room.directory, `root-${tag}`);
+    const root = join(fixture.directory, `root-${tag}`);
     await make(root);
     await run('tar', ['-C', root, ...packing, '-cf', `${root}.tar`, '.']);
-    await room.images.importImage(`${root}.tar`, `${name}:${tag}`);
+    await fixture.engine.importImage(`${root}.tar`, `${name}:${tag}`);
     made.add(`${name}:${tag}`);
-    const image = await room.images.prepareImage(`${name}:${tag}`, RUN_AS);
+    const image = await fixture.engine.prepareImage(`${name}:${tag}`);
     made.add(image.reference);
     return image;
   }
 
   async function holds(image: PreparedImage) {
-    const { text, exit } = await room.run(
+    const { text, exit } = await fixture.run(
       'id -un; ls -ld /srv/project /srv/cache /tmp "$HOME" | while read -r mode _ user _; do echo "$mode $user"; done; cat /etc/passwd | grep -c root; exit 6',
       { image },
     );
@@ -71,11 +70,11 @@ describe('an image from a file', () => {
     const image = await importTar(smallRoot, 'root');
     assert.match(await holds(image), /\n1\n$/);
     assert.equal(image.hasGit, false);
-    const again = await room.images.prepareImage(`${name}:root`, RUN_AS);
+    const again = await fixture.engine.prepareImage(`${name}:root`);
     assert.deepEqual(again, image);
-    const ids = (await room.images.listImages()).filter(({ names }) => names.includes(image.reference));
+    const ids = (await fixture.engine.listImages()).filter(({ names }) => names.includes(image.reference));
     assert.equal(ids.length, 1);
-    const left = await room.engine.listContainers(room.instance);
+    const left = await fixture.engine.listContainers();
     assert.deepEqual(
       left.filter(({ owner }) => owner.kind === 'image'),
       [],
@@ -83,15 +82,15 @@ describe('an image from a file', () => {
   });
 
   it('may be an archive of docker save, plain or packed', async () => {
-    const file = join(room.directory, 'saved.tar');
-    const saved = await room.engine.door.docker.getImage(`${name}:root`).get();
+    const file = join(fixture.directory, 'saved.tar');
+    const saved = await fixture.docker.getImage(`${name}:root`).get();
     await pipeline(saved, createWriteStream(file));
     await run('gzip', ['-k', file]);
     for (const source of [file, `${file}.gz`]) {
       const tag = source.endsWith('gz') ? 'packed' : 'plain';
-      await room.images.importImage(source, `${name}:${tag}`);
+      await fixture.engine.importImage(source, `${name}:${tag}`);
       made.add(`${name}:${tag}`);
-      await holds(await room.images.prepareImage(`${name}:${tag}`, RUN_AS));
+      await holds(await fixture.engine.prepareImage(`${name}:${tag}`));
     }
   });
 
@@ -103,27 +102,27 @@ describe('an image from a file', () => {
   it('may hold busybox alone, and entry, launch steps and verdict work there too', async () => {
     const image = await importTar(busyboxRoot, 'busybox');
     await holds(image);
-    const { text, exit } = await room.run('echo x >/dev/stderr; echo "$PATH" | cut -d: -f1; kill -9 $$', {
+    const { text, exit } = await fixture.run('echo x >/dev/stderr; echo "$PATH" | cut -d: -f1; kill -9 $$', {
       image,
       searchPaths: { path: ['/opt/a/bin'], libraries: [], pkgConfig: [] },
       steps: [{ name: 'launch-1', script: 'echo up; sleep 1000 &', limitSeconds: 60, environment: 'suite' }],
     });
     assert.equal(text, 'up\nx\n/opt/a/bin\n');
     assert.equal(exit?.status, 137);
-    const slow = await room.run('true', {
+    const slow = await fixture.run('true', {
       image,
       steps: [{ name: 'launch-1', script: 'sleep 1000', limitSeconds: 1, environment: 'suite' }],
     });
     assert.equal(slow.exit?.name, 'launch-1');
-    const own = await room.run('true', {
+    const own = await fixture.run('true', {
       image,
       steps: [{ name: 'own', script: 'env', environment: 'service' }],
     });
     assert.match(own.text, /HOME=\/tmp/);
   });
 
-  it('that takes the name of a former one frees its room, unless a build still runs in it', async () => {
-    const { docker } = room.engine.door;
+  it('that takes the name of a former one frees its fixture, unless a build still runs in it', async () => {
+    const { docker } = fixture;
     const idOf = async (image: string) => (await docker.getImage(image).inspect()).Id;
     const write = (text: string) => async (directory: string) => {
       await rm(directory, { recursive: true, force: true });
@@ -138,31 +137,31 @@ describe('an image from a file', () => {
     assert.ok(!(await stored()).includes(firstId), 'the former one is gone');
     await assert.rejects(docker.getImage(first.reference).inspect(), /no such image/i);
     made.delete(first.reference);
-    const running = await room.begin('cat /version; sleep 1000', { image: second });
-    const containerId = await room.engine.startContainer(running.plan);
+    const running = await fixture.begin('cat /version; sleep 1000', { image: second });
+    const containerId = await fixture.engine.startContainer(running.plan);
     await importTar(write('three'), 'again');
     assert.ok((await stored()).includes(secondId), 'the one in use is still there');
-    assert.match(textOf((await room.run('cat /version', { image: second })).records), /^two/);
-    await room.engine.removeContainer(containerId);
+    assert.match(textOf((await fixture.run('cat /version', { image: second })).records), /^two/);
+    await fixture.engine.removeContainer(containerId);
   });
 
   it('is asked for by name, and never pulled on its own', async () => {
-    await assert.rejects(room.images.prepareImage('assay-test/not-there', RUN_AS), ImageMissing);
-    await assert.rejects(room.images.pullImage('127.0.0.1:1/not-there'), /refused/);
+    await assert.rejects(fixture.engine.prepareImage('assay-test/not-there'), ImageMissing);
+    await assert.rejects(fixture.engine.pullImage('127.0.0.1:1/not-there'), /refused/);
   });
 
   it('that is no archive is refused', async () => {
-    const file = join(room.directory, 'no.tar');
+    const file = join(fixture.directory, 'no.tar');
     await writeFile(file, 'this is no archive, '.repeat(100));
-    await assert.rejects(room.images.importImage(file, `${name}:no`));
+    await assert.rejects(fixture.engine.importImage(file, `${name}:no`));
   });
 
   it('that is cut off is refused in words, and ends nothing but itself', async () => {
-    const whole = join(room.directory, 'whole');
+    const whole = join(fixture.directory, 'whole');
     await mkdir(whole);
     await writeFile(join(whole, 'file'), 'x'.repeat(100_000));
     await run('tar', ['-C', whole, '-cf', `${whole}.tar`, '.']);
     await truncate(`${whole}.tar`, 50_000);
-    await assert.rejects(room.images.importImage(`${whole}.tar`, `${name}:cut`), /not a whole archive/);
+    await assert.rejects(fixture.engine.importImage(`${whole}.tar`, `${name}:cut`), /not a complete archive/);
   });
 });

@@ -5,9 +5,9 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { promisify } from 'node:util';
 import { RELAYED_STATUS } from '../../../src/domain/container/entry-script.ts';
-import type { PreparedImage } from '../../../src/engine/docker/image.ts';
+import type { PreparedImage } from '../../../src/engine/engine.ts';
 import { busyboxRoot } from '../../support/busybox.ts';
-import { openRoom, type Room, RUN_AS } from './room.ts';
+import { type Fixture, openFixture } from './fixture.ts';
 
 const numbersTo = (last: number) => Array.from({ length: last }, (_, index) => `${index + 1}\n`).join('');
 const run = promisify(execFile);
@@ -22,30 +22,30 @@ const PKILL = `
 `;
 
 describe('a command that kills processes', () => {
-  let room: Room;
+  let fixture: Fixture;
   const images = new Map<string, PreparedImage>();
   const made: string[] = [];
   before(async () => {
-    room = await openRoom();
+    fixture = await openFixture();
     const bash = { type: 'bind' as const, source: '/bin/bash', target: '/usr/bin/dash', readOnly: true };
-    images.set('host', room.host);
-    images.set('bash', { ...room.host, mounts: [...room.host.mounts, bash] });
-    const root = join(room.directory, 'busybox');
-    const name = `assay-test/${room.instance}`;
+    images.set('host', fixture.host);
+    images.set('bash', { ...fixture.host, mounts: [...fixture.host.mounts, bash] });
+    const root = join(fixture.directory, 'busybox');
+    const name = `assay-test/${fixture.instance}`;
     await busyboxRoot(root);
     await run('tar', ['-C', root, '-cf', `${root}.tar`, '.']);
-    await room.images.importImage(`${root}.tar`, name);
-    const image = await room.images.prepareImage(name, RUN_AS);
+    await fixture.engine.importImage(`${root}.tar`, name);
+    const image = await fixture.engine.prepareImage(name);
     made.push(name, image.reference);
     images.set('busybox', image);
   });
   after(async () => {
-    await room.close();
-    for (const image of made) await room.engine.door.docker.getImage(image).remove({ force: true });
+    await fixture.close();
+    for (const image of made) await fixture.docker.getImage(image).remove({ force: true });
   });
 
   const runIn = (kind: string, command: string) =>
-    room.run(PKILL + command, { image: images.get(kind) as PreparedImage });
+    fixture.run(PKILL + command, { image: images.get(kind) as PreparedImage });
 
   for (const kind of ['host', 'bash', 'busybox']) {
     it(`keeps its own exit status and all output when it survives, in ${kind}`, async () => {

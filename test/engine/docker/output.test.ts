@@ -3,22 +3,22 @@ import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { after, before, describe, it } from 'node:test';
 import type { OutputRecord } from '../../../src/engine/docker/output.ts';
-import { exitOf, follow, openRoom, type Room, textOf } from './room.ts';
+import { exitOf, type Fixture, follow, openFixture, textOf } from './fixture.ts';
 
 const launch = (name: string, script: string, limitSeconds = 60) =>
   ({ name, script, limitSeconds, environment: 'suite' }) as const;
 
 describe('the output of a container', () => {
-  let room: Room;
+  let fixture: Fixture;
   before(async () => {
-    room = await openRoom();
+    fixture = await openFixture();
   });
-  after(() => room.close());
+  after(() => fixture.close());
 
   it('has a million lines, each once and in order', async () => {
     const line = '.'.repeat(90);
-    const { file, nonce, plan } = await room.begin(`seq -f '%08.0f ${line}' 1 1000000`);
-    const containerId = await room.engine.startContainer(plan);
+    const { file, nonce, plan } = await fixture.begin(`seq -f '%08.0f ${line}' 1 1000000`);
+    const containerId = await fixture.engine.startContainer(plan);
     const seen = createHash('sha256');
     let bytes = 0;
     let largest = 0;
@@ -31,7 +31,7 @@ describe('the output of a container', () => {
       bytes += record.bytes.length;
       largest = Math.max(largest, record.bytes.length);
     }
-    await room.engine.removeContainer(containerId);
+    await fixture.engine.removeContainer(containerId);
     const expected = createHash('sha256');
     for (let number = 1; number <= 1_000_000; number += 1) {
       expected.update(`${String(number).padStart(8, '0')} ${line}\n`);
@@ -43,26 +43,28 @@ describe('the output of a container', () => {
   });
 
   it('keeps what came before and after a write to /dev/stderr, in order', async () => {
-    const { text } = await room.run(
+    const { text } = await fixture.run(
       'echo one; echo two >/dev/stderr; echo three >&2; echo four >/dev/stdout',
     );
     assert.equal(text, 'one\ntwo\nthree\nfour\n');
   });
 
   it('ends when the command does, whatever holds its output open', async () => {
-    const { text, exit } = await room.run('(while :; do echo noise; done) & sleep 1000 & echo done; exit 7');
+    const { text, exit } = await fixture.run(
+      '(while :; do echo noise; done) & sleep 1000 & echo done; exit 7',
+    );
     assert.equal(exit?.status, 7);
     assert.match(text, /^done$/m);
   });
 
   it('keeps bytes as they are: no newline, NUL, control characters, broken UTF-8', async () => {
-    const { records } = await room.run(`printf 'a\\000\\036assay:\\377\\036b'`);
+    const { records } = await fixture.run(`printf 'a\\000\\036assay:\\377\\036b'`);
     const bytes = Buffer.concat(records.flatMap(record => (record.kind === 'bytes' ? [record.bytes] : [])));
     assert.deepEqual(bytes, Buffer.from('a\x00\x1eassay:\xff\x1eb', 'latin1'));
   });
 
   it('is not fooled by a suite that shows its process list', async () => {
-    const { text, exit } = await room.run('cat /proc/[0-9]*/cmdline; echo end; exit 4');
+    const { text, exit } = await fixture.run('cat /proc/[0-9]*/cmdline; echo end; exit 4');
     assert.equal(exit?.status, 4);
     assert.match(text, /end\n$/);
   });
@@ -76,24 +78,24 @@ describe('the output of a container', () => {
       ['not-a-command-at-all', 127],
       ['-x', 127],
     ] as const) {
-      const { exit, text } = await room.run(command);
+      const { exit, text } = await fixture.run(command);
       assert.equal(exit?.status, status, command);
       assert.doesNotMatch(text, /Killed|Terminated/, 'the entry shell adds no words of its own');
     }
   });
 
   it('tells that memory ran out', async () => {
-    const { exit } = await room.run('tail /dev/zero', { memoryBytes: 32 * 1024 * 1024 });
+    const { exit } = await fixture.run('tail /dev/zero', { memoryBytes: 32 * 1024 * 1024 });
     assert.equal(exit?.status, 137);
     assert.equal(exit.outOfMemory, true);
-    assert.equal((await room.run('exit 1')).exit?.outOfMemory, false);
+    assert.equal((await fixture.run('exit 1')).exit?.outOfMemory, false);
   });
 
   it('is followed again from any byte, without a gap or a repeat', async () => {
-    const { file, nonce, containerId } = await room.run('seq 1 2000', {
+    const { file, nonce, containerId } = await fixture.run('seq 1 2000', {
       steps: [launch('first', 'echo launched')],
     });
-    await room.engine.removeContainer(containerId);
+    await fixture.engine.removeContainer(containerId);
     const whole: OutputRecord[] = [];
     for await (const record of follow(file, nonce)) whole.push(record);
     for (const record of whole) {
@@ -111,15 +113,15 @@ describe('the output of a container', () => {
   });
 
   it('ends without a verdict when the container is killed', async () => {
-    const { file, nonce, plan } = await room.begin('echo begun; sleep 1000');
-    const containerId = await room.engine.startContainer(plan);
+    const { file, nonce, plan } = await fixture.begin('echo begun; sleep 1000');
+    const containerId = await fixture.engine.startContainer(plan);
     const gone = new AbortController();
     const records: OutputRecord[] = [];
     for await (const record of follow(file, nonce, { gone: gone.signal })) {
       records.push(record);
       if (record.kind !== 'bytes') continue;
-      await room.engine.stopContainer(containerId);
-      assert.equal((await room.engine.waitForExit(containerId))?.exitCode, 137);
+      await fixture.engine.stopContainer(containerId);
+      assert.equal((await fixture.engine.waitForExit(containerId))?.exitCode, 137);
       gone.abort();
     }
     assert.equal(textOf(records), 'begun\n');
@@ -128,14 +130,14 @@ describe('the output of a container', () => {
 });
 
 describe('steps before the command', () => {
-  let room: Room;
+  let fixture: Fixture;
   before(async () => {
-    room = await openRoom();
+    fixture = await openFixture();
   });
-  after(() => room.close());
+  after(() => fixture.close());
 
   it('run in order, leave daemons for the command, and are marked in the output', async () => {
-    const { records, text } = await room.run('echo command; kill -0 "$(cat /tmp/daemon)" && echo alive', {
+    const { records, text } = await fixture.run('echo command; kill -0 "$(cat /tmp/daemon)" && echo alive', {
       steps: [
         launch('launch-1', 'echo one; sleep 1000 & echo $! >/tmp/daemon'),
         launch('launch-2', 'echo two'),
@@ -157,14 +159,18 @@ describe('steps before the command', () => {
   });
 
   it('end the run when one fails, and the exit names it', async () => {
-    const { text, exit } = await room.run('echo never', { steps: [launch('launch-1', 'echo no; exit 9')] });
+    const { text, exit } = await fixture.run('echo never', {
+      steps: [launch('launch-1', 'echo no; exit 9')],
+    });
     assert.equal(text, 'no\n');
     assert.equal(exit?.name, 'launch-1');
     assert.equal(exit.status, 9);
   });
 
   it('end the run when one does not return in time', async () => {
-    const { records, exit } = await room.run('echo never', { steps: [launch('launch-1', 'sleep 1000', 1)] });
+    const { records, exit } = await fixture.run('echo never', {
+      steps: [launch('launch-1', 'sleep 1000', 1)],
+    });
     const end = records.find(record => record.kind === 'step' && record.phase === 'end');
     assert.ok(end?.kind === 'step' && end.phase === 'end' && end.overran);
     assert.equal(exit?.name, 'launch-1');
@@ -172,7 +178,7 @@ describe('steps before the command', () => {
 
   it("see search paths only when they are the suite's", async () => {
     const show = 'echo "$PATH|$LD_LIBRARY_PATH|$PKG_CONFIG_PATH|$SECRET"';
-    const { text } = await room.run(show, {
+    const { text } = await fixture.run(show, {
       environment: { SECRET: 'shown' },
       searchPaths: {
         path: ['/opt/a/bin', '/opt/b/bin'],

@@ -1,15 +1,15 @@
 // What a suite finds itself in, seen from inside the container.
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
-import { openRoom, type Room } from './room.ts';
+import { type Fixture, openFixture } from './fixture.ts';
 
 describe('a container of the image host', () => {
-  let room: Room;
+  let fixture: Fixture;
   let seen: Map<string, string>;
 
   before(async () => {
-    room = await openRoom();
-    const { text, exit } = await room.run(`
+    fixture = await openFixture();
+    const { text, exit } = await fixture.run(`
       say() { echo "$1=$2"; }
       say user "$(id -u):$(id -g):$(id -un)"
       say groups "$(id -G)"
@@ -37,7 +37,7 @@ describe('a container of the image host', () => {
       text.split('\n').map(line => [line.slice(0, line.indexOf('=')), line.slice(line.indexOf('=') + 1)]),
     );
   });
-  after(() => room.close());
+  after(() => fixture.close());
 
   it('runs as the user set, with a name and no other group', () => {
     assert.equal(seen.get('user'), '1000:1000:assay');
@@ -60,12 +60,12 @@ describe('a container of the image host', () => {
   });
 
   it('has all processors where its plan names more than there are', async () => {
-    const { plan } = await room.begin('sleep 1000');
-    const { docker } = room.engine.door;
-    const containerId = await room.engine.startContainer({ ...plan, cpus: 1_000 });
+    const { plan } = await fixture.begin('sleep 1000');
+    const { docker } = fixture;
+    const containerId = await fixture.engine.startContainer({ ...plan, cpus: 1_000 });
     const { NanoCpus } = (await docker.getContainer(containerId).inspect()).HostConfig;
     assert.equal(NanoCpus, (await docker.info()).NCPU * 1e9);
-    await room.engine.removeContainer(containerId);
+    await fixture.engine.removeContainer(containerId);
   });
 
   it('finds no Docker socket, no network, and nothing of the host that it may write but its output', () => {
@@ -91,15 +91,18 @@ describe('a container of the image host', () => {
   });
 
   it('may write an empty volume mounted at the cache', async () => {
-    const name = `${room.instance}-cache`;
-    await room.engine.createVolume({ name, labels: { instance: room.instance, kind: 'cache', id: '1' } });
+    const name = `${fixture.instance}-cache`;
+    await fixture.engine.createVolume({
+      name,
+      labels: { instance: fixture.instance, kind: 'cache', id: '1' },
+    });
     const mounts = [{ type: 'volume' as const, source: name, target: '/srv/cache', readOnly: false }];
-    assert.equal((await room.run('echo kept >/srv/cache/a', { mounts })).exit?.status, 0);
-    assert.equal((await room.run('cat /srv/cache/a', { mounts })).text, 'kept\n');
+    assert.equal((await fixture.run('echo kept >/srv/cache/a', { mounts })).exit?.status, 0);
+    assert.equal((await fixture.run('cat /srv/cache/a', { mounts })).text, 'kept\n');
     assert.deepEqual(
-      (await room.engine.listVolumes(room.instance)).map(volume => volume.name),
+      (await fixture.engine.listVolumes()).map(volume => volume.name),
       [name],
     );
-    assert.equal(await room.engine.removeVolume(name), false, 'its containers still stand');
+    assert.equal(await fixture.engine.removeVolume(name), false, 'its containers still stand');
   });
 });

@@ -9,14 +9,13 @@ import { after, before, test } from 'node:test';
 import { extract, pack } from 'tar-stream';
 import type { Check } from '../../../src/cli/checks.ts';
 import { captureTar, openArtifact } from '../../../src/engine/archive/artifact-tar.ts';
-import { createEngine, type Engine } from '../../../src/engine/docker/container.ts';
-import { createImages, HOST_IMAGE } from '../../../src/engine/docker/image.ts';
-import { claimVolume, fillVolume, readVolume, VOLUME_DIRECTORY } from '../../../src/engine/docker/volume.ts';
+import { createDockerEngine } from '../../../src/engine/docker/docker-engine.ts';
+import { type Engine, VOLUME_DIRECTORY } from '../../../src/engine/engine.ts';
 import { runAssay } from '../../cli/program.ts';
-import { createPrivateEngine, type PrivateEngine } from '../../drill/support/engine.ts';
+import { createPrivateEngine, type PrivateEngine } from '../../drill/engine.ts';
 import { type Appliance, clearDocker, startAppliance } from '../../support/appliance.ts';
 import { openDependencies, PREFIX, tarOf, useIn } from '../../work/dependencies/room.ts';
-import { DOCKER_HOST, RUN_AS } from './room.ts';
+import { DOCKER_HOST, RUN_AS } from './fixture.ts';
 
 /** Where the users of containers begin, and how many there are. */
 const FIRST = 200_000;
@@ -33,19 +32,19 @@ before(async () => {
   writeFileSync(ranges, `daemon:${FIRST}:${COUNT}\n`);
   // The range is there for this engine alone, in a view of the files that ends with it: the host's own stay as they are.
   const mounts = ['/etc/subuid', '/etc/subgid'].map(file => `mount --bind '${ranges}' ${file}`).join(' && ');
-  const usualPath = process.env.PATH;
+  const path = process.env.PATH;
   const program = join(directory, 'bin', 'dockerd');
   mkdirSync(join(directory, 'bin'));
   writeFileSync(
     program,
-    `#!/bin/sh\nPATH='${usualPath}' exec unshare --mount sh -c "${mounts} && exec dockerd --userns-remap=daemon \\"\\$@\\"" dockerd "$@"\n`,
+    `#!/bin/sh\nPATH='${path}' exec unshare --mount sh -c "${mounts} && exec dockerd --userns-remap=daemon \\"\\$@\\"" dockerd "$@"\n`,
     { mode: 0o755 },
   );
-  process.env.PATH = `${join(directory, 'bin')}:${usualPath}`;
+  process.env.PATH = `${join(directory, 'bin')}:${path}`;
   try {
     remapped = await createPrivateEngine({ root: join(directory, 'root') });
   } finally {
-    process.env.PATH = usualPath;
+    process.env.PATH = path;
   }
 });
 after(async () => {
@@ -118,14 +117,12 @@ test('an artifact that is kept on an engine with user namespaces fills volumes o
   async function pass(engine: Engine, name: string, open: () => ReturnType<typeof openArtifact>) {
     const owner = { instance, kind: 'artifact', id: name };
     const volume = `assay-${instance}-${name}`;
-    const image = (await createImages(engine.door, instance).prepareImage(HOST_IMAGE, RUN_AS)).reference;
     await engine.createVolume({ name: volume, labels: owner });
     t.after(() => engine.removeVolume(volume));
-    const carrier = { volume, image, owner };
-    await claimVolume(engine.door, carrier);
-    await fillVolume(engine.door, carrier, open);
-    const raw = await readVolume(engine.door, carrier, '', ownersIn);
-    const { hash } = await readVolume(engine.door, carrier, '', tar =>
+    await engine.claimVolume(volume);
+    await engine.fillVolume(volume, open);
+    const raw = await engine.readVolume({ volume, inside: '' }, ownersIn);
+    const { hash } = await engine.readVolume({ volume, inside: '' }, tar =>
       captureTar(tar, { file: file(name), prefix: PREFIX, owner: RUN_AS, goOn: () => true }),
     );
     return { hash, raw, kept: await ownersIn(openArtifact(file(name))) };
@@ -136,8 +133,9 @@ test('an artifact that is kept on an engine with user namespaces fills volumes o
   made.entry({ ...RUN_AS, name: `${inside}/bin`, type: 'directory', mode: 0o755 });
   made.entry({ ...RUN_AS, name: `${inside}/bin/tool`, mode: 0o755 }, 'tool\n');
   made.finalize();
-  const namespaced = createEngine({ dockerHost: remapped.dockerHost });
-  const plain = createEngine({ dockerHost: DOCKER_HOST });
+  const options = { instance, runAs: RUN_AS, network: 'none' };
+  const namespaced = createDockerEngine({ ...options, dockerHost: remapped.dockerHost });
+  const plain = createDockerEngine({ ...options, dockerHost: DOCKER_HOST });
   const first = await pass(namespaced, 'first', () => made as unknown as ReturnType<typeof openArtifact>);
   const there = await pass(plain, 'there', () => openArtifact(file('first')));
   const back = await pass(namespaced, 'back', () => openArtifact(file('there')));

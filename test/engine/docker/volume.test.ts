@@ -11,30 +11,22 @@ import {
   GivenUp,
   openArtifact,
 } from '../../../src/engine/archive/artifact-tar.ts';
-import type { DockerDoor } from '../../../src/engine/docker/docker.ts';
-import { VolumeLost } from '../../../src/engine/docker/docker.ts';
-import {
-  type Carrier,
-  claimVolume,
-  fillVolume,
-  findDirectories,
-  findMountpoint,
-  readVolume,
-  standInFor,
-} from '../../../src/engine/docker/volume.ts';
-import { openRoom, type Room, RUN_AS } from './room.ts';
+import { openDocker } from '../../../src/engine/docker/client.ts';
+import { placeholderFor } from '../../../src/engine/docker/create-container.ts';
+import { createVolumes } from '../../../src/engine/docker/volume.ts';
+import { VolumeLost } from '../../../src/engine/engine.ts';
+import { DOCKER_HOST, type Fixture, openFixture, RUN_AS } from './fixture.ts';
 
-let room: Room;
+let fixture: Fixture;
 before(async () => {
-  room = await openRoom();
+  fixture = await openFixture();
 });
-after(() => room.close());
+after(() => fixture.close());
 
-async function makeVolume(name: string): Promise<Carrier> {
-  const owner = { instance: room.instance, kind: 'artifact', id: name };
-  const volume = `assay-${room.instance}-${name}`;
-  await room.engine.createVolume({ name: volume, labels: owner });
-  return { volume, image: room.host.reference, owner };
+async function makeVolume(id: string): Promise<string> {
+  const name = `assay-${fixture.instance}-${id}`;
+  await fixture.engine.createVolume({ name, labels: { instance: fixture.instance, kind: 'artifact', id } });
+  return name;
 }
 
 const mounted = (volume: string, readOnly = false) => ({
@@ -45,15 +37,15 @@ const mounted = (volume: string, readOnly = false) => ({
 
 test('what is captured of a volume fills another one with the same tree, links and all', async () => {
   const source = await makeVolume('source');
-  await claimVolume(room.engine.door, source);
-  const made = await room.run(
+  await fixture.engine.claimVolume(source);
+  const made = await fixture.run(
     'cd /opt/prefix && mkdir bin && echo tool >bin/tool && chmod 750 bin/tool && ln bin/tool bin/hard && ln -s ../../../usr/bin/env out && ln -s /etc abs && printf x >"$(printf %0150d 0)" && mkfifo pipe',
-    mounted(source.volume),
+    mounted(source),
   );
   assert.equal(made.exit?.kind === 'exit' && made.exit.status, 0, made.text);
-  const file = join(room.directory, 'artifact');
+  const file = join(fixture.directory, 'artifact');
   const capture = () =>
-    readVolume(room.engine.door, source, '', tar =>
+    fixture.engine.readVolume({ volume: source, inside: '' }, tar =>
       captureTar(tar, { file, prefix: '/opt/prefix', owner: RUN_AS, goOn: () => true }),
     );
   const captured = await capture();
@@ -62,70 +54,69 @@ test('what is captured of a volume fills another one with the same tree, links a
   assert.equal((await capture()).hash, captured.hash);
 
   const target = await makeVolume('target');
-  await fillVolume(room.engine.door, target, () => openArtifact(file));
+  await fixture.engine.fillVolume(target, () => openArtifact(file));
   const show = 'cd /opt/prefix && find . -printf "%y %m %u %n %p %l\\n" | sort';
-  const before = await room.run(show, mounted(source.volume));
-  const now = await room.run(show, mounted(target.volume, true));
+  const before = await fixture.run(show, mounted(source));
+  const now = await fixture.run(show, mounted(target, true));
   assert.equal(now.text, before.text);
   assert.match(now.text, /f 750 assay 2 \.\/bin\/hard/);
-  assert.deepEqual(
-    await findDirectories(room.engine.door, target, ['bin', 'bin/tool', 'abs', 'none']),
-    new Set(['bin']),
-  );
+  const isDirectory = (inside: string) => fixture.engine.hasDirectory({ volume: target, inside });
+  assert.deepEqual(await Promise.all(['bin', 'bin/tool', 'abs', 'none'].map(isDirectory)), [
+    true,
+    false,
+    false,
+    false,
+  ]);
 });
 
 test('a container is not started with an empty volume in the place of one that Docker has lost', async () => {
-  const { engine, instance } = room;
+  const { engine } = fixture;
   const kept = await makeVolume('kept');
-  await claimVolume(engine.door, kept);
+  await fixture.engine.claimVolume(kept);
   const lost = await makeVolume('lost');
-  await engine.removeVolume(lost.volume);
+  await engine.removeVolume(lost);
   const mounts = [
-    ...mounted(kept.volume, true).mounts,
-    { ...mounted(lost.volume, true).mounts[0], target: '/opt/lost' } as Mount,
+    ...mounted(kept, true).mounts,
+    { ...mounted(lost, true).mounts[0], target: '/opt/lost' } as Mount,
   ];
-  const { plan } = await room.begin('true', { mounts });
+  const { plan } = await fixture.begin('true', { mounts });
   await assert.rejects(engine.startContainer(plan), VolumeLost);
-  assert.equal(await findMountpoint(engine.door, lost.volume), undefined);
-  assert.notEqual(await findMountpoint(engine.door, kept.volume), undefined);
+  assert.equal(await engine.hasVolume(lost), false);
+  assert.equal(await engine.hasVolume(kept), true);
   assert.deepEqual(
-    (await engine.listContainers(instance)).filter(({ name }) => name === plan.name),
+    (await engine.listContainers()).filter(({ name }) => name === plan.name),
     [],
   );
   await makeVolume('lost');
-  const made = await room.run('true', { mounts });
+  const made = await fixture.run('true', { mounts });
   assert.equal(made.exit?.kind === 'exit' && made.exit.status, 0, made.text);
 });
 
 test('what a crash leaves of a volume that was lost is not taken for it', async () => {
-  const { engine } = room;
-  const carrier = await makeVolume('forgotten');
-  await engine.removeVolume(carrier.volume);
+  const { engine } = fixture;
+  const volume = await makeVolume('forgotten');
+  await engine.removeVolume(volume);
   // As the creation of a container leaves it that is never started.
-  await engine.door.docker.createVolume({ Name: carrier.volume, ...standIn(room.instance) });
-  assert.equal(await findMountpoint(engine.door, carrier.volume), undefined);
+  const { Labels, DriverConfig } = placeholderFor(fixture.instance);
+  const { Name: Driver, Options: DriverOpts } = DriverConfig;
+  await fixture.docker.createVolume({ Name: volume, Labels, Driver, DriverOpts });
+  assert.equal(await engine.hasVolume(volume), false);
   await makeVolume('forgotten');
-  const made = await room.run('ls /opt/prefix | wc -l', mounted(carrier.volume, true));
+  const made = await fixture.run('ls /opt/prefix | wc -l', mounted(volume, true));
   assert.equal(made.text.trim(), '0');
 });
 
-const standIn = (instance: string) => {
-  const { Labels, DriverConfig } = standInFor({ instance, kind: '', id: '' });
-  return { Labels, Driver: DriverConfig.Name, DriverOpts: DriverConfig.Options };
-};
-
 test('a reader that is slow is not cut off by the deadline of the answer', async () => {
-  const carrier = await makeVolume('slow');
-  await claimVolume(room.engine.door, carrier);
-  await room.run('head -c 64M /dev/urandom >/opt/prefix/big', mounted(carrier.volume));
-  const { door } = room.engine;
-  // Of this one call: to make and remove a container may take longer on a busy disk.
-  const impatient: DockerDoor = {
-    ...door,
-    call: (what, work, limits) =>
-      door.call(what, work, what === 'read a volume' ? { ...limits, deadlineMs: 4_000 } : limits),
-  };
-  const bytes = await readVolume(impatient, carrier, '', async tar => {
+  const volume = await makeVolume('slow');
+  await fixture.engine.claimVolume(volume);
+  await fixture.run('head -c 64M /dev/urandom >/opt/prefix/big', mounted(volume));
+  const client = openDocker({ dockerHost: DOCKER_HOST });
+  // Only this call gets a short deadline: creating and removing a container may take longer on a busy disk.
+  const call: typeof client.call = (what, work, limits) =>
+    client.call(what, work, what === 'read a volume' ? { ...limits, deadlineMs: 4_000 } : limits);
+  const scope = { ...client, call, instance: fixture.instance, helpers: new Set<string>() };
+  const impatient = createVolumes(scope, async () => fixture.host);
+  const bytes = await impatient.readVolume({ volume, inside: '' }, async tar => {
     await wait(5_000);
     let count = 0;
     for await (const chunk of tar) count += (chunk as Buffer).length;
@@ -135,12 +126,12 @@ test('a reader that is slow is not cut off by the deadline of the answer', async
 });
 
 test('a capture that is given up ends at once', async () => {
-  const carrier = await makeVolume('given-up');
-  await claimVolume(room.engine.door, carrier);
-  await room.run('head -c 64M /dev/urandom >/opt/prefix/big', mounted(carrier.volume));
-  const file = join(room.directory, 'given-up');
+  const volume = await makeVolume('given-up');
+  await fixture.engine.claimVolume(volume);
+  await fixture.run('head -c 64M /dev/urandom >/opt/prefix/big', mounted(volume));
+  const file = join(fixture.directory, 'given-up');
   await assert.rejects(
-    readVolume(room.engine.door, carrier, '', tar =>
+    fixture.engine.readVolume({ volume, inside: '' }, tar =>
       captureTar(tar, { file, prefix: '/', owner: RUN_AS, goOn: () => false }),
     ),
     GivenUp,
@@ -149,11 +140,11 @@ test('a capture that is given up ends at once', async () => {
 });
 
 test('an artifact that is damaged or gone is noticed when a volume is filled with it', async () => {
-  const carrier = await makeVolume('damaged');
-  await claimVolume(room.engine.door, carrier);
-  await room.run('head -c 1M /dev/urandom >/opt/prefix/big', mounted(carrier.volume));
-  const file = join(room.directory, 'damaged');
-  await readVolume(room.engine.door, carrier, '', tar =>
+  const volume = await makeVolume('damaged');
+  await fixture.engine.claimVolume(volume);
+  await fixture.run('head -c 1M /dev/urandom >/opt/prefix/big', mounted(volume));
+  const file = join(fixture.directory, 'damaged');
+  await fixture.engine.readVolume({ volume, inside: '' }, tar =>
     captureTar(tar, { file, prefix: '/', owner: RUN_AS, goOn: () => true }),
   );
   const whole = readFileSync(file);
@@ -161,20 +152,72 @@ test('an artifact that is damaged or gone is noticed when a volume is filled wit
   changed[500_000] = (changed[500_000] as number) ^ 1;
   for (const content of [whole.subarray(0, 500_000), changed, Buffer.from('nothing of the kind')]) {
     writeFileSync(file, content);
-    await assert.rejects(fillVolume(room.engine.door, carrier, () => openArtifact(file)));
+    await assert.rejects(fixture.engine.fillVolume(volume, () => openArtifact(file)));
   }
-  await assert.rejects(fillVolume(room.engine.door, carrier, () => openArtifact(`${file}.absent`)));
+  await assert.rejects(fixture.engine.fillVolume(volume, () => openArtifact(`${file}.absent`)));
 });
 
 test('a tar of directories makes each of them, for the container’s user', async () => {
-  const carrier = await makeVolume('directories');
-  await fillVolume(room.engine.door, carrier, () => directoriesTar(['a/b', 'a/c/d'], RUN_AS));
-  const { text } = await room.run(
-    'cd /opt/prefix && find . -printf "%u %p\\n" | sort',
-    mounted(carrier.volume),
-  );
+  const volume = await makeVolume('directories');
+  await fixture.engine.fillVolume(volume, () => directoriesTar(['a/b', 'a/c/d'], RUN_AS));
+  const { text } = await fixture.run('cd /opt/prefix && find . -printf "%u %p\\n" | sort', mounted(volume));
   assert.deepEqual(
     text.trim().split('\n'),
     ['.', './a', './a/b', './a/c', './a/c/d'].map(path => `assay ${path}`),
   );
+});
+
+test('a volume that Docker has lost is neither read nor filled, and nothing takes its place', async () => {
+  const { engine } = fixture;
+  const volume = await makeVolume('lost-content');
+  await engine.removeVolume(volume);
+  const ignore = async () => {};
+  await assert.rejects(engine.readVolume({ volume, inside: '' }, ignore), VolumeLost);
+  await assert.rejects(
+    engine.fillVolume(volume, () => directoriesTar(['a'], RUN_AS)),
+    VolumeLost,
+  );
+  const labels = { instance: fixture.instance, kind: 'union', id: '' };
+  const union = { name: `${volume}-union`, labels, layers: [{ volume, inside: '' }] };
+  await assert.rejects(engine.createUnion(union), VolumeLost);
+  const left = (await engine.listVolumes()).map(({ name }) => name);
+  assert.ok(!left.includes(volume) && !left.includes(union.name), left.join());
+});
+
+test('a container that the engine uses for its own work is listed to other processes only', async () => {
+  const volume = await makeVolume('in-use');
+  await fixture.engine.claimVolume(volume);
+  const other = fixture.openEngine();
+  const helpersSeenBy = async (engine: typeof other) =>
+    (await engine.listContainers()).filter(({ owner }) => owner.kind === 'volume').length;
+  const seen = await fixture.engine.readVolume({ volume, inside: '' }, async tar => {
+    tar.resume();
+    return [await helpersSeenBy(fixture.engine), await helpersSeenBy(other)];
+  });
+  assert.deepEqual(seen, [0, 1]);
+  assert.equal(await helpersSeenBy(other), 0);
+  other.close();
+});
+
+test('a union shows the layers of the last call, and says when there are too many', async () => {
+  const { engine } = fixture;
+  const first = await makeVolume('first-layer');
+  const second = await makeVolume('second-layer');
+  const third = await makeVolume('third-layer');
+  await engine.fillVolume(first, () => directoriesTar(['a', 'both'], RUN_AS));
+  await engine.fillVolume(second, () => directoriesTar(['b', 'both'], RUN_AS));
+  await engine.fillVolume(third, () => directoriesTar(['c'], RUN_AS));
+  const name = `assay-${fixture.instance}-union`;
+  const labels = { instance: fixture.instance, kind: 'union', id: '' };
+  const show = async (...volumes: string[]) => {
+    const layers = volumes.map(volume => ({ volume, inside: '' }));
+    assert.equal(await engine.createUnion({ name, labels, layers }), true);
+    const { text, containerId } = await fixture.run('ls /opt/prefix', mounted(name, true));
+    await engine.removeContainer(containerId);
+    return text;
+  };
+  assert.equal(await show(first, second), 'a\nb\nboth\n');
+  assert.equal(await show(second, third), 'b\nboth\nc\n');
+  const many = Array.from({ length: 100 }, () => ({ volume: first, inside: 'a' }));
+  assert.equal(await engine.createUnion({ name: `${name}-many`, labels, layers: many }), false);
 });

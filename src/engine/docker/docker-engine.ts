@@ -1,0 +1,45 @@
+// The Docker Engine behind the contract of ../engine.ts.
+import type { RunAs } from '../../domain/container/container-plan.ts';
+import { HOST_IMAGE } from '../../domain/names.ts';
+import type { Engine } from '../engine.ts';
+import { type ClientSettings, openDocker } from './client.ts';
+import { createContainers } from './container.ts';
+import type { Scope } from './create-container.ts';
+import { createImages } from './image.ts';
+import { createNetwork, type NetworkOptions } from './network.ts';
+import { createVolumes } from './volume.ts';
+
+export type DockerEngineOptions = ClientSettings &
+  Pick<NetworkOptions, 'network' | 'onRulesRestored'> & {
+    instance: string;
+    /** The user that commands run as. */
+    runAs: RunAs;
+    /** How often a wait for the end of a container is checked. */
+    watchIntervalMs?: number;
+  };
+
+export function createDockerEngine(options: DockerEngineOptions): Engine {
+  const client = openDocker(options);
+  const { docker, call } = client;
+  const scope: Scope = { ...client, instance: options.instance, helpers: new Set() };
+  const images = createImages(scope, options.runAs);
+  const hostImage = () => images.prepareImage(HOST_IMAGE);
+  const { network: setting, onRulesRestored } = options;
+  const { protect, close, ...network } = createNetwork(scope, {
+    network: setting,
+    onRulesRestored,
+    hostImage,
+  });
+  return {
+    ...createContainers(scope, { protect, watchIntervalMs: options.watchIntervalMs }),
+    ...createVolumes(scope, hostImage),
+    ...images,
+    ...network,
+    ping: async () => void (await call('ping', () => docker.version())),
+    findDataRoot: async () => (await call('info', () => docker.info())).DockerRootDir as string,
+    close() {
+      close();
+      client.close();
+    },
+  };
+}

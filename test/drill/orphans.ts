@@ -1,0 +1,133 @@
+// What an appliance leaves behind that belongs to nothing: containers, volumes, networks, files of its data directory,
+// processes. Looked for from outside, when no work is under way.
+import { createHash } from 'node:crypto';
+import { readdirSync, readFileSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+import { databasePath } from '../../src/store/data/paths.ts';
+import { openSqlite } from '../../src/store/database/db.ts';
+import type { PrivateEngine } from './engine.ts';
+import type { Room } from './room.ts';
+
+/** A file this young may belong to something that is just being written down: the sweep leaves it for now. */
+const GRACE_MS = 90_000;
+
+/** `strict` also counts what the sweep is still to leave alone. */
+export async function findOrphans(
+  { data, engine }: Pick<Room, 'data' | 'engine'>,
+  instance: string,
+  strict: boolean,
+): Promise<string[]> {
+  return [
+    ...(await findInDocker(data, instance, engine)),
+    ...findFiles(data, strict),
+    ...findProcesses(data),
+  ];
+}
+
+const isGuard = (name: string) => name.includes('-guard-');
+
+async function findInDocker(data: string, instance: string, { docker }: PrivateEngine): Promise<string[]> {
+  const label = `label=assay.instance=${instance}`;
+  const list = async (...args: string[]) =>
+    (await docker(...args, '--filter', label)).split('\n').filter(Boolean);
+  const named = await list('ps', '-a', '--format', '{{.Names}}');
+  // One checks the firewall rules for as long as the program runs.
+  const [, ...formerGuards] = named.filter(isGuard);
+  const containers = [...named.filter(name => !isGuard(name)), ...formerGuards];
+  const volumes = await list(
+    'volume',
+    'ls',
+    '--format',
+    '{{.Name}} {{.Label "assay.kind"}} {{.Label "assay.id"}}',
+  );
+  const networks = await list('network', 'ls', '--format', '{{.Name}}');
+  const suites = idsIn(data, 'SELECT id FROM suites');
+  const artifacts = idsIn(
+    data,
+    'SELECT volume FROM artifacts WHERE hash IN (SELECT artifact_hash FROM dependencies)',
+  );
+  const isLeft = async (line: string) => {
+    const [name = '', kind, id = ''] = line.split(' ');
+    if (kind === 'cache') return !suites.has(id);
+    if (kind === 'artifact') return !artifacts.has(name);
+    // Made for the builds that mount them, and for no longer.
+    if (kind === 'union' || kind === 'mountpoints')
+      return (await docker('ps', '-q', '--filter', `volume=${name}`)) === '';
+    return true;
+  };
+  const left: string[] = [];
+  for (const line of volumes) if (await isLeft(line)) left.push(`volume ${line}`);
+  const network = networkOf(instance);
+  return [
+    ...containers.map(name => `container ${name}`),
+    ...left,
+    // The instance's own, once: Docker would make a second one of the same name.
+    ...networks
+      .filter((name, at) => name !== network || networks.indexOf(name) !== at)
+      .map(name => `network ${name}`),
+  ];
+}
+
+const networkOf = (instance: string) =>
+  `assay-${createHash('sha256').update(instance).digest('hex').slice(0, 8)}`;
+
+function findFiles(data: string, strict: boolean): string[] {
+  const names = (directory: string) => readdirSync(join(data, directory));
+  const isOld = (path: string) => {
+    const found = statSync(join(data, path), { throwIfNoEntry: false });
+    return found && (strict || Date.now() - Math.max(found.mtimeMs, found.ctimeMs) > GRACE_MS);
+  };
+  const archives = idsIn(data, 'SELECT archive_hash FROM dependencies WHERE archive_hash IS NOT NULL');
+  const artifacts = idsIn(data, 'SELECT hash FROM artifacts');
+  const projects = idsIn(data, 'SELECT id FROM projects');
+  const logs = idsIn(
+    data,
+    "SELECT 'build-' || id FROM builds UNION SELECT 'deploy-' || id FROM deploys UNION SELECT 'dependency-' || id FROM dependencies",
+  );
+  return [
+    ...['jobs', 'uploads', 'tmp'].flatMap(directory => names(directory).map(name => `${directory}/${name}`)),
+    ...names('archives')
+      .filter(name => !archives.has(name) && isOld(`archives/${name}`))
+      .map(name => `archives/${name}`),
+    ...names('artifacts')
+      .filter(name => !artifacts.has(name.split('.')[0] as string) && isOld(`artifacts/${name}`))
+      .map(name => `artifacts/${name}`),
+    ...names('mirrors')
+      .filter(name => !projects.has(name.replace('.git', '')))
+      .map(name => `mirrors/${name}`),
+    ...names('logs')
+      .filter(name => !logs.has(name.replace(/\.log(\.times)?$/, '')))
+      .map(name => `logs/${name}`),
+    ...readdirSync(data)
+      .filter(name => /\.\d+$/.test(name))
+      .map(name => `half-made ${name}`),
+  ];
+}
+
+/** Programs that were started for the directory and outlived whoever started them. */
+function findProcesses(data: string): string[] {
+  const own = String(process.pid);
+  return readdirSync('/proc')
+    .filter(name => /^\d+$/.test(name) && name !== own)
+    .flatMap(pid => {
+      try {
+        const command = readFileSync(`/proc/${pid}/cmdline`, 'utf8').replaceAll('\0', ' ');
+        return command.includes(`${data}/`) && !command.includes(' serve')
+          ? [`process ${pid}: ${command}`]
+          : [];
+      } catch {
+        // It ended while it was looked at.
+        return [];
+      }
+    });
+}
+
+function idsIn(data: string, query: string): Set<string> {
+  const sqlite = openSqlite(databasePath(data), { readonly: true });
+  try {
+    sqlite.defaultSafeIntegers(true);
+    return new Set((sqlite.prepare(query).pluck().all() as unknown[]).map(String));
+  } finally {
+    sqlite.close();
+  }
+}

@@ -1,0 +1,127 @@
+// A fixture for tests against the real engine: an instance and a directory of its own, which it removes at the end.
+import { randomBytes } from 'node:crypto';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import {
+  type ContainerPlan,
+  HOME_DIRECTORY,
+  type Mount,
+  outputMount,
+  PROJECT_DIRECTORY,
+} from '../../../src/domain/container/container-plan.ts';
+import { type Entry, type EntryStep, entryCommand } from '../../../src/domain/container/entry-script.ts';
+import { HOST_IMAGE } from '../../../src/domain/names.ts';
+import { openDocker } from '../../../src/engine/docker/client.ts';
+import { createDockerEngine, type DockerEngineOptions } from '../../../src/engine/docker/docker-engine.ts';
+import { createOutput, followOutput, type OutputRecord } from '../../../src/engine/docker/output.ts';
+import type { PreparedImage } from '../../../src/engine/engine.ts';
+
+export const DOCKER_HOST = process.env.DOCKER_HOST ?? 'unix:///var/run/docker.sock';
+export const RUN_AS = { uid: 1000, gid: 1000 };
+
+export type Fixture = Awaited<ReturnType<typeof openFixture>>;
+
+export type RunOptions = {
+  image?: PreparedImage;
+  steps?: EntryStep[];
+  searchPaths?: Entry['searchPaths'];
+  environment?: Record<string, string>;
+  mounts?: Mount[];
+  memoryBytes?: number;
+  shmBytes?: number;
+  network?: string;
+};
+
+export async function openFixture(dockerHost = DOCKER_HOST) {
+  const instance = `test-${randomBytes(6).toString('hex')}`;
+  const directory = await mkdtemp(join(tmpdir(), 'assay-docker-'));
+  /** Another engine for the same instance, as another process would have it. */
+  const openEngine = (options: Partial<DockerEngineOptions> = {}) =>
+    createDockerEngine({ dockerHost, instance, runAs: RUN_AS, network: 'bridge', ...options });
+  const engine = openEngine();
+  const { docker } = openDocker({ dockerHost });
+  const host = await engine.prepareImage(HOST_IMAGE);
+  let count = 0;
+
+  async function begin(command: string, options: RunOptions = {}) {
+    count += 1;
+    const id = String(count);
+    const file = join(directory, `output-${id}`);
+    await createOutput(file);
+    const nonce = randomBytes(16).toString('hex');
+    const image = options.image ?? host;
+    const steps: EntryStep[] = [
+      ...(options.steps ?? []),
+      { name: 'main', script: command, environment: 'suite' },
+    ];
+    const plan: ContainerPlan = {
+      name: `assay-${instance}-${id}`,
+      labels: { instance, kind: 'build', id },
+      image: image.reference,
+      user: '1000:1000',
+      command: entryCommand({
+        nonce,
+        steps,
+        ...(options.searchPaths ? { searchPaths: options.searchPaths } : {}),
+      }),
+      environment: { HOME: HOME_DIRECTORY, CI: 'true', ...options.environment },
+      workingDirectory: PROJECT_DIRECTORY,
+      mounts: [...image.mounts, outputMount(file), ...(options.mounts ?? [])],
+      memoryBytes: options.memoryBytes ?? 256 * 1024 * 1024,
+      cpus: 2,
+      pids: 256,
+      shmBytes: options.shmBytes ?? 64 * 1024 * 1024,
+      network: options.network ?? 'none',
+    };
+    return { file, nonce, plan };
+  }
+
+  /** Starts a container as the server does, and follows its output to the end. */
+  async function run(command: string, options: RunOptions = {}) {
+    const { file, nonce, plan } = await begin(command, options);
+    const containerId = await engine.startContainer(plan);
+    const gone = new AbortController();
+    const exited = engine.waitForExit(containerId).then(state => {
+      gone.abort();
+      return state;
+    });
+    const records: OutputRecord[] = [];
+    for await (const record of follow(file, nonce, { gone: gone.signal })) records.push(record);
+    return {
+      records,
+      text: textOf(records),
+      exit: exitOf(records),
+      state: await exited,
+      containerId,
+      file,
+      nonce,
+    };
+  }
+
+  async function close() {
+    for (const { containerId } of await engine.listContainers()) await engine.removeContainer(containerId);
+    for (const { name } of await engine.listVolumes()) await engine.removeVolume(name);
+    engine.close();
+    await rm(directory, { recursive: true, force: true });
+  }
+
+  return { instance, directory, engine, openEngine, docker, host, begin, run, close };
+}
+
+export function follow(
+  file: string,
+  nonce: string,
+  { gone, fromByte = 0 }: { gone?: AbortSignal; fromByte?: number } = {},
+) {
+  const never = new AbortController().signal;
+  return followOutput({ file, nonce, fromByte, signal: never, gone: gone ?? never });
+}
+
+export function textOf(records: OutputRecord[]): string {
+  return Buffer.concat(records.flatMap(record => (record.kind === 'bytes' ? [record.bytes] : []))).toString();
+}
+
+export function exitOf(records: OutputRecord[]) {
+  return records.find(record => record.kind === 'exit');
+}
