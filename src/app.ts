@@ -78,7 +78,7 @@ export async function startApp(
       webhookAllow: settings.webhookAllow,
       trustedProxies: settings.trustedProxies,
       waiting: workers.waiting,
-      heldUpBy: workers.heldUpBy,
+      waitReason: workers.waitReason,
       vitals: () => ({
         healthy: isDatabaseThere(),
         slots: settings.concurrency,

@@ -37,7 +37,7 @@ export type Services = {
   /** Why a build waits, and in which place; undefined when it does not. */
   waiting(build: Build): { position: number; reason: string } | undefined;
   /** Why what waits for a container does not start yet. */
-  heldUpBy(): string;
+  waitReason(): string;
   /** Lines for /metrics and facts for /healthz that only the running parts know. */
   vitals(): Vitals;
 };

@@ -1,10 +1,10 @@
 // Fair scheduling: the owner who was served longest ago is next. A newcomer waits for at most one job of each other
 // owner, however many jobs they have queued.
 
-export type Waiting<Job> = { owner: string; job: Job; enqueuedAt: bigint };
+export type Waiting = { owner: string; enqueuedAt: bigint };
 
 /** `servedAt` has the time each owner was last served. Owners never served come first; ties go to the older job. */
-export function nextInTurn<One extends Waiting<unknown>>(
+export function nextInTurn<One extends Waiting>(
   waiting: readonly One[],
   servedAt: ReadonlyMap<string, number>,
 ): One | undefined {

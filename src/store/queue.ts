@@ -2,13 +2,11 @@
 // are: the literals below are those of the indexes.
 
 import { and, asc, eq, isNull, sql } from 'drizzle-orm';
-import type { Waiting } from '../domain/fair-queue.ts';
 import { type Db, prepared } from './database/db.ts';
 import { accounts, buildRequests, builds, dependencies, deploys, projects } from './database/schema.ts';
 import type { Build, BuildRequest, Dependency, Deploy } from './transition.ts';
 
-/** What takes a slot. */
-export type ContainerJob = { kind: 'build' | 'dependency'; id: bigint };
+type First = { projectId: bigint; id: bigint; repositoryUrl: string };
 
 const WAITING = "build_state = 'enqueued'";
 const UNFINISHED_DEPLOY = "state IN ('enqueued', 'deploying')";
@@ -19,7 +17,7 @@ const unfinishedDependency = sql`compile_state IN ('enqueued_for_compile', 'comp
 /** The oldest such row of each project, in one query that leaps through the index: no step for each row, nor for each project. */
 const firstOfEachProject = (table: 'builds' | 'build_requests' | 'deploys', such: string) =>
   prepared(db =>
-    db.sqlite.prepare<[], { projectId: bigint; id: bigint; repositoryUrl: string }>(
+    db.sqlite.prepare<[], First>(
       `WITH RECURSIVE leaps (project_id) AS (
          SELECT min(project_id) FROM ${table} WHERE ${such}
          UNION ALL
@@ -37,33 +35,17 @@ const firstWaitingRequests = firstOfEachProject('build_requests', WAITING);
 const firstUnfinishedDeploys = firstOfEachProject('deploys', UNFINISHED_DEPLOY);
 
 /** The first build of each project that waits. */
-export function listFirstWaitingBuilds(db: Db): Waiting<ContainerJob>[] {
-  return firstWaitingBuilds(db)
-    .all()
-    .map(({ projectId, id }) => ({
-      owner: `project ${projectId}`,
-      job: { kind: 'build', id },
-      enqueuedAt: id,
-    }));
-}
+export const listFirstWaitingBuilds = (db: Db): First[] => firstWaitingBuilds(db).all();
 
 /** The first compile of each account that waits. */
-export function listFirstWaitingCompiles(db: Db): Waiting<ContainerJob>[] {
+export function listFirstWaitingCompiles(db: Db): { id: bigint; ownerId: bigint }[] {
   const rows = db.orm
-    .select({ id: dependencies.id, ownerId: dependencies.ownerId, enqueuedAt: dependencies.enqueuedAt })
+    .select({ id: dependencies.id, ownerId: dependencies.ownerId })
     .from(dependencies)
     .where(and(unfinishedDependency, eq(dependencies.compileState, 'enqueued_for_compile')))
     .orderBy(asc(dependencies.enqueuedAt))
     .all();
-  const first = new Map<bigint, Waiting<ContainerJob>>();
-  for (const row of rows)
-    if (!first.has(row.ownerId))
-      first.set(row.ownerId, {
-        owner: `account ${row.ownerId}`,
-        job: { kind: 'dependency', id: row.id },
-        enqueuedAt: row.id,
-      });
-  return [...first.values()];
+  return [...Map.groupBy(rows, ({ ownerId }) => ownerId).values()].flatMap(([first]) => first ?? []);
 }
 
 export function listRunningBuilds(db: Db): Build[] {
@@ -97,16 +79,8 @@ export function listFetching(db: Db): BuildRequest[] {
   return db.orm.select().from(buildRequests).where(sql`build_state = 'fetching'`).all();
 }
 
-/** The projects with requests that wait to be fetched, and where from. */
-export function listProjectsToFetch(db: Db): Waiting<{ projectId: bigint; repositoryUrl: string }>[] {
-  return firstWaitingRequests(db)
-    .all()
-    .map(({ projectId, id, repositoryUrl }) => ({
-      owner: `fetch ${projectId}`,
-      job: { projectId, repositoryUrl },
-      enqueuedAt: id,
-    }));
-}
+/** The first request of each project that waits to be fetched. */
+export const listFirstWaitingRequests = (db: Db): First[] => firstWaitingRequests(db).all();
 
 export function listWaitingRequests(db: Db, projectId: bigint, limit: number): BuildRequest[] {
   return db.orm
@@ -118,13 +92,13 @@ export function listWaitingRequests(db: Db, projectId: bigint, limit: number): B
     .all();
 }
 
-/** The oldest unfinished deploy of each project: one at a time, in order of creation. */
-export function listFirstDeploys(db: Db): Waiting<{ deploy: Deploy; repositoryUrl: string }>[] {
+/** The oldest unfinished deploy of each project, with the project's repository: one at a time, in order of creation. */
+export function listFirstDeploys(db: Db): { deploy: Deploy; repositoryUrl: string }[] {
   return firstUnfinishedDeploys(db)
     .all()
-    .flatMap(({ projectId, id, repositoryUrl }) => {
+    .flatMap(({ id, repositoryUrl }) => {
       const deploy = db.orm.select().from(deploys).where(eq(deploys.id, id)).get();
-      return deploy ? [{ owner: `deploy ${projectId}`, job: { deploy, repositoryUrl }, enqueuedAt: id }] : [];
+      return deploy ? [{ deploy, repositoryUrl }] : [];
     });
 }
 

@@ -20,6 +20,7 @@ import { type LogWriter, removeLog } from '../store/data/log-file.ts';
 import { archivePath, dependencyLogPath } from '../store/data/paths.ts';
 import { instanceOf } from '../store/database/settings.ts';
 import { type Dependency, findDependency } from '../store/dependencies.ts';
+import { listCompiling, listFirstWaitingCompiles } from '../store/queue.ts';
 import { moveDependency } from '../store/transition.ts';
 import type { Artifacts } from './artifacts.ts';
 import { followContainer } from './follow-container.ts';
@@ -31,9 +32,11 @@ import {
   type JobOptions,
   mayGoOn,
   removeResources,
+  runJob,
 } from './job.ts';
 import { findKeptArtifact, keepArtifact } from './keep-artifact.ts';
 import type { Turns } from './keyed-mutex.ts';
+import type { Run, WorkKind } from './queue.ts';
 import { whileWanted } from './wanted.ts';
 
 export type CompileJobOptions = JobOptions & {
@@ -50,7 +53,31 @@ export type CompileJob = Job<CompileVerdict> & {
   artifact?: { hash: string; recipeHash: string };
 };
 
-export function claimCompile({ db, dataDirectory }: JobOptions, id: bigint): Dependency | undefined {
+/** Compiles, as work of the queue. */
+export function compileWork(options: CompileJobOptions): WorkKind {
+  const { db } = options;
+  const itemOf = (id: bigint) => ({ key: `dependency ${id}`, hosts: [] });
+  const run =
+    (dependency: Dependency, isResumed: boolean): Run =>
+    release =>
+      runJob(options, createCompileJob(options, dependency), isResumed, release);
+  return {
+    listWaiting: () =>
+      listFirstWaitingCompiles(db).map(({ id, ownerId }) => ({
+        ...itemOf(id),
+        owner: `account ${ownerId}`,
+        enqueuedAt: id,
+        claim() {
+          const dependency = claimCompile(options, id);
+          return dependency && run(dependency, false);
+        },
+      })),
+    listClaimed: () =>
+      listCompiling(db).map(dependency => ({ ...itemOf(dependency.id), run: run(dependency, true) })),
+  };
+}
+
+function claimCompile({ db, dataDirectory }: JobOptions, id: bigint): Dependency | undefined {
   return db.write(() => {
     const claimed = moveDependency(db, id, 'start', {
       nonce: randomBytes(16).toString('hex'),
@@ -64,7 +91,7 @@ export function claimCompile({ db, dataDirectory }: JobOptions, id: bigint): Dep
   });
 }
 
-export function createCompileJob(options: CompileJobOptions, dependency: Dependency): Job<CompileVerdict> {
+function createCompileJob(options: CompileJobOptions, dependency: Dependency): Job<CompileVerdict> {
   const { db } = options;
   const { id } = dependency;
   const base = describeJob(

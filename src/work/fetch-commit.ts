@@ -27,20 +27,53 @@ import { markRequestCanceled } from '../store/cancels.ts';
 import { mirrorPath } from '../store/data/paths.ts';
 import type { Db } from '../store/database/db.ts';
 import { findProject, type Project } from '../store/projects.ts';
+import { listFetching, listFirstWaitingRequests, listWaitingRequests } from '../store/queue.ts';
 import { listAllRules, listAllSuites } from '../store/suites.ts';
 import { moveRequest } from '../store/transition.ts';
 import { type FetchParts, fetchProject, logFailure } from './fetch-mirror.ts';
+import { hostIn } from './host-slots.ts';
+import type { WorkKind } from './queue.ts';
 import { fetchSource, findSource } from './source.ts';
 import { whileWanted } from './wanted.ts';
 
 /** Of a commit's paths so many are kept for the pages, which say how many more there are. */
 const FILES_KEPT = 10_000;
+const REQUESTS_PER_FETCH = 50;
+
+/** Fetches for requests, as work of the queue: one for all that wait in a project. */
+export function fetchWork(options: FetchParts): WorkKind {
+  const { db } = options;
+  const keyOf = (projectId: bigint) => `fetch ${projectId}`;
+  return {
+    listWaiting: () =>
+      listFirstWaitingRequests(db).map(({ projectId, id, repositoryUrl }) => ({
+        key: keyOf(projectId),
+        owner: keyOf(projectId),
+        enqueuedAt: id,
+        hosts: [hostIn(repositoryUrl)],
+        claim() {
+          const waiting = listWaitingRequests(db, projectId, REQUESTS_PER_FETCH);
+          const claimed = waiting.flatMap(request => moveRequest(db, request.id, 'fetch') ?? []);
+          return claimed.length > 0 ? () => fetchCommits(options, projectId, claimed) : undefined;
+        },
+      })),
+    // They wait again, until there is disk space and a slot.
+    listClaimed: () =>
+      [...Map.groupBy(listFetching(db), ({ projectId }) => projectId)].map(([projectId, requests]) => ({
+        key: keyOf(projectId),
+        hosts: [],
+        run: async () => {
+          for (const { id } of requests) moveRequest(db, id, 'requeue');
+        },
+      })),
+  };
+}
 
 /**
  * Fetches once and resolves every request, all of which are `fetching` already. The fetch ends at once when all of them
  * are canceled, or their project is deleted.
  */
-export async function fetchCommits(
+async function fetchCommits(
   parts: FetchParts,
   projectId: bigint,
   requests: readonly BuildRequest[],

@@ -1,7 +1,7 @@
 // How many fetches or pushes run at once, and with which Git hosts. A call that takes longer than a moment no longer counts
 // among the quick ones: a host that is slow, or hangs, holds a part of the places and never those that quick hosts need.
 
-export type HostSlots = {
+export type Slots = {
   /** Whether a call to these hosts may begin now. */
   mayBegin(hosts: readonly string[]): boolean;
   /** Whether none may begin, whatever the host. */
@@ -20,7 +20,7 @@ const SLOW_AT_ONCE = 16;
 const ALL_AT_ONCE = 32;
 
 /** `onChange` is called when a place becomes free because a call turned out to be slow. */
-export function createHostSlots(onChange: () => void, slowAfterMs = SLOW_AFTER_MS): HostSlots {
+export function createHostSlots(onChange: () => void, slowAfterMs = SLOW_AFTER_MS): Slots {
   const calls = new Set<Call>();
   /** Hosts whose last call ended within a moment. */
   const quickHosts = new Set<string>();

@@ -11,10 +11,14 @@ import { pushCommit, remoteBranchHead } from '../engine/git/push.ts';
 import type { SshAccess } from '../engine/git/ssh.ts';
 import { openLog } from '../store/data/log-file.ts';
 import { deployLogPath, mirrorPath } from '../store/data/paths.ts';
+import type { Db } from '../store/database/db.ts';
 import { findDeploy } from '../store/deploys.ts';
 import { findProject, type Project, privateKeyOf } from '../store/projects.ts';
+import { listFirstDeploys } from '../store/queue.ts';
 import { type Deploy, moveDeploy } from '../store/transition.ts';
 import { type FetchParts, fetchProject, logFailure } from './fetch-mirror.ts';
+import { hostIn } from './host-slots.ts';
+import type { WorkKind } from './queue.ts';
 import { whileWanted } from './wanted.ts';
 
 /** Why a deploy did not happen, in words for its record and log. */
@@ -25,13 +29,38 @@ const BEGINS_TO_SEND = /^(?:Enumerating objects|Writing objects|Total )/;
 /** After a cancel somebody waits for the answer. */
 const ASK_AFTER_CANCEL_MS = 20_000;
 
+/** Deploys, as work of the queue: one of a project at a time. */
+export function deployWork(db: Db, push: (deploy: Deploy, isResumed: boolean) => Promise<void>): WorkKind {
+  const list = (state: Deploy['state']) =>
+    listFirstDeploys(db)
+      .filter(({ deploy }) => deploy.state === state)
+      .map(({ deploy, repositoryUrl }) => ({
+        deploy,
+        key: `deploy ${deploy.projectId}`,
+        owner: `deploy ${deploy.projectId}`,
+        enqueuedAt: deploy.id,
+        hosts: [hostIn(deploy.repositoryUrl), hostIn(repositoryUrl)],
+      }));
+  return {
+    listWaiting: () =>
+      list('enqueued').map(item => ({
+        ...item,
+        claim() {
+          const claimed = moveDeploy(db, item.deploy.id, 'start');
+          return claimed && (() => push(claimed, false));
+        },
+      })),
+    listClaimed: () => list('deploying').map(item => ({ ...item, run: () => push(item.deploy, true) })),
+  };
+}
+
+/** `interrupted`: the last server may have pushed already. */
 export async function pushDeploy(
   parts: FetchParts & { logLimitBytes: number },
   deploy: Deploy,
+  interrupted: boolean,
 ): Promise<void> {
   const { db, stopping } = parts;
-  const interrupted = deploy.state === 'deploying';
-  if (!interrupted && !moveDeploy(db, deploy.id, 'start')) return;
   const project = findProject(db, deploy.projectId);
   if (!project) return;
   const path = deployLogPath(parts.dataDirectory, deploy.id);

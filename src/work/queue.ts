@@ -1,282 +1,140 @@
-// The scheduler: rows are the queue. Poked without data it reads them again, claims what slots allow, and hands each to its
-// worker; everything that is `running` when it starts was running when the last server stopped.
+// The scheduler. Rows are the queue: woken by the topic `queue`, it reads what waits, claims as much as slots allow, and
+// runs it. Fetches, suites, compiles and deploys are all treated the same way.
 
 import { nextInTurn, type Waiting } from '../domain/fair-queue.ts';
-import { hideHostPaths } from '../domain/host-paths.ts';
 import type { Live } from '../live.ts';
 import type { Log } from '../log.ts';
-import { type Build, claimBuild } from '../store/builds.ts';
-import type { Db } from '../store/database/db.ts';
-import {
-  listCompiling,
-  listFetching,
-  listFirstDeploys,
-  listFirstWaitingBuilds,
-  listFirstWaitingCompiles,
-  listProjectsToFetch,
-  listRunningBuilds,
-  listWaitingRequests,
-  positionOf,
-} from '../store/queue.ts';
-import { type Deploy, moveRequest } from '../store/transition.ts';
-import { type CompileJobOptions, claimCompile, createCompileJob } from './compile-job.ts';
-import { fetchCommits } from './fetch-commit.ts';
-import type { FetchParts } from './fetch-mirror.ts';
-import { createHostSlots, type HostSlots, hostIn } from './host-slots.ts';
-import { runJob } from './job.ts';
-import { fetchSource } from './source.ts';
-import { createSuiteJob, type SuiteJobOptions } from './suite-job.ts';
+import type { Slots } from './host-slots.ts';
+
+/**
+ * Runs what was claimed until its row is settled. If the row is canceled meanwhile, the run ends early; if the server
+ * stops, it leaves the row claimed. `release` gives back the slot before the end.
+ */
+export type Run = (release: () => void) => Promise<void>;
+
+type Item = {
+  /** Only one worker at a time has this key. */
+  key: string;
+  /** The Git hosts it connects to. It waits for its turn among those of the first. */
+  hosts: readonly string[];
+};
+
+/** Work that waits in the database. `claim` returns undefined if it was canceled or claimed meanwhile. */
+export type WaitingItem = Item & Waiting & { claim(): Run | undefined };
+
+/** Work that was claimed before, by a server that stopped or by a worker that failed. */
+export type ClaimedItem = Item & { run: Run };
+
+export type WorkKind = {
+  /** The first of each owner that waits. */
+  listWaiting(): WaitingItem[];
+  listClaimed(): ClaimedItem[];
+};
+
+/** Kinds of work that share slots. Nothing is claimed while the lane is closed; what was claimed goes on. */
+export type Lane = { slots: Slots; isOpen(): boolean; kinds: readonly WorkKind[] };
 
 export type Queue = {
   poke(): void;
-  slotsUsed(): number;
-  /** Why what waits for a container does not start yet. */
-  heldUpBy(): string;
-  waiting(build: Build): { position: number; reason: string } | undefined;
-  /** Claims nothing more and lets go of what runs; resolves when every worker has let go. */
+  /** Claims nothing more. Resolves when every worker has ended. */
   stop(): Promise<void>;
 };
 
-export type QueueParts = {
-  db: Db;
-  live: Live;
-  log: Log;
-  concurrency: number;
-  run: Omit<SuiteJobOptions, 'fetchSource'> & CompileJobOptions;
-  fetch: FetchParts;
-  hasFreeSpace(): boolean;
-  deploy(deploy: Deploy): Promise<void>;
-};
-
-/** Something to be fetched; undefined where it is not wanted any more. */
-type GitJob = { repositoryUrl: string; begin(): Promise<void> | undefined };
-
-const REQUESTS_PER_FETCH = 50;
-/** A net under the pokes: the command line writes to the database from outside. */
+/** The command line writes to the database from outside, and a worker that failed has to be started again. */
 const LOOK_AGAIN_MS = 5_000;
 
-export function startQueue(parts: QueueParts): Queue {
-  const { db, log, run } = parts;
+export function startQueue({ live, log, lanes }: { live: Live; log: Log; lanes: readonly Lane[] }): Queue {
   const working = new Map<string, Promise<void>>();
-  /** Whose container may still run: while one writes its verdict, the next one's starts. */
-  const holding = new Set<string>();
   const servedAt = new Map<string, number>();
-  /** Whose worker failed, on a full disk most likely: begun again at once it would only fail again. */
-  const failed = new Set<string>();
   let served = 0;
   let stopped = false;
   let scheduled = false;
 
-  const work = (key: string, job: (release: () => void) => Promise<void>) => {
-    holding.add(key);
+  const work = ({ slots }: Lane, { key, hosts }: Item, run: Run) => {
+    const giveBack = slots.begin(hosts);
     const release = () => {
-      if (holding.delete(key)) poke();
+      giveBack();
+      poke();
     };
-    const done = job(release)
-      .catch(cause => {
-        failed.add(key);
-        log.error('worker failed', { job: key, cause });
-      })
+    const done = run(release)
+      .catch(error => log.error('worker failed', { job: key, cause: error }))
       .finally(() => {
         working.delete(key);
-        holding.delete(key);
-        poke();
+        release();
       });
     working.set(key, done);
-    return done;
   };
-  const slotsUsed = () => [...holding].filter(key => /^(?:build|dependency) /.test(key)).length;
 
-  const fetchSlots = createHostSlots(poke);
-  const deploySlots = createHostSlots(poke);
+  const resumeClaimed = () => {
+    for (const lane of lanes)
+      for (const item of lane.kinds.flatMap(kind => kind.listClaimed()))
+        if (!working.has(item.key)) work(lane, item, item.run);
+  };
 
-  /** Begins what waits for a Git host: the hosts in turn, and of each host the projects in turn. */
-  const beginInTurn = <J>(
-    slots: HostSlots,
-    waiting: () => Waiting<J>[],
-    hostsOf: (job: J) => [string, ...string[]],
-    begin: (job: J) => Promise<void> | undefined,
-  ) => {
-    if (slots.isFull()) return;
-    let left = waiting()
-      .filter(({ owner }) => !working.has(owner) && !failed.has(owner))
-      .map(one => ({ ...one, hosts: hostsOf(one.job) }));
-    while (!slots.isFull()) {
-      const open = left.filter(({ hosts }) => slots.mayBegin(hosts));
-      const byHost = open.map(one => ({ ...one, owner: `host ${one.hosts[0]}`, job: one.hosts[0] }));
-      const host = nextInTurn(byHost, servedAt)?.job;
-      const next = nextInTurn(
-        open.filter(({ hosts }) => hosts[0] === host),
-        servedAt,
+  /** The hosts take turns, and for each host the owners. */
+  const nextItem = (items: readonly WaitingItem[]): WaitingItem | undefined => {
+    const hostOf = ({ hosts }: Item) => `host ${hosts[0] ?? ''}`;
+    const host = nextInTurn(
+      items.map(item => ({ owner: hostOf(item), enqueuedAt: item.enqueuedAt })),
+      servedAt,
+    )?.owner;
+    const next = nextInTurn(
+      items.filter(item => hostOf(item) === host),
+      servedAt,
+    );
+    if (host === undefined || !next) return undefined;
+    servedAt.set(host, ++served);
+    servedAt.set(next.owner, served);
+    return next;
+  };
+
+  const startWaiting = (lane: Lane) => {
+    while (lane.isOpen() && !lane.slots.isFull()) {
+      const waiting = lane.kinds.flatMap(kind => kind.listWaiting());
+      const next = nextItem(
+        waiting.filter(({ key, hosts }) => !working.has(key) && lane.slots.mayBegin(hosts)),
       );
       if (!next) return;
-      left = left.filter(one => one !== next);
-      servedAt.set(`host ${host}`, ++served);
-      servedAt.set(next.owner, served);
-      const begun = begin(next.job);
-      if (begun) begun.finally(slots.begin(next.hosts));
+      const run = next.claim();
+      // Very many may have been canceled: requests are served before the next one is tried.
+      if (!run) return poke();
+      work(lane, next, run);
     }
   };
 
-  /** Builds whose commit is not in the mirror any more: the rest of their project waits with them. */
-  const sourceFetches = new Set<Waiting<GitJob> & { project: string; isBegun: boolean }>();
-  const fetchSourceInTurn: SuiteJobOptions['fetchSource'] = (project, hash, signal) => {
-    const done = Promise.withResolvers<void>();
-    const leave = () => done.reject(signal.reason);
-    signal.addEventListener('abort', leave);
-    const one = {
-      project: `project ${project.id}`,
-      isBegun: false,
-      owner: `source ${project.id}`,
-      enqueuedAt: project.id,
-      job: {
-        repositoryUrl: project.repositoryUrl,
-        begin: () => {
-          one.isBegun = true;
-          const fetched = fetchSource(parts.fetch, project, hash, signal);
-          fetched.then(done.resolve, done.reject);
-          return fetched.catch(() => {});
-        },
-      },
-    };
-    sourceFetches.add(one);
-    if (signal.aborted) leave();
-    poke();
-    return done.promise.finally(() => {
-      signal.removeEventListener('abort', leave);
-      sourceFetches.delete(one);
-      poke();
-    });
-  };
-
-  const startFetches = () =>
-    beginInTurn(
-      fetchSlots,
-      () => [...requestFetches(), ...[...sourceFetches].filter(({ isBegun }) => !isBegun)],
-      ({ repositoryUrl }) => [hostIn(repositoryUrl)],
-      ({ begin }) => begin(),
-    );
-
-  const requestFetches = (): Waiting<GitJob>[] =>
-    listProjectsToFetch(db).map(({ job: { projectId, repositoryUrl }, ...waiting }) => ({
-      ...waiting,
-      job: { repositoryUrl, begin: () => fetchRequests(projectId) },
-    }));
-
-  const fetchRequests = (projectId: bigint) => {
-    const claimed = listWaitingRequests(db, projectId, REQUESTS_PER_FETCH).flatMap(
-      request => moveRequest(db, request.id, 'fetch') ?? [],
-    );
-    if (claimed.length === 0) return undefined;
-    return work(`fetch ${projectId}`, () => fetchCommits(parts.fetch, projectId, claimed));
-  };
-
-  const startContainers = () => {
-    while (slotsUsed() < parts.concurrency) {
-      const incomplete = new Set([...sourceFetches].map(({ project }) => project));
-      const complete = listFirstWaitingBuilds(db).filter(({ owner }) => !incomplete.has(owner));
-      const next = nextInTurn([...complete, ...listFirstWaitingCompiles(db)], servedAt);
-      if (!next) return;
-      servedAt.set(next.owner, ++served);
-      const { kind, id } = next.job;
-      if (kind === 'build') {
-        const build = claimBuild(db, id);
-        if (build)
-          work(`build ${id}`, release =>
-            runJob(run, createSuiteJob({ ...run, fetchSource: fetchSourceInTurn }, build), false, release),
-          );
-        // There may be very many that are to be canceled: others are served before the next.
-        else return poke();
-      } else {
-        const dependency = claimCompile(run, id);
-        if (dependency)
-          work(`dependency ${id}`, release => runJob(run, createCompileJob(run, dependency), false, release));
-      }
-    }
-  };
-
-  /** One that was under way when the last server ended is brought to its end in any case. */
-  const startDeploys = (hasFreeSpace: boolean) => {
-    const first = () =>
-      listFirstDeploys(db).filter(({ job }) => hasFreeSpace || job.deploy.state === 'deploying');
-    beginInTurn(
-      deploySlots,
-      first,
-      ({ deploy, repositoryUrl }) => [hostIn(deploy.repositoryUrl), hostIn(repositoryUrl)],
-      ({ deploy }) => work(`deploy ${deploy.projectId}`, () => parts.deploy(deploy)),
-    );
-  };
-
-  const look = () => {
-    scheduled = false;
-    if (stopped) return;
+  const attempt = (look: () => void) => {
     try {
-      const hasFreeSpace = parts.hasFreeSpace();
-      startDeploys(hasFreeSpace);
-      if (!hasFreeSpace) return;
-      startFetches();
-      if (run.host.unavailable() === undefined) startContainers();
-    } catch (cause) {
-      // A full disk, most likely: the next look tries again.
-      log.error('queue could not look', { cause });
+      look();
+    } catch (error) {
+      // Most likely the disk is full. The next look tries again.
+      log.error('queue could not be read', { cause: error });
     }
   };
 
-  /** Many pokes in one turn are one look. */
+  /** Many pokes in one turn of the event loop are one look. */
   function poke(): void {
     if (scheduled || stopped) return;
     scheduled = true;
-    setImmediate(look);
+    setImmediate(() => {
+      scheduled = false;
+      if (!stopped) attempt(() => lanes.forEach(startWaiting));
+    });
   }
 
-  /** What runs and has nobody who sees to it: left by the last server, or by a worker that failed on a full disk. */
-  const adopt = () => {
-    for (const build of listRunningBuilds(db))
-      if (!working.has(`build ${build.id}`))
-        work(`build ${build.id}`, release =>
-          runJob(run, createSuiteJob({ ...run, fetchSource: fetchSourceInTurn }, build), true, release),
-        );
-    for (const dependency of listCompiling(db))
-      if (!working.has(`dependency ${dependency.id}`))
-        work(`dependency ${dependency.id}`, release =>
-          runJob(run, createCompileJob(run, dependency), true, release),
-        );
-    for (const request of listFetching(db))
-      if (!working.has(`fetch ${request.projectId}`)) moveRequest(db, request.id, 'requeue');
-  };
-
-  adopt();
-  const unwatch = parts.live.watch('queue', poke);
-  const again = setInterval(() => {
-    failed.clear();
-    try {
-      adopt();
-    } catch (cause) {
-      log.error('queue could not look', { cause });
-    }
+  resumeClaimed();
+  const unwatch = live.watch('queue', poke);
+  const timer = setInterval(() => {
+    attempt(resumeClaimed);
     poke();
   }, LOOK_AGAIN_MS);
   poke();
 
-  const heldUpBy = () => {
-    const away = run.host.unavailable();
-    if (away !== undefined) return `Docker is away: ${hideHostPaths(away, parts.fetch.dataDirectory)}`;
-    if (!parts.hasFreeSpace()) return 'The disk of the appliance is nearly full.';
-    return slotsUsed() >= parts.concurrency
-      ? `All ${parts.concurrency} slots are taken.`
-      : 'It starts in a moment.';
-  };
-
   return {
     poke,
-    slotsUsed,
-    heldUpBy,
-    waiting: build =>
-      build.buildState === 'enqueued' ? { position: positionOf(db, build), reason: heldUpBy() } : undefined,
     async stop() {
       stopped = true;
       unwatch();
-      clearInterval(again);
+      clearInterval(timer);
       await Promise.all(working.values());
     },
   };

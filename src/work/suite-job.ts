@@ -17,10 +17,11 @@ import { classifyOutcome, type Outcome, type Verdict } from '../domain/container
 import { HOST_IMAGE } from '../domain/names.ts';
 import { createOutput } from '../engine/docker/output.ts';
 import { GitFailure } from '../engine/git/git.ts';
-import { type Build, findBuild, findBuildRequest } from '../store/builds.ts';
+import { type Build, claimBuild, findBuild, findBuildRequest } from '../store/builds.ts';
 import type { LogWriter } from '../store/data/log-file.ts';
 import { instanceOf } from '../store/database/settings.ts';
 import { findProject, type Project } from '../store/projects.ts';
+import { listFirstWaitingBuilds, listRunningBuilds } from '../store/queue.ts';
 import { findSuite, listAllVariables } from '../store/suites.ts';
 import { moveBuild } from '../store/transition.ts';
 import { logFailure } from './fetch-mirror.ts';
@@ -34,7 +35,9 @@ import {
   type JobOptions,
   Postponed,
   removeResources,
+  runJob,
 } from './job.ts';
+import type { Run, WorkKind } from './queue.ts';
 import { findSource } from './source.ts';
 import {
   environmentFile,
@@ -56,6 +59,34 @@ export type SuiteJobOptions = JobOptions & {
   onFinished(build: Build): void;
 };
 
+/** Builds, as work of the queue. No build of a project starts while `isSourceMissing`. */
+export function suiteWork(
+  options: SuiteJobOptions,
+  isSourceMissing: (projectId: bigint) => boolean,
+): WorkKind {
+  const { db } = options;
+  const itemOf = (id: bigint) => ({ key: `build ${id}`, hosts: [] });
+  const run =
+    (build: Build, isResumed: boolean): Run =>
+    release =>
+      runJob(options, createSuiteJob(options, build), isResumed, release);
+  return {
+    listWaiting: () =>
+      listFirstWaitingBuilds(db)
+        .filter(({ projectId }) => !isSourceMissing(projectId))
+        .map(({ projectId, id }) => ({
+          ...itemOf(id),
+          owner: `project ${projectId}`,
+          enqueuedAt: id,
+          claim() {
+            const build = claimBuild(db, id);
+            return build && run(build, false);
+          },
+        })),
+    listClaimed: () => listRunningBuilds(db).map(build => ({ ...itemOf(build.id), run: run(build, true) })),
+  };
+}
+
 export type Attached = {
   /** In the order in which they are launched. */
   dependencies: AttachedDependency[];
@@ -67,7 +98,7 @@ export type Attached = {
 /** A build as a job, with what its suite has attached once that is known. */
 type SuiteJob = Job<Verdict> & { launched: AttachedDependency[] };
 
-export function createSuiteJob(options: SuiteJobOptions, build: Build): Job<Verdict> {
+function createSuiteJob(options: SuiteJobOptions, build: Build): Job<Verdict> {
   const { db } = options;
   const find = () => findBuild(db, build.projectId, build.id);
   const base = describeJob(options, 'build', build, () => find()?.cancelBecause !== null);

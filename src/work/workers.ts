@@ -12,18 +12,25 @@ import { sweepUploads } from '../store/data/archive.ts';
 import { uploadDirectory } from '../store/data/paths.ts';
 import type { Db } from '../store/database/db.ts';
 import { instanceOf } from '../store/database/settings.ts';
+import { positionOf } from '../store/queue.ts';
 import { createArtifacts } from './artifacts.ts';
 import { startBatches } from './batches.ts';
 import { createCaches } from './caches.ts';
+import { compileWork } from './compile-job.ts';
 import { createContainerHost } from './container-host.ts';
+import { createContainerSlots } from './container-slots.ts';
 import { type DeliveryOutcome, startDeliveries } from './deliver-webhook.ts';
 import { watchDisk } from './disk.ts';
+import { fetchWork } from './fetch-commit.ts';
 import { createFileSystems } from './file-systems.ts';
+import { createHostSlots } from './host-slots.ts';
 import { createHousekeeping } from './housekeeping.ts';
 import { chooseImage } from './job.ts';
 import { createTurns } from './keyed-mutex.ts';
-import { pushDeploy } from './push-deploy.ts';
-import { type Queue, startQueue } from './queue.ts';
+import { createMissingSources } from './missing-sources.ts';
+import { deployWork, pushDeploy } from './push-deploy.ts';
+import { startQueue } from './queue.ts';
+import { suiteWork } from './suite-job.ts';
 import { startSweep } from './sweep.ts';
 import { createJobMeter, listRunningJobs } from './usage.ts';
 
@@ -31,9 +38,11 @@ import { createJobMeter, listRunningJobs } from './usage.ts';
 const DOCKER_GRACE_MS = 2_000;
 
 export type Workers = {
-  waiting: Queue['waiting'];
-  heldUpBy: Queue['heldUpBy'];
-  slotsUsed: Queue['slotsUsed'];
+  /** The place of a build that waits, and why it does not start yet. */
+  waiting(build: Build): { position: number; reason: string } | undefined;
+  /** Why what waits for a container does not start yet. */
+  waitReason(): string;
+  slotsUsed(): number;
   /** Why Docker cannot be used now; undefined when it can. */
   dockerAway(): string | undefined;
   hasFreeSpace(): boolean;
@@ -70,7 +79,7 @@ export async function startWorkers(options: {
       sweep?.sweep();
       findDockerRoot();
     },
-    isBusy: () => queue.slotsUsed() > 0,
+    isBusy: () => slots.used() > 0,
   });
   const findDockerRoot = async () => {
     // On another host the same path would be another disk.
@@ -116,7 +125,8 @@ export async function startWorkers(options: {
     followed: new Set<bigint>(),
   };
   const artifacts = createArtifacts({ db, host, dataDirectory, runAs: settings.runAs });
-  const run = {
+  const sources = createMissingSources(fetch);
+  const jobOptions = {
     db,
     log,
     host,
@@ -140,20 +150,36 @@ export async function startWorkers(options: {
     recipeTurns: createTurns(),
     attach: artifacts.attachToSuite,
     openCache: caches.open,
+    fetchSource: sources.fetch,
     onFinished: (build: Build) => {
       markCacheUsed(db, build.suiteId);
       options.onBuildFinished(build);
     },
   };
+  const slots = createContainerSlots({
+    concurrency: settings.concurrency,
+    dataDirectory,
+    dockerAway: host.unavailable,
+    hasFreeSpace: disk.hasFreeSpace,
+  });
+  const poke = () => live.publish(['queue']);
+  const pushOptions = { ...fetch, logLimitBytes: settings.logLimitBytes };
   const queue = startQueue({
-    db,
     live,
     log,
-    concurrency: settings.concurrency,
-    run,
-    fetch,
-    hasFreeSpace: disk.hasFreeSpace,
-    deploy: deploy => pushDeploy({ ...fetch, logLimitBytes: settings.logLimitBytes }, deploy),
+    lanes: [
+      {
+        slots: createHostSlots(poke),
+        isOpen: disk.hasFreeSpace,
+        kinds: [deployWork(db, (deploy, isResumed) => pushDeploy(pushOptions, deploy, isResumed))],
+      },
+      { slots: createHostSlots(poke), isOpen: disk.hasFreeSpace, kinds: [fetchWork(fetch), sources] },
+      {
+        slots,
+        isOpen: slots.isOpen,
+        kinds: [suiteWork(jobOptions, sources.isMissing), compileWork(jobOptions)],
+      },
+    ],
   });
   const batches = startBatches({ db, live, log, retention: settings.retention });
   const deliveries = startDeliveries({
@@ -177,9 +203,12 @@ export async function startWorkers(options: {
   const unwatchCaches = live.watch(CACHES_TOPIC, () => void sweep?.sweep());
 
   return {
-    waiting: queue.waiting,
-    heldUpBy: queue.heldUpBy,
-    slotsUsed: queue.slotsUsed,
+    waiting: build =>
+      build.buildState === 'enqueued'
+        ? { position: positionOf(db, build), reason: slots.waitReason() }
+        : undefined,
+    waitReason: slots.waitReason,
+    slotsUsed: slots.used,
     dockerAway: host.unavailable,
     hasFreeSpace: disk.hasFreeSpace,
     freeDiskBytes: disk.freeBytes,

@@ -25,7 +25,7 @@ import {
 } from '../../src/store/projects.ts';
 import {
   listFirstWaitingBuilds,
-  listProjectsToFetch,
+  listFirstWaitingRequests,
   listRunningBuilds,
   listUnfinishedBuilds,
 } from '../../src/store/queue.ts';
@@ -118,10 +118,10 @@ test('a project that was deleted is gone at once, and its rows follow in batches
   );
   assert.deepEqual(
     [
-      listFirstWaitingBuilds(db).map(({ owner }) => owner),
-      listProjectsToFetch(db).map(({ job }) => job.projectId),
+      listFirstWaitingBuilds(db).map(({ projectId }) => projectId),
+      listFirstWaitingRequests(db).map(({ projectId }) => projectId),
     ],
-    [[`project ${kept.id}`], [kept.id]],
+    [[kept.id], [kept.id]],
     'nothing of it starts',
   );
   assert.equal(isProjectNameTaken(db, going.ownerId, going.name), false, 'its name is free');

@@ -4,7 +4,7 @@ import { test } from 'node:test';
 import { nextInTurn } from '../../src/domain/fair-queue.ts';
 import { claimBuild, createBuildRequest } from '../../src/store/builds.ts';
 import type { Db } from '../../src/store/database/db.ts';
-import { listFirstWaitingBuilds, listProjectsToFetch, positionOf } from '../../src/store/queue.ts';
+import { listFirstWaitingBuilds, listFirstWaitingRequests, positionOf } from '../../src/store/queue.ts';
 import { moveBuild } from '../../src/store/transition.ts';
 import { addBuilds, addProject, openRoom } from './room.ts';
 
@@ -15,12 +15,17 @@ function serveAll(db: Db): bigint[] {
   const order: bigint[] = [];
   const servedAt = new Map<string, number>();
   for (;;) {
-    const next = nextInTurn(listFirstWaitingBuilds(db), servedAt);
+    const waiting = listFirstWaitingBuilds(db).map(({ id, projectId }) => ({
+      id,
+      owner: `project ${projectId}`,
+      enqueuedAt: id,
+    }));
+    const next = nextInTurn(waiting, servedAt);
     if (!next) return order;
     servedAt.set(next.owner, order.length + 1);
-    order.push(next.job.id);
-    claimBuild(db, next.job.id);
-    moveBuild(db, next.job.id, 'pass');
+    order.push(next.id);
+    claimBuild(db, next.id);
+    moveBuild(db, next.id, 'pass');
   }
 }
 
@@ -71,14 +76,14 @@ test('of each project with something that waits the oldest is listed, and of no 
   const ended = addBuilds(db, addProject(db), suites(1)).builds[0] as bigint;
   moveBuild(db, ended, 'cancel');
   assert.deepEqual(
-    listFirstWaitingBuilds(db).map(({ job }) => job.id),
+    listFirstWaitingBuilds(db).map(({ id }) => id),
     first,
   );
-  assert.deepEqual(listProjectsToFetch(db), []);
+  assert.deepEqual(listFirstWaitingRequests(db), []);
   const asked = waiting.slice(1, 3);
   for (const project of [...asked, ...asked]) createBuildRequest(db, project, 'main', 'someone@example.com');
   assert.deepEqual(
-    listProjectsToFetch(db).map(({ job }) => job.projectId),
+    listFirstWaitingRequests(db).map(({ projectId }) => projectId),
     asked.map(({ id }) => id),
   );
 });

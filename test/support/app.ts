@@ -98,7 +98,7 @@ export async function bootApp(overrides: Partial<Settings> = {}): Promise<TestAp
     // No worker runs: queued work waits until a test changes its state.
     async () => ({
       waiting: () => undefined,
-      heldUpBy: () => 'It starts in a moment.',
+      waitReason: () => 'It starts in a moment.',
       slotsUsed: () => 0,
       dockerAway: () => undefined,
       hasFreeSpace: () => disk.hasFreeSpace,

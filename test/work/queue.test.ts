@@ -13,37 +13,38 @@ import { createDeploy, createStrategy } from '../../src/store/deploys.ts';
 import { createProject } from '../../src/store/projects.ts';
 import { listFetching, listRunningBuilds, listWaitingRequests } from '../../src/store/queue.ts';
 import { moveDeploy } from '../../src/store/transition.ts';
+import { fetchWork } from '../../src/work/fetch-commit.ts';
+import { createHostSlots } from '../../src/work/host-slots.ts';
 import { createHousekeeping } from '../../src/work/housekeeping.ts';
 import { createTurns } from '../../src/work/keyed-mutex.ts';
-import { type QueueParts, startQueue } from '../../src/work/queue.ts';
+import { deployWork } from '../../src/work/push-deploy.ts';
+import { type Lane, startQueue, type WorkKind } from '../../src/work/queue.ts';
 import { addAccount, addProject, commitFields, keyPair, openRoom } from '../store/room.ts';
 
-function queueOf(db: Db, path: string, parts: Partial<QueueParts>) {
+type Deployer = Parameters<typeof deployWork>[1];
+
+function queueOf(db: Db, path: string, deploy: Deployer = async () => {}, hasFreeSpace = () => true) {
   const live = createLive();
   db.onCommit = topics => live.publish(topics);
   const stopping = new AbortController();
   const logged: string[] = [];
   const log = createLog(line => logged.push(line), {});
-  const queue = startQueue({
+  const fetch = {
     db,
     live,
     log,
-    concurrency: 1,
-    run: { host: { unavailable: () => 'this test has none' } } as unknown as QueueParts['run'],
-    fetch: {
-      db,
-      live,
-      log,
-      dataDirectory: dirname(path),
-      stopping: stopping.signal,
-      turns: createTurns(),
-      housekeeping: createHousekeeping({ log, stopping: stopping.signal }),
-      followed: new Set<bigint>(),
-    },
-    hasFreeSpace: () => true,
-    deploy: async () => {},
-    ...parts,
+    dataDirectory: dirname(path),
+    stopping: stopping.signal,
+    turns: createTurns(),
+    housekeeping: createHousekeeping({ log, stopping: stopping.signal }),
+    followed: new Set<bigint>(),
+  };
+  const lane = (kind: WorkKind): Lane => ({
+    slots: createHostSlots(() => live.publish(['queue'])),
+    isOpen: hasFreeSpace,
+    kinds: [kind],
   });
+  const queue = startQueue({ live, log, lanes: [lane(deployWork(db, deploy)), lane(fetchWork(fetch))] });
   return {
     live,
     logged,
@@ -74,11 +75,9 @@ test('a deploy whose worker cannot even begin is tried again after a while, not 
   const { db } = room;
   addDeploy(db, addProject(db).id);
   let tries = 0;
-  const queue = queueOf(db, room.path, {
-    deploy: async () => {
-      tries += 1;
-      throw new Error('no space left on device');
-    },
+  const queue = queueOf(db, room.path, async () => {
+    tries += 1;
+    throw new Error('no space left on device');
   });
   // Whoever pokes it meanwhile does not begin it either.
   for (let times = 0; times < 50; times++) {
@@ -96,26 +95,26 @@ test('a deploy waits while the disk is nearly full, and one that was under way d
   const waiting = addDeploy(db, addProject(db).id);
   const interrupted = addDeploy(db, addProject(db).id);
   moveDeploy(db, interrupted.id, 'start');
-  let isRoomy = false;
+  let hasSpace = false;
   const begun: bigint[] = [];
-  const queue = queueOf(db, room.path, {
-    hasFreeSpace: () => isRoomy,
-    deploy: async deploy => {
-      begun.push(deploy.id);
-      if (deploy.id === waiting.id) moveDeploy(db, deploy.id, 'start');
-      moveDeploy(db, deploy.id, 'deploy');
-    },
-  });
+  const resumed: bigint[] = [];
+  const deploy: Deployer = async ({ id }, isResumed) => {
+    begun.push(id);
+    if (isResumed) resumed.push(id);
+    moveDeploy(db, id, 'deploy');
+  };
+  const queue = queueOf(db, room.path, deploy, () => hasSpace);
   for (let times = 0; times < 20; times++) {
     queue.poke();
     await turn();
   }
   assert.deepEqual(begun, [interrupted.id]);
-  isRoomy = true;
+  hasSpace = true;
   queue.poke();
   while (begun.length < 2) await turn();
   await queue.stop();
   assert.deepEqual(begun, [interrupted.id, waiting.id]);
+  assert.deepEqual(resumed, [interrupted.id], 'only this one may have been pushed before');
 });
 
 test('projects with one deploy after the other do not keep one with a single deploy waiting', async () => {
@@ -129,16 +128,13 @@ test('projects with one deploy after the other do not keep one with a single dep
   const four = Promise.withResolvers<void>();
   const five = Promise.withResolvers<void>();
   const gates = new Map<bigint, () => void>();
-  const queue = queueOf(db, room.path, {
-    deploy: async deploy => {
-      moveDeploy(db, deploy.id, 'start');
-      order.push(deploy.projectId);
-      const opened = new Promise<void>(resolve => gates.set(deploy.projectId, resolve));
-      if (order.length === 4) four.resolve();
-      if (order.length === 5) five.resolve();
-      await opened;
-      moveDeploy(db, deploy.id, 'deploy');
-    },
+  const queue = queueOf(db, room.path, async deploy => {
+    order.push(deploy.projectId);
+    const opened = new Promise<void>(resolve => gates.set(deploy.projectId, resolve));
+    if (order.length === 4) four.resolve();
+    if (order.length === 5) five.resolve();
+    await opened;
+    moveDeploy(db, deploy.id, 'deploy');
   });
   await four.promise;
   gates.get((busy[0] as { id: bigint }).id)?.();
@@ -181,7 +177,7 @@ test('projects whose hosts hang do not keep the fetch of another one waiting', {
   );
   for (const project of projects) createBuildRequest(db, project, 'main', 'someone@example.com');
   const last = projects[4] as (typeof projects)[number];
-  const queue = queueOf(db, room.path, {});
+  const queue = queueOf(db, room.path);
   await connected.promise;
   for (const project of projects.slice(0, 4)) createBuildRequest(db, project, 'main', 'someone@example.com');
   assert.equal(listWaitingRequests(db, last.id, 10).length, 1);

@@ -116,7 +116,7 @@ function renderQueue({ services }: Visit): Html {
     `Compile of ${dependency.name}`,
     ownerEmail,
     stateBadge(dependency.compileState),
-    dependency.compileState === 'compiling' ? '' : services.heldUpBy(),
+    dependency.compileState === 'compiling' ? '' : services.waitReason(),
     relativeTime(
       (dependency.compileState === 'compiling' && dependency.startedAt) ||
         (dependency.enqueuedAt ?? dependency.createdAt),

@@ -19,8 +19,8 @@ test('Whoever begins to wait is behind at most one job of each other who waits',
         ]),
       );
       const serve = (): string => {
-        const waiting = [...jobs].flatMap(([owner, [first]]): Waiting<string>[] =>
-          first === undefined ? [] : [{ owner, job: owner, enqueuedAt: first }],
+        const waiting = [...jobs].flatMap(([owner, [first]]): Waiting[] =>
+          first === undefined ? [] : [{ owner, enqueuedAt: first }],
         );
         const next = nextInTurn(waiting, servedAt);
         assert.ok(next);

@@ -1,0 +1,49 @@
+// Builds whose commit is not in the mirror any more. It is fetched again, in turn with the fetches of requests; meanwhile
+// no other build of the project starts.
+
+import type { Project } from '../store/projects.ts';
+import type { FetchParts } from './fetch-mirror.ts';
+import { hostIn } from './host-slots.ts';
+import type { WaitingItem, WorkKind } from './queue.ts';
+import { fetchSource } from './source.ts';
+
+export type MissingSources = WorkKind & {
+  fetch(project: Project, hash: string, signal: AbortSignal): Promise<void>;
+  isMissing(projectId: bigint): boolean;
+};
+
+export function createMissingSources(options: FetchParts): MissingSources {
+  const missing = new Set<WaitingItem & { projectId: bigint; isClaimed: boolean }>();
+  const poke = () => options.live.publish(['queue']);
+  let count = 0;
+  return {
+    listWaiting: () => [...missing].filter(({ isClaimed }) => !isClaimed),
+    listClaimed: () => [],
+    isMissing: id => [...missing].some(({ projectId }) => projectId === id),
+    fetch(project, hash, signal) {
+      const done = Promise.withResolvers<void>();
+      const leave = () => done.reject(signal.reason);
+      signal.addEventListener('abort', leave);
+      const item = {
+        key: `source ${++count}`,
+        owner: `source ${project.id}`,
+        enqueuedAt: project.id,
+        hosts: [hostIn(project.repositoryUrl)],
+        projectId: project.id,
+        isClaimed: false,
+        claim() {
+          item.isClaimed = true;
+          return () => fetchSource(options, project, hash, signal).then(done.resolve, done.reject);
+        },
+      };
+      missing.add(item);
+      if (signal.aborted) leave();
+      poke();
+      return done.promise.finally(() => {
+        signal.removeEventListener('abort', leave);
+        missing.delete(item);
+        poke();
+      });
+    },
+  };
+}
