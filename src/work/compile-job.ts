@@ -30,13 +30,12 @@ import {
   describeJob,
   type Job,
   type JobOptions,
+  jobWork,
   mayGoOn,
   removeResources,
-  runJob,
 } from './job.ts';
 import { findKeptArtifact, keepArtifact } from './keep-artifact.ts';
 import type { Turns } from './keyed-mutex.ts';
-import type { Run, WorkKind } from './queue.ts';
 import { whileWanted } from './wanted.ts';
 
 export type CompileJobOptions = JobOptions & {
@@ -54,28 +53,14 @@ export type CompileJob = Job<CompileVerdict> & {
 };
 
 /** Compiles, as work of the queue. */
-export function compileWork(options: CompileJobOptions): WorkKind {
-  const { db } = options;
-  const itemOf = (id: bigint) => ({ key: `dependency ${id}`, hosts: [] });
-  const run =
-    (dependency: Dependency, isResumed: boolean): Run =>
-    release =>
-      runJob(options, createCompileJob(options, dependency), isResumed, release);
-  return {
+export const compileWork = (options: CompileJobOptions) =>
+  jobWork(options, 'dependency', {
     listWaiting: () =>
-      listFirstWaitingCompiles(db).map(({ id, ownerId }) => ({
-        ...itemOf(id),
-        owner: `account ${ownerId}`,
-        enqueuedAt: id,
-        claim() {
-          const dependency = claimCompile(options, id);
-          return dependency && run(dependency, false);
-        },
-      })),
-    listClaimed: () =>
-      listCompiling(db).map(dependency => ({ ...itemOf(dependency.id), run: run(dependency, true) })),
-  };
-}
+      listFirstWaitingCompiles(options.db).map(({ id, ownerId }) => ({ id, owner: `account ${ownerId}` })),
+    claim: id => claimCompile(options, id),
+    listRunning: () => listCompiling(options.db),
+    createJob: dependency => createCompileJob(options, dependency),
+  });
 
 function claimCompile({ db, dataDirectory }: JobOptions, id: bigint): Dependency | undefined {
   return db.write(() => {

@@ -30,7 +30,7 @@ import { findProject, type Project } from '../store/projects.ts';
 import { listFetching, listFirstWaitingRequests, listWaitingRequests } from '../store/queue.ts';
 import { listAllRules, listAllSuites } from '../store/suites.ts';
 import { moveRequest } from '../store/transition.ts';
-import { type FetchParts, fetchProject, logFailure } from './fetch-mirror.ts';
+import { type FetchOptions, fetchProject, logFailure } from './fetch-mirror.ts';
 import { hostIn } from './host-slots.ts';
 import type { WorkKind } from './queue.ts';
 import { fetchSource, findSource } from './source.ts';
@@ -41,7 +41,7 @@ const FILES_KEPT = 10_000;
 const REQUESTS_PER_FETCH = 50;
 
 /** Fetches for requests, as work of the queue: one for all that wait in a project. */
-export function fetchWork(options: FetchParts): WorkKind {
+export function fetchWork(options: FetchOptions): WorkKind {
   const { db } = options;
   const keyOf = (projectId: bigint) => `fetch ${projectId}`;
   return {
@@ -74,42 +74,42 @@ export function fetchWork(options: FetchParts): WorkKind {
  * are canceled, or their project is deleted.
  */
 async function fetchCommits(
-  parts: FetchParts,
+  options: FetchOptions,
   projectId: bigint,
   requests: readonly BuildRequest[],
 ): Promise<void> {
-  const { db, log } = parts;
+  const { db, log } = options;
   const project = findProject(db, projectId);
   if (!project) return;
-  const mirror = mirrorPath(parts.dataDirectory, projectId);
+  const mirror = mirrorPath(options.dataDirectory, projectId);
   const isFetching = ({ id }: BuildRequest) => findBuildRequest(db, projectId, id)?.buildState === 'fetching';
   const isAnyFetching = () => requests.some(isFetching);
-  const wanted = whileWanted(parts, [
+  const wanted = whileWanted(options, [
     [`project:${projectId}`, () => findProject(db, projectId) !== undefined],
     ...requests.map(({ id }): [string, () => boolean] => [`build_request:${id}`, isAnyFetching]),
   ]);
   try {
-    await fetchProject(parts, project, wanted.signal);
-    await followForcePushes(parts, project, mirror);
-    await beginRequests(parts, project, requests, wanted.signal);
-  } catch (cause) {
+    await fetchProject(options, project, wanted.signal);
+    await followForcePushes(options, project, mirror);
+    await beginRequests(options, project, requests, wanted.signal);
+  } catch (error) {
     // What a stop interrupts is fetched again at the next start.
     if (wanted.signal.aborted) return;
-    logFailure(log, 'fetch failed', { project: projectId }, cause);
-    for (const request of requests) fail(parts, request, cause);
+    logFailure(log, 'fetch failed', { project: projectId }, error);
+    for (const request of requests) fail(options, request, error);
   } finally {
     wanted.end();
-    parts.housekeeping.schedule(mirror);
+    options.housekeeping.schedule(mirror);
   }
 }
 
 async function beginRequests(
-  parts: FetchParts,
+  options: FetchOptions,
   project: Project,
   requests: readonly BuildRequest[],
   signal: AbortSignal,
 ): Promise<void> {
-  const { db, log } = parts;
+  const { db, log } = options;
   // Those of one name are one commit, of one fetch: git is asked once.
   const found = new Map<string, Found>();
   for (const request of requests) {
@@ -118,26 +118,26 @@ async function beginRequests(
       // A request for a hundred suites is a long transaction: others are served before the next.
       await nextTurn();
       const read =
-        found.get(commitRef) ?? (await readRef(mirrorPath(parts.dataDirectory, project.id), commitRef));
+        found.get(commitRef) ?? (await readRef(mirrorPath(options.dataDirectory, project.id), commitRef));
       // Lists of megabytes are read again rather than held for all the names that were asked for.
       if (read.commit.files.length <= FILES_KEPT) found.set(commitRef, read);
       const { ref } = read.commit;
-      const source = await findSource(parts, project, ref);
-      if (!source || source.lacksLfs) await fetchSource(parts, project, ref, signal);
-      begin(db, project, request, read, await judgeAhead(db, project.id, read.commit));
-    } catch (cause) {
+      const source = await findSource(options, project, ref);
+      if (!source || source.lacksLfs) await fetchSource(options, project, ref, signal);
+      begin(db, project, request, read, await evaluateAhead(db, project.id, read.commit));
+    } catch (error) {
       if (signal.aborted) return;
-      logFailure(log, 'commit could not be read', { request: request.id }, cause);
-      fail(parts, request, cause);
+      logFailure(log, 'commit could not be read', { request: request.id }, error);
+      fail(options, request, error);
     }
   }
 }
 
-function fail({ db, dataDirectory }: FetchParts, request: BuildRequest, cause: unknown): void {
+function fail({ db, dataDirectory }: FetchOptions, request: BuildRequest, failure: unknown): void {
   const error =
-    cause instanceof GitFailure
-      ? cause.reason
-      : `The service could not fetch the commit: ${(cause as Error).message}`;
+    failure instanceof GitFailure
+      ? failure.reason
+      : `The service could not fetch the commit: ${(failure as Error).message}`;
   moveRequest(db, request.id, 'error', { error: hideHostPaths(error, dataDirectory) });
 }
 
@@ -169,7 +169,7 @@ function begin(
 type Evaluator = (rules: readonly Rule[]) => Evaluation;
 
 /** Many rules on many paths take long: others are served between one and the next, and `decide` finds them evaluated. */
-async function judgeAhead(db: Db, projectId: bigint, read: CommitRead): Promise<Evaluator> {
+async function evaluateAhead(db: Db, projectId: bigint, read: CommitRead): Promise<Evaluator> {
   const evaluate = createEvaluator(read);
   for (const suite of listAllSuites(db, projectId))
     for (const rule of rulesOf(db, suite.id)) {
@@ -209,16 +209,16 @@ function fieldsOf(read: CommitRead): CommitFields {
 }
 
 /** Known commits that no branch holds any more take the hash of what stands in their place, and a higher version. */
-async function followForcePushes(parts: FetchParts, project: Project, mirror: string): Promise<void> {
-  if (parts.followed.has(project.id)) return;
+async function followForcePushes(options: FetchOptions, project: Project, mirror: string): Promise<void> {
+  if (options.followed.has(project.id)) return;
   try {
-    await replaceCommits(parts.db, project, mirror);
-  } catch (cause) {
-    if (parts.stopping.aborted) throw cause;
+    await replaceCommits(options.db, project, mirror);
+  } catch (error) {
+    if (options.stopping.aborted) throw error;
     // A history too large to compare costs the old commits their successors, not the new ones their builds.
-    parts.log.warn('a forced push could not be followed', { project: project.id, cause });
+    options.log.warn('a forced push could not be followed', { project: project.id, cause: error });
   }
-  parts.followed.add(project.id);
+  options.followed.add(project.id);
 }
 
 async function replaceCommits(db: Db, project: Project, mirror: string): Promise<void> {

@@ -10,7 +10,7 @@ import { type Project, privateKeyOf } from '../store/projects.ts';
 import type { Housekeeping } from './housekeeping.ts';
 import type { Turns } from './keyed-mutex.ts';
 
-export type FetchParts = {
+export type FetchOptions = {
   db: Db;
   live: Live;
   log: Log;
@@ -23,14 +23,18 @@ export type FetchParts = {
 };
 
 /** Brings the project's mirror up to date. */
-export async function fetchProject(parts: FetchParts, project: Project, signal: AbortSignal): Promise<void> {
-  const fetch = mirrorFetch(parts, project, signal);
-  const { rewritten } = await parts.turns(`mirror ${project.id}`, () => fetchMirror(fetch), signal);
-  if (rewritten) parts.followed.delete(project.id);
+export async function fetchProject(
+  options: FetchOptions,
+  project: Project,
+  signal: AbortSignal,
+): Promise<void> {
+  const fetch = mirrorFetch(options, project, signal);
+  const { rewritten } = await options.turns(`mirror ${project.id}`, () => fetchMirror(fetch), signal);
+  if (rewritten) options.followed.delete(project.id);
 }
 
-export function mirrorFetch(parts: FetchParts, project: Project, signal: AbortSignal): FetchMirror {
-  const { db, log, dataDirectory, housekeeping } = parts;
+export function mirrorFetch(options: FetchOptions, project: Project, signal: AbortSignal): FetchMirror {
+  const { db, log, dataDirectory, housekeeping } = options;
   const mirror = mirrorPath(dataDirectory, project.id);
   return {
     mirror,

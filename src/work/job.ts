@@ -1,4 +1,4 @@
-// The lifecycle of a claimed job, which is a suite or a compile: resume its container or start one, classify how it ended,
+// The lifecycle of a job, which is a suite or a compile: claim it, resume its container or start one, classify how it ended,
 // record that, clean up. What differs is supplied by suite-job.ts and compile-job.ts.
 
 import { mkdir, rm } from 'node:fs/promises';
@@ -20,6 +20,7 @@ import { instanceOf } from '../store/database/settings.ts';
 import { defaultImage, type ImageSettings, isImageUsable } from '../store/images.ts';
 import type { Disk } from './disk.ts';
 import { type ContainerRun, type FollowOptions, hasBegun } from './follow-container.ts';
+import type { Run, WorkKind } from './queue.ts';
 
 export type JobOptions = FollowOptions & {
   db: Db;
@@ -34,6 +35,8 @@ export type JobOptions = FollowOptions & {
   diskBytes: number;
   cacheLimitBytes: number;
 };
+
+type JobKind = 'build' | 'dependency';
 
 /** A claimed row of a build or a dependency. */
 type ClaimedRow = {
@@ -97,9 +100,40 @@ export class Postponed extends Error {
   }
 }
 
+/** Jobs of one kind, as work of the queue. */
+export function jobWork<Row extends ClaimedRow, Verdict extends JobVerdict>(
+  options: JobOptions,
+  kind: JobKind,
+  rows: {
+    listWaiting(): { id: bigint; owner: string }[];
+    claim(id: bigint): Row | undefined;
+    listRunning(): Row[];
+    createJob(row: Row): Job<Verdict>;
+  },
+): WorkKind {
+  const itemOf = (id: bigint) => ({ key: `${kind} ${id}`, hosts: [] });
+  const run =
+    (row: Row, isResumed: boolean): Run =>
+    release =>
+      runJob(options, rows.createJob(row), isResumed, release);
+  return {
+    listWaiting: () =>
+      rows.listWaiting().map(({ id, owner }) => ({
+        ...itemOf(id),
+        owner,
+        enqueuedAt: id,
+        claim() {
+          const row = rows.claim(id);
+          return row && run(row, false);
+        },
+      })),
+    listClaimed: () => rows.listRunning().map(row => ({ ...itemOf(row.id), run: run(row, true) })),
+  };
+}
+
 export function describeJob(
   options: JobOptions,
-  kind: 'build' | 'dependency',
+  kind: JobKind,
   row: ClaimedRow,
   isCanceled: () => boolean,
 ): JobBase {
@@ -129,7 +163,7 @@ export function describeJob(
  * Runs a claimed job to its end; `isResumed` when it was claimed before, by a server that stopped or a worker that failed.
  * `release` frees its slot as soon as its container has ended, before the verdict is safe on disk.
  */
-export async function runJob<Verdict extends JobVerdict>(
+async function runJob<Verdict extends JobVerdict>(
   options: JobOptions,
   job: Job<Verdict>,
   isResumed: boolean,

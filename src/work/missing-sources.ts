@@ -2,7 +2,7 @@
 // no other build of the project starts.
 
 import type { Project } from '../store/projects.ts';
-import type { FetchParts } from './fetch-mirror.ts';
+import type { FetchOptions } from './fetch-mirror.ts';
 import { hostIn } from './host-slots.ts';
 import type { WaitingItem, WorkKind } from './queue.ts';
 import { fetchSource } from './source.ts';
@@ -12,7 +12,7 @@ export type MissingSources = WorkKind & {
   isMissing(projectId: bigint): boolean;
 };
 
-export function createMissingSources(options: FetchParts): MissingSources {
+export function createMissingSources(options: FetchOptions): MissingSources {
   const missing = new Set<WaitingItem & { projectId: bigint; isClaimed: boolean }>();
   const poke = () => options.live.publish(['queue']);
   let count = 0;

@@ -16,7 +16,7 @@ import { findDeploy } from '../store/deploys.ts';
 import { findProject, type Project, privateKeyOf } from '../store/projects.ts';
 import { listFirstDeploys } from '../store/queue.ts';
 import { type Deploy, moveDeploy } from '../store/transition.ts';
-import { type FetchParts, fetchProject, logFailure } from './fetch-mirror.ts';
+import { type FetchOptions, fetchProject, logFailure } from './fetch-mirror.ts';
 import { hostIn } from './host-slots.ts';
 import type { WorkKind } from './queue.ts';
 import { whileWanted } from './wanted.ts';
@@ -56,25 +56,25 @@ export function deployWork(db: Db, push: (deploy: Deploy, isResumed: boolean) =>
 
 /** `interrupted`: the last server may have pushed already. */
 export async function pushDeploy(
-  parts: FetchParts & { logLimitBytes: number },
+  options: FetchOptions & { logLimitBytes: number },
   deploy: Deploy,
   interrupted: boolean,
 ): Promise<void> {
-  const { db, stopping } = parts;
+  const { db, stopping } = options;
   const project = findProject(db, deploy.projectId);
   if (!project) return;
-  const path = deployLogPath(parts.dataDirectory, deploy.id);
+  const path = deployLogPath(options.dataDirectory, deploy.id);
   await mkdir(dirname(path), { recursive: true, mode: 0o700 });
-  const log = await openLog({ path, limitBytes: parts.logLimitBytes });
+  const log = await openLog({ path, limitBytes: options.logLimitBytes });
   const find = () => findDeploy(db, deploy.projectId, deploy.id);
-  const wanted = whileWanted(parts, [
+  const wanted = whileWanted(options, [
     [`deploy:${deploy.id}`, () => find()?.cancelBecause === null],
     [`project:${project.id}`, () => findProject(db, project.id) !== undefined],
   ]);
   const access = {
     url: deploy.repositoryUrl,
     remoteBranch: deploy.remoteBranch,
-    ssh: sshOf(parts, project),
+    ssh: sshOf(options, project),
   };
   const finish = async (event: DeployEvent, lines: string[], error?: string) => {
     await log.finish(lines);
@@ -89,37 +89,37 @@ export async function pushDeploy(
         'the push had arrived before the appliance was interrupted',
         'deployed',
       ]);
-    await requireOnBranch(parts, project, deploy, wanted.signal);
+    await requireOnBranch(options, project, deploy, wanted.signal);
     // What the remote printed is worth less than what became of the push.
-    const notKept = (cause: unknown) =>
-      parts.log.warn('output of a deploy could not be kept', { deploy: deploy.id, cause });
+    const notKept = (error: unknown) =>
+      options.log.warn('output of a deploy could not be kept', { deploy: deploy.id, cause: error });
     const pushed = await pushCommit({
       ...access,
-      mirror: mirrorPath(parts.dataDirectory, project.id),
+      mirror: mirrorPath(options.dataDirectory, project.id),
       hash: deploy.commitRef,
       signal: wanted.signal,
       onOutput: text => {
         isOpen ||= BEGINS_TO_SEND.test(text);
         // Paths that the remote names are its own.
-        const shown = text.startsWith('remote:') ? text : hideHostPaths(text, parts.dataDirectory);
+        const shown = text.startsWith('remote:') ? text : hideHostPaths(text, options.dataDirectory);
         log.append(Buffer.from(shown), 0).catch(notKept);
       },
     });
     isOpen = interrupted;
     if (pushed.result === 'rejected') throw new NotDeployed(pushed.reason);
     await finish('deploy', ['deployed']);
-  } catch (cause) {
+  } catch (error) {
     // What a stop interrupts goes on at the next start; of what was deleted nothing is kept.
     const row = findProject(db, project.id) && find();
     if (stopping.aborted || !row) return;
     const because = row.cancelBecause;
-    if (because === null && !(cause instanceof NotDeployed))
-      logFailure(parts.log, 'deploy failed', { deploy: deploy.id }, cause);
-    const stands = isOpen ? await whereBranchStands(parts, access, because !== null) : undefined;
+    if (because === null && !(error instanceof NotDeployed))
+      logFailure(options.log, 'deploy failed', { deploy: deploy.id }, error);
+    const stands = isOpen ? await whereBranchStands(options, access, because !== null) : undefined;
     if (stopping.aborted) return;
     if (stands?.head === deploy.commitRef)
       return await finish('deploy', ['the push had arrived all the same', 'deployed']);
-    const unknown = stands?.unknown && hideHostPaths(stands.unknown, parts.dataDirectory);
+    const unknown = stands?.unknown && hideHostPaths(stands.unknown, options.dataDirectory);
     if (because !== null)
       await finish(
         'cancel',
@@ -128,7 +128,7 @@ export async function pushDeploy(
       );
     else {
       const lines = [
-        hideHostPaths(reasonOf(cause), parts.dataDirectory),
+        hideHostPaths(reasonOf(error), options.dataDirectory),
         ...(unknown === undefined ? [] : [unknown]),
       ];
       await finish('fail', lines, lines.join(' '));
@@ -144,7 +144,7 @@ type Stands = { head?: string | undefined; unknown?: string };
 
 /** After a push whose end was not seen: it may have arrived, and is never repeated to find out. */
 async function whereBranchStands(
-  { stopping }: FetchParts,
+  { stopping }: FetchOptions,
   access: { url: string; remoteBranch: string; ssh: SshAccess },
   isCanceled: boolean,
 ): Promise<Stands> {
@@ -156,10 +156,10 @@ async function whereBranchStands(
         ...(isCanceled && { deadlineMs: ASK_AFTER_CANCEL_MS }),
       }),
     };
-  } catch (cause) {
-    if (!(cause instanceof GitFailure)) throw cause;
+  } catch (error) {
+    if (!(error instanceof GitFailure)) throw error;
     return {
-      unknown: `Whether the push arrived is not known, because the remote did not say where ${access.remoteBranch} stands (${cause.reason}) Look there before you deploy again.`,
+      unknown: `Whether the push arrived is not known, because the remote did not say where ${access.remoteBranch} stands (${error.reason}) Look there before you deploy again.`,
     };
   }
 }
@@ -169,28 +169,28 @@ const standing = ({ remoteBranch }: Deploy, head: string | undefined) =>
     ? `the remote has no branch ${remoteBranch}; a hook that still runs there may make it yet`
     : `the remote's branch ${remoteBranch} stands at ${head}; a hook that still runs there may move it yet`;
 
-const sshOf = (parts: FetchParts, project: Project) => ({
-  dataDirectory: parts.dataDirectory,
-  privateKey: privateKeyOf(parts.db, project),
+const sshOf = (options: FetchOptions, project: Project) => ({
+  dataDirectory: options.dataDirectory,
+  privateKey: privateKeyOf(options.db, project),
 });
 
 /** A mirror may be behind the repository, and hold what was withdrawn since: neither its yes nor its no is believed before a fetch. */
 async function requireOnBranch(
-  parts: FetchParts,
+  options: FetchOptions,
   project: Project,
   deploy: Deploy,
   signal: AbortSignal,
 ): Promise<void> {
-  await fetchProject(parts, project, signal);
-  const mirror = mirrorPath(parts.dataDirectory, project.id);
+  await fetchProject(options, project, signal);
+  const mirror = mirrorPath(options.dataDirectory, project.id);
   if (!(await branchContains(mirror, deploy.localBranch, deploy.commitRef)))
     throw new NotDeployed(
       `The branch ${deploy.localBranch} does not contain the commit ${deploy.commitRef}.`,
     );
 }
 
-function reasonOf(cause: unknown): string {
-  if (cause instanceof GitFailure) return cause.reason;
-  if (cause instanceof NotDeployed) return cause.message;
-  return `The service could not push: ${(cause as Error).message}`;
+function reasonOf(error: unknown): string {
+  if (error instanceof GitFailure) return error.reason;
+  if (error instanceof NotDeployed) return error.message;
+  return `The service could not push: ${(error as Error).message}`;
 }

@@ -21,7 +21,7 @@ import { type FetchMirror, fetchCommit, fetchMirror, markUsed } from '../engine/
 import { readNeeds } from '../engine/git/submodules.ts';
 import { mirrorPath, submoduleMirrors } from '../store/data/paths.ts';
 import type { Project } from '../store/projects.ts';
-import { type FetchParts, logFailure, mirrorFetch } from './fetch-mirror.ts';
+import { type FetchOptions, logFailure, mirrorFetch } from './fetch-mirror.ts';
 
 export type Source = {
   mirror: string;
@@ -38,7 +38,7 @@ export type Source = {
 };
 
 type Repository = Pick<FetchMirror, 'mirror' | 'url' | 'isSubmodule'>;
-/** How the parts of a source are come by. */
+/** How the pieces of a source are found or fetched. */
 type Means = {
   /** Whether the repository's mirror has the commit; may fetch it. */
   ensure(repository: Repository, hash: string): Promise<boolean>;
@@ -58,7 +58,7 @@ const keyOf = (dataDirectory: string, project: Project, hash: string) =>
 
 /** Undefined where something of it has to be fetched first. What is found is marked as used. */
 export async function findSource(
-  { dataDirectory }: Pick<FetchParts, 'dataDirectory'>,
+  { dataDirectory }: Pick<FetchOptions, 'dataDirectory'>,
   project: Project,
   hash: string,
 ): Promise<Source | undefined> {
@@ -92,23 +92,23 @@ const submoduleMirrorsOf = ({ submoduleMirrors: directory, submodules }: Source)
 
 /** Fetches what a build of the commit lacks. */
 export async function fetchSource(
-  parts: FetchParts,
+  options: FetchOptions,
   project: Project,
   hash: string,
   signal: AbortSignal,
 ): Promise<void> {
-  const fetch = mirrorFetch(parts, project, signal);
-  await openDirectory(submoduleMirrors(parts.dataDirectory, project.id));
+  const fetch = mirrorFetch(options, project, signal);
+  await openDirectory(submoduleMirrors(options.dataDirectory, project.id));
   const ensure: Means['ensure'] = async (repository, commit) => {
     const { mirror } = repository;
     const isThere = () => hasCommit(mirror, commit);
     if (await isThere()) return true;
-    const one = { ...fetch, ...repository, stopRepack: () => parts.housekeeping.stop(mirror) };
+    const one = { ...fetch, ...repository, stopRepack: () => options.housekeeping.stop(mirror) };
     const { rewritten } = await fetchMirror(one);
-    if (rewritten && !repository.isSubmodule) parts.followed.delete(project.id);
+    if (rewritten && !repository.isSubmodule) options.followed.delete(project.id);
     // No branch leads to it: most hosts hand it out all the same to whoever knows its hash.
     if (!(await isThere())) await fetchCommit(one, commit);
-    parts.housekeeping.schedule(mirror);
+    options.housekeeping.schedule(mirror);
     if (await isThere()) return true;
     throw new GitFailure(
       repository.isSubmodule
@@ -116,12 +116,12 @@ export async function fetchSource(
         : `The repository no longer has the commit ${commit}: build a newer one.`,
     );
   };
-  const source = await parts.turns(
+  const source = await options.turns(
     `mirror ${project.id}`,
-    () => explore(parts.dataDirectory, project, hash, { ensure, fetchLfs: lfsFetcher(parts, fetch) }),
+    () => explore(options.dataDirectory, project, hash, { ensure, fetchLfs: lfsFetcher(options, fetch) }),
     signal,
   );
-  const key = keyOf(parts.dataDirectory, project, hash);
+  const key = keyOf(options.dataDirectory, project, hash);
   incomplete.delete(key);
   if (!source?.lacksLfs) return;
   if (incomplete.size >= KNOWN_MAX) incomplete.delete(incomplete.keys().next().value as string);
@@ -132,7 +132,7 @@ export async function fetchSource(
 const lfsFailures = new Map<string, { reason: string; at: number }>();
 
 /** A host that does not speak Git LFS over SSH is not asked with every request. */
-function lfsFetcher(parts: FetchParts, fetch: FetchMirror): NonNullable<Means['fetchLfs']> {
+function lfsFetcher(options: FetchOptions, fetch: FetchMirror): NonNullable<Means['fetchLfs']> {
   return async (repository, hash, missing) => {
     const { mirror } = repository;
     const failure = lfsFailures.get(mirror);
@@ -140,10 +140,10 @@ function lfsFetcher(parts: FetchParts, fetch: FetchMirror): NonNullable<Means['f
     lfsFailures.delete(mirror);
     try {
       await fetchObjects({ ...fetch, ...repository }, hash, missing);
-    } catch (cause) {
-      if (fetch.signal?.aborted || !(cause instanceof GitFailure)) throw cause;
-      logFailure(parts.log, 'content of Git LFS could not be fetched', { mirror }, cause);
-      lfsFailures.set(mirror, { reason: cause.reason, at: performance.now() });
+    } catch (error) {
+      if (fetch.signal?.aborted || !(error instanceof GitFailure)) throw error;
+      logFailure(options.log, 'content of Git LFS could not be fetched', { mirror }, error);
+      lfsFailures.set(mirror, { reason: error.reason, at: performance.now() });
     }
   };
 }
@@ -165,10 +165,10 @@ async function explore(
   const directory = submoduleMirrors(dataDirectory, project.id);
   const whole = { mirror, url: project.repositoryUrl };
   if (!(await means.ensure(whole, hash))) return undefined;
-  const { submodules, hasLfs } = await readNeeds(mirror, hash).catch(cause => {
+  const { submodules, hasLfs } = await readNeeds(mirror, hash).catch(error => {
     // Nothing of it is wanted: what is wrong with it does not matter.
-    if (project.submodules === 'off' && cause instanceof GitFailure) return { submodules: [], hasLfs: false };
-    throw cause;
+    if (project.submodules === 'off' && error instanceof GitFailure) return { submodules: [], hasLfs: false };
+    throw error;
   });
   const source: Source = { mirror, submodules: [], hasLfs: false, lacksLfs: false, notes: [] };
   const takeLfs = async (repository: Repository, commit: string, at: string): Promise<boolean> => {
@@ -210,11 +210,11 @@ async function explore(
       const child = join(directory, placed.mirror);
       const repository = { mirror: child, url: placed.url, isSubmodule: true };
       markUsed(child);
-      const isThere = await means.ensure(repository, placed.hash).catch(cause => {
-        if (!(cause instanceof GitFailure)) throw cause;
+      const isThere = await means.ensure(repository, placed.hash).catch(error => {
+        if (!(error instanceof GitFailure)) throw error;
         throw new GitFailure(
-          `The submodule ${placed.path} could not be fetched: ${cause.reason}`,
-          cause.detail,
+          `The submodule ${placed.path} could not be fetched: ${error.reason}`,
+          error.detail,
         );
       });
       if (!isThere) {

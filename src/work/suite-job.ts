@@ -33,11 +33,10 @@ import {
   type Job,
   JobEnded,
   type JobOptions,
+  jobWork,
   Postponed,
   removeResources,
-  runJob,
 } from './job.ts';
-import type { Run, WorkKind } from './queue.ts';
 import { findSource } from './source.ts';
 import {
   environmentFile,
@@ -60,32 +59,16 @@ export type SuiteJobOptions = JobOptions & {
 };
 
 /** Builds, as work of the queue. No build of a project starts while `isSourceMissing`. */
-export function suiteWork(
-  options: SuiteJobOptions,
-  isSourceMissing: (projectId: bigint) => boolean,
-): WorkKind {
-  const { db } = options;
-  const itemOf = (id: bigint) => ({ key: `build ${id}`, hosts: [] });
-  const run =
-    (build: Build, isResumed: boolean): Run =>
-    release =>
-      runJob(options, createSuiteJob(options, build), isResumed, release);
-  return {
+export const suiteWork = (options: SuiteJobOptions, isSourceMissing: (projectId: bigint) => boolean) =>
+  jobWork(options, 'build', {
     listWaiting: () =>
-      listFirstWaitingBuilds(db)
+      listFirstWaitingBuilds(options.db)
         .filter(({ projectId }) => !isSourceMissing(projectId))
-        .map(({ projectId, id }) => ({
-          ...itemOf(id),
-          owner: `project ${projectId}`,
-          enqueuedAt: id,
-          claim() {
-            const build = claimBuild(db, id);
-            return build && run(build, false);
-          },
-        })),
-    listClaimed: () => listRunningBuilds(db).map(build => ({ ...itemOf(build.id), run: run(build, true) })),
-  };
-}
+        .map(({ id, projectId }) => ({ id, owner: `project ${projectId}` })),
+    claim: id => claimBuild(options.db, id),
+    listRunning: () => listRunningBuilds(options.db),
+    createJob: build => createSuiteJob(options, build),
+  });
 
 export type Attached = {
   /** In the order in which they are launched. */

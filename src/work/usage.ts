@@ -61,25 +61,25 @@ export type MeasureJobs = (
 ) => Promise<Map<string, Usage>>;
 
 /** Measures jobs, by their nonces. */
-export function createJobMeter(parts: {
+export function createJobMeter(options: {
   db: Db;
   host: ContainerHost;
   caches: Pick<Caches, 'measure'>;
   dataDirectory: string;
   log: Log;
 }): MeasureJobs {
-  const { host, dataDirectory } = parts;
-  const instance = instanceOf(parts.db);
+  const { host, dataDirectory } = options;
+  const instance = instanceOf(options.db);
   let lastSizes: ReadonlyMap<string, number> = new Map();
 
   /** On a full disk no container can be made that counts: the last figures serve. */
   const measureVolumes = async (names: readonly string[]): Promise<(name: string) => number> => {
     try {
-      const sizes = await parts.caches.measure(names);
+      const sizes = await options.caches.measure(names);
       lastSizes = sizes;
       return name => sizes.get(name) ?? Number.POSITIVE_INFINITY;
     } catch (error) {
-      parts.log.warn('volumes could not be measured', { cause: error });
+      options.log.warn('volumes could not be measured', { cause: error });
       return name => lastSizes.get(name) ?? 0;
     }
   };
