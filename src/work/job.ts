@@ -169,17 +169,22 @@ async function runJob<Verdict extends JobVerdict>(
   isResumed: boolean,
   release: () => void,
 ): Promise<void> {
-  let log: LogWriter | undefined;
+  const openJobLog = () => openLog({ path: job.logPath, limitBytes: options.logLimitBytes });
+  await mkdir(dirname(job.logPath), { recursive: true, mode: 0o700 });
+  let log = await openJobLog();
   try {
-    const isBegun = isResumed && (await hasBegun(options, job));
-    if (isResumed && !isBegun) {
-      await cleanUp(options, job);
-      if (job.attempts === 1) removeLog(job.logPath);
-    }
-    await mkdir(dirname(job.logPath), { recursive: true, mode: 0o700 });
-    log = await openLog({ path: job.logPath, limitBytes: options.logLimitBytes });
     let outcome: Outcome;
     try {
+      const isBegun = isResumed && (await hasBegun(options, job));
+      if (isResumed && !isBegun) {
+        await cleanUp(options, job);
+        if (job.attempts === 1) {
+          // Nothing has run yet: the log starts from scratch too.
+          await log.close();
+          removeLog(job.logPath);
+          log = await openJobLog();
+        }
+      }
       if (!isBegun) await log.beginAttempt();
       outcome = await (isBegun ? job.resume(log) : job.start(log));
     } catch (error) {
@@ -193,7 +198,7 @@ async function runJob<Verdict extends JobVerdict>(
   } finally {
     job.held.dispose();
     // Also where the disk is too full to record the end.
-    await log?.close();
+    await log.close();
   }
 }
 
