@@ -35,13 +35,13 @@ import {
   removeResources,
 } from './job.ts';
 import { findKeptArtifact, keepArtifact } from './keep-artifact.ts';
-import type { Turns } from './keyed-mutex.ts';
+import type { KeyedMutex } from './keyed-mutex.ts';
 import { whileWanted } from './wanted.ts';
 
 export type CompileJobOptions = JobOptions & {
   artifacts: Artifacts;
   /** One compile of a recipe at a time: whoever wants the same waits for the artifact. */
-  recipeTurns: Turns;
+  recipeMutex: KeyedMutex;
 };
 
 /** What a compile was begun with: the dependency may be changed while it runs. */
@@ -187,7 +187,7 @@ async function enterRecipe(options: CompileJobOptions, job: CompileJob, recipeHa
     entered.resolve();
     return left.promise;
   };
-  options.recipeTurns(recipeHash, hold, wanted.signal).catch(entered.reject);
+  options.recipeMutex(recipeHash, hold, wanted.signal).catch(entered.reject);
   try {
     await entered.promise;
   } finally {

@@ -8,7 +8,7 @@ import { mirrorPath } from '../store/data/paths.ts';
 import type { Db } from '../store/database/db.ts';
 import { type Project, privateKeyOf } from '../store/projects.ts';
 import type { Housekeeping } from './housekeeping.ts';
-import type { Turns } from './keyed-mutex.ts';
+import type { KeyedMutex } from './keyed-mutex.ts';
 
 export type FetchOptions = {
   db: Db;
@@ -16,7 +16,7 @@ export type FetchOptions = {
   log: Log;
   dataDirectory: string;
   stopping: AbortSignal;
-  turns: Turns;
+  mutex: KeyedMutex;
   housekeeping: Housekeeping;
   /** Projects with no forced push that has not been followed. */
   followed: Set<bigint>;
@@ -29,7 +29,7 @@ export async function fetchProject(
   signal: AbortSignal,
 ): Promise<void> {
   const fetch = mirrorFetch(options, project, signal);
-  const { rewritten } = await options.turns(`mirror ${project.id}`, () => fetchMirror(fetch), signal);
+  const { rewritten } = await options.mutex(`mirror ${project.id}`, () => fetchMirror(fetch), signal);
   if (rewritten) options.followed.delete(project.id);
 }
 

@@ -1,9 +1,9 @@
-// A keyed mutex: a mirror is fetched into by nobody else meanwhile.
+// A keyed mutex: work with the same key runs one after the other. Fetches of a mirror and compiles of a recipe use it.
 
-/** `signal` ends the waiting; work that has begun looks at it by itself. */
-export type Turns = <T>(key: string, work: () => Promise<T>, signal?: AbortSignal) => Promise<T>;
+/** `signal` ends the wait. Work that has begun has to check it itself. */
+export type KeyedMutex = <T>(key: string, work: () => Promise<T>, signal?: AbortSignal) => Promise<T>;
 
-export function createTurns(): Turns {
+export function createKeyedMutex(): KeyedMutex {
   const last = new Map<string, Promise<unknown>>();
   return async (key, work, signal) => {
     const before = last.get(key) ?? Promise.resolve();

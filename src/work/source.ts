@@ -116,7 +116,7 @@ export async function fetchSource(
         : `The repository no longer has the commit ${commit}: build a newer one.`,
     );
   };
-  const source = await options.turns(
+  const source = await options.mutex(
     `mirror ${project.id}`,
     () => explore(options.dataDirectory, project, hash, { ensure, fetchLfs: lfsFetcher(options, fetch) }),
     signal,

@@ -1,4 +1,4 @@
-// Work that is ended as soon as nobody wants its result any more: its rows were canceled or deleted.
+// Aborts work as soon as its result is not wanted any more, because its rows were canceled or deleted.
 
 import type { Live } from '../live.ts';
 
@@ -9,19 +9,19 @@ export type Wanted = {
   end(): void;
 };
 
-/** `looks` says for each topic whether, after a change of it, the work is still wanted. */
+/** `checks` has, for each topic, whether the work is still wanted after a change. */
 export function whileWanted(
   { live, stopping }: { live: Live; stopping: AbortSignal },
-  looks: readonly [topic: string, isWanted: () => boolean][],
+  checks: readonly [topic: string, isWanted: () => boolean][],
 ): Wanted {
   const unwanted = new AbortController();
-  const watches = looks.map(([topic, isWanted]) => {
-    const look = () => {
+  const watches = checks.map(([topic, isWanted]) => {
+    const check = () => {
       if (!isWanted()) unwanted.abort();
     };
-    const unwatch = live.watch(topic, look);
-    // It may have changed before anybody watched.
-    look();
+    const unwatch = live.watch(topic, check);
+    // The row may have changed before the watch began.
+    check();
     return unwatch;
   });
   return {

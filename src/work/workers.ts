@@ -26,7 +26,7 @@ import { createFileSystems } from './file-systems.ts';
 import { createHostSlots } from './host-slots.ts';
 import { createHousekeeping } from './housekeeping.ts';
 import { chooseImage } from './job.ts';
-import { createTurns } from './keyed-mutex.ts';
+import { createKeyedMutex } from './keyed-mutex.ts';
 import { createMissingSources } from './missing-sources.ts';
 import { deployWork, pushDeploy } from './push-deploy.ts';
 import { startQueue } from './queue.ts';
@@ -120,7 +120,7 @@ export async function startWorkers(options: {
     log,
     dataDirectory,
     stopping: stopping.signal,
-    turns: createTurns(),
+    mutex: createKeyedMutex(),
     housekeeping,
     followed: new Set<bigint>(),
   };
@@ -147,7 +147,7 @@ export async function startWorkers(options: {
     cacheLimitBytes: settings.cacheLimitBytes,
     disk,
     artifacts,
-    recipeTurns: createTurns(),
+    recipeMutex: createKeyedMutex(),
     attach: artifacts.attachToSuite,
     openCache: caches.open,
     fetchSource: sources.fetch,

@@ -16,7 +16,7 @@ import { moveDeploy } from '../../src/store/transition.ts';
 import { fetchWork } from '../../src/work/fetch-commit.ts';
 import { createHostSlots } from '../../src/work/host-slots.ts';
 import { createHousekeeping } from '../../src/work/housekeeping.ts';
-import { createTurns } from '../../src/work/keyed-mutex.ts';
+import { createKeyedMutex } from '../../src/work/keyed-mutex.ts';
 import { deployWork } from '../../src/work/push-deploy.ts';
 import { type Lane, startQueue, type WorkKind } from '../../src/work/queue.ts';
 import { addAccount, addProject, commitFields, keyPair, openRoom } from '../store/room.ts';
@@ -35,7 +35,7 @@ function queueOf(db: Db, path: string, deploy: Deployer = async () => {}, hasFre
     log,
     dataDirectory: dirname(path),
     stopping: stopping.signal,
-    turns: createTurns(),
+    mutex: createKeyedMutex(),
     housekeeping: createHousekeeping({ log, stopping: stopping.signal }),
     followed: new Set<bigint>(),
   };
