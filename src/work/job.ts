@@ -49,10 +49,7 @@ type ClaimedRow = {
 };
 
 /** What a job of either kind has. */
-type JobBase = Pick<
-  ContainerRun,
-  'topic' | 'name' | 'nonce' | 'outputFile' | 'secrets' | 'deadlineAt' | 'stopReason' | 'evict'
-> & {
+type JobBase = Omit<ContainerRun, 'describeStep'> & {
   directory: string;
   logPath: string;
   attempts: number;
@@ -66,14 +63,16 @@ type JobVerdict = { event: string; error: string | null; lines: string[] };
 
 export type Job<Verdict extends JobVerdict> = JobBase &
   ContainerRun & {
-    /** What it may have in Docker; removed when it ends. */
+    /** What it may have created in Docker; removed when it ends. */
     resources: JobResources;
     /** Whether its name and directory are used again after it has ended. */
     isRepeatable: boolean;
+    /** Prepares a container and follows it to its end. May throw the errors below. */
     start(log: LogWriter): Promise<Outcome>;
-    /** Goes on with a container that the last server started. */
+    /** Follows a container that the last server started. */
     resume(log: LogWriter): Promise<Outcome>;
     classify(outcome: Outcome): Verdict;
+    /** Moves the row. */
     record(verdict: Verdict, changes: { attempts?: number; spentMs?: number }): void;
   };
 
