@@ -84,6 +84,9 @@ export type Connections = {
   handle(incoming: IncomingMessage, outgoing: ServerResponse, answer: () => void): void;
 };
 
+/** Of an HTTP/2 connection with valid credentials: what of its uploads may be under way. */
+const AUTHENTICATED_WINDOW_BYTES = 4 * 1024 ** 2;
+
 const CONNECTION = Symbol('connection');
 type Tracked = ServerResponse & { [CONNECTION]?: Connection };
 
@@ -134,7 +137,9 @@ export function watchConnections(
       session: undefined,
       isAuthenticated: false,
       markAuthenticated() {
+        if (connection.isAuthenticated) return;
         connection.isAuthenticated = true;
+        connection.session?.setLocalWindowSize(AUTHENTICATED_WINDOW_BYTES);
         unauthenticated.delete(connection);
       },
       requests: 0,

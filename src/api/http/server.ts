@@ -10,6 +10,8 @@ import { type ConnectionLimits, connectionLimits, watchConnections } from './con
 import { STOPPING } from './stream.ts';
 
 const MAX_HEADER_BYTES = 32 * 1024;
+// How much of an upload may be under way. A connection has 64 KiB in all until a request is authenticated.
+const STREAM_WINDOW_BYTES = 1024 ** 2;
 const MAX_THROWN_AWAY_BYTES = 64 * 1024;
 const CLOSE_MS = 5_000;
 const ABSOLUTE_FORM = /^https:\/\/((?:[\w.-]+|\[[\da-f:.]+\])(?::\d{1,5})?)([/?].*)?$/i;
@@ -50,6 +52,7 @@ export async function startServer(options: {
     settings: {
       maxConcurrentStreams: limits.maxStreams,
       maxHeaderListSize: MAX_HEADER_BYTES,
+      initialWindowSize: STREAM_WINDOW_BYTES,
       enableConnectProtocol: false,
     },
     maxSessionInvalidFrames: 100,
