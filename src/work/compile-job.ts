@@ -205,6 +205,7 @@ async function prepareArchive(
   const tar = tarFile(job);
   try {
     const format = await formatOf(file);
+    if (!format) throw new BadArchive('the archive is neither a tar nor a zip any more');
     if (!needsTar(format)) {
       // Another user reads it in the container; on the host the directory around it is closed.
       await chmod(file, 0o644);

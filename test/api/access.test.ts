@@ -1,4 +1,4 @@
-// Part 5 of the specification: every endpoint, called by everyone.
+// Access and scopes: calls every endpoint as every kind of caller.
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { gzipSync } from 'node:zlib';
@@ -34,10 +34,10 @@ type Caller =
   | 'unpaid'
   | 'unpaid as a collaborator';
 
-/** What each caller gets, from who may call; `yes` is the row's own success. */
+/** The expected response for each caller, by access rule. `yes` is the success of the row. */
 const verdicts: Record<Row['who'], Record<Caller, Expected | 'yes'>> = {
   none: everyone('yes'),
-  // Every caller of these tests is on loopback.
+  // All callers of these tests are on loopback.
   loopback: everyone('yes'),
   'signed in': {
     ...everyone('yes'),
@@ -117,7 +117,7 @@ function credentials(caller: Caller): string | undefined {
   }
 }
 
-/** What nothing changes is planted once for each owner. */
+/** Records that no row changes are created once for each owner. */
 const kept = new Map<Person, Planted>();
 
 function keep(owner: Person): Planted {
@@ -126,7 +126,7 @@ function keep(owner: Person): Planted {
   return planted;
 }
 
-/** Something that the row can succeed on. */
+/** A record on which the row can succeed. */
 function prepare(row: Row, owner: Person): Planted {
   const planted = row.method === 'GET' ? keep(owner) : app.plant(owner);
   if (row.path.endsWith('/share')) compileAll(app.db, planted.free_dependency_id);
@@ -155,7 +155,7 @@ function expect(answer: Answer, row: Row, expected: Expected | 'yes'): void {
   assert.deepEqual(answer.json, expected.body);
 }
 
-test('the program has the endpoints of the contract, and no others', () => {
+test('the program has exactly the endpoints of the contract', () => {
   const live = createLive();
   const endpoints = allEndpoints({
     feeds: createLogFeeds(live),
@@ -190,7 +190,7 @@ describe('each endpoint answers each caller as the contract says', () => {
     });
 });
 
-describe('a token opens the endpoints of its scopes and nothing else', () => {
+describe('a token gives access to the endpoints of its scopes and nothing else', () => {
   for (const row of contract)
     test(ofRow(row), async () => {
       const { scope } = row;
@@ -210,7 +210,7 @@ describe('a token opens the endpoints of its scopes and nothing else', () => {
     });
 });
 
-describe('what is not there is not found', () => {
+describe('an unknown record is not found', () => {
   const strange = [
     '0',
     '1',
@@ -242,7 +242,7 @@ describe('what is not there is not found', () => {
           });
           assert.deepEqual([answer.status, answer.json], [404, notFound.body], path);
         }
-      // A row of the other project is not in this one.
+      // A record of the other project is not found in this one.
       if (names.length > 1 && names[0] === 'project_id') {
         const path = pathOf(
           { ...row, path: row.path.replace(':project_id', String(planted.project_id)) },

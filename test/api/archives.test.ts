@@ -1,4 +1,4 @@
-// Uploads of source archives: every format, and what is refused, broken off or sent twice at once.
+// Uploads of source archives: all formats, refusals, aborted and concurrent uploads.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -54,7 +54,7 @@ describe('an archive', () => {
     ['a.tar.zst', 'application/zstd'],
     ['a.zip', 'application/zip'],
   ] as const)
-    test(`${name} is told by its first bytes and kept as it is`, async () => {
+    test(`${name} is recognized by its first bytes and stored unchanged`, async () => {
       const bytes = readFileSync(join(directory, name));
       const answer = await upload(bytes, { 'content-type': 'text/plain' });
       assert.equal(answer.status, 202, answer.text);
@@ -68,7 +68,7 @@ describe('an archive', () => {
       assert.deepEqual(readFileSync(archivePath(app.data, hash)), bytes);
     });
 
-  test('that is empty is blank, and of anything else invalid; nothing changes', async () => {
+  test('that is empty is blank, and of another format invalid; nothing changes', async () => {
     const before = await fetched();
     const blank = await upload();
     assert.deepEqual([blank.status, blank.json], [403, errors('archive', 'is_blank')]);
@@ -84,7 +84,7 @@ describe('an archive', () => {
     assert.deepEqual(await readdir(uploadDirectory(app.data)), []);
   });
 
-  test('that breaks off leaves the dependency as it was', async () => {
+  test('that is aborted leaves the dependency unchanged', async () => {
     const before = await fetched();
     const broken = (async function* () {
       yield Buffer.concat([Buffer.from('1f8b08', 'hex'), Buffer.alloc(100_000)]);
@@ -102,7 +102,7 @@ describe('an archive', () => {
     assert.deepEqual(await fetched(), before);
   });
 
-  test('of two at once one wins whole', async () => {
+  test('of two concurrent uploads, one wins completely', async () => {
     const bodies = ['a.tar.gz', 'a.zip'].map(name => readFileSync(join(directory, name)));
     const answers = await Promise.all(bodies.map(body => upload(body)));
     assert.deepEqual(
@@ -114,7 +114,7 @@ describe('an archive', () => {
     assert.equal(record.archive_content_type, won === bodies[0] ? 'application/gzip' : 'application/zip');
   });
 
-  test('may be replaced while it waits, not while it compiles, and again when it is done', async () => {
+  test('can be replaced while it waits, not while it compiles, and again afterwards', async () => {
     const bytes = readFileSync(join(directory, 'a.tar.gz'));
     assert.equal((await upload(bytes)).status, 202);
     moveDependency(app.db, planted.free_dependency_id, 'start');

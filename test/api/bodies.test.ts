@@ -1,4 +1,4 @@
-// What a body may be, and what becomes of one that is cut off, too deep, too large or of the wrong kind.
+// Request bodies: forms, multipart and JSON, and bodies that are truncated, too deep, too large or of the wrong type.
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { bootApp, type Planted, type TestApp } from '../support/app.ts';
@@ -50,7 +50,7 @@ function created(answer: Answer): Answer['record'] {
   return answer.record;
 }
 
-test('form, multipart and JSON bodies say the same', async () => {
+test('form, multipart and JSON bodies are equivalent', async () => {
   const strategies = `/projects/${planted.project_id}/deploy_strategies`;
   const record = (answer: Answer) => {
     const { id: _, id_str: __, name: ___, ...rest } = created(answer);
@@ -70,7 +70,7 @@ test('form, multipart and JSON bodies say the same', async () => {
   assert.deepEqual(record(await post(strategies, { json })), form);
 });
 
-test('a form may come without a content type, with parameters to it, and in any case', async () => {
+test('the content type of a form may be missing, have parameters, and be in any case', async () => {
   const body = () => new URLSearchParams(suiteForm() as Record<string, string>).toString();
   created(await post(suites(), { body: body() }));
   created(await post(suites(), raw(body(), `${urlencoded}; charset=UTF-8`)));
@@ -84,7 +84,7 @@ test('a form may come without a content type, with parameters to it, and in any 
   );
 });
 
-test('text arrives as it was sent', async () => {
+test('text is stored exactly as sent', async () => {
   const command = 'echo "ü ✓ 😀 + % & = ; \\" \r\n\tend ';
   const sent: CallOptions[] = [
     { form: { ...suiteForm(), command } },
@@ -94,14 +94,14 @@ test('text arrives as it was sent', async () => {
   for (const asked of sent) assert.equal(created(await post(suites(), asked)).command, command);
 });
 
-test('a multipart part may be a file, and may have headers of its own', async () => {
+test('a multipart part can be a file, and can have its own headers', async () => {
   const name = fresh('Suite');
   const body = `preamble\r\n${part('command', 'make', '; filename="x.txt"\r\nContent-Type: text/plain')}${part('name', name)}--${boundary}--epilogue`;
   const record = created(await post(suites(), multipart(body)));
   assert.deepEqual([record.name, record.command], [name, 'make']);
 });
 
-test('the name of a part may come without quotes, and after other parameters', async () => {
+test('the name of a part can be unquoted, and can follow other parameters', async () => {
   const { name, command } = suiteForm() as Record<string, string>;
   const unquoted = (field: string, value: string | undefined, more = '') =>
     `--${boundary}\r\nContent-Type: text/plain; charset=utf-8\r\ncontent-disposition: form-data${more}; name=${field}\r\n\r\n${value}\r\n`;
@@ -110,7 +110,7 @@ test('the name of a part may come without quotes, and after other parameters', a
   assert.deepEqual([suite.name, suite.command], [name, command]);
 });
 
-test('a request without a body has no fields, whatever its content type says', async () => {
+test('a request without a body has no fields, whatever its content type', async () => {
   const blank = { error: { name: ['is_blank'], command: ['is_blank'] } };
   for (const type of [
     '',
@@ -123,7 +123,7 @@ test('a request without a body has no fields, whatever its content type says', a
     await refused(suites(), raw('', type), blank);
 });
 
-test('ids in JSON are exact, as integers and as strings', async () => {
+test('IDs in JSON are exact, as integers and as strings', async () => {
   const there = app.plant();
   const path = `/projects/${there.project_id}/suites/${there.suite_id}/dependencies`;
   const other = app.plant();
@@ -142,7 +142,7 @@ test('ids in JSON are exact, as integers and as strings', async () => {
   );
 });
 
-test('of a field that is sent twice the last one counts', async () => {
+test('the last of duplicate fields counts', async () => {
   const name = fresh('Twice');
   const body = `name=first&command=a&name=${encodeURIComponent(name)}&command=make`;
   const form = created(await post(suites(), raw(body, urlencoded)));
@@ -154,7 +154,7 @@ test('of a field that is sent twice the last one counts', async () => {
   await refused(suites(), raw('name=x&command=make&name=', urlencoded), errors('name', 'is_blank'));
 });
 
-test('unknown fields are ignored, whatever they are called', async () => {
+test('unknown fields are ignored, whatever their names', async () => {
   const form: Fields = {
     ...suiteForm(),
     id: '1',
@@ -179,7 +179,7 @@ test('unknown fields are ignored, whatever they are called', async () => {
   assert.equal(({} as { polluted?: string }).polluted, undefined);
 });
 
-test('a name in the query that cannot be read is that of an unknown field', async () => {
+test('an undecodable name in the query is an unknown field', async () => {
   for (const query of ['%ff=1', '%ff', '%c3%28=a&limit=1']) {
     const answer = await app.client.get(`${suites()}?${query}`, app.people.owner.as);
     assert.equal(answer.status, 200, answer.text);
@@ -188,7 +188,7 @@ test('a name in the query that cannot be read is that of an unknown field', asyn
   assert.deepEqual([answer.status, answer.json], [403, errors('limit', 'invalid_format')]);
 });
 
-test('names that reach for prototypes give no required field', async () => {
+test('names of prototype properties set no required field', async () => {
   const blank = { error: { name: ['is_blank'], command: ['is_blank'] } };
   await refused(suites(), { json: '{"__proto__":{"name":"x","command":"make"}}' }, blank);
   await refused(suites(), { form: { '__proto__[name]': 'x', 'constructor[command]': 'x' } }, blank);
@@ -199,13 +199,13 @@ test('names that reach for prototypes give no required field', async () => {
   );
 });
 
-describe('JSON of the wrong type is of no valid format', () => {
+describe('a JSON value of the wrong type has an invalid format', () => {
   for (const value of ['1', '1.5', '1e400', 'true', '[]', '["x"]', '{}', '{"a":1}'])
     test(`${value} instead of text`, () =>
       refused(suites(), { json: `{"name":${value},"command":"make"}` }, errors('name', 'invalid_format')));
 
   for (const value of ['true', '1.5', '-1', '1e3', '[1]', '{}', `9${'9'.repeat(19)}`, '9'.repeat(100_000)])
-    test(`${value.slice(0, 24)} instead of an id`, () =>
+    test(`${value.slice(0, 24)} instead of an ID`, () =>
       refused(
         `${suites()}/${planted.suite_id}/dependencies`,
         { json: `{"dependency_id":${value}}` },
@@ -215,7 +215,7 @@ describe('JSON of the wrong type is of no valid format', () => {
   test('null is blank', () =>
     refused(suites(), { json: { name: null, command: 'make' } }, errors('name', 'is_blank')));
 
-  test('a list where a field is wanted, and a field where a list is', async () => {
+  test('a list instead of a value, and a value instead of a list', async () => {
     await refused(
       '/dependencies',
       { json: { ...dependencyForm(), related_dependencies: [{}] } },
@@ -238,7 +238,7 @@ describe('JSON of the wrong type is of no valid format', () => {
     );
   });
 
-  test('flags and options', async () => {
+  test('booleans and options', async () => {
     await refused('/projects', { json: { ...projectForm(), badge: 1 } }, errors('badge', 'invalid_format'));
     await refused(
       `/projects/${planted.project_id}/notifications`,
@@ -248,7 +248,7 @@ describe('JSON of the wrong type is of no valid format', () => {
   });
 });
 
-describe('NUL and broken UTF-8 are of no valid format', () => {
+describe('NUL and broken UTF-8 have an invalid format', () => {
   test('in a form', async () => {
     for (const bytes of ['%00', 'a%00b', '%FF', '%C3%28', '%ED%A0%80', '%C0%80'])
       await refused(
@@ -292,7 +292,7 @@ describe('NUL and broken UTF-8 are of no valid format', () => {
   });
 });
 
-describe('a body that cannot be read is of no valid format, and changes nothing', () => {
+describe('an unreadable body has an invalid format, and changes nothing', () => {
   const good = '{"name":"x","command":"make"}';
   const deep = (levels: number) =>
     `{"name":"x","command":"make","x":${'['.repeat(levels)}${']'.repeat(levels)}}`;
@@ -328,7 +328,7 @@ describe('a body that cannot be read is of no valid format, and changes nothing'
   };
   for (const [name, asked] of Object.entries(bodies)) test(name, () => refused(suites(), asked));
 
-  test('a form that breaks off leaves nothing behind and holds up nobody', async () => {
+  test('an aborted form leaves nothing behind and delays nobody', async () => {
     const before = app.changes();
     const broken = (async function* () {
       yield Buffer.from('name=broken&comm');

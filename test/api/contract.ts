@@ -1,12 +1,13 @@
-// The contract as a table, written down from the API's specification, not from the
-// program: every endpoint with who may call it, under which scope, with which fields, and what it answers.
+// The API contract as a table, written independently of the program: every endpoint with its access rule, its scope,
+// its fields and its response.
 import type { Scope } from '../../src/domain/access.ts';
 import type { Planted } from '../support/app.ts';
 import type { Fields } from '../support/client.ts';
 
 /**
- * none: no credentials. signed in: any account, unpaid too. users: any account of kind user. both: whoever sees the
- * project. owner: the project's. sees: who owns the dependency, or anyone when it is shared. dependency: who owns it.
+ * none: no credentials. signed in: any account, also an unpaid one. users: any account of kind user. both: whoever can
+ * see the project. owner: the project's owner. sees: the dependency's owner, or anyone if it is shared. dependency: the
+ * dependency's owner.
  */
 export type Who = 'none' | 'signed in' | 'users' | 'both' | 'owner' | 'sees' | 'dependency' | 'loopback';
 export type Row = {
@@ -18,12 +19,12 @@ export type Row = {
   /** A body that succeeds. */
   form?: (planted: Planted) => Fields;
   archive?: true;
-  /** Which dependency stands for :dependency_id. */
+  /** Which dependency is used for :dependency_id. */
   dependency?: 'used' | 'free';
 };
 
 let made = 0;
-/** A name that nothing has yet. */
+/** A new unique name. */
 export const fresh = (word: string) => `${word} ${++made}`;
 
 const P = '/projects/:project_id';
@@ -89,8 +90,8 @@ const remove = (path: string, who: Who, scope: Scope): Row => ({
   status: 200,
 });
 
-/** Part 4 of the specification, in its order. */
-export const shown: Row[] = [
+/** The endpoints of the original API, in their order. */
+export const originalEndpoints: Row[] = [
   get('/ping', 'none'),
   get('/whoami', 'signed in', 'user'),
   post('/projects', 'users', 'projects', projectForm),
@@ -117,8 +118,8 @@ export const shown: Row[] = [
   get(D, 'sees', 'dependencies'),
 ];
 
-/** Section 4 of the decisions, in its order, and the collaborators of section 2. */
-export const decided: Row[] = [
+/** The endpoints that complete the original ones: single records, changes, deletes, logs, events and monitoring. */
+export const completingEndpoints: Row[] = [
   get('/projects', 'signed in', 'projects'),
   remove(P, 'owner', 'projects'),
   get(`${P}/collaborators`, 'both', 'projects'),
@@ -171,8 +172,11 @@ export const decided: Row[] = [
   get('/metrics', 'loopback'),
 ];
 
-/** What neither shows and the service needs: a new sign-in link, why a suite ran, the order of dependencies, emptying a cache, whether a receiver is there, and back again. */
-export const added: Row[] = [
+/**
+ * Further endpoints: new sign-in links, rule decisions, the order of dependencies, emptying a cache, and tests and
+ * redelivery of webhooks.
+ */
+export const additionalEndpoints: Row[] = [
   remove(`${S}/cache`, 'both', 'suites'),
   {
     ...post(`${S}/dependencies/:dependency_id/last`, 'both', 'suites', undefined, 200),
@@ -184,7 +188,7 @@ export const added: Row[] = [
   post(`${N}/enable`, 'both', 'notifications', undefined, 200),
 ];
 
-export const contract: Row[] = [...shown, ...decided, ...added];
+export const contract: Row[] = [...originalEndpoints, ...completingEndpoints, ...additionalEndpoints];
 
 export function pathOf(row: Row, planted: Planted): string {
   return row.path.replace(/:(\w+)/g, (_, name: string) =>

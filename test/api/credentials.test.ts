@@ -1,4 +1,4 @@
-// Part 5 of the specification: which credentials are taken, and that they are looked at before anything else is.
+// Credentials: which ones are accepted, and that they are checked before anything else.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { after, before, describe, test } from 'node:test';
@@ -30,7 +30,7 @@ async function expectOwner(asked: CallOptions, query = ''): Promise<void> {
   assert.deepEqual([answer.status, answer.text], [200, '{"response":{"email":"owner@example.org"}}']);
 }
 
-test('Basic, Bearer and oauth_token are taken, in any case of scheme and address', async () => {
+test('Basic, Bearer and oauth_token are accepted, with any case of scheme and email address', async () => {
   const { owner } = app.people;
   const token = app.token(owner, 'user').slice('Bearer '.length);
   await expectOwner({ as: owner.as });
@@ -77,7 +77,7 @@ describe('anything else is unauthorized', () => {
   });
 });
 
-test('two kinds of credentials are refused, though each were right', async () => {
+test('two kinds of credentials are refused, even if both are valid', async () => {
   const { owner } = app.people;
   const token = app.token(owner, 'user').slice('Bearer '.length);
   await expectRefused({ as: owner.as }, `?oauth_token=${token}`);
@@ -88,7 +88,7 @@ test('two kinds of credentials are refused, though each were right', async () =>
   await expectRefused({ headers: { authorization: [owner.as, owner.as] } });
 });
 
-test('401 says what would be taken to a client that sent none, and not to a browser, which would ask a person', async () => {
+test('401 names the accepted schemes to a client without credentials, but not to a browser, which would show a dialog', async () => {
   const challenge = 'Basic realm="assay", charset="UTF-8", Bearer realm="assay"';
   for (const path of ['/whoami', `/projects/${planted.project_id}/firehose`, '/projects?callback=f']) {
     const answer = await app.client.get(path);
@@ -115,10 +115,10 @@ test('cookies are never credentials', async () => {
     await expectRefused({ headers: { cookie: `${name}=${session}` } });
 });
 
-test('Basic credentials that a browser adds for another site are refused, tokens are not', async () => {
+test('Basic credentials that a browser adds to a cross-site request are refused, tokens are not', async () => {
   const { owner } = app.people;
   await expectRefused({ as: owner.as, headers: { 'sec-fetch-site': 'cross-site' } });
-  // Asked before without: what is remembered of it must not help.
+  // A request without them comes first: its cached result must not help.
   await expectOwner({ as: owner.as });
   await expectRefused({ as: owner.as, headers: { 'sec-fetch-site': 'cross-site' } });
   for (const site of ['same-origin', 'same-site', 'none'])
@@ -126,7 +126,7 @@ test('Basic credentials that a browser adds for another site are refused, tokens
   await expectOwner({ as: app.token(owner, 'user'), headers: { 'sec-fetch-site': 'cross-site' } });
 });
 
-test('a new key, a revoked token, a new standing count from the next request on', async () => {
+test('a new key, a revoked token and a new standing take effect with the next request', async () => {
   const { account, key } = app.people.stranger;
   assert.equal((await whoami({ as: basic(account.email, key) })).status, 200);
   const next = replaceApiKey(app.db, account.id);
@@ -155,21 +155,21 @@ test('a new key, a revoked token, a new standing count from the next request on'
   assert.equal(await status(), 401);
 });
 
-test('the checks come in their order', async () => {
+test('the checks have a fixed order', async () => {
   const path = `/projects/${planted.project_id}`;
   const { people } = app;
   const call = async (method: string, target: string, as: string | undefined, form = {}) => {
     const answer = await app.client.call(method, target, { as, form });
     return `${answer.status} ${Object.values(answer.json.error as Record<string, string[]>)[0]}`;
   };
-  // Unknown endpoint before credentials, those before standing, that before scope, that before the resource.
+  // An unknown endpoint comes before credentials, then standing, scope and the record.
   assert.equal(await call('POST', '/nothing', undefined), '400 api_does_not_exists');
   assert.equal(await call('PUT', '/projects/1', undefined), '401 unauthorized');
   assert.equal(await call('PUT', '/projects/1', people.suspended.as), '401 account_suspended');
   const suspended = app.token(people.suspended, 'user');
   assert.equal(await call('PUT', '/projects/1', suspended), '401 account_suspended');
   assert.equal(await call('PUT', '/projects/1', app.token(people.owner, 'user')), '401 unauthorized');
-  // The resource before access, access before payment, payment before fields.
+  // The record comes before access, then payment and fields.
   assert.equal(await call('PUT', '/projects/1', people.guest.as), '404 not_found');
   assert.equal(await call('PUT', path, people.guest.as, { name: '' }), '401 unauthorized');
   assert.equal(await call('PUT', path, people.unpaid.as, { name: '' }), '401 unauthorized');
@@ -177,7 +177,7 @@ test('the checks come in their order', async () => {
   assert.equal(await call('PUT', path, people.owner.as, { name: '' }), '403 is_blank');
 });
 
-test('a shared dependency can be fetched by anyone, and its compile only seen by its owner', async () => {
+test('anyone can fetch a shared dependency, but only its owner can see its compile', async () => {
   const there = app.plant();
   const path = `/dependencies/${there.free_dependency_id}`;
   compileAll(app.db, there.free_dependency_id);

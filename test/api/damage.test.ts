@@ -1,4 +1,4 @@
-// Decisions 2: a sealed value that was changed in the database costs its own record, and no other.
+// An encrypted value that was changed in the database affects its own record and no other.
 import assert from 'node:assert/strict';
 import { get } from 'node:https';
 import { after, before, describe, test } from 'node:test';
@@ -14,7 +14,7 @@ before(async () => {
 });
 after(() => app.close());
 
-/** A page, as its owner sees it. */
+/** A page as its owner sees it. */
 function look(path: string): Promise<{ status: number | undefined; text: string }> {
   const { hostname, port } = new URL(app.url);
   const cookie = `__Host-assay-session=${createSession(app.db, app.people.owner.account.id)}`;
@@ -25,10 +25,10 @@ function look(path: string): Promise<{ status: number | undefined; text: string 
   });
 }
 
-describe('a value that was changed in the database is noticed, and nothing else suffers', () => {
+describe('a value that was changed in the database is detected, and nothing else is affected', () => {
   const broken = { error: { generic: [] } };
 
-  test('a project that cannot be opened answers 500 without a code, and says why in the log', async () => {
+  test('a project that cannot be decrypted answers 500 without a code, and the log has the reason', async () => {
     const there = app.plant();
     const path = `/projects/${there.project_id}`;
     app.db.sqlite
@@ -49,7 +49,7 @@ describe('a value that was changed in the database is noticed, and nothing else 
     assert.equal(events.at(-1)?.type, 'dependency.finished', 'what it uses goes on');
   });
 
-  test('a variable that cannot be opened is left out of the list, which shows the others and says so in the log', async () => {
+  test('a variable that cannot be decrypted is left out of the list, and the log has the reason', async () => {
     const there = app.plant();
     const path = `/projects/${there.project_id}/suites/${there.suite_id}/environment_variables`;
     const ask = (method: string, to: string, form?: Record<string, string>) =>
@@ -83,7 +83,7 @@ describe('a value that was changed in the database is noticed, and nothing else 
     assert.deepEqual(await names(), all, 'mended by a new value');
   });
 
-  test('a value that was moved to another row is noticed too', async () => {
+  test('a value that was moved to another row is detected too', async () => {
     const [one, other] = [app.plant(), app.plant()];
     app.db.sqlite
       .prepare(

@@ -1,4 +1,4 @@
-// Reads server-sent events over either version of HTTP, as a careful client does.
+// Reads server-sent events over both versions of HTTP, and checks their framing.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect } from 'node:http2';
@@ -12,7 +12,7 @@ export type Stream = {
   status: number;
   type: string;
   next(): Promise<Event>;
-  /** Everything up to the end of the stream. */
+  /** Reads to the end of the stream. */
   rest(): Promise<Event[]>;
   close(): void;
 };
@@ -77,7 +77,7 @@ async function* parse(body: Readable): AsyncGenerator<Event> {
   for await (const chunk of body) {
     buffered = Buffer.concat([buffered, chunk]);
     for (let end = buffered.indexOf('\n\n'); end >= 0; end = buffered.indexOf('\n\n')) {
-      // Cut only between characters: a frame that is not UTF-8 would throw here.
+      // Frames are split only between characters: invalid UTF-8 would throw here.
       const text = new TextDecoder('utf-8', { fatal: true }).decode(buffered.subarray(0, end));
       buffered = buffered.subarray(end + 2);
       const field = (name: string) =>
@@ -99,7 +99,7 @@ export const textOf = (events: Event[]) =>
     .map(one => one.data.text)
     .join('');
 
-/** Reads until the log reached this length. */
+/** Reads until the log has this length. */
 export async function readTo(stream: Stream, offset: number): Promise<Event[]> {
   const events: Event[] = [];
   while (events.at(-1)?.id !== String(offset)) events.push(await stream.next());

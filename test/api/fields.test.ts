@@ -1,5 +1,5 @@
-// Part 7 of the specification: every field of every form, missing, blank, of the wrong form, reserved, taken; and the
-// answer when nothing is wrong but the moment.
+// Validation: every field of every form when it is missing, blank, invalid, reserved or taken; and requests that are
+// valid but not possible at the moment.
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { recordImage } from '../../src/store/images.ts';
@@ -58,15 +58,15 @@ async function accepted(asked: Row, body: CallOptions): Promise<void> {
 const without = (form: Fields, name: string): Fields =>
   Object.fromEntries(Object.entries(form).filter(([key]) => key !== name));
 
-/** The one required field for which white space is a value. */
+/** The only required field for which white space is a valid value. */
 const mayBeBlank = 'content';
 
-test('every endpoint that takes fields says which of them are required', () => {
+test('every endpoint with fields declares which are required', () => {
   const taking = contract.filter(one => one.form).map(ofRow);
   assert.deepEqual(Object.keys(required).sort(), taking.sort());
 });
 
-describe('a required field must be there', () => {
+describe('a required field must be present', () => {
   for (const [key, names] of Object.entries(required)) {
     const [method, path] = key.split(' ') as [Row['method'], string];
     test(key, async () => {
@@ -95,7 +95,7 @@ describe('a required field must be there', () => {
   }
 });
 
-test('a PUT that sends nothing changes nothing, and one that sends a field changes that field', async () => {
+test('a PUT without fields changes nothing, and one with a field changes only that field', async () => {
   for (const asked of contract.filter(one => one.method === 'PUT')) {
     const path = pathOf(asked, planted);
     const call = (form: Fields) => app.client.call('PUT', path, { as: app.people.owner.as, form });
@@ -111,7 +111,7 @@ test('a PUT that sends nothing changes nothing, and one that sends a field chang
   }
 });
 
-describe('a field must be of its form', () => {
+describe('a field must have its format', () => {
   for (const [key, fields] of rules)
     for (const { field, bad = {}, good = [] } of fields)
       test(`${key} ${field}`, async () => {
@@ -131,7 +131,7 @@ describe('a field must be of its form', () => {
       });
 });
 
-describe('a name is taken once', () => {
+describe('a name must be unique', () => {
   const taken: [string, () => Fields, string][] = [
     ['POST /projects', projectForm, 'PUT /projects/:project_id'],
     [`POST ${P}/suites`, suiteForm, `PUT ${P}/suites/:suite_id`],
@@ -160,7 +160,7 @@ describe('a name is taken once', () => {
     });
 
   for (const [create, form, change] of taken.filter(([path]) => !path.endsWith('environment_variables')))
-    test(`${create}: whatever its case and white space, and it is shown as written`, async () => {
+    test(`${create}: regardless of case and white space, and it is shown as written`, async () => {
       const creating = row(...(create.split(' ') as [Row['method'], string]));
       const changing = row(...(change.split(' ') as [Row['method'], string]));
       const unique = (form() as { name: string }).name;
@@ -186,12 +186,12 @@ describe('a name is taken once', () => {
         await refused(changing, { form: { name } }, 403, errors('name', 'already_exists'));
       }
       await refused(creating, { form: { ...form(), name: '\u200b' } }, 403, errors('name', 'is_blank'));
-      // Its own name in other letters is no other's.
+      // Its own name in other case is no conflict.
       for (const name of [`Other ${unique}`, `OTHER  ${unique}`, ` other ${unique} `])
         assert.equal((await call(changing, name)).record.name, name.trim());
     });
 
-  test('and may be used by another owner, in another project, in another suite', async () => {
+  test('but can be used by another owner, in another project, in another suite', async () => {
     const form = projectForm();
     for (const { as } of [app.people.owner, app.people.stranger])
       assert.equal((await app.client.call('POST', '/projects', { as, form })).status, 201);
@@ -207,7 +207,7 @@ describe('a name is taken once', () => {
   });
 });
 
-test('all that is wrong is told at once, under the full name of each field', async () => {
+test('all errors are reported at once, under the full name of each field', async () => {
   await refused(
     row('POST', `${P}/deploy_strategies`),
     {
@@ -235,7 +235,7 @@ test('all that is wrong is told at once, under the full name of each field', asy
   });
 });
 
-test('a command is not blamed for a prefix that is wrong', async () => {
+test('an invalid prefix causes no error on the command', async () => {
   for (const prefix of ['/usr/x', 'relative'])
     await refused(
       row('POST', '/dependencies'),
@@ -250,7 +250,7 @@ test('a command is not blamed for a prefix that is wrong', async () => {
   await refused(change, { form: { prefix: '/opt/other' } }, 403, errors('command', 'invalid_format'));
 });
 
-test('a field that names a record which is not there is not found, once the others are valid', async () => {
+test('a field that names an unknown record is not found, once the others are valid', async () => {
   const others = app.plant(app.people.stranger);
   const attach = row('POST', `${P}/suites/:suite_id/dependencies`);
   for (const id of [0n, others.free_dependency_id, planted.suite_id])
@@ -287,7 +287,7 @@ test('a field that names a record which is not there is not found, once the othe
   }
 });
 
-test('what is shared may be attached and related to by others', async () => {
+test('shared dependencies can be attached and related to by other accounts', async () => {
   const others = app.plant(app.people.stranger);
   compileAll(app.db, others.free_dependency_id);
   const share = `/dependencies/${others.free_dependency_id}/share`;
@@ -299,7 +299,7 @@ test('what is shared may be attached and related to by others', async () => {
   });
 });
 
-test('dependencies never relate to themselves, nor in a circle; one empty element clears the list', async () => {
+test('dependencies cannot relate to themselves or in a cycle; one empty element clears the list', async () => {
   const key = 'related_dependencies[]';
   const there = app.plant();
   const [a, b] = [there.used_dependency_id, there.free_dependency_id];
@@ -317,7 +317,7 @@ test('dependencies never relate to themselves, nor in a circle; one empty elemen
   assert.equal((await change(b, String(a))).status, 200);
 });
 
-describe('what cannot be done now is unavailable', () => {
+describe('what is not possible at the moment is unavailable', () => {
   const unavailable = errors('generic', 'resource_temporary_unavailable');
   const gzip = Buffer.from('1f8b08', 'hex');
 
@@ -356,7 +356,7 @@ test('a dependency that a suite uses, or that another relates to, is reserved', 
   assert.deepEqual([related.status, related.json], reserved);
 });
 
-test('a shared dependency that a suite or a dependency of another account uses is reserved, until it does no more', async () => {
+test('a shared dependency is reserved while a suite or a dependency of another account uses it', async () => {
   const { free_dependency_id: id } = app.plant();
   compileAll(app.db, id);
   const { owner, stranger } = app.people;
@@ -383,7 +383,7 @@ test('a shared dependency that a suite or a dependency of another account uses i
   assert.deepEqual(await unshare(), [200, '']);
 });
 
-test('rules, variables and notifications need no unique value where nobody would be confused', async () => {
+test('rules, variables and notifications need no unique values across records', async () => {
   for (let time = 0; time < 2; time += 1) {
     await accepted(row('POST', `${P}/suites/:suite_id/rules`), { form: ruleForm() });
     await accepted(row('POST', `${P}/notifications`), { form: notificationForm() });

@@ -1,5 +1,4 @@
-// What monitoring is told: well while the database answers and is where the next server would look for it;
-// figures for whoever may see them.
+// Health and metrics: healthy while the database answers and is in place, and metrics for those who may see them.
 import assert from 'node:assert/strict';
 import { renameSync } from 'node:fs';
 import { type TestContext, test } from 'node:test';
@@ -14,7 +13,7 @@ import { databasePath } from '../../src/store/data/paths.ts';
 import { bootApp, type People } from '../support/app.ts';
 import { errors } from '../support/client.ts';
 
-test('an appliance whose database was taken away says that it is not well, and recovers', async t => {
+test('a server whose database was removed reports that it is unhealthy, and recovers', async t => {
   const app = await bootApp();
   t.after(() => app.close());
   const path = databasePath(app.data);
@@ -56,9 +55,9 @@ async function openFigures(trustedProxies: string, t: TestContext): Promise<{ as
 
 const refused = [401, JSON.stringify(errors('generic', 'unauthorized'))];
 
-test('the figures are for loopback and for administrators, and for nobody else', async t => {
+test('the metrics are for loopback and administrators only', async t => {
   const { ask, people } = await openFigures('', t);
-  // The address is that of the connection: what a request says about it does not count.
+  // Only the address of the connection counts, not what the request claims.
   const forwarded = { 'x-forwarded-for': '127.0.0.1' };
   for (const near of ['127.0.0.1', '127.8.9.10', '::1', '::ffff:127.0.0.1']) {
     const [status, text] = await ask(near, forwarded);
@@ -72,12 +71,12 @@ test('the figures are for loopback and for administrators, and for nobody else',
   }
 });
 
-test('behind a trusted proxy on the same server the figures are for whom it forwards, not for everybody', async t => {
+test('behind a trusted proxy on the same server, the forwarded address counts', async t => {
   const { ask, people } = await openFigures('127.0.0.1, ::1', t);
   for (const proxy of ['127.0.0.1', '::1', '::ffff:127.0.0.1']) {
     const from = (address: string, authorization = '') =>
       ask(proxy, { 'x-forwarded-for': address, authorization });
-    // The last two: a caller who wrote the left part itself, and a proxy that hides the caller.
+    // The last two: a caller that forged the left part, and a proxy that hides the caller.
     for (const far of ['192.0.2.7', '2001:db8::7', '127.0.0.1, 192.0.2.7', 'unknown'])
       assert.deepEqual(await from(far), refused, far);
     assert.equal((await from('192.0.2.7', people.admin.as))[0], 200);

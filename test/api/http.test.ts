@@ -1,5 +1,5 @@
-// Decisions 3, below the contract: both versions of HTTP, methods and paths that are none, and requests that are
-// malformed, oversized or slow, which harm nobody else.
+// HTTP itself: both versions, unknown methods and paths, and requests that are malformed, oversized or slow, which
+// affect nobody else.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect as connect2 } from 'node:http2';
@@ -16,7 +16,7 @@ let slow: Promise<{ text: string; tookMs: number }>;
 before(async () => {
   app = await bootApp();
   planted = app.plant();
-  // The slowest test of all runs beside the others.
+  // The slowest test runs concurrently with the others.
   slow = sendSlowly();
 });
 after(() => app.close());
@@ -32,12 +32,12 @@ async function open(protocols?: string[]): Promise<TLSSocket> {
     ...(protocols && { ALPNProtocols: protocols }),
   });
   await once(socket, 'secureConnect');
-  // A server that refuses may hang up while nobody reads yet.
+  // The server may close the connection before anybody reads.
   socket.on('error', () => socket.destroy());
   return socket;
 }
 
-/** Everything that comes back until the connection ends. */
+/** Everything that is received until the connection ends. */
 async function read(socket: TLSSocket): Promise<string> {
   let text = '';
   try {
@@ -80,7 +80,7 @@ async function call2(headers: Record<string, string>, body?: string | Buffer): P
   }
 }
 
-test('HTTP/1.1 and HTTP/2 are spoken on the same port', async () => {
+test('HTTP/1.1 and HTTP/2 are served on the same port', async () => {
   for (const [protocols, agreed] of [
     [['h2', 'http/1.1'], 'h2'],
     [['http/1.1'], 'http/1.1'],
@@ -94,7 +94,7 @@ test('HTTP/1.1 and HTTP/2 are spoken on the same port', async () => {
   assert(bare.endsWith('{"response":"pong"}'), bare);
 });
 
-test('HTTP/2 answers as HTTP/1.1 does: records, forms, refusals, uploads', async () => {
+test('HTTP/2 answers like HTTP/1.1: records, forms, refusals, uploads', async () => {
   const authorization = app.people.owner.as;
   const ping = await call2({ ':path': '/ping' });
   assert.deepEqual([ping.status, ping.text], [200, '{"response":"pong"}']);
@@ -127,7 +127,7 @@ test('HTTP/2 answers as HTTP/1.1 does: records, forms, refusals, uploads', async
   assert.deepEqual([head.status, head.text], [200, '']);
 });
 
-test('many streams of one HTTP/2 connection are answered side by side', async () => {
+test('streams of one HTTP/2 connection are answered concurrently', async () => {
   const session = connect2(app.url, { ca: app.client.ca });
   const path = `/projects/${planted.project_id}`;
   const texts = await Promise.all(
@@ -143,7 +143,7 @@ test('many streams of one HTTP/2 connection are answered side by side', async ()
   assert(texts[0]?.includes(String(planted.project_id)));
 });
 
-test('HEAD answers as GET does, without a body', async () => {
+test('HEAD answers like GET, without a body', async () => {
   await app.writeLog(planted.build_id, 'hello\n');
   for (const row of contract.filter(one => one.method === 'GET')) {
     if (row.path.endsWith('badge.svg')) continue;
@@ -180,7 +180,7 @@ describe('a method that a path does not have is an unknown endpoint', () => {
     });
 });
 
-describe('a path is taken as it is written', () => {
+describe('a path is not normalized', () => {
   const paths = [
     '/nothing',
     '/Ping',
@@ -212,7 +212,7 @@ describe('a path is taken as it is written', () => {
     });
 });
 
-describe('a page with a trailing slash leads to the page', () => {
+describe('a page with a trailing slash redirects to the page', () => {
   for (const [path, page] of [
     ['/ui/', '/ui'],
     ['/ui/sign-in/', '/ui/sign-in'],
@@ -229,13 +229,13 @@ describe('a page with a trailing slash leads to the page', () => {
     });
 });
 
-describe('a target that is a whole address', () => {
+describe('an absolute request target', () => {
   const ask = (target: string, ...headers: string[]) =>
     exchange(
       `GET ${target} HTTP/1.1\r\n${headers.map(header => `${header}\r\n`).join('')}Connection: close\r\n\r\n`,
     );
 
-  test('is answered as its path would be', async () => {
+  test('is answered like its path', async () => {
     const authorization = `Authorization: ${app.people.owner.as}`;
     for (const host of ['localhost', 'localhost:1', '127.0.0.1', '[::1]:8443', 'Ci.Example.org'])
       for (const scheme of ['https', 'HTTPS']) {
@@ -273,7 +273,7 @@ describe('a target that is a whole address', () => {
       assert.doesNotMatch(text, /pong/);
     });
 
-  test('still needs a host, and is none in HTTP/2', async () => {
+  test('still needs a Host header, and does not exist in HTTP/2', async () => {
     assert.match(await ask('https://localhost/ping'), /^HTTP\/1\.1 400 /);
     await assert.rejects(call2({ ':path': 'https://localhost/ping' }), /NGHTTP2_PROTOCOL_ERROR/);
   });
@@ -325,11 +325,11 @@ describe('a client that waits for 100 Continue before it sends a body', () => {
     ],
   };
   for (const [name, request] of Object.entries(refused))
-    test(`is refused instead: ${name}`, async () => {
+    test(`gets the refusal instead: ${name}`, async () => {
       const [status, bytes] = request();
       const socket = await open();
       socket.write(bytes);
-      // It ends although not a byte of the body was sent.
+      // It ends although no byte of the body was sent.
       const text = await read(socket);
       assert.deepEqual(
         [...text.matchAll(/HTTP\/1\.1 (\d+) /g)].map(([, found]) => Number(found)),
@@ -337,7 +337,7 @@ describe('a client that waits for 100 Continue before it sends a body', () => {
       );
     });
 
-  test('is asked for a form and for an upload that it may send', async () => {
+  test('gets 100 Continue for a form and for an upload that are allowed', async () => {
     const gzip = Buffer.concat([Buffer.from('1f8b08', 'hex'), Buffer.alloc(200_000)]);
     const form = new URLSearchParams(suiteForm() as Record<string, string>).toString();
     for (const [path, type, body, status] of [
@@ -355,7 +355,7 @@ describe('a client that waits for 100 Continue before it sends a body', () => {
     }
   });
 
-  test('is told so over HTTP/2 too', async () => {
+  test('gets it over HTTP/2 too', async () => {
     const session = connect2(app.url, { ca: app.client.ca });
     const ask = async (headers: Record<string, string>) => {
       const stream = session.request({
@@ -381,7 +381,7 @@ describe('a client that waits for 100 Continue before it sends a body', () => {
   });
 });
 
-test('plain HTTP on the port is closed without an answer', async () => {
+test('plain HTTP on the port is closed without a response', async () => {
   const socket = connectPlain(port(), '127.0.0.1');
   socket.write('GET /ping HTTP/1.1\r\nHost: x\r\n\r\n');
   let bytes = 0;
@@ -393,7 +393,7 @@ test('plain HTTP on the port is closed without an answer', async () => {
   assert.equal(bytes, 0);
 });
 
-describe('what is malformed below HTTP is closed, or an unknown endpoint, and harms nobody', () => {
+describe('malformed requests are closed or get an unknown endpoint, and affect nobody else', () => {
   const requests: Record<string, string | Buffer> = {
     'no HTTP at all': 'hello\r\n\r\n',
     'random bytes': Buffer.from(Array.from({ length: 512 }, (_, at) => (at * 37) % 256)),
@@ -425,7 +425,7 @@ describe('what is malformed below HTTP is closed, or an unknown endpoint, and ha
       assert.equal((await app.client.get('/ping')).status, 200);
     });
 
-  test('an expectation that nobody knows is no error of its own', async () => {
+  test('an unknown expectation is not an error', async () => {
     const text = await exchange('GET /ping HTTP/1.1\r\nHost: x\r\nExpect: tea\r\nConnection: close\r\n\r\n');
     assert.match(text, /^HTTP\/1\.1 200 /);
   });
@@ -443,7 +443,7 @@ describe('what is malformed below HTTP is closed, or an unknown endpoint, and ha
   });
 });
 
-test('every answer has a request id of its own', async () => {
+test('every response has its own request ID', async () => {
   const seen = new Set<string>();
   const project = `/projects/${planted.project_id}`;
   const paths = [
@@ -473,7 +473,7 @@ test('healthz and metrics answer without credentials from loopback', async () =>
   assert.match(text, /^assay_requests_total\{method="other",route="unknown",status="400"\} \d+$/m);
 });
 
-test('headers that come too slowly are cut off after 15 s, while others are served', async () => {
+test('headers that arrive too slowly are cut off after 15 s, while others are served', async () => {
   const { text, tookMs } = await slow;
   assert(tookMs > 14_000 && tookMs < 40_000, `${tookMs} ms`);
   if (text !== '') assert.match(text, /^HTTP\/1\.1 400 /);

@@ -1,4 +1,4 @@
-// Which images a suite or a dependency may name: `host`, imported ones and the default; any other only with ANY_IMAGE.
+// Images that a suite or a dependency can name: `host`, imported ones and the default; others only with ANY_IMAGE.
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import type { Settings } from '../../src/config.ts';
@@ -20,7 +20,7 @@ const open = (overrides: Partial<Settings>) => {
   after(() => app.close());
 };
 
-/** Each way in which an image is named. */
+/** The ways to name an image. */
 const ways: [string, () => [method: string, path: string, form: Fields]][] = [
   ['a new suite', () => ['POST', `/projects/${planted.project_id}/suites`, suiteForm()]],
   ['a suite', () => ['PUT', `/projects/${planted.project_id}/suites/${planted.suite_id}`, {}]],
@@ -38,7 +38,7 @@ const others = ['debian', 'debian:11', 'debian:12.1', 'other/app:1', `debian@sha
 describe('without ANY_IMAGE', () => {
   open({});
   for (const [what, way] of ways) {
-    test(`${what} may name host and imported images`, async () => {
+    test(`${what} can name host and imported images`, async () => {
       for (const image of ['host', 'debian:12', 'team/tools', 'team/tools:latest']) {
         const { status, record, text } = await name(way, image);
         assert.ok(status < 300, text);
@@ -48,7 +48,7 @@ describe('without ANY_IMAGE', () => {
       assert.equal(record.image, undefined, 'the default one');
     });
 
-    test(`${what} may name no other that Docker may have, nor Assay's own`, async () => {
+    test(`${what} can name no other image of Docker, nor Assay's own`, async () => {
       const before = app.changes();
       for (const image of [...others, 'assay/host:1', 'assay/prepared:1', 'team/tools:2']) {
         const { status, json } = await name(way, image);
@@ -63,7 +63,7 @@ describe('without ANY_IMAGE', () => {
 
 describe('with another default image', () => {
   open({ image: 'team/base:1' });
-  test('it may be named, whether a setting or the command line chose it', async () => {
+  test('it can be named, whether a setting or the command line chose it', async () => {
     const [, way] = ways[0] as (typeof ways)[number];
     assert.equal((await name(way, 'team/base:1')).status, 201);
     assert.equal((await name(way, 'team/chosen:1')).status, 404);
@@ -76,7 +76,7 @@ describe('with another default image', () => {
 describe('with ANY_IMAGE', () => {
   open({ anyImage: true });
   for (const [what, way] of ways)
-    test(`${what} may name any image`, async () => {
+    test(`${what} can name any image`, async () => {
       for (const image of others) assert.ok((await name(way, image)).status < 300, image);
     });
 });

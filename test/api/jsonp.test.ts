@@ -30,7 +30,7 @@ describe('every GET that answers with JSON can be wrapped', () => {
     });
 });
 
-test('errors are wrapped too, with a status of their own', async () => {
+test('errors are wrapped too, with their own status', async () => {
   const answers: [string, string | undefined, number, unknown][] = [
     ['/nothing', undefined, 400, errors('generic', 'api_does_not_exists')],
     ['/whoami', undefined, 401, errors('generic', 'unauthorized')],
@@ -72,14 +72,14 @@ describe('a callback must be a name', () => {
       assert.equal(answer.headers['content-type'], 'application/json');
     });
 
-  test('of 128 characters at the most, and the last of two', async () => {
+  test('of at most 128 characters, and the last of two counts', async () => {
     const name = 'a'.repeat(128);
     assert((await get(`/ping?callback=${name}`)).text.startsWith(`${name}(`));
     assert.equal((await get('/ping?callback=a-b&callback=f')).text, 'f({"response":"pong"})');
     assert.equal((await get('/ping?callback=f&callback=a-b')).status, 403);
   });
 
-  test('and is looked at last', async () => {
+  test('and is checked last', async () => {
     assert.equal((await app.client.get('/whoami?callback=1')).status, 401);
     assert.equal((await get('/projects/1?callback=1')).status, 404);
     assert.deepEqual((await get('/projects?limit=0&callback=1')).json, errors('limit', 'invalid_format'));
@@ -90,7 +90,7 @@ describe('a callback must be a name', () => {
   });
 });
 
-test('where the answer is no JSON its errors are wrapped, and a bad callback changes nothing', async () => {
+test('an endpoint without JSON wraps its errors, and ignores an invalid callback otherwise', async () => {
   const project = `/projects/${planted.project_id}`;
   const notFound = JSON.stringify(errors('generic', 'not_found'));
   for (const path of [
@@ -111,7 +111,7 @@ test('where the answer is no JSON its errors are wrapped, and a bad callback cha
   );
 });
 
-test('a callback is ignored on anything but GET, on plain text and on the firehose', async () => {
+test('a callback is ignored for other methods, plain text and the firehose', async () => {
   const project = `/projects/${planted.project_id}`;
   for (const callback of ['f', '1'] as const) {
     const created = await app.client.call('POST', `${project}/suites?callback=${callback}`, {

@@ -1,4 +1,4 @@
-// Decisions 3 and 10: lists are cut into pages, newest first, and a link leads to the next one.
+// Lists: newest first, in pages, with a link to the next page.
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import {
@@ -36,7 +36,7 @@ const get = (path: string) => app.client.get(path, app.people.owner.as);
 const project = () => `/projects/${planted.project_id}`;
 const suite = () => `${project()}/suites/${planted.suite_id}`;
 
-/** Each list, and how one more row comes into it; the id that it has there. */
+/** How to add a row to each list; returns its ID there. */
 const lists: Record<string, { path: () => string; add: () => Promise<bigint> | bigint }> = {
   projects: { path: () => '/projects', add: () => create('/projects', projectForm()) },
   collaborators: {
@@ -109,7 +109,7 @@ const linkOf = (answer: { headers: Record<string, string> }) =>
   /^<(.+)>; rel="next"$/.exec(answer.headers.link ?? '')?.[1];
 const withQuery = (path: string, query: string) => `${path}${path.includes('?') ? '&' : '?'}${query}`;
 
-test('every list of the contract that has pages is looked at here', () => {
+test('every paged list of the contract is tested here', () => {
   const known = Object.values(lists).map(
     ({ path }) =>
       path()
@@ -124,7 +124,7 @@ test('every list of the contract that has pages is looked at here', () => {
       assert(known.includes(row.path.replace(/:\w+/g, '<id>')), row.path);
 });
 
-describe('a list is newest first, and its pages hold each row once', () => {
+describe('a list is newest first, and its pages contain each row once', () => {
   for (const [name, { path, add }] of Object.entries(lists))
     test(name, async () => {
       const added: bigint[] = [];
@@ -162,7 +162,7 @@ describe('a list is newest first, and its pages hold each row once', () => {
     });
 });
 
-test('a page has 100 rows where nothing else is asked for, and never more than 1000', async () => {
+test('a page has 100 rows by default, and at most 1000', async () => {
   const there = app.plant();
   const path = `/projects/${there.project_id}/build_requests`;
   const row = findProject(app.db, there.project_id);
@@ -183,7 +183,7 @@ test('a page has 100 rows where nothing else is asked for, and never more than 1
   }
 });
 
-describe('limit and before must be what they are called', () => {
+describe('limit and before must be valid', () => {
   for (const limit of ['0', '1001', '-1', 'abc', '1.5', '', '1e2', '0x10', '99999999999999999999'])
     test(`limit=${limit}`, async () => {
       const answer = await get(`${project()}/suites?limit=${limit}`);
@@ -200,7 +200,7 @@ describe('limit and before must be what they are called', () => {
   });
 });
 
-test('a link keeps the other fields of the query, but never a token', async () => {
+test('a link keeps the other parameters of the query, but never a token', async () => {
   const token = app.token(app.people.owner, 'suites').slice('Bearer '.length);
   await create(`${project()}/suites`, suiteForm());
   const answer = await app.client.get(
@@ -243,7 +243,7 @@ test('the dependencies of a suite are listed in the order in which they were att
   );
 });
 
-test("own dependencies and others' shared ones are two lists", async () => {
+test('own dependencies and shared ones of others are separate lists', async () => {
   const shared = await shareOne();
   assert(!idsOf((await get('/dependencies')).list).includes(shared));
   assert(idsOf((await get('/dependencies?shared=true')).list).includes(shared));
@@ -266,7 +266,7 @@ test("own dependencies and others' shared ones are two lists", async () => {
   assert.deepEqual([answer.status, answer.json], [403, errors('shared', 'invalid_format')]);
 });
 
-test('events are oldest first, after one that is named, with a link while there are more', async () => {
+test('events are oldest first, after a given one, with a link while there are more', async () => {
   const there = app.plant();
   const path = `/projects/${there.project_id}/events`;
   const all = (await get(path)).list;
@@ -324,7 +324,7 @@ test("a commit's builds include reruns, newest first", async () => {
   assert.equal(list[0]?.build_request_id, second.id);
 });
 
-test('an unpaid account lists what it collaborates on, and not what it owns', async () => {
+test('an unpaid account lists the projects that it collaborates on, but not its own', async () => {
   app.plant(app.people.unpaid);
   const { list } = await app.client.get('/projects', app.people.unpaid.as);
   assert(list.length > 0 && list.every(one => one.owned === false));

@@ -1,4 +1,4 @@
-// A log that grows at the very moment a reader has come to its end.
+// A log that grows at the moment when a reader reaches its end.
 import assert from 'node:assert/strict';
 import { EventEmitter, once } from 'node:events';
 import { appendFileSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -10,10 +10,10 @@ import type { EventStream } from '../../src/api/http/stream.ts';
 import { createLogFeeds } from '../../src/api/log-feed.ts';
 import { createLive } from '../../src/live.ts';
 
-test('what is printed while a reader takes its place at the front is sent, though nothing more is printed', async t => {
-  const room = mkdtempSync(join(tmpdir(), 'assay-feed-'));
-  t.after(() => rmSync(room, { recursive: true }));
-  const path = join(room, 'log');
+test('output that is written while a reader subscribes is sent, even if nothing follows', async t => {
+  const fixture = mkdtempSync(join(tmpdir(), 'assay-feed-'));
+  t.after(() => rmSync(fixture, { recursive: true }));
+  const path = join(fixture, 'log');
   writeFileSync(path, 'first\n');
   const handle = await open(path);
   const prototype: FileHandle = Object.getPrototypeOf(handle);
@@ -21,7 +21,7 @@ test('what is printed while a reader takes its place at the front is sent, thoug
   const moments = new EventEmitter();
   const held = once(moments, 'release');
   const atEnd = once(moments, 'end');
-  // The end was seen, and the reader does not know it yet: for as long as the rest takes.
+  // The reader has read the end of the file, but has not subscribed yet.
   const read = prototype.read as (...asked: unknown[]) => Promise<{ bytesRead: number }>;
   const readAndHold = async function (this: FileHandle, ...asked: unknown[]) {
     const result = await read.apply(this, asked);

@@ -1,4 +1,4 @@
-// The state machines through the API: what moves, what cannot, and what becomes of the whole.
+// The state machines through the API: allowed and refused transitions, and the states that follow from them.
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import type { BuildEvent } from '../../src/domain/build.ts';
@@ -26,7 +26,7 @@ const get = (path: string) => app.client.get(path, app.people.owner.as);
 const post = (path: string, body?: Buffer) =>
   app.client.call('POST', path, { as: app.people.owner.as, ...(body && { body }) });
 
-/** A project with a request whose builds wait, one for each suite. */
+/** A project with a request that has a queued build for each suite. */
 function begin(suites: number): { project: string; request: bigint; commit: bigint; builds: bigint[] } {
   const there = app.plant();
   const row = findProject(app.db, there.project_id);
@@ -75,7 +75,7 @@ function run(id: bigint, verdict: BuildEvent): void {
   moveBuild(app.db, id, verdict);
 }
 
-describe('a request is what its builds make of it, and the commit and the project follow', () => {
+describe('the state of a request follows from its builds, and the commit and the project follow the request', () => {
   const cases: [string, BuildEvent[], string][] = [
     ['all passed', ['pass', 'pass'], 'passed'],
     ['one failed', ['pass', 'fail', 'error', 'time_out', 'cancel'], 'failed'],
@@ -94,7 +94,7 @@ describe('a request is what its builds make of it, and the commit and the projec
       assert.deepEqual(await states(at), [expected, expected, expected]);
     });
 
-  test('no suite to run is skipped', async () => {
+  test('a request without a suite to run is skipped', async () => {
     assert.deepEqual(await states(begin(0)), ['skipped', 'skipped', 'skipped']);
   });
 
@@ -113,7 +113,7 @@ describe('a request is what its builds make of it, and the commit and the projec
 });
 
 describe('cancel', () => {
-  test('ends a build that waits at once, and asks one that runs to end', async () => {
+  test('ends a queued build at once, and stops a running one', async () => {
     const at = begin(2);
     const [waiting, running] = at.builds as [bigint, bigint];
     moveBuild(app.db, running, 'start');
@@ -126,7 +126,7 @@ describe('cancel', () => {
     assert.deepEqual(await states(at), ['canceled', 'canceled', 'canceled']);
   });
 
-  test('of what is finished changes nothing', async () => {
+  test('of something finished changes nothing', async () => {
     const there = app.plant();
     const project = `/projects/${there.project_id}`;
     moveDeploy(app.db, there.deploy_id, 'start');
@@ -146,7 +146,7 @@ describe('cancel', () => {
     }
   });
 
-  test('of a request ends all of its builds that wait', async () => {
+  test('of a request ends all of its queued builds', async () => {
     const at = begin(3);
     run(at.builds[0] as bigint, 'pass');
     const answer = await post(`${at.project}/build_requests/${at.request}/cancel`);
@@ -169,14 +169,14 @@ describe('cancel', () => {
     assert.deepEqual([answer.record.build_state, answer.record.commit_id], ['canceled', null]);
   });
 
-  test('of a deploy that waits', async () => {
+  test('of a queued deploy', async () => {
     const there = app.plant();
     const answer = await post(`/projects/${there.project_id}/deploys/${there.deploy_id}/cancel`);
     assert.deepEqual([answer.status, answer.record.state], [200, 'canceled']);
     assert.equal(answer.record.commit_id, there.commit_id);
   });
 
-  test('of a compile that waits, and of one that runs', async () => {
+  test('of a queued and of a running compile', async () => {
     const there = app.plant();
     const path = `/dependencies/${there.free_dependency_id}`;
     enqueueCompile(app.db, there.free_dependency_id);
@@ -187,7 +187,7 @@ describe('cancel', () => {
 });
 
 describe('rerun', () => {
-  test('is a new build of the same request, which goes back to building; the newest counts', async () => {
+  test('is a new build of the same request, which is building again; the newest counts', async () => {
     const at = begin(2);
     run(at.builds[0] as bigint, 'fail');
     run(at.builds[1] as bigint, 'pass');
@@ -205,7 +205,7 @@ describe('rerun', () => {
     assert.deepEqual((await get(`${at.project}/builds/${at.builds[0]}`)).record, first);
   });
 
-  test('of a suite that was deleted is not found, and its builds stay readable', async () => {
+  test('of a deleted suite is not found, and its builds stay readable', async () => {
     const at = begin(1);
     run(at.builds[0] as bigint, 'fail');
     const path = `${at.project}/builds/${at.builds[0]}`;
@@ -228,7 +228,7 @@ test('a strategy with deploys can be deleted, and the deploys stay readable', as
   assert.equal(deploy.deploy_strategy_id, there.deploy_strategy_id);
 });
 
-test('a project is deleted with everything that belongs to it, and nothing else is', async () => {
+test('a project is deleted with everything that belongs to it, and nothing else', async () => {
   const [gone, stays] = [app.plant(), app.plant()];
   const count = (table: string, id: bigint) =>
     Number(app.db.sqlite.prepare(`SELECT count(*) FROM ${table} WHERE project_id = ?`).pluck().get(id));
@@ -256,7 +256,7 @@ test('a project is deleted with everything that belongs to it, and nothing else 
 });
 
 describe('sharing', () => {
-  test('is a flag beside the compile: twice is once, and a new archive keeps it', async () => {
+  test('is independent of the compile: repeating it has no effect, and a new archive keeps it', async () => {
     const there = app.plant();
     const id = there.free_dependency_id;
     const path = `/dependencies/${id}`;
@@ -278,7 +278,7 @@ describe('sharing', () => {
     assert.equal(await seen(), 404);
   });
 
-  test('tells the projects that use it, once', async () => {
+  test('notifies the projects that use it, once', async () => {
     const there = app.plant();
     compileAll(app.db, there.used_dependency_id);
     await post(`/dependencies/${there.used_dependency_id}/share`);
@@ -296,7 +296,7 @@ describe('sharing', () => {
   });
 });
 
-test('a badge shows the newest finished commit, of a branch where one is named, and nothing when it is off', async () => {
+test('a badge shows the newest finished commit, optionally of a branch, and nothing when it is off', async () => {
   const there = app.plant();
   const project = `/projects/${there.project_id}`;
   const badge = (query = '') => app.client.get(`${project}/badge.svg${query}`);

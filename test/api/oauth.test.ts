@@ -1,4 +1,4 @@
-// RFC 6749 where clients differ: parameters without a value, a public client's empty secret, and what a defect answers.
+// Details of RFC 6749: empty parameters, the empty secret of a public client, and the response to a defect.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { Ajv2020 } from 'ajv/dist/2020.js';
@@ -6,29 +6,29 @@ import formats from 'ajv-formats';
 import { createSession, updateAccount } from '../../src/store/accounts.ts';
 import { createAuthorizationCode, findApplicationByClientId } from '../../src/store/applications.ts';
 import { basic } from '../support/client.ts';
-import { type OAuthRoom, openOAuthRoom, type Registered } from '../web/oauth-room.ts';
+import { type OAuthFixture, openOAuthFixture, type Registered } from '../web/account/oauth-fixture.ts';
 
-// The pair of RFC 7636, appendix B.
+// The example of RFC 7636, appendix B.
 const verifier = 'dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk';
 const challenge = 'E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM';
 
-let room: OAuthRoom;
+let fixture: OAuthFixture;
 let confidential: Registered;
 let open: Registered;
 before(async () => {
-  room = await openOAuthRoom();
-  confidential = room.register();
-  open = room.register({ isPublic: true });
+  fixture = await openOAuthFixture();
+  confidential = fixture.register();
+  open = fixture.register({ isPublic: true });
 });
-after(() => room.close());
+after(() => fixture.close());
 
 function codeFor({ clientId }: Registered, codeChallenge: string | null): string {
-  const application = findApplicationByClientId(room.db, clientId);
+  const application = findApplicationByClientId(fixture.db, clientId);
   assert(application);
-  return createAuthorizationCode(room.db, {
+  return createAuthorizationCode(fixture.db, {
     applicationId: application.id,
-    accountId: room.people.owner.account.id,
-    redirectUri: room.callback,
+    accountId: fixture.people.owner.account.id,
+    redirectUri: fixture.callback,
     scopes: ['user'],
     codeChallenge,
     lifetimeMs: 60_000,
@@ -36,8 +36,8 @@ function codeFor({ clientId }: Registered, codeChallenge: string | null): string
 }
 
 async function redeem(fields: Record<string, string>, as?: string) {
-  const form = { grant_type: 'authorization_code', redirect_uri: room.callback, ...fields };
-  const answer = await room.fetch('/oauth2/access_token', {
+  const form = { grant_type: 'authorization_code', redirect_uri: fixture.callback, ...fields };
+  const answer = await fixture.fetch('/oauth2/access_token', {
     method: 'POST',
     headers: {
       'content-type': 'application/x-www-form-urlencoded',
@@ -57,12 +57,12 @@ const shown = () => ({
   client_secret: confidential.clientSecret ?? '',
 });
 
-test('a parameter of an authorization request without a value counts as left out', async () => {
+test('an empty parameter of an authorization request counts as missing', async () => {
   const ask = async (changed: Record<string, string>) => {
     const { clientId } = confidential;
-    const fields = { client_id: clientId, redirect_uri: room.callback, scope: 'user', ...changed };
-    const answer = await room.fetch(room.authorizeUrl(fields));
-    return new URL(answer.headers.get('location') ?? 'about:blank', room.url);
+    const fields = { client_id: clientId, redirect_uri: fixture.callback, scope: 'user', ...changed };
+    const answer = await fixture.fetch(fixture.authorizeUrl(fields));
+    return new URL(answer.headers.get('location') ?? 'about:blank', fixture.url);
   };
   const blank = { response_type: '', state: '', code_challenge: '', code_challenge_method: '' };
   assert.equal((await ask(blank)).pathname, '/ui/sign-in', 'it is a good request');
@@ -71,17 +71,17 @@ test('a parameter of an authorization request without a value counts as left out
   assert(!refused.searchParams.has('state'));
 });
 
-test('a secret in the query of an authorization request is refused, and goes nowhere', async () => {
+test('a secret in the query of an authorization request is refused, and not redirected', async () => {
   const { clientId, clientSecret = '' } = confidential;
-  const fields = { client_id: clientId, redirect_uri: room.callback, scope: 'user', state: 's' };
+  const fields = { client_id: clientId, redirect_uri: fixture.callback, scope: 'user', state: 's' };
   for (const [name, secret] of [
     ['client_secret', clientSecret],
     ['code_verifier', verifier],
   ] as const) {
     const ask = (changed: Record<string, string>) =>
-      room.fetch(room.authorizeUrl({ ...fields, ...changed, [name]: secret }));
+      fixture.fetch(fixture.authorizeUrl({ ...fields, ...changed, [name]: secret }));
     const back = new URL((await ask({})).headers.get('location') ?? 'about:blank');
-    assert.equal(`${back.origin}${back.pathname}`, room.callback);
+    assert.equal(`${back.origin}${back.pathname}`, fixture.callback);
     assert.deepEqual(
       [back.searchParams.get('error'), back.searchParams.get('state')],
       ['invalid_request', 's'],
@@ -95,11 +95,11 @@ test('a secret in the query of an authorization request is refused, and goes now
       assert.deepEqual([page.status, page.headers.get('location')], [400, null]);
       assert(!(await page.text()).includes(secret));
     }
-    assert(!room.logged.some(line => line.includes(secret)), 'nor into the log');
+    assert(!fixture.logged.some(line => line.includes(secret)), 'nor into the log');
   }
 });
 
-test('a field of a token request without a value counts as left out', async () => {
+test('an empty field of a token request counts as missing', async () => {
   for (const [field, status, code] of [
     ['grant_type', 400, 'invalid_request'],
     ['code', 400, 'invalid_grant'],
@@ -114,7 +114,7 @@ test('a field of a token request without a value counts as left out', async () =
   assert.equal(granted.status, 200);
 });
 
-test('a public client may send its secret empty, in the body or by Basic, but no other secret', async () => {
+test('a public client can send an empty secret, in the body or with Basic, but no other', async () => {
   const proven = () => ({ code: codeFor(open, challenge), code_verifier: verifier });
   const inBody = await redeem({ ...proven(), client_id: open.clientId, client_secret: '' });
   assert.equal(inBody.status, 200);
@@ -125,14 +125,14 @@ test('a public client may send its secret empty, in the body or by Basic, but no
   assert.deepEqual([confidentialWithout.status, confidentialWithout.json.error], [401, 'invalid_client']);
 });
 
-test('every answer has a request id; that of a defect leads to its cause in the log', async () => {
+test('every response has a request ID; that of a defect leads to its cause in the log', async () => {
   assert((await redeem({})).requestId);
   const code = codeFor(confidential, null);
-  room.db.sqlite.exec('ALTER TABLE authorization_codes RENAME TO mislaid');
+  fixture.db.sqlite.exec('ALTER TABLE authorization_codes RENAME TO mislaid');
   const answer = await redeem({ ...shown(), code });
-  room.db.sqlite.exec('ALTER TABLE mislaid RENAME TO authorization_codes');
+  fixture.db.sqlite.exec('ALTER TABLE mislaid RENAME TO authorization_codes');
   assert.deepEqual([answer.status, answer.json], [500, { error: { generic: [] } }]);
-  const line = room.logged.find(one => one.includes(answer.requestId ?? '-'));
+  const line = fixture.logged.find(one => one.includes(answer.requestId ?? '-'));
   assert(line?.includes('authorization_codes'), line ?? 'nothing was logged');
 });
 
@@ -148,8 +148,8 @@ type Operation = {
   responses: Record<string, Described>;
 };
 
-test('every answer of the endpoints of OAuth is as the OpenAPI document says', async () => {
-  const document = (await (await room.fetch('/openapi.json')).json()) as {
+test('every response of the OAuth endpoints matches the OpenAPI document', async () => {
+  const document = (await (await fixture.fetch('/openapi.json')).json()) as {
     paths: Record<string, Record<string, Operation>>;
     components: { responses: Record<string, Described> };
   };
@@ -162,7 +162,7 @@ test('every answer of the endpoints of OAuth is as the OpenAPI document says', a
     form?: Record<string, string>,
     headers: Record<string, string> = {},
   ) => {
-    const answer = await room.fetch(url, {
+    const answer = await fixture.fetch(url, {
       method,
       headers: { ...(form && { 'content-type': 'application/x-www-form-urlencoded' }), ...headers },
       ...(form && { body: new URLSearchParams(form) }),
@@ -192,19 +192,19 @@ test('every answer of the endpoints of OAuth is as the OpenAPI document says', a
     return answer.status;
   };
   const { clientId } = confidential;
-  const right = { client_id: clientId, redirect_uri: room.callback, scope: 'user' };
-  assert.equal(await ask('GET', room.authorizeUrl(right)), 303);
-  assert.equal(await ask('GET', room.authorizeUrl({ ...right, scope: 'nothing' })), 303);
-  assert.equal(await ask('GET', room.authorizeUrl({ ...right, client_id: 'nobody' })), 400);
-  const { account } = room.people.owner;
-  const cookie = `__Host-assay-session=${createSession(room.db, account.id)}`;
-  assert.equal(await ask('GET', room.authorizeUrl(right), undefined, { cookie }), 200);
-  updateAccount(room.db, account.id, { standing: 'suspended' });
-  assert.equal(await ask('GET', room.authorizeUrl(right), undefined, { cookie }), 403);
-  updateAccount(room.db, account.id, { standing: 'active' });
+  const right = { client_id: clientId, redirect_uri: fixture.callback, scope: 'user' };
+  assert.equal(await ask('GET', fixture.authorizeUrl(right)), 303);
+  assert.equal(await ask('GET', fixture.authorizeUrl({ ...right, scope: 'nothing' })), 303);
+  assert.equal(await ask('GET', fixture.authorizeUrl({ ...right, client_id: 'nobody' })), 400);
+  const { account } = fixture.people.owner;
+  const cookie = `__Host-assay-session=${createSession(fixture.db, account.id)}`;
+  assert.equal(await ask('GET', fixture.authorizeUrl(right), undefined, { cookie }), 200);
+  updateAccount(fixture.db, account.id, { standing: 'suspended' });
+  assert.equal(await ask('GET', fixture.authorizeUrl(right), undefined, { cookie }), 403);
+  updateAccount(fixture.db, account.id, { standing: 'active' });
 
   const token = '/oauth2/access_token';
-  const grant = { grant_type: 'authorization_code', redirect_uri: room.callback };
+  const grant = { grant_type: 'authorization_code', redirect_uri: fixture.callback };
   const code = codeFor(confidential, null);
   assert.equal(await ask('POST', token, { ...grant, ...shown(), code }), 200);
   assert.equal(await ask('POST', token, { ...grant, ...shown(), code }), 400);
@@ -224,12 +224,12 @@ test('every answer of the endpoints of OAuth is as the OpenAPI document says', a
     'scope',
     'state',
   ]);
-  room.db.sqlite.exec('ALTER TABLE applications RENAME TO mislaid');
+  fixture.db.sqlite.exec('ALTER TABLE applications RENAME TO mislaid');
   const broken = [
-    await ask('GET', room.authorizeUrl(right)),
+    await ask('GET', fixture.authorizeUrl(right)),
     await ask('POST', token, { ...grant, ...shown(), code }),
     await ask('POST', '/oauth2/revoke', { ...shown(), token: 'x' }),
   ];
-  room.db.sqlite.exec('ALTER TABLE mislaid RENAME TO applications');
+  fixture.db.sqlite.exec('ALTER TABLE mislaid RENAME TO applications');
   assert.deepEqual(broken, [500, 500, 500]);
 });

@@ -1,4 +1,4 @@
-// The OpenAPI document: a validator finds nothing in it, and a client that knows nothing else can call every endpoint.
+// The OpenAPI document: it is valid, and a client that is generated from it can call every endpoint.
 import assert from 'node:assert/strict';
 import { get } from 'node:https';
 import { after, before, describe, test } from 'node:test';
@@ -39,7 +39,7 @@ type Document = {
   components: { securitySchemes: Record<string, Wire>; schemas: Record<string, Wire> };
 };
 
-/** Endpoints that answer as the RFCs say. */
+/** Endpoints whose responses follow the RFCs. */
 const ofOAuth = [
   'GET /oauth2/authorize',
   'POST /oauth2/access_token',
@@ -54,7 +54,7 @@ const operationOf = (row: Row): Operation => {
   return found;
 };
 
-test('a validator finds nothing', async () => {
+test('the document is valid', async () => {
   const result = await new Validator().validate(document as unknown as Record<string, unknown>);
   assert.deepEqual(result.errors ?? [], []);
   assert.equal(result.valid, true);
@@ -62,7 +62,7 @@ test('a validator finds nothing', async () => {
   assert.deepEqual(document.servers, [{ url: app.url }]);
 });
 
-test('every endpoint is in it and nothing else, each with a name of its own', () => {
+test('it has exactly the endpoints of the program, each with a unique name', () => {
   const described = Object.entries(document.paths).flatMap(([path, operations]) =>
     Object.keys(operations).map(method => `${method.toUpperCase()} ${path}`),
   );
@@ -72,7 +72,7 @@ test('every endpoint is in it and nothing else, each with a name of its own', ()
   assert.equal(new Set(names).size, known.length);
 });
 
-describe('each operation tells of its access, its scope, its fields and its answers', () => {
+describe('each operation describes its access, its scope, its fields and its responses', () => {
   for (const row of contract)
     test(ofRow(row), () => {
       const operation = operationOf(row);
@@ -116,7 +116,7 @@ describe('each operation tells of its access, its scope, its fields and its answ
     });
 });
 
-/** A function for each operation, made from the document alone. */
+/** A function for each operation, generated from the document only. */
 function generateClient(description: Document): Record<string, (args: Arguments) => Promise<Answer>> {
   const ajv = new Ajv2020({ strict: false });
   formats.default(ajv);
@@ -144,7 +144,7 @@ function generateClient(description: Document): Record<string, (args: Arguments)
 
 type Arguments = { path: Record<string, string>; body?: Fields | Buffer; type?: string };
 
-/** A body as OpenAPI says that each media type is written. */
+/** Encodes a body as OpenAPI defines for each media type. */
 function encode(
   type: string,
   body: Fields | Buffer,
@@ -169,7 +169,7 @@ function encode(
   return { body: JSON.stringify(nested), headers };
 }
 
-describe('a client that is generated from it can call every endpoint, with every kind of body', () => {
+describe('a generated client can call every endpoint, with every kind of body', () => {
   for (const row of contract)
     test(ofRow(row), async () => {
       const operation = operationOf(row);
@@ -190,7 +190,7 @@ describe('a client that is generated from it can call every endpoint, with every
         const path = Object.fromEntries(
           Object.entries({ ...planted, dependency_id: dependency }).map(([name, id]) => [name, String(id)]),
         );
-        // The client of the tests holds the answer against the document.
+        // The client of the tests validates the response against the document.
         const answer = await client[operation.operationId]?.({
           path,
           ...(body && { body }),
@@ -201,7 +201,7 @@ describe('a client that is generated from it can call every endpoint, with every
     });
 });
 
-test('the page about the API is made from it, and loads nothing from elsewhere', async () => {
+test('the API reference page is generated from it, and loads nothing from elsewhere', async () => {
   const { hostname, port } = new URL(app.url);
   const text = await new Promise<string>((resolve, reject) => {
     get({ hostname, port, path: '/ui/api', ca: app.client.ca }, incoming => {

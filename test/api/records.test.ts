@@ -1,4 +1,4 @@
-// Part 2 of the specification: which fields each record has, in each of the answers it appears in.
+// Records: which fields each record has, in every response that contains it.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { findSignInLink, setPassword } from '../../src/store/accounts.ts';
@@ -35,7 +35,7 @@ const put = (path: string, form: Fields = {}) => app.client.call('PUT', path, { 
 const project = () => `/projects/${planted.project_id}`;
 const suite = () => `${project()}/suites/${planted.suite_id}`;
 
-test('ids are beyond 53 bits, increase, and stand in the text as integers, exact to the digit', async () => {
+test('IDs are larger than 53 bits, increase, and are written as exact integers', async () => {
   const answer = ok(await post('/projects', projectForm()), 201);
   const [, digits] = /^\{"response":\{"id":(\d+),"id_str":"(\d+)",/.exec(answer.text) ?? [];
   assert(digits && BigInt(digits) > 2n ** 53n, answer.text);
@@ -44,7 +44,7 @@ test('ids are beyond 53 bits, increase, and stand in the text as integers, exact
   assert((next.record.id as bigint) > BigInt(digits));
 });
 
-test('ping answers with a string, and whoami with an email', async () => {
+test('ping returns a string, and whoami an email address', async () => {
   assert.equal(ok(await app.client.get('/ping')).text, '{"response":"pong"}');
   assert.equal(ok(await get('/whoami')).text, '{"response":{"email":"owner@example.org"}}');
 });
@@ -65,7 +65,7 @@ test('a project is the same record when it is created, fetched, listed and chang
   assert.equal((await get(path)).status, 404);
 });
 
-test('the comment of a project’s key names the project and this server, for keys made before, too', async () => {
+test('the comment of a project’s key names the project and this server, also for older keys', async () => {
   const created = ok(await post('/projects', { ...projectForm(), name: 'Straße: 7\u00a0x' }), 201).record;
   assert.match(created.ssh_public_key as string, /^ssh-ed25519 \S+ assay-Stra-e-7-x@127\.0\.0\.1$/);
   const renamed = ok(await put(`/projects/${created.id}`, { name: 'Café' })).record;
@@ -75,7 +75,7 @@ test('the comment of a project’s key names the project and this server, for ke
   );
   const unnamed = ok(await put(`/projects/${created.id}`, { name: '名前' })).record;
   assert.match(unnamed.ssh_public_key as string, new RegExp(` assay-project-${created.id}@127`));
-  // Planted with a key whose own comment is "assay" alone.
+  // Created with a key whose stored comment is just "assay".
   const { name, ssh_public_key } = ok(await get(project())).record;
   const words = (name as string).replaceAll(' ', '-');
   assert.match(ssh_public_key as string, new RegExp(`^ssh-ed25519 \\S+ assay-${words}@127\\.0\\.0\\.1$`));
@@ -99,7 +99,7 @@ test('badge and cancel_superseded are shown only while they are on', async () =>
   assert.equal(changed.cancel_superseded, true);
 });
 
-test('a project is owned by its owner and not by those who collaborate', async () => {
+test('a project is owned by its owner and not by its collaborators', async () => {
   const { collaborator, guest, unpaid } = app.people;
   assert.equal(ok(await get(project())).record.owned, true);
   for (const { as } of [collaborator, guest, unpaid]) {
@@ -111,7 +111,7 @@ test('a project is owned by its owner and not by those who collaborate', async (
   }
 });
 
-test('a collaborator has id and email, and a link to sign in only when the account is new', async () => {
+test('a collaborator has an ID and an email address, and a sign-in link only when the account is new', async () => {
   const path = `${project()}/collaborators`;
   const known = ok(await post(path, { email: 'Stranger@Example.org' }), 201).record;
   assert.deepEqual(plain(known), { email: 'stranger@example.org' });
@@ -128,7 +128,7 @@ test('a collaborator has id and email, and a link to sign in only when the accou
     ok(await app.client.call('DELETE', `${path}/${id}`, { as: owner() }));
 });
 
-test('whoever invited makes new links until there is a password, each ending the one before; nobody else does', async () => {
+test('whoever invited a person can create new links until there is a password, each of which ends the previous one; nobody else can', async () => {
   const path = `${project()}/collaborators`;
   const email = 'renewed@example.org';
   const linkOf = (record: Record<string, unknown>) =>
@@ -141,7 +141,7 @@ test('whoever invited makes new links until there is a password, each ending the
   assert.equal(findSignInLink(app.db, linkOf(invited)), undefined);
   assert.equal(findSignInLink(app.db, linkOf(renewed))?.email, email);
 
-  // Another owner who adds the same person gets no link, and can make none.
+  // Another owner who adds the same person gets no link, and cannot create one.
   const other = app.people.stranger;
   const others = `/projects/${app.plant(other).project_id}/collaborators`;
   const added = ok(await app.client.call('POST', others, { as: other.as, form: { email } }), 201).record;
@@ -162,7 +162,7 @@ test('whoever invited makes new links until there is a password, each ending the
   ok(await app.client.call('DELETE', `${path}/${again.id}`, { as: owner() }));
 });
 
-test('a build request has no commit until it is fetched, and then that of the commit', async () => {
+test('a build request has no commit until it is fetched, and then the fields of the commit', async () => {
   const created = ok(await post(`${project()}/build_requests`, { commit_ref: 'v1.0' }), 201).record;
   const path = `${project()}/build_requests/${created.id}`;
   assert.deepEqual(ok(await get(path)).record, created);
@@ -184,7 +184,7 @@ test('a build request has no commit until it is fetched, and then that of the co
   assert.equal(ok(await get(path)).record.error, 'No such branch.');
 });
 
-test('a commit in a list has five fields, and a fetched one all of them with the offsets of git', async () => {
+test("a commit has five fields in a list, and all of them, with git's time offsets, when it is fetched", async () => {
   const [item] = ok(await get(`${project()}/commits`)).list;
   assert.deepEqual(Object.keys(item as Wire), ['id', 'id_str', 'version', 'ref', 'build_state']);
   const fetched = ok(await get(`${project()}/commits/${planted.commit_id}`)).record;
@@ -202,7 +202,7 @@ test('a commit in a list has five fields, and a fetched one all of them with the
   });
 });
 
-test('a build has the fields of the decisions, in the list of its commit as by itself', async () => {
+test('a build has the same fields in the list of its commit and alone', async () => {
   const fetched = ok(await get(`${project()}/builds/${planted.build_id}`)).record;
   const { list } = ok(await get(`${project()}/commits/${planted.commit_id}/builds`));
   assert.deepEqual(list, [fetched]);
@@ -221,7 +221,7 @@ test('a build has the fields of the decisions, in the list of its commit as by i
   assert.equal(ok(await get(`${project()}/builds/${again.id}`)).record.error, 'The image is gone.');
 });
 
-test('why a suite ran or not is told for a commit', async () => {
+test('a commit shows why each suite ran or not', async () => {
   const [decision] = ok(await get(`${project()}/commits/${planted.commit_id}/suites`)).list;
   assert.deepEqual(
     plain(decision as Wire, {
@@ -268,7 +268,7 @@ test("a suite's dependency has id_ref, name, prefix and launch_command, when att
   assert.deepEqual(ok(await get(`${suite()}/dependencies`)).list.at(-1), attached);
 });
 
-test('a dependency is private with id_ref when it is created, and says more with id_str when fetched', async () => {
+test('a dependency is private with id_ref when it is created, and has more fields with id_str when it is fetched', async () => {
   const form = { ...dependencyForm(), source: 'zlib-1.3', description: 'Compression' };
   const created = ok(await post('/dependencies', form), 201).record;
   const common = { ...form, prefix: '/srv/dependency', launch_command: '' };
@@ -309,7 +309,7 @@ test('a dependency is private with id_ref when it is created, and says more with
   assert.equal(ok(await get(path)).record.error, 'make: not found');
 });
 
-test('share, unshare and cancel answer with the fetched record of a dependency', async () => {
+test('share, unshare and cancel return the fetched record of a dependency', async () => {
   const { id } = ok(await post('/dependencies', dependencyForm()), 201).record;
   compileAll(app.db, id as bigint);
   const path = `/dependencies/${id}`;
@@ -320,7 +320,7 @@ test('share, unshare and cancel answer with the fetched record of a dependency',
   assert.deepEqual(ok(await post(`${path}/unshare`)).record, compiled);
 });
 
-test('a dependency of a suite is put last, as the record it is in the list', async () => {
+test('moving a dependency of a suite to the end returns its record in the list', async () => {
   const suite = ok(await post(`${project()}/suites`, suiteForm()), 201).record;
   const path = `${project()}/suites/${suite.id}/dependencies`;
   const listed = async () => ok(await get(path)).list;
@@ -335,7 +335,7 @@ test('a dependency of a suite is put last, as the record it is in the list', asy
   assert.deepEqual(await listed(), [second, third, first]);
 });
 
-test('a deploy strategy has its options by itself and not in a list', async () => {
+test('a deploy strategy has its options when it is fetched, but not in a list', async () => {
   const name = fresh('Live');
   const created = ok(await post(`${project()}/deploy_strategies`, { ...strategyForm(), name }), 201).record;
   const options = {
@@ -383,7 +383,7 @@ test('a deploy has four fields when created and listed, and all of them when fet
   assert.deepEqual([failed.state, failed.error], ['failed', 'Not a fast-forward.']);
 });
 
-test('a notification has its secret when created, and its project when listed', async () => {
+test('a notification has its secret when it is created, and its project when it is listed', async () => {
   const path = `${project()}/notifications`;
   const created = ok(await post(path, notificationForm()), 201).record;
   const { signing_secret, ...rest } = created;
@@ -405,7 +405,7 @@ test('a notification has its secret when created, and its project when listed', 
   assert.deepEqual(ok(await get(path)).list[0], item);
 });
 
-test('a delivery tells of its event and of the tries', async () => {
+test('a delivery describes its event and its attempts', async () => {
   const path = `${project()}/notifications/${planted.notification_id}/deliveries`;
   const item = ok(await get(path)).list.find(one => one.id === planted.delivery_id) as Wire;
   assert.deepEqual(ok(await post(`${path}/${item.id}/redeliver`)).record.id, item.id);
@@ -422,7 +422,7 @@ test('a delivery tells of its event and of the tries', async () => {
   });
 });
 
-test('what a receiver answered is shown to the owner alone; others see status and timing', async () => {
+test('the response of a receiver is shown to the owner only; others see status and timing', async () => {
   const { project_id, notification_id, delivery_id } = app.plant();
   const settled = {
     state: 'pending',

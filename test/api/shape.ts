@@ -1,8 +1,8 @@
-// Takes a record apart: ids with their twins, times, and what is left.
+// Splits a record into IDs, their string forms, times, and the remaining fields.
 import assert from 'node:assert/strict';
 import type { Answer, Wire } from '../support/client.ts';
 
-/** The record, after its ids were compared with their twins and taken out. */
+/** The record without its IDs, after they are compared with their string forms. */
 export function plain(record: Wire, twins: Record<string, string> = { id: 'id_str' }): Wire {
   const rest = { ...record };
   for (const [id, twin] of Object.entries(twins)) {

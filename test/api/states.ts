@@ -1,4 +1,4 @@
-// Brings rows into states that only the running parts reach, through the store's own transitions.
+// Puts rows into states that only running workers reach, with the transitions of the store.
 import type { Db } from '../../src/store/database/db.ts';
 import { artifacts } from '../../src/store/database/schema.ts';
 import { acceptArchive } from '../../src/store/dependencies.ts';
@@ -18,7 +18,7 @@ export function startCompile(db: Db, id: bigint): void {
   });
 }
 
-/** A whole compile that succeeded. */
+/** A complete successful compile. */
 export function compileAll(db: Db, id: bigint): void {
   db.write(() => {
     db.orm

@@ -1,4 +1,4 @@
-// How the server stops: streams end, idle connections are closed, and what is under way finishes.
+// Stopping the server: streams end, idle connections are closed, and running requests finish.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { bootApp } from '../support/app.ts';
 
-test('a server that stops ends streams and idle connections at once', async () => {
+test('a stopping server ends streams and idle connections at once', async () => {
   const app = await bootApp();
   const { project_id } = app.plant();
   await app.client.get('/ping');

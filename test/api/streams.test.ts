@@ -1,4 +1,4 @@
-// Logs with ranges, and the firehoses, over both versions of HTTP.
+// Logs with ranges, and firehoses, over both versions of HTTP.
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
@@ -19,7 +19,7 @@ before(async () => {
 });
 after(() => app.close());
 
-/** A build that runs, and the paths to it. */
+/** A running build, and its paths. */
 function begin(): { planted: Planted; id: bigint; path: string } {
   const planted = app.plant();
   const first = findBuild(app.db, planted.project_id, planted.build_id);
@@ -40,7 +40,7 @@ describe('a log', () => {
   const read = (range?: string) =>
     app.client.call('GET', path, { as: app.people.owner.as, ...(range && { headers: { range } }) });
 
-  test('is text, byte for byte, and empty before it has begun', async () => {
+  test('is text, byte for byte, and empty before the start', async () => {
     const whole = await read();
     assert.deepEqual([whole.status, whole.bytes], [200, bytes]);
     assert.equal(whole.headers['content-type'], 'text/plain; charset=utf-8');
@@ -50,7 +50,7 @@ describe('a log', () => {
     assert.deepEqual([none.status, none.text], [200, '']);
   });
 
-  test('is given in ranges', async () => {
+  test('supports ranges', async () => {
     const size = bytes.length;
     for (const [range, start, end] of [
       ['bytes=0-0', 0, 0],
@@ -70,7 +70,7 @@ describe('a log', () => {
     }
   });
 
-  test('is given whole where a range cannot be satisfied or read', async () => {
+  test('is returned completely if a range is invalid or cannot be satisfied', async () => {
     for (const range of [
       `bytes=${bytes.length}-`,
       'bytes=18446744073709551615-',
@@ -86,7 +86,7 @@ describe('a log', () => {
     }
   });
 
-  test('of a dependency and of a deploy is given alike', async () => {
+  test('of a dependency and of a deploy works the same way', async () => {
     const planted = app.plant();
     await app.writeCompileLog(planted.free_dependency_id, 'gcc -O2\n');
     const compile = await app.client.call('GET', `/dependencies/${planted.free_dependency_id}/log`, {
@@ -104,7 +104,7 @@ describe('a log', () => {
 
 for (const version of versions)
   describe(`the firehose of a build over ${version}`, () => {
-    test('begins with the state and the log, goes on as both grow, and ends with the build', async () => {
+    test('begins with the state and the log, continues as both change, and ends with the build', async () => {
       const at = begin();
       await app.writeLog(at.id, 'first\n');
       const stream = await follow(app, `${at.path}/firehose`, { version });
@@ -128,7 +128,7 @@ for (const version of versions)
       assert.deepEqual([end?.event, end?.data.build_state, end?.data.exit_code], ['end', 'failed', 2]);
     });
 
-    test('tells of each state, from before it runs', async () => {
+    test('sends each state, from before it runs', async () => {
       const planted = app.plant();
       const first = findBuild(app.db, planted.project_id, planted.build_id);
       assert(first);
@@ -145,7 +145,7 @@ for (const version of versions)
       assert.equal(rest[0]?.data.build_state, 'canceled');
     });
 
-    test('goes on at the byte after Last-Event-ID, and gives state and end again to who comes back late', async () => {
+    test('continues at the byte after Last-Event-ID, and repeats state and end for a late reader', async () => {
       const at = begin();
       await app.writeLog(at.id, 'abcäé\nxyz\n');
       moveBuild(app.db, at.id, 'pass', { exitCode: 0 });
@@ -168,7 +168,7 @@ for (const version of versions)
   });
 
 describe('the text of a firehose', () => {
-  test('holds a character that is split over two writes until it is whole', async () => {
+  test('waits with a character that is split over two writes until it is complete', async () => {
     const at = begin();
     const bytes = Buffer.from('a€😀\n');
     const stream = await follow(app, `${at.path}/firehose`);
@@ -181,7 +181,7 @@ describe('the text of a firehose', () => {
     stream.close();
   });
 
-  test('shows invalid bytes as U+FFFD and counts the kept ones', async () => {
+  test('shows invalid bytes as U+FFFD and counts the original bytes', async () => {
     const at = begin();
     await app.writeLog(at.id, Buffer.from([0x61, 0xff, 0x62, 0xc3, 0x0a, 0xe2, 0x82]));
     moveBuild(app.db, at.id, 'pass', { exitCode: 0 });
@@ -190,7 +190,7 @@ describe('the text of a firehose', () => {
     assert.equal(events.filter(one => one.event === 'log').at(-1)?.id, '7');
   });
 
-  test('keeps line ends, colons and what looks like an event inside its JSON', async () => {
+  test('keeps line ends, colons and text that looks like an event inside its JSON', async () => {
     const at = begin();
     const text = 'a\r\nb\rc\n\nevent: end\ndata: {}\n\n: x\n\u2028\0\u001b[31m';
     await app.writeLog(at.id, text);
@@ -200,7 +200,7 @@ describe('the text of a firehose', () => {
     assert.deepEqual(kinds(events), ['state', 'log', 'end']);
   });
 
-  test('of a large log arrives whole, cut only between characters', async () => {
+  test('of a large log arrives completely, split only between characters', async () => {
     const at = begin();
     const text = 'line €😀 '.repeat(200_000);
     await app.writeLog(at.id, text);
@@ -218,7 +218,7 @@ describe('the text of a firehose', () => {
     }
   });
 
-  test('reaches readers that came earlier though another comes while output is gathered', async () => {
+  test('reaches earlier readers even if another one connects while output is buffered', async () => {
     const at = begin();
     await app.writeLog(at.id, 'one\n');
     const early = await follow(app, `${at.path}/firehose`);
@@ -234,7 +234,7 @@ describe('the text of a firehose', () => {
     }
   });
 
-  test('reaches others though one reader takes nothing', async () => {
+  test('reaches others even if one reader reads nothing', async () => {
     const at = begin();
     await app.writeLog(at.id, 'x'.repeat(20 * 1024 * 1024));
     const stuck = await follow(app, `${at.path}/firehose`);
@@ -268,7 +268,7 @@ test('the firehose of a dependency follows its compile, from before the upload',
 
 for (const version of versions)
   describe(`the firehose of a project over ${version}`, () => {
-    test('sends each event as it happens, replays what was missed, and stays open', async () => {
+    test('sends each event as it happens, replays missed events, and stays open', async () => {
       const planted = app.plant();
       const project = `/projects/${planted.project_id}`;
       const stream = await follow(app, `${project}/firehose`, { version });
@@ -296,7 +296,7 @@ for (const version of versions)
       replayed.close();
     });
 
-    test('replays many large events to a slow reader, and its page does', async () => {
+    test('replays many large events to a slow reader, and so does its page', async () => {
       const { project_id: projectId, build_id: buildId } = app.plant();
       const from = lastEventId(app.db, projectId);
       const record = (length: number) =>
@@ -306,7 +306,7 @@ for (const version of versions)
         });
       app.db.write(() => {
         for (let count = 0; count < 100; count += 1) record(50_000);
-        // One alone is larger than what a reader may lag behind.
+        // One event alone is larger than the allowed lag of a reader.
         record(3_000_000);
       });
       const ids = listEvents(app.db, projectId, from, 1000).map(event => event.id.toString());
@@ -320,7 +320,7 @@ for (const version of versions)
         const read: (string | undefined)[] = [];
         for (let count = 0; count < 60; count += 1) {
           read.push((await stream.next()).id);
-          // Others have their turn before it reads on.
+          // Lets others run before it continues to read.
           await setImmediate();
         }
         stream.close();

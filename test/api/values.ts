@@ -1,7 +1,7 @@
-// Values that each field refuses, and why, from section 4 of the decisions and their smaller rulings.
+// Values that each field refuses, with the error code, and values that it accepts.
 const P = '/projects/:project_id';
 
-/** Which fields must be there; what else a form may have is in `rules`. */
+/** The required fields; all other fields of a form are in `rules`. */
 export const required: Record<string, string[]> = {
   'POST /projects': ['name', 'repository_url'],
   [`PUT ${P}`]: ['name', 'repository_url'],
@@ -32,7 +32,7 @@ export const required: Record<string, string[]> = {
   'POST /dependencies': ['name', 'command'],
   'PUT /dependencies/:dependency_id': ['name', 'command'],
 };
-/** What a field refuses, by the code that says so, and what it takes. */
+/** Refused values by error code, and accepted values. */
 export type Rule = { field: string; bad?: Record<string, string[]>; good?: string[] };
 const urls = {
   good: ['git@host:a.git', 'deploy-1@git.example.org:~team/a+b/c_d.git', 'a@b:x/y.z.git'],

@@ -1,5 +1,5 @@
-// Archives that reach for what is outside: unpacked inside the container and nowhere else, they end as a compile that
-// failed or as an artifact that leads nowhere. The host is looked at before and after.
+// Archives that try to escape: they are unpacked only inside the container, and end as a failed compile or as an
+// artifact without access to the host. Compares the host before and after.
 import assert from 'node:assert/strict';
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -10,7 +10,7 @@ import { openDependencies, PREFIX, packTree, rawTar, useIn, zipProgram } from '.
 import { attacks } from './table.ts';
 
 let appliance: ServedAppliance;
-let room: ReturnType<typeof openDependencies>;
+let dependencies: ReturnType<typeof openDependencies>;
 const outside = mkdtempSync(join(tmpdir(), 'assay-outside-'));
 const canary = join(outside, 'canary');
 writeFileSync(canary, 'untouched');
@@ -22,7 +22,7 @@ before(async () => {
     ASSAY_CONCURRENCY: '3',
     ASSAY_MEMORY: '512MiB',
   });
-  room = openDependencies(appliance);
+  dependencies = openDependencies(appliance);
 });
 after(async () => {
   await appliance?.close();
@@ -34,7 +34,7 @@ const file = (name: string, more: Partial<Entry> = {}): Entry =>
   ({ name, content: 'owned', ...more }) as Entry;
 const link = (name: string, linkname: string, type: 'symlink' | 'link' = 'symlink'): Entry =>
   ({ name, type, linkname }) as Entry;
-/** A name in a zip that no program writes: of the same length as the one that it takes the place of. */
+/** Replaces a name in a zip by one of the same length that no program would write. */
 const zipWith = (name: string, hostile: string) => {
   assert.equal(name.length, hostile.length);
   const made = packTree({ [name]: 'owned' }, zipProgram());
@@ -53,21 +53,21 @@ const table: Record<string, Attack> = {
     archive: () => rawTar([file(`../../../../../..${canary}`)]),
     state: /compile_failed/,
   },
-  'an absolute name of a file that is there': {
+  'the absolute name of an existing file': {
     archive: () => rawTar([file(canary)]),
     command: `cp -R . ${PREFIX}; cat ${canary}`,
     state: /compile_failed/,
     never: /untouched/,
   },
-  'a directory that is a link, and a file below it': {
+  'a directory that is a link, with a file below it': {
     archive: () => rawTar([link('d', outside), file('d/canary')]),
     state: /compile_failed/,
   },
-  'a link to a link to the outside, and a file below it': {
+  'a link to a link to the outside, with a file below it': {
     archive: () => rawTar([link('a', outside), link('b', 'a'), file('b/canary')]),
     state: /compile_failed/,
   },
-  'a file that becomes a link that becomes a file': {
+  'a file that becomes a link and then a file again': {
     archive: () => rawTar([file('x'), link('x', canary), file('x')]),
     command: `cp -R . ${PREFIX}; cat x`,
     state: /compiled|compile_failed/,
@@ -83,22 +83,22 @@ const table: Record<string, Attack> = {
     command: `echo owned >self; cp -R . ${PREFIX}`,
     state: /compile_failed/,
   },
-  'a program that becomes root': {
+  'a setuid program': {
     archive: () => rawTar([file('su', { mode: 0o6755, uid: 0, gid: 0 })]),
     command: `cp /usr/bin/id su2; chmod 4755 su2; stat -c 'owner %u' su su2; ./su2 -u; cp -R . ${PREFIX}`,
     state: /compiled/,
     says: /owner 1000\nowner 1000\n1000\n/,
   },
-  'a device of characters': {
+  'a character device': {
     archive: () => rawTar([{ name: 'mem', type: 'character-device', devmajor: 1, devminor: 1 } as Entry]),
     state: /compile_failed/,
   },
-  'a pipe that would be waited for': {
+  'a named pipe that blocks its reader': {
     archive: () => rawTar([{ name: 'pipe', type: 'fifo' } as Entry]),
     command: `ls -l pipe; mkdir -p ${PREFIX}/bin; echo x >${PREFIX}/bin/x; mv pipe ${PREFIX}`,
     state: /compiled|compile_failed/,
   },
-  'names with commands in them': {
+  'names that contain commands': {
     archive: () =>
       rawTar([
         file('$(touch owned)'),
@@ -111,11 +111,11 @@ const table: Record<string, Attack> = {
     state: /compile/,
     never: /^owned$/m,
   },
-  'names with commands for a terminal': {
+  'names that contain terminal escapes': {
     archive: () => rawTar([file('\u001b]0;owned\u0007\u001b[2J')]),
     state: /compiled/,
   },
-  'a name of four hundred directories': {
+  'a path of four hundred directories': {
     archive: () => rawTar([file(`${'d/'.repeat(400)}f`)]),
     state: /compile/,
   },
@@ -125,18 +125,18 @@ const table: Record<string, Attack> = {
     state: /compiled/,
     says: /10000/,
   },
-  'a file of a hundred gigabytes that is a hole': {
+  'a sparse file of a hundred gigabytes': {
     archive: () => packTree({}, 'truncate -s 100G hole && tar -S -cf - hole'),
     command: `ls -ls hole; echo x >${PREFIX}/x`,
     state: /compile/,
   },
-  'an artifact that is a hole of a hundred gigabytes': {
+  'an artifact with a sparse file of a hundred gigabytes': {
     archive: () => rawTar([file('x')]),
     command: `truncate -s 100G ${PREFIX}/hole`,
     state: /compile_failed/,
     says: /grew past/,
   },
-  'a zip that climbs': {
+  'a zip with a climbing name': {
     archive: () => zipWith('ab/ab/ab/canary', '../../../canary'),
     state: /compile_failed/,
   },
@@ -144,7 +144,7 @@ const table: Record<string, Attack> = {
     archive: () => zipWith('abc/owned-file', '/tmp/owned-zip'),
     state: /compile/,
   },
-  'a zip that climbs with backslashes': {
+  'a zip with a climbing name in backslashes': {
     archive: () => zipWith('ab/ab/canary', '..\\..\\canary'),
     state: /compile/,
   },
@@ -155,14 +155,14 @@ const table: Record<string, Attack> = {
     },
     state: /compile_failed/,
   },
-  'a zip of which the two directories tell different names': {
+  'a zip whose two directories have different names': {
     archive: () => {
       const made = packTree({ 'ab/file': 'owned' }, zipProgram()).toString('latin1');
       return Buffer.from(made.replace('ab/file', '../file'), 'latin1');
     },
     state: /compile/,
   },
-  'an artifact of links that lead out': {
+  'an artifact of links to the outside': {
     archive: () =>
       rawTar([link('etc', '/etc'), link('up', '../../../../..'), link('data', '/srv/.assay'), file('x')]),
     command: `cp -RP . ${PREFIX}`,
@@ -171,10 +171,10 @@ const table: Record<string, Attack> = {
 };
 
 attacks(
-  'an archive reaches nothing of the host by',
+  'an archive cannot access the host with',
   table,
   async ({ archive, command, state, says, never }) => {
-    const made = await room.compile(await archive(), command === undefined ? {} : { command });
+    const made = await dependencies.compile(await archive(), command === undefined ? {} : { command });
     assert.match(made.state, state, made.log);
     if (says) assert.match(made.log, says);
     if (never) assert.doesNotMatch(made.log.replaceAll(/^\[assay\].*$/gm, ''), never);
@@ -184,8 +184,8 @@ attacks(
   { concurrency: 3 },
 );
 
-test('an artifact’s links lead nowhere but into the suite’s own container, and it cannot be written to', async () => {
-  const id = await room.compiled(
+test('links of an artifact resolve only inside the suite’s container, and the artifact cannot be written to', async () => {
+  const id = await dependencies.compiled(
     await rawTar([link('host', outside), link('passwd', '/etc/passwd'), file('bin/x')]),
     { command: `cp -RP . ${PREFIX}` },
   );
@@ -198,7 +198,7 @@ test('an artifact’s links lead nowhere but into the suite’s own container, a
   assert.equal(log.match(/^refused$/gm)?.length, 2, log);
 });
 
-test('nothing on the host has changed', () => {
+test('the host is unchanged', () => {
   assert.equal(statSync('/etc/passwd').mtimeMs, passwords);
   for (const path of ['/tmp/owned-zip', '/tmp/canary', '/canary', '/canar', '/file', '/srv/canary'])
     assert.equal(existsSync(path), false, path);

@@ -1,5 +1,5 @@
-// Connections without credentials that are held open, or that open streams only to reset them: each is closed by the
-// limits of production, and others are served meanwhile. The server may open 1,024 files, which a thousand would exhaust.
+// Connections without credentials that stay open, or that reset every stream: each is closed by the production limits,
+// while other clients are served. The server may open 1,024 files, which a thousand connections would exhaust.
 import assert from 'node:assert/strict';
 import { readdirSync, readlinkSync } from 'node:fs';
 import { connect as connectPlain, type Socket } from 'node:net';
@@ -38,7 +38,7 @@ const ended: Record<string, string> = {
   'a malformed request': 'no HTTP at all\r\n\r\n',
   'a request with too many headers': `GET /ping HTTP/1.1\r\nHost: x\r\nX: ${'a'.repeat(100_000)}\r\n\r\n`,
   'an unfinished request': 'GET /ping HTTP/1.1\r\nHost: x\r\nX-Slow:',
-  'its last answer': PING,
+  'its last response': PING,
 };
 const held: Record<string, () => Promise<void>> = {
   ...mapValues(
@@ -72,18 +72,18 @@ const held: Record<string, () => Promise<void>> = {
     name => `over HTTP/1.1, after ${name}`,
   ),
 };
-attacks('a connection that is held open is closed', held, run => run(), { concurrency: 7 });
+attacks('a connection that is kept open is closed', held, run => run(), { concurrency: 7 });
 
 const crowds: Record<string, () => Promise<Socket>> = {
-  'that never begin to speak TLS': async () => connectPlain(port(), '127.0.0.1'),
-  'of HTTP/1.1 that ask nothing': () => wire.open(),
-  'of HTTP/2 that ask nothing': async () => {
+  'without a TLS handshake': async () => connectPlain(port(), '127.0.0.1'),
+  'idle over HTTP/1.1': () => wire.open(),
+  'idle over HTTP/2': async () => {
     const socket = await wire.open(['h2']);
     socket.write(PREFACE);
     return socket;
   },
 };
-attacks('a thousand idle connections keep nobody from being answered', crowds, async open => {
+attacks('a thousand idle connections do not block other clients', crowds, async open => {
   const known = await Promise.all(Array.from({ length: 5 }, () => wire.open()));
   for (const socket of known) {
     socket.write(`GET /whoami HTTP/1.1\r\nHost: x\r\nAuthorization: ${app.people.owner.as}\r\n\r\n`);
@@ -95,13 +95,13 @@ attacks('a thousand idle connections keep nobody from being answered', crowds, a
     for (const socket of opened) sockets.push(socket.on('error', () => {}).resume());
     assert.deepEqual(statusesIn(await wire.exchange(PING)), [200]);
   }
-  // Until those are closed that are too many for idle ones.
+  // Until the connections beyond the limit are closed.
   while (openSockets(app.pid) > 500) await wait(100);
   for (let count = 0; count < 20; count += 1) {
     assert.deepEqual(statusesIn(await wire.exchange(PING)), [200]);
     await alive(app);
   }
-  for (const socket of known) assert.ok(!socket.destroyed, 'one with credentials was closed');
+  for (const socket of known) assert.ok(!socket.destroyed, 'a connection with credentials was closed');
   for (const socket of [...known, ...sockets]) socket.destroy();
 });
 
@@ -118,7 +118,7 @@ function openSockets(pid: number): number {
 }
 
 attacks(
-  'a client that resets streams as it opens them is closed, and others are served meanwhile',
+  'a client that resets every stream is disconnected, while others are served',
   { 'a few at a time': 20, 'many at a time': 2_000 },
   async batch => {
     for (let round = 0; round < 10; round += 1) {

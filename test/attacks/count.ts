@@ -1,23 +1,23 @@
-// The count of attacks as people read it: a line for each kind, by the file that holds them, and all of them together.
-// Run by itself it shows what the files of a whole run gathered: `node test/attacks/count.ts FILE`.
+// Formats the number of attacks: a line for each kind, grouped by file, and the total. Run directly, it prints the
+// counts that a whole test run collected: `node test/attacks/count.ts FILE`.
 import { readFileSync } from 'node:fs';
 
-export type Count = { file: string; kind: string; rows: number; asRequired: number };
+export type Count = { file: string; kind: string; rows: number; blocked: number };
 
 export function tableOf(counts: readonly Count[]): string {
-  const sum = (of: 'rows' | 'asRequired') => counts.reduce((total, count) => total + count[of], 0);
-  const lines: string[][] = [['attack', 'rows', 'as required']];
+  const sum = (of: 'rows' | 'blocked') => counts.reduce((total, count) => total + count[of], 0);
+  const lines: string[][] = [['attack', 'rows', 'blocked']];
   let heading = '';
-  for (const { file, kind, rows, asRequired } of counts.toSorted((a, b) => a.file.localeCompare(b.file))) {
+  for (const { file, kind, rows, blocked } of counts.toSorted((a, b) => a.file.localeCompare(b.file))) {
     if (file !== heading) lines.push([file]);
     heading = file;
-    lines.push([`  ${kind}`, String(rows), String(asRequired)]);
+    lines.push([`  ${kind}`, String(rows), String(blocked)]);
   }
-  lines.push(['all', String(sum('rows')), String(sum('asRequired'))]);
+  lines.push(['all', String(sum('rows')), String(sum('blocked'))]);
   const width = Math.max(...lines.map(([kind = '']) => kind.length));
   return lines
-    .map(([kind = '', rows = '', asRequired = '']) =>
-      `${kind.padEnd(width)}  ${rows.padStart(5)}  ${asRequired.padStart(11)}`.trimEnd().concat('\n'),
+    .map(([kind = '', rows = '', blocked = '']) =>
+      `${kind.padEnd(width)}  ${rows.padStart(5)}  ${blocked.padStart(7)}`.trimEnd().concat('\n'),
     )
     .join('');
 }

@@ -1,5 +1,5 @@
-// Names that reach for prototypes, fields that are there twice or twofold, values no field takes, and callbacks that
-// are programs: none of them reaches beyond its own field, and none of them becomes a script.
+// Prototype pollution, duplicate fields, values of the wrong type, expensive bodies and hostile callbacks: none affects
+// anything beyond its own field, and none becomes a script.
 import assert from 'node:assert/strict';
 import { after, before } from 'node:test';
 import { fresh, projectForm } from '../api/contract.ts';
@@ -55,13 +55,13 @@ const polluted = Object.fromEntries(
 );
 
 const asOwner = async () => (await app.client.get('/whoami', app.people.owner.as)).text;
-attacks('a name that reaches for a prototype gives no field and changes no object', polluted, async row => {
+attacks('a name that targets a prototype sets no field and changes no object', polluted, async row => {
   const answer = await send(suites(), row.body, row.type);
   assert.deepEqual(
     [answer.status, answer.json],
     [403, { error: { name: ['is_blank'], command: ['is_blank'] } }],
   );
-  // An object of the server's that had got a property for all would show it here: nothing given is nothing had.
+  // A polluted prototype would show here: without fields, all must be missing.
   const [empty, whoami] = [await send(suites(), '{}', 'application/json'), await asOwner()];
   assert.deepEqual(empty.json, answer.json);
   assert.equal(whoami, known);
@@ -73,7 +73,7 @@ const twofold: Record<string, { body: () => string; type?: string; name: string 
     body: () => `name=first&name=last&repository_url=${P()}`,
     name: 'last',
   },
-  'the same field twice, spelled otherwise': {
+  'the same field twice, spelled differently': {
     body: () => `name=first&%6eame=last&repository_url=${P()}`,
     name: 'last',
   },
@@ -87,7 +87,7 @@ const twofold: Record<string, { body: () => string; type?: string; name: string 
     type: 'application/json',
     name: 'last',
   },
-  'a list of a field beside the field': {
+  'a list and a scalar of the same field': {
     body: () => `name=last&name[]=first&repository_url=${P()}`,
     name: 'last',
   },
@@ -96,15 +96,15 @@ const twofold: Record<string, { body: () => string; type?: string; name: string 
       `id=1&id_str=1&owner_id=1&build_state=passed&ssh_public_key=x&created_at=0&admin=true&name=last&repository_url=${P()}`,
     name: 'last',
   },
-  'a semicolon that other parsers split at': {
+  'a semicolon, which other parsers treat as a separator': {
     body: () => `name=last;name=first&repository_url=${P()}`,
     name: 'last;name=first',
   },
-  'the query beside the body': { body: () => `name=last&repository_url=${P()}`, name: 'last' },
+  'the query and the body together': { body: () => `name=last&repository_url=${P()}`, name: 'last' },
 };
 
-attacks('a field that is there twice counts once, the last time', twofold, async ({ body, type, name }) => {
-  // Renamed, not deleted: the rows of a deleted project are purged later, and that would count as a change.
+attacks('of duplicate fields, the last one counts', twofold, async ({ body, type, name }) => {
+  // Renamed, not deleted: rows of a deleted project are purged later, which would count as a change.
   for (const project of (await app.client.get('/projects', app.people.owner.as)).list)
     if (project.name === name)
       await app.client.call('PUT', `/projects/${project.id_str}`, {
@@ -120,32 +120,32 @@ attacks('a field that is there twice counts once, the last time', twofold, async
   assert.deepEqual([answer.status, answer.record.name], [201, name], answer.text);
   assert.ok((answer.record.id as bigint) > 1n);
   assert.equal(answer.record.build_state, 'new');
-  assert.notEqual(app.changes(), before, 'what the server writes is not seen');
+  assert.notEqual(app.changes(), before, 'the changes of the server are not visible');
 });
 
 const untakable: Record<string, { body: string; type: string }> = {
-  'an object where text is wanted': { body: '{"name":{"$ne":1},"command":"x"}', type: 'application/json' },
-  'a list where text is wanted': { body: '{"name":["a"],"command":"x"}', type: 'application/json' },
-  'a number where text is wanted': { body: '{"name":1e400,"command":"x"}', type: 'application/json' },
-  'a truth where text is wanted': { body: '{"name":true,"command":"x"}', type: 'application/json' },
-  'an object that calls itself text': {
+  'an object instead of text': { body: '{"name":{"$ne":1},"command":"x"}', type: 'application/json' },
+  'a list instead of text': { body: '{"name":["a"],"command":"x"}', type: 'application/json' },
+  'a number instead of text': { body: '{"name":1e400,"command":"x"}', type: 'application/json' },
+  'a boolean instead of text': { body: '{"name":true,"command":"x"}', type: 'application/json' },
+  'an object with a toString': {
     body: '{"name":{"toString":"x"},"command":"x"}',
     type: 'application/json',
   },
   'an operator in brackets': { body: 'name[$gt]=&name[a]=b&command=x&name[]=', type: FORM },
-  'half of a pair of surrogates': { body: '{"name":"\\ud800","command":"x"}', type: 'application/json' },
+  'a lone surrogate': { body: '{"name":"\\ud800","command":"x"}', type: 'application/json' },
   'a NUL': { body: 'name=a%00b&command=x', type: FORM },
   'a NUL in JSON': { body: '{"name":"a\\u0000b","command":"x"}', type: 'application/json' },
-  'UTF-8 that is too long for its letter': { body: 'name=%c0%af&command=x', type: FORM },
+  'overlong UTF-8': { body: 'name=%c0%af&command=x', type: FORM },
   'a line break in a name': { body: 'name=a%0d%0ab&command=x', type: FORM },
-  'an escape in a name': { body: 'name=a%1b[2Jb&command=x', type: FORM },
+  'an escape character in a name': { body: 'name=a%1b[2Jb&command=x', type: FORM },
 };
-attacks('a value that no field takes is of no valid format', untakable, async ({ body, type }) => {
+attacks('a value of the wrong type has an invalid format', untakable, async ({ body, type }) => {
   const before = app.changes();
   const answer = await send(suites(), body, type);
-  const said = JSON.stringify(answer.json);
-  assert.equal(answer.status, 403, said);
-  assert.match(said, /^\{"error":\{"name":\["(invalid_format|is_blank)"\]\}\}$/);
+  const text = JSON.stringify(answer.json);
+  assert.equal(answer.status, 403, text);
+  assert.match(text, /^\{"error":\{"name":\["(invalid_format|is_blank)"\]\}\}$/);
   assert.equal(app.changes(), before);
 });
 
@@ -158,15 +158,15 @@ const bodies: Record<string, { body: string; type: string }> = {
     body: JSON.stringify(Object.fromEntries(Array.from({ length: 100_000 }, (_, at) => [`k${at}`, 1]))),
     type: 'application/json',
   },
-  'names that would collide in a table': {
+  'colliding hash keys': {
     body: Array.from({ length: 900 }, (_, at) => `${'Aa'.repeat(8)}${at}=1`).join('&'),
     type: FORM,
   },
-  'a boundary that is everywhere': {
+  'a boundary that occurs everywhere': {
     body: '--a\r\n'.repeat(50_000),
     type: 'multipart/form-data; boundary=a',
   },
-  'a boundary made for slow searches': {
+  'a boundary that is slow to search': {
     body: `${'-'.repeat(500_000)}x`,
     type: `multipart/form-data; boundary=${'-'.repeat(60)}`,
   },
@@ -175,13 +175,13 @@ const bodies: Record<string, { body: string; type: string }> = {
     body: '<!DOCTYPE x [<!ENTITY y SYSTEM "file:///etc/passwd">]><x>&y;</x>',
     type: 'application/xml',
   },
-  'a type with a quote in it': { body: 'name=x', type: 'multipart/form-data; boundary="' },
+  'a content type with a quote': { body: 'name=x', type: 'multipart/form-data; boundary="' },
 };
-attacks('a body made to be slow or large is refused soon', bodies, async ({ body, type }) => {
+attacks('an expensive body is refused quickly', bodies, async ({ body, type }) => {
   const beganAt = performance.now();
   const before = app.changes();
   const answer = await send(suites(), body, type).catch((error: NodeJS.ErrnoException) => error);
-  // What is too large may be cut off while it is still being sent.
+  // A body that is too large may be cut off while it is being sent.
   if (answer instanceof Error) assert.match(answer.code ?? '', /ECONNRESET|EPIPE/);
   else assert.equal(answer.status, 403);
   assert.ok(performance.now() - beganAt < 10_000);
@@ -245,7 +245,7 @@ const callbacks = [
   'CWS\u0007',
   'PK\u0003\u0004',
 ];
-attacks('a callback that is no plain name is refused, and never echoed', callbacks, async callback => {
+attacks('an invalid callback is refused, and never echoed', callbacks, async callback => {
   const path = `/whoami?callback=${encodeURIComponent(callback)}`;
   const answer = await app.client.get(path, app.people.owner.as);
   assert.deepEqual([answer.status, answer.json], [403, errors('callback', 'invalid_format')]);
@@ -255,7 +255,7 @@ attacks('a callback that is no plain name is refused, and never echoed', callbac
 
 const hostile = `</script><script>alert(1)</script>\u2028<!--`;
 attacks(
-  'what is in an answer is not taken for markup or script, wrapped or not',
+  'the content of a response is never interpreted as markup or script',
   ['', '?callback=f', '?callback=a.b.c', '?callback=f&callback=g'],
   async query => {
     const made = await app.client.call('POST', '/projects', {
@@ -266,7 +266,7 @@ attacks(
     assert.equal(answer.status, 200);
     assert.equal(answer.headers['x-content-type-options'], 'nosniff');
     assert.match(answer.headers['content-type'] ?? '', /^application\/(json|javascript; charset=utf-8)$/);
-    // A script may be read by any page: what it holds must need credentials that no other site can add.
+    // Any page can load a script: its content must need credentials that no other site can send.
     const crossSite = await app.client.call('GET', `/projects/${made.record.id_str}${query}`, {
       as: app.people.owner.as,
       headers: { 'sec-fetch-site': 'cross-site' },

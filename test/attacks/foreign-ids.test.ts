@@ -1,4 +1,5 @@
-// Ids of others in every place of every path and form: as if they did not exist, and nothing is changed.
+// IDs of other accounts in every position of every path and form: they behave as if they did not exist, and nothing
+// changes.
 import assert from 'node:assert/strict';
 import { after, before } from 'node:test';
 import { routes } from '../../src/web/pages.ts';
@@ -20,9 +21,9 @@ before(async () => {
   wire = openWire(app);
   visitor = visitorFor(app, app.people.owner);
   own = app.plant();
-  // Another project of the same owner: a child of one is no child of the other.
+  // Another project of the same owner: a child of one project must not work in the other.
   sibling = app.plant();
-  // The collaborator's own, which the owner of the others has nothing to do with.
+  // A project of the collaborator, to which the other owner has no access.
   foreign = app.plant(app.people.stranger);
 });
 after(async () => {
@@ -47,7 +48,7 @@ function swapsOf(rows: readonly Row[]): Record<string, Swap> {
     for (const [at, segment] of idsIn(row.path).entries()) {
       const name = plantedName(row, segment);
       for (const whose of ['foreign', 'sibling', 'another kind'] as const) {
-        // What stands first in a path is the caller's own in both of their projects.
+        // The first ID of a path belongs to the caller in both of their projects.
         if (whose === 'sibling' && at === 0) continue;
         swaps[`${ofRow(row)} with the ${segment} of ${whose}`] = { row, name, whose };
       }
@@ -60,7 +61,7 @@ function swapped({ name, whose }: Swap): Planted {
   return { ...own, [name]: (whose === 'foreign' ? foreign : sibling)[name] };
 }
 
-attacks('an id that is not the caller’s, in a path of the API', swapsOf(contract), async swap => {
+attacks('a foreign ID in a path of the API', swapsOf(contract), async swap => {
   const before = app.changes();
   const ids = swapped(swap);
   const answer = await app.client.call(swap.row.method, pathOf(swap.row, ids), {
@@ -84,7 +85,7 @@ const pages = routes
     }),
   );
 
-attacks('an id that is not the visitor’s, in the address of a page or a form', swapsOf(pages), async swap => {
+attacks('a foreign ID in the URL of a page or a form', swapsOf(pages), async swap => {
   const before = app.changes();
   const { method } = swap.row;
   const reply = await wire.ask(method, pathOf(swap.row, swapped(swap)), {
@@ -122,7 +123,7 @@ for (const [whose, ids] of [
   };
 }
 const somebodys = () => String(foreign.free_dependency_id);
-named['a suite that uses a dependency of somebody else'] = {
+named['a suite that uses a dependency of another account'] = {
   method: 'POST',
   path: () => `${project()}/suites/${own.suite_id}/dependencies`,
   field: 'dependency_id',
@@ -132,7 +133,7 @@ for (const [method, path] of [
   ['POST', () => '/dependencies'],
   ['PUT', () => `/dependencies/${own.free_dependency_id}`],
 ] as const)
-  named[`${method} of a dependency that relates to one of somebody else`] = {
+  named[`${method} of a dependency that relates to one of another account`] = {
     method,
     path,
     field: 'related_dependencies',
@@ -143,7 +144,7 @@ for (const [method, path] of [
     }),
   };
 
-attacks('an id of somebody else in a field', named, async ({ method, path, field, form }) => {
+attacks('a foreign ID in a field', named, async ({ method, path, field, form }) => {
   const before = app.changes();
   const answer = await app.client.call(method, path(), { as: app.people.owner.as, form: form() });
   assert.equal(answer.status, 404, answer.text);
@@ -152,7 +153,7 @@ attacks('an id of somebody else in a field', named, async ({ method, path, field
 });
 
 attacks(
-  'a page of somebody else’s, found by what its list can be asked for',
+  'a page of another account, through the parameters of its list',
   ['before', 'after', 'limit'].flatMap(name => [`/projects?${name}=`, `/dependencies?${name}=`]),
   async path => {
     const answer = await app.client.get(`${path}${foreign.project_id}`, app.people.owner.as);

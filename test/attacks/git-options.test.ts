@@ -1,5 +1,5 @@
-// Options, other protocols, refspecs and expressions in every place of the API that takes a repository address or a ref:
-// refused on that field, and nothing is written.
+// Options, other protocols, refspecs and expressions in every field of the API that takes a repository URL or a ref:
+// each is refused on that field, and nothing is written.
 import assert from 'node:assert/strict';
 import { after, before } from 'node:test';
 import { fresh, projectForm, strategyForm } from '../api/contract.ts';
@@ -44,10 +44,10 @@ const hostileAddresses = {
   'an option of ssh as host': 'git@-oProxyCommand=touch:path.git',
   'a short option as host': 'git@-F/etc/passwd:path.git',
   'an option as path': 'git@host:--upload-pack=touch.git',
-  'an option as path, after a slash that is none': 'git@host:-u.git',
+  'an option as path, after another kind of slash': 'git@host:-u.git',
   'an option and nothing else': '--upload-pack=touch /tmp/x',
-  'a command through ext': 'ext::sh -c touch% /tmp/x.git',
-  'a helper of git by name': 'git@ext::sh:x.git',
+  'a command through the ext protocol': 'ext::sh -c touch% /tmp/x.git',
+  'a remote helper of git': 'git@ext::sh:x.git',
   'a file': 'file:///etc/passwd.git',
   'a path of the host': '/srv/repositories/other.git',
   'a relative path': '../other.git',
@@ -55,13 +55,13 @@ const hostileAddresses = {
   'https with a password': 'https://user:secret@host/x.git',
   'ssh as a URL': 'ssh://git@host/x.git',
   'ssh as a URL with an option as host': 'ssh://-oProxyCommand=touch/x.git',
-  'the protocol of git': 'git://host/x.git',
+  'the git protocol': 'git://host/x.git',
   'a descriptor': 'fd::17/x.git',
   'a bundle': 'git@host:x.bundle',
   'two at signs, the first an option': '-oX@git@host:x.git',
   'a port': 'git@host:22:x.git',
-  'an address of IPv6 in brackets': 'git@[::1]:x.git',
-  'a command behind a semicolon': 'git@host:x;touch y.git',
+  'an IPv6 address in brackets': 'git@[::1]:x.git',
+  'a command after a semicolon': 'git@host:x;touch y.git',
   'a command in backquotes': 'git@host:`touch y`.git',
   'a command in parentheses': 'git@host:$(touch y).git',
   'a pipe': 'git@host:x|sh.git',
@@ -72,36 +72,36 @@ const hostileAddresses = {
   'an escape': 'git@host:x\u001b[2J.git',
   'a tabulator': 'git@host:x\ty.git',
   'a space before': ' git@host:x.git',
-  'white space that is not ASCII': 'git@host:x\u00a0y.git',
-  'letters that look like others': 'git@hоst:x.git',
-  'a direction that is turned': 'git@host:x\u202etig.git',
-  'a path that climbs': 'git@host:../../etc/x.git',
+  'non-ASCII white space': 'git@host:x\u00a0y.git',
+  homoglyphs: 'git@hоst:x.git',
+  'a text direction override': 'git@host:x\u202etig.git',
+  'a climbing path': 'git@host:../../etc/x.git',
   'a path that climbs in the middle': 'git@host:a/../../x.git',
-  'a home of someone else by a variable': 'git@host:$HOME/x.git',
+  'a home directory through a variable': 'git@host:$HOME/x.git',
   'a glob': 'git@host:*.git',
   'a percent sign, which ssh expands': 'git@%h:x.git',
   'no user': 'host:x.git',
   'no path': 'git@host:.git',
   'a refspec behind': 'git@host:x.git +refs/heads/*:refs/heads/*',
-  'more than any host takes': `git@host:${'a'.repeat(1_100)}.git`,
+  'longer than any host accepts': `git@host:${'a'.repeat(1_100)}.git`,
 } as const;
 
 const hostileRefs = {
   'an option': '-x',
   'a long option': '--upload-pack=touch',
   'an option that writes a file': '--output=/tmp/x',
-  'an option of exec': '--exec=touch',
+  'an exec option': '--exec=touch',
   'a force mark': '+main',
   'a refspec': 'main:refs/heads/other',
   'a refspec that deletes': ':main',
   'a forced refspec': '+refs/heads/*:refs/heads/*',
   'a negative refspec': '^main',
   'a full ref': 'refs/heads/main',
-  'a ref of notes': 'refs/notes/commits',
+  'a notes ref': 'refs/notes/commits',
   'the head': 'HEAD',
-  'the head in short': '@',
+  'HEAD as @': '@',
   'a parent': 'main~1',
-  'a parent by caret': 'main^',
+  'a parent with a caret': 'main^',
   'a peeled tag': 'v1^{}',
   'a search in messages': ':/secret',
   'a search from a branch': 'main^{/secret}',
@@ -110,7 +110,7 @@ const hostileRefs = {
   'a reflog entry': 'main@{1}',
   'an upstream': '@{upstream}',
   'a previous branch': '@{-1}',
-  'a previous branch in short': '-',
+  'the previous branch': '-',
   'a range': 'main..other',
   'a symmetric range': 'main...other',
   'a glob': 'feature/*',
@@ -126,28 +126,28 @@ const hostileRefs = {
   'a lock file': 'main.lock',
   'a lock file inside': 'a.lock/b',
   'a hidden part': '.hidden',
-  'a hidden part inside': 'a/.git',
-  'an empty part': 'a//b',
+  'a hidden component': 'a/.git',
+  'an empty component': 'a//b',
   'a slash before': '/main',
   'a slash behind': 'main/',
   'a dot behind': 'main.',
   'a climb': '../main',
-  'half of a pair': '\ud800',
+  'a lone surrogate': '\ud800',
   'too many bytes': 'ä'.repeat(101),
 } as const;
 
-/** The same value in a form and in JSON: neither is read otherwise than the other. */
+/** The same value in a form and in JSON: both must be read the same way. */
 async function refusedAt(place: Place, value: string) {
   const before = app.changes();
   const fields = { ...place.others(), ...('name' in place.others() && { name: fresh('Attack') }) };
   const as = app.people.owner.as;
-  const asked = { ...fields, [place.field]: value };
+  const form = { ...fields, [place.field]: value };
   const expected = [403, errors(place.field, 'invalid_format')];
   if (value.isWellFormed()) {
-    const answer = await app.client.call(place.method, place.path(), { as, form: asked });
+    const answer = await app.client.call(place.method, place.path(), { as, form });
     assert.deepEqual([answer.status, answer.json], expected, `${place.method} ${place.path()}`);
   }
-  const answer = await app.client.call(place.method, place.path(), { as, json: nested(asked) });
+  const answer = await app.client.call(place.method, place.path(), { as, json: nested(form) });
   assert.deepEqual([answer.status, answer.json], expected, `${place.method} ${place.path()} as JSON`);
   assert.equal(app.changes(), before, 'something was written');
 }

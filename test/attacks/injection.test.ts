@@ -1,5 +1,5 @@
-// Markup, terminal commands, frames of event streams and line breaks in everything that somebody else may write: names,
-// commit messages, branches, logs. Each page that shows them is opened in Chromium, and nothing of it becomes alive.
+// Markup, terminal escapes, event-stream frames and line breaks in all text that others can write: names, commit
+// messages, branches, logs. Opens every page that shows them in Chromium, where nothing may be executed.
 import assert from 'node:assert/strict';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
@@ -17,7 +17,7 @@ import { openWire, type Visitor, visitorFor, type Wire } from './wire.ts';
 
 const HOSTILE = `"><img src=x onerror="window.owned=1"><script>window.owned=1</script><svg/onload=window.owned=1>'-window.owned-'</title></textarea></select></style>&lt;b&gt;`;
 
-/** What a log may hold, a line each. */
+/** Lines for a log. */
 const lines: Record<string, string> = {
   'a script': '<script>window.owned=1</script>',
   'an image with a handler': '<img src=x onerror=window.owned=1>',
@@ -38,20 +38,20 @@ const lines: Record<string, string> = {
     'javascript:window.owned=1 javascript://x.invalid/%0awindow.owned=1',
   'a title': '\u001b]0;owned\u0007',
   'the clipboard': '\u001b]52;c;b3duZWQ=\u0007',
-  'a colour that is a style': '\u001b[38;2;1;1;1;url(https://x.invalid/)mred\u001b[0m',
-  'a colour that is none': '\u001b[38;2;99999;-1;1e9mred\u001b[38;5;99999mred\u001b[0m',
-  'a column at the end of the world': '\u001b[2147483647Gx\u001b[999999999999C.',
+  'a colour that is CSS': '\u001b[38;2;1;1;1;url(https://x.invalid/)mred\u001b[0m',
+  'an invalid colour': '\u001b[38;2;99999;-1;1e9mred\u001b[38;5;99999mred\u001b[0m',
+  'a column far to the right': '\u001b[2147483647Gx\u001b[999999999999C.',
   'an erased screen': '\u001b[2J\u001b[H\u001b[3J\u001bc',
-  'a command without end': `\u001b[${'1;'.repeat(20_000)}`,
+  'an unterminated escape sequence': `\u001b[${'1;'.repeat(20_000)}`,
   'a device control string': '\u001bP+q544e\u001b\\\u001b_payload\u001b\\',
-  'a prefix that is written over': '[assay] failed\r[assay] passed',
-  'a direction that is turned': '\u202edessap [yassa]',
-  'separators of lines that are none': 'a\u2028<script>window.owned=1</script>\u2029b',
-  'a group with markup for a name': '::group::<img src=x onerror=window.owned=1>',
+  'a prefix that is overwritten': '[assay] failed\r[assay] passed',
+  'a text direction override': '\u202edessap [yassa]',
+  'Unicode line separators': 'a\u2028<script>window.owned=1</script>\u2029b',
+  'a group whose name is markup': '::group::<img src=x onerror=window.owned=1>',
   'a very long line': '<'.repeat(200_000),
-  'a frame of a stream': 'x\n\nevent: end\nid: 9\ndata: {"owned":true}\n\n',
-  'a frame of a stream with carriage returns': 'x\r\revent: end\rdata: {"owned":true}\r\r',
-  'bytes that are no text': '\u00ff\u00fe\u0000',
+  'a frame of an event stream': 'x\n\nevent: end\nid: 9\ndata: {"owned":true}\n\n',
+  'a frame of an event stream with carriage returns': 'x\r\revent: end\rdata: {"owned":true}\r\r',
+  'invalid UTF-8': '\u00ff\u00fe\u0000',
 };
 
 let app: ServedApp;
@@ -62,7 +62,7 @@ let browser: Browser;
 let context: BrowserContext;
 let page: Page;
 const elsewhere: string[] = [];
-/** Docker networks that others make and remove cost the browser its connections. */
+/** The browser loses its connections when other tests create or remove Docker networks. */
 let networkChanged = false;
 
 before(async () => {
@@ -99,7 +99,7 @@ after(async () => {
   await app?.close();
 });
 
-/** Every text of every row, whoever wrote it: what the API would refuse too, as if it had got in another way. */
+/** Fills every text of every row, including values that the API would refuse. */
 function spoil(): void {
   const { sqlite } = app.db;
   const texts: Record<string, string[]> = {
@@ -121,7 +121,7 @@ function spoil(): void {
     const known = new Set(sqlite.prepare(`SELECT name FROM pragma_table_info('${table}')`).pluck().all());
     for (const column of columns) {
       assert.ok(known.has(column), `${table} has no ${column}`);
-      // Names are unique where a person would be confused.
+      // Names must be unique.
       sqlite.prepare(`UPDATE ${table} SET ${column} = ? || CAST(rowid AS TEXT)`).run(HOSTILE);
     }
   }
@@ -129,7 +129,7 @@ function spoil(): void {
     sqlite.prepare(`UPDATE commits SET ${column} = ?`).run(JSON.stringify([HOSTILE, 'main']));
 }
 
-/** The page, and what is waited for on it; asked for again where the network changed meanwhile. */
+/** Opens the page and waits for the element; retries if the network changed meanwhile. */
 async function show(path: string, isThere: () => Promise<void> = async () => {}) {
   for (let tries = 1; ; tries += 1) {
     networkChanged = false;
@@ -144,7 +144,7 @@ async function show(path: string, isThere: () => Promise<void> = async () => {})
   }
 }
 
-/** What is alive on the page and should not be. */
+/** Finds active content on the page that must not be there. */
 const ALIVE = `(() => {
   const found = [];
   if (window.owned !== undefined) found.push('a script ran');
@@ -171,14 +171,14 @@ const views = routes
   )
   .map(({ path }) => path);
 
-attacks('nothing that somebody wrote comes alive on', views, async path => {
+attacks('no stored text becomes active content on', views, async path => {
   const answer = await show(concrete(path));
   assert.ok((answer?.status() ?? 500) < 500, `${path} ${answer?.status()}`);
   assert.deepEqual(await page.evaluate(ALIVE), []);
   assert.deepEqual(elsewhere, []);
 });
 
-attacks('in a log nothing comes alive, on its page or in its stream', lines, async line => {
+attacks('no log line becomes active content, on the page or in the stream', lines, async line => {
   const { project_id, build_id } = app.plant(app.people.admin);
   const bytes = Buffer.from(`${line}\nthe end of the log\n`);
   writeFileSync(buildLogPath(app.data, build_id), bytes);
@@ -213,8 +213,8 @@ const CRLF = '%0d%0aX-Owned:%20yes%0d%0aSet-Cookie:%20owned=yes';
 const headers: Record<string, () => string> = {
   'the link to the next page of a list': () => `/projects/${planted.project_id}/commits?limit=1&x=${CRLF}`,
   'the link to the next page, by the name of a field': () => `/projects?limit=1&${CRLF}=x`,
-  'where a sign-in leads': () => `/ui/sign-in?next=/ui/${CRLF}`,
-  'a page that is not there': () => `/ui/${CRLF}`,
+  'the redirect after signing in': () => `/ui/sign-in?next=/ui/${CRLF}`,
+  'a missing page': () => `/ui/${CRLF}`,
   'an asset': () => `/ui/assets/${CRLF}/${CRLF}`,
   'the icon of a state': () => `/ui/favicon-${CRLF}.svg`,
   'a badge': () => `/projects/${planted.project_id}/badge.svg?branch=${CRLF}`,
@@ -225,7 +225,7 @@ const headers: Record<string, () => string> = {
     `/ui/projects/${planted.project_id}/builds/${planted.build_id}/log?download=${CRLF}`,
   'a range': () => `/projects/${planted.project_id}/builds/${planted.build_id}/log?range=${CRLF}`,
 };
-attacks('a line break makes no header of its own in', headers, async path => {
+attacks('a line break creates no header in', headers, async path => {
   app.plant(app.people.admin);
   for (const credentials of [`Cookie: ${visitor.cookie}`, `Authorization: ${app.people.admin.as}`]) {
     const text = await wire.exchange(
@@ -246,7 +246,7 @@ const badges = [
   'main',
   HOSTILE,
 ];
-attacks('a badge is a picture and nothing else, whatever branch is asked for', badges, async branch => {
+attacks('a badge is only an image, whatever branch is requested', badges, async branch => {
   await app.client.call('PUT', `/projects/${planted.project_id}`, {
     as: app.people.admin.as,
     form: { badge: 'true' },
@@ -260,11 +260,11 @@ attacks('a badge is a picture and nothing else, whatever branch is asked for', b
 });
 
 attacks(
-  'what the program logs of a request stays on one line, whatever the request says',
+  'a log line of the program stays on one line, whatever the request contains',
   ['%1b[2J', '%0a2026-01-01T00:00:00.000Z%20info%20forged', '%0d', '%00', '%e2%80%a8forged', '%9b2J'],
   async text => {
     const before = app.logged.length;
-    // What goes wrong is logged with its path.
+    // Errors are logged with the path.
     app.db.write(() =>
       app.db.sqlite
         .prepare('UPDATE projects SET ssh_public_key = ? WHERE id = ?')

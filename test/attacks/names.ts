@@ -1,5 +1,5 @@
-// The owner of a hostile zone: a name server on loopback that answers as each attack wants, and the way to start a program
-// that asks it alone. The resolver between them is the system's own.
+// A hostile DNS zone: a name server on loopback whose answers each attack chooses, and a way to run a program that uses
+// only this server, through the resolver of the system.
 import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -7,15 +7,15 @@ import { isIPv6 } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
-// Not the address of any resolver that a system may have on loopback already.
+// Not an address where a system may already run a resolver.
 const ADDRESS = '127.0.53.1';
 const HEADER_BYTES = 12;
 const TYPES = { 1: 'A', 28: 'AAAA' } as const;
 
 export type Zone = {
-  /** What a name leads to at its first lookup, its second, and so on. */
+  /** The addresses of a name for its first lookup, its second, and so on. */
   lead(name: string, to: (lookup: number) => readonly string[]): void;
-  /** A program is run behind these words, and asks nobody else for names. */
+  /** A command line that runs a program with this name server only. */
   through: readonly string[];
   close(): void;
 };
@@ -27,10 +27,10 @@ export async function openZone(): Promise<Zone> {
   socket.on('message', (query, { port, address }) => {
     const { name, type, bytes } = questionOf(query);
     const lead = names.get(name);
-    // One lookup asks for both kinds of addresses: each kind is counted by itself.
-    const asked = `${type} ${name}`;
-    const lookup = lookups.get(asked) ?? 0;
-    lookups.set(asked, lookup + 1);
+    // A lookup asks for both address families: each is counted separately.
+    const question = `${type} ${name}`;
+    const lookup = lookups.get(question) ?? 0;
+    lookups.set(question, lookup + 1);
     const all = type === undefined ? [] : (lead?.(lookup) ?? []);
     const found = all.filter(one => isIPv6(one) === (type === 'AAAA'));
     socket.send(answerTo(query.subarray(0, 2), bytes, lead !== undefined, found), port, address);
@@ -70,11 +70,11 @@ function questionOf(query: Buffer) {
 }
 
 function answerTo(id: Buffer, question: Buffer, isKnown: boolean, addresses: readonly string[]): Buffer {
-  // An answer, recursion wanted and had; 3 where there is no such name.
+  // A response with recursion; code 3 if the name does not exist.
   const header = Buffer.from([0x81, isKnown ? 0x80 : 0x83, 0, 1, 0, addresses.length, 0, 0, 0, 0]);
   const records = addresses.map(address => {
     const bytes = bytesOf(address);
-    // The name as in the question, its type, the Internet, kept for no time at all.
+    // The name as in the question, its type, class IN, TTL 0.
     return Buffer.from([
       0xc0,
       HEADER_BYTES,
@@ -96,7 +96,7 @@ function answerTo(id: Buffer, question: Buffer, isKnown: boolean, addresses: rea
 
 function bytesOf(address: string): number[] {
   if (!isIPv6(address)) return address.split('.').map(Number);
-  // A URL writes all of it in hex, with at most one gap.
+  // The URL parser expands all groups in hex, with at most one gap.
   const [before = '', after] = new URL(`http://[${address}]/`).hostname.slice(1, -1).split('::');
   const groups = (text: string | undefined) =>
     text ? text.split(':').map(group => Number.parseInt(group, 16)) : [];

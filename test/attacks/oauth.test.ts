@@ -1,5 +1,5 @@
-// OAuth as a thief would use it: other redirect addresses, codes used twice or by others, challenges left out, states
-// that break out of where they are put, consent that nobody gave.
+// Attacks on OAuth: other redirect URIs, codes that are reused or stolen, missing challenges, hostile states, and
+// consent without the user.
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { after, before } from 'node:test';
@@ -118,7 +118,7 @@ const redirects = [
   'null',
   '/callback?kept=1',
 ];
-attacks('a redirect address that differs in a letter leads nowhere', redirects, async redirect_uri => {
+attacks('a redirect URI that differs in one character is refused', redirects, async redirect_uri => {
   for (const response_type of ['code', 'token']) {
     const query = request({ redirect_uri, response_type });
     for (const reply of [await authorize(query), await approve(query)]) {
@@ -131,7 +131,7 @@ attacks('a redirect address that differs in a letter leads nowhere', redirects, 
 });
 
 attacks(
-  'of parameters that are there twice none is chosen',
+  'duplicate parameters are refused',
   ['redirect_uri', 'client_id', 'scope', 'state', 'response_type', 'code_challenge'],
   async name => {
     const query = new URLSearchParams(request({ response_type: 'code', code_challenge: CHALLENGE }));
@@ -160,10 +160,10 @@ const states = [
   '+ &=?/',
   'x'.repeat(2_000),
 ];
-attacks('a state comes back as it was, and breaks out of nothing', states, async state => {
+attacks('a state is returned unchanged, and breaks out of nothing', states, async state => {
   const shown = await authorize(request({ state }));
   assert.equal(shown.status, 200);
-  assert.ok(!/<script>|<b>Honest/.test(shown.text), 'markup of somebody else');
+  assert.ok(!/<script>|<b>Honest/.test(shown.text), 'markup in the state');
   const location = new URL(String((await approve(request({ state }))).headers.location));
   assert.equal(location.origin, 'https://app.example');
   assert.deepEqual([...location.searchParams.keys()].sort(), ['code', 'kept', 'state']);
@@ -204,7 +204,7 @@ const thefts: Record<
     changed: () => ({ client_id: open.id, client_secret: undefined }),
     error: 'invalid_grant',
   },
-  'without a redirect address': {
+  'without a redirect URI': {
     code: () => codeFor(),
     changed: () => ({ redirect_uri: undefined }),
     error: 'invalid_grant',
@@ -213,12 +213,12 @@ const thefts: Record<
     code: () => codeFor(request({ code_challenge: CHALLENGE, code_challenge_method: 'S256' })),
     error: 'invalid_grant',
   },
-  'with the challenge as its verifier': {
+  'with the challenge as verifier': {
     code: () => codeFor(request({ code_challenge: CHALLENGE, code_challenge_method: 'S256' })),
     changed: () => ({ code_verifier: CHALLENGE }),
     error: 'invalid_grant',
   },
-  'with a verifier where there was no challenge': {
+  'with a verifier although there was no challenge': {
     code: () => codeFor(),
     changed: () => ({ code_verifier: VERIFIER }),
     error: 'invalid_grant',
@@ -228,29 +228,29 @@ const thefts: Record<
     changed: () => ({ code_verifier: '' }),
     error: 'invalid_grant',
   },
-  'a code that was guessed': { code: async () => 'code_guessed', error: 'invalid_grant' },
+  'a guessed code': { code: async () => 'code_guessed', error: 'invalid_grant' },
   'an empty code': { code: async () => '', error: 'invalid_grant' },
   'a token instead of a code': {
     code: async () => app.token(app.people.owner, 'projects').slice('Bearer '.length),
     error: 'invalid_grant',
   },
-  'another kind of grant': {
+  'another grant type': {
     code: () => codeFor(),
     changed: () => ({ grant_type: 'password' }),
     error: 'unsupported_grant_type',
   },
-  'the client’s own credentials': {
+  'the client credentials grant': {
     code: () => codeFor(),
     changed: () => ({ grant_type: 'client_credentials' }),
     error: 'unsupported_grant_type',
   },
-  'a grant that never ends': {
+  'the refresh token grant': {
     code: () => codeFor(),
     changed: () => ({ grant_type: 'refresh_token' }),
     error: 'unsupported_grant_type',
   },
 };
-attacks('a code is worth nothing', thefts, async ({ code, changed, error }) => {
+attacks('a code is refused', thefts, async ({ code, changed, error }) => {
   const secret = await code();
   const reply = await redeem({ code: secret, ...changed?.() });
   assert.equal(JSON.parse(reply.text).error, error, reply.text);
@@ -264,14 +264,14 @@ const downgrades: Record<string, Query> = {
   'a challenge without a method': { code_challenge: CHALLENGE },
   'an empty challenge': { code_challenge: '', code_challenge_method: 'S256' },
   'a challenge that is too short': { code_challenge: 'abc', code_challenge_method: 'S256' },
-  'a method in small letters': { code_challenge: CHALLENGE, code_challenge_method: 's256' },
+  'a method in lower case': { code_challenge: CHALLENGE, code_challenge_method: 's256' },
   'a token in the fragment': {
     response_type: 'token',
     code_challenge: CHALLENGE,
     code_challenge_method: 'S256',
   },
 };
-attacks('an application without a secret gets nothing by', downgrades, async changed => {
+attacks('a public application gets no token with', downgrades, async changed => {
   for (const reply of [
     await authorize(request({ client_id: open.id, ...changed })),
     await approve(request({ client_id: open.id, ...changed })),
@@ -283,25 +283,25 @@ attacks('an application without a secret gets nothing by', downgrades, async cha
 });
 
 const others: Record<string, () => Promise<void>> = {
-  'a code that is used twice takes the token back that it gave': async () => {
+  'a code that is used twice revokes its token': async () => {
     const code = await codeFor();
     const token = JSON.parse((await redeem({ code })).text).access_token as string;
     assert.equal(await works(token), true);
     assert.equal(JSON.parse((await redeem({ code })).text).error, 'invalid_grant');
     assert.equal(await works(token), false);
   },
-  'of ten who use a code at once one at most is served, and its token is taken back': async () => {
+  'of ten simultaneous uses of a code at most one succeeds, and its token is revoked': async () => {
     const code = await codeFor();
     const replies = await Promise.all(Array.from({ length: 10 }, () => redeem({ code })));
     const tokens = replies.flatMap(({ text }) => JSON.parse(text).access_token ?? []) as string[];
     assert.equal(tokens.length, 1);
     assert.equal(await works(tokens[0] as string), false);
   },
-  'consent without the form’s token is none': async () => {
+  'consent without the form’s token is refused': async () => {
     const reply = await approve(request(), { csrf: 'x' });
     assert.deepEqual([reply.status, reply.headers.location], [403, undefined]);
   },
-  'consent of somebody who has not signed in is none': async () => {
+  'consent without a signed-in user is refused': async () => {
     const reply = await approve(request(), { cookie: '__Host-assay-session=none' });
     assert.match(String(reply.headers.location), /^\/ui\/sign-in/);
   },
@@ -309,12 +309,12 @@ const others: Record<string, () => Promise<void>> = {
     for (const scope of ['admin', 'projects,admin', '*', '', 'PROJECTS', 'projects user root'])
       assert.match(String((await approve(request({ scope }))).headers.location), /error=invalid_scope/);
   },
-  'a token opens nothing beyond its scope': async () => {
+  'a token grants nothing beyond its scope': async () => {
     const token = JSON.parse((await redeem({ code: await codeFor() })).text).access_token as string;
     for (const path of ['/whoami', '/dependencies'])
       assert.equal((await app.client.get(path, `Bearer ${token}`)).status, 401);
   },
-  'secrets in the address are refused': async () => {
+  'secrets in the URL are refused': async () => {
     const code = await codeFor();
     const reply = await wire.ask('POST', `/oauth2/access_token?code=${code}&client_secret=${client.secret}`, {
       form: {},
@@ -329,14 +329,14 @@ const others: Record<string, () => Promise<void>> = {
     assert.equal(reply.status, 200);
     assert.equal(await works(token), true);
   },
-  'a token is not taken in two places at once': async () => {
+  'a token in two places is refused': async () => {
     const token = JSON.parse((await redeem({ code: await codeFor() })).text).access_token as string;
     assert.equal((await app.client.get(`/projects?oauth_token=${token}`, `Bearer ${token}`)).status, 401);
   },
-  'a consent page is not framed, and may lead to the application alone': async () => {
+  'a consent page cannot be framed, and can redirect only to the application': async () => {
     const policy = String((await authorize(request())).headers['content-security-policy']);
     assert.match(policy, /form-action 'self' https:\/\/app\.example;/);
     assert.match(policy, /frame-ancestors 'none'/);
   },
 };
-attacks('replayed codes, consent that nobody gave, scopes that were not granted', others, judge => judge());
+attacks('reused codes, forged consent and missing scopes', others, attack => attack());

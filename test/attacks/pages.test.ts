@@ -1,5 +1,5 @@
-// Pages as another site would use them: forms it sends, frames it makes, links that lead away. Made
-// from the table of routes, so that a new page is attacked without being named here.
+// Attacks by other sites: cross-site forms, framing and open redirects. Generated from the table of routes, so that new
+// pages are covered automatically.
 import assert from 'node:assert/strict';
 import { after, before } from 'node:test';
 import { routes } from '../../src/web/pages.ts';
@@ -41,11 +41,11 @@ const beforeSignIn = new Set(['/ui/sign-in', '/ui/welcome', '/ui/setup']);
 type Forgery = { headers: () => Record<string, string>; csrf: () => string | undefined };
 const forgeries: Record<string, Forgery> = {
   'from another site': { headers: () => ({ origin: EVIL }), csrf: () => visitor.csrf },
-  'from another site, as the browser itself says': {
+  'from another site, according to Sec-Fetch-Site': {
     headers: () => ({ 'sec-fetch-site': 'cross-site' }),
     csrf: () => visitor.csrf,
   },
-  'from a site beside this one': {
+  'from a sibling site': {
     headers: () => ({ origin: wire.origin, 'sec-fetch-site': 'same-site' }),
     csrf: () => visitor.csrf,
   },
@@ -55,7 +55,7 @@ const forgeries: Record<string, Forgery> = {
     csrf: () => visitor.csrf,
   },
   'without the form’s token': { headers: () => ({ origin: wire.origin }), csrf: () => undefined },
-  'with somebody else’s token': {
+  'with another user’s token': {
     headers: () => ({ origin: wire.origin }),
     csrf: () => visitorFor(app, app.people.stranger).csrf,
   },
@@ -64,12 +64,12 @@ const forgeries: Record<string, Forgery> = {
 const forged = Object.fromEntries(
   forms.flatMap(path =>
     Object.entries(forgeries)
-      // Before there is a session there is no token either: the origin alone is judged.
+      // Without a session there is no token: only the origin is checked.
       .filter(([name]) => !beforeSignIn.has(path) || !name.includes('token'))
       .map(([name, forgery]) => [`POST ${path} ${name}`, { path, forgery }]),
   ),
 );
-attacks('a form that is not one of ours is refused, and nothing is changed', forged, async row => {
+attacks('a forged form is refused, and changes nothing', forged, async row => {
   const csrf = row.forgery.csrf();
   const before = app.changes();
   const reply = await wire.ask('POST', concrete(row.path), {
@@ -87,7 +87,7 @@ attacks('a form that is not one of ours is refused, and nothing is changed', for
 });
 
 attacks(
-  'a form sent by nobody leads to the sign-in',
+  'a form without a session redirects to the sign-in page',
   forms.filter(path => !beforeSignIn.has(path)),
   async path => {
     const before = app.changes();
@@ -103,9 +103,9 @@ attacks(
   },
 );
 
-// The API refuses them: a form that found a way past it would not.
+// The API refuses them, and so must every form.
 attacks(
-  'a form of whoever owes payment changes nothing',
+  'a form of an account that requires payment changes nothing',
   forms.filter(path => /^\/ui\/(projects|dependencies)/.test(path)),
   async path => {
     const before = app.changes();
@@ -135,7 +135,7 @@ function isGuarded({ headers }: Reply) {
   assert.equal(headers['x-frame-options'], 'DENY');
   assert.equal(headers['cache-control'], 'no-store');
 }
-attacks('a page cannot be framed, sniffed, kept by a proxy, or given a script', views, async path => {
+attacks('a page cannot be framed, sniffed, cached by a proxy, or given a script', views, async path => {
   for (const cookie of [visitor.cookie, '']) {
     const reply = await wire.ask('GET', concrete(path), { headers: { cookie } });
     const type = String(reply.headers['content-type'] ?? '');
@@ -145,7 +145,7 @@ attacks('a page cannot be framed, sniffed, kept by a proxy, or given a script', 
     assert.equal(reply.headers['access-control-allow-origin'], undefined);
     assert.ok(
       !/<script(?![^>]*src="\/ui\/assets\/)|\son\w+=|style="/.test(reply.text),
-      'something is inline',
+      'there is inline code',
     );
   }
 });
@@ -179,15 +179,15 @@ const elsewhere = [
   '/projects',
   '/oauth2x',
 ];
-attacks('after signing in nobody is sent elsewhere', elsewhere, async next => {
-  const asked = await wire.ask('GET', `/ui/sign-in?next=${encodeURIComponent(next)}`, {
+attacks('signing in never redirects to another site', elsewhere, async next => {
+  const response = await wire.ask('GET', `/ui/sign-in?next=${encodeURIComponent(next)}`, {
     headers: { cookie: visitor.cookie },
   });
-  assert.equal(asked.status, 303);
-  const location = String(asked.headers.location);
+  assert.equal(response.status, 303);
+  const location = String(response.headers.location);
   assert.match(location, /^\/(ui|oauth2)(\/|\?|$)/, location);
   assert.equal(new URL(location, wire.origin).origin, wire.origin);
-  assert.deepEqual([asked.headers.x, asked.headers['set-cookie']], [undefined, undefined]);
+  assert.deepEqual([response.headers.x, response.headers['set-cookie']], [undefined, undefined]);
   const shown = await wire.ask('GET', `/ui/sign-in?next=${encodeURIComponent(next)}`);
   const kept = /name="next" value="([^"]*)"/.exec(shown.text)?.[1] ?? '';
   assert.match(kept, /^\/(ui|oauth2)(\/|\?|$)/);
@@ -217,7 +217,7 @@ const registered = [
   'https://app.example/\nX: y',
   `https://app.example/${'a'.repeat(2_100)}`,
 ];
-attacks('an address that would run or show something is not registered', registered, async redirect_uri => {
+attacks('a redirect URI with a dangerous scheme is not registered', registered, async redirect_uri => {
   const before = app.changes();
   const reply = await wire.ask('POST', '/ui/applications/new', {
     headers: { cookie: visitor.cookie, origin: wire.origin },

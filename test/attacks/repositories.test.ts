@@ -1,5 +1,5 @@
-// Repositories made by somebody else: names that git takes and a shell would obey, and content that would act when it
-// is fetched, checked out or pushed. Nothing acts, neither on the host nor on the remote.
+// Hostile repositories: names that git accepts and a shell would execute, and content that would be executed by a
+// fetch, a checkout or a push. Nothing is executed, neither on the host nor on the remote.
 import assert from 'node:assert/strict';
 import { existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -27,9 +27,10 @@ after(async () => {
   await appliance?.close();
   rmSync(outside, { recursive: true, force: true });
 });
-const nothingActed = () => assert.deepEqual(readdirSync(outside), [], 'a command of somebody else was run');
+const nothingActed = () =>
+  assert.deepEqual(readdirSync(outside), [], 'a command of the repository was executed');
 
-/** Names that git takes, and we do too: they are names and nothing else. */
+/** Names that git and Assay accept. They must be treated as plain names. */
 const branches = [
   `$(${touch})`,
   `\`${touch}\``,
@@ -43,7 +44,7 @@ const branches = [
   'a--upload-pack=x',
 ];
 attacks(
-  'a branch that is called like a command is built and deployed as a branch',
+  'a branch that looks like a command is built and deployed as a branch',
   branches,
   async branch => {
     const [head] = project.repository.hashes as [string];
@@ -58,7 +59,7 @@ attacks(
   { concurrency: 3 },
 );
 
-test('a branch that is called like a command is pushed to as a branch', async () => {
+test('a branch that looks like a command is pushed to as a branch', async () => {
   const target = appliance.repository();
   const [hash] = project.repository.hashes as [string];
   const { commit_id_str: commitId } = (await project.run()).request;
@@ -84,21 +85,23 @@ test('a branch that is called like a command is pushed to as a branch', async ()
   nothingActed();
 });
 
-/** Content that acts when git is careless. `$CANARY` stands for a file of the host. */
+/** Content that a careless git executes. `$CANARY` is a file of the host. */
 const contents: Record<string, Record<string, string>> = {
-  'a submodule that is a command': {
+  'a submodule whose URL is a command': {
     '.gitmodules': `[submodule "x"]\n\tpath = x\n\turl = ext::sh -c ${touch}\n\tupdate = !${touch}\n`,
   },
-  'a submodule that is an option': { '.gitmodules': `[submodule "x"]\n\tpath = x\n\turl = -u${touch}\n` },
-  'a filter that is a command': {
+  'a submodule whose URL is an option': {
+    '.gitmodules': `[submodule "x"]\n\tpath = x\n\turl = -u${touch}\n`,
+  },
+  'a filter that runs a command': {
     '.gitattributes': '* filter=evil diff=evil merge=evil\n',
     '.gitconfig': `[filter "evil"]\n\tsmudge = ${touch}\n`,
   },
-  'a file of large storage': {
+  'a Git LFS file': {
     '.gitattributes': '*.bin filter=lfs\n',
     '.lfsconfig': '[lfs]\n\turl = http://127.0.0.1/\n',
   },
-  'hooks among the files': {
+  'hooks in the working tree': {
     'hooks/post-checkout': `#!/bin/sh\n${touch}\n`,
     '.githooks/post-checkout': `#!/bin/sh\n${touch}\n`,
   },
@@ -106,16 +109,16 @@ const contents: Record<string, Record<string, string>> = {
     'x.git/config': `[core]\n\tfsmonitor = ${touch}\n`,
     'x.git/HEAD': 'ref: refs/heads/main\n',
   },
-  'names that are commands': { [`$(${touch.replaceAll('/', '_')})`]: 'x', '-rf': 'x', '--help': 'x' },
+  'file names that are commands': { [`$(${touch.replaceAll('/', '_')})`]: 'x', '-rf': 'x', '--help': 'x' },
 };
 attacks(
-  'what lies in a repository does not act when it is fetched and checked out',
+  'content of a repository is not executed when it is fetched and checked out',
   contents,
   async files => {
     const theirs = await appliance.project(appliance.repository({ message: 'Hostile\n', files }));
     await theirs.suite({ command: 'git status --short; ls -A | wc -l' });
     const { request } = await theirs.run();
-    // What git itself finds to be an attack is not even kept.
+    // Git itself refuses to store some attacks.
     if (request.build_state === 'errored') assert.match(request.error as string, /object|damage|harm/i);
     else assert.equal(request.build_state, 'passed');
     nothingActed();
@@ -123,7 +126,7 @@ attacks(
   { concurrency: 3 },
 );
 
-test('hooks, alternates and configuration of the remote stay on the remote', async () => {
+test('hooks, alternates and configuration of the remote are not used on the server', async () => {
   const theirs = await appliance.project();
   const { directory } = theirs.repository;
   for (const hook of ['post-checkout', 'post-merge', 'reference-transaction', 'pre-auto-gc'])
@@ -145,7 +148,7 @@ const messages = [
   '\u202edetrevni',
 ];
 attacks(
-  'a message, an author and their names are text',
+  'a message, an author and their names are plain text',
   messages,
   async text => {
     const theirs = await appliance.project(

@@ -1,5 +1,5 @@
-// Requests that two parsers would read differently, that lie about who or where they are, or that come in floods: no
-// second request hides in the first, nothing a header claims is believed, and others are served meanwhile.
+// Request smuggling, forged headers and floods: no second request hides in the first, no header is trusted that should
+// not be, and other clients are served meanwhile.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
@@ -35,48 +35,48 @@ const ended = `0\r\n\r\n${HIDDEN}`;
 const smuggled: Record<string, string> = {
   'a length and chunks': post(length(ended), CHUNKED) + ended,
   'chunks and a length': post(CHUNKED, length(ended)) + ended,
-  'a length of nothing and chunks': post('Content-Length: 0', CHUNKED) + ended,
+  'a length of zero and chunks': post('Content-Length: 0', CHUNKED) + ended,
   'chunks in capitals and a length': post('TRANSFER-ENCODING: CHUNKED', length(ended)) + ended,
-  'chunks that are spelled wrong': post('Transfer-Encoding: xchunked', 'Content-Length: 5') + ended,
+  'a misspelled chunked coding': post('Transfer-Encoding: xchunked', 'Content-Length: 5') + ended,
   'a space before the colon': post('Transfer-Encoding : chunked', 'Content-Length: 5') + ended,
-  'a tabulator after the colon': post('Transfer-Encoding:\tchunked', 'Content-Length: 5') + ended,
+  'a vertical tab after the colon': post('Transfer-Encoding:\tchunked', 'Content-Length: 5') + ended,
   'a vertical tabulator': post('Transfer-Encoding: \u000bchunked', 'Content-Length: 5') + ended,
   'a quoted coding': post('Transfer-Encoding: "chunked"', 'Content-Length: 5') + ended,
-  'chunks, but not last': post('Transfer-Encoding: chunked, identity') + ended,
+  'chunked, but not last': post('Transfer-Encoding: chunked, identity') + ended,
   'chunks twice': post('Transfer-Encoding: chunked, chunked') + ended,
-  'two codings in two lines': post('Transfer-Encoding: identity', CHUNKED, 'Content-Length: 5') + ended,
-  'a coding that nobody knows': post('Transfer-Encoding: gzip', 'Content-Length: 5') + ended,
+  'two codings in two headers': post('Transfer-Encoding: identity', CHUNKED, 'Content-Length: 5') + ended,
+  'an unknown coding': post('Transfer-Encoding: gzip', 'Content-Length: 5') + ended,
   'a coding folded over two lines': post('Transfer-Encoding:\r\n chunked', 'Content-Length: 5') + ended,
   'a header folded before the length': post('X: y\r\n Content-Length: 0', length(ended)) + ended,
   'two lengths': post('Content-Length: 0', length(HIDDEN)) + HIDDEN,
   'two lengths, the larger first': post(length(HIDDEN), 'Content-Length: 0') + HIDDEN,
   'two lengths in one line': post('Content-Length: 0, 40') + HIDDEN,
   'a length with a sign': post('Content-Length: +0') + HIDDEN,
-  'a length below nothing': post('Content-Length: -1') + HIDDEN,
+  'a negative length': post('Content-Length: -1') + HIDDEN,
   'a length in hex': post('Content-Length: 0x0') + HIDDEN,
   'a length with a space inside': post('Content-Length: 0 0') + HIDDEN,
-  'a length with letters behind': post('Content-Length: 0abc') + HIDDEN,
+  'a length followed by letters': post('Content-Length: 0abc') + HIDDEN,
   'a length that overflows': post('Content-Length: 18446744073709551616') + HIDDEN,
   'a length without a number': post('Content-Length:') + HIDDEN,
-  'a line feed alone before a header': post('X: y\nContent-Length: 0') + HIDDEN,
-  'line feeds alone at the end': `POST /projects HTTP/1.1\nHost: x\nContent-Length: 0\n\n${HIDDEN}`,
-  'a carriage return alone': post('X: y\rContent-Length: 0') + HIDDEN,
+  'a bare line feed before a header': post('X: y\nContent-Length: 0') + HIDDEN,
+  'bare line feeds at the end': `POST /projects HTTP/1.1\nHost: x\nContent-Length: 0\n\n${HIDDEN}`,
+  'a bare carriage return': post('X: y\rContent-Length: 0') + HIDDEN,
   'a NUL in a header': post('X: a\0b', 'Content-Length: 0') + HIDDEN,
   'a chunk size in hex with a prefix': `${post(CHUNKED)}0x0\r\n\r\n${HIDDEN}`,
   'a chunk size with a sign': `${post(CHUNKED)}+0\r\n\r\n${HIDDEN}`,
-  'a chunk size below nothing': `${post(CHUNKED)}-1\r\n\r\n${HIDDEN}`,
+  'a negative chunk size': `${post(CHUNKED)}-1\r\n\r\n${HIDDEN}`,
   'a chunk size that overflows': `${post(CHUNKED)}10000000000000000\r\n\r\n${HIDDEN}`,
-  'a chunk size ended by a line feed alone': `${post(CHUNKED)}0\n\n${HIDDEN}`,
-  'an extension with a line feed alone': `${post(CHUNKED)}1;a\nb\r\nx\r\n0\r\n\r\n${HIDDEN}`,
+  'a chunk size that ends with a bare line feed': `${post(CHUNKED)}0\n\n${HIDDEN}`,
+  'a chunk extension with a bare line feed': `${post(CHUNKED)}1;a\nb\r\nx\r\n0\r\n\r\n${HIDDEN}`,
   'a chunk without its end': `${post(CHUNKED)}1\r\nxx0\r\n\r\n${HIDDEN}`,
   'a trailer that is a length': `${post(CHUNKED)}0\r\nContent-Length: 5\r\n\r\n`,
   'a space before the first header': `POST /projects HTTP/1.1\r\n Content-Length: 0\r\nHost: x\r\n\r\n${HIDDEN}`,
   'a header name with a space': post('Content Length: 0') + HIDDEN,
-  'a request line with a tabulator': `POST\t/projects\tHTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n${HIDDEN}`,
+  'a request line with tabs': `POST\t/projects\tHTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n${HIDDEN}`,
   'a request line without a version': `GET /projects\r\n${HIDDEN}`,
   'chunks under HTTP/1.0': `POST /projects HTTP/1.0\r\nHost: x\r\n${CHUNKED}\r\n\r\n${ended}`,
   'the preface of HTTP/2': `PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n${HIDDEN}`,
-  'a body of a GET that is a request': `GET /whoami HTTP/1.1\r\nHost: x\r\n${length(HIDDEN)}\r\nConnection: close\r\n\r\n${HIDDEN}`,
+  'a request in the body of a GET': `GET /whoami HTTP/1.1\r\nHost: x\r\n${length(HIDDEN)}\r\nConnection: close\r\n\r\n${HIDDEN}`,
 };
 
 attacks('no request hides in another', smuggled, async bytes => {
@@ -91,17 +91,17 @@ attacks('no request hides in another', smuggled, async bytes => {
 const get = (path: string, ...headers: string[]) =>
   `GET ${path} HTTP/1.1\r\n${headers.map(header => `${header}\r\n`).join('')}Connection: close\r\n\r\n`;
 const believed: Record<string, { request: () => string; never: RegExp; status: number }> = {
-  'a host of another site in a link': {
+  'a foreign host in a link': {
     request: () => get('/projects?limit=1', 'Host: evil.example', `Authorization: ${app.people.owner.as}`),
     never: /evil\.example/,
     status: 200,
   },
-  'a host of another site in the document': {
+  'a foreign host in the OpenAPI document': {
     request: () => get('/openapi.json', 'Host: evil.example'),
     never: /evil\.example/,
     status: 200,
   },
-  'a host of another site in a redirect': {
+  'a foreign host in a redirect': {
     request: () => get('/ui/projects', 'Host: evil.example'),
     never: /location: [^/\r]*evil/i,
     status: 303,
@@ -148,40 +148,40 @@ const believed: Record<string, { request: () => string; never: RegExp; status: n
     never: / 101 /,
     status: 200,
   },
-  'an upgrade to a socket': {
+  'an upgrade to a WebSocket': {
     request: () =>
       get('/ping', 'Host: x', 'Upgrade: websocket', 'Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA=='),
     never: / 101 /,
     status: 200,
   },
-  'the address of another server': {
+  'the URL of another server': {
     request: () => get('http://evil.example/ping', 'Host: x'),
     never: /pong/,
     status: 400,
   },
-  'the address of another server in a link': {
+  'the URL of another server in a link': {
     request: () =>
       get('https://evil.example/projects?limit=1', 'Host: x', `Authorization: ${app.people.owner.as}`),
     never: /evil\.example/,
     status: 200,
   },
-  'the address of another server in a redirect': {
+  'the URL of another server in a redirect': {
     request: () => get('https://evil.example/ui/', 'Host: x'),
     never: /evil\.example/,
     status: 308,
   },
-  'an origin of another site': {
+  'a foreign origin': {
     request: () => get('/ping', 'Host: x', 'Origin: https://evil.example'),
     never: /access-control-allow/i,
     status: 200,
   },
-  'a file that lies beside the assets': {
+  'a file next to the assets': {
     request: () => get('/ui/assets/x/..%2f..%2f..%2fpackage.json', 'Host: x'),
     never: /"dependencies"/,
     status: 404,
   },
 };
-attacks('nothing that a request claims beside its own line is believed', believed, async row => {
+attacks('headers and parameters cannot change what a request is', believed, async row => {
   if (row.never.source.includes('evil')) app.plant();
   const text = await wire.exchange(row.request());
   assert.deepEqual(statusesIn(text), [row.status], text.slice(0, 400));
@@ -189,23 +189,22 @@ attacks('nothing that a request claims beside its own line is believed', believe
 });
 
 const floods: Record<string, (at: number) => Buffer> = {
-  'streams that are reset as soon as they are opened': resetStream,
-  'headers that go on for ever': at =>
-    at === 0 ? frame(HEADERS, 0, 1, REQUEST) : frame(9, 0, 1, Buffer.alloc(1_000)),
+  'streams that are reset at once': resetStream,
+  'endless headers': at => (at === 0 ? frame(HEADERS, 0, 1, REQUEST) : frame(9, 0, 1, Buffer.alloc(1_000))),
   pings: () => frame(6, 0, 0, '12345678'),
   settings: () => frame(4, 0, 0, '\0\x03\0\0\0\x64'),
-  'empty parts of a body': at => (at === 0 ? frame(HEADERS, 0x4, 1, REQUEST) : frame(0, 0, 1)),
+  'empty data frames': at => (at === 0 ? frame(HEADERS, 0x4, 1, REQUEST) : frame(0, 0, 1)),
   priorities: at => frame(2, 0, streamId(at), '\0\0\0\0\x10'),
-  'streams beyond the number agreed on': at => frame(HEADERS, 0x4, streamId(at), REQUEST),
-  'windows of nothing': at => frame(8, 0, at === 0 ? 0 : streamId(at), '\0\0\0\0'),
-  'headers that unpack to much': at =>
+  'more streams than allowed': at => frame(HEADERS, 0x4, streamId(at), REQUEST),
+  'windows of size zero': at => frame(8, 0, at === 0 ? 0 : streamId(at), '\0\0\0\0'),
+  'headers that decompress to a large size': at =>
     frame(
       HEADERS,
       0x5,
       streamId(at),
       Buffer.concat([REQUEST, Buffer.from([0x40, 1, 0x61, 0x7f, 0x81, 0x1e]), Buffer.alloc(4_000, 0xbe)]),
     ),
-  'frames of a kind that nobody knows': () => frame(0xee, 0, 0, Buffer.alloc(500)),
+  'frames of an unknown type': () => frame(0xee, 0, 0, Buffer.alloc(500)),
   'frames that are too long': () => frame(0, 0, 1, Buffer.alloc(65_535)),
 };
 attacks(
@@ -246,8 +245,8 @@ function drained(socket: Socket): Promise<void> {
 }
 
 const crowds: Record<string, () => Promise<Socket>> = {
-  'that never begin to speak TLS': async () => connectPlain(Number(new URL(app.url).port), '127.0.0.1'),
-  'that send half a header': async () => {
+  'without a TLS handshake': async () => connectPlain(Number(new URL(app.url).port), '127.0.0.1'),
+  'with half a header': async () => {
     const socket = await wire.open();
     socket.write('GET /ping HTTP/1.1\r\nHost: x\r\nX-Slow:');
     return socket;
@@ -259,14 +258,14 @@ const crowds: Record<string, () => Promise<Socket>> = {
     );
     return socket;
   },
-  'that ask for much and read nothing': async () => {
+  'that request much and read nothing': async () => {
     const socket = await wire.open();
     socket.pause();
     socket.write('GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(8));
     return socket;
   },
 };
-attacks('a hundred connections hold up nobody else', crowds, async open => {
+attacks('a hundred connections do not delay other clients', crowds, async open => {
   const sockets = await Promise.all(Array.from({ length: 100 }, open));
   for (const socket of sockets) socket.on('error', () => {});
   const beganAt = performance.now();
@@ -277,14 +276,14 @@ attacks('a hundred connections hold up nobody else', crowds, async open => {
 });
 
 const headers2: Record<string, Record<string, string>> = {
-  'a coding that belongs to HTTP/1.1': { 'transfer-encoding': 'chunked' },
+  'a header that belongs to HTTP/1.1': { 'transfer-encoding': 'chunked' },
   'a connection header': { connection: 'close' },
   'a path with a second request in it': { ':path': '/ping HTTP/1.1\r\nHost: x\r\n\r\nGET /whoami' },
-  'a path that is folded': { ':path': '/projects/../ping' },
+  'a folded path': { ':path': '/projects/../ping' },
   'a method with a line break': { ':method': 'GET\r\nX: y' },
   'an authority with credentials': { ':authority': 'evil@x' },
 };
-attacks('over HTTP/2 the same is refused', headers2, async hostile => {
+attacks('the same over HTTP/2 is refused', headers2, async hostile => {
   const session = connect2(app.url, { ca: app.client.ca });
   session.on('error', () => {});
   try {

@@ -1,5 +1,5 @@
-// Secrets, looked for where they do not belong: a server in a process of its own with one of each kind, and a suite that
-// runs meanwhile. Where a secret must not be, its bytes are not to be found in any usual spelling.
+// Looks for secrets where they do not belong: starts a server with one secret of each kind, runs a suite, and searches
+// every place for each secret in its common encodings.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
@@ -23,9 +23,9 @@ let wire: Wire;
 let client: Client;
 let journey: Journey;
 let instance = '';
-/** Each kind of secret, and how it reads. */
+/** The secrets by kind. */
 const secrets = new Map<string, string>();
-/** Everything in which one was looked for, by place: read while the suite ran, or after it. */
+/** Everything that was searched, by place: read during the suite or after it. */
 const places = new Map<string, Buffer>();
 
 before(async () => {
@@ -63,14 +63,14 @@ before(async () => {
   const hook = await project.ask('POST', '/notifications', {
     notifiable_type: 'build',
     name: 'webhook',
-    // Nobody listens there: what is sent to it is tried again and again.
+    // Nothing listens there, so deliveries are retried.
     'options[url]': 'https://127.0.0.2:9/ci',
   });
   secrets.set('a signing secret', hook.signing_secret as string);
   const invited = await project.ask('POST', '/collaborators', { email: 'new@example.org' });
   secrets.set('a sign-in link', new URL(invited.sign_in_url as string).searchParams.get('link') as string);
 
-  // A token in the address, as the specification has it: known, unknown, and where something goes wrong.
+  // A token in the URL, which the API allows: a known one, an unknown one, and one that causes an error.
   const token = 'token-in-the-address-of-a-request';
   secrets.set('a token in an address', token);
   for (const path of [
@@ -88,7 +88,7 @@ before(async () => {
   });
 
   const suite = await project.suite({
-    // The line of the command itself holds one.
+    // The command itself contains one line.
     command: `: ${LINES[1]}; printf '%s\\n' "$SECRET"; env | grep -c SECRET; echo begun; until [ -e /tmp/go ]; do sleep 0.05; done; exit 1`,
     variables: { SECRET: VARIABLE },
   });
@@ -154,14 +154,14 @@ after(async () => {
 
 const text = (_: string, value: unknown) => (typeof value === 'bigint' ? value.toString() : value);
 
-/** What every process was started with; of the server and of the processes that it started, the variables too. */
+/** The command lines of all processes, and the environment of the server and its children. */
 function lookAtProcesses(): void {
   const commands: Buffer[] = [];
   for (const pid of readdirSync('/proc').filter(name => /^\d+$/.test(name) && name !== String(process.pid)))
     try {
       commands.push(readFileSync(`/proc/${pid}/cmdline`));
     } catch {
-      // It ended between the look and the read.
+      // It ended before it could be read.
     }
   places.set('the command lines of all processes', Buffer.concat(commands));
   places.set('the variables of the server and its children', Buffer.concat(environmentsFrom(server.pid)));
@@ -175,7 +175,7 @@ function environmentsFrom(pid: number): Buffer[] {
   ];
 }
 
-/** The data directory after the build, file by file; the key is where it belongs. */
+/** The data directory after the build, file by file. The master key belongs there. */
 function lookAtData(): void {
   const files = readdirSync(data, { recursive: true, encoding: 'utf8' }).filter(
     name => statSync(join(data, name)).isFile() && name !== 'master.key',
@@ -186,7 +186,7 @@ function lookAtData(): void {
   places.set('everything else in the data directory', read(files.filter(name => !database.includes(name))));
 }
 
-/** Where each of them is at home; the command that names a line of the variable is its author's doing. */
+/** Where each secret belongs. The command that contains a line of the variable is its author's choice. */
 const atHome: Record<string, RegExp> = {
   'the container as Docker shows it': /^line 2 of a variable$/,
   'the command lines of all processes': /^line 2 of a variable$/,
@@ -234,11 +234,11 @@ const rows = Object.fromEntries(
       .map(kind => [`${kind} is not in ${place}`, { kind, place }]),
   ),
 );
-attacks('secrets are nowhere but where they belong', rows, ({ kind, place }) => {
+attacks('secrets are only where they belong', rows, ({ kind, place }) => {
   const secret = secrets.get(kind);
   const found = places.get(place);
   assert.ok(secret && secret.length >= 8, `${kind} is missing`);
-  assert.ok(found && found.length > 0, `${place} was not looked at`);
+  assert.ok(found && found.length > 0, `${place} was not searched`);
   const spellings = [
     Buffer.from(secret),
     Buffer.from(secret, 'latin1'),

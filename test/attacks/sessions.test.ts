@@ -1,4 +1,4 @@
-// Sessions: chosen by somebody else, kept after their end, read where they do not belong.
+// Attacks on sessions: fixation, use after their end, and theft.
 import assert from 'node:assert/strict';
 import { after, before } from 'node:test';
 import { hashPassword } from '../../src/domain/secret.ts';
@@ -33,20 +33,20 @@ const looksSignedIn = async (cookie: string) =>
   (await wire.ask('GET', '/ui/projects', { headers: { cookie } })).status === 200;
 
 const sessions: Record<string, () => Promise<void>> = {
-  'a session chosen by somebody else is not taken over by signing in': async () => {
+  'signing in does not accept a session that somebody else chose': async () => {
     const chosen = `${SESSION_COOKIE}=session_chosen-by-somebody-else`;
     const given = cookieOf(await signIn({ cookie: chosen }));
     assert.ok(!given.includes('chosen'));
     assert.equal(await looksSignedIn(chosen), false);
   },
-  'the session before ends when another one begins': async () => {
+  'signing in ends the previous session': async () => {
     const first = cookieOf(await signIn()).split(';')[0] as string;
     assert.equal(await looksSignedIn(first), true);
     const second = cookieOf(await signIn({ cookie: first })).split(';')[0] as string;
     assert.notEqual(first, second);
     assert.deepEqual([await looksSignedIn(first), await looksSignedIn(second)], [false, true]);
   },
-  'the cookie cannot be read by scripts, sent without TLS, set by a neighbour, or sent along by another site':
+  'the cookie cannot be read by scripts, sent without TLS, set by a sibling domain, or sent by another site':
     async () => {
       const flags = cookieOf(await signIn())
         .split('; ')
@@ -65,24 +65,24 @@ const sessions: Record<string, () => Promise<void>> = {
     assert.match(cookieOf(reply), new RegExp(`^${SESSION_COOKIE}=; .*Max-Age=0`));
     assert.equal(await looksSignedIn(leaving.cookie), false);
   },
-  'a suspended account goes no further with the session it has': async () => {
+  'the session of a suspended account stops working': async () => {
     const { stranger } = app.people;
     const theirs = visitorFor(app, stranger);
     app.db.write(() => updateAccount(app.db, stranger.account.id, { standing: 'suspended' }));
     assert.equal(await looksSignedIn(theirs.cookie), false);
     app.db.write(() => updateAccount(app.db, stranger.account.id, { standing: 'active' }));
   },
-  'the digest from the database is no session': async () => {
+  'the digest in the database is not a session': async () => {
     const rows = app.db.sqlite.prepare('SELECT hex(token_digest) FROM sessions').pluck().all() as string[];
     for (const digest of rows.slice(0, 3))
       for (const form of [digest, digest.toLowerCase(), Buffer.from(digest, 'hex').toString('base64url')])
         assert.equal(await looksSignedIn(`${SESSION_COOKIE}=${form}`), false);
   },
-  'a session is no credential of the API': async () => {
+  'a session is not accepted by the API': async () => {
     const reply = await wire.ask('GET', '/projects', { headers: { cookie: visitor.cookie } });
     assert.equal(reply.status, 401);
   },
-  'an API key is no password, and no session': async () => {
+  'an API key is neither a password nor a session': async () => {
     const { admin } = app.people;
     const reply = await wire.ask('POST', '/ui/sign-in', {
       headers: { origin: wire.origin },
@@ -91,7 +91,7 @@ const sessions: Record<string, () => Promise<void>> = {
     assert.equal(reply.status, 422);
     assert.equal(await looksSignedIn(`${SESSION_COOKIE}=${admin.key}`), false);
   },
-  'an address that has no account is told like a wrong password': async () => {
+  'an unknown email address gets the same response as a wrong password': async () => {
     const texts = await Promise.all(
       ['nobody@example.org', app.people.admin.account.email].map(async email => {
         const reply = await wire.ask('POST', '/ui/sign-in', {
@@ -103,14 +103,14 @@ const sessions: Record<string, () => Promise<void>> = {
     );
     assert.equal(texts[0], texts[1]);
   },
-  'a message in a cookie that somebody else made is shown as text': async () => {
+  'a forged message cookie is shown as text': async () => {
     const flash = Buffer.from(JSON.stringify(['done', '<script>alert(1)</script>'])).toString('base64url');
     const reply = await wire.ask('GET', '/ui/projects', {
       headers: { cookie: `${visitor.cookie}; __Host-assay-flash=${flash}` },
     });
     assert.ok(reply.text.includes('&lt;script&gt;alert(1)') && !reply.text.includes('<script>alert'));
   },
-  'a page of administrators is none for others': async () => {
+  'administration pages are hidden from others': async () => {
     const other = visitorFor(app, app.people.owner);
     for (const path of ['/ui/admin', `/ui/admin/accounts/${app.people.admin.account.id}`]) {
       const reply = await wire.ask('GET', path, { headers: { cookie: other.cookie } });
@@ -125,4 +125,4 @@ const sessions: Record<string, () => Promise<void>> = {
     assert.equal(app.changes(), before);
   },
 };
-attacks('a session is its owner’s alone, and over when it has ended', sessions, judge => judge());
+attacks('a session belongs to its owner, and ends for good', sessions, attack => attack());

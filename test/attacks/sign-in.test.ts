@@ -1,4 +1,4 @@
-// Signing in as somebody else: by an old invitation, after a reset, and by more guesses than anybody makes.
+// Signing in as somebody else: with an old invitation, after a reset, and by guessing passwords.
 import assert from 'node:assert/strict';
 import { connect, constants } from 'node:http2';
 import { after, before } from 'node:test';
@@ -24,7 +24,7 @@ after(async () => {
 
 let invitations = 0;
 
-/** Somebody invited by the owner, who keeps the link. */
+/** A person whom the owner invited; the owner keeps the link. */
 async function invite() {
   const email = `invited-${++invitations}@example.org`;
   const { project_id } = app.plant();
@@ -49,7 +49,7 @@ const take = (link: string, password: string) =>
 const signIn = (email: string, password: string) =>
   wire.ask('POST', '/ui/sign-in', { headers: { origin: wire.origin }, form: { email, password } });
 
-/** Neither shown nor taken, and what the account had is as before. */
+/** The link is neither shown nor accepted, and the account is unchanged. */
 async function assertDead(link: string, account: () => { passwordHash: string | null }): Promise<void> {
   const before = account().passwordHash;
   assert.equal((await open(link)).status, 404);
@@ -90,7 +90,7 @@ const links: Record<string, () => Promise<void>> = {
     assert.equal(await renew(), 201);
     await assertDead(link, account);
   },
-  'kept in the database from before, for an account that has a password': async () => {
+  'stored before, for an account that has a password': async () => {
     const { link, account } = await invite();
     const row = app.db.sqlite
       .prepare('SELECT * FROM sign_in_links WHERE account_id = ?')
@@ -104,7 +104,7 @@ const links: Record<string, () => Promise<void>> = {
     await assertDead(link, account);
   },
 };
-attacks('an old invitation takes no account over', links, attack => attack());
+attacks('an old invitation cannot take over an account', links, attack => attack());
 
 const resets: Record<string, () => Promise<number>> = {
   'a session': async () => {
@@ -129,12 +129,12 @@ const resets: Record<string, () => Promise<number>> = {
     return look();
   },
 };
-attacks('nothing from before a reset lets anybody in', resets, async attack => {
+attacks('nothing from before a reset works', resets, async attack => {
   const status = await attack();
   assert.ok([303, 401].includes(status), String(status));
 });
 
-/** How often the sign-in answered with each status, as the program counts it; a try that was dropped counts as 429. */
+/** How often the sign-in returned each status, according to the metrics. A dropped attempt counts as 429. */
 async function counted(): Promise<{ tried: number; refused: number }> {
   const { text } = await app.client.get('/metrics');
   const count = (status: number) =>
@@ -146,11 +146,11 @@ async function untilCounted(holds: (counts: { tried: number; refused: number }) 
   while (!holds(await counted())) await new Promise(resolve => setTimeout(resolve, 20));
 }
 
-/** As many as may wait for one account. */
+/** The number of guesses that may wait for one account. */
 const HANGING = 5;
 const guessForm = (email: string) => new URLSearchParams({ email, password: 'a guess' }).toString();
 
-/** How clients that hang up while their guess waits do it. */
+/** How clients disconnect while their guess waits. */
 const hangUps: Record<string, (email: string) => Promise<() => void>> = {
   'over HTTP/1.1': async email => {
     const body = guessForm(email);
@@ -181,19 +181,19 @@ const hangUps: Record<string, (email: string) => Promise<() => void>> = {
     };
   },
 };
-attacks('guesses of clients that hung up are dropped', hangUps, async send => {
+attacks('guesses of disconnected clients are dropped', hangUps, async send => {
   const email = `hung-up-${++invitations}@example.org`;
-  // From the fourth on a guess waits before it is made.
+  // From the fourth on, a guess waits.
   for (let failed = 0; failed < 4; failed += 1) assert.equal((await signIn(email, 'a guess')).status, 422);
   const before = await counted();
   const hangUp = await send(email);
   const another = signIn(email, 'a guess');
-  // One of the six is refused: the other five wait.
+  // One of the six is refused; the other five wait.
   await untilCounted(({ refused }) => refused > before.refused);
   hangUp();
   await another;
   await untilCounted(({ tried, refused }) => tried + refused === before.tried + before.refused + HANGING + 1);
-  // Besides the one that stayed, at most those whose turn came before.
+  // At most the one that stayed and those whose turn came before.
   assert.ok((await counted()).tried - before.tried <= 3, JSON.stringify([before, await counted()]));
 });
 
@@ -207,7 +207,7 @@ const floods: Record<string, (email: string) => Promise<number[]>> = {
       ({ status }) => status,
     ),
 };
-attacks('more guesses than anybody makes are refused, and end', floods, async flood => {
+attacks('excessive guesses are refused, and end', floods, async flood => {
   wire.close();
   wire = openWire(app, 90);
   const statuses = await flood(`flooded-${++invitations}@example.org`);

@@ -1,5 +1,5 @@
-// A table of attacks: each row is a test of its own. How many there are of each kind, and how many came to what they
-// must, is said at the end: of this file, or of the whole run where ATTACK_COUNTS names the file to gather it in.
+// Runs a table of attacks, each row as a test. Reports how many attacks of each kind there are and how many were
+// blocked: at the end of the file, or in the file that ATTACK_COUNTS names.
 import { appendFileSync } from 'node:fs';
 import { basename } from 'node:path';
 import { describe, test } from 'node:test';
@@ -14,23 +14,23 @@ process.on('exit', () => {
   else process.stdout.write(tableOf(counts));
 });
 
-/** `judge` carries a row's attack out and asserts what it must come to. */
+/** `attack` runs the attack of a row and asserts that it is blocked. */
 export function attacks<Row>(
   kind: string,
   table: Readonly<Record<string, Row>> | readonly Row[],
-  judge: (row: Row, name: string) => Promise<void> | void,
+  attack: (row: Row, name: string) => Promise<void> | void,
   { concurrency = 1, skip }: { concurrency?: number; skip?: string | undefined } = {},
 ): void {
   const entries = Array.isArray(table)
     ? table.map((row): [string, Row] => [JSON.stringify(row).slice(0, 120), row])
     : Object.entries(table as Record<string, Row>);
-  const count = { file, kind, rows: skip ? 0 : entries.length, asRequired: 0 };
+  const count = { file, kind, rows: skip ? 0 : entries.length, blocked: 0 };
   counts.push(count);
   describe(kind, { concurrency, skip: skip ?? false }, () => {
     for (const [name, row] of entries)
       test(name, async () => {
-        await judge(row, name);
-        count.asRequired += 1;
+        await attack(row, name);
+        count.blocked += 1;
       });
   });
 }

@@ -1,4 +1,4 @@
-// Requests that no careful client sends: bytes as they are written here, and forms as another site would send them.
+// Raw requests that no careful client sends, and forms as another site would send them.
 import assert from 'node:assert/strict';
 import { createHmac } from 'node:crypto';
 import { once } from 'node:events';
@@ -23,14 +23,14 @@ export function openWire(app: Pick<ServedApp, 'url' | 'client'>, maxSockets = 8)
   const ask = (
     method: string,
     path: string,
-    asked: { headers?: Record<string, string | string[]>; form?: Fields; body?: string | Buffer } = {},
+    options: { headers?: Record<string, string | string[]>; form?: Fields; body?: string | Buffer } = {},
   ): Promise<Reply> =>
     new Promise((resolve, reject) => {
-      const body = asked.form ? encodeForm(asked.form) : asked.body;
+      const body = options.form ? encodeForm(options.form) : options.body;
       const headers = {
-        ...(asked.form && { 'content-type': 'application/x-www-form-urlencoded' }),
+        ...(options.form && { 'content-type': 'application/x-www-form-urlencoded' }),
         ...(body !== undefined && { 'content-length': String(Buffer.byteLength(body)) }),
-        ...asked.headers,
+        ...options.headers,
       };
       const outgoing = request(
         { agent, hostname, port, method, path, headers, timeout: 20_000 },
@@ -40,14 +40,14 @@ export function openWire(app: Pick<ServedApp, 'url' | 'client'>, maxSockets = 8)
           incoming.setEncoding('utf8').on('data', part => {
             text += part;
           });
-          // A stream has no end: what it begins with is enough.
+          // A stream never ends: its beginning is enough.
           if (incoming.headers['content-type']?.startsWith('text/event-stream')) {
             finish();
             incoming.destroy();
           } else incoming.on('end', finish).on('error', reject);
         },
       );
-      outgoing.on('timeout', () => outgoing.destroy(new Error(`no answer to ${method} ${path}`)));
+      outgoing.on('timeout', () => outgoing.destroy(new Error(`no response to ${method} ${path}`)));
       outgoing.on('error', reject);
       outgoing.end(body);
     });
@@ -64,7 +64,7 @@ export function openWire(app: Pick<ServedApp, 'url' | 'client'>, maxSockets = 8)
     return socket;
   };
 
-  /** Everything that comes back until the server closes, or until nothing has come for `quietMs`. */
+  /** Everything that is received until the server closes, or until nothing arrives for `quietMs`. */
   const exchange = async (bytes: string | Buffer, quietMs = 30_000): Promise<string> => {
     const socket = await open();
     socket.setTimeout(quietMs, () => socket.destroy());
@@ -73,7 +73,7 @@ export function openWire(app: Pick<ServedApp, 'url' | 'client'>, maxSockets = 8)
       text += chunk.toString('latin1');
     });
     socket.write(bytes);
-    // Not events.once: a reset is an end like any other.
+    // Not events.once: a reset is an end too.
     await new Promise(resolve => socket.once('close', resolve));
     return text;
   };
@@ -81,11 +81,11 @@ export function openWire(app: Pick<ServedApp, 'url' | 'client'>, maxSockets = 8)
   return { origin, ask, open, exchange, close: () => agent.destroy() };
 }
 
-/** The status line of each answer in what came back over one connection. */
+/** The status line of each response on one connection. */
 export const statusesIn = (text: string) =>
   [...text.matchAll(/HTTP\/1\.1 (\d{3}) /g)].map(match => Number(match[1]));
 
-/** A session as the browser has it after signing in. */
+/** The session cookie after signing in. */
 export function visitorFor(app: Pick<ServedApp, 'db'>, person: Person): Visitor {
   const token = createSession(app.db, person.account.id);
   return {
@@ -95,5 +95,5 @@ export function visitorFor(app: Pick<ServedApp, 'db'>, person: Person): Visitor 
 }
 
 export async function alive(app: Pick<ServedApp, 'client'>): Promise<void> {
-  assert.equal((await app.client.get('/ping')).status, 200, 'it no longer answers');
+  assert.equal((await app.client.get('/ping')).status, 200, 'the server no longer answers');
 }

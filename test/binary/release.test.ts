@@ -18,7 +18,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { inspectData } from '../../src/store/database/inspect.ts';
-import { createPrivateEngine } from '../drill/engine.ts';
+import { createPrivateEngine } from '../drill/support/engine.ts';
 import { freePort } from '../support/ports.ts';
 
 const repository = join(import.meta.dirname, '../..');

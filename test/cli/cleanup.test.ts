@@ -4,7 +4,7 @@ import { execFileSync } from 'node:child_process';
 import { existsSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { createPrivateEngine, type PrivateEngine } from '../drill/engine.ts';
+import { createPrivateEngine, type PrivateEngine } from '../drill/support/engine.ts';
 import { type Appliance, startAppliance } from '../support/appliance.ts';
 import { runAssay, temporaryDirectory } from './program.ts';
 

@@ -1,24 +1,30 @@
-// `scripts/drill NAME`: runs one drill with a seed that it prints and takes, and ends with its table.
+// `scripts/drill NAME`: runs one drill, with a given or a random seed, and prints its table.
 import { parseArgs } from 'node:util';
-import { drillDisk } from './disk.ts';
-import { drillDocker } from './docker.ts';
-import { drillKill } from './kill.ts';
-import { drillLoad } from './load.ts';
-import { drillNetwork } from './network.ts';
-import { programOf } from './program.ts';
-import { type Chance, createChance } from './seed.ts';
-import type { Table } from './table.ts';
+import { drillDisk } from './disk/disk.ts';
+import { drillDocker } from './docker/docker.ts';
+import { drillKill } from './kill/kill.ts';
+import { drillLoad } from './load/load.ts';
+import { drillNetwork } from './network/network.ts';
+import { programOf } from './support/program.ts';
+import { createRandom, type Random } from './support/random.ts';
+import type { Table } from './support/table.ts';
 
-type Wishes = { times: number; chance: Chance; command: readonly string[]; slack: 1; signal: AbortSignal };
+type DrillOptions = {
+  times: number;
+  random: Random;
+  command: readonly string[];
+  slack: 1;
+  signal: AbortSignal;
+};
 
 const say = (text: string) => console.log(`drill: ${text}`);
 
-const drills: Record<string, (wishes: Wishes) => Promise<Table>> = {
-  disk: wishes => drillDisk({ ...wishes, faults: 12, say }),
-  docker: wishes => drillDocker({ ...wishes, hangMs: 40_000, goneMs: 120_000, say }),
-  kill: wishes => drillKill({ ...wishes, livesMs: 3_000, sweepMs: 150_000, say }),
-  load: wishes => drillLoad({ ...wishes, builds: 100_000, callers: 1_000, unnoticedMs: 0, say }),
-  network: wishes => drillNetwork({ ...wishes, patient: true, clients: 50, flushes: 10, say }),
+const drills: Record<string, (options: DrillOptions) => Promise<Table>> = {
+  disk: options => drillDisk({ ...options, faults: 12, say }),
+  docker: options => drillDocker({ ...options, hangMs: 40_000, goneMs: 120_000, say }),
+  kill: options => drillKill({ ...options, livesMs: 3_000, sweepMs: 150_000, say }),
+  load: options => drillLoad({ ...options, builds: 100_000, callers: 1_000, ignoredMs: 0, say }),
+  network: options => drillNetwork({ ...options, includeSlow: true, clients: 50, flushes: 10, say }),
 };
 
 const { values, positionals } = parseArgs({
@@ -39,11 +45,11 @@ if (!drill || !Number.isSafeInteger(seed) || !Number.isSafeInteger(times) || tim
   );
   process.exit(2);
 }
-if (values.program === undefined) say('making the executable, where it is not made of these sources');
+if (values.program === undefined) say('building the executable if it is out of date');
 const command = await programOf(values.program);
-say(`${name} with --seed ${seed}, of ${command.join(' ')}`);
+say(`${name} with --seed ${seed}, program ${command.join(' ')}`);
 const stopped = new AbortController();
 for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => stopped.abort());
-const table = await drill({ times, chance: createChance(seed), command, slack: 1, signal: stopped.signal });
+const table = await drill({ times, random: createRandom(seed), command, slack: 1, signal: stopped.signal });
 table.print();
 process.exitCode = table.failures().length === 0 ? 0 : 1;

@@ -1,63 +1,63 @@
-// The drills in short, as part of every test run: each with a seed of its own, which `scripts/drill` takes as well. A seed
-// in a title is one that found something; the others are any.
+// Short versions of all drills, run with the other tests. `scripts/drill` takes the same seeds. A seed in a title once
+// found a defect; the others are arbitrary.
 import assert from 'node:assert/strict';
 import { before, describe, test } from 'node:test';
-import { drillDisk } from './disk.ts';
-import { drillDocker } from './docker.ts';
-import { drillKill } from './kill.ts';
-import { drillLoad } from './load.ts';
-import { drillNetwork } from './network.ts';
-import { programOf } from './program.ts';
-import { createChance } from './seed.ts';
-import type { Table } from './table.ts';
+import { drillDisk } from './disk/disk.ts';
+import { drillDocker } from './docker/docker.ts';
+import { drillKill } from './kill/kill.ts';
+import { drillLoad } from './load/load.ts';
+import { drillNetwork } from './network/network.ts';
+import { programOf } from './support/program.ts';
+import { createRandom } from './support/random.ts';
+import type { Table } from './support/table.ts';
 
 let command: readonly string[] = [];
-const wishes = (seed: number) => ({
-  chance: createChance(seed),
+const options = (seed: number) => ({
+  random: createRandom(seed),
   command,
-  // Two drills and other tests share the machine: `scripts/drill` holds to the times themselves.
+  // Two drills and other tests share the machine; `scripts/drill` uses the real time limits.
   slack: 3,
   signal: new AbortController().signal,
   say: () => {},
 });
 
 const nothingLost = (table: Table) => assert.deepEqual(table.failures(), []);
-const skip = process.getuid?.() !== 0 && 'file systems and engines of its own take root';
+const skip = process.getuid?.() !== 0 && 'private file systems and engines need root';
 
-// Two at a time: most of it is waiting.
+// Two at a time: most of the time is waiting.
 describe('The program', { concurrency: 2, skip }, () => {
   before(async () => {
     command = await programOf();
   });
 
-  // Its 200 kills found three commands run again, after a kill between the end of the log and the verdict. These are the
-  // first of them; that moment itself is in test/work/verdict-again.test.ts.
-  test('killed at random moments and at syncs (seed 2026), it loses nothing and does nothing twice', async () => {
-    nothingLost(await drillKill({ ...wishes(2026), times: 4, livesMs: 1_500, sweepMs: 45_000 }));
+  // 200 kills with this seed once found three commands that ran again, after a kill between the end of the log and the
+  // verdict. test/work/verdict-again.test.ts tests that moment.
+  test('loses nothing and repeats nothing when it is killed at random moments and at syncs (seed 2026)', async () => {
+    nothingLost(await drillKill({ ...options(2026), times: 4, livesMs: 1_500, sweepMs: 45_000 }));
   });
 
-  test('an engine that is killed or never answers, and a container that cannot be killed, cost no build its verdict', async () => {
+  test('gives every build a verdict when the engine is killed or never answers, or a container cannot be killed', async () => {
     const chosen = [
       'killed and restarted',
       'never answering while the program is stopped',
       'unkillable, refusing',
     ] as const;
-    nothingLost(await drillDocker({ ...wishes(3), hangMs: 3_000, goneMs: 3_000 }, chosen));
+    nothingLost(await drillDocker({ ...options(3), hangMs: 3_000, goneMs: 3_000 }, chosen));
   });
 
-  // It found a log that nobody closed when its end found no room, which ended the process (in small in
-  // test/work/full-disk.test.ts). Whatever the seed, a log and builds that fill the disk found builds that ran for ever.
-  test('on a full disk (seed 9) it reads on, refuses as the contract says, and recovers by itself', async () => {
+  // This seed once found a log that stayed open after a full disk and ended the process; test/work/full-disk.test.ts
+  // tests that alone. Full disks also found builds that ran for ever.
+  test('keeps reading on a full disk (seed 9), refuses changes with the right error, and recovers', async () => {
     const chosen = ['by a log', 'to the last byte', 'by builds', 'by caches'] as const;
-    nothingLost(await drillDisk({ ...wishes(9), faults: 2 }, chosen));
+    nothingLost(await drillDisk({ ...options(9), faults: 2 }, chosen));
   });
 
-  test('slow git hosts, clients that vanish, readers that do not read and a flushed firewall cost nobody anything', async () => {
+  test('isolates slow git hosts, disconnecting clients, slow readers and a flushed firewall', async () => {
     const chosen = ['slow git hosts', 'clients that vanish', 'slow readers', 'flushed firewall'] as const;
-    nothingLost(await drillNetwork({ ...wishes(11), patient: false, clients: 10, flushes: 3 }, chosen));
+    nothingLost(await drillNetwork({ ...options(11), includeSlow: false, clients: 10, flushes: 3 }, chosen));
   });
 
-  test('with many builds waiting and many callers, it answers as ever', async () => {
-    nothingLost(await drillLoad({ ...wishes(13), builds: 2_000, callers: 40, unnoticedMs: 2_000 }));
+  test('answers with many waiting builds and many clients almost as fast as when idle', async () => {
+    nothingLost(await drillLoad({ ...options(13), builds: 2_000, callers: 40, ignoredMs: 2_000 }));
   });
 });

@@ -6,7 +6,7 @@ import { readdirSync, statSync, utimesSync } from 'node:fs';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { environmentWith } from '../cli/program.ts';
-import { programOf } from '../drill/program.ts';
+import { programOf } from '../drill/support/program.ts';
 
 const ROOT = join(import.meta.dirname, '../..');
 const EXECUTABLE = join(ROOT, 'dist/assay');

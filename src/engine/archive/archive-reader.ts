@@ -1,10 +1,10 @@
-// Owns the two packings that images seldom have a program for: zstd and zip become plain tars, which a container unpacks
-// like any other. Only bytes are read and written here; no name in an archive becomes a path on the host.
+// Reads archives without unpacking them: no name in an archive becomes a path on the host. zstd and zip, which few images have
+// a program for, are rewritten as plain tars, which a container unpacks like any other.
 import { createReadStream, createWriteStream } from 'node:fs';
 import { open } from 'node:fs/promises';
-import { Readable, Transform } from 'node:stream';
+import { pipeline as connect, type Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
-import { createZstdDecompress } from 'node:zlib';
+import { createGunzip, createZstdDecompress } from 'node:zlib';
 import { pack } from 'tar-stream';
 import { type ArchiveFormat, detectFormat, detectionBytes } from '../../domain/text/archive-format.ts';
 import { GivenUp, writeEntry } from './artifact-tar.ts';
@@ -12,20 +12,25 @@ import { BadArchive, readZip, type ZipEntry } from './zip-reader.ts';
 
 export { BadArchive } from './zip-reader.ts';
 
-const ASK_EVERY_BYTES = 8 << 20;
-const LINK_BYTES = 4_096;
+const CHECK_EVERY_BYTES = 8 << 20;
+const MAX_LINK_BYTES = 4_096;
 
-/** Told by its first bytes, as when it was uploaded. */
-export async function formatOf(file: string): Promise<ArchiveFormat> {
+/** Undefined for a file that is no archive. */
+export async function formatOf(file: string): Promise<ArchiveFormat | undefined> {
   const handle = await open(file, 'r');
   try {
     const { buffer, bytesRead } = await handle.read(Buffer.alloc(detectionBytes), 0, detectionBytes, 0);
-    const detected = detectFormat(buffer.subarray(0, bytesRead));
-    if (!detected) throw new BadArchive('the archive is neither a tar nor a zip any more');
-    return detected.format;
+    return detectFormat(buffer.subarray(0, bytesRead))?.format;
   } finally {
     await handle.close();
   }
+}
+
+/** The file, decompressed if it is a gzip or zstd. */
+export function openPlain(file: string, format: ArchiveFormat | undefined): Readable {
+  const source = createReadStream(file, { highWaterMark: 1 << 20 });
+  if (format !== 'gzip' && format !== 'zstd') return source;
+  return connect(source, format === 'gzip' ? createGunzip() : createZstdDecompress(), () => {});
 }
 
 /** Whether a container cannot be expected to read the format. */
@@ -37,52 +42,44 @@ export async function writeTar(
   target: string,
   goOn: () => boolean,
 ): Promise<void> {
-  const plain = archive.format === 'zip' ? tarOfZip(archive.file) : tarOfZstd(archive.file);
-  await pipeline(plain, asking(goOn), createWriteStream(target, { mode: 0o644 }));
-}
-
-function tarOfZstd(file: string): Readable {
-  const plain = createZstdDecompress();
-  const source = createReadStream(file, { highWaterMark: 1 << 20 });
-  source.on('error', cause => plain.destroy(cause));
-  source.pipe(plain);
-  return Readable.from(
-    (async function* () {
-      try {
-        yield* plain as AsyncIterable<Buffer>;
-      } catch (cause) {
-        if ((cause as NodeJS.ErrnoException).code?.startsWith('Z'))
-          throw new BadArchive('the archive is cut off or damaged');
-        throw cause;
+  const plain = archive.format === 'zip' ? tarOfZip(archive.file) : openPlain(archive.file, archive.format);
+  let unchecked = 0;
+  async function* checked(chunks: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
+    for await (const chunk of chunks) {
+      unchecked += chunk.length;
+      if (unchecked >= CHECK_EVERY_BYTES) {
+        unchecked = 0;
+        if (!goOn()) throw new GivenUp('given up');
       }
-    })(),
-    { objectMode: false, highWaterMark: 1 << 20 },
-  );
+      yield chunk;
+    }
+  }
+  try {
+    await pipeline(plain, checked, createWriteStream(target, { mode: 0o644 }));
+  } catch (error) {
+    const isCorrupt = (error as NodeJS.ErrnoException).code?.startsWith('Z');
+    throw isCorrupt ? new BadArchive('the archive is cut off or damaged') : error;
+  }
 }
 
-function tarOfZip(file: string): Readable {
+async function* tarOfZip(file: string): AsyncGenerator<Buffer> {
   const tar = pack();
   const filled = fillTar(tar, file).then(
     () => tar.finalize(),
-    cause => {
+    error => {
       tar.destroy();
-      throw cause;
+      throw error;
     },
   );
   filled.catch(() => {});
-  return Readable.from(
-    (async function* () {
-      try {
-        yield* tar as AsyncIterable<Buffer>;
-      } catch (cause) {
-        // It was broken off because of what the zip is like, which says more.
-        await filled;
-        throw cause;
-      }
-      await filled;
-    })(),
-    { objectMode: false, highWaterMark: 1 << 20 },
-  );
+  try {
+    yield* tar as AsyncIterable<Buffer>;
+  } catch (error) {
+    // The tar was destroyed because of the zip, whose error says more.
+    await filled;
+    throw error;
+  }
+  await filled;
 }
 
 async function fillTar(tar: ReturnType<typeof pack>, file: string): Promise<void> {
@@ -102,23 +99,9 @@ async function fillTar(tar: ReturnType<typeof pack>, file: string): Promise<void
 }
 
 async function readTarget(entry: ZipEntry): Promise<string> {
-  if (entry.sizeBytes > LINK_BYTES)
+  if (entry.sizeBytes > MAX_LINK_BYTES)
     throw new BadArchive(`the link ${JSON.stringify(entry.name)} is too long`);
   const chunks: Buffer[] = [];
   for await (const chunk of entry.read()) chunks.push(chunk);
   return Buffer.concat(chunks).toString();
-}
-
-function asking(goOn: () => boolean): Transform {
-  let unasked = 0;
-  return new Transform({
-    highWaterMark: 1 << 20,
-    transform(chunk: Buffer, _, done) {
-      unasked += chunk.length;
-      if (unasked < ASK_EVERY_BYTES) return done(null, chunk);
-      unasked = 0;
-      if (goOn()) done(null, chunk);
-      else done(new GivenUp('given up'));
-    },
-  });
 }

@@ -1,12 +1,11 @@
 // Images: makes the image `host`, prepares others for the user of jobs, and imports images from files.
 import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
-import { open } from 'node:fs/promises';
 import type { Readable } from 'node:stream';
-import { createGunzip, createZstdDecompress } from 'node:zlib';
 import { extract } from 'tar-stream';
 import type { RunAs } from '../../domain/container/container-plan.ts';
 import { HOST_IMAGE } from '../../domain/names.ts';
+import { formatOf, openPlain } from '../archive/archive-reader.ts';
 import { EngineRefused, ImageMissing, type Images, type PreparedImage } from '../engine.ts';
 import { type DockerContainer, readProgress, unlessRefused } from './client.ts';
 import { type Scope, withHelper } from './create-container.ts';
@@ -210,41 +209,17 @@ function splitName(name: string): Reference {
     : { repo: name.slice(0, colon), tag: name.slice(colon + 1) };
 }
 
-type Compression = 'gzip' | 'zstd' | 'other' | 'none';
-
-async function compressionOf(file: string): Promise<Compression> {
-  const handle = await open(file, 'r');
-  try {
-    const { buffer } = await handle.read(Buffer.alloc(6), 0, 6, 0);
-    const magic = buffer.toString('hex');
-    if (magic.startsWith('1f8b')) return 'gzip';
-    if (magic.startsWith('28b52ffd')) return 'zstd';
-    return magic.startsWith('425a68') || magic.startsWith('fd377a58') ? 'other' : 'none';
-  } finally {
-    await handle.close();
-  }
-}
-
-/** Docker 20.10 decompresses gzip, bzip2 and xz, but not zstd. */
+/** Docker 20.10 decompresses gzip, bzip2 and xz by itself, but not zstd. */
 async function sourceOf(file: string): Promise<NodeJS.ReadableStream> {
-  const stream = createReadStream(file);
-  return (await compressionOf(file)) === 'zstd' ? decompressed(stream, 'zstd') : stream;
-}
-
-function decompressed(stream: NodeJS.ReadableStream, compression: Compression): NodeJS.ReadableStream {
-  if (compression !== 'gzip' && compression !== 'zstd') return stream;
-  const plain = compression === 'gzip' ? createGunzip() : createZstdDecompress();
-  stream.on('error', error => plain.destroy(error));
-  return stream.pipe(plain);
+  return (await formatOf(file)) === 'zstd' ? openPlain(file, 'zstd') : createReadStream(file);
 }
 
 async function archiveKind(file: string): Promise<'saved' | 'root' | 'unknown'> {
-  const compression = await compressionOf(file);
-  if (compression === 'other') return 'unknown';
-  const source = createReadStream(file);
+  const format = await formatOf(file);
+  if (format === 'bzip2' || format === 'xz') return 'unknown';
+  const plain = openPlain(file, format);
   const entries = extract();
-  const plain = decompressed(source, compression);
-  plain.on('error', error => entries.destroy(error as Error));
+  plain.on('error', error => entries.destroy(error));
   // The loop below reports it. Without a listener the error of a truncated archive would end the program.
   entries.on('error', () => {});
   plain.pipe(entries);
@@ -258,7 +233,7 @@ async function archiveKind(file: string): Promise<'saved' | 'root' | 'unknown'> 
   } catch (error) {
     throw new EngineRefused(`${file} is not a complete archive: ${(error as Error).message}.`);
   } finally {
-    source.destroy();
+    plain.destroy();
   }
 }
 

@@ -1,5 +1,5 @@
-// How long connections may idle and how many may be open, with limits short enough to wait for. That the program has the
-// limits of production is tested in test/attacks/connections.test.ts.
+// Idle timeouts and connection limits, with short limits for testing. test/attacks/connections.test.ts tests the
+// production limits.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
@@ -42,14 +42,14 @@ before(async () => {
 });
 after(() => rm(directory, { recursive: true, force: true }));
 
-/** Long enough to never matter, but for those that a test is about. */
+/** Limits that never apply, except for those that a test sets. */
 const patient: ConnectionLimits = {
   ...connectionLimits,
   checkMs: 50,
   unauthenticated: { perAddress: 1_000, total: 1_000, totalWithYoung: 1_000, settleMs: 0 },
 };
 
-/** `/stream` stays open; a query of `known` shows credentials. Counts the requests it was handed. */
+/** `/stream` stays open; the query `known` counts as credentials. Counts the requests that it handles. */
 async function serve(context: TestContext, limits: Partial<ConnectionLimits>) {
   const counts = { requests: 0 };
   const server: Server = await startServer({
@@ -87,7 +87,7 @@ async function ask(socket: TLSSocket, path: string): Promise<string> {
   return chunk.toString('latin1');
 }
 
-/** Resolves when the server has closed it. */
+/** Resolves when the server has closed the connection. */
 const closed = (socket: Socket) =>
   socket.destroyed ? Promise.resolve() : new Promise<void>(resolve => socket.once('close', () => resolve()));
 
@@ -107,7 +107,7 @@ const idlers: Record<string, Buffer[]> = {
   ],
 };
 for (const [name, frames] of Object.entries(idlers))
-  test(`an HTTP/2 connection is closed that idles ${name}`, async context => {
+  test(`an HTTP/2 connection that idles ${name} is closed`, async context => {
     const server = await serve(context, { headersMs: 200 });
     const socket = await open(server, ['h2']);
     assert.equal(socket.alpnProtocol, 'h2');
@@ -115,7 +115,7 @@ for (const [name, frames] of Object.entries(idlers))
     await closed(socket);
   });
 
-test('headers over HTTP/2 that come in two parts are answered', async context => {
+test('headers over HTTP/2 in two frames are answered', async context => {
   const server = await serve(context, {});
   const socket = await open(server, ['h2']);
   socket.write(PREFACE);
@@ -126,7 +126,7 @@ test('headers over HTTP/2 that come in two parts are answered', async context =>
   socket.destroy();
 });
 
-test('an HTTP/2 connection without requests is ended like one of HTTP/1.1, and one with a stream is not', async context => {
+test('an HTTP/2 connection without requests is closed like one of HTTP/1.1, and one with a stream is not', async context => {
   const server = await serve(context, { keepAliveMs: 200, headersMs: 60_000 });
   const sessions = [0, 1].map(() => connect2(`https://127.0.0.1:${server.port}`, { ca }));
   const [busy, idle] = sessions as [ReturnType<typeof connect2>, ReturnType<typeof connect2>];
@@ -143,7 +143,7 @@ test('an HTTP/2 connection without requests is ended like one of HTTP/1.1, and o
   await once(busy, 'close');
 });
 
-test('a connection is closed whose client keeps it after an answer that ends it', async context => {
+test('a connection that the client keeps open after its last response is closed', async context => {
   const server = await serve(context, { lingerMs: 100 });
   for (const request of [
     'no HTTP at all\r\n\r\n',
@@ -156,14 +156,14 @@ test('a connection is closed whose client keeps it after an answer that ends it'
   }
 });
 
-test('a connection is closed on which nothing moves while a request is handled', async context => {
+test('a connection without traffic is closed while a request is handled', async context => {
   const server = await serve(context, { stallMs: 300 });
   const socket = await open(server);
   assert.match(await ask(socket, '/stream'), /^HTTP\/1\.1 200 /);
   await closed(socket);
 });
 
-test('above the bound of an address its connections are closed that idle for longest, and no others', async context => {
+test('beyond the limit of an address, its connections that are idle for longest are closed, and no others', async context => {
   const server = await serve(context, { unauthenticated: { ...patient.unauthenticated, perAddress: 3 } });
   const other = await open(server);
   const shared = await Promise.all(Array.from({ length: 6 }, () => open(server, ['h2'], '127.0.0.9')));
@@ -183,7 +183,7 @@ test('above the bound of an address its connections are closed that idle for lon
   for (const socket of [other, ...shared, ...known, ...rest]) socket.destroy();
 });
 
-test('above the bound for all, new connections are served and a request that is handled goes on', async context => {
+test('beyond the total limit, new connections are served and running requests continue', async context => {
   const server = await serve(context, {
     unauthenticated: { perAddress: 1_000, total: 4, totalWithYoung: 8, settleMs: 60_000 },
   });
@@ -198,7 +198,7 @@ test('above the bound for all, new connections are served and a request that is 
   for (const socket of [busy, late, ...idle]) socket.destroy();
 });
 
-test('a client that resets streams as it opens them is closed, and none of them is handled', async context => {
+test('a client that resets every stream is disconnected, and none of them is handled', async context => {
   for (const batch of [20, 2_000]) {
     const server = await serve(context, {});
     const socket = await open(server, ['h2']);
@@ -212,7 +212,7 @@ test('a client that resets streams as it opens them is closed, and none of them 
   }
 });
 
-test('a client that leaves many streams after they began is served on', async context => {
+test('a client that abandons many streams after they started is still served', async context => {
   const server = await serve(context, {});
   const session = connect2(`https://127.0.0.1:${server.port}`, { ca });
   for (let count = 0; count < 300; count += 1) {

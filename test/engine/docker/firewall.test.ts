@@ -3,8 +3,8 @@ import assert from 'node:assert/strict';
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { after, before, describe, it } from 'node:test';
 import type { Engine } from '../../../src/engine/engine.ts';
-import { createPrivateEngine, type PrivateEngine } from '../../drill/engine.ts';
-import { lookUntil } from '../../drill/look.ts';
+import { createPrivateEngine, type PrivateEngine } from '../../drill/support/engine.ts';
+import { pollUntil } from '../../drill/support/poll.ts';
 import { type Appliance, clearDocker, startAppliance } from '../../support/appliance.ts';
 import { type Fixture, follow, openFixture } from './fixture.ts';
 
@@ -84,7 +84,7 @@ describe('After the firewall was flushed', { skip }, () => {
       ...[fixture.host.reference, '-MIO::Socket::INET', '-e', LISTEN],
     );
     t.after(() => engine.docker('rm', '-f', neighbourId, published));
-    await lookUntil(
+    await pollUntil(
       WAIT_MS,
       () => engine.docker('logs', published),
       text => text.includes('ready'),
@@ -133,7 +133,7 @@ describe('After the firewall was flushed', { skip }, () => {
     const [guard] = await guards(fixture.instance);
     assert.ok(guard && !before.includes(guard));
     assay.close();
-    await lookUntil(
+    await pollUntil(
       WAIT_MS,
       () => guards(fixture.instance),
       ids => !ids.includes(guard),
@@ -214,7 +214,7 @@ describe('After the firewall was flushed', { skip }, () => {
       const { id_str: buildId } = await project.buildOf(requestId);
       await project.logHas(buildId as string, 'begun');
       flush();
-      const back = await lookUntil(
+      const back = await pollUntil(
         WAIT_MS,
         () => rulesOf(bridge),
         rules => rules.length === RULES,

@@ -4,7 +4,7 @@ import { createServer as createHttpServer } from 'node:http';
 import { type AddressInfo, createServer, type Server } from 'node:net';
 import { after, before, describe, it, test } from 'node:test';
 import { EngineRefused } from '../../../src/engine/engine.ts';
-import { createPrivateEngine } from '../../drill/engine.ts';
+import { createPrivateEngine } from '../../drill/support/engine.ts';
 import { containersUntil } from '../../support/appliance.ts';
 import { hostAddresses } from '../../support/host-addresses.ts';
 import { type Fixture, follow, openFixture } from './fixture.ts';

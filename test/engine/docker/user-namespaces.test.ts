@@ -12,7 +12,7 @@ import { captureTar, openArtifact } from '../../../src/engine/archive/artifact-t
 import { createDockerEngine } from '../../../src/engine/docker/docker-engine.ts';
 import { type Engine, VOLUME_DIRECTORY } from '../../../src/engine/engine.ts';
 import { runAssay } from '../../cli/program.ts';
-import { createPrivateEngine, type PrivateEngine } from '../../drill/engine.ts';
+import { createPrivateEngine, type PrivateEngine } from '../../drill/support/engine.ts';
 import { type Appliance, clearDocker, startAppliance } from '../../support/appliance.ts';
 import { openDependencies, PREFIX, tarOf, useIn } from '../../work/dependencies/room.ts';
 import { DOCKER_HOST, RUN_AS } from './fixture.ts';

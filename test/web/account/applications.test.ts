@@ -1,4 +1,4 @@
-// The applications page and the administration as people use them: keys and secrets shown once, accounts and standing.
+// The applications page and the administration pages: keys and secrets that are shown once, accounts and standing.
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import type { Browser } from 'playwright-core';
@@ -15,36 +15,36 @@ import { findDeploy } from '../../../src/store/deploys.ts';
 import { moveDependency, moveDeploy } from '../../../src/store/transition.ts';
 import { launchBrowser, openBrowser, type Person, signIn } from '../../support/browser.ts';
 import { basic, bearer } from '../../support/client.ts';
-import { type OAuthRoom, openOAuthRoom, PASSWORD } from '../oauth-room.ts';
+import { type OAuthFixture, openOAuthFixture, PASSWORD } from './oauth-fixture.ts';
 
 describe('applications and administration', { timeout: 600_000 }, () => {
-  let room: OAuthRoom;
+  let fixture: OAuthFixture;
   let browser: Browser;
   before(async () => {
-    room = await openOAuthRoom();
+    fixture = await openOAuthFixture();
     browser = await launchBrowser();
   });
   after(async () => {
     await browser?.close();
-    await room?.close();
+    await fixture?.close();
   });
 
   async function arrive(
     who: 'owner' | 'stranger' | 'admin',
     options: { dark?: boolean } = {},
   ): Promise<Person> {
-    const person = await openBrowser(browser, room.url, options);
+    const person = await openBrowser(browser, fixture.url, options);
     await signIn(person, `${who}@example.org`, PASSWORD);
     return person;
   }
   const accept = ({ page }: Person, name: string) =>
     page.getByRole('dialog').getByRole('button', { name }).click();
-  const whoami = async (as: string) => (await room.client.get('/whoami', as)).status;
+  const whoami = async (as: string) => (await fixture.client.get('/whoami', as)).status;
   const shown = async ({ page }: Person, at: number) =>
     (await page.locator('.copy-text').nth(at).textContent()) ?? '';
 
-  it('makes a new API key, shows it once, and ends the old one', async () => {
-    const { owner } = room.people;
+  it('creates a new API key, shows it once, and revokes the old one', async () => {
+    const { owner } = fixture.people;
     const person = await arrive('owner');
     const { page } = person;
     await person.go('/ui/applications');
@@ -64,7 +64,7 @@ describe('applications and administration', { timeout: 600_000 }, () => {
     await person.close();
   });
 
-  it('registers an application, makes its secret anew, and deletes it with its tokens', async () => {
+  it('registers an application, replaces its secret, and deletes it with its tokens', async () => {
     const person = await arrive('owner', { dark: true });
     const { page } = person;
     await person.go('/ui/applications');
@@ -82,10 +82,10 @@ describe('applications and administration', { timeout: 600_000 }, () => {
     await page.getByRole('heading', { name: 'Dashboard is registered' }).waitFor();
     const [clientId, secret] = [await shown(person, 0), await shown(person, 1)];
     await person.inspect('application-secret');
-    const application = findApplicationByClientId(room.db, clientId);
+    const application = findApplicationByClientId(fixture.db, clientId);
     assert.ok(application);
     const isKnown = async (clientSecret: string) => {
-      const answer = await room.fetch('/oauth2/revoke', {
+      const answer = await fixture.fetch('/oauth2/revoke', {
         method: 'POST',
         headers: { 'content-type': 'application/x-www-form-urlencoded' },
         body: new URLSearchParams({ client_id: clientId, client_secret: clientSecret, token: 'x' }),
@@ -93,8 +93,8 @@ describe('applications and administration', { timeout: 600_000 }, () => {
       return answer.status;
     };
     assert.equal(await isKnown(secret), 200);
-    const { token } = createToken(room.db, {
-      accountId: room.people.owner.account.id,
+    const { token } = createToken(fixture.db, {
+      accountId: fixture.people.owner.account.id,
       applicationId: application.id,
       scopes: ['user', 'projects'],
     });
@@ -111,7 +111,7 @@ describe('applications and administration', { timeout: 600_000 }, () => {
     await page.getByRole('button', { name: 'Delete' }).click();
     await accept(person, 'Delete');
     await page.getByText('Dashboard is deleted.').waitFor();
-    assert.deepEqual(listApplications(room.db, room.people.owner.account.id), []);
+    assert.deepEqual(listApplications(fixture.db, fixture.people.owner.account.id), []);
     assert.equal(await whoami(bearer(token)), 401);
     await person.close();
   });
@@ -131,10 +131,10 @@ describe('applications and administration', { timeout: 600_000 }, () => {
   });
 
   it('lists granted access with its last use, and revokes it', async () => {
-    const { clientId } = room.register({ name: 'Tracker' });
-    const applicationId = findApplicationByClientId(room.db, clientId)?.id as bigint;
-    const accountId = room.people.stranger.account.id;
-    const { token } = createToken(room.db, { accountId, applicationId, scopes: ['user'] });
+    const { clientId } = fixture.register({ name: 'Tracker' });
+    const applicationId = findApplicationByClientId(fixture.db, clientId)?.id as bigint;
+    const accountId = fixture.people.stranger.account.id;
+    const { token } = createToken(fixture.db, { accountId, applicationId, scopes: ['user'] });
     const person = await arrive('stranger');
     const { page } = person;
     await person.go('/ui/applications');
@@ -147,10 +147,10 @@ describe('applications and administration', { timeout: 600_000 }, () => {
     await accept(person, 'Revoke');
     await page.getByText('The access is revoked.').waitFor();
     assert.equal(await whoami(bearer(token)), 401);
-    assert.deepEqual(listTokens(room.db, accountId), []);
+    assert.deepEqual(listTokens(fixture.db, accountId), []);
 
-    const foreign = createToken(room.db, {
-      accountId: room.people.owner.account.id,
+    const foreign = createToken(fixture.db, {
+      accountId: fixture.people.owner.account.id,
       applicationId,
       scopes: ['user'],
     });
@@ -162,21 +162,21 @@ describe('applications and administration', { timeout: 600_000 }, () => {
     ]) {
       const answer = await person.context.request.post(`/ui/applications/${path}`, {
         form: { csrf },
-        headers: { origin: room.url },
+        headers: { origin: fixture.url },
         maxRedirects: 0,
       });
       assert.equal(answer.status(), 404, path);
     }
-    assert.ok(findApplicationByClientId(room.db, clientId));
+    assert.ok(findApplicationByClientId(fixture.db, clientId));
     assert.equal(await whoami(bearer(foreign.token)), 200);
     await person.close();
   });
 
-  it('shows administrators the appliance, its queue and its accounts, and nobody else', async () => {
-    const { project_id: projectId, build_id: buildId, suite_id: suiteId, ...planted } = room.plant();
-    const build = findBuild(room.db, projectId, buildId);
+  it('shows the status, the queue and the accounts to administrators only', async () => {
+    const { project_id: projectId, build_id: buildId, suite_id: suiteId, ...planted } = fixture.plant();
+    const build = findBuild(fixture.db, projectId, buildId);
     assert.ok(build);
-    rerunBuild(room.db, build, { id: suiteId, name: 'Slow tests' });
+    rerunBuild(fixture.db, build, { id: suiteId, name: 'Slow tests' });
     const person = await arrive('admin');
     const { page } = person;
     await page.getByRole('link', { name: 'Administration' }).click();
@@ -185,13 +185,13 @@ describe('applications and administration', { timeout: 600_000 }, () => {
     await page.getByRole('row', { name: /Slow tests Planted \d+ Enqueued/ }).waitFor();
     await page.getByRole('row', { name: /owner@example.org/ }).waitFor();
     await person.inspect('administration');
-    rerunBuild(room.db, build, { id: suiteId, name: 'Late tests' });
+    rerunBuild(fixture.db, build, { id: suiteId, name: 'Late tests' });
     await page.getByRole('row', { name: /Late tests Planted \d+ Enqueued/ }).waitFor();
     const compile = page.getByRole('row', { name: /Compile of .* owner@example.org/ });
-    moveDependency(room.db, planted.free_dependency_id, 'upload', { archiveHash: 'a'.repeat(64) });
+    moveDependency(fixture.db, planted.free_dependency_id, 'upload', { archiveHash: 'a'.repeat(64) });
     await compile.getByText('It starts in a moment.').waitFor();
     await person.inspect('administration-queue');
-    moveDependency(room.db, planted.free_dependency_id, 'start', { nonce: 'n' });
+    moveDependency(fixture.db, planted.free_dependency_id, 'start', { nonce: 'n' });
     await compile.getByText(/^Compiling/).waitFor();
     await person.close();
     const other = await arrive('owner');
@@ -203,9 +203,9 @@ describe('applications and administration', { timeout: 600_000 }, () => {
     await other.close();
   });
 
-  it('lets an administrator cancel a deploy that hangs, whoever’s project it is, and nobody else', async () => {
-    const { project_id: projectId, deploy_id: deployId } = room.plant(room.people.stranger);
-    moveDeploy(room.db, deployId, 'start');
+  it('lets only an administrator cancel a hanging deploy of any project', async () => {
+    const { project_id: projectId, deploy_id: deployId } = fixture.plant(fixture.people.stranger);
+    moveDeploy(fixture.db, deployId, 'start');
     const person = await arrive('admin');
     const { page } = person;
     await person.go('/ui/admin');
@@ -214,17 +214,17 @@ describe('applications and administration', { timeout: 600_000 }, () => {
     await accept(person, 'Cancel');
     await row.getByText('Being canceled').waitFor();
     await person.inspect('administration-deploys');
-    assert.equal(findDeploy(room.db, projectId, deployId)?.cancelBecause, 'by admin@example.org');
-    moveDeploy(room.db, deployId, 'cancel');
+    assert.equal(findDeploy(fixture.db, projectId, deployId)?.cancelBecause, 'by admin@example.org');
+    moveDeploy(fixture.db, deployId, 'cancel');
     await row.waitFor({ state: 'detached' });
     await person.close();
   });
 
   it('shows administrators all caches, the largest first, and empties one', async () => {
-    const { suite_id: suiteId } = room.plant();
-    const { suite_id: otherId } = room.plant();
+    const { suite_id: suiteId } = fixture.plant();
+    const { suite_id: otherId } = fixture.plant();
     const measured = (id: bigint, sizeBytes: number) =>
-      recordCacheSize(room.db, useCache(room.db, id), { sizeBytes, measuredAt: Date.now() });
+      recordCacheSize(fixture.db, useCache(fixture.db, id), { sizeBytes, measuredAt: Date.now() });
     measured(suiteId, 2 << 20);
     measured(otherId, 7 << 20);
     const person = await arrive('admin');
@@ -238,8 +238,8 @@ describe('applications and administration', { timeout: 600_000 }, () => {
     await rows.first().getByRole('button', { name: 'Empty' }).click();
     await accept(person, 'Empty');
     await page.getByText('The cache is emptied.').waitFor();
-    assert.equal(findCache(room.db, otherId)?.emptiedBecause, 'by admin@example.org');
-    assert.equal(findCache(room.db, suiteId)?.emptiedAt, null);
+    assert.equal(findCache(fixture.db, otherId)?.emptiedBecause, 'by admin@example.org');
+    assert.equal(findCache(fixture.db, suiteId)?.emptiedAt, null);
     await person.close();
     const other = await arrive('owner');
     other.expectRefusals();
@@ -248,7 +248,7 @@ describe('applications and administration', { timeout: 600_000 }, () => {
     await other.close();
   });
 
-  it('makes an account whose password and key work, and resets them', async () => {
+  it('creates an account with a working password and key, and resets them', async () => {
     const person = await arrive('admin');
     const { page } = person;
     await person.go('/ui/admin');
@@ -264,10 +264,10 @@ describe('applications and administration', { timeout: 600_000 }, () => {
     const [password, key] = [await shown(person, 0), await shown(person, 1)];
     await person.inspect('account-secrets');
     assert.equal(await whoami(basic('new@example.org', key)), 200);
-    assert.equal(findAccountByEmail(room.db, 'new@example.org')?.kind, 'collaborator');
-    const newcomer = await openBrowser(browser, room.url);
+    assert.equal(findAccountByEmail(fixture.db, 'new@example.org')?.kind, 'collaborator');
+    const newcomer = await openBrowser(browser, fixture.url);
     await signIn(newcomer, 'new@example.org', password);
-    // A page that lives would notice by itself what comes now, and its console would tell of it.
+    // A live page would notice the change and log an error to the console.
     await newcomer.go('/ui/api');
 
     await page.getByRole('link', { name: 'Done' }).click();
@@ -283,8 +283,8 @@ describe('applications and administration', { timeout: 600_000 }, () => {
     await person.close();
   });
 
-  it('changes a standing, which takes effect at once, and never the administrator’s own', async () => {
-    const { stranger, admin } = room.people;
+  it('changes a standing, which takes effect at once, but never the administrator’s own', async () => {
+    const { stranger, admin } = fixture.people;
     const seen = await arrive('stranger');
     const person = await arrive('admin', { dark: true });
     const { page } = person;
@@ -294,7 +294,7 @@ describe('applications and administration', { timeout: 600_000 }, () => {
     await page.getByLabel('Standing').selectOption('payment_required');
     await page.getByRole('button', { name: 'Save' }).click();
     await page.getByText('stranger@example.org is changed.').waitFor();
-    assert.equal((await room.client.call('POST', '/projects', { as: stranger.as, form: {} })).status, 402);
+    assert.equal((await fixture.client.call('POST', '/projects', { as: stranger.as, form: {} })).status, 402);
     await seen.go('/ui/projects');
     await seen.page.getByText('Your account needs payment').waitFor();
     await seen.go('/ui/api');
@@ -318,7 +318,7 @@ describe('applications and administration', { timeout: 600_000 }, () => {
     await page.getByRole('button', { name: 'Save' }).click();
     await page.getByText('You cannot take administration from yourself.').waitFor();
     await person.inspect('account-refused');
-    const own = findAccount(room.db, admin.account.id);
+    const own = findAccount(fixture.db, admin.account.id);
     assert.deepEqual([own?.standing, own?.admin], ['active', true]);
     await person.close();
   });

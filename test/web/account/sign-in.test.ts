@@ -1,4 +1,4 @@
-// Signing in and out, the first visit, the one-time link, and what keeps other sites' forms out.
+// Signing in and out, the first visit, the one-time link, and the protection against forms of other sites.
 import assert from 'node:assert/strict';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -48,7 +48,7 @@ describe('pages before and after signing in', { timeout: 600_000 }, () => {
     await rm(data, { recursive: true, force: true });
   });
 
-  it('makes the first visitor who has the code the administrator, and keeps the code after a wrong one', async () => {
+  it('makes the first visitor with the code the administrator, and keeps the code after a wrong one', async () => {
     const person = await openBrowser(browser, app.url);
     const { page } = person;
     const code = getSetUpCode(app.db);
@@ -80,7 +80,7 @@ describe('pages before and after signing in', { timeout: 600_000 }, () => {
     await person.close();
   });
 
-  it('leads to the sign-in and back to what was asked for, and signs out', async () => {
+  it('redirects to the sign-in and back to the requested page, and signs out', async () => {
     const person = await openBrowser(browser, app.url, { dark: true });
     const { page } = person;
     await person.go('/ui/projects/new?from=somewhere');
@@ -110,7 +110,7 @@ describe('pages before and after signing in', { timeout: 600_000 }, () => {
     await person.close();
   });
 
-  it('creates a project from the form, says what is wrong beside the field, and filters the list', async () => {
+  it('creates a project from the form, shows errors next to the field, and filters the list', async () => {
     const person = await openBrowser(browser, app.url);
     const { page } = person;
     await signIn(person, 'admin@example.org', PASSWORD);
@@ -148,7 +148,7 @@ describe('pages before and after signing in', { timeout: 600_000 }, () => {
     await person.close();
   });
 
-  it('works as plain HTML without script', async () => {
+  it('works as plain HTML without scripts', async () => {
     const person = await openBrowser(browser, app.url, { scripts: false });
     const { page } = person;
     await signIn(person, 'admin@example.org', PASSWORD);
@@ -164,7 +164,7 @@ describe('pages before and after signing in', { timeout: 600_000 }, () => {
     await person.close();
   });
 
-  it('sets a password by a one-time link, once', async () => {
+  it('sets a password with a one-time link, once', async () => {
     const account = createAccount(app.db, {
       email: 'invited@example.org',
       kind: 'collaborator',
@@ -186,7 +186,7 @@ describe('pages before and after signing in', { timeout: 600_000 }, () => {
     await person.close();
   });
 
-  it('lets a suspended account neither sign in nor go on', async () => {
+  it('prevents a suspended account from signing in and from using its session', async () => {
     const passwordHash = await hashPassword(PASSWORD);
     const account = createAccount(app.db, {
       email: 'gone@example.org',
@@ -197,7 +197,7 @@ describe('pages before and after signing in', { timeout: 600_000 }, () => {
     });
     const person = await openBrowser(browser, app.url);
     await signIn(person, 'gone@example.org', PASSWORD);
-    // A page that lives would notice by itself, and be refused once more.
+    // A live page would notice it, and be refused again.
     await person.go('/ui/api');
     updateAccount(app.db, account.id, { standing: 'suspended' });
     person.expectRefusals(2);
@@ -239,7 +239,7 @@ describe('pages before and after signing in', { timeout: 600_000 }, () => {
     await person.close();
   });
 
-  it('serves every page with a policy that allows nothing inline and no frame', async () => {
+  it('serves every page with a policy that forbids inline code and framing', async () => {
     const person = await openBrowser(browser, app.url);
     for (const path of ['/ui/sign-in', '/ui/api', '/ui/no-such-page']) {
       const headers = (await person.context.request.get(path)).headers();
@@ -257,7 +257,7 @@ describe('pages before and after signing in', { timeout: 600_000 }, () => {
   });
 });
 
-describe('where a sign-in leads to', () => {
+describe('the redirect after a sign-in', () => {
   const cases: [next: string | null, to: string][] = [
     ['/ui/projects/5?q=a', '/ui/projects/5?q=a'],
     ['/oauth2/authorize?client_id=1', '/oauth2/authorize?client_id=1'],

@@ -1,4 +1,4 @@
-// How guesses at a secret are slowed, bounded and dropped, and that callers do not wait for each other's.
+// How password guesses are slowed down, limited and dropped, and that callers do not wait for each other.
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { createSlowdown, delayAfter, type Guess, TooManyTries } from '../../../src/web/account/slowdown.ts';
@@ -8,7 +8,7 @@ const guess = (caller: string, subject = 'ada', gone = staying): Guess => ({ cal
 const wrong = async () => undefined;
 const atOnce = { now: () => 0, wait: async () => {} };
 
-/** Tries that end when they are told to, in the order in which they began. */
+/** Attempts that end when the test says so, in the order in which they started. */
 function openTries() {
   const begun: string[] = [];
   const ends: (() => void)[] = [];
@@ -19,12 +19,12 @@ function openTries() {
         begun.push(name);
         ends.push(() => resolve(undefined));
       }),
-    /** Ends the one that runs, and lets the next one begin. */
+    /** Ends the running attempt, and lets the next one start. */
     async endOne() {
       ends.shift()?.();
       await settled();
     },
-    /** Ends all that run and wait. */
+    /** Ends all running and waiting attempts. */
     async endAll() {
       while (ends.length > 0) await this.endOne();
     },
@@ -33,7 +33,7 @@ function openTries() {
 
 const settled = () => new Promise(resolve => setImmediate(resolve));
 
-/** What became of each: `refused` where it was not tried. */
+/** The result of each attempt; `refused` if it did not run. */
 const outcome = (tried: Promise<unknown>) =>
   tried.then(
     () => 'tried',
@@ -44,7 +44,7 @@ const outcome = (tried: Promise<unknown>) =>
   );
 
 describe('guesses at a secret', () => {
-  it('make the fourth and later ones of one caller for one subject wait longer, never more than four seconds', async () => {
+  it('wait longer from the fourth of one caller for one subject on, but never more than four seconds', async () => {
     const waits: number[] = [];
     const slowdown = createSlowdown({ now: () => 0, wait: async ms => waits.push(ms) });
     for (let n = 0; n < 9; n += 1) await slowdown.attempt(guess('a'), wrong);
@@ -53,7 +53,7 @@ describe('guesses at a secret', () => {
     assert.deepEqual(waits, [500, 1000, 2000, 4000, 4000, 4000]);
   });
 
-  it('let the right one in after any number of failures, and forget them', async () => {
+  it('accept the right one after any number of failures, and forget the failures', async () => {
     const waits: number[] = [];
     const slowdown = createSlowdown({ now: () => 0, wait: async ms => waits.push(ms) });
     for (let n = 0; n < 50; n += 1) await slowdown.attempt(guess('a'), wrong);
@@ -64,7 +64,7 @@ describe('guesses at a secret', () => {
     assert.equal(delayAfter(0), 0);
   });
 
-  it('come one after another', async () => {
+  it('run one after another', async () => {
     const slowdown = createSlowdown(atOnce);
     let running = 0;
     let most = 0;
@@ -82,14 +82,14 @@ describe('guesses at a secret', () => {
     assert.equal(most, 1);
   });
 
-  it('that fail for another reason than being wrong say so, and the next one runs', async () => {
+  it('that fail for another reason report it, and the next one runs', async () => {
     const slowdown = createSlowdown(atOnce);
     const broken = slowdown.attempt(guess('a'), () => Promise.reject(new Error('no disk')));
     await assert.rejects(broken, /no disk/);
     assert.equal(await slowdown.attempt(guess('a'), async () => 'in'), 'in');
   });
 
-  it('are refused at once past five that wait for one subject, and again possible after that', async () => {
+  it('are refused at once when five wait for one subject, and accepted again after that', async () => {
     const slowdown = createSlowdown(atOnce);
     const tries = openTries();
     const tried = Array.from({ length: 9 }, (_, at) =>
@@ -103,7 +103,7 @@ describe('guesses at a secret', () => {
     assert.equal(await slowdown.attempt(guess('a'), async () => 'in'), 'in');
   });
 
-  it('of one caller do not keep another waiting: callers take turns', async () => {
+  it('of one caller do not delay another: callers take turns', async () => {
     const slowdown = createSlowdown(atOnce);
     const tries = openTries();
     for (let at = 0; at < 20; at += 1)
@@ -130,7 +130,7 @@ describe('guesses at a secret', () => {
     await tries.endAll();
   });
 
-  it('of many wait up to 50 in all, and whoever has the most waiting loses one to a newcomer', async () => {
+  it('wait up to 50 in total; beyond that, the caller with the most waiting loses one to a newcomer', async () => {
     const slowdown = createSlowdown(atOnce);
     const tries = openTries();
     const flood = Array.from({ length: 300 }, (_, at) =>
@@ -142,11 +142,11 @@ describe('guesses at a secret', () => {
     assert.ok(tries.begun.indexOf('person') <= 2, 'callers take turns');
     assert.equal(await person, 'tried');
     const outcomes = await Promise.all(flood);
-    // One ran and 50 waited; the newcomer took the place of one of them.
+    // One ran and 50 waited; the newcomer replaced one of them.
     assert.equal(outcomes.filter(one => one === 'tried').length, 50);
   });
 
-  it('of a client that has hung up are dropped, unless they run already', async () => {
+  it('of a disconnected client are dropped, unless they already run', async () => {
     const slowdown = createSlowdown(atOnce);
     const tries = openTries();
     const clients = Array.from({ length: 4 }, () => new AbortController());
@@ -163,7 +163,7 @@ describe('guesses at a secret', () => {
     assert.equal(await outcome(slowdown.attempt(guess('a', 'ada', gone), wrong)), 'refused');
   });
 
-  it('that are delayed delay nobody else: a client that hangs up meanwhile is dropped, others run', async () => {
+  it('that are delayed delay nobody else: a client that disconnects meanwhile is dropped, others run', async () => {
     const delays: (() => void)[] = [];
     const slowdown = createSlowdown({
       now: () => 0,

@@ -1,4 +1,4 @@
-// The pages of dependencies as a person uses them: create, upload, the live compile log, who uses it, share, change, delete.
+// The pages of dependencies: create, upload, the live compile log, usage, share, change, delete.
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
@@ -60,7 +60,7 @@ describe('the pages of dependencies', { timeout: 600_000 }, () => {
       },
       [],
     );
-  /** As the compiler would: the artifact itself plays no part on these pages. */
+  /** Ends a compile like the real compiler. The artifact itself does not matter on these pages. */
   const compiled = ({ id }: Dependency, shared = false) => {
     const hash = randomBytes(32).toString('hex');
     moveDependency(app.db, id, 'upload', {
@@ -81,7 +81,7 @@ describe('the pages of dependencies', { timeout: 600_000 }, () => {
   };
   const hrefOf = ({ id }: Pick<Dependency, 'id'>) => `/ui/dependencies/${id}`;
 
-  it('says what a dependency is where there is none, and creates one', async () => {
+  it('explains what a dependency is when there is none, and creates one', async () => {
     const person = await arrive();
     const { page } = person;
     await page.getByRole('link', { name: 'Dependencies' }).click();
@@ -105,7 +105,7 @@ describe('the pages of dependencies', { timeout: 600_000 }, () => {
     await person.close();
   });
 
-  it('uploads with a bar, shows the compile log as it grows, and what became of it', async () => {
+  it('shows the progress of an upload, the growing compile log, and the result', async () => {
     const dependency = plant('redis');
     const person = await arrive();
     const { page } = person;
@@ -135,7 +135,7 @@ describe('the pages of dependencies', { timeout: 600_000 }, () => {
     await person.close();
   });
 
-  it('keeps the list true while one is compiled, and shows a compile that was started elsewhere', async () => {
+  it('updates the list during a compile, and shows a compile that was started elsewhere', async () => {
     const dependency = plant('lua');
     compiled(dependency);
     await app.writeCompileLog(dependency.id, '[assay] compiling lua: make\nthe first compile\n');
@@ -187,10 +187,10 @@ describe('the pages of dependencies', { timeout: 600_000 }, () => {
     await person.close();
   });
 
-  it('says what is wrong with an upload beside the file', async () => {
+  it('shows what is wrong with an upload next to the file', async () => {
     const dependency = plant('no archive');
     const wrong = join(directory, 'notes.txt');
-    // Longer than what is under way at once: it is refused at its beginning, while the rest is still being sent.
+    // Larger than the buffers: it is refused at its beginning, while the rest is still being sent.
     await writeFile(wrong, 'these are notes\n'.repeat(1_000_000));
     for (const scripts of [true, false]) {
       const person = await arrive({ scripts });
@@ -206,7 +206,7 @@ describe('the pages of dependencies', { timeout: 600_000 }, () => {
     assert.equal(findDependency(app.db, dependency.id)?.compileState, 'waiting_archive_upload');
   });
 
-  it('uploads and cancels as plain HTML without script', async () => {
+  it('uploads and cancels as plain HTML without scripts', async () => {
     const dependency = plant('plain');
     const person = await arrive({ scripts: false });
     const { page } = person;
@@ -242,7 +242,7 @@ describe('the pages of dependencies', { timeout: 600_000 }, () => {
     await person.close();
   });
 
-  it('shares, shows who uses it, and keeps what is in use', async () => {
+  it('shares, shows where it is used, and cannot be deleted while it is in use', async () => {
     const dependency = plant('shared one');
     compiled(dependency);
     const own = app.plant();
@@ -277,7 +277,7 @@ describe('the pages of dependencies', { timeout: 600_000 }, () => {
     await person.close();
   });
 
-  it('changes and deletes a dependency, and keeps to what its owner may', async () => {
+  it('changes and deletes a dependency, and allows only its owner to', async () => {
     const dependency = plant('old name');
     compiled(dependency, true);
     const person = await arrive({ dark: true });
@@ -304,7 +304,7 @@ describe('the pages of dependencies', { timeout: 600_000 }, () => {
     await person.close();
   });
 
-  it('tells collaborators, and those who owe payment, why they have none', async () => {
+  it('explains to collaborators and unpaid accounts why they have none', async () => {
     const guest = await arrive({}, 'guest');
     await guest.go('/ui/dependencies');
     await guest.page.getByText('Your account works on projects of others').waitFor();
@@ -316,7 +316,7 @@ describe('the pages of dependencies', { timeout: 600_000 }, () => {
   });
 });
 
-describe('a form with a file, as it comes', () => {
+describe('a form with a file, as a stream', () => {
   const boundary = '----boundary';
   const form = (file: Buffer) =>
     Buffer.concat([
@@ -346,7 +346,7 @@ describe('a form with a file, as it comes', () => {
   ];
   for (const content of contents)
     for (const pieceBytes of [1, 7, 65_536])
-      it(`gives a file of ${content.length} bytes that comes in pieces of ${pieceBytes} whole`, async () => {
+      it(`returns a file of ${content.length} bytes that arrives in chunks of ${pieceBytes} completely`, async () => {
         const { fields, file } = await readUpload(request(form(content), pieceBytes));
         assert.equal(fields.get('csrf'), 'secret');
         assert.equal(file?.fieldName, 'archive');
@@ -355,7 +355,7 @@ describe('a form with a file, as it comes', () => {
         assert.deepEqual(Buffer.concat(pieces), content);
       });
 
-  it('fails where the body ends inside the file', async () => {
+  it('fails if the body ends inside the file', async () => {
     const whole = form(Buffer.alloc(1000));
     const { file } = await readUpload(request(whole.subarray(0, whole.length - 40), 100));
     await assert.rejects(async () => {

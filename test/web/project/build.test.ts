@@ -1,4 +1,4 @@
-// A build's page as a person uses it: the log that grows, its colours, folds, links and search; cancel and rerun.
+// The page of a build: the growing log, its colours, folds, links and search; cancel and rerun.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
@@ -16,13 +16,13 @@ import { plainText } from '../../../src/web/project/log-view.ts';
 import { bootApp, type Planted, type TestApp } from '../../support/app.ts';
 import { launchBrowser, openBrowser, type Person, signIn } from '../../support/browser.ts';
 
-/** Whether an element is where a person sees it, and not only in the document. */
+/** Whether an element is visible in the viewport. */
 async function isInSightNow(page: Page, selector: string): Promise<boolean> {
   const box = await page.locator(selector).boundingBox();
   return box !== null && box.y >= 0 && box.y + box.height <= (page.viewportSize()?.height ?? 0);
 }
 
-/** Scrolling takes its time: true as soon as it is, false when it never is. */
+/** Scrolling takes time: true as soon as it is visible, false if it never is. */
 async function isInSight(page: Page, selector: string): Promise<boolean> {
   const deadline = performance.now() + 20_000;
   while (performance.now() < deadline) if (await isInSightNow(page, selector)) return true;
@@ -31,11 +31,11 @@ async function isInSight(page: Page, selector: string): Promise<boolean> {
 
 const atBottom = 'document.querySelector(".log-lines").getBoundingClientRect().bottom <= innerHeight';
 
-/** A wheel's movement goes on for a while, and only where frames are drawn. */
+/** A wheel movement continues for a while, and only while frames are drawn. */
 const hasComeToRest =
   'new Promise(done => { const from = scrollY; setTimeout(() => requestAnimationFrame(() => requestAnimationFrame(() => done(scrollY === from))), 300); })';
 
-/** Waits until an expression is true on the page. Not page.waitForFunction: the page's policy forbids what it does. */
+/** Waits until an expression is true on the page. Not page.waitForFunction, which the page's policy forbids. */
 async function until(page: Page, expression: string): Promise<void> {
   const deadline = performance.now() + 60_000;
   while (!(await page.evaluate(expression)))
@@ -45,7 +45,7 @@ async function until(page: Page, expression: string): Promise<void> {
 const numbered = (first: number, last: number) =>
   Array.from({ length: last - first + 1 }, (_, n) => `line ${first + n}\n`).join('');
 
-/** A wire between browser and application that can be cut. */
+/** A connection between browser and application that can be cut. */
 async function openWire(to: URL): Promise<{ url: string; cut(): void; close(): void }> {
   const ends = new Set<Socket>();
   const server = createServer(near => {
@@ -78,7 +78,7 @@ async function openWire(to: URL): Promise<{ url: string; cut(): void; close(): v
   };
 }
 
-/** The processor time of the browser's pages from now on. By process: one that ends meanwhile takes nothing off. */
+/** The processor time of the browser's pages from now on, by process, so that one that ends is not subtracted. */
 async function measureProcessor(browser: Browser): Promise<{ spentMs(): Promise<number> }> {
   const session = await browser.newBrowserCDPSession();
   const read = async () => {
@@ -134,7 +134,7 @@ describe('the page of a build', { timeout: 600_000 }, () => {
     }) as Build;
   };
   const hrefOf = (build: Build) => `/ui/projects/${build.projectId}/builds/${build.id}`;
-  /** What runs a build writes its log with, and tells those who look. */
+  /** Writes the log of a build like the runner, and notifies the readers. */
   const openLogOf = async (build: Build) => {
     const log: LogWriter = await openLog({ path: buildLogPath(app.data, build.id), limitBytes: 1e9 });
     const told = async (write: Promise<number>) => {
@@ -149,7 +149,7 @@ describe('the page of a build', { timeout: 600_000 }, () => {
   };
   const isWhole = (person: Person) => person.page.locator('[data-log][data-whole]').waitFor();
 
-  it('shows a build that waits, then its log as it grows, and how it ended, without a reload', async () => {
+  it('shows a waiting build, then its growing log, and its result, without a reload', async () => {
     const build = planBuild();
     const person = await arrive();
     const { page } = person;
@@ -198,7 +198,7 @@ describe('the page of a build', { timeout: 600_000 }, () => {
     await person.close();
   });
 
-  it('follows at the bottom, stops when scrolled up, and goes on with “Follow”', async () => {
+  it('follows the end of the log, stops when scrolled up, and continues with “Follow”', async () => {
     const build = startBuild();
     const person = await arrive();
     const { page } = person;
@@ -231,7 +231,7 @@ describe('the page of a build', { timeout: 600_000 }, () => {
     await person.close();
   });
 
-  it('links to a line and to several, and opens there', async () => {
+  it('links to one line or several, and opens there', async () => {
     const build = finishBuild('passed');
     await app.writeLog(
       build.id,
@@ -265,7 +265,7 @@ describe('the page of a build', { timeout: 600_000 }, () => {
     await person.close();
   });
 
-  it('finds text, from one place to the next and back', async () => {
+  it('finds text, and moves to the next and the previous match', async () => {
     const build = finishBuild('passed');
     await app.writeLog(
       build.id,
@@ -296,7 +296,7 @@ describe('the page of a build', { timeout: 600_000 }, () => {
     await person.close();
   });
 
-  it('obeys colours, overwriting and erasing, and lets nothing that was printed become markup', async () => {
+  it('applies colours, overwriting and erasing, and never interprets output as markup', async () => {
     const build = finishBuild('passed');
     const lines: [printed: string, shown: string][] = [
       [
@@ -350,7 +350,7 @@ describe('the page of a build', { timeout: 600_000 }, () => {
     await person.close();
   });
 
-  it('shows times beside the lines and wraps long ones on demand, and remembers both', async () => {
+  it('shows times next to the lines and wraps long ones on demand, and remembers both', async () => {
     const build = startBuild();
     const log = await openLogOf(build);
     await log.line('checkout of aaaaaaa');
@@ -379,7 +379,7 @@ describe('the page of a build', { timeout: 600_000 }, () => {
     await person.close();
   });
 
-  it('goes on where it was after a broken connection, without a byte lost or twice', async () => {
+  it('continues after a broken connection, without a lost or repeated byte', async () => {
     const build = startBuild();
     const wire = await openWire(new URL(app.url));
     after(() => wire.close());
@@ -399,11 +399,11 @@ describe('the page of a build', { timeout: 600_000 }, () => {
       texts,
       `${numbered(1, 2000)}half a line, naïvely\n${numbered(2002, 2500)}`.trimEnd().split('\n'),
     );
-    // Its console tells of the broken connection, so it is not held to having said nothing.
+    // The broken connection is logged to the console, so that is not checked.
     await person.context.close();
   });
 
-  it('shows the newest state although a request for it failed and an older answer came late', async () => {
+  it('shows the newest state even if a request for it failed and an older response arrived late', async () => {
     const build = planBuild();
     const person = await arrive();
     const { page } = person;
@@ -413,7 +413,7 @@ describe('the page of a build', { timeout: 600_000 }, () => {
       asked += 1;
       if (asked === 1) return route.abort();
       const answer = await route.fetch();
-      // Read by the server while the build runs, given to the page when it has ended.
+      // Read by the server while the build runs, received by the page when it has ended.
       if (asked === 2) await held.promise;
       return route.fulfill({ response: answer });
     });
@@ -430,11 +430,11 @@ describe('the page of a build', { timeout: 600_000 }, () => {
     held.resolve();
     await page.getByText('Passed').first().waitFor();
     assert.match(await page.title(), /^Passed/);
-    // Its console tells of the request that failed.
+    // The failed request is logged to the console.
     await person.context.close();
   });
 
-  it('does what was asked for although the page was brought up to date while it asked', async () => {
+  it('submits a form even if the page was updated while it asked for confirmation', async () => {
     const build = planBuild();
     const person = await arrive();
     const { page } = person;
@@ -458,7 +458,7 @@ describe('the page of a build', { timeout: 600_000 }, () => {
     await person.close();
   });
 
-  it('cancels after asking, and runs a suite again', async () => {
+  it('cancels after a confirmation, and reruns a suite', async () => {
     const build = planBuild();
     const person = await arrive();
     const { page } = person;
@@ -478,7 +478,7 @@ describe('the page of a build', { timeout: 600_000 }, () => {
     await person.close();
   });
 
-  it('runs the failed ones of a request again, and leads from suite to suite', async () => {
+  it('reruns the failed builds of a request, and navigates between suites', async () => {
     const own = app.plant();
     const [first] = listBuildsOfRequest(app.db, own.build_request_id);
     assert.ok(first);
@@ -512,7 +512,7 @@ describe('the page of a build', { timeout: 600_000 }, () => {
     await person.close();
   });
 
-  it('leads through many suites and long names without pushing the log away', async () => {
+  it('handles many suites and long names without hiding the log', async () => {
     const own = app.plant();
     const [first] = listBuildsOfRequest(app.db, own.build_request_id);
     assert.ok(first);
@@ -543,7 +543,7 @@ describe('the page of a build', { timeout: 600_000 }, () => {
     await person.close();
   });
 
-  it('shows the end of the log as plain text without script, raw and to keep', async () => {
+  it('shows the end of the log as plain text without scripts, with links to the raw log and a download', async () => {
     const build = finishBuild('failed');
     await app.writeLog(build.id, `${'x'.repeat(79)}\n`.repeat(3_000));
     await app.writeLog(build.id, '\x1b[31mred <b>\x1b[0m\n10 %\r100 %\n');
@@ -568,7 +568,7 @@ describe('the page of a build', { timeout: 600_000 }, () => {
     await person.close();
   });
 
-  it('is not there for strangers, and ends the stream of one who is removed', async () => {
+  it('does not exist for strangers, and ends the stream of a removed collaborator', async () => {
     const own = app.plant();
     const build = planBuild(own);
     moveBuild(app.db, build.id, 'start', { nonce: 'n' });
@@ -588,7 +588,7 @@ describe('the page of a build', { timeout: 600_000 }, () => {
     await person.context.close();
   });
 
-  it('says so when the reader has signed out in another tab, and asks no further', async () => {
+  it('says so when the reader has signed out in another tab, and stops requesting', async () => {
     const build = startBuild();
     await app.writeLog(build.id, 'printed before\n');
     const person = await arrive();
@@ -602,7 +602,7 @@ describe('the page of a build', { timeout: 600_000 }, () => {
     await person.close();
   });
 
-  it('has 100,000 lines there after a few seconds of work by the page, and finds what is in them', async () => {
+  it('shows 100,000 lines after a few seconds of processor time, and searches them', async () => {
     const build = finishBuild('passed');
     const printed = Array.from({ length: 100_000 }, (_, n) =>
       n % 10 === 0
@@ -615,7 +615,7 @@ describe('the page of a build', { timeout: 600_000 }, () => {
     const processor = await measureProcessor(browser);
     await page.goto(hrefOf(build), { waitUntil: 'commit' });
     await isWhole(person);
-    // Its own time and not the clock's: other tests may have the machine meanwhile.
+    // Processor time instead of wall time, because other tests share the machine.
     const workedMs = await processor.spentMs();
     assert.ok(workedMs > 0, 'the page was measured');
     assert.ok(workedMs < 4_000, `the page has worked for ${workedMs} ms`);

@@ -1,4 +1,4 @@
-// A project's front page and its commits as a person uses them: the first steps, the matrix, starting and canceling.
+// The page of a project and its commits: the first steps, the matrix, starting and canceling builds.
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { listBuildRequests, listCommits, recordCommit } from '../../../src/store/builds.ts';
@@ -6,21 +6,21 @@ import { createStrategy, listDeploys } from '../../../src/store/deploys.ts';
 import { deleteSuite, listAllSuites } from '../../../src/store/suites.ts';
 import { moveRequest } from '../../../src/store/transition.ts';
 import { commitFields } from '../../support/app.ts';
-import { openProjectRoom, type ProjectRoom } from '../project-room.ts';
+import { openProjectFixture, type ProjectFixture } from './fixture.ts';
 
 const newest = { limit: 10, before: undefined };
 const squeezed = (texts: string[]) => texts.map(text => text.replace(/\s+/g, ' ').trim());
 
 describe('the page of a project', { timeout: 600_000 }, () => {
-  let room: ProjectRoom;
+  let fixture: ProjectFixture;
   before(async () => {
-    room = await openProjectRoom();
+    fixture = await openProjectFixture();
   });
-  after(() => room?.close());
+  after(() => fixture?.close());
 
-  it('leads a newcomer from the key over a suite to the first build, then gets out of the way', async () => {
-    const project = room.makeProject('Fresh');
-    const person = await room.arrive();
+  it('guides a new user from the key and a suite to the first build, then hides the guide', async () => {
+    const project = fixture.makeProject('Fresh');
+    const person = await fixture.arrive();
     const { page } = person;
     await person.go(`/ui/projects/${project.id}`);
     await page.getByRole('heading', { name: 'Three steps to the first build' }).waitFor();
@@ -42,32 +42,32 @@ describe('the page of a project', { timeout: 600_000 }, () => {
     await page.getByRole('button', { name: 'Start build' }).click();
     await page.getByText('Build of main is started.').waitFor();
     await page.getByText('Enqueued').waitFor();
-    const [request] = listBuildRequests(room.db, project.id, newest);
+    const [request] = listBuildRequests(fixture.db, project.id, newest);
     assert.deepEqual([request?.commitRef, request?.createdBy], ['main', 'owner@example.org']);
-    moveRequest(room.db, request?.id as bigint, 'fetch');
-    moveRequest(room.db, request?.id as bigint, 'error', { error: 'git.invalid refused the key.' });
+    moveRequest(fixture.db, request?.id as bigint, 'fetch');
+    moveRequest(fixture.db, request?.id as bigint, 'error', { error: 'git.invalid refused the key.' });
     await page
       .getByText('The last one did not get as far as a commit: git.invalid refused the key.')
       .waitFor();
     await page.locator('link[href="/ui/favicon-warn.svg"]').waitFor({ state: 'attached' });
     assert.equal(await page.title(), 'Errored · Fresh · Assay');
     await person.inspect('project-refused-key');
-    recordCommit(room.db, project.id, commitFields('9'.repeat(40)));
+    recordCommit(fixture.db, project.id, commitFields('9'.repeat(40)));
     await person.go(`/ui/projects/${project.id}`);
     assert.equal(await page.getByRole('heading', { name: 'Three steps' }).count(), 0);
     await person.close();
   });
 
-  it('shows commits with the matrix of their suites, and keeps it true without a reload', async () => {
-    const project = room.makeProject('Website');
-    const suites = room.makeSuites(project, 'Unit tests', 'Lint', 'Browser tests', 'Documentation');
+  it('shows commits with a matrix of their suites, and updates it without a reload', async () => {
+    const project = fixture.makeProject('Website');
+    const suites = fixture.makeSuites(project, 'Unit tests', 'Lint', 'Browser tests', 'Documentation');
     const [unit, lint, browserTests, docs] = suites as [never, never, never, never];
-    room.end(room.makeCommit(project, 'Lay the ground', suites), 'pass', 'pass', 'pass', 'pass');
-    const second = room.makeCommit(project, 'Teach the parser to read dates that have an offset', suites);
-    room.end(second, 'fail', 'pass', 'error', 'cancel');
-    const third = room.makeCommit(project, 'Fix the roof', [unit, lint, browserTests], [docs]);
-    room.end(third, 'start', 'pass');
-    const person = await room.arrive();
+    fixture.end(fixture.makeCommit(project, 'Lay the ground', suites), 'pass', 'pass', 'pass', 'pass');
+    const second = fixture.makeCommit(project, 'Teach the parser to read dates that have an offset', suites);
+    fixture.end(second, 'fail', 'pass', 'error', 'cancel');
+    const third = fixture.makeCommit(project, 'Fix the roof', [unit, lint, browserTests], [docs]);
+    fixture.end(third, 'start', 'pass');
+    const person = await fixture.arrive();
     const { page } = person;
     await person.go(`/ui/projects/${project.id}`);
     assert.equal(await page.title(), 'Building · Website · Assay');
@@ -79,7 +79,7 @@ describe('the page of a project', { timeout: 600_000 }, () => {
 
     await page.evaluate('window.sameDocument = true');
     await row.getByRole('link', { name: 'Unit tests Running' }).focus();
-    room.end(third, '', '', 'pass');
+    fixture.end(third, '', '', 'pass');
     await row.getByRole('link', { name: /Browser tests Passed/ }).waitFor();
     assert.equal(
       await page.evaluate('document.activeElement.textContent.replace(/\\s+/g, " ").trim()'),
@@ -93,20 +93,20 @@ describe('the page of a project', { timeout: 600_000 }, () => {
   });
 
   it('keeps fifty suites and the longest message readable, wide and narrow', async () => {
-    const project = room.makeProject('Many');
-    const suites = room.makeSuites(
+    const project = fixture.makeProject('Many');
+    const suites = fixture.makeSuites(
       project,
       ...Array.from({ length: 50 }, (_, at) => `Browser tests, part ${at + 1}`),
     );
     const subject = `${'A subject that goes on '.repeat(20)}${'and_on_without_a_space_'.repeat(10)}`;
-    const commit = room.makeCommit(
+    const commit = fixture.makeCommit(
       project,
       `${subject}\n\n${'One more line.\n'.repeat(800)}`,
       suites.slice(0, 40),
       suites.slice(40),
     );
-    room.end(commit, 'fail', ...suites.slice(2, 40).map(() => 'pass' as const), 'start');
-    const person = await room.arrive();
+    fixture.end(commit, 'fail', ...suites.slice(2, 40).map(() => 'pass' as const), 'start');
+    const person = await fixture.arrive();
     const { page } = person;
     await person.go(`/ui/projects/${project.id}`);
     const row = page.getByRole('row', { name: /A subject that goes on/ });
@@ -140,12 +140,12 @@ describe('the page of a project', { timeout: 600_000 }, () => {
     await person.close();
   });
 
-  it('shows first what did not pass where there are more suites than columns, wide and narrow', async () => {
-    const project = room.makeProject('More than columns');
-    const suites = room.makeSuites(project, ...Array.from({ length: 70 }, (_, at) => `Part ${at + 1}`));
-    const commit = room.makeCommit(project, 'Change', suites);
-    room.end(commit, ...suites.slice(0, 68).map(() => 'pass' as const), 'error', 'fail');
-    const person = await room.arrive();
+  it('shows suites that did not pass first if there are more suites than columns, wide and narrow', async () => {
+    const project = fixture.makeProject('More than columns');
+    const suites = fixture.makeSuites(project, ...Array.from({ length: 70 }, (_, at) => `Part ${at + 1}`));
+    const commit = fixture.makeCommit(project, 'Change', suites);
+    fixture.end(commit, ...suites.slice(0, 68).map(() => 'pass' as const), 'error', 'fail');
+    const person = await fixture.arrive();
     const { page } = person;
     await person.go(`/ui/projects/${project.id}`);
     const names = await page.locator('.suite-name').allInnerTexts();
@@ -166,10 +166,10 @@ describe('the page of a project', { timeout: 600_000 }, () => {
     await person.close();
   });
 
-  it('starts a build, says what is wrong with a name, and cancels', async () => {
-    const project = room.makeProject('Canceled');
-    room.makeSuites(project, 'Unit tests');
-    const person = await room.arrive('collaborator');
+  it('starts a build, shows what is wrong with a name, and cancels', async () => {
+    const project = fixture.makeProject('Canceled');
+    fixture.makeSuites(project, 'Unit tests');
+    const person = await fixture.arrive('collaborator');
     const { page } = person;
     await person.go(`/ui/projects/${project.id}`);
     person.expectRefusals();
@@ -182,23 +182,23 @@ describe('the page of a project', { timeout: 600_000 }, () => {
     await page.getByText('Build of topic is started.').waitFor();
     await page.getByRole('button', { name: 'Cancel' }).click();
     await page.getByText('Build of topic is canceled.').waitFor();
-    assert.equal(listBuildRequests(room.db, project.id, newest)[0]?.buildState, 'canceled');
+    assert.equal(listBuildRequests(fixture.db, project.id, newest)[0]?.buildState, 'canceled');
     assert.equal(await page.getByRole('button', { name: 'Cancel' }).count(), 0);
     await person.close();
   });
 
   it('shows a commit with its builds and why each suite ran, reruns the failed ones and deploys', async () => {
-    const project = room.makeProject('Committed');
-    const suites = room.makeSuites(project, 'Unit tests', 'Lint', 'Browser tests', 'Documentation');
+    const project = fixture.makeProject('Committed');
+    const suites = fixture.makeSuites(project, 'Unit tests', 'Lint', 'Browser tests', 'Documentation');
     const [unit, lint, browserTests, docs] = suites as [never, never, never, never];
-    const commit = room.makeCommit(
+    const commit = fixture.makeCommit(
       project,
       'Fix the roof\n\nIt rained in.',
       [unit, lint, browserTests],
       [docs],
     );
-    room.end(commit, 'fail', 'pass', 'error');
-    createStrategy(room.db, {
+    fixture.end(commit, 'fail', 'pass', 'error');
+    createStrategy(fixture.db, {
       projectId: project.id,
       name: 'Production',
       strategyType: 'git',
@@ -207,7 +207,7 @@ describe('the page of a project', { timeout: 600_000 }, () => {
       remoteBranch: 'live',
       automatic: false,
     });
-    const person = await room.arrive('collaborator', { dark: true });
+    const person = await fixture.arrive('collaborator', { dark: true });
     const { page } = person;
     await person.go(`/ui/projects/${project.id}/commits/${commit.id}`);
     assert.match(await page.title(), /^Failed · cccccc\w+ Fix the roof · Committed · Assay$/);
@@ -228,22 +228,22 @@ describe('the page of a project', { timeout: 600_000 }, () => {
     const builds = page.getByRole('table', { name: 'Builds' });
     assert.equal(await builds.getByText('earlier run').count(), 2);
     assert.equal(await builds.getByText('Enqueued').count(), 2);
-    deleteSuite(room.db, listAllSuites(room.db, project.id)[1] as never);
+    deleteSuite(fixture.db, listAllSuites(fixture.db, project.id)[1] as never);
     await page.getByRole('button', { name: 'Rerun all' }).click();
     await page.getByText('There was nothing to run again.').waitFor();
 
     await page.getByRole('button', { name: 'Deploy', exact: true }).click();
     await page.getByText('The deploy is on its way.').waitFor();
-    const [deploy] = listDeploys(room.db, project.id, newest);
+    const [deploy] = listDeploys(fixture.db, project.id, newest);
     assert.deepEqual([deploy?.commitId, deploy?.strategyName], [commit.id, 'Production']);
     await person.close();
   });
 
-  it('goes through a long history page by page', async () => {
-    const project = room.makeProject('Long');
-    const suites = room.makeSuites(project, 'Unit tests');
-    for (let n = 1; n <= 30; n += 1) room.end(room.makeCommit(project, `Change ${n}`, suites), 'pass');
-    const person = await room.arrive();
+  it('pages through a long history', async () => {
+    const project = fixture.makeProject('Long');
+    const suites = fixture.makeSuites(project, 'Unit tests');
+    for (let n = 1; n <= 30; n += 1) fixture.end(fixture.makeCommit(project, `Change ${n}`, suites), 'pass');
+    const person = await fixture.arrive();
     const { page } = person;
     await person.go(`/ui/projects/${project.id}`);
     const table = page.getByRole('table', { name: 'Commits and their suites' });
@@ -257,13 +257,13 @@ describe('the page of a project', { timeout: 600_000 }, () => {
     await page.waitForLoadState();
     assert.equal(await page.locator('.request-list > li').count(), 30);
     await person.inspect('build-requests');
-    assert.equal(listCommits(room.db, project.id, { limit: 100, before: undefined }).length, 30);
+    assert.equal(listCommits(fixture.db, project.id, { limit: 100, before: undefined }).length, 30);
     await person.close();
   });
 
-  it('is a page that does not exist for strangers, its stream too', async () => {
-    const project = room.makeProject('Private');
-    const person = await room.arrive('stranger');
+  it('does not exist for strangers, and neither does its stream', async () => {
+    const project = fixture.makeProject('Private');
+    const person = await fixture.arrive('stranger');
     person.expectRefusals(1);
     await person.go(`/ui/projects/${project.id}`);
     await person.page.getByText('There is nothing here').waitFor();
@@ -272,17 +272,17 @@ describe('the page of a project', { timeout: 600_000 }, () => {
     await person.close();
   });
 
-  it('keeps the list of projects true without a reload, and its filter', async () => {
-    room.makeProject('Quiet one');
-    const project = room.makeProject('Watched one');
-    const suites = room.makeSuites(project, 'Unit tests');
-    const commit = room.makeCommit(project, 'Open the window', suites);
-    const person = await room.arrive('collaborator');
+  it('updates the list of projects and its filter without a reload', async () => {
+    fixture.makeProject('Quiet one');
+    const project = fixture.makeProject('Watched one');
+    const suites = fixture.makeSuites(project, 'Unit tests');
+    const commit = fixture.makeCommit(project, 'Open the window', suites);
+    const person = await fixture.arrive('collaborator');
     const { page } = person;
     await person.go('/ui/projects');
     await page.getByLabel('Filter projects').fill('watched');
     const row = page.getByRole('row', { name: /Watched one/ });
-    room.end(commit, 'fail');
+    fixture.end(commit, 'fail');
     await row.getByText('Failed', { exact: true }).waitFor();
     assert.equal(await page.locator('#projects tbody tr:visible').count(), 1);
     await page.getByLabel('Filter projects').fill('');
@@ -290,11 +290,11 @@ describe('the page of a project', { timeout: 600_000 }, () => {
     await person.close();
   });
 
-  it('listens again after a proxy answered in the place of the server, and shows what it missed', async () => {
-    const project = room.makeProject('Behind a proxy');
-    const suites = room.makeSuites(project, 'Unit tests');
-    const commit = room.makeCommit(project, 'Open the door', suites);
-    const person = await room.arrive();
+  it('reconnects after a proxy answered instead of the server, and shows what it missed', async () => {
+    const project = fixture.makeProject('Behind a proxy');
+    const suites = fixture.makeSuites(project, 'Unit tests');
+    const commit = fixture.makeCommit(project, 'Open the door', suites);
+    const person = await fixture.arrive();
     const { page } = person;
     const away = Promise.withResolvers<void>();
     await page.route(
@@ -307,26 +307,26 @@ describe('the page of a project', { timeout: 600_000 }, () => {
     );
     await person.go(`/ui/projects/${project.id}`);
     await away.promise;
-    room.end(commit, 'start');
+    fixture.end(commit, 'start');
     await page.getByRole('link', { name: 'Unit tests Running' }).waitFor();
-    room.end(commit, 'fail');
+    fixture.end(commit, 'fail');
     await page.getByRole('link', { name: /Unit tests Failed/ }).waitFor();
-    // Its console tells of the answer that was none.
+    // The failed response is logged to the console.
     await person.context.close();
   });
 
-  it('lists a hundred projects with their last commits and trends in a moment', async () => {
-    const person = await room.arrive();
+  it('lists a hundred projects with their last commits and trends quickly', async () => {
+    const person = await fixture.arrive();
     await person.inspect('projects-with-trends');
-    room.db.write(() => {
+    fixture.db.write(() => {
       for (let n = 1; n <= 100; n += 1) {
-        const project = room.makeProject(`Many ${n}`);
-        const suites = room.makeSuites(project, 'Unit tests');
+        const project = fixture.makeProject(`Many ${n}`);
+        const suites = fixture.makeSuites(project, 'Unit tests');
         for (const end of ['pass', 'fail'] as const)
-          room.end(room.makeCommit(project, `Change to ${n}`, suites), end);
+          fixture.end(fixture.makeCommit(project, `Change to ${n}`, suites), end);
       }
     });
-    // The quickest of a few: the other tests share the machine.
+    // The fastest of several runs, because other tests share the machine.
     let tookMs = Number.POSITIVE_INFINITY;
     for (let tries = 0; tries < 5; tries += 1) {
       const begunAt = performance.now();

@@ -1,4 +1,4 @@
-// The suites of a project as a person keeps them: settings, environment variables, rules with a dry run, dependencies.
+// The pages of suites: settings, environment variables, rules with a dry run, dependencies, cache.
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { recordCommit } from '../../../src/store/builds.ts';
@@ -19,21 +19,21 @@ import {
 } from '../../../src/store/suites.ts';
 import { commitFields } from '../../support/app.ts';
 import type { Person } from '../../support/browser.ts';
-import { openProjectRoom, type ProjectRoom } from '../project-room.ts';
+import { openProjectFixture, type ProjectFixture } from './fixture.ts';
 
 describe('the suites of a project', { timeout: 600_000 }, () => {
-  let room: ProjectRoom;
+  let fixture: ProjectFixture;
   before(async () => {
-    room = await openProjectRoom();
+    fixture = await openProjectFixture();
   });
-  after(() => room?.close());
+  after(() => fixture?.close());
 
   const pathOf = (suite: Suite) => `/ui/projects/${suite.projectId}/suites/${suite.id}`;
   const part = ({ page }: Person, name: string) => page.getByRole('region', { name, exact: true });
   const accept = ({ page }: Person, name: string) =>
     page.getByRole('dialog').getByRole('button', { name }).click();
 
-  function dependency(name: string, ownerId = room.people.owner.account.id) {
+  function dependency(name: string, ownerId = fixture.people.owner.account.id) {
     const instructions = {
       name,
       description: '',
@@ -43,12 +43,12 @@ describe('the suites of a project', { timeout: 600_000 }, () => {
       launchCommand: '',
       image: null,
     };
-    return createDependency(room.db, ownerId, instructions, []);
+    return createDependency(fixture.db, ownerId, instructions, []);
   }
 
-  it('says what a suite is when there is none, creates one, changes it and deletes it', async () => {
-    const project = room.makeProject('Suites');
-    const person = await room.arrive('collaborator');
+  it('explains what a suite is when there is none, creates one, changes it and deletes it', async () => {
+    const project = fixture.makeProject('Suites');
+    const person = await fixture.arrive('collaborator');
     const { page } = person;
     await person.go(`/ui/projects/${project.id}/suites`);
     await page.getByText('No suites yet').waitFor();
@@ -63,23 +63,23 @@ describe('the suites of a project', { timeout: 600_000 }, () => {
     await page.getByLabel('Description').fill('<i>All</i> of them');
     await page.getByRole('button', { name: 'Create suite' }).click();
     await page.getByText('Suite Unit tests is created.').waitFor();
-    const [suite] = listAllSuites(room.db, project.id) as [Suite];
+    const [suite] = listAllSuites(fixture.db, project.id) as [Suite];
     assert.equal(suite.command, 'make check\nmake lint', 'line ends are plain ones');
 
-    recordImage(room.db, 'node-26', 'sha256:1');
+    recordImage(fixture.db, 'node-26', 'sha256:1');
     await page.reload();
     const settings = part(person, 'Suite');
     await settings.getByLabel('Name').fill('Everything');
     await settings.getByLabel('Image').selectOption('node-26');
     await settings.getByRole('button', { name: 'Save suite' }).click();
     await page.getByText('Suite Everything is changed.').waitFor();
-    assert.equal(findSuite(room.db, project.id, suite.id)?.image, 'node-26');
+    assert.equal(findSuite(fixture.db, project.id, suite.id)?.image, 'node-26');
     await settings.getByLabel('Image').selectOption('');
     await settings.getByRole('button', { name: 'Save suite' }).click();
     await page.getByText('Suite Everything is changed.').waitFor();
-    assert.equal(findSuite(room.db, project.id, suite.id)?.image, null);
+    assert.equal(findSuite(fixture.db, project.id, suite.id)?.image, null);
 
-    updateSuite(room.db, findSuite(room.db, project.id, suite.id) as Suite, { image: 'other/app:1' });
+    updateSuite(fixture.db, findSuite(fixture.db, project.id, suite.id) as Suite, { image: 'other/app:1' });
     await page.reload();
     assert.equal(await settings.getByLabel('Image').inputValue(), 'other/app:1');
     const offered = await settings.getByLabel('Image').locator('option').allTextContents();
@@ -94,23 +94,26 @@ describe('the suites of a project', { timeout: 600_000 }, () => {
 
     await page.getByRole('button', { name: 'Delete suite' }).click();
     await accept(person, 'Back');
-    assert.ok(findSuite(room.db, project.id, suite.id));
+    assert.ok(findSuite(fixture.db, project.id, suite.id));
     await page.getByRole('button', { name: 'Delete suite' }).click();
     await accept(person, 'Delete suite');
     await page.getByText('Suite Everything is deleted.').waitFor();
-    assert.deepEqual(listAllSuites(room.db, project.id), []);
+    assert.deepEqual(listAllSuites(fixture.db, project.id), []);
     await person.close();
   });
 
-  it('shows how much a suite keeps between builds, and empties it', async () => {
-    const project = room.makeProject('Caches');
-    const [suite] = room.makeSuites(project, 'Unit tests') as [Suite];
-    const person = await room.arrive('collaborator');
+  it('shows the size of the cache of a suite, and empties it', async () => {
+    const project = fixture.makeProject('Caches');
+    const [suite] = fixture.makeSuites(project, 'Unit tests') as [Suite];
+    const person = await fixture.arrive('collaborator');
     const { page } = person;
     const cache = part(person, 'Cache');
     await person.go(pathOf(suite));
     await cache.getByText('no build has used it yet').waitFor();
-    recordCacheSize(room.db, useCache(room.db, suite.id), { sizeBytes: 3 << 20, measuredAt: Date.now() });
+    recordCacheSize(fixture.db, useCache(fixture.db, suite.id), {
+      sizeBytes: 3 << 20,
+      measuredAt: Date.now(),
+    });
     await person.go(pathOf(suite));
     await cache.getByText('3.0 MiB, of 5.0 GiB at most').waitFor();
     await person.inspect('suite-cache');
@@ -118,14 +121,14 @@ describe('the suites of a project', { timeout: 600_000 }, () => {
     await accept(person, 'Empty cache');
     await page.getByText('The cache is emptied').waitFor();
     await cache.getByText(/by collaborator@example\.org/).waitFor();
-    assert.equal(findCache(room.db, suite.id)?.sizeBytes, 0);
+    assert.equal(findCache(fixture.db, suite.id)?.sizeBytes, 0);
     await person.close();
   });
 
   it('keeps the values of variables out of the page until one is revealed', async () => {
-    const project = room.makeProject('Variables');
-    const [suite] = room.makeSuites(project, 'Unit tests') as [Suite];
-    const person = await room.arrive();
+    const project = fixture.makeProject('Variables');
+    const [suite] = fixture.makeSuites(project, 'Unit tests') as [Suite];
+    const person = await fixture.arrive();
     const { page } = person;
     const variables = part(person, 'Environment variables');
     await person.go(pathOf(suite));
@@ -153,22 +156,22 @@ describe('the suites of a project', { timeout: 600_000 }, () => {
     await page.getByRole('button', { name: 'Save variable' }).click();
     await page.getByText('Variable API_TOKEN is changed.').waitFor();
     assert.deepEqual(
-      listAllVariables(room.db, suite.id).map(({ name, content }) => [name, content]),
+      listAllVariables(fixture.db, suite.id).map(({ name, content }) => [name, content]),
       [['API_TOKEN', '']],
     );
     await variables.getByRole('button', { name: 'Remove' }).click();
     await accept(person, 'Remove');
     await page.getByText('Variable API_TOKEN is removed.').waitFor();
-    assert.deepEqual(listAllVariables(room.db, suite.id), []);
+    assert.deepEqual(listAllVariables(fixture.db, suite.id), []);
     await person.close();
   });
 
-  it('adds rules, tries them on a commit without running anything, and removes them', async () => {
-    const project = room.makeProject('Rules');
-    const suites = room.makeSuites(project, 'Unit tests', 'Release') as [Suite, Suite];
+  it('adds rules, evaluates them for a commit without running anything, and removes them', async () => {
+    const project = fixture.makeProject('Rules');
+    const suites = fixture.makeSuites(project, 'Unit tests', 'Release') as [Suite, Suite];
     const [, release] = suites;
-    const commit = room.makeCommit(project, 'Fix the roof', []);
-    const person = await room.arrive();
+    const commit = fixture.makeCommit(project, 'Fix the roof', []);
+    const person = await fixture.arrive();
     const { page } = person;
     await person.go(pathOf(release));
     const rules = part(person, 'Rules');
@@ -178,13 +181,13 @@ describe('the suites of a project', { timeout: 600_000 }, () => {
     await rules.getByLabel('Value').fill('release/*');
     await rules.getByRole('button', { name: 'Add rule' }).click();
     await page.getByText('The rule is added.').waitFor();
-    createRule(room.db, {
+    createRule(fixture.db, {
       suiteId: release.id,
       subject: 'commit.message',
       operator: 'does_not_contain',
       value: 'wip',
     });
-    assert.equal(listAllRules(room.db, release.id)[0]?.value, 'release/*');
+    assert.equal(listAllRules(fixture.db, release.id)[0]?.value, 'release/*');
 
     await page.getByLabel('Commit').selectOption({ label: `${commit.ref.slice(0, 10)} Fix the roof` });
     await page.getByRole('button', { name: 'Try the rules' }).click();
@@ -203,13 +206,13 @@ describe('the suites of a project', { timeout: 600_000 }, () => {
     await dryRun.getByRole('row', { name: /Release Would not run/ }).waitFor();
     await person.inspect('suites-dry-run');
 
-    const large = recordCommit(room.db, project.id, {
+    const large = recordCommit(fixture.db, project.id, {
       ...commitFields('d'.repeat(40)),
       files: JSON.stringify(['docs/a']),
       filesOmitted: 500,
     });
     const [unit] = suites;
-    createRule(room.db, { suiteId: unit.id, subject: 'commit.files', operator: 'equals', value: 'src/a' });
+    createRule(fixture.db, { suiteId: unit.id, subject: 'commit.files', operator: 'equals', value: 'src/a' });
     await person.go(`/ui/projects/${project.id}/suites?commit=${large.id}`);
     await dryRun.getByRole('row', { name: /Unit tests Cannot be told/ }).waitFor();
     assert.match((await dryRun.textContent()) ?? '', /more files than are kept.*saw docs\/a, … 500 more/s);
@@ -219,18 +222,18 @@ describe('the suites of a project', { timeout: 600_000 }, () => {
     await accept(person, 'Remove');
     await page.getByText('The rule is removed.').waitFor();
     assert.deepEqual(
-      listAllRules(room.db, release.id).map(({ operator }) => operator),
+      listAllRules(fixture.db, release.id).map(({ operator }) => operator),
       ['does_not_contain'],
     );
     await person.close();
   });
 
-  it('attaches dependencies in order, moves one to the end and detaches', async () => {
-    const project = room.makeProject('Dependencies');
-    const [suite] = room.makeSuites(project, 'Unit tests') as [Suite];
+  it('attaches dependencies in order, moves one to the end and detaches one', async () => {
+    const project = fixture.makeProject('Dependencies');
+    const [suite] = fixture.makeSuites(project, 'Unit tests') as [Suite];
     const zlib = dependency('zlib');
     dependency('lua');
-    const person = await room.arrive();
+    const person = await fixture.arrive();
     const { page } = person;
     await person.go(pathOf(suite));
     const attached = part(person, 'Dependencies');
@@ -245,16 +248,16 @@ describe('the suites of a project', { timeout: 600_000 }, () => {
       await attached.getByRole('button', { name: 'Attach' }).click();
       await page.getByText(`${name} is attached.`).waitFor();
     }
-    const names = () => listSuiteDependencies(room.db, suite.id).map(({ name }) => name);
+    const names = () => listSuiteDependencies(fixture.db, suite.id).map(({ name }) => name);
     assert.deepEqual(names(), ['zlib', 'lua']);
     await person.inspect('suite-dependencies');
     await attached.getByRole('button', { name: 'Move to the end' }).click();
     await page.getByText('zlib is the last one now.').waitFor();
     assert.deepEqual(names(), ['lua', 'zlib']);
-    // Of an owner who has left: it could not be attached anew, and is not lost all the same.
-    const gone = dependency('gone', room.people.stranger.account.id);
-    attachDependency(room.db, suite.id, gone.id);
-    attachDependency(room.db, suite.id, dependency('redis').id);
+    // It belongs to an owner who has left: it cannot be attached again, but stays attached.
+    const gone = dependency('gone', fixture.people.stranger.account.id);
+    attachDependency(fixture.db, suite.id, gone.id);
+    attachDependency(fixture.db, suite.id, dependency('redis').id);
     await page.reload();
     await attached
       .getByRole('row', { name: /gone/ })
@@ -277,14 +280,14 @@ describe('the suites of a project', { timeout: 600_000 }, () => {
     await person.close();
   });
 
-  it('offers a collaborator no private dependency that the project does not use', async () => {
-    const project: Project = room.makeProject('Offers');
-    const [suite, other] = room.makeSuites(project, 'Unit tests', 'Lint') as [Suite, Suite];
+  it('does not offer a collaborator private dependencies that the project does not use', async () => {
+    const project: Project = fixture.makeProject('Offers');
+    const [suite, other] = fixture.makeSuites(project, 'Unit tests', 'Lint') as [Suite, Suite];
     dependency('private one');
-    attachDependency(room.db, other.id, dependency('used one').id);
-    const shared = dependency('shared one', room.people.stranger.account.id);
-    setShared(room.db, shared, true);
-    const person = await room.arrive('collaborator', { scripts: false });
+    attachDependency(fixture.db, other.id, dependency('used one').id);
+    const shared = dependency('shared one', fixture.people.stranger.account.id);
+    setShared(fixture.db, shared, true);
+    const person = await fixture.arrive('collaborator', { scripts: false });
     await person.go(pathOf(suite));
     const choices = await person.page.getByLabel('Attach a dependency').locator('option').allTextContents();
     assert.deepEqual(choices, ['Choose one', 'used one (/opt/x)', 'shared one (/opt/x)']);

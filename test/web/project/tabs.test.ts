@@ -1,0 +1,296 @@
+// The other tabs of a project: deploys, notifications, collaborators and settings, and what only the owner sees.
+import assert from 'node:assert/strict';
+import { writeFile } from 'node:fs/promises';
+import { after, before, describe, it } from 'node:test';
+import { findSignInLink } from '../../../src/store/accounts.ts';
+import { deployLogPath } from '../../../src/store/data/paths.ts';
+import { createStrategy, listDeploys, listStrategies } from '../../../src/store/deploys.ts';
+import { listDeliveries, listNotifications, type Notification } from '../../../src/store/notifications.ts';
+import { disableNotification, recordAttempt } from '../../../src/store/outbox.ts';
+import { findProject, listCollaborators } from '../../../src/store/projects.ts';
+import { moveDeploy } from '../../../src/store/transition.ts';
+import type { Person } from '../../support/browser.ts';
+import { openProjectFixture, type ProjectFixture } from './fixture.ts';
+
+const newest = { limit: 10, before: undefined };
+
+describe('the other tabs of a project', { timeout: 600_000 }, () => {
+  let fixture: ProjectFixture;
+  before(async () => {
+    fixture = await openProjectFixture();
+  });
+  after(() => fixture?.close());
+
+  const accept = ({ page }: Person, name: string) =>
+    page.getByRole('dialog').getByRole('button', { name }).click();
+  const strategyOf = (projectId: bigint) =>
+    createStrategy(fixture.db, {
+      projectId,
+      name: 'Production',
+      strategyType: 'git',
+      repositoryUrl: 'git@git.invalid:team/live.git',
+      localBranch: 'main',
+      remoteBranch: 'live',
+      automatic: true,
+    });
+
+  it('creates a deploy strategy, deploys a commit with it, and shows the progress of the push', async () => {
+    const project = fixture.makeProject('Deployed');
+    const suites = fixture.makeSuites(project, 'Unit tests');
+    fixture.end(fixture.makeCommit(project, 'Fix the roof', suites), 'pass');
+    const person = await fixture.arrive();
+    const { page } = person;
+    await person.go(`/ui/projects/${project.id}/deploys`);
+    await page.getByText('Nothing deployed yet').waitFor();
+    await person.inspect('deploys-empty');
+    await page.getByRole('link', { name: 'New deploy strategy' }).first().click();
+    person.expectRefusals();
+    await page.getByLabel('Name').fill('Production');
+    await page.getByLabel('Repository URL').fill('git@git.invalid:team/live.git');
+    await page.getByLabel('Remote branch').fill('+live');
+    await page.getByLabel('Automatic').check();
+    await page.getByRole('button', { name: 'Create deploy strategy' }).click();
+    await page.getByText('Write the plain name of a branch').waitFor();
+    assert.equal(await page.getByLabel('Automatic').isChecked(), true);
+    await person.inspect('strategy-refused');
+    await page.getByLabel('Remote branch').fill('live');
+    await page.getByRole('button', { name: 'Create deploy strategy' }).click();
+    await page.getByText('Strategy Production is created.').waitFor();
+    assert.deepEqual(
+      listStrategies(fixture.db, project.id, newest).map(one => [one.remoteBranch, one.automatic]),
+      [['live', true]],
+    );
+
+    await page.getByRole('link', { name: 'Edit Production' }).click();
+    await page.getByLabel('Automatic').uncheck();
+    await page.getByRole('button', { name: 'Save strategy' }).click();
+    await page.getByText('Strategy Production is changed.').waitFor();
+    assert.equal(listStrategies(fixture.db, project.id, newest)[0]?.automatic, false);
+
+    await page.getByRole('button', { name: 'Deploy', exact: true }).click();
+    await page.getByText('The deploy is on its way.').waitFor();
+    const [deploy] = listDeploys(fixture.db, project.id, newest);
+    assert.ok(deploy);
+    assert.match(await page.title(), /^Enqueued · Deploy to Production · Deployed/);
+    moveDeploy(fixture.db, deploy.id, 'start');
+    await page.locator('link[href="/ui/favicon-busy.svg"]').waitFor({ state: 'attached' });
+    assert.match(await page.title(), /^Deploying · /);
+    await writeFile(
+      deployLogPath(fixture.data, deploy.id),
+      'To git.invalid:team/live.git\n <b>rejected</b>\n',
+    );
+    moveDeploy(fixture.db, deploy.id, 'fail', {
+      error: 'The remote branch live has commits that main has not.',
+    });
+    await page.getByText('<b>rejected</b>').waitFor();
+    await page.getByText('The remote branch live has commits that main has not.').waitFor();
+    await person.inspect('deploy');
+    const raw = await person.context.request.get(`/ui/projects/${project.id}/deploys/${deploy.id}/log`);
+    assert.match(raw.headers()['content-type'] ?? '', /^text\/plain/);
+    await page.getByRole('navigation', { name: 'Project' }).getByRole('link', { name: 'Deploys' }).click();
+    await page
+      .getByRole('row', { name: /Fix the roof/ })
+      .getByText('Failed')
+      .waitFor();
+    await person.inspect('deploys');
+    await page.getByRole('button', { name: 'Deploy', exact: true }).click();
+    await page.getByRole('button', { name: 'Cancel' }).click();
+    await page.getByRole('row', { name: /Canceled/ }).waitFor();
+    await page.getByRole('button', { name: 'Delete' }).click();
+    await accept(person, 'Delete');
+    await page.getByText('Strategy Production is deleted.').waitFor();
+    await page.waitForLoadState();
+    assert.equal(await page.getByRole('row', { name: /Fix the roof/ }).count(), 2, 'its deploys stay');
+    await person.close();
+  });
+
+  it('creates a notification, shows its secret once, shows what was sent and answered, and sends it again', async () => {
+    const project = fixture.makeProject('Notified');
+    const person = await fixture.arrive();
+    const { page } = person;
+    await person.go(`/ui/projects/${project.id}/notifications`);
+    await person.inspect('notifications-empty');
+    await page.getByRole('link', { name: 'New notification' }).click();
+    person.expectRefusals();
+    await page.getByLabel('URL').fill('http://127.0.0.1/hook');
+    await page.getByRole('button', { name: 'Create notification' }).click();
+    await page.getByText('lists them in the setting WEBHOOK_ALLOW').waitFor();
+    await person.inspect('notification-refused');
+    await page.getByLabel('URL').fill('https://hooks.invalid/ci');
+    await page.getByRole('button', { name: 'Create notification' }).click();
+    await page.getByText(/^whsec_/).waitFor();
+    await person.inspect('notification-secret');
+    await page.getByRole('link', { name: 'Done' }).click();
+    await page.getByText('Nothing sent yet').waitFor();
+    assert.doesNotMatch(await page.content(), /whsec_/);
+
+    await page.getByRole('button', { name: 'Send test' }).click();
+    await page.getByText('A test is on its way.').waitFor();
+    const [notification] = listNotifications(fixture.db, project.id, newest) as [Notification];
+    const [first] = listDeliveries(fixture.db, notification.id, newest);
+    assert.equal(first?.eventType, 'ping');
+    const late = Date.now() + 3_600_000;
+    recordAttempt(fixture.db, first?.id as bigint, {
+      state: 'pending',
+      attempts: 1,
+      responseStatus: 503,
+      responseMs: 41,
+      responseExcerpt: 'Down for <em>maintenance</em>',
+      lastError: 'The receiver answered 503.',
+      nextAttemptAt: late,
+    });
+    await page.getByText('The receiver answered 503.').waitFor();
+    assert.equal(
+      await page.locator('#deliveries').getAttribute('data-poll'),
+      '60000',
+      'nothing is due before the next try',
+    );
+    await page.getByText('What it said').click();
+    await page.getByText('Down for <em>maintenance</em>').waitFor();
+    await page.getByText(/tried once, next try in \d+ minutes/).waitFor();
+    await person.inspect('deliveries');
+    await page.getByRole('button', { name: 'Redeliver' }).click();
+    await page.getByText('It is sent once more.').waitFor();
+    await page.getByText(/sent once more, next try/).waitFor();
+    assert.ok((listDeliveries(fixture.db, notification.id, newest)[0]?.nextAttemptAt ?? late) < late);
+    disableNotification(fixture.db, notification.id);
+    await page.reload();
+    await page.getByText('off: the receiver answered that it is gone').waitFor();
+    await person.inspect('notification-off');
+    await page.getByRole('button', { name: 'Switch on' }).click();
+    await page.getByText('It is on again.').waitFor();
+    assert.equal(await page.getByText('off: the receiver').count(), 0);
+    await page
+      .getByRole('navigation', { name: 'Project' })
+      .getByRole('link', { name: 'Notifications' })
+      .click();
+    await person.inspect('notifications');
+    await page.getByRole('button', { name: 'Delete' }).click();
+    await accept(person, 'Delete');
+    await page.getByText('The notification is deleted.').waitFor();
+    assert.deepEqual(listNotifications(fixture.db, project.id, newest), []);
+    await person.close();
+  });
+
+  it('adds a collaborator, shows the link of a new account once, creates another link, and removes the collaborator', async () => {
+    const project = fixture.makeProject('Shared');
+    const person = await fixture.arrive();
+    const { page } = person;
+    await person.go(`/ui/projects/${project.id}/collaborators`);
+    await page.getByRole('row', { name: /collaborator@example.org/ }).waitFor();
+    await page.getByLabel('Email').fill('stranger@example.org');
+    await page.getByRole('button', { name: 'Add collaborator' }).click();
+    await page.getByText('stranger@example.org is added.').waitFor();
+    person.expectRefusals();
+    await page.getByLabel('Email').fill('stranger@example.org');
+    await page.getByRole('button', { name: 'Add collaborator' }).click();
+    await page.getByText('This person is there already.').waitFor();
+    await page.getByLabel('Email').fill('newcomer@example.org');
+    await page.getByRole('button', { name: 'Add collaborator' }).click();
+    const link = (await page.locator('.copy-text').textContent()) ?? '';
+    assert.match(link, /\/ui\/welcome\?link=/);
+    await page.getByRole('button', { name: 'Copy link' }).waitFor();
+    await person.inspect('collaborator-invited');
+    await page.getByRole('link', { name: 'Done' }).click();
+    await page.getByRole('row', { name: /newcomer@example.org/ }).waitFor();
+    await person.inspect('collaborators');
+    await page.getByRole('button', { name: 'New link' }).click();
+    await page.getByRole('heading', { name: 'A new link for newcomer@example.org' }).waitFor();
+    const newLink = (await page.locator('.copy-text').textContent()) ?? '';
+    assert.deepEqual(
+      [link, newLink].map(
+        one => findSignInLink(fixture.db, new URL(one).searchParams.get('link') ?? '')?.email,
+      ),
+      [undefined, 'newcomer@example.org'],
+    );
+    await page.getByRole('link', { name: 'Done' }).click();
+    await page
+      .getByRole('row', { name: /stranger/ })
+      .getByRole('button', { name: 'Remove' })
+      .click();
+    await accept(person, 'Remove');
+    await page.getByText('stranger@example.org is removed.').waitFor();
+    assert.deepEqual(
+      listCollaborators(fixture.db, project.id, newest).map(({ email }) => email),
+      ['newcomer@example.org', 'collaborator@example.org'],
+    );
+    await person.close();
+  });
+
+  it('changes settings, shows the key and the badge, and deletes only after the name is typed', async () => {
+    const project = fixture.makeProject('Set');
+    const person = await fixture.arrive('owner', { dark: true });
+    const { page } = person;
+    await person.go(`/ui/projects/${project.id}/settings`);
+    await page.getByLabel('Name', { exact: true }).fill('Settled');
+    await page.getByLabel('Description').fill('A site');
+    await page.getByLabel('Cancel superseded builds').check();
+    await page.getByLabel('Submodules').selectOption('recursive');
+    await page.getByRole('button', { name: 'Save settings' }).click();
+    await page.getByText('The settings are saved.').waitFor();
+    const changed = findProject(fixture.db, project.id);
+    assert.deepEqual(
+      [changed?.name, changed?.description, changed?.cancelSuperseded, changed?.submodules],
+      ['Settled', 'A site', true, 'recursive'],
+    );
+    await page.getByText(/^ssh-ed25519 /).waitFor();
+    await page.getByLabel('Show the badge').check();
+    await page.getByRole('button', { name: 'Save badge' }).click();
+    await page.getByText(`badge.svg)](${fixture.url}/ui/projects/${project.id})`).waitFor();
+    await page.waitForLoadState();
+    const badge = page.getByAltText('The project’s badge');
+    await badge.scrollIntoViewIfNeeded();
+    assert.ok((await badge.evaluate(image => Reflect.get(image, 'naturalWidth'))) > 0, 'it is drawn');
+    assert.equal(
+      findProject(fixture.db, project.id)?.cancelSuperseded,
+      true,
+      'the badge’s form changes nothing else',
+    );
+    await person.inspect('settings');
+
+    person.expectRefusals();
+    await page.getByLabel('Type “Settled” to confirm').fill('settled');
+    await page.getByRole('button', { name: 'Delete project' }).click();
+    await page.getByText('Type the name of the project exactly as it is.').waitFor();
+    assert.ok(findProject(fixture.db, project.id));
+    await page.getByLabel('Type “Settled” to confirm').fill('Settled');
+    await page.getByRole('button', { name: 'Delete project' }).click();
+    await page.getByText('Project Settled is deleted.').waitFor();
+    assert.equal(findProject(fixture.db, project.id), undefined);
+    await person.close();
+  });
+
+  it('hides what only the owner may do from a collaborator, and refuses it', async () => {
+    const project = fixture.makeProject('Guarded');
+    const strategy = strategyOf(project.id);
+    const person = await fixture.arrive('collaborator', { scripts: false });
+    const { page } = person;
+    await person.go(`/ui/projects/${project.id}/collaborators`);
+    assert.equal(await page.getByRole('button', { name: 'Add collaborator' }).count(), 0);
+    assert.equal(await page.getByRole('button', { name: 'Remove' }).count(), 0);
+    assert.equal(await page.getByRole('link', { name: 'Settings' }).count(), 0);
+    await person.go(`/ui/projects/${project.id}/deploys`);
+    assert.equal(await page.getByRole('button', { name: 'Delete' }).count(), 0);
+    const csrf = await page.locator('input[name=csrf]').first().inputValue();
+    const post = async (path: string, form: Record<string, string>) =>
+      (
+        await person.context.request.post(`/ui/projects/${project.id}${path}`, {
+          form: { csrf, ...form },
+          headers: { origin: fixture.url },
+          maxRedirects: 0,
+        })
+      ).status();
+    assert.equal(await post('/collaborators', { email: 'x@example.org' }), 422);
+    assert.equal(await post(`/deploy_strategies/${strategy.id}/delete`, {}), 422);
+    assert.equal(await post('/settings', { name: 'Taken' }), 403);
+    assert.equal(await post('/settings/delete', { confirm: 'Guarded' }), 403);
+    assert.deepEqual(
+      [findProject(fixture.db, project.id)?.name, listStrategies(fixture.db, project.id, newest).length],
+      ['Guarded', 1],
+    );
+    person.expectRefusals();
+    await person.go(`/ui/projects/${project.id}/settings`);
+    await page.getByText('Your account may not do this.').waitFor();
+    await person.close();
+  });
+});
