@@ -1,12 +1,12 @@
 // The composition root: everything that `assay serve` is, put together. Knows everyone; nobody knows it.
 
 import type { Services } from './api/endpoint.ts';
-import { allEndpoints } from './api/endpoints.ts';
+import { endpoints } from './api/endpoints.ts';
 import { type Server, startServer } from './api/http/server.ts';
 import { createLogFeeds } from './api/log-feed.ts';
 import { createMetrics } from './api/metrics.ts';
 import { mountOAuth } from './api/oauth.ts';
-import { createRouter } from './api/router.ts';
+import { createRouter, serve } from './api/router.ts';
 import type { Settings } from './config.ts';
 import { connectionHolder } from './domain/caller-address.ts';
 import { ensureCertificate, loadCertificate } from './engine/certificate.ts';
@@ -52,7 +52,6 @@ export async function startApp(
     const live = createLive();
     db.onCommit = topics => live.publish(topics);
     const metrics = createMetrics();
-    const feeds = createLogFeeds(live);
 
     const workers = await beginWork({
       settings,
@@ -70,6 +69,9 @@ export async function startApp(
     const services: Services = {
       db,
       live,
+      log,
+      metrics,
+      feeds: createLogFeeds(live),
       baseUrl: settings.baseUrl,
       version,
       dataDirectory: settings.data,
@@ -91,17 +93,9 @@ export async function startApp(
         image: defaultImage(db, settings),
       }),
     };
-    const endpoints = allEndpoints({
-      feeds,
-      metrics,
-      version,
-      get baseUrl() {
-        return services.baseUrl;
-      },
-    });
-    const router = createRouter(services, endpoints, { log, metrics });
+    const router = createRouter(services, endpoints);
     mountOAuth(router, services);
-    mountPages(router, services, endpoints, { log, metrics, feeds });
+    mountPages(router, services, endpoints);
 
     const certificate = () =>
       settings.tlsCert !== undefined && settings.tlsKey !== undefined
@@ -113,7 +107,7 @@ export async function startApp(
     const server: Server = await startServer({
       ...settings.listen,
       certificate: await certificate(),
-      fetch: (request, env) => router.fetch(request, env),
+      fetch: serve(router, services),
       log,
       holderOf: address => connectionHolder(address, settings.trustedProxies),
     });

@@ -28,15 +28,17 @@ import {
 import { cancelBuild, cancelBuildRequest } from '../store/cancels.ts';
 import { buildLogPath } from '../store/data/paths.ts';
 import { findSuite } from '../store/suites.ts';
-import { type Call, type Endpoint, endpoint, listing } from './endpoint.ts';
+import { endpoint, listing, type Services } from './endpoint.ts';
 import { required } from './fields.ts';
 import { respondLog } from './log.ts';
 
-const present = (call: Call<never, never> | Call) => (build: Build) =>
-  presentBuild(build, call.waiting(build));
+const present =
+  ({ waiting }: Services) =>
+  (build: Build) =>
+    presentBuild(build, waiting(build));
 
-export const builds: Endpoint[] = [
-  endpoint({
+export const builds = {
+  listRequests: endpoint({
     method: 'GET',
     path: '/projects/:project_id/build_requests',
     summary: "The project's build requests",
@@ -46,7 +48,7 @@ export const builds: Endpoint[] = [
     handle: ({ db, project, page }) =>
       listing(page, listBuildRequests(db, project.id, page), presentBuildRequest),
   }),
-  endpoint({
+  createRequest: endpoint({
     method: 'POST',
     path: '/projects/:project_id/build_requests',
     summary: 'Fetches a commit and runs the suites whose rules match',
@@ -65,7 +67,7 @@ export const builds: Endpoint[] = [
       return presentBuildRequest(createBuildRequest(db, project, values.commit_ref, caller.email));
     },
   }),
-  endpoint({
+  getRequest: endpoint({
     method: 'GET',
     path: '/projects/:project_id/build_requests/:build_request_id',
     summary: 'A build request',
@@ -74,7 +76,7 @@ export const builds: Endpoint[] = [
     answer: { record: buildRequestShape },
     handle: ({ buildRequest }) => presentBuildRequest(buildRequest),
   }),
-  endpoint({
+  cancelRequest: endpoint({
     method: 'POST',
     path: '/projects/:project_id/build_requests/:build_request_id/cancel',
     summary: 'Cancels what of the request has not ended',
@@ -86,7 +88,7 @@ export const builds: Endpoint[] = [
       return presentBuildRequest(findBuildRequest(db, project.id, buildRequest.id) ?? buildRequest);
     },
   }),
-  endpoint({
+  listCommits: endpoint({
     method: 'GET',
     path: '/projects/:project_id/commits',
     summary: 'The commits that were fetched',
@@ -95,7 +97,7 @@ export const builds: Endpoint[] = [
     answer: { list: commitItemShape },
     handle: ({ db, project, page }) => listing(page, listCommits(db, project.id, page), presentCommitItem),
   }),
-  endpoint({
+  getCommit: endpoint({
     method: 'GET',
     path: '/projects/:project_id/commits/:commit_id',
     summary: 'A commit',
@@ -104,7 +106,7 @@ export const builds: Endpoint[] = [
     answer: { record: commitShape },
     handle: ({ commit }) => presentCommit(commit),
   }),
-  endpoint({
+  listOfCommit: endpoint({
     method: 'GET',
     path: '/projects/:project_id/commits/:commit_id/builds',
     summary: 'One build for each suite that ran or will run, reruns included',
@@ -113,7 +115,7 @@ export const builds: Endpoint[] = [
     answer: { list: buildShape },
     handle: call => listing(call.page, listBuildsOfCommit(call.db, call.commit.id, call.page), present(call)),
   }),
-  endpoint({
+  listDecisions: endpoint({
     method: 'GET',
     path: '/projects/:project_id/commits/:commit_id/suites',
     summary: 'Which suites ran for the commit or not, and because of which rule',
@@ -122,7 +124,7 @@ export const builds: Endpoint[] = [
     answer: { list: suiteDecisionShape, paged: false },
     handle: ({ db, commit }) => listSuiteDecisions(db, commit.id).map(presentSuiteDecision),
   }),
-  endpoint({
+  get: endpoint({
     method: 'GET',
     path: '/projects/:project_id/builds/:build_id',
     summary: 'A build',
@@ -131,7 +133,7 @@ export const builds: Endpoint[] = [
     answer: { record: buildShape },
     handle: call => present(call)(call.build),
   }),
-  endpoint({
+  log: endpoint({
     method: 'GET',
     path: '/projects/:project_id/builds/:build_id/log',
     summary: 'The log as it stands; Range is honoured',
@@ -140,7 +142,7 @@ export const builds: Endpoint[] = [
     answer: { media: 'text/plain', description: 'The log, byte for byte.', ranges: true },
     handle: ({ dataDirectory, build, request }) => respondLog(request, buildLogPath(dataDirectory, build.id)),
   }),
-  endpoint({
+  cancel: endpoint({
     method: 'POST',
     path: '/projects/:project_id/builds/:build_id/cancel',
     summary: 'Cancels a build that has not ended',
@@ -152,7 +154,7 @@ export const builds: Endpoint[] = [
       return present(call)(findBuild(call.db, call.project.id, call.build.id) ?? call.build);
     },
   }),
-  endpoint({
+  rerun: endpoint({
     method: 'POST',
     path: '/projects/:project_id/builds/:build_id/rerun',
     summary: 'Runs the suite as it is now on the same commit, as a new build of the same request',
@@ -166,4 +168,4 @@ export const builds: Endpoint[] = [
       return present(call)(rerunBuild(call.db, call.build, suite));
     },
   }),
-];
+};

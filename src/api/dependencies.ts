@@ -8,6 +8,7 @@ import {
   presentUploadedDependency,
   uploadedDependencyShape,
 } from '../contract/records.ts';
+import type { Caller } from '../domain/access.ts';
 import { checkCommand, checkPrefix, checkSource } from '../domain/names.ts';
 import { type Errors, refusal } from '../domain/refusal.ts';
 import { ArchiveFailure, keepArchive, type ReceivedArchive, receiveArchive } from '../store/data/archive.ts';
@@ -30,7 +31,7 @@ import {
   updateDependency,
 } from '../store/dependencies.ts';
 import { dependencyRecord, relatesTo } from '../store/dependency-use.ts';
-import { type Call, type Endpoint, endpoint, findMissingImage, listing } from './endpoint.ts';
+import { type Call, endpoint, findMissingImage, listing } from './endpoint.ts';
 import { flag, ids, imageField, optional, required, requiredName } from './fields.ts';
 import { respondLog } from './log.ts';
 
@@ -76,7 +77,7 @@ const fits = (command: string, prefix: string, wrong: Readonly<Errors>) =>
   wrong.prefix !== undefined || !checkCommand(command, prefix);
 
 /** Others may fetch what is shared, and see nothing of how it was compiled. */
-export function hideFromOthers({ caller, dependency }: Pick<Call, 'caller' | 'dependency'>): void {
+export function hideFromOthers({ caller, dependency }: { caller: Caller; dependency: Dependency }): void {
   if (dependency.ownerId !== caller.accountId) throw refusal('not_found');
 }
 
@@ -101,12 +102,8 @@ async function receive(
   }
 }
 
-function refresh({ db, dependency }: Pick<Call, 'db' | 'dependency'>) {
-  return dependencyRecord(db, findDependency(db, dependency.id) as Dependency);
-}
-
-export const dependencies: Endpoint[] = [
-  endpoint({
+export const dependencies = {
+  list: endpoint({
     method: 'GET',
     path: '/dependencies',
     summary: "The caller's dependencies, or with `shared=true` those that others share",
@@ -121,7 +118,7 @@ export const dependencies: Endpoint[] = [
       return listing(page, list(db, caller.accountId, page), dependency => dependencyRecord(db, dependency));
     },
   }),
-  endpoint({
+  create: endpoint({
     method: 'POST',
     path: '/dependencies',
     summary: 'Creates a dependency, which then waits for its archive',
@@ -157,7 +154,7 @@ export const dependencies: Endpoint[] = [
         ),
       ),
   }),
-  endpoint({
+  get: endpoint({
     method: 'GET',
     path: '/dependencies/:dependency_id',
     summary: 'A dependency: an own one, or one that is shared',
@@ -166,7 +163,7 @@ export const dependencies: Endpoint[] = [
     answer: { record: dependencyShape },
     handle: ({ db, dependency }) => dependencyRecord(db, dependency),
   }),
-  endpoint({
+  update: endpoint({
     method: 'PUT',
     path: '/dependencies/:dependency_id',
     summary: 'Changes the fields that are sent; they count from the next compile on',
@@ -210,7 +207,7 @@ export const dependencies: Endpoint[] = [
         ),
       ),
   }),
-  endpoint({
+  delete: endpoint({
     method: 'DELETE',
     path: '/dependencies/:dependency_id',
     summary: 'Deletes a dependency that nothing uses',
@@ -223,7 +220,7 @@ export const dependencies: Endpoint[] = [
       return { destroyed: true };
     },
   }),
-  endpoint({
+  upload: endpoint({
     method: 'POST',
     path: '/dependencies/:dependency_id/archive',
     summary: 'Uploads the archive of the source code, which is then compiled',
@@ -247,7 +244,7 @@ export const dependencies: Endpoint[] = [
       return presentUploadedDependency(uploaded);
     },
   }),
-  endpoint({
+  cancel: endpoint({
     method: 'POST',
     path: '/dependencies/:dependency_id/cancel',
     summary: 'Cancels a compile that has not ended',
@@ -256,10 +253,10 @@ export const dependencies: Endpoint[] = [
     answer: { record: dependencyShape },
     handle: ({ db, dependency }) => {
       cancelCompile(db, dependency);
-      return refresh({ db, dependency });
+      return dependencyRecord(db, findDependency(db, dependency.id) ?? dependency);
     },
   }),
-  endpoint({
+  share: endpoint({
     method: 'POST',
     path: '/dependencies/:dependency_id/share',
     summary: 'Makes a compiled dependency usable by every account',
@@ -272,7 +269,7 @@ export const dependencies: Endpoint[] = [
       return dependencyRecord(db, setShared(db, dependency, true));
     },
   }),
-  endpoint({
+  unshare: endpoint({
     method: 'POST',
     path: '/dependencies/:dependency_id/unshare',
     summary: 'Takes a shared dependency back, unless another account uses it',
@@ -284,7 +281,7 @@ export const dependencies: Endpoint[] = [
       return dependencyRecord(db, setShared(db, dependency, false));
     },
   }),
-  endpoint({
+  log: endpoint({
     method: 'GET',
     path: '/dependencies/:dependency_id/log',
     summary: 'The log of the last compile; Range is honoured',
@@ -296,4 +293,4 @@ export const dependencies: Endpoint[] = [
       return respondLog(call.request, dependencyLogPath(call.dataDirectory, call.dependency.id));
     },
   }),
-];
+};

@@ -26,7 +26,7 @@ import {
   listStrategies,
   updateStrategy,
 } from '../store/deploys.ts';
-import { type Endpoint, endpoint, listing } from './endpoint.ts';
+import { endpoint, listing } from './endpoint.ts';
 import { flag, required, requiredId, requiredName } from './fields.ts';
 import { respondLog } from './log.ts';
 
@@ -48,8 +48,8 @@ const fields = {
   'options[automatic]': flag('Whether each commit of local_branch that passes is deployed.'),
 };
 
-export const deploys: Endpoint[] = [
-  endpoint({
+export const deploys = {
+  listStrategies: endpoint({
     method: 'GET',
     path: '/projects/:project_id/deploy_strategies',
     summary: "The project's deploy strategies, without their options",
@@ -59,7 +59,7 @@ export const deploys: Endpoint[] = [
     handle: ({ db, project, page }) =>
       listing(page, listStrategies(db, project.id, page), presentStrategyItem),
   }),
-  endpoint({
+  createStrategy: endpoint({
     method: 'POST',
     path: '/projects/:project_id/deploy_strategies',
     summary: 'Creates a deploy strategy',
@@ -82,51 +82,51 @@ export const deploys: Endpoint[] = [
         }),
       ),
   }),
-  endpoint({
+  getStrategy: endpoint({
     method: 'GET',
     path: '/projects/:project_id/deploy_strategies/:deploy_strategy_id',
     summary: 'A deploy strategy with its options',
     access: 'sees',
     scope: 'deploys',
     answer: { record: strategyShape },
-    handle: ({ strategy }) => presentStrategy(strategy),
+    handle: ({ deployStrategy }) => presentStrategy(deployStrategy),
   }),
-  endpoint({
+  updateStrategy: endpoint({
     method: 'PUT',
     path: '/projects/:project_id/deploy_strategies/:deploy_strategy_id',
     summary: 'Changes the fields that are sent',
     access: 'sees',
     scope: 'deploys',
     fields,
-    also: ({ name }, { db, strategy }) =>
-      name !== undefined && isStrategyNameTaken(db, strategy.projectId, name, strategy)
+    also: ({ name }, { db, deployStrategy }) =>
+      name !== undefined && isStrategyNameTaken(db, deployStrategy.projectId, name, deployStrategy)
         ? { name: ['already_exists'] }
         : {},
     answer: { record: strategyShape },
-    handle: ({ db, strategy, values }) =>
+    handle: ({ db, deployStrategy, values }) =>
       presentStrategy(
-        updateStrategy(db, strategy, {
-          name: values.name ?? strategy.name,
-          repositoryUrl: values['options[repository_url]'] ?? strategy.repositoryUrl,
-          localBranch: values['options[local_branch]'] ?? strategy.localBranch,
-          remoteBranch: values['options[remote_branch]'] ?? strategy.remoteBranch,
-          automatic: values['options[automatic]'] ?? strategy.automatic,
+        updateStrategy(db, deployStrategy, {
+          name: values.name ?? deployStrategy.name,
+          repositoryUrl: values['options[repository_url]'] ?? deployStrategy.repositoryUrl,
+          localBranch: values['options[local_branch]'] ?? deployStrategy.localBranch,
+          remoteBranch: values['options[remote_branch]'] ?? deployStrategy.remoteBranch,
+          automatic: values['options[automatic]'] ?? deployStrategy.automatic,
         }),
       ),
   }),
-  endpoint({
+  deleteStrategy: endpoint({
     method: 'DELETE',
     path: '/projects/:project_id/deploy_strategies/:deploy_strategy_id',
     summary: 'Deletes a deploy strategy; its deploys stay readable',
     access: 'users',
     scope: 'deploys',
     answer: { record: destroyedShape },
-    handle: ({ db, strategy }) => {
-      deleteStrategy(db, strategy.id);
+    handle: ({ db, deployStrategy }) => {
+      deleteStrategy(db, deployStrategy.id);
       return { destroyed: true };
     },
   }),
-  endpoint({
+  list: endpoint({
     method: 'GET',
     path: '/projects/:project_id/deploys',
     summary: "The project's deploys",
@@ -135,7 +135,7 @@ export const deploys: Endpoint[] = [
     answer: { list: deployItemShape },
     handle: ({ db, project, page }) => listing(page, listDeploys(db, project.id, page), presentDeployItem),
   }),
-  endpoint({
+  create: endpoint({
     method: 'POST',
     path: '/projects/:project_id/deploys',
     summary: 'Pushes a commit as the strategy says',
@@ -156,7 +156,7 @@ export const deploys: Endpoint[] = [
       return presentDeployItem(createDeploy(db, strategy, commit, caller.email));
     },
   }),
-  endpoint({
+  get: endpoint({
     method: 'GET',
     path: '/projects/:project_id/deploys/:deploy_id',
     summary: 'A deploy',
@@ -165,7 +165,7 @@ export const deploys: Endpoint[] = [
     answer: { record: deployShape },
     handle: ({ deploy }) => presentDeploy(deploy),
   }),
-  endpoint({
+  cancel: endpoint({
     method: 'POST',
     path: '/projects/:project_id/deploys/:deploy_id/cancel',
     summary:
@@ -175,7 +175,7 @@ export const deploys: Endpoint[] = [
     answer: { record: deployShape },
     handle: ({ db, deploy, caller }) => presentDeploy(cancelDeploy(db, deploy, `by ${caller.email}`)),
   }),
-  endpoint({
+  log: endpoint({
     method: 'GET',
     path: '/projects/:project_id/deploys/:deploy_id/log',
     summary: "The push's output; Range is honoured",
@@ -185,4 +185,4 @@ export const deploys: Endpoint[] = [
     handle: ({ dataDirectory, deploy, request }) =>
       respondLog(request, deployLogPath(dataDirectory, deploy.id)),
   }),
-];
+};

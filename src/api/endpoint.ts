@@ -1,4 +1,4 @@
-// What an endpoint is: one definition that routes, guards, validates, documents and answers.
+// An endpoint: one definition that routes, guards, validates, documents and answers.
 
 import type { ServerResponse } from 'node:http';
 import type { JsonSchema } from '../contract/wire.ts';
@@ -6,22 +6,25 @@ import type { Access, Caller, Scope } from '../domain/access.ts';
 import type { Errors } from '../domain/refusal.ts';
 import type { Cidr } from '../domain/webhook/address.ts';
 import type { Live } from '../live.ts';
-import type { Build, BuildRequest, Commit } from '../store/builds.ts';
+import type { Log } from '../log.ts';
+import type { Build } from '../store/builds.ts';
 import type { Db } from '../store/database/db.ts';
 import type { Page } from '../store/database/page.ts';
 import { SealedValueError } from '../store/database/vault.ts';
-import type { Dependency } from '../store/dependencies.ts';
-import type { Deploy, DeployStrategy } from '../store/deploys.ts';
 import { type ImageSettings, isImageUsable } from '../store/images.ts';
-import type { Delivery, Notification } from '../store/notifications.ts';
-import type { Collaborator, Project } from '../store/projects.ts';
-import type { Suite, SuiteRule } from '../store/suites.ts';
-import type { Fields, Values } from './fields.ts';
+import { type Fields, pageFields, type Values } from './fields.ts';
+import { type FindResources, type ParamsIn, type ResourcesIn, resourcesOf } from './guard.ts';
+import type { LogFeeds } from './log-feed.ts';
+import type { Metrics } from './metrics.ts';
 
-/** What endpoints are handed by the composition root. */
+/** What endpoints get from the composition root. */
 export type Services = {
   db: Db;
   live: Live;
+  log: Log;
+  metrics: Metrics;
+  /** Growing logs, each read once for all who follow it. */
+  feeds: LogFeeds;
   baseUrl: string;
   version: string;
   /** DATA: logs and archives are files in it. */
@@ -56,33 +59,25 @@ export type Vitals = {
   image: string;
 };
 
-/** The rows that the path names, each found and seen by the caller before the handler runs. */
-export type Resources = {
-  project: Project;
-  collaborator: Collaborator;
-  buildRequest: BuildRequest;
-  commit: Commit;
-  build: Build;
-  suite: Suite;
-  rule: SuiteRule;
-  variable: { id: bigint; name: string };
-  suiteDependency: Dependency;
-  dependency: Dependency;
-  strategy: DeployStrategy;
-  deploy: Deploy;
-  notification: Notification;
-  delivery: Delivery;
-};
+/** The caller and the rows that the path names, which the caller may see; nothing where no credentials are needed. */
+type Admitted<Path extends string, A extends Access> = A extends 'anyone' | 'administrators'
+  ? unknown
+  : { caller: Caller } & ResourcesIn<Path>;
 
-export type Call<F extends Fields = Fields, Q extends Fields = Fields> = Services &
-  Resources & {
-    caller: Caller;
+/** What a handler gets. Asking for a row that the path does not name is an error of the compiler. */
+export type Call<
+  Path extends string = '',
+  A extends Access = 'signed in',
+  F extends Fields = Fields,
+  Q extends Fields = Fields,
+> = Services &
+  Admitted<Path, A> & {
     values: Values<F>;
     query: Values<Q>;
     request: Request;
     url: URL;
-    params: Record<string, string>;
-    /** Where a stream writes to, beyond what a Response can say; HTTP/2 has one that is used alike. */
+    params: Readonly<Record<ParamsIn<Path>, string>>;
+    /** What a stream writes to; HTTP/2 has one that is used alike. */
     outgoing: ServerResponse;
     /** Which part of a list is asked for. */
     page: Page;
@@ -94,42 +89,63 @@ export type Answer =
   | { list: JsonSchema; paged?: boolean }
   | { media: string; description: string; ranges?: true };
 
-export type Endpoint<F extends Fields = Fields, Q extends Fields = Fields> = {
+type Definition<Path extends string, A extends Access, F extends Fields, Q extends Fields, Result> = {
   method: 'GET' | 'POST' | 'PUT' | 'DELETE';
-  path: string;
+  path: Path;
   summary: string;
-  access: Access;
+  access: A;
   scope: Scope | undefined;
   /** Whether an account that owes payment may still do it to what it owns. */
-  unpaid?: (url: URL) => boolean;
+  unpaid?(url: URL): boolean;
   fields?: F;
   query?: Q;
   /** A body that is no form: the endpoint reads it itself. */
   binary?: { description: string };
-  /** Checks beyond single fields: uniqueness, fields that must fit each other. Gets what was valid, and what was not. */
-  also?: (values: Partial<Values<F>>, call: Omit<Call, 'values'>, wrong: Readonly<Errors>) => Errors;
-  /** Fields that name other records: those that are not there are 404, once all fields are valid. */
-  named?: (values: Values<F>, call: Omit<Call, 'values'>) => string[];
+  /** Checks beyond single fields: uniqueness, fields that must fit each other. Gets what is valid, and what is not. */
+  also?(values: Partial<Values<F>>, call: Call<Path, A, F, Q>, wrong: Readonly<Errors>): Errors;
+  /** Fields that name other records: those that do not exist are 404, once all fields are valid. */
+  named?(values: Values<F>, call: Call<Path, A, F, Q>): string[];
   answer: Answer;
-  /** An answer that is not a Response is put into the envelope. */
-  handle(call: Call<F, Q>): unknown;
+  /** A result that is not a Response is put into the envelope. */
+  handle(call: Call<Path, A, F, Q>): Result;
 };
 
-/** Gives the handler the types of its own fields, and the table one common type. */
-export function endpoint<F extends Fields = Record<never, never>, Q extends Fields = Record<never, never>>(
-  definition: Endpoint<F, Q>,
-): Endpoint {
-  return definition as unknown as Endpoint;
+/** An endpoint of the table, with what is derived from its definition once. */
+export type Endpoint<Result = unknown> = Definition<string, Access, Fields, Fields, Result> & {
+  findResources: FindResources<string>;
+  /** Those of a page included. */
+  queryFields: Fields;
+  needsQuery: boolean;
+};
+
+export function endpoint<
+  Path extends string,
+  A extends Access,
+  Result,
+  F extends Fields = Record<never, never>,
+  Q extends Fields = Record<never, never>,
+>(definition: Definition<Path, A, F, Q, Result>): Endpoint<Result> {
+  const { path, answer, query } = definition;
+  const queryFields: Fields = {
+    ...('list' in answer && answer.paged !== false && pageFields),
+    ...query,
+  };
+  return {
+    ...definition,
+    findResources: resourcesOf(path),
+    queryFields,
+    needsQuery: Object.values(queryFields).some(field => field.required),
+  };
 }
 
 /** A page of a list; the router adds the link to the next one. */
-export class Listing {
-  readonly items: unknown[];
+export class Listing<Item = unknown> {
+  readonly items: Item[];
   readonly next: bigint | undefined;
   /** Why records that were damaged are not among the items: for the log. */
   readonly leftOut: readonly SealedValueError[];
 
-  constructor(items: unknown[], next: bigint | undefined, leftOut: readonly SealedValueError[] = []) {
+  constructor(items: Item[], next: bigint | undefined, leftOut: readonly SealedValueError[] = []) {
     this.items = items;
     this.next = next;
     this.leftOut = leftOut;
@@ -137,11 +153,11 @@ export class Listing {
 }
 
 /** Rows as the store gives them, one more than the page holds where there is a next one. */
-export function listing<Row extends { id: bigint }>(
+export function listing<Row extends { id: bigint }, Item>(
   page: Page,
   rows: readonly Row[],
-  present: (row: Row) => unknown,
-): Listing {
+  present: (row: Row) => Item,
+): Listing<Item> {
   const shown = rows.slice(0, page.limit);
   const leftOut: SealedValueError[] = [];
   const items = shown.flatMap(row => {

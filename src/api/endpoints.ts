@@ -3,32 +3,41 @@
 import { builds } from './builds.ts';
 import { dependencies } from './dependencies.ts';
 import { deploys } from './deploys.ts';
-import type { Endpoint } from './endpoint.ts';
+import { type Endpoint, endpoint } from './endpoint.ts';
 import { firehoses } from './firehose.ts';
+import { readCallback, respondText } from './http/respond.ts';
 import { identity, operations } from './identity.ts';
-import type { LogFeeds } from './log-feed.ts';
-import type { Metrics } from './metrics.ts';
 import { notifications } from './notifications.ts';
 import { describe } from './openapi.ts';
 import { projects } from './projects.ts';
 import { suites } from './suites.ts';
 
-export function allEndpoints(parts: {
-  feeds: LogFeeds;
-  metrics: Metrics;
-  version: string;
-  baseUrl: string;
-}): Endpoint[] {
-  const endpoints: Endpoint[] = [
-    ...identity,
-    ...projects,
-    ...builds,
-    ...suites,
-    ...deploys,
-    ...notifications,
-    ...dependencies,
-    ...firehoses(parts.feeds),
-  ];
-  endpoints.push(...operations(parts.metrics, () => describe(endpoints, parts)));
-  return endpoints;
-}
+let described = { baseUrl: '', json: '' };
+
+const openapi = endpoint({
+  method: 'GET',
+  path: '/openapi.json',
+  summary: 'This document',
+  access: 'anyone',
+  scope: undefined,
+  answer: { media: 'application/json', description: 'An OpenAPI 3.1 document.' },
+  // Made once: anyone may ask for it, and it does not change while the program runs.
+  handle: ({ baseUrl, version, request, url }) => {
+    if (described.baseUrl !== baseUrl)
+      described = { baseUrl, json: JSON.stringify(describe(endpoints, { baseUrl, version })) };
+    return respondText(described.json, 200, readCallback(request.method, url));
+  },
+});
+
+export const endpoints: readonly Endpoint[] = [
+  identity,
+  projects,
+  builds,
+  suites,
+  deploys,
+  notifications,
+  dependencies,
+  firehoses,
+  { openapi },
+  operations,
+].flatMap(group => Object.values<Endpoint>(group));

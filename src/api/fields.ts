@@ -166,6 +166,13 @@ export function integer(
   };
 }
 
+export const PAGE_LIMIT = { least: 1, most: 1000, defaultValue: 100 };
+/** What every list takes that comes in pages. */
+export const pageFields = {
+  limit: integer('How many at the most.', PAGE_LIMIT),
+  before: cursor('Only those older than this id.'),
+};
+
 /** A list of ids, `name[]`; one empty element is the empty list. */
 export function ids(doc: string): Field<bigint[], false> {
   return {

@@ -14,9 +14,9 @@ import { lastEventId, listEvents } from '../store/events.ts';
 import { findProject, findVisibleProject, projectRecord } from '../store/projects.ts';
 import { authenticate } from './authenticate.ts';
 import { hideFromOthers } from './dependencies.ts';
-import { type Call, type Endpoint, endpoint } from './endpoint.ts';
+import { type Call, endpoint, type Services } from './endpoint.ts';
 import { answeredByStream, type EventStream, frame, openStream } from './http/stream.ts';
-import type { LogFeeds, LogReader } from './log-feed.ts';
+import type { LogReader } from './log-feed.ts';
 
 /** Few at once: each may be large, and they are sent one by one. */
 const EVENT_BATCH = 20;
@@ -32,7 +32,7 @@ export type Followed = {
 };
 
 export function followedBuild(
-  call: Pick<Call, 'db' | 'dataDirectory' | 'waiting'>,
+  call: Pick<Services, 'db' | 'dataDirectory' | 'waiting'>,
   projectId: bigint,
   id: bigint,
 ): Followed {
@@ -54,7 +54,7 @@ export function followedBuild(
   };
 }
 
-export function followedDependency(call: Pick<Call, 'db' | 'dataDirectory'>, id: bigint): Followed {
+export function followedDependency(call: Pick<Services, 'db' | 'dataDirectory'>, id: bigint): Followed {
   return {
     read: () => {
       const dependency = findDependency(call.db, id);
@@ -75,12 +75,11 @@ export function followedDependency(call: Pick<Call, 'db' | 'dataDirectory'>, id:
 
 /** Sends `state`, `log` and at last `end`. */
 export function streamLog(
-  parts: Pick<Call, 'live'> & { feeds: LogFeeds },
+  { live, feeds }: Pick<Services, 'live' | 'feeds'>,
   stream: EventStream,
   followed: Followed,
   from: number,
 ): void {
-  const { live, feeds } = parts;
   let shown: string | undefined;
   let ending = false;
   let reader: LogReader | undefined;
@@ -113,7 +112,7 @@ export function streamLog(
 
 /** Sends the project's state, then each event after `after` as it was written; stays open. */
 export function streamEvents(
-  { db, live }: Pick<Call, 'db' | 'live'>,
+  { db, live }: Pick<Services, 'db' | 'live'>,
   stream: EventStream,
   projectId: bigint,
   ownRecord: () => unknown,
@@ -156,76 +155,69 @@ export function resumeAt(lastEventIdHeader: string): number {
   return /^\d{1,15}$/.test(lastEventIdHeader) ? Number(lastEventIdHeader) : 0;
 }
 
-export function firehoses(feeds: LogFeeds): Endpoint[] {
-  return [
-    endpoint({
-      method: 'GET',
-      path: '/projects/:project_id/firehose',
-      summary: "The project's events as they happen: each as `event: <type>`, its body as in webhooks",
-      access: 'sees',
-      scope: 'commits',
-      answer: {
-        media: 'text/event-stream',
-        description: 'Events; Last-Event-ID replays what was missed and is still kept.',
-      },
-      handle: call => {
-        const { db, project, caller } = call;
-        const stream = begin(call, 'commits', admitted =>
-          findVisibleProject(db, admitted.accountId, project.id),
-        );
-        streamEvents(
-          call,
-          stream,
-          project.id,
-          () => projectRecord(db, findProject(db, project.id) ?? project, caller.accountId),
-          parseId(lastEventIdOf(call.request)),
-        );
-        return answeredByStream();
-      },
-    }),
-    endpoint({
-      method: 'GET',
-      path: '/projects/:project_id/builds/:build_id/firehose',
-      summary: "A build's state and log as they grow",
-      access: 'sees',
-      scope: 'commits',
-      answer: { media: 'text/event-stream', description: '`state`, `log` and `end` events.' },
-      handle: call => {
-        const { db, project, build } = call;
-        const stream = begin(call, 'commits', admitted =>
-          findVisibleProject(db, admitted.accountId, project.id),
-        );
-        streamLog(
-          { live: call.live, feeds },
-          stream,
-          followedBuild(call, project.id, build.id),
-          resumeAt(lastEventIdOf(call.request)),
-        );
-        return answeredByStream();
-      },
-    }),
-    endpoint({
-      method: 'GET',
-      path: '/dependencies/:dependency_id/firehose',
-      summary: "A compile's state and log as they grow",
-      access: 'sees',
-      scope: 'dependencies',
-      answer: { media: 'text/event-stream', description: '`state`, `log` and `end` events.' },
-      handle: call => {
-        const { db, dependency } = call;
-        hideFromOthers(call);
-        const stream = begin(call, 'dependencies', () => findDependency(db, dependency.id));
-        streamLog(
-          { live: call.live, feeds },
-          stream,
-          followedDependency(call, dependency.id),
-          resumeAt(lastEventIdOf(call.request)),
-        );
-        return answeredByStream();
-      },
-    }),
-  ];
-}
+export const firehoses = {
+  project: endpoint({
+    method: 'GET',
+    path: '/projects/:project_id/firehose',
+    summary: "The project's events as they happen: each as `event: <type>`, its body as in webhooks",
+    access: 'sees',
+    scope: 'commits',
+    answer: {
+      media: 'text/event-stream',
+      description: 'Events; Last-Event-ID replays what was missed and is still kept.',
+    },
+    handle: call => {
+      const { db, project, caller } = call;
+      const stream = begin(call, 'commits', admitted =>
+        findVisibleProject(db, admitted.accountId, project.id),
+      );
+      streamEvents(
+        call,
+        stream,
+        project.id,
+        () => projectRecord(db, findProject(db, project.id) ?? project, caller.accountId),
+        parseId(lastEventIdOf(call.request)),
+      );
+      return answeredByStream();
+    },
+  }),
+  build: endpoint({
+    method: 'GET',
+    path: '/projects/:project_id/builds/:build_id/firehose',
+    summary: "A build's state and log as they grow",
+    access: 'sees',
+    scope: 'commits',
+    answer: { media: 'text/event-stream', description: '`state`, `log` and `end` events.' },
+    handle: call => {
+      const { db, project, build } = call;
+      const stream = begin(call, 'commits', admitted =>
+        findVisibleProject(db, admitted.accountId, project.id),
+      );
+      streamLog(
+        call,
+        stream,
+        followedBuild(call, project.id, build.id),
+        resumeAt(lastEventIdOf(call.request)),
+      );
+      return answeredByStream();
+    },
+  }),
+  dependency: endpoint({
+    method: 'GET',
+    path: '/dependencies/:dependency_id/firehose',
+    summary: "A compile's state and log as they grow",
+    access: 'sees',
+    scope: 'dependencies',
+    answer: { media: 'text/event-stream', description: '`state`, `log` and `end` events.' },
+    handle: call => {
+      const { db, dependency } = call;
+      hideFromOthers(call);
+      const stream = begin(call, 'dependencies', () => findDependency(db, dependency.id));
+      streamLog(call, stream, followedDependency(call, dependency.id), resumeAt(lastEventIdOf(call.request)));
+      return answeredByStream();
+    },
+  }),
+};
 
 /** Opens the stream; it ends when the credentials, the standing or the sight of the resource are gone. */
 function begin(call: Call, scope: Scope, sees: (caller: Caller) => unknown): EventStream {

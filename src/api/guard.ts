@@ -1,4 +1,4 @@
-// From the path's ids to rows that the caller may see. What it may not see is as if it were not there.
+// Finds the rows that the ids in a path name. A row that the caller may not see is treated as missing.
 
 import type { Caller } from '../domain/access.ts';
 import { parseId } from '../domain/id.ts';
@@ -10,53 +10,79 @@ import { findDeploy, findStrategy } from '../store/deploys.ts';
 import { findDelivery, findNotification } from '../store/notifications.ts';
 import { findCollaborator, findVisibleProject } from '../store/projects.ts';
 import { findRule, findSuite, findSuiteDependency, findVariable } from '../store/suites.ts';
-import type { Resources } from './endpoint.ts';
 
-type Found = Partial<Resources>;
-type Finder = (db: Db, id: bigint, found: Resources, caller: Caller) => Found | undefined;
+type Rows = { [name: string]: { id: bigint } };
+type Find<Row> = (db: Db, id: bigint, above: Rows, caller: Caller) => Row | undefined;
 
-/** Wraps a row that was found under the name it has in a call. */
-function as<Name extends keyof Resources>(name: Name, row: Resources[Name] | undefined): Found | undefined {
-  return row && ({ [name]: row } as unknown as Found);
-}
+/** Finds a row that belongs to one that stands before it in the path. */
+const below =
+  <Row>(parent: string, find: (db: Db, parentId: bigint, id: bigint) => Row | undefined): Find<Row> =>
+  (db, id, above) => {
+    const { [parent]: row } = above;
+    return row && find(db, row.id, id);
+  };
 
-/** Each id segment of a path, in the order in which they may stand in it. */
-const finders: Record<string, Finder> = {
-  project_id: (db, id, _, caller) => as('project', findVisibleProject(db, caller.accountId, id)),
-  collaborator_id: (db, id, { project }) => as('collaborator', findCollaborator(db, project.id, id)),
-  build_request_id: (db, id, { project }) => as('buildRequest', findBuildRequest(db, project.id, id)),
-  commit_id: (db, id, { project }) => as('commit', findCommit(db, project.id, id)),
-  build_id: (db, id, { project }) => as('build', findBuild(db, project.id, id)),
-  suite_id: (db, id, { project }) => as('suite', findSuite(db, project.id, id)),
-  rule_id: (db, id, { suite }) => as('rule', findRule(db, suite.id, id)),
-  variable_id: (db, id, { suite }) => as('variable', findVariable(db, suite.id, id)),
-  deploy_strategy_id: (db, id, { project }) => as('strategy', findStrategy(db, project.id, id)),
-  deploy_id: (db, id, { project }) => as('deploy', findDeploy(db, project.id, id)),
-  notification_id: (db, id, { project }) => as('notification', findNotification(db, project.id, id)),
-  delivery_id: (db, id, { notification }) => as('delivery', findDelivery(db, notification.id, id)),
-  dependency_id: (db, id, { suite }, caller) =>
-    suite
-      ? as('suiteDependency', findSuiteDependency(db, suite.id, id))
-      : as('dependency', findVisibleDependency(db, caller.accountId, id)),
+/** By name: `:build_request_id` in a path is the row `buildRequest`. */
+const finders = {
+  project: (db: Db, id: bigint, _: Rows, caller: Caller) => findVisibleProject(db, caller.accountId, id),
+  collaborator: below('project', findCollaborator),
+  buildRequest: below('project', findBuildRequest),
+  commit: below('project', findCommit),
+  build: below('project', findBuild),
+  suite: below('project', findSuite),
+  rule: below('suite', findRule),
+  variable: below('suite', findVariable),
+  deployStrategy: below('project', findStrategy),
+  deploy: below('project', findDeploy),
+  notification: below('project', findNotification),
+  delivery: below('notification', findDelivery),
+  dependency: (db: Db, id: bigint, { suite }: Rows, caller: Caller) =>
+    suite ? findSuiteDependency(db, suite.id, id) : findVisibleDependency(db, caller.accountId, id),
 };
 
-export function findResources(
+export type Resources = {
+  [Name in keyof typeof finders]: NonNullable<ReturnType<(typeof finders)[Name]>>;
+};
+
+/** The parameters of a path: `project_id` and `suite_id` of `/projects/:project_id/suites/:suite_id`. */
+export type ParamsIn<Path extends string> = Path extends `${string}:${infer Rest}`
+  ? Rest extends `${infer Name}/${infer More}`
+    ? Name | ParamsIn<`/${More}`>
+    : Rest
+  : never;
+type Camel<Name> = Name extends `${infer First}_${infer Rest}` ? `${First}${Capitalize<Camel<Rest>>}` : Name;
+type NameOf<Param> = Param extends `${infer Name}_id` ? Camel<Name> : never;
+/** The resources that a path names, and no others: `project` and `suite`. */
+export type NamesIn<Path extends string> = Extract<NameOf<ParamsIn<Path>>, keyof Resources>;
+export type ResourcesIn<Path extends string> = Pick<Resources, NamesIn<Path>>;
+
+export type FindResources<Path extends string> = (
   db: Db,
   caller: Caller,
-  names: readonly string[],
-  params: Record<string, string>,
-): Resources {
-  const found: Found = {};
-  for (const name of names) {
-    const id = parseId(params[name] ?? '');
-    const more = id === undefined ? undefined : finders[name]?.(db, id, found as Resources, caller);
-    if (!more) throw refusal('not_found');
-    Object.assign(found, more);
-  }
-  return found as Resources;
+  params: Readonly<Record<string, string>>,
+) => ResourcesIn<Path>;
+
+/** Reads a path once; the result finds its rows in their order and throws `not_found` where one is missing. */
+export function resourcesOf<Path extends string>(path: Path): FindResources<Path> {
+  const steps = [...path.matchAll(/:(\w+)_id\b/g)].map(([, segment = '']) => {
+    const name = segment.replace(/_(\w)/g, (_, letter: string) => letter.toUpperCase());
+    const find = (finders as Record<string, Find<{ id: bigint }>>)[name];
+    if (!find) throw new Error(`${path} names ${name}, which is no resource`);
+    return { param: `${segment}_id`, name, find };
+  });
+  return (db, caller, params) => {
+    const found: Rows = {};
+    for (const { param, name, find } of steps) {
+      const id = parseId(params[param] ?? '');
+      const row = id === undefined ? undefined : find(db, id, found, caller);
+      if (!row) throw refusal('not_found');
+      found[name] = row;
+    }
+    return found as ResourcesIn<Path>;
+  };
 }
 
-/** Whose standing and ownership count: the project's owner, else the dependency's; undefined where nothing exists yet. */
-export function ownerOf(found: Found): bigint | undefined {
+/** The account whose standing counts: that of the project's owner, else the dependency's; undefined where nothing exists yet. */
+export function ownerOf(found: Partial<Resources>): bigint | undefined {
   return found.project?.ownerId ?? found.dependency?.ownerId;
 }

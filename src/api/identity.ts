@@ -1,13 +1,12 @@
-// Who am I, is it there, is it well: ping, whoami, health, metrics and the description of the API itself.
+// Whether the service answers and is healthy, who the caller is, and the metrics.
 
 import { identityShape } from '../contract/records.ts';
 import { countByState } from '../store/counts.ts';
-import { type Call, type Endpoint, endpoint } from './endpoint.ts';
-import { readCallback, respondJson, respondText } from './http/respond.ts';
-import type { Metrics } from './metrics.ts';
+import { endpoint, type Services } from './endpoint.ts';
+import { readCallback, respondJson } from './http/respond.ts';
 
-export const identity: Endpoint[] = [
-  endpoint({
+export const identity = {
+  ping: endpoint({
     method: 'GET',
     path: '/ping',
     summary: 'Whether the service answers',
@@ -16,7 +15,7 @@ export const identity: Endpoint[] = [
     answer: { record: { type: 'string', const: 'pong', title: 'Pong' } },
     handle: () => 'pong',
   }),
-  endpoint({
+  whoami: endpoint({
     method: 'GET',
     path: '/whoami',
     summary: 'The email of the authenticated user',
@@ -26,57 +25,40 @@ export const identity: Endpoint[] = [
     answer: { record: identityShape },
     handle: ({ caller }) => ({ email: caller.email }),
   }),
-];
+};
 
-/** What administrators' tools read; `describe` gives the OpenAPI document of everything, these included. */
-export function operations(metrics: Metrics, describe: () => unknown): Endpoint[] {
-  let document: string | undefined;
-  return [
-    endpoint({
-      method: 'GET',
-      path: '/openapi.json',
-      summary: 'This document',
-      access: 'anyone',
-      scope: undefined,
-      answer: { media: 'application/json', description: 'An OpenAPI 3.1 document.' },
-      // Made once: anyone may ask for it, and it never changes while the program runs.
-      handle: ({ request, url }) => {
-        document ??= JSON.stringify(describe());
-        return respondText(document, 200, readCallback(request.method, url));
-      },
-    }),
-    endpoint({
-      method: 'GET',
-      path: '/healthz',
-      summary: 'Whether the appliance is well: 200, or 500 when it is not',
-      access: 'anyone',
-      scope: undefined,
-      answer: { media: 'application/json', description: '`{"response":"ok"}`' },
-      handle: ({ vitals, request, url }) => {
-        const callback = readCallback(request.method, url);
-        return vitals().healthy
-          ? respondJson({ response: 'ok' }, 200, callback)
-          : respondJson({ error: { generic: [] } }, 500, callback);
-      },
-    }),
-    endpoint({
-      method: 'GET',
-      path: '/metrics',
-      summary:
-        "Figures for Prometheus, for administrators; no credentials are needed from loopback. Behind a reverse proxy on the same server set TRUSTED_PROXIES: then the address that it forwards counts, not the proxy's own",
-      access: 'administrators',
-      scope: undefined,
-      unpaid: () => true,
-      answer: { media: 'text/plain', description: 'Prometheus text format.' },
-      handle: call =>
-        new Response(metrics.render(gauges(call)), {
-          headers: { 'content-type': 'text/plain; version=0.0.4; charset=utf-8' },
-        }),
-    }),
-  ];
-}
+export const operations = {
+  health: endpoint({
+    method: 'GET',
+    path: '/healthz',
+    summary: 'Whether the appliance is well: 200, or 500 when it is not',
+    access: 'anyone',
+    scope: undefined,
+    answer: { media: 'application/json', description: '`{"response":"ok"}`' },
+    handle: ({ vitals, request, url }) => {
+      const callback = readCallback(request.method, url);
+      return vitals().healthy
+        ? respondJson({ response: 'ok' }, 200, callback)
+        : respondJson({ error: { generic: [] } }, 500, callback);
+    },
+  }),
+  metrics: endpoint({
+    method: 'GET',
+    path: '/metrics',
+    summary:
+      "Figures for Prometheus, for administrators; no credentials are needed from loopback. Behind a reverse proxy on the same server set TRUSTED_PROXIES: then the address that it forwards counts, not the proxy's own",
+    access: 'administrators',
+    scope: undefined,
+    unpaid: () => true,
+    answer: { media: 'text/plain', description: 'Prometheus text format.' },
+    handle: call =>
+      new Response(call.metrics.render(gauges(call)), {
+        headers: { 'content-type': 'text/plain; version=0.0.4; charset=utf-8' },
+      }),
+  }),
+};
 
-function gauges({ db, live, vitals }: Call) {
+function gauges({ db, live, vitals }: Services) {
   const { slots, slotsUsed, freeDiskBytes } = vitals();
   const counts = countByState(db);
   const memory = process.memoryUsage();
@@ -89,7 +71,7 @@ function gauges({ db, live, vitals }: Call) {
     assay_slots: { help: 'Containers that may run at once.', values: [['', slots]] as [string, number][] },
     assay_slots_used: { help: 'Containers that run.', values: [['', slotsUsed]] as [string, number][] },
     assay_disk_free_bytes: {
-      help: 'Room where the data directory is.',
+      help: 'Free space of the disk that holds the data directory.',
       values: [['', freeDiskBytes]] as [string, number][],
     },
     assay_database_bytes: {

@@ -10,6 +10,7 @@ import {
   presentDelivery,
   presentNotification,
 } from '../contract/records.ts';
+import type { Caller } from '../domain/access.ts';
 import { checkWebhookUrl } from '../domain/webhook/address.ts';
 import { newSigningSecret } from '../domain/webhook/signature.ts';
 import { deleteNotification } from '../store/cleanup/purge.ts';
@@ -23,15 +24,16 @@ import {
   pingNotification,
   redeliver,
 } from '../store/notifications.ts';
-import { type Call, type Endpoint, endpoint, listing } from './endpoint.ts';
+import type { Project } from '../store/projects.ts';
+import { endpoint, listing } from './endpoint.ts';
 import { cursor, integer, required } from './fields.ts';
 import { nextLink, readCallback, respondText } from './http/respond.ts';
 
-const present = (delivery: Delivery, { project, caller }: Pick<Call, 'project' | 'caller'>) =>
+const present = (delivery: Delivery, { project, caller }: { project: Project; caller: Caller }) =>
   presentDelivery(delivery, project.ownerId === caller.accountId ? 'owner' : 'collaborator');
 
-export const notifications: Endpoint[] = [
-  endpoint({
+export const notifications = {
+  list: endpoint({
     method: 'GET',
     path: '/projects/:project_id/notifications',
     summary: "The project's notifications, of builds and of dependencies",
@@ -41,7 +43,7 @@ export const notifications: Endpoint[] = [
     handle: ({ db, project, page }) =>
       listing(page, listNotifications(db, project.id, page), presentNotification),
   }),
-  endpoint({
+  create: endpoint({
     method: 'POST',
     path: '/projects/:project_id/notifications',
     summary: 'Calls a webhook from now on when something happens',
@@ -71,7 +73,7 @@ export const notifications: Endpoint[] = [
       return presentCreatedNotification(notification, signingSecret);
     },
   }),
-  endpoint({
+  delete: endpoint({
     method: 'DELETE',
     path: '/projects/:project_id/notifications/:notification_id',
     summary: 'Stops further calls at once',
@@ -83,7 +85,7 @@ export const notifications: Endpoint[] = [
       return { destroyed: true };
     },
   }),
-  endpoint({
+  enable: endpoint({
     method: 'POST',
     path: '/projects/:project_id/notifications/:notification_id/enable',
     summary: 'Calls it again from now on, after it was switched off by the answer 410',
@@ -92,7 +94,7 @@ export const notifications: Endpoint[] = [
     answer: { record: notificationShape },
     handle: ({ db, notification }) => presentNotification(enableNotification(db, notification.id)),
   }),
-  endpoint({
+  test: endpoint({
     method: 'POST',
     path: '/projects/:project_id/notifications/:notification_id/test',
     summary: 'Sends a `ping` event to this receiver',
@@ -101,7 +103,7 @@ export const notifications: Endpoint[] = [
     answer: { record: deliveryShape, status: 201 },
     handle: call => present(pingNotification(call.db, call.notification), call),
   }),
-  endpoint({
+  listDeliveries: endpoint({
     method: 'GET',
     path: '/projects/:project_id/notifications/:notification_id/deliveries',
     summary:
@@ -114,7 +116,7 @@ export const notifications: Endpoint[] = [
         present(delivery, call),
       ),
   }),
-  endpoint({
+  redeliver: endpoint({
     method: 'POST',
     path: '/projects/:project_id/notifications/:notification_id/deliveries/:delivery_id/redeliver',
     summary: 'Sends it once more, with the same id and body',
@@ -123,7 +125,7 @@ export const notifications: Endpoint[] = [
     answer: { record: deliveryShape },
     handle: call => present(redeliver(call.db, call.delivery), call),
   }),
-  endpoint({
+  listEvents: endpoint({
     method: 'GET',
     path: '/projects/:project_id/events',
     summary:
@@ -147,4 +149,4 @@ export const notifications: Endpoint[] = [
       });
     },
   }),
-];
+};

@@ -1,11 +1,10 @@
 // OAuth's own endpoints for applications: token, revocation, metadata. They answer as the RFCs say, without the envelope.
 // The page on which a user approves is web/authorize.
 
-import { randomUUID } from 'node:crypto';
 import type { Hono } from 'hono';
 import { scopes, standingOf } from '../domain/access.ts';
 import { provesChallenge, secretParameters } from '../domain/oauth.ts';
-import { Refusal } from '../domain/refusal.ts';
+import { ExpectedError, Refusal } from '../domain/refusal.ts';
 import { digestOf, sameDigest } from '../domain/secret.ts';
 import { findAccount } from '../store/accounts.ts';
 import {
@@ -20,9 +19,10 @@ import {
 import type { Db } from '../store/database/db.ts';
 import type { Services } from './endpoint.ts';
 import { readBody } from './http/body.ts';
-import type { Bindings } from './router.ts';
+import { respondJson } from './http/respond.ts';
+import { type Bindings, type ShowError, showError } from './router.ts';
 
-class OAuthError extends Error {
+class OAuthError extends ExpectedError {
   readonly code: string;
   readonly status: 400 | 401;
 
@@ -38,24 +38,10 @@ type Fields = Map<string, string>;
 export function mountOAuth(router: Hono<Bindings>, services: Services): void {
   const { db } = services;
   const post = (path: string, answer: (fields: Fields, application: Application) => Record<string, string>) =>
-    router.post(path, async context => {
-      const request = context.req.raw;
-      try {
-        const fields = await readFields(request);
-        const body = answer(fields, authenticateClient(db, request, fields));
-        return reply(JSON.stringify(body), 200);
-      } catch (cause) {
-        const error =
-          cause instanceof Refusal ? new OAuthError('invalid_request', 'The body cannot be read.') : cause;
-        if (!(error instanceof OAuthError)) throw error;
-        return reply(
-          JSON.stringify({ error: error.code, error_description: error.message }),
-          error.status,
-          error.status === 401 && request.headers.has('authorization')
-            ? { 'www-authenticate': 'Basic realm="assay"' }
-            : {},
-        );
-      }
+    router.post(path, async ({ env, req: { raw } }) => {
+      Object.assign(env, { route: path, showError: showOAuthError });
+      const fields = await readFields(raw);
+      return reply(answer(fields, authenticateClient(db, raw, fields)));
     });
 
   post('/oauth2/access_token', (fields, application) => redeem(db, fields, application));
@@ -68,24 +54,23 @@ export function mountOAuth(router: Hono<Bindings>, services: Services): void {
     // RFC 7009 leaves the body open: an empty one would be no JSON, which its type says that it is.
     return {};
   });
-  router.get('/.well-known/oauth-authorization-server', () =>
-    reply(JSON.stringify(metadata(services.baseUrl)), 200),
-  );
-}
-
-function reply(body: string, status: number, headers: Record<string, string> = {}): Response {
-  return new Response(body, {
-    status,
-    headers: {
-      'content-type': 'application/json',
-      'cache-control': 'no-store',
-      pragma: 'no-cache',
-      'x-content-type-options': 'nosniff',
-      'x-request-id': randomUUID(),
-      ...headers,
-    },
+  router.get('/.well-known/oauth-authorization-server', ({ env, req }) => {
+    env.route = req.path;
+    return reply(metadata(services.baseUrl));
   });
 }
+
+const showOAuthError: ShowError = (error, request) => {
+  if (error instanceof Refusal && error.errors.generic?.includes('invalid_format'))
+    return reply({ error: 'invalid_request', error_description: 'The body cannot be read.' }, 400);
+  if (!(error instanceof OAuthError)) return showError(error, request);
+  const challenge = error.status === 401 &&
+    request.headers.has('authorization') && { 'www-authenticate': 'Basic realm="assay"' };
+  return reply({ error: error.code, error_description: error.message }, error.status, { ...challenge });
+};
+
+const reply = (body: object, status = 200, headers: Record<string, string> = {}) =>
+  respondJson(body, status, undefined, { pragma: 'no-cache', ...headers });
 
 async function readFields(request: Request): Promise<Fields> {
   const query = new URL(request.url).searchParams;

@@ -4,9 +4,8 @@ import type { JsonSchema } from '../contract/wire.ts';
 import { scopes } from '../domain/access.ts';
 import { errorCodes } from '../domain/refusal.ts';
 import type { Answer, Endpoint } from './endpoint.ts';
-import type { Fields } from './fields.ts';
+import { type Fields, pageFields } from './fields.ts';
 import { type DescribedFields, type OAuthEndpoint, oauthEndpoints } from './oauth-operations.ts';
-import { pageFields } from './router.ts';
 
 type Described = { [key: string]: unknown };
 

@@ -29,7 +29,7 @@ import {
   updateProject,
 } from '../store/projects.ts';
 import { renderBadge } from './badge.ts';
-import { type Endpoint, endpoint, listing } from './endpoint.ts';
+import { endpoint, listing } from './endpoint.ts';
 import { flag, optional, required, requiredName } from './fields.ts';
 
 const fields = {
@@ -56,8 +56,8 @@ const signInUrl = (db: Db, baseUrl: string, accountId: bigint) =>
 /** Sent blank, it is left alone. */
 const asSetting = (sent: string | undefined) => submoduleSettings.find(one => one === sent);
 
-export const projects: Endpoint[] = [
-  endpoint({
+export const projects = {
+  list: endpoint({
     method: 'GET',
     path: '/projects',
     summary: 'Projects that the caller owns or collaborates on',
@@ -72,7 +72,7 @@ export const projects: Endpoint[] = [
       );
     },
   }),
-  endpoint({
+  create: endpoint({
     method: 'POST',
     path: '/projects',
     summary: 'Creates a project and the SSH key to install in its repository',
@@ -98,7 +98,7 @@ export const projects: Endpoint[] = [
       return projectRecord(db, project, caller.accountId);
     },
   }),
-  endpoint({
+  get: endpoint({
     method: 'GET',
     path: '/projects/:project_id',
     summary: 'A project',
@@ -107,7 +107,7 @@ export const projects: Endpoint[] = [
     answer: { record: projectShape },
     handle: ({ db, caller, project }) => projectRecord(db, project, caller.accountId),
   }),
-  endpoint({
+  update: endpoint({
     method: 'PUT',
     path: '/projects/:project_id',
     summary: 'Changes the fields that are sent',
@@ -133,7 +133,7 @@ export const projects: Endpoint[] = [
         caller.accountId,
       ),
   }),
-  endpoint({
+  delete: endpoint({
     method: 'DELETE',
     path: '/projects/:project_id',
     summary: 'Deletes a project and everything that belongs to it',
@@ -145,7 +145,7 @@ export const projects: Endpoint[] = [
       return { destroyed: true };
     },
   }),
-  endpoint({
+  listCollaborators: endpoint({
     method: 'GET',
     path: '/projects/:project_id/collaborators',
     summary: "The project's collaborators",
@@ -155,7 +155,7 @@ export const projects: Endpoint[] = [
     handle: ({ db, project, page }) =>
       listing(page, listCollaborators(db, project.id, page), presentCollaborator),
   }),
-  endpoint({
+  addCollaborator: endpoint({
     method: 'POST',
     path: '/projects/:project_id/collaborators',
     summary:
@@ -187,7 +187,7 @@ export const projects: Endpoint[] = [
         };
       }),
   }),
-  endpoint({
+  renewInvitation: endpoint({
     method: 'POST',
     path: '/projects/:project_id/collaborators/:collaborator_id/invitation',
     summary:
@@ -203,7 +203,7 @@ export const projects: Endpoint[] = [
       };
     },
   }),
-  endpoint({
+  removeCollaborator: endpoint({
     method: 'DELETE',
     path: '/projects/:project_id/collaborators/:collaborator_id',
     summary: 'Removes a collaborator; its open streams end',
@@ -215,7 +215,7 @@ export const projects: Endpoint[] = [
       return { destroyed: true };
     },
   }),
-  endpoint({
+  badge: endpoint({
     method: 'GET',
     path: '/projects/:project_id/badge.svg',
     summary: 'A picture of the state of the newest finished commit, where the project shows one',
@@ -238,4 +238,4 @@ export const projects: Endpoint[] = [
       });
     },
   }),
-];
+};

@@ -1,198 +1,204 @@
-// From a request to an answer: the same order of checks for every endpoint of the table.
+// Answers requests by the endpoints of the table. Every endpoint goes through the same checks in the same order, and
+// everything that is thrown becomes a response in one place.
 
 import { randomUUID } from 'node:crypto';
 import type { ServerResponse } from 'node:http';
 import { type Context, Hono } from 'hono';
-import { admit, authorize, type Caller } from '../domain/access.ts';
+import { type Access, admit, authorize, type Caller } from '../domain/access.ts';
 import { isLoopback } from '../domain/caller-address.ts';
-import { type Errors, Refusal, refusal } from '../domain/refusal.ts';
-import type { Log } from '../log.ts';
+import { type Errors, ExpectedError, Refusal, refusal } from '../domain/refusal.ts';
 import { authenticate } from './authenticate.ts';
-import { type Call, type Endpoint, Listing, type Resources, type Services } from './endpoint.ts';
-import { cursor, type Fields, integer, readFields } from './fields.ts';
-import { findResources, ownerOf } from './guard.ts';
+import { type Call, type Endpoint, Listing, type Services } from './endpoint.ts';
+import { PAGE_LIMIT, type pageFields, readFields, type Values } from './fields.ts';
+import { ownerOf } from './guard.ts';
 import { readBody, readQuery, type SentFields } from './http/body.ts';
 import { addressOf } from './http/caller-address.ts';
 import { markAuthenticated } from './http/connections.ts';
-import { nextLink, readCallback, respondError, respondJson, respondText } from './http/respond.ts';
-import type { Metrics } from './metrics.ts';
+import { isDiskFailure, nextLink, readCallback, respondJson } from './http/respond.ts';
 
-export type Bindings = { Bindings: { outgoing: ServerResponse } };
-
-/**
- * Some clients send no credentials before they are asked to. Whoever has sent some knows the way, and reads from the body
- * what is wrong with them; a browser would ask the person who sits before it.
- */
-const waitsToBeAsked = ({ headers }: Request, url: URL) =>
-  !headers.has('authorization') && !url.searchParams.has('oauth_token') && !headers.has('sec-fetch-mode');
-const CHALLENGE = 'Basic realm="assay", charset="UTF-8", Bearer realm="assay"';
-
-export const PAGE_LIMIT = { least: 1, most: 1000, defaultValue: 100 };
-export const pageFields = {
-  limit: integer('How many at the most.', PAGE_LIMIT),
-  before: cursor('Only those older than this id.'),
+/** A request on its way to its response. */
+export type Exchange = {
+  outgoing: ServerResponse;
+  requestId: string;
+  /** The path of the route that matched, for the metrics. */
+  route: string;
+  showError: ShowError;
 };
+/** Makes a response of what was thrown. Routes that do not show errors as JSON put their own into the exchange. */
+export type ShowError = (error: Error, request: Request) => Response | Promise<Response>;
+export type Bindings = { Bindings: Exchange };
+type Asked = Pick<Call, 'request' | 'url' | 'outgoing'> & { params: Record<string, string> };
 
-export function createRouter(
-  services: Services,
-  endpoints: readonly Endpoint[],
-  parts: { log: Log; metrics: Metrics },
-): Hono<Bindings> {
+export function createRouter(services: Services, endpoints: readonly Endpoint[]): Hono<Bindings> {
   const router = new Hono<Bindings>({ strict: true });
-  for (const endpoint of endpoints) mount(router, services, endpoint, parts);
-  router.notFound(context => {
-    const url = new URL(context.req.raw.url);
-    const refused = refusal('api_does_not_exists');
-    parts.metrics.countRequest(context.req.method, 'unknown', refused.status);
-    return respondJson({ error: refused.errors }, refused.status, callbackOrNone(context.req.method, url), {
-      'x-request-id': randomUUID(),
-    });
+  for (const endpoint of endpoints) router.on(endpoint.method, endpoint.path, answerWith(services, endpoint));
+  router.notFound(() => {
+    throw refusal('api_does_not_exists');
   });
-  // A defect outside of the table's endpoints, OAuth's for one, is told of like any other.
-  router.onError((cause, { req: { raw } }) => {
-    const requestId = randomUUID();
-    const facts = { requestId, method: raw.method, path: new URL(raw.url).pathname };
-    const response = respondError(cause, undefined, parts.log, facts);
-    response.headers.set('x-request-id', requestId);
-    return response;
+  router.onError((thrown, { env, req: { raw } }) => {
+    if (!(thrown instanceof ExpectedError))
+      services.log.error('request failed', { ...describe(raw, env), cause: thrown });
+    // A disk that is full, or fails under SQLite, is for the caller to wait out.
+    const error = isDiskFailure(thrown) ? refusal('resource_temporary_unavailable') : thrown;
+    return (env.showError ?? showError)(error, raw);
   });
   return router;
 }
 
-function mount(
+/**
+ * What every request goes through, whatever answers it: it gets an id, and is counted by route and status. Stays
+ * synchronous where the response is, which is the fast path of the server.
+ */
+export function serve(
   router: Hono<Bindings>,
-  services: Services,
-  endpoint: Endpoint,
-  { log, metrics }: { log: Log; metrics: Metrics },
-): void {
-  const names = namesIn(endpoint.path);
-  const media = 'media' in endpoint.answer ? endpoint.answer.media : undefined;
-  const answer = (context: Context<Bindings>): Response | Promise<Response> => {
-    const request = context.req.raw;
-    const url = new URL(request.url);
-    const requestId = randomUUID();
-    const facts = { requestId, method: request.method, path: url.pathname };
-    const finish = (response: Response): Response => {
-      metrics.countRequest(request.method, endpoint.path, response.status);
+  { metrics }: Pick<Services, 'metrics'>,
+): (request: Request, env: Pick<Exchange, 'outgoing'>) => Response | Promise<Response> {
+  return (request, { outgoing }) => {
+    const exchange = { outgoing, requestId: randomUUID(), route: 'unknown', showError };
+    outgoing.setHeader('x-request-id', exchange.requestId);
+    const count = (response: Response) => {
+      metrics.countRequest(request.method, exchange.route, response.status);
       return response;
     };
-    const fail = (cause: unknown): Response => {
-      // An error is JSON whatever the answer would have been; only streams never look at a callback.
-      const wrapped = media === 'text/event-stream' ? undefined : callbackOrNone(request.method, url);
-      const response = respondError(cause, wrapped, log, facts);
-      response.headers.set('x-request-id', requestId);
-      if (response.status === 401 && waitsToBeAsked(request, url))
-        response.headers.set('www-authenticate', CHALLENGE);
-      return finish(response);
-    };
-    try {
-      const params = context.req.param() as Record<string, string>;
-      const outgoing = context.env?.outgoing;
-      const admitted = enter(services, endpoint, names, { request, url, params, outgoing });
-      const carryOn = (sent: SentFields): Response | Promise<Response> => {
-        const call = validate(services, endpoint, admitted, sent, {
-          request,
-          url,
-          params,
-          outgoing,
-        });
-        const callback = media === undefined ? readCallback(request.method, url) : undefined;
-        const render = (result: unknown) => {
-          if (result instanceof Listing)
-            for (const cause of result.leftOut) log.error('record left out of a list', { ...facts, cause });
-          return finish(respond(services, endpoint, call, result, callback, requestId));
-        };
-        const result = endpoint.handle(call);
-        return result instanceof Promise ? result.then(render, fail) : render(result);
-      };
-      // Without a body everything is answered in one go, which is what most requests are.
-      if (!endpoint.fields) return carryOn(new Map());
-      return readBody(request).then(carryOn).catch(fail);
-    } catch (cause) {
-      return fail(cause);
-    }
+    const response = router.fetch(request, exchange);
+    return response instanceof Promise ? response.then(count) : count(response);
   };
-  router.on(endpoint.method, endpoint.path, answer);
 }
 
-const namesIn = (path: string) => [...path.matchAll(/:(\w+)/g)].map(match => match[1] as string);
+const describe = ({ method, url }: Request, { requestId }: Exchange) => ({
+  requestId,
+  method,
+  path: new URL(url).pathname,
+});
 
-/** The same checks and the same handler for someone whom a page's session vouches for; throws the same refusals. */
-export async function performAs(
+const CHALLENGE = 'Basic realm="assay", charset="UTF-8", Bearer realm="assay"';
+/**
+ * Some clients send credentials only when challenged. A client that has sent some reads from the body what is wrong with
+ * them; a browser would show a dialog.
+ */
+const awaitsChallenge = ({ headers, url }: Request) =>
+  !headers.has('authorization') &&
+  !headers.has('sec-fetch-mode') &&
+  !new URL(url).searchParams.has('oauth_token');
+
+/** An error is JSON whatever the response would have been. */
+export const showError: ShowError = (error, request) => {
+  let callback: string | undefined;
+  try {
+    callback = readCallback(request.method, new URL(request.url));
+  } catch {
+    // A callback that cannot be used is not; what went wrong before is shown.
+  }
+  return respondError(error, request, callback);
+};
+const showStreamError: ShowError = (error, request) => respondError(error, request, undefined);
+
+function respondError(error: Error, request: Request, callback: string | undefined): Response {
+  if (!(error instanceof Refusal)) return respondJson({ error: { generic: [] } }, 500, callback);
+  const { status, errors } = error;
+  const challenge = status === 401 && awaitsChallenge(request) && { 'www-authenticate': CHALLENGE };
+  return respondJson({ error: errors }, status, callback, { ...challenge });
+}
+
+function answerWith(
   services: Services,
   endpoint: Endpoint,
-  caller: Caller,
-  asked: Pick<Call, 'request' | 'url' | 'params' | 'outgoing'>,
-  sent: SentFields = new Map(),
-): Promise<unknown> {
-  const entered = enterAs(services, endpoint, namesIn(endpoint.path), asked, caller);
-  return endpoint.handle(validate(services, endpoint, entered, sent, asked));
+): (context: Context<Bindings>) => Response | Promise<Response> {
+  const { answer, path, fields } = endpoint;
+  const isJson = !('media' in answer);
+  const isStream = 'media' in answer && answer.media === 'text/event-stream';
+  const status = 'record' in answer ? (answer.status ?? 200) : 200;
+
+  const respond = (
+    exchange: Exchange,
+    { request, url }: Asked,
+    callback: string | undefined,
+    result: unknown,
+  ) => {
+    if (result instanceof Response) return result;
+    if (!(result instanceof Listing)) return respondJson({ response: result }, status, callback);
+    for (const cause of result.leftOut)
+      services.log.error('record left out of a list', { ...describe(request, exchange), cause });
+    const { items, next } = result;
+    const link = next !== undefined && { link: nextLink(services.baseUrl, url, 'before', next) };
+    return respondJson({ response: items }, status, callback, { ...link });
+  };
+
+  const perform = (exchange: Exchange, asked: Asked, admitted: Admitted, sent: SentFields) => {
+    const call = validate(services, endpoint, admitted, asked, sent);
+    const callback = isJson ? readCallback(asked.request.method, asked.url) : undefined;
+    const result = endpoint.handle(call);
+    return result instanceof Promise
+      ? result.then(settled => respond(exchange, asked, callback, settled))
+      : respond(exchange, asked, callback, result);
+  };
+
+  return ({ env, req }) => {
+    env.route = path;
+    if (isStream) env.showError = showStreamError;
+    const request = req.raw;
+    const asked = { request, url: new URL(request.url), params: req.param(), outgoing: env.outgoing };
+    const admitted = enter(services, endpoint, asked);
+    // Without a body everything is answered at once, which is what most requests are.
+    if (!fields) return perform(env, asked, admitted, NOTHING);
+    return readBody(request).then(sent => perform(env, asked, admitted, sent));
+  };
 }
 
-type Entered = { caller: Caller; found: Resources };
+const NOTHING: SentFields = new Map();
+
+/** The same checks and the same handler for a caller whom the session of a page identifies; throws the same refusals. */
+export async function performAs<Result>(
+  services: Services,
+  endpoint: Endpoint<Result>,
+  caller: Caller,
+  asked: Asked,
+  sent = NOTHING,
+): Promise<Awaited<Result>> {
+  return await endpoint.handle(
+    validate(services, endpoint, enterAs(services, endpoint, asked, caller), asked, sent),
+  );
+}
+
+type Admitted = { caller?: Caller };
 
 /** Credentials, standing, scope, resource, access, payment: all before a byte of the body is read. */
-function enter(
-  services: Services,
-  endpoint: Endpoint,
-  names: readonly string[],
-  asked: Pick<Call, 'request' | 'url' | 'params' | 'outgoing'>,
-): Entered {
-  const isOpen =
-    endpoint.access === 'anyone' ||
-    (endpoint.access === 'administrators' && isLoopback(addressOf(asked.outgoing, services)));
-  if (isOpen) return { caller: nobody, found: {} as Resources };
+function enter(services: Services, endpoint: Endpoint, asked: Asked): Admitted {
+  const { access } = endpoint;
+  if (access === 'anyone') return {};
+  if (access === 'administrators' && isLoopback(addressOf(asked.outgoing, services))) return {};
   const caller = authenticate(services.db, asked.request, asked.url);
   markAuthenticated(asked.outgoing);
-  return enterAs(services, endpoint, names, asked, caller);
+  return enterAs(services, endpoint, asked, caller);
 }
 
-function enterAs(
-  services: Services,
-  endpoint: Endpoint,
-  names: readonly string[],
-  asked: { url: URL; params: Record<string, string> },
-  caller: Caller,
-): Entered {
+function enterAs(services: Services, endpoint: Endpoint, asked: Asked, caller: Caller): Admitted {
   admit(caller, endpoint.scope);
-  const found = findResources(services.db, caller, names, asked.params);
+  const found = endpoint.findResources(services.db, caller, asked.params);
   authorize(caller, endpoint.access, ownerOf(found), endpoint.unpaid?.(asked.url) ? 'allowed' : 'refused');
-  return { caller, found };
+  return { ...found, caller };
 }
-
-const nobody: Caller = {
-  accountId: 0n,
-  email: '',
-  kind: 'collaborator',
-  admin: false,
-  standing: 'active',
-  scopes: new Set(),
-};
 
 function validate(
   services: Services,
   endpoint: Endpoint,
-  { caller, found }: Entered,
+  admitted: Admitted,
+  asked: Asked,
   sent: SentFields,
-  asked: Pick<Call, 'request' | 'url' | 'params' | 'outgoing'>,
-): Call {
-  const paged = 'list' in endpoint.answer && endpoint.answer.paged !== false;
-  const queryFields: Fields = { ...(paged ? pageFields : {}), ...endpoint.query };
-  const query =
-    asked.url.search === '' && !Object.values(queryFields).some(field => field.required)
-      ? { values: {}, errors: {} }
-      : readFields(queryFields, readQuery(asked.url.search));
-  const body = readFields(endpoint.fields ?? {}, sent, endpoint.method === 'PUT');
-  const { limit, before } = query.values as { limit?: number; before?: bigint };
-  const call = {
+): Call<string, Access> {
+  const { fields, queryFields, needsQuery } = endpoint;
+  const { search } = asked.url;
+  const query = search === '' && !needsQuery ? NONE : readFields(queryFields, readQuery(search));
+  const body = fields ? readFields(fields, sent, endpoint.method === 'PUT') : NONE;
+  const { limit, before } = query.values as Partial<Values<typeof pageFields>>;
+  const call: Call<string, Access> = {
     ...services,
-    ...found,
+    ...admitted,
     ...asked,
-    caller,
     query: query.values,
     values: body.values,
     page: { limit: limit ?? PAGE_LIMIT.defaultValue, before },
-  } as Call;
+  };
   const errors: Errors = { ...query.errors, ...body.errors };
   const further = endpoint.also?.(body.values, call, body.errors) ?? {};
   for (const [key, codes] of Object.entries(further)) errors[key] ??= codes;
@@ -203,31 +209,4 @@ function validate(
   return call;
 }
 
-function respond(
-  services: Services,
-  endpoint: Endpoint,
-  call: Call,
-  result: unknown,
-  callback: string | undefined,
-  requestId: string,
-): Response {
-  if (result instanceof Response) {
-    result.headers.set('x-request-id', requestId);
-    return result;
-  }
-  const headers: Record<string, string> = { 'x-request-id': requestId };
-  if (result instanceof Listing) {
-    if (result.next !== undefined) headers.link = nextLink(services.baseUrl, call.url, 'before', result.next);
-    return respondText(`{"response":${JSON.stringify(result.items)}}`, 200, callback, headers);
-  }
-  const status = 'record' in endpoint.answer ? (endpoint.answer.status ?? 200) : 200;
-  return respondJson({ response: result }, status, callback, headers);
-}
-
-function callbackOrNone(method: string, url: URL): string | undefined {
-  try {
-    return readCallback(method, url);
-  } catch {
-    return undefined;
-  }
-}
+const NONE = { values: {}, errors: {} };

@@ -36,7 +36,7 @@ import {
   updateSuite,
   updateVariable,
 } from '../store/suites.ts';
-import { type Endpoint, endpoint, findMissingImage, listing } from './endpoint.ts';
+import { endpoint, findMissingImage, listing } from './endpoint.ts';
 import { cursor, imageField, optional, required, requiredId, requiredName } from './fields.ts';
 
 const suiteFields = {
@@ -64,8 +64,8 @@ const variableFields = {
   }),
 };
 
-export const suites: Endpoint[] = [
-  endpoint({
+export const suites = {
+  list: endpoint({
     method: 'GET',
     path: '/projects/:project_id/suites',
     summary: "The project's suites",
@@ -74,7 +74,7 @@ export const suites: Endpoint[] = [
     answer: { list: suiteShape },
     handle: ({ db, project, page }) => listing(page, listSuites(db, project.id, page), presentSuite),
   }),
-  endpoint({
+  create: endpoint({
     method: 'POST',
     path: '/projects/:project_id/suites',
     summary: 'Creates a suite',
@@ -96,7 +96,7 @@ export const suites: Endpoint[] = [
         }),
       ),
   }),
-  endpoint({
+  get: endpoint({
     method: 'GET',
     path: '/projects/:project_id/suites/:suite_id',
     summary: 'A suite',
@@ -105,7 +105,7 @@ export const suites: Endpoint[] = [
     answer: { record: suiteShape },
     handle: ({ suite }) => presentSuite(suite),
   }),
-  endpoint({
+  update: endpoint({
     method: 'PUT',
     path: '/projects/:project_id/suites/:suite_id',
     summary: 'Changes the fields that are sent',
@@ -128,7 +128,7 @@ export const suites: Endpoint[] = [
         }),
       ),
   }),
-  endpoint({
+  delete: endpoint({
     method: 'DELETE',
     path: '/projects/:project_id/suites/:suite_id',
     summary: 'Deletes a suite; its builds stay readable',
@@ -140,7 +140,7 @@ export const suites: Endpoint[] = [
       return { destroyed: true };
     },
   }),
-  endpoint({
+  emptyCache: endpoint({
     method: 'DELETE',
     path: '/projects/:project_id/suites/:suite_id/cache',
     summary: "Empties the suite's cache; a build that runs keeps its files until it has ended",
@@ -152,7 +152,7 @@ export const suites: Endpoint[] = [
       return { destroyed: true };
     },
   }),
-  endpoint({
+  listRules: endpoint({
     method: 'GET',
     path: '/projects/:project_id/suites/:suite_id/rules',
     summary: "The suite's rules: it runs when all of them hold",
@@ -161,7 +161,7 @@ export const suites: Endpoint[] = [
     answer: { list: ruleShape },
     handle: ({ db, suite, page }) => listing(page, listRules(db, suite.id, page), presentRule),
   }),
-  endpoint({
+  addRule: endpoint({
     method: 'POST',
     path: '/projects/:project_id/suites/:suite_id/rules',
     summary: 'Adds a rule',
@@ -175,7 +175,7 @@ export const suites: Endpoint[] = [
     answer: { record: ruleShape, status: 201 },
     handle: ({ db, suite, values }) => presentRule(createRule(db, { ...values, suiteId: suite.id })),
   }),
-  endpoint({
+  removeRule: endpoint({
     method: 'DELETE',
     path: '/projects/:project_id/suites/:suite_id/rules/:rule_id',
     summary: 'Removes a rule',
@@ -187,7 +187,7 @@ export const suites: Endpoint[] = [
       return { destroyed: true };
     },
   }),
-  endpoint({
+  listDependencies: endpoint({
     method: 'GET',
     path: '/projects/:project_id/suites/:suite_id/dependencies',
     summary: "The suite's dependencies, in the order in which they were attached",
@@ -203,7 +203,7 @@ export const suites: Endpoint[] = [
       return listing(page, rest, presentSuiteDependency);
     },
   }),
-  endpoint({
+  attachDependency: endpoint({
     method: 'POST',
     path: '/projects/:project_id/suites/:suite_id/dependencies',
     summary: "Attaches a dependency of the project's owner, or a shared one",
@@ -220,31 +220,31 @@ export const suites: Endpoint[] = [
       return presentSuiteDependency(findDependency(db, values.dependency_id) as Dependency);
     },
   }),
-  endpoint({
+  detachDependency: endpoint({
     method: 'DELETE',
     path: '/projects/:project_id/suites/:suite_id/dependencies/:dependency_id',
     summary: 'Detaches a dependency',
     access: 'sees',
     scope: 'suites',
     answer: { record: destroyedShape },
-    handle: ({ db, suite, suiteDependency }) => {
-      detachDependency(db, suite.id, suiteDependency.id);
+    handle: ({ db, suite, dependency }) => {
+      detachDependency(db, suite.id, dependency.id);
       return { destroyed: true };
     },
   }),
-  endpoint({
+  putDependencyLast: endpoint({
     method: 'POST',
     path: '/projects/:project_id/suites/:suite_id/dependencies/:dependency_id/last',
     summary: 'Puts a dependency last: of two files with one path, the earlier dependency has its way',
     access: 'sees',
     scope: 'suites',
     answer: { record: suiteDependencyShape },
-    handle: ({ db, suite, suiteDependency }) => {
-      attachDependencyLast(db, suite.id, suiteDependency.id);
-      return presentSuiteDependency(suiteDependency);
+    handle: ({ db, suite, dependency }) => {
+      attachDependencyLast(db, suite.id, dependency.id);
+      return presentSuiteDependency(dependency);
     },
   }),
-  endpoint({
+  listVariables: endpoint({
     method: 'GET',
     path: '/projects/:project_id/suites/:suite_id/environment_variables',
     summary: "The suite's environment variables, in clear",
@@ -254,7 +254,7 @@ export const suites: Endpoint[] = [
     handle: ({ db, suite, page }) =>
       listing(page, listVariables(db, suite.id, page), row => presentVariable(openVariable(db, row))),
   }),
-  endpoint({
+  addVariable: endpoint({
     method: 'POST',
     path: '/projects/:project_id/suites/:suite_id/environment_variables',
     summary: 'Adds an environment variable',
@@ -267,7 +267,7 @@ export const suites: Endpoint[] = [
     handle: ({ db, suite, values }) =>
       presentVariable(createVariable(db, suite.id, values.name, values.content)),
   }),
-  endpoint({
+  updateVariable: endpoint({
     method: 'PUT',
     path: '/projects/:project_id/suites/:suite_id/environment_variables/:variable_id',
     summary: 'Changes the fields that are sent',
@@ -281,7 +281,7 @@ export const suites: Endpoint[] = [
     answer: { record: variableShape },
     handle: ({ db, variable, values }) => presentVariable(updateVariable(db, variable.id, values)),
   }),
-  endpoint({
+  removeVariable: endpoint({
     method: 'DELETE',
     path: '/projects/:project_id/suites/:suite_id/environment_variables/:variable_id',
     summary: 'Removes an environment variable',
@@ -293,4 +293,4 @@ export const suites: Endpoint[] = [
       return { destroyed: true };
     },
   }),
-];
+};

@@ -14,11 +14,10 @@ export function wireId(id: bigint): unknown {
 export function twin<Name extends string>(
   name: Name,
   id: bigint | null,
-): Record<Name | `${Name}_str`, unknown> {
+): Record<Name, unknown> & Record<`${Name}_str`, string> {
   const digits = id?.toString() ?? '';
-  return { [name]: id === null ? null : rawJSON(digits), [`${name}_str`]: digits } as Record<
-    Name | `${Name}_str`,
-    unknown
+  return { [name]: id === null ? null : rawJSON(digits), [`${name}_str`]: digits } as ReturnType<
+    typeof twin<Name>
   >;
 }
 

@@ -1,4 +1,4 @@
-// Refusals: the error codes of the API and their HTTP statuses. Any layer throws them; api/http/respond renders them.
+// Refusals: the error codes of the API and their HTTP statuses. Any layer throws them; api/router renders them.
 
 const statusOf = {
   api_does_not_exists: 400,
@@ -19,7 +19,10 @@ export type Errors = Record<string, ErrorCode[]>;
 
 export const errorCodes = Object.keys(statusOf) as ErrorCode[];
 
-export class Refusal extends Error {
+/** What is shown to the caller as it is. Any other error is a defect, which is logged. */
+export class ExpectedError extends Error {}
+
+export class Refusal extends ExpectedError {
   readonly status: ErrorStatus;
   readonly errors: Errors;
 

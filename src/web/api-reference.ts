@@ -5,8 +5,8 @@ import type { Answer, Endpoint } from '../api/endpoint.ts';
 import { type DescribedFields, type OAuthEndpoint, oauthEndpoints } from '../api/oauth-operations.ts';
 import type { JsonSchema } from '../contract/wire.ts';
 import { filterBox, pageHead } from './frame/components.ts';
-import type { Html } from './frame/layout.ts';
 import { open, type Route } from './frame/route.ts';
+import type { Html } from './frame/visit.ts';
 
 export const apiReferencePages: Route[] = [
   open('/ui/api', ({ site, url }) => ({

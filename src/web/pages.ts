@@ -64,18 +64,8 @@ export const routes: readonly Route[] = [
   ),
 ];
 
-export function mountPages(
-  router: Hono<Bindings>,
-  services: Services,
-  endpoints: readonly Endpoint[],
-  parts: Pick<Site, 'log' | 'metrics' | 'feeds'>,
-): void {
-  const site: Site = {
-    ...parts,
-    services,
-    endpoints: new Map(endpoints.map(endpoint => [`${endpoint.method} ${endpoint.path}`, endpoint])),
-    slowdown: createSlowdown(),
-  };
+export function mountPages(router: Hono<Bindings>, services: Services, endpoints: readonly Endpoint[]): void {
+  const site: Site = { services, endpoints, slowdown: createSlowdown() };
   router.get('/', context => context.redirect('/ui', 302));
   for (const route of routes) router.on(route.method, route.path, answer(site, route));
   const missing = answer(
@@ -87,7 +77,7 @@ export function mountPages(
 }
 
 /** A trailing slash leads to the page, with all that was sent. */
-function withoutSlash({ url, requestId }: Guest): Response | undefined {
+function withoutSlash({ url }: Guest): Response | undefined {
   if (!url.pathname.endsWith('/')) return undefined;
   return new Response(null, {
     status: 308,
@@ -95,7 +85,6 @@ function withoutSlash({ url, requestId }: Guest): Response | undefined {
       ...commonHeaders,
       location: url.pathname.slice(0, -1) + url.search,
       'cache-control': 'no-store',
-      'x-request-id': requestId,
     },
   });
 }

@@ -2,11 +2,8 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { gzipSync } from 'node:zlib';
-import { allEndpoints } from '../../src/api/endpoints.ts';
-import { createLogFeeds } from '../../src/api/log-feed.ts';
-import { createMetrics } from '../../src/api/metrics.ts';
+import { endpoints } from '../../src/api/endpoints.ts';
 import type { Scope } from '../../src/domain/access.ts';
-import { createLive } from '../../src/live.ts';
 import { allScopes, bootApp, type Person, type Planted, type TestApp } from '../support/app.ts';
 import { type Answer, basic, errors } from '../support/client.ts';
 import { contract, ofRow, pathOf, type Row } from './contract.ts';
@@ -156,13 +153,6 @@ function expect(answer: Answer, row: Row, expected: Expected | 'yes'): void {
 }
 
 test('the program has exactly the endpoints of the contract', () => {
-  const live = createLive();
-  const endpoints = allEndpoints({
-    feeds: createLogFeeds(live),
-    metrics: createMetrics(),
-    version: '0',
-    baseUrl: '',
-  });
   assert.deepEqual(
     endpoints.map(({ method, path }) => `${method} ${path}`).sort(),
     contract.map(ofRow).sort(),

@@ -36,15 +36,16 @@ type Ask = (
 async function openFigures(trustedProxies: string, t: TestContext): Promise<{ ask: Ask; people: People }> {
   const { db, people, close } = await bootApp();
   t.after(close);
-  const metrics = createMetrics();
   const vitals = () => ({ slots: 1, slotsUsed: 0, freeDiskBytes: 1 });
   const services = {
     db,
     live: createLive(),
+    log: createLog(),
+    metrics: createMetrics(),
     vitals,
     trustedProxies: parseCidrs(trustedProxies),
   } as unknown as Services;
-  const router = createRouter(services, operations(metrics, Object), { log: createLog(), metrics });
+  const router = createRouter(services, [operations.metrics]);
   const ask: Ask = async (remoteAddress, headers = {}) => {
     const outgoing = { req: { socket: { remoteAddress }, headers } };
     const answer = await router.request('https://assay.test/metrics', { headers }, { outgoing });

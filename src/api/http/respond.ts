@@ -1,8 +1,7 @@
-// The envelope, JSON-P, and the one place where refusals and defects become answers.
+// Writes JSON responses: the envelope, JSON-P and the link to the next page.
 
 import { isDiskFull } from '../../domain/disk-full.ts';
-import { Refusal, refusal } from '../../domain/refusal.ts';
-import type { Log } from '../../log.ts';
+import { refusal } from '../../domain/refusal.ts';
 
 const callbackForm = /^[A-Za-z_$][\w$]*(\.[A-Za-z_$][\w$]*)*$/;
 const MAX_CALLBACK = 128;
@@ -50,23 +49,5 @@ export function nextLink(baseUrl: string, url: URL, by: 'before' | 'after', id: 
   return `<${next.href}>; rel="next"`;
 }
 
-/** A disk that is full, or fails under SQLite, is the caller's to wait out, not a defect. */
-const isOutOfRoom = (cause: unknown): boolean =>
-  isDiskFull(cause) || String((cause as { code?: unknown } | null)?.code).startsWith('SQLITE_IOERR');
-
-/** What a thrown thing is on the wire; a defect is logged with its cause and shown without. */
-export function respondError(
-  cause: unknown,
-  callback: string | undefined,
-  log: Log,
-  facts: { requestId: string; method: string; path: string },
-): Response {
-  if (cause instanceof Refusal) return respondJson({ error: cause.errors }, cause.status, callback);
-  if (isOutOfRoom(cause)) {
-    log.error('no room for a change', { ...facts, cause });
-    const full = refusal('resource_temporary_unavailable');
-    return respondJson({ error: full.errors }, full.status, callback);
-  }
-  log.error('request failed', { ...facts, cause });
-  return respondJson({ error: { generic: [] } }, 500, callback);
-}
+export const isDiskFailure = (error: unknown): boolean =>
+  isDiskFull(error) || String((error as { code?: unknown } | null)?.code).startsWith('SQLITE_IOERR');

@@ -6,9 +6,9 @@ import { refusal } from '../../domain/refusal.ts';
 import { type CacheOfSuite, emptyCache, findCache, listCaches, sumCaches } from '../../store/caches.ts';
 import { dataTable, emptyState, filterBox, pageHead, relativeTime, sizeWords } from '../frame/components.ts';
 import { actionButton, formTo } from '../frame/form.ts';
-import { type Html, respondRedirect } from '../frame/layout.ts';
+import { respondRedirect } from '../frame/layout.ts';
 import { form, page, type Route } from '../frame/route.ts';
-import type { View, Visit } from '../frame/visit.ts';
+import type { Html, View, Visit } from '../frame/visit.ts';
 
 const ADMINISTRATION = '/ui/admin';
 const HERE = `${ADMINISTRATION}/caches`;

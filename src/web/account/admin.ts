@@ -31,11 +31,11 @@ import {
   submitButton,
   textField,
 } from '../frame/form.ts';
-import { type Html, respondRedirect } from '../frame/layout.ts';
+import { respondRedirect } from '../frame/layout.ts';
 import { renderChanges, respondChanges } from '../frame/page-stream.ts';
 import { form, orAgain, page, type Route } from '../frame/route.ts';
 import { stateBadge } from '../frame/state.ts';
-import type { View, Visit } from '../frame/visit.ts';
+import type { Html, View, Visit } from '../frame/visit.ts';
 import { renderCacheSum } from './admin-caches.ts';
 import { textOf } from './sign-in.ts';
 

@@ -27,9 +27,9 @@ import {
   relativeTime,
 } from '../frame/components.ts';
 import { actionButton, checkBox, formTo, renderForm, submitButton, textField } from '../frame/form.ts';
-import { type Html, respondRedirect } from '../frame/layout.ts';
+import { respondRedirect } from '../frame/layout.ts';
 import { form, orAgain, page, type Route } from '../frame/route.ts';
-import type { View, Visit } from '../frame/visit.ts';
+import type { Html, View, Visit } from '../frame/visit.ts';
 import { textOf } from './sign-in.ts';
 
 const HERE = '/ui/applications';

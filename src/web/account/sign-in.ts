@@ -10,10 +10,10 @@ import { hashPassword } from '../../domain/secret.ts';
 import { claimSignInLink, findSignInLink, hasAccounts, setPassword } from '../../store/accounts.ts';
 import { emptyState, linkButton, pageHead } from '../frame/components.ts';
 import { formTo, renderForm, submitButton, textField } from '../frame/form.ts';
-import { type Html, respondRedirect } from '../frame/layout.ts';
+import { respondRedirect } from '../frame/layout.ts';
 import { form, open, openForm, type Route } from '../frame/route.ts';
 import { beginSession, endSession, findByPassword, localPath, PASSWORD_LENGTH } from '../frame/session.ts';
-import type { Guest, View } from '../frame/visit.ts';
+import type { Guest, Html, View } from '../frame/visit.ts';
 
 export const signInPages: Route[] = [
   open('/ui/sign-in', guest => {

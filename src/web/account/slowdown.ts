@@ -3,6 +3,7 @@
 // waits for any more is dropped. Nobody is locked out.
 
 import { setTimeout as wait } from 'node:timers/promises';
+import { ExpectedError } from '../../domain/refusal.ts';
 
 const FREE_FAILURES = 3;
 const FIRST_DELAY_MS = 500;
@@ -19,7 +20,7 @@ const MAX_SUBJECT_LENGTH = 256;
 const AT_ONCE = 1;
 
 /** The try was not made, because there are too many or because its client has hung up. */
-export class TooManyTries extends Error {}
+export class TooManyTries extends ExpectedError {}
 
 export type Guess = {
   /** Where it comes from. */

@@ -1,6 +1,7 @@
 // The list of dependencies, own ones and those that others share, and making a new one. Each one's page is dependency.ts.
 
 import { html } from 'hono/html';
+import { dependencies } from '../../api/dependencies.ts';
 import type { presentDependency } from '../../contract/records.ts';
 import { type Dependency, listOwnDependencies, listSharedDependencies } from '../../store/dependencies.ts';
 import { listSuitesUsing } from '../../store/dependency-use.ts';
@@ -24,11 +25,10 @@ import {
   textField,
 } from '../frame/form.ts';
 import { imageField } from '../frame/image-field.ts';
-import type { Html } from '../frame/layout.ts';
 import { renderChanges, respondChanges } from '../frame/page-stream.ts';
 import { action, page, type Route } from '../frame/route.ts';
 import { stateBadge } from '../frame/state.ts';
-import { performList, type View, type Visit } from '../frame/visit.ts';
+import { type Html, perform, type View, type Visit } from '../frame/visit.ts';
 
 const LIST = '/ui/dependencies';
 const NEW = `${LIST}/new`;
@@ -37,7 +37,7 @@ export const dependenciesPages: Route[] = [
   page(LIST, showDependencies),
   page(`${LIST}/stream`, followDependencies),
   page(NEW, showNewDependency),
-  action<{ id_ref: string; name: string }>(NEW, 'POST /dependencies', {
+  action(NEW, dependencies.create, {
     shown: showNewDependency,
     done: (_, dependency) => ({
       to: `${LIST}/${dependency.id_ref}`,
@@ -60,7 +60,7 @@ async function showDependencies(visit: Visit): Promise<View> {
   const own = isOwner ? await listOwn(visit, wanted) : { items: [], next: undefined };
   const shared =
     visit.caller.kind === 'user'
-      ? await performList<DependencyRecord>(visit, 'GET /dependencies', {
+      ? await perform(visit, dependencies.list, {
           query: { shared: 'true', limit: SHARED_SHOWN },
         })
       : { items: [], next: undefined };
@@ -99,7 +99,7 @@ function followDependencies(visit: Visit): Response {
 
 async function listOwn(visit: Visit, wanted: string) {
   const before = visit.url.searchParams.get('before');
-  return performList<DependencyRecord>(visit, 'GET /dependencies', {
+  return perform(visit, dependencies.list, {
     query: { limit: wanted === '' ? '100' : '1000', ...(before && { before }) },
   });
 }
@@ -156,7 +156,7 @@ const nameCell = (record: DependencyRecord) =>
   html`<a class="name" href="${LIST}/${record.id_str}">${record.name}</a><div class="second">${record.description || html`<code>${record.prefix}</code>`}</div>`;
 
 function usedBy({ services: { db } }: Visit, record: DependencyRecord): Html {
-  const count = listSuitesUsing(db, BigInt(record.id_str as string)).length;
+  const count = listSuitesUsing(db, BigInt(record.id_str)).length;
   if (count === 0) return html`<span class="quiet">no suite</span>`;
   return html`${count} ${count === 1 ? 'suite' : 'suites'}`;
 }

@@ -1,6 +1,7 @@
 // A dependency: its state and archive, the live log of its compile, who uses it, sharing, changing and deleting it.
 
 import { html } from 'hono/html';
+import { dependencies } from '../../api/dependencies.ts';
 import { followedDependency } from '../../api/firehose.ts';
 import { marketplaceState } from '../../domain/dependency.ts';
 import { refusal } from '../../domain/refusal.ts';
@@ -18,11 +19,10 @@ import {
 } from '../frame/components.ts';
 import { wordsFor } from '../frame/error-text.ts';
 import { actionButton, formTo, renderForm, submitButton } from '../frame/form.ts';
-import type { Html } from '../frame/layout.ts';
 import { respondChanges } from '../frame/page-stream.ts';
 import { action, page, type Route, upload } from '../frame/route.ts';
 import { stateBadge } from '../frame/state.ts';
-import type { View, Visit } from '../frame/visit.ts';
+import type { Html, View, Visit } from '../frame/visit.ts';
 import {
   logScripts,
   logStyles,
@@ -33,6 +33,8 @@ import {
 } from '../project/log-view.ts';
 import { dependencyFields } from './dependencies.ts';
 
+type DependencyVisit = Visit<'dependency'>;
+
 const ONE = '/dependencies/:dependency_id';
 const HERE = `/ui${ONE}`;
 const AWAITED = 'The log of the compile appears here as soon as something is printed.';
@@ -40,32 +42,32 @@ const AWAITED = 'The log of the compile appears here as soon as something is pri
 export const dependencyPages: Route[] = [
   page(HERE, showDependency),
   page(`${HERE}/edit`, showEdit),
-  action(`${HERE}/edit`, `PUT ${ONE}`, {
+  action(`${HERE}/edit`, dependencies.update, {
     shown: showEdit,
     done: visit => ({ to: hrefOf(visit), say: 'Saved. It counts from the next compile on.' }),
   }),
-  upload(`${HERE}/archive`, `POST ${ONE}/archive`, {
+  upload(`${HERE}/archive`, dependencies.upload, {
     fieldName: 'archive',
     shown: showDependency,
     done: visit => ({ to: hrefOf(visit), say: 'The archive is uploaded and waits to be compiled.' }),
   }),
-  action(`${HERE}/cancel`, `POST ${ONE}/cancel`, {
+  action(`${HERE}/cancel`, dependencies.cancel, {
     shown: showDependency,
     done: visit => ({ to: hrefOf(visit) }),
   }),
-  action(`${HERE}/share`, `POST ${ONE}/share`, {
+  action(`${HERE}/share`, dependencies.share, {
     shown: showDependency,
     done: visit => ({ to: hrefOf(visit), say: 'Every account can use it now.' }),
   }),
-  action(`${HERE}/unshare`, `POST ${ONE}/unshare`, {
+  action(`${HERE}/unshare`, dependencies.unshare, {
     shown: showDependency,
     done: visit => ({ to: hrefOf(visit), say: 'It is yours alone again.' }),
   }),
-  action(`${HERE}/delete`, `DELETE ${ONE}`, {
+  action(`${HERE}/delete`, dependencies.delete, {
     shown: showDependency,
     done: ({ found }) => ({ to: '/ui/dependencies', say: `${found.dependency.name} is deleted.` }),
   }),
-  page(`${HERE}/log`, visit => respondRawLog(visit, `GET ${ONE}/log`, fileName(visit.found.dependency))),
+  page(`${HERE}/log`, visit => respondRawLog(visit, dependencies.log, fileName(visit.found.dependency))),
   page(`${HERE}/stream`, visit => {
     const { services, found } = visit;
     onlyOwner(visit);
@@ -94,21 +96,21 @@ export const dependencyPages: Route[] = [
   }),
 ];
 
-const hrefOf = ({ found }: Visit, rest = '') => `/ui/dependencies/${found.dependency.id}${rest}`;
+const hrefOf = ({ found }: DependencyVisit, rest = '') => `/ui/dependencies/${found.dependency.id}${rest}`;
 const fileName = ({ id }: Dependency) => `dependency-${id}.log`;
-const logPathOf = ({ services, found }: Visit) =>
+const logPathOf = ({ services, found }: DependencyVisit) =>
   dependencyLogPath(services.dataDirectory, found.dependency.id);
-const isOwner = ({ caller, found }: Visit) =>
+const isOwner = ({ caller, found }: DependencyVisit) =>
   caller.kind === 'user' && found.dependency.ownerId === caller.accountId;
 const isUnderWay = ({ compileState }: Dependency) =>
   compileState === 'enqueued_for_compile' || compileState === 'compiling';
 
 /** How it was compiled is nobody else's business. */
-function onlyOwner(visit: Visit): void {
+function onlyOwner(visit: DependencyVisit): void {
   if (!isOwner(visit)) throw refusal('not_found');
 }
 
-async function showDependency(visit: Visit): Promise<View> {
+async function showDependency(visit: DependencyVisit): Promise<View> {
   const { dependency } = visit.found;
   const state = marketplaceState(dependency);
   const isOwn = isOwner(visit);
@@ -140,7 +142,7 @@ ${isOwn ? dangerZone(visit) : ''}`,
   };
 }
 
-function dependencyHead(visit: Visit, state: string): Html {
+function dependencyHead(visit: DependencyVisit, state: string): Html {
   const { found, services } = visit;
   const { dependency } = found;
   const isOwn = isOwner(visit);
@@ -161,7 +163,7 @@ ${isOwn && dependency.error !== null ? html`<p class="flash failed">${dependency
 ${isOwn ? uploadForm(visit) : ''}`;
 }
 
-function headButtons(visit: Visit): Html[] {
+function headButtons(visit: DependencyVisit): Html[] {
   const { dependency } = visit.found;
   const { db } = visit.services;
   const button = (rest: string, label: string, options = {}) =>
@@ -184,7 +186,7 @@ function headButtons(visit: Visit): Html[] {
 }
 
 /** A plain form; upload.js sends the same and shows how far it is. */
-function uploadForm(visit: Visit): Html {
+function uploadForm(visit: DependencyVisit): Html {
   const { dependency } = visit.found;
   if (dependency.compileState === 'compiling')
     return html`<p class="quiet">Another archive can be uploaded when this compile has ended.</p>`;
@@ -204,7 +206,7 @@ function uploadForm(visit: Visit): Html {
 </form>`;
 }
 
-function instructions(visit: Visit): Html {
+function instructions(visit: DependencyVisit): Html {
   const { dependency } = visit.found;
   const { db } = visit.services;
   const related = listRelated(db, dependency.id);
@@ -232,7 +234,7 @@ const optionalFact = (name: string, text: string, show: (text: string) => Html):
   text === '' ? [] : [[name, show(text)]];
 
 /** Names of dependencies, linked where the visitor can see them. */
-function linksTo({ caller }: Visit, some: readonly Dependency[]): Html {
+function linksTo({ caller }: DependencyVisit, some: readonly Dependency[]): Html {
   return html`${some.map(
     (one, at) =>
       html`${at > 0 ? ', ' : ''}${one.shared || one.ownerId === caller.accountId ? html`<a href="/ui/dependencies/${one.id}">${one.name}</a>` : one.name}`,
@@ -240,7 +242,7 @@ function linksTo({ caller }: Visit, some: readonly Dependency[]): Html {
 }
 
 /** Suites that the visitor can see, and how many others there are. */
-function uses(visit: Visit): Html {
+function uses(visit: DependencyVisit): Html {
   const { services, found, caller } = visit;
   const all = listSuitesUsing(services.db, found.dependency.id);
   const seen = all.filter(({ projectId }) => findVisibleProject(services.db, caller.accountId, projectId));
@@ -259,7 +261,7 @@ ${others > 0 ? html`<li class="quiet">${others} ${others === 1 ? 'suite' : 'suit
 ${found.dependency.shared && isOwner(visit) && isUsedByOthers(services.db, found.dependency) ? html`<p class="hint">It stays shared as long as other accounts use it.</p>` : ''}`;
 }
 
-function dangerZone(visit: Visit): Html {
+function dangerZone(visit: DependencyVisit): Html {
   const { dependency } = visit.found;
   const { db } = visit.services;
   const isUsed = listSuitesUsing(db, dependency.id).length + listRelating(db, dependency.id).length > 0;
@@ -271,7 +273,7 @@ ${
 }</section>`;
 }
 
-function showEdit(visit: Visit): View {
+function showEdit(visit: DependencyVisit): View {
   onlyOwner(visit);
   const { dependency } = visit.found;
   const form = formTo(visit, hrefOf(visit, '/edit'), {

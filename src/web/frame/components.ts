@@ -1,8 +1,8 @@
 // The small parts that pages are made of: times, tables, empty states, copy buttons, plots. States are in state.ts, forms in form.ts.
 
 import { html, raw } from 'hono/html';
-import type { Html } from './layout.ts';
 import { stateWord, toneOf } from './state.ts';
+import type { Html } from './visit.ts';
 
 const steps: [unit: Intl.RelativeTimeFormatUnit, ms: number][] = [
   ['year', 365 * 86_400_000],

@@ -3,8 +3,7 @@
 import { html, raw } from 'hono/html';
 import type { ErrorCode } from '../../domain/refusal.ts';
 import { wordsFor } from './error-text.ts';
-import type { Html } from './layout.ts';
-import type { Guest } from './visit.ts';
+import type { Guest, Html } from './visit.ts';
 
 /** One form of a page: where it is sent, what its fields hold, and what was wrong with them. */
 export type Form = {

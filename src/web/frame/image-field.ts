@@ -3,7 +3,7 @@
 import type { Services } from '../../api/endpoint.ts';
 import { defaultImage, usableImages } from '../../store/images.ts';
 import { type Form, selectField, textField } from './form.ts';
-import type { Html } from './layout.ts';
+import type { Html } from './visit.ts';
 
 /** A choice of those that may be used; where any may, the name of one. */
 export function imageField({ db, imageSettings }: Services, form: Form, hint: string): Html {

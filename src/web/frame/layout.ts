@@ -1,15 +1,11 @@
 // The frame around every page: navigation, account, messages, title and favicon that show the state.
 
 import { html } from 'hono/html';
-import type { HtmlEscapedString } from 'hono/utils/html';
 import { assetHref } from './assets.ts';
 import { pageHeaders } from './headers.ts';
 import { type Flash, flashCookie, noFlashCookie } from './session.ts';
 import { stateWord, toneOf } from './state.ts';
-import type { Guest, View } from './visit.ts';
-
-export type Html = HtmlEscapedString | Promise<HtmlEscapedString>;
-export type Section = 'projects' | 'dependencies' | 'applications' | 'admin' | 'api' | 'manual';
+import type { Guest, Html, Section, View } from './visit.ts';
 
 const sections: [section: Section, href: string, word: string][] = [
   ['projects', '/ui/projects', 'Projects'],

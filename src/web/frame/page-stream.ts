@@ -6,8 +6,7 @@ import { answeredByStream, type EventStream, frame, openStream } from '../../api
 import { admit, type Caller } from '../../domain/access.ts';
 import { Refusal } from '../../domain/refusal.ts';
 import { findSession } from '../../store/accounts.ts';
-import type { Html } from './layout.ts';
-import type { Visit } from './visit.ts';
+import type { Html, Visit } from './visit.ts';
 
 /** Begins a stream; it ends with the session, the standing, or the sight of what it shows. */
 export function openPageStream(visit: Visit, sees: (caller: Caller) => unknown): EventStream {

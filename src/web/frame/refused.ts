@@ -1,7 +1,8 @@
-// The pages that say no: not there, not allowed, not ours, suspended, and broken.
+// The pages for errors: missing, not allowed, forged, suspended, and broken.
 
 import { html } from 'hono/html';
-import type { Refusal } from '../../domain/refusal.ts';
+import { Refusal } from '../../domain/refusal.ts';
+import { TooManyTries } from '../account/slowdown.ts';
 import { emptyState, linkButton } from './components.ts';
 import { wordsFor } from './error-text.ts';
 import type { View } from './visit.ts';
@@ -37,7 +38,7 @@ export const forgedView: View = {
   })}`,
 };
 
-export const tooManyTriesView: View = {
+const tooManyTriesView: View = {
   title: 'Try again',
   status: 429,
   body: html`<h1 class="sr">Try again</h1>${emptyState({
@@ -54,7 +55,12 @@ export function sentencesOf({ errors }: Refusal): string {
     .join(' ');
 }
 
-export function refusalView(refusal: Refusal): View {
+export function errorView(error: Error, requestId: string): View {
+  if (error instanceof Refusal) return refusalView(error);
+  return error instanceof TooManyTries ? tooManyTriesView : defectView(requestId);
+}
+
+function refusalView(refusal: Refusal): View {
   if (refusal.status === 404) return notFoundView;
   const status = refusal.status === 401 ? 403 : refusal.status;
   return {
@@ -68,7 +74,7 @@ export function refusalView(refusal: Refusal): View {
   };
 }
 
-export function defectView(requestId: string): View {
+function defectView(requestId: string): View {
   return {
     title: 'Something broke',
     status: 500,

@@ -1,7 +1,7 @@
 // States as people see them: a word and a shape for each, and the tone both are painted in. Never colour alone.
 
 import { html, raw } from 'hono/html';
-import type { Html } from './layout.ts';
+import type { Html } from './visit.ts';
 
 export type Tone = 'good' | 'bad' | 'warn' | 'busy' | 'waiting' | 'off' | 'aside' | 'idle';
 

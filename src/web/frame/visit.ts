@@ -1,28 +1,25 @@
-// What a page is handed and what it gives back, and its one way to read and change things: the API's own endpoints.
+// What a page gets and what it returns, and its one way to read and change things: the endpoints of the API.
 
 import type { ServerResponse } from 'node:http';
-import type { Endpoint, Listing, Resources, Services } from '../../api/endpoint.ts';
+import type { HtmlEscapedString } from 'hono/utils/html';
+import type { Endpoint, Services } from '../../api/endpoint.ts';
+import type { Resources } from '../../api/guard.ts';
 import type { SentFields } from '../../api/http/body.ts';
-import type { LogFeeds } from '../../api/log-feed.ts';
-import type { Metrics } from '../../api/metrics.ts';
 import { performAs } from '../../api/router.ts';
 import type { Caller } from '../../domain/access.ts';
 import type { Errors } from '../../domain/refusal.ts';
-import type { Log } from '../../log.ts';
 import type { Account } from '../../store/accounts.ts';
 import type { Slowdown } from '../account/slowdown.ts';
-import type { Html, Section } from './layout.ts';
 import type { Flash, Session } from './session.ts';
+
+export type Html = HtmlEscapedString | Promise<HtmlEscapedString>;
+export type Section = 'projects' | 'dependencies' | 'applications' | 'admin' | 'api' | 'manual';
 
 /** What all pages share, from the composition root. */
 export type Site = {
   services: Services;
-  /** Every endpoint by `METHOD /path`, as the API's table has it. */
-  endpoints: ReadonlyMap<string, Endpoint>;
-  log: Log;
-  metrics: Metrics;
-  /** Growing logs, each read once for all who look at it: the same as the API's firehoses have. */
-  feeds: LogFeeds;
+  /** The whole table, for the page that describes it. */
+  endpoints: readonly Endpoint[];
   slowdown: Slowdown;
 };
 
@@ -43,12 +40,12 @@ export type Guest = {
 };
 
 /** A request by someone who has signed in; `found` are the rows that the path names, which they may see. */
-export type Visit = Omit<Guest, 'session' | 'caller'> & {
+export type Visit<Names extends keyof Resources = never> = Omit<Guest, 'session' | 'caller'> & {
   session: Session;
   caller: Caller;
   account: Account;
   csrf: string;
-  found: Resources;
+  found: Pick<Resources, Names>;
 };
 
 export type RefusedForm = { action: string; sent: SentFields; errors: Errors };
@@ -68,36 +65,14 @@ export type View = {
 };
 
 /** Performs an endpoint for the visitor: the same checks, the same handler, the same refusals as over HTTPS. */
-export async function perform<Result = unknown>(
+export function perform<Result>(
   visit: Visit,
-  endpointName: string,
+  endpoint: Endpoint<Result>,
   asked: { params?: Record<string, string>; query?: Record<string, string>; sent?: SentFields } = {},
-): Promise<Result> {
+): Promise<Awaited<Result>> {
   const { services, caller, request, outgoing } = visit;
   const params = { ...visit.params, ...asked.params };
   const url = new URL(visit.url.pathname, services.baseUrl);
   for (const [name, value] of Object.entries(asked.query ?? {})) url.searchParams.set(name, value);
-  return performAs(
-    services,
-    findEndpoint(visit.site, endpointName),
-    caller,
-    { request, outgoing, url, params },
-    asked.sent,
-  ) as Promise<Result>;
-}
-
-/** A page of one of the API's lists: its records, and the id that the next one begins after. */
-export async function performList<Item>(
-  visit: Visit,
-  endpointName: string,
-  asked: Parameters<typeof perform>[2] = {},
-): Promise<{ items: Item[]; next: bigint | undefined }> {
-  const { items, next } = await perform<Listing>(visit, endpointName, asked);
-  return { items: items as Item[], next };
-}
-
-export function findEndpoint(site: Site, name: string): Endpoint {
-  const endpoint = site.endpoints.get(name);
-  if (!endpoint) throw new Error(`the API has no endpoint ${name}`);
-  return endpoint;
+  return performAs(services, endpoint, caller, { request, outgoing, url, params }, asked.sent);
 }

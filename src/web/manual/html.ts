@@ -2,7 +2,7 @@
 
 import { raw } from 'hono/html';
 import { Marked, type Tokens } from 'marked';
-import type { Html } from '../frame/layout.ts';
+import type { Html } from '../frame/visit.ts';
 import { plainText, type Topic, targetOf } from './manual.ts';
 
 const rendered = new Map<string, Html>();

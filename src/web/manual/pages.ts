@@ -2,10 +2,9 @@
 
 import { html } from 'hono/html';
 import { pageHead } from '../frame/components.ts';
-import type { Html } from '../frame/layout.ts';
 import { notFoundView } from '../frame/refused.ts';
 import { open, type Route } from '../frame/route.ts';
-import type { View } from '../frame/visit.ts';
+import type { Html, View } from '../frame/visit.ts';
 import { renderTopic } from './html.ts';
 import { type Finding, findTopic, searchManual, type Topic, topicGroups, topicNames } from './manual.ts';
 

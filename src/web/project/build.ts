@@ -2,8 +2,8 @@
 
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { html } from 'hono/html';
+import { builds } from '../../api/builds.ts';
 import { followedBuild } from '../../api/firehose.ts';
-import type { presentBuild } from '../../contract/records.ts';
 import { isFinishedBuild, isRerunCandidate } from '../../domain/build.ts';
 import { Refusal } from '../../domain/refusal.ts';
 import {
@@ -18,10 +18,10 @@ import { buildLogPath } from '../../store/data/paths.ts';
 import { findVisibleProject, type Project } from '../../store/projects.ts';
 import { durationWords, factList, pageHead, relativeTime } from '../frame/components.ts';
 import { actionButton, formTo } from '../frame/form.ts';
-import { type Html, respondRedirect } from '../frame/layout.ts';
+import { respondRedirect } from '../frame/layout.ts';
 import { action, form, page, type Route } from '../frame/route.ts';
 import { stateBadge, stateMark } from '../frame/state.ts';
-import { perform, type View, type Visit } from '../frame/visit.ts';
+import { type Html, perform, type View, type Visit } from '../frame/visit.ts';
 import {
   logScripts,
   logStyles,
@@ -31,13 +31,14 @@ import {
   respondRawLog,
 } from './log-view.ts';
 
+type BuildVisit = Visit<'project' | 'build'>;
+
 const BUILD = '/projects/:project_id/builds/:build_id';
-const RERUN = `POST ${BUILD}/rerun`;
 const SIBLINGS_LISTED = 12;
 
 export const buildPages: Route[] = [
   page(`/ui${BUILD}`, showBuild),
-  page(`/ui${BUILD}/log`, visit => respondRawLog(visit, `GET ${BUILD}/log`, fileName(visit.found.build))),
+  page(`/ui${BUILD}/log`, visit => respondRawLog(visit, builds.log, fileName(visit.found.build))),
   page(`/ui${BUILD}/stream`, visit => {
     const { services, found } = visit;
     return respondLogStream(visit, followedBuild(services, found.project.id, found.build.id), caller =>
@@ -47,11 +48,11 @@ export const buildPages: Route[] = [
   page(`/ui${BUILD}/times`, visit =>
     respondLogTimes(visit, buildLogPath(visit.services.dataDirectory, visit.found.build.id)),
   ),
-  action(`/ui${BUILD}/cancel`, `POST ${BUILD}/cancel`, {
+  action(`/ui${BUILD}/cancel`, builds.cancel, {
     shown: showBuild,
     done: ({ found }) => ({ to: buildHref(found.build) }),
   }),
-  action<BuildRecord>(`/ui${BUILD}/rerun`, RERUN, {
+  action(`/ui${BUILD}/rerun`, builds.rerun, {
     shown: showBuild,
     done: ({ found }, again) => ({
       to: `/ui/projects/${found.project.id}/builds/${again.id_str}`,
@@ -60,8 +61,6 @@ export const buildPages: Route[] = [
   }),
   form('/ui/projects/:project_id/build_requests/:build_request_id/rerun-failed', rerunFailed),
 ];
-
-type BuildRecord = ReturnType<typeof presentBuild>;
 
 const buildHref = (build: Pick<Build, 'projectId' | 'id'>) =>
   `/ui/projects/${build.projectId}/builds/${build.id}`;
@@ -74,15 +73,16 @@ export function newestBuilds(builds: readonly Build[]): Build[] {
   return [...newest.values()];
 }
 
-async function rerunFailed(visit: Visit): Promise<Response> {
+async function rerunFailed(visit: Visit<'project' | 'buildRequest'>): Promise<Response> {
   const { services, found } = visit;
   const bad = newestBuilds(listBuildsOfRequest(services.db, found.buildRequest.id)).filter(build =>
     isRerunCandidate(build.buildState),
   );
-  const begun: BuildRecord[] = [];
+  const begun: string[] = [];
   for (const { id } of bad) {
     try {
-      begun.push(await perform<BuildRecord>(visit, RERUN, { params: { build_id: id.toString() } }));
+      const { id_str: again } = await perform(visit, builds.rerun, { params: { build_id: id.toString() } });
+      begun.push(again);
       // There may be a thousand: others are served in between.
       await nextTurn();
     } catch (cause) {
@@ -93,13 +93,13 @@ async function rerunFailed(visit: Visit): Promise<Response> {
   const project = `/ui/projects/${found.project.id}`;
   const [only] = begun;
   if (only && begun.length === 1)
-    return respondRedirect(visit, `${project}/builds/${only.id_str}`, { say: 'The suite runs again.' });
+    return respondRedirect(visit, `${project}/builds/${only}`, { say: 'The suite runs again.' });
   return respondRedirect(visit, `${project}/commits/${found.buildRequest.commitId ?? ''}`, {
     say: only ? `${begun.length} suites run again.` : 'No suite of this request has failed.',
   });
 }
 
-async function showBuild(visit: Visit): Promise<View> {
+async function showBuild(visit: BuildVisit): Promise<View> {
   const { services, found, url } = visit;
   const { project, build } = found;
   const request = findBuildRequest(services.db, project.id, build.buildRequestId);
@@ -131,7 +131,7 @@ ${
 }
 
 function buildHead(
-  visit: Visit,
+  visit: BuildVisit,
   request: BuildRequest | undefined,
   commit: Commit | undefined,
   newest: readonly Build[],
@@ -160,7 +160,7 @@ function durationOf({ createdAt, startedAt, finishedAt }: Build, now: number): H
     : html`<span>in <span class="number">${took}</span>${waited}</span>`;
 }
 
-function buildButtons(visit: Visit, newest: readonly Build[]): Html[] {
+function buildButtons(visit: BuildVisit, newest: readonly Build[]): Html[] {
   const { build } = visit.found;
   const href = buildHref(build);
   if (!isFinishedBuild(build.buildState))
@@ -182,7 +182,7 @@ function buildButtons(visit: Visit, newest: readonly Build[]): Html[] {
 }
 
 /** Why it waits, or ended as it did, in a sentence. */
-function whyItStands({ services, found: { build } }: Visit): Html | string {
+function whyItStands({ services, found: { build } }: BuildVisit): Html | string {
   const say = (tone: string, text: string) => html`<p class="flash ${tone}">${text}</p>`;
   switch (build.buildState) {
     case 'enqueued': {

@@ -1,33 +1,32 @@
 // Who works on a project besides its owner, who alone adds and removes them.
 
 import { html } from 'hono/html';
+import { projects } from '../../api/projects.ts';
 import type { presentCollaborator } from '../../contract/records.ts';
 import { findAccount } from '../../store/accounts.ts';
 import { listInvitedCollaborators } from '../../store/projects.ts';
 import { copyText, dataTable, emptyState, linkButton, olderLink } from '../frame/components.ts';
 import { actionButton, formTo, renderForm, submitButton, textField } from '../frame/form.ts';
-import type { Html } from '../frame/layout.ts';
 import { action, type Onward, page, type Route } from '../frame/route.ts';
-import { performList, type View, type Visit } from '../frame/visit.ts';
-import { isOwner, projectPath, projectView } from './frame.ts';
+import { type Html, perform, type View } from '../frame/visit.ts';
+import { isOwner, type ProjectVisit, projectPath, projectView } from './frame.ts';
 
 const HERE = '/ui/projects/:project_id/collaborators';
-const ENDPOINT = '/projects/:project_id/collaborators';
 
 type CollaboratorRecord = ReturnType<typeof presentCollaborator>;
 type Invited = CollaboratorRecord & { sign_in_url?: string };
 
 export const collaboratorPages: Route[] = [
   page(HERE, showCollaborators),
-  action<Invited>(HERE, `POST ${ENDPOINT}`, {
+  action(HERE, projects.addCollaborator, {
     shown: showCollaborators,
     done: (visit, invited) => showInvited(visit, invited, `${invited.email} is added`),
   }),
-  action<Invited>(`${HERE}/:collaborator_id/invitation`, `POST ${ENDPOINT}/:collaborator_id/invitation`, {
+  action(`${HERE}/:collaborator_id/invitation`, projects.renewInvitation, {
     shown: showCollaborators,
     done: (visit, invited) => showInvited(visit, invited, `A new link for ${invited.email}`),
   }),
-  action(`${HERE}/:collaborator_id/delete`, `DELETE ${ENDPOINT}/:collaborator_id`, {
+  action(`${HERE}/:collaborator_id/delete`, projects.removeCollaborator, {
     shown: showCollaborators,
     done: visit => ({
       to: projectPath(visit, '/collaborators'),
@@ -36,9 +35,9 @@ export const collaboratorPages: Route[] = [
   }),
 ];
 
-async function showCollaborators(visit: Visit): Promise<View> {
+async function showCollaborators(visit: ProjectVisit): Promise<View> {
   const before = visit.url.searchParams.get('before');
-  const { items, next } = await performList<CollaboratorRecord>(visit, `GET ${ENDPOINT}`, {
+  const { items, next } = await perform(visit, projects.listCollaborators, {
     query: { limit: '100', ...(before && { before }) },
   });
   const { db } = visit.services;
@@ -67,7 +66,7 @@ ${olderLink(visit.url, next, 'More collaborators')}</section>`,
   });
 }
 
-function renderAdd(visit: Visit): Html {
+function renderAdd(visit: ProjectVisit): Html {
   const add = formTo(visit, projectPath(visit, '/collaborators'));
   return renderForm(add, {
     fields: textField(add, { name: 'email', label: 'Email', type: 'email', required: true }),
@@ -76,12 +75,12 @@ function renderAdd(visit: Visit): Html {
 }
 
 function renderActions(
-  visit: Visit,
+  visit: ProjectVisit,
   { id_str: id, email }: CollaboratorRecord,
   invited: ReadonlySet<bigint>,
 ): Html {
   const path = projectPath(visit, `/collaborators/${id}`);
-  return html`<div class="row">${invited.has(BigInt(id as string)) ? actionButton(formTo(visit, `${path}/invitation`), 'New link') : ''}${actionButton(
+  return html`<div class="row">${invited.has(BigInt(id)) ? actionButton(formTo(visit, `${path}/invitation`), 'New link') : ''}${actionButton(
     formTo(visit, `${path}/delete`),
     'Remove',
     { tone: 'danger', confirm: `Remove ${email} from this project?` },
@@ -89,7 +88,7 @@ function renderActions(
 }
 
 /** The link signs in whoever has it, so it is handed over by the owner and shown just this once. */
-function showInvited(visit: Visit, invited: Invited, heading: string): View | Onward {
+function showInvited(visit: ProjectVisit, invited: Invited, heading: string): View | Onward {
   const back = projectPath(visit, '/collaborators');
   if (invited.sign_in_url === undefined) return { to: back, say: `${heading}.` };
   return projectView(visit, {

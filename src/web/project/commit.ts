@@ -2,6 +2,7 @@
 
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { html } from 'hono/html';
+import { builds } from '../../api/builds.ts';
 import { type BuildState, isFinishedBuild, isRerunCandidate } from '../../domain/build.ts';
 import { parseId } from '../../domain/id.ts';
 import { type Build, listBuildsOfCommit, listSuiteDecisions } from '../../store/builds.ts';
@@ -17,14 +18,16 @@ import {
   relativeTime,
 } from '../frame/components.ts';
 import { actionButton, formTo } from '../frame/form.ts';
-import { type Html, respondRedirect } from '../frame/layout.ts';
+import { respondRedirect } from '../frame/layout.ts';
 import { form, page, type Route } from '../frame/route.ts';
 import { stateBadge } from '../frame/state.ts';
-import { perform, type View, type Visit } from '../frame/visit.ts';
+import { type Html, perform, type View, type Visit } from '../frame/visit.ts';
 import { renderJudged } from '../suite/rule-results.ts';
 import { renderDeployForm } from './deploys.ts';
 import { projectPath, projectView, shortRef, subjectOf } from './frame.ts';
 import { durationOf } from './matrix.ts';
+
+type CommitVisit = Visit<'project' | 'commit'>;
 
 const HERE = '/ui/projects/:project_id/commits/:commit_id';
 const FILES_SHOWN = 1_000;
@@ -37,12 +40,12 @@ export const commitPages: Route[] = [
   form(`${HERE}/rerun_failed`, visit => rerun(visit, isRerunCandidate)),
 ];
 
-function countingBuilds({ services: { db }, found: { commit } }: Visit): BuildHead[] {
+function countingBuilds({ services: { db }, found: { commit } }: CommitVisit): BuildHead[] {
   return [...listLatestBuilds(db, commit.id).values()];
 }
 
 /** Runs again what counts for the commit and has ended so; a suite that is gone cannot run again. */
-async function rerun(visit: Visit, wanted: (state: BuildState) => boolean): Promise<Response> {
+async function rerun(visit: CommitVisit, wanted: (state: BuildState) => boolean): Promise<Response> {
   const { db } = visit.services;
   const { commit, project } = visit.found;
   const chosen = countingBuilds(visit).filter(({ buildState }) => wanted(buildState));
@@ -50,7 +53,7 @@ async function rerun(visit: Visit, wanted: (state: BuildState) => boolean): Prom
   for (const build of chosen) {
     const suiteIsThere = findSuite(db, project.id, build.suiteId) !== undefined;
     if (!suiteIsThere) continue;
-    await perform(visit, 'POST /projects/:project_id/builds/:build_id/rerun', {
+    await perform(visit, builds.rerun, {
       params: { build_id: build.id.toString() },
     });
     begun += 1;
@@ -65,7 +68,7 @@ async function rerun(visit: Visit, wanted: (state: BuildState) => boolean): Prom
   });
 }
 
-function showCommit(visit: Visit): View {
+function showCommit(visit: CommitVisit): View {
   const { commit } = visit.found;
   const here = projectPath(visit, `/commits/${commit.id}`);
   const [, ...rest] = commit.message.split('\n');
@@ -87,7 +90,7 @@ function showCommit(visit: Visit): View {
   });
 }
 
-function renderFacts({ found: { commit } }: Visit): Html {
+function renderFacts({ found: { commit } }: CommitVisit): Html {
   const list = (json: string) => (JSON.parse(json) as string[]).map(name => html`<code>${name}</code> `);
   const person = (name: string, email: string, date: string) =>
     html`${name} &lt;${email}&gt;<div class="second">${date}, ${relativeTime(Date.parse(date))}</div>`;
@@ -112,7 +115,7 @@ function renderFacts({ found: { commit } }: Visit): Html {
   ]);
 }
 
-function renderBuilds(visit: Visit): Html {
+function renderBuilds(visit: CommitVisit): Html {
   const { db } = visit.services;
   const { commit } = visit.found;
   const before = parseId(visit.url.searchParams.get('before') ?? '');
@@ -144,7 +147,7 @@ ${
 ${olderLink(visit.url, rows.length > BUILDS_A_PAGE ? builds.at(-1)?.id : undefined, 'Older builds')}`;
 }
 
-function buildCells(visit: Visit, build: Build, counts: boolean): (Html | string)[] {
+function buildCells(visit: CommitVisit, build: Build, counts: boolean): (Html | string)[] {
   const path = projectPath(visit, `/builds/${build.id}`);
   const waiting = visit.services.waiting(build);
   const reason = build.error ?? (waiting && `Place ${waiting.position}: ${waiting.reason}`);
@@ -162,7 +165,7 @@ function buildCells(visit: Visit, build: Build, counts: boolean): (Html | string
   ];
 }
 
-function renderDecisions(visit: Visit): Html {
+function renderDecisions(visit: CommitVisit): Html {
   // As the suites were made, like the columns of the matrix.
   const decisions = listSuiteDecisions(visit.services.db, visit.found.commit.id).reverse();
   if (decisions.length === 0)
@@ -179,7 +182,7 @@ function renderDecisions(visit: Visit): Html {
 ${from + shown.length < decisions.length ? moreDecisions(visit, from + shown.length, decisions.length) : ''}`;
 }
 
-function moreDecisions({ url }: Visit, from: number, of: number): Html {
+function moreDecisions({ url }: CommitVisit, from: number, of: number): Html {
   const query = new URLSearchParams(url.search);
   query.set('decisions', String(from));
   return html`<p class="older"><a class="button plain" href="${url.pathname}?${query.toString()}#decisions">${of - from} more suites</a></p>`;

@@ -1,7 +1,7 @@
 // The deploys of a project: what was pushed where, starting one, and the log of each.
 
 import { html } from 'hono/html';
-import type { presentDeployItem } from '../../contract/records.ts';
+import { deploys } from '../../api/deploys.ts';
 import { parseId } from '../../domain/id.ts';
 import type { Commit } from '../../store/builds.ts';
 import { type Deploy, listDeploys, listStrategies } from '../../store/deploys.ts';
@@ -16,23 +16,21 @@ import {
   relativeTime,
 } from '../frame/components.ts';
 import { actionButton, formTo, renderForm, selectField, submitButton } from '../frame/form.ts';
-import type { Html } from '../frame/layout.ts';
 import { action, page, type Route } from '../frame/route.ts';
 import { stateBadge } from '../frame/state.ts';
-import { perform, type View, type Visit } from '../frame/visit.ts';
-import { projectPath, projectView, subjectOf } from './frame.ts';
+import { type Html, perform, type View, type Visit } from '../frame/visit.ts';
+import { type ProjectVisit, projectPath, projectView, subjectOf } from './frame.ts';
 import { respondRawLog } from './log-view.ts';
 import { renderStrategies } from './strategies.ts';
 
 const HERE = '/ui/projects/:project_id/deploys';
-const ENDPOINT = '/projects/:project_id/deploys';
 const DEPLOYS_A_PAGE = 25;
 const COMMITS_OFFERED = 50;
 const LOG_SHOWN = 200_000;
 
 export const deployPages: Route[] = [
   page(HERE, showDeploys),
-  action<ReturnType<typeof presentDeployItem>>(HERE, `POST ${ENDPOINT}`, {
+  action(HERE, deploys.create, {
     shown: showDeploys,
     done: (visit, deploy) => ({
       to: projectPath(visit, `/deploys/${deploy.id_str}`),
@@ -41,15 +39,15 @@ export const deployPages: Route[] = [
   }),
   page(`${HERE}/:deploy_id`, showDeploy),
   page(`${HERE}/:deploy_id/log`, visit =>
-    respondRawLog(visit, `GET ${ENDPOINT}/:deploy_id/log`, `deploy-${visit.found.deploy.id}.log`),
+    respondRawLog(visit, deploys.log, `deploy-${visit.found.deploy.id}.log`),
   ),
-  action(`${HERE}/:deploy_id/cancel`, `POST ${ENDPOINT}/:deploy_id/cancel`, {
+  action(`${HERE}/:deploy_id/cancel`, deploys.cancel, {
     shown: showDeploys,
     done: visit => ({ to: projectPath(visit, '/deploys') }),
   }),
 ];
 
-function showDeploys(visit: Visit): View {
+function showDeploys(visit: ProjectVisit): View {
   const { db } = visit.services;
   const { project } = visit.found;
   const before = parseId(visit.url.searchParams.get('before') ?? '');
@@ -82,7 +80,7 @@ ${olderLink(visit.url, next, 'Older deploys')}</section>
   });
 }
 
-function deployCells(visit: Visit, deploy: Deploy, commit: CommitHead | undefined): (Html | string)[] {
+function deployCells(visit: ProjectVisit, deploy: Deploy, commit: CommitHead | undefined): (Html | string)[] {
   const path = projectPath(visit, `/deploys/${deploy.id}`);
   return [
     html`<a class="subject" href="${projectPath(visit, `/commits/${deploy.commitId}`)}">${commit ? subjectOf(commit) : ''}</a><div class="second"><code>${deploy.commitRef.slice(0, 10)}</code></div>`,
@@ -94,14 +92,14 @@ function deployCells(visit: Visit, deploy: Deploy, commit: CommitHead | undefine
 }
 
 /** One that is under way is canceled when its push was aborted and the remote was asked. */
-function renderCancel(visit: Visit, { id, state, cancelBecause }: Deploy): Html | string {
+function renderCancel(visit: ProjectVisit, { id, state, cancelBecause }: Deploy): Html | string {
   if (state !== 'enqueued' && state !== 'deploying') return '';
   if (cancelBecause !== null) return html`<span class="quiet">Being canceled</span>`;
   return actionButton(formTo(visit, projectPath(visit, `/deploys/${id}/cancel`)), 'Cancel');
 }
 
 /** The form that deploys: the commit that is looked at, or one of the newest. */
-export function renderDeployForm(visit: Visit, commit?: Commit): Html {
+export function renderDeployForm(visit: ProjectVisit, commit?: Commit): Html {
   const { db } = visit.services;
   const { project } = visit.found;
   const strategies = listStrategies(db, project.id, { limit: 100, before: undefined });
@@ -144,11 +142,11 @@ ${
   });
 }
 
-async function showDeploy(visit: Visit): Promise<View> {
+async function showDeploy(visit: Visit<'project' | 'deploy'>): Promise<View> {
   const { deploy, project } = visit.found;
   const here = projectPath(visit, `/deploys/${deploy.id}`);
   const commit = findCommitHeads(visit.services.db, [deploy.commitId]).get(deploy.commitId);
-  const answer = await perform<Response>(visit, `GET ${ENDPOINT}/:deploy_id/log`);
+  const answer = await perform(visit, deploys.log);
   const log = (await answer.text()).slice(-LOG_SHOWN);
   const took =
     deploy.startedAt !== null && deploy.finishedAt !== null

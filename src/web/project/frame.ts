@@ -4,9 +4,11 @@ import { html } from 'hono/html';
 import { eventTypes } from '../../contract/events.ts';
 import { lastEventId } from '../../store/events.ts';
 import { pageHead } from '../frame/components.ts';
-import type { Html } from '../frame/layout.ts';
 import { stateBadge } from '../frame/state.ts';
-import type { View, Visit } from '../frame/visit.ts';
+import type { Html, View, Visit } from '../frame/visit.ts';
+
+export type ProjectVisit = Visit<'project'>;
+export type SuiteVisit = Visit<'project' | 'suite'>;
 
 export type Tab = 'overview' | 'suites' | 'deploys' | 'notifications' | 'collaborators' | 'settings';
 
@@ -20,17 +22,18 @@ const tabs: [tab: Tab, path: string, word: string][] = [
 ];
 
 /** The address of the project's pages, or of one of them. */
-export const projectPath = ({ found: { project } }: Visit, rest = '') => `/ui/projects/${project.id}${rest}`;
+export const projectPath = ({ found: { project } }: ProjectVisit, rest = '') =>
+  `/ui/projects/${project.id}${rest}`;
 
-export const suitePath = (visit: Visit, rest = '') =>
+export const suitePath = (visit: SuiteVisit, rest = '') =>
   projectPath(visit, `/suites/${visit.found.suite.id}${rest}`);
 
 /** What only the project's owner may do is shown to nobody else. */
-export const isOwner = ({ found: { project }, caller }: Visit) =>
+export const isOwner = ({ found: { project }, caller }: ProjectVisit) =>
   caller.kind === 'user' && project.ownerId === caller.accountId;
 
 export function projectView(
-  visit: Visit,
+  visit: ProjectVisit,
   parts: {
     tab: Tab;
     body: Html;
@@ -73,12 +76,12 @@ ${parts.body}`,
 }
 
 /** Begins after what this page shows already, so that nothing falls between the two. */
-function renderStream(visit: Visit, live: string): Html {
+function renderStream(visit: ProjectVisit, live: string): Html {
   const after = lastEventId(visit.services.db, visit.found.project.id);
   return html`<div hidden data-stream="${projectPath(visit, `/stream?after=${after}`)}" data-events="${eventTypes.join(' ')}" data-page="${live}"></div>`;
 }
 
-function renderTabs(visit: Visit, tab: Tab): Html {
+function renderTabs(visit: ProjectVisit, tab: Tab): Html {
   const shown = tabs.filter(([one]) => one !== 'settings' || isOwner(visit));
   return html`<nav class="tabs" aria-label="Project"><ul>${shown.map(([one, path, word]) =>
     one === tab

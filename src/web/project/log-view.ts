@@ -3,15 +3,15 @@
 
 import { open } from 'node:fs/promises';
 import { html } from 'hono/html';
+import type { Endpoint } from '../../api/endpoint.ts';
 import { type Followed, lastEventIdOf, resumeAt, streamLog } from '../../api/firehose.ts';
 import { answeredByStream } from '../../api/http/stream.ts';
 import type { Caller } from '../../domain/access.ts';
 import { type LogTime, logSize, readLogTimes, timeOf } from '../../store/data/log-file.ts';
 import { sizeWords } from '../frame/components.ts';
 import { commonHeaders } from '../frame/headers.ts';
-import type { Html } from '../frame/layout.ts';
 import { openPageStream } from '../frame/page-stream.ts';
-import { perform, type Visit } from '../frame/visit.ts';
+import { type Html, perform, type Visit } from '../frame/visit.ts';
 
 /** What a browser without script is shown of a log; the rest is a link away. */
 const PLAIN_BYTES = 128 * 1024;
@@ -87,8 +87,12 @@ export function plainText(text: string): string {
 }
 
 /** The log to look at or to keep, by the endpoint that answers the API. */
-export async function respondRawLog(visit: Visit, endpointName: string, fileName: string): Promise<Response> {
-  const response = await perform<Response>(visit, endpointName);
+export async function respondRawLog(
+  visit: Visit,
+  endpoint: Endpoint<Response | Promise<Response>>,
+  fileName: string,
+): Promise<Response> {
+  const response = await perform(visit, endpoint);
   if (visit.url.searchParams.has('download'))
     response.headers.set('content-disposition', `attachment; filename="${fileName}"`);
   return response;
@@ -100,10 +104,9 @@ export function respondLogStream(
   followed: Followed,
   sees: (caller: Caller) => unknown,
 ): Response {
-  const { live } = visit.services;
   // A browser sends where it was when it comes back by itself; the page asks where it has to begin again.
   const from = lastEventIdOf(visit.request) || (visit.url.searchParams.get('from') ?? '');
-  streamLog({ live, feeds: visit.site.feeds }, openPageStream(visit, sees), followed, resumeAt(from));
+  streamLog(visit.services, openPageStream(visit, sees), followed, resumeAt(from));
   return answeredByStream();
 }
 

@@ -7,10 +7,9 @@ import { parseId } from '../../domain/id.ts';
 import { type BuildHead, type CommitHead, listCommitHeads, listLatestBuilds } from '../../store/overview.ts';
 import { listSuiteNames } from '../../store/suites.ts';
 import { durationWords, emptyState, olderLink, relativeTime } from '../frame/components.ts';
-import type { Html } from '../frame/layout.ts';
 import { stateBadge, stateMark } from '../frame/state.ts';
-import type { Visit } from '../frame/visit.ts';
-import { projectPath, shortRef, subjectOf } from './frame.ts';
+import type { Html } from '../frame/visit.ts';
+import { type ProjectVisit, projectPath, shortRef, subjectOf } from './frame.ts';
 
 const COMMITS_A_PAGE = 25;
 /** So many suites have a column. */
@@ -21,7 +20,7 @@ const PASSED_LISTED = 8;
 type Column = { id: bigint; name: string };
 type BuildsOfCommit = ReadonlyMap<bigint, BuildHead>;
 
-export async function renderCommits(visit: Visit): Promise<Html> {
+export async function renderCommits(visit: ProjectVisit): Promise<Html> {
   const { db } = visit.services;
   const { project } = visit.found;
   const before = parseId(visit.url.searchParams.get('before') ?? '');
@@ -73,7 +72,7 @@ function mostTelling(columns: readonly Column[], builds: readonly BuildsOfCommit
 }
 
 function renderRow(
-  visit: Visit,
+  visit: ProjectVisit,
   commit: CommitHead,
   columns: readonly Column[],
   builds: BuildsOfCommit | undefined,
@@ -112,7 +111,12 @@ function renderOthers(
 
 const isPassed = ({ buildState }: BuildHead) => buildState === 'passed';
 
-function renderCell(visit: Visit, { name }: Column, build: BuildHead | undefined, isCounted: boolean): Html {
+function renderCell(
+  visit: ProjectVisit,
+  { name }: Column,
+  build: BuildHead | undefined,
+  isCounted: boolean,
+): Html {
   if (!build)
     return html`<td role="cell" class="cell none" title="${name} did not run"><span aria-hidden="true">·</span><span class="sr">did not run</span></td>`;
   const took = durationOf(build);

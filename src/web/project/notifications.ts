@@ -1,6 +1,7 @@
 // Notifications: webhooks of a project, what was sent to each and what it answered, and sending it once more.
 
 import { html } from 'hono/html';
+import { notifications } from '../../api/notifications.ts';
 import type {
   presentCreatedNotification,
   presentDelivery,
@@ -16,14 +17,12 @@ import {
   relativeTime,
 } from '../frame/components.ts';
 import { actionButton, formTo, renderForm, selectField, submitButton, textField } from '../frame/form.ts';
-import type { Html } from '../frame/layout.ts';
 import { action, page, type Route } from '../frame/route.ts';
 import { stateBadge } from '../frame/state.ts';
-import { performList, type View, type Visit } from '../frame/visit.ts';
-import { isOwner, projectPath, projectView } from './frame.ts';
+import { type Html, perform, type View, type Visit } from '../frame/visit.ts';
+import { isOwner, type ProjectVisit, projectPath, projectView } from './frame.ts';
 
 const HERE = '/ui/projects/:project_id/notifications';
-const ENDPOINT = '/projects/:project_id/notifications';
 /** How often to look for what no event tells of: soon while something is due, seldom while it waits for its next try. */
 const POLL_MS = { soonest: 2_000, latest: 60_000 };
 
@@ -34,47 +33,48 @@ type DeliveryRecord = ReturnType<typeof presentDelivery>;
 export const notificationPages: Route[] = [
   page(HERE, showNotifications),
   page(`${HERE}/new`, showNewNotification),
-  action<CreatedRecord>(`${HERE}/new`, `POST ${ENDPOINT}`, {
+  action(`${HERE}/new`, notifications.create, {
     shown: showNewNotification,
     prepare: sent => sent.set('name', 'webhook'),
     done: showSecret,
   }),
   page(`${HERE}/:notification_id`, showDeliveries),
-  action(`${HERE}/:notification_id/test`, `POST ${ENDPOINT}/:notification_id/test`, {
+  action(`${HERE}/:notification_id/test`, notifications.test, {
     shown: showDeliveries,
     done: visit => ({ to: notificationPath(visit), say: 'A test is on its way.' }),
   }),
-  action(`${HERE}/:notification_id/enable`, `POST ${ENDPOINT}/:notification_id/enable`, {
+  action(`${HERE}/:notification_id/enable`, notifications.enable, {
     shown: showDeliveries,
     done: visit => ({
       to: notificationPath(visit),
       say: 'It is on again. Send a test to see whether it answers.',
     }),
   }),
-  action(`${HERE}/:notification_id/delete`, `DELETE ${ENDPOINT}/:notification_id`, {
+  action(`${HERE}/:notification_id/delete`, notifications.delete, {
     shown: showNotifications,
     done: visit => ({
       to: projectPath(visit, '/notifications'),
       say: 'The notification is deleted. Nothing is sent any more.',
     }),
   }),
-  action(
-    `${HERE}/:notification_id/deliveries/:delivery_id/redeliver`,
-    `POST ${ENDPOINT}/:notification_id/deliveries/:delivery_id/redeliver`,
-    { shown: showDeliveries, done: visit => ({ to: notificationPath(visit), say: 'It is sent once more.' }) },
-  ),
+  action(`${HERE}/:notification_id/deliveries/:delivery_id/redeliver`, notifications.redeliver, {
+    shown: showDeliveries,
+    done: visit => ({ to: notificationPath(visit), say: 'It is sent once more.' }),
+  }),
 ];
 
-const notificationPath = (visit: Visit, id = visit.found.notification.id.toString()) =>
-  projectPath(visit, `/notifications/${id}`);
+type NotificationVisit = Visit<'project' | 'notification'>;
+
+const notificationPath = (visit: NotificationVisit) =>
+  projectPath(visit, `/notifications/${visit.found.notification.id}`);
 
 const typeWords: Record<string, string> = {
   build: 'builds, build requests and deploys',
   dependency: 'dependencies that its suites use',
 };
 
-async function showNotifications(visit: Visit): Promise<View> {
-  const { items, next } = await performList<NotificationRecord>(visit, `GET ${ENDPOINT}`, {
+async function showNotifications(visit: ProjectVisit): Promise<View> {
+  const { items, next } = await perform(visit, notifications.list, {
     query: { limit: '100' },
   });
   const create = linkButton(projectPath(visit, '/notifications/new'), 'New notification', 'primary');
@@ -96,8 +96,8 @@ ${dataTable({
   });
 }
 
-function notificationCells(visit: Visit, item: NotificationRecord): (Html | string)[] {
-  const path = notificationPath(visit, item.id_str as string);
+function notificationCells(visit: ProjectVisit, item: NotificationRecord): (Html | string)[] {
+  const path = projectPath(visit, `/notifications/${item.id_str}`);
   return [
     html`<a class="name" href="${path}">${item.options.url}</a>${item.enabled === false ? html` <span class="tag">off: the receiver answered that it is gone</span>` : ''}`,
     typeWords[item.notifiable_type] ?? item.notifiable_type,
@@ -112,7 +112,7 @@ function notificationCells(visit: Visit, item: NotificationRecord): (Html | stri
   ];
 }
 
-function showNewNotification(visit: Visit): View {
+function showNewNotification(visit: ProjectVisit): View {
   const create = formTo(visit, projectPath(visit, '/notifications/new'), { notifiable_type: 'build' });
   return projectView(visit, {
     tab: 'notifications',
@@ -130,8 +130,8 @@ ${textField(create, { name: 'options[url]', label: 'URL', required: true, code: 
   });
 }
 
-function showSecret(visit: Visit, created: CreatedRecord): View {
-  const path = notificationPath(visit, created.id_str as string);
+function showSecret(visit: ProjectVisit, created: CreatedRecord): View {
+  const path = projectPath(visit, `/notifications/${created.id_str}`);
   return projectView(visit, {
     tab: 'notifications',
     below: { heading: 'The notification is created' },
@@ -144,14 +144,12 @@ ${factList([
   });
 }
 
-async function showDeliveries(visit: Visit): Promise<View> {
+async function showDeliveries(visit: NotificationVisit): Promise<View> {
   const { notification } = visit.found;
   const before = visit.url.searchParams.get('before');
-  const { items, next } = await performList<DeliveryRecord>(
-    visit,
-    `GET ${ENDPOINT}/:notification_id/deliveries`,
-    { query: { limit: '50', ...(before && { before }) } },
-  );
+  const { items, next } = await perform(visit, notifications.listDeliveries, {
+    query: { limit: '50', ...(before && { before }) },
+  });
   const path = notificationPath(visit);
   const pollMs = pollMsOf(items, visit.services.db.now());
   return projectView(visit, {
@@ -187,9 +185,9 @@ function pollMsOf(items: readonly DeliveryRecord[], now: number): number | undef
   return Math.min(POLL_MS.latest, Math.max(POLL_MS.soonest, Math.min(...tries)));
 }
 
-function deliveryCells(visit: Visit, delivery: DeliveryRecord): (Html | string)[] {
+function deliveryCells(visit: NotificationVisit, delivery: DeliveryRecord): (Html | string)[] {
   const path = notificationPath(visit);
-  // Tries are counted anew when it is sent once more; the last answer stays until the next one.
+  // Tries are counted from zero when it is resent; the last answer stays until the next one.
   const isAgain = delivery.response_status !== null;
   const tries =
     [isAgain ? 'sent once more' : 'not tried yet', 'tried once'][delivery.attempts] ??

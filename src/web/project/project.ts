@@ -1,6 +1,7 @@
 // A project's front page: its commits with the matrix of their suites, its build requests, and the form that starts one.
 
 import { html } from 'hono/html';
+import { builds } from '../../api/builds.ts';
 import { lastEventIdOf, streamEvents } from '../../api/firehose.ts';
 import { answeredByStream } from '../../api/http/stream.ts';
 import type { presentBuildRequest } from '../../contract/records.ts';
@@ -10,12 +11,11 @@ import { listBuildRequests } from '../../store/builds.ts';
 import { findProject, findVisibleProject } from '../../store/projects.ts';
 import { emptyState, olderLink, relativeTime } from '../frame/components.ts';
 import { actionButton, formTo, renderForm, submitButton, textField } from '../frame/form.ts';
-import type { Html } from '../frame/layout.ts';
 import { openPageStream } from '../frame/page-stream.ts';
 import { action, page, type Route } from '../frame/route.ts';
 import { stateBadge } from '../frame/state.ts';
-import { performList, type View, type Visit } from '../frame/visit.ts';
-import { projectPath, projectView } from './frame.ts';
+import { type Html, perform, type View } from '../frame/visit.ts';
+import { type ProjectVisit, projectPath, projectView } from './frame.ts';
 import { renderCommits } from './matrix.ts';
 import { renderSteps } from './steps.ts';
 
@@ -27,34 +27,28 @@ export const projectPages: Route[] = [
   page(HERE, showProject),
   page(`${HERE}/stream`, followProject),
   page(`${HERE}/build_requests`, showRequests),
-  action<RequestRecord>(`${HERE}/build_requests`, 'POST /projects/:project_id/build_requests', {
+  action(`${HERE}/build_requests`, builds.createRequest, {
     shown: showProject,
     done: (visit, request) => ({
       to: projectPath(visit),
       say: `Build of ${request.commit_ref} is started.`,
     }),
   }),
-  action<RequestRecord>(
-    `${HERE}/build_requests/:build_request_id/cancel`,
-    'POST /projects/:project_id/build_requests/:build_request_id/cancel',
-    {
-      shown: showProject,
-      done: (visit, request) => ({
-        to: projectPath(visit),
-        say: `Build of ${request.commit_ref} is canceled.`,
-      }),
-    },
-  ),
+  action(`${HERE}/build_requests/:build_request_id/cancel`, builds.cancelRequest, {
+    shown: showProject,
+    done: (visit, request) => ({
+      to: projectPath(visit),
+      say: `Build of ${request.commit_ref} is canceled.`,
+    }),
+  }),
 ];
 
 const REQUESTS_BESIDE = 8;
 
-async function showProject(visit: Visit): Promise<View> {
-  const { items, next } = await performList<RequestRecord>(
-    visit,
-    'GET /projects/:project_id/build_requests',
-    { query: { limit: String(REQUESTS_BESIDE) } },
-  );
+async function showProject(visit: ProjectVisit): Promise<View> {
+  const { items, next } = await perform(visit, builds.listRequests, {
+    query: { limit: String(REQUESTS_BESIDE) },
+  });
   return projectView(visit, {
     tab: 'overview',
     live: projectPath(visit, visit.request.method === 'GET' ? visit.url.search : ''),
@@ -74,7 +68,7 @@ ${next === undefined ? '' : html`<p><a href="${projectPath(visit, '/build_reques
   });
 }
 
-function renderStart(visit: Visit): Html {
+function renderStart(visit: ProjectVisit): Html {
   const [last] = listBuildRequests(visit.services.db, visit.found.project.id, {
     limit: 1,
     before: undefined,
@@ -94,7 +88,7 @@ function renderStart(visit: Visit): Html {
   });
 }
 
-function renderRequests(visit: Visit, requests: readonly RequestRecord[]): Html {
+function renderRequests(visit: ProjectVisit, requests: readonly RequestRecord[]): Html {
   return html`<ul class="request-list">${requests.map(
     request => html`<li>
 <div class="request-head">${stateBadge(request.build_state)} ${
@@ -108,16 +102,14 @@ ${request.error === undefined ? '' : html`<p class="why">${request.error}</p>`}
   )}</ul>`;
 }
 
-const renderCancel = (visit: Visit, request: RequestRecord) =>
+const renderCancel = (visit: ProjectVisit, request: RequestRecord) =>
   actionButton(formTo(visit, projectPath(visit, `/build_requests/${request.id_str}/cancel`)), 'Cancel');
 
-async function showRequests(visit: Visit): Promise<View> {
+async function showRequests(visit: ProjectVisit): Promise<View> {
   const before = visit.url.searchParams.get('before');
-  const { items, next } = await performList<RequestRecord>(
-    visit,
-    'GET /projects/:project_id/build_requests',
-    { query: { limit: '50', ...(before && { before }) } },
-  );
+  const { items, next } = await perform(visit, builds.listRequests, {
+    query: { limit: '50', ...(before && { before }) },
+  });
   return projectView(visit, {
     tab: 'overview',
     live: projectPath(visit, `/build_requests${visit.url.search}`),
@@ -131,7 +123,7 @@ async function showRequests(visit: Visit): Promise<View> {
 }
 
 /** What happens in the project, for the page that shows it: it reads itself again when told. */
-function followProject(visit: Visit): Response {
+function followProject(visit: ProjectVisit): Response {
   const { services, found, request, url } = visit;
   const { db } = services;
   const stream = openPageStream(visit, caller => findVisibleProject(db, caller.accountId, found.project.id));

@@ -2,6 +2,7 @@
 
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { html } from 'hono/html';
+import { projects } from '../../api/projects.ts';
 import type { presentProject } from '../../contract/records.ts';
 import { parseId } from '../../domain/id.ts';
 import { type ProjectSummary, summarizeProjects } from '../../store/overview.ts';
@@ -17,18 +18,18 @@ import {
   sparkline,
 } from '../frame/components.ts';
 import { formTo, renderForm, submitButton, textArea, textField } from '../frame/form.ts';
-import { type Html, respondRedirect } from '../frame/layout.ts';
+import { respondRedirect } from '../frame/layout.ts';
 import { renderChanges, respondChanges } from '../frame/page-stream.ts';
 import { action, page, type Route } from '../frame/route.ts';
 import { stateBadge } from '../frame/state.ts';
-import { performList, type View, type Visit } from '../frame/visit.ts';
+import { type Html, perform, type View, type Visit } from '../frame/visit.ts';
 
 export const projectsPages: Route[] = [
   page('/ui', visit => respondRedirect(visit, '/ui/projects')),
   page('/ui/projects', showProjects),
   page('/ui/projects/stream', followProjects),
   page('/ui/projects/new', showNewProject),
-  action<ProjectRecord>('/ui/projects/new', 'POST /projects', {
+  action('/ui/projects/new', projects.create, {
     shown: showNewProject,
     done: (_, project) => ({
       to: `/ui/projects/${project.id_str}`,
@@ -82,7 +83,7 @@ async function findFitting(
   const fitting: ProjectRecord[] = [];
   let from = before;
   for (;;) {
-    const page = await performList<ProjectRecord>(visit, 'GET /projects', {
+    const page = await perform(visit, projects.list, {
       query: { limit: String(PROJECTS_A_PAGE), ...(from && { before: from }) },
     });
     items.push(...page.items);
@@ -90,7 +91,7 @@ async function findFitting(
     const { next } = page;
     const lastShown = fitting[PROJECTS_A_PAGE - 1];
     if (lastShown && fitting.length > PROJECTS_A_PAGE)
-      return { items, shown: fitting.slice(0, PROJECTS_A_PAGE), next: parseId(String(lastShown.id_str)) };
+      return { items, shown: fitting.slice(0, PROJECTS_A_PAGE), next: parseId(lastShown.id_str) };
     if (wanted === '' || next === undefined || items.length >= PROJECTS_SEARCHED)
       return { items, shown: fitting, next };
     from = String(next);
@@ -100,7 +101,7 @@ async function findFitting(
 
 /** What happens in any of the visitor's projects. */
 async function followProjects(visit: Visit): Promise<Response> {
-  const { items } = await performList<ProjectRecord>(visit, 'GET /projects', { query: { limit: '1000' } });
+  const { items } = await perform(visit, projects.list, { query: { limit: '1000' } });
   return respondChanges(visit, {
     topics: items.flatMap(({ id_str: id }) => [`project:${id}`, `events:${id}`]),
     sees: () => true,
@@ -124,7 +125,7 @@ function noProjects(mayCreate: boolean, create: Html): Html {
 }
 
 function projectTable({ services: { db } }: Visit, projects: readonly ProjectRecord[]): Html {
-  const ids = projects.map(project => BigInt(project.id_str as string));
+  const ids = projects.map(project => BigInt(project.id_str));
   const summaries = summarizeProjects(db, ids, TREND_RUNS);
   return dataTable({
     id: 'projects',

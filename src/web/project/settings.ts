@@ -1,6 +1,7 @@
 // A project's settings, for its owner: name and repository, the key to install, the badge, and deleting it.
 
 import { html } from 'hono/html';
+import { projects } from '../../api/projects.ts';
 import { refusal } from '../../domain/refusal.ts';
 import { publicKeyOf } from '../../store/projects.ts';
 import { copyText } from '../frame/components.ts';
@@ -13,24 +14,23 @@ import {
   textArea,
   textField,
 } from '../frame/form.ts';
-import type { Html } from '../frame/layout.ts';
 import { action, page, type Route } from '../frame/route.ts';
-import type { View, Visit } from '../frame/visit.ts';
-import { isOwner, projectPath, projectView } from './frame.ts';
+import type { Html, View } from '../frame/visit.ts';
+import { isOwner, type ProjectVisit, projectPath, projectView } from './frame.ts';
 
 const HERE = '/ui/projects/:project_id/settings';
 
 export const settingsPages: Route[] = [
   page(HERE, showSettings),
-  action(HERE, 'PUT /projects/:project_id', {
+  action(HERE, projects.update, {
     shown: showSettings,
     done: visit => ({ to: projectPath(visit, '/settings'), say: 'The settings are saved.' }),
   }),
-  action(`${HERE}/badge`, 'PUT /projects/:project_id', {
+  action(`${HERE}/badge`, projects.update, {
     shown: showSettings,
     done: visit => ({ to: projectPath(visit, '/settings#badge'), say: 'The badge’s setting is saved.' }),
   }),
-  action(`${HERE}/delete`, 'DELETE /projects/:project_id', {
+  action(`${HERE}/delete`, projects.delete, {
     shown: showSettings,
     prepare: (sent, { found: { project } }) => {
       if (sent.get('confirm') !== project.name) throw refusal('invalid_format', 'confirm');
@@ -39,7 +39,7 @@ export const settingsPages: Route[] = [
   }),
 ];
 
-function showSettings(visit: Visit): View {
+function showSettings(visit: ProjectVisit): View {
   if (!isOwner(visit)) throw refusal('unauthorized');
   const { project } = visit.found;
   return projectView(visit, {
@@ -61,7 +61,7 @@ const submoduleChoices = [
   { value: 'recursive', label: 'recursive: those of submodules, too' },
 ];
 
-function renderGeneral(visit: Visit): Html {
+function renderGeneral(visit: ProjectVisit): Html {
   const { project } = visit.found;
   const change = formTo(visit, projectPath(visit, '/settings'), {
     name: project.name,
@@ -80,7 +80,7 @@ ${selectField(change, { name: 'submodules', label: 'Submodules', required: true,
   });
 }
 
-function renderBadgeSettings(visit: Visit): Html {
+function renderBadgeSettings(visit: ProjectVisit): Html {
   const { services, found } = visit;
   const { id, name, badge } = found.project;
   const picture = `/projects/${id}/badge.svg`;
@@ -97,7 +97,7 @@ function renderBadgeSettings(visit: Visit): Html {
 ${badge ? html`<p class="badge"><img src="${picture}" alt="The project’s badge" height="20"></p><h3>Markdown</h3>${copyText(markdown, 'Copy Markdown')}` : ''}`;
 }
 
-function renderDelete(visit: Visit): Html {
+function renderDelete(visit: ProjectVisit): Html {
   const { name } = visit.found.project;
   const remove = formTo(visit, projectPath(visit, '/settings/delete'));
   return renderForm(remove, {

@@ -5,14 +5,13 @@ import { listBuildRequests, listCommits } from '../../store/builds.ts';
 import { publicKeyOf } from '../../store/projects.ts';
 import { listSuites } from '../../store/suites.ts';
 import { copyText, linkButton } from '../frame/components.ts';
-import type { Html } from '../frame/layout.ts';
 import { stateBadge } from '../frame/state.ts';
-import type { Visit } from '../frame/visit.ts';
-import { projectPath } from './frame.ts';
+import type { Html } from '../frame/visit.ts';
+import { type ProjectVisit, projectPath } from './frame.ts';
 
 const newest = { limit: 1, before: undefined };
 
-export function renderSteps(visit: Visit): Html | string {
+export function renderSteps(visit: ProjectVisit): Html | string {
   const { services, found } = visit;
   const { db } = services;
   const { project } = found;

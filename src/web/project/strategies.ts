@@ -1,7 +1,7 @@
 // Deploy strategies: to which repository and branch commits are pushed, by hand or each one that passes.
 
 import { html } from 'hono/html';
-import type { presentStrategyItem } from '../../contract/records.ts';
+import { deploys } from '../../api/deploys.ts';
 import { type DeployStrategy, listStrategies } from '../../store/deploys.ts';
 import { dataTable, emptyState, linkButton } from '../frame/components.ts';
 import {
@@ -13,19 +13,15 @@ import {
   submitButton,
   textField,
 } from '../frame/form.ts';
-import type { Html } from '../frame/layout.ts';
 import { action, page, type Route } from '../frame/route.ts';
-import type { View, Visit } from '../frame/visit.ts';
-import { isOwner, projectPath, projectView } from './frame.ts';
+import type { Html, View, Visit } from '../frame/visit.ts';
+import { isOwner, type ProjectVisit, projectPath, projectView } from './frame.ts';
 
 const HERE = '/ui/projects/:project_id/deploy_strategies';
-const ENDPOINT = '/projects/:project_id/deploy_strategies';
-
-type StrategyRecord = ReturnType<typeof presentStrategyItem>;
 
 export const strategyPages: Route[] = [
   page(`${HERE}/new`, showNewStrategy),
-  action<StrategyRecord>(`${HERE}/new`, `POST ${ENDPOINT}`, {
+  action(`${HERE}/new`, deploys.createStrategy, {
     shown: showNewStrategy,
     done: (visit, { name }) => ({
       to: projectPath(visit, '/deploys'),
@@ -33,20 +29,20 @@ export const strategyPages: Route[] = [
     }),
   }),
   page(`${HERE}/:deploy_strategy_id`, showStrategy),
-  action<StrategyRecord>(`${HERE}/:deploy_strategy_id`, `PUT ${ENDPOINT}/:deploy_strategy_id`, {
+  action(`${HERE}/:deploy_strategy_id`, deploys.updateStrategy, {
     shown: showStrategy,
     done: (visit, { name }) => ({ to: projectPath(visit, '/deploys'), say: `Strategy ${name} is changed.` }),
   }),
-  action(`${HERE}/:deploy_strategy_id/delete`, `DELETE ${ENDPOINT}/:deploy_strategy_id`, {
+  action(`${HERE}/:deploy_strategy_id/delete`, deploys.deleteStrategy, {
     shown: showStrategy,
     done: visit => ({
       to: projectPath(visit, '/deploys'),
-      say: `Strategy ${visit.found.strategy.name} is deleted.`,
+      say: `Strategy ${visit.found.deployStrategy.name} is deleted.`,
     }),
   }),
 ];
 
-export function renderStrategies(visit: Visit): Html {
+export function renderStrategies(visit: ProjectVisit): Html {
   const strategies = listStrategies(visit.services.db, visit.found.project.id, {
     limit: 100,
     before: undefined,
@@ -68,7 +64,7 @@ ${
 }`;
 }
 
-function strategyCells(visit: Visit, strategy: DeployStrategy): Html[] {
+function strategyCells(visit: ProjectVisit, strategy: DeployStrategy): Html[] {
   const path = projectPath(visit, `/deploy_strategies/${strategy.id}`);
   return [
     html`<a class="name" href="${path}">${strategy.name}</a>${strategy.automatic ? html` <span class="tag">automatic</span>` : ''}`,
@@ -77,7 +73,7 @@ function strategyCells(visit: Visit, strategy: DeployStrategy): Html[] {
   ];
 }
 
-const deleteButton = (visit: Visit, { id, name }: DeployStrategy) =>
+const deleteButton = (visit: ProjectVisit, { id, name }: DeployStrategy) =>
   actionButton(formTo(visit, projectPath(visit, `/deploy_strategies/${id}/delete`)), 'Delete', {
     tone: 'danger',
     confirm: `Delete the deploy strategy ${name}? Its deploys can still be read.`,
@@ -91,7 +87,7 @@ ${textField(form, { name: 'options[repository_url]', label: 'Repository URL', re
 ${textField(form, { name: 'options[remote_branch]', label: 'Remote branch', required: true, code: true, hint: 'Is pushed to, never forced.' })}</div>
 ${checkBox(form, { name: 'options[automatic]', label: 'Automatic', hint: 'Each commit of the local branch that passes is deployed.' })}`;
 
-function showNewStrategy(visit: Visit): View {
+function showNewStrategy(visit: ProjectVisit): View {
   const create = formTo(visit, projectPath(visit, '/deploy_strategies/new'), {
     'options[local_branch]': 'main',
     'options[remote_branch]': 'main',
@@ -106,8 +102,8 @@ function showNewStrategy(visit: Visit): View {
   });
 }
 
-function showStrategy(visit: Visit): View {
-  const { strategy } = visit.found;
+function showStrategy(visit: Visit<'project' | 'deployStrategy'>): View {
+  const { deployStrategy: strategy } = visit.found;
   const change = formTo(visit, projectPath(visit, `/deploy_strategies/${strategy.id}`), {
     name: strategy.name,
     'options[repository_url]': strategy.repositoryUrl,

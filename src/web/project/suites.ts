@@ -1,28 +1,25 @@
 // The suites of a project: the list with a dry run over a commit, and making a new one.
 
 import { html } from 'hono/html';
-import type { presentSuite } from '../../contract/records.ts';
+import { suites } from '../../api/suites.ts';
 import { parseId } from '../../domain/id.ts';
 import { countSuiteItems, type SuiteCounts } from '../../store/overview.ts';
 import { listSuitesAfter, type Suite } from '../../store/suites.ts';
 import { dataTable, emptyState, linkButton } from '../frame/components.ts';
 import { type Form, formTo, renderForm, submitButton, textArea, textField } from '../frame/form.ts';
 import { imageField } from '../frame/image-field.ts';
-import type { Html } from '../frame/layout.ts';
 import { action, page, type Route } from '../frame/route.ts';
-import type { View, Visit } from '../frame/visit.ts';
+import type { Html, View } from '../frame/visit.ts';
 import { renderDryRun } from '../suite/dry-run.ts';
-import { projectPath, projectView } from './frame.ts';
+import { type ProjectVisit, projectPath, projectView } from './frame.ts';
 
 const SUITES_A_PAGE = 100;
 const HERE = '/ui/projects/:project_id/suites';
 
-export type SuiteRecord = ReturnType<typeof presentSuite>;
-
 export const suitesPages: Route[] = [
   page(HERE, showSuites),
   page(`${HERE}/new`, showNewSuite),
-  action<SuiteRecord>(`${HERE}/new`, 'POST /projects/:project_id/suites', {
+  action(`${HERE}/new`, suites.create, {
     shown: showNewSuite,
     done: (visit, suite) => ({
       to: projectPath(visit, `/suites/${suite.id_str}`),
@@ -31,7 +28,7 @@ export const suitesPages: Route[] = [
   }),
 ];
 
-function showSuites(visit: Visit): View {
+function showSuites(visit: ProjectVisit): View {
   const { db } = visit.services;
   const after = parseId(visit.url.searchParams.get('after') ?? '') ?? 0n;
   const rows = listSuitesAfter(db, visit.found.project.id, after, SUITES_A_PAGE + 1);
@@ -62,7 +59,7 @@ ${isMore ? html`<p class="older"><a class="button plain" href="${projectPath(vis
   });
 }
 
-function suiteCells(visit: Visit, suite: Suite, counts: SuiteCounts | undefined): Html[] {
+function suiteCells(visit: ProjectVisit, suite: Suite, counts: SuiteCounts | undefined): Html[] {
   const parts = [
     counted(counts?.rules, 'rule', 'no rules: always runs'),
     counted(counts?.variables, 'variable', ''),
@@ -79,7 +76,7 @@ function suiteCells(visit: Visit, suite: Suite, counts: SuiteCounts | undefined)
 const counted = (count = 0, word: string, none: string, plural = `${word}s`) =>
   count === 0 ? none : `${count} ${count === 1 ? word : plural}`;
 
-function showNewSuite(visit: Visit): View {
+function showNewSuite(visit: ProjectVisit): View {
   const create = formTo(visit, projectPath(visit, '/suites/new'));
   return projectView(visit, {
     tab: 'suites',
@@ -91,7 +88,7 @@ function showNewSuite(visit: Visit): View {
   });
 }
 
-export function suiteFields(visit: Visit, form: Form): Html {
+export function suiteFields(visit: ProjectVisit, form: Form): Html {
   return html`${textField(form, { name: 'name', label: 'Name', required: true })}
 ${textArea(form, { name: 'command', label: 'Command', required: true, code: true, rows: 3, hint: 'Run with sh in a fresh checkout of the commit. Its exit status decides: 0 is passed.' })}
 ${textArea(form, { name: 'description', label: 'Description', rows: 2 })}

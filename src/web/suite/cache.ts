@@ -1,19 +1,19 @@
 // What a suite keeps between its builds, on the suite's page: how much it is, when it was used, and emptying it.
 
 import { html } from 'hono/html';
+import { suites } from '../../api/suites.ts';
 import { findCache } from '../../store/caches.ts';
 import { heldWords } from '../account/admin-caches.ts';
 import { factList, relativeTime, sizeWords } from '../frame/components.ts';
 import { actionButton, formTo } from '../frame/form.ts';
-import type { Html } from '../frame/layout.ts';
 import { action, type Route } from '../frame/route.ts';
-import type { View, Visit } from '../frame/visit.ts';
-import { suitePath } from '../project/frame.ts';
+import type { Html, View } from '../frame/visit.ts';
+import { type SuiteVisit, suitePath } from '../project/frame.ts';
 
 const HERE = '/ui/projects/:project_id/suites/:suite_id/cache';
 
-export const suiteCachePages = (shown: (visit: Visit) => View): Route[] => [
-  action(`${HERE}/empty`, 'DELETE /projects/:project_id/suites/:suite_id/cache', {
+export const suiteCachePages = (shown: (visit: SuiteVisit) => View): Route[] => [
+  action(`${HERE}/empty`, suites.emptyCache, {
     shown,
     done: visit => ({
       to: suitePath(visit),
@@ -22,7 +22,7 @@ export const suiteCachePages = (shown: (visit: Visit) => View): Route[] => [
   }),
 ];
 
-export function renderCache(visit: Visit): Html {
+export function renderCache(visit: SuiteVisit): Html {
   const { services, found } = visit;
   const cache = findCache(services.db, found.suite.id);
   const { cacheLimitBytes } = services.vitals();

@@ -1,43 +1,42 @@
 // The dependencies of a suite, in the order in which they were attached: of two files with one path the earlier one's wins.
 
 import { html } from 'hono/html';
+import { suites } from '../../api/suites.ts';
 import { marketplaceState } from '../../domain/dependency.ts';
 import { type Dependency, listOwnDependencies, listSharedDependencies } from '../../store/dependencies.ts';
 import { listProjectDependencies, listSuiteDependencies } from '../../store/suites.ts';
 import { dataTable } from '../frame/components.ts';
 import { actionButton, formTo, renderForm, selectField, submitButton } from '../frame/form.ts';
-import type { Html } from '../frame/layout.ts';
 import { action, type Route } from '../frame/route.ts';
 import { stateBadge } from '../frame/state.ts';
-import type { View, Visit } from '../frame/visit.ts';
-import { isOwner, suitePath } from '../project/frame.ts';
+import type { Html, View } from '../frame/visit.ts';
+import { isOwner, type SuiteVisit, suitePath } from '../project/frame.ts';
 
 const HERE = '/ui/projects/:project_id/suites/:suite_id/dependencies';
-const ENDPOINT = '/projects/:project_id/suites/:suite_id/dependencies';
 const OFFERED = { limit: 500, before: undefined };
 
-export const suiteDependencyPages = (shown: (visit: Visit) => View): Route[] => [
-  action<{ name: string }>(HERE, `POST ${ENDPOINT}`, {
+export const suiteDependencyPages = (shown: (visit: SuiteVisit) => View): Route[] => [
+  action(HERE, suites.attachDependency, {
     shown,
     done: (visit, { name }) => ({ to: suitePath(visit, '#dependencies'), say: `${name} is attached.` }),
   }),
-  action(`${HERE}/:dependency_id/delete`, `DELETE ${ENDPOINT}/:dependency_id`, {
+  action(`${HERE}/:dependency_id/delete`, suites.detachDependency, {
     shown,
     done: visit => ({
       to: suitePath(visit, '#dependencies'),
-      say: `${visit.found.suiteDependency.name} is detached.`,
+      say: `${visit.found.dependency.name} is detached.`,
     }),
   }),
-  action(`${HERE}/:dependency_id/last`, `POST ${ENDPOINT}/:dependency_id/last`, {
+  action(`${HERE}/:dependency_id/last`, suites.putDependencyLast, {
     shown,
     done: visit => ({
       to: suitePath(visit, '#dependencies'),
-      say: `${visit.found.suiteDependency.name} is the last one now.`,
+      say: `${visit.found.dependency.name} is the last one now.`,
     }),
   }),
 ];
 
-export function renderSuiteDependencies(visit: Visit): Html {
+export function renderSuiteDependencies(visit: SuiteVisit): Html {
   const attached = listSuiteDependencies(visit.services.db, visit.found.suite.id);
   const has = new Set(attached.map(({ id }) => id));
   const offered = offeredTo(visit).filter(({ id }) => !has.has(id));
@@ -55,7 +54,7 @@ export function renderSuiteDependencies(visit: Visit): Html {
 ${offered.length === 0 ? html`<p class="hint">There is no other dependency to attach. ${isOwner(visit) ? html`<a href="/ui/dependencies">Go to the dependencies</a>` : ''}</p>` : renderAttach(visit, offered)}`;
 }
 
-function dependencyCells(visit: Visit, dependency: Dependency, isLast: boolean): (Html | string)[] {
+function dependencyCells(visit: SuiteVisit, dependency: Dependency, isLast: boolean): (Html | string)[] {
   const path = suitePath(visit, `/dependencies/${dependency.id}`);
   const mayOpen = dependency.ownerId === visit.caller.accountId || dependency.shared;
   return [
@@ -68,7 +67,7 @@ function dependencyCells(visit: Visit, dependency: Dependency, isLast: boolean):
   ];
 }
 
-function renderAttach(visit: Visit, offered: readonly Dependency[]): Html {
+function renderAttach(visit: SuiteVisit, offered: readonly Dependency[]): Html {
   const attach = formTo(visit, suitePath(visit, '/dependencies'));
   return renderForm(attach, {
     fields: selectField(attach, {
@@ -85,7 +84,7 @@ function renderAttach(visit: Visit, offered: readonly Dependency[]): Html {
 }
 
 /** The owner's and the shared ones; a collaborator is shown of the owner's only those that the project uses already. */
-function offeredTo(visit: Visit): Dependency[] {
+function offeredTo(visit: SuiteVisit): Dependency[] {
   const { db } = visit.services;
   const { project } = visit.found;
   const own = isOwner(visit)

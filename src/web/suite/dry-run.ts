@@ -7,15 +7,14 @@ import { type Commit, findCommit } from '../../store/builds.ts';
 import { listCommitHeads } from '../../store/overview.ts';
 import { listAllRules, type Suite } from '../../store/suites.ts';
 import { dataTable } from '../frame/components.ts';
-import type { Html } from '../frame/layout.ts';
 import { stateBadge } from '../frame/state.ts';
-import type { Visit } from '../frame/visit.ts';
-import { subjectOf } from '../project/frame.ts';
+import type { Html } from '../frame/visit.ts';
+import { type ProjectVisit, subjectOf } from '../project/frame.ts';
 import { renderJudged } from './rule-results.ts';
 
 const COMMITS_OFFERED = 50;
 
-export function renderDryRun(visit: Visit, suites: readonly Suite[]): Html {
+export function renderDryRun(visit: ProjectVisit, suites: readonly Suite[]): Html {
   const { db } = visit.services;
   const { project } = visit.found;
   const offered = listCommitHeads(db, project.id, { limit: COMMITS_OFFERED, before: undefined });
@@ -36,7 +35,7 @@ ${visit.url.searchParams.has('after') ? html`<input type="hidden" name="after" v
 ${commit ? renderResult(visit, suites, commit) : html`<p class="hint">Shows which suites would run for a commit with the rules as they are now, and why. Nothing is run.</p>`}`;
 }
 
-function renderResult(visit: Visit, suites: readonly Suite[], commit: Commit): Html {
+function renderResult(visit: ProjectVisit, suites: readonly Suite[], commit: Commit): Html {
   const facts = factsOf(commit);
   return dataTable({
     caption: 'Dry run',

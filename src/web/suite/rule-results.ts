@@ -2,8 +2,8 @@
 
 import { html } from 'hono/html';
 import type { Operator, Rule, RuleResult, Subject } from '../../domain/rules.ts';
-import type { Html } from '../frame/layout.ts';
 import { stateMark } from '../frame/state.ts';
+import type { Html } from '../frame/visit.ts';
 
 export const subjectWords: Record<Subject, string> = {
   'commit.message': 'message',

@@ -1,30 +1,29 @@
 // The rules of a suite: for which commits it runs.
 
 import { html } from 'hono/html';
+import { suites } from '../../api/suites.ts';
 import { operators, type Rule, subjects } from '../../domain/rules.ts';
 import { listAllRules } from '../../store/suites.ts';
 import { actionButton, formTo, renderForm, selectField, submitButton, textField } from '../frame/form.ts';
-import type { Html } from '../frame/layout.ts';
 import { action, type Route } from '../frame/route.ts';
-import type { View, Visit } from '../frame/visit.ts';
-import { suitePath } from '../project/frame.ts';
+import type { Html, View } from '../frame/visit.ts';
+import { type SuiteVisit, suitePath } from '../project/frame.ts';
 import { operatorWords, ruleWords, subjectWords } from './rule-results.ts';
 
 const HERE = '/ui/projects/:project_id/suites/:suite_id/rules';
-const ENDPOINT = '/projects/:project_id/suites/:suite_id/rules';
 
-export const suiteRulePages = (shown: (visit: Visit) => View): Route[] => [
-  action(HERE, `POST ${ENDPOINT}`, {
+export const suiteRulePages = (shown: (visit: SuiteVisit) => View): Route[] => [
+  action(HERE, suites.addRule, {
     shown,
     done: visit => ({ to: suitePath(visit, '#rules'), say: 'The rule is added.' }),
   }),
-  action(`${HERE}/:rule_id/delete`, `DELETE ${ENDPOINT}/:rule_id`, {
+  action(`${HERE}/:rule_id/delete`, suites.removeRule, {
     shown,
     done: visit => ({ to: suitePath(visit, '#rules'), say: 'The rule is removed.' }),
   }),
 ];
 
-export function renderRules(visit: Visit): Html {
+export function renderRules(visit: SuiteVisit): Html {
   const rules = listAllRules(visit.services.db, visit.found.suite.id);
   const add = formTo(visit, suitePath(visit, '/rules'), { subject: 'commit.branches', operator: 'equals' });
   return html`<p class="${rules.length === 0 ? 'quiet' : 'hint'}">${

@@ -1,13 +1,13 @@
 // One suite: its settings, environment variables, rules, dependencies and cache. Each part's forms are beside it.
 
 import { html } from 'hono/html';
+import { suites } from '../../api/suites.ts';
 import { linkButton } from '../frame/components.ts';
 import { actionButton, formTo, renderForm, submitButton } from '../frame/form.ts';
-import type { Html } from '../frame/layout.ts';
 import { action, page, type Route } from '../frame/route.ts';
-import type { View, Visit } from '../frame/visit.ts';
-import { projectPath, projectView, suitePath } from '../project/frame.ts';
-import { type SuiteRecord, suiteFields } from '../project/suites.ts';
+import type { Html, View } from '../frame/visit.ts';
+import { projectPath, projectView, type SuiteVisit, suitePath } from '../project/frame.ts';
+import { suiteFields } from '../project/suites.ts';
 import { renderCache, suiteCachePages } from './cache.ts';
 import { renderSuiteDependencies, suiteDependencyPages } from './dependencies.ts';
 import { renderDryRun } from './dry-run.ts';
@@ -18,11 +18,11 @@ const HERE = '/ui/projects/:project_id/suites/:suite_id';
 
 export const suitePages: Route[] = [
   page(HERE, showSuite),
-  action<SuiteRecord>(HERE, 'PUT /projects/:project_id/suites/:suite_id', {
+  action(HERE, suites.update, {
     shown: showSuite,
     done: (visit, suite) => ({ to: suitePath(visit), say: `Suite ${suite.name} is changed.` }),
   }),
-  action(`${HERE}/delete`, 'DELETE /projects/:project_id/suites/:suite_id', {
+  action(`${HERE}/delete`, suites.delete, {
     shown: showSuite,
     done: visit => ({
       to: projectPath(visit, '/suites'),
@@ -35,7 +35,7 @@ export const suitePages: Route[] = [
   ...suiteCachePages(showSuite),
 ];
 
-function showSuite(visit: Visit): View {
+function showSuite(visit: SuiteVisit): View {
   const { suite } = visit.found;
   return projectView(visit, {
     tab: 'suites',
@@ -55,7 +55,7 @@ ${actionButton(formTo(visit, suitePath(visit, '/delete')), 'Delete suite', { ton
   });
 }
 
-function renderSettings(visit: Visit): Html {
+function renderSettings(visit: SuiteVisit): Html {
   const { suite } = visit.found;
   const change = formTo(visit, suitePath(visit), {
     name: suite.name,

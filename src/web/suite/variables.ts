@@ -1,7 +1,7 @@
 // The environment variables of a suite. A value is not in the page until it is asked for.
 
 import { html } from 'hono/html';
-import type { presentVariable } from '../../contract/records.ts';
+import { suites } from '../../api/suites.ts';
 import { parseId } from '../../domain/id.ts';
 import { SealedValueError } from '../../store/database/vault.ts';
 import { listSealedVariables, openVariable, type SealedVariable } from '../../store/suites.ts';
@@ -15,33 +15,29 @@ import {
   textArea,
   textField,
 } from '../frame/form.ts';
-import type { Html } from '../frame/layout.ts';
 import { action, page, type Route } from '../frame/route.ts';
-import type { View, Visit } from '../frame/visit.ts';
-import { projectView, suitePath } from '../project/frame.ts';
+import type { Html, View, Visit } from '../frame/visit.ts';
+import { projectView, type SuiteVisit, suitePath } from '../project/frame.ts';
 
 const HERE = '/ui/projects/:project_id/suites/:suite_id/environment_variables';
-const ENDPOINT = '/projects/:project_id/suites/:suite_id/environment_variables';
 
-type VariableRecord = ReturnType<typeof presentVariable>;
-
-export const suiteVariablePages = (shown: (visit: Visit) => View): Route[] => [
-  action<VariableRecord>(HERE, `POST ${ENDPOINT}`, {
+export const suiteVariablePages = (shown: (visit: SuiteVisit) => View): Route[] => [
+  action(HERE, suites.addVariable, {
     shown,
     done: (visit, { name }) => ({ to: suitePath(visit), say: `Variable ${name} is added.` }),
   }),
   page(`${HERE}/:variable_id`, showVariable),
-  action<VariableRecord>(`${HERE}/:variable_id`, `PUT ${ENDPOINT}/:variable_id`, {
+  action(`${HERE}/:variable_id`, suites.updateVariable, {
     shown: showVariable,
     done: (visit, { name }) => ({ to: suitePath(visit), say: `Variable ${name} is changed.` }),
   }),
-  action(`${HERE}/:variable_id/delete`, `DELETE ${ENDPOINT}/:variable_id`, {
+  action(`${HERE}/:variable_id/delete`, suites.removeVariable, {
     shown,
     done: visit => ({ to: suitePath(visit), say: `Variable ${visit.found.variable.name} is removed.` }),
   }),
 ];
 
-export function renderVariables(visit: Visit): Html {
+export function renderVariables(visit: SuiteVisit): Html {
   const variables = listSealedVariables(visit.services.db, visit.found.suite.id);
   const add = formTo(visit, suitePath(visit, '/environment_variables'));
   const revealed = parseId(visit.url.searchParams.get('reveal') ?? '');
@@ -60,7 +56,7 @@ export function renderVariables(visit: Visit): Html {
 ${renderForm(add, { fields: variableFields(add), submit: submitButton('Add variable', 'plain') })}`;
 }
 
-function variableCells(visit: Visit, variable: SealedVariable, isRevealed: boolean): Html[] {
+function variableCells(visit: SuiteVisit, variable: SealedVariable, isRevealed: boolean): Html[] {
   const { id, name } = variable;
   const path = suitePath(visit, `/environment_variables/${id}`);
   return [
@@ -84,7 +80,7 @@ function variableCells(visit: Visit, variable: SealedVariable, isRevealed: boole
 }
 
 /** One that was changed in the database takes only its own place on the page. */
-function renderContent(visit: Visit, variable: SealedVariable): Html {
+function renderContent(visit: SuiteVisit, variable: SealedVariable): Html {
   try {
     const { content } = openVariable(visit.services.db, variable);
     return content === ''
@@ -100,7 +96,7 @@ const variableFields = (form: Form) =>
   html`${textField(form, { name: 'name', label: 'Name', required: true, code: true, placeholder: 'API_URL' })}
 ${textArea(form, { name: 'content', label: 'Value', code: true, rows: 2, hint: '131,072 bytes at the most.' })}`;
 
-function showVariable(visit: Visit): View {
+function showVariable(visit: Visit<'project' | 'suite' | 'variable'>): View {
   const { suite, variable } = visit.found;
   const { db } = visit.services;
   const kept = listSealedVariables(db, suite.id).find(({ id }) => id === variable.id);
