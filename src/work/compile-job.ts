@@ -22,7 +22,6 @@ import { instanceOf } from '../store/database/settings.ts';
 import { type Dependency, findDependency } from '../store/dependencies.ts';
 import { listCompiling, listFirstWaitingCompiles } from '../store/queue.ts';
 import { moveDependency } from '../store/transition.ts';
-import type { Artifacts } from './artifacts.ts';
 import { followContainer } from './follow-container.ts';
 import {
   beginOutput,
@@ -34,23 +33,14 @@ import {
   mayGoOn,
   removeResources,
 } from './job.ts';
-import { findKeptArtifact, keepArtifact } from './keep-artifact.ts';
-import type { KeyedMutex } from './keyed-mutex.ts';
+import {
+  type Begun,
+  type CompileJob,
+  type CompileJobOptions,
+  findKeptArtifact,
+  keepArtifact,
+} from './keep-artifact.ts';
 import { whileWanted } from './wanted.ts';
-
-export type CompileJobOptions = JobOptions & {
-  artifacts: Artifacts;
-  /** One compile of a recipe at a time: whoever wants the same waits for the artifact. */
-  recipeMutex: KeyedMutex;
-};
-
-/** What a compile was begun with: the dependency may be changed while it runs. */
-export type Begun = { recipeHash: string; prefix: string; volume: string; inside: string };
-
-export type CompileJob = Job<CompileVerdict> & {
-  dependency: Dependency;
-  artifact?: { hash: string; recipeHash: string };
-};
 
 /** Compiles, as work of the queue. */
 export const compileWork = (options: CompileJobOptions) =>

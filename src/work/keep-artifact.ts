@@ -2,13 +2,30 @@
 
 import { rm, stat, statfs } from 'node:fs/promises';
 import { join } from 'node:path';
+import type { CompileVerdict } from '../domain/container/compile-plan.ts';
 import { type Captured, captureTar, GivenUp } from '../engine/archive/artifact-tar.ts';
 import { createArtifact, findCompiledRecipe } from '../store/artifacts.ts';
 import { keepArchive } from '../store/data/archive.ts';
 import type { LogWriter } from '../store/data/log-file.ts';
 import { artifactPath } from '../store/data/paths.ts';
-import type { Begun, CompileJob, CompileJobOptions } from './compile-job.ts';
-import { CannotRun, JobEnded, mayGoOn } from './job.ts';
+import type { Dependency } from '../store/dependencies.ts';
+import type { Artifacts } from './artifacts.ts';
+import { CannotRun, type Job, JobEnded, type JobOptions, mayGoOn } from './job.ts';
+import type { KeyedMutex } from './keyed-mutex.ts';
+
+export type CompileJobOptions = JobOptions & {
+  artifacts: Artifacts;
+  /** One compile of a recipe at a time: whoever wants the same waits for the artifact. */
+  recipeMutex: KeyedMutex;
+};
+
+/** What a compile was begun with: the dependency may be changed while it runs. */
+export type Begun = { recipeHash: string; prefix: string; volume: string; inside: string };
+
+export type CompileJob = Job<CompileVerdict> & {
+  dependency: Dependency;
+  artifact?: { hash: string; recipeHash: string };
+};
 
 export async function keepArtifact(
   options: CompileJobOptions,
