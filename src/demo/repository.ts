@@ -51,13 +51,13 @@ async function git(directory: string, args: string[], input?: string): Promise<s
   });
   // A git that ends before it has read everything reports the reason itself.
   child.stdin?.on('error', () => {}).end(input);
-  const [said, complaint, [status]] = await Promise.all([
+  const [stdout, stderr, [status]] = await Promise.all([
     text(child.stdout as Readable),
     text(child.stderr as Readable),
     once(child, 'close'),
   ]);
-  if (status !== 0) throw new Error(`git ${args[0]} failed: ${complaint.trim()}`);
-  return said;
+  if (status !== 0) throw new Error(`git ${args[0]} failed: ${stderr.trim()}`);
+  return stdout;
 }
 
 /** One commit as input of `git fast-import`. */

@@ -6,7 +6,14 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { type ServedAppliance, serveAppliance } from '../support/served-appliance.ts';
-import { openDependencies, PREFIX, packTree, rawTar, useIn, zipProgram } from '../work/dependencies/room.ts';
+import {
+  openDependencies,
+  PREFIX,
+  packTree,
+  rawTar,
+  useIn,
+  zipProgram,
+} from '../work/dependencies/fixture.ts';
 import { attacks } from './table.ts';
 
 let appliance: ServedAppliance;

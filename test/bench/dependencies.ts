@@ -15,7 +15,7 @@ import { createDependency, findDependency } from '../../src/store/dependencies.t
 import { openFixture } from '../engine/docker/fixture.ts';
 import { type Appliance, startAppliance } from '../support/appliance.ts';
 import { freePort } from '../support/ports.ts';
-import { openDependencies, PREFIX, tarOf } from '../work/dependencies/room.ts';
+import { openDependencies, PREFIX, tarOf } from '../work/dependencies/fixture.ts';
 import { type Child, exitStatus, median, report, residentBytesOf, startChild } from './support.ts';
 
 const { values: options } = parseArgs({

@@ -154,14 +154,14 @@ test('stopped in the middle of a build, it says so and leaves nothing behind', a
 test('it names each missing program, and how to install it', async () => {
   const demo = startDemo(['--once'], { PATH: '/nowhere', DOCKER_HOST: 'unix:///nowhere.sock' });
   assert.equal(await demo.ended, 1);
-  const said = await demo.errors;
+  const errors = await demo.errors;
   for (const form of [
     /is Docker running\?/,
     /apt-get install git\b/,
     /apt-get install openssh-client/,
     /gcc/,
   ])
-    assert.match(said, form);
+    assert.match(errors, form);
   assert.deepEqual(readdirSync(demo.temporary), []);
 });
 

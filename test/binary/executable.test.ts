@@ -27,11 +27,11 @@ const run = promisify(execFile);
 const root = join(import.meta.dirname, '../..');
 const executable = join(root, 'dist/assay');
 const sizeLimitBytes = 125_000_000;
-const nobody = 65_534;
+const NOBODY = 65_534;
 const deadline = { timeout: 60_000 };
 const { version } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
 // Root runs it as another user; anybody else runs it as themselves.
-const otherUser = process.getuid?.() === 0 ? { uid: nobody, gid: nobody } : {};
+const otherUser = process.getuid?.() === 0 ? { uid: NOBODY, gid: NOBODY } : {};
 let work = '';
 // Read-only, and alone in its directory.
 let installed = '';

@@ -42,7 +42,7 @@ pid=$ROOT/run/assay.pid
 lives() { [ -f "$pid" ] && [ -d "/proc/$(cat "$pid")" ] && ! grep -q '^State:.Z' "/proc/$(cat "$pid")/status"; }
 case $* in
   'start assay')
-    # As after StartLimitBurst= quick ends: refused until it is told to forget them.
+    # Like systemd after StartLimitBurst= failures: refuses to start until reset-failed.
     [ ! -f "$ROOT/run/start-limit-hit" ] || exit 1
     set -a; . "$ROOT/etc/assay/assay.env"; ASSAY_DATA=$ROOT/var/lib/assay; set +a
     "$ROOT/usr/local/bin/assay" serve >>"$ROOT/run/log" 2>&1 </dev/null &
@@ -58,7 +58,7 @@ esac
 type Scratch = {
   root: string;
   listen: string;
-  run(script: string, ...args: string[]): Promise<{ status: number; said: string }>;
+  run(script: string, ...args: string[]): Promise<{ status: number; output: string }>;
 } & AsyncDisposable;
 
 /** A file tree to install into, with or without the scripted systemd. */
@@ -79,7 +79,7 @@ async function scratch(
   const run: Scratch['run'] = (script, ...args) =>
     new Promise(resolve => {
       execFile(script, args, { env, timeout: 120_000 }, (error, stdout, stderr) =>
-        resolve({ status: error ? Number(error.code ?? 255) : 0, said: stdout + stderr }),
+        resolve({ status: error ? Number(error.code ?? 255) : 0, output: stdout + stderr }),
       );
     });
   return {
@@ -140,8 +140,8 @@ test('installed, it serves; upgraded, it keeps its data and makes a backup; unin
   await using place = await scratch(true);
   const { root } = place;
   const installed = await place.run(join(released, 'install.sh'));
-  assert.equal(installed.status, 0, installed.said);
-  assert.match(installed.said, /is running; get the set-up code/);
+  assert.equal(installed.status, 0, installed.output);
+  assert.match(installed.output, /is running; get the set-up code/);
   const program = join(root, 'usr/local/bin/assay');
   const data = join(root, 'var/lib/assay');
   assert.equal(statSync(data).mode & 0o777, 0o700);
@@ -153,15 +153,19 @@ test('installed, it serves; upgraded, it keeps its data and makes a backup; unin
   ])
     assert.ok(existsSync(join(root, path)), path);
   const added = await place.run(program, 'user', 'add', 'ada@example.org', '--data', data);
-  assert.equal(added.status, 0, added.said);
+  assert.equal(added.status, 0, added.output);
 
   const upgraded = await place.run(join(otherRelease(newer), 'install.sh'));
-  assert.equal(upgraded.status, 0, upgraded.said);
-  assert.match(upgraded.said, new RegExp(`upgrading from assay ${version} to assay 9\\.9\\.9`));
-  assert.match((await place.run(program, '--version')).said, /9\.9\.9/);
+  assert.equal(upgraded.status, 0, upgraded.output);
+  assert.match(upgraded.output, new RegExp(`upgrading from assay ${version} to assay 9\\.9\\.9`));
+  assert.match((await place.run(program, '--version')).output, /9\.9\.9/);
   const awaited = await place.run(program, 'doctor', '--await', '5', '--listen', place.listen);
-  assert.equal(awaited.status, 0, awaited.said + upgraded.said + readFileSync(join(root, 'run/log'), 'utf8'));
-  assert.match((await place.run(program, 'user', 'list', '--data', data)).said, /ada@example\.org/);
+  assert.equal(
+    awaited.status,
+    0,
+    awaited.output + upgraded.output + readFileSync(join(root, 'run/log'), 'utf8'),
+  );
+  assert.match((await place.run(program, 'user', 'list', '--data', data)).output, /ada@example\.org/);
   const [backup = ''] = readdirSync(join(root, 'var/backups/assay')).filter(file =>
     file.startsWith('before-9.9.9-'),
   );
@@ -173,11 +177,11 @@ test('installed, it serves; upgraded, it keeps its data and makes a backup; unin
     '--data',
     data,
   );
-  assert.equal(proof.status, 0, proof.said);
+  assert.equal(proof.status, 0, proof.output);
 
   const gone = await place.run(join(root, 'usr/local/lib/assay/uninstall.sh'));
-  assert.equal(gone.status, 0, gone.said);
-  assert.match(gone.said, /could not be removed[\s\S]*docker volume ls/);
+  assert.equal(gone.status, 0, gone.output);
+  assert.match(gone.output, /could not be removed[\s\S]*docker volume ls/);
   assert.ok(!existsSync(program) && !existsSync(join(root, 'etc/systemd/system/assay.service')));
   assert.ok(existsSync(join(data, 'assay.db')) && existsSync(join(root, 'etc/assay/assay.env')));
   await place.run(join(released, 'uninstall.sh'), '--purge');
@@ -192,7 +196,7 @@ test('uninstalling removes everything of the instance from Docker, and nothing o
   await using place = await scratch(true, engine.dockerHost);
   const { root } = place;
   const installed = await place.run(join(released, 'install.sh'));
-  assert.equal(installed.status, 0, installed.said);
+  assert.equal(installed.status, 0, installed.output);
   const { instance } = inspectData(join(root, 'var/lib/assay'));
   for (const [label, name] of [
     [instance, 'ours'],
@@ -202,8 +206,8 @@ test('uninstalling removes everything of the instance from Docker, and nothing o
     await engine.docker('network', 'create', '--label', `assay.instance=${label}`, name as string);
   }
   const gone = await place.run(join(root, 'usr/local/lib/assay/uninstall.sh'));
-  assert.equal(gone.status, 0, gone.said);
-  assert.match(gone.said, /removed volume ours\n/);
+  assert.equal(gone.status, 0, gone.output);
+  assert.match(gone.output, /removed volume ours\n/);
   assert.equal(await engine.docker('volume', 'ls', '-q'), 'theirs');
   assert.equal(
     await engine.docker('network', 'ls', '--filter', 'label=assay.instance', '--format', '{{.Name}}'),
@@ -218,7 +222,7 @@ test('a new version that damages the database and does not answer is rolled back
   const data = join(place.root, 'var/lib/assay');
   const program = join(place.root, 'usr/local/bin/assay');
   const installed = await place.run(join(released, 'install.sh'));
-  assert.equal(installed.status, 0, installed.said);
+  assert.equal(installed.status, 0, installed.output);
   await place.run(program, 'user', 'add', 'ada@example.org', '--data', data);
   const broken = otherRelease(`#!/bin/sh
 case $1 in
@@ -228,11 +232,11 @@ case $1 in
 esac
 `);
   const refused = await place.run(join(broken, 'install.sh'));
-  assert.equal(refused.status, 1, refused.said);
-  assert.match(refused.said, /assay 9\.9\.9 did not answer, and assay \S+ runs again/);
-  assert.match((await place.run(program, '--version')).said, new RegExp(`assay ${version}`));
+  assert.equal(refused.status, 1, refused.output);
+  assert.match(refused.output, /assay 9\.9\.9 did not answer, and assay \S+ runs again/);
+  assert.match((await place.run(program, '--version')).output, new RegExp(`assay ${version}`));
   assert.equal((await place.run(program, 'doctor', '--await', '5', '--listen', place.listen)).status, 0);
-  assert.match((await place.run(program, 'user', 'list', '--data', data)).said, /ada@example\.org/);
+  assert.match((await place.run(program, 'user', 'list', '--data', data)).output, /ada@example\.org/);
 });
 
 test('data in another directory is neither removed by --purge nor reported as removed', async () => {
@@ -241,10 +245,10 @@ test('data in another directory is neither removed by --purge nor reported as re
   mkdirSync(elsewhere, { recursive: true });
   writeFileSync(join(place.root, 'etc/assay/assay.env'), 'ASSAY_DATA="/srv/builds"\n');
   const kept = await place.run(join(released, 'uninstall.sh'));
-  assert.match(kept.said, new RegExp(`removed; data, settings and backups stay in ${elsewhere},`));
+  assert.match(kept.output, new RegExp(`removed; data, settings and backups stay in ${elsewhere},`));
   const purged = await place.run(join(released, 'uninstall.sh'), '--purge');
-  assert.equal(purged.status, 0, purged.said);
-  assert.match(purged.said, new RegExp(`the data stay in ${elsewhere}`));
+  assert.equal(purged.status, 0, purged.output);
+  assert.match(purged.output, new RegExp(`the data stay in ${elsewhere}`));
   assert.ok(existsSync(elsewhere) && !existsSync(join(place.root, 'etc/assay')));
 });
 
@@ -252,20 +256,20 @@ test('an executable that does not run, or a changed file, is refused before anyt
   await using place = await scratch(false);
   const deaf = await place.run(join(otherRelease('#!/bin/sh\nexit 1\n'), 'install.sh'));
   assert.equal(deaf.status, 1);
-  assert.match(deaf.said, /does not run here/);
+  assert.match(deaf.output, /does not run here/);
   const changed = otherRelease(newer);
   writeFileSync(join(changed, 'assay.service'), '[Service]\nExecStart=/bin/false\n');
   const forged = await place.run(join(changed, 'install.sh'));
   assert.equal(forged.status, 1);
-  assert.match(forged.said, /differ from the release/);
+  assert.match(forged.output, /differ from the release/);
   assert.ok(!existsSync(join(place.root, 'usr')) && !existsSync(join(place.root, 'var')));
 });
 
 test('without systemd it says so, and everything works without a network', async () => {
   await using bare = await scratch(false);
   const installed = await bare.run(join(released, 'install.sh'));
-  assert.equal(installed.status, 0, installed.said);
-  assert.match(installed.said, /systemd is not running here: start it with/);
+  assert.equal(installed.status, 0, installed.output);
+  assert.match(installed.output, /systemd is not running here: start it with/);
 
   await using place = await scratch(true);
   const rights = process.getuid?.() === 0 ? [] : ['--map-root-user'];
@@ -278,10 +282,10 @@ test('without systemd it says so, and everything works without a network', async
     `${released}/assay demo --once`,
   ].join(' && ');
   const alone = await place.run('unshare', '--net', ...rights, 'sh', '-c', inside);
-  assert.equal(alone.status, 0, alone.said);
-  assert.match(alone.said, /^0\n/);
+  assert.equal(alone.status, 0, alone.output);
+  assert.match(alone.output, /^0\n/);
   assert.match(
-    alone.said,
+    alone.output,
     /is running; get the set-up code[\s\S]*removed, with data[\s\S]*Everything worked as expected/,
   );
 });

@@ -423,13 +423,13 @@ test('a forged file without a database, or with a duplicate name, is refused wit
     [['logs/a.log'], /assay\.db is missing/],
     [['assay.db', 'logs/a.log', 'logs/a.log'], /logs\/a\.log is in it twice/],
   ];
-  for (const [names, said] of cases) {
+  for (const [names, reason] of cases) {
     const file = join(place.path, 'forged');
     const writer = await createBackupWriter(file, join(place.path, 'sums'), () => {});
     await writer.addBytes('backup.json', Buffer.from(JSON.stringify(head)));
     for (const name of names) await writer.addBytes(name, Buffer.from('x'));
     await writer.finish();
-    await refused(file, join(place.path, 'new'), said);
+    await refused(file, join(place.path, 'new'), reason);
     assert.deepEqual(readdirSync(place.path).sort(), ['forged', 'sums']);
     for (const left of readdirSync(place.path)) rmSync(join(place.path, left));
   }

@@ -5,7 +5,7 @@ import { test } from 'node:test';
 import { findCache, recordCacheSize, useCache } from '../../src/store/caches.ts';
 import { createDataDirectory, openData } from '../../src/store/data/data.ts';
 import { instanceOf } from '../../src/store/database/settings.ts';
-import { addProject, addSuite } from '../store/room.ts';
+import { addProject, addSuite } from '../store/fixture.ts';
 import { docker } from '../support/appliance.ts';
 import { runAssay, temporaryDirectory } from './program.ts';
 

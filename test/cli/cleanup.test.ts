@@ -53,10 +53,10 @@ describe('assay cleanup', { skip }, () => {
 
   test('lists what it would remove, and asks first', async () => {
     await assay.app.close();
-    const asked = await cleanUp('--data', assay.data);
-    assert.equal(asked.status, 2);
-    assert.match(asked.stderr, /--yes/);
-    assert.ok(asked.stdout.includes(`  volume ${await cache()}\n`), asked.stdout);
+    const unconfirmed = await cleanUp('--data', assay.data);
+    assert.equal(unconfirmed.status, 2);
+    assert.match(unconfirmed.stderr, /--yes/);
+    assert.ok(unconfirmed.stdout.includes(`  volume ${await cache()}\n`), unconfirmed.stdout);
   });
 
   test('removes containers, volumes, the network, firewall rules and images, and names them', async () => {

@@ -92,12 +92,12 @@ test('a usage error is explained, exits with 2, and creates no data directory', 
     ],
   ];
   await Promise.all(
-    cases.map(([args, said]) =>
+    cases.map(([args, message]) =>
       t.test(`assay ${args.join(' ')}`, async () => {
         const { status, stdout, stderr } = await runAssay(args, { ASSAY_DATA: data });
         assert.deepEqual([status, stdout], [2, '']);
         assert.match(stderr, /^assay: [^\n]+\n$/);
-        assert.match(stderr, said);
+        assert.match(stderr, message);
       }),
     ),
   );
@@ -111,9 +111,9 @@ test('a reader that closes the pipe early causes no error', async () => {
     timeout: 30_000,
   });
   child.stdout.destroy();
-  const said = await child.stderr.toArray();
+  const message = await child.stderr.toArray();
   const [status] = child.exitCode === null ? await once(child, 'exit') : [child.exitCode];
-  assert.deepEqual([status, Buffer.concat(said).toString()], [0, '']);
+  assert.deepEqual([status, Buffer.concat(message).toString()], [0, '']);
 });
 
 test('an account is added, listed, changed and reset', async () => {
@@ -195,10 +195,10 @@ test('an account is added, listed, changed and reset', async () => {
     [['user', 'set', 'eve@example.com', '--kind', 'user'], /no account eve@example\.com/],
     [['user', 'reset', 'eve@example.com'], /no account eve@example\.com/],
   ];
-  for (const [args, said] of refused) {
+  for (const [args, message] of refused) {
     const { status, stderr } = await assay(...args);
     assert.equal(status, 2, args.join(' '));
-    assert.match(stderr, said);
+    assert.match(stderr, message);
   }
   assert.deepEqual(await list(), [ada, { ...bob, kind: 'user' }]);
 
@@ -243,10 +243,10 @@ test('an application is registered with a secret, or as a public one without; an
       ],
     ),
   ];
-  for (const [args, said] of refused) {
+  for (const [args, message] of refused) {
     const { status, stdout, stderr } = await assay('app', 'add', 'x', ...args);
     assert.deepEqual([status, stdout], [2, ''], args.join(' '));
-    assert.match(stderr, said);
+    assert.match(stderr, message);
   }
   for (const name of ['', '  ', 'two\nlines', 'x'.repeat(256)]) {
     const { status, stdout, stderr } = await assay('app', 'add', name, ...owner, ...redirect);

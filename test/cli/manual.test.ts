@@ -22,7 +22,7 @@ import { findTopic, parseTopic, searchManual, type Topic, topicNames } from '../
 import { type Appliance, docker, startAppliance } from '../support/appliance.ts';
 import { busyboxRoot } from '../support/busybox.ts';
 import { parseExact, type Wire } from '../support/client.ts';
-import { openDependencies, packTree, type Tree } from '../work/dependencies/room.ts';
+import { openDependencies, packTree, type Tree } from '../work/dependencies/fixture.ts';
 import { environmentWith, programPath, runAssay, temporaryDirectory } from './program.ts';
 
 const folder = join(root, 'src/web/manual');

@@ -135,7 +135,7 @@ export async function serve(
     stderr: () => stderr,
     ask: (method, path, { auth, form } = {}) =>
       new Promise((resolve, reject) => {
-        const asked = request(
+        const outgoing = request(
           {
             host: '127.0.0.1',
             port,
@@ -156,9 +156,9 @@ export async function serve(
             answer.on('error', reject);
           },
         );
-        asked.on('error', reject);
-        asked.on('timeout', () => asked.destroy(new Error('no answer')));
-        asked.end(form ? new URLSearchParams(form).toString() : undefined);
+        outgoing.on('error', reject);
+        outgoing.on('timeout', () => outgoing.destroy(new Error('no answer')));
+        outgoing.end(form ? new URLSearchParams(form).toString() : undefined);
       }),
     end: signal => {
       child.kill(signal);

@@ -209,10 +209,10 @@ test('SIGTERM stops the server within ten seconds while Docker accepts connectio
   const connections = new Set<Socket>();
   const silent = createServer(connection => connections.add(connection.on('error', () => {}))).listen(socket);
   await once(silent, 'listening');
-  const asked = once(silent, 'connection');
+  const connected = once(silent, 'connection');
   const serving = await serve(join(directory.path, 'data'), { env: { DOCKER_HOST: `unix://${socket}` } });
   try {
-    await asked;
+    await connected;
     const startedAt = performance.now();
     const late = setTimeout(() => serving.child.kill('SIGKILL'), 20_000);
     assert.deepEqual(await serving.end('SIGTERM'), [0, null]);

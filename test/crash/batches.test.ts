@@ -5,7 +5,7 @@ import { setTimeout as after } from 'node:timers/promises';
 import { createAccount } from '../../src/store/accounts.ts';
 import { createDataDirectory, openData } from '../../src/store/data/data.ts';
 import { serve, temporaryDirectory } from '../cli/program.ts';
-import { addBuilds, addProject } from '../store/room.ts';
+import { addBuilds, addProject } from '../store/fixture.ts';
 
 const BUILDS = 600;
 const EVENTS = 100_000;

@@ -20,13 +20,13 @@ import {
   findToken,
 } from '../../src/store/applications.ts';
 import { changeAccount } from '../../src/store/registration.ts';
-import { addAccount, openRoom } from './room.ts';
+import { addAccount, openFixture } from './fixture.ts';
 
 const DAY_MS = 24 * 3600_000;
 
 test('a sign-in link works for a week, once', () => {
-  using room = openRoom();
-  const { db, now } = room;
+  using fixture = openFixture();
+  const { db, now } = fixture;
   const { id } = addAccount(db);
   const link = createSignInLink(db, id);
   now.ms += 7 * DAY_MS - 1;
@@ -39,8 +39,8 @@ test('a sign-in link works for a week, once', () => {
 });
 
 test('a newer sign-in link ends the older ones of the account and removes expired ones of others', () => {
-  using room = openRoom();
-  const { db, now } = room;
+  using fixture = openFixture();
+  const { db, now } = fixture;
   const [one, other] = [addAccount(db), addAccount(db)];
   const older = createSignInLink(db, one.id);
   const others = createSignInLink(db, other.id);
@@ -55,8 +55,8 @@ test('a newer sign-in link ends the older ones of the account and removes expire
 });
 
 test('setting a password ends links, sessions, OAuth tokens and codes of that account alone', () => {
-  using room = openRoom();
-  const { db } = room;
+  using fixture = openFixture();
+  const { db } = fixture;
   const [one, other] = [addAccount(db), addAccount(db)];
   const { application } = createApplication(db, {
     ownerId: other.id,
@@ -92,8 +92,8 @@ test('setting a password ends links, sessions, OAuth tokens and codes of that ac
 });
 
 test('no sign-in link works for an account that has a password', () => {
-  using room = openRoom();
-  const { db } = room;
+  using fixture = openFixture();
+  const { db } = fixture;
   const { id } = addAccount(db);
   setPassword(db, id, 'a hash');
   const link = createSignInLink(db, id);
@@ -106,8 +106,8 @@ for (const [promotion, change] of [
   ['a user', { kind: 'user' }],
 ] as const)
   test(`making an invited account ${promotion} ends its link and the invitation`, () => {
-    using room = openRoom();
-    const { db } = room;
+    using fixture = openFixture();
+    const { db } = fixture;
     const invitedById = addAccount(db).id;
     const invited = createAccount(db, {
       email: 'invited@example.com',
@@ -126,8 +126,8 @@ for (const [promotion, change] of [
   });
 
 test('a session lasts for thirty days, and the next one takes those away that ended', () => {
-  using room = openRoom();
-  const { db, now } = room;
+  using fixture = openFixture();
+  const { db, now } = fixture;
   const { id } = addAccount(db);
   const token = createSession(db, id);
   now.ms += 30 * DAY_MS - 1;

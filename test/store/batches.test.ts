@@ -16,7 +16,7 @@ import { cancelBuildRequest, cancelSomeBuilds, markRequestCanceled } from '../..
 import { type Db, openDb } from '../../src/store/database/db.ts';
 import { listFirstWaitingBuilds } from '../../src/store/queue.ts';
 import { moveBuild, moveRequest } from '../../src/store/transition.ts';
-import { addBuilds, addProject, commitFields, openRoom } from './room.ts';
+import { addBuilds, addProject, commitFields, openFixture } from './fixture.ts';
 
 const suites = (count: number) => Array.from({ length: count }, (_, at) => BigInt(at + 1));
 
@@ -58,19 +58,19 @@ function countEvents(db: Db): Record<string, number> {
 }
 
 /** As after a crash: another process opens what this one left. */
-function reopened(room: ReturnType<typeof openRoom>, use: (db: Db) => void): void {
-  const db = openDb(room.path, room.vault, () => room.now.ms);
+function reopened(fixture: ReturnType<typeof openFixture>, use: (db: Db) => void): void {
+  const db = openDb(fixture.path, fixture.vault, () => fixture.now.ms);
   use(db);
   db.close();
 }
 
 test('a request of many suites begins in batches, each suite with one build, also over a restart', () => {
-  using room = openRoom();
-  const { requestId } = beginMany(room.db, 100);
-  const first = listBuildsOfRequest(room.db, requestId).length;
+  using fixture = openFixture();
+  const { requestId } = beginMany(fixture.db, 100);
+  const first = listBuildsOfRequest(fixture.db, requestId).length;
   assert.ok(first > 0 && first < 90, `${first} builds at once`);
-  assert.ok(enqueueSomeBuilds(room.db));
-  reopened(room, db => {
+  assert.ok(enqueueSomeBuilds(fixture.db));
+  reopened(fixture, db => {
     while (enqueueSomeBuilds(db));
     const builds = listBuildsOfRequest(db, requestId);
     assert.equal(builds.length, 90);
@@ -81,8 +81,8 @@ test('a request of many suites begins in batches, each suite with one build, als
 });
 
 test('a request does not end while suites of it have no build yet', () => {
-  using room = openRoom();
-  const { db } = room;
+  using fixture = openFixture();
+  const { db } = fixture;
   const { requestId } = beginMany(db, 100);
   const passAll = () => {
     for (const { id } of listBuildsOfRequest(db, requestId)) {
@@ -98,14 +98,14 @@ test('a request does not end while suites of it have no build yet', () => {
 });
 
 test('a request of many builds is canceled in batches, with the events of each build once, also over a restart', () => {
-  using room = openRoom();
-  const project = addProject(room.db);
-  const { requestId, builds } = addBuilds(room.db, project, suites(100));
-  cancelBuildRequest(room.db, requestId, 'by someone');
-  const left = listBuildsOfRequest(room.db, requestId).filter(build => build.buildState === 'enqueued');
+  using fixture = openFixture();
+  const project = addProject(fixture.db);
+  const { requestId, builds } = addBuilds(fixture.db, project, suites(100));
+  cancelBuildRequest(fixture.db, requestId, 'by someone');
+  const left = listBuildsOfRequest(fixture.db, requestId).filter(build => build.buildState === 'enqueued');
   assert.ok(left.length > 0 && left.length < 100, `${left.length} builds left`);
-  assert.ok(cancelSomeBuilds(room.db));
-  reopened(room, db => {
+  assert.ok(cancelSomeBuilds(fixture.db));
+  reopened(fixture, db => {
     while (cancelSomeBuilds(db));
     assert.equal(stateOf(db, requestId), 'canceled');
     for (const id of builds) {
@@ -122,8 +122,8 @@ test('a request of many builds is canceled in batches, with the events of each b
 });
 
 test('no build of a request starts after its cancel was answered', () => {
-  using room = openRoom();
-  const { db } = room;
+  using fixture = openFixture();
+  const { db } = fixture;
   const { requestId, builds } = addBuilds(db, addProject(db), suites(60));
   markRequestCanceled(db, requestId, 'by someone');
   assert.equal(claimBuild(db, builds[0] as bigint), undefined);
@@ -134,8 +134,8 @@ test('no build of a request starts after its cancel was answered', () => {
 });
 
 test('a request that is canceled while it begins has a canceled build for each suite', () => {
-  using room = openRoom();
-  const { db } = room;
+  using fixture = openFixture();
+  const { db } = fixture;
   const { requestId } = beginMany(db, 100);
   for (const { id } of listBuildsOfRequest(db, requestId)) {
     claimBuild(db, id);
@@ -152,8 +152,8 @@ test('a request that is canceled while it begins has a canceled build for each s
 });
 
 test('a rerun that is asked for after the cancel is not canceled with the others', () => {
-  using room = openRoom();
-  const { db } = room;
+  using fixture = openFixture();
+  const { db } = fixture;
   const project = addProject(db);
   const { requestId, builds } = addBuilds(db, project, suites(60));
   const first = builds[0] as bigint;

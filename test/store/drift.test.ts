@@ -5,7 +5,7 @@ import { is, type SQL } from 'drizzle-orm';
 import { getTableConfig, SQLiteSyncDialect, SQLiteTable } from 'drizzle-orm/sqlite-core';
 import type { Db } from '../../src/store/database/db.ts';
 import * as schema from '../../src/store/database/schema.ts';
-import { openRoom } from './room.ts';
+import { openFixture } from './fixture.ts';
 
 const dialect = new SQLiteSyncDialect();
 const tables = Object.values(schema).filter(value => is(value, SQLiteTable));
@@ -90,8 +90,8 @@ function migrated({ sqlite }: Db, name: string): Shape {
 }
 
 test('the migrations make the tables of the schema and no others', () => {
-  using room = openRoom();
-  const made = room.db.sqlite
+  using fixture = openFixture();
+  const made = fixture.db.sqlite
     .prepare("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name")
     .pluck()
     .all();
@@ -101,9 +101,9 @@ test('the migrations make the tables of the schema and no others', () => {
 for (const table of tables) {
   const { name } = getTableConfig(table);
   test(`${name} is what the schema says: columns, keys, references, indexes`, () => {
-    using room = openRoom();
+    using fixture = openFixture();
     const expected = declared(table);
-    const made = migrated(room.db, name);
+    const made = migrated(fixture.db, name);
     const byName = (a: { name: string }, b: { name: string }) => (a.name < b.name ? -1 : 1);
     assert.deepEqual(
       (made.columns as { name: string }[]).toSorted(byName),
@@ -113,19 +113,19 @@ for (const table of tables) {
   });
 
   test(`${name} is strict: no value of another type gets in`, () => {
-    using room = openRoom();
-    const [row] = room.db.sqlite.pragma(`table_list("${name}")`) as { strict: bigint }[];
+    using fixture = openFixture();
+    const [row] = fixture.db.sqlite.pragma(`table_list("${name}")`) as { strict: bigint }[];
     assert.equal(row?.strict, 1n);
   });
 }
 
 test('every reference to another table has an index that begins with it, so that deleting does not search', () => {
-  using room = openRoom();
+  using fixture = openFixture();
   const small = new Set(['sessions', 'sign_in_links', 'authorization_codes']);
   for (const table of tables) {
     const { name } = getTableConfig(table);
     if (small.has(name)) continue;
-    const { foreignKeys, indexes, primaryKey } = migrated(room.db, name);
+    const { foreignKeys, indexes, primaryKey } = migrated(fixture.db, name);
     const leading = [primaryKey[0], ...indexes.map(index => /\(([a-z_]+)/.exec(index)?.[1])];
     for (const key of foreignKeys) {
       const [column = ''] = key.split(' ');

@@ -10,13 +10,13 @@ import { createNotification } from '../../src/store/notifications.ts';
 import { findMessage } from '../../src/store/outbox.ts';
 import { publicKeyOf, updateProject } from '../../src/store/projects.ts';
 import { temporaryDirectory } from '../cli/program.ts';
-import { addProject, openRoom } from './room.ts';
+import { addProject, openFixture } from './fixture.ts';
 
 const KEY = 'ssh-ed25519 AAAA';
 
 test('the key of a project is in what is sent, as in its record, and nowhere in the database', () => {
-  using room = openRoom();
-  const { db } = room;
+  using fixture = openFixture();
+  const { db } = fixture;
   const project = updateProject(db, addProject(db), {
     description: 'He said "ssh_public_key":" and \\"ssh_public_key\\":" ä\u2028',
   });
@@ -39,12 +39,12 @@ test('the key of a project is in what is sent, as in its record, and nowhere in 
   updateProject(db, project, { name: 'Renamed since' });
   assert.equal(findMessage(db, deliveryId)?.body, event.body, 'the same bytes at each try');
   db.sqlite.pragma('wal_checkpoint(TRUNCATE)');
-  assert.ok(!readFileSync(room.path).includes(KEY));
+  assert.ok(!readFileSync(fixture.path).includes(KEY));
 });
 
 test('an event of a project whose key cannot be read is sent without it', () => {
-  using room = openRoom();
-  const { db } = room;
+  using fixture = openFixture();
+  const { db } = fixture;
   const project = addProject(db);
   recordEvent(db, project.id, 'build.finished', 1n);
   db.write(() =>

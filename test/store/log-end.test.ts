@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { type TestContext, test } from 'node:test';
 import { openLog } from '../../src/store/data/log-file.ts';
 
-function room(t: TestContext, limitBytes = 1_000) {
+function fixture(t: TestContext, limitBytes = 1_000) {
   const directory = mkdtempSync(join(tmpdir(), 'assay-log-'));
   t.after(() => rmSync(directory, { recursive: true }));
   const path = join(directory, 'build.log');
@@ -14,7 +14,7 @@ function room(t: TestContext, limitBytes = 1_000) {
 }
 
 test('a log that is finished again after a crash has its last lines once', async t => {
-  const { open, text } = room(t);
+  const { open, text } = fixture(t);
   const first = await open();
   await first.append(Buffer.from('no end of line'), 14);
   await first.finish(['out of memory', 'the command exited with 137']);
@@ -26,7 +26,7 @@ test('a log that is finished again after a crash has its last lines once', async
 });
 
 test('what was left out is noted once, after the last lines', async t => {
-  const { open, text } = room(t, 4);
+  const { open, text } = fixture(t, 4);
   const first = await open();
   await first.append(Buffer.from('12345678'), 8);
   await first.finish(['canceled']);
@@ -38,7 +38,7 @@ test('what was left out is noted once, after the last lines', async t => {
 });
 
 test('a further attempt after the end has an end of its own', async t => {
-  const { open, text } = room(t);
+  const { open, text } = fixture(t);
   const first = await open();
   await first.finish(['It is run again.']);
   const second = await open();
@@ -48,7 +48,7 @@ test('a further attempt after the end has an end of its own', async t => {
 });
 
 test('a line and the raw bytes that it stands for are kept together', async t => {
-  const { open, text } = room(t);
+  const { open, text } = fixture(t);
   const first = await open();
   await first.line('checkout', 40);
   await first.close();
@@ -59,7 +59,7 @@ test('a line and the raw bytes that it stands for are kept together', async t =>
 });
 
 test('an attempt that follows one without output keeps its last lines', async t => {
-  const { open, text } = room(t);
+  const { open, text } = fixture(t);
   const first = await open();
   await first.beginAttempt();
   await first.finish(['It is run again.']);

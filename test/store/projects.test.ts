@@ -32,11 +32,19 @@ import {
 import { attachDependency, createRule, createVariable } from '../../src/store/suites.ts';
 import { moveBuild } from '../../src/store/transition.ts';
 import { processorMs } from '../support/processor.ts';
-import { addAccount, addBuilds, addDependency, addProject, addSuite, keyPair, openRoom } from './room.ts';
+import {
+  addAccount,
+  addBuilds,
+  addDependency,
+  addProject,
+  addSuite,
+  keyPair,
+  openFixture,
+} from './fixture.ts';
 
 test('deleting a project takes with it everything that belongs to it, however much, and nothing of others', () => {
-  using room = openRoom();
-  const { db } = room;
+  using fixture = openFixture();
+  const { db } = fixture;
   const fillProject = () => {
     const project = addProject(db);
     const suite = addSuite(db, project.id);
@@ -86,8 +94,8 @@ test('deleting a project takes with it everything that belongs to it, however mu
 });
 
 test('a project that was deleted is gone at once, and its rows follow in batches, also over a restart', () => {
-  using room = openRoom();
-  const { db } = room;
+  using fixture = openFixture();
+  const { db } = fixture;
   const projects = [addProject(db), addProject(db)] as const;
   db.write(() => {
     for (const project of projects) {
@@ -138,7 +146,7 @@ test('a project that was deleted is gone at once, and its rows follow in batches
   assert.ok(purgeSomeRows(db, 0));
   assert.ok(count('events', going) > 0, 'not all at once');
   // As after a crash: another process opens what this one left.
-  const next = openDb(room.path, room.vault, () => room.now.ms);
+  const next = openDb(fixture.path, fixture.vault, () => fixture.now.ms);
   assert.equal(findProject(next, going.id), undefined);
   let batches = 0;
   while (purgeSomeRows(next, 0)) batches += 1;
@@ -157,8 +165,8 @@ test('a project that was deleted is gone at once, and its rows follow in batches
 });
 
 test('a dependency that only a deleted project used can be deleted at once', () => {
-  using room = openRoom();
-  const { db } = room;
+  using fixture = openFixture();
+  const { db } = fixture;
   const project = addProject(db);
   const dependency = addDependency(db, project.ownerId);
   attachDependency(db, addSuite(db, project.id).id, dependency.id);
@@ -169,8 +177,8 @@ test('a dependency that only a deleted project used can be deleted at once', () 
 });
 
 test('a receiver that was deleted gets nothing more, and its deliveries follow in batches', () => {
-  using room = openRoom();
-  const { db } = room;
+  using fixture = openFixture();
+  const { db } = fixture;
   const project = addProject(db);
   const receiver = () =>
     createNotification(db, {
@@ -207,8 +215,8 @@ test('a receiver that was deleted gets nothing more, and its deliveries follow i
 });
 
 test('what is unfinished is found among finished builds without going through them', () => {
-  using room = openRoom();
-  const { db } = room;
+  using fixture = openFixture();
+  const { db } = fixture;
   const project = addProject(db);
   const { builds } = addBuilds(db, project, [addSuite(db, project.id).id]);
   const plans: string[] = [];
@@ -236,8 +244,8 @@ test('what is unfinished is found among finished builds without going through th
 });
 
 test('a project is seen by its owner and its collaborators, and listed once for each, newest first', () => {
-  using room = openRoom();
-  const { db } = room;
+  using fixture = openFixture();
+  const { db } = fixture;
   const owner = addAccount(db);
   const friend = addAccount(db);
   const own = addProject(db, friend.id);
@@ -255,8 +263,8 @@ test('a project is seen by its owner and its collaborators, and listed once for 
 });
 
 test('a project that was read before is read anew after a change of this process, at once', () => {
-  using room = openRoom();
-  const { db } = room;
+  using fixture = openFixture();
+  const { db } = fixture;
   const project = addProject(db);
   assert.equal(findProject(db, project.id)?.name, project.name);
   updateProject(db, project, { name: 'another' });
@@ -276,10 +284,10 @@ test('a project that was read before is read anew after a change of this process
 });
 
 test('a project that was read before is read anew in the next turn after another process changed it', async () => {
-  using room = openRoom();
-  const { db } = room;
+  using fixture = openFixture();
+  const { db } = fixture;
   const project = addProject(db);
-  const other = openDb(room.path, room.vault);
+  const other = openDb(fixture.path, fixture.vault);
   assert.equal(findProject(db, project.id)?.name, project.name);
   updateProject(other, project, { name: 'another' });
   await setImmediate();

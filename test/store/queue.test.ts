@@ -6,7 +6,7 @@ import { claimBuild, createBuildRequest } from '../../src/store/builds.ts';
 import type { Db } from '../../src/store/database/db.ts';
 import { listFirstWaitingBuilds, listFirstWaitingRequests, positionOf } from '../../src/store/queue.ts';
 import { moveBuild } from '../../src/store/transition.ts';
-import { addBuilds, addProject, openRoom } from './room.ts';
+import { addBuilds, addProject, openFixture } from './fixture.ts';
 
 const suites = (count: number) => Array.from({ length: count }, (_, at) => BigInt(at + 1));
 
@@ -30,8 +30,8 @@ function serveAll(db: Db): bigint[] {
 }
 
 test('no build is served later than its place says', () => {
-  using room = openRoom();
-  const { db } = room;
+  using fixture = openFixture();
+  const { db } = fixture;
   const projects = [5, 1, 3, 8, 3].map(count => {
     const project = addProject(db);
     return { project, ids: addBuilds(db, project, suites(count)).builds };
@@ -51,8 +51,8 @@ test('no build is served later than its place says', () => {
 });
 
 test('a place is known again after each change of the queue', () => {
-  using room = openRoom();
-  const { db } = room;
+  using fixture = openFixture();
+  const { db } = fixture;
   const project = addProject(db);
   const { builds } = addBuilds(db, project, suites(3));
   const placeOfLast = () => positionOf(db, { id: builds[2] as bigint, projectId: project.id });
@@ -67,8 +67,8 @@ test('a place is known again after each change of the queue', () => {
 });
 
 test('of each project with something that waits the oldest is listed, and of no other', () => {
-  using room = openRoom();
-  const { db } = room;
+  using fixture = openFixture();
+  const { db } = fixture;
   const waiting = Array.from({ length: 5 }, () => addProject(db));
   addProject(db);
   const first = waiting.map(project => addBuilds(db, project, suites(2)).builds[0] as bigint);

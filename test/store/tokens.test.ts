@@ -2,12 +2,12 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { createApplication, createToken, findToken } from '../../src/store/applications.ts';
-import { addAccount, openRoom } from './room.ts';
+import { addAccount, openFixture } from './fixture.ts';
 
 test('the use of a token is noted, and one that cannot be noted is no less a use', () => {
   const now = { ms: Date.UTC(2026, 5, 1) };
-  using room = openRoom(now);
-  const { db } = room;
+  using fixture = openFixture(now);
+  const { db } = fixture;
   const ownerId = addAccount(db).id;
   const { application } = createApplication(db, {
     ownerId,

@@ -30,8 +30,8 @@ import {
   dump,
   eventTypes,
   lastId,
-  openRoom,
-} from './room.ts';
+  openFixture,
+} from './fixture.ts';
 
 /** The states of a request, its commit and its project. */
 function statesOf(db: Db, requestId: bigint): (string | null)[] {
@@ -60,8 +60,8 @@ for (const state of Object.keys(buildMachine) as BuildState[])
     const next = buildMachine[state][event];
     const title = next ? `moves to ${next} and is told of once` : 'is not moved, and nothing is written';
     test(`a build that is ${state}, on ${event}, ${title}`, () => {
-      using room = openRoom();
-      const { db } = room;
+      using fixture = openFixture();
+      const { db } = fixture;
       const project = addProject(db);
       // Two suites, so that no verdict ends the request: only the build's own event may appear.
       const { builds } = addBuilds(db, project, [1n, 2n]);
@@ -106,8 +106,8 @@ for (const [state, way] of Object.entries(deployWays))
   for (const event of ['start', 'deploy', 'fail', 'cancel'] as const) {
     const next = deployMachine[state as keyof typeof deployMachine][event];
     test(`a deploy that is ${state}, on ${event}, ${next ? `is ${next}` : 'stays'}`, () => {
-      using room = openRoom();
-      const { db } = room;
+      using fixture = openFixture();
+      const { db } = fixture;
       const deploy = addDeploy(db, addProject(db));
       for (const step of way) moveDeploy(db, deploy.id, step);
       const before = dump(db);
@@ -137,8 +137,8 @@ for (const [state, way] of Object.entries(compileWays))
   for (const event of ['upload', 'start', 'compile', 'fail', 'cancel', 'requeue'] as const) {
     const next = compileMachine[state as keyof typeof compileMachine][event];
     test(`a dependency that is ${state}, on ${event}, ${next ? `is ${next}` : 'stays'}`, () => {
-      using room = openRoom();
-      const { db } = room;
+      using fixture = openFixture();
+      const { db } = fixture;
       const project = addProject(db);
       const dependency = addDependency(db, project.ownerId);
       attachDependency(db, addSuite(db, project.id).id, dependency.id);
@@ -152,8 +152,8 @@ for (const [state, way] of Object.entries(compileWays))
   }
 
 test('a build request goes from its coming to its verdict, and commit and project with it', () => {
-  using room = openRoom();
-  const { db } = room;
+  using fixture = openFixture();
+  const { db } = fixture;
   const project = addProject(db);
   const request = createBuildRequest(db, project, 'main', 'someone@example.com');
   assert.deepEqual(statesOf(db, request.id), ['enqueued', null, 'building']);
@@ -197,23 +197,23 @@ const verdicts: [first: BuildEvent, second: BuildEvent, verdict: string][] = [
 ];
 for (const [first, second, verdict] of verdicts)
   test(`builds that ${first} and ${second} leave request, commit and project ${verdict}`, () => {
-    using room = openRoom();
-    const { requestId, builds } = addBuilds(room.db, addProject(room.db), [1n, 2n]);
-    for (const id of builds) moveBuild(room.db, id, 'start');
-    moveBuild(room.db, builds[0] as bigint, first);
-    moveBuild(room.db, builds[1] as bigint, second);
-    assert.deepEqual(statesOf(room.db, requestId), [verdict, verdict, verdict]);
+    using fixture = openFixture();
+    const { requestId, builds } = addBuilds(fixture.db, addProject(fixture.db), [1n, 2n]);
+    for (const id of builds) moveBuild(fixture.db, id, 'start');
+    moveBuild(fixture.db, builds[0] as bigint, first);
+    moveBuild(fixture.db, builds[1] as bigint, second);
+    assert.deepEqual(statesOf(fixture.db, requestId), [verdict, verdict, verdict]);
   });
 
 test('no suite that runs leaves everything skipped', () => {
-  using room = openRoom();
-  const { requestId } = addBuilds(room.db, addProject(room.db), []);
-  assert.deepEqual(statesOf(room.db, requestId), ['skipped', 'skipped', 'skipped']);
+  using fixture = openFixture();
+  const { requestId } = addBuilds(fixture.db, addProject(fixture.db), []);
+  assert.deepEqual(statesOf(fixture.db, requestId), ['skipped', 'skipped', 'skipped']);
 });
 
 test('a request that errors before it has a commit makes the project errored; the next one mends it', () => {
-  using room = openRoom();
-  const { db } = room;
+  using fixture = openFixture();
+  const { db } = fixture;
   const project = addProject(db);
   const request = createBuildRequest(db, project, 'nowhere', 'someone@example.com');
   moveRequest(db, request.id, 'fetch');
@@ -226,8 +226,8 @@ test('a request that errors before it has a commit makes the project errored; th
 });
 
 test('a rerun takes its request back to building, and then the newest build of the suite counts', () => {
-  using room = openRoom();
-  const { db } = room;
+  using fixture = openFixture();
+  const { db } = fixture;
   const project = addProject(db);
   const { requestId, builds } = addBuilds(db, project, [1n]);
   const id = builds[0] as bigint;
@@ -242,8 +242,8 @@ test('a rerun takes its request back to building, and then the newest build of t
 });
 
 test('of many that claim a build one gets it, and of many verdicts the first one stays', () => {
-  using room = openRoom();
-  const { db } = room;
+  using fixture = openFixture();
+  const { db } = fixture;
   const project = addProject(db);
   const { builds } = addBuilds(db, project, [1n]);
   const id = builds[0] as bigint;
@@ -259,8 +259,8 @@ test('of many that claim a build one gets it, and of many verdicts the first one
 });
 
 test('canceling ends what waits at once, asks what runs, and changes nothing of what has ended', () => {
-  using room = openRoom();
-  const { db } = room;
+  using fixture = openFixture();
+  const { db } = fixture;
   const project = addProject(db);
   const { requestId, builds } = addBuilds(db, project, [1n, 2n, 3n]);
   const [running, , ended] = builds as [bigint, bigint, bigint];
@@ -289,8 +289,8 @@ test('canceling ends what waits at once, asks what runs, and changes nothing of 
 });
 
 test('a cancel that was answered is kept where the job would be run again', () => {
-  using room = openRoom();
-  const { db } = room;
+  using fixture = openFixture();
+  const { db } = fixture;
   const project = addProject(db);
   const { requestId, builds } = addBuilds(db, project, [1n]);
   const [build] = builds as [bigint];
@@ -314,8 +314,8 @@ test('a cancel that was answered is kept where the job would be run again', () =
 });
 
 test('the events of a request show the project as it is from then on', () => {
-  using room = openRoom();
-  const { db } = room;
+  using fixture = openFixture();
+  const { db } = fixture;
   const project = addProject(db);
   const { builds } = addBuilds(db, project, [1n]);
   moveBuild(db, builds[0] as bigint, 'start');
@@ -331,8 +331,8 @@ test('the events of a request show the project as it is from then on', () => {
 });
 
 test('a fetch that ends after its request was canceled begins no build', () => {
-  using room = openRoom();
-  const { db } = room;
+  using fixture = openFixture();
+  const { db } = fixture;
   const project = addProject(db);
   const request = createBuildRequest(db, project, 'main', 'someone@example.com');
   moveRequest(db, request.id, 'fetch');
@@ -346,8 +346,8 @@ test('a fetch that ends after its request was canceled begins no build', () => {
 });
 
 test('a transaction that fails after a move leaves no state, no event, no delivery, and tells nobody', () => {
-  using room = openRoom();
-  const { db } = room;
+  using fixture = openFixture();
+  const { db } = fixture;
   const project = addProject(db);
   addReceiver(db, project, 'build');
   const { builds } = addBuilds(db, project, [1n]);
@@ -369,8 +369,8 @@ test('a transaction that fails after a move leaves no state, no event, no delive
 });
 
 test('those who watch are told after the change is durable, and read it', () => {
-  using room = openRoom();
-  const { db } = room;
+  using fixture = openFixture();
+  const { db } = fixture;
   const project = addProject(db);
   const { builds } = addBuilds(db, project, [1n]);
   const seen: unknown[] = [];
@@ -392,8 +392,8 @@ const addReceiver = (db: Db, project: Project, notifiableType: 'build' | 'depend
   });
 
 test('a delivery is written for each enabled notification of the kind, with the event, and for no other', () => {
-  using room = openRoom();
-  const { db } = room;
+  using fixture = openFixture();
+  const { db } = fixture;
   const project = addProject(db);
   const first = addReceiver(db, project, 'build');
   const second = addReceiver(db, project, 'build');
@@ -418,8 +418,8 @@ test('a delivery is written for each enabled notification of the kind, with the 
 });
 
 test("a dependency's events go to the projects that use it, directly or through related ones, and to no other", () => {
-  using room = openRoom();
-  const { db } = room;
+  using fixture = openFixture();
+  const { db } = fixture;
   const owner = addAccount(db).id;
   const base = addDependency(db, owner);
   const middle = addDependency(db, owner, [base.id]);

@@ -105,14 +105,14 @@ function listenTo(child: ChildProcess) {
   const logged: string[] = [];
   const checks = new Set<() => void>();
   let printed = '';
-  let begun = '';
+  let partial = '';
   child.stdout?.setEncoding('utf8').on('data', text => {
     printed += text;
   });
   child.stderr?.setEncoding('utf8').on('data', text => {
     printed += text;
-    const lines = (begun + text).split(/(?<=\n)/);
-    begun = lines.at(-1)?.endsWith('\n') ? '' : (lines.pop() ?? '');
+    const lines = (partial + text).split(/(?<=\n)/);
+    partial = lines.at(-1)?.endsWith('\n') ? '' : (lines.pop() ?? '');
     logged.push(...lines);
     for (const check of checks) check();
   });

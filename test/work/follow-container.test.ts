@@ -63,11 +63,11 @@ test('a limit of months does not end a job at once', async t => {
   const stopContainer = async () => {
     stops += 1;
   };
-  const room = await roomFor(t, { stopContainer }, { deadlineAt: Date.now() + 40 * 86_400_000 });
-  const running = room.run();
+  const fixture = await roomFor(t, { stopContainer }, { deadlineAt: Date.now() + 40 * 86_400_000 });
+  const running = fixture.run();
   // Long enough for a timer that has nothing to wait for.
   await new Promise(resolve => setTimeout(resolve, 20));
-  room.exit();
+  fixture.exit();
   assert.deepEqual(await running, PASSED);
   assert.equal(stops, 0);
 });
@@ -78,7 +78,7 @@ test('a job that is canceled while the answer to its start never comes is cancel
   };
   let canceled = false;
   const asked = Promise.withResolvers<void>();
-  const room = await roomFor(
+  const fixture = await roomFor(
     t,
     {
       startContainer: away,
@@ -90,11 +90,11 @@ test('a job that is canceled while the answer to its start never comes is cancel
     },
     { stopReason: () => (canceled ? 'canceled' : undefined) },
   );
-  const running = room.run();
+  const running = fixture.run();
   await asked.promise;
   await turn();
   canceled = true;
-  room.live.publish(['build:1']);
+  fixture.live.publish(['build:1']);
   assert.deepEqual(await running, { kind: 'canceled' });
 });
 
@@ -107,10 +107,10 @@ test('a job whose output tells its end has ended, though the answer to its start
     asked.resolve();
     return away();
   };
-  const room = await roomFor(t, { startContainer: away, inspectContainer });
-  const running = room.run();
+  const fixture = await roomFor(t, { startContainer: away, inspectContainer });
+  const running = fixture.run();
   await asked.promise;
-  room.exit();
+  fixture.exit();
   assert.deepEqual(await running, PASSED);
 });
 
@@ -119,9 +119,9 @@ test('a job whose output finds no space in the log is stopped because the disk i
   const stopContainer = async () => void calls.push('stopped');
   const evict = () => void calls.push('evicted');
   // Every write to it finds the disk full.
-  const room = await roomFor(t, { stopContainer }, { evict }, '/dev/full');
-  const running = room.run();
-  room.print('some words\n');
+  const fixture = await roomFor(t, { stopContainer }, { evict }, '/dev/full');
+  const running = fixture.run();
+  fixture.print('some words\n');
   assert.deepEqual(await running, { kind: 'disk_full' });
   assert.deepEqual(calls, ['evicted', 'stopped']);
 });
@@ -134,19 +134,19 @@ for (const [status, outcome] of [
   test(`a container that ended with ${status} and without a verdict is ${outcome.kind}, for a server that takes over too`, async t => {
     const state = { running: false, exitCode: status, oomKilled: false, startedAt: new Date() };
     const engine = { waitForExit: async () => state, inspectContainer: async () => state };
-    const room = await roomFor(t, engine);
+    const fixture = await roomFor(t, engine);
     const output = `${recordPrefix('abc')}begin command\x1eone line\n`;
-    room.print(output);
-    assert.deepEqual(await room.run(), outcome);
-    assert.equal(room.log.rawOffset, Buffer.byteLength(output));
-    assert.deepEqual(await room.run(), outcome, 'with nothing left to read');
+    fixture.print(output);
+    assert.deepEqual(await fixture.run(), outcome);
+    assert.equal(fixture.log.rawOffset, Buffer.byteLength(output));
+    assert.deepEqual(await fixture.run(), outcome, 'with nothing left to read');
   });
 
 test('a job of which Docker never says whether it has begun is waited for no longer than it may take', async t => {
   const inspectContainer = async () => {
     throw new EngineUnavailable('Docker did not answer in time.');
   };
-  const room = await roomFor(t, { inspectContainer }, { deadlineAt: Date.now() + 100 });
-  assert.equal(await room.hasBegun(), true);
-  assert.deepEqual(await room.run(), { kind: 'timed_out' });
+  const fixture = await roomFor(t, { inspectContainer }, { deadlineAt: Date.now() + 100 });
+  assert.equal(await fixture.hasBegun(), true);
+  assert.deepEqual(await fixture.run(), { kind: 'timed_out' });
 });

@@ -19,7 +19,7 @@ import { createHousekeeping } from '../../src/work/housekeeping.ts';
 import { createKeyedMutex } from '../../src/work/keyed-mutex.ts';
 import { deployWork } from '../../src/work/push-deploy.ts';
 import { type Lane, startQueue, type WorkKind } from '../../src/work/queue.ts';
-import { addAccount, addProject, commitFields, keyPair, openRoom } from '../store/room.ts';
+import { addAccount, addProject, commitFields, keyPair, openFixture } from '../store/fixture.ts';
 
 type Deployer = Parameters<typeof deployWork>[1];
 
@@ -71,11 +71,11 @@ function addDeploy(db: Db, projectId: bigint) {
 }
 
 test('a deploy whose worker cannot even begin is tried again after a while, not over and over', async () => {
-  using room = openRoom();
-  const { db } = room;
+  using fixture = openFixture();
+  const { db } = fixture;
   addDeploy(db, addProject(db).id);
   let tries = 0;
-  const queue = queueOf(db, room.path, async () => {
+  const queue = queueOf(db, fixture.path, async () => {
     tries += 1;
     throw new Error('no space left on device');
   });
@@ -90,8 +90,8 @@ test('a deploy whose worker cannot even begin is tried again after a while, not 
 });
 
 test('a deploy waits while the disk is nearly full, and one that was under way does not', async () => {
-  using room = openRoom();
-  const { db } = room;
+  using fixture = openFixture();
+  const { db } = fixture;
   const waiting = addDeploy(db, addProject(db).id);
   const interrupted = addDeploy(db, addProject(db).id);
   moveDeploy(db, interrupted.id, 'start');
@@ -103,7 +103,7 @@ test('a deploy waits while the disk is nearly full, and one that was under way d
     if (isResumed) resumed.push(id);
     moveDeploy(db, id, 'deploy');
   };
-  const queue = queueOf(db, room.path, deploy, () => hasSpace);
+  const queue = queueOf(db, fixture.path, deploy, () => hasSpace);
   for (let times = 0; times < 20; times++) {
     queue.poke();
     await turn();
@@ -118,8 +118,8 @@ test('a deploy waits while the disk is nearly full, and one that was under way d
 });
 
 test('projects with one deploy after the other do not keep one with a single deploy waiting', async () => {
-  using room = openRoom();
-  const { db } = room;
+  using fixture = openFixture();
+  const { db } = fixture;
   const busy = [addProject(db), addProject(db), addProject(db), addProject(db)];
   for (const { id } of [...busy, ...busy]) addDeploy(db, id);
   const last = addProject(db);
@@ -128,7 +128,7 @@ test('projects with one deploy after the other do not keep one with a single dep
   const four = Promise.withResolvers<void>();
   const five = Promise.withResolvers<void>();
   const gates = new Map<bigint, () => void>();
-  const queue = queueOf(db, room.path, async deploy => {
+  const queue = queueOf(db, fixture.path, async deploy => {
     order.push(deploy.projectId);
     const opened = new Promise<void>(resolve => gates.set(deploy.projectId, resolve));
     if (order.length === 4) four.resolve();
@@ -147,8 +147,8 @@ test('projects with one deploy after the other do not keep one with a single dep
 test('projects whose hosts hang do not keep the fetch of another one waiting', {
   timeout: 30_000,
 }, async () => {
-  using room = openRoom();
-  const { db } = room;
+  using fixture = openFixture();
+  const { db } = fixture;
   const sockets: Socket[] = [];
   const connected = Promise.withResolvers<void>();
   const again = Promise.withResolvers<void>();
@@ -160,7 +160,7 @@ test('projects whose hosts hang do not keep the fetch of another one waiting', {
   });
   await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve));
   const { port } = server.address() as { port: number };
-  const ssh = join(dirname(room.path), 'ssh');
+  const ssh = join(dirname(fixture.path), 'ssh');
   mkdirSync(ssh, { recursive: true });
   writeFileSync(join(ssh, 'config'), `Host hanging\nHostName 127.0.0.1\nPort ${port}\n`);
   const { id: ownerId } = addAccount(db);
@@ -177,7 +177,7 @@ test('projects whose hosts hang do not keep the fetch of another one waiting', {
   );
   for (const project of projects) createBuildRequest(db, project, 'main', 'someone@example.com');
   const last = projects[4] as (typeof projects)[number];
-  const queue = queueOf(db, room.path);
+  const queue = queueOf(db, fixture.path);
   await connected.promise;
   for (const project of projects.slice(0, 4)) createBuildRequest(db, project, 'main', 'someone@example.com');
   assert.equal(listWaitingRequests(db, last.id, 10).length, 1);
@@ -195,8 +195,8 @@ test('projects whose hosts hang do not keep the fetch of another one waiting', {
 });
 
 test('what waits and what runs is found without a step for each of the others', () => {
-  using room = openRoom();
-  const { db } = room;
+  using fixture = openFixture();
+  const { db } = fixture;
   const plan = (query: string) =>
     (db.sqlite.prepare(`EXPLAIN QUERY PLAN ${query}`).all() as { detail: string }[]).map(row => row.detail);
   const asked: string[] = [];

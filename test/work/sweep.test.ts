@@ -11,7 +11,7 @@ import { instanceOf } from '../../src/store/database/settings.ts';
 import { moveBuild } from '../../src/store/transition.ts';
 import type { ContainerHost } from '../../src/work/container-host.ts';
 import { type SweepParts, startSweep } from '../../src/work/sweep.ts';
-import { addBuilds, addProject, addSuite, openRoom } from '../store/room.ts';
+import { addBuilds, addProject, addSuite, openFixture } from '../store/fixture.ts';
 
 const DAY_MS = 24 * 3600_000;
 
@@ -50,9 +50,9 @@ function sweeperOf(
 }
 
 test('logs go when their time is over; younger ones, those of what runs, and every record stay', async () => {
-  using room = openRoom();
-  const { db, now } = room;
-  using sweeper = sweeperOf(room, { retentionMs: 2 * DAY_MS });
+  using fixture = openFixture();
+  const { db, now } = fixture;
+  using sweeper = sweeperOf(fixture, { retentionMs: 2 * DAY_MS });
   const project = addProject(db);
   const suites = Array.from({ length: 3 }, () => addSuite(db, project.id).id);
   const { builds } = addBuilds(db, project, suites);
@@ -79,8 +79,8 @@ test('logs go when their time is over; younger ones, those of what runs, and eve
 });
 
 test('containers without a running job go, and those of running jobs stay', async () => {
-  using room = openRoom();
-  const { db } = room;
+  using fixture = openFixture();
+  const { db } = fixture;
   const project = addProject(db);
   const suites = [addSuite(db, project.id).id, addSuite(db, project.id).id];
   const [running, ended] = addBuilds(db, project, suites).builds as [bigint, bigint];
@@ -91,7 +91,7 @@ test('containers without a running job go, and those of running jobs stay', asyn
     name: containerId,
     owner: { instance: instanceOf(db), kind, id },
   });
-  using sweeper = sweeperOf(room, {}, [
+  using sweeper = sweeperOf(fixture, {}, [
     container('running', 'build', String(running)),
     container('ended', 'build', String(ended)),
     container('left by an engine that was killed', 'volume'),
@@ -135,10 +135,10 @@ describe('Content of Git LFS and mirrors of submodules', () => {
   const EVERYTHING = ['oldObject', 'youngObject', 'objectOfSubmodule', 'oldSubmodule', 'youngSubmodule'];
 
   test("go when nothing used them for the retention; the project's own mirror stays", async () => {
-    using room = openRoom({ ms: Date.now() + 1_000 });
-    using sweeper = sweeperOf(room, { retentionMs: 2 * DAY_MS });
-    const project = addProject(room.db);
-    const sources = addSources(sweeper.dataDirectory, project.id, room.now.ms);
+    using fixture = openFixture({ ms: Date.now() + 1_000 });
+    using sweeper = sweeperOf(fixture, { retentionMs: 2 * DAY_MS });
+    const project = addProject(fixture.db);
+    const sources = addSources(sweeper.dataDirectory, project.id, fixture.now.ms);
     await sweeper.sweep();
     assert.deepEqual(sources.kept(), ['youngObject', 'youngSubmodule']);
     assert.deepEqual(sources.left(), ['young.git'], 'nothing is left beside it');
@@ -154,9 +154,9 @@ describe('Content of Git LFS and mirrors of submodules', () => {
     ],
   ] as const)
     test(`stay while a job runs that began ${when}; a younger one has marked its own`, async () => {
-      using room = openRoom({ ms: startedAt });
-      const { db, now } = room;
-      using sweeper = sweeperOf(room, { retentionMs: 2 * DAY_MS });
+      using fixture = openFixture({ ms: startedAt });
+      const { db, now } = fixture;
+      using sweeper = sweeperOf(fixture, { retentionMs: 2 * DAY_MS });
       const project = addProject(db);
       const suites = [addSuite(db, project.id).id, addSuite(db, project.id).id];
       const [old, young] = addBuilds(db, project, suites).builds as [bigint, bigint];
@@ -174,9 +174,9 @@ describe('Content of Git LFS and mirrors of submodules', () => {
     });
 
   test('are gone through in parts: very many are no work for one sweep', async () => {
-    using room = openRoom({ ms: Date.now() + 1_000 });
-    using sweeper = sweeperOf(room, { retentionMs: 2 * DAY_MS });
-    const project = addProject(room.db);
+    using fixture = openFixture({ ms: Date.now() + 1_000 });
+    using sweeper = sweeperOf(fixture, { retentionMs: 2 * DAY_MS });
+    const project = addProject(fixture.db);
     const objects = join(mirrorPath(sweeper.dataDirectory, project.id), 'lfs/objects');
     for (let n = 0; n < 6_000; n += 1) {
       const directory = join(objects, (n % 100).toString().padStart(2, '0'));

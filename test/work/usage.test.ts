@@ -7,16 +7,16 @@ import { createLog } from '../../src/log.ts';
 import { jobDirectory } from '../../src/store/data/paths.ts';
 import type { ContainerHost } from '../../src/work/container-host.ts';
 import { createJobMeter } from '../../src/work/usage.ts';
-import { openRoom } from '../store/room.ts';
+import { openFixture } from '../store/fixture.ts';
 
 test('the output of a job counts although its container is gone', async () => {
-  using room = openRoom();
-  const dataDirectory = dirname(room.path);
+  using fixture = openFixture();
+  const dataDirectory = dirname(fixture.path);
   const directory = jobDirectory(dataDirectory, 'build', 7n);
   mkdirSync(directory, { recursive: true });
   writeFileSync(join(directory, 'output'), Buffer.alloc(3 << 20, 'x'));
   const measure = createJobMeter({
-    db: room.db,
+    db: fixture.db,
     host: { engine: { listStorage: async () => [] } } as unknown as ContainerHost,
     caches: { measure: async () => new Map() },
     dataDirectory,

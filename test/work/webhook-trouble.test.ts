@@ -8,31 +8,31 @@ import { eventIds, openWebhookFixture } from '../support/webhook-fixture.ts';
 const limited = { timeout: 120_000 };
 
 test('a hundred thousand rows for a dead receiver delay nobody', limited, async t => {
-  const room = openWebhookFixture(t);
+  const fixture = openWebhookFixture(t);
   const closed = createNetServer();
   await once(closed.listen(0, '127.0.0.1'), 'listening');
   const { port } = closed.address() as { port: number };
   closed.close();
-  const dead = room.notify(`http://127.0.0.1:${port}/`);
-  room.record(0n);
-  room.db.write(() => {
-    const copy = room.db.sqlite.prepare(`
+  const dead = fixture.notify(`http://127.0.0.1:${port}/`);
+  fixture.record(0n);
+  fixture.db.write(() => {
+    const copy = fixture.db.sqlite.prepare(`
       INSERT INTO deliveries (id, notification_id, event_id, event_type, resource_id, state, attempts, next_attempt_at, created_at)
       SELECT ?, notification_id, event_id, event_type, ?, state, attempts, next_attempt_at, created_at
       FROM deliveries WHERE notification_id = ? LIMIT 1`);
     // A third with a chain of three, the last part one long chain.
     for (let row = 0; row < 100_000; row++)
-      copy.run(room.db.newId(), BigInt(row < 60_000 ? row % 20_000 : 0), dead.id);
+      copy.run(fixture.db.newId(), BigInt(row < 60_000 ? row % 20_000 : 0), dead.id);
   });
-  const { url, received } = await room.receiver();
-  room.begin();
-  await room.until(() => room.outcomes.length >= 2);
-  room.notify(url);
+  const { url, received } = await fixture.receiver();
+  fixture.begin();
+  await fixture.until(() => fixture.outcomes.length >= 2);
+  fixture.notify(url);
   const times: number[] = [];
   for (let count = 1; count <= 50; count++) {
     const startedAt = performance.now();
-    room.record(BigInt(count));
-    await room.until(() => received.length === count);
+    fixture.record(BigInt(count));
+    await fixture.until(() => received.length === count);
     times.push(performance.now() - startedAt);
   }
   // A single one may meet a disk that is busy with something else.
@@ -41,27 +41,27 @@ test('a hundred thousand rows for a dead receiver delay nobody', limited, async 
 });
 
 test('one host gets at most 16 at once, and a backlog leaves room for its neighbour', limited, async t => {
-  const room = openWebhookFixture(t);
+  const fixture = openWebhookFixture(t);
   let current = 0;
   let most = 0;
-  const { url, received } = await room.receiver(response => {
+  const { url, received } = await fixture.receiver(response => {
     most = Math.max(most, ++current);
     setTimeout(() => {
       current -= 1;
       response.end();
     }, 20);
   });
-  const busy = room.newProject('busy');
-  room.notify(url, busy.id);
-  room.notify(`${url}/second`, busy.id);
-  room.notify(`${url}/third`);
-  for (let count = 0n; count < 300n; count++) room.record(count, 'build.started', busy.id);
-  room.begin();
-  await room.until(() => received.length > 100);
-  room.record(1n);
-  await room.until(() => received.some(({ path }) => path === '/hook/third'));
+  const busy = fixture.newProject('busy');
+  fixture.notify(url, busy.id);
+  fixture.notify(`${url}/second`, busy.id);
+  fixture.notify(`${url}/third`);
+  for (let count = 0n; count < 300n; count++) fixture.record(count, 'build.started', busy.id);
+  fixture.begin();
+  await fixture.until(() => received.length > 100);
+  fixture.record(1n);
+  await fixture.until(() => received.some(({ path }) => path === '/hook/third'));
   assert.ok(received.length < 250, `${received.length} came before the neighbour's`);
-  await room.until(() => room.outcomes.length === 601);
+  await fixture.until(() => fixture.outcomes.length === 601);
   assert.equal(most, 16);
 });
 
@@ -69,24 +69,24 @@ test(
   'a chain longer than what is looked at together is sent in order once its first event passes',
   limited,
   async t => {
-    const room = openWebhookFixture(t);
+    const fixture = openWebhookFixture(t);
     let isUp = false;
     let ids: string[] = [];
-    const { url, received } = await room.receiver((response, { id }) => {
+    const { url, received } = await fixture.receiver((response, { id }) => {
       response.writeHead(id === ids[0] && !isUp ? 500 : 200).end();
     });
-    const notification = room.notify(url);
-    room.db.write(() => {
-      for (let count = 0; count < 300; count++) room.record(1n);
-      room.record(2n);
+    const notification = fixture.notify(url);
+    fixture.db.write(() => {
+      for (let count = 0; count < 300; count++) fixture.record(1n);
+      fixture.record(2n);
     });
-    ids = eventIds(room.deliveriesOf(notification));
-    room.begin();
-    await room.until(() => room.outcomes.length === 2);
-    assert.deepEqual([...room.outcomes].sort(), ['delivered', 'retried']);
+    ids = eventIds(fixture.deliveriesOf(notification));
+    fixture.begin();
+    await fixture.until(() => fixture.outcomes.length === 2);
+    assert.deepEqual([...fixture.outcomes].sort(), ['delivered', 'retried']);
     isUp = true;
-    room.jump(6_001);
-    await room.until(() => room.outcomes.length === 302);
+    fixture.jump(6_001);
+    await fixture.until(() => fixture.outcomes.length === 302);
     assert.deepEqual(
       received.slice(2).map(({ id }) => id),
       ids.slice(0, 300),
@@ -95,42 +95,42 @@ test(
 );
 
 test('a clock that is set back does not put retries off', limited, async t => {
-  const room = openWebhookFixture(t);
+  const fixture = openWebhookFixture(t);
   let status = 500;
-  const { url } = await room.receiver(response => response.writeHead(status).end());
-  const notification = room.notify(url);
-  room.begin();
-  room.record(1n);
-  await room.until(() => room.outcomes.length === 1);
+  const { url } = await fixture.receiver(response => response.writeHead(status).end());
+  const notification = fixture.notify(url);
+  fixture.begin();
+  fixture.record(1n);
+  await fixture.until(() => fixture.outcomes.length === 1);
   status = 200;
-  room.jump(-48 * 3600_000);
-  while (room.deliveriesOf(notification)[0]!.nextAttemptAt! > room.db.now() + 6_000)
+  fixture.jump(-48 * 3600_000);
+  while (fixture.deliveriesOf(notification)[0]!.nextAttemptAt! > fixture.db.now() + 6_000)
     await new Promise(setImmediate);
-  room.jump(6_001);
-  await room.until(() => room.outcomes.length === 2);
-  await room.stop();
+  fixture.jump(6_001);
+  await fixture.until(() => fixture.outcomes.length === 2);
+  await fixture.stop();
   status = 500;
-  room.record(2n);
-  room.clock.aheadMs -= 48 * 3600_000;
-  room.begin();
-  await room.until(() => room.outcomes.length === 3);
-  assert.deepEqual(room.outcomes, ['retried', 'delivered', 'retried']);
+  fixture.record(2n);
+  fixture.clock.aheadMs -= 48 * 3600_000;
+  fixture.begin();
+  await fixture.until(() => fixture.outcomes.length === 3);
+  assert.deepEqual(fixture.outcomes, ['retried', 'delivered', 'retried']);
 });
 
 test('an answer that cannot be written at once is kept, not sent for again', limited, async t => {
-  const room = openWebhookFixture(t);
-  const { url, received } = await room.receiver();
-  room.notify(url);
-  room.record(1n);
-  const { write } = room.db;
-  const isFull = () => received.length > 0 && room.logged.length === 0;
-  room.db.write = change => {
+  const fixture = openWebhookFixture(t);
+  const { url, received } = await fixture.receiver();
+  fixture.notify(url);
+  fixture.record(1n);
+  const { write } = fixture.db;
+  const isFull = () => received.length > 0 && fixture.logged.length === 0;
+  fixture.db.write = change => {
     if (isFull()) throw new Error('database or disk is full');
     return write(change);
   };
-  room.begin();
-  await room.until(() => room.outcomes.length === 1);
-  assert.match(room.logged.join(''), /could not be recorded.*disk is full/);
+  fixture.begin();
+  await fixture.until(() => fixture.outcomes.length === 1);
+  assert.match(fixture.logged.join(''), /could not be recorded.*disk is full/);
   assert.equal(received.length, 1);
 });
 
@@ -138,21 +138,21 @@ test(
   'stopping waits for no receiver that hangs, and what was under way is sent after the start',
   limited,
   async t => {
-    const room = openWebhookFixture(t);
+    const fixture = openWebhookFixture(t);
     let isUp = false;
-    const { url, received } = await room.receiver(response => isUp && response.end());
-    const notification = room.notify(url);
-    room.begin();
-    room.record(1n);
-    await room.until(() => received.length === 1);
+    const { url, received } = await fixture.receiver(response => isUp && response.end());
+    const notification = fixture.notify(url);
+    fixture.begin();
+    fixture.record(1n);
+    await fixture.until(() => received.length === 1);
     const startedAt = performance.now();
-    await room.stop();
+    await fixture.stop();
     assert.ok(performance.now() - startedAt < 3_000);
-    const [row] = room.deliveriesOf(notification);
+    const [row] = fixture.deliveriesOf(notification);
     assert.deepEqual([row?.state, row?.attempts], ['pending', 0]);
     isUp = true;
-    room.begin();
-    await room.until(() => room.outcomes.length === 1);
+    fixture.begin();
+    await fixture.until(() => fixture.outcomes.length === 1);
     assert.equal(received[1]?.id, received[0]?.id);
   },
 );
@@ -161,11 +161,11 @@ test(
   'a process that is killed loses nothing: every event comes, in order, under its id',
   limited,
   async t => {
-    const room = openWebhookFixture(t);
-    const { url, received } = await room.receiver(response => setTimeout(() => response.end(), 2));
-    const notification = room.notify(url);
-    room.db.write(() => {
-      for (let count = 0; count < 300; count++) room.record(BigInt(count % 60));
+    const fixture = openWebhookFixture(t);
+    const { url, received } = await fixture.receiver(response => setTimeout(() => response.end(), 2));
+    const notification = fixture.notify(url);
+    fixture.db.write(() => {
+      for (let count = 0; count < 300; count++) fixture.record(BigInt(count % 60));
     });
     const program = `
     import { openDb } from ${JSON.stringify(import.meta.resolve('../../src/store/database/db.ts'))};
@@ -175,22 +175,22 @@ test(
     import { parseCidrs } from ${JSON.stringify(import.meta.resolve('../../src/domain/webhook/address.ts'))};
     import { startDeliveries } from ${JSON.stringify(import.meta.resolve('../../src/work/deliver-webhook.ts'))};
     startDeliveries({
-      db: openDb(process.env.ROOM, createVault(Buffer.from(process.env.ROOM_KEY, 'hex'))),
+      db: openDb(process.env.FIXTURE, createVault(Buffer.from(process.env.FIXTURE_KEY, 'hex'))),
       live: createLive(), log: createLog(), allow: parseCidrs('127.0.0.0/8'),
     });`;
     for (const enough of [40, 120, 200]) {
       const child = spawn(process.execPath, ['--input-type=module', '-e', program], {
-        env: { ...process.env, ROOM: room.path, ROOM_KEY: room.key.toString('hex') },
+        env: { ...process.env, FIXTURE: fixture.path, FIXTURE_KEY: fixture.key.toString('hex') },
         stdio: ['ignore', 'ignore', 'inherit'],
       });
       const closed = once(child, 'close');
-      await room.until(() => received.length >= enough);
+      await fixture.until(() => received.length >= enough);
       child.kill('SIGKILL');
       await closed;
     }
-    room.begin();
-    await room.until(() => room.deliveriesOf(notification).every(({ state }) => state === 'delivered'));
-    const rows = room.deliveriesOf(notification);
+    fixture.begin();
+    await fixture.until(() => fixture.deliveriesOf(notification).every(({ state }) => state === 'delivered'));
+    const rows = fixture.deliveriesOf(notification);
     assert.deepEqual([...new Set(received.map(({ id }) => id))].sort(), eventIds(rows));
     assert.ok(received.length < 400, `${received.length}: only what was under way came twice`);
     for (let resource = 0n; resource < 60n; resource++) {

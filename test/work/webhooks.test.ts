@@ -19,17 +19,17 @@ test(
   'an event is sent with the body that the list of events shows, signed so that the public implementation agrees',
   limited,
   async t => {
-    const room = openWebhookFixture(t);
-    const { url, received } = await room.receiver();
-    const notification = room.notify(url);
-    room.begin();
-    room.record(1n, 'build.finished');
-    await room.until(() => room.outcomes.length === 1);
+    const fixture = openWebhookFixture(t);
+    const { url, received } = await fixture.receiver();
+    const notification = fixture.notify(url);
+    fixture.begin();
+    fixture.record(1n, 'build.finished');
+    await fixture.until(() => fixture.outcomes.length === 1);
 
-    const [delivery] = room.deliveriesOf(notification);
+    const [delivery] = fixture.deliveriesOf(notification);
     const [request] = received;
     assert.ok(delivery && request);
-    assert.equal(request.body, listEvents(room.db, room.project.id, 0n, 1)[0]?.body);
+    assert.equal(request.body, listEvents(fixture.db, fixture.project.id, 0n, 1)[0]?.body);
     assert.match(request.body, /"ssh_public_key":"ssh-ed25519 \S+ assay-assay@\S+"/);
     assert.equal(request.id, String(delivery.eventId));
     assert.equal(request.headers['content-type'], 'application/json');
@@ -48,45 +48,45 @@ test(
 );
 
 test('receivers that misbehave delay nobody, and what they did is recorded', limited, async t => {
-  const room = openWebhookFixture(t);
-  const hang = await room.receiver(() => {});
-  const broken = await room.receiver(response => response.writeHead(500).end('out of order'));
-  const closing = await room.receiver(response => response.destroy());
-  const dripping = await room.receiver(response => {
+  const fixture = openWebhookFixture(t);
+  const hang = await fixture.receiver(() => {});
+  const broken = await fixture.receiver(response => response.writeHead(500).end('out of order'));
+  const closing = await fixture.receiver(response => response.destroy());
+  const dripping = await fixture.receiver(response => {
     const drip = setInterval(() => response.write('.'), 50);
     response.on('close', () => clearInterval(drip));
   });
-  const elsewhere = await room.receiver();
-  const redirect = await room.receiver(response =>
+  const elsewhere = await fixture.receiver();
+  const redirect = await fixture.receiver(response =>
     response.writeHead(302, { location: elsewhere.url }).end(),
   );
   const tenMegabytes = Buffer.alloc(10_000_000, 'x');
-  const long = await room.receiver(response => response.end(tenMegabytes));
-  const fine = await room.receiver();
-  for (const { url } of [hang, dripping, fine]) room.notify(url);
+  const long = await fixture.receiver(response => response.end(tenMegabytes));
+  const fine = await fixture.receiver();
+  for (const { url } of [hang, dripping, fine]) fixture.notify(url);
   const notifications = {
-    broken: room.notify(broken.url),
-    closing: room.notify(closing.url),
-    redirect: room.notify(redirect.url),
-    long: room.notify(long.url),
+    broken: fixture.notify(broken.url),
+    closing: fixture.notify(closing.url),
+    redirect: fixture.notify(redirect.url),
+    long: fixture.notify(long.url),
   };
-  room.begin();
+  fixture.begin();
   // Tried a few times: the disk and the processors may be busy with another test for a moment.
   let quickestMs = Number.POSITIVE_INFINITY;
   for (let round = 1; round <= 5 && quickestMs >= 1_000; round++) {
     const startedAt = performance.now();
-    for (let resource = 1n; resource <= 20n; resource++) room.record(resource);
-    await room.until(() => fine.received.length === 20 * round);
+    for (let resource = 1n; resource <= 20n; resource++) fixture.record(resource);
+    await fixture.until(() => fine.received.length === 20 * round);
     quickestMs = Math.min(quickestMs, performance.now() - startedAt);
   }
   assert.ok(quickestMs < 1_000, `the receiver that answers got its 20 after ${quickestMs} ms`);
 
-  await room.until(() =>
+  await fixture.until(() =>
     Object.values(notifications).every(
-      notification => (room.deliveriesOf(notification)[0]?.attempts ?? 0) > 0,
+      notification => (fixture.deliveriesOf(notification)[0]?.attempts ?? 0) > 0,
     ),
   );
-  const first = (notification: { id: bigint }) => room.deliveriesOf(notification)[0];
+  const first = (notification: { id: bigint }) => fixture.deliveriesOf(notification)[0];
   const { broken: failing } = notifications;
   assert.equal(first(failing)?.state, 'pending');
   assert.equal(first(failing)?.responseStatus, 500);
@@ -110,41 +110,42 @@ test(
   'a failing event holds back later ones of its resource to that receiver, and nothing else',
   limited,
   async t => {
-    const room = openWebhookFixture(t);
+    const fixture = openWebhookFixture(t);
     let isUp = false;
     let ids: string[] = [];
-    const picky = await room.receiver((response, { id }) => {
+    const picky = await fixture.receiver((response, { id }) => {
       response.writeHead(id === ids[0] && !isUp ? 503 : 200).end();
     });
-    const other = await room.receiver();
-    const notification = room.notify(picky.url);
-    room.notify(other.url);
-    for (const type of ['build.enqueued', 'build.started', 'build.finished'] as const) room.record(1n, type);
-    room.record(2n);
-    ids = eventIds(room.deliveriesOf(notification));
+    const other = await fixture.receiver();
+    const notification = fixture.notify(picky.url);
+    fixture.notify(other.url);
+    for (const type of ['build.enqueued', 'build.started', 'build.finished'] as const)
+      fixture.record(1n, type);
+    fixture.record(2n);
+    ids = eventIds(fixture.deliveriesOf(notification));
     assert.deepEqual(ids, [...ids].sort(), 'events are in order');
-    room.begin();
-    await room.until(() => other.received.length === 4 && picky.received.length === 2);
+    fixture.begin();
+    await fixture.until(() => other.received.length === 4 && picky.received.length === 2);
     assert.deepEqual(picky.received.map(({ id }) => id).sort(), [ids[0], ids[3]]);
 
-    room.jump(1_000);
-    room.record(3n);
-    await room.until(() => picky.received.length === 3);
+    fixture.jump(1_000);
+    fixture.record(3n);
+    await fixture.until(() => picky.received.length === 3);
     assert.equal(
       picky.received[2]?.id,
-      eventIds(room.deliveriesOf(notification))[4],
+      eventIds(fixture.deliveriesOf(notification))[4],
       'not tried again before its time',
     );
     isUp = true;
-    room.jump(5_500);
-    await room.until(() => picky.received.length === 6);
+    fixture.jump(5_500);
+    await fixture.until(() => picky.received.length === 6);
     assert.deepEqual(
       picky.received.slice(3).map(({ id }) => id),
       ids.slice(0, 3),
     );
     assert.equal(picky.received[3]?.body, picky.received[0]?.body, 'byte for byte the same at each try');
-    await room.until(() => room.deliveriesOf(notification).every(({ state }) => state === 'delivered'));
-    assert.equal(room.deliveriesOf(notification)[0]?.attempts, 2);
+    await fixture.until(() => fixture.deliveriesOf(notification).every(({ state }) => state === 'delivered'));
+    assert.equal(fixture.deliveriesOf(notification)[0]?.attempts, 2);
   },
 );
 
@@ -152,123 +153,123 @@ test(
   'after the last retry an event is failed, and the next of its resource gets its turn',
   limited,
   async t => {
-    const room = openWebhookFixture(t);
+    const fixture = openWebhookFixture(t);
     let firstId: string | undefined;
-    const { url, received } = await room.receiver((response, { id }) => {
+    const { url, received } = await fixture.receiver((response, { id }) => {
       firstId ??= id;
       response.writeHead(id === firstId ? 500 : 200).end();
     });
-    const notification = room.notify(url);
-    room.begin();
-    room.record(1n, 'build.started');
-    room.record(1n, 'build.finished');
+    const notification = fixture.notify(url);
+    fixture.begin();
+    fixture.record(1n, 'build.started');
+    fixture.record(1n, 'build.finished');
     const delays = [5, 30, 120, 600, 3_600, 21_600, 86_400];
     for (const [index, seconds] of delays.entries()) {
-      await room.until(() => room.outcomes.length === index + 1);
-      const [first] = room.deliveriesOf(notification);
-      const delay = (first!.nextAttemptAt! - room.db.now()) / 1000;
+      await fixture.until(() => fixture.outcomes.length === index + 1);
+      const [first] = fixture.deliveriesOf(notification);
+      const delay = (first!.nextAttemptAt! - fixture.db.now()) / 1000;
       assert.ok(delay > seconds * 0.95 - 4 && delay <= seconds * 1.2, `${delay} for ${seconds}`);
-      room.jump(seconds * 1200);
+      fixture.jump(seconds * 1200);
     }
-    await room.until(() => room.outcomes.length === 9);
-    const [first, second] = room.deliveriesOf(notification);
+    await fixture.until(() => fixture.outcomes.length === 9);
+    const [first, second] = fixture.deliveriesOf(notification);
     assert.deepEqual([first?.state, first?.attempts, first?.nextAttemptAt], ['failed', 8, null]);
     assert.equal(second?.state, 'delivered');
-    assert.deepEqual(room.outcomes, [...delays.map(() => 'retried'), 'failed', 'delivered']);
+    assert.deepEqual(fixture.outcomes, [...delays.map(() => 'retried'), 'failed', 'delivered']);
     assert.equal(new Set(received.slice(0, 8).map(({ id }) => id)).size, 1);
   },
 );
 
 test('410 switches the notification off and gives up what waits for it', limited, async t => {
-  const room = openWebhookFixture(t);
-  const { url, received } = await room.receiver(response => response.writeHead(410).end());
-  const notification = room.notify(url);
-  room.db.write(() => {
-    for (let count = 0; count < 1_200; count++) room.record(BigInt(count % 400));
+  const fixture = openWebhookFixture(t);
+  const { url, received } = await fixture.receiver(response => response.writeHead(410).end());
+  const notification = fixture.notify(url);
+  fixture.db.write(() => {
+    for (let count = 0; count < 1_200; count++) fixture.record(BigInt(count % 400));
   });
-  const isEnabled = () => findNotification(room.db, room.project.id, notification.id)?.enabled;
+  const isEnabled = () => findNotification(fixture.db, fixture.project.id, notification.id)?.enabled;
   assert.equal(isEnabled(), true);
-  room.begin();
-  await room.until(() => room.outcomes.includes('failed'));
+  fixture.begin();
+  await fixture.until(() => fixture.outcomes.includes('failed'));
   assert.equal(isEnabled(), false);
 
-  while (room.deliveriesOf(notification).some(({ state }) => state === 'pending'))
+  while (fixture.deliveriesOf(notification).some(({ state }) => state === 'pending'))
     await new Promise(setImmediate);
-  const rows = room.deliveriesOf(notification);
+  const rows = fixture.deliveriesOf(notification);
   assert.ok(rows.every(({ state, nextAttemptAt }) => state === 'failed' && nextAttemptAt === null));
   assert.match(rows.at(-1)?.lastError ?? '', /410.*switched the notification off/);
   assert.ok(received.length <= MOST_PER_RECEIVER, `${received.length}`);
-  room.record(1n);
-  assert.equal(room.deliveriesOf(notification).length, 1_200, 'nothing new is written for it');
+  fixture.record(1n);
+  assert.equal(fixture.deliveriesOf(notification).length, 1_200, 'nothing new is written for it');
   const before = received.length;
-  enableNotification(room.db, notification.id);
-  room.record(1n);
-  await room.until(() => received.length > before);
+  enableNotification(fixture.db, notification.id);
+  fixture.record(1n);
+  await fixture.until(() => received.length > before);
 });
 
 test('deleting a notification ends what is under way and sends nothing more', limited, async t => {
-  const room = openWebhookFixture(t);
+  const fixture = openWebhookFixture(t);
   const { promise: closed, resolve } = Promise.withResolvers<void>();
-  const gone = await room.receiver((_, __, request) => request.socket.on('close', () => resolve()));
-  const kept = await room.receiver();
-  const notification = room.notify(gone.url);
-  room.notify(kept.url);
-  room.begin();
-  room.record(1n, 'build.started');
-  room.record(1n, 'build.finished');
-  await room.until(() => gone.received.length === 1 && kept.received.length === 2);
-  deleteNotification(room.db, notification.id);
+  const gone = await fixture.receiver((_, __, request) => request.socket.on('close', () => resolve()));
+  const kept = await fixture.receiver();
+  const notification = fixture.notify(gone.url);
+  fixture.notify(kept.url);
+  fixture.begin();
+  fixture.record(1n, 'build.started');
+  fixture.record(1n, 'build.finished');
+  await fixture.until(() => gone.received.length === 1 && kept.received.length === 2);
+  deleteNotification(fixture.db, notification.id);
   await closed;
-  room.record(2n);
-  await room.until(() => kept.received.length === 3);
+  fixture.record(2n);
+  await fixture.until(() => kept.received.length === 3);
   assert.equal(gone.received.length, 1);
-  assert.ok(room.outcomes.every(outcome => outcome === 'delivered'));
+  assert.ok(fixture.outcomes.every(outcome => outcome === 'delivered'));
 });
 
 test('a delivered event can be sent again with the same id, and a waiting one at once', limited, async t => {
-  const room = openWebhookFixture(t);
+  const fixture = openWebhookFixture(t);
   let status = 200;
-  const { url, received } = await room.receiver(response => response.writeHead(status).end());
-  const notification = room.notify(url);
-  room.begin();
-  room.record(1n);
-  await room.until(() => room.outcomes.length === 1);
-  redeliver(room.db, room.deliveriesOf(notification)[0]!);
-  await room.until(() => room.outcomes.length === 2);
+  const { url, received } = await fixture.receiver(response => response.writeHead(status).end());
+  const notification = fixture.notify(url);
+  fixture.begin();
+  fixture.record(1n);
+  await fixture.until(() => fixture.outcomes.length === 1);
+  redeliver(fixture.db, fixture.deliveriesOf(notification)[0]!);
+  await fixture.until(() => fixture.outcomes.length === 2);
   status = 500;
-  redeliver(room.db, room.deliveriesOf(notification)[0]!);
-  await room.until(() => room.outcomes.length === 3);
-  assert.equal(room.deliveriesOf(notification)[0]?.state, 'pending');
+  redeliver(fixture.db, fixture.deliveriesOf(notification)[0]!);
+  await fixture.until(() => fixture.outcomes.length === 3);
+  assert.equal(fixture.deliveriesOf(notification)[0]?.state, 'pending');
   status = 204;
-  redeliver(room.db, room.deliveriesOf(notification)[0]!);
-  await room.until(() => room.outcomes.length === 4);
+  redeliver(fixture.db, fixture.deliveriesOf(notification)[0]!);
+  await fixture.until(() => fixture.outcomes.length === 4);
   assert.equal(new Set(received.map(({ id, body }) => id + body)).size, 1);
-  assert.deepEqual(room.outcomes, ['delivered', 'delivered', 'retried', 'delivered']);
+  assert.deepEqual(fixture.outcomes, ['delivered', 'delivered', 'retried', 'delivered']);
 });
 
 test('a ping goes to the one receiver that is tried', limited, async t => {
-  const room = openWebhookFixture(t);
-  const tried = await room.receiver();
-  const other = await room.receiver();
-  const notification = room.notify(tried.url);
-  room.notify(other.url);
-  room.begin();
-  const delivery = pingNotification(room.db, notification);
-  await room.until(() => room.outcomes.length === 1);
+  const fixture = openWebhookFixture(t);
+  const tried = await fixture.receiver();
+  const other = await fixture.receiver();
+  const notification = fixture.notify(tried.url);
+  fixture.notify(other.url);
+  fixture.begin();
+  const delivery = pingNotification(fixture.db, notification);
+  await fixture.until(() => fixture.outcomes.length === 1);
   const body = JSON.parse(tried.received[0]!.body);
   assert.deepEqual([body.type, body.id_str], ['ping', String(delivery.eventId)]);
   assert.equal(other.received.length, 0);
 });
 
 test('an address that is refused is recorded with the reason', limited, async t => {
-  const room = openWebhookFixture(t);
-  const { url, received } = await room.receiver();
-  const literal = room.notify(url);
-  const named = room.notify(url.replace('127.0.0.1', 'localhost'));
-  room.begin([]);
-  room.record(1n);
-  await room.until(() => room.outcomes.length === 2);
-  assert.match(room.deliveriesOf(literal)[0]?.lastError ?? '', /^127\.0\.0\.1 is a loopback address/);
-  assert.match(room.deliveriesOf(named)[0]?.lastError ?? '', /^localhost leads to .*, a loopback address/);
+  const fixture = openWebhookFixture(t);
+  const { url, received } = await fixture.receiver();
+  const literal = fixture.notify(url);
+  const named = fixture.notify(url.replace('127.0.0.1', 'localhost'));
+  fixture.begin([]);
+  fixture.record(1n);
+  await fixture.until(() => fixture.outcomes.length === 2);
+  assert.match(fixture.deliveriesOf(literal)[0]?.lastError ?? '', /^127\.0\.0\.1 is a loopback address/);
+  assert.match(fixture.deliveriesOf(named)[0]?.lastError ?? '', /^localhost leads to .*, a loopback address/);
   assert.equal(received.length, 0);
 });

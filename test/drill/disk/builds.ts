@@ -177,16 +177,16 @@ export async function requireRecovery(
   name: string,
   freedAt = performance.now(),
 ): Promise<void> {
-  const asked = await pollUntil(
+  const requested = await pollUntil(
     RECOVERY_MS * 4,
     () => environment.ask('POST', `${project.path}/build_requests`, { commit_ref: 'main' }),
     answer => answer.status === 201,
   );
   table.atMost(`${name}: accepted again after`, performance.now() - freedAt, RECOVERY_MS, 'ms');
-  if (asked.status !== 201) return;
+  if (requested.status !== 201) return;
   const ended = await pollUntil(
     END_MS,
-    () => project.requestRecord(asked.record.id_str as string),
+    () => project.requestRecord(requested.record.id_str as string),
     one => isFinished(one.build_state),
   );
   table.mustBeTrue(`${name}: and built`, ended.build_state === 'passed', inspect(ended));

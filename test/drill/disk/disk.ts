@@ -60,11 +60,11 @@ async function requireRefusal(scenario: Stage, name: string): Promise<void> {
     `${name}: reads that failed`,
     reads.filter(one => one.status !== 200).map(one => one.text),
   );
-  const asked = await environment.ask('POST', `${project.path}/build_requests`, { commit_ref: 'main' });
+  const requested = await environment.ask('POST', `${project.path}/build_requests`, { commit_ref: 'main' });
   table.mustBeTrue(
     `${name}: a build request is refused with resource_temporary_unavailable`,
-    isRefused(asked),
-    asked.text,
+    isRefused(requested),
+    requested.text,
   );
 }
 

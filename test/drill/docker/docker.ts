@@ -108,7 +108,7 @@ const scenarios = {
     const goneAt = performance.now();
     const request = await project.request();
     const build = await project.buildOf(request);
-    const said = await watch(async () => {
+    const explained = await watch(async () => {
       const found = await pollUntil(
         options.goneMs,
         () => project.buildRecord(build.id_str as string),
@@ -123,8 +123,8 @@ const scenarios = {
     table.mustBeTrue('gone: the build waits throughout', !isFinished(waiting.build_state), inspect(waiting));
     table.mustBeTrue(
       'gone: a waiting build gives the reason',
-      /Docker is away/.test(inspect(said)),
-      inspect(said),
+      /Docker is away/.test(inspect(explained)),
+      inspect(explained),
     );
     await environment.ask('GET', '/healthz');
     await engine.start();
@@ -302,7 +302,7 @@ export async function drillDocker(
       project: await journey.project(),
       table,
       options,
-      watch: trouble => watchApi(environment, table, trouble),
+      watch: fault => watchApi(environment, table, fault),
       async stopProgram() {
         const stopped = running as Running;
         const startedAt = performance.now();

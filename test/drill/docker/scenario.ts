@@ -30,7 +30,7 @@ export type DockerScenario = {
   table: Table;
   options: DockerOptions;
   /** The slowest API response during a fault. */
-  watch<T>(trouble: () => Promise<T>): Promise<T>;
+  watch<T>(fault: () => Promise<T>): Promise<T>;
   /** Sends SIGTERM to the program. Resolves when it has ended, with the time that took. */
   stopProgram(): Promise<number>;
   startProgram(): Promise<void>;
@@ -103,7 +103,7 @@ export async function countRuns(project: ProjectJourney, build: Wire): Promise<n
 export async function watchApi<T>(
   environment: DrillEnvironment,
   table: Table,
-  trouble: () => Promise<T>,
+  fault: () => Promise<T>,
 ): Promise<T> {
   let isOver = false;
   let slowestMs = 0;
@@ -118,7 +118,7 @@ export async function watchApi<T>(
     }
   })();
   try {
-    return await trouble();
+    return await fault();
   } finally {
     isOver = true;
     await watching;

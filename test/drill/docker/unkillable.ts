@@ -44,7 +44,7 @@ async function cancelUnkillable(
   how: BlockMode,
 ): Promise<void> {
   const name = `unkillable, ${how}`;
-  const begun = async (command: string, sign: string): Promise<Wire> => {
+  const start = async (command: string, sign: string): Promise<Wire> => {
     const suiteId = await project.suite({ command });
     const build = await project.buildOf(await project.request(), suiteId);
     await project.logHas(build.id_str as string, sign);
@@ -52,12 +52,12 @@ async function cancelUnkillable(
     await project.ask('DELETE', `/suites/${suiteId}`);
     return build;
   };
-  const stubborn = await begun('echo begun; sleep 300', 'begun');
-  const id = stubborn.id_str as string;
-  const container = await containerOf(engine, stubborn);
+  const unkillable = await start('echo begun; sleep 300', 'begun');
+  const id = unkillable.id_str as string;
+  const container = await containerOf(engine, unkillable);
   const names = await engine.docker('inspect', '--format', '{{.Id}} {{slice .Name 1}}', container);
   const tries = gate.protect([container, ...names.split(' ')], how);
-  const beside = await begun(STEADY, 'line 5');
+  const other = await start(STEADY, 'line 5');
   const askedAt = performance.now();
   await project.cancel(`builds/${id}`);
   const ended = await pollUntil(
@@ -67,7 +67,7 @@ async function cancelUnkillable(
   );
   table.atMost(`${name}: its verdict after`, performance.now() - askedAt, VERDICT_MS[how], 'ms');
   table.mustBeTrue(`${name}: canceled`, ended.build_state === 'canceled', inspect(ended));
-  await endsWell(project, [beside], table, `${name}, beside it`);
+  await endsWell(project, [other], table, `${name}, beside it`);
   const later = await project.runOne({ command: 'true' });
   table.mustBeTrue(`${name}: the next build passed`, later.build.build_state === 'passed', later.log);
   const state = await engine.docker('inspect', '--format', '{{.State.Running}}', container);

@@ -17,9 +17,9 @@ export function createCheckAfterKill(
   const known = new Set<string>();
   let newest = '0';
   return async () => {
-    const { received: got, problems: troubles } = environment.receiver;
+    const { received, problems } = environment.receiver;
     // Taken before the events are read: later deliveries are checked the next time.
-    const delivered = [...got.keys()];
+    const delivered = [...received.keys()];
     const ended = new Set<string>();
     for (const event of await readEvents(environment, workload, newest)) {
       newest = event.id_str as string;
@@ -27,7 +27,7 @@ export function createCheckAfterKill(
       if (event.type === 'build.finished') ended.add((event.build as Wire).id_str as string);
     }
     const found = [
-      ...troubles,
+      ...problems,
       ...delivered.filter(id => !known.has(id)).map(id => `event ${id} was delivered but does not exist`),
       ...listPushedTwice(workload).map(push => `pushed twice: ${push}`),
       ...listRepeated(await readRuns(environment)).map(id => `the command of build ${id} was run again`),

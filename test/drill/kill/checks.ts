@@ -192,8 +192,8 @@ async function checkRuns(
 }
 
 function checkEvents(environment: DrillEnvironment, events: Wire[], table: Table): void {
-  const { received: got, problems: troubles } = environment.receiver;
-  const lost = events.filter(event => !got.get(event.id_str as string)?.thanked);
+  const { received, problems } = environment.receiver;
+  const lost = events.filter(event => !received.get(event.id_str as string)?.thanked);
   const ends = new Map<string, number>();
   for (const event of events) {
     const build = event.build as Wire | undefined;
@@ -205,12 +205,12 @@ function checkEvents(environment: DrillEnvironment, events: Wire[], table: Table
     '  lost',
     lost.map(event => `${event.type} ${event.id_str}`),
   );
-  table.mustBeEmpty('  with two bodies', troubles);
+  table.mustBeEmpty('  with two bodies', problems);
   table.mustBeEmpty(
     '  end reported twice',
     [...ends].filter(([, times]) => times > 1).map(([id]) => `build ${id}`),
   );
-  table.report('  delivered more than once', [...got.values()].filter(one => one.times > 1).length);
+  table.report('  delivered more than once', [...received.values()].filter(one => one.times > 1).length);
 }
 
 export async function checkCompiles(

@@ -4,7 +4,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { DrillEnvironment } from '../support/environment.ts';
 import type { Random } from '../support/random.ts';
 
-export type Heard = { times: number[]; statuses: Map<number, number>; failures: string[] };
+export type Responses = { times: number[]; statuses: Map<number, number>; failures: string[] };
 
 const ANSWER_MS = 60_000;
 const OPENED_AT_ONCE = 50;
@@ -19,8 +19,8 @@ export type Call = { method: string; path: string; form?: Record<string, string>
 export async function callAll(
   environment: DrillEnvironment,
   options: { count: number; each: number; restMs: number; random: Random; next: () => Call },
-): Promise<Heard> {
-  const heard: Heard = { times: [], statuses: new Map(), failures: [] };
+): Promise<Responses> {
+  const responses: Responses = { times: [], statuses: new Map(), failures: [] };
   const { origin, ca } = environment.client();
   const { hostname, port } = new URL(origin);
   const one = async () => {
@@ -32,11 +32,11 @@ export async function callAll(
         const startedAt = performance.now();
         try {
           const status = await ask(agent, { hostname, port, method, path, as: environment.as, form });
-          heard.statuses.set(status, (heard.statuses.get(status) ?? 0) + 1);
+          responses.statuses.set(status, (responses.statuses.get(status) ?? 0) + 1);
           // The first call includes opening the connection.
-          if (call > 0) heard.times.push(performance.now() - startedAt);
+          if (call > 0) responses.times.push(performance.now() - startedAt);
         } catch (error) {
-          heard.failures.push(`${method} ${path}: ${(error as Error).message}`);
+          responses.failures.push(`${method} ${path}: ${(error as Error).message}`);
         }
       }
     } finally {
@@ -44,7 +44,7 @@ export async function callAll(
     }
   };
   await Promise.all(Array.from({ length: options.count }, one));
-  return heard;
+  return responses;
 }
 
 /**
@@ -54,8 +54,8 @@ export async function callAll(
 export async function callTogether(
   environment: DrillEnvironment,
   options: { count: number; next: () => Call },
-): Promise<Heard & { elapsedMs: number }> {
-  const heard: Heard = { times: [], statuses: new Map(), failures: [] };
+): Promise<Responses & { elapsedMs: number }> {
+  const heard: Responses = { times: [], statuses: new Map(), failures: [] };
   const { origin, ca } = environment.client();
   const { hostname, port } = new URL(origin);
   const agents = Array.from(
@@ -85,7 +85,7 @@ export async function callTogether(
   }
 }
 
-type Asked = {
+type CallOptions = {
   hostname: string;
   port: string;
   method: string;
@@ -94,7 +94,7 @@ type Asked = {
   form: Record<string, string> | undefined;
 };
 
-function ask(agent: Agent, { hostname, port, method, path, as, form }: Asked): Promise<number> {
+function ask(agent: Agent, { hostname, port, method, path, as, form }: CallOptions): Promise<number> {
   return new Promise((resolve, reject) => {
     const type = form && { 'content-type': 'application/x-www-form-urlencoded' };
     const headers = { authorization: as, ...type };

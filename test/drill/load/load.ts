@@ -13,7 +13,7 @@ import { createRepository } from '../../support/repository.ts';
 import { type DrillEnvironment, openEnvironment } from '../support/environment.ts';
 import type { Random } from '../support/random.ts';
 import { createTable, type Table } from '../support/table.ts';
-import { type Call, callAll, callTogether, type Heard, percentile } from './callers.ts';
+import { type Call, callAll, callTogether, percentile, type Responses } from './callers.ts';
 import { createClock } from './clock.ts';
 import { fillQueue } from './queue.ts';
 import { drillSignIns } from './sign-ins.ts';
@@ -236,12 +236,12 @@ async function checkBurst(
   table.mustBeEmpty('  answered with 500', statuses.has(500) ? [`${statuses.get(500)} times`] : []);
 }
 
-function reportTimes(table: Table, name: string, heard: Heard, bound: number): void {
-  table.report(`${name}: answers`, heard.times.length);
-  table.atMost('  p99, limit 10 times the idle one', percentile(heard.times, 0.99), bound, 'ms');
-  table.mustBeEmpty('  not answered', heard.failures);
+function reportTimes(table: Table, name: string, responses: Responses, bound: number): void {
+  table.report(`${name}: answers`, responses.times.length);
+  table.atMost('  p99, limit 10 times the idle one', percentile(responses.times, 0.99), bound, 'ms');
+  table.mustBeEmpty('  not answered', responses.failures);
   table.mustBeEmpty(
     '  answered with 500',
-    heard.statuses.has(500) ? [`${heard.statuses.get(500)} times`] : [],
+    responses.statuses.has(500) ? [`${responses.statuses.get(500)} times`] : [],
   );
 }

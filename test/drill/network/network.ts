@@ -167,10 +167,10 @@ const trickleUntilLeft = (file: string) =>
 
 /** The error of a build request of the project when it has ended; empty if it did not end or has no error. */
 async function errorOf(environment: DrillEnvironment, path: string): Promise<string> {
-  const asked = await environment.ask('POST', `${path}/build_requests`, { commit_ref: 'main' });
+  const requested = await environment.ask('POST', `${path}/build_requests`, { commit_ref: 'main' });
   const ended = await pollUntil(
     END_MS,
-    async () => (await environment.ask('GET', `${path}/build_requests/${asked.record.id_str}`)).record,
+    async () => (await environment.ask('GET', `${path}/build_requests/${requested.record.id_str}`)).record,
     one => isFinished(one.build_state),
   );
   return ended.build_state === 'errored' ? String(ended.error ?? '') : '';
@@ -211,7 +211,7 @@ async function receivers({ environment, good, table, options }: Stage): Promise<
       'webhooks: not delivered to a working receiver',
       mine.filter(one => one.state !== 'delivered').map(one => inspect(one)),
     );
-    const said: string[] = [];
+    const reports: string[] = [];
     for (const [what, id] of ids) {
       const first = await pollUntil(
         GOOD_MS,
@@ -221,9 +221,9 @@ async function receivers({ environment, good, table, options }: Stage): Promise<
       // An endless response has a good status, which is all that counts.
       const isTold = first?.state === 'delivered' || Boolean(first?.last_error);
       table.mustBeTrue(`webhooks: a receiver that ${what} is reported`, isTold, inspect(first));
-      said.push(`a receiver that ${what}: ${first?.state} ${first?.last_error ?? ''}`);
+      reports.push(`a receiver that ${what}: ${first?.state} ${first?.last_error ?? ''}`);
     }
-    options.say(said.join('\n       '));
+    options.say(reports.join('\n       '));
     for (const id of [...ids.values(), goodId]) await good.ask('DELETE', `/notifications/${id}`);
   } finally {
     await Promise.all(Object.values(hosts).map(host => host.close()));

@@ -77,15 +77,15 @@ export function createProgram(options: {
       const startedAt = performance.now();
       const child = launch(through);
       const closed = once(child, 'close').then(() => {});
-      let said = '';
+      let output = '';
       await new Promise<void>((resolve, reject) => {
         const late = setTimeout(() => {
           child.kill('SIGKILL');
           reject(new Error(`not ready in ${START_MS} ms: ${stderr}`));
         }, START_MS);
         child.stdout?.setEncoding('utf8').on('data', text => {
-          said += text;
-          if (!said.includes('assay is serving ')) return;
+          output += text;
+          if (!output.includes('assay is serving ')) return;
           clearTimeout(late);
           resolve();
         });

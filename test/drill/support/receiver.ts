@@ -18,8 +18,8 @@ const SLOW_MS = 300;
 
 export async function startReceiver(options: { random?: Random; failing?: number } = {}): Promise<Receiver> {
   const { random, failing = 0 } = options;
-  const got = new Map<string, { body: string; type: string; times: number; thanked: boolean }>();
-  const troubles: string[] = [];
+  const received = new Map<string, { body: string; type: string; times: number; thanked: boolean }>();
+  const problems: string[] = [];
   const sockets = new Set<Socket>();
   const server = createServer((request, response) => {
     const chunks: Buffer[] = [];
@@ -29,10 +29,10 @@ export async function startReceiver(options: { random?: Random; failing?: number
     request.on('end', () => {
       const id = String(request.headers['webhook-id']);
       const body = Buffer.concat(chunks).toString();
-      const known = got.get(id);
-      if (known && known.body !== body) troubles.push(`event ${id} came with two bodies`);
+      const known = received.get(id);
+      if (known && known.body !== body) problems.push(`event ${id} came with two bodies`);
       const entry = known ?? { body, type: typeOf(body), times: 0, thanked: false };
-      got.set(id, entry);
+      received.set(id, entry);
       entry.times += 1;
       const fails = entry.times === 1 && random?.happens(failing);
       const way = fails ? random?.pick(['refuse', 'hang up', 'be slow']) : undefined;
@@ -52,8 +52,8 @@ export async function startReceiver(options: { random?: Random; failing?: number
   await once(server.listen(0, '127.0.0.1'), 'listening');
   return {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/hook`,
-    received: got,
-    problems: troubles,
+    received,
+    problems,
     async close() {
       server.close();
       for (const socket of sockets) socket.destroy();

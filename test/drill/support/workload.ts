@@ -4,7 +4,7 @@ import { appendFileSync, chmodSync, existsSync, readFileSync, writeFileSync } fr
 import { join } from 'node:path';
 import type { Fields, Wire } from '../../support/client.ts';
 import { addCommits, createRepository } from '../../support/repository.ts';
-import { tarOf } from '../../work/dependencies/room.ts';
+import { tarOf } from '../../work/dependencies/fixture.ts';
 import type { DrillEnvironment } from './environment.ts';
 import { pollUntil } from './poll.ts';
 

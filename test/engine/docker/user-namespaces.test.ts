@@ -14,7 +14,7 @@ import { type Engine, VOLUME_DIRECTORY } from '../../../src/engine/engine.ts';
 import { runAssay } from '../../cli/program.ts';
 import { createPrivateEngine, type PrivateEngine } from '../../drill/support/engine.ts';
 import { type Appliance, clearDocker, startAppliance } from '../../support/appliance.ts';
-import { openDependencies, PREFIX, tarOf, useIn } from '../../work/dependencies/room.ts';
+import { openDependencies, PREFIX, tarOf, useIn } from '../../work/dependencies/fixture.ts';
 import { DOCKER_HOST, RUN_AS } from './fixture.ts';
 
 /** Where the users of containers begin, and how many there are. */

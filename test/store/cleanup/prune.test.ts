@@ -7,7 +7,7 @@ import type { Db } from '../../../src/store/database/db.ts';
 import { listEvents, recordEvent } from '../../../src/store/events.ts';
 import { createNotification, listDeliveries, redeliver } from '../../../src/store/notifications.ts';
 import { findMessage, recordAttempt } from '../../../src/store/outbox.ts';
-import { addBuilds, addProject, openRoom } from '../room.ts';
+import { addBuilds, addProject, openFixture } from '../fixture.ts';
 
 const DAY_MS = 24 * 3600_000;
 
@@ -28,8 +28,8 @@ const listAll = (db: Db, projectId: bigint) =>
 const everything = { limit: 10_000, before: undefined };
 
 test('events go when their time is over, in batches, and a reader that missed them gets what is there', () => {
-  using room = openRoom();
-  const { db, now } = room;
+  using fixture = openFixture();
+  const { db, now } = fixture;
   const project = addProject(db);
   db.write(() => {
     for (let count = 0; count < 450; count += 1) recordEvent(db, project.id, 'ping', 1n);
@@ -47,8 +47,8 @@ test('events go when their time is over, in batches, and a reader that missed th
 });
 
 test('a delivery that is pending stays, and one that is kept can be sent again with the same body', () => {
-  using room = openRoom();
-  const { db, now } = room;
+  using fixture = openFixture();
+  const { db, now } = fixture;
   const project = addProject(db);
   const { id } = createNotification(db, {
     projectId: project.id,
@@ -91,8 +91,8 @@ test('a delivery that is pending stays, and one that is kept can be sent again w
 });
 
 test('decisions go when their time is over, and the builds stay', () => {
-  using room = openRoom();
-  const { db, now } = room;
+  using fixture = openFixture();
+  const { db, now } = fixture;
   const project = addProject(db);
   const old = addBuilds(db, project, [1n, 2n]);
   now.ms += 10 * DAY_MS;

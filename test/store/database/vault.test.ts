@@ -7,7 +7,7 @@ import { type Cell, createVault } from '../../../src/store/database/vault.ts';
 import { createNotification, signingSecretOf } from '../../../src/store/notifications.ts';
 import { findProject, privateKeyOf, publicKeyOf } from '../../../src/store/projects.ts';
 import { createVariable, listAllVariables, updateVariable } from '../../../src/store/suites.ts';
-import { addProject, addSuite, keyPair, openRoom } from '../room.ts';
+import { addProject, addSuite, keyPair, openFixture } from '../fixture.ts';
 
 const key = Buffer.alloc(32, 1);
 const vault = createVault(key);
@@ -64,8 +64,8 @@ test('a key of another length is no key', () => {
 });
 
 test('keys, variables and signing secrets come back from the database, and none is readable in its files', () => {
-  using room = openRoom();
-  const { db } = room;
+  using fixture = openFixture();
+  const { db } = fixture;
   const project = addProject(db);
   const suite = addSuite(db, project.id);
   const variable = createVariable(db, suite.id, 'TOKEN', 'plain-variable-content');
@@ -84,9 +84,9 @@ test('keys, variables and signing secrets come back from the database, and none 
   ]);
   assert.equal(signingSecretOf(db, notification), 'whsec_plain-signing-secret');
 
-  const inWal = readFileSync(`${room.path}-wal`);
+  const inWal = readFileSync(`${fixture.path}-wal`);
   db.sqlite.pragma('wal_checkpoint(TRUNCATE)');
-  const everything = Buffer.concat([inWal, readFileSync(room.path)]);
+  const everything = Buffer.concat([inWal, readFileSync(fixture.path)]);
   assert.ok(everything.includes('TOKEN'), 'names are readable, so the search does find');
   for (const secret of [
     'plain-variable-content',
@@ -99,8 +99,8 @@ test('keys, variables and signing secrets come back from the database, and none 
 });
 
 test('a sealed value that somebody swapped between two rows fails for both, also after it was read before', () => {
-  using room = openRoom();
-  const { db } = room;
+  using fixture = openFixture();
+  const { db } = fixture;
   const [one, other] = [addProject(db), addProject(db)];
   publicKeyOf(db, one);
   db.write(() =>

@@ -34,7 +34,7 @@ import { clearDocker, docker } from '../../support/appliance.ts';
 import { basic, bearer, type Client, createClient, type Wire } from '../../support/client.ts';
 import { createJourney } from '../../support/journey.ts';
 import { createRepository } from '../../support/repository.ts';
-import { openDependencies, tarOf } from '../../work/dependencies/room.ts';
+import { openDependencies, tarOf } from '../../work/dependencies/fixture.ts';
 import {
   archiveOf,
   BACKUP,

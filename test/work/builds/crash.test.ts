@@ -63,7 +63,7 @@ describe('A server that is killed', () => {
   test('goes on with what runs and what ended meanwhile: every line once, the command run once', async () => {
     const project = await journey.project();
     const variables = { TOKEN: 'supersecretvalue' };
-    const wishes = [
+    const options = [
       // Prints on, over the kill and beyond.
       NUMBERED(300, 'sleep 0.01'),
       // Ends while no server is there.
@@ -74,7 +74,7 @@ describe('A server that is killed', () => {
       `${NUMBERED(20, ':')}; ${UNTIL_TOLD}; exit 7`,
     ];
     const suites: string[] = [];
-    for (const command of wishes) suites.push(await project.suite({ command, variables }));
+    for (const command of options) suites.push(await project.suite({ command, variables }));
     const requestId = await project.request();
     const builds: string[] = [];
     for (const suite of suites) builds.push((await project.buildOf(requestId, suite)).id_str as string);

@@ -13,7 +13,7 @@ import { busyboxRoot } from '../../support/busybox.ts';
 import type { Wire } from '../../support/client.ts';
 import { directoryUntil } from '../../support/directory.ts';
 import { createDockerGate, type DockerGate } from '../../support/docker-gate.ts';
-import { openDependencies, PREFIX, tarOf } from '../dependencies/room.ts';
+import { openDependencies, PREFIX, tarOf } from '../dependencies/fixture.ts';
 
 const COUNTED = 'echo x >>/srv/cache/count; echo "try $(wc -l </srv/cache/count)"';
 

@@ -7,24 +7,24 @@ import { after, before, suite, test } from 'node:test';
 import { gzipSync, zstdCompressSync } from 'node:zlib';
 import { type Appliance, startAppliance } from '../../support/appliance.ts';
 import {
-  type DependencyRoom,
+  type DependencyFixture,
   openDependencies,
   PREFIX,
   packTree,
   rawTar,
   tarOf,
   zipProgram,
-} from './room.ts';
+} from './fixture.ts';
 
 /** Nothing, and much of it. */
 const ZEROS = 'truncate -s 256M zeros';
 
 suite('archives', { concurrency: 2 }, () => {
   let appliance: Appliance;
-  let room: DependencyRoom;
+  let fixture: DependencyFixture;
   before(async () => {
     appliance = await startAppliance({ diskBytes: 64 << 20 });
-    room = openDependencies(appliance);
+    fixture = openDependencies(appliance);
   });
   after(async () => {
     const left = ['uploads', 'jobs'].flatMap(name => readdirSync(join(appliance.data, name)));
@@ -48,7 +48,7 @@ suite('archives', { concurrency: 2 }, () => {
   ];
   for (const [name, program] of formats)
     test(`a ${name} archive is unpacked as it was packed`, async () => {
-      const { state, log } = await room.compile(packTree(tree, program), { command: show });
+      const { state, log } = await fixture.compile(packTree(tree, program), { command: show });
       assert.equal(state, 'compiled', log);
       assert.match(log, /^lrwxrwxrwx .* alias -> \.\.\/bin\/hello$/m);
       assert.match(log, /^hello$/m);
@@ -96,7 +96,7 @@ suite('archives', { concurrency: 2 }, () => {
   ];
   for (const [name, make, reason] of bad)
     test(`${name} fails the compile, and the error says so`, async () => {
-      const { state, record, log } = await room.compile(await make());
+      const { state, record, log } = await fixture.compile(await make());
       assert.equal(state, 'compile_failed', log);
       assert.match(record.error as string, reason);
       assert.equal(log.includes(record.error as string), true, log);
@@ -108,7 +108,7 @@ suite('archives', { concurrency: 2 }, () => {
       { name: 'etc', type: 'symlink', linkname: '/etc' },
       { name: 'up', type: 'symlink', linkname: '../../../../..' },
     ]);
-    const { state, log } = await room.compile(archive, {
+    const { state, log } = await fixture.compile(archive, {
       command: `cp -RP . ${PREFIX} && find . && cat up/etc/hostname && ls -d /tmp/assay-absolute`,
     });
     assert.equal(state, 'compile_failed', log);
@@ -119,7 +119,7 @@ suite('archives', { concurrency: 2 }, () => {
   test('a zip whose names climb out is refused inside the container', async () => {
     const archive = packTree({ 'ab/climbed': 'x' }, zipProgram());
     const climbing = Buffer.from(archive.toString('latin1').replaceAll('ab/climbed', '../climbed'), 'latin1');
-    const { state, record } = await room.compile(climbing);
+    const { state, record } = await fixture.compile(climbing);
     assert.equal(state, 'compile_failed');
     assert.match(record.error as string, /could not be unpacked/);
   });
@@ -133,13 +133,13 @@ suite('archives', { concurrency: 2 }, () => {
   ];
   for (const [name, make] of bombs)
     test(`a ${name} bomb is stopped at the limit of the disk`, async () => {
-      const { state, record, log } = await room.compile(make(), { command: `sleep 100; : ${PREFIX}` });
+      const { state, record, log } = await fixture.compile(make(), { command: `sleep 100; : ${PREFIX}` });
       assert.equal(state, 'compile_failed', log);
       assert.match(record.error as string, /grew past/);
     });
 
   test('a command that fills its prefix is stopped at the limit of the disk as well', async () => {
-    const { state, record, log } = await room.compile(tarOf({ file: 'x' }), {
+    const { state, record, log } = await fixture.compile(tarOf({ file: 'x' }), {
       command: `head -c 200000000 /dev/zero >${PREFIX}/big; sync ${PREFIX}/big; sleep 100; echo over`,
     });
     assert.equal(state, 'compile_failed', log);
@@ -148,8 +148,8 @@ suite('archives', { concurrency: 2 }, () => {
   });
 
   test('what a command adds to a prefix that it shares with a related dependency counts towards the limit of the disk', async () => {
-    const related = await room.compiled(tarOf({ file: 'x' }));
-    const { state, record, log } = await room.compile(tarOf({ other: 'y' }), {
+    const related = await fixture.compiled(tarOf({ file: 'x' }));
+    const { state, record, log } = await fixture.compile(tarOf({ other: 'y' }), {
       'related_dependencies[]': [related],
       command: `cat ${PREFIX}/file; head -c 200000000 /dev/zero >${PREFIX}/big; sleep 100; echo over`,
     });
@@ -166,7 +166,7 @@ suite('archives', { concurrency: 2 }, () => {
       plain: 'x',
     });
     const command = `cat file && cp file ${PREFIX}`;
-    const entered = await room.compile(archive, { command, source: 'top/inner dir' });
+    const entered = await fixture.compile(archive, { command, source: 'top/inner dir' });
     assert.equal(entered.state, 'compiled', entered.log);
     for (const [source, reason] of [
       ['top/absent', /not in the archive/],
@@ -174,7 +174,7 @@ suite('archives', { concurrency: 2 }, () => {
       ['top/out', /leads out/],
       ['top/up', /leads out/],
     ] as const) {
-      const { state, record } = await room.compile(archive, { command, source });
+      const { state, record } = await fixture.compile(archive, { command, source });
       assert.equal(state, 'compile_failed');
       assert.match(record.error as string, reason);
     }

@@ -12,22 +12,22 @@ import { type Appliance, clearDocker, docker, startAppliance, volumeGone } from 
 import { createClient, type Wire } from '../../support/client.ts';
 import { directoryUntil } from '../../support/directory.ts';
 import { createJourney } from '../../support/journey.ts';
-import { type DependencyRoom, openDependencies, PREFIX, rawTar, tarOf, useIn } from './room.ts';
+import { type DependencyFixture, openDependencies, PREFIX, rawTar, tarOf, useIn } from './fixture.ts';
 
 const artifactOf = (db: Db, id: string) => findDependency(db, BigInt(id))?.artifactHash;
 const containerOf = (appliance: Appliance, id: string) => `assay-${appliance.instance}-dependency-${id}`;
 
 suite('compiles', { concurrency: 2 }, () => {
   let appliance: Appliance;
-  let room: DependencyRoom;
+  let fixture: DependencyFixture;
   before(async () => {
     appliance = await startAppliance({ concurrency: 2, logLimitBytes: 100_000 });
-    room = openDependencies(appliance);
+    fixture = openDependencies(appliance);
   });
   after(() => appliance.close());
 
   test('a compile has a stable environment, the profile of suites, and no more', async () => {
-    const { log, state } = await room.compile(tarOf({ file: 'x' }), {
+    const { log, state } = await fixture.compile(tarOf({ file: 'x' }), {
       command: `env | sort; id; pwd; umask; cp file ${PREFIX}; ! touch /usr/x`,
     });
     assert.equal(state, 'compiled', log);
@@ -52,9 +52,9 @@ suite('compiles', { concurrency: 2 }, () => {
     const tree = (mtime: number, mode = 0o755) =>
       rawTar([{ name: 'bin/tool', mode, mtime: new Date(mtime), content: 'echo tool' }]);
     const [one, other, third] = await Promise.all([
-      room.compiled(await tree(1_000_000_000_000)),
-      room.compiled(await tree(1_100_000_000_000)),
-      room.compiled(await tree(1_100_000_000_000, 0o700)),
+      fixture.compiled(await tree(1_000_000_000_000)),
+      fixture.compiled(await tree(1_100_000_000_000)),
+      fixture.compiled(await tree(1_100_000_000_000, 0o700)),
     ]);
     const { db } = appliance.app;
     assert.equal(artifactOf(db, one), artifactOf(db, other));
@@ -64,28 +64,28 @@ suite('compiles', { concurrency: 2 }, () => {
   test('two of the same archive and command are compiled once, side by side or one after the other', async () => {
     const archive = tarOf({ file: 'the very same' });
     const command = `echo compiling; sleep 1; date +%N >${PREFIX}/when`;
-    const three = await Promise.all([1, 2].map(() => room.compile(archive, { command })));
-    three.push(await room.compile(archive, { command }));
+    const three = await Promise.all([1, 2].map(() => fixture.compile(archive, { command })));
+    three.push(await fixture.compile(archive, { command }));
     const compiled = three.filter(({ log }) => /^compiling$/m.test(log));
     assert.equal(compiled.length, 1);
     for (const { state, log } of three) {
       assert.equal(state, 'compiled', log);
       assert.match(log, /^compiling$|compiled in the same way before/m);
     }
-    const other = await room.compile(archive, { command: `${command} # another` });
+    const other = await fixture.compile(archive, { command: `${command} # another` });
     assert.match(other.log, /^compiling$/m);
   });
 
   test('an empty prefix fails the compile, directories alone count as empty', async () => {
     for (const command of [`true ${PREFIX}`, `mkdir -p ${PREFIX}/bin ${PREFIX}/lib`]) {
-      const { state, record } = await room.compile(tarOf({ file: 'x' }), { command });
+      const { state, record } = await fixture.compile(tarOf({ file: 'x' }), { command });
       assert.equal(state, 'compile_failed');
       assert.equal(record.error, `The command left nothing under its prefix ${PREFIX}.`);
     }
   });
 
   test('a command that kills every process it can is compiled once, and fails with that reason', async () => {
-    const { state, record, log } = await room.compile(tarOf({ file: 'x' }), {
+    const { state, record, log } = await fixture.compile(tarOf({ file: 'x' }), {
       command: `echo compiling ${PREFIX}; kill -9 -1`,
     });
     assert.equal(state, 'compile_failed', log);
@@ -94,26 +94,26 @@ suite('compiles', { concurrency: 2 }, () => {
   });
 
   test('a command that fails is told with its status, and the log of the next compile is its own', async () => {
-    const id = await room.create({
+    const id = await fixture.create({
       command: `cat file; [ "$(cat file)" = good ] && cp file ${PREFIX} || exit 7`,
     });
-    await room.upload(id, tarOf({ file: 'bad' }));
-    const failed = await room.finished(id);
+    await fixture.upload(id, tarOf({ file: 'bad' }));
+    const failed = await fixture.finished(id);
     assert.equal(failed.record.error, 'The command exited with 7.');
     assert.match(failed.log, /^bad$/m);
-    await room.upload(id, tarOf({ file: 'good' }));
-    const good = await room.finished(id);
+    await fixture.upload(id, tarOf({ file: 'good' }));
+    const good = await fixture.finished(id);
     assert.equal(good.state, 'compiled');
     assert.equal('error' in good.record, false);
     assert.doesNotMatch(good.log, /bad/);
   });
 
   test('the firehose tells the states and the whole log, as it grows', async () => {
-    const id = await room.create({
+    const id = await fixture.create({
       command: `for i in 1 2 3 4 5; do echo line $i; sleep 0.4; done; cp file ${PREFIX}`,
     });
-    await room.upload(id, tarOf({ file: 'x' }));
-    const { events, log, state } = await room.finished(id);
+    await fixture.upload(id, tarOf({ file: 'x' }));
+    const { events, log, state } = await fixture.finished(id);
     assert.equal(state, 'compiled', log);
     const states = events.filter(({ event }) => event === 'state').map(({ data }) => data.marketplace_state);
     assert.deepEqual(states.at(-1), 'compiling');
@@ -123,7 +123,7 @@ suite('compiles', { concurrency: 2 }, () => {
   });
 
   test('output past the limit is counted, not kept', async () => {
-    const { state, log } = await room.compile(tarOf({ file: 'x' }), {
+    const { state, log } = await fixture.compile(tarOf({ file: 'x' }), {
       command: `seq 1 100000; cp file ${PREFIX}`,
     });
     assert.equal(state, 'compiled');
@@ -132,14 +132,14 @@ suite('compiles', { concurrency: 2 }, () => {
   });
 
   test('a compile is canceled while it runs, and its last good compile stays', async () => {
-    const id = await room.create({
+    const id = await fixture.create({
       command: `cp file ${PREFIX}; [ ! -e slow ] || { echo begun; sleep 60; }`,
     });
-    await room.upload(id, tarOf({ file: 'x' }));
-    assert.equal((await room.finished(id)).state, 'compiled');
+    await fixture.upload(id, tarOf({ file: 'x' }));
+    assert.equal((await fixture.finished(id)).state, 'compiled');
     const artifact = artifactOf(appliance.app.db, id);
-    await room.upload(id, tarOf({ file: 'y', slow: '' }));
-    await room.logHas(id, 'begun');
+    await fixture.upload(id, tarOf({ file: 'y', slow: '' }));
+    await fixture.logHas(id, 'begun');
     const busy = await appliance.client.call('POST', `/dependencies/${id}/archive`, {
       as: appliance.as,
       body: tarOf({ file: 'z' }),
@@ -149,7 +149,7 @@ suite('compiles', { concurrency: 2 }, () => {
       [403, '{"error":{"generic":["resource_temporary_unavailable"]}}'],
     );
     await appliance.ask('POST', `/dependencies/${id}/cancel`);
-    const { state, record, log } = await room.finished(id);
+    const { state, record, log } = await fixture.finished(id);
     assert.equal(state, 'compile_failed');
     assert.equal(record.error, 'The compile was canceled.');
     assert.match(log, /\[assay\] canceled\n$/);
@@ -157,11 +157,11 @@ suite('compiles', { concurrency: 2 }, () => {
   });
 
   test('a container that is killed from outside is compiled again, and that is said', async () => {
-    const id = await room.create({ command: `echo begun; sleep 8; cp file ${PREFIX}` });
-    await room.upload(id, tarOf({ file: 'killed' }));
-    await room.logHas(id, 'begun');
+    const id = await fixture.create({ command: `echo begun; sleep 8; cp file ${PREFIX}` });
+    await fixture.upload(id, tarOf({ file: 'killed' }));
+    await fixture.logHas(id, 'begun');
     await docker('kill', containerOf(appliance, id));
-    const { state, log } = await room.finished(id);
+    const { state, log } = await fixture.finished(id);
     assert.equal(state, 'compiled', log);
     assert.match(
       log,
@@ -170,8 +170,8 @@ suite('compiles', { concurrency: 2 }, () => {
   });
 
   test('one that is lost each time fails after three, and says so', async () => {
-    const id = await room.create({ command: `echo begun; sleep 60; cp file ${PREFIX}` });
-    await room.upload(id, tarOf({ file: 'lost' }));
+    const id = await fixture.create({ command: `echo begun; sleep 60; cp file ${PREFIX}` });
+    await fixture.upload(id, tarOf({ file: 'lost' }));
     let tries = 0;
     let seen = '';
     let last: Wire | undefined;
@@ -190,14 +190,14 @@ suite('compiles', { concurrency: 2 }, () => {
   });
 
   test('sharing stays over a new compile', async () => {
-    const id = await room.compiled(tarOf({ file: 'one' }));
+    const id = await fixture.compiled(tarOf({ file: 'one' }));
     await appliance.ask('POST', `/dependencies/${id}/share`);
-    await room.upload(id, tarOf({ file: 'two' }));
-    assert.equal((await room.finished(id)).state, 'shared');
+    await fixture.upload(id, tarOf({ file: 'two' }));
+    assert.equal((await fixture.finished(id)).state, 'shared');
   });
 
   test('nothing of a compile is left in Docker but its artifact', async () => {
-    const id = await room.compiled(tarOf({ file: 'alone' }));
+    const id = await fixture.compiled(tarOf({ file: 'alone' }));
     const names = await docker('ps', '-aq', '--filter', `label=assay.id=${id}`);
     const volumes = await docker('volume', 'ls', '-q', '--filter', `label=assay.id=${id}`);
     assert.deepEqual([names, volumes], ['', '']);
@@ -207,14 +207,14 @@ suite('compiles', { concurrency: 2 }, () => {
 test('who follows a compile that waits reads nothing of the one before it', async t => {
   const appliance = await startAppliance({ concurrency: 1 });
   t.after(() => appliance.close());
-  const room = openDependencies(appliance);
-  const id = await room.create({ command: `cat file; cp file ${PREFIX}` });
-  await room.upload(id, tarOf({ file: 'the first' }));
-  assert.match((await room.finished(id)).log, /the first/);
-  const inTheWay = await room.create({ command: `echo begun; sleep 60; : ${PREFIX}` });
-  await room.upload(inTheWay, tarOf({ file: 'x' }));
-  await room.logHas(inTheWay, 'begun');
-  await room.upload(id, tarOf({ file: 'the second' }));
+  const fixture = openDependencies(appliance);
+  const id = await fixture.create({ command: `cat file; cp file ${PREFIX}` });
+  await fixture.upload(id, tarOf({ file: 'the first' }));
+  assert.match((await fixture.finished(id)).log, /the first/);
+  const inTheWay = await fixture.create({ command: `echo begun; sleep 60; : ${PREFIX}` });
+  await fixture.upload(inTheWay, tarOf({ file: 'x' }));
+  await fixture.logHas(inTheWay, 'begun');
+  await fixture.upload(id, tarOf({ file: 'the second' }));
 
   let seen = '';
   const states: unknown[] = [];
@@ -226,7 +226,7 @@ test('who follows a compile that waits reads nothing of the one before it', asyn
   }
   assert.deepEqual(states, ['enqueued_for_compile', 'compiling', 'compiled']);
   assert.match(seen, /the second/);
-  assert.equal(seen, await room.log(id));
+  assert.equal(seen, await fixture.log(id));
 });
 
 test('a compile that takes too long fails with the reason', async t => {
@@ -241,16 +241,16 @@ test('a compile that takes too long fails with the reason', async t => {
 
 test('a compile goes on while the server is away, and what nothing uses is freed', async t => {
   const appliance = await startAppliance({ concurrency: 2 });
-  const room = openDependencies(appliance);
-  const unused = await room.compiled(tarOf({ file: 'unused' }));
+  const fixture = openDependencies(appliance);
+  const unused = await fixture.compiled(tarOf({ file: 'unused' }));
   const [artifact] = readdirSync(join(appliance.data, 'artifacts'));
   assert.ok(artifact);
   await appliance.ask('DELETE', `/dependencies/${unused}`);
-  const id = await room.create({
+  const id = await fixture.create({
     command: `for i in 1 2 3 4 5 6 7 8; do echo line $i; sleep 1; done; cp file ${PREFIX}`,
   });
-  await room.upload(id, tarOf({ file: 'x' }));
-  await room.logHas(id, 'line 2');
+  await fixture.upload(id, tarOf({ file: 'x' }));
+  await fixture.logHas(id, 'line 2');
   const container = await docker('inspect', '--format', '{{.Id}}', containerOf(appliance, id));
   await appliance.app.close();
 
@@ -270,13 +270,13 @@ test('a compile goes on while the server is away, and what nothing uses is freed
 
 test('a server that stops while it keeps what was compiled leaves it to the next, and the command is not run again', async t => {
   const appliance = await startAppliance();
-  const room = openDependencies(appliance);
-  const id = await room.create({
+  const fixture = openDependencies(appliance);
+  const id = await fixture.create({
     command: `echo begun; head -c 100000000 /dev/urandom >${PREFIX}/big; sha256sum ${PREFIX}/big`,
   });
-  await room.upload(id, tarOf({ file: 'x' }));
+  await fixture.upload(id, tarOf({ file: 'x' }));
   const job = join(appliance.data, 'jobs', `dependency-${id}`);
-  await room.logHas(id, 'begun');
+  await fixture.logHas(id, 'begun');
   await fileThere(job, 'outcome');
   await appliance.app.close();
   assert.ok(readdirSync(job).includes('outcome'), 'it was kept before the server had stopped');

@@ -7,22 +7,22 @@ import { join } from 'node:path';
 import { after, before, suite, test } from 'node:test';
 import { promisify } from 'node:util';
 import { type Appliance, startAppliance } from '../../support/appliance.ts';
-import { type DependencyRoom, openDependencies, PREFIX, useIn } from './room.ts';
+import { type DependencyFixture, openDependencies, PREFIX, useIn } from './fixture.ts';
 
 suite('Debian’s sources', { concurrency: 3 }, () => {
   let appliance: Appliance;
-  let room: DependencyRoom;
+  let fixture: DependencyFixture;
   let sources: Awaited<ReturnType<typeof fetchSources>>;
   before(async () => {
     sources = await fetchSources('zlib', 'lua5.4', 'redis');
     appliance = await startAppliance({ concurrency: 3 });
-    room = openDependencies(appliance);
+    fixture = openDependencies(appliance);
   });
   after(() => appliance?.close());
 
   test('zlib is compiled, and a program of a suite is linked against it', async () => {
     const { archive, root } = sources('zlib');
-    const id = await room.compiled(archive, {
+    const id = await fixture.compiled(archive, {
       name: 'zlib',
       source: root,
       command: `./configure --prefix=${PREFIX} && make && make install`,
@@ -45,7 +45,7 @@ suite('Debian’s sources', { concurrency: 3 }, () => {
 
   test('Lua is compiled, and its interpreter runs a script of the project', async () => {
     const { archive, root } = sources('lua5.4');
-    const id = await room.compiled(archive, {
+    const id = await fixture.compiled(archive, {
       name: 'lua',
       prefix: '/opt/lua',
       source: root,
@@ -63,7 +63,7 @@ suite('Debian’s sources', { concurrency: 3 }, () => {
 
   test('Redis is compiled, started by its launch command, and asked by a suite', async () => {
     const { archive, root } = sources('redis');
-    const id = await room.compiled(archive, {
+    const id = await fixture.compiled(archive, {
       name: 'redis',
       prefix: '/opt/redis',
       source: root,

@@ -3,19 +3,19 @@ import assert from 'node:assert/strict';
 import { after, before, suite, test } from 'node:test';
 import { type Appliance, docker, startAppliance } from '../../support/appliance.ts';
 import type { ProjectJourney } from '../../support/journey.ts';
-import { type DependencyRoom, openDependencies, PREFIX, tarOf, useIn } from './room.ts';
+import { type DependencyFixture, openDependencies, PREFIX, tarOf, useIn } from './fixture.ts';
 
 const script = (text: string) => `#!/bin/sh\n${text}\n`;
 const RELATED = 'related_dependencies[]';
 
 suite('dependencies in suites', { concurrency: 2 }, () => {
   let appliance: Appliance;
-  let room: DependencyRoom;
+  let fixture: DependencyFixture;
   /** Each test has a project of its own: what it runs are its own suites. */
   let project: () => Promise<ProjectJourney>;
   before(async () => {
     appliance = await startAppliance({ concurrency: 2 });
-    room = openDependencies(appliance);
+    fixture = openDependencies(appliance);
     const repository = appliance.repository();
     project = () => appliance.project(repository);
   });
@@ -23,7 +23,7 @@ suite('dependencies in suites', { concurrency: 2 }, () => {
 
   test('a prefix is read-only at its path, with its directories on the search paths', async () => {
     const prefix = '/opt/tools';
-    const id = await room.compiled(tarOf({ 'bin/tool': script('echo tool') }), {
+    const id = await fixture.compiled(tarOf({ 'bin/tool': script('echo tool') }), {
       prefix,
       command: `mkdir -p ${prefix}/lib/pkgconfig && cp -R bin ${prefix} && : >${prefix}/lib/pkgconfig/t.pc`,
     });
@@ -37,10 +37,10 @@ suite('dependencies in suites', { concurrency: 2 }, () => {
   });
 
   test('of several that share a prefix the suite sees the union, and the earlier one wins', async () => {
-    const first = await room.compiled(
+    const first = await fixture.compiled(
       tarOf({ 'bin/who': script('echo first'), 'etc/a': 'a', mixed: 'file' }),
     );
-    const second = await room.compiled(
+    const second = await fixture.compiled(
       tarOf({
         'bin/who': script('echo second'),
         'bin/other': script('echo other'),
@@ -57,15 +57,15 @@ suite('dependencies in suites', { concurrency: 2 }, () => {
   });
 
   test('a prefix inside another one is there beside what the outer one has', async () => {
-    const outer = await room.compiled(tarOf({ 'share/outer': 'o', 'bin/outer': script('echo outer') }), {
+    const outer = await fixture.compiled(tarOf({ 'share/outer': 'o', 'bin/outer': script('echo outer') }), {
       prefix: '/opt/outer',
       command: 'cp -R . /opt/outer',
     });
-    const inner = await room.compiled(tarOf({ inner: 'i' }), {
+    const inner = await fixture.compiled(tarOf({ inner: 'i' }), {
       prefix: '/opt/outer/share',
       command: 'cp -R . /opt/outer/share',
     });
-    const deep = await room.compiled(tarOf({ deep: 'd' }), {
+    const deep = await fixture.compiled(tarOf({ deep: 'd' }), {
       prefix: '/opt/outer/new/place',
       command: 'cp -R . /opt/outer/new/place',
     });
@@ -80,13 +80,13 @@ suite('dependencies in suites', { concurrency: 2 }, () => {
   });
 
   test('what a dependency relates to is there for its compile and brought along into suites', async () => {
-    const library = await room.compiled(tarOf({ 'bin/base': script('echo base') }), { name: 'library' });
-    const middle = await room.compiled(tarOf({ file: 'x' }), {
+    const library = await fixture.compiled(tarOf({ 'bin/base': script('echo base') }), { name: 'library' });
+    const middle = await fixture.compiled(tarOf({ file: 'x' }), {
       name: 'middle',
       command: `base && mkdir -p ${PREFIX}/bin && echo 'echo middle; base' >${PREFIX}/bin/middle && chmod +x ${PREFIX}/bin/middle`,
       [RELATED]: [library],
     });
-    const top = await room.compile(tarOf({ file: 'x' }), {
+    const top = await fixture.compile(tarOf({ file: 'x' }), {
       prefix: '/opt/top',
       command: 'middle >/opt/top/said && ls /srv/dependency/bin',
       [RELATED]: [middle],
@@ -100,16 +100,16 @@ suite('dependencies in suites', { concurrency: 2 }, () => {
 
   test('two that were compiled to the same content, at one prefix, are there as one', async () => {
     const archive = tarOf({ 'bin/same': script('echo the same') });
-    const ids = [await room.compiled(archive), await room.compiled(archive)];
-    ids.push(await room.compiled(tarOf({ 'bin/other': script('echo another') })));
+    const ids = [await fixture.compiled(archive), await fixture.compiled(archive)];
+    ids.push(await fixture.compiled(tarOf({ 'bin/other': script('echo another') })));
     const { build, log } = await useIn(await project(), ids, 'same; other');
     assert.equal(build.build_state, 'passed', log);
     assert.match(log, /^the same\nanother$/m);
   });
 
   test('a dependency keeps only what its own compile wrote, not what it found of others', async () => {
-    const library = await room.compiled(tarOf({ 'a/kept': 'old', 'a/gone': 'x' }));
-    const own = await room.compiled(tarOf({ file: 'x' }), {
+    const library = await fixture.compiled(tarOf({ 'a/kept': 'old', 'a/gone': 'x' }));
+    const own = await fixture.compiled(tarOf({ file: 'x' }), {
       command: `cat ${PREFIX}/a/kept && echo new >${PREFIX}/a/kept && rm ${PREFIX}/a/gone && cp file ${PREFIX}`,
       [RELATED]: [library],
     });
@@ -121,11 +121,11 @@ suite('dependencies in suites', { concurrency: 2 }, () => {
   });
 
   test('launch commands run in order, related ones first, as daemons that end with the suite', async () => {
-    const base = await room.compiled(tarOf({ file: '1' }), {
+    const base = await fixture.compiled(tarOf({ file: '1' }), {
       name: 'base daemon',
       launch_command: 'echo launched base in "$PWD" as "$(id -u)"; touch /tmp/base',
     });
-    const daemon = await room.compiled(tarOf({ file: '2' }), {
+    const daemon = await fixture.compiled(tarOf({ file: '2' }), {
       name: 'daemon',
       launch_command: '[ -e /tmp/base ] && (while :; do date >/tmp/alive; sleep 0.1; done >/dev/null 2>&1 &)',
       [RELATED]: [base],
@@ -144,7 +144,7 @@ suite('dependencies in suites', { concurrency: 2 }, () => {
   });
 
   test('a launch command that fails makes the build errored', async () => {
-    const id = await room.compiled(tarOf({ file: 'x' }), { launch_command: 'echo no port left; exit 3' });
+    const id = await fixture.compiled(tarOf({ file: 'x' }), { launch_command: 'echo no port left; exit 3' });
     const { build, log } = await useIn(await project(), [id], 'echo never');
     assert.equal(build.build_state, 'errored');
     assert.match(log, /^no port left$/m);
@@ -152,39 +152,42 @@ suite('dependencies in suites', { concurrency: 2 }, () => {
   });
 
   test('a suite whose dependency never compiled is errored and says so', async () => {
-    const waiting = await room.create({ name: 'not uploaded' });
+    const waiting = await fixture.create({ name: 'not uploaded' });
     const inProject = await project();
     const early = await useIn(inProject, [waiting], 'true');
     assert.equal(early.build.build_state, 'errored');
     assert.match(early.log, /dependency not uploaded has not been compiled yet/);
-    const failed = await room.compile(tarOf({ file: 'x' }), { name: 'broken', command: `false ${PREFIX}` });
+    const failed = await fixture.compile(tarOf({ file: 'x' }), {
+      name: 'broken',
+      command: `false ${PREFIX}`,
+    });
     const late = await useIn(inProject, [failed.id], 'true');
     assert.match(late.log, /dependency broken has never been compiled: its compile failed/);
-    const related = await room.compile(tarOf({ file: 'x' }), { [RELATED]: [waiting] });
+    const related = await fixture.compile(tarOf({ file: 'x' }), { [RELATED]: [waiting] });
     assert.equal(related.state, 'compile_failed');
     assert.match(related.record.error as string, /not uploaded has not been compiled yet/);
   });
 
   test('suites use the last good compile, at the prefix it was made for, until a new one is done', async () => {
     const inProject = await project();
-    const id = await room.compiled(tarOf({ 'bin/version': script('echo one') }));
+    const id = await fixture.compiled(tarOf({ 'bin/version': script('echo one') }));
     await appliance.ask('PUT', `/dependencies/${id}`, {
       prefix: '/opt/moved',
       command: '[ -e go ] && cp -R . /opt/moved',
     });
-    await room.upload(id, tarOf({ 'bin/version': script('echo two') }));
-    assert.equal((await room.finished(id)).state, 'compile_failed');
+    await fixture.upload(id, tarOf({ 'bin/version': script('echo two') }));
+    assert.equal((await fixture.finished(id)).state, 'compile_failed');
     const before = await useIn(inProject, [id], 'version; command -v version');
     assert.match(before.log, /^one\n\/srv\/dependency\/bin\/version$/m);
-    await room.upload(id, tarOf({ go: '', 'bin/version': script('echo three') }));
-    assert.equal((await room.finished(id)).state, 'compiled');
+    await fixture.upload(id, tarOf({ go: '', 'bin/version': script('echo three') }));
+    assert.equal((await fixture.finished(id)).state, 'compiled');
     const later = await useIn(inProject, [id], 'version; command -v version');
     assert.match(later.log, /^three\n\/opt\/moved\/bin\/version$/m);
   });
 
   test('what Docker lost is put back before the suite starts', async () => {
-    const first = await room.compiled(tarOf({ 'bin/lost': script('echo back again') }));
-    const second = await room.compiled(tarOf({ 'bin/too': script('echo me too') }));
+    const first = await fixture.compiled(tarOf({ 'bin/lost': script('echo back again') }));
+    const second = await fixture.compiled(tarOf({ 'bin/too': script('echo me too') }));
     const inProject = await project();
     await useIn(inProject, [first, second], 'lost');
     const volumes = await docker(

@@ -15,9 +15,12 @@ import { createSuite } from '../../src/store/suites.ts';
 import { moveRequest } from '../../src/store/transition.ts';
 import { temporaryDirectory } from '../cli/program.ts';
 
-export const keyPair = { publicKey: 'ssh-ed25519 AAAA room', privateKey: 'the private key of the room' };
+export const keyPair = {
+  publicKey: 'ssh-ed25519 AAAA fixture',
+  privateKey: 'the private key of the fixture',
+};
 
-export function openRoom(now: { ms: number } = { ms: Date.UTC(2026, 5, 1) }) {
+export function openFixture(now: { ms: number } = { ms: Date.UTC(2026, 5, 1) }) {
   const directory = temporaryDirectory();
   const path = `${directory.path}/assay.db`;
   const vault = createVault(Buffer.alloc(32, 7));

@@ -12,7 +12,7 @@ import { hasPrinted, type ProjectJourney } from '../../support/journey.ts';
 export const PREFIX = '/srv/dependency';
 const WAIT_MS = 240_000;
 
-export type DependencyRoom = ReturnType<typeof openDependencies>;
+export type DependencyFixture = ReturnType<typeof openDependencies>;
 
 export function openDependencies(appliance: Pick<Appliance, 'ask' | 'open' | 'client' | 'as'>) {
   const { ask, open, client, as } = appliance;
