@@ -5,7 +5,7 @@ import { readSettings, UsageError } from '../config.ts';
 import { isDiskFull } from '../domain/disk-full.ts';
 import { makeBackup } from '../store/backup/backup.ts';
 import { restoreBackup } from '../store/backup/restore.ts';
-import { type Verdict, verifyBackup } from '../store/backup/verify.ts';
+import { type Verification, verifyBackup } from '../store/backup/verify.ts';
 import { DataError } from '../store/data/data.ts';
 import { masterKeyPath } from '../store/data/paths.ts';
 import { version } from '../version.ts';
@@ -69,18 +69,18 @@ async function make(
 
 async function verify({ flags, environment }: Invocation, file: string): Promise<number> {
   const { data } = readSettings(flags, environment).settings;
-  const verdict = await withProgress('verify', (onProgress, signal) =>
+  const verification = await withProgress('verify', (onProgress, signal) =>
     verifyBackup({ file, data, environment, onProgress, signal }),
   );
-  if (verdict.damage.length > 0) {
-    warn(`${resolve(file)} is damaged:`, ...verdict.damage.map(line => `  ${line}`));
+  if (verification.damage.length > 0) {
+    warn(`${resolve(file)} is damaged:`, ...verification.damage.map(line => `  ${line}`));
     return 1;
   }
-  say(...verdictLines(resolve(file), verdict));
+  say(...reportLines(resolve(file), verification));
   return 0;
 }
 
-function verdictLines(file: string, { head, entries, contentBytes, rows, opened }: Verdict): string[] {
+function reportLines(file: string, { head, entries, contentBytes, rows, opened }: Verification): string[] {
   return [
     `${file} is intact: made ${head?.createdAt} by Assay ${head?.assay}`,
     `  ${entries} files, ${sizeText(contentBytes)}: all checksums match${head?.logs ? '' : ' (made without logs)'}`,

@@ -16,12 +16,13 @@ import {
   watch,
   writeFileSync,
 } from 'node:fs';
+import { open } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { after, before, test } from 'node:test';
+import { writeArchive } from '../../src/store/backup/archive.ts';
 import { makeBackup } from '../../src/store/backup/backup.ts';
 import { restoreBackup } from '../../src/store/backup/restore.ts';
 import { sealedColumns, verifyBackup } from '../../src/store/backup/verify.ts';
-import { createBackupWriter } from '../../src/store/backup/writer.ts';
 import { DataError, lockDataDirectory } from '../../src/store/data/data.ts';
 import {
   archivePath,
@@ -394,6 +395,18 @@ test('a complete backup succeeds even if the database cannot record its time', a
   assert.deepEqual((await verify(file)).damage, []);
 });
 
+/** A backup with the names, each with the same content, made as real ones are. */
+async function forge(file: string, work: string, names: readonly string[]): Promise<void> {
+  const head = { format: 'assay-backup', version: 1, assay: '0', createdAt: '', keys: false, logs: true };
+  async function* files() {
+    for (const name of ['backup.json', ...names]) {
+      writeFileSync(join(work, 'content'), name === 'backup.json' ? JSON.stringify(head) : 'x');
+      yield { name, file: await open(join(work, 'content')) };
+    }
+  }
+  await writeArchive(file, work, files());
+}
+
 test('a file name that leads out of the data directory is refused', async () => {
   using place = temporaryDirectory();
   for (const name of [
@@ -405,32 +418,24 @@ test('a file name that leads out of the data directory is refused', async () => 
     'crontab',
   ]) {
     const file = join(place.path, 'forged');
-    const writer = await createBackupWriter(file, join(place.path, 'sums'), () => {});
-    const head = { format: 'assay-backup', version: 1, assay: '0', createdAt: '', keys: false, logs: true };
-    await writer.addBytes('backup.json', Buffer.from(JSON.stringify(head)));
-    await writer.addBytes(name, Buffer.from('x'));
-    await writer.finish();
+    await forge(file, place.path, [name]);
     await refused(file, join(place.path, 'new'), /does not belong into a backup/);
-    assert.deepEqual(readdirSync(place.path).sort(), ['forged', 'sums']);
+    assert.deepEqual(readdirSync(place.path).sort(), ['content', 'forged', 'sums.jsonl']);
     for (const left of readdirSync(place.path)) rmSync(join(place.path, left));
   }
 });
 
 test('a forged file without a database, or with a duplicate name, is refused with a reason and leaves nothing behind', async () => {
   using place = temporaryDirectory();
-  const head = { format: 'assay-backup', version: 1, assay: '0', createdAt: '', keys: false, logs: true };
   const cases: [names: string[], said: RegExp][] = [
     [['logs/a.log'], /assay\.db is missing/],
     [['assay.db', 'logs/a.log', 'logs/a.log'], /logs\/a\.log is in it twice/],
   ];
   for (const [names, reason] of cases) {
     const file = join(place.path, 'forged');
-    const writer = await createBackupWriter(file, join(place.path, 'sums'), () => {});
-    await writer.addBytes('backup.json', Buffer.from(JSON.stringify(head)));
-    for (const name of names) await writer.addBytes(name, Buffer.from('x'));
-    await writer.finish();
+    await forge(file, place.path, names);
     await refused(file, join(place.path, 'new'), reason);
-    assert.deepEqual(readdirSync(place.path).sort(), ['forged', 'sums']);
+    assert.deepEqual(readdirSync(place.path).sort(), ['content', 'forged', 'sums.jsonl']);
     for (const left of readdirSync(place.path)) rmSync(join(place.path, left));
   }
 });

@@ -1,19 +1,40 @@
-// Makes a backup while the server serves: a consistent copy of the database and of everything that it refers to.
-// The file's name appears when it is complete. Its form is backup-format.ts's.
+// Makes a backup while the server serves: a consistent copy of the database and of every file that it refers to.
+// The file gets its name when it is complete.
 
 import { existsSync } from 'node:fs';
-import { lstat, rename, stat } from 'node:fs/promises';
+import {
+  chmod,
+  constants,
+  type FileHandle,
+  lstat,
+  open,
+  readdir,
+  rename,
+  stat,
+  writeFile,
+} from 'node:fs/promises';
 import { basename, dirname, join, relative, resolve } from 'node:path';
 import { DataError, readMasterKey } from '../data/data.ts';
 import { syncDirectory } from '../data/fsync.ts';
-import { databasePath } from '../data/paths.ts';
+import { archivePath, artifactPath, databasePath } from '../data/paths.ts';
+import { isDamageError } from '../database/database-check.ts';
 import { openSqlite } from '../database/db.ts';
-import { type BackupHead, databaseName, FORMAT_VERSION, HEAD_NAME, kept, keyName } from './format.ts';
-import { namesIn, takeSnapshot } from './snapshot.ts';
-import { openWorkPlace } from './work.ts';
-import { type BackupWriter, createBackupWriter } from './writer.ts';
+import {
+  type BackupHead,
+  databaseName,
+  FORMAT_VERSION,
+  HEAD_NAME,
+  isKeptName,
+  type kept,
+  keyName,
+  sshNames,
+  writeArchive,
+} from './archive.ts';
+import { inWorkDirectory } from './work-directory.ts';
 
-export type BackupWishes = {
+export type Sqlite = ReturnType<typeof openSqlite>;
+
+export type BackupOptions = {
   data: string;
   file: string;
   version: string;
@@ -32,45 +53,36 @@ export type BackupMade = {
   missing: string[];
 };
 
-export async function makeBackup(wishes: BackupWishes): Promise<BackupMade> {
-  const data = resolve(wishes.data);
-  const file = resolve(wishes.file);
-  const key = await checkWishes(data, file, wishes);
-  const work = await openWorkPlace(dirname(file), `.${basename(file)}.part-`);
-  try {
-    const totalBytes = await sizeOf(data, wishes);
+const PAGES_PER_STEP = 2_000;
+
+export async function makeBackup(options: BackupOptions): Promise<BackupMade> {
+  const data = resolve(options.data);
+  const file = resolve(options.file);
+  const key = await checkOptions(data, file, options);
+  return inWorkDirectory(dirname(file), `.${basename(file)}.part-`, async work => {
+    const totalBytes = await sizeOf(data, options);
+    const missing: string[] = [];
     let doneBytes = 0;
-    const written = join(work.path, 'backup');
-    const writer = await createBackupWriter(written, join(work.path, 'sums'), bytes => {
+    const files = openFiles({ ...options, data, key, work, missing });
+    const made = await writeArchive(join(work, 'backup'), work, files, bytes => {
       doneBytes += bytes;
-      wishes.onProgress?.(doneBytes, Math.max(totalBytes, doneBytes));
-      wishes.signal?.throwIfAborted();
+      options.onProgress?.(doneBytes, Math.max(totalBytes, doneBytes));
+      options.signal?.throwIfAborted();
     });
-    try {
-      const missing = await writeAll(writer, { data, work: work.path, key, wishes });
-      const made = await writer.finish();
-      wishes.signal?.throwIfAborted();
-      await rename(written, file);
-      await syncDirectory(dirname(file));
-      noteBackup(data);
-      return { ...made, missing };
-    } catch (cause) {
-      await writer.destroy();
-      throw cause;
-    }
-  } finally {
-    await work.clear();
-  }
+    options.signal?.throwIfAborted();
+    await rename(join(work, 'backup'), file);
+    await syncDirectory(dirname(file));
+    recordBackup(data);
+    return { ...made, missing };
+  });
 }
 
 /** For the administration page. Not by `openData`: a newer program must not migrate what an older one is serving. */
-function noteBackup(data: string): void {
+function recordBackup(data: string): void {
   const sqlite = openSqlite(databasePath(data));
   try {
     sqlite
-      .prepare(
-        "INSERT INTO facts (name, value) VALUES ('last_backup_at', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-      )
+      .prepare("INSERT OR REPLACE INTO facts (name, value) VALUES ('last_backup_at', ?)")
       .run(String(Date.now()));
   } catch {
     // A full disk, or others that write without a pause: the backup is there and whole all the same.
@@ -79,19 +91,19 @@ function noteBackup(data: string): void {
   }
 }
 
-async function checkWishes(data: string, file: string, wishes: BackupWishes): Promise<Buffer | undefined> {
+async function checkOptions(data: string, file: string, options: BackupOptions): Promise<Buffer | undefined> {
   if (!existsSync(databasePath(data)))
     throw new DataError(`there is no database in ${data}: name the data directory with --data`);
   if (!relative(data, file).startsWith('..'))
     throw new DataError(
       `${file} is in the data directory itself: put the backup elsewhere, best on another disk`,
     );
-  const place = await stat(dirname(file)).catch(() => undefined);
-  if (!place?.isDirectory()) throw new DataError(`there is no directory ${dirname(file)}: make it first`);
+  const parent = await stat(dirname(file)).catch(() => undefined);
+  if (!parent?.isDirectory()) throw new DataError(`there is no directory ${dirname(file)}: make it first`);
   if ((await stat(file).catch(() => undefined))?.isDirectory())
     throw new DataError(`${file} is a directory: name a file in it`);
-  if (!wishes.keys) return undefined;
-  const key = readMasterKey(data, wishes.environment);
+  if (!options.keys) return undefined;
+  const key = readMasterKey(data, options.environment);
   if (!key)
     throw new DataError(
       `--with-key: the master key is not in ${data}: leave the flag out, and keep a copy of the key yourself`,
@@ -100,66 +112,149 @@ async function checkWishes(data: string, file: string, wishes: BackupWishes): Pr
 }
 
 /**
- * First everything that never changes once it is there, then the database, then what came in between and is held. So
+ * First everything that never changes once it is there, then the database, then what came in between and is held open. So
  * nothing that the copy of the database refers to can be missing, whatever is deleted or replaced meanwhile.
  */
-async function writeAll(
-  writer: BackupWriter,
-  from: { data: string; work: string; key: Buffer | undefined; wishes: BackupWishes },
-): Promise<string[]> {
-  const { data, work, key, wishes } = from;
+async function* openFiles(
+  from: BackupOptions & { key: Buffer | undefined; work: string; missing: string[] },
+): AsyncGenerator<{ name: string; file: FileHandle }> {
+  const { data, work, key, keys, logs, signal } = from;
+  const included = new Set<string>();
+  async function* ownFile(name: string, content: string) {
+    await writeFile(join(work, name), content, { mode: 0o600 });
+    yield { name, file: await open(join(work, name)) };
+  }
+  async function* filesOf(names: readonly string[]) {
+    for (const name of names) {
+      const file = await openIfThere(join(data, name));
+      if (!file) continue;
+      included.add(name);
+      yield { name, file };
+    }
+  }
   const head: BackupHead = {
     format: 'assay-backup',
     version: FORMAT_VERSION,
-    assay: wishes.version,
+    assay: from.version,
     createdAt: new Date().toISOString(),
-    keys: wishes.keys,
-    logs: wishes.logs,
+    keys,
+    logs,
   };
-  await writer.addBytes(HEAD_NAME, Buffer.from(`${JSON.stringify(head, null, 2)}\n`));
+  yield* ownFile(HEAD_NAME, `${JSON.stringify(head, null, 2)}\n`);
+  for (const directory of ['archives', 'artifacts'] as const) yield* filesOf(await namesIn(data, directory));
 
-  const have = new Set<string>();
-  const add = async (name: string) => {
-    if (await addFile(writer, data, name)) have.add(name);
-  };
-  for (const directory of [kept.archives, kept.artifacts])
-    for (const name of await namesIn(data, directory)) await add(name);
-  const snapshot = join(work, 'snapshot');
-  const { held, referred } = await takeSnapshot(data, snapshot, have, () => wishes.signal?.throwIfAborted());
-  for (const [name, file] of held) {
-    await writer.addOpen(name, file).finally(() => file.close());
-    have.add(name);
-  }
-  await writer.addFile(databaseName, snapshot);
-
-  if (wishes.logs) for (const name of await namesIn(data, kept.logs)) await add(name);
-  for (const name of kept.ssh) await add(name);
-  if (key) {
-    for (const name of await namesIn(data, kept.tls)) await add(name);
-    await writer.addBytes(keyName, Buffer.from(`${key.toString('base64')}\n`));
-  }
-  return referred.filter(name => !have.has(name));
-}
-
-/** False where it is gone meanwhile. */
-async function addFile(writer: BackupWriter, data: string, name: string): Promise<boolean> {
+  const held = new Map<string, FileHandle>();
   try {
-    await writer.addFile(name, join(data, name));
-    return true;
-  } catch (cause) {
-    if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return false;
-    throw cause;
+    await takeSnapshot(
+      data,
+      join(work, databaseName),
+      async names => {
+        for (const name of names) {
+          const file = included.has(name) ? undefined : await openIfThere(join(data, name));
+          if (file) held.set(name, file);
+          else if (!included.has(name)) from.missing.push(name);
+        }
+      },
+      () => signal?.throwIfAborted(),
+    );
+    for (const [name, file] of held) yield { name, file };
+  } finally {
+    for (const file of held.values()) await file.close();
+  }
+  yield { name: databaseName, file: await open(join(work, databaseName)) };
+
+  if (logs) yield* filesOf(await namesIn(data, 'logs'));
+  yield* filesOf(sshNames);
+  if (!key) return;
+  yield* filesOf(await namesIn(data, 'tls'));
+  yield* ownFile(keyName, `${key.toString('base64')}\n`);
+}
+
+/** Undefined where it is gone meanwhile. A link is refused. */
+async function openIfThere(path: string): Promise<FileHandle | undefined> {
+  return open(path, constants.O_RDONLY | constants.O_NOFOLLOW).catch(error => {
+    if (error.code === 'ENOENT') return undefined;
+    throw error;
+  });
+}
+
+/** Copies the database as of one moment, while others write. `hold` gets the names of the files that its rows refer to. */
+async function takeSnapshot(
+  data: string,
+  target: string,
+  hold: (names: string[]) => Promise<void>,
+  onStep: () => void,
+): Promise<void> {
+  const path = databasePath(data);
+  const reader = openSqlite(path);
+  try {
+    const writer = openSqlite(path);
+    try {
+      // For these milliseconds nobody writes, so nobody deletes what a row still refers to.
+      writer.exec('BEGIN IMMEDIATE');
+      reader.exec('BEGIN');
+      await hold(referredFiles(reader));
+    } finally {
+      writer.close();
+    }
+    // Step by step, so that signals are heard; the reader's transaction keeps it at that one moment.
+    await reader.backup(target, {
+      progress: () => {
+        onStep();
+        return PAGES_PER_STEP;
+      },
+    });
+    checkCopy(target);
+    await chmod(target, 0o600);
+  } catch (error) {
+    if (!isDamageError(error)) throw error;
+    throw new DataError(
+      `${path} is damaged, so no backup was made of it: an older one is the way back ("assay restore")`,
+    );
+  } finally {
+    reader.close();
   }
 }
 
-/** About how much there is to read; only for showing how far it has come. */
-async function sizeOf(data: string, wishes: BackupWishes): Promise<number> {
-  const names = [
-    ...(await namesIn(data, kept.archives)),
-    ...(await namesIn(data, kept.artifacts)),
-    ...(wishes.logs ? await namesIn(data, kept.logs) : []),
-  ];
+/** A damaged database must not take the place of good backups. */
+function checkCopy(target: string): void {
+  const sqlite = openSqlite(target);
+  try {
+    if (sqlite.pragma('quick_check(1)', { simple: true }) !== 'ok')
+      throw Object.assign(new Error('quick_check failed'), { code: 'SQLITE_CORRUPT' });
+    // The journal beside it would have to be saved with it.
+    sqlite.pragma('journal_mode = DELETE');
+  } finally {
+    sqlite.close();
+  }
+}
+
+/** The files that the rows refer to. */
+export function referredFiles(sqlite: Sqlite): string[] {
+  const column = (sql: string) => sqlite.prepare(sql).pluck().all() as string[];
+  const archives = column('SELECT DISTINCT archive_hash FROM dependencies WHERE archive_hash IS NOT NULL');
+  const artifacts = column('SELECT hash FROM artifacts');
+  return [...archives.map(hash => archivePath('', hash)), ...artifacts.map(hash => artifactPath('', hash))];
+}
+
+/** The files in a directory of the data directory, under the names that entries have. */
+async function namesIn(data: string, directory: (typeof kept)[number]): Promise<string[]> {
+  const entries = await readdir(join(data, directory), { withFileTypes: true }).catch(error => {
+    if (error.code === 'ENOENT') return [];
+    throw error;
+  });
+  return entries
+    .filter(entry => entry.isFile())
+    .map(({ name }) => `${directory}/${name}`)
+    .filter(isKeptName)
+    .sort();
+}
+
+/** About how much there is to read; only for showing the progress. */
+async function sizeOf(data: string, { logs }: BackupOptions): Promise<number> {
   let bytes = (await stat(databasePath(data))).size;
-  for (const name of names) bytes += (await lstat(join(data, name)).catch(() => undefined))?.size ?? 0;
+  for (const directory of ['archives', 'artifacts', ...(logs ? (['logs'] as const) : [])] as const)
+    for (const name of await namesIn(data, directory))
+      bytes += (await lstat(join(data, name)).catch(() => undefined))?.size ?? 0;
   return bytes;
 }

@@ -1,91 +1,79 @@
-// Puts a backup back into a new or empty data directory: all of it, or nothing.
+// Restores a backup into a new or empty data directory: all of it, or nothing.
 
 import { existsSync, rmSync } from 'node:fs';
-import { chmod, chown, lstat, mkdir, mkdtemp, open, readdir, rename, rm, stat } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { chmod, chown, lstat, mkdir, readdir, rename, rm, stat } from 'node:fs/promises';
 import { basename, dirname, join, resolve } from 'node:path';
 import { createDataDirectory, DataError, lockDataDirectory } from '../data/data.ts';
 import { syncDirectory } from '../data/fsync.ts';
 import { directories, lockPath } from '../data/paths.ts';
-import { type BackupHead, databaseName, kept, keyName, lockName } from './format.ts';
-import { type EntrySink, type ReadEntry, readBackup } from './read.ts';
-import { openWorkPlace } from './work.ts';
-
-type Progress = (doneBytes: number, totalBytes: number) => void;
-export type RestoreWishes = {
-  file: string;
-  data: string;
-  onProgress?: Progress;
-  signal?: AbortSignal;
-};
-
-type Owner = { uid: number; gid: number };
+import { type BackupHead, databaseName, keyName, type ReadOptions, unpackArchive } from './archive.ts';
+import { inWorkDirectory } from './work-directory.ts';
 
 const PREFIX = '.restore-';
+const LOCK_NAME = lockPath('');
 /** On a disk of its own the directory has this from the beginning. */
 const NOT_OURS = 'lost+found';
 
 export async function restoreBackup(
-  wishes: RestoreWishes,
+  options: ReadOptions & { data: string },
 ): Promise<{ head: BackupHead; entries: number; contentBytes: number }> {
-  const data = resolve(wishes.data);
+  const { file } = options;
+  const data = resolve(options.data);
   const isThere = await checkTarget(data);
-  await refuseDamaged(wishes);
-  // Root puts it back for whom the directory belongs to: the service.
-  const found = isThere ? await stat(data) : undefined;
-  const owner = found && process.getuid?.() === 0 && found.uid !== 0 ? found : undefined;
-  if (!isThere) await mkdir(dirname(data), { recursive: true });
-  const work = await openWorkPlace(
-    isThere ? data : dirname(data),
-    isThere ? PREFIX : `.${basename(data)}${PREFIX}`,
-  );
-  let hold: ReturnType<typeof takeHold> | undefined;
+  if (!(await stat(file).catch(() => undefined))?.isFile()) throw new DataError(`there is no file ${file}`);
+  const made = isThere ? undefined : await mkdir(dirname(data), { recursive: true });
+  // Inside a directory that is there: it may be a disk of its own.
+  const [parent, prefix] = isThere ? [data, PREFIX] : [dirname(data), `.${basename(data)}${PREFIX}`];
   try {
-    if (isThere) hold = takeHold(data);
-    const tree = join(work.path, 'data');
-    createDataDirectory(tree);
-    const { file, signal, onProgress } = wishes;
-    const read = await readBackup({
-      file,
-      signal,
-      onProgress: onProgress && ((done, total) => onProgress(total + done, total * 2)),
-      work: work.path,
-      visit: entry =>
-        place(tree, entry, owner).catch(cause => {
-          throw cause.code === 'EEXIST' ? refusal(file, [`${entry.name} is in it twice`]) : cause;
-        }),
+    return await inWorkDirectory(parent, prefix, async work => {
+      using hold = isThere ? holdTarget(data) : undefined;
+      const tree = join(work, 'data');
+      createDataDirectory(tree);
+      // Root restores for the user that the directory belongs to: the service.
+      const found = isThere ? await stat(data) : undefined;
+      const owner = found && process.getuid?.() === 0 && found.uid !== 0 ? found : undefined;
+      const { damage, head, entries, contentBytes } = await unpackArchive(options, {
+        work,
+        tree,
+        async finish(file, name) {
+          if (owner) await file.chown(owner.uid, owner.gid);
+          // Tens of thousands of logs would wait for the disk one by one; they are not what is missed most.
+          if (!name.startsWith('logs/')) await file.sync();
+        },
+      });
+      if (damage.length > 0 || !head)
+        throw new DataError(
+          `${file} is damaged and was not restored; nothing was changed.\n  ${damage.join('\n  ')}`,
+        );
+      for (const directory of ['', ...directories]) {
+        if (owner) await chown(join(tree, directory), owner.uid, owner.gid);
+        await syncDirectory(join(tree, directory));
+      }
+      if (hold) {
+        // Commands beside a server ask for no hold: one of them may have made a database here meanwhile.
+        if (!(await isEmpty(data))) throw notEmpty(data);
+        await moveContents(tree, data);
+        await chmod(data, 0o700);
+        if (owner) await chown(lockPath(data), owner.uid, owner.gid);
+        hold.isKept = true;
+      } else await rename(tree, data);
+      await syncDirectory(isThere ? data : dirname(data));
+      return { head, entries, contentBytes };
     });
-    // Checked before; it can only differ where the file was changed in between.
-    if (read.damage.length > 0 || !read.head) throw refusal(wishes.file, read.damage);
-    if (owner) await ownDirectories(tree, owner);
-    for (const directory of ['', ...directories]) await syncDirectory(join(tree, directory));
-    if (isThere) {
-      // Commands beside a server ask for no hold: one of them may have made a database here meanwhile.
-      if (!(await isEmpty(data))) throw notEmpty(data);
-      await moveContents(tree, data);
-      await chmod(data, 0o700);
-      if (owner) await chown(lockPath(data), owner.uid, owner.gid);
-      hold?.keep();
-    } else await rename(tree, data);
-    await syncDirectory(isThere ? data : dirname(data));
-    return { head: read.head, entries: read.entries, contentBytes: read.contentBytes };
-  } finally {
-    hold?.release();
-    await work.clear();
+  } catch (error) {
+    if (made) await rm(made, { recursive: true, force: true });
+    throw error;
   }
 }
 
-/** As a server holds it: none begins in a directory that is about to be filled. Not kept, it leaves no trace. */
-function takeHold(data: string): { keep(): void; release(): void } {
-  const wasThere = existsSync(lockPath(data));
+/** As a server holds it: none starts in a directory that is about to be filled. Unless kept, the lock leaves no trace. */
+function holdTarget(data: string): Disposable & { isKept: boolean } {
+  const isKept = existsSync(lockPath(data));
   const { release } = lockDataDirectory(data);
-  let isKept = wasThere;
   return {
-    keep() {
-      isKept = true;
-    },
-    release() {
-      if (!isKept) rmSync(lockPath(data), { force: true });
+    isKept,
+    [Symbol.dispose]() {
+      if (!this.isKept) rmSync(lockPath(data), { force: true });
       release();
     },
   };
@@ -103,7 +91,7 @@ async function checkTarget(data: string): Promise<boolean> {
 
 async function isEmpty(data: string): Promise<boolean> {
   return (await readdir(data)).every(
-    name => name === NOT_OURS || name.startsWith(lockName) || name.startsWith(PREFIX),
+    name => name === NOT_OURS || name.startsWith(LOCK_NAME) || name.startsWith(PREFIX),
   );
 }
 
@@ -112,52 +100,9 @@ const notEmpty = (data: string) =>
     `${data} is not empty: restore into a new directory with --data, or move this one out of the way first`,
   );
 
-/** Reads all of it once, before anything is written anywhere but to a list of sums. */
-async function refuseDamaged({ file, signal, onProgress }: RestoreWishes): Promise<void> {
-  const found = await stat(file).catch(() => undefined);
-  if (!found?.isFile()) throw new DataError(`there is no file ${file}`);
-  const work = await mkdtemp(join(tmpdir(), 'assay-sums-'));
-  try {
-    const half = onProgress && ((done: number, total: number) => onProgress(done, total * 2));
-    const { damage } = await readBackup({
-      file,
-      work,
-      visit: async () => undefined,
-      onProgress: half,
-      signal,
-    });
-    if (damage.length > 0) throw refusal(file, damage);
-  } finally {
-    await rm(work, { recursive: true, force: true });
-  }
-}
-
-const refusal = (file: string, damage: readonly string[]) =>
-  new DataError(`${file} is damaged and was not restored; nothing was changed.\n  ${damage.join('\n  ')}`);
-
-async function place(tree: string, entry: ReadEntry, owner: Owner | undefined): Promise<EntrySink> {
-  const file = await open(join(tree, entry.name), 'wx', 0o600);
-  return {
-    write: chunk => file.writeFile(chunk),
-    async end() {
-      await file.chmod(entry.mode & 0o777);
-      if (owner) await file.chown(owner.uid, owner.gid);
-      // Tens of thousands of logs would wait for the disk one by one; they are not what is missed most.
-      if (!entry.name.startsWith(`${kept.logs}/`)) await file.sync();
-    },
-    close: () => file.close(),
-  };
-}
-
-async function ownDirectories(path: string, owner: Owner): Promise<void> {
-  await chown(path, owner.uid, owner.gid);
-  for (const entry of await readdir(path, { withFileTypes: true }))
-    if (entry.isDirectory()) await ownDirectories(join(path, entry.name), owner);
-}
-
 /** The database first and the key last: in between no server starts on it, nor makes a new one. */
 async function moveContents(tree: string, data: string): Promise<void> {
-  const names = (await readdir(tree)).filter(name => ![databaseName, keyName, lockName].includes(name));
+  const names = (await readdir(tree)).filter(name => name !== databaseName && name !== keyName);
   for (const name of [databaseName, ...names, keyName])
     if (existsSync(join(tree, name))) await rename(join(tree, name), join(data, name));
 }

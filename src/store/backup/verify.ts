@@ -1,39 +1,36 @@
-// Proves that a backup can be put back: every sum, every row, every file that a row refers to, and every encrypted
-// value where a key is at hand. The database is restored into a temporary place; the rest is read where it is.
+// Proves that a backup can be restored, by restoring it into a temporary directory: every checksum, every row, every file
+// that a row refers to, and every encrypted value where a key is available.
 
-import { createHash } from 'node:crypto';
-import { access, constants, open, stat } from 'node:fs/promises';
+import { existsSync } from 'node:fs';
+import { access, constants, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { basename, dirname, join, resolve } from 'node:path';
-import { DataError, KEY_CHECK_CELL, readMasterKey } from '../data/data.ts';
+import { createDataDirectory, DataError, KEY_CHECK_CELL, readMasterKey } from '../data/data.ts';
 import { isDamageError } from '../database/database-check.ts';
 import { openSqlite } from '../database/db.ts';
 import { createVault, type Vault } from '../database/vault.ts';
-import { type BackupHead, databaseName, kept, keyName } from './format.ts';
-import { type EntrySink, type ReadEntry, readBackup } from './read.ts';
-import { referredFiles } from './snapshot.ts';
-import { openWorkPlace } from './work.ts';
+import {
+  databaseName,
+  keyName,
+  LIST_NAME,
+  linesOf,
+  type ReadOptions,
+  type Unpacked,
+  unpackArchive,
+} from './archive.ts';
+import { referredFiles, type Sqlite } from './backup.ts';
+import { inWorkDirectory } from './work-directory.ts';
 
-export type Verdict = {
-  head: BackupHead | undefined;
-  entries: number;
-  contentBytes: number;
+export type Verification = Unpacked & {
   rows: number;
-  /** Encrypted values that were opened; undefined where no key was at hand. */
+  /** Encrypted values that were decrypted; undefined where no key was available. */
   opened: number | undefined;
-  damage: string[];
 };
 
-export type VerifyWishes = {
-  file: string;
-  /** Its key is tried where the backup holds none. */
-  data: string;
-  environment: NodeJS.ProcessEnv;
-  onProgress?: (doneBytes: number, totalBytes: number) => void;
-  signal?: AbortSignal;
-};
+/** `data` is the directory whose key is tried where the backup contains none. */
+export type VerifyOptions = ReadOptions & { data: string; environment: NodeJS.ProcessEnv };
 
-/** Every column that the vault seals; test/cli/backup.test.ts compares it with the schema. */
+/** Every column that the vault encrypts; test/cli/backup.test.ts compares it with the schema. */
 export const sealedColumns = [
   ['projects', 'ssh_public_key'],
   ['projects', 'ssh_private_key'],
@@ -42,144 +39,77 @@ export const sealedColumns = [
 ] as const;
 
 const NAMED_AT_MOST = 20;
-const referable = [kept.archives, kept.artifacts];
 
-export async function verifyBackup(wishes: VerifyWishes): Promise<Verdict> {
-  const file = resolve(wishes.file);
+export async function verifyBackup(options: VerifyOptions): Promise<Verification> {
+  const file = resolve(options.file);
   if (!(await stat(file).catch(() => undefined))?.isFile()) throw new DataError(`there is no file ${file}`);
-  const { path: work, clear } = await openWorkPlace(await roomyPlace(file), `.${basename(file)}.verify-`);
-  try {
-    const names = new Set<string>();
-    const wrong: string[] = [];
-    let key: Buffer | undefined;
-    const read = await readBackup({
-      ...wishes,
-      file,
-      work,
-      visit: async entry => {
-        if (referable.some(directory => entry.name.startsWith(`${directory}/`))) names.add(entry.name);
-        if (entry.name === databaseName) return toFile(join(work, databaseName));
-        if (entry.name === keyName)
-          return toMemory(bytes => {
-            key = Buffer.from(bytes.toString().trim(), 'base64');
-          });
-        return checkAddress(entry, wrong);
-      },
-    });
-    const verdict: Verdict = { ...read, rows: 0, opened: undefined, damage: [...read.damage, ...wrong] };
-    // Without its file there is nothing to ask; what is wrong with it is said already.
-    if (read.damage.length === 0) checkDatabase(join(work, databaseName), names, key, wishes, verdict);
-    return verdict;
-  } finally {
-    await clear();
-  }
-}
-
-/** Beside the backup, where there was room for it; a temporary directory may be small, or memory. */
-async function roomyPlace(file: string): Promise<string> {
-  return access(dirname(file), constants.W_OK).then(
+  // Beside the backup, where its disk space is; a temporary directory may be small, or memory.
+  const parent = await access(dirname(file), constants.W_OK).then(
     () => dirname(file),
     () => tmpdir(),
   );
+  return inWorkDirectory(parent, `.${basename(file)}.verify-`, async work => {
+    const tree = join(work, 'data');
+    createDataDirectory(tree);
+    const unpacked = await unpackArchive(options, { work, tree });
+    const verification: Verification = { ...unpacked, rows: 0, opened: undefined };
+    if (unpacked.damage.length > 0) return verification;
+    // An archive is named after its content: so damage from before the backup is found too.
+    for await (const [sha256, , , name] of linesOf(join(work, LIST_NAME)))
+      if (/^archives\/[0-9a-f]{64}$/.test(name) && name !== `archives/${sha256}`)
+        verification.damage.push(`${name} was damaged already when the backup was made`);
+    checkDatabase(tree, options, verification);
+    return verification;
+  });
 }
 
-async function toFile(path: string): Promise<EntrySink> {
-  const file = await open(path, 'wx', 0o600);
-  return { write: chunk => file.writeFile(chunk), end: async () => {}, close: () => file.close() };
-}
-
-function toMemory(use: (bytes: Buffer) => void): EntrySink {
-  const chunks: Buffer[] = [];
-  return {
-    write: async chunk => void chunks.push(chunk),
-    end: async () => use(Buffer.concat(chunks)),
-    close: async () => {},
-  };
-}
-
-/** What is named after its content must have that content: so damage from before the backup is found too. */
-function checkAddress({ name }: ReadEntry, wrong: string[]): EntrySink | undefined {
-  const [, hash] = /^archives\/([0-9a-f]{64})$/.exec(name) ?? [];
-  if (!hash) return undefined;
-  const sum = createHash('sha256');
-  return {
-    write: async chunk => void sum.update(chunk),
-    end: async () => {
-      if (sum.digest('hex') !== hash) wrong.push(`${name} was damaged already when the backup was made`);
-    },
-    close: async () => {},
-  };
-}
-
-function checkDatabase(
-  path: string,
-  names: ReadonlySet<string>,
-  ownKey: Buffer | undefined,
-  wishes: VerifyWishes,
-  verdict: Verdict,
-): void {
-  const note = (lines: string[]) => verdict.damage.push(...lines.slice(0, NAMED_AT_MOST));
-  const sqlite = openSqlite(path);
+function checkDatabase(tree: string, options: VerifyOptions, verification: Verification): void {
+  const report = (lines: string[]) => verification.damage.push(...lines.slice(0, NAMED_AT_MOST));
+  const sqlite = openSqlite(join(tree, databaseName));
   try {
     sqlite.defaultSafeIntegers(true);
-    const faults = sqlite.prepare('PRAGMA integrity_check').pluck().all() as string[];
-    if (faults.length !== 1 || faults[0] !== 'ok') note(faults.map(fault => `${databaseName}: ${fault}`));
+    const column = (sql: string) => sqlite.prepare(sql).pluck().all() as string[];
+    const faults = column('PRAGMA integrity_check').filter(fault => fault !== 'ok');
+    report(faults.map(fault => `${databaseName}: ${fault}`));
     const orphans = sqlite.prepare('PRAGMA foreign_key_check').raw().all() as unknown[][];
-    note(
+    report(
       orphans.map(
         ([table, row]) => `${databaseName}: row ${row} of ${table} refers to a row that is not there`,
       ),
     );
-    const tables = sqlite
-      .prepare("SELECT name FROM sqlite_schema WHERE type = 'table'")
-      .pluck()
-      .all() as string[];
-    for (const table of tables)
-      verdict.rows += Number(sqlite.prepare(`SELECT count(*) FROM "${table}"`).pluck().get());
-    note(
+    for (const table of column("SELECT name FROM sqlite_schema WHERE type = 'table'"))
+      verification.rows += Number(column(`SELECT count(*) FROM "${table}"`)[0]);
+    report(
       referredFiles(sqlite)
-        .filter(name => !names.has(name))
+        .filter(name => !existsSync(join(tree, name)))
         .map(name => `${name} is missing, and was already when the backup was made`),
     );
-    const vault = vaultFor(sqlite, ownKey, wishes, verdict);
-    if (vault) verdict.opened = openValues(sqlite, vault, note);
-  } catch (cause) {
-    if (!isDamageError(cause)) throw cause;
-    note([`${databaseName} was damaged already when the backup was made: ${(cause as Error).message}`]);
+    const ownKey = existsSync(join(tree, keyName));
+    const vault = findVault(sqlite, ownKey ? tree : options.data, ownKey ? {} : options.environment);
+    if (vault) verification.opened = openValues(sqlite, vault, report);
+    else if (ownKey) report([`${keyName} is not the key that the database was encrypted with`]);
+  } catch (error) {
+    if (!isDamageError(error)) throw error;
+    report([`${databaseName} was damaged already when the backup was made: ${(error as Error).message}`]);
   } finally {
     sqlite.close();
   }
 }
 
-type Sqlite = ReturnType<typeof openSqlite>;
-
-/** The backup's own key, or that of the data directory where it fits. */
-function vaultFor(
-  sqlite: Sqlite,
-  ownKey: Buffer | undefined,
-  { data, environment }: VerifyWishes,
-  verdict: Verdict,
-): Vault | undefined {
-  const key = ownKey ?? readMasterKey(data, environment);
-  if (key?.length !== 32) {
-    if (ownKey) verdict.damage.push(`${keyName} does not hold a master key`);
-    return undefined;
-  }
-  const vault = createVault(key);
-  const check = sqlite.prepare("SELECT value FROM facts WHERE name = 'key_check'").pluck().get() as
-    | string
-    | undefined;
-  if (check === undefined) return vault;
+/** With the key of the directory, where it is there and the right one. */
+function findVault(sqlite: Sqlite, data: string, environment: NodeJS.ProcessEnv): Vault | undefined {
+  const check = sqlite.prepare("SELECT value FROM facts WHERE name = 'key_check'").pluck().get();
   try {
-    vault.open(Buffer.from(check, 'base64'), KEY_CHECK_CELL);
+    const key = readMasterKey(data, environment);
+    const vault = key && createVault(key);
+    if (check !== undefined) vault?.open(Buffer.from(check as string, 'base64'), KEY_CHECK_CELL);
     return vault;
   } catch {
-    if (ownKey) verdict.damage.push(`${keyName} is not the key that the database was encrypted with`);
     return undefined;
   }
 }
 
-function openValues(sqlite: Sqlite, vault: Vault, note: (lines: string[]) => void): number {
+function openValues(sqlite: Sqlite, vault: Vault, report: (lines: string[]) => void): number {
   let opened = 0;
   for (const [table, column] of sealedColumns) {
     const rows = sqlite.prepare<[], { id: bigint; value: Buffer }>(
@@ -190,7 +120,7 @@ function openValues(sqlite: Sqlite, vault: Vault, note: (lines: string[]) => voi
         vault.open(value, { table, column, row: id });
         opened++;
       } catch {
-        note([`${databaseName}: ${column} of row ${id} of ${table} cannot be decrypted`]);
+        report([`${databaseName}: ${column} of row ${id} of ${table} cannot be decrypted`]);
       }
     }
   }
