@@ -1,4 +1,4 @@
-// Accounts, their secrets, and what signs people in: links and sessions.
+// Accounts, their API keys and passwords, sign-in links and sessions.
 
 import { and, eq, gt, isNull, lte, ne, or, sql } from 'drizzle-orm';
 import type { AccountKind, Standing } from '../domain/access.ts';
@@ -26,7 +26,7 @@ const byId = prepared(db =>
     .prepare(),
 );
 
-/** Addresses are compared without regard to case. */
+/** Email addresses are compared without regard to case. */
 export function findAccountByEmail(db: Db, email: string): Account | undefined {
   return byEmail(db).get({ email: email.toLowerCase() });
 }
@@ -43,7 +43,7 @@ export function hasAccounts(db: Db): boolean {
   return db.orm.select({ id: accounts.id }).from(accounts).limit(1).get() !== undefined;
 }
 
-/** Whether somebody can administrate: a suspended administrator cannot. */
+/** Whether an administrator exists who is not suspended. */
 export function hasAdministrator(db: Db): boolean {
   return (
     db.orm
@@ -102,22 +102,22 @@ export function updateAccount(
   });
 }
 
-/** Makes a new API key for the account; the old one is refused from now on. */
+/** The old key stops working. */
 export function replaceApiKey(db: Db, id: bigint): string {
   const key = newSecret('assay');
   updateAccount(db, id, { apiKeyDigest: digestOf(key) });
   return key;
 }
 
-const nobodysDigest = digestOf('nobody');
+const placeholderDigest = digestOf('nobody');
 
-/** Compares also where there is no such account, so that its absence takes no less time. */
+/** Compares a digest even if there is no account, so that timing does not reveal which accounts exist. */
 export function matchesApiKey(account: Account | undefined, key: string): account is Account {
-  const same = sameDigest(digestOf(key), account?.apiKeyDigest ?? nobodysDigest);
+  const same = sameDigest(digestOf(key), account?.apiKeyDigest ?? placeholderDigest);
   return same && account?.apiKeyDigest != null;
 }
 
-/** A one-time link for an account that has no password yet. Earlier links of the account stop working. */
+/** A one-time link for an account without a password. Earlier links of the account stop working. */
 export function createSignInLink(db: Db, accountId: bigint): string {
   const token = newSecret('link');
   db.write(() => {
@@ -134,7 +134,7 @@ export function createSignInLink(db: Db, accountId: bigint): string {
   return token;
 }
 
-/** The account that the link signs in to: only while it has no password, so that no link can replace one. */
+/** A link works only while the account has no password, so that no link can replace one. */
 export function findSignInLink(db: Db, token: string): Account | undefined {
   return db.orm
     .select()
@@ -150,7 +150,7 @@ export function findSignInLink(db: Db, token: string): Account | undefined {
     .get()?.accounts;
 }
 
-/** Uses the link up: of two that try, one gets the account. */
+/** Consumes the link. Of two concurrent callers only one gets the account. */
 export function claimSignInLink(db: Db, token: string): Account | undefined {
   return db.write(() => {
     const account = findSignInLink(db, token);
@@ -198,7 +198,7 @@ export function deleteSession(db: Db, token: string): void {
   );
 }
 
-/** Gives the account a password. Everything else that signs somebody in to it ends: links, sessions, OAuth tokens and codes. */
+/** Sets the password and revokes everything else that signs in to the account: links, sessions, OAuth tokens and codes. */
 export function setPassword(db: Db, accountId: bigint, passwordHash: string): void {
   db.write(() => {
     db.orm.update(accounts).set({ passwordHash }).where(eq(accounts.id, accountId)).run();
@@ -211,7 +211,7 @@ export function setPassword(db: Db, accountId: bigint, passwordHash: string): vo
   });
 }
 
-/** From now on the account is nobody's invitation: its links stop working, and whoever invited it can make no new one. */
+/** The account's sign-in links stop working, and the account that invited it can create no new ones. */
 export function closeInvitation(db: Db, accountId: bigint): void {
   db.write(() => {
     db.orm.delete(signInLinks).where(eq(signInLinks.accountId, accountId)).run();

@@ -1,4 +1,4 @@
-// Registered OAuth applications, the codes they exchange and the tokens they were given.
+// Registered OAuth applications, their authorization codes and their tokens.
 
 import { randomBytes } from 'node:crypto';
 import { and, desc, eq, lte, sql } from 'drizzle-orm';
@@ -11,8 +11,8 @@ export type Application = typeof applications.$inferSelect;
 export type Token = typeof tokens.$inferSelect;
 export type AuthorizationCode = typeof authorizationCodes.$inferSelect;
 
-/** How often a token's last use is written down: reading must not become writing. */
-const LAST_USE_STEP_MS = 60_000;
+/** A token's last use is recorded at most this often, so that reads rarely become writes. */
+const LAST_USE_INTERVAL_MS = 60_000;
 
 export function createApplication(
   db: Db,
@@ -70,7 +70,7 @@ export function replaceClientSecret(db: Db, application: Application): string {
   return secret;
 }
 
-/** Its tokens and codes go with it. */
+/** Deletes its tokens and codes too. */
 export function deleteApplication(db: Db, application: Application): void {
   db.write(() => {
     db.orm.delete(applications).where(eq(applications.id, application.id)).run();
@@ -109,18 +109,18 @@ const byToken = prepared(db =>
     .prepare(),
 );
 
-/** Found by its hash, so no comparison of the secret itself can leak anything. */
+/** The lookup uses the hash, so no comparison of the secret itself can leak anything. */
 export function findToken(db: Db, secret: string): { token: Token; account: Account } | undefined {
   const found = byToken(db).get({ digest: digestOf(secret) });
-  if (found && db.now() - (found.token.lastUsedAt ?? 0) > LAST_USE_STEP_MS) noteUse(db, found.token);
+  if (found && db.now() - (found.token.lastUsedAt ?? 0) > LAST_USE_INTERVAL_MS) recordUse(db, found.token);
   return found;
 }
 
-function noteUse(db: Db, token: Token): void {
+function recordUse(db: Db, token: Token): void {
   try {
     db.write(() => db.orm.update(tokens).set({ lastUsedAt: db.now() }).where(eq(tokens.id, token.id)).run());
   } catch {
-    // A full disk: whoever only reads goes on reading.
+    // If the disk is full, reads must still work.
   }
 }
 
@@ -160,7 +160,7 @@ export function createAuthorizationCode(
   const code = newSecret('code');
   db.write(() => {
     const now = db.now();
-    // Used ones are kept a day longer: a code that comes back then still revokes its token.
+    // Expired codes are kept for another day: a code that is used twice must still revoke its token.
     db.orm
       .delete(authorizationCodes)
       .where(lte(authorizationCodes.expiresAt, now - 24 * 3600_000))
@@ -206,7 +206,7 @@ export function redeemAuthorizationCode(db: Db, code: AuthorizationCode): string
   });
 }
 
-/** A code that comes back was stolen by one of the two who used it: the token it gave is revoked. */
+/** A code that is used twice has been stolen, so its token is revoked. */
 export function revokeTokenOfCode(db: Db, code: AuthorizationCode): void {
   if (code.tokenId !== null) deleteToken(db, code.accountId, code.tokenId);
 }

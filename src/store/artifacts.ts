@@ -1,5 +1,5 @@
-// Artifacts: what compiles left, kept once under the hash of their content. The files are in DATA/artifacts; the Docker
-// volumes that suites mount are made from them by src/work/artifacts.ts.
+// Artifacts, the results of compiles, each stored once under the hash of its content. The files are in DATA/artifacts;
+// src/work/artifacts.ts makes the Docker volumes that suites mount.
 
 import { and, eq, isNotNull, sql } from 'drizzle-orm';
 import type { Db } from './database/db.ts';
@@ -11,7 +11,7 @@ export function findArtifact(db: Db, hash: string): Artifact | undefined {
   return db.orm.select().from(artifacts).where(eq(artifacts.hash, hash)).get();
 }
 
-/** The artifact that a compile of the same recipe left. */
+/** The artifact of an earlier compile with the same recipe. */
 export function findCompiledRecipe(db: Db, recipeHash: string): Artifact | undefined {
   return db.orm
     .select({ artifact: artifacts })
@@ -22,7 +22,7 @@ export function findCompiledRecipe(db: Db, recipeHash: string): Artifact | undef
     .get()?.artifact;
 }
 
-/** The same content twice is the same artifact. */
+/** Does nothing if an artifact with the same content exists. */
 export function createArtifact(db: Db, artifact: Pick<Artifact, 'hash' | 'prefix' | 'sizeBytes'>): void {
   db.write(() =>
     db.orm
@@ -37,14 +37,14 @@ export function setArtifactVolume(db: Db, hash: string, volume: string): void {
   db.write(() => db.orm.update(artifacts).set({ volume }).where(eq(artifacts.hash, hash)).run());
 }
 
-/** Forgets those that no dependency was compiled to, and says which they were. */
-export function deleteUnusedArtifacts(db: Db, isHeld: (hash: string) => boolean): string[] {
+/** Deletes the artifacts that no dependency refers to, and returns their hashes. */
+export function deleteUnusedArtifacts(db: Db, isInUse: (hash: string) => boolean): string[] {
   const unused = db.orm
     .select({ hash: artifacts.hash })
     .from(artifacts)
     .where(sql`NOT EXISTS (SELECT 1 FROM dependencies WHERE artifact_hash = ${artifacts.hash})`)
     .all()
-    .flatMap(({ hash }) => (isHeld(hash) ? [] : [hash]));
+    .flatMap(({ hash }) => (isInUse(hash) ? [] : [hash]));
   for (const hash of unused) db.write(() => db.orm.delete(artifacts).where(eq(artifacts.hash, hash)).run());
   return unused;
 }

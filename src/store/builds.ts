@@ -1,4 +1,4 @@
-// Build requests, commits and builds: the rows. Their states move in transition.ts.
+// Build requests, commits and builds. transition.ts changes their states.
 
 import { randomBytes } from 'node:crypto';
 import { and, desc, eq, lt, sql } from 'drizzle-orm';
@@ -68,7 +68,7 @@ export function listBuildRequests(db: Db, projectId: bigint, page: Page): BuildR
     .all();
 }
 
-/** The older requests of a branch that a newer one makes superfluous. */
+/** Unfinished older requests for the same ref. */
 export function listSupersededRequests(db: Db, request: BuildRequest): bigint[] {
   return db.orm
     .select({ id: buildRequests.id })
@@ -119,10 +119,10 @@ export function listCommitRefs(db: Db, projectId: bigint): { id: bigint; ref: st
     .all();
 }
 
-/** Anyone may ask for a badge, and for one of a branch that is not there: so many commits are looked at, not all. */
+/** Anyone may request a badge, even of a branch that does not exist, so the search is limited to this many commits. */
 const BADGE_HORIZON = 1_000;
 
-/** The newest commit whose builds have ended, on `branch` where one is given: what a badge shows. */
+/** The newest commit whose builds have finished, on `branch` if given. A badge shows its state. */
 export function findNewestFinishedCommit(db: Db, projectId: bigint, branch?: string): CommitItem | undefined {
   const recent = db.orm
     .select()
@@ -149,7 +149,7 @@ export function findNewestFinishedCommit(db: Db, projectId: bigint, branch?: str
 
 export type CommitFields = Omit<typeof commits.$inferInsert, 'id' | 'projectId' | 'version' | 'buildState'>;
 
-/** Records a commit as the repository has it now; one seen before keeps its id. */
+/** Creates the commit, or updates the branches, tags and files of a known one. */
 export function recordCommit(db: Db, projectId: bigint, fields: CommitFields): Commit {
   return db.write(() => {
     const known = findCommitByRef(db, projectId, fields.ref);
@@ -173,7 +173,7 @@ export function recordCommit(db: Db, projectId: bigint, fields: CommitFields): C
   });
 }
 
-/** A commit that was forcefully overwritten: its record takes the new hash and its version goes up. */
+/** After a forced push: the record gets the new hash and a higher version. */
 export function overwriteCommit(db: Db, id: bigint, fields: CommitFields): void {
   db.write(() =>
     db.orm
@@ -185,8 +185,8 @@ export function overwriteCommit(db: Db, id: bigint, fields: CommitFields): void 
 }
 
 /**
- * The end of a fetch: the commit is known, and a build is enqueued for each suite that runs; none makes it skipped. Of many
- * suites only the first get their build at once, the others in batches (`enqueueSomeBuilds`).
+ * Ends a fetch: enqueues a build for each suite that runs, or skips the request if there is none. The first builds are
+ * created at once, the others in batches by `enqueueSomeBuilds`.
  */
 export function enqueueBuilds(
   db: Db,
@@ -230,7 +230,7 @@ function enqueueBatch(
   if (cancel) for (const { id } of batch) cancelBuild(db, id, cancel.because);
 }
 
-/** Makes some of the builds that requests with many suites have not got yet; true if there were any. */
+/** Creates the next batch of builds of a request with many suites. False if no request has any left. */
 export function enqueueSomeBuilds(db: Db): boolean {
   return db.write(() => {
     const found = db.orm
@@ -244,7 +244,7 @@ export function enqueueSomeBuilds(db: Db): boolean {
     if (!found) return false;
     const { request, row, commitRef } = found;
     const running = unpackDecisions(row.decisions).filter(({ runs }) => runs);
-    // As those before it: the commit's own hash may have changed meanwhile.
+    // Use the hash of the earlier builds: the commit's own may have changed since.
     enqueueBatch(
       db,
       request,
@@ -288,11 +288,11 @@ function createBuild(
   return build;
 }
 
-/** The suite as it is now, on the same commit, as a new build of the same request. */
+/** Creates a build of the suite's current version for the same commit and request. */
 export function rerunBuild(db: Db, build: Build, suite: { id: bigint; name: string }): Build {
   return db.write(() => {
     moveRequest(db, build.buildRequestId, 'rerun');
-    const again = createBuild(
+    const rerun = createBuild(
       db,
       { id: build.buildRequestId, projectId: build.projectId },
       { id: build.commitId, ref: build.commitRef },
@@ -300,7 +300,7 @@ export function rerunBuild(db: Db, build: Build, suite: { id: bigint; name: stri
     );
     updateCommitState(db, build.commitId);
     updateProjectState(db, build.projectId);
-    return again;
+    return rerun;
   });
 }
 
@@ -331,7 +331,7 @@ export function listBuildsOfRequest(db: Db, requestId: bigint): Build[] {
     .all();
 }
 
-/** Claims the build for whoever runs it; undefined where it was claimed meanwhile, or canceled, if only just now. */
+/** Starts the build for its runner. Undefined if it was claimed or canceled meanwhile. */
 export function claimBuild(db: Db, id: bigint): Build | undefined {
   return db.write(() => {
     const build = db.orm

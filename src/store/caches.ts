@@ -1,4 +1,4 @@
-// The caches of suites: which volume each one is in, how much it held when it was last measured, and when it was used.
+// The caches of suites: the generation of each cache's volume, its last measured size, and when it was last used.
 
 import { and, asc, desc, eq, isNull, sql } from 'drizzle-orm';
 import type { Db } from './database/db.ts';
@@ -9,7 +9,7 @@ export type Cache = typeof caches.$inferSelect;
 /** Published when a cache is emptied: its old volume can be removed. */
 export const CACHES_TOPIC = 'caches';
 
-/** An empty directory takes a little as well. */
+/** Even an empty directory uses some space. */
 const EMPTY_BYTES = 65_536;
 
 const isUsedByBuild = sql`suite_id IN (SELECT suite_id FROM builds WHERE build_state = 'running')`;
@@ -18,7 +18,7 @@ export function findCache(db: Db, suiteId: bigint): Cache | undefined {
   return db.orm.select().from(caches).where(eq(caches.suiteId, suiteId)).get();
 }
 
-/** Every suite that there is, with the generation of its cache; null where no build has used it yet. */
+/** Every suite with the generation of its cache, which is null if no build has used it yet. */
 export function listCacheGenerations(db: Db): { suiteId: bigint; generation: number | null }[] {
   return db.orm
     .select({ suiteId: suites.id, generation: caches.generation })
@@ -27,7 +27,7 @@ export function listCacheGenerations(db: Db): { suiteId: bigint; generation: num
     .all();
 }
 
-/** Notes that a build of the suite begins, and returns its cache. */
+/** Records that a build of the suite starts, and returns the suite's cache. */
 export function useCache(db: Db, suiteId: bigint): Cache {
   return db.write(() =>
     db.orm
@@ -39,19 +39,19 @@ export function useCache(db: Db, suiteId: bigint): Cache {
   );
 }
 
-/** Notes that a build has ended: what the cache holds has to be measured again. */
+/** Records that a build has ended, so that the cache is measured again. */
 export function markCacheUsed(db: Db, suiteId: bigint): void {
   db.write(() => db.orm.update(caches).set({ usedAt: db.now() }).where(eq(caches.suiteId, suiteId)).run());
 }
 
-/** Takes a volume into the books that was made before there were any. */
+/** Creates the row of a cache volume that is older than this table. */
 export function adoptCache(db: Db, suiteId: bigint, usedAt: number): void {
   db.write(() =>
     db.orm.insert(caches).values({ suiteId, generation: 0, usedAt }).onConflictDoNothing().run(),
   );
 }
 
-/** What was found by measuring that began at `measuredAt`: null where it could not be counted. Changes nothing where the cache has been emptied since. */
+/** `measuredAt` is when the measurement started; a null size could not be counted. Ignored if the cache was emptied since. */
 export function recordCacheSize(
   db: Db,
   { suiteId, generation }: Pick<Cache, 'suiteId' | 'generation'>,
@@ -67,7 +67,7 @@ export function recordCacheSize(
   });
 }
 
-/** From now on builds of the suite begin with an empty cache. `because` is by whom or for what, as the end of a sentence. */
+/** The next build of the suite starts with an empty cache. `because` is by whom or why, as the end of a sentence. */
 export function emptyCache(db: Db, suiteId: bigint, because: string): void {
   db.write(() => {
     const now = db.now();
@@ -86,7 +86,7 @@ export function emptyCache(db: Db, suiteId: bigint, because: string): void {
 
 export type CacheOfSuite = Cache & { suiteName: string; projectId: bigint; projectName: string };
 
-/** The largest first; those that are not measured yet before all others. */
+/** Unmeasured caches first, then the largest. */
 export function listCaches(db: Db, limit: number): CacheOfSuite[] {
   return db.orm
     .select({ cache: caches, suiteName: suites.name, projectId: projects.id, projectName: projects.name })
@@ -99,7 +99,7 @@ export function listCaches(db: Db, limit: number): CacheOfSuite[] {
     .map(({ cache, ...names }) => ({ ...cache, ...names }));
 }
 
-/** What all caches held when they were last measured. */
+/** The sum of the last measured sizes. */
 export function sumCaches(db: Db): { count: number; bytes: number } {
   const found = db.orm
     .select({ count: sql<bigint>`count(*)`, bytes: sql<bigint>`coalesce(sum(${caches.sizeBytes}), 0)` })
@@ -108,11 +108,11 @@ export function sumCaches(db: Db): { count: number; bytes: number } {
   return { count: Number(found?.count ?? 0), bytes: Number(found?.bytes ?? 0) };
 }
 
-/** Whether a build may have changed what it holds since it was measured, or it never was. */
+/** Whether the cache was never measured, or a build has used it since. */
 export const isUnmeasured = ({ sizeBytes, measuredAt, usedAt }: Cache): boolean =>
   sizeBytes === null || measuredAt === null || measuredAt <= usedAt;
 
-/** Caches that no running build uses and that hold something, or may; the least recently used first. */
+/** Caches that no running build uses and that may not be empty, least recently used first. */
 export function listIdleCaches(db: Db): Cache[] {
   return db.orm
     .select()
@@ -124,7 +124,7 @@ export function listIdleCaches(db: Db): Cache[] {
     .all();
 }
 
-/** Caches that a build has used since they were measured, and none uses now. */
+/** Caches that a build has used since they were measured and that no running build uses. */
 export function listUnmeasuredCaches(db: Db, limit: number): Cache[] {
   return db.orm
     .select()

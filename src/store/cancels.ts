@@ -1,5 +1,5 @@
-// Canceling builds and requests. The cancel of a request with many builds is a row of its own until all of them have been
-// canceled, batch by batch.
+// Cancels builds and build requests. The cancel of a request with many builds is stored as a row until all of them have
+// been canceled in batches.
 
 import { and, asc, desc, eq, isNull, lte, sql } from 'drizzle-orm';
 import { isFinishedBuild, isFinishedRequest } from '../domain/build.ts';
@@ -7,12 +7,12 @@ import type { Db } from './database/db.ts';
 import { buildRequests, builds, requestCancels, requestDecisions } from './database/schema.ts';
 import { moveBuild, moveRequest } from './transition.ts';
 
-/** So many builds are made or canceled in one transaction: what is more would keep others waiting. */
+/** How many builds one transaction creates or cancels, so that other requests do not wait for long. */
 export const BUILDS_PER_BATCH = 10;
 
 /**
- * Cancels a request and whatever of it has not ended; a running build ends once its container has. Of many builds only the
- * first are canceled at once: from now on none of the others starts, and `cancelSomeBuilds` goes on with them.
+ * Cancels a request and its unfinished builds; a running build ends once its container has. The first builds are canceled
+ * at once. None of the others starts any more, and `cancelSomeBuilds` cancels them in batches.
  */
 export function cancelBuildRequest(db: Db, id: bigint, because: string): void {
   db.write(() => {
@@ -21,7 +21,7 @@ export function cancelBuildRequest(db: Db, id: bigint, because: string): void {
   });
 }
 
-/** Has a request canceled by `cancelSomeBuilds`: durable, and no build of it starts from now on. */
+/** Stores the cancel, so that no build of the request starts. `cancelSomeBuilds` does the rest. */
 export function markRequestCanceled(db: Db, id: bigint, because: string): void {
   db.write(() => {
     const request = db.orm.select().from(buildRequests).where(eq(buildRequests.id, id)).get();
@@ -33,7 +33,7 @@ export function markRequestCanceled(db: Db, id: bigint, because: string): void {
       .orderBy(desc(builds.id))
       .limit(1)
       .get();
-    if (!newest && !isBeginning(db, id)) {
+    if (!newest && !hasBuildsToEnqueue(db, id)) {
       moveRequest(db, id, 'cancel');
       return;
     }
@@ -41,14 +41,14 @@ export function markRequestCanceled(db: Db, id: bigint, because: string): void {
     db.orm
       .insert(requestCancels)
       .values({ buildRequestId: id, because, upToBuildId })
-      // Who asked first is who ended it.
+      // The first cancel determines the reason.
       .onConflictDoUpdate({ target: requestCancels.buildRequestId, set: { upToBuildId } })
       .run();
     db.touch('batches');
   });
 }
 
-/** Goes on canceling a request whose cancel was answered; true if there was one. */
+/** Cancels the next batch of builds of a canceled request. False if no such request is left. */
 export function cancelSomeBuilds(db: Db): boolean {
   return db.write(() => {
     const first = db.orm.select({ id: requestCancels.buildRequestId }).from(requestCancels).limit(1).get();
@@ -77,12 +77,12 @@ function cancelBatch(db: Db, requestId: bigint): void {
     .limit(BUILDS_PER_BATCH)
     .all();
   for (const { id } of batch) cancelBuild(db, id, cancel.because);
-  if (batch.length < BUILDS_PER_BATCH && !isBeginning(db, requestId))
+  if (batch.length < BUILDS_PER_BATCH && !hasBuildsToEnqueue(db, requestId))
     db.orm.delete(requestCancels).where(eq(requestCancels.buildRequestId, requestId)).run();
 }
 
-/** Whether suites of the request run that have no build yet. */
-function isBeginning(db: Db, requestId: bigint): boolean {
+/** Whether suites of the request still wait for their build to be created. */
+function hasBuildsToEnqueue(db: Db, requestId: bigint): boolean {
   const left = db.orm
     .select({ id: requestDecisions.buildRequestId })
     .from(requestDecisions)
@@ -95,7 +95,7 @@ export function findCancel(db: Db, requestId: bigint): typeof requestCancels.$in
   return db.orm.select().from(requestCancels).where(eq(requestCancels.buildRequestId, requestId)).get();
 }
 
-/** Cancels a build `because` ("by somebody", "because of something"): at once while it waits, else by asking whoever runs it. Nothing changes when it has ended. */
+/** Cancels a waiting build at once, asks the runner of a running one to stop, and ignores a finished one. `because` ends a sentence. */
 export function cancelBuild(db: Db, id: bigint, because: string): void {
   db.write(() => {
     const build = db.orm.select().from(builds).where(eq(builds.id, id)).get();
@@ -104,7 +104,7 @@ export function cancelBuild(db: Db, id: bigint, because: string): void {
       moveBuild(db, id, 'cancel', { cancelBecause: because });
       return;
     }
-    // Who asked first is who ended it.
+    // The first cancel determines the reason.
     if (build.cancelBecause !== null) return;
     db.orm.update(builds).set({ cancelBecause: because }).where(eq(builds.id, id)).run();
     db.touch(`build:${id}`);

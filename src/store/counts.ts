@@ -1,4 +1,4 @@
-// Figures about the whole database, for metrics and the administration page. Each one reads an index, never a whole table.
+// Counts over the whole database, for metrics and the administration page. Each one reads an index, never a whole table.
 
 import { sql } from 'drizzle-orm';
 import type { Db } from './database/db.ts';

@@ -1,4 +1,4 @@
-// What was decided for a request about each suite: whether it runs, and because of which rules.
+// The decisions of a build request: which suites run, and the results of their rules.
 
 import { and, desc, eq, ne } from 'drizzle-orm';
 import { type Db, insertInto } from './database/db.ts';
@@ -9,13 +9,13 @@ export { type Decision, unpackDecisions } from './database/packed-decisions.ts';
 
 const insertDecisions = insertInto(requestDecisions);
 
-/** Records what was decided; of the suites that run none has a build yet. */
+/** Stores the decisions. None of the suites that run has a build yet. */
 export function recordDecisions(db: Db, buildRequestId: bigint, decisions: readonly Decision[]): void {
   const begun = decisions.some(({ runs }) => runs) ? 0 : null;
   insertDecisions(db, { buildRequestId, decisions: packDecisions(decisions), begun });
 }
 
-/** What was decided for the commit's newest request that got as far, newest suite first. */
+/** The decisions of the commit's newest request that is past fetching, newest suite first. */
 export function listSuiteDecisions(db: Db, commitId: bigint): (Decision & { buildRequestId: bigint })[] {
   const newest = db.orm
     .select({ id: buildRequests.id })

@@ -1,4 +1,4 @@
-// Dependencies: the rows, what relates to what, and sharing. Their compile state moves in transition.ts.
+// Dependencies, their relations and sharing. transition.ts changes their compile state.
 
 import { and, desc, eq, ne, sql } from 'drizzle-orm';
 import { COMPILE_CANCELED } from '../domain/dependency.ts';
@@ -16,7 +16,7 @@ export function findDependency(db: Db, id: bigint): Dependency | undefined {
   return db.orm.select().from(dependencies).where(eq(dependencies.id, id)).get();
 }
 
-/** The dependency, where the account owns it or it is shared. */
+/** The dependency, if the account owns it or it is shared. */
 export function findVisibleDependency(db: Db, accountId: bigint, id: bigint): Dependency | undefined {
   const dependency = findDependency(db, id);
   return dependency && (dependency.ownerId === accountId || dependency.shared) ? dependency : undefined;
@@ -32,7 +32,7 @@ export function listOwnDependencies(db: Db, ownerId: bigint, page: Page): Depend
     .all();
 }
 
-/** Those that other accounts share. */
+/** Dependencies that other accounts share. */
 export function listSharedDependencies(db: Db, accountId: bigint, page: Page): Dependency[] {
   return db.orm
     .select()
@@ -103,7 +103,7 @@ function replaceRelated(db: Db, dependencyId: bigint, related: readonly bigint[]
     db.orm.insert(relatedDependencies).values({ dependencyId, relatedId, position }).run();
 }
 
-/** Whether a suite uses it or another dependency relates to it: then it cannot be deleted. */
+/** Whether a suite uses it or another dependency relates to it. Then it cannot be deleted. */
 export function isDependencyInUse(db: Db, id: bigint): boolean {
   const suite = db.orm
     .select({ id: suiteDependencies.id })
@@ -120,7 +120,7 @@ export function isDependencyInUse(db: Db, id: bigint): boolean {
   return suite !== undefined || related !== undefined;
 }
 
-/** Whether another account uses it: in a suite of its project, or by relating to it. */
+/** Whether another account uses it, in a suite or as a related dependency. */
 export function isUsedByOthers(db: Db, dependency: Dependency): boolean {
   const suite = db.orm
     .select({ id: suiteDependencies.id })
@@ -165,7 +165,7 @@ export function setShared(db: Db, dependency: Dependency, shared: boolean): Depe
   });
 }
 
-/** A new archive, which waits to be compiled; undefined while one is compiling. */
+/** Enqueues a compile of a new archive. Undefined while the dependency is compiling. */
 export function acceptArchive(
   db: Db,
   id: bigint,
@@ -174,19 +174,7 @@ export function acceptArchive(
   return moveDependency(db, id, 'upload', { ...archive, attempts: 0, cancelRequested: false });
 }
 
-/** Whether another dependency was uploaded from the same bytes: then the file stays. */
-export function isArchiveKept(db: Db, archiveHash: string): boolean {
-  return (
-    db.orm
-      .select({ id: dependencies.id })
-      .from(dependencies)
-      .where(eq(dependencies.archiveHash, archiveHash))
-      .limit(1)
-      .get() !== undefined
-  );
-}
-
-/** Cancels a compile: at once while it waits, else by asking whoever runs it. */
+/** Cancels a waiting compile at once, and asks the runner of a running one to stop. */
 export function cancelCompile(db: Db, dependency: Dependency): void {
   db.write(() => {
     if (dependency.compileState === 'enqueued_for_compile')

@@ -1,4 +1,4 @@
-// Who uses a dependency, directly or through one that relates to it, and its record. Reads only.
+// Reads which suites, projects and dependencies use a dependency, directly or transitively, and builds its record.
 
 import { asc, desc, eq, sql } from 'drizzle-orm';
 import { presentDependency } from '../contract/records.ts';
@@ -7,7 +7,7 @@ import { dependencies, projects, relatedDependencies, suiteDependencies, suites 
 
 export type Dependency = typeof dependencies.$inferSelect;
 
-/** Those it relates to, in the order in which they were named. */
+/** The dependencies it relates to, in the order given. */
 export function listRelated(db: Db, id: bigint): Dependency[] {
   return db.orm
     .select({ dependency: dependencies })
@@ -19,7 +19,7 @@ export function listRelated(db: Db, id: bigint): Dependency[] {
     .map(row => row.dependency);
 }
 
-/** Those that relate to it, newest first. */
+/** The dependencies that relate to it, newest first. */
 export function listRelating(db: Db, id: bigint): Dependency[] {
   return db.orm
     .select({ dependency: dependencies })
@@ -33,7 +33,7 @@ export function listRelating(db: Db, id: bigint): Dependency[] {
 
 export type SuiteUse = { projectId: bigint; projectName: string; suiteId: bigint; suiteName: string };
 
-/** The suites that it is attached to, whoever owns them. */
+/** The suites of all accounts that it is attached to. */
 export function listSuitesUsing(db: Db, id: bigint): SuiteUse[] {
   return db.orm
     .select({
@@ -54,7 +54,7 @@ export function dependencyRecord(db: Db, dependency: Dependency) {
   return presentDependency(dependency, listRelated(db, dependency.id));
 }
 
-/** The projects whose suites use the dependency, or one that relates to it. */
+/** The projects whose suites use the dependency, directly or transitively. */
 export function listProjectsUsing(db: Db, id: bigint): bigint[] {
   return db.orm
     .all<{ project_id: bigint }>(
@@ -72,7 +72,7 @@ export function listProjectsUsing(db: Db, id: bigint): bigint[] {
     .map(row => row.project_id);
 }
 
-/** Whether `from` relates to `to`, directly or through others: what would make a circle. */
+/** Whether `from` relates to `to`, directly or transitively. Used to prevent cycles. */
 export function relatesTo(db: Db, from: bigint, to: bigint): boolean {
   const found = db.orm.all<{ found: bigint }>(
     sql`WITH RECURSIVE reached (id) AS (

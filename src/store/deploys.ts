@@ -1,4 +1,4 @@
-// Deploy strategies and deploys: the rows. A deploy's state moves in transition.ts.
+// Deploy strategies and deploys. transition.ts changes the state of a deploy.
 
 import { and, asc, desc, eq, isNull, sql } from 'drizzle-orm';
 import { nameKey } from '../domain/names.ts';
@@ -83,8 +83,8 @@ export function findDeploy(db: Db, projectId: bigint, id: bigint): Deploy | unde
 }
 
 /**
- * Cancels a deploy `because` ("by somebody"): at once while it waits. One that is under way ends when its push has been
- * aborted and the remote was asked whether it had arrived. Nothing changes when it has ended.
+ * Cancels a waiting deploy at once. A running one ends after its push is aborted and the remote was asked whether the push
+ * had arrived. A finished one is left alone. `because` ends a sentence, such as "by somebody".
  */
 export function cancelDeploy(db: Db, deploy: Deploy, because: string): Deploy {
   return db.write(() => {
@@ -104,7 +104,7 @@ export function cancelDeploy(db: Db, deploy: Deploy, because: string): Deploy {
   });
 }
 
-/** Deploys of all projects that wait or are under way, the oldest first. */
+/** Waiting and running deploys of all projects, oldest first. */
 export function listUnfinishedDeploys(db: Db, limit: number): { deploy: Deploy; projectName: string }[] {
   return db.orm
     .select({ deploy: deploys, projectName: projects.name })
@@ -116,7 +116,7 @@ export function listUnfinishedDeploys(db: Db, limit: number): { deploy: Deploy; 
     .all();
 }
 
-/** Whichever project it belongs to: for an administrator. */
+/** A deploy of any project, for administrators. */
 export function findAnyDeploy(db: Db, id: bigint): Deploy | undefined {
   return db.orm.select().from(deploys).where(eq(deploys.id, id)).get();
 }

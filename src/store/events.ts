@@ -1,4 +1,4 @@
-// The ordered record of what happened, and the outbox of webhooks, written in the transaction of the change itself.
+// Records events and their webhook deliveries in the same transaction as the change itself.
 
 import { and, asc, eq, gt, isNull, sql } from 'drizzle-orm';
 import {
@@ -33,7 +33,7 @@ const receivers = prepared(db =>
     .prepare(),
 );
 
-/** Records an event of a project, and a delivery for each of its receivers (or only for `to`). */
+/** Records an event of a project and a delivery for each receiver, or only for `to`. */
 export function recordEvent(
   db: Db,
   projectId: bigint,
@@ -78,7 +78,7 @@ export function recordEvent(
   });
 }
 
-/** Adds the project's key to stored bodies. A key that cannot be opened any more keeps no event from being sent. */
+/** Returns a function that adds the project's SSH key to stored bodies. Without a readable key, events are still sent. */
 export function createBodyRenderer(db: Db, projectId: bigint): (stored: string) => string {
   const project = findProject(db, projectId);
   let key: string | undefined;
@@ -90,7 +90,7 @@ export function createBodyRenderer(db: Db, projectId: bigint): (stored: string) 
   return stored => addKey(stored, key);
 }
 
-/** With bodies as they are sent. */
+/** Events with their bodies as they are sent. */
 export function listEvents(db: Db, projectId: bigint, after: bigint, limit: number): Event[] {
   const rows = db.orm
     .select()
@@ -103,7 +103,7 @@ export function listEvents(db: Db, projectId: bigint, after: bigint, limit: numb
   return rows.map(event => ({ ...event, body: bodyOf(event.body) }));
 }
 
-/** The newest event of a project: where a stream begins that asks for no replay. */
+/** The newest event of a project: where a stream without replay starts. */
 export function lastEventId(db: Db, projectId: bigint): bigint {
   const row = db.orm
     .select({ id: sql<bigint>`max(${events.id})` })

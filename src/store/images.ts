@@ -1,4 +1,4 @@
-// Images by the names that suites and dependencies use, and which of them is the default. What Docker has is Docker's.
+// The imported images, the default image, and which images suites and dependencies may use.
 
 import { asc } from 'drizzle-orm';
 import { HOST_IMAGE, taggedImage } from '../domain/names.ts';
@@ -8,7 +8,7 @@ import { findStoredValue, storeValue } from './database/settings.ts';
 
 export type Image = typeof images.$inferSelect;
 
-/** What the administrator has set: IMAGE and ANY_IMAGE. */
+/** The settings IMAGE and ANY_IMAGE. */
 export type ImageSettings = { image: string; anyImage: boolean };
 
 const DEFAULT = 'image';
@@ -17,7 +17,7 @@ export function listImages(db: Db): Image[] {
   return db.orm.select().from(images).orderBy(asc(images.name)).all();
 }
 
-/** A name that is there already stands for the new image from now on. */
+/** An existing name refers to the new image from now on. */
 export function recordImage(db: Db, name: string, imageId: string): void {
   const createdAt = db.now();
   db.write(() =>
@@ -29,15 +29,15 @@ export function recordImage(db: Db, name: string, imageId: string): void {
   );
 }
 
-/** The image that `assay image use` chose; without one the setting IMAGE counts. */
+/** The image that `assay image use` chose. It overrides the setting IMAGE. */
 export function findDefaultImage(db: Db): string | undefined {
   return findStoredValue(db, DEFAULT);
 }
 
-/** What runs in no image of its own runs in this one. */
+/** The image of suites and dependencies that name none. */
 export const defaultImage = (db: Db, { image }: ImageSettings): string => findDefaultImage(db) ?? image;
 
-/** What suites and dependencies may name without ANY_IMAGE: other images in Docker belong to other workloads. */
+/** The images that may be used without ANY_IMAGE. Other images in Docker belong to other workloads. */
 export function usableImages(db: Db, settings: ImageSettings): string[] {
   const imported = listImages(db).map(({ name }) => name);
   return [...new Set([HOST_IMAGE, defaultImage(db, settings), ...imported])];

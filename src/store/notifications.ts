@@ -1,4 +1,4 @@
-// Notifications and the deliveries of their events.
+// Notifications and their deliveries, as callers see them. outbox.ts is the view of the deliverer.
 
 import { and, desc, eq, isNull } from 'drizzle-orm';
 import type { NotifiableType } from '../contract/events.ts';
@@ -67,7 +67,7 @@ export function signingSecretOf(db: Db, notification: Notification): string {
   return db.vault.open(notification.signingSecret, secretCell(notification.id));
 }
 
-/** On again after its receiver had said that it is gone. */
+/** Enables a notification that was disabled because its receiver answered 410. */
 export function enableNotification(db: Db, id: bigint): Notification {
   return db.write(() =>
     db.orm.update(notifications).set({ enabled: true }).where(eq(notifications.id, id)).returning().get(),
@@ -106,7 +106,7 @@ export function findDelivery(db: Db, notificationId: bigint, id: bigint): Delive
     .get();
 }
 
-/** Sends it once more, at once, with the same id and body. */
+/** Resends a delivery at once, with the same id and body. */
 export function redeliver(db: Db, delivery: Delivery): Delivery {
   return db.write(() => {
     db.touch('deliveries');

@@ -1,6 +1,6 @@
-// The outbox as the deliverer sees it: what is due for which receiver, and what became of it. Of one chain (the events
-// of one resource for one receiver) only the oldest pending row is sent; a row that is held back behind it has no time
-// of its own until the one before it is settled. What callers see of deliveries is in notifications.ts.
+// The outbox as the deliverer sees it: which deliveries are due for which receiver, and the results of attempts. The
+// events of one resource for one receiver form a chain. Only the oldest pending delivery of a chain is sent; a delivery
+// behind it is blocked (no next_attempt_at) until the one before it is finished.
 
 import { eq, sql } from 'drizzle-orm';
 import type { AttemptResult } from '../domain/webhook/delivery.ts';
@@ -10,10 +10,10 @@ import { deliveries, events, notifications } from './database/schema.ts';
 import { createBodyRenderer } from './events.ts';
 import { type Notification, signingSecretOf } from './notifications.ts';
 
-/** A row that is due, and the oldest pending one of its chain: the same where nothing holds it back. */
+/** A due delivery, and the head of its chain: the same row unless it is blocked. */
 export type Due = { id: bigint; resourceId: bigint; attempts: number; headId: bigint };
 
-// Steps from receiver to receiver in the index, over however many rows each has.
+// Skips from receiver to receiver in the index, however many rows each has.
 const waiting = prepared(db =>
   db.sqlite.prepare<[], { id: bigint; dueAt: bigint | null }>(`
     WITH RECURSIVE receiver (id) AS (
@@ -28,7 +28,7 @@ const waiting = prepared(db =>
     FROM receiver WHERE id IS NOT NULL AND id NOT IN (SELECT id FROM notifications WHERE deleted_at IS NOT NULL)`),
 );
 
-/** The receivers for which something is pending, and when the first of it is due. */
+/** The receivers with pending deliveries, and when the first is due. */
 export function listWaitingReceivers(db: Db): { notificationId: bigint; dueAt: number }[] {
   return waiting(db)
     .all()
@@ -46,7 +46,7 @@ const due = prepared(db =>
     ORDER BY next_attempt_at, id LIMIT ?`),
 );
 
-/** What is due for a receiver, longest due first. */
+/** The due deliveries of a receiver, longest due first. */
 export function listDueDeliveries(db: Db, notificationId: bigint, limit: number): Due[] {
   return due(db)
     .all(notificationId, BigInt(db.now()), limit)
@@ -61,13 +61,13 @@ const later = prepared(db =>
     .pluck(),
 );
 
-/** When the next thing falls due for a receiver that is not due yet. */
+/** When the receiver's next delivery becomes due. */
 export function findNextDueAt(db: Db, notificationId: bigint): number | undefined {
   const at = later(db).get(notificationId, BigInt(db.now()));
   return at === null || at === undefined ? undefined : Number(at);
 }
 
-/** Where a receiver is and what its webhooks are signed with. */
+/** The URL and the signing secret of a receiver. */
 export function getReceiver(db: Db, notificationId: bigint): { url: string; secret: string } {
   const row = db.orm
     .select()
@@ -96,7 +96,7 @@ const message = prepared(db =>
     .prepare(),
 );
 
-/** What a delivery sends: the body of its event, the same bytes each time. Undefined where it was deleted meanwhile. */
+/** What a delivery sends: the body of its event, the same bytes each time. Undefined if it was deleted meanwhile. */
 export function findMessage(db: Db, id: bigint): { eventId: bigint; body: string } | undefined {
   const found = message(db).get({ id });
   return found && { eventId: found.eventId, body: createBodyRenderer(db, found.projectId)(found.body) };
@@ -108,14 +108,14 @@ const hold = prepared(db =>
   ),
 );
 
-/** Puts rows aside that are behind another one of their chain, so that they are not looked at over and over. */
+/** Blocks deliveries behind another of their chain, so that they are not read again and again. */
 export function blockDeliveries(db: Db, ids: readonly bigint[]): void {
   db.write(() => {
     for (const id of ids) hold(db).run(id);
   });
 }
 
-const settle = prepared(db =>
+const updateAttempt = prepared(db =>
   db.sqlite.prepare<unknown[], { notificationId: bigint; resourceId: bigint }>(`
       UPDATE deliveries SET state = ?, attempts = ?, response_status = ?, response_ms = ?, response_excerpt = ?,
         last_error = ?, next_attempt_at = ?
@@ -123,7 +123,7 @@ const settle = prepared(db =>
       RETURNING notification_id AS notificationId, resource_id AS resourceId`),
 );
 
-const release = prepared(db =>
+const unblock = prepared(db =>
   db.sqlite.prepare<[bigint, bigint, bigint]>(`
     UPDATE deliveries SET next_attempt_at = ?
     WHERE next_attempt_at IS NULL AND id = (
@@ -131,10 +131,10 @@ const release = prepared(db =>
     )`),
 );
 
-/** Records what became of an attempt; false where the row is gone or was asked for anew meanwhile. */
+/** Records the result of an attempt. False if the delivery was deleted or reset meanwhile. */
 export function recordAttempt(db: Db, id: bigint, outcome: AttemptResult): boolean {
   return db.write(() => {
-    const settled = settle(db).get(
+    const updated = updateAttempt(db).get(
       outcome.state,
       outcome.attempts,
       outcome.responseStatus,
@@ -145,9 +145,9 @@ export function recordAttempt(db: Db, id: bigint, outcome: AttemptResult): boole
       id,
       outcome.attempts - 1,
     );
-    if (!settled) return false;
+    if (!updated) return false;
     if (outcome.state !== 'pending')
-      release(db).run(BigInt(db.now()), settled.notificationId, settled.resourceId);
+      unblock(db).run(BigInt(db.now()), updated.notificationId, updated.resourceId);
     return true;
   });
 }
@@ -158,20 +158,20 @@ export function disableNotification(db: Db, notificationId: bigint): void {
   );
 }
 
-/** Gives up a part of what is pending for a receiver; true when nothing is left. */
+/** Fails a batch of a receiver's pending deliveries. True if none is left. */
 export function failSomeDeliveries(db: Db, notificationId: bigint, reason: string): boolean {
-  const most = 500;
-  // Each chain from its end: whatever a crash leaves behind still begins with a row that has its time.
+  const batchSize = 500;
+  // Each chain from its end: after a crash the head of the rest is still scheduled.
   const { changes } = db.write(() =>
     db.sqlite
       .prepare(`
         UPDATE deliveries SET state = 'failed', last_error = ?, next_attempt_at = NULL WHERE id IN (
           SELECT id FROM deliveries WHERE state = 'pending' AND notification_id = ?
-          ORDER BY resource_id DESC, id DESC LIMIT ${most}
+          ORDER BY resource_id DESC, id DESC LIMIT ${batchSize}
         )`)
       .run(reason, notificationId),
   );
-  return changes < most;
+  return changes < batchSize;
 }
 
 /** Brings back what waits longer than its retry can be away: the clock was set back meanwhile. */

@@ -1,4 +1,4 @@
-// What pages show of many rows at once, in a query or two however many there are. Single rows are read where they live.
+// Summaries of many rows for pages, each in one or two queries however many rows there are.
 
 import { and, desc, eq, getTableColumns, inArray, sql } from 'drizzle-orm';
 import type { BuildRequestState, BuildState } from '../domain/build.ts';
@@ -15,7 +15,7 @@ import {
 } from './database/schema.ts';
 import type { Build } from './transition.ts';
 
-/** A commit without the lists that may be long. */
+/** A commit without its lists, which may be long. */
 export type CommitHead = Omit<Commit, 'files' | 'branches' | 'tags'>;
 
 const { files: _files, branches: _branches, tags: _tags, ...headFields } = getTableColumns(commits);
@@ -44,7 +44,7 @@ export type ProjectSummary = { commit: CommitHead | undefined; runs: Run[] };
 
 const jsonOf = (ids: readonly bigint[]) => `[${ids.join(',')}]`;
 
-/** Each project's newest commit, and how long the newest of its last requests took, oldest first. */
+/** The newest commit of each project, and the durations of its latest requests, oldest first. */
 export function summarizeProjects(
   db: Db,
   projectIds: readonly bigint[],
@@ -58,7 +58,7 @@ export function summarizeProjects(
     .select(headFields)
     .from(commits)
     .where(
-      sql`${commits.id} IN (SELECT (SELECT id FROM commits WHERE project_id = asked.value ORDER BY id DESC LIMIT 1) FROM json_each(${ids}) AS asked)`,
+      sql`${commits.id} IN (SELECT (SELECT id FROM commits WHERE project_id = project.value ORDER BY id DESC LIMIT 1) FROM json_each(${ids}) AS project)`,
     )
     .all();
   for (const commit of newest) {
@@ -74,7 +74,7 @@ export function summarizeProjects(
     })
     .from(buildRequests)
     .where(
-      sql`${buildRequests.id} IN (SELECT recent.id FROM json_each(${ids}) AS asked CROSS JOIN build_requests AS recent ON recent.id IN (SELECT id FROM build_requests WHERE project_id = asked.value ORDER BY id DESC LIMIT ${runs}))`,
+      sql`${buildRequests.id} IN (SELECT recent.id FROM json_each(${ids}) AS project CROSS JOIN build_requests AS recent ON recent.id IN (SELECT id FROM build_requests WHERE project_id = project.value ORDER BY id DESC LIMIT ${runs}))`,
     )
     .orderBy(buildRequests.id)
     .all();
@@ -83,14 +83,14 @@ export function summarizeProjects(
   return summaries;
 }
 
-/** What overviews show of a build. */
+/** The fields of a build that overviews show. */
 export type BuildHead = Pick<
   Build,
   'id' | 'suiteId' | 'suiteName' | 'buildState' | 'startedAt' | 'finishedAt'
 >;
 
-// SQLite takes the other columns from the row that has the maximum.
-const counting = prepared(db =>
+// With max(), SQLite takes the other columns from the row that has the maximum.
+const latestBuilds = prepared(db =>
   db.sqlite
     .prepare<[bigint], [bigint, bigint, string, BuildState, bigint | null, bigint | null]>(
       `SELECT max(id), suite_id, suite_name, build_state, started_at, finished_at FROM builds
@@ -99,11 +99,11 @@ const counting = prepared(db =>
     .raw(),
 );
 
-/** The build that counts of each suite of a commit, by suite: a rerun stands in the place of what it repeats. */
+/** The latest build of each suite of a commit, by suite. A rerun replaces the build it repeats. */
 export function listLatestBuilds(db: Db, commitId: bigint): Map<bigint, BuildHead> {
   const time = (ms: bigint | null) => (ms === null ? null : Number(ms));
   return new Map(
-    counting(db)
+    latestBuilds(db)
       .all(commitId)
       .map(([id, suiteId, suiteName, buildState, startedAt, finishedAt]) => [
         suiteId,
@@ -114,7 +114,7 @@ export function listLatestBuilds(db: Db, commitId: bigint): Map<bigint, BuildHea
 
 export type SuiteCounts = { rules: number; variables: number; dependencies: number };
 
-/** How much each suite has of what belongs to one. */
+/** How many rules, variables and dependencies each suite has. */
 export function countSuiteItems(db: Db, suiteIds: readonly bigint[]): Map<bigint, SuiteCounts> {
   const count = (table: typeof suiteRules | typeof environmentVariables | typeof suiteDependencies) =>
     sql<bigint>`(SELECT count(*) FROM ${table} WHERE suite_id = ${suites}.id)`;

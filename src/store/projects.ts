@@ -1,4 +1,4 @@
-// Projects, their keys and their collaborators.
+// Projects, their SSH keys and their collaborators.
 
 import { and, desc, eq, getTableColumns, isNull, sql } from 'drizzle-orm';
 import { presentProject } from '../contract/records.ts';
@@ -45,7 +45,7 @@ export const findProject = cached(
   (db, id): Project | undefined => byId(db).get({ id }),
 );
 
-/** The project, where the account owns it or collaborates on it. */
+/** The project, if the account owns it or collaborates on it. */
 export function findVisibleProject(db: Db, accountId: bigint, id: bigint): Project | undefined {
   const project = findProject(db, id);
   if (!project || project.ownerId === accountId) return project;
@@ -73,7 +73,7 @@ export function listCollaboratedProjects(db: Db, accountId: bigint, page: Page):
     .all();
 }
 
-/** Two ordered lists, merged: each keeps to its own index however many projects there are. */
+/** Merges two ordered lists, each of which uses an index. */
 export function listVisibleProjects(db: Db, accountId: bigint, page: Page): Project[] {
   return [...listOwnProjects(db, accountId, page), ...listCollaboratedProjects(db, accountId, page)]
     .sort((a, b) => (a.id < b.id ? 1 : -1))
@@ -134,11 +134,11 @@ export function updateProject(
   });
 }
 
-const MAX_OPENED = 10_000;
+const MAX_OPENED_KEYS = 10_000;
 type OpenedKey = { sealed: Buffer; name: string; host: string; bare: string; line: string };
 const openedKeys = prepared(() => new Map<bigint, OpenedKey>());
 
-/** In every record and event of a project: opened once for the bytes of its row and the names in its comment. */
+/** Cached because every record and event of a project contains the key. */
 function openPublicKey(db: Db, project: Project): OpenedKey {
   const { id, name, sshPublicKey: sealed } = project;
   const opened = openedKeys(db);
@@ -147,7 +147,7 @@ function openPublicKey(db: Db, project: Project): OpenedKey {
   if (known?.name === name && known.host === host && known.sealed.equals(sealed)) return known;
   const bare = withComment(db.vault.open(sealed, publicKeyCell(id)), '').trimEnd();
   const key = { sealed, name, host, bare, line: withComment(bare, keyComment(project, host)) };
-  if (opened.size >= MAX_OPENED) opened.clear();
+  if (opened.size >= MAX_OPENED_KEYS) opened.clear();
   opened.set(id, key);
   return key;
 }
@@ -168,7 +168,7 @@ export function privateKeyOf(db: Db, { id }: Project): string {
   return db.vault.open(row.sealed, privateKeyCell(id));
 }
 
-/** The record as its owner sees it, with nothing but the comment of its key: what is stored in the bodies of events. */
+/** The owner's record with only the comment of the key, which is what the bodies of events store. */
 export function storedProjectRecord(db: Db, project: Project) {
   return presentProject(project, { owned: true, sshPublicKey: ` ${keyComment(project, hostOf(db))}` });
 }
@@ -210,7 +210,7 @@ export function findCollaborator(db: Db, projectId: bigint, id: bigint): Collabo
     .get();
 }
 
-/** Ids of the collaborators whom `inviterId` invited and who have not set a password yet. */
+/** Ids of the collaborators that `inviterId` invited and that have no password yet. */
 export function listInvitedCollaborators(db: Db, projectId: bigint, inviterId: bigint): Set<bigint> {
   const rows = db.orm
     .select({ id: collaborators.id })
@@ -228,9 +228,9 @@ export function createCollaborator(db: Db, projectId: bigint, accountId: bigint)
       db.orm.insert(collaborators).values({ id, projectId, accountId }).run();
       return id;
     });
-  } catch (cause) {
-    if (isUniqueViolation(cause)) throw refusal('already_exists', 'email');
-    throw cause;
+  } catch (error) {
+    if (isUniqueViolation(error)) throw refusal('already_exists', 'email');
+    throw error;
   }
 }
 

@@ -1,5 +1,5 @@
-// What waits and what runs, asked by the queue. Each question reads an index of just such rows, however many others there
-// are: the literals below are those of the indexes.
+// The queries of the queue for waiting and running jobs. Each reads a partial index, however many other rows there are:
+// the conditions below repeat those of the indexes.
 
 import { and, asc, eq, isNull, sql } from 'drizzle-orm';
 import { type Db, prepared } from './database/db.ts';
@@ -14,30 +14,30 @@ const NOT_DELETED = 'project_id NOT IN (SELECT id FROM projects WHERE deleted_at
 const waiting = sql.raw(WAITING);
 const unfinishedDependency = sql`compile_state IN ('enqueued_for_compile', 'compiling')`;
 
-/** The oldest such row of each project, in one query that leaps through the index: no step for each row, nor for each project. */
-const firstOfEachProject = (table: 'builds' | 'build_requests' | 'deploys', such: string) =>
+/** The oldest matching row of each project, in one query that skips through the index from project to project. */
+const firstOfEachProject = (table: 'builds' | 'build_requests' | 'deploys', condition: string) =>
   prepared(db =>
     db.sqlite.prepare<[], First>(
-      `WITH RECURSIVE leaps (project_id) AS (
-         SELECT min(project_id) FROM ${table} WHERE ${such}
+      `WITH RECURSIVE found (project_id) AS (
+         SELECT min(project_id) FROM ${table} WHERE ${condition}
          UNION ALL
-         SELECT (SELECT min(project_id) FROM ${table} WHERE ${such} AND project_id > leaps.project_id) FROM leaps
-         WHERE leaps.project_id IS NOT NULL
+         SELECT (SELECT min(project_id) FROM ${table} WHERE ${condition} AND project_id > found.project_id) FROM found
+         WHERE found.project_id IS NOT NULL
        )
        SELECT project_id AS projectId,
-         (SELECT min(id) FROM ${table} WHERE project_id = leaps.project_id AND ${such}) AS id,
-         (SELECT repository_url FROM projects WHERE id = leaps.project_id) AS repositoryUrl
-       FROM leaps WHERE project_id IS NOT NULL AND ${NOT_DELETED}`,
+         (SELECT min(id) FROM ${table} WHERE project_id = found.project_id AND ${condition}) AS id,
+         (SELECT repository_url FROM projects WHERE id = found.project_id) AS repositoryUrl
+       FROM found WHERE project_id IS NOT NULL AND ${NOT_DELETED}`,
     ),
   );
 const firstWaitingBuilds = firstOfEachProject('builds', WAITING);
 const firstWaitingRequests = firstOfEachProject('build_requests', WAITING);
 const firstUnfinishedDeploys = firstOfEachProject('deploys', UNFINISHED_DEPLOY);
 
-/** The first build of each project that waits. */
+/** The first waiting build of each project. */
 export const listFirstWaitingBuilds = (db: Db): First[] => firstWaitingBuilds(db).all();
 
-/** The first compile of each account that waits. */
+/** The first waiting compile of each account. */
 export function listFirstWaitingCompiles(db: Db): { id: bigint; ownerId: bigint }[] {
   const rows = db.orm
     .select({ id: dependencies.id, ownerId: dependencies.ownerId })
@@ -60,7 +60,7 @@ export function listCompiling(db: Db): Dependency[] {
     .all();
 }
 
-/** Compiles that run or wait, of all accounts, the longest waiting first. */
+/** Running and waiting compiles of all accounts, longest waiting first. */
 export function listUnfinishedCompiles(
   db: Db,
   limit: number,
@@ -79,7 +79,7 @@ export function listFetching(db: Db): BuildRequest[] {
   return db.orm.select().from(buildRequests).where(sql`build_state = 'fetching'`).all();
 }
 
-/** The first request of each project that waits to be fetched. */
+/** The first waiting request of each project. */
 export const listFirstWaitingRequests = (db: Db): First[] => firstWaitingRequests(db).all();
 
 export function listWaitingRequests(db: Db, projectId: bigint, limit: number): BuildRequest[] {
@@ -92,7 +92,7 @@ export function listWaitingRequests(db: Db, projectId: bigint, limit: number): B
     .all();
 }
 
-/** The oldest unfinished deploy of each project, with the project's repository: one at a time, in order of creation. */
+/** The oldest unfinished deploy of each project. A project deploys one commit at a time, in order of creation. */
 export function listFirstDeploys(db: Db): { deploy: Deploy; repositoryUrl: string }[] {
   return firstUnfinishedDeploys(db)
     .all()
@@ -119,7 +119,7 @@ const firstWaitingOf = prepared(db =>
     .pluck(),
 );
 
-/** How many builds of all projects are served by the end of each round, when every project gets one build in a round. */
+/** How many builds have started by the end of each round, if every project gets one build per round. */
 function servedByRound(db: Db): number[] {
   const projectsWith = new Array<number>(POSITION_HORIZON + 1).fill(0);
   for (const [, count] of waitingByProject(db).all())
@@ -133,16 +133,16 @@ function servedByRound(db: Db): number[] {
   return served;
 }
 
-/** What is known of the queue as it is in one generation of the database: a list asks for many places at once. */
-const places = prepared(() => ({
+/** Queue positions, cached for one generation of the database: a list needs many of them at once. */
+const positions = prepared(() => ({
   generation: -1,
   served: [] as number[],
   rounds: new Map<bigint, Map<bigint, number>>(),
 }));
 
-/** Its place among all that wait when everyone is served in turn; beyond the horizon, at least that far. */
+/** The build's position in the queue. Beyond the horizon it is a lower bound. */
 export function positionOf(db: Db, build: Pick<Build, 'id' | 'projectId'>): number {
-  const known = places(db);
+  const known = positions(db);
   const generation = db.generation();
   if (known.generation !== generation || db.writing) {
     known.generation = db.writing ? -1 : generation;
@@ -158,12 +158,12 @@ export function positionOf(db: Db, build: Pick<Build, 'id' | 'projectId'>): numb
   return known.served[rounds.get(build.id) ?? POSITION_HORIZON] as number;
 }
 
-// By itself SQLite would go through every build there ever was, since that gives the order for nothing.
+// SQLite would otherwise scan all builds, because that yields the order for free.
 const firstUnfinished = (limit: number) =>
   sql`(SELECT id FROM builds INDEXED BY builds_unfinished
        WHERE build_state IN ('enqueued', 'running') ORDER BY id LIMIT ${limit})`;
 
-/** What runs and what waits, of all projects, the longest waiting first. */
+/** Running and waiting builds of all projects, longest waiting first. */
 export function listUnfinishedBuilds(db: Db, limit: number): { build: Build; projectName: string }[] {
   return db.orm
     .select({ build: builds, projectName: projects.name })

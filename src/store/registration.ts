@@ -1,5 +1,5 @@
-// Accounts as an administrator makes and changes them, on a page or on the command line: the one way for both.
-// What may be asked for is judged by domain/registration.
+// Creates, changes and resets accounts for an administrator, both on pages and on the command line.
+// domain/registration validates the input.
 
 import { Refusal, refusal } from '../domain/refusal.ts';
 import type { AccountChange, NewAccount } from '../domain/registration.ts';
@@ -14,20 +14,20 @@ import {
 } from './accounts.ts';
 import type { Db } from './database/db.ts';
 
-/** Shown once, and kept as hashes. */
+/** Shown once. Only their hashes are stored. */
 export type Secrets = { password: string; apiKey: string };
 
-export async function registerAccount(db: Db, asked: NewAccount): Promise<Secrets & { account: Account }> {
+export async function registerAccount(db: Db, input: NewAccount): Promise<Secrets & { account: Account }> {
   const { passwordHash, ...secrets } = await makeSecrets();
   return db.write(() => {
-    if (findAccountByEmail(db, asked.email)) throw refusal('already_exists', 'email');
-    return { account: createAccount(db, { ...asked, passwordHash, apiKey: secrets.apiKey }), ...secrets };
+    if (findAccountByEmail(db, input.email)) throw refusal('already_exists', 'email');
+    return { account: createAccount(db, { ...input, passwordHash, apiKey: secrets.apiKey }), ...secrets };
   });
 }
 
-/** `byAccountId`: who asks, where it is somebody who has signed in. */
+/** `byAccountId` is the signed-in account that makes the change; undefined on the command line. */
 export function changeAccount(db: Db, account: Account, change: AccountChange, byAccountId?: bigint): void {
-  // Whoever locked themselves out would need the command line to come back.
+  // Administrators must not lock themselves out.
   if (account.id === byAccountId) {
     const standing = change.standing !== undefined && change.standing !== 'active';
     const admin = change.admin === false;
@@ -41,12 +41,12 @@ export function changeAccount(db: Db, account: Account, change: AccountChange, b
     (change.admin === true && !account.admin) || (change.kind === 'user' && account.kind !== 'user');
   db.write(() => {
     updateAccount(db, account.id, change);
-    // Whoever invited a collaborator must not become what an administrator made of it.
+    // The inviter could otherwise sign in to the promoted account.
     if (isPromoted) closeInvitation(db, account.id);
   });
 }
 
-/** The old ones end, and so do links, sessions and OAuth tokens. */
+/** Replaces password and API key, and ends links, sessions and OAuth tokens. */
 export async function resetAccount(db: Db, account: Account): Promise<Secrets> {
   const { passwordHash, ...secrets } = await makeSecrets();
   db.write(() => {

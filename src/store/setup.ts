@@ -4,7 +4,7 @@ import { newReadableSecret } from '../domain/secret.ts';
 import { hasAccounts } from './accounts.ts';
 import type { Db } from './database/db.ts';
 
-/** The code of this data directory, made at the first start; kept until the administrator is there. */
+/** Created at the first start and kept until an account exists. */
 export function getSetUpCode(db: Db): string {
   const read = () =>
     db.sqlite.prepare("SELECT value FROM facts WHERE name = 'set_up_code'").pluck().get() as
@@ -20,7 +20,7 @@ export function getSetUpCode(db: Db): string {
   );
 }
 
-/** Whether `code` still opens the set-up: a wrong one does not use it up, an account does. */
+/** Whether `code` is valid for the set-up, which ends with the first account. */
 export function isSetUpCode(db: Db, code: string): boolean {
   return !hasAccounts(db) && code.trim().toUpperCase() === getSetUpCode(db);
 }

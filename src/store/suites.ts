@@ -31,12 +31,12 @@ export function listSuites(db: Db, projectId: bigint, page: Page): Suite[] {
     .all();
 }
 
-/** All of them, in the order in which they were made: what a request decides about. */
+/** In order of creation. */
 export function listAllSuites(db: Db, projectId: bigint): Suite[] {
   return db.orm.select().from(suites).where(eq(suites.projectId, projectId)).orderBy(asc(suites.id)).all();
 }
 
-/** Those after `after`, in the order in which they were made. */
+/** The suites after `after`, in order of creation. */
 export function listSuitesAfter(db: Db, projectId: bigint, after: bigint, limit: number): Suite[] {
   return db.orm
     .select()
@@ -56,7 +56,7 @@ const allNames = prepared(db =>
     .prepare(),
 );
 
-/** The names of all, in the order in which they were made. */
+/** In order of creation. */
 export function listSuiteNames(db: Db, projectId: bigint): { id: bigint; name: string }[] {
   return allNames(db).all({ projectId });
 }
@@ -154,7 +154,7 @@ export function deleteRule(db: Db, id: bigint): void {
   db.write(() => db.orm.delete(suiteRules).where(eq(suiteRules.id, id)).run());
 }
 
-/** Throws SealedValueError where the value was changed: a list opens each by itself, so that only that one suffers. */
+/** Throws SealedValueError if the value was changed. A list opens each variable separately, so that only that one is affected. */
 export const openVariable = (db: Db, row: SealedVariable): Variable => ({
   id: row.id,
   name: row.name,
@@ -180,7 +180,7 @@ export function listSealedVariables(db: Db, suiteId: bigint): SealedVariable[] {
     .all();
 }
 
-/** All of them opened, or none: a build does not run without one that it needs. */
+/** Throws if one variable cannot be opened: a build must not run without it. */
 export function listAllVariables(db: Db, suiteId: bigint): Variable[] {
   return listSealedVariables(db, suiteId).map(row => openVariable(db, row));
 }
@@ -222,7 +222,7 @@ export function updateVariable(
     const row = db.orm
       .update(environmentVariables)
       .set({
-        // Never empty, so that a PUT which sends nothing is a change of nothing.
+        // An UPDATE needs at least one column, even if the PUT changes nothing.
         id,
         ...(changes.name !== undefined && { name: changes.name }),
         ...(changes.content !== undefined && { content: db.vault.seal(changes.content, contentCell(id)) }),
@@ -238,7 +238,7 @@ export function deleteVariable(db: Db, id: bigint): void {
   db.write(() => db.orm.delete(environmentVariables).where(eq(environmentVariables.id, id)).run());
 }
 
-/** In the order in which they were attached: the one list that is not newest first. */
+/** In the order in which they were attached. All other lists are newest first. */
 export function listSuiteDependencies(db: Db, suiteId: bigint): Dependency[] {
   return db.orm
     .select({ dependency: dependencies })
@@ -250,7 +250,7 @@ export function listSuiteDependencies(db: Db, suiteId: bigint): Dependency[] {
     .map(row => row.dependency);
 }
 
-/** What any suite of the project has, each once. */
+/** The dependencies of all suites of the project, each once. */
 export function listProjectDependencies(db: Db, projectId: bigint): Dependency[] {
   const used = db.orm
     .select({ id: suiteDependencies.dependencyId })
@@ -287,7 +287,7 @@ export function detachDependency(db: Db, suiteId: bigint, dependencyId: bigint):
   );
 }
 
-/** Their order is that of attaching. Both or neither: it may be one that could not be attached anew. */
+/** Moves a dependency to the end. In one transaction, because it may not be possible to attach it again. */
 export function attachDependencyLast(db: Db, suiteId: bigint, dependencyId: bigint): void {
   db.write(() => {
     detachDependency(db, suiteId, dependencyId);

@@ -1,5 +1,5 @@
-// The only place that writes a state column. A move is one guarded UPDATE; in its transaction the event is recorded and
-// what is derived from it (request, commit, project) follows.
+// The only file that writes state columns. A transition is one conditional UPDATE. The same transaction records the event
+// and updates the derived states of the request, commit and project.
 
 import { and, desc, eq, inArray, sql } from 'drizzle-orm';
 import { buildEventOf } from '../contract/events.ts';
@@ -39,8 +39,8 @@ export type Dependency = typeof dependencies.$inferSelect;
 type Changes<Row> = Partial<Omit<Row, 'id' | 'buildState' | 'compileState' | 'state'>>;
 
 /**
- * Moves a build; undefined where its state has no such edge any more, which is a normal thing to lose. A cancel that was
- * answered is kept: what would run again is canceled instead.
+ * Applies an event to a build. Undefined if its state does not allow the event, which is normal after a lost race. A build
+ * with a pending cancel is canceled instead of requeued.
  */
 export function moveBuild(
   db: Db,
@@ -75,7 +75,7 @@ export function moveBuild(
   });
 }
 
-/** With the attempt that ends now. A clock that was set back takes nothing off. */
+/** Includes the attempt that ends now. If the clock was set back, that attempt counts as 0. */
 function spentWith({ spentMs, startedAt }: Pick<Build, 'spentMs' | 'startedAt'>, now: number): number {
   return spentMs + Math.max(0, now - (startedAt ?? now));
 }
@@ -112,14 +112,14 @@ export function moveRequest(
       .get() as BuildRequest;
     if (moved.commitId !== null) updateCommitState(db, moved.commitId);
     updateProjectState(db, moved.projectId);
-    // Told of last: the event shows the project as it is from now on.
+    // Last, because the event contains the updated project.
     announceRequest(db, moved);
     if (next === 'passed') deployAutomatically(db, moved);
     return moved;
   });
 }
 
-/** Tells of a request that came or ended; the steps between are seen on its builds. */
+/** Records an event for a new or a finished request. Its builds have events for the states between. */
 export function announceRequest(db: Db, request: BuildRequest): void {
   const finished = isFinishedRequest(request.buildState);
   if (finished || request.buildState === 'enqueued')
@@ -152,10 +152,7 @@ const unfinishedBuild = prepared(db =>
     .pluck(),
 );
 
-/**
- * Ends a request whose builds have all been made and have ended: of each suite the newest build counts. Only the last build to end costs a
- * look at all of them.
- */
+/** Finishes a request once all builds exist and have ended. The newest build of each suite determines the result. */
 function finishRequest(db: Db, id: bigint): void {
   if (unfinishedBuild(db).get(id, id) !== undefined) return;
   const newest = db.orm
@@ -169,11 +166,11 @@ function finishRequest(db: Db, id: bigint): void {
     .where(inArray(builds.id, newest))
     .all()
     .map(row => row.state);
-  const verdict = foldBuilds(states);
-  if (verdict) moveRequest(db, id, verdict);
+  const event = foldBuilds(states);
+  if (event) moveRequest(db, id, event);
 }
 
-/** A commit has the state of its newest request. `startedRequestId` is one whose build has just started. */
+/** A commit has the state of its newest request. `startedRequestId` is a request whose build has just started. */
 export function updateCommitState(db: Db, id: bigint, startedRequestId?: bigint): void {
   const request = db.orm
     .select({ id: buildRequests.id, state: buildRequests.buildState })
@@ -238,7 +235,7 @@ export function updateProjectState(db: Db, id: bigint): void {
   db.touch(`project:${id}`);
 }
 
-/** Enqueues a deploy, which keeps what it is to do. */
+/** Enqueues a deploy with a copy of its strategy. */
 export function insertDeploy(
   db: Db,
   strategy: typeof deployStrategies.$inferSelect,
@@ -269,9 +266,9 @@ export function insertDeploy(
   });
 }
 
-/** What passed is deployed by each automatic strategy of a branch that holds it, once: what an amend made of it is another. */
+/** Deploys a passed commit once with each automatic strategy of its branches. An amended commit is deployed again. */
 function deployAutomatically(db: Db, request: BuildRequest): void {
-  // Not where the record has taken another hash since: that one has not passed.
+  // Skip a commit whose hash has changed since: the new one has not passed.
   const commit = db.orm
     .select({ id: commits.id, ref: commits.ref, branches: commits.branches })
     .from(builds)
@@ -336,7 +333,7 @@ export function announceDeploy(db: Db, deploy: Deploy): void {
   db.touch('queue');
 }
 
-/** A cancel that was answered is kept: what would be compiled again is canceled instead. */
+/** Applies an event to a dependency. One with a pending cancel is canceled instead of requeued. */
 export function moveDependency(
   db: Db,
   id: bigint,
@@ -345,8 +342,8 @@ export function moveDependency(
 ): Dependency | undefined {
   return db.write(() => {
     const dependency = db.orm.select().from(dependencies).where(eq(dependencies.id, id)).get();
-    const isCalledOff = wanted === 'requeue' && dependency?.cancelRequested === true;
-    const event = isCalledOff ? 'cancel' : wanted;
+    const isCanceled = wanted === 'requeue' && dependency?.cancelRequested === true;
+    const event = isCanceled ? 'cancel' : wanted;
     const next = dependency && nextState(compileMachine, dependency.compileState, event);
     if (!next) return undefined;
     const finished = next === 'compiled' || next === 'compile_failed';
@@ -364,7 +361,7 @@ export function moveDependency(
         ...(event === 'start' && { startedAt: db.now() }),
         ...(finished && { finishedAt: db.now(), nonce: null }),
         ...changes,
-        ...(isCalledOff && { error: COMPILE_CANCELED }),
+        ...(isCanceled && { error: COMPILE_CANCELED }),
         compileState: next,
       })
       .where(and(eq(dependencies.id, id), eq(dependencies.compileState, dependency.compileState)))
@@ -379,7 +376,7 @@ export function moveDependency(
   });
 }
 
-/** A dependency's events belong to every project that uses it. */
+/** Records the event for every project that uses the dependency. */
 export function announceDependency(
   db: Db,
   dependency: Dependency,

@@ -33,7 +33,7 @@ test('what was left out is noted once, after the last lines', async t => {
   await (await open()).finish(['canceled']);
   assert.equal(
     text(),
-    '1234\n[assay] canceled\n[assay] output past the limit of 4 bytes was not kept: 4 bytes left out\n',
+    '1234\n[assay] canceled\n[assay] output past the limit of 4 bytes was not kept: 4 bytes omitted\n',
   );
 });
 

@@ -1,5 +1,5 @@
-// Retention of rows that only grow: events, deliveries, decisions. A pass goes through the old ones from the oldest on, in
-// batches. Ids grow with time, so an id says how old a row is.
+// Deletes events, deliveries and rule decisions after their retention time, oldest first and in batches. Ids increase
+// with time, so an id tells the age of a row.
 
 import { idAt } from '../../domain/id.ts';
 import { type Db, prepared } from '../database/db.ts';
@@ -8,7 +8,7 @@ import { type Db, prepared } from '../database/db.ts';
 export type Retention = { deliveriesMs: number; eventsMs: number; decisionsMs: number };
 
 const ROWS_AT_ONCE = 100;
-/** A batch takes about this long on any machine: everybody else waits meanwhile. */
+/** How long a batch may take: everything else waits meanwhile. */
 const BATCH_MS = 8;
 
 const tables = [
@@ -17,7 +17,7 @@ const tables = [
     table: 'events',
     key: 'id',
     keptFor: 'eventsMs',
-    // A delivery that is kept can be sent again.
+    // A stored delivery can be sent again, which needs the event.
     unless: 'EXISTS (SELECT 1 FROM deliveries WHERE event_id = events.id)',
   },
   {
@@ -44,9 +44,9 @@ const statements = prepared(({ sqlite }) =>
 );
 
 export type Pruner = {
-  /** Begins another pass. */
+  /** Starts another pass. */
   begin(): void;
-  /** Deletes a batch of old rows; false when the pass is over. */
+  /** Deletes a batch of old rows. False if the pass is complete. */
   pruneSomeRows(db: Db, batchMs?: number): boolean;
 };
 

@@ -1,12 +1,12 @@
-// Deletes what may be millions of rows in batches. A project or a notification is marked as deleted first, and is gone for
-// everybody from then on; its rows follow, and the marked row itself is the last.
+// Deletes projects and notifications, which may have millions of rows. They are marked as deleted first, and are invisible
+// from then on. Their rows are then purged in batches, the marked row last.
 
 import { eq } from 'drizzle-orm';
 import { type Db, prepared } from '../database/db.ts';
 import { collaborators, notifications, projects } from '../database/schema.ts';
 
 const ROWS_AT_ONCE = 100;
-/** A batch takes about this long on any machine: everybody else waits meanwhile. */
+/** How long a batch may take: everything else waits meanwhile. */
 const BATCH_MS = 8;
 
 /** Children before parents. */
@@ -41,7 +41,7 @@ const purges = prepared(({ sqlite }) => {
   ];
 });
 
-/** Deletes a batch of rows of something that was deleted; false when nothing is left. */
+/** Purges a batch of rows of a deleted project or notification. False if nothing is left. */
 export function purgeSomeRows(db: Db, batchMs = BATCH_MS): boolean {
   return db.write(() => {
     for (const { first, statements } of purges(db)) {
@@ -56,7 +56,7 @@ export function purgeSomeRows(db: Db, batchMs = BATCH_MS): boolean {
   });
 }
 
-/** With the conditions of the indexes of unfinished rows. */
+/** Each condition repeats the one of the table's index of unfinished rows, so that SQLite can use the index. */
 const underWay: readonly [table: string, isUnderWay: string][] = [
   ['builds', "build_state IN ('enqueued', 'running') AND build_state = 'running'"],
   ['build_requests', "build_state IN ('enqueued', 'fetching', 'building') AND build_state = 'fetching'"],
@@ -64,8 +64,8 @@ const underWay: readonly [table: string, isUnderWay: string][] = [
 ];
 
 /**
- * From now on nobody sees it, nothing of it starts, and nothing is sent of it; its name can be given again. What runs for
- * it is ended by the queue, which finds its row gone.
+ * The project becomes invisible, none of its jobs starts, nothing more is sent, and its name is free again. Rows of running
+ * jobs are deleted here; the queue stops a job whose row is gone.
  */
 export function deleteProject(db: Db, id: bigint): void {
   db.write(() => {
@@ -76,13 +76,12 @@ export function deleteProject(db: Db, id: bigint): void {
       .run();
     db.orm.update(notifications).set({ deletedAt: db.now() }).where(eq(notifications.projectId, id)).run();
     db.orm.delete(collaborators).where(eq(collaborators.projectId, id)).run();
-    // A dependency that no other project uses can be deleted at once.
+    // A dependency that no other project uses can be deleted from now on.
     db.sqlite
       .prepare(
         'DELETE FROM suite_dependencies WHERE suite_id IN (SELECT id FROM suites WHERE project_id = ?)',
       )
       .run(id);
-    // Each by its index of unfinished rows, however many others there are.
     for (const [table, isUnderWay] of underWay)
       db.sqlite
         .prepare(`DELETE FROM ${table} INDEXED BY ${table}_unfinished WHERE project_id = ? AND ${isUnderWay}`)
@@ -91,7 +90,7 @@ export function deleteProject(db: Db, id: bigint): void {
   });
 }
 
-/** From now on nothing more is sent to it. */
+/** Nothing more is sent to the receiver. */
 export function deleteNotification(db: Db, id: bigint): void {
   db.write(() => {
     db.orm.update(notifications).set({ deletedAt: db.now() }).where(eq(notifications.id, id)).run();

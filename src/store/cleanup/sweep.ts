@@ -1,4 +1,4 @@
-// What the sweep asks before it takes something away.
+// The queries by which the sweep decides what it may remove: containers, directories, logs, archives and mirrors.
 
 import { and, asc, eq, gt, inArray, lt } from 'drizzle-orm';
 import { parseId } from '../../domain/id.ts';
@@ -7,7 +7,7 @@ import { builds, dependencies, deploys } from '../database/schema.ts';
 import { findStoredValue, storeValue } from '../database/settings.ts';
 import { findProject } from '../projects.ts';
 
-/** Whether the job that a container or a directory was made for has not ended. */
+/** Whether the job of a container or a directory is running. */
 export function isJobRunning(db: Db, kind: string, idText: string): boolean {
   const id = parseId(idText);
   if (id === undefined) return false;
@@ -28,7 +28,7 @@ export function isJobRunning(db: Db, kind: string, idText: string): boolean {
   );
 }
 
-/** Whether a build of the project runs that started before then. */
+/** Whether a running build of the project started before `before`. */
 export function isBuildRunningSince(db: Db, projectId: bigint, before: number): boolean {
   return (
     db.orm
@@ -42,7 +42,7 @@ export function isBuildRunningSince(db: Db, projectId: bigint, before: number): 
   );
 }
 
-/** Whether it runs or will run: an attempt that ended may be followed by another. */
+/** Whether the job is running or waiting. A failed attempt may be followed by another. */
 export function isJobUnfinished(db: Db, kind: string, idText: string): boolean {
   const id = parseId(idText);
   if (id === undefined) return false;
@@ -65,7 +65,7 @@ export function isJobUnfinished(db: Db, kind: string, idText: string): boolean {
 const logged = { build: builds, deploy: deploys, dependency: dependencies };
 export type LogKind = keyof typeof logged;
 
-/** Whether what a log was written for is still on record. */
+/** Whether the build, deploy or dependency of a log still exists. */
 export function recordExists(db: Db, kind: LogKind, id: bigint): boolean {
   const table = logged[kind];
   return db.orm.select({ id: table.id }).from(table).where(eq(table.id, id)).get() !== undefined;
@@ -86,11 +86,11 @@ export function isArchiveUsed(db: Db, hash: string): boolean {
   );
 }
 
-const LOGS_GONE = 'logs_gone_before';
+const LOGS_DELETED_BEFORE = 'logs_gone_before';
 
-/** Builds whose logs are past retention and have not been taken away yet: the oldest ones, up to the first that is not. */
+/** Builds whose logs have expired and are not deleted yet, oldest first, up to the first one to keep. */
 export function listExpiredBuilds(db: Db, before: number, limit: number): bigint[] {
-  const done = BigInt(findStoredValue(db, LOGS_GONE) ?? '0');
+  const done = BigInt(findStoredValue(db, LOGS_DELETED_BEFORE) ?? '0');
   const rows = db.orm
     .select({ id: builds.id, finishedAt: builds.finishedAt })
     .from(builds)
@@ -102,7 +102,7 @@ export function listExpiredBuilds(db: Db, before: number, limit: number): bigint
   return (kept < 0 ? rows : rows.slice(0, kept)).map(({ id }) => id);
 }
 
-/** Ids grow with time, so one mark tells how far the retention has come. */
+/** Ids increase with time, so one id records how far the deletion has progressed. */
 export function markLogsDeleted(db: Db, id: bigint): void {
-  storeValue(db, LOGS_GONE, id.toString());
+  storeValue(db, LOGS_DELETED_BEFORE, id.toString());
 }

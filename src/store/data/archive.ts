@@ -1,5 +1,5 @@
-// Receives a source archive as it comes: to a private file, hashed on the way, safe on disk before it is acknowledged.
-// Nothing is unpacked here; which dependency it belongs to, and where it is kept, is left to the caller.
+// Receives an uploaded source archive: streams it to a private file, hashes it and syncs it to disk. Unpacks nothing.
+
 import { createHash, randomUUID } from 'node:crypto';
 import { type FileHandle, open, readdir, rename, rm } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
@@ -32,19 +32,19 @@ export class ArchiveFailure extends Error {
 
 export type ReceiveOptions = {
   directory: string;
-  /** Asked every few MiB: false ends the upload while there is still room for everything else. */
+  /** Checked every few MiB. False ends the upload before the disk is full. */
   hasFreeSpace?: () => boolean | Promise<boolean>;
-  /** An upload may take as long as it likes, as long as it moves. */
+  /** How long the upload may pause. Its total time is not limited. */
   stallMs: number;
 };
 
 const batchBytes = 1 << 20;
-const roomCheckBatches = 8;
-// The disk is set to work early, or all of it would wait for the one sync at the end.
+const spaceCheckBatches = 8;
+// Syncing early avoids one long sync at the end.
 const syncBatches = 32;
 const temporaryPrefix = '.upload-';
 
-/** The stream is left as it is when this fails: whether to read on or hang up is the caller's to decide. */
+/** Leaves the stream open on failure: the caller decides whether to read the rest or to hang up. */
 export async function receiveArchive(
   stream: AsyncIterable<Uint8Array>,
   options: ReceiveOptions,
@@ -78,10 +78,10 @@ async function store(stream: AsyncIterable<Uint8Array>, file: FileHandle, option
   async function flush(): Promise<void> {
     const full = batch.subarray(0, filled);
     hash.update(full);
-    if (batches++ % roomCheckBatches === 0 && options.hasFreeSpace && !(await options.hasFreeSpace())) {
+    if (batches++ % spaceCheckBatches === 0 && options.hasFreeSpace && !(await options.hasFreeSpace())) {
       throw new ArchiveFailure('disk_full', 'the disk is nearly full');
     }
-    // Once this returns the write before is done, and its buffer free.
+    // When this returns, the previous write is complete and its buffer is free.
     await disk.write(full);
     [batch, spare] = [spare, batch];
     filled = 0;
@@ -91,11 +91,11 @@ async function store(stream: AsyncIterable<Uint8Array>, file: FileHandle, option
     for (let chunk = await next(); chunk !== undefined; chunk = await next()) {
       sizeBytes += chunk.length;
       for (let taken = 0; taken < chunk.length; ) {
-        const part = chunk.subarray(taken, taken + batchBytes - filled);
-        batch.set(part, filled);
-        taken += part.length;
-        filled += part.length;
-        // A wrong kind of file is refused at its beginning, not after gigabytes of it.
+        const piece = chunk.subarray(taken, taken + batchBytes - filled);
+        batch.set(piece, filled);
+        taken += piece.length;
+        filled += piece.length;
+        // Reject a wrong file type at the start, not after gigabytes.
         if (filled >= detectionBytes) detected ??= detect(batch.subarray(0, filled));
         if (filled === batchBytes) await flush();
       }
@@ -116,13 +116,13 @@ function detect(firstBytes: Buffer): DetectedFormat {
   return detected;
 }
 
-/** One write runs while the next batch is filled, and a sync beside them. */
+/** Writes one batch while the next is filled, and syncs in parallel. */
 function createDisk(file: FileHandle) {
   let writing: Promise<void> = Promise.resolve();
   let syncing: Promise<void> = Promise.resolve();
   let batches = 0;
   let failure: unknown;
-  const note = (error: unknown) => {
+  const recordFailure = (error: unknown) => {
     failure ??= error;
   };
   function throwIfFailed(): void {
@@ -133,8 +133,8 @@ function createDisk(file: FileHandle) {
     async write(bytes: Buffer): Promise<void> {
       await writing;
       throwIfFailed();
-      writing = file.writeFile(bytes).catch(note);
-      if (++batches % syncBatches === 0) syncing = syncing.then(() => file.datasync()).catch(note);
+      writing = file.writeFile(bytes).catch(recordFailure);
+      if (++batches % syncBatches === 0) syncing = syncing.then(() => file.datasync()).catch(recordFailure);
     },
     async settle(): Promise<void> {
       await Promise.all([writing, syncing]);
@@ -142,23 +142,23 @@ function createDisk(file: FileHandle) {
   };
 }
 
-/** The next chunk, undefined at the end; waits no longer than `stallMs` for it. */
+/** Returns the next chunk, or undefined at the end. Waits at most `stallMs` for it. */
 function createReader(
   stream: AsyncIterable<Uint8Array>,
   stallMs: number,
 ): () => Promise<Uint8Array | undefined> {
-  // Not `for await`: leaving that early would destroy the request that the refusal is the answer to.
+  // Leaving a `for await` early would destroy the request before it is answered.
   const iterator = stream[Symbol.asyncIterator]();
   return async () => {
     const stalled = Promise.withResolvers<never>();
     const seconds = Math.round(stallMs / 1_000);
-    const stop = () => stalled.reject(new ArchiveFailure('stalled', `nothing came for ${seconds} s`));
+    const stop = () => stalled.reject(new ArchiveFailure('stalled', `no bytes arrived for ${seconds} s`));
     const timer = setTimeout(stop, stallMs);
-    const coming = iterator.next().catch(error => {
+    const chunk = iterator.next().catch(error => {
       throw new ArchiveFailure('broken_off', 'the upload broke off', error);
     });
     try {
-      const { done, value } = await Promise.race([coming, stalled.promise]);
+      const { done, value } = await Promise.race([chunk, stalled.promise]);
       return done ? undefined : value;
     } finally {
       clearTimeout(timer);
@@ -166,14 +166,14 @@ function createReader(
   };
 }
 
-/** Puts a received archive in its place, for good. */
+/** Moves a received archive to its final path and syncs both directories. */
 export async function keepArchive(temporaryPath: string, finalPath: string): Promise<void> {
   await rename(temporaryPath, finalPath);
   for (const directory of new Set([dirname(finalPath), dirname(temporaryPath)]))
     await syncDirectory(directory);
 }
 
-/** Takes away what uploads left that a crash interrupted; only while none is under way. */
+/** Removes the files of uploads that a crash interrupted. Call it only while no upload is running. */
 export async function sweepUploads(directory: string): Promise<void> {
   for (const name of await readdir(directory)) {
     if (name.startsWith(temporaryPrefix)) await rm(join(directory, name), { force: true });

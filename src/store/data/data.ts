@@ -1,4 +1,4 @@
-// The data directory as a whole: made on first use, held by one server at a time, opened with its key.
+// The data directory: creates it on first use, locks it for one server at a time, and opens its database with the master key.
 
 import { randomBytes } from 'node:crypto';
 import {
@@ -22,7 +22,7 @@ import { findStoredValue } from '../database/settings.ts';
 import { createVault } from '../database/vault.ts';
 import { databasePath, directories, lockPath, masterKeyPath } from './paths.ts';
 
-/** Something about the directory that a person has to mend; the message says what and how. */
+/** A problem with the directory that a person has to fix. The message says how. */
 export class DataError extends Error {}
 
 export function createDataDirectory(data: string): void {
@@ -30,24 +30,24 @@ export function createDataDirectory(data: string): void {
     mkdirSync(data, { recursive: true, mode: 0o700 });
     if ((statSync(data).mode & 0o077) !== 0) chmodSync(data, 0o700);
     for (const name of directories) mkdirSync(join(data, name), { recursive: true, mode: 0o700 });
-  } catch (cause) {
+  } catch (error) {
     throw new DataError(
-      `the data directory ${resolve(data)} cannot be used (${(cause as Error).message}): choose another with --data, or mend its owner and permissions`,
+      `the data directory ${resolve(data)} cannot be used (${(error as Error).message}): choose another with --data, or fix its owner and permissions`,
     );
   }
 }
 
-/** Holds the directory for one server; the operating system lets go of it however the process ends. */
+/** Locks the directory for one server. The operating system releases the lock however the process ends. */
 export function lockDataDirectory(data: string): { release(): void } {
-  // Never opened where it is there already: closing it again would let go of a lock that this process holds.
+  // Do not open an existing file: closing it again would release a lock that this process holds.
   if (!existsSync(lockPath(data))) closeSync(openSync(lockPath(data), 'a', 0o600));
   const sqlite = openSqlite(lockPath(data));
   try {
     sqlite.pragma('busy_timeout = 0');
     sqlite.exec('BEGIN EXCLUSIVE');
-  } catch (cause) {
+  } catch (error) {
     sqlite.close();
-    if ((cause as { code?: string }).code !== 'SQLITE_BUSY') throw cause;
+    if ((error as { code?: string }).code !== 'SQLITE_BUSY') throw error;
     throw new DataError(
       `another assay serve is using ${resolve(data)}: stop it first, or choose another directory with --data`,
     );
@@ -55,7 +55,7 @@ export function lockDataDirectory(data: string): { release(): void } {
   return { release: () => sqlite.close() };
 }
 
-/** Opens the database, with the key beside it or the one that systemd hands over. */
+/** Opens the database with the key in the directory or the one that systemd provides. */
 export function openData(
   data: string,
   environment: NodeJS.ProcessEnv = process.env,
@@ -64,18 +64,18 @@ export function openData(
   const path = databasePath(data);
   const isNew = !existsSync(path);
   if (!isNew) checkDatabase(path, data);
-  const key = readMasterKey(data, environment) ?? (isNew ? makeMasterKey(data) : undefined);
+  const key = readMasterKey(data, environment) ?? (isNew ? createMasterKey(data) : undefined);
   if (!key)
     throw new DataError(
-      `the master key ${masterKeyPath(data)} is missing while the database holds encrypted values: put the file back from where you keep it`,
+      `the master key ${masterKeyPath(data)} is missing while the database holds encrypted values: restore the file from your copy`,
     );
   const vault = createVault(key);
   if (isNew)
-    makeWhole(path, unfinished => {
-      const db = openDb(unfinished, vault);
+    createAtomically(path, temporaryPath => {
+      const db = openDb(temporaryPath, vault);
       const value = vault.seal('assay', KEY_CHECK_CELL).toString('base64');
       db.sqlite.prepare("INSERT INTO facts (name, value) VALUES ('key_check', ?)").run(value);
-      // Back to one file, which a link can give its name.
+      // Without WAL the database is a single file, which can be linked to its final name.
       db.sqlite.pragma('journal_mode = DELETE');
       db.close();
     });
@@ -83,9 +83,9 @@ export function openData(
     const db = openDb(path, vault, undefined, onUpgrade);
     checkKey(db);
     return db;
-  } catch (cause) {
-    if (cause instanceof NewerSchemaError) throw new DataError(cause.message);
-    throw cause;
+  } catch (error) {
+    if (error instanceof NewerSchemaError) throw new DataError(error.message);
+    throw error;
   }
 }
 
@@ -93,11 +93,11 @@ function checkDatabase(path: string, data: string): void {
   const found = checkDatabaseFile(path);
   if (found === 'sound') return;
   throw new DataError(
-    `${path} is ${found}: put a backup back with "assay restore FILE --data DIRECTORY" into a new directory; ${data} is left as it is`,
+    `${path} is ${found}: restore a backup into a new directory with "assay restore FILE --data DIRECTORY"; ${data} stays unchanged`,
   );
 }
 
-/** Whether the database answers, and is the file that the next server would find. Asked from then on. */
+/** Returns a check whether the database responds and its file has not been replaced or removed since now. */
 export function watchDatabase(db: Db, data: string): () => boolean {
   const fileOf = () => statSync(databasePath(data), { throwIfNoEntry: false })?.ino;
   const opened = fileOf();
@@ -112,7 +112,7 @@ export function watchDatabase(db: Db, data: string): () => boolean {
 
 export const KEY_CHECK_CELL = { table: 'facts', column: 'key_check', row: 0n };
 
-/** A value sealed when the database was made tells at every start whether the key is still the same. */
+/** Verifies the key with a value that was sealed when the database was created. */
 function checkKey(db: Db): void {
   const sealed = db.sqlite
     .prepare("SELECT value FROM facts WHERE name = 'key_check'")
@@ -123,44 +123,45 @@ function checkKey(db: Db): void {
   } catch {
     db.close();
     throw new DataError(
-      'the master key is not the one that this database was encrypted with: put the right one back',
+      'the master key is not the one that this database was encrypted with: restore the right one',
     );
   }
 }
 
 export function readMasterKey(data: string, environment: NodeJS.ProcessEnv): Buffer | undefined {
-  const handed = environment.CREDENTIALS_DIRECTORY && join(environment.CREDENTIALS_DIRECTORY, 'master.key');
-  for (const path of [handed, masterKeyPath(data)]) {
+  const credential =
+    environment.CREDENTIALS_DIRECTORY && join(environment.CREDENTIALS_DIRECTORY, 'master.key');
+  for (const path of [credential, masterKeyPath(data)]) {
     if (!path || !existsSync(path)) continue;
     const key = Buffer.from(readFileSync(path, 'utf8').trim(), 'base64');
     if (key.length !== 32)
-      throw new DataError(`${path} does not hold a master key: it must be 32 bytes in base64`);
+      throw new DataError(`${path} does not contain a master key: it must be 32 bytes in base64`);
     return key;
   }
   return undefined;
 }
 
-function makeMasterKey(data: string): Buffer {
+function createMasterKey(data: string): Buffer {
   const path = masterKeyPath(data);
-  makeWhole(path, unfinished =>
-    writeFileSync(unfinished, `${randomBytes(32).toString('base64')}\n`, { flush: true }),
+  createAtomically(path, temporaryPath =>
+    writeFileSync(temporaryPath, `${randomBytes(32).toString('base64')}\n`, { flush: true }),
   );
-  // Whoever was first has made it.
+  // Another process may have been first: use the key that is on disk.
   return readMasterKey(data, {}) as Buffer;
 }
 
-/** Makes a private file whole or not at all; of two that try at once the first one's stays. */
-function makeWhole(path: string, fill: (unfinished: string) => void): void {
-  const unfinished = `${path}.${process.pid}`;
-  rmSync(unfinished, { force: true });
-  closeSync(openSync(unfinished, 'wx', 0o600));
-  fill(unfinished);
+/** Creates a private file completely or not at all. If two processes try at once, the first one's file stays. */
+function createAtomically(path: string, fill: (temporaryPath: string) => void): void {
+  const temporaryPath = `${path}.${process.pid}`;
+  rmSync(temporaryPath, { force: true });
+  closeSync(openSync(temporaryPath, 'wx', 0o600));
+  fill(temporaryPath);
   try {
-    linkSync(unfinished, path);
-  } catch (cause) {
-    if ((cause as NodeJS.ErrnoException).code !== 'EEXIST') throw cause;
+    linkSync(temporaryPath, path);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
   }
-  rmSync(unfinished);
+  rmSync(temporaryPath);
   const directory = openSync(dirname(path), 'r');
   fsyncSync(directory);
   closeSync(directory);

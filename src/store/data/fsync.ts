@@ -1,4 +1,4 @@
-// Makes names lasting: a file that is safe on disk can still lose its name when the power goes.
+// Syncs directories. A file that is safe on disk can still lose its name in a power failure if its directory is not synced.
 
 import { open } from 'node:fs/promises';
 

@@ -1,5 +1,6 @@
-// The log of a build on disk: its bytes, and beside them `<path>.times`, one checkpoint a write. A checkpoint says when
-// the log reached a length, and up to which raw byte of the output that was. Masking and batching are left to the caller.
+// The log of a job on disk, and `<path>.times` with one checkpoint for each write. A checkpoint says when the log reached
+// a length, and how many bytes of the raw output that covers. The caller masks and batches the output.
+
 import { constants, createReadStream, rmSync } from 'node:fs';
 import { type FileHandle, open, stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
@@ -8,20 +9,20 @@ import { crc32 } from 'node:zlib';
 import { syncDirectory } from './fsync.ts';
 
 export type LogWriter = {
-  /** Output that stands for the raw bytes up to `rawOffset`. Resolves with the length of the log. */
+  /** Appends output that covers the raw bytes up to `rawOffset`. Resolves with the length of the log. */
   append(bytes: Buffer, rawOffset: number): Promise<number>;
-  /** Begins an attempt: its output is read from the first byte, and it gets last lines of its own. */
+  /** Starts an attempt: its output is read from the first byte, and `finish` adds its final lines again. */
   beginAttempt(): Promise<number>;
-  /** A line of the service, on a line of its own; it is kept past the limit too. It may stand for raw bytes as well. */
+  /** Appends a service line on a separate line, even past the limit. It may cover raw bytes too. */
   line(text: string, rawOffset?: number): Promise<number>;
   /**
-   * Ends with these lines, says how much was left out, if anything was, makes all of it safe on disk, and closes. Done
-   * again after a crash it finds its lines there. Stays open if it fails.
+   * Appends the final lines and the number of omitted bytes, syncs the log and closes it. Repeated after a crash, it does
+   * not append its lines twice. The log stays open if it fails.
    */
   finish(lines?: readonly string[]): Promise<number>;
-  /** Stops without an end, to be opened again later. */
+  /** Closes an unfinished log, to be opened again later. */
   close(): Promise<void>;
-  /** From where the output has to be read again, so that nothing is missing and nothing comes twice. */
+  /** Where to continue reading the raw output, so that nothing is lost or repeated. */
   readonly rawOffset: number;
   readonly sizeBytes: number;
   readonly omittedBytes: number;
@@ -33,7 +34,7 @@ type Checkpoint = {
   rawOffset: number;
   omittedBytes: number;
   isNoted: boolean;
-  /** Whether its last lines are those of `finish`. */
+  /** Whether the log ends with the lines of `finish`. */
   isEnded: boolean;
 };
 
@@ -42,10 +43,10 @@ const NOTED = 1;
 const ENDED = 2;
 const newline = 0x0a;
 
-/** After a crash the log is cut back to its last complete checkpoint. */
+/** Truncates the log to its last complete checkpoint, in case a crash interrupted a write. */
 export async function openLog(options: { path: string; limitBytes: number }): Promise<LogWriter> {
   const { path, limitBytes } = options;
-  // Not for appending: writes go to offsets of our own choosing.
+  // Not opened for appending, because writes go to explicit offsets.
   const log = await open(path, constants.O_RDWR | constants.O_CREAT, 0o600);
   const times = await open(`${path}.times`, constants.O_RDWR | constants.O_CREAT, 0o600).catch(
     async error => {
@@ -60,8 +61,8 @@ export async function openLog(options: { path: string; limitBytes: number }): Pr
   });
   let previous: Promise<unknown> = Promise.resolve();
 
-  /** One at a time and in order; a write that failed is forgotten, and its bytes are asked for again. */
-  function inTurn<T>(work: () => Promise<T>): Promise<T> {
+  /** Runs operations one at a time and in order. After a failed write the caller reads the same bytes again. */
+  function serialize<T>(work: () => Promise<T>): Promise<T> {
     const mine = previous.then(work);
     previous = mine.catch(() => {});
     return mine;
@@ -77,16 +78,16 @@ export async function openLog(options: { path: string; limitBytes: number }): Pr
       endOffset,
       atMs: grows ? Date.now() : checkpoint.atMs,
     };
-    // Where only the counters moved the last record is written over: output past the limit costs no room.
+    // If only counters changed, the last record is overwritten, so that output past the limit uses no disk space.
     const record = grows ? records : records - 1;
-    // Side by side is safe: a checkpoint past the end of the log is ignored when it is opened again.
+    // Both writes may run in parallel: a checkpoint past the end of the log is ignored when it is opened again.
     const writes = await Promise.allSettled([
       writeAll(log, bytes, checkpoint.endOffset),
       writeAll(times, encode(next), record * recordBytes),
     ]);
     const failed = writes.find(result => result.status === 'rejected');
     if (failed) {
-      // Or its checkpoint, left behind, could later pass for that of other bytes.
+      // A stale checkpoint could otherwise be mistaken for one of later bytes.
       await Promise.allSettled([log.truncate(checkpoint.endOffset), times.truncate(records * recordBytes)]);
       throw failed.reason;
     }
@@ -103,25 +104,25 @@ export async function openLog(options: { path: string; limitBytes: number }): Pr
 
   return {
     append: (bytes, rawOffset) =>
-      inTurn(async () => {
+      serialize(async () => {
         const { endOffset, omittedBytes } = checkpoint;
         if (bytes.length === 0 && rawOffset === checkpoint.rawOffset) return endOffset;
-        const room = omittedBytes > 0 ? 0 : Math.max(0, limitBytes - endOffset);
-        const kept = bytes.length <= room ? bytes.length : cutAtCharacter(bytes.subarray(0, room));
+        const freeBytes = omittedBytes > 0 ? 0 : Math.max(0, limitBytes - endOffset);
+        const kept = bytes.length <= freeBytes ? bytes.length : cutAtCharacter(bytes.subarray(0, freeBytes));
         const change = { rawOffset, omittedBytes: omittedBytes + bytes.length - kept };
         return write(bytes.subarray(0, kept), change);
       }),
     beginAttempt: () =>
-      inTurn(async () => {
+      serialize(async () => {
         const { endOffset, rawOffset, isEnded } = checkpoint;
         return rawOffset === 0 && !isEnded ? endOffset : write(Buffer.alloc(0), { rawOffset: 0 });
       }),
     line: (text, rawOffset) =>
-      inTurn(() => serviceLines([text], rawOffset === undefined ? {} : { rawOffset })),
+      serialize(() => serviceLines([text], rawOffset === undefined ? {} : { rawOffset })),
     finish: (lines = []) =>
-      inTurn(async () => {
+      serialize(async () => {
         const { omittedBytes, isNoted, isEnded } = checkpoint;
-        const note = `output past the limit of ${limitBytes} bytes was not kept: ${omittedBytes} bytes left out`;
+        const note = `output past the limit of ${limitBytes} bytes was not kept: ${omittedBytes} bytes omitted`;
         const last = omittedBytes > 0 && !isNoted ? [...lines, note] : lines;
         if (last.length > 0 && !isEnded)
           await serviceLines(last, { isEnded: true, isNoted: isNoted || omittedBytes > 0 });
@@ -129,7 +130,7 @@ export async function openLog(options: { path: string; limitBytes: number }): Pr
         await closeFiles();
         return checkpoint.endOffset;
       }),
-    close: () => inTurn(async () => void (await closeFiles())),
+    close: () => serialize(async () => void (await closeFiles())),
     get rawOffset() {
       return checkpoint.rawOffset;
     },
@@ -175,7 +176,7 @@ function encode(checkpoint: Checkpoint): Buffer {
   return record;
 }
 
-/** A record of which a crash left only a part does not agree with its sum. */
+/** Undefined if the checksum does not match, because a crash interrupted the write. */
 function decode(record: Buffer): Checkpoint | undefined {
   if (record.length < recordBytes || record.readUInt32LE(36) !== crc32(record.subarray(0, 36)))
     return undefined;
@@ -218,11 +219,11 @@ async function lastCheckpoint(
 /** The bytes from `start` up to, not including, `end`. */
 export function readLog(path: string, range: { start?: number; end?: number } = {}): Readable {
   const { start = 0, end = Number.POSITIVE_INFINITY } = range;
-  // A stream's own `end` is inclusive, and cannot say "nothing".
+  // The `end` of a read stream is inclusive, so it cannot express an empty range.
   return end > start ? createReadStream(path, { start, end: end - 1 }) : Readable.from([]);
 }
 
-/** 0 when there is no log yet. */
+/** 0 if there is no log yet. */
 export async function logSize(path: string): Promise<number> {
   return stat(path).then(
     ({ size }) => size,
@@ -235,7 +236,7 @@ export async function logSize(path: string): Promise<number> {
 
 export type LogTime = { endOffset: number; atMs: number };
 
-/** The writes that made the bytes from `start` up to `end`, in order: a byte came with the first that ends after it. */
+/** The writes that produced the bytes from `start` up to `end`, in order. A byte belongs to the first write that ends after it. */
 export async function readLogTimes(
   path: string,
   range: { start?: number; end?: number } = {},
@@ -264,7 +265,7 @@ async function readTimes(times: FileHandle, first: number, records: number, end:
     const { bytesRead } = await times.read(block, 0, block.length, index * recordBytes);
     for (let at = 0; at + recordBytes <= bytesRead; at += recordBytes, index++) {
       const record = decode(block.subarray(at, at + recordBytes));
-      // The last one may be being written just now.
+      // The last record may be incomplete while it is being written.
       if (!record) return found;
       found.push({ endOffset: record.endOffset, atMs: record.atMs });
       if (record.endOffset >= end) return found;
@@ -274,7 +275,7 @@ async function readTimes(times: FileHandle, first: number, records: number, end:
   return found;
 }
 
-/** When the byte at `offset` came, out of what `readLogTimes` gave. */
+/** When the byte at `offset` was written, according to the result of `readLogTimes`. */
 export function timeOf(times: readonly LogTime[], offset: number): number | undefined {
   let low = 0;
   for (let high = times.length; low < high; ) {
@@ -285,7 +286,7 @@ export function timeOf(times: readonly LogTime[], offset: number): number | unde
   return times[low]?.atMs;
 }
 
-/** How many of the bytes form whole UTF-8 characters. Only a beginning that could still become one is left off. */
+/** The length of the bytes without an incomplete UTF-8 character at the end. */
 export function cutAtCharacter(bytes: Buffer): number {
   for (let back = 1; back <= Math.min(3, bytes.length); back++) {
     const byte = bytes[bytes.length - back]!;
@@ -304,7 +305,7 @@ function lengthOf(lead: number): number {
   return lead >= 0xf0 && lead <= 0xf4 ? 4 : 1;
 }
 
-/** Some second bytes make a character too long, a surrogate, or beyond Unicode: such a sequence never becomes whole. */
+/** Some second bytes make a sequence overlong, a surrogate or beyond Unicode: it can never become a valid character. */
 function mayFollow(lead: number, second: number): boolean {
   if (lead === 0xe0) return second >= 0xa0;
   if (lead === 0xed) return second <= 0x9f;

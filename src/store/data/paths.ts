@@ -1,4 +1,4 @@
-// Where things are in DATA. Nothing else in the program spells these names.
+// The paths inside DATA. No other file spells these names.
 
 import { join } from 'node:path';
 
@@ -13,11 +13,11 @@ export const archivePath = (data: string, hash: string) => join(data, 'archives'
 export const artifactPath = (data: string, hash: string) => join(data, 'artifacts', `${hash}.tar.zst`);
 export const uploadDirectory = (data: string) => join(data, 'uploads');
 export const mirrorPath = (data: string, projectId: bigint) => join(data, 'mirrors', `${projectId}.git`);
-/** Those of its submodules; beside the mirror, so that they go with the project. */
+/** The mirrors of the project's submodules. They are next to its own mirror and are deleted with it. */
 export const submoduleMirrors = (data: string, projectId: bigint) => `${mirrorPath(data, projectId)}.modules`;
 export const jobDirectory = (data: string, kind: string, id: bigint) => join(data, 'jobs', `${kind}-${id}`);
 
-/** Made at start, so that no one has to ask whether they are there. */
+/** Created at start, so that no code needs to check for them. */
 export const directories = [
   'logs',
   'archives',

@@ -1,4 +1,4 @@
-// Column kinds. The database hands out every integer as a bigint so that ids stay exact; these say what each one means.
+// Column types. The driver returns every integer as a bigint so that ids stay exact; these convert it to what it means.
 
 import { customType } from 'drizzle-orm/sqlite-core';
 
@@ -21,11 +21,11 @@ export const bool = customType<{ data: boolean; driverData: bigint }>({
   toDriver: value => (value ? 1n : 0n),
 });
 
-/** Bytes in a form of our own. */
+/** Bytes in an internal format. */
 export const packed = customType<{ data: Buffer; driverData: Buffer }>({ dataType: () => 'blob' });
 
 /** Encrypted by the vault. */
 export const sealed = customType<{ data: Buffer; driverData: Buffer }>({ dataType: () => 'blob' });
 
-/** A SHA-256 of a secret that is not kept. */
+/** The SHA-256 of a secret that is not stored. */
 export const digest = customType<{ data: Buffer; driverData: Buffer }>({ dataType: () => 'blob' });

@@ -1,36 +1,36 @@
-// Whether a database file is sound enough to be served from. Looks and touches nothing; what to do about it says data.ts.
+// Checks whether a database file is intact enough to use. It reads only; data.ts reports what to do about a damaged file.
 
 import { statSync } from 'node:fs';
 import type Database from 'better-sqlite3';
 import { openSqlite } from './db.ts';
 
-/** Above it a whole check would hold up the start: then the ends of every table and index are looked at instead. */
-const WHOLE_CHECK_BYTES = 64 * 1024 ** 2;
+/** A full check of a larger file would delay the start, so only both ends of every table and index are read. */
+const FULL_CHECK_MAX_BYTES = 64 * 1024 ** 2;
 
 export function checkDatabaseFile(path: string): 'sound' | 'empty' | 'damaged' {
   const { size } = statSync(path);
   if (size === 0) return 'empty';
   const sqlite = openSqlite(path, { readonly: true });
   try {
-    // A file without a version was not written by Assay, or somebody has emptied it.
+    // A file without a version was not written by Assay, or was emptied.
     if (sqlite.pragma('user_version', { simple: true }) === 0) return 'empty';
-    if (size > WHOLE_CHECK_BYTES) readEnds(sqlite);
+    if (size > FULL_CHECK_MAX_BYTES) readEnds(sqlite);
     else if (sqlite.pragma('quick_check(1)', { simple: true }) !== 'ok') return 'damaged';
     return 'sound';
-  } catch (cause) {
-    if (isDamageError(cause)) return 'damaged';
-    throw cause;
+  } catch (error) {
+    if (isDamageError(error)) return 'damaged';
+    throw error;
   } finally {
     sqlite.close();
   }
 }
 
-export function isDamageError(cause: unknown): boolean {
-  const code = (cause as { code?: unknown }).code;
+export function isDamageError(error: unknown): boolean {
+  const code = (error as { code?: unknown }).code;
   return typeof code === 'string' && /^SQLITE_(NOTADB|CORRUPT)/.test(code);
 }
 
-/** Goes down both edges of every table and of every index; a page that is not what it should be throws. */
+/** Reads the first and the last row of every table and index. A damaged page throws. */
 function readEnds(sqlite: Database.Database): void {
   const trees = sqlite
     .prepare(

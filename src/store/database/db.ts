@@ -1,4 +1,4 @@
-// The one door to SQLite: opening, pragmas, transactions, and the ids that are given out inside them.
+// The only module that talks to SQLite: opening, pragmas, transactions, ids, and caches of statements and reads.
 
 import Database from 'better-sqlite3';
 import { getTableColumns, getTableName } from 'drizzle-orm';
@@ -13,23 +13,23 @@ export type Db = {
   orm: BetterSQLite3Database;
   vault: Vault;
   now(): number;
-  /** Runs `change` as one durable transaction; inside another one, as part of it. */
+  /** Runs `change` as one durable transaction, or as part of the current one. */
   write<T>(change: () => T): T;
-  /** A new id; only inside `write`, whose transaction remembers it. */
+  /** A new id. Allowed only inside `write`, whose transaction stores it. */
   newId(): bigint;
-  /** Says which rows changed, for those who watch; told after the transaction is durable. */
+  /** Marks a topic as changed. Its subscribers are notified once the transaction is durable. */
   touch(topic: string): void;
   onCommit: (topics: ReadonlySet<string>) => void;
-  /** Whether a transaction of `write` is under way. */
+  /** Whether a transaction of `write` is running. */
   readonly writing: boolean;
-  /** Another number after every change: what was read outside of transactions under the same one still holds. */
+  /** Increases with every change. A read outside a transaction stays valid while this number is the same. */
   generation(): number;
   sqlite: Database.Database;
   close(): void;
 };
 
 const BUSY_TIMEOUT_MS = 10_000;
-const MOST_STATEMENTS = 500;
+const MAX_STATEMENTS = 500;
 
 export function openSqlite(path: string, options: { readonly?: boolean } = {}): Database.Database {
   const binding = nativeBinding();
@@ -45,7 +45,7 @@ export function openDb(path: string, vault: Vault, now: () => number = Date.now,
   const sqlite = openSqlite(path);
   sqlite.defaultSafeIntegers(true);
   sqlite.pragma('journal_mode = WAL');
-  // NORMAL would lose answered requests when the power goes.
+  // NORMAL could lose acknowledged requests in a power failure.
   sqlite.pragma('synchronous = FULL');
   sqlite.pragma('cache_size = -16000');
   sqlite.pragma('temp_store = MEMORY');
@@ -59,14 +59,14 @@ export function openDb(path: string, vault: Vault, now: () => number = Date.now,
   const begin = sqlite.prepare('BEGIN IMMEDIATE');
   const commit = sqlite.prepare('COMMIT');
   const rollback = sqlite.prepare('ROLLBACK');
-  // What other processes change, which SQLite counts, and what this one does. Neither number ever goes back.
+  // SQLite counts the changes of other processes. Neither number ever decreases.
   const readChangesOfOthers = sqlite.prepare<[], bigint>('PRAGMA data_version').pluck();
   let changesOfOthers: bigint | undefined;
   let ownChanges = 0;
 
   let touched = new Set<string>();
   let lastId: bigint | undefined;
-  let givenOut = false;
+  let hasNewId = false;
   let writing = false;
 
   const transact = <T>(change: () => T): T => {
@@ -74,24 +74,24 @@ export function openDb(path: string, vault: Vault, now: () => number = Date.now,
     writing = true;
     try {
       const result = change();
-      // The command line gives out ids beside the server: the last one is read and kept inside the transaction.
-      if (givenOut) writeLastId.run(String(lastId));
+      // The command line assigns ids too, so the last one is read and stored inside the transaction.
+      if (hasNewId) writeLastId.run(String(lastId));
       commit.run();
       ownChanges += 1;
       return result;
-    } catch (cause) {
+    } catch (error) {
       if (sqlite.inTransaction) rollback.run();
       touched = new Set();
-      throw cause;
+      throw error;
     } finally {
       writing = false;
       lastId = undefined;
-      givenOut = false;
+      hasNewId = false;
     }
   };
 
   const db: Db = {
-    orm: drizzle(rememberingStatements(sqlite)),
+    orm: drizzle(cacheStatements(sqlite)),
     vault,
     now,
     sqlite,
@@ -99,7 +99,7 @@ export function openDb(path: string, vault: Vault, now: () => number = Date.now,
     write(change) {
       if (sqlite.inTransaction) return change();
       const result = transact(change);
-      // After the transaction is over in every respect: who is told may write in turn.
+      // Notify after the transaction is completely over: subscribers may write.
       if (touched.size > 0) {
         const topics = touched;
         touched = new Set();
@@ -111,16 +111,16 @@ export function openDb(path: string, vault: Vault, now: () => number = Date.now,
       return writing;
     },
     newId() {
-      if (!sqlite.inTransaction) throw new Error('ids are given out inside a transaction');
+      if (!sqlite.inTransaction) throw new Error('newId must be called inside a transaction');
       lastId = nextId(lastId ?? readLastId.get() ?? 0n, now());
-      givenOut = true;
+      hasNewId = true;
       return lastId;
     },
     touch(topic) {
       touched.add(topic);
     },
     generation() {
-      // Read once in a turn of the event loop, whose requests had all arrived before it began.
+      // Read once per turn of the event loop: its requests all arrived before it started.
       if (changesOfOthers === undefined) {
         changesOfOthers = readChangesOfOthers.get() ?? 0n;
         setImmediate(() => {
@@ -137,44 +137,44 @@ export function openDb(path: string, vault: Vault, now: () => number = Date.now,
 }
 
 /**
- * What drizzle needs of a connection. It has a query compiled each time that it is run, which costs more than to run it:
- * here the same words are compiled once. Queries with lists in them come in many lengths, so only so many are kept.
+ * A connection for drizzle that caches compiled statements. Drizzle compiles a query on each run, which costs more than
+ * running it. The cache is limited because queries with lists have many variants.
  */
-function rememberingStatements(sqlite: Database.Database): Database.Database {
+function cacheStatements(sqlite: Database.Database): Database.Database {
   const compiled = new Map<string, Database.Statement>();
-  const prepare = (words: string) => {
-    let statement = compiled.get(words);
+  const prepare = (query: string) => {
+    let statement = compiled.get(query);
     if (!statement) {
-      if (compiled.size >= MOST_STATEMENTS) compiled.delete(compiled.keys().next().value as string);
-      statement = sqlite.prepare(words);
-      compiled.set(words, statement);
+      if (compiled.size >= MAX_STATEMENTS) compiled.delete(compiled.keys().next().value as string);
+      statement = sqlite.prepare(query);
+      compiled.set(query, statement);
     }
     return statement.reader ? statement.raw(false) : statement;
   };
   return { prepare } as unknown as Database.Database;
 }
 
-/** A prepared statement made once for each database: `const find = prepared(db => db.orm.select()….prepare())`. */
+/** Prepares a statement once per database: `const find = prepared(db => db.orm.select()….prepare())`. */
 export function prepared<T>(make: (db: Db) => T): (db: Db) => T {
-  const made = new WeakMap<Db, T>();
+  const statements = new WeakMap<Db, T>();
   return db => {
-    let statement = made.get(db);
+    let statement = statements.get(db);
     if (statement === undefined) {
       statement = make(db);
-      made.set(db, statement);
+      statements.set(db, statement);
     }
     return statement;
   };
 }
 
-/** Inserts whole rows, with a statement made once: for what is written by the hundred in one transaction. */
+/** Inserts complete rows with one prepared statement, for transactions that insert hundreds of rows. */
 export function insertInto<Table extends SQLiteTable>(
   table: Table,
 ): (db: Db, row: Table['$inferSelect']) => void {
   const columns = Object.entries(getTableColumns(table));
   const names = columns.map(([, column]) => column.name).join(', ');
-  const words = `INSERT INTO ${getTableName(table)} (${names}) VALUES (${columns.map(() => '?').join(', ')})`;
-  const insert = prepared(db => db.sqlite.prepare(words));
+  const query = `INSERT INTO ${getTableName(table)} (${names}) VALUES (${columns.map(() => '?').join(', ')})`;
+  const insert = prepared(db => db.sqlite.prepare(query));
   return (db, row) => {
     const values = columns.map(([key, column]) => {
       const value = (row as Record<string, unknown>)[key];
@@ -184,31 +184,31 @@ export function insertInto<Table extends SQLiteTable>(
   };
 }
 
-/** A read whose result is kept until anything in the database changes; for what nearly every request asks. */
-export function cached<Asked, Found>(
-  keyOf: (asked: Asked) => unknown,
-  read: (db: Db, asked: Asked) => Found | undefined,
-  most = 1000,
-): (db: Db, asked: Asked) => Found | undefined {
-  const memories = prepared(() => ({ generation: -1, found: new Map<unknown, Found>() }));
-  return (db, asked) => {
-    if (db.writing) return read(db, asked);
-    const memory = memories(db);
+/** Caches a read that nearly every request makes, until anything in the database changes. */
+export function cached<Argument, Result>(
+  keyOf: (argument: Argument) => unknown,
+  read: (db: Db, argument: Argument) => Result | undefined,
+  maxEntries = 1000,
+): (db: Db, argument: Argument) => Result | undefined {
+  const caches = prepared(() => ({ generation: -1, results: new Map<unknown, Result>() }));
+  return (db, argument) => {
+    if (db.writing) return read(db, argument);
+    const cache = caches(db);
     const generation = db.generation();
-    if (memory.generation !== generation || memory.found.size >= most) {
-      memory.found.clear();
-      memory.generation = generation;
+    if (cache.generation !== generation || cache.results.size >= maxEntries) {
+      cache.results.clear();
+      cache.generation = generation;
     }
-    const key = keyOf(asked);
-    const known = memory.found.get(key);
+    const key = keyOf(argument);
+    const known = cache.results.get(key);
     if (known !== undefined) return known;
-    const found = read(db, asked);
-    if (found !== undefined) memory.found.set(key, found);
-    return found;
+    const result = read(db, argument);
+    if (result !== undefined) cache.results.set(key, result);
+    return result;
   };
 }
 
-/** Whether an error says that a unique index holds the value already. */
-export function isUniqueViolation(cause: unknown): boolean {
-  return cause instanceof Database.SqliteError && cause.code === 'SQLITE_CONSTRAINT_UNIQUE';
+/** Whether a unique index already has the value. */
+export function isUniqueViolation(error: unknown): boolean {
+  return error instanceof Database.SqliteError && error.code === 'SQLITE_CONSTRAINT_UNIQUE';
 }

@@ -1,4 +1,4 @@
-// Reads a data directory without changing it, whichever version wrote it: no key is needed and nothing is migrated.
+// Reads basic values from a data directory of any version, without its key and without migrating it.
 
 import { existsSync } from 'node:fs';
 import { databasePath } from '../data/paths.ts';
@@ -6,12 +6,12 @@ import { checkDatabaseFile } from './database-check.ts';
 import { openSqlite } from './db.ts';
 
 export type Inspection = {
-  /** By which its containers, volumes and networks are known. */
+  /** The label of the instance's containers, volumes and networks. */
   instance: string | undefined;
   database: 'absent' | 'sound' | 'empty' | 'damaged';
   /** The image that `assay image use` chose. */
   image: string | undefined;
-  /** When the newest record was made. */
+  /** When the newest event was created. */
   newestAt: number | undefined;
 };
 

@@ -1,14 +1,14 @@
-// The steps that lead from an empty file to today's schema, and the runner. A step that has been released is never edited.
+// The migration steps from an empty file to the current schema, and their runner. Never edit a released step.
 
 import type Database from 'better-sqlite3';
 import { nameKey } from '../../domain/names.ts';
 import type { RuleResult } from '../../domain/rules.ts';
 import { packDecisions } from './packed-decisions.ts';
 
-/** Thrown where the file belongs to a newer Assay: going on could lose what that one wrote. */
+/** Thrown if a newer Assay wrote the file: using it could lose data. */
 export class NewerSchemaError extends Error {}
 
-/** `onUpgrade` is called before the steps of an upgrade, which may take long for a large database, and after them. */
+/** Called before and after the steps of an upgrade, which may take long for a large database. */
 export type OnUpgrade = (upgrade: { from: number; to: number; tookMs?: number }) => void;
 
 export function migrate(
@@ -20,14 +20,14 @@ export function migrate(
   if (from >= target) return;
   const startedAt = performance.now();
   if (from > 0) onUpgrade({ from, to: target });
-  // Ignored inside a transaction, and on it would empty child tables when a step rebuilds their parent.
+  // Foreign keys would empty child tables when a step rebuilds their parent. The pragma is ignored inside a transaction.
   sqlite.pragma('foreign_keys = OFF');
-  // What a step removes, such as keys that were not encrypted, is overwritten in the file too.
+  // Overwrite removed values in the file, such as keys that were not encrypted.
   sqlite.pragma('secure_delete = ON');
   sqlite.function('key_of_name', { deterministic: true }, name => nameKey(String(name)));
   sqlite
     .transaction(() => {
-      // Asked again now that nobody else writes: a server and a command may both have found the old one.
+      // Read again under the write lock: another process may have migrated meanwhile.
       const version = versionOf(sqlite);
       if (version >= target) return;
       for (const step of steps.slice(version, target))
@@ -367,9 +367,9 @@ INSERT INTO facts (name, value) VALUES ('last_id', '0'), ('instance', lower(hex(
 `;
 
 /**
- * Who invited an account. Old rows do not say it: an invitation made the account and its collaborator in one transaction,
- * and ids count milliseconds in steps of 2^22, so both have ids of the same second. Links of accounts that have a password
- * or were promoted are removed.
+ * Adds who invited an account. Old rows lack this, but an invitation created the account and its collaborator in one
+ * transaction. Ids count milliseconds in steps of 2^22, so both ids are of the same second. Also removes the links of
+ * accounts that have a password or were promoted.
  */
 const invitations = `
 ALTER TABLE accounts ADD COLUMN invited_by_id INTEGER REFERENCES accounts (id) ON DELETE SET NULL;
@@ -384,7 +384,7 @@ DELETE FROM sign_in_links WHERE account_id IN (
 );
 `;
 
-/** Whether a request has an unfinished build, and which build of a suite is its newest, without a look at all of them. */
+/** Indexes to find an unfinished build of a request, and the newest build of each suite, without reading all builds. */
 const buildsOfRequest = `
 DROP INDEX builds_request;
 CREATE INDEX builds_request ON builds (build_request_id, suite_id, id);
@@ -392,8 +392,8 @@ CREATE INDEX builds_request_unfinished ON builds (build_request_id, id) WHERE bu
 `;
 
 /**
- * Keys are stored encrypted, so they leave the bodies of events, where only the comment of the key stays. A delivery sends
- * the body of its event: its own copy is deleted.
+ * Removes SSH keys from the bodies of events, because keys are stored encrypted; the comment of the key stays. A delivery
+ * now sends the body of its event, so its copy is deleted.
  */
 const keyField = '"ssh_public_key":"';
 const keyStart = `instr(body, '${keyField}ssh-ed25519 ')`;
@@ -407,7 +407,7 @@ ALTER TABLE deliveries DROP COLUMN body;
 CREATE INDEX deliveries_event ON deliveries (event_id);
 `;
 
-/** Names become unique by their key. Where several rows have one key already, the oldest keeps it and the others have none. */
+/** Makes names unique by their key. If several rows have the same key, the oldest keeps it and the others get none. */
 const uniqueKeys = [
   ['projects', 'owner_id'],
   ['suites', 'project_id'],
@@ -425,7 +425,7 @@ CREATE UNIQUE INDEX ${table}_name ON ${table} (${scope}, name_key);
   )
   .join('');
 
-/** Decisions were a row for each suite, with all that its rules saw. */
+/** Replaces decisions stored in one row per suite by one packed row per request. */
 function packOldDecisions(sqlite: Database.Database): void {
   sqlite.exec(`
     CREATE TABLE request_decisions (
@@ -451,7 +451,7 @@ function packOldDecisions(sqlite: Database.Database): void {
     )
     .safeIntegers();
   for (let id = next.get(-1n) as bigint | null; id !== null; id = next.get(id) as bigint | null) {
-    // The same text is the same list of rules, which is packed once.
+    // Equal texts share one list of rules, so that it is packed once.
     const parsed = new Map<string, RuleResult[]>();
     const decisions = rowsOf.all(id).map(({ suiteId, suiteName, runs, rules: text }) => {
       const rules = parsed.get(text) ?? (JSON.parse(text) as RuleResult[]);
@@ -463,12 +463,12 @@ function packOldDecisions(sqlite: Database.Database): void {
   sqlite.exec('DROP TABLE suite_decisions');
 }
 
-/** A deploy that is under way can be canceled. */
+/** Allows a running deploy to be canceled. */
 const deployCancel = `
 ALTER TABLE deploys ADD COLUMN cancel_because TEXT;
 `;
 
-/** What each suite keeps between builds; the volumes that are there are entered by the server. */
+/** The caches of suites. The server adds the volumes that exist. */
 const cachesOfSuites = `
 CREATE TABLE caches (
   suite_id INTEGER PRIMARY KEY NOT NULL REFERENCES suites (id) ON DELETE CASCADE,
@@ -481,7 +481,7 @@ CREATE TABLE caches (
 ) STRICT;
 `;
 
-/** What is deleted is marked, and its rows are purged in batches. */
+/** Deleted projects and notifications are marked, then purged in batches. */
 const deletedMarks = ['projects', 'notifications']
   .map(
     table => `
@@ -491,12 +491,12 @@ CREATE INDEX ${table}_deleted ON ${table} (id) WHERE deleted_at IS NOT NULL;
   )
   .join('');
 
-/** A project may have its submodules fetched. */
+/** The submodule setting of projects. */
 const submodulesOfProject = `
 ALTER TABLE projects ADD COLUMN submodules TEXT NOT NULL DEFAULT 'off';
 `;
 
-/** TIMEOUT counts over all attempts. */
+/** The time of earlier attempts, because TIMEOUT covers all of them. */
 const timeOfAttempts = ['builds', 'dependencies']
   .map(table => `ALTER TABLE ${table} ADD COLUMN spent_ms INTEGER NOT NULL DEFAULT 0;\n`)
   .join('');

@@ -1,11 +1,11 @@
-// How the decisions of a request are stored: compressed, and a rule that several suites have, and what it saw, stand once.
+// The storage format of a request's decisions: compressed JSON in which rules and values shared by suites appear once.
 
 import { zstdCompressSync, zstdDecompressSync } from 'node:zlib';
 import type { RuleResult } from '../../domain/rules.ts';
 
 export type Decision = { suiteId: bigint; suiteName: string; runs: boolean; rules: readonly RuleResult[] };
 
-/** `saw` and `rules` refer to elements of the lists before them. */
+/** `saw` is an index into `saws`; the `rules` of a suite are indexes into `rules`. */
 type Packed = {
   saws: (string | readonly string[])[];
   rules: [subject: string, operator: string, value: string, holds: boolean, saw: number][];

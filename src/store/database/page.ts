@@ -1,10 +1,10 @@
-// How lists are cut: newest first, by id, so that a page costs the same however long the table is.
+// Paging by id, newest first, so that a page costs the same however long the table is.
 
 import { type Column, lt, type SQL } from 'drizzle-orm';
 
 export type Page = { limit: number; before: bigint | undefined };
 
-/** Stores return one row more than the page holds, which tells that there is a next page. */
+/** One row more than the page holds: its presence shows that there is a next page. */
 export function limitWithNext(page: Page): number {
   return page.limit + 1;
 }

@@ -1,4 +1,4 @@
-// Every table. What the migrations make must equal this (test/store/drift.test.ts).
+// All tables. The migrations must produce exactly this schema (test/store/drift.test.ts).
 
 import { sql } from 'drizzle-orm';
 import {
@@ -17,11 +17,11 @@ import type { SubmoduleSetting } from '../../domain/submodules.ts';
 import { bool, digest, instant, int, int64, packed, sealed } from './columns.ts';
 
 const id = () => int64('id').primaryKey();
-/** Null where an older row had the same key when keys were introduced, until its name is changed. */
+/** Null if an older row had the same key when keys were introduced. Renaming the row sets it. */
 const nameKey = () => text('name_key');
 const createdAt = () => instant('created_at').notNull();
 
-/** Single facts about this data directory: the last id given out, the instance, the default image. */
+/** Named values of this data directory, such as the last assigned id, the instance and the default image. */
 export const facts = sqliteTable('facts', {
   name: text('name').primaryKey(),
   value: text('value').notNull(),
@@ -39,7 +39,7 @@ export const accounts = sqliteTable(
     passwordHash: text('password_hash'),
     apiKeyDigest: digest('api_key_digest'),
     createdAt: createdAt(),
-    /** Who may make sign-in links for it. Null once it has a password or was promoted. */
+    /** The account that may create sign-in links for it. Null once it has a password or was promoted. */
     invitedById: int64('invited_by_id').references((): AnySQLiteColumn => accounts.id, {
       onDelete: 'set null',
     }),
@@ -92,7 +92,7 @@ export const tokens = sqliteTable(
     applicationId: int64('application_id')
       .notNull()
       .references(() => applications.id, { onDelete: 'cascade' }),
-    /** Names separated by spaces. */
+    /** Separated by spaces. */
     scopes: text('scopes').notNull(),
     createdAt: createdAt(),
     lastUsedAt: instant('last_used_at'),
@@ -114,7 +114,7 @@ export const authorizationCodes = sqliteTable(
     scopes: text('scopes').notNull(),
     codeChallenge: text('code_challenge'),
     expiresAt: instant('expires_at').notNull(),
-    /** The token it gave; used a second time, that token is revoked. */
+    /** The token it was exchanged for. Using the code again revokes that token. */
     tokenId: int64('token_id').references(() => tokens.id, { onDelete: 'set null' }),
     usedAt: instant('used_at'),
   },
@@ -142,7 +142,7 @@ export const projects = sqliteTable(
     badge: bool('badge').notNull(),
     cancelSuperseded: bool('cancel_superseded').notNull(),
     createdAt: createdAt(),
-    /** Gone for everybody from then on, while its rows are purged. */
+    /** Set when the project is deleted. It is invisible from then on, while its rows are purged. */
     deletedAt: instant('deleted_at'),
     submodules: text('submodules').$type<SubmoduleSetting>().notNull().default('off'),
   },
@@ -184,16 +184,16 @@ export const commits = sqliteTable(
     message: text('message').notNull(),
     authorName: text('author_name').notNull(),
     authorEmail: text('author_email').notNull(),
-    /** ISO 8601 with the offset that git has. */
+    /** ISO 8601 with the offset of the git commit. */
     authoredDate: text('authored_date').notNull(),
     committerName: text('committer_name').notNull(),
     committerEmail: text('committer_email').notNull(),
     committedDate: text('committed_date').notNull(),
-    /** JSON lists, as the newest fetch found them: what rules and badges look at. */
+    /** JSON lists from the latest fetch, used by rules and badges. */
     branches: text('branches').notNull(),
     tags: text('tags').notNull(),
     files: text('files').notNull(),
-    /** How many more paths it changes than are kept, where there are: rules are judged on all when it is fetched. */
+    /** How many changed paths are not stored. Rules are evaluated on all paths when the commit is fetched. */
     filesOmitted: int('files_omitted'),
   },
   table => [
@@ -210,7 +210,7 @@ export const buildRequests = sqliteTable(
       .notNull()
       .references(() => projects.id, { onDelete: 'cascade' }),
     commitRef: text('commit_ref').notNull(),
-    /** The branch that commit_ref turned out to be; empty for a tag or a hash. */
+    /** The branch that commit_ref names; empty for a tag or a hash. */
     branch: text('branch').notNull(),
     commitId: int64('commit_id').references(() => commits.id),
     buildState: text('build_state').$type<BuildRequestState>().notNull(),
@@ -230,7 +230,7 @@ export const buildRequests = sqliteTable(
   ],
 );
 
-/** Which suites run for a request or not, and because of which rules (decisions.ts). */
+/** Which suites run for a request, and the results of their rules (decisions.ts). */
 export const requestDecisions = sqliteTable(
   'request_decisions',
   {
@@ -244,7 +244,7 @@ export const requestDecisions = sqliteTable(
   table => [index('request_decisions_begun').on(table.buildRequestId).where(sql`begun IS NOT NULL`)],
 );
 
-/** Requests whose cancel was answered, until each of their builds up to the given one has been canceled or asked to end. */
+/** Canceled requests, until each of their builds up to the given one has been canceled or asked to stop. */
 export const requestCancels = sqliteTable('request_cancels', {
   buildRequestId: int64('build_request_id')
     .primaryKey()
@@ -253,7 +253,7 @@ export const requestCancels = sqliteTable('request_cancels', {
   upToBuildId: int64('up_to_build_id').notNull(),
 });
 
-/** A suite may be deleted while its builds stay readable: no foreign key, and its name is kept here. */
+/** Builds stay readable after their suite is deleted, so there is no foreign key and the suite's name is stored here. */
 export const builds = sqliteTable(
   'builds',
   {
@@ -267,20 +267,20 @@ export const builds = sqliteTable(
     commitId: int64('commit_id')
       .notNull()
       .references(() => commits.id),
-    /** The hash that is built: the commit's own may change when it is forcefully overwritten. */
+    /** The hash that is built. A forced push may change the commit's own. */
     commitRef: text('commit_ref').notNull(),
     suiteId: int64('suite_id').notNull(),
     suiteName: text('suite_name').notNull(),
     buildState: text('build_state').$type<BuildState>().notNull(),
     exitCode: int('exit_code'),
     error: text('error'),
-    /** How often it was begun; what Docker lost is run again at most three times. */
+    /** How often it was started. A build that Docker loses is retried until it has had three attempts. */
     attempts: int('attempts').notNull(),
-    /** How long its earlier attempts took; TIMEOUT is for all of them. */
+    /** The duration of earlier attempts. TIMEOUT covers all of them. */
     spentMs: int('spent_ms').notNull().default(0),
-    /** Marks the records of the service in the container's output; set while it runs. */
+    /** Authenticates the service's records in the container's output. Set while the build runs. */
     nonce: text('nonce'),
-    /** Set when it is to end, or was ended, before its verdict: by whom or for what, as the end of a sentence. */
+    /** Set when the build is canceled: by whom or why, as the end of a sentence. */
     cancelBecause: text('cancel_because'),
     createdAt: createdAt(),
     startedAt: instant('started_at'),
@@ -322,20 +322,20 @@ export const suites = sqliteTable(
   ],
 );
 
-/** What a suite keeps between builds. */
+/** The caches that suites keep between builds. */
 export const caches = sqliteTable('caches', {
   suiteId: int64('suite_id')
     .primaryKey()
     .references(() => suites.id, { onDelete: 'cascade' }),
-  /** Counted up when it is emptied: each generation has a volume of its own. */
+  /** Increased when the cache is emptied. Each generation has a separate volume. */
   generation: int('generation').notNull(),
-  /** Null until it has been measured, and where it holds too many files to count. */
+  /** Null until it is measured, and if it has too many files to count. */
   sizeBytes: int('size_bytes'),
   measuredAt: instant('measured_at'),
-  /** When a build of the suite last began or ended. */
+  /** When a build of the suite last started or ended. */
   usedAt: instant('used_at').notNull(),
   emptiedAt: instant('emptied_at'),
-  /** By whom or for what, as the end of a sentence. */
+  /** By whom or why, as the end of a sentence. */
   emptiedBecause: text('emptied_because'),
 });
 
@@ -369,7 +369,7 @@ export const environmentVariables = sqliteTable(
   ],
 );
 
-/** Its id tells the order in which dependencies were attached. */
+/** The id gives the order in which dependencies were attached. */
 export const suiteDependencies = sqliteTable(
   'suite_dependencies',
   {
@@ -388,12 +388,12 @@ export const suiteDependencies = sqliteTable(
 );
 
 export const artifacts = sqliteTable('artifacts', {
-  /** SHA-256 over prefix and content, in hex; not over times. */
+  /** SHA-256 of prefix and content in hex. Timestamps are not included. */
   hash: text('hash').primaryKey(),
-  /** Where it was compiled to be: the only place where it works. */
+  /** The prefix it was compiled for. It works nowhere else. */
   prefix: text('prefix').notNull(),
   sizeBytes: int('size_bytes').notNull(),
-  /** The Docker volume that was filled with it to the end; it may have been lost since. */
+  /** The Docker volume that holds all of it. Docker may have lost it since. */
   volume: text('volume'),
   createdAt: createdAt(),
 });
@@ -418,12 +418,12 @@ export const dependencies = sqliteTable(
     archiveHash: text('archive_hash'),
     archiveContentType: text('archive_content_type'),
     archiveFileSize: int('archive_file_size'),
-    /** The last good compile, and what it was made from. */
+    /** The artifact and the recipe of the last successful compile. */
     artifactHash: text('artifact_hash').references(() => artifacts.hash),
     recipeHash: text('recipe_hash'),
     error: text('error'),
     attempts: int('attempts').notNull(),
-    /** How long the earlier attempts of this compile took; TIMEOUT is for all of them. */
+    /** The duration of earlier attempts of this compile. TIMEOUT covers all of them. */
     spentMs: int('spent_ms').notNull().default(0),
     nonce: text('nonce'),
     cancelRequested: bool('cancel_requested').notNull(),
@@ -483,7 +483,7 @@ export const deployStrategies = sqliteTable(
   ],
 );
 
-/** A deploy keeps what it was to do: its strategy may be changed or deleted meanwhile. */
+/** A deploy copies its strategy, which may be changed or deleted later. */
 export const deploys = sqliteTable(
   'deploys',
   {
@@ -528,7 +528,7 @@ export const notifications = sqliteTable(
     url: text('url').notNull(),
     signingSecret: sealed('signing_secret').notNull(),
     enabled: bool('enabled').notNull(),
-    /** Nothing is sent from then on, while its deliveries are purged. */
+    /** Set when it is deleted. Nothing is sent from then on, while its deliveries are purged. */
     deletedAt: instant('deleted_at'),
   },
   table => [
@@ -538,8 +538,8 @@ export const notifications = sqliteTable(
 );
 
 /**
- * What happened, in order, a row for each project that it concerns. `body` is what webhooks and streams send, to the byte,
- * but for the project's key: it is added when the body is sent.
+ * Events in order, one row for each project they concern. `body` is exactly what webhooks and streams send, except that
+ * the project's SSH key is added when it is sent.
  */
 export const events = sqliteTable(
   'events',
@@ -556,7 +556,7 @@ export const events = sqliteTable(
   table => [index('events_project').on(table.projectId, table.id)],
 );
 
-/** The outbox: one row for each event and receiver. What is sent is the event's body. */
+/** The outbox: one row for each event and receiver. A delivery sends the body of its event. */
 export const deliveries = sqliteTable(
   'deliveries',
   {

@@ -1,4 +1,4 @@
-// Single facts about this data directory.
+// Named values of this data directory, stored in the table `facts`.
 
 import { cached, type Db, prepared } from './db.ts';
 
@@ -20,7 +20,7 @@ export function storeValue(db: Db, name: string, value: string): void {
 
 const HOST = 'host';
 
-/** The host name in BASE_URL. Kept, so that the command line knows it too. */
+/** The host name in BASE_URL, stored for the command line. */
 export function storeHost(db: Db, host: string): void {
   if (findStoredValue(db, HOST) !== host) storeValue(db, HOST, host);
 }
@@ -30,12 +30,12 @@ const cachedHost = cached(
   (db, name) => findStoredValue(db, name),
 );
 
-/** In every record of a project. */
+/** Cached because every record of a project contains it. */
 export function hostOf(db: Db): string {
   return cachedHost(db, HOST) ?? '';
 }
 
-/** Tells this appliance's containers, volumes and networks from anybody else's. */
+/** The label of this appliance's containers, volumes and networks. */
 export function instanceOf(db: Db): string {
   return findStoredValue(db, 'instance') as string;
 }

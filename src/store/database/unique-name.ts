@@ -1,4 +1,4 @@
-// Names that are unique within an owner or a project by their key (`nameKey`), for the four tables that have such names.
+// Uniqueness of names within an account or a project, compared by `nameKey`.
 
 import { and, eq, isNull, or } from 'drizzle-orm';
 import type { SQLiteColumn, SQLiteTable } from 'drizzle-orm/sqlite-core';
@@ -9,8 +9,7 @@ type Named = { id: bigint; name: string };
 type NamedTable = SQLiteTable & { id: SQLiteColumn; name: SQLiteColumn; nameKey: SQLiteColumn };
 
 /**
- * Whether another row within the same scope has the name. `own` is the row that is to get it: what it is called already
- * it may go on being called.
+ * Whether another row within the same scope has the name. `own` is the row to rename, which may always keep its name.
  */
 export function isNameTaken(
   db: Db,
@@ -29,10 +28,10 @@ export function isNameTaken(
   return rows.some(row => row.id !== own?.id && nameKey(row.name) === key);
 }
 
-/** What to store for a new name; a row whose name stays keeps its key, which may be none. */
+/** The key to store with a new name. A row that keeps its name keeps its key, which may be null. */
 export function keyOfChange(own: Named, name: string | undefined): { nameKey?: string } {
   return name === undefined || isSameName(own.name, name) ? {} : { nameKey: nameKey(name) };
 }
 
-/** Names from before white space was removed around them still have it. */
-const isSameName = (kept: string, sent: string) => kept.trim() === sent.trim();
+/** Old names may have surrounding white space. */
+const isSameName = (stored: string, name: string) => stored.trim() === name.trim();

@@ -1,4 +1,4 @@
-// Encryption of columns: AES-256-CBC, then a MAC over ciphertext and cell, so that a changed or moved value is noticed.
+// Encrypts database values with AES-256-CBC and a MAC over ciphertext and cell, so that a changed or moved value is detected.
 
 import {
   createCipheriv,
@@ -11,12 +11,12 @@ import {
 
 export type Cell = { table: string; column: string; row: bigint };
 
-/** A value that was changed, moved, or sealed with another key: its record cannot be shown, and nothing else suffers. */
+/** The value was changed, moved or sealed with another key. Only its record is affected. */
 export class SealedValueError extends Error {}
 
 export type Vault = {
   seal(plain: string, cell: Cell): Buffer;
-  /** Throws where the value was changed, moved, or sealed with another key. */
+  /** Throws SealedValueError if the value was changed, moved or sealed with another key. */
   open(sealed: Buffer, cell: Cell): string;
 };
 
@@ -43,8 +43,8 @@ export function createVault(masterKey: Buffer): Vault {
     open(sealed, cell) {
       const body = sealed.subarray(0, -MAC_BYTES);
       const mac = sealed.subarray(-MAC_BYTES);
-      const whole = body[0] === VERSION && body.length > IV_BYTES && mac.length === MAC_BYTES;
-      if (!whole || !timingSafeEqual(mac, macOf(body, cell)))
+      const isComplete = body[0] === VERSION && body.length > IV_BYTES && mac.length === MAC_BYTES;
+      if (!isComplete || !timingSafeEqual(mac, macOf(body, cell)))
         throw new SealedValueError(
           `the sealed value in ${cell.table}.${cell.column} of ${cell.row} was changed or moved`,
         );

@@ -238,7 +238,7 @@ for (const content of ['', 'short', `${Buffer.alloc(31).toString('base64')}\n`])
   test(`a key file that holds ${JSON.stringify(content)} is refused as no key`, () => {
     using made = madeDirectory();
     writeFileSync(join(made.data, 'master.key'), content);
-    refuses(made.data, /does not hold a master key: it must be 32 bytes/);
+    refuses(made.data, /does not contain a master key: it must be 32 bytes/);
   });
 
 test('a key that systemd hands over is taken, before one in the directory', () => {

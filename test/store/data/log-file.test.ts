@@ -162,7 +162,7 @@ test('past the limit output is counted, not kept, and the log says so once', asy
   await log.line('timed out');
   await log.finish();
   const expected =
-    '123456789\n[assay] timed out\n[assay] output past the limit of 10 bytes was not kept: 100007 bytes left out\n';
+    '123456789\n[assay] timed out\n[assay] output past the limit of 10 bytes was not kept: 100007 bytes omitted\n';
   assert.equal(await text(path), expected);
   log = await openLog({ path, limitBytes: 10 });
   await log.finish();
