@@ -1,6 +1,6 @@
 // The state machines of builds and build requests, and the functions that derive the states of requests, commits and projects.
 
-import type { Machine } from './machine.ts';
+import { type Machine, unfinishedStates } from './machine.ts';
 
 export type BuildState = 'enqueued' | 'running' | 'passed' | 'failed' | 'errored' | 'timed_out' | 'canceled';
 export type BuildEvent = 'start' | 'pass' | 'fail' | 'error' | 'time_out' | 'cancel' | 'requeue';
@@ -69,15 +69,18 @@ export type CommitState =
   | 'skipped';
 export type ProjectState = 'new' | Exclude<CommitState, 'waiting_for_builds'>;
 
-const unfinishedBuilds: readonly BuildState[] = ['enqueued', 'running'];
-const unfinishedRequests: readonly BuildRequestState[] = ['enqueued', 'fetching', 'building'];
+export const UNFINISHED_BUILDS: readonly BuildState[] = unfinishedStates(buildMachine);
+export const UNFINISHED_REQUESTS: readonly BuildRequestState[] = unfinishedStates(
+  buildRequestMachine,
+  'rerun',
+);
 
 export function isFinishedBuild(state: BuildState): boolean {
-  return !unfinishedBuilds.includes(state);
+  return !UNFINISHED_BUILDS.includes(state);
 }
 
 export function isFinishedRequest(state: BuildRequestState): boolean {
-  return !unfinishedRequests.includes(state);
+  return !UNFINISHED_REQUESTS.includes(state);
 }
 
 /** The event that finishes a request, given the newest build of each suite. Undefined while a build is unfinished. */

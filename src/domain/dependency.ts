@@ -1,6 +1,6 @@
 // The state machine of a dependency's compile. Sharing is a separate flag; `marketplaceState` combines the two.
 
-import type { Machine } from './machine.ts';
+import { type Machine, unfinishedStates } from './machine.ts';
 
 export type CompileState =
   | 'waiting_archive_upload'
@@ -30,6 +30,8 @@ export const compileMachine: Machine<CompileState, CompileEvent> = {
   compiled: { upload: 'enqueued_for_compile' },
   compile_failed: { upload: 'enqueued_for_compile' },
 };
+
+export const UNFINISHED_COMPILES: readonly CompileState[] = unfinishedStates(compileMachine, 'upload');
 
 export type MarketplaceState = CompileState | 'shared' | 'private';
 

@@ -1,6 +1,6 @@
 // The state machine of a deploy. A deploy that a crash interrupts stays `deploying`; it resumes by asking the remote.
 
-import type { Machine } from './machine.ts';
+import { type Machine, unfinishedStates } from './machine.ts';
 
 export type DeployState = 'enqueued' | 'deploying' | 'deployed' | 'failed' | 'canceled';
 export type DeployEvent = 'start' | 'deploy' | 'fail' | 'cancel';
@@ -12,3 +12,5 @@ export const deployMachine: Machine<DeployState, DeployEvent> = {
   failed: {},
   canceled: {},
 };
+
+export const UNFINISHED_DEPLOYS: readonly DeployState[] = unfinishedStates(deployMachine);

@@ -13,11 +13,12 @@ export function nextState<State extends string, Event extends string>(
   return machine[state][event];
 }
 
-/** Whether no event leaves the state, other than those in `ignored`. */
-export function isFinal<State extends string, Event extends string>(
+/** The states that an event leaves, other than those in `ignored`, which begin the work again. */
+export function unfinishedStates<State extends string, Event extends string>(
   machine: Machine<State, Event>,
-  state: State,
-  ignored: readonly Event[] = [],
-): boolean {
-  return Object.keys(machine[state]).every(event => ignored.includes(event as Event));
+  ...ignored: Event[]
+): State[] {
+  return (Object.keys(machine) as State[]).filter(state =>
+    Object.keys(machine[state]).some(event => !ignored.includes(event as Event)),
+  );
 }

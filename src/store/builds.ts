@@ -6,6 +6,7 @@ import { BUILDS_PER_BATCH, cancelBuild, findCancel } from './cancels.ts';
 import { type Db, insertInto } from './database/db.ts';
 import { limitWithNext, olderThan, type Page } from './database/page.ts';
 import { buildRequests, builds, commits, requestDecisions } from './database/schema.ts';
+import { unfinished } from './database/unfinished.ts';
 import { type Decision, recordDecisions, unpackDecisions } from './decisions.ts';
 import type { Project } from './projects.ts';
 import {
@@ -78,7 +79,7 @@ export function listSupersededRequests(db: Db, request: BuildRequest): bigint[] 
         eq(buildRequests.projectId, request.projectId),
         lt(buildRequests.id, request.id),
         eq(buildRequests.commitRef, request.commitRef),
-        sql`build_state IN ('enqueued', 'fetching', 'building')`,
+        sql.raw(unfinished.request),
       ),
     )
     .all()

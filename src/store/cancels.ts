@@ -5,6 +5,7 @@ import { and, asc, desc, eq, isNull, lte, sql } from 'drizzle-orm';
 import { isFinishedBuild, isFinishedRequest } from '../domain/build.ts';
 import type { Db } from './database/db.ts';
 import { buildRequests, builds, requestCancels, requestDecisions } from './database/schema.ts';
+import { unfinished } from './database/unfinished.ts';
 import { moveBuild, moveRequest } from './transition.ts';
 
 /** How many builds one transaction creates or cancels, so that other requests do not wait for long. */
@@ -29,7 +30,7 @@ export function markRequestCanceled(db: Db, id: bigint, because: string): void {
     const newest = db.orm
       .select({ id: builds.id })
       .from(builds)
-      .where(and(eq(builds.buildRequestId, id), unfinished))
+      .where(and(eq(builds.buildRequestId, id), sql.raw(unfinished.build)))
       .orderBy(desc(builds.id))
       .limit(1)
       .get();
@@ -57,8 +58,6 @@ export function cancelSomeBuilds(db: Db): boolean {
   });
 }
 
-const unfinished = sql`build_state IN ('enqueued', 'running')`;
-
 function cancelBatch(db: Db, requestId: bigint): void {
   const cancel = findCancel(db, requestId);
   if (!cancel) return;
@@ -68,7 +67,7 @@ function cancelBatch(db: Db, requestId: bigint): void {
     .where(
       and(
         eq(builds.buildRequestId, requestId),
-        unfinished,
+        sql.raw(unfinished.build),
         lte(builds.id, cancel.upToBuildId),
         isNull(builds.cancelBecause),
       ),

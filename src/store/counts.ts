@@ -2,6 +2,7 @@
 
 import { sql } from 'drizzle-orm';
 import type { Db } from './database/db.ts';
+import { unfinished } from './database/unfinished.ts';
 
 export type Counts = {
   queue: [labels: string, count: number][];
@@ -12,16 +13,16 @@ export type Counts = {
 export function countByState(db: Db): Counts {
   const rows = db.orm.all<{ kind: string; state: string; count: bigint }>(sql`
     SELECT 'build_request' AS kind, build_state AS state, count(*) AS count FROM build_requests
-      WHERE build_state IN ('enqueued', 'fetching', 'building') GROUP BY build_state
+      WHERE ${sql.raw(unfinished.request)} GROUP BY build_state
     UNION ALL
     SELECT 'build', build_state, count(*) FROM builds
-      WHERE build_state IN ('enqueued', 'running') GROUP BY build_state
+      WHERE ${sql.raw(unfinished.build)} GROUP BY build_state
     UNION ALL
     SELECT 'dependency', compile_state, count(*) FROM dependencies
-      WHERE compile_state IN ('enqueued_for_compile', 'compiling') GROUP BY compile_state
+      WHERE ${sql.raw(unfinished.compile)} GROUP BY compile_state
     UNION ALL
     SELECT 'deploy', state, count(*) FROM deploys
-      WHERE state IN ('enqueued', 'deploying') GROUP BY state`);
+      WHERE ${sql.raw(unfinished.deploy)} GROUP BY state`);
   const pending = db.orm.get<{ count: bigint }>(
     sql`SELECT count(*) AS count FROM deliveries WHERE state = 'pending'`,
   );

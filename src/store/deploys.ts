@@ -5,6 +5,7 @@ import { nameKey } from '../domain/names.ts';
 import type { Db } from './database/db.ts';
 import { limitWithNext, olderThan, type Page } from './database/page.ts';
 import { deployStrategies, deploys, projects } from './database/schema.ts';
+import { unfinished } from './database/unfinished.ts';
 import { isNameTaken, keyOfChange } from './database/unique-name.ts';
 import { type Deploy, moveDeploy } from './transition.ts';
 
@@ -110,7 +111,7 @@ export function listUnfinishedDeploys(db: Db, limit: number): { deploy: Deploy; 
     .select({ deploy: deploys, projectName: projects.name })
     .from(deploys)
     .innerJoin(projects, and(eq(projects.id, deploys.projectId), isNull(projects.deletedAt)))
-    .where(sql`state IN ('enqueued', 'deploying')`)
+    .where(sql.raw(unfinished.deploy))
     .orderBy(asc(deploys.id))
     .limit(limit)
     .all();

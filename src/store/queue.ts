@@ -4,15 +4,15 @@
 import { and, asc, eq, isNull, sql } from 'drizzle-orm';
 import { type Db, prepared } from './database/db.ts';
 import { accounts, buildRequests, builds, dependencies, deploys, projects } from './database/schema.ts';
+import { unfinished } from './database/unfinished.ts';
 import type { Build, BuildRequest, Dependency, Deploy } from './transition.ts';
 
 type First = { projectId: bigint; id: bigint; repositoryUrl: string };
 
 const WAITING = "build_state = 'enqueued'";
-const UNFINISHED_DEPLOY = "state IN ('enqueued', 'deploying')";
 const NOT_DELETED = 'project_id NOT IN (SELECT id FROM projects WHERE deleted_at IS NOT NULL)';
 const waiting = sql.raw(WAITING);
-const unfinishedDependency = sql`compile_state IN ('enqueued_for_compile', 'compiling')`;
+const unfinishedDependency = sql.raw(unfinished.compile);
 
 /** The oldest matching row of each project, in one query that skips through the index from project to project. */
 const firstOfEachProject = (table: 'builds' | 'build_requests' | 'deploys', condition: string) =>
@@ -32,7 +32,7 @@ const firstOfEachProject = (table: 'builds' | 'build_requests' | 'deploys', cond
   );
 const firstWaitingBuilds = firstOfEachProject('builds', WAITING);
 const firstWaitingRequests = firstOfEachProject('build_requests', WAITING);
-const firstUnfinishedDeploys = firstOfEachProject('deploys', UNFINISHED_DEPLOY);
+const firstUnfinishedDeploys = firstOfEachProject('deploys', unfinished.deploy);
 
 /** The first waiting build of each project. */
 export const listFirstWaitingBuilds = (db: Db): First[] => firstWaitingBuilds(db).all();
@@ -161,7 +161,7 @@ export function positionOf(db: Db, build: Pick<Build, 'id' | 'projectId'>): numb
 // SQLite would otherwise scan all builds, because that yields the order for free.
 const firstUnfinished = (limit: number) =>
   sql`(SELECT id FROM builds INDEXED BY builds_unfinished
-       WHERE build_state IN ('enqueued', 'running') ORDER BY id LIMIT ${limit})`;
+       WHERE ${sql.raw(unfinished.build)} ORDER BY id LIMIT ${limit})`;
 
 /** Running and waiting builds of all projects, longest waiting first. */
 export function listUnfinishedBuilds(db: Db, limit: number): { build: Build; projectName: string }[] {

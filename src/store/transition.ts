@@ -28,6 +28,7 @@ import {
   deploys,
   projects,
 } from './database/schema.ts';
+import { unfinished } from './database/unfinished.ts';
 import { dependencyRecord, listProjectsUsing } from './dependency-use.ts';
 import { recordEvent } from './events.ts';
 
@@ -144,7 +145,7 @@ const unfinishedBuild = prepared(db =>
       `SELECT 1 FROM request_decisions WHERE build_request_id = ? AND begun IS NOT NULL
        UNION ALL
        SELECT 1 FROM builds AS build
-       WHERE build_request_id = ? AND build_state IN ('enqueued', 'running') AND NOT EXISTS (
+       WHERE build_request_id = ? AND ${unfinished.build} AND NOT EXISTS (
          SELECT 1 FROM builds AS newer
          WHERE newer.build_request_id = build.build_request_id AND newer.suite_id = build.suite_id AND newer.id > build.id
        ) LIMIT 1`,
@@ -202,10 +203,10 @@ function hasStarted(db: Db, requestId: bigint): boolean {
 }
 
 export function updateProjectState(db: Db, id: bigint): void {
-  const unfinished = db.orm
+  const unfinishedRequest = db.orm
     .select({ id: buildRequests.id })
     .from(buildRequests)
-    .where(and(eq(buildRequests.projectId, id), sql`build_state IN ('enqueued', 'fetching', 'building')`))
+    .where(and(eq(buildRequests.projectId, id), sql.raw(unfinished.request)))
     .limit(1)
     .get();
   const newestRequest = db.orm
@@ -223,7 +224,7 @@ export function updateProjectState(db: Db, id: bigint): void {
     .limit(1)
     .get();
   const state = projectState({
-    unfinishedRequest: unfinished !== undefined,
+    unfinishedRequest: unfinishedRequest !== undefined,
     newestRequestWithoutCommit: newestRequest?.commitId === null ? newestRequest.state : undefined,
     newestCommit: newestCommit?.state,
   });

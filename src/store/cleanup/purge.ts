@@ -4,6 +4,7 @@
 import { eq } from 'drizzle-orm';
 import { type Db, prepared } from '../database/db.ts';
 import { collaborators, notifications, projects } from '../database/schema.ts';
+import { unfinished } from '../database/unfinished.ts';
 
 const ROWS_AT_ONCE = 100;
 /** How long a batch may take: everything else waits meanwhile. */
@@ -58,9 +59,9 @@ export function purgeSomeRows(db: Db, batchMs = BATCH_MS): boolean {
 
 /** Each condition repeats the one of the table's index of unfinished rows, so that SQLite can use the index. */
 const underWay: readonly [table: string, isUnderWay: string][] = [
-  ['builds', "build_state IN ('enqueued', 'running') AND build_state = 'running'"],
-  ['build_requests', "build_state IN ('enqueued', 'fetching', 'building') AND build_state = 'fetching'"],
-  ['deploys', "state IN ('enqueued', 'deploying') AND state = 'deploying'"],
+  ['builds', `${unfinished.build} AND build_state = 'running'`],
+  ['build_requests', `${unfinished.request} AND build_state = 'fetching'`],
+  ['deploys', `${unfinished.deploy} AND state = 'deploying'`],
 ];
 
 /**

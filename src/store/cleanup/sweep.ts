@@ -1,6 +1,8 @@
 // The queries by which the sweep decides what it may remove: containers, directories, logs, archives and mirrors.
 
 import { and, asc, eq, gt, inArray, lt } from 'drizzle-orm';
+import { UNFINISHED_BUILDS } from '../../domain/build.ts';
+import { UNFINISHED_COMPILES } from '../../domain/dependency.ts';
 import { parseId } from '../../domain/id.ts';
 import type { Db } from '../database/db.ts';
 import { builds, dependencies, deploys } from '../database/schema.ts';
@@ -48,10 +50,10 @@ export function isJobUnfinished(db: Db, kind: string, idText: string): boolean {
   if (id === undefined) return false;
   const { table, state } =
     kind === 'build'
-      ? { table: builds, state: inArray(builds.buildState, ['enqueued', 'running']) }
+      ? { table: builds, state: inArray(builds.buildState, UNFINISHED_BUILDS) }
       : {
           table: dependencies,
-          state: inArray(dependencies.compileState, ['enqueued_for_compile', 'compiling']),
+          state: inArray(dependencies.compileState, UNFINISHED_COMPILES),
         };
   return (
     db.orm

@@ -15,6 +15,7 @@ import type { CompileState } from '../../domain/dependency.ts';
 import type { DeployState } from '../../domain/deploy.ts';
 import type { SubmoduleSetting } from '../../domain/submodules.ts';
 import { bool, digest, instant, int, int64, packed, sealed } from './columns.ts';
+import { unfinished } from './unfinished.ts';
 
 const id = () => int64('id').primaryKey();
 /** Null if an older row had the same key when keys were introduced. Renaming the row sets it. */
@@ -224,9 +225,7 @@ export const buildRequests = sqliteTable(
     index('build_requests_commit').on(table.commitId, table.id),
     index('build_requests_waiting').on(table.projectId, table.id).where(sql`build_state = 'enqueued'`),
     index('build_requests_fetching').on(table.id).where(sql`build_state = 'fetching'`),
-    index('build_requests_unfinished')
-      .on(table.projectId, table.id)
-      .where(sql`build_state IN ('enqueued', 'fetching', 'building')`),
+    index('build_requests_unfinished').on(table.projectId, table.id).where(sql.raw(unfinished.request)),
   ],
 );
 
@@ -290,15 +289,11 @@ export const builds = sqliteTable(
     index('builds_project').on(table.projectId, table.id),
     index('builds_commit').on(table.commitId, table.id),
     index('builds_request').on(table.buildRequestId, table.suiteId, table.id),
-    index('builds_request_unfinished')
-      .on(table.buildRequestId, table.id)
-      .where(sql`build_state IN ('enqueued', 'running')`),
+    index('builds_request_unfinished').on(table.buildRequestId, table.id).where(sql.raw(unfinished.build)),
     index('builds_suite').on(table.suiteId, table.id),
     index('builds_waiting').on(table.projectId, table.id).where(sql`build_state = 'enqueued'`),
     index('builds_running').on(table.id).where(sql`build_state = 'running'`),
-    index('builds_unfinished')
-      .on(table.projectId, table.id)
-      .where(sql`build_state IN ('enqueued', 'running')`),
+    index('builds_unfinished').on(table.projectId, table.id).where(sql.raw(unfinished.build)),
     index('builds_finished').on(table.finishedAt).where(sql`finished_at IS NOT NULL`),
   ],
 );
@@ -436,9 +431,7 @@ export const dependencies = sqliteTable(
     uniqueIndex('dependencies_name').on(table.ownerId, table.nameKey),
     index('dependencies_owner').on(table.ownerId, table.id),
     index('dependencies_shared').on(table.id).where(sql`shared = 1`),
-    index('dependencies_unfinished')
-      .on(table.id)
-      .where(sql`compile_state IN ('enqueued_for_compile', 'compiling')`),
+    index('dependencies_unfinished').on(table.id).where(sql.raw(unfinished.compile)),
     index('dependencies_artifact').on(table.artifactHash),
     index('dependencies_recipe').on(table.recipeHash),
     index('dependencies_archive').on(table.archiveHash),
@@ -512,7 +505,7 @@ export const deploys = sqliteTable(
     index('deploys_project').on(table.projectId, table.id),
     index('deploys_strategy').on(table.deployStrategyId, table.commitRef),
     index('deploys_commit').on(table.commitId),
-    index('deploys_unfinished').on(table.projectId, table.id).where(sql`state IN ('enqueued', 'deploying')`),
+    index('deploys_unfinished').on(table.projectId, table.id).where(sql.raw(unfinished.deploy)),
   ],
 );
 

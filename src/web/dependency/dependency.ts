@@ -3,7 +3,7 @@
 import { html } from 'hono/html';
 import { dependencies } from '../../api/dependencies.ts';
 import { followedDependency } from '../../api/firehose.ts';
-import { marketplaceState } from '../../domain/dependency.ts';
+import { marketplaceState, UNFINISHED_COMPILES } from '../../domain/dependency.ts';
 import { refusal } from '../../domain/refusal.ts';
 import { dependencyLogPath } from '../../store/data/paths.ts';
 import { type Dependency, findDependency, isUsedByOthers } from '../../store/dependencies.ts';
@@ -102,8 +102,7 @@ const logPathOf = ({ services, found }: DependencyVisit) =>
   dependencyLogPath(services.dataDirectory, found.dependency.id);
 const isOwner = ({ caller, found }: DependencyVisit) =>
   caller.kind === 'user' && found.dependency.ownerId === caller.accountId;
-const isUnderWay = ({ compileState }: Dependency) =>
-  compileState === 'enqueued_for_compile' || compileState === 'compiling';
+const isUnderWay = ({ compileState }: Dependency) => UNFINISHED_COMPILES.includes(compileState);
 
 /** How it was compiled is nobody else's business. */
 function onlyOwner(visit: DependencyVisit): void {

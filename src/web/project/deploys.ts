@@ -2,6 +2,7 @@
 
 import { html } from 'hono/html';
 import { deploys } from '../../api/deploys.ts';
+import { UNFINISHED_DEPLOYS } from '../../domain/deploy.ts';
 import { parseId } from '../../domain/id.ts';
 import type { Commit } from '../../store/builds.ts';
 import { type Deploy, listDeploys, listStrategies } from '../../store/deploys.ts';
@@ -93,7 +94,7 @@ function deployCells(visit: ProjectVisit, deploy: Deploy, commit: CommitHead | u
 
 /** One that is under way is canceled when its push was aborted and the remote was asked. */
 function renderCancel(visit: ProjectVisit, { id, state, cancelBecause }: Deploy): Html | string {
-  if (state !== 'enqueued' && state !== 'deploying') return '';
+  if (!UNFINISHED_DEPLOYS.includes(state)) return '';
   if (cancelBecause !== null) return html`<span class="quiet">Being canceled</span>`;
   return actionButton(formTo(visit, projectPath(visit, `/deploys/${id}/cancel`)), 'Cancel');
 }
