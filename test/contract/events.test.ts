@@ -1,4 +1,4 @@
-// Which notifications an event is for, and the body that every receiver gets.
+// Which notifications an event is for, and the body that receivers get.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import {
@@ -25,14 +25,14 @@ const buildEvents: [state: BuildState, type: EventType][] = [
   ['canceled', 'build.finished'],
 ];
 for (const [state, type] of buildEvents)
-  test(`a build that is ${state} is told of as ${type}`, () => {
+  test(`a build that is ${state} is sent as ${type}`, () => {
     assert.equal(buildEventOf(state), type);
   });
 
 const id = 2n ** 62n + 1n;
 const event = { id, type: 'build.started', createdAt: 0, project: { name: 'p' } } as const;
 
-test('a body has the id exact to the digit, with its twin, the time with an offset, and the subject', () => {
+test('a body has the exact ID and its string form, the time with an offset, and the record', () => {
   const body = eventBody({ ...event, subject: { kind: 'build', record: { n: 1 } } });
   assert.equal(
     body,
@@ -40,7 +40,7 @@ test('a body has the id exact to the digit, with its twin, the time with an offs
   );
 });
 
-test('a ping has no subject', () => {
+test('a ping has no record', () => {
   const keys = Object.keys(JSON.parse(eventBody({ ...event, type: 'ping' })));
   assert.deepEqual(keys, ['id', 'id_str', 'type', 'created_at', 'project']);
 });

@@ -1,4 +1,4 @@
-// Standing, scopes, access and payment as tables. The order in which a request meets them is in test/api.
+// Standing, scopes, access and payment as tables. Their order in a request is tested in test/api.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import {
@@ -40,7 +40,7 @@ const caller = (changes: Partial<Caller> = {}): Caller => ({
   ...changes,
 });
 
-/** The code that `act` is refused with, or 'ok'. */
+/** The error code of `act`, or 'ok'. */
 function outcome(act: () => void): string {
   try {
     act();
@@ -51,7 +51,7 @@ function outcome(act: () => void): string {
   }
 }
 
-test('a suspended caller is refused whatever the scope, and before it', () => {
+test('a suspended caller is refused before the scope is checked', () => {
   for (const scope of [...scopes, undefined])
     assert.equal(
       outcome(() => admit(caller({ standing: 'suspended', scopes: new Set() }), scope)),
@@ -59,7 +59,7 @@ test('a suspended caller is refused whatever the scope, and before it', () => {
     );
 });
 
-test('an unpaid caller is let in: what it may do is decided with the resource', () => {
+test('an unpaid caller passes: the resource decides what it may do', () => {
   assert.equal(
     outcome(() => admit(caller({ standing: 'payment_required' }), 'projects')),
     'ok',
@@ -74,7 +74,7 @@ test('Basic credentials have every scope', () => {
     );
 });
 
-test('a token has the scopes it was given and no other', () => {
+test('a token has exactly its scopes', () => {
   for (const granted of scopes)
     for (const wanted of scopes)
       assert.equal(

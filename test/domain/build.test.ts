@@ -1,4 +1,4 @@
-// The folds: what builds say of their request, a request of its commit, a commit of its project.
+// How states are derived: of a request from its builds, of a commit from its requests, of a project from its commits.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import {
@@ -42,7 +42,7 @@ for (const [builds, verdict] of folds)
     assert.equal(foldBuilds(builds.toReversed()), verdict);
   });
 
-test('any two builds are judged by the worse one: failed, errored or timed out, canceled, passed', () => {
+test('of any two builds the worse one decides: failed, errored or timed out, canceled, passed', () => {
   const weight: Partial<Record<BuildState, number>> = {
     passed: 0,
     canceled: 1,
@@ -59,7 +59,7 @@ test('any two builds are judged by the worse one: failed, errored or timed out, 
     }
 });
 
-test('the verdict of builds is an edge of a request that is building', () => {
+test('the verdict of builds is a transition of a request that is building', () => {
   for (const state of buildStates) {
     const verdict = foldBuilds([state]);
     if (verdict) assert.ok(buildRequestMachine.building[verdict], verdict);

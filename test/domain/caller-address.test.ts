@@ -1,4 +1,4 @@
-// Whose address counts, with and without proxies in between.
+// The address of a caller, with and without proxies.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import {
@@ -41,12 +41,12 @@ for (const [title, connectedFrom, header, address] of cases)
     assert.equal(callerAddress(connectedFrom, header, trusted), address);
   });
 
-test('without trusted proxies the connection alone counts', () => {
+test('without trusted proxies only the connection counts', () => {
   assert.equal(callerAddress('127.0.0.1', '192.0.2.1', []), '127.0.0.1');
   assert.equal(isForwardedPlain('127.0.0.1', 'http', []), false);
 });
 
-test('plain HTTP is what a trusted proxy reports, and nobody else', () => {
+test('plain HTTP is recognized only from a trusted proxy', () => {
   assert.equal(isForwardedPlain(PROXY, 'http', trusted), true);
   assert.equal(isForwardedPlain(PROXY, 'HTTP, https', trusted), true);
   for (const scheme of ['https', 'https, http', undefined, '', 'ws'])
@@ -54,13 +54,13 @@ test('plain HTTP is what a trusted proxy reports, and nobody else', () => {
   assert.equal(isForwardedPlain('192.0.2.1', 'http', trusted), false);
 });
 
-test('loopback is loopback in either family, and an unknown address is not', () => {
+test('loopback is recognized in both families, and an unknown address is not loopback', () => {
   for (const near of ['127.0.0.1', '127.255.255.255', '0:0:0:0:0:0:0:1'])
     assert.equal(isLoopback(near), true);
   for (const far of ['128.0.0.1', '::2', '::', UNKNOWN_ADDRESS]) assert.equal(isLoopback(far), false);
 });
 
-test('one caller holds an IPv4 address or an IPv6 network of 64 bits', () => {
+test('one caller is an IPv4 address or an IPv6 network of 64 bits', () => {
   assert.equal(callerNetwork('192.0.2.1'), '192.0.2.1');
   assert.equal(callerNetwork('2001:db8:1:2:3:4:5:6'), '2001:db8:1:2:0:0:0:0/64');
   assert.equal(callerNetwork('2001:db8:1:2::ffff'), callerNetwork('2001:db8:1:2:3:4:5:6'));
@@ -68,7 +68,7 @@ test('one caller holds an IPv4 address or an IPv6 network of 64 bits', () => {
   assert.equal(callerNetwork(UNKNOWN_ADDRESS), UNKNOWN_ADDRESS);
 });
 
-test('connections count for their address or network, but not those of proxies and loopback', () => {
+test('connections are counted by address or network, except for those of proxies and loopback', () => {
   for (const [address, holder] of [
     ['192.0.2.1', '192.0.2.1'],
     ['::ffff:192.0.2.1', '192.0.2.1'],

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { hideHostPaths } from '../../src/domain/host-paths.ts';
 
-test('files of the server are not shown to users, those of containers and addresses are', () => {
+test('paths of the server are hidden from users, paths in containers and URLs are not', () => {
   const shown: [text: string, as: string][] = [
     [
       "fatal: not a git repository: '/var/lib/assay/mirrors/7.git'",

@@ -1,22 +1,22 @@
-// Ids as the domain gives them out; that the database keeps to it is in test/store/ids.test.ts.
+// IDs as the domain creates them. test/store/ids.test.ts tests them with the database.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { nextId, parseId } from '../../src/domain/id.ts';
 
 const now = Date.UTC(2026, 10, 15);
 
-test('an id is beyond 53 bits and within 64', () => {
+test('an ID is larger than 53 bits and fits into 64', () => {
   const id = nextId(0n, now);
   assert.ok(id > 2n ** 53n);
   assert.ok(id < 2n ** 63n);
 });
 
-test('a later moment gives a greater id', () => {
+test('a later moment gives a larger ID', () => {
   const first = nextId(0n, now);
   assert.ok(nextId(first, now + 1) > first + 1n);
 });
 
-test('5,000 ids of one millisecond are different, increasing, and before those of the next', () => {
+test('5,000 IDs of one millisecond are unique, increasing, and smaller than those of the next', () => {
   let last = 0n;
   const given = new Set<bigint>();
   for (let count = 0; count < 5000; count += 1) {
@@ -30,20 +30,20 @@ test('5,000 ids of one millisecond are different, increasing, and before those o
   assert.equal(nextId(last, now + 1), nextId(0n, now + 1));
 });
 
-test('a clock that steps back an hour counts on, and takes up time again once it has caught up', () => {
+test('when the clock goes back an hour, IDs keep increasing, and follow the clock again once it has caught up', () => {
   const last = nextId(0n, now);
   assert.equal(nextId(last, now - 3_600_000), last + 1n);
   assert.equal(nextId(last + 1n, now - 3_599_999), last + 2n);
   assert.equal(nextId(last + 2n, now + 1), nextId(0n, now + 1));
 });
 
-test('a clock that was ten years ahead for a while repeats nothing afterwards', () => {
+test('a clock that was ten years ahead for a while causes no duplicates afterwards', () => {
   const ahead = nextId(0n, Date.UTC(2036, 10, 15));
   assert.equal(nextId(ahead, now), ahead + 1n);
   assert.ok(ahead + 1n < 2n ** 63n);
 });
 
-test('a clock before 2020 still gives ids that are positive', () => {
+test('a clock before 2020 still gives positive IDs', () => {
   assert.equal(nextId(0n, 0), 1n);
 });
 

@@ -1,4 +1,4 @@
-// Every edge of every state machine, legal and illegal: what is not in these tables must not be possible.
+// Every transition of every state machine, allowed and refused: what is not in these tables must be impossible.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { buildMachine, buildRequestMachine } from '../../src/domain/build.ts';
@@ -10,10 +10,10 @@ type Table = {
   machine: Machine<string, string>;
   states: readonly string[];
   events: readonly string[];
-  /** state event → next, one a line. */
+  /** One transition per line: state event → next. */
   edges: string;
   final: readonly string[];
-  /** Events that lead on from a final state. */
+  /** Events that are allowed in a final state. */
   beyond?: readonly string[];
 };
 
@@ -101,7 +101,7 @@ for (const [name, { machine, states, events, edges, final, beyond = [] }] of Obj
       .map(([state, event, next]) => [`${state} ${event}`, next]),
   );
 
-  test(`a ${name} has these states and no others`, () => {
+  test(`a ${name} has exactly these states`, () => {
     assert.deepEqual(Object.keys(machine).toSorted(), states.toSorted());
     const used = Object.values(machine).flatMap(row => Object.keys(row));
     assert.deepEqual([...new Set(used)].toSorted(), events.toSorted());
@@ -110,18 +110,18 @@ for (const [name, { machine, states, events, edges, final, beyond = [] }] of Obj
   for (const state of states)
     for (const event of events) {
       const next = expected.get(`${state} ${event}`);
-      test(`a ${name} that is ${state} ${next ? `is ${next} after` : 'knows no'} ${event}`, () => {
+      test(`a ${name} that is ${state} ${next ? `is ${next} after` : 'refuses'} ${event}`, () => {
         assert.equal(nextState(machine, state, event), next);
       });
     }
 
   for (const state of states)
-    test(`a ${name} that is ${state} ${final.includes(state) ? 'stays' : 'goes on'}`, () => {
+    test(`a ${name} that is ${state} ${final.includes(state) ? 'is finished' : 'is not finished'}`, () => {
       assert.equal(unfinishedStates(machine, ...beyond).includes(state), !final.includes(state));
     });
 }
 
-test('sharing shows only on a dependency that is compiled', () => {
+test('only a compiled dependency is shown as shared', () => {
   for (const compileState of Object.keys(compileMachine) as (keyof typeof compileMachine)[]) {
     assert.equal(marketplaceState({ compileState, shared: false }), compileState);
     assert.equal(

@@ -54,7 +54,7 @@ test('names that differ only in case, white space, form or invisible characters 
   for (const nothing of ['', ' \t\n', '\u00a0', '\u200b\u2060', '\ufeff']) assert.equal(nameKey(nothing), '');
 });
 
-test('a repository address is user@host:path.git and nothing else', () => {
+test('a repository URL is user@host:path.git and nothing else', () => {
   judges(checkRepositoryUrl, {
     good: [
       ...words('git@example.org:team/app.git git@git-host:app.git deploy.user_1@10.0.0.1:/srv/git/app.git'),
@@ -87,7 +87,7 @@ test('a repository address is user@host:path.git and nothing else', () => {
   });
 });
 
-/** What git itself takes, and we do not: each could be read as something other than a name. */
+/** Accepted by git but not by Assay: each could be read as something other than a name. */
 const refusedThoughGitTakes = ['@', '+main', 'refs/heads/main', 'refs/x', 'a'.repeat(201)];
 
 const branches = [
@@ -123,7 +123,7 @@ const branches = [
   ...refusedThoughGitTakes,
 ];
 
-test('a branch is what git check-ref-format --branch takes, less what is listed', () => {
+test('a branch is what git check-ref-format --branch accepts, except for the listed ones', () => {
   for (const name of branches) {
     const { status } = spawnSync('git', ['check-ref-format', '--branch', name], {
       cwd: '/',
@@ -187,7 +187,7 @@ test('prefixes', () => {
   });
 });
 
-test('a source is relative and stays inside', () => {
+test('a source is relative and stays inside the archive', () => {
   judges(checkSource, {
     good: ['', 'src', 'ruby-2.0.0/ext', './src', 'a..b', '...', 'a b', 'src/', '-x'],
     invalid_format: [...words('/ /src .. ../x a/../b a/.. ./..'), 'a\u0000b', 'a\nb', 'x'.repeat(256)],
@@ -203,7 +203,7 @@ test('a command must contain its prefix', () => {
   assert.equal(checkCommand('make install', '/srv/dependency'), 'invalid_format');
 });
 
-test('redirect addresses', () => {
+test('redirect URIs', () => {
   judges(checkRedirectUri, {
     good: [
       ...words('https://app.example.org/callback https://app.example.org/callback?x=1&y=%20'),
@@ -280,7 +280,7 @@ test('image names', () => {
   });
 });
 
-test('no check is slow on a long hostile value', () => {
+test('no check is slow for a long hostile value', () => {
   const checks = [checkRepositoryUrl, checkBranch, checkVariableName, checkPrefix, checkSource, checkEmail];
   const workedMs = processorMs(() => {
     for (const check of checks)

@@ -19,7 +19,7 @@ test('an amended commit is found by author and author date, whatever else change
   assert.deepEqual(match([trace('a', { subject: 'Old' })], [trace('b', { subject: 'New' })]), { a: 'b' });
 });
 
-test('another author, or another second, or another offset, is another commit', () => {
+test('another author, second or offset makes another commit', () => {
   const strangers = [
     trace('b', { author: 'Bob <bob@x>' }),
     trace('c', { authoredAt: '2 +0000' }),
@@ -28,7 +28,7 @@ test('another author, or another second, or another offset, is another commit', 
   assert.deepEqual(match([trace('a')], strangers), {});
 });
 
-test('of several of one second the one with the same patch goes before one with the same subject', () => {
+test('among several commits of one second, the same patch is preferred to the same subject', () => {
   const candidates = [trace('b'), trace('c', { subject: 'Other' })];
   assert.deepEqual(match([trace('a')], candidates, { a: 'P', b: 'Q', c: 'P' }), { a: 'c' });
 });
@@ -43,7 +43,7 @@ test('without a common patch the subject decides', () => {
   assert.deepEqual(match([trace('a')], candidates, { a: 'P', b: 'Q', c: 'R' }), { a: 'c' });
 });
 
-test('what nothing tells apart is paired in order', () => {
+test('commits that cannot be distinguished are paired in order', () => {
   assert.deepEqual(match([trace('a'), trace('b')], [trace('c'), trace('d'), trace('e')]), { a: 'c', b: 'd' });
 });
 
@@ -51,12 +51,12 @@ test('one new commit replaces at most one', () => {
   assert.deepEqual(match([trace('a'), trace('b')], [trace('c')]), { a: 'c' });
 });
 
-test('a better match of a later commit is not taken by an earlier one', () => {
+test('an earlier commit does not take the better match of a later one', () => {
   const patches = { a: 'P', b: 'Q', c: 'Q' };
   assert.deepEqual(match([trace('a'), trace('b')], [trace('c')], patches), { b: 'c' });
 });
 
-test('patches are asked for only where author and date do not decide', () => {
+test('patches are requested only if author and date do not decide', () => {
   const alone = trace('a', { authoredAt: '9 +0000' });
   const heir = trace('b', { authoredAt: '9 +0000' });
   assert.deepEqual(hashesThatNeedPatches([alone], [heir]), []);

@@ -30,7 +30,7 @@ test('a suite without rules always runs', () => {
   assert.deepEqual(evaluateRules([], facts), { runs: true, rules: [] });
 });
 
-test('a suite runs only when all of its rules hold, and each rule tells what it saw', () => {
+test('a suite runs only when all of its rules hold, and each rule records the value it saw', () => {
   const evaluation = evaluateRules(
     [
       { id: 7n, subject: 'commit.branches', operator: 'equals', value: 'main' },
@@ -54,7 +54,7 @@ test('a suite runs only when all of its rules hold, and each rule tells what it 
   });
 });
 
-test('every subject looks at its own fact', () => {
+test('every subject reads its own field', () => {
   const own: Record<Rule['subject'], string> = {
     'commit.message': 'Fix the',
     'commit.branches': 'release/',
@@ -72,7 +72,7 @@ test('every subject looks at its own fact', () => {
   }
 });
 
-test('operators on a text', () => {
+test('operators on text', () => {
   const table: [Rule['operator'], string, boolean][] = [
     ['contains', 'parser', true],
     ['contains', 'Parser', false],
@@ -97,7 +97,7 @@ test('operators on a text', () => {
   }
 });
 
-test('on a list a positive operator needs one element, a negative one tolerates none', () => {
+test('on a list, a positive operator needs one matching element, and a negative one allows none', () => {
   const table: [Rule['subject'], Rule['operator'], string, boolean][] = [
     ['commit.branches', 'equals', 'main', true],
     ['commit.branches', 'equals', 'mai', false],
@@ -117,7 +117,7 @@ test('on a list a positive operator needs one element, a negative one tolerates 
   }
 });
 
-test('a long list is cut, and the element that decided is still shown', () => {
+test('a long list is shortened, but the deciding element is still shown', () => {
   const files = Array.from({ length: 100_000 }, (_, index) => `file-${index}`);
   const rule: Rule = { subject: 'commit.files', operator: 'equals', value: 'file-99999' };
   const [judged] = evaluateRules([rule], { ...facts, files }).rules;
@@ -136,7 +136,7 @@ test('a long text is cut between characters', () => {
   assert.equal(judged?.saw, `${'x'.repeat(999)}…`);
 });
 
-test('a rule that several suites have is judged once, and each keeps its own record of it', () => {
+test('a rule that several suites share is evaluated once, and each suite keeps its own result', () => {
   let asked = 0;
   const judgeOne = createEvaluator({
     ...facts,
@@ -155,7 +155,7 @@ test('a rule that several suites have is judged once, and each keeps its own rec
   assert.equal(judgeOne([{ ...rule, operator: 'does_not_contain' }]).runs, false);
 });
 
-test('where paths are missing, a rule that none of the others decides is open, and so is the suite', () => {
+test('without the paths of a commit, a rule that needs them and is not decided by others leaves the suite open', () => {
   const inPart = (operator: Rule['operator'], value: string, ...more: Rule[]) => {
     const rule: Rule = { subject: 'commit.files', operator, value };
     const { runs, rules } = evaluatePartially([rule, ...more], facts, 500);
@@ -176,7 +176,7 @@ test('where paths are missing, a rule that none of the others decides is open, a
   assert.equal(evaluatePartially([open], facts, 0).runs, false, 'nothing is missing');
 });
 
-test('a rule that contains a long text is judged on a long message in linear time', () => {
+test('a long rule value is evaluated against a long message in linear time', () => {
   const value = `${'a'.repeat(2_000)}b${'a'.repeat(2_000)}`;
   const message = 'a'.repeat(1_000_000);
   for (const operator of ['contains', 'does_not_contain'] as const) {

@@ -1,4 +1,4 @@
-// Secrets: what is handed out, what is kept of them, and passwords.
+// Secrets: how they are generated and hashed, and passwords.
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
@@ -12,18 +12,18 @@ import {
   verifyPassword,
 } from '../../src/domain/secret.ts';
 
-test('a secret has 256 random bits behind its prefix, and no two are alike', () => {
+test('a secret has 256 random bits after its prefix, and is unique', () => {
   const secrets = new Set(Array.from({ length: 1000 }, () => newSecret('assay')));
   assert.equal(secrets.size, 1000);
   for (const secret of secrets) assert.match(secret, /^assay_[A-Za-z0-9_-]{43}$/);
 });
 
 for (const secret of ['', 'a', 'assay_x', 'pässwörd', '\u{1f511}'.repeat(50)])
-  test(`what is kept of ${JSON.stringify(secret.slice(0, 10))} is its SHA-256`, () => {
+  test(`the stored digest of ${JSON.stringify(secret.slice(0, 10))} is its SHA-256`, () => {
     assert.deepEqual(digestOf(secret), createHash('sha256').update(secret).digest());
   });
 
-test('digests are the same only when every byte is, and ones of other lengths are not', () => {
+test('digests are equal only if every byte and the length are equal', () => {
   const digest = digestOf('a');
   assert.ok(sameDigest(digest, Buffer.from(digest)));
   assert.ok(!sameDigest(digest, digestOf('b')));
@@ -31,15 +31,15 @@ test('digests are the same only when every byte is, and ones of other lengths ar
   assert.ok(!sameDigest(digest, Buffer.alloc(0)));
 });
 
-test('a readable secret comes in groups, of characters that nobody confuses', () => {
+test('a readable secret comes in groups, of characters that are easy to tell apart', () => {
   assert.match(newReadableSecret(2), /^[a-z2-9]{4}-[a-z2-9]{4}$/);
   const many = Array.from({ length: 500 }, () => newReadableSecret(4, 5)).join('');
   assert.doesNotMatch(many, /[ilo01]/);
-  // 10,000 draws from 31 characters: one that never comes would show that the draw is crooked.
+  // 10,000 draws from 31 characters: a missing one would reveal a biased generator.
   assert.equal(new Set(many.replaceAll('-', '')).size, 31);
 });
 
-test('a password is verified by its hash alone, and others are not', async () => {
+test('a password is verified by its hash, and others are not', async () => {
   const hash = await hashPassword('correct horse');
   assert.ok(await verifyPassword('correct horse', hash));
   for (const wrong of ['', 'correct hors', 'correct horse ', 'Correct horse'])
@@ -76,7 +76,7 @@ for (const broken of ['', 'x', 'bcrypt$1$2$3$4$5', 'argon2id$19456$2$1'])
     assert.equal(await verifyPassword('x', broken), false);
   });
 
-test('many hashes leave threads for files: a file is read long before they are done', async () => {
+test('many concurrent hashes leave threads for files: a file is read long before they finish', async () => {
   let done = 0;
   const hashes = Array.from({ length: 16 }, (_, at) => hashPassword(`password ${at}`).then(() => ++done));
   await readFile(import.meta.filename);

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { checkSubmodule, namesCollide, resolveSubmoduleUrl } from '../../src/domain/submodules.ts';
 
-test('a submodule is fetched over SSH, or from an address relative to its parent’s', () => {
+test('a submodule is fetched over SSH, or from an address relative to its parent', () => {
   const parent = 'git@git.example.org:team/site.git';
   const resolved: [url: string, from: string, to: string | undefined][] = [
     ['git@other.example.org:lib.git', parent, 'git@other.example.org:lib.git'],
@@ -47,7 +47,7 @@ test('a submodule is fetched over SSH, or from an address relative to its parent
   for (const [url, from, to] of resolved) assert.equal(resolveSubmoduleUrl(url, from), to, url);
 });
 
-test('names and paths that lead elsewhere are refused', () => {
+test('names and paths that lead outside are refused', () => {
   const plain = { name: 'lib', path: 'lib' };
   for (const text of ['lib', 'vendor/a b', 'ünï', '-x', "it's", 'a.git'])
     assert.equal(checkSubmodule({ ...plain, name: text, path: text }), undefined, text);
@@ -71,7 +71,7 @@ test('names and paths that lead elsewhere are refused', () => {
   }
 });
 
-test('names inside one another, or given twice, collide', () => {
+test('nested or duplicate names collide', () => {
   assert.ok(namesCollide(['a', 'a/b']));
   assert.ok(namesCollide(['a/b/c', 'a']));
   assert.ok(namesCollide(['a', 'a']));

@@ -1,4 +1,4 @@
-// Variables as a shell reads them: whatever they hold, and whatever they are called.
+// Variables of any name and content, as a shell reads them.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -27,7 +27,7 @@ function environmentAfter(shell: string, variables: { name: string; content: str
 }
 
 for (const shell of ['sh', 'bash'])
-  test(`every character but NUL comes through ${shell} as it was written, quotes and line ends included`, () => {
+  test(`every character except for NUL arrives in ${shell} unchanged, including quotes and line ends`, () => {
     const every = Array.from({ length: 0x8ff }, (_, at) => String.fromCodePoint(at + 1)).join('');
     const variables = [
       { name: 'EVERY', content: `${every}\u2028\u{1f600}` },
@@ -41,7 +41,7 @@ for (const shell of ['sh', 'bash'])
     for (const { name, content } of variables) assert.equal(found.get(name), content, name);
   });
 
-test('a value that Linux passes to no program is a variable of the shell, and keeps no program from starting', () => {
+test('a value that is too long for Linux becomes a shell variable, and programs still start', () => {
   const content = "'".repeat(131_072 - 'LONG=\0'.length + 1);
   for (const shell of ['sh', 'bash']) {
     const file = join(directory, 'environment');
@@ -64,14 +64,14 @@ test('a value that Linux passes to no program is a variable of the shell, and ke
   }
 });
 
-test('a variable that the shell keeps to itself does not keep the others away', () => {
+test('a variable that the shell reserves does not affect the others', () => {
   const own = ['UID', 'EUID', 'PPID', 'SHELLOPTS', 'BASHOPTS', 'LINENO', 'RANDOM', '_', 'LC_ALL'];
   const variables = [...own, 'LAST'].map(name => ({ name, content: 'not a number' }));
   for (const shell of ['sh', 'bash'])
     assert.equal(environmentAfter(shell, variables).get('LAST'), 'not a number', shell);
 });
 
-test('a line of the service is masked with the same values as the output', () => {
+test('lines of the service are masked with the same values as the output', () => {
   assert.equal(maskText(['supersecret'], 'suite x: curl -u supersecret'), 'suite x: curl -u ***');
   assert.equal(maskText([], 'nothing to hide'), 'nothing to hide');
 });

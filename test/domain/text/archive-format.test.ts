@@ -15,7 +15,7 @@ const tar = (...options: string[]): Buffer =>
   execFileSync('tar', ['-C', directory, ...options, '-cf', '-', 'größe.txt'], { timeout: 10_000 });
 const first = (bytes: Buffer) => detectFormat(bytes.subarray(0, 512));
 
-test('every dialect of tar is told', () => {
+test('every dialect of tar is recognized', () => {
   for (const dialect of ['v7', 'oldgnu', 'gnu', 'ustar', 'posix']) {
     assert.deepEqual(
       first(tar(`--format=${dialect}`)),
@@ -25,7 +25,7 @@ test('every dialect of tar is told', () => {
   }
 });
 
-test('compressed tars are told by their compression', () => {
+test('compressed tars are recognized by their compression', () => {
   const table: [option: string, format: string, contentType: string][] = [
     ['--gzip', 'gzip', 'application/gzip'],
     ['--bzip2', 'bzip2', 'application/x-bzip2'],
@@ -36,7 +36,7 @@ test('compressed tars are told by their compression', () => {
   assert.deepEqual(first(zstdCompressSync(tar())), { format: 'zstd', contentType: 'application/zstd' });
 });
 
-test('a zip is told', () => {
+test('a zip is recognized', () => {
   const script = 'import sys, zipfile; zipfile.ZipFile(sys.argv[1], "w").writestr("a.txt", "content")';
   const path = join(directory, 'a.zip');
   execFileSync('python3', ['-c', script, path], { timeout: 10_000 });

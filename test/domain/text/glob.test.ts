@@ -1,4 +1,4 @@
-// Globs: what they mean, that the fast matcher means the same, and that none of them holds the server.
+// Globs: their meaning, that the fast matcher agrees with a simple one, and that none takes long.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { compileGlob } from '../../../src/domain/text/glob.ts';
@@ -56,7 +56,7 @@ test('globs', () => {
   }
 });
 
-test('a glob agrees with a plain recursive reading of it on thousands of small cases', () => {
+test('a glob agrees with a simple recursive matcher on thousands of small cases', () => {
   const reference = (pattern: string, value: string): boolean => {
     if (pattern === '') return value === '';
     if (pattern[0] === '*') {
@@ -79,7 +79,7 @@ test('a glob agrees with a plain recursive reading of it on thousands of small c
   }
 });
 
-/** One character at a time, going back to the last star: slow, and plain to read. */
+/** The simple matcher: one character at a time, with backtracking to the last star. */
 function matchesSlowly(pattern: string, value: string): boolean {
   const tokens = tokensOf([...pattern]);
   const characters = [...value];
@@ -139,7 +139,7 @@ function isMember(codes: number[], code: number): boolean {
   return false;
 }
 
-/** The same numbers at each run: a case that fails fails again. */
+/** A fixed seed, so that failures are reproducible. */
 function createDice(seed: number) {
   let state = seed;
   const below = (sides: number) => {
@@ -151,7 +151,7 @@ function createDice(seed: number) {
   return { below, word };
 }
 
-test('a glob agrees with the slow reading of it on any mixture of sets, stars and halves of characters', () => {
+test('a glob agrees with the simple matcher on any mixture of sets, stars and surrogates', () => {
   const { below, word } = createDice(1);
   const signs = [...'ab*?[]!^-😀', '\ud83d', '\ude00', '[a-b]', '[!a]', '[😀-😎]', '[\ud83d]'];
   const letters = [...'ab-]!😀', '\ud83d', '\ude00'];
@@ -169,13 +169,13 @@ test('a glob agrees with the slow reading of it on any mixture of sets, stars an
   assert.ok(matched > 1_000, String(matched));
 });
 
-test('a glob with pieces of any length agrees with the slow reading, whether they fit or nearly do', () => {
+test('a glob with pieces of any length agrees with the simple matcher, on matches and near misses', () => {
   const { below, word } = createDice(2);
   const wildcards = ['?', '[a-c]', '[!z]'];
   let matched = 0;
   for (let round = 0; round < 1_500; round++) {
     const value = word(['a', 'a', 'a', 'b', 'ж', '😀'], 20 + below(600));
-    // Of the value some stretches become stars, and some characters wildcards: then often one character is wrong.
+    // Parts of the value become stars or wildcards; then often one character is made wrong.
     const pattern = value.slice();
     if (below(3) > 0)
       for (let count = below(80); count > 0; count--) pattern[below(pattern.length)] = wildcards[below(3)]!;
@@ -192,7 +192,7 @@ test('a glob with pieces of any length agrees with the slow reading, whether the
   assert.ok(matched > 300 && matched < 1_200, String(matched));
 });
 
-test('a long text is found where it first is', () => {
+test('a long text is found at its first occurrence', () => {
   const { below, word } = createDice(3);
   for (let round = 0; round < 300; round++) {
     const value = word(['a', 'a', 'a', 'a', 'a', 'a', 'a', 'b'], 1_000).join('');
@@ -206,8 +206,8 @@ test('a long text is found where it first is', () => {
   assert.equal(compileSearch(`${period}b`)(`${period}${period}b`, 3), period.length);
 });
 
-test('the worst glob that a rule may hold is judged on a long message in linear time', () => {
-  // Every character of the globs is there, or they would be given up at once.
+test('the worst glob that a rule can have is matched against a long message in linear time', () => {
+  // Every character of the globs occurs, or the matcher would stop at once.
   const message = `bc${'a'.repeat(300_000)}`;
   const halves = 'a'.repeat(1_999);
   const worst: Record<string, string> = {
@@ -222,14 +222,14 @@ test('the worst glob that a rule may hold is judged on a long message in linear 
   for (const [what, pattern] of Object.entries(worst)) {
     assert.ok(Buffer.byteLength(pattern) <= 4_096, what);
     const once = processorMs(() => assert.equal(matchesGlob(pattern, message), false));
-    // Some 100 ms at worst on a busy machine; going back at each character took 14 s.
+    // About 100 ms at worst on a busy machine; backtracking at each character took 14 s.
     assert.ok(once < 1_000, `${what}: ${once} ms`);
   }
   assert.ok(processorMs(() => assert.equal(matchesGlob('['.repeat(50_000), 'a'), false)) < 500);
   assert.ok(processorMs(() => assert.equal(matchesGlob(`${'['.repeat(50_000)}]`, 'a'), false)) < 500);
 });
 
-test('a text of many kinds of characters costs a glob of many sets no more', () => {
+test('a text of many different characters is no slower for a glob of many sets', () => {
   const kinds = Array.from({ length: 100_000 }, (_, index) => 0x10000 + index);
   const message = `b${String.fromCodePoint(...kinds)}`;
   const sets = Array.from({ length: 400 }, (_, index) => `[!${String.fromCodePoint(0x20000 + index)}]`);

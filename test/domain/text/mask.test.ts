@@ -37,17 +37,17 @@ test('values of eight characters or more are replaced, shorter ones are left', (
     assert.equal(text(values, log), shown, JSON.stringify([values, log]));
 });
 
-test('a secret that is cut into single bytes is masked all the same', () => {
+test('a secret that arrives in single bytes is masked too', () => {
   const log = Buffer.from('before geheimnis-äöü after');
   assert.equal(text(['geheimnis-äöü'], ...Array.from(log, byte => Buffer.from([byte]))), 'before *** after');
 });
 
-test('bytes that are no UTF-8 pass unchanged', () => {
+test('bytes that are not UTF-8 pass unchanged', () => {
   const bytes = Buffer.from(Array.from({ length: 256 }, (_, byte) => byte));
   assert.equal(mask(['something'], bytes, bytes), Buffer.concat([bytes, bytes]).toString('latin1'));
 });
 
-test('only what could be the beginning of a secret is held back, and let go at the end', () => {
+test('only a possible beginning of a secret is held back, and released at the end', () => {
   const masker = createMask(['supersecret', 'other-secret']);
   assert.equal(masker.push(Buffer.from('plain text')).toString(), 'plain text');
   assert.equal(masker.heldBytes, 0);
@@ -64,7 +64,7 @@ test('only what could be the beginning of a secret is held back, and let go at t
   assert.equal(masker.heldBytes, 0);
 });
 
-/** A small generator, so that a failure can be repeated. */
+/** A small generator with a fixed seed, so that failures are reproducible. */
 function randomOf(seed: number): (below: number) => number {
   let state = seed;
   return below => {
@@ -73,7 +73,7 @@ function randomOf(seed: number): (below: number) => number {
   };
 }
 
-/** The plain reading: every occurrence of every value, those that overlap joined. */
+/** The reference implementation: every occurrence of every value, with overlapping ones merged. */
 function reference(secrets: string[], log: string): string {
   const found = secrets
     .flatMap(secret =>
@@ -91,7 +91,7 @@ function reference(secrets: string[], log: string): string {
   return shown + log.slice(until);
 }
 
-test('however the bytes are cut, and wherever it is picked up again, the output is the same', () => {
+test('the output is the same however the input is split and wherever it is resumed', () => {
   for (let seed = 0; seed < 1_500; seed++) {
     const random = randomOf(seed);
     const alphabet = seed % 2 ? 'ab' : 'abc';
@@ -119,7 +119,7 @@ test('however the bytes are cut, and wherever it is picked up again, the output 
   }
 });
 
-test('a long run inside a secret is dropped, not gathered in memory', () => {
+test('a long run inside a secret is dropped and not buffered', () => {
   const masker = createMask(['aaaaaaaaaaaa']);
   const run = Buffer.alloc(1 << 16, 'a');
   for (let chunk = 0; chunk < 64; chunk++) assert.equal(masker.push(run).length, 0);
@@ -127,7 +127,7 @@ test('a long run inside a secret is dropped, not gathered in memory', () => {
   assert.equal(masker.push(Buffer.from('b')).toString(), '***b');
 });
 
-test('hostile output takes no longer than its length asks for', () => {
+test('hostile output is masked in linear time', () => {
   const long = `${'a'.repeat(20_000)}b`;
   const masker = createMask([long, `${'a'.repeat(12)}c`]);
   const run = Buffer.alloc(1 << 20, 'a');
@@ -141,7 +141,7 @@ test('hostile output takes no longer than its length asks for', () => {
   assert.ok(workedMs < 3_000, `${workedMs} ms`);
 });
 
-test('an ordinary log is masked far faster than any build can write it', () => {
+test('an ordinary log is masked much faster than any build can write it', () => {
   const masker = createMask([
     'ghp_x8Kq2LmZpR4tVw9YbN3cJ6hD1sF5gA0eUiOo',
     'postgres://ci:s3cr3t@db/app',

@@ -98,7 +98,7 @@ test('public and private addresses are allowed', () => {
   }
 });
 
-test('an allowed network opens exactly itself', () => {
+test('an allowed network allows exactly its own addresses', () => {
   const allow = parseCidrs('127.0.0.0/8, ::1 fe80::/64\t169.254.1.1/32');
   for (const address of ['127.0.0.1', '::ffff:127.0.0.1', '::1', 'fe80::1%eth0', '169.254.1.1']) {
     assert.equal(isForbiddenAddress(address, allow), false, address);
@@ -111,7 +111,7 @@ test('an allowed network opens exactly itself', () => {
   assert.equal(isForbiddenAddress('127.1.2.3', parseCidrs('127.0.0.1/8')), false);
 });
 
-test('a network that cannot be read is named', () => {
+test('an invalid network is named in the error', () => {
   for (const part of [
     '10.0.0.0/33',
     '10.0.0/8',
@@ -127,7 +127,7 @@ test('a network that cannot be read is named', () => {
   assert.deepEqual(parseCidrs(' , '), []);
 });
 
-test('webhook addresses are http or https, without credentials, and not literally forbidden in any spelling', () => {
+test('webhook URLs are http or https, without credentials, and not a forbidden address in any notation', () => {
   const good = [
     ...[
       'https://example.org/hook',

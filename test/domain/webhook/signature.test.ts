@@ -20,7 +20,7 @@ test('a public implementation of Standard Webhooks verifies the signature', () =
   assert.throws(() => new Webhook(newSigningSecret()).verify(body, headers));
 });
 
-test('bytes and text of one body have one signature, the same as the public implementation gives', () => {
+test('bytes and text of the same body have the same signature, equal to that of a public implementation', () => {
   const secret = newSigningSecret();
   const at = new Date(1_700_000_000_000);
   const expected = new Webhook(secret).sign('msg_1', at, body);
@@ -28,7 +28,7 @@ test('bytes and text of one body have one signature, the same as the public impl
   assert.equal(sign({ id: 'msg_1', timestamp: 1_700_000_000, body: Buffer.from(body), secret }), expected);
 });
 
-test('a secret has 256 random bits behind its prefix', () => {
+test('a secret has 256 random bits after its prefix', () => {
   const secret = newSigningSecret();
   assert.match(secret, /^whsec_[A-Za-z0-9+/]{43}=$/);
   assert.notEqual(secret, newSigningSecret());
