@@ -54,7 +54,7 @@ test('a newer sign-in link ends the older ones of the account and removes expire
   assert.equal(db.sqlite.prepare('SELECT count(*) FROM sign_in_links').pluck().get(), 1n);
 });
 
-test('setting a password ends links, sessions, OAuth tokens and codes of that account alone', () => {
+test('setting a password ends the links, sessions, OAuth tokens and codes of only that account', () => {
   using fixture = openFixture();
   const { db } = fixture;
   const [one, other] = [addAccount(db), addAccount(db)];
@@ -125,7 +125,7 @@ for (const [promotion, change] of [
     assert.equal(findAccount(db, invited.id)?.invitedById, null);
   });
 
-test('a session lasts for thirty days, and the next one takes those away that ended', () => {
+test('a session lasts thirty days, and the next one removes those that ended', () => {
   using fixture = openFixture();
   const { db, now } = fixture;
   const { id } = addAccount(db);

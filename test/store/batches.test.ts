@@ -1,5 +1,5 @@
-// What takes many transactions: a request of many suites that begins, and one that is canceled. Between any two of them the
-// server may end, or somebody may do something else.
+// Work that takes many transactions: starting and canceling a request of many suites. Between any two transactions the
+// server may end, or something else may happen.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import {
@@ -44,7 +44,7 @@ function beginMany(db: Db, count: number) {
 const stateOf = (db: Db, requestId: bigint) =>
   db.sqlite.prepare('SELECT build_state FROM build_requests WHERE id = ?').pluck().get(requestId);
 
-/** How many events of each type there are, and that no build has two of one type. */
+/** The number of events of each type; no build may have two of one type. */
 function countEvents(db: Db): Record<string, number> {
   const rows = db.sqlite
     .prepare('SELECT type, resource_id AS id, count(*) AS count FROM events GROUP BY type, resource_id')
@@ -57,14 +57,14 @@ function countEvents(db: Db): Record<string, number> {
   return counts;
 }
 
-/** As after a crash: another process opens what this one left. */
+/** As after a crash: opens the database again. */
 function reopened(fixture: ReturnType<typeof openFixture>, use: (db: Db) => void): void {
   const db = openDb(fixture.path, fixture.vault, () => fixture.now.ms);
   use(db);
   db.close();
 }
 
-test('a request of many suites begins in batches, each suite with one build, also over a restart', () => {
+test('a request of many suites starts in batches, each suite with one build, also over a restart', () => {
   using fixture = openFixture();
   const { requestId } = beginMany(fixture.db, 100);
   const first = listBuildsOfRequest(fixture.db, requestId).length;
@@ -80,7 +80,7 @@ test('a request of many suites begins in batches, each suite with one build, als
   });
 });
 
-test('a request does not end while suites of it have no build yet', () => {
+test('a request does not end while some of its suites have no build yet', () => {
   using fixture = openFixture();
   const { db } = fixture;
   const { requestId } = beginMany(db, 100);
@@ -133,7 +133,7 @@ test('no build of a request starts after its cancel was answered', () => {
   assert.equal(stateOf(db, requestId), 'canceled');
 });
 
-test('a request that is canceled while it begins has a canceled build for each suite', () => {
+test('a request that is canceled while it starts has a canceled build for each suite', () => {
   using fixture = openFixture();
   const { db } = fixture;
   const { requestId } = beginMany(db, 100);
@@ -151,7 +151,7 @@ test('a request that is canceled while it begins has a canceled build for each s
   assert.equal(db.sqlite.prepare('SELECT count(*) FROM request_cancels').pluck().get(), 0n);
 });
 
-test('a rerun that is asked for after the cancel is not canceled with the others', () => {
+test('a rerun after the cancel is not canceled with the others', () => {
   using fixture = openFixture();
   const { db } = fixture;
   const project = addProject(db);

@@ -1,4 +1,4 @@
-// What was decided about the suites of a request: packed into one row, and read back as it was.
+// The rule decisions of a request: packed into one row, and read back unchanged.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { createEvaluator, type RuleResult } from '../../src/domain/rules.ts';
@@ -9,7 +9,7 @@ import { temporaryDirectory } from '../cli/program.ts';
 
 const files = Array.from({ length: 500 }, (_, at) => `source/directory-${at % 7}/file-number-${at}.c`);
 
-test('decisions are read back as they were, and what many suites share is stored once', () => {
+test('decisions are read back unchanged, and what many suites share is stored once', () => {
   const judge = createEvaluator({
     message: 'A change of "everything" ä\u2028',
     branches: ['main'],
@@ -36,7 +36,7 @@ test('decisions are read back as they were, and what many suites share is stored
   assert.ok(packed.length < plainBytes / 50, `${packed.length} bytes instead of ${plainBytes}`);
 });
 
-test('decisions of older versions are packed when the database is upgraded', () => {
+test('decisions of older versions are packed by the upgrade', () => {
   using directory = temporaryDirectory();
   const sqlite = openSqlite(`${directory.path}/assay.db`);
   const step = steps.findIndex(one => String(one).includes('DROP TABLE suite_decisions'));

@@ -1,4 +1,4 @@
-// What the migrations make equals what schema.ts says, to the last index.
+// The migrations create exactly the tables and indexes of schema.ts.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { is, type SQL } from 'drizzle-orm';
@@ -12,10 +12,10 @@ const tables = Object.values(schema).filter(value => is(value, SQLiteTable));
 
 type Shape = { columns: unknown[]; primaryKey: string[]; foreignKeys: string[]; indexes: string[] };
 
-/** White space and quotes do not matter in a condition. */
+/** Ignores white space and quotes in a condition. */
 const plain = (condition: string) => condition.replaceAll(/["\s]+/g, ' ').trim();
 
-/** As SQLite writes it down. */
+/** As SQLite stores it. */
 const defaultOf = (value: unknown) => {
   if (value == null) return null;
   return typeof value === 'string' ? `'${value}'` : String(value);
@@ -89,7 +89,7 @@ function migrated({ sqlite }: Db, name: string): Shape {
   };
 }
 
-test('the migrations make the tables of the schema and no others', () => {
+test('the migrations create exactly the tables of the schema', () => {
   using fixture = openFixture();
   const made = fixture.db.sqlite
     .prepare("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name")
@@ -100,7 +100,7 @@ test('the migrations make the tables of the schema and no others', () => {
 
 for (const table of tables) {
   const { name } = getTableConfig(table);
-  test(`${name} is what the schema says: columns, keys, references, indexes`, () => {
+  test(`${name} matches the schema: columns, keys, references, indexes`, () => {
     using fixture = openFixture();
     const expected = declared(table);
     const made = migrated(fixture.db, name);
@@ -112,14 +112,14 @@ for (const table of tables) {
     assert.deepEqual({ ...made, columns: 0 }, { ...expected, columns: 0 });
   });
 
-  test(`${name} is strict: no value of another type gets in`, () => {
+  test(`${name} is strict: it accepts no value of another type`, () => {
     using fixture = openFixture();
     const [row] = fixture.db.sqlite.pragma(`table_list("${name}")`) as { strict: bigint }[];
     assert.equal(row?.strict, 1n);
   });
 }
 
-test('every reference to another table has an index that begins with it, so that deleting does not search', () => {
+test('every reference to another table has an index that begins with it, so that deletes need no scan', () => {
   using fixture = openFixture();
   const small = new Set(['sessions', 'sign_in_links', 'authorization_codes']);
   for (const table of tables) {

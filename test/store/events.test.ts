@@ -1,4 +1,4 @@
-// The bodies of events: what is stored of them, and what is sent.
+// The bodies of events: what is stored, and what is sent.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
@@ -14,7 +14,7 @@ import { addProject, openFixture } from './fixture.ts';
 
 const KEY = 'ssh-ed25519 AAAA';
 
-test('the key of a project is in what is sent, as in its record, and nowhere in the database', () => {
+test('the key of a project is in the sent body, as in its record, and nowhere in the database', () => {
   using fixture = openFixture();
   const { db } = fixture;
   const project = updateProject(db, addProject(db), {
@@ -56,7 +56,7 @@ test('an event of a project whose key cannot be read is sent without it', () => 
   assert.equal(JSON.parse(event?.body ?? '').project.ssh_public_key, '');
 });
 
-test('bodies of older versions lose the key when the database is upgraded, and are sent as before to the byte', () => {
+test('an upgrade removes the key from stored bodies, and what is sent stays the same to the byte', () => {
   using directory = temporaryDirectory();
   const path = `${directory.path}/assay.db`;
   const sqlite = openSqlite(path);

@@ -1,4 +1,4 @@
-// A migrated database in a directory of its own, with a clock that the test sets, and rows to begin with.
+// A migrated database in its own directory, with a clock that the test sets, and functions that create rows.
 import { createAccount } from '../../src/store/accounts.ts';
 import {
   type CommitFields,
@@ -98,7 +98,7 @@ export function commitFields(ref: string): CommitFields {
   };
 }
 
-/** A request that was fetched: its commit, and a build enqueued for each suite. */
+/** A fetched request with its commit, and a queued build for each suite. */
 export function addBuilds(
   db: Db,
   project: Project,
@@ -127,7 +127,7 @@ export function lastId(db: Db): bigint {
   return BigInt(db.sqlite.prepare("SELECT value FROM facts WHERE name = 'last_id'").pluck().get() as string);
 }
 
-/** Everything that is in the database, for comparing before and after. */
+/** The whole content of the database, to compare before and after. */
 export function dump(db: Db): string {
   const tables = db.sqlite
     .prepare("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")

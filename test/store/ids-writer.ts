@@ -1,4 +1,4 @@
-// A second process that gives out ids in the database it is told of, and prints them: started by ids.test.ts.
+// Child process of ids.test.ts: creates IDs in the given database and prints them.
 import { openDb } from '../../src/store/database/db.ts';
 import { createVault } from '../../src/store/database/vault.ts';
 

@@ -1,4 +1,4 @@
-// Ids through the database: exact, remembered in the transaction that gives them out, unique across processes.
+// IDs with the database: exact, recorded in the transaction that creates them, unique across processes.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -9,7 +9,7 @@ import { deleteProject, purgeSomeRows } from '../../src/store/cleanup/purge.ts';
 import { findProject } from '../../src/store/projects.ts';
 import { addProject, lastId, openFixture } from './fixture.ts';
 
-test('an id comes back from the database exact to the bit', () => {
+test('an ID is read back exactly', () => {
   using fixture = openFixture({ ms: Date.UTC(2088, 0, 1, 0, 0, 0, 1) });
   const ids = Array.from({ length: 50 }, () => addProject(fixture.db).id);
   assert.equal(new Set(ids).size, 50);
@@ -20,12 +20,12 @@ test('an id comes back from the database exact to the bit', () => {
   }
 });
 
-test('an id is given out only inside a transaction', () => {
+test('an ID is created only inside a transaction', () => {
   using fixture = openFixture();
   assert.throws(() => fixture.db.newId(), /inside a transaction/);
 });
 
-test('ids of a transaction that was taken back are not remembered as used, nor lost track of', () => {
+test('IDs of a transaction that was rolled back can be used again', () => {
   using fixture = openFixture();
   const before = lastId(fixture.db);
   assert.throws(() =>
@@ -39,7 +39,7 @@ test('ids of a transaction that was taken back are not remembered as used, nor l
   assert.equal(lastId(fixture.db), id);
 });
 
-test('no id comes again after the newest rows are deleted and the clock steps back', () => {
+test('no ID is repeated after the newest rows are deleted and the clock goes back', () => {
   const now = { ms: Date.UTC(2026, 5, 1) };
   using fixture = openFixture(now);
   const first = addProject(fixture.db);
@@ -52,7 +52,7 @@ test('no id comes again after the newest rows are deleted and the clock steps ba
   assert.ok(third.id > second.id);
 });
 
-test('a watcher that writes in turn after a commit is given ids of its own transaction', () => {
+test('a watcher that writes after a commit gets IDs of its own transaction', () => {
   using fixture = openFixture();
   const { db } = fixture;
   const ids: bigint[] = [];
@@ -67,7 +67,7 @@ test('a watcher that writes in turn after a commit is given ids of its own trans
   assert.equal(lastId(db), ids[1]);
 });
 
-test('two processes that write at the same time, with clocks an hour apart, never give out the same id', async () => {
+test('two processes that write at the same time, with clocks an hour apart, never create the same ID', async () => {
   const now = { ms: Date.UTC(2026, 5, 1) };
   using fixture = openFixture(now);
   const start = (clockMs: number) => {
@@ -78,7 +78,7 @@ test('two processes that write at the same time, with clocks an hour apart, neve
     );
     return {
       child,
-      // Listened for from the start: the other writer may well be the first to end.
+      // Subscribed from the start, because the other writer may end first.
       closed: once(child, 'close'),
       lines: createInterface({ input: child.stdout })[Symbol.asyncIterator](),
     };

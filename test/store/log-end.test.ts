@@ -1,4 +1,4 @@
-// The end of a log, over a crash that comes after it was written and before anybody was told.
+// The end of a log, if a crash comes after it was written and before readers were notified.
 import assert from 'node:assert/strict';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -25,7 +25,7 @@ test('a log that is finished again after a crash has its last lines once', async
   assert.equal(text(), 'no end of line\n[assay] out of memory\n[assay] the command exited with 137\n');
 });
 
-test('what was left out is noted once, after the last lines', async t => {
+test('omitted output is reported once, after the last lines', async t => {
   const { open, text } = fixture(t, 4);
   const first = await open();
   await first.append(Buffer.from('12345678'), 8);
@@ -37,7 +37,7 @@ test('what was left out is noted once, after the last lines', async t => {
   );
 });
 
-test('a further attempt after the end has an end of its own', async t => {
+test('another attempt after the end has its own end', async t => {
   const { open, text } = fixture(t);
   const first = await open();
   await first.finish(['It is run again.']);
@@ -47,7 +47,7 @@ test('a further attempt after the end has an end of its own', async t => {
   assert.equal(text(), '[assay] It is run again.\nagain\n[assay] It is run again.\n');
 });
 
-test('a line and the raw bytes that it stands for are kept together', async t => {
+test('a line and the raw bytes that it stands for are stored together', async t => {
   const { open, text } = fixture(t);
   const first = await open();
   await first.line('checkout', 40);

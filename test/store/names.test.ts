@@ -1,4 +1,4 @@
-// Names that are unique by their key, in data from before there were keys.
+// Unique names, in data from before name keys existed.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { openDb, openSqlite } from '../../src/store/database/db.ts';
@@ -16,7 +16,7 @@ import { temporaryDirectory } from '../cli/program.ts';
 
 const project = 10n;
 
-/** A database of the first schema, whose project has suites of these names, upgraded. */
+/** A database of the first schema whose project has suites of these names, upgraded. */
 function upgraded(directory: string, names: readonly string[]) {
   const path = `${directory}/assay.db`;
   const sqlite = openSqlite(path);
@@ -43,7 +43,7 @@ test('an upgrade keeps suites whose names are now the same, as they are written'
   db.close();
 });
 
-test('such a suite can be changed under its own name, and renamed to one that is free', () => {
+test('such a suite can be changed under its own name, and renamed to a free one', () => {
   using directory = temporaryDirectory();
   const { db, suite, taken } = upgraded(directory.path, ['Unit tests', 'unit tests ']);
   const twin = suite(1);
@@ -57,7 +57,7 @@ test('such a suite can be changed under its own name, and renamed to one that is
   db.close();
 });
 
-test('the name of such a suite stays taken when the other one is gone', () => {
+test('the name of such a suite stays taken when the other one is deleted', () => {
   using directory = temporaryDirectory();
   const { db, suite, taken } = upgraded(directory.path, ['Unit tests', 'unit tests ']);
   deleteSuite(db, suite(0));
@@ -67,7 +67,7 @@ test('the name of such a suite stays taken when the other one is gone', () => {
   db.close();
 });
 
-test('the database itself refuses two names with one key', () => {
+test('the database refuses two names with the same key', () => {
   using directory = temporaryDirectory();
   const { db } = upgraded(directory.path, ['Unit tests']);
   const fields = { projectId: project, description: '', command: 'true', image: null };

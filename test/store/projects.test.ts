@@ -1,4 +1,4 @@
-// Projects: deleting one with everything that belongs to it, and reads that are kept only while nothing changes.
+// Projects: deleting one with everything that belongs to it, and cached reads.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
@@ -42,7 +42,7 @@ import {
   openFixture,
 } from './fixture.ts';
 
-test('deleting a project takes with it everything that belongs to it, however much, and nothing of others', () => {
+test('deleting a project deletes everything that belongs to it, and nothing else', () => {
   using fixture = openFixture();
   const { db } = fixture;
   const fillProject = () => {
@@ -93,7 +93,7 @@ test('deleting a project takes with it everything that belongs to it, however mu
   assert.ok(workedMs < 2000, `${workedMs} ms for 300 requests with all that hangs on them`);
 });
 
-test('a project that was deleted is gone at once, and its rows follow in batches, also over a restart', () => {
+test('a deleted project disappears at once, and its rows are purged in batches, also over a restart', () => {
   using fixture = openFixture();
   const { db } = fixture;
   const projects = [addProject(db), addProject(db)] as const;
@@ -145,7 +145,7 @@ test('a project that was deleted is gone at once, and its rows follow in batches
 
   assert.ok(purgeSomeRows(db, 0));
   assert.ok(count('events', going) > 0, 'not all at once');
-  // As after a crash: another process opens what this one left.
+  // As after a crash: opens the database again.
   const next = openDb(fixture.path, fixture.vault, () => fixture.now.ms);
   assert.equal(findProject(next, going.id), undefined);
   let batches = 0;
@@ -176,7 +176,7 @@ test('a dependency that only a deleted project used can be deleted at once', () 
   deleteDependency(db, dependency);
 });
 
-test('a receiver that was deleted gets nothing more, and its deliveries follow in batches', () => {
+test('a deleted receiver gets nothing more, and its deliveries are purged in batches', () => {
   using fixture = openFixture();
   const { db } = fixture;
   const project = addProject(db);
@@ -214,7 +214,7 @@ test('a receiver that was deleted gets nothing more, and its deliveries follow i
   assert.equal(db.sqlite.prepare('SELECT count(*) FROM notifications').pluck().get(), 1n);
 });
 
-test('what is unfinished is found among finished builds without going through them', () => {
+test('unfinished builds are found without scanning the finished ones', () => {
   using fixture = openFixture();
   const { db } = fixture;
   const project = addProject(db);
@@ -243,7 +243,7 @@ test('what is unfinished is found among finished builds without going through th
   );
 });
 
-test('a project is seen by its owner and its collaborators, and listed once for each, newest first', () => {
+test('a project is visible to its owner and its collaborators, and listed once for each, newest first', () => {
   using fixture = openFixture();
   const { db } = fixture;
   const owner = addAccount(db);
@@ -262,7 +262,7 @@ test('a project is seen by its owner and its collaborators, and listed once for 
   );
 });
 
-test('a project that was read before is read anew after a change of this process, at once', () => {
+test('a cached project is read again at once after a change by this process', () => {
   using fixture = openFixture();
   const { db } = fixture;
   const project = addProject(db);
@@ -283,7 +283,7 @@ test('a project that was read before is read anew after a change of this process
   assert.equal(findProject(db, project.id)?.name, 'inside');
 });
 
-test('a project that was read before is read anew in the next turn after another process changed it', async () => {
+test('a cached project is read again in the next turn after a change by another process', async () => {
   using fixture = openFixture();
   const { db } = fixture;
   const project = addProject(db);

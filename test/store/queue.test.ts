@@ -1,4 +1,4 @@
-// The queue as rows: the first of each project, and the place of each build among all that wait.
+// The queue: the first job of each project, and the position of each waiting build.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { nextInTurn } from '../../src/domain/fair-queue.ts';
@@ -10,7 +10,7 @@ import { addBuilds, addProject, openFixture } from './fixture.ts';
 
 const suites = (count: number) => Array.from({ length: count }, (_, at) => BigInt(at + 1));
 
-/** The ids of the builds in the order in which the queue starts them, one after the other. */
+/** The IDs of the builds in the order in which the queue starts them. */
 function serveAll(db: Db): bigint[] {
   const order: bigint[] = [];
   const servedAt = new Map<string, number>();
@@ -29,7 +29,7 @@ function serveAll(db: Db): bigint[] {
   }
 }
 
-test('no build is served later than its place says', () => {
+test('no build starts later than its position says', () => {
   using fixture = openFixture();
   const { db } = fixture;
   const projects = [5, 1, 3, 8, 3].map(count => {
@@ -50,7 +50,7 @@ test('no build is served later than its place says', () => {
   });
 });
 
-test('a place is known again after each change of the queue', () => {
+test('positions are updated after each change of the queue', () => {
   using fixture = openFixture();
   const { db } = fixture;
   const project = addProject(db);
@@ -66,7 +66,7 @@ test('a place is known again after each change of the queue', () => {
   assert.equal(placeOfLast(), 1);
 });
 
-test('of each project with something that waits the oldest is listed, and of no other', () => {
+test('the oldest waiting build of each project is listed, and no other', () => {
   using fixture = openFixture();
   const { db } = fixture;
   const waiting = Array.from({ length: 5 }, () => addProject(db));

@@ -1,10 +1,10 @@
-// Tokens of applications: found by their hash, with a note of their last use.
+// Tokens of applications: found by their hash, with the time of their last use.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { createApplication, createToken, findToken } from '../../src/store/applications.ts';
 import { addAccount, openFixture } from './fixture.ts';
 
-test('the use of a token is noted, and one that cannot be noted is no less a use', () => {
+test('the use of a token is recorded, and works even if that cannot be written', () => {
   const now = { ms: Date.UTC(2026, 5, 1) };
   using fixture = openFixture(now);
   const { db } = fixture;
@@ -20,7 +20,7 @@ test('the use of a token is noted, and one that cannot be noted is no less a use
   assert.equal(findToken(db, token)?.token.lastUsedAt, now.ms);
   const noted = now.ms;
   now.ms += 24 * 3600_000;
-  // As on a full disk: nothing can be written.
+  // As on a full disk: every write fails.
   db.sqlite.pragma('query_only = ON');
   assert.equal(findToken(db, token)?.token.lastUsedAt, noted);
   assert.equal(findToken(db, token)?.account.id, ownerId);

@@ -1,4 +1,4 @@
-// Moves of state: guarded, with their event and whatever follows from them in one transaction, or not at all.
+// Transitions: guarded, and written together with their event and all derived states in one transaction, or not at all.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { type BuildEvent, type BuildState, buildMachine } from '../../src/domain/build.ts';
@@ -151,7 +151,7 @@ for (const [state, way] of Object.entries(compileWays))
     });
   }
 
-test('a build request goes from its coming to its verdict, and commit and project with it', () => {
+test('a build request proceeds from its creation to its verdict, and commit and project with it', () => {
   using fixture = openFixture();
   const { db } = fixture;
   const project = addProject(db);
@@ -196,7 +196,7 @@ const verdicts: [first: BuildEvent, second: BuildEvent, verdict: string][] = [
   ['cancel', 'pass', 'canceled'],
 ];
 for (const [first, second, verdict] of verdicts)
-  test(`builds that ${first} and ${second} leave request, commit and project ${verdict}`, () => {
+  test(`builds that ${first} and ${second} make request, commit and project ${verdict}`, () => {
     using fixture = openFixture();
     const { requestId, builds } = addBuilds(fixture.db, addProject(fixture.db), [1n, 2n]);
     for (const id of builds) moveBuild(fixture.db, id, 'start');
@@ -205,13 +205,13 @@ for (const [first, second, verdict] of verdicts)
     assert.deepEqual(statesOf(fixture.db, requestId), [verdict, verdict, verdict]);
   });
 
-test('no suite that runs leaves everything skipped', () => {
+test('without a suite to run everything is skipped', () => {
   using fixture = openFixture();
   const { requestId } = addBuilds(fixture.db, addProject(fixture.db), []);
   assert.deepEqual(statesOf(fixture.db, requestId), ['skipped', 'skipped', 'skipped']);
 });
 
-test('a request that errors before it has a commit makes the project errored; the next one mends it', () => {
+test('a request that is errored before it has a commit makes the project errored; the next request resets it', () => {
   using fixture = openFixture();
   const { db } = fixture;
   const project = addProject(db);
@@ -225,7 +225,7 @@ test('a request that errors before it has a commit makes the project errored; th
   assert.deepEqual(statesOf(db, requestId), ['passed', 'passed', 'passed']);
 });
 
-test('a rerun takes its request back to building, and then the newest build of the suite counts', () => {
+test('a rerun sets its request back to building, and then the newest build of the suite counts', () => {
   using fixture = openFixture();
   const { db } = fixture;
   const project = addProject(db);
@@ -241,7 +241,7 @@ test('a rerun takes its request back to building, and then the newest build of t
   assert.deepEqual(statesOf(db, requestId), ['passed', 'passed', 'passed']);
 });
 
-test('of many that claim a build one gets it, and of many verdicts the first one stays', () => {
+test('of many concurrent claims of a build one succeeds, and of many verdicts the first one stays', () => {
   using fixture = openFixture();
   const { db } = fixture;
   const project = addProject(db);
@@ -258,7 +258,7 @@ test('of many that claim a build one gets it, and of many verdicts the first one
   );
 });
 
-test('canceling ends what waits at once, asks what runs, and changes nothing of what has ended', () => {
+test('canceling ends queued builds at once, stops running ones, and does not change finished ones', () => {
   using fixture = openFixture();
   const { db } = fixture;
   const project = addProject(db);
@@ -288,7 +288,7 @@ test('canceling ends what waits at once, asks what runs, and changes nothing of 
   assert.equal(dump(db), before);
 });
 
-test('a cancel that was answered is kept where the job would be run again', () => {
+test('a cancel that was answered is kept when the job would be retried', () => {
   using fixture = openFixture();
   const { db } = fixture;
   const project = addProject(db);
@@ -296,7 +296,7 @@ test('a cancel that was answered is kept where the job would be run again', () =
   const [build] = builds as [bigint];
   moveBuild(db, build, 'start', { nonce: 'n' });
   cancelBuild(db, build, 'by someone');
-  // As when Docker goes away before the container has started.
+  // As when Docker stops answering before the container starts.
   assert.equal(moveBuild(db, build, 'requeue', { nonce: null })?.buildState, 'canceled');
   assert.equal(findBuild(db, project.id, build)?.cancelBecause, 'by someone');
   assert.deepEqual(statesOf(db, requestId), ['canceled', 'canceled', 'canceled']);
@@ -313,7 +313,7 @@ test('a cancel that was answered is kept where the job would be run again', () =
   );
 });
 
-test('the events of a request show the project as it is from then on', () => {
+test('the events of a request contain the new state of the project', () => {
   using fixture = openFixture();
   const { db } = fixture;
   const project = addProject(db);
@@ -330,7 +330,7 @@ test('the events of a request show the project as it is from then on', () => {
   );
 });
 
-test('a fetch that ends after its request was canceled begins no build', () => {
+test('a fetch that ends after its request was canceled starts no build', () => {
   using fixture = openFixture();
   const { db } = fixture;
   const project = addProject(db);
@@ -345,7 +345,7 @@ test('a fetch that ends after its request was canceled begins no build', () => {
   assert.equal(db.sqlite.prepare('SELECT count(*) FROM builds').pluck().get(), 0n);
 });
 
-test('a transaction that fails after a move leaves no state, no event, no delivery, and tells nobody', () => {
+test('a transaction that fails after a transition leaves no state, no event, no delivery, and notifies nobody', () => {
   using fixture = openFixture();
   const { db } = fixture;
   const project = addProject(db);
@@ -368,7 +368,7 @@ test('a transaction that fails after a move leaves no state, no event, no delive
   assert.equal(findProject(db, project.id)?.buildState, 'building');
 });
 
-test('those who watch are told after the change is durable, and read it', () => {
+test('watchers are notified after the change is durable, and can read it', () => {
   using fixture = openFixture();
   const { db } = fixture;
   const project = addProject(db);
@@ -391,7 +391,7 @@ const addReceiver = (db: Db, project: Project, notifiableType: 'build' | 'depend
     signingSecret: 'whsec_x',
   });
 
-test('a delivery is written for each enabled notification of the kind, with the event, and for no other', () => {
+test('a delivery is written with the event for each enabled notification of its type, and for no other', () => {
   using fixture = openFixture();
   const { db } = fixture;
   const project = addProject(db);

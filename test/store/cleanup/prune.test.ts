@@ -1,4 +1,4 @@
-// Retention of rows: what is old goes in batches, and what is still needed stays.
+// Retention: old rows are deleted in batches, and rows that are still needed stay.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { listSuiteDecisions } from '../../../src/store/builds.ts';
@@ -27,7 +27,7 @@ const listAll = (db: Db, projectId: bigint) =>
   listEvents(db, projectId, 0n, 10_000).map(({ resourceId }) => resourceId);
 const everything = { limit: 10_000, before: undefined };
 
-test('events go when their time is over, in batches, and a reader that missed them gets what is there', () => {
+test('events are deleted when they expire, in batches, and a reader that missed them gets the rest', () => {
   using fixture = openFixture();
   const { db, now } = fixture;
   const project = addProject(db);
@@ -46,7 +46,7 @@ test('events go when their time is over, in batches, and a reader that missed th
   assert.equal(listEvents(db, project.id, first?.id ?? 0n, 10).length, 1);
 });
 
-test('a delivery that is pending stays, and one that is kept can be sent again with the same body', () => {
+test('a pending delivery stays, and a stored one can be sent again with the same body', () => {
   using fixture = openFixture();
   const { db, now } = fixture;
   const project = addProject(db);
@@ -90,7 +90,7 @@ test('a delivery that is pending stays, and one that is kept can be sent again w
   assert.deepEqual(listAll(db, project.id), [1n, 3n]);
 });
 
-test('decisions go when their time is over, and the builds stay', () => {
+test('decisions are deleted when they expire, and the builds stay', () => {
   using fixture = openFixture();
   const { db, now } = fixture;
   const project = addProject(db);

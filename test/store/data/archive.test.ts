@@ -29,7 +29,7 @@ beforeEach(() => {
 
 const options = { directory, stallMs: 5_000 };
 const gzip = gzipSync('a small source');
-/** Begins as a gzip does; what follows is of no interest here. */
+/** Begins like a gzip; the rest does not matter here. */
 const large = (sizeBytes: number) => Buffer.concat([gzip, Buffer.alloc(sizeBytes - gzip.length, 'x')]);
 const inChunks = async function* (bytes: Buffer, size: number) {
   for (let at = 0; at < bytes.length; at += size) yield bytes.subarray(at, at + size);
@@ -58,14 +58,14 @@ test('an archive is stored byte for byte, whatever the size of its chunks', asyn
   }
 });
 
-test('a kept archive has its final name alone', async () => {
+test('a stored archive has only its final name', async () => {
   const { path } = await receiveArchive(Readable.from([gzip]), options);
   await keepArchive(path, join(directory, 'final'));
   assert.deepEqual(leftovers(), ['final']);
   assert.ok(readFileSync(join(directory, 'final')).equals(gzip));
 });
 
-test('an empty body and an unknown format are refused, and nothing is left', async () => {
+test('an empty body and an unknown format are refused, and leave nothing behind', async () => {
   await assert.rejects(receiveArchive(Readable.from([]), options), failsWith('empty'));
   await assert.rejects(receiveArchive(Readable.from([Buffer.alloc(0)]), options), failsWith('empty'));
   await assert.rejects(
@@ -87,7 +87,7 @@ test('an unknown format is refused at its beginning, and the stream is left to t
   assert.deepEqual(leftovers(), []);
 });
 
-test('an upload that breaks off is told, and nothing is left', async () => {
+test('an aborted upload is reported, and leaves nothing behind', async () => {
   const server = createServer();
   await once(server.listen(0, '127.0.0.1'), 'listening');
   const upload = request({
@@ -105,7 +105,7 @@ test('an upload that breaks off is told, and nothing is left', async () => {
   server.close();
 });
 
-test('an upload that stops moving is given up', async () => {
+test('a stalled upload is aborted', async () => {
   const stream = new Readable({ read() {} });
   stream.push(gzip);
   await assert.rejects(receiveArchive(stream, { directory, stallMs: 50 }), failsWith('stalled'));
@@ -122,7 +122,7 @@ test('an upload that keeps moving may take longer than the stall limit', async (
   assert.equal((await receiveArchive(slow(), { directory, stallMs: 200 })).sizeBytes, 5 * gzip.length);
 });
 
-test('an upload ends when the room does', async () => {
+test('an upload stops when the disk space runs out', async () => {
   let asked = 0;
   const hasFreeSpace = () => ++asked < 3;
   const bytes = large(64 << 20);
@@ -138,7 +138,7 @@ test('an upload ends when the room does', async () => {
   assert.deepEqual(leftovers(), []);
 });
 
-test('a file that may not grow any more is no room, and nothing is left', async () => {
+test('a file that reaches its size limit counts as a full disk, and leaves nothing behind', async () => {
   const script = `
     import { receiveArchive } from ${JSON.stringify(import.meta.resolve('../../../src/store/data/archive.ts'))};
     const source = async function* () {
@@ -146,7 +146,7 @@ test('a file that may not grow any more is no room, and nothing is left', async 
       for (;;) yield Buffer.alloc(1 << 20);
     };
     await receiveArchive(source(), { directory: process.argv[1], stallMs: 5000 }).catch(error => console.log(error.reason));`;
-  // With its signal ignored the limit is an error like that of a full disk.
+  // With the signal ignored, the limit is an error like that of a full disk.
   const shell = 'trap "" XFSZ; ulimit -f 8192; exec "$@"';
   const command = [process.execPath, '--input-type=module', '-e', script, directory];
   const { stdout } = await run('sh', ['-c', shell, 'sh', ...command], { timeout: 20_000 });
@@ -154,7 +154,7 @@ test('a file that may not grow any more is no room, and nothing is left', async 
   assert.deepEqual(leftovers(), []);
 });
 
-test('the source is not read faster than the disk takes it', async () => {
+test('the source is not read faster than the disk can write', async () => {
   let made = 0;
   let mostAhead = 0;
   const source = async function* () {
@@ -172,7 +172,7 @@ test('the source is not read faster than the disk takes it', async () => {
   assert.ok(mostAhead <= 3 << 20, `${mostAhead} bytes ahead`);
 });
 
-test('what a crash left of uploads is swept, and kept archives stay', async () => {
+test('left-overs of uploads are removed after a crash, and stored archives stay', async () => {
   const { path } = await receiveArchive(Readable.from([gzip]), options);
   writeFileSync(join(directory, 'kept'), gzip);
   assert.equal(leftovers().length, 2);

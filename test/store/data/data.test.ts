@@ -1,4 +1,4 @@
-// The data directory: made whole and private, held by one, and left untouched where something about it is wrong.
+// The data directory: private, used by one server, and left unchanged if something is wrong with it.
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import {
@@ -20,7 +20,7 @@ import { createDataDirectory, DataError, lockDataDirectory, openData } from '../
 import { openSqlite } from '../../../src/store/database/db.ts';
 import { temporaryDirectory } from '../../cli/program.ts';
 
-/** A directory that has been served from: an account, and rows enough for several pages. */
+/** A directory that was in use: an account, and enough rows for several pages. */
 function madeDirectory() {
   const directory = temporaryDirectory();
   const data = join(directory.path, 'data');
@@ -71,14 +71,14 @@ test('a new directory is private, and so is everything in it', () => {
   hold.release();
 });
 
-test('a directory that others could read is closed to them', () => {
+test('a directory that others can read is made private', () => {
   using directory = temporaryDirectory();
   chmodSync(directory.path, 0o755);
   createDataDirectory(directory.path);
   assert.equal(modeOf(directory.path), '700');
 });
 
-test('a place where no directory can be is refused with the place and what to do', () => {
+test('a path that cannot be a directory is refused, with the path and advice', () => {
   using directory = temporaryDirectory();
   writeFileSync(join(directory.path, 'file'), '');
   assert.throws(
@@ -87,7 +87,7 @@ test('a place where no directory can be is refused with the place and what to do
   );
 });
 
-test('what was written is there at the next opening, with no file left over from making it', () => {
+test('written data is there after reopening, without temporary files', () => {
   using made = madeDirectory();
   const db = openData(made.data, {});
   assert.equal(listAccounts(db).length, 400);
@@ -98,7 +98,7 @@ test('what was written is there at the next opening, with no file left over from
   );
 });
 
-test('one server holds the directory; a second is refused by name until the first lets go', () => {
+test('one server locks the directory; a second one is refused until it is released', () => {
   using made = madeDirectory();
   const hold = lockDataDirectory(made.data);
   assert.throws(
@@ -110,14 +110,14 @@ test('one server holds the directory; a second is refused by name until the firs
   lockDataDirectory(made.data).release();
 });
 
-test('an empty database is refused and stays as it is', () => {
+test('an empty database is refused and left unchanged', () => {
   using made = madeDirectory();
   truncateSync(made.database, 0);
   refuses(made.data, /assay\.db is empty: .*assay restore FILE/);
   assert.equal(statSync(made.database).size, 0);
 });
 
-test('a database whose tables somebody dropped is refused, not filled anew', () => {
+test('a database with missing tables is refused, not recreated', () => {
   using made = madeDirectory();
   rmSync(made.database);
   const sqlite = openSqlite(made.database);
@@ -147,7 +147,7 @@ const pageOfRows = (path: string) =>
   Math.floor(readFileSync(path).indexOf('user-200@example.comuser') / 4096) * 4096;
 
 for (const [what, damage] of Object.entries(damages))
-  test(`a database ${what} is refused with its name and the way back, and stays as it is`, () => {
+  test(`a database ${what} is refused with its path and advice, and left unchanged`, () => {
     using made = madeDirectory();
     damage(made.database);
     const before = digestOf(made.database);
@@ -155,7 +155,7 @@ for (const [what, damage] of Object.entries(damages))
     assert.equal(digestOf(made.database), before);
   });
 
-test('a damaged database with a journal beside it: both stay as they are', () => {
+test('a damaged database with a journal: both are left unchanged', () => {
   using made = madeDirectory();
   using copy = temporaryDirectory();
   const db = openData(made.data, {});
@@ -177,7 +177,7 @@ test('a damaged database with a journal beside it: both stay as they are', () =>
   assert.deepEqual([digestOf(database), digestOf(`${database}-wal`)], before);
 });
 
-test('a database that was left with its journal, as a kill leaves it, opens with everything that was written', () => {
+test('a database with a journal, as after a kill, opens with everything that was written', () => {
   using made = madeDirectory();
   using copy = temporaryDirectory();
   const db = openData(made.data, {});
@@ -197,7 +197,7 @@ test('a database that was left with its journal, as a kill leaves it, opens with
   again.close();
 });
 
-test('a large database is refused when the first or last page of a table is damaged', () => {
+test('a large database is refused if the first or last page of a table is damaged', () => {
   using made = madeDirectory();
   const db = openData(made.data, {});
   db.write(() => {
@@ -213,7 +213,7 @@ test('a large database is refused when the first or last page of a table is dama
   refuses(made.data, /assay\.db is damaged/);
 });
 
-test('a database of a newer Assay is refused in a line that says what to do', () => {
+test('a database of a newer Assay is refused in one line with advice', () => {
   using made = madeDirectory();
   const sqlite = openSqlite(made.database);
   sqlite.pragma('user_version = 9999');
@@ -221,7 +221,7 @@ test('a database of a newer Assay is refused in a line that says what to do', ()
   refuses(made.data, /newer Assay/);
 });
 
-test('a missing master key is refused and never made anew', () => {
+test('a missing master key is refused, and never replaced by a new one', () => {
   using made = madeDirectory();
   rmSync(join(made.data, 'master.key'));
   refuses(made.data, /master key .*master\.key is missing/);
@@ -235,13 +235,13 @@ test('another master key is refused', () => {
 });
 
 for (const content of ['', 'short', `${Buffer.alloc(31).toString('base64')}\n`])
-  test(`a key file that holds ${JSON.stringify(content)} is refused as no key`, () => {
+  test(`a key file with ${JSON.stringify(content)} is refused as invalid`, () => {
     using made = madeDirectory();
     writeFileSync(join(made.data, 'master.key'), content);
     refuses(made.data, /does not contain a master key: it must be 32 bytes/);
   });
 
-test('a key that systemd hands over is taken, before one in the directory', () => {
+test('a key from systemd is preferred to one in the directory', () => {
   using made = madeDirectory();
   using credentials = temporaryDirectory();
   mkdirSync(credentials.path, { recursive: true });

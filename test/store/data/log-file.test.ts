@@ -30,7 +30,7 @@ const text = async (path: string, range = {}) =>
   Buffer.concat(await readLog(path, range).toArray()).toString();
 const limitBytes = 1 << 20;
 
-test('output and lines of the service are kept in order, each line on its own', async () => {
+test('output and lines of the service are stored in order, each line on its own', async () => {
   const path = newPath();
   const log = await openLog({ path, limitBytes });
   await log.line('started');
@@ -46,7 +46,7 @@ test('output and lines of the service are kept in order, each line on its own', 
   assert.equal(statSync(path).mode & 0o777, 0o600);
 });
 
-test('writes that are not waited for keep their order', async () => {
+test('concurrent writes keep their order', async () => {
   const path = newPath();
   const log = await openLog({ path, limitBytes });
   const numbers = Array.from({ length: 500 }, (_, index) => `${index}\n`);
@@ -64,7 +64,7 @@ test('writes that are not waited for keep their order', async () => {
   assert.equal(await text(path), numbers.join(''));
 });
 
-test('a range is read without the byte at its end, and there may be no log yet', async () => {
+test('a range excludes the byte at its end, and a missing log is empty', async () => {
   const path = newPath();
   assert.equal(await logSize(path), 0);
   assert.equal(await text(path, { start: 0, end: 0 }), '');
@@ -77,7 +77,7 @@ test('a range is read without the byte at its end, and there may be no log yet',
   await log.close();
 });
 
-test('after a crash the log is cut to its last checkpoint and tells from where to go on', async () => {
+test('after a crash the log is truncated to its last checkpoint, and says where to continue', async () => {
   const path = newPath();
   const log = await openLog({ path, limitBytes });
   await log.append(Buffer.from('first '), 100);
@@ -94,7 +94,7 @@ test('after a crash the log is cut to its last checkpoint and tells from where t
   assert.equal(await text(path), 'first second third\n[assay] end\n');
 });
 
-test('a checkpoint whose bytes never reached the disk, or that is damaged, is not believed', async () => {
+test('a checkpoint that is damaged, or whose bytes never reached the disk, is ignored', async () => {
   const path = newPath();
   const log = await openLog({ path, limitBytes });
   await log.append(Buffer.from('aaaa'), 4);
@@ -117,7 +117,7 @@ test('a checkpoint whose bytes never reached the disk, or that is damaged, is no
   await bare.close();
 });
 
-test('output that is masked, killed at any byte and picked up again has no gap and no repeat', async () => {
+test('masked output that is killed at any byte and resumed has no gap and no repetition', async () => {
   const secrets = ['geheimnis', 'geheimniskrämer', 'sssssssss'];
   const raw = Buffer.from(
     `start geheim geheimnis|geheimniskräm|geheimniskrämer ${'s'.repeat(25)}! ende geheimn`.repeat(4),
@@ -146,7 +146,7 @@ test('output that is masked, killed at any byte and picked up again has no gap a
   }
 });
 
-test('past the limit output is counted, not kept, and the log says so once', async () => {
+test('output beyond the limit is counted but not stored, and the log says so once', async () => {
   const path = newPath();
   let log = await openLog({ path, limitBytes: 10 });
   await log.append(Buffer.from('12345678'), 8);
@@ -169,7 +169,7 @@ test('past the limit output is counted, not kept, and the log says so once', asy
   assert.equal(await text(path), expected);
 });
 
-test('a log of exactly the limit is whole', async () => {
+test('a log of exactly the limit is complete', async () => {
   const path = newPath();
   const log = await openLog({ path, limitBytes: 10 });
   await log.append(Buffer.from('0123456789'), 10);
@@ -177,7 +177,7 @@ test('a log of exactly the limit is whole', async () => {
   assert.equal(await text(path), '0123456789');
 });
 
-test('a full disk is told, and nothing of the write counts', async () => {
+test('a full disk is reported, and nothing of the write counts', async () => {
   const path = newPath();
   symlinkSync('/dev/full', path);
   const log = await openLog({ path, limitBytes });
@@ -190,7 +190,7 @@ test('a full disk is told, and nothing of the write counts', async () => {
   });
 });
 
-test('each byte has the time of the write that brought it', async t => {
+test('each byte has the time of its write', async t => {
   t.mock.timers.enable({ apis: ['Date'], now: 1_000 });
   const path = newPath();
   const log = await openLog({ path, limitBytes });
@@ -210,7 +210,7 @@ test('each byte has the time of the write that brought it', async t => {
   await log.close();
 });
 
-test('only the beginning of a character that can still become whole is held', () => {
+test('only an incomplete character that can still be completed is held back', () => {
   const table: [bytes: number[], whole: number][] = [
     [[], 0],
     [[0x61], 1],
@@ -240,7 +240,7 @@ test('only the beginning of a character that can still become whole is held', ()
     assert.equal(cutAtCharacter(Buffer.from(bytes)), whole, JSON.stringify(bytes));
 });
 
-test('a text cut anywhere and held until whole reads the same as uncut', () => {
+test('text that is split anywhere and held until complete reads the same as unsplit', () => {
   const bytes = Buffer.concat([
     Buffer.from('aä€😀'),
     Buffer.from([0xff, 0xe2, 0x82, 0x41, 0xf0, 0x9f]),

@@ -1,4 +1,4 @@
-// The runner of migrations: from nothing, again, from the future, and with a step that breaks a reference.
+// Migrations: of an empty file, repeated, of a newer version, and with a step that breaks a reference.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { openSqlite } from '../../../src/store/database/db.ts';
@@ -9,7 +9,7 @@ const open = (path: string) => openSqlite(`${path}/assay.db`);
 const schemaOf = (sqlite: ReturnType<typeof open>) =>
   JSON.stringify(sqlite.prepare('SELECT type, name, sql FROM sqlite_schema ORDER BY name').all());
 
-test('an empty file is led to the newest schema', () => {
+test('an empty file is migrated to the newest schema', () => {
   using directory = temporaryDirectory();
   const sqlite = open(directory.path);
   migrate(sqlite);
@@ -19,7 +19,7 @@ test('an empty file is led to the newest schema', () => {
   sqlite.close();
 });
 
-test('an upgrade is reported before it begins and after it ended; a new database and an upgraded one are not', () => {
+test('an upgrade is reported before and after; a new or current database is not', () => {
   using directory = temporaryDirectory();
   const sqlite = open(directory.path);
   const reported: unknown[] = [];
@@ -37,7 +37,7 @@ test('an upgrade is reported before it begins and after it ended; a new database
   sqlite.close();
 });
 
-test('migrating twice changes nothing the second time', () => {
+test('a second migration changes nothing', () => {
   using directory = temporaryDirectory();
   const sqlite = open(directory.path);
   migrate(sqlite);
@@ -49,7 +49,7 @@ test('migrating twice changes nothing the second time', () => {
   sqlite.close();
 });
 
-test('of two that find the old schema at once one migrates, and the other finds it done', () => {
+test('of two processes that find the old schema, one migrates and the other finds it done', () => {
   using directory = temporaryDirectory();
   const [server, command] = [open(directory.path), open(directory.path)];
   const { pragma } = command;
@@ -65,7 +65,7 @@ test('of two that find the old schema at once one migrates, and the other finds 
   command.close();
 });
 
-test('step by step leads to the same schema as all at once', () => {
+test('single steps lead to the same schema as all at once', () => {
   using one = temporaryDirectory();
   using other = temporaryDirectory();
   const atOnce = open(one.path);
@@ -77,7 +77,7 @@ test('step by step leads to the same schema as all at once', () => {
   stepwise.close();
 });
 
-test('a database of a newer Assay is refused, with what to do, and left alone', () => {
+test('a database of a newer Assay is refused with advice, and not changed', () => {
   using directory = temporaryDirectory();
   const sqlite = open(directory.path);
   migrate(sqlite);
@@ -93,7 +93,7 @@ test('a database of a newer Assay is refused, with what to do, and left alone', 
   sqlite.close();
 });
 
-test('a migration that would leave rows without their parents is taken back as a whole', () => {
+test('a migration that would leave rows without their parents is rolled back completely', () => {
   using directory = temporaryDirectory();
   const sqlite = open(directory.path);
   sqlite.pragma('foreign_keys = OFF');

@@ -1,4 +1,5 @@
-// The vault: what is sealed comes back, and only in its cell, unchanged, with its key; nothing of it is readable on disk.
+// The vault: an encrypted value can be decrypted only unchanged, in its own cell and with its key, and is not readable
+// on disk.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
@@ -14,15 +15,15 @@ const vault = createVault(key);
 const cell: Cell = { table: 'projects', column: 'ssh_private_key', row: 1n };
 
 for (const plain of ['', 'x', 'a'.repeat(16), 'ä€𝄞', 'line\nline\0line', 'long'.repeat(100_000)])
-  test(`${JSON.stringify(plain.slice(0, 12))} comes back as it was`, () => {
+  test(`${JSON.stringify(plain.slice(0, 12))} is decrypted unchanged`, () => {
     assert.equal(vault.open(vault.seal(plain, cell), cell), plain);
   });
 
-test('the same value is never sealed alike twice', () => {
+test('the same value is encrypted differently each time', () => {
   assert.notDeepEqual(vault.seal('same', cell), vault.seal('same', cell));
 });
 
-test('a change of any single byte is noticed', () => {
+test('a change of any single byte is detected', () => {
   const sealed = vault.seal('a secret of some length', cell);
   for (let at = 0; at < sealed.length; at += 1) {
     const changed = Buffer.from(sealed);
@@ -31,7 +32,7 @@ test('a change of any single byte is noticed', () => {
   }
 });
 
-test('a value that is cut, empty or longer is noticed', () => {
+test('a value that is truncated, empty or too long is detected', () => {
   const sealed = vault.seal('a secret', cell);
   for (let length = 0; length < sealed.length; length += 1)
     assert.throws(() => vault.open(sealed.subarray(0, length), cell), /was changed or moved/);
@@ -45,12 +46,12 @@ const moved: Record<string, Cell> = {
   'a cell that spells alike': { table: 'projects\0ssh_private_key', column: '', row: 1n },
 };
 for (const [where, other] of Object.entries(moved))
-  test(`a value that was moved to ${where} is noticed`, () => {
+  test(`a value that was moved to ${where} is detected`, () => {
     const sealed = vault.seal('a secret', cell);
     assert.throws(() => vault.open(sealed, other), /was changed or moved/);
   });
 
-test('another key opens nothing, and says nothing of what is inside', () => {
+test('another key decrypts nothing, and the error reveals nothing', () => {
   const sealed = vault.seal('a secret', cell);
   assert.throws(
     () => createVault(Buffer.alloc(32, 2)).open(sealed, cell),
@@ -58,12 +59,12 @@ test('another key opens nothing, and says nothing of what is inside', () => {
   );
 });
 
-test('a key of another length is no key', () => {
+test('a key of another length is refused', () => {
   for (const length of [0, 16, 31, 33])
     assert.throws(() => createVault(Buffer.alloc(length)), /must have 32 bytes/);
 });
 
-test('keys, variables and signing secrets come back from the database, and none is readable in its files', () => {
+test('keys, variables and signing secrets are read back from the database, and none is readable in its files', () => {
   using fixture = openFixture();
   const { db } = fixture;
   const project = addProject(db);
@@ -98,7 +99,7 @@ test('keys, variables and signing secrets come back from the database, and none 
     assert.ok(!everything.includes(secret), secret);
 });
 
-test('a sealed value that somebody swapped between two rows fails for both, also after it was read before', () => {
+test('a value that was swapped between two rows fails for both, even if it was read before', () => {
   using fixture = openFixture();
   const { db } = fixture;
   const [one, other] = [addProject(db), addProject(db)];

@@ -1,5 +1,5 @@
-// What is kept of an earlier version: a data directory that it wrote, a backup that it made of it, and what its API
-// answered about it. Each is one archive in this directory, made by make-version.ts.
+// Archives of earlier versions: a data directory, a backup of it, and the responses of the API. Each is one file in
+// this directory, made by make-version.ts.
 import { execFileSync } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import { request } from 'node:https';
@@ -11,10 +11,10 @@ export const DATA = 'data';
 export const BACKUP = 'assay.backup';
 export const RECORDING = 'recording.json';
 
-/** Throw-away accounts of the archive alone. An invited person has neither a key nor a password. */
+/** Accounts that exist only in the archive. An invited person has neither a key nor a password. */
 export type KeptAccount = { email: string; apiKey?: string; password?: string };
 
-/** A GET and its answer. `as` is the Authorization header that was sent. */
+/** A GET and its response. `as` is the Authorization header of the request. */
 export type RecordedAnswer = { path: string; as?: string; status: number; body: string };
 
 export type Recording = {
@@ -47,7 +47,7 @@ export type Visitor = {
   post(path: string, form: Record<string, string>): Promise<{ status: number; text: string }>;
 };
 
-/** Somebody with a browser that keeps its cookies, runs no scripts and follows no redirects. */
+/** A browser that keeps cookies, runs no scripts and follows no redirects. */
 export function createVisitor(origin: string, ca: string): Visitor {
   const cookies = new Map<string, string>();
   const ask = (method: string, path: string, form?: Record<string, string>) =>

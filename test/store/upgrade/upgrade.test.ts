@@ -1,4 +1,4 @@
-// The data directory of each kept version, served by this one: everything that could be read before can be read still.
+// Serves the data directory of each earlier version: everything that was readable is still readable.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -9,12 +9,12 @@ import { runAssay, serve, temporaryDirectory } from '../../cli/program.ts';
 import { createClient } from '../../support/client.ts';
 import { BACKUP, createVisitor, keptVersions, type Recording, unpackVersion } from './kept-version.ts';
 
-/** A kept version grows old; what it holds is not to be cleared away for that. */
+/** Retention is off, because the archived data gets old. */
 const keepEverything = Object.fromEntries(
   settings.filter(({ name }) => name.endsWith('_DAYS')).map(({ name }) => [`ASSAY_${name}`, '99999']),
 );
 
-test('a data directory of an earlier version is kept', () => {
+test('there is an archive of an earlier version', () => {
   assert.ok(keptVersions.length > 0);
 });
 
@@ -24,7 +24,7 @@ for (const name of keptVersions)
       using place = temporaryDirectory();
       const { data, recording } = unpackVersion(name, place.path);
       await withServer(data, (origin, ca) => checkReadable(origin, ca, recording));
-      // And once more, now that nothing is left to upgrade.
+      // And again, when nothing is left to upgrade.
       await withServer(data, (origin, ca) => checkReadable(origin, ca, recording));
     });
 
@@ -81,10 +81,10 @@ async function checkReadable(origin: string, ca: string, recording: Recording): 
   await checkPages(origin, ca, recording);
 }
 
-/** An SSH key without its comment, which says what the project and the server are called now. */
+/** An SSH key without its comment, which contains the names of the project and the server. */
 const keyAlone = (value: unknown) => String(value).split(' ').slice(0, 2);
 
-/** Everything that was there is there still; records may have more fields than before. */
+/** Every field is still there; records may have additional fields. */
 function assertHolds(found: unknown, recorded: unknown, where: string): void {
   if (typeof recorded !== 'object' || recorded === null) {
     assert.deepEqual(found, recorded, where);
@@ -99,7 +99,7 @@ function assertHolds(found: unknown, recorded: unknown, where: string): void {
   }
 }
 
-/** Everybody who has a password signs in with it; the pages of every project show what it is called. */
+/** Everybody with a password can sign in, and the page of every project shows its name. */
 async function checkPages(origin: string, ca: string, { accounts, answers }: Recording): Promise<void> {
   for (const { email, password } of accounts) {
     if (password === undefined) continue;
