@@ -1,4 +1,4 @@
-// The appliance's own certificates, judged by the real openssl and by a real TLS client.
+// The server's own certificates, checked with the real openssl and a real TLS client.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { X509Certificate } from 'node:crypto';
@@ -28,7 +28,7 @@ const strictlyVerified = (directory: string, ...more: string[]) =>
     ...['-CAfile', join(directory, 'ca.pem'), join(directory, 'server.pem')],
   );
 
-test('a first certificate passes strict verification for every host it was asked for', async () => {
+test('a first certificate passes strict verification for every requested host', async () => {
   const directory = freshDirectory();
   const made = await ensureCertificate({
     directory,
@@ -45,7 +45,7 @@ test('a first certificate passes strict verification for every host it was asked
   assert.ok(days > 390 && days <= 397, `${days} days`);
 });
 
-test('authority and server carry the extensions that strict clients look for', async () => {
+test('authority and server have the extensions that strict clients require', async () => {
   const directory = freshDirectory();
   await ensureCertificate({ directory, hosts: ['ci.example.org'] });
   const text = (file: string) =>
@@ -82,7 +82,7 @@ test('a client that trusts only the authority completes a handshake by name and 
   server.close();
 });
 
-test('keys are for the owner alone and nothing temporary is left', async () => {
+test('keys are readable by the owner only, and no temporary file is left', async () => {
   const directory = freshDirectory();
   await ensureCertificate({ directory, hosts: [] });
   const modes = readdirSync(directory).map(name => [name, statSync(join(directory, name)).mode & 0o777]);
@@ -95,7 +95,7 @@ test('keys are for the owner alone and nothing temporary is left', async () => {
   assert.equal(statSync(directory).mode & 0o777, 0o700);
 });
 
-test('a valid certificate is used again as it is', async () => {
+test('a valid certificate is reused unchanged', async () => {
   const directory = freshDirectory();
   const first = await ensureCertificate({ directory, hosts: ['2001:db8::7', 'ci.example.org'] });
   const second = await ensureCertificate({ directory, hosts: ['2001:DB8:0::7', 'CI.example.org'] });
@@ -104,7 +104,7 @@ test('a valid certificate is used again as it is', async () => {
   assert.equal(second.key, first.key);
 });
 
-test('a new host or the last thirty days renew the server certificate and keep the authority', async () => {
+test('a new host, or less than thirty days, renews the server certificate and keeps the authority', async () => {
   const directory = freshDirectory();
   const first = await ensureCertificate({ directory, hosts: ['a.example.org'] });
   const authority = readFileSync(first.caPath, 'utf8');
@@ -121,7 +121,7 @@ test('a new host or the last thirty days renew the server certificate and keep t
   strictlyVerified(directory, '-attime', String(Math.floor(inDays(368).getTime() / 1000)));
 });
 
-test('an authority that would end before its server is renewed under its old key and name', async () => {
+test('an authority that would end before its server certificate is renewed with its old key and name', async () => {
   const directory = freshDirectory();
   const first = await ensureCertificate({ directory, hosts: [] });
   const oldAuthority = join(directory, 'old.pem');
@@ -137,7 +137,7 @@ test('an authority that would end before its server is renewed under its old key
   openssl('verify', '-x509_strict', '-attime', atTime, '-CAfile', oldAuthority, server);
 });
 
-test('asked for several times at once it is made once, and each gets it', async () => {
+test('concurrent requests create it once, and all get the same', async () => {
   const directory = freshDirectory();
   const made = await Promise.all(
     Array.from({ length: 4 }, () => ensureCertificate({ directory, hosts: [] })),
@@ -149,7 +149,7 @@ test('asked for several times at once it is made once, and each gets it', async 
   assert.equal(new Set(made.map(({ cert, key }) => cert + key)).size, 1);
 });
 
-test('missing, damaged or mismatched files are made again', async () => {
+test('missing, damaged or mismatched files are created again', async () => {
   const directory = freshDirectory();
   const path = (name: string) => join(directory, name);
   await ensureCertificate({ directory, hosts: [] });
@@ -178,7 +178,7 @@ test('a host that no certificate can name is refused', async () => {
   );
 });
 
-test("an administrator's own files are taken when they are good, and refused with the reason when not", async () => {
+test("an administrator's own files are used if they are valid, and refused with the reason otherwise", async () => {
   const directory = freshDirectory();
   const path = (name: string) => join(directory, name);
   const { endsAt } = await ensureCertificate({ directory, hosts: [] });

@@ -24,7 +24,7 @@ after(() => rmSync(directory, { recursive: true }));
 
 async function listen(t: TestContext, server: Server): Promise<number> {
   const sockets = new Set<Socket>();
-  // Whoever is given up on hangs up in the middle.
+  // A client that gives up disconnects in the middle.
   server.on('connection', (socket: Socket) => sockets.add(socket.on('error', () => socket.destroy())));
   t.after(() => {
     server.close();
@@ -70,7 +70,7 @@ function makeCertificate(): { key: string; cert: string } {
 }
 const certificate = makeCertificate();
 
-test('the body arrives byte for byte with its headers, and the answer is told', async t => {
+test('the body arrives byte for byte with its headers, and the response is returned', async t => {
   let seen: unknown;
   const url = await receiver(t, async (request, response) => {
     const body = Buffer.concat(await request.toArray()).toString();
@@ -89,7 +89,7 @@ test('the body arrives byte for byte with its headers, and the answer is told', 
   assert.ok(answer.responseMs >= 0);
 });
 
-test('a redirect is an answer, and is not followed', async t => {
+test('a redirect is a response, and is not followed', async t => {
   let requests = 0;
   const url = await receiver(t, (request, response) => {
     requests++;
@@ -100,7 +100,7 @@ test('a redirect is an answer, and is not followed', async t => {
   assert.equal(requests, 1);
 });
 
-test('of an endless answer the first KiB is read, and the connection is closed', async t => {
+test('only the first KiB of an endless response is read, and the connection is closed', async t => {
   const closed = Promise.withResolvers<void>();
   const url = await receiver(t, (request, response) => {
     request.resume();
@@ -118,7 +118,7 @@ test('of an endless answer the first KiB is read, and the connection is closed',
   await closed.promise;
 });
 
-test('a receiver that hangs, or drips its headers, is given up at the deadline', async t => {
+test('a receiver that hangs, or sends its headers slowly, is given up at the deadline', async t => {
   const hanging = await listen(
     t,
     createNetServer(() => {}),
@@ -139,7 +139,7 @@ test('a receiver that hangs, or drips its headers, is given up at the deadline',
   }
 });
 
-test('a body that drips does not take longer than the deadline, and the status counts', async t => {
+test('a slow body does not take longer than the deadline, and its status counts', async t => {
   const url = await receiver(t, (request, response) => {
     request.resume();
     response.write('slow');
@@ -152,7 +152,7 @@ test('a body that drips does not take longer than the deadline, and the status c
   assert.ok(answer.responseMs < 8_000);
 });
 
-test('a receiver that closes, answers rubbish or is not there is told in words', async t => {
+test('a receiver that closes, sends garbage or does not exist is reported clearly', async t => {
   const closing = await listen(
     t,
     createNetServer(socket => socket.once('data', () => socket.destroy())),
@@ -174,7 +174,7 @@ test('a receiver that closes, answers rubbish or is not there is told in words',
   assert.match((await send('ftp://127.0.0.1/')).error!, /not http/);
 });
 
-test('a delivery can be called off', async t => {
+test('a delivery can be aborted', async t => {
   const controller = new AbortController();
   const url = await receiver(t, () => controller.abort());
   assert.match((await send(url, { signal: controller.signal })).error!, /called off/);
@@ -192,13 +192,13 @@ test('forbidden addresses are never connected to, by number or by name', async t
     assert.match(error!, /(loopback|unspecified) address; an administrator may allow it/, host);
     assert.equal(status, undefined);
   }
-  // A connection kept under a list that allows it is not lent to one that does not.
+  // A connection that one allow list permits is not reused for another that does not.
   assert.equal((await send(`http://localhost:${port}/`)).status, 200);
   assert.match((await send(`http://localhost:${port}/`, { allow: none })).error!, /loopback/);
   assert.equal(connections, 1);
 });
 
-test('connections are kept, bounded for one host, and a closed one is replaced', async t => {
+test('connections are kept and limited for each host, and a closed one is replaced', async t => {
   const server = createServer((request, response) => request.resume().on('end', () => response.end('ok')));
   const opened: Socket[] = [];
   server.on('connection', socket => opened.push(socket));
@@ -211,7 +211,7 @@ test('connections are kept, bounded for one host, and a closed one is replaced',
   assert.deepEqual(new Set(again.map(answer => answer.status)), new Set([200]));
 });
 
-test('receivers that hang do not hold up another', async t => {
+test('receivers that hang do not delay others', async t => {
   const hanging = await listen(
     t,
     createNetServer(() => {}),
@@ -241,7 +241,7 @@ test('a certificate must be trusted, and name the host', async t => {
   assert.match((await send(`https://127.0.0.1:${port}/`, { allow })).error!, /is not trusted/);
 });
 
-test('a proxy is asked to connect, and not for what is forbidden or excepted', async t => {
+test('a proxy is used, but not for forbidden or excepted addresses', async t => {
   const trusted = getCACertificates('default');
   t.after(() => setDefaultCACertificates(trusted));
   setDefaultCACertificates([...trusted, certificate.cert]);

@@ -1,4 +1,4 @@
-// The checkout as git and a suite see it inside the container, from a mirror as the server keeps it.
+// The checkout inside the container, from a mirror like that of the server.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { chmod, mkdir, symlink, writeFile } from 'node:fs/promises';
@@ -69,7 +69,7 @@ describe('a checkout', () => {
   const inside = (checkout: Checkout, command: string, mirror = repository.mirror) =>
     fixture.run(command, { steps: [checkoutStep(checkout)], mounts: [mirrorMount(mirror)] });
 
-  it('of a branch is clean, complete and named, and git has nothing to complain of', async () => {
+  it("of a branch is clean, complete and named, and passes git's own checks", async () => {
     const { text, exit } = await inside(
       { hash: repository.head, branch: 'main', originUrl: 'git@example.org:a/b.git' },
       `exec 2>&1
@@ -116,7 +116,7 @@ describe('a checkout', () => {
     assert.match(text, /^touch: .*Read-only file system\n$/);
   });
 
-  it('runs nothing that a repository names: hooks, filters, submodules, LFS', async () => {
+  it('runs nothing that a repository configures: hooks, filters, submodules, LFS', async () => {
     const { text } = await inside(
       { hash: repository.head, branch: 'main' },
       'ls /tmp; ls -A .git/hooks 2>/dev/null; ls -A m; head -c 7 big.bin; echo; readlink link up; git status --porcelain',
@@ -124,14 +124,14 @@ describe('a checkout', () => {
     assert.equal(text, 'version\n/etc/passwd\n../../..\n');
   });
 
-  it('fails as a step of its own when the commit is not there', async () => {
+  it('fails as a separate step if the commit is missing', async () => {
     const { exit, text } = await inside({ hash: '0123456789'.repeat(4) }, 'echo never');
     assert.equal(exit?.name, 'checkout');
     assert.notEqual(exit.status, 0);
     assert.doesNotMatch(text, /never/);
   });
 
-  it('takes no notice of what the suite sets for git', async () => {
+  it('ignores the git settings of the suite', async () => {
     const { exit, text } = await fixture.run('unset GIT_DIR; git rev-parse HEAD', {
       steps: [checkoutStep({ hash: repository.head })],
       mounts: [mirrorMount(repository.mirror)],
@@ -141,7 +141,7 @@ describe('a checkout', () => {
     assert.equal(text.trim(), repository.head);
   });
 
-  it('works for a repository of SHA-256 objects', async () => {
+  it('works for a repository with SHA-256 objects', async () => {
     const wide = await makeMirror(fixture, 'wide', '--object-format=sha256');
     const { text, exit } = await inside(
       { hash: wide.head, branch: 'main' },
@@ -152,7 +152,7 @@ describe('a checkout', () => {
     assert.match(text, /^## main\.\.\.origin\/main\nv1\.0-2-g/);
   });
 
-  it('is made in a volume for an image that has no git', async () => {
+  it('is made in a volume for an image without git', async () => {
     const volume = `${fixture.instance}-workspace`;
     await fixture.engine.createVolume({
       name: volume,

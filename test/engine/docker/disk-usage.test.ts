@@ -1,4 +1,4 @@
-// How much volumes hold, counted by a container of the real engine.
+// The size of volumes, measured by a container of the real engine.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { type Fixture, openFixture } from './fixture.ts';
@@ -18,7 +18,7 @@ async function makeVolume(name: string): Promise<string> {
   return volume;
 }
 
-test('counts what each volume holds, directories that their owner has closed included', async () => {
+test('measures each volume, including directories that their owner has made unreadable', async () => {
   const full = await makeVolume('full');
   const empty = await makeVolume('empty');
   const made = await fixture.run(
@@ -37,7 +37,7 @@ test('counts what each volume holds, directories that their owner has closed inc
   );
 });
 
-test('counts more volumes than one container takes, each by its name', async () => {
+test('measures more volumes than one container can mount, each by its name', async () => {
   const names: string[] = [];
   for (let number = 0; number < 20; number++) names.push(await makeVolume(`many-${number}`));
   await fixture.run('head -c 2M /dev/zero >/srv/cache/zeros', {
@@ -51,7 +51,7 @@ test('counts more volumes than one container takes, each by its name', async () 
   );
 });
 
-test('a volume that is gone counts as empty, and what stands for it carries our label', async () => {
+test('a missing volume counts as empty, and the one that Docker creates for it has our label', async () => {
   const gone = `assay-${fixture.instance}-gone`;
   assert.ok(((await fixture.engine.measureVolumes([gone])).get(gone) as number) < 64 * 1024);
   const made = (await fixture.engine.listVolumes()).find(({ name }) => name === gone);

@@ -1,4 +1,4 @@
-// What the engine's answers mean for the work: to wait for it, or to take its no for an answer.
+// How responses of the engine are classified: wait for the engine, or accept its refusal.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { copyFileSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -17,7 +17,7 @@ import { RUN_AS } from './fixture.ts';
 
 const OPTIONS = { instance: 'test', runAs: RUN_AS, network: 'none' };
 
-/** An engine that answers everything with this. */
+/** An engine that gives this response to every request. */
 async function answering(status: number, message: string) {
   const server = createServer((_, response) => {
     response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify({ message }));
@@ -39,12 +39,12 @@ for (const message of [
   'grpc: the client connection is closing: unknown',
   'connection error: desc = "transport: error while dialing: dial unix /run/containerd/containerd.sock: connect: connection refused"',
 ])
-  test(`an engine that is going down is waited for: ${message}`, async () => {
+  test(`an engine that is shutting down is waited for: ${message}`, async () => {
     using fixture = await answering(500, message);
     await assert.rejects(fixture.engine.stopContainer('assay-build-1'), EngineUnavailable);
   });
 
-test('what the engine refuses for a reason of its own is a no', async () => {
+test('a refusal with a reason of the engine is final', async () => {
   using fixture = await answering(500, 'mkdir /var/lib/docker/overlay2/x: no space left on device');
   await assert.rejects(fixture.engine.stopContainer('assay-build-1'), (error: unknown) => {
     assert.ok(error instanceof EngineRefused);
@@ -53,7 +53,7 @@ test('what the engine refuses for a reason of its own is a no', async () => {
   });
 });
 
-/** An engine with one image, whose files are handed out by `answer`. */
+/** An engine with one image, whose files are returned by `answer`. */
 async function withImage(answer: (response: ServerResponse) => void, deadlineMs = 1_000) {
   const removed: string[] = [];
   const json = (response: ServerResponse, status: number, body: unknown) =>
@@ -81,7 +81,7 @@ async function withImage(answer: (response: ServerResponse) => void, deadlineMs 
   };
 }
 
-/** The head of a file of 8 GiB in a tar. */
+/** The header of a file of 8 GiB in a tar. */
 async function beginTar(): Promise<Buffer> {
   const tar = pack();
   tar.entry({ name: 'passwd', size: 8 * 1024 ** 3 });
@@ -90,7 +90,7 @@ async function beginTar(): Promise<Buffer> {
 }
 const head = await beginTar();
 
-test('an engine that stops in the middle of a file does not hold up the image for ever', {
+test('an engine that stalls in the middle of a file does not block the image for ever', {
   timeout: 10_000,
 }, async () => {
   using fixture = await withImage(response => response.writeHead(200).write(head));
@@ -98,7 +98,7 @@ test('an engine that stops in the middle of a file does not hold up the image fo
   assert.deepEqual(fixture.removed, ['/containers/c1']);
 });
 
-test('an engine that goes away in the middle of a file does not end the program', {
+test('an engine that disconnects in the middle of a file does not end the program', {
   timeout: 10_000,
 }, async () => {
   using fixture = await withImage(response => {
@@ -107,7 +107,7 @@ test('an engine that goes away in the middle of a file does not end the program'
   await assert.rejects(fixture.prepare(), EngineUnavailable);
 });
 
-test('an image whose list of users is endless is refused', { timeout: 20_000 }, async () => {
+test('an image with an endless list of users is refused', { timeout: 20_000 }, async () => {
   const some = Buffer.alloc(1024 ** 2, 'x');
   using fixture = await withImage(response => {
     const more = () => {
@@ -120,7 +120,7 @@ test('an image whose list of users is endless is refused', { timeout: 20_000 }, 
   await assert.rejects(fixture.prepare(), /passwd .* too large/);
 });
 
-test('certificates are asked for by name until they are there, and then used', async () => {
+test('missing certificates are named until they exist, and then used', async () => {
   const place = mkdtempSync(join(tmpdir(), 'assay-test-'));
   const { cert, key } = await ensureCertificate({ directory: join(place, 'tls'), hosts: ['127.0.0.1'] });
   const server = createSecureServer({ cert, key }, (_, response) => {

@@ -1,4 +1,4 @@
-// Starting, finding again and cleaning up, and telling a dead engine from a missing image.
+// Starting, finding and removing containers, and distinguishing a dead engine from a missing image.
 import assert from 'node:assert/strict';
 import { createServer, type Server } from 'node:http';
 import { join } from 'node:path';
@@ -20,13 +20,13 @@ describe('the engine', () => {
   });
   after(() => fixture.close());
 
-  it('tells its version', async () => {
+  it('reports its version', async () => {
     const { engine, api } = await inspectDocker(DOCKER_HOST);
     assert.match(engine, /^\d+\./);
     assert.match(api, /^1\.\d+$/);
   });
 
-  it('starts a plan once, however often it is asked to', async () => {
+  it('starts a plan once, however often it is called', async () => {
     const { file, nonce, plan } = await fixture.begin('echo once; sleep 1000');
     const containerId = await fixture.engine.startContainer(plan);
     for await (const record of follow(file, nonce)) if (record.kind === 'bytes') break;
@@ -53,7 +53,7 @@ describe('the engine', () => {
     }
   });
 
-  it('leaves a container of the same name alone that is not its own', async () => {
+  it('does not touch a foreign container of the same name', async () => {
     const { plan } = await fixture.begin('true');
     await fixture.engine.startContainer(plan);
     await assert.rejects(
@@ -62,7 +62,7 @@ describe('the engine', () => {
     );
   });
 
-  it("lists only its own instance's, and measures what they wrote", async () => {
+  it('lists only containers of its own instance, and measures what they wrote', async () => {
     const { plan, file, nonce } = await fixture.begin(
       'head -c 3000000 /dev/urandom >blob; sync blob; echo written; sleep 1000',
     );
@@ -84,7 +84,7 @@ describe('the engine', () => {
     assert.equal(ours(await fixture.engine.listStorage({ layers: true })), undefined);
   });
 
-  it('stops waiting when told to', async () => {
+  it('stops waiting when it is aborted', async () => {
     const { plan } = await fixture.begin('sleep 1000');
     const containerId = await fixture.engine.startContainer(plan);
     const stop = new AbortController();
@@ -93,7 +93,7 @@ describe('the engine', () => {
     await assert.rejects(waiting, /enough/);
   });
 
-  it('tells a missing image, a plan that Docker refuses, and leaves nothing of either', async () => {
+  it('reports a missing image and a plan that Docker refuses, and leaves nothing of either behind', async () => {
     const { plan } = await fixture.begin('true');
     await assert.rejects(fixture.engine.startContainer({ ...plan, image: 'assay/none:such' }), ImageMissing);
     await assert.rejects(
@@ -111,7 +111,7 @@ describe('the engine', () => {
     assert.deepEqual(left, []);
   });
 
-  it('tells in words that nothing answers', async () => {
+  it('reports clearly that nothing answers', async () => {
     const away = fixture.openEngine({ dockerHost: `unix://${join(fixture.directory, 'no.sock')}` });
     await assert.rejects(away.ping(), (error: Error) => {
       assert.ok(error instanceof EngineUnavailable);
@@ -166,7 +166,10 @@ describe('the engine', () => {
     return `unix://${path}`;
   }
 
-  /** The real one up to the creation; then the line is cut, as when the server or the engine is killed. */
+  /**
+   * Forwards to the real engine until a container is created; then cuts the connection, as if the server or the engine
+   * were killed.
+   */
   async function engineThatDiesAtStart(): Promise<string> {
     const server = createServer(async (request, response) => {
       if (request.url?.includes('/start')) {

@@ -1,4 +1,4 @@
-// What keeps containers apart after the host's firewall was flushed, on an engine with a network and a firewall of its own.
+// The isolation of containers after the host's firewall was flushed, on an engine with its own network and firewall.
 import assert from 'node:assert/strict';
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { after, before, describe, it } from 'node:test';
@@ -21,7 +21,7 @@ const skip = process.getuid?.() !== 0 && 'a network of its own takes root';
 describe('After the firewall was flushed', { skip }, () => {
   let engine: PrivateEngine;
   let fixture: Fixture;
-  /** Of another instance: it starts containers on the bridge without a check of the rules. */
+  /** A container of another instance, which starts on the bridge without a check of the rules. */
   let unprotected: Fixture;
   let listener: ChildProcess;
   const engines: Engine[] = [];
@@ -68,7 +68,7 @@ describe('After the firewall was flushed', { skip }, () => {
     return opened;
   };
 
-  it("the next check closes the host's ports, published ports and neighbours again", async t => {
+  it("the next check blocks the host's ports, published ports and neighbours again", async t => {
     const assay = openEngine();
     const name = await assay.ensureNetwork();
     assert.equal(await assay.protectNetwork(), 'restored');
@@ -101,14 +101,14 @@ describe('After the firewall was flushed', { skip }, () => {
     assert.equal(await reaches(), refused);
 
     flush();
-    // Without a check everything is open: it is the rules that refuse, not the attempts that are wrong.
+    // Without a check everything is open: the rules block the attempts.
     assert.equal(await reaches(), 'host reached\npublished reached\nneighbour reached\n');
     assert.equal(await assay.protectNetwork(), 'restored');
     assert.equal(await reaches(), refused);
     assert.equal(await assay.protectNetwork(), 'intact');
     assert.equal(rulesOf(name).length, RULES);
 
-    // As a firewall leaves them that puts its own rules first when it is reloaded.
+    // As after a reload of a firewall that puts its own rules first.
     for (const chain of ['INPUT', 'FORWARD']) run('iptables', '-I', chain, '1', '-p', 'tcp', '-j', 'ACCEPT');
     assert.equal(await reaches(), 'host reached\npublished reached\nneighbour reached\n');
     assert.equal(await assay.protectNetwork(), 'restored');
@@ -121,7 +121,7 @@ describe('After the firewall was flushed', { skip }, () => {
     flush();
   });
 
-  it('a guard that somebody removed is started again, and ends with its connection', async () => {
+  it('a guard that was removed is started again, and ends with its connection', async () => {
     const assay = openEngine();
     const name = await assay.ensureNetwork();
     await assay.protectNetwork();
@@ -141,7 +141,7 @@ describe('After the firewall was flushed', { skip }, () => {
     assert.ok(!(await guards(fixture.instance)).includes(guard));
   });
 
-  it('rules of networks that are gone are deleted, and those of others stay', async () => {
+  it('rules of deleted networks are deleted, and those of others stay', async () => {
     run('ip', 'link', 'add', 'assay-0badcafe', 'type', 'bridge');
     const foreign = ['-i', 'assay-deadbeef', '-j', 'DROP'];
     for (const bridge of ['assay-deadbeef', 'assay-0badcafe']) {
@@ -159,7 +159,7 @@ describe('After the firewall was flushed', { skip }, () => {
     run('ip', 'link', 'delete', 'assay-0badcafe');
   });
 
-  it('the guard that deletes the rules of a network is gone when they are', async () => {
+  it('the guard that deletes the rules of a network is removed with them', async () => {
     for (let round = 0; round < 5; round++) {
       const others = await guards(fixture.instance);
       const assay = openEngine();
@@ -194,7 +194,7 @@ describe('After the firewall was flushed', { skip }, () => {
       assert.deepEqual(rulesOf(bridge), []);
     });
 
-    it('start with the rules in force again, and the log of the server tells that they were missing', async () => {
+    it('start with the rules restored, and the log of the server reports that they were missing', async () => {
       const project = await assay.project();
       flush();
       const { build, log } = await project.runOne({ command: attempt('host', gateway) });
@@ -207,7 +207,7 @@ describe('After the firewall was flushed', { skip }, () => {
       );
     });
 
-    it('that are running get their rules back while they run', async () => {
+    it('get their rules back while they run', async () => {
       const project = await assay.project();
       await project.suite({ command: 'echo begun; while ! test -e /srv/cache/go; do sleep 0.1; done' });
       const requestId = await project.request();
@@ -224,9 +224,9 @@ describe('After the firewall was flushed', { skip }, () => {
       assert.equal((await project.finishedRequest(requestId)).build_state, 'passed');
     });
 
-    it('do not start where the rules cannot be set, and say so', async t => {
+    it('do not start if the rules cannot be set, and say so', async t => {
       const project = await assay.project();
-      // The engine's own view of the host, which the next guard gets.
+      // The engine's view of the host, which the next guard gets.
       const multi = execFileSync('readlink', ['-f', '/usr/sbin/iptables'], { encoding: 'utf8' }).trim();
       const inside = (...command: string[]) => {
         const [program = '', ...args] = engine.inside(...command);

@@ -26,7 +26,7 @@ describe('followOutput', () => {
     await writeFile(file, content);
   }
 
-  it('gives bytes as soon as they are written, and waits for more', async () => {
+  it('returns bytes as soon as they are written, and waits for more', async () => {
     await fresh();
     const records = follow(file, NONCE);
     for (const text of ['a', 'b\n', 'c']) {
@@ -40,7 +40,7 @@ describe('followOutput', () => {
     assert.equal((await records.next()).done, true);
   });
 
-  it('knows a record wherever it is cut in two, and holds back nothing else', async () => {
+  it('recognizes a record that is split anywhere, and holds back nothing else', async () => {
     const whole = record('exit main 3 within');
     for (let cut = 1; cut < whole.length; cut += 1) {
       await fresh(`text${whole.slice(0, cut)}`);
@@ -54,7 +54,7 @@ describe('followOutput', () => {
     }
   });
 
-  it('passes on what only looks like a record', async () => {
+  it('passes through what only looks like a record', async () => {
     const texts = [
       '\x1e\x1e',
       '\x1eassay:',
@@ -70,14 +70,14 @@ describe('followOutput', () => {
     }
   });
 
-  it('drains the file when the container is gone, what it held back too', async () => {
+  it('reads the rest of the file when the container is gone, including what it held back', async () => {
     await fresh(`left${recordPrefix(NONCE)}ex`);
     const seen: OutputRecord[] = [];
     for await (const item of follow(file, NONCE, { gone: AbortSignal.abort() })) seen.push(item);
     assert.equal(textOf(seen), `left${recordPrefix(NONCE)}ex`);
   });
 
-  it('stops at once when told to', async () => {
+  it('stops at once when it is aborted', async () => {
     await fresh();
     const stop = new AbortController();
     const never = new AbortController().signal;
@@ -87,7 +87,7 @@ describe('followOutput', () => {
     assert.equal((await pending).done, true);
   });
 
-  it('tells when someone cut the file', async () => {
+  it('reports that the file was truncated', async () => {
     await fresh('0123456789');
     const records = follow(file, NONCE);
     await records.next();
@@ -98,7 +98,7 @@ describe('followOutput', () => {
     assert.equal((await records.next()).done, true);
   });
 
-  it('tells when someone stretched the file, and does not read its hole', async () => {
+  it('reports that the file was extended with a hole, and does not read the hole', async () => {
     await fresh('0123456789');
     await truncate(file, 1024 ** 4);
     const seen = await Array.fromAsync(follow(file, NONCE));
@@ -108,7 +108,7 @@ describe('followOutput', () => {
     );
   });
 
-  it('frees the disk under what was read, and every offset stays true', async () => {
+  it('frees the disk space of what was read, and keeps all offsets', async () => {
     await fresh('x'.repeat(4 * 1024 * 1024));
     await appendFile(file, `tail${record('exit main 0 within')}`);
     const before = await stat(file);

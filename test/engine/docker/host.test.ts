@@ -1,4 +1,4 @@
-// What tools of the server find in a container of the image `host`: their settings, users, memory and addresses.
+// What the server's tools find in a container of the image `host`: their settings, users, memory and addresses.
 import assert from 'node:assert/strict';
 import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -14,7 +14,7 @@ describe('the image host', () => {
   });
   after(() => fixture.close());
 
-  it('knows nobody, has the loopback address of IPv6, and a /dev/shm of its size', async () => {
+  it('has the user nobody, the IPv6 loopback address, and a /dev/shm of its size', async () => {
     const { text, exit } = await fixture.run(
       `id -un nobody; id -gn nobody; df -k --output=size /dev/shm | tail -n 1 | tr -d ' '
        python3 - <<'end'
@@ -29,7 +29,7 @@ end`,
     assert.equal(text, 'nobody\nnogroup\n32768\nconnected\n');
   });
 
-  it('has what installed tools need of /etc, read-only, and neither passwords nor keys', async () => {
+  it('has the files of /etc that installed tools need, read-only, and neither passwords nor keys', async () => {
     const { text } = await fixture.run(
       `for path in alternatives ssl/certs ca-certificates shells mime.types fonts perl; do
          [ -e "/etc/$path" ] || echo "no $path"
@@ -52,7 +52,7 @@ end`,
   });
 });
 
-test('settings of the server that may hold credentials, or that not everybody may read, are left out', t => {
+test('settings of the server that may hold credentials, or that are not readable for all, are left out', t => {
   const etc = mkdtempSync(join(tmpdir(), 'assay-etc-'));
   t.after(() => rmSync(etc, { recursive: true }));
   mkdirSync(join(etc, 'chromium.d'));

@@ -1,4 +1,4 @@
-// Images that are brought in from files, and prepared for our user.
+// Images that are imported from files, and prepared for the user of suites.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { createWriteStream } from 'node:fs';
@@ -14,7 +14,7 @@ import { type Fixture, openFixture, textOf } from './fixture.ts';
 const run = promisify(execFile);
 const TOOLS = ['sh', 'cat', 'mkfifo', 'rm', 'env', 'date', 'timeout', 'setsid', 'id', 'ls', 'sleep', 'grep'];
 
-/** A root file system of a dozen programs of this machine and the libraries they need. */
+/** A root file system with a dozen programs of this machine and their libraries. */
 async function smallRoot(directory: string): Promise<void> {
   await mkdir(join(directory, 'bin'), { recursive: true });
   await mkdir(join(directory, 'etc'));
@@ -66,7 +66,7 @@ describe('an image from a file', () => {
     return text;
   }
 
-  it('may be a root file system, gets our user and workspace, and is prepared once', async () => {
+  it('can be a root file system, gets the user and the workspace, and is prepared once', async () => {
     const image = await importTar(smallRoot, 'root');
     assert.match(await holds(image), /\n1\n$/);
     assert.equal(image.hasGit, false);
@@ -81,7 +81,7 @@ describe('an image from a file', () => {
     );
   });
 
-  it('may be an archive of docker save, plain or packed', async () => {
+  it('can be an archive of docker save, plain or compressed', async () => {
     const file = join(fixture.directory, 'saved.tar');
     const saved = await fixture.docker.getImage(`${name}:root`).get();
     await pipeline(saved, createWriteStream(file));
@@ -94,12 +94,12 @@ describe('an image from a file', () => {
     }
   });
 
-  it('may be packed in a way that only Docker reads', async () => {
+  it('can be compressed in a way that only Docker reads', async () => {
     const image = await importTar(smallRoot, 'xz', '--xz');
     await holds(image);
   });
 
-  it('may hold busybox alone, and entry, launch steps and verdict work there too', async () => {
+  it('can contain only busybox, and entry, launch steps and verdict work there too', async () => {
     const image = await importTar(busyboxRoot, 'busybox');
     await holds(image);
     const { text, exit } = await fixture.run('echo x >/dev/stderr; echo "$PATH" | cut -d: -f1; kill -9 $$', {
@@ -121,7 +121,7 @@ describe('an image from a file', () => {
     assert.match(own.text, /HOME=\/tmp/);
   });
 
-  it('that takes the name of a former one frees its fixture, unless a build still runs in it', async () => {
+  it('that replaces one of the same name frees its space, unless a build still uses it', async () => {
     const { docker } = fixture;
     const idOf = async (image: string) => (await docker.getImage(image).inspect()).Id;
     const write = (text: string) => async (directory: string) => {
@@ -145,7 +145,7 @@ describe('an image from a file', () => {
     await fixture.engine.removeContainer(containerId);
   });
 
-  it('is asked for by name, and never pulled on its own', async () => {
+  it('is looked up by name, and never pulled automatically', async () => {
     await assert.rejects(fixture.engine.prepareImage('assay-test/not-there'), ImageMissing);
     await assert.rejects(fixture.engine.pullImage('127.0.0.1:1/not-there'), /refused/);
   });
@@ -156,7 +156,7 @@ describe('an image from a file', () => {
     await assert.rejects(fixture.engine.importImage(file, `${name}:no`));
   });
 
-  it('that is cut off is refused in words, and ends nothing but itself', async () => {
+  it('that is truncated is refused with a reason, and affects nothing else', async () => {
     const whole = join(fixture.directory, 'whole');
     await mkdir(whole);
     await writeFile(join(whole, 'file'), 'x'.repeat(100_000));

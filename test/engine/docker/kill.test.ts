@@ -1,4 +1,4 @@
-// Suites that signal every process they can: what waits for the command and what carries its output is spared.
+// Suites that signal every process they can: the processes that wait for the command and carry its output survive.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { join } from 'node:path';
@@ -63,7 +63,7 @@ describe('a command that kills processes', () => {
       }
     });
 
-    it(`is told as ended by the signal that it sent itself, in ${kind}`, async () => {
+    it(`is reported as ended by the signal that it sent itself, in ${kind}`, async () => {
       for (const [command, status] of [
         ['named TERM sh; sleep 100', 143],
         ['kill -TERM -1; kill -s TERM $$; sleep 100', 143],
@@ -75,7 +75,7 @@ describe('a command that kills processes', () => {
       }
     });
 
-    it(`leaves no orphan unreaped, and hands no ignored signal down, in ${kind}`, async () => {
+    it(`leaves no zombie process, and passes no ignored signal on, in ${kind}`, async () => {
       const { text, exit } = await runIn(
         kind,
         `(sh -c 'echo $$ >/tmp/orphan; exit 1' &)
@@ -85,14 +85,14 @@ describe('a command that kills processes', () => {
          grep -E 'Sig(Blk|Ign)' /proc/self/status`,
       );
       assert.equal(exit?.status, 0, text);
-      // BusyBox's own shell ignores SIGQUIT and hands that down.
+      // BusyBox's shell ignores SIGQUIT and passes that on.
       const ignored = kind === 'busybox' ? '4' : '0';
       assert.equal(text, `SigBlk:\t0000000000000000\nSigIgn:\t000000000000000${ignored}\n`);
     });
   }
 
   for (const kind of ['host', 'bash'])
-    it(`keeps all output when every other process is killed, though nobody is left to see its status, in ${kind}`, async () => {
+    it(`keeps all output when every other process is killed, although its status is lost, in ${kind}`, async () => {
       for (const command of [
         'kill -KILL -1; echo after',
         'sleep 1000 & kill -KILL -1; seq 50000; echo after',

@@ -1,4 +1,4 @@
-// What a container can reach on Assay's own bridge: not the host, not its neighbours, nothing link-local.
+// What a container can reach on Assay's own bridge: neither the host, nor its neighbours, nor link-local addresses.
 import assert from 'node:assert/strict';
 import { createServer as createHttpServer } from 'node:http';
 import { type AddressInfo, createServer, type Server } from 'node:net';
@@ -35,7 +35,7 @@ describe("Assay's own bridge", () => {
     const removing = fixture.openEngine();
     const { names, rules } = await removing.removeNetworks();
     assert.deepEqual(names, [network]);
-    // With the one of ip6tables, where that works.
+    // Including the rule of ip6tables, where that works.
     assert.ok(rules === RULES || rules === RULES + 1, String(rules));
     assert.equal(await countRules(fixture, network), 0);
     await containersUntil(fixture.instance, names => names.length === 0);
@@ -50,7 +50,7 @@ describe("Assay's own bridge", () => {
     const tries = addresses.map(address => attempt(address, port)).join('\n');
     const { text } = await fixture.run(tries, { network });
     assert.equal(text, addresses.map(address => `${address} refused\n`).join(''));
-    // On Docker's own bridge the same attempt succeeds: it is the rules that refuse, not the attempt that is wrong.
+    // On Docker's own bridge the same attempt succeeds: the rules block it here.
     const control = await fixture.run(attempt(addresses[0]!, port, 30), { network: 'bridge' });
     assert.equal(control.text, `${addresses[0]} reached\n`);
   });
@@ -78,7 +78,7 @@ describe("Assay's own bridge", () => {
     await fixture.engine.removeContainer(containerId);
   });
 
-  it('is made once, however often it is asked for', async () => {
+  it('is created once, however often it is requested', async () => {
     assert.equal(await fixture.engine.ensureNetwork(), network);
     assert.equal(await fixture.engine.protectNetwork(), 'intact');
     const found = await fixture.docker.listNetworks({
@@ -88,14 +88,14 @@ describe("Assay's own bridge", () => {
     assert.equal(await countRules(fixture, network), RULES);
   });
 
-  it("needs no bridge when the setting says none, and refuses a network that is not there, and the host's", async () => {
+  it("is not needed with the setting none; a missing network and the host's network are refused", async () => {
     const ensure = (network: string) => fixture.openEngine({ network }).ensureNetwork();
     assert.equal(await ensure('none'), 'none');
     await assert.rejects(ensure('no-such-net'), /no network no-such-net/);
     await assert.rejects(ensure('host'), /NETWORK must not be host/);
   });
 
-  it('is refused where Docker runs rootless, since no rule would hold there', async () => {
+  it('is refused on rootless Docker, where no rule applies', async () => {
     const asked: string[] = [];
     const rootless = createHttpServer((request, response) => {
       asked.push(`${request.method} ${request.url}`);
@@ -118,7 +118,7 @@ describe("Assay's own bridge", () => {
   });
 });
 
-test('Where Docker has no addresses left for a network, it is told what to do', {
+test('Without free addresses for a network, the error says what to do', {
   skip: process.getuid?.() !== 0 && 'an engine of its own takes root',
 }, async t => {
   const engine = await createPrivateEngine({
@@ -146,7 +146,7 @@ test('Where Docker has no addresses left for a network, it is told what to do', 
   assert.equal(await assay.ensureNetwork(), name, 'one is enough');
 });
 
-/** Asks the kernel through a container of the same kind that sets them: the tests need not be root either. */
+/** Reads the rules through a container like the one that sets them, so that the tests need no root. */
 async function countRules(fixture: Fixture, bridge: string): Promise<number> {
   const { docker } = fixture;
   const container = await docker.createContainer({

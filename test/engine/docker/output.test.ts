@@ -1,4 +1,4 @@
-// Output of real containers: every byte once, in order, and the verdict in the same file.
+// The output of real containers: every byte once, in order, and the verdict in the same file.
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { after, before, describe, it } from 'node:test';
@@ -42,14 +42,14 @@ describe('the output of a container', () => {
     assert.ok(largest <= 256 * 1024 + 256, `chunks stay small: ${largest}`);
   });
 
-  it('keeps what came before and after a write to /dev/stderr, in order', async () => {
+  it('keeps the order of output before and after a write to /dev/stderr', async () => {
     const { text } = await fixture.run(
       'echo one; echo two >/dev/stderr; echo three >&2; echo four >/dev/stdout',
     );
     assert.equal(text, 'one\ntwo\nthree\nfour\n');
   });
 
-  it('ends when the command does, whatever holds its output open', async () => {
+  it('ends when the command does, even if other processes keep its output open', async () => {
     const { text, exit } = await fixture.run(
       '(while :; do echo noise; done) & sleep 1000 & echo done; exit 7',
     );
@@ -57,19 +57,19 @@ describe('the output of a container', () => {
     assert.match(text, /^done$/m);
   });
 
-  it('keeps bytes as they are: no newline, NUL, control characters, broken UTF-8', async () => {
+  it('keeps bytes unchanged: no newline, NUL, control characters, broken UTF-8', async () => {
     const { records } = await fixture.run(`printf 'a\\000\\036assay:\\377\\036b'`);
     const bytes = Buffer.concat(records.flatMap(record => (record.kind === 'bytes' ? [record.bytes] : [])));
     assert.deepEqual(bytes, Buffer.from('a\x00\x1eassay:\xff\x1eb', 'latin1'));
   });
 
-  it('is not fooled by a suite that shows its process list', async () => {
+  it('is not confused by a suite that prints its process list', async () => {
     const { text, exit } = await fixture.run('cat /proc/[0-9]*/cmdline; echo end; exit 4');
     assert.equal(exit?.status, 4);
     assert.match(text, /end\n$/);
   });
 
-  it('tells the exit status, a signal as 128 + its number', async () => {
+  it('contains the exit status, or 128 + the number of a signal', async () => {
     for (const [command, status] of [
       ['exit 0', 0],
       ['exit 250', 250],
@@ -84,14 +84,14 @@ describe('the output of a container', () => {
     }
   });
 
-  it('tells that memory ran out', async () => {
+  it('reports that memory ran out', async () => {
     const { exit } = await fixture.run('tail /dev/zero', { memoryBytes: 32 * 1024 * 1024 });
     assert.equal(exit?.status, 137);
     assert.equal(exit.outOfMemory, true);
     assert.equal((await fixture.run('exit 1')).exit?.outOfMemory, false);
   });
 
-  it('is followed again from any byte, without a gap or a repeat', async () => {
+  it('can be followed from any byte, without a gap or a repetition', async () => {
     const { file, nonce, containerId } = await fixture.run('seq 1 2000', {
       steps: [launch('first', 'echo launched')],
     });
@@ -158,7 +158,7 @@ describe('steps before the command', () => {
     ]);
   });
 
-  it('end the run when one fails, and the exit names it', async () => {
+  it('end the run if one fails, and the exit names it', async () => {
     const { text, exit } = await fixture.run('echo never', {
       steps: [launch('launch-1', 'echo no; exit 9')],
     });
@@ -167,7 +167,7 @@ describe('steps before the command', () => {
     assert.equal(exit.status, 9);
   });
 
-  it('end the run when one does not return in time', async () => {
+  it('end the run if one does not return in time', async () => {
     const { records, exit } = await fixture.run('echo never', {
       steps: [launch('launch-1', 'sleep 1000', 1)],
     });
@@ -176,7 +176,7 @@ describe('steps before the command', () => {
     assert.equal(exit?.name, 'launch-1');
   });
 
-  it("see search paths only when they are the suite's", async () => {
+  it('see search paths only if the suite sets them', async () => {
     const show = 'echo "$PATH|$LD_LIBRARY_PATH|$PKG_CONFIG_PATH|$SECRET"';
     const { text } = await fixture.run(show, {
       environment: { SECRET: 'shown' },

@@ -1,4 +1,4 @@
-// What a suite finds itself in, seen from inside the container.
+// The environment of a suite, seen from inside the container.
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { type Fixture, openFixture } from './fixture.ts';
@@ -39,7 +39,7 @@ describe('a container of the image host', () => {
   });
   after(() => fixture.close());
 
-  it('runs as the user set, with a name and no other group', () => {
+  it('runs as the configured user, with a name and no other group', () => {
     assert.equal(seen.get('user'), '1000:1000:assay');
     assert.equal(seen.get('groups'), '1000');
   });
@@ -59,7 +59,7 @@ describe('a container of the image host', () => {
     assert.equal(seen.get('init'), 'cat');
   });
 
-  it('has all processors where its plan names more than there are', async () => {
+  it('has all processors if its plan names more than there are', async () => {
     const { plan } = await fixture.begin('sleep 1000');
     const { docker } = fixture;
     const containerId = await fixture.engine.startContainer({ ...plan, cpus: 1_000 });
@@ -68,17 +68,17 @@ describe('a container of the image host', () => {
     await fixture.engine.removeContainer(containerId);
   });
 
-  it('finds no Docker socket, no network, and nothing of the host that it may write but its output', () => {
+  it('finds no Docker socket, no network, and nothing of the host that it can write except for its output', () => {
     assert.equal(seen.get('sockets'), '0');
     assert.equal(seen.get('usr'), '1');
     assert.equal(seen.get('interfaces'), 'lo ');
-    // Docker's own three files belong to root and are made for this container.
+    // Docker's own three files belong to root and are created for this container.
     assert.equal(seen.get('binds'), '/etc/hostname /etc/hosts /etc/resolv.conf /srv/.assay/output ');
     assert.notEqual(seen.get('shadow'), '0');
     assert.match(seen.get('stdin') ?? '', /^\/dev\/null$|^pipe:/);
   });
 
-  it('may write its workspace, cache, home and temporary directories, and nothing else', () => {
+  it('can write its workspace, cache, home and temporary directories, and nothing else', () => {
     assert.equal(seen.get('writable'), '/home/assay /srv/cache /srv/project /tmp /var/tmp ');
     assert.equal(seen.get('here'), '/srv/project');
     assert.equal(seen.get('home'), '/home/assay writable');
@@ -90,7 +90,7 @@ describe('a container of the image host', () => {
     assert.equal(seen.get('noncevisible'), '0');
   });
 
-  it('may write an empty volume mounted at the cache', async () => {
+  it('can write an empty volume mounted at the cache', async () => {
     const name = `${fixture.instance}-cache`;
     await fixture.engine.createVolume({
       name,

@@ -1,5 +1,5 @@
-// An engine with `userns-remap`, whose containers have numbers of their own for every user: Assay works whole on it, and an
-// artifact that is kept on one kind of engine serves on the other.
+// An engine with `userns-remap`, where containers have their own user IDs: everything works, and an artifact from one
+// kind of engine can be used on the other.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -17,7 +17,7 @@ import { type Appliance, clearDocker, startAppliance } from '../../support/appli
 import { openDependencies, PREFIX, tarOf, useIn } from '../../work/dependencies/fixture.ts';
 import { DOCKER_HOST, RUN_AS } from './fixture.ts';
 
-/** Where the users of containers begin, and how many there are. */
+/** The first user ID of containers, and how many there are. */
 const FIRST = 200_000;
 const COUNT = 65_536;
 
@@ -26,11 +26,11 @@ let remapped: PrivateEngine;
 
 before(async () => {
   directory = mkdtempSync(join(tmpdir(), 'assay-remapped-'));
-  // Docker wants to get at what it keeps as the user that root in a container is.
+  // Docker accesses its data as the user that root in a container is mapped to.
   chmodSync(directory, 0o711);
   const ranges = join(directory, 'ranges');
   writeFileSync(ranges, `daemon:${FIRST}:${COUNT}\n`);
-  // The range is there for this engine alone, in a view of the files that ends with it: the host's own stay as they are.
+  // The range exists only for this engine, in a private mount namespace: the host's files stay unchanged.
   const mounts = ['/etc/subuid', '/etc/subgid'].map(file => `mount --bind '${ranges}' ${file}`).join(' && ');
   const path = process.env.PATH;
   const program = join(directory, 'bin', 'dockerd');
@@ -49,7 +49,7 @@ before(async () => {
 });
 after(async () => {
   await remapped.close();
-  // A private directory of Docker's gets a twin that root in a container may enter.
+  // Docker creates a second directory that root in a container can enter.
   const twin = `${dirname(remapped.dockerHost.slice('unix://'.length))}.${FIRST}.${FIRST}`;
   for (const left of [twin, directory]) rmSync(left, { recursive: true, force: true });
 });
@@ -59,7 +59,7 @@ const rulesFor = (bridge: string) =>
     .split('\n')
     .filter(rule => rule.includes(`-i ${bridge} `)).length;
 
-test('dependencies are compiled, used and built upon, and suites pass, on a network of their own', async t => {
+test("dependencies compile and are used, and suites pass, on Assay's own network", async t => {
   const appliance: Appliance = await startAppliance({
     dockerHost: remapped.dockerHost,
     network: 'bridge',
@@ -109,11 +109,11 @@ test('dependencies are compiled, used and built upon, and suites pass, on a netw
   assert.equal(rulesFor(bridge), 0);
 });
 
-test('an artifact that is kept on an engine with user namespaces fills volumes on one without, and the other way round', async t => {
+test('an artifact from an engine with user namespaces fills volumes on one without, and vice versa', async t => {
   const instance = `remap${process.pid}`;
   const file = (name: string) => join(directory, name);
 
-  /** What `open` gives, put into a volume of that engine and kept again. */
+  /** Puts what `open` returns into a volume of that engine, and captures it again. */
   async function pass(engine: Engine, name: string, open: () => ReturnType<typeof openArtifact>) {
     const owner = { instance, kind: 'artifact', id: name };
     const volume = `assay-${instance}-${name}`;
@@ -148,7 +148,7 @@ test('an artifact that is kept on an engine with user namespaces fills volumes o
   for (const { raw } of [first, back]) assert.deepEqual(raw, all(FIRST + RUN_AS.uid));
 });
 
-test('doctor says that user namespaces are in force', async () => {
+test('doctor reports that user namespaces are on', async () => {
   const { stdout } = await runAssay(['doctor', '--json', '--data', join(directory, 'none')], {
     DOCKER_HOST: remapped.dockerHost,
   });

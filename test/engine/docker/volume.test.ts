@@ -1,4 +1,4 @@
-// Volumes filled and read through containers that never start, and the tars that artifacts are kept as.
+// Volumes that are filled and read through containers that never start, and the tars of artifacts.
 import assert from 'node:assert/strict';
 import { readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -35,7 +35,7 @@ const mounted = (volume: string, readOnly = false) => ({
   ],
 });
 
-test('what is captured of a volume fills another one with the same tree, links and all', async () => {
+test('a captured volume fills another one with the same tree, including links', async () => {
   const source = await makeVolume('source');
   await fixture.engine.claimVolume(source);
   const made = await fixture.run(
@@ -69,7 +69,7 @@ test('what is captured of a volume fills another one with the same tree, links a
   ]);
 });
 
-test('a container is not started with an empty volume in the place of one that Docker has lost', async () => {
+test('a container does not start with an empty volume in place of one that Docker has lost', async () => {
   const { engine } = fixture;
   const kept = await makeVolume('kept');
   await fixture.engine.claimVolume(kept);
@@ -92,11 +92,11 @@ test('a container is not started with an empty volume in the place of one that D
   assert.equal(made.exit?.kind === 'exit' && made.exit.status, 0, made.text);
 });
 
-test('what a crash leaves of a volume that was lost is not taken for it', async () => {
+test('the remains of a lost volume after a crash are not used', async () => {
   const { engine } = fixture;
   const volume = await makeVolume('forgotten');
   await engine.removeVolume(volume);
-  // As the creation of a container leaves it that is never started.
+  // As left by a container that was created and never started.
   const { Labels, DriverConfig } = placeholderFor(fixture.instance);
   const { Name: Driver, Options: DriverOpts } = DriverConfig;
   await fixture.docker.createVolume({ Name: volume, Labels, Driver, DriverOpts });
@@ -106,7 +106,7 @@ test('what a crash leaves of a volume that was lost is not taken for it', async 
   assert.equal(made.text.trim(), '0');
 });
 
-test('a reader that is slow is not cut off by the deadline of the answer', async () => {
+test('a slow reader is not cut off by the deadline of the response', async () => {
   const volume = await makeVolume('slow');
   await fixture.engine.claimVolume(volume);
   await fixture.run('head -c 64M /dev/urandom >/opt/prefix/big', mounted(volume));
@@ -125,7 +125,7 @@ test('a reader that is slow is not cut off by the deadline of the answer', async
   assert.ok(bytes > 64 * 2 ** 20);
 });
 
-test('a capture that is given up ends at once', async () => {
+test('an aborted capture ends at once', async () => {
   const volume = await makeVolume('given-up');
   await fixture.engine.claimVolume(volume);
   await fixture.run('head -c 64M /dev/urandom >/opt/prefix/big', mounted(volume));
@@ -139,7 +139,7 @@ test('a capture that is given up ends at once', async () => {
   assert.ok(statSync(file).size < 64 * 2 ** 20);
 });
 
-test('an artifact that is damaged or gone is noticed when a volume is filled with it', async () => {
+test('a damaged or missing artifact is detected when a volume is filled from it', async () => {
   const volume = await makeVolume('damaged');
   await fixture.engine.claimVolume(volume);
   await fixture.run('head -c 1M /dev/urandom >/opt/prefix/big', mounted(volume));
@@ -157,7 +157,7 @@ test('an artifact that is damaged or gone is noticed when a volume is filled wit
   await assert.rejects(fixture.engine.fillVolume(volume, () => openArtifact(`${file}.absent`)));
 });
 
-test('a tar of directories makes each of them, for the container’s user', async () => {
+test('a tar of directories creates each of them, for the container’s user', async () => {
   const volume = await makeVolume('directories');
   await fixture.engine.fillVolume(volume, () => directoriesTar(['a/b', 'a/c/d'], RUN_AS));
   const { text } = await fixture.run('cd /opt/prefix && find . -printf "%u %p\\n" | sort', mounted(volume));
@@ -167,7 +167,7 @@ test('a tar of directories makes each of them, for the container’s user', asyn
   );
 });
 
-test('a volume that Docker has lost is neither read nor filled, and nothing takes its place', async () => {
+test('a volume that Docker has lost is neither read nor filled, and nothing replaces it', async () => {
   const { engine } = fixture;
   const volume = await makeVolume('lost-content');
   await engine.removeVolume(volume);
@@ -184,7 +184,7 @@ test('a volume that Docker has lost is neither read nor filled, and nothing take
   assert.ok(!left.includes(volume) && !left.includes(union.name), left.join());
 });
 
-test('a container that the engine uses for its own work is listed to other processes only', async () => {
+test('a container that the engine uses for its own work is listed only to other processes', async () => {
   const volume = await makeVolume('in-use');
   await fixture.engine.claimVolume(volume);
   const other = fixture.openEngine();
@@ -199,7 +199,7 @@ test('a container that the engine uses for its own work is listed to other proce
   other.close();
 });
 
-test('a union shows the layers of the last call, and says when there are too many', async () => {
+test('a union has the layers of the last call, and reports if there are too many', async () => {
   const { engine } = fixture;
   const first = await makeVolume('first-layer');
   const second = await makeVolume('second-layer');

@@ -72,7 +72,7 @@ test('many fetches leave few packs, and nothing unreachable is lost', async () =
   assert.equal((await readCommit(mirror, lost!)).message, 'lost');
 });
 
-test('a fetch that brings many commits writes the commit-graph, and one that cannot be written fails nothing', async () => {
+test('a fetch of many commits writes the commit-graph, and a failure to write it fails nothing', async () => {
   const many = Array.from({ length: 600 }, (_, index) => ({ message: `${index}`, files: { a: `${index}` } }));
   const { directory, url, mirror } = remote(many);
   const graphs = join(mirror, 'objects/info/commit-graphs');
@@ -92,7 +92,7 @@ test('a fetch that brings many commits writes the commit-graph, and one that can
   assert.equal((await readCommit(mirror, (await resolveRef(mirror, 'main')).ref)).message, '599');
 });
 
-test('a lock that a crash left while the commit-graph was written is gone with the next fetch', async () => {
+test('a stale lock of the commit-graph after a crash is removed by the next fetch', async () => {
   const { directory, url, mirror } = remote([{}]);
   const graphs = join(mirror, 'objects/info/commit-graphs');
   const lock = join(graphs, 'commit-graph-chain.lock');
@@ -180,7 +180,7 @@ test('hostile names and addresses never reach git', async () => {
   assert.ok(!existsSync(marker));
 });
 
-test('a key that is not installed is refused in plain words, and works once it is', async () => {
+test('a key that is not installed is refused with a clear message, and works once it is', async () => {
   const { url, mirror } = remote([{}]);
   const stranger = generateKeyPair('stranger');
   const theirs = { dataDirectory, privateKey: stranger.privateKey };
@@ -195,7 +195,7 @@ test('a key that is not installed is refused in plain words, and works once it i
   await assert.rejects(fetchMirror({ mirror, url, ssh: theirs }), failure(/refused/));
 });
 
-test('a repository that is not there is told from one that refuses', async () => {
+test('a missing repository is distinguished from one that refuses access', async () => {
   const mirror = join(dataDirectory, 'mirrors', 'missing');
   await assert.rejects(
     fetchMirror({ mirror, url: sshd.urlFor('missing.git'), ssh }),
@@ -203,7 +203,7 @@ test('a repository that is not there is told from one that refuses', async () =>
   );
 });
 
-test('a host name that nobody knows, and a port where nobody listens', async () => {
+test('an unknown host name, and a port where nothing listens', async () => {
   const mirror = join(dataDirectory, 'mirrors', 'nowhere');
   await assert.rejects(
     fetchMirror({ mirror, url: 'git@nowhere.invalid:x.git', ssh }),
@@ -228,7 +228,7 @@ function writeAlias(directory: string, port: number): void {
   writeFileSync(join(directory, 'ssh', 'config'), lines.join('\n'));
 }
 
-test('a host that takes the connection and says nothing is given up', async () => {
+test('a silent host times out', async () => {
   const sockets: Socket[] = [];
   const server = createServer(socket => sockets.push(socket.on('error', () => {}))).listen(0, '127.0.0.1');
   await once(server, 'listening');
@@ -245,7 +245,7 @@ test('a host that takes the connection and says nothing is given up', async () =
   server.close();
 });
 
-test('a fetch that stops moving is ended, and the next one works', async () => {
+test('a stalled fetch is stopped, and the next one works', async () => {
   const { url, mirror, hashes } = remote([{ files: { big: randomBytes(300_000) } }]);
   const slow = generateKeyPair('slow');
   sshd.addKey(slow.publicKey, 'eval $SSH_ORIGINAL_COMMAND | { dd bs=4096 count=30; exec sleep 15; }');
@@ -269,7 +269,7 @@ test('a fetch that stops moving is ended, and the next one works', async () => {
     failure(/canceled/),
   );
   assert.deepEqual(processesThatName(elsewhere), []);
-  // What a killed git leaves, in every place where it would be in the way.
+  // Locks that a killed git leaves, in every place where they would block.
   mkdirSync(join(mirror, 'refs/heads'), { recursive: true });
   for (const left of ['packed-refs.lock', 'refs/heads/main.lock', 'objects/pack/tmp_pack_abc', 'HEAD.lock']) {
     writeFileSync(join(mirror, left), '');
@@ -279,7 +279,7 @@ test('a fetch that stops moving is ended, and the next one works', async () => {
   assert.ok(!existsSync(join(mirror, 'objects/pack/tmp_pack_abc')));
 });
 
-test('killed while it writes packed-refs, git does not keep a later fetch from deleting branches', async () => {
+test('a git that was killed while it wrote packed-refs does not prevent a later fetch from deleting branches', async () => {
   const { directory, url, mirror } = remote([{}, { branch: 'gone', parent: 'none' }]);
   await fetchMirror({ mirror, url, ssh });
   const killed = spawnSync(
@@ -316,7 +316,7 @@ for (const [what, damage] of [
   ],
   ['an empty HEAD', (mirror: string) => writeFileSync(join(mirror, 'HEAD'), '')],
 ] as const) {
-  test(`a mirror that a power cut left with ${what} is made anew by the next fetch`, async () => {
+  test(`a mirror that a power cut left with ${what} is created again by the next fetch`, async () => {
     const { directory, url, mirror } = remote([{ files: { a: '1' } }]);
     await fetchMirror({ mirror, url, ssh });
     addCommits(directory, [{ files: { a: '2' } }]);
@@ -343,7 +343,7 @@ function oldestPack(mirror: string): string {
   return oldest!;
 }
 
-test('a repository that is damaged itself does not cost the mirror that is there', async () => {
+test('a damaged repository does not destroy the existing mirror', async () => {
   const { directory, url, mirror, hashes } = remote([{ files: { a: '1' } }]);
   await fetchMirror({ mirror, url, ssh });
   writeFileSync(join(mirror, 'refs/heads/main'), '');
@@ -365,7 +365,7 @@ function processesThatName(path: string): string[] {
   return commands.filter(command => command.includes(path));
 }
 
-test('a signal that was given before ends the fetch before it begins', async () => {
+test('an aborted signal prevents the fetch', async () => {
   const { url, mirror } = remote([{}]);
   await assert.rejects(fetchMirror({ mirror, url, ssh, signal: AbortSignal.abort() }), failure(/canceled/));
 });
@@ -381,7 +381,7 @@ test('a repository with an object that would harm a checkout is refused', async 
   await assert.rejects(fetchMirror({ mirror, url, ssh }), failure(/damaged or dangerous/));
 });
 
-test('through a jump host the same key and the same known hosts hold', async () => {
+test('the same key and the same known hosts apply through a jump host', async () => {
   const { url, mirror, hashes } = remote([{}]);
   const elsewhere = join(dataDirectory, 'jump');
   mkdirSync(join(elsewhere, 'ssh'), { recursive: true });
@@ -406,8 +406,8 @@ test('a mistake in the administrator’s ssh/config is named', async () => {
   );
 });
 
-// Last: from here on the known host is another.
-test('a changed host key is refused until its line is removed, for fetch and push alike', async () => {
+// Must be last: it changes the known host.
+test('a changed host key is refused until its line is removed, for fetch and push', async () => {
   const { url, mirror, hashes } = remote([{}]);
   await fetchMirror({ mirror, url, ssh });
   await sshd.changeHostKey();

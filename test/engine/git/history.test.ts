@@ -14,7 +14,7 @@ import { addCommits, git } from '../../support/repository.ts';
 
 const { ssh, remote } = await startGitHost();
 
-test('a name is a branch before it is a tag before it is a hash', async () => {
+test('a name is resolved as a branch first, then as a tag, then as a hash', async () => {
   const { directory, url, mirror, hashes } = remote([{ message: 'a' }, { message: 'b' }, { message: 'c' }]);
   const [a, b, c] = hashes as [string, string, string];
   const short = a.slice(0, 8);
@@ -39,8 +39,8 @@ test('a name is a branch before it is a tag before it is a hash', async () => {
     await assert.rejects(resolveRef(mirror, short), failure(/a commit hash needs at least 7 digits/), short);
 });
 
-test('a short hash that fits several commits is told apart from one that fits none', async () => {
-  // Two seconds in which the same commit happens to get hashes with the same first seven digits.
+test('an ambiguous short hash is distinguished from an unknown one', async () => {
+  // Two commit times whose hashes begin with the same seven digits.
   const alike = ['1700005156 +0000', '1700011542 +0000'].map(authoredAt => ({ authoredAt, message: 'x\n' }));
   const { url, mirror, hashes } = remote([alike[0]!, { ...alike[1]!, branch: 'other', parent: 'none' }]);
   const [one, two] = hashes as [string, string];
@@ -50,7 +50,7 @@ test('a short hash that fits several commits is told apart from one that fits no
   assert.equal((await resolveRef(mirror, one.slice(0, 12))).ref, one);
 });
 
-test('a commit is read exactly as git has it', async () => {
+test('a commit is read exactly as git stores it', async () => {
   const { directory, url, mirror, hashes } = remote([
     {
       message: 'Subject\n\nFirst line,\nsecond line.\n',
@@ -93,7 +93,7 @@ test('a commit is read exactly as git has it', async () => {
   assert.deepEqual([merged.files, merged.branches], [['side'], ['main']]);
 });
 
-test('bytes that are no UTF-8 are shown as U+FFFD, and a mailmap changes nobody', async () => {
+test('bytes that are not UTF-8 are shown as U+FFFD, and a mailmap changes nothing', async () => {
   const { url, mirror, hashes } = remote([
     {
       author: Buffer.from('J\xfcrgen <j@example.test>', 'latin1'),
@@ -108,7 +108,7 @@ test('bytes that are no UTF-8 are shown as U+FFFD, and a mailmap changes nobody'
   assert.equal(commit.message, 'Gr\uFFFD\uFFFDe');
 });
 
-test('of a commit that changes very many files all are named', async () => {
+test('all files of a commit that changes very many are listed', async () => {
   const files = Object.fromEntries(Array.from({ length: 10_500 }, (_, index) => [`f${index}`, '']));
   const { url, mirror, hashes } = remote([{ files }]);
   await fetchMirror({ mirror, url, ssh });
@@ -117,9 +117,9 @@ test('of a commit that changes very many files all are named', async () => {
   assert.deepEqual(commit.files.toSorted(), Object.keys(files).sort());
 });
 
-test('a commit that names more paths than can be judged fails in clear words', async () => {
+test('a commit with too many paths to evaluate fails with a clear message', async () => {
   const { directory, url, mirror } = remote([{ message: 'base', files: { base: '1' } }]);
-  // Each tree holds the one before it ten times, under long names: a hundred megabytes of paths from a few objects.
+  // Each tree contains the previous one ten times, under long names: a hundred megabytes of paths from a few objects.
   const write = (entries: string) =>
     execFileSync('git', ['mktree'], { cwd: directory, input: entries, encoding: 'utf8' }).trim();
   let tree = git(directory, 'rev-parse', 'main^{tree}');
@@ -132,7 +132,7 @@ test('a commit that names more paths than can be judged fails in clear words', a
   await assert.rejects(readCommit(mirror, bomb), failure(/more than 64 MiB.*make it several commits/));
 });
 
-test('an amended and a rebased commit are found again after a forced push', async () => {
+test('an amended and a rebased commit are recognized after a force push', async () => {
   const { directory, url, mirror, hashes } = remote([
     { message: 'base', files: { base: '1' } },
     { message: 'one', authoredAt: '1700000500 +0200', files: { one: '1' } },
@@ -164,7 +164,7 @@ test('an amended and a rebased commit are found again after a forced push', asyn
   assert.deepEqual((await readCommit(mirror, one)).branches, []);
 });
 
-test('commits of one author and one second are told apart by what they change', async () => {
+test('commits of one author and one second are distinguished by their changes', async () => {
   const authoredAt = '1700000500 +0200';
   const { directory, url, mirror, hashes } = remote([
     { message: 'base' },

@@ -9,7 +9,7 @@ import { addCommits } from '../../support/repository.ts';
 
 const { sshd, ssh, remote } = await startGitHost();
 
-test('a push is told apart: new branch, up to date, forward, behind, aside', async () => {
+test('the state of a push is recognized: new branch, up to date, fast-forward, behind, diverged', async () => {
   const source = remote([
     { message: 'a' },
     { message: 'b' },
@@ -37,7 +37,7 @@ test('a push is told apart: new branch, up to date, forward, behind, aside', asy
   assert.equal(await head(), unknown);
 });
 
-test("a remote's hook may refuse a push, and what it prints is passed on line by line", async () => {
+test('a hook of the remote can refuse a push, and its output is passed on line by line', async () => {
   const source = remote([{}]);
   await fetchMirror({ mirror: source.mirror, url: source.url, ssh });
   const target = remote();
@@ -63,7 +63,7 @@ test("a remote's hook may refuse a push, and what it prints is passed on line by
   assert.ok(printed.every(line => /^[^\r\n]+\n$/.test(line)));
 });
 
-test('a push to a repository that is not there fails with a reason', async () => {
+test('a push to a missing repository fails with a reason', async () => {
   const { url, mirror, hashes } = remote([{}]);
   await fetchMirror({ mirror, url, ssh });
   const push = { mirror, url: sshd.urlFor('none.git'), hash: hashes[0]!, remoteBranch: 'main', ssh };

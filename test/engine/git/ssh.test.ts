@@ -24,7 +24,7 @@ function sshKeygen(...args: string[]): string {
   return execFileSync('ssh-keygen', args, { encoding: 'utf8' }).trim();
 }
 
-test('a generated key pair is one that ssh-keygen reads, both halves alike', () => {
+test('ssh-keygen reads both halves of a generated key pair', () => {
   for (const comment of [
     'assay project 7',
     'a',
@@ -75,7 +75,7 @@ test('the private key is on disk only during the call, and only for this user', 
   assert.deepEqual(readdirSync(join(dataDirectory, 'tmp')), []);
 });
 
-test('keys that a killed process left behind are cleared, and nothing else', async () => {
+test('keys that a killed process left behind are removed, and nothing else', async () => {
   const dataDirectory = join(directory, 'crashed');
   await clearSshLeftovers(dataDirectory);
   mkdirSync(join(dataDirectory, 'tmp', 'ssh-abc'), { recursive: true });
@@ -95,7 +95,7 @@ async function settingsFor(dataDirectory: string, host: string): Promise<Map<str
   return new Map(pairs.reverse());
 }
 
-test("the administrator's aliases, ports and jump hosts hold, but never a weaker login or host key check", async () => {
+test("the administrator's aliases, ports and jump hosts apply, but never a weaker login or host key check", async () => {
   const dataDirectory = join(directory, 'a data 100% directory');
   mkdirSync(join(dataDirectory, 'ssh'), { recursive: true });
   writeFileSync(
@@ -163,6 +163,6 @@ const EXPLAINED: [said: string, told: RegExp][] = [
   ['', /gave no reason/],
 ];
 
-test('what ssh and git say is told in plain words', () => {
+test('errors of ssh and git are explained in plain words', () => {
   for (const [said, told] of EXPLAINED) assert.match(explain(said, { host: 'forge' }), told, said);
 });
