@@ -1,4 +1,4 @@
-// Keeps the house as it is laid out: imports point down, one door to each outside package, one writer of states.
+// Enforces the architecture: imports point down, each outside package is imported in one place, one file writes states.
 import assert from 'node:assert/strict';
 import { globSync, readFileSync } from 'node:fs';
 import { dirname, join, relative } from 'node:path';
@@ -38,10 +38,10 @@ const imports = files.flatMap(importsOf);
 const isRelative = ({ target }: Import) => target.startsWith('.');
 const resolved = ({ from, target }: Import) => relative(source, join(source, dirname(from), target));
 
-/** The floor a file is on: its folder, or for files at the top their own name. */
+/** The layer of a file: its folder, or its own name for files at the top. */
 const floorOf = (path: string) => (path.includes('/') ? (path.split('/')[0] as string) : path);
 
-/** What each floor may import; the files named at the top belong to whoever may name them. */
+/** What each layer may import. */
 const floors: Record<string, readonly string[]> = {
   domain: ['domain'],
   contract: ['contract', 'domain'],
@@ -67,16 +67,16 @@ const floors: Record<string, readonly string[]> = {
     'version.ts',
   ],
 };
-/** The top of the house: knows everyone, and is known only to itself. */
+/** The top layer: it may import everything, and nothing else imports it. */
 const top = ['main.ts', 'cli.ts', 'cli', 'demo', 'app.ts'];
 
-test('the files of the house are found, and their imports are read', () => {
+test('the files of src are found, and their imports are read', () => {
   assert.ok(files.length > 80);
   assert.ok(imports.length > 300);
   assert.ok(imports.some(one => one.from === 'store/database/db.ts' && one.target === 'better-sqlite3'));
 });
 
-test('every folder and every file at the top has its floor', () => {
+test('every folder and every file at the top has a layer', () => {
   for (const path of files) assert.ok(floorOf(path) in floors || top.includes(floorOf(path)), path);
 });
 
@@ -92,7 +92,7 @@ test('imports point down only', () => {
   assert.deepEqual(upward, []);
 });
 
-test('nothing but the version is read from outside of src', () => {
+test('nothing outside src is imported except for the version', () => {
   const outside = imports.filter(isRelative).filter(one => resolved(one).startsWith('..'));
   assert.deepEqual(
     outside.map(one => `${one.from} ${one.target}`),
@@ -100,14 +100,14 @@ test('nothing but the version is read from outside of src', () => {
   );
 });
 
-test('every import names a file that is there', () => {
+test('every import names an existing file', () => {
   for (const one of imports.filter(isRelative)) {
     if (one.target.endsWith('.json')) continue;
     assert.ok(textOf.has(resolved(one)), `${one.from} imports ${one.target}`);
   }
 });
 
-test('no file imports itself through others, not even for types', () => {
+test('there is no import cycle, not even of types', () => {
   const edges = new Map(
     files.map(path => [
       path,
@@ -132,13 +132,13 @@ test('no file imports itself through others, not even for types', () => {
   assert.deepEqual(circles, []);
 });
 
-test('the domain knows nothing of files, networks, processes and packages', () => {
+test('the domain uses no files, networks, processes or packages', () => {
   const pure = ['node:crypto', 'node:util', 'node:net'];
   const outside = imports
     .filter(one => one.from.startsWith('domain/') && !isRelative(one) && !pure.includes(one.target))
     .map(one => `${one.from} imports ${one.target}`);
   assert.deepEqual(outside, []);
-  // Of node:net only the functions that judge the text of an address.
+  // Of node:net only the functions that parse addresses.
   for (const path of files.filter(path => path.startsWith('domain/'))) {
     const [, names] = /import \{([^}]*)\} from 'node:net'/.exec(textOf.get(path) as string) ?? [];
     for (const name of names?.split(',') ?? [])
@@ -146,7 +146,7 @@ test('the domain knows nothing of files, networks, processes and packages', () =
   }
 });
 
-/** Package → the files that may import it for more than its types. */
+/** Maps a package to the files that may import more than its types. */
 const doors: Record<string, RegExp> = {
   'better-sqlite3': /^store\/database\/db\.ts$/,
   'drizzle-orm': /^store\//,
@@ -160,7 +160,7 @@ const doors: Record<string, RegExp> = {
   hono: /^(api\/router|api\/oauth|web\/.*)\.ts$/,
 };
 
-test('each outside package has its door, and no other package comes in', () => {
+test('each outside package is imported only in its place, and no other package is used', () => {
   const astray = imports
     .filter(one => !isRelative(one) && !one.target.startsWith('node:') && !one.typeOnly)
     .filter(one => {
@@ -174,7 +174,7 @@ test('each outside package has its door, and no other package comes in', () => {
   assert.deepEqual(astray, []);
 });
 
-test('each door is used: a package that nobody imports has no place in the list', () => {
+test('each listed package is really imported', () => {
   for (const name of Object.keys(doors))
     assert.ok(
       imports.some(one => one.target === name || one.target.startsWith(`${name}/`)),
@@ -182,10 +182,10 @@ test('each door is used: a package that nobody imports has no place in the list'
     );
 });
 
-test('state columns are updated in store/transition.ts and nowhere else', () => {
+test('state columns are updated only in store/transition.ts', () => {
   const writers: string[] = [];
   for (const [path, text] of textOf) {
-    // From `.update(table)` to the end of its `.set(…)`, read by counting brackets.
+    // From `.update(table)` to the end of its `.set(…)`, found by counting brackets.
     for (const match of text.matchAll(
       /\.update\((builds|buildRequests|commits|projects|dependencies|deploys)\)\s*\.set\(/g,
     )) {
@@ -205,7 +205,7 @@ test('state columns are updated in store/transition.ts and nowhere else', () => 
   assert.deepEqual([...new Set(writers)], ['store/transition.ts']);
 });
 
-test('SQL is written in the store and nowhere else', () => {
+test('SQL is written only in the store', () => {
   const statement = /[`'"]\s*(SELECT\s.*\sFROM|INSERT INTO|UPDATE \w+ SET|DELETE FROM|PRAGMA)\s/is;
   const astray = [...textOf].filter(([path, text]) => !path.startsWith('store/') && statement.test(text));
   assert.deepEqual(
@@ -214,7 +214,7 @@ test('SQL is written in the store and nowhere else', () => {
   );
 });
 
-test('every file opens by saying what it owns', () => {
+test('every file begins with a comment about its responsibility', () => {
   const silent = [...textOf].filter(([, text]) => !/^\/\/ \S.{20,}\n/.test(text));
   assert.deepEqual(
     silent.map(([path]) => path),
@@ -222,7 +222,7 @@ test('every file opens by saying what it owns', () => {
   );
 });
 
-test('no file is longer than a person reads at a sitting', () => {
+test('no file is too long', () => {
   const tables = new Set(['contract/records.ts', 'store/database/schema.ts', 'store/database/migrations.ts']);
   const long = [...textOf]
     .map(([path, text]) => [path, text.split('\n').length] as const)
@@ -230,7 +230,7 @@ test('no file is longer than a person reads at a sitting', () => {
   assert.deepEqual(long, []);
 });
 
-test('no folder or file is named after nothing in particular', () => {
+test('no folder or file has a meaningless name', () => {
   const empty =
     /(^|[/-])(utils?|helpers?|types|services?|managers?|common|misc|controllers|models)(\.ts|\/|$)/;
   assert.deepEqual(
@@ -239,7 +239,7 @@ test('no folder or file is named after nothing in particular', () => {
   );
 });
 
-test('nothing is left to do later, and nothing is exported by default', () => {
+test('there are no TODO comments and no default exports', () => {
   for (const [path, text] of textOf) {
     assert.doesNotMatch(text, /\b(TODO|FIXME|XXX|HACK)\b/, path);
     assert.doesNotMatch(text, /^export default /m, path);

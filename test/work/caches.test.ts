@@ -1,4 +1,4 @@
-// Caches of suites on the real engine: their limits, emptying them, and what a build that runs keeps meanwhile.
+// Caches of suites on the real engine: their limits, emptying them, and running builds.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
@@ -58,7 +58,7 @@ suite('caches', { concurrency: 2, timeout: 300_000 }, () => {
     await volumeGone(`-cache-${suiteId}`);
   });
 
-  test('a cache is measured after its build and kept for the next; emptied, it is gone for the next', async () => {
+  test('a cache is measured after its build and kept for the next; after emptying, the next one begins empty', async () => {
     const project = await appliance.project();
     const { suiteId } = await project.runOne({
       command: `test -e /srv/cache/zeros && echo kept; ${fill(5)}`,
@@ -74,7 +74,7 @@ suite('caches', { concurrency: 2, timeout: 300_000 }, () => {
     assert.doesNotMatch((await project.run()).of(suiteId).log, /^kept$/m);
   });
 
-  test('a build that runs keeps its files when its cache is emptied, and they go after it', async () => {
+  test('a running build keeps its files when its cache is emptied, and they are removed after it', async () => {
     const project = await appliance.project();
     const suiteId = await project.suite({
       command: `echo x >/srv/cache/mine; echo ready; ${GATE}; cat /srv/cache/mine`,
@@ -90,13 +90,13 @@ suite('caches', { concurrency: 2, timeout: 300_000 }, () => {
     const ended = await project.finishedBuild(id as string);
     assert.equal(ended.build_state, 'passed');
     assert.match(await project.log(id as string), /^x$/m);
-    // Of this very name: the one of the next generation begins with it.
+    // The exact name: that of the next generation begins with it.
     await volumeGone(`${old}$`);
     assert.equal((await volumesOf(suiteId)).length, 1);
   });
 });
 
-test('the least recently used caches are emptied first: past CACHE_TOTAL, and when the disk is full', async t => {
+test('the least recently used caches are emptied first: beyond CACHE_TOTAL, and when the disk is full', async t => {
   const appliance = await startAppliance({ cacheTotal: { bytes: 0 } });
   t.after(() => appliance.close());
   const project = await appliance.project();
@@ -145,7 +145,7 @@ test('the least recently used caches are emptied first: past CACHE_TOTAL, and wh
   assert.deepEqual(await there(), [false, false, false, false]);
 });
 
-test('a cache of the time before there were limits is found, counted and kept', async t => {
+test('a cache from before there were limits is found, measured and kept', async t => {
   const appliance = await startAppliance();
   t.after(() => appliance.close());
   const project = await appliance.project();
@@ -181,7 +181,7 @@ test('DISK counts the workspace of a suite whose image has no git', async t => {
   const ran = await project.runOne({ image, command: 'head -c 50000000 /dev/zero >zeros; sleep 600' });
   assert.equal(ran.build.build_state, 'errored', ran.log);
   assert.match(ran.log, /workspace grew past 20971520 bytes \(DISK\)/);
-  // The cache has a limit of its own.
+  // The cache has its own limit.
   const cached = await project.runOne({
     image,
     command: 'head -c 50000000 /dev/zero >/srv/cache/zeros; sleep 12',

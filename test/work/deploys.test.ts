@@ -1,4 +1,4 @@
-// Deploys with a real remote over SSH: pushed once, never forced, and finished after a crash.
+// Deploys to a real remote over SSH: pushed once, never forced, and completed after a crash.
 import assert from 'node:assert/strict';
 import {
   appendFileSync,
@@ -89,7 +89,7 @@ describe('A deploy', { concurrency: 3 }, () => {
     return { project, repository, remote, commitIds };
   }
 
-  test('pushes exactly its commit to the branch, with the words of the remote in its log', async () => {
+  test("pushes exactly its commit to the branch, with the remote's output in its log", async () => {
     const { project, repository, remote, commitIds } = await prepared();
     const pushes = countPushes(remote);
     hook(remote, 'pre-receive', 'echo welcome to the stage at /var/www/stage');
@@ -112,7 +112,7 @@ describe('A deploy', { concurrency: 3 }, () => {
     assert.equal(headOf(remote, 'live'), repository.hashes[1]);
   });
 
-  test('is deployed when it arrived, though the words of the remote could not be written', async t => {
+  test("is deployed if it arrived, even if the remote's output could not be written", async t => {
     const { project, repository, remote, commitIds } = await prepared();
     hook(remote, 'pre-receive', 'echo words that find no room; sleep 0.2; echo and some that do');
     const probe = await open(join(remote.directory, 'HEAD'));
@@ -129,7 +129,7 @@ describe('A deploy', { concurrency: 3 }, () => {
     assert.match(await logOf(project, deployId), /and some that do\n(.*\n)*\[assay\] deployed\n$/);
   });
 
-  test('fails in clear words, and leaves the remote as it was, when it is not a fast-forward', async () => {
+  test('fails with a clear message, and leaves the remote unchanged, if it is not a fast-forward', async () => {
     const { project, remote, commitIds } = await prepared();
     remote.git('branch', 'live', 'unrelated');
     const before = headOf(remote, 'live');
@@ -142,7 +142,7 @@ describe('A deploy', { concurrency: 3 }, () => {
     assert.equal(headOf(remote, 'live'), before);
   });
 
-  test('fails with the reason when the key is refused, a hook says no, or the branch lacks the commit', async () => {
+  test('fails with the reason if the key or a hook refuses it, or the branch lacks the commit', async () => {
     const { project, repository, remote, commitIds } = await prepared();
     const strategyId = await strategyFor(project, remote);
     hook(remote, 'pre-receive', 'echo "not on a Friday"; exit 1');
@@ -166,7 +166,7 @@ describe('A deploy', { concurrency: 3 }, () => {
     assay.sshd.addKey(project.key);
   });
 
-  test('asks the repository first: a commit that was withdrawn from the branch does not go live', async () => {
+  test('checks the repository first: a commit that was removed from the branch is not deployed', async () => {
     const { project, repository, remote, commitIds } = await prepared();
     const strategyId = await strategyFor(project, remote);
     repository.git('update-ref', 'refs/heads/main', repository.hashes[0] as string);
@@ -187,7 +187,7 @@ describe('A deploy', { concurrency: 3 }, () => {
     assert.equal(headOf(remote, 'live'), repository.hashes[0]);
   });
 
-  test('is one at a time for a project, in order of creation, and can be canceled before it starts', async () => {
+  test('runs one at a time for a project, in order of creation, and can be canceled before it starts', async () => {
     const { project, repository, remote, commitIds } = await prepared(assay, 3);
     const pushes = countPushes(remote);
     const gate = join(remote.directory, 'gate');
@@ -208,7 +208,7 @@ describe('A deploy', { concurrency: 3 }, () => {
     );
   });
 
-  test('canceled while its push hangs at the remote ends canceled, and is not pushed again', async () => {
+  test('canceled while its push hangs is canceled, and is not pushed again', async () => {
     const { project, repository, remote, commitIds } = await prepared();
     const begun = join(remote.directory, 'begun');
     const gate = join(remote.directory, 'gate');
@@ -231,7 +231,7 @@ describe('A deploy', { concurrency: 3 }, () => {
     assert.equal((await project.cancel(`deploys/${hanging}`)).state, 'canceled', 'it has ended');
   });
 
-  test('canceled after its push had arrived is deployed', async () => {
+  test('canceled after its push arrived is deployed', async () => {
     const { project, repository, remote, commitIds } = await prepared();
     const begun = join(remote.directory, 'begun');
     const gate = join(remote.directory, 'gate');
@@ -246,7 +246,7 @@ describe('A deploy', { concurrency: 3 }, () => {
     assert.match(await logOf(project, hanging), /the push had arrived all the same\n\[assay\] deployed\n$/);
   });
 
-  test('canceled before its remote has let it in is canceled without a push', async () => {
+  test('canceled before the login is canceled without a push', async () => {
     const { project, remote, commitIds } = await prepared();
     const begun = join(remote.directory, 'begun');
     assay.sshd.addKey(
@@ -261,7 +261,7 @@ describe('A deploy', { concurrency: 3 }, () => {
     assert.match(await logOf(project, hanging), /\[assay\] canceled by owner@example\.org\n$/);
   });
 
-  test('that is under way ends with its project, and its connection with it', async () => {
+  test('in progress ends with its project, and so does its connection', async () => {
     const { project, remote, commitIds } = await prepared();
     const begun = join(remote.directory, 'begun');
     const gone = join(remote.directory, 'gone');
@@ -275,7 +275,7 @@ describe('A deploy', { concurrency: 3 }, () => {
     await waitForFile(gone);
   });
 
-  test('follows by itself from a commit that passed, once, and only from its branch', async () => {
+  test('is created automatically for a commit that passed, once, and only for its branch', async () => {
     const project = await assay.project();
     const remote = assay.repository({ branch: 'unrelated', parent: 'none' });
     const pushes = countPushes(remote);
@@ -305,7 +305,7 @@ describe('A deploy', { concurrency: 3 }, () => {
     assert.equal(pushes().length, 1);
   });
 
-  test('follows once from each version of a commit that passed, though an amended one keeps its record', async () => {
+  test('is created once for each version of a commit that passed, even if an amended one keeps its record', async () => {
     const author = { author: 'Ada <ada@example.org>', authoredAt: '1700000000 +0200' };
     const repository = assay.repository({ message: 'Base\n', files: { a: '1' } });
     repository.add({ message: 'Draft\n', files: { a: '2' }, ...author });
@@ -350,7 +350,7 @@ describe('A deploy that a crash interrupts', () => {
     ['before its push has arrived', 'pre-receive'],
     ['after its push has arrived', 'post-receive'],
   ] as const)
-    test(`${name} is finished after the restart, with one push`, async () => {
+    test(`${name} is completed after the restart, with one push`, async () => {
       const sshd = await startSshd();
       const data = makeData(sshd);
       let server: Serving | undefined;
@@ -372,7 +372,7 @@ describe('A deploy that a crash interrupts', () => {
         writeFileSync(count, '');
         const wait = `touch ${begun}; while ! test -e ${gate}; do sleep 0.05; done`;
         hook(remote, place, wait);
-        // Not counted by post-receive, which git leaves out when the one who pushed is gone by then.
+        // Not counted by post-receive, which git skips when the client is gone by then.
         hook(
           remote,
           'reference-transaction',
@@ -381,7 +381,7 @@ describe('A deploy that a crash interrupts', () => {
         const { request } = await project.run();
         const strategyId = await strategyFor(project, remote);
         const deployId = await deploy(project, strategyId, request.commit_id_str);
-        // The hook says on the disk that it waits.
+        // The hook creates a file when it waits.
         await waitForFile(begun);
         client.close();
         await server?.end('SIGKILL');

@@ -1,4 +1,4 @@
-// The guard of the disk with scripted figures: what gives way first, which job is ended, and which limits it enforces.
+// The disk guard with scripted figures: what is emptied first, which job is stopped, and which limits are enforced.
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
@@ -23,7 +23,7 @@ const holding = (workspaceBytes: number, of: Partial<Usage> = {}): Usage => ({
   ...of,
 });
 
-/** A guard whose clock goes on by `look`: one second, and all that follows from it. */
+/** A guard whose clock moves on with `look`: one second, and everything that follows from it. */
 function guard(t: TestContext, of: Partial<DiskOptions> = {}) {
   t.mock.timers.enable({ apis: ['setInterval'] });
   const world = {
@@ -66,7 +66,7 @@ function guard(t: TestContext, of: Partial<DiskOptions> = {}) {
   return { disk, world, look };
 }
 
-test('caches are emptied one after the other before any job is ended', async t => {
+test('caches are emptied one after the other before any job is stopped', async t => {
   const { world, look } = guard(t);
   world.jobs = [build('only')];
   world.usages.set('only', holding(50 * MIB));
@@ -78,7 +78,7 @@ test('caches are emptied one after the other before any job is ended', async t =
   assert.deepEqual(world.woken, ['build:only']);
 });
 
-test('no cache is emptied when there is space again', async t => {
+test('no cache is emptied when there is enough space again', async t => {
   const { world, look } = guard(t);
   world.caches = 3;
   await look();
@@ -87,7 +87,7 @@ test('no cache is emptied when there is space again', async t => {
   assert.equal(world.emptied, 1);
 });
 
-test('caches are left alone when it is the disk of DATA that is full, and Docker has another one', async t => {
+test('caches stay if the disk of the data directory is full and Docker uses another one', async t => {
   const { world, look } = guard(t, { free: () => ({ dataBytes: MIB, dockerBytes: 10 * MIN_FREE }) });
   world.caches = 3;
   world.jobs = [build('writes files'), build('prints')];
@@ -98,7 +98,7 @@ test('caches are left alone when it is the disk of DATA that is full, and Docker
   assert.deepEqual(world.woken, ['build:prints']);
 });
 
-test('the job that grew is ended alone, though another one holds more', async t => {
+test('only the job that grew is stopped, even if another one uses more', async t => {
   const { world, look, disk } = guard(t);
   world.jobs = [build('holds'), build('grows')];
   world.usages.set('holds', holding(80 * MIB));
@@ -108,7 +108,7 @@ test('the job that grew is ended alone, though another one holds more', async t 
   await look(2);
   assert.deepEqual(world.woken, ['build:grows']);
   assert.equal(disk.mustEnd('grows'), 'disk_full');
-  // What it wrote takes a while to go: nobody else has to end for that.
+  // Removing its files takes a while: no other job has to be stopped for that.
   world.gone = false;
   await look(5);
   world.jobs = [build('holds')];
@@ -121,7 +121,7 @@ test('the job that grew is ended alone, though another one holds more', async t 
   assert.equal(disk.mustEnd('holds'), undefined);
 });
 
-test('another job is ended where space is still short after the first has gone', async t => {
+test('another job is stopped if space is still short after the first one is gone', async t => {
   const { world, look } = guard(t);
   world.jobs = [build('holds'), build('grows'), build('idle')];
   world.usages.set('holds', holding(80 * MIB));
@@ -132,11 +132,11 @@ test('another job is ended where space is still short after the first has gone',
   await look(2);
   world.jobs = [build('holds'), build('idle')];
   await look(10);
-  // To end what holds nothing would free nothing.
+  // Stopping a job without files would free nothing.
   assert.deepEqual(world.woken, ['build:grows', 'build:holds']);
 });
 
-test('a job whose cache grows counts as growing, and one whose files cannot be counted most of all', async t => {
+test('a job whose cache grows counts as growing, and one that cannot be measured counts most', async t => {
   const { world, look } = guard(t);
   const cache = (sizeBytes: number) => holding(0, { cache: { volume: 'v', sizeBytes } });
   world.jobs = [build('workspace'), build('cache')];
@@ -153,7 +153,7 @@ test('a job whose cache grows counts as growing, and one whose files cannot be c
   assert.deepEqual(world.woken, ['build:cache', 'build:hidden']);
 });
 
-test('a compile that was ended for want of space does not end the next one of the same dependency', async t => {
+test('a compile that was stopped on a full disk does not stop the next one of the same dependency', async t => {
   const { world, look, disk } = guard(t);
   world.jobs = [{ ...build('first'), kind: 'dependency' }];
   world.usages.set('first', holding(50 * MIB));
@@ -162,7 +162,7 @@ test('a compile that was ended for want of space does not end the next one of th
   assert.equal(disk.mustEnd('second'), undefined);
 });
 
-test('a look that fails is followed by another', async t => {
+test('a failed measurement is followed by another', async t => {
   let looks = 0;
   const { world, look } = guard(t, {
     jobs: () => {
@@ -177,7 +177,7 @@ test('a look that fails is followed by another', async t => {
   assert.deepEqual(world.woken, ['build:only']);
 });
 
-test('a job is ended on a disk so full that neither a cache can be emptied nor a size be written down', async t => {
+test('a job is stopped on a disk so full that neither a cache can be emptied nor a size be recorded', async t => {
   const full = Object.assign(new Error('database or disk is full'), { code: 'SQLITE_FULL' });
   const { world, look } = guard(t, {
     emptyCache: () => Promise.reject(full),
@@ -191,7 +191,7 @@ test('a job is ended on a disk so full that neither a cache can be emptied nor a
   assert.deepEqual(world.woken, ['build:grows']);
 });
 
-test('a job past DISK or past CACHE_LIMIT is ended, each with its reason, and the size of its cache is kept', async t => {
+test('a job beyond DISK or CACHE_LIMIT is stopped, each with its reason, and the size of its cache is recorded', async t => {
   const { world, look, disk } = guard(t, { workspaceLimitBytes: 10 * MIB, cacheLimitBytes: 20 * MIB });
   world.freeBytes = 1000 * MIN_FREE;
   world.jobs = [build('fine'), build('workspace'), build('cache'), build('unknown')];
@@ -210,7 +210,7 @@ test('a job past DISK or past CACHE_LIMIT is ended, each with its reason, and th
   );
 });
 
-test('jobs that have just begun are not measured while there is space, and none where nothing is limited', async t => {
+test('new jobs are not measured while there is space, and none is if nothing is limited', async t => {
   let rounds = 0;
   const measure = async () => {
     rounds += 1;
@@ -229,7 +229,7 @@ test('jobs that have just begun are not measured while there is space, and none 
   assert.equal(rounds, 0);
 });
 
-test('an engine that counts slowly is not asked again before it has answered', async t => {
+test('a slow engine is not asked again before it has answered', async t => {
   const answers: (() => void)[] = [];
   const measure = () => new Promise<Map<string, Usage>>(resolve => answers.push(() => resolve(new Map())));
   const { world, look } = guard(t, { measure, workspaceLimitBytes: 1_000 });
@@ -238,6 +238,6 @@ test('an engine that counts slowly is not asked again before it has answered', a
   assert.equal(answers.length, 1);
   answers[0]?.();
   await turn();
-  // It rests as long as it took.
+  // It pauses as long as the measurement took.
   while (answers.length < 2) await look();
 });

@@ -1,4 +1,4 @@
-// One container's run with an engine whose faults are scripted: late answers, none at all, and very long limits.
+// Runs one container with an engine whose faults are scripted: late responses, none at all, and very long limits.
 import assert from 'node:assert/strict';
 import { appendFileSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -40,7 +40,7 @@ async function roomFor(
       ...others,
     },
     reportUnavailable: () => {},
-    // Until it is called off.
+    // Until it is aborted.
     whenAvailable: (signal: AbortSignal) =>
       new Promise<void>((_, reject) => signal.addEventListener('abort', () => reject(signal.reason))),
   } as unknown as ContainerHost;
@@ -65,14 +65,14 @@ test('a limit of months does not end a job at once', async t => {
   };
   const fixture = await roomFor(t, { stopContainer }, { deadlineAt: Date.now() + 40 * 86_400_000 });
   const running = fixture.run();
-  // Long enough for a timer that has nothing to wait for.
+  // Long enough for a timer that overflows.
   await new Promise(resolve => setTimeout(resolve, 20));
   fixture.exit();
   assert.deepEqual(await running, PASSED);
   assert.equal(stops, 0);
 });
 
-test('a job that is canceled while the answer to its start never comes is canceled', async t => {
+test('a job whose start is never answered can be canceled', async t => {
   const away = async () => {
     throw new EngineUnavailable('Docker did not answer in time.');
   };
@@ -98,7 +98,7 @@ test('a job that is canceled while the answer to its start never comes is cancel
   assert.deepEqual(await running, { kind: 'canceled' });
 });
 
-test('a job whose output tells its end has ended, though the answer to its start never comes', async t => {
+test('a job whose output contains its end has ended, even if its start is never answered', async t => {
   const away = async () => {
     throw new EngineUnavailable('The connection broke.');
   };
@@ -114,11 +114,11 @@ test('a job whose output tells its end has ended, though the answer to its start
   assert.deepEqual(await running, PASSED);
 });
 
-test('a job whose output finds no space in the log is stopped because the disk is full, and that is remembered', async t => {
+test('a job whose log cannot be written because the disk is full is stopped, and that is recorded', async t => {
   const calls: string[] = [];
   const stopContainer = async () => void calls.push('stopped');
   const evict = () => void calls.push('evicted');
-  // Every write to it finds the disk full.
+  // Every write fails with a full disk.
   const fixture = await roomFor(t, { stopContainer }, { evict }, '/dev/full');
   const running = fixture.run();
   fixture.print('some words\n');
@@ -131,7 +131,7 @@ for (const [status, outcome] of [
   [137, { kind: 'lost' }],
   [255, { kind: 'lost' }],
 ] as const)
-  test(`a container that ended with ${status} and without a verdict is ${outcome.kind}, for a server that takes over too`, async t => {
+  test(`a container that ended with ${status} and without a verdict is ${outcome.kind}, also for a server that takes over`, async t => {
     const state = { running: false, exitCode: status, oomKilled: false, startedAt: new Date() };
     const engine = { waitForExit: async () => state, inspectContainer: async () => state };
     const fixture = await roomFor(t, engine);
@@ -142,7 +142,7 @@ for (const [status, outcome] of [
     assert.deepEqual(await fixture.run(), outcome, 'with nothing left to read');
   });
 
-test('a job of which Docker never says whether it has begun is waited for no longer than it may take', async t => {
+test('a job that Docker never reports as started is waited for no longer than its timeout', async t => {
   const inspectContainer = async () => {
     throw new EngineUnavailable('Docker did not answer in time.');
   };

@@ -1,4 +1,4 @@
-// What a worker does that cannot write: it lets go of its files, and its build ends when there is room again.
+// A worker that cannot write closes its files, and its build ends when there is space again.
 import assert from 'node:assert/strict';
 import { readdirSync, readlinkSync, rmSync, symlinkSync } from 'node:fs';
 import { after, before, test } from 'node:test';
@@ -11,7 +11,7 @@ before(async () => {
 });
 after(() => appliance.close());
 
-/** The files under that name that this process has open. */
+/** The files of that name that this process has open. */
 const openFiles = (path: string) =>
   readdirSync('/proc/self/fd').filter(name => {
     try {
@@ -21,7 +21,7 @@ const openFiles = (path: string) =>
     }
   });
 
-/** Resolves with the next line that the program logs which fits. */
+/** Resolves with the next logged line that matches. */
 const logs = (fits: (line: string) => boolean) =>
   new Promise<void>(resolve => {
     const { logged } = appliance;
@@ -38,7 +38,7 @@ test('a build whose log cannot be written leaves no file open, and ends when it 
   const waiting = await project.buildOf(await project.request());
   const id = waiting.id_str as string;
   const path = buildLogPath(appliance.data, BigInt(id));
-  // Every write to it finds the disk full.
+  // Every write fails with a full disk.
   const failed = logs(line => line.includes('worker failed') && line.includes(id));
   symlinkSync('/dev/full', path);
   t.after(() => rmSync(path, { force: true }));

@@ -1,4 +1,4 @@
-// Which Git host may be called next, with the clock in the hand of the test.
+// Which Git host may be contacted next, with a scripted clock.
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
 import { createHostSlots, hostIn } from '../../src/work/host-slots.ts';
@@ -11,7 +11,7 @@ function slotsOf(t: TestContext) {
   const slots = createHostSlots(() => {
     changes += 1;
   });
-  /** Begins as many calls as are allowed, at most `most`. */
+  /** Starts as many calls as are allowed, at most `most`. */
   const fill = (most: number, hostOf: (index: number) => string) => {
     const ends: (() => void)[] = [];
     while (ends.length < most && slots.mayBegin([hostOf(ends.length)]))
@@ -21,17 +21,17 @@ function slotsOf(t: TestContext) {
   return { slots, fill, pass: () => t.mock.timers.tick(SLOW_MS), changes: () => changes };
 }
 
-/** The host has answered within a moment. */
+/** The host answers quickly. */
 const prove = (slots: ReturnType<typeof createHostSlots>, host: string) => slots.begin([host])();
 
-test('a host that answers within a moment may have every place', t => {
+test('a host that answers quickly can use every slot', t => {
   const { slots, fill } = slotsOf(t);
   prove(slots, 'good');
   assert.equal(fill(100, () => 'good').length, 4);
   assert.ok(slots.isFull());
 });
 
-test('one place stays free for hosts that are known to answer, whoever else calls', t => {
+test('one slot stays free for hosts that are known to answer', t => {
   const { slots, fill } = slotsOf(t);
   prove(slots, 'good');
   assert.equal(fill(100, index => `unknown-${index}`).length, 3);
@@ -39,7 +39,7 @@ test('one place stays free for hosts that are known to answer, whoever else call
   assert.ok(!slots.mayBegin(['another']));
 });
 
-test('a call that takes longer than a moment gives its place to others', t => {
+test('a call that takes longer gives its slot to others', t => {
   const { slots, fill, pass, changes } = slotsOf(t);
   fill(3, index => `slow-${index}`);
   pass();
@@ -48,7 +48,7 @@ test('a call that takes longer than a moment gives its place to others', t => {
   assert.ok(!slots.isFull());
 });
 
-test('a slow host holds four places at most, and few slow hosts do not keep the others from theirs', t => {
+test('a slow host uses at most four slots, and a few slow hosts do not block the others', t => {
   const { slots, fill, pass } = slotsOf(t);
   let held = 0;
   for (let round = 0; round < 10; round += 1) {
@@ -59,7 +59,7 @@ test('a slow host holds four places at most, and few slow hosts do not keep the 
   assert.ok(slots.mayBegin(['other']));
 });
 
-test('four slow hosts that hold all their places keep no other host waiting, known or not', t => {
+test('four slow hosts that use all their slots delay no other host, known or not', t => {
   const { slots, fill, pass } = slotsOf(t);
   for (const host of ['a', 'b', 'c', 'd']) {
     let held = 0;
@@ -73,7 +73,7 @@ test('four slow hosts that hold all their places keep no other host waiting, kno
   assert.ok(!slots.mayBegin(['a']));
 });
 
-test('any number of slow hosts leaves quick ones their places', t => {
+test('any number of slow hosts leaves slots for fast ones', t => {
   const { slots, fill, pass } = slotsOf(t);
   prove(slots, 'good');
   let held = 0;
@@ -85,7 +85,7 @@ test('any number of slow hosts leaves quick ones their places', t => {
   assert.equal(fill(100, () => 'good').length, 4);
 });
 
-test('a host is taken for quick again once it was', t => {
+test('a host that was fast again counts as fast', t => {
   const { slots, fill, pass } = slotsOf(t);
   prove(slots, 'turning');
   const calls = fill(4, () => 'turning');
@@ -99,6 +99,6 @@ test('a host is taken for quick again once it was', t => {
   assert.ok(slots.isFull());
 });
 
-test('the host of an address is what is compared, whatever its case', () => {
+test('the host of a URL is compared, regardless of case', () => {
   assert.equal(hostIn('git@Git.Example.org:team/x.git'), 'git.example.org');
 });

@@ -1,4 +1,4 @@
-// The repack of mirrors: after the answer, one at a time, and nobody's problem when it fails.
+// The repack of mirrors: after the response, one at a time, and harmless if it fails.
 import assert from 'node:assert/strict';
 import { readdirSync, truncateSync } from 'node:fs';
 import { join } from 'node:path';
@@ -18,7 +18,7 @@ function mirrorOfManyPacks(mirror: string): void {
   for (let index = 0; index < 40; index++) addCommits(mirror, [{ files: { [`${index}`]: `${index}` } }]);
 }
 
-test('a mirror of many packs is repacked, and one that cannot be is logged and left alone for a while', async () => {
+test('a mirror of many packs is repacked, and one that fails is logged and left alone for a while', async () => {
   using directory = temporaryDirectory();
   const [good, bad, small] = ['good', 'bad', 'small'].map(name => join(directory.path, `${name}.git`)) as [
     string,
@@ -44,7 +44,7 @@ test('a mirror of many packs is repacked, and one that cannot be is logged and l
   assert.equal(complaints(), 1, 'it would only fail again');
 });
 
-test('a repack ends when the server stops, and leaves the mirror whole', async () => {
+test('a repack ends when the server stops, and leaves the mirror intact', async () => {
   using directory = temporaryDirectory();
   const mirror = join(directory.path, 'stopped.git');
   mirrorOfManyPacks(mirror);

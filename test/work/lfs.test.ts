@@ -1,4 +1,4 @@
-// Git LFS in builds: content fetched over SSH alone and put in the place of pointers; where it cannot be, the log says so.
+// Git LFS in builds: content is fetched only over SSH and replaces the pointers; otherwise the log says so.
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
@@ -36,7 +36,7 @@ describe('Files of Git LFS', { concurrency: 2 }, () => {
   });
   after(() => assay.close());
 
-  /** A host that has these programs beside git's. */
+  /** A host with additional programs. */
   function programs(scripts: Record<string, string>): string {
     const directory = mkdtempSync(join(assay.data, 'programs-'));
     for (const [name, script] of Object.entries(scripts)) {
@@ -65,7 +65,7 @@ describe('Files of Git LFS', { concurrency: 2 }, () => {
     return { project, buildId: builds[0]?.id_str as string, log, printed: printedIn(log) };
   }
 
-  test('hold their content, whatever the image has, and git finds nothing changed', async () => {
+  test('have their content, whatever the image contains, and git finds nothing changed', async () => {
     const big = 'big content '.repeat(20_000);
     const repository = assay.repository({
       files: {
@@ -73,7 +73,7 @@ describe('Files of Git LFS', { concurrency: 2 }, () => {
         'a.bin': pointerTo(big),
         'deep/it is.bin': pointerTo('small\n'),
         'plain.bin': 'not a pointer\n',
-        // What a repository names here is not obeyed.
+        // The LFS configuration of a repository is ignored.
         '.lfsconfig': '[lfs]\n\turl = http://127.0.0.1:1/elsewhere\n',
       },
     });
@@ -87,7 +87,7 @@ describe('Files of Git LFS', { concurrency: 2 }, () => {
     assert.doesNotMatch(log, /pointers/);
   });
 
-  test('of submodules hold theirs', async () => {
+  test('of submodules have theirs too', async () => {
     const lib = assay.repository({ files: { '.gitattributes': ATTRIBUTES, 'x.bin': pointerTo('in lib\n') } });
     keep(lib, 'in lib\n');
     const outer = assay.repository({
@@ -100,7 +100,7 @@ describe('Files of Git LFS', { concurrency: 2 }, () => {
     assert.deepEqual(printed, ['in lib']);
   });
 
-  test('are marked as used by each build, and fetched again when they were removed as unused', async () => {
+  test('are marked as used by each build, and fetched again after they were removed as unused', async () => {
     const repository = assay.repository({
       files: { '.gitattributes': ATTRIBUTES, 'a.bin': pointerTo('content\n') },
     });
@@ -128,7 +128,7 @@ describe('Files of Git LFS', { concurrency: 2 }, () => {
     assert.deepEqual(printedIn(fetched), ['content']);
     assert.match(fetched, /fetched again/);
 
-    // The host may have lost it meanwhile: the build runs without, once.
+    // The host may have lost it meanwhile: then the build runs without it.
     rmSync(object);
     rmSync(join(repository.directory, 'lfs/objects', oid));
     const lost = await rerun();
@@ -150,7 +150,7 @@ describe('Files of Git LFS', { concurrency: 2 }, () => {
     assert.deepEqual(printed, ['version', 'kept']);
   });
 
-  test('are asked for over SSH alone: no address that a host names is ever called', async () => {
+  test('are fetched only over SSH: no URL that a host names is ever called', async () => {
     let calls = 0;
     const server = createServer((_, answer) => {
       calls += 1;
@@ -186,7 +186,7 @@ describe('Files of Git LFS', { concurrency: 2 }, () => {
     }
   });
 
-  test('whose content is another than the pointer says are not taken', async () => {
+  test('whose content does not match the pointer are refused', async () => {
     const repository = assay.repository({
       files: { '.gitattributes': ATTRIBUTES, 'a.bin': pointerTo('right\n') },
     });

@@ -1,4 +1,4 @@
-// Memory that runs out for good: where even the container's first process is ended, the verdict is still the suite's.
+// Out of memory, even for the container's first process: the suite is still failed.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { type Appliance, startAppliance } from '../support/appliance.ts';

@@ -1,4 +1,4 @@
-// The scheduler by itself, over real rows: whose fetch and whose deploy comes next, and what a worker that fails costs.
+// The scheduler with real rows: which fetch and which deploy comes next, and what happens when a worker fails.
 import assert from 'node:assert/strict';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { createServer, type Socket } from 'node:net';
@@ -70,7 +70,7 @@ function addDeploy(db: Db, projectId: bigint) {
   return createDeploy(db, strategy, commit, 'someone@example.com');
 }
 
-test('a deploy whose worker cannot even begin is tried again after a while, not over and over', async () => {
+test('a deploy whose worker cannot start is retried after a while, not in a loop', async () => {
   using fixture = openFixture();
   const { db } = fixture;
   addDeploy(db, addProject(db).id);
@@ -79,7 +79,7 @@ test('a deploy whose worker cannot even begin is tried again after a while, not 
     tries += 1;
     throw new Error('no space left on device');
   });
-  // Whoever pokes it meanwhile does not begin it either.
+  // Other triggers do not start it before that.
   for (let times = 0; times < 50; times++) {
     queue.poke();
     await turn();
@@ -89,7 +89,7 @@ test('a deploy whose worker cannot even begin is tried again after a while, not 
   assert.equal(queue.logged.filter(line => line.includes('worker failed')).length, 1);
 });
 
-test('a deploy waits while the disk is nearly full, and one that was under way does not', async () => {
+test('a deploy waits while the disk is nearly full, and one in progress continues', async () => {
   using fixture = openFixture();
   const { db } = fixture;
   const waiting = addDeploy(db, addProject(db).id);
@@ -117,7 +117,7 @@ test('a deploy waits while the disk is nearly full, and one that was under way d
   assert.deepEqual(resumed, [interrupted.id], 'only this one may have been pushed before');
 });
 
-test('projects with one deploy after the other do not keep one with a single deploy waiting', async () => {
+test('projects with many deploys do not delay one with a single deploy', async () => {
   using fixture = openFixture();
   const { db } = fixture;
   const busy = [addProject(db), addProject(db), addProject(db), addProject(db)];
@@ -144,7 +144,7 @@ test('projects with one deploy after the other do not keep one with a single dep
   assert.equal(order[4], last.id, 'the one who was never served comes before whoever was');
 });
 
-test('projects whose hosts hang do not keep the fetch of another one waiting', {
+test('projects whose hosts hang do not delay the fetch of another one', {
   timeout: 30_000,
 }, async () => {
   using fixture = openFixture();
@@ -194,7 +194,7 @@ test('projects whose hosts hang do not keep the fetch of another one waiting', {
   await stopped;
 });
 
-test('what waits and what runs is found without a step for each of the others', () => {
+test('waiting and running jobs are found without scanning the others', () => {
   using fixture = openFixture();
   const { db } = fixture;
   const plan = (query: string) =>

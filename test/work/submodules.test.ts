@@ -1,4 +1,4 @@
-// Submodules in builds: fetched with the project's key, pinned by the commit, from SSH and relative addresses alone.
+// Submodules in builds: fetched with the project's key, pinned by the commit, only from SSH and relative URLs.
 import assert from 'node:assert/strict';
 import { readdirSync, rmSync, statSync, utimesSync } from 'node:fs';
 import { basename, join } from 'node:path';
@@ -20,7 +20,7 @@ describe('Submodules', { concurrency: 3 }, () => {
   after(() => assay.close());
 
   const head = ({ hashes }: Repository) => hashes.at(-1) as string;
-  /** A repository that has the others as submodules, by path. */
+  /** A repository with the others as submodules, by path. */
   const containing = (
     modules: Record<string, [url: string, hash: string]>,
     files: Record<string, string> = {},
@@ -51,7 +51,7 @@ describe('Submodules', { concurrency: 3 }, () => {
     };
   }
 
-  /** lib in lib, which has deep in vendor/deep: each pinned behind its newest commit. */
+  /** lib in lib, which has deep in vendor/deep: each pinned to an older commit. */
   function nested() {
     const deep = assay.repository({ message: 'Deep\n', files: { text: 'deep\n' } });
     const lib = containing({ 'vendor/deep': [relative(deep), head(deep)] }, { text: 'lib\n' });
@@ -61,7 +61,7 @@ describe('Submodules', { concurrency: 3 }, () => {
     return { deep, lib, outer };
   }
 
-  test('are not fetched unless the project says so, and the log says which setting does it', async () => {
+  test('are not fetched unless the project says so, and the log names the setting', async () => {
     const { outer } = nested();
     const { log, state } = await run(outer, {}, 'ls -A "libs/the lib" | wc -l');
     assert.equal(state, 'passed', log);
@@ -72,7 +72,7 @@ describe('Submodules', { concurrency: 3 }, () => {
     assert.match(log, /\n0$/);
   });
 
-  test('are checked out at the pinned commit, as git itself would have them', async () => {
+  test('are checked out at the pinned commit, as git itself would do', async () => {
     const { lib, outer } = nested();
     const { log, state } = await run(
       outer,
@@ -103,7 +103,7 @@ describe('Submodules', { concurrency: 3 }, () => {
     ]);
   });
 
-  test('of submodules are there too when the project says recursive', async () => {
+  test('of submodules are there too with recursive', async () => {
     const { deep, outer, lib } = nested();
     const { log, state, project, build } = await run(
       outer,
@@ -119,7 +119,7 @@ describe('Submodules', { concurrency: 3 }, () => {
     ]);
     assert.doesNotMatch(log, /not fetched/);
 
-    // Each build marks them as used: the sweep removes those that none uses any longer.
+    // Each build marks them as used: the sweep removes unused ones.
     const mirrors = join(assay.data, 'mirrors', `${project.id}.git.modules`);
     const paths = readdirSync(mirrors).map(name => join(mirrors, name));
     assert.equal(paths.length, 2);
@@ -127,14 +127,14 @@ describe('Submodules', { concurrency: 3 }, () => {
     await project.finishedBuild(await project.rerun(build?.id_str as string));
     for (const path of paths) assert.ok(Date.now() - statSync(path).mtimeMs < 3600_000);
 
-    // Their mirrors are in no backup either.
+    // Their mirrors are not part of a backup.
     rmSync(mirrors, { recursive: true });
     const again = await project.finishedBuild(await project.rerun(build?.id_str as string));
     assert.equal(again.build_state, 'passed', String(again.error));
     assert.equal(readdirSync(mirrors).length, 2);
   });
 
-  test('that move to another commit, even one that no branch leads to, are followed', async () => {
+  test('that move to another commit, even one that no branch contains, are followed', async () => {
     const lib = assay.repository({ message: 'One\n', files: { text: 'one\n' } });
     const outer = containing({ lib: [relative(lib), head(lib)] });
     const { project, log } = await run(outer, { submodules: 'on' }, 'cat lib/text');
@@ -147,7 +147,7 @@ describe('Submodules', { concurrency: 3 }, () => {
     assert.match(await project.log(moved.builds[0]?.id_str as string), /\ntwo\n$/);
   });
 
-  test('from anywhere but SSH are refused in words, and nothing else is', async () => {
+  test('from anywhere but SSH are refused with a reason, and nothing else is', async () => {
     const lib = assay.repository();
     for (const url of ['https://git.example.org/lib.git', lib.directory, `file://${lib.directory}`]) {
       const outer = containing({ lib: [url, head(lib)] });
@@ -159,7 +159,7 @@ describe('Submodules', { concurrency: 3 }, () => {
     assert.equal((await run(outer, {}, 'true')).state, 'passed', 'where they are off it does not matter');
   });
 
-  test('that cannot be fetched make the request errored, and say which', async () => {
+  test('that cannot be fetched make the request errored, and are named', async () => {
     const lib = assay.repository();
     const missing = containing({ lib: ['../no-such.git', head(lib)] });
     const { request } = await run(missing, { submodules: 'on' }, 'true');
@@ -176,7 +176,7 @@ describe('Submodules', { concurrency: 3 }, () => {
     );
   });
 
-  test('that would leave the checkout, or hide an option, never get that far', async () => {
+  test('that would leave the checkout, or contain an option, are refused', async () => {
     const lib = assay.repository();
     const hash = head(lib);
     const hostile = [
@@ -202,7 +202,7 @@ describe('Submodules', { concurrency: 3 }, () => {
     }
   });
 
-  test('inside one another are followed to a depth, not for ever', async () => {
+  test('inside each other are followed to a limited depth', async () => {
     let inner = assay.repository();
     for (let depth = 0; depth < 6; depth += 1) inner = containing({ in: [relative(inner), head(inner)] });
     const { request } = await run(inner, { submodules: 'recursive' }, 'true');

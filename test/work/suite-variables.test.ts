@@ -1,4 +1,4 @@
-// What is to be masked outlives the server that started the container.
+// The values to mask outlive the server that started the container.
 import assert from 'node:assert/strict';
 import { mkdirSync, mkdtempSync, rmSync, truncateSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -7,7 +7,7 @@ import { test } from 'node:test';
 import { createVault } from '../../src/store/database/vault.ts';
 import { keepVariables, readKeptSecrets } from '../../src/work/suite-variables.ts';
 
-test('secrets are read again as they were kept, and what cannot be read is not taken for none', async t => {
+test('secrets are read back unchanged, and an unreadable file is not treated as none', async t => {
   const directory = mkdtempSync(join(tmpdir(), 'assay-variables-'));
   t.after(() => rmSync(directory, { recursive: true }));
   const vault = createVault(Buffer.alloc(32, 7));

@@ -1,4 +1,4 @@
-// What the sweep takes away, and what it leaves to those who need it.
+// What the sweep removes, and what it keeps.
 import assert from 'node:assert/strict';
 import { existsSync, mkdirSync, readdirSync, utimesSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -15,7 +15,7 @@ import { addBuilds, addProject, addSuite, openFixture } from '../store/fixture.t
 
 const DAY_MS = 24 * 3600_000;
 
-/** A sweep whose Docker holds just these containers, and notes which of them are removed. */
+/** A sweep whose Docker has exactly these containers, and records which are removed. */
 function sweeperOf(
   { db, path }: { db: Db; path: string },
   parts: Partial<SweepParts>,
@@ -49,7 +49,7 @@ function sweeperOf(
   return { dataDirectory, removed, ...begin(), begin };
 }
 
-test('logs go when their time is over; younger ones, those of what runs, and every record stay', async () => {
+test('logs are removed when they expire; younger ones, those of running jobs, and all records stay', async () => {
   using fixture = openFixture();
   const { db, now } = fixture;
   using sweeper = sweeperOf(fixture, { retentionMs: 2 * DAY_MS });
@@ -78,7 +78,7 @@ test('logs go when their time is over; younger ones, those of what runs, and eve
   for (const id of builds) assert.ok(findBuild(db, project.id, id));
 });
 
-test('containers without a running job go, and those of running jobs stay', async () => {
+test('containers without a running job are removed, and those of running jobs stay', async () => {
   using fixture = openFixture();
   const { db } = fixture;
   const project = addProject(db);
@@ -101,7 +101,7 @@ test('containers without a running job go, and those of running jobs stay', asyn
 });
 
 describe('Content of Git LFS and mirrors of submodules', () => {
-  /** Three objects of Git LFS and two mirrors of submodules, each last used so many days ago. */
+  /** Three LFS objects and two mirrors of submodules, each last used so many days ago. */
   function addSources(dataDirectory: string, projectId: bigint, nowMs: number) {
     const modules = submoduleMirrors(dataDirectory, projectId);
     const objectOf = (mirror: string, oid: string) =>
@@ -122,9 +122,9 @@ describe('Content of Git LFS and mirrors of submodules', () => {
       const at = (nowMs - days * DAY_MS) / 1000;
       utimesSync(path.replace(/\/HEAD$/, ''), at, at);
     }
-    // What a server that was killed was removing.
+    // What a killed server was removing.
     mkdirSync(join(modules, 'old.git.1.gone/objects'), { recursive: true });
-    // A project's own mirror goes with its project alone.
+    // A project's own mirror is removed only with its project.
     utimesSync(own, 0, 0);
     return {
       kept: () => Object.entries(used).flatMap(([name, [path]]) => (existsSync(path) ? [name] : [])),
@@ -134,7 +134,7 @@ describe('Content of Git LFS and mirrors of submodules', () => {
   }
   const EVERYTHING = ['oldObject', 'youngObject', 'objectOfSubmodule', 'oldSubmodule', 'youngSubmodule'];
 
-  test("go when nothing used them for the retention; the project's own mirror stays", async () => {
+  test("are removed when they are unused for the retention time; the project's own mirror stays", async () => {
     using fixture = openFixture({ ms: Date.now() + 1_000 });
     using sweeper = sweeperOf(fixture, { retentionMs: 2 * DAY_MS });
     const project = addProject(fixture.db);
@@ -153,7 +153,7 @@ describe('Content of Git LFS and mirrors of submodules', () => {
       120_000 + Date.now() - performance.timeOrigin,
     ],
   ] as const)
-    test(`stay while a job runs that began ${when}; a younger one has marked its own`, async () => {
+    test(`stay while a job runs that started ${when}; a younger one has marked its own`, async () => {
       using fixture = openFixture({ ms: startedAt });
       const { db, now } = fixture;
       using sweeper = sweeperOf(fixture, { retentionMs: 2 * DAY_MS });
@@ -173,7 +173,7 @@ describe('Content of Git LFS and mirrors of submodules', () => {
       assert.deepEqual(sources.kept(), ['youngObject', 'youngSubmodule']);
     });
 
-  test('are gone through in parts: very many are no work for one sweep', async () => {
+  test('are checked in batches: very many are no work for one sweep', async () => {
     using fixture = openFixture({ ms: Date.now() + 1_000 });
     using sweeper = sweeperOf(fixture, { retentionMs: 2 * DAY_MS });
     const project = addProject(fixture.db);

@@ -1,4 +1,4 @@
-// How much disk space a job takes. What Docker counts is in test/engine/docker/disk-usage.test.ts.
+// The disk usage of a job. What Docker measures is tested in test/engine/docker/disk-usage.test.ts.
 import assert from 'node:assert/strict';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -9,7 +9,7 @@ import type { ContainerHost } from '../../src/work/container-host.ts';
 import { createJobMeter } from '../../src/work/usage.ts';
 import { openFixture } from '../store/fixture.ts';
 
-test('the output of a job counts although its container is gone', async () => {
+test('the output of a job counts even if its container is gone', async () => {
   using fixture = openFixture();
   const dataDirectory = dirname(fixture.path);
   const directory = jobDirectory(dataDirectory, 'build', 7n);

@@ -15,7 +15,7 @@ test('the verdict and every line are the same when they are read again', async t
   const directory = mkdtempSync(join(tmpdir(), 'assay-verdict-'));
   t.after(() => rmSync(directory, { recursive: true }));
   const job = plainJob(directory, {
-    // The mask holds back what may become a secret: it must not be lost at the end of a step.
+    // The mask holds back the possible beginning of a secret, which must not be lost at the end of a step.
     secrets: ['secret-secret'],
     describeStep: name => `step ${name}`,
   });
@@ -24,7 +24,7 @@ test('the verdict and every line are the same when they are read again', async t
     job.outputFile,
     `${record('begin checkout')}out sec${record('end checkout 0')}${record('begin command')}line 1\nsecr${record('exit command 3')}`,
   );
-  // The container ended long ago: nothing is asked of the engine but that.
+  // The container has ended: that is all the engine is asked.
   const engine = { waitForExit: async () => undefined, inspectContainer: async () => undefined };
   const parts = {
     host: { engine, reportUnavailable: () => {} } as unknown as ContainerHost,

@@ -20,7 +20,7 @@ test('a hundred thousand rows for a dead receiver delay nobody', limited, async 
       INSERT INTO deliveries (id, notification_id, event_id, event_type, resource_id, state, attempts, next_attempt_at, created_at)
       SELECT ?, notification_id, event_id, event_type, ?, state, attempts, next_attempt_at, created_at
       FROM deliveries WHERE notification_id = ? LIMIT 1`);
-    // A third with a chain of three, the last part one long chain.
+    // A third have a chain of three; the last part is one long chain.
     for (let row = 0; row < 100_000; row++)
       copy.run(fixture.db.newId(), BigInt(row < 60_000 ? row % 20_000 : 0), dead.id);
   });
@@ -35,38 +35,42 @@ test('a hundred thousand rows for a dead receiver delay nobody', limited, async 
     await fixture.until(() => received.length === count);
     times.push(performance.now() - startedAt);
   }
-  // A single one may meet a disk that is busy with something else.
+  // A single one may be delayed by a busy disk.
   const usualMs = times.sort((a, b) => a - b)[25] as number;
   assert.ok(usualMs < 250, `${usualMs} ms`);
 });
 
-test('one host gets at most 16 at once, and a backlog leaves room for its neighbour', limited, async t => {
-  const fixture = openWebhookFixture(t);
-  let current = 0;
-  let most = 0;
-  const { url, received } = await fixture.receiver(response => {
-    most = Math.max(most, ++current);
-    setTimeout(() => {
-      current -= 1;
-      response.end();
-    }, 20);
-  });
-  const busy = fixture.newProject('busy');
-  fixture.notify(url, busy.id);
-  fixture.notify(`${url}/second`, busy.id);
-  fixture.notify(`${url}/third`);
-  for (let count = 0n; count < 300n; count++) fixture.record(count, 'build.started', busy.id);
-  fixture.begin();
-  await fixture.until(() => received.length > 100);
-  fixture.record(1n);
-  await fixture.until(() => received.some(({ path }) => path === '/hook/third'));
-  assert.ok(received.length < 250, `${received.length} came before the neighbour's`);
-  await fixture.until(() => fixture.outcomes.length === 601);
-  assert.equal(most, 16);
-});
+test(
+  'one host gets at most 16 deliveries at once, and a backlog does not delay other hosts',
+  limited,
+  async t => {
+    const fixture = openWebhookFixture(t);
+    let current = 0;
+    let most = 0;
+    const { url, received } = await fixture.receiver(response => {
+      most = Math.max(most, ++current);
+      setTimeout(() => {
+        current -= 1;
+        response.end();
+      }, 20);
+    });
+    const busy = fixture.newProject('busy');
+    fixture.notify(url, busy.id);
+    fixture.notify(`${url}/second`, busy.id);
+    fixture.notify(`${url}/third`);
+    for (let count = 0n; count < 300n; count++) fixture.record(count, 'build.started', busy.id);
+    fixture.begin();
+    await fixture.until(() => received.length > 100);
+    fixture.record(1n);
+    await fixture.until(() => received.some(({ path }) => path === '/hook/third'));
+    assert.ok(received.length < 250, `${received.length} came before the neighbour's`);
+    await fixture.until(() => fixture.outcomes.length === 601);
+    assert.equal(most, 16);
+  },
+);
 
 test(
-  'a chain longer than what is looked at together is sent in order once its first event passes',
+  'a chain that is longer than a batch is sent in order once its first event is delivered',
   limited,
   async t => {
     const fixture = openWebhookFixture(t);
@@ -94,7 +98,7 @@ test(
   },
 );
 
-test('a clock that is set back does not put retries off', limited, async t => {
+test('a clock that is set back does not postpone retries', limited, async t => {
   const fixture = openWebhookFixture(t);
   let status = 500;
   const { url } = await fixture.receiver(response => response.writeHead(status).end());
@@ -117,25 +121,29 @@ test('a clock that is set back does not put retries off', limited, async t => {
   assert.deepEqual(fixture.outcomes, ['retried', 'delivered', 'retried']);
 });
 
-test('an answer that cannot be written at once is kept, not sent for again', limited, async t => {
-  const fixture = openWebhookFixture(t);
-  const { url, received } = await fixture.receiver();
-  fixture.notify(url);
-  fixture.record(1n);
-  const { write } = fixture.db;
-  const isFull = () => received.length > 0 && fixture.logged.length === 0;
-  fixture.db.write = change => {
-    if (isFull()) throw new Error('database or disk is full');
-    return write(change);
-  };
-  fixture.begin();
-  await fixture.until(() => fixture.outcomes.length === 1);
-  assert.match(fixture.logged.join(''), /could not be recorded.*disk is full/);
-  assert.equal(received.length, 1);
-});
+test(
+  'a response that cannot be written at once is kept, and the event is not sent again',
+  limited,
+  async t => {
+    const fixture = openWebhookFixture(t);
+    const { url, received } = await fixture.receiver();
+    fixture.notify(url);
+    fixture.record(1n);
+    const { write } = fixture.db;
+    const isFull = () => received.length > 0 && fixture.logged.length === 0;
+    fixture.db.write = change => {
+      if (isFull()) throw new Error('database or disk is full');
+      return write(change);
+    };
+    fixture.begin();
+    await fixture.until(() => fixture.outcomes.length === 1);
+    assert.match(fixture.logged.join(''), /could not be recorded.*disk is full/);
+    assert.equal(received.length, 1);
+  },
+);
 
 test(
-  'stopping waits for no receiver that hangs, and what was under way is sent after the start',
+  'stopping does not wait for a hanging receiver, and the delivery is sent after the next start',
   limited,
   async t => {
     const fixture = openWebhookFixture(t);
@@ -157,17 +165,14 @@ test(
   },
 );
 
-test(
-  'a process that is killed loses nothing: every event comes, in order, under its id',
-  limited,
-  async t => {
-    const fixture = openWebhookFixture(t);
-    const { url, received } = await fixture.receiver(response => setTimeout(() => response.end(), 2));
-    const notification = fixture.notify(url);
-    fixture.db.write(() => {
-      for (let count = 0; count < 300; count++) fixture.record(BigInt(count % 60));
-    });
-    const program = `
+test('a killed process loses nothing: every event arrives, in order, with its ID', limited, async t => {
+  const fixture = openWebhookFixture(t);
+  const { url, received } = await fixture.receiver(response => setTimeout(() => response.end(), 2));
+  const notification = fixture.notify(url);
+  fixture.db.write(() => {
+    for (let count = 0; count < 300; count++) fixture.record(BigInt(count % 60));
+  });
+  const program = `
     import { openDb } from ${JSON.stringify(import.meta.resolve('../../src/store/database/db.ts'))};
     import { createVault } from ${JSON.stringify(import.meta.resolve('../../src/store/database/vault.ts'))};
     import { createLive } from ${JSON.stringify(import.meta.resolve('../../src/live.ts'))};
@@ -178,25 +183,24 @@ test(
       db: openDb(process.env.FIXTURE, createVault(Buffer.from(process.env.FIXTURE_KEY, 'hex'))),
       live: createLive(), log: createLog(), allow: parseCidrs('127.0.0.0/8'),
     });`;
-    for (const enough of [40, 120, 200]) {
-      const child = spawn(process.execPath, ['--input-type=module', '-e', program], {
-        env: { ...process.env, FIXTURE: fixture.path, FIXTURE_KEY: fixture.key.toString('hex') },
-        stdio: ['ignore', 'ignore', 'inherit'],
-      });
-      const closed = once(child, 'close');
-      await fixture.until(() => received.length >= enough);
-      child.kill('SIGKILL');
-      await closed;
-    }
-    fixture.begin();
-    await fixture.until(() => fixture.deliveriesOf(notification).every(({ state }) => state === 'delivered'));
-    const rows = fixture.deliveriesOf(notification);
-    assert.deepEqual([...new Set(received.map(({ id }) => id))].sort(), eventIds(rows));
-    assert.ok(received.length < 400, `${received.length}: only what was under way came twice`);
-    for (let resource = 0n; resource < 60n; resource++) {
-      const expected = eventIds(rows.filter(({ resourceId }) => resourceId === resource));
-      const came = [...new Set(received.map(({ id }) => id).filter(id => expected.includes(id)))];
-      assert.deepEqual(came, expected);
-    }
-  },
-);
+  for (const enough of [40, 120, 200]) {
+    const child = spawn(process.execPath, ['--input-type=module', '-e', program], {
+      env: { ...process.env, FIXTURE: fixture.path, FIXTURE_KEY: fixture.key.toString('hex') },
+      stdio: ['ignore', 'ignore', 'inherit'],
+    });
+    const closed = once(child, 'close');
+    await fixture.until(() => received.length >= enough);
+    child.kill('SIGKILL');
+    await closed;
+  }
+  fixture.begin();
+  await fixture.until(() => fixture.deliveriesOf(notification).every(({ state }) => state === 'delivered'));
+  const rows = fixture.deliveriesOf(notification);
+  assert.deepEqual([...new Set(received.map(({ id }) => id))].sort(), eventIds(rows));
+  assert.ok(received.length < 400, `${received.length}: only what was under way came twice`);
+  for (let resource = 0n; resource < 60n; resource++) {
+    const expected = eventIds(rows.filter(({ resourceId }) => resourceId === resource));
+    const came = [...new Set(received.map(({ id }) => id).filter(id => expected.includes(id)))];
+    assert.deepEqual(came, expected);
+  }
+});

@@ -16,7 +16,7 @@ import { eventIds, openWebhookFixture } from '../support/webhook-fixture.ts';
 const limited = { timeout: 120_000 };
 
 test(
-  'an event is sent with the body that the list of events shows, signed so that the public implementation agrees',
+  'an event is sent with the body that the list of events shows, and a public implementation verifies its signature',
   limited,
   async t => {
     const fixture = openWebhookFixture(t);
@@ -47,7 +47,7 @@ test(
   },
 );
 
-test('receivers that misbehave delay nobody, and what they did is recorded', limited, async t => {
+test('receivers that misbehave delay nobody, and the result is recorded', limited, async t => {
   const fixture = openWebhookFixture(t);
   const hang = await fixture.receiver(() => {});
   const broken = await fixture.receiver(response => response.writeHead(500).end('out of order'));
@@ -71,7 +71,7 @@ test('receivers that misbehave delay nobody, and what they did is recorded', lim
     long: fixture.notify(long.url),
   };
   fixture.begin();
-  // Tried a few times: the disk and the processors may be busy with another test for a moment.
+  // Repeated a few times: the machine may be busy with another test.
   let quickestMs = Number.POSITIVE_INFINITY;
   for (let round = 1; round <= 5 && quickestMs >= 1_000; round++) {
     const startedAt = performance.now();
@@ -150,7 +150,7 @@ test(
 );
 
 test(
-  'after the last retry an event is failed, and the next of its resource gets its turn',
+  'after the last retry an event is failed, and the next one of its resource is sent',
   limited,
   async t => {
     const fixture = openWebhookFixture(t);
@@ -180,7 +180,7 @@ test(
   },
 );
 
-test('410 switches the notification off and gives up what waits for it', limited, async t => {
+test('410 disables the notification and fails its waiting deliveries', limited, async t => {
   const fixture = openWebhookFixture(t);
   const { url, received } = await fixture.receiver(response => response.writeHead(410).end());
   const notification = fixture.notify(url);
@@ -207,7 +207,7 @@ test('410 switches the notification off and gives up what waits for it', limited
   await fixture.until(() => received.length > before);
 });
 
-test('deleting a notification ends what is under way and sends nothing more', limited, async t => {
+test('deleting a notification aborts running deliveries and sends nothing more', limited, async t => {
   const fixture = openWebhookFixture(t);
   const { promise: closed, resolve } = Promise.withResolvers<void>();
   const gone = await fixture.receiver((_, __, request) => request.socket.on('close', () => resolve()));
@@ -226,7 +226,7 @@ test('deleting a notification ends what is under way and sends nothing more', li
   assert.ok(fixture.outcomes.every(outcome => outcome === 'delivered'));
 });
 
-test('a delivered event can be sent again with the same id, and a waiting one at once', limited, async t => {
+test('a delivered event can be sent again with the same ID, and a waiting one at once', limited, async t => {
   const fixture = openWebhookFixture(t);
   let status = 200;
   const { url, received } = await fixture.receiver(response => response.writeHead(status).end());
@@ -247,7 +247,7 @@ test('a delivered event can be sent again with the same id, and a waiting one at
   assert.deepEqual(fixture.outcomes, ['delivered', 'delivered', 'retried', 'delivered']);
 });
 
-test('a ping goes to the one receiver that is tried', limited, async t => {
+test('a ping goes only to the tested receiver', limited, async t => {
   const fixture = openWebhookFixture(t);
   const tried = await fixture.receiver();
   const other = await fixture.receiver();
@@ -261,7 +261,7 @@ test('a ping goes to the one receiver that is tried', limited, async t => {
   assert.equal(other.received.length, 0);
 });
 
-test('an address that is refused is recorded with the reason', limited, async t => {
+test('a refused address is recorded with the reason', limited, async t => {
   const fixture = openWebhookFixture(t);
   const { url, received } = await fixture.receiver();
   const literal = fixture.notify(url);

@@ -1,4 +1,4 @@
-// A server that is killed in the middle of builds, and the next one that picks them up.
+// A server that is killed in the middle of builds, and the next one that resumes them.
 import assert from 'node:assert/strict';
 import { readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
@@ -10,7 +10,7 @@ import { basic, type Client, createClient, type Wire } from '../../support/clien
 import { createJourney, type Journey } from '../../support/journey.ts';
 import { startSshd, type TestSshd } from '../../support/sshd.ts';
 
-/** Numbered lines, each with a secret, and a mark in the cache for each time the command is run. */
+/** Prints numbered lines, each with a secret, and marks each run of the command in the cache. */
 const NUMBERED = (lines: number, pause: string) =>
   `echo x >>/srv/cache/runs; i=0; while [ $i -lt ${lines} ]; do echo "line $i $TOKEN"; i=$((i+1)); ${pause}; done; echo "runs: $(wc -l </srv/cache/runs)"`;
 
@@ -60,17 +60,17 @@ describe('A server that is killed', () => {
     rmSync(data, { recursive: true, force: true });
   });
 
-  test('goes on with what runs and what ended meanwhile: every line once, the command run once', async () => {
+  test('continues builds that run or ended meanwhile: every line once, the command run once', async () => {
     const project = await journey.project();
     const variables = { TOKEN: 'supersecretvalue' };
     const options = [
-      // Prints on, over the kill and beyond.
+      // Keeps printing during and after the kill.
       NUMBERED(300, 'sleep 0.01'),
-      // Ends while no server is there.
+      // Ends while no server runs.
       `${NUMBERED(40, ':')}; ${UNTIL_TOLD}`,
       // Prints as fast as it can.
       NUMBERED(20_000, ':'),
-      // Fails while no server is there.
+      // Fails while no server runs.
       `${NUMBERED(20, ':')}; ${UNTIL_TOLD}; exit 7`,
     ];
     const suites: string[] = [];
@@ -113,7 +113,7 @@ describe('A server that is killed', () => {
     await containersUntil(instance, left => left.length === 0);
   });
 
-  test('again and again still loses nothing', async () => {
+  test('repeatedly still loses nothing', async () => {
     const project = await journey.project();
     const suite = await project.suite({
       command: NUMBERED(400, 'sleep 0.01'),
@@ -138,7 +138,7 @@ describe('A server that is killed', () => {
     );
   });
 
-  test('before its builds could start leaves them to the next one, and a fetch is made again', async () => {
+  test('before its builds could start leaves them to the next one, and repeats a fetch', async () => {
     const project = await journey.project();
     await project.suite({ command: 'echo ran' });
     const requestIds = await Promise.all([project.request(), project.request()]);
@@ -151,7 +151,7 @@ describe('A server that is killed', () => {
     }
   });
 
-  test('finds containers gone that ran under it, and runs them again', async () => {
+  test('finds that containers are gone, and runs their builds again', async () => {
     const project = await journey.project();
     const suite = await project.suite({
       command:
@@ -171,7 +171,7 @@ describe('A server that is killed', () => {
     );
   });
 
-  test('stopped politely leaves containers running, and goes on with them', async () => {
+  test('stopped with SIGTERM leaves containers running, and continues with them', async () => {
     const project = await journey.project();
     const suite = await project.suite({
       command: NUMBERED(150, 'sleep 0.01'),
@@ -198,7 +198,7 @@ describe('A server that is killed', () => {
   test('or not, keeps its memory flat while a suite prints 1 GB on one line', async () => {
     const pid = server.child.pid as number;
     const project = await journey.project();
-    // What a first build brings into memory once is not what this is about.
+    // The memory that a first build needs once does not count.
     const warming = await project.runOne({ command: 'seq 1 1000' });
     await project.ask('DELETE', `/suites/${warming.suiteId}`);
     await project.suite({ command: 'head -c 1000000000 /dev/zero | tr "\\0" x' });
@@ -211,7 +211,7 @@ describe('A server that is killed', () => {
     clearInterval(watch);
     assert.equal(state, 'passed');
     const grownMib = (most - before) / 1024 / 1024;
-    // What the collector lets stand, which is the same for 200 MB and for 3 GB.
+    // The garbage that the collector leaves is the same for 200 MB and for 3 GB.
     assert.ok(grownMib < 200, `it grew by ${Math.round(grownMib)} MiB`);
   });
 });

@@ -1,4 +1,4 @@
-// What builds do when Docker is away, loses a container or is meddled with; and what is left of them: nothing.
+// Builds when Docker does not answer, loses a container or is tampered with; and that they leave nothing behind.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -30,7 +30,7 @@ describe('While Docker', () => {
   });
   const container = (buildId: unknown) => `assay-${assay.instance}-build-${buildId}`;
 
-  test('is away, builds wait enqueued and say why, and run when it is there', async () => {
+  test('does not answer, builds wait enqueued with the reason, and run when it is back', async () => {
     const project = await assay.project();
     await project.suite({ command: 'true' });
     const requestId = await project.request();
@@ -45,7 +45,7 @@ describe('While Docker', () => {
     assert.equal(events.filter(event => event.type === 'build.started').length, 1, 'it was claimed once');
   });
 
-  test('goes away and comes back, what runs goes on and what waits runs after it', async () => {
+  test('stops and comes back, running builds continue and waiting ones run after them', async () => {
     const project = await assay.project();
     const long = await project.suite({
       command: `${COUNTED}; while ! test -e /srv/cache/go; do sleep 0.05; done; echo done`,
@@ -57,7 +57,7 @@ describe('While Docker', () => {
     const short = await assay.project();
     await short.suite({ command: 'true' });
     const { id_str: waitingId } = await short.buildOf(await short.request());
-    // It waits, or its start was on the way when the connection broke: then it is looked for before it is tried again.
+    // It waits, or its start was in progress when the connection broke: then it is looked up before it is retried.
     await short.buildWhen(
       waitingId as string,
       build =>
@@ -73,7 +73,7 @@ describe('While Docker', () => {
     assert.ok(long);
   });
 
-  test('has its container killed from outside, it is run again, and after three times errored, never failed', async () => {
+  test('has its container killed from outside, it runs again, and is errored after three attempts, never failed', async () => {
     const [once, ever] = [await assay.project(), await assay.project()];
     const onceSuite = await once.suite({
       command: `${COUNTED}; test "$(wc -l </srv/cache/count)" -gt 2 || exec sleep 1000`,
@@ -106,7 +106,7 @@ describe('While Docker', () => {
     assert.match(await ever.log(everId as string), /killed from outside\. It was tried 3 times\.\n$/);
   });
 
-  test('never answers when a container is to be made, a build is errored after three attempts, with the reason', async () => {
+  test('never answers when a container is created, a build is errored after three attempts, with the reason', async () => {
     const project = await assay.project();
     gate.spoil(/^POST .*\/containers\/create/);
     try {
@@ -123,7 +123,7 @@ describe('While Docker', () => {
     assert.equal(build.build_state, 'passed');
   });
 
-  test('never answers when a container is to be made, a compile fails after three attempts, with the reason', async () => {
+  test('never answers when a container is created, a compile fails after three attempts, with the reason', async () => {
     gate.spoil(/^POST .*\/containers\/create/);
     try {
       const dependencies = openDependencies(assay);
@@ -141,12 +141,12 @@ describe('While Docker', () => {
     }
   });
 
-  test('has a container of somebody else, it is left alone, while nothing of the builds is left', async () => {
+  test('has a foreign container, it stays, while nothing of the builds is left', async () => {
     const project = await assay.project();
     await project.runOne({ command: 'exit 1' });
     const foreign = `foreign-${assay.instance}`;
     const image = (await docker('images', '-q', 'assay/host')).split('\n')[0] as string;
-    // Labelled like a build of another appliance, and named like one of ours.
+    // With the label of another server's build, and a name like one of ours.
     await docker(
       'create',
       '--name',
@@ -184,13 +184,13 @@ describe('While Docker', () => {
   });
 });
 
-test('A network that somebody pruned from Docker is made again for the next build', async () => {
+test('A network that was pruned from Docker is created again for the next build', async () => {
   const assay = await startAppliance({ network: 'bridge' });
   try {
     const project = await assay.project();
     const { build } = await project.runOne({ command: 'echo ran' });
     assert.equal(build.build_state, 'passed');
-    // But for the one that checks the firewall rules.
+    // Except for the container that checks the firewall rules.
     await assay.containersUntil(names => names.every(name => name.includes('-guard-')));
     const label = `label=assay.instance=${assay.instance}`;
     await docker('network', 'rm', await docker('network', 'ls', '-q', '--filter', label));
@@ -203,7 +203,7 @@ test('A network that somebody pruned from Docker is made again for the next buil
   }
 });
 
-test('A suite whose image has another shell and no git has its checkout made beside it, and nothing of it is left', async () => {
+test('A suite whose image has another shell and no git has its checkout made in another container, and nothing of it is left', async () => {
   const assay = await startAppliance({ concurrency: 1 });
   const image = `assay-test/busybox-${assay.instance}`;
   const directory = mkdtempSync(join(tmpdir(), 'assay-busybox-'));
@@ -229,10 +229,10 @@ test('A suite whose image has another shell and no git has its checkout made bes
     assert.equal(ran.build.build_state, 'passed', ran.log);
     assert.match(ran.log, /checkout of [\s\S]*\n\.git\nHello\nof a submodule\nassay\n$/);
     await assay.containersUntil(names => names.length === 0);
-    // Its volume goes after its container.
+    // Its volume is removed after its container.
     await volumeGone(`assay-${assay.instance}-build-`);
 
-    // A workspace that an earlier attempt left is not what this one begins with.
+    // A workspace of an earlier attempt is not reused.
     const gate = await assay.project();
     await gate.suite({ command: 'while ! test -e /srv/cache/go; do sleep 0.05; done' });
     const blocker = await gate.buildOf(await gate.request());
@@ -261,7 +261,7 @@ test('A suite whose image has another shell and no git has its checkout made bes
   }
 });
 
-test('What names an image that was never imported is errored and says what to do, though Docker has the image', async () => {
+test('A suite or dependency with an image that was never imported is errored with advice, even if Docker has the image', async () => {
   const assay = await startAppliance();
   const image = `assay-test/other-${assay.instance}`;
   const directory = mkdtempSync(join(tmpdir(), 'assay-other-'));
@@ -273,7 +273,7 @@ test('What names an image that was never imported is errored and says what to do
     const whatToDo = /^\[assay\] .*"assay image import FILE --name \S+" or to set ANY_IMAGE\.$/m;
     const { db } = assay.app;
     const project = await assay.project();
-    // Both are from before images had to be imported: the API takes them no more.
+    // Both are older than the rule that images must be imported: the API no longer accepts them.
     const suite = createSuite(db, {
       projectId: BigInt(project.id),
       name: 'Old',
@@ -304,7 +304,7 @@ test('What names an image that was never imported is errored and says what to do
   }
 });
 
-test('TIMEOUT is for all attempts of a build together', async () => {
+test('TIMEOUT covers all attempts of a build together', async () => {
   const assay = await startAppliance({ timeoutMs: 24_000 });
   try {
     const project = await assay.project();

@@ -1,4 +1,4 @@
-// From a name to a commit: what is fetched, what is refused and in which words, and what git inside a suite sees.
+// From a ref to a commit: what is fetched, what is refused and with which message, and git inside a suite.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { appendFileSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs';
@@ -17,7 +17,7 @@ describe('A build request', { concurrency: 3 }, () => {
   });
   after(() => assay.close());
 
-  test('is errored with a reason for a name that is not there, and makes the project errored', async () => {
+  test('is errored with a reason for an unknown ref, and makes the project errored', async () => {
     const project = await assay.project();
     await project.suite({ command: 'true' });
     const { request } = await project.run('nowhere');
@@ -35,13 +35,13 @@ describe('A build request', { concurrency: 3 }, () => {
     assert.match(request.error as string, /refused the project's key: install the project's SSH public key/);
   });
 
-  test('is errored with a reason after 15 s when the host does not answer, and harms nobody meanwhile', async () => {
+  test('is errored with a reason after 15 s when the host does not answer, and delays nobody meanwhile', async () => {
     const callers = new Set<Socket>();
     const silent = createServer(socket => callers.add(socket.on('error', () => {}))).listen(0, '127.0.0.1');
     await once(silent, 'listening');
     const { port } = silent.address() as { port: number };
     const config = join(assay.data, 'ssh', 'config');
-    // Moved into place whole: the fetch of another test may be reading it.
+    // Replaced atomically: the fetch of another test may be reading it.
     writeFileSync(
       `${config}.new`,
       `${assay.sshd.clientConfig}\nHost silent.assay.test\n  HostName 127.0.0.1\n  Port ${port}\n`,
@@ -71,10 +71,10 @@ describe('A build request', { concurrency: 3 }, () => {
     }
   });
 
-  test('canceled while it is fetched stays canceled, and leaves no commit that waits', async () => {
+  test('canceled while it is fetched stays canceled, and leaves no waiting commit', async () => {
     const project = await assay.project();
     await project.suite({ command: 'true' });
-    // The host holds the fetch until the test lets it go on.
+    // The host blocks the fetch until the test releases it.
     const gate = join(assay.data, 'gate');
     assay.sshd.addKey(
       project.key,
@@ -93,7 +93,7 @@ describe('A build request', { concurrency: 3 }, () => {
     rmSync(gate);
   });
 
-  /** A host that lets the project in and then says nothing; `gone` is there once its caller has hung up. */
+  /** A host that accepts the login and then sends nothing; `gone` exists once the client has disconnected. */
   function hang(project: ProjectJourney) {
     const directory = mkdtempSync(join(assay.data, 'hang-'));
     const [begun, gone] = [join(directory, 'begun'), join(directory, 'gone')];
@@ -103,7 +103,7 @@ describe('A build request', { concurrency: 3 }, () => {
     return { begun: () => waitFor(begun), gone: () => waitFor(gone) };
   }
 
-  test('canceled while its host hangs ends the fetch at once, and the next one begins', async () => {
+  test('canceled while its host hangs ends the fetch at once, and the next one starts', async () => {
     const project = await assay.project();
     await project.suite({ command: 'true' });
     const host = hang(project);
@@ -126,7 +126,7 @@ describe('A build request', { concurrency: 3 }, () => {
     await host.gone();
   });
 
-  test('takes a branch before a tag before a hash, tags, and short and full hashes in either case', async () => {
+  test('resolves a branch before a tag before a hash, and short and full hashes in either case', async () => {
     const repository = assay.repository(
       { message: 'One\n', files: { a: '1' } },
       { message: 'Two\n', files: { a: '2' } },
@@ -162,7 +162,7 @@ describe('A build request', { concurrency: 3 }, () => {
     assert.equal(((await project.ask('GET', '/commits')) as unknown as Wire[]).length, 3);
   });
 
-  test('is decided on all the files of its commit, however many, and says what decided', async () => {
+  test('is evaluated on all files of its commit, however many, and shows what decided', async () => {
     const names = Array.from({ length: 10_500 }, (_, index) => `f${String(index).padStart(5, '0')}`);
     const repository = assay.repository({
       files: Object.fromEntries([...names, 'the-last'].map(name => [name, ''])),
@@ -185,7 +185,7 @@ describe('A build request', { concurrency: 3 }, () => {
     ]);
   });
 
-  test('keeps a commit that an amend and a force push replaced: same id, higher version, old builds readable', async () => {
+  test('keeps a commit that an amend and a force push replaced: same ID, higher version, old builds readable', async () => {
     const author = { author: 'Ada <ada@example.org>', authoredAt: '1700000000 +0200' };
     const repository = assay.repository({ message: 'Base\n', files: { a: '1' } });
     repository.add({ message: 'Work in progress\n', files: { a: '2' }, ...author });
@@ -215,7 +215,7 @@ describe('A build request', { concurrency: 3 }, () => {
     assert.match(await project.log(again.id_str as string), /\n2$/);
   });
 
-  test('gives the suite full history and tags, and a git with nothing to complain of', async () => {
+  test('gives the suite full history and tags, and a working git', async () => {
     const repository = assay.repository(
       { message: 'One\n', files: { a: '1', '.gitattributes': '* text=auto filter=evil\n' } },
       { message: 'Two\n', files: { a: '2' } },
@@ -244,7 +244,7 @@ describe('A build request', { concurrency: 3 }, () => {
     );
   });
 
-  test('cancels the older ones of its branch only where the project wants it', async () => {
+  test('cancels the older ones of its branch only if the project wants it', async () => {
     const project = await assay.project(undefined, { cancel_superseded: 'true' });
     await project.suite({ command: 'test "$(cat README.md)" = last || exec sleep 1000' });
     const older = await project.request();
@@ -293,7 +293,7 @@ test('A build whose mirror was lost, as after a restore, fetches its commit agai
       /^\[assay\] what is to be checked out is not on this server any more, and is fetched again\n(?:.*\n)*draft$/,
     );
 
-    // No branch leads to it any more, and the host still has it.
+    // No branch contains it any more, but the host still has it.
     repository.add({
       message: 'Done\n',
       files: { a: 'done' },
@@ -327,7 +327,7 @@ test('A build whose mirror was lost, as after a restore, fetches its commit agai
   }
 });
 
-test('A build that waits for its commit to be fetched again can be canceled, and holds no slot meanwhile', async () => {
+test('A build that waits for its commit to be fetched again can be canceled, and uses no slot meanwhile', async () => {
   const assay = await startAppliance({ concurrency: 1 });
   try {
     const project = await assay.project();
@@ -347,7 +347,7 @@ test('A build that waits for its commit to be fetched again can be canceled, and
   }
 });
 
-test('Hosts that hang after the login, as many as you like, keep nobody else waiting', async () => {
+test('Any number of hosts that hang after the login delay nobody else', async () => {
   const assay = await startAppliance();
   try {
     const hosts = Array.from({ length: 6 }, (_, index) => `slow-${index}.assay.test`);
@@ -374,7 +374,7 @@ test('Hosts that hang after the login, as many as you like, keep nobody else wai
   }
 });
 
-test('A host key that changed fails the request in clear words, and nothing is sent', async () => {
+test('A changed host key fails the request with a clear message, and nothing is sent', async () => {
   const assay = await startAppliance();
   try {
     const project = await assay.project();

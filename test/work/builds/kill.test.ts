@@ -1,4 +1,4 @@
-// Builds and compiles whose command kills processes, its own or ours: run once, and what it did to itself is `failed`.
+// Builds and compiles whose command kills processes, its own or Assay's: they run once, and are `failed`.
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { type Appliance, startAppliance } from '../../support/appliance.ts';

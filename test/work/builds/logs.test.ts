@@ -1,4 +1,4 @@
-// A build's log: every byte once and in order, whatever a suite prints; and the firehose that shows it as it grows.
+// The log of a build: every byte once and in order, whatever a suite prints; and the firehose that shows it live.
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { connect } from 'node:tls';
@@ -16,7 +16,7 @@ describe('The log of a build', { concurrency: 3 }, () => {
   });
   after(() => assay.close());
 
-  test('masks the values of variables, over many lines and over the borders of writes', async () => {
+  test('masks the values of variables, across lines and across writes', async () => {
     const project = await assay.project();
     const key = '-----BEGIN KEY-----\nabcdefghijkl\nshort\n-----END KEY-----';
     const { log } = await project.runOne({
@@ -34,7 +34,7 @@ describe('The log of a build', { concurrency: 3 }, () => {
     assert.equal(said(log), 'plain *** plain\n***\n***\n***\nshort seven77\nsupersecretval\n***');
   });
 
-  test('holds stdout and stderr in the order in which they came', async () => {
+  test('has stdout and stderr in their order', async () => {
     const project = await assay.project();
     const { log } = await project.runOne({
       command: 'i=0; while [ $i -lt 500 ]; do echo out $i; echo err $i >&2; i=$((i+1)); done',
@@ -43,7 +43,7 @@ describe('The log of a build', { concurrency: 3 }, () => {
     assert.equal(said(log), expected);
   });
 
-  test('keeps bytes that are no UTF-8 as they came, and the firehose shows them as U+FFFD', async () => {
+  test('keeps bytes that are not UTF-8, and the firehose shows them as U+FFFD', async () => {
     const project = await assay.project();
     const { build } = await project.runOne({
       command: String.raw`printf 'a\377b\300\257c\n'; printf '\342\202'; sleep 0.3; printf '\254\n'; printf 'end\342\202'`,
@@ -57,9 +57,9 @@ describe('The log of a build', { concurrency: 3 }, () => {
     assert.equal(logs.at(-1)?.id, String(bytes.length), 'offsets count the kept bytes');
   });
 
-  test('stops at LOG_LIMIT and says how much was left out, though it is one line without an end', async () => {
+  test('stops at LOG_LIMIT and says how much was omitted, even on one endless line', async () => {
     const project = await assay.project();
-    // 50 MB on one line, with a second build beside it that must not be harmed.
+    // 50 MB on one line, next to a second build that must not be affected.
     const line = project.runOne({
       command: 'head -c 50000000 /dev/zero | tr "\\0" x; echo; echo end; exit 3',
     });
@@ -90,7 +90,7 @@ describe('The log of a build', { concurrency: 3 }, () => {
     await assay.containersUntil(names => !names.some(name => name.includes(build.id_str as string)));
   });
 
-  test('is honoured in ranges', async () => {
+  test('supports ranges', async () => {
     const project = await assay.project();
     const { build, log } = await project.runOne({ command: 'echo 0123456789' });
     const path = `${project.path}/builds/${build.id_str}/log`;
@@ -113,13 +113,13 @@ describe('The firehose of a build', { concurrency: 3 }, () => {
 
   for (const http2 of [false, true]) {
     const version = http2 ? 'HTTP/2' : 'HTTP/1.1';
-    test(`shows state, log and end as they happen over ${version}, and goes on at the exact byte`, async () => {
+    test(`sends state, log and end live over ${version}, and resumes at the exact byte`, async () => {
       const project = await assay.project();
       await project.suite({
         command: 'for i in 1 2 3 4 5 6 7 8; do echo "line $i: äöü€"; sleep 0.3; done; sleep 1000',
       });
       const { id_str: buildId } = await project.buildOf(await project.request());
-      // Breaks off in the middle, again and again, and comes back with the last id.
+      // Disconnects in the middle, repeatedly, and returns with the last ID.
       let lastEventId: string | undefined;
       let text = '';
       const states = new Set<unknown>();
@@ -157,7 +157,7 @@ describe('The firehose of a build', { concurrency: 3 }, () => {
     });
   }
 
-  test('drops a reader that does not read, and keeps others and the server from harm', async () => {
+  test('drops a reader that does not read, without affecting others and the server', async () => {
     const project = await assay.project();
     await project.suite({
       command: 'echo begun; sleep 1; head -c 30000000 /dev/zero | tr "\\0" y; echo; echo end',
@@ -176,7 +176,7 @@ describe('The firehose of a build', { concurrency: 3 }, () => {
     const size = events.reduce((sum, { data }) => sum + String(data.text ?? '').length, 0);
     assert.ok(size > 30_000_000, `a reader that reads got everything: ${size}`);
     assert.equal(events.at(-1)?.event, 'end');
-    // What is in the socket's own buffers may be read; then it is at its end long before the log is.
+    // It may read what is in the socket buffers; then its stream ends long before the log does.
     let got = 0;
     idle.on('data', part => {
       got += part.length;
@@ -186,7 +186,7 @@ describe('The firehose of a build', { concurrency: 3 }, () => {
     assert.ok(got < 20_000_000, `the idle one was cut off after ${got} bytes`);
   });
 
-  test('of a project carries the events of its builds in order, and replays what was missed', async () => {
+  test('of a project has the events of its builds in order, and replays missed ones', async () => {
     const project = await assay.project();
     await project.suite({ command: 'true' });
     const requestId = await project.request();

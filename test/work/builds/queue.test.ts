@@ -1,12 +1,12 @@
-// Who runs when: slots, turns, waiting, and what is kept between the builds of a suite.
+// The queue: slots, fairness, waiting, and the cache of a suite.
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { nextInTurn, type Waiting } from '../../../src/domain/fair-queue.ts';
 import { type Appliance, startAppliance } from '../../support/appliance.ts';
 import type { Wire } from '../../support/client.ts';
 
-test('Whoever begins to wait is behind at most one job of each other who waits', () => {
-  // Any number of jobs for any number of others; the newcomer comes at any moment.
+test('A new job waits behind at most one job of each other project', () => {
+  // Any number of jobs for any number of others; the new one comes at any moment.
   for (const others of [1, 2, 5])
     for (const before of [0, 1, 7, 50]) {
       const servedAt = new Map<string, number>();
@@ -42,7 +42,7 @@ describe('The queue', () => {
   });
   after(() => assay.close());
 
-  test('serves a project with one build before the second of one with a hundred, and says who waits and why', async () => {
+  test('runs the only build of a project before the second of one with a hundred, and shows who waits and why', async () => {
     const [busy, single] = [await assay.project(), await assay.project()];
     const gate = 'while ! test -e /srv/cache/go; do sleep 0.05; done; touch /srv/cache/go';
     await busy.suite({ command: `test "$ASSAY_BRANCH" = main || exit 0; echo begun; ${gate}` });
@@ -89,7 +89,7 @@ describe('The queue', () => {
       await busy.cancel(`build_requests/${request.id_str}`);
   });
 
-  test('keeps /srv/cache between the builds of a suite, and to that suite', async () => {
+  test('keeps /srv/cache between the builds of a suite, and separate from other suites', async () => {
     const project = await assay.project();
     const counting = await project.suite({
       command: 'echo x >>/srv/cache/count; wc -l </srv/cache/count',

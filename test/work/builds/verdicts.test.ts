@@ -1,4 +1,4 @@
-// What a build ends as: the command's word, the service's, or a person's.
+// How a build ends: by its command, by the service, or by a person.
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { recordImage } from '../../../src/store/images.ts';
@@ -12,7 +12,7 @@ describe('A build', { concurrency: 4 }, () => {
   });
   after(() => assay.close());
 
-  test('passes when its command exits with 0, and everything above it passes too', async () => {
+  test('passes when its command exits with 0, and so do its request, commit and project', async () => {
     const project = await assay.project();
     const { build, log, request } = await project.runOne({ command: 'cat README.md; echo done' });
     assert.equal(build.build_state, 'passed');
@@ -51,7 +51,7 @@ describe('A build', { concurrency: 4 }, () => {
     assert.match(log, /\[assay\] out of memory/);
   });
 
-  test('is errored, and says why, when its image is not there', async () => {
+  test('is errored, with the reason, when its image is missing', async () => {
     const project = await assay.project();
     recordImage(assay.app.db, 'nobody/has-this:1', 'sha256:1');
     const { build, log, request } = await project.runOne({ command: 'true', image: 'nobody/has-this:1' });
@@ -61,7 +61,7 @@ describe('A build', { concurrency: 4 }, () => {
     assert.equal(request.build_state, 'errored');
   });
 
-  test('is errored when the checkout cannot be made, with the words of git in its log', async () => {
+  test("is errored when the checkout fails, with git's message in its log", async () => {
     const long = 'x'.repeat(300);
     const project = await assay.project(assay.repository({ files: { [long]: 'too long a name' } }));
     const { build, log } = await project.runOne({ command: 'true' });
@@ -71,7 +71,7 @@ describe('A build', { concurrency: 4 }, () => {
     assert.match(log, /\[assay\] The checkout failed/);
   });
 
-  test('stays readable when its suite is deleted, and cannot be run again', async () => {
+  test('stays readable when its suite is deleted, and cannot be rerun', async () => {
     const project = await assay.project();
     const { build, suiteId } = await project.runOne({ command: 'true' });
     await project.ask('DELETE', `/suites/${suiteId}`);
@@ -80,7 +80,7 @@ describe('A build', { concurrency: 4 }, () => {
     assert.equal((await assay.client.call('POST', path, { as: assay.as })).status, 404);
   });
 
-  test('is canceled while it runs, and its container is gone', async () => {
+  test('is canceled while it runs, and its container is removed', async () => {
     const project = await assay.project();
     await project.suite({ command: 'echo begun; exec sleep 1000' });
     const requestId = await project.request();
@@ -107,7 +107,7 @@ describe('A build', { concurrency: 4 }, () => {
     assert.equal((await project.buildRecord(buildId as string)).build_state, 'canceled');
   });
 
-  test('goes away with its project, container and all', async () => {
+  test('is deleted with its project, including its container', async () => {
     const project = await assay.project();
     await project.suite({ command: 'echo begun; exec sleep 1000' });
     const { id_str: buildId } = await project.buildOf(await project.request());
@@ -117,7 +117,7 @@ describe('A build', { concurrency: 4 }, () => {
     assert.equal((await assay.client.get(`${project.path}/builds/${buildId}`, assay.as)).status, 404);
   });
 
-  test('is run again on the same commit, in the same request, and the newest of a suite counts', async () => {
+  test('is rerun on the same commit, in the same request, and the newest of a suite counts', async () => {
     const project = await assay.project();
     const flaky = await project.suite({
       command: 'test -e /srv/cache/second || { touch /srv/cache/second; exit 1; }',
@@ -136,7 +136,7 @@ describe('A build', { concurrency: 4 }, () => {
     assert.equal(builds.filter(build => build.suite_id_str === steady).length, 1);
   });
 
-  test('is skipped where no suite is, and where no rule holds; the commit keeps a record of why', async () => {
+  test('is skipped without suites, and when no rule holds; the commit records why', async () => {
     const bare = await assay.project();
     assert.equal((await bare.run()).state, 'skipped');
 
@@ -184,7 +184,7 @@ describe('A build', { concurrency: 4 }, () => {
     assert.equal((await project.run()).state, 'skipped');
   });
 
-  test('sees its checkout, its variables, the reserved ones, and itself as an ordinary user', async () => {
+  test('sees its checkout, its variables, the reserved ones, and runs as an ordinary user', async () => {
     const project = await assay.project(undefined, { name: 'The roof' });
     const { build, log } = await project.runOne({
       name: 'Unit',
@@ -213,7 +213,7 @@ home
     assert.ok(log.endsWith(expected), log);
   });
 
-  test('sees its own USER and TERM where its suite sets them', async () => {
+  test('sees its own USER and TERM if its suite sets them', async () => {
     const project = await assay.project();
     const { log } = await project.runOne({
       command: '[ "$USER $TERM" = "someone xterm" ] && echo overridden',
@@ -222,7 +222,7 @@ home
     assert.match(log, /^overridden$/m);
   });
 
-  test('sees a variable of the greatest length, and programs see it as far as Linux passes it', async () => {
+  test('sees a variable of the greatest length, and programs see it as far as Linux allows', async () => {
     const project = await assay.project();
     const most = 131_072;
     const { build, log } = await project.runOne({
@@ -235,7 +235,7 @@ home
   });
 });
 
-test('A build that takes too long is timed out, and its output so far is kept', async () => {
+test('A build that takes too long is timed out, and keeps its output so far', async () => {
   const assay = await startAppliance({ timeoutMs: 10_000 });
   try {
     const project = await assay.project();

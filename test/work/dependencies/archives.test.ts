@@ -1,5 +1,5 @@
-// Archives of every kind, good and bad: the good ones compile, the bad ones end as a failed compile that says why, and
-// nothing outside of the container is touched.
+// Archives of every kind: valid ones compile, invalid ones end as a failed compile with the reason, and nothing outside
+// the container is touched.
 import assert from 'node:assert/strict';
 import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
@@ -16,7 +16,7 @@ import {
   zipProgram,
 } from './fixture.ts';
 
-/** Nothing, and much of it. */
+/** Zeros, and many of them. */
 const ZEROS = 'truncate -s 256M zeros';
 
 suite('archives', { concurrency: 2 }, () => {
@@ -47,7 +47,7 @@ suite('archives', { concurrency: 2 }, () => {
     ['zip without compression', zipProgram('-0')],
   ];
   for (const [name, program] of formats)
-    test(`a ${name} archive is unpacked as it was packed`, async () => {
+    test(`a ${name} archive is unpacked correctly`, async () => {
       const { state, log } = await fixture.compile(packTree(tree, program), { command: show });
       assert.equal(state, 'compiled', log);
       assert.match(log, /^lrwxrwxrwx .* alias -> \.\.\/bin\/hello$/m);
@@ -95,14 +95,14 @@ suite('archives', { concurrency: 2 }, () => {
     ],
   ];
   for (const [name, make, reason] of bad)
-    test(`${name} fails the compile, and the error says so`, async () => {
+    test(`${name} fails the compile, with the reason`, async () => {
       const { state, record, log } = await fixture.compile(await make());
       assert.equal(state, 'compile_failed', log);
       assert.match(record.error as string, reason);
       assert.equal(log.includes(record.error as string), true, log);
     });
 
-  test('absolute names are unpacked inside the archive’s root, and links that lead out lead nowhere', async () => {
+  test('absolute names are unpacked inside the archive’s root, and links to the outside lead nowhere', async () => {
     const archive = await rawTar([
       { name: '/tmp/assay-absolute', content: 'x' },
       { name: 'etc', type: 'symlink', linkname: '/etc' },
@@ -116,7 +116,7 @@ suite('archives', { concurrency: 2 }, () => {
     assert.match(log, /cannot access '\/tmp\/assay-absolute'/);
   });
 
-  test('a zip whose names climb out is refused inside the container', async () => {
+  test('a zip with climbing names is refused inside the container', async () => {
     const archive = packTree({ 'ab/climbed': 'x' }, zipProgram());
     const climbing = Buffer.from(archive.toString('latin1').replaceAll('ab/climbed', '../climbed'), 'latin1');
     const { state, record } = await fixture.compile(climbing);
@@ -132,13 +132,13 @@ suite('archives', { concurrency: 2 }, () => {
     ['zip', () => packTree({}, `${ZEROS} && ${zipProgram('-1', 'zeros')}`)],
   ];
   for (const [name, make] of bombs)
-    test(`a ${name} bomb is stopped at the limit of the disk`, async () => {
+    test(`a ${name} bomb is stopped at the disk limit`, async () => {
       const { state, record, log } = await fixture.compile(make(), { command: `sleep 100; : ${PREFIX}` });
       assert.equal(state, 'compile_failed', log);
       assert.match(record.error as string, /grew past/);
     });
 
-  test('a command that fills its prefix is stopped at the limit of the disk as well', async () => {
+  test('a command that fills its prefix is stopped at the disk limit too', async () => {
     const { state, record, log } = await fixture.compile(tarOf({ file: 'x' }), {
       command: `head -c 200000000 /dev/zero >${PREFIX}/big; sync ${PREFIX}/big; sleep 100; echo over`,
     });
@@ -147,7 +147,7 @@ suite('archives', { concurrency: 2 }, () => {
     assert.doesNotMatch(log, /^over$/m);
   });
 
-  test('what a command adds to a prefix that it shares with a related dependency counts towards the limit of the disk', async () => {
+  test('what a command adds to a prefix that it shares with a related dependency counts towards the disk limit', async () => {
     const related = await fixture.compiled(tarOf({ file: 'x' }));
     const { state, record, log } = await fixture.compile(tarOf({ other: 'y' }), {
       'related_dependencies[]': [related],
@@ -158,7 +158,7 @@ suite('archives', { concurrency: 2 }, () => {
     assert.doesNotMatch(log, /^over$/m);
   });
 
-  test('a source is entered; one that is missing or leads out fails', async () => {
+  test('the source directory is entered; a missing one or one outside the archive fails', async () => {
     const archive = tarOf({
       'top/inner dir/file': 'found\n',
       'top/out': { link: '/usr' },

@@ -1,4 +1,4 @@
-// A compile's course: its environment, its log and firehose, cancel, timeout, loss, restart; and what is kept of it.
+// Compiles: environment, log and firehose, cancel, timeout, loss, restart, and the artifact.
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
@@ -26,7 +26,7 @@ suite('compiles', { concurrency: 2 }, () => {
   });
   after(() => appliance.close());
 
-  test('a compile has a stable environment, the profile of suites, and no more', async () => {
+  test('a compile has a stable environment and the restrictions of suites', async () => {
     const { log, state } = await fixture.compile(tarOf({ file: 'x' }), {
       command: `env | sort; id; pwd; umask; cp file ${PREFIX}; ! touch /usr/x`,
     });
@@ -48,7 +48,7 @@ suite('compiles', { concurrency: 2 }, () => {
     assert.match(log, /^uid=1000\(assay\) gid=1000\(assay\) groups=1000\(assay\)\n\/srv\/project\n0022$/m);
   });
 
-  test('the same tree is the same artifact, whenever it was made, and another one is not', async () => {
+  test('the same tree is the same artifact, whenever it was made', async () => {
     const tree = (mtime: number, mode = 0o755) =>
       rawTar([{ name: 'bin/tool', mode, mtime: new Date(mtime), content: 'echo tool' }]);
     const [one, other, third] = await Promise.all([
@@ -61,7 +61,7 @@ suite('compiles', { concurrency: 2 }, () => {
     assert.notEqual(artifactOf(db, one), artifactOf(db, third));
   });
 
-  test('two of the same archive and command are compiled once, side by side or one after the other', async () => {
+  test('two with the same archive and command are compiled once, concurrently or one after the other', async () => {
     const archive = tarOf({ file: 'the very same' });
     const command = `echo compiling; sleep 1; date +%N >${PREFIX}/when`;
     const three = await Promise.all([1, 2].map(() => fixture.compile(archive, { command })));
@@ -76,7 +76,7 @@ suite('compiles', { concurrency: 2 }, () => {
     assert.match(other.log, /^compiling$/m);
   });
 
-  test('an empty prefix fails the compile, directories alone count as empty', async () => {
+  test('an empty prefix fails the compile, and directories alone count as empty', async () => {
     for (const command of [`true ${PREFIX}`, `mkdir -p ${PREFIX}/bin ${PREFIX}/lib`]) {
       const { state, record } = await fixture.compile(tarOf({ file: 'x' }), { command });
       assert.equal(state, 'compile_failed');
@@ -84,7 +84,7 @@ suite('compiles', { concurrency: 2 }, () => {
     }
   });
 
-  test('a command that kills every process it can is compiled once, and fails with that reason', async () => {
+  test('a command that kills every process it can runs once, and fails with that reason', async () => {
     const { state, record, log } = await fixture.compile(tarOf({ file: 'x' }), {
       command: `echo compiling ${PREFIX}; kill -9 -1`,
     });
@@ -93,7 +93,7 @@ suite('compiles', { concurrency: 2 }, () => {
     assert.equal(log.match(/^compiling /gm)?.length, 1, log);
   });
 
-  test('a command that fails is told with its status, and the log of the next compile is its own', async () => {
+  test('a failed command is reported with its status, and the next compile has its own log', async () => {
     const id = await fixture.create({
       command: `cat file; [ "$(cat file)" = good ] && cp file ${PREFIX} || exit 7`,
     });
@@ -108,7 +108,7 @@ suite('compiles', { concurrency: 2 }, () => {
     assert.doesNotMatch(good.log, /bad/);
   });
 
-  test('the firehose tells the states and the whole log, as it grows', async () => {
+  test('the firehose sends the states and the whole log, live', async () => {
     const id = await fixture.create({
       command: `for i in 1 2 3 4 5; do echo line $i; sleep 0.4; done; cp file ${PREFIX}`,
     });
@@ -122,7 +122,7 @@ suite('compiles', { concurrency: 2 }, () => {
     assert.equal(parts.map(({ data }) => data.text).join(''), log);
   });
 
-  test('output past the limit is counted, not kept', async () => {
+  test('output beyond the limit is counted but not stored', async () => {
     const { state, log } = await fixture.compile(tarOf({ file: 'x' }), {
       command: `seq 1 100000; cp file ${PREFIX}`,
     });
@@ -131,7 +131,7 @@ suite('compiles', { concurrency: 2 }, () => {
     assert.match(log, /output past the limit of 100000 bytes was not kept: \d+ bytes left out/);
   });
 
-  test('a compile is canceled while it runs, and its last good compile stays', async () => {
+  test('a running compile can be canceled, and the last successful compile stays', async () => {
     const id = await fixture.create({
       command: `cp file ${PREFIX}; [ ! -e slow ] || { echo begun; sleep 60; }`,
     });
@@ -156,7 +156,7 @@ suite('compiles', { concurrency: 2 }, () => {
     assert.equal(artifactOf(appliance.app.db, id), artifact);
   });
 
-  test('a container that is killed from outside is compiled again, and that is said', async () => {
+  test('a compile whose container is killed from outside runs again, and says so', async () => {
     const id = await fixture.create({ command: `echo begun; sleep 8; cp file ${PREFIX}` });
     await fixture.upload(id, tarOf({ file: 'killed' }));
     await fixture.logHas(id, 'begun');
@@ -169,7 +169,7 @@ suite('compiles', { concurrency: 2 }, () => {
     );
   });
 
-  test('one that is lost each time fails after three, and says so', async () => {
+  test('a compile that is lost each time fails after three attempts, and says so', async () => {
     const id = await fixture.create({ command: `echo begun; sleep 60; cp file ${PREFIX}` });
     await fixture.upload(id, tarOf({ file: 'lost' }));
     let tries = 0;
@@ -189,14 +189,14 @@ suite('compiles', { concurrency: 2 }, () => {
     assert.match(String(last?.error), /It was tried 3 times\.$/);
   });
 
-  test('sharing stays over a new compile', async () => {
+  test('a shared dependency stays shared after a new compile', async () => {
     const id = await fixture.compiled(tarOf({ file: 'one' }));
     await appliance.ask('POST', `/dependencies/${id}/share`);
     await fixture.upload(id, tarOf({ file: 'two' }));
     assert.equal((await fixture.finished(id)).state, 'shared');
   });
 
-  test('nothing of a compile is left in Docker but its artifact', async () => {
+  test('a compile leaves only its artifact in Docker', async () => {
     const id = await fixture.compiled(tarOf({ file: 'alone' }));
     const names = await docker('ps', '-aq', '--filter', `label=assay.id=${id}`);
     const volumes = await docker('volume', 'ls', '-q', '--filter', `label=assay.id=${id}`);
@@ -204,7 +204,7 @@ suite('compiles', { concurrency: 2 }, () => {
   });
 });
 
-test('who follows a compile that waits reads nothing of the one before it', async t => {
+test('a reader of a waiting compile gets nothing of the previous one', async t => {
   const appliance = await startAppliance({ concurrency: 1 });
   t.after(() => appliance.close());
   const fixture = openDependencies(appliance);
@@ -239,7 +239,7 @@ test('a compile that takes too long fails with the reason', async t => {
   assert.equal(record.error, 'The compile was stopped: it took longer than 3 s.');
 });
 
-test('a compile goes on while the server is away, and what nothing uses is freed', async t => {
+test('a compile continues while the server is down, and unused artifacts are freed', async t => {
   const appliance = await startAppliance({ concurrency: 2 });
   const fixture = openDependencies(appliance);
   const unused = await fixture.compiled(tarOf({ file: 'unused' }));
@@ -268,7 +268,7 @@ test('a compile goes on while the server is away, and what nothing uses is freed
   await Promise.all(freed);
 });
 
-test('a server that stops while it keeps what was compiled leaves it to the next, and the command is not run again', async t => {
+test('a server that stops while it stores an artifact leaves that to the next one, and the command does not run again', async t => {
   const appliance = await startAppliance();
   const fixture = openDependencies(appliance);
   const id = await fixture.create({
@@ -290,7 +290,7 @@ test('a server that stops while it keeps what was compiled leaves it to the next
   assert.ok(sum && used.log.includes(sum), used.log);
 });
 
-/** A server on what the closed one left. */
+/** A server on the data directory of the closed one. */
 async function startAgain(t: TestContext, appliance: Appliance) {
   const { settings } = readSettings(
     new Map([

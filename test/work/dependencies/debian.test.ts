@@ -1,4 +1,4 @@
-// Software that nobody here wrote, as Debian packs its sources: a library, an interpreter, a daemon; uploaded, compiled, used.
+// Real software from Debian's source packages: a library, an interpreter and a daemon; uploaded, compiled, used.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { mkdir, readdir, readFile, rename, writeFile } from 'node:fs/promises';
@@ -20,7 +20,7 @@ suite('Debian’s sources', { concurrency: 3 }, () => {
   });
   after(() => appliance?.close());
 
-  test('zlib is compiled, and a program of a suite is linked against it', async () => {
+  test('zlib compiles, and a program of a suite is linked against it', async () => {
     const { archive, root } = sources('zlib');
     const id = await fixture.compiled(archive, {
       name: 'zlib',
@@ -43,7 +43,7 @@ suite('Debian’s sources', { concurrency: 3 }, () => {
     assert.match(log, /^zlib 1\.[\d.]+, header 1\.[\d.]+$/m);
   });
 
-  test('Lua is compiled, and its interpreter runs a script of the project', async () => {
+  test('Lua compiles, and its interpreter runs a script of the project', async () => {
     const { archive, root } = sources('lua5.4');
     const id = await fixture.compiled(archive, {
       name: 'lua',
@@ -61,7 +61,7 @@ suite('Debian’s sources', { concurrency: 3 }, () => {
     assert.match(log, /^Lua 5\.4\t42\n\/opt\/lua\/bin\/lua$/m);
   });
 
-  test('Redis is compiled, started by its launch command, and asked by a suite', async () => {
+  test('Redis compiles, is started by its launch command, and answers a suite', async () => {
     const { archive, root } = sources('redis');
     const id = await fixture.compiled(archive, {
       name: 'redis',
@@ -86,7 +86,7 @@ suite('Debian’s sources', { concurrency: 3 }, () => {
 
 const run = promisify(execFile);
 
-/** The upstream archives of source packages, from the mirror that this host installs from; downloaded once. */
+/** The upstream archives of source packages, from the host's Debian mirror, downloaded once. */
 async function fetchSources(...packages: string[]) {
   const directory = join(homedir(), '.cache', 'assay-test', 'sources');
   await mkdir(directory, { recursive: true });
@@ -117,7 +117,7 @@ async function fetchSources(...packages: string[]) {
   };
 }
 
-/** Into a directory of apt's own, so that what the host has configured and downloaded stays as it is. */
+/** Uses a separate directory for apt, so that the host's configuration and downloads stay unchanged. */
 async function download(directory: string, packages: readonly string[]): Promise<void> {
   const state = join(directory, '.apt');
   for (const name of ['lists/partial', 'cache/archives/partial', 'part'])

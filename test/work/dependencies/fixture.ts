@@ -1,4 +1,4 @@
-// What a person does with dependencies, through the public API: makes one, uploads its archive, waits for its compile.
+// Works with dependencies through the public API: creates one, uploads its archive, waits for its compile.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
@@ -36,7 +36,7 @@ export function openDependencies(appliance: Pick<Appliance, 'ask' | 'open' | 'cl
   };
   const log = async (id: string) => (await client.get(`/dependencies/${id}/log`, as)).text;
 
-  /** Follows the firehose to its end: the record, its log, and the events that led there. */
+  /** Follows the firehose to its end: the record, its log, and its events. */
   const finished = async (id: string) => {
     const firehose = await open(`/dependencies/${id}/firehose`);
     const late = setTimeout(() => firehose.close(), WAIT_MS);
@@ -50,7 +50,7 @@ export function openDependencies(appliance: Pick<Appliance, 'ask' | 'open' | 'cl
     const record = events.at(-1)?.data as Wire;
     return { record, state: record.marketplace_state as string, log: await log(id), events };
   };
-  /** Resolves when the log holds the text. */
+  /** Resolves when the log contains the text. */
   const logHas = async (id: string, text: string): Promise<void> => {
     const firehose = await open(`/dependencies/${id}/firehose`);
     const late = setTimeout(() => firehose.close(), WAIT_MS);
@@ -73,7 +73,7 @@ export function openDependencies(appliance: Pick<Appliance, 'ask' | 'open' | 'cl
     log,
     logHas,
     finished,
-    /** A dependency made of the archive, and what became of its compile. */
+    /** Creates a dependency from the archive, and returns the result of its compile. */
     compile: async (archive: Buffer, fields: Fields = {}) => {
       const id = await create(fields);
       await upload(id, archive);
@@ -90,7 +90,7 @@ export function openDependencies(appliance: Pick<Appliance, 'ask' | 'open' | 'cl
   };
 }
 
-/** A suite that uses the dependencies, run once. */
+/** Runs a suite that uses the dependencies, once. */
 export async function useIn(project: ProjectJourney, dependencies: readonly string[], command: string) {
   const suiteId = await project.suite({ command });
   for (const id of dependencies)
@@ -102,7 +102,7 @@ export async function useIn(project: ProjectJourney, dependencies: readonly stri
 
 export type Tree = Record<string, string | { link: string }>;
 
-/** An archive of the tree, made by the programs that people use. */
+/** An archive of the tree, made with standard programs. */
 export function packTree(tree: Tree, program: string): Buffer {
   const directory = mkdtempSync(join(tmpdir(), 'assay-tree-'));
   const root = join(directory, 'root');
@@ -121,11 +121,11 @@ export function packTree(tree: Tree, program: string): Buffer {
 
 export const tarOf = (tree: Tree) => packTree(tree, 'tar -cf - *');
 
-/** By way of a file: on some machines zip cannot store a file or a link in a pipe. */
+/** Uses a file, because some versions of zip cannot write a file or a link to a pipe. */
 export const zipProgram = (flags = '', what = '*') =>
   `zip -qry ${flags} ../made.zip ${what} && cat ../made.zip`;
 
-/** A tar of entries that no careful program would write. */
+/** A tar with entries that no careful program would write. */
 export async function rawTar(
   entries: (Parameters<ReturnType<typeof pack>['entry']>[0] & { content?: string })[],
 ) {

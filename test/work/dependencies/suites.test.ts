@@ -1,4 +1,4 @@
-// Dependencies as suites see them: prefixes, unions, search paths, daemons, what they relate to.
+// Dependencies in suites: prefixes, unions, search paths, daemons, related dependencies.
 import assert from 'node:assert/strict';
 import { after, before, suite, test } from 'node:test';
 import { type Appliance, docker, startAppliance } from '../../support/appliance.ts';
@@ -11,7 +11,7 @@ const RELATED = 'related_dependencies[]';
 suite('dependencies in suites', { concurrency: 2 }, () => {
   let appliance: Appliance;
   let fixture: DependencyFixture;
-  /** Each test has a project of its own: what it runs are its own suites. */
+  /** Each test has its own project with its own suites. */
   let project: () => Promise<ProjectJourney>;
   before(async () => {
     appliance = await startAppliance({ concurrency: 2 });
@@ -36,7 +36,7 @@ suite('dependencies in suites', { concurrency: 2 }, () => {
     assert.match(log, /^tool\n\/opt\/tools\/bin\/tool\n\/opt\/tools\/lib \/opt\/tools\/lib\/pkgconfig$/m);
   });
 
-  test('of several that share a prefix the suite sees the union, and the earlier one wins', async () => {
+  test('dependencies with the same prefix appear as a union, where the earlier one wins', async () => {
     const first = await fixture.compiled(
       tarOf({ 'bin/who': script('echo first'), 'etc/a': 'a', mixed: 'file' }),
     );
@@ -56,7 +56,7 @@ suite('dependencies in suites', { concurrency: 2 }, () => {
     assert.match(back.log, /^second\nother\na\nb\nd$/m);
   });
 
-  test('a prefix inside another one is there beside what the outer one has', async () => {
+  test('a prefix inside another one is added to the content of the outer one', async () => {
     const outer = await fixture.compiled(tarOf({ 'share/outer': 'o', 'bin/outer': script('echo outer') }), {
       prefix: '/opt/outer',
       command: 'cp -R . /opt/outer',
@@ -79,7 +79,7 @@ suite('dependencies in suites', { concurrency: 2 }, () => {
     assert.match(log, /new\/place:\ndeep\n\n\/opt\/outer\/share:\ninner\nouter$/m);
   });
 
-  test('what a dependency relates to is there for its compile and brought along into suites', async () => {
+  test('related dependencies are available to the compile, and in suites', async () => {
     const library = await fixture.compiled(tarOf({ 'bin/base': script('echo base') }), { name: 'library' });
     const middle = await fixture.compiled(tarOf({ file: 'x' }), {
       name: 'middle',
@@ -98,7 +98,7 @@ suite('dependencies in suites', { concurrency: 2 }, () => {
     assert.match(log, /^middle\nbase\nmiddle\nbase\n\/opt\/top\/bin:\/srv\/dependency\/bin:/m);
   });
 
-  test('two that were compiled to the same content, at one prefix, are there as one', async () => {
+  test('two with the same content at the same prefix appear as one', async () => {
     const archive = tarOf({ 'bin/same': script('echo the same') });
     const ids = [await fixture.compiled(archive), await fixture.compiled(archive)];
     ids.push(await fixture.compiled(tarOf({ 'bin/other': script('echo another') })));
@@ -107,7 +107,7 @@ suite('dependencies in suites', { concurrency: 2 }, () => {
     assert.match(log, /^the same\nanother$/m);
   });
 
-  test('a dependency keeps only what its own compile wrote, not what it found of others', async () => {
+  test('a dependency keeps only what its own compile wrote, not files of others', async () => {
     const library = await fixture.compiled(tarOf({ 'a/kept': 'old', 'a/gone': 'x' }));
     const own = await fixture.compiled(tarOf({ file: 'x' }), {
       command: `cat ${PREFIX}/a/kept && echo new >${PREFIX}/a/kept && rm ${PREFIX}/a/gone && cp file ${PREFIX}`,
@@ -151,7 +151,7 @@ suite('dependencies in suites', { concurrency: 2 }, () => {
     assert.doesNotMatch(log, /^never$/m);
   });
 
-  test('a suite whose dependency never compiled is errored and says so', async () => {
+  test('a suite whose dependency never compiled is errored, with the reason', async () => {
     const waiting = await fixture.create({ name: 'not uploaded' });
     const inProject = await project();
     const early = await useIn(inProject, [waiting], 'true');
@@ -168,7 +168,7 @@ suite('dependencies in suites', { concurrency: 2 }, () => {
     assert.match(related.record.error as string, /not uploaded has not been compiled yet/);
   });
 
-  test('suites use the last good compile, at the prefix it was made for, until a new one is done', async () => {
+  test('suites use the last successful compile, at its prefix, until a new one succeeds', async () => {
     const inProject = await project();
     const id = await fixture.compiled(tarOf({ 'bin/version': script('echo one') }));
     await appliance.ask('PUT', `/dependencies/${id}`, {
@@ -185,7 +185,7 @@ suite('dependencies in suites', { concurrency: 2 }, () => {
     assert.match(later.log, /^three\n\/opt\/moved\/bin\/version$/m);
   });
 
-  test('what Docker lost is put back before the suite starts', async () => {
+  test('a volume that Docker lost is restored before the suite starts', async () => {
     const first = await fixture.compiled(tarOf({ 'bin/lost': script('echo back again') }));
     const second = await fixture.compiled(tarOf({ 'bin/too': script('echo me too') }));
     const inProject = await project();
