@@ -48,10 +48,11 @@ const floors: Record<string, readonly string[]> = {
   'live.ts': [],
   'log.ts': [],
   'asset.ts': [],
+  'fsync.ts': [],
   'version.ts': [],
   'config.ts': ['domain'],
-  store: ['store', 'contract', 'domain', 'asset.ts', 'version.ts'],
-  engine: ['engine', 'domain', 'asset.ts'],
+  store: ['store', 'contract', 'domain', 'asset.ts', 'fsync.ts', 'version.ts'],
+  engine: ['engine', 'domain', 'asset.ts', 'fsync.ts'],
   work: ['work', 'engine', 'live.ts', 'log.ts', 'config.ts', 'version.ts', 'store', 'contract', 'domain'],
   api: ['api', 'live.ts', 'log.ts', 'store', 'contract', 'domain'],
   web: [

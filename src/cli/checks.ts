@@ -16,7 +16,7 @@ import { sizeText } from './progress.ts';
 
 export type Check = { name: string; status: 'ok' | 'warn' | 'fail'; found: string; fix?: string };
 type Finding = Omit<Check, 'name'>;
-export type CheckInput = { settings: Settings; environment: NodeJS.ProcessEnv; stored: Inspection | Error };
+type CheckInput = { settings: Settings; environment: NodeJS.ProcessEnv; stored: Inspection | Error };
 
 const ok = (found: string): Finding => ({ status: 'ok', found });
 const warn = (found: string, fix: string): Finding => ({ status: 'warn', found, fix });

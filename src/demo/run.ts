@@ -27,7 +27,7 @@ const EMAIL = 'demo@example.org';
 const SCENARIO_MS = 5 * 60_000;
 const DEFAULT_PORT = 8443;
 
-export type DemoOptions = {
+type DemoOptions = {
   flags: ReadonlyMap<string, string>;
   environment: NodeJS.ProcessEnv;
   once: boolean;

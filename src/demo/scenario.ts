@@ -21,7 +21,7 @@ const MASKED = 'its secret is masked in the log';
 /** A row of the summary. */
 export type SummaryRow = { what: string; result: string; isGood: boolean; ms?: number; note?: string };
 
-export type Scenario = {
+type Scenario = {
   api: ApiClient;
   screen: Screen;
   receiver: Receiver;

@@ -13,7 +13,7 @@ export type CacheTotal = { share: number } | { bytes: number };
 export const cacheTotalBytes = (total: CacheTotal, fileSystemBytes: number): number =>
   'bytes' in total ? total.bytes : Math.floor(total.share * fileSystemBytes);
 
-export type CacheSize = { suiteId: bigint; sizeBytes: number | null };
+type CacheSize = { suiteId: bigint; sizeBytes: number | null };
 
 /**
  * The caches to empty so that all caches together use at most `totalBytes`. `idle` is ordered, least recently used first.

@@ -1,7 +1,7 @@
 // Validates text that callers supply: repository URLs, refs, variables, prefixes, commands, redirect URIs, image names.
 // Each check returns the field's error code, or undefined. The API checks for blank values and for counts.
 
-export type NameError = 'invalid_format' | 'is_reserved';
+type NameError = 'invalid_format' | 'is_reserved';
 
 const controlCharacter = /[\u0000-\u001f\u007f-\u009f]/;
 

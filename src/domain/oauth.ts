@@ -24,7 +24,7 @@ export type AuthorizationResult =
   | { kind: 'page'; reason: string };
 
 /** Scopes are separated by commas or spaces. Undefined if the list is empty or a scope is unknown. */
-export function parseScopes(text: string): Scope[] | undefined {
+function parseScopes(text: string): Scope[] | undefined {
   const names = [...new Set(text.split(/[\s,]+/).filter(name => name !== ''))];
   return names.length > 0 && names.every(name => scopes.includes(name as Scope))
     ? (names as Scope[])

@@ -14,7 +14,7 @@ const statusOf = {
 } as const;
 
 export type ErrorCode = keyof typeof statusOf;
-export type ErrorStatus = (typeof statusOf)[ErrorCode];
+type ErrorStatus = (typeof statusOf)[ErrorCode];
 export type Errors = Record<string, ErrorCode[]>;
 
 export const errorCodes = Object.keys(statusOf) as ErrorCode[];

@@ -13,7 +13,7 @@ export type AccountChange = {
   trialEndsAt?: number | null;
   admin?: boolean;
 };
-export type NewApplication = { name: string; redirectUri: string; isPublic: boolean };
+type NewApplication = { name: string; redirectUri: string; isPublic: boolean };
 
 export function parseNewAccount(input: { email: string; kind: string; admin: boolean }): NewAccount {
   const email = input.email.trim().toLowerCase();

@@ -48,12 +48,10 @@ export type Evaluation<R extends Rule = Rule> = { runs: boolean; rules: RuleResu
 const maxShownElements = 50;
 const maxShownCharacters = 1_000;
 
-/** All rules must hold; a suite without rules always runs. */
-export function evaluateRules<R extends Rule>(rules: readonly R[], commit: CommitDetails): Evaluation<R> {
-  return createEvaluator(commit)(rules);
-}
-
-/** Evaluates one commit for many suites. A rule that several suites have is evaluated once. */
+/**
+ * Evaluates one commit for many suites. All rules of a suite must hold; a suite without rules always runs. A rule that
+ * several suites have is evaluated once.
+ */
 export function createEvaluator(
   commit: CommitDetails,
 ): <R extends Rule>(rules: readonly R[]) => Evaluation<R> {

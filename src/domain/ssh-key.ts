@@ -2,7 +2,7 @@
 
 import { generateKeyPairSync, randomBytes } from 'node:crypto';
 
-export type SshKeyPair = { publicKey: string; privateKey: string };
+type SshKeyPair = { publicKey: string; privateKey: string };
 
 const KEY_TYPE = 'ssh-ed25519';
 const CIPHER_BLOCK_BYTES = 8;

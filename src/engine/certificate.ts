@@ -1,5 +1,6 @@
 // Owns the appliance's own certificate authority and server certificate, and the check of an
 // administrator's own PEM files. When to call it again, and what listens with it, is the server's.
+
 import {
   createHash,
   createPrivateKey,
@@ -12,6 +13,7 @@ import { mkdir, open, readFile, rename, rm } from 'node:fs/promises';
 import { isIP } from 'node:net';
 import { dirname, join } from 'node:path';
 import { domainToASCII } from 'node:url';
+import { syncDirectory } from '../fsync.ts';
 
 export type Certificate = {
   /** PEM: the server's certificate, then what leads to its authority. */
@@ -284,12 +286,7 @@ async function writeWhole(path: string, text: string, mode: number): Promise<voi
     await file.close();
   }
   await rename(temporary, path);
-  const parent = await open(dirname(path), 'r');
-  try {
-    await parent.sync();
-  } finally {
-    await parent.close();
-  }
+  await syncDirectory(dirname(path));
 }
 
 function isCurrent(certificate: X509Certificate, now: Date, marginMs: number): boolean {

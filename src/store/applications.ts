@@ -9,7 +9,7 @@ import { accounts, applications, authorizationCodes, tokens } from './database/s
 
 export type Application = typeof applications.$inferSelect;
 export type Token = typeof tokens.$inferSelect;
-export type AuthorizationCode = typeof authorizationCodes.$inferSelect;
+type AuthorizationCode = typeof authorizationCodes.$inferSelect;
 
 /** A token's last use is recorded at most this often, so that reads rarely become writes. */
 const LAST_USE_INTERVAL_MS = 60_000;

@@ -5,7 +5,7 @@ import { and, eq, isNotNull, sql } from 'drizzle-orm';
 import type { Db } from './database/db.ts';
 import { artifacts, dependencies } from './database/schema.ts';
 
-export type Artifact = typeof artifacts.$inferSelect;
+type Artifact = typeof artifacts.$inferSelect;
 
 export function findArtifact(db: Db, hash: string): Artifact | undefined {
   return db.orm.select().from(artifacts).where(eq(artifacts.hash, hash)).get();

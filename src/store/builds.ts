@@ -104,7 +104,7 @@ export function findCommit(db: Db, projectId: bigint, id: bigint): Commit | unde
     .get();
 }
 
-export function findCommitByRef(db: Db, projectId: bigint, ref: string): Commit | undefined {
+function findCommitByRef(db: Db, projectId: bigint, ref: string): Commit | undefined {
   return db.orm
     .select()
     .from(commits)

@@ -31,7 +31,7 @@ export function listRelating(db: Db, id: bigint): Dependency[] {
     .map(row => row.dependency);
 }
 
-export type SuiteUse = { projectId: bigint; projectName: string; suiteId: bigint; suiteName: string };
+type SuiteUse = { projectId: bigint; projectName: string; suiteId: bigint; suiteName: string };
 
 /** The suites of all accounts that it is attached to. */
 export function listSuitesUsing(db: Db, id: bigint): SuiteUse[] {

@@ -52,7 +52,7 @@ export function findVisibleProject(db: Db, accountId: bigint, id: bigint): Proje
   return collaboration(db).get({ projectId: id, accountId }) && project;
 }
 
-export function listOwnProjects(db: Db, accountId: bigint, page: Page): Project[] {
+function listOwnProjects(db: Db, accountId: bigint, page: Page): Project[] {
   return db.orm
     .select(projectFields)
     .from(projects)

@@ -321,7 +321,7 @@ export function moveDeploy(
   });
 }
 
-export function announceDeploy(db: Db, deploy: Deploy): void {
+function announceDeploy(db: Db, deploy: Deploy): void {
   const type =
     deploy.state === 'enqueued'
       ? 'deploy.enqueued'

@@ -4,7 +4,6 @@ import {
   type CommitDetails,
   createEvaluator,
   evaluatePartially,
-  evaluateRules,
   operators,
   type Rule,
   subjects,
@@ -22,6 +21,9 @@ const facts: CommitDetails = {
   committerName: 'Grace',
   committerEmail: 'grace@example.org',
 };
+
+const evaluateRules = <R extends Rule>(rules: readonly R[], commit: CommitDetails) =>
+  createEvaluator(commit)(rules);
 
 const holds = (subject: Rule['subject'], operator: Rule['operator'], value: string) =>
   evaluateRules([{ subject, operator, value }], facts).runs;

@@ -4,7 +4,7 @@
 export type PlacedArtifact = { hash: string; prefix: string };
 
 /** One directory of a union: an artifact's root, or a directory inside it. */
-export type Layer = { hash: string; inside: string };
+type Layer = { hash: string; inside: string };
 
 export type ArtifactMount = {
   target: string;

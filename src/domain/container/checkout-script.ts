@@ -1,6 +1,7 @@
 // Builds the script that checks out a commit inside a container from the project's mirror, without copying history.
 
 import type { PlacedSubmodule } from '../submodules.ts';
+import { shellQuote } from '../text/shell.ts';
 import {
   type ContainerPlan,
   MIRROR_DIRECTORY,
@@ -44,13 +45,13 @@ export function checkoutStep(checkout: Checkout): EntryStep {
     `cd ${PROJECT_DIRECTORY} || exit 1`,
     'mkdir -p .git/objects/info .git/objects/pack .git/refs/heads .git/refs/tags .git/info || exit 1',
     `printf '%s\\n' ${MIRROR_DIRECTORY}/objects >.git/objects/info/alternates || exit 1`,
-    `printf '%s' ${quote(configuration(checkout))} >.git/config || exit 1`,
+    `printf '%s' ${shellQuote(configuration(checkout))} >.git/config || exit 1`,
     'export GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null GIT_TERMINAL_PROMPT=0 GIT_LFS_SKIP_SMUDGE=1',
     `git --git-dir=${MIRROR_DIRECTORY} ${LIST_REFS} >.git/packed-refs || exit 1`,
     ...(branch === undefined
       ? []
-      : [`printf '%s\\n' ${quote(`${hash} refs/heads/${branch}`)} >>.git/packed-refs`]),
-    `printf '%s\\n' ${quote(head)} >.git/HEAD || exit 1`,
+      : [`printf '%s\\n' ${shellQuote(`${hash} refs/heads/${branch}`)} >>.git/packed-refs`]),
+    `printf '%s\\n' ${shellQuote(head)} >.git/HEAD || exit 1`,
     // `git status` reads the reflog to report where HEAD is detached.
     ...(branch === undefined ? ['mkdir .git/logs', writeReflog(hash)] : []),
     isLastCommand ? `exec git ${RESET} ${hash} --` : `git ${RESET} ${hash} -- || exit 1`,
@@ -59,7 +60,7 @@ export function checkoutStep(checkout: Checkout): EntryStep {
     ...(hasLfs || submodulesWithLfs.length > 0 ? [LFS_FUNCTION] : []),
     ...(hasLfs ? [`lfs . ${MIRROR_DIRECTORY} || exit 1`] : []),
     ...submodulesWithLfs.map(
-      ({ path, mirror }) => `lfs ${quote(`./${path}`)} ${SUBMODULES_DIRECTORY}/${mirror} || exit 1`,
+      ({ path, mirror }) => `lfs ${shellQuote(`./${path}`)} ${SUBMODULES_DIRECTORY}/${mirror} || exit 1`,
     ),
   ];
   return { name: CHECKOUT_STEP, script: lines.join('\n'), environment: 'service' };
@@ -117,7 +118,7 @@ function submoduleCall(submodule: PlacedSubmodule, all: readonly PlacedSubmodule
     relativePath(submodule.path, repository),
     config,
   ]
-    .map(quote)
+    .map(shellQuote)
     .reduce((call, argument) => `${call} ${argument}`, 'submodule');
 }
 
@@ -127,7 +128,7 @@ const relativePath = (from: string, to: string) => `${'../'.repeat(from.split('/
 const repositoryOf = ({ name, parent }: PlacedSubmodule): string =>
   `${parent ? repositoryOf(parent) : '.git'}/modules/${name}`;
 
-export type VolumeCheckout = {
+type VolumeCheckout = {
   /** The suite's plan, which provides user, limits and owner. */
   suite: ContainerPlan;
   /** The image `host`, which has git. */
@@ -209,8 +210,4 @@ function configuration({ hash, branch, originUrl, submodules = [] }: Checkout, o
 function escapeConfig(text: string): string {
   if (/[\x00-\x1f]/.test(text)) throw new Error('A git configuration must not contain control characters.');
   return text.replace(/[\\"]/g, '\\$&');
-}
-
-function quote(text: string): string {
-  return `'${text.replaceAll("'", "'\\''")}'`;
 }

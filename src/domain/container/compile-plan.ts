@@ -2,6 +2,7 @@
 
 import { COMPILE_CANCELED, type CompileEvent } from '../dependency.ts';
 import type { ArchiveFormat } from '../text/archive-format.ts';
+import { shellQuote } from '../text/shell.ts';
 import {
   ARCHIVE_FILE,
   type ContainerPlan,
@@ -20,7 +21,7 @@ export const UNPACK_STEP = 'unpack';
 /** 2000-01-01: a constant, so that the same source always gives the same artifact. */
 const SOURCE_DATE_EPOCH = '946684800';
 
-export type CompileOptions = {
+type CompileOptions = {
   instance: string;
   dependency: { id: bigint; command: string; prefix: string; source: string };
   nonce: string;
@@ -140,7 +141,7 @@ function unpackStep(format: ArchiveFormat, source: string): EntryStep {
     ...(source === ''
       ? []
       : [
-          `source=${quote(source)}`,
+          `source=${shellQuote(source)}`,
           '[ -d "./$source" ] || fail 84 "the archive has no directory $source"',
           `cd -P "./$source" || fail 84 "the directory $source cannot be entered"`,
           `case $(pwd -P)/ in ${PROJECT_DIRECTORY}/*) ;; *) fail 85 "the directory $source leads out of the archive" ;; esac`,
@@ -151,12 +152,10 @@ function unpackStep(format: ArchiveFormat, source: string): EntryStep {
 
 function commandStep({ source, command }: { source: string; command: string }): EntryStep {
   const script =
-    source === '' ? command : `cd ${quote(`./${source}`)} || exit 1\nexec /bin/sh -c -- ${quote(command)}`;
+    source === ''
+      ? command
+      : `cd ${shellQuote(`./${source}`)} || exit 1\nexec /bin/sh -c -- ${shellQuote(command)}`;
   return { name: COMMAND_STEP, script, environment: 'suite' };
-}
-
-function quote(text: string): string {
-  return `'${text.replaceAll("'", "'\\''")}'`;
 }
 
 export type CompileVerdict = {

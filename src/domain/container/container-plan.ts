@@ -87,9 +87,3 @@ export function submodulesMount(hostDirectory: string): Mount {
 }
 
 export type RunAs = { uid: number; gid: number };
-
-/** Parses RUN_AS. Undefined if it is not `uid:gid`. */
-export function parseRunAs(text: string): RunAs | undefined {
-  const match = /^(\d{1,9}):(\d{1,9})$/.exec(text);
-  return match ? { uid: Number(match[1]), gid: Number(match[2]) } : undefined;
-}

@@ -1,7 +1,7 @@
 // Masks secrets in a stream of log bytes with an Aho–Corasick automaton, so that neither chunk boundaries nor hostile
 // output matter.
 
-export type Mask = {
+type Mask = {
   /** Returns the bytes that are safe to show now. They may share memory with the input, so do not write to either. */
   push(bytes: Buffer): Buffer;
   /** Returns the bytes still held back, after the last push. */

@@ -1,12 +1,14 @@
 // Git LFS: which files of a commit are pointers, and fetching what they stand for into the mirror. Over SSH alone: git-lfs
 // would follow the host to any HTTP address, so it is let ask for nothing but git-lfs-transfer.
+
 import { existsSync, readdirSync, statSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
+import { shellQuote } from '../../domain/text/shell.ts';
 import { fullHash, GitFailure, runGit } from './git.ts';
 import { type FetchMirror, markUsed } from './mirror.ts';
-import { shellQuote, withSsh } from './ssh.ts';
+import { withSsh } from './ssh.ts';
 
 export interface Pointer {
   oid: string;

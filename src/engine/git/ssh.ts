@@ -1,8 +1,10 @@
 // One SSH client setting for a call of git: the project's key alone, the administrator's ssh/config and
 // the host keys of the data directory. What ssh and git say when it fails is put into words in explain.ts.
+
 import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
+import { shellQuote } from '../../domain/text/shell.ts';
 
 export interface SshAccess {
   dataDirectory: string;
@@ -133,10 +135,6 @@ function configLines(settings: Record<string, string | number>): string[] {
 function configPath(path: string): string {
   if (/["\\\p{Cc}]|\$\{/u.test(path)) throw new Error(`ssh cannot use a path with such characters: ${path}`);
   return `"${path.replaceAll('%', '%%')}"`;
-}
-
-export function shellQuote(text: string): string {
-  return `'${text.replaceAll("'", "'\\''")}'`;
 }
 
 function ignoreMissing(error: NodeJS.ErrnoException): undefined {

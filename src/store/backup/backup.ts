@@ -14,8 +14,8 @@ import {
   writeFile,
 } from 'node:fs/promises';
 import { basename, dirname, join, relative, resolve } from 'node:path';
+import { syncDirectory } from '../../fsync.ts';
 import { DataError, readMasterKey } from '../data/data.ts';
-import { syncDirectory } from '../data/fsync.ts';
 import { archivePath, artifactPath, databasePath } from '../data/paths.ts';
 import { isDamageError } from '../database/database-check.ts';
 import { openSqlite } from '../database/db.ts';
@@ -34,7 +34,7 @@ import { inWorkDirectory } from './work-directory.ts';
 
 export type Sqlite = ReturnType<typeof openSqlite>;
 
-export type BackupOptions = {
+type BackupOptions = {
   data: string;
   file: string;
   version: string;
@@ -46,7 +46,7 @@ export type BackupOptions = {
   signal?: AbortSignal;
 };
 
-export type BackupMade = {
+type BackupMade = {
   entries: number;
   sizeBytes: number;
   /** What the database refers to and the data directory does not have: damage from before the backup. */

@@ -3,8 +3,8 @@
 import { existsSync, rmSync } from 'node:fs';
 import { chmod, chown, lstat, mkdir, readdir, rename, rm, stat } from 'node:fs/promises';
 import { basename, dirname, join, resolve } from 'node:path';
+import { syncDirectory } from '../../fsync.ts';
 import { createDataDirectory, DataError, lockDataDirectory } from '../data/data.ts';
-import { syncDirectory } from '../data/fsync.ts';
 import { directories, lockPath } from '../data/paths.ts';
 import { type BackupHead, databaseName, keyName, type ReadOptions, unpackArchive } from './archive.ts';
 import { inWorkDirectory } from './work-directory.ts';

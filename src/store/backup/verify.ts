@@ -28,7 +28,7 @@ export type Verification = Unpacked & {
 };
 
 /** `data` is the directory whose key is tried where the backup contains none. */
-export type VerifyOptions = ReadOptions & { data: string; environment: NodeJS.ProcessEnv };
+type VerifyOptions = ReadOptions & { data: string; environment: NodeJS.ProcessEnv };
 
 /** Every column that the vault encrypts; test/cli/backup.test.ts compares it with the schema. */
 export const sealedColumns = [

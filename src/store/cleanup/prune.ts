@@ -43,7 +43,7 @@ const statements = prepared(({ sqlite }) =>
   })),
 );
 
-export type Pruner = {
+type Pruner = {
   /** Starts another pass. */
   begin(): void;
   /** Deletes a batch of old rows. False if the pass is complete. */

@@ -10,7 +10,7 @@ import {
   detectFormat,
   detectionBytes,
 } from '../../domain/text/archive-format.ts';
-import { syncDirectory } from './fsync.ts';
+import { syncDirectory } from '../../fsync.ts';
 
 export type ReceivedArchive = {
   path: string;
@@ -20,7 +20,7 @@ export type ReceivedArchive = {
   contentType: string;
 };
 
-export type ArchiveFailureReason = 'empty' | 'unknown_format' | 'broken_off' | 'stalled' | 'disk_full';
+type ArchiveFailureReason = 'empty' | 'unknown_format' | 'broken_off' | 'stalled' | 'disk_full';
 
 export class ArchiveFailure extends Error {
   readonly reason: ArchiveFailureReason;
@@ -30,7 +30,7 @@ export class ArchiveFailure extends Error {
   }
 }
 
-export type ReceiveOptions = {
+type ReceiveOptions = {
   directory: string;
   /** Checked every few MiB. False ends the upload before the disk is full. */
   hasFreeSpace?: () => boolean | Promise<boolean>;

@@ -1,12 +1,11 @@
 // The log of a job on disk, and `<path>.times` with one checkpoint for each write. A checkpoint says when the log reached
 // a length, and how many bytes of the raw output that covers. The caller masks and batches the output.
 
-import { constants, createReadStream, rmSync } from 'node:fs';
+import { constants, rmSync } from 'node:fs';
 import { type FileHandle, open, stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import { Readable } from 'node:stream';
 import { crc32 } from 'node:zlib';
-import { syncDirectory } from './fsync.ts';
+import { syncDirectory } from '../../fsync.ts';
 
 export type LogWriter = {
   /** Appends output that covers the raw bytes up to `rawOffset`. Resolves with the length of the log. */
@@ -214,13 +213,6 @@ async function lastCheckpoint(
   }
   const checkpoint = { endOffset: 0, atMs: 0, rawOffset: 0, omittedBytes: 0, isNoted: false, isEnded: false };
   return { checkpoint, records: 0 };
-}
-
-/** The bytes from `start` up to, not including, `end`. */
-export function readLog(path: string, range: { start?: number; end?: number } = {}): Readable {
-  const { start = 0, end = Number.POSITIVE_INFINITY } = range;
-  // The `end` of a read stream is inclusive, so it cannot express an empty range.
-  return end > start ? createReadStream(path, { start, end: end - 1 }) : Readable.from([]);
 }
 
 /** 0 if there is no log yet. */

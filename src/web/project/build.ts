@@ -67,10 +67,29 @@ const buildHref = (build: Pick<Build, 'projectId' | 'id'>) =>
 const fileName = (build: Build) => `build-${build.id}.log`;
 
 /** The newest build of each suite of a request, which is the one that counts; in the order they began in. */
-export function newestBuilds(builds: readonly Build[]): Build[] {
+function newestBuilds(builds: readonly Build[]): Build[] {
   const newest = new Map<bigint, Build>();
   for (const build of builds.toSorted((a, b) => Number(a.id - b.id))) newest.set(build.suiteId, build);
   return [...newest.values()];
+}
+
+/** Runs each again. Returns the ids of the new builds, which may be fewer: a suite that was deleted cannot run again. */
+export async function rerunBuilds(
+  visit: Visit<'project'>,
+  chosen: readonly Pick<Build, 'id'>[],
+): Promise<string[]> {
+  const begun: string[] = [];
+  for (const { id } of chosen) {
+    try {
+      const { id_str: again } = await perform(visit, builds.rerun, { params: { build_id: id.toString() } });
+      begun.push(again);
+      // There may be a thousand: others are served in between.
+      await nextTurn();
+    } catch (error) {
+      if (!(error instanceof Refusal) || error.status !== 404) throw error;
+    }
+  }
+  return begun;
 }
 
 async function rerunFailed(visit: Visit<'project' | 'buildRequest'>): Promise<Response> {
@@ -78,18 +97,7 @@ async function rerunFailed(visit: Visit<'project' | 'buildRequest'>): Promise<Re
   const bad = newestBuilds(listBuildsOfRequest(services.db, found.buildRequest.id)).filter(build =>
     isRerunCandidate(build.buildState),
   );
-  const begun: string[] = [];
-  for (const { id } of bad) {
-    try {
-      const { id_str: again } = await perform(visit, builds.rerun, { params: { build_id: id.toString() } });
-      begun.push(again);
-      // There may be a thousand: others are served in between.
-      await nextTurn();
-    } catch (cause) {
-      // A suite that was deleted since cannot run again; the others can.
-      if (!(cause instanceof Refusal) || cause.status !== 404) throw cause;
-    }
-  }
+  const begun = await rerunBuilds(visit, bad);
   const project = `/ui/projects/${found.project.id}`;
   const [only] = begun;
   if (only && begun.length === 1)

@@ -1,13 +1,10 @@
 // A commit: what it is, its builds, which suites ran for it and why, and deploying it.
 
-import { setImmediate as nextTurn } from 'node:timers/promises';
 import { html } from 'hono/html';
-import { builds } from '../../api/builds.ts';
 import { type BuildState, isFinishedBuild, isRerunCandidate } from '../../domain/build.ts';
 import { parseId } from '../../domain/id.ts';
 import { type Build, listBuildsOfCommit, listSuiteDecisions } from '../../store/builds.ts';
 import { type BuildHead, listLatestBuilds } from '../../store/overview.ts';
-import { findSuite } from '../../store/suites.ts';
 import {
   copyText,
   dataTable,
@@ -21,8 +18,9 @@ import { actionButton, formTo } from '../frame/form.ts';
 import { respondRedirect } from '../frame/layout.ts';
 import { form, page, type Route } from '../frame/route.ts';
 import { stateBadge } from '../frame/state.ts';
-import { type Html, perform, type View, type Visit } from '../frame/visit.ts';
+import type { Html, View, Visit } from '../frame/visit.ts';
 import { renderJudged } from '../suite/rule-results.ts';
+import { rerunBuilds } from './build.ts';
 import { renderDeployForm } from './deploys.ts';
 import { projectPath, projectView, shortRef, subjectOf } from './frame.ts';
 import { durationOf } from './matrix.ts';
@@ -44,23 +42,11 @@ function countingBuilds({ services: { db }, found: { commit } }: CommitVisit): B
   return [...listLatestBuilds(db, commit.id).values()];
 }
 
-/** Runs again what counts for the commit and has ended so; a suite that is gone cannot run again. */
+/** Runs the builds again that count for the commit and ended in such a state. */
 async function rerun(visit: CommitVisit, wanted: (state: BuildState) => boolean): Promise<Response> {
-  const { db } = visit.services;
-  const { commit, project } = visit.found;
   const chosen = countingBuilds(visit).filter(({ buildState }) => wanted(buildState));
-  let begun = 0;
-  for (const build of chosen) {
-    const suiteIsThere = findSuite(db, project.id, build.suiteId) !== undefined;
-    if (!suiteIsThere) continue;
-    await perform(visit, builds.rerun, {
-      params: { build_id: build.id.toString() },
-    });
-    begun += 1;
-    // There may be a thousand: others are served in between.
-    await nextTurn();
-  }
-  return respondRedirect(visit, projectPath(visit, `/commits/${commit.id}`), {
+  const begun = (await rerunBuilds(visit, chosen)).length;
+  return respondRedirect(visit, projectPath(visit, `/commits/${visit.found.commit.id}`), {
     say:
       begun === 0
         ? 'There was nothing to run again.'

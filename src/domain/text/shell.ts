@@ -1,0 +1,5 @@
+// Quoting for POSIX shells.
+
+export function shellQuote(text: string): string {
+  return `'${text.replaceAll("'", "'\\''")}'`;
+}
