@@ -1,15 +1,16 @@
-// Owns the appliance's own certificate authority and server certificate, and the check of an
-// administrator's own PEM files. When to call it again, and what listens with it, is the server's.
+// Makes and renews the appliance's own certificate authority and server certificate, and checks an administrator's own PEM
+// files. The server decides when to renew and listens with them.
 
 import {
   createHash,
   createPrivateKey,
   createPublicKey,
+  generateKeyPairSync,
+  type KeyObject,
   randomBytes,
-  webcrypto,
   X509Certificate,
 } from 'node:crypto';
-import { mkdir, open, readFile, rename, rm } from 'node:fs/promises';
+import { chmod, mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { isIP } from 'node:net';
 import { dirname, join } from 'node:path';
 import { domainToASCII } from 'node:url';
@@ -23,53 +24,35 @@ export type Certificate = {
   endsAt: Date;
 };
 
-export type OwnCertificate = Certificate & {
-  /** What clients are told to trust. */
-  caPath: string;
-  /** The moment from which ensureCertificate makes the next one. */
-  renewAt: Date;
-  /** Whether this call made it. */
-  renewed: boolean;
-};
-
-type Pair = { certificate: X509Certificate; certPem: string; keyPem: string };
-type Issue = {
-  subject: string;
-  publicKey: webcrypto.CryptoKey;
-  issuer: string;
-  signingKey: webcrypto.CryptoKey;
-  issuerKey: webcrypto.CryptoKey;
-  lifeMs: number;
-  hosts?: string[];
-};
+type Pair = { certificate: X509Certificate; key: KeyObject };
 
 const dayMs = 86_400_000;
 const authorityLifeMs = 3650 * dayMs;
 // Browsers and Apple's platforms refuse server certificates that live longer than 398 days.
 const serverLifeMs = 397 * dayMs;
 const renewBeforeMs = 30 * dayMs;
-// A client whose clock is a little behind still takes a certificate that was made just now.
+// A client whose clock is a little behind still accepts a new certificate.
 const clockSkewMs = 3_600_000;
-const curve = { name: 'ECDSA', namedCurve: 'P-256' };
+const curve = { namedCurve: 'P-256' };
+const ecdsa = { ...curve, name: 'ECDSA', hash: 'SHA-256' };
 const alwaysCovered = ['localhost', '127.0.0.1', '::1'];
 
 type Wanted = { directory: string; hosts: string[]; now?: Date };
 
-const lastTurns = new Map<string, Promise<unknown>>();
+const lastCalls = new Map<string, Promise<unknown>>();
 
-/** One at a time for each directory: a reload may fall together with the daily look, and both would write. */
-export function ensureCertificate(wanted: Wanted): Promise<OwnCertificate> {
-  const before = lastTurns.get(wanted.directory) ?? Promise.resolve();
+/** One call at a time for each directory: a reload may coincide with the daily check, and both would write. */
+export function ensureCertificate(wanted: Wanted): Promise<Certificate> {
+  const before = lastCalls.get(wanted.directory) ?? Promise.resolve();
   const mine = before.catch(() => {}).then(() => ensure(wanted));
-  lastTurns.set(wanted.directory, mine);
+  lastCalls.set(wanted.directory, mine);
   return mine;
 }
 
-async function ensure(wanted: Wanted): Promise<OwnCertificate> {
+async function ensure(wanted: Wanted): Promise<Certificate> {
   const { directory } = wanted;
   const now = wanted.now ?? new Date();
   const hosts = [...new Set([...wanted.hosts.map(plainHost), ...alwaysCovered])];
-  const caPath = join(directory, 'ca.pem');
   await mkdir(directory, { recursive: true, mode: 0o700 });
 
   const authority = await readPair(directory, 'ca');
@@ -81,17 +64,17 @@ async function ensure(wanted: Wanted): Promise<OwnCertificate> {
     isCurrent(server.certificate, now, renewBeforeMs) &&
     server.certificate.verify(authority.certificate.publicKey) &&
     hosts.every(host => covers(server.certificate, host));
-  if (usable) return present(server, authority, caPath, false);
+  if (usable) return present(server, authority);
 
   const signer =
     authority !== undefined && isCurrent(authority.certificate, now, serverLifeMs)
       ? authority
       : await issueAuthority(
           directory,
-          authority?.keyPem ?? (await readIfThere(join(directory, 'ca.key'))),
+          authority?.key ?? readKey(await readIfThere(join(directory, 'ca.key'))),
           now,
         );
-  return present(await issueServer(directory, signer, hosts, now), signer, caPath, true);
+  return present(await issueServer(directory, signer, hosts, now), signer);
 }
 
 /** The administrator's own files (TLS_CERT, TLS_KEY); refuses what a client would refuse later. */
@@ -127,62 +110,64 @@ export async function loadCertificate(
   return { cert, key, endsAt: certificate.validToDate };
 }
 
-function present(server: Pair, authority: Pair, caPath: string, renewed: boolean): OwnCertificate {
-  const endsAt = server.certificate.validToDate;
+function present(server: Pair, authority: Pair): Certificate {
   return {
-    cert: server.certPem + authority.certPem,
-    key: server.keyPem,
-    caPath,
-    endsAt,
-    renewAt: new Date(endsAt.getTime() - renewBeforeMs),
-    renewed,
+    cert: `${server.certificate}${authority.certificate}`,
+    key: pemOf(server.key),
+    endsAt: server.certificate.validToDate,
   };
 }
 
-// A new authority on the old key has the old name too: whoever trusts its predecessor is not cut off.
-async function issueAuthority(directory: string, oldKeyPem: string | undefined, now: Date): Promise<Pair> {
-  const keys = await keysFrom(oldKeyPem);
-  const keyPem = await exportKey(keys.privateKey);
+const createKey = () => generateKeyPairSync('ec', curve).privateKey;
+const pemOf = (key: KeyObject) => key.export({ type: 'pkcs8', format: 'pem' }).toString();
+
+// A new authority with the old key has the old name too, so clients that trust its predecessor keep working.
+async function issueAuthority(directory: string, oldKey: KeyObject | undefined, now: Date): Promise<Pair> {
+  const key = oldKey ?? createKey();
   const fingerprint = createHash('sha256').update(
-    createPublicKey(keyPem).export({ type: 'spki', format: 'der' }),
+    createPublicKey(key).export({ type: 'spki', format: 'der' }),
   );
   const name = `O=Assay, CN=Assay CA ${fingerprint.digest('hex').slice(0, 8)}`;
-  const certPem = await issue(
-    {
-      subject: name,
-      publicKey: keys.publicKey,
-      issuer: name,
-      signingKey: keys.privateKey,
-      issuerKey: keys.publicKey,
-      lifeMs: authorityLifeMs,
-    },
-    now,
-  );
-  return writePair(directory, 'ca', certPem, keyPem);
+  const dates = validFor(authorityLifeMs, now);
+  const certificate = await issue({ subject: name, key, issuer: name, issuerKey: key, ...dates });
+  return writePair(directory, 'ca', { certificate, key });
 }
 
 async function issueServer(directory: string, authority: Pair, hosts: string[], now: Date): Promise<Pair> {
-  const keys = await keysFrom(undefined);
-  const authorityKeys = await keysFrom(authority.keyPem);
-  const certPem = await issue(
-    {
-      subject: 'O=Assay, CN=Assay server',
-      publicKey: keys.publicKey,
-      issuer: authority.certificate.subject.split('\n').join(', '),
-      signingKey: authorityKeys.privateKey,
-      issuerKey: authorityKeys.publicKey,
-      lifeMs: serverLifeMs,
-      hosts,
-    },
-    now,
-  );
-  return writePair(directory, 'server', certPem, await exportKey(keys.privateKey));
+  const key = createKey();
+  const certificate = await issue({
+    subject: 'O=Assay, CN=Assay server',
+    key,
+    issuer: authority.certificate.subject.split('\n').join(', '),
+    issuerKey: authority.key,
+    hosts,
+    ...validFor(serverLifeMs, now),
+  });
+  return writePair(directory, 'server', { certificate, key });
 }
 
-async function issue(wanted: Issue, now: Date): Promise<string> {
+function validFor(lifeMs: number, now: Date): { notBefore: Date; notAfter: Date } {
+  const begin = now.getTime() - clockSkewMs;
+  return { notBefore: new Date(begin), notAfter: new Date(begin + lifeMs) };
+}
+
+async function issue(wanted: {
+  subject: string;
+  key: KeyObject;
+  issuer: string;
+  issuerKey: KeyObject;
+  notBefore: Date;
+  notAfter: Date;
+  /** Undefined for an authority. */
+  hosts?: string[];
+}): Promise<X509Certificate> {
+  const { hosts, subject, issuer, notBefore, notAfter } = wanted;
   const x509 = await loadX509();
+  const [publicKey, issuerPublicKey] = [wanted.key, wanted.issuerKey].map(key =>
+    createPublicKey(key).toCryptoKey(ecdsa, true, ['verify']),
+  ) as [CryptoKey, CryptoKey];
   const extensions =
-    wanted.hosts === undefined
+    hosts === undefined
       ? [
           new x509.BasicConstraintsExtension(true, 0, true),
           new x509.KeyUsagesExtension(x509.KeyUsageFlags.keyCertSign | x509.KeyUsageFlags.cRLSign, true),
@@ -192,26 +177,26 @@ async function issue(wanted: Issue, now: Date): Promise<string> {
           new x509.KeyUsagesExtension(x509.KeyUsageFlags.digitalSignature, true),
           new x509.ExtendedKeyUsageExtension([x509.ExtendedKeyUsage.serverAuth]),
           new x509.SubjectAlternativeNameExtension(
-            wanted.hosts.map(value => ({ type: isIP(value) ? ('ip' as const) : ('dns' as const), value })),
+            hosts.map(value => ({ type: isIP(value) ? ('ip' as const) : ('dns' as const), value })),
           ),
         ];
   const certificate = await x509.X509CertificateGenerator.create({
-    // A leading 01 keeps the number positive and free of leading zeros, as strict readers want it.
+    // A leading 01 keeps the number positive and free of leading zeros, which strict clients require.
     serialNumber: `01${randomBytes(15).toString('hex')}`,
-    subject: wanted.subject,
-    issuer: wanted.issuer,
-    notBefore: new Date(now.getTime() - clockSkewMs),
-    notAfter: new Date(now.getTime() - clockSkewMs + wanted.lifeMs),
-    publicKey: wanted.publicKey,
-    signingKey: wanted.signingKey,
-    signingAlgorithm: { ...curve, hash: 'SHA-256' },
+    subject,
+    issuer,
+    notBefore,
+    notAfter,
+    publicKey,
+    signingKey: wanted.issuerKey.toCryptoKey(ecdsa, true, ['sign']),
+    signingAlgorithm: ecdsa,
     extensions: [
       ...extensions,
-      await x509.SubjectKeyIdentifierExtension.create(wanted.publicKey),
-      await x509.AuthorityKeyIdentifierExtension.create(wanted.issuerKey),
+      await x509.SubjectKeyIdentifierExtension.create(publicKey),
+      await x509.AuthorityKeyIdentifierExtension.create(issuerPublicKey),
     ],
   });
-  return `${certificate.toString('pem')}\n`;
+  return new X509Certificate(certificate.toString('pem'));
 }
 
 // Loaded only when something is to be issued: most starts find a valid certificate, and the package
@@ -224,67 +209,42 @@ async function loadX509(): Promise<typeof import('@peculiar/x509')> {
   return import('@peculiar/x509');
 }
 
-async function keysFrom(keyPem: string | undefined): Promise<webcrypto.CryptoKeyPair> {
-  const readable = keyPem === undefined ? undefined : readKey(keyPem);
-  if (readable === undefined) return webcrypto.subtle.generateKey(curve, true, ['sign', 'verify']);
-  const spki = createPublicKey(readable).export({ type: 'spki', format: 'der' });
-  const pkcs8 = readable.export({ type: 'pkcs8', format: 'der' });
-  return {
-    privateKey: await webcrypto.subtle.importKey('pkcs8', pkcs8, curve, true, ['sign']),
-    publicKey: await webcrypto.subtle.importKey('spki', spki, curve, true, ['verify']),
-  };
-}
-
-function readKey(keyPem: string) {
+/** Undefined for a key that cannot be read or is of another kind. */
+function readKey(keyPem: string | undefined): KeyObject | undefined {
   try {
-    const key = createPrivateKey(keyPem);
+    const key = createPrivateKey(keyPem ?? '');
     return key.asymmetricKeyDetails?.namedCurve === 'prime256v1' ? key : undefined;
   } catch {
     return undefined;
   }
 }
 
-async function exportKey(key: webcrypto.CryptoKey): Promise<string> {
-  const der = Buffer.from(await webcrypto.subtle.exportKey('pkcs8', key));
-  return createPrivateKey({ key: der, format: 'der', type: 'pkcs8' })
-    .export({ type: 'pkcs8', format: 'pem' })
-    .toString();
-}
-
 /** Undefined when a file is missing, unreadable as PEM, or the two do not belong together. */
 async function readPair(directory: string, name: string): Promise<Pair | undefined> {
   const certPem = await readIfThere(join(directory, `${name}.pem`));
-  const keyPem = await readIfThere(join(directory, `${name}.key`));
-  if (certPem === undefined || keyPem === undefined) return undefined;
-  const key = readKey(keyPem);
-  if (key === undefined) return undefined;
+  const key = readKey(await readIfThere(join(directory, `${name}.key`)));
+  if (certPem === undefined || key === undefined) return undefined;
   try {
     const certificate = new X509Certificate(certPem);
-    return certificate.checkPrivateKey(key) ? { certificate, certPem, keyPem } : undefined;
+    return certificate.checkPrivateKey(key) ? { certificate, key } : undefined;
   } catch {
     return undefined;
   }
 }
 
 // The key goes first: a crash between the two leaves a pair that does not match, and it is made again.
-async function writePair(directory: string, name: string, certPem: string, keyPem: string): Promise<Pair> {
-  await writeWhole(join(directory, `${name}.key`), keyPem, 0o600);
-  await writeWhole(join(directory, `${name}.pem`), certPem, 0o644);
-  return { certificate: new X509Certificate(certPem), certPem, keyPem };
+async function writePair(directory: string, name: string, pair: Pair): Promise<Pair> {
+  await writeWhole(join(directory, `${name}.key`), pemOf(pair.key), 0o600);
+  await writeWhole(join(directory, `${name}.pem`), pair.certificate.toString(), 0o644);
+  return pair;
 }
 
 async function writeWhole(path: string, text: string, mode: number): Promise<void> {
   const temporary = `${path}.new`;
   await rm(temporary, { force: true });
-  const file = await open(temporary, 'wx', mode);
-  try {
-    // The process's umask may have taken bits away that other readers of a certificate need.
-    await file.chmod(mode);
-    await file.writeFile(text);
-    await file.sync();
-  } finally {
-    await file.close();
-  }
+  await writeFile(temporary, text, { flag: 'wx', mode, flush: true });
+  // The process's umask may have removed bits that other readers of a certificate need.
+  await chmod(temporary, mode);
   await rename(temporary, path);
   await syncDirectory(dirname(path));
 }
