@@ -18,7 +18,7 @@ import { syncDirectory } from '../../fsync.ts';
 import { DataError, readMasterKey } from '../data/data.ts';
 import { archivePath, artifactPath, databasePath } from '../data/paths.ts';
 import { isDamageError } from '../database/database-check.ts';
-import { openSqlite } from '../database/db.ts';
+import { openSqlite, type Sqlite } from '../database/db.ts';
 import {
   type BackupHead,
   databaseName,
@@ -32,8 +32,6 @@ import {
 } from './archive.ts';
 import { inWorkDirectory } from './work-directory.ts';
 
-export type Sqlite = ReturnType<typeof openSqlite>;
-
 type BackupOptions = {
   data: string;
   file: string;
@@ -46,16 +44,12 @@ type BackupOptions = {
   signal?: AbortSignal;
 };
 
-type BackupMade = {
-  entries: number;
-  sizeBytes: number;
-  /** What the database refers to and the data directory does not have: damage from before the backup. */
-  missing: string[];
-};
-
 const PAGES_PER_STEP = 2_000;
 
-export async function makeBackup(options: BackupOptions): Promise<BackupMade> {
+/** `missing` names files that the database refers to and that were gone before the backup. */
+export async function makeBackup(
+  options: BackupOptions,
+): Promise<{ entries: number; sizeBytes: number; missing: string[] }> {
   const data = resolve(options.data);
   const file = resolve(options.file);
   const key = await checkOptions(data, file, options);
@@ -79,15 +73,13 @@ export async function makeBackup(options: BackupOptions): Promise<BackupMade> {
 
 /** For the administration page. Not by `openData`: a newer program must not migrate what an older one is serving. */
 function recordBackup(data: string): void {
-  const sqlite = openSqlite(databasePath(data));
+  using sqlite = openSqlite(databasePath(data));
   try {
     sqlite
       .prepare("INSERT OR REPLACE INTO facts (name, value) VALUES ('last_backup_at', ?)")
       .run(String(Date.now()));
   } catch {
-    // A full disk, or others that write without a pause: the backup is there and whole all the same.
-  } finally {
-    sqlite.close();
+    // A full disk, or others that write without a pause: the backup is complete all the same.
   }
 }
 
@@ -144,19 +136,15 @@ async function* openFiles(
   for (const directory of ['archives', 'artifacts'] as const) yield* filesOf(await namesIn(data, directory));
 
   const held = new Map<string, FileHandle>();
+  const hold = async (names: string[]) => {
+    for (const name of names.filter(one => !included.has(one))) {
+      const file = await openIfThere(join(data, name));
+      if (file) held.set(name, file);
+      else from.missing.push(name);
+    }
+  };
   try {
-    await takeSnapshot(
-      data,
-      join(work, databaseName),
-      async names => {
-        for (const name of names) {
-          const file = included.has(name) ? undefined : await openIfThere(join(data, name));
-          if (file) held.set(name, file);
-          else if (!included.has(name)) from.missing.push(name);
-        }
-      },
-      () => signal?.throwIfAborted(),
-    );
+    await takeSnapshot(data, join(work, databaseName), hold, signal);
     for (const [name, file] of held) yield { name, file };
   } finally {
     for (const file of held.values()) await file.close();
@@ -183,51 +171,40 @@ async function takeSnapshot(
   data: string,
   target: string,
   hold: (names: string[]) => Promise<void>,
-  onStep: () => void,
+  signal: AbortSignal | undefined,
 ): Promise<void> {
   const path = databasePath(data);
-  const reader = openSqlite(path);
+  using reader = openSqlite(path);
   try {
-    const writer = openSqlite(path);
-    try {
+    {
+      using writer = openSqlite(path);
       // For these milliseconds nobody writes, so nobody deletes what a row still refers to.
       writer.exec('BEGIN IMMEDIATE');
       reader.exec('BEGIN');
       await hold(referredFiles(reader));
-    } finally {
-      writer.close();
     }
     // Step by step, so that signals are heard; the reader's transaction keeps it at that one moment.
     await reader.backup(target, {
       progress: () => {
-        onStep();
+        signal?.throwIfAborted();
         return PAGES_PER_STEP;
       },
     });
-    checkCopy(target);
     await chmod(target, 0o600);
+    using copy = openSqlite(target);
+    // A damaged database must not take the place of good backups.
+    if (copy.pragma('quick_check(1)', { simple: true }) !== 'ok') throw damaged(path);
+    // The journal beside it would have to be saved with it.
+    copy.pragma('journal_mode = DELETE');
   } catch (error) {
-    if (!isDamageError(error)) throw error;
-    throw new DataError(
-      `${path} is damaged, so no backup was made of it: an older one is the way back ("assay restore")`,
-    );
-  } finally {
-    reader.close();
+    throw isDamageError(error) ? damaged(path) : error;
   }
 }
 
-/** A damaged database must not take the place of good backups. */
-function checkCopy(target: string): void {
-  const sqlite = openSqlite(target);
-  try {
-    if (sqlite.pragma('quick_check(1)', { simple: true }) !== 'ok')
-      throw Object.assign(new Error('quick_check failed'), { code: 'SQLITE_CORRUPT' });
-    // The journal beside it would have to be saved with it.
-    sqlite.pragma('journal_mode = DELETE');
-  } finally {
-    sqlite.close();
-  }
-}
+const damaged = (path: string) =>
+  new DataError(
+    `${path} is damaged, so no backup was made of it: an older one is the way back ("assay restore")`,
+  );
 
 /** The files that the rows refer to. */
 export function referredFiles(sqlite: Sqlite): string[] {

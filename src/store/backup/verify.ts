@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os';
 import { basename, dirname, join, resolve } from 'node:path';
 import { createDataDirectory, DataError, KEY_CHECK_CELL, readMasterKey } from '../data/data.ts';
 import { isDamageError } from '../database/database-check.ts';
-import { openSqlite } from '../database/db.ts';
+import { openSqlite, type Sqlite } from '../database/db.ts';
 import { createVault, type Vault } from '../database/vault.ts';
 import {
   databaseName,
@@ -18,7 +18,7 @@ import {
   type Unpacked,
   unpackArchive,
 } from './archive.ts';
-import { referredFiles, type Sqlite } from './backup.ts';
+import { referredFiles } from './backup.ts';
 import { inWorkDirectory } from './work-directory.ts';
 
 export type Verification = Unpacked & {
@@ -65,7 +65,7 @@ export async function verifyBackup(options: VerifyOptions): Promise<Verification
 
 function checkDatabase(tree: string, options: VerifyOptions, verification: Verification): void {
   const report = (lines: string[]) => verification.damage.push(...lines.slice(0, NAMED_AT_MOST));
-  const sqlite = openSqlite(join(tree, databaseName));
+  using sqlite = openSqlite(join(tree, databaseName));
   try {
     sqlite.defaultSafeIntegers(true);
     const column = (sql: string) => sqlite.prepare(sql).pluck().all() as string[];
@@ -91,8 +91,6 @@ function checkDatabase(tree: string, options: VerifyOptions, verification: Verif
   } catch (error) {
     if (!isDamageError(error)) throw error;
     report([`${databaseName} was damaged already when the backup was made: ${(error as Error).message}`]);
-  } finally {
-    sqlite.close();
   }
 }
 

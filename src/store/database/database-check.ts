@@ -1,8 +1,7 @@
 // Checks whether a database file is intact enough to use. It reads only; data.ts reports what to do about a damaged file.
 
 import { statSync } from 'node:fs';
-import type Database from 'better-sqlite3';
-import { openSqlite } from './db.ts';
+import { openSqlite, type Sqlite } from './db.ts';
 
 /** A full check of a larger file would delay the start, so only both ends of every table and index are read. */
 const FULL_CHECK_MAX_BYTES = 64 * 1024 ** 2;
@@ -10,7 +9,7 @@ const FULL_CHECK_MAX_BYTES = 64 * 1024 ** 2;
 export function checkDatabaseFile(path: string): 'sound' | 'empty' | 'damaged' {
   const { size } = statSync(path);
   if (size === 0) return 'empty';
-  const sqlite = openSqlite(path, { readonly: true });
+  using sqlite = openSqlite(path, { readonly: true });
   try {
     // A file without a version was not written by Assay, or was emptied.
     if (sqlite.pragma('user_version', { simple: true }) === 0) return 'empty';
@@ -20,8 +19,6 @@ export function checkDatabaseFile(path: string): 'sound' | 'empty' | 'damaged' {
   } catch (error) {
     if (isDamageError(error)) return 'damaged';
     throw error;
-  } finally {
-    sqlite.close();
   }
 }
 
@@ -31,7 +28,7 @@ export function isDamageError(error: unknown): boolean {
 }
 
 /** Reads the first and the last row of every table and index. A damaged page throws. */
-function readEnds(sqlite: Database.Database): void {
+function readEnds(sqlite: Sqlite): void {
   const trees = sqlite
     .prepare(
       "SELECT type, name, tbl_name AS owner FROM sqlite_schema WHERE type IN ('table', 'index') AND rootpage > 0",

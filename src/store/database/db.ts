@@ -31,14 +31,16 @@ export type Db = {
 const BUSY_TIMEOUT_MS = 10_000;
 const MAX_STATEMENTS = 500;
 
-export function openSqlite(path: string, options: { readonly?: boolean } = {}): Database.Database {
+export type Sqlite = Database.Database & Disposable;
+
+export function openSqlite(path: string, options: { readonly?: boolean } = {}): Sqlite {
   const binding = nativeBinding();
   const sqlite = new Database(path, {
     ...options,
     ...(binding && { nativeBinding: binding as unknown as string }),
   });
   sqlite.pragma(`busy_timeout = ${BUSY_TIMEOUT_MS}`);
-  return sqlite;
+  return Object.assign(sqlite, { [Symbol.dispose]: () => void sqlite.close() });
 }
 
 export function openDb(path: string, vault: Vault, now: () => number = Date.now, onUpgrade?: OnUpgrade): Db {

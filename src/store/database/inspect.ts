@@ -17,22 +17,14 @@ export type Inspection = {
 
 export function inspectData(data: string): Inspection {
   const path = databasePath(data);
-  if (!existsSync(path))
-    return { database: 'absent', instance: undefined, image: undefined, newestAt: undefined };
-  const database = checkDatabaseFile(path);
+  const database = existsSync(path) ? checkDatabaseFile(path) : 'absent';
   if (database !== 'sound') return { database, instance: undefined, image: undefined, newestAt: undefined };
-  const sqlite = openSqlite(path, { readonly: true });
-  try {
-    const instance = sqlite.prepare("SELECT value FROM facts WHERE name = 'instance'").pluck().get();
-    const image = sqlite.prepare("SELECT value FROM facts WHERE name = 'image'").pluck().get();
-    const newestAt = sqlite.prepare('SELECT max(created_at) FROM events').pluck().get();
-    return {
-      database,
-      instance: instance as string | undefined,
-      image: image as string | undefined,
-      newestAt: (newestAt as number | null) ?? undefined,
-    };
-  } finally {
-    sqlite.close();
-  }
+  using sqlite = openSqlite(path, { readonly: true });
+  const value = <T>(query: string) => (sqlite.prepare(query).pluck().get() ?? undefined) as T | undefined;
+  return {
+    database,
+    instance: value<string>("SELECT value FROM facts WHERE name = 'instance'"),
+    image: value<string>("SELECT value FROM facts WHERE name = 'image'"),
+    newestAt: value<number>('SELECT max(created_at) FROM events'),
+  };
 }
