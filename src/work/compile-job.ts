@@ -1,14 +1,13 @@
 // What is particular to a compile as a job: its archive, its recipe, which is compiled once however many ask for it, and
 // the files from which another server goes on. What the container left is kept by keep-artifact.ts.
 
-import { createHash, randomBytes } from 'node:crypto';
+import { randomBytes } from 'node:crypto';
 import { chmod, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { PlacedArtifact } from '../domain/container/artifact-mounts.ts';
 import {
   type CompileVerdict,
   classifyCompile,
-  describeRecipe,
+  hashRecipe,
   planCompile,
   UNPACK_STEP,
 } from '../domain/container/compile-plan.ts';
@@ -26,6 +25,7 @@ import { followContainer } from './follow-container.ts';
 import {
   beginOutput,
   CannotRun,
+  chooseImage,
   describeJob,
   type Job,
   type JobOptions,
@@ -86,13 +86,7 @@ function createCompileJob(options: CompileJobOptions, dependency: Dependency): J
         : `compiling ${dependency.name}: ${dependency.command.trim().split('\n')[0]}`,
     start: log => start(options, job, log),
     resume: log => resume(options, job, log),
-    classify: outcome =>
-      classifyCompile(outcome, {
-        attempts: dependency.attempts,
-        timeoutMs: options.timeoutMs,
-        memoryBytes: options.limits.memoryBytes,
-        diskBytes: options.diskBytes,
-      }),
+    classify: outcome => classifyCompile(outcome, { ...options.settings, attempts: dependency.attempts }),
     record({ event, error }, changes) {
       const { artifact } = job;
       moveDependency(db, id, event, {
@@ -114,8 +108,10 @@ async function start(options: CompileJobOptions, job: CompileJob, log: LogWriter
   const { db, host, artifacts } = options;
   const { dependency } = job;
   const related = artifacts.listRelatedArtifacts(dependency);
-  const { image, network } = await host.prepare(options.imageFor(dependency.image));
-  const recipeHash = recipeOf(options, dependency, image.reference, related);
+  const { image, network } = await host.prepare(chooseImage(options, dependency.image));
+  const { runAs } = options.settings;
+  const archiveHash = dependency.archiveHash as string;
+  const recipeHash = hashRecipe({ archiveHash, dependency, image: image.reference, runAs, related });
   await enterRecipe(options, job, recipeHash);
   if (await findKeptArtifact(options, job, log, recipeHash))
     return { kind: 'exit', step: COMMAND_STEP, status: 0, outOfMemory: false };
@@ -135,7 +131,7 @@ async function start(options: CompileJobOptions, job: CompileJob, log: LogWriter
     outputFile: job.outputFile,
     image,
     network,
-    limits: options.limits,
+    limits: options.settings,
     prefixes: [...new Set(related.map(({ prefix }) => prefix))],
     artifactMounts: mounts,
   });
@@ -170,16 +166,8 @@ async function finish(
 /** Waits for other compiles of the recipe, and holds it until this one has been recorded. */
 async function enterRecipe(options: CompileJobOptions, job: CompileJob, recipeHash: string): Promise<void> {
   const wanted = whileWanted(options, [[job.topic, () => job.stopReason() === undefined]]);
-  const entered = Promise.withResolvers<void>();
-  const left = Promise.withResolvers<void>();
-  job.held.defer(left.resolve);
-  const hold = () => {
-    entered.resolve();
-    return left.promise;
-  };
-  options.recipeMutex(recipeHash, hold, wanted.signal).catch(entered.reject);
   try {
-    await entered.promise;
+    job.held.use(await options.recipeMutex(recipeHash, wanted.signal));
   } finally {
     wanted.end();
   }
@@ -212,22 +200,6 @@ async function prepareArchive(
       throw new CannotRun('The archive is not in the data directory any more: upload it again.');
     throw error;
   }
-}
-
-function recipeOf(
-  options: CompileJobOptions,
-  dependency: Dependency,
-  image: string,
-  related: readonly PlacedArtifact[],
-): string {
-  const recipe = describeRecipe({
-    archiveHash: dependency.archiveHash as string,
-    dependency,
-    image,
-    runAs: options.limits.runAs,
-    related,
-  });
-  return createHash('sha256').update(recipe).digest('hex');
 }
 
 /** Undefined where the file is not there, or a crash left only a part of it. */

@@ -29,7 +29,8 @@ export async function fetchProject(
   signal: AbortSignal,
 ): Promise<void> {
   const fetch = mirrorFetch(options, project, signal);
-  const { rewritten } = await options.mutex(`mirror ${project.id}`, () => fetchMirror(fetch), signal);
+  using _lock = await options.mutex(`mirror ${project.id}`, signal);
+  const { rewritten } = await fetchMirror(fetch);
   if (rewritten) options.followed.delete(project.id);
 }
 

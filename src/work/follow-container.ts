@@ -213,27 +213,22 @@ export async function hasBegun({ host, live, stopping }: FollowOptions, run: Con
   }
 }
 
-/** Whether the container runs or has run; waits for an engine that is away. */
-async function hasStarted(host: ContainerHost, name: string, signal: AbortSignal): Promise<boolean> {
-  for (;;) {
-    try {
-      return (await host.engine.inspectContainer(name))?.startedAt !== undefined;
-    } catch (error) {
-      if (!(error instanceof EngineUnavailable)) throw error;
-      host.reportUnavailable(error);
-      await host.whenAvailable(signal);
-    }
-  }
-}
+/** Whether the container runs or has run. */
+const hasStarted = async (host: ContainerHost, name: string, signal: AbortSignal) =>
+  (await askEngine(host, signal, () => host.engine.inspectContainer(name)))?.startedAt !== undefined;
 
-/** Resolves when the container no longer runs, also across a time in which the engine is away. */
+/** Resolves when the container no longer runs. */
 async function watchContainer(host: ContainerHost, name: string, signal: AbortSignal): Promise<void> {
   // Its output records its end. This is for one that is lost, and need not slow the start of others.
   await pause(WATCH_AFTER_MS, undefined, { signal });
+  await askEngine(host, signal, () => host.engine.waitForExit(name, signal));
+}
+
+/** While the engine is away, waits for it and asks again. */
+async function askEngine<T>(host: ContainerHost, signal: AbortSignal, ask: () => Promise<T>): Promise<T> {
   for (;;) {
     try {
-      await host.engine.waitForExit(name, signal);
-      return;
+      return await ask();
     } catch (error) {
       if (signal.aborted || !(error instanceof EngineUnavailable)) throw error;
       host.reportUnavailable(error);

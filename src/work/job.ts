@@ -3,6 +3,7 @@
 
 import { mkdir, rm } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
+import type { Settings } from '../config.ts';
 import { resourceName } from '../domain/container/container-plan.ts';
 import type { Limits } from '../domain/container/suite-plan.ts';
 import type { Outcome } from '../domain/container/verdict.ts';
@@ -27,13 +28,9 @@ export type JobOptions = FollowOptions & {
   log: Log;
   dataDirectory: string;
   disk: Pick<Disk, 'hasFreeSpace' | 'mustEnd' | 'evict'>;
-  limits: Limits;
-  /** The image to run in, for what names one or none; throws CannotRun where it may not be used. */
-  imageFor(named: string | null): string;
-  timeoutMs: number;
-  logLimitBytes: number;
-  diskBytes: number;
-  cacheLimitBytes: number;
+  settings: Limits &
+    ImageSettings &
+    Pick<Settings, 'timeoutMs' | 'logLimitBytes' | 'diskBytes' | 'cacheLimitBytes'>;
 };
 
 type JobKind = 'build' | 'dependency';
@@ -68,7 +65,7 @@ export type Job<Verdict extends JobVerdict> = JobBase &
     /** Whether its name and directory are used again after it has ended. */
     isRepeatable: boolean;
     /** Prepares a container and follows it to its end. May throw the errors below. */
-    start(log: LogWriter): Promise<Outcome>;
+    start(log: LogWriter, release: () => void): Promise<Outcome>;
     /** Follows a container that the last server started. */
     resume(log: LogWriter): Promise<Outcome>;
     classify(outcome: Outcome): Verdict;
@@ -87,15 +84,6 @@ export class JobEnded extends Error {
   constructor(outcome: Outcome) {
     super(outcome.kind);
     this.outcome = outcome;
-  }
-}
-
-/** Something has to be done first, without a slot. Then the job waits for its turn again. */
-export class Postponed extends Error {
-  readonly prepare: () => Promise<void>;
-  constructor(prepare: () => Promise<void>) {
-    super('postponed');
-    this.prepare = prepare;
   }
 }
 
@@ -150,7 +138,7 @@ export function describeJob(
     secrets: [],
     attempts: row.attempts,
     spentMs: row.spentMs,
-    deadlineAt: (row.startedAt ?? Date.now()) + options.timeoutMs - row.spentMs,
+    deadlineAt: (row.startedAt ?? Date.now()) + options.settings.timeoutMs - row.spentMs,
     isCanceled,
     stopReason: () => (isCanceled() ? 'canceled' : disk.mustEnd(nonce)),
     evict: () => disk.evict(nonce),
@@ -168,7 +156,7 @@ async function runJob<Verdict extends JobVerdict>(
   isResumed: boolean,
   release: () => void,
 ): Promise<void> {
-  const openJobLog = () => openLog({ path: job.logPath, limitBytes: options.logLimitBytes });
+  const openJobLog = () => openLog({ path: job.logPath, limitBytes: options.settings.logLimitBytes });
   await mkdir(dirname(job.logPath), { recursive: true, mode: 0o700 });
   let log = await openJobLog();
   try {
@@ -185,9 +173,9 @@ async function runJob<Verdict extends JobVerdict>(
         }
       }
       if (!isBegun) await log.beginAttempt();
-      outcome = await (isBegun ? job.resume(log) : job.start(log));
+      outcome = await (isBegun ? job.resume(log) : job.start(log, release));
     } catch (error) {
-      outcome = await outcomeOf(options, job, error, release);
+      outcome = outcomeOf(options, job, error);
     }
     release();
     await conclude(options, job, log, outcome);
@@ -202,12 +190,7 @@ async function runJob<Verdict extends JobVerdict>(
 }
 
 /** What an error means for the job; throws it again where the server stops. */
-async function outcomeOf<Verdict extends JobVerdict>(
-  options: JobOptions,
-  job: Job<Verdict>,
-  error: unknown,
-  release: () => void,
-): Promise<Outcome> {
+function outcomeOf(options: JobOptions, job: JobBase, error: unknown): Outcome {
   if (options.stopping.aborted) throw error;
   if (error instanceof JobEnded) return error.outcome;
   if (error instanceof EngineUnavailable) options.host.reportUnavailable(error);
@@ -216,15 +199,6 @@ async function outcomeOf<Verdict extends JobVerdict>(
   if (reason) return { kind: reason };
   if (error instanceof GivenUp) return { kind: Date.now() >= job.deadlineAt ? 'timed_out' : 'disk_full' };
   if (isDiskFull(error)) return { kind: 'disk_full' };
-  if (error instanceof Postponed) {
-    release();
-    try {
-      await error.prepare();
-    } catch (failure) {
-      return outcomeOf(options, job, failure, release);
-    }
-    return { kind: 'not_started' };
-  }
   const hide = (message: string) => hideHostPaths(message, options.dataDirectory);
   if (error instanceof EngineUnavailable)
     // A call that was begun and not answered counts as an attempt: it may never be answered.
@@ -307,7 +281,7 @@ export const mayGoOn = ({ stopping, disk }: JobOptions, job: Pick<JobBase, 'stop
   !stopping.aborted && job.stopReason() === undefined && Date.now() < job.deadlineAt && disk.hasFreeSpace();
 
 /** Checked again when a container starts: an image that is named may have been allowed when it was written. */
-export function chooseImage(db: Db, settings: ImageSettings, named: string | null): string {
+export function chooseImage({ db, settings }: JobOptions, named: string | null): string {
   const image = named ?? defaultImage(db, settings);
   if (!isImageUsable(db, settings, image))
     throw new CannotRun(

@@ -59,8 +59,8 @@ async function capture(
   begun: Begun,
   file: string,
 ): Promise<Captured> {
-  const { diskBytes, host } = options;
-  const { runAs } = options.limits;
+  const { host } = options;
+  const { diskBytes, runAs } = options.settings;
   // It is unpacked for suites, holes filled: what cannot fit is not kept.
   const { bavail, bsize } = await statfs(options.dataDirectory);
   let grownBytes = 0;

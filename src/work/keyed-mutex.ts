@@ -1,32 +1,29 @@
-// A keyed mutex: work with the same key runs one after the other. Fetches of a mirror and compiles of a recipe use it.
+// A keyed mutex: one holder of a key at a time, in the order in which they asked.
 
-/** `signal` ends the wait. Work that has begun has to check it itself. */
-export type KeyedMutex = <T>(key: string, work: () => Promise<T>, signal?: AbortSignal) => Promise<T>;
+/** Resolves with the lock, which is held until it is disposed of. Rejects if `signal` is aborted before. */
+export type KeyedMutex = (key: string, signal: AbortSignal) => Promise<Disposable>;
 
 export function createKeyedMutex(): KeyedMutex {
-  const last = new Map<string, Promise<unknown>>();
-  return async (key, work, signal) => {
-    const before = last.get(key) ?? Promise.resolve();
-    let hasBegun = false;
-    const begin = () => {
-      signal?.throwIfAborted();
-      hasBegun = true;
-      return work();
-    };
-    const mine = before.then(begin, begin);
+  const last = new Map<string, Promise<void>>();
+  return async (key, signal) => {
+    const before = last.get(key);
+    const { promise, resolve: release } = Promise.withResolvers<void>();
+    const mine = (before ?? Promise.resolve()).then(() => promise);
     last.set(key, mine);
-    const leave = () => {
-      if (last.get(key) === mine) last.delete(key);
-    };
-    mine.then(leave, leave);
-    if (!signal) return mine;
+    mine.then(() => last.get(key) === mine && last.delete(key));
     const aborted = Promise.withResolvers<never>();
-    const giveUp = () => hasBegun || aborted.reject(signal.reason);
+    const giveUp = () => aborted.reject(signal.reason);
     signal.addEventListener('abort', giveUp);
     try {
-      return await Promise.race([mine, aborted.promise]);
+      signal.throwIfAborted();
+      await Promise.race([before, aborted.promise]);
+      signal.throwIfAborted();
+    } catch (error) {
+      release();
+      throw error;
     } finally {
       signal.removeEventListener('abort', giveUp);
     }
+    return { [Symbol.dispose]: release };
   };
 }

@@ -116,11 +116,9 @@ export async function fetchSource(
         : `The repository no longer has the commit ${commit}: build a newer one.`,
     );
   };
-  const source = await options.mutex(
-    `mirror ${project.id}`,
-    () => explore(options.dataDirectory, project, hash, { ensure, fetchLfs: lfsFetcher(options, fetch) }),
-    signal,
-  );
+  using _lock = await options.mutex(`mirror ${project.id}`, signal);
+  const fetchLfs = lfsFetcher(options, fetch);
+  const source = await explore(options.dataDirectory, project, hash, { ensure, fetchLfs });
   const key = keyOf(options.dataDirectory, project, hash);
   incomplete.delete(key);
   if (!source?.lacksLfs) return;

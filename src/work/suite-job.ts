@@ -29,12 +29,12 @@ import { followContainer } from './follow-container.ts';
 import {
   beginOutput,
   CannotRun,
+  chooseImage,
   describeJob,
   type Job,
   JobEnded,
   type JobOptions,
   jobWork,
-  Postponed,
   removeResources,
 } from './job.ts';
 import { findSource } from './source.ts';
@@ -95,11 +95,11 @@ function createSuiteJob(options: SuiteJobOptions, build: Build): Job<Verdict> {
     isRepeatable: false,
     launched: [],
     describeStep: name => describeStep(options, build, job.launched, name),
-    async start(log) {
+    async start(log, release) {
       // Read once: what the container gets is what is masked.
       const variables = listAllVariables(db, build.suiteId);
       job.secrets = variables.map(({ content }) => content);
-      return start(options, build, job, variables, log);
+      return start(options, build, job, variables, log, release);
     },
     async resume(log) {
       const kept = await readKeptSecrets(db.vault, build.id, job.directory);
@@ -108,11 +108,8 @@ function createSuiteJob(options: SuiteJobOptions, build: Build): Job<Verdict> {
     },
     classify: outcome =>
       classifyOutcome(outcome, {
+        ...options.settings,
         attempts: build.attempts,
-        timeoutMs: options.timeoutMs,
-        memoryBytes: options.limits.memoryBytes,
-        diskBytes: options.diskBytes,
-        cacheLimitBytes: options.cacheLimitBytes,
         cancelBecause: find()?.cancelBecause ?? null,
       }),
     record({ event, exitCode, error }, changes) {
@@ -151,6 +148,7 @@ async function start(
   job: SuiteJob,
   variables: readonly Variable[],
   log: LogWriter,
+  release: () => void,
 ): Promise<Outcome> {
   const { db, host } = options;
   const project = findProject(db, build.projectId);
@@ -161,10 +159,15 @@ async function start(
   if (isTooMuch(variables)) throw new CannotRun(TOO_MUCH);
   const cacheVolume = options.openCache(suite.id);
   const source = await findSource(options, project, build.commitRef);
-  if (!source) throw new Postponed(() => fetchMissingSource(options, build, project, log));
+  if (!source) {
+    // Others may run meanwhile. This build then waits for a slot again.
+    release();
+    await fetchMissingSource(options, build, project, log);
+    return { kind: 'not_started' };
+  }
   for (const note of source.notes) await log.line(note);
   const [{ image, network }, attached] = await Promise.all([
-    host.prepare(options.imageFor(suite.image)),
+    host.prepare(chooseImage(options, suite.image)),
     options.attach(suite.id),
     beginOutput(job).then(() => keepVariables(db.vault, build.id, job.directory, variables)),
   ]);
@@ -181,7 +184,7 @@ async function start(
     cacheVolume,
     image,
     network,
-    limits: options.limits,
+    limits: options.settings,
     mirror: source.mirror,
     submoduleMirrors: source.submoduleMirrors,
     submodules: source.submodules,

@@ -25,7 +25,6 @@ import { fetchWork } from './fetch-commit.ts';
 import { createFileSystems } from './file-systems.ts';
 import { createHostSlots } from './host-slots.ts';
 import { createHousekeeping } from './housekeeping.ts';
-import { chooseImage } from './job.ts';
 import { createKeyedMutex } from './keyed-mutex.ts';
 import { createMissingSources } from './missing-sources.ts';
 import { deployWork, pushDeploy } from './push-deploy.ts';
@@ -114,12 +113,9 @@ export async function startWorkers(options: {
     wake: topic => live.publish([topic]),
   });
   const housekeeping = createHousekeeping({ log, stopping: stopping.signal });
+  const shared = { db, live, log, dataDirectory, stopping: stopping.signal };
   const fetch = {
-    db,
-    live,
-    log,
-    dataDirectory,
-    stopping: stopping.signal,
+    ...shared,
     mutex: createKeyedMutex(),
     housekeeping,
     followed: new Set<bigint>(),
@@ -127,24 +123,9 @@ export async function startWorkers(options: {
   const artifacts = createArtifacts({ db, host, dataDirectory, runAs: settings.runAs });
   const sources = createMissingSources(fetch);
   const jobOptions = {
-    db,
-    log,
+    ...shared,
+    settings,
     host,
-    live,
-    stopping: stopping.signal,
-    dataDirectory,
-    limits: {
-      memoryBytes: settings.memoryBytes,
-      cpus: settings.cpus,
-      pids: settings.pids,
-      shmBytes: settings.shmBytes,
-      runAs: settings.runAs,
-    },
-    imageFor: (named: string | null) => chooseImage(db, settings, named),
-    timeoutMs: settings.timeoutMs,
-    logLimitBytes: settings.logLimitBytes,
-    diskBytes: settings.diskBytes,
-    cacheLimitBytes: settings.cacheLimitBytes,
     disk,
     artifacts,
     recipeMutex: createKeyedMutex(),

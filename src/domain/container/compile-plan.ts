@@ -1,5 +1,6 @@
 // Plans the container of a compile and classifies how it ended. work/compile-job runs it.
 
+import { createHash } from 'node:crypto';
 import { COMPILE_CANCELED, type CompileEvent } from '../dependency.ts';
 import type { ArchiveFormat } from '../text/archive-format.ts';
 import { shellQuote } from '../text/shell.ts';
@@ -75,7 +76,7 @@ export function planCompile(options: CompileOptions): ContainerPlan {
 }
 
 /** Two compiles with the same recipe share one artifact. The caller hashes the text. */
-export function describeRecipe(recipe: {
+export function hashRecipe(recipe: {
   archiveHash: string;
   dependency: { command: string; prefix: string; source: string };
   image: string;
@@ -83,7 +84,7 @@ export function describeRecipe(recipe: {
   related: readonly { prefix: string; hash: string }[];
 }): string {
   const { dependency, runAs } = recipe;
-  return JSON.stringify([
+  const text = JSON.stringify([
     'recipe 1',
     recipe.archiveHash,
     dependency.command,
@@ -93,6 +94,7 @@ export function describeRecipe(recipe: {
     `${runAs.uid}:${runAs.gid}`,
     recipe.related.map(({ prefix, hash }) => [prefix, hash]),
   ]);
+  return createHash('sha256').update(text).digest('hex');
 }
 
 const UNPACKERS: Partial<Record<ArchiveFormat, string>> = { gzip: 'gzip', bzip2: 'bzip2', xz: 'xz' };
