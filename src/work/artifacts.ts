@@ -30,7 +30,7 @@ import type { ContainerHost } from './container-host.ts';
 import { CannotRun } from './job.ts';
 import type { Attached } from './suite-job.ts';
 
-export type ArtifactParts = { db: Db; host: ContainerHost; dataDirectory: string; runAs: RunAs };
+export type ArtifactOptions = { db: Db; host: ContainerHost; dataDirectory: string; runAs: RunAs };
 
 export type BuildPrefix = {
   mounts: Mount[];
@@ -60,7 +60,7 @@ const HANDED_OUT_MS = 2 * 60_000;
 const UPPER = 'upper';
 const WORK = 'work';
 
-export function createArtifacts({ db, host, dataDirectory, runAs }: ArtifactParts): Artifacts {
+export function createArtifacts({ db, host, dataDirectory, runAs }: ArtifactOptions): Artifacts {
   const instance = instanceOf(db);
   const { engine } = host;
   const filling = new Map<string, Promise<string>>();
@@ -110,10 +110,10 @@ export function createArtifacts({ db, host, dataDirectory, runAs }: ArtifactPart
     if (found) return found;
     let work = filling.get(hash);
     if (!work) {
-      const letGo = hold(hash);
+      const release = hold(hash);
       work = fill(hash).finally(() => {
         filling.delete(hash);
-        letGo();
+        release();
       });
       filling.set(hash, work);
     }

@@ -144,7 +144,7 @@ export function watchDisk(options: DiskOptions): Disk {
       if (performance.now() - at > END_MS || (!isRunning && (await options.isGone(job)))) ending = undefined;
       return;
     }
-    // Two rounds tell who grows.
+    // It takes two rounds to see which job grows.
     if (!rounds || rounds.last === rounds.older) return;
     const { older, last } = rounds;
     const counted = (usage: Usage | undefined) =>

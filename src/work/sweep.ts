@@ -1,5 +1,5 @@
-// Takes away what outlived its job: containers, volumes, files of jobs, mirrors, archives, old logs. Only things with this
-// instance's label, and only files in DATA.
+// Removes what outlived its job: containers, volumes, files of jobs, mirrors, archives, old logs. It touches only resources
+// with this instance's label, and only files in DATA.
 
 import { lstatSync, renameSync, type Stats, statSync } from 'node:fs';
 import { lstat, opendir, readdir, rm } from 'node:fs/promises';
@@ -24,7 +24,7 @@ import type { Artifacts } from './artifacts.ts';
 import type { Caches } from './caches.ts';
 import type { ContainerHost } from './container-host.ts';
 
-export type SweepParts = {
+export type SweepOptions = {
   db: Db;
   log: Log;
   host: ContainerHost;
@@ -47,15 +47,15 @@ const LONG_JOB_MS = 12 * 3600_000;
 /** How the name ends of what is being removed, or was when the server was killed. */
 const ASIDE = '.gone';
 
-export function startSweep(parts: SweepParts): { stop(): void; sweep(): Promise<void> } {
+export function startSweep(options: SweepOptions): { stop(): void; sweep(): Promise<void> } {
   let under: Promise<void> | undefined;
   let logsAt = Number.NEGATIVE_INFINITY;
-  const sweepSources = createSourceSweep(parts);
+  const sweepSources = createSourceSweep(options);
   const sweep = () => {
     // There may be very many logs: they are gone through now and then.
     const withLogs = performance.now() - logsAt > LOGS_EVERY_MS;
     if (withLogs) logsAt = performance.now();
-    under ??= sweepOnce(parts, withLogs, sweepSources).finally(() => {
+    under ??= sweepOnce(options, withLogs, sweepSources).finally(() => {
       under = undefined;
     });
     return under;
@@ -64,13 +64,13 @@ export function startSweep(parts: SweepParts): { stop(): void; sweep(): Promise<
   return { stop: () => clearInterval(timer), sweep };
 }
 
-/** Each part by itself: what cannot be taken away keeps nothing else from going. */
+/** Each step by itself: what cannot be removed does not keep the rest from being removed. */
 async function sweepOnce(
-  parts: SweepParts,
+  options: SweepOptions,
   withLogs: boolean,
   sweepSources: () => Promise<void>,
 ): Promise<void> {
-  const { db, host, log } = parts;
+  const { db, host, log } = options;
   const attempt = async (what: string, work: () => Promise<unknown>) => {
     try {
       await work();
@@ -78,12 +78,12 @@ async function sweepOnce(
       log.debug('sweep could not finish', { what, cause });
     }
   };
-  await attempt('jobs', () => sweepJobs(parts));
-  await attempt('files', () => sweepFiles(parts));
+  await attempt('jobs', () => sweepJobs(options));
+  await attempt('files', () => sweepFiles(options));
   await attempt('unused sources', sweepSources);
-  await attempt('artifacts', () => sweepArtifacts(parts));
-  await attempt('old logs', () => sweepLogs(parts));
-  if (withLogs) await attempt('logs of what was deleted', () => sweepOrphanLogs(parts));
+  await attempt('artifacts', () => sweepArtifacts(options));
+  await attempt('old logs', () => sweepLogs(options));
+  if (withLogs) await attempt('logs of what was deleted', () => sweepOrphanLogs(options));
   if (host.unavailable() !== undefined) return;
   await attempt('containers', async () => {
     for (const container of await host.engine.listContainers()) {
@@ -95,7 +95,7 @@ async function sweepOnce(
   });
   await attempt('volumes', async () => {
     const volumes = await host.engine.listVolumes();
-    const neededCaches = parts.caches.listNeeded();
+    const neededCaches = options.caches.listNeeded();
     for (const volume of volumes) {
       const { kind, id } = volume.owner;
       const isLeft =
@@ -105,15 +105,15 @@ async function sweepOnce(
             ? !isJobRunning(db, 'build', id)
             : kind === 'prefix'
               ? !isJobRunning(db, 'dependency', id)
-              : ARTIFACT_VOLUMES.has(kind) && !parts.artifacts.isVolumeNeeded(volume.name, volume.owner);
+              : ARTIFACT_VOLUMES.has(kind) && !options.artifacts.isVolumeNeeded(volume.name, volume.owner);
       if (isLeft) await attempt(volume.name, () => host.engine.removeVolume(volume.name));
     }
-    await attempt('caches', () => parts.caches.review(volumes));
+    await attempt('caches', () => options.caches.review(volumes));
   });
 }
 
 /** A job's directory is made after the job is claimed, so one without a job is never needed again. */
-async function sweepJobs({ db, dataDirectory }: SweepParts): Promise<void> {
+async function sweepJobs({ db, dataDirectory }: SweepOptions): Promise<void> {
   for (const name of await readdir(join(dataDirectory, 'jobs'))) {
     const [, kind, id] = /^(build|dependency)-(\d+)$/.exec(name) ?? [];
     if (kind && id && !isJobUnfinished(db, kind, id))
@@ -121,7 +121,7 @@ async function sweepJobs({ db, dataDirectory }: SweepParts): Promise<void> {
   }
 }
 
-async function sweepFiles({ db, dataDirectory }: SweepParts): Promise<void> {
+async function sweepFiles({ db, dataDirectory }: SweepOptions): Promise<void> {
   for (const name of await readdir(join(dataDirectory, 'mirrors'))) {
     // A mirror, or what a process that was killed left while it made one.
     const [, id] = /^(\d+)\.git(?:\.\w+)*$/.exec(name) ?? [];
@@ -138,7 +138,7 @@ async function sweepFiles({ db, dataDirectory }: SweepParts): Promise<void> {
  * Removes content of Git LFS and mirrors of submodules that nothing used for the retention, which is a day at least: a
  * build that needs them again fetches them again. There may be very many: each sweep goes on where the last one ended.
  */
-function createSourceSweep({ db, dataDirectory, retentionMs }: SweepParts): () => Promise<void> {
+function createSourceSweep({ db, dataDirectory, retentionMs }: SweepOptions): () => Promise<void> {
   let unvisited: AsyncGenerator<SourcePaths> | undefined;
   let startedAt = Number.NEGATIVE_INFINITY;
   const isUnused = (path: string, found: Stats | undefined) =>
@@ -202,7 +202,7 @@ const listDirectory = (path: string) =>
   });
 
 /** What no dependency was compiled to any more. */
-async function sweepArtifacts({ db, dataDirectory, artifacts }: SweepParts): Promise<void> {
+async function sweepArtifacts({ db, dataDirectory, artifacts }: SweepOptions): Promise<void> {
   const isFree = (hash: string) => !artifacts.isHeld(hash) && !findArtifact(db, hash);
   for (const hash of deleteUnusedArtifacts(db, artifacts.isHeld))
     if (isFree(hash)) await discard(artifactPath(dataDirectory, hash));
@@ -214,7 +214,7 @@ async function sweepArtifacts({ db, dataDirectory, artifacts }: SweepParts): Pro
 }
 
 /** Logs whose build or deploy went with its project. */
-async function sweepOrphanLogs({ db, dataDirectory }: SweepParts): Promise<void> {
+async function sweepOrphanLogs({ db, dataDirectory }: SweepOptions): Promise<void> {
   for await (const { name } of await opendir(join(dataDirectory, 'logs'))) {
     const [, kind, id] = /^(build|deploy|dependency)-(\d+)\.log(?:\.times)?$/.exec(name) ?? [];
     if (kind && id && !recordExists(db, kind as LogKind, BigInt(id)))
@@ -243,7 +243,7 @@ function isOld(path: string): boolean {
 }
 
 /** Logs of builds that ended long ago; the rows stay. */
-async function sweepLogs({ db, dataDirectory, retentionMs }: SweepParts): Promise<void> {
+async function sweepLogs({ db, dataDirectory, retentionMs }: SweepOptions): Promise<void> {
   for (const id of listExpiredBuilds(db, db.now() - retentionMs, 100)) {
     const path = buildLogPath(dataDirectory, id);
     await rm(path, { force: true });

@@ -10,7 +10,7 @@ import type { Db } from '../../src/store/database/db.ts';
 import { instanceOf } from '../../src/store/database/settings.ts';
 import { moveBuild } from '../../src/store/transition.ts';
 import type { ContainerHost } from '../../src/work/container-host.ts';
-import { type SweepParts, startSweep } from '../../src/work/sweep.ts';
+import { type SweepOptions, startSweep } from '../../src/work/sweep.ts';
 import { addBuilds, addProject, addSuite, openFixture } from '../store/fixture.ts';
 
 const DAY_MS = 24 * 3600_000;
@@ -18,14 +18,14 @@ const DAY_MS = 24 * 3600_000;
 /** A sweep whose Docker has exactly these containers, and records which are removed. */
 function sweeperOf(
   { db, path }: { db: Db; path: string },
-  parts: Partial<SweepParts>,
+  parts: Partial<SweepOptions>,
   containers: unknown[] = [],
 ) {
   const dataDirectory = dirname(path);
   for (const name of ['jobs', 'mirrors', 'archives', 'artifacts', 'logs'])
     mkdirSync(join(dataDirectory, name));
   const removed: string[] = [];
-  const everything: SweepParts = {
+  const everything: SweepOptions = {
     db,
     log: createLog(() => {}, {}),
     host: {
