@@ -183,6 +183,18 @@ test('each listed package is really imported', () => {
     );
 });
 
+test('Docker is reached through the contract of the engine and nowhere else', () => {
+  const open = ['docker-engine', 'report', 'skeleton'].map(name => `engine/docker/${name}.ts`);
+  const around = imports
+    .filter(isRelative)
+    .filter(one => !one.from.startsWith('engine/docker/') && resolved(one).startsWith('engine/docker/'))
+    .filter(one => !open.includes(resolved(one)))
+    .map(one => `${one.from} imports ${resolved(one)}`);
+  assert.deepEqual(around, []);
+  const creators = files.filter(path => textOf.get(path)?.includes('docker.createContainer('));
+  assert.deepEqual(creators, ['engine/docker/create-container.ts']);
+});
+
 test('state columns are updated only in store/transition.ts', () => {
   const writers: string[] = [];
   for (const [path, text] of textOf) {

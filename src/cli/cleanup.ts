@@ -8,7 +8,7 @@ import {
   removeContainersAndVolumes,
   removeMadeImages,
   removeNetworkAndRules,
-} from '../engine/docker/cleanup.ts';
+} from '../engine/cleanup.ts';
 import { createDockerEngine } from '../engine/docker/docker-engine.ts';
 import { EngineRefused, EngineUnavailable } from '../engine/engine.ts';
 import { DataError, lockDataDirectory } from '../store/data/data.ts';

@@ -3,7 +3,7 @@ import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import type { Settings } from '../config.ts';
 import { HOST_IMAGE } from '../domain/names.ts';
-import { removeContainersAndVolumes, removeNetworkAndRules } from '../engine/docker/cleanup.ts';
+import { removeContainersAndVolumes, removeNetworkAndRules } from '../engine/cleanup.ts';
 import { createDockerEngine } from '../engine/docker/docker-engine.ts';
 import { inspectDocker } from '../engine/docker/report.ts';
 import { OWN_BRIDGE } from '../engine/engine.ts';

@@ -2,18 +2,18 @@
 // container, a volume, an image or a network asks for it here. The Docker Engine is behind it today
 // (docker/docker-engine.ts); another implementation has to keep every promise below.
 //
-// An engine works for one instance. Whatever it makes carries the label of that instance, and it never changes or removes
-// anything without that label. Names are unique in the instance and chosen by the caller, so that a caller that lost its
-// memory in a crash finds what it made by computing the name again.
+// An engine works for one instance. Whatever it creates carries the label of that instance, and it lists nothing else;
+// only imported images belong to all. The caller chooses names that contain the instance and can be computed again, so
+// that it finds what it created after a crash.
 //
 // Order of calls
 //
 //   1. `ensureNetwork` and `prepareImage`, in any order. Their results go into the plan.
-//   2. `createVolume`, then `fillVolume`, `claimVolume` or `createUnion`, for each volume that the plan mounts. A volume
-//      whose mount names an `owner` is made by the engine when it is first mounted.
+//   2. `createVolume`, then `fillVolume` or `claimVolume`, or `createUnion` of such volumes, for each volume that the plan
+//      mounts. A volume whose mount names an `owner` is created when it is first mounted.
 //   3. `startContainer`.
-//   4. `waitForExit`, `inspectContainer` and `listStorage`, as often as wanted. How the job went is not asked here: the
-//      entry script writes it to the output file (docker/output.ts). The exit code is only for a job that left no record.
+//   4. `waitForExit`, `inspectContainer` and `listStorage`, as often as needed. The result of the job does not come from
+//      them: the entry script writes it to the output file (output.ts). The exit code serves a job that left no record.
 //   5. `stopContainer` to end it early. It resolves when nothing of the container runs.
 //   6. `readVolume` for what it left, then `removeContainer`, then `removeVolume`.
 //
@@ -34,9 +34,9 @@
 // After a crash of the engine
 //
 //   Calls throw EngineUnavailable until it answers again; `ping` is the way to find out. A container may be gone, may have
-//   ended, or may still run: `inspectContainer` tells. None is ever started a second time by the engine itself. Images,
+//   ended, or may still run: `inspectContainer` tells which. The engine itself never starts one a second time. Images,
 //   networks and volumes may have been lost: call `prepareImage` and `ensureNetwork` again before the next start. A volume
-//   that was lost is never replaced by an empty one without a word: see VolumeLost.
+//   that was lost is never replaced by an empty one: see VolumeLost.
 //
 // Isolation
 //
@@ -45,10 +45,10 @@
 //
 // Errors
 //
-//   Every call has a deadline, and throws EngineUnavailable when the engine does not answer in time. Where it was reached,
-//   what was asked may have happened. Every call throws EngineRefused when the engine answers that it cannot do what was
-//   asked, with a message for people. Calls that throw one of its subclasses say so below. A call with a signal throws the
-//   reason of the signal when it is aborted.
+//   Every call has a deadline, and throws EngineUnavailable when the engine does not answer in time. Unless `reached` is
+//   false, what was asked may have happened. Every call throws EngineRefused when the engine answers that it cannot do
+//   what was asked; its message is for people. Calls that throw a subclass of it say so below. A call with a signal throws
+//   the reason of the signal when it is aborted.
 import type { Readable } from 'node:stream';
 import {
   CACHE_DIRECTORY,
@@ -90,6 +90,9 @@ export class VolumeLost extends EngineRefused {
 
 /** The kind of the empty volume that is left where a lost one was to be mounted. It can be removed. */
 export const LOST_VOLUME_KIND = 'lost';
+
+/** The kind of a container that runs only while a server uses the instance. */
+export const GUARD_KIND = 'guard';
 
 /** The network setting for the instance's own bridge. */
 export const OWN_BRIDGE = 'bridge';
@@ -144,8 +147,8 @@ export type StoredImage = { imageId: string; names: string[]; sizeBytes: number;
 
 export type Containers = {
   /**
-   * Creates and starts a container, and returns its id. Throws ImageMissing, NetworkMissing or VolumeLost. After an error
-   * other than EngineUnavailable there is no container of that name.
+   * Creates and starts a container, and returns its id. Throws ImageMissing, NetworkMissing or VolumeLost. After an
+   * EngineRefused this call has started nothing.
    */
   startContainer(plan: ContainerPlan): Promise<string>;
   /** Undefined when there is none. Takes a name or an id, as all that follow. */

@@ -15,8 +15,8 @@ import {
 } from '../domain/container/suite-plan.ts';
 import { classifyOutcome, type Outcome, type Verdict } from '../domain/container/verdict.ts';
 import { HOST_IMAGE } from '../domain/names.ts';
-import { createOutput } from '../engine/docker/output.ts';
 import { GitFailure } from '../engine/git/git.ts';
+import { createOutput } from '../engine/output.ts';
 import { type Build, claimBuild, findBuild, findBuildRequest } from '../store/builds.ts';
 import type { LogWriter } from '../store/data/log-file.ts';
 import { instanceOf } from '../store/database/settings.ts';

@@ -1,5 +1,5 @@
 // The script that runs first in every container: it relays output into a file, runs the steps in order and records the
-// exit status in that file. src/engine/docker/output.ts reads the file.
+// exit status in that file. src/engine/output.ts reads the file.
 
 import { ENVIRONMENT_FILE, OUTPUT_FILE } from './container-plan.ts';
 

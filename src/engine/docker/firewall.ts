@@ -2,11 +2,9 @@
 // rules, the guard, checks them on request and restores those that are missing. It ends with its connection.
 import { createInterface } from 'node:readline';
 import { type Duplex, PassThrough } from 'node:stream';
-import { EngineRefused, type PreparedImage } from '../engine.ts';
+import { EngineRefused, GUARD_KIND, type PreparedImage } from '../engine.ts';
 import { type DockerContainer, unlessRefused } from './client.ts';
 import { createContainer, nameHelper, type Scope } from './create-container.ts';
-
-export const GUARD_KIND = 'guard';
 
 export type Firewall = {
   /** Resolves when the rules are in force; throws EngineRefused when they cannot be set. */

@@ -1,5 +1,5 @@
-// Owns the directories and files that every image of ours has, as a tar: the workspace, the cache, a home, the
-// user's name, and for the image `host` the links into the host's /usr. Getting it into an image is image.ts's.
+// The directories and files that Assay adds to every image, as a tar: workspace, cache, home, the user, and for the image
+// `host` the links to the host's /usr.
 import { existsSync, lstatSync, readdirSync, readFileSync, readlinkSync, statSync } from 'node:fs';
 import { pack } from 'tar-stream';
 import {
@@ -12,7 +12,7 @@ import {
 
 const USER_NAME = 'assay';
 
-/** What programs under /usr look for in /etc, where the host has it. No keys: of ssl, the certificates only. */
+/** What programs under /usr need from /etc, where the host has it. No keys: of ssl, only the certificates. */
 const HOST_ETC = [
   /^alternatives$/,
   /^(ca-certificates|pki\/tls\/certs|pki\/ca-trust|ssl\/certs|ssl\/openssl\.cnf)$/,
@@ -22,34 +22,34 @@ const HOST_ETC = [
 ];
 
 /**
- * Settings of the server for installed tools. They may hold credentials, so they are copied when the image is made, and
- * only such as any user of the server may read and that hold none: see `hostSettings`.
+ * The host's settings for installed tools. They may contain credentials, so they are not mounted: `hostSettings` copies
+ * those that every user of the host may read and that contain none.
  */
 const HOST_SETTINGS = [
   /^(npmrc|gitconfig|pip\.conf|shells|ca-certificates\.conf)$/,
-  // `apikeys` is for the services of Chromium's maker.
+  // `apikeys` has keys for online services.
   /^chromium\.d\/(?!apikeys$)[\w.-]+$/,
 ];
 const SETTINGS_BYTES = 64 * 1024;
 const CREDENTIALS =
   /_auth(token)?\s*=|passw(or)?d|token|secret|api[_-]?key|authorization|PRIVATE KEY|:\/\/(?!git@)[^/\s@]+@/i;
 
-/** Debian's Chromium ends at once where it can make no sandbox of its own, as in every container without privileges. */
-const CHROMIUM_FLAGS = `# The container is the sandbox: there is no way to make another one in it.
+/** Debian's Chromium exits at once where it cannot create a sandbox, as in every container without privileges. */
+const CHROMIUM_FLAGS = `# The container is the sandbox: another one cannot be created in it.
 export CHROMIUM_FLAGS="$CHROMIUM_FLAGS --no-sandbox"
 `;
 
 const ROOT_LINKS = ['bin', 'lib', 'lib32', 'lib64', 'libx32'];
 
-interface Entry {
+type Entry = {
   name: string;
   mode: number;
   owner?: RunAs;
   link?: string;
   content?: string;
-}
+};
 
-/** Owned by the user: an empty volume mounted there takes the directory's owner, and is writable. */
+/** They belong to the user, because an empty volume takes the owner of the directory that it is mounted at. */
 function workspace(runAs: RunAs): Entry[] {
   return [
     { name: 'tmp', mode: 0o1777 },
@@ -62,7 +62,7 @@ function workspace(runAs: RunAs): Entry[] {
   ];
 }
 
-/** For an image that has a system already: `passwd` and `group` are its own, and get a line when they lack it. */
+/** For an image with a system of its own: its `passwd` and `group` get the lines that they lack. */
 export async function workspaceTar(runAs: RunAs, passwd: string, group: string): Promise<Buffer> {
   return await tarOf([
     ...workspace(runAs),
@@ -74,11 +74,11 @@ export async function workspaceTar(runAs: RunAs, passwd: string, group: string):
 
 export type HostSettings = {
   files: { name: string; content: string }[];
-  /** Such as may hold credentials, or cannot be read by every user. */
+  /** Those that may contain credentials, or that not every user may read. */
   leftOut: string[];
 };
 
-/** What containers of the image `host` get of the server's settings under /etc. */
+/** The settings under /etc that containers of the image `host` get. */
 export function hostSettings(etc = '/etc'): HostSettings {
   const files: HostSettings['files'] = [];
   const leftOut: string[] = [];
@@ -101,7 +101,7 @@ function listUnder(root: string, directories: readonly string[]): string[] {
     .sort();
 }
 
-/** Empty for one that is not there, or that this user may not read. */
+/** Empty for a directory that is missing or that this user may not read. */
 function listDirectory(path: string): string[] {
   try {
     return readdirSync(path);
@@ -111,10 +111,10 @@ function listDirectory(path: string): string[] {
   }
 }
 
-/** The root of the image `host`: everything but the host's /usr, which is mounted when a container is made. */
+/** The root of the image `host`, without the host's /usr, which every container mounts. */
 export async function hostTar(runAs: RunAs): Promise<Buffer> {
   const links = ROOT_LINKS.filter(name => isLink(`/${name}`));
-  // A real directory, since Docker mounts its init into it; with a link for each program the host has there.
+  // A real directory with a link for each program of the host, because Docker mounts its init into it.
   const sbin = existsSync('/usr/sbin') ? readdirSync('/usr/sbin').sort() : [];
   return await tarOf([
     ...workspace(runAs),
@@ -136,7 +136,7 @@ export async function hostTar(runAs: RunAs): Promise<Buffer> {
   ]);
 }
 
-/** What a container of the image `host` mounts, all of it read-only. */
+/** What a container of the image `host` mounts, read-only. */
 export function hostMounts(): Mount[] {
   const roots = ['usr', ...ROOT_LINKS.filter(name => existsSync(`/${name}`) && !isLink(`/${name}`))];
   const wanted = listUnder('/etc', ['', 'ssl/', 'pki/', 'pki/tls/']).filter(
@@ -150,7 +150,7 @@ export function hostMounts(): Mount[] {
   }));
 }
 
-/** Every system has these, and programs ask for them by name. */
+/** Programs expect these users and groups on every system. */
 const USERS = ['root:x:0:0:root:/root:/bin/sh', 'nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin'];
 const GROUPS = ['root:x:0:', 'nogroup:x:65534:'];
 
@@ -163,18 +163,18 @@ function withGroup(group: string, { gid }: RunAs): string {
   return [...lacking(group, GROUPS), `${USER_NAME}:x:${gid}:`].reduce(withLine, group);
 }
 
-/** Those whose name the text does not have, with whatever number. */
+/** The lines whose name is not in the text, whatever its number. */
 const lacking = (text: string, lines: readonly string[]) =>
   lines.filter(line => !text.split('\n').some(one => one.split(':')[0] === line.split(':')[0]));
 
-/** Unless there is a line for the same number. */
+/** Adds the line, unless there is one with the same number. */
 function withLine(text: string, line: string): string {
   const numberOf = (one: string) => one.split(':')[2];
   if (text.split('\n').some(one => numberOf(one) === numberOf(line))) return text;
   return `${closed(text)}${line}\n`;
 }
 
-/** What the user that commands run as is called, in an image with these users. */
+/** The name of the user that commands run as, in an image with these users. */
 export function userNameIn(passwd: string, runAs: RunAs): string {
   const lines = withUser(passwd, runAs).split('\n');
   return lines.find(line => line.split(':')[2] === String(runAs.uid))?.split(':')[0] as string;
@@ -191,7 +191,7 @@ function isLink(path: string): boolean {
 async function tarOf(entries: Entry[]): Promise<Buffer> {
   const tar = pack();
   for (const { name, mode, owner, link, content } of entries) {
-    // A fixed time, so that the same skeleton has the same bytes, and its image one name.
+    // A fixed time: the same content gives the same bytes, and so the same name of the image.
     const header = { name, mode, uid: owner?.uid ?? 0, gid: owner?.gid ?? 0, mtime: new Date(0) };
     if (link !== undefined) tar.entry({ ...header, type: 'symlink', linkname: link });
     else if (content !== undefined) tar.entry({ ...header, type: 'file' }, content);

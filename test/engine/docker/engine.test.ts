@@ -40,7 +40,7 @@ describe('the engine', () => {
     assert.equal((await fixture.engine.waitForExit(containerId))?.exitCode, 137);
   });
 
-  it('starts a container that was created before a crash and never started', async () => {
+  it('starts a container that a crashed server created and did not start', async () => {
     const { file, nonce, plan } = await fixture.begin('echo late');
     const other = fixture.openEngine({ dockerHost: await engineThatDiesAtStart() });
     await assert.rejects(other.startContainer(plan), EngineUnavailable);
@@ -127,7 +127,7 @@ describe('the engine', () => {
     await assert.rejects(fixture.openEngine({ dockerHost, deadlineMs: 50 }).ping(), /did not answer in time/);
   });
 
-  it('notices that the engine died while it waited, and that a wait hung', async () => {
+  it('notices that the engine died, or that a request hung, while it waited', async () => {
     let inspected = 0;
     let died = false;
     const dockerHost = await fakeEngine((path, answer, hangUp) => {

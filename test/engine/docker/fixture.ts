@@ -14,8 +14,8 @@ import { type Entry, type EntryStep, entryCommand } from '../../../src/domain/co
 import { HOST_IMAGE } from '../../../src/domain/names.ts';
 import { openDocker } from '../../../src/engine/docker/client.ts';
 import { createDockerEngine, type DockerEngineOptions } from '../../../src/engine/docker/docker-engine.ts';
-import { createOutput, followOutput, type OutputRecord } from '../../../src/engine/docker/output.ts';
 import type { PreparedImage } from '../../../src/engine/engine.ts';
+import { createOutput, followOutput, type OutputRecord } from '../../../src/engine/output.ts';
 
 export const DOCKER_HOST = process.env.DOCKER_HOST ?? 'unix:///var/run/docker.sock';
 export const RUN_AS = { uid: 1000, gid: 1000 };

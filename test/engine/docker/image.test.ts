@@ -150,7 +150,7 @@ describe('an image from a file', () => {
     await assert.rejects(fixture.engine.pullImage('127.0.0.1:1/not-there'), /refused/);
   });
 
-  it('that is no archive is refused', async () => {
+  it('from a file that is no archive is refused', async () => {
     const file = join(fixture.directory, 'no.tar');
     await writeFile(file, 'this is no archive, '.repeat(100));
     await assert.rejects(fixture.engine.importImage(file, `${name}:no`));

@@ -103,6 +103,6 @@ describe('a container of the image host', () => {
       (await fixture.engine.listVolumes()).map(volume => volume.name),
       [name],
     );
-    assert.equal(await fixture.engine.removeVolume(name), false, 'its containers still stand');
+    assert.equal(await fixture.engine.removeVolume(name), false, 'its containers still exist');
   });
 });

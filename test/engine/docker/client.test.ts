@@ -86,7 +86,7 @@ async function beginTar(): Promise<Buffer> {
   const tar = pack();
   tar.entry({ name: 'passwd', size: 8 * 1024 ** 3 });
   for await (const chunk of tar) return chunk as Buffer;
-  throw new Error('a tar without a head');
+  throw new Error('a tar without a header');
 }
 const head = await beginTar();
 

@@ -1,12 +1,12 @@
-// Following an output file as it is written, without a container.
+// Following an output file while it is written, without a container.
 import assert from 'node:assert/strict';
 import { appendFile, mkdtemp, rm, stat, truncate, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { recordPrefix } from '../../../src/domain/container/entry-script.ts';
-import { followOutput, type OutputRecord, releaseOutput } from '../../../src/engine/docker/output.ts';
-import { exitOf, follow, textOf } from './fixture.ts';
+import { recordPrefix } from '../../src/domain/container/entry-script.ts';
+import { followOutput, type OutputRecord, releaseOutput } from '../../src/engine/output.ts';
+import { exitOf, follow, textOf } from './docker/fixture.ts';
 
 const NONCE = '0123456789abcdef';
 const record = (payload: string) => `${recordPrefix(NONCE)}${payload}\x1e`;

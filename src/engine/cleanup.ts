@@ -1,7 +1,6 @@
-// Lists and removes everything that an instance has in Docker, for an instance that no server uses any more.
+// Lists and removes everything that an instance has in the engine, for an instance that no server uses any more.
 import { setTimeout as delay } from 'node:timers/promises';
-import { type Engine, EngineRefused } from '../engine.ts';
-import { GUARD_KIND } from './firewall.ts';
+import { type Engine, EngineRefused, GUARD_KIND } from './engine.ts';
 
 const REMOVAL_MS = 15_000;
 

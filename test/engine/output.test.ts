@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { after, before, describe, it } from 'node:test';
-import type { OutputRecord } from '../../../src/engine/docker/output.ts';
-import { exitOf, type Fixture, follow, openFixture, textOf } from './fixture.ts';
+import type { OutputRecord } from '../../src/engine/output.ts';
+import { exitOf, type Fixture, follow, openFixture, textOf } from './docker/fixture.ts';
 
 const launch = (name: string, script: string, limitSeconds = 60) =>
   ({ name, script, limitSeconds, environment: 'suite' }) as const;
@@ -112,7 +112,7 @@ describe('the output of a container', () => {
     }
   });
 
-  it('ends without a verdict when the container is killed', async () => {
+  it('ends without an exit status when the container is killed', async () => {
     const { file, nonce, plan } = await fixture.begin('echo begun; sleep 1000');
     const containerId = await fixture.engine.startContainer(plan);
     const gone = new AbortController();

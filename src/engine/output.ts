@@ -1,5 +1,5 @@
-// Owns the file a container's output goes to: makes it, follows it record by record, frees what was read.
-// What is kept, masked and shown of it is the caller's.
+// The file that a container writes its output to: creates it, follows it record by record, and frees the disk space of
+// what was read. The caller masks and stores the output.
 import { execFile } from 'node:child_process';
 import { watch } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
@@ -9,31 +9,31 @@ import {
   RECORD_END,
   RECORD_PAYLOAD_BYTES,
   recordPrefix,
-} from '../../domain/container/entry-script.ts';
+} from '../domain/container/entry-script.ts';
 
 const CHUNK_BYTES = 256 * 1024;
 const POLL_MS = 1_000;
 const HOLE_BYTES = 1024 ** 3;
 
-/** `rawOffset` is where it begins in the file, `nextOffset` the byte to follow from after it. */
+/** It starts at `rawOffset` in the file. Following goes on at `nextOffset`. */
 export type OutputRecord = (
   | { kind: 'bytes'; bytes: Buffer }
   | EntryRecord
-  /** Someone inside cut or stretched the file: nothing in it can be trusted from here on. */
+  /** A process in the container truncated or extended the file: nothing after this can be trusted. */
   | { kind: 'tampered'; reason: 'shrank' | 'stretched' }
 ) & { rawOffset: number; nextOffset: number };
 
-export interface Following {
+export type FollowOptions = {
   file: string;
   fromByte: number;
   nonce: string;
-  /** Stops at once, without a word. */
+  /** Stops following at once, without a last record. */
   signal: AbortSignal;
-  /** The container no longer runs: read what is there, then end. */
+  /** The container no longer runs: the rest of the file is read, and then it ends. */
   gone: AbortSignal;
-}
+};
 
-/** Makes the file, writable for whatever user the container has: the data directory around it is 0700. */
+/** Creates the file, writable for any user of the container. On the host the data directory protects it. */
 export async function createOutput(file: string): Promise<void> {
   const handle = await open(file, 'a', 0o666);
   try {
@@ -44,13 +44,13 @@ export async function createOutput(file: string): Promise<void> {
 }
 
 /** Ends after the exit record or a tampered one, or when the container is gone and the file is read to its end. */
-export async function* followOutput(following: Following): AsyncGenerator<OutputRecord> {
-  const { file, nonce, signal, gone } = following;
+export async function* followOutput(options: FollowOptions): AsyncGenerator<OutputRecord> {
+  const { file, nonce, signal, gone } = options;
   const handle = await open(file, 'r');
   const changes = watchChanges(file, [signal, gone]);
   try {
     let held: Buffer = Buffer.alloc(0);
-    let position = following.fromByte;
+    let position = options.fromByte;
     while (!signal.aborted) {
       const last = gone.aborted;
       changes.clear();
@@ -84,7 +84,7 @@ export async function* followOutput(following: Following): AsyncGenerator<Output
   }
 }
 
-/** A file made enormous with a hole would be read for years: real output fills blocks, packed ones included. */
+/** A file extended by a hole would take years to read. Real output has disk blocks, even on compressing file systems. */
 function tampering(position: number, size: number, blocks: number): 'shrank' | 'stretched' | undefined {
   if (size < position) return 'shrank';
   const unread = size - position;
@@ -92,13 +92,13 @@ function tampering(position: number, size: number, blocks: number): 'shrank' | '
 }
 
 async function readSome(handle: FileHandle, position: number, size: number): Promise<Buffer> {
-  const room = Buffer.allocUnsafe(Math.min(CHUNK_BYTES, size - position));
-  if (room.length === 0) return room;
-  const { bytesRead } = await handle.read(room, 0, room.length, position);
-  return room.subarray(0, bytesRead);
+  const buffer = Buffer.allocUnsafe(Math.min(CHUNK_BYTES, size - position));
+  if (buffer.length === 0) return buffer;
+  const { bytesRead } = await handle.read(buffer, 0, buffer.length, position);
+  return buffer.subarray(0, bytesRead);
 }
 
-/** Splits a chunk into bytes and records; only what may be the beginning of a record is held back. */
+/** Splits a chunk into bytes and records. Only what may be the beginning of a record is held back. */
 export function scanRecords(chunk: Buffer, nonce: string, offset: number) {
   const prefix = Buffer.from(recordPrefix(nonce), 'latin1');
   const records: OutputRecord[] = [];
@@ -134,9 +134,8 @@ export function scanRecords(chunk: Buffer, nonce: string, offset: number) {
 }
 
 /**
- * Frees the disk under bytes that were read, up to `throughByte`. The file keeps its length, so offsets stay
- * true and no record that is being appended can be cut off, as truncating might. False when the file system
- * or the host cannot do it.
+ * Frees the disk space of the bytes before `throughByte`. The file keeps its length, so that offsets stay valid and no
+ * record that is being appended is lost, as truncating might. False when the file system or the host cannot do it.
  */
 export async function releaseOutput(file: string, throughByte: number): Promise<boolean> {
   if (throughByte <= 0) return true;
@@ -159,7 +158,7 @@ function watchChanges(file: string, ends: AbortSignal[]) {
     clear: () => {
       changed = false;
     },
-    /** Returns on a change, an end, or after a while: the poll is a net below inotify. */
+    /** Resolves on a change, on an end, and after a while, in case inotify misses a change. */
     next: async () => {
       if (changed) return;
       let timer: NodeJS.Timeout | undefined;
@@ -177,7 +176,7 @@ function watchChanges(file: string, ends: AbortSignal[]) {
   };
 }
 
-/** Undefined when the host has no inotify watch to give: then polling alone must do. */
+/** Undefined when the host has no inotify watches left. Then polling has to do. */
 function startWatcher(file: string, onChange: () => void) {
   try {
     const watcher = watch(file, onChange);
