@@ -39,10 +39,10 @@ const isRelative = ({ target }: Import) => target.startsWith('.');
 const resolved = ({ from, target }: Import) => relative(source, join(source, dirname(from), target));
 
 /** The layer of a file: its folder, or its own name for files at the top. */
-const floorOf = (path: string) => (path.includes('/') ? (path.split('/')[0] as string) : path);
+const layerOf = (path: string) => (path.includes('/') ? (path.split('/')[0] as string) : path);
 
 /** What each layer may import. */
-const floors: Record<string, readonly string[]> = {
+const layers: Record<string, readonly string[]> = {
   domain: ['domain'],
   contract: ['contract', 'domain'],
   'live.ts': [],
@@ -78,7 +78,7 @@ test('the files of src are found, and their imports are read', () => {
 });
 
 test('every folder and every file at the top has a layer', () => {
-  for (const path of files) assert.ok(floorOf(path) in floors || top.includes(floorOf(path)), path);
+  for (const path of files) assert.ok(layerOf(path) in layers || top.includes(layerOf(path)), path);
 });
 
 test('imports point down only', () => {
@@ -86,8 +86,8 @@ test('imports point down only', () => {
     .filter(isRelative)
     .filter(one => !resolved(one).startsWith('..'))
     .filter(one => {
-      const floor = floorOf(one.from);
-      return !top.includes(floor) && !floors[floor]?.includes(floorOf(resolved(one)));
+      const floor = layerOf(one.from);
+      return !top.includes(floor) && !layers[floor]?.includes(layerOf(resolved(one)));
     })
     .map(one => `${one.from} imports ${resolved(one)}`);
   assert.deepEqual(upward, []);

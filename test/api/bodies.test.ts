@@ -13,8 +13,8 @@ before(async () => {
 });
 after(() => app.close());
 
-const post = (path: string, asked: CallOptions) =>
-  app.client.call('POST', path, { as: app.people.owner.as, ...asked });
+const post = (path: string, options: CallOptions) =>
+  app.client.call('POST', path, { as: app.people.owner.as, ...options });
 const suites = () => `/projects/${planted.project_id}/suites`;
 const malformed = errors('generic', 'invalid_format');
 
@@ -38,9 +38,9 @@ const raw = (body: string | Buffer, type: string): CallOptions => ({
 });
 const urlencoded = 'application/x-www-form-urlencoded';
 
-async function refused(path: string, asked: CallOptions, expected: unknown = malformed): Promise<void> {
+async function refused(path: string, options: CallOptions, expected: unknown = malformed): Promise<void> {
   const before = app.changes();
-  const answer = await post(path, asked);
+  const answer = await post(path, options);
   assert.deepEqual([answer.status, answer.json], [403, expected]);
   assert.equal(app.changes(), before, 'a refused request changed something');
 }
@@ -91,7 +91,7 @@ test('text is stored exactly as sent', async () => {
     { json: { ...suiteForm(), command } },
     multipart(whole({ ...(suiteForm() as Record<string, string>), command })),
   ];
-  for (const asked of sent) assert.equal(created(await post(suites(), asked)).command, command);
+  for (const options of sent) assert.equal(created(await post(suites(), options)).command, command);
 });
 
 test('a multipart part can be a file, and can have its own headers', async () => {
@@ -326,7 +326,7 @@ describe('an unreadable body has an invalid format, and changes nothing', () => 
     ),
     'multipart with too many parts': multipart(`${part('a', '1').repeat(5000)}--${boundary}--`),
   };
-  for (const [name, asked] of Object.entries(bodies)) test(name, () => refused(suites(), asked));
+  for (const [name, options] of Object.entries(bodies)) test(name, () => refused(suites(), options));
 
   test('an aborted form leaves nothing behind and delays nobody', async () => {
     const before = app.changes();

@@ -17,16 +17,16 @@ before(async () => {
 });
 after(() => app.close());
 
-const whoami = (asked: CallOptions = {}, query = '') => app.client.call('GET', `/whoami${query}`, asked);
+const whoami = (options: CallOptions = {}, query = '') => app.client.call('GET', `/whoami${query}`, options);
 const unauthorized = errors('generic', 'unauthorized');
 
-async function expectRefused(asked: CallOptions, query = ''): Promise<void> {
-  const answer = await whoami(asked, query);
-  assert.deepEqual([answer.status, answer.json], [401, unauthorized], JSON.stringify([asked, query]));
+async function expectRefused(options: CallOptions, query = ''): Promise<void> {
+  const answer = await whoami(options, query);
+  assert.deepEqual([answer.status, answer.json], [401, unauthorized], JSON.stringify([options, query]));
 }
 
-async function expectOwner(asked: CallOptions, query = ''): Promise<void> {
-  const answer = await whoami(asked, query);
+async function expectOwner(options: CallOptions, query = ''): Promise<void> {
+  const answer = await whoami(options, query);
   assert.deepEqual([answer.status, answer.text], [200, '{"response":{"email":"owner@example.org"}}']);
 }
 
@@ -63,7 +63,7 @@ describe('anything else is unauthorized', () => {
     'a token that was never given': () => ({ as: bearer('token_x') }),
     'an empty token': () => ({ as: 'Bearer ' }),
   };
-  for (const [name, asked] of Object.entries(wrong)) test(name, () => expectRefused(asked()));
+  for (const [name, options] of Object.entries(wrong)) test(name, () => expectRefused(options()));
 
   test('an empty or unknown oauth_token', async () => {
     await expectRefused({}, '?oauth_token=');

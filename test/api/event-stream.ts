@@ -51,10 +51,10 @@ export async function follow(
 function createStream(body: Readable, status: number, type: string, close: () => void): Stream {
   const events = parse(body)[Symbol.asyncIterator]();
   const next = async () => {
-    const late = AbortSignal.timeout(60_000);
+    const timer = AbortSignal.timeout(60_000);
     const { value, done } = await Promise.race([
       events.next(),
-      once(late, 'abort').then(() => assert.fail('no event came')),
+      once(timer, 'abort').then(() => assert.fail('no event came')),
     ]);
     assert(!done, 'the stream ended');
     return value as Event;

@@ -37,9 +37,9 @@ const row = (method: Row['method'], path: string): Row => {
 };
 const P = '/projects/:project_id';
 
-async function refused(asked: Row, body: CallOptions, status: number, expected: unknown): Promise<void> {
+async function refused(endpoint: Row, body: CallOptions, status: number, expected: unknown): Promise<void> {
   const before = app.changes();
-  const answer = await app.client.call(asked.method, pathOf(asked, planted), {
+  const answer = await app.client.call(endpoint.method, pathOf(endpoint, planted), {
     as: app.people.owner.as,
     ...body,
   });
@@ -47,12 +47,12 @@ async function refused(asked: Row, body: CallOptions, status: number, expected: 
   assert.equal(app.changes(), before, 'a refused request changed something');
 }
 
-async function accepted(asked: Row, body: CallOptions): Promise<void> {
-  const answer = await app.client.call(asked.method, pathOf(asked, planted), {
+async function accepted(endpoint: Row, body: CallOptions): Promise<void> {
+  const answer = await app.client.call(endpoint.method, pathOf(endpoint, planted), {
     as: app.people.owner.as,
     ...body,
   });
-  assert.equal(answer.status, asked.status, `${JSON.stringify(body)} ${answer.text}`);
+  assert.equal(answer.status, endpoint.status, `${JSON.stringify(body)} ${answer.text}`);
 }
 
 const without = (form: Fields, name: string): Fields =>
@@ -70,21 +70,21 @@ describe('a required field must be present', () => {
   for (const [key, names] of Object.entries(required)) {
     const [method, path] = key.split(' ') as [Row['method'], string];
     test(key, async () => {
-      const asked = row(method, path);
-      const form = asked.form?.(planted) ?? {};
+      const endpoint = row(method, path);
+      const form = endpoint.form?.(planted) ?? {};
       const all = { error: Object.fromEntries(names.map(name => [name, ['is_blank']])) };
       if (method === 'POST') {
-        await refused(asked, {}, 403, all);
-        await refused(asked, { json: {} }, 403, all);
+        await refused(endpoint, {}, 403, all);
+        await refused(endpoint, { json: {} }, 403, all);
         for (const name of names)
-          await refused(asked, { form: without(form, name) }, 403, errors(name, 'is_blank'));
+          await refused(endpoint, { form: without(form, name) }, 403, errors(name, 'is_blank'));
       }
       const blank = names.filter(name => name !== mayBeBlank);
       for (const name of blank)
         for (const nothing of ['', ' \t\n', '\u00a0'])
-          await refused(asked, { form: { ...form, [name]: nothing } }, 403, errors(name, 'is_blank'));
+          await refused(endpoint, { form: { ...form, [name]: nothing } }, 403, errors(name, 'is_blank'));
       await refused(
-        asked,
+        endpoint,
         { form: Object.fromEntries(blank.map(name => [name, ''])) },
         403,
         method === 'PUT' || blank.length === names.length
@@ -96,11 +96,11 @@ describe('a required field must be present', () => {
 });
 
 test('a PUT without fields changes nothing, and one with a field changes only that field', async () => {
-  for (const asked of contract.filter(one => one.method === 'PUT')) {
-    const path = pathOf(asked, planted);
+  for (const endpoint of contract.filter(one => one.method === 'PUT')) {
+    const path = pathOf(endpoint, planted);
     const call = (form: Fields) => app.client.call('PUT', path, { as: app.people.owner.as, form });
     const before = (await call({})).record;
-    for (const [name, value] of Object.entries(asked.form?.(planted) ?? {})) {
+    for (const [name, value] of Object.entries(endpoint.form?.(planted) ?? {})) {
       const changed = await call({ [name]: value });
       assert.equal(changed.status, 200, changed.text);
       const [, parent, child] = /^(\w+)\[(\w+)\]$/.exec(name) ?? [];
@@ -116,17 +116,17 @@ describe('a field must have its format', () => {
     for (const { field, bad = {}, good = [] } of fields)
       test(`${key} ${field}`, async () => {
         const [method, path] = key.split(' ') as [Row['method'], string];
-        const asked = row(method, path);
+        const endpoint = row(method, path);
         for (const [code, values] of Object.entries(bad))
           for (const value of values)
             await refused(
-              asked,
-              { form: { ...asked.form?.(planted), [field]: value } },
+              endpoint,
+              { form: { ...endpoint.form?.(planted), [field]: value } },
               403,
               errors(field, code),
             );
         for (const value of good) {
-          await accepted(asked, { form: { ...asked.form?.(planted), [field]: value } });
+          await accepted(endpoint, { form: { ...endpoint.form?.(planted), [field]: value } });
         }
       });
 });
@@ -277,13 +277,13 @@ test('a field that names an unknown record is not found, once the others are val
   );
 
   const key = 'related_dependencies[]';
-  for (const asked of [row('POST', '/dependencies'), row('PUT', '/dependencies/:dependency_id')]) {
+  for (const endpoint of [row('POST', '/dependencies'), row('PUT', '/dependencies/:dependency_id')]) {
     const form = dependencyForm();
     for (const id of [0n, others.free_dependency_id])
-      await refused(asked, { form: { ...form, [key]: String(id) } }, 404, errors(key, 'not_found'));
-    await refused(asked, { form: { ...form, name: '', [key]: '0' } }, 403, errors('name', 'is_blank'));
+      await refused(endpoint, { form: { ...form, [key]: String(id) } }, 404, errors(key, 'not_found'));
+    await refused(endpoint, { form: { ...form, name: '', [key]: '0' } }, 403, errors('name', 'is_blank'));
     const twice = String(planted.used_dependency_id);
-    await refused(asked, { form: { ...form, [key]: [twice, twice] } }, 403, errors(key, 'invalid_format'));
+    await refused(endpoint, { form: { ...form, [key]: [twice, twice] } }, 403, errors(key, 'invalid_format'));
   }
 });
 

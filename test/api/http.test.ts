@@ -364,19 +364,19 @@ describe('a client that waits for 100 Continue before it sends a body', () => {
         expect: '100-continue',
         ...headers,
       });
-      let asked = false;
+      let continued = false;
       stream.on('continue', () => {
-        asked = true;
+        continued = true;
         stream.end(Buffer.concat([Buffer.from('1f8b08', 'hex'), Buffer.alloc(1000)]));
       });
       const [answered] = await once(stream, 'response');
       stream.resume();
       stream.end();
       await new Promise(resolve => stream.once('close', resolve));
-      return { status: answered[':status'], asked };
+      return { status: answered[':status'], continued: continued };
     };
-    assert.deepEqual(await ask({}), { status: 401, asked: false });
-    assert.deepEqual(await ask({ authorization: app.people.owner.as }), { status: 202, asked: true });
+    assert.deepEqual(await ask({}), { status: 401, continued: false });
+    assert.deepEqual(await ask({ authorization: app.people.owner.as }), { status: 202, continued: true });
     session.close();
   });
 });

@@ -22,9 +22,9 @@ test('output that is written while a reader subscribes is sent, even if nothing 
   const held = once(moments, 'release');
   const atEnd = once(moments, 'end');
   // The reader has read the end of the file, but has not subscribed yet.
-  const read = prototype.read as (...asked: unknown[]) => Promise<{ bytesRead: number }>;
-  const readAndHold = async function (this: FileHandle, ...asked: unknown[]) {
-    const result = await read.apply(this, asked);
+  const read = prototype.read as (...args: unknown[]) => Promise<{ bytesRead: number }>;
+  const readAndHold = async function (this: FileHandle, ...args: unknown[]) {
+    const result = await read.apply(this, args);
     if (result.bytesRead > 0) return result;
     moments.emit('end');
     await held;

@@ -102,12 +102,12 @@ describe('the state of a request follows from its builds, and the commit and the
     const there = app.plant();
     const project = `/projects/${there.project_id}`;
     assert.equal((await get(project)).record.build_state, 'passed');
-    const asked = await app.client.call('POST', `${project}/build_requests`, {
+    const created = await app.client.call('POST', `${project}/build_requests`, {
       as: app.people.owner.as,
       form: { commit_ref: 'gone' },
     });
     assert.equal((await get(project)).record.build_state, 'building');
-    moveRequest(app.db, asked.record.id as bigint, 'error', { error: 'There is no gone.' });
+    moveRequest(app.db, created.record.id as bigint, 'error', { error: 'There is no gone.' });
     assert.equal((await get(project)).record.build_state, 'errored');
   });
 });
@@ -120,8 +120,8 @@ describe('cancel', () => {
     const canceled = await post(`${at.project}/builds/${waiting}/cancel`);
     assert.deepEqual([canceled.status, canceled.record.build_state], [200, 'canceled']);
     assert.equal(canceled.record.exit_code, null);
-    const asked = await post(`${at.project}/builds/${running}/cancel`);
-    assert.deepEqual([asked.status, asked.record.build_state], [200, 'running']);
+    const created = await post(`${at.project}/builds/${running}/cancel`);
+    assert.deepEqual([created.status, created.record.build_state], [200, 'running']);
     moveBuild(app.db, running, 'cancel');
     assert.deepEqual(await states(at), ['canceled', 'canceled', 'canceled']);
   });
@@ -161,11 +161,11 @@ describe('cancel', () => {
   test('of a request that was not fetched yet', async () => {
     const there = app.plant();
     const project = `/projects/${there.project_id}`;
-    const asked = await app.client.call('POST', `${project}/build_requests`, {
+    const created = await app.client.call('POST', `${project}/build_requests`, {
       as: app.people.owner.as,
       form: { commit_ref: 'main' },
     });
-    const answer = await post(`${project}/build_requests/${asked.record.id}/cancel`);
+    const answer = await post(`${project}/build_requests/${created.record.id}/cancel`);
     assert.deepEqual([answer.record.build_state, answer.record.commit_id], ['canceled', null]);
   });
 

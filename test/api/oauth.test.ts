@@ -173,8 +173,10 @@ test('every response of the OAuth endpoints matches the OpenAPI document', async
       operation.requestBody?.content['application/x-www-form-urlencoded']?.schema.properties ?? {},
     );
     for (const name of Object.keys(form ?? {})) assert(taken.includes(name), `${url} takes ${name}`);
-    const said = operation.responses[answer.status];
-    const response = said?.$ref ? document.components.responses[said.$ref.split('/').at(-1) ?? ''] : said;
+    const output = operation.responses[answer.status];
+    const response = output?.$ref
+      ? document.components.responses[output.$ref.split('/').at(-1) ?? '']
+      : output;
     assert(response, `${url} answered ${answer.status}, which is not in the document`);
     const body = await answer.text();
     const type = answer.headers.get('content-type')?.split(';')[0];

@@ -412,8 +412,8 @@ test('a delivery describes its event and its attempts', async () => {
   const rest = plain(item, { id: 'id_str', event_id: 'event_id_str' });
   takeTime(rest, 'created_at');
   takeTime(rest, 'next_attempt_at');
-  const { response_ms: _, response_excerpt: __, ...told } = rest;
-  assert.deepEqual(told, {
+  const { response_ms: _, response_excerpt: __, ...reported } = rest;
+  assert.deepEqual(reported, {
     event: 'ping',
     state: 'pending',
     attempts: 0,

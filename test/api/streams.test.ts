@@ -274,14 +274,14 @@ for (const version of versions)
       const stream = await follow(app, `${project}/firehose`, { version });
       const state = await stream.next();
       assert.deepEqual([state.event, state.data.id], ['state', planted.project_id]);
-      const asked = await app.client.call('POST', `${project}/build_requests`, {
+      const created = await app.client.call('POST', `${project}/build_requests`, {
         as: app.people.owner.as,
         form: { commit_ref: 'main' },
       });
       const enqueued = await stream.next();
       assert.equal(enqueued.event, 'build_request.enqueued');
       assert.equal(enqueued.id, enqueued.data.id_str);
-      assert.deepEqual(enqueued.data.build_request, asked.record);
+      assert.deepEqual(enqueued.data.build_request, created.record);
       const { list } = await app.client.get(`${project}/events`, app.people.owner.as);
       assert.deepEqual(enqueued.data, list.at(-1));
       stream.close();
@@ -289,7 +289,7 @@ for (const version of versions)
       const replayed = await follow(app, `${project}/firehose`, { version, from: String(list[2]?.id) });
       assert.equal((await replayed.next()).event, 'state');
       for (const event of list.slice(3)) assert.deepEqual((await replayed.next()).data, event);
-      await app.client.call('POST', `${project}/build_requests/${asked.record.id}/cancel`, {
+      await app.client.call('POST', `${project}/build_requests/${created.record.id}/cancel`, {
         as: app.people.owner.as,
       });
       assert.equal((await replayed.next()).event, 'build_request.finished');

@@ -41,12 +41,12 @@ export async function startChild(
   const closed = once(child, 'close');
   let text = '';
   await new Promise<void>((resolve, reject) => {
-    const late = setTimeout(() => {
+    const timer = setTimeout(() => {
       child.kill('SIGKILL');
       reject(new Error(`${command[0]} is not ready`));
     }, DEADLINE_MS);
     const done = (settle: () => void) => {
-      clearTimeout(late);
+      clearTimeout(timer);
       settle();
     };
     child.stdout?.setEncoding('utf8').on('data', part => {

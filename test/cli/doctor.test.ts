@@ -129,7 +129,7 @@ test('it reports rootless Docker and user namespaces, and what does not work wit
 test('--await exits with 0 as soon as the server answers, and with 1 when it does not answer in time', async () => {
   const { host } = new URL(app.url);
   assert.equal((await runAssay(['doctor', '--await', '10', '--listen', host])).status, 0);
-  const late = await runAssay(['doctor', '--await', '3', '--listen', `127.0.0.1:${await freePort()}`]);
-  assert.equal(late.status, 1);
-  assert.match(late.stderr, /after 3 s no server answers/);
+  const unanswered = await runAssay(['doctor', '--await', '3', '--listen', `127.0.0.1:${await freePort()}`]);
+  assert.equal(unanswered.status, 1);
+  assert.match(unanswered.stderr, /after 3 s no server answers/);
 });

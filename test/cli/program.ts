@@ -109,7 +109,7 @@ export async function serve(
   });
   const closed = once(child, 'close') as Promise<[number | null, NodeJS.Signals | null]>;
   const port = await new Promise<number>((resolve, reject) => {
-    const late = setTimeout(() => {
+    const timer = setTimeout(() => {
       child.kill('SIGKILL');
       reject(new Error(`not ready in ${DEADLINE_MS} ms: ${stderr}`));
     }, DEADLINE_MS);
@@ -117,11 +117,11 @@ export async function serve(
       stdout += text;
       const [, listening] = /^assay is serving https:\S+:(\d+)$/m.exec(stdout) ?? [];
       if (listening === undefined) return;
-      clearTimeout(late);
+      clearTimeout(timer);
       resolve(Number(listening));
     });
     closed.then(([status, signal]) => {
-      clearTimeout(late);
+      clearTimeout(timer);
       reject(new EndedEarly(`ended before it was ready (${status ?? signal}): ${stderr}`));
     });
   });

@@ -214,9 +214,9 @@ test('SIGTERM stops the server within ten seconds while Docker accepts connectio
   try {
     await connected;
     const startedAt = performance.now();
-    const late = setTimeout(() => serving.child.kill('SIGKILL'), 20_000);
+    const timer = setTimeout(() => serving.child.kill('SIGKILL'), 20_000);
     assert.deepEqual(await serving.end('SIGTERM'), [0, null]);
-    clearTimeout(late);
+    clearTimeout(timer);
     assert.ok(performance.now() - startedAt < 10_000);
   } finally {
     serving.child.kill('SIGKILL');

@@ -10,7 +10,7 @@ import {
 } from '../../src/domain/rules.ts';
 import { processorMs } from '../support/processor.ts';
 
-const facts: CommitDetails = {
+const commit: CommitDetails = {
   message: 'Fix the parser\n\nIt ate newlines [ci skip]',
   branches: ['main', 'release/1.2'],
   tags: [],
@@ -26,10 +26,10 @@ const evaluateRules = <R extends Rule>(rules: readonly R[], commit: CommitDetail
   createEvaluator(commit)(rules);
 
 const holds = (subject: Rule['subject'], operator: Rule['operator'], value: string) =>
-  evaluateRules([{ subject, operator, value }], facts).runs;
+  evaluateRules([{ subject, operator, value }], commit).runs;
 
 test('a suite without rules always runs', () => {
-  assert.deepEqual(evaluateRules([], facts), { runs: true, rules: [] });
+  assert.deepEqual(evaluateRules([], commit), { runs: true, rules: [] });
 });
 
 test('a suite runs only when all of its rules hold, and each rule records the value it saw', () => {
@@ -38,7 +38,7 @@ test('a suite runs only when all of its rules hold, and each rule records the va
       { id: 7n, subject: 'commit.branches', operator: 'equals', value: 'main' },
       { id: 8n, subject: 'commit.author_name', operator: 'equals', value: 'Bob' },
     ],
-    facts,
+    commit,
   );
   assert.deepEqual(evaluation, {
     runs: false,
@@ -49,7 +49,7 @@ test('a suite runs only when all of its rules hold, and each rule records the va
         operator: 'equals',
         value: 'main',
         holds: true,
-        saw: facts.branches,
+        saw: commit.branches,
       },
       { id: 8n, subject: 'commit.author_name', operator: 'equals', value: 'Bob', holds: false, saw: 'Ada' },
     ],
@@ -80,10 +80,10 @@ test('operators on text', () => {
     ['contains', 'Parser', false],
     ['does_not_contain', 'parser', false],
     ['does_not_contain', '[skip]', true],
-    ['equals', facts.message, true],
+    ['equals', commit.message, true],
     ['equals', 'Fix the parser', false],
     ['does_not_equal', 'Fix the parser', true],
-    ['does_not_equal', facts.message, false],
+    ['does_not_equal', commit.message, false],
     ['starts_with', 'Fix', true],
     ['starts_with', 'fix', false],
     ['ends_with', 'skip]', true],
@@ -122,45 +122,45 @@ test('on a list, a positive operator needs one matching element, and a negative 
 test('a long list is shortened, but the deciding element is still shown', () => {
   const files = Array.from({ length: 100_000 }, (_, index) => `file-${index}`);
   const rule: Rule = { subject: 'commit.files', operator: 'equals', value: 'file-99999' };
-  const [judged] = evaluateRules([rule], { ...facts, files }).rules;
-  assert.equal(judged?.holds, true);
-  assert.equal(judged?.saw.length, 51);
-  assert.ok(judged?.saw.includes('file-99999'));
-  assert.equal(judged?.saw.at(-1), '… 99950 more');
+  const [result] = evaluateRules([rule], { ...commit, files }).rules;
+  assert.equal(result?.holds, true);
+  assert.equal(result?.saw.length, 51);
+  assert.ok(result?.saw.includes('file-99999'));
+  assert.equal(result?.saw.at(-1), '… 99950 more');
 });
 
 test('a long text is cut between characters', () => {
   const message = `${'x'.repeat(999)}😀${'y'.repeat(5_000)}`;
-  const [judged] = evaluateRules([{ subject: 'commit.message', operator: 'contains', value: 'y' }], {
-    ...facts,
+  const [result] = evaluateRules([{ subject: 'commit.message', operator: 'contains', value: 'y' }], {
+    ...commit,
     message,
   }).rules;
-  assert.equal(judged?.saw, `${'x'.repeat(999)}…`);
+  assert.equal(result?.saw, `${'x'.repeat(999)}…`);
 });
 
 test('a rule that several suites share is evaluated once, and each suite keeps its own result', () => {
   let asked = 0;
-  const judgeOne = createEvaluator({
-    ...facts,
+  const evaluateOne = createEvaluator({
+    ...commit,
     get message() {
       asked++;
-      return facts.message;
+      return commit.message;
     },
   });
   const rule: Rule = { subject: 'commit.message', operator: 'contains', value: 'parser' };
-  const [judged] = judgeOne([{ ...rule, id: 1n }]).rules;
-  assert.deepEqual(judged, { ...rule, id: 1n, holds: true, saw: facts.message });
+  const [result] = evaluateOne([{ ...rule, id: 1n }]).rules;
+  assert.deepEqual(result, { ...rule, id: 1n, holds: true, saw: commit.message });
   asked = 0;
-  assert.equal(judgeOne([{ ...rule, id: 2n }]).rules[0]?.id, 2n);
+  assert.equal(evaluateOne([{ ...rule, id: 2n }]).rules[0]?.id, 2n);
   assert.equal(asked, 0);
-  assert.equal(judgeOne([{ ...rule, value: 'else' }]).runs, false);
-  assert.equal(judgeOne([{ ...rule, operator: 'does_not_contain' }]).runs, false);
+  assert.equal(evaluateOne([{ ...rule, value: 'else' }]).runs, false);
+  assert.equal(evaluateOne([{ ...rule, operator: 'does_not_contain' }]).runs, false);
 });
 
 test('without the paths of a commit, a rule that needs them and is not decided by others leaves the suite open', () => {
   const inPart = (operator: Rule['operator'], value: string, ...more: Rule[]) => {
     const rule: Rule = { subject: 'commit.files', operator, value };
-    const { runs, rules } = evaluatePartially([rule, ...more], facts, 500);
+    const { runs, rules } = evaluatePartially([rule, ...more], commit, 500);
     return [runs, ...rules.map(({ isOpen }) => isOpen)];
   };
   const forbids: Rule = { subject: 'commit.branches', operator: 'equals', value: 'elsewhere' };
@@ -170,12 +170,12 @@ test('without the paths of a commit, a rule that needs them and is not decided b
   assert.deepEqual(inPart('does_not_match', 'lib/*'), [undefined, true]);
   assert.deepEqual(inPart('starts_with', 'lib/', forbids), [false, true, false]);
   const open: Rule = { subject: 'commit.files', operator: 'contains', value: 'lib' };
-  const { rules } = evaluatePartially([open, forbids], facts, 500);
+  const { rules } = evaluatePartially([open, forbids], commit, 500);
   assert.deepEqual(
     rules.map(({ saw }) => saw),
-    [[...facts.files, '… 500 more'], facts.branches],
+    [[...commit.files, '… 500 more'], commit.branches],
   );
-  assert.equal(evaluatePartially([open], facts, 0).runs, false, 'nothing is missing');
+  assert.equal(evaluatePartially([open], commit, 0).runs, false, 'nothing is missing');
 });
 
 test('a long rule value is evaluated against a long message in linear time', () => {
@@ -183,8 +183,8 @@ test('a long rule value is evaluated against a long message in linear time', () 
   const message = 'a'.repeat(1_000_000);
   for (const operator of ['contains', 'does_not_contain'] as const) {
     const workedMs = processorMs(() => {
-      const judged = evaluateRules([{ subject: 'commit.message', operator, value }], { ...facts, message });
-      assert.equal(judged.runs, operator === 'does_not_contain');
+      const result = evaluateRules([{ subject: 'commit.message', operator, value }], { ...commit, message });
+      assert.equal(result.runs, operator === 'does_not_contain');
     });
     assert.ok(workedMs < 500, `${operator}: ${workedMs} ms`);
   }

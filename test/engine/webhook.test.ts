@@ -249,10 +249,10 @@ test('a proxy is used, but not for forbidden or excepted addresses', async t => 
     t,
     createTlsServer(certificate, (_, response) => response.end('through')),
   );
-  const asked: string[] = [];
+  const requested: string[] = [];
   const proxyServer = createServer();
   proxyServer.on('connect', (request, socket) => {
-    asked.push(request.url!);
+    requested.push(request.url!);
     const upstream = connect(port, '127.0.0.1', () => {
       socket.write('HTTP/1.1 200 OK\r\n\r\n');
       upstream.pipe(socket).pipe(upstream);
@@ -268,5 +268,5 @@ test('a proxy is used, but not for forbidden or excepted addresses', async t => 
     'through',
   );
   assert.match((await send(url, { allow: [], proxy: { HTTPS_PROXY } })).error!, /loopback/);
-  assert.deepEqual(asked, [`localhost:${port}`]);
+  assert.deepEqual(requested, [`localhost:${port}`]);
 });

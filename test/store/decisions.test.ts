@@ -10,7 +10,7 @@ import { temporaryDirectory } from '../cli/program.ts';
 const files = Array.from({ length: 500 }, (_, at) => `source/directory-${at % 7}/file-number-${at}.c`);
 
 test('decisions are read back unchanged, and what many suites share is stored once', () => {
-  const judge = createEvaluator({
+  const evaluate = createEvaluator({
     message: 'A change of "everything" ä\u2028',
     branches: ['main'],
     tags: [],
@@ -24,7 +24,7 @@ test('decisions are read back unchanged, and what many suites share is stored on
   const decisions = Array.from({ length: 1000 }, (_, at) => ({
     suiteId: 9007199254740993n + BigInt(at),
     suiteName: `Suite ${at}`,
-    ...judge([
+    ...evaluate([
       { subject: 'commit.files', operator: 'matches', value: '**/*.c' },
       { subject: 'commit.files', operator: 'equals', value: files[at % 500] as string },
       { subject: 'commit.message', operator: 'contains', value: `everything${at % 2 ? '' : '!'}` },

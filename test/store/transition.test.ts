@@ -352,8 +352,8 @@ test('a transaction that fails after a transition leaves no state, no event, no 
   addReceiver(db, project, 'build');
   const { builds } = addBuilds(db, project, [1n]);
   const before = dump(db);
-  const told: string[] = [];
-  db.onCommit = topics => told.push(...topics);
+  const reported: string[] = [];
+  db.onCommit = topics => reported.push(...topics);
   assert.throws(
     () =>
       db.write(() => {
@@ -364,7 +364,7 @@ test('a transaction that fails after a transition leaves no state, no event, no 
     /the disk is full/,
   );
   assert.equal(dump(db), before);
-  assert.deepEqual(told, []);
+  assert.deepEqual(reported, []);
   assert.equal(findProject(db, project.id)?.buildState, 'building');
 });
 
@@ -441,7 +441,7 @@ test("a dependency's events go to the projects that use it, directly or through 
   attachDependency(db, addSuite(db, other.id).id, unrelated.id);
   addReceiver(db, through, 'dependency');
   addReceiver(db, through, 'build');
-  const told = (type: string) =>
+  const reported = (type: string) =>
     db.sqlite.prepare('SELECT project_id FROM events WHERE type = ? ORDER BY id').pluck().all(type);
 
   acceptArchive(db, base.id, {
@@ -449,15 +449,15 @@ test("a dependency's events go to the projects that use it, directly or through 
     archiveContentType: 'application/x-tar',
     archiveFileSize: 1,
   });
-  assert.deepEqual(told('dependency.enqueued'), [direct.id, through.id, twice.id]);
+  assert.deepEqual(reported('dependency.enqueued'), [direct.id, through.id, twice.id]);
   moveDependency(db, base.id, 'start');
-  assert.deepEqual(told('dependency.started'), [direct.id, through.id, twice.id]);
+  assert.deepEqual(reported('dependency.started'), [direct.id, through.id, twice.id]);
   const compiled = moveDependency(db, base.id, 'compile');
   assert.ok(compiled);
   setShared(db, compiled, true);
-  assert.deepEqual(told('dependency.shared'), [direct.id, through.id, twice.id]);
+  assert.deepEqual(reported('dependency.shared'), [direct.id, through.id, twice.id]);
   moveDependency(db, top.id, 'upload');
-  assert.deepEqual(told('dependency.enqueued').slice(3), [through.id, twice.id]);
+  assert.deepEqual(reported('dependency.enqueued').slice(3), [through.id, twice.id]);
   assert.equal(
     db.sqlite
       .prepare('SELECT count(*) FROM events WHERE project_id IN (?, ?)')

@@ -145,12 +145,12 @@ async function killOnce(
   await delay(liveMs);
   if (way === 'sync') {
     const strace = await inject(running.pid, `fsync,fdatasync:signal=SIGKILL:when=${syncs}`);
-    const patience = new AbortController();
+    const timeoutMs = new AbortController();
     await Promise.race([
       running.ended,
-      delay(SYNC_WAIT_MS, undefined, { signal: patience.signal }).catch(() => {}),
+      delay(SYNC_WAIT_MS, undefined, { signal: timeoutMs.signal }).catch(() => {}),
     ]);
-    patience.abort();
+    timeoutMs.abort();
     driver.shut();
     if (!running.hasEnded()) await running.kill();
     await strace.ended;

@@ -79,19 +79,19 @@ export function createProgram(options: {
       const closed = once(child, 'close').then(() => {});
       let output = '';
       await new Promise<void>((resolve, reject) => {
-        const late = setTimeout(() => {
+        const timer = setTimeout(() => {
           child.kill('SIGKILL');
           reject(new Error(`not ready in ${START_MS} ms: ${stderr}`));
         }, START_MS);
         child.stdout?.setEncoding('utf8').on('data', text => {
           output += text;
           if (!output.includes('assay is serving ')) return;
-          clearTimeout(late);
+          clearTimeout(timer);
           resolve();
         });
         child.on('error', reject);
         closed.then(() => {
-          clearTimeout(late);
+          clearTimeout(timer);
           reject(new EndedEarly(`ended before it was ready: ${stderr.slice(-2_000)}`));
         });
       });

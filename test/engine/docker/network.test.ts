@@ -96,9 +96,9 @@ describe("Assay's own bridge", () => {
   });
 
   it('is refused on rootless Docker, where no rule applies', async () => {
-    const asked: string[] = [];
+    const requests: string[] = [];
     const rootless = createHttpServer((request, response) => {
-      asked.push(`${request.method} ${request.url}`);
+      requests.push(`${request.method} ${request.url}`);
       response.setHeader('content-type', 'application/json');
       response.end(JSON.stringify({ SecurityOptions: ['name=seccomp,profile=default', 'name=rootless'] }));
     });
@@ -111,7 +111,7 @@ describe("Assay's own bridge", () => {
           .ensureNetwork();
       await assert.rejects(ensure('bridge'), /rootless.*NETWORK to none/);
       assert.equal(await ensure('none'), 'none');
-      assert.deepEqual(asked, ['GET /info']);
+      assert.deepEqual(requests, ['GET /info']);
     } finally {
       rootless.close();
     }

@@ -164,5 +164,6 @@ const EXPLAINED: [said: string, told: RegExp][] = [
 ];
 
 test('errors of ssh and git are explained in plain words', () => {
-  for (const [said, told] of EXPLAINED) assert.match(explain(said, { host: 'forge' }), told, said);
+  for (const [output, reported] of EXPLAINED)
+    assert.match(explain(output, { host: 'forge' }), reported, output);
 });

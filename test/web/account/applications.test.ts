@@ -180,8 +180,8 @@ describe('applications and administration', { timeout: 600_000 }, () => {
     const person = await arrive('admin');
     const { page } = person;
     await page.getByRole('link', { name: 'Administration' }).click();
-    for (const said of ['Version', 'Docker', 'Slots', 'Disk', 'Last backup'])
-      await page.locator('dt').filter({ hasText: said }).first().waitFor();
+    for (const output of ['Version', 'Docker', 'Slots', 'Disk', 'Last backup'])
+      await page.locator('dt').filter({ hasText: output }).first().waitFor();
     await page.getByRole('row', { name: /Slow tests Planted \d+ Enqueued/ }).waitFor();
     await page.getByRole('row', { name: /owner@example.org/ }).waitFor();
     await person.inspect('administration');

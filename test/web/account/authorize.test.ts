@@ -64,14 +64,14 @@ describe('approving an application', { timeout: 600_000 }, () => {
     await page.getByRole('heading', { name: 'Approve Dash & <b>board</b>?' }).waitFor();
     await page.waitForLoadState();
     const text = (await page.locator('main').textContent()) ?? '';
-    for (const said of [
+    for (const output of [
       'admin@example.org',
       'owner@example.org',
       'see your email address',
       'see commits',
       fixture.callback,
     ])
-      assert.ok(text.includes(said), `it says ${said}`);
+      assert.ok(text.includes(output), `it says ${output}`);
     assert.doesNotMatch(text, /deploy/);
     await person.inspect('consent');
     const back = await answer(person, 'Approve');
@@ -215,8 +215,8 @@ describe('approving an application', { timeout: 600_000 }, () => {
     assert.equal(await errorOf({ ...request, response_type: 'id_token' }), 'unsupported_response_type');
     assert.equal(await errorOf({ ...request, scope: '' }), 'invalid_scope');
 
-    const asked = { ...request, code_challenge: CHALLENGE, code_challenge_method: 'S256' };
-    const code = (await answer(await arrive(asked), 'Approve')).searchParams.get('code') ?? '';
+    const fields = { ...request, code_challenge: CHALLENGE, code_challenge_method: 'S256' };
+    const code = (await answer(await arrive(fields), 'Approve')).searchParams.get('code') ?? '';
     const body = { client_id: clientId, code, redirect_uri: fixture.callback };
     assert.equal((await bodyOf(await redeem(body))).error, 'invalid_grant');
     assert.equal(

@@ -80,8 +80,8 @@ describe('OAuth with a client library', { timeout: 600_000 }, () => {
     return oauth.processAuthorizationCodeResponse(server, client, response);
   }
   const mayStill = async (token: string, path = '/whoami') => {
-    const asked = new URL(path, fixture.url);
-    return (await oauth.protectedResourceRequest(token, 'GET', asked, undefined, undefined, options)).status;
+    const url = new URL(path, fixture.url);
+    return (await oauth.protectedResourceRequest(token, 'GET', url, undefined, undefined, options)).status;
   };
 
   it('publishes the metadata of RFC 8414', () => {

@@ -69,12 +69,12 @@ describe('invalid accounts and applications', () => {
     db.close();
     return counts;
   };
-  async function same(page: { path: string; form: Record<string, string> }, said: string, words: string) {
+  async function same(page: { path: string; form: Record<string, string> }, output: string, words: string) {
     const shown = await post(page.path, page.form);
     assert.equal(shown.status, 422);
     assert.ok(shown.text.includes(words.replaceAll("'", '&#39;')), `the page does not say: ${words}`);
-    assert.ok(said.endsWith(`: ${words}`), said);
-    assert.ok(!said.includes('\n'));
+    assert.ok(output.endsWith(`: ${words}`), output);
+    assert.ok(!output.includes('\n'));
   }
 
   const applications: [field: 'name' | 'redirect_uri', value: string, code: 'is_blank' | 'invalid_format'][] =
@@ -91,12 +91,12 @@ describe('invalid accounts and applications', () => {
   for (const [field, value, code] of applications)
     it(`an application with ${field} ${JSON.stringify(value.slice(0, 30))}: ${code}`, async () => {
       const before = count();
-      const asked = { name: 'Dashboard', redirect_uri: 'https://app.example.org/back', [field]: value };
-      const said = await refusedBy('app add', [asked.name], {
+      const fields = { name: 'Dashboard', redirect_uri: 'https://app.example.org/back', [field]: value };
+      const output = await refusedBy('app add', [fields.name], {
         '--owner': TAKEN,
-        '--redirect-uri': asked.redirect_uri,
+        '--redirect-uri': fields.redirect_uri,
       });
-      await same({ path: '/ui/applications/new', form: asked }, said, wordsFor(field, code));
+      await same({ path: '/ui/applications/new', form: fields }, output, wordsFor(field, code));
       assert.deepEqual(count(), before);
     });
 
@@ -125,9 +125,9 @@ describe('invalid accounts and applications', () => {
   for (const [field, value, code] of accounts)
     it(`an account with ${field} ${JSON.stringify(value.slice(0, 30))}: ${code}`, async () => {
       const before = count();
-      const asked = { email: 'new@example.org', kind: 'user', [field]: value };
-      const said = await refusedBy('user add', [asked.email], { '--kind': asked.kind });
-      await same({ path: '/ui/admin/accounts', form: asked }, said, wordsFor(field, code));
+      const fields = { email: 'new@example.org', kind: 'user', [field]: value };
+      const output = await refusedBy('user add', [fields.email], { '--kind': fields.kind });
+      await same({ path: '/ui/admin/accounts', form: fields }, output, wordsFor(field, code));
       assert.deepEqual(count(), before);
     });
 
@@ -141,15 +141,20 @@ describe('invalid accounts and applications', () => {
   for (const [field, value] of changes)
     it(`a change of ${field} to ${JSON.stringify(value)}: invalid_format`, async () => {
       const before = count();
-      const asked = { standing: 'suspended', kind: 'collaborator', trial_ends: '2027-01-31', [field]: value };
-      const said = await refusedBy('user set', [TAKEN], {
-        '--standing': asked.standing,
-        '--kind': asked.kind,
-        '--trial-ends': asked.trial_ends,
+      const fields = {
+        standing: 'suspended',
+        kind: 'collaborator',
+        trial_ends: '2027-01-31',
+        [field]: value,
+      };
+      const output = await refusedBy('user set', [TAKEN], {
+        '--standing': fields.standing,
+        '--kind': fields.kind,
+        '--trial-ends': fields.trial_ends,
       });
       const { stranger } = fixture.people;
-      const page = { path: `/ui/admin/accounts/${stranger.account.id}`, form: asked };
-      await same(page, said, wordsFor(field, 'invalid_format'));
+      const page = { path: `/ui/admin/accounts/${stranger.account.id}`, form: fields };
+      await same(page, output, wordsFor(field, 'invalid_format'));
       assert.deepEqual(count(), before);
     });
 });

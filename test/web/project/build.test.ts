@@ -137,13 +137,13 @@ describe('the page of a build', { timeout: 600_000 }, () => {
   /** Writes the log of a build like the runner, and notifies the readers. */
   const openLogOf = async (build: Build) => {
     const log: LogWriter = await openLog({ path: buildLogPath(app.data, build.id), limitBytes: 1e9 });
-    const told = async (write: Promise<number>) => {
+    const reported = async (write: Promise<number>) => {
       await write;
       app.db.write(() => app.db.touch(`log:build:${build.id}`));
     };
     return {
-      line: (text: string) => told(log.line(text)),
-      print: (text: string) => told(log.append(Buffer.from(text), 0)),
+      line: (text: string) => reported(log.line(text)),
+      print: (text: string) => reported(log.append(Buffer.from(text), 0)),
       close: () => log.finish(),
     };
   };

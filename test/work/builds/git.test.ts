@@ -140,7 +140,7 @@ describe('A build request', { concurrency: 3 }, () => {
     repository.git('branch', one.slice(0, 8), three);
     const project = await assay.project(repository);
     await project.suite({ command: 'echo "on <$ASSAY_BRANCH> $(git rev-parse HEAD)"' });
-    const asked: [ref: string, branch: string, hash: string][] = [
+    const refs: [ref: string, branch: string, hash: string][] = [
       ['main', 'main', three],
       ['v1', '', one],
       ['v2', '', two],
@@ -149,8 +149,8 @@ describe('A build request', { concurrency: 3 }, () => {
       [two.slice(0, 7).toUpperCase(), '', two],
       [one.slice(0, 8), one.slice(0, 8), three],
     ];
-    const ids = await Promise.all(asked.map(([ref]) => project.request(ref)));
-    for (const [index, [ref, branch, hash]] of asked.entries()) {
+    const ids = await Promise.all(refs.map(([ref]) => project.request(ref)));
+    for (const [index, [ref, branch, hash]] of refs.entries()) {
       const request = await project.finishedRequest(ids[index] as string);
       assert.equal(request.build_state, 'passed', ref);
       const [build] = await project.buildsOf(request.id_str as string);
@@ -175,11 +175,11 @@ describe('A build request', { concurrency: 3 }, () => {
     assert.equal(builds.length, 1);
     const path = `/commits/${request.commit_id_str}/suites`;
     const decided = (await project.ask('GET', path)) as unknown as Wire[];
-    const judged = decided.map(({ runs, rules }) => {
+    const evaluated = decided.map(({ runs, rules }) => {
       const [rule] = rules as [Wire];
       return [runs, rule.holds, ...(rule.saw as string[]).slice(-2)];
     });
-    assert.deepEqual(judged, [
+    assert.deepEqual(evaluated, [
       [false, false, 'the-last', '… 10451 more'],
       [true, true, 'the-last', '… 10451 more'],
     ]);
@@ -237,9 +237,9 @@ describe('A build request', { concurrency: 3 }, () => {
       ].join('\n'),
     });
     assert.equal(build.build_state, 'passed', log);
-    const said = log.split('\n').slice(2).join('\n');
+    const output = log.split('\n').slice(2).join('\n');
     assert.match(
-      said,
+      output,
       /^## main\.\.\.origin\/main\nTwo\nOne\nv1-1-g[0-9a-f]{7}\n {2}origin\/main\n {2}origin\/other\n 1 file changed.*\nThree\n1$/,
     );
   });

@@ -7,7 +7,7 @@ import { collect } from '../../support/journey.ts';
 
 const MIB = 1024 * 1024;
 /** The command's part of a log. */
-const said = (log: string) => log.split('\n').slice(2).join('\n');
+const output = (log: string) => log.split('\n').slice(2).join('\n');
 
 describe('The log of a build', { concurrency: 3 }, () => {
   let assay: Appliance;
@@ -31,7 +31,7 @@ describe('The log of a build', { concurrency: 3 }, () => {
       ].join('\n'),
       variables: { TOKEN: 'supersecretvalue', KEY: key, SMALL: 'seven77' },
     });
-    assert.equal(said(log), 'plain *** plain\n***\n***\n***\nshort seven77\nsupersecretval\n***');
+    assert.equal(output(log), 'plain *** plain\n***\n***\n***\nshort seven77\nsupersecretval\n***');
   });
 
   test('has stdout and stderr in their order', async () => {
@@ -40,7 +40,7 @@ describe('The log of a build', { concurrency: 3 }, () => {
       command: 'i=0; while [ $i -lt 500 ]; do echo out $i; echo err $i >&2; i=$((i+1)); done',
     });
     const expected = Array.from({ length: 500 }, (_, i) => `out ${i}\nerr ${i}\n`).join('');
-    assert.equal(said(log), expected);
+    assert.equal(output(log), expected);
   });
 
   test('keeps bytes that are not UTF-8, and the firehose shows them as U+FFFD', async () => {
@@ -49,11 +49,11 @@ describe('The log of a build', { concurrency: 3 }, () => {
       command: String.raw`printf 'a\377b\300\257c\n'; printf '\342\202'; sleep 0.3; printf '\254\n'; printf 'end\342\202'`,
     });
     const bytes = await project.logBytes(build.id_str as string);
-    assert.equal(said(bytes.toString('latin1')), 'a\xffb\xc0\xafc\n\xe2\x82\xac\nend\xe2\x82');
+    assert.equal(output(bytes.toString('latin1')), 'a\xffb\xc0\xafc\n\xe2\x82\xac\nend\xe2\x82');
     const events = await collect(await project.firehose(`/builds/${build.id_str}`));
     const logs = events.filter(({ event }) => event === 'log');
     const shown = logs.map(({ data }) => data.text).join('');
-    assert.equal(said(shown), 'a\ufffdb\ufffd\ufffdc\n€\nend\ufffd');
+    assert.equal(output(shown), 'a\ufffdb\ufffd\ufffdc\n€\nend\ufffd');
     assert.equal(logs.at(-1)?.id, String(bytes.length), 'offsets count the kept bytes');
   });
 

@@ -39,12 +39,12 @@ export function openDependencies(appliance: Pick<Appliance, 'ask' | 'open' | 'cl
   /** Follows the firehose to its end: the record, its log, and its events. */
   const finished = async (id: string) => {
     const firehose = await open(`/dependencies/${id}/firehose`);
-    const late = setTimeout(() => firehose.close(), WAIT_MS);
+    const timer = setTimeout(() => firehose.close(), WAIT_MS);
     const events: { event: string; data: Wire }[] = [];
     try {
       for await (const event of firehose) events.push(event);
     } finally {
-      clearTimeout(late);
+      clearTimeout(timer);
     }
     assert.equal(events.at(-1)?.event, 'end', `the compile never ended: ${await log(id)}`);
     const record = events.at(-1)?.data as Wire;
@@ -53,7 +53,7 @@ export function openDependencies(appliance: Pick<Appliance, 'ask' | 'open' | 'cl
   /** Resolves when the log contains the text. */
   const logHas = async (id: string, text: string): Promise<void> => {
     const firehose = await open(`/dependencies/${id}/firehose`);
-    const late = setTimeout(() => firehose.close(), WAIT_MS);
+    const timer = setTimeout(() => firehose.close(), WAIT_MS);
     let seen = '';
     try {
       for await (const { event, data } of firehose) {
@@ -62,7 +62,7 @@ export function openDependencies(appliance: Pick<Appliance, 'ask' | 'open' | 'cl
       }
       throw new Error(`the log never said ${text}: ${seen}`);
     } finally {
-      clearTimeout(late);
+      clearTimeout(timer);
     }
   };
 
