@@ -110,7 +110,6 @@ export type OwnedContainer = {
   name: string;
   owner: Ownership;
   running: boolean;
-  createdAt: Date;
 };
 
 export type OwnedVolume = { name: string; owner: Ownership; createdAt: Date };
@@ -143,7 +142,7 @@ export type PreparedImage = {
   hasGit: boolean;
 };
 
-export type StoredImage = { imageId: string; names: string[]; sizeBytes: number; createdAt: Date };
+export type StoredImage = { imageId: string; names: string[]; sizeBytes: number };
 
 export type Containers = {
   /**

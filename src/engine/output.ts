@@ -99,7 +99,7 @@ async function readSome(handle: FileHandle, position: number, size: number): Pro
 }
 
 /** Splits a chunk into bytes and records. Only what may be the beginning of a record is held back. */
-export function scanRecords(chunk: Buffer, nonce: string, offset: number) {
+function scanRecords(chunk: Buffer, nonce: string, offset: number) {
   const prefix = Buffer.from(recordPrefix(nonce), 'latin1');
   const records: OutputRecord[] = [];
   let start = 0;

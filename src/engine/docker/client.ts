@@ -10,7 +10,7 @@ import Dockerode from 'dockerode';
 import { EngineRefused, EngineUnavailable } from '../engine.ts';
 
 /** The engine answered with this HTTP status. */
-export class DockerRefused extends EngineRefused {
+class DockerRefused extends EngineRefused {
   readonly status: number;
   constructor(message: string, status: number) {
     super(message);
@@ -21,7 +21,7 @@ export class DockerRefused extends EngineRefused {
 export type DockerContainer = Dockerode.Container;
 export type DockerContainerOptions = Dockerode.ContainerCreateOptions;
 
-export type CallLimits = { deadlineMs?: number | undefined; signal?: AbortSignal | undefined };
+type CallLimits = { deadlineMs?: number | undefined; signal?: AbortSignal | undefined };
 
 export type DockerClient = {
   docker: Dockerode;

@@ -100,12 +100,11 @@ export function createContainers(
       const found = await call('list containers', () =>
         docker.listContainers({ all: true, filters: ofInstance }),
       );
-      return found.flatMap(({ Id, Names, Labels, State, Created }) => {
+      return found.flatMap(({ Id, Names, Labels, State }) => {
         const owner = ownershipOf(Labels);
         const name = (Names[0] ?? '').replace(/^\//, '');
-        const createdAt = new Date(Created * 1000);
         return owner && !helpers.has(name)
-          ? [{ containerId: Id, name, owner, running: State === 'running', createdAt }]
+          ? [{ containerId: Id, name, owner, running: State === 'running' }]
           : [];
       });
     },

@@ -17,7 +17,7 @@ export type Scope = DockerClient & {
   helpers: Set<string>;
 };
 
-export type ContainerSpec = {
+type ContainerSpec = {
   name: string;
   owner: Ownership;
   image: string;
@@ -115,7 +115,7 @@ export async function throwIfVolumeLost(scope: Scope, mounts: readonly Mount[]):
   }
 }
 
-export type HelperSpec = Omit<ContainerSpec, 'name' | 'owner'> & { kind: string };
+type HelperSpec = Omit<ContainerSpec, 'name' | 'owner'> & { kind: string };
 
 /** Creates a container for the engine's own work, for as long as `work` takes. `work` may start it. */
 export async function withHelper<T>(

@@ -6,7 +6,7 @@ import { EngineRefused, GUARD_KIND, type PreparedImage } from '../engine.ts';
 import { type DockerContainer, unlessRefused } from './client.ts';
 import { createContainer, nameHelper, type Scope } from './create-container.ts';
 
-export type Firewall = {
+type Firewall = {
   /** Resolves when the rules are in force; throws EngineRefused when they cannot be set. */
   protect(): Promise<'intact' | 'restored'>;
   /** Removes the rules and the guard. Resolves when both are gone, with the number of rules. */

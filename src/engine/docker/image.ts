@@ -188,7 +188,6 @@ export function createImages(scope: Scope, runAs: RunAs): Images {
       imageId: image.Id,
       names: (image.RepoTags ?? []).filter(name => name !== '<none>:<none>'),
       sizeBytes: image.Size,
-      createdAt: new Date(image.Created * 1000),
     }));
   }
 

@@ -16,7 +16,7 @@ export type NetworkOptions = {
   onRulesRestored?: ((network: string) => void) | undefined;
 };
 
-export type DockerNetwork = Network & {
+type DockerNetwork = Network & {
   /** Resolves when the rules of the network with that name are in force. Other networks than our own have none. */
   protect: (network: string) => ReturnType<Network['protectNetwork']>;
   close: () => void;

@@ -72,7 +72,7 @@ export async function workspaceTar(runAs: RunAs, passwd: string, group: string):
   ]);
 }
 
-export type HostSettings = {
+type HostSettings = {
   files: { name: string; content: string }[];
   /** Those that may contain credentials, or that not every user may read. */
   leftOut: string[];
