@@ -56,7 +56,7 @@ const fields = {
     check: checkSource,
   }),
   launch_command: optional({ doc: 'Starts the dependency before a suite; must detach.', multiline: true }),
-  description: optional({ doc: 'Arbitrary text.', multiline: true }),
+  description: optional({ doc: 'Arbitrary text.', example: 'Compression', multiline: true }),
   image: imageField('The image to compile in instead of the default one:'),
   [RELATED]: ids('Dependencies whose artifacts the compile and the suites need too.'),
 } as const;

@@ -1,6 +1,7 @@
 // An endpoint: one definition that routes, guards, validates, documents and answers.
 
 import type { ServerResponse } from 'node:http';
+import type { StreamEvents } from '../contract/events.ts';
 import type { JsonSchema } from '../contract/wire.ts';
 import type { Access, Caller, Scope } from '../domain/access.ts';
 import type { Errors } from '../domain/refusal.ts';
@@ -87,7 +88,7 @@ export type Call<
 export type Answer =
   | { record: JsonSchema; status?: 200 | 201 | 202 }
   | { list: JsonSchema; paged?: boolean }
-  | { media: string; description: string; ranges?: true };
+  | { media: string; description: string; ranges?: true; events?: StreamEvents };
 
 type Definition<Path extends string, A extends Access, F extends Fields, Q extends Fields, Result> = {
   method: 'GET' | 'POST' | 'PUT' | 'DELETE';

@@ -1,6 +1,7 @@
-// Firehoses: a build's, a dependency's, a project's, as they happen.
+// Firehoses: streams of server-sent events, one for each project, build and dependency.
 
-import { presentBuild } from '../contract/records.ts';
+import { logStreamEvents, projectStreamEvents } from '../contract/events.ts';
+import { buildShape, dependencyShape, presentBuild } from '../contract/records.ts';
 import { admit, type Caller, type Scope } from '../domain/access.ts';
 import { isFinishedBuild } from '../domain/build.ts';
 import { parseId } from '../domain/id.ts';
@@ -164,7 +165,8 @@ export const firehoses = {
     scope: 'commits',
     answer: {
       media: 'text/event-stream',
-      description: 'Events; Last-Event-ID replays what was missed and is still kept.',
+      description: 'The project, and then its events as they happen. The stream stays open.',
+      events: projectStreamEvents,
     },
     handle: call => {
       const { db, project, caller } = call;
@@ -187,7 +189,11 @@ export const firehoses = {
     summary: "A build's state and log as they grow",
     access: 'sees',
     scope: 'commits',
-    answer: { media: 'text/event-stream', description: '`state`, `log` and `end` events.' },
+    answer: {
+      media: 'text/event-stream',
+      description: '`state`, `log` and `end` events.',
+      events: logStreamEvents(buildShape),
+    },
     handle: call => {
       const { db, project, build } = call;
       const stream = begin(call, 'commits', admitted =>
@@ -208,7 +214,11 @@ export const firehoses = {
     summary: "A compile's state and log as they grow",
     access: 'sees',
     scope: 'dependencies',
-    answer: { media: 'text/event-stream', description: '`state`, `log` and `end` events.' },
+    answer: {
+      media: 'text/event-stream',
+      description: '`state`, `log` and `end` events.',
+      events: logStreamEvents(dependencyShape),
+    },
     handle: call => {
       const { db, dependency } = call;
       hideFromOthers(call);

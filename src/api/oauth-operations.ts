@@ -1,9 +1,9 @@
-// OAuth's own endpoints as the OpenAPI document and the page about the API tell of them. What they do is oauth's, and
-// web/authorize's: they answer as the RFCs say, without the envelope, so that nothing of the others' descriptions fits.
+// Describes OAuth's own endpoints for the OpenAPI document and the API reference. They answer as the RFCs say, without
+// the envelope of the others.
 
 import type { JsonSchema } from '../contract/wire.ts';
 import { scopes } from '../domain/access.ts';
-import type { Endpoint } from './endpoint.ts';
+import type { Answer, Endpoint } from './endpoint.ts';
 import type { Field } from './fields.ts';
 
 type Described = { [key: string]: unknown };
@@ -13,7 +13,7 @@ export type DescribedFields = Record<string, Pick<Field, 'required' | 'schema'>>
 export type OAuthEndpoint = Pick<Endpoint, 'method' | 'path' | 'summary' | 'access' | 'scope'> & {
   query?: DescribedFields;
   fields?: DescribedFields;
-  answer: { media: string; description: string };
+  answer: Extract<Answer, { media: string }>;
   operationId: string;
   description: string;
   /** Whether an application shows who it is. */

@@ -1,29 +1,38 @@
 // The OpenAPI 3.1 document, made from the same definitions that route and validate.
 
+import {
+  type EventType,
+  eventMeanings,
+  eventShapeOf,
+  eventTypes,
+  webhookHeaders,
+} from '../contract/events.ts';
+import { exampleOf } from '../contract/examples.ts';
 import type { JsonSchema } from '../contract/wire.ts';
 import { scopes } from '../domain/access.ts';
-import { errorCodes } from '../domain/refusal.ts';
+import { errorCodes, errorTable } from '../domain/refusal.ts';
 import type { Answer, Endpoint } from './endpoint.ts';
-import { type Fields, pageFields } from './fields.ts';
+import type { Fields } from './fields.ts';
 import { type DescribedFields, type OAuthEndpoint, oauthEndpoints } from './oauth-operations.ts';
 
 type Described = { [key: string]: unknown };
 
-const errorStatuses: Record<string, string> = {
-  400: 'The endpoint does not exist: `api_does_not_exists`.',
-  401: '`unauthorized` or `account_suspended`.',
-  402: '`payment_required`.',
-  403: 'A field is wrong (`is_blank`, `invalid_format`, `already_exists`, `is_reserved`), or `resource_temporary_unavailable`.',
-  404: '`not_found`.',
-  500: 'Internal server error: no code; the cause is in the log, with the request id.',
+const errorDescriptions: Record<string, string> = {
+  ...Object.fromEntries(
+    [...Map.groupBy(errorCodes, code => errorTable[code][0])].map(([status, codes]) => [
+      status,
+      codes.map(code => `\`${code}\`: ${errorTable[code][1]}`).join(' '),
+    ]),
+  ),
+  500: 'Internal server error: no code. The log of the server has the cause with the request ID.',
 };
 
-const accessWords = {
+export const accessWords = {
   anyone: 'No credentials are required.',
-  'signed in': 'Any account.',
-  sees: 'Users and collaborators who can see it.',
-  users: 'Users only: the owner.',
-  administrators: 'Administrators; from loopback no credentials are required.',
+  'signed in': 'For any account.',
+  sees: 'For users and collaborators who can see it.',
+  users: 'For users only: the owner.',
+  administrators: 'For administrators; from loopback no credentials are required.',
 };
 
 export function describe(
@@ -50,10 +59,11 @@ export function describe(
     },
     servers: [{ url: about.baseUrl }],
     paths,
+    webhooks: Object.fromEntries(eventTypes.map(type => [type, { post: webhook(type, schemas) }])),
     components: {
       schemas: { ...schemas, Error: errorSchema },
       responses: Object.fromEntries(
-        Object.entries(errorStatuses).map(([status, description]) => [
+        Object.entries(errorDescriptions).map(([status, description]) => [
           `Error${status}`,
           {
             description,
@@ -102,17 +112,23 @@ const errorSchema: JsonSchema = {
   additionalProperties: false,
 };
 
+/** The statuses of the errors that an endpoint may answer with. */
+export function errorStatusesOf(endpoint: Endpoint): string[] {
+  const isOpen = endpoint.access === 'anyone';
+  return [
+    ...(isOpen ? [] : ['401']),
+    ...(isOpen || endpoint.unpaid?.length === 0 ? [] : ['402']),
+    ...(isJson(endpoint) || endpoint.fields || endpoint.query || endpoint.binary ? ['403'] : []),
+    ...(endpoint.path.includes(':') || endpoint.named ? ['404'] : []),
+    '500',
+  ];
+}
+
+const isJson = ({ answer }: Endpoint) => !('media' in answer) || answer.media === 'application/json';
+
 function operation(endpoint: Endpoint, schemas: Record<string, JsonSchema>): Described {
   const names = [...endpoint.path.matchAll(/:(\w+)/g)].map(match => match[1] as string);
-  const json = !('media' in endpoint.answer) || endpoint.answer.media === 'application/json';
   const paged = 'list' in endpoint.answer && endpoint.answer.paged !== false;
-  const statuses = [
-    '500',
-    ...(endpoint.access === 'anyone' ? [] : ['401']),
-    ...(names.length > 0 || endpoint.named ? ['404'] : []),
-  ];
-  if (endpoint.access !== 'anyone' && !(endpoint.unpaid?.length === 0)) statuses.push('402');
-  if (json || endpoint.fields || endpoint.query || endpoint.binary) statuses.push('403');
   return {
     operationId: operationId(endpoint),
     tags: [tagOf(endpoint.path)],
@@ -135,8 +151,9 @@ function operation(endpoint: Endpoint, schemas: Record<string, JsonSchema>): Des
         required: true,
         schema: { type: 'string', pattern: '^[0-9]+$' },
       })),
-      ...queryParameters({ ...(paged ? pageFields : {}), ...endpoint.query }),
-      ...(endpoint.method === 'GET' && json ? [callbackParameter] : []),
+      ...queryParameters(endpoint.queryFields),
+      ...(endpoint.method === 'GET' && isJson(endpoint) ? [callbackParameter] : []),
+      ...('events' in endpoint.answer ? [lastEventIdParameter] : []),
     ],
     ...requestBody(endpoint),
     responses: {
@@ -146,7 +163,7 @@ function operation(endpoint: Endpoint, schemas: Record<string, JsonSchema>): Des
           206: { ...success(endpoint.answer, paged, schemas), description: 'The bytes of the Range.' },
         }),
       ...Object.fromEntries(
-        statuses.map(status => [status, { $ref: `#/components/responses/Error${status}` }]),
+        errorStatusesOf(endpoint).map(status => [status, { $ref: `#/components/responses/Error${status}` }]),
       ),
     },
   };
@@ -158,6 +175,42 @@ const callbackParameter = {
   description: 'JSON-P: the body is wrapped as a call of this function.',
   schema: { type: 'string', maxLength: 128, pattern: '^[A-Za-z_$][\\w$]*(\\.[A-Za-z_$][\\w$]*)*$' },
 };
+
+const lastEventIdParameter = {
+  name: 'Last-Event-ID',
+  in: 'header',
+  description: 'Continues a stream that broke off: the `id` of the last event that was received.',
+  schema: { type: 'string', pattern: '^[0-9]+$' },
+};
+
+/** A call of a receiver by Assay. */
+function webhook(type: EventType, schemas: Record<string, JsonSchema>): Described {
+  const body = eventShapeOf(type);
+  return {
+    operationId: `webhook${body.title}`,
+    tags: ['webhooks'],
+    summary: eventMeanings[type],
+    description:
+      'Sent to each notification of the project for this type. Answer within 10 seconds; a failed attempt is repeated for up to a day and a half. An event can arrive twice, with the same `webhook-id`.',
+    security: [],
+    parameters: Object.entries(webhookHeaders).map(([name, { description, ...schema }]) => ({
+      name,
+      in: 'header',
+      required: true,
+      description,
+      schema,
+    })),
+    requestBody: {
+      required: true,
+      content: { 'application/json': { schema: reference(body, schemas), example: exampleOf(body) } },
+    },
+    responses: {
+      '2XX': { description: 'Delivered.' },
+      410: { description: 'The notification is switched off.' },
+      default: { description: 'The attempt failed and is repeated.' },
+    },
+  };
+}
 
 /** They have no envelope, no callback and errors of their own. */
 function oauthOperation(endpoint: OAuthEndpoint): Described {
@@ -248,7 +301,20 @@ const successStatus = (answer: Answer) => String('record' in answer ? (answer.st
 function success(answer: Answer, paged: boolean, schemas: Record<string, JsonSchema>): Described {
   if ('media' in answer) {
     const type = answer.media === 'application/json' ? 'object' : 'string';
-    return { description: answer.description, content: { [answer.media]: { schema: { type } } } };
+    const events = Object.entries(answer.events ?? {}).map(([name, { data, ...event }]) => [
+      name,
+      { ...event, data: reference(data, schemas) },
+    ]);
+    return {
+      description: answer.description,
+      content: {
+        [answer.media]: {
+          schema: { type },
+          // OpenAPI 3.1 cannot describe the events of a stream.
+          ...(events.length > 0 && { 'x-events': Object.fromEntries(events) }),
+        },
+      },
+    };
   }
   const inner =
     'record' in answer
@@ -266,6 +332,9 @@ function success(answer: Answer, paged: boolean, schemas: Record<string, JsonSch
           properties: { response: inner },
           required: ['response'],
           additionalProperties: false,
+        },
+        example: {
+          response: 'record' in answer ? exampleOf(answer.record) : [exampleOf(answer.list)],
         },
       },
     },
@@ -288,14 +357,16 @@ function reference(schema: JsonSchema, schemas: Record<string, JsonSchema>): Jso
   return { $ref: `#/components/schemas/${schema.title}` };
 }
 
-function tagOf(path: string): string {
-  const [first = '', , third] = path.split('/').slice(1);
-  if (first === 'dependencies') return 'dependencies';
-  if (first !== 'projects') return 'service';
-  return third?.replace('badge.svg', 'projects') ?? 'projects';
+/** The noun that an endpoint is about: the first one of its path, or the one below a project. */
+export function tagOf(path: string): string {
+  const [noun = '', , inner = ''] = path.split('/').slice(1);
+  if (noun === 'oauth2' || noun === '.well-known') return 'oauth';
+  if (noun === 'dependencies') return noun;
+  if (noun !== 'projects') return 'service';
+  return ['', 'badge.svg', 'collaborators', 'events', 'firehose'].includes(inner) ? noun : inner;
 }
 
-function operationId(endpoint: Endpoint): string {
+export function operationId(endpoint: Endpoint): string {
   const words = endpoint.path
     .replace(/:(\w+)/g, 'by_$1')
     .split(/[/_.]/)

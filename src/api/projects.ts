@@ -40,7 +40,7 @@ const fields = {
     check: checkRepositoryUrl,
     maxBytes: 1024,
   }),
-  description: optional({ doc: 'Arbitrary text.', multiline: true }),
+  description: optional({ doc: 'Arbitrary text.', example: 'The public website', multiline: true }),
   badge: flag('Whether the badge can be seen without credentials.'),
   cancel_superseded: flag('Whether a new build request of a branch cancels older ones of it.'),
   submodules: optional({

@@ -46,7 +46,11 @@ const suiteFields = {
     example: 'make check',
     multiline: true,
   }),
-  description: optional({ doc: 'Arbitrary text.', multiline: true }),
+  description: optional({
+    doc: 'Arbitrary text.',
+    example: 'Fast tests without a database',
+    multiline: true,
+  }),
   image: imageField('The image to run in instead of the default one:'),
 };
 

@@ -1,25 +1,27 @@
-// The kinds of events and what their bodies hold. Written by store/transition, read by webhooks, firehoses and pages.
+// The types of events, their bodies, and how webhooks and firehoses carry them. store/transition writes them.
 
 import type { BuildState } from '../domain/build.ts';
 import { buildRequestShape, buildShape, dependencyShape, deployShape, projectShape } from './records.ts';
-import { type JsonSchema, shape, twin, wireTime } from './wire.ts';
+import { type JsonSchema, record, shape, twin, wireTime } from './wire.ts';
 
-export const eventTypes = [
-  'build_request.enqueued',
-  'build_request.finished',
-  'build.enqueued',
-  'build.started',
-  'build.finished',
-  'dependency.enqueued',
-  'dependency.started',
-  'dependency.finished',
-  'dependency.shared',
-  'deploy.enqueued',
-  'deploy.started',
-  'deploy.finished',
-  'ping',
-] as const;
-export type EventType = (typeof eventTypes)[number];
+/** Every type of event, and when it happens. */
+export const eventMeanings = {
+  'build_request.enqueued': 'A build was requested.',
+  'build_request.finished': 'The last build of a request ended.',
+  'build.enqueued': 'A build waits for its turn.',
+  'build.started': 'A build runs.',
+  'build.finished': 'A build ended.',
+  'dependency.enqueued': 'A compile waits for its turn.',
+  'dependency.started': 'A compile runs.',
+  'dependency.finished': 'A compile ended.',
+  'dependency.shared': 'A dependency was shared with all accounts.',
+  'deploy.enqueued': 'A deploy waits for its turn.',
+  'deploy.started': 'A deploy pushes.',
+  'deploy.finished': 'A deploy ended.',
+  ping: 'A test of a notification. Only that notification gets it.',
+} as const;
+export type EventType = keyof typeof eventMeanings;
+export const eventTypes = Object.keys(eventMeanings) as EventType[];
 export type EventSubject = 'build_request' | 'build' | 'dependency' | 'deploy';
 
 export const notifiableTypes = ['build', 'dependency'] as const;
@@ -51,6 +53,74 @@ export const eventShape: JsonSchema = {
   },
   required: ['id', 'id_str', 'type', 'created_at', 'project'],
   additionalProperties: false,
+};
+
+/** The body of one type of event: with the record that it is about, which a ping has not. */
+export function eventShapeOf(type: EventType): JsonSchema {
+  const [subject = ''] = type.split('.');
+  const title = type.replace(/(?:^|[._])(\w)/g, (_, letter: string) => letter.toUpperCase());
+  const { id, id_str, created_at, project, ...records } = eventShape.properties as Record<string, JsonSchema>;
+  return record(`${title}Event`, {
+    id: id as JsonSchema,
+    id_str: id_str as JsonSchema,
+    type: { type: 'string', const: type, description: eventMeanings[type] },
+    created_at: created_at as JsonSchema,
+    project: project as JsonSchema,
+    ...(type !== 'ping' && { [subject]: records[subject] as JsonSchema }),
+  });
+}
+
+/** The headers of a webhook beside those of every HTTP request. */
+export const webhookHeaders: Record<string, JsonSchema> = {
+  'webhook-id': {
+    type: 'string',
+    pattern: '^[0-9]+$',
+    description: 'The ID of the event. It stays the same when the event is sent again.',
+  },
+  'webhook-timestamp': {
+    type: 'string',
+    pattern: '^[0-9]+$',
+    description: 'When this attempt was made, in seconds since 1970. Refuse old ones.',
+  },
+  'webhook-signature': {
+    type: 'string',
+    description:
+      '`v1,` and the base64 of an HMAC with SHA-256 over `<webhook-id>.<webhook-timestamp>.<body>`. The key is the part of `signing_secret` after `whsec_`, decoded from base64.',
+  },
+  'user-agent': { type: 'string', description: '`Assay/` and the version.' },
+};
+
+/** An event of a stream. Its `id`, where it has one, is what `Last-Event-ID` takes to continue after it. */
+export type StreamEvent = { description: string; data: JsonSchema; id?: string };
+export type StreamEvents = Record<string, StreamEvent>;
+
+const logText = record('LogText', {
+  offset: shape.integer('The byte of the log where the text begins.'),
+  text: shape.string('New text of the log.'),
+});
+
+/** What the stream of a build or of a compile sends. */
+export const logStreamEvents = (owner: JsonSchema): StreamEvents => ({
+  state: { description: 'The record, at the beginning and after each change of its state.', data: owner },
+  log: {
+    description: 'New text of the log, and the byte where it begins (`offset`).',
+    data: logText,
+    id: 'The byte after the text.',
+  },
+  end: { description: 'The record at the end. Then the stream is closed.', data: owner },
+});
+
+/** What the stream of a project sends. */
+export const projectStreamEvents: StreamEvents = {
+  state: { description: 'The project, at the beginning.', data: projectShape },
+  ...Object.fromEntries(
+    eventTypes
+      .filter(type => type !== 'ping')
+      .map(type => [
+        type,
+        { description: eventMeanings[type], data: eventShapeOf(type), id: 'The ID of the event.' },
+      ]),
+  ),
 };
 
 const KEY_FIELD = '"ssh_public_key":"';

@@ -1,104 +1,238 @@
-// The API in readable form, made from the same definitions that answer requests.
+// The API reference: the basics from the manual, then every endpoint and every webhook with an example, made from the
+// same definitions that answer requests.
 
-import { html } from 'hono/html';
-import type { Answer, Endpoint } from '../api/endpoint.ts';
-import { type DescribedFields, type OAuthEndpoint, oauthEndpoints } from '../api/oauth-operations.ts';
+import { html, raw } from 'hono/html';
+import type { Answer } from '../api/endpoint.ts';
+import { answerExample, curlExample, type DocumentedEndpoint, print } from '../api/examples.ts';
+import { type DescribedFields, oauthEndpoints } from '../api/oauth-operations.ts';
+import { accessWords, errorStatusesOf, operationId, tagOf } from '../api/openapi.ts';
+import { asset } from '../asset.ts';
+import {
+  type EventType,
+  eventMeanings,
+  eventShapeOf,
+  eventTypes,
+  type StreamEvents,
+  webhookHeaders,
+} from '../contract/events.ts';
+import { exampleOf } from '../contract/examples.ts';
 import type { JsonSchema } from '../contract/wire.ts';
 import { filterBox, pageHead } from './frame/components.ts';
 import { open, type Route } from './frame/route.ts';
 import type { Html } from './frame/visit.ts';
+import { render } from './manual/html.ts';
+import { parseTopic, type Topic } from './manual/manual.ts';
 
 export const apiReferencePages: Route[] = [
   open('/ui/api', ({ site, url }) => ({
-    title: 'API',
+    title: 'API reference',
     section: 'api',
-    styles: ['reference.css'],
-    body: renderApiReference(
+    styles: ['manual.css', 'reference.css'],
+    scripts: ['reference.js'],
+    body: renderReference(
       [...site.endpoints.values(), ...oauthEndpoints],
+      site.services.baseUrl,
       url.searchParams.get('q') ?? '',
     ),
   })),
 ];
 
-type Shown = Endpoint | OAuthEndpoint;
+/** A part of the page that the filter shows or hides. */
+type Item = { text: string; html: Html };
+type Group = { id: string; title: string; items: Item[] };
 
-const accessWords = {
-  anyone: 'anyone, without credentials',
-  'signed in': 'any account',
-  sees: 'users and collaborators',
-  users: 'users only',
-  administrators: 'administrators, or anyone from loopback',
-};
-
-function renderApiReference(endpoints: readonly Shown[], wanted: string): Html {
-  const shown = endpoints.filter(endpoint => textOf(endpoint).includes(wanted.trim().toLowerCase()));
-  const groups = Map.groupBy(shown, groupOf);
-  return html`${pageHead('API', { aside: filterBox('endpoints', 'Filter endpoints', wanted) })}
-<p class="lead">All of it over HTTPS, with your email and API key as Basic credentials or an OAuth token. POST and PUT take forms or JSON.
-Answers are in <code>response</code>, errors in <code>error</code>; OAuth's own endpoints answer as its RFCs say. For programs, the same as <a href="/openapi.json">OpenAPI 3.1</a>.</p>
-<nav class="parts" aria-label="Parts"><ul>${[...groups.keys()].map(name => html`<li><a href="#${name}">${wordOf(name)}</a></li>`)}</ul></nav>
-<div id="endpoints">
-${[...groups].map(
-  ([name, members]) =>
-    html`<section id="${name}" data-filter-group><h2>${wordOf(name)}</h2><div class="endpoints">${members.map(renderEndpoint)}</div></section>`,
+function renderReference(endpoints: readonly DocumentedEndpoint[], baseUrl: string, query: string): Html {
+  const words = query.toLowerCase().split(/\s+/);
+  const find = (group: Group): Group => ({
+    ...group,
+    items: group.items.filter(({ text }) => words.every(word => text.includes(word))),
+  });
+  const isShown = ({ items }: Group) => items.length > 0;
+  const basics = listBasics(baseUrl).map(find).filter(isShown);
+  const groups = [...listGroups(endpoints), webhooks].map(find).filter(isShown);
+  const links = (title: string, of: readonly Group[]) =>
+    of.length === 0
+      ? ''
+      : html`<p class="second">${title}</p><ul>${of.map(({ id, title }) => html`<li><a href="#${id}">${title}</a></li>`)}</ul>`;
+  return html`${pageHead('API reference', { aside: filterBox('reference', 'Filter', query) })}
+<div class="manual">
+<nav class="manual-topics reference-topics" aria-label="On this page">${links('Basics', basics)}${links('Endpoints', groups)}
+<p class="second">For programs</p><ul><li><a href="/openapi.json">OpenAPI 3.1</a></li></ul></nav>
+<div class="manual-text" id="reference">
+${basics.map(({ items }) => items.map(renderItem))}
+${groups.map(
+  ({ id, title, items }) =>
+    html`<section data-filter-group><h2 id="${id}">${title} <a class="anchor" href="#${id}" aria-label="Link to ${title}">#</a></h2><div class="endpoints">${items.map(({ html }) => html)}</div></section>`,
 )}
+<p class="quiet" data-filter-none="reference"${basics.length + groups.length > 0 ? html` hidden` : ''}>Nothing found. Try fewer or other words.</p>
 </div>
-<p class="quiet" data-filter-none="endpoints"${shown.length > 0 ? html` hidden` : ''}>No endpoint fits.</p>`;
+</div>`;
 }
 
-/** The noun that an endpoint is about: the first one of its path, or the one below a project. */
-function groupOf({ path }: Shown): string {
-  const nouns = path.split('/').filter(part => part !== '' && !part.startsWith(':'));
-  const noun = path.startsWith('/projects/:project_id/') ? nouns[1] : nouns[0];
-  return ['collaborators', 'badge.svg', 'firehose', 'events'].includes(noun ?? '')
-    ? 'projects'
-    : ['ping', 'whoami', 'healthz', 'metrics', 'openapi.json'].includes(noun ?? '')
-      ? 'service'
-      : noun === 'oauth2' || noun === '.well-known'
-        ? 'OAuth'
-        : (noun ?? 'service');
+const renderItem = ({ text, html: content }: Item) =>
+  html`<section data-filter-text="${text}">${content}</section>`;
+
+/** The manual's topic “API basics”, section by section, with the address of this server. */
+function listBasics(baseUrl: string): Group[] {
+  const markdown = asset('web/manual/api.md').toString('utf8').replaceAll('https://localhost:8443', baseUrl);
+  const topic = parseTopic('api', markdown);
+  const starts = topic.tokens.flatMap((token, at) => (token.type === 'heading' ? [at] : []));
+  return topic.sections
+    .map((section, at): Group => {
+      const tokens = topic.tokens.slice(starts[at], starts[at + 1]);
+      const part: Topic = { ...topic, tokens, sections: [section] };
+      const text = [section.title, ...section.lines].join(' ').toLowerCase();
+      return { id: section.id, title: section.title, items: [{ text, html: raw(render(part)) }] };
+    })
+    .slice(1);
 }
 
-const wordOf = (group: string) => (group.charAt(0).toUpperCase() + group.slice(1)).replaceAll('_', ' ');
-const textOf = ({ method, path, summary }: Shown) => `${method} ${path} ${summary}`.toLowerCase();
+function listGroups(endpoints: readonly DocumentedEndpoint[]): Group[] {
+  return [...Map.groupBy(endpoints, ({ path }) => tagOf(path))].map(([id, members]) => ({
+    id,
+    title: id === 'oauth' ? 'OAuth' : (id.charAt(0).toUpperCase() + id.slice(1)).replaceAll('_', ' '),
+    items: members.map(endpoint => {
+      const names = Object.keys({ ...endpoint.query, ...endpoint.fields }).join(' ');
+      const text = `${endpoint.method} ${pathOf(endpoint)} ${endpoint.summary} ${names}`.toLowerCase();
+      return { text, html: renderEndpoint(endpoint, text) };
+    }),
+  }));
+}
 
-function renderEndpoint(endpoint: Shown): Html {
-  return html`<details class="endpoint" data-filter-text="${textOf(endpoint)}">
-<summary><span class="method ${endpoint.method.toLowerCase()}">${endpoint.method}</span> <code>${endpoint.path.replace(/:(\w+)/g, '<$1>')}</code> <span class="quiet">${endpoint.summary}</span></summary>
+const pathOf = ({ path }: DocumentedEndpoint) => path.replace(/:(\w+)/g, '<$1>');
+
+function renderEndpoint(endpoint: DocumentedEndpoint, filterText: string): Html {
+  const isOAuth = 'byClient' in endpoint;
+  const id = isOAuth ? endpoint.operationId : operationId(endpoint);
+  const example = answerExample(endpoint);
+  return renderDetails(
+    { id, method: endpoint.method, name: pathOf(endpoint), summary: endpoint.summary, filterText },
+    [
+      html`<p>${isOAuth ? inline(endpoint.description) : accessWords[endpoint.access]}${endpoint.scope ? html` Scope <code>${endpoint.scope}</code>.` : ''}${isOAuth ? '' : html` Errors: ${errorStatusesOf(endpoint).map((status, at) => html`${at === 0 ? '' : ', '}<a href="#errors">${status}</a>`)}.`}</p>`,
+      renderFields('Query', { ...('queryFields' in endpoint ? endpoint.queryFields : endpoint.query) }),
+      renderFields(endpoint.method === 'PUT' ? 'Fields: send only those that you change' : 'Fields', {
+        ...endpoint.fields,
+      }),
+      'binary' in endpoint && endpoint.binary ? html`<p>Body: ${endpoint.binary.description}</p>` : '',
+      codeBlock('Request', curlExample(endpoint)),
+      renderAnswer(endpoint.answer),
+      example === undefined ? '' : codeBlock('Example answer', example),
+    ],
+  );
+}
+
+function renderDetails(
+  head: { id: string; method: string; name: string; summary: string; filterText: string },
+  content: readonly (Html | string)[],
+): Html {
+  return html`<details class="endpoint" id="${head.id}" data-filter-text="${head.filterText}">
+<summary><span class="method ${head.method.toLowerCase()}">${head.method}</span> <code>${head.name}</code> <span class="quiet">${inline(head.summary)}</span></summary>
 <div class="endpoint-body">
-<p>${'byClient' in endpoint ? endpoint.description : html`For ${accessWords[endpoint.access]}${endpoint.scope ? html`, scope <code>${endpoint.scope}</code>` : ''}.`}</p>
-${endpoint.query ? renderFields('Query', endpoint.query) : ''}
-${endpoint.fields ? renderFields('Fields', endpoint.fields) : ''}
-${'binary' in endpoint && endpoint.binary ? html`<p>Body: ${endpoint.binary.description}</p>` : ''}
-${renderAnswer(endpoint.answer)}
+${content}
+<p class="quiet"><a href="#${head.id}">Link to this entry</a></p>
 </div></details>`;
 }
 
-function renderFields(title: string, fields: DescribedFields): Html {
-  return html`<table class="fields"><caption>${title}</caption><tbody>${Object.entries(fields).map(
-    ([name, field]) =>
-      html`<tr><th scope="row"><code>${name}</code></th><td>${field.required ? 'required' : 'optional'}</td><td>${field.schema.description}${renderChoices(field.schema)}</td></tr>`,
-  )}</tbody></table>`;
-}
+const codeBlock = (title: string, text: string) =>
+  html`<p class="code-title">${title}</p><div class="copy"><pre class="copy-text"><code>${text}</code></pre><button class="button plain" type="button" data-copy hidden>Copy</button></div>`;
 
-function renderChoices(schema: JsonSchema): Html | string {
-  return Array.isArray(schema.enum)
-    ? html` One of ${schema.enum.map(one => html`<code>${one}</code> `)}`
-    : '';
+/** Text in backticks is code. */
+const inline = (text: unknown): Html[] =>
+  String(text ?? '')
+    .split('`')
+    .map((part, at) => (at % 2 === 1 ? html`<code>${part}</code>` : html`${part}`));
+
+type FieldRow = { name: string; note: string; schema: JsonSchema };
+
+const fieldTable = (title: string, rows: readonly FieldRow[]): Html | string =>
+  rows.length === 0
+    ? ''
+    : html`<table class="fields"><caption>${title}</caption><tbody>${rows.map(
+        ({ name, note, schema }) =>
+          html`<tr><th scope="row"><code>${name}</code></th><td>${note}</td><td>${inline(schema.description)}${renderLimits(schema)}</td></tr>`,
+      )}</tbody></table>`;
+
+const renderFields = (title: string, fields: DescribedFields) =>
+  fieldTable(
+    title,
+    Object.entries(fields).map(([name, { required, schema }]) => ({
+      name,
+      note: required ? 'required' : 'optional',
+      schema,
+    })),
+  );
+
+function renderLimits(schema: JsonSchema): Html[] {
+  const number = (value: unknown) => Number(value).toLocaleString('en');
+  return [
+    ...(Array.isArray(schema.enum)
+      ? [html` One of ${schema.enum.map((one, at) => html`${at === 0 ? '' : ', '}<code>${one}</code>`)}.`]
+      : []),
+    ...(schema.maxLength === undefined || schema.enum
+      ? []
+      : [html` At most ${number(schema.maxLength)} bytes.`]),
+    ...(schema.maximum === undefined ? [] : [html` From ${schema.minimum} to ${number(schema.maximum)}.`]),
+    ...(schema.default === undefined ? [] : [html` Default <code>${schema.default}</code>.`]),
+  ];
 }
 
 function renderAnswer(answer: Answer): Html {
-  if ('media' in answer) return html`<p>Answer: <code>${answer.media}</code>. ${answer.description}</p>`;
+  if ('media' in answer)
+    return html`<p>Answer: <code>${answer.media}</code>. ${inline(answer.description)}</p>${renderEvents(answer.events)}`;
   const schema = 'record' in answer ? answer.record : answer.list;
   const status = 'record' in answer ? (answer.status ?? 200) : 200;
-  const properties = schema.properties as Record<string, JsonSchema> | undefined;
-  return html`<p>Answer ${status}: ${'list' in answer ? 'an array of' : ''} <strong>${schema.title}</strong></p>
-${
-  properties
-    ? html`<table class="fields"><tbody>${Object.entries(properties).map(
-        ([name, one]) =>
-          html`<tr><th scope="row"><code>${name}</code></th><td>${[one.type].flat().join(' or ')}</td><td>${one.description}${renderChoices(one)}</td></tr>`,
+  const title = `Answer ${status}: ${'list' in answer ? 'a list of ' : ''}${schema.title}`;
+  const rows = recordRows(schema);
+  return html`${rows.length === 0 ? html`<p>${title}</p>` : fieldTable(title, rows)}`;
+}
+
+/** Fields of records inside are named with their path, except for the records inside an event. */
+function recordRows(schema: JsonSchema, prefix = ''): FieldRow[] {
+  const isEvent = String(schema.title).endsWith('Event');
+  return Object.entries((schema.properties ?? {}) as Record<string, JsonSchema>).flatMap(([key, one]) => {
+    const inner = (one.items ?? one) as JsonSchema;
+    const name = prefix + key;
+    if (inner.properties && !isEvent) return recordRows(inner, `${name}${one.items ? '[]' : ''}.`);
+    return [
+      { name, note: String(inner.properties ? one.title : [one.type].flat().join(' or ')), schema: one },
+    ];
+  });
+}
+
+function renderEvents(events: StreamEvents | undefined): Html | string {
+  return events
+    ? html`<p>To continue after an interruption, send the <code>id</code> of the last event in the header <code>Last-Event-ID</code>.</p>
+<table class="fields"><caption>Events</caption><tbody>${Object.entries(events).map(
+        ([name, { description, data, id }]) =>
+          html`<tr><th scope="row"><code>${name}</code></th><td>${data.title}</td><td>${inline(description)}${id ? html` <code>id</code>: ${id}` : ''}</td></tr>`,
       )}</tbody></table>`
-    : ''
-}`;
+    : '';
+}
+
+const webhooks: Group = {
+  id: 'webhooks',
+  title: 'Webhooks',
+  items: eventTypes.map(type => {
+    const text =
+      `webhook ${type} ${eventMeanings[type]} ${Object.keys(webhookHeaders).join(' ')}`.toLowerCase();
+    return { text, html: renderWebhook(type, text) };
+  }),
+};
+
+function renderWebhook(type: EventType, filterText: string): Html {
+  const shape = eventShapeOf(type);
+  const headers = Object.entries(webhookHeaders).map(([name, schema]) => ({ name, note: 'string', schema }));
+  const head = {
+    id: `webhook${shape.title}`,
+    method: 'POST',
+    name: type,
+    summary: eventMeanings[type],
+    filterText,
+  };
+  return renderDetails(head, [
+    html`<p>Sent to the URL of each notification for this type. Answer with 2xx within 10 seconds. <a href="/ui/manual/webhooks">Webhooks</a> in the manual has code that checks the signature, and the retries.</p>`,
+    fieldTable('Headers', headers),
+    fieldTable('Body', recordRows(shape)),
+    codeBlock('Example body', print(exampleOf(shape))),
+  ]);
 }

@@ -1,10 +1,13 @@
 // The OpenAPI document: it is valid, and a client that is generated from it can call every endpoint.
 import assert from 'node:assert/strict';
 import { get } from 'node:https';
+import { text } from 'node:stream/consumers';
 import { after, before, describe, test } from 'node:test';
 import { Validator } from '@seriousme/openapi-schema-validator';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import formats from 'ajv-formats';
+import { eventTypes } from '../../src/contract/events.ts';
+import { listEvents } from '../../src/store/events.ts';
 import { bootApp, type Planted, type TestApp } from '../support/app.ts';
 import type { Answer, Fields, Wire } from '../support/client.ts';
 import { contract, ofRow, type Row } from './contract.ts';
@@ -16,26 +19,28 @@ let shared: Planted;
 let client: ReturnType<typeof generateClient>;
 before(async () => {
   app = await bootApp();
-  document = (await app.client.get('/openapi.json')).json as unknown as Document;
+  document = JSON.parse((await app.client.get('/openapi.json')).text);
   shared = app.plant();
   client = generateClient(document);
 });
 after(() => app.close());
 
-type Parameter = { name: string; in: 'path' | 'query'; required?: boolean; schema: Wire };
+type Parameter = { name: string; in: 'path' | 'query' | 'header'; required?: boolean; schema: Wire };
 type Operation = {
   operationId: string;
   summary: string;
   description: string;
   security: Record<string, string[]>[];
   parameters: Parameter[];
-  requestBody?: { required?: boolean; content: Record<string, { schema: Wire }> };
-  responses: Record<string, { $ref?: string }>;
+  requestBody?: { required?: boolean; content: Record<string, Media> };
+  responses: Record<string, { $ref?: string; content?: Record<string, Media> }>;
 };
+type Media = { schema: Wire; example?: unknown; 'x-events'?: Record<string, { data: Wire }> };
 type Document = {
   openapi: string;
   servers: { url: string }[];
   paths: Record<string, Record<string, Operation>>;
+  webhooks: Record<string, { post: Operation }>;
   components: { securitySchemes: Record<string, Wire>; schemas: Record<string, Wire> };
 };
 
@@ -115,6 +120,96 @@ describe('each operation describes its access, its scope, its fields and its res
       else assert.deepEqual(types, []);
     });
 });
+
+/** Validates values against schemas that refer to those of the document. */
+function createValidator(description: Document): (schema: Wire, value: unknown) => void {
+  const ajv = new Ajv2020({ strict: false, allErrors: true });
+  formats.default(ajv);
+  ajv.addSchema({ ...description, $id: 'assay' });
+  return (schema, value) => {
+    const validate = ajv.compile(JSON.parse(JSON.stringify(schema).replaceAll('"#/', '"assay#/')));
+    assert.ok(validate(value), `${JSON.stringify(value)}: ${ajv.errorsText(validate.errors)}`);
+  };
+}
+
+test('every example of an answer fits its schema, and every answer in the envelope has one', () => {
+  const validate = createValidator(document);
+  let count = 0;
+  for (const operations of Object.values(document.paths))
+    for (const { responses } of Object.values(operations))
+      for (const { content = {} } of Object.values(responses))
+        for (const { schema, example } of Object.values(content)) {
+          const isEnveloped = 'response' in ((schema.properties ?? {}) as Wire);
+          assert.equal(example !== undefined, isEnveloped);
+          if (!isEnveloped) continue;
+          validate(schema, example);
+          count += 1;
+        }
+  assert.ok(count > 50);
+});
+
+test('each event is a webhook with its headers and its body, as events are sent', () => {
+  const validate = createValidator(document);
+  assert.deepEqual(Object.keys(document.webhooks), eventTypes);
+  for (const { post } of Object.values(document.webhooks)) {
+    const headers = post.parameters
+      .filter(one => one.in === 'header' && one.required)
+      .map(({ name }) => name);
+    assert.deepEqual(headers, ['webhook-id', 'webhook-timestamp', 'webhook-signature', 'user-agent']);
+    const body = post.requestBody?.content['application/json'] as Media;
+    validate(body.schema, body.example);
+    assert.deepEqual(Object.keys(post.responses).toSorted(), ['2XX', '410', 'default']);
+  }
+  const sent = listEvents(app.db, shared.project_id, 0n, 100);
+  assert.ok(new Set(sent.map(({ type }) => type)).size >= 4);
+  for (const { type, body } of sent) {
+    const webhook = document.webhooks[type]?.post.requestBody?.content['application/json'] as Media;
+    validate(webhook.schema, JSON.parse(body));
+  }
+});
+
+test('each stream names its events with their data, and how to continue', async () => {
+  const validate = createValidator(document);
+  const streams = Object.entries(document.paths).filter(([path]) => path.endsWith('/firehose'));
+  assert.equal(streams.length, 3);
+  for (const [path, { get: operation }] of streams) {
+    const header = operation?.parameters.find(({ name }) => name === 'Last-Event-ID');
+    assert.equal(header?.in, 'header');
+    const events = operation?.responses[200]?.content?.['text/event-stream']?.['x-events'] ?? {};
+    const names = path.startsWith('/projects/{project_id}/firehose')
+      ? ['state', ...eventTypes.filter(type => type !== 'ping')]
+      : ['state', 'log', 'end'];
+    assert.deepEqual(Object.keys(events), names);
+    if (!path.endsWith('/builds/{build_id}/firehose')) continue;
+    const planted = app.plant();
+    await app.writeLog(planted.build_id, 'printed\n');
+    const target = path.replace(/\{(\w+)\}/g, (_, name: keyof Planted) => String(planted[name]));
+    const stream = await readStream(target);
+    assert.deepEqual(
+      stream.map(([name]) => name),
+      ['state', 'log', 'end'],
+    );
+    for (const [name, data] of stream) validate(events[name]?.data as Wire, data);
+  }
+});
+
+/** The events of a stream that ends by itself. */
+function readStream(path: string): Promise<[name: string, data: unknown][]> {
+  const { hostname, port } = new URL(app.url);
+  const options = {
+    hostname,
+    port,
+    path,
+    ca: app.client.ca,
+    headers: { authorization: app.people.owner.as },
+  };
+  return new Promise((resolve, reject) => {
+    get(options, async incoming => {
+      const frames = (await text(incoming)).matchAll(/^event: (.*)\n(?:id: .*\n)?data: (.*)$/gm);
+      resolve([...frames].map(([, name = '', data = '']) => [name, JSON.parse(data)]));
+    }).on('error', reject);
+  });
+}
 
 /** A function for each operation, generated from the document only. */
 function generateClient(description: Document): Record<string, (args: Arguments) => Promise<Answer>> {
@@ -203,17 +298,13 @@ describe('a generated client can call every endpoint, with every kind of body', 
 
 test('the API reference page is generated from it, and loads nothing from elsewhere', async () => {
   const { hostname, port } = new URL(app.url);
-  const text = await new Promise<string>((resolve, reject) => {
-    get({ hostname, port, path: '/ui/api', ca: app.client.ca }, incoming => {
-      let read = '';
-      incoming.on('data', chunk => {
-        read += chunk;
-      });
-      incoming.on('end', () => resolve(read));
-    }).on('error', reject);
+  const page = await new Promise<string>((resolve, reject) => {
+    get({ hostname, port, path: '/ui/api', ca: app.client.ca }, incoming =>
+      text(incoming).then(resolve, reject),
+    ).on('error', reject);
   });
-  for (const row of contract) assert(text.includes(row.path.split(':')[0] as string), row.path);
-  for (const one of ofOAuth) assert(text.includes(`>${one.replace(' ', '</span> <code>')}</code>`), one);
-  for (const [, address] of text.matchAll(/(?:src|href|action)="([^"]+)"/g))
+  for (const row of contract) assert(page.includes(row.path.split(':')[0] as string), row.path);
+  for (const one of ofOAuth) assert(page.includes(`>${one.replace(' ', '</span> <code>')}</code>`), one);
+  for (const [, address] of page.matchAll(/(?:src|href|action)="([^"]+)"/g))
     assert.match(address as string, /^[/#]/);
 });

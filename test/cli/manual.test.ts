@@ -263,7 +263,12 @@ describe('the commands of the manual', { timeout: 600_000 }, () => {
 
   const substitute = (written: string) => {
     let text = written;
-    for (const [name, value] of Object.entries(values)) text = text.replaceAll(name, () => value);
+    for (const [name, value] of Object.entries(values))
+      text = text.replaceAll(
+        // A shell variable has the name of the word that its value replaces elsewhere.
+        /^\w+_ID$/.test(name) ? new RegExp(`(?<!\\$)\\b${name}\\b(?!=)`, 'g') : name,
+        () => value,
+      );
     return text;
   };
 
@@ -287,12 +292,12 @@ describe('the commands of the manual', { timeout: 600_000 }, () => {
     const line = substitute(written);
     assert.doesNotMatch(
       line,
-      /\b[A-Z]+_ID\b|ACCESS_TOKEN|CLIENT_SECRET/,
+      /(?<!\$)\b[A-Z]+_ID\b(?!=)|ACCESS_TOKEN|CLIENT_SECRET/,
       `${written}: a placeholder has no value`,
     );
     arrived = Promise.withResolvers();
     const output = await execute(shell, definitions + line);
-    if (/^\w+(=|\(\))/.test(line)) definitions += `${line}\n`;
+    if (/^(export )?\w+(=|\(\))/.test(line)) definitions += `${line}\n`;
     assert.doesNotMatch(output, /^\{"error"/, line);
     await learn(written, output);
     return output;
@@ -304,6 +309,7 @@ describe('the commands of the manual', { timeout: 600_000 }, () => {
     const project = () => assay.knownProject(values.PROJECT_ID as string);
     if (/^api \$A\/projects -d/.test(written)) {
       values.PROJECT_ID = id();
+      values['865128329846784000'] = id();
       assay.sshd.addKey(record().ssh_public_key as string);
     } else if (/^api \$P\/suites -/.test(written)) values.SUITE_ID = id();
     else if (/^api \$P\/build_requests /.test(written)) {
@@ -395,8 +401,11 @@ describe('the commands of the manual', { timeout: 600_000 }, () => {
   const check: Record<string, (outputOf: (line: string) => string) => void> = {
     api: outputOf => {
       assert.match(outputOf("grep -i '^link:' headers.txt"), /rel="next"/);
-      assert.match(outputOf('api "$A/whoami?callback=show"'), /^show\(\{"response"/);
-      assert.match(outputOf('curl -sS --cacert assay-ca.pem $A/ping'), /"pong"/);
+      assert.match(outputOf('curl -u "$AUTH" "$A/whoami?callback=show"'), /^show\(\{"response"/);
+      assert.match(
+        outputOf('curl -u "$AUTH" -X PUT "$A/projects/$PROJECT_ID" -d description=Shop'),
+        /"name":"Website-dash","description":"Shop"/,
+      );
     },
     firehose: outputOf => {
       assert.match(outputOf('api -N $P/firehose'), /^event: state$/m);

@@ -61,10 +61,10 @@ for (const input of document.querySelectorAll('input')) {
     // Looked up each time: the list may have been replaced since.
     const list = document.getElementById(listId);
     if (!list) return;
-    const wanted = input.value.trim().toLowerCase();
+    const words = input.value.toLowerCase().split(/\s+/);
     let shown = 0;
     for (const item of listElements('[data-filter-text]', list)) {
-      item.hidden = !item.dataset.filterText?.includes(wanted);
+      item.hidden = !words.every(word => item.dataset.filterText?.includes(word));
       if (!item.hidden) shown += 1;
     }
     for (const group of listElements('[data-filter-group]', list))
@@ -80,6 +80,17 @@ for (const input of document.querySelectorAll('input')) {
     }
   });
 }
+
+document.addEventListener('keydown', event => {
+  const { target } = event;
+  if (event.key !== '/' || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (target instanceof Element && target.closest('input, textarea, select, [contenteditable]')) return;
+  const search = document.querySelector('input[type=search]');
+  if (!(search instanceof HTMLInputElement)) return;
+  event.preventDefault();
+  search.focus();
+  search.select();
+});
 
 /**
  * Asks in a dialog. The button that confirms has the label of the form's own button.

@@ -101,14 +101,6 @@ export function createSearch(form, lines, onMove) {
       input.blur();
     }
   });
-  document.addEventListener('keydown', event => {
-    const isTyping =
-      event.target instanceof Element && event.target.closest('input, textarea, select, [contenteditable]');
-    if (event.key !== '/' || isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
-    event.preventDefault();
-    input.focus();
-    input.select();
-  });
 
   return {
     repaint() {

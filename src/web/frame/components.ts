@@ -68,7 +68,7 @@ export function emptyState(parts: { title: string; text: Html | string; action?:
 
 /** `id` names the list that is filtered as one types: items in it with data-filter-text. Without script it asks the server (`q`). */
 export function filterBox(listId: string, label: string, value = ''): Html {
-  return html`<form class="filter" method="get" role="search"><label class="sr" for="${listId}-filter">${label}</label><input id="${listId}-filter" name="q" type="search" value="${value}" placeholder="${label}" autocomplete="off" data-filter="${listId}"></form>`;
+  return html`<form class="filter" method="get" role="search"><label class="sr" for="${listId}-filter">${label}</label><input id="${listId}-filter" name="q" type="search" value="${value}" placeholder="${label}" autocomplete="off" aria-keyshortcuts="/" data-filter="${listId}"></form>`;
 }
 
 export type Row = { cells: readonly (Html | string)[]; filterText?: string };

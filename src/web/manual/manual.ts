@@ -4,6 +4,7 @@
 import { Marked, type MarkedToken, type Token, type Tokens } from 'marked';
 import { asset } from '../../asset.ts';
 import { flagOf, settings } from '../../config.ts';
+import { errorTable } from '../../domain/refusal.ts';
 
 /** The order in which topics are listed. Each is the file of its name in this folder. */
 export const topicGroups: readonly { title: string; names: readonly string[] }[] = [
@@ -42,9 +43,12 @@ export function findTopic(name: string): Topic | undefined {
 export const listTopics = (): Topic[] => topicNames.map(name => findTopic(name) as Topic);
 
 const SETTINGS_MARK = '[[settings]]';
+const ERRORS_MARK = '[[errors]]';
 
 export function parseTopic(name: string, markdown: string): Topic {
-  const tokens = new Marked().lexer(markdown.replace(SETTINGS_MARK, settingsTable));
+  const tokens = new Marked().lexer(
+    markdown.replace(SETTINGS_MARK, settingsTable).replace(ERRORS_MARK, errorsTable),
+  );
   const sections: Section[] = [];
   const taken = new Set<string>();
   for (const token of tokens as MarkedToken[])
@@ -80,6 +84,16 @@ function settingsTable(): string {
     ),
   ].join('\n');
 }
+
+const errorsTable = () =>
+  [
+    '| Status | Code | Meaning |',
+    '|---|---|---|',
+    ...Object.entries(errorTable).map(
+      ([code, [status, meaning]]) => `| ${status} | \`${code}\` | ${meaning} |`,
+    ),
+    '| 500 | (none) | A defect of the server. Its log has the request ID. |',
+  ].join('\n');
 
 /** Text without its markup, as a search reads it. */
 export function plainText(tokens: readonly Token[]): string {

@@ -1,0 +1,131 @@
+// Example values for the API reference and the OpenAPI document: by the name of a field, and by record where the name
+// means something else there.
+
+import { type JsonSchema, wireId } from './wire.ts';
+
+const FIRST_ID = 865128329846784001n;
+const HASH = '3f786850e387550fdab836ed7e6dc881de23001b';
+const TIME = '2027-01-31T12:00:00.000+00:00';
+
+/** Names of IDs; each has another example. */
+const ids = [
+  'id',
+  'project_id',
+  'suite_id',
+  'commit_id',
+  'build_request_id',
+  'deploy_strategy_id',
+  'event_id',
+];
+
+const SERVER = 'https://ci.example.org';
+
+const byName: Record<string, unknown> = {
+  access_token: 'Jq0p2Yc5…',
+  archive_content_type: 'application/gzip',
+  archive_file_size: 1512791,
+  attempts: 1,
+  authorization_endpoint: `${SERVER}/oauth2/authorize`,
+  build_state: 'passed',
+  command: 'make check',
+  commit_ref: 'main',
+  content: 'https://api.example.org',
+  created_by: 'ada@example.org',
+  deploy_finished_at: TIME,
+  deploy_started_at: TIME,
+  description: '',
+  destroyed: true,
+  email: 'bob@example.org',
+  event: 'build.finished',
+  exit_code: 0,
+  finished_at: TIME,
+  holds: true,
+  issuer: SERVER,
+  last_error: null,
+  launch_command: '',
+  local_branch: 'main',
+  marketplace_state: 'compiled',
+  message: 'Fix the footer\n',
+  name: 'Website',
+  next_attempt_at: null,
+  offset: 0,
+  operator: 'contains',
+  owned: true,
+  prefix: '/srv/dependency',
+  ref: HASH,
+  remote_branch: 'main',
+  repository_url: 'git@git.example.org:team/website.git',
+  redirect_uri: 'urn:ietf:wg:oauth:2.0:oob',
+  response_excerpt: 'ok',
+  response_ms: 84,
+  response_status: 200,
+  revocation_endpoint: `${SERVER}/oauth2/revoke`,
+  runs: true,
+  saw: ['main'],
+  scm_author_email: 'ada@example.org',
+  scm_author_name: 'Ada',
+  scm_authored_date: '2027-01-31T13:00:00+01:00',
+  scm_committed_date: '2027-01-31T13:00:00+01:00',
+  scm_committer_email: 'ada@example.org',
+  scm_committer_name: 'Ada',
+  scope: 'projects commits',
+  service_documentation: `${SERVER}/ui/api`,
+  signing_secret: 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw',
+  source: '',
+  ssh_public_key: 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAA… assay-website@ci.example.org',
+  started_at: TIME,
+  state: 'deployed',
+  subject: 'commit.branches',
+  suite: 'Unit tests',
+  text: 'all tests passed\n',
+  token_endpoint: `${SERVER}/oauth2/access_token`,
+  url: 'https://hooks.example.org/assay',
+  value: 'main',
+  version: 1,
+};
+
+const dependency = {
+  name: 'zlib',
+  command: './configure --prefix=/srv/dependency && make install',
+  source: 'zlib-1.3.1',
+};
+const byRecord: Record<string, Record<string, unknown>> = {
+  BuildRequest: { build_state: 'enqueued', commit_id: null, commit_id_str: '' },
+  CreatedDependency: { ...dependency, marketplace_state: 'private' },
+  Delivery: { state: 'delivered' },
+  Dependency: dependency,
+  DeployItem: { state: 'enqueued' },
+  DeployStrategy: { name: 'Production' },
+  DeployStrategyItem: { name: 'Production' },
+  EnvironmentVariable: { name: 'API_URL' },
+  GitOptions: { repository_url: 'git@git.example.org:team/live.git' },
+  Identity: { email: 'ada@example.org' },
+  InvitedCollaborator: { sign_in_url: `${SERVER}/ui/welcome?link=Vn3…` },
+  RelatedDependency: { name: 'openssl' },
+  Suite: { name: 'Unit tests' },
+  SuiteDependency: dependency,
+  UploadedDependency: { ...dependency, marketplace_state: 'enqueued_for_compile' },
+};
+
+/** A value that fits the schema. Of optional fields, records have only those that are named above for them. */
+export function exampleOf(schema: JsonSchema, name = '', recordName = ''): unknown {
+  const own = fieldsOf(recordName);
+  if (name in own) return own[name];
+  if (schema.properties)
+    return Object.fromEntries(
+      Object.entries(schema.properties as Record<string, JsonSchema>)
+        .filter(([key]) => (schema.required as string[]).includes(key) || key in fieldsOf(schema.title))
+        .map(([key, one]) => [key, exampleOf(one, key, schema.title as string)]),
+    );
+  const id = exampleId(name.replace(/_(str|ref)$/, ''));
+  if (id !== undefined) return [schema.type].flat().includes('integer') ? wireId(id) : id.toString();
+  const values = schema.enum as readonly unknown[] | undefined;
+  if (name in byName && values?.includes(byName[name]) !== false) return byName[name];
+  if (schema.items) return [exampleOf(schema.items as JsonSchema)];
+  if (values) return values[0];
+  if ('const' in schema) return schema.const;
+  return schema.format === 'date-time' ? TIME : (schema.examples as unknown[] | undefined)?.[0];
+}
+
+const fieldsOf = (recordName: unknown) => byRecord[String(recordName)] ?? {};
+const exampleId = (name: string) => (ids.includes(name) ? FIRST_ID + BigInt(ids.indexOf(name)) : undefined);
