@@ -116,7 +116,7 @@ function renderEndpoint(endpoint: DocumentedEndpoint, filterText: string): Html 
       'binary' in endpoint && endpoint.binary ? html`<p>Body: ${endpoint.binary.description}</p>` : '',
       codeBlock('Request', curlExample(endpoint)),
       renderAnswer(endpoint.answer),
-      example === undefined ? '' : codeBlock('Example answer', example),
+      example === undefined ? '' : codeBlock('Example response', example),
     ],
   );
 }
@@ -149,7 +149,7 @@ const fieldTable = (title: string, rows: readonly FieldRow[]): Html | string =>
     ? ''
     : html`<table class="fields"><caption>${title}</caption><tbody>${rows.map(
         ({ name, note, schema }) =>
-          html`<tr><th scope="row"><code>${name}</code></th><td>${note}</td><td>${inline(schema.description)}${renderLimits(schema)}</td></tr>`,
+          html`<tr><th scope="row"><code>${name}</code></th><td>${note}</td><td>${inline(schema.description ?? 'The record, with all fields that the API shows.')}${renderLimits(schema)}</td></tr>`,
       )}</tbody></table>`;
 
 const renderFields = (title: string, fields: DescribedFields) =>
@@ -178,10 +178,10 @@ function renderLimits(schema: JsonSchema): Html[] {
 
 function renderAnswer(answer: Answer): Html {
   if ('media' in answer)
-    return html`<p>Answer: <code>${answer.media}</code>. ${inline(answer.description)}</p>${renderEvents(answer.events)}`;
+    return html`<p>Response: <code>${answer.media}</code>. ${inline(answer.description)}</p>${renderEvents(answer.events)}`;
   const schema = 'record' in answer ? answer.record : answer.list;
   const status = 'record' in answer ? (answer.status ?? 200) : 200;
-  const title = `Answer ${status}: ${'list' in answer ? 'a list of ' : ''}${schema.title}`;
+  const title = `Response ${status}: ${'list' in answer ? 'a list of ' : ''}${schema.title}`;
   const rows = recordRows(schema);
   return html`${rows.length === 0 ? html`<p>${title}</p>` : fieldTable(title, rows)}`;
 }

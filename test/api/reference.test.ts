@@ -59,7 +59,7 @@ before(async () => {
     };
     const name = `${method} ${decode(path).replace(/<(\w+)>/g, ':$1')}`;
     if (path.startsWith('/'))
-      entries.set(name, { command: block('Request') ?? '', answer: block('Example answer') });
+      entries.set(name, { command: block('Request') ?? '', answer: block('Example response') });
   }
 });
 after(async () => {

@@ -42,7 +42,7 @@ describe('the API reference', { timeout: 300_000 }, () => {
     await page.keyboard.press('Tab');
     await page.locator('summary:visible').focus();
     await page.keyboard.press('Enter');
-    await page.getByText('Answer 201: DeployStrategy').waitFor();
+    await page.getByText('Response 201: DeployStrategy').waitFor();
     await shown.getByRole('link', { name: 'Link to this entry' }).press('Enter');
     assert.match(page.url(), new RegExp(`#${ENTRY}$`));
     await page.getByRole('searchbox').fill('no-such-endpoint');
@@ -67,7 +67,7 @@ describe('the API reference', { timeout: 300_000 }, () => {
 
   test('without scripts the server filters', async () => {
     const person = await openBrowser(browser, app.url, { scripts: false });
-    await person.go('/ui/api?q=ping+answers');
+    await person.go('/ui/api?q=ping');
     assert.deepEqual(await person.page.locator('.endpoint summary code').allTextContents(), ['/ping']);
     await person.close();
   });

@@ -87,12 +87,12 @@ function settingsTable(): string {
 
 const errorsTable = () =>
   [
-    '| Status | Code | Meaning |',
+    '| Code | Status | Meaning |',
     '|---|---|---|',
     ...Object.entries(errorTable).map(
-      ([code, [status, meaning]]) => `| ${status} | \`${code}\` | ${meaning} |`,
+      ([code, [status, meaning]]) => `| \`${code}\` | ${status} | ${meaning} |`,
     ),
-    '| 500 | (none) | A defect of the server. Its log has the request ID. |',
+    '| (none) | 500 | A defect of the server. Its log has the request ID. |',
   ].join('\n');
 
 /** Text without its markup, as a search reads it. */
