@@ -1,4 +1,4 @@
-// `assay user …` and `assay app add`: accounts and applications, beside a running server.
+// `assay user …` and `assay app add`: accounts and applications. They also work while the server runs.
 
 import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';

@@ -3,7 +3,7 @@
 import { flagOf, settings } from '../config.ts';
 import { type Command, helpOf } from './command.ts';
 
-/** The demo has a directory, an address and a certificate of its own. */
+/** Settings that the demo chooses itself. */
 const excluded = new Set([
   'DATA',
   'BASE_URL',

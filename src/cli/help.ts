@@ -140,7 +140,7 @@ function renderInline(tokens: readonly Token[], topic: Topic, bold: (text: strin
     .join('');
 }
 
-/** Lines of at most `columns`, indented; `mark` stands before the first one. A longer word has a line of its own. */
+/** Wraps text to `columns`, indented, with `mark` before the first line. A word that is too long gets its own line. */
 function wrap(text: string, columns: number, indent: number, mark: string): string {
   const lengthOf = (word: string) => word.replaceAll(/\x1b\[\d+m/g, '').length;
   const lines: string[] = [];

@@ -1,3 +1,4 @@
+// Paths of the server are removed from messages to users.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { hideHostPaths } from '../../src/domain/host-paths.ts';

@@ -1,3 +1,4 @@
+// Validation of names, repository URLs, refs, variables, prefixes, redirect URIs, email addresses and images.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { test } from 'node:test';

@@ -1,3 +1,4 @@
+// Which new commit replaces which old one after a force push.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import {

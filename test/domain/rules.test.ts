@@ -1,3 +1,4 @@
+// Rules: every subject and operator, and what is recorded about the decision.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import {

@@ -1,3 +1,4 @@
+// Which submodules may be fetched, and under which names.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { checkSubmodule, namesCollide, resolveSubmoduleUrl } from '../../src/domain/submodules.ts';

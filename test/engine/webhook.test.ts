@@ -1,3 +1,4 @@
+// Sending one webhook: deadlines, limits, forbidden addresses, certificates and proxies.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';

@@ -1,3 +1,4 @@
+// Deliveries under faults: dead and slow receivers, clock changes, stops and kills.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';

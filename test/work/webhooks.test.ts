@@ -1,3 +1,4 @@
+// Deliveries of webhooks: bodies, signatures, order, retries, resending.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Webhook } from 'standardwebhooks';

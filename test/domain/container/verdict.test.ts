@@ -1,3 +1,4 @@
+// How the end of a container becomes the result of a build.
 import assert from 'node:assert/strict';
 import { constants } from 'node:os';
 import { test } from 'node:test';

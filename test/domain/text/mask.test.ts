@@ -1,3 +1,4 @@
+// Masking of secrets in output that arrives in chunks of any size.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { createMask } from '../../../src/domain/text/mask.ts';

@@ -1,3 +1,4 @@
+// Which addresses webhooks may call.
 import assert from 'node:assert/strict';
 import { isIP } from 'node:net';
 import { test } from 'node:test';

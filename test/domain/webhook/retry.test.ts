@@ -1,3 +1,4 @@
+// The delays between the attempts of a delivery.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { retryDelayMs, retryDelaysMs } from '../../../src/domain/webhook/retry.ts';

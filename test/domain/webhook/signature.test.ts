@@ -1,3 +1,4 @@
+// Signatures of webhooks, compared with a public implementation of Standard Webhooks.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Webhook } from 'standardwebhooks';

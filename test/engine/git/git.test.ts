@@ -1,3 +1,4 @@
+// Mirrors of repositories over a real SSH server: fetches, faults, and what a crash leaves behind.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';

@@ -1,3 +1,4 @@
+// Reading commits from a mirror: refs, details, changed files, branches.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { test } from 'node:test';

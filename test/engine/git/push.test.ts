@@ -1,3 +1,4 @@
+// Pushes to a remote over a real SSH server.
 import assert from 'node:assert/strict';
 import { chmodSync, mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';

@@ -1,3 +1,4 @@
+// SSH keys, the client configuration, and the messages for errors of ssh and git.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import {

@@ -1,3 +1,4 @@
+// Storing uploaded archives: formats, aborted uploads, full disks.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';

@@ -1,3 +1,4 @@
+// Log files: order, ranges, checkpoints after a crash, limits, times.
 import assert from 'node:assert/strict';
 import {
   appendFileSync,
