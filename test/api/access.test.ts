@@ -172,8 +172,8 @@ describe('each endpoint answers each caller as the contract says', () => {
         try {
           expect(answer, row, expected);
           if (expected !== 'yes') assert.equal(app.changes(), before, 'something changed');
-        } catch (cause) {
-          throw new Error(`${caller}: ${(cause as Error).message}`, { cause });
+        } catch (error) {
+          throw new Error(`${caller}: ${(error as Error).message}`, { cause: error });
         }
         if (expected === 'yes' && row.method !== 'GET') planted = {};
       }

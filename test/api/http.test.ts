@@ -42,8 +42,8 @@ async function read(socket: TLSSocket): Promise<string> {
   let text = '';
   try {
     for await (const chunk of socket) text += chunk.toString('latin1');
-  } catch (cause) {
-    assert.match((cause as NodeJS.ErrnoException).code ?? '', /^(ECONNRESET|EPIPE)$/);
+  } catch (error) {
+    assert.match((error as NodeJS.ErrnoException).code ?? '', /^(ECONNRESET|EPIPE)$/);
   }
   return text;
 }
@@ -373,7 +373,7 @@ describe('a client that waits for 100 Continue before it sends a body', () => {
       stream.resume();
       stream.end();
       await new Promise(resolve => stream.once('close', resolve));
-      return { status: answered[':status'], continued: continued };
+      return { status: answered[':status'], continued };
     };
     assert.deepEqual(await ask({}), { status: 401, continued: false });
     assert.deepEqual(await ask({ authorization: app.people.owner.as }), { status: 202, continued: true });

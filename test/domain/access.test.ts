@@ -45,9 +45,9 @@ function outcome(act: () => void): string {
   try {
     act();
     return 'ok';
-  } catch (cause) {
-    assert.ok(cause instanceof Refusal);
-    return `${cause.status} ${Object.values(cause.errors).flat().join()}`;
+  } catch (error) {
+    assert.ok(error instanceof Refusal);
+    return `${error.status} ${Object.values(error.errors).flat().join()}`;
   }
 }
 

@@ -45,9 +45,9 @@ const modeOf = (path: string) => (statSync(path).mode & 0o777).toString(8);
 const refuses = (data: string, message: RegExp, environment = {}) =>
   assert.throws(
     () => openData(data, environment),
-    (cause: Error) => {
-      assert.ok(cause instanceof DataError, String(cause.stack));
-      assert.match(cause.message, message);
+    (error: Error) => {
+      assert.ok(error instanceof DataError, String(error.stack));
+      assert.match(error.message, message);
       return true;
     },
   );
@@ -83,7 +83,7 @@ test('a path that cannot be a directory is refused, with the path and advice', (
   writeFileSync(join(directory.path, 'file'), '');
   assert.throws(
     () => createDataDirectory(join(directory.path, 'file/data')),
-    (cause: Error) => cause instanceof DataError && /file\/data cannot be used .*--data/.test(cause.message),
+    (error: Error) => error instanceof DataError && /file\/data cannot be used .*--data/.test(error.message),
   );
 });
 
@@ -103,8 +103,8 @@ test('one server locks the directory; a second one is refused until it is releas
   const hold = lockDataDirectory(made.data);
   assert.throws(
     () => lockDataDirectory(made.data),
-    (cause: Error) =>
-      cause instanceof DataError && cause.message.includes(made.data) && /stop it first/.test(cause.message),
+    (error: Error) =>
+      error instanceof DataError && error.message.includes(made.data) && /stop it first/.test(error.message),
   );
   hold.release();
   lockDataDirectory(made.data).release();

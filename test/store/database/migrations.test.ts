@@ -85,8 +85,8 @@ test('a database of a newer Assay is refused with advice, and not changed', () =
   sqlite.pragma(`user_version = ${steps.length + 1}`);
   assert.throws(
     () => migrate(sqlite),
-    (cause: Error) =>
-      cause instanceof NewerSchemaError && /newer Assay.*install that version/.test(cause.message),
+    (error: Error) =>
+      error instanceof NewerSchemaError && /newer Assay.*install that version/.test(error.message),
   );
   assert.equal(schemaOf(sqlite), before);
   assert.equal(sqlite.pragma('user_version', { simple: true }), steps.length + 1);

@@ -55,7 +55,7 @@ test('another key decrypts nothing, and the error reveals nothing', () => {
   const sealed = vault.seal('a secret', cell);
   assert.throws(
     () => createVault(Buffer.alloc(32, 2)).open(sealed, cell),
-    (cause: Error) => /was changed or moved/.test(cause.message) && !cause.message.includes('a secret'),
+    (error: Error) => /was changed or moved/.test(error.message) && !error.message.includes('a secret'),
   );
 });
 

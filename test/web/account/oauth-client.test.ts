@@ -58,8 +58,8 @@ describe('OAuth with a client library', { timeout: 600_000 }, () => {
     return new URL(sent.headers.get('location') ?? 'about:blank');
   }
   const clientOf = ({ clientId }: Registered): oauth.Client => ({ client_id: clientId });
-  const isOAuthError = (code: string, status: number) => (cause: unknown) =>
-    cause instanceof oauth.ResponseBodyError && cause.error === code && cause.status === status;
+  const isOAuthError = (code: string, status: number) => (error: unknown) =>
+    error instanceof oauth.ResponseBodyError && error.error === code && error.status === status;
 
   async function exchange(
     client: oauth.Client,
@@ -172,7 +172,7 @@ describe('OAuth with a client library', { timeout: 600_000 }, () => {
     );
     await assert.rejects(
       exchange(client, oauth.ClientSecretBasic('wrong'), parameters, oauth.nopkce),
-      cause => cause instanceof oauth.WWWAuthenticateChallengeError && cause.status === 401,
+      error => error instanceof oauth.WWWAuthenticateChallengeError && error.status === 401,
     );
     const other = fixture.register();
     await assert.rejects(

@@ -37,8 +37,8 @@ const settled = () => new Promise(resolve => setImmediate(resolve));
 const outcome = (tried: Promise<unknown>) =>
   tried.then(
     () => 'tried',
-    (cause: unknown) => {
-      assert.ok(cause instanceof TooManyTries, String(cause));
+    (error: unknown) => {
+      assert.ok(error instanceof TooManyTries, String(error));
       return 'refused';
     },
   );

@@ -145,10 +145,10 @@ async function download(directory: string, packages: readonly string[]): Promise
     await run('apt-get', [...options, '-q', 'update'], work);
     await run('apt-get', [...options, '-q', 'source', '--download-only', ...packages], work);
     for (const name of await readdir(work.cwd)) await rename(join(work.cwd, name), join(directory, name));
-  } catch (cause) {
+  } catch (error) {
     throw new Error(
       `the Debian source packages ${packages.join(', ')} could not be downloaded: this test needs apt-get and a mirror that it reaches`,
-      { cause },
+      { cause: error },
     );
   }
 }
