@@ -9,7 +9,7 @@ import { loadCertificate } from '../engine/certificate.ts';
 import { type DockerReport, inspectDocker } from '../engine/docker/report.ts';
 import { hostSettings } from '../engine/docker/skeleton.ts';
 import { OWN_BRIDGE } from '../engine/engine.ts';
-import { askServer, freeBytes, isClockKept, libraries, programVersion } from '../engine/host.ts';
+import { checkServer, freeBytes, isClockSynchronized, libraries, programVersion } from '../engine/host.ts';
 import { masterKeyPath, tlsDirectory } from '../store/data/paths.ts';
 import type { Inspection } from '../store/database/inspect.ts';
 import { sizeText } from './progress.ts';
@@ -230,13 +230,13 @@ async function checkClock(engine: DockerReport | Error, newestAt: number | undef
       `${text}, but Docker's host has ${new Date(engine.systemTimeAt).toISOString()}`,
       'set both clocks',
     );
-  return (await isClockKept()) === false
+  return (await isClockSynchronized()) === false
     ? warn(`${text}, not synchronized`, 'timedatectl set-ntp true, or use another time service')
     : ok(text);
 }
 
 async function checkServer({ listen, baseUrl }: Settings): Promise<Finding> {
-  const status = await askServer(listen, 5_000);
+  const status = await checkServer(listen, 5_000);
   if (status === undefined) return ok(`no server answers at ${listen.host}:${listen.port}`);
   return status === 200
     ? ok(`answers at ${baseUrl}`)

@@ -42,7 +42,7 @@ export async function freeBytes(path: string): Promise<number> {
 }
 
 /** Undefined where nobody on this host can tell. */
-export async function isClockKept(): Promise<boolean | undefined> {
+export async function isClockSynchronized(): Promise<boolean | undefined> {
   try {
     const { stdout } = await run('timedatectl', ['show', '--property=NTPSynchronized', '--value'], {
       timeout: DEADLINE_MS,
@@ -54,7 +54,7 @@ export async function isClockKept(): Promise<boolean | undefined> {
 }
 
 /** The status of /healthz on this host; undefined where nobody answers. */
-export function askServer(
+export function checkServer(
   listen: { host: string; port: number },
   deadlineMs: number,
 ): Promise<number | undefined> {

@@ -35,7 +35,7 @@ export type Delivery = {
 };
 
 /** `status` is there when the receiver answered; `error` says in words why it did not. */
-export type DeliveryAnswer = { status?: number; responseMs: number; excerpt: string; error?: string };
+export type DeliveryResponse = { status?: number; responseMs: number; excerpt: string; error?: string };
 
 /** Deliveries to one host beyond this many wait for a connection while their deadline runs. */
 export const connectionsPerHost = 16;
@@ -43,7 +43,7 @@ const excerptBytes = 1_024;
 // Shorter than the 5 s after which many servers close: a connection is rarely closed just as it is used again.
 const idleMs = 4_000;
 
-export async function deliver(delivery: Delivery): Promise<DeliveryAnswer> {
+export async function deliver(delivery: Delivery): Promise<DeliveryResponse> {
   const startedAt = performance.now();
   const deadlineAt = startedAt + (delivery.timeoutMs ?? 10_000);
   let attempt = await post(delivery, deadlineAt);

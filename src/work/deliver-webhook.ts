@@ -6,7 +6,7 @@ import { classifyResponse, isSuccess } from '../domain/webhook/delivery.ts';
 import { sign } from '../domain/webhook/signature.ts';
 import {
   connectionsPerHost,
-  type DeliveryAnswer,
+  type DeliveryResponse,
   deliver,
   type ProxyEnvironment,
 } from '../engine/webhook.ts';
@@ -44,7 +44,7 @@ type Receiver = {
   calledOff: AbortController;
 };
 
-type Answered = { receiver: Receiver; delivery: Due; answer: DeliveryAnswer };
+type Answered = { receiver: Receiver; delivery: Due; answer: DeliveryResponse };
 
 const MOST_UNDER_WAY = 512;
 /** Half of what one host gets, so that a receiver that hangs leaves connections for others on its host. */
@@ -242,7 +242,7 @@ export function startDeliveries(options: {
     running.add(attempt);
   }
 
-  async function post(receiver: Receiver, delivery: Due): Promise<DeliveryAnswer> {
+  async function post(receiver: Receiver, delivery: Due): Promise<DeliveryResponse> {
     if (receiver.secret === undefined)
       return { responseMs: 0, excerpt: '', error: 'its signing secret cannot be read with this master key' };
     const message = findMessage(db, delivery.id);

@@ -8,7 +8,7 @@ import { GitFailure } from '../engine/git/git.ts';
 import {
   type CommitRead,
   findReplacements,
-  reachable,
+  listReachable,
   readCommit,
   resolveRef,
 } from '../engine/git/history.ts';
@@ -226,7 +226,7 @@ async function replaceCommits(db: Db, project: Project, mirror: string): Promise
   if (known.length === 0) return;
   const idOf = new Map(known.map(({ ref, id }) => [ref, id]));
   const refs = [...idOf.keys()];
-  const held = await reachable(mirror, refs);
+  const held = await listReachable(mirror, refs);
   const gone = refs.filter(ref => !held.has(ref));
   if (gone.length === 0) return;
   const replacements = await findReplacements(mirror, gone, refs);

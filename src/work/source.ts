@@ -18,7 +18,7 @@ import { GitFailure } from '../engine/git/git.ts';
 import { hasCommit } from '../engine/git/history.ts';
 import { fetchObjects, listPointers, markObjects, type Pointer } from '../engine/git/lfs.ts';
 import { type FetchMirror, fetchCommit, fetchMirror, markUsed } from '../engine/git/mirror.ts';
-import { readNeeds } from '../engine/git/submodules.ts';
+import { readRequirements } from '../engine/git/submodules.ts';
 import { mirrorPath, submoduleMirrors } from '../store/data/paths.ts';
 import type { Project } from '../store/projects.ts';
 import { type FetchOptions, logFailure, mirrorFetch } from './fetch-mirror.ts';
@@ -163,7 +163,7 @@ async function explore(
   const directory = submoduleMirrors(dataDirectory, project.id);
   const whole = { mirror, url: project.repositoryUrl };
   if (!(await means.ensure(whole, hash))) return undefined;
-  const { submodules, hasLfs } = await readNeeds(mirror, hash).catch(error => {
+  const { submodules, hasLfs } = await readRequirements(mirror, hash).catch(error => {
     // Nothing of it is wanted: what is wrong with it does not matter.
     if (project.submodules === 'off' && error instanceof GitFailure) return { submodules: [], hasLfs: false };
     throw error;
@@ -219,7 +219,7 @@ async function explore(
         isWhole = false;
         return;
       }
-      const { submodules: inner, hasLfs: innerLfs } = await readNeeds(child, placed.hash);
+      const { submodules: inner, hasLfs: innerLfs } = await readRequirements(child, placed.hash);
       if (innerLfs) placed.hasLfs = await takeLfs(repository, placed.hash, ` in ${placed.path}`);
       if (project.submodules === 'recursive') await enter(inner, placed, placed.url, depth + 1);
       else if (inner.length > 0)

@@ -37,7 +37,7 @@ export interface GitCall {
 
 export type OnOutput = (chunk: Buffer, from: 'output' | 'messages') => void;
 
-export interface GitAnswer {
+export interface GitResult {
   exitCode: number;
   output: string;
   messages: string;
@@ -73,7 +73,7 @@ const BARE_ENVIRONMENT = {
   GIT_NO_REPLACE_OBJECTS: '1',
 };
 
-export async function runGit(args: readonly string[], call: GitCall): Promise<GitAnswer> {
+export async function runGit(args: readonly string[], call: GitCall): Promise<GitResult> {
   const directory = resolve(call.repository ?? call.ssh?.directory ?? '/');
   const environment = environmentOf(call, directory);
   const watch = watchCall(call);

@@ -151,7 +151,7 @@ function withOffset(date: string): string {
 }
 
 // Those of the hashes that a branch or a tag still leads to.
-export async function reachable(mirror: string, hashes: readonly string[]): Promise<Set<string>> {
+export async function listReachable(mirror: string, hashes: readonly string[]): Promise<Set<string>> {
   const present = await presentCommits(mirror, hashes);
   if (present.length === 0) return new Set();
   const { output } = await runGit(['rev-list', '--stdin', '--not', '--branches', '--tags'], {
@@ -181,8 +181,8 @@ export async function findReplacements(
   const present = await presentCommits(mirror, goneHashes);
   if (present.length === 0) return new Map();
   const [left, fresh] = await Promise.all([
-    readTraces(mirror, ['--not', '--branches', '--tags'], present),
-    readTraces(
+    readIdentities(mirror, ['--not', '--branches', '--tags'], present),
+    readIdentities(
       mirror,
       ['--branches', '--tags', `--max-count=${CANDIDATES_MAX}`],
       present.map(hash => `^${hash}`),
@@ -196,7 +196,11 @@ export async function findReplacements(
   return matchReplacements(gone, candidates, patches);
 }
 
-async function readTraces(mirror: string, range: string[], revisions: string[]): Promise<CommitIdentity[]> {
+async function readIdentities(
+  mirror: string,
+  range: string[],
+  revisions: string[],
+): Promise<CommitIdentity[]> {
   const { output } = await runGit(
     [
       'log',

@@ -71,7 +71,7 @@ export async function fetchMirror(fetch: FetchMirror): Promise<Fetched> {
     return await fetchInto(fetch.mirror, fetch);
   } catch (cause) {
     if (!(cause instanceof GitFailure) || !DAMAGED.test(cause.detail)) throw cause;
-    return await makeAnew(fetch);
+    return await rebuildMirror(fetch);
   }
 }
 
@@ -128,7 +128,7 @@ const draftOf = (mirror: string) => `${mirror}.anew`;
 
 // Nothing that is fetched into a damaged mirror mends it. The old one goes only when the new one is whole: where the
 // repository itself is at fault, it stays.
-async function makeAnew(fetch: FetchMirror): Promise<Fetched> {
+async function rebuildMirror(fetch: FetchMirror): Promise<Fetched> {
   const draft = draftOf(fetch.mirror);
   try {
     await fetchInto(draft, fetch);
@@ -212,7 +212,7 @@ export async function repackMirror(mirror: string, signal?: AbortSignal): Promis
 }
 
 async function writeCommitGraph(mirror: string, signal?: AbortSignal): Promise<void> {
-  await runGit(['commit-graph', 'write', '--reachable', '--split', '--no-progress'], {
+  await runGit(['commit-graph', 'write', '--listReachable', '--split', '--no-progress'], {
     repository: mirror,
     signal,
     deadlineMs: COMMIT_GRAPH_DEADLINE_MS,

@@ -2,7 +2,7 @@
 import type { Submodule } from '../../domain/submodules.ts';
 import { fullHash, GitFailure, runGit } from './git.ts';
 
-export interface CommitNeeds {
+export interface CommitRequirements {
   submodules: Submodule[];
   // Some attributes name the filter of Git LFS.
   hasLfs: boolean;
@@ -10,7 +10,7 @@ export interface CommitNeeds {
 
 const GITMODULES_MAX_BYTES = 256 * 1024;
 
-export async function readNeeds(mirror: string, hash: string): Promise<CommitNeeds> {
+export async function readRequirements(mirror: string, hash: string): Promise<CommitRequirements> {
   const [submodules, hasLfs] = await Promise.all([readSubmodules(mirror, hash), findLfs(mirror, hash)]);
   return { submodules, hasLfs };
 }

@@ -5,7 +5,7 @@ import { test } from 'node:test';
 import {
   branchContains,
   findReplacements,
-  reachable,
+  listReachable,
   readCommit,
   resolveRef,
 } from '../../../src/engine/git/history.ts';
@@ -141,7 +141,7 @@ test('an amended and a rebased commit are recognized after a force push', async 
   ]);
   const [base, one, two] = hashes as [string, string, string];
   await fetchMirror({ mirror, url, ssh });
-  assert.deepEqual(await reachable(mirror, hashes), new Set(hashes));
+  assert.deepEqual(await listReachable(mirror, hashes), new Set(hashes));
   const [newOne, newTwo, other] = addCommits(directory, [
     {
       message: 'one, amended',
@@ -154,7 +154,7 @@ test('an amended and a rebased commit are recognized after a force push', async 
     { message: 'new', authoredAt: '1700009000 +0200', files: { three: '1' } },
   ]);
   assert.deepEqual(await fetchMirror({ mirror, url, ssh }), { rewritten: true });
-  assert.deepEqual(await reachable(mirror, [...hashes, 'f'.repeat(40)]), new Set([base]));
+  assert.deepEqual(await listReachable(mirror, [...hashes, 'f'.repeat(40)]), new Set([base]));
   const expected = new Map([
     [one, newOne],
     [two, newTwo],
