@@ -1,4 +1,4 @@
-// The composition root: everything that `assay serve` is, put together. Knows everyone; nobody knows it.
+// The composition root of `assay serve`: opens the data directory, starts the workers and serves API and pages.
 
 import type { Services } from './api/endpoint.ts';
 import { endpoints } from './api/endpoints.ts';
@@ -24,31 +24,31 @@ import { startWorkers } from './work/workers.ts';
 export type App = {
   url: string;
   db: Db;
-  /** Reads the certificate again, or renews the own one. */
+  /** Reads the configured certificate again, or renews the self-signed one. */
   reloadCertificate(): Promise<void>;
   close(): Promise<void>;
 };
 
 const RENEWAL_CHECK_MS = 12 * 3600_000;
 
-/** `beginWork` starts what takes time; tests of the contract put in its place what leaves every row waiting. */
+/** Tests of the API pass a `beginWork` that runs no jobs. */
 export async function startApp(
   settings: Settings,
   log: Log,
   beginWork: typeof startWorkers = startWorkers,
 ): Promise<App> {
   createDataDirectory(settings.data);
-  const hold = lockDataDirectory(settings.data);
-  const closing: (() => void | Promise<void>)[] = [hold.release];
+  const lock = lockDataDirectory(settings.data);
+  const closing: (() => void | Promise<void>)[] = [lock.release];
   try {
     const db = openData(settings.data, process.env, upgrade =>
       upgrade.tookMs === undefined
-        ? log.info('database is being upgraded, which may take a while', upgrade)
-        : log.info('database is upgraded', upgrade),
+        ? log.info('database upgrade started, which may take a while', upgrade)
+        : log.info('database upgraded', upgrade),
     );
     closing.unshift(() => db.close());
     storeHost(db, new URL(settings.baseUrl).hostname);
-    const isDatabaseThere = watchDatabase(db, settings.data);
+    const isDatabaseHealthy = watchDatabase(db, settings.data);
     const live = createLive();
     db.onCommit = topics => live.publish(topics);
     const metrics = createMetrics();
@@ -82,7 +82,7 @@ export async function startApp(
       waiting: workers.waiting,
       waitReason: workers.waitReason,
       vitals: () => ({
-        healthy: isDatabaseThere(),
+        healthy: isDatabaseHealthy(),
         slots: settings.concurrency,
         slotsUsed: workers.slotsUsed(),
         freeDiskBytes: workers.freeDiskBytes(),
@@ -112,7 +112,7 @@ export async function startApp(
       holderOf: address => connectionHolder(address, settings.trustedProxies),
     });
     closing.unshift(() => server.close());
-    // Port 0 asks for any free one, which is known only now.
+    // With port 0 the system chooses a free port, which is known only now.
     if (settings.listen.port === 0) services.baseUrl = services.baseUrl.replace(/:0$/, `:${server.port}`);
     const reloadCertificate = async () => server.setCertificate(await certificate());
     const renewal = setInterval(() => {
@@ -128,8 +128,8 @@ export async function startApp(
         for (const step of closing) await step();
       },
     };
-  } catch (cause) {
+  } catch (error) {
     for (const step of closing) await step();
-    throw cause;
+    throw error;
   }
 }

@@ -1,4 +1,4 @@
-// Settings: one table of names, forms and defaults, read from ASSAY_… variables and flags of the same name.
+// The table of settings with their formats and defaults, and their parser. They are read from flags and ASSAY_… variables.
 
 import { cpus } from 'node:os';
 import { resolve } from 'node:path';
@@ -28,14 +28,14 @@ export type Settings = {
   cacheLimitBytes: number;
   cacheTotal: CacheTotal;
   retentionMs: number;
-  /** Of rows that only grow. */
+  /** How long rows are kept. */
   retention: { eventsMs: number; deliveriesMs: number; decisionsMs: number };
   minFreeDiskBytes: number;
   webhookAllow: Cidr[];
   trustedProxies: Cidr[];
 };
 
-/** Said to the person who started it, without a stack. Exit status 2. */
+/** Printed without a stack trace. Exit status 2. */
 export class UsageError extends Error {}
 
 type Setting = { name: string; defaultValue: string; form: string; meaning: string };
@@ -144,7 +144,7 @@ export const settings: readonly Setting[] = [
   },
 ];
 
-/** Variables that suites see, or that a developer's shell may hold: not settings, and no mistake either. */
+/** Variables of suites and developers that are not settings but are no mistake either. */
 const notSettings = new Set([
   'ASSAY_PROJECT',
   'ASSAY_SUITE',
@@ -156,7 +156,7 @@ const notSettings = new Set([
 
 export const flagOf = (name: string) => `--${name.toLowerCase().replaceAll('_', '-')}`;
 
-/** The settings, from flags before variables before defaults. */
+/** Flags override variables, and variables override defaults. */
 export function readSettings(
   flags: ReadonlyMap<string, string>,
   environment: NodeJS.ProcessEnv,
@@ -166,12 +166,12 @@ export function readSettings(
     if (
       name.startsWith('ASSAY_') &&
       !notSettings.has(name) &&
-      !settings.some(one => `ASSAY_${one.name}` === name)
+      !settings.some(setting => `ASSAY_${setting.name}` === name)
     )
       warnings.push(`unknown setting ${name} in the environment is ignored`);
 
   const given = (name: string): string | undefined => {
-    // An empty variable is one that is not set; an empty flag is a mistake, most likely of a script.
+    // An empty variable counts as not set. An empty flag is a mistake, most likely in a script.
     if (flags.get(flagOf(name)) === '') throw new UsageError(`${flagOf(name)} is given without a value`);
     return flags.get(flagOf(name)) ?? (environment[`ASSAY_${name}`] || undefined);
   };
@@ -188,16 +188,17 @@ export function readSettings(
   };
   const days = (name: string, defaultValue: number): number =>
     wholeNumber(name, defaultValue, 1) * 24 * 3600_000;
-  const size = (name: string, usual: string, least: keyof typeof leastBytes = '0'): number => {
-    const bytes = parseSize(given(name) ?? usual) ?? bad(name, 'a size: bytes, or with KiB, MiB or GiB');
+  const size = (name: string, defaultValue: string, least: keyof typeof leastBytes = '0'): number => {
+    const bytes =
+      parseSize(given(name) ?? defaultValue) ?? bad(name, 'a size: bytes, or with KiB, MiB or GiB');
     return bytes >= leastBytes[least] ? bytes : bad(name, `a size of ${least} or more`);
   };
   const cidrs = (name: string): Cidr[] => {
     const text = given(name) ?? '';
     try {
       return parseCidrs(text);
-    } catch (cause) {
-      throw new UsageError(`${flagOf(name)} (ASSAY_${name}): ${(cause as Error).message}`);
+    } catch (error) {
+      throw new UsageError(`${flagOf(name)} (ASSAY_${name}): ${(error as Error).message}`);
     }
   };
 
@@ -211,16 +212,16 @@ export function readSettings(
   const anyImage = given('ANY_IMAGE') ?? 'off';
   if (anyImage !== 'on' && anyImage !== 'off') bad('ANY_IMAGE', 'on or off');
   const network = given('NETWORK') ?? 'bridge';
-  // The network of the host would give builds its ports, and what listens on its loopback addresses.
+  // The host's network would give builds access to services on its loopback addresses.
   if (!/^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$/.test(network) || network === 'host')
     bad('NETWORK', 'bridge, none or the name of a Docker network other than host');
   if ((given('TLS_CERT') === undefined) !== (given('TLS_KEY') === undefined))
-    throw new UsageError('--tls-cert and --tls-key go together');
+    throw new UsageError('--tls-cert and --tls-key must be given together');
 
   return {
     warnings,
     settings: {
-      // Absolute: Docker mounts what is in it.
+      // Docker needs absolute paths for mounts.
       data: resolve(given('DATA') ?? (environment.STATE_DIRECTORY?.split(':')[0] || './assay-data')),
       listen,
       baseUrl: readBaseUrl(given('BASE_URL')) ?? `https://${given('LISTEN') ?? '127.0.0.1:8443'}`,
@@ -256,9 +257,9 @@ export function readSettings(
   };
 }
 
-/** Docker takes no less memory; a log of fewer bytes would hold little but how much was left out. */
+/** 6 MiB is Docker's minimum of memory. A log below 1 KiB would hold little more than the note that it was cut. */
 const leastBytes = { '0': 0, '1KiB': 1024, '6MiB': 6 * 1024 ** 2 };
-/** Docker takes no less. */
+/** Docker's minimum. */
 const LEAST_CPUS = 0.01;
 
 const units: Record<string, number> = { '': 1, KiB: 1024, MiB: 1024 ** 2, GiB: 1024 ** 3 };

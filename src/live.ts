@@ -1,4 +1,4 @@
-// Who watches what, in this process only: a topic is poked after its change is durable, and the watcher reads the row again.
+// Notifications within this process: a topic is published after its change is durable, and the watchers read the row again.
 
 export type Live = {
   /** Calls `wake` after each change of the topic, until the returned function is called. */

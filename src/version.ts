@@ -1,4 +1,4 @@
-// The version that this is: the one in package.json, wherever it is run from.
+// The version from package.json, both from source and in the executable.
 
 import manifest from '../package.json' with { type: 'json' };
 

@@ -9,7 +9,7 @@ import { loadCertificate } from '../engine/certificate.ts';
 import { type DockerReport, inspectDocker } from '../engine/docker/report.ts';
 import { hostSettings } from '../engine/docker/skeleton.ts';
 import { OWN_BRIDGE } from '../engine/engine.ts';
-import { checkServer, freeBytes, isClockSynchronized, libraries, programVersion } from '../engine/host.ts';
+import { freeBytes, isClockSynchronized, libraries, programVersion, requestHealth } from '../engine/host.ts';
 import { masterKeyPath, tlsDirectory } from '../store/data/paths.ts';
 import type { Inspection } from '../store/database/inspect.ts';
 import { sizeText } from './progress.ts';
@@ -236,7 +236,7 @@ async function checkClock(engine: DockerReport | Error, newestAt: number | undef
 }
 
 async function checkServer({ listen, baseUrl }: Settings): Promise<Finding> {
-  const status = await checkServer(listen, 5_000);
+  const status = await requestHealth(listen, 5_000);
   if (status === undefined) return ok(`no server answers at ${listen.host}:${listen.port}`);
   return status === 200
     ? ok(`answers at ${baseUrl}`)

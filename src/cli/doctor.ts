@@ -2,7 +2,7 @@
 
 import { setTimeout as delay } from 'node:timers/promises';
 import { readSettings, type Settings, UsageError } from '../config.ts';
-import { checkServer } from '../engine/host.ts';
+import { requestHealth } from '../engine/host.ts';
 import { type Inspection, inspectData } from '../store/database/inspect.ts';
 import { type Check, checkAll } from './checks.ts';
 import { type Command, helpOf, settingFlags } from './command.ts';
@@ -60,7 +60,7 @@ async function awaitServer({ listen }: Settings, seconds: string): Promise<numbe
   let status: number | undefined;
   do {
     const leftMs = Math.max(1_000, Math.ceil(deadlineAt - performance.now()));
-    status = await checkServer(listen, Math.min(leftMs, 5_000));
+    status = await requestHealth(listen, Math.min(leftMs, 5_000));
     if (status === 200) return 0;
     await delay(POLL_MS);
   } while (performance.now() < deadlineAt);

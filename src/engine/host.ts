@@ -1,5 +1,5 @@
-// What `assay doctor` asks about the host: programs, Docker, libraries, the clock, and whether the server answers.
-// Each question has a deadline. Whether an answer is good enough is decided in src/cli/checks.ts.
+// Inspects the host for `assay doctor`: programs, Docker, libraries, the clock, and whether the server responds. Each
+// check has a deadline. src/cli/checks.ts evaluates the results.
 
 import { execFile } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
@@ -11,7 +11,7 @@ import { promisify } from 'node:util';
 const run = promisify(execFile);
 const DEADLINE_MS = 10_000;
 
-/** What a program says of its version, on either stream; undefined where it is not there. */
+/** The first line of a program's version output, on either stream. Undefined if it is not installed. */
 export async function programVersion(program: string, flag: string): Promise<string | undefined> {
   try {
     const { stdout, stderr } = await run(program, [flag], { timeout: DEADLINE_MS });
@@ -21,9 +21,9 @@ export async function programVersion(program: string, flag: string): Promise<str
   }
 }
 
-/** The C library's version, and which of the other libraries the executable needs are not loaded. */
+/** The version of the C library, and which other libraries of the executable are not loaded. */
 export function libraries(): { glibc: string | undefined; missing: string[] } {
-  // Or it would ask name servers about every open connection.
+  // The report would otherwise resolve the names of all open connections.
   Object.assign(process.report, { excludeNetwork: true });
   const { header } = process.report.getReport() as { header: { glibcVersionRuntime?: string } };
   const mapped = readFileSync('/proc/self/maps', 'utf8');
@@ -33,15 +33,15 @@ export function libraries(): { glibc: string | undefined; missing: string[] } {
   };
 }
 
-/** Free bytes where a path is or will be. */
+/** Free bytes on the file system of a path that may not exist yet. */
 export async function freeBytes(path: string): Promise<number> {
-  let place = resolve(path);
-  while (!existsSync(place)) place = dirname(place);
-  const { bavail, bsize } = await statfs(place);
+  let existing = resolve(path);
+  while (!existsSync(existing)) existing = dirname(existing);
+  const { bavail, bsize } = await statfs(existing);
   return bavail * bsize;
 }
 
-/** Undefined where nobody on this host can tell. */
+/** Undefined if this host has no timedatectl. */
 export async function isClockSynchronized(): Promise<boolean | undefined> {
   try {
     const { stdout } = await run('timedatectl', ['show', '--property=NTPSynchronized', '--value'], {
@@ -53,8 +53,8 @@ export async function isClockSynchronized(): Promise<boolean | undefined> {
   }
 }
 
-/** The status of /healthz on this host; undefined where nobody answers. */
-export function checkServer(
+/** The status of /healthz on this host. Undefined if there is no response. */
+export function requestHealth(
   listen: { host: string; port: number },
   deadlineMs: number,
 ): Promise<number | undefined> {
@@ -63,22 +63,22 @@ export function checkServer(
     ['::', '::1'],
   ]);
   return new Promise(done => {
-    const asked = request(
+    const sent = request(
       {
         host: wildcard.get(listen.host) ?? listen.host,
         port: listen.port,
         path: '/healthz',
-        // Asked is whether it lives; who it is was decided by the address, which is this host's.
+        // The address is this host's own, so the certificate need not identify it.
         rejectUnauthorized: false,
         agent: false,
         signal: AbortSignal.timeout(deadlineMs),
       },
-      answer => {
-        answer.resume();
-        done(answer.statusCode);
+      response => {
+        response.resume();
+        done(response.statusCode);
       },
     );
-    asked.on('error', () => done(undefined));
-    asked.end();
+    sent.on('error', () => done(undefined));
+    sent.end();
   });
 }

@@ -1,5 +1,6 @@
-// Sends one webhook: one POST with a total deadline, no redirects, and only to addresses that are allowed, judged by
-// the address that is connected to. What is sent, and when it is tried again, is left to the work that delivers.
+// Sends one webhook: one POST with a total deadline and without redirects, and only if the address it connects to is
+// allowed. src/work/deliver-webhook.ts decides what is sent and when it is retried.
+
 import { lookup as resolveName } from 'node:dns';
 import {
   type ClientRequest,
@@ -13,44 +14,44 @@ import { type Cidr, forbiddenKind, literalAddress } from '../domain/webhook/addr
 
 export type ProxyEnvironment = { HTTP_PROXY?: string; HTTPS_PROXY?: string; NO_PROXY?: string };
 
-/** The proxies that an environment names, in either spelling; undefined where it names none. */
+/** The proxies in the environment, in upper or lower case. Undefined if there is none. */
 export function proxyOf(environment: NodeJS.ProcessEnv): ProxyEnvironment | undefined {
-  const named = (name: keyof ProxyEnvironment) => {
+  const read = (name: keyof ProxyEnvironment) => {
     const value = environment[name] || environment[name.toLowerCase()];
     return value ? { [name]: value } : {};
   };
-  const proxies = { ...named('HTTP_PROXY'), ...named('HTTPS_PROXY') };
-  return Object.keys(proxies).length > 0 ? { ...proxies, ...named('NO_PROXY') } : undefined;
+  const proxies = { ...read('HTTP_PROXY'), ...read('HTTPS_PROXY') };
+  return Object.keys(proxies).length > 0 ? { ...proxies, ...read('NO_PROXY') } : undefined;
 }
 
 export type Delivery = {
   url: string;
   body: string | Buffer;
   headers: Record<string, string>;
-  /** Keep one list for the life of the process: connections are kept, and only shared, under the same list. */
+  /** Pass the same array every time: kept connections are shared only between deliveries with the same array. */
   allow: readonly Cidr[];
   signal?: AbortSignal;
   timeoutMs?: number;
   proxy?: ProxyEnvironment;
 };
 
-/** `status` is there when the receiver answered; `error` says in words why it did not. */
+/** Has either a `status` or an `error` that says why there was no response. */
 export type DeliveryResponse = { status?: number; responseMs: number; excerpt: string; error?: string };
 
-/** Deliveries to one host beyond this many wait for a connection while their deadline runs. */
+/** More deliveries to one host wait for a connection while their deadline runs. */
 export const connectionsPerHost = 16;
 const excerptBytes = 1_024;
-// Shorter than the 5 s after which many servers close: a connection is rarely closed just as it is used again.
+// Many servers close idle connections after 5 s. A shorter time avoids reusing one that is being closed.
 const idleMs = 4_000;
 
 export async function deliver(delivery: Delivery): Promise<DeliveryResponse> {
   const startedAt = performance.now();
   const deadlineAt = startedAt + (delivery.timeoutMs ?? 10_000);
   let attempt = await post(delivery, deadlineAt);
-  // A kept connection that the receiver closed meanwhile says nothing about the receiver.
+  // If the receiver has closed a kept connection meanwhile, try a new one.
   if (attempt.wasStale) attempt = await post(delivery, deadlineAt);
-  const { wasStale: _, ...answer } = attempt;
-  return { ...answer, responseMs: Math.round(performance.now() - startedAt) };
+  const { wasStale: _, ...response } = attempt;
+  return { ...response, responseMs: Math.round(performance.now() - startedAt) };
 }
 
 type Attempt = { status?: number; excerpt: string; error?: string; wasStale?: boolean };
@@ -68,26 +69,26 @@ function post(delivery: Delivery, deadlineAt: number): Promise<Attempt> {
   let request: ClientRequest | undefined;
   let response: IncomingMessage | undefined;
   const chunks: Buffer[] = [];
-  let isOver = false;
+  let isFinished = false;
 
   function finish(error?: string, wasStale = false): void {
-    if (isOver) return;
-    isOver = true;
+    if (isFinished) return;
+    isFinished = true;
     clearTimeout(timer);
     signal?.removeEventListener('abort', onAbort);
     if (!response?.complete) request?.destroy();
     const excerpt = new TextDecoder().decode(Buffer.concat(chunks).subarray(0, excerptBytes));
-    // An answer whose body never ends is still an answer: its status is known.
+    // The status counts even if the body never ends.
     if (response?.statusCode) resolve({ status: response.statusCode, excerpt });
     else resolve({ excerpt, error: error ?? 'no answer', wasStale });
   }
-  const onAbort = () => finish('the delivery was called off');
+  const onAbort = () => finish('the delivery was canceled');
   const timer = setTimeout(() => finish('no answer in time'), Math.max(0, deadlineAt - performance.now()));
   signal?.addEventListener('abort', onAbort);
   if (signal?.aborted) onAbort();
 
   function send(target: URL): void {
-    if (isOver) return;
+    if (isFinished) return;
     const isTls = target.protocol === 'https:';
     const agents = agentsOf(allow, proxy);
     request = (isTls ? httpsRequest : httpRequest)(target, {
@@ -117,7 +118,7 @@ function post(delivery: Delivery, deadlineAt: number): Promise<Attempt> {
 
   if (!proxy || literal) send(url);
   else {
-    // A proxy resolves the name itself. What we can see of it is judged here; what only it can see is left to it.
+    // The proxy resolves the name itself. This check covers only what this host resolves.
     lookupFor(url.hostname, allow)(url.hostname, { all: true }, error => {
       if (error instanceof ForbiddenAddress) finish(error.message);
       else send(url);
@@ -129,17 +130,19 @@ function post(delivery: Delivery, deadlineAt: number): Promise<Attempt> {
 class ForbiddenAddress extends Error {}
 
 function refusal(host: string, address: string | undefined, kind: string): string {
-  const what =
-    !address || host === address || host === `[${address}]` ? `${host} is` : `${host} leads to ${address},`;
-  return `${what} ${kind} address; an administrator may allow it with ASSAY_WEBHOOK_ALLOW`;
+  const subject =
+    !address || host === address || host === `[${address}]`
+      ? `${host} is`
+      : `${host} resolves to ${address},`;
+  return `${subject} ${kind} address; an administrator may allow it with ASSAY_WEBHOOK_ALLOW`;
 }
 
-/** Hands out only addresses that may be connected to, so that a name which changes its address gets nowhere. */
+/** Returns only allowed addresses, so that a name cannot pass the check and then change its address. */
 function lookupFor(target: string, allow: readonly Cidr[]): LookupFunction {
   return (hostname, options, callback) => {
     resolveName(hostname, { ...options, all: true }, (error, addresses) => {
       if (error) return callback(error, []);
-      // Any other name is the proxy's: the administrator's choice, wherever it is.
+      // Any other name is the proxy's, which the administrator has chosen.
       const allowed =
         hostname === target ? addresses.filter(({ address }) => !forbiddenKind(address, allow)) : addresses;
       const [first] = allowed;
@@ -177,8 +180,8 @@ function describe(error: Error, url: URL): string {
   if (code === 'ECONNREFUSED') return `${url.host} refused the connection`;
   if (code === 'ECONNRESET' || code === 'EPIPE') return `${url.host} closed the connection without an answer`;
   if (/^(ETIMEDOUT|EHOSTUNREACH|ENETUNREACH)$/.test(code)) return `${url.host} could not be reached`;
-  if (code === 'ERR_PROXY_TUNNEL') return `the proxy did not lead to ${url.host}`;
-  if (code.startsWith('HPE_')) return `what ${url.host} answered is not HTTP`;
+  if (code === 'ERR_PROXY_TUNNEL') return `the proxy could not connect to ${url.host}`;
+  if (code.startsWith('HPE_')) return `the response of ${url.host} is not HTTP`;
   if (/CERT|SELF_SIGNED|UNABLE_TO|ALTNAME/.test(code))
     return `the certificate of ${url.host} is not trusted: ${error.message}`;
   return `${url.host} could not be reached: ${code || error.message}`;

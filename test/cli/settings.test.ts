@@ -247,8 +247,8 @@ test('systemd provides the data directory, unless a setting does', () => {
 });
 
 test('a certificate without its key is refused, and vice versa', () => {
-  assert.throws(() => read({ ASSAY_TLS_CERT: 'a' }), /--tls-cert and --tls-key go together/);
-  assert.throws(() => read({ ASSAY_TLS_KEY: 'a' }), /--tls-cert and --tls-key go together/);
+  assert.throws(() => read({ ASSAY_TLS_CERT: 'a' }), /--tls-cert and --tls-key must be given together/);
+  assert.throws(() => read({ ASSAY_TLS_KEY: 'a' }), /--tls-cert and --tls-key must be given together/);
 });
 
 test('unknown ASSAY_ variables cause a warning; those that suites see do not', () => {

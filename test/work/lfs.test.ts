@@ -176,7 +176,7 @@ describe('Files of Git LFS', { concurrency: 2 }, () => {
       const { log, printed } = await run(repository, path, 'head -c 7 a.bin');
       assert.match(
         log,
-        /^\[assay\] 1 of 1 files of Git LFS are pointers, not their content: the host did not hand them out over SSH/,
+        /^\[assay\] 1 of 1 files of Git LFS are pointers, not their content: the host did not provide them over SSH/,
       );
       assert.deepEqual(printed, ['version']);
       assert.ok(!existsSync(asked), 'it is not even asked for one');

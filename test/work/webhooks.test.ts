@@ -271,6 +271,9 @@ test('a refused address is recorded with the reason', limited, async t => {
   fixture.record(1n);
   await fixture.until(() => fixture.outcomes.length === 2);
   assert.match(fixture.deliveriesOf(literal)[0]?.lastError ?? '', /^127\.0\.0\.1 is a loopback address/);
-  assert.match(fixture.deliveriesOf(named)[0]?.lastError ?? '', /^localhost leads to .*, a loopback address/);
+  assert.match(
+    fixture.deliveriesOf(named)[0]?.lastError ?? '',
+    /^localhost resolves to .*, a loopback address/,
+  );
   assert.equal(received.length, 0);
 });

@@ -1,5 +1,5 @@
-// The door to git: the only importer of simple-git. One bare environment, one set of protections and a
-// deadline for every call. What is asked of git is in mirror.ts, history.ts and push.ts.
+// Runs git: the only importer of simple-git. Every call gets the same clean environment, the same protections and a deadline.
+
 import { dirname, resolve } from 'node:path';
 import { simpleGit } from 'simple-git';
 import { isSshUrl } from '../../domain/submodules.ts';
@@ -9,7 +9,7 @@ import type { SshSession } from './ssh.ts';
 export class GitFailure extends Error {
   override name = 'GitFailure';
   readonly reason: string;
-  // The end of what git and ssh printed: for the log, not for the person who asked.
+  /** The end of what git and ssh printed: for the server's log, not for users. */
   readonly detail: string;
 
   constructor(reason: string, detail = '') {
@@ -19,35 +19,31 @@ export class GitFailure extends Error {
   }
 }
 
-export interface GitCall {
-  // A bare repository, or with `ssh` alone none at all.
+export type GitCall = {
+  /** A bare repository. Optional for calls that only talk to a remote. */
   repository?: string;
   ssh?: SshSession;
   host?: string;
   input?: string | Buffer;
   signal?: AbortSignal | undefined;
   deadlineMs?: number;
-  // Ends a call in which neither stream has said anything for this long.
+  /** Ends a call that prints nothing for this long. */
   stallMs?: number;
   acceptedExitCodes?: readonly number[];
-  // Where less may come than from any other call, and what is said when more does.
+  /** A lower limit of the output than the default, and the error if there is more. */
   outputMax?: { bytes: number; reason: string };
   onOutput?: OnOutput;
-}
+};
 
 export type OnOutput = (chunk: Buffer, from: 'output' | 'messages') => void;
 
-export interface GitResult {
-  exitCode: number;
-  output: string;
-  messages: string;
-}
+export type GitResult = { exitCode: number; output: string; messages: string };
 
 const DETAIL_MAX_CHARACTERS = 4_000;
-// All of it is held in memory until the call ends.
+// The output is held in memory until the call ends.
 const OUTPUT_MAX_BYTES = 256 * 1024 * 1024;
 const LOCAL_DEADLINE_MS = 120_000;
-// After git has ended, an ssh that still holds its streams open is not waited for any longer.
+// How long to wait, after git has exited, for an ssh process that keeps its streams open.
 const STREAMS_CLOSE_MS = 500;
 
 const PROTECTIONS = [
@@ -61,7 +57,7 @@ const PROTECTIONS = [
   'i18n.logOutputEncoding=UTF-8',
 ];
 
-const BARE_ENVIRONMENT = {
+const CLEAN_ENVIRONMENT = {
   LC_ALL: 'C',
   GIT_CONFIG_NOSYSTEM: '1',
   GIT_CONFIG_GLOBAL: '/dev/null',
@@ -85,7 +81,7 @@ export async function runGit(args: readonly string[], call: GitCall): Promise<Gi
       abort: watch.signal,
       completion: { onClose: true, onExit: call.ssh ? STREAMS_CLOSE_MS : false },
       allowEnvironment: Object.keys(environment),
-      // Everything guarded here is ours: no value of a user reaches the environment or the configuration.
+      // No user input reaches the environment or the configuration.
       unsafe: {
         allowUnsafeSshCommand: true,
         allowUnsafeConfigPaths: true,
@@ -94,7 +90,7 @@ export async function runGit(args: readonly string[], call: GitCall): Promise<Gi
         allowUnsafeTemplateDir: true,
       },
       ...(call.input !== undefined && { input: () => call.input }),
-      // simple-git takes a failure without words for success: the exit status is judged below.
+      // simple-git treats a failure without output as success, so the exit status is checked below.
       errors(_, result) {
         ended = result;
         return undefined;
@@ -103,8 +99,8 @@ export async function runGit(args: readonly string[], call: GitCall): Promise<Gi
     git.env(environment).outputHandler((_, stdout, stderr) => {
       stdout.on('data', chunk => watch.moved(chunk, 'output'));
       stderr.on('data', chunk => watch.moved(chunk, 'messages'));
-      // For a command that prints nothing simple-git waits 50 ms more, in case something comes after all;
-      // its completion waits for the closed streams, so nothing can.
+      // simple-git waits another 50 ms for a command that prints nothing. The streams are closed by then, so an empty
+      // chunk skips the wait.
       setImmediate(() => stderr.emit('data', Buffer.alloc(0)));
     });
     await git.raw([...args]);
@@ -115,7 +111,7 @@ export async function runGit(args: readonly string[], call: GitCall): Promise<Gi
   const messages = Buffer.concat(ended.stdErr).toString();
   if (watch.failure) throw new GitFailure(watch.failure, messages);
   if (!(call.acceptedExitCodes ?? [0]).includes(ended.exitCode)) {
-    throw new GitFailure(explain(messages, circumstances(call)), messages);
+    throw new GitFailure(explain(messages, contextOf(call)), messages);
   }
   return { exitCode: ended.exitCode, output: Buffer.concat(ended.stdOut).toString(), messages };
 }
@@ -124,21 +120,21 @@ function environmentOf({ repository, ssh }: GitCall, directory: string): Record<
   return {
     PATH: process.env.PATH ?? '/usr/bin:/bin',
     HOME: '/nonexistent',
-    ...BARE_ENVIRONMENT,
-    // Never search upwards: the data directory may lie inside somebody's own repository.
+    ...CLEAN_ENVIRONMENT,
+    // Never search parent directories: the data directory may be inside another repository.
     ...(repository ? { GIT_DIR: directory } : { GIT_CEILING_DIRECTORIES: dirname(directory) }),
     ...ssh?.environment,
   };
 }
 
-function circumstances({ host, ssh }: GitCall) {
+function contextOf({ host, ssh }: GitCall) {
   return { ...(host && { host }), ...(ssh && { connectTimeoutMs: ssh.connectTimeoutMs }) };
 }
 
 function watchCall({ host, signal, deadlineMs = LOCAL_DEADLINE_MS, stallMs, onOutput, outputMax }: GitCall) {
   const stop = new AbortController();
   const source = host ? ` the host ${host}` : ' git';
-  const most = outputMax ?? { bytes: OUTPUT_MAX_BYTES, reason: `More came from${source} than can be read.` };
+  const limit = outputMax ?? { bytes: OUTPUT_MAX_BYTES, reason: `The output of${source} is too large.` };
   let failure: string | undefined;
   let receivedBytes = 0;
   const fail = (reason: string) => {
@@ -147,15 +143,12 @@ function watchCall({ host, signal, deadlineMs = LOCAL_DEADLINE_MS, stallMs, onOu
   };
   const cancel = () => fail('The work was canceled.');
   const late = setTimeout(
-    () => fail(`Waiting for${source} took longer than ${seconds(deadlineMs)} and was given up.`),
+    () => fail(`Waiting for${source} was stopped after ${seconds(deadlineMs)}.`),
     deadlineMs,
   );
   const stalled =
     stallMs &&
-    setTimeout(
-      () => fail(`Nothing has come from${source} for ${seconds(stallMs)}, so it was given up: try again.`),
-      stallMs,
-    );
+    setTimeout(() => fail(`Nothing has arrived from${source} for ${seconds(stallMs)}: try again.`), stallMs);
   signal?.addEventListener('abort', cancel);
   if (signal?.aborted) cancel();
   return {
@@ -167,7 +160,7 @@ function watchCall({ host, signal, deadlineMs = LOCAL_DEADLINE_MS, stallMs, onOu
       if (chunk.length === 0) return;
       if (stalled) stalled.refresh();
       receivedBytes += chunk.length;
-      if (receivedBytes > most.bytes) fail(most.reason);
+      if (receivedBytes > limit.bytes) fail(limit.reason);
       onOutput?.(chunk, from);
     },
     end() {
@@ -182,8 +175,8 @@ function seconds(durationMs: number): string {
   return `${Math.ceil(durationMs / 1000)} s`;
 }
 
-// The domain has judged these already; here nothing that git could read as an option, a refspec or
-// another protocol gets through, whoever calls.
+// The domain has validated these values already. The checks below are a second line of defense: nothing that git could
+// take for an option, a refspec or another protocol gets through.
 export function hostOf(url: string): string {
   const parts = /^(?!-)[\w.-]+@((?!-)[\w.-]+):(?!-)[\w.~/+-]+\.git$/.exec(url);
   if (!parts?.[1] || url.includes('..')) {
@@ -192,10 +185,10 @@ export function hostOf(url: string): string {
   return parts[1];
 }
 
-// A submodule's address may be any that goes over SSH.
+/** A submodule may have any SSH URL. */
 export function submoduleHostOf(url: string): string {
   const host = isSshUrl(url) ? /@([\w.-]+)/.exec(url)?.[1] : undefined;
-  if (!host) throw new GitFailure('The address of the submodule is not one over SSH.');
+  if (!host) throw new GitFailure('The URL of the submodule is not an SSH URL.');
   return host;
 }
 
@@ -205,11 +198,11 @@ export function plainName(name: string): string {
     !/[\s\p{Cc}~^:?*[\\]|\.\.|@\{/u.test(name) &&
     !/^[-+]|^@$|\.$/.test(name) &&
     parts.every(part => part !== '' && !part.startsWith('.') && !part.endsWith('.lock'));
-  if (!plain) throw new GitFailure('The name is not one that git takes for a branch, a tag or a commit.');
+  if (!plain) throw new GitFailure('The name is not a valid branch, tag or commit.');
   return name;
 }
 
 export function fullHash(hash: string): string {
-  if (!/^[0-9a-f]{40}$/.test(hash)) throw new GitFailure('The commit is not named by its full hash.');
+  if (!/^[0-9a-f]{40}$/.test(hash)) throw new GitFailure('The commit must be given by its full hash.');
   return hash;
 }

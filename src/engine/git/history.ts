@@ -1,16 +1,13 @@
-// What a mirror holds: names resolved, commits read, force pushes recognised. Never writes to the mirror;
-// fetching is in mirror.ts, the matching of replaced commits in the domain.
+// Reads a mirror: resolves refs, reads commits and finds the replacements of commits after a forced push. Never writes to it.
+
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { type CommitIdentity, hashesThatNeedPatches, matchReplacements } from '../../domain/replacements.ts';
 import { fullHash, GitFailure, plainName, runGit } from './git.ts';
 
-export interface ResolvedRef {
-  ref: string;
-  branch: string | undefined;
-}
+export type ResolvedRef = { ref: string; branch: string | undefined };
 
-export interface CommitRead {
+export type CommitRead = {
   ref: string;
   message: string;
   authorName: string;
@@ -21,28 +18,28 @@ export interface CommitRead {
   committedDate: string;
   branches: string[];
   tags: string[];
-  // All of them: what decides may be the last.
+  /** All changed paths: the last one may decide a rule. */
   files: string[];
-}
+};
 
-// More than a million paths. A tree that holds itself a few times over can name any number.
+// Enough for more than a million paths. A tree that contains itself several times can have any number.
 const COMMIT_MAX = {
   bytes: 64 * 1024 * 1024,
   reason:
-    'The message and the paths that the commit changes are more than 64 MiB, which is more than rules are judged on: make it several commits.',
+    'The message and the changed paths of the commit are more than 64 MiB, which is too much to evaluate rules on: split it into several commits.',
 };
 const CANDIDATES_MAX = 20_000;
 const PATCHES_MAX = 500;
 const NO_DATE = '1970-01-01T00:00:00+00:00';
 
-// Branch before tag before hash. All three are asked in one process.
+/** A branch takes precedence over a tag, and a tag over a hash. One git process checks all three. */
 export async function resolveRef(mirror: string, ref: string): Promise<ResolvedRef> {
   const name = plainName(ref);
   const isHash = /^[0-9a-f]{7,40}$/i.test(name);
-  const asked = [`refs/heads/${name}^{commit}`, `refs/tags/${name}^{commit}`];
-  // Only the bare digits are answered with "ambiguous".
-  if (isHash) asked.push(`${name}^{commit}`, name);
-  const [branch, tag, hash, digits] = await checkObjects(mirror, asked);
+  const objects = [`refs/heads/${name}^{commit}`, `refs/tags/${name}^{commit}`];
+  // Git reports "ambiguous" only for the bare digits.
+  if (isHash) objects.push(`${name}^{commit}`, name);
+  const [branch, tag, hash, digits] = await checkObjects(mirror, objects);
   if (branch?.hash) return { ref: branch.hash, branch: name };
   const found = tag?.hash ?? hash?.hash;
   if (found) return { ref: found, branch: undefined };
@@ -57,7 +54,7 @@ export async function resolveRef(mirror: string, ref: string): Promise<ResolvedR
   throw new GitFailure(`The repository has no branch, tag or commit ${name}.`);
 }
 
-/** Whether the mirror is there and holds the commit. */
+/** Whether the mirror exists and has the commit. */
 export async function hasCommit(mirror: string, hash: string): Promise<boolean> {
   if (!existsSync(join(mirror, 'HEAD'))) return false;
   return (await presentCommits(mirror, [hash])).length > 0;
@@ -105,7 +102,7 @@ export async function readCommit(mirror: string, hash: string): Promise<CommitRe
   ]);
   const [ref = '', authorName = '', authorEmail = '', authored = '', ...rest] = commit.output.split('\0');
   const [committerName = '', committerEmail = '', committed = '', decoration = '', message = ''] = rest;
-  // Behind the format come its own end and a line break, then the paths, each with a NUL behind it.
+  // The format ends with a NUL and a line break. The paths follow, each terminated by NUL.
   const files = rest.slice(6, -1).map((path, index) => (index === 0 ? path.slice(1) : path));
   return {
     ref,
@@ -117,7 +114,7 @@ export async function readCommit(mirror: string, hash: string): Promise<CommitRe
     committerEmail,
     committedDate: withOffset(committed),
     branches,
-    // No name of a ref has a space in it, but commas it may have.
+    // Ref names may contain commas but no spaces.
     tags: decoration
       .split(', ')
       .map(name => name.replace(/^tag: refs\/tags\//, ''))
@@ -127,11 +124,11 @@ export async function readCommit(mirror: string, hash: string): Promise<CommitRe
   };
 }
 
-// A branch that a power cut left without content is passed over.
+// Ignores a branch that a power failure left without content.
 const ONLY_DESCENDANTS = ['--ignore-missing', '--ancestry-path', '--simplify-by-decoration'];
 
-// One walk for all branches: `for-each-ref --contains` walks once for each, which takes seconds for an old commit that
-// thousands of branches contain.
+// Walks the history once for all branches. `for-each-ref --contains` walks it once for each, which takes seconds for an old
+// commit in thousands of branches.
 async function branchesContaining(mirror: string, hash: string): Promise<string[]> {
   const [descendants, branches] = await Promise.all([
     runGit(['rev-list', ...ONLY_DESCENDANTS, '--branches', `^${hash}`], {
@@ -145,12 +142,12 @@ async function branchesContaining(mirror: string, hash: string): Promise<string[
   return lines(branches.output).flatMap(line => (tips.has(line.slice(0, 40)) ? [line.slice(41)] : []));
 }
 
-// Newer versions of git write UTC as Z; a date beyond git's own bounds is printed as nothing.
+// Newer versions of git write UTC as Z. Git prints nothing for a date that is out of its range.
 function withOffset(date: string): string {
   return /^\d{4}-/.test(date) ? date.replace(/Z$/, '+00:00') : NO_DATE;
 }
 
-// Those of the hashes that a branch or a tag still leads to.
+/** The hashes that are still reachable from a branch or a tag. */
 export async function listReachable(mirror: string, hashes: readonly string[]): Promise<Set<string>> {
   const present = await presentCommits(mirror, hashes);
   if (present.length === 0) return new Set();
@@ -171,16 +168,15 @@ export async function branchContains(mirror: string, branch: string, hash: strin
   return lines(output).includes(name);
 }
 
-// For commits that no branch or tag leads to any more: the new commit that stands in the place of each,
-// where there is one that has no record of its own.
+/** Maps each unreachable commit to the new commit that replaces it, if there is one that is not known yet. */
 export async function findReplacements(
   mirror: string,
-  goneHashes: readonly string[],
+  removedHashes: readonly string[],
   knownHashes: Iterable<string>,
 ): Promise<Map<string, string>> {
-  const present = await presentCommits(mirror, goneHashes);
+  const present = await presentCommits(mirror, removedHashes);
   if (present.length === 0) return new Map();
-  const [left, fresh] = await Promise.all([
+  const [unreachable, added] = await Promise.all([
     readIdentities(mirror, ['--not', '--branches', '--tags'], present),
     readIdentities(
       mirror,
@@ -188,12 +184,12 @@ export async function findReplacements(
       present.map(hash => `^${hash}`),
     ),
   ]);
-  const asked = new Set(present);
+  const wanted = new Set(present);
   const known = new Set(knownHashes);
-  const gone = left.filter(commit => asked.has(commit.hash));
-  const candidates = fresh.filter(commit => !known.has(commit.hash));
-  const patches = await readPatches(mirror, hashesThatNeedPatches(gone, candidates).slice(0, PATCHES_MAX));
-  return matchReplacements(gone, candidates, patches);
+  const removed = unreachable.filter(commit => wanted.has(commit.hash));
+  const candidates = added.filter(commit => !known.has(commit.hash));
+  const patches = await readPatches(mirror, hashesThatNeedPatches(removed, candidates).slice(0, PATCHES_MAX));
+  return matchReplacements(removed, candidates, patches);
 }
 
 async function readIdentities(
@@ -247,8 +243,8 @@ async function readPatches(mirror: string, hashes: string[]): Promise<Map<string
 }
 
 async function presentCommits(mirror: string, hashes: readonly string[]): Promise<string[]> {
-  const answers = await checkObjects(mirror, hashes.map(fullHash));
-  return answers.flatMap(({ hash }) => hash ?? []);
+  const objects = await checkObjects(mirror, hashes.map(fullHash));
+  return objects.flatMap(({ hash }) => hash ?? []);
 }
 
 function lines(output: string): string[] {

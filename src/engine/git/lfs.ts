@@ -1,5 +1,5 @@
-// Git LFS: which files of a commit are pointers, and fetching what they stand for into the mirror. Over SSH alone: git-lfs
-// would follow the host to any HTTP address, so it is let ask for nothing but git-lfs-transfer.
+// Git LFS: finds the pointers of a commit and fetches their objects into the mirror. It uses SSH only: git-lfs would
+// follow the host to any HTTP address, so the only SSH command it may run is git-lfs-transfer.
 
 import { existsSync, readdirSync, statSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
@@ -10,10 +10,7 @@ import { fullHash, GitFailure, runGit } from './git.ts';
 import { type FetchMirror, markUsed } from './mirror.ts';
 import { withSsh } from './ssh.ts';
 
-export interface Pointer {
-  oid: string;
-  sizeBytes: number;
-}
+export type Pointer = { oid: string; sizeBytes: number };
 
 const DEADLINE_MS = 1_800_000;
 const STALL_MS = 60_000;
@@ -21,7 +18,7 @@ const WATCH_MS = 1_000;
 const ALL_MAX_BYTES = 10 * 1024 ** 3;
 const MARKED_AT_ONCE = 1_000;
 
-// One for each file: a pointer is a blob of a little more than a hundred bytes, in one form.
+/** One pointer for each file. A pointer is a blob of 100 to 199 bytes in a fixed format. */
 export async function listPointers(mirror: string, hash: string): Promise<Pointer[]> {
   const tree = await runGit(['ls-tree', '-r', '-l', '--full-tree', fullHash(hash)], { repository: mirror });
   const blobs = tree.output.matchAll(/^100\d{3} blob ([0-9a-f]{40}) +1\d\d\t/gm);
@@ -37,7 +34,7 @@ export async function listPointers(mirror: string, hash: string): Promise<Pointe
   return Array.from(pointers, ([, oid, size]) => ({ oid: oid as string, sizeBytes: Number(size) }));
 }
 
-// Marks what the pointers stand for as used, and returns the pointers whose content is not there.
+/** Marks the objects of the pointers as used, and returns the pointers without an object. */
 export async function markObjects(mirror: string, pointers: readonly Pointer[]): Promise<Pointer[]> {
   const missing: Pointer[] = [];
   for (const [index, pointer] of pointers.entries()) {
@@ -48,7 +45,7 @@ export async function markObjects(mirror: string, pointers: readonly Pointer[]):
   return missing;
 }
 
-// Fetches what the pointers of the commit stand for; git-lfs compares each with its hash.
+/** Fetches the LFS objects of the commit. git-lfs verifies their hashes. */
 export async function fetchObjects(
   fetch: FetchMirror,
   hash: string,
@@ -58,7 +55,7 @@ export async function fetchObjects(
   if (bytes > ALL_MAX_BYTES) throw new GitFailure('they are more than 10 GiB');
   if (!(await isInstalled())) throw new GitFailure('git-lfs is not installed on this server');
   const tooMuch = new AbortController();
-  // A host may send more than its pointers say.
+  // A host may send more than the pointers declare.
   const watch = setInterval(() => {
     if (unfinishedBytes(fetch.mirror) > ALL_MAX_BYTES) tooMuch.abort();
   }, WATCH_MS);
@@ -80,15 +77,15 @@ export async function fetchObjects(
         stallMs: STALL_MS,
       });
     });
-  } catch (cause) {
-    if (fetch.signal?.aborted || !(cause instanceof GitFailure)) throw cause;
-    throw new GitFailure('the host did not hand them out over SSH (git-lfs-transfer)', cause.detail);
+  } catch (error) {
+    if (fetch.signal?.aborted || !(error instanceof GitFailure)) throw error;
+    throw new GitFailure('the host did not provide them over SSH (git-lfs-transfer)', error.detail);
   } finally {
     clearInterval(watch);
   }
 }
 
-// The address given here goes before one that the repository's .lfsconfig names.
+// The URL given here overrides one in the repository's .lfsconfig.
 function fetchArguments(url: string, hash: string): string[] {
   const settings = [
     `lfs.url=${url}`,

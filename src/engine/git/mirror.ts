@@ -1,12 +1,13 @@
-// The kept copy of a project's repository: made, fetched incrementally and repacked here. The caller runs one fetch at a
-// time for each mirror; a repack may run beside it. Reading what was fetched is in history.ts.
+// The mirror of a project's repository: creates it, fetches incrementally and repacks it. The caller runs one fetch at a
+// time for each mirror; a repack may run in parallel.
+
 import { existsSync, utimesSync } from 'node:fs';
 import { access, mkdir, readdir, rename, rm, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { fullHash, GitFailure, hostOf, type OnOutput, runGit, submoduleHostOf } from './git.ts';
 import { type SshAccess, withSsh } from './ssh.ts';
 
-export interface FetchMirror {
+export type FetchMirror = {
   mirror: string;
   url: string;
   isSubmodule?: boolean;
@@ -15,29 +16,29 @@ export interface FetchMirror {
   stallMs?: number;
   deadlineMs?: number;
   onOutput?: OnOutput;
-  // Called before anything that a repack of this mirror could be using is removed.
+  /** Called before files are removed that a repack of this mirror may be using. */
   stopRepack?: () => Promise<void>;
-  // Told of what went wrong after the fetch itself had succeeded.
+  /** Called with an error that occurs after the fetch itself has succeeded. */
   onTrouble?: (error: unknown) => void;
-}
+};
 
-export interface Fetched {
-  // A branch or tag was forced elsewhere or deleted: commits may have become unreachable.
+export type Fetched = {
+  /** A branch or tag was force-pushed or deleted, so commits may have become unreachable. */
   rewritten: boolean;
-}
+};
 
 const EVERYTHING: readonly string[] = ['+refs/heads/*:refs/heads/*', '+refs/tags/*:refs/tags/*'];
 const STALL_MS = 60_000;
 const DEADLINE_MS = 3_600_000;
 const PACKS_BEFORE_REPACK = 40;
 const REPACK_DEADLINE_MS = 3_600_000;
-// Without a commit-graph git walks the history once for each branch to say which of them contain a commit.
+// Without a commit-graph, git walks the history once for each branch to find those that contain a commit.
 const OBJECTS_BEFORE_COMMIT_GRAPH = 1_000;
 const COMMIT_GRAPH_DEADLINE_MS = 60_000;
-// Present while a fetch runs: found at the start of another, the one before was cut off.
+// This file exists while a fetch runs. If a fetch finds it, the previous one was interrupted.
 const UNFINISHED = 'assay-unfinished-fetch';
 
-// Old mistakes of other programs that harm nobody; whatever else fsck finds is refused.
+// Harmless mistakes of old programs. Everything else that fsck finds is refused.
 const TOLERATED = [
   'badDate',
   'badTimezone',
@@ -50,7 +51,7 @@ const TOLERATED = [
   'zeroPaddedFilemode',
 ];
 
-// What git says when the mirror itself is damaged, as a power cut or a failing disk leaves it. It may say so and go on.
+// What git prints if the mirror itself is damaged by a power failure or a failing disk. It may still succeed.
 const DAMAGED = new RegExp(
   `^(?:error|fatal): .*(?:${[
     'did not send all necessary objects',
@@ -65,18 +66,20 @@ const DAMAGED = new RegExp(
 );
 
 export async function fetchMirror(fetch: FetchMirror): Promise<Fetched> {
-  // Left by a process that was killed while it replaced a damaged mirror.
+  // A process may have been killed while it replaced a damaged mirror.
   await rm(draftOf(fetch.mirror), { recursive: true, force: true });
   try {
     return await fetchInto(fetch.mirror, fetch);
-  } catch (cause) {
-    if (!(cause instanceof GitFailure) || !DAMAGED.test(cause.detail)) throw cause;
+  } catch (error) {
+    if (!(error instanceof GitFailure) || !DAMAGED.test(error.detail)) throw error;
     return await rebuildMirror(fetch);
   }
 }
 
-// The time of a mirror, or of an object of Git LFS, says when it was last used: the sweep goes by it. False where there is
-// none. Synchronous, as the removal is: what is marked is not removed.
+/**
+ * Sets the modification time of a mirror or an LFS object, by which the sweep decides what to remove. False if it does not
+ * exist. It is synchronous, as is the removal, so that a marked file is never removed.
+ */
 export function markUsed(path: string): boolean {
   const now = Date.now() / 1000;
   try {
@@ -87,12 +90,12 @@ export function markUsed(path: string): boolean {
   }
 }
 
-// One commit that no branch or tag leads to, where the host hands it out. Where it does not, nothing changes.
+/** Fetches a commit that no branch or tag contains. Does nothing if the host does not provide it. */
 export async function fetchCommit(fetch: FetchMirror, hash: string): Promise<void> {
   try {
     await callHost(fetch.mirror, fetch, [fullHash(hash)]);
-  } catch (cause) {
-    if (!(cause instanceof GitFailure) || !/not our ref|unadvertised object/.test(cause.detail)) throw cause;
+  } catch (error) {
+    if (!(error instanceof GitFailure) || !/not our ref|unadvertised object/.test(error.detail)) throw error;
   }
 }
 
@@ -126,8 +129,8 @@ async function fetchInto(mirror: string, fetch: FetchMirror): Promise<Fetched> {
 
 const draftOf = (mirror: string) => `${mirror}.anew`;
 
-// Nothing that is fetched into a damaged mirror mends it. The old one goes only when the new one is whole: where the
-// repository itself is at fault, it stays.
+// A fetch cannot repair a damaged mirror. The old mirror is replaced only when the new one is complete, so it stays if the
+// repository itself is damaged.
 async function rebuildMirror(fetch: FetchMirror): Promise<Fetched> {
   const draft = draftOf(fetch.mirror);
   try {
@@ -144,10 +147,10 @@ async function rebuildMirror(fetch: FetchMirror): Promise<Fetched> {
 function fetchArguments(url: string, refspecs: readonly string[]): string[] {
   return [
     ...configured('fetch.fsckObjects=true', ...TOLERATED.map(defect => `fetch.fsck.${defect}=ignore`)),
-    // Every fetch stays one pack: nothing is unpacked into thousands of files.
+    // Keep every fetch as one pack instead of thousands of loose files.
     ...configured('fetch.unpackLimit=1'),
     'fetch',
-    // Progress shows that something moves; verbose tells of forced updates.
+    // Progress output proves that the fetch is not stalled; verbose output reports forced updates.
     '--progress',
     '--verbose',
     ...(refspecs === EVERYTHING ? ['--prune'] : []),
@@ -165,7 +168,7 @@ function configured(...settings: string[]): string[] {
   return settings.flatMap(setting => ['-c', setting]);
 }
 
-// Made beside its place and moved there whole, so that a mirror that exists is a repository.
+// Created under another name and renamed, so that an existing mirror is always a complete repository.
 async function ensureMirror(mirror: string): Promise<void> {
   if (await exists(join(mirror, 'HEAD'))) return;
   await mkdir(dirname(mirror), { recursive: true, mode: 0o700 });
@@ -180,7 +183,7 @@ async function ensureMirror(mirror: string): Promise<void> {
 async function clearUnfinished(mirror: string, { stopRepack }: FetchMirror): Promise<void> {
   if (!(await exists(join(mirror, UNFINISHED)))) return;
   await stopRepack?.();
-  const remains = [
+  const leftovers = [
     ...(await list(mirror)).filter(name => name.endsWith('.lock') || name === 'packed-refs.new'),
     ...(await list(join(mirror, 'refs'), true)).filter(name => name.endsWith('.lock')).map(inside('refs')),
     ...(await list(join(mirror, 'objects')))
@@ -193,7 +196,7 @@ async function clearUnfinished(mirror: string, { stopRepack }: FetchMirror): Pro
       .filter(name => name.endsWith('.lock'))
       .map(inside('objects/info')),
   ];
-  await Promise.all(remains.map(name => rm(join(mirror, name), { recursive: true, force: true })));
+  await Promise.all(leftovers.map(name => rm(join(mirror, name), { recursive: true, force: true })));
 }
 
 export async function needsRepack(mirror: string): Promise<boolean> {
@@ -201,12 +204,14 @@ export async function needsRepack(mirror: string): Promise<boolean> {
   return packs.length >= PACKS_BEFORE_REPACK;
 }
 
-// Nothing is ever pruned: checkouts borrow objects from here, and commits that a forced push took away
-// must stay readable. A geometric repack joins small packs whole, whether or not refs still lead to them.
+/**
+ * Never prunes: checkouts borrow objects from the mirror, and commits that a forced push removed must stay readable. A
+ * geometric repack joins small packs completely, including unreachable objects.
+ */
 export async function repackMirror(mirror: string, signal?: AbortSignal): Promise<void> {
   const call = { repository: mirror, signal, deadlineMs: REPACK_DEADLINE_MS };
   const packing = ['repack', '--quiet', '--geometric=2', '-d', '--no-write-bitmap-index'];
-  // One thread: nobody waits for it, and builds need the others.
+  // One thread: nothing waits for the repack, and builds need the other cores.
   await runGit([...configured('pack.threads=1'), ...packing], call);
   await runGit(['pack-refs', '--all'], call);
 }

@@ -1,28 +1,28 @@
-// One SSH client setting for a call of git: the project's key alone, the administrator's ssh/config and
-// the host keys of the data directory. What ssh and git say when it fails is put into words in explain.ts.
+// Configures the SSH client for one git call: only the project's key, the administrator's ssh/config, and the host keys of
+// the data directory.
 
 import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { shellQuote } from '../../domain/text/shell.ts';
 
-export interface SshAccess {
+export type SshAccess = {
   dataDirectory: string;
   privateKey: string;
-  // Until TCP, banner and key exchange are done.
+  /** Covers TCP, banner and key exchange. */
   connectTimeoutMs?: number;
-}
+};
 
-export interface SshSession {
-  // Private to this call and gone after it; `home` inside is empty.
+export type SshSession = {
+  /** Private to this call and removed after it. */
   directory: string;
   environment: Record<string, string>;
   connectTimeoutMs: number;
-}
+};
 
 export const CONNECT_TIMEOUT_MS = 15_000;
-const END_LOOK_MS = 20;
-const END_PATIENCE_MS = 1_000;
+const EXIT_POLL_MS = 20;
+const EXIT_TIMEOUT_MS = 1_000;
 
 export async function withSsh<T>(access: SshAccess, use: (session: SshSession) => Promise<T>): Promise<T> {
   const parent = join(access.dataDirectory, 'tmp');
@@ -44,7 +44,7 @@ export async function withSsh<T>(access: SshAccess, use: (session: SshSession) =
         HOME: home,
         GIT_SSH_COMMAND: `echo $$ >${shellQuote(join(directory, 'pid'))}; exec ssh -F ${shellQuote(join(directory, 'config'))}`,
         GIT_SSH_VARIANT: 'ssh',
-        // ssh's ConnectTimeout begins only after the name is resolved.
+        // ssh's ConnectTimeout starts only after the name is resolved.
         RES_OPTIONS: 'timeout:3 attempts:2',
       },
     });
@@ -54,47 +54,46 @@ export async function withSsh<T>(access: SshAccess, use: (session: SshSession) =
   }
 }
 
-// When git is stopped, its ssh goes on for as long as the host keeps the session open. Resolves when it has ended.
+// When git is stopped, its ssh process runs on for as long as the host keeps the session open. Resolves when it has exited.
 async function endSsh(directory: string): Promise<void> {
   const pid = (await readFile(join(directory, 'pid'), 'utf8').catch(ignoreMissing))?.trim();
   if (!pid) return;
-  // The number may belong to another process by now; this path belongs to no other.
-  const isThere = async () =>
+  // Another process may have this pid by now, but no other process has this path.
+  const isRunning = async () =>
     (await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')).includes(directory);
-  for (let waitedMs = 0; await isThere(); waitedMs += END_LOOK_MS) {
+  for (let waitedMs = 0; await isRunning(); waitedMs += EXIT_POLL_MS) {
     try {
       if (waitedMs === 0) process.kill(Number(pid));
-      else if (waitedMs >= END_PATIENCE_MS) process.kill(Number(pid), 'SIGKILL');
+      else if (waitedMs >= EXIT_TIMEOUT_MS) process.kill(Number(pid), 'SIGKILL');
     } catch {
-      // It ended between the look and the kill.
+      // It exited between the check and the kill.
     }
-    if (waitedMs > 2 * END_PATIENCE_MS) return;
-    await delay(END_LOOK_MS);
+    if (waitedMs > 2 * EXIT_TIMEOUT_MS) return;
+    await delay(EXIT_POLL_MS);
   }
 }
 
-// Keys that a killed process left behind. Only before the first call of this process.
+/** Removes keys that a killed process left behind. Call it only before the first git call of this process. */
 export async function clearSshLeftovers(dataDirectory: string): Promise<void> {
   const parent = join(dataDirectory, 'tmp');
   const names = await readdir(parent).catch(ignoreMissing);
   const left = (names ?? []).filter(name => name.startsWith('ssh-'));
   await Promise.all(
     left.map(async name => {
-      // Its ssh may still be fetching into a mirror, or pushing.
+      // Its ssh process may still be fetching or pushing.
       await endSsh(join(parent, name));
       await rm(join(parent, name), { recursive: true, force: true });
     }),
   );
 }
 
-// ssh takes the first value it finds, so what must hold stands before the administrator's lines and what
-// is only a default behind them. It is a file, not a list of -o options, because the ssh that ProxyJump
-// starts is handed the file and nothing else.
+// ssh uses the first value it finds, so mandatory settings come before the administrator's lines and defaults after them.
+// It is a file instead of -o options because ProxyJump passes only the file to the ssh it starts.
 async function clientConfig(access: SshAccess, directory: string, connectTimeoutMs: number): Promise<string> {
   const administrators = await readFile(join(access.dataDirectory, 'ssh', 'config'), 'utf8').catch(
     ignoreMissing,
   );
-  const firm = {
+  const mandatory = {
     IdentityFile: configPath(join(directory, 'key')),
     IdentitiesOnly: 'yes',
     IdentityAgent: 'none',
@@ -113,7 +112,7 @@ async function clientConfig(access: SshAccess, directory: string, connectTimeout
     PermitLocalCommand: 'no',
     RequestTTY: 'no',
     EscapeChar: 'none',
-    // Each call logs in anew: a kept connection would see neither a changed host key nor a withdrawn one.
+    // Each call authenticates again: a kept connection would not notice a changed host key or a revoked project key.
     ControlMaster: 'no',
     ControlPath: 'none',
     ControlPersist: 'no',
@@ -124,7 +123,9 @@ async function clientConfig(access: SshAccess, directory: string, connectTimeout
     ServerAliveInterval: 15,
     ServerAliveCountMax: 3,
   };
-  return [...configLines(firm), administrators ?? '', 'Match all', ...configLines(defaults), ''].join('\n');
+  return [...configLines(mandatory), administrators ?? '', 'Match all', ...configLines(defaults), ''].join(
+    '\n',
+  );
 }
 
 function configLines(settings: Record<string, string | number>): string[] {
@@ -133,7 +134,7 @@ function configLines(settings: Record<string, string | number>): string[] {
 
 // ssh expands %x and ${x} in these values and has no way to write a quotation mark inside quotes.
 function configPath(path: string): string {
-  if (/["\\\p{Cc}]|\$\{/u.test(path)) throw new Error(`ssh cannot use a path with such characters: ${path}`);
+  if (/["\\\p{Cc}]|\$\{/u.test(path)) throw new Error(`ssh cannot use a path with these characters: ${path}`);
   return `"${path.replaceAll('%', '%%')}"`;
 }
 

@@ -1,12 +1,13 @@
-// What a commit in a mirror asks for beside its own files: submodules, and files kept by Git LFS. Nothing is checked out.
+// Reads what a commit requires besides its own files: its submodules, and whether it uses Git LFS.
+
 import type { Submodule } from '../../domain/submodules.ts';
 import { fullHash, GitFailure, runGit } from './git.ts';
 
-export interface CommitRequirements {
+export type CommitRequirements = {
   submodules: Submodule[];
-  // Some attributes name the filter of Git LFS.
+  /** Whether a .gitattributes file names the filter of Git LFS. */
   hasLfs: boolean;
-}
+};
 
 const GITMODULES_MAX_BYTES = 256 * 1024;
 
@@ -15,7 +16,7 @@ export async function readRequirements(mirror: string, hash: string): Promise<Co
   return { submodules, hasLfs };
 }
 
-// Those that .gitmodules describes and the commit's tree pins at the same path.
+// The submodules that .gitmodules describes and that the commit's tree has at the same path.
 async function readSubmodules(mirror: string, hash: string): Promise<Submodule[]> {
   const file = `${fullHash(hash)}:.gitmodules`;
   const { output } = await runGit(['cat-file', '--batch-check'], { repository: mirror, input: `${file}\n` });
@@ -37,9 +38,9 @@ async function readSubmodules(mirror: string, hash: string): Promise<Submodule[]
       return commit && path ? [[path, commit] as const] : [];
     }),
   );
-  return described.flatMap(one => {
-    const commit = pinned.get(one.path);
-    return commit ? [{ ...one, hash: commit }] : [];
+  return described.flatMap(submodule => {
+    const commit = pinned.get(submodule.path);
+    return commit ? [{ ...submodule, hash: commit }] : [];
   });
 }
 

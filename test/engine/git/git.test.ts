@@ -139,7 +139,7 @@ test('hostile names and addresses never reach git', async () => {
     'a\\b',
   ];
   for (const name of names) {
-    const refused = failure(/not one that git takes/);
+    const refused = failure(/not a valid branch, tag or commit/);
     await assert.rejects(resolveRef(mirror, name), refused, name);
     await assert.rejects(branchContains(mirror, name, hashes[0]!), refused, name);
     await assert.rejects(
@@ -208,7 +208,7 @@ test('an unknown host name, and a port where nothing listens', async () => {
   const mirror = join(dataDirectory, 'mirrors', 'nowhere');
   await assert.rejects(
     fetchMirror({ mirror, url: 'git@nowhere.invalid:x.git', ssh }),
-    failure(/host name nowhere\.invalid is not known/),
+    failure(/host name nowhere\.invalid cannot be resolved/),
   );
   const elsewhere = join(dataDirectory, 'closed-port');
   const server = createServer().listen(0, '127.0.0.1');
@@ -256,7 +256,7 @@ test('a stalled fetch is stopped, and the next one works', async () => {
   const theirs = { dataDirectory: elsewhere, privateKey: slow.privateKey };
   await assert.rejects(
     fetchMirror({ mirror, url, ssh: theirs, stallMs: 1_500 }),
-    failure(/Nothing has come from the host git\.assay\.test for 2 s/),
+    failure(/Nothing has arrived from the host git\.assay\.test for 2 s/),
   );
   const moving = new AbortController();
   await assert.rejects(

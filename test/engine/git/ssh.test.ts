@@ -132,7 +132,7 @@ const EXPLAINED: [said: string, told: RegExp][] = [
   ],
   [
     'ssh: Could not resolve hostname nowhere.test: Name or service not known',
-    /host name nowhere\.test is not known/,
+    /host name nowhere\.test cannot be resolved/,
   ],
   ['ssh: connect to host h port 22: Connection refused', /refuses connections on port 22/],
   ['ssh: connect to host h port 22: Connection timed out', /host forge did not answer within 15 s/],
@@ -155,7 +155,7 @@ const EXPLAINED: [said: string, told: RegExp][] = [
     /no host key type in common/,
   ],
   ['fatal: protocol error: bad line length character: Hell', /not git/],
-  ['fatal: the remote end hung up unexpectedly\nfatal: early EOF', /broke off/],
+  ['fatal: the remote end hung up unexpectedly\nfatal: early EOF', /was interrupted/],
   [
     'error: object 1234: hasDotgit: contains .git\nfatal: fsck error in packed object',
     /damaged or dangerous/,
