@@ -217,7 +217,7 @@ export async function repackMirror(mirror: string, signal?: AbortSignal): Promis
 }
 
 async function writeCommitGraph(mirror: string, signal?: AbortSignal): Promise<void> {
-  await runGit(['commit-graph', 'write', '--listReachable', '--split', '--no-progress'], {
+  await runGit(['commit-graph', 'write', '--reachable', '--split', '--no-progress'], {
     repository: mirror,
     signal,
     deadlineMs: COMMIT_GRAPH_DEADLINE_MS,

@@ -118,7 +118,7 @@ test('all files of a commit that changes very many are listed', async () => {
   assert.deepEqual(commit.files.toSorted(), Object.keys(files).sort());
 });
 
-test('a commit with too many paths to evaluate fails with a clear message', async () => {
+test('a commit that names more paths than rules can be evaluated on fails with a clear error', async () => {
   const { directory, url, mirror } = remote([{ message: 'base', files: { base: '1' } }]);
   // Each tree contains the previous one ten times, under long names: a hundred megabytes of paths from a few objects.
   const write = (entries: string) =>
@@ -130,7 +130,7 @@ test('a commit with too many paths to evaluate fails with a clear message', asyn
   const bomb = git(directory, 'commit-tree', '-m', 'bomb', tree);
   git(directory, 'branch', 'bomb', bomb);
   await fetchMirror({ mirror, url, ssh });
-  await assert.rejects(readCommit(mirror, bomb), failure(/more than 64 MiB.*make it several commits/));
+  await assert.rejects(readCommit(mirror, bomb), failure(/more than 64 MiB.*split it into several commits/));
 });
 
 test('an amended and a rebased commit are recognized after a force push', async () => {
