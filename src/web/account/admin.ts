@@ -14,7 +14,6 @@ import { changeAccount, registerAccount, resetAccount, type Secrets } from '../.
 import {
   copyText,
   dataTable,
-  emptyState,
   factList,
   filterBox,
   linkButton,
@@ -132,15 +131,14 @@ function renderQueue({ services }: Visit): Html {
       relativeTime(build.startedAt ?? build.createdAt),
     ];
   });
-  if (compiles.length + builds.length === 0)
-    return emptyState({
-      title: 'Nothing waits and nothing runs',
-      text: 'Builds of all projects and compiles of all accounts appear here while they do.',
-    });
   return dataTable({
     caption: 'Queue',
     columns: ['Suite or compile', 'Of', 'State', 'Why it waits', 'Since'],
     rows: [...compiles, ...builds].map(cells => ({ cells })),
+    empty: {
+      title: 'Nothing waits and nothing runs',
+      text: 'Builds of all projects and compiles of all accounts appear here while they do.',
+    },
   });
 }
 

@@ -17,15 +17,7 @@ import {
   listTokens,
   replaceClientSecret,
 } from '../../store/applications.ts';
-import {
-  copyText,
-  dataTable,
-  emptyState,
-  factList,
-  linkButton,
-  pageHead,
-  relativeTime,
-} from '../frame/components.ts';
+import { copyText, dataTable, factList, linkButton, pageHead, relativeTime } from '../frame/components.ts';
 import { actionButton, checkBox, formTo, renderForm, submitButton, textField } from '../frame/form.ts';
 import { respondRedirect } from '../frame/layout.ts';
 import { form, orAgain, page, type Route } from '../frame/route.ts';
@@ -60,11 +52,6 @@ ${actionButton(formTo(visit, `${HERE}/api-key`), 'New API key', visit.account.ap
 }
 
 function renderApplications(visit: Visit, applications: readonly Application[]): Html {
-  if (applications.length === 0)
-    return emptyState({
-      title: 'No applications yet',
-      text: 'Register one to let a program act for its users through OAuth 2.0, without knowing their keys.',
-    });
   return dataTable({
     caption: 'Registered applications',
     columns: ['Name', 'Client ID', 'Redirect URL', 'Actions'],
@@ -85,16 +72,15 @@ function renderApplications(visit: Visit, applications: readonly Application[]):
         })}</div>`,
       ],
     })),
+    empty: {
+      title: 'No applications yet',
+      text: 'Register one to let a program act for its users through OAuth 2.0, without knowing their keys.',
+    },
   });
 }
 
 function renderTokens(visit: Visit): Html {
   const tokens = listTokens(visit.services.db, visit.account.id);
-  if (tokens.length === 0)
-    return emptyState({
-      title: 'No access granted',
-      text: 'Applications that you approve are listed here, and can be revoked.',
-    });
   return dataTable({
     caption: 'Granted access',
     columns: ['Application', 'May', 'Granted', 'Last used', 'Actions'],
@@ -110,6 +96,10 @@ function renderTokens(visit: Visit): Html {
         }),
       ],
     })),
+    empty: {
+      title: 'No access granted',
+      text: 'Applications that you approve are listed here, and can be revoked.',
+    },
   });
 }
 

@@ -19,7 +19,7 @@ import {
   findApplicationByClientId,
 } from '../../store/applications.ts';
 import type { Db } from '../../store/database/db.ts';
-import { copyText, emptyState, pageHead } from '../frame/components.ts';
+import { copyText, messageView, pageHead } from '../frame/components.ts';
 import { formTo } from '../frame/form.ts';
 import { respondRedirect } from '../frame/layout.ts';
 import { suspendedView } from '../frame/refused.ts';
@@ -71,14 +71,10 @@ function ask(guest: Guest): View | Response {
 }
 
 function refusedView(reason: string): View {
-  return {
-    title: 'Request refused',
-    status: 400,
-    body: html`<h1 class="sr">Request refused</h1>${emptyState({
-      title: 'This request cannot be approved',
-      text: html`${reason} Tell the makers of the application; nothing was sent to it.`,
-    })}`,
-  };
+  return messageView('Request refused', 400, {
+    title: 'This request cannot be approved',
+    text: html`${reason} Tell the makers of the application; nothing was sent to it.`,
+  });
 }
 
 function consentView(guest: Guest, request: AuthorizationRequest, application: Application): View {

@@ -8,7 +8,7 @@ import { callerNetwork } from '../../domain/caller-address.ts';
 import type { Errors } from '../../domain/refusal.ts';
 import { hashPassword } from '../../domain/secret.ts';
 import { claimSignInLink, findSignInLink, hasAccounts, setPassword } from '../../store/accounts.ts';
-import { emptyState, linkButton, pageHead } from '../frame/components.ts';
+import { linkButton, messageView, pageHead } from '../frame/components.ts';
 import { formTo, renderForm, submitButton, textField } from '../frame/form.ts';
 import { respondRedirect } from '../frame/layout.ts';
 import { form, open, openForm, type Route } from '../frame/route.ts';
@@ -94,15 +94,11 @@ async function signIn(guest: Guest, sent: SentFields): Promise<View | Response> 
   );
 }
 
-const deadLink: View = {
-  title: 'Link not valid',
-  status: 404,
-  body: html`<h1 class="sr">Link not valid</h1>${emptyState({
-    title: 'This link does not work any more',
-    text: 'It was used already, is older than seven days, or was replaced by a newer one. If you have a password, sign in with it; otherwise ask whoever invited you for a new link.',
-    action: linkButton('/ui/sign-in', 'Sign in'),
-  })}`,
-};
+const deadLink = messageView('Link not valid', 404, {
+  title: 'This link does not work any more',
+  text: 'It was used already, is older than seven days, or was replaced by a newer one. If you have a password, sign in with it; otherwise ask whoever invited you for a new link.',
+  action: linkButton('/ui/sign-in', 'Sign in'),
+});
 
 function showWelcome(guest: Guest, link: string): View {
   const account = findSignInLink(guest.services.db, link);

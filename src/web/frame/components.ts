@@ -2,7 +2,7 @@
 
 import { html, raw } from 'hono/html';
 import { stateWord, toneOf } from './state.ts';
-import type { Html } from './visit.ts';
+import type { Html, View } from './visit.ts';
 
 const steps: [unit: Intl.RelativeTimeFormatUnit, ms: number][] = [
   ['year', 365 * 86_400_000],
@@ -61,9 +61,16 @@ export function linkButton(href: string, label: string, tone: 'primary' | 'plain
   return html`<a class="button ${tone}" href="${href}">${label}</a>`;
 }
 
+type Message = { title: string; text: Html | string; action?: Html };
+
 /** Where a list has nothing yet: what would be here, and what to do next. */
-export function emptyState(parts: { title: string; text: Html | string; action?: Html }): Html {
+export function emptyState(parts: Message): Html {
   return html`<div class="empty"><h2>${parts.title}</h2><p>${parts.text}</p>${parts.action ?? ''}</div>`;
+}
+
+/** A page that is one message. */
+export function messageView(title: string, status: number, message: Message): View {
+  return { title, status, body: html`<h1 class="sr">${title}</h1>${emptyState(message)}` };
 }
 
 /** `id` names the list that is filtered as one types: items in it with data-filter-text. Without script it asks the server (`q`). */
@@ -79,8 +86,11 @@ export function dataTable(parts: {
   columns: readonly string[];
   rows: readonly Row[];
   id?: string;
+  /** Shown instead of a table without rows. */
+  empty?: Message;
 }): Html {
   const { columns, rows } = parts;
+  if (parts.empty && rows.length === 0) return emptyState(parts.empty);
   return html`<table class="cards" role="table"${parts.id ? html` id="${parts.id}"` : ''}><caption class="sr">${parts.caption}</caption>
 <thead role="rowgroup"><tr role="row">${columns.map(name => html`<th role="columnheader" scope="col">${name}</th>`)}</tr></thead>
 <tbody role="rowgroup">${rows.map(

@@ -5,7 +5,7 @@ import { projects } from '../../api/projects.ts';
 import type { presentCollaborator } from '../../contract/records.ts';
 import { findAccount } from '../../store/accounts.ts';
 import { listInvitedCollaborators } from '../../store/projects.ts';
-import { copyText, dataTable, emptyState, linkButton, olderLink } from '../frame/components.ts';
+import { copyText, dataTable, linkButton, olderLink } from '../frame/components.ts';
 import { actionButton, formTo, renderForm, submitButton, textField } from '../frame/form.ts';
 import { action, type Onward, page, type Route } from '../frame/route.ts';
 import { type Html, perform, type View } from '../frame/visit.ts';
@@ -48,20 +48,17 @@ async function showCollaborators(visit: ProjectVisit): Promise<View> {
     body: html`${isOwner(visit) ? html`<section class="panel" aria-labelledby="add-head"><h2 id="add-head">Add a collaborator</h2>${renderAdd(visit)}</section>` : ''}
 <section aria-labelledby="collaborators-head"><h2 id="collaborators-head">Collaborators</h2>
 <p class="hint">The project belongs to ${owner?.email ?? 'a former user'}. Collaborators see everything in it, start builds, and change suites, deploy strategies and notifications.</p>
-${
-  items.length === 0
-    ? emptyState({
-        title: 'No collaborators yet',
-        text: 'Add people by their email address. Whoever has no account yet gets one, with a link to sign in.',
-      })
-    : dataTable({
-        caption: 'Collaborators',
-        columns: isOwner(visit) ? ['Email', 'Actions'] : ['Email'],
-        rows: items.map(item => ({
-          cells: [item.email, ...(isOwner(visit) ? [renderActions(visit, item, invited)] : [])],
-        })),
-      })
-}
+${dataTable({
+  caption: 'Collaborators',
+  columns: isOwner(visit) ? ['Email', 'Actions'] : ['Email'],
+  rows: items.map(item => ({
+    cells: [item.email, ...(isOwner(visit) ? [renderActions(visit, item, invited)] : [])],
+  })),
+  empty: {
+    title: 'No collaborators yet',
+    text: 'Add people by their email address. Whoever has no account yet gets one, with a link to sign in.',
+  },
+})}
 ${olderLink(visit.url, next, 'More collaborators')}</section>`,
   });
 }

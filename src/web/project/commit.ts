@@ -5,15 +5,7 @@ import { type BuildState, isFinishedBuild, isRerunCandidate } from '../../domain
 import { parseId } from '../../domain/id.ts';
 import { type Build, listBuildsOfCommit, listSuiteDecisions } from '../../store/builds.ts';
 import { type BuildHead, listLatestBuilds } from '../../store/overview.ts';
-import {
-  copyText,
-  dataTable,
-  emptyState,
-  factList,
-  linkButton,
-  olderLink,
-  relativeTime,
-} from '../frame/components.ts';
+import { copyText, dataTable, factList, linkButton, olderLink, relativeTime } from '../frame/components.ts';
 import { actionButton, formTo } from '../frame/form.ts';
 import { respondRedirect } from '../frame/layout.ts';
 import { form, page, type Route } from '../frame/route.ts';
@@ -117,19 +109,16 @@ function renderBuilds(visit: CommitVisit): Html {
       ? actionButton(formTo(visit, `${here}/rerun_failed`), 'Rerun failed ones', { tone: 'primary' })
       : ''
   }${finished > 0 ? actionButton(formTo(visit, `${here}/rerun`), 'Rerun all') : ''}</div></div>
-${
-  builds.length === 0
-    ? emptyState({
-        title: 'No builds',
-        text: 'No suite ran for this commit. Below is why; a project without suites skips its commits.',
-        action: linkButton(projectPath(visit, '/suites'), 'Go to the suites'),
-      })
-    : dataTable({
-        caption: 'Builds',
-        columns: ['Suite', 'State', 'Duration', 'Started', 'Actions'],
-        rows: builds.map(build => ({ cells: buildCells(visit, build, counts.has(build.id)) })),
-      })
-}
+${dataTable({
+  caption: 'Builds',
+  columns: ['Suite', 'State', 'Duration', 'Started', 'Actions'],
+  rows: builds.map(build => ({ cells: buildCells(visit, build, counts.has(build.id)) })),
+  empty: {
+    title: 'No builds',
+    text: 'No suite ran for this commit. Below is why; a project without suites skips its commits.',
+    action: linkButton(projectPath(visit, '/suites'), 'Go to the suites'),
+  },
+})}
 ${olderLink(visit.url, rows.length > BUILDS_A_PAGE ? builds.at(-1)?.id : undefined, 'Older builds')}`;
 }
 

@@ -10,7 +10,6 @@ import { type CommitHead, findCommitHeads, listCommitHeads } from '../../store/o
 import {
   dataTable,
   durationWords,
-  emptyState,
   factList,
   linkButton,
   olderLink,
@@ -64,18 +63,15 @@ function showDeploys(visit: ProjectVisit): View {
     live: projectPath(visit, `/deploys${visit.request.method === 'GET' ? visit.url.search : ''}`),
     body: html`<section class="panel" aria-labelledby="deploy-head"><h2 id="deploy-head">Deploy</h2>${renderDeployForm(visit)}</section>
 <section id="deploys" data-live aria-labelledby="deploys-head"><h2 id="deploys-head">Deploys</h2>
-${
-  deploys.length === 0
-    ? emptyState({
-        title: 'Nothing deployed yet',
-        text: 'A deploy pushes a commit to a branch of another repository, as a deploy strategy says: by hand, or each commit that passes.',
-      })
-    : dataTable({
-        caption: 'Deploys',
-        columns: ['Commit', 'Strategy', 'State', 'When', 'Actions'],
-        rows: deploys.map(deploy => ({ cells: deployCells(visit, deploy, commits.get(deploy.commitId)) })),
-      })
-}
+${dataTable({
+  caption: 'Deploys',
+  columns: ['Commit', 'Strategy', 'State', 'When', 'Actions'],
+  rows: deploys.map(deploy => ({ cells: deployCells(visit, deploy, commits.get(deploy.commitId)) })),
+  empty: {
+    title: 'Nothing deployed yet',
+    text: 'A deploy pushes a commit to a branch of another repository, as a deploy strategy says: by hand, or each commit that passes.',
+  },
+})}
 ${olderLink(visit.url, next, 'Older deploys')}</section>
 <section class="spaced" aria-labelledby="strategies-head">${renderStrategies(visit)}</section>`,
   });

@@ -162,18 +162,15 @@ async function showDeliveries(visit: NotificationVisit): Promise<View> {
       aside: html`<div class="row">${notification.enabled ? '' : actionButton(formTo(visit, `${path}/enable`), 'Switch on')}${actionButton(formTo(visit, `${path}/test`), 'Send test')}</div>`,
     },
     body: html`<section id="deliveries" data-live${pollMs === undefined ? '' : html` data-poll="${pollMs}"`} aria-labelledby="deliveries-head"><h2 id="deliveries-head">Deliveries</h2>
-${
-  items.length === 0
-    ? emptyState({
-        title: 'Nothing sent yet',
-        text: 'Each call is listed here with its answer. Send a test to see whether the receiver can be reached.',
-      })
-    : dataTable({
-        caption: 'Deliveries',
-        columns: ['Event', 'State', 'Answer', 'When', 'Actions'],
-        rows: items.map(item => ({ cells: deliveryCells(visit, item) })),
-      })
-}</section>
+${dataTable({
+  caption: 'Deliveries',
+  columns: ['Event', 'State', 'Answer', 'When', 'Actions'],
+  rows: items.map(item => ({ cells: deliveryCells(visit, item) })),
+  empty: {
+    title: 'Nothing sent yet',
+    text: 'Each call is listed here with its answer. Send a test to see whether the receiver can be reached.',
+  },
+})}</section>
 ${olderLink(visit.url, next, 'Older deliveries')}`,
   });
 }

@@ -3,7 +3,7 @@
 import { html } from 'hono/html';
 import { deploys } from '../../api/deploys.ts';
 import { type DeployStrategy, listStrategies } from '../../store/deploys.ts';
-import { dataTable, emptyState, linkButton } from '../frame/components.ts';
+import { dataTable, linkButton } from '../frame/components.ts';
 import {
   actionButton,
   checkBox,
@@ -49,19 +49,16 @@ export function renderStrategies(visit: ProjectVisit): Html {
   });
   const create = linkButton(projectPath(visit, '/deploy_strategies/new'), 'New deploy strategy');
   return html`<div class="section-head"><h2 id="strategies-head">Deploy strategies</h2>${strategies.length === 0 ? '' : create}</div>
-${
-  strategies.length === 0
-    ? emptyState({
-        title: 'No deploy strategies yet',
-        text: 'A strategy names the repository and the branch that commits are pushed to.',
-        action: create,
-      })
-    : dataTable({
-        caption: 'Deploy strategies',
-        columns: ['Name', 'Pushes', 'Actions'],
-        rows: strategies.map(strategy => ({ cells: strategyCells(visit, strategy) })),
-      })
-}`;
+${dataTable({
+  caption: 'Deploy strategies',
+  columns: ['Name', 'Pushes', 'Actions'],
+  rows: strategies.map(strategy => ({ cells: strategyCells(visit, strategy) })),
+  empty: {
+    title: 'No deploy strategies yet',
+    text: 'A strategy names the repository and the branch that commits are pushed to.',
+    action: create,
+  },
+})}`;
 }
 
 function strategyCells(visit: ProjectVisit, strategy: DeployStrategy): Html[] {
