@@ -105,7 +105,7 @@ export type ContainerState = {
   startedAt: Date | undefined;
 };
 
-export type OwnedContainer = {
+type OwnedContainer = {
   containerId: string;
   name: string;
   owner: Ownership;

@@ -2,7 +2,7 @@
 
 import { CONNECT_TIMEOUT_MS } from './ssh.ts';
 
-export type FailureContext = { host?: string; connectTimeoutMs?: number };
+type FailureContext = { host?: string; connectTimeoutMs?: number };
 
 type Explanation = [
   pattern: RegExp,

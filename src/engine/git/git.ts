@@ -19,7 +19,7 @@ export class GitFailure extends Error {
   }
 }
 
-export type GitCall = {
+type GitCall = {
   /** A bare repository. Optional for calls that only talk to a remote. */
   repository?: string;
   ssh?: SshSession;
@@ -37,7 +37,7 @@ export type GitCall = {
 
 export type OnOutput = (chunk: Buffer, from: 'output' | 'messages') => void;
 
-export type GitResult = { exitCode: number; output: string; messages: string };
+type GitResult = { exitCode: number; output: string; messages: string };
 
 const DETAIL_MAX_CHARACTERS = 4_000;
 // The output is held in memory until the call ends.

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { type CommitIdentity, hashesThatNeedPatches, matchReplacements } from '../../domain/replacements.ts';
 import { fullHash, GitFailure, plainName, runGit } from './git.ts';
 
-export type ResolvedRef = { ref: string; branch: string | undefined };
+type ResolvedRef = { ref: string; branch: string | undefined };
 
 export type CommitRead = {
   ref: string;

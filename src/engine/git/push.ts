@@ -3,7 +3,7 @@
 import { fullHash, GitFailure, hostOf, plainName, runGit } from './git.ts';
 import { type SshAccess, withSsh } from './ssh.ts';
 
-export type Push = {
+type Push = {
   mirror: string;
   url: string;
   hash: string;
@@ -16,7 +16,7 @@ export type Push = {
 };
 
 /** `up_to_date`: the branch was already at that commit. `rejected`: the remote is unchanged. */
-export type PushOutcome = { result: 'pushed' | 'up_to_date' } | { result: 'rejected'; reason: string };
+type PushOutcome = { result: 'pushed' | 'up_to_date' } | { result: 'rejected'; reason: string };
 
 const STALL_MS = 60_000;
 const DEADLINE_MS = 3_600_000;
@@ -83,7 +83,7 @@ async function isAncestor(mirror: string, hash: string, head: string): Promise<b
   return exitCode === 0;
 }
 
-export type RemoteBranch = {
+type RemoteBranch = {
   url: string;
   remoteBranch: string;
   ssh: SshAccess;

@@ -3,7 +3,7 @@
 import type { Submodule } from '../../domain/submodules.ts';
 import { fullHash, GitFailure, runGit } from './git.ts';
 
-export type CommitRequirements = {
+type CommitRequirements = {
   submodules: Submodule[];
   /** Whether a .gitattributes file names the filter of Git LFS. */
   hasLfs: boolean;

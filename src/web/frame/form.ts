@@ -124,7 +124,7 @@ ${form.value(options.name)}</textarea>`,
   );
 }
 
-export type Choice = { value: string; label: string };
+type Choice = { value: string; label: string };
 
 export function selectField(form: Form, options: FieldOptions & { choices: readonly Choice[] }): Html {
   const chosen = form.value(options.name);

@@ -48,7 +48,7 @@ export type Visit<Names extends keyof Resources = never> = Omit<Guest, 'session'
   found: Pick<Resources, Names>;
 };
 
-export type RefusedForm = { action: string; sent: SentFields; errors: Errors };
+type RefusedForm = { action: string; sent: SentFields; errors: Errors };
 
 export type View = {
   title: string;

@@ -38,7 +38,7 @@ export const projectsPages: Route[] = [
   }),
 ];
 
-export type ProjectRecord = ReturnType<typeof presentProject>;
+type ProjectRecord = ReturnType<typeof presentProject>;
 
 const PROJECTS_A_PAGE = 100;
 const PROJECTS_SEARCHED = 1_000;
