@@ -116,7 +116,7 @@ export async function startApp(
     if (settings.listen.port === 0) services.baseUrl = services.baseUrl.replace(/:0$/, `:${server.port}`);
     const reloadCertificate = async () => server.setCertificate(await certificate());
     const renewal = setInterval(() => {
-      reloadCertificate().catch(cause => log.error('certificate could not be renewed', { cause }));
+      reloadCertificate().catch(error => log.error('certificate could not be renewed', { cause: error }));
     }, RENEWAL_CHECK_MS);
     closing.unshift(() => clearInterval(renewal));
 

@@ -13,7 +13,7 @@ export function nextState<State extends string, Event extends string>(
   return machine[state][event];
 }
 
-/** The states that an event leaves, other than those in `ignored`, which begin the work again. */
+/** The states that some event leaves. Events in `ignored`, which restart finished work, do not count. */
 export function unfinishedStates<State extends string, Event extends string>(
   machine: Machine<State, Event>,
   ...ignored: Event[]

@@ -7,9 +7,9 @@ const controlCharacter = /[\u0000-\u001f\u007f-\u009f]/;
 
 /** `<user>@<host>:<path>.git`, and nothing that ssh or git could take for an option or another protocol. */
 export function checkRepositoryUrl(url: string): 'invalid_format' | undefined {
-  const parts = /^([A-Za-z0-9._-]+)@([A-Za-z0-9._-]+):([A-Za-z0-9._~/+-]+)\.git$/.exec(url);
-  if (!parts || url.length > 1_024 || url.includes('..')) return 'invalid_format';
-  return parts.slice(1).some(part => part.startsWith('-')) ? 'invalid_format' : undefined;
+  const match = /^([A-Za-z0-9._-]+)@([A-Za-z0-9._-]+):([A-Za-z0-9._~/+-]+)\.git$/.exec(url);
+  if (!match || url.length > 1_024 || url.includes('..')) return 'invalid_format';
+  return match.slice(1).some(field => field.startsWith('-')) ? 'invalid_format' : undefined;
 }
 
 const maxRefBytes = 200;
@@ -23,7 +23,7 @@ export function checkBranch(name: string): 'invalid_format' | undefined {
     name === '@' ||
     /^(?:[-+]|refs\/)/.test(name) ||
     /[\u0000-\u0020\u007f~^:?*[\\]|\.\.|@\{|\.$/.test(name) ||
-    name.split('/').some(part => part === '' || part.startsWith('.') || part.endsWith('.lock'));
+    name.split('/').some(segment => segment === '' || segment.startsWith('.') || segment.endsWith('.lock'));
   return refused ? 'invalid_format' : undefined;
 }
 
@@ -53,9 +53,10 @@ const maxPathBytes = 1_024;
 export function checkPrefix(prefix: string): NameError | undefined {
   if (prefix === '/') return 'is_reserved';
   if (!prefix.startsWith('/') || !isPlainPath(prefix) || /[:,$\s]/.test(prefix)) return 'invalid_format';
-  const parts = prefix.slice(1).split('/');
-  if (parts.some(part => part === '' || part === '.' || part === '..')) return 'invalid_format';
-  const top = `/${parts[0]}`;
+  const segments = prefix.slice(1).split('/');
+  if (segments.some(segment => segment === '' || segment === '.' || segment === '..'))
+    return 'invalid_format';
+  const top = `/${segments[0]}`;
   if (systemDirectories.has(top) || top.startsWith('/lib') || prefix === '/srv') return 'is_reserved';
   return /^\/srv\/(?:project|cache|\.assay)(?:\/|$)/.test(prefix) ? 'is_reserved' : undefined;
 }
@@ -69,7 +70,8 @@ export function checkSource(source: string): 'invalid_format' | undefined {
 function isPlainPath(path: string): boolean {
   if (!path.isWellFormed() || controlCharacter.test(path)) return false;
   return (
-    new TextEncoder().encode(path).length <= maxPathBytes && path.split('/').every(part => part.length <= 255)
+    new TextEncoder().encode(path).length <= maxPathBytes &&
+    path.split('/').every(segment => segment.length <= 255)
   );
 }
 
@@ -136,10 +138,10 @@ export const taggedImage = (name: string) =>
 /** An image reference that Docker accepts: `[host[:port]/]path[:tag][@digest]`. */
 export function checkImageName(name: string): 'invalid_format' | undefined {
   const label = '[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?';
-  const part = '[a-z0-9]+(?:(?:\\.|_|__|-+)[a-z0-9]+)*';
+  const segment = '[a-z0-9]+(?:(?:\\.|_|__|-+)[a-z0-9]+)*';
   const digest = '[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,}';
   const reference = new RegExp(
-    `^(?:${label}(?:\\.${label})*(?::[0-9]{1,5})?/)?${part}(?:/${part})*(?::\\w[\\w.-]{0,127})?(?:@${digest})?$`,
+    `^(?:${label}(?:\\.${label})*(?::[0-9]{1,5})?/)?${segment}(?:/${segment})*(?::\\w[\\w.-]{0,127})?(?:@${digest})?$`,
   );
   return name.length <= 255 && reference.test(name) ? undefined : 'invalid_format';
 }

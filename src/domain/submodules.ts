@@ -52,11 +52,13 @@ export function resolveSubmoduleUrl(url: string, parentUrl: string): string | un
 /** The reason why the submodule cannot be checked out, or undefined. */
 export function checkSubmodule({ name, path }: Pick<Submodule, 'name' | 'path'>): string | undefined {
   for (const text of [name, path]) {
-    const parts = text.split(/[/\\]/);
+    const segments = text.split(/[/\\]/);
     const isPlain =
       Buffer.byteLength(text) <= TEXT_MAX_BYTES &&
       !/\p{Cc}/u.test(text) &&
-      parts.every(part => part !== '' && part !== '.' && part !== '..' && part.toLowerCase() !== '.git');
+      segments.every(
+        segment => segment !== '' && segment !== '.' && segment !== '..' && segment.toLowerCase() !== '.git',
+      );
     if (!isPlain) return 'its name or path is not a plain one';
   }
   return undefined;
@@ -68,8 +70,8 @@ export function namesCollide(names: readonly string[]): boolean {
   return (
     all.size < names.length ||
     names.some(name => {
-      const parts = name.split('/');
-      return parts.some((_, index) => index > 0 && all.has(parts.slice(0, index).join('/')));
+      const segments = name.split('/');
+      return segments.some((_, index) => index > 0 && all.has(segments.slice(0, index).join('/')));
     })
   );
 }

@@ -102,11 +102,11 @@ export function literalAddress(hostname: string): string | undefined {
 export function parseCidrs(text: string): Cidr[] {
   return text
     .split(/[\s,]+/)
-    .filter(part => part !== '')
-    .map(part => {
-      const cidr = parseCidr(part);
+    .filter(item => item !== '')
+    .map(item => {
+      const cidr = parseCidr(item);
       if (!cidr)
-        throw new Error(`"${part}" is not a network: write it as 10.0.0.0/8, fd00::/8 or one address`);
+        throw new Error(`"${item}" is not a network: write it as 10.0.0.0/8, fd00::/8 or one address`);
       return cidr;
     });
 }
@@ -137,9 +137,9 @@ export function formatAddress({ family, value }: Address): string {
 }
 
 function parseIpv4(text: string): bigint | undefined {
-  const parts = /^(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})$/.exec(text)?.slice(1);
-  if (!parts?.every(part => Number(part) <= 255 && String(Number(part)) === part)) return undefined;
-  return parts.reduce((value, part) => (value << 8n) | BigInt(part), 0n);
+  const octets = /^(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})$/.exec(text)?.slice(1);
+  if (!octets?.every(octet => Number(octet) <= 255 && String(Number(octet)) === octet)) return undefined;
+  return octets.reduce((value, octet) => (value << 8n) | BigInt(octet), 0n);
 }
 
 function parseIpv6(text: string): bigint | undefined {

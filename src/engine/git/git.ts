@@ -178,11 +178,11 @@ function seconds(durationMs: number): string {
 // The domain has validated these values already. The checks below are a second line of defense: nothing that git could
 // take for an option, a refspec or another protocol gets through.
 export function hostOf(url: string): string {
-  const parts = /^(?!-)[\w.-]+@((?!-)[\w.-]+):(?!-)[\w.~/+-]+\.git$/.exec(url);
-  if (!parts?.[1] || url.includes('..')) {
+  const match = /^(?!-)[\w.-]+@((?!-)[\w.-]+):(?!-)[\w.~/+-]+\.git$/.exec(url);
+  if (!match?.[1] || url.includes('..')) {
     throw new GitFailure('The repository URL is not of the form <user>@<host>:<path>.git: correct it.');
   }
-  return parts[1];
+  return match[1];
 }
 
 /** A submodule may have any SSH URL. */
@@ -193,11 +193,11 @@ export function submoduleHostOf(url: string): string {
 }
 
 export function plainName(name: string): string {
-  const parts = name.split('/');
+  const segments = name.split('/');
   const plain =
     !/[\s\p{Cc}~^:?*[\\]|\.\.|@\{/u.test(name) &&
     !/^[-+]|^@$|\.$/.test(name) &&
-    parts.every(part => part !== '' && !part.startsWith('.') && !part.endsWith('.lock'));
+    segments.every(segment => segment !== '' && !segment.startsWith('.') && !segment.endsWith('.lock'));
   if (!plain) throw new GitFailure('The name is not a valid branch, tag or commit.');
   return name;
 }

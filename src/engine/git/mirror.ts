@@ -127,7 +127,7 @@ async function fetchInto(mirror: string, fetch: FetchMirror): Promise<Fetched> {
   return { rewritten: /^ [+t-] /m.test(messages) };
 }
 
-const draftOf = (mirror: string) => `${mirror}.anew`;
+const draftOf = (mirror: string) => `${mirror}.rebuild`;
 
 // A fetch cannot repair a damaged mirror. The old mirror is replaced only when the new one is complete, so it stays if the
 // repository itself is damaged.

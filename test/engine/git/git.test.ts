@@ -325,12 +325,12 @@ for (const [what, damage] of [
     const [newest] = addCommits(directory, [{ files: { a: '3' } }]);
     damage(mirror);
     // One that was killed while it did the same.
-    mkdirSync(join(`${mirror}.anew`, 'objects'), { recursive: true });
+    mkdirSync(join(`${mirror}.rebuild`, 'objects'), { recursive: true });
     assert.deepEqual(await fetchMirror({ mirror, url, ssh }), { rewritten: true });
     assert.equal((await readCommit(mirror, newest!)).ref, newest);
     assert.equal(git(mirror, 'fsck', '--full', '--strict'), '');
     assert.deepEqual(
-      readdirSync(dirname(mirror)).filter(name => name.endsWith('.anew')),
+      readdirSync(dirname(mirror)).filter(name => name.endsWith('.rebuild')),
       [],
     );
   });
