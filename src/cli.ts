@@ -5,7 +5,7 @@ import { accountCommands } from './cli/accounts.ts';
 import { backupCommands } from './cli/backup.ts';
 import { cacheCommands } from './cli/cache.ts';
 import { cleanup } from './cli/cleanup.ts';
-import type { Command } from './cli/command.ts';
+import { type Command, helpText } from './cli/command.ts';
 import { completionCommand } from './cli/completion.ts';
 import { demo } from './cli/demo.ts';
 import { doctor } from './cli/doctor.ts';
@@ -13,6 +13,7 @@ import { helpCommand, topicList } from './cli/help.ts';
 import { imageCommands } from './cli/image.ts';
 import { serve } from './cli/serve.ts';
 import { UsageError } from './config.ts';
+import { EngineRefused, EngineUnavailable } from './engine/engine.ts';
 import { DataError } from './store/data/data.ts';
 
 /** In the order in which --help lists them. */
@@ -48,7 +49,7 @@ export async function runCommand(argv: readonly string[]): Promise<number> {
     }
     const command = findCommand(argv);
     const rest = argv.slice(command.name.split(' ').length);
-    if (rest.includes('--help') || rest.includes('-h')) return say(command.help());
+    if (rest.includes('--help') || rest.includes('-h')) return say(helpText(command));
     const { values, positionals } = parse(command, rest);
     return await command.run({
       flags: new Map(Object.entries(values)),
@@ -57,7 +58,8 @@ export async function runCommand(argv: readonly string[]): Promise<number> {
     });
   } catch (error) {
     if (error instanceof UsageError) return complain(error.message, USAGE);
-    if (error instanceof DataError) return complain(error.message, 1);
+    if (error instanceof DataError || error instanceof EngineUnavailable || error instanceof EngineRefused)
+      return complain(error.message, 1);
     throw error;
   }
 }

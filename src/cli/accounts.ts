@@ -7,28 +7,26 @@ import { wireTimeOrNull } from '../contract/wire.ts';
 import { parseAccountChange, parseNewAccount, parseNewApplication } from '../domain/registration.ts';
 import { findAccountByEmail, listAccounts } from '../store/accounts.ts';
 import { createApplication } from '../store/applications.ts';
-import { createDataDirectory, openData } from '../store/data/data.ts';
 import { databasePath } from '../store/data/paths.ts';
 import type { Db } from '../store/database/db.ts';
 import { changeAccount, registerAccount, resetAccount, type Secrets } from '../store/registration.ts';
-import { type Command, describeRefusals, helpOf, type Invocation, settingFlags } from './command.ts';
-
-const DATA_LINE = '  --data DIRECTORY      the data directory [./assay-data]';
-const JSON_LINE = '  --json                prints JSON';
-
-function withDb<T>({ flags, environment }: Invocation, use: (db: Db) => T | Promise<T>): Promise<T> {
-  const { settings } = readSettings(flags, environment);
-  createDataDirectory(settings.data);
-  const db = openData(settings.data, environment);
-  return Promise.resolve(use(db)).finally(() => db.close());
-}
+import {
+  type Command,
+  DATA_LINE,
+  describeRefusals,
+  type Invocation,
+  JSON_LINE,
+  print,
+  settingFlags,
+  withData,
+} from './command.ts';
 
 /** For commands about an existing account: a mistyped --data must not create a new data directory. */
 function withAccounts<T>(invocation: Invocation, use: (db: Db) => T | Promise<T>): Promise<T> {
   const { data } = readSettings(invocation.flags, invocation.environment).settings;
   if (!existsSync(databasePath(data)))
     throw new UsageError(`there is no database in ${resolve(data)}: name the data directory with --data`);
-  return withDb(invocation, use);
+  return withData(invocation, use);
 }
 
 const quoted = (name: string, value: string) => `${name} ${JSON.stringify(value)}`;
@@ -42,13 +40,8 @@ function getAccount(db: Db, email: string) {
   return account;
 }
 
-function print(asJson: boolean, record: unknown, lines: readonly string[]): number {
-  process.stdout.write(asJson ? `${JSON.stringify(record)}\n` : `${lines.join('\n')}\n`);
-  return 0;
-}
-
-const showSecrets = (asJson: boolean, email: string, { password, apiKey }: Secrets) =>
-  print(asJson, { email, password, api_key: apiKey }, [
+const showSecrets = (invocation: Invocation, email: string, { password, apiKey }: Secrets) =>
+  print(invocation, { email, password, api_key: apiKey }, [
     `email     ${email}`,
     `password  ${password}   (web pages)`,
     `API key   ${apiKey}   (HTTP Basic)`,
@@ -60,14 +53,12 @@ const add: Command = {
   summary: 'Creates an account; prints its password and API key, once.',
   positionals: ['EMAIL'],
   flags: { ...settingFlags, kind: 'value', admin: 'flag', json: 'flag' },
-  help() {
-    return helpOf(this, [
-      '  --kind KIND           user (owns projects) or collaborator (works on those of others) [user]',
-      '  --admin               makes the account an administrator',
-      JSON_LINE,
-      DATA_LINE,
-    ]);
-  },
+  help: [
+    '  --kind KIND           user (owns projects) or collaborator (works on those of others) [user]',
+    '  --admin               makes the account an administrator',
+    JSON_LINE,
+    DATA_LINE,
+  ],
   async run(invocation) {
     const { flags, positionals } = invocation;
     const [email = ''] = positionals;
@@ -78,9 +69,9 @@ const add: Command = {
         kind: flags.get('--kind') ?? 'user',
         admin: flags.has('--admin'),
       });
-      return withDb(invocation, async db => {
+      return withData(invocation, async db => {
         const { account, ...secrets } = await registerAccount(db, registration);
-        return showSecrets(flags.has('--json'), account.email, secrets);
+        return showSecrets(invocation, account.email, secrets);
       });
     });
   },
@@ -91,11 +82,9 @@ const list: Command = {
   summary: 'Lists the accounts.',
   positionals: [],
   flags: { ...settingFlags, json: 'flag' },
-  help() {
-    return helpOf(this, [JSON_LINE, DATA_LINE]);
-  },
+  help: [JSON_LINE, DATA_LINE],
   run: invocation =>
-    withDb(invocation, db => {
+    withData(invocation, db => {
       const records = listAccounts(db).map(account => ({
         email: account.email,
         kind: account.kind,
@@ -105,7 +94,7 @@ const list: Command = {
       }));
       const width = Math.max(5, ...records.map(({ email }) => email.length));
       return print(
-        invocation.flags.has('--json'),
+        invocation,
         records,
         records.length === 0
           ? ['There is no account yet; "assay user add EMAIL --admin" creates one.']
@@ -136,15 +125,13 @@ const set: Command = {
     admin: 'flag',
     'no-admin': 'flag',
   },
-  help() {
-    return helpOf(this, [
-      '  --standing STANDING   active, suspended or payment_required',
-      '  --trial-ends DATE     when payment is required, such as 2027-01-31; "never" for no end',
-      '  --kind KIND           user or collaborator',
-      '  --admin, --no-admin   makes it an administrator, or no longer one',
-      DATA_LINE,
-    ]);
-  },
+  help: [
+    '  --standing STANDING   active, suspended or payment_required',
+    '  --trial-ends DATE     when payment is required, such as 2027-01-31; "never" for no end',
+    '  --kind KIND           user or collaborator',
+    '  --admin, --no-admin   makes it an administrator, or no longer one',
+    DATA_LINE,
+  ],
   async run(invocation) {
     const { flags, positionals } = invocation;
     if (flags.has('--admin') && flags.has('--no-admin'))
@@ -161,7 +148,7 @@ const set: Command = {
       return withAccounts(invocation, db => {
         const account = getAccount(db, positionals[0] ?? '');
         changeAccount(db, account, change);
-        return print(false, undefined, [`${account.email} is changed.`]);
+        return print(invocation, undefined, [`${account.email} is changed.`]);
       });
     });
   },
@@ -173,14 +160,12 @@ const reset: Command = {
     'Creates a new password and API key; prints them, once. Revokes the old ones, sign-in links, sessions and OAuth tokens.',
   positionals: ['EMAIL'],
   flags: { ...settingFlags, json: 'flag' },
-  help() {
-    return helpOf(this, [JSON_LINE, DATA_LINE]);
-  },
+  help: [JSON_LINE, DATA_LINE],
   async run(invocation) {
     return withAccounts(invocation, async db => {
       const account = getAccount(db, invocation.positionals[0] ?? '');
       const secrets = await resetAccount(db, account);
-      return showSecrets(invocation.flags.has('--json'), account.email, secrets);
+      return showSecrets(invocation, account.email, secrets);
     });
   },
 };
@@ -190,15 +175,13 @@ const addApplication: Command = {
   summary: 'Registers an OAuth application; prints its client id and secret, once.',
   positionals: ['NAME'],
   flags: { ...settingFlags, owner: 'value', 'redirect-uri': 'value', public: 'flag', json: 'flag' },
-  help() {
-    return helpOf(this, [
-      '  --owner EMAIL         whose application it is',
-      '  --redirect-uri URL    where codes and tokens are sent, or urn:ietf:wg:oauth:2.0:oob',
-      '  --public              has no secret and must use PKCE',
-      JSON_LINE,
-      DATA_LINE,
-    ]);
-  },
+  help: [
+    '  --owner EMAIL         whose application it is',
+    '  --redirect-uri URL    where codes and tokens are sent, or urn:ietf:wg:oauth:2.0:oob',
+    '  --public              has no secret and must use PKCE',
+    JSON_LINE,
+    DATA_LINE,
+  ],
   async run(invocation) {
     const { flags, positionals } = invocation;
     const [name = ''] = positionals;
@@ -212,7 +195,7 @@ const addApplication: Command = {
         const ownerId = getAccount(db, owner).id;
         const { application, clientSecret } = createApplication(db, { ownerId, ...registration });
         return print(
-          flags.has('--json'),
+          invocation,
           { client_id: application.clientId, ...(clientSecret && { client_secret: clientSecret }) },
           [
             `client id      ${application.clientId}`,

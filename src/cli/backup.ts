@@ -9,10 +9,8 @@ import { type Verification, verifyBackup } from '../store/backup/verify.ts';
 import { DataError } from '../store/data/data.ts';
 import { masterKeyPath } from '../store/data/paths.ts';
 import { version } from '../version.ts';
-import { type Command, helpOf, type Invocation, settingFlags } from './command.ts';
+import { type Command, DATA_LINE, type Invocation, settingFlags } from './command.ts';
 import { createProgress, sizeText } from './progress.ts';
-
-const DATA_LINE = '  --data DIRECTORY      the data directory [./assay-data]';
 
 const say = (...lines: string[]) => process.stdout.write(lines.map(line => `${line}\n`).join(''));
 const warn = (...lines: string[]) => process.stderr.write(lines.map(line => `assay: ${line}\n`).join(''));
@@ -22,19 +20,17 @@ const backup: Command = {
   summary: 'Backs up everything into one file while the server runs; --verify checks such a file.',
   positionals: ['FILE'],
   flags: { ...settingFlags, 'without-logs': 'flag', 'with-key': 'flag', verify: 'flag' },
-  help() {
-    return helpOf(this, [
-      'FILE appears, or is replaced, when the backup is complete. It contains the database, archives,',
-      'artifacts, logs, ssh/config and ssh/known_hosts, but no private key unless --with-key is given:',
-      'keep a copy of master.key elsewhere, since encrypted values cannot be read without it.',
-      '',
-      '  --without-logs        leaves out the logs of builds, compiles and deploys',
-      '  --with-key            includes the master key and the keys of the certificate authority, so that',
-      '                        clients keep trusting it: keep such a file as safe as the keys',
-      '  --verify              checks FILE instead: every checksum, row, file and encrypted value',
-      DATA_LINE,
-    ]);
-  },
+  help: [
+    'FILE appears, or is replaced, when the backup is complete. It contains the database, archives,',
+    'artifacts, logs, ssh/config and ssh/known_hosts, but no private key unless --with-key is given:',
+    'keep a copy of master.key elsewhere, since encrypted values cannot be read without it.',
+    '',
+    '  --without-logs        leaves out the logs of builds, compiles and deploys',
+    '  --with-key            includes the master key and the keys of the certificate authority, so that',
+    '                        clients keep trusting it: keep such a file as safe as the keys',
+    '  --verify              checks FILE instead: every checksum, row, file and encrypted value',
+    DATA_LINE,
+  ],
   async run(invocation) {
     const { flags, positionals } = invocation;
     const [file = ''] = positionals;
@@ -96,14 +92,12 @@ const restore: Command = {
   summary: 'Restores a backup into a new or empty data directory.',
   positionals: ['FILE'],
   flags: settingFlags,
-  help() {
-    return helpOf(this, [
-      'The file is checked while it is read. If it is truncated or changed, nothing is restored.',
-      'A directory that is not empty, or that a server uses, is refused.',
-      '',
-      DATA_LINE,
-    ]);
-  },
+  help: [
+    'The file is checked while it is read. If it is truncated or changed, nothing is restored.',
+    'A directory that is not empty, or that a server uses, is refused.',
+    '',
+    DATA_LINE,
+  ],
   async run({ flags, positionals, environment }) {
     const { data } = readSettings(flags, environment).settings;
     const restored = await withProgress('restore', (onProgress, signal) =>

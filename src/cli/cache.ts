@@ -1,48 +1,28 @@
 // `assay cache …`: lists and empties the caches of suites.
 
-import { readSettings, UsageError } from '../config.ts';
+import { UsageError } from '../config.ts';
 import { cacheVolumeOf } from '../domain/cache.ts';
 import { parseId } from '../domain/id.ts';
 import { createDockerEngine } from '../engine/docker/docker-engine.ts';
 import { type Engine, EngineRefused, EngineUnavailable } from '../engine/engine.ts';
 import { type Cache, type CacheOfSuite, emptyCache, findCache, listCaches } from '../store/caches.ts';
-import { createDataDirectory, openData } from '../store/data/data.ts';
 import type { Db } from '../store/database/db.ts';
 import { instanceOf } from '../store/database/settings.ts';
-import { type Command, helpOf, type Invocation, settingFlags } from './command.ts';
+import { type Command, DATA_LINE, JSON_LINE, print, settingFlags, withData } from './command.ts';
 import { sizeText } from './progress.ts';
 
-const DATA_LINE = '  --data DIRECTORY      the data directory [./assay-data]';
 const ALL = 'all';
-
-async function withDatabase<T>(
-  { flags, environment }: Invocation,
-  use: (db: Db, engine: Engine) => Promise<T>,
-): Promise<T> {
-  const { settings } = readSettings(flags, environment);
-  createDataDirectory(settings.data);
-  const db = openData(settings.data, environment);
-  try {
-    return await use(db, createDockerEngine({ ...settings, instance: instanceOf(db), environment }));
-  } finally {
-    db.close();
-  }
-}
 
 const list: Command = {
   name: 'cache list',
   summary: 'Lists the caches of suites, the largest first.',
   positionals: [],
   flags: { ...settingFlags, json: 'flag' },
-  help() {
-    return helpOf(this, ['  --json                prints JSON', DATA_LINE]);
-  },
+  help: [JSON_LINE, DATA_LINE],
   run: invocation =>
-    withDatabase(invocation, async db => {
+    withData(invocation, db => {
       const caches = listCaches(db, Number.MAX_SAFE_INTEGER);
-      if (invocation.flags.has('--json')) process.stdout.write(`${JSON.stringify(caches.map(present))}\n`);
-      else for (const cache of caches) process.stdout.write(`${describe(cache)}\n`);
-      return 0;
+      return print(invocation, caches.map(present), caches.map(describe));
     }),
 };
 
@@ -66,16 +46,16 @@ const empty: Command = {
   summary: 'Empties the cache of a suite, or of all.',
   positionals: ['SUITE'],
   flags: settingFlags,
-  help() {
-    return helpOf(this, [
-      'SUITE is the ID that `assay cache list` shows, or `all`. The next build begins with an empty cache. A running',
-      'build keeps its files until it ends.',
-      '',
-      DATA_LINE,
-    ]);
-  },
+  help: [
+    'SUITE is the ID that `assay cache list` shows, or `all`. The next build begins with an empty cache. A running',
+    'build keeps its files until it ends.',
+    '',
+    DATA_LINE,
+  ],
   run: invocation =>
-    withDatabase(invocation, async (db, engine) => {
+    withData(invocation, async (db, settings) => {
+      const { environment } = invocation;
+      const engine = createDockerEngine({ ...settings, instance: instanceOf(db), environment });
       const given = invocation.positionals[0] ?? '';
       const chosen = given === ALL ? listCaches(db, Number.MAX_SAFE_INTEGER) : [getCache(db, given)];
       let inUse = 0;

@@ -10,10 +10,9 @@ import {
   removeNetworkAndRules,
 } from '../engine/cleanup.ts';
 import { createDockerEngine } from '../engine/docker/docker-engine.ts';
-import { EngineRefused, EngineUnavailable } from '../engine/engine.ts';
 import { DataError, lockDataDirectory } from '../store/data/data.ts';
 import { inspectData } from '../store/database/inspect.ts';
-import { type Command, helpOf, settingFlags } from './command.ts';
+import { type Command, DATA_LINE, settingFlags } from './command.ts';
 
 const say = (line: string) => void process.stdout.write(`${line}\n`);
 
@@ -22,18 +21,16 @@ export const cleanup: Command = {
   summary: 'Removes everything that Assay has in Docker and in the firewall, before you uninstall it.',
   positionals: [],
   flags: { ...settingFlags, instance: 'value', yes: 'flag' },
-  help() {
-    return helpOf(this, [
-      'Removes containers, volumes (with the caches of suites), the network, its firewall rules, and the images that',
-      'Assay made. Imported images and the data directory stay. A server that is started again creates what it needs',
-      'and reruns the builds that were running. Refused while a server uses the directory.',
-      '',
-      '  --yes                 removes without asking',
-      '  --instance ID         for a data directory that no longer exists; the label assay.instance has the ID:',
-      '                        docker volume ls --filter label=assay.instance --format "{{.Labels}}"',
-      '  --data DIRECTORY      the data directory [./assay-data]',
-    ]);
-  },
+  help: [
+    'Removes containers, volumes (with the caches of suites), the network, its firewall rules, and the images that',
+    'Assay made. Imported images and the data directory stay. A server that is started again creates what it needs',
+    'and reruns the builds that were running. Refused while a server uses the directory.',
+    '',
+    '  --yes                 removes without asking',
+    '  --instance ID         for a data directory that no longer exists; the label assay.instance has the ID:',
+    '                        docker volume ls --filter label=assay.instance --format "{{.Labels}}"',
+    DATA_LINE,
+  ],
   async run({ flags, environment }) {
     const { settings } = readSettings(flags, environment);
     const given = flags.get('--instance');
@@ -60,10 +57,6 @@ export const cleanup: Command = {
       await removeMadeImages(engine, removed);
       say(`everything of the instance ${instance} is removed`);
       return 0;
-    } catch (error) {
-      if (error instanceof EngineUnavailable || error instanceof EngineRefused)
-        throw new DataError(error.message);
-      throw error;
     } finally {
       engine.close();
       hold?.release();

@@ -1,7 +1,9 @@
 // The type of a command of the command line, and what all commands share.
 
-import { settings, UsageError } from '../config.ts';
+import { readSettings, type Settings, settings, UsageError } from '../config.ts';
 import { Refusal } from '../domain/refusal.ts';
+import { createDataDirectory, openData } from '../store/data/data.ts';
+import type { Db } from '../store/database/db.ts';
 import { wordsFor } from '../web/frame/error-text.ts';
 
 export type Invocation = {
@@ -16,7 +18,8 @@ export type Command = {
   positionals: readonly string[];
   /** Names without dashes; a `flag` takes no value. */
   flags: Record<string, 'flag' | 'value'>;
-  help(): string;
+  /** What --help says below the summary. */
+  help: readonly string[] | (() => readonly string[]);
   /** Resolves with the exit status. */
   run(invocation: Invocation): Promise<number>;
 };
@@ -26,17 +29,36 @@ export const settingFlags: Record<string, 'value'> = Object.fromEntries(
   settings.map(({ name }) => [name.toLowerCase().replaceAll('_', '-'), 'value'] as const),
 );
 
-export function helpOf(
-  command: Pick<Command, 'name' | 'summary' | 'positionals'>,
-  lines: readonly string[],
-): string {
-  return [
-    `usage: assay ${[command.name, ...command.positionals].join(' ')} [FLAGS]`,
-    '',
-    command.summary,
-    '',
-    ...lines,
-  ].join('\n');
+export const DATA_LINE = '  --data DIRECTORY      the data directory [./assay-data]';
+export const JSON_LINE = '  --json                prints JSON';
+
+export const helpLines = ({ help }: Command) => (typeof help === 'function' ? help() : help);
+
+export function helpText(command: Command): string {
+  const usage = [command.name, ...command.positionals].join(' ');
+  return [`usage: assay ${usage} [FLAGS]`, '', command.summary, '', ...helpLines(command)].join('\n');
+}
+
+/** Opens the data directory, which is created on first use, and closes it at the end. */
+export async function withData<T>(
+  { flags, environment }: Invocation,
+  use: (db: Db, settings: Settings) => T | Promise<T>,
+): Promise<T> {
+  const chosen = readSettings(flags, environment).settings;
+  createDataDirectory(chosen.data);
+  const db = openData(chosen.data, environment);
+  try {
+    return await use(db, chosen);
+  } finally {
+    db.close();
+  }
+}
+
+/** Prints the record with --json, else the lines. Returns the exit status of success. */
+export function print({ flags }: Invocation, record: unknown, lines: readonly string[]): number {
+  const shown = flags.has('--json') ? [JSON.stringify(record)] : lines;
+  process.stdout.write(shown.map(line => `${line}\n`).join(''));
+  return 0;
 }
 
 /** Reports a refusal with the texts of the web pages. `given` names, for each field, what the user typed. */

@@ -2,7 +2,7 @@
 
 import { flagOf, settings, UsageError } from '../config.ts';
 import { topicNames } from '../web/manual/manual.ts';
-import type { Command } from './command.ts';
+import { type Command, helpLines } from './command.ts';
 
 /** The commands come from a function, because the list contains this command. */
 export function completionCommand(commands: () => readonly Command[]): Command {
@@ -11,15 +11,7 @@ export function completionCommand(commands: () => readonly Command[]): Command {
     summary: 'Prints the shell completion for bash.',
     positionals: ['SHELL'],
     flags: {},
-    help() {
-      return [
-        'usage: assay completion bash',
-        '',
-        this.summary,
-        '',
-        '  assay completion bash > /etc/bash_completion.d/assay',
-      ].join('\n');
-    },
+    help: ['  assay completion bash > /etc/bash_completion.d/assay'],
     async run({ positionals }) {
       if (positionals[0] !== 'bash')
         throw new UsageError(`only bash is supported, not ${JSON.stringify(positionals[0])}`);
@@ -94,8 +86,7 @@ export function manualPage(commands: readonly Command[], version: string): strin
   const bold = (text: string) => `\\fB${roff(text)}\\fR`;
   const commandSections = commands.map(command => {
     const usage = [command.name, ...command.positionals].join(' ');
-    const [, , , , ...rest] = command.help().split('\n');
-    const details = command.name === 'serve' ? [] : rest;
+    const details = command.name === 'serve' ? [] : helpLines(command).flatMap(line => line.split('\n'));
     return [`.SS assay ${roff(usage)}`, roff(command.summary), ...verbatim(details)].join('\n');
   });
   const settingEntries = settings.map(({ name, form, meaning, defaultValue }) =>

@@ -1,7 +1,7 @@
 // `assay demo`: a temporary server with a sample project. Removes everything at the end.
 
 import { flagOf, settings } from '../config.ts';
-import { type Command, helpOf } from './command.ts';
+import type { Command } from './command.ts';
 
 /** Settings that the demo chooses itself. */
 const excluded = new Set([
@@ -24,19 +24,17 @@ export const demo: Command = {
     once: 'flag',
     ...Object.fromEntries(accepted.map(({ name }) => [flagOf(name).slice(2), 'value'] as const)),
   },
-  help() {
-    return helpOf(this, [
-      'Creates a temporary data directory, a Git host that is reached over SSH, a project with suites and rules,',
-      'a dependency, a deploy and a webhook receiver. Uses the public API for everything, and keeps serving',
-      'until it is stopped. Needs Docker, git, ssh, cc and make. Leaves nothing behind.',
-      '',
-      `  ${'--once'.padEnd(28)} exits after the summary; exit status 0 when everything went as expected`,
-      '',
-      'Settings, as in "assay serve":',
-      '',
-      ...accepted.map(({ name, form, meaning }) => `  ${`${flagOf(name)} ${form}`.padEnd(28)} ${meaning}`),
-    ]);
-  },
+  help: [
+    'Creates a temporary data directory, a Git host that is reached over SSH, a project with suites and rules,',
+    'a dependency, a deploy and a webhook receiver. Uses the public API for everything, and keeps serving',
+    'until it is stopped. Needs Docker, git, ssh, cc and make. Leaves nothing behind.',
+    '',
+    `  ${'--once'.padEnd(28)} exits after the summary; exit status 0 when everything went as expected`,
+    '',
+    'Settings, as in "assay serve":',
+    '',
+    ...accepted.map(({ name, form, meaning }) => `  ${`${flagOf(name)} ${form}`.padEnd(28)} ${meaning}`),
+  ],
   async run({ flags, environment }) {
     // Loaded here, because no other command needs an SSH server.
     const { runDemo } = await import('../demo/run.ts');

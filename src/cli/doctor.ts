@@ -5,7 +5,7 @@ import { readSettings, type Settings, UsageError } from '../config.ts';
 import { requestHealth } from '../engine/host.ts';
 import { type Inspection, inspectData } from '../store/database/inspect.ts';
 import { type Check, checkAll } from './checks.ts';
-import { type Command, helpOf, settingFlags } from './command.ts';
+import { type Command, DATA_LINE, JSON_LINE, settingFlags } from './command.ts';
 
 const POLL_MS = 200;
 const colours = { ok: '32', warn: '33', fail: '31' } as const;
@@ -15,17 +15,15 @@ export const doctor: Command = {
   summary: 'Checks the server and says how to fix problems; exit status 1 if a check fails.',
   positionals: [],
   flags: { ...settingFlags, json: 'flag', await: 'value' },
-  help() {
-    return helpOf(this, [
-      'Checks Docker, git, ssh, libraries, the data directory and its key, disk, image, certificate, clock, and',
-      'whether the server answers. Changes nothing, and works without a data directory and without Docker.',
-      '',
-      '  --json                prints JSON',
-      '  --await SECONDS       only waits, at most that long, until the server answers',
-      '  --data DIRECTORY      the data directory [./assay-data]',
-      '  The other settings of "assay serve --help" are accepted too.',
-    ]);
-  },
+  help: [
+    'Checks Docker, git, ssh, libraries, the data directory and its key, disk, image, certificate, clock, and',
+    'whether the server answers. Changes nothing, and works without a data directory and without Docker.',
+    '',
+    JSON_LINE,
+    '  --await SECONDS       only waits, at most that long, until the server answers',
+    DATA_LINE,
+    '  The other settings of "assay serve --help" are accepted too.',
+  ],
   async run({ flags, environment }) {
     const { settings, warnings } = readSettings(flags, environment);
     const seconds = flags.get('--await');

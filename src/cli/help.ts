@@ -3,7 +3,7 @@
 import type { MarkedToken, Token, Tokens } from 'marked';
 import { UsageError } from '../config.ts';
 import { findTopic, listTopics, plainText, type Topic, targetOf, topicNames } from '../web/manual/manual.ts';
-import { type Command, helpOf } from './command.ts';
+import { type Command, helpText } from './command.ts';
 
 const DEFAULT_COLUMNS = 80;
 const MIN_COLUMNS = 30;
@@ -15,9 +15,7 @@ export function helpCommand(commands: () => readonly Command[]): Command {
     summary: 'Prints a topic of the manual; without a topic, lists commands and topics.',
     positionals: ['TOPIC'],
     flags: {},
-    help() {
-      return helpOf(this, ['The same manual is at /ui/manual of the server. The topics:', '', topicList()]);
-    },
+    help: () => ['The same manual is at /ui/manual of the server. The topics:', '', topicList()],
     async run({ positionals, environment }) {
       const [name = ''] = positionals;
       const topic = findTopic(name);
@@ -31,7 +29,7 @@ export function helpCommand(commands: () => readonly Command[]): Command {
             columns: Math.max(MIN_COLUMNS, columns),
             isBold: isTerminal && !environment.NO_COLOR && environment.TERM !== 'dumb',
           })
-        : `${command?.help()}\n`;
+        : `${command && helpText(command)}\n`;
       process.stdout.write(text);
       return 0;
     },

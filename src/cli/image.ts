@@ -3,42 +3,38 @@
 import { statSync } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { basename } from 'node:path';
-import { readSettings, UsageError } from '../config.ts';
+import { UsageError } from '../config.ts';
 import { HOST_IMAGE, taggedImage } from '../domain/names.ts';
 import { detectFormat, detectionBytes } from '../domain/text/archive-format.ts';
 import { createDockerEngine } from '../engine/docker/docker-engine.ts';
-import { EngineRefused, EngineUnavailable, type Images, type StoredImage } from '../engine/engine.ts';
-import { createDataDirectory, DataError, openData } from '../store/data/data.ts';
+import type { Images, StoredImage } from '../engine/engine.ts';
+import { DataError } from '../store/data/data.ts';
 import type { Db } from '../store/database/db.ts';
 import { instanceOf } from '../store/database/settings.ts';
 import { findDefaultImage, listImages, recordImage, setDefaultImage } from '../store/images.ts';
-import { type Command, helpOf, type Invocation, settingFlags } from './command.ts';
+import {
+  type Command,
+  DATA_LINE,
+  type Invocation,
+  JSON_LINE,
+  print,
+  settingFlags,
+  withData,
+} from './command.ts';
 import { sizeText } from './progress.ts';
-
-const DATA_LINE = '  --data DIRECTORY      the data directory [./assay-data]';
 
 /** An image name as Docker defines it, without the port of a registry and without a digest. */
 const NAME = /^[a-z0-9]+(?:[._-]+[a-z0-9]+)*(?:\/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)*(?::[\w][\w.-]{0,127})?$/;
 
-type ImageContext = { db: Db; images: Images; configured: string };
-
-async function withImages<T>(
-  { flags, environment }: Invocation,
-  use: (context: ImageContext) => Promise<T>,
+function withImages<T>(
+  invocation: Invocation,
+  use: (context: { db: Db; images: Images; configured: string }) => Promise<T>,
 ): Promise<T> {
-  const { settings } = readSettings(flags, environment);
-  createDataDirectory(settings.data);
-  const db = openData(settings.data, environment);
-  try {
+  return withData(invocation, (db, settings) => {
+    const { environment } = invocation;
     const images = createDockerEngine({ ...settings, instance: instanceOf(db), environment });
-    return await use({ db, images, configured: settings.image });
-  } catch (error) {
-    if (error instanceof EngineUnavailable || error instanceof EngineRefused)
-      throw new DataError(error.message);
-    throw error;
-  } finally {
-    db.close();
-  }
+    return use({ db, images, configured: settings.image });
+  });
 }
 
 async function findInDocker(images: Images, name: string): Promise<StoredImage | undefined> {
@@ -50,9 +46,7 @@ const list: Command = {
   summary: 'Lists the images that containers can run in; * marks the default.',
   positionals: [],
   flags: { ...settingFlags, json: 'flag' },
-  help() {
-    return helpOf(this, ['  --json                prints JSON', DATA_LINE]);
-  },
+  help: [JSON_LINE, DATA_LINE],
   run: invocation =>
     withImages(invocation, async ({ db, images, configured }) => {
       const chosen = findDefaultImage(db) ?? configured;
@@ -68,13 +62,11 @@ const list: Command = {
           present: name === HOST_IMAGE || found !== undefined,
         };
       });
-      if (invocation.flags.has('--json')) process.stdout.write(`${JSON.stringify(records)}\n`);
-      else {
-        const width = Math.max(...records.map(({ name }) => name.length));
-        for (const one of records)
-          process.stdout.write(`${one.default ? '*' : ' '} ${one.name.padEnd(width)}  ${describe(one)}\n`);
-      }
-      return 0;
+      const width = Math.max(...records.map(({ name }) => name.length));
+      const lines = records.map(
+        one => `${one.default ? '*' : ' '} ${one.name.padEnd(width)}  ${describe(one)}`,
+      );
+      return print(invocation, records, lines);
     }),
 };
 
@@ -88,14 +80,12 @@ const use: Command = {
   summary: 'Makes an image the default, for builds that begin from now on.',
   positionals: ['NAME'],
   flags: { ...settingFlags, pull: 'flag' },
-  help() {
-    return helpOf(this, [
-      'NAME is `host`, an imported image, or any other image that Docker has. It overrides the setting IMAGE.',
-      '',
-      '  --pull                pulls it from a registry if Docker does not have it; no other command does that',
-      DATA_LINE,
-    ]);
-  },
+  help: [
+    'NAME is `host`, an imported image, or any other image that Docker has. It overrides the setting IMAGE.',
+    '',
+    '  --pull                pulls it from a registry if Docker does not have it; no other command does that',
+    DATA_LINE,
+  ],
   run: invocation =>
     withImages(invocation, async ({ db, images }) => {
       const name = invocation.positionals[0] ?? '';
@@ -119,12 +109,7 @@ const importImage: Command = {
   summary: 'Imports an image from a file: from `docker save`, or the tar of a root file system.',
   positionals: ['FILE'],
   flags: { ...settingFlags, name: 'value' },
-  help() {
-    return helpOf(this, [
-      '  --name NAME           the name for suites and dependencies [the name of FILE]',
-      DATA_LINE,
-    ]);
-  },
+  help: ['  --name NAME           the name for suites and dependencies [the name of FILE]', DATA_LINE],
   async run(invocation) {
     const file = invocation.positionals[0] ?? '';
     const name = invocation.flags.get('--name') ?? nameOf(file);

@@ -7,24 +7,21 @@ import { createLog } from '../log.ts';
 import { hasAccounts, hasAdministrator } from '../store/accounts.ts';
 import { DataError } from '../store/data/data.ts';
 import { getSetUpCode } from '../store/setup.ts';
-import { type Command, helpOf, settingFlags } from './command.ts';
+import { type Command, settingFlags } from './command.ts';
 
 export const serve: Command = {
   name: 'serve',
   summary: 'Runs the server in the foreground: HTTPS API, web pages, scheduler, runner.',
   positionals: [],
   flags: settingFlags,
-  help() {
-    const lines = settings.map(({ name, form, meaning, defaultValue }) => {
+  help: [
+    'Each flag is also an environment variable: ASSAY_DATA is --data. DOCKER_HOST says where Docker is.',
+    '',
+    ...settings.map(({ name, form, meaning, defaultValue }) => {
       const flag = `  ${`${flagOf(name)} ${form}`.padEnd(33)}`;
       return `${flag} ${meaning}${defaultValue === '' ? '' : ` [${defaultValue}]`}`;
-    });
-    return helpOf(this, [
-      'Each flag is also an environment variable: ASSAY_DATA is --data. DOCKER_HOST says where Docker is.',
-      '',
-      ...lines,
-    ]);
-  },
+    }),
+  ],
   async run({ flags, environment }) {
     const log = createLog();
     const { settings: chosen, warnings } = readSettings(flags, environment);

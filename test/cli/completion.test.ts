@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { test } from 'node:test';
+import { helpText } from '../../src/cli/command.ts';
 import { bashCompletion, manualPage } from '../../src/cli/completion.ts';
 import { commands } from '../../src/cli.ts';
 import { runAssay } from './program.ts';
@@ -41,7 +42,7 @@ test('the program prints the completion, and refuses another shell', async () =>
 
 for (const command of commands)
   test(`the help of ${command.name} fits a screen and begins with its usage`, () => {
-    const lines = command.help().split('\n');
+    const lines = helpText(command).split('\n');
     assert.match(lines[0] ?? '', new RegExp(`^usage: assay ${command.name}`));
     assert.ok(lines.length <= SCREEN.lines, `${lines.length} lines`);
     for (const line of lines) assert.ok(line.length <= SCREEN.columns, line);
