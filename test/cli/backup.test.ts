@@ -19,7 +19,8 @@ import {
 import { open } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { writeArchive } from '../../src/store/backup/archive.ts';
+import { extract } from 'tar-stream';
+import { tarHeader, writeArchive } from '../../src/store/backup/archive.ts';
 import { makeBackup } from '../../src/store/backup/backup.ts';
 import { restoreBackup } from '../../src/store/backup/restore.ts';
 import { sealedColumns, verifyBackup } from '../../src/store/backup/verify.ts';
@@ -155,6 +156,15 @@ test('without --with-key the file contains no private key, and restore says what
   assert.ok((await verify(file)).opened! > 0);
   const keyless = await verify(file, join(place.path, 'nowhere'));
   assert.deepEqual([keyless.opened, keyless.damage], [undefined, []]);
+});
+
+test('tar reads the size of a file that is larger than 8 GiB', async () => {
+  const entries = extract();
+  const found = once(entries, 'entry');
+  entries.write(tarHeader('logs/build-1.log', 0o600, 9_000_000_001));
+  const [header] = await found;
+  assert.deepEqual([header.name, header.size, header.mode], ['logs/build-1.log', 9_000_000_001, 0o600]);
+  entries.destroy();
 });
 
 test('tar and zstd read a backup', async () => {

@@ -252,16 +252,17 @@ async function* chunksOf(file: FileHandle, sizeBytes: number, name: string): Asy
 }
 
 /** Owner and time are always the same: nothing needs them again. */
-function tarHeader(name: string, mode: number, sizeBytes: number): Buffer {
+export function tarHeader(name: string, mode: number, sizeBytes: number): Buffer {
   const header = Buffer.alloc(BLOCK_BYTES);
   const octal = (value: number, digits: number) => `${value.toString(8).padStart(digits, '0')}\0`;
   header.write(name);
-  header.write(octal(mode, 7) + octal(0, 7) + octal(0, 7) + octal(0, 11) + octal(0, 11), NAME_BYTES);
+  header.write(octal(mode, 7) + octal(0, 7) + octal(0, 7), NAME_BYTES);
   if (sizeBytes < OCTAL_SIZE_BYTES) header.write(octal(sizeBytes, 11), 124);
   else {
     header[124] = 0x80;
     header.writeBigUInt64BE(BigInt(sizeBytes), 128);
   }
+  header.write(octal(0, 11), 136);
   header.write('        0', 148);
   header.write('ustar\x0000', 257);
   header.write(
