@@ -27,7 +27,7 @@ export type EventSubject = 'build_request' | 'build' | 'dependency' | 'deploy';
 export const notifiableTypes = ['build', 'dependency'] as const;
 export type NotifiableType = (typeof notifiableTypes)[number];
 
-/** Which notifications an event is for: what is not about dependencies counts as builds. */
+/** The notifications that an event is sent to. Everything that is not about dependencies belongs to builds. */
 export function notifiableTypeOf(type: EventType): NotifiableType {
   return type.startsWith('dependency.') ? 'dependency' : 'build';
 }
@@ -55,7 +55,7 @@ export const eventShape: JsonSchema = {
   additionalProperties: false,
 };
 
-/** The body of one type of event: with the record that it is about, which a ping has not. */
+/** The body of one type of event. All but a ping have the record that the event is about. */
 export function eventShapeOf(type: EventType): JsonSchema {
   const [subject = ''] = type.split('.');
   const title = type.replace(/(?:^|[._])(\w)/g, (_, letter: string) => letter.toUpperCase());
@@ -70,7 +70,7 @@ export function eventShapeOf(type: EventType): JsonSchema {
   });
 }
 
-/** The headers of a webhook beside those of every HTTP request. */
+/** The headers that a webhook has in addition to those of every HTTP request. */
 export const webhookHeaders: Record<string, JsonSchema> = {
   'webhook-id': {
     type: 'string',
@@ -90,7 +90,7 @@ export const webhookHeaders: Record<string, JsonSchema> = {
   'user-agent': { type: 'string', description: '`Assay/` and the version.' },
 };
 
-/** An event of a stream. Its `id`, where it has one, is what `Last-Event-ID` takes to continue after it. */
+/** An event of a stream. A client sends its `id` as `Last-Event-ID` to continue after it. */
 export type StreamEvent = { description: string; data: JsonSchema; id?: string };
 export type StreamEvents = Record<string, StreamEvent>;
 
@@ -126,8 +126,8 @@ export const projectStreamEvents: StreamEvents = {
 const KEY_FIELD = '"ssh_public_key":"';
 
 /**
- * The body to send of one that is stored, in which only a comment stands for the project's key: a space comes first. No
- * text of a user can look like the field, since its quotes are escaped. A key that cannot be read leaves the field empty.
+ * Inserts the project's SSH key into a stored body, which has only the key's comment after a space. User text cannot look
+ * like the field, because its quotes are escaped. Without a readable key the field becomes empty.
  */
 export function addKey(stored: string, key: string | undefined): string {
   const at = stored.indexOf(`${KEY_FIELD} `);
@@ -138,7 +138,7 @@ export function addKey(stored: string, key: string | undefined): string {
     : stored.slice(0, value) + key + stored.slice(value);
 }
 
-/** The body of an event, fixed here once: every webhook try and every stream sends these bytes, with the key added. */
+/** The body of an event. Every attempt of a webhook and every stream sends these bytes, with the key added. */
 export function eventBody(event: {
   id: bigint;
   type: EventType;

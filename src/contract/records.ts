@@ -1,4 +1,4 @@
-// Every record as callers see it: its shape (for OpenAPI and tests) beside the function that makes it from a row.
+// The records of the API: the shape of each, for OpenAPI and tests, and the function that makes it from a row.
 
 import {
   type BuildRequestState,
@@ -318,7 +318,7 @@ export function presentVariable(variable: { id: bigint; name: string; content: s
   return { ...twin('id', variable.id), name: variable.name, content: variable.content };
 }
 
-// The twin of a dependency's id is `id_ref` in some records and `id_str` in others (specification, part 1).
+// The API calls the string form of a dependency's id `id_ref` in some records and `id_str` in others.
 const idRef = { id: shape.id(), id_ref: shape.idString };
 const withRef = (dependency: { id: bigint }) => ({
   id: wireId(dependency.id),
@@ -620,7 +620,7 @@ export type DeliveryRow = {
   createdAt: number;
 };
 
-/** What the receiver answered is for the owner alone: a collaborator could read pages of the server's network with it. */
+/** Only the owner sees the response: a collaborator could use it to read pages of the server's network. */
 export function presentDelivery(delivery: DeliveryRow, seenBy: 'owner' | 'collaborator') {
   return {
     ...twin('id', delivery.id),

@@ -1,16 +1,16 @@
-// How values look on the wire, and the small language in which records say their shape, for OpenAPI and for tests.
+// How values are written on the wire, and the functions that describe the shape of records for OpenAPI and tests.
 
 export type JsonSchema = { [keyword: string]: unknown };
 
-// In the runtime and not yet in the compiler's library.
+// Node has JSON.rawJSON, but TypeScript's library does not declare it yet.
 const { rawJSON } = JSON as unknown as { rawJSON(text: string): unknown };
 
-/** A 64-bit integer in the JSON text, bit-exact. */
+/** An exact 64-bit integer in JSON. */
 export function wireId(id: bigint): unknown {
   return rawJSON(id.toString());
 }
 
-/** An id field and its string twin; null and empty while there is none. */
+/** An id field and its string form; null and empty if there is no id. */
 export function twin<Name extends string>(
   name: Name,
   id: bigint | null,
@@ -21,7 +21,7 @@ export function twin<Name extends string>(
   >;
 }
 
-/** ISO 8601 with an offset, as the specification wants it. */
+/** ISO 8601 with a numeric offset. */
 export function wireTime(ms: number): string {
   return new Date(ms).toISOString().replace('Z', '+00:00');
 }
@@ -53,7 +53,7 @@ export const shape = {
   list: (items: JsonSchema): JsonSchema => ({ type: 'array', items }),
 };
 
-/** A record whose fields are all there, but for those named in `optional`, and no others. */
+/** A record with exactly these fields, of which only those in `optional` may be absent. */
 export function record(
   title: string,
   properties: Record<string, JsonSchema>,

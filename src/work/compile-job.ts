@@ -30,7 +30,7 @@ import {
   type Job,
   type JobOptions,
   jobWork,
-  mayGoOn,
+  mayContinueJob,
   removeResources,
 } from './job.ts';
 import {
@@ -190,7 +190,7 @@ async function prepareArchive(
       return { file, format };
     }
     await log.line(`reading the ${format} archive`);
-    await writeTar({ file, format }, tar, () => mayGoOn(options, job));
+    await writeTar({ file, format }, tar, () => mayContinueJob(options, job));
     await chmod(tar, 0o644);
     return { file: tar, format: 'tar' };
   } catch (error) {

@@ -10,7 +10,7 @@ import type { Outcome } from '../domain/container/verdict.ts';
 import { isDiskFull } from '../domain/disk-full.ts';
 import { hideHostPaths } from '../domain/host-paths.ts';
 import { maskText } from '../domain/text/mask.ts';
-import { GivenUp } from '../engine/archive/artifact-tar.ts';
+import { CaptureStopped } from '../engine/archive/artifact-tar.ts';
 import { EngineRefused, EngineUnavailable, VolumeLost } from '../engine/engine.ts';
 import { createOutput } from '../engine/output.ts';
 import type { Log } from '../log.ts';
@@ -197,7 +197,8 @@ function outcomeOf(options: JobOptions, job: JobBase, error: unknown): Outcome {
   // Why it had to stop counts more than what failed meanwhile.
   const reason = job.stopReason();
   if (reason) return { kind: reason };
-  if (error instanceof GivenUp) return { kind: Date.now() >= job.deadlineAt ? 'timed_out' : 'disk_full' };
+  if (error instanceof CaptureStopped)
+    return { kind: Date.now() >= job.deadlineAt ? 'timed_out' : 'disk_full' };
   if (isDiskFull(error)) return { kind: 'disk_full' };
   const hide = (message: string) => hideHostPaths(message, options.dataDirectory);
   if (error instanceof EngineUnavailable)
@@ -277,7 +278,10 @@ export async function beginOutput({
 }
 
 /** Asked while the server itself reads or writes for long. */
-export const mayGoOn = ({ stopping, disk }: JobOptions, job: Pick<JobBase, 'stopReason' | 'deadlineAt'>) =>
+export const mayContinueJob = (
+  { stopping, disk }: JobOptions,
+  job: Pick<JobBase, 'stopReason' | 'deadlineAt'>,
+) =>
   !stopping.aborted && job.stopReason() === undefined && Date.now() < job.deadlineAt && disk.hasFreeSpace();
 
 /** Checked again when a container starts: an image that is named may have been allowed when it was written. */

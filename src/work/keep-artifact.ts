@@ -3,14 +3,14 @@
 import { rm, stat, statfs } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { CompileVerdict } from '../domain/container/compile-plan.ts';
-import { type Captured, captureTar, GivenUp } from '../engine/archive/artifact-tar.ts';
+import { type Captured, CaptureStopped, captureTar } from '../engine/archive/artifact-tar.ts';
 import { createArtifact, findCompiledRecipe } from '../store/artifacts.ts';
 import { keepArchive } from '../store/data/archive.ts';
 import type { LogWriter } from '../store/data/log-file.ts';
 import { artifactPath } from '../store/data/paths.ts';
 import type { Dependency } from '../store/dependencies.ts';
 import type { Artifacts } from './artifacts.ts';
-import { CannotRun, type Job, JobEnded, type JobOptions, mayGoOn } from './job.ts';
+import { CannotRun, type Job, JobEnded, type JobOptions, mayContinueJob } from './job.ts';
 import type { KeyedMutex } from './keyed-mutex.ts';
 
 export type CompileJobOptions = JobOptions & {
@@ -74,13 +74,13 @@ async function capture(
         file,
         prefix: begun.prefix,
         owner: runAs,
-        goOn: sizeBytes => fits(sizeBytes) && mayGoOn(options, job),
+        mayContinue: sizeBytes => fits(sizeBytes) && mayContinueJob(options, job),
       }),
     );
   } catch (error) {
     await rm(file, { force: true });
     const isTooBig = diskBytes > 0 && grownBytes > diskBytes;
-    if (error instanceof GivenUp && isTooBig && !options.stopping.aborted)
+    if (error instanceof CaptureStopped && isTooBig && !options.stopping.aborted)
       throw new JobEnded({ kind: 'too_big' });
     throw error;
   }

@@ -1,5 +1,6 @@
-// Reads archives without unpacking them: no name in an archive becomes a path on the host. zstd and zip, which few images have
-// a program for, are rewritten as plain tars, which a container unpacks like any other.
+// Reads archives without unpacking them: no name in an archive becomes a path on the host. Few images can unpack zstd and
+// zip, so these are converted to plain tars.
+
 import { createReadStream, createWriteStream } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { pipeline as connect, type Readable } from 'node:stream';
@@ -7,7 +8,7 @@ import { pipeline } from 'node:stream/promises';
 import { createGunzip, createZstdDecompress } from 'node:zlib';
 import { pack } from 'tar-stream';
 import { type ArchiveFormat, detectFormat, detectionBytes } from '../../domain/text/archive-format.ts';
-import { GivenUp, writeEntry } from './artifact-tar.ts';
+import { CaptureStopped, writeEntry } from './artifact-tar.ts';
 import { BadArchive, readZip, type ZipEntry } from './zip-reader.ts';
 
 export { BadArchive } from './zip-reader.ts';
@@ -15,7 +16,7 @@ export { BadArchive } from './zip-reader.ts';
 const CHECK_EVERY_BYTES = 8 << 20;
 const MAX_LINK_BYTES = 4_096;
 
-/** Undefined for a file that is no archive. */
+/** Undefined if the file is not an archive. */
 export async function formatOf(file: string): Promise<ArchiveFormat | undefined> {
   const handle = await open(file, 'r');
   try {
@@ -33,14 +34,14 @@ export function openPlain(file: string, format: ArchiveFormat | undefined): Read
   return connect(source, format === 'gzip' ? createGunzip() : createZstdDecompress(), () => {});
 }
 
-/** Whether a container cannot be expected to read the format. */
+/** Whether the archive must be converted because few images can unpack the format. */
 export const needsTar = (format: ArchiveFormat) => format === 'zstd' || format === 'zip';
 
-/** Writes the archive as a plain tar to `target`, readable for the container's user; `goOn` is asked every few MiB. */
+/** Writes the archive as a plain tar that the container's user can read. Calls `mayContinue` every few MiB. */
 export async function writeTar(
   archive: { file: string; format: ArchiveFormat },
   target: string,
-  goOn: () => boolean,
+  mayContinue: () => boolean,
 ): Promise<void> {
   const plain = archive.format === 'zip' ? tarOfZip(archive.file) : openPlain(archive.file, archive.format);
   let unchecked = 0;
@@ -49,7 +50,7 @@ export async function writeTar(
       unchecked += chunk.length;
       if (unchecked >= CHECK_EVERY_BYTES) {
         unchecked = 0;
-        if (!goOn()) throw new GivenUp('given up');
+        if (!mayContinue()) throw new CaptureStopped('stopped');
       }
       yield chunk;
     }
@@ -75,7 +76,7 @@ async function* tarOfZip(file: string): AsyncGenerator<Buffer> {
   try {
     yield* tar as AsyncIterable<Buffer>;
   } catch (error) {
-    // The tar was destroyed because of the zip, whose error says more.
+    // The zip caused the failure, so its error is the useful one.
     await filled;
     throw error;
   }

@@ -1,5 +1,6 @@
-// Owns the tars that artifacts are kept as: what a volume held, in an order and form of their own, with a hash over what it
-// is rather than when it was made. Where they are kept is src/store/artifacts.ts's.
+// Writes and reads the tars of artifacts: the content of a volume in a canonical form, with a hash that does not depend on
+// times and owners.
+
 import { createHash } from 'node:crypto';
 import { createReadStream, createWriteStream } from 'node:fs';
 import { Readable } from 'node:stream';
@@ -9,35 +10,35 @@ import { extract, type Header, type Pack, pack } from 'tar-stream';
 import type { RunAs } from '../../domain/container/container-plan.ts';
 import { VOLUME_DIRECTORY } from '../engine.ts';
 
-export interface Captured {
+export type Captured = {
   hash: string;
-  /** Of all files together, unpacked. */
+  /** The size of all files, unpacked. */
   sizeBytes: number;
-  /** Everything but directories: none of them is an empty prefix. */
+  /** Everything except directories. 0 means an empty prefix. */
   files: number;
-}
+};
 
-/** Why a capture was given up: `goOn` said so. */
-export class GivenUp extends Error {}
+/** Thrown when `mayContinue` returns false. */
+export class CaptureStopped extends Error {}
 
 const KEPT_TYPES = new Set(['file', 'link', 'symlink', 'directory', 'fifo']);
-const ASK_EVERY_BYTES = 8 << 20;
+const CHECK_EVERY_BYTES = 8 << 20;
 
 /**
- * Writes what Docker gives of a directory into `file`, safe on disk when it resolves. Docker's order is by name. The owner
- * is who made it all: Docker tells the host's numbers, which an engine with user namespaces does not take back.
+ * Writes Docker's tar of a directory, which is sorted by name, to `file` and syncs it. All entries get the given owner:
+ * Docker reports IDs of the host, which an engine with user namespaces does not accept back.
  */
 export async function captureTar(
   source: Readable,
-  target: { file: string; prefix: string; owner: RunAs; goOn(sizeBytes: number): boolean },
+  target: { file: string; prefix: string; owner: RunAs; mayContinue(sizeBytes: number): boolean },
 ): Promise<Captured> {
   const hash = createHash('sha256');
   const tar = pack();
   const entries = extract();
-  // What goes wrong is told by the promises below; an event that nobody listens to would end the server.
+  // The promises below report errors. An unhandled error event would end the server.
   for (const stream of [tar, entries]) stream.on('error', () => {});
   const reading = pipeline(source, entries as unknown as NodeJS.WritableStream);
-  reading.catch(cause => entries.destroy(cause as Error));
+  reading.catch(error => entries.destroy(error as Error));
   const writing = pipeline(
     Readable.from(tar as AsyncIterable<Buffer>, { objectMode: false, highWaterMark: 1 << 20 }),
     createZstdCompress({
@@ -48,10 +49,10 @@ export async function captureTar(
     }),
     createWriteStream(target.file, { flags: 'w', mode: 0o600, flush: true }),
   );
-  writing.catch(cause => entries.destroy(cause as Error));
+  writing.catch(error => entries.destroy(error as Error));
   let sizeBytes = 0;
   let files = 0;
-  let asked = 0;
+  let checkedBytes = 0;
   hash.update(`${JSON.stringify(target.prefix)}\n`);
   try {
     for await (const entry of entries) {
@@ -62,16 +63,16 @@ export async function captureTar(
       }
       if (header.type !== 'directory') files += 1;
       hash.update(`${JSON.stringify(identity(header))}\n`);
-      // A hole of any size takes no room where it was made, and all of it where it is unpacked.
-      if (header.size > ASK_EVERY_BYTES && !target.goOn(sizeBytes + header.size))
-        throw new GivenUp('given up');
+      // A sparse file uses no disk space in the volume, but its full size when it is unpacked.
+      if (header.size > CHECK_EVERY_BYTES && !target.mayContinue(sizeBytes + header.size))
+        throw new CaptureStopped('stopped');
       const sink = tar.entry(header);
       for await (const chunk of entry as AsyncIterable<Buffer>) {
         hash.update(chunk);
         sizeBytes += chunk.length;
-        if (sizeBytes - asked > ASK_EVERY_BYTES) {
-          asked = sizeBytes;
-          if (!target.goOn(sizeBytes)) throw new GivenUp('given up');
+        if (sizeBytes - checkedBytes > CHECK_EVERY_BYTES) {
+          checkedBytes = sizeBytes;
+          if (!target.mayContinue(sizeBytes)) throw new CaptureStopped('stopped');
         }
         await writeEntry(sink, chunk);
       }
@@ -79,20 +80,20 @@ export async function captureTar(
     }
     tar.finalize();
     await Promise.all([reading, writing]);
-  } catch (cause) {
+  } catch (error) {
     tar.destroy();
     source.destroy();
     await Promise.allSettled([reading, writing]);
-    throw cause;
+    throw error;
   }
   return { hash: hash.digest('hex'), sizeBytes, files };
 }
 
-/** Waits until there is room for more; fails where the tar is given up meanwhile, which nobody else is told of. */
+/** Waits until the tar accepts more. Rejects if the tar is destroyed meanwhile, which emits no other event. */
 export async function writeEntry(sink: ReturnType<Pack['entry']>, chunk: Buffer): Promise<void> {
   if (sink.write(chunk)) return;
   const { promise, resolve, reject } = Promise.withResolvers<void>();
-  const onClose = () => reject(new Error('the tar was given up'));
+  const onClose = () => reject(new Error('the tar was destroyed'));
   sink.once('drain', resolve);
   sink.once('close', onClose);
   await promise.finally(() => {
@@ -101,17 +102,17 @@ export async function writeEntry(sink: ReturnType<Pack['entry']>, chunk: Buffer)
   });
 }
 
-/** The kept tar as Docker unpacks it: plain. */
+/** The stored tar, decompressed for Docker. */
 export function openArtifact(file: string): Readable {
   const plain = createZstdDecompress();
   pipeline(createReadStream(file, { highWaterMark: 1 << 20 }), plain).catch(() => {});
   return plain;
 }
 
-/** Directories alone, one inside the other as the paths say. */
+/** A tar of the given directories and their parents. */
 export function directoriesTar(paths: readonly string[], owner: RunAs): Readable {
   const all = new Set(
-    paths.flatMap(path => path.split('/').map((_, at, parts) => parts.slice(0, at + 1).join('/'))),
+    paths.flatMap(path => path.split('/').map((_, at, segments) => segments.slice(0, at + 1).join('/'))),
   );
   const tar = pack();
   for (const path of [...all].sort())
@@ -128,10 +129,10 @@ export function directoriesTar(paths: readonly string[], owner: RunAs): Readable
 
 type Kept = Pick<Header, 'name' | 'type' | 'mode' | 'uid' | 'gid' | 'size' | 'mtime'> & { linkname?: string };
 
-/** What Docker calls `<last part of the path>/…`, under the name that it is unpacked by; undefined for what is not kept. */
+/** The header for the stored tar, with the name under which it is unpacked. Undefined for entries that are not stored. */
 function canonical(header: Header, { uid, gid }: RunAs): Kept | undefined {
   const type = header.type ?? 'file';
-  // What else there is, are the marks that an overlay leaves of files that were taken away.
+  // Other types are the markers of an overlay for deleted files.
   if (!KEPT_TYPES.has(type)) return undefined;
   return {
     name: renamed(header.name),
@@ -152,7 +153,7 @@ function renamed(name: string): string {
   return VOLUME_DIRECTORY.slice(1) + (inside === '' ? '' : `/${inside}`);
 }
 
-/** Everything that makes it what it is; times and owner do not. */
+/** What the hash covers: no times and no owner. */
 function identity({ name, type, mode, size, linkname }: Kept): unknown[] {
   return [name, type, mode, size, linkname ?? ''];
 }

@@ -1,20 +1,20 @@
-// Reads a zip from its central directory, one entry after the other, and checks each against its sum. No name in it becomes
-// a path here: what to do with names is left to whoever unpacks.
+// Reads a zip entry by entry from its central directory and verifies each checksum. No name in it becomes a path on the host.
+
 import { type FileHandle, open } from 'node:fs/promises';
 import { Readable } from 'node:stream';
 import { crc32, createInflateRaw, createZstdDecompress } from 'node:zlib';
 
 export class BadArchive extends Error {}
 
-export interface ZipEntry {
+export type ZipEntry = {
   name: string;
-  /** The type bits of Unix, or 0 where the zip was made elsewhere. */
+  /** The type bits of Unix, or 0 if another system made the zip. */
   typeBits: number;
   mode: number;
   mtime: Date;
   sizeBytes: number;
   read(): AsyncGenerator<Buffer>;
-}
+};
 
 const END_BYTES = 22;
 const END_MARK = 0x06054b50;
@@ -61,7 +61,7 @@ async function findDirectory(file: FileHandle): Promise<{ count: number; offset:
   throw new BadArchive('the zip is cut off: it has no end');
 }
 
-/** Past 4 GiB or 65,535 entries the directory is told of by a record of its own. */
+/** Beyond 4 GiB or 65,535 entries a separate record describes the directory. */
 async function findBigDirectory(file: FileHandle, endAt: number): Promise<{ count: number; offset: number }> {
   const locator = endAt >= 20 ? await readExactly(file, endAt - 20, 20) : Buffer.alloc(20);
   if (locator.readUInt32LE(0) !== 0x07064b50) throw new BadArchive('the zip is damaged: it has no directory');
@@ -101,7 +101,7 @@ function describe(file: FileHandle, fixed: Buffer, variable: Buffer): ZipEntry {
   };
 }
 
-/** Fields that do not fit stand in an extra field, in this order, and only those. */
+/** An extra field has the values that do not fit, in this order. */
 function bigFields(extra: Buffer, fields: number[]): number[] {
   for (let at = 0; at + 4 <= extra.length; at += 4 + extra.readUInt16LE(at + 2)) {
     if (extra.readUInt16LE(at) !== 1) continue;

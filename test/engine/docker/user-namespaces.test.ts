@@ -123,7 +123,7 @@ test('an artifact from an engine with user namespaces fills volumes on one witho
     await engine.fillVolume(volume, open);
     const raw = await engine.readVolume({ volume, inside: '' }, ownersIn);
     const { hash } = await engine.readVolume({ volume, inside: '' }, tar =>
-      captureTar(tar, { file: file(name), prefix: PREFIX, owner: RUN_AS, goOn: () => true }),
+      captureTar(tar, { file: file(name), prefix: PREFIX, owner: RUN_AS, mayContinue: () => true }),
     );
     return { hash, raw, kept: await ownersIn(openArtifact(file(name))) };
   }

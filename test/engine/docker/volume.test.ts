@@ -6,9 +6,9 @@ import { after, before, test } from 'node:test';
 import { setTimeout as wait } from 'node:timers/promises';
 import type { Mount } from '../../../src/domain/container/container-plan.ts';
 import {
+  CaptureStopped,
   captureTar,
   directoriesTar,
-  GivenUp,
   openArtifact,
 } from '../../../src/engine/archive/artifact-tar.ts';
 import { openDocker } from '../../../src/engine/docker/client.ts';
@@ -46,7 +46,7 @@ test('a captured volume fills another one with the same tree, including links', 
   const file = join(fixture.directory, 'artifact');
   const capture = () =>
     fixture.engine.readVolume({ volume: source, inside: '' }, tar =>
-      captureTar(tar, { file, prefix: '/opt/prefix', owner: RUN_AS, goOn: () => true }),
+      captureTar(tar, { file, prefix: '/opt/prefix', owner: RUN_AS, mayContinue: () => true }),
     );
   const captured = await capture();
   assert.equal(captured.files, 6);
@@ -132,9 +132,9 @@ test('an aborted capture ends at once', async () => {
   const file = join(fixture.directory, 'given-up');
   await assert.rejects(
     fixture.engine.readVolume({ volume, inside: '' }, tar =>
-      captureTar(tar, { file, prefix: '/', owner: RUN_AS, goOn: () => false }),
+      captureTar(tar, { file, prefix: '/', owner: RUN_AS, mayContinue: () => false }),
     ),
-    GivenUp,
+    CaptureStopped,
   );
   assert.ok(statSync(file).size < 64 * 2 ** 20);
 });
@@ -145,7 +145,7 @@ test('a damaged or missing artifact is detected when a volume is filled from it'
   await fixture.run('head -c 1M /dev/urandom >/opt/prefix/big', mounted(volume));
   const file = join(fixture.directory, 'damaged');
   await fixture.engine.readVolume({ volume, inside: '' }, tar =>
-    captureTar(tar, { file, prefix: '/', owner: RUN_AS, goOn: () => true }),
+    captureTar(tar, { file, prefix: '/', owner: RUN_AS, mayContinue: () => true }),
   );
   const whole = readFileSync(file);
   const changed = Buffer.from(whole);
