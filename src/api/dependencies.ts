@@ -81,7 +81,7 @@ export function hideFromOthers({ caller, dependency }: { caller: Caller; depende
   if (dependency.ownerId !== caller.accountId) throw refusal('not_found');
 }
 
-/** The upload, safe on disk; what is wrong with it in the words of part 7. */
+/** Stores the upload on disk, and turns its failures into refusals of the field `archive`. */
 async function receive(
   request: Request,
   dataDirectory: string,
@@ -95,10 +95,10 @@ async function receive(
       hasFreeSpace,
       stallMs: UPLOAD_STALL_MS,
     });
-  } catch (cause) {
-    if (!(cause instanceof ArchiveFailure)) throw cause;
-    if (cause.reason === 'disk_full') throw refusal('resource_temporary_unavailable');
-    throw refusal(cause.reason === 'empty' ? 'is_blank' : 'invalid_format', 'archive');
+  } catch (error) {
+    if (!(error instanceof ArchiveFailure)) throw error;
+    if (error.reason === 'disk_full') throw refusal('resource_temporary_unavailable');
+    throw refusal(error.reason === 'empty' ? 'is_blank' : 'invalid_format', 'archive');
   }
 }
 

@@ -164,10 +164,10 @@ export function listing<Row extends { id: bigint }, Item>(
   const items = shown.flatMap(row => {
     try {
       return [present(row)];
-    } catch (cause) {
+    } catch (error) {
       // What was changed in the database answers 500 by itself; a list shows the others.
-      if (!(cause instanceof SealedValueError)) throw cause;
-      leftOut.push(cause);
+      if (!(error instanceof SealedValueError)) throw error;
+      leftOut.push(error);
       return [];
     }
   });

@@ -253,8 +253,8 @@ function mayStill(
     const caller = authenticate(db, request, url);
     admit(caller, scope);
     return Boolean(sees(caller));
-  } catch (cause) {
-    if (cause instanceof Refusal) return false;
-    throw cause;
+  } catch (error) {
+    if (error instanceof Refusal) return false;
+    throw error;
   }
 }

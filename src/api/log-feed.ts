@@ -163,9 +163,9 @@ async function readChunks(
   let file: FileHandle;
   try {
     file = await open(path, 'r');
-  } catch (cause) {
-    if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return;
-    throw cause;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return;
+    throw error;
   }
   try {
     const buffer = Buffer.allocUnsafe(CHUNK_BYTES);

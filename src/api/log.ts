@@ -34,9 +34,9 @@ export async function respondLog(request: Request, path: string): Promise<Respon
 async function sizeOf(path: string): Promise<number> {
   try {
     return (await stat(path)).size;
-  } catch (cause) {
-    if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return 0;
-    throw cause;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return 0;
+    throw error;
   }
 }
 

@@ -122,7 +122,7 @@ function readTime(date: number, time: number): Date {
   );
 }
 
-interface Stored {
+type Stored = {
   name: string;
   isEncrypted: boolean;
   method: number;
@@ -130,7 +130,7 @@ interface Stored {
   sizeBytes: number;
   packedBytes: number;
   offset: number;
-}
+};
 
 async function* readEntry(file: FileHandle, entry: Stored): AsyncGenerator<Buffer> {
   const shown = JSON.stringify(entry.name);
@@ -151,8 +151,8 @@ async function* readEntry(file: FileHandle, entry: Stored): AsyncGenerator<Buffe
       sum = crc32(chunk, sum);
       yield chunk;
     }
-  } catch (cause) {
-    throw cause instanceof BadArchive ? cause : new BadArchive(`the zip is damaged at ${shown}`);
+  } catch (error) {
+    throw error instanceof BadArchive ? error : new BadArchive(`the zip is damaged at ${shown}`);
   }
   if (count !== entry.sizeBytes || sum !== entry.sum) throw new BadArchive(`the zip is damaged at ${shown}`);
 }
@@ -161,7 +161,7 @@ function unpacked(packed: Readable, method: number): Readable | undefined {
   if (method === 0) return packed;
   const plain = method === 8 ? createInflateRaw() : method === 93 ? createZstdDecompress() : undefined;
   if (!plain) return undefined;
-  packed.on('error', cause => plain.destroy(cause));
+  packed.on('error', error => plain.destroy(error));
   return packed.pipe(plain);
 }
 

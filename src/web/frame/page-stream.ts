@@ -18,9 +18,9 @@ export function openPageStream(visit: Visit, sees: (caller: Caller) => unknown):
       const caller = callerOf(services.db, holder, undefined);
       admit(caller, undefined);
       return Boolean(sees(caller));
-    } catch (cause) {
-      if (cause instanceof Refusal) return false;
-      throw cause;
+    } catch (error) {
+      if (error instanceof Refusal) return false;
+      throw error;
     }
   };
   const stream = openStream(outgoing, isAllowed);

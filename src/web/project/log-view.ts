@@ -129,9 +129,9 @@ export async function respondLogTimes(visit: Visit, path: string): Promise<Respo
 async function timesOf(path: string, start: number, end?: number): Promise<LogTime[]> {
   try {
     return await readLogTimes(path, { start, ...(end !== undefined && { end }) });
-  } catch (cause) {
-    if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return [];
-    throw cause;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return [];
+    throw error;
   }
 }
 

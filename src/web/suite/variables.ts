@@ -86,8 +86,8 @@ function renderContent(visit: SuiteVisit, variable: SealedVariable): Html {
     return content === ''
       ? html`<span class="quiet">empty</span>`
       : html`<code class="lines">${content}</code>`;
-  } catch (cause) {
-    if (!(cause instanceof SealedValueError)) throw cause;
+  } catch (error) {
+    if (!(error instanceof SealedValueError)) throw error;
     return html`It cannot be read: it was changed in the database. Remove it, and add it anew.`;
   }
 }
