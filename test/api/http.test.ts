@@ -312,7 +312,7 @@ describe('a client that waits for 100 Continue before it sends a body', () => {
         'Content-Length: 9',
       ),
     ],
-    'an upload to what is not there': () => [
+    'an upload to an unknown record': () => [
       404,
       head('POST', '/dependencies/1/archive', owner(), 'Content-Length: 10'),
     ],

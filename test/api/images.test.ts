@@ -69,7 +69,7 @@ describe('with another default image', () => {
     assert.equal((await name(way, 'team/chosen:1')).status, 404);
     setDefaultImage(app.db, 'team/chosen:1');
     assert.equal((await name(way, 'team/chosen:1')).status, 201);
-    assert.equal((await name(way, 'team/base:1')).status, 404, 'it is the default no more');
+    assert.equal((await name(way, 'team/base:1')).status, 404, 'it is no longer the default');
   });
 });
 

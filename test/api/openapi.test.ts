@@ -100,7 +100,7 @@ describe('each operation describes its access, its scope, its fields and its res
         [...row.path.matchAll(/:(\w+)/g)].map(match => match[1]),
       );
       const statuses = Object.keys(operation.responses);
-      assert(statuses.includes(String(row.status)), `${row.status} is not told of`);
+      assert(statuses.includes(String(row.status)), `${row.status} is not documented`);
       assert(statuses.includes('500'));
       if (row.who !== 'none') assert(statuses.includes('401'));
       if (row.path.includes(':')) assert(statuses.includes('404'));

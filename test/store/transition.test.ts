@@ -58,7 +58,7 @@ const buildEvents: BuildEvent[] = ['start', 'pass', 'fail', 'error', 'time_out',
 for (const state of Object.keys(buildMachine) as BuildState[])
   for (const event of buildEvents) {
     const next = buildMachine[state][event];
-    const title = next ? `moves to ${next} and is told of once` : 'is not moved, and nothing is written';
+    const title = next ? `moves to ${next} and notifies once` : 'is not moved, and nothing is written';
     test(`a build that is ${state}, on ${event}, ${title}`, () => {
       using fixture = openFixture();
       const { db } = fixture;

@@ -114,19 +114,19 @@ describe('A deploy', { concurrency: 3 }, () => {
 
   test("is deployed if it arrived, even if the remote's output could not be written", async t => {
     const { project, repository, remote, commitIds } = await prepared();
-    hook(remote, 'pre-receive', 'echo words that find no room; sleep 0.2; echo and some that do');
+    hook(remote, 'pre-receive', 'echo output that is not written; sleep 0.2; echo output that is written');
     const probe = await open(join(remote.directory, 'HEAD'));
     const files = Object.getPrototypeOf(probe) as FileHandle;
     await probe.close();
     const write = files.write as (bytes: Buffer, ...more: unknown[]) => Promise<unknown>;
     t.mock.method(files, 'write', function (this: FileHandle, bytes: Buffer, ...more: unknown[]) {
-      if (!bytes.includes('words that find no room')) return write.call(this, bytes, ...more);
+      if (!bytes.includes('output that is not written')) return write.call(this, bytes, ...more);
       return Promise.reject(Object.assign(new Error('no space left on device'), { code: 'ENOSPC' }));
     });
     const deployId = await deploy(project, await strategyFor(project, remote), commitIds[0]);
     assert.equal((await finished(project, deployId)).state, 'deployed');
     assert.equal(headOf(remote, 'live'), repository.hashes[0]);
-    assert.match(await logOf(project, deployId), /and some that do\n(.*\n)*\[assay\] deployed\n$/);
+    assert.match(await logOf(project, deployId), /output that is written\n(.*\n)*\[assay\] deployed\n$/);
   });
 
   test('fails with a clear message, and leaves the remote unchanged, if it is not a fast-forward', async () => {
@@ -178,7 +178,7 @@ describe('A deploy', { concurrency: 3 }, () => {
     renameSync(repository.directory, `${repository.directory}.away`);
     const unknown = await finished(project, await deploy(project, strategyId, commitIds[0]));
     renameSync(`${repository.directory}.away`, repository.directory);
-    assert.equal(unknown.state, 'failed', 'nobody could say where the branch stands');
+    assert.equal(unknown.state, 'failed', 'the state of the branch is unknown');
     assert.match(unknown.error as string, /repository/);
     assert.equal(headOf(remote, 'live'), '');
 

@@ -43,7 +43,7 @@ test('a call that takes longer gives its slot to others', t => {
   const { slots, fill, pass, changes } = slotsOf(t);
   fill(3, index => `slow-${index}`);
   pass();
-  assert.equal(changes(), 3, 'whoever waits is told');
+  assert.equal(changes(), 3, 'waiting calls are notified');
   assert.equal(fill(3, index => `other-${index}`).length, 3);
   assert.ok(!slots.isFull());
 });
@@ -95,7 +95,7 @@ test('a host that was fast again counts as fast', t => {
   const [end] = fill(100, () => 'turning');
   assert.ok(!slots.isFull(), 'it has been slow');
   end?.();
-  assert.equal(fill(100, () => 'turning').length, 2, 'beside the two that go on');
+  assert.equal(fill(100, () => 'turning').length, 2, 'in addition to the two that continue');
   assert.ok(slots.isFull());
 });
 

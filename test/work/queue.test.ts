@@ -141,7 +141,7 @@ test('projects with many deploys do not delay one with a single deploy', async (
   await five.promise;
   for (const open of gates.values()) open();
   await queue.stop();
-  assert.equal(order[4], last.id, 'the one who was never served comes before whoever was');
+  assert.equal(order[4], last.id, 'a project that was never served comes first');
 });
 
 test('projects whose hosts hang do not delay the fetch of another one', {

@@ -141,7 +141,7 @@ describe('Content of Git LFS and mirrors of submodules', () => {
     const sources = addSources(sweeper.dataDirectory, project.id, fixture.now.ms);
     await sweeper.sweep();
     assert.deepEqual(sources.kept(), ['youngObject', 'youngSubmodule']);
-    assert.deepEqual(sources.left(), ['young.git'], 'nothing is left beside it');
+    assert.deepEqual(sources.left(), ['young.git'], 'nothing else is left');
     assert.ok(sources.hasMirror());
   });
 

@@ -103,7 +103,7 @@ test('receivers that misbehave delay nobody, and the result is recorded', limite
   assert.equal(first(notifications.long)?.responseExcerpt, 'x'.repeat(1_024));
   assert.ok(
     hang.received.length >= 1 && hang.received.length <= MOST_PER_RECEIVER,
-    'a receiver that hangs gets no more',
+    'a hanging receiver gets nothing more',
   );
 });
 

@@ -135,7 +135,7 @@ describe('the page of a project', { timeout: 600_000 }, () => {
     await person.inspect('commit-long');
     await person.go('/ui/projects');
     const named = await page.getByRole('rowheader', { name: /^Many/ }).boundingBox();
-    assert.ok((named?.width ?? 0) > 150, 'the name of a project keeps its room beside a long subject');
+    assert.ok((named?.width ?? 0) > 150, 'the name of a project keeps its width next to a long subject');
     await person.inspect('projects-long');
     await person.close();
   });
