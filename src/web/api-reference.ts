@@ -110,9 +110,9 @@ function renderEndpoint(endpoint: DocumentedEndpoint, filterText: string): Html 
     [
       html`<p>${isOAuth ? inline(endpoint.description) : accessWords[endpoint.access]}${endpoint.scope ? html` Scope <code>${endpoint.scope}</code>.` : ''}${isOAuth ? '' : html` Errors: ${errorStatusesOf(endpoint).map((status, at) => html`${at === 0 ? '' : ', '}<a href="#errors">${status}</a>`)}.`}</p>`,
       renderFields('Query', { ...('queryFields' in endpoint ? endpoint.queryFields : endpoint.query) }),
-      renderFields(endpoint.method === 'PUT' ? 'Fields: send only those that you change' : 'Fields', {
-        ...endpoint.fields,
-      }),
+      endpoint.method === 'PUT'
+        ? renderFields('Fields: send only those that you change', { ...endpoint.fields }, 'not blank')
+        : renderFields('Fields', { ...endpoint.fields }),
       'binary' in endpoint && endpoint.binary ? html`<p>Body: ${endpoint.binary.description}</p>` : '',
       codeBlock('Request', curlExample(endpoint)),
       renderAnswer(endpoint.answer),
@@ -152,12 +152,12 @@ const fieldTable = (title: string, rows: readonly FieldRow[]): Html | string =>
           html`<tr><th scope="row"><code>${name}</code></th><td>${note}</td><td>${inline(schema.description ?? 'The record, with all fields that the API shows.')}${renderLimits(schema)}</td></tr>`,
       )}</tbody></table>`;
 
-const renderFields = (title: string, fields: DescribedFields) =>
+const renderFields = (title: string, fields: DescribedFields, requiredNote = 'required') =>
   fieldTable(
     title,
     Object.entries(fields).map(([name, { required, schema }]) => ({
       name,
-      note: required ? 'required' : 'optional',
+      note: required ? requiredNote : 'optional',
       schema,
     })),
   );

@@ -65,6 +65,16 @@ describe('the API reference', { timeout: 300_000 }, () => {
     await person.close();
   });
 
+  test('no field of a PUT is required', async () => {
+    const person = await openBrowser(browser, app.url);
+    await person.go('/ui/api');
+    const changes = person.page.locator('.endpoint', { has: person.page.locator('.method.put') });
+    assert.ok((await changes.count()) >= 5);
+    assert.equal(await changes.locator('td', { hasText: /^required$/ }).count(), 0);
+    assert.ok((await changes.locator('td', { hasText: /^not blank$/ }).count()) >= 5);
+    await person.close();
+  });
+
   test('without scripts the server filters', async () => {
     const person = await openBrowser(browser, app.url, { scripts: false });
     await person.go('/ui/api?q=email+whoami');
