@@ -81,5 +81,5 @@ function emptyOne(visit: Visit): Response {
   const id = parseId(visit.params.suite ?? '');
   if (id === undefined || !findCache(db, id)) throw refusal('not_found');
   emptyCache(db, id, `by ${visit.account.email}`);
-  return respondRedirect(visit, HERE, { say: 'The cache is emptied.' });
+  return respondRedirect(HERE, { say: 'The cache is emptied.' });
 }

@@ -169,7 +169,7 @@ function cancelOne(visit: Visit): Response {
   const deploy = id === undefined ? undefined : findAnyDeploy(db, id);
   if (!deploy) throw refusal('not_found');
   cancelDeploy(db, deploy, `by ${visit.account.email}`);
-  return respondRedirect(visit, HERE, { say: 'The deploy is being canceled.' });
+  return respondRedirect(HERE, { say: 'The deploy is being canceled.' });
 }
 
 function renderAccounts({ services, url }: Visit): Html {
@@ -293,7 +293,7 @@ function changeOne(visit: Visit, sent: SentFields): Promise<View | Response> {
       admin: textOf(sent, 'admin') === 'true',
     });
     changeAccount(db, account, change, visit.account.id);
-    return respondRedirect(visit, HERE, { say: `${account.email} is changed.` });
+    return respondRedirect(HERE, { say: `${account.email} is changed.` });
   });
 }
 

@@ -180,11 +180,11 @@ function makeSecret(visit: Visit): View {
 function removeApplication(visit: Visit): Response {
   const application = getOwn(visit);
   deleteApplication(visit.services.db, application);
-  return respondRedirect(visit, HERE, { say: `${application.name} is deleted.` });
+  return respondRedirect(HERE, { say: `${application.name} is deleted.` });
 }
 
 function revokeToken(visit: Visit): Response {
   const id = parseId(visit.params.token ?? '');
   if (id === undefined || !deleteToken(visit.services.db, visit.account.id, id)) throw refusal('not_found');
-  return respondRedirect(visit, HERE, { say: 'The access is revoked.' });
+  return respondRedirect(HERE, { say: 'The access is revoked.' });
 }

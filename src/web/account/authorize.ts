@@ -60,12 +60,9 @@ function validate(
 function ask(guest: Guest): View | Response {
   const { result, application } = validate(guest.services.db, guest.url.searchParams);
   if (result.kind === 'page') return refusedView(result.reason);
-  if (result.kind === 'redirect') return respondRedirect(guest, result.location);
+  if (result.kind === 'redirect') return respondRedirect(result.location);
   if (!guest.session || !guest.caller)
-    return respondRedirect(
-      guest,
-      `/ui/sign-in?next=${encodeURIComponent(guest.url.pathname + guest.url.search)}`,
-    );
+    return respondRedirect(`/ui/sign-in?next=${encodeURIComponent(guest.url.pathname + guest.url.search)}`);
   if (guest.caller.standing === 'suspended') return suspendedView;
   return consentView(guest, result.request, application as Application);
 }
@@ -113,16 +110,15 @@ function decide(visit: Visit, sent: SentFields): View | Response {
   // Looked at once more: between asking and approving the application may have changed, or the form.
   const { result, application } = validate(db, new URLSearchParams(textOf(sent, 'request')));
   if (result.kind === 'page') return refusedView(result.reason);
-  if (result.kind === 'redirect') return respondRedirect(visit, result.location);
+  if (result.kind === 'redirect') return respondRedirect(result.location);
   const { request } = result;
   const { id: applicationId } = application as Application;
   const grant = { accountId: visit.account.id, applicationId, scopes: request.scopes };
   const inFragment = request.responseType === 'token';
   if (textOf(sent, 'decision') !== 'approve') {
     if (request.redirectUri === outOfBand)
-      return respondRedirect(visit, '/ui', { say: 'Denied. The application was given nothing.' });
+      return respondRedirect('/ui', { say: 'Denied. The application was given nothing.' });
     return respondRedirect(
-      visit,
       locationOf(request.redirectUri, { error: 'access_denied', state: request.state }, inFragment),
     );
   }
@@ -133,7 +129,7 @@ function decide(visit: Visit, sent: SentFields): View | Response {
       scope: request.scopes.join(' '),
       state: request.state,
     };
-    return respondRedirect(visit, locationOf(request.redirectUri, answer, true));
+    return respondRedirect(locationOf(request.redirectUri, answer, true));
   }
   const code = createAuthorizationCode(db, {
     ...grant,
@@ -142,7 +138,7 @@ function decide(visit: Visit, sent: SentFields): View | Response {
     lifetimeMs: CODE_LIFETIME_MS,
   });
   if (request.redirectUri !== outOfBand)
-    return respondRedirect(visit, locationOf(request.redirectUri, { code, state: request.state }, false));
+    return respondRedirect(locationOf(request.redirectUri, { code, state: request.state }, false));
   return {
     title: 'Authorization code',
     body: html`<div class="gate">${pageHead('Authorization code')}

@@ -15,7 +15,7 @@ import type { Guest, View } from '../frame/visit.ts';
 import { attempt, checkNewPassword, gate, textOf } from './sign-in.ts';
 
 export const setUpPages: Route[] = [
-  open('/ui/setup', guest => (hasAccounts(guest.services.db) ? respondRedirect(guest, '/ui') : show(guest))),
+  open('/ui/setup', guest => (hasAccounts(guest.services.db) ? respondRedirect('/ui') : show(guest))),
   openForm('/ui/setup', setUp),
 ];
 
@@ -40,7 +40,7 @@ ${textField(form, { name: 'password', label: 'Password', type: 'password', autoc
 
 async function setUp(guest: Guest, sent: SentFields): Promise<View | Response> {
   const { db } = guest.services;
-  if (hasAccounts(db)) return respondRedirect(guest, '/ui');
+  if (hasAccounts(db)) return respondRedirect('/ui');
   const code = textOf(sent, 'code').trim();
   const email = textOf(sent, 'email').trim();
   const password = textOf(sent, 'password');
@@ -65,8 +65,8 @@ async function setUp(guest: Guest, sent: SentFields): Promise<View | Response> {
     deleteSetUpCode(db);
     return createAccount(db, { email, kind: 'user', admin: true, passwordHash, apiKey: null });
   });
-  if (!account) return respondRedirect(guest, '/ui');
-  return respondRedirect(guest, '/ui', {
+  if (!account) return respondRedirect('/ui');
+  return respondRedirect('/ui', {
     say: 'Assay is set up. Create your first project.',
     cookies: [beginSession(db, guest.request, account)],
   });

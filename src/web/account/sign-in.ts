@@ -17,13 +17,13 @@ import type { Guest, Html, View } from '../frame/visit.ts';
 
 export const signInPages: Route[] = [
   open('/ui/sign-in', guest => {
-    if (guest.session) return respondRedirect(guest, localPath(guest.url.searchParams.get('next')));
-    if (!hasAccounts(guest.services.db)) return respondRedirect(guest, '/ui/setup');
+    if (guest.session) return respondRedirect(localPath(guest.url.searchParams.get('next')));
+    if (!hasAccounts(guest.services.db)) return respondRedirect('/ui/setup');
     return showSignIn(guest, localPath(guest.url.searchParams.get('next')));
   }),
   openForm('/ui/sign-in', signIn),
   form('/ui/sign-out', visit =>
-    respondRedirect(visit, '/ui/sign-in', { cookies: [endSession(visit.services.db, visit.session)] }),
+    respondRedirect('/ui/sign-in', { cookies: [endSession(visit.services.db, visit.session)] }),
   ),
   open('/ui/welcome', guest => showWelcome(guest, guest.url.searchParams.get('link') ?? '')),
   openForm('/ui/welcome', welcome),
@@ -85,7 +85,7 @@ async function signIn(guest: Guest, sent: SentFields): Promise<View | Response> 
     findByPassword(db, email, textOf(sent, 'password')),
   );
   if (account && standingOf(account, db.now()) !== 'suspended')
-    return respondRedirect(guest, next, { cookies: [beginSession(db, guest.request, account)] });
+    return respondRedirect(next, { cookies: [beginSession(db, guest.request, account)] });
   guest.refused = { action: '/ui/sign-in', sent, errors: {} };
   return showSignIn(
     guest,
@@ -137,7 +137,7 @@ async function welcome(guest: Guest, sent: SentFields): Promise<View | Response>
     return claimed;
   });
   if (!account) return deadLink;
-  return respondRedirect(guest, '/ui', {
+  return respondRedirect('/ui', {
     say: 'Your password is set.',
     cookies: [beginSession(db, guest.request, account)],
   });

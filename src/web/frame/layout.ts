@@ -23,18 +23,16 @@ const styles = ['style.css', 'parts.css', 'forms.css', 'tables.css'];
 
 export async function respondView(guest: Guest, view: View): Promise<Response> {
   const headers = new Headers(pageHeaders(view.formTargets));
-  headers.set('x-request-id', guest.requestId);
   if (guest.flash) headers.append('set-cookie', noFlashCookie);
   return new Response(String(await renderDocument(guest, view)), { status: view.status ?? 200, headers });
 }
 
 /** Goes on to another page after a form; what is said there is shown once. */
 export function respondRedirect(
-  guest: Pick<Guest, 'requestId'>,
   to: string,
   also: { say?: string | undefined; cookies?: readonly string[] } = {},
 ): Response {
-  const headers = new Headers({ location: to, 'cache-control': 'no-store', 'x-request-id': guest.requestId });
+  const headers = new Headers({ location: to, 'cache-control': 'no-store' });
   if (also.say) headers.append('set-cookie', flashCookie({ kind: 'done', text: also.say }));
   for (const one of also.cookies ?? []) headers.append('set-cookie', one);
   return new Response(null, { status: 303, headers });

@@ -72,7 +72,7 @@ export function action<Path extends string, Result>(
     orAgain(visit, sent, parts.shown, async () => {
       parts.prepare?.(sent, visit);
       const next = parts.done(visit, await perform(visit, endpoint, { sent }));
-      return 'to' in next ? respondRedirect(visit, next.to, { say: next.say }) : next;
+      return 'to' in next ? respondRedirect(next.to, { say: next.say }) : next;
     }),
   );
 }
@@ -97,7 +97,7 @@ export function upload<Path extends string>(
       const passedOn = new Request(request.url, { method: 'POST', body, duplex: 'half' } as RequestInit);
       await perform({ ...visit, request: passedOn }, endpoint);
       const { to, say } = parts.done(visit);
-      if (!isScript) return respondRedirect(visit, to, { say });
+      if (!isScript) return respondRedirect(to, { say });
       const cookie = say && { 'set-cookie': flashCookie({ kind: 'done', text: say }) };
       return Response.json({ to }, { headers: { ...commonHeaders, ...cookie } });
     } catch (error) {
@@ -161,7 +161,7 @@ function forVisitors<Path extends string>(method: Route['method'], path: Path, h
       if (!session || !caller) {
         const back = method === 'GET' ? url.pathname + url.search : cameFrom(request, url);
         const signIn = `/ui/sign-in?next=${encodeURIComponent(back)}`;
-        return respondRedirect(guest, hasAccounts(services.db) ? signIn : '/ui/setup');
+        return respondRedirect(hasAccounts(services.db) ? signIn : '/ui/setup');
       }
       if (caller.standing === 'suspended' && path !== '/ui/sign-out') return suspendedView;
       if (caller.standing !== 'suspended') admit(caller, undefined);
@@ -209,7 +209,7 @@ export function answer(site: Site, route: Route): (context: Context<Bindings>) =
 
 /** Browsers keep the session's cookie over HTTPS alone: signing in over plain HTTP would lead nowhere. */
 const toHttps = (guest: Guest): Response =>
-  respondRedirect(guest, `${guest.services.baseUrl}${guest.url.pathname}${guest.url.search}`);
+  respondRedirect(`${guest.services.baseUrl}${guest.url.pathname}${guest.url.search}`);
 
 /** A browser takes up a broken stream by itself, again and again, unless it is told that there is nothing more. */
 function endedForGood(request: Request, response: Response): Response {
@@ -228,7 +228,6 @@ function meet(site: Site, context: Context<Bindings>): Guest {
     site,
     services: site.services,
     request,
-    requestId: context.env.requestId,
     url: new URL(request.url),
     params: context.req.param() as Record<string, string>,
     outgoing: context.env.outgoing,

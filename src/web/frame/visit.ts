@@ -28,7 +28,6 @@ export type Guest = {
   site: Site;
   services: Services;
   request: Request;
-  requestId: string;
   url: URL;
   params: Record<string, string>;
   outgoing: ServerResponse;

@@ -101,8 +101,8 @@ async function rerunFailed(visit: Visit<'project' | 'buildRequest'>): Promise<Re
   const project = `/ui/projects/${found.project.id}`;
   const [only] = begun;
   if (only && begun.length === 1)
-    return respondRedirect(visit, `${project}/builds/${only}`, { say: 'The suite runs again.' });
-  return respondRedirect(visit, `${project}/commits/${found.buildRequest.commitId ?? ''}`, {
+    return respondRedirect(`${project}/builds/${only}`, { say: 'The suite runs again.' });
+  return respondRedirect(`${project}/commits/${found.buildRequest.commitId ?? ''}`, {
     say: only ? `${begun.length} suites run again.` : 'No suite of this request has failed.',
   });
 }

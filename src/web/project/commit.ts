@@ -38,7 +38,7 @@ function countingBuilds({ services: { db }, found: { commit } }: CommitVisit): B
 async function rerun(visit: CommitVisit, wanted: (state: BuildState) => boolean): Promise<Response> {
   const chosen = countingBuilds(visit).filter(({ buildState }) => wanted(buildState));
   const begun = (await rerunBuilds(visit, chosen)).length;
-  return respondRedirect(visit, projectPath(visit, `/commits/${visit.found.commit.id}`), {
+  return respondRedirect(projectPath(visit, `/commits/${visit.found.commit.id}`), {
     say:
       begun === 0
         ? 'There was nothing to run again.'

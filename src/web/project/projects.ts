@@ -25,7 +25,7 @@ import { stateBadge } from '../frame/state.ts';
 import { type Html, perform, type View, type Visit } from '../frame/visit.ts';
 
 export const projectsPages: Route[] = [
-  page('/ui', visit => respondRedirect(visit, '/ui/projects')),
+  page('/ui', _visit => respondRedirect('/ui/projects')),
   page('/ui/projects', showProjects),
   page('/ui/projects/stream', followProjects),
   page('/ui/projects/new', showNewProject),
