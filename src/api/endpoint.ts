@@ -69,11 +69,11 @@ type Admitted<Path extends string, A extends Access> = A extends 'anyone' | 'adm
 export type Call<
   Path extends string = '',
   A extends Access = 'signed in',
-  F extends Fields = Fields,
+  V = Values<Fields>,
   Q extends Fields = Fields,
 > = Services &
   Admitted<Path, A> & {
-    values: Values<F>;
+    values: V;
     query: Values<Q>;
     request: Request;
     url: URL;
@@ -84,14 +84,26 @@ export type Call<
     page: Page;
   };
 
+type Method = 'GET' | 'POST' | 'PUT' | 'DELETE';
+
+/** The values of a body. PUT changes the fields that are sent, and no others. */
+type Sent<M extends Method, F extends Fields> = M extends 'PUT' ? Partial<Values<F>> : Values<F>;
+
 /** What is answered: a record in the envelope, a list of them, or something that is no JSON. */
 export type Answer =
   | { record: JsonSchema; status?: 200 | 201 | 202 }
   | { list: JsonSchema; paged?: boolean }
   | { media: string; description: string; ranges?: true; events?: StreamEvents };
 
-type Definition<Path extends string, A extends Access, F extends Fields, Q extends Fields, Result> = {
-  method: 'GET' | 'POST' | 'PUT' | 'DELETE';
+type Definition<
+  M extends Method,
+  Path extends string,
+  A extends Access,
+  F extends Fields,
+  Q extends Fields,
+  Result,
+> = {
+  method: M;
   path: Path;
   summary: string;
   access: A;
@@ -103,16 +115,16 @@ type Definition<Path extends string, A extends Access, F extends Fields, Q exten
   /** A body that is no form: the endpoint reads it itself. */
   binary?: { description: string };
   /** Checks beyond single fields: uniqueness, fields that must fit each other. Gets what is valid, and what is not. */
-  also?(values: Partial<Values<F>>, call: Call<Path, A, F, Q>, wrong: Readonly<Errors>): Errors;
+  also?(values: Partial<Values<F>>, call: Call<Path, A, Sent<M, F>, Q>, wrong: Readonly<Errors>): Errors;
   /** Fields that name other records: those that do not exist are 404, once all fields are valid. */
-  named?(values: Values<F>, call: Call<Path, A, F, Q>): string[];
+  named?(values: Sent<M, F>, call: Call<Path, A, Sent<M, F>, Q>): string[];
   answer: Answer;
   /** A result that is not a Response is put into the envelope. */
-  handle(call: Call<Path, A, F, Q>): Result;
+  handle(call: Call<Path, A, Sent<M, F>, Q>): Result;
 };
 
 /** An endpoint of the table, with what is derived from its definition once. */
-export type Endpoint<Result = unknown> = Definition<string, Access, Fields, Fields, Result> & {
+export type Endpoint<Result = unknown> = Definition<Method, string, Access, Fields, Fields, Result> & {
   findResources: FindResources<string>;
   /** Those of a page included. */
   queryFields: Fields;
@@ -120,12 +132,13 @@ export type Endpoint<Result = unknown> = Definition<string, Access, Fields, Fiel
 };
 
 export function endpoint<
+  M extends Method,
   Path extends string,
   A extends Access,
   Result,
   F extends Fields = Record<never, never>,
   Q extends Fields = Record<never, never>,
->(definition: Definition<Path, A, F, Q, Result>): Endpoint<Result> {
+>(definition: Definition<M, Path, A, F, Q, Result>): Endpoint<Result> {
   const { path, answer, query } = definition;
   const queryFields: Fields = {
     ...('list' in answer && answer.paged !== false && pageFields),

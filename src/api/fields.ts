@@ -25,10 +25,10 @@ export type Values<F extends Fields> = {
     : never;
 };
 
-type TextOptions = {
+type TextOptions<Value extends string = string> = {
   doc: string;
   example?: string;
-  oneOf?: readonly string[];
+  oneOf?: readonly Value[];
   check?: (value: string) => ErrorCode | undefined;
   maxBytes?: number;
   /** Names are one line; commands and descriptions are not. */
@@ -37,16 +37,18 @@ type TextOptions = {
   mayBeBlank?: boolean;
 };
 
+const EMPTY: string = '';
 const NAME_BYTES = 255;
 const TEXT_BYTES = 64 * 1024;
 const NAME_RULE =
   'Surrounding white space is removed; names that differ only in case or white space are the same.';
 const controls = /[\u0000-\u001f\u007f]/;
 
-function makeText<Required extends boolean>(
+function makeText<Value extends string, Required extends boolean>(
   required: Required,
-  options: TextOptions,
-): Field<string, Required> {
+  options: TextOptions<Value>,
+): Field<Value, Required> {
+  const isValue = (text: string): text is Value => !options.oneOf || options.oneOf.includes(text as Value);
   const maxBytes = options.maxBytes ?? (options.multiline ? TEXT_BYTES : NAME_BYTES);
   return {
     required,
@@ -57,7 +59,7 @@ function makeText<Required extends boolean>(
       ...(options.example !== undefined && { examples: [options.example] }),
       maxLength: maxBytes,
     },
-    emptied: '',
+    ...(isValue(EMPTY) && { emptied: EMPTY }),
     read(sent) {
       if (typeof sent !== 'string') return sent === null ? { blank: true } : { code: 'invalid_format' };
       if (!options.mayBeBlank && sent.trim() === '') return { blank: true };
@@ -65,7 +67,7 @@ function makeText<Required extends boolean>(
       if (sent.includes('\0') || !sent.isWellFormed() || (!options.multiline && controls.test(sent)))
         return { code: 'invalid_format' };
       if (Buffer.byteLength(sent) > maxBytes) return { code: 'invalid_format' };
-      if (options.oneOf && !options.oneOf.includes(sent)) return { code: 'invalid_format' };
+      if (!isValue(sent)) return { code: 'invalid_format' };
       const code = options.check?.(sent);
       return code ? { code } : { value: sent };
     },
@@ -86,8 +88,10 @@ export function requiredName(options: Pick<TextOptions, 'doc' | 'example'>): Fie
   };
 }
 
-export const required = (options: TextOptions): Field<string, true> => makeText(true, options);
-export const optional = (options: TextOptions): Field<string, false> => makeText(false, options);
+export const required = <Value extends string>(options: TextOptions<Value>): Field<Value, true> =>
+  makeText(true, options);
+export const optional = <Value extends string>(options: TextOptions<Value>): Field<Value, false> =>
+  makeText(false, options);
 
 /** The image of a suite or a dependency; whether it may be used says `isImageUsable`. */
 export const imageField = (doc: string) =>

@@ -1,6 +1,6 @@
 // Notifications, their deliveries, and the record of events that both are fed from.
 
-import { eventShape, type NotifiableType, notifiableTypes } from '../contract/events.ts';
+import { eventShape, notifiableTypes } from '../contract/events.ts';
 import {
   createdNotificationShape,
   deliveryShape,
@@ -66,7 +66,7 @@ export const notifications = {
       const notification = createNotification(db, {
         projectId: project.id,
         name: values.name,
-        notifiableType: values.notifiable_type as NotifiableType,
+        notifiableType: values.notifiable_type,
         url: values['options[url]'],
         signingSecret,
       });

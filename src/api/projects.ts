@@ -53,9 +53,6 @@ const fields = {
 const signInUrl = (db: Db, baseUrl: string, accountId: bigint) =>
   `${baseUrl}/ui/welcome?link=${createSignInLink(db, accountId)}`;
 
-/** Sent blank, it is left alone. */
-const asSetting = (sent: string | undefined) => submoduleSettings.find(one => one === sent);
-
 export const projects = {
   list: endpoint({
     method: 'GET',
@@ -92,7 +89,7 @@ export const projects = {
         repositoryUrl: values.repository_url,
         badge: values.badge ?? false,
         cancelSuperseded: values.cancel_superseded ?? false,
-        submodules: asSetting(values.submodules) ?? 'off',
+        submodules: values.submodules ?? 'off',
         keyPair: generateKeyPair('assay'),
       });
       return projectRecord(db, project, caller.accountId);
@@ -128,7 +125,7 @@ export const projects = {
           repositoryUrl: values.repository_url ?? project.repositoryUrl,
           badge: values.badge ?? project.badge,
           cancelSuperseded: values.cancel_superseded ?? project.cancelSuperseded,
-          submodules: asSetting(values.submodules) ?? project.submodules,
+          submodules: values.submodules ?? project.submodules,
         }),
         caller.accountId,
       ),

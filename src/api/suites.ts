@@ -283,7 +283,8 @@ export const suites = {
         ? { name: ['already_exists'] }
         : {},
     answer: { record: variableShape },
-    handle: ({ db, variable, values }) => presentVariable(updateVariable(db, variable.id, values)),
+    handle: ({ db, variable, values: { name, content } }) =>
+      presentVariable(updateVariable(db, variable.id, { name, content })),
   }),
   removeVariable: endpoint({
     method: 'DELETE',

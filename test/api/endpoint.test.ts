@@ -31,6 +31,14 @@ test('a handler gets the rows that its path names and the fields that it defines
       params.build_request_id,
     ],
   });
+  endpoint({
+    ...common,
+    method: 'PUT',
+    path: '/projects',
+    fields: { name: required({ doc: '' }) },
+    // @ts-expect-error: PUT may leave out any field.
+    handle: ({ values }) => values.name.trim(),
+  });
   // @ts-expect-error: the path names no suite.
   endpoint({ ...common, path: '/projects/:project_id', handle: ({ suite }) => suite });
   // @ts-expect-error: there is no such field.
