@@ -47,8 +47,8 @@ type Receiver = {
 type Answered = { receiver: Receiver; delivery: Due; answer: DeliveryResponse };
 
 const MOST_UNDER_WAY = 512;
-/** Half of what one host gets, so that a receiver that hangs leaves connections for others on its host. */
-export const MOST_PER_RECEIVER = connectionsPerHost / 2;
+/** Less than one host gets, so that a receiver that hangs leaves connections for others on its host. */
+export const MOST_PER_RECEIVER = 12;
 /** A receiver that failed last is tried once in this time, so that a dead one with a long backlog costs nothing. */
 const FAILURE_PAUSE_MS = 1_000;
 /** Rows looked at beyond those that can be sent, to see past a few that are held back. */
