@@ -20,6 +20,8 @@ import { isDiskFailure, nextLink, readCallback, respondJson } from './http/respo
 export type Exchange = {
   outgoing: ServerResponse;
   requestId: string;
+  /** Whether the response has the request id among its headers already: adding it afterwards costs more. */
+  showsRequestId: boolean;
   /** The path of the route that matched, for the metrics. */
   route: string;
   showError: ShowError;
@@ -54,14 +56,21 @@ export function serve(
   { metrics }: Pick<Services, 'metrics'>,
 ): (request: Request, env: Pick<Exchange, 'outgoing'>) => Response | Promise<Response> {
   return (request, { outgoing }) => {
-    const exchange = { outgoing, requestId: randomUUID(), route: 'unknown', showError };
-    outgoing.setHeader('x-request-id', exchange.requestId);
-    const count = (response: Response) => {
+    const exchange = {
+      outgoing,
+      requestId: randomUUID(),
+      showsRequestId: false,
+      route: 'unknown',
+      showError,
+    };
+    const finish = (response: Response) => {
+      if (!exchange.showsRequestId && !outgoing.headersSent)
+        outgoing.setHeader('x-request-id', exchange.requestId);
       metrics.countRequest(request.method, exchange.route, response.status);
       return response;
     };
     const response = router.fetch(request, exchange);
-    return response instanceof Promise ? response.then(count) : count(response);
+    return response instanceof Promise ? response.then(finish) : finish(response);
   };
 }
 
@@ -116,12 +125,14 @@ function answerWith(
     result: unknown,
   ) => {
     if (result instanceof Response) return result;
-    if (!(result instanceof Listing)) return respondJson({ response: result }, status, callback);
+    const id = { 'x-request-id': exchange.requestId };
+    exchange.showsRequestId = true;
+    if (!(result instanceof Listing)) return respondJson({ response: result }, status, callback, id);
     for (const cause of result.leftOut)
       services.log.error('record left out of a list', { ...describe(request, exchange), cause });
     const { items, next } = result;
     const link = next !== undefined && { link: nextLink(services.baseUrl, url, 'before', next) };
-    return respondJson({ response: items }, status, callback, { ...link });
+    return respondJson({ response: items }, status, callback, { ...id, ...link });
   };
 
   const perform = (exchange: Exchange, asked: Asked, admitted: Admitted, sent: SentFields) => {
