@@ -89,7 +89,7 @@ export async function startApp(
         cacheLimitBytes: settings.cacheLimitBytes,
         cacheTotalBytes: workers.cacheTotalBytes(),
         minFreeDiskBytes: settings.minFreeDiskBytes,
-        dockerAway: workers.dockerAway(),
+        dockerUnavailable: workers.dockerUnavailable(),
         image: defaultImage(db, settings),
       }),
     };

@@ -56,7 +56,7 @@ export type Vitals = {
   cacheLimitBytes: number;
   cacheTotalBytes: number;
   /** Why Docker cannot be used; undefined when it can. */
-  dockerAway: string | undefined;
+  dockerUnavailable: string | undefined;
   image: string;
 };
 

@@ -10,12 +10,12 @@ import { createPruner, type Retention } from '../store/cleanup/prune.ts';
 import { purgeSomeRows } from '../store/cleanup/purge.ts';
 import type { Db } from '../store/database/db.ts';
 
-export type BatchParts = { db: Db; live: Live; log: Log; retention: Retention };
+export type BatchOptions = { db: Db; live: Live; log: Log; retention: Retention };
 
 const RETRY_MS = 5_000;
 const PRUNE_EVERY_MS = 3600_000;
 
-export function startBatches({ db, live, log, retention }: BatchParts): { stop(): void } {
+export function startBatches({ db, live, log, retention }: BatchOptions): { stop(): void } {
   const pruner = createPruner(retention);
   /** Each does one batch of what is left, and is false when nothing is. What somebody waits for comes first. */
   const steps: readonly ((db: Db) => boolean)[] = [

@@ -1,5 +1,5 @@
-// What is particular to a compile as a job: its archive, its recipe, which is compiled once however many ask for it, and
-// the files from which another server goes on. What the container left is kept by keep-artifact.ts.
+// Runs a compile as a job: prepares its archive, compiles each recipe only once, and writes the files that the next server
+// resumes from. save-artifact.ts stores the result.
 
 import { randomBytes } from 'node:crypto';
 import { chmod, readFile, rm, writeFile } from 'node:fs/promises';
@@ -21,11 +21,12 @@ import { instanceOf } from '../store/database/settings.ts';
 import { type Dependency, findDependency } from '../store/dependencies.ts';
 import { listCompiling, listFirstWaitingCompiles } from '../store/queue.ts';
 import { moveDependency } from '../store/transition.ts';
+import { watchCancellation } from './cancellation.ts';
 import { followContainer } from './follow-container.ts';
 import {
-  beginOutput,
   CannotRun,
   chooseImage,
+  createJobDirectory,
   describeJob,
   type Job,
   type JobOptions,
@@ -34,15 +35,14 @@ import {
   removeResources,
 } from './job.ts';
 import {
-  type Begun,
   type CompileJob,
   type CompileJobOptions,
-  findKeptArtifact,
-  keepArtifact,
-} from './keep-artifact.ts';
-import { whileWanted } from './wanted.ts';
+  reuseArtifact,
+  type StartedCompile,
+  saveArtifact,
+} from './save-artifact.ts';
 
-/** Compiles, as work of the queue. */
+/** Connects compiles to the queue. */
 export const compileWork = (options: CompileJobOptions) =>
   jobWork(options, 'dependency', {
     listWaiting: () =>
@@ -60,7 +60,7 @@ function claimCompile({ db, dataDirectory }: JobOptions, id: bigint): Dependency
       cancelRequested: false,
       error: null,
     });
-    // Before anybody sees it compile: whoever follows it then must not read the log of the last compile.
+    // In the same transaction: once the row is `compiling`, nobody may read the log of the previous compile.
     if (claimed?.attempts === 1) removeLog(dependencyLogPath(dataDirectory, id));
     return claimed;
   });
@@ -100,7 +100,7 @@ function createCompileJob(options: CompileJobOptions, dependency: Dependency): J
   return job;
 }
 
-const begunFile = ({ directory }: CompileJob) => join(directory, 'begun');
+const startedFile = ({ directory }: CompileJob) => join(directory, 'begun');
 const outcomeFile = ({ directory }: CompileJob) => join(directory, 'outcome');
 const tarFile = ({ directory }: CompileJob) => join(directory, 'archive.tar');
 
@@ -112,16 +112,16 @@ async function start(options: CompileJobOptions, job: CompileJob, log: LogWriter
   const { runAs } = options.settings;
   const archiveHash = dependency.archiveHash as string;
   const recipeHash = hashRecipe({ archiveHash, dependency, image: image.reference, runAs, related });
-  await enterRecipe(options, job, recipeHash);
-  if (await findKeptArtifact(options, job, log, recipeHash))
+  await lockRecipe(options, job, recipeHash);
+  if (await reuseArtifact(options, job, log, recipeHash))
     return { kind: 'exit', step: COMMAND_STEP, status: 0, outOfMemory: false };
 
   await removeResources(options, job.resources);
-  await beginOutput(job);
+  await createJobDirectory(job);
   const archive = await prepareArchive(options, job, log);
   const { mounts, volume, inside } = await artifacts.attachToCompile(dependency, related);
-  const begun: Begun = { recipeHash, prefix: dependency.prefix, volume, inside };
-  await writeFile(begunFile(job), JSON.stringify(begun), { flush: true });
+  const started: StartedCompile = { recipeHash, prefix: dependency.prefix, volume, inside };
+  await writeFile(startedFile(job), JSON.stringify(started), { flush: true });
   const plan = planCompile({
     instance: instanceOf(db),
     dependency,
@@ -135,45 +135,45 @@ async function start(options: CompileJobOptions, job: CompileJob, log: LogWriter
     prefixes: [...new Set(related.map(({ prefix }) => prefix))],
     artifactMounts: mounts,
   });
-  return finish(options, job, log, begun, await followContainer(options, job, log, plan));
+  return finish(options, job, log, started, await followContainer(options, job, log, plan));
 }
 
 async function resume(options: CompileJobOptions, job: CompileJob, log: LogWriter): Promise<Outcome> {
-  const begun = await readJson<Begun>(begunFile(job));
-  if (!begun) return { kind: 'lost' };
-  await enterRecipe(options, job, begun.recipeHash);
+  const started = await readJson<StartedCompile>(startedFile(job));
+  if (!started) return { kind: 'lost' };
+  await lockRecipe(options, job, started.recipeHash);
   const outcome =
     (await readJson<Outcome>(outcomeFile(job))) ?? (await followContainer(options, job, log, undefined));
-  return finish(options, job, log, begun, outcome);
+  return finish(options, job, log, started, outcome);
 }
 
 async function finish(
   options: CompileJobOptions,
   job: CompileJob,
   log: LogWriter,
-  begun: Begun,
+  started: StartedCompile,
   outcome: Outcome,
 ): Promise<Outcome> {
-  // Its space may be needed for the artifact, or to record that the disk is full.
+  // The artifact, or the record of a full disk, may need its space.
   await rm(tarFile(job), { force: true });
   if (outcome.kind !== 'exit' || outcome.status !== 0) return outcome;
-  // The output is read to its end by now: a server that takes over would find no exit record in it.
+  // The log is past the exit record by now, so a server that resumes would not see it again.
   await writeFile(outcomeFile(job), JSON.stringify(outcome), { flush: true });
-  await keepArtifact(options, job, log, begun);
+  await saveArtifact(options, job, log, started);
   return outcome;
 }
 
-/** Waits for other compiles of the recipe, and holds it until this one has been recorded. */
-async function enterRecipe(options: CompileJobOptions, job: CompileJob, recipeHash: string): Promise<void> {
-  const wanted = whileWanted(options, [[job.topic, () => job.stopReason() === undefined]]);
+/** Waits for other compiles of the recipe, and holds the lock until this one is recorded. */
+async function lockRecipe(options: CompileJobOptions, job: CompileJob, recipeHash: string): Promise<void> {
+  const cancellation = watchCancellation(options, [[job.topic, () => job.stopReason() === undefined]]);
   try {
-    job.held.use(await options.recipeMutex(recipeHash, wanted.signal));
+    job.held.use(await options.recipeMutex(recipeHash, cancellation.signal));
   } finally {
-    wanted.end();
+    cancellation.stopWatching();
   }
 }
 
-/** The archive as the container can read it. */
+/** Returns the archive in a format that the container can read. */
 async function prepareArchive(
   options: CompileJobOptions,
   job: CompileJob,
@@ -183,9 +183,9 @@ async function prepareArchive(
   const tar = tarFile(job);
   try {
     const format = await formatOf(file);
-    if (!format) throw new BadArchive('the archive is neither a tar nor a zip any more');
+    if (!format) throw new BadArchive('it is neither a tar nor a zip');
     if (!needsTar(format)) {
-      // Another user reads it in the container; on the host the directory around it is closed.
+      // Another user reads it in the container. On the host, its parent directory is private.
       await chmod(file, 0o644);
       return { file, format };
     }
@@ -197,12 +197,12 @@ async function prepareArchive(
     await rm(tar, { force: true });
     if (error instanceof BadArchive) throw new CannotRun(`The archive could not be read: ${error.message}.`);
     if ((error as NodeJS.ErrnoException).code === 'ENOENT')
-      throw new CannotRun('The archive is not in the data directory any more: upload it again.');
+      throw new CannotRun('The archive is missing from the data directory: upload it again.');
     throw error;
   }
 }
 
-/** Undefined where the file is not there, or a crash left only a part of it. */
+/** Undefined if the file is missing or incomplete after a crash. */
 async function readJson<T>(file: string): Promise<T | undefined> {
   try {
     return JSON.parse(await readFile(file, 'utf8')) as T;

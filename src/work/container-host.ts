@@ -1,4 +1,4 @@
-// The engine as the workers see it: whether it is available, and what a container needs before it can start.
+// Tracks whether Docker is available, and prepares the image and the network that a container needs.
 
 import type { ContainerPlan } from '../domain/container/container-plan.ts';
 import { HOST_IMAGE } from '../domain/names.ts';
@@ -13,24 +13,24 @@ import {
 import type { Log } from '../log.ts';
 
 const PROBE_FIRST_MS = 500;
-const PROBE_MOST_MS = 5_000;
-/** How long the rules of a firewall that was reloaded may be missing for containers that run. */
+const PROBE_MAX_MS = 5_000;
+/** How long firewall rules may be missing after a reload of the firewall. */
 const PROTECT_EVERY_MS = 2_000;
 
 export type ContainerHost = {
   engine: Engine;
   /** Why no container can be started now; undefined when one can. */
   unavailable(): string | undefined;
-  /** Reports that a call found the engine unavailable: it is asked until it answers again. */
+  /** Starts to probe the engine until it answers again. */
   reportUnavailable(cause: EngineUnavailable): void;
   /** Resolves when the engine answers again. */
   whenAvailable(signal: AbortSignal): Promise<void>;
   prepare(image: string): Promise<{ image: PreparedImage; network: string }>;
-  /** Starts it. Where somebody has pruned the image `host` or the network, they are made again first. */
+  /** Starts a container. Recreates the image `host` or the network if they were pruned. */
   startContainer(plan: ContainerPlan): Promise<string>;
-  /** Checks the engine no more; calls to it can still be made. */
+  /** Stops the checks. The engine can still be called. */
   stop(): void;
-  /** Ends every request to the engine. */
+  /** Aborts every request to the engine. */
   close(): void;
 };
 
@@ -47,14 +47,14 @@ export function createContainerHost(options: {
   const engine = createDockerEngine({
     ...options,
     onRulesRestored: network =>
-      options.log.warn('firewall rules of the network were missing or behind others, and are set again', {
+      options.log.warn('firewall rules of the network were missing or not first, and were restored', {
         network,
       }),
   });
-  const back = new Set<() => void>();
-  // Nothing is started before it has answered once: a build would only be claimed to be given back.
+  const waiting = new Set<() => void>();
+  // Nothing starts before the first answer: a build would be claimed only to be queued again.
   let reason: string | undefined = 'it has not answered yet';
-  // Kept while the engine is available: each check of them would delay the start of a build.
+  // Cached while the engine is available, because checking them would delay each build.
   let hostImage: Promise<PreparedImage> | undefined;
   let networkName: Promise<string> | undefined;
   let timer: NodeJS.Timeout | undefined;
@@ -64,18 +64,18 @@ export function createContainerHost(options: {
     timer = setTimeout(async () => {
       try {
         await engine.ping();
-      } catch (cause) {
+      } catch (error) {
         if (stopped) return;
-        reason = (cause as Error).message;
-        if (delayMs === 0) options.log.warn('Docker is away', { cause: reason });
-        probe(Math.min(delayMs * 2 || PROBE_FIRST_MS, PROBE_MOST_MS));
+        reason = (error as Error).message;
+        if (delayMs === 0) options.log.warn('Docker is unavailable', { cause: reason });
+        probe(Math.min(delayMs * 2 || PROBE_FIRST_MS, PROBE_MAX_MS));
         return;
       }
       if (stopped) return;
       reason = undefined;
-      if (delayMs > 0) options.log.info('Docker is back');
-      for (const resolve of back) resolve();
-      back.clear();
+      if (delayMs > 0) options.log.info('Docker is available again');
+      for (const resolve of waiting) resolve();
+      waiting.clear();
       options.onAvailable();
     }, delayMs);
   };
@@ -87,9 +87,9 @@ export function createContainerHost(options: {
   const reportUnavailable: ContainerHost['reportUnavailable'] = cause => {
     if (reason !== undefined || stopped) return;
     reason = cause.message;
-    // A restarted engine may have lost its rules and networks.
+    // A restarted engine may have lost its networks and firewall rules.
     forget();
-    options.log.warn('Docker is away', { cause: cause.message });
+    options.log.warn('Docker is unavailable', { cause: cause.message });
     probe(PROBE_FIRST_MS);
   };
   const prepareHost = () => {
@@ -107,9 +107,9 @@ export function createContainerHost(options: {
         ensureNetwork(),
       ]);
       return { image: prepared, network: name };
-    } catch (cause) {
+    } catch (error) {
       forget();
-      throw cause;
+      throw error;
     }
   };
   const startContainer: ContainerHost['startContainer'] = async plan => {
@@ -122,7 +122,7 @@ export function createContainerHost(options: {
       return await engine.startContainer(plan);
     }
   };
-  // A start checks them too; this is for containers that run while a firewall is reloaded.
+  // For containers that run while the firewall is reloaded. Each start checks the rules too.
   let isChecking = false;
   let hasFailed = false;
   const checks = setInterval(async () => {
@@ -148,19 +148,19 @@ export function createContainerHost(options: {
     reportUnavailable,
     whenAvailable: signal =>
       new Promise((resolve, reject) => {
-        // Before anything else: after a stop nobody notices any more that the engine is away.
+        // First, because after a stop `reason` is no longer updated.
         if (signal.aborted) return reject(signal.reason);
         if (reason === undefined) return resolve();
-        const leave = () => {
-          back.delete(come);
+        const onAbort = () => {
+          waiting.delete(onAvailable);
           reject(signal.reason);
         };
-        const come = () => {
-          signal.removeEventListener('abort', leave);
+        const onAvailable = () => {
+          signal.removeEventListener('abort', onAbort);
           resolve();
         };
-        back.add(come);
-        signal.addEventListener('abort', leave, { once: true });
+        waiting.add(onAvailable);
+        signal.addEventListener('abort', onAbort, { once: true });
       }),
     prepare,
     startContainer,

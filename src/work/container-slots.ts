@@ -1,24 +1,24 @@
-// How many containers of jobs run at once, and why a job that waits for one does not start yet.
+// Limits how many containers of jobs run at once, and explains why a job is waiting.
 
 import { hideHostPaths } from '../domain/host-paths.ts';
 import type { Slots } from './host-slots.ts';
 
 export type ContainerSlots = Slots & {
   used(): number;
-  /** Whether a container could be started now, if a slot is free. */
+  /** Whether Docker and the disk allow a new container. */
   isOpen(): boolean;
-  /** Why what waits for a container does not start yet. */
+  /** Why a queued job does not start yet. */
   waitReason(): string;
 };
 
 export function createContainerSlots(options: {
   concurrency: number;
   dataDirectory: string;
-  /** Why Docker cannot be used now. */
-  dockerAway(): string | undefined;
+  /** Why Docker cannot be used now; undefined when it can. */
+  dockerUnavailable(): string | undefined;
   hasFreeSpace(): boolean;
 }): ContainerSlots {
-  const { concurrency, dockerAway, hasFreeSpace } = options;
+  const { concurrency, dockerUnavailable, hasFreeSpace } = options;
   const taken = new Set<symbol>();
   const isFull = () => taken.size >= concurrency;
   return {
@@ -30,10 +30,11 @@ export function createContainerSlots(options: {
       taken.add(slot);
       return () => void taken.delete(slot);
     },
-    isOpen: () => hasFreeSpace() && dockerAway() === undefined,
+    isOpen: () => hasFreeSpace() && dockerUnavailable() === undefined,
     waitReason() {
-      const away = dockerAway();
-      if (away !== undefined) return `Docker is away: ${hideHostPaths(away, options.dataDirectory)}`;
+      const reason = dockerUnavailable();
+      if (reason !== undefined)
+        return `Docker is unavailable: ${hideHostPaths(reason, options.dataDirectory)}`;
       if (!hasFreeSpace()) return 'The disk of the appliance is nearly full.';
       return isFull() ? `All ${concurrency} slots are taken.` : 'It starts in a moment.';
     },

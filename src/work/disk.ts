@@ -22,7 +22,7 @@ export type Disk = {
   /** Whether new work may be taken on (MIN_FREE_DISK). */
   hasFreeSpace(): boolean;
   /** Why this run must end now; undefined when it may go on. */
-  mustEnd(nonce: string): StopReason | undefined;
+  stopReason(nonce: string): StopReason | undefined;
   /** This job must end: what it prints finds no disk space. */
   evict(nonce: string): void;
   stop(): void;
@@ -43,7 +43,7 @@ export type DiskOptions = {
   emptyCache(): Promise<boolean>;
   /** Whether what the job wrote has been removed. */
   isGone(job: RunningJob): Promise<boolean>;
-  /** Makes whoever runs the job ask `mustEnd`. */
+  /** Makes whoever runs the job ask `stopReason`. */
   wake(topic: string): void;
 };
 
@@ -188,7 +188,7 @@ export function watchDisk(options: DiskOptions): Disk {
   return {
     freeBytes: () => lowest(options.free()),
     hasFreeSpace: () => lowest(recent()) >= minFreeBytes,
-    mustEnd: nonce => ended.get(nonce),
+    stopReason: nonce => ended.get(nonce),
     evict: nonce => void ended.set(nonce, 'disk_full'),
     stop: () => clearInterval(timer),
   };

@@ -30,11 +30,11 @@ import { findProject, type Project } from '../store/projects.ts';
 import { listFetching, listFirstWaitingRequests, listWaitingRequests } from '../store/queue.ts';
 import { listAllRules, listAllSuites } from '../store/suites.ts';
 import { moveRequest } from '../store/transition.ts';
+import { watchCancellation } from './cancellation.ts';
 import { type FetchOptions, fetchProject, logFailure } from './fetch-mirror.ts';
 import { hostIn } from './host-slots.ts';
 import type { WorkKind } from './queue.ts';
 import { fetchSource, findSource } from './source.ts';
-import { whileWanted } from './wanted.ts';
 
 /** Of a commit's paths so many are kept for the pages, which say how many more there are. */
 const FILES_KEPT = 10_000;
@@ -84,21 +84,21 @@ async function fetchCommits(
   const mirror = mirrorPath(options.dataDirectory, projectId);
   const isFetching = ({ id }: BuildRequest) => findBuildRequest(db, projectId, id)?.buildState === 'fetching';
   const isAnyFetching = () => requests.some(isFetching);
-  const wanted = whileWanted(options, [
+  const cancellation = watchCancellation(options, [
     [`project:${projectId}`, () => findProject(db, projectId) !== undefined],
     ...requests.map(({ id }): [string, () => boolean] => [`build_request:${id}`, isAnyFetching]),
   ]);
   try {
-    await fetchProject(options, project, wanted.signal);
+    await fetchProject(options, project, cancellation.signal);
     await followForcePushes(options, project, mirror);
-    await beginRequests(options, project, requests, wanted.signal);
+    await beginRequests(options, project, requests, cancellation.signal);
   } catch (error) {
     // What a stop interrupts is fetched again at the next start.
-    if (wanted.signal.aborted) return;
+    if (cancellation.signal.aborted) return;
     logFailure(log, 'fetch failed', { project: projectId }, error);
     for (const request of requests) fail(options, request, error);
   } finally {
-    wanted.end();
+    cancellation.stopWatching();
     options.housekeeping.schedule(mirror);
   }
 }

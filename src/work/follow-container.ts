@@ -1,5 +1,5 @@
-// One container of a job: starts it or finds it again, copies its output into the log with secrets masked, and ends it at
-// the deadline, on cancel, or when disk space runs out. What the outcome means for a row is decided by the caller.
+// Follows one container of a job: starts it, or finds one that a previous server started; copies its output into the log
+// with secrets masked; stops it at the deadline, on cancel, or when the disk is full. The caller classifies the outcome.
 
 import { once } from 'node:events';
 import { stat } from 'node:fs/promises';
@@ -15,35 +15,34 @@ import type { Live } from '../live.ts';
 import type { LogWriter } from '../store/data/log-file.ts';
 import type { ContainerHost } from './container-host.ts';
 
-/** What is followed: one container, and when it has to end. */
 export type ContainerRun = {
   /** Topic of the row: published when it is canceled or deleted. */
   topic: string;
-  /** Of what the row belongs to, with which it may be deleted. */
+  /** Topic of the row's owner: published when the owner is deleted. */
   ownerTopic?: string;
   name: string;
   nonce: string;
   outputFile: string;
   secrets: readonly string[];
   deadlineAt: number;
-  /** Undefined to go on, else why it must stop. Asked whenever a topic is published. */
+  /** Why it must stop now, if it must. Checked whenever a topic is published. */
   stopReason(): StopReason | undefined;
-  /** Remembers, until the server stops, that it must end because the disk is full. */
+  /** Makes `stopReason` return `disk_full` until the server stops. */
   evict(): void;
-  /** What a step is called in the log. */
+  /** Returns the log line for the start of a step. */
   describeStep(name: string): string | undefined;
 };
 
 export type FollowOptions = { host: ContainerHost; live: Live; stopping: AbortSignal };
 
-/** Node's timers fire at once past this. */
+/** With a longer delay, a timer of Node fires immediately. */
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
 const WATCH_AFTER_MS = 500;
 const RELEASE_EVERY_BYTES = 64 * 1024 * 1024;
 
 /**
- * Follows the container until it has ended. `plan` starts it; without one it runs, or has run, already. Throws when the
- * server stops: the container goes on.
+ * Follows the container until it has ended. Starts it if there is a `plan`; otherwise, it was started before. Throws when
+ * the server stops, and leaves the container running.
  */
 export async function followContainer(
   { host, live, stopping }: FollowOptions,
@@ -67,17 +66,17 @@ export async function followContainer(
       },
     );
   };
-  const look = () => {
+  const check = () => {
     const why = run.stopReason();
     if (why) stop(why);
   };
-  look();
+  check();
   if (stopped) {
-    // It had to end before, and the disk was too full to record that: its output is released.
+    // It was stopped before, but the disk was too full to record that.
     if (stopped === 'disk_full') await freeOutput(run, Number.POSITIVE_INFINITY);
     return { kind: stopped };
   }
-  const watches = [run.topic, run.ownerTopic ?? run.topic].map(topic => live.watch(topic, look));
+  const watches = [run.topic, run.ownerTopic ?? run.topic].map(topic => live.watch(topic, check));
   const cancelDeadline = callAfter(run.deadlineAt - Date.now(), () => stop('timed_out'));
 
   const progress: Progress = { step: undefined };
@@ -85,19 +84,19 @@ export async function followContainer(
     gone: gone.signal,
     signal: AbortSignal.any([stopping, ended.signal]),
   });
-  // It may fail while the container is being started; it is asked for its outcome below.
+  // It is awaited below, but may fail before that.
   following.catch(() => {});
   try {
     if (plan) {
       const started = startOnce(host, plan, AbortSignal.any([stopping, gone.signal, ended.signal]));
-      // An exit record in the output counts, although an engine that went away never answers the start.
+      // An exit record in the output is enough, even if the engine never answers the start request.
       const recorded = following.then(
         outcome => (outcome ? undefined : started),
         () => started,
       );
       await Promise.race([started, recorded]);
     }
-    look();
+    check();
     watchContainer(host, run.name, AbortSignal.any([stopping, ended.signal])).then(
       () => gone.abort(),
       () => {},
@@ -109,16 +108,16 @@ export async function followContainer(
     }
     if (outcome) return outcome;
     stopping.throwIfAborted();
-    return await withoutRecord(host, run, progress.step);
+    return await outcomeWithoutRecord(host, run, progress.step);
   } catch (error) {
     if (isDiskFull(error) && !stopping.aborted) {
-      // What it prints cannot be kept any more. If that cannot be recorded either, the next try still ends it.
+      // Its output cannot be stored. If that cannot be recorded either, the next attempt ends it.
       run.evict();
       stop('disk_full');
       if (!gone.signal.aborted) await once(gone.signal, 'abort');
       await freeOutput(run, log.rawOffset);
     }
-    // Ended while its start hung: why it was ended is what counts.
+    // The stop may have caused the error.
     if (stopped && !stopping.aborted) return { kind: stopped };
     throw error;
   } finally {
@@ -129,7 +128,7 @@ export async function followContainer(
   }
 }
 
-/** Calls `act` after a time of any length; the returned function cancels that. */
+/** Like setTimeout, for a delay of any length. The returned function cancels it. */
 function callAfter(ms: number, act: () => void): () => void {
   const dueAt = performance.now() + ms;
   let timer: NodeJS.Timeout;
@@ -142,17 +141,17 @@ function callAfter(ms: number, act: () => void): () => void {
   return () => clearTimeout(timer);
 }
 
-/** The output may be what fills the disk, and recording the verdict needs some space: what the log has is released. */
+/** Frees the output that the log has already, because recording the verdict needs disk space. */
 async function freeOutput({ outputFile }: ContainerRun, throughByte: number): Promise<void> {
   const found = await stat(outputFile).catch(() => undefined);
   if (found) await releaseOutput(outputFile, Math.min(throughByte, found.size));
 }
 
-/** The step that a job has come to, where it was seen to begin. */
+/** The step that the job has reached, if this server saw it begin. */
 type Progress = { step: string | undefined };
 
-/** What became of a container that has ended and left no exit record. */
-async function withoutRecord(
+/** The outcome of a container that has ended without an exit record. */
+async function outcomeWithoutRecord(
   host: ContainerHost,
   run: ContainerRun,
   seen: string | undefined,
@@ -161,15 +160,15 @@ async function withoutRecord(
     if (!(error instanceof EngineUnavailable)) throw error;
     host.reportUnavailable(error);
   });
-  const isMemory = state?.oomKilled === true;
-  const isInside = state?.running === false && state.exitCode === RELAYED_STATUS;
-  const step = isMemory || isInside ? (seen ?? (await lastStep(run))) : undefined;
+  const isOutOfMemory = state?.oomKilled === true;
+  const isKilledInside = state?.running === false && state.exitCode === RELAYED_STATUS;
+  const step = isOutOfMemory || isKilledInside ? (seen ?? (await lastStep(run))) : undefined;
   if (step === undefined) return { kind: 'lost' };
-  // Memory that nobody can give back, such as files in it, costs the container its first process too.
-  return isMemory ? { kind: 'exit', step, status: 137, outOfMemory: true } : { kind: 'killed', step };
+  // Out of memory can kill the entry script too, for example when files in /dev/shm use the memory.
+  return isOutOfMemory ? { kind: 'exit', step, status: 137, outOfMemory: true } : { kind: 'killed', step };
 }
 
-/** The last step in the output: a server that takes over has not seen it begin. */
+/** Reads the last step from the output, for a server that has not seen it begin. */
 async function lastStep({ outputFile, nonce }: ContainerRun): Promise<string | undefined> {
   const gone = AbortSignal.abort();
   const signal = new AbortController().signal;
@@ -179,7 +178,7 @@ async function lastStep({ outputFile, nonce }: ContainerRun): Promise<string | u
   return step;
 }
 
-/** A start whose answer never came may have happened: the container is looked for before anybody tries again. */
+/** If a start gets no answer, checks whether the container has started, so that it never starts twice. */
 async function startOnce(host: ContainerHost, plan: ContainerPlan, signal: AbortSignal): Promise<void> {
   try {
     await host.startContainer(plan);
@@ -191,10 +190,13 @@ async function startOnce(host: ContainerHost, plan: ContainerPlan, signal: Abort
 }
 
 /**
- * Whether the container of a job that was claimed before this server started has run, or may have. While the engine does
- * not answer, it waits, but no longer than the job may take; then it counts as begun, and followContainer ends it.
+ * Whether the container of a job that was claimed before has started, or may have. Waits while the engine does not answer.
+ * At the deadline of the job it returns true, and followContainer ends the job.
  */
-export async function hasBegun({ host, live, stopping }: FollowOptions, run: ContainerRun): Promise<boolean> {
+export async function mayHaveStarted(
+  { host, live, stopping }: FollowOptions,
+  run: ContainerRun,
+): Promise<boolean> {
   const output = await stat(run.outputFile).catch(() => undefined);
   if (output && output.size > 0) return true;
   const over = new AbortController();
@@ -219,12 +221,12 @@ const hasStarted = async (host: ContainerHost, name: string, signal: AbortSignal
 
 /** Resolves when the container no longer runs. */
 async function watchContainer(host: ContainerHost, name: string, signal: AbortSignal): Promise<void> {
-  // Its output records its end. This is for one that is lost, and need not slow the start of others.
+  // Only a lost container needs this, because others record their exit. The delay keeps starts fast.
   await pause(WATCH_AFTER_MS, undefined, { signal });
   await askEngine(host, signal, () => host.engine.waitForExit(name, signal));
 }
 
-/** While the engine is away, waits for it and asks again. */
+/** Retries while the engine is unavailable. */
 async function askEngine<T>(host: ContainerHost, signal: AbortSignal, ask: () => Promise<T>): Promise<T> {
   for (;;) {
     try {
@@ -237,7 +239,7 @@ async function askEngine<T>(host: ContainerHost, signal: AbortSignal, ask: () =>
   }
 }
 
-/** Output to log, until the exit record, the end of the file, or the stop of the server. */
+/** Copies the output to the log until the exit record, the end of the file, or the stop of the server. */
 async function follow(
   live: Live,
   run: ContainerRun,
@@ -260,21 +262,21 @@ async function follow(
     if (record.kind === 'bytes') {
       await log.append(mask.push(record.bytes), rawEnd - mask.heldBytes);
       live.publish(grown);
-      // What is past the limit is not needed again: the disk under it is given back.
+      // Output past the limit of the log is not needed again, so its disk space is freed.
       if (log.omittedBytes > 0 && rawEnd - released > RELEASE_EVERY_BYTES) {
         await releaseOutput(run.outputFile, rawEnd);
         released = rawEnd;
       }
     } else if (record.kind === 'step') {
       progress.step = record.name;
-      const words = record.phase === 'begin' ? run.describeStep(record.name) : undefined;
+      const title = record.phase === 'begin' ? run.describeStep(record.name) : undefined;
       await log.append(mask.end(), record.rawOffset);
-      // The line and the record that it describes are one write: a crash leaves both or neither.
-      if (words === undefined) await log.append(Buffer.alloc(0), rawEnd);
-      else await log.line(maskText(run.secrets, words), rawEnd);
+      // The line and the offset after the record are one write, so a crash leaves both or neither.
+      if (title === undefined) await log.append(Buffer.alloc(0), rawEnd);
+      else await log.line(maskText(run.secrets, title), rawEnd);
       live.publish(grown);
     } else if (record.kind === 'exit') {
-      // A server that takes over before the verdict is recorded has to read it again.
+      // A server that resumes before the verdict is recorded has to read it again.
       rawEnd = record.rawOffset;
       outcome = { kind: 'exit', step: record.name, status: record.status, outOfMemory: record.outOfMemory };
     } else outcome = { kind: 'tampered' };

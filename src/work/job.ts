@@ -1,5 +1,5 @@
-// The lifecycle of a job, which is a suite or a compile: claim it, resume its container or start one, classify how it ended,
-// record that, clean up. What differs is supplied by suite-job.ts and compile-job.ts.
+// The lifecycle of a job, which is a build or a compile: claim it, start its container or resume one that a previous server
+// started, classify the outcome, record it, clean up. suite-job.ts and compile-job.ts supply what differs.
 
 import { mkdir, rm } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
@@ -20,14 +20,14 @@ import type { Db } from '../store/database/db.ts';
 import { instanceOf } from '../store/database/settings.ts';
 import { defaultImage, type ImageSettings, isImageUsable } from '../store/images.ts';
 import type { Disk } from './disk.ts';
-import { type ContainerRun, type FollowOptions, hasBegun } from './follow-container.ts';
+import { type ContainerRun, type FollowOptions, mayHaveStarted } from './follow-container.ts';
 import type { Run, WorkKind } from './queue.ts';
 
 export type JobOptions = FollowOptions & {
   db: Db;
   log: Log;
   dataDirectory: string;
-  disk: Pick<Disk, 'hasFreeSpace' | 'mustEnd' | 'evict'>;
+  disk: Pick<Disk, 'hasFreeSpace' | 'stopReason' | 'evict'>;
   settings: Limits &
     ImageSettings &
     Pick<Settings, 'timeoutMs' | 'logLimitBytes' | 'diskBytes' | 'cacheLimitBytes'>;
@@ -41,18 +41,17 @@ type ClaimedRow = {
   nonce: string | null;
   attempts: number;
   startedAt: number | null;
-  /** How long its earlier attempts took. */
+  /** The duration of its earlier attempts. */
   spentMs: number;
 };
 
-/** What a job of either kind has. */
 type JobBase = Omit<ContainerRun, 'describeStep'> & {
   directory: string;
   logPath: string;
   attempts: number;
   spentMs: number;
   isCanceled(): boolean;
-  /** Released when the job has been recorded, or the server stops. */
+  /** Locks and reservations, released when the outcome is recorded or the server stops. */
   held: DisposableStack;
 };
 
@@ -60,25 +59,25 @@ type JobVerdict = { event: string; error: string | null; lines: string[] };
 
 export type Job<Verdict extends JobVerdict> = JobBase &
   ContainerRun & {
-    /** What it may have created in Docker; removed when it ends. */
+    /** What the job may have created in Docker. It is removed when the job ends. */
     resources: JobResources;
-    /** Whether its name and directory are used again after it has ended. */
+    /** Whether a later job has the same name and directory. */
     isRepeatable: boolean;
-    /** Prepares a container and follows it to its end. May throw the errors below. */
+    /** Prepares a container and follows it until it ends. May throw CannotRun or JobEnded. */
     start(log: LogWriter, release: () => void): Promise<Outcome>;
-    /** Follows a container that the last server started. */
+    /** Follows a container that a previous server started. */
     resume(log: LogWriter): Promise<Outcome>;
     classify(outcome: Outcome): Verdict;
-    /** Moves the row. */
+    /** Moves the row to its next state. */
     record(verdict: Verdict, changes: { attempts?: number; spentMs?: number }): void;
   };
 
 export type JobResources = { containers: string[]; volumes: string[] };
 
-/** The service cannot run the job; the message is for the person whose job it is. */
+/** Assay cannot run the job. The user sees the message. */
 export class CannotRun extends Error {}
 
-/** The job ends here, with this outcome. */
+/** Ends the job with this outcome. */
 export class JobEnded extends Error {
   readonly outcome: Outcome;
   constructor(outcome: Outcome) {
@@ -87,7 +86,7 @@ export class JobEnded extends Error {
   }
 }
 
-/** Jobs of one kind, as work of the queue. */
+/** Connects one kind of job to the queue. */
 export function jobWork<Row extends ClaimedRow, Verdict extends JobVerdict>(
   options: JobOptions,
   kind: JobKind,
@@ -140,15 +139,15 @@ export function describeJob(
     spentMs: row.spentMs,
     deadlineAt: (row.startedAt ?? Date.now()) + options.settings.timeoutMs - row.spentMs,
     isCanceled,
-    stopReason: () => (isCanceled() ? 'canceled' : disk.mustEnd(nonce)),
+    stopReason: () => (isCanceled() ? 'canceled' : disk.stopReason(nonce)),
     evict: () => disk.evict(nonce),
     held: new DisposableStack(),
   };
 }
 
 /**
- * Runs a claimed job to its end; `isResumed` when it was claimed before, by a server that stopped or a worker that failed.
- * `release` frees its slot as soon as its container has ended, before the verdict is safe on disk.
+ * Runs a claimed job until it ends. `isResumed` means that a server that stopped or a worker that failed had claimed it.
+ * `release` frees the slot when the container has ended, before the verdict is recorded.
  */
 async function runJob<Verdict extends JobVerdict>(
   options: JobOptions,
@@ -162,39 +161,38 @@ async function runJob<Verdict extends JobVerdict>(
   try {
     let outcome: Outcome;
     try {
-      const isBegun = isResumed && (await hasBegun(options, job));
-      if (isResumed && !isBegun) {
+      const isRunning = isResumed && (await mayHaveStarted(options, job));
+      if (isResumed && !isRunning) {
         await cleanUp(options, job);
         if (job.attempts === 1) {
-          // Nothing has run yet: the log starts from scratch too.
+          // Nothing has run yet, so the log starts from scratch.
           await log.close();
           removeLog(job.logPath);
           log = await openJobLog();
         }
       }
-      if (!isBegun) await log.beginAttempt();
-      outcome = await (isBegun ? job.resume(log) : job.start(log, release));
+      if (!isRunning) await log.beginAttempt();
+      outcome = await (isRunning ? job.resume(log) : job.start(log, release));
     } catch (error) {
       outcome = outcomeOf(options, job, error);
     }
     release();
     await conclude(options, job, log, outcome);
   } catch (error) {
-    // What a stop interrupts is resumed by the next server.
+    // The next server resumes the job.
     if (!options.stopping.aborted) throw error;
   } finally {
     job.held.dispose();
-    // Also where the disk is too full to record the end.
     await log.close();
   }
 }
 
-/** What an error means for the job; throws it again where the server stops. */
+/** Converts an error to an outcome. Rethrows it if the server is stopping. */
 function outcomeOf(options: JobOptions, job: JobBase, error: unknown): Outcome {
   if (options.stopping.aborted) throw error;
   if (error instanceof JobEnded) return error.outcome;
   if (error instanceof EngineUnavailable) options.host.reportUnavailable(error);
-  // Why it had to stop counts more than what failed meanwhile.
+  // The stop may have caused the error.
   const reason = job.stopReason();
   if (reason) return { kind: reason };
   if (error instanceof CaptureStopped)
@@ -202,7 +200,7 @@ function outcomeOf(options: JobOptions, job: JobBase, error: unknown): Outcome {
   if (isDiskFull(error)) return { kind: 'disk_full' };
   const hide = (message: string) => hideHostPaths(message, options.dataDirectory);
   if (error instanceof EngineUnavailable)
-    // A call that was begun and not answered counts as an attempt: it may never be answered.
+    // A call without an answer counts as an attempt. Otherwise, the job could be retried forever.
     return error.reached ? { kind: 'lost', reason: hide(error.message) } : { kind: 'not_started' };
   if (error instanceof VolumeLost) return { kind: 'lost' };
   const { message } = error as Error;
@@ -212,7 +210,7 @@ function outcomeOf(options: JobOptions, job: JobBase, error: unknown): Outcome {
   return { kind: 'cannot_run', reason: hide(`The service could not run it: ${message}`) };
 }
 
-/** Records what the outcome means, and cleans up. */
+/** Records the verdict and cleans up. */
 async function conclude<Verdict extends JobVerdict>(
   options: JobOptions,
   job: Job<Verdict>,
@@ -222,14 +220,15 @@ async function conclude<Verdict extends JobVerdict>(
   const isUndecided = outcome.kind === 'lost' || outcome.kind === 'not_started';
   const verdict = job.classify(isUndecided && job.isCanceled() ? { kind: 'canceled' } : outcome);
   const mask = (text: string) => maskText(job.secrets, text);
-  const isUsedAgain = job.isRepeatable || verdict.event === 'requeue';
+  // The next attempt may start as soon as the row has moved.
+  const mustCleanFirst = job.isRepeatable || verdict.event === 'requeue';
   let isLogFinished = false;
   const record = async () => {
-    // The log is complete and safe on disk before the verdict is seen.
+    // The log is complete on disk before anybody sees the verdict.
     if (!isLogFinished) await log.finish(verdict.lines.map(mask));
     isLogFinished = true;
     options.live.publish([`log:${job.topic}`]);
-    if (isUsedAgain) await cleanUp(options, job);
+    if (mustCleanFirst) await cleanUp(options, job);
     job.record(
       { ...verdict, error: verdict.error === null ? null : mask(verdict.error) },
       outcome.kind === 'not_started' ? { attempts: job.attempts - 1, spentMs: job.spentMs } : {},
@@ -239,14 +238,14 @@ async function conclude<Verdict extends JobVerdict>(
     await record();
   } catch (error) {
     if (!isDiskFull(error)) throw error;
-    // The disk may be full of what the container wrote, which is not needed any more. Its output is: it has the verdict.
+    // Free what the container wrote, and retry. Keep the output: it contains the exit status.
     await removeResources(options, job.resources);
     await record();
   }
-  if (!isUsedAgain) await cleanUp(options, job);
+  if (!mustCleanFirst) await cleanUp(options, job);
 }
 
-/** Never fails: what is left, the sweep removes. */
+/** Never fails. The sweep removes what is left. */
 async function cleanUp(
   options: JobOptions,
   { directory, resources, topic }: Pick<Job<JobVerdict>, 'directory' | 'resources' | 'topic'>,
@@ -267,8 +266,8 @@ export async function removeResources(
   for (const name of volumes) await host.engine.removeVolume(name);
 }
 
-/** The directory of the job with nothing in it but the file that the container writes to. */
-export async function beginOutput({
+/** Recreates the directory of the job, with an empty output file. */
+export async function createJobDirectory({
   directory,
   outputFile,
 }: Pick<JobBase, 'directory' | 'outputFile'>): Promise<void> {
@@ -277,19 +276,19 @@ export async function beginOutput({
   await createOutput(outputFile);
 }
 
-/** Asked while the server itself reads or writes for long. */
+/** Polled during long reads and writes by the server itself. */
 export const mayContinueJob = (
   { stopping, disk }: JobOptions,
   job: Pick<JobBase, 'stopReason' | 'deadlineAt'>,
 ) =>
   !stopping.aborted && job.stopReason() === undefined && Date.now() < job.deadlineAt && disk.hasFreeSpace();
 
-/** Checked again when a container starts: an image that is named may have been allowed when it was written. */
+/** Checks the image again at the start, because ANY_IMAGE may have been on when the suite was saved. */
 export function chooseImage({ db, settings }: JobOptions, named: string | null): string {
   const image = named ?? defaultImage(db, settings);
   if (!isImageUsable(db, settings, image))
     throw new CannotRun(
-      `The image ${image} was never imported, so it cannot be used: name another, or ask an administrator to bring it in with "assay image import FILE --name ${image}" or to set ANY_IMAGE.`,
+      `The image ${image} was never imported: choose another one, or ask an administrator to run "assay image import FILE --name ${image}" or to set ANY_IMAGE.`,
     );
   return image;
 }

@@ -16,10 +16,10 @@ import { findDeploy } from '../store/deploys.ts';
 import { findProject, type Project, privateKeyOf } from '../store/projects.ts';
 import { listFirstDeploys } from '../store/queue.ts';
 import { type Deploy, moveDeploy } from '../store/transition.ts';
+import { watchCancellation } from './cancellation.ts';
 import { type FetchOptions, fetchProject, logFailure } from './fetch-mirror.ts';
 import { hostIn } from './host-slots.ts';
 import type { WorkKind } from './queue.ts';
-import { whileWanted } from './wanted.ts';
 
 /** Why a deploy did not happen, in words for its record and log. */
 class NotDeployed extends Error {}
@@ -67,7 +67,7 @@ export async function pushDeploy(
   await mkdir(dirname(path), { recursive: true, mode: 0o700 });
   const log = await openLog({ path, limitBytes: options.logLimitBytes });
   const find = () => findDeploy(db, deploy.projectId, deploy.id);
-  const wanted = whileWanted(options, [
+  const cancellation = watchCancellation(options, [
     [`deploy:${deploy.id}`, () => find()?.cancelBecause === null],
     [`project:${project.id}`, () => findProject(db, project.id) !== undefined],
   ]);
@@ -84,12 +84,15 @@ export async function pushDeploy(
   let isOpen = interrupted;
   try {
     await log.line(`deploy of ${deploy.commitRef} to ${deploy.remoteBranch} of ${deploy.repositoryUrl}`);
-    if (interrupted && (await remoteBranchHead({ ...access, signal: wanted.signal })) === deploy.commitRef)
+    if (
+      interrupted &&
+      (await remoteBranchHead({ ...access, signal: cancellation.signal })) === deploy.commitRef
+    )
       return await finish('deploy', [
         'the push had arrived before the appliance was interrupted',
         'deployed',
       ]);
-    await requireOnBranch(options, project, deploy, wanted.signal);
+    await requireOnBranch(options, project, deploy, cancellation.signal);
     // What the remote printed is worth less than what became of the push.
     const notKept = (error: unknown) =>
       options.log.warn('output of a deploy could not be kept', { deploy: deploy.id, cause: error });
@@ -97,7 +100,7 @@ export async function pushDeploy(
       ...access,
       mirror: mirrorPath(options.dataDirectory, project.id),
       hash: deploy.commitRef,
-      signal: wanted.signal,
+      signal: cancellation.signal,
       onOutput: text => {
         isOpen ||= BEGINS_TO_SEND.test(text);
         // Paths that the remote names are its own.
@@ -134,7 +137,7 @@ export async function pushDeploy(
       await finish('fail', lines, lines.join(' '));
     }
   } finally {
-    wanted.end();
+    cancellation.stopWatching();
     // Also where the disk is too full to end it: nobody else would.
     await log.close();
   }

@@ -1,5 +1,5 @@
-// What is particular to a build as a job: its source, variables, cache and dependencies, the plan made of them, and a
-// checkout beside the suite's container where its image has no git.
+// Runs a build as a job: collects its source, variables, cache and dependencies, plans its container, and makes the checkout
+// in a separate container if the image has no git.
 
 import { join } from 'node:path';
 import { isFinishedBuild } from '../domain/build.ts';
@@ -24,12 +24,13 @@ import { findProject, type Project } from '../store/projects.ts';
 import { listFirstWaitingBuilds, listRunningBuilds } from '../store/queue.ts';
 import { findSuite, listAllVariables } from '../store/suites.ts';
 import { moveBuild } from '../store/transition.ts';
+import { watchCancellation } from './cancellation.ts';
 import { logFailure } from './fetch-mirror.ts';
 import { followContainer } from './follow-container.ts';
 import {
-  beginOutput,
   CannotRun,
   chooseImage,
+  createJobDirectory,
   describeJob,
   type Job,
   JobEnded,
@@ -39,26 +40,25 @@ import {
 } from './job.ts';
 import { findSource } from './source.ts';
 import {
+  areTooLarge,
   environmentFile,
-  isTooMuch,
-  keepVariables,
-  readKeptSecrets,
-  TOO_MUCH,
+  readSecrets,
+  VARIABLES_TOO_LARGE,
   type Variable,
+  writeVariables,
 } from './suite-variables.ts';
-import { whileWanted } from './wanted.ts';
 
 export type SuiteJobOptions = JobOptions & {
-  /** The artifacts of a suite's dependencies, ready to mount. */
+  /** Returns the artifacts of the suite's dependencies, ready to mount. */
   attach(suiteId: bigint): Promise<Attached>;
-  /** The volume that the suite keeps /srv/cache in. */
+  /** Returns the volume for /srv/cache. */
   openCache(suiteId: bigint): string;
-  /** Waits for its turn with the project's Git host. */
+  /** Queues a fetch of the commit, and resolves when it is done. */
   fetchSource(project: Project, hash: string, signal: AbortSignal): Promise<void>;
   onFinished(build: Build): void;
 };
 
-/** Builds, as work of the queue. No build of a project starts while `isSourceMissing`. */
+/** Connects builds to the queue. No build of a project starts while `isSourceMissing`. */
 export const suiteWork = (options: SuiteJobOptions, isSourceMissing: (projectId: bigint) => boolean) =>
   jobWork(options, 'build', {
     listWaiting: () =>
@@ -71,14 +71,13 @@ export const suiteWork = (options: SuiteJobOptions, isSourceMissing: (projectId:
   });
 
 export type Attached = {
-  /** In the order in which they are launched. */
+  /** In launch order. */
   dependencies: AttachedDependency[];
-  /** In the order in which they are searched, each once. */
+  /** In search order, without duplicates. */
   prefixes: string[];
   mounts: Mount[];
 };
 
-/** A build as a job, with what its suite has attached once that is known. */
 type SuiteJob = Job<Verdict> & { launched: AttachedDependency[] };
 
 function createSuiteJob(options: SuiteJobOptions, build: Build): Job<Verdict> {
@@ -96,13 +95,13 @@ function createSuiteJob(options: SuiteJobOptions, build: Build): Job<Verdict> {
     launched: [],
     describeStep: name => describeStep(options, build, job.launched, name),
     async start(log, release) {
-      // Read once: what the container gets is what is masked.
+      // Read once, so that exactly the values that the container gets are masked.
       const variables = listAllVariables(db, build.suiteId);
       job.secrets = variables.map(({ content }) => content);
       return start(options, build, job, variables, log, release);
     },
     async resume(log) {
-      const kept = await readKeptSecrets(db.vault, build.id, job.directory);
+      const kept = await readSecrets(db.vault, build.id, job.directory);
       job.secrets = kept ?? listAllVariables(db, build.suiteId).map(({ content }) => content);
       return followContainer(options, job, log, undefined);
     },
@@ -155,12 +154,12 @@ async function start(
   const suite = findSuite(db, build.projectId, build.suiteId);
   const request = findBuildRequest(db, build.projectId, build.buildRequestId);
   if (!project || !request) return { kind: 'canceled' };
-  if (!suite) throw new CannotRun('The suite was deleted before its build could start.');
-  if (isTooMuch(variables)) throw new CannotRun(TOO_MUCH);
+  if (!suite) throw new CannotRun('The suite was deleted before its build started.');
+  if (areTooLarge(variables)) throw new CannotRun(VARIABLES_TOO_LARGE);
   const cacheVolume = options.openCache(suite.id);
   const source = await findSource(options, project, build.commitRef);
   if (!source) {
-    // Others may run meanwhile. This build then waits for a slot again.
+    // The fetch does not occupy the slot. The build is queued again afterwards.
     release();
     await fetchMissingSource(options, build, project, log);
     return { kind: 'not_started' };
@@ -169,7 +168,7 @@ async function start(
   const [{ image, network }, attached] = await Promise.all([
     host.prepare(chooseImage(options, suite.image)),
     options.attach(suite.id),
-    beginOutput(job).then(() => keepVariables(db.vault, build.id, job.directory, variables)),
+    createJobDirectory(job).then(() => writeVariables(db.vault, build.id, job.directory, variables)),
   ]);
   const planned: SuiteOptions = {
     instance: instanceOf(db),
@@ -194,9 +193,9 @@ async function start(
   job.launched = attached.dependencies;
   if (image.hasGit) return followContainer(options, job, log, planSuite(planned));
   const workspaceVolume = workspaceVolumeName(planned.instance, build.id);
-  const outcome = await checkOutBeside(options, job, log, planned, workspaceVolume);
+  const outcome = await checkOutInVolume(options, job, log, planned, workspaceVolume);
   if (outcome.kind !== 'exit' || outcome.status !== 0) return outcome;
-  // The checkout may have taken longer than what was attached is kept for.
+  // The checkout may have taken longer than the artifacts are reserved for.
   const { dependencies, prefixes, mounts } = await options.attach(suite.id);
   job.launched = dependencies;
   const plan = planSuite({ ...planned, dependencies, prefixes, artifactMounts: mounts, workspaceVolume });
@@ -205,8 +204,8 @@ async function start(
 
 const checkoutName = ({ name }: { name: string }) => `${name}-checkout`;
 
-/** For an image without git: the checkout is made by a container of the image `host`, in a volume. */
-async function checkOutBeside(
+/** Makes the checkout in a volume, with the image `host`, because the suite's image has no git. */
+async function checkOutInVolume(
   options: SuiteJobOptions,
   job: SuiteJob,
   log: LogWriter,
@@ -215,10 +214,10 @@ async function checkOutBeside(
 ): Promise<Outcome> {
   const { host } = options;
   const { image } = await host.prepare(HOST_IMAGE);
-  const beside = { ...job, name: checkoutName(job), outputFile: join(job.directory, 'checkout') };
+  const checkout = { ...job, name: checkoutName(job), outputFile: join(job.directory, 'checkout') };
   const suite = planSuite(planned);
-  await createOutput(beside.outputFile);
-  // Files of an attempt that ended while Docker was away do not belong to this one.
+  await createOutput(checkout.outputFile);
+  // An attempt that ended while Docker was unavailable may have left files.
   await removeResources(options, job.resources);
   await host.engine.createVolume({ name: volume, labels: { ...suite.labels, kind: 'workspace' } });
   const plan = volumeCheckoutPlan({
@@ -228,11 +227,11 @@ async function checkOutBeside(
     mirror: planned.mirror,
     submoduleMirrors: planned.submoduleMirrors,
     volume,
-    outputFile: beside.outputFile,
+    outputFile: checkout.outputFile,
     nonce: job.nonce,
   });
-  const outcome = await followContainer(options, beside, log, plan);
-  // The suite's own output is another file, read from its beginning.
+  const outcome = await followContainer(options, checkout, log, plan);
+  // The suite's output is another file, so its offsets start at 0.
   await log.beginAttempt();
   return outcome;
 }
@@ -244,20 +243,20 @@ async function fetchMissingSource(
   log: LogWriter,
 ): Promise<void> {
   const { db } = options;
-  const wanted = whileWanted(options, [
+  const cancellation = watchCancellation(options, [
     [`build:${build.id}`, () => findBuild(db, build.projectId, build.id)?.cancelBecause === null],
     [`project:${project.id}`, () => findProject(db, project.id) !== undefined],
   ]);
   try {
-    await log.line('what is to be checked out is not on this server any more, and is fetched again');
-    await options.fetchSource(project, build.commitRef, wanted.signal);
+    await log.line('the commit is no longer on this server: fetching it again');
+    await options.fetchSource(project, build.commitRef, cancellation.signal);
   } catch (error) {
     if (options.stopping.aborted) throw error;
-    if (!wanted.isWanted()) throw new JobEnded({ kind: 'canceled' });
+    if (cancellation.isCanceled()) throw new JobEnded({ kind: 'canceled' });
     logFailure(options.log, 'source of a build could not be fetched', { build: build.id }, error);
     const reason = error instanceof GitFailure ? error.reason : (error as Error).message;
     throw new CannotRun(`The commit could not be fetched: ${reason}`);
   } finally {
-    wanted.end();
+    cancellation.stopWatching();
   }
 }

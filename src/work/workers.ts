@@ -43,7 +43,7 @@ export type Workers = {
   waitReason(): string;
   slotsUsed(): number;
   /** Why Docker cannot be used now; undefined when it can. */
-  dockerAway(): string | undefined;
+  dockerUnavailable(): string | undefined;
   hasFreeSpace(): boolean;
   freeDiskBytes(): number;
   /** What all caches together may take (CACHE_TOTAL); 0 is no limit. */
@@ -140,7 +140,7 @@ export async function startWorkers(options: {
   const slots = createContainerSlots({
     concurrency: settings.concurrency,
     dataDirectory,
-    dockerAway: host.unavailable,
+    dockerUnavailable: host.unavailable,
     hasFreeSpace: disk.hasFreeSpace,
   });
   const poke = () => live.publish(['queue']);
@@ -190,7 +190,7 @@ export async function startWorkers(options: {
         : undefined,
     waitReason: slots.waitReason,
     slotsUsed: slots.used,
-    dockerAway: host.unavailable,
+    dockerUnavailable: host.unavailable,
     hasFreeSpace: disk.hasFreeSpace,
     freeDiskBytes: disk.freeBytes,
     cacheTotalBytes: caches.totalBytes,

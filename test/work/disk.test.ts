@@ -107,7 +107,7 @@ test('only the job that grew is stopped, even if another one uses more', async t
   world.usages.set('grows', holding(30 * MIB));
   await look(2);
   assert.deepEqual(world.woken, ['build:grows']);
-  assert.equal(disk.mustEnd('grows'), 'disk_full');
+  assert.equal(disk.stopReason('grows'), 'disk_full');
   // Removing its files takes a while: no other job has to be stopped for that.
   world.gone = false;
   await look(5);
@@ -118,7 +118,7 @@ test('only the job that grew is stopped, even if another one uses more', async t
   world.freeBytes = MIN_FREE;
   await look(5);
   assert.deepEqual(world.woken, ['build:grows']);
-  assert.equal(disk.mustEnd('holds'), undefined);
+  assert.equal(disk.stopReason('holds'), undefined);
 });
 
 test('another job is stopped if space is still short after the first one is gone', async t => {
@@ -158,8 +158,8 @@ test('a compile that was stopped on a full disk does not stop the next one of th
   world.jobs = [{ ...build('first'), kind: 'dependency' }];
   world.usages.set('first', holding(50 * MIB));
   await look(3);
-  assert.equal(disk.mustEnd('first'), 'disk_full');
-  assert.equal(disk.mustEnd('second'), undefined);
+  assert.equal(disk.stopReason('first'), 'disk_full');
+  assert.equal(disk.stopReason('second'), undefined);
 });
 
 test('a failed measurement is followed by another', async t => {
@@ -201,7 +201,7 @@ test('a job beyond DISK or CACHE_LIMIT is stopped, each with its reason, and the
   world.usages.set('unknown', holding(Number.POSITIVE_INFINITY));
   await look();
   assert.deepEqual(
-    world.jobs.map(({ nonce }) => disk.mustEnd(nonce)),
+    world.jobs.map(({ nonce }) => disk.stopReason(nonce)),
     [undefined, 'too_big', 'cache_too_big', undefined],
   );
   assert.deepEqual(

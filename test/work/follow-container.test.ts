@@ -11,7 +11,7 @@ import { type Engine, EngineUnavailable } from '../../src/engine/engine.ts';
 import { createLive } from '../../src/live.ts';
 import { openLog } from '../../src/store/data/log-file.ts';
 import type { ContainerHost } from '../../src/work/container-host.ts';
-import { type ContainerRun, followContainer, hasBegun } from '../../src/work/follow-container.ts';
+import { type ContainerRun, followContainer, mayHaveStarted } from '../../src/work/follow-container.ts';
 import { plainJob } from './plain-job.ts';
 
 async function roomFor(
@@ -51,7 +51,7 @@ async function roomFor(
     log,
     print: (text: string) => appendFileSync(job.outputFile, text),
     exit: () => appendFileSync(job.outputFile, `${recordPrefix('abc')}exit command 0\x1e`),
-    hasBegun: () => hasBegun({ host, live, stopping: stopping.signal }, job),
+    mayHaveStarted: () => mayHaveStarted({ host, live, stopping: stopping.signal }, job),
     run: () => followContainer({ host, live, stopping: stopping.signal }, job, log, {} as ContainerPlan),
   };
 }
@@ -147,6 +147,6 @@ test('a job that Docker never reports as started is waited for no longer than it
     throw new EngineUnavailable('Docker did not answer in time.');
   };
   const fixture = await roomFor(t, { inspectContainer }, { deadlineAt: Date.now() + 100 });
-  assert.equal(await fixture.hasBegun(), true);
+  assert.equal(await fixture.mayHaveStarted(), true);
   assert.deepEqual(await fixture.run(), { kind: 'timed_out' });
 });

@@ -37,7 +37,7 @@ async function runScripted(script: Script) {
         removeVolume: async (name: string) => void happened.push(`removes ${name}`),
       },
     },
-    disk: { hasFreeSpace: () => true, mustEnd: () => undefined, evict: () => {} },
+    disk: { hasFreeSpace: () => true, stopReason: () => undefined, evict: () => {} },
     settings: { timeoutMs: 60_000, logLimitBytes: 10_000 },
   } as unknown as JobOptions;
   const row = { id: 7n, nonce: 'abc', attempts: 2, spentMs: 5, startedAt: Date.now() };
@@ -97,7 +97,8 @@ test('a job whose name is used again removes what it had in Docker before its ve
 });
 
 test('an attempt without a connection to Docker does not count, and one without an answer does', async () => {
-  const away = (reached: boolean) => () => Promise.reject(new EngineUnavailable('Docker is away.', reached));
+  const away = (reached: boolean) => () =>
+    Promise.reject(new EngineUnavailable('Docker is unavailable.', reached));
   const notReached = await runScripted({ start: away(false) });
   assert.deepEqual(notReached.happened, [
     'Docker is reported away',
@@ -106,13 +107,16 @@ test('an attempt without a connection to Docker does not count, and one without 
     'records requeue null {"attempts":1,"spentMs":5}',
   ]);
   const notAnswered = await runScripted({ start: away(true) });
-  assert.ok(notAnswered.happened.includes('records lost Docker is away. {}'), `${notAnswered.happened}`);
+  assert.ok(
+    notAnswered.happened.includes('records lost Docker is unavailable. {}'),
+    `${notAnswered.happened}`,
+  );
 });
 
 test('a job that was canceled while Docker failed is canceled', async () => {
   for (const start of [
     async (): Promise<Outcome> => ({ kind: 'lost' }),
-    () => Promise.reject(new EngineUnavailable('Docker is away.', false)),
+    () => Promise.reject(new EngineUnavailable('Docker is unavailable.', false)),
     () => Promise.reject(new Error('broken')),
   ]) {
     const { happened } = await runScripted({ start, isCanceled: true });

@@ -5,19 +5,19 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { createVault } from '../../src/store/database/vault.ts';
-import { keepVariables, readKeptSecrets } from '../../src/work/suite-variables.ts';
+import { readSecrets, writeVariables } from '../../src/work/suite-variables.ts';
 
 test('secrets are read back unchanged, and an unreadable file is not treated as none', async t => {
   const directory = mkdtempSync(join(tmpdir(), 'assay-variables-'));
   t.after(() => rmSync(directory, { recursive: true }));
   const vault = createVault(Buffer.alloc(32, 7));
-  assert.equal(await readKeptSecrets(vault, 1n, directory), undefined);
-  await keepVariables(vault, 1n, directory, [{ name: 'TOKEN', content: 'a secret of mine' }]);
-  assert.deepEqual(await readKeptSecrets(vault, 1n, directory), ['a secret of mine']);
-  await assert.rejects(readKeptSecrets(vault, 2n, directory), 'those of another build');
+  assert.equal(await readSecrets(vault, 1n, directory), undefined);
+  await writeVariables(vault, 1n, directory, [{ name: 'TOKEN', content: 'a secret of mine' }]);
+  assert.deepEqual(await readSecrets(vault, 1n, directory), ['a secret of mine']);
+  await assert.rejects(readSecrets(vault, 2n, directory), 'those of another build');
   truncateSync(join(directory, 'secrets'), 10);
-  await assert.rejects(readKeptSecrets(vault, 1n, directory), 'cut off by a crash');
+  await assert.rejects(readSecrets(vault, 1n, directory), 'cut off by a crash');
   rmSync(join(directory, 'secrets'));
   mkdirSync(join(directory, 'secrets'));
-  await assert.rejects(readKeptSecrets(vault, 1n, directory), 'not to be read');
+  await assert.rejects(readSecrets(vault, 1n, directory), 'not to be read');
 });

@@ -78,13 +78,16 @@ function followQueue(visit: Visit): Response {
 
 function renderVitals(visit: Visit): Html {
   const { services } = visit;
-  const { slots, slotsUsed, freeDiskBytes, minFreeDiskBytes, dockerAway, image } = services.vitals();
+  const { slots, slotsUsed, freeDiskBytes, minFreeDiskBytes, dockerUnavailable, image } = services.vitals();
   const counts = countByState(services.db);
   const backupAt = findStoredValue(services.db, 'last_backup_at');
   const low = freeDiskBytes < minFreeDiskBytes;
   return factList([
     ['Version', services.version],
-    ['Docker', dockerAway === undefined ? stateBadge('answers') : stateBadge('away', dockerAway)],
+    [
+      'Docker',
+      dockerUnavailable === undefined ? stateBadge('answers') : stateBadge('unavailable', dockerUnavailable),
+    ],
     ['Default image', html`<code>${image}</code>`],
     ['Slots', `${slotsUsed} of ${slots} taken`],
     [

@@ -38,7 +38,7 @@ const states: Record<string, [word: string, tone: Tone]> = {
   does_not_hold: ['Does not hold', 'off'],
   cannot_be_told: ['Cannot be told', 'idle'],
   answers: ['Answers', 'good'],
-  away: ['Away:', 'warn'],
+  unavailable: ['Unavailable:', 'warn'],
   low: ['Low:', 'warn'],
   active: ['Active', 'good'],
   suspended: ['Suspended', 'off'],

@@ -112,7 +112,7 @@ const scenarios = {
       const found = await pollUntil(
         options.goneMs,
         () => project.buildRecord(build.id_str as string),
-        one => /Docker is away/.test(inspect(one)),
+        one => /Docker is unavailable/.test(inspect(one)),
       );
       // It stays away, even after the build has reported it.
       await delay(Math.max(0, options.goneMs - (performance.now() - goneAt)));
@@ -123,7 +123,7 @@ const scenarios = {
     table.mustBeTrue('gone: the build waits throughout', !isFinished(waiting.build_state), inspect(waiting));
     table.mustBeTrue(
       'gone: a waiting build gives the reason',
-      /Docker is away/.test(inspect(explained)),
+      /Docker is unavailable/.test(inspect(explained)),
       inspect(explained),
     );
     await environment.ask('GET', '/healthz');

@@ -38,7 +38,7 @@ describe('While Docker', () => {
     const build = await project.buildRecord(buildId as string);
     assert.equal(build.build_state, 'enqueued');
     assert.equal((build.waiting as Wire).position, 1);
-    assert.match((build.waiting as Wire).reason as string, /^Docker is away: .*is Docker running\?/);
+    assert.match((build.waiting as Wire).reason as string, /^Docker is unavailable: .*is Docker running\?/);
     await gate.open();
     assert.equal((await project.finishedRequest(requestId)).build_state, 'passed');
     const events = (await project.ask('GET', '/events')) as unknown as Wire[];
@@ -61,7 +61,8 @@ describe('While Docker', () => {
     await short.buildWhen(
       waitingId as string,
       build =>
-        build.build_state === 'running' || /^Docker is away/.test(String((build.waiting as Wire)?.reason)),
+        build.build_state === 'running' ||
+        /^Docker is unavailable/.test(String((build.waiting as Wire)?.reason)),
     );
     assert.equal((await project.buildRecord(buildId as string)).build_state, 'running');
     await docker('exec', container(buildId), 'touch', '/srv/cache/go');

@@ -290,7 +290,7 @@ test('A build whose mirror was lost, as after a restore, fetches its commit agai
     assert.equal(again.build_state, 'passed', String(again.error));
     assert.match(
       await project.log(again.id_str as string),
-      /^\[assay\] what is to be checked out is not on this server any more, and is fetched again\n(?:.*\n)*draft$/,
+      /^\[assay\] the commit is no longer on this server: fetching it again\n(?:.*\n)*draft$/,
     );
 
     // No branch contains it any more, but the host still has it.

@@ -1,4 +1,5 @@
-// What a compile left becomes an artifact: read out of its volume, safe in DATA, and in a volume of its own for suites.
+// Saves the result of a compile as an artifact: copies it from the prefix volume to the data directory, and creates the
+// volume that suites mount.
 
 import { rm, stat, statfs } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -15,36 +16,36 @@ import type { KeyedMutex } from './keyed-mutex.ts';
 
 export type CompileJobOptions = JobOptions & {
   artifacts: Artifacts;
-  /** One compile of a recipe at a time: whoever wants the same waits for the artifact. */
+  /** Held during a compile, by recipe: others with the same recipe wait, and use the artifact. */
   recipeMutex: KeyedMutex;
 };
 
-/** What a compile was begun with: the dependency may be changed while it runs. */
-export type Begun = { recipeHash: string; prefix: string; volume: string; inside: string };
+/** The input of a running compile. The dependency may change meanwhile. */
+export type StartedCompile = { recipeHash: string; prefix: string; volume: string; inside: string };
 
 export type CompileJob = Job<CompileVerdict> & {
   dependency: Dependency;
   artifact?: { hash: string; recipeHash: string };
 };
 
-export async function keepArtifact(
+export async function saveArtifact(
   options: CompileJobOptions,
   job: CompileJob,
   log: LogWriter,
-  begun: Begun,
+  started: StartedCompile,
 ): Promise<void> {
   const file = join(job.directory, 'artifact');
-  const { hash, files, sizeBytes } = await capture(options, job, begun, file);
-  if (files === 0) throw new CannotRun(`The command left nothing under its prefix ${begun.prefix}.`);
+  const { hash, files, sizeBytes } = await capture(options, job, started, file);
+  if (files === 0) throw new CannotRun(`The command left nothing under its prefix ${started.prefix}.`);
   job.held.defer(options.artifacts.hold(hash));
   await keepArchive(file, artifactPath(options.dataDirectory, hash));
-  createArtifact(options.db, { hash, prefix: begun.prefix, sizeBytes });
-  await log.line(`kept ${files} files, ${sizeBytes} bytes, of ${begun.prefix}`);
+  createArtifact(options.db, { hash, prefix: started.prefix, sizeBytes });
+  await log.line(`kept ${files} files, ${sizeBytes} bytes, of ${started.prefix}`);
   await makeReady(options, job, hash);
-  job.artifact = { hash, recipeHash: begun.recipeHash };
+  job.artifact = { hash, recipeHash: started.recipeHash };
 }
 
-/** Suites start at once when the volume is there. When it is not, the first of them makes it. */
+/** Creates the volume now so that suites start faster. If it fails, the first suite creates it. */
 async function makeReady(options: CompileJobOptions, job: CompileJob, hash: string): Promise<void> {
   try {
     await options.artifacts.ready(hash);
@@ -56,12 +57,12 @@ async function makeReady(options: CompileJobOptions, job: CompileJob, hash: stri
 async function capture(
   options: CompileJobOptions,
   job: CompileJob,
-  begun: Begun,
+  started: StartedCompile,
   file: string,
 ): Promise<Captured> {
   const { host } = options;
   const { diskBytes, runAs } = options.settings;
-  // It is unpacked for suites, holes filled: what cannot fit is not kept.
+  // The volume for suites holds it unpacked, without holes.
   const { bavail, bsize } = await statfs(options.dataDirectory);
   let grownBytes = 0;
   const fits = (sizeBytes: number) => {
@@ -69,10 +70,10 @@ async function capture(
     return sizeBytes <= Math.min(diskBytes || Number.POSITIVE_INFINITY, bavail * bsize);
   };
   try {
-    return await host.engine.readVolume(begun, tar =>
+    return await host.engine.readVolume(started, tar =>
       captureTar(tar, {
         file,
-        prefix: begun.prefix,
+        prefix: started.prefix,
         owner: runAs,
         mayContinue: sizeBytes => fits(sizeBytes) && mayContinueJob(options, job),
       }),
@@ -86,8 +87,8 @@ async function capture(
   }
 }
 
-/** The artifact of a compile of the very same, where there is one. */
-export async function findKeptArtifact(
+/** Uses the artifact of an earlier compile of the same recipe, if there is one. */
+export async function reuseArtifact(
   options: CompileJobOptions,
   job: CompileJob,
   log: LogWriter,
@@ -95,7 +96,6 @@ export async function findKeptArtifact(
 ): Promise<boolean> {
   const artifact = findCompiledRecipe(options.db, recipeHash);
   if (!artifact) return false;
-  // The sweep leaves it alone until this compile has ended.
   job.held.defer(options.artifacts.hold(artifact.hash));
   const isKept = await stat(artifactPath(options.dataDirectory, artifact.hash)).then(
     () => true,
