@@ -1,5 +1,5 @@
-// The artifacts of dependencies, as suites and compiles mount them: one Docker volume each, filled from DATA once and again
-// when Docker has lost it; a union where several share a prefix. Nothing here costs more for a larger artifact, but filling.
+// Makes the artifacts of dependencies available to containers. Each artifact has one Docker volume, filled from the data
+// directory. Artifacts that share a prefix are mounted as a union, without copying.
 
 import { createHash, randomBytes } from 'node:crypto';
 import { access } from 'node:fs/promises';
@@ -34,39 +34,39 @@ export type ArtifactOptions = { db: Db; host: ContainerHost; dataDirectory: stri
 
 export type BuildPrefix = {
   mounts: Mount[];
-  /** The volume that takes what the compile writes, and the directory in it. */
+  /** The volume that the compile writes to, and the directory in it. */
   volume: string;
   inside: string;
 };
 
 export type Artifacts = {
   attachToSuite(suiteId: bigint): Promise<Attached>;
-  /** What the dependency relates to, in search order; throws CannotRun where one was never compiled. */
+  /** The artifacts of related dependencies, in search order. Throws CannotRun if one was never compiled. */
   listRelatedArtifacts(dependency: Dependency): PlacedArtifact[];
-  /** The dependency's own prefix, writable and empty but for what related ones have there, and theirs. */
+  /** Mounts the prefixes of related dependencies, and the dependency's own prefix, writable. */
   attachToCompile(dependency: Dependency, related: readonly PlacedArtifact[]): Promise<BuildPrefix>;
-  /** The volumes that `attachToCompile` makes, in the order in which they can be removed. */
+  /** The volumes that `attachToCompile` creates, in the order in which they can be removed. */
   compileVolumes(dependencyId: bigint): string[];
-  /** Makes sure that its volume is there. */
+  /** Creates the volume of the artifact if it does not exist. */
   ready(hash: string): Promise<void>;
-  /** Keeps the sweep from an artifact that no row refers to yet. */
+  /** Keeps the sweep from deleting an artifact that no row refers to yet. */
   hold(hash: string): () => void;
   isHeld(hash: string): boolean;
   isVolumeNeeded(name: string, owner: Ownership): boolean;
 };
 
-/** A union or an artifact that was handed out this long ago is mounted, or never will be. */
-const HANDED_OUT_MS = 2 * 60_000;
-const UPPER = 'upper';
-const WORK = 'work';
+/** After this time, a volume is mounted or never will be. */
+const RESERVED_MS = 2 * 60_000;
+const UPPER_DIRECTORY = 'upper';
+const WORK_DIRECTORY = 'work';
 
 export function createArtifacts({ db, host, dataDirectory, runAs }: ArtifactOptions): Artifacts {
   const instance = instanceOf(db);
   const { engine } = host;
   const filling = new Map<string, Promise<string>>();
   const held = new Map<string, number>();
-  const handedOutAt = new Map<string, number>();
-  /** Whether an artifact has a directory at a path: asked once, since its content never changes. */
+  const reservedAt = new Map<string, number>();
+  /** Whether an artifact has a directory at a path. The content of an artifact never changes. */
   const directories = new Map<string, boolean>();
   const directoryKey = (hash: string, inside: string) => `${hash} ${inside}`;
 
@@ -78,14 +78,14 @@ export function createArtifacts({ db, host, dataDirectory, runAs }: ArtifactOpti
       else held.delete(hash);
     };
   };
-  const handOut = (name: string) => handedOutAt.set(name, Date.now());
+  const reserve = (name: string) => reservedAt.set(name, Date.now());
 
   async function findReady(hash: string): Promise<string | undefined> {
     const name = findArtifact(db, hash)?.volume;
     return name && (await engine.hasVolume(name)) ? name : undefined;
   }
 
-  /** Under a new name each time, which is written down when it is full: a crash leaves none that is half full. */
+  /** Fills a new volume, and records its name when it is complete, so that an incomplete one is never used. */
   async function fill(hash: string): Promise<string> {
     const file = artifactPath(dataDirectory, hash);
     const isThere = await access(file).then(
@@ -94,10 +94,10 @@ export function createArtifacts({ db, host, dataDirectory, runAs }: ArtifactOpti
     );
     if (!isThere)
       throw new CannotRun(
-        'A dependency has lost its artifact: upload its archive again, or restore a backup.',
+        'The artifact of a dependency is missing: upload its archive again, or restore a backup.',
       );
     const name = `assay-${instance}-artifact-${hash.slice(0, 16)}-${randomBytes(4).toString('hex')}`;
-    handOut(name);
+    reserve(name);
     const labels = { instance, kind: 'artifact', id: hash };
     await engine.createVolume({ name, labels });
     await engine.fillVolume(name, () => openArtifact(file));
@@ -120,7 +120,7 @@ export function createArtifacts({ db, host, dataDirectory, runAs }: ArtifactOpti
     return work;
   }
 
-  async function learnDirectories(
+  async function findNestedDirectories(
     artifacts: readonly PlacedArtifact[],
     volumes: Map<string, string>,
     writable?: string,
@@ -132,16 +132,16 @@ export function createArtifacts({ db, host, dataDirectory, runAs }: ArtifactOpti
     }
   }
 
-  /** A volume of nothing but directories: small enough to be made again rather than trusted. */
+  /** A volume with empty directories. It is filled at each use, because that is cheaper than checking it. */
   async function mountPointVolume(paths: readonly string[]): Promise<string> {
     const name = `assay-${instance}-mountpoints-${digest(paths.join('\n'))}`;
-    handOut(name);
+    reserve(name);
     await engine.createVolume({ name, labels: { instance, kind: 'mountpoints', id: '' } });
     await engine.fillVolume(name, () => directoriesTar(paths, runAs));
     return name;
   }
 
-  /** The directories of a place, the winning one first. */
+  /** In order of precedence. */
   async function layersOf(place: ArtifactMount, volumes: Map<string, string>): Promise<VolumeDirectory[]> {
     const layers = place.layers.map(({ hash, inside }) => ({ volume: volumes.get(hash) as string, inside }));
     if (place.mountPoints.length === 0) return layers;
@@ -149,20 +149,22 @@ export function createArtifacts({ db, host, dataDirectory, runAs }: ArtifactOpti
   }
 
   async function createUnion(union: UnionPlan, target: string): Promise<void> {
-    handOut(union.name);
+    reserve(union.name);
     if (!(await engine.createUnion(union)))
-      throw new CannotRun(`Too many dependencies share the prefix ${target}: give some of them another one.`);
+      throw new CannotRun(
+        `Too many dependencies share the prefix ${target}: change the prefix of some of them.`,
+      );
   }
 
   async function mountPlace(place: ArtifactMount, volumes: Map<string, string>): Promise<Mount[]> {
-    const { target, layers: parts, mountPoints } = place;
-    const [only] = parts;
-    if (parts.length === 1 && only?.inside === '' && mountPoints.length === 0)
-      return [readOnlyMount(volumes.get(only.hash) as string, target)];
+    const { target, mountPoints } = place;
+    const [first] = place.layers;
+    if (place.layers.length === 1 && first?.inside === '' && mountPoints.length === 0)
+      return [readOnlyMount(volumes.get(first.hash) as string, target)];
     const layers = await layersOf(place, volumes);
     const name = `assay-${instance}-union-${digest(JSON.stringify(layers))}`;
     await createUnion({ name, labels: { instance, kind: 'union', id: '' }, layers }, target);
-    return [readOnlyMount(name, target), ...partMounts(layers)];
+    return [readOnlyMount(name, target), ...layerMounts(layers)];
   }
 
   async function readyAll(artifacts: readonly PlacedArtifact[]): Promise<Map<string, string>> {
@@ -171,13 +173,13 @@ export function createArtifacts({ db, host, dataDirectory, runAs }: ArtifactOpti
         async hash => [hash, await readyVolume(hash)] as const,
       ),
     );
-    for (const [, name] of ready) handOut(name);
+    for (const [, name] of ready) reserve(name);
     return new Map(ready);
   }
 
   async function mountAll(places: readonly ArtifactMount[], volumes: Map<string, string>): Promise<Mount[]> {
     const mounts = (await Promise.all(places.map(place => mountPlace(place, volumes)))).flat();
-    // One volume may be part of several unions.
+    // A volume can be a layer of several unions.
     return [...new Map(mounts.map(mount => [mount.target, mount])).values()];
   }
 
@@ -203,7 +205,7 @@ export function createArtifacts({ db, host, dataDirectory, runAs }: ArtifactOpti
       if (search.length === 0) return { dependencies: [], prefixes: [], mounts: [] };
       const artifacts = search.map(placed);
       const volumes = await readyAll(artifacts);
-      await learnDirectories(artifacts, volumes);
+      await findNestedDirectories(artifacts, volumes);
       return {
         dependencies: launch.map(dependency => ({
           name: dependency.name,
@@ -221,7 +223,7 @@ export function createArtifacts({ db, host, dataDirectory, runAs }: ArtifactOpti
       const volume = buildVolume(id);
       const owner = { instance, kind: 'prefix', id: id.toString() };
       const volumes = await readyAll(related);
-      await learnDirectories(related, volumes, prefix);
+      await findNestedDirectories(related, volumes, prefix);
       const places = planArtifactMounts(related, isInside, prefix);
       const own = places.find(({ writable }) => writable) as ArtifactMount;
       await engine.createVolume({ name: volume, labels: owner });
@@ -233,14 +235,18 @@ export function createArtifacts({ db, host, dataDirectory, runAs }: ArtifactOpti
         await engine.claimVolume(volume);
         return { volume, inside: '', mounts: [...mounts, writableMount(volume, prefix)] };
       }
-      await engine.fillVolume(volume, () => directoriesTar([UPPER, WORK], runAs));
+      await engine.fillVolume(volume, () => directoriesTar([UPPER_DIRECTORY, WORK_DIRECTORY], runAs));
       const layers = await layersOf(own, volumes);
-      const writable = { volume, upper: UPPER, work: WORK };
+      const writable = { volume, upper: UPPER_DIRECTORY, work: WORK_DIRECTORY };
       await createUnion({ name: buildUnion(id), labels: owner, layers, writable }, prefix);
-      const parts = partMounts([writable, ...layers]).filter(part =>
-        mounts.every(({ target }) => target !== part.target),
+      const unmounted = layerMounts([writable, ...layers]).filter(layer =>
+        mounts.every(({ target }) => target !== layer.target),
       );
-      return { volume, inside: UPPER, mounts: [...mounts, writableMount(buildUnion(id), prefix), ...parts] };
+      return {
+        volume,
+        inside: UPPER_DIRECTORY,
+        mounts: [...mounts, writableMount(buildUnion(id), prefix), ...unmounted],
+      };
     },
 
     compileVolumes: id => [buildUnion(id), buildVolume(id)],
@@ -250,9 +256,9 @@ export function createArtifacts({ db, host, dataDirectory, runAs }: ArtifactOpti
     isHeld: hash => held.has(hash),
 
     isVolumeNeeded(name, { kind, id }) {
-      const isHandedOut = Date.now() - (handedOutAt.get(name) ?? 0) < HANDED_OUT_MS;
-      if (isHandedOut) return true;
-      handedOutAt.delete(name);
+      const isReserved = Date.now() - (reservedAt.get(name) ?? 0) < RESERVED_MS;
+      if (isReserved) return true;
+      reservedAt.delete(name);
       return kind === 'artifact' && (held.has(id) || findArtifact(db, id)?.volume === name);
     },
   };
@@ -273,8 +279,8 @@ const writableMount = (source: string, target: string): Mount => ({
   readOnly: false,
 });
 
-/** Docker does not know that a union needs them: in use by a container of their own, no prune takes them away. */
-const partMounts = (layers: readonly { volume: string }[]) =>
+/** Docker does not know that a union uses these volumes. Mounting them as well protects them from a prune. */
+const layerMounts = (layers: readonly { volume: string }[]) =>
   [...new Set(layers.map(({ volume }) => volume))].map(name =>
     readOnlyMount(name, `${LAYERS_DIRECTORY}/${name}`),
   );

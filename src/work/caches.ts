@@ -1,5 +1,5 @@
-// The caches of suites in Docker: which volume a build mounts, how much each one holds, and emptying those that take too
-// much disk space. The books are in src/store/caches.ts.
+// The caches of suites in Docker: chooses the volume that a build mounts, measures it, and empties caches that use too much
+// disk space. src/store/caches.ts has their rows.
 
 import { type CacheTotal, cachesToEmpty, cacheTotalBytes, cacheVolumeOf } from '../domain/cache.ts';
 import { isDiskFull } from '../domain/disk-full.ts';
@@ -26,34 +26,34 @@ export type CacheOptions = {
   db: Db;
   host: ContainerHost;
   log: Log;
-  /** CACHE_LIMIT, of each suite; 0 is no limit. */
+  /** CACHE_LIMIT, for each suite; 0 is no limit. */
   limitBytes: number;
   /** CACHE_TOTAL. */
   total: CacheTotal;
-  /** Of the file system that holds Docker's volumes. */
+  /** The size of the file system that holds Docker's volumes. */
   fileSystemBytes(): number;
 };
 
 export type Caches = {
   limitBytes: number;
   totalBytes(): number;
-  /** The volume that a build of the suite mounts. Notes that it is used. */
+  /** Returns the volume that a build of the suite mounts, and marks it as used. */
   open(suiteId: bigint): string;
-  /** Counts what volumes hold; one that could not be counted in time is missing. */
+  /** Returns sizes by volume, without volumes that could not be measured in time. */
   measure(volumes: readonly string[]): Promise<Map<string, number>>;
-  /** Writes down what was measured while a build used it, and empties it where that is too much: true if so. */
+  /** Records the size of a cache in use. Empties it and returns true if it exceeds the limit. */
   record(suiteId: bigint, volume: string, found: { sizeBytes: number; measuredAt: number }): boolean;
   /** The volumes that builds may mount from now on. */
   listNeeded(): ReadonlySet<string>;
-  /** Measures what was used, and empties what takes too much. `volumes` are those that Docker has. */
+  /** Measures used caches, and empties those that exceed a limit. `volumes` are the volumes in Docker. */
   review(volumes: readonly OwnedVolume[]): Promise<void>;
-  /** Empties the least recently used cache that no build uses; false where nothing can be freed. */
+  /** Empties the least recently used cache that no build uses; false if nothing can be freed. */
   emptyLeastRecentlyUsed(): Promise<boolean>;
 };
 
-/** Docker deletes file by file: a large cache takes its time. */
+/** Docker deletes file by file, which is slow for a large cache. */
 const REMOVE_MS = 10 * 60_000;
-const MEASURED_AT_ONCE = 64;
+const MEASURED_PER_REVIEW = 64;
 
 export function createCaches(options: CacheOptions): Caches {
   const { db, host, log, limitBytes } = options;
@@ -62,9 +62,7 @@ export function createCaches(options: CacheOptions): Caches {
   const totalBytes = () => cacheTotalBytes(options.total, options.fileSystemBytes());
   const tooLarge = `because it grew past ${limitBytes} bytes (CACHE_LIMIT)`;
 
-  const measure = host.engine.measureVolumes;
-
-  /** False where a build has begun to use it meanwhile: it goes when that has ended. */
+  /** False if a build uses the volume now. The sweep removes it later. */
   const remove = async (volume: string) => {
     try {
       return await host.engine.removeVolume(volume, { deadlineMs: REMOVE_MS });
@@ -73,8 +71,8 @@ export function createCaches(options: CacheOptions): Caches {
       throw error;
     }
   };
-  /** On a full disk it cannot be written down: the next review finds the volume gone. */
-  const noteEmptied = (cache: Cache, because: string) => {
+  /** A full disk may prevent the record. Then the next review finds that the volume is gone. */
+  const recordEmptied = (cache: Cache, because: string) => {
     log.info('cache emptied', { suite: cache.suiteId, bytes: cache.sizeBytes, because });
     try {
       emptyCache(db, cache.suiteId, because);
@@ -95,7 +93,7 @@ export function createCaches(options: CacheOptions): Caches {
       ),
     );
 
-  /** Volumes that were made before there were books, and books of volumes that Docker has lost. */
+  /** Adds rows for volumes of older versions, and resets the size of caches whose volume is gone. */
   const reconcile = (volumes: readonly OwnedVolume[]) => {
     const present = new Map(volumes.map(({ name, createdAt }) => [name, createdAt]));
     for (const { suiteId, generation } of listCacheGenerations(db)) {
@@ -112,7 +110,7 @@ export function createCaches(options: CacheOptions): Caches {
     limitBytes,
     totalBytes,
     open: suiteId => volumeOf(useCache(db, suiteId)),
-    measure,
+    measure: host.engine.measureVolumes,
 
     record(suiteId, volume, found) {
       const cache = findCache(db, suiteId);
@@ -128,8 +126,10 @@ export function createCaches(options: CacheOptions): Caches {
     async review(volumes) {
       const present = reconcile(volumes);
       const measuredAt = db.now();
-      const used = listUnmeasuredCaches(db, MEASURED_AT_ONCE).filter(cache => present.has(volumeOf(cache)));
-      const sizes = await measure(used.map(volumeOf));
+      const used = listUnmeasuredCaches(db, MEASURED_PER_REVIEW).filter(cache =>
+        present.has(volumeOf(cache)),
+      );
+      const sizes = await host.engine.measureVolumes(used.map(volumeOf));
       for (const cache of used) {
         const sizeBytes = sizes.get(volumeOf(cache));
         if (sizeBytes === undefined) log.warn('cache could not be measured', { suite: cache.suiteId });
@@ -148,20 +148,20 @@ export function createCaches(options: CacheOptions): Caches {
       const volumes = await host.engine.listVolumes();
       const present = new Set(volumes.map(({ name }) => name));
       const needed = listNeeded();
-      let isAnyGone = false;
-      // Those that were emptied while a build used them hold their space for nothing.
+      let isAnyRemoved = false;
+      // Volumes that were in use when their cache was emptied.
       for (const { name, owner } of volumes)
-        if (owner.kind === 'cache' && !needed.has(name) && (await remove(name))) isAnyGone = true;
-      if (isAnyGone) return true;
+        if (owner.kind === 'cache' && !needed.has(name) && (await remove(name))) isAnyRemoved = true;
+      if (isAnyRemoved) return true;
       for (const cache of listIdleCaches(db)) {
-        // No build begins while space is short: one that takes long to remove is in nobody's way.
+        // No build starts while space is low, so a slow removal delays nobody.
         if (!present.has(volumeOf(cache)) || !(await remove(volumeOf(cache)))) continue;
-        isAnyGone = true;
-        noteEmptied(cache, 'because the disk was nearly full');
-        // One that may hold nothing does not count as the one that gives way.
+        isAnyRemoved = true;
+        recordEmptied(cache, 'because the disk was nearly full');
+        // An unmeasured cache may be empty, so the next one is removed too.
         if (!isUnmeasured(cache)) break;
       }
-      return isAnyGone;
+      return isAnyRemoved;
     },
   };
 }

@@ -1,29 +1,29 @@
-// Watches disk space. Caches give way first when it runs short; then the job that grew most is ended, alone, and others
-// only if that did not help. It also ends jobs that outgrow their own limits (DISK, CACHE_LIMIT).
+// Watches disk space. When it runs low, empties caches first, then ends the job that grew most, one job at a time. Also ends
+// jobs that exceed their own limits (DISK, CACHE_LIMIT).
 
 import type { StopReason } from '../domain/container/verdict.ts';
 import type { Log } from '../log.ts';
 import type { FreeSpace } from './file-systems.ts';
 import type { MeasureJobs, RunningJob, Usage } from './usage.ts';
 
-const LOOK_MS = 1_000;
+const CHECK_MS = 1_000;
 const MEASURE_MS = 5_000;
-/** Measuring takes at most this part of the time. */
+/** The largest share of time that is spent on measuring. */
 const MEASURE_SHARE = 0.1;
-/** A job that was ended has this long to go before another one is chosen. */
-const END_MS = 60_000;
-/** Growth counts over at least this time, once there are such old figures. */
+/** How long to wait for the space of an evicted job before evicting another. */
+const EVICTION_MS = 60_000;
+/** The shortest period over which growth is compared, once there are measurements that old. */
 const GROWTH_MS = 60_000;
-/** To end a job that holds less frees nothing. */
-const LEAST_BYTES = 1024 * 1024;
+/** Evicting a job that uses less would not help. */
+const MIN_EVICTED_BYTES = 1024 * 1024;
 
 export type Disk = {
   freeBytes(): number;
-  /** Whether new work may be taken on (MIN_FREE_DISK). */
+  /** Whether new work may start (MIN_FREE_DISK). */
   hasFreeSpace(): boolean;
-  /** Why this run must end now; undefined when it may go on. */
+  /** Why the job must end now; undefined if it may continue. */
   stopReason(nonce: string): StopReason | undefined;
-  /** This job must end: what it prints finds no disk space. */
+  /** Ends a job whose output cannot be stored. */
   evict(nonce: string): void;
   stop(): void;
 };
@@ -37,33 +37,33 @@ export type DiskOptions = {
   free(): FreeSpace;
   jobs(): RunningJob[];
   measure: MeasureJobs;
-  /** Writes down how much a suite's cache holds. */
+  /** Records the size of a suite's cache. */
   recordCache(suiteId: bigint, volume: string, found: { sizeBytes: number; measuredAt: number }): void;
-  /** Empties the least recently used cache; false where none is left to empty. */
+  /** Empties the least recently used cache; false if there is none. */
   emptyCache(): Promise<boolean>;
-  /** Whether what the job wrote has been removed. */
+  /** Whether the container of the job has been removed. */
   isGone(job: RunningJob): Promise<boolean>;
-  /** Makes whoever runs the job ask `stopReason`. */
+  /** Makes the worker of the job check `stopReason`. */
   wake(topic: string): void;
 };
 
 type Round = { at: number; usages: ReadonlyMap<string, Usage> };
 
-/** The nonce is the run's own: what is ended is one compile of a dependency, not every later one. */
+/** Jobs are identified by their nonce, so that later compiles of the same dependency are not ended too. */
 export function watchDisk(options: DiskOptions): Disk {
   const { minFreeBytes, workspaceLimitBytes, cacheLimitBytes, log } = options;
   const ended = new Map<string, StopReason>();
   const busy = new Set<string>();
-  /** Rounds of a time in which space is short: the last one, and two to compare it with. */
+  /** Measurements while space is low: the last one, and two to compare it with. */
   let rounds: { older: Round; newer: Round; last: Round } | undefined;
   let nextRoundAt = 0;
-  let ending: { job: RunningJob; at: number } | undefined;
+  let evicting: { job: RunningJob; at: number } | undefined;
 
   const lowest = ({ dataBytes, dockerBytes }: FreeSpace) => Math.min(dataBytes, dockerBytes);
   let free = { space: options.free(), readAt: performance.now() };
-  /** Asked for with every request: one look a second is enough. */
+  /** Called by every request, so the value is cached for a second. */
   const recent = () => {
-    if (performance.now() - free.readAt > LOOK_MS)
+    if (performance.now() - free.readAt > CHECK_MS)
       free = { space: options.free(), readAt: performance.now() };
     return free.space;
   };
@@ -71,31 +71,31 @@ export function watchDisk(options: DiskOptions): Disk {
   const end = (job: RunningJob, why: StopReason) => {
     if (ended.has(job.nonce)) return;
     ended.set(job.nonce, why);
-    ending = { job, at: performance.now() };
+    evicting = { job, at: performance.now() };
     log.info('job is ended', { job: job.topic, why });
     options.wake(job.topic);
   };
 
-  /** While space is getting short everything is counted, so that it is known who grows when somebody has to end. */
+  /** Measures everything while space is getting low, to know which job grows before one has to be evicted. */
   const measureRound = async () => {
     const bytes = lowest(options.free());
-    const isNear = bytes < minFreeBytes * 2;
-    if (!isNear) rounds = undefined;
-    const workspaces = isNear || workspaceLimitBytes > 0;
+    const isLow = bytes < minFreeBytes * 2;
+    if (!isLow) rounds = undefined;
+    const workspaces = isLow || workspaceLimitBytes > 0;
     if ((!workspaces && cacheLimitBytes === 0) || performance.now() < nextRoundAt) return;
-    const jobs = options.jobs().filter(job => isNear || Date.now() - job.startedAt >= MEASURE_MS);
+    const jobs = options.jobs().filter(job => isLow || Date.now() - job.startedAt >= MEASURE_MS);
     if (jobs.length === 0) return;
     const at = performance.now();
     const measuredAt = Date.now();
     try {
       const usages = await options.measure(jobs, { workspaces });
-      if (isNear) remember({ at, usages });
+      if (isLow) addRound({ at, usages });
       for (const job of jobs) enforceLimits(job, usages.get(job.nonce));
-      // Last: on a full disk nothing can be written down.
+      // Last, because on a full disk nothing can be recorded.
       for (const job of jobs) recordCache(job, usages.get(job.nonce), measuredAt);
     } finally {
       const tookMs = performance.now() - at;
-      const shortRestMs = tookMs > LOOK_MS ? tookMs : 0;
+      const shortRestMs = tookMs > CHECK_MS ? tookMs : 0;
       const restMs =
         bytes < minFreeBytes ? shortRestMs : Math.max(MEASURE_MS - tookMs, tookMs / MEASURE_SHARE);
       nextRoundAt = performance.now() + restMs;
@@ -103,7 +103,7 @@ export function watchDisk(options: DiskOptions): Disk {
   };
 
   const enforceLimits = (job: RunningJob, usage: Usage | undefined) => {
-    // What could not be counted is no proof that it is too much.
+    // Infinity means that it could not be measured.
     const isPast = (bytes = 0, limit: number) => limit > 0 && bytes > limit && Number.isFinite(bytes);
     if (isPast(usage?.workspaceBytes, workspaceLimitBytes)) end(job, 'too_big');
     if (isPast(usage?.cache?.sizeBytes, cacheLimitBytes)) end(job, 'cache_too_big');
@@ -115,75 +115,76 @@ export function watchDisk(options: DiskOptions): Disk {
     options.recordCache(suiteId, volume, { sizeBytes, measuredAt });
   };
 
-  const remember = (last: Round) => {
+  const addRound = (last: Round) => {
     if (!rounds) rounds = { older: last, newer: last, last };
     else if (last.at - rounds.newer.at > GROWTH_MS) rounds = { older: rounds.newer, newer: last, last };
     else rounds = { ...rounds, last };
   };
 
-  /** What cannot be emptied keeps nobody from ending. */
+  /** If this fails, a job is evicted instead. */
   const emptyCache = () =>
     options.emptyCache().catch(error => {
       log.error('cache could not be emptied', { cause: error });
       return false;
     });
 
-  const relieve = async () => {
+  const recoverSpace = async () => {
     const space = options.free();
     if (lowest(space) >= minFreeBytes) return;
     if (space.dockerBytes < minFreeBytes && (await emptyCache())) return;
-    if (lowest(space) < minFreeBytes / 2) await endOne(space);
+    if (lowest(space) < minFreeBytes / 2) await evictOne(space);
   };
 
-  const endOne = async (space: FreeSpace) => {
+  const evictOne = async (space: FreeSpace) => {
     const jobs = options.jobs();
-    if (ending) {
-      const { job, at } = ending;
+    if (evicting) {
+      const { job, at } = evicting;
       const isRunning = jobs.some(({ nonce }) => nonce === job.nonce);
-      // It is alone until its space is back, and then there is another look at how much there is.
-      if (performance.now() - at > END_MS || (!isRunning && (await options.isGone(job)))) ending = undefined;
+      // Wait until its space is free, then check the free space again.
+      if (performance.now() - at > EVICTION_MS || (!isRunning && (await options.isGone(job))))
+        evicting = undefined;
       return;
     }
     // It takes two rounds to see which job grows.
     if (!rounds || rounds.last === rounds.older) return;
     const { older, last } = rounds;
-    const counted = (usage: Usage | undefined) =>
+    const bytesOnFullDisks = (usage: Usage | undefined) =>
       usage === undefined
         ? 0
         : (space.dataBytes < minFreeBytes ? usage.outputBytes : 0) +
           (space.dockerBytes < minFreeBytes ? usage.workspaceBytes + (usage.cache?.sizeBytes ?? 0) : 0);
-    const [most] = jobs
+    const [largest] = jobs
       .filter(({ nonce }) => !ended.has(nonce))
       .map(job => {
-        const heldBytes = counted(last.usages.get(job.nonce));
-        // What cannot be counted has grown past counting.
-        const grownBytes = Number.isFinite(heldBytes)
-          ? heldBytes - counted(older.usages.get(job.nonce))
-          : heldBytes;
-        return { job, heldBytes, grownBytes };
+        const usedBytes = bytesOnFullDisks(last.usages.get(job.nonce));
+        // A job that is too large to be measured counts as the one that grew most.
+        const grownBytes = Number.isFinite(usedBytes)
+          ? usedBytes - bytesOnFullDisks(older.usages.get(job.nonce))
+          : usedBytes;
+        return { job, usedBytes, grownBytes };
       })
-      .filter(({ heldBytes }) => heldBytes >= LEAST_BYTES)
-      .toSorted((one, other) => compare(other, one, 'grownBytes') || compare(other, one, 'heldBytes'));
-    if (most) end(most.job, 'disk_full');
+      .filter(({ usedBytes }) => usedBytes >= MIN_EVICTED_BYTES)
+      .toSorted((one, other) => compare(other, one, 'grownBytes') || compare(other, one, 'usedBytes'));
+    if (largest) end(largest.job, 'disk_full');
   };
 
-  /** One at a time of each: a slow count keeps nobody from emptying caches. */
+  /** Runs each task once at a time. A slow measurement does not delay the emptying of caches. */
   const attempt = async (name: string, work: () => Promise<void>) => {
     if (busy.has(name)) return;
     busy.add(name);
     try {
       await work();
-    } catch (cause) {
-      // Where the disk is that full, or gone, neither the database nor Docker may answer: the next look tries again.
-      log.error('disk could not be looked at', { what: name, cause });
+    } catch (error) {
+      // On a full or lost disk, the database and Docker may fail. The next check tries again.
+      log.error('disk space could not be checked', { what: name, cause: error });
     } finally {
       busy.delete(name);
     }
   };
   const timer = setInterval(() => {
-    attempt('space', relieve);
+    attempt('space', recoverSpace);
     attempt('jobs', measureRound);
-  }, LOOK_MS);
+  }, CHECK_MS);
 
   return {
     freeBytes: () => lowest(options.free()),
@@ -194,5 +195,6 @@ export function watchDisk(options: DiskOptions): Disk {
   };
 }
 
+/** Both may be Infinity, whose difference is not 0. */
 const compare = <Key extends string>(one: Record<Key, number>, other: Record<Key, number>, key: Key) =>
   one[key] === other[key] ? 0 : one[key] - other[key];

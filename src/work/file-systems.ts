@@ -1,4 +1,4 @@
-// How much disk space there is: where DATA is, and where Docker keeps containers and volumes, which may be another disk.
+// Reads the free disk space of the data directory and of Docker's directory, which may be on another disk.
 
 import { statfsSync } from 'node:fs';
 
@@ -8,11 +8,11 @@ export type FileSystems = {
   free(): FreeSpace;
   /** The size of the file system that holds Docker's volumes. */
   dockerTotalBytes(): number;
-  /** Where Docker keeps its volumes; asked of an engine that answers. */
+  /** Where Docker keeps its volumes. */
   setDockerRoot(directory: string): void;
 };
 
-/** Until Docker's directory is known, and where it cannot be seen from here, it counts as being on DATA's disk. */
+/** While Docker's directory is unknown or unreadable, it counts as being on the disk of the data directory. */
 export function createFileSystems(dataDirectory: string): FileSystems {
   let dockerRoot = dataDirectory;
   const freeIn = (directory: string) => {
@@ -30,7 +30,7 @@ export function createFileSystems(dataDirectory: string): FileSystems {
         statfsSync(directory);
         dockerRoot = directory;
       } catch {
-        // Hidden from this user, or on another host.
+        // This user cannot read it, or it is on another host.
         dockerRoot = dataDirectory;
       }
     },

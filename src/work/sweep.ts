@@ -1,5 +1,5 @@
-// Removes what outlived its job: containers, volumes, files of jobs, mirrors, archives, old logs. It touches only resources
-// with this instance's label, and only files in DATA.
+// Removes what nobody needs any more: containers, volumes, files of jobs, mirrors, archives, old logs. It touches only Docker
+// resources with this instance's label and files in the data directory.
 
 import { lstatSync, renameSync, type Stats, statSync } from 'node:fs';
 import { lstat, opendir, readdir, rm } from 'node:fs/promises';
@@ -37,34 +37,34 @@ export type SweepOptions = {
 const ARTIFACT_VOLUMES: ReadonlySet<string> = new Set(['artifact', 'union', 'mountpoints', LOST_VOLUME_KIND]);
 const EVERY_MS = 30_000;
 const LOGS_EVERY_MS = 3600_000;
-/** A file this young may belong to something that has not been written down yet. */
+/** A younger file may belong to a row that is not written yet. */
 const GRACE_MS = 60_000;
 const STARTED_AT = Math.ceil(performance.timeOrigin);
 const SOURCES_EVERY_MS = 3600_000;
-/** Files and directories of mirrors that one sweep looks at. */
+/** Files and directories of mirrors that one sweep checks. */
 const SOURCES_PER_SWEEP = 4_000;
 const LONG_JOB_MS = 12 * 3600_000;
-/** How the name ends of what is being removed, or was when the server was killed. */
-const ASIDE = '.gone';
+/** Files are renamed before they are removed. A kill of the server leaves names with this suffix. */
+const TRASH_SUFFIX = '.gone';
 
 export function startSweep(options: SweepOptions): { stop(): void; sweep(): Promise<void> } {
-  let under: Promise<void> | undefined;
+  let current: Promise<void> | undefined;
   let logsAt = Number.NEGATIVE_INFINITY;
   const sweepSources = createSourceSweep(options);
   const sweep = () => {
-    // There may be very many logs: they are gone through now and then.
+    // Logs may be very many, so they are listed less often.
     const withLogs = performance.now() - logsAt > LOGS_EVERY_MS;
     if (withLogs) logsAt = performance.now();
-    under ??= sweepOnce(options, withLogs, sweepSources).finally(() => {
-      under = undefined;
+    current ??= sweepOnce(options, withLogs, sweepSources).finally(() => {
+      current = undefined;
     });
-    return under;
+    return current;
   };
   const timer = setInterval(sweep, EVERY_MS);
   return { stop: () => clearInterval(timer), sweep };
 }
 
-/** Each step by itself: what cannot be removed does not keep the rest from being removed. */
+/** Continues after a step that fails. */
 async function sweepOnce(
   options: SweepOptions,
   withLogs: boolean,
@@ -74,8 +74,8 @@ async function sweepOnce(
   const attempt = async (what: string, work: () => Promise<unknown>) => {
     try {
       await work();
-    } catch (cause) {
-      log.debug('sweep could not finish', { what, cause });
+    } catch (error) {
+      log.debug('sweep could not finish', { what, cause: error });
     }
   };
   await attempt('jobs', () => sweepJobs(options));
@@ -88,7 +88,7 @@ async function sweepOnce(
   await attempt('containers', async () => {
     for (const container of await host.engine.listContainers()) {
       const { kind, id } = container.owner;
-      // Others are left from an engine that was closed or killed.
+      // Containers of other kinds are leftovers of a killed server.
       const isNeeded = (kind === 'build' || kind === 'dependency') && isJobRunning(db, kind, id);
       if (!isNeeded) await attempt(container.name, () => host.engine.removeContainer(container.containerId));
     }
@@ -98,7 +98,7 @@ async function sweepOnce(
     const neededCaches = options.caches.listNeeded();
     for (const volume of volumes) {
       const { kind, id } = volume.owner;
-      const isLeft =
+      const isUnneeded =
         kind === 'cache'
           ? !neededCaches.has(volume.name)
           : kind === 'workspace'
@@ -106,13 +106,13 @@ async function sweepOnce(
             : kind === 'prefix'
               ? !isJobRunning(db, 'dependency', id)
               : ARTIFACT_VOLUMES.has(kind) && !options.artifacts.isVolumeNeeded(volume.name, volume.owner);
-      if (isLeft) await attempt(volume.name, () => host.engine.removeVolume(volume.name));
+      if (isUnneeded) await attempt(volume.name, () => host.engine.removeVolume(volume.name));
     }
     await attempt('caches', () => options.caches.review(volumes));
   });
 }
 
-/** A job's directory is made after the job is claimed, so one without a job is never needed again. */
+/** A job's directory is created after the job is claimed, so one without a job is never needed again. */
 async function sweepJobs({ db, dataDirectory }: SweepOptions): Promise<void> {
   for (const name of await readdir(join(dataDirectory, 'jobs'))) {
     const [, kind, id] = /^(build|dependency)-(\d+)$/.exec(name) ?? [];
@@ -123,7 +123,7 @@ async function sweepJobs({ db, dataDirectory }: SweepOptions): Promise<void> {
 
 async function sweepFiles({ db, dataDirectory }: SweepOptions): Promise<void> {
   for (const name of await readdir(join(dataDirectory, 'mirrors'))) {
-    // A mirror, or what a process that was killed left while it made one.
+    // A mirror, or an incomplete one that a killed process left.
     const [, id] = /^(\d+)\.git(?:\.\w+)*$/.exec(name) ?? [];
     if (id && !projectExists(db, BigInt(id)))
       await rm(join(dataDirectory, 'mirrors', name), { recursive: true, force: true });
@@ -135,15 +135,15 @@ async function sweepFiles({ db, dataDirectory }: SweepOptions): Promise<void> {
 }
 
 /**
- * Removes content of Git LFS and mirrors of submodules that nothing used for the retention, which is a day at least: a
- * build that needs them again fetches them again. There may be very many: each sweep goes on where the last one ended.
+ * Removes Git LFS content and mirrors of submodules that were not used during the retention period, at least a day. A build
+ * that needs them fetches them again. There may be very many, so each sweep continues where the last one ended.
  */
 function createSourceSweep({ db, dataDirectory, retentionMs }: SweepOptions): () => Promise<void> {
   let unvisited: AsyncGenerator<SourcePaths> | undefined;
   let startedAt = Number.NEGATIVE_INFINITY;
   const isUnused = (path: string, found: Stats | undefined) =>
-    found !== undefined && (path.endsWith(ASIDE) || db.now() - found.mtimeMs > retentionMs);
-  // A checkout borrows from mirrors for as long as its job runs. A job marked what it uses when it started.
+    found !== undefined && (path.endsWith(TRASH_SUFFIX) || db.now() - found.mtimeMs > retentionMs);
+  // A checkout borrows objects from mirrors while its job runs. A job marks what it uses only when it starts.
   const isInUse = (projectId: bigint) =>
     isBuildRunningSince(db, projectId, Math.max(STARTED_AT, db.now() - LONG_JOB_MS));
   return async () => {
@@ -163,7 +163,7 @@ function createSourceSweep({ db, dataDirectory, retentionMs }: SweepOptions): ()
       for (const path of value.paths) {
         const found = await lstat(path).catch(() => undefined);
         if (!isUnused(path, found)) continue;
-        // It may have been marked meanwhile. Nothing comes between this check and the removal.
+        // It may have been marked meanwhile. This check and the rename in `discard` run without interruption.
         if (isUnused(path, lstatSync(path, { throwIfNoEntry: false }))) await discard(path);
       }
     }
@@ -172,7 +172,7 @@ function createSourceSweep({ db, dataDirectory, retentionMs }: SweepOptions): ()
 
 type SourcePaths = { projectId: bigint; paths: string[] };
 
-/** What a source sweep looks at, one directory at a time. No directory stays open between two of them. */
+/** Lists what the source sweep checks, one directory at a time. No directory stays open between two sweeps. */
 async function* listSources(mirrors: string): AsyncGenerator<SourcePaths> {
   for (const name of await readdir(mirrors)) {
     const [, id, isOfSubmodules] = /^(\d+)\.git(\.modules)?$/.exec(name) ?? [];
@@ -194,26 +194,26 @@ async function* listSources(mirrors: string): AsyncGenerator<SourcePaths> {
   }
 }
 
-/** Git LFS spreads its objects over 65,536 directories: each is small enough to be read at once. */
+/** Git LFS spreads its objects over 65,536 directories, so each is small. */
 const listDirectory = (path: string) =>
-  readdir(path, { withFileTypes: true }).catch((cause: NodeJS.ErrnoException) => {
-    if (cause.code === 'ENOENT' || cause.code === 'ENOTDIR') return [];
-    throw cause;
+  readdir(path, { withFileTypes: true }).catch((error: NodeJS.ErrnoException) => {
+    if (error.code === 'ENOENT' || error.code === 'ENOTDIR') return [];
+    throw error;
   });
 
-/** What no dependency was compiled to any more. */
+/** Removes artifacts that no dependency uses. */
 async function sweepArtifacts({ db, dataDirectory, artifacts }: SweepOptions): Promise<void> {
-  const isFree = (hash: string) => !artifacts.isHeld(hash) && !findArtifact(db, hash);
+  const isUnused = (hash: string) => !artifacts.isHeld(hash) && !findArtifact(db, hash);
   for (const hash of deleteUnusedArtifacts(db, artifacts.isHeld))
-    if (isFree(hash)) await discard(artifactPath(dataDirectory, hash));
+    if (isUnused(hash)) await discard(artifactPath(dataDirectory, hash));
   for (const name of await readdir(join(dataDirectory, 'artifacts'))) {
     const hash = name.split('.')[0] as string;
     const path = join(dataDirectory, 'artifacts', name);
-    if (isFree(hash) && isOld(path)) await discard(path);
+    if (isUnused(hash) && isOld(path)) await discard(path);
   }
 }
 
-/** Logs whose build or deploy went with its project. */
+/** Removes logs of deleted builds, deploys and dependencies. */
 async function sweepOrphanLogs({ db, dataDirectory }: SweepOptions): Promise<void> {
   for await (const { name } of await opendir(join(dataDirectory, 'logs'))) {
     const [, kind, id] = /^(build|deploy|dependency)-(\d+)\.log(?:\.times)?$/.exec(name) ?? [];
@@ -222,19 +222,16 @@ async function sweepOrphanLogs({ db, dataDirectory }: SweepOptions): Promise<voi
   }
 }
 
-/**
- * The name is free in the very moment in which it was found to be needed by nobody: the same bytes may be on their way to
- * it again. What was there takes its time to go.
- */
+/** Renames the file at once, right after the check that nobody uses it: a new file may take its name during a slow removal. */
 async function discard(path: string): Promise<void> {
-  const aside = `${path}.${Date.now()}${ASIDE}`;
+  const trash = `${path}.${Date.now()}${TRASH_SUFFIX}`;
   try {
-    renameSync(path, aside);
-  } catch (cause) {
-    if ((cause as NodeJS.ErrnoException).code !== 'ENOENT') throw cause;
+    renameSync(path, trash);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
     return;
   }
-  await rm(aside, { recursive: true, force: true });
+  await rm(trash, { recursive: true, force: true });
 }
 
 function isOld(path: string): boolean {
@@ -242,7 +239,7 @@ function isOld(path: string): boolean {
   return found !== undefined && Date.now() - Math.max(found.mtimeMs, found.ctimeMs) > GRACE_MS;
 }
 
-/** Logs of builds that ended long ago; the rows stay. */
+/** Removes logs of builds past their retention. The rows stay. */
 async function sweepLogs({ db, dataDirectory, retentionMs }: SweepOptions): Promise<void> {
   for (const id of listExpiredBuilds(db, db.now() - retentionMs, 100)) {
     const path = buildLogPath(dataDirectory, id);

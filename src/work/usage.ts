@@ -1,5 +1,5 @@
-// How much disk space running jobs take: their output, their container's writable layer, and the volumes that they write
-// to. One question to Docker and one short-lived container count for all of them.
+// Measures the disk space of running jobs: their output, the writable layers of their containers, and the volumes that they
+// write to. One request to Docker and one short-lived container measure all jobs.
 
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -21,15 +21,15 @@ export type RunningJob = {
   id: bigint;
   topic: string;
   nonce: string;
-  /** Whose cache a build uses. */
+  /** The suite whose cache a build uses. */
   suiteId?: bigint;
   startedAt: number;
 };
 
 export type Usage = {
-  /** On DATA's disk. */
+  /** On the disk of the data directory. */
   outputBytes: number;
-  /** The writable layer and the job's own volumes. Infinity where a volume holds too many files to count in time. */
+  /** The writable layer and the job's own volumes. Infinity if a volume has too many files to measure in time. */
   workspaceBytes: number;
   cache?: { volume: string; sizeBytes: number };
 };
@@ -56,11 +56,11 @@ export function listRunningJobs(db: Db): RunningJob[] {
 
 export type MeasureJobs = (
   jobs: readonly RunningJob[],
-  /** Whether more than the caches is counted. */
+  /** Whether to measure workspaces too, not only caches. */
   what: { workspaces: boolean },
 ) => Promise<Map<string, Usage>>;
 
-/** Measures jobs, by their nonces. */
+/** Returns the usage by nonce. */
 export function createJobMeter(options: {
   db: Db;
   host: ContainerHost;
@@ -72,7 +72,7 @@ export function createJobMeter(options: {
   const instance = instanceOf(options.db);
   let lastSizes: ReadonlyMap<string, number> = new Map();
 
-  /** On a full disk no container can be made that counts: the last figures serve. */
+  /** On a full disk the container that measures cannot be created, so the last sizes are used. */
   const measureVolumes = async (names: readonly string[]): Promise<(name: string) => number> => {
     try {
       const sizes = await options.caches.measure(names);
@@ -86,7 +86,7 @@ export function createJobMeter(options: {
 
   return async (jobs, { workspaces }) => {
     const containers = await host.engine.listStorage({ layers: workspaces });
-    // Output counts without a container too: a job whose container ended on a full disk cannot write down that it has.
+    // A job without a container still has output: on a full disk its end cannot be recorded.
     const found = jobs.map(job => {
       const container = containers.find(
         ({ owner }) => owner.kind === job.kind && owner.id === String(job.id),
@@ -114,11 +114,11 @@ export function createJobMeter(options: {
   };
 }
 
-/** What a job writes to beside its container: the workspace of a build whose image has no git, the prefix of a compile. */
+/** The workspace of a build whose image has no git, or the prefix of a compile. */
 const ownVolume = (instance: string, { kind, id }: RunningJob) =>
   kind === 'build' ? workspaceVolumeName(instance, id) : prefixVolumeName(instance, id);
 
-/** On disk: an output that was released takes less than its length. */
+/** Blocks on disk, because a released output uses less space than its length. */
 const outputBytes = (file: string) =>
   stat(file).then(
     ({ blocks }) => blocks * 512,

@@ -173,7 +173,7 @@ test('a failed measurement is followed by another', async t => {
   });
   world.usages.set('only', holding(50 * MIB));
   await look(5);
-  assert.match(world.logged.join(), /disk could not be looked at/);
+  assert.match(world.logged.join(), /disk space could not be checked/);
   assert.deepEqual(world.woken, ['build:only']);
 });
 
