@@ -109,7 +109,7 @@ export async function startApp(
       certificate: await certificate(),
       fetch: serve(router, services),
       log,
-      holderOf: address => connectionHolder(address, settings.trustedProxies),
+      clientKeyOf: address => connectionHolder(address, settings.trustedProxies),
     });
     closing.unshift(() => server.close());
     // With port 0 the system chooses a free port, which is known only now.

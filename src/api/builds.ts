@@ -44,7 +44,7 @@ export const builds = {
     summary: "The project's build requests",
     access: 'sees',
     scope: 'build_requests',
-    answer: { list: buildRequestShape },
+    response: { list: buildRequestShape },
     handle: ({ db, project, page }) =>
       listing(page, listBuildRequests(db, project.id, page), presentBuildRequest),
   }),
@@ -61,7 +61,7 @@ export const builds = {
         check: checkCommitRef,
       }),
     },
-    answer: { record: buildRequestShape, status: 201 },
+    response: { record: buildRequestShape, status: 201 },
     handle: ({ db, project, caller, values, hasFreeSpace }) => {
       if (!hasFreeSpace()) throw refusal('resource_temporary_unavailable');
       return presentBuildRequest(createBuildRequest(db, project, values.commit_ref, caller.email));
@@ -73,7 +73,7 @@ export const builds = {
     summary: 'A build request',
     access: 'sees',
     scope: 'build_requests',
-    answer: { record: buildRequestShape },
+    response: { record: buildRequestShape },
     handle: ({ buildRequest }) => presentBuildRequest(buildRequest),
   }),
   cancelRequest: endpoint({
@@ -82,7 +82,7 @@ export const builds = {
     summary: 'Cancels what of the request has not ended',
     access: 'sees',
     scope: 'build_requests_create',
-    answer: { record: buildRequestShape },
+    response: { record: buildRequestShape },
     handle: ({ db, project, caller, buildRequest }) => {
       cancelBuildRequest(db, buildRequest.id, `by ${caller.email}`);
       return presentBuildRequest(findBuildRequest(db, project.id, buildRequest.id) ?? buildRequest);
@@ -94,7 +94,7 @@ export const builds = {
     summary: 'The commits that were fetched',
     access: 'sees',
     scope: 'commits',
-    answer: { list: commitItemShape },
+    response: { list: commitItemShape },
     handle: ({ db, project, page }) => listing(page, listCommits(db, project.id, page), presentCommitItem),
   }),
   getCommit: endpoint({
@@ -103,7 +103,7 @@ export const builds = {
     summary: 'A commit',
     access: 'sees',
     scope: 'commits',
-    answer: { record: commitShape },
+    response: { record: commitShape },
     handle: ({ commit }) => presentCommit(commit),
   }),
   listOfCommit: endpoint({
@@ -112,7 +112,7 @@ export const builds = {
     summary: 'One build for each suite that ran or will run, reruns included',
     access: 'sees',
     scope: 'commits',
-    answer: { list: buildShape },
+    response: { list: buildShape },
     handle: call => listing(call.page, listBuildsOfCommit(call.db, call.commit.id, call.page), present(call)),
   }),
   listDecisions: endpoint({
@@ -121,7 +121,7 @@ export const builds = {
     summary: 'Which suites ran for the commit or not, and because of which rule',
     access: 'sees',
     scope: 'commits',
-    answer: { list: suiteDecisionShape, paged: false },
+    response: { list: suiteDecisionShape, paged: false },
     handle: ({ db, commit }) => listSuiteDecisions(db, commit.id).map(presentSuiteDecision),
   }),
   get: endpoint({
@@ -130,7 +130,7 @@ export const builds = {
     summary: 'A build',
     access: 'sees',
     scope: 'commits',
-    answer: { record: buildShape },
+    response: { record: buildShape },
     handle: call => present(call)(call.build),
   }),
   log: endpoint({
@@ -139,7 +139,7 @@ export const builds = {
     summary: 'The log as it stands; Range is honoured',
     access: 'sees',
     scope: 'commits',
-    answer: { media: 'text/plain', description: 'The log, byte for byte.', ranges: true },
+    response: { media: 'text/plain', description: 'The log, byte for byte.', ranges: true },
     handle: ({ dataDirectory, build, request }) => respondLog(request, buildLogPath(dataDirectory, build.id)),
   }),
   cancel: endpoint({
@@ -148,7 +148,7 @@ export const builds = {
     summary: 'Cancels a build that has not ended',
     access: 'sees',
     scope: 'build_requests_create',
-    answer: { record: buildShape },
+    response: { record: buildShape },
     handle: call => {
       cancelBuild(call.db, call.build.id, `by ${call.caller.email}`);
       return present(call)(findBuild(call.db, call.project.id, call.build.id) ?? call.build);
@@ -160,7 +160,7 @@ export const builds = {
     summary: 'Runs the suite as it is now on the same commit, as a new build of the same request',
     access: 'sees',
     scope: 'build_requests_create',
-    answer: { record: buildShape, status: 201 },
+    response: { record: buildShape, status: 201 },
     handle: call => {
       const suite = findSuite(call.db, call.project.id, call.build.suiteId);
       if (!suite) throw refusal('not_found');

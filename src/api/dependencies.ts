@@ -68,7 +68,7 @@ function checkRelated(db: Db, related: bigint[] = [], own?: bigint): Errors {
 }
 
 /** It may only relate to what its owner can see. */
-function findMissing({ db, caller }: Pick<Call, 'db' | 'caller'>, related: bigint[] = []): string[] {
+function findMissingRelated({ db, caller }: Pick<Call, 'db' | 'caller'>, related: bigint[] = []): string[] {
   return related.every(id => findVisibleDependency(db, caller.accountId, id)) ? [] : [RELATED];
 }
 
@@ -110,9 +110,9 @@ export const dependencies = {
     access: 'users',
     scope: 'dependencies',
     // What others share is not the caller's to pay for.
-    unpaid: url => /^(true|1)$/.test(url.searchParams.getAll('shared').at(-1) ?? ''),
+    allowUnpaid: url => /^(true|1)$/.test(url.searchParams.getAll('shared').at(-1) ?? ''),
     query: { shared: flag('Those that others share instead of own ones.') },
-    answer: { list: dependencyShape },
+    response: { list: dependencyShape },
     handle: ({ db, caller, page, query }) => {
       const list = query.shared ? listSharedDependencies : listOwnDependencies;
       return listing(page, list(db, caller.accountId, page), dependency => dependencyRecord(db, dependency));
@@ -125,7 +125,7 @@ export const dependencies = {
     access: 'users',
     scope: 'dependencies',
     fields,
-    also: (values, call, wrong) => {
+    checkTogether: (values, call, wrong) => {
       const { name, command, prefix = DEFAULT_PREFIX } = values;
       return {
         ...(name !== undefined &&
@@ -134,8 +134,11 @@ export const dependencies = {
         ...checkRelated(call.db, values[RELATED]),
       };
     },
-    named: (values, call) => [...findMissing(call, values[RELATED]), ...findMissingImage(values, call)],
-    answer: { record: createdDependencyShape, status: 201 },
+    findMissing: (values, call) => [
+      ...findMissingRelated(call, values[RELATED]),
+      ...findMissingImage(values, call),
+    ],
+    response: { record: createdDependencyShape, status: 201 },
     handle: ({ db, caller, values }) =>
       presentCreatedDependency(
         createDependency(
@@ -160,7 +163,7 @@ export const dependencies = {
     summary: 'A dependency: an own one, or one that is shared',
     access: 'sees',
     scope: 'dependencies',
-    answer: { record: dependencyShape },
+    response: { record: dependencyShape },
     handle: ({ db, dependency }) => dependencyRecord(db, dependency),
   }),
   update: endpoint({
@@ -170,7 +173,7 @@ export const dependencies = {
     access: 'users',
     scope: 'dependencies',
     fields,
-    also: (values, call, wrong) => {
+    checkTogether: (values, call, wrong) => {
       const { dependency } = call;
       const prefix = values.prefix === '' ? DEFAULT_PREFIX : (values.prefix ?? dependency.prefix);
       const command = values.command ?? dependency.command;
@@ -184,8 +187,11 @@ export const dependencies = {
         ...checkRelated(call.db, values[RELATED], dependency.id),
       };
     },
-    named: (values, call) => [...findMissing(call, values[RELATED]), ...findMissingImage(values, call)],
-    answer: { record: dependencyShape },
+    findMissing: (values, call) => [
+      ...findMissingRelated(call, values[RELATED]),
+      ...findMissingImage(values, call),
+    ],
+    response: { record: dependencyShape },
     handle: ({ db, dependency, values }) =>
       dependencyRecord(
         db,
@@ -213,7 +219,7 @@ export const dependencies = {
     summary: 'Deletes a dependency that nothing uses',
     access: 'users',
     scope: 'dependencies',
-    answer: { record: destroyedShape },
+    response: { record: destroyedShape },
     handle: ({ db, dependency }) => {
       if (isDependencyInUse(db, dependency.id)) throw refusal('is_reserved');
       deleteDependency(db, dependency);
@@ -227,7 +233,7 @@ export const dependencies = {
     access: 'users',
     scope: 'dependencies',
     binary: { description: 'A tar (plain, gzip, bzip2, xz or zstd) or zip archive, of any size.' },
-    answer: { record: uploadedDependencyShape, status: 202 },
+    response: { record: uploadedDependencyShape, status: 202 },
     handle: async ({ db, dependency, dataDirectory, request, hasFreeSpace }) => {
       if (dependency.compileState === 'compiling' || !hasFreeSpace())
         throw refusal('resource_temporary_unavailable');
@@ -250,7 +256,7 @@ export const dependencies = {
     summary: 'Cancels a compile that has not ended',
     access: 'users',
     scope: 'dependencies',
-    answer: { record: dependencyShape },
+    response: { record: dependencyShape },
     handle: ({ db, dependency }) => {
       cancelCompile(db, dependency);
       return dependencyRecord(db, findDependency(db, dependency.id) ?? dependency);
@@ -262,7 +268,7 @@ export const dependencies = {
     summary: 'Makes a compiled dependency usable by every account',
     access: 'users',
     scope: 'dependencies',
-    answer: { record: dependencyShape },
+    response: { record: dependencyShape },
     handle: ({ db, dependency }) => {
       if (!dependency.shared && dependency.artifactHash === null)
         throw refusal('resource_temporary_unavailable');
@@ -275,7 +281,7 @@ export const dependencies = {
     summary: 'Takes a shared dependency back, unless another account uses it',
     access: 'users',
     scope: 'dependencies',
-    answer: { record: dependencyShape },
+    response: { record: dependencyShape },
     handle: ({ db, dependency }) => {
       if (dependency.shared && isUsedByOthers(db, dependency)) throw refusal('is_reserved');
       return dependencyRecord(db, setShared(db, dependency, false));
@@ -287,7 +293,7 @@ export const dependencies = {
     summary: 'The log of the last compile; Range is honoured',
     access: 'sees',
     scope: 'dependencies',
-    answer: { media: 'text/plain', description: 'The log, byte for byte.', ranges: true },
+    response: { media: 'text/plain', description: 'The log, byte for byte.', ranges: true },
     handle: call => {
       hideFromOthers(call);
       return respondLog(call.request, dependencyLogPath(call.dataDirectory, call.dependency.id));

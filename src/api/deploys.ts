@@ -55,7 +55,7 @@ export const deploys = {
     summary: "The project's deploy strategies, without their options",
     access: 'sees',
     scope: 'deploys',
-    answer: { list: strategyItemShape },
+    response: { list: strategyItemShape },
     handle: ({ db, project, page }) =>
       listing(page, listStrategies(db, project.id, page), presentStrategyItem),
   }),
@@ -66,9 +66,9 @@ export const deploys = {
     access: 'sees',
     scope: 'deploys',
     fields,
-    also: ({ name }, { db, project }) =>
+    checkTogether: ({ name }, { db, project }) =>
       name !== undefined && isStrategyNameTaken(db, project.id, name) ? { name: ['already_exists'] } : {},
-    answer: { record: strategyShape, status: 201 },
+    response: { record: strategyShape, status: 201 },
     handle: ({ db, project, values }) =>
       presentStrategy(
         createStrategy(db, {
@@ -88,7 +88,7 @@ export const deploys = {
     summary: 'A deploy strategy with its options',
     access: 'sees',
     scope: 'deploys',
-    answer: { record: strategyShape },
+    response: { record: strategyShape },
     handle: ({ deployStrategy }) => presentStrategy(deployStrategy),
   }),
   updateStrategy: endpoint({
@@ -98,11 +98,11 @@ export const deploys = {
     access: 'sees',
     scope: 'deploys',
     fields,
-    also: ({ name }, { db, deployStrategy }) =>
+    checkTogether: ({ name }, { db, deployStrategy }) =>
       name !== undefined && isStrategyNameTaken(db, deployStrategy.projectId, name, deployStrategy)
         ? { name: ['already_exists'] }
         : {},
-    answer: { record: strategyShape },
+    response: { record: strategyShape },
     handle: ({ db, deployStrategy, values }) =>
       presentStrategy(
         updateStrategy(db, deployStrategy, {
@@ -120,7 +120,7 @@ export const deploys = {
     summary: 'Deletes a deploy strategy; its deploys stay readable',
     access: 'users',
     scope: 'deploys',
-    answer: { record: destroyedShape },
+    response: { record: destroyedShape },
     handle: ({ db, deployStrategy }) => {
       deleteStrategy(db, deployStrategy.id);
       return { destroyed: true };
@@ -132,7 +132,7 @@ export const deploys = {
     summary: "The project's deploys",
     access: 'sees',
     scope: 'deploys',
-    answer: { list: deployItemShape },
+    response: { list: deployItemShape },
     handle: ({ db, project, page }) => listing(page, listDeploys(db, project.id, page), presentDeployItem),
   }),
   create: endpoint({
@@ -145,8 +145,8 @@ export const deploys = {
       deploy_strategy_id: requiredId('The strategy to use.'),
       commit_id: requiredId('The commit to push.'),
     },
-    answer: { record: deployItemShape, status: 201 },
-    named: (values, { db, project }) => [
+    response: { record: deployItemShape, status: 201 },
+    findMissing: (values, { db, project }) => [
       ...(findStrategy(db, project.id, values.deploy_strategy_id) ? [] : ['deploy_strategy_id']),
       ...(findCommit(db, project.id, values.commit_id) ? [] : ['commit_id']),
     ],
@@ -162,7 +162,7 @@ export const deploys = {
     summary: 'A deploy',
     access: 'sees',
     scope: 'deploys',
-    answer: { record: deployShape },
+    response: { record: deployShape },
     handle: ({ deploy }) => presentDeploy(deploy),
   }),
   cancel: endpoint({
@@ -172,7 +172,7 @@ export const deploys = {
       'Cancels a deploy. One that is under way ends when its push was aborted and the remote was asked where its branch stands: `deployed` where the push had arrived, else `canceled`',
     access: 'sees',
     scope: 'deploys',
-    answer: { record: deployShape },
+    response: { record: deployShape },
     handle: ({ db, deploy, caller }) => presentDeploy(cancelDeploy(db, deploy, `by ${caller.email}`)),
   }),
   log: endpoint({
@@ -181,7 +181,7 @@ export const deploys = {
     summary: "The push's output; Range is honoured",
     access: 'sees',
     scope: 'deploys',
-    answer: { media: 'text/plain', description: 'The log, byte for byte.', ranges: true },
+    response: { media: 'text/plain', description: 'The log, byte for byte.', ranges: true },
     handle: ({ dataDirectory, deploy, request }) =>
       respondLog(request, deployLogPath(dataDirectory, deploy.id)),
   }),

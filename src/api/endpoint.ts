@@ -90,7 +90,7 @@ type Method = 'GET' | 'POST' | 'PUT' | 'DELETE';
 type Sent<M extends Method, F extends Fields> = M extends 'PUT' ? Partial<Values<F>> : Values<F>;
 
 /** What is answered: a record in the envelope, a list of them, or something that is no JSON. */
-export type Answer =
+export type ResponseSpec =
   | { record: JsonSchema; status?: 200 | 201 | 202 }
   | { list: JsonSchema; paged?: boolean }
   | { media: string; description: string; ranges?: true; events?: StreamEvents };
@@ -109,16 +109,20 @@ type Definition<
   access: A;
   scope: Scope | undefined;
   /** Whether an account that owes payment may still do it to what it owns. */
-  unpaid?(url: URL): boolean;
+  allowUnpaid?(url: URL): boolean;
   fields?: F;
   query?: Q;
   /** A body that is no form: the endpoint reads it itself. */
   binary?: { description: string };
   /** Checks beyond single fields: uniqueness, fields that must fit each other. Gets what is valid, and what is not. */
-  also?(values: Partial<Values<F>>, call: Call<Path, A, Sent<M, F>, Q>, wrong: Readonly<Errors>): Errors;
+  checkTogether?(
+    values: Partial<Values<F>>,
+    call: Call<Path, A, Sent<M, F>, Q>,
+    wrong: Readonly<Errors>,
+  ): Errors;
   /** Fields that name other records: those that do not exist are 404, once all fields are valid. */
-  named?(values: Sent<M, F>, call: Call<Path, A, Sent<M, F>, Q>): string[];
-  answer: Answer;
+  findMissing?(values: Sent<M, F>, call: Call<Path, A, Sent<M, F>, Q>): string[];
+  response: ResponseSpec;
   /** A result that is not a Response is put into the envelope. */
   handle(call: Call<Path, A, Sent<M, F>, Q>): Result;
 };
@@ -139,9 +143,9 @@ export function endpoint<
   F extends Fields = Record<never, never>,
   Q extends Fields = Record<never, never>,
 >(definition: Definition<M, Path, A, F, Q, Result>): Endpoint<Result> {
-  const { path, answer, query } = definition;
+  const { path, response, query } = definition;
   const queryFields: Fields = {
-    ...('list' in answer && answer.paged !== false && pageFields),
+    ...('list' in response && response.paged !== false && pageFields),
     ...query,
   };
   return {

@@ -20,7 +20,7 @@ const openapi = endpoint({
   summary: 'This document',
   access: 'anyone',
   scope: undefined,
-  answer: { media: 'application/json', description: 'An OpenAPI 3.1 document.' },
+  response: { media: 'application/json', description: 'An OpenAPI 3.1 document.' },
   // Made once: anyone may ask for it, and it does not change while the program runs.
   handle: ({ baseUrl, version, request, url }) => {
     if (described.baseUrl !== baseUrl)

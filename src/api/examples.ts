@@ -1,4 +1,4 @@
-// The examples of the API reference: for each endpoint a curl command for bash and zsh, and an answer.
+// The examples of the API reference: for each endpoint a curl command for bash and zsh, and an response.
 
 import { exampleOf } from '../contract/examples.ts';
 import type { JsonSchema } from '../contract/wire.ts';
@@ -13,14 +13,14 @@ const secrets = ['client_id', 'code', 'token'];
 
 /** `$A` is the address of the server, `$AUTH` email and API key; IDs are variables such as `$PROJECT_ID`. */
 export function curlExample(endpoint: DocumentedEndpoint): string {
-  const { method, path, answer, fields, query } = endpoint;
+  const { method, path, response, fields, query } = endpoint;
   const isBinary = 'binary' in endpoint && endpoint.binary !== undefined;
   const sent = fields ? chooseFields(endpoint, fields) : query ? requiredOf(query) : [];
   const inQuery = !fields && sent.length > 0;
   const isPlain = method === 'GET' || (method === 'POST' && sent.length > 0);
   const start = [
     'curl',
-    'media' in answer && answer.media === 'text/event-stream' ? '-N' : '',
+    'media' in response && response.media === 'text/event-stream' ? '-N' : '',
     credentials(endpoint),
     isPlain ? '' : `-X ${method}`,
     inQuery ? '-iG' : '',
@@ -70,18 +70,18 @@ function fieldExample(name: string, schema: JsonSchema): string {
   return String(written ?? exampleOf(schema, innerName));
 }
 
-/** The body of a successful answer; undefined where it is neither JSON nor events. */
-export function answerExample(endpoint: DocumentedEndpoint): string | undefined {
-  const { answer } = endpoint;
-  if ('record' in answer) return print({ response: exampleOf(answer.record) });
-  if ('list' in answer) return print({ response: [exampleOf(answer.list)] });
+/** The body of a successful response; undefined where it is neither JSON nor events. */
+export function responseExample(endpoint: DocumentedEndpoint): string | undefined {
+  const { response } = endpoint;
+  if ('record' in response) return print({ response: exampleOf(response.record) });
+  if ('list' in response) return print({ response: [exampleOf(response.list)] });
   if ('responses' in endpoint) {
     const success = endpoint.responses[200] as { content: Record<string, { schema: JsonSchema }> };
     const schema = success.content['application/json']?.schema;
     return schema && print(exampleOf(schema));
   }
-  if (!answer.events) return undefined;
-  return Object.entries(answer.events)
+  if (!response.events) return undefined;
+  return Object.entries(response.events)
     .slice(0, 3)
     .map(([name, { data, id }]) => {
       const content = exampleOf(data) as { id_str?: string; text?: string };

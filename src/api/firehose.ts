@@ -16,7 +16,7 @@ import { findProject, findVisibleProject, projectRecord } from '../store/project
 import { authenticate } from './authenticate.ts';
 import { hideFromOthers } from './dependencies.ts';
 import { type Call, endpoint, type Services } from './endpoint.ts';
-import { answeredByStream, type EventStream, frame, openStream } from './http/stream.ts';
+import { type EventStream, frame, openStream, streamResponse } from './http/stream.ts';
 import type { LogReader } from './log-feed.ts';
 
 /** Few at once: each may be large, and they are sent one by one. */
@@ -26,17 +26,17 @@ const EVENT_BATCH = 20;
  * What a stream follows: the record as it is now, whether it waits (and what lies in its log is of another run), whether it
  * has ended, its log, and who tells of changes.
  */
-export type Followed = {
+export type LogSource = {
   read(): { record: unknown; state: string; waits: boolean; finished: boolean } | undefined;
   topic: string;
   logPath: string;
 };
 
-export function followedBuild(
+export function followBuild(
   call: Pick<Services, 'db' | 'dataDirectory' | 'waiting'>,
   projectId: bigint,
   id: bigint,
-): Followed {
+): LogSource {
   return {
     read: () => {
       const build = findBuild(call.db, projectId, id);
@@ -55,7 +55,7 @@ export function followedBuild(
   };
 }
 
-export function followedDependency(call: Pick<Services, 'db' | 'dataDirectory'>, id: bigint): Followed {
+export function followDependency(call: Pick<Services, 'db' | 'dataDirectory'>, id: bigint): LogSource {
   return {
     read: () => {
       const dependency = findDependency(call.db, id);
@@ -78,7 +78,7 @@ export function followedDependency(call: Pick<Services, 'db' | 'dataDirectory'>,
 export function streamLog(
   { live, feeds }: Pick<Services, 'live' | 'feeds'>,
   stream: EventStream,
-  followed: Followed,
+  followed: LogSource,
   from: number,
 ): void {
   let shown: string | undefined;
@@ -147,12 +147,12 @@ export function streamEvents(
   send();
 }
 
-export function lastEventIdOf(request: Request): string {
+export function lastEventIdHeader(request: Request): string {
   return request.headers.get('last-event-id') ?? '';
 }
 
 /** The byte that a reader of a log goes on from. */
-export function resumeAt(lastEventIdHeader: string): number {
+export function resumeOffset(lastEventIdHeader: string): number {
   return /^\d{1,15}$/.test(lastEventIdHeader) ? Number(lastEventIdHeader) : 0;
 }
 
@@ -163,7 +163,7 @@ export const firehoses = {
     summary: "The project's events as they happen: each as `event: <type>`, its body as in webhooks",
     access: 'sees',
     scope: 'commits',
-    answer: {
+    response: {
       media: 'text/event-stream',
       description: 'The project, and then its events as they happen. The stream stays open.',
       events: projectStreamEvents,
@@ -178,9 +178,9 @@ export const firehoses = {
         stream,
         project.id,
         () => projectRecord(db, findProject(db, project.id) ?? project, caller.accountId),
-        parseId(lastEventIdOf(call.request)),
+        parseId(lastEventIdHeader(call.request)),
       );
-      return answeredByStream();
+      return streamResponse();
     },
   }),
   build: endpoint({
@@ -189,7 +189,7 @@ export const firehoses = {
     summary: "A build's state and log as they grow",
     access: 'sees',
     scope: 'commits',
-    answer: {
+    response: {
       media: 'text/event-stream',
       description: '`state`, `log` and `end` events.',
       events: logStreamEvents(buildShape),
@@ -202,10 +202,10 @@ export const firehoses = {
       streamLog(
         call,
         stream,
-        followedBuild(call, project.id, build.id),
-        resumeAt(lastEventIdOf(call.request)),
+        followBuild(call, project.id, build.id),
+        resumeOffset(lastEventIdHeader(call.request)),
       );
-      return answeredByStream();
+      return streamResponse();
     },
   }),
   dependency: endpoint({
@@ -214,7 +214,7 @@ export const firehoses = {
     summary: "A compile's state and log as they grow",
     access: 'sees',
     scope: 'dependencies',
-    answer: {
+    response: {
       media: 'text/event-stream',
       description: '`state`, `log` and `end` events.',
       events: logStreamEvents(dependencyShape),
@@ -223,8 +223,13 @@ export const firehoses = {
       const { db, dependency } = call;
       hideFromOthers(call);
       const stream = begin(call, 'dependencies', () => findDependency(db, dependency.id));
-      streamLog(call, stream, followedDependency(call, dependency.id), resumeAt(lastEventIdOf(call.request)));
-      return answeredByStream();
+      streamLog(
+        call,
+        stream,
+        followDependency(call, dependency.id),
+        resumeOffset(lastEventIdHeader(call.request)),
+      );
+      return streamResponse();
     },
   }),
 };

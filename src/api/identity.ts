@@ -12,7 +12,7 @@ export const identity = {
     summary: 'Whether the service answers',
     access: 'anyone',
     scope: undefined,
-    answer: { record: { type: 'string', const: 'pong', title: 'Pong' } },
+    response: { record: { type: 'string', const: 'pong', title: 'Pong' } },
     handle: () => 'pong',
   }),
   whoami: endpoint({
@@ -21,8 +21,8 @@ export const identity = {
     summary: 'The email of the authenticated user',
     access: 'signed in',
     scope: 'user',
-    unpaid: () => true,
-    answer: { record: identityShape },
+    allowUnpaid: () => true,
+    response: { record: identityShape },
     handle: ({ caller }) => ({ email: caller.email }),
   }),
 };
@@ -34,7 +34,7 @@ export const operations = {
     summary: 'Whether the appliance is well: 200, or 500 when it is not',
     access: 'anyone',
     scope: undefined,
-    answer: { media: 'application/json', description: '`{"response":"ok"}`' },
+    response: { media: 'application/json', description: '`{"response":"ok"}`' },
     handle: ({ vitals, request, url }) => {
       const callback = readCallback(request.method, url);
       return vitals().healthy
@@ -49,8 +49,8 @@ export const operations = {
       "Figures for Prometheus, for administrators; no credentials are needed from loopback. Behind a reverse proxy on the same server set TRUSTED_PROXIES: then the address that it forwards counts, not the proxy's own",
     access: 'administrators',
     scope: undefined,
-    unpaid: () => true,
-    answer: { media: 'text/plain', description: 'Prometheus text format.' },
+    allowUnpaid: () => true,
+    response: { media: 'text/plain', description: 'Prometheus text format.' },
     handle: call =>
       new Response(call.metrics.render(gauges(call)), {
         headers: { 'content-type': 'text/plain; version=0.0.4; charset=utf-8' },

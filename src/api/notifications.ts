@@ -39,7 +39,7 @@ export const notifications = {
     summary: "The project's notifications, of builds and of dependencies",
     access: 'sees',
     scope: 'notifications',
-    answer: { list: notificationShape },
+    response: { list: notificationShape },
     handle: ({ db, project, page }) =>
       listing(page, listNotifications(db, project.id, page), presentNotification),
   }),
@@ -58,9 +58,9 @@ export const notifications = {
         maxBytes: 2048,
       }),
     },
-    also: ({ 'options[url]': url }, { webhookAllow }) =>
+    checkTogether: ({ 'options[url]': url }, { webhookAllow }) =>
       url !== undefined && checkWebhookUrl(url, webhookAllow) ? { 'options[url]': ['invalid_format'] } : {},
-    answer: { record: createdNotificationShape, status: 201 },
+    response: { record: createdNotificationShape, status: 201 },
     handle: ({ db, project, values }) => {
       const signingSecret = newSigningSecret();
       const notification = createNotification(db, {
@@ -79,7 +79,7 @@ export const notifications = {
     summary: 'Stops further calls at once',
     access: 'users',
     scope: 'notifications',
-    answer: { record: destroyedShape },
+    response: { record: destroyedShape },
     handle: ({ db, notification }) => {
       deleteNotification(db, notification.id);
       return { destroyed: true };
@@ -88,10 +88,10 @@ export const notifications = {
   enable: endpoint({
     method: 'POST',
     path: '/projects/:project_id/notifications/:notification_id/enable',
-    summary: 'Calls it again from now on, after it was switched off by the answer 410',
+    summary: 'Calls it again from now on, after it was switched off by the response 410',
     access: 'sees',
     scope: 'notifications',
-    answer: { record: notificationShape },
+    response: { record: notificationShape },
     handle: ({ db, notification }) => presentNotification(enableNotification(db, notification.id)),
   }),
   test: endpoint({
@@ -100,7 +100,7 @@ export const notifications = {
     summary: 'Sends a `ping` event to this receiver',
     access: 'sees',
     scope: 'notifications',
-    answer: { record: deliveryShape, status: 201 },
+    response: { record: deliveryShape, status: 201 },
     handle: call => present(pingNotification(call.db, call.notification), call),
   }),
   listDeliveries: endpoint({
@@ -110,7 +110,7 @@ export const notifications = {
       'What was sent or waits to be sent, with status and timing of the answers; their text for the owner alone',
     access: 'sees',
     scope: 'notifications',
-    answer: { list: deliveryShape },
+    response: { list: deliveryShape },
     handle: call =>
       listing(call.page, listDeliveries(call.db, call.notification.id, call.page), delivery =>
         present(delivery, call),
@@ -122,7 +122,7 @@ export const notifications = {
     summary: 'Sends it once more, with the same id and body',
     access: 'sees',
     scope: 'notifications',
-    answer: { record: deliveryShape },
+    response: { record: deliveryShape },
     handle: call => present(redeliver(call.db, call.delivery), call),
   }),
   listEvents: endpoint({
@@ -136,7 +136,7 @@ export const notifications = {
       after: cursor('Only events after this one.'),
       limit: integer('How many at the most.', { least: 1, most: 1000, defaultValue: 100 }),
     },
-    answer: { list: eventShape, paged: false },
+    response: { list: eventShape, paged: false },
     handle: ({ db, baseUrl, project, query, request, url }) => {
       const limit = query.limit ?? 100;
       const events = listEvents(db, project.id, query.after ?? 0n, limit + 1);

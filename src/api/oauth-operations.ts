@@ -1,9 +1,9 @@
-// Describes OAuth's own endpoints for the OpenAPI document and the API reference. They answer as the RFCs say, without
+// Describes OAuth's own endpoints for the OpenAPI document and the API reference. They response as the RFCs say, without
 // the envelope of the others.
 
 import type { JsonSchema } from '../contract/wire.ts';
 import { scopes } from '../domain/access.ts';
-import type { Answer, Endpoint } from './endpoint.ts';
+import type { Endpoint, ResponseSpec } from './endpoint.ts';
 import type { Field } from './fields.ts';
 
 type Described = { [key: string]: unknown };
@@ -13,7 +13,7 @@ export type DescribedFields = Record<string, Pick<Field, 'required' | 'schema'>>
 export type OAuthEndpoint = Pick<Endpoint, 'method' | 'path' | 'summary' | 'access' | 'scope'> & {
   query?: DescribedFields;
   fields?: DescribedFields;
-  answer: Extract<Answer, { media: string }>;
+  response: Extract<ResponseSpec, { media: string }>;
   operationId: string;
   description: string;
   /** Whether an application shows who it is. */
@@ -98,7 +98,7 @@ export const oauthEndpoints: readonly OAuthEndpoint[] = [
       }),
       code_challenge_method: text('How the challenge was made.', { enum: ['S256'] }),
     },
-    answer: { media: 'text/html', description: 'A page that asks for approval.' },
+    response: { media: 'text/html', description: 'A page that asks for approval.' },
     responses: {
       200: htmlPage('A page that asks for approval.'),
       303: {
@@ -130,7 +130,7 @@ export const oauthEndpoints: readonly OAuthEndpoint[] = [
       code_verifier: text('PKCE: what the challenge was made from.'),
       ...clientFields,
     },
-    answer: { media: 'application/json', description: '`access_token`, `token_type`, `scope`.' },
+    response: { media: 'application/json', description: '`access_token`, `token_type`, `scope`.' },
     responses: {
       200: json(
         'The token.',
@@ -163,7 +163,7 @@ export const oauthEndpoints: readonly OAuthEndpoint[] = [
       token_type_hint: text('Ignored: there is one kind.'),
       ...clientFields,
     },
-    answer: { media: 'application/json', description: 'An empty object.' },
+    response: { media: 'application/json', description: 'An empty object.' },
     responses: {
       200: json('The token does not work, or no longer.', record({})),
       400: json('The request is wrong.', failure('invalid_request')),
@@ -180,7 +180,7 @@ export const oauthEndpoints: readonly OAuthEndpoint[] = [
     operationId: 'getWellKnownOauthAuthorizationServer',
     description: 'No credentials are required. It is never wrapped as a call: the RFC asks for JSON.',
     byClient: false,
-    answer: { media: 'application/json', description: 'Authorization server metadata.' },
+    response: { media: 'application/json', description: 'Authorization server metadata.' },
     responses: {
       200: json(
         'Authorization server metadata.',

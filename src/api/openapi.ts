@@ -11,7 +11,7 @@ import { exampleOf } from '../contract/examples.ts';
 import type { JsonSchema } from '../contract/wire.ts';
 import { scopes } from '../domain/access.ts';
 import { errorCodes, errorTable } from '../domain/refusal.ts';
-import type { Answer, Endpoint } from './endpoint.ts';
+import type { Endpoint, ResponseSpec } from './endpoint.ts';
 import type { Fields } from './fields.ts';
 import { type DescribedFields, type OAuthEndpoint, oauthEndpoints } from './oauth-operations.ts';
 
@@ -27,7 +27,7 @@ const errorDescriptions: Record<string, string> = {
   500: 'Internal server error: no code. The log of the server has the cause with the request ID.',
 };
 
-export const accessWords = {
+export const accessDescriptions = {
   anyone: 'No credentials are required.',
   'signed in': 'For any account.',
   sees: 'For users and collaborators who can see it.',
@@ -86,9 +86,9 @@ export function describe(
             authorizationCode: {
               authorizationUrl: `${about.baseUrl}/oauth2/authorize`,
               tokenUrl: `${about.baseUrl}/oauth2/access_token`,
-              scopes: scopeWords,
+              scopes: scopeDescriptions,
             },
-            implicit: { authorizationUrl: `${about.baseUrl}/oauth2/authorize`, scopes: scopeWords },
+            implicit: { authorizationUrl: `${about.baseUrl}/oauth2/authorize`, scopes: scopeDescriptions },
           },
         },
       },
@@ -96,7 +96,9 @@ export function describe(
   };
 }
 
-const scopeWords = Object.fromEntries(scopes.map(scope => [scope, `Endpoints of scope \`${scope}\`.`]));
+const scopeDescriptions = Object.fromEntries(
+  scopes.map(scope => [scope, `Endpoints of scope \`${scope}\`.`]),
+);
 
 const errorSchema: JsonSchema = {
   title: 'Error',
@@ -112,28 +114,28 @@ const errorSchema: JsonSchema = {
   additionalProperties: false,
 };
 
-/** The statuses of the errors that an endpoint may answer with. */
+/** The statuses of the errors that an endpoint may response with. */
 export function errorStatusesOf(endpoint: Endpoint): string[] {
   const isOpen = endpoint.access === 'anyone';
   return [
     ...(isOpen ? [] : ['401']),
-    ...(isOpen || endpoint.unpaid?.length === 0 ? [] : ['402']),
+    ...(isOpen || endpoint.allowUnpaid?.length === 0 ? [] : ['402']),
     ...(isJson(endpoint) || endpoint.fields || endpoint.query || endpoint.binary ? ['403'] : []),
-    ...(endpoint.path.includes(':') || endpoint.named ? ['404'] : []),
+    ...(endpoint.path.includes(':') || endpoint.findMissing ? ['404'] : []),
     '500',
   ];
 }
 
-const isJson = ({ answer }: Endpoint) => !('media' in answer) || answer.media === 'application/json';
+const isJson = ({ response }: Endpoint) => !('media' in response) || response.media === 'application/json';
 
 function operation(endpoint: Endpoint, schemas: Record<string, JsonSchema>): Described {
   const names = [...endpoint.path.matchAll(/:(\w+)/g)].map(match => match[1] as string);
-  const paged = 'list' in endpoint.answer && endpoint.answer.paged !== false;
+  const paged = 'list' in endpoint.response && endpoint.response.paged !== false;
   return {
     operationId: operationId(endpoint),
     tags: [tagOf(endpoint.path)],
     summary: endpoint.summary,
-    description: `${accessWords[endpoint.access]}${endpoint.scope ? ` Scope: \`${endpoint.scope}\`.` : ''}`,
+    description: `${accessDescriptions[endpoint.access]}${endpoint.scope ? ` Scope: \`${endpoint.scope}\`.` : ''}`,
     security:
       endpoint.access === 'anyone'
         ? []
@@ -153,14 +155,14 @@ function operation(endpoint: Endpoint, schemas: Record<string, JsonSchema>): Des
       })),
       ...queryParameters(endpoint.queryFields),
       ...(endpoint.method === 'GET' && isJson(endpoint) ? [callbackParameter] : []),
-      ...('events' in endpoint.answer ? [lastEventIdParameter] : []),
+      ...('events' in endpoint.response ? [lastEventIdParameter] : []),
     ],
     ...requestBody(endpoint),
     responses: {
-      [successStatus(endpoint.answer)]: success(endpoint.answer, paged, schemas),
-      ...('media' in endpoint.answer &&
-        endpoint.answer.ranges && {
-          206: { ...success(endpoint.answer, paged, schemas), description: 'The bytes of the Range.' },
+      [successStatus(endpoint.response)]: success(endpoint.response, paged, schemas),
+      ...('media' in endpoint.response &&
+        endpoint.response.ranges && {
+          206: { ...success(endpoint.response, paged, schemas), description: 'The bytes of the Range.' },
         }),
       ...Object.fromEntries(
         errorStatusesOf(endpoint).map(status => [status, { $ref: `#/components/responses/Error${status}` }]),
@@ -191,7 +193,7 @@ function webhook(type: EventType, schemas: Record<string, JsonSchema>): Describe
     tags: ['webhooks'],
     summary: eventMeanings[type],
     description:
-      'Sent to each notification of the project for this type. Answer within 10 seconds; a failed attempt is repeated for up to a day and a half. An event can arrive twice, with the same `webhook-id`.',
+      'Sent to each notification of the project for this type. ResponseSpec within 10 seconds; a failed attempt is repeated for up to a day and a half. An event can arrive twice, with the same `webhook-id`.',
     security: [],
     parameters: Object.entries(webhookHeaders).map(([name, { description, ...schema }]) => ({
       name,
@@ -296,19 +298,20 @@ function nested(fields: Fields, required: readonly string[]): JsonSchema {
   return { type: 'object', properties, ...(outer.size > 0 && { required: [...outer] }) };
 }
 
-const successStatus = (answer: Answer) => String('record' in answer ? (answer.status ?? 200) : 200);
+const successStatus = (response: ResponseSpec) =>
+  String('record' in response ? (response.status ?? 200) : 200);
 
-function success(answer: Answer, paged: boolean, schemas: Record<string, JsonSchema>): Described {
-  if ('media' in answer) {
-    const type = answer.media === 'application/json' ? 'object' : 'string';
-    const events = Object.entries(answer.events ?? {}).map(([name, { data, ...event }]) => [
+function success(response: ResponseSpec, paged: boolean, schemas: Record<string, JsonSchema>): Described {
+  if ('media' in response) {
+    const type = response.media === 'application/json' ? 'object' : 'string';
+    const events = Object.entries(response.events ?? {}).map(([name, { data, ...event }]) => [
       name,
       { ...event, data: reference(data, schemas) },
     ]);
     return {
-      description: answer.description,
+      description: response.description,
       content: {
-        [answer.media]: {
+        [response.media]: {
           schema: { type },
           // OpenAPI 3.1 cannot describe the events of a stream.
           ...(events.length > 0 && { 'x-events': Object.fromEntries(events) }),
@@ -317,11 +320,11 @@ function success(answer: Answer, paged: boolean, schemas: Record<string, JsonSch
     };
   }
   const inner =
-    'record' in answer
-      ? reference(answer.record, schemas)
-      : { type: 'array', items: reference(answer.list, schemas) };
+    'record' in response
+      ? reference(response.record, schemas)
+      : { type: 'array', items: reference(response.list, schemas) };
   return {
-    description: 'list' in answer ? 'Newest first, unless said otherwise.' : 'Done.',
+    description: 'list' in response ? 'Newest first, unless said otherwise.' : 'Done.',
     ...(paged && {
       headers: { Link: { description: '`rel="next"` while there is more.', schema: { type: 'string' } } },
     }),
@@ -334,7 +337,7 @@ function success(answer: Answer, paged: boolean, schemas: Record<string, JsonSch
           additionalProperties: false,
         },
         example: {
-          response: 'record' in answer ? exampleOf(answer.record) : [exampleOf(answer.list)],
+          response: 'record' in response ? exampleOf(response.record) : [exampleOf(response.list)],
         },
       },
     },

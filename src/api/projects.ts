@@ -60,8 +60,8 @@ export const projects = {
     summary: 'Projects that the caller owns or collaborates on',
     access: 'signed in',
     scope: 'projects',
-    unpaid: () => true,
-    answer: { list: projectShape },
+    allowUnpaid: () => true,
+    response: { list: projectShape },
     handle: ({ db, caller, page }) => {
       const list = caller.standing === 'payment_required' ? listCollaboratedProjects : listVisibleProjects;
       return listing(page, list(db, caller.accountId, page), project =>
@@ -76,11 +76,11 @@ export const projects = {
     access: 'users',
     scope: 'projects',
     fields,
-    also: ({ name }, { db, caller }) =>
+    checkTogether: ({ name }, { db, caller }) =>
       name !== undefined && isProjectNameTaken(db, caller.accountId, name)
         ? { name: ['already_exists'] }
         : {},
-    answer: { record: projectShape, status: 201 },
+    response: { record: projectShape, status: 201 },
     handle: ({ db, caller, values }) => {
       const project = createProject(db, {
         ownerId: caller.accountId,
@@ -101,7 +101,7 @@ export const projects = {
     summary: 'A project',
     access: 'sees',
     scope: 'projects',
-    answer: { record: projectShape },
+    response: { record: projectShape },
     handle: ({ db, caller, project }) => projectRecord(db, project, caller.accountId),
   }),
   update: endpoint({
@@ -111,11 +111,11 @@ export const projects = {
     access: 'users',
     scope: 'projects',
     fields,
-    also: ({ name }, { db, project }) =>
+    checkTogether: ({ name }, { db, project }) =>
       name !== undefined && isProjectNameTaken(db, project.ownerId, name, project)
         ? { name: ['already_exists'] }
         : {},
-    answer: { record: projectShape },
+    response: { record: projectShape },
     handle: ({ db, caller, project, values }) =>
       projectRecord(
         db,
@@ -136,7 +136,7 @@ export const projects = {
     summary: 'Deletes a project and everything that belongs to it',
     access: 'users',
     scope: 'projects',
-    answer: { record: destroyedShape },
+    response: { record: destroyedShape },
     handle: ({ db, project }) => {
       deleteProject(db, project.id);
       return { destroyed: true };
@@ -148,7 +148,7 @@ export const projects = {
     summary: "The project's collaborators",
     access: 'sees',
     scope: 'projects',
-    answer: { list: collaboratorShape },
+    response: { list: collaboratorShape },
     handle: ({ db, project, page }) =>
       listing(page, listCollaborators(db, project.id, page), presentCollaborator),
   }),
@@ -160,7 +160,7 @@ export const projects = {
     access: 'users',
     scope: 'projects',
     fields: { email: required({ doc: 'Whom to add.', check: checkEmail }) },
-    answer: { record: invitedCollaboratorShape, status: 201 },
+    response: { record: invitedCollaboratorShape, status: 201 },
     handle: ({ db, baseUrl, project, caller, values }) =>
       db.write(() => {
         if (values.email.toLowerCase() === caller.email) throw refusal('already_exists', 'email');
@@ -191,7 +191,7 @@ export const projects = {
       'Makes a new sign-in link for a collaborator whom the caller invited and who has no password yet; earlier links stop working',
     access: 'users',
     scope: 'projects',
-    answer: { record: invitedCollaboratorShape, status: 201 },
+    response: { record: invitedCollaboratorShape, status: 201 },
     handle: ({ db, baseUrl, caller, collaborator }) => {
       if (collaborator.invitedById !== caller.accountId) throw refusal('not_found');
       return {
@@ -206,7 +206,7 @@ export const projects = {
     summary: 'Removes a collaborator; its open streams end',
     access: 'users',
     scope: 'projects',
-    answer: { record: destroyedShape },
+    response: { record: destroyedShape },
     handle: ({ db, collaborator }) => {
       deleteCollaborator(db, collaborator);
       return { destroyed: true };
@@ -219,7 +219,7 @@ export const projects = {
     access: 'anyone',
     scope: undefined,
     query: { branch: optional({ doc: 'Only commits that are on this branch.' }) },
-    answer: { media: 'image/svg+xml', description: 'The badge.' },
+    response: { media: 'image/svg+xml', description: 'The badge.' },
     handle: ({ db, params, query }) => {
       const id = parseId(params.project_id ?? '');
       const project = id === undefined ? undefined : findProject(db, id);

@@ -29,7 +29,7 @@ export type Exchange = {
 /** Makes a response of what was thrown. Routes that do not show errors as JSON put their own into the exchange. */
 export type ShowError = (error: Error, request: Request) => Response | Promise<Response>;
 export type Bindings = { Bindings: Exchange };
-type Asked = Pick<Call, 'request' | 'url' | 'outgoing'> & { params: Record<string, string> };
+type RequestContext = Pick<Call, 'request' | 'url' | 'outgoing'> & { params: Record<string, string> };
 
 export function createRouter(services: Services, endpoints: readonly Endpoint[]): Hono<Bindings> {
   const router = new Hono<Bindings>({ strict: true });
@@ -113,14 +113,14 @@ function answerWith(
   services: Services,
   endpoint: Endpoint,
 ): (context: Context<Bindings>) => Response | Promise<Response> {
-  const { answer, path, fields } = endpoint;
-  const isJson = !('media' in answer);
-  const isStream = 'media' in answer && answer.media === 'text/event-stream';
-  const status = 'record' in answer ? (answer.status ?? 200) : 200;
+  const { response, path, fields } = endpoint;
+  const isJson = !('media' in response);
+  const isStream = 'media' in response && response.media === 'text/event-stream';
+  const status = 'record' in response ? (response.status ?? 200) : 200;
 
   const respond = (
     exchange: Exchange,
-    { request, url }: Asked,
+    { request, url }: RequestContext,
     callback: string | undefined,
     result: unknown,
   ) => {
@@ -135,58 +135,63 @@ function answerWith(
     return respondJson({ response: items }, status, callback, { ...id, ...link });
   };
 
-  const perform = (exchange: Exchange, asked: Asked, admitted: Admitted, sent: SentFields) => {
-    const call = validate(services, endpoint, admitted, asked, sent);
-    const callback = isJson ? readCallback(asked.request.method, asked.url) : undefined;
+  const perform = (exchange: Exchange, context: RequestContext, admitted: Admitted, sent: SentFields) => {
+    const call = validate(services, endpoint, admitted, context, sent);
+    const callback = isJson ? readCallback(context.request.method, context.url) : undefined;
     const result = endpoint.handle(call);
     return result instanceof Promise
-      ? result.then(settled => respond(exchange, asked, callback, settled))
-      : respond(exchange, asked, callback, result);
+      ? result.then(settled => respond(exchange, context, callback, settled))
+      : respond(exchange, context, callback, result);
   };
 
   return ({ env, req }) => {
     env.route = path;
     if (isStream) env.showError = showStreamError;
     const request = req.raw;
-    const asked = { request, url: new URL(request.url), params: req.param(), outgoing: env.outgoing };
-    const admitted = enter(services, endpoint, asked);
+    const context = { request, url: new URL(request.url), params: req.param(), outgoing: env.outgoing };
+    const admitted = enter(services, endpoint, context);
     // Without a body everything is answered at once, which is what most requests are.
-    if (!fields) return perform(env, asked, admitted, NOTHING);
-    return readBody(request).then(sent => perform(env, asked, admitted, sent));
+    if (!fields) return perform(env, context, admitted, NO_FIELDS);
+    return readBody(request).then(sent => perform(env, context, admitted, sent));
   };
 }
 
-const NOTHING: SentFields = new Map();
+const NO_FIELDS: SentFields = new Map();
 
 /** The same checks and the same handler for a caller whom the session of a page identifies; throws the same refusals. */
 export async function performAs<Result>(
   services: Services,
   endpoint: Endpoint<Result>,
   caller: Caller,
-  asked: Asked,
-  sent = NOTHING,
+  context: RequestContext,
+  sent = NO_FIELDS,
 ): Promise<Awaited<Result>> {
   return await endpoint.handle(
-    validate(services, endpoint, enterAs(services, endpoint, asked, caller), asked, sent),
+    validate(services, endpoint, enterAs(services, endpoint, context, caller), context, sent),
   );
 }
 
 type Admitted = { caller?: Caller };
 
 /** Credentials, standing, scope, resource, access, payment: all before a byte of the body is read. */
-function enter(services: Services, endpoint: Endpoint, asked: Asked): Admitted {
+function enter(services: Services, endpoint: Endpoint, context: RequestContext): Admitted {
   const { access } = endpoint;
   if (access === 'anyone') return {};
-  if (access === 'administrators' && isLoopback(addressOf(asked.outgoing, services))) return {};
-  const caller = authenticate(services.db, asked.request, asked.url);
-  markAuthenticated(asked.outgoing);
-  return enterAs(services, endpoint, asked, caller);
+  if (access === 'administrators' && isLoopback(addressOf(context.outgoing, services))) return {};
+  const caller = authenticate(services.db, context.request, context.url);
+  markAuthenticated(context.outgoing);
+  return enterAs(services, endpoint, context, caller);
 }
 
-function enterAs(services: Services, endpoint: Endpoint, asked: Asked, caller: Caller): Admitted {
+function enterAs(services: Services, endpoint: Endpoint, context: RequestContext, caller: Caller): Admitted {
   admit(caller, endpoint.scope);
-  const found = endpoint.findResources(services.db, caller, asked.params);
-  authorize(caller, endpoint.access, ownerOf(found), endpoint.unpaid?.(asked.url) ? 'allowed' : 'refused');
+  const found = endpoint.findResources(services.db, caller, context.params);
+  authorize(
+    caller,
+    endpoint.access,
+    ownerOf(found),
+    endpoint.allowUnpaid?.(context.url) ? 'allowed' : 'refused',
+  );
   return { ...found, caller };
 }
 
@@ -194,30 +199,30 @@ function validate(
   services: Services,
   endpoint: Endpoint,
   admitted: Admitted,
-  asked: Asked,
+  context: RequestContext,
   sent: SentFields,
 ): Call<string, Access> {
   const { fields, queryFields, needsQuery } = endpoint;
-  const { search } = asked.url;
-  const query = search === '' && !needsQuery ? NONE : readFields(queryFields, readQuery(search));
-  const body = fields ? readFields(fields, sent, endpoint.method === 'PUT') : NONE;
+  const { search } = context.url;
+  const query = search === '' && !needsQuery ? NOTHING_READ : readFields(queryFields, readQuery(search));
+  const body = fields ? readFields(fields, sent, endpoint.method === 'PUT') : NOTHING_READ;
   const { limit, before } = query.values as Partial<Values<typeof pageFields>>;
   const call: Call<string, Access> = {
     ...services,
     ...admitted,
-    ...asked,
+    ...context,
     query: query.values,
     values: body.values,
     page: { limit: limit ?? PAGE_LIMIT.defaultValue, before },
   };
   const errors: Errors = { ...query.errors, ...body.errors };
-  const further = endpoint.also?.(body.values, call, body.errors) ?? {};
+  const further = endpoint.checkTogether?.(body.values, call, body.errors) ?? {};
   for (const [key, codes] of Object.entries(further)) errors[key] ??= codes;
   if (Object.keys(errors).length > 0) throw new Refusal(403, errors);
-  const missing = endpoint.named?.(call.values, call) ?? [];
+  const missing = endpoint.findMissing?.(call.values, call) ?? [];
   if (missing.length > 0)
     throw new Refusal(404, Object.fromEntries(missing.map(key => [key, ['not_found' as const]])));
   return call;
 }
 
-const NONE = { values: {}, errors: {} };
+const NOTHING_READ = { values: {}, errors: {} };

@@ -75,7 +75,7 @@ export const suites = {
     summary: "The project's suites",
     access: 'sees',
     scope: 'suites',
-    answer: { list: suiteShape },
+    response: { list: suiteShape },
     handle: ({ db, project, page }) => listing(page, listSuites(db, project.id, page), presentSuite),
   }),
   create: endpoint({
@@ -85,10 +85,10 @@ export const suites = {
     access: 'sees',
     scope: 'suites',
     fields: suiteFields,
-    also: ({ name }, { db, project }) =>
+    checkTogether: ({ name }, { db, project }) =>
       name !== undefined && isSuiteNameTaken(db, project.id, name) ? { name: ['already_exists'] } : {},
-    named: findMissingImage,
-    answer: { record: suiteShape, status: 201 },
+    findMissing: findMissingImage,
+    response: { record: suiteShape, status: 201 },
     handle: ({ db, project, values }) =>
       presentSuite(
         createSuite(db, {
@@ -106,7 +106,7 @@ export const suites = {
     summary: 'A suite',
     access: 'sees',
     scope: 'suites',
-    answer: { record: suiteShape },
+    response: { record: suiteShape },
     handle: ({ suite }) => presentSuite(suite),
   }),
   update: endpoint({
@@ -116,12 +116,12 @@ export const suites = {
     access: 'sees',
     scope: 'suites',
     fields: suiteFields,
-    also: ({ name }, { db, suite }) =>
+    checkTogether: ({ name }, { db, suite }) =>
       name !== undefined && isSuiteNameTaken(db, suite.projectId, name, suite)
         ? { name: ['already_exists'] }
         : {},
-    named: findMissingImage,
-    answer: { record: suiteShape },
+    findMissing: findMissingImage,
+    response: { record: suiteShape },
     handle: ({ db, suite, values }) =>
       presentSuite(
         updateSuite(db, suite, {
@@ -138,7 +138,7 @@ export const suites = {
     summary: 'Deletes a suite; its builds stay readable',
     access: 'sees',
     scope: 'suites',
-    answer: { record: destroyedShape },
+    response: { record: destroyedShape },
     handle: ({ db, suite }) => {
       deleteSuite(db, suite);
       return { destroyed: true };
@@ -150,7 +150,7 @@ export const suites = {
     summary: "Empties the suite's cache; a build that runs keeps its files until it has ended",
     access: 'sees',
     scope: 'suites',
-    answer: { record: destroyedShape },
+    response: { record: destroyedShape },
     handle: ({ db, suite, caller }) => {
       emptyCache(db, suite.id, `by ${caller.email}`);
       return { destroyed: true };
@@ -162,7 +162,7 @@ export const suites = {
     summary: "The suite's rules: it runs when all of them hold",
     access: 'sees',
     scope: 'suites',
-    answer: { list: ruleShape },
+    response: { list: ruleShape },
     handle: ({ db, suite, page }) => listing(page, listRules(db, suite.id, page), presentRule),
   }),
   addRule: endpoint({
@@ -176,7 +176,7 @@ export const suites = {
       operator: required({ doc: 'How it is compared.', oneOf: operators }),
       value: required({ doc: 'What it is compared against.', maxBytes: 4096, multiline: true }),
     },
-    answer: { record: ruleShape, status: 201 },
+    response: { record: ruleShape, status: 201 },
     handle: ({ db, suite, values }) => presentRule(createRule(db, { ...values, suiteId: suite.id })),
   }),
   removeRule: endpoint({
@@ -185,7 +185,7 @@ export const suites = {
     summary: 'Removes a rule',
     access: 'sees',
     scope: 'suites',
-    answer: { record: destroyedShape },
+    response: { record: destroyedShape },
     handle: ({ db, rule }) => {
       deleteRule(db, rule.id);
       return { destroyed: true };
@@ -198,7 +198,7 @@ export const suites = {
     access: 'sees',
     scope: 'suites',
     query: { before: cursor('Only those that come after this one.') },
-    answer: { list: suiteDependencyShape },
+    response: { list: suiteDependencyShape },
     // A handful at the most, which is never worth a page of the database's.
     handle: ({ db, suite, page }) => {
       const attached = listSuiteDependencies(db, suite.id);
@@ -214,10 +214,10 @@ export const suites = {
     access: 'sees',
     scope: 'suites',
     fields: { dependency_id: requiredId('The dependency.') },
-    answer: { record: suiteDependencyShape, status: 201 },
-    also: ({ dependency_id: id }, { db, suite }) =>
+    response: { record: suiteDependencyShape, status: 201 },
+    checkTogether: ({ dependency_id: id }, { db, suite }) =>
       id !== undefined && findSuiteDependency(db, suite.id, id) ? { dependency_id: ['already_exists'] } : {},
-    named: ({ dependency_id: id }, { db, project }) =>
+    findMissing: ({ dependency_id: id }, { db, project }) =>
       findVisibleDependency(db, project.ownerId, id) ? [] : ['dependency_id'],
     handle: ({ db, suite, values }) => {
       attachDependency(db, suite.id, values.dependency_id);
@@ -230,7 +230,7 @@ export const suites = {
     summary: 'Detaches a dependency',
     access: 'sees',
     scope: 'suites',
-    answer: { record: destroyedShape },
+    response: { record: destroyedShape },
     handle: ({ db, suite, dependency }) => {
       detachDependency(db, suite.id, dependency.id);
       return { destroyed: true };
@@ -242,7 +242,7 @@ export const suites = {
     summary: 'Puts a dependency last: of two files with one path, the earlier dependency has its way',
     access: 'sees',
     scope: 'suites',
-    answer: { record: suiteDependencyShape },
+    response: { record: suiteDependencyShape },
     handle: ({ db, suite, dependency }) => {
       attachDependencyLast(db, suite.id, dependency.id);
       return presentSuiteDependency(dependency);
@@ -254,7 +254,7 @@ export const suites = {
     summary: "The suite's environment variables, in clear",
     access: 'sees',
     scope: 'suites',
-    answer: { list: variableShape },
+    response: { list: variableShape },
     handle: ({ db, suite, page }) =>
       listing(page, listVariables(db, suite.id, page), row => presentVariable(openVariable(db, row))),
   }),
@@ -265,9 +265,9 @@ export const suites = {
     access: 'sees',
     scope: 'suites',
     fields: variableFields,
-    also: ({ name }, { db, suite }) =>
+    checkTogether: ({ name }, { db, suite }) =>
       name !== undefined && isVariableNameTaken(db, suite.id, name) ? { name: ['already_exists'] } : {},
-    answer: { record: variableShape, status: 201 },
+    response: { record: variableShape, status: 201 },
     handle: ({ db, suite, values }) =>
       presentVariable(createVariable(db, suite.id, values.name, values.content)),
   }),
@@ -278,11 +278,11 @@ export const suites = {
     access: 'sees',
     scope: 'suites',
     fields: variableFields,
-    also: ({ name }, { db, suite, variable }) =>
+    checkTogether: ({ name }, { db, suite, variable }) =>
       name !== undefined && isVariableNameTaken(db, suite.id, name, variable.id)
         ? { name: ['already_exists'] }
         : {},
-    answer: { record: variableShape },
+    response: { record: variableShape },
     handle: ({ db, variable, values: { name, content } }) =>
       presentVariable(updateVariable(db, variable.id, { name, content })),
   }),
@@ -292,7 +292,7 @@ export const suites = {
     summary: 'Removes an environment variable',
     access: 'sees',
     scope: 'suites',
-    answer: { record: destroyedShape },
+    response: { record: destroyedShape },
     handle: ({ db, variable }) => {
       deleteVariable(db, variable.id);
       return { destroyed: true };

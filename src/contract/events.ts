@@ -2,7 +2,7 @@
 
 import type { BuildState } from '../domain/build.ts';
 import { buildRequestShape, buildShape, dependencyShape, deployShape, projectShape } from './records.ts';
-import { type JsonSchema, record, shape, twin, wireTime } from './wire.ts';
+import { idPair, type JsonSchema, record, shape, wireTime } from './wire.ts';
 
 /** Every type of event, and when it happens. */
 export const eventMeanings = {
@@ -147,7 +147,7 @@ export function eventBody(event: {
   subject?: { kind: EventSubject; record: unknown };
 }): string {
   return JSON.stringify({
-    ...twin('id', event.id),
+    ...idPair('id', event.id),
     type: event.type,
     created_at: wireTime(event.createdAt),
     project: event.project,

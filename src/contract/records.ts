@@ -16,11 +16,11 @@ import {
 } from '../domain/dependency.ts';
 import { type DeployState, deployMachine } from '../domain/deploy.ts';
 import { type SubmoduleSetting, submoduleSettings } from '../domain/submodules.ts';
-import { type JsonSchema, record, shape, twin, wireId, wireTime, wireTimeOrNull } from './wire.ts';
+import { idPair, type JsonSchema, record, shape, wireId, wireTime, wireTimeOrNull } from './wire.ts';
 
 const commitStates = ['waiting_for_builds', 'building', 'passed', 'failed', 'errored', 'canceled', 'skipped'];
 const id = { id: shape.id(), id_str: shape.idString };
-const idTwin = (name: string, of: string): Record<string, JsonSchema> => ({
+const idPairShape = (name: string, of: string): Record<string, JsonSchema> => ({
   [name]: shape.id(of),
   [`${name}_str`]: shape.idString,
 });
@@ -64,7 +64,7 @@ export function presentProject(
   seen: { owned: boolean; sshPublicKey: string },
 ) {
   return {
-    ...twin('id', project.id),
+    ...idPair('id', project.id),
     name: project.name,
     description: project.description,
     repository_url: project.repositoryUrl,
@@ -94,7 +94,7 @@ export const invitedCollaboratorShape = record(
 );
 
 export function presentCollaborator(collaborator: { id: bigint; email: string }) {
-  return { ...twin('id', collaborator.id), email: collaborator.email };
+  return { ...idPair('id', collaborator.id), email: collaborator.email };
 }
 
 export const buildRequestShape = record(
@@ -124,10 +124,10 @@ export type BuildRequestRow = {
 
 export function presentBuildRequest(request: BuildRequestRow) {
   return {
-    ...twin('id', request.id),
+    ...idPair('id', request.id),
     build_state: request.buildState,
     commit_ref: request.commitRef,
-    ...twin('commit_id', request.commitId),
+    ...idPair('commit_id', request.commitId),
     created_by: request.createdBy,
     created_at: wireTime(request.createdAt),
     ...(request.error !== null && { error: request.error }),
@@ -156,7 +156,7 @@ export type CommitItemRow = { id: bigint; version: number; ref: string; buildSta
 
 export function presentCommitItem(commit: CommitItemRow) {
   return {
-    ...twin('id', commit.id),
+    ...idPair('id', commit.id),
     version: commit.version,
     ref: commit.ref,
     build_state: commit.buildState,
@@ -186,7 +186,7 @@ export function presentCommit(
   };
 }
 
-const judgedRule = record('JudgedRule', {
+const evaluatedRule = record('EvaluatedRule', {
   subject: shape.string('What was looked at.'),
   operator: shape.string('How it was compared.'),
   value: shape.string('What it was compared against.'),
@@ -194,11 +194,11 @@ const judgedRule = record('JudgedRule', {
   saw: { type: ['string', 'array'], items: { type: 'string' }, description: 'What the rule saw.' },
 });
 export const suiteDecisionShape = record('SuiteDecision', {
-  ...idTwin('suite_id', 'The suite.'),
+  ...idPairShape('suite_id', 'The suite.'),
   suite: shape.string('Its name.'),
-  ...idTwin('build_request_id', 'The request for which it was decided.'),
+  ...idPairShape('build_request_id', 'The request for which it was decided.'),
   runs: shape.boolean('Whether the suite runs for this commit.'),
-  rules: shape.list(judgedRule),
+  rules: shape.list(evaluatedRule),
 });
 
 export function presentSuiteDecision(decision: {
@@ -209,9 +209,9 @@ export function presentSuiteDecision(decision: {
   rules: readonly unknown[];
 }) {
   return {
-    ...twin('suite_id', decision.suiteId),
+    ...idPair('suite_id', decision.suiteId),
     suite: decision.suiteName,
-    ...twin('build_request_id', decision.buildRequestId),
+    ...idPair('build_request_id', decision.buildRequestId),
     runs: decision.runs,
     rules: decision.rules,
   };
@@ -221,9 +221,9 @@ export const buildShape = record(
   'Build',
   {
     ...id,
-    ...idTwin('suite_id', 'The suite that is run.'),
-    ...idTwin('commit_id', 'The commit that is tested.'),
-    ...idTwin('build_request_id', 'The request it belongs to.'),
+    ...idPairShape('suite_id', 'The suite that is run.'),
+    ...idPairShape('commit_id', 'The commit that is tested.'),
+    ...idPairShape('build_request_id', 'The request it belongs to.'),
     build_state: shape.oneOf(Object.keys(buildMachine), 'State of the build.'),
     exit_code: shape.nullable(
       shape.integer("The command's exit status; null unless the command ended by itself."),
@@ -255,10 +255,10 @@ export type BuildRow = {
 
 export function presentBuild(build: BuildRow, waiting?: { position: number; reason: string }) {
   return {
-    ...twin('id', build.id),
-    ...twin('suite_id', build.suiteId),
-    ...twin('commit_id', build.commitId),
-    ...twin('build_request_id', build.buildRequestId),
+    ...idPair('id', build.id),
+    ...idPair('suite_id', build.suiteId),
+    ...idPair('commit_id', build.commitId),
+    ...idPair('build_request_id', build.buildRequestId),
     build_state: build.buildState,
     exit_code: build.exitCode,
     created_at: wireTime(build.createdAt),
@@ -289,7 +289,7 @@ export function presentSuite(suite: {
   image: string | null;
 }) {
   return {
-    ...twin('id', suite.id),
+    ...idPair('id', suite.id),
     name: suite.name,
     description: suite.description,
     command: suite.command,
@@ -305,7 +305,7 @@ export const ruleShape = record('SuiteRule', {
 });
 
 export function presentRule(rule: { id: bigint; subject: string; operator: string; value: string }) {
-  return { ...twin('id', rule.id), subject: rule.subject, operator: rule.operator, value: rule.value };
+  return { ...idPair('id', rule.id), subject: rule.subject, operator: rule.operator, value: rule.value };
 }
 
 export const variableShape = record('EnvironmentVariable', {
@@ -315,7 +315,7 @@ export const variableShape = record('EnvironmentVariable', {
 });
 
 export function presentVariable(variable: { id: bigint; name: string; content: string }) {
-  return { ...twin('id', variable.id), name: variable.name, content: variable.content };
+  return { ...idPair('id', variable.id), name: variable.name, content: variable.content };
 }
 
 // The API calls the string form of a dependency's id `id_ref` in some records and `id_str` in others.
@@ -430,7 +430,7 @@ export function presentCreatedDependency(dependency: Instructions) {
 
 export function presentUploadedDependency(dependency: Instructions & { archiveFileSize: number | null }) {
   return {
-    ...twin('id', dependency.id),
+    ...idPair('id', dependency.id),
     ...presentInstructions(dependency),
     archive_file_size: dependency.archiveFileSize,
     launch_command: dependency.launchCommand,
@@ -450,7 +450,7 @@ export function presentDependency(
   related: readonly { id: bigint; name: string; prefix: string }[],
 ) {
   return {
-    ...twin('id', dependency.id),
+    ...idPair('id', dependency.id),
     ...presentInstructions(dependency),
     archive_content_type: dependency.archiveContentType,
     archive_file_size: dependency.archiveFileSize,
@@ -483,7 +483,7 @@ export const strategyShape = record('DeployStrategy', {
 });
 
 export function presentStrategyItem(strategy: { id: bigint; name: string; strategyType: string }) {
-  return { ...twin('id', strategy.id), name: strategy.name, strategy_type: strategy.strategyType };
+  return { ...idPair('id', strategy.id), name: strategy.name, strategy_type: strategy.strategyType };
 }
 
 export function presentStrategy(strategy: {
@@ -516,8 +516,8 @@ export const deployShape = record(
   'Deploy',
   {
     ...deployItem,
-    ...idTwin('deploy_strategy_id', 'The strategy used.'),
-    ...idTwin('commit_id', 'The commit to push.'),
+    ...idPairShape('deploy_strategy_id', 'The strategy used.'),
+    ...idPairShape('commit_id', 'The commit to push.'),
     deploy_started_at: shape.nullable(shape.time('Null before start.')),
     deploy_finished_at: shape.nullable(shape.time('Null before finish.')),
     error: shape.string('Shown when it failed: why, in words.'),
@@ -528,7 +528,7 @@ export const deployShape = record(
 export type DeployItemRow = { id: bigint; state: DeployState; createdBy: string };
 
 export function presentDeployItem(deploy: DeployItemRow) {
-  return { ...twin('id', deploy.id), state: deploy.state, created_by: deploy.createdBy };
+  return { ...idPair('id', deploy.id), state: deploy.state, created_by: deploy.createdBy };
 }
 
 export function presentDeploy(
@@ -542,8 +542,8 @@ export function presentDeploy(
 ) {
   return {
     ...presentDeployItem(deploy),
-    ...twin('deploy_strategy_id', deploy.deployStrategyId),
-    ...twin('commit_id', deploy.commitId),
+    ...idPair('deploy_strategy_id', deploy.deployStrategyId),
+    ...idPair('commit_id', deploy.commitId),
     deploy_started_at: wireTimeOrNull(deploy.startedAt),
     deploy_finished_at: wireTimeOrNull(deploy.finishedAt),
     ...(deploy.error !== null && { error: deploy.error }),
@@ -561,7 +561,7 @@ const enabled = {
 };
 export const notificationShape = record(
   'Notification',
-  { ...notification, ...idTwin('project_id', 'The project.'), ...enabled },
+  { ...notification, ...idPairShape('project_id', 'The project.'), ...enabled },
   ['enabled'],
 );
 export const createdNotificationShape = record('CreatedNotification', {
@@ -572,7 +572,7 @@ export const createdNotificationShape = record('CreatedNotification', {
 type NotificationRow = { id: bigint; name: string; url: string; notifiableType: string };
 
 const presentPlainNotification = (row: NotificationRow) => ({
-  ...twin('id', row.id),
+  ...idPair('id', row.id),
   name: row.name,
   options: { url: row.url },
   notifiable_type: row.notifiableType,
@@ -581,7 +581,7 @@ const presentPlainNotification = (row: NotificationRow) => ({
 export function presentNotification(row: NotificationRow & { projectId: bigint; enabled: boolean }) {
   return {
     ...presentPlainNotification(row),
-    ...twin('project_id', row.projectId),
+    ...idPair('project_id', row.projectId),
     ...(!row.enabled && { enabled: false }),
   };
 }
@@ -593,7 +593,7 @@ export function presentCreatedNotification(row: NotificationRow, signingSecret: 
 export const deliveryShape = record('Delivery', {
   ...id,
   event: shape.string('What it tells of.'),
-  ...idTwin('event_id', 'The event: its `webhook-id` at each try.'),
+  ...idPairShape('event_id', 'The event: its `webhook-id` at each try.'),
   state: shape.oneOf(['pending', 'delivered', 'failed'], 'State of the delivery.'),
   attempts: shape.integer('How often it was tried.'),
   response_status: shape.nullable(shape.integer('Of the last answer.')),
@@ -623,9 +623,9 @@ export type DeliveryRow = {
 /** Only the owner sees the response: a collaborator could use it to read pages of the server's network. */
 export function presentDelivery(delivery: DeliveryRow, seenBy: 'owner' | 'collaborator') {
   return {
-    ...twin('id', delivery.id),
+    ...idPair('id', delivery.id),
     event: delivery.eventType,
-    ...twin('event_id', delivery.eventId),
+    ...idPair('event_id', delivery.eventId),
     state: delivery.state,
     attempts: delivery.attempts,
     response_status: delivery.responseStatus,

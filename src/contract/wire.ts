@@ -11,13 +11,13 @@ export function wireId(id: bigint): unknown {
 }
 
 /** An id field and its string form; null and empty if there is no id. */
-export function twin<Name extends string>(
+export function idPair<Name extends string>(
   name: Name,
   id: bigint | null,
 ): Record<Name, unknown> & Record<`${Name}_str`, string> {
   const digits = id?.toString() ?? '';
   return { [name]: id === null ? null : rawJSON(digits), [`${name}_str`]: digits } as ReturnType<
-    typeof twin<Name>
+    typeof idPair<Name>
   >;
 }
 
@@ -31,9 +31,7 @@ export function wireTimeOrNull(ms: number | null): string | null {
 }
 
 export const shape = {
-  id: (
-    description = 'A 64-bit id: it may exceed 53 bits, its string twin carries it exactly.',
-  ): JsonSchema => ({
+  id: (description = 'A 64-bit id: it may exceed 53 bits, the string form is exact.'): JsonSchema => ({
     type: 'integer',
     format: 'int64',
     description,

@@ -2,10 +2,10 @@
 // same definitions that answer requests.
 
 import { html, raw } from 'hono/html';
-import type { Answer } from '../api/endpoint.ts';
-import { answerExample, curlExample, type DocumentedEndpoint, print } from '../api/examples.ts';
+import type { ResponseSpec } from '../api/endpoint.ts';
+import { curlExample, type DocumentedEndpoint, print, responseExample } from '../api/examples.ts';
 import { type DescribedFields, oauthEndpoints } from '../api/oauth-operations.ts';
-import { accessWords, errorStatusesOf, operationId, tagOf } from '../api/openapi.ts';
+import { accessDescriptions, errorStatusesOf, operationId, tagOf } from '../api/openapi.ts';
 import { asset } from '../asset.ts';
 import {
   type EventType,
@@ -104,18 +104,18 @@ const pathOf = ({ path }: DocumentedEndpoint) => path.replace(/:(\w+)/g, '<$1>')
 function renderEndpoint(endpoint: DocumentedEndpoint, filterText: string): Html {
   const isOAuth = 'byClient' in endpoint;
   const id = isOAuth ? endpoint.operationId : operationId(endpoint);
-  const example = answerExample(endpoint);
+  const example = responseExample(endpoint);
   return renderDetails(
     { id, method: endpoint.method, name: pathOf(endpoint), summary: endpoint.summary, filterText },
     [
-      html`<p>${isOAuth ? inline(endpoint.description) : accessWords[endpoint.access]}${endpoint.scope ? html` Scope <code>${endpoint.scope}</code>.` : ''}${isOAuth ? '' : html` Errors: ${errorStatusesOf(endpoint).map((status, at) => html`${at === 0 ? '' : ', '}<a href="#errors">${status}</a>`)}.`}</p>`,
+      html`<p>${isOAuth ? inline(endpoint.description) : accessDescriptions[endpoint.access]}${endpoint.scope ? html` Scope <code>${endpoint.scope}</code>.` : ''}${isOAuth ? '' : html` Errors: ${errorStatusesOf(endpoint).map((status, at) => html`${at === 0 ? '' : ', '}<a href="#errors">${status}</a>`)}.`}</p>`,
       renderFields('Query', { ...('queryFields' in endpoint ? endpoint.queryFields : endpoint.query) }),
       endpoint.method === 'PUT'
         ? renderFields('Fields: send only those that you change', { ...endpoint.fields }, 'not blank')
         : renderFields('Fields', { ...endpoint.fields }),
       'binary' in endpoint && endpoint.binary ? html`<p>Body: ${endpoint.binary.description}</p>` : '',
       codeBlock('Request', curlExample(endpoint)),
-      renderAnswer(endpoint.answer),
+      renderResponse(endpoint.response),
       example === undefined ? '' : codeBlock('Example response', example),
     ],
   );
@@ -176,12 +176,12 @@ function renderLimits(schema: JsonSchema): Html[] {
   ];
 }
 
-function renderAnswer(answer: Answer): Html {
-  if ('media' in answer)
-    return html`<p>Response: <code>${answer.media}</code>. ${inline(answer.description)}</p>${renderEvents(answer.events)}`;
-  const schema = 'record' in answer ? answer.record : answer.list;
-  const status = 'record' in answer ? (answer.status ?? 200) : 200;
-  const title = `Response ${status}: ${'list' in answer ? 'a list of ' : ''}${schema.title}`;
+function renderResponse(response: ResponseSpec): Html {
+  if ('media' in response)
+    return html`<p>Response: <code>${response.media}</code>. ${inline(response.description)}</p>${renderEvents(response.events)}`;
+  const schema = 'record' in response ? response.record : response.list;
+  const status = 'record' in response ? (response.status ?? 200) : 200;
+  const title = `Response ${status}: ${'list' in response ? 'a list of ' : ''}${schema.title}`;
   const rows = recordRows(schema);
   return html`${rows.length === 0 ? html`<p>${title}</p>` : fieldTable(title, rows)}`;
 }

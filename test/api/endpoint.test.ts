@@ -16,7 +16,7 @@ const common = {
   summary: '',
   access: 'sees',
   scope: undefined,
-  answer: { record: {} },
+  response: { record: {} },
 } as const;
 
 test('a handler gets the rows that its path names and the fields that it defines, and no others', () => {

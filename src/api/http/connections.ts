@@ -47,7 +47,7 @@ export const connectionLimits: ConnectionLimits = {
 export type Connection = {
   readonly socket: Socket;
   /** Whom it counts for; undefined where many clients share an address. */
-  readonly holder: string | undefined;
+  readonly clientKey: string | undefined;
   readonly openedAt: number;
   secure: TLSSocket | undefined;
   session: ServerHttp2Session | undefined;
@@ -95,11 +95,11 @@ export function markAuthenticated(outgoing: ServerResponse | undefined): void {
   (outgoing as Tracked | undefined)?.[CONNECTION]?.markAuthenticated();
 }
 
-/** `holderOf` says whom an address counts for; undefined where it is that of many clients, as a proxy's is. */
+/** `clientKeyOf` says whom an address counts for; undefined where it is that of many clients, as a proxy's is. */
 export function watchConnections(
   server: Http2SecureServer,
   limits: ConnectionLimits,
-  holderOf: (address: string) => string | undefined,
+  clientKeyOf: (address: string) => string | undefined,
 ): Connections {
   const open = new Set<Connection>();
   const responses = new Set<ServerResponse>();
@@ -131,7 +131,7 @@ export function watchConnections(
     const now = performance.now();
     const connection: Connection = {
       socket,
-      holder: holderOf(socket.remoteAddress ?? ''),
+      clientKey: clientKeyOf(socket.remoteAddress ?? ''),
       openedAt: now,
       secure: undefined,
       session: undefined,
@@ -181,7 +181,7 @@ export function watchConnections(
     const now = performance.now();
     for (const connection of open) checkOne(connection, limits, now);
     const isSettled = ({ openedAt }: Connection) => now - openedAt >= limits.unauthenticated.settleMs;
-    const held = Map.groupBy(unauthenticated.values().filter(isSettled), one => one.holder);
+    const held = Map.groupBy(unauthenticated.values().filter(isSettled), one => one.clientKey);
     held.delete(undefined);
     for (const ofOne of held.values()) evictAbove(limits.unauthenticated.perAddress, ofOne);
     evictAbove(limits.unauthenticated.total, [...unauthenticated.values().filter(isSettled)]);

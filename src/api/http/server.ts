@@ -33,7 +33,7 @@ export async function startServer(options: {
   fetch: Fetch;
   log: Log;
   /** Whom a connection from this address counts for; undefined where it is that of many clients, as a proxy's is. */
-  holderOf: (address: string) => string | undefined;
+  clientKeyOf: (address: string) => string | undefined;
   limits?: ConnectionLimits;
 }): Promise<Server> {
   const { limits = connectionLimits } = options;
@@ -59,7 +59,7 @@ export async function startServer(options: {
   });
   limit(server, limits);
 
-  const connections = watchConnections(server, limits, options.holderOf);
+  const connections = watchConnections(server, limits, options.clientKeyOf);
   const answer = (incoming: IncomingMessage, outgoing: ServerResponse) => {
     if (mayBeLong(incoming)) closeUnlessRead(incoming, outgoing);
     if (incoming.httpVersionMajor === 1 && !incoming.url?.startsWith('/')) readAbsoluteForm(incoming);

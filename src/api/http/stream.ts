@@ -126,7 +126,7 @@ export function openStream(outgoing: ServerResponse, isAllowed: () => boolean): 
 }
 
 /** What a handler returns after it has taken over the answer. */
-export function answeredByStream(): Response {
+export function streamResponse(): Response {
   const answer = new Response(null, RESPONSE_ALREADY_SENT);
   // Asking for its body takes it off the adaptor's short cut, which would write the head a second time.
   void answer.body;

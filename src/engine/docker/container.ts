@@ -25,7 +25,7 @@ export function createContainers(
     watchIntervalMs?: number | undefined;
   },
 ): Containers {
-  const { docker, call, instance, helpers } = scope;
+  const { docker, call, instance, internalContainers } = scope;
   const { protect, watchIntervalMs = WATCH_INTERVAL_MS } = options;
   const ofInstance = { label: [`assay.instance=${instance}`] };
   let processors: number | undefined;
@@ -103,7 +103,7 @@ export function createContainers(
       return found.flatMap(({ Id, Names, Labels, State }) => {
         const owner = ownershipOf(Labels);
         const name = (Names[0] ?? '').replace(/^\//, '');
-        return owner && !helpers.has(name)
+        return owner && !internalContainers.has(name)
           ? [{ containerId: Id, name, owner, running: State === 'running' }]
           : [];
       });

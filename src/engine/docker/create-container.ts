@@ -14,7 +14,7 @@ import {
 export type Scope = DockerClient & {
   instance: string;
   /** The names of containers that the engine is using for its own work. */
-  helpers: Set<string>;
+  internalContainers: Set<string>;
 };
 
 type ContainerSpec = {
@@ -115,17 +115,17 @@ export async function throwIfVolumeLost(scope: Scope, mounts: readonly Mount[]):
   }
 }
 
-type HelperSpec = Omit<ContainerSpec, 'name' | 'owner'> & { kind: string };
+type InternalContainerSpec = Omit<ContainerSpec, 'name' | 'owner'> & { kind: string };
 
 /** Creates a container for the engine's own work, for as long as `work` takes. `work` may start it. */
-export async function withHelper<T>(
+export async function withInternalContainer<T>(
   scope: Scope,
-  spec: HelperSpec,
+  spec: InternalContainerSpec,
   options: DockerContainerOptions,
   work: (container: DockerContainer) => Promise<T>,
 ): Promise<T> {
-  const { name, owner } = nameHelper(scope, spec.kind);
-  scope.helpers.add(name);
+  const { name, owner } = nameInternalContainer(scope, spec.kind);
+  scope.internalContainers.add(name);
   try {
     const container = await createContainer(scope, { ...spec, name, owner }, options);
     try {
@@ -134,12 +134,12 @@ export async function withHelper<T>(
       await scope.call('remove a container', () => container.remove({ force: true, v: true }));
     }
   } finally {
-    scope.helpers.delete(name);
+    scope.internalContainers.delete(name);
   }
 }
 
 /** Under a new name each time: the one before it may be about to be removed. */
-export const nameHelper = ({ instance }: Scope, kind: string) => ({
+export const nameInternalContainer = ({ instance }: Scope, kind: string) => ({
   name: `assay-${instance}-${kind}-${randomBytes(4).toString('hex')}`,
   owner: { instance, kind, id: '' },
 });

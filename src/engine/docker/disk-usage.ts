@@ -1,7 +1,7 @@
 // Measures volumes: `du` runs in a short-lived container with the one capability to read every file, because the server
 // itself may not read Docker's directories.
 import type { PreparedImage } from '../engine.ts';
-import { type Scope, withHelper } from './create-container.ts';
+import { type Scope, withInternalContainer } from './create-container.ts';
 
 const AT_ONCE = 16;
 const SECONDS_EACH = 20;
@@ -60,7 +60,7 @@ async function measureSome(
       CpuShares: 128,
     },
   };
-  return withHelper(scope, spec, options, async container => {
+  return withInternalContainer(scope, spec, options, async container => {
     await call('measure volumes', () => container.start());
     const { StatusCode: status } = await call('measure volumes', () => container.wait(), {
       deadlineMs: ROUND_MS,

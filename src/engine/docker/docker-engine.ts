@@ -21,7 +21,7 @@ export type DockerEngineOptions = ClientSettings &
 export function createDockerEngine(options: DockerEngineOptions): Engine {
   const client = openDocker(options);
   const { docker, call } = client;
-  const scope: Scope = { ...client, instance: options.instance, helpers: new Set() };
+  const scope: Scope = { ...client, instance: options.instance, internalContainers: new Set() };
   const images = createImages(scope, options.runAs);
   const hostImage = () => images.prepareImage(HOST_IMAGE);
   const { network: setting, onRulesRestored } = options;

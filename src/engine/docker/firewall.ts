@@ -4,7 +4,7 @@ import { createInterface } from 'node:readline';
 import { type Duplex, PassThrough } from 'node:stream';
 import { EngineRefused, GUARD_KIND, type PreparedImage } from '../engine.ts';
 import { type DockerContainer, unlessRefused } from './client.ts';
-import { createContainer, nameHelper, type Scope } from './create-container.ts';
+import { createContainer, nameInternalContainer, type Scope } from './create-container.ts';
 
 type Firewall = {
   /** Resolves when the rules are in force; throws EngineRefused when they cannot be set. */
@@ -168,10 +168,10 @@ async function startGuard(
   bridge: string,
   hostImage: () => Promise<PreparedImage>,
 ): Promise<Guard> {
-  const { call, helpers } = scope;
+  const { call, internalContainers } = scope;
   const { reference: image, mounts } = await hostImage();
-  const { name, owner } = nameHelper(scope, GUARD_KIND);
-  helpers.add(name);
+  const { name, owner } = nameInternalContainer(scope, GUARD_KIND);
+  internalContainers.add(name);
   let container: DockerContainer | undefined;
   try {
     container = await createContainer(
@@ -199,7 +199,7 @@ async function startGuard(
     const stream = (await call('attach to a container', () =>
       created.attach({ stream: true, stdin: true, stdout: true, stderr: true, hijack: true }),
     )) as Duplex;
-    const guard = connectGuard(scope, created, stream, () => helpers.delete(name));
+    const guard = connectGuard(scope, created, stream, () => internalContainers.delete(name));
     await call('start a container', () => created.start()).catch(error => {
       guard.close();
       throw error;
@@ -208,7 +208,7 @@ async function startGuard(
   } catch (error) {
     // Docker does not remove one that never ran. Where it cannot be removed now, the sweep does it.
     await call('remove a container', async () => container?.remove({ force: true })).catch(() => {});
-    helpers.delete(name);
+    internalContainers.delete(name);
     throw error;
   }
 }

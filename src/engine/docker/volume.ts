@@ -13,7 +13,13 @@ import {
   type Volumes,
 } from '../engine.ts';
 import { type DockerContainer, isRefused, unlessRefused } from './client.ts';
-import { findVolume, inspectVolume, isPlaceholder, type Scope, withHelper } from './create-container.ts';
+import {
+  findVolume,
+  inspectVolume,
+  isPlaceholder,
+  type Scope,
+  withInternalContainer,
+} from './create-container.ts';
 import { measureVolumes } from './disk-usage.ts';
 
 const STALL_MS = 60_000;
@@ -30,7 +36,12 @@ export function createVolumes(scope: Scope, hostImage: () => Promise<PreparedIma
   async function withVolume<T>(volume: string, work: (container: DockerContainer) => Promise<T>): Promise<T> {
     const { reference: image } = await hostImage();
     const mount: Mount = { type: 'volume', source: volume, target: VOLUME_DIRECTORY, readOnly: false };
-    return withHelper(scope, { kind: 'volume', image, command: ['/bin/sh'], mounts: [mount] }, {}, work);
+    return withInternalContainer(
+      scope,
+      { kind: 'volume', image, command: ['/bin/sh'], mounts: [mount] },
+      {},
+      work,
+    );
   }
 
   const removeVolume: Volumes['removeVolume'] = async (name, limits) => {

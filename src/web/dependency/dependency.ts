@@ -2,7 +2,7 @@
 
 import { html } from 'hono/html';
 import { dependencies } from '../../api/dependencies.ts';
-import { followedDependency } from '../../api/firehose.ts';
+import { followDependency } from '../../api/firehose.ts';
 import { marketplaceState, UNFINISHED_COMPILES } from '../../domain/dependency.ts';
 import { refusal } from '../../domain/refusal.ts';
 import { dependencyLogPath } from '../../store/data/paths.ts';
@@ -73,7 +73,7 @@ export const dependencyPages: Route[] = [
     onlyOwner(visit);
     return respondLogStream(
       visit,
-      followedDependency(services, found.dependency.id),
+      followDependency(services, found.dependency.id),
       caller => findDependency(services.db, found.dependency.id)?.ownerId === caller.accountId,
     );
   }),

@@ -2,7 +2,7 @@
 
 import { html } from 'hono/html';
 import { callerOf } from '../../api/authenticate.ts';
-import { answeredByStream, type EventStream, frame, openStream } from '../../api/http/stream.ts';
+import { type EventStream, frame, openStream, streamResponse } from '../../api/http/stream.ts';
 import { admit, type Caller } from '../../domain/access.ts';
 import { Refusal } from '../../domain/refusal.ts';
 import { findSession } from '../../store/accounts.ts';
@@ -43,7 +43,7 @@ export function respondChanges(
   stream.send(frame('state', '{}'));
   for (const topic of parts.topics) stream.onClose(visit.services.live.watch(topic, say));
   if (visit.url.searchParams.get('seen') !== String(visit.services.db.generation())) say();
-  return answeredByStream();
+  return streamResponse();
 }
 
 /** What a page has in it to read its parts marked `data-live` again whenever `href` says `changed`; with project.js. */

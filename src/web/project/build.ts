@@ -3,7 +3,7 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { html } from 'hono/html';
 import { builds } from '../../api/builds.ts';
-import { followedBuild } from '../../api/firehose.ts';
+import { followBuild } from '../../api/firehose.ts';
 import { isFinishedBuild, isRerunCandidate } from '../../domain/build.ts';
 import { Refusal } from '../../domain/refusal.ts';
 import {
@@ -41,7 +41,7 @@ export const buildPages: Route[] = [
   page(`/ui${BUILD}/log`, visit => respondRawLog(visit, builds.log, fileName(visit.found.build))),
   page(`/ui${BUILD}/stream`, visit => {
     const { services, found } = visit;
-    return respondLogStream(visit, followedBuild(services, found.project.id, found.build.id), caller =>
+    return respondLogStream(visit, followBuild(services, found.project.id, found.build.id), caller =>
       findVisibleProject(services.db, caller.accountId, found.project.id),
     );
   }),

@@ -4,8 +4,8 @@
 import { open } from 'node:fs/promises';
 import { html } from 'hono/html';
 import type { Endpoint } from '../../api/endpoint.ts';
-import { type Followed, lastEventIdOf, resumeAt, streamLog } from '../../api/firehose.ts';
-import { answeredByStream } from '../../api/http/stream.ts';
+import { type LogSource, lastEventIdHeader, resumeOffset, streamLog } from '../../api/firehose.ts';
+import { streamResponse } from '../../api/http/stream.ts';
 import type { Caller } from '../../domain/access.ts';
 import { type LogTime, logSize, readLogTimes, timeOf } from '../../store/data/log-file.ts';
 import { sizeWords } from '../frame/components.ts';
@@ -101,13 +101,13 @@ export async function respondRawLog(
 /** A log as it grows, for whoever has signed in and still sees it. */
 export function respondLogStream(
   visit: Visit,
-  followed: Followed,
+  followed: LogSource,
   sees: (caller: Caller) => unknown,
 ): Response {
   // A browser sends where it was when it comes back by itself; the page asks where it has to begin again.
-  const from = lastEventIdOf(visit.request) || (visit.url.searchParams.get('from') ?? '');
-  streamLog(visit.services, openPageStream(visit, sees), followed, resumeAt(from));
-  return answeredByStream();
+  const from = lastEventIdHeader(visit.request) || (visit.url.searchParams.get('from') ?? '');
+  streamLog(visit.services, openPageStream(visit, sees), followed, resumeOffset(from));
+  return streamResponse();
 }
 
 /** When bytes of a log came: those at the offsets in `at`, or all from `from` on as [end, time], by the second. */
@@ -116,11 +116,11 @@ export async function respondLogTimes(visit: Visit, path: string): Promise<Respo
   const asked = query.get('at');
   const times =
     asked === null
-      ? bySecond(await timesOf(path, resumeAt(query.get('from') ?? '')))
+      ? bySecond(await timesOf(path, resumeOffset(query.get('from') ?? '')))
       : await Promise.all(
           asked
             .split(',', MAX_ASKED_TIMES)
-            .map(resumeAt)
+            .map(resumeOffset)
             .map(async at => timeOf(await timesOf(path, at, at + 1), at) ?? null),
         );
   return Response.json({ times }, { headers: { ...commonHeaders, 'cache-control': 'no-store' } });

@@ -2,8 +2,8 @@
 
 import { html } from 'hono/html';
 import { builds } from '../../api/builds.ts';
-import { lastEventIdOf, streamEvents } from '../../api/firehose.ts';
-import { answeredByStream } from '../../api/http/stream.ts';
+import { lastEventIdHeader, streamEvents } from '../../api/firehose.ts';
+import { streamResponse } from '../../api/http/stream.ts';
 import type { presentBuildRequest } from '../../contract/records.ts';
 import { isFinishedRequest } from '../../domain/build.ts';
 import { parseId } from '../../domain/id.ts';
@@ -132,7 +132,7 @@ function followProject(visit: ProjectVisit): Response {
     stream,
     found.project.id,
     () => ({ build_state: findProject(db, found.project.id)?.buildState }),
-    parseId(lastEventIdOf(request)) ?? parseId(url.searchParams.get('after') ?? ''),
+    parseId(lastEventIdHeader(request)) ?? parseId(url.searchParams.get('after') ?? ''),
   );
-  return answeredByStream();
+  return streamResponse();
 }

@@ -17,7 +17,7 @@ import {
   markAuthenticated,
 } from '../../../src/api/http/connections.ts';
 import { type Server, startServer } from '../../../src/api/http/server.ts';
-import { answeredByStream, frame as eventFrame, openStream } from '../../../src/api/http/stream.ts';
+import { frame as eventFrame, openStream, streamResponse } from '../../../src/api/http/stream.ts';
 import { ensureCertificate } from '../../../src/engine/certificate.ts';
 import { createLog } from '../../../src/log.ts';
 import { holdConnection } from '../../support/held-connection.ts';
@@ -58,14 +58,14 @@ async function serve(context: TestContext, limits: Partial<ConnectionLimits>) {
     certificate,
     log: createLog(() => {}, {}),
     limits: { ...patient, ...limits },
-    holderOf: address => (address === '127.0.0.9' ? undefined : address),
+    clientKeyOf: address => (address === '127.0.0.9' ? undefined : address),
     fetch: (request: Request, { outgoing }: { outgoing: ServerResponse }) => {
       counts.requests += 1;
       const { pathname, search } = new URL(request.url);
       if (search === '?known') markAuthenticated(outgoing);
       if (pathname !== '/stream') return new Response('pong');
       openStream(outgoing, () => true).send(eventFrame('state', '{}'));
-      return answeredByStream();
+      return streamResponse();
     },
   });
   context.after(() => server.close());

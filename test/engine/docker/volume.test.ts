@@ -114,7 +114,7 @@ test('a slow reader is not cut off by the deadline of the response', async () =>
   // Only this call gets a short deadline: creating and removing a container may take longer on a busy disk.
   const call: typeof client.call = (what, work, limits) =>
     client.call(what, work, what === 'read a volume' ? { ...limits, deadlineMs: 4_000 } : limits);
-  const scope = { ...client, call, instance: fixture.instance, helpers: new Set<string>() };
+  const scope = { ...client, call, instance: fixture.instance, internalContainers: new Set<string>() };
   const impatient = createVolumes(scope, async () => fixture.host);
   const bytes = await impatient.readVolume({ volume, inside: '' }, async tar => {
     await wait(5_000);
@@ -188,14 +188,14 @@ test('a container that the engine uses for its own work is listed only to other 
   const volume = await makeVolume('in-use');
   await fixture.engine.claimVolume(volume);
   const other = fixture.openEngine();
-  const helpersSeenBy = async (engine: typeof other) =>
+  const internalContainersSeenBy = async (engine: typeof other) =>
     (await engine.listContainers()).filter(({ owner }) => owner.kind === 'volume').length;
   const seen = await fixture.engine.readVolume({ volume, inside: '' }, async tar => {
     tar.resume();
-    return [await helpersSeenBy(fixture.engine), await helpersSeenBy(other)];
+    return [await internalContainersSeenBy(fixture.engine), await internalContainersSeenBy(other)];
   });
   assert.deepEqual(seen, [0, 1]);
-  assert.equal(await helpersSeenBy(other), 0);
+  assert.equal(await internalContainersSeenBy(other), 0);
   other.close();
 });
 
