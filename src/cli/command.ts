@@ -4,7 +4,7 @@ import { readSettings, type Settings, settings, UsageError } from '../config.ts'
 import { Refusal } from '../domain/refusal.ts';
 import { createDataDirectory, openData } from '../store/data/data.ts';
 import type { Db } from '../store/database/db.ts';
-import { wordsFor } from '../web/frame/error-text.ts';
+import { errorMessage } from '../web/frame/error-text.ts';
 
 export type Invocation = {
   flags: ReadonlyMap<string, string>;
@@ -71,7 +71,8 @@ export async function describeRefusals<T>(
   } catch (error) {
     if (!(error instanceof Refusal)) throw error;
     const lines = Object.entries(error.errors).map(
-      ([field, codes]) => `${given[field] ?? field}: ${codes.map(code => wordsFor(field, code)).join(' ')}`,
+      ([field, codes]) =>
+        `${given[field] ?? field}: ${codes.map(code => errorMessage(field, code)).join(' ')}`,
     );
     throw new UsageError(lines.join(' '));
   }

@@ -1,5 +1,5 @@
-// The API reference: the basics from the manual, then every endpoint and every webhook with an example, made from the
-// same definitions that answer requests.
+// The API reference: the basics from the manual, then every endpoint and webhook with an example, generated from the
+// definitions that handle requests.
 
 import { html, raw } from 'hono/html';
 import type { ResponseSpec } from '../api/endpoint.ts';
@@ -37,7 +37,7 @@ export const apiReferencePages: Route[] = [
   })),
 ];
 
-/** A part of the page that the filter shows or hides. */
+/** An entry that the filter shows or hides. */
 type Item = { text: string; html: Html };
 type Group = { id: string; title: string; items: Item[] };
 
@@ -72,7 +72,7 @@ ${groups.map(
 const renderItem = ({ text, html: content }: Item) =>
   html`<section data-filter-text="${text}">${content}</section>`;
 
-/** The manual's topic “API basics”, section by section, with the address of this server. */
+/** The sections of the manual's topic “API basics”, with the address of this server. */
 function listBasics(baseUrl: string): Group[] {
   const markdown = asset('web/manual/api.md').toString('utf8').replaceAll('https://localhost:8443', baseUrl);
   const topic = parseTopic('api', markdown);
@@ -186,7 +186,7 @@ function renderResponse(response: ResponseSpec): Html {
   return html`${rows.length === 0 ? html`<p>${title}</p>` : fieldTable(title, rows)}`;
 }
 
-/** Fields of records inside are named with their path, except for the records inside an event. */
+/** Fields of nested records are named by their path, except inside an event. */
 function recordRows(schema: JsonSchema, prefix = ''): FieldRow[] {
   const isEvent = String(schema.title).endsWith('Event');
   return Object.entries((schema.properties ?? {}) as Record<string, JsonSchema>).flatMap(([key, one]) => {

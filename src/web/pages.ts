@@ -1,4 +1,4 @@
-// The pages for people, under /ui: every address there is. Each page's file begins with its routes.
+// All routes of the web interface, under /ui. Each page's file begins with its own routes.
 
 import { type Context, Hono } from 'hono';
 import type { Endpoint, Services } from '../api/endpoint.ts';
@@ -9,14 +9,14 @@ import { applicationPages } from './account/applications.ts';
 import { authorizePages } from './account/authorize.ts';
 import { setUpPages } from './account/setup.ts';
 import { signInPages } from './account/sign-in.ts';
-import { createSlowdown } from './account/slowdown.ts';
+import { createThrottle } from './account/throttle.ts';
 import { apiReferencePages } from './api-reference.ts';
 import { dependenciesPages } from './dependency/dependencies.ts';
 import { dependencyPages } from './dependency/dependency.ts';
 import { respondAsset, respondFavicon } from './frame/assets.ts';
+import { notFoundView } from './frame/error-pages.ts';
 import { commonHeaders } from './frame/headers.ts';
-import { notFoundView } from './frame/refused.ts';
-import { answer, open, type Route } from './frame/route.ts';
+import { handlerFor, open, type Route } from './frame/route.ts';
 import type { Guest, Site } from './frame/visit.ts';
 import { manualPages } from './manual/pages.ts';
 import { buildPages } from './project/build.ts';
@@ -31,7 +31,7 @@ import { strategyPages } from './project/strategies.ts';
 import { suitesPages } from './project/suites.ts';
 import { suitePages } from './suite/suite.ts';
 
-/** In the order in which they are tried: /ui/projects/new before /ui/projects/:project_id. */
+/** The first match wins: /ui/projects/new comes before /ui/projects/:project_id. */
 export const routes: readonly Route[] = [
   ...signInPages,
   ...setUpPages,
@@ -65,28 +65,28 @@ export const routes: readonly Route[] = [
 ];
 
 export function mountPages(router: Hono<Bindings>, services: Services, endpoints: readonly Endpoint[]): void {
-  const site: Site = { services, endpoints, slowdown: createSlowdown() };
-  // A router of their own: the API's own paths alone can be matched by one regular expression, which is faster.
+  const site: Site = { services, endpoints, throttle: createThrottle() };
+  // A separate router, so that the API's paths still compile into one regular expression, which is faster.
   const pages = new Hono<Bindings>();
-  for (const route of routes) pages.on(route.method, route.path, answer(site, route));
+  for (const route of routes) pages.on(route.method, route.path, handlerFor(site, route));
   pages.all(
     '*',
-    answer(
+    handlerFor(
       site,
       open('/ui/*', guest => withoutSlash(guest) ?? notFoundView),
     ),
   );
-  // Shown where all errors are.
+  // The outer router renders all errors.
   pages.onError(error => {
     throw error;
   });
   router.get('/', context => context.redirect('/ui', 302));
-  const answerByPages = ({ req, env }: Context<Bindings>) => pages.fetch(req.raw, env);
-  router.on(['GET', 'POST'], '/oauth2/authorize', answerByPages);
-  for (const path of ['/ui/*', '/oauth2/authorize/']) router.all(path, answerByPages);
+  const forwardToPages = ({ req, env }: Context<Bindings>) => pages.fetch(req.raw, env);
+  router.on(['GET', 'POST'], '/oauth2/authorize', forwardToPages);
+  for (const path of ['/ui/*', '/oauth2/authorize/']) router.all(path, forwardToPages);
 }
 
-/** A trailing slash leads to the page, with all that was sent. */
+/** Redirects a path with a trailing slash; 308 keeps the method and the body. */
 function withoutSlash({ url }: Guest): Response | undefined {
   if (!url.pathname.endsWith('/')) return undefined;
   return new Response(null, {

@@ -1,55 +1,65 @@
-// Administration: the caches of all suites, how much each one takes, and emptying them.
+// Administration: lists the caches of all suites with their size, and empties them.
 
 import { html } from 'hono/html';
 import { parseId } from '../../domain/id.ts';
 import { refusal } from '../../domain/refusal.ts';
 import { type CacheOfSuite, emptyCache, findCache, listCaches, sumCaches } from '../../store/caches.ts';
-import { dataTable, emptyState, filterBox, pageHead, relativeTime, sizeWords } from '../frame/components.ts';
+import {
+  emptyState,
+  filterBox,
+  formatSize,
+  pageHead,
+  relativeTime,
+  renderTable,
+} from '../frame/components.ts';
 import { actionButton, formTo } from '../frame/form.ts';
 import { respondRedirect } from '../frame/layout.ts';
 import { form, page, type Route } from '../frame/route.ts';
 import type { Html, View, Visit } from '../frame/visit.ts';
 
-const ADMINISTRATION = '/ui/admin';
-const HERE = `${ADMINISTRATION}/caches`;
-const SHOWN = 500;
+const ADMIN_PATH = '/ui/admin';
+const PATH = `${ADMIN_PATH}/caches`;
+const CACHES_SHOWN = 500;
 
-export const adminCachePages: Route[] = [page(HERE, showCaches), form(`${HERE}/:suite/empty`, emptyOne)];
+export const adminCachePages: Route[] = [
+  page(PATH, showCaches),
+  form(`${PATH}/:suite/empty`, emptyCacheOfSuite),
+];
 
-/** For everybody else these pages do not exist. */
+/** For other accounts these pages do not exist. */
 function requireAdministrator({ caller }: Visit): void {
   if (!caller.admin) throw refusal('not_found');
 }
 
-/** How much all caches take, for the page of the appliance. */
+/** The size of all caches, for the administration page. */
 export function renderCacheSum({ services }: Visit): Html {
   const { cacheTotalBytes } = services.vitals();
   const { bytes } = sumCaches(services.db);
-  return html`<a href="${HERE}">${sizeWords(bytes)}${cacheTotalBytes > 0 ? ` of ${sizeWords(cacheTotalBytes)}` : ''}</a>`;
+  return html`<a href="${PATH}">${formatSize(bytes)}${cacheTotalBytes > 0 ? ` of ${formatSize(cacheTotalBytes)}` : ''}</a>`;
 }
 
 function showCaches(visit: Visit): View {
   requireAdministrator(visit);
   const { services, url } = visit;
   const { cacheLimitBytes, cacheTotalBytes } = services.vitals();
-  const asked = (url.searchParams.get('q') ?? '').toLowerCase();
-  const caches = listCaches(services.db, SHOWN).filter(cache => filterText(cache).includes(asked));
+  const query = (url.searchParams.get('q') ?? '').toLowerCase();
+  const caches = listCaches(services.db, CACHES_SHOWN).filter(cache => filterText(cache).includes(query));
   const { count, bytes } = sumCaches(services.db);
   const limits = [
-    cacheTotalBytes > 0 ? `All of them may take ${sizeWords(cacheTotalBytes)} (CACHE_TOTAL).` : '',
-    cacheLimitBytes > 0 ? `Each may hold ${sizeWords(cacheLimitBytes)} (CACHE_LIMIT).` : '',
+    cacheTotalBytes > 0 ? `All of them may take ${formatSize(cacheTotalBytes)} (CACHE_TOTAL).` : '',
+    cacheLimitBytes > 0 ? `Each may hold ${formatSize(cacheLimitBytes)} (CACHE_LIMIT).` : '',
     'When space runs short, the least recently used are emptied first.',
   ].filter(Boolean);
   return {
     title: 'Caches',
     section: 'admin',
     scripts: ['project.js'],
-    body: html`${pageHead('Caches', { above: { href: ADMINISTRATION, label: 'Administration' } })}
-<p class="lead">What suites keep in <code>/srv/cache</code> takes ${sizeWords(bytes)}. ${limits.join(' ')}</p>
+    body: html`${pageHead('Caches', { above: { href: ADMIN_PATH, label: 'Administration' } })}
+<p class="lead">What suites keep in <code>/srv/cache</code> takes ${formatSize(bytes)}. ${limits.join(' ')}</p>
 ${
   count === 0
     ? emptyState({ title: 'No caches yet', text: 'The first build of a suite makes one.' })
-    : html`${filterBox('cache-list', 'Filter caches', asked)}${dataTable({
+    : html`${filterBox('cache-list', 'Filter caches', query)}${renderTable({
         id: 'cache-list',
         caption: 'Caches',
         columns: ['Suite', 'Project', 'Holds', 'Last used', 'Actions'],
@@ -58,28 +68,28 @@ ${
           cells: [
             cache.suiteName,
             cache.projectName,
-            heldWords(cache.sizeBytes),
+            formatCacheSize(cache.sizeBytes),
             relativeTime(cache.usedAt),
-            actionButton(formTo(visit, `${HERE}/${cache.suiteId}/empty`), 'Empty', {
+            actionButton(formTo(visit, `${PATH}/${cache.suiteId}/empty`), 'Empty', {
               confirm: `Empty the cache of ${cache.suiteName} in ${cache.projectName}?`,
             }),
           ],
         })),
-      })}${count > SHOWN ? html`<p class="quiet">The largest ${SHOWN} of ${count} are shown.</p>` : ''}`
+      })}${count > CACHES_SHOWN ? html`<p class="quiet">The largest ${CACHES_SHOWN} of ${count} are shown.</p>` : ''}`
 }`,
   };
 }
 
 const filterText = ({ suiteName, projectName }: CacheOfSuite) => `${suiteName} ${projectName}`.toLowerCase();
 
-export const heldWords = (sizeBytes: number | null) =>
-  sizeBytes === null ? 'not measured yet' : sizeWords(sizeBytes);
+export const formatCacheSize = (sizeBytes: number | null) =>
+  sizeBytes === null ? 'not measured yet' : formatSize(sizeBytes);
 
-function emptyOne(visit: Visit): Response {
+function emptyCacheOfSuite(visit: Visit): Response {
   requireAdministrator(visit);
   const { db } = visit.services;
   const id = parseId(visit.params.suite ?? '');
   if (id === undefined || !findCache(db, id)) throw refusal('not_found');
   emptyCache(db, id, `by ${visit.account.email}`);
-  return respondRedirect(HERE, { say: 'The cache is emptied.' });
+  return respondRedirect(PATH, { message: 'The cache is emptied.' });
 }

@@ -1,4 +1,4 @@
-// Administration: accounts and standing, the queue with its reasons, and how the appliance is.
+// Administration: the health of the appliance, the queue, unfinished deploys, and accounts.
 
 import { html } from 'hono/html';
 import type { SentFields } from '../../api/http/body.ts';
@@ -13,13 +13,13 @@ import { listUnfinishedBuilds, listUnfinishedCompiles } from '../../store/queue.
 import { changeAccount, registerAccount, resetAccount, type Secrets } from '../../store/registration.ts';
 import {
   copyText,
-  dataTable,
-  factList,
   filterBox,
+  formatSize,
   linkButton,
   pageHead,
+  propertyList,
   relativeTime,
-  sizeWords,
+  renderTable,
 } from '../frame/components.ts';
 import {
   actionButton,
@@ -32,27 +32,29 @@ import {
 } from '../frame/form.ts';
 import { respondRedirect } from '../frame/layout.ts';
 import { renderChanges, respondChanges } from '../frame/page-stream.ts';
-import { form, orAgain, page, type Route } from '../frame/route.ts';
+import { form, orShowAgain, page, type Route } from '../frame/route.ts';
 import { stateBadge } from '../frame/state.ts';
 import type { Html, View, Visit } from '../frame/visit.ts';
 import { renderCacheSum } from './admin-caches.ts';
 import { textOf } from './sign-in.ts';
 
-const HERE = '/ui/admin';
+const PATH = '/ui/admin';
 const QUEUE_SHOWN = 50;
 
 export const adminPages: Route[] = [
-  page(HERE, visit => admins(visit, showAdministration)),
-  page(`${HERE}/stream`, visit => admins(visit, followQueue)),
-  form(`${HERE}/accounts`, (visit, sent) => admins(visit, () => addAccount(visit, sent))),
-  page(`${HERE}/accounts/:account`, visit => admins(visit, showAccount)),
-  form(`${HERE}/accounts/:account`, (visit, sent) => admins(visit, () => changeOne(visit, sent))),
-  form(`${HERE}/accounts/:account/reset`, visit => admins(visit, resetOne)),
-  form(`${HERE}/deploys/:deploy/cancel`, visit => admins(visit, cancelOne)),
+  page(PATH, visit => forAdministrators(visit, showAdministration)),
+  page(`${PATH}/stream`, visit => forAdministrators(visit, followQueue)),
+  form(`${PATH}/accounts`, (visit, sent) => forAdministrators(visit, () => addAccount(visit, sent))),
+  page(`${PATH}/accounts/:account`, visit => forAdministrators(visit, showAccount)),
+  form(`${PATH}/accounts/:account`, (visit, sent) =>
+    forAdministrators(visit, () => updateAccount(visit, sent)),
+  ),
+  form(`${PATH}/accounts/:account/reset`, visit => forAdministrators(visit, resetSecrets)),
+  form(`${PATH}/deploys/:deploy/cancel`, visit => forAdministrators(visit, cancelUnfinishedDeploy)),
 ];
 
-/** For everybody else these pages do not exist. */
-function admins<T>(visit: Visit, show: (visit: Visit) => T): T {
+/** For other accounts these pages do not exist. */
+function forAdministrators<T>(visit: Visit, show: (visit: Visit) => T): T {
   if (!visit.caller.admin) throw refusal('not_found');
   return show(visit);
 }
@@ -63,7 +65,7 @@ function showAdministration(visit: Visit): View {
     section: 'admin',
     ...(visit.refused && { status: 422 }),
     scripts: ['project.js'],
-    body: html`${renderChanges(visit, `${HERE}/stream`, HERE)}${pageHead('Administration')}
+    body: html`${renderChanges(visit, `${PATH}/stream`, PATH)}${pageHead('Administration')}
 <section class="panel" id="vitals" data-live aria-labelledby="appliance"><h2 id="appliance">Appliance</h2>${renderVitals(visit)}</section>
 <section id="waiting" data-live aria-labelledby="queue"><h2 id="queue">Queue</h2>${renderQueue(visit)}</section>
 <section id="pushing" data-live aria-labelledby="deploys"><h2 id="deploys">Deploys</h2>${renderDeploys(visit)}</section>
@@ -73,7 +75,7 @@ function showAdministration(visit: Visit): View {
 }
 
 function followQueue(visit: Visit): Response {
-  return respondChanges(visit, { topics: ['queue', 'deliveries'], sees: ({ admin }) => admin });
+  return respondChanges(visit, { topics: ['queue', 'deliveries'], maySee: ({ admin }) => admin });
 }
 
 function renderVitals(visit: Visit): Html {
@@ -82,7 +84,7 @@ function renderVitals(visit: Visit): Html {
   const counts = countByState(services.db);
   const backupAt = findStoredValue(services.db, 'last_backup_at');
   const low = freeDiskBytes < minFreeDiskBytes;
-  return factList([
+  return propertyList([
     ['Version', services.version],
     [
       'Docker',
@@ -95,12 +97,12 @@ function renderVitals(visit: Visit): Html {
       low
         ? stateBadge(
             'low',
-            `${sizeWords(freeDiskBytes)} free, less than the ${sizeWords(minFreeDiskBytes)} that new work needs`,
+            `${formatSize(freeDiskBytes)} free, less than the ${formatSize(minFreeDiskBytes)} that new work needs`,
           )
-        : `${sizeWords(freeDiskBytes)} free`,
+        : `${formatSize(freeDiskBytes)} free`,
     ],
     ['Caches', renderCacheSum(visit)],
-    ['Database', sizeWords(counts.databaseBytes)],
+    ['Database', formatSize(counts.databaseBytes)],
     ['Webhooks waiting', String(counts.pendingDeliveries)],
     [
       'Last backup',
@@ -111,7 +113,7 @@ function renderVitals(visit: Visit): Html {
   ]);
 }
 
-/** What holds a slot or waits for one. */
+/** Builds and compiles that run or wait. */
 function renderQueue({ services }: Visit): Html {
   const { db } = services;
   const compiles = listUnfinishedCompiles(db, QUEUE_SHOWN).map(({ dependency, ownerEmail }) => [
@@ -134,7 +136,7 @@ function renderQueue({ services }: Visit): Html {
       relativeTime(build.startedAt ?? build.createdAt),
     ];
   });
-  return dataTable({
+  return renderTable({
     caption: 'Queue',
     columns: ['Suite or compile', 'Of', 'State', 'Why it waits', 'Since'],
     rows: [...compiles, ...builds].map(cells => ({ cells })),
@@ -145,7 +147,7 @@ function renderQueue({ services }: Visit): Html {
   });
 }
 
-/** A deploy whose remote hangs can be canceled here, whoever's it is. */
+/** An administrator can cancel any deploy here, for example when its remote hangs. */
 function renderDeploys(visit: Visit): Html {
   const rows = listUnfinishedDeploys(visit.services.db, QUEUE_SHOWN).map(({ deploy, projectName }) => [
     html`${deploy.strategyName}<div class="second"><code>${deploy.remoteBranch}</code> of <code>${deploy.repositoryUrl}</code></div>`,
@@ -153,50 +155,50 @@ function renderDeploys(visit: Visit): Html {
     stateBadge(deploy.state),
     relativeTime(deploy.startedAt ?? deploy.createdAt),
     deploy.cancelBecause === null
-      ? actionButton(formTo(visit, `${HERE}/deploys/${deploy.id}/cancel`), 'Cancel', {
+      ? actionButton(formTo(visit, `${PATH}/deploys/${deploy.id}/cancel`), 'Cancel', {
           confirm: `Cancel the deploy of ${projectName}? A push that has arrived stays.`,
         })
       : html`<span class="quiet">Being canceled</span>`,
   ]);
   if (rows.length === 0) return html`<p class="quiet">No deploy waits or is under way.</p>`;
-  return dataTable({
+  return renderTable({
     caption: 'Deploys under way',
     columns: ['Strategy', 'Project', 'State', 'Since', 'Actions'],
     rows: rows.map(cells => ({ cells })),
   });
 }
 
-function cancelOne(visit: Visit): Response {
+function cancelUnfinishedDeploy(visit: Visit): Response {
   const { db } = visit.services;
   const id = parseId(visit.params.deploy ?? '');
   const deploy = id === undefined ? undefined : findAnyDeploy(db, id);
   if (!deploy) throw refusal('not_found');
   cancelDeploy(db, deploy, `by ${visit.account.email}`);
-  return respondRedirect(HERE, { say: 'The deploy is being canceled.' });
+  return respondRedirect(PATH, { message: 'The deploy is being canceled.' });
 }
 
 function renderAccounts({ services, url }: Visit): Html {
-  const asked = (url.searchParams.get('q') ?? '').toLowerCase();
-  const accounts = listAccounts(services.db).filter(({ email }) => email.includes(asked));
-  return html`${filterBox('account-list', 'Filter accounts', asked)}${dataTable({
+  const query = (url.searchParams.get('q') ?? '').toLowerCase();
+  const accounts = listAccounts(services.db).filter(({ email }) => email.includes(query));
+  return html`${filterBox('account-list', 'Filter accounts', query)}${renderTable({
     id: 'account-list',
     caption: 'Accounts',
     columns: ['Email', 'Kind', 'Standing', 'Since'],
     rows: accounts.map(account => ({
       filterText: account.email,
       cells: [
-        html`<a href="${HERE}/accounts/${account.id}">${account.email}</a>${account.admin ? html` <span class="tag">administrator</span>` : ''}`,
+        html`<a href="${PATH}/accounts/${account.id}">${account.email}</a>${account.admin ? html` <span class="tag">administrator</span>` : ''}`,
         account.kind,
-        standingWords(account),
+        formatStanding(account),
         relativeTime(account.createdAt),
       ],
     })),
   })}`;
 }
 
-function standingWords({ standing, trialEndsAt }: Account): string {
-  const words = { active: 'active', suspended: 'suspended', payment_required: 'payment required' }[standing];
-  if (standing !== 'active' || trialEndsAt === null) return words;
+function formatStanding({ standing, trialEndsAt }: Account): string {
+  const label = { active: 'active', suspended: 'suspended', payment_required: 'payment required' }[standing];
+  if (standing !== 'active' || trialEndsAt === null) return label;
   const day = new Date(trialEndsAt).toISOString().slice(0, 10);
   return trialEndsAt <= Date.now() ? `trial ended ${day}` : `trial until ${day}`;
 }
@@ -207,7 +209,7 @@ const kindChoices = [
 ];
 
 function renderNewAccount(visit: Visit): Html {
-  const create = formTo(visit, `${HERE}/accounts`, { kind: 'user' });
+  const create = formTo(visit, `${PATH}/accounts`, { kind: 'user' });
   return renderForm(create, {
     fields: html`${textField(create, { name: 'email', label: 'Email', type: 'email', required: true })}
 ${selectField(create, { name: 'kind', label: 'Kind', required: true, choices: kindChoices })}
@@ -217,13 +219,13 @@ ${checkBox(create, { name: 'admin', label: 'Administrator' })}`,
 }
 
 function addAccount(visit: Visit, sent: SentFields): Promise<View | Response> {
-  return orAgain(visit, sent, showAdministration, async () => {
-    const asked = parseNewAccount({
+  return orShowAgain(visit, sent, showAdministration, async () => {
+    const parsed = parseNewAccount({
       email: textOf(sent, 'email'),
       kind: textOf(sent, 'kind'),
       admin: textOf(sent, 'admin') === 'true',
     });
-    const { account, ...secrets } = await registerAccount(visit.services.db, asked);
+    const { account, ...secrets } = await registerAccount(visit.services.db, parsed);
     return secretsView(account.email, secrets);
   });
 }
@@ -232,12 +234,12 @@ function secretsView(email: string, { password, apiKey }: Secrets): View {
   return {
     title: 'Account',
     section: 'admin',
-    body: html`${pageHead(`Secrets of ${email}`, { above: { href: HERE, label: 'Administration' } })}
+    body: html`${pageHead(`Secrets of ${email}`, { above: { href: PATH, label: 'Administration' } })}
 <div class="panel"><p class="lead">Hand them over now: they are not shown again.</p>
-${factList([
+${propertyList([
   ['Password', copyText(password, 'Copy password')],
   ['API key', copyText(apiKey, 'Copy key')],
-])}</div><p>${linkButton(HERE, 'Done', 'primary')}</p>`,
+])}</div><p>${linkButton(PATH, 'Done', 'primary')}</p>`,
   };
 }
 
@@ -250,7 +252,7 @@ function getAccount(visit: Visit): Account {
 
 function showAccount(visit: Visit): View {
   const account = getAccount(visit);
-  const here = `${HERE}/accounts/${account.id}`;
+  const here = `${PATH}/accounts/${account.id}`;
   const change = formTo(visit, here, {
     standing: account.standing,
     kind: account.kind,
@@ -261,7 +263,7 @@ function showAccount(visit: Visit): View {
     title: account.email,
     section: 'admin',
     ...(visit.refused && { status: 422 }),
-    body: html`${pageHead(account.email, { above: { href: HERE, label: 'Administration' } })}
+    body: html`${pageHead(account.email, { above: { href: PATH, label: 'Administration' } })}
 ${renderForm(change, {
   fields: html`${selectField(change, {
     name: 'standing',
@@ -285,10 +287,10 @@ ${actionButton(formTo(visit, `${here}/reset`), 'Make new ones', { tone: 'danger'
   };
 }
 
-function changeOne(visit: Visit, sent: SentFields): Promise<View | Response> {
+function updateAccount(visit: Visit, sent: SentFields): Promise<View | Response> {
   const { db } = visit.services;
   const account = getAccount(visit);
-  return orAgain(visit, sent, showAccount, () => {
+  return orShowAgain(visit, sent, showAccount, () => {
     const change = parseAccountChange({
       standing: textOf(sent, 'standing'),
       kind: textOf(sent, 'kind'),
@@ -296,11 +298,11 @@ function changeOne(visit: Visit, sent: SentFields): Promise<View | Response> {
       admin: textOf(sent, 'admin') === 'true',
     });
     changeAccount(db, account, change, visit.account.id);
-    return respondRedirect(HERE, { say: `${account.email} is changed.` });
+    return respondRedirect(PATH, { message: `${account.email} is changed.` });
   });
 }
 
-async function resetOne(visit: Visit): Promise<View> {
+async function resetSecrets(visit: Visit): Promise<View> {
   const account = getAccount(visit);
   return secretsView(account.email, await resetAccount(visit.services.db, account));
 }

@@ -1,4 +1,4 @@
-// The applications page: the own API key, registered applications, and the tokens that applications were granted.
+// The applications page: the account's API key, its registered applications, and the access it has granted to others.
 
 import { html } from 'hono/html';
 import type { SentFields } from '../../api/http/body.ts';
@@ -17,23 +17,30 @@ import {
   listTokens,
   replaceClientSecret,
 } from '../../store/applications.ts';
-import { copyText, dataTable, factList, linkButton, pageHead, relativeTime } from '../frame/components.ts';
+import {
+  copyText,
+  linkButton,
+  pageHead,
+  propertyList,
+  relativeTime,
+  renderTable,
+} from '../frame/components.ts';
 import { actionButton, checkBox, formTo, renderForm, submitButton, textField } from '../frame/form.ts';
 import { respondRedirect } from '../frame/layout.ts';
-import { form, orAgain, page, type Route } from '../frame/route.ts';
+import { form, orShowAgain, page, type Route } from '../frame/route.ts';
 import type { Html, View, Visit } from '../frame/visit.ts';
 import { textOf } from './sign-in.ts';
 
-const HERE = '/ui/applications';
+const PATH = '/ui/applications';
 
 export const applicationPages: Route[] = [
-  page(HERE, showApplications),
-  form(`${HERE}/api-key`, makeApiKey),
-  page(`${HERE}/new`, showNewApplication),
-  form(`${HERE}/new`, makeApplication),
-  form(`${HERE}/:application/secret`, makeSecret),
-  form(`${HERE}/:application/delete`, removeApplication),
-  form(`${HERE}/tokens/:token/revoke`, revokeToken),
+  page(PATH, showApplications),
+  form(`${PATH}/api-key`, createApiKey),
+  page(`${PATH}/new`, showNewApplication),
+  form(`${PATH}/new`, addApplication),
+  form(`${PATH}/:application/secret`, createSecret),
+  form(`${PATH}/:application/delete`, removeApplication),
+  form(`${PATH}/tokens/:token/revoke`, revokeToken),
 ];
 
 function showApplications(visit: Visit): View {
@@ -41,10 +48,10 @@ function showApplications(visit: Visit): View {
   return {
     title: 'Applications',
     section: 'applications',
-    body: html`${pageHead('Applications', { aside: linkButton(`${HERE}/new`, 'New application', 'primary') })}
+    body: html`${pageHead('Applications', { aside: linkButton(`${PATH}/new`, 'New application', 'primary') })}
 <section class="panel" aria-labelledby="api-key"><h2 id="api-key">API key</h2>
 <p>For scripts and tests: your email and this key as HTTP Basic credentials. ${visit.account.apiKeyDigest === null ? 'You have none yet.' : 'It is not shown again; a new one ends the old.'}</p>
-${actionButton(formTo(visit, `${HERE}/api-key`), 'New API key', visit.account.apiKeyDigest === null ? {} : { confirm: 'The old API key stops working at once. Make a new one?' })}
+${actionButton(formTo(visit, `${PATH}/api-key`), 'New API key', visit.account.apiKeyDigest === null ? {} : { confirm: 'The old API key stops working at once. Make a new one?' })}
 </section>
 <section aria-labelledby="registered"><h2 id="registered">Registered applications</h2>${renderApplications(visit, listApplications(db, visit.account.id))}</section>
 <section aria-labelledby="granted"><h2 id="granted">Granted access</h2>${renderTokens(visit)}</section>`,
@@ -52,7 +59,7 @@ ${actionButton(formTo(visit, `${HERE}/api-key`), 'New API key', visit.account.ap
 }
 
 function renderApplications(visit: Visit, applications: readonly Application[]): Html {
-  return dataTable({
+  return renderTable({
     caption: 'Registered applications',
     columns: ['Name', 'Client ID', 'Redirect URL', 'Actions'],
     rows: applications.map(application => ({
@@ -63,10 +70,10 @@ function renderApplications(visit: Visit, applications: readonly Application[]):
         html`<div class="row">${
           application.clientSecretDigest === null
             ? ''
-            : actionButton(formTo(visit, `${HERE}/${application.id}/secret`), 'New secret', {
+            : actionButton(formTo(visit, `${PATH}/${application.id}/secret`), 'New secret', {
                 confirm: 'The old client secret stops working at once. Make a new one?',
               })
-        }${actionButton(formTo(visit, `${HERE}/${application.id}/delete`), 'Delete', {
+        }${actionButton(formTo(visit, `${PATH}/${application.id}/delete`), 'Delete', {
           tone: 'danger',
           confirm: `Delete ${application.name}? All tokens that it was granted end.`,
         })}</div>`,
@@ -81,7 +88,7 @@ function renderApplications(visit: Visit, applications: readonly Application[]):
 
 function renderTokens(visit: Visit): Html {
   const tokens = listTokens(visit.services.db, visit.account.id);
-  return dataTable({
+  return renderTable({
     caption: 'Granted access',
     columns: ['Application', 'May', 'Granted', 'Last used', 'Actions'],
     rows: tokens.map(({ token, application }) => ({
@@ -90,7 +97,7 @@ function renderTokens(visit: Visit): Html {
         html`<code>${token.scopes}</code>`,
         relativeTime(token.createdAt),
         token.lastUsedAt === null ? 'never' : relativeTime(token.lastUsedAt),
-        actionButton(formTo(visit, `${HERE}/tokens/${token.id}/revoke`), 'Revoke', {
+        actionButton(formTo(visit, `${PATH}/tokens/${token.id}/revoke`), 'Revoke', {
           tone: 'danger',
           confirm: `Revoke the access of ${application.name}?`,
         }),
@@ -103,32 +110,32 @@ function renderTokens(visit: Visit): Html {
   });
 }
 
-/** A page that shows a secret this once. */
-function onceView(title: string, facts: readonly (readonly [string, Html])[]): View {
+/** Shows a secret; it is shown only once. */
+function secretView(title: string, properties: readonly (readonly [string, Html])[]): View {
   return {
     title,
     section: 'applications',
-    body: html`${pageHead(title, { above: { href: HERE, label: 'Applications' } })}
-<div class="panel"><p class="lead">Take it along now: it is not shown again.</p>${factList(facts)}</div>
-<p>${linkButton(HERE, 'Done', 'primary')}</p>`,
+    body: html`${pageHead(title, { above: { href: PATH, label: 'Applications' } })}
+<div class="panel"><p class="lead">Take it along now: it is not shown again.</p>${propertyList(properties)}</div>
+<p>${linkButton(PATH, 'Done', 'primary')}</p>`,
   };
 }
 
-function makeApiKey(visit: Visit): View {
+function createApiKey(visit: Visit): View {
   const key = replaceApiKey(visit.services.db, visit.account.id);
-  return onceView('Your new API key', [
+  return secretView('Your new API key', [
     ['Email', html`<code>${visit.account.email}</code>`],
     ['API key', copyText(key, 'Copy key')],
   ]);
 }
 
 function showNewApplication(visit: Visit): View {
-  const create = formTo(visit, `${HERE}/new`);
+  const create = formTo(visit, `${PATH}/new`);
   return {
     title: 'New application',
     section: 'applications',
     ...(visit.refused && { status: 422 }),
-    body: html`${pageHead('New application', { above: { href: HERE, label: 'Applications' } })}
+    body: html`${pageHead('New application', { above: { href: PATH, label: 'Applications' } })}
 ${renderForm(create, {
   fields: html`${textField(create, { name: 'name', label: 'Name', required: true, autofocus: true, hint: 'Shown to users who are asked to approve it.' })}
 ${textField(create, { name: 'redirect_uri', label: 'Redirect URL', required: true, code: true, placeholder: 'https://app.example.org/callback', hint: html`Where codes and tokens are sent, character for character; or <code>${outOfBand}</code> to show the code on a page.` })}
@@ -138,18 +145,18 @@ ${checkBox(create, { name: 'public', label: 'Public application', hint: 'It has 
   };
 }
 
-function makeApplication(visit: Visit, sent: SentFields): Promise<View | Response> {
-  return orAgain(visit, sent, showNewApplication, () => {
-    const asked = parseNewApplication({
+function addApplication(visit: Visit, sent: SentFields): Promise<View | Response> {
+  return orShowAgain(visit, sent, showNewApplication, () => {
+    const parsed = parseNewApplication({
       name: textOf(sent, 'name'),
       redirectUri: textOf(sent, 'redirect_uri'),
       isPublic: textOf(sent, 'public') === 'true',
     });
     const { application, clientSecret } = createApplication(visit.services.db, {
       ownerId: visit.account.id,
-      ...asked,
+      ...parsed,
     });
-    return onceView(`${application.name} is registered`, [
+    return secretView(`${application.name} is registered`, [
       ['Client ID', copyText(application.clientId, 'Copy ID')],
       [
         'Client secret',
@@ -160,31 +167,30 @@ function makeApplication(visit: Visit, sent: SentFields): Promise<View | Respons
   });
 }
 
-/** The visitor's own application that the path names. */
-function getOwn(visit: Visit): Application {
+function getOwnApplication(visit: Visit): Application {
   const id = parseId(visit.params.application ?? '');
   const found = id === undefined ? undefined : findOwnApplication(visit.services.db, visit.account.id, id);
   if (!found) throw refusal('not_found');
   return found;
 }
 
-function makeSecret(visit: Visit): View {
-  const application = getOwn(visit);
+function createSecret(visit: Visit): View {
+  const application = getOwnApplication(visit);
   if (application.clientSecretDigest === null) throw refusal('not_found');
   const secret = replaceClientSecret(visit.services.db, application);
-  return onceView(`A new secret for ${application.name}`, [
+  return secretView(`A new secret for ${application.name}`, [
     ['Client secret', copyText(secret, 'Copy secret')],
   ]);
 }
 
 function removeApplication(visit: Visit): Response {
-  const application = getOwn(visit);
+  const application = getOwnApplication(visit);
   deleteApplication(visit.services.db, application);
-  return respondRedirect(HERE, { say: `${application.name} is deleted.` });
+  return respondRedirect(PATH, { message: `${application.name} is deleted.` });
 }
 
 function revokeToken(visit: Visit): Response {
   const id = parseId(visit.params.token ?? '');
   if (id === undefined || !deleteToken(visit.services.db, visit.account.id, id)) throw refusal('not_found');
-  return respondRedirect(HERE, { say: 'The access is revoked.' });
+  return respondRedirect(PATH, { message: 'The access is revoked.' });
 }

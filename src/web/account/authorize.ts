@@ -1,4 +1,4 @@
-// The page on which a user approves what an application asks for (OAuth 2.0), and what follows from the answer.
+// OAuth 2.0 authorization: the page where a user approves or denies an application, and the response to it.
 
 import { html } from 'hono/html';
 import type { SentFields } from '../../api/http/body.ts';
@@ -20,17 +20,20 @@ import {
 } from '../../store/applications.ts';
 import type { Db } from '../../store/database/db.ts';
 import { copyText, messageView, pageHead } from '../frame/components.ts';
+import { suspendedView } from '../frame/error-pages.ts';
 import { formTo } from '../frame/form.ts';
 import { respondRedirect } from '../frame/layout.ts';
-import { suspendedView } from '../frame/refused.ts';
 import { form, open, type Route } from '../frame/route.ts';
 import type { Guest, View, Visit } from '../frame/visit.ts';
 import { textOf } from './sign-in.ts';
 
-export const authorizePages: Route[] = [open('/oauth2/authorize', ask), form('/oauth2/authorize', decide)];
+export const authorizePages: Route[] = [
+  open('/oauth2/authorize', showConsent),
+  form('/oauth2/authorize', decide),
+];
 
-/** What each scope lets an application do, in words for the one who approves. */
-const scopeWords: Record<Scope, string> = {
+/** What each scope lets an application do. */
+const scopeLabels: Record<Scope, string> = {
   user: 'see your email address',
   projects: 'see and change your projects and their collaborators',
   build_requests: 'see build requests',
@@ -57,7 +60,7 @@ function validate(
   return { result, application };
 }
 
-function ask(guest: Guest): View | Response {
+function showConsent(guest: Guest): View | Response {
   const { result, application } = validate(guest.services.db, guest.url.searchParams);
   if (result.kind === 'page') return refusedView(result.reason);
   if (result.kind === 'redirect') return respondRedirect(result.location);
@@ -86,7 +89,7 @@ function consentView(guest: Guest, request: AuthorizationRequest, application: A
     ...(request.redirectUri !== outOfBand && { formTargets: [targetOf(request.redirectUri)] }),
     body: html`<div class="gate">${pageHead(html`Approve ${application.name}?`)}
 <p class="lead"><strong>${application.name}</strong>, registered by ${owner?.email ?? 'a former user'}, asks to act for <strong>${guest.caller?.email}</strong>. It wants to:</p>
-<ul class="scopes">${request.scopes.map(scope => html`<li>${scopeWords[scope]} <code class="quiet">${scope}</code></li>`)}</ul>
+<ul class="scopes">${request.scopes.map(scope => html`<li>${scopeLabels[scope]} <code class="quiet">${scope}</code></li>`)}</ul>
 <p>${where} You can take this back under Applications at any time.</p>
 <form method="post" action="/oauth2/authorize" class="form">
 <input type="hidden" name="csrf" value="${consent.csrf}">
@@ -99,7 +102,7 @@ function consentView(guest: Guest, request: AuthorizationRequest, application: A
   };
 }
 
-/** What the browser is allowed to be sent on to: an origin, or the scheme of an address that has none. */
+/** The redirect target for the content security policy: the origin, or the scheme of an address without one. */
 function targetOf(redirectUri: string): string {
   const url = new URL(redirectUri);
   return url.origin === 'null' ? url.protocol : url.origin;
@@ -107,7 +110,7 @@ function targetOf(redirectUri: string): string {
 
 function decide(visit: Visit, sent: SentFields): View | Response {
   const { db } = visit.services;
-  // Looked at once more: between asking and approving the application may have changed, or the form.
+  // Validate again: the application or the form may have changed since the page was shown.
   const { result, application } = validate(db, new URLSearchParams(textOf(sent, 'request')));
   if (result.kind === 'page') return refusedView(result.reason);
   if (result.kind === 'redirect') return respondRedirect(result.location);
@@ -117,7 +120,7 @@ function decide(visit: Visit, sent: SentFields): View | Response {
   const inFragment = request.responseType === 'token';
   if (textOf(sent, 'decision') !== 'approve') {
     if (request.redirectUri === outOfBand)
-      return respondRedirect('/ui', { say: 'Denied. The application was given nothing.' });
+      return respondRedirect('/ui', { message: 'Denied. The application was given nothing.' });
     return respondRedirect(
       locationOf(request.redirectUri, { error: 'access_denied', state: request.state }, inFragment),
     );

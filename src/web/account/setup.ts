@@ -1,4 +1,4 @@
-// The first visit: whoever has the code that `assay serve` printed becomes the administrator.
+// First-time setup: the code that `assay serve` prints creates the administrator account.
 
 import { html } from 'hono/html';
 import type { SentFields } from '../../api/http/body.ts';
@@ -12,7 +12,7 @@ import { respondRedirect } from '../frame/layout.ts';
 import { open, openForm, type Route } from '../frame/route.ts';
 import { beginSession, PASSWORD_LENGTH } from '../frame/session.ts';
 import type { Guest, View } from '../frame/visit.ts';
-import { attempt, checkNewPassword, gate, textOf } from './sign-in.ts';
+import { attempt, checkNewPassword, renderCard, textOf } from './sign-in.ts';
 
 export const setUpPages: Route[] = [
   open('/ui/setup', guest => (hasAccounts(guest.services.db) ? respondRedirect('/ui') : show(guest))),
@@ -24,7 +24,7 @@ function show(guest: Guest): View {
   return {
     title: 'Set up',
     ...(guest.refused && { status: 422 }),
-    body: gate(
+    body: renderCard(
       'Set up Assay',
       'This makes the first account, the administrator’s. Others are added later.',
       renderForm(form, {
@@ -59,7 +59,7 @@ async function setUp(guest: Guest, sent: SentFields): Promise<View | Response> {
   if (Object.keys(errors).length > 0) return refuse();
 
   const passwordHash = await hashPassword(password);
-  // Of two with the same code, one becomes the administrator.
+  // Check again inside the transaction: the code works only once.
   const account = db.write(() => {
     if (!isSetUpCode(db, code)) return undefined;
     deleteSetUpCode(db);
@@ -67,7 +67,7 @@ async function setUp(guest: Guest, sent: SentFields): Promise<View | Response> {
   });
   if (!account) return respondRedirect('/ui');
   return respondRedirect('/ui', {
-    say: 'Assay is set up. Create your first project.',
+    message: 'Assay is set up. Create your first project.',
     cookies: [beginSession(db, guest.request, account)],
   });
 }

@@ -1,4 +1,4 @@
-// Signing in and out, and the one-time link with which an invited person sets a password.
+// Signing in and out, and the one-time link that lets an invited user set a password.
 
 import { html } from 'hono/html';
 import type { SentFields } from '../../api/http/body.ts';
@@ -34,19 +34,19 @@ export const textOf = (sent: SentFields, name: string): string => {
   return typeof value === 'string' ? value : '';
 };
 
-/** What is wrong with a password that someone chooses. */
+/** The errors of a new password. */
 export function checkNewPassword(password: string): Errors {
   if (password === '') return { password: ['is_blank'] };
   const fits = password.length >= PASSWORD_LENGTH.least && password.length <= PASSWORD_LENGTH.most;
   return fits ? {} : { password: ['invalid_format'] };
 }
 
-/** The card in the middle of an otherwise empty page. */
-export function gate(title: string, text: Html | string, body: Html): Html {
+/** A card in the middle of an otherwise empty page. */
+export function renderCard(title: string, text: Html | string, body: Html): Html {
   return html`<div class="gate">${pageHead(title)}${text ? html`<p class="lead">${text}</p>` : ''}${body}</div>`;
 }
 
-/** Makes a guess at the secret of `subject` when it is its turn. Throws TooManyTries, which has a page of its own. */
+/** Checks a guess at the secret of `subject`, throttled. Throws TooManyAttempts. */
 export function attempt<T>(
   { site, services, outgoing }: Guest,
   subject: string,
@@ -56,7 +56,7 @@ export function attempt<T>(
   if (outgoing.destroyed) gone.abort();
   else outgoing.once('close', () => gone.abort());
   const caller = callerNetwork(addressOf(outgoing, services));
-  return site.slowdown.attempt({ caller, subject, gone: gone.signal }, guess);
+  return site.throttle.attempt({ caller, subject, gone: gone.signal }, guess);
 }
 
 function showSignIn(guest: Guest, next: string, problem = ''): View {
@@ -64,10 +64,10 @@ function showSignIn(guest: Guest, next: string, problem = ''): View {
   return {
     title: 'Sign in',
     ...(problem && { status: 422 }),
-    body: gate(
+    body: renderCard(
       'Sign in',
       '',
-      renderForm(problem ? { ...signInForm, unsaid: () => [problem] } : signInForm, {
+      renderForm(problem ? { ...signInForm, otherErrors: () => [problem] } : signInForm, {
         fields: html`<input type="hidden" name="next" value="${next}">
 ${textField(signInForm, { name: 'email', label: 'Email', type: 'email', autocomplete: 'username', required: true, autofocus: true })}
 ${textField(signInForm, { name: 'password', label: 'Password', type: 'password', autocomplete: 'current-password', required: true })}`,
@@ -94,7 +94,7 @@ async function signIn(guest: Guest, sent: SentFields): Promise<View | Response> 
   );
 }
 
-const deadLink = messageView('Link not valid', 404, {
+const invalidLinkView = messageView('Link not valid', 404, {
   title: 'This link does not work any more',
   text: 'It was used already, is older than seven days, or was replaced by a newer one. If you have a password, sign in with it; otherwise ask whoever invited you for a new link.',
   action: linkButton('/ui/sign-in', 'Sign in'),
@@ -102,12 +102,12 @@ const deadLink = messageView('Link not valid', 404, {
 
 function showWelcome(guest: Guest, link: string): View {
   const account = findSignInLink(guest.services.db, link);
-  if (!account) return deadLink;
+  if (!account) return invalidLinkView;
   const welcomeForm = formTo(guest, '/ui/welcome');
   return {
     title: 'Welcome',
     ...(guest.refused && { status: 422 }),
-    body: gate(
+    body: renderCard(
       'Welcome to Assay',
       html`Choose a password for <strong>${account.email}</strong>.`,
       renderForm(welcomeForm, {
@@ -129,16 +129,16 @@ async function welcome(guest: Guest, sent: SentFields): Promise<View | Response>
     guest.refused = { action: '/ui/welcome', sent, errors };
     return showWelcome(guest, link);
   }
-  if (!findSignInLink(db, link)) return deadLink;
+  if (!findSignInLink(db, link)) return invalidLinkView;
   const passwordHash = await hashPassword(password);
   const account = db.write(() => {
     const claimed = claimSignInLink(db, link);
     if (claimed) setPassword(db, claimed.id, passwordHash);
     return claimed;
   });
-  if (!account) return deadLink;
+  if (!account) return invalidLinkView;
   return respondRedirect('/ui', {
-    say: 'Your password is set.',
+    message: 'Your password is set.',
     cookies: [beginSession(db, guest.request, account)],
   });
 }

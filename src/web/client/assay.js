@@ -12,7 +12,7 @@ const units = [
 const relative = new Intl.RelativeTimeFormat('en', { numeric: 'auto' });
 
 /** @param {number} ms */
-function sinceWords(ms) {
+function formatRelative(ms) {
   const distance = ms - Date.now();
   for (const [unit, size] of units)
     if (Math.abs(distance) >= size) return relative.format(Math.trunc(distance / size), unit);
@@ -22,7 +22,7 @@ function sinceWords(ms) {
 function updateTimes() {
   for (const time of document.querySelectorAll('time')) {
     if (time.dateTime === '') continue;
-    const words = sinceWords(Date.parse(time.dateTime));
+    const words = formatRelative(Date.parse(time.dateTime));
     if (time.textContent !== words) time.textContent = words;
   }
 }

@@ -41,7 +41,7 @@ export function createTimes(base, container, lines) {
     for (const [at, { head }] of folds.entries()) {
       const start = beganAt[at];
       const end = beganAt[at + 1] ?? (finishedAt === undefined ? undefined : finishedAt || lastAt);
-      if (start && end) showDuration(head, durationWords(Math.max(0, end - start)));
+      if (start && end) showDuration(head, formatDuration(Math.max(0, end - start)));
     }
   }
   /**
@@ -119,7 +119,7 @@ export function createTimes(base, container, lines) {
 }
 
 /** @param {number} ms */
-export function durationWords(ms) {
+export function formatDuration(ms) {
   if (ms < 1000) return `${Math.round(ms)} ms`;
   const seconds = Math.round(ms / 1000);
   if (seconds < 60) return `${ms < 10_000 ? (ms / 1000).toFixed(1) : seconds} s`;

@@ -6,7 +6,7 @@ import { getElement, listElements, sleep } from './dom.js';
 import { createLines } from './log-lines.js';
 import { createSearch } from './log-search.js';
 import { createTerminal } from './log-terminal.js';
-import { createTimes, durationWords } from './log-times.js';
+import { createTimes, formatDuration } from './log-times.js';
 import { RETRY_MS, reconnectLater } from './stream.js';
 
 /** The first screen is shown at once; later batches may take longer, but not so long that the page feels slow. */
@@ -319,7 +319,7 @@ setInterval(() => {
   for (const running of listElements(document, '[data-running-ms]')) {
     const seenAt = firstSeenAt.get(running) ?? performance.now();
     firstSeenAt.set(running, seenAt);
-    running.textContent = durationWords(Number(running.dataset.runningMs) + performance.now() - seenAt);
+    running.textContent = formatDuration(Number(running.dataset.runningMs) + performance.now() - seenAt);
   }
 }, 1_000);
 setInterval(() => {

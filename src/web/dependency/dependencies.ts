@@ -1,4 +1,4 @@
-// The list of dependencies, own ones and those that others share, and making a new one. Each one's page is dependency.ts.
+// Lists the account's own dependencies and shared ones, and creates new ones. The page of one dependency is dependency.ts.
 
 import { html } from 'hono/html';
 import { dependencies } from '../../api/dependencies.ts';
@@ -6,14 +6,14 @@ import type { presentDependency } from '../../contract/records.ts';
 import { type Dependency, listOwnDependencies, listSharedDependencies } from '../../store/dependencies.ts';
 import { listSuitesUsing } from '../../store/dependency-use.ts';
 import {
-  dataTable,
   emptyState,
   filterBox,
+  formatSize,
   linkButton,
   olderLink,
   pageHead,
   type Row,
-  sizeWords,
+  renderTable,
 } from '../frame/components.ts';
 import {
   checkBoxes,
@@ -38,10 +38,10 @@ export const dependenciesPages: Route[] = [
   page(`${LIST}/stream`, followDependencies),
   page(NEW, showNewDependency),
   action(NEW, dependencies.create, {
-    shown: showNewDependency,
+    showForm: showNewDependency,
     done: (_, dependency) => ({
       to: `${LIST}/${dependency.id_ref}`,
-      say: `${dependency.name} is created. Upload the archive of its source code next.`,
+      message: `${dependency.name} is created. Upload the archive of its source code next.`,
     }),
   }),
 ];
@@ -49,15 +49,14 @@ export const dependenciesPages: Route[] = [
 type DependencyRecord = ReturnType<typeof presentDependency>;
 
 const OFFERED = { limit: 500, before: undefined };
-/** How many of those that others share are shown at once. */
 const SHARED_SHOWN = '200';
 
 async function showDependencies(visit: Visit): Promise<View> {
-  const wanted = (visit.url.searchParams.get('q') ?? '').trim().toLowerCase();
-  const fits = (record: DependencyRecord) => textOf(record).includes(wanted);
-  // An account that owes payment sees what others share, and of its own that it has to pay.
+  const query = (visit.url.searchParams.get('q') ?? '').trim().toLowerCase();
+  const matches = (record: DependencyRecord) => searchTextOf(record).includes(query);
+  // An account that must pay sees shared dependencies, but not its own.
   const isOwner = visit.caller.kind === 'user' && visit.caller.standing === 'active';
-  const own = isOwner ? await listOwn(visit, wanted) : { items: [], next: undefined };
+  const own = isOwner ? await listOwn(visit, query) : { items: [], next: undefined };
   const shared =
     visit.caller.kind === 'user'
       ? await perform(visit, dependencies.list, {
@@ -73,41 +72,41 @@ async function showDependencies(visit: Visit): Promise<View> {
     scripts: ['project.js'],
     body: html`${renderChanges(visit, `${LIST}/stream`, LIST + visit.url.search)}${pageHead('Dependencies', {
       aside: [
-        ...(isEmpty ? [] : [filterBox('dependencies', 'Filter dependencies', wanted)]),
+        ...(isEmpty ? [] : [filterBox('dependencies', 'Filter dependencies', query)]),
         ...(isOwner && own.items.length > 0 ? [create] : []),
       ],
     })}
 <div id="dependencies" data-live>
-${own.items.length > 0 ? ownTable(visit, own.items.filter(fits)) : noneOwn(isOwner, visit.caller.kind === 'user', create)}
+${own.items.length > 0 ? ownTable(visit, own.items.filter(matches)) : emptyOwn(isOwner, visit.caller.kind === 'user', create)}
 ${olderLink(visit.url, own.next, 'Older dependencies')}
 <h2 class="later">Shared by others</h2>
 ${
   shared.items.length > 0
-    ? sharedTable(visit, shared.items.filter(fits))
+    ? sharedTable(visit, shared.items.filter(matches))
     : html`<p class="quiet">Nobody shares a dependency at the moment. What is shared can be used by the suites of every account.</p>`
 }
 </div>
-<p class="quiet" data-filter-none="dependencies" hidden>No dependency fits.</p>`,
+<p class="quiet" data-filter-none="dependencies" hidden>No dependency matches.</p>`,
   };
 }
 
-/** How the visitor's own fare; those of others do not change while they are shared. */
+/** Follows the account's own dependencies only: shared ones do not change. */
 function followDependencies(visit: Visit): Response {
   const own = listOwnDependencies(visit.services.db, visit.caller.accountId, OFFERED);
-  return respondChanges(visit, { topics: own.map(({ id }) => `dependency:${id}`), sees: () => true });
+  return respondChanges(visit, { topics: own.map(({ id }) => `dependency:${id}`), maySee: () => true });
 }
 
-async function listOwn(visit: Visit, wanted: string) {
+async function listOwn(visit: Visit, query: string) {
   const before = visit.url.searchParams.get('before');
   return perform(visit, dependencies.list, {
-    query: { limit: wanted === '' ? '100' : '1000', ...(before && { before }) },
+    query: { limit: query === '' ? '100' : '1000', ...(before && { before }) },
   });
 }
 
-const textOf = (record: DependencyRecord) =>
+const searchTextOf = (record: DependencyRecord) =>
   `${record.name} ${record.description} ${record.prefix}`.toLowerCase();
 
-function noneOwn(isOwner: boolean, isUser: boolean, create: Html): Html {
+function emptyOwn(isOwner: boolean, isUser: boolean, create: Html): Html {
   if (isOwner)
     return emptyState({
       title: 'No dependencies yet',
@@ -123,17 +122,17 @@ function noneOwn(isOwner: boolean, isUser: boolean, create: Html): Html {
 }
 
 function ownTable(visit: Visit, records: readonly DependencyRecord[]): Html {
-  return dataTable({
+  return renderTable({
     caption: 'Your dependencies',
     columns: ['Dependency', 'State', 'Archive', 'Used by'],
     rows: records.map(record => ({
-      filterText: textOf(record),
+      filterText: searchTextOf(record),
       cells: [
         nameCell(record),
         stateBadge(record.marketplace_state),
         record.archive_file_size === null
           ? html`<span class="quiet">none yet</span>`
-          : html`<span class="number">${sizeWords(record.archive_file_size)}</span>`,
+          : html`<span class="number">${formatSize(record.archive_file_size)}</span>`,
         usedBy(visit, record),
       ],
     })),
@@ -142,10 +141,10 @@ function ownTable(visit: Visit, records: readonly DependencyRecord[]): Html {
 
 function sharedTable(visit: Visit, records: readonly DependencyRecord[]): Html {
   const rows: Row[] = records.map(record => ({
-    filterText: textOf(record),
+    filterText: searchTextOf(record),
     cells: [nameCell(record), html`<code>${record.prefix}</code>`, usedBy(visit, record)],
   }));
-  return dataTable({
+  return renderTable({
     caption: 'Dependencies that others share',
     columns: ['Dependency', 'Prefix', 'Used by'],
     rows,
@@ -174,7 +173,7 @@ ${renderForm(form, {
   };
 }
 
-/** What a dependency is made by; the same to create and to change it. `own` is left out of what it may relate to. */
+/** The fields to create or edit a dependency. `own` is the one being edited, which cannot relate to itself. */
 export function dependencyFields(visit: Visit, form: Form, own?: bigint): Html {
   const { db } = visit.services;
   const choices = [

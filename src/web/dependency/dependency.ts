@@ -1,4 +1,4 @@
-// A dependency: its state and archive, the live log of its compile, who uses it, sharing, changing and deleting it.
+// The page of a dependency: its state, archive, live compile log and users, and its forms to edit, share and delete it.
 
 import { html } from 'hono/html';
 import { dependencies } from '../../api/dependencies.ts';
@@ -10,14 +10,14 @@ import { type Dependency, findDependency, isUsedByOthers } from '../../store/dep
 import { listRelated, listRelating, listSuitesUsing } from '../../store/dependency-use.ts';
 import { findVisibleProject } from '../../store/projects.ts';
 import {
-  durationWords,
-  factList,
+  formatDuration,
+  formatSize,
   linkButton,
   pageHead,
+  propertyList,
   relativeTime,
-  sizeWords,
 } from '../frame/components.ts';
-import { wordsFor } from '../frame/error-text.ts';
+import { errorMessage } from '../frame/error-text.ts';
 import { actionButton, formTo, renderForm, submitButton } from '../frame/form.ts';
 import { respondChanges } from '../frame/page-stream.ts';
 import { action, page, type Route, upload } from '../frame/route.ts';
@@ -35,63 +35,62 @@ import { dependencyFields } from './dependencies.ts';
 
 type DependencyVisit = Visit<'dependency'>;
 
-const ONE = '/dependencies/:dependency_id';
-const HERE = `/ui${ONE}`;
-const AWAITED = 'The log of the compile appears here as soon as something is printed.';
+const PATH = '/ui/dependencies/:dependency_id';
+const NO_OUTPUT_YET = 'The log of the compile appears here as soon as something is printed.';
 
 export const dependencyPages: Route[] = [
-  page(HERE, showDependency),
-  page(`${HERE}/edit`, showEdit),
-  action(`${HERE}/edit`, dependencies.update, {
-    shown: showEdit,
-    done: visit => ({ to: hrefOf(visit), say: 'Saved. It counts from the next compile on.' }),
+  page(PATH, showDependency),
+  page(`${PATH}/edit`, showEdit),
+  action(`${PATH}/edit`, dependencies.update, {
+    showForm: showEdit,
+    done: visit => ({ to: hrefOf(visit), message: 'Saved. It counts from the next compile on.' }),
   }),
-  upload(`${HERE}/archive`, dependencies.upload, {
+  upload(`${PATH}/archive`, dependencies.upload, {
     fieldName: 'archive',
-    shown: showDependency,
-    done: visit => ({ to: hrefOf(visit), say: 'The archive is uploaded and waits to be compiled.' }),
+    showForm: showDependency,
+    done: visit => ({ to: hrefOf(visit), message: 'The archive is uploaded and waits to be compiled.' }),
   }),
-  action(`${HERE}/cancel`, dependencies.cancel, {
-    shown: showDependency,
+  action(`${PATH}/cancel`, dependencies.cancel, {
+    showForm: showDependency,
     done: visit => ({ to: hrefOf(visit) }),
   }),
-  action(`${HERE}/share`, dependencies.share, {
-    shown: showDependency,
-    done: visit => ({ to: hrefOf(visit), say: 'Every account can use it now.' }),
+  action(`${PATH}/share`, dependencies.share, {
+    showForm: showDependency,
+    done: visit => ({ to: hrefOf(visit), message: 'Every account can use it now.' }),
   }),
-  action(`${HERE}/unshare`, dependencies.unshare, {
-    shown: showDependency,
-    done: visit => ({ to: hrefOf(visit), say: 'It is yours alone again.' }),
+  action(`${PATH}/unshare`, dependencies.unshare, {
+    showForm: showDependency,
+    done: visit => ({ to: hrefOf(visit), message: 'It is yours alone again.' }),
   }),
-  action(`${HERE}/delete`, dependencies.delete, {
-    shown: showDependency,
-    done: ({ found }) => ({ to: '/ui/dependencies', say: `${found.dependency.name} is deleted.` }),
+  action(`${PATH}/delete`, dependencies.delete, {
+    showForm: showDependency,
+    done: ({ found }) => ({ to: '/ui/dependencies', message: `${found.dependency.name} is deleted.` }),
   }),
-  page(`${HERE}/log`, visit => respondRawLog(visit, dependencies.log, fileName(visit.found.dependency))),
-  page(`${HERE}/stream`, visit => {
+  page(`${PATH}/log`, visit => respondRawLog(visit, dependencies.log, fileName(visit.found.dependency))),
+  page(`${PATH}/stream`, visit => {
     const { services, found } = visit;
-    onlyOwner(visit);
+    requireOwner(visit);
     return respondLogStream(
       visit,
       followDependency(services, found.dependency.id),
       caller => findDependency(services.db, found.dependency.id)?.ownerId === caller.accountId,
     );
   }),
-  page(`${HERE}/changes/stream`, visit => {
+  page(`${PATH}/changes/stream`, visit => {
     const { services, found } = visit;
-    onlyOwner(visit);
+    requireOwner(visit);
     const read = () => findDependency(services.db, found.dependency.id);
     return respondChanges(visit, {
       topics: [`dependency:${found.dependency.id}`],
-      sees: caller => read()?.ownerId === caller.accountId,
-      tell: () => {
+      maySee: caller => read()?.ownerId === caller.accountId,
+      payload: () => {
         const now = read();
         return now && { is_under_way: isUnderWay(now), run: now.startedAt };
       },
     });
   }),
-  page(`${HERE}/times`, visit => {
-    onlyOwner(visit);
+  page(`${PATH}/times`, visit => {
+    requireOwner(visit);
     return respondLogTimes(visit, logPathOf(visit));
   }),
 ];
@@ -104,8 +103,8 @@ const isOwner = ({ caller, found }: DependencyVisit) =>
   caller.kind === 'user' && found.dependency.ownerId === caller.accountId;
 const isUnderWay = ({ compileState }: Dependency) => UNFINISHED_COMPILES.includes(compileState);
 
-/** How it was compiled is nobody else's business. */
-function onlyOwner(visit: DependencyVisit): void {
+/** Only the owner may see logs and edit. */
+function requireOwner(visit: DependencyVisit): void {
   if (!isOwner(visit)) throw refusal('not_found');
 }
 
@@ -113,7 +112,7 @@ async function showDependency(visit: DependencyVisit): Promise<View> {
   const { dependency } = visit.found;
   const state = marketplaceState(dependency);
   const isOwn = isOwner(visit);
-  const isAwaited = isUnderWay(dependency) || dependency.archiveHash === null;
+  const isPending = isUnderWay(dependency) || dependency.archiveHash === null;
   const isHeadOnly = visit.url.searchParams.get('part') === 'head';
   return {
     title: dependency.name,
@@ -128,10 +127,10 @@ ${
         base: hrefOf(visit),
         path: logPathOf(visit),
         state,
-        isLive: isAwaited,
+        isLive: isPending,
         fileName: fileName(dependency),
-        empty: isAwaited ? AWAITED : 'Nothing was printed.',
-        again: { href: hrefOf(visit, '/changes/stream'), empty: AWAITED },
+        empty: isPending ? NO_OUTPUT_YET : 'Nothing was printed.',
+        again: { href: hrefOf(visit, '/changes/stream'), empty: NO_OUTPUT_YET },
       })
     : ''
 }
@@ -148,9 +147,9 @@ function dependencyHead(visit: DependencyVisit, state: string): Html {
   const { startedAt, finishedAt } = dependency;
   const took =
     dependency.compileState === 'compiling' && startedAt !== null
-      ? html`<span>for <span class="number" data-running-ms="${services.db.now() - startedAt}">${durationWords(services.db.now() - startedAt)}</span></span>`
+      ? html`<span>for <span class="number" data-running-ms="${services.db.now() - startedAt}">${formatDuration(services.db.now() - startedAt)}</span></span>`
       : startedAt !== null && finishedAt !== null && !isUnderWay(dependency)
-        ? html`<span>${dependency.compileState === 'compiled' ? 'compiled in' : 'after'} ${durationWords(finishedAt - startedAt)}, ${relativeTime(finishedAt, services.db.now())}</span>`
+        ? html`<span>${dependency.compileState === 'compiled' ? 'compiled in' : 'after'} ${formatDuration(finishedAt - startedAt)}, ${relativeTime(finishedAt, services.db.now())}</span>`
         : '';
   return html`${pageHead(dependency.name, {
     above: { href: '/ui/dependencies', label: 'Dependencies' },
@@ -184,13 +183,16 @@ function headButtons(visit: DependencyVisit): Html[] {
   ];
 }
 
-/** A plain form; upload.js sends the same and shows how far it is. */
+/** A plain form; upload.js sends it with a progress bar. */
 function uploadForm(visit: DependencyVisit): Html {
   const { dependency } = visit.found;
   if (dependency.compileState === 'compiling')
     return html`<p class="quiet">Another archive can be uploaded when this compile has ended.</p>`;
   const form = formTo(visit, hrefOf(visit, '/archive'));
-  const errors = [...form.errors('archive').map(code => wordsFor('archive', code)), ...form.unsaid()];
+  const errors = [
+    ...form.errors('archive').map(code => errorMessage('archive', code)),
+    ...form.otherErrors(),
+  ];
   const isFirst = dependency.archiveHash === null;
   return html`<form class="panel upload" method="post" action="${form.action}" enctype="multipart/form-data" data-upload>
 <input type="hidden" name="csrf" value="${form.csrf}">
@@ -210,29 +212,29 @@ function instructions(visit: DependencyVisit): Html {
   const { db } = visit.services;
   const related = listRelated(db, dependency.id);
   const code = (text: string) => html`<code class="lines">${text}</code>`;
-  const facts: [string, Html | string][] = [
+  const properties: [string, Html | string][] = [
     ['Command', code(dependency.command)],
     ['Prefix', code(dependency.prefix)],
-    ...optionalFact('Source directory', dependency.source, code),
-    ...optionalFact('Launch command', dependency.launchCommand, code),
-    ...optionalFact('Image', dependency.image ?? '', code),
+    ...optionalProperty('Source directory', dependency.source, code),
+    ...optionalProperty('Launch command', dependency.launchCommand, code),
+    ...optionalProperty('Image', dependency.image ?? '', code),
     ...(related.length > 0 ? [['Related', linksTo(visit, related)] as [string, Html]] : []),
     ...(dependency.archiveFileSize === null
       ? []
       : [
           [
             'Archive',
-            html`${sizeWords(dependency.archiveFileSize)} <span class="quiet">${dependency.archiveContentType ?? ''}</span>`,
+            html`${formatSize(dependency.archiveFileSize)} <span class="quiet">${dependency.archiveContentType ?? ''}</span>`,
           ] as [string, Html],
         ]),
   ];
-  return factList(facts);
+  return propertyList(properties);
 }
 
-const optionalFact = (name: string, text: string, show: (text: string) => Html): [string, Html][] =>
+const optionalProperty = (name: string, text: string, show: (text: string) => Html): [string, Html][] =>
   text === '' ? [] : [[name, show(text)]];
 
-/** Names of dependencies, linked where the visitor can see them. */
+/** Names of dependencies, linked if the visitor can see them. */
 function linksTo({ caller }: DependencyVisit, some: readonly Dependency[]): Html {
   return html`${some.map(
     (one, at) =>
@@ -240,7 +242,7 @@ function linksTo({ caller }: DependencyVisit, some: readonly Dependency[]): Html
   )}`;
 }
 
-/** Suites that the visitor can see, and how many others there are. */
+/** The suites that the visitor can see, and the number of other ones. */
 function uses(visit: DependencyVisit): Html {
   const { services, found, caller } = visit;
   const all = listSuitesUsing(services.db, found.dependency.id);
@@ -273,7 +275,7 @@ ${
 }
 
 function showEdit(visit: DependencyVisit): View {
-  onlyOwner(visit);
+  requireOwner(visit);
   const { dependency } = visit.found;
   const form = formTo(visit, hrefOf(visit, '/edit'), {
     name: dependency.name,

@@ -1,4 +1,4 @@
-// What the browser loads beside the pages: style, scripts, favicons. Each address names the content, so that it is kept for good.
+// Serves style sheets, scripts and favicons. An asset's address contains the hash of its content, so browsers cache it forever.
 
 import { createHash } from 'node:crypto';
 import { asset } from '../../asset.ts';
@@ -30,7 +30,7 @@ function load(name: string): Asset | undefined {
   }
 }
 
-/** The address of a file of client/, with its content's hash in it. */
+/** The address of a file in client/, which includes the hash of its content. */
 export function assetHref(name: string): string {
   const found = load(name);
   if (!found) throw new Error(`there is no web/client/${name}`);
@@ -40,10 +40,10 @@ export function assetHref(name: string): string {
 export function respondAsset(hash: string, name: string): Response | undefined {
   const found = load(name);
   if (!found) return undefined;
-  // A module that imports another one asks under its own hash: served, but not kept.
-  const keep = found.hash === hash ? 'public, max-age=31536000, immutable' : 'no-cache';
+  // A module imports others relative to its own hash: serve them, but do not let them be cached.
+  const cacheControl = found.hash === hash ? 'public, max-age=31536000, immutable' : 'no-cache';
   return new Response(found.content, {
-    headers: { ...commonHeaders, 'content-type': found.type, 'cache-control': keep },
+    headers: { ...commonHeaders, 'content-type': found.type, 'cache-control': cacheControl },
   });
 }
 

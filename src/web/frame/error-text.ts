@@ -1,4 +1,4 @@
-// What the API's error codes mean, in sentences that say what to do; by field where that is clearer.
+// Explains the API's error codes in sentences that say what to do, specific to the field where that is clearer.
 
 import type { ErrorCode } from '../../domain/refusal.ts';
 
@@ -60,6 +60,6 @@ const byField: Record<string, string> = {
   'generic invalid_format': 'The form could not be read. Try again.',
 };
 
-export function wordsFor(field: string, code: ErrorCode): string {
+export function errorMessage(field: string, code: ErrorCode): string {
   return byField[`${field} ${code}`] ?? general[code];
 }

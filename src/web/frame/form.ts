@@ -1,34 +1,34 @@
-// Forms: fields with label, hint and error, holding what was typed when a form is shown again because it was refused.
+// Forms and their fields, with labels, hints and errors. A refused form is shown again with what the user typed.
 
 import { html, raw } from 'hono/html';
 import type { ErrorCode } from '../../domain/refusal.ts';
-import { wordsFor } from './error-text.ts';
+import { errorMessage } from './error-text.ts';
 import type { Guest, Html } from './visit.ts';
 
-/** One form of a page: where it is sent, what its fields hold, and what was wrong with them. */
+/** A form on a page: where it is sent, the values of its fields, and their errors. */
 export type Form = {
   action: string;
-  /** Empty before there is a session. */
+  /** Empty without a session. */
   csrf: string;
-  /** Tells the fields of several forms of one page apart. */
+  /** Makes the field ids of several forms on one page distinct. */
   id: string;
   value(name: string): string;
   values(list: string): readonly string[];
   errors(name: string): readonly ErrorCode[];
-  /** Shown again because it was refused: the field that is wrong gets the focus, not the first one. */
+  /** A refused form focuses the first field with an error instead of its first field. */
   isRefused: boolean;
-  /** What is wrong and was said beside no field so far. */
-  unsaid(): readonly string[];
+  /** Messages for errors of fields that the form does not show. */
+  otherErrors(): readonly string[];
 };
 
-/** The form that is sent to `action`; `initial` is what it holds before anyone has typed. */
+/** A form sent to `action`. `initial` holds the values that its fields start with. */
 export function formTo(
   guest: Pick<Guest, 'session' | 'refused'>,
   action: string,
   initial: Record<string, string | readonly string[]> = {},
 ): Form {
   const refused = guest.refused?.action === action ? guest.refused : undefined;
-  const said = new Set<string>();
+  const shownFields = new Set<string>();
   const text = (value: unknown) =>
     typeof value === 'string' ? value : typeof value === 'symbol' ? '' : undefined;
   return {
@@ -44,28 +44,28 @@ export function formTo(
       return !refused && Array.isArray(initial[list]) ? (initial[list] as readonly string[]) : [];
     },
     errors: name => {
-      said.add(name);
+      shownFields.add(name);
       return refused?.errors[name] ?? [];
     },
     isRefused: refused !== undefined && Object.keys(refused.errors).length > 0,
-    unsaid: () =>
+    otherErrors: () =>
       Object.entries(refused?.errors ?? {})
-        .filter(([name]) => !said.has(name))
-        .flatMap(([name, codes]) => codes.map(code => wordsFor(name, code))),
+        .filter(([name]) => !shownFields.has(name))
+        .flatMap(([name, codes]) => codes.map(code => errorMessage(name, code))),
   };
 }
 
-/** The form element. What is wrong with no field of its own is said at its top. */
+/** The form element. Errors of fields that it does not show appear at its top. */
 export function renderForm(
   form: Form,
-  parts: { fields: Html | Html[]; submit: Html | Html[]; className?: string; confirm?: string },
+  options: { fields: Html | Html[]; submit: Html | Html[]; className?: string; confirm?: string },
 ): Html {
-  const problems = form.unsaid();
-  return html`<form method="post" action="${form.action}" class="${parts.className ?? 'form'}"${parts.confirm ? html` data-confirm="${parts.confirm}"` : ''}>
+  const problems = form.otherErrors();
+  return html`<form method="post" action="${form.action}" class="${options.className ?? 'form'}"${options.confirm ? html` data-confirm="${options.confirm}"` : ''}>
 ${form.csrf ? html`<input type="hidden" name="csrf" value="${form.csrf}">` : ''}
 ${problems.length > 0 ? html`<div class="flash failed" role="alert">${problems.join(' ')}</div>` : ''}
-${parts.fields}
-<div class="buttons">${parts.submit}</div>
+${options.fields}
+<div class="buttons">${options.submit}</div>
 </form>`;
 }
 
@@ -77,7 +77,11 @@ type FieldOptions = {
   autofocus?: boolean;
 };
 
-function surround(form: Form, options: FieldOptions, control: (id: string, described: Html) => Html): Html {
+function renderField(
+  form: Form,
+  options: FieldOptions,
+  control: (id: string, described: Html) => Html,
+): Html {
   const id = `${form.id}-${options.name.replace(/[^A-Za-z0-9]+/g, '-')}`;
   const errors = form.errors(options.name);
   const described = [options.hint ? `${id}-hint` : '', errors.length > 0 ? `${id}-error` : '']
@@ -90,7 +94,7 @@ function surround(form: Form, options: FieldOptions, control: (id: string, descr
 <div class="label"><label for="${id}">${options.label}</label>${options.required ? '' : html` <span class="optional">optional</span>`}</div>
 ${options.hint ? html`<p class="hint" id="${id}-hint">${options.hint}</p>` : ''}
 ${control(id, attributes)}
-${errors.length > 0 ? html`<p class="error" id="${id}-error">${errors.map(code => wordsFor(options.name, code)).join(' ')}</p>` : ''}
+${errors.length > 0 ? html`<p class="error" id="${id}-error">${errors.map(code => errorMessage(options.name, code)).join(' ')}</p>` : ''}
 </div>`;
 }
 
@@ -100,13 +104,13 @@ export function textField(
     type?: 'text' | 'email' | 'password' | 'url' | 'search' | 'number';
     autocomplete?: string;
     placeholder?: string;
-    /** Names, addresses and code: no spelling, no capitals, a typewriter's letters. */
+    /** Names, addresses and code: monospace, without spell check or automatic capitals. */
     code?: boolean;
     minLength?: number;
   },
 ): Html {
   const type = options.type ?? 'text';
-  return surround(
+  return renderField(
     form,
     options,
     (id, attributes) =>
@@ -115,7 +119,7 @@ export function textField(
 }
 
 export function textArea(form: Form, options: FieldOptions & { rows?: number; code?: boolean }): Html {
-  return surround(
+  return renderField(
     form,
     options,
     (id, attributes) =>
@@ -128,7 +132,7 @@ type Choice = { value: string; label: string };
 
 export function selectField(form: Form, options: FieldOptions & { choices: readonly Choice[] }): Html {
   const chosen = form.value(options.name);
-  return surround(
+  return renderField(
     form,
     options,
     (id, attributes) =>
@@ -139,7 +143,7 @@ export function selectField(form: Form, options: FieldOptions & { choices: reado
   );
 }
 
-/** On or off. The hidden field says off: a browser sends nothing for a box that is not ticked. */
+/** A browser sends nothing for an unchecked box, so a hidden field sends `false`. */
 export function checkBox(form: Form, options: Omit<FieldOptions, 'required'>): Html {
   const id = `${form.id}-${options.name.replace(/[^A-Za-z0-9]+/g, '-')}`;
   return html`<div class="field check">
@@ -150,7 +154,7 @@ ${options.hint ? html`<p class="hint" id="${id}-hint">${options.hint}</p>` : ''}
 </div>`;
 }
 
-/** Several of a list, sent as `name[]`; none chosen empties it. */
+/** A multiple choice, sent as `name[]`. The hidden empty element empties the list when nothing is chosen. */
 export function checkBoxes(
   form: Form,
   options: Omit<FieldOptions, 'required'> & { choices: readonly Choice[] },
@@ -165,7 +169,7 @@ ${options.choices.map(
   ({ value, label }, at) =>
     html`<div class="check"><input id="${id}-${at}" name="${options.name}" type="checkbox" value="${value}"${chosen.includes(value) ? raw(' checked') : ''}><label for="${id}-${at}">${label}</label></div>`,
 )}
-${errors.length > 0 ? html`<p class="error">${errors.map(code => wordsFor(options.name, code)).join(' ')}</p>` : ''}
+${errors.length > 0 ? html`<p class="error">${errors.map(code => errorMessage(options.name, code)).join(' ')}</p>` : ''}
 </fieldset>`;
 }
 
@@ -173,7 +177,7 @@ export function submitButton(label: string, tone: 'primary' | 'plain' | 'danger'
   return html`<button class="button ${tone}" type="submit">${label}</button>`;
 }
 
-/** A form that is one button: cancel, rerun, revoke. `confirm` is asked first where scripts run. */
+/** A form with a single button. `confirm` is asked first if scripts run. */
 export function actionButton(
   form: Form,
   label: string,

@@ -1,11 +1,11 @@
-// The headers of everything under /ui: nothing inline, nothing from elsewhere, no framing.
+// The HTTP headers of everything under /ui. They forbid inline scripts, content from other hosts, and framing.
 
 export const commonHeaders = {
   'x-content-type-options': 'nosniff',
   'cross-origin-resource-policy': 'same-origin',
 };
 
-/** `formTargets`: where a form's answer may lead besides here, as a consent must. */
+/** `formTargets`: other origins that a form may redirect to, as OAuth consent must. */
 export function pageHeaders(formTargets: readonly string[] = []): Record<string, string> {
   return {
     ...commonHeaders,

@@ -5,7 +5,7 @@ import { defaultImage, usableImages } from '../../store/images.ts';
 import { type Form, selectField, textField } from './form.ts';
 import type { Html } from './visit.ts';
 
-/** A choice of those that may be used; where any may, the name of one. */
+/** A choice of the usable images; a text field if any image is allowed. */
 export function imageField({ db, imageSettings }: Services, form: Form, hint: string): Html {
   const defaultName = defaultImage(db, imageSettings);
   const field = { name: 'image', label: 'Image' };
@@ -23,7 +23,7 @@ export function imageField({ db, imageSettings }: Services, form: Form, hint: st
     choices: [
       { value: '', label: `The default one (${defaultName})` },
       ...usable.map(name => ({ value: name, label: name })),
-      // One that may be used no more is shown, so that saving does not change it unseen.
+      // Offer an image that is no longer usable too, so that saving the form does not silently change it.
       ...(chosen === '' || usable.includes(chosen)
         ? []
         : [{ value: chosen, label: `${chosen} (never imported)` }]),

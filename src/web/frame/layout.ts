@@ -1,13 +1,13 @@
-// The frame around every page: navigation, account, messages, title and favicon that show the state.
+// The layout around every page: navigation, account, flash messages, and a title and favicon that show the state.
 
 import { html } from 'hono/html';
 import { assetHref } from './assets.ts';
 import { pageHeaders } from './headers.ts';
 import { type Flash, flashCookie, noFlashCookie } from './session.ts';
-import { stateWord, toneOf } from './state.ts';
+import { stateLabel, toneOf } from './state.ts';
 import type { Guest, Html, Section, View } from './visit.ts';
 
-const sections: [section: Section, href: string, word: string][] = [
+const sections: [section: Section, href: string, label: string][] = [
   ['projects', '/ui/projects', 'Projects'],
   ['dependencies', '/ui/dependencies', 'Dependencies'],
   ['applications', '/ui/applications', 'Applications'],
@@ -16,10 +16,10 @@ const sections: [section: Section, href: string, word: string][] = [
   ['manual', '/ui/manual', 'Manual'],
 ];
 
-/** Those that anyone may read without signing in. */
+/** Sections that need no sign-in. */
 const openSections: readonly Section[] = ['api', 'manual'];
 
-const styles = ['style.css', 'parts.css', 'forms.css', 'tables.css'];
+const styles = ['style.css', 'options.css', 'forms.css', 'tables.css'];
 
 export async function respondView(guest: Guest, view: View): Promise<Response> {
   const headers = new Headers(pageHeaders(view.formTargets));
@@ -27,19 +27,19 @@ export async function respondView(guest: Guest, view: View): Promise<Response> {
   return new Response(String(await renderDocument(guest, view)), { status: view.status ?? 200, headers });
 }
 
-/** Goes on to another page after a form; what is said there is shown once. */
+/** Redirects to another page, which shows `message` once. */
 export function respondRedirect(
   to: string,
-  also: { say?: string | undefined; cookies?: readonly string[] } = {},
+  options: { message?: string | undefined; cookies?: readonly string[] } = {},
 ): Response {
   const headers = new Headers({ location: to, 'cache-control': 'no-store' });
-  if (also.say) headers.append('set-cookie', flashCookie({ kind: 'done', text: also.say }));
-  for (const one of also.cookies ?? []) headers.append('set-cookie', one);
+  if (options.message) headers.append('set-cookie', flashCookie({ kind: 'done', text: options.message }));
+  for (const one of options.cookies ?? []) headers.append('set-cookie', one);
   return new Response(null, { status: 303, headers });
 }
 
 function renderDocument(guest: Guest, view: View): Html {
-  const title = view.state === undefined ? view.title : `${stateWord(view.state)} · ${view.title}`;
+  const title = view.state === undefined ? view.title : `${stateLabel(view.state)} · ${view.title}`;
   const icon = `/ui/favicon-${view.state === undefined ? 'idle' : toneOf(view.state)}.svg`;
   return html`<!doctype html>
 <html lang="en">
@@ -57,7 +57,7 @@ ${['assay.js', ...(view.scripts ?? [])].map(name => html`<script type="module" s
 ${renderTop(guest, view)}
 <main id="content" tabindex="-1">
 ${guest.flash ? renderFlash(guest.flash) : ''}
-${guest.caller?.standing === 'payment_required' ? unpaid : ''}
+${guest.caller?.standing === 'payment_required' ? paymentNotice : ''}
 ${view.body}
 </main>
 <footer class="foot"><span>Assay ${guest.services.version}</span></footer>
@@ -66,17 +66,17 @@ ${view.body}
 `;
 }
 
-const unpaid = html`<p class="flash failed" role="status">Your account needs payment: what you own cannot be used until then. Ask your administrator. You can still work on projects of others.</p>`;
+const paymentNotice = html`<p class="flash failed" role="status">Your account needs payment: what you own cannot be used until then. Ask your administrator. You can still work on projects of others.</p>`;
 
 function renderTop({ session, caller }: Guest, view: View): Html {
   const brand = html`<a class="brand" href="/ui"><svg viewBox="0 0 24 24" width="22" height="22" aria-hidden="true"><path class="brand-back" d="M12 1.5 21.5 7v10L12 22.5 2.5 17V7z"/><path class="brand-mark" d="M7 16.2 12 6.6l5 9.6M9 13h6"/></svg>Assay</a>`;
   const shown = sections.filter(([section]) =>
     caller ? section !== 'admin' || caller.admin : openSections.includes(section),
   );
-  const navigation = html`<nav aria-label="Main"><ul>${shown.map(([section, href, word]) =>
+  const navigation = html`<nav aria-label="Main"><ul>${shown.map(([section, href, label]) =>
     view.section === section
-      ? html`<li><a href="${href}" aria-current="page">${word}</a></li>`
-      : html`<li><a href="${href}">${word}</a></li>`,
+      ? html`<li><a href="${href}" aria-current="page">${label}</a></li>`
+      : html`<li><a href="${href}">${label}</a></li>`,
   )}</ul></nav>`;
   if (!session || !caller)
     return html`<header class="top"><div class="top-in">${brand}${navigation}</div></header>`;

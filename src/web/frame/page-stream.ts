@@ -1,4 +1,4 @@
-// The streams of pages: a session vouches for the reader, since a browser's EventSource can send no header.
+// Event streams for pages. They authenticate by session, since a browser's EventSource cannot send an Authorization header.
 
 import { html } from 'hono/html';
 import { callerOf } from '../../api/authenticate.ts';
@@ -8,8 +8,8 @@ import { Refusal } from '../../domain/refusal.ts';
 import { findSession } from '../../store/accounts.ts';
 import type { Html, Visit } from './visit.ts';
 
-/** Begins a stream; it ends with the session, the standing, or the sight of what it shows. */
-export function openPageStream(visit: Visit, sees: (caller: Caller) => unknown): EventStream {
+/** Opens a stream. It ends when the session ends or the account may no longer see what it shows. */
+export function openPageStream(visit: Visit, maySee: (caller: Caller) => unknown): EventStream {
   const { services, session, account, request, outgoing } = visit;
   const isAllowed = () => {
     const holder = findSession(services.db, session.token);
@@ -17,7 +17,7 @@ export function openPageStream(visit: Visit, sees: (caller: Caller) => unknown):
     try {
       const caller = callerOf(services.db, holder, undefined);
       admit(caller, undefined);
-      return Boolean(sees(caller));
+      return Boolean(maySee(caller));
     } catch (error) {
       if (error instanceof Refusal) return false;
       throw error;
@@ -33,19 +33,19 @@ export function openPageStream(visit: Visit, sees: (caller: Caller) => unknown):
   return stream;
 }
 
-/** Says `changed` after each change of the topics, with what `tell` gives; at once where the page may have missed one. */
+/** Sends `changed` with `payload` after each change of the topics, and at once if the page may have missed one. */
 export function respondChanges(
   visit: Visit,
-  parts: { topics: readonly string[]; sees: (caller: Caller) => unknown; tell?: () => unknown },
+  options: { topics: readonly string[]; maySee: (caller: Caller) => unknown; payload?: () => unknown },
 ): Response {
-  const stream = openPageStream(visit, parts.sees);
-  const say = () => stream.send(frame('changed', JSON.stringify(parts.tell?.() ?? {})));
+  const stream = openPageStream(visit, options.maySee);
+  const sendChange = () => stream.send(frame('changed', JSON.stringify(options.payload?.() ?? {})));
   stream.send(frame('state', '{}'));
-  for (const topic of parts.topics) stream.onClose(visit.services.live.watch(topic, say));
-  if (visit.url.searchParams.get('seen') !== String(visit.services.db.generation())) say();
+  for (const topic of options.topics) stream.onClose(visit.services.live.watch(topic, sendChange));
+  if (visit.url.searchParams.get('seen') !== String(visit.services.db.generation())) sendChange();
   return streamResponse();
 }
 
-/** What a page has in it to read its parts marked `data-live` again whenever `href` says `changed`; with project.js. */
+/** Makes project.js reload the `data-live` elements of a page whenever the stream at `href` sends `changed`. */
 export const renderChanges = ({ services }: Visit, href: string, page: string): Html =>
   html`<div hidden data-stream="${href}?seen=${services.db.generation()}" data-events="changed" data-page="${page}"></div>`;

@@ -1,4 +1,4 @@
-// How an address becomes a page: for anyone (`open`), for those who have signed in (`page`), and for forms (`action`).
+// Builds the routes of pages and forms: `open` for anyone, `page` for signed-in users, `action` for forms that call the API.
 
 import type { Context } from 'hono';
 import { callerOf } from '../../api/authenticate.ts';
@@ -12,129 +12,136 @@ import type { Bindings } from '../../api/router.ts';
 import { admit, authorize } from '../../domain/access.ts';
 import { Refusal, refusal } from '../../domain/refusal.ts';
 import { hasAccounts } from '../../store/accounts.ts';
+import { errorMessages, errorView, invalidFormView, suspendedView } from './error-pages.ts';
 import { commonHeaders } from './headers.ts';
 import { respondRedirect, respondView } from './layout.ts';
-import { errorView, forgedView, sentencesOf, suspendedView } from './refused.ts';
-import { findVisitor, flashCookie, isFormToken, isOwnOrigin, localPath, readFlash } from './session.ts';
+import {
+  findCurrentSession,
+  flashCookie,
+  isFormToken,
+  isOwnOrigin,
+  localPath,
+  readFlash,
+} from './session.ts';
 import { type Guest, perform, type Site, type View, type Visit } from './visit.ts';
 
-type Given = View | Response | Promise<View | Response>;
+type PageResult = View | Response | Promise<View | Response>;
 
 export type Route = {
   method: 'GET' | 'POST';
   path: string;
-  handle(guest: Guest): Given;
+  handle(guest: Guest): PageResult;
 };
 
-/** Where to go on to after a form, and what is said there. */
-export type Onward = { to: string; say?: string };
+/** Where a form leads when it succeeds, and the message shown there. */
+export type Redirect = { to: string; message?: string };
 
-/** A page that anyone may look at. */
-export function open(path: string, handle: (guest: Guest) => Given): Route {
+/** A page that needs no sign-in. */
+export function open(path: string, handle: (guest: Guest) => PageResult): Route {
   return { method: 'GET', path, handle };
 }
 
-/** A form that is sent before there is a session: it must come from one of our own pages. */
-export function openForm(path: string, handle: (guest: Guest, sent: SentFields) => Given): Route {
+/** A form that needs no sign-in. It must come from one of our own pages. */
+export function openForm(path: string, handle: (guest: Guest, sent: SentFields) => PageResult): Route {
   return {
     method: 'POST',
     path,
     async handle(guest) {
-      if (!isOwnOrigin(guest.request, guest.url, guest.services.baseUrl)) return forgedView;
+      if (!isOwnOrigin(guest.request, guest.url, guest.services.baseUrl)) return invalidFormView;
       return handle(guest, await readForm(guest.request));
     },
   };
 }
 
-/** Where ids in the path are named as in the API, their rows are found first, and the visitor may see them. */
-type Handle<Path extends string> = (visit: Visit<NamesIn<Path>>) => Given;
+/** `visit.found` holds the rows that the path's ids name, which the visitor may see. */
+type Handle<Path extends string> = (visit: Visit<NamesIn<Path>>) => PageResult;
 
-/** A page for those who have signed in. */
+/** A page for signed-in users. */
 export function page<Path extends string>(path: Path, handle: Handle<Path>): Route {
   return forVisitors('GET', path, handle);
 }
 
 /**
- * A form that performs an endpoint. Done, it goes on to another page (or gives one itself, where something is
- * shown just once); refused, `shown` is given again with what was typed and what is wrong with it.
+ * A form that performs an endpoint. On success it redirects, or returns a page to show something only once. If
+ * refused, `showForm` renders the form again with what the user typed and the errors.
  */
 export function action<Path extends string, Result>(
   path: Path,
   endpoint: Endpoint<Result>,
-  parts: {
-    shown: Handle<Path>;
-    done: (visit: Visit<NamesIn<Path>>, result: Awaited<Result>) => Onward | View | Response;
-    /** Where the form differs from what the endpoint takes. */
+  options: {
+    showForm: Handle<Path>;
+    done: (visit: Visit<NamesIn<Path>>, result: Awaited<Result>) => Redirect | View | Response;
+    /** Adapts the form to the fields that the endpoint takes. */
     prepare?: (sent: SentFields, visit: Visit<NamesIn<Path>>) => void;
   },
 ): Route {
   return form(path, (visit, sent) =>
-    orAgain(visit, sent, parts.shown, async () => {
-      parts.prepare?.(sent, visit);
-      const next = parts.done(visit, await perform(visit, endpoint, { sent }));
-      return 'to' in next ? respondRedirect(next.to, { say: next.say }) : next;
+    orShowAgain(visit, sent, options.showForm, async () => {
+      options.prepare?.(sent, visit);
+      const next = options.done(visit, await perform(visit, endpoint, { sent }));
+      return 'to' in next ? respondRedirect(next.to, { message: next.message }) : next;
     }),
   );
 }
 
 /**
- * A form with a file of any size, for an endpoint that reads its body itself: it is handed the file as it comes.
- * A script that asks for JSON gets where to go on to, or in words what is wrong.
+ * A form with a file of any size. The file is streamed to an endpoint that reads its body itself. A script that asks
+ * for JSON gets the redirect target or the error message.
  */
 export function upload<Path extends string>(
   path: Path,
   endpoint: Endpoint,
-  parts: { fieldName: string; shown: Handle<Path>; done: (visit: Visit<NamesIn<Path>>) => Onward },
+  options: { fieldName: string; showForm: Handle<Path>; done: (visit: Visit<NamesIn<Path>>) => Redirect },
 ): Route {
   return forVisitors('POST', path, async visit => {
     const { request } = visit;
     const { fields, file } = await readUpload(request);
-    if (!isFormToken(visit.session, fields.get('csrf'))) return forgedView;
+    if (!isFormToken(visit.session, fields.get('csrf'))) return invalidFormView;
     const isScript = request.headers.get('accept') === 'application/json';
     try {
-      if (file?.fieldName !== parts.fieldName) throw refusal('is_blank', parts.fieldName);
+      if (file?.fieldName !== options.fieldName) throw refusal('is_blank', options.fieldName);
       const body = ReadableStream.from(file.bytes);
-      const passedOn = new Request(request.url, { method: 'POST', body, duplex: 'half' } as RequestInit);
-      await perform({ ...visit, request: passedOn }, endpoint);
-      const { to, say } = parts.done(visit);
-      if (!isScript) return respondRedirect(to, { say });
-      const cookie = say && { 'set-cookie': flashCookie({ kind: 'done', text: say }) };
+      const forwarded = new Request(request.url, { method: 'POST', body, duplex: 'half' } as RequestInit);
+      await perform({ ...visit, request: forwarded }, endpoint);
+      const { to, message } = options.done(visit);
+      if (!isScript) return respondRedirect(to, { message });
+      const cookie = message && { 'set-cookie': flashCookie({ kind: 'done', text: message }) };
       return Response.json({ to }, { headers: { ...commonHeaders, ...cookie } });
     } catch (error) {
       if (!(error instanceof Refusal) || error.status === 404) throw error;
       if (isScript)
-        return Response.json({ error: sentencesOf(error) }, { status: 422, headers: commonHeaders });
-      return showAgain(visit, new Map(), error, parts.shown);
+        return Response.json({ error: errorMessages(error) }, { status: 422, headers: commonHeaders });
+      return showAgain(visit, new Map(), error, options.showForm);
     }
   });
 }
 
-/** A form of someone who has signed in, for what is no endpoint: the session itself, consent, API keys. */
+/** A form for signed-in users without an endpoint: sessions, consent, API keys. */
 export function form<Path extends string>(
   path: Path,
-  handle: (visit: Visit<NamesIn<Path>>, sent: SentFields) => Given,
+  handle: (visit: Visit<NamesIn<Path>>, sent: SentFields) => PageResult,
 ): Route {
   return forVisitors('POST', path, async visit => {
     const sent = await readForm(visit.request);
-    if (!isFormToken(visit.session, sent.get('csrf'))) return forgedView;
+    if (!isFormToken(visit.session, sent.get('csrf'))) return invalidFormView;
     sent.delete('csrf');
     return handle(visit, sent);
   });
 }
 
-/** Performs what a form asks for; refused, `shown` is given again with what was typed and what is wrong with it. */
-export async function orAgain<SomeVisit extends Visit>(
+/** Runs `work`. If refused, `showForm` renders the form again with what the user typed and the errors. */
+export async function orShowAgain<SomeVisit extends Visit>(
   visit: SomeVisit,
   sent: SentFields,
-  shown: (visit: SomeVisit) => Given,
-  work: () => Given,
+  showForm: (visit: SomeVisit) => PageResult,
+  work: () => PageResult,
 ): Promise<View | Response> {
   try {
     return await work();
   } catch (error) {
-    // What the page itself is about is gone. A field that names something else can be corrected.
+    // The subject of the page itself is gone. A field that names something missing can be corrected.
     if (!(error instanceof Refusal) || (error.status === 404 && 'generic' in error.errors)) throw error;
-    return showAgain(visit, sent, error, shown);
+    return showAgain(visit, sent, error, showForm);
   }
 }
 
@@ -142,16 +149,15 @@ async function showAgain<SomeVisit extends Visit>(
   visit: SomeVisit,
   sent: SentFields,
   { errors }: Refusal,
-  shown: (visit: SomeVisit) => Given,
+  showForm: (visit: SomeVisit) => PageResult,
 ): Promise<View | Response> {
   visit.refused = { action: visit.url.pathname, sent, errors };
-  const view = await shown(visit);
+  const view = await showForm(visit);
   return view instanceof Response ? view : { ...view, status: 422 };
 }
 
-/** Lets a signed-in visitor in, or gives what stands in the way. */
+/** A route for signed-in users. Redirects others to the sign-in page. */
 function forVisitors<Path extends string>(method: Route['method'], path: Path, handle: Handle<Path>): Route {
-  // Other parameters belong to the page itself, which finds what they name.
   const findResources = resourcesOf(path);
   return {
     method,
@@ -159,7 +165,7 @@ function forVisitors<Path extends string>(method: Route['method'], path: Path, h
     handle(guest) {
       const { services, session, caller, request, url } = guest;
       if (!session || !caller) {
-        const back = method === 'GET' ? url.pathname + url.search : cameFrom(request, url);
+        const back = method === 'GET' ? url.pathname + url.search : refererPath(request, url);
         const signIn = `/ui/sign-in?next=${encodeURIComponent(back)}`;
         return respondRedirect(hasAccounts(services.db) ? signIn : '/ui/setup');
       }
@@ -168,18 +174,18 @@ function forVisitors<Path extends string>(method: Route['method'], path: Path, h
       const found = findResources(services.db, caller, guest.params);
       const ownerId = ownerOf(found);
       if (ownerId !== undefined) authorize(caller, 'sees', ownerId, 'refused');
-      if (method === 'POST' && !isOwnOrigin(request, url, services.baseUrl)) return forgedView;
+      if (method === 'POST' && !isOwnOrigin(request, url, services.baseUrl)) return invalidFormView;
       return handle({ ...guest, session, caller, account: session.account, csrf: session.csrf, found });
     },
   };
 }
 
-function cameFrom(request: Request, url: URL): string {
+function refererPath(request: Request, url: URL): string {
   const referrer = URL.parse(request.headers.get('referer') ?? '');
   return referrer?.host === url.host ? localPath(referrer.pathname + referrer.search) : '/ui';
 }
 
-/** What a form sent, as the API would be sent it: plain line ends, and lists without the element that stands for none. */
+/** Converts a form to what the API expects: plain line ends, and lists without the hidden empty element. */
 async function readForm(request: Request): Promise<SentFields> {
   const sent = await readBody(request);
   for (const [name, value] of sent) {
@@ -193,13 +199,12 @@ async function readForm(request: Request): Promise<SentFields> {
   return sent;
 }
 
-/** The handler of a route for the router. */
-export function answer(site: Site, route: Route): (context: Context<Bindings>) => Promise<Response> {
+export function handlerFor(site: Site, route: Route): (context: Context<Bindings>) => Promise<Response> {
   return async context => {
     const { env } = context;
-    const guest = meet(site, context);
-    const finish = async (given: View | Response) =>
-      endedForGood(guest.request, given instanceof Response ? given : await respondView(guest, given));
+    const guest = guestOf(site, context);
+    const finish = async (result: View | Response) =>
+      stopReconnecting(guest.request, result instanceof Response ? result : await respondView(guest, result));
     env.route = route.path;
     env.showError = error => finish(errorView(error, env.requestId));
     const handle = isPlainHttp(env.outgoing, site.services) ? toHttps : route.handle;
@@ -207,22 +212,22 @@ export function answer(site: Site, route: Route): (context: Context<Bindings>) =
   };
 }
 
-/** Browsers keep the session's cookie over HTTPS alone: signing in over plain HTTP would lead nowhere. */
+/** Signing in over plain HTTP cannot work: browsers keep the session cookie over HTTPS only. */
 const toHttps = (guest: Guest): Response =>
   respondRedirect(`${guest.services.baseUrl}${guest.url.pathname}${guest.url.search}`);
 
-/** A browser takes up a broken stream by itself, again and again, unless it is told that there is nothing more. */
-function endedForGood(request: Request, response: Response): Response {
+/** Answers a refused stream with 204: on any other status the browser reconnects forever. */
+function stopReconnecting(request: Request, response: Response): Response {
   const isStream = request.headers.get('accept') === 'text/event-stream';
   return isStream && response.status >= 300 && response.status < 500
     ? new Response(null, { status: 204, headers: commonHeaders })
     : response;
 }
 
-function meet(site: Site, context: Context<Bindings>): Guest {
+function guestOf(site: Site, context: Context<Bindings>): Guest {
   const request = context.req.raw;
   const { db } = site.services;
-  const session = findVisitor(db, request);
+  const session = findCurrentSession(db, request);
   if (session) markAuthenticated(context.env.outgoing);
   return {
     site,
@@ -233,7 +238,7 @@ function meet(site: Site, context: Context<Bindings>): Guest {
     outgoing: context.env.outgoing,
     session,
     caller: session && callerOf(db, session.account, undefined),
-    // A script that reads a page again must not take the message from whoever is about to see it.
+    // A script that reloads parts of a page must not consume the message meant for the user.
     flash: request.headers.get('sec-fetch-dest') === 'empty' ? undefined : readFlash(request),
     refused: undefined,
   };

@@ -1,4 +1,4 @@
-// Who is looking at a page: the session's cookie, signing in and out, and the proof that a form is one of ours.
+// Sessions of the web interface: their cookie, sign-in by password, CSRF protection, and flash messages.
 
 import { createHmac } from 'node:crypto';
 import { digestOf, hashPassword, sameDigest, verifyPassword } from '../../domain/secret.ts';
@@ -31,18 +31,18 @@ function readCookie(request: Request, name: string): string | undefined {
 const cookie = (name: string, value: string, lifetimeS: number) =>
   `${name}=${value}; Path=/; Secure; HttpOnly; SameSite=Lax; Max-Age=${lifetimeS}`;
 
-/** The session of a request. Its form token is made from the secret that only the cookie holds. */
-export function findVisitor(db: Db, request: Request): Session | undefined {
+/** The session of a request. Its CSRF token is derived from the session token, which only the cookie holds. */
+export function findCurrentSession(db: Db, request: Request): Session | undefined {
   const token = readCookie(request, SESSION_COOKIE);
   const account = token === undefined ? undefined : findSession(db, token);
   if (!account || token === undefined) return undefined;
   return { account, token, csrf: createHmac('sha256', token).update('form').digest('base64url') };
 }
 
-/** Begins a session; one that the browser had before ends. Gives the cookie to set. */
+/** Starts a session, ends the browser's previous one, and returns the cookie to set. */
 export function beginSession(db: Db, request: Request, account: Account): string {
-  const before = readCookie(request, SESSION_COOKIE);
-  if (before !== undefined) deleteSession(db, before);
+  const previous = readCookie(request, SESSION_COOKIE);
+  if (previous !== undefined) deleteSession(db, previous);
   return cookie(SESSION_COOKIE, createSession(db, account.id), SESSION_LIFETIME_S);
 }
 
@@ -51,20 +51,20 @@ export function endSession(db: Db, session: Session): string {
   return cookie(SESSION_COOKIE, '', 0);
 }
 
-let nobodysHash: Promise<string> | undefined;
+let dummyHash: Promise<string> | undefined;
 
-/** The account whose password it is. An address without one costs the same time. */
+/** The account with this email and password. An unknown email takes as long, so that timing does not reveal which exist. */
 export async function findByPassword(db: Db, email: string, password: string): Promise<Account | undefined> {
   if (password.length > PASSWORD_LENGTH.most) return undefined;
   const account = findAccountByEmail(db, email.trim());
-  nobodysHash ??= hashPassword('nobody');
-  const isRight = await verifyPassword(password, account?.passwordHash ?? (await nobodysHash));
+  dummyHash ??= hashPassword('nobody');
+  const isRight = await verifyPassword(password, account?.passwordHash ?? (await dummyHash));
   return isRight && account?.passwordHash != null ? account : undefined;
 }
 
 /**
- * Whether a POST comes from one of our own pages, as the browser itself says. Every browser sends Origin with
- * a form; what sends neither header is no browser that another site could lead here.
+ * Whether a POST comes from one of our own pages, according to the browser's headers. Every browser sends Origin with
+ * a form, so a client that sends neither header is not a browser that another site could misuse.
  */
 export function isOwnOrigin(request: Request, url: URL, baseUrl: string): boolean {
   const site = request.headers.get('sec-fetch-site');
@@ -95,7 +95,7 @@ export function readFlash(request: Request): Flash | undefined {
   }
 }
 
-/** A place of ours to go on to after signing in; anything else is the front page. */
+/** A path of this site to continue to after signing in; the front page for anything else. */
 export function localPath(next: string | null | undefined): string {
   const base = 'https://assay.invalid';
   const url = next?.startsWith('/') && !/[\\\u0000-\u001f]/.test(next) ? URL.parse(next, base) : null;

@@ -1,11 +1,11 @@
-// States as people see them: a word and a shape for each, and the tone both are painted in. Never colour alone.
+// How states look: each has a label, a shape and a tone, so that no state is shown by colour alone.
 
 import { html, raw } from 'hono/html';
 import type { Html } from './visit.ts';
 
 export type Tone = 'good' | 'bad' | 'warn' | 'busy' | 'waiting' | 'off' | 'aside' | 'idle';
 
-const states: Record<string, [word: string, tone: Tone]> = {
+const states: Record<string, [label: string, tone: Tone]> = {
   new: ['New', 'idle'],
   enqueued: ['Enqueued', 'waiting'],
   fetching: ['Fetching', 'busy'],
@@ -45,7 +45,7 @@ const states: Record<string, [word: string, tone: Tone]> = {
   payment_required: ['Payment required', 'warn'],
 };
 
-/** Shapes on a 16 by 16 grid. `mark` is cut out of what is filled, `line` is drawn. */
+/** Shapes on a 16 by 16 grid. `mark` is drawn on top of a filled shape, `line` is an outline. */
 const shapes: Record<Tone, string> = {
   good: '<circle cx="8" cy="8" r="7"/><path class="mark" d="m4.7 8.3 2.3 2.3 4.4-4.9"/>',
   bad: '<rect x="1.2" y="1.2" width="13.6" height="13.6" rx="3"/><path class="mark" d="m5.2 5.2 5.6 5.6m0-5.6-5.6 5.6"/>',
@@ -57,7 +57,7 @@ const shapes: Record<Tone, string> = {
   idle: '<circle class="line dotted" cx="8" cy="8" r="6.2"/>',
 };
 
-export function stateWord(state: string): string {
+export function stateLabel(state: string): string {
   return states[state]?.[0] ?? state.replaceAll('_', ' ');
 }
 
@@ -65,16 +65,16 @@ export function toneOf(state: string): Tone {
   return states[state]?.[1] ?? 'idle';
 }
 
-/** A state in shape and word. `note` adds to the word: an exit code, a place in the queue. */
+/** A state as shape and label. `note` is appended to the label, for example an exit code. */
 export function stateBadge(state: string, note = ''): Html {
   const tone = toneOf(state);
-  return html`<span class="state ${tone}">${stateIcon(tone)}<span>${stateWord(state)}${note && ` ${note}`}</span></span>`;
+  return html`<span class="state ${tone}">${stateIcon(tone)}<span>${stateLabel(state)}${note && ` ${note}`}</span></span>`;
 }
 
-/** The shape alone, where the word would not fit: it is there for screen readers and on hover. */
+/** The shape alone, for narrow places. The label is there for screen readers and on hover. */
 export function stateMark(state: string): Html {
   const tone = toneOf(state);
-  return html`<span class="state ${tone}" title="${stateWord(state)}">${stateIcon(tone)}<span class="sr">${stateWord(state)}</span></span>`;
+  return html`<span class="state ${tone}" title="${stateLabel(state)}">${stateIcon(tone)}<span class="sr">${stateLabel(state)}</span></span>`;
 }
 
 function stateIcon(tone: Tone): Html {
@@ -92,12 +92,11 @@ const colours: Record<Tone, string> = {
   idle: '#b07d1e',
 };
 
-/** The same shapes as a page's icon: colours are in the picture, since no style sheet reaches it. */
+/** The same shapes as a page icon, with inline colours, since style sheets do not apply to it. */
 export function favicon(tone: string): string | undefined {
   if (!(tone in shapes)) return undefined;
-  const known = tone as Tone;
-  const colour = colours[known];
-  const drawn = shapes[known]
+  const colour = colours[tone as Tone];
+  const drawn = shapes[tone as Tone]
     .replaceAll('class="mark"', 'fill="none" stroke="#fff" stroke-width="2" stroke-linecap="round"')
     .replaceAll('class="line faint"', `fill="none" stroke="${colour}" stroke-opacity=".3" stroke-width="2.4"`)
     .replaceAll(

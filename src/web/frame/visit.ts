@@ -1,4 +1,4 @@
-// What a page gets and what it returns, and its one way to read and change things: the endpoints of the API.
+// What a page receives and returns. Pages read and change things by performing endpoints of the API.
 
 import type { ServerResponse } from 'node:http';
 import type { HtmlEscapedString } from 'hono/utils/html';
@@ -9,21 +9,21 @@ import { performAs } from '../../api/router.ts';
 import type { Caller } from '../../domain/access.ts';
 import type { Errors } from '../../domain/refusal.ts';
 import type { Account } from '../../store/accounts.ts';
-import type { Slowdown } from '../account/slowdown.ts';
+import type { Throttle } from '../account/throttle.ts';
 import type { Flash, Session } from './session.ts';
 
 export type Html = HtmlEscapedString | Promise<HtmlEscapedString>;
 export type Section = 'projects' | 'dependencies' | 'applications' | 'admin' | 'api' | 'manual';
 
-/** What all pages share, from the composition root. */
+/** What all pages share. */
 export type Site = {
   services: Services;
-  /** The whole table, for the page that describes it. */
+  /** For the API reference. */
   endpoints: readonly Endpoint[];
-  slowdown: Slowdown;
+  throttle: Throttle;
 };
 
-/** A request for a page, by anyone. */
+/** A request for a page, with or without a session. */
 export type Guest = {
   site: Site;
   services: Services;
@@ -34,11 +34,11 @@ export type Guest = {
   session: Session | undefined;
   caller: Caller | undefined;
   flash: Flash | undefined;
-  /** The form that was refused, when the page is shown again because of it. */
+  /** Set when the page is shown again because this form was refused. */
   refused: RefusedForm | undefined;
 };
 
-/** A request by someone who has signed in; `found` are the rows that the path names, which they may see. */
+/** A request by a signed-in user. `found` holds the rows that the path names, which the user may see. */
 export type Visit<Names extends keyof Resources = never> = Omit<Guest, 'session' | 'caller'> & {
   session: Session;
   caller: Caller;
@@ -53,25 +53,25 @@ export type View = {
   title: string;
   body: Html;
   section?: Section;
-  /** Shown in title and favicon. */
+  /** Shown in the title and the favicon. */
   state?: string;
   status?: number;
-  /** Files of client/ beside those of every page: modules, and style sheets. */
+  /** Files of client/ that only this page needs. */
   scripts?: readonly string[];
   styles?: readonly string[];
-  /** Where forms may lead besides here. */
+  /** Other origins that forms may redirect to. */
   formTargets?: readonly string[];
 };
 
-/** Performs an endpoint for the visitor: the same checks, the same handler, the same refusals as over HTTPS. */
+/** Performs an endpoint for the visitor, with the same checks, handler and refusals as over HTTPS. */
 export function perform<Result>(
   visit: Visit,
   endpoint: Endpoint<Result>,
-  asked: { params?: Record<string, string>; query?: Record<string, string>; sent?: SentFields } = {},
+  input: { params?: Record<string, string>; query?: Record<string, string>; sent?: SentFields } = {},
 ): Promise<Awaited<Result>> {
   const { services, caller, request, outgoing } = visit;
-  const params = { ...visit.params, ...asked.params };
+  const params = { ...visit.params, ...input.params };
   const url = new URL(visit.url.pathname, services.baseUrl);
-  for (const [name, value] of Object.entries(asked.query ?? {})) url.searchParams.set(name, value);
-  return performAs(services, endpoint, caller, { request, outgoing, url, params }, asked.sent);
+  for (const [name, value] of Object.entries(input.query ?? {})) url.searchParams.set(name, value);
+  return performAs(services, endpoint, caller, { request, outgoing, url, params }, input.sent);
 }

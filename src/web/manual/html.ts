@@ -1,4 +1,4 @@
-// A topic of the manual as HTML. Raw HTML in the Markdown is shown as text.
+// Renders a topic of the manual as HTML. Raw HTML in the Markdown is shown as text.
 
 import { raw } from 'hono/html';
 import { Marked, type Tokens } from 'marked';
@@ -7,7 +7,7 @@ import { plainText, type Topic, targetOf } from './manual.ts';
 
 const rendered = new Map<string, Html>();
 
-/** Everything below the title, which the page shows itself. */
+/** Everything below the title. */
 export function renderTopic(topic: Topic): Html {
   const known = rendered.get(topic.name) ?? raw(render(topic));
   rendered.set(topic.name, known);
@@ -41,7 +41,7 @@ export function render(topic: Topic): string {
         return `<a href="${escapeHtml(hrefOf(href))}">${this.parser.parseInline(tokens)}</a>`;
       },
       table({ header, rows }) {
-        // In an element of its own: on a narrow screen the cell is a row of its label and this.
+        // One element, because on a narrow screen a cell is laid out as a label and this element.
         const inline = (cell: Tokens.TableCell) => `<span>${this.parser.parseInline(cell.tokens)}</span>`;
         const labels = header.map(cell => escapeHtml(plainText(cell.tokens)));
         const columns = header.map(cell => `<th role="columnheader" scope="col">${inline(cell)}</th>`);

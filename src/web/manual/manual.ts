@@ -1,12 +1,12 @@
-// The manual: its topics, read from the Markdown files of this folder when they are first asked for, and the search over
-// them. The pages are in pages.ts; the command line prints the same topics with `assay help TOPIC`.
+// The manual: loads its topics from the Markdown files of this folder on first use, and searches them. pages.ts shows
+// them in the browser; `assay help TOPIC` prints them.
 
 import { Marked, type MarkedToken, type Token, type Tokens } from 'marked';
 import { asset } from '../../asset.ts';
 import { flagOf, settings } from '../../config.ts';
 import { errorTable } from '../../domain/refusal.ts';
 
-/** The order in which topics are listed. Each is the file of its name in this folder. */
+/** The topics in the order they are listed. Each is the Markdown file of that name. */
 export const topicGroups: readonly { title: string; names: readonly string[] }[] = [
   { title: 'Start', names: ['concepts', 'install', 'first-project'] },
   { title: 'Builds', names: ['suites', 'repositories', 'dependencies', 'images', 'caches'] },
@@ -19,7 +19,7 @@ export const topicGroups: readonly { title: string; names: readonly string[] }[]
 
 export const topicNames: readonly string[] = topicGroups.flatMap(({ names }) => names);
 
-/** A heading with what follows it up to the next one. The first section of a topic has the topic's title. */
+/** A heading and the text up to the next one. The first section has the title of the topic. */
 export type Section = { id: string; title: string; depth: number; lines: string[] };
 
 export type Topic = {
@@ -31,12 +31,12 @@ export type Topic = {
   sections: readonly Section[];
 };
 
-const read = new Map<string, Topic>();
+const loaded = new Map<string, Topic>();
 
 export function findTopic(name: string): Topic | undefined {
   if (!topicNames.includes(name)) return undefined;
-  const topic = read.get(name) ?? parseTopic(name, asset(`web/manual/${name}.md`).toString('utf8'));
-  read.set(name, topic);
+  const topic = loaded.get(name) ?? parseTopic(name, asset(`web/manual/${name}.md`).toString('utf8'));
+  loaded.set(name, topic);
   return topic;
 }
 
@@ -66,12 +66,11 @@ function uniqueId(title: string, taken: Set<string>): string {
     .toLowerCase()
     .replaceAll(/[^a-z0-9]+/g, '-')
     .replaceAll(/^-|-$/g, '');
-  if (taken.has(id)) throw new Error(`the heading "${title}" is there twice`);
+  if (taken.has(id)) throw new Error(`the heading "${title}" occurs twice`);
   taken.add(id);
   return id;
 }
 
-/** Made from the table that the program reads its settings by. */
 function settingsTable(): string {
   const cell = (text: string) => text.replaceAll('|', '\\|');
   const code = (text: string) => (text === '' ? '' : `\`${cell(text)}\``);
@@ -95,7 +94,7 @@ const errorsTable = () =>
     '| (none) | 500 | A defect of the server. Its log has the request ID. |',
   ].join('\n');
 
-/** Text without its markup, as a search reads it. */
+/** Text without its markup. */
 export function plainText(tokens: readonly Token[]): string {
   return (tokens as MarkedToken[])
     .map(token => {
@@ -125,17 +124,17 @@ function plainLines(token: MarkedToken): string[] {
   }
 }
 
-export type Finding = { topic: Topic; section: Section; line: string };
+export type SearchResult = { topic: Topic; section: Section; line: string };
 
-const MAX_FINDINGS = 50;
+const MAX_RESULTS = 50;
 const LINE_CHARACTERS = 200;
 
-/** The sections that hold every word of the query; those that have one in their title come first. */
-export function searchManual(query: string): Finding[] {
+/** The sections that contain every word of the query; those with a word in the title come first. */
+export function searchManual(query: string): SearchResult[] {
   const words = query.toLowerCase().split(/\s+/).filter(Boolean);
   if (words.length === 0) return [];
-  const inTitle: Finding[] = [];
-  const inText: Finding[] = [];
+  const inTitle: SearchResult[] = [];
+  const inText: SearchResult[] = [];
   for (const topic of listTopics())
     for (const section of topic.sections) {
       const text = [section.title, ...section.lines].join('\n').toLowerCase();
@@ -143,10 +142,10 @@ export function searchManual(query: string): Finding[] {
       const isTitle = words.some(word => section.title.toLowerCase().includes(word));
       (isTitle ? inTitle : inText).push({ topic, section, line: contextOf(section, words) });
     }
-  return [...inTitle, ...inText].slice(0, MAX_FINDINGS);
+  return [...inTitle, ...inText].slice(0, MAX_RESULTS);
 }
 
-/** The line with most of the words, cut around the first of them. */
+/** The line with the most words of the query, cut around the first one. */
 function contextOf({ lines }: Section, words: readonly string[]): string {
   const count = (line: string) => words.filter(word => line.toLowerCase().includes(word)).length;
   const best = lines.reduce((found, line) => (count(line) > count(found) ? line : found), lines[0] ?? '');
@@ -156,7 +155,7 @@ function contextOf({ lines }: Section, words: readonly string[]): string {
   return `${start > 0 ? '… ' : ''}${cut}${start + cut.length < best.length ? ' …' : ''}`;
 }
 
-/** What a link of the manual leads to: another topic (`webhooks.md#retries`), or a page of the product (`/ui/api`). */
+/** The target of a link in the manual: a topic (`webhooks.md#retries`) or another page (`/ui/api`). */
 export type Target = { topic?: string; id?: string; path?: string };
 
 export function targetOf(href: string): Target {

@@ -1,17 +1,17 @@
-// The pages of the manual: its topics, one topic, and what a search found. Anyone may read them, signed in or not.
+// The pages of the manual: the list of topics, a topic, and search results. They need no sign-in.
 
 import { html } from 'hono/html';
 import { pageHead } from '../frame/components.ts';
-import { notFoundView } from '../frame/refused.ts';
+import { notFoundView } from '../frame/error-pages.ts';
 import { open, type Route } from '../frame/route.ts';
 import type { Html, View } from '../frame/visit.ts';
 import { renderTopic } from './html.ts';
-import { type Finding, findTopic, searchManual, type Topic, topicGroups, topicNames } from './manual.ts';
+import { findTopic, type SearchResult, searchManual, type Topic, topicGroups, topicNames } from './manual.ts';
 
 export const manualPages: Route[] = [
   open('/ui/manual', ({ url }) => {
     const query = url.searchParams.get('q')?.trim() ?? '';
-    return query === '' ? showTopics() : showFindings(query);
+    return query === '' ? showTopics() : showResults(query);
   }),
   open('/ui/manual/:topic', ({ params }) => {
     const topic = findTopic(params.topic ?? '');
@@ -51,18 +51,18 @@ function showTopics(): View {
   );
 }
 
-function showFindings(query: string): View {
-  const findings = searchManual(query);
-  const count = findings.length === 1 ? '1 section' : `${findings.length} sections`;
+function showResults(query: string): View {
+  const results = searchManual(query);
+  const count = results.length === 1 ? '1 section' : `${results.length} sections`;
   return view(
     `${query} · Manual`,
     html`${pageHead('Search the manual', { above: { href: '/ui/manual', label: 'Manual' }, aside: searchForm(query) })}
-<p class="lead" role="status">${findings.length === 0 ? html`Nothing found for “${query}”. Try fewer or other words.` : html`${count} with “${query}”`}</p>
-<ol class="manual-findings">${findings.map(finding => renderFinding(finding, query))}</ol>`,
+<p class="lead" role="status">${results.length === 0 ? html`Nothing found for “${query}”. Try fewer or other words.` : html`${count} with “${query}”`}</p>
+<ol class="manual-results">${results.map(result => renderResult(result, query))}</ol>`,
   );
 }
 
-function renderFinding({ topic, section, line }: Finding, query: string): Html {
+function renderResult({ topic, section, line }: SearchResult, query: string): Html {
   const isTopic = section.depth === 1;
   const href = `/ui/manual/${topic.name}${isTopic ? '' : `#${section.id}`}`;
   return html`<li><a class="name" href="${href}">${isTopic ? topic.title : html`${topic.title}: ${section.title}`}</a>
@@ -74,14 +74,14 @@ function markWords(line: string, query: string): Html[] {
     .split(/\s+/)
     .filter(Boolean)
     .map(word => word.replaceAll(/[.*+?^${}()|[\]\\]/g, '\\$&'));
-  // Split by a group in brackets: every second part is a word that was searched for.
+  // Splitting by a capture group keeps the matches: every second part is one.
   return line
     .split(new RegExp(`(${words.join('|')})`, 'i'))
     .map((part, at) => (at % 2 === 1 ? html`<mark>${part}</mark>` : html`${part}`));
 }
 
 function showTopic(topic: Topic): View {
-  const parts = topic.sections.filter(({ depth }) => depth === 2);
+  const subsections = topic.sections.filter(({ depth }) => depth === 2);
   const at = topicNames.indexOf(topic.name);
   const [before, after] = [topicNames[at - 1], topicNames[at + 1]].map(name =>
     name === undefined ? undefined : findTopic(name),
@@ -100,9 +100,9 @@ function showTopic(topic: Topic): View {
     )}</nav>
 <article class="manual-text">
 ${
-  parts.length < 3
+  subsections.length < 3
     ? ''
-    : html`<nav class="manual-parts" aria-label="On this page"><ul>${parts.map(
+    : html`<nav class="manual-parts" aria-label="On this page"><ul>${subsections.map(
         ({ id, title }) => html`<li><a href="#${id}">${title}</a></li>`,
       )}</ul></nav>`
 }

@@ -1,4 +1,4 @@
-// A build: where it stands and why, what can be done about it, and its live log.
+// The page of a build: its state and the reason for it, its actions, and its live log.
 
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { html } from 'hono/html';
@@ -16,7 +16,7 @@ import {
 } from '../../store/builds.ts';
 import { buildLogPath } from '../../store/data/paths.ts';
 import { findVisibleProject, type Project } from '../../store/projects.ts';
-import { durationWords, factList, pageHead, relativeTime } from '../frame/components.ts';
+import { formatDuration, pageHead, propertyList, relativeTime } from '../frame/components.ts';
 import { actionButton, formTo } from '../frame/form.ts';
 import { respondRedirect } from '../frame/layout.ts';
 import { action, form, page, type Route } from '../frame/route.ts';
@@ -49,14 +49,14 @@ export const buildPages: Route[] = [
     respondLogTimes(visit, buildLogPath(visit.services.dataDirectory, visit.found.build.id)),
   ),
   action(`/ui${BUILD}/cancel`, builds.cancel, {
-    shown: showBuild,
+    showForm: showBuild,
     done: ({ found }) => ({ to: buildHref(found.build) }),
   }),
   action(`/ui${BUILD}/rerun`, builds.rerun, {
-    shown: showBuild,
+    showForm: showBuild,
     done: ({ found }, again) => ({
       to: `/ui/projects/${found.project.id}/builds/${again.id_str}`,
-      say: 'The suite runs again. This is its new build.',
+      message: 'The suite runs again. This is its new build.',
     }),
   }),
   form('/ui/projects/:project_id/build_requests/:build_request_id/rerun-failed', rerunFailed),
@@ -66,30 +66,30 @@ const buildHref = (build: Pick<Build, 'projectId' | 'id'>) =>
   `/ui/projects/${build.projectId}/builds/${build.id}`;
 const fileName = (build: Build) => `build-${build.id}.log`;
 
-/** The newest build of each suite of a request, which is the one that counts; in the order they began in. */
+/** The newest build of each suite of a request, which alone decides its state; in the order of their ids. */
 function newestBuilds(builds: readonly Build[]): Build[] {
   const newest = new Map<bigint, Build>();
   for (const build of builds.toSorted((a, b) => Number(a.id - b.id))) newest.set(build.suiteId, build);
   return [...newest.values()];
 }
 
-/** Runs each again. Returns the ids of the new builds, which may be fewer: a suite that was deleted cannot run again. */
+/** Reruns each build and returns the ids of the new ones. Skips builds of deleted suites. */
 export async function rerunBuilds(
   visit: Visit<'project'>,
   chosen: readonly Pick<Build, 'id'>[],
 ): Promise<string[]> {
-  const begun: string[] = [];
+  const startedIds: string[] = [];
   for (const { id } of chosen) {
     try {
       const { id_str: again } = await perform(visit, builds.rerun, { params: { build_id: id.toString() } });
-      begun.push(again);
-      // There may be a thousand: others are served in between.
+      startedIds.push(again);
+      // There may be a thousand builds: let other requests run in between.
       await nextTurn();
     } catch (error) {
       if (!(error instanceof Refusal) || error.status !== 404) throw error;
     }
   }
-  return begun;
+  return startedIds;
 }
 
 async function rerunFailed(visit: Visit<'project' | 'buildRequest'>): Promise<Response> {
@@ -97,13 +97,13 @@ async function rerunFailed(visit: Visit<'project' | 'buildRequest'>): Promise<Re
   const bad = newestBuilds(listBuildsOfRequest(services.db, found.buildRequest.id)).filter(build =>
     isRerunCandidate(build.buildState),
   );
-  const begun = await rerunBuilds(visit, bad);
+  const startedIds = await rerunBuilds(visit, bad);
   const project = `/ui/projects/${found.project.id}`;
-  const [only] = begun;
-  if (only && begun.length === 1)
-    return respondRedirect(`${project}/builds/${only}`, { say: 'The suite runs again.' });
+  const [only] = startedIds;
+  if (only && startedIds.length === 1)
+    return respondRedirect(`${project}/builds/${only}`, { message: 'The suite runs again.' });
   return respondRedirect(`${project}/commits/${found.buildRequest.commitId ?? ''}`, {
-    say: only ? `${begun.length} suites run again.` : 'No suite of this request has failed.',
+    message: only ? `${startedIds.length} suites run again.` : 'No suite of this request has failed.',
   });
 }
 
@@ -121,7 +121,7 @@ async function showBuild(visit: BuildVisit): Promise<View> {
     styles: logStyles,
     body: html`<div id="build-head" data-live>${buildHead(visit, request, commit, newest)}</div>
 ${
-  // log.js asks for the head alone when the state has changed.
+  // log.js requests only the head when the state changes.
   url.searchParams.get('part') === 'head'
     ? ''
     : await logView({
@@ -151,18 +151,18 @@ function buildHead(
     aside: buildButtons(visit, newest),
     below: html`${stateBadge(build.buildState)} ${durationOf(build, visit.services.db.now())}`,
   })}
-${whyItStands(visit)}
+${explainState(visit)}
 ${later ? html`<p class="flash">This suite was run again since. <a href="${buildHref(later)}">Go to the newest build</a></p>` : ''}
-${factList(buildFacts(project, build, request, commit, visit.services.db.now()))}
+${propertyList(buildProperties(project, build, request, commit, visit.services.db.now()))}
 ${newest.length > 1 ? siblings(build, newest) : ''}`;
 }
 
-/** What was waited and what was run; log.js lets the second grow while it does. */
+/** The waiting time and the run time; log.js updates the run time of a running build. */
 function durationOf({ createdAt, startedAt, finishedAt }: Build, now: number): Html | string {
   if (startedAt === null) return '';
   const waited =
-    startedAt - createdAt >= 1000 ? ` after waiting ${durationWords(startedAt - createdAt)}` : '';
-  const took = durationWords(Math.max(0, (finishedAt ?? now) - startedAt));
+    startedAt - createdAt >= 1000 ? ` after waiting ${formatDuration(startedAt - createdAt)}` : '';
+  const took = formatDuration(Math.max(0, (finishedAt ?? now) - startedAt));
   return finishedAt === null
     ? html`<span>for <span class="number" data-running-ms="${now - startedAt}">${took}</span>${waited}</span>`
     : html`<span>in <span class="number">${took}</span>${waited}</span>`;
@@ -189,32 +189,32 @@ function buildButtons(visit: BuildVisit, newest: readonly Build[]): Html[] {
   ];
 }
 
-/** Why it waits, or ended as it did, in a sentence. */
-function whyItStands({ services, found: { build } }: BuildVisit): Html | string {
-  const say = (tone: string, text: string) => html`<p class="flash ${tone}">${text}</p>`;
+/** Why the build waits, or ended as it did. */
+function explainState({ services, found: { build } }: BuildVisit): Html | string {
+  const notice = (tone: string, text: string) => html`<p class="flash ${tone}">${text}</p>`;
   switch (build.buildState) {
     case 'enqueued': {
       const waiting = services.waiting(build);
-      if (!waiting) return say('note', 'It starts as soon as there is a free slot.');
-      return say('note', `Number ${waiting.position} in the queue: ${waiting.reason}`);
+      if (!waiting) return notice('note', 'It starts as soon as there is a free slot.');
+      return notice('note', `Number ${waiting.position} in the queue: ${waiting.reason}`);
     }
     case 'running':
       return build.cancelBecause !== null
-        ? say('note', `It is being canceled ${build.cancelBecause}: the container is stopped.`)
+        ? notice('note', `It is being canceled ${build.cancelBecause}: the container is stopped.`)
         : '';
     case 'failed':
-      return say(
+      return notice(
         'failed',
         build.exitCode === null
           ? 'The command killed the processes that ran it: how it ended is not known.'
           : `The command exited with ${build.exitCode}.`,
       );
     case 'errored':
-      return say('failed', build.error ?? 'The service could not run it. The end of the log says why.');
+      return notice('failed', build.error ?? 'The service could not run it. The end of the log says why.');
     case 'timed_out':
-      return say('failed', 'It took longer than a build may. The end of the log says how long that is.');
+      return notice('failed', 'It took longer than a build may. The end of the log says how long that is.');
     case 'canceled':
-      return say(
+      return notice(
         'note',
         [
           'It was canceled',
@@ -227,7 +227,7 @@ function whyItStands({ services, found: { build } }: BuildVisit): Html | string 
   }
 }
 
-function buildFacts(
+function buildProperties(
   project: Project,
   build: Build,
   request: BuildRequest | undefined,
@@ -255,17 +255,17 @@ function buildFacts(
   ];
 }
 
-/** The suites that ran for the same request: one click from one failure to the next. Of many, the passed ones are folded. */
+/** Links to the other suites of the same request. If there are many, the passed ones are collapsed. */
 function siblings(build: Build, newest: readonly Build[]): Html {
   const isCurrent = (one: Build) => one.suiteId === build.suiteId;
-  const isFolded = (one: Build) =>
+  const isCollapsed = (one: Build) =>
     newest.length > SIBLINGS_LISTED && one.buildState === 'passed' && !isCurrent(one);
   const list = (some: readonly Build[]) =>
     html`<ul>${some.map(
       one =>
         html`<li><a href="${buildHref(one)}"${isCurrent(one) ? html` aria-current="page"` : ''}>${stateMark(one.buildState)} <span>${one.suiteName}</span></a></li>`,
     )}</ul>`;
-  const folded = newest.filter(isFolded);
-  return html`<nav class="siblings" aria-label="Suites of this request">${list(newest.filter(one => !isFolded(one)))}
-${folded.length > 0 ? html`<details id="passed-siblings"><summary class="siblings-more">${folded.length} ${folded.length === 1 ? 'other' : 'others'} that passed</summary>${list(folded)}</details>` : ''}</nav>`;
+  const collapsed = newest.filter(isCollapsed);
+  return html`<nav class="siblings" aria-label="Suites of this request">${list(newest.filter(one => !isCollapsed(one)))}
+${collapsed.length > 0 ? html`<details id="passed-siblings"><summary class="siblings-more">${collapsed.length} ${collapsed.length === 1 ? 'other' : 'others'} that passed</summary>${list(collapsed)}</details>` : ''}</nav>`;
 }

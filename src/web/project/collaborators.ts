@@ -1,36 +1,36 @@
-// Who works on a project besides its owner, who alone adds and removes them.
+// The collaborators of a project. Only the project's owner adds and removes them.
 
 import { html } from 'hono/html';
 import { projects } from '../../api/projects.ts';
 import type { presentCollaborator } from '../../contract/records.ts';
 import { findAccount } from '../../store/accounts.ts';
 import { listInvitedCollaborators } from '../../store/projects.ts';
-import { copyText, dataTable, linkButton, olderLink } from '../frame/components.ts';
+import { copyText, linkButton, olderLink, renderTable } from '../frame/components.ts';
 import { actionButton, formTo, renderForm, submitButton, textField } from '../frame/form.ts';
-import { action, type Onward, page, type Route } from '../frame/route.ts';
+import { action, page, type Redirect, type Route } from '../frame/route.ts';
 import { type Html, perform, type View } from '../frame/visit.ts';
 import { isOwner, type ProjectVisit, projectPath, projectView } from './frame.ts';
 
-const HERE = '/ui/projects/:project_id/collaborators';
+const PATH = '/ui/projects/:project_id/collaborators';
 
 type CollaboratorRecord = ReturnType<typeof presentCollaborator>;
 type Invited = CollaboratorRecord & { sign_in_url?: string };
 
 export const collaboratorPages: Route[] = [
-  page(HERE, showCollaborators),
-  action(HERE, projects.addCollaborator, {
-    shown: showCollaborators,
+  page(PATH, showCollaborators),
+  action(PATH, projects.addCollaborator, {
+    showForm: showCollaborators,
     done: (visit, invited) => showInvited(visit, invited, `${invited.email} is added`),
   }),
-  action(`${HERE}/:collaborator_id/invitation`, projects.renewInvitation, {
-    shown: showCollaborators,
+  action(`${PATH}/:collaborator_id/invitation`, projects.renewInvitation, {
+    showForm: showCollaborators,
     done: (visit, invited) => showInvited(visit, invited, `A new link for ${invited.email}`),
   }),
-  action(`${HERE}/:collaborator_id/delete`, projects.removeCollaborator, {
-    shown: showCollaborators,
+  action(`${PATH}/:collaborator_id/delete`, projects.removeCollaborator, {
+    showForm: showCollaborators,
     done: visit => ({
       to: projectPath(visit, '/collaborators'),
-      say: `${visit.found.collaborator.email} is removed.`,
+      message: `${visit.found.collaborator.email} is removed.`,
     }),
   }),
 ];
@@ -48,7 +48,7 @@ async function showCollaborators(visit: ProjectVisit): Promise<View> {
     body: html`${isOwner(visit) ? html`<section class="panel" aria-labelledby="add-head"><h2 id="add-head">Add a collaborator</h2>${renderAdd(visit)}</section>` : ''}
 <section aria-labelledby="collaborators-head"><h2 id="collaborators-head">Collaborators</h2>
 <p class="hint">The project belongs to ${owner?.email ?? 'a former user'}. Collaborators see everything in it, start builds, and change suites, deploy strategies and notifications.</p>
-${dataTable({
+${renderTable({
   caption: 'Collaborators',
   columns: isOwner(visit) ? ['Email', 'Actions'] : ['Email'],
   rows: items.map(item => ({
@@ -84,10 +84,10 @@ function renderActions(
   )}</div>`;
 }
 
-/** The link signs in whoever has it, so it is handed over by the owner and shown just this once. */
-function showInvited(visit: ProjectVisit, invited: Invited, heading: string): View | Onward {
+/** The link signs in anyone who has it, so it is shown only once, to the owner, who passes it on. */
+function showInvited(visit: ProjectVisit, invited: Invited, heading: string): View | Redirect {
   const back = projectPath(visit, '/collaborators');
-  if (invited.sign_in_url === undefined) return { to: back, say: `${heading}.` };
+  if (invited.sign_in_url === undefined) return { to: back, message: `${heading}.` };
   return projectView(visit, {
     tab: 'collaborators',
     below: { heading },

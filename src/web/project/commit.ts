@@ -1,17 +1,24 @@
-// A commit: what it is, its builds, which suites ran for it and why, and deploying it.
+// The page of a commit: its details, its builds, which suites ran for it and why, and a form to deploy it.
 
 import { html } from 'hono/html';
 import { type BuildState, isFinishedBuild, isRerunCandidate } from '../../domain/build.ts';
 import { parseId } from '../../domain/id.ts';
 import { type Build, listBuildsOfCommit, listSuiteDecisions } from '../../store/builds.ts';
 import { type BuildHead, listLatestBuilds } from '../../store/overview.ts';
-import { copyText, dataTable, factList, linkButton, olderLink, relativeTime } from '../frame/components.ts';
+import {
+  copyText,
+  linkButton,
+  olderLink,
+  propertyList,
+  relativeTime,
+  renderTable,
+} from '../frame/components.ts';
 import { actionButton, formTo } from '../frame/form.ts';
 import { respondRedirect } from '../frame/layout.ts';
 import { form, page, type Route } from '../frame/route.ts';
 import { stateBadge } from '../frame/state.ts';
 import type { Html, View, Visit } from '../frame/visit.ts';
-import { renderJudged } from '../suite/rule-results.ts';
+import { renderRuleResults } from '../suite/rule-results.ts';
 import { rerunBuilds } from './build.ts';
 import { renderDeployForm } from './deploys.ts';
 import { projectPath, projectView, shortRef, subjectOf } from './frame.ts';
@@ -19,30 +26,31 @@ import { durationOf } from './matrix.ts';
 
 type CommitVisit = Visit<'project' | 'commit'>;
 
-const HERE = '/ui/projects/:project_id/commits/:commit_id';
+const PATH = '/ui/projects/:project_id/commits/:commit_id';
 const FILES_SHOWN = 1_000;
-const BUILDS_A_PAGE = 100;
-const DECISIONS_A_PAGE = 100;
+const BUILDS_PER_PAGE = 100;
+const DECISIONS_PER_PAGE = 100;
 
 export const commitPages: Route[] = [
-  page(HERE, showCommit),
-  form(`${HERE}/rerun`, visit => rerun(visit, state => isFinishedBuild(state))),
-  form(`${HERE}/rerun_failed`, visit => rerun(visit, isRerunCandidate)),
+  page(PATH, showCommit),
+  form(`${PATH}/rerun`, visit => rerun(visit, state => isFinishedBuild(state))),
+  form(`${PATH}/rerun_failed`, visit => rerun(visit, isRerunCandidate)),
 ];
 
-function countingBuilds({ services: { db }, found: { commit } }: CommitVisit): BuildHead[] {
+/** The newest build of each suite, which alone decides the state of the commit. */
+function currentBuilds({ services: { db }, found: { commit } }: CommitVisit): BuildHead[] {
   return [...listLatestBuilds(db, commit.id).values()];
 }
 
-/** Runs the builds again that count for the commit and ended in such a state. */
-async function rerun(visit: CommitVisit, wanted: (state: BuildState) => boolean): Promise<Response> {
-  const chosen = countingBuilds(visit).filter(({ buildState }) => wanted(buildState));
-  const begun = (await rerunBuilds(visit, chosen)).length;
+/** Reruns the current builds whose state matches. */
+async function rerun(visit: CommitVisit, matches: (state: BuildState) => boolean): Promise<Response> {
+  const chosen = currentBuilds(visit).filter(({ buildState }) => matches(buildState));
+  const startedCount = (await rerunBuilds(visit, chosen)).length;
   return respondRedirect(projectPath(visit, `/commits/${visit.found.commit.id}`), {
-    say:
-      begun === 0
+    message:
+      startedCount === 0
         ? 'There was nothing to run again.'
-        : `${begun === 1 ? 'One suite runs' : `${begun} suites run`} again.`,
+        : `${startedCount === 1 ? 'One suite runs' : `${startedCount} suites run`} again.`,
   });
 }
 
@@ -64,18 +72,18 @@ function showCommit(visit: CommitVisit): View {
 <section id="builds" data-live aria-labelledby="builds-head">${renderBuilds(visit)}</section>
 <section id="decisions" data-live aria-labelledby="decisions-head"><h2 id="decisions-head">Why these suites</h2>${renderDecisions(visit)}</section>
 <section class="panel" aria-labelledby="deploy-head"><h2 id="deploy-head">Deploy this commit</h2>${renderDeployForm(visit, commit)}</section>
-<section class="panel" aria-labelledby="facts-head"><h2 id="facts-head">Commit</h2>${renderFacts(visit)}</section>`,
+<section class="panel" aria-labelledby="facts-head"><h2 id="facts-head">Commit</h2>${renderDetails(visit)}</section>`,
   });
 }
 
-function renderFacts({ found: { commit } }: CommitVisit): Html {
+function renderDetails({ found: { commit } }: CommitVisit): Html {
   const list = (json: string) => (JSON.parse(json) as string[]).map(name => html`<code>${name}</code> `);
   const person = (name: string, email: string, date: string) =>
     html`${name} &lt;${email}&gt;<div class="second">${date}, ${relativeTime(Date.parse(date))}</div>`;
   const files = JSON.parse(commit.files) as string[];
   const filesChanged = files.length + (commit.filesOmitted ?? 0);
   const filesShown = files.slice(0, FILES_SHOWN);
-  return factList([
+  return propertyList([
     ['Hash', copyText(commit.ref, 'Copy hash')],
     ['Author', person(commit.authorName, commit.authorEmail, commit.authoredDate)],
     ['Committer', person(commit.committerName, commit.committerEmail, commit.committedDate)],
@@ -97,43 +105,43 @@ function renderBuilds(visit: CommitVisit): Html {
   const { db } = visit.services;
   const { commit } = visit.found;
   const before = parseId(visit.url.searchParams.get('before') ?? '');
-  const rows = listBuildsOfCommit(db, commit.id, { limit: BUILDS_A_PAGE, before });
-  const builds = rows.slice(0, BUILDS_A_PAGE);
-  const counting = countingBuilds(visit);
-  const counts = new Set(counting.map(({ id }) => id));
-  const failed = counting.filter(({ buildState }) => isRerunCandidate(buildState)).length;
-  const finished = counting.filter(({ buildState }) => isFinishedBuild(buildState)).length;
+  const rows = listBuildsOfCommit(db, commit.id, { limit: BUILDS_PER_PAGE, before });
+  const builds = rows.slice(0, BUILDS_PER_PAGE);
+  const current = currentBuilds(visit);
+  const currentIds = new Set(current.map(({ id }) => id));
+  const failed = current.filter(({ buildState }) => isRerunCandidate(buildState)).length;
+  const finished = current.filter(({ buildState }) => isFinishedBuild(buildState)).length;
   const here = projectPath(visit, `/commits/${commit.id}`);
   return html`<div class="section-head"><h2 id="builds-head">Builds</h2><div class="row">${
     failed > 0
       ? actionButton(formTo(visit, `${here}/rerun_failed`), 'Rerun failed ones', { tone: 'primary' })
       : ''
   }${finished > 0 ? actionButton(formTo(visit, `${here}/rerun`), 'Rerun all') : ''}</div></div>
-${dataTable({
+${renderTable({
   caption: 'Builds',
   columns: ['Suite', 'State', 'Duration', 'Started', 'Actions'],
-  rows: builds.map(build => ({ cells: buildCells(visit, build, counts.has(build.id)) })),
+  rows: builds.map(build => ({ cells: buildCells(visit, build, currentIds.has(build.id)) })),
   empty: {
     title: 'No builds',
     text: 'No suite ran for this commit. Below is why; a project without suites skips its commits.',
     action: linkButton(projectPath(visit, '/suites'), 'Go to the suites'),
   },
 })}
-${olderLink(visit.url, rows.length > BUILDS_A_PAGE ? builds.at(-1)?.id : undefined, 'Older builds')}`;
+${olderLink(visit.url, rows.length > BUILDS_PER_PAGE ? builds.at(-1)?.id : undefined, 'Older builds')}`;
 }
 
-function buildCells(visit: CommitVisit, build: Build, counts: boolean): (Html | string)[] {
+function buildCells(visit: CommitVisit, build: Build, isCurrent: boolean): (Html | string)[] {
   const path = projectPath(visit, `/builds/${build.id}`);
   const waiting = visit.services.waiting(build);
   const reason = build.error ?? (waiting && `Place ${waiting.position}: ${waiting.reason}`);
   const note = build.buildState === 'failed' && build.exitCode !== null ? `(exit ${build.exitCode})` : '';
   return [
-    html`<a class="name" href="${path}">${build.suiteName}</a>${counts ? '' : html` <span class="tag">earlier run</span>`}`,
+    html`<a class="name" href="${path}">${build.suiteName}</a>${isCurrent ? '' : html` <span class="tag">earlier run</span>`}`,
     html`<div>${stateBadge(build.buildState, note)}${reason ? html`<div class="why">${reason}</div>` : ''}</div>`,
     html`<span class="number">${durationOf(build) || '–'}</span>`,
     build.startedAt === null ? html`<span class="quiet">not yet</span>` : relativeTime(build.startedAt),
     isFinishedBuild(build.buildState)
-      ? counts
+      ? isCurrent
         ? actionButton(formTo(visit, `${path}/rerun`), 'Rerun')
         : ''
       : actionButton(formTo(visit, `${path}/cancel`), 'Cancel'),
@@ -141,17 +149,17 @@ function buildCells(visit: CommitVisit, build: Build, counts: boolean): (Html | 
 }
 
 function renderDecisions(visit: CommitVisit): Html {
-  // As the suites were made, like the columns of the matrix.
+  // Oldest suite first, like the columns of the matrix.
   const decisions = listSuiteDecisions(visit.services.db, visit.found.commit.id).reverse();
   if (decisions.length === 0)
     return html`<p class="quiet">Nothing is known of it: the project had no suites when this commit was built, or it was too long ago.</p>`;
   const from = Number(visit.url.searchParams.get('decisions') ?? 0) || 0;
-  const shown = decisions.slice(from, from + DECISIONS_A_PAGE);
-  return html`${dataTable({
+  const shown = decisions.slice(from, from + DECISIONS_PER_PAGE);
+  return html`${renderTable({
     caption: 'Why these suites',
     columns: ['Suite', 'Decision', 'Rules'],
     rows: shown.map(({ suiteName, runs, rules }) => ({
-      cells: [suiteName, stateBadge(runs ? 'runs' : 'does_not_run'), renderJudged(rules)],
+      cells: [suiteName, stateBadge(runs ? 'runs' : 'does_not_run'), renderRuleResults(rules)],
     })),
   })}
 ${from + shown.length < decisions.length ? moreDecisions(visit, from + shown.length, decisions.length) : ''}`;

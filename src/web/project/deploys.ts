@@ -1,4 +1,4 @@
-// The deploys of a project: what was pushed where, starting one, and the log of each.
+// The deploys of a project: the list, a form to start one, and a page with the log of each.
 
 import { html } from 'hono/html';
 import { deploys } from '../../api/deploys.ts';
@@ -8,12 +8,12 @@ import type { Commit } from '../../store/builds.ts';
 import { type Deploy, listDeploys, listStrategies } from '../../store/deploys.ts';
 import { type CommitHead, findCommitHeads, listCommitHeads } from '../../store/overview.ts';
 import {
-  dataTable,
-  durationWords,
-  factList,
+  formatDuration,
   linkButton,
   olderLink,
+  propertyList,
   relativeTime,
+  renderTable,
 } from '../frame/components.ts';
 import { actionButton, formTo, renderForm, selectField, submitButton } from '../frame/form.ts';
 import { action, page, type Route } from '../frame/route.ts';
@@ -23,26 +23,26 @@ import { type ProjectVisit, projectPath, projectView, subjectOf } from './frame.
 import { respondRawLog } from './log-view.ts';
 import { renderStrategies } from './strategies.ts';
 
-const HERE = '/ui/projects/:project_id/deploys';
-const DEPLOYS_A_PAGE = 25;
+const PATH = '/ui/projects/:project_id/deploys';
+const DEPLOYS_PER_PAGE = 25;
 const COMMITS_OFFERED = 50;
 const LOG_SHOWN = 200_000;
 
 export const deployPages: Route[] = [
-  page(HERE, showDeploys),
-  action(HERE, deploys.create, {
-    shown: showDeploys,
+  page(PATH, showDeploys),
+  action(PATH, deploys.create, {
+    showForm: showDeploys,
     done: (visit, deploy) => ({
       to: projectPath(visit, `/deploys/${deploy.id_str}`),
-      say: 'The deploy is on its way.',
+      message: 'The deploy is on its way.',
     }),
   }),
-  page(`${HERE}/:deploy_id`, showDeploy),
-  page(`${HERE}/:deploy_id/log`, visit =>
+  page(`${PATH}/:deploy_id`, showDeploy),
+  page(`${PATH}/:deploy_id/log`, visit =>
     respondRawLog(visit, deploys.log, `deploy-${visit.found.deploy.id}.log`),
   ),
-  action(`${HERE}/:deploy_id/cancel`, deploys.cancel, {
-    shown: showDeploys,
+  action(`${PATH}/:deploy_id/cancel`, deploys.cancel, {
+    showForm: showDeploys,
     done: visit => ({ to: projectPath(visit, '/deploys') }),
   }),
 ];
@@ -51,19 +51,19 @@ function showDeploys(visit: ProjectVisit): View {
   const { db } = visit.services;
   const { project } = visit.found;
   const before = parseId(visit.url.searchParams.get('before') ?? '');
-  const rows = listDeploys(db, project.id, { limit: DEPLOYS_A_PAGE, before });
-  const deploys = rows.slice(0, DEPLOYS_A_PAGE);
+  const rows = listDeploys(db, project.id, { limit: DEPLOYS_PER_PAGE, before });
+  const deploys = rows.slice(0, DEPLOYS_PER_PAGE);
   const commits = findCommitHeads(
     db,
     deploys.map(({ commitId }) => commitId),
   );
-  const next = rows.length > DEPLOYS_A_PAGE ? deploys.at(-1)?.id : undefined;
+  const next = rows.length > DEPLOYS_PER_PAGE ? deploys.at(-1)?.id : undefined;
   return projectView(visit, {
     tab: 'deploys',
     live: projectPath(visit, `/deploys${visit.request.method === 'GET' ? visit.url.search : ''}`),
     body: html`<section class="panel" aria-labelledby="deploy-head"><h2 id="deploy-head">Deploy</h2>${renderDeployForm(visit)}</section>
 <section id="deploys" data-live aria-labelledby="deploys-head"><h2 id="deploys-head">Deploys</h2>
-${dataTable({
+${renderTable({
   caption: 'Deploys',
   columns: ['Commit', 'Strategy', 'State', 'When', 'Actions'],
   rows: deploys.map(deploy => ({ cells: deployCells(visit, deploy, commits.get(deploy.commitId)) })),
@@ -88,14 +88,13 @@ function deployCells(visit: ProjectVisit, deploy: Deploy, commit: CommitHead | u
   ];
 }
 
-/** One that is under way is canceled when its push was aborted and the remote was asked. */
 function renderCancel(visit: ProjectVisit, { id, state, cancelBecause }: Deploy): Html | string {
   if (!UNFINISHED_DEPLOYS.includes(state)) return '';
   if (cancelBecause !== null) return html`<span class="quiet">Being canceled</span>`;
   return actionButton(formTo(visit, projectPath(visit, `/deploys/${id}/cancel`)), 'Cancel');
 }
 
-/** The form that deploys: the commit that is looked at, or one of the newest. */
+/** Deploys `commit`, or one of the newest commits that the user chooses. */
 export function renderDeployForm(visit: ProjectVisit, commit?: Commit): Html {
   const { db } = visit.services;
   const { project } = visit.found;
@@ -147,7 +146,7 @@ async function showDeploy(visit: Visit<'project' | 'deploy'>): Promise<View> {
   const log = (await answer.text()).slice(-LOG_SHOWN);
   const took =
     deploy.startedAt !== null && deploy.finishedAt !== null
-      ? durationWords(deploy.finishedAt - deploy.startedAt)
+      ? formatDuration(deploy.finishedAt - deploy.startedAt)
       : '–';
   return projectView(visit, {
     tab: 'deploys',
@@ -160,7 +159,7 @@ async function showDeploy(visit: Visit<'project' | 'deploy'>): Promise<View> {
     body: html`<div id="deploy" data-live>
 ${deploy.error ? html`<p class="flash failed">${deploy.error}</p>` : ''}
 ${renderCancel(visit, deploy)}
-<section class="panel" aria-labelledby="facts-head"><h2 id="facts-head">What is pushed</h2>${factList([
+<section class="panel" aria-labelledby="facts-head"><h2 id="facts-head">What is pushed</h2>${propertyList([
       [
         'Commit',
         html`<a href="/ui/projects/${project.id}/commits/${deploy.commitId}">${commit ? subjectOf(commit) : deploy.commitRef}</a> <code>${deploy.commitRef.slice(0, 10)}</code>`,

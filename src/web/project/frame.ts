@@ -1,4 +1,4 @@
-// What every page of a project shares: its head, its tabs, and the stream that keeps a page up to date.
+// The layout that all pages of a project share: heading, tabs, and the stream that keeps a page up to date.
 
 import { html } from 'hono/html';
 import { eventTypes } from '../../contract/events.ts';
@@ -12,7 +12,7 @@ export type SuiteVisit = Visit<'project' | 'suite'>;
 
 export type Tab = 'overview' | 'suites' | 'deploys' | 'notifications' | 'collaborators' | 'settings';
 
-const tabs: [tab: Tab, path: string, word: string][] = [
+const tabs: [tab: Tab, path: string, label: string][] = [
   ['overview', '', 'Overview'],
   ['suites', '/suites', 'Suites'],
   ['deploys', '/deploys', 'Deploys'],
@@ -21,38 +21,36 @@ const tabs: [tab: Tab, path: string, word: string][] = [
   ['settings', '/settings', 'Settings'],
 ];
 
-/** The address of the project's pages, or of one of them. */
 export const projectPath = ({ found: { project } }: ProjectVisit, rest = '') =>
   `/ui/projects/${project.id}${rest}`;
 
 export const suitePath = (visit: SuiteVisit, rest = '') =>
   projectPath(visit, `/suites/${visit.found.suite.id}${rest}`);
 
-/** What only the project's owner may do is shown to nobody else. */
 export const isOwner = ({ found: { project }, caller }: ProjectVisit) =>
   caller.kind === 'user' && project.ownerId === caller.accountId;
 
 export function projectView(
   visit: ProjectVisit,
-  parts: {
+  options: {
     tab: Tab;
     body: Html;
-    /** A page below the tab's own: its heading, and what stands under it. */
+    /** Makes this a subpage of the tab, with its own heading. */
     below?: { heading: string; title?: string; words?: Html; aside?: Html; state?: string };
-    /** The page's own address, where parts of it (`data-live`) are read again as things happen. */
+    /** The page's own address. Its `data-live` elements are reloaded from there after each event. */
     live?: string;
   },
 ): View {
   const { project } = visit.found;
-  const { tab, below, live } = parts;
-  const [, path, word] = tabs.find(([one]) => one === tab) ?? [tab, '', tab];
+  const { tab, below, live } = options;
+  const [, path, label] = tabs.find(([one]) => one === tab) ?? [tab, '', tab];
   const state = below ? below.state : tab === 'overview' ? project.buildState : undefined;
   const shared = isOwner(visit) ? '' : html`<span class="tag">shared with you</span>`;
   const head = below
     ? pageHead(below.heading, {
         above: {
           href: projectPath(visit, path),
-          label: tab === 'overview' ? project.name : `${project.name}: ${word}`,
+          label: tab === 'overview' ? project.name : `${project.name}: ${label}`,
         },
         ...(below.words && { below: below.words }),
         ...(below.aside && { aside: below.aside }),
@@ -61,7 +59,7 @@ export function projectView(
         above: { href: '/ui/projects', label: 'Projects' },
         below: html`${stateBadge(project.buildState)} <code>${project.repositoryUrl}</code> ${shared}${project.description === '' ? '' : html`<div class="description">${project.description}</div>`}`,
       });
-  const title = below?.title ?? below?.heading ?? (tab === 'overview' ? '' : word);
+  const title = below?.title ?? below?.heading ?? (tab === 'overview' ? '' : label);
   return {
     title: [title, project.name].filter(Boolean).join(' · '),
     section: 'projects',
@@ -71,11 +69,11 @@ export function projectView(
     body: html`<div id="project-head"${live === undefined ? '' : html` data-live`}>${head}</div>
 ${renderTabs(visit, tab)}
 ${live === undefined ? '' : renderStream(visit, live)}
-${parts.body}`,
+${options.body}`,
   };
 }
 
-/** Begins after what this page shows already, so that nothing falls between the two. */
+/** Starts after the last event that the page reflects, so that none is missed. */
 function renderStream(visit: ProjectVisit, live: string): Html {
   const after = lastEventId(visit.services.db, visit.found.project.id);
   return html`<div hidden data-stream="${projectPath(visit, `/stream?after=${after}`)}" data-events="${eventTypes.join(' ')}" data-page="${live}"></div>`;
@@ -83,14 +81,13 @@ function renderStream(visit: ProjectVisit, live: string): Html {
 
 function renderTabs(visit: ProjectVisit, tab: Tab): Html {
   const shown = tabs.filter(([one]) => one !== 'settings' || isOwner(visit));
-  return html`<nav class="tabs" aria-label="Project"><ul>${shown.map(([one, path, word]) =>
+  return html`<nav class="tabs" aria-label="Project"><ul>${shown.map(([one, path, label]) =>
     one === tab
-      ? html`<li><a href="${projectPath(visit, path)}" aria-current="page">${word}</a></li>`
-      : html`<li><a href="${projectPath(visit, path)}">${word}</a></li>`,
+      ? html`<li><a href="${projectPath(visit, path)}" aria-current="page">${label}</a></li>`
+      : html`<li><a href="${projectPath(visit, path)}">${label}</a></li>`,
   )}</ul></nav>`;
 }
 
-/** Subject of a commit: the first line of its message. */
 export const subjectOf = ({ message }: { message: string }) => message.split('\n', 1)[0] || '(no message)';
 
 export const shortRef = ({ ref }: { ref: string }) => html`<code>${ref.slice(0, 10)}</code>`;

@@ -1,5 +1,5 @@
-// A log on a page: the frame that client/log.js fills and keeps growing, its end as plain text where no script runs,
-// and behind them its stream, its times and its raw text. Whose log it is, and who may see it, is the page's to say.
+// A log on a page: the element that client/log.js fills, plain text for browsers without scripts, and the routes for its
+// stream, timestamps and raw text. The page that shows it decides who may see it.
 
 import { open } from 'node:fs/promises';
 import { html } from 'hono/html';
@@ -8,31 +8,31 @@ import { type LogSource, lastEventIdHeader, resumeOffset, streamLog } from '../.
 import { streamResponse } from '../../api/http/stream.ts';
 import type { Caller } from '../../domain/access.ts';
 import { type LogTime, logSize, readLogTimes, timeOf } from '../../store/data/log-file.ts';
-import { sizeWords } from '../frame/components.ts';
+import { formatSize } from '../frame/components.ts';
 import { commonHeaders } from '../frame/headers.ts';
 import { openPageStream } from '../frame/page-stream.ts';
 import { type Html, perform, type Visit } from '../frame/visit.ts';
 
-/** What a browser without script is shown of a log; the rest is a link away. */
+/** How much of the end of a log is shown without scripts. */
 const PLAIN_BYTES = 128 * 1024;
-const MAX_ASKED_TIMES = 200;
+const MAX_OFFSETS = 200;
 
 export const logScripts = ['log.js'];
 export const logStyles = ['log.css'];
 
-/** `base` is the page's own address: stream, times and log lie under it. `empty` stands where nothing has been printed. */
-export async function logView(parts: {
+/** `base` is the page's own address, with stream, times and log below it. `empty` is shown instead of an empty log. */
+export async function logView(options: {
   base: string;
   path: string;
   state: string;
   isLive: boolean;
   fileName: string;
   empty: string;
-  /** Where another run may begin after this one has ended: what tells of it, and what stands there until it prints. */
+  /** If another run can follow: the stream that announces it, and the text shown until it prints. */
   again?: { href: string; empty: string };
 }): Promise<Html> {
-  const { base } = parts;
-  return html`<section class="log-view" data-log="${base}" data-state="${parts.state}"${parts.isLive ? html` data-growing="yes"` : ''} data-empty="${parts.empty}"${parts.again ? html` data-again="${parts.again.href}" data-again-empty="${parts.again.empty}"` : ''} aria-labelledby="log-title">
+  const { base } = options;
+  return html`<section class="log-view" data-log="${base}" data-state="${options.state}"${options.isLive ? html` data-growing="yes"` : ''} data-empty="${options.empty}"${options.again ? html` data-again="${options.again.href}" data-again-empty="${options.again.empty}"` : ''} aria-labelledby="log-title">
 <div class="log-bar">
 <h2 id="log-title">Log</h2>
 <form class="log-search" role="search" hidden>
@@ -47,13 +47,13 @@ export async function logView(parts: {
 <button class="button plain" type="button" data-log-wrap aria-pressed="false" hidden>Wrap</button>
 <button class="button plain" type="button" data-log-times aria-pressed="false" hidden>Timestamps</button>
 <a class="button plain" href="${base}/log">Raw log</a>
-<a class="button plain" href="${base}/log?download=yes" download="${parts.fileName}">Download</a>
+<a class="button plain" href="${base}/log?download=yes" download="${options.fileName}">Download</a>
 </div>
 </div>
 <p class="sr" role="status" data-log-status></p>
 <p class="log-note" role="status" data-log-note hidden></p>
 <div class="log-lines" role="log" aria-live="off" aria-label="Log" tabindex="0" data-log-lines hidden></div>
-<noscript>${await plainLog(parts.path, parts.empty)}</noscript>
+<noscript>${await plainLog(options.path, options.empty)}</noscript>
 </section>`;
 }
 
@@ -61,7 +61,7 @@ async function plainLog(path: string, empty: string): Promise<Html> {
   const size = await logSize(path);
   if (size === 0) return html`<p class="log-note">${empty}</p>`;
   const start = Math.max(0, size - PLAIN_BYTES);
-  const left = start > 0 ? `The first ${sizeWords(start)} are left out here: the raw log has them. ` : '';
+  const left = start > 0 ? `The first ${formatSize(start)} are left out here: the raw log has them. ` : '';
   return html`<p class="log-note">${left}Without script the log does not grow by itself: <a href="">load the page again</a>.</p>
 <pre class="log-plain" tabindex="0" aria-label="Log">${plainText(await readEnd(path, start, size))}</pre>`;
 }
@@ -77,7 +77,7 @@ async function readEnd(path: string, start: number, end: number): Promise<string
   }
 }
 
-/** Without colours and other commands to a terminal; of a line that was written over, what was written last. */
+/** Removes colours and other terminal commands. Of an overwritten line, keeps what was written last. */
 export function plainText(text: string): string {
   return text
     .replace(/\x1b(?:\[[0-9:;<=>?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-~])/g, '')
@@ -86,7 +86,7 @@ export function plainText(text: string): string {
     .replace(/[\x00-\x08\x0b-\x1f\x7f]/g, '');
 }
 
-/** The log to look at or to keep, by the endpoint that answers the API. */
+/** The whole log as plain text, to view or download. */
 export async function respondRawLog(
   visit: Visit,
   endpoint: Endpoint<Response | Promise<Response>>,
@@ -98,28 +98,28 @@ export async function respondRawLog(
   return response;
 }
 
-/** A log as it grows, for whoever has signed in and still sees it. */
+/** Streams a log while it grows. */
 export function respondLogStream(
   visit: Visit,
-  followed: LogSource,
-  sees: (caller: Caller) => unknown,
+  source: LogSource,
+  maySee: (caller: Caller) => unknown,
 ): Response {
-  // A browser sends where it was when it comes back by itself; the page asks where it has to begin again.
+  // The browser sends Last-Event-ID when it reconnects by itself; the page sends `from` when it starts over.
   const from = lastEventIdHeader(visit.request) || (visit.url.searchParams.get('from') ?? '');
-  streamLog(visit.services, openPageStream(visit, sees), followed, resumeOffset(from));
+  streamLog(visit.services, openPageStream(visit, maySee), source, resumeOffset(from));
   return streamResponse();
 }
 
-/** When bytes of a log came: those at the offsets in `at`, or all from `from` on as [end, time], by the second. */
+/** When bytes were written: those at the offsets `at`, or all after `from` as pairs of end offset and time, one per second. */
 export async function respondLogTimes(visit: Visit, path: string): Promise<Response> {
   const query = visit.url.searchParams;
-  const asked = query.get('at');
+  const offsets = query.get('at');
   const times =
-    asked === null
+    offsets === null
       ? bySecond(await timesOf(path, resumeOffset(query.get('from') ?? '')))
       : await Promise.all(
-          asked
-            .split(',', MAX_ASKED_TIMES)
+          offsets
+            .split(',', MAX_OFFSETS)
             .map(resumeOffset)
             .map(async at => timeOf(await timesOf(path, at, at + 1), at) ?? null),
         );
@@ -135,7 +135,7 @@ async function timesOf(path: string, start: number, end?: number): Promise<LogTi
   }
 }
 
-/** A log may have been written line by line: of the writes within one second the last says it all. */
+/** Keeps only the last write of each second: a log may have been written line by line. */
 function bySecond(times: readonly LogTime[]): [endOffset: number, atMs: number][] {
   const second = ({ atMs }: LogTime) => Math.floor(atMs / 1000);
   return times

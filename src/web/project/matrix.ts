@@ -1,4 +1,4 @@
-// The commits of a project against its suites: a mark for each build that counts, with how long it took.
+// The matrix of a project's commits and suites: the state and duration of the newest build of each pair.
 
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { html } from 'hono/html';
@@ -6,15 +6,14 @@ import { isFinishedBuild } from '../../domain/build.ts';
 import { parseId } from '../../domain/id.ts';
 import { type BuildHead, type CommitHead, listCommitHeads, listLatestBuilds } from '../../store/overview.ts';
 import { listSuiteNames } from '../../store/suites.ts';
-import { durationWords, emptyState, olderLink, relativeTime } from '../frame/components.ts';
+import { emptyState, formatDuration, olderLink, relativeTime } from '../frame/components.ts';
 import { stateBadge, stateMark } from '../frame/state.ts';
 import type { Html } from '../frame/visit.ts';
 import { type ProjectVisit, projectPath, shortRef, subjectOf } from './frame.ts';
 
-const COMMITS_A_PAGE = 25;
-/** So many suites have a column. */
+const COMMITS_PER_PAGE = 25;
 const COLUMNS_SHOWN = 60;
-/** Where a screen is narrow, so many that passed are counted instead of listed: what did not would be lost among them. */
+/** On a narrow screen, more passed builds than this are counted instead of listed, so that failures stand out. */
 const PASSED_LISTED = 8;
 
 type Column = { id: bigint; name: string };
@@ -24,8 +23,8 @@ export async function renderCommits(visit: ProjectVisit): Promise<Html> {
   const { db } = visit.services;
   const { project } = visit.found;
   const before = parseId(visit.url.searchParams.get('before') ?? '');
-  const rows = listCommitHeads(db, project.id, { limit: COMMITS_A_PAGE, before });
-  const commits = rows.slice(0, COMMITS_A_PAGE);
+  const rows = listCommitHeads(db, project.id, { limit: COMMITS_PER_PAGE, before });
+  const commits = rows.slice(0, COMMITS_PER_PAGE);
   if (commits.length === 0)
     return emptyState({
       title: 'No commits yet',
@@ -35,23 +34,23 @@ export async function renderCommits(visit: ProjectVisit): Promise<Html> {
   for (const { id } of commits) {
     const found = listLatestBuilds(db, id);
     builds.set(id, found);
-    // Of a thousand suites each commit is some work: others are served in between.
+    // A commit with a thousand suites takes a while: let other requests run in between.
     if (found.size > COLUMNS_SHOWN) await nextTurn();
   }
   const all = columnsOf(listSuiteNames(db, project.id), [...builds.values()]);
-  const columns = all.length > COLUMNS_SHOWN ? mostTelling(all, [...builds.values()]) : all;
-  const isCut = columns.length < all.length;
-  const next = rows.length > COMMITS_A_PAGE ? commits.at(-1)?.id : undefined;
-  return html`${isCut ? html`<p class="quiet">${columns.length} of ${all.length} suites have a column: those that did not pass come first. The page of a commit lists all of its builds.</p>` : ''}<div class="matrix-frame"><table class="matrix" role="table"><caption class="sr">Commits and their suites</caption>
+  const columns = all.length > COLUMNS_SHOWN ? selectColumns(all, [...builds.values()]) : all;
+  const isTruncated = columns.length < all.length;
+  const next = rows.length > COMMITS_PER_PAGE ? commits.at(-1)?.id : undefined;
+  return html`${isTruncated ? html`<p class="quiet">${columns.length} of ${all.length} suites have a column: those that did not pass come first. The page of a commit lists all of its builds.</p>` : ''}<div class="matrix-frame"><table class="matrix" role="table"><caption class="sr">Commits and their suites</caption>
 <thead role="rowgroup"><tr role="row"><th role="columnheader" scope="col">Commit</th><th role="columnheader" scope="col">State</th>${columns.map(
     ({ name }) =>
       html`<th role="columnheader" scope="col" class="suite-name"><span title="${name}">${name}</span></th>`,
-  )}${isCut ? html`<th role="columnheader" scope="col">Others</th>` : ''}</tr></thead>
-<tbody role="rowgroup">${commits.map(commit => renderRow(visit, commit, columns, builds.get(commit.id), isCut))}</tbody></table></div>
+  )}${isTruncated ? html`<th role="columnheader" scope="col">Others</th>` : ''}</tr></thead>
+<tbody role="rowgroup">${commits.map(commit => renderRow(visit, commit, columns, builds.get(commit.id), isTruncated))}</tbody></table></div>
 ${olderLink(visit.url, next, 'Older commits')}`;
 }
 
-/** Today's suites in the order in which they were made, then deleted ones that still have builds here. */
+/** The current suites, oldest first, then deleted ones that have builds here. */
 function columnsOf(suites: readonly Column[], builds: readonly BuildsOfCommit[]): Column[] {
   const columns = new Map(suites.map(suite => [suite.id, suite.name]));
   for (const bySuite of builds)
@@ -60,8 +59,8 @@ function columnsOf(suites: readonly Column[], builds: readonly BuildsOfCommit[])
   return [...columns].map(([id, name]) => ({ id, name }));
 }
 
-/** First those that did not pass for the newest commit, then for the one before it, and so on; then others, in their order. */
-function mostTelling(columns: readonly Column[], builds: readonly BuildsOfCommit[]): Column[] {
+/** Suites that did not pass come first, those of the newest commit before those of older ones; then the others. */
+function selectColumns(columns: readonly Column[], builds: readonly BuildsOfCommit[]): Column[] {
   const chosen = new Set<bigint>();
   for (const bySuite of builds)
     for (const build of bySuite.values())
@@ -76,7 +75,7 @@ function renderRow(
   commit: CommitHead,
   columns: readonly Column[],
   builds: BuildsOfCommit | undefined,
-  isCut: boolean,
+  isTruncated: boolean,
 ): Html {
   const { db } = visit.services;
   const href = projectPath(visit, `/commits/${commit.id}`);
@@ -86,11 +85,11 @@ function renderRow(
 <div class="second">${shortRef(commit)} ${commit.authorName}, ${relativeTime(Date.parse(commit.committedDate), db.now())}</div></th>
 <td role="cell" class="whole">${stateBadge(commit.buildState)}</td>
 ${columns.map(column => renderCell(visit, column, builds?.get(column.id), isCounted))}${
-  isCut ? renderOthers(href, columns, builds, isCounted) : ''
+  isTruncated ? renderOthers(href, columns, builds, isCounted) : ''
 }${isCounted ? html`<td role="cell" class="cell passed"><a href="${href}">${passed} passed</a></td>` : ''}</tr>`;
 }
 
-/** What the suites without a column came to. Where a screen is narrow, those that passed are counted with all others. */
+/** The results of the suites without a column. */
 function renderOthers(
   href: string,
   columns: readonly Column[],
@@ -102,11 +101,11 @@ function renderOthers(
   if (others.length === 0)
     return html`<td role="cell" class="cell none"><span aria-hidden="true">·</span><span class="sr">did not run</span></td>`;
   const passed = others.filter(isPassed).length;
-  const words = [
+  const counts = [
     ...(passed > 0 ? [`${passed} passed`] : []),
     ...(passed < others.length ? [`${others.length - passed} did not pass`] : []),
   ];
-  return html`<td role="cell" class="cell others${isCounted && passed === others.length ? ' calm' : ''}"><a href="${href}">${words.join(', ')}</a></td>`;
+  return html`<td role="cell" class="cell others${isCounted && passed === others.length ? ' calm' : ''}"><a href="${href}">${counts.join(', ')}</a></td>`;
 }
 
 const isPassed = ({ buildState }: BuildHead) => buildState === 'passed';
@@ -123,8 +122,8 @@ function renderCell(
   return html`<td role="cell" class="cell${isCounted && isPassed(build) ? ' calm' : ''}"><a href="${projectPath(visit, `/builds/${build.id}`)}"><span class="cell-name">${name}</span> ${stateMark(build.buildState)} <span class="number">${took}</span></a></td>`;
 }
 
-/** How long a finished build ran; nothing for one that never began or has not ended. */
+/** How long a finished build ran; empty if it never started or has not ended. */
 export function durationOf(build: Pick<BuildHead, 'buildState' | 'startedAt' | 'finishedAt'>): string {
   if (!isFinishedBuild(build.buildState) || build.startedAt === null || build.finishedAt === null) return '';
-  return durationWords(build.finishedAt - build.startedAt);
+  return formatDuration(build.finishedAt - build.startedAt);
 }

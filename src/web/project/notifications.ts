@@ -1,4 +1,4 @@
-// Notifications: webhooks of a project, what was sent to each and what it answered, and sending it once more.
+// The notifications (webhooks) of a project, and the deliveries of each with their responses.
 
 import { html } from 'hono/html';
 import { notifications } from '../../api/notifications.ts';
@@ -9,12 +9,12 @@ import type {
 } from '../../contract/records.ts';
 import {
   copyText,
-  dataTable,
   emptyState,
-  factList,
   linkButton,
   olderLink,
+  propertyList,
   relativeTime,
+  renderTable,
 } from '../frame/components.ts';
 import { actionButton, formTo, renderForm, selectField, submitButton, textField } from '../frame/form.ts';
 import { action, page, type Route } from '../frame/route.ts';
@@ -22,8 +22,8 @@ import { stateBadge } from '../frame/state.ts';
 import { type Html, perform, type View, type Visit } from '../frame/visit.ts';
 import { isOwner, type ProjectVisit, projectPath, projectView } from './frame.ts';
 
-const HERE = '/ui/projects/:project_id/notifications';
-/** How often to look for what no event tells of: soon while something is due, seldom while it waits for its next try. */
+const PATH = '/ui/projects/:project_id/notifications';
+/** No event reports a delivery, so the page polls: often while one is due, rarely while it waits for its next attempt. */
 const POLL_MS = { soonest: 2_000, latest: 60_000 };
 
 type NotificationRecord = ReturnType<typeof presentNotification>;
@@ -31,35 +31,35 @@ type CreatedRecord = ReturnType<typeof presentCreatedNotification>;
 type DeliveryRecord = ReturnType<typeof presentDelivery>;
 
 export const notificationPages: Route[] = [
-  page(HERE, showNotifications),
-  page(`${HERE}/new`, showNewNotification),
-  action(`${HERE}/new`, notifications.create, {
-    shown: showNewNotification,
+  page(PATH, showNotifications),
+  page(`${PATH}/new`, showNewNotification),
+  action(`${PATH}/new`, notifications.create, {
+    showForm: showNewNotification,
     prepare: sent => sent.set('name', 'webhook'),
     done: showSecret,
   }),
-  page(`${HERE}/:notification_id`, showDeliveries),
-  action(`${HERE}/:notification_id/test`, notifications.test, {
-    shown: showDeliveries,
-    done: visit => ({ to: notificationPath(visit), say: 'A test is on its way.' }),
+  page(`${PATH}/:notification_id`, showDeliveries),
+  action(`${PATH}/:notification_id/test`, notifications.test, {
+    showForm: showDeliveries,
+    done: visit => ({ to: notificationPath(visit), message: 'A test is on its way.' }),
   }),
-  action(`${HERE}/:notification_id/enable`, notifications.enable, {
-    shown: showDeliveries,
+  action(`${PATH}/:notification_id/enable`, notifications.enable, {
+    showForm: showDeliveries,
     done: visit => ({
       to: notificationPath(visit),
-      say: 'It is on again. Send a test to see whether it answers.',
+      message: 'It is on again. Send a test to see whether it answers.',
     }),
   }),
-  action(`${HERE}/:notification_id/delete`, notifications.delete, {
-    shown: showNotifications,
+  action(`${PATH}/:notification_id/delete`, notifications.delete, {
+    showForm: showNotifications,
     done: visit => ({
       to: projectPath(visit, '/notifications'),
-      say: 'The notification is deleted. Nothing is sent any more.',
+      message: 'The notification is deleted. Nothing is sent any more.',
     }),
   }),
-  action(`${HERE}/:notification_id/deliveries/:delivery_id/redeliver`, notifications.redeliver, {
-    shown: showDeliveries,
-    done: visit => ({ to: notificationPath(visit), say: 'It is sent once more.' }),
+  action(`${PATH}/:notification_id/deliveries/:delivery_id/redeliver`, notifications.redeliver, {
+    showForm: showDeliveries,
+    done: visit => ({ to: notificationPath(visit), message: 'It is sent once more.' }),
   }),
 ];
 
@@ -68,7 +68,7 @@ type NotificationVisit = Visit<'project' | 'notification'>;
 const notificationPath = (visit: NotificationVisit) =>
   projectPath(visit, `/notifications/${visit.found.notification.id}`);
 
-const typeWords: Record<string, string> = {
+const typeLabels: Record<string, string> = {
   build: 'builds, build requests and deploys',
   dependency: 'dependencies that its suites use',
 };
@@ -88,7 +88,7 @@ async function showNotifications(visit: ProjectVisit): Promise<View> {
             action: create,
           })
         : html`<div class="section-head"><h2>Notifications</h2>${create}</div>
-${dataTable({
+${renderTable({
   caption: 'Notifications',
   columns: ['Receiver', 'Tells of', 'Actions'],
   rows: items.map(item => ({ cells: notificationCells(visit, item) })),
@@ -100,7 +100,7 @@ function notificationCells(visit: ProjectVisit, item: NotificationRecord): (Html
   const path = projectPath(visit, `/notifications/${item.id_str}`);
   return [
     html`<a class="name" href="${path}">${item.options.url}</a>${item.enabled === false ? html` <span class="tag">off: the receiver answered that it is gone</span>` : ''}`,
-    typeWords[item.notifiable_type] ?? item.notifiable_type,
+    typeLabels[item.notifiable_type] ?? item.notifiable_type,
     html`<div class="row"><a class="button plain" href="${path}">Deliveries</a>${actionButton(formTo(visit, `${path}/test`), 'Send test')}${
       isOwner(visit)
         ? actionButton(formTo(visit, `${path}/delete`), 'Delete', {
@@ -122,7 +122,7 @@ function showNewNotification(visit: ProjectVisit): View {
         name: 'notifiable_type',
         label: 'Tells of',
         required: true,
-        choices: Object.entries(typeWords).map(([value, label]) => ({ value, label })),
+        choices: Object.entries(typeLabels).map(([value, label]) => ({ value, label })),
       })}
 ${textField(create, { name: 'options[url]', label: 'URL', required: true, code: true, placeholder: 'https://chat.example.org/hooks/ci', hint: 'Gets a signed POST with JSON for each event, as Standard Webhooks say.' })}`,
       submit: html`${submitButton('Create notification')} ${linkButton(projectPath(visit, '/notifications'), 'Back')}`,
@@ -136,7 +136,7 @@ function showSecret(visit: ProjectVisit, created: CreatedRecord): View {
     tab: 'notifications',
     below: { heading: 'The notification is created' },
     body: html`<div class="panel"><p class="lead">Give this secret to the receiver now: it is not shown again. With it the receiver checks that calls come from here.</p>
-${factList([
+${propertyList([
   ['URL', html`<code>${created.options.url}</code>`],
   ['Signing secret', copyText(created.signing_secret, 'Copy secret')],
 ])}</div>
@@ -158,11 +158,11 @@ async function showDeliveries(visit: NotificationVisit): Promise<View> {
     below: {
       heading: notification.url,
       title: 'Deliveries',
-      words: html`Tells of ${typeWords[notification.notifiableType] ?? ''}${notification.enabled ? '' : html` <span class="tag">off: the receiver answered that it is gone</span>`}`,
+      words: html`Tells of ${typeLabels[notification.notifiableType] ?? ''}${notification.enabled ? '' : html` <span class="tag">off: the receiver answered that it is gone</span>`}`,
       aside: html`<div class="row">${notification.enabled ? '' : actionButton(formTo(visit, `${path}/enable`), 'Switch on')}${actionButton(formTo(visit, `${path}/test`), 'Send test')}</div>`,
     },
     body: html`<section id="deliveries" data-live${pollMs === undefined ? '' : html` data-poll="${pollMs}"`} aria-labelledby="deliveries-head"><h2 id="deliveries-head">Deliveries</h2>
-${dataTable({
+${renderTable({
   caption: 'Deliveries',
   columns: ['Event', 'State', 'Answer', 'When', 'Actions'],
   rows: items.map(item => ({ cells: deliveryCells(visit, item) })),
@@ -178,16 +178,16 @@ ${olderLink(visit.url, next, 'Older deliveries')}`,
 function pollMsOf(items: readonly DeliveryRecord[], now: number): number | undefined {
   const pending = items.filter(({ state }) => state === 'pending');
   if (pending.length === 0) return undefined;
-  const tries = pending.flatMap(({ next_attempt_at: at }) => (at ? [Date.parse(at) - now] : []));
-  return Math.min(POLL_MS.latest, Math.max(POLL_MS.soonest, Math.min(...tries)));
+  const delays = pending.flatMap(({ next_attempt_at: at }) => (at ? [Date.parse(at) - now] : []));
+  return Math.min(POLL_MS.latest, Math.max(POLL_MS.soonest, Math.min(...delays)));
 }
 
 function deliveryCells(visit: NotificationVisit, delivery: DeliveryRecord): (Html | string)[] {
   const path = notificationPath(visit);
-  // Tries are counted from zero when it is resent; the last answer stays until the next one.
-  const isAgain = delivery.response_status !== null;
+  // Resending resets the attempts to zero but keeps the last response.
+  const isResent = delivery.response_status !== null;
   const tries =
-    [isAgain ? 'sent once more' : 'not tried yet', 'tried once'][delivery.attempts] ??
+    [isResent ? 'sent once more' : 'not tried yet', 'tried once'][delivery.attempts] ??
     `tried ${delivery.attempts} times`;
   return [
     html`<code>${delivery.event}</code>`,

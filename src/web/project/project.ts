@@ -1,4 +1,4 @@
-// A project's front page: its commits with the matrix of their suites, its build requests, and the form that starts one.
+// The overview of a project: the matrix of commits and suites, the build requests, and a form to start one.
 
 import { html } from 'hono/html';
 import { builds } from '../../api/builds.ts';
@@ -19,35 +19,35 @@ import { type ProjectVisit, projectPath, projectView } from './frame.ts';
 import { renderCommits } from './matrix.ts';
 import { renderSteps } from './steps.ts';
 
-const HERE = '/ui/projects/:project_id';
+const PATH = '/ui/projects/:project_id';
 
 type RequestRecord = ReturnType<typeof presentBuildRequest>;
 
 export const projectPages: Route[] = [
-  page(HERE, showProject),
-  page(`${HERE}/stream`, followProject),
-  page(`${HERE}/build_requests`, showRequests),
-  action(`${HERE}/build_requests`, builds.createRequest, {
-    shown: showProject,
+  page(PATH, showProject),
+  page(`${PATH}/stream`, followProject),
+  page(`${PATH}/build_requests`, showRequests),
+  action(`${PATH}/build_requests`, builds.createRequest, {
+    showForm: showProject,
     done: (visit, request) => ({
       to: projectPath(visit),
-      say: `Build of ${request.commit_ref} is started.`,
+      message: `Build of ${request.commit_ref} is started.`,
     }),
   }),
-  action(`${HERE}/build_requests/:build_request_id/cancel`, builds.cancelRequest, {
-    shown: showProject,
+  action(`${PATH}/build_requests/:build_request_id/cancel`, builds.cancelRequest, {
+    showForm: showProject,
     done: (visit, request) => ({
       to: projectPath(visit),
-      say: `Build of ${request.commit_ref} is canceled.`,
+      message: `Build of ${request.commit_ref} is canceled.`,
     }),
   }),
 ];
 
-const REQUESTS_BESIDE = 8;
+const REQUESTS_IN_OVERVIEW = 8;
 
 async function showProject(visit: ProjectVisit): Promise<View> {
   const { items, next } = await perform(visit, builds.listRequests, {
-    query: { limit: String(REQUESTS_BESIDE) },
+    query: { limit: String(REQUESTS_IN_OVERVIEW) },
   });
   return projectView(visit, {
     tab: 'overview',
@@ -122,7 +122,7 @@ async function showRequests(visit: ProjectVisit): Promise<View> {
   });
 }
 
-/** What happens in the project, for the page that shows it: it reads itself again when told. */
+/** Streams the project's events, so that its pages reload what changed. */
 function followProject(visit: ProjectVisit): Response {
   const { services, found, request, url } = visit;
   const { db } = services;

@@ -1,4 +1,4 @@
-// The list of projects, and making a new one.
+// Lists the projects, and creates new ones.
 
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { html } from 'hono/html';
@@ -7,7 +7,6 @@ import type { presentProject } from '../../contract/records.ts';
 import { parseId } from '../../domain/id.ts';
 import { type ProjectSummary, summarizeProjects } from '../../store/overview.ts';
 import {
-  dataTable,
   emptyState,
   filterBox,
   linkButton,
@@ -15,6 +14,7 @@ import {
   pageHead,
   type Row,
   relativeTime,
+  renderTable,
   sparkline,
 } from '../frame/components.ts';
 import { formTo, renderForm, submitButton, textArea, textField } from '../frame/form.ts';
@@ -30,24 +30,24 @@ export const projectsPages: Route[] = [
   page('/ui/projects/stream', followProjects),
   page('/ui/projects/new', showNewProject),
   action('/ui/projects/new', projects.create, {
-    shown: showNewProject,
+    showForm: showNewProject,
     done: (_, project) => ({
       to: `/ui/projects/${project.id_str}`,
-      say: `Project ${project.name} is created. Install its key in the repository next.`,
+      message: `Project ${project.name} is created. Install its key in the repository next.`,
     }),
   }),
 ];
 
 type ProjectRecord = ReturnType<typeof presentProject>;
 
-const PROJECTS_A_PAGE = 100;
+const PROJECTS_PER_PAGE = 100;
 const PROJECTS_SEARCHED = 1_000;
 const TREND_RUNS = 12;
 
 async function showProjects(visit: Visit): Promise<View> {
-  const wanted = (visit.url.searchParams.get('q') ?? '').trim();
+  const query = (visit.url.searchParams.get('q') ?? '').trim();
   const before = visit.url.searchParams.get('before');
-  const { items, shown, next } = await findFitting(visit, wanted.toLowerCase(), before);
+  const { items, shown, next } = await findMatching(visit, query.toLowerCase(), before);
   const mayCreate = visit.caller.kind === 'user' && visit.caller.standing === 'active';
   const create = linkButton('/ui/projects/new', 'New project', 'primary');
   return {
@@ -58,7 +58,7 @@ async function showProjects(visit: Visit): Promise<View> {
       'Projects',
       {
         aside: [
-          ...(items.length > 0 ? [filterBox('projects', 'Filter projects', wanted)] : []),
+          ...(items.length > 0 ? [filterBox('projects', 'Filter projects', query)] : []),
           ...(mayCreate && items.length > 0 ? [create] : []),
         ],
       },
@@ -67,48 +67,47 @@ async function showProjects(visit: Visit): Promise<View> {
 ${items.length === 0 ? noProjects(mayCreate, create) : ''}
 ${shown.length > 0 ? projectTable(visit, shown) : ''}
 </div>
-${items.length > 0 && shown.length === 0 ? html`<p class="quiet">No project fits “${wanted}”. <a href="/ui/projects">Show all</a></p>` : ''}
+${items.length > 0 && shown.length === 0 ? html`<p class="quiet">No project fits “${query}”. <a href="/ui/projects">Show all</a></p>` : ''}
 <p class="quiet" data-filter-none="projects" hidden>No project fits.</p>
 ${olderLink(visit.url, next, 'Older projects')}`,
   };
 }
 
-/** A page of projects, or as many pages as it takes to fill one with those that fit; others are served in between. */
-async function findFitting(
+/** One page of projects that match the query. Reads as many pages as that takes, and lets other requests run in between. */
+async function findMatching(
   visit: Visit,
-  wanted: string,
+  query: string,
   before: string | null,
 ): Promise<{ items: ProjectRecord[]; shown: ProjectRecord[]; next: bigint | undefined }> {
   const items: ProjectRecord[] = [];
-  const fitting: ProjectRecord[] = [];
+  const matching: ProjectRecord[] = [];
   let from = before;
   for (;;) {
     const page = await perform(visit, projects.list, {
-      query: { limit: String(PROJECTS_A_PAGE), ...(from && { before: from }) },
+      query: { limit: String(PROJECTS_PER_PAGE), ...(from && { before: from }) },
     });
     items.push(...page.items);
-    fitting.push(...page.items.filter(project => textOfProject(project).includes(wanted)));
+    matching.push(...page.items.filter(project => searchTextOf(project).includes(query)));
     const { next } = page;
-    const lastShown = fitting[PROJECTS_A_PAGE - 1];
-    if (lastShown && fitting.length > PROJECTS_A_PAGE)
-      return { items, shown: fitting.slice(0, PROJECTS_A_PAGE), next: parseId(lastShown.id_str) };
-    if (wanted === '' || next === undefined || items.length >= PROJECTS_SEARCHED)
-      return { items, shown: fitting, next };
+    const lastShown = matching[PROJECTS_PER_PAGE - 1];
+    if (lastShown && matching.length > PROJECTS_PER_PAGE)
+      return { items, shown: matching.slice(0, PROJECTS_PER_PAGE), next: parseId(lastShown.id_str) };
+    if (query === '' || next === undefined || items.length >= PROJECTS_SEARCHED)
+      return { items, shown: matching, next };
     from = String(next);
     await nextTurn();
   }
 }
 
-/** What happens in any of the visitor's projects. */
 async function followProjects(visit: Visit): Promise<Response> {
   const { items } = await perform(visit, projects.list, { query: { limit: '1000' } });
   return respondChanges(visit, {
     topics: items.flatMap(({ id_str: id }) => [`project:${id}`, `events:${id}`]),
-    sees: () => true,
+    maySee: () => true,
   });
 }
 
-const textOfProject = (project: ProjectRecord) =>
+const searchTextOf = (project: ProjectRecord) =>
   `${project.name} ${project.description} ${project.repository_url}`.toLowerCase();
 
 function noProjects(mayCreate: boolean, create: Html): Html {
@@ -127,7 +126,7 @@ function noProjects(mayCreate: boolean, create: Html): Html {
 function projectTable({ services: { db } }: Visit, projects: readonly ProjectRecord[]): Html {
   const ids = projects.map(project => BigInt(project.id_str));
   const summaries = summarizeProjects(db, ids, TREND_RUNS);
-  return dataTable({
+  return renderTable({
     id: 'projects',
     caption: 'Projects',
     columns: ['Project', 'State', 'Last commit', 'Duration'],
@@ -138,7 +137,7 @@ function projectTable({ services: { db } }: Visit, projects: readonly ProjectRec
 function projectRow(project: ProjectRecord, summary: ProjectSummary | undefined, now: number): Row {
   const commit = summary?.commit;
   return {
-    filterText: textOfProject(project),
+    filterText: searchTextOf(project),
     cells: [
       html`<a class="name" href="/ui/projects/${project.id_str}">${project.name}</a>${project.owned ? '' : html` <span class="tag">shared with you</span>`}<div class="second">${project.description || html`<code>${project.repository_url}</code>`}</div>`,
       stateBadge(project.build_state),

@@ -1,4 +1,4 @@
-// A project's settings, for its owner: name and repository, the key to install, the badge, and deleting it.
+// The settings of a project, for its owner: name and repository, SSH key, badge, and deletion.
 
 import { html } from 'hono/html';
 import { projects } from '../../api/projects.ts';
@@ -18,24 +18,24 @@ import { action, page, type Route } from '../frame/route.ts';
 import type { Html, View } from '../frame/visit.ts';
 import { isOwner, type ProjectVisit, projectPath, projectView } from './frame.ts';
 
-const HERE = '/ui/projects/:project_id/settings';
+const PATH = '/ui/projects/:project_id/settings';
 
 export const settingsPages: Route[] = [
-  page(HERE, showSettings),
-  action(HERE, projects.update, {
-    shown: showSettings,
-    done: visit => ({ to: projectPath(visit, '/settings'), say: 'The settings are saved.' }),
+  page(PATH, showSettings),
+  action(PATH, projects.update, {
+    showForm: showSettings,
+    done: visit => ({ to: projectPath(visit, '/settings'), message: 'The settings are saved.' }),
   }),
-  action(`${HERE}/badge`, projects.update, {
-    shown: showSettings,
-    done: visit => ({ to: projectPath(visit, '/settings#badge'), say: 'The badge’s setting is saved.' }),
+  action(`${PATH}/badge`, projects.update, {
+    showForm: showSettings,
+    done: visit => ({ to: projectPath(visit, '/settings#badge'), message: 'The badge’s setting is saved.' }),
   }),
-  action(`${HERE}/delete`, projects.delete, {
-    shown: showSettings,
+  action(`${PATH}/delete`, projects.delete, {
+    showForm: showSettings,
     prepare: (sent, { found: { project } }) => {
       if (sent.get('confirm') !== project.name) throw refusal('invalid_format', 'confirm');
     },
-    done: visit => ({ to: '/ui/projects', say: `Project ${visit.found.project.name} is deleted.` }),
+    done: visit => ({ to: '/ui/projects', message: `Project ${visit.found.project.name} is deleted.` }),
   }),
 ];
 

@@ -1,4 +1,4 @@
-// A newcomer's path on a fresh project: install the key, create a suite, start a build. Gone once all three are done.
+// The first steps of a new project: install the key, create a suite, start a build. Hidden once all are done.
 
 import { html } from 'hono/html';
 import { listBuildRequests, listCommits } from '../../store/builds.ts';

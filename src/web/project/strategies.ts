@@ -1,9 +1,9 @@
-// Deploy strategies: to which repository and branch commits are pushed, by hand or each one that passes.
+// Deploy strategies: the repository and branch that commits are pushed to, manually or automatically when they pass.
 
 import { html } from 'hono/html';
 import { deploys } from '../../api/deploys.ts';
 import { type DeployStrategy, listStrategies } from '../../store/deploys.ts';
-import { dataTable, linkButton } from '../frame/components.ts';
+import { linkButton, renderTable } from '../frame/components.ts';
 import {
   actionButton,
   checkBox,
@@ -17,27 +17,30 @@ import { action, page, type Route } from '../frame/route.ts';
 import type { Html, View, Visit } from '../frame/visit.ts';
 import { isOwner, type ProjectVisit, projectPath, projectView } from './frame.ts';
 
-const HERE = '/ui/projects/:project_id/deploy_strategies';
+const PATH = '/ui/projects/:project_id/deploy_strategies';
 
 export const strategyPages: Route[] = [
-  page(`${HERE}/new`, showNewStrategy),
-  action(`${HERE}/new`, deploys.createStrategy, {
-    shown: showNewStrategy,
+  page(`${PATH}/new`, showNewStrategy),
+  action(`${PATH}/new`, deploys.createStrategy, {
+    showForm: showNewStrategy,
     done: (visit, { name }) => ({
       to: projectPath(visit, '/deploys'),
-      say: `Strategy ${name} is created. The project’s key needs write access to its repository.`,
+      message: `Strategy ${name} is created. The project’s key needs write access to its repository.`,
     }),
   }),
-  page(`${HERE}/:deploy_strategy_id`, showStrategy),
-  action(`${HERE}/:deploy_strategy_id`, deploys.updateStrategy, {
-    shown: showStrategy,
-    done: (visit, { name }) => ({ to: projectPath(visit, '/deploys'), say: `Strategy ${name} is changed.` }),
+  page(`${PATH}/:deploy_strategy_id`, showStrategy),
+  action(`${PATH}/:deploy_strategy_id`, deploys.updateStrategy, {
+    showForm: showStrategy,
+    done: (visit, { name }) => ({
+      to: projectPath(visit, '/deploys'),
+      message: `Strategy ${name} is changed.`,
+    }),
   }),
-  action(`${HERE}/:deploy_strategy_id/delete`, deploys.deleteStrategy, {
-    shown: showStrategy,
+  action(`${PATH}/:deploy_strategy_id/delete`, deploys.deleteStrategy, {
+    showForm: showStrategy,
     done: visit => ({
       to: projectPath(visit, '/deploys'),
-      say: `Strategy ${visit.found.deployStrategy.name} is deleted.`,
+      message: `Strategy ${visit.found.deployStrategy.name} is deleted.`,
     }),
   }),
 ];
@@ -49,7 +52,7 @@ export function renderStrategies(visit: ProjectVisit): Html {
   });
   const create = linkButton(projectPath(visit, '/deploy_strategies/new'), 'New deploy strategy');
   return html`<div class="section-head"><h2 id="strategies-head">Deploy strategies</h2>${strategies.length === 0 ? '' : create}</div>
-${dataTable({
+${renderTable({
   caption: 'Deploy strategies',
   columns: ['Name', 'Pushes', 'Actions'],
   rows: strategies.map(strategy => ({ cells: strategyCells(visit, strategy) })),

@@ -1,11 +1,11 @@
-// The suites of a project: the list with a dry run over a commit, and making a new one.
+// Lists the suites of a project with a dry run of their rules, and creates new suites.
 
 import { html } from 'hono/html';
 import { suites } from '../../api/suites.ts';
 import { parseId } from '../../domain/id.ts';
 import { countSuiteItems, type SuiteCounts } from '../../store/overview.ts';
 import { listSuitesAfter, type Suite } from '../../store/suites.ts';
-import { dataTable, emptyState, linkButton } from '../frame/components.ts';
+import { emptyState, linkButton, renderTable } from '../frame/components.ts';
 import { type Form, formTo, renderForm, submitButton, textArea, textField } from '../frame/form.ts';
 import { imageField } from '../frame/image-field.ts';
 import { action, page, type Route } from '../frame/route.ts';
@@ -13,17 +13,17 @@ import type { Html, View } from '../frame/visit.ts';
 import { renderDryRun } from '../suite/dry-run.ts';
 import { type ProjectVisit, projectPath, projectView } from './frame.ts';
 
-const SUITES_A_PAGE = 100;
-const HERE = '/ui/projects/:project_id/suites';
+const SUITES_PER_PAGE = 100;
+const PATH = '/ui/projects/:project_id/suites';
 
 export const suitesPages: Route[] = [
-  page(HERE, showSuites),
-  page(`${HERE}/new`, showNewSuite),
-  action(`${HERE}/new`, suites.create, {
-    shown: showNewSuite,
+  page(PATH, showSuites),
+  page(`${PATH}/new`, showNewSuite),
+  action(`${PATH}/new`, suites.create, {
+    showForm: showNewSuite,
     done: (visit, suite) => ({
       to: projectPath(visit, `/suites/${suite.id_str}`),
-      say: `Suite ${suite.name} is created. It runs for every commit until it has rules.`,
+      message: `Suite ${suite.name} is created. It runs for every commit until it has rules.`,
     }),
   }),
 ];
@@ -31,13 +31,13 @@ export const suitesPages: Route[] = [
 function showSuites(visit: ProjectVisit): View {
   const { db } = visit.services;
   const after = parseId(visit.url.searchParams.get('after') ?? '') ?? 0n;
-  const rows = listSuitesAfter(db, visit.found.project.id, after, SUITES_A_PAGE + 1);
-  const suites = rows.slice(0, SUITES_A_PAGE);
+  const rows = listSuitesAfter(db, visit.found.project.id, after, SUITES_PER_PAGE + 1);
+  const suites = rows.slice(0, SUITES_PER_PAGE);
   const counts = countSuiteItems(
     db,
     suites.map(({ id }) => id),
   );
-  const isMore = rows.length > SUITES_A_PAGE;
+  const isMore = rows.length > SUITES_PER_PAGE;
   const create = linkButton(projectPath(visit, '/suites/new'), 'New suite', 'primary');
   return projectView(visit, {
     tab: 'suites',
@@ -49,7 +49,7 @@ function showSuites(visit: ProjectVisit): View {
             action: create,
           })
         : html`<div class="section-head"><h2>Suites</h2>${create}</div>
-${dataTable({
+${renderTable({
   caption: 'Suites',
   columns: ['Suite', 'Command', 'Has'],
   rows: suites.map(suite => ({ cells: suiteCells(visit, suite, counts.get(suite.id)) })),
@@ -60,7 +60,7 @@ ${isMore ? html`<p class="older"><a class="button plain" href="${projectPath(vis
 }
 
 function suiteCells(visit: ProjectVisit, suite: Suite, counts: SuiteCounts | undefined): Html[] {
-  const parts = [
+  const contents = [
     counted(counts?.rules, 'rule', 'no rules: always runs'),
     counted(counts?.variables, 'variable', ''),
     counted(counts?.dependencies, 'dependency', '', 'dependencies'),
@@ -69,7 +69,7 @@ function suiteCells(visit: ProjectVisit, suite: Suite, counts: SuiteCounts | und
   return [
     html`<a class="name" href="${projectPath(visit, `/suites/${suite.id}`)}">${suite.name}</a>${suite.description ? html`<div class="second">${suite.description}</div>` : ''}`,
     html`<code>${command}${more.length > 0 ? ' …' : ''}</code>`,
-    html`<span class="quiet">${parts.join(', ')}</span>`,
+    html`<span class="quiet">${contents.join(', ')}</span>`,
   ];
 }
 

@@ -1,23 +1,23 @@
-// What a suite keeps between its builds, on the suite's page: how much it is, when it was used, and emptying it.
+// The cache section of a suite's page: its size, when it was last used, and a button to empty it.
 
 import { html } from 'hono/html';
 import { suites } from '../../api/suites.ts';
 import { findCache } from '../../store/caches.ts';
-import { heldWords } from '../account/admin-caches.ts';
-import { factList, relativeTime, sizeWords } from '../frame/components.ts';
+import { formatCacheSize } from '../account/admin-caches.ts';
+import { formatSize, propertyList, relativeTime } from '../frame/components.ts';
 import { actionButton, formTo } from '../frame/form.ts';
 import { action, type Route } from '../frame/route.ts';
 import type { Html, View } from '../frame/visit.ts';
 import { type SuiteVisit, suitePath } from '../project/frame.ts';
 
-const HERE = '/ui/projects/:project_id/suites/:suite_id/cache';
+const PATH = '/ui/projects/:project_id/suites/:suite_id/cache';
 
-export const suiteCachePages = (shown: (visit: SuiteVisit) => View): Route[] => [
-  action(`${HERE}/empty`, suites.emptyCache, {
-    shown,
+export const suiteCachePages = (showForm: (visit: SuiteVisit) => View): Route[] => [
+  action(`${PATH}/empty`, suites.emptyCache, {
+    showForm,
     done: visit => ({
       to: suitePath(visit),
-      say: 'The cache is emptied: the next build begins without it.',
+      message: 'The cache is emptied: the next build begins without it.',
     }),
   }),
 ];
@@ -26,12 +26,12 @@ export function renderCache(visit: SuiteVisit): Html {
   const { services, found } = visit;
   const cache = findCache(services.db, found.suite.id);
   const { cacheLimitBytes } = services.vitals();
-  const limit = cacheLimitBytes > 0 ? `, of ${sizeWords(cacheLimitBytes)} at most` : '';
+  const limit = cacheLimitBytes > 0 ? `, of ${formatSize(cacheLimitBytes)} at most` : '';
   return html`<p>Files in <code>/srv/cache</code> are kept for the next build of this suite. Nothing may depend on them: when disk space runs short, caches are emptied.</p>
 ${
   cache
-    ? html`${factList([
-        ['Holds', `${heldWords(cache.sizeBytes)}${limit}`],
+    ? html`${propertyList([
+        ['Holds', `${formatCacheSize(cache.sizeBytes)}${limit}`],
         ['Last used', relativeTime(cache.usedAt)],
         ...(cache.emptiedAt === null
           ? []

@@ -1,49 +1,49 @@
-// The dependencies of a suite, in the order in which they were attached: of two files with one path the earlier one's wins.
+// The dependencies of a suite, in the order they were attached. If two contain the same path, the earlier one wins.
 
 import { html } from 'hono/html';
 import { suites } from '../../api/suites.ts';
 import { marketplaceState } from '../../domain/dependency.ts';
 import { type Dependency, listOwnDependencies, listSharedDependencies } from '../../store/dependencies.ts';
 import { listProjectDependencies, listSuiteDependencies } from '../../store/suites.ts';
-import { dataTable } from '../frame/components.ts';
+import { renderTable } from '../frame/components.ts';
 import { actionButton, formTo, renderForm, selectField, submitButton } from '../frame/form.ts';
 import { action, type Route } from '../frame/route.ts';
 import { stateBadge } from '../frame/state.ts';
 import type { Html, View } from '../frame/visit.ts';
 import { isOwner, type SuiteVisit, suitePath } from '../project/frame.ts';
 
-const HERE = '/ui/projects/:project_id/suites/:suite_id/dependencies';
+const PATH = '/ui/projects/:project_id/suites/:suite_id/dependencies';
 const OFFERED = { limit: 500, before: undefined };
 
-export const suiteDependencyPages = (shown: (visit: SuiteVisit) => View): Route[] => [
-  action(HERE, suites.attachDependency, {
-    shown,
-    done: (visit, { name }) => ({ to: suitePath(visit, '#dependencies'), say: `${name} is attached.` }),
+export const suiteDependencyPages = (showForm: (visit: SuiteVisit) => View): Route[] => [
+  action(PATH, suites.attachDependency, {
+    showForm,
+    done: (visit, { name }) => ({ to: suitePath(visit, '#dependencies'), message: `${name} is attached.` }),
   }),
-  action(`${HERE}/:dependency_id/delete`, suites.detachDependency, {
-    shown,
+  action(`${PATH}/:dependency_id/delete`, suites.detachDependency, {
+    showForm,
     done: visit => ({
       to: suitePath(visit, '#dependencies'),
-      say: `${visit.found.dependency.name} is detached.`,
+      message: `${visit.found.dependency.name} is detached.`,
     }),
   }),
-  action(`${HERE}/:dependency_id/last`, suites.putDependencyLast, {
-    shown,
+  action(`${PATH}/:dependency_id/last`, suites.putDependencyLast, {
+    showForm,
     done: visit => ({
       to: suitePath(visit, '#dependencies'),
-      say: `${visit.found.dependency.name} is the last one now.`,
+      message: `${visit.found.dependency.name} is the last one now.`,
     }),
   }),
 ];
 
 export function renderSuiteDependencies(visit: SuiteVisit): Html {
   const attached = listSuiteDependencies(visit.services.db, visit.found.suite.id);
-  const has = new Set(attached.map(({ id }) => id));
-  const offered = offeredTo(visit).filter(({ id }) => !has.has(id));
+  const attachedIds = new Set(attached.map(({ id }) => id));
+  const offered = offeredTo(visit).filter(({ id }) => !attachedIds.has(id));
   return html`${
     attached.length === 0
       ? html`<p class="quiet">None. Attach what the command needs and the image does not have: it is mounted read-only, with its programs on the PATH.</p>`
-      : dataTable({
+      : renderTable({
           caption: 'Dependencies',
           columns: ['Dependency', 'State', 'Prefix', 'Actions'],
           rows: attached.map((dependency, at) => ({
@@ -83,7 +83,7 @@ function renderAttach(visit: SuiteVisit, offered: readonly Dependency[]): Html {
   });
 }
 
-/** The owner's and the shared ones; a collaborator is shown of the owner's only those that the project uses already. */
+/** The owner's and the shared dependencies. Of the owner's, a collaborator sees only those that the project already uses. */
 function offeredTo(visit: SuiteVisit): Dependency[] {
   const { db } = visit.services;
   const { project } = visit.found;

@@ -1,4 +1,4 @@
-// A dry run: which suites would run for a commit with the rules as they are now, and why. Changes nothing.
+// The dry run: shows which suites would run for a commit with the current rules, and why.
 
 import { html, raw } from 'hono/html';
 import { parseId } from '../../domain/id.ts';
@@ -6,11 +6,11 @@ import { type CommitDetails, evaluatePartially, type Rule } from '../../domain/r
 import { type Commit, findCommit } from '../../store/builds.ts';
 import { listCommitHeads } from '../../store/overview.ts';
 import { listAllRules, type Suite } from '../../store/suites.ts';
-import { dataTable } from '../frame/components.ts';
+import { renderTable } from '../frame/components.ts';
 import { stateBadge } from '../frame/state.ts';
 import type { Html } from '../frame/visit.ts';
 import { type ProjectVisit, subjectOf } from '../project/frame.ts';
-import { renderJudged } from './rule-results.ts';
+import { renderRuleResults } from './rule-results.ts';
 
 const COMMITS_OFFERED = 50;
 
@@ -20,8 +20,8 @@ export function renderDryRun(visit: ProjectVisit, suites: readonly Suite[]): Htm
   const offered = listCommitHeads(db, project.id, { limit: COMMITS_OFFERED, before: undefined });
   if (offered.length === 0)
     return html`<p class="quiet">Once a commit was fetched, you can see here for which commits the rules hold, without running anything. Start a build first.</p>`;
-  const asked = parseId(visit.url.searchParams.get('commit') ?? '');
-  const commit = asked === undefined ? undefined : findCommit(db, project.id, asked);
+  const commitId = parseId(visit.url.searchParams.get('commit') ?? '');
+  const commit = commitId === undefined ? undefined : findCommit(db, project.id, commitId);
   return html`<form method="get" class="row" action="#dry-run">
 <div class="field"><div class="label"><label for="dry-run-commit">Commit</label></div>
 <select id="dry-run-commit" name="commit">${offered
@@ -36,8 +36,8 @@ ${commit ? renderResult(visit, suites, commit) : html`<p class="hint">Shows whic
 }
 
 function renderResult(visit: ProjectVisit, suites: readonly Suite[], commit: Commit): Html {
-  const facts = factsOf(commit);
-  return dataTable({
+  const details = detailsOf(commit);
+  return renderTable({
     caption: 'Dry run',
     columns: ['Suite', 'Would it run', 'Rules'],
     rows: suites.map(suite => {
@@ -45,17 +45,16 @@ function renderResult(visit: ProjectVisit, suites: readonly Suite[], commit: Com
         listAllRules(visit.services.db, suite.id).map(
           ({ subject, operator, value }) => ({ subject, operator, value }) as Rule,
         ),
-        facts,
+        details,
         commit.filesOmitted ?? 0,
       );
       const state = runs === undefined ? 'cannot_be_told' : runs ? 'would_run' : 'would_not_run';
-      return { cells: [suite.name, stateBadge(state), renderJudged(rules)] };
+      return { cells: [suite.name, stateBadge(state), renderRuleResults(rules)] };
     }),
   });
 }
 
-/** What rules look at, as the newest fetch recorded it. */
-function factsOf(commit: Commit): CommitDetails {
+function detailsOf(commit: Commit): CommitDetails {
   return {
     ...commit,
     branches: JSON.parse(commit.branches) as string[],

@@ -1,11 +1,11 @@
-// Rules in words, and what each of them saw of a commit: for the suites that were decided, and for a dry run.
+// Shows rules and their results for a commit, for past decisions and for dry runs.
 
 import { html } from 'hono/html';
 import type { Operator, Rule, RuleResult, Subject } from '../../domain/rules.ts';
 import { stateMark } from '../frame/state.ts';
 import type { Html } from '../frame/visit.ts';
 
-export const subjectWords: Record<Subject, string> = {
+export const subjectLabels: Record<Subject, string> = {
   'commit.message': 'message',
   'commit.branches': 'branches',
   'commit.tags': 'tags',
@@ -17,7 +17,7 @@ export const subjectWords: Record<Subject, string> = {
   'commit.committer_email': 'committer’s email',
 };
 
-export const operatorWords: Record<Operator, string> = {
+export const operatorLabels: Record<Operator, string> = {
   contains: 'contains',
   does_not_contain: 'does not contain',
   equals: 'equals',
@@ -28,26 +28,26 @@ export const operatorWords: Record<Operator, string> = {
   does_not_match: 'does not match',
 };
 
-export const ruleWords = ({ subject, operator, value }: Rule): Html =>
-  html`<code>${subject}</code> ${operatorWords[operator] ?? operator} <code class="value">${value}</code>`;
+export const renderRule = ({ subject, operator, value }: Rule): Html =>
+  html`<code>${subject}</code> ${operatorLabels[operator] ?? operator} <code class="value">${value}</code>`;
 
-const SAW_SHOWN = 160;
+const MAX_VALUE_LENGTH = 160;
 
-/** Why a suite runs for a commit or not: each rule, whether it holds, and what it looked at. */
-export function renderJudged(rules: readonly (RuleResult & { isOpen?: boolean })[]): Html {
+/** Why a suite runs for a commit or not: each rule, whether it holds, and the value it was evaluated against. */
+export function renderRuleResults(rules: readonly (RuleResult & { isOpen?: boolean })[]): Html {
   if (rules.length === 0) return html`<span class="quiet">It has no rules, so it always runs.</span>`;
   return html`<ul class="rules">${rules.map(
     rule =>
-      html`<li>${stateMark(rule.isOpen ? 'cannot_be_told' : rule.holds ? 'holds' : 'does_not_hold')}<div>${ruleWords(rule)}<div class="second">${rule.isOpen ? OPEN_WORDS : ''}${renderSaw(rule.saw)}</div></div></li>`,
+      html`<li>${stateMark(rule.isOpen ? 'cannot_be_told' : rule.holds ? 'holds' : 'does_not_hold')}<div>${renderRule(rule)}<div class="second">${rule.isOpen ? UNDECIDED_TEXT : ''}${renderValue(rule.saw)}</div></div></li>`,
   )}</ul>`;
 }
 
-const OPEN_WORDS =
+const UNDECIDED_TEXT =
   'The commit changes more files than are kept, and none of those kept decides: a build judges all of them. It ';
 
-function renderSaw(saw: string | string[]): Html {
+function renderValue(saw: string | string[]): Html {
   const text = Array.isArray(saw) ? saw.join(', ') : saw;
   if (text === '') return html`saw nothing`;
-  if (text.length <= SAW_SHOWN) return html`saw ${text}`;
-  return html`<details><summary>saw ${text.slice(0, SAW_SHOWN)}…</summary>${text}</details>`;
+  if (text.length <= MAX_VALUE_LENGTH) return html`saw ${text}`;
+  return html`<details><summary>saw ${text.slice(0, MAX_VALUE_LENGTH)}…</summary>${text}</details>`;
 }

@@ -1,4 +1,4 @@
-// The rules of a suite: for which commits it runs.
+// The rules of a suite, which decide for which commits it runs.
 
 import { html } from 'hono/html';
 import { suites } from '../../api/suites.ts';
@@ -8,18 +8,18 @@ import { actionButton, formTo, renderForm, selectField, submitButton, textField 
 import { action, type Route } from '../frame/route.ts';
 import type { Html, View } from '../frame/visit.ts';
 import { type SuiteVisit, suitePath } from '../project/frame.ts';
-import { operatorWords, ruleWords, subjectWords } from './rule-results.ts';
+import { operatorLabels, renderRule, subjectLabels } from './rule-results.ts';
 
-const HERE = '/ui/projects/:project_id/suites/:suite_id/rules';
+const PATH = '/ui/projects/:project_id/suites/:suite_id/rules';
 
-export const suiteRulePages = (shown: (visit: SuiteVisit) => View): Route[] => [
-  action(HERE, suites.addRule, {
-    shown,
-    done: visit => ({ to: suitePath(visit, '#rules'), say: 'The rule is added.' }),
+export const suiteRulePages = (showForm: (visit: SuiteVisit) => View): Route[] => [
+  action(PATH, suites.addRule, {
+    showForm,
+    done: visit => ({ to: suitePath(visit, '#rules'), message: 'The rule is added.' }),
   }),
-  action(`${HERE}/:rule_id/delete`, suites.removeRule, {
-    shown,
-    done: visit => ({ to: suitePath(visit, '#rules'), say: 'The rule is removed.' }),
+  action(`${PATH}/:rule_id/delete`, suites.removeRule, {
+    showForm,
+    done: visit => ({ to: suitePath(visit, '#rules'), message: 'The rule is removed.' }),
   }),
 ];
 
@@ -36,14 +36,14 @@ ${
     ? ''
     : html`<ul class="rule-list">${rules.map(
         rule =>
-          html`<li><span>${ruleWords(rule as Rule)}</span>${actionButton(formTo(visit, suitePath(visit, `/rules/${rule.id}/delete`)), 'Remove', { tone: 'danger', confirm: 'Remove this rule?' })}</li>`,
+          html`<li><span>${renderRule(rule as Rule)}</span>${actionButton(formTo(visit, suitePath(visit, `/rules/${rule.id}/delete`)), 'Remove', { tone: 'danger', confirm: 'Remove this rule?' })}</li>`,
       )}</ul>`
 }
 <h3>Add a rule</h3>
 ${renderForm(add, {
   className: 'form wide',
-  fields: html`<div class="row">${selectField(add, { name: 'subject', label: 'Subject', required: true, choices: subjects.map(value => ({ value, label: `${value} (${subjectWords[value]})` })) })}
-${selectField(add, { name: 'operator', label: 'Operator', required: true, choices: operators.map(value => ({ value, label: operatorWords[value] })) })}
+  fields: html`<div class="row">${selectField(add, { name: 'subject', label: 'Subject', required: true, choices: subjects.map(value => ({ value, label: `${value} (${subjectLabels[value]})` })) })}
+${selectField(add, { name: 'operator', label: 'Operator', required: true, choices: operators.map(value => ({ value, label: operatorLabels[value] })) })}
 ${textField(add, { name: 'value', label: 'Value', required: true, code: true, placeholder: 'main' })}</div>
 <p class="hint">“Matches” takes a pattern for the whole value: <code>*</code> for anything, <code>?</code> for one character, <code>[a-z]</code> for one of several.</p>`,
   submit: submitButton('Add rule', 'plain'),

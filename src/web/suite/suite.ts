@@ -1,4 +1,4 @@
-// One suite: its settings, environment variables, rules, dependencies and cache. Each part's forms are beside it.
+// The page of a suite: its settings, environment variables, rules, dependencies and cache.
 
 import { html } from 'hono/html';
 import { suites } from '../../api/suites.ts';
@@ -14,19 +14,19 @@ import { renderDryRun } from './dry-run.ts';
 import { renderRules, suiteRulePages } from './rules.ts';
 import { renderVariables, suiteVariablePages } from './variables.ts';
 
-const HERE = '/ui/projects/:project_id/suites/:suite_id';
+const PATH = '/ui/projects/:project_id/suites/:suite_id';
 
 export const suitePages: Route[] = [
-  page(HERE, showSuite),
-  action(HERE, suites.update, {
-    shown: showSuite,
-    done: (visit, suite) => ({ to: suitePath(visit), say: `Suite ${suite.name} is changed.` }),
+  page(PATH, showSuite),
+  action(PATH, suites.update, {
+    showForm: showSuite,
+    done: (visit, suite) => ({ to: suitePath(visit), message: `Suite ${suite.name} is changed.` }),
   }),
-  action(`${HERE}/delete`, suites.delete, {
-    shown: showSuite,
+  action(`${PATH}/delete`, suites.delete, {
+    showForm: showSuite,
     done: visit => ({
       to: projectPath(visit, '/suites'),
-      say: `Suite ${visit.found.suite.name} is deleted. Its builds can still be read.`,
+      message: `Suite ${visit.found.suite.name} is deleted. Its builds can still be read.`,
     }),
   }),
   ...suiteVariablePages(showSuite),

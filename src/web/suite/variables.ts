@@ -1,11 +1,11 @@
-// The environment variables of a suite. A value is not in the page until it is asked for.
+// The environment variables of a suite. The page contains a value only after the user reveals it.
 
 import { html } from 'hono/html';
 import { suites } from '../../api/suites.ts';
 import { parseId } from '../../domain/id.ts';
 import { SealedValueError } from '../../store/database/vault.ts';
 import { listSealedVariables, openVariable, type SealedVariable } from '../../store/suites.ts';
-import { dataTable, linkButton } from '../frame/components.ts';
+import { linkButton, renderTable } from '../frame/components.ts';
 import {
   actionButton,
   type Form,
@@ -19,21 +19,21 @@ import { action, page, type Route } from '../frame/route.ts';
 import type { Html, View, Visit } from '../frame/visit.ts';
 import { projectView, type SuiteVisit, suitePath } from '../project/frame.ts';
 
-const HERE = '/ui/projects/:project_id/suites/:suite_id/environment_variables';
+const PATH = '/ui/projects/:project_id/suites/:suite_id/environment_variables';
 
-export const suiteVariablePages = (shown: (visit: SuiteVisit) => View): Route[] => [
-  action(HERE, suites.addVariable, {
-    shown,
-    done: (visit, { name }) => ({ to: suitePath(visit), say: `Variable ${name} is added.` }),
+export const suiteVariablePages = (showForm: (visit: SuiteVisit) => View): Route[] => [
+  action(PATH, suites.addVariable, {
+    showForm,
+    done: (visit, { name }) => ({ to: suitePath(visit), message: `Variable ${name} is added.` }),
   }),
-  page(`${HERE}/:variable_id`, showVariable),
-  action(`${HERE}/:variable_id`, suites.updateVariable, {
-    shown: showVariable,
-    done: (visit, { name }) => ({ to: suitePath(visit), say: `Variable ${name} is changed.` }),
+  page(`${PATH}/:variable_id`, showVariable),
+  action(`${PATH}/:variable_id`, suites.updateVariable, {
+    showForm: showVariable,
+    done: (visit, { name }) => ({ to: suitePath(visit), message: `Variable ${name} is changed.` }),
   }),
-  action(`${HERE}/:variable_id/delete`, suites.removeVariable, {
-    shown,
-    done: visit => ({ to: suitePath(visit), say: `Variable ${visit.found.variable.name} is removed.` }),
+  action(`${PATH}/:variable_id/delete`, suites.removeVariable, {
+    showForm,
+    done: visit => ({ to: suitePath(visit), message: `Variable ${visit.found.variable.name} is removed.` }),
   }),
 ];
 
@@ -44,7 +44,7 @@ export function renderVariables(visit: SuiteVisit): Html {
   return html`${
     variables.length === 0
       ? html`<p class="quiet">None yet. Add what the command needs and the repository must not hold, such as passwords: values are kept encrypted, and those of 8 characters or more are masked in logs.</p>`
-      : dataTable({
+      : renderTable({
           caption: 'Environment variables',
           columns: ['Name', 'Value', 'Actions'],
           rows: variables.map(variable => ({
@@ -79,7 +79,7 @@ function variableCells(visit: SuiteVisit, variable: SealedVariable, isRevealed: 
   ];
 }
 
-/** One that was changed in the database takes only its own place on the page. */
+/** A value that cannot be decrypted must not break the rest of the page. */
 function renderContent(visit: SuiteVisit, variable: SealedVariable): Html {
   try {
     const { content } = openVariable(visit.services.db, variable);
@@ -99,10 +99,10 @@ ${textArea(form, { name: 'content', label: 'Value', code: true, rows: 2, hint: '
 function showVariable(visit: Visit<'project' | 'suite' | 'variable'>): View {
   const { suite, variable } = visit.found;
   const { db } = visit.services;
-  const kept = listSealedVariables(db, suite.id).find(({ id }) => id === variable.id);
+  const sealed = listSealedVariables(db, suite.id).find(({ id }) => id === variable.id);
   const change = formTo(visit, suitePath(visit, `/environment_variables/${variable.id}`), {
     name: variable.name,
-    content: kept ? openVariable(db, kept).content : '',
+    content: sealed ? openVariable(db, sealed).content : '',
   });
   return projectView(visit, {
     tab: 'suites',

@@ -9,7 +9,7 @@ import { UsageError } from '../../../src/config.ts';
 import { createSession, listAccounts } from '../../../src/store/accounts.ts';
 import { listApplications } from '../../../src/store/applications.ts';
 import { openData } from '../../../src/store/data/data.ts';
-import { wordsFor } from '../../../src/web/frame/error-text.ts';
+import { errorMessage } from '../../../src/web/frame/error-text.ts';
 import { runAssay, temporaryDirectory } from '../../cli/program.ts';
 import { type OAuthFixture, openOAuthFixture } from './oauth-fixture.ts';
 
@@ -96,7 +96,7 @@ describe('invalid accounts and applications', () => {
         '--owner': TAKEN,
         '--redirect-uri': fields.redirect_uri,
       });
-      await same({ path: '/ui/applications/new', form: fields }, output, wordsFor(field, code));
+      await same({ path: '/ui/applications/new', form: fields }, output, errorMessage(field, code));
       assert.deepEqual(count(), before);
     });
 
@@ -127,7 +127,7 @@ describe('invalid accounts and applications', () => {
       const before = count();
       const fields = { email: 'new@example.org', kind: 'user', [field]: value };
       const output = await refusedBy('user add', [fields.email], { '--kind': fields.kind });
-      await same({ path: '/ui/admin/accounts', form: fields }, output, wordsFor(field, code));
+      await same({ path: '/ui/admin/accounts', form: fields }, output, errorMessage(field, code));
       assert.deepEqual(count(), before);
     });
 
@@ -154,7 +154,7 @@ describe('invalid accounts and applications', () => {
       });
       const { stranger } = fixture.people;
       const page = { path: `/ui/admin/accounts/${stranger.account.id}`, form: fields };
-      await same(page, output, wordsFor(field, 'invalid_format'));
+      await same(page, output, errorMessage(field, 'invalid_format'));
       assert.deepEqual(count(), before);
     });
 });

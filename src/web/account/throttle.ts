@@ -1,6 +1,5 @@
-// Bounds guesses at a secret. Tries for one subject by one caller come one after another, each after failures a little
-// later. Callers take turns, those with fewer wrong guesses first. What is too much is refused at once, and what nobody
-// waits for any more is dropped. Nobody is locked out.
+// Throttles guesses at passwords and codes. Attempts by one caller on one subject run one at a time, with a growing
+// delay after failures; callers with fewer failures go first. Excess attempts are refused, and nobody is locked out.
 
 import { setTimeout as wait } from 'node:timers/promises';
 import { ExpectedError } from '../../domain/refusal.ts';
@@ -9,43 +8,43 @@ const FREE_FAILURES = 3;
 const FIRST_DELAY_MS = 500;
 const LONGEST_DELAY_MS = 4_000;
 const FORGET_MS = 15 * 60_000;
-/** As many callers and keys are remembered. */
+/** How many callers and how many keys are remembered. */
 const MAX_REMEMBERED = 10_000;
 const MAX_WAITING_PER_KEY = 5;
-/** Some two seconds' worth of hashing: whoever would wait longer is refused at once. */
+/** About two seconds of hashing; further attempts are refused at once. */
 const MAX_WAITING = 50;
-/** Longer than any email address: what is typed beyond it is not kept. */
+/** Longer than any email address; the rest is cut off to bound memory. */
 const MAX_SUBJECT_LENGTH = 256;
-/** Each takes a core for some 25 ms: the others stay for everything else. */
-const AT_ONCE = 1;
+/** Each guess occupies a core for about 25 ms; the other cores stay free for other requests. */
+const MAX_RUNNING = 1;
 
-/** The try was not made, because there are too many or because its client has hung up. */
-export class TooManyTries extends ExpectedError {}
+/** The guess was not checked: there are too many attempts, or the client has disconnected. */
+export class TooManyAttempts extends ExpectedError {}
 
 export type Guess = {
-  /** Where it comes from. */
+  /** The network address of the client. */
   caller: string;
-  /** Whose secret it is about. */
+  /** The account or code being guessed. */
   subject: string;
-  /** Aborted when nobody waits for the outcome any more. */
+  /** Aborted when the client disconnects. */
   gone: AbortSignal;
 };
 
-export type Slowdown = {
-  /** Runs `attempt` when it is its turn; what it gives is undefined when the guess was wrong. Throws TooManyTries. */
+export type Throttle = {
+  /** Runs `attempt` when its turn comes. The result is undefined if the guess was wrong. Throws TooManyAttempts. */
   attempt<T>(guess: Guess, attempt: () => Promise<T | undefined>): Promise<T | undefined>;
 };
 
 type Clock = { now(): number; wait(ms: number): Promise<unknown> };
-type Try = { run(): Promise<boolean>; refuse(): void };
+type Attempt = { run(): Promise<boolean>; refuse(): void };
 type Caller = { failures: number; lastAt: number };
 type Key = {
   caller: Caller;
   failures: number;
   lastAt: number;
   /** Oldest first. */
-  waiting: Try[];
-  /** One of its tries is delayed, ready or running: the others wait for it. */
+  waiting: Attempt[];
+  /** One attempt is delayed, ready or running; the others wait for it. */
   busy: boolean;
 };
 
@@ -54,19 +53,19 @@ export function delayAfter(failures: number): number {
   return Math.min(FIRST_DELAY_MS * 2 ** (failures - FREE_FAILURES), LONGEST_DELAY_MS);
 }
 
-export function createSlowdown(clock: Clock = { now: Date.now, wait: ms => wait(ms) }): Slowdown {
+export function createThrottle(clock: Clock = { now: Date.now, wait: ms => wait(ms) }): Throttle {
   const callers = new Map<string, Caller>();
   const keys = new Map<string, Key>();
   const withWaiting = new Set<Key>();
-  /** Keys whose next try may run, by caller; the caller whose turn it is comes first. */
+  /** Keys whose next attempt may run, by caller, in round-robin order. */
   const ready = new Map<Caller, Key[]>();
   let running = 0;
 
-  /** What is known under the name, or new where that is too long ago. The oldest are forgotten first. */
-  function recall<T extends { lastAt: number }>(known: Map<string, T>, name: string, make: () => T): T {
+  /** The entry for `name`, or a new one if there is none or it has expired. Evicts the least recently used entry. */
+  function findOrCreate<T extends { lastAt: number }>(known: Map<string, T>, name: string, make: () => T): T {
     const before = known.get(name);
     const one = before && clock.now() - before.lastAt < FORGET_MS ? before : make();
-    // Putting it back makes this one the youngest.
+    // Inserting it again makes it the most recently used.
     known.delete(name);
     known.set(name, one);
     if (known.size > MAX_REMEMBERED) known.delete(known.keys().next().value as string);
@@ -74,8 +73,8 @@ export function createSlowdown(clock: Clock = { now: Date.now, wait: ms => wait(
   }
 
   function keyOf({ caller: name, subject }: Guess): Key {
-    const caller = recall(callers, name, () => ({ failures: 0, lastAt: clock.now() }));
-    const key = recall(
+    const caller = findOrCreate(callers, name, () => ({ failures: 0, lastAt: clock.now() }));
+    const key = findOrCreate(
       keys,
       `${name} ${subject.slice(0, MAX_SUBJECT_LENGTH)}`,
       (): Key => ({
@@ -86,12 +85,12 @@ export function createSlowdown(clock: Clock = { now: Date.now, wait: ms => wait(
         busy: false,
       }),
     );
-    // It may have been forgotten before the key was.
+    // The caller may have been evicted before the key.
     key.caller = caller;
     return key;
   }
 
-  function enqueue(key: Key, one: Try): void {
+  function enqueue(key: Key, one: Attempt): void {
     key.waiting.push(one);
     withWaiting.add(key);
     if (key.waiting.length > MAX_WAITING_PER_KEY || countWaiting(withWaiting) > MAX_WAITING)
@@ -105,7 +104,7 @@ export function createSlowdown(clock: Clock = { now: Date.now, wait: ms => wait(
     newest?.refuse();
   }
 
-  /** Lets the next try of the key run as soon as its delay is over. */
+  /** Makes the next attempt of the key ready once its delay is over. */
   async function prepare(key: Key): Promise<void> {
     key.busy = key.waiting.length > 0;
     if (!key.busy) return;
@@ -118,10 +117,10 @@ export function createSlowdown(clock: Clock = { now: Date.now, wait: ms => wait(
   }
 
   function runReady(): void {
-    while (running < AT_ONCE && ready.size > 0) {
+    while (running < MAX_RUNNING && ready.size > 0) {
       const caller = [...ready.keys()].reduce((best, one) => (one.failures < best.failures ? one : best));
       const [key, ...others] = ready.get(caller) as [Key, ...Key[]];
-      // Back in line behind the other callers.
+      // Move the caller to the end of the line.
       ready.delete(caller);
       if (others.length > 0) ready.set(caller, others);
       void runNext(key);
@@ -136,7 +135,7 @@ export function createSlowdown(clock: Clock = { now: Date.now, wait: ms => wait(
       const isRight = await next.run();
       running -= 1;
       key.failures = isRight ? 0 : key.failures + 1;
-      // One's own password, known and sent in between, makes guesses at others' no better.
+      // A success does not reset the caller: otherwise signing in to one's own account would allow more guesses at others.
       if (!isRight) key.caller.failures += 1;
       key.lastAt = clock.now();
       key.caller.lastAt = clock.now();
@@ -148,10 +147,10 @@ export function createSlowdown(clock: Clock = { now: Date.now, wait: ms => wait(
   return {
     attempt: <T>(guess: Guess, attempt: () => Promise<T | undefined>) =>
       new Promise<T | undefined>((resolve, reject) => {
-        if (guess.gone.aborted) throw new TooManyTries();
+        if (guess.gone.aborted) throw new TooManyAttempts();
         const key = keyOf(guess);
         const leave = () => guess.gone.removeEventListener('abort', drop);
-        const one: Try = {
+        const one: Attempt = {
           async run() {
             leave();
             const result = await attempt().catch((cause: unknown) => void reject(cause));
@@ -160,7 +159,7 @@ export function createSlowdown(clock: Clock = { now: Date.now, wait: ms => wait(
           },
           refuse() {
             leave();
-            reject(new TooManyTries());
+            reject(new TooManyAttempts());
           },
         };
         const drop = () => {
@@ -180,7 +179,7 @@ function countWaiting(keys: Iterable<Key>): number {
   return count;
 }
 
-/** The key with the most tries of the caller with the most, of those who guessed wrong first; among equals the last. */
+/** The key with the most waiting attempts, of the caller with the most. Callers with failures come first; the last wins a tie. */
 function greediest(keys: ReadonlySet<Key>): Key {
   const rank = ([{ failures }, ofCaller]: [Caller, Key[]]) =>
     countWaiting(ofCaller) + (failures > 0 ? MAX_WAITING : 0);

@@ -1,10 +1,10 @@
-// The pages for errors: missing, not allowed, forged, suspended, and broken.
+// The error pages: not found, suspended account, invalid form, refused request, and defect of the server.
 
 import { html } from 'hono/html';
 import { Refusal } from '../../domain/refusal.ts';
-import { TooManyTries } from '../account/slowdown.ts';
+import { TooManyAttempts } from '../account/throttle.ts';
 import { linkButton, messageView } from './components.ts';
-import { wordsFor } from './error-text.ts';
+import { errorMessage } from './error-text.ts';
 import type { View } from './visit.ts';
 
 const home = linkButton('/ui', 'Go to the projects');
@@ -20,7 +20,7 @@ export const suspendedView = messageView('Account suspended', 403, {
   text: 'An administrator has suspended it, so nothing can be shown or changed. Ask your administrator.',
 });
 
-export const forgedView = messageView('Form refused', 403, {
+export const invalidFormView = messageView('Form refused', 403, {
   title: 'This form is no longer valid',
   text: 'It was not sent from a page of your present session. Go back, load the page again, and send it once more.',
   action: home,
@@ -32,16 +32,15 @@ const tooManyTriesView = messageView('Try again', 429, {
   action: linkButton('/ui/sign-in', 'Sign in'),
 });
 
-/** What is wrong, in words. */
-export function sentencesOf({ errors }: Refusal): string {
+export function errorMessages({ errors }: Refusal): string {
   return Object.entries(errors)
-    .flatMap(([field, codes]) => codes.map(code => wordsFor(field, code)))
+    .flatMap(([field, codes]) => codes.map(code => errorMessage(field, code)))
     .join(' ');
 }
 
 export function errorView(error: Error, requestId: string): View {
   if (error instanceof Refusal) return refusalView(error);
-  return error instanceof TooManyTries ? tooManyTriesView : defectView(requestId);
+  return error instanceof TooManyAttempts ? tooManyTriesView : defectView(requestId);
 }
 
 function refusalView(refusal: Refusal): View {
@@ -49,7 +48,7 @@ function refusalView(refusal: Refusal): View {
   const status = refusal.status === 401 ? 403 : refusal.status;
   return messageView('Not possible', status, {
     title: 'This is not possible',
-    text: sentencesOf(refusal),
+    text: errorMessages(refusal),
     action: home,
   });
 }

@@ -1,7 +1,12 @@
 // How password guesses are slowed down, limited and dropped, and that callers do not wait for each other.
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { createSlowdown, delayAfter, type Guess, TooManyTries } from '../../../src/web/account/slowdown.ts';
+import {
+  createThrottle,
+  delayAfter,
+  type Guess,
+  TooManyAttempts,
+} from '../../../src/web/account/throttle.ts';
 
 const staying = new AbortController().signal;
 const guess = (caller: string, subject = 'ada', gone = staying): Guess => ({ caller, subject, gone });
@@ -38,7 +43,7 @@ const outcome = (tried: Promise<unknown>) =>
   tried.then(
     () => 'tried',
     (error: unknown) => {
-      assert.ok(error instanceof TooManyTries, String(error));
+      assert.ok(error instanceof TooManyAttempts, String(error));
       return 'refused';
     },
   );
@@ -46,31 +51,31 @@ const outcome = (tried: Promise<unknown>) =>
 describe('guesses at a secret', () => {
   it('wait longer from the fourth of one caller for one subject on, but never more than four seconds', async () => {
     const waits: number[] = [];
-    const slowdown = createSlowdown({ now: () => 0, wait: async ms => waits.push(ms) });
-    for (let n = 0; n < 9; n += 1) await slowdown.attempt(guess('a'), wrong);
-    await slowdown.attempt(guess('b'), wrong);
-    await slowdown.attempt(guess('a', 'bob'), wrong);
+    const throttle = createThrottle({ now: () => 0, wait: async ms => waits.push(ms) });
+    for (let n = 0; n < 9; n += 1) await throttle.attempt(guess('a'), wrong);
+    await throttle.attempt(guess('b'), wrong);
+    await throttle.attempt(guess('a', 'bob'), wrong);
     assert.deepEqual(waits, [500, 1000, 2000, 4000, 4000, 4000]);
   });
 
   it('accept the right one after any number of failures, and forget the failures', async () => {
     const waits: number[] = [];
-    const slowdown = createSlowdown({ now: () => 0, wait: async ms => waits.push(ms) });
-    for (let n = 0; n < 50; n += 1) await slowdown.attempt(guess('a'), wrong);
-    assert.equal(await slowdown.attempt(guess('a'), async () => 'in'), 'in');
+    const throttle = createThrottle({ now: () => 0, wait: async ms => waits.push(ms) });
+    for (let n = 0; n < 50; n += 1) await throttle.attempt(guess('a'), wrong);
+    assert.equal(await throttle.attempt(guess('a'), async () => 'in'), 'in');
     waits.length = 0;
-    await slowdown.attempt(guess('a'), wrong);
+    await throttle.attempt(guess('a'), wrong);
     assert.deepEqual(waits, []);
     assert.equal(delayAfter(0), 0);
   });
 
   it('run one after another', async () => {
-    const slowdown = createSlowdown(atOnce);
+    const throttle = createThrottle(atOnce);
     let running = 0;
     let most = 0;
     await Promise.all(
       Array.from({ length: 20 }, (_, at) =>
-        slowdown.attempt(guess(`caller ${at % 5}`), async () => {
+        throttle.attempt(guess(`caller ${at % 5}`), async () => {
           running += 1;
           most = Math.max(most, running);
           await settled();
@@ -83,33 +88,33 @@ describe('guesses at a secret', () => {
   });
 
   it('that fail for another reason report it, and the next one runs', async () => {
-    const slowdown = createSlowdown(atOnce);
-    const broken = slowdown.attempt(guess('a'), () => Promise.reject(new Error('no disk')));
+    const throttle = createThrottle(atOnce);
+    const broken = throttle.attempt(guess('a'), () => Promise.reject(new Error('no disk')));
     await assert.rejects(broken, /no disk/);
-    assert.equal(await slowdown.attempt(guess('a'), async () => 'in'), 'in');
+    assert.equal(await throttle.attempt(guess('a'), async () => 'in'), 'in');
   });
 
   it('are refused at once when five wait for one subject, and accepted again after that', async () => {
-    const slowdown = createSlowdown(atOnce);
+    const throttle = createThrottle(atOnce);
     const tries = openTries();
     const tried = Array.from({ length: 9 }, (_, at) =>
-      outcome(slowdown.attempt(guess('a'), tries.attempt(String(at)))),
+      outcome(throttle.attempt(guess('a'), tries.attempt(String(at)))),
     );
     await settled();
     // One runs and five wait.
     assert.deepEqual(await Promise.all(tried.slice(6)), ['refused', 'refused', 'refused']);
     await tries.endAll();
     assert.deepEqual(tries.begun, ['0', '1', '2', '3', '4', '5']);
-    assert.equal(await slowdown.attempt(guess('a'), async () => 'in'), 'in');
+    assert.equal(await throttle.attempt(guess('a'), async () => 'in'), 'in');
   });
 
   it('of one caller do not delay another: callers take turns', async () => {
-    const slowdown = createSlowdown(atOnce);
+    const throttle = createThrottle(atOnce);
     const tries = openTries();
     for (let at = 0; at < 20; at += 1)
-      void outcome(slowdown.attempt(guess('stranger', `user ${at}`), tries.attempt('stranger')));
+      void outcome(throttle.attempt(guess('stranger', `user ${at}`), tries.attempt('stranger')));
     await settled();
-    void slowdown.attempt(guess('person'), tries.attempt('person'));
+    void throttle.attempt(guess('person'), tries.attempt('person'));
     await tries.endOne();
     await tries.endOne();
     assert.ok(tries.begun.slice(0, 3).includes('person'), tries.begun.join());
@@ -117,27 +122,27 @@ describe('guesses at a secret', () => {
   });
 
   it('of callers who guessed wrong before wait for those who did not', async () => {
-    const slowdown = createSlowdown(atOnce);
+    const throttle = createThrottle(atOnce);
     const strangers = Array.from({ length: 20 }, (_, at) => `stranger ${at}`);
-    for (const stranger of strangers) await slowdown.attempt(guess(stranger), wrong);
+    for (const stranger of strangers) await throttle.attempt(guess(stranger), wrong);
     const tries = openTries();
     for (const stranger of strangers)
-      void outcome(slowdown.attempt(guess(stranger), tries.attempt(stranger)));
+      void outcome(throttle.attempt(guess(stranger), tries.attempt(stranger)));
     await settled();
-    void slowdown.attempt(guess('person'), tries.attempt('person'));
+    void throttle.attempt(guess('person'), tries.attempt('person'));
     await tries.endOne();
     assert.deepEqual(tries.begun, ['stranger 0', 'person']);
     await tries.endAll();
   });
 
   it('wait up to 50 in total; beyond that, the caller with the most waiting loses one to a newcomer', async () => {
-    const slowdown = createSlowdown(atOnce);
+    const throttle = createThrottle(atOnce);
     const tries = openTries();
     const flood = Array.from({ length: 300 }, (_, at) =>
-      outcome(slowdown.attempt(guess('stranger', `user ${at}`), tries.attempt('stranger'))),
+      outcome(throttle.attempt(guess('stranger', `user ${at}`), tries.attempt('stranger'))),
     );
     await settled();
-    const person = outcome(slowdown.attempt(guess('person'), tries.attempt('person')));
+    const person = outcome(throttle.attempt(guess('person'), tries.attempt('person')));
     await tries.endAll();
     assert.ok(tries.begun.indexOf('person') <= 2, 'callers take turns');
     assert.equal(await person, 'tried');
@@ -147,11 +152,11 @@ describe('guesses at a secret', () => {
   });
 
   it('of a disconnected client are dropped, unless they already run', async () => {
-    const slowdown = createSlowdown(atOnce);
+    const throttle = createThrottle(atOnce);
     const tries = openTries();
     const clients = Array.from({ length: 4 }, () => new AbortController());
     const tried = clients.map(({ signal }, at) =>
-      outcome(slowdown.attempt(guess('a', 'ada', signal), tries.attempt(String(at)))),
+      outcome(throttle.attempt(guess('a', 'ada', signal), tries.attempt(String(at)))),
     );
     await settled();
     clients[0]?.abort();
@@ -160,24 +165,24 @@ describe('guesses at a secret', () => {
     assert.deepEqual(await Promise.all(tried), ['tried', 'tried', 'refused', 'tried']);
     assert.deepEqual(tries.begun, ['0', '1', '3']);
     const gone = AbortSignal.abort();
-    assert.equal(await outcome(slowdown.attempt(guess('a', 'ada', gone), wrong)), 'refused');
+    assert.equal(await outcome(throttle.attempt(guess('a', 'ada', gone), wrong)), 'refused');
   });
 
   it('that are delayed delay nobody else: a client that disconnects meanwhile is dropped, others run', async () => {
     const delays: (() => void)[] = [];
-    const slowdown = createSlowdown({
+    const throttle = createThrottle({
       now: () => 0,
       wait: () => new Promise<void>(done => delays.push(done)),
     });
-    for (let n = 0; n < 3; n += 1) await slowdown.attempt(guess('a'), wrong);
+    for (let n = 0; n < 3; n += 1) await throttle.attempt(guess('a'), wrong);
     const client = new AbortController();
-    const delayed = outcome(slowdown.attempt(guess('a', 'ada', client.signal), wrong));
+    const delayed = outcome(throttle.attempt(guess('a', 'ada', client.signal), wrong));
     await settled();
     assert.equal(delays.length, 1);
-    assert.equal(await slowdown.attempt(guess('a', 'bob'), async () => 'in'), 'in');
+    assert.equal(await throttle.attempt(guess('a', 'bob'), async () => 'in'), 'in');
     client.abort();
     assert.equal(await delayed, 'refused');
-    const next = slowdown.attempt(guess('a'), async () => 'in');
+    const next = throttle.attempt(guess('a'), async () => 'in');
     delays[0]?.();
     assert.equal(await next, 'in');
   });
