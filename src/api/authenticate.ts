@@ -1,4 +1,4 @@
-// Whose request it is: Basic with the API key, or an OAuth token in the query or as Bearer. Nothing else, and never two of them.
+// Authenticates a request: Basic with the API key, or an OAuth token in the query or as Bearer, but never two of them.
 
 import { hash } from 'node:crypto';
 import { type Caller, standingOf } from '../domain/access.ts';
@@ -7,7 +7,7 @@ import { type Account, findAccountByEmail, matchesApiKey } from '../store/accoun
 import { findToken } from '../store/applications.ts';
 import { cached, type Db } from '../store/database/db.ts';
 
-/** The caller, or 401 `unauthorized`. Reads headers and query only, so that no body is taken from a stranger. */
+/** Throws `unauthorized`. Reads headers and query only, so that no body is read before authentication. */
 export function authenticate(db: Db, request: Request, url: URL): Caller {
   const header = request.headers.get('authorization');
   const queryTokens = url.search === '' ? [] : url.searchParams.getAll('oauth_token');
@@ -18,9 +18,9 @@ export function authenticate(db: Db, request: Request, url: URL): Caller {
     if (!found) throw refusal('unauthorized');
     return callerOf(db, found.account, new Set(found.token.scopes.split(' ')));
   }
-  // A browser adds cached Basic credentials to what any other site makes it ask.
+  // A browser adds cached Basic credentials even to requests that another site triggers.
   if (request.headers.get('sec-fetch-site') === 'cross-site') throw refusal('unauthorized');
-  const account = holderOf(db, header as string);
+  const account = findAccountByHeader(db, header as string);
   if (!account) throw refusal('unauthorized');
   return callerOf(db, account, undefined);
 }
@@ -36,8 +36,8 @@ export function callerOf(db: Db, account: Account, scopes: ReadonlySet<string> |
   };
 }
 
-/** Whose API key a Basic header carries. By the header's hash: a client sends the same one again and again. */
-const holderOf = cached(
+/** The account of a Basic header. Cached by the header's hash, because clients send the same header every time. */
+const findAccountByHeader = cached(
   (header: string) => hash('sha256', header, 'base64'),
   (db, header): Account | undefined => {
     const value = readHeader(header, 'basic');
@@ -50,7 +50,7 @@ const holderOf = cached(
   },
 );
 
-function readHeader(header: string, wanted: 'basic' | 'bearer'): string | undefined {
-  const [, scheme = '', value] = /^(\S+) +(\S+)$/.exec(header) ?? [];
-  return scheme.toLowerCase() === wanted ? value : undefined;
+function readHeader(header: string, scheme: 'basic' | 'bearer'): string | undefined {
+  const [, sentScheme = '', value] = /^(\S+) +(\S+)$/.exec(header) ?? [];
+  return sentScheme.toLowerCase() === scheme ? value : undefined;
 }

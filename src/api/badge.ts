@@ -1,4 +1,4 @@
-// The badge: a state in words and colour, drawn without any font of its own.
+// Renders the badge of a project as SVG.
 
 const colours: Record<string, string> = {
   passed: '#2da44e',

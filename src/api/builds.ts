@@ -1,4 +1,4 @@
-// Build requests, commits, builds and their logs.
+// Endpoints for build requests, commits, builds and their logs.
 
 import {
   buildRequestShape,
@@ -41,7 +41,7 @@ export const builds = {
   listRequests: endpoint({
     method: 'GET',
     path: '/projects/:project_id/build_requests',
-    summary: "The project's build requests",
+    summary: "Lists the project's build requests",
     access: 'sees',
     scope: 'build_requests',
     response: { list: buildRequestShape },
@@ -70,7 +70,7 @@ export const builds = {
   getRequest: endpoint({
     method: 'GET',
     path: '/projects/:project_id/build_requests/:build_request_id',
-    summary: 'A build request',
+    summary: 'Returns a build request',
     access: 'sees',
     scope: 'build_requests',
     response: { record: buildRequestShape },
@@ -79,7 +79,7 @@ export const builds = {
   cancelRequest: endpoint({
     method: 'POST',
     path: '/projects/:project_id/build_requests/:build_request_id/cancel',
-    summary: 'Cancels what of the request has not ended',
+    summary: 'Cancels the unfinished builds of the request',
     access: 'sees',
     scope: 'build_requests_create',
     response: { record: buildRequestShape },
@@ -91,7 +91,7 @@ export const builds = {
   listCommits: endpoint({
     method: 'GET',
     path: '/projects/:project_id/commits',
-    summary: 'The commits that were fetched',
+    summary: 'Lists the commits that were fetched',
     access: 'sees',
     scope: 'commits',
     response: { list: commitItemShape },
@@ -100,7 +100,7 @@ export const builds = {
   getCommit: endpoint({
     method: 'GET',
     path: '/projects/:project_id/commits/:commit_id',
-    summary: 'A commit',
+    summary: 'Returns a commit',
     access: 'sees',
     scope: 'commits',
     response: { record: commitShape },
@@ -109,7 +109,7 @@ export const builds = {
   listOfCommit: endpoint({
     method: 'GET',
     path: '/projects/:project_id/commits/:commit_id/builds',
-    summary: 'One build for each suite that ran or will run, reruns included',
+    summary: 'Lists the builds of a commit: one for each suite that ran or will run, and reruns',
     access: 'sees',
     scope: 'commits',
     response: { list: buildShape },
@@ -118,7 +118,7 @@ export const builds = {
   listDecisions: endpoint({
     method: 'GET',
     path: '/projects/:project_id/commits/:commit_id/suites',
-    summary: 'Which suites ran for the commit or not, and because of which rule',
+    summary: 'Lists which suites run for the commit, and the result of each rule',
     access: 'sees',
     scope: 'commits',
     response: { list: suiteDecisionShape, paged: false },
@@ -127,7 +127,7 @@ export const builds = {
   get: endpoint({
     method: 'GET',
     path: '/projects/:project_id/builds/:build_id',
-    summary: 'A build',
+    summary: 'Returns a build',
     access: 'sees',
     scope: 'commits',
     response: { record: buildShape },
@@ -136,7 +136,7 @@ export const builds = {
   log: endpoint({
     method: 'GET',
     path: '/projects/:project_id/builds/:build_id/log',
-    summary: 'The log as it stands; Range is honoured',
+    summary: 'Returns the current log; supports Range',
     access: 'sees',
     scope: 'commits',
     response: { media: 'text/plain', description: 'The log, byte for byte.', ranges: true },
@@ -145,7 +145,7 @@ export const builds = {
   cancel: endpoint({
     method: 'POST',
     path: '/projects/:project_id/builds/:build_id/cancel',
-    summary: 'Cancels a build that has not ended',
+    summary: 'Cancels an unfinished build',
     access: 'sees',
     scope: 'build_requests_create',
     response: { record: buildShape },
@@ -157,7 +157,7 @@ export const builds = {
   rerun: endpoint({
     method: 'POST',
     path: '/projects/:project_id/builds/:build_id/rerun',
-    summary: 'Runs the suite as it is now on the same commit, as a new build of the same request',
+    summary: 'Runs the current suite on the same commit, as a new build of the same request',
     access: 'sees',
     scope: 'build_requests_create',
     response: { record: buildShape, status: 201 },

@@ -1,4 +1,4 @@
-// Dependencies: instructions, archives, sharing.
+// Dependency endpoints: records, archives, compiles and sharing.
 
 import {
   createdDependencyShape,
@@ -36,7 +36,7 @@ import { flag, ids, imageField, optional, required, requiredName } from './field
 import { respondLog } from './log.ts';
 
 const DEFAULT_PREFIX = '/srv/dependency';
-/** An upload may take as long as it likes while it keeps moving. */
+/** An upload has no total deadline while bytes arrive. */
 const UPLOAD_STALL_MS = 60_000;
 const RELATED = 'related_dependencies[]';
 
@@ -61,27 +61,27 @@ const fields = {
   [RELATED]: ids('Dependencies whose artifacts the compile and the suites need too.'),
 } as const;
 
-/** Never itself, never in a circle, none twice. */
-function checkRelated(db: Db, related: bigint[] = [], own?: bigint): Errors {
-  const circular = own !== undefined && related.some(id => relatesTo(db, id, own));
+/** Refuses a dependency that relates to itself, a cycle, and duplicates. */
+function checkRelated(db: Db, related: bigint[] = [], ownId?: bigint): Errors {
+  const circular = ownId !== undefined && related.some(id => relatesTo(db, id, ownId));
   return circular || new Set(related).size < related.length ? { [RELATED]: ['invalid_format'] } : {};
 }
 
-/** It may only relate to what its owner can see. */
+/** A dependency may relate only to those that its owner can see. */
 function findMissingRelated({ db, caller }: Pick<Call, 'db' | 'caller'>, related: bigint[] = []): string[] {
   return related.every(id => findVisibleDependency(db, caller.accountId, id)) ? [] : [RELATED];
 }
 
-/** Which prefix a command has to fit cannot be said where the prefix itself is wrong. */
-const fits = (command: string, prefix: string, wrong: Readonly<Errors>) =>
-  wrong.prefix !== undefined || !checkCommand(command, prefix);
+/** Passes any command if the prefix itself is invalid. */
+const fits = (command: string, prefix: string, errors: Readonly<Errors>) =>
+  errors.prefix !== undefined || !checkCommand(command, prefix);
 
-/** Others may fetch what is shared, and see nothing of how it was compiled. */
-export function hideFromOthers({ caller, dependency }: { caller: Caller; dependency: Dependency }): void {
+/** Other accounts may use a shared dependency, but not see how it was compiled. */
+export function requireOwner({ caller, dependency }: { caller: Caller; dependency: Dependency }): void {
   if (dependency.ownerId !== caller.accountId) throw refusal('not_found');
 }
 
-/** Stores the upload on disk, and turns its failures into refusals of the field `archive`. */
+/** Stores the upload on disk. Throws its failures as refusals of the field `archive`. */
 async function receive(
   request: Request,
   dataDirectory: string,
@@ -106,12 +106,12 @@ export const dependencies = {
   list: endpoint({
     method: 'GET',
     path: '/dependencies',
-    summary: "The caller's dependencies, or with `shared=true` those that others share",
+    summary: "Lists the caller's dependencies, or with `shared=true` those that other accounts share",
     access: 'users',
     scope: 'dependencies',
-    // What others share is not the caller's to pay for.
+    // The caller does not pay for what other accounts share.
     allowUnpaid: url => /^(true|1)$/.test(url.searchParams.getAll('shared').at(-1) ?? ''),
-    query: { shared: flag('Those that others share instead of own ones.') },
+    query: { shared: flag('List what other accounts share instead.') },
     response: { list: dependencyShape },
     handle: ({ db, caller, page, query }) => {
       const list = query.shared ? listSharedDependencies : listOwnDependencies;
@@ -125,12 +125,12 @@ export const dependencies = {
     access: 'users',
     scope: 'dependencies',
     fields,
-    checkTogether: (values, call, wrong) => {
+    checkTogether: (values, call, errors) => {
       const { name, command, prefix = DEFAULT_PREFIX } = values;
       return {
         ...(name !== undefined &&
           isDependencyNameTaken(call.db, call.caller.accountId, name) && { name: ['already_exists'] }),
-        ...(command !== undefined && !fits(command, prefix, wrong) && { command: ['invalid_format'] }),
+        ...(command !== undefined && !fits(command, prefix, errors) && { command: ['invalid_format'] }),
         ...checkRelated(call.db, values[RELATED]),
       };
     },
@@ -160,7 +160,7 @@ export const dependencies = {
   get: endpoint({
     method: 'GET',
     path: '/dependencies/:dependency_id',
-    summary: 'A dependency: an own one, or one that is shared',
+    summary: "Returns one of the caller's dependencies, or a shared one",
     access: 'sees',
     scope: 'dependencies',
     response: { record: dependencyShape },
@@ -169,21 +169,22 @@ export const dependencies = {
   update: endpoint({
     method: 'PUT',
     path: '/dependencies/:dependency_id',
-    summary: 'Changes the fields that are sent; they count from the next compile on',
+    summary:
+      'Updates the fields that are sent. `launch_command` applies from the next build on; builds use the compiled artifact until the next compile',
     access: 'users',
     scope: 'dependencies',
     fields,
-    checkTogether: (values, call, wrong) => {
+    checkTogether: (values, call, errors) => {
       const { dependency } = call;
       const prefix = values.prefix === '' ? DEFAULT_PREFIX : (values.prefix ?? dependency.prefix);
       const command = values.command ?? dependency.command;
-      const touched = values.command !== undefined || values.prefix !== undefined;
+      const isChanged = values.command !== undefined || values.prefix !== undefined;
       return {
         ...(values.name !== undefined &&
           isDependencyNameTaken(call.db, dependency.ownerId, values.name, dependency) && {
             name: ['already_exists'],
           }),
-        ...(touched && !fits(command, prefix, wrong) && { command: ['invalid_format'] }),
+        ...(isChanged && !fits(command, prefix, errors) && { command: ['invalid_format'] }),
         ...checkRelated(call.db, values[RELATED], dependency.id),
       };
     },
@@ -229,7 +230,7 @@ export const dependencies = {
   upload: endpoint({
     method: 'POST',
     path: '/dependencies/:dependency_id/archive',
-    summary: 'Uploads the archive of the source code, which is then compiled',
+    summary: 'Uploads the archive of the source code and queues its compile',
     access: 'users',
     scope: 'dependencies',
     binary: { description: 'A tar (plain, gzip, bzip2, xz or zstd) or zip archive, of any size.' },
@@ -244,7 +245,7 @@ export const dependencies = {
         archiveContentType: received.contentType,
         archiveFileSize: received.sizeBytes,
       });
-      // Deleted or taken for compiling meanwhile; the sweep finds the file that nobody refers to.
+      // It was deleted meanwhile, or its compile started. The sweep removes the unused file.
       if (!uploaded)
         throw refusal(findDependency(db, dependency.id) ? 'resource_temporary_unavailable' : 'not_found');
       return presentUploadedDependency(uploaded);
@@ -253,7 +254,7 @@ export const dependencies = {
   cancel: endpoint({
     method: 'POST',
     path: '/dependencies/:dependency_id/cancel',
-    summary: 'Cancels a compile that has not ended',
+    summary: 'Cancels an unfinished compile',
     access: 'users',
     scope: 'dependencies',
     response: { record: dependencyShape },
@@ -278,7 +279,7 @@ export const dependencies = {
   unshare: endpoint({
     method: 'POST',
     path: '/dependencies/:dependency_id/unshare',
-    summary: 'Takes a shared dependency back, unless another account uses it',
+    summary: 'Stops sharing a dependency, unless another account uses it',
     access: 'users',
     scope: 'dependencies',
     response: { record: dependencyShape },
@@ -290,12 +291,12 @@ export const dependencies = {
   log: endpoint({
     method: 'GET',
     path: '/dependencies/:dependency_id/log',
-    summary: 'The log of the last compile; Range is honoured',
+    summary: 'Returns the log of the last compile; supports Range',
     access: 'sees',
     scope: 'dependencies',
     response: { media: 'text/plain', description: 'The log, byte for byte.', ranges: true },
     handle: call => {
-      hideFromOthers(call);
+      requireOwner(call);
       return respondLog(call.request, dependencyLogPath(call.dataDirectory, call.dependency.id));
     },
   }),

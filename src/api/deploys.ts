@@ -1,4 +1,4 @@
-// Deploy strategies and deploys.
+// Deploy endpoints: strategies and deploys.
 
 import {
   deployItemShape,
@@ -34,25 +34,25 @@ const fields = {
   name: requiredName({ doc: "Unique among the project's strategies.", example: 'Production' }),
   strategy_type: required({ doc: 'The only type.', oneOf: ['git'] }),
   'options[repository_url]': required({
-    doc: 'Pushed to, scp-like, without a protocol.',
+    doc: 'Where to push, scp-like, without a protocol.',
     example: 'git@git.example.org:team/live.git',
     check: checkRepositoryUrl,
     maxBytes: 1024,
   }),
-  'options[local_branch]': required({ doc: 'Branch that is pushed.', example: 'main', check: checkBranch }),
+  'options[local_branch]': required({ doc: 'Branch to push.', example: 'main', check: checkBranch }),
   'options[remote_branch]': required({
-    doc: 'Branch that is pushed to.',
+    doc: 'Branch to push to.',
     example: 'main',
     check: checkBranch,
   }),
-  'options[automatic]': flag('Whether each commit of local_branch that passes is deployed.'),
+  'options[automatic]': flag('Whether to deploy each commit of local_branch that passes.'),
 };
 
 export const deploys = {
   listStrategies: endpoint({
     method: 'GET',
     path: '/projects/:project_id/deploy_strategies',
-    summary: "The project's deploy strategies, without their options",
+    summary: "Lists the project's deploy strategies, without their options",
     access: 'sees',
     scope: 'deploys',
     response: { list: strategyItemShape },
@@ -85,7 +85,7 @@ export const deploys = {
   getStrategy: endpoint({
     method: 'GET',
     path: '/projects/:project_id/deploy_strategies/:deploy_strategy_id',
-    summary: 'A deploy strategy with its options',
+    summary: 'Returns a deploy strategy with its options',
     access: 'sees',
     scope: 'deploys',
     response: { record: strategyShape },
@@ -94,7 +94,7 @@ export const deploys = {
   updateStrategy: endpoint({
     method: 'PUT',
     path: '/projects/:project_id/deploy_strategies/:deploy_strategy_id',
-    summary: 'Changes the fields that are sent',
+    summary: 'Updates the fields that are sent',
     access: 'sees',
     scope: 'deploys',
     fields,
@@ -129,7 +129,7 @@ export const deploys = {
   list: endpoint({
     method: 'GET',
     path: '/projects/:project_id/deploys',
-    summary: "The project's deploys",
+    summary: "Lists the project's deploys",
     access: 'sees',
     scope: 'deploys',
     response: { list: deployItemShape },
@@ -138,7 +138,7 @@ export const deploys = {
   create: endpoint({
     method: 'POST',
     path: '/projects/:project_id/deploys',
-    summary: 'Pushes a commit as the strategy says',
+    summary: 'Deploys a commit with a strategy',
     access: 'sees',
     scope: 'deploys',
     fields: {
@@ -159,7 +159,7 @@ export const deploys = {
   get: endpoint({
     method: 'GET',
     path: '/projects/:project_id/deploys/:deploy_id',
-    summary: 'A deploy',
+    summary: 'Returns a deploy',
     access: 'sees',
     scope: 'deploys',
     response: { record: deployShape },
@@ -169,7 +169,7 @@ export const deploys = {
     method: 'POST',
     path: '/projects/:project_id/deploys/:deploy_id/cancel',
     summary:
-      'Cancels a deploy. One that is under way ends when its push was aborted and the remote was asked where its branch stands: `deployed` where the push had arrived, else `canceled`',
+      'Cancels a deploy. A running push is aborted, then the remote branch is checked: the deploy ends as `deployed` if the push had arrived, else as `canceled`',
     access: 'sees',
     scope: 'deploys',
     response: { record: deployShape },
@@ -178,7 +178,7 @@ export const deploys = {
   log: endpoint({
     method: 'GET',
     path: '/projects/:project_id/deploys/:deploy_id/log',
-    summary: "The push's output; Range is honoured",
+    summary: 'Returns the output of the push; supports Range',
     access: 'sees',
     scope: 'deploys',
     response: { media: 'text/plain', description: 'The log, byte for byte.', ranges: true },

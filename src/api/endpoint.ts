@@ -1,4 +1,4 @@
-// An endpoint: one definition that routes, guards, validates, documents and answers.
+// The definition of an endpoint: the router, the validation and the API reference all read it.
 
 import type { ServerResponse } from 'node:http';
 import type { StreamEvents } from '../contract/events.ts';
@@ -18,31 +18,30 @@ import { type FindResources, type ParamsIn, type ResourcesIn, resourcesOf } from
 import type { LogFeeds } from './log-feed.ts';
 import type { Metrics } from './metrics.ts';
 
-/** What endpoints get from the composition root. */
+/** What src/app.ts passes to every endpoint. */
 export type Services = {
   db: Db;
   live: Live;
   log: Log;
   metrics: Metrics;
-  /** Growing logs, each read once for all who follow it. */
   feeds: LogFeeds;
   baseUrl: string;
   version: string;
-  /** DATA: logs and archives are files in it. */
+  /** The setting DATA: contains logs and archives. */
   dataDirectory: string;
-  /** Whether there is room for more work (MIN_FREE_DISK). */
+  /** Whether there is enough free disk space for more work (MIN_FREE_DISK). */
   hasFreeSpace(): boolean;
   /** Which images suites and dependencies may name. */
   imageSettings: ImageSettings;
-  /** Addresses that webhooks may reach although they are loopback or the like. */
+  /** Loopback and other forbidden addresses that webhooks may reach anyway. */
   webhookAllow: readonly Cidr[];
-  /** Proxies that are believed when they report whom they were called by. */
+  /** Proxies whose forwarding headers are trusted. */
   trustedProxies: readonly Cidr[];
-  /** Why a build waits, and in which place; undefined when it does not. */
+  /** Why a build waits, and its position in the queue; undefined if it does not wait. */
   waiting(build: Build): { position: number; reason: string } | undefined;
-  /** Why what waits for a container does not start yet. */
+  /** Why queued work does not start yet. */
   waitReason(): string;
-  /** Lines for /metrics and facts for /healthz that only the running parts know. */
+  /** The state of the running server, for /metrics, /healthz and pages. */
   vitals(): Vitals;
 };
 
@@ -52,20 +51,20 @@ export type Vitals = {
   slots: number;
   freeDiskBytes: number;
   minFreeDiskBytes: number;
-  /** CACHE_LIMIT and CACHE_TOTAL; 0 is no limit. */
+  /** CACHE_LIMIT and CACHE_TOTAL; 0 means no limit. */
   cacheLimitBytes: number;
   cacheTotalBytes: number;
-  /** Why Docker cannot be used; undefined when it can. */
+  /** Why Docker is unavailable; undefined if it is available. */
   dockerUnavailable: string | undefined;
   image: string;
 };
 
-/** The caller and the rows that the path names, which the caller may see; nothing where no credentials are needed. */
+/** The caller and the rows that the path names. Empty if the endpoint needs no credentials. */
 type Admitted<Path extends string, A extends Access> = A extends 'anyone' | 'administrators'
   ? unknown
   : { caller: Caller } & ResourcesIn<Path>;
 
-/** What a handler gets. Asking for a row that the path does not name is an error of the compiler. */
+/** What a handler gets. A row that the path does not name is a type error. */
 export type Call<
   Path extends string = '',
   A extends Access = 'signed in',
@@ -78,18 +77,18 @@ export type Call<
     request: Request;
     url: URL;
     params: Readonly<Record<ParamsIn<Path>, string>>;
-    /** What a stream writes to; HTTP/2 has one that is used alike. */
+    /** For streams. With HTTP/2 it is a compatible object. */
     outgoing: ServerResponse;
-    /** Which part of a list is asked for. */
+    /** The requested page of a list. */
     page: Page;
   };
 
 type Method = 'GET' | 'POST' | 'PUT' | 'DELETE';
 
-/** The values of a body. PUT changes the fields that are sent, and no others. */
+/** The values of a body. PUT changes only the fields that are sent. */
 type Sent<M extends Method, F extends Fields> = M extends 'PUT' ? Partial<Values<F>> : Values<F>;
 
-/** What is answered: a record in the envelope, a list of them, or something that is no JSON. */
+/** A successful response: a record or a list in the envelope, or another media type. */
 export type ResponseSpec =
   | { record: JsonSchema; status?: 200 | 201 | 202 }
   | { list: JsonSchema; paged?: boolean }
@@ -108,29 +107,29 @@ type Definition<
   summary: string;
   access: A;
   scope: Scope | undefined;
-  /** Whether an account that owes payment may still do it to what it owns. */
+  /** Whether an account that owes payment may still call it for what it owns. */
   allowUnpaid?(url: URL): boolean;
   fields?: F;
   query?: Q;
-  /** A body that is no form: the endpoint reads it itself. */
+  /** A body that is not a form: the handler reads it. */
   binary?: { description: string };
-  /** Checks beyond single fields: uniqueness, fields that must fit each other. Gets what is valid, and what is not. */
+  /** Checks beyond single fields: uniqueness, and fields that depend on each other. Gets valid values, and the errors. */
   checkTogether?(
     values: Partial<Values<F>>,
     call: Call<Path, A, Sent<M, F>, Q>,
-    wrong: Readonly<Errors>,
+    errors: Readonly<Errors>,
   ): Errors;
-  /** Fields that name other records: those that do not exist are 404, once all fields are valid. */
+  /** The fields whose records do not exist. Called when all fields are valid; responds 404. */
   findMissing?(values: Sent<M, F>, call: Call<Path, A, Sent<M, F>, Q>): string[];
   response: ResponseSpec;
-  /** A result that is not a Response is put into the envelope. */
+  /** A result that is not a Response is wrapped in the envelope. */
   handle(call: Call<Path, A, Sent<M, F>, Q>): Result;
 };
 
-/** An endpoint of the table, with what is derived from its definition once. */
+/** A definition, with what is derived from it once. */
 export type Endpoint<Result = unknown> = Definition<Method, string, Access, Fields, Fields, Result> & {
   findResources: FindResources<string>;
-  /** Those of a page included. */
+  /** Includes those for paging. */
   queryFields: Fields;
   needsQuery: boolean;
 };
@@ -156,42 +155,42 @@ export function endpoint<
   };
 }
 
-/** A page of a list; the router adds the link to the next one. */
+/** A page of a list. The router adds the link to the next page. */
 export class Listing<Item = unknown> {
   readonly items: Item[];
   readonly next: bigint | undefined;
-  /** Why records that were damaged are not among the items: for the log. */
-  readonly leftOut: readonly SealedValueError[];
+  /** The errors of records that could not be read, for the log. */
+  readonly unreadable: readonly SealedValueError[];
 
-  constructor(items: Item[], next: bigint | undefined, leftOut: readonly SealedValueError[] = []) {
+  constructor(items: Item[], next: bigint | undefined, unreadable: readonly SealedValueError[] = []) {
     this.items = items;
     this.next = next;
-    this.leftOut = leftOut;
+    this.unreadable = unreadable;
   }
 }
 
-/** Rows as the store gives them, one more than the page holds where there is a next one. */
+/** `rows` has one more row than the page if there is a next page. */
 export function listing<Row extends { id: bigint }, Item>(
   page: Page,
   rows: readonly Row[],
   present: (row: Row) => Item,
 ): Listing<Item> {
   const shown = rows.slice(0, page.limit);
-  const leftOut: SealedValueError[] = [];
+  const unreadable: SealedValueError[] = [];
   const items = shown.flatMap(row => {
     try {
       return [present(row)];
     } catch (error) {
-      // What was changed in the database answers 500 by itself; a list shows the others.
+      // Requesting this record alone responds 500. A list still shows the others.
       if (!(error instanceof SealedValueError)) throw error;
-      leftOut.push(error);
+      unreadable.push(error);
       return [];
     }
   });
-  return new Listing(items, rows.length > page.limit ? shown.at(-1)?.id : undefined, leftOut);
+  return new Listing(items, rows.length > page.limit ? shown.at(-1)?.id : undefined, unreadable);
 }
 
-/** For `named`: a suite or a dependency can only run in an image that may be used. */
+/** For `findMissing`: whether a suite or a dependency may use the image. */
 export const findMissingImage = (
   { image }: { image?: string | undefined },
   { db, imageSettings }: Pick<Services, 'db' | 'imageSettings'>,

@@ -1,4 +1,4 @@
-// The whole contract, as one table: what is not in it does not exist.
+// The table of all API endpoints.
 
 import { builds } from './builds.ts';
 import { dependencies } from './dependencies.ts';
@@ -12,20 +12,20 @@ import { describe } from './openapi.ts';
 import { projects } from './projects.ts';
 import { suites } from './suites.ts';
 
-let described = { baseUrl: '', json: '' };
+let cached = { baseUrl: '', json: '' };
 
 const openapi = endpoint({
   method: 'GET',
   path: '/openapi.json',
-  summary: 'This document',
+  summary: 'Returns this document',
   access: 'anyone',
   scope: undefined,
   response: { media: 'application/json', description: 'An OpenAPI 3.1 document.' },
-  // Made once: anyone may ask for it, and it does not change while the program runs.
+  // Cached, because anyone may request it and it does not change while the server runs.
   handle: ({ baseUrl, version, request, url }) => {
-    if (described.baseUrl !== baseUrl)
-      described = { baseUrl, json: JSON.stringify(describe(endpoints, { baseUrl, version })) };
-    return respondText(described.json, 200, readCallback(request.method, url));
+    if (cached.baseUrl !== baseUrl)
+      cached = { baseUrl, json: JSON.stringify(describe(endpoints, { baseUrl, version })) };
+    return respondText(cached.json, 200, readCallback(request.method, url));
   },
 });
 

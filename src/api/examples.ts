@@ -1,4 +1,4 @@
-// The examples of the API reference: for each endpoint a curl command for bash and zsh, and an response.
+// The examples of the API reference: a curl command for bash and zsh, and a response, for each endpoint.
 
 import { exampleOf } from '../contract/examples.ts';
 import type { JsonSchema } from '../contract/wire.ts';
@@ -8,8 +8,8 @@ import type { DescribedFields, OAuthEndpoint } from './oauth-operations.ts';
 export type DocumentedEndpoint = Endpoint | OAuthEndpoint;
 
 const MAX_LINE = 90;
-/** Fields whose values only the reader knows, beside IDs: shell variables, like the IDs in paths. */
-const secrets = ['client_id', 'code', 'token'];
+/** Fields that the example shows as shell variables, like IDs. */
+const variables = ['client_id', 'code', 'token'];
 
 /** `$A` is the address of the server, `$AUTH` email and API key; IDs are variables such as `$PROJECT_ID`. */
 export function curlExample(endpoint: DocumentedEndpoint): string {
@@ -46,7 +46,7 @@ const requiredOf = (fields: DescribedFields): Sent[] =>
     .filter(([, field]) => field.required)
     .map(([name, field]) => [name, field.schema]);
 
-/** What is required; for PUT, which changes only what is sent, a single field. */
+/** The required fields; for PUT a single field. */
 function chooseFields({ method }: DocumentedEndpoint, fields: DescribedFields): Sent[] {
   if (method !== 'PUT') return requiredOf(fields);
   const entries = Object.entries(fields);
@@ -55,9 +55,9 @@ function chooseFields({ method }: DocumentedEndpoint, fields: DescribedFields): 
   return (shown ? [shown] : entries.slice(-1)).map(([name, { schema }]) => [name, schema]);
 }
 
-/** `-d` where nothing has to be encoded or quoted. */
+/** `-d` if nothing has to be encoded. */
 function dataArgument(name: string, schema: JsonSchema): string {
-  if (name.endsWith('_id') || secrets.includes(name)) return `-d ${name}="$${name.toUpperCase()}"`;
+  if (name.endsWith('_id') || variables.includes(name)) return `-d ${name}="$${name.toUpperCase()}"`;
   const value = fieldExample(name, schema);
   if (/^[\w.~-]+$/.test(value)) return /^\w+$/.test(name) ? `-d ${name}=${value}` : `-d '${name}=${value}'`;
   return `--data-urlencode '${name}=${value}'`;
@@ -70,7 +70,7 @@ function fieldExample(name: string, schema: JsonSchema): string {
   return String(written ?? exampleOf(schema, innerName));
 }
 
-/** The body of a successful response; undefined where it is neither JSON nor events. */
+/** The body of a successful response; undefined if it is neither JSON nor events. */
 export function responseExample(endpoint: DocumentedEndpoint): string | undefined {
   const { response } = endpoint;
   if ('record' in response) return print({ response: exampleOf(response.record) });

@@ -1,4 +1,4 @@
-// What a request may carry, said once: the same definitions validate it and describe it in OpenAPI.
+// The kinds of request fields. The same definition validates a field and describes it in OpenAPI.
 
 import type { JsonSchema } from '../contract/wire.ts';
 import { parseId } from '../domain/id.ts';
@@ -9,14 +9,14 @@ import type { Sent, SentFields } from './http/body.ts';
 export type Field<Value = unknown, Required extends boolean = boolean> = {
   required: Required;
   schema: JsonSchema;
-  /** What an optional field becomes when a PUT sends it blank; without it, such a field is left alone. */
-  emptied?: Value;
-  /** The value, or the code of what is wrong with it. `blank` says that nothing was sent for it. */
+  /** The value of an optional field that a PUT sends blank. Without it, the field stays unchanged. */
+  blankValue?: Value;
+  /** The value, an error code, or `blank` if nothing was sent. */
   read(sent: Sent): { value: Value } | { code: ErrorCode } | { blank: true };
 };
 export type Fields = Record<string, Field>;
 
-/** What a handler gets: every field by its name, undefined where an optional one was not sent. */
+/** What a handler gets: the values by field name. An optional field that was not sent is undefined. */
 export type Values<F extends Fields> = {
   [Name in keyof F]: F[Name] extends Field<infer Value, infer Required>
     ? Required extends true
@@ -33,7 +33,7 @@ type TextOptions<Value extends string = string> = {
   maxBytes?: number;
   /** Names are one line; commands and descriptions are not. */
   multiline?: boolean;
-  /** White space, or nothing, is a value like any other. */
+  /** Whether an empty value or white space is accepted as it is. */
   mayBeBlank?: boolean;
 };
 
@@ -42,7 +42,7 @@ const NAME_BYTES = 255;
 const TEXT_BYTES = 64 * 1024;
 const NAME_RULE =
   'Surrounding white space is removed; names that differ only in case or white space are the same.';
-const controls = /[\u0000-\u001f\u007f]/;
+const CONTROL_CHARACTERS = /[\u0000-\u001f\u007f]/;
 
 function makeText<Value extends string, Required extends boolean>(
   required: Required,
@@ -59,12 +59,16 @@ function makeText<Value extends string, Required extends boolean>(
       ...(options.example !== undefined && { examples: [options.example] }),
       maxLength: maxBytes,
     },
-    ...(isValue(EMPTY) && { emptied: EMPTY }),
+    ...(isValue(EMPTY) && { blankValue: EMPTY }),
     read(sent) {
       if (typeof sent !== 'string') return sent === null ? { blank: true } : { code: 'invalid_format' };
       if (!options.mayBeBlank && sent.trim() === '') return { blank: true };
-      // JSON can spell half of a surrogate pair, which is no character.
-      if (sent.includes('\0') || !sent.isWellFormed() || (!options.multiline && controls.test(sent)))
+      // JSON can encode half of a surrogate pair.
+      if (
+        sent.includes('\0') ||
+        !sent.isWellFormed() ||
+        (!options.multiline && CONTROL_CHARACTERS.test(sent))
+      )
         return { code: 'invalid_format' };
       if (Buffer.byteLength(sent) > maxBytes) return { code: 'invalid_format' };
       if (!isValue(sent)) return { code: 'invalid_format' };
@@ -74,7 +78,7 @@ function makeText<Value extends string, Required extends boolean>(
   };
 }
 
-/** What something is called. White space around it is not part of it; NAME_RULE says when two are the same. */
+/** A name, trimmed. NAME_RULE says when two names are the same. */
 export function requiredName(options: Pick<TextOptions, 'doc' | 'example'>): Field<string, true> {
   const text = makeText(true, { ...options, doc: `${options.doc} ${NAME_RULE}` });
   return {
@@ -93,14 +97,14 @@ export const required = <Value extends string>(options: TextOptions<Value>): Fie
 export const optional = <Value extends string>(options: TextOptions<Value>): Field<Value, false> =>
   makeText(false, options);
 
-/** The image of a suite or a dependency; whether it may be used says `isImageUsable`. */
+/** The image of a suite or a dependency. `findMissingImage` checks that it exists. */
 export const imageField = (doc: string) =>
   optional({
-    doc: `${doc} \`host\`, or the name of an imported image; any other is \`not_found\`, unless the setting ANY_IMAGE is on.`,
+    doc: `${doc} \`host\`, or the name of an imported image; any other is \`not_found\` unless the setting ANY_IMAGE is on.`,
     check: checkImageName,
   });
 
-/** On or off: `true`, `false`, `1`, `0`. */
+/** A boolean: `true`, `false`, `1` or `0`. */
 export function flag(doc: string): Field<boolean, false> {
   return {
     required: false,
@@ -139,7 +143,7 @@ export const requiredId = (doc: string): Field<bigint, true> => ({
   read: readId,
 });
 
-/** Where a page begins: a blank one would begin the list anew, without end. */
+/** The start of a page. A blank cursor is refused: a client that sends one would read the first page forever. */
 export const cursor = (doc: string): Field<bigint, false> => ({
   required: false,
   schema: idSchema(doc),
@@ -149,35 +153,25 @@ export const cursor = (doc: string): Field<bigint, false> => ({
   },
 });
 
-/** A whole number within bounds, from the query. */
-export function integer(
-  doc: string,
-  bounds: { least: number; most: number; defaultValue: number },
-): Field<number, false> {
-  return {
-    required: false,
-    schema: {
-      type: 'integer',
-      minimum: bounds.least,
-      maximum: bounds.most,
-      default: bounds.defaultValue,
-      description: doc,
-    },
-    read(sent) {
-      const value = typeof sent === 'string' && /^\d{1,9}$/.test(sent) ? Number(sent) : Number.NaN;
-      return value >= bounds.least && value <= bounds.most ? { value } : { code: 'invalid_format' };
-    },
-  };
-}
-
-export const PAGE_LIMIT = { least: 1, most: 1000, defaultValue: 100 };
-/** What every list takes that comes in pages. */
-export const pageFields = {
-  limit: integer('How many at the most.', PAGE_LIMIT),
-  before: cursor('Only those older than this id.'),
+export const PAGE_LIMIT = { min: 1, max: 1000, defaultValue: 100 };
+const limit: Field<number, false> = {
+  required: false,
+  schema: {
+    type: 'integer',
+    minimum: PAGE_LIMIT.min,
+    maximum: PAGE_LIMIT.max,
+    default: PAGE_LIMIT.defaultValue,
+    description: 'Maximum number of items.',
+  },
+  read(sent) {
+    const value = typeof sent === 'string' && /^\d{1,9}$/.test(sent) ? Number(sent) : Number.NaN;
+    return value >= PAGE_LIMIT.min && value <= PAGE_LIMIT.max ? { value } : { code: 'invalid_format' };
+  },
 };
+/** The query fields of every paged list. */
+export const pageFields = { limit, before: cursor('Only items older than this id.') };
 
-/** A list of ids, `name[]`; one empty element is the empty list. */
+/** A list of ids, `name[]`. A single empty element means an empty list. */
 export function ids(doc: string): Field<bigint[], false> {
   return {
     required: false,
@@ -197,7 +191,7 @@ export function ids(doc: string): Field<bigint[], false> {
   };
 }
 
-/** Looks at every field. What is wrong is collected, what is right is there for further checks. `partial`: as PUT does. */
+/** Validates every field, and returns valid values and errors. With `partial`, as for PUT, required fields may be missing. */
 export function readFields<F extends Fields>(
   fields: F,
   sent: SentFields,
@@ -206,14 +200,14 @@ export function readFields<F extends Fields>(
   const values: Record<string, unknown> = {};
   const errors: Errors = {};
   for (const [name, field] of Object.entries(fields)) {
-    // A list that was sent as a single value has its name without brackets.
+    // A list that was sent as a single value has no brackets in its name.
     const sentName = sent.has(name) ? name : name.replace(/\[\]$/, '');
     const isSent = sent.has(sentName);
     const read = isSent ? field.read(sent.get(sentName) as Sent) : { blank: true as const };
     if ('code' in read) errors[name] = [read.code];
     else if ('value' in read) values[name] = read.value;
     else if (field.required && (isSent || !partial)) errors[name] = ['is_blank'];
-    else if (isSent && partial && field.emptied !== undefined) values[name] = field.emptied;
+    else if (isSent && partial && field.blankValue !== undefined) values[name] = field.blankValue;
   }
   return { values: values as Partial<Values<F>>, errors };
 }

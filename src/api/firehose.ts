@@ -1,4 +1,4 @@
-// Firehoses: streams of server-sent events, one for each project, build and dependency.
+// Firehoses: streams of server-sent events for projects, builds and dependencies. The pages use the same streams.
 
 import { logStreamEvents, projectStreamEvents } from '../contract/events.ts';
 import { buildShape, dependencyShape, presentBuild } from '../contract/records.ts';
@@ -14,20 +14,19 @@ import { dependencyRecord } from '../store/dependency-use.ts';
 import { lastEventId, listEvents } from '../store/events.ts';
 import { findProject, findVisibleProject, projectRecord } from '../store/projects.ts';
 import { authenticate } from './authenticate.ts';
-import { hideFromOthers } from './dependencies.ts';
+import { requireOwner } from './dependencies.ts';
 import { type Call, endpoint, type Services } from './endpoint.ts';
 import { type EventStream, frame, openStream, streamResponse } from './http/stream.ts';
 import type { LogReader } from './log-feed.ts';
 
-/** Few at once: each may be large, and they are sent one by one. */
+/** Small, because each event may be large and is sent before the next. */
 const EVENT_BATCH = 20;
 
-/**
- * What a stream follows: the record as it is now, whether it waits (and what lies in its log is of another run), whether it
- * has ended, its log, and who tells of changes.
- */
+/** A build or dependency whose state and log a stream sends. */
 export type LogSource = {
+  /** Undefined when it was deleted. With `waits`, the log is still that of an earlier run. */
   read(): { record: unknown; state: string; waits: boolean; finished: boolean } | undefined;
+  /** Where changes of its state are published. */
   topic: string;
   logPath: string;
 };
@@ -44,7 +43,7 @@ export function followBuild(
         build && {
           record: presentBuild(build, call.waiting(build)),
           state: build.buildState,
-          // A log of its own: what is in it is of this build, and is there already where Docker lost it once.
+          // Each build has its own log. A retried build has log text while it waits.
           waits: false,
           finished: isFinishedBuild(build.buildState),
         }
@@ -63,7 +62,7 @@ export function followDependency(call: Pick<Services, 'db' | 'dataDirectory'>, i
         dependency && {
           record: dependencyRecord(call.db, dependency),
           state: dependency.compileState,
-          // Whoever listens before the upload sees the compile from its beginning.
+          // A reader that connects before the upload gets the compile from its beginning.
           waits: ['waiting_archive_upload', 'enqueued_for_compile'].includes(dependency.compileState),
           finished: ['compiled', 'compile_failed'].includes(dependency.compileState),
         }
@@ -74,44 +73,44 @@ export function followDependency(call: Pick<Services, 'db' | 'dataDirectory'>, i
   };
 }
 
-/** Sends `state`, `log` and at last `end`. */
+/** Sends `state` and `log` events, then `end`, and closes the stream. */
 export function streamLog(
   { live, feeds }: Pick<Services, 'live' | 'feeds'>,
   stream: EventStream,
-  followed: LogSource,
+  source: LogSource,
   from: number,
 ): void {
-  let shown: string | undefined;
+  let sentState: string | undefined;
   let ending = false;
   let reader: LogReader | undefined;
   const follow = () => {
-    reader ??= feeds.follow(followed.logPath, `log:${followed.topic}`, stream, from);
+    reader ??= feeds.follow(source.logPath, `log:${source.topic}`, stream, from);
     return reader;
   };
-  const look = () => {
+  const update = () => {
     if (ending) return;
-    const now = followed.read();
+    const now = source.read();
     if (!now) {
       ending = true;
       stream.end();
     } else if (now.finished) {
       ending = true;
-      if (shown === undefined) stream.send(frame('state', JSON.stringify(now.record)));
-      feeds.flush(followed.logPath, follow()).then(() => {
-        stream.send(frame('end', JSON.stringify(followed.read()?.record ?? now.record)));
+      if (sentState === undefined) stream.send(frame('state', JSON.stringify(now.record)));
+      feeds.flush(source.logPath, follow()).then(() => {
+        stream.send(frame('end', JSON.stringify(source.read()?.record ?? now.record)));
         stream.end();
       });
-    } else if (now.state !== shown) {
-      shown = now.state;
+    } else if (now.state !== sentState) {
+      sentState = now.state;
       stream.send(frame('state', JSON.stringify(now.record)));
       if (!now.waits) follow();
     }
   };
-  stream.onClose(live.watch(followed.topic, look));
-  look();
+  stream.onClose(live.watch(source.topic, update));
+  update();
 }
 
-/** Sends the project's state, then each event after `after` as it was written; stays open. */
+/** Sends the project's record, then each event after `after` as stored. Stays open. */
 export function streamEvents(
   { db, live }: Pick<Services, 'db' | 'live'>,
   stream: EventStream,
@@ -151,21 +150,22 @@ export function lastEventIdHeader(request: Request): string {
   return request.headers.get('last-event-id') ?? '';
 }
 
-/** The byte that a reader of a log goes on from. */
-export function resumeOffset(lastEventIdHeader: string): number {
-  return /^\d{1,15}$/.test(lastEventIdHeader) ? Number(lastEventIdHeader) : 0;
+/** The byte of the log at which a reader resumes. */
+export function resumeOffset(lastEventId: string): number {
+  return /^\d{1,15}$/.test(lastEventId) ? Number(lastEventId) : 0;
 }
 
 export const firehoses = {
   project: endpoint({
     method: 'GET',
     path: '/projects/:project_id/firehose',
-    summary: "The project's events as they happen: each as `event: <type>`, its body as in webhooks",
+    summary:
+      "Streams the project's events as they happen; `event` is the type, `data` the body that webhooks get",
     access: 'sees',
     scope: 'commits',
     response: {
       media: 'text/event-stream',
-      description: 'The project, and then its events as they happen. The stream stays open.',
+      description: 'The project, then its events as they happen. The stream stays open.',
       events: projectStreamEvents,
     },
     handle: call => {
@@ -186,7 +186,7 @@ export const firehoses = {
   build: endpoint({
     method: 'GET',
     path: '/projects/:project_id/builds/:build_id/firehose',
-    summary: "A build's state and log as they grow",
+    summary: "Streams a build's state and log as they change",
     access: 'sees',
     scope: 'commits',
     response: {
@@ -211,7 +211,7 @@ export const firehoses = {
   dependency: endpoint({
     method: 'GET',
     path: '/dependencies/:dependency_id/firehose',
-    summary: "A compile's state and log as they grow",
+    summary: "Streams a compile's state and log as they change",
     access: 'sees',
     scope: 'dependencies',
     response: {
@@ -221,7 +221,7 @@ export const firehoses = {
     },
     handle: call => {
       const { db, dependency } = call;
-      hideFromOthers(call);
+      requireOwner(call);
       const stream = begin(call, 'dependencies', () => findDependency(db, dependency.id));
       streamLog(
         call,
@@ -234,9 +234,9 @@ export const firehoses = {
   }),
 };
 
-/** Opens the stream; it ends when the credentials, the standing or the sight of the resource are gone. */
-function begin(call: Call, scope: Scope, sees: (caller: Caller) => unknown): EventStream {
-  const isAllowed = () => mayStill(call.db, call.request, call.url, scope, sees);
+/** Opens a stream that ends when the caller loses its credentials, its standing or access to the resource. */
+function begin(call: Call, scope: Scope, canSee: (caller: Caller) => unknown): EventStream {
+  const isAllowed = () => isStillAllowed(call.db, call.request, call.url, scope, canSee);
   const stream = openStream(call.outgoing, isAllowed);
   const recheck = () => {
     if (!isAllowed()) stream.end();
@@ -247,17 +247,17 @@ function begin(call: Call, scope: Scope, sees: (caller: Caller) => unknown): Eve
   return stream;
 }
 
-function mayStill(
+function isStillAllowed(
   db: Db,
   request: Request,
   url: URL,
   scope: Scope,
-  sees: (caller: Caller) => unknown,
+  canSee: (caller: Caller) => unknown,
 ): boolean {
   try {
     const caller = authenticate(db, request, url);
     admit(caller, scope);
-    return Boolean(sees(caller));
+    return Boolean(canSee(caller));
   } catch (error) {
     if (error instanceof Refusal) return false;
     throw error;

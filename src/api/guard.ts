@@ -12,17 +12,17 @@ import { findCollaborator, findVisibleProject } from '../store/projects.ts';
 import { findRule, findSuite, findSuiteDependency, findVariable } from '../store/suites.ts';
 
 type Rows = { [name: string]: { id: bigint } };
-type Find<Row> = (db: Db, id: bigint, above: Rows, caller: Caller) => Row | undefined;
+type Find<Row> = (db: Db, id: bigint, parents: Rows, caller: Caller) => Row | undefined;
 
-/** Finds a row that belongs to one that stands before it in the path. */
+/** Finds a row by its id and that of a parent earlier in the path. */
 const below =
   <Row>(parent: string, find: (db: Db, parentId: bigint, id: bigint) => Row | undefined): Find<Row> =>
-  (db, id, above) => {
-    const { [parent]: row } = above;
+  (db, id, parents) => {
+    const { [parent]: row } = parents;
     return row && find(db, row.id, id);
   };
 
-/** By name: `:build_request_id` in a path is the row `buildRequest`. */
+/** `:build_request_id` in a path is the row `buildRequest`. */
 const finders = {
   project: (db: Db, id: bigint, _: Rows, caller: Caller) => findVisibleProject(db, caller.accountId, id),
   collaborator: below('project', findCollaborator),
@@ -52,7 +52,7 @@ export type ParamsIn<Path extends string> = Path extends `${string}:${infer Rest
   : never;
 type Camel<Name> = Name extends `${infer First}_${infer Rest}` ? `${First}${Capitalize<Camel<Rest>>}` : Name;
 type NameOf<Param> = Param extends `${infer Name}_id` ? Camel<Name> : never;
-/** The resources that a path names, and no others: `project` and `suite`. */
+/** The resources that a path names: `project` and `suite`. */
 export type NamesIn<Path extends string> = Extract<NameOf<ParamsIn<Path>>, keyof Resources>;
 export type ResourcesIn<Path extends string> = Pick<Resources, NamesIn<Path>>;
 
@@ -62,12 +62,12 @@ export type FindResources<Path extends string> = (
   params: Readonly<Record<string, string>>,
 ) => ResourcesIn<Path>;
 
-/** Reads a path once; the result finds its rows in their order and throws `not_found` where one is missing. */
+/** Parses a path once. The returned function finds its rows in order and throws `not_found` if one is missing. */
 export function resourcesOf<Path extends string>(path: Path): FindResources<Path> {
   const steps = [...path.matchAll(/:(\w+)_id\b/g)].map(([, segment = '']) => {
     const name = segment.replace(/_(\w)/g, (_, letter: string) => letter.toUpperCase());
     const find = (finders as Record<string, Find<{ id: bigint }>>)[name];
-    if (!find) throw new Error(`${path} names ${name}, which is no resource`);
+    if (!find) throw new Error(`${path} names ${name}, which is not a resource`);
     return { param: `${segment}_id`, name, find };
   });
   return (db, caller, params) => {
@@ -82,7 +82,7 @@ export function resourcesOf<Path extends string>(path: Path): FindResources<Path
   };
 }
 
-/** The account whose standing counts: that of the project's owner, else the dependency's; undefined where nothing exists yet. */
+/** The account whose standing is checked: the owner of the project, or else of the dependency. */
 export function ownerOf(found: Partial<Resources>): bigint | undefined {
   return found.project?.ownerId ?? found.dependency?.ownerId;
 }

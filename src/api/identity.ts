@@ -1,4 +1,4 @@
-// Whether the service answers and is healthy, who the caller is, and the metrics.
+// Endpoints for the caller's identity, health checks and metrics.
 
 import { identityShape } from '../contract/records.ts';
 import { countByState } from '../store/counts.ts';
@@ -9,7 +9,7 @@ export const identity = {
   ping: endpoint({
     method: 'GET',
     path: '/ping',
-    summary: 'Whether the service answers',
+    summary: 'Returns `pong` if the service is up',
     access: 'anyone',
     scope: undefined,
     response: { record: { type: 'string', const: 'pong', title: 'Pong' } },
@@ -18,7 +18,7 @@ export const identity = {
   whoami: endpoint({
     method: 'GET',
     path: '/whoami',
-    summary: 'The email of the authenticated user',
+    summary: 'Returns the email of the authenticated user',
     access: 'signed in',
     scope: 'user',
     allowUnpaid: () => true,
@@ -31,7 +31,7 @@ export const operations = {
   health: endpoint({
     method: 'GET',
     path: '/healthz',
-    summary: 'Whether the appliance is well: 200, or 500 when it is not',
+    summary: 'Responds 200 if the server is healthy, else 500',
     access: 'anyone',
     scope: undefined,
     response: { media: 'application/json', description: '`{"response":"ok"}`' },
@@ -46,7 +46,7 @@ export const operations = {
     method: 'GET',
     path: '/metrics',
     summary:
-      "Figures for Prometheus, for administrators; no credentials are needed from loopback. Behind a reverse proxy on the same server set TRUSTED_PROXIES: then the address that it forwards counts, not the proxy's own",
+      "Returns metrics for Prometheus. Behind a reverse proxy on the same host, set TRUSTED_PROXIES: then the client's address is checked, not the proxy's",
     access: 'administrators',
     scope: undefined,
     allowUnpaid: () => true,
@@ -58,33 +58,21 @@ export const operations = {
   }),
 };
 
-function gauges({ db, live, vitals }: Services) {
+type Gauge = { help: string; values: [labels: string, value: number][] };
+
+const gauge = (help: string, value: number): Gauge => ({ help, values: [['', value]] });
+
+function gauges({ db, live, vitals }: Services): Record<string, Gauge> {
   const { slots, slotsUsed, freeDiskBytes } = vitals();
-  const counts = countByState(db);
-  const memory = process.memoryUsage();
+  const { queue, pendingDeliveries, databaseBytes } = countByState(db);
   return {
-    assay_queue: { help: 'Work that has not ended, by kind and state.', values: counts.queue },
-    assay_deliveries_pending: {
-      help: 'Webhook deliveries that wait.',
-      values: [['', counts.pendingDeliveries]] as [string, number][],
-    },
-    assay_slots: { help: 'Containers that may run at once.', values: [['', slots]] as [string, number][] },
-    assay_slots_used: { help: 'Containers that run.', values: [['', slotsUsed]] as [string, number][] },
-    assay_disk_free_bytes: {
-      help: 'Free space of the disk that holds the data directory.',
-      values: [['', freeDiskBytes]] as [string, number][],
-    },
-    assay_database_bytes: {
-      help: 'Size of the database.',
-      values: [['', counts.databaseBytes]] as [string, number][],
-    },
-    assay_watchers: {
-      help: 'Open live streams and watchers.',
-      values: [['', live.watchers()]] as [string, number][],
-    },
-    process_resident_memory_bytes: {
-      help: 'Resident memory.',
-      values: [['', memory.rss]] as [string, number][],
-    },
+    assay_queue: { help: 'Unfinished work, by kind and state.', values: queue },
+    assay_deliveries_pending: gauge('Webhook deliveries that wait.', pendingDeliveries),
+    assay_slots: gauge('Maximum number of running containers.', slots),
+    assay_slots_used: gauge('Running containers.', slotsUsed),
+    assay_disk_free_bytes: gauge('Free space of the disk that holds the data directory.', freeDiskBytes),
+    assay_database_bytes: gauge('Size of the database.', databaseBytes),
+    assay_watchers: gauge('Open live streams and watchers.', live.watchers()),
+    process_resident_memory_bytes: gauge('Resident memory.', process.memoryUsage().rss),
   };
 }

@@ -1,44 +1,41 @@
-// A growing log for many readers at once: what is new is read from the file and framed once, then sent to all who are there;
-// who comes late, or again, reads from the file until it has caught up.
+// Sends a growing log to many readers. New output is read from the file and framed once, then sent to every reader that has
+// caught up. A reader that is behind reads from the file by itself.
 
 import { type FileHandle, open, stat } from 'node:fs/promises';
 import type { Live } from '../live.ts';
 import { cutAtCharacter } from '../store/data/log-file.ts';
 import { type EventStream, frame } from './http/stream.ts';
 
-/**
- * New output is gathered for longer than the last was sent for: at 1,000 readers a write for each line would cost a core,
- * and on a busy machine more than there is.
- */
-const GATHER_LEAST_MS = 15;
-const GATHER_MOST_MS = 100;
-const gatherMs = (sendingMs: number) => Math.min(GATHER_MOST_MS, Math.max(GATHER_LEAST_MS, sendingMs * 1.5));
+/** New output is batched for longer than the last batch took to send: with 1,000 readers, one write per line costs a core. */
+const MIN_BATCH_MS = 15;
+const MAX_BATCH_MS = 100;
+const batchMs = (sendingMs: number) => Math.min(MAX_BATCH_MS, Math.max(MIN_BATCH_MS, sendingMs * 1.5));
 const CHUNK_BYTES = 64 * 1024;
 
 export type LogReader = {
   stream: EventStream;
   offset: number;
-  /** At the front, where what is new is read once for all. */
+  /** Whether it gets the shared reads of new output. */
   caughtUp: boolean;
-  /** What it reads by itself, one after the other: a slow reader holds up nobody else. */
-  own: Promise<void>;
+  /** Its own reads, in order. A slow reader does not delay the others. */
+  ownReads: Promise<void>;
 };
 
 type Feed = {
   readers: Set<LogReader>;
-  /** Where the front is. */
+  /** How far the readers that have caught up have read. */
   offset: number;
   unwatch: () => void;
-  /** Has what is new read for all at the front, soon. */
-  gather: () => void;
+  /** Schedules a shared read of new output. */
+  schedule: () => void;
   timer: NodeJS.Timeout | undefined;
-  /** How long it took to hand the last part to everybody. */
+  /** How long the last batch took to send to all readers. */
   sendingMs: number;
   busy: Promise<void>;
 };
 
 export type LogFeeds = {
-  /** Sends the log from `offset` on, until the reader leaves; from its beginning where it is not that long. */
+  /** Sends the log from `offset` on until the stream closes; from the beginning if the log is shorter. */
   follow(path: string, topic: string, stream: EventStream, offset: number): LogReader;
   /** Resolves when the reader has everything up to the end of the file, a broken last character included. */
   flush(path: string, reader: LogReader): Promise<void>;
@@ -54,23 +51,23 @@ export function createLogFeeds(live: Live): LogFeeds {
         readers: new Set(),
         offset: 0,
         unwatch: () => {},
-        gather() {
+        schedule() {
           made.timer ??= setTimeout(() => {
             made.timer = undefined;
             made.busy = made.busy
               .then(async () => {
-                const beganAt = performance.now();
+                const startedAt = performance.now();
                 await advance(path, made);
-                made.sendingMs = performance.now() - beganAt;
+                made.sendingMs = performance.now() - startedAt;
               })
               .catch(() => {});
-          }, gatherMs(made.sendingMs));
+          }, batchMs(made.sendingMs));
         },
         timer: undefined,
         sendingMs: 0,
         busy: Promise.resolve(),
       };
-      made.unwatch = live.watch(topic, made.gather);
+      made.unwatch = live.watch(topic, made.schedule);
       feeds.set(path, made);
       feed = made;
     }
@@ -88,27 +85,27 @@ export function createLogFeeds(live: Live): LogFeeds {
   return {
     follow(path, topic, stream, offset) {
       const feed = feedOf(path, topic);
-      const reader: LogReader = { stream, offset, caughtUp: false, own: Promise.resolve() };
+      const reader: LogReader = { stream, offset, caughtUp: false, ownReads: Promise.resolve() };
       feed.readers.add(reader);
       stream.onClose(() => leave(path, reader));
-      readOn(reader, async () => {
+      readAlone(reader, async () => {
         if (offset > (await sizeOf(path))) reader.offset = 0;
         await catchUp(path, feed, reader);
       });
       return reader;
     },
-    flush: (path, reader) => readOn(reader, () => sendRange(path, reader, true)),
+    flush: (path, reader) => readAlone(reader, () => sendRange(path, reader, true)),
   };
 }
 
-/** Takes the reader from the front, to read by itself. */
-function readOn(reader: LogReader, read: () => Promise<void>): Promise<void> {
+/** Excludes the reader from shared reads while it reads by itself. */
+function readAlone(reader: LogReader, read: () => Promise<void>): Promise<void> {
   reader.caughtUp = false;
-  reader.own = reader.own.then(read).catch(() => reader.stream.end());
-  return reader.own;
+  reader.ownReads = reader.ownReads.then(read).catch(() => reader.stream.end());
+  return reader.ownReads;
 }
 
-/** One read and one frame for all readers at the front. */
+/** One read and one frame for all readers that have caught up. */
 async function advance(path: string, feed: Feed): Promise<void> {
   if (![...feed.readers].some(reader => reader.caughtUp)) return;
   await readChunks(path, feed.offset, false, (bytes, offset) => {
@@ -121,23 +118,23 @@ async function advance(path: string, feed: Feed): Promise<void> {
     feed.offset = Math.max(feed.offset, offset + bytes.length);
     return true;
   });
-  // One that came meanwhile took the front further than the others had read.
+  // A reader that caught up meanwhile may have advanced the feed beyond the others.
   for (const reader of feed.readers)
-    if (reader.caughtUp && reader.offset < feed.offset) readOn(reader, () => catchUp(path, feed, reader));
+    if (reader.caughtUp && reader.offset < feed.offset) readAlone(reader, () => catchUp(path, feed, reader));
 }
 
-/** Brings one reader from where it is to the front, at its own pace. */
+/** Sends one reader everything up to the feed's offset, at its own pace. */
 async function catchUp(path: string, feed: Feed, reader: LogReader): Promise<void> {
   for (let from = -1; from < reader.offset; ) {
     from = reader.offset;
     await sendRange(path, reader, false);
-    // The front may have moved while the last part was read.
+    // The feed may have advanced during this read.
     if (reader.offset >= feed.offset) break;
   }
   feed.offset = Math.max(feed.offset, reader.offset);
   reader.caughtUp = true;
-  // What came after its last look and before this moment woke nobody, and nothing more may ever come.
-  feed.gather();
+  // Output written after the last read and before `caughtUp` was set has no other trigger.
+  feed.schedule();
 }
 
 async function sizeOf(path: string): Promise<number> {
@@ -157,7 +154,7 @@ async function readChunks(
   path: string,
   from: number,
   final: boolean,
-  /** False ends the reading. */
+  /** Returns false to stop reading. */
   take: (bytes: Buffer, offset: number) => boolean | Promise<boolean>,
 ): Promise<void> {
   let file: FileHandle;
@@ -173,7 +170,7 @@ async function readChunks(
       const { bytesRead } = await file.read(buffer, 0, CHUNK_BYTES, offset);
       if (bytesRead === 0) return;
       const read = buffer.subarray(0, bytesRead);
-      // A character that is split over two writes is held until whole; at the very end nothing more can come.
+      // A character split over two writes waits until it is complete, except at the end of the log.
       const whole = bytesRead < CHUNK_BYTES && final ? bytesRead : cutAtCharacter(read);
       if (whole === 0) return;
       if (!(await take(read.subarray(0, whole), offset))) return;

@@ -1,4 +1,4 @@
-// A log as text: the kept bytes, whole or a range of them, read from the file as they are sent.
+// Responds with a log as plain text, whole or a range of bytes, streamed from the file.
 
 import { createReadStream } from 'node:fs';
 import { stat } from 'node:fs/promises';
@@ -30,7 +30,7 @@ export async function respondLog(request: Request, path: string): Promise<Respon
   });
 }
 
-/** A job that has not begun has no log yet: that is an empty one. */
+/** A job that has not started has no log file: its log is empty. */
 async function sizeOf(path: string): Promise<number> {
   try {
     return (await stat(path)).size;
@@ -40,7 +40,7 @@ async function sizeOf(path: string): Promise<number> {
   }
 }
 
-/** One satisfiable range of bytes; anything else means the whole log. */
+/** A single satisfiable range of bytes. Undefined for anything else: then the response is the whole log. */
 export function readRange(header: string | null, size: number): { start: number; end: number } | undefined {
   const [, first = '', last = ''] = /^bytes=(\d*)-(\d*)$/i.exec(header?.trim() ?? '') ?? [];
   if (first === '' && last === '') return undefined;

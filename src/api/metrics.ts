@@ -1,4 +1,4 @@
-// What is counted, and how Prometheus reads it. No ids as labels: their number would grow with the rows.
+// Counts requests, builds and deliveries, and renders them for Prometheus. Labels contain no ids, to bound their number.
 
 export type Metrics = {
   countRequest(method: string, route: string, status: number): void;
@@ -7,7 +7,7 @@ export type Metrics = {
   render(gauges: Record<string, { help: string; values: [labels: string, value: number][] }>): string;
 };
 
-/** HTTP/2 takes any word for a method, and each would be a series of its own. */
+/** HTTP/2 accepts any word as a method. Others are counted together, to bound the number of series. */
 const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'PATCH', 'OPTIONS']);
 const BUILD_BUCKETS_S = [1, 5, 15, 60, 300, 900, 3600];
 
@@ -41,12 +41,12 @@ export function createMetrics(): Metrics {
       const lines: string[] = [];
       const family = (name: string, type: string, help: string) =>
         lines.push(`# HELP ${name} ${help}`, `# TYPE ${name} ${type}`);
-      family('assay_requests_total', 'counter', 'Requests answered.');
+      family('assay_requests_total', 'counter', 'Handled requests.');
       for (const [labels, count] of requests) lines.push(`assay_requests_total{${labels}} ${count}`);
       family(
         'assay_build_seconds',
         'histogram',
-        'Duration of builds that ended since the start, by verdict.',
+        'Duration of builds that finished since the server started, by verdict.',
       );
       for (const [verdict, entry] of builds) {
         BUILD_BUCKETS_S.forEach((bound, at) => {
@@ -58,7 +58,7 @@ export function createMetrics(): Metrics {
           `assay_build_seconds_count{verdict="${verdict}"} ${entry.count}`,
         );
       }
-      family('assay_deliveries_total', 'counter', 'Tries to deliver webhooks.');
+      family('assay_deliveries_total', 'counter', 'Attempts to deliver webhooks, by outcome.');
       for (const [labels, count] of deliveries) lines.push(`assay_deliveries_total{${labels}} ${count}`);
       for (const [name, gauge] of Object.entries(gauges)) {
         family(name, 'gauge', gauge.help);

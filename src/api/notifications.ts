@@ -1,4 +1,4 @@
-// Notifications, their deliveries, and the record of events that both are fed from.
+// Notification endpoints: webhooks, their deliveries, and the events of a project.
 
 import { eventShape, notifiableTypes } from '../contract/events.ts';
 import {
@@ -26,7 +26,7 @@ import {
 } from '../store/notifications.ts';
 import type { Project } from '../store/projects.ts';
 import { endpoint, listing } from './endpoint.ts';
-import { cursor, integer, required } from './fields.ts';
+import { cursor, PAGE_LIMIT, pageFields, required } from './fields.ts';
 import { nextLink, readCallback, respondText } from './http/respond.ts';
 
 const present = (delivery: Delivery, { project, caller }: { project: Project; caller: Caller }) =>
@@ -36,7 +36,7 @@ export const notifications = {
   list: endpoint({
     method: 'GET',
     path: '/projects/:project_id/notifications',
-    summary: "The project's notifications, of builds and of dependencies",
+    summary: "Lists the project's notifications",
     access: 'sees',
     scope: 'notifications',
     response: { list: notificationShape },
@@ -46,14 +46,17 @@ export const notifications = {
   create: endpoint({
     method: 'POST',
     path: '/projects/:project_id/notifications',
-    summary: 'Calls a webhook from now on when something happens',
+    summary: 'Creates a notification, which calls a webhook when an event happens',
     access: 'sees',
     scope: 'notifications',
     fields: {
-      notifiable_type: required({ doc: 'What it tells of.', oneOf: notifiableTypes }),
-      name: required({ doc: 'The handler.', oneOf: ['webhook'] }),
+      notifiable_type: required({
+        doc: 'What it reports: builds (with build requests and deploys) or dependencies.',
+        oneOf: notifiableTypes,
+      }),
+      name: required({ doc: 'The type of notification.', oneOf: ['webhook'] }),
       'options[url]': required({
-        doc: 'Where the POST is sent: http or https. Loopback, link-local and multicast addresses are `invalid_format`, unless the setting WEBHOOK_ALLOW lists them.',
+        doc: 'Where the POST is sent: http or https. Loopback, link-local and multicast addresses are `invalid_format` unless the setting WEBHOOK_ALLOW lists them.',
         example: 'https://chat.example.org/hooks/ci',
         maxBytes: 2048,
       }),
@@ -76,7 +79,7 @@ export const notifications = {
   delete: endpoint({
     method: 'DELETE',
     path: '/projects/:project_id/notifications/:notification_id',
-    summary: 'Stops further calls at once',
+    summary: 'Deletes a notification; nothing more is sent to its URL',
     access: 'users',
     scope: 'notifications',
     response: { record: destroyedShape },
@@ -88,7 +91,7 @@ export const notifications = {
   enable: endpoint({
     method: 'POST',
     path: '/projects/:project_id/notifications/:notification_id/enable',
-    summary: 'Calls it again from now on, after it was switched off by the response 410',
+    summary: 'Enables a notification that was disabled because its receiver responded 410',
     access: 'sees',
     scope: 'notifications',
     response: { record: notificationShape },
@@ -107,7 +110,7 @@ export const notifications = {
     method: 'GET',
     path: '/projects/:project_id/notifications/:notification_id/deliveries',
     summary:
-      'What was sent or waits to be sent, with status and timing of the answers; their text for the owner alone',
+      'Lists what was sent or waits to be sent, with the status and time of each response. Only the owner sees the text of responses',
     access: 'sees',
     scope: 'notifications',
     response: { list: deliveryShape },
@@ -119,7 +122,7 @@ export const notifications = {
   redeliver: endpoint({
     method: 'POST',
     path: '/projects/:project_id/notifications/:notification_id/deliveries/:delivery_id/redeliver',
-    summary: 'Sends it once more, with the same id and body',
+    summary: 'Sends a delivery again, with the same id and body',
     access: 'sees',
     scope: 'notifications',
     response: { record: deliveryShape },
@@ -129,19 +132,19 @@ export const notifications = {
     method: 'GET',
     path: '/projects/:project_id/events',
     summary:
-      "What happened to the project's build requests, builds, dependencies and deploys, oldest first, as long as it is kept",
+      "Lists events of the project's build requests, builds, dependencies and deploys, oldest first, until they are purged",
     access: 'sees',
     scope: 'commits',
     query: {
       after: cursor('Only events after this one.'),
-      limit: integer('How many at the most.', { least: 1, most: 1000, defaultValue: 100 }),
+      limit: pageFields.limit,
     },
     response: { list: eventShape, paged: false },
     handle: ({ db, baseUrl, project, query, request, url }) => {
-      const limit = query.limit ?? 100;
+      const limit = query.limit ?? PAGE_LIMIT.defaultValue;
       const events = listEvents(db, project.id, query.after ?? 0n, limit + 1);
       const shown = events.slice(0, limit);
-      // Bodies are kept as the text that was fixed when they were written.
+      // Bodies are stored as JSON text.
       const json = `{"response":[${shown.map(event => event.body).join(',')}]}`;
       const last = events.length > limit ? shown.at(-1) : undefined;
       return respondText(json, 200, readCallback(request.method, url), {

@@ -1,5 +1,4 @@
-// Describes OAuth's own endpoints for the OpenAPI document and the API reference. They response as the RFCs say, without
-// the envelope of the others.
+// Describes the OAuth endpoints for the OpenAPI document and the API reference. They follow the RFCs and use no envelope.
 
 import type { JsonSchema } from '../contract/wire.ts';
 import { scopes } from '../domain/access.ts';
@@ -16,7 +15,7 @@ export type OAuthEndpoint = Pick<Endpoint, 'method' | 'path' | 'summary' | 'acce
   response: Extract<ResponseSpec, { media: string }>;
   operationId: string;
   description: string;
-  /** Whether an application shows who it is. */
+  /** Whether the application authenticates with its client credentials. */
   byClient: boolean;
   responses: Described;
 };
@@ -25,7 +24,7 @@ const text = (description: string, more: JsonSchema = {}) => ({
   required: false,
   schema: { type: 'string', description, ...more },
 });
-const needed = (description: string, more: JsonSchema = {}) => ({
+const requiredText = (description: string, more: JsonSchema = {}) => ({
   ...text(description, more),
   required: true,
 });
@@ -48,19 +47,19 @@ const record = (properties: Record<string, JsonSchema>, required = Object.keys(p
 const failure = (...codes: string[]) =>
   record({
     error: { type: 'string', enum: codes },
-    error_description: { type: 'string', description: 'For the makers of the application.' },
+    error_description: { type: 'string', description: 'For the developers of the application.' },
   });
 const defect = { $ref: '#/components/responses/Error500' };
 const wrongClient = {
   ...json('The client is unknown, or its secret is wrong.', failure('invalid_client')),
   headers: {
-    'WWW-Authenticate': { description: 'Where Basic was tried.', schema: { type: 'string' } },
+    'WWW-Authenticate': { description: 'Only if the client used Basic.', schema: { type: 'string' } },
   },
 };
 
 const clientFields = {
-  client_id: text('Which application asks; where it is not told by Basic.'),
-  client_secret: text('Its secret; where it is not told by Basic. A public application has none.'),
+  client_id: text('Id of the application, unless Basic is used.'),
+  client_secret: text('Secret of the application, unless Basic is used. A public application has none.'),
 };
 
 const address: JsonSchema = { type: 'string', format: 'uri' };
@@ -80,34 +79,32 @@ export const oauthEndpoints: readonly OAuthEndpoint[] = [
     scope: undefined,
     operationId: 'getOauth2Authorize',
     description:
-      "For a user's browser, which is asked to sign in first. Secrets in the query are refused, and so is a parameter that is there twice.",
+      "For a user's browser. The user has to sign in first. Secrets in the query and repeated parameters are refused.",
     byClient: false,
     query: {
-      client_id: needed('Which application asks.'),
-      redirect_uri: needed(
-        'The address that it registered, character for character, or `urn:ietf:wg:oauth:2.0:oob`.',
-      ),
-      scope: needed(`Some of ${scopes.join(', ')}, separated by commas or spaces.`),
-      response_type: text('What to give it: a code, or the token itself (the implicit flow).', {
+      client_id: requiredText('Id of the application.'),
+      redirect_uri: requiredText('Exactly the registered address, or `urn:ietf:wg:oauth:2.0:oob`.'),
+      scope: requiredText(`One or more of ${scopes.join(', ')}, separated by commas or spaces.`),
+      response_type: text('What to return: a code, or the token itself (the implicit flow).', {
         enum: ['code', 'token'],
         default: 'code',
       }),
-      state: text('Given back as it is.'),
-      code_challenge: text('PKCE (RFC 7636); required of public applications.', {
+      state: text('Returned unchanged.'),
+      code_challenge: text('PKCE (RFC 7636); required for public applications.', {
         pattern: '^[A-Za-z0-9_-]{43}$',
       }),
-      code_challenge_method: text('How the challenge was made.', { enum: ['S256'] }),
+      code_challenge_method: text('How the challenge was computed.', { enum: ['S256'] }),
     },
     response: { media: 'text/html', description: 'A page that asks for approval.' },
     responses: {
       200: htmlPage('A page that asks for approval.'),
       303: {
         description:
-          'To the sign-in; or to the registered address with `error` (`invalid_request`, `unsupported_response_type`, `unauthorized_client`, `invalid_scope`), `error_description` and `state`, in its query or for the implicit flow in its fragment.',
+          'Redirects to the sign-in page, or to the registered address with `error` (`invalid_request`, `unsupported_response_type`, `unauthorized_client`, `invalid_scope`), `error_description` and `state`, in the query or, for the implicit flow, in the fragment.',
         headers: { Location: { required: true, schema: { type: 'string' } } },
       },
       400: htmlPage(
-        'The application or its address is wrong, or there is no address to send an error to: nobody is sent anywhere.',
+        'The application or its address is invalid, or there is no address to send an error to. Nothing is redirected.',
       ),
       403: htmlPage('The account is suspended.'),
       500: htmlPage('Internal server error.'),
@@ -121,13 +118,13 @@ export const oauthEndpoints: readonly OAuthEndpoint[] = [
     scope: undefined,
     operationId: 'postOauth2AccessToken',
     description:
-      'Client credentials by Basic or in the body, never in the query. A code works once, within 10 minutes; used again, the token that it gave is revoked.',
+      'Client credentials are sent by Basic or in the body, never in the query. A code works once, within 10 minutes. If it is used again, its token is revoked.',
     byClient: true,
     fields: {
-      grant_type: needed('What is redeemed.', { enum: ['authorization_code'] }),
-      code: needed('The code.'),
-      redirect_uri: needed('As it was in the authorization request.'),
-      code_verifier: text('PKCE: what the challenge was made from.'),
+      grant_type: requiredText('What to redeem.', { enum: ['authorization_code'] }),
+      code: requiredText('The code.'),
+      redirect_uri: requiredText('As in the authorization request.'),
+      code_verifier: text('PKCE: what the challenge was computed from.'),
       ...clientFields,
     },
     response: { media: 'application/json', description: '`access_token`, `token_type`, `scope`.' },
@@ -141,7 +138,7 @@ export const oauthEndpoints: readonly OAuthEndpoint[] = [
         }),
       ),
       400: json(
-        'The request or the code is wrong.',
+        'The request or the code is invalid.',
         failure('invalid_request', 'invalid_grant', 'unsupported_grant_type'),
       ),
       401: wrongClient,
@@ -151,22 +148,22 @@ export const oauthEndpoints: readonly OAuthEndpoint[] = [
   {
     method: 'POST',
     path: '/oauth2/revoke',
-    summary: 'Give an access token back (RFC 7009)',
+    summary: 'Revoke an access token (RFC 7009)',
     access: 'anyone',
     scope: undefined,
     operationId: 'postOauth2Revoke',
     description:
-      "Client credentials by Basic or in the body, never in the query. Another application's token, or none at all, is answered alike.",
+      'Client credentials are sent by Basic or in the body, never in the query. The response is the same for an unknown token and for a token of another application.',
     byClient: true,
     fields: {
-      token: needed('The token.'),
-      token_type_hint: text('Ignored: there is one kind.'),
+      token: requiredText('The token.'),
+      token_type_hint: text('Ignored: there is only one type.'),
       ...clientFields,
     },
     response: { media: 'application/json', description: 'An empty object.' },
     responses: {
-      200: json('The token does not work, or no longer.', record({})),
-      400: json('The request is wrong.', failure('invalid_request')),
+      200: json('The token is not valid, or no longer.', record({})),
+      400: json('The request is invalid.', failure('invalid_request')),
       401: wrongClient,
       500: defect,
     },
@@ -174,11 +171,11 @@ export const oauthEndpoints: readonly OAuthEndpoint[] = [
   {
     method: 'GET',
     path: '/.well-known/oauth-authorization-server',
-    summary: 'Where the endpoints of OAuth are, and what they know (RFC 8414)',
+    summary: 'Describe the OAuth endpoints and what they support (RFC 8414)',
     access: 'anyone',
     scope: undefined,
     operationId: 'getWellKnownOauthAuthorizationServer',
-    description: 'No credentials are required. It is never wrapped as a call: the RFC asks for JSON.',
+    description: 'No credentials are required. `callback` is ignored, because the RFC requires JSON.',
     byClient: false,
     response: { media: 'application/json', description: 'Authorization server metadata.' },
     responses: {

@@ -1,5 +1,5 @@
-// OAuth's own endpoints for applications: token, revocation, metadata. They answer as the RFCs say, without the envelope.
-// The page on which a user approves is web/authorize.
+// The OAuth endpoints for applications: token, revocation and metadata. They follow the RFCs and use no envelope. The page
+// on which a user approves an application is in src/web/account/authorize.ts.
 
 import type { Hono } from 'hono';
 import { scopes, standingOf } from '../domain/access.ts';
@@ -37,11 +37,11 @@ type Fields = Map<string, string>;
 
 export function mountOAuth(router: Hono<Bindings>, services: Services): void {
   const { db } = services;
-  const post = (path: string, answer: (fields: Fields, application: Application) => Record<string, string>) =>
+  const post = (path: string, handle: (fields: Fields, application: Application) => Record<string, string>) =>
     router.post(path, async ({ env, req: { raw } }) => {
       Object.assign(env, { route: path, showError: showOAuthError });
       const fields = await readFields(raw);
-      return reply(answer(fields, authenticateClient(db, raw, fields)));
+      return respond(handle(fields, authenticateClient(db, raw, fields)));
     });
 
   post('/oauth2/access_token', (fields, application) => redeem(db, fields, application));
@@ -49,27 +49,27 @@ export function mountOAuth(router: Hono<Bindings>, services: Services): void {
     const token = fields.get('token');
     if (token === undefined) throw new OAuthError('invalid_request', 'token is missing.');
     const found = findToken(db, token);
-    // Somebody else's token, or none at all, is answered alike: nothing is told about it.
+    // The response does not reveal whether the token exists.
     if (found?.token.applicationId === application.id) deleteToken(db, found.token.accountId, found.token.id);
-    // RFC 7009 leaves the body open: an empty one would be no JSON, which its type says that it is.
+    // RFC 7009 leaves the body open. An empty one would not be valid JSON.
     return {};
   });
   router.get('/.well-known/oauth-authorization-server', ({ env, req }) => {
     env.route = req.path;
-    return reply(metadata(services.baseUrl));
+    return respond(metadata(services.baseUrl));
   });
 }
 
 const showOAuthError: ShowError = (error, request) => {
   if (error instanceof Refusal && error.errors.generic?.includes('invalid_format'))
-    return reply({ error: 'invalid_request', error_description: 'The body cannot be read.' }, 400);
+    return respond({ error: 'invalid_request', error_description: 'The body cannot be read.' }, 400);
   if (!(error instanceof OAuthError)) return showError(error, request);
   const challenge = error.status === 401 &&
     request.headers.has('authorization') && { 'www-authenticate': 'Basic realm="assay"' };
-  return reply({ error: error.code, error_description: error.message }, error.status, { ...challenge });
+  return respond({ error: error.code, error_description: error.message }, error.status, { ...challenge });
 };
 
-const reply = (body: object, status = 200, headers: Record<string, string> = {}) =>
+const respond = (body: object, status = 200, headers: Record<string, string> = {}) =>
   respondJson(body, status, undefined, { pragma: 'no-cache', ...headers });
 
 async function readFields(request: Request): Promise<Fields> {
@@ -77,24 +77,24 @@ async function readFields(request: Request): Promise<Fields> {
   if ([...secretParameters, 'code', 'token'].some(name => query.has(name)))
     throw new OAuthError('invalid_request', 'Secrets belong in the body, never in the query.');
   const fields: Fields = new Map();
-  // RFC 6749, 3.2: a parameter without a value counts as left out. An empty code is a guess like any other.
+  // RFC 6749, 3.2: treat a parameter without a value as omitted. An empty code is an invalid code.
   for (const [name, value] of await readBody(request))
     if (typeof value === 'string' && (value !== '' || name === 'code')) fields.set(name, value);
   return fields;
 }
 
-/** The application that asks: by Basic, or by fields of the body; a public one has no secret to show. */
+/** The calling application, identified by Basic or by fields of the body. A public application has no secret. */
 function authenticateClient(db: Db, request: Request, fields: Fields): Application {
   const basic = readBasic(request.headers.get('authorization'));
   if (basic && (fields.has('client_secret') || (fields.get('client_id') ?? basic.id) !== basic.id))
-    throw new OAuthError('invalid_request', 'The client shows two kinds of credentials.');
+    throw new OAuthError('invalid_request', 'The client sent two kinds of credentials.');
   const id = basic?.id ?? fields.get('client_id');
   const secret = basic ? basic.secret : fields.get('client_secret');
   const application = id === undefined ? undefined : findApplicationByClientId(db, id);
-  const known = application?.clientSecretDigest ?? null;
-  const proven =
-    known === null ? secret === undefined : secret !== undefined && sameDigest(digestOf(secret), known);
-  if (!application || !proven)
+  const digest = application?.clientSecretDigest ?? null;
+  const isValid =
+    digest === null ? secret === undefined : secret !== undefined && sameDigest(digestOf(secret), digest);
+  if (!application || !isValid)
     throw new OAuthError('invalid_client', 'The client is unknown, or its secret is wrong.', 401);
   return application;
 }
@@ -120,13 +120,13 @@ function redeem(db: Db, fields: Fields, application: Application): Record<string
     throw new OAuthError('unsupported_grant_type', 'grant_type must be authorization_code.');
   const secret = fields.get('code');
   if (secret === undefined) throw new OAuthError('invalid_request', 'code is missing.');
-  const refused = () =>
+  const invalidGrant = () =>
     new OAuthError('invalid_grant', 'The code is unknown, used, expired, or not for this client.');
   const code = findAuthorizationCode(db, secret);
-  if (!code || code.applicationId !== application.id) throw refused();
+  if (!code || code.applicationId !== application.id) throw invalidGrant();
   if (code.usedAt !== null) {
     revokeTokenOfCode(db, code);
-    throw refused();
+    throw invalidGrant();
   }
   const account = findAccount(db, code.accountId);
   if (
@@ -136,7 +136,7 @@ function redeem(db: Db, fields: Fields, application: Application): Record<string
     !account ||
     standingOf(account, db.now()) === 'suspended'
   )
-    throw refused();
+    throw invalidGrant();
   return { access_token: redeemAuthorizationCode(db, code), token_type: 'bearer', scope: code.scopes };
 }
 

@@ -1,4 +1,4 @@
-// The OpenAPI 3.1 document, made from the same definitions that route and validate.
+// Builds the OpenAPI 3.1 document from the definitions of the endpoints.
 
 import {
   type EventType,
@@ -24,7 +24,7 @@ const errorDescriptions: Record<string, string> = {
       codes.map(code => `\`${code}\`: ${errorTable[code][1]}`).join(' '),
     ]),
   ),
-  500: 'Internal server error: no code. The log of the server has the cause with the request ID.',
+  500: 'Internal server error, without a code. The log of the server has the cause, with the request ID.',
 };
 
 export const accessDescriptions = {
@@ -32,7 +32,7 @@ export const accessDescriptions = {
   'signed in': 'For any account.',
   sees: 'For users and collaborators who can see it.',
   users: 'For users only: the owner.',
-  administrators: 'For administrators; from loopback no credentials are required.',
+  administrators: 'For administrators. No credentials are required from loopback.',
 };
 
 export function describe(
@@ -77,11 +77,11 @@ export function describe(
         client: {
           type: 'http',
           scheme: 'basic',
-          description: "Client id and secret of an application, for OAuth's own endpoints.",
+          description: 'Client id and secret of an application, for the OAuth endpoints.',
         },
         oauth: {
           type: 'oauth2',
-          description: 'The token is sent as Bearer, or as the query parameter `oauth_token`.',
+          description: 'Send the token as Bearer, or as the query parameter `oauth_token`.',
           flows: {
             authorizationCode: {
               authorizationUrl: `${about.baseUrl}/oauth2/authorize`,
@@ -106,7 +106,7 @@ const errorSchema: JsonSchema = {
   properties: {
     error: {
       type: 'object',
-      description: 'Codes by the name of the offending field, or by `generic`.',
+      description: 'Error codes by field name, or by `generic`.',
       additionalProperties: { type: 'array', items: { type: 'string', enum: errorCodes } },
     },
   },
@@ -114,7 +114,7 @@ const errorSchema: JsonSchema = {
   additionalProperties: false,
 };
 
-/** The statuses of the errors that an endpoint may response with. */
+/** The statuses of the errors of an endpoint. */
 export function errorStatusesOf(endpoint: Endpoint): string[] {
   const isOpen = endpoint.access === 'anyone';
   return [
@@ -143,7 +143,7 @@ function operation(endpoint: Endpoint, schemas: Record<string, JsonSchema>): Des
             { basic: [] },
             { token: [] },
             { oauth: endpoint.scope ? [endpoint.scope] : [] },
-            // The empty one: from loopback there may be none.
+            // Empty, because credentials are optional from loopback.
             ...(endpoint.access === 'administrators' ? [{}] : []),
           ],
     parameters: [
@@ -162,7 +162,7 @@ function operation(endpoint: Endpoint, schemas: Record<string, JsonSchema>): Des
       [successStatus(endpoint.response)]: success(endpoint.response, paged, schemas),
       ...('media' in endpoint.response &&
         endpoint.response.ranges && {
-          206: { ...success(endpoint.response, paged, schemas), description: 'The bytes of the Range.' },
+          206: { ...success(endpoint.response, paged, schemas), description: 'The bytes in the Range.' },
         }),
       ...Object.fromEntries(
         errorStatusesOf(endpoint).map(status => [status, { $ref: `#/components/responses/Error${status}` }]),
@@ -174,18 +174,18 @@ function operation(endpoint: Endpoint, schemas: Record<string, JsonSchema>): Des
 const callbackParameter = {
   name: 'callback',
   in: 'query',
-  description: 'JSON-P: the body is wrapped as a call of this function.',
+  description: 'JSON-P: the body is wrapped in a call of this function.',
   schema: { type: 'string', maxLength: 128, pattern: '^[A-Za-z_$][\\w$]*(\\.[A-Za-z_$][\\w$]*)*$' },
 };
 
 const lastEventIdParameter = {
   name: 'Last-Event-ID',
   in: 'header',
-  description: 'Continues a stream that broke off: the `id` of the last event that was received.',
+  description: 'Resumes a stream after the event with this `id`.',
   schema: { type: 'string', pattern: '^[0-9]+$' },
 };
 
-/** A call of a receiver by Assay. */
+/** A request from Assay to a receiver. */
 function webhook(type: EventType, schemas: Record<string, JsonSchema>): Described {
   const body = eventShapeOf(type);
   return {
@@ -193,7 +193,7 @@ function webhook(type: EventType, schemas: Record<string, JsonSchema>): Describe
     tags: ['webhooks'],
     summary: eventMeanings[type],
     description:
-      'Sent to each notification of the project for this type. ResponseSpec within 10 seconds; a failed attempt is repeated for up to a day and a half. An event can arrive twice, with the same `webhook-id`.',
+      'Sent to each notification of the project for this type. Respond within 10 seconds. A failed attempt is retried for up to a day and a half. An event can arrive twice, with the same `webhook-id`.',
     security: [],
     parameters: Object.entries(webhookHeaders).map(([name, { description, ...schema }]) => ({
       name,
@@ -208,13 +208,13 @@ function webhook(type: EventType, schemas: Record<string, JsonSchema>): Describe
     },
     responses: {
       '2XX': { description: 'Delivered.' },
-      410: { description: 'The notification is switched off.' },
-      default: { description: 'The attempt failed and is repeated.' },
+      410: { description: 'The notification is disabled.' },
+      default: { description: 'The attempt failed and is retried.' },
     },
   };
 }
 
-/** They have no envelope, no callback and errors of their own. */
+/** The OAuth endpoints have no envelope, no callback and different errors. */
 function oauthOperation(endpoint: OAuthEndpoint): Described {
   const { operationId, summary, description, byClient, query = {}, fields, responses } = endpoint;
   return {
@@ -222,7 +222,7 @@ function oauthOperation(endpoint: OAuthEndpoint): Described {
     tags: ['oauth'],
     summary,
     description,
-    // The empty one: credentials may be in the body instead, which OpenAPI has no word for.
+    // Empty, because credentials may be in the body instead, which OpenAPI cannot express.
     security: byClient ? [{ client: [] }, {}] : [],
     parameters: queryParameters(query),
     ...(fields && {
@@ -277,7 +277,7 @@ const requiredOf = (fields: DescribedFields) =>
     .filter(([, field]) => field.required)
     .map(([name]) => name);
 
-/** In JSON `options[url]` is an object, and `related_dependencies[]` an array. */
+/** In JSON, `options[url]` is a nested object and `related_dependencies[]` an array. */
 function nested(fields: Fields, required: readonly string[]): JsonSchema {
   const properties: Record<string, JsonSchema> = {};
   const outer = new Set<string>();
@@ -324,9 +324,9 @@ function success(response: ResponseSpec, paged: boolean, schemas: Record<string,
       ? reference(response.record, schemas)
       : { type: 'array', items: reference(response.list, schemas) };
   return {
-    description: 'list' in response ? 'Newest first, unless said otherwise.' : 'Done.',
+    description: 'list' in response ? 'Newest first, unless the summary says otherwise.' : 'Success.',
     ...(paged && {
-      headers: { Link: { description: '`rel="next"` while there is more.', schema: { type: 'string' } } },
+      headers: { Link: { description: '`rel="next"` if there are more items.', schema: { type: 'string' } } },
     }),
     content: {
       'application/json': {
@@ -344,7 +344,7 @@ function success(response: ResponseSpec, paged: boolean, schemas: Record<string,
   };
 }
 
-/** A titled schema is described once; those inside it too. */
+/** Moves titled schemas to the components and returns references to them. */
 function reference(schema: JsonSchema, schemas: Record<string, JsonSchema>): JsonSchema {
   const inner: JsonSchema = { ...schema };
   if (schema.properties)
@@ -360,7 +360,7 @@ function reference(schema: JsonSchema, schemas: Record<string, JsonSchema>): Jso
   return { $ref: `#/components/schemas/${schema.title}` };
 }
 
-/** The noun that an endpoint is about: the first one of its path, or the one below a project. */
+/** The first noun of the path, or the one below a project. */
 export function tagOf(path: string): string {
   const [noun = '', , inner = ''] = path.split('/').slice(1);
   if (noun === 'oauth2' || noun === '.well-known') return 'oauth';

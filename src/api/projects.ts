@@ -1,4 +1,4 @@
-// Projects, their collaborators and badge.
+// Project endpoints: records, collaborators and the badge.
 
 import {
   collaboratorShape,
@@ -41,10 +41,10 @@ const fields = {
     maxBytes: 1024,
   }),
   description: optional({ doc: 'Arbitrary text.', example: 'The public website', multiline: true }),
-  badge: flag('Whether the badge can be seen without credentials.'),
-  cancel_superseded: flag('Whether a new build request of a branch cancels older ones of it.'),
+  badge: flag('Whether the badge is visible without credentials.'),
+  cancel_superseded: flag('Whether a new build request for a branch cancels older ones for the same branch.'),
   submodules: optional({
-    doc: 'Whether builds get the submodules of a commit (`on`), and theirs in turn (`recursive`). They are fetched with the key of the project, from SSH and relative addresses alone. `off` unless set.',
+    doc: 'Whether to fetch the submodules of a commit (`on`), or also theirs (`recursive`). They are fetched with the key of the project, from SSH and relative addresses only. `off` by default.',
     oneOf: submoduleSettings,
     example: 'on',
   }),
@@ -57,7 +57,7 @@ export const projects = {
   list: endpoint({
     method: 'GET',
     path: '/projects',
-    summary: 'Projects that the caller owns or collaborates on',
+    summary: 'Lists the projects that the caller owns or collaborates on',
     access: 'signed in',
     scope: 'projects',
     allowUnpaid: () => true,
@@ -98,7 +98,7 @@ export const projects = {
   get: endpoint({
     method: 'GET',
     path: '/projects/:project_id',
-    summary: 'A project',
+    summary: 'Returns a project',
     access: 'sees',
     scope: 'projects',
     response: { record: projectShape },
@@ -107,7 +107,7 @@ export const projects = {
   update: endpoint({
     method: 'PUT',
     path: '/projects/:project_id',
-    summary: 'Changes the fields that are sent',
+    summary: 'Updates the fields that are sent',
     access: 'users',
     scope: 'projects',
     fields,
@@ -133,7 +133,7 @@ export const projects = {
   delete: endpoint({
     method: 'DELETE',
     path: '/projects/:project_id',
-    summary: 'Deletes a project and everything that belongs to it',
+    summary: 'Deletes a project and everything in it',
     access: 'users',
     scope: 'projects',
     response: { record: destroyedShape },
@@ -145,7 +145,7 @@ export const projects = {
   listCollaborators: endpoint({
     method: 'GET',
     path: '/projects/:project_id/collaborators',
-    summary: "The project's collaborators",
+    summary: "Lists the project's collaborators",
     access: 'sees',
     scope: 'projects',
     response: { list: collaboratorShape },
@@ -156,10 +156,10 @@ export const projects = {
     method: 'POST',
     path: '/projects/:project_id/collaborators',
     summary:
-      'Adds a collaborator; an address without an account gets one, and a one-time link to sign in with',
+      'Adds a collaborator. If the email has no account, creates one and returns a one-time sign-in link',
     access: 'users',
     scope: 'projects',
-    fields: { email: required({ doc: 'Whom to add.', check: checkEmail }) },
+    fields: { email: required({ doc: 'Email of the collaborator.', check: checkEmail }) },
     response: { record: invitedCollaboratorShape, status: 201 },
     handle: ({ db, baseUrl, project, caller, values }) =>
       db.write(() => {
@@ -188,7 +188,7 @@ export const projects = {
     method: 'POST',
     path: '/projects/:project_id/collaborators/:collaborator_id/invitation',
     summary:
-      'Makes a new sign-in link for a collaborator whom the caller invited and who has no password yet; earlier links stop working',
+      'Creates a new sign-in link for a collaborator whom the caller invited and who has no password yet; earlier links stop working',
     access: 'users',
     scope: 'projects',
     response: { record: invitedCollaboratorShape, status: 201 },
@@ -203,7 +203,7 @@ export const projects = {
   removeCollaborator: endpoint({
     method: 'DELETE',
     path: '/projects/:project_id/collaborators/:collaborator_id',
-    summary: 'Removes a collaborator; its open streams end',
+    summary: 'Removes a collaborator and ends its open streams',
     access: 'users',
     scope: 'projects',
     response: { record: destroyedShape },
@@ -215,10 +215,11 @@ export const projects = {
   badge: endpoint({
     method: 'GET',
     path: '/projects/:project_id/badge.svg',
-    summary: 'A picture of the state of the newest finished commit, where the project shows one',
+    summary:
+      'Returns an image with the state of the newest finished commit, if the project has its badge enabled',
     access: 'anyone',
     scope: undefined,
-    query: { branch: optional({ doc: 'Only commits that are on this branch.' }) },
+    query: { branch: optional({ doc: 'Only commits on this branch.' }) },
     response: { media: 'image/svg+xml', description: 'The badge.' },
     handle: ({ db, params, query }) => {
       const id = parseId(params.project_id ?? '');

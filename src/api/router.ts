@@ -1,5 +1,5 @@
-// Answers requests by the endpoints of the table. Every endpoint goes through the same checks in the same order, and
-// everything that is thrown becomes a response in one place.
+// Routes requests to endpoints. Every request passes the same checks in the same order, and every error becomes a response
+// in one place.
 
 import { randomUUID } from 'node:crypto';
 import type { ServerResponse } from 'node:http';
@@ -16,41 +16,39 @@ import { addressOf } from './http/caller-address.ts';
 import { markAuthenticated } from './http/connections.ts';
 import { isDiskFailure, nextLink, readCallback, respondJson } from './http/respond.ts';
 
-/** A request on its way to its response. */
+/** The state of a request while it is handled. */
 export type Exchange = {
   outgoing: ServerResponse;
   requestId: string;
-  /** Whether the response has the request id among its headers already: adding it afterwards costs more. */
-  showsRequestId: boolean;
+  /** Whether the response was created with the request id, which costs less than adding it afterwards. */
+  hasRequestId: boolean;
   /** The path of the route that matched, for the metrics. */
   route: string;
   showError: ShowError;
 };
-/** Makes a response of what was thrown. Routes that do not show errors as JSON put their own into the exchange. */
+/** Converts an error to a response. Routes whose errors are not JSON set their own in the exchange. */
 export type ShowError = (error: Error, request: Request) => Response | Promise<Response>;
 export type Bindings = { Bindings: Exchange };
 type RequestContext = Pick<Call, 'request' | 'url' | 'outgoing'> & { params: Record<string, string> };
 
 export function createRouter(services: Services, endpoints: readonly Endpoint[]): Hono<Bindings> {
   const router = new Hono<Bindings>({ strict: true });
-  for (const endpoint of endpoints) router.on(endpoint.method, endpoint.path, answerWith(services, endpoint));
+  for (const endpoint of endpoints)
+    router.on(endpoint.method, endpoint.path, createHandler(services, endpoint));
   router.notFound(() => {
     throw refusal('api_does_not_exists');
   });
-  router.onError((thrown, { env, req: { raw } }) => {
-    if (!(thrown instanceof ExpectedError))
-      services.log.error('request failed', { ...describe(raw, env), cause: thrown });
-    // A disk that is full, or fails under SQLite, is for the caller to wait out.
-    const error = isDiskFailure(thrown) ? refusal('resource_temporary_unavailable') : thrown;
-    return (env.showError ?? showError)(error, raw);
+  router.onError((error, { env, req: { raw } }) => {
+    if (!(error instanceof ExpectedError))
+      services.log.error('request failed', { ...describe(raw, env), cause: error });
+    // A full or failing disk is temporary for the caller.
+    const shown = isDiskFailure(error) ? refusal('resource_temporary_unavailable') : error;
+    return (env.showError ?? showError)(shown, raw);
   });
   return router;
 }
 
-/**
- * What every request goes through, whatever answers it: it gets an id, and is counted by route and status. Stays
- * synchronous where the response is, which is the fast path of the server.
- */
+/** Gives every request an id, and counts it by route and status. A synchronous response stays so: it is the fast path. */
 export function serve(
   router: Hono<Bindings>,
   { metrics }: Pick<Services, 'metrics'>,
@@ -59,12 +57,12 @@ export function serve(
     const exchange = {
       outgoing,
       requestId: randomUUID(),
-      showsRequestId: false,
+      hasRequestId: false,
       route: 'unknown',
       showError,
     };
     const finish = (response: Response) => {
-      if (!exchange.showsRequestId && !outgoing.headersSent)
+      if (!exchange.hasRequestId && !outgoing.headersSent)
         outgoing.setHeader('x-request-id', exchange.requestId);
       metrics.countRequest(request.method, exchange.route, response.status);
       return response;
@@ -81,22 +79,19 @@ const describe = ({ method, url }: Request, { requestId }: Exchange) => ({
 });
 
 const CHALLENGE = 'Basic realm="assay", charset="UTF-8", Bearer realm="assay"';
-/**
- * Some clients send credentials only when challenged. A client that has sent some reads from the body what is wrong with
- * them; a browser would show a dialog.
- */
+/** Some clients send credentials only when challenged. A browser would show a dialog instead of the page's own error. */
 const awaitsChallenge = ({ headers, url }: Request) =>
   !headers.has('authorization') &&
   !headers.has('sec-fetch-mode') &&
   !new URL(url).searchParams.has('oauth_token');
 
-/** An error is JSON whatever the response would have been. */
+/** Errors are JSON, whatever media type the endpoint has. */
 export const showError: ShowError = (error, request) => {
   let callback: string | undefined;
   try {
     callback = readCallback(request.method, new URL(request.url));
   } catch {
-    // A callback that cannot be used is not; what went wrong before is shown.
+    // With an invalid callback, the original error is shown without one.
   }
   return respondError(error, request, callback);
 };
@@ -109,7 +104,7 @@ function respondError(error: Error, request: Request, callback: string | undefin
   return respondJson({ error: errors }, status, callback, { ...challenge });
 }
 
-function answerWith(
+function createHandler(
   services: Services,
   endpoint: Endpoint,
 ): (context: Context<Bindings>) => Response | Promise<Response> {
@@ -126,10 +121,10 @@ function answerWith(
   ) => {
     if (result instanceof Response) return result;
     const id = { 'x-request-id': exchange.requestId };
-    exchange.showsRequestId = true;
+    exchange.hasRequestId = true;
     if (!(result instanceof Listing)) return respondJson({ response: result }, status, callback, id);
-    for (const cause of result.leftOut)
-      services.log.error('record left out of a list', { ...describe(request, exchange), cause });
+    for (const error of result.unreadable)
+      services.log.error('record left out of a list', { ...describe(request, exchange), cause: error });
     const { items, next } = result;
     const link = next !== undefined && { link: nextLink(services.baseUrl, url, 'before', next) };
     return respondJson({ response: items }, status, callback, { ...id, ...link });
@@ -149,8 +144,8 @@ function answerWith(
     if (isStream) env.showError = showStreamError;
     const request = req.raw;
     const context = { request, url: new URL(request.url), params: req.param(), outgoing: env.outgoing };
-    const admitted = enter(services, endpoint, context);
-    // Without a body everything is answered at once, which is what most requests are.
+    const admitted = admitRequest(services, endpoint, context);
+    // Most requests have no body and are handled synchronously.
     if (!fields) return perform(env, context, admitted, NO_FIELDS);
     return readBody(request).then(sent => perform(env, context, admitted, sent));
   };
@@ -158,7 +153,7 @@ function answerWith(
 
 const NO_FIELDS: SentFields = new Map();
 
-/** The same checks and the same handler for a caller whom the session of a page identifies; throws the same refusals. */
+/** Runs the same checks and handler for the caller of a page's session. Throws the same refusals. */
 export async function performAs<Result>(
   services: Services,
   endpoint: Endpoint<Result>,
@@ -167,23 +162,28 @@ export async function performAs<Result>(
   sent = NO_FIELDS,
 ): Promise<Awaited<Result>> {
   return await endpoint.handle(
-    validate(services, endpoint, enterAs(services, endpoint, context, caller), context, sent),
+    validate(services, endpoint, admitCaller(services, endpoint, context, caller), context, sent),
   );
 }
 
 type Admitted = { caller?: Caller };
 
-/** Credentials, standing, scope, resource, access, payment: all before a byte of the body is read. */
-function enter(services: Services, endpoint: Endpoint, context: RequestContext): Admitted {
+/** Checks credentials, standing, scope, resource, access and payment before any of the body is read. */
+function admitRequest(services: Services, endpoint: Endpoint, context: RequestContext): Admitted {
   const { access } = endpoint;
   if (access === 'anyone') return {};
   if (access === 'administrators' && isLoopback(addressOf(context.outgoing, services))) return {};
   const caller = authenticate(services.db, context.request, context.url);
   markAuthenticated(context.outgoing);
-  return enterAs(services, endpoint, context, caller);
+  return admitCaller(services, endpoint, context, caller);
 }
 
-function enterAs(services: Services, endpoint: Endpoint, context: RequestContext, caller: Caller): Admitted {
+function admitCaller(
+  services: Services,
+  endpoint: Endpoint,
+  context: RequestContext,
+  caller: Caller,
+): Admitted {
   admit(caller, endpoint.scope);
   const found = endpoint.findResources(services.db, caller, context.params);
   authorize(
@@ -216,8 +216,8 @@ function validate(
     page: { limit: limit ?? PAGE_LIMIT.defaultValue, before },
   };
   const errors: Errors = { ...query.errors, ...body.errors };
-  const further = endpoint.checkTogether?.(body.values, call, body.errors) ?? {};
-  for (const [key, codes] of Object.entries(further)) errors[key] ??= codes;
+  const moreErrors = endpoint.checkTogether?.(body.values, call, body.errors) ?? {};
+  for (const [key, codes] of Object.entries(moreErrors)) errors[key] ??= codes;
   if (Object.keys(errors).length > 0) throw new Refusal(403, errors);
   const missing = endpoint.findMissing?.(call.values, call) ?? [];
   if (missing.length > 0)

@@ -1,4 +1,4 @@
-// Suites with their rules, environment variables and dependencies.
+// Suite endpoints: suites with their rules, environment variables, dependencies and caches.
 
 import {
   destroyedShape,
@@ -61,7 +61,7 @@ const variableFields = {
     check: checkVariableName,
   }),
   content: required({
-    doc: 'What it is set to, 131,072 bytes at the most; may be empty. Stored encrypted, masked in logs. Linux passes a program at most 131,070 bytes of name and content together: a longer variable is one of the shell that runs the command, and programs that it starts do not see it.',
+    doc: 'The value, at most 131,072 bytes; may be empty. Stored encrypted, masked in logs. Linux passes a program at most 131,070 bytes of name and content together: a longer variable is set only in the shell that runs the command, not in the programs that it starts.',
     multiline: true,
     maxBytes: VARIABLE_BYTES,
     mayBeBlank: true,
@@ -72,7 +72,7 @@ export const suites = {
   list: endpoint({
     method: 'GET',
     path: '/projects/:project_id/suites',
-    summary: "The project's suites",
+    summary: "Lists the project's suites",
     access: 'sees',
     scope: 'suites',
     response: { list: suiteShape },
@@ -103,7 +103,7 @@ export const suites = {
   get: endpoint({
     method: 'GET',
     path: '/projects/:project_id/suites/:suite_id',
-    summary: 'A suite',
+    summary: 'Returns a suite',
     access: 'sees',
     scope: 'suites',
     response: { record: suiteShape },
@@ -112,7 +112,7 @@ export const suites = {
   update: endpoint({
     method: 'PUT',
     path: '/projects/:project_id/suites/:suite_id',
-    summary: 'Changes the fields that are sent',
+    summary: 'Updates the fields that are sent',
     access: 'sees',
     scope: 'suites',
     fields: suiteFields,
@@ -147,7 +147,7 @@ export const suites = {
   emptyCache: endpoint({
     method: 'DELETE',
     path: '/projects/:project_id/suites/:suite_id/cache',
-    summary: "Empties the suite's cache; a build that runs keeps its files until it has ended",
+    summary: "Empties the suite's cache; a running build keeps its files until it ends",
     access: 'sees',
     scope: 'suites',
     response: { record: destroyedShape },
@@ -159,7 +159,7 @@ export const suites = {
   listRules: endpoint({
     method: 'GET',
     path: '/projects/:project_id/suites/:suite_id/rules',
-    summary: "The suite's rules: it runs when all of them hold",
+    summary: "Lists the suite's rules; the suite runs for a commit if all of them hold",
     access: 'sees',
     scope: 'suites',
     response: { list: ruleShape },
@@ -172,9 +172,9 @@ export const suites = {
     access: 'sees',
     scope: 'suites',
     fields: {
-      subject: required({ doc: 'What is tested.', oneOf: subjects }),
-      operator: required({ doc: 'How it is compared.', oneOf: operators }),
-      value: required({ doc: 'What it is compared against.', maxBytes: 4096, multiline: true }),
+      subject: required({ doc: 'The attribute of the commit to compare.', oneOf: subjects }),
+      operator: required({ doc: 'How to compare it.', oneOf: operators }),
+      value: required({ doc: 'What to compare it with.', maxBytes: 4096, multiline: true }),
     },
     response: { record: ruleShape, status: 201 },
     handle: ({ db, suite, values }) => presentRule(createRule(db, { ...values, suiteId: suite.id })),
@@ -194,12 +194,12 @@ export const suites = {
   listDependencies: endpoint({
     method: 'GET',
     path: '/projects/:project_id/suites/:suite_id/dependencies',
-    summary: "The suite's dependencies, in the order in which they were attached",
+    summary: "Lists the suite's dependencies in the order in which they were attached",
     access: 'sees',
     scope: 'suites',
-    query: { before: cursor('Only those that come after this one.') },
+    query: { before: cursor('Only dependencies after this one.') },
     response: { list: suiteDependencyShape },
-    // A handful at the most, which is never worth a page of the database's.
+    // A suite has few dependencies, so they are not paged in the database.
     handle: ({ db, suite, page }) => {
       const attached = listSuiteDependencies(db, suite.id);
       const at = attached.findIndex(({ id }) => id === page.before);
@@ -239,7 +239,8 @@ export const suites = {
   putDependencyLast: endpoint({
     method: 'POST',
     path: '/projects/:project_id/suites/:suite_id/dependencies/:dependency_id/last',
-    summary: 'Puts a dependency last: of two files with one path, the earlier dependency has its way',
+    summary:
+      'Moves a dependency to the end. If two dependencies have a file with the same path, the earlier one wins',
     access: 'sees',
     scope: 'suites',
     response: { record: suiteDependencyShape },
@@ -251,7 +252,7 @@ export const suites = {
   listVariables: endpoint({
     method: 'GET',
     path: '/projects/:project_id/suites/:suite_id/environment_variables',
-    summary: "The suite's environment variables, in clear",
+    summary: "Lists the suite's environment variables, decrypted",
     access: 'sees',
     scope: 'suites',
     response: { list: variableShape },
@@ -274,7 +275,7 @@ export const suites = {
   updateVariable: endpoint({
     method: 'PUT',
     path: '/projects/:project_id/suites/:suite_id/environment_variables/:variable_id',
-    summary: 'Changes the fields that are sent',
+    summary: 'Updates the fields that are sent',
     access: 'sees',
     scope: 'suites',
     fields: variableFields,
