@@ -26,12 +26,14 @@ const excludedPackages: Plugin = {
   },
 };
 
-export async function bundle(entry: string): Promise<Uint8Array> {
+/** `sources` are the files that the code was made from. */
+export async function bundle(entry: string): Promise<{ code: Uint8Array; sources: string[] }> {
   const result = await build({
     entryPoints: [entry],
     absWorkingDir: root,
     bundle: true,
     write: false,
+    metafile: true,
     platform: 'node',
     format: 'cjs',
     target: 'node26',
@@ -49,7 +51,10 @@ export async function bundle(entry: string): Promise<Uint8Array> {
     const texts = result.warnings.map(w => `${w.location?.file}:${w.location?.line}: ${w.text}`);
     throw new Error(`the bundle would behave differently from the sources:\n${texts.join('\n')}`);
   }
-  return result.outputFiles[0]!.contents;
+  const sources = Object.values(result.metafile.outputs).flatMap(({ inputs }) =>
+    Object.keys(inputs).filter(path => inputs[path]!.bytesInOutput > 0),
+  );
+  return { code: result.outputFiles[0]!.contents, sources };
 }
 
 /** Maps names inside the executable to paths: all files in src/ that are not compiled, and SQLite. */

@@ -16,7 +16,7 @@ type PackInput = { work: string; runtime: string; assets: Record<string, string>
 
 /** Makes the executable, unless the existing one was made from the same inputs. */
 export async function pack({ entry, output, machine, force }: Packing): Promise<'made' | 'up to date'> {
-  const code = await bundle(entry);
+  const { code } = await bundle(entry);
   const assets = listAssets(machine);
   const runtime = await findRuntime(machine);
   const packers = globSync('*', { cwd: import.meta.dirname }).map(name => join(import.meta.dirname, name));

@@ -20,10 +20,11 @@ type LockFile = { packages: Record<string, { version: string; license?: string; 
 
 /** The packages that the bundle really contains, and what the executable contains besides the bundle. */
 export async function listComponents(entry: string, machine: Machine): Promise<Component[]> {
-  const code = Buffer.from(await bundle(entry)).toString();
-  // The bundler writes the source file of each module in a comment above it.
-  const sources = [...code.matchAll(/^\s*\/\/ (\S*node_modules\/\S+)$/gm)].map(([, path]) => path as string);
-  const places = new Set([...sources.map(placeOf), `node_modules/node-linux-${machine}`]);
+  const { sources } = await bundle(entry);
+  const places = new Set([
+    ...sources.filter(path => path.includes('node_modules/')).map(placeOf),
+    `node_modules/node-linux-${machine}`,
+  ]);
   const lock: LockFile = JSON.parse(readFileSync(join(root, 'package-lock.json'), 'utf8'));
   const packages = [...places].sort().map(place => componentAt(place, lock, machine));
   return [...packages, sqlite()];

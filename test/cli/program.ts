@@ -33,7 +33,7 @@ export function programPath(): Promise<string> {
       symlinkSync(path, join(program, name));
     }
     const path = join(program, 'assay.cjs');
-    writeFileSync(path, await bundle(mainPath));
+    writeFileSync(path, (await bundle(mainPath)).code);
     return path;
   })();
   return bundled;
