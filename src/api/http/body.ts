@@ -1,13 +1,13 @@
-// Reads a request's form or JSON body into flat fields: `options[url]` is one name, so nothing nested can reach a prototype.
+// Reads the form or JSON body of a request into flat fields: `options[url]` is one name. Nothing nested can reach a prototype.
 
 import { Readable } from 'node:stream';
 import { refusal } from '../../domain/refusal.ts';
 import { readParts, readWhole } from './multipart.ts';
 
-/** Stands where something was sent that no field takes: an object instead of a scalar, or broken UTF-8. */
+/** The value of a field that cannot be used: an object instead of a scalar, or invalid UTF-8. */
 export const unreadable = Symbol('unreadable');
 
-/** A value as it came. A list is kept under `name[]`, as forms spell it. */
+/** A value as received. The name of a list ends in `[]`, as in forms. */
 export type Sent = string | number | bigint | boolean | null | typeof unreadable | Sent[];
 export type SentFields = Map<string, Sent>;
 
@@ -19,34 +19,34 @@ const STALL_MS = 30_000;
 const malformed = () => refusal('invalid_format');
 const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
-/** The whole body, bounded in size; one that stops moving is cut off. */
+/** Reads the whole body. Refuses one that is too large or stalls. */
 async function readBytes(request: Request): Promise<Buffer> {
   if (!request.body) return Buffer.alloc(0);
   const reader = request.body.getReader();
   const chunks: Uint8Array[] = [];
   let size = 0;
   for (;;) {
-    let stalled: NodeJS.Timeout | undefined;
+    let timer: NodeJS.Timeout | undefined;
     const stall = new Promise<never>((_, reject) => {
-      stalled = setTimeout(() => reject(malformed()), STALL_MS);
+      timer = setTimeout(() => reject(malformed()), STALL_MS);
     });
-    let part: Awaited<ReturnType<typeof reader.read>>;
+    let chunk: Awaited<ReturnType<typeof reader.read>>;
     try {
-      part = await Promise.race([reader.read(), stall]);
+      chunk = await Promise.race([reader.read(), stall]);
     } catch {
-      // Broken off or stalled: either way there is no whole request.
+      // The client disconnected or stalled.
       reader.cancel().catch(() => {});
       throw malformed();
     } finally {
-      clearTimeout(stalled);
+      clearTimeout(timer);
     }
-    if (part.done) return Buffer.concat(chunks, size);
-    size += part.value.byteLength;
+    if (chunk.done) return Buffer.concat(chunks, size);
+    size += chunk.value.byteLength;
     if (size > MAX_BODY_BYTES) {
       reader.cancel().catch(() => {});
       throw malformed();
     }
-    chunks.push(part.value);
+    chunks.push(chunk.value);
   }
 }
 
@@ -67,12 +67,12 @@ export async function readBody(request: Request): Promise<SentFields> {
   }
 }
 
-/** The fields of a query string. Anything may stand in it: a name that cannot be decoded is just not one of ours. */
+/** The fields of a query string. A name that cannot be decoded is ignored, like any unknown name. */
 export function readQuery(search: string): SentFields {
   return fromUrlEncoded(Buffer.from(search.replace(/^\?/, ''), 'latin1'), 'ignored');
 }
 
-function put(fields: SentFields, name: string, value: Sent): void {
+function addField(fields: SentFields, name: string, value: Sent): void {
   const list = fields.get(name);
   if (!name.endsWith('[]')) fields.set(name, value);
   else if (Array.isArray(list)) list.push(value);
@@ -106,13 +106,13 @@ function fromUrlEncoded(bytes: Buffer, badNames: 'ignored' | 'refused' = 'refuse
     const name = decodeText(percentDecode(equals < 0 ? pair : pair.slice(0, equals)));
     if (name === undefined && badNames === 'ignored') continue;
     if (name === undefined) throw malformed();
-    putText(fields, name, percentDecode(equals < 0 ? '' : pair.slice(equals + 1)));
+    addText(fields, name, percentDecode(equals < 0 ? '' : pair.slice(equals + 1)));
   }
   return fields;
 }
 
-function putText(fields: SentFields, name: string, bytes: Buffer): void {
-  put(fields, name, decodeText(bytes) ?? unreadable);
+function addText(fields: SentFields, name: string, bytes: Buffer): void {
+  addField(fields, name, decodeText(bytes) ?? unreadable);
 }
 
 async function fromMultipart(bytes: Buffer, type: string): Promise<SentFields> {
@@ -121,7 +121,7 @@ async function fromMultipart(bytes: Buffer, type: string): Promise<SentFields> {
   for await (const { name, chunks } of readParts(type, Readable.from([bytes]))) {
     count += 1;
     if (count > MAX_FIELDS) throw malformed();
-    putText(fields, name, await readWhole(chunks, MAX_BODY_BYTES));
+    addText(fields, name, await readWhole(chunks, MAX_BODY_BYTES));
   }
   return fields;
 }
@@ -131,7 +131,7 @@ function fromJson(bytes: Buffer): SentFields {
   if (text === undefined) throw malformed();
   let value: unknown;
   try {
-    // Integers beyond 53 bits are kept exact by their source text; longer than any id they are of no use.
+    // Integers are read from their source text, because ids may exceed 53 bits.
     value = JSON.parse(text, ((_: string, parsed: unknown, context?: { source?: string }) =>
       typeof parsed === 'number' && /^-?\d{1,19}$/.test(context?.source ?? '')
         ? BigInt(context?.source as string)

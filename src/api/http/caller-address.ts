@@ -1,24 +1,24 @@
-// Where a request comes from, over HTTP/1.1 and HTTP/2 alike: the one place that reads a connection's address and the
+// Finds the address that a request comes from, over HTTP/1.1 and HTTP/2. Only this file reads a connection's address and the
 // headers of proxies.
 
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { callerAddress, isForwardedPlain } from '../../domain/caller-address.ts';
 import type { Cidr } from '../../domain/webhook/address.ts';
 
-type Trusting = { trustedProxies: readonly Cidr[] };
+type ProxySettings = { trustedProxies: readonly Cidr[] };
 
-export function addressOf({ req }: ServerResponse, { trustedProxies }: Trusting): string {
-  return callerAddress(connectedFrom(req), headerOf(req, 'x-forwarded-for'), trustedProxies);
+export function addressOf({ req }: ServerResponse, { trustedProxies }: ProxySettings): string {
+  return callerAddress(peerAddress(req), headerOf(req, 'x-forwarded-for'), trustedProxies);
 }
 
-/** A browser that a trusted proxy let in without TLS: it keeps no session there. */
-export function isPlainHttp({ req }: ServerResponse, { trustedProxies }: Trusting): boolean {
-  return isForwardedPlain(connectedFrom(req), headerOf(req, 'x-forwarded-proto'), trustedProxies);
+/** Whether the browser reached a trusted proxy without TLS. It keeps no session then. */
+export function isPlainHttp({ req }: ServerResponse, { trustedProxies }: ProxySettings): boolean {
+  return isForwardedPlain(peerAddress(req), headerOf(req, 'x-forwarded-proto'), trustedProxies);
 }
 
-const connectedFrom = ({ socket }: IncomingMessage) => socket.remoteAddress ?? '';
+const peerAddress = ({ socket }: IncomingMessage) => socket.remoteAddress ?? '';
 
-/** Sent more than once, a header counts as one list. */
+/** A header that was sent more than once is joined to one list. */
 function headerOf({ headers }: IncomingMessage, name: string): string | undefined {
   const value = headers[name];
   return Array.isArray(value) ? value.join(',') : value;

@@ -1,5 +1,5 @@
-// The open connections: how long one may idle, how many are kept open for clients that have not shown credentials, and
-// when one is closed that has ended, stalls, or opens streams only to reset them.
+// Tracks open connections and enforces their limits: idle time, stalls, HTTP/2 resets, and the number of connections
+// without valid credentials.
 
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Http2SecureServer, ServerHttp2Session, ServerHttp2Stream } from 'node:http2';
@@ -10,23 +10,23 @@ export type ConnectionLimits = {
   /** How often the limits below are checked. */
   checkMs: number;
   handshakeMs: number;
-  /** From TLS to the end of the first request's headers, and from the beginning of any headers to their end. */
+  /** From the TLS handshake to the end of the first request's headers, and from the start of any headers to their end. */
   headersMs: number;
-  /** Without a request, after the first one. */
+  /** Between requests. */
   keepAliveMs: number;
-  /** For the client to close as well, after the server has. */
+  /** For the client to close the connection after the server has. */
   lingerMs: number;
-  /** Without a byte in either direction, while a request is handled. */
+  /** Without a byte in either direction while a request is handled. */
   stallMs: number;
-  /** Streams of one HTTP/2 connection that may be open at once. */
+  /** Concurrent streams of one HTTP/2 connection. */
   maxStreams: number;
-  /** Streams of one HTTP/2 connection that its client may reset before they are handled. */
+  /** How many streams of an HTTP/2 connection its client may reset before they are handled. */
   resets: { burst: number; perSecond: number };
   /** Connections on which no request has carried valid credentials. */
   unauthenticated: {
     perAddress: number;
     total: number;
-    /** The total with those that are younger than `settleMs`, which may be about to send their first request. */
+    /** The total including connections younger than `settleMs`, which may be about to send their first request. */
     totalWithYoung: number;
     settleMs: number;
   };
@@ -46,7 +46,7 @@ export const connectionLimits: ConnectionLimits = {
 
 export type Connection = {
   readonly socket: Socket;
-  /** Whom it counts for; undefined where many clients share an address. */
+  /** Identifies its client for the limit per address; undefined if many clients share the address, as behind a proxy. */
   readonly clientKey: string | undefined;
   readonly openedAt: number;
   secure: TLSSocket | undefined;
@@ -55,47 +55,45 @@ export type Connection = {
   markAuthenticated(): void;
   /** Requests that are being handled. */
   requests: number;
-  /** The response to the latest request. */
-  latest: ServerResponse | undefined;
+  latestResponse: ServerResponse | undefined;
   hasServed: boolean;
-  /** When the last request began or ended. */
+  /** When the last request started or ended. */
   activeAt: number;
-  /** How many bytes had moved, and when the last did. */
-  moved: { bytes: number; at: number };
-  /** Since when the server has nothing more to send. */
+  /** Bytes sent and received, and when that number last changed. */
+  traffic: { bytes: number; at: number };
+  /** When the server sent its last byte. */
   finishedAt: number | undefined;
   lastStreamId: number;
-  /** Headers that have begun and not ended. */
-  unfinished: { streamId: number; since: number } | undefined;
-  /** Streams that were opened and not yet handled. */
+  /** A stream whose headers are incomplete. */
+  incompleteHeaders: { streamId: number; since: number } | undefined;
+  /** Streams that were opened and are not handled yet. */
   unhandled: number;
   resets: { count: number; at: number };
 };
 
 export type Connections = {
   readonly open: ReadonlySet<Connection>;
-  /** Responses that have not ended. */
+  /** Unfinished responses. */
   readonly responses: ReadonlySet<ServerResponse>;
   /** The connection of a TLS socket or an HTTP/2 session. */
   find(socket: object): Connection | undefined;
-  /** From now on a connection of HTTP/1.1 is closed after the response to its request. */
+  /** From now on, closes each HTTP/1.1 connection after its current response. */
   closeAfterResponses(): void;
-  /** Has a request handled by `answer`, unless it is reset before its turn. */
-  handle(incoming: IncomingMessage, outgoing: ServerResponse, answer: () => void): void;
+  /** Runs `respond`, unless the client resets the request first. */
+  handle(incoming: IncomingMessage, outgoing: ServerResponse, respond: () => void): void;
 };
 
-/** Of an HTTP/2 connection with valid credentials: what of its uploads may be under way. */
+/** The HTTP/2 flow-control window of a connection with valid credentials. */
 const AUTHENTICATED_WINDOW_BYTES = 4 * 1024 ** 2;
 
 const CONNECTION = Symbol('connection');
 type Tracked = ServerResponse & { [CONNECTION]?: Connection };
 
-/** Called for a request with valid credentials: its connection is no longer bounded like those without. */
+/** Exempts the connection of a request with valid credentials from the limits for unauthenticated ones. */
 export function markAuthenticated(outgoing: ServerResponse | undefined): void {
   (outgoing as Tracked | undefined)?.[CONNECTION]?.markAuthenticated();
 }
 
-/** `clientKeyOf` says whom an address counts for; undefined where it is that of many clients, as a proxy's is. */
 export function watchConnections(
   server: Http2SecureServer,
   limits: ConnectionLimits,
@@ -104,7 +102,7 @@ export function watchConnections(
   const open = new Set<Connection>();
   const responses = new Set<ServerResponse>();
   let isClosing = false;
-  /** Those without credentials, the oldest first. */
+  /** The oldest first. */
   const unauthenticated = new Set<Connection>();
   const byPeer = new Map<string, Connection>();
   const bySocket = new WeakMap<object, Connection>();
@@ -118,11 +116,11 @@ export function watchConnections(
     const idle = unauthenticated.values().find(one => one.requests === 0) ?? oldest;
     if (idle) terminate(idle);
   };
-  /** Closes what is above `most`: idle connections before others, and those first that have been so for longest. */
-  const evictAbove = (most: number, connections: Connection[]) => {
+  /** Closes connections until `max` are left: idle ones first, the least recently active before others. */
+  const evictAbove = (max: number, connections: Connection[]) => {
     const order = (one: Connection, other: Connection) =>
       Math.sign(one.requests) - Math.sign(other.requests) || one.activeAt - other.activeAt;
-    const excess = Math.max(0, connections.length - most);
+    const excess = Math.max(0, connections.length - max);
     for (const connection of connections.sort(order).slice(0, excess)) terminate(connection);
   };
 
@@ -143,13 +141,13 @@ export function watchConnections(
         unauthenticated.delete(connection);
       },
       requests: 0,
-      latest: undefined,
+      latestResponse: undefined,
       hasServed: false,
       activeAt: now,
-      moved: { bytes: 0, at: now },
+      traffic: { bytes: 0, at: now },
       finishedAt: undefined,
       lastStreamId: 0,
-      unfinished: undefined,
+      incompleteHeaders: undefined,
       unhandled: 0,
       resets: { count: 0, at: now },
     };
@@ -181,9 +179,9 @@ export function watchConnections(
     const now = performance.now();
     for (const connection of open) checkOne(connection, limits, now);
     const isSettled = ({ openedAt }: Connection) => now - openedAt >= limits.unauthenticated.settleMs;
-    const held = Map.groupBy(unauthenticated.values().filter(isSettled), one => one.clientKey);
-    held.delete(undefined);
-    for (const ofOne of held.values()) evictAbove(limits.unauthenticated.perAddress, ofOne);
+    const byClient = Map.groupBy(unauthenticated.values().filter(isSettled), one => one.clientKey);
+    byClient.delete(undefined);
+    for (const ofClient of byClient.values()) evictAbove(limits.unauthenticated.perAddress, ofClient);
     evictAbove(limits.unauthenticated.total, [...unauthenticated.values().filter(isSettled)]);
   };
   let timer: NodeJS.Timeout | undefined;
@@ -199,10 +197,10 @@ export function watchConnections(
     closeAfterResponses() {
       isClosing = true;
     },
-    handle(incoming, outgoing, answer) {
+    handle(incoming, outgoing, respond) {
       const { stream } = incoming as { stream?: ServerHttp2Stream };
       const connection = bySocket.get(stream?.session ?? incoming.socket);
-      // Its peer is gone.
+      // The client has disconnected.
       if (!connection) {
         outgoing.destroy();
         return;
@@ -210,7 +208,7 @@ export function watchConnections(
       (outgoing as Tracked)[CONNECTION] = connection;
       responses.add(outgoing);
       connection.requests += 1;
-      connection.latest = outgoing;
+      connection.latestResponse = outgoing;
       connection.hasServed = true;
       connection.activeAt = performance.now();
       outgoing.on('close', () => {
@@ -219,8 +217,8 @@ export function watchConnections(
         connection.activeAt = performance.now();
         if (isClosing && !stream) incoming.socket.destroySoon();
       });
-      if (stream) handleInTurn(connection, stream, limits, answer);
-      else answer();
+      if (stream) handleInTurn(connection, stream, limits, respond);
+      else respond();
     },
   };
 }
@@ -233,23 +231,20 @@ const peerOf = ({
   remotePort?: number | undefined;
 }) => `${remoteAddress} ${remotePort}`;
 
-/**
- * All frames that have arrived together are read before any request is handled: a stream that is reset in them costs
- * no more than that.
- */
+/** Reads all frames that arrived together before handling any request, so that a stream reset in them costs little. */
 function handleInTurn(
   connection: Connection,
   stream: ServerHttp2Stream,
   limits: ConnectionLimits,
-  answer: () => void,
+  respond: () => void,
 ): void {
   connection.lastStreamId = stream.id ?? 0;
   connection.unhandled += 1;
-  // More than may be open at once: most are reset already.
+  // More than may be open at once, so most are already reset.
   if (connection.unhandled > limits.maxStreams) connection.session?.destroy();
   setImmediate(() => {
     connection.unhandled -= 1;
-    if (!stream.destroyed && !stream.closed) answer();
+    if (!stream.destroyed && !stream.closed) respond();
     else if (!connection.socket.destroyed) countReset(connection, limits);
   });
 }
@@ -265,19 +260,19 @@ function countReset(
 }
 
 function checkOne(connection: Connection, limits: ConnectionLimits, now: number): void {
-  const { socket, secure, session, moved } = connection;
+  const { socket, secure, session, traffic } = connection;
   if (!secure) return;
   const isEnded = secure.writableEnded;
   const bytes = socket.bytesWritten - secure.writableLength + (isEnded ? 0 : socket.bytesRead);
-  if (bytes !== moved.bytes) connection.moved = { bytes, at: now };
-  else if ((connection.requests > 0 || isEnded) && now - moved.at > limits.stallMs) socket.destroy();
+  if (bytes !== traffic.bytes) connection.traffic = { bytes, at: now };
+  else if ((connection.requests > 0 || isEnded) && now - traffic.at > limits.stallMs) socket.destroy();
   if (secure.writableFinished) {
     connection.finishedAt ??= now;
     if (now - connection.finishedAt >= limits.lingerMs) socket.destroy();
   } else if (session && !session.destroyed) checkSession(connection, session, limits, now);
 }
 
-/** The limits that Node.js applies to HTTP/1.1 alone. */
+/** Enforces for HTTP/2 the limits that Node.js applies only to HTTP/1.1. */
 function checkSession(
   connection: Connection,
   session: ServerHttp2Session,
@@ -287,12 +282,12 @@ function checkSession(
   const idleMs = now - connection.activeAt;
   if (!connection.hasServed && idleMs >= limits.headersMs) connection.socket.destroy();
   else if (connection.requests === 0 && idleMs >= limits.keepAliveMs) session.close();
-  // Malformed headers look the same. They do not end a connection that others may share.
+  // Malformed headers look the same. They must not end an authenticated connection, which clients may share.
   else if (!connection.isAuthenticated && areHeadersLate(connection, session, limits, now))
     connection.socket.destroy();
 }
 
-/** A stream is known to the session from its first frame on, and is handled when its headers are complete. */
+/** The session knows a stream from its first frame. The stream is handled when its headers are complete. */
 function areHeadersLate(
   connection: Connection,
   session: ServerHttp2Session,
@@ -300,8 +295,9 @@ function areHeadersLate(
   now: number,
 ): boolean {
   const streamId = session.state.lastProcStreamID ?? 0;
-  if (streamId <= connection.lastStreamId) connection.unfinished = undefined;
-  else if (connection.unfinished?.streamId !== streamId) connection.unfinished = { streamId, since: now };
-  else return now - connection.unfinished.since >= limits.headersMs;
+  if (streamId <= connection.lastStreamId) connection.incompleteHeaders = undefined;
+  else if (connection.incompleteHeaders?.streamId !== streamId)
+    connection.incompleteHeaders = { streamId, since: now };
+  else return now - connection.incompleteHeaders.since >= limits.headersMs;
   return false;
 }

@@ -1,4 +1,4 @@
-// Reads a multipart form part by part as it arrives: a file of any size is passed on and never kept in memory.
+// Reads a multipart form part by part as it arrives. A file of any size is streamed and never kept in memory.
 
 import { refusal } from '../../domain/refusal.ts';
 
@@ -11,13 +11,13 @@ type Part = { name: string; isFile: boolean; chunks: Chunks };
 
 export type UploadForm = {
   fields: Map<string, string>;
-  /** The first file; undefined where the form has none. Its bytes must be read for the request to complete. */
+  /** The first file; undefined if there is none. Read its bytes, or the request does not complete. */
   file: { fieldName: string; bytes: Chunks } | undefined;
 };
 
 const malformed = () => refusal('invalid_format');
 
-/** The parts in order. Chunks that the caller did not read are skipped when the next part is asked for. */
+/** Yields the parts in order. Requesting the next part skips unread chunks. */
 export async function* readParts(
   contentType: string | null,
   body: AsyncIterable<Uint8Array>,
@@ -27,26 +27,26 @@ export async function* readParts(
   if (boundary === undefined) throw malformed();
   const delimiter = Buffer.from(`\r\n--${boundary}`, 'latin1');
   const source = body[Symbol.asyncIterator]();
-  // The first delimiter has no line before it.
-  let held: Buffer = Buffer.from('\r\n');
+  // The first delimiter follows no line break.
+  let buffered: Buffer = Buffer.from('\r\n');
 
   async function readMore(): Promise<void> {
     const { done, value } = await source.next();
     if (done) throw malformed();
-    held = Buffer.concat([held, value]);
+    buffered = Buffer.concat([buffered, value]);
   }
 
   function take(length: number): Buffer {
-    const taken = held.subarray(0, length);
-    held = held.subarray(length);
+    const taken = buffered.subarray(0, length);
+    buffered = buffered.subarray(length);
     return taken;
   }
 
   async function* chunksUntil(end: Buffer): Chunks {
-    let at = held.indexOf(end);
-    for (; at < 0; at = held.indexOf(end)) {
+    let at = buffered.indexOf(end);
+    for (; at < 0; at = buffered.indexOf(end)) {
       // The last bytes may be the beginning of `end`.
-      const certain = held.length - end.length + 1;
+      const certain = buffered.length - end.length + 1;
       if (certain > 0) yield take(certain);
       await readMore();
     }
@@ -57,18 +57,18 @@ export async function* readParts(
 
   await readWhole(chunksUntil(delimiter), MAX_HEAD_BYTES);
   for (;;) {
-    while (held.length < 2) await readMore();
-    if (held.toString('latin1', 0, 2) === '--') break;
+    while (buffered.length < 2) await readMore();
+    if (buffered.toString('latin1', 0, 2) === '--') break;
     const head = await readWhole(chunksUntil(Buffer.from('\r\n\r\n')), MAX_HEAD_BYTES);
     const { name, filename } = dispositionOf(head.toString());
     if (!name || head.includes(delimiter)) throw malformed();
     const chunks = chunksUntil(delimiter);
-    // The three characters that browsers escape in a name.
+    // Browsers escape these three characters in a name.
     const plainName = name.replaceAll('%22', '"').replaceAll('%0D', '\r').replaceAll('%0A', '\n');
     yield { name: plainName, isFile: filename !== undefined, chunks };
     for await (const _ of chunks);
   }
-  // Nothing of use follows, but a sender that is not read would wait.
+  // Drain the rest, or the client would wait.
   while (!(await source.next()).done);
 }
 
@@ -83,7 +83,7 @@ export async function readWhole(chunks: Chunks, maxBytes: number): Promise<Buffe
   return Buffer.concat(read, size);
 }
 
-/** The parameters of a part: quoted strings as browsers send them, or bare tokens as RFC 7578 allows. */
+/** The parameters of a part: quoted, as browsers send them, or bare tokens, as RFC 7578 allows. */
 function dispositionOf(head: string): { name?: string; filename?: string } {
   const disposition = /^content-disposition:\s*form-data\s*((?:;[^\r\n]*)?)$/im.exec(head)?.[1] ?? '';
   const parameters = disposition.matchAll(/;\s*([\w*-]+)=(?:"([^"]*)"|([^\s;"]+))/g);

@@ -1,22 +1,22 @@
-// Writes JSON responses: the envelope, JSON-P and the link to the next page.
+// Creates JSON responses, with JSON-P and the link to the next page.
 
 import { isDiskFull } from '../../domain/disk-full.ts';
 import { refusal } from '../../domain/refusal.ts';
 
-const callbackForm = /^[A-Za-z_$][\w$]*(\.[A-Za-z_$][\w$]*)*$/;
+const CALLBACK_FORMAT = /^[A-Za-z_$][\w$]*(\.[A-Za-z_$][\w$]*)*$/;
 const MAX_CALLBACK = 128;
 
-/** The function to wrap a GET's answer in; undefined for none, a refusal for one that could be an attack. */
+/** The JSON-P function of a GET; undefined if there is none. Throws a refusal if it is not a plain name. */
 export function readCallback(method: string, url: URL): string | undefined {
   if (url.search === '' || (method !== 'GET' && method !== 'HEAD')) return undefined;
   const callback = url.searchParams.getAll('callback').at(-1);
   if (callback === undefined) return undefined;
-  if (callback.length > MAX_CALLBACK || !callbackForm.test(callback))
+  if (callback.length > MAX_CALLBACK || !CALLBACK_FORMAT.test(callback))
     throw refusal('invalid_format', 'callback');
   return callback;
 }
 
-/** `body` as JSON, or as a call of `callback` with it. */
+/** `body` as JSON, wrapped in a call of `callback` if there is one. */
 export function respondJson(
   body: unknown,
   status: number,
@@ -41,7 +41,7 @@ export function respondText(
   });
 }
 
-/** The value of Link: the same list from `id` on, with all that was asked but the credentials. */
+/** The value of the Link header: the same request from `id` on, without credentials. */
 export function nextLink(baseUrl: string, url: URL, by: 'before' | 'after', id: bigint): string {
   const next = new URL(`${baseUrl}${url.pathname}${url.search}`);
   next.searchParams.delete('oauth_token');

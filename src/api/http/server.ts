@@ -1,4 +1,4 @@
-// The HTTPS listener: TLS, HTTP/1.1 and HTTP/2 on one port, limits on what is slow, oversized or malformed.
+// The HTTPS listener: HTTP/1.1 and HTTP/2 on one port, with limits on slow, oversized and malformed requests.
 
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { createSecureServer, type Http2SecureServer } from 'node:http2';
@@ -10,17 +10,17 @@ import { type ConnectionLimits, connectionLimits, watchConnections } from './con
 import { STOPPING } from './stream.ts';
 
 const MAX_HEADER_BYTES = 32 * 1024;
-// How much of an upload may be under way. A connection has 64 KiB in all until a request is authenticated.
+// The flow-control window of a stream. Until it is authenticated, a whole connection has 64 KiB.
 const STREAM_WINDOW_BYTES = 1024 ** 2;
-const MAX_THROWN_AWAY_BYTES = 64 * 1024;
+const MAX_DISCARDED_BYTES = 64 * 1024;
 const CLOSE_MS = 5_000;
 const ABSOLUTE_FORM = /^https:\/\/((?:[\w.-]+|\[[\da-f:.]+\])(?::\d{1,5})?)([/?].*)?$/i;
 
 export type Server = {
   port: number;
-  /** Takes a renewed certificate into use without closing anything. */
+  /** Uses a renewed certificate for new connections. Keeps open ones. */
   setCertificate(certificate: { cert: string; key: string }): void;
-  /** Stops listening, lets answers that are under way finish, ends streams. */
+  /** Stops listening, lets responses finish, and ends streams. */
   close(): Promise<void>;
 };
 
@@ -32,7 +32,7 @@ export async function startServer(options: {
   certificate: { cert: string; key: string };
   fetch: Fetch;
   log: Log;
-  /** Whom a connection from this address counts for; undefined where it is that of many clients, as a proxy's is. */
+  /** See `Connection.clientKey`. */
   clientKeyOf: (address: string) => string | undefined;
   limits?: ConnectionLimits;
 }): Promise<Server> {
@@ -40,7 +40,7 @@ export async function startServer(options: {
   const listener = getRequestListener(options.fetch as Parameters<typeof getRequestListener>[0], {
     errorHandler: () => notAnEndpoint(),
   });
-  // Without a host it is answered here, in our words.
+  // The response to a missing Host header is the router's, not Node's.
   const http1 = { connectionsCheckingInterval: limits.checkMs, requireHostHeader: false };
   const server = createSecureServer({
     ...options.certificate,
@@ -57,46 +57,46 @@ export async function startServer(options: {
     },
     maxSessionInvalidFrames: 100,
   });
-  limit(server, limits);
+  setHttp1Limits(server, limits);
 
   const connections = watchConnections(server, limits, options.clientKeyOf);
-  const answer = (incoming: IncomingMessage, outgoing: ServerResponse) => {
+  const respond = (incoming: IncomingMessage, outgoing: ServerResponse) => {
     if (mayBeLong(incoming)) closeUnlessRead(incoming, outgoing);
     if (incoming.httpVersionMajor === 1 && !incoming.url?.startsWith('/')) readAbsoluteForm(incoming);
-    // A path is taken as it was written: what a URL parser would fold away is not an endpoint.
-    if (isFolded(incoming.url ?? '')) answerBare(outgoing);
+    // A path that a URL parser would normalize is not an endpoint.
+    if (!isNormalized(incoming.url ?? '')) respondNotAnEndpoint(outgoing);
     else
-      listener(incoming, outgoing).catch((cause: unknown) => {
-        options.log.error('answer could not be written', { cause });
+      listener(incoming, outgoing).catch((error: unknown) => {
+        options.log.error('response could not be written', { cause: error });
         outgoing.destroy();
       });
   };
   const handle = (incoming: IncomingMessage, outgoing: ServerResponse) =>
-    connections.handle(incoming, outgoing, () => answer(incoming, outgoing));
+    connections.handle(incoming, outgoing, () => respond(incoming, outgoing));
   server.on('request', handle);
-  // A refusal comes instead of `100 Continue`, which is sent only when the body is read.
+  // `100 Continue` is sent only when the body is read, so a refusal can come instead.
   server.on('checkContinue', (incoming: IncomingMessage, outgoing: ServerResponse) => {
     closeUnlessRead(incoming, outgoing);
     continueWhenRead(incoming, outgoing);
     handle(incoming, outgoing);
   });
-  // Expectations that nobody knows would be a 417, which the contract has not.
+  // Without this, Node responds 417 to unknown expectations, which is not in the API contract.
   server.on('checkExpectation', handle);
-  server.on('clientError', (cause: NodeJS.ErrnoException, socket: Socket) => {
-    const before = connections.find(socket)?.latest;
-    if (socket.destroyed || !socket.writable || cause.code === 'ECONNRESET') socket.destroy();
-    // It was answered before the rest of it turned out to be malformed, or was to be the last: nothing comes after that.
-    else if (before?.headersSent && !(before.req.complete && before.shouldKeepAlive)) socket.destroySoon();
+  server.on('clientError', (error: NodeJS.ErrnoException, socket: Socket) => {
+    const latest = connections.find(socket)?.latestResponse;
+    if (socket.destroyed || !socket.writable || error.code === 'ECONNRESET') socket.destroy();
+    // The malformed request already has its response, or follows the last response of the connection.
+    else if (latest?.headersSent && !(latest.req.complete && latest.shouldKeepAlive)) socket.destroySoon();
     else
       socket.end(
         'HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: application/json\r\n\r\n' +
           JSON.stringify({ error: refusal('api_does_not_exists').errors }),
       );
   });
-  // Plain HTTP, a scanner, a client that does not trust the certificate: closed without a word.
+  // Plain HTTP, a scanner, or a client that does not trust the certificate: close without logging.
   server.on('tlsClientError', (_: Error, socket: Socket) => socket.destroy());
-  server.on('sessionError', (cause: Error) =>
-    options.log.debug('HTTP/2 session ended', { cause: cause.message }),
+  server.on('sessionError', (error: Error) =>
+    options.log.debug('HTTP/2 session ended', { cause: error.message }),
   );
 
   await new Promise<void>((resolve, reject) => {
@@ -106,64 +106,64 @@ export async function startServer(options: {
       resolve();
     });
   });
-  server.on('error', (cause: Error) => options.log.error('listener failed', { cause }));
+  server.on('error', (error: Error) => options.log.error('listener failed', { cause: error }));
 
   return {
     port: (server.address() as AddressInfo).port,
     setCertificate: certificate => server.setSecureContext(certificate),
     close: () =>
       new Promise(resolve => {
-        const late = setTimeout(() => {
+        const timer = setTimeout(() => {
           for (const { socket } of connections.open) socket.destroy();
         }, CLOSE_MS);
         server.close(() => {
-          clearTimeout(late);
+          clearTimeout(timer);
           resolve();
         });
         connections.closeAfterResponses();
         for (const { session, socket, requests } of connections.open)
           if (session) session.close();
           else if (requests === 0) socket.destroy();
-        // Streams have no end of their own: their readers come back to the next server.
+        // Streams would not end by themselves. Their readers reconnect to the next server.
         for (const outgoing of connections.responses) outgoing.emit(STOPPING);
       }),
   };
 }
 
-/** Limits of HTTP/1.1, which the HTTP/2 server takes as properties. */
-function limit(server: Http2SecureServer, { headersMs, keepAliveMs }: ConnectionLimits): void {
+/** The HTTP/2 server takes the limits of HTTP/1.1 as properties. */
+function setHttp1Limits(server: Http2SecureServer, { headersMs, keepAliveMs }: ConnectionLimits): void {
   Object.assign(server, {
     headersTimeout: headersMs,
-    // A long upload that keeps moving is not cut off: bodies are watched where they are read.
+    // Long uploads are allowed. The code that reads a body detects stalls.
     requestTimeout: 0,
     keepAliveTimeout: keepAliveMs,
     maxRequestsPerSocket: 0,
   });
 }
 
-/** Whether there is a body too long to be read only to be thrown away. */
+/** Whether the body may be too long to read it only to discard it. */
 function mayBeLong({ httpVersionMajor, headers }: IncomingMessage): boolean {
   const length = headers['content-length'];
   return (
     httpVersionMajor === 1 &&
-    (headers['transfer-encoding'] !== undefined || Number(length ?? 0) > MAX_THROWN_AWAY_BYTES)
+    (headers['transfer-encoding'] !== undefined || Number(length ?? 0) > MAX_DISCARDED_BYTES)
   );
 }
 
-/** Asks the client for the body as soon as somebody reads it. */
+/** Sends `100 Continue` when the body is first read. */
 function continueWhenRead(incoming: IncomingMessage, outgoing: ServerResponse): void {
   const read = incoming._read;
   incoming._read = size => {
     incoming._read = read;
-    // A body that is read only to be discarded comes after the response.
+    // A body that is only discarded is read after the response.
     if (!outgoing.headersSent) outgoing.writeContinue();
     incoming._read(size);
   };
 }
 
 /**
- * HTTP/1.1 allows the whole address as a target, whose host then counts instead of the Host header. Leaves the path of one
- * that could be ours; anything else stays as it is, and is not a path.
+ * HTTP/1.1 allows a whole URL as the target, whose host replaces the Host header. Reduces an https URL to its path. Any
+ * other target stays as it is and is not an endpoint.
  */
 function readAbsoluteForm(incoming: IncomingMessage): void {
   const [, authority, path = ''] = ABSOLUTE_FORM.exec(incoming.url ?? '') ?? [];
@@ -173,7 +173,7 @@ function readAbsoluteForm(incoming: IncomingMessage): void {
   incoming.headers.host = authority;
 }
 
-/** What is refused before its body was read ends the connection, and says so: the rest is still on its way. */
+/** Closes the connection after a response that comes before the end of the body, because the rest is still arriving. */
 function closeUnlessRead(incoming: IncomingMessage, outgoing: ServerResponse): void {
   if (incoming.httpVersionMajor > 1) return;
   const writeHead = outgoing.writeHead;
@@ -183,9 +183,9 @@ function closeUnlessRead(incoming: IncomingMessage, outgoing: ServerResponse): v
   }) as typeof writeHead;
 }
 
-function isFolded(target: string): boolean {
+function isNormalized(target: string): boolean {
   const path = target.split(/[?#]/, 1)[0] as string;
-  return /\\|\/\/|(^|\/)(\.|%2e){1,2}(\/|$)/i.test(path) || !path.startsWith('/');
+  return path.startsWith('/') && !/\\|\/\/|(^|\/)(\.|%2e){1,2}(\/|$)/i.test(path);
 }
 
 function notAnEndpoint(): Response {
@@ -193,7 +193,7 @@ function notAnEndpoint(): Response {
   return Response.json({ error: refused.errors }, { status: refused.status });
 }
 
-function answerBare(outgoing: ServerResponse): void {
+function respondNotAnEndpoint(outgoing: ServerResponse): void {
   const refused = refusal('api_does_not_exists');
   const body = JSON.stringify({ error: refused.errors });
   outgoing.writeHead(refused.status, { 'content-type': 'application/json', 'content-length': body.length });

@@ -1,28 +1,28 @@
-// Server-sent events on an open answer: writing, keeping it open, and dropping a reader that does not keep up.
+// Server-sent events: writes them, keeps the connection open, and drops a reader that does not keep up.
 
 import type { ServerResponse } from 'node:http';
 import type { Writable } from 'node:stream';
 import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
 
-const KEEP_OPEN_MS = 15_000;
-/** How often it is asked whether the reader may still read, beside being told. */
-const ALLOWED_MS = 4_000;
-/** What a reader may lag behind before it is dropped; it can come back with Last-Event-ID. */
+const KEEP_ALIVE_MS = 15_000;
+/** How often the reader's access is checked, in addition to checks on changes. */
+const ACCESS_CHECK_MS = 4_000;
+/** How far a reader may lag before it is dropped. It can resume with Last-Event-ID. */
 const MAX_LAG_BYTES = 1024 * 1024;
-/** A frame is written in pieces, so that a slow reader is seen to move. */
+/** Frames are written in pieces, so that the progress of a slow reader is visible. */
 const PIECE_BYTES = 64 * 1024;
-/** How long a reader may take nothing before it is dropped. */
+/** How long a reader may read nothing before it is dropped. */
 const STALL_MS = 60_000;
 
-/** Emitted on an answer when the server stops. */
+/** Emitted on a response when the server stops. */
 export const STOPPING = 'assay:stopping';
 
 export type EventStream = {
-  /** False when the reader is gone. */
+  /** False when the reader has disconnected. */
   readonly open: boolean;
-  /** Sends a frame of any size. A reader that still lags far behind with earlier ones is dropped. */
+  /** Sends a frame of any size. Drops a reader that lags too far behind with earlier frames. */
   send(frame: Buffer): void;
-  /** Resolves when everything sent so far is on its way, or the reader is gone. Senders of much wait for it. */
+  /** Resolves when everything sent so far is written, or the reader has disconnected. Await it between large frames. */
   drained(): Promise<void>;
   onClose(listener: () => void): void;
   end(): void;
@@ -33,7 +33,7 @@ export function frame(event: string, data: string, id?: string): Buffer {
   return Buffer.from(`${id === undefined ? '' : `id: ${id}\n`}event: ${event}\n${lines.join('')}\n`);
 }
 
-/** Begins a stream. `isAllowed` is asked again and again; false ends it. */
+/** Starts a stream. It ends when a regular check of `isAllowed` returns false. */
 export function openStream(outgoing: ServerResponse, isAllowed: () => boolean): EventStream {
   outgoing.writeHead(200, {
     'content-type': 'text/event-stream; charset=utf-8',
@@ -41,17 +41,17 @@ export function openStream(outgoing: ServerResponse, isAllowed: () => boolean): 
     'x-accel-buffering': 'no',
     'x-content-type-options': 'nosniff',
   });
-  // HTTP/2 keeps what is buffered on the stream below.
-  const pipe = (outgoing as unknown as { stream?: Writable }).stream ?? outgoing;
-  const closed: (() => void)[] = [];
+  // With HTTP/2, the underlying stream has the buffer.
+  const sink = (outgoing as unknown as { stream?: Writable }).stream ?? outgoing;
+  const closeListeners: (() => void)[] = [];
   let open = true;
-  /** Pieces that wait until the reader has taken those before. */
+  /** Pieces that wait for the reader. */
   const waiting: Buffer[] = [];
   let waitingBytes = 0;
-  let stalled: NodeJS.Timeout | undefined;
+  let stallTimer: NodeJS.Timeout | undefined;
   let whenDrained: (() => void)[] = [];
 
-  const isDrained = () => waiting.length === 0 && !pipe.writableNeedDrain;
+  const isDrained = () => waiting.length === 0 && !sink.writableNeedDrain;
   const settleDrained = () => {
     const settled = whenDrained;
     whenDrained = [];
@@ -65,38 +65,37 @@ export function openStream(outgoing: ServerResponse, isAllowed: () => boolean): 
     return true;
   };
   const pump = () => {
-    clearTimeout(stalled);
-    stalled = undefined;
-    while (open && !pipe.writableNeedDrain && writeNext());
+    clearTimeout(stallTimer);
+    stallTimer = undefined;
+    while (open && !sink.writableNeedDrain && writeNext());
     if (isDrained()) settleDrained();
-    else if (open) stalled = setTimeout(() => close(true), STALL_MS);
+    else if (open) stallTimer = setTimeout(() => close(true), STALL_MS);
   };
 
   const close = (destroy: boolean) => {
     if (!open) return;
     open = false;
-    clearInterval(beat);
+    clearInterval(keepAlive);
     clearInterval(check);
-    clearTimeout(stalled);
-    if (destroy) pipe.destroy();
+    clearTimeout(stallTimer);
+    if (destroy) sink.destroy();
     else {
       while (writeNext());
       outgoing.end();
     }
     settleDrained();
-    for (const listener of closed) listener();
+    for (const listener of closeListeners) listener();
   };
   outgoing.on(STOPPING, () => close(false));
   outgoing.on('close', () => close(true));
   outgoing.on('error', () => close(true));
   outgoing.on('drain', pump);
-  const beat = setInterval(() => {
-    // What is still on its way keeps it open as well.
+  const keepAlive = setInterval(() => {
     if (isDrained()) stream.send(Buffer.from(': still here\n\n'));
-  }, KEEP_OPEN_MS);
+  }, KEEP_ALIVE_MS);
   const check = setInterval(() => {
     if (!isAllowed()) close(false);
-  }, ALLOWED_MS);
+  }, ACCESS_CHECK_MS);
 
   const stream: EventStream = {
     get open() {
@@ -104,20 +103,20 @@ export function openStream(outgoing: ServerResponse, isAllowed: () => boolean): 
     },
     send(bytes) {
       if (!open) return;
-      if (pipe.writableLength + waitingBytes > MAX_LAG_BYTES) {
+      if (sink.writableLength + waitingBytes > MAX_LAG_BYTES) {
         close(true);
         return;
       }
       for (let at = 0; at < bytes.length; at += PIECE_BYTES)
         waiting.push(bytes.subarray(at, at + PIECE_BYTES));
       waitingBytes += bytes.length;
-      // Else what waits goes on with the next drain.
-      if (stalled === undefined) pump();
+      // Otherwise the next drain event writes what waits.
+      if (stallTimer === undefined) pump();
     },
     drained: () =>
       open && !isDrained() ? new Promise(resolve => whenDrained.push(resolve)) : Promise.resolve(),
     onClose(listener) {
-      if (open) closed.push(listener);
+      if (open) closeListeners.push(listener);
       else listener();
     },
     end: () => close(false),
@@ -125,10 +124,10 @@ export function openStream(outgoing: ServerResponse, isAllowed: () => boolean): 
   return stream;
 }
 
-/** What a handler returns after it has taken over the answer. */
+/** What a handler returns after it has opened a stream. */
 export function streamResponse(): Response {
-  const answer = new Response(null, RESPONSE_ALREADY_SENT);
-  // Asking for its body takes it off the adaptor's short cut, which would write the head a second time.
-  void answer.body;
-  return answer;
+  const response = new Response(null, RESPONSE_ALREADY_SENT);
+  // Reading the body disables a fast path of the adapter that would write the headers a second time.
+  void response.body;
+  return response;
 }
