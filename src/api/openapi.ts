@@ -2,7 +2,7 @@
 
 import {
   type EventType,
-  eventMeanings,
+  eventDescriptions,
   eventShapeOf,
   eventTypes,
   webhookHeaders,
@@ -191,7 +191,7 @@ function webhook(type: EventType, schemas: Record<string, JsonSchema>): Describe
   return {
     operationId: `webhook${body.title}`,
     tags: ['webhooks'],
-    summary: eventMeanings[type],
+    summary: eventDescriptions[type],
     description:
       'Sent to each notification of the project for this type. Respond within 10 seconds. A failed attempt is retried for up to a day and a half. An event can arrive twice, with the same `webhook-id`.',
     security: [],

@@ -1,33 +1,33 @@
-// The types of events, their bodies, and how webhooks and firehoses carry them. store/transition writes them.
+// The types of events, their bodies, and how webhooks and firehoses send them. src/store/transition.ts writes them.
 
 import type { BuildState } from '../domain/build.ts';
 import { buildRequestShape, buildShape, dependencyShape, deployShape, projectShape } from './records.ts';
 import { idPair, type JsonSchema, record, shape, wireTime } from './wire.ts';
 
 /** Every type of event, and when it happens. */
-export const eventMeanings = {
+export const eventDescriptions = {
   'build_request.enqueued': 'A build was requested.',
   'build_request.finished': 'The last build of a request ended.',
-  'build.enqueued': 'A build waits for its turn.',
-  'build.started': 'A build runs.',
+  'build.enqueued': 'A build was queued.',
+  'build.started': 'A build started.',
   'build.finished': 'A build ended.',
-  'dependency.enqueued': 'A compile waits for its turn.',
-  'dependency.started': 'A compile runs.',
+  'dependency.enqueued': 'A compile was queued.',
+  'dependency.started': 'A compile started.',
   'dependency.finished': 'A compile ended.',
   'dependency.shared': 'A dependency was shared with all accounts.',
-  'deploy.enqueued': 'A deploy waits for its turn.',
-  'deploy.started': 'A deploy pushes.',
+  'deploy.enqueued': 'A deploy was queued.',
+  'deploy.started': 'A deploy started.',
   'deploy.finished': 'A deploy ended.',
   ping: 'A test of a notification. Only that notification gets it.',
 } as const;
-export type EventType = keyof typeof eventMeanings;
-export const eventTypes = Object.keys(eventMeanings) as EventType[];
+export type EventType = keyof typeof eventDescriptions;
+export const eventTypes = Object.keys(eventDescriptions) as EventType[];
 export type EventSubject = 'build_request' | 'build' | 'dependency' | 'deploy';
 
 export const notifiableTypes = ['build', 'dependency'] as const;
 export type NotifiableType = (typeof notifiableTypes)[number];
 
-/** The notifications that an event is sent to. Everything that is not about dependencies belongs to builds. */
+/** The type of notification that an event is sent to. Deploys and build requests count as builds. */
 export function notifiableTypeOf(type: EventType): NotifiableType {
   return type.startsWith('dependency.') ? 'dependency' : 'build';
 }
@@ -63,7 +63,7 @@ export function eventShapeOf(type: EventType): JsonSchema {
   return record(`${title}Event`, {
     id: id as JsonSchema,
     id_str: id_str as JsonSchema,
-    type: { type: 'string', const: type, description: eventMeanings[type] },
+    type: { type: 'string', const: type, description: eventDescriptions[type] },
     created_at: created_at as JsonSchema,
     project: project as JsonSchema,
     ...(type !== 'ping' && { [subject]: records[subject] as JsonSchema }),
@@ -118,7 +118,7 @@ export const projectStreamEvents: StreamEvents = {
       .filter(type => type !== 'ping')
       .map(type => [
         type,
-        { description: eventMeanings[type], data: eventShapeOf(type), id: 'The ID of the event.' },
+        { description: eventDescriptions[type], data: eventShapeOf(type), id: 'The ID of the event.' },
       ]),
   ),
 };

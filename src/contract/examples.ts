@@ -1,5 +1,4 @@
-// Example values for the API reference and the OpenAPI document: by the name of a field, and by record where the name
-// means something else there.
+// Example values for the API reference and the OpenAPI document: by field name, with exceptions for some records.
 
 import { type JsonSchema, wireId } from './wire.ts';
 
@@ -7,7 +6,7 @@ const FIRST_ID = 865128329846784001n;
 const HASH = '3f786850e387550fdab836ed7e6dc881de23001b';
 const TIME = '2027-01-31T12:00:00.000+00:00';
 
-/** Names of IDs; each has another example. */
+/** Names of IDs; each has a different example. */
 const ids = [
   'id',
   'project_id',
@@ -107,7 +106,7 @@ const byRecord: Record<string, Record<string, unknown>> = {
   UploadedDependency: { ...dependency, marketplace_state: 'enqueued_for_compile' },
 };
 
-/** A value that fits the schema. Of optional fields, records have only those that are named above for them. */
+/** A value that matches the schema. Optional fields appear only if `byRecord` has them. */
 export function exampleOf(schema: JsonSchema, name = '', recordName = ''): unknown {
   const own = fieldsOf(recordName);
   if (name in own) return own[name];

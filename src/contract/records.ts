@@ -1,4 +1,4 @@
-// The records of the API: the shape of each, for OpenAPI and tests, and the function that makes it from a row.
+// The records of the API: the schema of each, for OpenAPI and tests, and the function that creates it from a row.
 
 import {
   type BuildRequestState,
@@ -20,13 +20,13 @@ import { idPair, type JsonSchema, record, shape, wireId, wireTime, wireTimeOrNul
 
 const commitStates = ['waiting_for_builds', 'building', 'passed', 'failed', 'errored', 'canceled', 'skipped'];
 const id = { id: shape.id(), id_str: shape.idString };
-const idPairShape = (name: string, of: string): Record<string, JsonSchema> => ({
-  [name]: shape.id(of),
+const idPairShape = (name: string, description: string): Record<string, JsonSchema> => ({
+  [name]: shape.id(description),
   [`${name}_str`]: shape.idString,
 });
 
-export const identityShape = record('Identity', { email: shape.email('Of the authenticated user.') });
-export const destroyedShape = record('Destroyed', { destroyed: shape.boolean('True.') });
+export const identityShape = record('Identity', { email: shape.email('Email of the authenticated user.') });
+export const destroyedShape = record('Destroyed', { destroyed: shape.boolean('Always true.') });
 
 export const projectShape = record(
   'Project',
@@ -36,15 +36,15 @@ export const projectShape = record(
     description: shape.string('Arbitrary text.'),
     repository_url: shape.string('Where code is fetched from: `<user>@<host>:<path>.git`.'),
     build_state: shape.oneOf(['new', ...commitStates.slice(1)], 'Current state of the project.'),
-    owned: shape.boolean('True when the requester owns the project, false when only collaborating.'),
-    ssh_public_key: shape.string('To be installed in the repository.'),
-    badge: shape.boolean('Shown when on: the badge can be seen without credentials.'),
+    owned: shape.boolean('Whether the caller owns the project. False for a collaborator.'),
+    ssh_public_key: shape.string('The public key to install in the repository.'),
+    badge: shape.boolean('Present when true: the badge is visible without credentials.'),
     cancel_superseded: shape.boolean(
-      'Shown when on: a new build request of a branch cancels older ones of it.',
+      'Present when true: a new build request for a branch cancels older ones for the same branch.',
     ),
     submodules: shape.oneOf(
       submoduleSettings.filter(setting => setting !== 'off'),
-      'Shown when not off: whether submodules are fetched, and with `recursive` theirs, too.',
+      'Present unless off: submodules are fetched, and with `recursive` also theirs.',
     ),
   },
   ['badge', 'cancel_superseded', 'submodules'],
@@ -79,15 +79,15 @@ export function presentProject(
 
 export const collaboratorShape = record('Collaborator', {
   ...id,
-  email: shape.email('Of the collaborator.'),
+  email: shape.email('Email of the collaborator.'),
 });
 export const invitedCollaboratorShape = record(
   'InvitedCollaborator',
   {
     ...id,
-    email: shape.email('Of the collaborator.'),
+    email: shape.email('Email of the collaborator.'),
     sign_in_url: shape.string(
-      'Shown once, while the account that the caller invited has no password: opens it and sets one.',
+      'Present once, while the account that the caller invited has no password. The link signs in and sets a password.',
     ),
   },
   ['sign_in_url'],
@@ -102,12 +102,12 @@ export const buildRequestShape = record(
   {
     ...id,
     build_state: shape.oneOf(Object.keys(buildRequestMachine), 'State of the request.'),
-    commit_ref: shape.string('Reference of the commit in the SCM, as it was asked for.'),
+    commit_ref: shape.string('The requested branch, tag or commit hash.'),
     commit_id: shape.nullable(shape.id('Null while the commit is being fetched.')),
     commit_id_str: shape.string('The id as a decimal string; empty while commit_id is null.'),
-    created_by: shape.email('Who asked for it.'),
-    created_at: shape.time('When it was asked for.'),
-    error: shape.string('Shown when the service could not do it: why, in words.'),
+    created_by: shape.email('Who requested it.'),
+    created_at: shape.time('When it was requested.'),
+    error: shape.string('Present when the request errored: the reason.'),
   },
   ['error'],
 );
@@ -136,7 +136,7 @@ export function presentBuildRequest(request: BuildRequestRow) {
 
 const commitItem = {
   ...id,
-  version: shape.integer('Goes up by one when the commit is forcefully overwritten in the repository.'),
+  version: shape.integer('Increases by one when a force push overwrites the commit.'),
   ref: shape.string('The full hash.'),
   build_state: shape.oneOf(commitStates, 'State of its newest build request.'),
 };
@@ -146,10 +146,10 @@ export const commitShape = record('Commit', {
   message: shape.string('Commit message.'),
   scm_author_name: shape.string('Author.'),
   scm_author_email: shape.email('Author.'),
-  scm_authored_date: shape.time("With git's own offset."),
+  scm_authored_date: shape.time('With the UTC offset that git recorded.'),
   scm_committer_name: shape.string('Committer.'),
   scm_committer_email: shape.email('Committer.'),
-  scm_committed_date: shape.time("With git's own offset."),
+  scm_committed_date: shape.time('With the UTC offset that git recorded.'),
 });
 
 export type CommitItemRow = { id: bigint; version: number; ref: string; buildState: CommitState };
@@ -187,16 +187,16 @@ export function presentCommit(
 }
 
 const evaluatedRule = record('EvaluatedRule', {
-  subject: shape.string('What was looked at.'),
+  subject: shape.string('The attribute that was compared.'),
   operator: shape.string('How it was compared.'),
-  value: shape.string('What it was compared against.'),
+  value: shape.string('What it was compared with.'),
   holds: shape.boolean('Whether the rule holds.'),
-  saw: { type: ['string', 'array'], items: { type: 'string' }, description: 'What the rule saw.' },
+  saw: { type: ['string', 'array'], items: { type: 'string' }, description: 'The value of the attribute.' },
 });
 export const suiteDecisionShape = record('SuiteDecision', {
   ...idPairShape('suite_id', 'The suite.'),
   suite: shape.string('Its name.'),
-  ...idPairShape('build_request_id', 'The request for which it was decided.'),
+  ...idPairShape('build_request_id', 'The build request.'),
   runs: shape.boolean('Whether the suite runs for this commit.'),
   rules: shape.list(evaluatedRule),
 });
@@ -221,20 +221,20 @@ export const buildShape = record(
   'Build',
   {
     ...id,
-    ...idPairShape('suite_id', 'The suite that is run.'),
-    ...idPairShape('commit_id', 'The commit that is tested.'),
-    ...idPairShape('build_request_id', 'The request it belongs to.'),
+    ...idPairShape('suite_id', 'The suite.'),
+    ...idPairShape('commit_id', 'The commit.'),
+    ...idPairShape('build_request_id', 'The build request.'),
     build_state: shape.oneOf(Object.keys(buildMachine), 'State of the build.'),
     exit_code: shape.nullable(
-      shape.integer("The command's exit status; null unless the command ended by itself."),
+      shape.integer("The command's exit status; null unless the command exited by itself."),
     ),
-    created_at: shape.time('When it was enqueued.'),
-    started_at: shape.nullable(shape.time('When it began to run.')),
+    created_at: shape.time('When it was queued.'),
+    started_at: shape.nullable(shape.time('When it started.')),
     finished_at: shape.nullable(shape.time('When it ended.')),
-    error: shape.string('Shown when the service could not run it: why, in words.'),
+    error: shape.string('Present when the build errored: the reason.'),
     waiting: record('Waiting', {
-      position: shape.integer('Its place in the queue, beginning with 1.'),
-      reason: shape.string('Why it waits, in words.'),
+      position: shape.integer('Position in the queue, starting at 1.'),
+      reason: shape.string('Why the build waits.'),
     }),
   },
   ['error', 'waiting'],
@@ -275,8 +275,8 @@ export const suiteShape = record(
     ...id,
     name: shape.string('Human-friendly.'),
     description: shape.string('Arbitrary text.'),
-    command: shape.string('Executed to start the tests.'),
-    image: shape.string('Shown when set: the image it runs in instead of the default one.'),
+    command: shape.string('Runs the tests.'),
+    image: shape.string('Present when set: the image that the suite runs in instead of the default one.'),
   },
   ['image'],
 );
@@ -299,9 +299,9 @@ export function presentSuite(suite: {
 
 export const ruleShape = record('SuiteRule', {
   ...id,
-  subject: shape.string('What is tested: `commit.<attribute>`.'),
-  operator: shape.string('Comparison.'),
-  value: shape.string('Compared against.'),
+  subject: shape.string('What is compared: `commit.<attribute>`.'),
+  operator: shape.string('How it is compared.'),
+  value: shape.string('What it is compared with.'),
 });
 
 export function presentRule(rule: { id: bigint; subject: string; operator: string; value: string }) {
@@ -311,7 +311,7 @@ export function presentRule(rule: { id: bigint; subject: string; operator: strin
 export const variableShape = record('EnvironmentVariable', {
   ...id,
   name: shape.string('Variable name.'),
-  content: shape.string('In clear form; stored encrypted.'),
+  content: shape.string('The value, decrypted. Stored encrypted.'),
 });
 
 export function presentVariable(variable: { id: bigint; name: string; content: string }) {
@@ -327,7 +327,7 @@ const withRef = (dependency: { id: bigint }) => ({
 
 export const suiteDependencyShape = record('SuiteDependency', {
   ...idRef,
-  name: shape.string('Of the dependency.'),
+  name: shape.string('Name of the dependency.'),
   prefix: shape.string('Where its compiled artifacts are.'),
   launch_command: shape.string('Starts it before the suite.'),
 });
@@ -349,12 +349,12 @@ export function presentSuiteDependency(dependency: {
 const instructions = {
   name: shape.string('Name.'),
   description: shape.string('Arbitrary text.'),
-  command: shape.string('Compile command; uses the prefix.'),
+  command: shape.string('Compile command; contains the prefix.'),
   prefix: shape.string('Where compiled artifacts are looked up.'),
   source: shape.string('Directory inside the archive to enter before the command runs.'),
 };
 const launch = { launch_command: shape.string('Starts the dependency before the suite; empty for none.') };
-const image = { image: shape.string('Shown when set: the image it is compiled in.') };
+const image = { image: shape.string('Present when set: the image that it is compiled in.') };
 const marketplace = (states: readonly MarketplaceState[]) => ({
   marketplace_state: shape.oneOf(states, 'State of the dependency.'),
 });
@@ -379,7 +379,7 @@ export const uploadedDependencyShape = record(
 );
 const relatedDependency = record('RelatedDependency', {
   ...idRef,
-  name: shape.string('Of the related dependency.'),
+  name: shape.string('Name of the related dependency.'),
   prefix: shape.string('Where its compiled artifacts are.'),
 });
 export const dependencyShape = record(
@@ -393,7 +393,7 @@ export const dependencyShape = record(
     related_dependencies: shape.list(relatedDependency),
     ...marketplace(shownStates),
     ...image,
-    error: shape.string('Shown when the last compile did not succeed: why, in words.'),
+    error: shape.string('Present when the last compile did not succeed: the reason.'),
   },
   ['image', 'error'],
 );
@@ -416,7 +416,7 @@ const presentInstructions = (dependency: Instructions) => ({
   prefix: dependency.prefix,
   source: dependency.source,
 });
-const presentImage = (of: { image: string | null }) => of.image !== null && { image: of.image };
+const presentImage = ({ image }: { image: string | null }) => image !== null && { image };
 
 export function presentCreatedDependency(dependency: Instructions) {
   return {
@@ -473,10 +473,10 @@ export const strategyShape = record('DeployStrategy', {
   options: record(
     'GitOptions',
     {
-      repository_url: shape.string('Pushed to: `<user>@<host>:<path>.git`.'),
-      local_branch: shape.string('Branch that is pushed.'),
-      remote_branch: shape.string('Branch that is pushed to.'),
-      automatic: shape.boolean('Shown when on: each commit of local_branch that passes is deployed.'),
+      repository_url: shape.string('Where to push: `<user>@<host>:<path>.git`.'),
+      local_branch: shape.string('Branch to push.'),
+      remote_branch: shape.string('Branch to push to.'),
+      automatic: shape.boolean('Present when true: each commit of local_branch that passes is deployed.'),
     },
     ['automatic'],
   ),
@@ -508,8 +508,8 @@ export function presentStrategy(strategy: {
 
 const deployItem = {
   ...id,
-  state: shape.oneOf(Object.keys(deployMachine), 'The deploy status.'),
-  created_by: shape.email('Who asked for it.'),
+  state: shape.oneOf(Object.keys(deployMachine), 'State of the deploy.'),
+  created_by: shape.email('Who requested it.'),
 };
 export const deployItemShape = record('DeployItem', deployItem);
 export const deployShape = record(
@@ -517,10 +517,10 @@ export const deployShape = record(
   {
     ...deployItem,
     ...idPairShape('deploy_strategy_id', 'The strategy used.'),
-    ...idPairShape('commit_id', 'The commit to push.'),
-    deploy_started_at: shape.nullable(shape.time('Null before start.')),
-    deploy_finished_at: shape.nullable(shape.time('Null before finish.')),
-    error: shape.string('Shown when it failed: why, in words.'),
+    ...idPairShape('commit_id', 'The commit that is pushed.'),
+    deploy_started_at: shape.nullable(shape.time('Null before it starts.')),
+    deploy_finished_at: shape.nullable(shape.time('Null before it ends.')),
+    error: shape.string('Present when it failed: the reason.'),
   },
   ['error'],
 );
@@ -552,12 +552,12 @@ export function presentDeploy(
 
 const notification = {
   ...id,
-  name: shape.oneOf(['webhook'], 'Handler.'),
+  name: shape.oneOf(['webhook'], 'The type of notification.'),
   options: record('WebhookOptions', { url: shape.string('Where the POST is sent.') }),
-  notifiable_type: shape.oneOf(['build', 'dependency'], 'What it tells of.'),
+  notifiable_type: shape.oneOf(['build', 'dependency'], 'What it reports.'),
 };
 const enabled = {
-  enabled: shape.boolean('Shown when false: the receiver answered 410 and is no longer called.'),
+  enabled: shape.boolean('Present when false: the receiver responded 410 and is no longer called.'),
 };
 export const notificationShape = record(
   'Notification',
@@ -566,7 +566,7 @@ export const notificationShape = record(
 );
 export const createdNotificationShape = record('CreatedNotification', {
   ...notification,
-  signing_secret: shape.string('Shown once: verifies signatures, as Standard Webhooks say.'),
+  signing_secret: shape.string('Present once: verifies signatures as defined by Standard Webhooks.'),
 });
 
 type NotificationRow = { id: bigint; name: string; url: string; notifiableType: string };
@@ -592,17 +592,17 @@ export function presentCreatedNotification(row: NotificationRow, signingSecret: 
 
 export const deliveryShape = record('Delivery', {
   ...id,
-  event: shape.string('What it tells of.'),
-  ...idPairShape('event_id', 'The event: its `webhook-id` at each try.'),
+  event: shape.string('Type of the event.'),
+  ...idPairShape('event_id', 'The event; its id is the `webhook-id` of every attempt.'),
   state: shape.oneOf(['pending', 'delivered', 'failed'], 'State of the delivery.'),
-  attempts: shape.integer('How often it was tried.'),
-  response_status: shape.nullable(shape.integer('Of the last answer.')),
-  response_ms: shape.nullable(shape.integer('How long the last answer took.')),
+  attempts: shape.integer('Number of attempts.'),
+  response_status: shape.nullable(shape.integer('Status of the last response.')),
+  response_ms: shape.nullable(shape.integer('Duration of the last response, in milliseconds.')),
   response_excerpt: shape.nullable(
-    shape.string("First 1 KiB of the last answer; null for everybody but the project's owner."),
+    shape.string("First 1 KiB of the last response; null unless the caller is the project's owner."),
   ),
-  last_error: shape.nullable(shape.string('Why the last try did not succeed.')),
-  next_attempt_at: shape.nullable(shape.time('When it is tried next; null when it is not.')),
+  last_error: shape.nullable(shape.string('Why the last attempt failed.')),
+  next_attempt_at: shape.nullable(shape.time('When the next attempt is due; null if there is none.')),
   created_at: shape.time('When the event happened.'),
 });
 
@@ -620,7 +620,7 @@ export type DeliveryRow = {
   createdAt: number;
 };
 
-/** Only the owner sees the response: a collaborator could use it to read pages of the server's network. */
+/** Only the owner sees the response: a collaborator could use it to read pages in the server's network. */
 export function presentDelivery(delivery: DeliveryRow, seenBy: 'owner' | 'collaborator') {
   return {
     ...idPair('id', delivery.id),

@@ -1,4 +1,4 @@
-// How values are written on the wire, and the functions that describe the shape of records for OpenAPI and tests.
+// The format of values in JSON, and functions that create the schemas of records for OpenAPI and tests.
 
 export type JsonSchema = { [keyword: string]: unknown };
 
@@ -31,7 +31,7 @@ export function wireTimeOrNull(ms: number | null): string | null {
 }
 
 export const shape = {
-  id: (description = 'A 64-bit id: it may exceed 53 bits, the string form is exact.'): JsonSchema => ({
+  id: (description = 'A 64-bit id, which may exceed 53 bits; its string form is exact.'): JsonSchema => ({
     type: 'integer',
     format: 'int64',
     description,

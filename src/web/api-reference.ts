@@ -9,7 +9,7 @@ import { accessDescriptions, errorStatusesOf, operationId, tagOf } from '../api/
 import { asset } from '../asset.ts';
 import {
   type EventType,
-  eventMeanings,
+  eventDescriptions,
   eventShapeOf,
   eventTypes,
   type StreamEvents,
@@ -214,7 +214,7 @@ const webhooks: Group = {
   title: 'Webhooks',
   items: eventTypes.map(type => {
     const text =
-      `webhook ${type} ${eventMeanings[type]} ${Object.keys(webhookHeaders).join(' ')}`.toLowerCase();
+      `webhook ${type} ${eventDescriptions[type]} ${Object.keys(webhookHeaders).join(' ')}`.toLowerCase();
     return { text, html: renderWebhook(type, text) };
   }),
 };
@@ -226,7 +226,7 @@ function renderWebhook(type: EventType, filterText: string): Html {
     id: `webhook${shape.title}`,
     method: 'POST',
     name: type,
-    summary: eventMeanings[type],
+    summary: eventDescriptions[type],
     filterText,
   };
   return renderDetails(head, [
