@@ -149,7 +149,7 @@ const fieldTable = (title: string, rows: readonly FieldRow[]): Html | string =>
     ? ''
     : html`<table class="fields"><caption>${title}</caption><tbody>${rows.map(
         ({ name, note, schema }) =>
-          html`<tr><th scope="row"><code>${name}</code></th><td>${note}</td><td>${inline(schema.description ?? 'The record, with all fields that the API shows.')}${renderLimits(schema)}</td></tr>`,
+          html`<tr><th scope="row"><code>${name}</code></th><td>${note}</td><td>${inline(schema.description ?? 'The record, with all the fields of the API.')}${renderLimits(schema)}</td></tr>`,
       )}</tbody></table>`;
 
 const renderFields = (title: string, fields: DescribedFields, requiredNote = 'required') =>
@@ -230,7 +230,7 @@ function renderWebhook(type: EventType, filterText: string): Html {
     filterText,
   };
   return renderDetails(head, [
-    html`<p>Sent to the URL of each notification for this type. Answer with 2xx within 10 seconds. <a href="/ui/manual/webhooks">Webhooks</a> in the manual has code that checks the signature, and the retries.</p>`,
+    html`<p>Sent to the URL of each notification for this type. Answer with 2xx within 10 seconds. <a href="/ui/manual/webhooks">Webhooks</a> in the manual explains retries and has code that verifies the signature.</p>`,
     fieldTable('Headers', headers),
     fieldTable('Body', recordRows(shape)),
     codeBlock('Example body', print(exampleOf(shape))),

@@ -72,7 +72,7 @@ test('a usage error is explained, exits with 2, and creates no data directory', 
     [['serve', '--memory', '2GB'], /--memory .*"2GB"/],
     [['user', 'add'], /usage: assay user add EMAIL/],
     [['user', 'add', 'a@example.com', '--kind', 'owner'], /--kind "owner": Choose user or collaborator\./],
-    [['user', 'add', 'not an address'], /EMAIL "not an address": Write a whole email address/],
+    [['user', 'add', 'not an address'], /EMAIL "not an address": Enter a complete email address/],
     [['user', 'add', 'a@example.com', '--admin=yes'], /--admin/],
     [['user', 'set', 'a@example.com'], /needs --standing/],
     [
@@ -88,7 +88,7 @@ test('a usage error is explained, exits with 2, and creates no data directory', 
     [['app', 'add', 'x'], /needs --owner EMAIL/],
     [
       ['app', 'add', 'x', '--owner', 'a@example.com', '--redirect-uri', '/back'],
-      /--redirect-uri "\/back": Write a whole/,
+      /--redirect-uri "\/back": Enter a complete/,
     ],
   ];
   await Promise.all(
@@ -134,7 +134,7 @@ test('an account is added, listed, changed and reset', async () => {
 
   const again = await assay('user', 'add', 'ada@example.COM');
   assert.equal(again.status, 2);
-  assert.match(again.stderr, /EMAIL "ada@example\.COM": This person is there already/);
+  assert.match(again.stderr, /EMAIL "ada@example\.COM": An account with this email has already been added/);
 
   const shown = await assay('user', 'add', 'bob@example.com', '--kind', 'collaborator');
   assert.equal(shown.status, 0);
@@ -189,7 +189,7 @@ test('an account is added, listed, changed and reset', async () => {
     ...['soon', '5', '2027', '2027-02-30', 'Jan 2027', '2027-01-31 10:00', '2027-01-31T25:00Z', ''].map(
       (date): [string[], RegExp] => [
         ['user', 'set', 'bob@example.com', '--trial-ends', date],
-        new RegExp(`--trial-ends "${date}": Write a date such as 2027-01-31`),
+        new RegExp(`--trial-ends "${date}": Enter a date such as 2027-01-31`),
       ],
     ),
     [['user', 'set', 'eve@example.com', '--kind', 'user'], /no account eve@example\.com/],
@@ -239,7 +239,7 @@ test('an application is registered with a secret, or as a public one without; an
     ...['javascript:alert(1)', 'data:text/html,x', '/callback', 'https://x/#y'].map(
       (address): [string[], RegExp] => [
         [...owner, '--redirect-uri', address],
-        /--redirect-uri "[^\n]*": Write a whole address/,
+        /--redirect-uri "[^\n]*": Enter a complete address/,
       ],
     ),
   ];
@@ -253,7 +253,7 @@ test('an application is registered with a secret, or as a public one without; an
     assert.deepEqual([status, stdout], [2, ''], name);
     assert.match(
       stderr,
-      name.trim() === '' ? /NAME " *": This is needed/ : /NAME .*: Use one line of 255 bytes/,
+      name.trim() === '' ? /NAME " *": This field is required/ : /NAME .*: Use one line of at most 255 bytes/,
     );
   }
 });

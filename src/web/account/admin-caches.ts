@@ -46,23 +46,23 @@ function showCaches(visit: Visit): View {
   const caches = listCaches(services.db, CACHES_SHOWN).filter(cache => filterText(cache).includes(query));
   const { count, bytes } = sumCaches(services.db);
   const limits = [
-    cacheTotalBytes > 0 ? `All of them may take ${formatSize(cacheTotalBytes)} (CACHE_TOTAL).` : '',
-    cacheLimitBytes > 0 ? `Each may hold ${formatSize(cacheLimitBytes)} (CACHE_LIMIT).` : '',
-    'When space runs short, the least recently used are emptied first.',
+    cacheTotalBytes > 0 ? `The limit for all caches is ${formatSize(cacheTotalBytes)} (CACHE_TOTAL).` : '',
+    cacheLimitBytes > 0 ? `The limit for each cache is ${formatSize(cacheLimitBytes)} (CACHE_LIMIT).` : '',
+    'When space runs short, the least recently used caches are emptied first.',
   ].filter(Boolean);
   return {
     title: 'Caches',
     section: 'admin',
     scripts: ['project.js'],
     body: html`${pageHead('Caches', { above: { href: ADMIN_PATH, label: 'Administration' } })}
-<p class="lead">What suites keep in <code>/srv/cache</code> takes ${formatSize(bytes)}. ${limits.join(' ')}</p>
+<p class="lead">The files that suites keep in <code>/srv/cache</code> take up ${formatSize(bytes)}. ${limits.join(' ')}</p>
 ${
   count === 0
-    ? emptyState({ title: 'No caches yet', text: 'The first build of a suite makes one.' })
+    ? emptyState({ title: 'No caches yet', text: 'The first build of a suite creates one.' })
     : html`${filterBox('cache-list', 'Filter caches', query)}${renderTable({
         id: 'cache-list',
         caption: 'Caches',
-        columns: ['Suite', 'Project', 'Holds', 'Last used', 'Actions'],
+        columns: ['Suite', 'Project', 'Size', 'Last used', 'Actions'],
         rows: caches.map(cache => ({
           filterText: filterText(cache),
           cells: [
@@ -75,7 +75,7 @@ ${
             }),
           ],
         })),
-      })}${count > CACHES_SHOWN ? html`<p class="quiet">The largest ${CACHES_SHOWN} of ${count} are shown.</p>` : ''}`
+      })}${count > CACHES_SHOWN ? html`<p class="quiet">Showing the largest ${CACHES_SHOWN} of ${count}.</p>` : ''}`
 }`,
   };
 }
@@ -91,5 +91,5 @@ function emptyCacheOfSuite(visit: Visit): Response {
   const id = parseId(visit.params.suite ?? '');
   if (id === undefined || !findCache(db, id)) throw refusal('not_found');
   emptyCache(db, id, `by ${visit.account.email}`);
-  return respondRedirect(PATH, { message: 'The cache is emptied.' });
+  return respondRedirect(PATH, { message: 'Cache emptied.' });
 }

@@ -88,26 +88,28 @@ function renderVitals(visit: Visit): Html {
     ['Version', services.version],
     [
       'Docker',
-      dockerUnavailable === undefined ? stateBadge('answers') : stateBadge('unavailable', dockerUnavailable),
+      dockerUnavailable === undefined
+        ? stateBadge('available')
+        : stateBadge('unavailable', dockerUnavailable),
     ],
     ['Default image', html`<code>${image}</code>`],
-    ['Slots', `${slotsUsed} of ${slots} taken`],
+    ['Slots', `${slotsUsed} of ${slots} in use`],
     [
       'Disk',
       low
         ? stateBadge(
             'low',
-            `${formatSize(freeDiskBytes)} free, less than the ${formatSize(minFreeDiskBytes)} that new work needs`,
+            `${formatSize(freeDiskBytes)} free; new builds and compiles need ${formatSize(minFreeDiskBytes)}`,
           )
         : `${formatSize(freeDiskBytes)} free`,
     ],
     ['Caches', renderCacheSum(visit)],
     ['Database', formatSize(counts.databaseBytes)],
-    ['Webhooks waiting', String(counts.pendingDeliveries)],
+    ['Pending webhooks', String(counts.pendingDeliveries)],
     [
       'Last backup',
       backupAt === undefined
-        ? html`none yet: <code>assay backup FILE</code>`
+        ? html`never; run <code>assay backup FILE</code>`
         : relativeTime(Number(backupAt)),
     ],
   ]);
@@ -132,17 +134,17 @@ function renderQueue({ services }: Visit): Html {
       build.suiteName,
       projectName,
       stateBadge(build.buildState),
-      waiting ? `Place ${waiting.position}: ${waiting.reason}` : '',
+      waiting ? `Number ${waiting.position} in the queue: ${waiting.reason}` : '',
       relativeTime(build.startedAt ?? build.createdAt),
     ];
   });
   return renderTable({
     caption: 'Queue',
-    columns: ['Suite or compile', 'Of', 'State', 'Why it waits', 'Since'],
+    columns: ['Job', 'Project or account', 'State', 'Reason for waiting', 'Since'],
     rows: [...compiles, ...builds].map(cells => ({ cells })),
     empty: {
-      title: 'Nothing waits and nothing runs',
-      text: 'Builds of all projects and compiles of all accounts appear here while they do.',
+      title: 'The queue is empty',
+      text: 'Builds and compiles of all accounts appear here while they wait or run.',
     },
   });
 }
@@ -156,13 +158,13 @@ function renderDeploys(visit: Visit): Html {
     relativeTime(deploy.startedAt ?? deploy.createdAt),
     deploy.cancelBecause === null
       ? actionButton(formTo(visit, `${PATH}/deploys/${deploy.id}/cancel`), 'Cancel', {
-          confirm: `Cancel the deploy of ${projectName}? A push that has arrived stays.`,
+          confirm: `Cancel the deploy of ${projectName}? A push that has already arrived is not undone.`,
         })
-      : html`<span class="quiet">Being canceled</span>`,
+      : html`<span class="quiet">Canceling</span>`,
   ]);
-  if (rows.length === 0) return html`<p class="quiet">No deploy waits or is under way.</p>`;
+  if (rows.length === 0) return html`<p class="quiet">No deploy is waiting or running.</p>`;
   return renderTable({
-    caption: 'Deploys under way',
+    caption: 'Unfinished deploys',
     columns: ['Strategy', 'Project', 'State', 'Since', 'Actions'],
     rows: rows.map(cells => ({ cells })),
   });
@@ -174,7 +176,7 @@ function cancelUnfinishedDeploy(visit: Visit): Response {
   const deploy = id === undefined ? undefined : findAnyDeploy(db, id);
   if (!deploy) throw refusal('not_found');
   cancelDeploy(db, deploy, `by ${visit.account.email}`);
-  return respondRedirect(PATH, { message: 'The deploy is being canceled.' });
+  return respondRedirect(PATH, { message: 'Canceling the deploy.' });
 }
 
 function renderAccounts({ services, url }: Visit): Html {
@@ -204,8 +206,8 @@ function formatStanding({ standing, trialEndsAt }: Account): string {
 }
 
 const kindChoices = [
-  { value: 'user', label: 'user: owns projects and dependencies' },
-  { value: 'collaborator', label: 'collaborator: works on projects of others' },
+  { value: 'user', label: 'User: owns projects and dependencies' },
+  { value: 'collaborator', label: 'Collaborator: works on other people’s projects' },
 ];
 
 function renderNewAccount(visit: Visit): Html {
@@ -234,8 +236,8 @@ function secretsView(email: string, { password, apiKey }: Secrets): View {
   return {
     title: 'Account',
     section: 'admin',
-    body: html`${pageHead(`Secrets of ${email}`, { above: { href: PATH, label: 'Administration' } })}
-<div class="panel"><p class="lead">Hand them over now: they are not shown again.</p>
+    body: html`${pageHead(`Credentials of ${email}`, { above: { href: PATH, label: 'Administration' } })}
+<div class="panel"><p class="lead">Pass these on now. They are not shown again.</p>
 ${propertyList([
   ['Password', copyText(password, 'Copy password')],
   ['API key', copyText(apiKey, 'Copy key')],
@@ -270,19 +272,19 @@ ${renderForm(change, {
     label: 'Standing',
     required: true,
     choices: [
-      { value: 'active', label: 'active' },
-      { value: 'suspended', label: 'suspended: may do nothing' },
-      { value: 'payment_required', label: 'payment required: may only collaborate' },
+      { value: 'active', label: 'Active' },
+      { value: 'suspended', label: 'Suspended: no access' },
+      { value: 'payment_required', label: 'Payment required: can only collaborate' },
     ],
   })}
-${textField(change, { name: 'trial_ends', label: 'Trial ends', placeholder: '2027-01-31', hint: 'Payment is required from then on. Empty for no end.' })}
+${textField(change, { name: 'trial_ends', label: 'Trial ends', placeholder: '2027-01-31', hint: 'From this day on, payment is required. Leave empty for no end.' })}
 ${selectField(change, { name: 'kind', label: 'Kind', required: true, choices: kindChoices })}
 ${checkBox(change, { name: 'admin', label: 'Administrator' })}`,
   submit: submitButton('Save'),
 })}
-<section class="panel danger" aria-labelledby="reset"><h2 id="reset">New password and API key</h2>
-<p>The old ones stop working at once. Sign-in links, sessions and OAuth tokens of the account end.</p>
-${actionButton(formTo(visit, `${here}/reset`), 'Make new ones', { tone: 'danger', confirm: `Make a new password and API key for ${account.email}?` })}
+<section class="panel danger" aria-labelledby="reset"><h2 id="reset">Reset password and API key</h2>
+<p>The old password and key stop working at once. Sign-in links, sessions and OAuth tokens of the account end.</p>
+${actionButton(formTo(visit, `${here}/reset`), 'Reset', { tone: 'danger', confirm: `Reset the password and the API key of ${account.email}?` })}
 </section>`,
   };
 }
@@ -298,7 +300,7 @@ function updateAccount(visit: Visit, sent: SentFields): Promise<View | Response>
       admin: textOf(sent, 'admin') === 'true',
     });
     changeAccount(db, account, change, visit.account.id);
-    return respondRedirect(PATH, { message: `${account.email} is changed.` });
+    return respondRedirect(PATH, { message: `${account.email} saved.` });
   });
 }
 

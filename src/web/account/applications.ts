@@ -50,8 +50,8 @@ function showApplications(visit: Visit): View {
     section: 'applications',
     body: html`${pageHead('Applications', { aside: linkButton(`${PATH}/new`, 'New application', 'primary') })}
 <section class="panel" aria-labelledby="api-key"><h2 id="api-key">API key</h2>
-<p>For scripts and tests: your email and this key as HTTP Basic credentials. ${visit.account.apiKeyDigest === null ? 'You have none yet.' : 'It is not shown again; a new one ends the old.'}</p>
-${actionButton(formTo(visit, `${PATH}/api-key`), 'New API key', visit.account.apiKeyDigest === null ? {} : { confirm: 'The old API key stops working at once. Make a new one?' })}
+<p>Scripts sign in with your email and this key as HTTP Basic credentials. ${visit.account.apiKeyDigest === null ? 'You have no key yet.' : 'You have a key, which cannot be shown again. A new key replaces it.'}</p>
+${actionButton(formTo(visit, `${PATH}/api-key`), 'New API key', visit.account.apiKeyDigest === null ? {} : { confirm: 'The old API key stops working at once. Create a new one?' })}
 </section>
 <section aria-labelledby="registered"><h2 id="registered">Registered applications</h2>${renderApplications(visit, listApplications(db, visit.account.id))}</section>
 <section aria-labelledby="granted"><h2 id="granted">Granted access</h2>${renderTokens(visit)}</section>`,
@@ -71,17 +71,17 @@ function renderApplications(visit: Visit, applications: readonly Application[]):
           application.clientSecretDigest === null
             ? ''
             : actionButton(formTo(visit, `${PATH}/${application.id}/secret`), 'New secret', {
-                confirm: 'The old client secret stops working at once. Make a new one?',
+                confirm: 'The old client secret stops working at once. Create a new one?',
               })
         }${actionButton(formTo(visit, `${PATH}/${application.id}/delete`), 'Delete', {
           tone: 'danger',
-          confirm: `Delete ${application.name}? All tokens that it was granted end.`,
+          confirm: `Delete ${application.name}? All access granted to it ends.`,
         })}</div>`,
       ],
     })),
     empty: {
       title: 'No applications yet',
-      text: 'Register one to let a program act for its users through OAuth 2.0, without knowing their keys.',
+      text: 'Register an application to let it act for its users through OAuth 2.0, without knowing their keys.',
     },
   });
 }
@@ -90,7 +90,7 @@ function renderTokens(visit: Visit): Html {
   const tokens = listTokens(visit.services.db, visit.account.id);
   return renderTable({
     caption: 'Granted access',
-    columns: ['Application', 'May', 'Granted', 'Last used', 'Actions'],
+    columns: ['Application', 'Scopes', 'Granted', 'Last used', 'Actions'],
     rows: tokens.map(({ token, application }) => ({
       cells: [
         application.name,
@@ -105,7 +105,7 @@ function renderTokens(visit: Visit): Html {
     })),
     empty: {
       title: 'No access granted',
-      text: 'Applications that you approve are listed here, and can be revoked.',
+      text: 'Applications that you approve are listed here. You can revoke their access at any time.',
     },
   });
 }
@@ -116,7 +116,7 @@ function secretView(title: string, properties: readonly (readonly [string, Html]
     title,
     section: 'applications',
     body: html`${pageHead(title, { above: { href: PATH, label: 'Applications' } })}
-<div class="panel"><p class="lead">Take it along now: it is not shown again.</p>${propertyList(properties)}</div>
+<div class="panel"><p class="lead">Copy it now. It is not shown again.</p>${propertyList(properties)}</div>
 <p>${linkButton(PATH, 'Done', 'primary')}</p>`,
   };
 }
@@ -137,9 +137,9 @@ function showNewApplication(visit: Visit): View {
     ...(visit.refused && { status: 422 }),
     body: html`${pageHead('New application', { above: { href: PATH, label: 'Applications' } })}
 ${renderForm(create, {
-  fields: html`${textField(create, { name: 'name', label: 'Name', required: true, autofocus: true, hint: 'Shown to users who are asked to approve it.' })}
-${textField(create, { name: 'redirect_uri', label: 'Redirect URL', required: true, code: true, placeholder: 'https://app.example.org/callback', hint: html`Where codes and tokens are sent, character for character; or <code>${outOfBand}</code> to show the code on a page.` })}
-${checkBox(create, { name: 'public', label: 'Public application', hint: 'It has no secret, as a program that is handed out to everybody cannot keep one. It must use PKCE.' })}`,
+  fields: html`${textField(create, { name: 'name', label: 'Name', required: true, autofocus: true, hint: 'Shown to the users who approve it.' })}
+${textField(create, { name: 'redirect_uri', label: 'Redirect URL', required: true, code: true, placeholder: 'https://app.example.org/callback', hint: html`Where codes and tokens are sent. Requests must match it exactly. Use <code>${outOfBand}</code> to show the code on a page.` })}
+${checkBox(create, { name: 'public', label: 'Public application', hint: 'For programs that cannot keep a secret, such as desktop and mobile applications. It has no client secret and must use PKCE.' })}`,
   submit: submitButton('Create application'),
 })}`,
   };
@@ -156,11 +156,13 @@ function addApplication(visit: Visit, sent: SentFields): Promise<View | Response
       ownerId: visit.account.id,
       ...parsed,
     });
-    return secretView(`${application.name} is registered`, [
+    return secretView(`${application.name} registered`, [
       ['Client ID', copyText(application.clientId, 'Copy ID')],
       [
         'Client secret',
-        clientSecret === undefined ? html`None: it must use PKCE.` : copyText(clientSecret, 'Copy secret'),
+        clientSecret === undefined
+          ? html`None. The application must use PKCE.`
+          : copyText(clientSecret, 'Copy secret'),
       ],
       ['Redirect URL', html`<code>${application.redirectUri}</code>`],
     ]);
@@ -178,7 +180,7 @@ function createSecret(visit: Visit): View {
   const application = getOwnApplication(visit);
   if (application.clientSecretDigest === null) throw refusal('not_found');
   const secret = replaceClientSecret(visit.services.db, application);
-  return secretView(`A new secret for ${application.name}`, [
+  return secretView(`New secret for ${application.name}`, [
     ['Client secret', copyText(secret, 'Copy secret')],
   ]);
 }
@@ -186,11 +188,11 @@ function createSecret(visit: Visit): View {
 function removeApplication(visit: Visit): Response {
   const application = getOwnApplication(visit);
   deleteApplication(visit.services.db, application);
-  return respondRedirect(PATH, { message: `${application.name} is deleted.` });
+  return respondRedirect(PATH, { message: `${application.name} deleted.` });
 }
 
 function revokeToken(visit: Visit): Response {
   const id = parseId(visit.params.token ?? '');
   if (id === undefined || !deleteToken(visit.services.db, visit.account.id, id)) throw refusal('not_found');
-  return respondRedirect(PATH, { message: 'The access is revoked.' });
+  return respondRedirect(PATH, { message: 'Access revoked.' });
 }

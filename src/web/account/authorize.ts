@@ -73,7 +73,7 @@ function showConsent(guest: Guest): View | Response {
 function refusedView(reason: string): View {
   return messageView('Request refused', 400, {
     title: 'This request cannot be approved',
-    text: html`${reason} Tell the makers of the application; nothing was sent to it.`,
+    text: html`${reason} Nothing was sent to the application. Contact its developer.`,
   });
 }
 
@@ -82,15 +82,15 @@ function consentView(guest: Guest, request: AuthorizationRequest, application: A
   const consent = formTo(guest, '/oauth2/authorize');
   const where =
     request.redirectUri === outOfBand
-      ? 'You will be shown a code to paste into the application.'
-      : html`You will be sent back to <code>${request.redirectUri}</code>.`;
+      ? 'You get a code to paste into the application.'
+      : html`You are then sent back to <code>${request.redirectUri}</code>.`;
   return {
     title: 'Approve',
     ...(request.redirectUri !== outOfBand && { formTargets: [targetOf(request.redirectUri)] }),
     body: html`<div class="gate">${pageHead(html`Approve ${application.name}?`)}
-<p class="lead"><strong>${application.name}</strong>, registered by ${owner?.email ?? 'a former user'}, asks to act for <strong>${guest.caller?.email}</strong>. It wants to:</p>
+<p class="lead"><strong>${application.name}</strong>, registered by ${owner?.email ?? 'a deleted account'}, asks to act for <strong>${guest.caller?.email}</strong>. It wants to:</p>
 <ul class="scopes">${request.scopes.map(scope => html`<li>${scopeLabels[scope]} <code class="quiet">${scope}</code></li>`)}</ul>
-<p>${where} You can take this back under Applications at any time.</p>
+<p>${where} You can revoke this access under Applications at any time.</p>
 <form method="post" action="/oauth2/authorize" class="form">
 <input type="hidden" name="csrf" value="${consent.csrf}">
 <input type="hidden" name="request" value="${guest.url.search}">
@@ -120,7 +120,7 @@ function decide(visit: Visit, sent: SentFields): View | Response {
   const inFragment = request.responseType === 'token';
   if (textOf(sent, 'decision') !== 'approve') {
     if (request.redirectUri === outOfBand)
-      return respondRedirect('/ui', { message: 'Denied. The application was given nothing.' });
+      return respondRedirect('/ui', { message: 'Denied. The application has no access.' });
     return respondRedirect(
       locationOf(request.redirectUri, { error: 'access_denied', state: request.state }, inFragment),
     );

@@ -26,12 +26,12 @@ function show(guest: Guest): View {
     ...(guest.refused && { status: 422 }),
     body: renderCard(
       'Set up Assay',
-      'This makes the first account, the administrator’s. Others are added later.',
+      'Create the first account, which is an administrator. You can add others later.',
       renderForm(form, {
         fields: html`
 ${textField(form, { name: 'code', label: 'Code', code: true, required: true, autofocus: true, placeholder: 'XXXX-XXXX', hint: html`Printed by <code>assay serve</code> as “set-up code”.` })}
 ${textField(form, { name: 'email', label: 'Email', type: 'email', autocomplete: 'username', required: true })}
-${textField(form, { name: 'password', label: 'Password', type: 'password', autocomplete: 'new-password', hint: '8 characters or more.', required: true, minLength: PASSWORD_LENGTH.least })}`,
+${textField(form, { name: 'password', label: 'Password', type: 'password', autocomplete: 'new-password', hint: 'At least 8 characters.', required: true, minLength: PASSWORD_LENGTH.least })}`,
         submit: submitButton('Create administrator'),
       }),
     ),

@@ -90,13 +90,13 @@ async function signIn(guest: Guest, sent: SentFields): Promise<View | Response> 
   return showSignIn(
     guest,
     next,
-    account ? 'This account is suspended. Ask your administrator.' : 'Email or password is wrong.',
+    account ? 'This account is suspended. Ask your administrator.' : 'The email or the password is wrong.',
   );
 }
 
 const invalidLinkView = messageView('Link not valid', 404, {
-  title: 'This link does not work any more',
-  text: 'It was used already, is older than seven days, or was replaced by a newer one. If you have a password, sign in with it; otherwise ask whoever invited you for a new link.',
+  title: 'This link is no longer valid',
+  text: 'It has been used, is older than seven days, or was replaced by a newer link. If you have a password, sign in with it. Otherwise ask the person who invited you for a new link.',
   action: linkButton('/ui/sign-in', 'Sign in'),
 });
 
@@ -113,7 +113,7 @@ function showWelcome(guest: Guest, link: string): View {
       renderForm(welcomeForm, {
         fields: html`<input type="hidden" name="link" value="${link}">
 <input type="hidden" name="email" value="${account.email}" autocomplete="username">
-${textField(welcomeForm, { name: 'password', label: 'Password', type: 'password', autocomplete: 'new-password', hint: '8 characters or more.', required: true, autofocus: true, minLength: PASSWORD_LENGTH.least })}`,
+${textField(welcomeForm, { name: 'password', label: 'Password', type: 'password', autocomplete: 'new-password', hint: 'At least 8 characters.', required: true, autofocus: true, minLength: PASSWORD_LENGTH.least })}`,
         submit: submitButton('Set password and sign in'),
       }),
     ),
@@ -138,7 +138,7 @@ async function welcome(guest: Guest, sent: SentFields): Promise<View | Response>
   });
   if (!account) return invalidLinkView;
   return respondRedirect('/ui', {
-    message: 'Your password is set.',
+    message: 'Password set.',
     cookies: [beginSession(db, guest.request, account)],
   });
 }

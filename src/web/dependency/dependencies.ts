@@ -41,7 +41,7 @@ export const dependenciesPages: Route[] = [
     showForm: showNewDependency,
     done: (_, dependency) => ({
       to: `${LIST}/${dependency.id_ref}`,
-      message: `${dependency.name} is created. Upload the archive of its source code next.`,
+      message: `Dependency ${dependency.name} created. Next, upload the archive of its source code.`,
     }),
   }),
 ];
@@ -83,7 +83,7 @@ ${olderLink(visit.url, own.next, 'Older dependencies')}
 ${
   shared.items.length > 0
     ? sharedTable(visit, shared.items.filter(matches))
-    : html`<p class="quiet">Nobody shares a dependency at the moment. What is shared can be used by the suites of every account.</p>`
+    : html`<p class="quiet">No dependencies are shared. Suites of every account can use a shared dependency.</p>`
 }
 </div>
 <p class="quiet" data-filter-none="dependencies" hidden>No dependency matches.</p>`,
@@ -110,14 +110,14 @@ function emptyOwn(isOwner: boolean, isUser: boolean, create: Html): Html {
   if (isOwner)
     return emptyState({
       title: 'No dependencies yet',
-      text: 'A dependency is a library or a program that is compiled once from its source code and then mounted into suites: a database, a compiler, a library in just the right version. Create one, upload its archive, and attach it to a suite.',
+      text: 'A dependency is a library or a program that is compiled once and then mounted into suites: a database, a compiler, a library in a specific version. Create one, upload an archive of its source code, and attach it to a suite.',
       action: create,
     });
   return emptyState({
     title: 'No dependencies of your own',
     text: isUser
-      ? 'They cannot be used until your account is paid for. Ask your administrator.'
-      : 'Your account works on projects of others; their owners keep the dependencies.',
+      ? 'Your account requires payment before you can use them. Ask your administrator.'
+      : 'Your account works on other people’s projects. The owners of those projects manage the dependencies.',
   });
 }
 
@@ -145,7 +145,7 @@ function sharedTable(visit: Visit, records: readonly DependencyRecord[]): Html {
     cells: [nameCell(record), html`<code>${record.prefix}</code>`, usedBy(visit, record)],
   }));
   return renderTable({
-    caption: 'Dependencies that others share',
+    caption: 'Dependencies shared by others',
     columns: ['Dependency', 'Prefix', 'Used by'],
     rows,
   });
@@ -184,17 +184,17 @@ export function dependencyFields(visit: Visit, form: Form, own?: bigint): Html {
     `${name} (${prefix}${ownerId === visit.account.id ? '' : ', shared by others'})`;
   return html`${textField(form, { name: 'name', label: 'Name', required: true, autofocus: own === undefined, placeholder: 'zlib' })}
 ${textArea(form, { name: 'description', label: 'Description', rows: 2 })}
-${textArea(form, { name: 'command', label: 'Command', rows: 3, required: true, code: true, hint: html`Compiles the source code and installs it under the prefix, which it must contain: <code>./configure --prefix=/srv/dependency &amp;&amp; make &amp;&amp; make install</code>` })}
-${textField(form, { name: 'prefix', label: 'Prefix', code: true, placeholder: '/srv/dependency', hint: 'Where what was compiled is looked up, and mounted into suites.' })}
-${textField(form, { name: 'source', label: 'Source directory', code: true, placeholder: 'zlib-1.3.1', hint: 'Inside the archive, entered before the command runs.' })}
-${textArea(form, { name: 'launch_command', label: 'Launch command', rows: 2, code: true, hint: 'Runs before each suite that uses it, for example to start a server. It must return by itself.' })}
-${imageField(visit.services, form, 'The image that it is compiled in.')}
+${textArea(form, { name: 'command', label: 'Command', rows: 3, required: true, code: true, hint: html`Compiles the source code and installs it under the prefix. It must contain the prefix: <code>./configure --prefix=/srv/dependency &amp;&amp; make &amp;&amp; make install</code>` })}
+${textField(form, { name: 'prefix', label: 'Prefix', code: true, placeholder: '/srv/dependency', hint: 'Where the command installs, and where the result is mounted into suites.' })}
+${textField(form, { name: 'source', label: 'Source directory', code: true, placeholder: 'zlib-1.3.1', hint: 'The directory inside the archive in which the command runs.' })}
+${textArea(form, { name: 'launch_command', label: 'Launch command', rows: 2, code: true, hint: 'Runs before each suite that uses the dependency, for example to start a server. It must exit by itself.' })}
+${imageField(visit.services, form, 'The image in which the command runs.')}
 ${
   choices.length > 0
     ? checkBoxes(form, {
         name: 'related_dependencies[]',
         label: 'Related dependencies',
-        hint: 'Mounted while it is compiled, and into every suite that uses it.',
+        hint: 'Mounted during the compile, and into every suite that uses this dependency.',
         choices: choices.map(one => ({ value: one.id.toString(), label: labelOf(one) })),
       })
     : ''

@@ -36,19 +36,19 @@ import { dependencyFields } from './dependencies.ts';
 type DependencyVisit = Visit<'dependency'>;
 
 const PATH = '/ui/dependencies/:dependency_id';
-const NO_OUTPUT_YET = 'The log of the compile appears here as soon as something is printed.';
+const NO_OUTPUT_YET = 'The log appears here as soon as the compile prints something.';
 
 export const dependencyPages: Route[] = [
   page(PATH, showDependency),
   page(`${PATH}/edit`, showEdit),
   action(`${PATH}/edit`, dependencies.update, {
     showForm: showEdit,
-    done: visit => ({ to: hrefOf(visit), message: 'Saved. It counts from the next compile on.' }),
+    done: visit => ({ to: hrefOf(visit), message: 'Saved. The changes apply from the next compile.' }),
   }),
   upload(`${PATH}/archive`, dependencies.upload, {
     fieldName: 'archive',
     showForm: showDependency,
-    done: visit => ({ to: hrefOf(visit), message: 'The archive is uploaded and waits to be compiled.' }),
+    done: visit => ({ to: hrefOf(visit), message: 'Archive uploaded. It is waiting to be compiled.' }),
   }),
   action(`${PATH}/cancel`, dependencies.cancel, {
     showForm: showDependency,
@@ -56,15 +56,18 @@ export const dependencyPages: Route[] = [
   }),
   action(`${PATH}/share`, dependencies.share, {
     showForm: showDependency,
-    done: visit => ({ to: hrefOf(visit), message: 'Every account can use it now.' }),
+    done: visit => ({ to: hrefOf(visit), message: 'Shared. Every account can use it now.' }),
   }),
   action(`${PATH}/unshare`, dependencies.unshare, {
     showForm: showDependency,
-    done: visit => ({ to: hrefOf(visit), message: 'It is yours alone again.' }),
+    done: visit => ({ to: hrefOf(visit), message: 'No longer shared. Only you can use it.' }),
   }),
   action(`${PATH}/delete`, dependencies.delete, {
     showForm: showDependency,
-    done: ({ found }) => ({ to: '/ui/dependencies', message: `${found.dependency.name} is deleted.` }),
+    done: ({ found }) => ({
+      to: '/ui/dependencies',
+      message: `Dependency ${found.dependency.name} deleted.`,
+    }),
   }),
   page(`${PATH}/log`, visit => respondRawLog(visit, dependencies.log, fileName(visit.found.dependency))),
   page(`${PATH}/stream`, visit => {
@@ -129,12 +132,12 @@ ${
         state,
         isLive: isPending,
         fileName: fileName(dependency),
-        empty: isPending ? NO_OUTPUT_YET : 'Nothing was printed.',
+        empty: isPending ? NO_OUTPUT_YET : 'The compile printed nothing.',
         again: { href: hrefOf(visit, '/changes/stream'), empty: NO_OUTPUT_YET },
       })
     : ''
 }
-<section class="panel later"><h2>How it is made</h2>${instructions(visit)}</section>
+<section class="panel later"><h2>Configuration</h2>${instructions(visit)}</section>
 <section class="panel"><h2>Used by</h2>${uses(visit)}</section>
 ${isOwn ? dangerZone(visit) : ''}`,
   };
@@ -171,12 +174,12 @@ function headButtons(visit: DependencyVisit): Html[] {
       ? [
           button('/cancel', 'Cancel', {
             tone: 'danger',
-            confirm: 'Stop this compile? What was compiled before stays in use.',
+            confirm: 'Cancel this compile? The last successful compile stays in use.',
           }),
         ]
       : []),
     ...(!dependency.shared && dependency.artifactHash !== null
-      ? [button('/share', 'Share', { confirm: 'Let every account of this server use it?' })]
+      ? [button('/share', 'Share', { confirm: 'Let every account on this server use this dependency?' })]
       : []),
     ...(dependency.shared && !isUsedByOthers(db, dependency) ? [button('/unshare', 'Stop sharing')] : []),
     linkButton(hrefOf(visit, '/edit'), 'Edit'),
@@ -187,7 +190,7 @@ function headButtons(visit: DependencyVisit): Html[] {
 function uploadForm(visit: DependencyVisit): Html {
   const { dependency } = visit.found;
   if (dependency.compileState === 'compiling')
-    return html`<p class="quiet">Another archive can be uploaded when this compile has ended.</p>`;
+    return html`<p class="quiet">You can upload another archive when this compile has finished.</p>`;
   const form = formTo(visit, hrefOf(visit, '/archive'));
   const errors = [
     ...form.errors('archive').map(code => errorMessage('archive', code)),
@@ -198,7 +201,7 @@ function uploadForm(visit: DependencyVisit): Html {
 <input type="hidden" name="csrf" value="${form.csrf}">
 <div class="field${errors.length > 0 ? ' wrong' : ''}">
 <div class="label"><label for="archive">${isFirst ? 'Archive of the source code' : 'New archive of the source code'}</label></div>
-<p class="hint" id="archive-hint">A tar (plain, gzip, bzip2, xz or zstd) or zip of any size. It is compiled as soon as it is here${isFirst ? '' : '; until then the last good compile stays in use'}.</p>
+<p class="hint" id="archive-hint">A tar (plain, gzip, bzip2, xz or zstd) or zip of any size. It is compiled after the upload${isFirst ? '' : '. Until then the last successful compile stays in use'}.</p>
 <input id="archive" name="archive" type="file" required aria-describedby="archive-hint archive-error">
 <p class="error" id="archive-error" role="alert"${errors.length > 0 ? '' : html` hidden`}>${errors.join(' ')}</p>
 </div>
@@ -252,14 +255,14 @@ function uses(visit: DependencyVisit): Html {
   );
   const others = all.length - seen.length;
   if (all.length + relating.length === 0)
-    return html`<p class="quiet">No suite uses it yet. Attach it on the page of a suite, and it is there before the next build starts.</p>`;
+    return html`<p class="quiet">No suite uses this dependency yet. Attach it on the page of a suite.</p>`;
   return html`<ul class="plain-list">${seen.map(
     use =>
       html`<li><a href="/ui/projects/${use.projectId}/suites/${use.suiteId}">${use.suiteName}</a> <span class="quiet">of ${use.projectName}</span></li>`,
   )}
 ${relating.length > 0 ? html`<li>${linksTo(visit, relating)} <span class="quiet">${relating.length === 1 ? 'relates' : 'relate'} to it</span></li>` : ''}
 ${others > 0 ? html`<li class="quiet">${others} ${others === 1 ? 'suite' : 'suites'} of other accounts</li>` : ''}</ul>
-${found.dependency.shared && isOwner(visit) && isUsedByOthers(services.db, found.dependency) ? html`<p class="hint">It stays shared as long as other accounts use it.</p>` : ''}`;
+${found.dependency.shared && isOwner(visit) && isUsedByOthers(services.db, found.dependency) ? html`<p class="hint">You cannot stop sharing it while other accounts use it.</p>` : ''}`;
 }
 
 function dangerZone(visit: DependencyVisit): Html {
@@ -269,8 +272,8 @@ function dangerZone(visit: DependencyVisit): Html {
   return html`<section class="panel danger"><h2>Delete this dependency</h2>
 ${
   isUsed
-    ? html`<p>It is in use. Detach it from all suites and from what relates to it first.</p>`
-    : html`<p>Its archive and what was compiled from it go with it.</p>${actionButton(formTo(visit, hrefOf(visit, '/delete')), 'Delete', { tone: 'danger', confirm: `Delete ${dependency.name} with its archive?` })}`
+    ? html`<p>This dependency is in use. First detach it from all suites and related dependencies.</p>`
+    : html`<p>This also deletes its archive and the compiled files.</p>${actionButton(formTo(visit, hrefOf(visit, '/delete')), 'Delete', { tone: 'danger', confirm: `Delete ${dependency.name} and its archive?` })}`
 }</section>`;
 }
 

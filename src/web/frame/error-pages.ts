@@ -7,28 +7,28 @@ import { linkButton, messageView } from './components.ts';
 import { errorMessage } from './error-text.ts';
 import type { View } from './visit.ts';
 
-const home = linkButton('/ui', 'Go to the projects');
+const home = linkButton('/ui', 'Go to projects');
 
 export const notFoundView = messageView('Not found', 404, {
-  title: 'There is nothing here',
-  text: 'It was deleted, never existed, or belongs to someone who has not shared it with you.',
+  title: 'Page not found',
+  text: 'It was deleted, never existed, or is not shared with you.',
   action: home,
 });
 
 export const suspendedView = messageView('Account suspended', 403, {
   title: 'Your account is suspended',
-  text: 'An administrator has suspended it, so nothing can be shown or changed. Ask your administrator.',
+  text: 'You cannot view or change anything until an administrator reactivates it.',
 });
 
 export const invalidFormView = messageView('Form refused', 403, {
   title: 'This form is no longer valid',
-  text: 'It was not sent from a page of your present session. Go back, load the page again, and send it once more.',
+  text: 'It does not belong to your current session. Go back, reload the page, and submit the form again.',
   action: home,
 });
 
 const tooManyTriesView = messageView('Try again', 429, {
-  title: 'Too many people are signing in at this moment',
-  text: 'You were not signed in, and your password was not checked. Try again in a few seconds.',
+  title: 'Too many sign-in attempts at the moment',
+  text: 'Your password was not checked. Try again in a few seconds.',
   action: linkButton('/ui/sign-in', 'Sign in'),
 });
 
@@ -54,9 +54,9 @@ function refusalView(refusal: Refusal): View {
 }
 
 function defectView(requestId: string): View {
-  return messageView('Something broke', 500, {
-    title: 'Something broke on our side',
-    text: html`It has been written to the log. Try again; if it stays, give your administrator this number: <code>${requestId}</code>`,
+  return messageView('Server error', 500, {
+    title: 'Something went wrong on the server',
+    text: html`The server has logged the error. Try again. If it happens again, give your administrator this request ID: <code>${requestId}</code>`,
     action: home,
   });
 }

@@ -13,20 +13,20 @@ export function imageField({ db, imageSettings }: Services, form: Form, hint: st
     return textField(form, {
       ...field,
       code: true,
-      hint: `${hint} Empty for the default one, ${defaultName}.`,
+      hint: `${hint} Leave empty for the default image, ${defaultName}.`,
     });
   const usable = usableImages(db, imageSettings);
   const chosen = form.value('image');
   return selectField(form, {
     ...field,
-    hint: `${hint} An administrator brings in others with “assay image import”.`,
+    hint: `${hint} An administrator adds others with “assay image import”.`,
     choices: [
-      { value: '', label: `The default one (${defaultName})` },
+      { value: '', label: `Default image (${defaultName})` },
       ...usable.map(name => ({ value: name, label: name })),
       // Offer an image that is no longer usable too, so that saving the form does not silently change it.
       ...(chosen === '' || usable.includes(chosen)
         ? []
-        : [{ value: chosen, label: `${chosen} (never imported)` }]),
+        : [{ value: chosen, label: `${chosen} (not imported)` }]),
     ],
   });
 }

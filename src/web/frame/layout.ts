@@ -66,7 +66,7 @@ ${view.body}
 `;
 }
 
-const paymentNotice = html`<p class="flash failed" role="status">Your account needs payment: what you own cannot be used until then. Ask your administrator. You can still work on projects of others.</p>`;
+const paymentNotice = html`<p class="flash failed" role="status">Your account requires payment. Until then you cannot use what you own, but you can still work on other people’s projects. Ask your administrator.</p>`;
 
 function renderTop({ session, caller }: Guest, view: View): Html {
   const brand = html`<a class="brand" href="/ui"><svg viewBox="0 0 24 24" width="22" height="22" aria-hidden="true"><path class="brand-back" d="M12 1.5 21.5 7v10L12 22.5 2.5 17V7z"/><path class="brand-mark" d="M7 16.2 12 6.6l5 9.6M9 13h6"/></svg>Assay</a>`;

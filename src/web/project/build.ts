@@ -56,7 +56,7 @@ export const buildPages: Route[] = [
     showForm: showBuild,
     done: ({ found }, again) => ({
       to: `/ui/projects/${found.project.id}/builds/${again.id_str}`,
-      message: 'The suite runs again. This is its new build.',
+      message: 'Suite started again. This is the new build.',
     }),
   }),
   form('/ui/projects/:project_id/build_requests/:build_request_id/rerun-failed', rerunFailed),
@@ -101,9 +101,11 @@ async function rerunFailed(visit: Visit<'project' | 'buildRequest'>): Promise<Re
   const project = `/ui/projects/${found.project.id}`;
   const [only] = startedIds;
   if (only && startedIds.length === 1)
-    return respondRedirect(`${project}/builds/${only}`, { message: 'The suite runs again.' });
+    return respondRedirect(`${project}/builds/${only}`, { message: 'Suite started again.' });
   return respondRedirect(`${project}/commits/${found.buildRequest.commitId ?? ''}`, {
-    message: only ? `${startedIds.length} suites run again.` : 'No suite of this request has failed.',
+    message: only
+      ? `${startedIds.length} suites started again.`
+      : 'No suite of this build request has failed.',
   });
 }
 
@@ -131,8 +133,8 @@ ${
         isLive: !isFinishedBuild(build.buildState),
         fileName: fileName(build),
         empty: isFinishedBuild(build.buildState)
-          ? 'It ended before anything was printed.'
-          : 'The log appears here as soon as something is printed.',
+          ? 'The build printed nothing.'
+          : 'The log appears here as soon as the build prints something.',
       })
 }`,
   };
@@ -152,7 +154,7 @@ function buildHead(
     below: html`${stateBadge(build.buildState)} ${durationOf(build, visit.services.db.now())}`,
   })}
 ${explainState(visit)}
-${later ? html`<p class="flash">This suite was run again since. <a href="${buildHref(later)}">Go to the newest build</a></p>` : ''}
+${later ? html`<p class="flash">This suite has run again since. <a href="${buildHref(later)}">Go to the newest build</a></p>` : ''}
 ${propertyList(buildProperties(project, build, request, commit, visit.services.db.now()))}
 ${newest.length > 1 ? siblings(build, newest) : ''}`;
 }
@@ -177,14 +179,14 @@ function buildButtons(visit: BuildVisit, newest: readonly Build[]): Html[] {
       : [
           actionButton(formTo(visit, `${href}/cancel`), 'Cancel', {
             tone: 'danger',
-            confirm: 'Stop this build? What it has printed so far stays.',
+            confirm: 'Cancel this build? Its log is kept.',
           }),
         ];
   const bad = newest.filter(one => isRerunCandidate(one.buildState));
   const isOnlyThis = bad.length === 1 && bad[0]?.id === build.id;
   const failed = `/ui/projects/${build.projectId}/build_requests/${build.buildRequestId}/rerun-failed`;
   return [
-    ...(bad.length > 0 && !isOnlyThis ? [actionButton(formTo(visit, failed), 'Rerun failed ones')] : []),
+    ...(bad.length > 0 && !isOnlyThis ? [actionButton(formTo(visit, failed), 'Rerun failed')] : []),
     actionButton(formTo(visit, `${href}/rerun`), 'Rerun'),
   ];
 }
@@ -195,30 +197,33 @@ function explainState({ services, found: { build } }: BuildVisit): Html | string
   switch (build.buildState) {
     case 'enqueued': {
       const waiting = services.waiting(build);
-      if (!waiting) return notice('note', 'It starts as soon as there is a free slot.');
+      if (!waiting) return notice('note', 'The build starts as soon as a slot is free.');
       return notice('note', `Number ${waiting.position} in the queue: ${waiting.reason}`);
     }
     case 'running':
       return build.cancelBecause !== null
-        ? notice('note', `It is being canceled ${build.cancelBecause}: the container is stopped.`)
+        ? notice('note', `Canceled ${build.cancelBecause}. The container is being stopped.`)
         : '';
     case 'failed':
       return notice(
         'failed',
         build.exitCode === null
-          ? 'The command killed the processes that ran it: how it ended is not known.'
+          ? 'The command killed the processes that ran it, so its exit status is unknown.'
           : `The command exited with ${build.exitCode}.`,
       );
     case 'errored':
-      return notice('failed', build.error ?? 'The service could not run it. The end of the log says why.');
+      return notice(
+        'failed',
+        build.error ?? 'The server could not run this build. The end of the log says why.',
+      );
     case 'timed_out':
-      return notice('failed', 'It took longer than a build may. The end of the log says how long that is.');
+      return notice('failed', 'The build exceeded its time limit. The end of the log shows the limit.');
     case 'canceled':
       return notice(
         'note',
         [
-          'It was canceled',
-          build.startedAt === null ? 'before it had started,' : 'while it ran,',
+          'Canceled',
+          build.startedAt === null ? 'before it started,' : 'while it was running,',
           `${build.cancelBecause}.`,
         ].join(' '),
       );
@@ -266,6 +271,6 @@ function siblings(build: Build, newest: readonly Build[]): Html {
         html`<li><a href="${buildHref(one)}"${isCurrent(one) ? html` aria-current="page"` : ''}>${stateMark(one.buildState)} <span>${one.suiteName}</span></a></li>`,
     )}</ul>`;
   const collapsed = newest.filter(isCollapsed);
-  return html`<nav class="siblings" aria-label="Suites of this request">${list(newest.filter(one => !isCollapsed(one)))}
-${collapsed.length > 0 ? html`<details id="passed-siblings"><summary class="siblings-more">${collapsed.length} ${collapsed.length === 1 ? 'other' : 'others'} that passed</summary>${list(collapsed)}</details>` : ''}</nav>`;
+  return html`<nav class="siblings" aria-label="Suites of this build request">${list(newest.filter(one => !isCollapsed(one)))}
+${collapsed.length > 0 ? html`<details id="passed-siblings"><summary class="siblings-more">${collapsed.length} more passed</summary>${list(collapsed)}</details>` : ''}</nav>`;
 }

@@ -20,17 +20,17 @@ export const collaboratorPages: Route[] = [
   page(PATH, showCollaborators),
   action(PATH, projects.addCollaborator, {
     showForm: showCollaborators,
-    done: (visit, invited) => showInvited(visit, invited, `${invited.email} is added`),
+    done: (visit, invited) => showInvited(visit, invited, `${invited.email} added`),
   }),
   action(`${PATH}/:collaborator_id/invitation`, projects.renewInvitation, {
     showForm: showCollaborators,
-    done: (visit, invited) => showInvited(visit, invited, `A new link for ${invited.email}`),
+    done: (visit, invited) => showInvited(visit, invited, `New link for ${invited.email}`),
   }),
   action(`${PATH}/:collaborator_id/delete`, projects.removeCollaborator, {
     showForm: showCollaborators,
     done: visit => ({
       to: projectPath(visit, '/collaborators'),
-      message: `${visit.found.collaborator.email} is removed.`,
+      message: `${visit.found.collaborator.email} removed.`,
     }),
   }),
 ];
@@ -47,7 +47,7 @@ async function showCollaborators(visit: ProjectVisit): Promise<View> {
     tab: 'collaborators',
     body: html`${isOwner(visit) ? html`<section class="panel" aria-labelledby="add-head"><h2 id="add-head">Add a collaborator</h2>${renderAdd(visit)}</section>` : ''}
 <section aria-labelledby="collaborators-head"><h2 id="collaborators-head">Collaborators</h2>
-<p class="hint">The project belongs to ${owner?.email ?? 'a former user'}. Collaborators see everything in it, start builds, and change suites, deploy strategies and notifications.</p>
+<p class="hint">The project belongs to ${owner?.email ?? 'a deleted account'}. Collaborators can see everything in it, start builds, and change suites, deploy strategies and notifications.</p>
 ${renderTable({
   caption: 'Collaborators',
   columns: isOwner(visit) ? ['Email', 'Actions'] : ['Email'],
@@ -56,7 +56,7 @@ ${renderTable({
   })),
   empty: {
     title: 'No collaborators yet',
-    text: 'Add people by their email address. Whoever has no account yet gets one, with a link to sign in.',
+    text: 'Add people by their email address. People without an account get one, with a link to sign in.',
   },
 })}
 ${olderLink(visit.url, next, 'More collaborators')}</section>`,
@@ -91,7 +91,7 @@ function showInvited(visit: ProjectVisit, invited: Invited, heading: string): Vi
   return projectView(visit, {
     tab: 'collaborators',
     below: { heading },
-    body: html`<div class="panel"><p class="lead">${invited.email} has no password yet. Hand over this link: it sets one, works once within 7 days, and is not shown again. Links made before it do not work any more.</p>
+    body: html`<div class="panel"><p class="lead">${invited.email} has no password yet. Send them this link to set one. It works once, within 7 days, and is not shown again. Earlier links no longer work.</p>
 ${copyText(invited.sign_in_url, 'Copy link')}</div>
 <p>${linkButton(back, 'Done', 'primary')}</p>`,
   });

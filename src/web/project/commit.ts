@@ -49,8 +49,8 @@ async function rerun(visit: CommitVisit, matches: (state: BuildState) => boolean
   return respondRedirect(projectPath(visit, `/commits/${visit.found.commit.id}`), {
     message:
       startedCount === 0
-        ? 'There was nothing to run again.'
-        : `${startedCount === 1 ? 'One suite runs' : `${startedCount} suites run`} again.`,
+        ? 'There is nothing to rerun.'
+        : `${startedCount === 1 ? '1 suite' : `${startedCount} suites`} started again.`,
   });
 }
 
@@ -72,7 +72,7 @@ function showCommit(visit: CommitVisit): View {
 <section id="builds" data-live aria-labelledby="builds-head">${renderBuilds(visit)}</section>
 <section id="decisions" data-live aria-labelledby="decisions-head"><h2 id="decisions-head">Why these suites</h2>${renderDecisions(visit)}</section>
 <section class="panel" aria-labelledby="deploy-head"><h2 id="deploy-head">Deploy this commit</h2>${renderDeployForm(visit, commit)}</section>
-<section class="panel" aria-labelledby="facts-head"><h2 id="facts-head">Commit</h2>${renderDetails(visit)}</section>`,
+<section class="panel" aria-labelledby="details-head"><h2 id="details-head">Commit</h2>${renderDetails(visit)}</section>`,
   });
 }
 
@@ -87,16 +87,14 @@ function renderDetails({ found: { commit } }: CommitVisit): Html {
     ['Hash', copyText(commit.ref, 'Copy hash')],
     ['Author', person(commit.authorName, commit.authorEmail, commit.authoredDate)],
     ['Committer', person(commit.committerName, commit.committerEmail, commit.committedDate)],
-    ...(commit.version > 1
-      ? [['Version', `${commit.version}: it was overwritten by a forced push`] as const]
-      : []),
+    ...(commit.version > 1 ? [['Version', `${commit.version} (replaced by a force push)`] as const] : []),
     ['Branches', commit.branches === '[]' ? 'none' : html`${list(commit.branches)}`],
     ['Tags', commit.tags === '[]' ? 'none' : html`${list(commit.tags)}`],
     [
       'Changed files',
       files.length === 0
         ? 'none'
-        : html`<details><summary>${filesChanged === 1 ? 'one file' : `${filesChanged} files`}</summary><ul class="files">${filesShown.map(file => html`<li><code>${file}</code></li>`)}${filesChanged > filesShown.length ? html`<li>… ${filesChanged - filesShown.length} more</li>` : ''}</ul></details>`,
+        : html`<details><summary>${filesChanged === 1 ? '1 file' : `${filesChanged} files`}</summary><ul class="files">${filesShown.map(file => html`<li><code>${file}</code></li>`)}${filesChanged > filesShown.length ? html`<li>… ${filesChanged - filesShown.length} more</li>` : ''}</ul></details>`,
     ],
   ]);
 }
@@ -113,9 +111,7 @@ function renderBuilds(visit: CommitVisit): Html {
   const finished = current.filter(({ buildState }) => isFinishedBuild(buildState)).length;
   const here = projectPath(visit, `/commits/${commit.id}`);
   return html`<div class="section-head"><h2 id="builds-head">Builds</h2><div class="row">${
-    failed > 0
-      ? actionButton(formTo(visit, `${here}/rerun_failed`), 'Rerun failed ones', { tone: 'primary' })
-      : ''
+    failed > 0 ? actionButton(formTo(visit, `${here}/rerun_failed`), 'Rerun failed', { tone: 'primary' }) : ''
   }${finished > 0 ? actionButton(formTo(visit, `${here}/rerun`), 'Rerun all') : ''}</div></div>
 ${renderTable({
   caption: 'Builds',
@@ -123,8 +119,8 @@ ${renderTable({
   rows: builds.map(build => ({ cells: buildCells(visit, build, currentIds.has(build.id)) })),
   empty: {
     title: 'No builds',
-    text: 'No suite ran for this commit. Below is why; a project without suites skips its commits.',
-    action: linkButton(projectPath(visit, '/suites'), 'Go to the suites'),
+    text: 'No suite ran for this commit. See below for the reason. A project without suites skips its commits.',
+    action: linkButton(projectPath(visit, '/suites'), 'Go to suites'),
   },
 })}
 ${olderLink(visit.url, rows.length > BUILDS_PER_PAGE ? builds.at(-1)?.id : undefined, 'Older builds')}`;
@@ -133,7 +129,7 @@ ${olderLink(visit.url, rows.length > BUILDS_PER_PAGE ? builds.at(-1)?.id : undef
 function buildCells(visit: CommitVisit, build: Build, isCurrent: boolean): (Html | string)[] {
   const path = projectPath(visit, `/builds/${build.id}`);
   const waiting = visit.services.waiting(build);
-  const reason = build.error ?? (waiting && `Place ${waiting.position}: ${waiting.reason}`);
+  const reason = build.error ?? (waiting && `Number ${waiting.position} in the queue: ${waiting.reason}`);
   const note = build.buildState === 'failed' && build.exitCode !== null ? `(exit ${build.exitCode})` : '';
   return [
     html`<a class="name" href="${path}">${build.suiteName}</a>${isCurrent ? '' : html` <span class="tag">earlier run</span>`}`,
@@ -152,7 +148,7 @@ function renderDecisions(visit: CommitVisit): Html {
   // Oldest suite first, like the columns of the matrix.
   const decisions = listSuiteDecisions(visit.services.db, visit.found.commit.id).reverse();
   if (decisions.length === 0)
-    return html`<p class="quiet">Nothing is known of it: the project had no suites when this commit was built, or it was too long ago.</p>`;
+    return html`<p class="quiet">No decisions are recorded: the project had no suites when this commit was built, or the records have expired.</p>`;
   const from = Number(visit.url.searchParams.get('decisions') ?? 0) || 0;
   const shown = decisions.slice(from, from + DECISIONS_PER_PAGE);
   return html`${renderTable({

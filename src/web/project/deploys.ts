@@ -34,7 +34,7 @@ export const deployPages: Route[] = [
     showForm: showDeploys,
     done: (visit, deploy) => ({
       to: projectPath(visit, `/deploys/${deploy.id_str}`),
-      message: 'The deploy is on its way.',
+      message: 'Deploy started.',
     }),
   }),
   page(`${PATH}/:deploy_id`, showDeploy),
@@ -68,8 +68,8 @@ ${renderTable({
   columns: ['Commit', 'Strategy', 'State', 'When', 'Actions'],
   rows: deploys.map(deploy => ({ cells: deployCells(visit, deploy, commits.get(deploy.commitId)) })),
   empty: {
-    title: 'Nothing deployed yet',
-    text: 'A deploy pushes a commit to a branch of another repository, as a deploy strategy says: by hand, or each commit that passes.',
+    title: 'No deploys yet',
+    text: 'A deploy pushes a commit to a branch of another repository. A deploy strategy sets the target, and whether commits that pass are deployed automatically.',
   },
 })}
 ${olderLink(visit.url, next, 'Older deploys')}</section>
@@ -90,7 +90,7 @@ function deployCells(visit: ProjectVisit, deploy: Deploy, commit: CommitHead | u
 
 function renderCancel(visit: ProjectVisit, { id, state, cancelBecause }: Deploy): Html | string {
   if (!UNFINISHED_DEPLOYS.includes(state)) return '';
-  if (cancelBecause !== null) return html`<span class="quiet">Being canceled</span>`;
+  if (cancelBecause !== null) return html`<span class="quiet">Canceling</span>`;
   return actionButton(formTo(visit, projectPath(visit, `/deploys/${id}/cancel`)), 'Cancel');
 }
 
@@ -101,12 +101,12 @@ export function renderDeployForm(visit: ProjectVisit, commit?: Commit): Html {
   const strategies = listStrategies(db, project.id, { limit: 100, before: undefined });
   const create = linkButton(projectPath(visit, '/deploy_strategies/new'), 'New deploy strategy');
   if (strategies.length === 0)
-    return html`<p class="quiet">There is no deploy strategy yet. It says to which repository and branch commits are pushed.</p>${create}`;
+    return html`<p class="quiet">No deploy strategies yet. A deploy strategy names the repository and the branch that commits are pushed to.</p>${create}`;
   const commits = commit
     ? []
     : listCommitHeads(db, project.id, { limit: COMMITS_OFFERED, before: undefined });
   if (!commit && commits.length === 0)
-    return html`<p class="quiet">There is no commit yet. Start a build first: what it fetches can be deployed.</p>`;
+    return html`<p class="quiet">No commits yet. Start a build first: it fetches the commit.</p>`;
   const deploy = formTo(visit, projectPath(visit, '/deploys'), {
     commit_id: commit?.id.toString() ?? '',
   });
@@ -159,7 +159,7 @@ async function showDeploy(visit: Visit<'project' | 'deploy'>): Promise<View> {
     body: html`<div id="deploy" data-live>
 ${deploy.error ? html`<p class="flash failed">${deploy.error}</p>` : ''}
 ${renderCancel(visit, deploy)}
-<section class="panel" aria-labelledby="facts-head"><h2 id="facts-head">What is pushed</h2>${propertyList([
+<section class="panel" aria-labelledby="details-head"><h2 id="details-head">Details</h2>${propertyList([
       [
         'Commit',
         html`<a href="/ui/projects/${project.id}/commits/${deploy.commitId}">${commit ? subjectOf(commit) : deploy.commitRef}</a> <code>${deploy.commitRef.slice(0, 10)}</code>`,
@@ -169,7 +169,7 @@ ${renderCancel(visit, deploy)}
       ['Duration', took],
     ])}</section>
 <section aria-labelledby="log-head"><div class="section-head"><h2 id="log-head">Log</h2>${linkButton(`${here}/log`, 'Raw log')}</div>
-${log === '' ? html`<p class="quiet">${deploy.finishedAt === null ? 'Nothing was printed yet.' : 'Nothing was printed.'}</p>` : html`<pre class="output" tabindex="0">${log}</pre>`}
+${log === '' ? html`<p class="quiet">${deploy.finishedAt === null ? 'No output yet.' : 'The deploy printed nothing.'}</p>` : html`<pre class="output" tabindex="0">${log}</pre>`}
 </section></div>`,
   });
 }

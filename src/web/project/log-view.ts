@@ -61,8 +61,8 @@ async function plainLog(path: string, empty: string): Promise<Html> {
   const size = await logSize(path);
   if (size === 0) return html`<p class="log-note">${empty}</p>`;
   const start = Math.max(0, size - PLAIN_BYTES);
-  const left = start > 0 ? `The first ${formatSize(start)} are left out here: the raw log has them. ` : '';
-  return html`<p class="log-note">${left}Without script the log does not grow by itself: <a href="">load the page again</a>.</p>
+  const left = start > 0 ? `The first ${formatSize(start)} are not shown here. The raw log has them. ` : '';
+  return html`<p class="log-note">${left}Without scripts the log does not update by itself. <a href="">Reload the page</a>.</p>
 <pre class="log-plain" tabindex="0" aria-label="Log">${plainText(await readEnd(path, start, size))}</pre>`;
 }
 

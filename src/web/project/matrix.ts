@@ -28,7 +28,7 @@ export async function renderCommits(visit: ProjectVisit): Promise<Html> {
   if (commits.length === 0)
     return emptyState({
       title: 'No commits yet',
-      text: 'Start a build of a branch, a tag or a commit: what it fetches appears here, with the result of each suite.',
+      text: 'Start a build of a branch, a tag or a commit. The commit appears here with the result of each suite.',
     });
   const builds = new Map<bigint, BuildsOfCommit>();
   for (const { id } of commits) {
@@ -41,7 +41,7 @@ export async function renderCommits(visit: ProjectVisit): Promise<Html> {
   const columns = all.length > COLUMNS_SHOWN ? selectColumns(all, [...builds.values()]) : all;
   const isTruncated = columns.length < all.length;
   const next = rows.length > COMMITS_PER_PAGE ? commits.at(-1)?.id : undefined;
-  return html`${isTruncated ? html`<p class="quiet">${columns.length} of ${all.length} suites have a column: those that did not pass come first. The page of a commit lists all of its builds.</p>` : ''}<div class="matrix-frame"><table class="matrix" role="table"><caption class="sr">Commits and their suites</caption>
+  return html`${isTruncated ? html`<p class="quiet">Showing ${columns.length} of ${all.length} suites. Those that did not pass come first. The page of a commit lists all of its builds.</p>` : ''}<div class="matrix-frame"><table class="matrix" role="table"><caption class="sr">Commits and their suites</caption>
 <thead role="rowgroup"><tr role="row"><th role="columnheader" scope="col">Commit</th><th role="columnheader" scope="col">State</th>${columns.map(
     ({ name }) =>
       html`<th role="columnheader" scope="col" class="suite-name"><span title="${name}">${name}</span></th>`,

@@ -41,25 +41,25 @@ export const notificationPages: Route[] = [
   page(`${PATH}/:notification_id`, showDeliveries),
   action(`${PATH}/:notification_id/test`, notifications.test, {
     showForm: showDeliveries,
-    done: visit => ({ to: notificationPath(visit), message: 'A test is on its way.' }),
+    done: visit => ({ to: notificationPath(visit), message: 'Sending a test.' }),
   }),
   action(`${PATH}/:notification_id/enable`, notifications.enable, {
     showForm: showDeliveries,
     done: visit => ({
       to: notificationPath(visit),
-      message: 'It is on again. Send a test to see whether it answers.',
+      message: 'Notification enabled. Send a test to see whether the receiver responds.',
     }),
   }),
   action(`${PATH}/:notification_id/delete`, notifications.delete, {
     showForm: showNotifications,
     done: visit => ({
       to: projectPath(visit, '/notifications'),
-      message: 'The notification is deleted. Nothing is sent any more.',
+      message: 'Notification deleted.',
     }),
   }),
   action(`${PATH}/:notification_id/deliveries/:delivery_id/redeliver`, notifications.redeliver, {
     showForm: showDeliveries,
-    done: visit => ({ to: notificationPath(visit), message: 'It is sent once more.' }),
+    done: visit => ({ to: notificationPath(visit), message: 'Sending it again.' }),
   }),
 ];
 
@@ -70,7 +70,7 @@ const notificationPath = (visit: NotificationVisit) =>
 
 const typeLabels: Record<string, string> = {
   build: 'builds, build requests and deploys',
-  dependency: 'dependencies that its suites use',
+  dependency: 'dependencies that the suites use',
 };
 
 async function showNotifications(visit: ProjectVisit): Promise<View> {
@@ -84,13 +84,13 @@ async function showNotifications(visit: ProjectVisit): Promise<View> {
       items.length === 0
         ? emptyState({
             title: 'No notifications yet',
-            text: 'A notification calls a webhook when a build or a dependency changes its state, for a chat room or another server.',
+            text: 'A notification calls a webhook when the state of a build or a dependency changes, for example to post to a chat.',
             action: create,
           })
         : html`<div class="section-head"><h2>Notifications</h2>${create}</div>
 ${renderTable({
   caption: 'Notifications',
-  columns: ['Receiver', 'Tells of', 'Actions'],
+  columns: ['Receiver', 'Events', 'Actions'],
   rows: items.map(item => ({ cells: notificationCells(visit, item) })),
 })}${olderLink(visit.url, next, 'Older notifications')}`,
   });
@@ -99,13 +99,13 @@ ${renderTable({
 function notificationCells(visit: ProjectVisit, item: NotificationRecord): (Html | string)[] {
   const path = projectPath(visit, `/notifications/${item.id_str}`);
   return [
-    html`<a class="name" href="${path}">${item.options.url}</a>${item.enabled === false ? html` <span class="tag">off: the receiver answered that it is gone</span>` : ''}`,
+    html`<a class="name" href="${path}">${item.options.url}</a>${item.enabled === false ? html` <span class="tag">disabled: the receiver responded with 410 Gone</span>` : ''}`,
     typeLabels[item.notifiable_type] ?? item.notifiable_type,
     html`<div class="row"><a class="button plain" href="${path}">Deliveries</a>${actionButton(formTo(visit, `${path}/test`), 'Send test')}${
       isOwner(visit)
         ? actionButton(formTo(visit, `${path}/delete`), 'Delete', {
             tone: 'danger',
-            confirm: `Delete the notification to ${item.options.url}? What waits to be sent is dropped.`,
+            confirm: `Delete the notification to ${item.options.url}? Pending deliveries are dropped.`,
           })
         : ''
     }</div>`,
@@ -120,11 +120,11 @@ function showNewNotification(visit: ProjectVisit): View {
     body: renderForm(create, {
       fields: html`${selectField(create, {
         name: 'notifiable_type',
-        label: 'Tells of',
+        label: 'Events',
         required: true,
         choices: Object.entries(typeLabels).map(([value, label]) => ({ value, label })),
       })}
-${textField(create, { name: 'options[url]', label: 'URL', required: true, code: true, placeholder: 'https://chat.example.org/hooks/ci', hint: 'Gets a signed POST with JSON for each event, as Standard Webhooks say.' })}`,
+${textField(create, { name: 'options[url]', label: 'URL', required: true, code: true, placeholder: 'https://chat.example.org/hooks/ci', hint: 'Receives a signed POST with JSON for each event, following Standard Webhooks.' })}`,
       submit: html`${submitButton('Create notification')} ${linkButton(projectPath(visit, '/notifications'), 'Back')}`,
     }),
   });
@@ -134,8 +134,8 @@ function showSecret(visit: ProjectVisit, created: CreatedRecord): View {
   const path = projectPath(visit, `/notifications/${created.id_str}`);
   return projectView(visit, {
     tab: 'notifications',
-    below: { heading: 'The notification is created' },
-    body: html`<div class="panel"><p class="lead">Give this secret to the receiver now: it is not shown again. With it the receiver checks that calls come from here.</p>
+    below: { heading: 'Notification created' },
+    body: html`<div class="panel"><p class="lead">Copy this secret to the receiver now. It is not shown again. The receiver uses it to verify that calls come from this server.</p>
 ${propertyList([
   ['URL', html`<code>${created.options.url}</code>`],
   ['Signing secret', copyText(created.signing_secret, 'Copy secret')],
@@ -158,17 +158,17 @@ async function showDeliveries(visit: NotificationVisit): Promise<View> {
     below: {
       heading: notification.url,
       title: 'Deliveries',
-      words: html`Tells of ${typeLabels[notification.notifiableType] ?? ''}${notification.enabled ? '' : html` <span class="tag">off: the receiver answered that it is gone</span>`}`,
-      aside: html`<div class="row">${notification.enabled ? '' : actionButton(formTo(visit, `${path}/enable`), 'Switch on')}${actionButton(formTo(visit, `${path}/test`), 'Send test')}</div>`,
+      words: html`Events of ${typeLabels[notification.notifiableType] ?? ''}${notification.enabled ? '' : html` <span class="tag">disabled: the receiver responded with 410 Gone</span>`}`,
+      aside: html`<div class="row">${notification.enabled ? '' : actionButton(formTo(visit, `${path}/enable`), 'Enable')}${actionButton(formTo(visit, `${path}/test`), 'Send test')}</div>`,
     },
     body: html`<section id="deliveries" data-live${pollMs === undefined ? '' : html` data-poll="${pollMs}"`} aria-labelledby="deliveries-head"><h2 id="deliveries-head">Deliveries</h2>
 ${renderTable({
   caption: 'Deliveries',
-  columns: ['Event', 'State', 'Answer', 'When', 'Actions'],
+  columns: ['Event', 'State', 'Response', 'When', 'Actions'],
   rows: items.map(item => ({ cells: deliveryCells(visit, item) })),
   empty: {
-    title: 'Nothing sent yet',
-    text: 'Each call is listed here with its answer. Send a test to see whether the receiver can be reached.',
+    title: 'No deliveries yet',
+    text: 'Each call is listed here with its response. Send a test to see whether the receiver responds.',
   },
 })}</section>
 ${olderLink(visit.url, next, 'Older deliveries')}`,
@@ -187,11 +187,11 @@ function deliveryCells(visit: NotificationVisit, delivery: DeliveryRecord): (Htm
   // Resending resets the attempts to zero but keeps the last response.
   const isResent = delivery.response_status !== null;
   const tries =
-    [isResent ? 'sent once more' : 'not tried yet', 'tried once'][delivery.attempts] ??
-    `tried ${delivery.attempts} times`;
+    [isResent ? 'sent again' : 'no attempts yet', '1 attempt'][delivery.attempts] ??
+    `${delivery.attempts} attempts`;
   return [
     html`<code>${delivery.event}</code>`,
-    html`<div>${stateBadge(delivery.state)}<div class="second">${tries}${delivery.next_attempt_at ? html`, next try ${relativeTime(Date.parse(delivery.next_attempt_at))}` : ''}</div></div>`,
+    html`<div>${stateBadge(delivery.state)}<div class="second">${tries}${delivery.next_attempt_at ? html`, next attempt ${relativeTime(Date.parse(delivery.next_attempt_at))}` : ''}</div></div>`,
     renderAnswer(delivery),
     relativeTime(Date.parse(delivery.created_at)),
     delivery.state === 'pending' && delivery.attempts === 0
@@ -203,5 +203,5 @@ function deliveryCells(visit: NotificationVisit, delivery: DeliveryRecord): (Htm
 function renderAnswer(delivery: DeliveryRecord): Html {
   const { response_status: status, response_ms: ms, response_excerpt: excerpt, last_error: error } = delivery;
   return html`<div>${status === null ? (error ? '' : html`<span class="quiet">none yet</span>`) : html`<span class="number">${status}</span>${ms === null ? '' : html` <span class="quiet">in ${ms} ms</span>`}`}
-${error ? html`<div class="why">${error}</div>` : ''}${excerpt ? html`<details id="answer-${delivery.id_str}"><summary>What it said</summary><pre class="output" tabindex="0">${excerpt}</pre></details>` : ''}</div>`;
+${error ? html`<div class="why">${error}</div>` : ''}${excerpt ? html`<details id="answer-${delivery.id_str}"><summary>Response body</summary><pre class="output" tabindex="0">${excerpt}</pre></details>` : ''}</div>`;
 }

@@ -31,14 +31,14 @@ export const projectPages: Route[] = [
     showForm: showProject,
     done: (visit, request) => ({
       to: projectPath(visit),
-      message: `Build of ${request.commit_ref} is started.`,
+      message: `Build of ${request.commit_ref} started.`,
     }),
   }),
   action(`${PATH}/build_requests/:build_request_id/cancel`, builds.cancelRequest, {
     showForm: showProject,
     done: (visit, request) => ({
       to: projectPath(visit),
-      message: `Build of ${request.commit_ref} is canceled.`,
+      message: `Build of ${request.commit_ref} canceled.`,
     }),
   }),
 ];
@@ -59,7 +59,7 @@ async function showProject(visit: ProjectVisit): Promise<View> {
 <section class="requests" id="requests" data-live aria-labelledby="requests-head"><h2 id="requests-head">Build requests</h2>
 ${
   items.length === 0
-    ? html`<p class="quiet">None yet. Each build that you start is listed here, with what came of it.</p>`
+    ? html`<p class="quiet">No build requests yet. Each build that you start is listed here with its result.</p>`
     : renderRequests(visit, items)
 }
 ${next === undefined ? '' : html`<p><a href="${projectPath(visit, '/build_requests')}">All build requests</a></p>`}
@@ -116,7 +116,7 @@ async function showRequests(visit: ProjectVisit): Promise<View> {
     below: { heading: 'Build requests' },
     body: html`<div id="requests" data-live>${
       items.length === 0
-        ? emptyState({ title: 'No build requests', text: 'Each build that you start is listed here.' })
+        ? emptyState({ title: 'No build requests yet', text: 'Each build that you start is listed here.' })
         : renderRequests(visit, items)
     }</div>${olderLink(visit.url, next, 'Older build requests')}`,
   });

@@ -33,7 +33,7 @@ export const projectsPages: Route[] = [
     showForm: showNewProject,
     done: (_, project) => ({
       to: `/ui/projects/${project.id_str}`,
-      message: `Project ${project.name} is created. Install its key in the repository next.`,
+      message: `Project ${project.name} created. Next, install its key in the repository.`,
     }),
   }),
 ];
@@ -67,8 +67,8 @@ async function showProjects(visit: Visit): Promise<View> {
 ${items.length === 0 ? noProjects(mayCreate, create) : ''}
 ${shown.length > 0 ? projectTable(visit, shown) : ''}
 </div>
-${items.length > 0 && shown.length === 0 ? html`<p class="quiet">No project fits “${query}”. <a href="/ui/projects">Show all</a></p>` : ''}
-<p class="quiet" data-filter-none="projects" hidden>No project fits.</p>
+${items.length > 0 && shown.length === 0 ? html`<p class="quiet">No project matches “${query}”. <a href="/ui/projects">Show all</a></p>` : ''}
+<p class="quiet" data-filter-none="projects" hidden>No project matches.</p>
 ${olderLink(visit.url, next, 'Older projects')}`,
   };
 }
@@ -114,12 +114,12 @@ function noProjects(mayCreate: boolean, create: Html): Html {
   return mayCreate
     ? emptyState({
         title: 'No projects yet',
-        text: 'A project is a repository whose commits are tested by its suites. Create one, install its key in the repository, add a suite, and start a build.',
+        text: 'A project is a repository whose commits are tested by suites. Create a project, install its key in the repository, add a suite, and start a build.',
         action: create,
       })
     : emptyState({
         title: 'No projects yet',
-        text: 'You see a project here once its owner has added you as a collaborator.',
+        text: 'A project appears here when its owner adds you as a collaborator.',
       });
 }
 
@@ -158,7 +158,7 @@ function showNewProject(visit: Visit): View {
 ${renderForm(form, {
   fields: html`${textField(form, { name: 'name', label: 'Name', required: true, autofocus: true })}
 ${textArea(form, { name: 'description', label: 'Description', rows: 2 })}
-${textField(form, { name: 'repository_url', label: 'Repository URL', required: true, code: true, placeholder: 'git@git.example.org:team/website.git', hint: 'Fetched over SSH with a key of the project’s own, which you get on the next page.' })}`,
+${textField(form, { name: 'repository_url', label: 'Repository URL', required: true, code: true, placeholder: 'git@git.example.org:team/website.git', hint: 'Fetched over SSH with the project’s own key, which you get on the next page.' })}`,
   submit: html`${submitButton('Create project')} ${linkButton('/ui/projects', 'Back')}`,
 })}`,
   };

@@ -24,18 +24,18 @@ export const settingsPages: Route[] = [
   page(PATH, showSettings),
   action(PATH, projects.update, {
     showForm: showSettings,
-    done: visit => ({ to: projectPath(visit, '/settings'), message: 'The settings are saved.' }),
+    done: visit => ({ to: projectPath(visit, '/settings'), message: 'Settings saved.' }),
   }),
   action(`${PATH}/badge`, projects.update, {
     showForm: showSettings,
-    done: visit => ({ to: projectPath(visit, '/settings#badge'), message: 'The badge’s setting is saved.' }),
+    done: visit => ({ to: projectPath(visit, '/settings#badge'), message: 'Badge saved.' }),
   }),
   action(`${PATH}/delete`, projects.delete, {
     showForm: showSettings,
     prepare: (sent, { found: { project } }) => {
       if (sent.get('confirm') !== project.name) throw refusal('invalid_format', 'confirm');
     },
-    done: visit => ({ to: '/ui/projects', message: `Project ${visit.found.project.name} is deleted.` }),
+    done: visit => ({ to: '/ui/projects', message: `Project ${visit.found.project.name} deleted.` }),
   }),
 ];
 
@@ -47,7 +47,7 @@ function showSettings(visit: ProjectVisit): View {
     body: html`<div class="parts">
 <section class="panel" aria-labelledby="general"><h2 id="general">Project</h2>${renderGeneral(visit)}</section>
 <section class="panel" aria-labelledby="key"><h2 id="key">SSH key</h2>
-<p class="hint">Install this public key where <code>${project.repositoryUrl}</code> is hosted, as a deploy key of the repository: in most Git hosts under the repository’s settings, “Deploy keys”; on a plain server as a line of <code>~/.ssh/authorized_keys</code>. Reading is enough for builds; repositories that deploys push to need it with write access.</p>
+<p class="hint">Install this public key where <code>${project.repositoryUrl}</code> is hosted, as a deploy key of the repository: in most Git hosts under the repository’s settings, “Deploy keys”; on a plain server as a line of <code>~/.ssh/authorized_keys</code>. Builds need read access only. Repositories that deploys push to must grant it write access.</p>
 ${copyText(publicKeyOf(visit.services.db, project), 'Copy key')}</section>
 <section class="panel" aria-labelledby="badge"><h2 id="badge">Badge</h2>${renderBadgeSettings(visit)}</section>
 <section class="panel danger" aria-labelledby="danger"><h2 id="danger">Danger zone</h2>${renderDelete(visit)}</section>
@@ -56,9 +56,9 @@ ${copyText(publicKeyOf(visit.services.db, project), 'Copy key')}</section>
 }
 
 const submoduleChoices = [
-  { value: 'off', label: 'off: their directories stay empty' },
-  { value: 'on', label: 'on: those of the repository' },
-  { value: 'recursive', label: 'recursive: those of submodules, too' },
+  { value: 'off', label: 'Off: their directories stay empty' },
+  { value: 'on', label: 'On: the repository’s own submodules' },
+  { value: 'recursive', label: 'Recursive: also submodules of submodules' },
 ];
 
 function renderGeneral(visit: ProjectVisit): Html {
@@ -74,8 +74,8 @@ function renderGeneral(visit: ProjectVisit): Html {
     fields: html`${textField(change, { name: 'name', label: 'Name', required: true })}
 ${textArea(change, { name: 'description', label: 'Description', rows: 2 })}
 ${textField(change, { name: 'repository_url', label: 'Repository URL', required: true, code: true })}
-${checkBox(change, { name: 'cancel_superseded', label: 'Cancel superseded builds', hint: 'A new build of a branch cancels older ones of the same branch that have not ended.' })}
-${selectField(change, { name: 'submodules', label: 'Submodules', required: true, hint: 'Fetched with the project’s key, which their repositories must let in. SSH and relative addresses only.', choices: submoduleChoices })}`,
+${checkBox(change, { name: 'cancel_superseded', label: 'Cancel superseded builds', hint: 'A new build of a branch cancels its older builds that have not finished.' })}
+${selectField(change, { name: 'submodules', label: 'Submodules', required: true, hint: 'Fetched with the project’s key, so their repositories must accept it. SSH and relative addresses only.', choices: submoduleChoices })}`,
     submit: submitButton('Save settings'),
   });
 }
@@ -90,7 +90,7 @@ function renderBadgeSettings(visit: ProjectVisit): Html {
     fields: checkBox(change, {
       name: 'badge',
       label: 'Show the badge',
-      hint: 'Anyone who can reach this server sees the state of the newest commit, without signing in.',
+      hint: 'Anyone who can reach this server can see the state of the newest commit without signing in.',
     }),
     submit: submitButton('Save badge', 'plain'),
   })}
@@ -101,7 +101,7 @@ function renderDelete(visit: ProjectVisit): Html {
   const { name } = visit.found.project;
   const remove = formTo(visit, projectPath(visit, '/settings/delete'));
   return renderForm(remove, {
-    fields: html`<p>Deletes the project with its suites, commits, builds, logs, deploys and notifications. It cannot be undone.</p>
+    fields: html`<p>Deletes the project with its suites, commits, builds, logs, deploys and notifications. This cannot be undone.</p>
 ${textField(remove, { name: 'confirm', label: `Type “${name}” to confirm`, required: true, autocomplete: 'off' })}`,
     submit: submitButton('Delete project', 'danger'),
   });

@@ -23,7 +23,7 @@ export function renderSteps(visit: ProjectVisit): Html | string {
     [
       'Install the project’s key in the repository',
       hasCommit,
-      html`<p>Copy this public key and add it where <code>${project.repositoryUrl}</code> is hosted, as a deploy key of the repository. With write access deploys can push, too.</p>${copyText(publicKeyOf(db, project), 'Copy key')}`,
+      html`<p>Copy this public key and add it where <code>${project.repositoryUrl}</code> is hosted, as a deploy key of the repository. Deploys need write access.</p>${copyText(publicKeyOf(db, project), 'Copy key')}`,
     ],
     [
       'Create a suite',
@@ -34,8 +34,8 @@ export function renderSteps(visit: ProjectVisit): Html | string {
       'Start a build',
       hasCommit,
       request?.error
-        ? html`<p>The last one did not get as far as a commit: ${request.error}</p>`
-        : html`<p>Name a branch, a tag or a commit below: it is fetched, and its suites run.</p>`,
+        ? html`<p>The last build request did not reach a commit: ${request.error}</p>`
+        : html`<p>Enter a branch, a tag or a commit below. It is fetched, and its suites run.</p>`,
     ],
   ];
   return html`<section class="steps panel" aria-labelledby="steps-head"><h2 id="steps-head">Three steps to the first build</h2>

@@ -25,7 +25,7 @@ export const strategyPages: Route[] = [
     showForm: showNewStrategy,
     done: (visit, { name }) => ({
       to: projectPath(visit, '/deploys'),
-      message: `Strategy ${name} is created. The project’s key needs write access to its repository.`,
+      message: `Deploy strategy ${name} created. The project’s key needs write access to its repository.`,
     }),
   }),
   page(`${PATH}/:deploy_strategy_id`, showStrategy),
@@ -33,14 +33,14 @@ export const strategyPages: Route[] = [
     showForm: showStrategy,
     done: (visit, { name }) => ({
       to: projectPath(visit, '/deploys'),
-      message: `Strategy ${name} is changed.`,
+      message: `Deploy strategy ${name} saved.`,
     }),
   }),
   action(`${PATH}/:deploy_strategy_id/delete`, deploys.deleteStrategy, {
     showForm: showStrategy,
     done: visit => ({
       to: projectPath(visit, '/deploys'),
-      message: `Strategy ${visit.found.deployStrategy.name} is deleted.`,
+      message: `Deploy strategy ${visit.found.deployStrategy.name} deleted.`,
     }),
   }),
 ];
@@ -58,7 +58,7 @@ ${renderTable({
   rows: strategies.map(strategy => ({ cells: strategyCells(visit, strategy) })),
   empty: {
     title: 'No deploy strategies yet',
-    text: 'A strategy names the repository and the branch that commits are pushed to.',
+    text: 'A deploy strategy names the repository and the branch that commits are pushed to.',
     action: create,
   },
 })}`;
@@ -76,16 +76,16 @@ function strategyCells(visit: ProjectVisit, strategy: DeployStrategy): Html[] {
 const deleteButton = (visit: ProjectVisit, { id, name }: DeployStrategy) =>
   actionButton(formTo(visit, projectPath(visit, `/deploy_strategies/${id}/delete`)), 'Delete', {
     tone: 'danger',
-    confirm: `Delete the deploy strategy ${name}? Its deploys can still be read.`,
+    confirm: `Delete the deploy strategy ${name}? Its deploys stay visible.`,
   });
 
 const strategyFields = (form: Form) =>
   html`<input type="hidden" name="strategy_type" value="git">
 ${textField(form, { name: 'name', label: 'Name', required: true, placeholder: 'Production' })}
-${textField(form, { name: 'options[repository_url]', label: 'Repository URL', required: true, code: true, placeholder: 'git@git.example.org:team/live.git', hint: 'Pushed to with the project’s key, which needs write access there.' })}
+${textField(form, { name: 'options[repository_url]', label: 'Repository URL', required: true, code: true, placeholder: 'git@git.example.org:team/live.git', hint: 'The project’s key needs write access there.' })}
 <div class="row">${textField(form, { name: 'options[local_branch]', label: 'Local branch', required: true, code: true, hint: 'Must contain the commit.' })}
-${textField(form, { name: 'options[remote_branch]', label: 'Remote branch', required: true, code: true, hint: 'Is pushed to, never forced.' })}</div>
-${checkBox(form, { name: 'options[automatic]', label: 'Automatic', hint: 'Each commit of the local branch that passes is deployed.' })}`;
+${textField(form, { name: 'options[remote_branch]', label: 'Remote branch', required: true, code: true, hint: 'Receives the push, never forced.' })}</div>
+${checkBox(form, { name: 'options[automatic]', label: 'Automatic', hint: 'Deploy each commit of the local branch that passes.' })}`;
 
 function showNewStrategy(visit: ProjectVisit): View {
   const create = formTo(visit, projectPath(visit, '/deploy_strategies/new'), {
@@ -116,7 +116,7 @@ function showStrategy(visit: Visit<'project' | 'deployStrategy'>): View {
     below: { heading: strategy.name },
     body: renderForm(change, {
       fields: strategyFields(change),
-      submit: html`${submitButton('Save strategy')} ${linkButton(projectPath(visit, '/deploys'), 'Back')}`,
+      submit: html`${submitButton('Save deploy strategy')} ${linkButton(projectPath(visit, '/deploys'), 'Back')}`,
     }),
   });
 }

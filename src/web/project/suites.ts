@@ -23,7 +23,7 @@ export const suitesPages: Route[] = [
     showForm: showNewSuite,
     done: (visit, suite) => ({
       to: projectPath(visit, `/suites/${suite.id_str}`),
-      message: `Suite ${suite.name} is created. It runs for every commit until it has rules.`,
+      message: `Suite ${suite.name} created. Without rules, it runs for every commit.`,
     }),
   }),
 ];
@@ -45,13 +45,13 @@ function showSuites(visit: ProjectVisit): View {
       suites.length === 0 && after === 0n
         ? emptyState({
             title: 'No suites yet',
-            text: 'A suite is a command that tests a commit, such as make check. Each suite runs in a container of its own, and its rules say for which commits.',
+            text: 'A suite is a command that tests a commit, such as make check. Each suite runs in its own container. Its rules decide for which commits.',
             action: create,
           })
         : html`<div class="section-head"><h2>Suites</h2>${create}</div>
 ${renderTable({
   caption: 'Suites',
-  columns: ['Suite', 'Command', 'Has'],
+  columns: ['Suite', 'Command', 'Contents'],
   rows: suites.map(suite => ({ cells: suiteCells(visit, suite, counts.get(suite.id)) })),
 })}
 ${isMore ? html`<p class="older"><a class="button plain" href="${projectPath(visit, `/suites?after=${suites.at(-1)?.id}`)}">More suites</a></p>` : ''}
@@ -90,7 +90,7 @@ function showNewSuite(visit: ProjectVisit): View {
 
 export function suiteFields(visit: ProjectVisit, form: Form): Html {
   return html`${textField(form, { name: 'name', label: 'Name', required: true })}
-${textArea(form, { name: 'command', label: 'Command', required: true, code: true, rows: 3, hint: 'Run with sh in a fresh checkout of the commit. Its exit status decides: 0 is passed.' })}
+${textArea(form, { name: 'command', label: 'Command', required: true, code: true, rows: 3, hint: 'Runs with sh in a fresh checkout of the commit. The suite passes if the exit status is 0.' })}
 ${textArea(form, { name: 'description', label: 'Description', rows: 2 })}
-${imageField(visit.services, form, 'The image that it runs in.')}`;
+${imageField(visit.services, form, 'The image in which the command runs.')}`;
 }

@@ -17,7 +17,7 @@ export const suiteCachePages = (showForm: (visit: SuiteVisit) => View): Route[] 
     showForm,
     done: visit => ({
       to: suitePath(visit),
-      message: 'The cache is emptied: the next build begins without it.',
+      message: 'Cache emptied. The next build starts without it.',
     }),
   }),
 ];
@@ -26,18 +26,18 @@ export function renderCache(visit: SuiteVisit): Html {
   const { services, found } = visit;
   const cache = findCache(services.db, found.suite.id);
   const { cacheLimitBytes } = services.vitals();
-  const limit = cacheLimitBytes > 0 ? `, of ${formatSize(cacheLimitBytes)} at most` : '';
-  return html`<p>Files in <code>/srv/cache</code> are kept for the next build of this suite. Nothing may depend on them: when disk space runs short, caches are emptied.</p>
+  const limit = cacheLimitBytes > 0 ? ` of at most ${formatSize(cacheLimitBytes)}` : '';
+  return html`<p>Files in <code>/srv/cache</code> are kept for the next build of this suite. Do not rely on them: caches are emptied when disk space runs short.</p>
 ${
   cache
     ? html`${propertyList([
-        ['Holds', `${formatCacheSize(cache.sizeBytes)}${limit}`],
+        ['Size', `${formatCacheSize(cache.sizeBytes)}${limit}`],
         ['Last used', relativeTime(cache.usedAt)],
         ...(cache.emptiedAt === null
           ? []
           : [['Emptied', html`${relativeTime(cache.emptiedAt)}, ${cache.emptiedBecause ?? ''}`] as const]),
       ])}
 ${actionButton(formTo(visit, suitePath(visit, '/cache/empty')), 'Empty cache', { confirm: `Empty the cache of ${found.suite.name}?` })}`
-    : html`<p class="quiet">It is empty: no build has used it yet.</p>`
+    : html`<p class="quiet">The cache is empty. No build has used it yet.</p>`
 }`;
 }

@@ -18,20 +18,20 @@ const OFFERED = { limit: 500, before: undefined };
 export const suiteDependencyPages = (showForm: (visit: SuiteVisit) => View): Route[] => [
   action(PATH, suites.attachDependency, {
     showForm,
-    done: (visit, { name }) => ({ to: suitePath(visit, '#dependencies'), message: `${name} is attached.` }),
+    done: (visit, { name }) => ({ to: suitePath(visit, '#dependencies'), message: `${name} attached.` }),
   }),
   action(`${PATH}/:dependency_id/delete`, suites.detachDependency, {
     showForm,
     done: visit => ({
       to: suitePath(visit, '#dependencies'),
-      message: `${visit.found.dependency.name} is detached.`,
+      message: `${visit.found.dependency.name} detached.`,
     }),
   }),
   action(`${PATH}/:dependency_id/last`, suites.putDependencyLast, {
     showForm,
     done: visit => ({
       to: suitePath(visit, '#dependencies'),
-      message: `${visit.found.dependency.name} is the last one now.`,
+      message: `${visit.found.dependency.name} moved to the end.`,
     }),
   }),
 ];
@@ -42,7 +42,7 @@ export function renderSuiteDependencies(visit: SuiteVisit): Html {
   const offered = offeredTo(visit).filter(({ id }) => !attachedIds.has(id));
   return html`${
     attached.length === 0
-      ? html`<p class="quiet">None. Attach what the command needs and the image does not have: it is mounted read-only, with its programs on the PATH.</p>`
+      ? html`<p class="quiet">No dependencies attached. Attach what the command needs and the image does not have. It is mounted read-only, with its programs in the PATH.</p>`
       : renderTable({
           caption: 'Dependencies',
           columns: ['Dependency', 'State', 'Prefix', 'Actions'],
@@ -51,7 +51,7 @@ export function renderSuiteDependencies(visit: SuiteVisit): Html {
           })),
         })
   }
-${offered.length === 0 ? html`<p class="hint">There is no other dependency to attach. ${isOwner(visit) ? html`<a href="/ui/dependencies">Go to the dependencies</a>` : ''}</p>` : renderAttach(visit, offered)}`;
+${offered.length === 0 ? html`<p class="hint">There are no other dependencies to attach. ${isOwner(visit) ? html`<a href="/ui/dependencies">Go to dependencies</a>` : ''}</p>` : renderAttach(visit, offered)}`;
 }
 
 function dependencyCells(visit: SuiteVisit, dependency: Dependency, isLast: boolean): (Html | string)[] {

@@ -19,7 +19,7 @@ export function renderDryRun(visit: ProjectVisit, suites: readonly Suite[]): Htm
   const { project } = visit.found;
   const offered = listCommitHeads(db, project.id, { limit: COMMITS_OFFERED, before: undefined });
   if (offered.length === 0)
-    return html`<p class="quiet">Once a commit was fetched, you can see here for which commits the rules hold, without running anything. Start a build first.</p>`;
+    return html`<p class="quiet">Start a build first. Once a commit is fetched, you can check here whether the rules hold for it, without running anything.</p>`;
   const commitId = parseId(visit.url.searchParams.get('commit') ?? '');
   const commit = commitId === undefined ? undefined : findCommit(db, project.id, commitId);
   return html`<form method="get" class="row" action="#dry-run">
@@ -30,16 +30,16 @@ export function renderDryRun(visit: ProjectVisit, suites: readonly Suite[]): Htm
       one =>
         html`<option value="${one.id}"${one.id === commit?.id ? raw(' selected') : ''}>${one.ref.slice(0, 10)} ${subjectOf(one).slice(0, 80)}</option>`,
     )}</select></div>
-${visit.url.searchParams.has('after') ? html`<input type="hidden" name="after" value="${visit.url.searchParams.get('after') ?? ''}">` : ''}<button class="button plain" type="submit">Try the rules</button>
+${visit.url.searchParams.has('after') ? html`<input type="hidden" name="after" value="${visit.url.searchParams.get('after') ?? ''}">` : ''}<button class="button plain" type="submit">Test rules</button>
 </form>
-${commit ? renderResult(visit, suites, commit) : html`<p class="hint">Shows which suites would run for a commit with the rules as they are now, and why. Nothing is run.</p>`}`;
+${commit ? renderResult(visit, suites, commit) : html`<p class="hint">Shows which suites would run for a commit with the current rules, and why. Nothing is run.</p>`}`;
 }
 
 function renderResult(visit: ProjectVisit, suites: readonly Suite[], commit: Commit): Html {
   const details = detailsOf(commit);
   return renderTable({
     caption: 'Dry run',
-    columns: ['Suite', 'Would it run', 'Rules'],
+    columns: ['Suite', 'Result', 'Rules'],
     rows: suites.map(suite => {
       const { runs, rules } = evaluatePartially(
         listAllRules(visit.services.db, suite.id).map(
@@ -48,7 +48,7 @@ function renderResult(visit: ProjectVisit, suites: readonly Suite[], commit: Com
         details,
         commit.filesOmitted ?? 0,
       );
-      const state = runs === undefined ? 'cannot_be_told' : runs ? 'would_run' : 'would_not_run';
+      const state = runs === undefined ? 'undecided' : runs ? 'would_run' : 'would_not_run';
       return { cells: [suite.name, stateBadge(state), renderRuleResults(rules)] };
     }),
   });

@@ -35,19 +35,19 @@ const MAX_VALUE_LENGTH = 160;
 
 /** Why a suite runs for a commit or not: each rule, whether it holds, and the value it was evaluated against. */
 export function renderRuleResults(rules: readonly (RuleResult & { isOpen?: boolean })[]): Html {
-  if (rules.length === 0) return html`<span class="quiet">It has no rules, so it always runs.</span>`;
+  if (rules.length === 0) return html`<span class="quiet">No rules, so the suite always runs.</span>`;
   return html`<ul class="rules">${rules.map(
     rule =>
-      html`<li>${stateMark(rule.isOpen ? 'cannot_be_told' : rule.holds ? 'holds' : 'does_not_hold')}<div>${renderRule(rule)}<div class="second">${rule.isOpen ? UNDECIDED_TEXT : ''}${renderValue(rule.saw)}</div></div></li>`,
+      html`<li>${stateMark(rule.isOpen ? 'undecided' : rule.holds ? 'holds' : 'does_not_hold')}<div>${renderRule(rule)}<div class="second">${rule.isOpen ? UNDECIDED_TEXT : ''}${renderValue(rule.saw)}</div></div></li>`,
   )}</ul>`;
 }
 
 const UNDECIDED_TEXT =
-  'The commit changes more files than are kept, and none of those kept decides: a build judges all of them. It ';
+  'The commit changes more files than are stored, and the stored ones do not decide. A build evaluates all of them. ';
 
 function renderValue(saw: string | string[]): Html {
   const text = Array.isArray(saw) ? saw.join(', ') : saw;
-  if (text === '') return html`saw nothing`;
-  if (text.length <= MAX_VALUE_LENGTH) return html`saw ${text}`;
-  return html`<details><summary>saw ${text.slice(0, MAX_VALUE_LENGTH)}…</summary>${text}</details>`;
+  if (text === '') return html`Value: none`;
+  if (text.length <= MAX_VALUE_LENGTH) return html`Value: ${text}`;
+  return html`<details><summary>Value: ${text.slice(0, MAX_VALUE_LENGTH)}…</summary>${text}</details>`;
 }

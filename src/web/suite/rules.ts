@@ -15,11 +15,11 @@ const PATH = '/ui/projects/:project_id/suites/:suite_id/rules';
 export const suiteRulePages = (showForm: (visit: SuiteVisit) => View): Route[] => [
   action(PATH, suites.addRule, {
     showForm,
-    done: visit => ({ to: suitePath(visit, '#rules'), message: 'The rule is added.' }),
+    done: visit => ({ to: suitePath(visit, '#rules'), message: 'Rule added.' }),
   }),
   action(`${PATH}/:rule_id/delete`, suites.removeRule, {
     showForm,
-    done: visit => ({ to: suitePath(visit, '#rules'), message: 'The rule is removed.' }),
+    done: visit => ({ to: suitePath(visit, '#rules'), message: 'Rule removed.' }),
   }),
 ];
 
@@ -28,8 +28,8 @@ export function renderRules(visit: SuiteVisit): Html {
   const add = formTo(visit, suitePath(visit, '/rules'), { subject: 'commit.branches', operator: 'equals' });
   return html`<p class="${rules.length === 0 ? 'quiet' : 'hint'}">${
     rules.length === 0
-      ? 'No rules: the suite runs for every commit. Add rules to run it only for some.'
-      : 'The suite runs for a commit when all of these hold.'
+      ? 'No rules yet, so the suite runs for every commit. Add rules to run it only for some.'
+      : 'The suite runs for a commit if all rules hold.'
   }</p>
 ${
   rules.length === 0
@@ -45,7 +45,7 @@ ${renderForm(add, {
   fields: html`<div class="row">${selectField(add, { name: 'subject', label: 'Subject', required: true, choices: subjects.map(value => ({ value, label: `${value} (${subjectLabels[value]})` })) })}
 ${selectField(add, { name: 'operator', label: 'Operator', required: true, choices: operators.map(value => ({ value, label: operatorLabels[value] })) })}
 ${textField(add, { name: 'value', label: 'Value', required: true, code: true, placeholder: 'main' })}</div>
-<p class="hint">“Matches” takes a pattern for the whole value: <code>*</code> for anything, <code>?</code> for one character, <code>[a-z]</code> for one of several.</p>`,
+<p class="hint">“Matches” compares the whole value with a pattern: <code>*</code> for anything, <code>?</code> for one character, <code>[a-z]</code> for one of a set.</p>`,
   submit: submitButton('Add rule', 'plain'),
 })}`;
 }

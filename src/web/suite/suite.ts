@@ -20,13 +20,13 @@ export const suitePages: Route[] = [
   page(PATH, showSuite),
   action(PATH, suites.update, {
     showForm: showSuite,
-    done: (visit, suite) => ({ to: suitePath(visit), message: `Suite ${suite.name} is changed.` }),
+    done: (visit, suite) => ({ to: suitePath(visit), message: `Suite ${suite.name} saved.` }),
   }),
   action(`${PATH}/delete`, suites.delete, {
     showForm: showSuite,
     done: visit => ({
       to: projectPath(visit, '/suites'),
-      message: `Suite ${visit.found.suite.name} is deleted. Its builds can still be read.`,
+      message: `Suite ${visit.found.suite.name} deleted. Its builds stay visible.`,
     }),
   }),
   ...suiteVariablePages(showSuite),
@@ -48,7 +48,7 @@ function showSuite(visit: SuiteVisit): View {
 <section class="panel" aria-labelledby="dependencies"><h2 id="dependencies">Dependencies</h2>${renderSuiteDependencies(visit)}</section>
 <section class="panel" aria-labelledby="cache"><h2 id="cache">Cache</h2>${renderCache(visit)}</section>
 <section class="panel danger" aria-labelledby="delete"><h2 id="delete">Delete this suite</h2>
-<p>Its variables and rules go with it. Builds that it has run can still be read.</p>
+<p>This also deletes its variables and rules. Its builds stay visible.</p>
 ${actionButton(formTo(visit, suitePath(visit, '/delete')), 'Delete suite', { tone: 'danger', confirm: `Delete the suite ${suite.name}?` })}
 </section>
 </div>`,

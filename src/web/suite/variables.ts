@@ -24,16 +24,16 @@ const PATH = '/ui/projects/:project_id/suites/:suite_id/environment_variables';
 export const suiteVariablePages = (showForm: (visit: SuiteVisit) => View): Route[] => [
   action(PATH, suites.addVariable, {
     showForm,
-    done: (visit, { name }) => ({ to: suitePath(visit), message: `Variable ${name} is added.` }),
+    done: (visit, { name }) => ({ to: suitePath(visit), message: `Variable ${name} added.` }),
   }),
   page(`${PATH}/:variable_id`, showVariable),
   action(`${PATH}/:variable_id`, suites.updateVariable, {
     showForm: showVariable,
-    done: (visit, { name }) => ({ to: suitePath(visit), message: `Variable ${name} is changed.` }),
+    done: (visit, { name }) => ({ to: suitePath(visit), message: `Variable ${name} saved.` }),
   }),
   action(`${PATH}/:variable_id/delete`, suites.removeVariable, {
     showForm,
-    done: visit => ({ to: suitePath(visit), message: `Variable ${visit.found.variable.name} is removed.` }),
+    done: visit => ({ to: suitePath(visit), message: `Variable ${visit.found.variable.name} removed.` }),
   }),
 ];
 
@@ -43,7 +43,7 @@ export function renderVariables(visit: SuiteVisit): Html {
   const revealed = parseId(visit.url.searchParams.get('reveal') ?? '');
   return html`${
     variables.length === 0
-      ? html`<p class="quiet">None yet. Add what the command needs and the repository must not hold, such as passwords: values are kept encrypted, and those of 8 characters or more are masked in logs.</p>`
+      ? html`<p class="quiet">No variables yet. Add what the command needs but the repository must not contain, such as passwords. Values are stored encrypted, and those of at least 8 characters are masked in logs.</p>`
       : renderTable({
           caption: 'Environment variables',
           columns: ['Name', 'Value', 'Actions'],
@@ -88,13 +88,13 @@ function renderContent(visit: SuiteVisit, variable: SealedVariable): Html {
       : html`<code class="lines">${content}</code>`;
   } catch (error) {
     if (!(error instanceof SealedValueError)) throw error;
-    return html`It cannot be read: it was changed in the database. Remove it, and add it anew.`;
+    return html`This value cannot be decrypted: it was changed in the database. Remove the variable and add it again.`;
   }
 }
 
 const variableFields = (form: Form) =>
   html`${textField(form, { name: 'name', label: 'Name', required: true, code: true, placeholder: 'API_URL' })}
-${textArea(form, { name: 'content', label: 'Value', code: true, rows: 2, hint: '131,072 bytes at the most.' })}`;
+${textArea(form, { name: 'content', label: 'Value', code: true, rows: 2, hint: 'At most 131,072 bytes.' })}`;
 
 function showVariable(visit: Visit<'project' | 'suite' | 'variable'>): View {
   const { suite, variable } = visit.found;

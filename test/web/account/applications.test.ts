@@ -54,7 +54,7 @@ describe('applications and administration', { timeout: 600_000 }, () => {
     assert.equal(await whoami(owner.as), 200);
     await page.getByRole('button', { name: 'New API key' }).click();
     await accept(person, 'New API key');
-    await page.getByText('it is not shown again').waitFor();
+    await page.getByText('It is not shown again.').waitFor();
     const key = await shown(person, 0);
     await person.inspect('api-key');
     assert.equal(await whoami(basic('owner@example.org', key)), 200);
@@ -74,12 +74,12 @@ describe('applications and administration', { timeout: 600_000 }, () => {
       await page.getByLabel('Name').fill('Dashboard');
       await page.getByLabel('Redirect URL').fill(bad);
       await page.getByRole('button', { name: 'Create application' }).click();
-      await page.getByText('Write a whole address without a fragment').waitFor();
+      await page.getByText('Enter a complete address without a fragment').waitFor();
     }
     await person.inspect('application-refused');
     await page.getByLabel('Redirect URL').fill('https://app.example.org/back');
     await page.getByRole('button', { name: 'Create application' }).click();
-    await page.getByRole('heading', { name: 'Dashboard is registered' }).waitFor();
+    await page.getByRole('heading', { name: 'Dashboard registered' }).waitFor();
     const [clientId, secret] = [await shown(person, 0), await shown(person, 1)];
     await person.inspect('application-secret');
     const application = findApplicationByClientId(fixture.db, clientId);
@@ -104,13 +104,13 @@ describe('applications and administration', { timeout: 600_000 }, () => {
     await person.inspect('applications');
     await page.getByRole('button', { name: 'New secret' }).click();
     await accept(person, 'New secret');
-    await page.getByRole('heading', { name: 'A new secret for Dashboard' }).waitFor();
+    await page.getByRole('heading', { name: 'New secret for Dashboard' }).waitFor();
     const renewed = await shown(person, 0);
     assert.deepEqual([await isKnown(secret), await isKnown(renewed)], [401, 200]);
     await page.getByRole('link', { name: 'Done' }).click();
     await page.getByRole('button', { name: 'Delete' }).click();
     await accept(person, 'Delete');
-    await page.getByText('Dashboard is deleted.').waitFor();
+    await page.getByText('Dashboard deleted.').waitFor();
     assert.deepEqual(listApplications(fixture.db, fixture.people.owner.account.id), []);
     assert.equal(await whoami(bearer(token)), 401);
     await person.close();
@@ -124,7 +124,7 @@ describe('applications and administration', { timeout: 600_000 }, () => {
     await page.getByLabel('Redirect URL').fill('urn:ietf:wg:oauth:2.0:oob');
     await page.getByLabel('Public application').check();
     await page.getByRole('button', { name: 'Create application' }).click();
-    await page.getByText('None: it must use PKCE.').waitFor();
+    await page.getByText('None. The application must use PKCE.').waitFor();
     await page.getByRole('link', { name: 'Done' }).click();
     assert.equal(await page.getByRole('button', { name: 'New secret' }).count(), 0);
     await person.close();
@@ -145,7 +145,7 @@ describe('applications and administration', { timeout: 600_000 }, () => {
     await row.getByText('just now').last().waitFor();
     await row.getByRole('button', { name: 'Revoke' }).click();
     await accept(person, 'Revoke');
-    await page.getByText('The access is revoked.').waitFor();
+    await page.getByText('Access revoked.').waitFor();
     assert.equal(await whoami(bearer(token)), 401);
     assert.deepEqual(listTokens(fixture.db, accountId), []);
 
@@ -198,7 +198,7 @@ describe('applications and administration', { timeout: 600_000 }, () => {
     assert.equal(await other.page.getByRole('link', { name: 'Administration' }).count(), 0);
     other.expectRefusals();
     await other.go('/ui/admin');
-    await other.page.getByText('There is nothing here').waitFor();
+    await other.page.getByText('Page not found').waitFor();
     assert.equal((await other.page.request.get('/ui/admin/stream')).status(), 404);
     await other.close();
   });
@@ -212,7 +212,7 @@ describe('applications and administration', { timeout: 600_000 }, () => {
     const row = page.locator('#pushing').getByRole('row', { name: /Deploying/ });
     await row.getByRole('button', { name: 'Cancel' }).click();
     await accept(person, 'Cancel');
-    await row.getByText('Being canceled').waitFor();
+    await row.getByText('Canceling').waitFor();
     await person.inspect('administration-deploys');
     assert.equal(findDeploy(fixture.db, projectId, deployId)?.cancelBecause, 'by admin@example.org');
     moveDeploy(fixture.db, deployId, 'cancel');
@@ -237,14 +237,14 @@ describe('applications and administration', { timeout: 600_000 }, () => {
     await person.inspect('administration-caches');
     await rows.first().getByRole('button', { name: 'Empty' }).click();
     await accept(person, 'Empty');
-    await page.getByText('The cache is emptied.').waitFor();
+    await page.getByText('Cache emptied.').waitFor();
     assert.equal(findCache(fixture.db, otherId)?.emptiedBecause, 'by admin@example.org');
     assert.equal(findCache(fixture.db, suiteId)?.emptiedAt, null);
     await person.close();
     const other = await arrive('owner');
     other.expectRefusals();
     await other.go('/ui/admin/caches');
-    await other.page.getByText('There is nothing here').waitFor();
+    await other.page.getByText('Page not found').waitFor();
     await other.close();
   });
 
@@ -256,11 +256,11 @@ describe('applications and administration', { timeout: 600_000 }, () => {
     person.expectRefusals();
     await form.getByLabel('Email').fill('owner@example.org');
     await form.getByRole('button', { name: 'Create account' }).click();
-    await page.getByText('This person is there already.').waitFor();
+    await page.getByText('An account with this email has already been added.').waitFor();
     await form.getByLabel('Email').fill('New@Example.org');
     await form.getByLabel('Kind').selectOption('collaborator');
     await form.getByRole('button', { name: 'Create account' }).click();
-    await page.getByRole('heading', { name: 'Secrets of new@example.org' }).waitFor();
+    await page.getByRole('heading', { name: 'Credentials of new@example.org' }).waitFor();
     const [password, key] = [await shown(person, 0), await shown(person, 1)];
     await person.inspect('account-secrets');
     assert.equal(await whoami(basic('new@example.org', key)), 200);
@@ -272,9 +272,9 @@ describe('applications and administration', { timeout: 600_000 }, () => {
 
     await page.getByRole('link', { name: 'Done' }).click();
     await page.getByRole('link', { name: 'new@example.org' }).click();
-    await page.getByRole('button', { name: 'Make new ones' }).click();
-    await accept(person, 'Make new ones');
-    await page.getByRole('heading', { name: 'Secrets of new@example.org' }).waitFor();
+    await page.getByRole('button', { name: 'Reset' }).click();
+    await accept(person, 'Reset');
+    await page.getByRole('heading', { name: 'Credentials of new@example.org' }).waitFor();
     assert.equal(await whoami(basic('new@example.org', key)), 401);
     assert.equal(await whoami(basic('new@example.org', await shown(person, 1))), 200);
     await newcomer.go('/ui/projects');
@@ -293,10 +293,10 @@ describe('applications and administration', { timeout: 600_000 }, () => {
     await person.inspect('account');
     await page.getByLabel('Standing').selectOption('payment_required');
     await page.getByRole('button', { name: 'Save' }).click();
-    await page.getByText('stranger@example.org is changed.').waitFor();
+    await page.getByText('stranger@example.org saved.').waitFor();
     assert.equal((await fixture.client.call('POST', '/projects', { as: stranger.as, form: {} })).status, 402);
     await seen.go('/ui/projects');
-    await seen.page.getByText('Your account needs payment').waitFor();
+    await seen.page.getByText('Your account requires payment').waitFor();
     await seen.go('/ui/api');
     await person.go(account(stranger.account.id));
     await page.getByLabel('Standing').selectOption('suspended');
@@ -312,11 +312,11 @@ describe('applications and administration', { timeout: 600_000 }, () => {
     person.expectRefusals(2);
     await page.getByLabel('Standing').selectOption('suspended');
     await page.getByRole('button', { name: 'Save' }).click();
-    await page.getByText('You cannot take away your own standing.').waitFor();
+    await page.getByText('You cannot change your own standing.').waitFor();
     await page.getByLabel('Standing').selectOption('active');
     await page.getByLabel('Administrator').uncheck();
     await page.getByRole('button', { name: 'Save' }).click();
-    await page.getByText('You cannot take administration from yourself.').waitFor();
+    await page.getByText('You cannot remove your own administrator role.').waitFor();
     await person.inspect('account-refused');
     const own = findAccount(fixture.db, admin.account.id);
     assert.deepEqual([own?.standing, own?.admin], ['active', true]);

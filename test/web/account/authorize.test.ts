@@ -139,7 +139,7 @@ describe('approving an application', { timeout: 600_000 }, () => {
     assert.equal(granted.status, 200);
     await person.go(fixture.authorizeUrl(request));
     await person.page.getByRole('button', { name: 'Deny' }).click();
-    await person.page.getByText('Denied. The application was given nothing.').waitFor();
+    await person.page.getByText('Denied. The application has no access.').waitFor();
     await person.close();
   });
 

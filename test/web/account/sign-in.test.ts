@@ -90,7 +90,7 @@ describe('pages before and after signing in', { timeout: 600_000 }, () => {
     await page.getByLabel('Email').fill('admin@example.org');
     await page.getByLabel('Password').fill('wrong');
     await page.getByRole('button', { name: 'Sign in' }).click();
-    await page.getByText('Email or password is wrong.').waitFor();
+    await page.getByText('The email or the password is wrong.').waitFor();
     assert.equal(await page.getByLabel('Email').inputValue(), 'admin@example.org');
     await page.getByLabel('Password').fill(PASSWORD);
     await page.getByRole('button', { name: 'Sign in' }).click();
@@ -122,7 +122,7 @@ describe('pages before and after signing in', { timeout: 600_000 }, () => {
     await page.getByLabel('Repository URL').fill('https://example.org/x');
     await page.getByRole('button', { name: 'Create project' }).click();
     const field = page.getByLabel('Repository URL');
-    await page.getByText('Write it as user@host:path.git').waitFor();
+    await page.getByText('Use the form user@host:path.git').waitFor();
     assert.equal(await field.getAttribute('aria-invalid'), 'true');
     assert.equal(await page.getByLabel('Description').inputValue(), '<b>The</b> site');
     await person.inspect('new-project-refused');
@@ -136,7 +136,7 @@ describe('pages before and after signing in', { timeout: 600_000 }, () => {
     await person.go('/ui/projects');
     await person.inspect('projects');
     await page.getByLabel('Filter projects').fill('nothing like it');
-    await page.getByText('No project fits.').waitFor();
+    await page.getByText('No project matches.').waitFor();
     await page.getByLabel('Filter projects').fill('site');
     assert.equal(await page.getByRole('link', { name: 'Website' }).isVisible(), true);
     await person.go('/ui/api?q=build_requests');
@@ -178,11 +178,11 @@ describe('pages before and after signing in', { timeout: 600_000 }, () => {
     await person.inspect('welcome');
     await person.page.getByLabel('Password').fill(PASSWORD);
     await person.page.getByRole('button', { name: 'Set password and sign in' }).click();
-    await person.page.getByText('Your password is set.').waitFor();
+    await person.page.getByText('Password set.').waitFor();
     assert.equal(await person.page.getByRole('link', { name: 'New project' }).count(), 0);
     person.expectRefusals();
     await person.go(link);
-    await person.page.getByText('does not work any more').waitFor();
+    await person.page.getByText('This link is no longer valid').waitFor();
     await person.close();
   });
 

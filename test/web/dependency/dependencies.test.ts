@@ -86,7 +86,7 @@ describe('the pages of dependencies', { timeout: 600_000 }, () => {
     const { page } = person;
     await page.getByRole('link', { name: 'Dependencies' }).click();
     await page.getByText('No dependencies yet').waitFor();
-    await page.getByText('Nobody shares a dependency at the moment.').waitFor();
+    await page.getByText('No dependencies are shared.').waitFor();
     await person.inspect('dependencies-empty');
     await page.getByRole('link', { name: 'New dependency' }).click();
     person.expectRefusals();
@@ -99,7 +99,7 @@ describe('the pages of dependencies', { timeout: 600_000 }, () => {
     await page.getByLabel('Prefix').fill('/opt/zlib');
     await page.getByLabel('Launch command').fill('zlibd --detach');
     await page.getByRole('button', { name: 'Create dependency' }).click();
-    await page.getByText('Upload the archive of its source code next.').waitFor();
+    await page.getByText('Next, upload the archive of its source code.').waitFor();
     assert.match(await page.title(), /^Waiting for an archive · zlib/);
     await person.inspect('dependency-new');
     await person.close();
@@ -113,7 +113,7 @@ describe('the pages of dependencies', { timeout: 600_000 }, () => {
     await page.getByLabel('Archive of the source code').setInputFiles(archive);
     await page.getByRole('button', { name: 'Upload archive' }).click();
     await page.getByText('Waiting to compile').waitFor();
-    await page.getByText('The archive is uploaded and waits to be compiled.').waitFor();
+    await page.getByText('Archive uploaded. It is waiting to be compiled.').waitFor();
     const uploaded = findDependency(app.db, dependency.id);
     assert.equal(uploaded?.archiveContentType, 'application/gzip');
 
@@ -124,7 +124,7 @@ describe('the pages of dependencies', { timeout: 600_000 }, () => {
       '[assay] unpacking the archive, 42 bytes\n[assay] compiling redis: make\ncc -c \x1b[32mdict.c\x1b[0m\n',
     );
     await page.getByText('dict.c').waitFor();
-    await page.getByText('Another archive can be uploaded when this compile has ended.').waitFor();
+    await page.getByText('You can upload another archive when this compile has finished.').waitFor();
     await person.inspect('dependency-compiling');
     await app.writeCompileLog(dependency.id, 'dict.c:1: error\n[assay] the command exited with 2\n');
     moveDependency(app.db, dependency.id, 'fail', { error: 'The command exited with 2.' });
@@ -149,7 +149,7 @@ describe('the pages of dependencies', { timeout: 600_000 }, () => {
     await rm(dependencyLogPath(app.data, dependency.id));
     moveDependency(app.db, dependency.id, 'upload', { archiveHash: 'b'.repeat(64) });
     await one.page.getByText('Waiting to compile', { exact: true }).waitFor();
-    await one.page.getByText('The log of the compile appears here').waitFor();
+    await one.page.getByText('The log appears here as soon as the compile prints something').waitFor();
     moveDependency(app.db, dependency.id, 'start', { nonce: 'n' });
     await list.page
       .getByRole('row', { name: /lua/ })
@@ -171,7 +171,7 @@ describe('the pages of dependencies', { timeout: 600_000 }, () => {
     const person = await arrive();
     const { page } = person;
     await person.go(hrefOf(dependency));
-    await page.getByText('The log of the compile appears here').waitFor();
+    await page.getByText('The log appears here as soon as the compile prints something').waitFor();
     await person.inspect('dependency-waiting');
     moveDependency(app.db, dependency.id, 'upload', {
       archiveHash: 'e'.repeat(64),
@@ -199,7 +199,7 @@ describe('the pages of dependencies', { timeout: 600_000 }, () => {
       person.expectRefusals();
       await page.getByLabel('Archive of the source code').setInputFiles(wrong);
       await page.getByRole('button', { name: 'Upload archive' }).click();
-      await page.getByText('This is not an archive that can be read').waitFor();
+      await page.getByText('This archive cannot be read').waitFor();
       await person.inspect(`dependency-upload-refused-${scripts}`);
       await person.close();
     }
@@ -213,7 +213,7 @@ describe('the pages of dependencies', { timeout: 600_000 }, () => {
     await person.go(hrefOf(dependency));
     await page.getByLabel('Archive of the source code').setInputFiles(archive);
     await page.getByRole('button', { name: 'Upload archive' }).click();
-    await page.getByText('The archive is uploaded and waits to be compiled.').waitFor();
+    await page.getByText('Archive uploaded. It is waiting to be compiled.').waitFor();
     await page.getByRole('button', { name: 'Cancel' }).click();
     await page.getByText('The compile was canceled.').waitFor();
     assert.equal(findDependency(app.db, dependency.id)?.compileState, 'compile_failed');
@@ -259,7 +259,7 @@ describe('the pages of dependencies', { timeout: 600_000 }, () => {
     await person.go(hrefOf(dependency));
     await page.getByText('1 suite of other accounts').waitFor();
     await page.getByRole('link', { name: 'Unit tests' }).waitFor();
-    await page.getByText('It is in use.').waitFor();
+    await page.getByText('This dependency is in use.').waitFor();
     assert.equal(await page.getByRole('button', { name: 'Stop sharing' }).count(), 0);
     await person.inspect('dependency-shared');
 
@@ -284,7 +284,7 @@ describe('the pages of dependencies', { timeout: 600_000 }, () => {
     const { page } = person;
     await person.go(hrefOf(dependency));
     await page.getByRole('button', { name: 'Stop sharing' }).click();
-    await page.getByText('It is yours alone again.').waitFor();
+    await page.getByText('No longer shared. Only you can use it.').waitFor();
     await page.getByRole('link', { name: 'Edit' }).click();
     await person.inspect('dependency-edit');
     await page.getByLabel('Name').fill('new name');
@@ -299,7 +299,7 @@ describe('the pages of dependencies', { timeout: 600_000 }, () => {
     await page.getByRole('link', { name: 'new name' }).click();
     await page.getByRole('button', { name: 'Delete' }).click();
     await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click();
-    await page.getByText('new name is deleted.').waitFor();
+    await page.getByText('Dependency new name deleted.').waitFor();
     assert.equal(findDependency(app.db, dependency.id), undefined);
     await person.close();
   });
@@ -307,11 +307,11 @@ describe('the pages of dependencies', { timeout: 600_000 }, () => {
   it('explains to collaborators and unpaid accounts why they have none', async () => {
     const guest = await arrive({}, 'guest');
     await guest.go('/ui/dependencies');
-    await guest.page.getByText('Your account works on projects of others').waitFor();
+    await guest.page.getByText('Your account works on other people’s projects').waitFor();
     await guest.close();
     const unpaid = await arrive({}, 'unpaid');
     await unpaid.go('/ui/dependencies');
-    await unpaid.page.getByText('They cannot be used until your account is paid for.').waitFor();
+    await unpaid.page.getByText('Your account requires payment before you can use them.').waitFor();
     await unpaid.close();
   });
 });

@@ -154,8 +154,8 @@ describe('the page of a build', { timeout: 600_000 }, () => {
     const person = await arrive();
     const { page } = person;
     await person.go(hrefOf(build));
-    await page.getByText('It starts as soon as there is a free slot.').waitFor();
-    await page.getByText('The log appears here as soon as something is printed.').waitFor();
+    await page.getByText('The build starts as soon as a slot is free.').waitFor();
+    await page.getByText('The log appears here as soon as the build prints something.').waitFor();
     assert.equal(await page.title(), 'Enqueued · Unit tests · Planted 1 · Assay');
     await person.inspect('build-enqueued');
 
@@ -418,7 +418,7 @@ describe('the page of a build', { timeout: 600_000 }, () => {
       return route.fulfill({ response: answer });
     });
     await person.go(hrefOf(build));
-    await page.getByText('It starts as soon as there is a free slot.').waitFor();
+    await page.getByText('The build starts as soon as a slot is free.').waitFor();
     moveBuild(app.db, build.id, 'start', { nonce: 'n' });
     const deadline = performance.now() + 30_000;
     while (asked < 2) {
@@ -454,7 +454,7 @@ describe('the page of a build', { timeout: 600_000 }, () => {
     held.resolve();
     await page.getByText('Running').first().waitFor();
     await page.getByRole('dialog').getByRole('button', { name: 'Cancel' }).click();
-    await page.getByText('It is being canceled by owner@example.org').waitFor();
+    await page.getByText('Canceled by owner@example.org. The container is being stopped.').waitFor();
     await person.close();
   });
 
@@ -465,11 +465,11 @@ describe('the page of a build', { timeout: 600_000 }, () => {
     await person.go(hrefOf(build));
     await page.getByRole('button', { name: 'Cancel' }).click();
     await page.getByRole('dialog').getByRole('button', { name: 'Cancel' }).click();
-    await page.getByText('It was canceled before it had started, by owner@example.org.').waitFor();
+    await page.getByText('Canceled before it started, by owner@example.org.').waitFor();
     assert.equal(findBuild(app.db, build.projectId, build.id)?.buildState, 'canceled');
     await person.inspect('build-canceled');
     await page.getByRole('button', { name: 'Rerun' }).click();
-    await page.getByText('The suite runs again.').waitFor();
+    await page.getByText('Suite started again.').waitFor();
     const [newest] = listBuildsOfRequest(app.db, build.buildRequestId);
     assert.equal(new URL(page.url()).pathname, hrefOf(newest as Build));
     await person.go(hrefOf(build));
@@ -493,12 +493,12 @@ describe('the page of a build', { timeout: 600_000 }, () => {
     const person = await arrive();
     const { page } = person;
     await person.go(hrefOf(first));
-    const suites = page.getByRole('navigation', { name: 'Suites of this request' });
+    const suites = page.getByRole('navigation', { name: 'Suites of this build request' });
     await person.inspect('build-siblings');
     await suites.getByRole('link', { name: 'Lint' }).click();
     await page.getByText('The command exited with 2.').waitFor();
-    await page.getByRole('button', { name: 'Rerun failed ones' }).click();
-    await page.getByText('2 suites run again.').waitFor();
+    await page.getByRole('button', { name: 'Rerun failed' }).click();
+    await page.getByText('2 suites started again.').waitFor();
     assert.deepEqual(
       listBuildsOfRequest(app.db, own.build_request_id).map(build => [build.suiteName, build.buildState]),
       [
@@ -529,14 +529,14 @@ describe('the page of a build', { timeout: 600_000 }, () => {
     const { page } = person;
     await person.go(hrefOf(first));
     await isWhole(person);
-    const suites = page.getByRole('navigation', { name: 'Suites of this request' });
+    const suites = page.getByRole('navigation', { name: 'Suites of this build request' });
     assert.deepEqual(
       (await suites.locator('a:visible').allInnerTexts()).map(text => text.replace(/\s+/g, ' ').trim()),
       ['Passed Unit tests', `Failed ${long}`],
     );
     assert.ok(((await page.getByLabel('Search log').boundingBox())?.y ?? Number.NaN) < 600);
     await person.inspect('build-many-siblings');
-    await suites.getByText('40 others').click();
+    await suites.getByText('40 more passed').click();
     await suites.getByRole('link', { name: 'Part 17' }).click();
     await page.waitForURL(url => url.pathname !== hrefOf(first));
     await page.getByRole('heading', { name: 'Part 17' }).waitFor();
@@ -555,7 +555,7 @@ describe('the page of a build', { timeout: 600_000 }, () => {
     assert.ok(text.length < 140_000);
     assert.match(
       (await page.locator('.log-note').last().textContent()) ?? '',
-      /The first \d+ KiB are left out/,
+      /The first \d+ KiB are not shown here/,
     );
     await person.inspect('build-plain');
     assert.equal(await page.getByRole('button', { name: 'Follow' }).isVisible(), false);

@@ -34,20 +34,20 @@ describe('the page of a project', { timeout: 600_000 }, () => {
     await page.getByLabel('Name').fill('Unit tests');
     await page.getByLabel('Command').fill('make check');
     await page.getByRole('button', { name: 'Create suite' }).click();
-    await page.getByText('Suite Unit tests is created.').waitFor();
+    await page.getByText('Suite Unit tests created.').waitFor();
     await page.getByRole('link', { name: 'Overview' }).click();
     await page.getByText('Done').waitFor();
     assert.equal(await page.getByRole('link', { name: 'New suite' }).count(), 0);
 
     await page.getByRole('button', { name: 'Start build' }).click();
-    await page.getByText('Build of main is started.').waitFor();
+    await page.getByText('Build of main started.').waitFor();
     await page.getByText('Enqueued').waitFor();
     const [request] = listBuildRequests(fixture.db, project.id, newest);
     assert.deepEqual([request?.commitRef, request?.createdBy], ['main', 'owner@example.org']);
     moveRequest(fixture.db, request?.id as bigint, 'fetch');
     moveRequest(fixture.db, request?.id as bigint, 'error', { error: 'git.invalid refused the key.' });
     await page
-      .getByText('The last one did not get as far as a commit: git.invalid refused the key.')
+      .getByText('The last build request did not reach a commit: git.invalid refused the key.')
       .waitFor();
     await page.locator('link[href="/ui/favicon-warn.svg"]').waitFor({ state: 'attached' });
     assert.equal(await page.title(), 'Errored · Fresh · Assay');
@@ -175,13 +175,13 @@ describe('the page of a project', { timeout: 600_000 }, () => {
     person.expectRefusals();
     await page.getByLabel('Branch, tag or commit').fill('main~1');
     await page.getByRole('button', { name: 'Start build' }).click();
-    await page.getByText('Write the name of a branch or tag').waitFor();
+    await page.getByText('Enter a branch, a tag, or a commit hash').waitFor();
     assert.equal(await page.getByLabel('Branch, tag or commit').inputValue(), 'main~1');
     await page.getByLabel('Branch, tag or commit').fill('topic');
     await page.getByLabel('Branch, tag or commit').press('Enter');
-    await page.getByText('Build of topic is started.').waitFor();
+    await page.getByText('Build of topic started.').waitFor();
     await page.getByRole('button', { name: 'Cancel' }).click();
-    await page.getByText('Build of topic is canceled.').waitFor();
+    await page.getByText('Build of topic canceled.').waitFor();
     assert.equal(listBuildRequests(fixture.db, project.id, newest)[0]?.buildState, 'canceled');
     assert.equal(await page.getByRole('button', { name: 'Cancel' }).count(), 0);
     await person.close();
@@ -218,22 +218,22 @@ describe('the page of a project', { timeout: 600_000 }, () => {
     const against = decided.getByRole('row', { name: /Documentation/ });
     assert.match(
       (await against.textContent()) ?? '',
-      /Does not run.*commit\.branches equals release.*saw main/s,
+      /Does not run.*commit\.branches equals release.*Value: main/s,
     );
     await person.inspect('commit');
 
-    await page.getByRole('button', { name: 'Rerun failed ones' }).click();
-    await page.getByText('2 suites run again.').waitFor();
+    await page.getByRole('button', { name: 'Rerun failed' }).click();
+    await page.getByText('2 suites started again.').waitFor();
     await page.waitForLoadState();
     const builds = page.getByRole('table', { name: 'Builds' });
     assert.equal(await builds.getByText('earlier run').count(), 2);
     assert.equal(await builds.getByText('Enqueued').count(), 2);
     deleteSuite(fixture.db, listAllSuites(fixture.db, project.id)[1] as never);
     await page.getByRole('button', { name: 'Rerun all' }).click();
-    await page.getByText('There was nothing to run again.').waitFor();
+    await page.getByText('There is nothing to rerun.').waitFor();
 
     await page.getByRole('button', { name: 'Deploy', exact: true }).click();
-    await page.getByText('The deploy is on its way.').waitFor();
+    await page.getByText('Deploy started.').waitFor();
     const [deploy] = listDeploys(fixture.db, project.id, newest);
     assert.deepEqual([deploy?.commitId, deploy?.strategyName], [commit.id, 'Production']);
     await person.close();
@@ -266,7 +266,7 @@ describe('the page of a project', { timeout: 600_000 }, () => {
     const person = await fixture.arrive('stranger');
     person.expectRefusals(1);
     await person.go(`/ui/projects/${project.id}`);
-    await person.page.getByText('There is nothing here').waitFor();
+    await person.page.getByText('Page not found').waitFor();
     const stream = await person.context.request.get(`/ui/projects/${project.id}/stream`);
     assert.equal(stream.status(), 404);
     await person.close();

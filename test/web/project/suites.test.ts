@@ -58,11 +58,11 @@ describe('the suites of a project', { timeout: 600_000 }, () => {
     await page.getByLabel('Name').fill('Unit tests');
     await page.getByLabel('Command').fill(' ');
     await page.getByRole('button', { name: 'Create suite' }).click();
-    await page.getByText('This is needed. Fill it in.').waitFor();
+    await page.getByText('This field is required.').waitFor();
     await page.getByLabel('Command').fill('make check\nmake lint');
     await page.getByLabel('Description').fill('<i>All</i> of them');
     await page.getByRole('button', { name: 'Create suite' }).click();
-    await page.getByText('Suite Unit tests is created.').waitFor();
+    await page.getByText('Suite Unit tests created.').waitFor();
     const [suite] = listAllSuites(fixture.db, project.id) as [Suite];
     assert.equal(suite.command, 'make check\nmake lint', 'line ends are plain ones');
 
@@ -72,32 +72,32 @@ describe('the suites of a project', { timeout: 600_000 }, () => {
     await settings.getByLabel('Name').fill('Everything');
     await settings.getByLabel('Image').selectOption('node-26');
     await settings.getByRole('button', { name: 'Save suite' }).click();
-    await page.getByText('Suite Everything is changed.').waitFor();
+    await page.getByText('Suite Everything saved.').waitFor();
     assert.equal(findSuite(fixture.db, project.id, suite.id)?.image, 'node-26');
     await settings.getByLabel('Image').selectOption('');
     await settings.getByRole('button', { name: 'Save suite' }).click();
-    await page.getByText('Suite Everything is changed.').waitFor();
+    await page.getByText('Suite Everything saved.').waitFor();
     assert.equal(findSuite(fixture.db, project.id, suite.id)?.image, null);
 
     updateSuite(fixture.db, findSuite(fixture.db, project.id, suite.id) as Suite, { image: 'other/app:1' });
     await page.reload();
     assert.equal(await settings.getByLabel('Image').inputValue(), 'other/app:1');
     const offered = await settings.getByLabel('Image').locator('option').allTextContents();
-    assert.deepEqual(offered, ['The default one (host)', 'host', 'node-26', 'other/app:1 (never imported)']);
+    assert.deepEqual(offered, ['Default image (host)', 'host', 'node-26', 'other/app:1 (not imported)']);
     person.expectRefusals();
     await settings.getByRole('button', { name: 'Save suite' }).click();
-    await page.getByText('Only host, the default and imported images can be used.').waitFor();
+    await page.getByText('Use host, the default image or an imported image.').waitFor();
     await person.inspect('suite-image-refused');
     await settings.getByLabel('Image').selectOption('host');
     await settings.getByRole('button', { name: 'Save suite' }).click();
-    await page.getByText('Suite Everything is changed.').waitFor();
+    await page.getByText('Suite Everything saved.').waitFor();
 
     await page.getByRole('button', { name: 'Delete suite' }).click();
     await accept(person, 'Back');
     assert.ok(findSuite(fixture.db, project.id, suite.id));
     await page.getByRole('button', { name: 'Delete suite' }).click();
     await accept(person, 'Delete suite');
-    await page.getByText('Suite Everything is deleted.').waitFor();
+    await page.getByText('Suite Everything deleted.').waitFor();
     assert.deepEqual(listAllSuites(fixture.db, project.id), []);
     await person.close();
   });
@@ -109,17 +109,17 @@ describe('the suites of a project', { timeout: 600_000 }, () => {
     const { page } = person;
     const cache = part(person, 'Cache');
     await person.go(pathOf(suite));
-    await cache.getByText('no build has used it yet').waitFor();
+    await cache.getByText('No build has used it yet').waitFor();
     recordCacheSize(fixture.db, useCache(fixture.db, suite.id), {
       sizeBytes: 3 << 20,
       measuredAt: Date.now(),
     });
     await person.go(pathOf(suite));
-    await cache.getByText('3.0 MiB, of 5.0 GiB at most').waitFor();
+    await cache.getByText('3.0 MiB of at most 5.0 GiB').waitFor();
     await person.inspect('suite-cache');
     await cache.getByRole('button', { name: 'Empty cache' }).click();
     await accept(person, 'Empty cache');
-    await page.getByText('The cache is emptied').waitFor();
+    await page.getByText('Cache emptied').waitFor();
     await cache.getByText(/by collaborator@example\.org/).waitFor();
     assert.equal(findCache(fixture.db, suite.id)?.sizeBytes, 0);
     await person.close();
@@ -135,13 +135,13 @@ describe('the suites of a project', { timeout: 600_000 }, () => {
     await variables.getByLabel('Name').fill('API_TOKEN');
     await variables.getByLabel('Value').fill('hush-hush-hush\nsecond line');
     await variables.getByRole('button', { name: 'Add variable' }).click();
-    await page.getByText('Variable API_TOKEN is added.').waitFor();
+    await page.getByText('Variable API_TOKEN added.').waitFor();
     assert.doesNotMatch(await page.content(), /hush/);
     person.expectRefusals();
     await variables.getByLabel('Name').fill('API_TOKEN');
     await variables.getByLabel('Value').fill('other');
     await variables.getByRole('button', { name: 'Add variable' }).click();
-    await page.getByText('There is one with this name already; case and white space do not count.').waitFor();
+    await page.getByText('This name is already in use (case and white space are ignored).').waitFor();
     assert.equal(await variables.getByLabel('Value').inputValue(), 'other');
     await variables.getByRole('link', { name: 'Reveal API_TOKEN' }).click();
     await variables.getByText('hush-hush-hush').waitFor();
@@ -154,14 +154,14 @@ describe('the suites of a project', { timeout: 600_000 }, () => {
     await person.inspect('variable');
     await page.getByLabel('Value').fill('');
     await page.getByRole('button', { name: 'Save variable' }).click();
-    await page.getByText('Variable API_TOKEN is changed.').waitFor();
+    await page.getByText('Variable API_TOKEN saved.').waitFor();
     assert.deepEqual(
       listAllVariables(fixture.db, suite.id).map(({ name, content }) => [name, content]),
       [['API_TOKEN', '']],
     );
     await variables.getByRole('button', { name: 'Remove' }).click();
     await accept(person, 'Remove');
-    await page.getByText('Variable API_TOKEN is removed.').waitFor();
+    await page.getByText('Variable API_TOKEN removed.').waitFor();
     assert.deepEqual(listAllVariables(fixture.db, suite.id), []);
     await person.close();
   });
@@ -175,12 +175,12 @@ describe('the suites of a project', { timeout: 600_000 }, () => {
     const { page } = person;
     await person.go(pathOf(release));
     const rules = part(person, 'Rules');
-    await rules.getByText('No rules: the suite runs for every commit.').waitFor();
+    await rules.getByText('No rules yet, so the suite runs for every commit.').waitFor();
     await rules.getByLabel('Subject').selectOption('commit.branches');
     await rules.getByLabel('Operator').selectOption('matches');
     await rules.getByLabel('Value').fill('release/*');
     await rules.getByRole('button', { name: 'Add rule' }).click();
-    await page.getByText('The rule is added.').waitFor();
+    await page.getByText('Rule added.').waitFor();
     createRule(fixture.db, {
       suiteId: release.id,
       subject: 'commit.message',
@@ -190,18 +190,18 @@ describe('the suites of a project', { timeout: 600_000 }, () => {
     assert.equal(listAllRules(fixture.db, release.id)[0]?.value, 'release/*');
 
     await page.getByLabel('Commit').selectOption({ label: `${commit.ref.slice(0, 10)} Fix the roof` });
-    await page.getByRole('button', { name: 'Try the rules' }).click();
+    await page.getByRole('button', { name: 'Test rules' }).click();
     const dryRun = page.getByRole('table', { name: 'Dry run' });
     await dryRun.getByText('Would not run').waitFor();
     await page.waitForLoadState();
     assert.match(
       (await dryRun.textContent()) ?? '',
-      /Does not hold.*commit\.branches matches release\/\*.*saw main.*Holds.*commit\.message does not contain wip.*saw Fix the roof/s,
+      /Does not hold.*commit\.branches matches release\/\*.*Value: main.*Holds.*commit\.message does not contain wip.*Value: Fix the roof/s,
     );
     await person.inspect('suite-rules');
     await page.getByRole('navigation', { name: 'Project' }).getByRole('link', { name: 'Suites' }).click();
     await page.getByRole('row', { name: /Release make release 2 rules/ }).waitFor();
-    await page.getByRole('button', { name: 'Try the rules' }).click();
+    await page.getByRole('button', { name: 'Test rules' }).click();
     await dryRun.getByRole('row', { name: /Unit tests Would run/ }).waitFor();
     await dryRun.getByRole('row', { name: /Release Would not run/ }).waitFor();
     await person.inspect('suites-dry-run');
@@ -214,13 +214,16 @@ describe('the suites of a project', { timeout: 600_000 }, () => {
     const [unit] = suites;
     createRule(fixture.db, { suiteId: unit.id, subject: 'commit.files', operator: 'equals', value: 'src/a' });
     await person.go(`/ui/projects/${project.id}/suites?commit=${large.id}`);
-    await dryRun.getByRole('row', { name: /Unit tests Cannot be told/ }).waitFor();
-    assert.match((await dryRun.textContent()) ?? '', /more files than are kept.*saw docs\/a, … 500 more/s);
+    await dryRun.getByRole('row', { name: /Unit tests Undecided/ }).waitFor();
+    assert.match(
+      (await dryRun.textContent()) ?? '',
+      /more files than are stored.*Value: docs\/a, … 500 more/s,
+    );
 
     await person.go(pathOf(release));
     await rules.getByRole('button', { name: 'Remove' }).first().click();
     await accept(person, 'Remove');
-    await page.getByText('The rule is removed.').waitFor();
+    await page.getByText('Rule removed.').waitFor();
     assert.deepEqual(
       listAllRules(fixture.db, release.id).map(({ operator }) => operator),
       ['does_not_contain'],
@@ -246,13 +249,13 @@ describe('the suites of a project', { timeout: 600_000 }, () => {
     for (const name of ['zlib', 'lua']) {
       await attached.getByLabel('Attach a dependency').selectOption({ label: `${name} (/opt/x)` });
       await attached.getByRole('button', { name: 'Attach' }).click();
-      await page.getByText(`${name} is attached.`).waitFor();
+      await page.getByText(`${name} attached.`).waitFor();
     }
     const names = () => listSuiteDependencies(fixture.db, suite.id).map(({ name }) => name);
     assert.deepEqual(names(), ['zlib', 'lua']);
     await person.inspect('suite-dependencies');
     await attached.getByRole('button', { name: 'Move to the end' }).click();
-    await page.getByText('zlib is the last one now.').waitFor();
+    await page.getByText('zlib moved to the end.').waitFor();
     assert.deepEqual(names(), ['lua', 'zlib']);
     // It belongs to an owner who has left: it cannot be attached again, but stays attached.
     const gone = dependency('gone', fixture.people.stranger.account.id);
@@ -263,7 +266,7 @@ describe('the suites of a project', { timeout: 600_000 }, () => {
       .getByRole('row', { name: /gone/ })
       .getByRole('button', { name: 'Move to the end' })
       .click();
-    await page.getByText('gone is the last one now.').waitFor();
+    await page.getByText('gone moved to the end.').waitFor();
     assert.deepEqual(names(), ['lua', 'zlib', 'redis', 'gone']);
     for (const name of ['redis', 'gone']) {
       await attached
@@ -271,11 +274,11 @@ describe('the suites of a project', { timeout: 600_000 }, () => {
         .getByRole('button', { name: 'Detach' })
         .click();
       await accept(person, 'Detach');
-      await page.getByText(`${name} is detached.`).waitFor();
+      await page.getByText(`${name} detached.`).waitFor();
     }
     await attached.getByRole('row', { name: /lua/ }).getByRole('button', { name: 'Detach' }).click();
     await accept(person, 'Detach');
-    await page.getByText('lua is detached.').waitFor();
+    await page.getByText('lua detached.').waitFor();
     assert.deepEqual(names(), [zlib.name]);
     await person.close();
   });

@@ -41,7 +41,7 @@ describe('the other tabs of a project', { timeout: 600_000 }, () => {
     const person = await fixture.arrive();
     const { page } = person;
     await person.go(`/ui/projects/${project.id}/deploys`);
-    await page.getByText('Nothing deployed yet').waitFor();
+    await page.getByText('No deploys yet').waitFor();
     await person.inspect('deploys-empty');
     await page.getByRole('link', { name: 'New deploy strategy' }).first().click();
     person.expectRefusals();
@@ -50,12 +50,12 @@ describe('the other tabs of a project', { timeout: 600_000 }, () => {
     await page.getByLabel('Remote branch').fill('+live');
     await page.getByLabel('Automatic').check();
     await page.getByRole('button', { name: 'Create deploy strategy' }).click();
-    await page.getByText('Write the plain name of a branch').waitFor();
+    await page.getByText('Enter the plain name of a branch').waitFor();
     assert.equal(await page.getByLabel('Automatic').isChecked(), true);
     await person.inspect('strategy-refused');
     await page.getByLabel('Remote branch').fill('live');
     await page.getByRole('button', { name: 'Create deploy strategy' }).click();
-    await page.getByText('Strategy Production is created.').waitFor();
+    await page.getByText('Deploy strategy Production created.').waitFor();
     assert.deepEqual(
       listStrategies(fixture.db, project.id, newest).map(one => [one.remoteBranch, one.automatic]),
       [['live', true]],
@@ -63,12 +63,12 @@ describe('the other tabs of a project', { timeout: 600_000 }, () => {
 
     await page.getByRole('link', { name: 'Edit Production' }).click();
     await page.getByLabel('Automatic').uncheck();
-    await page.getByRole('button', { name: 'Save strategy' }).click();
-    await page.getByText('Strategy Production is changed.').waitFor();
+    await page.getByRole('button', { name: 'Save deploy strategy' }).click();
+    await page.getByText('Deploy strategy Production saved.').waitFor();
     assert.equal(listStrategies(fixture.db, project.id, newest)[0]?.automatic, false);
 
     await page.getByRole('button', { name: 'Deploy', exact: true }).click();
-    await page.getByText('The deploy is on its way.').waitFor();
+    await page.getByText('Deploy started.').waitFor();
     const [deploy] = listDeploys(fixture.db, project.id, newest);
     assert.ok(deploy);
     assert.match(await page.title(), /^Enqueued · Deploy to Production · Deployed/);
@@ -98,7 +98,7 @@ describe('the other tabs of a project', { timeout: 600_000 }, () => {
     await page.getByRole('row', { name: /Canceled/ }).waitFor();
     await page.getByRole('button', { name: 'Delete' }).click();
     await accept(person, 'Delete');
-    await page.getByText('Strategy Production is deleted.').waitFor();
+    await page.getByText('Deploy strategy Production deleted.').waitFor();
     await page.waitForLoadState();
     assert.equal(await page.getByRole('row', { name: /Fix the roof/ }).count(), 2, 'its deploys stay');
     await person.close();
@@ -121,11 +121,11 @@ describe('the other tabs of a project', { timeout: 600_000 }, () => {
     await page.getByText(/^whsec_/).waitFor();
     await person.inspect('notification-secret');
     await page.getByRole('link', { name: 'Done' }).click();
-    await page.getByText('Nothing sent yet').waitFor();
+    await page.getByText('No deliveries yet').waitFor();
     assert.doesNotMatch(await page.content(), /whsec_/);
 
     await page.getByRole('button', { name: 'Send test' }).click();
-    await page.getByText('A test is on its way.').waitFor();
+    await page.getByText('Sending a test.').waitFor();
     const [notification] = listNotifications(fixture.db, project.id, newest) as [Notification];
     const [first] = listDeliveries(fixture.db, notification.id, newest);
     assert.equal(first?.eventType, 'ping');
@@ -145,21 +145,21 @@ describe('the other tabs of a project', { timeout: 600_000 }, () => {
       '60000',
       'nothing is due before the next try',
     );
-    await page.getByText('What it said').click();
+    await page.getByText('Response body').click();
     await page.getByText('Down for <em>maintenance</em>').waitFor();
-    await page.getByText(/tried once, next try in \d+ minutes/).waitFor();
+    await page.getByText(/1 attempt, next attempt in \d+ minutes/).waitFor();
     await person.inspect('deliveries');
     await page.getByRole('button', { name: 'Redeliver' }).click();
-    await page.getByText('It is sent once more.').waitFor();
-    await page.getByText(/sent once more, next try/).waitFor();
+    await page.getByText('Sending it again.').waitFor();
+    await page.getByText(/sent again, next attempt/).waitFor();
     assert.ok((listDeliveries(fixture.db, notification.id, newest)[0]?.nextAttemptAt ?? late) < late);
     disableNotification(fixture.db, notification.id);
     await page.reload();
-    await page.getByText('off: the receiver answered that it is gone').waitFor();
+    await page.getByText('disabled: the receiver responded with 410 Gone').waitFor();
     await person.inspect('notification-off');
-    await page.getByRole('button', { name: 'Switch on' }).click();
-    await page.getByText('It is on again.').waitFor();
-    assert.equal(await page.getByText('off: the receiver').count(), 0);
+    await page.getByRole('button', { name: 'Enable' }).click();
+    await page.getByText('Notification enabled.').waitFor();
+    assert.equal(await page.getByText('disabled: the receiver').count(), 0);
     await page
       .getByRole('navigation', { name: 'Project' })
       .getByRole('link', { name: 'Notifications' })
@@ -167,7 +167,7 @@ describe('the other tabs of a project', { timeout: 600_000 }, () => {
     await person.inspect('notifications');
     await page.getByRole('button', { name: 'Delete' }).click();
     await accept(person, 'Delete');
-    await page.getByText('The notification is deleted.').waitFor();
+    await page.getByText('Notification deleted.').waitFor();
     assert.deepEqual(listNotifications(fixture.db, project.id, newest), []);
     await person.close();
   });
@@ -180,11 +180,11 @@ describe('the other tabs of a project', { timeout: 600_000 }, () => {
     await page.getByRole('row', { name: /collaborator@example.org/ }).waitFor();
     await page.getByLabel('Email').fill('stranger@example.org');
     await page.getByRole('button', { name: 'Add collaborator' }).click();
-    await page.getByText('stranger@example.org is added.').waitFor();
+    await page.getByText('stranger@example.org added.').waitFor();
     person.expectRefusals();
     await page.getByLabel('Email').fill('stranger@example.org');
     await page.getByRole('button', { name: 'Add collaborator' }).click();
-    await page.getByText('This person is there already.').waitFor();
+    await page.getByText('An account with this email has already been added.').waitFor();
     await page.getByLabel('Email').fill('newcomer@example.org');
     await page.getByRole('button', { name: 'Add collaborator' }).click();
     const link = (await page.locator('.copy-text').textContent()) ?? '';
@@ -195,7 +195,7 @@ describe('the other tabs of a project', { timeout: 600_000 }, () => {
     await page.getByRole('row', { name: /newcomer@example.org/ }).waitFor();
     await person.inspect('collaborators');
     await page.getByRole('button', { name: 'New link' }).click();
-    await page.getByRole('heading', { name: 'A new link for newcomer@example.org' }).waitFor();
+    await page.getByRole('heading', { name: 'New link for newcomer@example.org' }).waitFor();
     const newLink = (await page.locator('.copy-text').textContent()) ?? '';
     assert.deepEqual(
       [link, newLink].map(
@@ -209,7 +209,7 @@ describe('the other tabs of a project', { timeout: 600_000 }, () => {
       .getByRole('button', { name: 'Remove' })
       .click();
     await accept(person, 'Remove');
-    await page.getByText('stranger@example.org is removed.').waitFor();
+    await page.getByText('stranger@example.org removed.').waitFor();
     assert.deepEqual(
       listCollaborators(fixture.db, project.id, newest).map(({ email }) => email),
       ['newcomer@example.org', 'collaborator@example.org'],
@@ -227,7 +227,7 @@ describe('the other tabs of a project', { timeout: 600_000 }, () => {
     await page.getByLabel('Cancel superseded builds').check();
     await page.getByLabel('Submodules').selectOption('recursive');
     await page.getByRole('button', { name: 'Save settings' }).click();
-    await page.getByText('The settings are saved.').waitFor();
+    await page.getByText('Settings saved.').waitFor();
     const changed = findProject(fixture.db, project.id);
     assert.deepEqual(
       [changed?.name, changed?.description, changed?.cancelSuperseded, changed?.submodules],
@@ -251,11 +251,11 @@ describe('the other tabs of a project', { timeout: 600_000 }, () => {
     person.expectRefusals();
     await page.getByLabel('Type “Settled” to confirm').fill('settled');
     await page.getByRole('button', { name: 'Delete project' }).click();
-    await page.getByText('Type the name of the project exactly as it is.').waitFor();
+    await page.getByText('Type the exact name of the project.').waitFor();
     assert.ok(findProject(fixture.db, project.id));
     await page.getByLabel('Type “Settled” to confirm').fill('Settled');
     await page.getByRole('button', { name: 'Delete project' }).click();
-    await page.getByText('Project Settled is deleted.').waitFor();
+    await page.getByText('Project Settled deleted.').waitFor();
     assert.equal(findProject(fixture.db, project.id), undefined);
     await person.close();
   });
@@ -290,7 +290,7 @@ describe('the other tabs of a project', { timeout: 600_000 }, () => {
     );
     person.expectRefusals();
     await person.go(`/ui/projects/${project.id}/settings`);
-    await page.getByText('Your account may not do this.').waitFor();
+    await page.getByText('You do not have permission to do this.').waitFor();
     await person.close();
   });
 });
