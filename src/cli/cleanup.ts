@@ -6,7 +6,7 @@ import {
   isServed,
   listOwned,
   removeContainersAndVolumes,
-  removeMadeImages,
+  removeCreatedImages,
   removeNetworkAndRules,
 } from '../engine/cleanup.ts';
 import { createDockerEngine } from '../engine/docker/docker-engine.ts';
@@ -54,7 +54,7 @@ export const cleanup: Command = {
       const removed = (what: string) => say(`removed ${what}`);
       await removeContainersAndVolumes(engine, removed);
       await removeNetworkAndRules(engine, removed);
-      await removeMadeImages(engine, removed);
+      await removeCreatedImages(engine, removed);
       say(`everything of the instance ${instance} is removed`);
       return 0;
     } finally {

@@ -1,5 +1,5 @@
-// Makes and renews the appliance's own certificate authority and server certificate, and checks an administrator's own PEM
-// files. The server decides when to renew and listens with them.
+// Creates and renews the certificate authority and the server certificate of the appliance, and checks PEM files that an
+// administrator provides. src/app.ts decides when to renew.
 
 import {
   createHash,
@@ -17,7 +17,7 @@ import { domainToASCII } from 'node:url';
 import { syncDirectory } from '../fsync.ts';
 
 export type Certificate = {
-  /** PEM: the server's certificate, then what leads to its authority. */
+  /** PEM: the server's certificate, then its chain. */
   cert: string;
   /** PEM, PKCS#8. */
   key: string;
@@ -27,32 +27,34 @@ export type Certificate = {
 type Pair = { certificate: X509Certificate; key: KeyObject };
 
 const dayMs = 86_400_000;
-const authorityLifeMs = 3650 * dayMs;
-// Browsers and Apple's platforms refuse server certificates that live longer than 398 days.
-const serverLifeMs = 397 * dayMs;
+const authorityLifetimeMs = 3650 * dayMs;
+// Browsers refuse server certificates that are valid for more than 398 days.
+const serverLifetimeMs = 397 * dayMs;
 const renewBeforeMs = 30 * dayMs;
-// A client whose clock is a little behind still accepts a new certificate.
+// A client whose clock is slightly behind still accepts a new certificate.
 const clockSkewMs = 3_600_000;
 const curve = { namedCurve: 'P-256' };
 const ecdsa = { ...curve, name: 'ECDSA', hash: 'SHA-256' };
 const alwaysCovered = ['localhost', '127.0.0.1', '::1'];
 
-type Wanted = { directory: string; hosts: string[]; now?: Date };
+type CertificateOptions = { directory: string; hosts: string[]; now?: Date };
 
 const lastCalls = new Map<string, Promise<unknown>>();
 
-/** One call at a time for each directory: a reload may coincide with the daily check, and both would write. */
-export function ensureCertificate(wanted: Wanted): Promise<Certificate> {
-  const before = lastCalls.get(wanted.directory) ?? Promise.resolve();
-  const mine = before.catch(() => {}).then(() => ensure(wanted));
-  lastCalls.set(wanted.directory, mine);
-  return mine;
+/** Serialized by directory: a reload may coincide with the daily check, and both write. */
+export function ensureCertificate(options: CertificateOptions): Promise<Certificate> {
+  const previous = lastCalls.get(options.directory) ?? Promise.resolve();
+  const current = previous.catch(() => {}).then(() => ensure(options));
+  lastCalls.set(options.directory, current);
+  return current;
 }
 
-async function ensure(wanted: Wanted): Promise<Certificate> {
-  const { directory } = wanted;
-  const now = wanted.now ?? new Date();
-  const hosts = [...new Set([...wanted.hosts.map(plainHost), ...alwaysCovered])];
+async function ensure({
+  directory,
+  now = new Date(),
+  hosts: names,
+}: CertificateOptions): Promise<Certificate> {
+  const hosts = [...new Set([...names.map(plainHost), ...alwaysCovered])];
   await mkdir(directory, { recursive: true, mode: 0o700 });
 
   const authority = await readPair(directory, 'ca');
@@ -67,24 +69,24 @@ async function ensure(wanted: Wanted): Promise<Certificate> {
   if (usable) return present(server, authority);
 
   const signer =
-    authority !== undefined && isCurrent(authority.certificate, now, serverLifeMs)
+    authority !== undefined && isCurrent(authority.certificate, now, serverLifetimeMs)
       ? authority
       : await issueAuthority(
           directory,
-          authority?.key ?? readKey(await readIfThere(join(directory, 'ca.key'))),
+          authority?.key ?? readKey(await readIfExists(join(directory, 'ca.key'))),
           now,
         );
   return present(await issueServer(directory, signer, hosts, now), signer);
 }
 
-/** The administrator's own files (TLS_CERT, TLS_KEY); refuses what a client would refuse later. */
+/** Reads the administrator's files (TLS_CERT, TLS_KEY). Throws if a client would refuse them. */
 export async function loadCertificate(
   certPath: string,
   keyPath: string,
   now = new Date(),
 ): Promise<Certificate> {
-  const cert = await readGiven('TLS_CERT', certPath);
-  const key = await readGiven('TLS_KEY', keyPath);
+  const cert = await readSetting('TLS_CERT', certPath);
+  const key = await readSetting('TLS_KEY', keyPath);
   const certificate = parse(
     'TLS_CERT',
     certPath,
@@ -104,7 +106,7 @@ export async function loadCertificate(
   }
   if (certificate.validToDate <= now) {
     throw new Error(
-      `TLS_CERT: ${certPath} ended on ${certificate.validToDate.toISOString()}: put a renewed one there`,
+      `TLS_CERT: ${certPath} expired on ${certificate.validToDate.toISOString()}: replace it with a renewed one`,
     );
   }
   return { cert, key, endsAt: certificate.validToDate };
@@ -121,14 +123,14 @@ function present(server: Pair, authority: Pair): Certificate {
 const createKey = () => generateKeyPairSync('ec', curve).privateKey;
 const pemOf = (key: KeyObject) => key.export({ type: 'pkcs8', format: 'pem' }).toString();
 
-// A new authority with the old key has the old name too, so clients that trust its predecessor keep working.
+// A new authority with the old key keeps its name, so that clients that trust the old one keep working.
 async function issueAuthority(directory: string, oldKey: KeyObject | undefined, now: Date): Promise<Pair> {
   const key = oldKey ?? createKey();
   const fingerprint = createHash('sha256').update(
     createPublicKey(key).export({ type: 'spki', format: 'der' }),
   );
   const name = `O=Assay, CN=Assay CA ${fingerprint.digest('hex').slice(0, 8)}`;
-  const dates = validFor(authorityLifeMs, now);
+  const dates = validFor(authorityLifetimeMs, now);
   const certificate = await issue({ subject: name, key, issuer: name, issuerKey: key, ...dates });
   return writePair(directory, 'ca', { certificate, key });
 }
@@ -141,17 +143,17 @@ async function issueServer(directory: string, authority: Pair, hosts: string[], 
     issuer: authority.certificate.subject.split('\n').join(', '),
     issuerKey: authority.key,
     hosts,
-    ...validFor(serverLifeMs, now),
+    ...validFor(serverLifetimeMs, now),
   });
   return writePair(directory, 'server', { certificate, key });
 }
 
-function validFor(lifeMs: number, now: Date): { notBefore: Date; notAfter: Date } {
-  const begin = now.getTime() - clockSkewMs;
-  return { notBefore: new Date(begin), notAfter: new Date(begin + lifeMs) };
+function validFor(lifetimeMs: number, now: Date): { notBefore: Date; notAfter: Date } {
+  const start = now.getTime() - clockSkewMs;
+  return { notBefore: new Date(start), notAfter: new Date(start + lifetimeMs) };
 }
 
-async function issue(wanted: {
+async function issue(options: {
   subject: string;
   key: KeyObject;
   issuer: string;
@@ -161,9 +163,9 @@ async function issue(wanted: {
   /** Undefined for an authority. */
   hosts?: string[];
 }): Promise<X509Certificate> {
-  const { hosts, subject, issuer, notBefore, notAfter } = wanted;
+  const { hosts, subject, issuer, notBefore, notAfter } = options;
   const x509 = await loadX509();
-  const [publicKey, issuerPublicKey] = [wanted.key, wanted.issuerKey].map(key =>
+  const [publicKey, issuerPublicKey] = [options.key, options.issuerKey].map(key =>
     createPublicKey(key).toCryptoKey(ecdsa, true, ['verify']),
   ) as [CryptoKey, CryptoKey];
   const extensions =
@@ -188,7 +190,7 @@ async function issue(wanted: {
     notBefore,
     notAfter,
     publicKey,
-    signingKey: wanted.issuerKey.toCryptoKey(ecdsa, true, ['sign']),
+    signingKey: options.issuerKey.toCryptoKey(ecdsa, true, ['sign']),
     signingAlgorithm: ecdsa,
     extensions: [
       ...extensions,
@@ -199,9 +201,8 @@ async function issue(wanted: {
   return new X509Certificate(certificate.toString('pem'));
 }
 
-// Loaded only when something is to be issued: most starts find a valid certificate, and the package
-// takes longer to load than all the rest of them. Its injection library insists on a metadata store,
-// which nothing that is used here ever writes to.
+// Loaded only to issue a certificate: most starts find a valid one, and loading the package takes longer than the rest of
+// the start. Its injection library requires a metadata store, which this code does not use.
 async function loadX509(): Promise<typeof import('@peculiar/x509')> {
   if (!('getMetadata' in Reflect)) {
     Object.assign(Reflect, { getMetadata() {}, getOwnMetadata() {}, defineMetadata() {} });
@@ -209,7 +210,7 @@ async function loadX509(): Promise<typeof import('@peculiar/x509')> {
   return import('@peculiar/x509');
 }
 
-/** Undefined for a key that cannot be read or is of another kind. */
+/** Undefined if the key is unreadable or on another curve. */
 function readKey(keyPem: string | undefined): KeyObject | undefined {
   try {
     const key = createPrivateKey(keyPem ?? '');
@@ -219,10 +220,10 @@ function readKey(keyPem: string | undefined): KeyObject | undefined {
   }
 }
 
-/** Undefined when a file is missing, unreadable as PEM, or the two do not belong together. */
+/** Undefined if a file is missing or not PEM, or if the key does not match the certificate. */
 async function readPair(directory: string, name: string): Promise<Pair | undefined> {
-  const certPem = await readIfThere(join(directory, `${name}.pem`));
-  const key = readKey(await readIfThere(join(directory, `${name}.key`)));
+  const certPem = await readIfExists(join(directory, `${name}.pem`));
+  const key = readKey(await readIfExists(join(directory, `${name}.key`)));
   if (certPem === undefined || key === undefined) return undefined;
   try {
     const certificate = new X509Certificate(certPem);
@@ -232,18 +233,18 @@ async function readPair(directory: string, name: string): Promise<Pair | undefin
   }
 }
 
-// The key goes first: a crash between the two leaves a pair that does not match, and it is made again.
+// A crash between the two writes leaves a pair that does not match. The next start issues a new one.
 async function writePair(directory: string, name: string, pair: Pair): Promise<Pair> {
-  await writeWhole(join(directory, `${name}.key`), pemOf(pair.key), 0o600);
-  await writeWhole(join(directory, `${name}.pem`), pair.certificate.toString(), 0o644);
+  await writeAtomically(join(directory, `${name}.key`), pemOf(pair.key), 0o600);
+  await writeAtomically(join(directory, `${name}.pem`), pair.certificate.toString(), 0o644);
   return pair;
 }
 
-async function writeWhole(path: string, text: string, mode: number): Promise<void> {
+async function writeAtomically(path: string, text: string, mode: number): Promise<void> {
   const temporary = `${path}.new`;
   await rm(temporary, { force: true });
   await writeFile(temporary, text, { flag: 'wx', mode, flush: true });
-  // The process's umask may have removed bits that other readers of a certificate need.
+  // The umask of the process may have removed permissions that readers of the certificate need.
   await chmod(temporary, mode);
   await rename(temporary, path);
   await syncDirectory(dirname(path));
@@ -262,11 +263,11 @@ function plainHost(host: string): string {
   const bare = host.replace(/^\[(.*)\]$/, '$1').replace(/%.*$/, '');
   const name = isIP(bare) ? bare : domainToASCII(bare);
   if (name === '')
-    throw new Error(`"${host}" is not a host name or an address that a certificate can be made for`);
+    throw new Error(`"${host}" is not a host name or an address that a certificate can be issued for`);
   return name;
 }
 
-async function readIfThere(path: string): Promise<string | undefined> {
+async function readIfExists(path: string): Promise<string | undefined> {
   try {
     return await readFile(path, 'utf8');
   } catch (error) {
@@ -275,7 +276,7 @@ async function readIfThere(path: string): Promise<string | undefined> {
   }
 }
 
-async function readGiven(setting: string, path: string): Promise<string> {
+async function readSetting(setting: string, path: string): Promise<string> {
   try {
     return await readFile(path, 'utf8');
   } catch (error) {
@@ -283,10 +284,10 @@ async function readGiven(setting: string, path: string): Promise<string> {
   }
 }
 
-function parse<T>(setting: string, path: string, what: string, read: () => T): T {
+function parse<T>(setting: string, path: string, content: string, read: () => T): T {
   try {
     return read();
   } catch {
-    throw new Error(`${setting}: ${path} does not hold ${what}`);
+    throw new Error(`${setting}: ${path} does not contain ${content}`);
   }
 }

@@ -15,7 +15,7 @@ const CHUNK_BYTES = 256 * 1024;
 const POLL_MS = 1_000;
 const HOLE_BYTES = 1024 ** 3;
 
-/** It starts at `rawOffset` in the file. Following goes on at `nextOffset`. */
+/** Starts at `rawOffset` in the file. The next record starts at `nextOffset`. */
 export type OutputRecord = (
   | { kind: 'bytes'; bytes: Buffer }
   | EntryRecord
@@ -27,9 +27,9 @@ export type FollowOptions = {
   file: string;
   fromByte: number;
   nonce: string;
-  /** Stops following at once, without a last record. */
+  /** Stops at once, without a last record. */
   signal: AbortSignal;
-  /** The container no longer runs: the rest of the file is read, and then it ends. */
+  /** Aborted when the container no longer runs. Following ends after the rest of the file. */
   gone: AbortSignal;
 };
 
@@ -43,7 +43,7 @@ export async function createOutput(file: string): Promise<void> {
   }
 }
 
-/** Ends after the exit record or a tampered one, or when the container is gone and the file is read to its end. */
+/** Ends after the exit record or a tampered one, or at the end of the file when the container is gone. */
 export async function* followOutput(options: FollowOptions): AsyncGenerator<OutputRecord> {
   const { file, nonce, signal, gone } = options;
   const handle = await open(file, 'r');
@@ -98,7 +98,7 @@ async function readSome(handle: FileHandle, position: number, size: number): Pro
   return buffer.subarray(0, bytesRead);
 }
 
-/** Splits a chunk into bytes and records. Only what may be the beginning of a record is held back. */
+/** Splits a chunk into bytes and records. Keeps back only what may be the start of a record. */
 function scanRecords(chunk: Buffer, nonce: string, offset: number) {
   const prefix = Buffer.from(recordPrefix(nonce), 'latin1');
   const records: OutputRecord[] = [];
@@ -134,8 +134,8 @@ function scanRecords(chunk: Buffer, nonce: string, offset: number) {
 }
 
 /**
- * Frees the disk space of the bytes before `throughByte`. The file keeps its length, so that offsets stay valid and no
- * record that is being appended is lost, as truncating might. False when the file system or the host cannot do it.
+ * Frees the disk space of the bytes before `throughByte`. The file keeps its length: offsets stay valid, and no record that
+ * is being appended is lost. False if the file system or the host does not support it.
  */
 export async function releaseOutput(file: string, throughByte: number): Promise<boolean> {
   if (throughByte <= 0) return true;
@@ -176,7 +176,7 @@ function watchChanges(file: string, ends: AbortSignal[]) {
   };
 }
 
-/** Undefined when the host has no inotify watches left. Then polling has to do. */
+/** Undefined if the host has no inotify watches left. Then the file is polled. */
 function startWatcher(file: string, onChange: () => void) {
   try {
     const watcher = watch(file, onChange);

@@ -48,7 +48,7 @@ export async function deliver(delivery: Delivery): Promise<DeliveryResponse> {
   const startedAt = performance.now();
   const deadlineAt = startedAt + (delivery.timeoutMs ?? 10_000);
   let attempt = await post(delivery, deadlineAt);
-  // If the receiver has closed a kept connection meanwhile, try a new one.
+  // The receiver may have closed an idle connection. Retry with a new one.
   if (attempt.wasStale) attempt = await post(delivery, deadlineAt);
   const { wasStale: _, ...response } = attempt;
   return { ...response, responseMs: Math.round(performance.now() - startedAt) };
@@ -78,12 +78,12 @@ function post(delivery: Delivery, deadlineAt: number): Promise<Attempt> {
     signal?.removeEventListener('abort', onAbort);
     if (!response?.complete) request?.destroy();
     const excerpt = new TextDecoder().decode(Buffer.concat(chunks).subarray(0, excerptBytes));
-    // The status counts even if the body never ends.
+    // The status is valid even if the body never ends.
     if (response?.statusCode) resolve({ status: response.statusCode, excerpt });
-    else resolve({ excerpt, error: error ?? 'no answer', wasStale });
+    else resolve({ excerpt, error: error ?? 'no response', wasStale });
   }
   const onAbort = () => finish('the delivery was canceled');
-  const timer = setTimeout(() => finish('no answer in time'), Math.max(0, deadlineAt - performance.now()));
+  const timer = setTimeout(() => finish('no response in time'), Math.max(0, deadlineAt - performance.now()));
   signal?.addEventListener('abort', onAbort);
   if (signal?.aborted) onAbort();
 
@@ -178,7 +178,8 @@ function describe(error: Error, url: URL): string {
   if (error instanceof ForbiddenAddress) return error.message;
   if (code === 'ENOTFOUND' || code === 'EAI_AGAIN') return `the name ${url.hostname} could not be resolved`;
   if (code === 'ECONNREFUSED') return `${url.host} refused the connection`;
-  if (code === 'ECONNRESET' || code === 'EPIPE') return `${url.host} closed the connection without an answer`;
+  if (code === 'ECONNRESET' || code === 'EPIPE')
+    return `${url.host} closed the connection without a response`;
   if (/^(ETIMEDOUT|EHOSTUNREACH|ENETUNREACH)$/.test(code)) return `${url.host} could not be reached`;
   if (code === 'ERR_PROXY_TUNNEL') return `the proxy could not connect to ${url.host}`;
   if (code.startsWith('HPE_')) return `the response of ${url.host} is not HTTP`;

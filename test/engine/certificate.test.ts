@@ -192,13 +192,13 @@ test("an administrator's own files are used if they are valid, and refused with 
     endsAt,
   });
   await assert.rejects(loadCertificate(cert, path('ca.key')), /TLS_KEY: .*ca\.key does not belong to/);
-  await assert.rejects(loadCertificate(key, key), /TLS_CERT: .*does not hold a certificate/);
-  await assert.rejects(loadCertificate(cert, cert), /TLS_KEY: .*does not hold a private key/);
+  await assert.rejects(loadCertificate(key, key), /TLS_CERT: .*does not contain a certificate/);
+  await assert.rejects(loadCertificate(cert, cert), /TLS_KEY: .*does not contain a private key/);
   await assert.rejects(
     loadCertificate(path('none.pem'), key),
     /TLS_CERT: .*none\.pem cannot be read \(ENOENT\)/,
   );
-  await assert.rejects(loadCertificate(cert, key, inDays(400)), /TLS_CERT: .*ended on/);
+  await assert.rejects(loadCertificate(cert, key, inDays(400)), /TLS_CERT: .*expired on/);
   await assert.rejects(loadCertificate(cert, key, inDays(-2)), /TLS_CERT: .*not valid before/);
   openssl('pkey', '-in', key, '-aes256', '-passout', 'pass:secret-word', '-out', path('locked.key'));
   await assert.rejects(loadCertificate(cert, path('locked.key')), /without a passphrase/);

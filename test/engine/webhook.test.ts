@@ -134,7 +134,7 @@ test('a receiver that hangs, or sends its headers slowly, is given up at the dea
   );
   for (const port of [hanging, dripping]) {
     const answer = await send(`http://127.0.0.1:${port}/`, { timeoutMs: 200 });
-    assert.equal(answer.error, 'no answer in time');
+    assert.equal(answer.error, 'no response in time');
     assert.equal(answer.status, undefined);
     assert.ok(answer.responseMs >= 190 && answer.responseMs < 8_000, `${answer.responseMs}`);
   }
@@ -168,7 +168,7 @@ test('a receiver that closes, sends garbage or does not exist is reported clearl
   gone.close();
   assert.match(
     (await send(`http://127.0.0.1:${closing}/`)).error!,
-    /closed the connection without an answer/,
+    /closed the connection without a response/,
   );
   assert.match((await send(`http://127.0.0.1:${rubbish}/`)).error!, /is not HTTP/);
   assert.match((await send(`http://127.0.0.1:${gonePort}/`)).error!, /refused the connection/);
@@ -222,7 +222,7 @@ test('receivers that hang do not delay others', async t => {
   const answer = await send(url);
   assert.equal(answer.status, 200);
   assert.ok(answer.responseMs < 2_500, `${answer.responseMs}`);
-  for (const { error } of await Promise.all(stuck)) assert.equal(error, 'no answer in time');
+  for (const { error } of await Promise.all(stuck)) assert.equal(error, 'no response in time');
 });
 
 test('a certificate must be trusted, and name the host', async t => {

@@ -95,7 +95,7 @@ test('receivers that misbehave delay nobody, and the result is recorded', limite
   assert.equal(first(failing)?.lastError, 'the receiver answered 500');
   const waitMs = first(failing)!.nextAttemptAt! - first(failing)!.createdAt;
   assert.ok(waitMs >= 5_000 && waitMs < 16_000, `${waitMs}`);
-  assert.match(first(notifications.closing)?.lastError ?? '', /closed the connection without an answer/);
+  assert.match(first(notifications.closing)?.lastError ?? '', /closed the connection without a response/);
   assert.equal(first(notifications.closing)?.responseStatus, null);
   assert.match(first(notifications.redirect)?.lastError ?? '', /302: redirects are not followed/);
   assert.equal(elsewhere.received.length, 0);

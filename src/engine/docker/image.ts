@@ -167,7 +167,7 @@ export function createImages(scope: Scope, runAs: RunAs): Images {
     return removed !== undefined;
   }
 
-  async function listMadeImages(): Promise<string[]> {
+  async function listCreatedImages(): Promise<string[]> {
     const filters = { label: [`${MAKER_LABEL}=${instance}`] };
     const found = await call('list images', () => docker.listImages({ filters }));
     return found.flatMap(({ RepoTags }) => RepoTags ?? []).filter(name => name.startsWith('assay/'));
@@ -191,7 +191,7 @@ export function createImages(scope: Scope, runAs: RunAs): Images {
     }));
   }
 
-  return { prepareImage, importImage, pullImage, listImages, listMadeImages, removeImage };
+  return { prepareImage, importImage, pullImage, listImages, listCreatedImages, removeImage };
 }
 
 function digest(content: Buffer | string): string {
