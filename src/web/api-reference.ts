@@ -54,7 +54,7 @@ function renderReference(endpoints: readonly DocumentedEndpoint[], baseUrl: stri
     of.length === 0
       ? ''
       : html`<p class="second">${title}</p><ul>${of.map(({ id, title }) => html`<li><a href="#${id}">${title}</a></li>`)}</ul>`;
-  return html`${pageHead('API reference', { aside: filterBox('reference', 'Filter', query) })}
+  return html`${pageHead('API reference', { actions: filterBox('reference', 'Filter', query) })}
 <div class="manual">
 <nav class="manual-topics reference-topics" aria-label="On this page">${links('Basics', basics)}${links('Endpoints', groups)}
 <p class="second">For programs</p><ul><li><a href="/openapi.json">OpenAPI 3.1</a></li></ul></nav>

@@ -22,13 +22,14 @@ const PATH = `${ADMIN_PATH}/caches`;
 const CACHES_SHOWN = 500;
 
 export const adminCachePages: Route[] = [
-  page(PATH, showCaches),
-  form(`${PATH}/:suite/empty`, emptyCacheOfSuite),
+  page(PATH, visit => forAdministrators(visit, showCaches)),
+  form(`${PATH}/:suite/empty`, visit => forAdministrators(visit, emptyCacheOfSuite)),
 ];
 
 /** For other accounts these pages do not exist. */
-function requireAdministrator({ caller }: Visit): void {
-  if (!caller.admin) throw refusal('not_found');
+export function forAdministrators<T>(visit: Visit, show: (visit: Visit) => T): T {
+  if (!visit.caller.admin) throw refusal('not_found');
+  return show(visit);
 }
 
 /** The size of all caches, for the administration page. */
@@ -39,7 +40,6 @@ export function renderCacheSum({ services }: Visit): Html {
 }
 
 function showCaches(visit: Visit): View {
-  requireAdministrator(visit);
   const { services, url } = visit;
   const { cacheLimitBytes, cacheTotalBytes } = services.vitals();
   const query = (url.searchParams.get('q') ?? '').toLowerCase();
@@ -54,7 +54,7 @@ function showCaches(visit: Visit): View {
     title: 'Caches',
     section: 'admin',
     scripts: ['project.js'],
-    body: html`${pageHead('Caches', { above: { href: ADMIN_PATH, label: 'Administration' } })}
+    body: html`${pageHead('Caches', { parent: { href: ADMIN_PATH, label: 'Administration' } })}
 <p class="lead">The files that suites keep in <code>/srv/cache</code> take up ${formatSize(bytes)}. ${limits.join(' ')}</p>
 ${
   count === 0
@@ -86,7 +86,6 @@ export const formatCacheSize = (sizeBytes: number | null) =>
   sizeBytes === null ? 'not measured yet' : formatSize(sizeBytes);
 
 function emptyCacheOfSuite(visit: Visit): Response {
-  requireAdministrator(visit);
   const { db } = visit.services;
   const id = parseId(visit.params.suite ?? '');
   if (id === undefined || !findCache(db, id)) throw refusal('not_found');

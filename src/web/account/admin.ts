@@ -35,7 +35,7 @@ import { renderChanges, respondChanges } from '../frame/page-stream.ts';
 import { form, orShowAgain, page, type Route } from '../frame/route.ts';
 import { stateBadge } from '../frame/state.ts';
 import type { Html, View, Visit } from '../frame/visit.ts';
-import { renderCacheSum } from './admin-caches.ts';
+import { forAdministrators, renderCacheSum } from './admin-caches.ts';
 import { textOf } from './sign-in.ts';
 
 const PATH = '/ui/admin';
@@ -53,17 +53,10 @@ export const adminPages: Route[] = [
   form(`${PATH}/deploys/:deploy/cancel`, visit => forAdministrators(visit, cancelUnfinishedDeploy)),
 ];
 
-/** For other accounts these pages do not exist. */
-function forAdministrators<T>(visit: Visit, show: (visit: Visit) => T): T {
-  if (!visit.caller.admin) throw refusal('not_found');
-  return show(visit);
-}
-
 function showAdministration(visit: Visit): View {
   return {
     title: 'Administration',
     section: 'admin',
-    ...(visit.refused && { status: 422 }),
     scripts: ['project.js'],
     body: html`${renderChanges(visit, `${PATH}/stream`, PATH)}${pageHead('Administration')}
 <section class="panel" id="vitals" data-live aria-labelledby="appliance"><h2 id="appliance">Appliance</h2>${renderVitals(visit)}</section>
@@ -236,7 +229,7 @@ function secretsView(email: string, { password, apiKey }: Secrets): View {
   return {
     title: 'Account',
     section: 'admin',
-    body: html`${pageHead(`Credentials of ${email}`, { above: { href: PATH, label: 'Administration' } })}
+    body: html`${pageHead(`Credentials of ${email}`, { parent: { href: PATH, label: 'Administration' } })}
 <div class="panel"><p class="lead">Pass these on now. They are not shown again.</p>
 ${propertyList([
   ['Password', copyText(password, 'Copy password')],
@@ -264,8 +257,7 @@ function showAccount(visit: Visit): View {
   return {
     title: account.email,
     section: 'admin',
-    ...(visit.refused && { status: 422 }),
-    body: html`${pageHead(account.email, { above: { href: PATH, label: 'Administration' } })}
+    body: html`${pageHead(account.email, { parent: { href: PATH, label: 'Administration' } })}
 ${renderForm(change, {
   fields: html`${selectField(change, {
     name: 'standing',

@@ -48,7 +48,7 @@ function showApplications(visit: Visit): View {
   return {
     title: 'Applications',
     section: 'applications',
-    body: html`${pageHead('Applications', { aside: linkButton(`${PATH}/new`, 'New application', 'primary') })}
+    body: html`${pageHead('Applications', { actions: linkButton(`${PATH}/new`, 'New application', 'primary') })}
 <section class="panel" aria-labelledby="api-key"><h2 id="api-key">API key</h2>
 <p>Scripts sign in with your email and this key as HTTP Basic credentials. ${visit.account.apiKeyDigest === null ? 'You have no key yet.' : 'You have a key, which cannot be shown again. A new key replaces it.'}</p>
 ${actionButton(formTo(visit, `${PATH}/api-key`), 'New API key', visit.account.apiKeyDigest === null ? {} : { confirm: 'The old API key stops working at once. Create a new one?' })}
@@ -115,7 +115,7 @@ function secretView(title: string, properties: readonly (readonly [string, Html]
   return {
     title,
     section: 'applications',
-    body: html`${pageHead(title, { above: { href: PATH, label: 'Applications' } })}
+    body: html`${pageHead(title, { parent: { href: PATH, label: 'Applications' } })}
 <div class="panel"><p class="lead">Copy it now. It is not shown again.</p>${propertyList(properties)}</div>
 <p>${linkButton(PATH, 'Done', 'primary')}</p>`,
   };
@@ -134,8 +134,7 @@ function showNewApplication(visit: Visit): View {
   return {
     title: 'New application',
     section: 'applications',
-    ...(visit.refused && { status: 422 }),
-    body: html`${pageHead('New application', { above: { href: PATH, label: 'Applications' } })}
+    body: html`${pageHead('New application', { parent: { href: PATH, label: 'Applications' } })}
 ${renderForm(create, {
   fields: html`${textField(create, { name: 'name', label: 'Name', required: true, autofocus: true, hint: 'Shown to the users who approve it.' })}
 ${textField(create, { name: 'redirect_uri', label: 'Redirect URL', required: true, code: true, placeholder: 'https://app.example.org/callback', hint: html`Where codes and tokens are sent. Requests must match it exactly. Use <code>${outOfBand}</code> to show the code on a page.` })}

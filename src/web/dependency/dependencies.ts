@@ -71,7 +71,7 @@ async function showDependencies(visit: Visit): Promise<View> {
     styles: ['dependency.css'],
     scripts: ['project.js'],
     body: html`${renderChanges(visit, `${LIST}/stream`, LIST + visit.url.search)}${pageHead('Dependencies', {
-      aside: [
+      actions: [
         ...(isEmpty ? [] : [filterBox('dependencies', 'Filter dependencies', query)]),
         ...(isOwner && own.items.length > 0 ? [create] : []),
       ],
@@ -165,7 +165,7 @@ function showNewDependency(visit: Visit): View {
   return {
     title: 'New dependency',
     section: 'dependencies',
-    body: html`${pageHead('New dependency', { above: { href: LIST, label: 'Dependencies' } })}
+    body: html`${pageHead('New dependency', { parent: { href: LIST, label: 'Dependencies' } })}
 ${renderForm(form, {
   fields: dependencyFields(visit, form),
   submit: html`${submitButton('Create dependency')} ${linkButton(LIST, 'Back')}`,

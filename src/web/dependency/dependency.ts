@@ -155,9 +155,9 @@ function dependencyHead(visit: DependencyVisit, state: string): Html {
         ? html`<span>${dependency.compileState === 'compiled' ? 'compiled in' : 'after'} ${formatDuration(finishedAt - startedAt)}, ${relativeTime(finishedAt, services.db.now())}</span>`
         : '';
   return html`${pageHead(dependency.name, {
-    above: { href: '/ui/dependencies', label: 'Dependencies' },
-    aside: isOwn ? headButtons(visit) : [],
-    below: html`${stateBadge(state)} ${isOwn ? took : html`<span class="tag">shared by others</span>`}`,
+    parent: { href: '/ui/dependencies', label: 'Dependencies' },
+    actions: isOwn ? headButtons(visit) : [],
+    subtitle: html`${stateBadge(state)} ${isOwn ? took : html`<span class="tag">shared by others</span>`}`,
   })}
 ${dependency.description ? html`<p class="lead">${dependency.description}</p>` : ''}
 ${isOwn && dependency.error !== null ? html`<p class="flash failed">${dependency.error}</p>` : ''}
@@ -293,7 +293,7 @@ function showEdit(visit: DependencyVisit): View {
   return {
     title: `Edit ${dependency.name}`,
     section: 'dependencies',
-    body: html`${pageHead(`Edit ${dependency.name}`, { above: { href: hrefOf(visit), label: dependency.name } })}
+    body: html`${pageHead(`Edit ${dependency.name}`, { parent: { href: hrefOf(visit), label: dependency.name } })}
 ${renderForm(form, {
   fields: dependencyFields(visit, form, dependency.id),
   submit: html`${submitButton('Save')} ${linkButton(hrefOf(visit), 'Back')}`,

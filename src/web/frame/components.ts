@@ -42,19 +42,26 @@ export function formatSize(bytes: number): string {
   return `${power === 0 || amount >= 100 ? Math.round(amount) : amount.toFixed(1)} ${units[power]}`;
 }
 
-/** The page's heading and its actions (`aside`). `above` links to the parent page. */
 export function pageHead(
   title: Html | string,
-  options: { above?: { href: string; label: string }; aside?: Html | Html[]; below?: Html | string } = {},
+  options: {
+    parent?: { href: string; label: string };
+    actions?: Html | Html[];
+    subtitle?: Html | string;
+  } = {},
 ): Html {
   return html`<div class="head">
 <div class="head-words">
-${options.above ? html`<p class="above"><a href="${options.above.href}">${options.above.label}</a></p>` : ''}
+${options.parent ? html`<p class="above"><a href="${options.parent.href}">${options.parent.label}</a></p>` : ''}
 <h1>${title}</h1>
-${options.below ? html`<div class="below">${options.below}</div>` : ''}
+${options.subtitle ? html`<div class="below">${options.subtitle}</div>` : ''}
 </div>
-${options.aside ? html`<div class="head-aside">${options.aside}</div>` : ''}
+${options.actions ? html`<div class="head-aside">${options.actions}</div>` : ''}
 </div>`;
+}
+
+export function navItem(href: string, label: string, isCurrent: boolean): Html {
+  return html`<li><a href="${href}"${isCurrent ? html` aria-current="page"` : ''}>${label}</a></li>`;
 }
 
 export function linkButton(href: string, label: string, tone: 'primary' | 'plain' = 'plain'): Html {

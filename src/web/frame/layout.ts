@@ -2,6 +2,7 @@
 
 import { html } from 'hono/html';
 import { assetHref } from './assets.ts';
+import { navItem } from './components.ts';
 import { pageHeaders } from './headers.ts';
 import { type Flash, flashCookie, noFlashCookie } from './session.ts';
 import { stateLabel, toneOf } from './state.ts';
@@ -74,9 +75,7 @@ function renderTop({ session, caller }: Guest, view: View): Html {
     caller ? section !== 'admin' || caller.admin : openSections.includes(section),
   );
   const navigation = html`<nav aria-label="Main"><ul>${shown.map(([section, href, label]) =>
-    view.section === section
-      ? html`<li><a href="${href}" aria-current="page">${label}</a></li>`
-      : html`<li><a href="${href}">${label}</a></li>`,
+    navItem(href, label, view.section === section),
   )}</ul></nav>`;
   if (!session || !caller)
     return html`<header class="top"><div class="top-in">${brand}${navigation}</div></header>`;

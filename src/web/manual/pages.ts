@@ -1,7 +1,7 @@
 // The pages of the manual: the list of topics, a topic, and search results. They need no sign-in.
 
 import { html } from 'hono/html';
-import { pageHead } from '../frame/components.ts';
+import { navItem, pageHead } from '../frame/components.ts';
 import { notFoundView } from '../frame/error-pages.ts';
 import { open, type Route } from '../frame/route.ts';
 import type { Html, View } from '../frame/visit.ts';
@@ -39,7 +39,7 @@ const topicsOf = (names: readonly string[]) => names.map(name => findTopic(name)
 function showTopics(): View {
   return view(
     'Manual',
-    html`${pageHead('Manual', { aside: searchForm() })}
+    html`${pageHead('Manual', { actions: searchForm() })}
 <p class="lead">How to install, use and operate Assay. On the server, <code>assay help TOPIC</code> prints the same text. Every endpoint is described in the <a href="/ui/api">API reference</a>.</p>
 <div class="manual-groups">${topicGroups.map(
       ({ title, names }) =>
@@ -56,7 +56,7 @@ function showResults(query: string): View {
   const count = results.length === 1 ? '1 section' : `${results.length} sections`;
   return view(
     `${query} · Manual`,
-    html`${pageHead('Search the manual', { above: { href: '/ui/manual', label: 'Manual' }, aside: searchForm(query) })}
+    html`${pageHead('Search the manual', { parent: { href: '/ui/manual', label: 'Manual' }, actions: searchForm(query) })}
 <p class="lead" role="status">${results.length === 0 ? html`Nothing found for “${query}”. Try fewer or other words.` : html`${count} with “${query}”`}</p>
 <ol class="manual-results">${results.map(result => renderResult(result, query))}</ol>`,
   );
@@ -88,14 +88,12 @@ function showTopic(topic: Topic): View {
   );
   return view(
     `${topic.title} · Manual`,
-    html`${pageHead(topic.title, { above: { href: '/ui/manual', label: 'Manual' }, aside: searchForm() })}
+    html`${pageHead(topic.title, { parent: { href: '/ui/manual', label: 'Manual' }, actions: searchForm() })}
 <div class="manual">
 <nav class="manual-topics" aria-label="Topics">${topicGroups.map(
       ({ title, names }) =>
         html`<p class="second">${title}</p><ul>${topicsOf(names).map(one =>
-          one === topic
-            ? html`<li><a href="/ui/manual/${one.name}" aria-current="page">${one.title}</a></li>`
-            : html`<li><a href="/ui/manual/${one.name}">${one.title}</a></li>`,
+          navItem(`/ui/manual/${one.name}`, one.title, one === topic),
         )}</ul>`,
     )}</nav>
 <article class="manual-text">

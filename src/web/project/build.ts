@@ -149,9 +149,9 @@ function buildHead(
   const { project, build } = visit.found;
   const later = newest.find(one => one.suiteId === build.suiteId && one.id !== build.id);
   return html`${pageHead(build.suiteName, {
-    above: { href: `/ui/projects/${project.id}`, label: project.name },
-    aside: buildButtons(visit, newest),
-    below: html`${stateBadge(build.buildState)} ${durationOf(build, visit.services.db.now())}`,
+    parent: { href: `/ui/projects/${project.id}`, label: project.name },
+    actions: buildButtons(visit, newest),
+    subtitle: html`${stateBadge(build.buildState)} ${durationOf(build, visit.services.db.now())}`,
   })}
 ${explainState(visit)}
 ${later ? html`<p class="flash">This suite has run again since. <a href="${buildHref(later)}">Go to the newest build</a></p>` : ''}
@@ -221,11 +221,7 @@ function explainState({ services, found: { build } }: BuildVisit): Html | string
     case 'canceled':
       return notice(
         'note',
-        [
-          'Canceled',
-          build.startedAt === null ? 'before it started,' : 'while it was running,',
-          `${build.cancelBecause}.`,
-        ].join(' '),
+        `Canceled ${build.startedAt === null ? 'before it started' : 'while it was running'}, ${build.cancelBecause}.`,
       );
     default:
       return '';

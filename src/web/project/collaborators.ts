@@ -90,7 +90,7 @@ function showInvited(visit: ProjectVisit, invited: Invited, heading: string): Vi
   if (invited.sign_in_url === undefined) return { to: back, message: `${heading}.` };
   return projectView(visit, {
     tab: 'collaborators',
-    below: { heading },
+    subpage: { heading },
     body: html`<div class="panel"><p class="lead">${invited.email} has no password yet. Send them this link to set one. It works once, within 7 days, and is not shown again. Earlier links no longer work.</p>
 ${copyText(invited.sign_in_url, 'Copy link')}</div>
 <p>${linkButton(back, 'Done', 'primary')}</p>`,

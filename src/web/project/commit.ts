@@ -62,11 +62,11 @@ function showCommit(visit: CommitVisit): View {
   return projectView(visit, {
     tab: 'overview',
     live: here + visit.url.search,
-    below: {
+    subpage: {
       heading: subjectOf(commit),
       title: `${commit.ref.slice(0, 10)} ${subjectOf(commit)}`,
       state: commit.buildState,
-      words: html`${stateBadge(commit.buildState)} ${shortRef(commit)} <span>${commit.authorName}, ${relativeTime(Date.parse(commit.authoredDate))}</span>`,
+      subtitle: html`${stateBadge(commit.buildState)} ${shortRef(commit)} <span>${commit.authorName}, ${relativeTime(Date.parse(commit.authoredDate))}</span>`,
     },
     body: html`${body === '' ? '' : html`<pre class="message" tabindex="0" role="region" aria-label="Message">${body}</pre>`}
 <section id="builds" data-live aria-labelledby="builds-head">${renderBuilds(visit)}</section>

@@ -6,7 +6,7 @@ import { UNFINISHED_DEPLOYS } from '../../domain/deploy.ts';
 import { parseId } from '../../domain/id.ts';
 import type { Commit } from '../../store/builds.ts';
 import { type Deploy, listDeploys, listStrategies } from '../../store/deploys.ts';
-import { type CommitHead, findCommitHeads, listCommitHeads } from '../../store/overview.ts';
+import { type CommitHead, findCommitHeads } from '../../store/overview.ts';
 import {
   formatDuration,
   linkButton,
@@ -19,13 +19,12 @@ import { actionButton, formTo, renderForm, selectField, submitButton } from '../
 import { action, page, type Route } from '../frame/route.ts';
 import { stateBadge } from '../frame/state.ts';
 import { type Html, perform, type View, type Visit } from '../frame/visit.ts';
-import { type ProjectVisit, projectPath, projectView, subjectOf } from './frame.ts';
+import { commitChoices, type ProjectVisit, projectPath, projectView, subjectOf } from './frame.ts';
 import { respondRawLog } from './log-view.ts';
 import { renderStrategies } from './strategies.ts';
 
 const PATH = '/ui/projects/:project_id/deploys';
 const DEPLOYS_PER_PAGE = 25;
-const COMMITS_OFFERED = 50;
 const LOG_SHOWN = 200_000;
 
 export const deployPages: Route[] = [
@@ -102,9 +101,7 @@ export function renderDeployForm(visit: ProjectVisit, commit?: Commit): Html {
   const create = linkButton(projectPath(visit, '/deploy_strategies/new'), 'New deploy strategy');
   if (strategies.length === 0)
     return html`<p class="quiet">No deploy strategies yet. A deploy strategy names the repository and the branch that commits are pushed to.</p>${create}`;
-  const commits = commit
-    ? []
-    : listCommitHeads(db, project.id, { limit: COMMITS_OFFERED, before: undefined });
+  const commits = commit ? [] : commitChoices(visit);
   if (!commit && commits.length === 0)
     return html`<p class="quiet">No commits yet. Start a build first: it fetches the commit.</p>`;
   const deploy = formTo(visit, projectPath(visit, '/deploys'), {
@@ -128,10 +125,7 @@ ${
         name: 'commit_id',
         label: 'Commit',
         required: true,
-        choices: commits.slice(0, COMMITS_OFFERED).map(one => ({
-          value: one.id.toString(),
-          label: `${one.ref.slice(0, 10)} ${subjectOf(one).slice(0, 80)}`,
-        })),
+        choices: commits,
       })
 }</div>`,
     submit: submitButton('Deploy'),
@@ -151,10 +145,10 @@ async function showDeploy(visit: Visit<'project' | 'deploy'>): Promise<View> {
   return projectView(visit, {
     tab: 'deploys',
     live: here,
-    below: {
+    subpage: {
       heading: `Deploy to ${deploy.strategyName}`,
       state: deploy.state,
-      words: html`${stateBadge(deploy.state)} ${relativeTime(deploy.createdAt)} by ${deploy.createdBy}`,
+      subtitle: html`${stateBadge(deploy.state)} ${relativeTime(deploy.createdAt)} by ${deploy.createdBy}`,
     },
     body: html`<div id="deploy" data-live>
 ${deploy.error ? html`<p class="flash failed">${deploy.error}</p>` : ''}

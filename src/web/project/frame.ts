@@ -3,12 +3,15 @@
 import { html } from 'hono/html';
 import { eventTypes } from '../../contract/events.ts';
 import { lastEventId } from '../../store/events.ts';
-import { pageHead } from '../frame/components.ts';
+import { listCommitHeads } from '../../store/overview.ts';
+import { navItem, pageHead } from '../frame/components.ts';
 import { stateBadge } from '../frame/state.ts';
 import type { Html, View, Visit } from '../frame/visit.ts';
 
 export type ProjectVisit = Visit<'project'>;
 export type SuiteVisit = Visit<'project' | 'suite'>;
+
+const COMMITS_OFFERED = 50;
 
 export type Tab = 'overview' | 'suites' | 'deploys' | 'notifications' | 'collaborators' | 'settings';
 
@@ -36,30 +39,30 @@ export function projectView(
     tab: Tab;
     body: Html;
     /** Makes this a subpage of the tab, with its own heading. */
-    below?: { heading: string; title?: string; words?: Html; aside?: Html; state?: string };
+    subpage?: { heading: string; title?: string; subtitle?: Html; actions?: Html; state?: string };
     /** The page's own address. Its `data-live` elements are reloaded from there after each event. */
     live?: string;
   },
 ): View {
   const { project } = visit.found;
-  const { tab, below, live } = options;
+  const { tab, subpage, live } = options;
   const [, path, label] = tabs.find(([one]) => one === tab) ?? [tab, '', tab];
-  const state = below ? below.state : tab === 'overview' ? project.buildState : undefined;
+  const state = subpage ? subpage.state : tab === 'overview' ? project.buildState : undefined;
   const shared = isOwner(visit) ? '' : html`<span class="tag">shared with you</span>`;
-  const head = below
-    ? pageHead(below.heading, {
-        above: {
+  const head = subpage
+    ? pageHead(subpage.heading, {
+        parent: {
           href: projectPath(visit, path),
           label: tab === 'overview' ? project.name : `${project.name}: ${label}`,
         },
-        ...(below.words && { below: below.words }),
-        ...(below.aside && { aside: below.aside }),
+        ...(subpage.subtitle && { subtitle: subpage.subtitle }),
+        ...(subpage.actions && { actions: subpage.actions }),
       })
     : pageHead(project.name, {
-        above: { href: '/ui/projects', label: 'Projects' },
-        below: html`${stateBadge(project.buildState)} <code>${project.repositoryUrl}</code> ${shared}${project.description === '' ? '' : html`<div class="description">${project.description}</div>`}`,
+        parent: { href: '/ui/projects', label: 'Projects' },
+        subtitle: html`${stateBadge(project.buildState)} <code>${project.repositoryUrl}</code> ${shared}${project.description === '' ? '' : html`<div class="description">${project.description}</div>`}`,
       });
-  const title = below?.title ?? below?.heading ?? (tab === 'overview' ? '' : label);
+  const title = subpage?.title ?? subpage?.heading ?? (tab === 'overview' ? '' : label);
   return {
     title: [title, project.name].filter(Boolean).join(' · '),
     section: 'projects',
@@ -82,12 +85,19 @@ function renderStream(visit: ProjectVisit, live: string): Html {
 function renderTabs(visit: ProjectVisit, tab: Tab): Html {
   const shown = tabs.filter(([one]) => one !== 'settings' || isOwner(visit));
   return html`<nav class="tabs" aria-label="Project"><ul>${shown.map(([one, path, label]) =>
-    one === tab
-      ? html`<li><a href="${projectPath(visit, path)}" aria-current="page">${label}</a></li>`
-      : html`<li><a href="${projectPath(visit, path)}">${label}</a></li>`,
+    navItem(projectPath(visit, path), label, one === tab),
   )}</ul></nav>`;
 }
 
 export const subjectOf = ({ message }: { message: string }) => message.split('\n', 1)[0] || '(no message)';
+
+/** The newest commits, to choose from. */
+export const commitChoices = ({ services: { db }, found: { project } }: ProjectVisit) =>
+  listCommitHeads(db, project.id, { limit: COMMITS_OFFERED, before: undefined })
+    .slice(0, COMMITS_OFFERED)
+    .map(commit => ({
+      value: commit.id.toString(),
+      label: `${commit.ref.slice(0, 10)} ${subjectOf(commit).slice(0, 80)}`,
+    }));
 
 export const shortRef = ({ ref }: { ref: string }) => html`<code>${ref.slice(0, 10)}</code>`;

@@ -116,7 +116,7 @@ function showNewNotification(visit: ProjectVisit): View {
   const create = formTo(visit, projectPath(visit, '/notifications/new'), { notifiable_type: 'build' });
   return projectView(visit, {
     tab: 'notifications',
-    below: { heading: 'New notification' },
+    subpage: { heading: 'New notification' },
     body: renderForm(create, {
       fields: html`${selectField(create, {
         name: 'notifiable_type',
@@ -134,7 +134,7 @@ function showSecret(visit: ProjectVisit, created: CreatedRecord): View {
   const path = projectPath(visit, `/notifications/${created.id_str}`);
   return projectView(visit, {
     tab: 'notifications',
-    below: { heading: 'Notification created' },
+    subpage: { heading: 'Notification created' },
     body: html`<div class="panel"><p class="lead">Copy this secret to the receiver now. It is not shown again. The receiver uses it to verify that calls come from this server.</p>
 ${propertyList([
   ['URL', html`<code>${created.options.url}</code>`],
@@ -155,11 +155,11 @@ async function showDeliveries(visit: NotificationVisit): Promise<View> {
   return projectView(visit, {
     tab: 'notifications',
     live: path + (visit.request.method === 'GET' ? visit.url.search : ''),
-    below: {
+    subpage: {
       heading: notification.url,
       title: 'Deliveries',
-      words: html`Events of ${typeLabels[notification.notifiableType] ?? ''}${notification.enabled ? '' : html` <span class="tag">disabled: the receiver responded with 410 Gone</span>`}`,
-      aside: html`<div class="row">${notification.enabled ? '' : actionButton(formTo(visit, `${path}/enable`), 'Enable')}${actionButton(formTo(visit, `${path}/test`), 'Send test')}</div>`,
+      subtitle: html`Events of ${typeLabels[notification.notifiableType] ?? ''}${notification.enabled ? '' : html` <span class="tag">disabled: the receiver responded with 410 Gone</span>`}`,
+      actions: html`<div class="row">${notification.enabled ? '' : actionButton(formTo(visit, `${path}/enable`), 'Enable')}${actionButton(formTo(visit, `${path}/test`), 'Send test')}</div>`,
     },
     body: html`<section id="deliveries" data-live${pollMs === undefined ? '' : html` data-poll="${pollMs}"`} aria-labelledby="deliveries-head"><h2 id="deliveries-head">Deliveries</h2>
 ${renderTable({

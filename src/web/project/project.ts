@@ -113,7 +113,7 @@ async function showRequests(visit: ProjectVisit): Promise<View> {
   return projectView(visit, {
     tab: 'overview',
     live: projectPath(visit, `/build_requests${visit.url.search}`),
-    below: { heading: 'Build requests' },
+    subpage: { heading: 'Build requests' },
     body: html`<div id="requests" data-live>${
       items.length === 0
         ? emptyState({ title: 'No build requests yet', text: 'Each build that you start is listed here.' })

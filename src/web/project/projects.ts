@@ -57,7 +57,7 @@ async function showProjects(visit: Visit): Promise<View> {
     body: html`${renderChanges(visit, '/ui/projects/stream', `/ui/projects${visit.url.search}`)}${pageHead(
       'Projects',
       {
-        aside: [
+        actions: [
           ...(items.length > 0 ? [filterBox('projects', 'Filter projects', query)] : []),
           ...(mayCreate && items.length > 0 ? [create] : []),
         ],
@@ -154,7 +154,7 @@ function showNewProject(visit: Visit): View {
   return {
     title: 'New project',
     section: 'projects',
-    body: html`${pageHead('New project', { above: { href: '/ui/projects', label: 'Projects' } })}
+    body: html`${pageHead('New project', { parent: { href: '/ui/projects', label: 'Projects' } })}
 ${renderForm(form, {
   fields: html`${textField(form, { name: 'name', label: 'Name', required: true, autofocus: true })}
 ${textArea(form, { name: 'description', label: 'Description', rows: 2 })}

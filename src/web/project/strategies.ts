@@ -94,7 +94,7 @@ function showNewStrategy(visit: ProjectVisit): View {
   });
   return projectView(visit, {
     tab: 'deploys',
-    below: { heading: 'New deploy strategy' },
+    subpage: { heading: 'New deploy strategy' },
     body: renderForm(create, {
       fields: strategyFields(create),
       submit: html`${submitButton('Create deploy strategy')} ${linkButton(projectPath(visit, '/deploys'), 'Back')}`,
@@ -113,7 +113,7 @@ function showStrategy(visit: Visit<'project' | 'deployStrategy'>): View {
   });
   return projectView(visit, {
     tab: 'deploys',
-    below: { heading: strategy.name },
+    subpage: { heading: strategy.name },
     body: renderForm(change, {
       fields: strategyFields(change),
       submit: html`${submitButton('Save deploy strategy')} ${linkButton(projectPath(visit, '/deploys'), 'Back')}`,

@@ -80,7 +80,7 @@ function showNewSuite(visit: ProjectVisit): View {
   const create = formTo(visit, projectPath(visit, '/suites/new'));
   return projectView(visit, {
     tab: 'suites',
-    below: { heading: 'New suite' },
+    subpage: { heading: 'New suite' },
     body: renderForm(create, {
       fields: suiteFields(visit, create),
       submit: html`${submitButton('Create suite')} ${linkButton(projectPath(visit, '/suites'), 'Back')}`,

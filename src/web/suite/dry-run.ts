@@ -4,32 +4,27 @@ import { html, raw } from 'hono/html';
 import { parseId } from '../../domain/id.ts';
 import { type CommitDetails, evaluatePartially, type Rule } from '../../domain/rules.ts';
 import { type Commit, findCommit } from '../../store/builds.ts';
-import { listCommitHeads } from '../../store/overview.ts';
 import { listAllRules, type Suite } from '../../store/suites.ts';
 import { renderTable } from '../frame/components.ts';
 import { stateBadge } from '../frame/state.ts';
 import type { Html } from '../frame/visit.ts';
-import { type ProjectVisit, subjectOf } from '../project/frame.ts';
+import { commitChoices, type ProjectVisit } from '../project/frame.ts';
 import { renderRuleResults } from './rule-results.ts';
-
-const COMMITS_OFFERED = 50;
 
 export function renderDryRun(visit: ProjectVisit, suites: readonly Suite[]): Html {
   const { db } = visit.services;
   const { project } = visit.found;
-  const offered = listCommitHeads(db, project.id, { limit: COMMITS_OFFERED, before: undefined });
+  const offered = commitChoices(visit);
   if (offered.length === 0)
     return html`<p class="quiet">Start a build first. Once a commit is fetched, you can check here whether the rules hold for it, without running anything.</p>`;
   const commitId = parseId(visit.url.searchParams.get('commit') ?? '');
   const commit = commitId === undefined ? undefined : findCommit(db, project.id, commitId);
   return html`<form method="get" class="row" action="#dry-run">
 <div class="field"><div class="label"><label for="dry-run-commit">Commit</label></div>
-<select id="dry-run-commit" name="commit">${offered
-    .slice(0, COMMITS_OFFERED)
-    .map(
-      one =>
-        html`<option value="${one.id}"${one.id === commit?.id ? raw(' selected') : ''}>${one.ref.slice(0, 10)} ${subjectOf(one).slice(0, 80)}</option>`,
-    )}</select></div>
+<select id="dry-run-commit" name="commit">${offered.map(
+    ({ value, label }) =>
+      html`<option value="${value}"${value === commit?.id.toString() ? raw(' selected') : ''}>${label}</option>`,
+  )}</select></div>
 ${visit.url.searchParams.has('after') ? html`<input type="hidden" name="after" value="${visit.url.searchParams.get('after') ?? ''}">` : ''}<button class="button plain" type="submit">Test rules</button>
 </form>
 ${commit ? renderResult(visit, suites, commit) : html`<p class="hint">Shows which suites would run for a commit with the current rules, and why. Nothing is run.</p>`}`;

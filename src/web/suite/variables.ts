@@ -106,7 +106,7 @@ function showVariable(visit: Visit<'project' | 'suite' | 'variable'>): View {
   });
   return projectView(visit, {
     tab: 'suites',
-    below: { heading: variable.name, title: `${variable.name} · ${suite.name}` },
+    subpage: { heading: variable.name, title: `${variable.name} · ${suite.name}` },
     body: renderForm(change, {
       fields: variableFields(change),
       submit: html`${submitButton('Save variable')} ${linkButton(suitePath(visit), 'Back')}`,
