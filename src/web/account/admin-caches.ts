@@ -1,21 +1,13 @@
 // Administration: lists the caches of all suites with their size, and empties them.
 
 import { html } from 'hono/html';
-import { parseId } from '../../domain/id.ts';
 import { refusal } from '../../domain/refusal.ts';
 import { type CacheOfSuite, emptyCache, findCache, listCaches, sumCaches } from '../../store/caches.ts';
-import {
-  emptyState,
-  filterBox,
-  formatSize,
-  pageHead,
-  relativeTime,
-  renderTable,
-} from '../frame/components.ts';
+import { emptyState, filterBox, formatSize, pageHead, relativeTime, table } from '../frame/components.ts';
 import { actionButton, formTo } from '../frame/form.ts';
 import { respondRedirect } from '../frame/layout.ts';
 import { form, page, type Route } from '../frame/route.ts';
-import type { Html, View, Visit } from '../frame/visit.ts';
+import { getByParam, type Html, type View, type Visit } from '../frame/visit.ts';
 
 const ADMIN_PATH = '/ui/admin';
 const PATH = `${ADMIN_PATH}/caches`;
@@ -59,7 +51,7 @@ function showCaches(visit: Visit): View {
 ${
   count === 0
     ? emptyState({ title: 'No caches yet', text: 'The first build of a suite creates one.' })
-    : html`${filterBox('cache-list', 'Filter caches', query)}${renderTable({
+    : html`${filterBox('cache-list', 'Filter caches', query)}${table({
         id: 'cache-list',
         caption: 'Caches',
         columns: ['Suite', 'Project', 'Size', 'Last used', 'Actions'],
@@ -87,8 +79,7 @@ export const formatCacheSize = (sizeBytes: number | null) =>
 
 function emptyCacheOfSuite(visit: Visit): Response {
   const { db } = visit.services;
-  const id = parseId(visit.params.suite ?? '');
-  if (id === undefined || !findCache(db, id)) throw refusal('not_found');
-  emptyCache(db, id, `by ${visit.account.email}`);
+  const { suiteId } = getByParam(visit, 'suite', id => findCache(db, id));
+  emptyCache(db, suiteId, `by ${visit.account.email}`);
   return respondRedirect(PATH, { message: 'Cache emptied.' });
 }

@@ -2,8 +2,6 @@
 
 import { html } from 'hono/html';
 import type { SentFields } from '../../api/http/body.ts';
-import { parseId } from '../../domain/id.ts';
-import { refusal } from '../../domain/refusal.ts';
 import { parseAccountChange, parseNewAccount } from '../../domain/registration.ts';
 import { type Account, findAccount, listAccounts } from '../../store/accounts.ts';
 import { countByState } from '../../store/counts.ts';
@@ -19,7 +17,7 @@ import {
   pageHead,
   propertyList,
   relativeTime,
-  renderTable,
+  table,
 } from '../frame/components.ts';
 import {
   actionButton,
@@ -34,7 +32,7 @@ import { respondRedirect } from '../frame/layout.ts';
 import { renderChanges, respondChanges } from '../frame/page-stream.ts';
 import { form, orShowAgain, page, type Route } from '../frame/route.ts';
 import { stateBadge } from '../frame/state.ts';
-import type { Html, View, Visit } from '../frame/visit.ts';
+import { getByParam, type Html, type View, type Visit } from '../frame/visit.ts';
 import { forAdministrators, renderCacheSum } from './admin-caches.ts';
 import { textOf } from './sign-in.ts';
 
@@ -131,7 +129,7 @@ function renderQueue({ services }: Visit): Html {
       relativeTime(build.startedAt ?? build.createdAt),
     ];
   });
-  return renderTable({
+  return table({
     caption: 'Queue',
     columns: ['Job', 'Project or account', 'State', 'Reason for waiting', 'Since'],
     rows: [...compiles, ...builds].map(cells => ({ cells })),
@@ -156,7 +154,7 @@ function renderDeploys(visit: Visit): Html {
       : html`<span class="quiet">Canceling</span>`,
   ]);
   if (rows.length === 0) return html`<p class="quiet">No deploy is waiting or running.</p>`;
-  return renderTable({
+  return table({
     caption: 'Unfinished deploys',
     columns: ['Strategy', 'Project', 'State', 'Since', 'Actions'],
     rows: rows.map(cells => ({ cells })),
@@ -165,9 +163,7 @@ function renderDeploys(visit: Visit): Html {
 
 function cancelUnfinishedDeploy(visit: Visit): Response {
   const { db } = visit.services;
-  const id = parseId(visit.params.deploy ?? '');
-  const deploy = id === undefined ? undefined : findAnyDeploy(db, id);
-  if (!deploy) throw refusal('not_found');
+  const deploy = getByParam(visit, 'deploy', id => findAnyDeploy(db, id));
   cancelDeploy(db, deploy, `by ${visit.account.email}`);
   return respondRedirect(PATH, { message: 'Canceling the deploy.' });
 }
@@ -175,7 +171,7 @@ function cancelUnfinishedDeploy(visit: Visit): Response {
 function renderAccounts({ services, url }: Visit): Html {
   const query = (url.searchParams.get('q') ?? '').toLowerCase();
   const accounts = listAccounts(services.db).filter(({ email }) => email.includes(query));
-  return html`${filterBox('account-list', 'Filter accounts', query)}${renderTable({
+  return html`${filterBox('account-list', 'Filter accounts', query)}${table({
     id: 'account-list',
     caption: 'Accounts',
     columns: ['Email', 'Kind', 'Standing', 'Since'],
@@ -238,12 +234,7 @@ ${propertyList([
   };
 }
 
-function getAccount(visit: Visit): Account {
-  const id = parseId(visit.params.account ?? '');
-  const account = id === undefined ? undefined : findAccount(visit.services.db, id);
-  if (!account) throw refusal('not_found');
-  return account;
-}
+const getAccount = (visit: Visit) => getByParam(visit, 'account', id => findAccount(visit.services.db, id));
 
 function showAccount(visit: Visit): View {
   const account = getAccount(visit);

@@ -17,18 +17,11 @@ import {
   listTokens,
   replaceClientSecret,
 } from '../../store/applications.ts';
-import {
-  copyText,
-  linkButton,
-  pageHead,
-  propertyList,
-  relativeTime,
-  renderTable,
-} from '../frame/components.ts';
+import { copyText, linkButton, pageHead, propertyList, relativeTime, table } from '../frame/components.ts';
 import { actionButton, checkBox, formTo, renderForm, submitButton, textField } from '../frame/form.ts';
 import { respondRedirect } from '../frame/layout.ts';
 import { form, orShowAgain, page, type Route } from '../frame/route.ts';
-import type { Html, View, Visit } from '../frame/visit.ts';
+import { getByParam, type Html, type View, type Visit } from '../frame/visit.ts';
 import { textOf } from './sign-in.ts';
 
 const PATH = '/ui/applications';
@@ -59,7 +52,7 @@ ${actionButton(formTo(visit, `${PATH}/api-key`), 'New API key', visit.account.ap
 }
 
 function renderApplications(visit: Visit, applications: readonly Application[]): Html {
-  return renderTable({
+  return table({
     caption: 'Registered applications',
     columns: ['Name', 'Client ID', 'Redirect URL', 'Actions'],
     rows: applications.map(application => ({
@@ -88,7 +81,7 @@ function renderApplications(visit: Visit, applications: readonly Application[]):
 
 function renderTokens(visit: Visit): Html {
   const tokens = listTokens(visit.services.db, visit.account.id);
-  return renderTable({
+  return table({
     caption: 'Granted access',
     columns: ['Application', 'Scopes', 'Granted', 'Last used', 'Actions'],
     rows: tokens.map(({ token, application }) => ({
@@ -168,12 +161,8 @@ function addApplication(visit: Visit, sent: SentFields): Promise<View | Response
   });
 }
 
-function getOwnApplication(visit: Visit): Application {
-  const id = parseId(visit.params.application ?? '');
-  const found = id === undefined ? undefined : findOwnApplication(visit.services.db, visit.account.id, id);
-  if (!found) throw refusal('not_found');
-  return found;
-}
+const getOwnApplication = (visit: Visit) =>
+  getByParam(visit, 'application', id => findOwnApplication(visit.services.db, visit.account.id, id));
 
 function createSecret(visit: Visit): View {
   const application = getOwnApplication(visit);

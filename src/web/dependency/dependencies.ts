@@ -13,7 +13,7 @@ import {
   olderLink,
   pageHead,
   type Row,
-  renderTable,
+  table,
 } from '../frame/components.ts';
 import {
   checkBoxes,
@@ -122,7 +122,7 @@ function emptyOwn(isOwner: boolean, isUser: boolean, create: Html): Html {
 }
 
 function ownTable(visit: Visit, records: readonly DependencyRecord[]): Html {
-  return renderTable({
+  return table({
     caption: 'Your dependencies',
     columns: ['Dependency', 'State', 'Archive', 'Used by'],
     rows: records.map(record => ({
@@ -144,7 +144,7 @@ function sharedTable(visit: Visit, records: readonly DependencyRecord[]): Html {
     filterText: searchTextOf(record),
     cells: [nameCell(record), html`<code>${record.prefix}</code>`, usedBy(visit, record)],
   }));
-  return renderTable({
+  return table({
     caption: 'Dependencies shared by others',
     columns: ['Dependency', 'Prefix', 'Used by'],
     rows,

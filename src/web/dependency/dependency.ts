@@ -214,28 +214,18 @@ function instructions(visit: DependencyVisit): Html {
   const { dependency } = visit.found;
   const { db } = visit.services;
   const related = listRelated(db, dependency.id);
-  const code = (text: string) => html`<code class="lines">${text}</code>`;
-  const properties: [string, Html | string][] = [
+  const code = (text: string) => text && html`<code class="lines">${text}</code>`;
+  const { archiveFileSize: size, archiveContentType: type } = dependency;
+  return propertyList([
     ['Command', code(dependency.command)],
     ['Prefix', code(dependency.prefix)],
-    ...optionalProperty('Source directory', dependency.source, code),
-    ...optionalProperty('Launch command', dependency.launchCommand, code),
-    ...optionalProperty('Image', dependency.image ?? '', code),
-    ...(related.length > 0 ? [['Related', linksTo(visit, related)] as [string, Html]] : []),
-    ...(dependency.archiveFileSize === null
-      ? []
-      : [
-          [
-            'Archive',
-            html`${formatSize(dependency.archiveFileSize)} <span class="quiet">${dependency.archiveContentType ?? ''}</span>`,
-          ] as [string, Html],
-        ]),
-  ];
-  return propertyList(properties);
+    ['Source directory', code(dependency.source)],
+    ['Launch command', code(dependency.launchCommand)],
+    ['Image', code(dependency.image ?? '')],
+    ['Related', related.length > 0 ? linksTo(visit, related) : ''],
+    ['Archive', size === null ? '' : html`${formatSize(size)} <span class="quiet">${type ?? ''}</span>`],
+  ]);
 }
-
-const optionalProperty = (name: string, text: string, show: (text: string) => Html): [string, Html][] =>
-  text === '' ? [] : [[name, show(text)]];
 
 /** Names of dependencies, linked if the visitor can see them. */
 function linksTo({ caller }: DependencyVisit, some: readonly Dependency[]): Html {

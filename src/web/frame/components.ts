@@ -88,7 +88,7 @@ export function filterBox(listId: string, label: string, value = ''): Html {
 export type Row = { cells: readonly (Html | string)[]; filterText?: string };
 
 /** A table that turns into cards on a narrow screen; the roles keep it a table for screen readers. The first cell is the row header. */
-export function renderTable(options: {
+export function table(options: {
   caption: string;
   columns: readonly string[];
   rows: readonly Row[];
@@ -111,9 +111,9 @@ export function renderTable(options: {
   )}</tbody></table>`;
 }
 
-/** A list of names and values. */
+/** A list of names and values. Leaves out empty values. */
 export function propertyList(properties: readonly (readonly [name: string, value: Html | string])[]): Html {
-  return html`<dl class="properties">${properties.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
+  return html`<dl class="properties">${properties.filter(([, value]) => value !== '').map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
 }
 
 /** Text with a copy button, which appears only if scripts run. */

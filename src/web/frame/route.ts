@@ -15,14 +15,7 @@ import { hasAccounts } from '../../store/accounts.ts';
 import { errorMessages, errorView, invalidFormView, suspendedView } from './error-pages.ts';
 import { commonHeaders } from './headers.ts';
 import { respondRedirect, respondView } from './layout.ts';
-import {
-  findCurrentSession,
-  flashCookie,
-  isFormToken,
-  isOwnOrigin,
-  localPath,
-  readFlash,
-} from './session.ts';
+import { flashCookie, isFormToken, isOwnOrigin, localPath, readFlash, readSession } from './session.ts';
 import { type Guest, perform, type Site, type View, type Visit } from './visit.ts';
 
 type PageResult = View | Response | Promise<View | Response>;
@@ -227,7 +220,7 @@ function stopReconnecting(request: Request, response: Response): Response {
 function guestOf(site: Site, context: Context<Bindings>): Guest {
   const request = context.req.raw;
   const { db } = site.services;
-  const session = findCurrentSession(db, request);
+  const session = readSession(db, request);
   if (session) markAuthenticated(context.env.outgoing);
   return {
     site,

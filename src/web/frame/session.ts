@@ -32,7 +32,7 @@ const cookie = (name: string, value: string, lifetimeS: number) =>
   `${name}=${value}; Path=/; Secure; HttpOnly; SameSite=Lax; Max-Age=${lifetimeS}`;
 
 /** The session of a request. Its CSRF token is derived from the session token, which only the cookie holds. */
-export function findCurrentSession(db: Db, request: Request): Session | undefined {
+export function readSession(db: Db, request: Request): Session | undefined {
   const token = readCookie(request, SESSION_COOKIE);
   const account = token === undefined ? undefined : findSession(db, token);
   if (!account || token === undefined) return undefined;

@@ -7,7 +7,8 @@ import type { Resources } from '../../api/guard.ts';
 import type { SentFields } from '../../api/http/body.ts';
 import { performAs } from '../../api/router.ts';
 import type { Caller } from '../../domain/access.ts';
-import type { Errors } from '../../domain/refusal.ts';
+import { parseId } from '../../domain/id.ts';
+import { type Errors, refusal } from '../../domain/refusal.ts';
 import type { Account } from '../../store/accounts.ts';
 import type { Throttle } from '../account/throttle.ts';
 import type { Flash, Session } from './session.ts';
@@ -62,6 +63,14 @@ export type View = {
   /** Other origins that forms may redirect to. */
   formTargets?: readonly string[];
 };
+
+/** The row that a parameter of the path names. */
+export function getByParam<Row>({ params }: Visit, name: string, find: (id: bigint) => Row | undefined): Row {
+  const id = parseId(params[name] ?? '');
+  const row = id === undefined ? undefined : find(id);
+  if (!row) throw refusal('not_found');
+  return row;
+}
 
 /** Performs an endpoint for the visitor, with the same checks, handler and refusals as over HTTPS. */
 export function perform<Result>(

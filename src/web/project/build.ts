@@ -241,14 +241,12 @@ function buildProperties(
       'Commit',
       html`<a href="/ui/projects/${project.id}/commits/${build.commitId}"><code>${build.commitRef.slice(0, 10)}</code> ${subject}</a>${commit ? html` <span class="quiet">by ${commit.authorName}</span>` : ''}`,
     ],
-    ...(request
-      ? [
-          [
-            'Requested',
-            html`<code>${request.commitRef}</code> by ${request.createdBy}, ${relativeTime(request.createdAt, now)}`,
-          ] as [string, Html],
-        ]
-      : []),
+    [
+      'Requested',
+      request
+        ? html`<code>${request.commitRef}</code> by ${request.createdBy}, ${relativeTime(request.createdAt, now)}`
+        : '',
+    ],
     [
       build.finishedAt !== null ? 'Finished' : build.startedAt !== null ? 'Started' : 'Enqueued',
       relativeTime(build.finishedAt ?? build.startedAt ?? build.createdAt, now),

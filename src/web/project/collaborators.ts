@@ -5,7 +5,7 @@ import { projects } from '../../api/projects.ts';
 import type { presentCollaborator } from '../../contract/records.ts';
 import { findAccount } from '../../store/accounts.ts';
 import { listInvitedCollaborators } from '../../store/projects.ts';
-import { copyText, linkButton, olderLink, renderTable } from '../frame/components.ts';
+import { copyText, linkButton, olderLink, table } from '../frame/components.ts';
 import { actionButton, formTo, renderForm, submitButton, textField } from '../frame/form.ts';
 import { action, page, type Redirect, type Route } from '../frame/route.ts';
 import { type Html, perform, type View } from '../frame/visit.ts';
@@ -48,7 +48,7 @@ async function showCollaborators(visit: ProjectVisit): Promise<View> {
     body: html`${isOwner(visit) ? html`<section class="panel" aria-labelledby="add-head"><h2 id="add-head">Add a collaborator</h2>${renderAdd(visit)}</section>` : ''}
 <section aria-labelledby="collaborators-head"><h2 id="collaborators-head">Collaborators</h2>
 <p class="hint">The project belongs to ${owner?.email ?? 'a deleted account'}. Collaborators can see everything in it, start builds, and change suites, deploy strategies and notifications.</p>
-${renderTable({
+${table({
   caption: 'Collaborators',
   columns: isOwner(visit) ? ['Email', 'Actions'] : ['Email'],
   rows: items.map(item => ({

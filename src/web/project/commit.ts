@@ -5,14 +5,7 @@ import { type BuildState, isFinishedBuild, isRerunCandidate } from '../../domain
 import { parseId } from '../../domain/id.ts';
 import { type Build, listBuildsOfCommit, listSuiteDecisions } from '../../store/builds.ts';
 import { type BuildHead, listLatestBuilds } from '../../store/overview.ts';
-import {
-  copyText,
-  linkButton,
-  olderLink,
-  propertyList,
-  relativeTime,
-  renderTable,
-} from '../frame/components.ts';
+import { copyText, linkButton, olderLink, propertyList, relativeTime, table } from '../frame/components.ts';
 import { actionButton, formTo } from '../frame/form.ts';
 import { respondRedirect } from '../frame/layout.ts';
 import { form, page, type Route } from '../frame/route.ts';
@@ -87,7 +80,7 @@ function renderDetails({ found: { commit } }: CommitVisit): Html {
     ['Hash', copyText(commit.ref, 'Copy hash')],
     ['Author', person(commit.authorName, commit.authorEmail, commit.authoredDate)],
     ['Committer', person(commit.committerName, commit.committerEmail, commit.committedDate)],
-    ...(commit.version > 1 ? [['Version', `${commit.version} (replaced by a force push)`] as const] : []),
+    ['Version', commit.version > 1 ? `${commit.version} (replaced by a force push)` : ''],
     ['Branches', commit.branches === '[]' ? 'none' : html`${list(commit.branches)}`],
     ['Tags', commit.tags === '[]' ? 'none' : html`${list(commit.tags)}`],
     [
@@ -113,7 +106,7 @@ function renderBuilds(visit: CommitVisit): Html {
   return html`<div class="section-head"><h2 id="builds-head">Builds</h2><div class="row">${
     failed > 0 ? actionButton(formTo(visit, `${here}/rerun_failed`), 'Rerun failed', { tone: 'primary' }) : ''
   }${finished > 0 ? actionButton(formTo(visit, `${here}/rerun`), 'Rerun all') : ''}</div></div>
-${renderTable({
+${table({
   caption: 'Builds',
   columns: ['Suite', 'State', 'Duration', 'Started', 'Actions'],
   rows: builds.map(build => ({ cells: buildCells(visit, build, currentIds.has(build.id)) })),
@@ -151,7 +144,7 @@ function renderDecisions(visit: CommitVisit): Html {
     return html`<p class="quiet">No decisions are recorded: the project had no suites when this commit was built, or the records have expired.</p>`;
   const from = Number(visit.url.searchParams.get('decisions') ?? 0) || 0;
   const shown = decisions.slice(from, from + DECISIONS_PER_PAGE);
-  return html`${renderTable({
+  return html`${table({
     caption: 'Why these suites',
     columns: ['Suite', 'Decision', 'Rules'],
     rows: shown.map(({ suiteName, runs, rules }) => ({

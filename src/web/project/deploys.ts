@@ -13,7 +13,7 @@ import {
   olderLink,
   propertyList,
   relativeTime,
-  renderTable,
+  table,
 } from '../frame/components.ts';
 import { actionButton, formTo, renderForm, selectField, submitButton } from '../frame/form.ts';
 import { action, page, type Route } from '../frame/route.ts';
@@ -62,7 +62,7 @@ function showDeploys(visit: ProjectVisit): View {
     live: projectPath(visit, `/deploys${visit.request.method === 'GET' ? visit.url.search : ''}`),
     body: html`<section class="panel" aria-labelledby="deploy-head"><h2 id="deploy-head">Deploy</h2>${renderDeployForm(visit)}</section>
 <section id="deploys" data-live aria-labelledby="deploys-head"><h2 id="deploys-head">Deploys</h2>
-${renderTable({
+${table({
   caption: 'Deploys',
   columns: ['Commit', 'Strategy', 'State', 'When', 'Actions'],
   rows: deploys.map(deploy => ({ cells: deployCells(visit, deploy, commits.get(deploy.commitId)) })),

@@ -14,7 +14,7 @@ import {
   olderLink,
   propertyList,
   relativeTime,
-  renderTable,
+  table,
 } from '../frame/components.ts';
 import { actionButton, formTo, renderForm, selectField, submitButton, textField } from '../frame/form.ts';
 import { action, page, type Route } from '../frame/route.ts';
@@ -88,7 +88,7 @@ async function showNotifications(visit: ProjectVisit): Promise<View> {
             action: create,
           })
         : html`<div class="section-head"><h2>Notifications</h2>${create}</div>
-${renderTable({
+${table({
   caption: 'Notifications',
   columns: ['Receiver', 'Events', 'Actions'],
   rows: items.map(item => ({ cells: notificationCells(visit, item) })),
@@ -162,7 +162,7 @@ async function showDeliveries(visit: NotificationVisit): Promise<View> {
       actions: html`<div class="row">${notification.enabled ? '' : actionButton(formTo(visit, `${path}/enable`), 'Enable')}${actionButton(formTo(visit, `${path}/test`), 'Send test')}</div>`,
     },
     body: html`<section id="deliveries" data-live${pollMs === undefined ? '' : html` data-poll="${pollMs}"`} aria-labelledby="deliveries-head"><h2 id="deliveries-head">Deliveries</h2>
-${renderTable({
+${table({
   caption: 'Deliveries',
   columns: ['Event', 'State', 'Response', 'When', 'Actions'],
   rows: items.map(item => ({ cells: deliveryCells(visit, item) })),

@@ -14,8 +14,8 @@ import {
   pageHead,
   type Row,
   relativeTime,
-  renderTable,
   sparkline,
+  table,
 } from '../frame/components.ts';
 import { formTo, renderForm, submitButton, textArea, textField } from '../frame/form.ts';
 import { respondRedirect } from '../frame/layout.ts';
@@ -126,7 +126,7 @@ function noProjects(mayCreate: boolean, create: Html): Html {
 function projectTable({ services: { db } }: Visit, projects: readonly ProjectRecord[]): Html {
   const ids = projects.map(project => BigInt(project.id_str));
   const summaries = summarizeProjects(db, ids, TREND_RUNS);
-  return renderTable({
+  return table({
     id: 'projects',
     caption: 'Projects',
     columns: ['Project', 'State', 'Last commit', 'Duration'],

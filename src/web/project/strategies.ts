@@ -3,7 +3,7 @@
 import { html } from 'hono/html';
 import { deploys } from '../../api/deploys.ts';
 import { type DeployStrategy, listStrategies } from '../../store/deploys.ts';
-import { linkButton, renderTable } from '../frame/components.ts';
+import { linkButton, table } from '../frame/components.ts';
 import {
   actionButton,
   checkBox,
@@ -52,7 +52,7 @@ export function renderStrategies(visit: ProjectVisit): Html {
   });
   const create = linkButton(projectPath(visit, '/deploy_strategies/new'), 'New deploy strategy');
   return html`<div class="section-head"><h2 id="strategies-head">Deploy strategies</h2>${strategies.length === 0 ? '' : create}</div>
-${renderTable({
+${table({
   caption: 'Deploy strategies',
   columns: ['Name', 'Pushes', 'Actions'],
   rows: strategies.map(strategy => ({ cells: strategyCells(visit, strategy) })),

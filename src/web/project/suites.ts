@@ -5,7 +5,7 @@ import { suites } from '../../api/suites.ts';
 import { parseId } from '../../domain/id.ts';
 import { countSuiteItems, type SuiteCounts } from '../../store/overview.ts';
 import { listSuitesAfter, type Suite } from '../../store/suites.ts';
-import { emptyState, linkButton, renderTable } from '../frame/components.ts';
+import { emptyState, linkButton, table } from '../frame/components.ts';
 import { type Form, formTo, renderForm, submitButton, textArea, textField } from '../frame/form.ts';
 import { imageField } from '../frame/image-field.ts';
 import { action, page, type Route } from '../frame/route.ts';
@@ -49,7 +49,7 @@ function showSuites(visit: ProjectVisit): View {
             action: create,
           })
         : html`<div class="section-head"><h2>Suites</h2>${create}</div>
-${renderTable({
+${table({
   caption: 'Suites',
   columns: ['Suite', 'Command', 'Contents'],
   rows: suites.map(suite => ({ cells: suiteCells(visit, suite, counts.get(suite.id)) })),

@@ -33,9 +33,12 @@ ${
     ? html`${propertyList([
         ['Size', `${formatCacheSize(cache.sizeBytes)}${limit}`],
         ['Last used', relativeTime(cache.usedAt)],
-        ...(cache.emptiedAt === null
-          ? []
-          : [['Emptied', html`${relativeTime(cache.emptiedAt)}, ${cache.emptiedBecause ?? ''}`] as const]),
+        [
+          'Emptied',
+          cache.emptiedAt === null
+            ? ''
+            : html`${relativeTime(cache.emptiedAt)}, ${cache.emptiedBecause ?? ''}`,
+        ],
       ])}
 ${actionButton(formTo(visit, suitePath(visit, '/cache/empty')), 'Empty cache', { confirm: `Empty the cache of ${found.suite.name}?` })}`
     : html`<p class="quiet">The cache is empty. No build has used it yet.</p>`

@@ -5,7 +5,7 @@ import { suites } from '../../api/suites.ts';
 import { marketplaceState } from '../../domain/dependency.ts';
 import { type Dependency, listOwnDependencies, listSharedDependencies } from '../../store/dependencies.ts';
 import { listProjectDependencies, listSuiteDependencies } from '../../store/suites.ts';
-import { renderTable } from '../frame/components.ts';
+import { table } from '../frame/components.ts';
 import { actionButton, formTo, renderForm, selectField, submitButton } from '../frame/form.ts';
 import { action, type Route } from '../frame/route.ts';
 import { stateBadge } from '../frame/state.ts';
@@ -43,7 +43,7 @@ export function renderSuiteDependencies(visit: SuiteVisit): Html {
   return html`${
     attached.length === 0
       ? html`<p class="quiet">No dependencies attached. Attach what the command needs and the image does not have. It is mounted read-only, with its programs in the PATH.</p>`
-      : renderTable({
+      : table({
           caption: 'Dependencies',
           columns: ['Dependency', 'State', 'Prefix', 'Actions'],
           rows: attached.map((dependency, at) => ({

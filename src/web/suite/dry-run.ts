@@ -5,7 +5,7 @@ import { parseId } from '../../domain/id.ts';
 import { type CommitDetails, evaluatePartially, type Rule } from '../../domain/rules.ts';
 import { type Commit, findCommit } from '../../store/builds.ts';
 import { listAllRules, type Suite } from '../../store/suites.ts';
-import { renderTable } from '../frame/components.ts';
+import { table } from '../frame/components.ts';
 import { stateBadge } from '../frame/state.ts';
 import type { Html } from '../frame/visit.ts';
 import { commitChoices, type ProjectVisit } from '../project/frame.ts';
@@ -32,7 +32,7 @@ ${commit ? renderResult(visit, suites, commit) : html`<p class="hint">Shows whic
 
 function renderResult(visit: ProjectVisit, suites: readonly Suite[], commit: Commit): Html {
   const details = detailsOf(commit);
-  return renderTable({
+  return table({
     caption: 'Dry run',
     columns: ['Suite', 'Result', 'Rules'],
     rows: suites.map(suite => {

@@ -5,7 +5,7 @@ import { suites } from '../../api/suites.ts';
 import { parseId } from '../../domain/id.ts';
 import { SealedValueError } from '../../store/database/vault.ts';
 import { listSealedVariables, openVariable, type SealedVariable } from '../../store/suites.ts';
-import { linkButton, renderTable } from '../frame/components.ts';
+import { linkButton, table } from '../frame/components.ts';
 import {
   actionButton,
   type Form,
@@ -44,7 +44,7 @@ export function renderVariables(visit: SuiteVisit): Html {
   return html`${
     variables.length === 0
       ? html`<p class="quiet">No variables yet. Add what the command needs but the repository must not contain, such as passwords. Values are stored encrypted, and those of at least 8 characters are masked in logs.</p>`
-      : renderTable({
+      : table({
           caption: 'Environment variables',
           columns: ['Name', 'Value', 'Actions'],
           rows: variables.map(variable => ({
