@@ -74,7 +74,7 @@ test('a limit of months does not end a job at once', async t => {
 
 test('a job whose start is never answered can be canceled', async t => {
   const away = async () => {
-    throw new EngineUnavailable('Docker did not answer in time.');
+    throw new EngineUnavailable('Docker did not respond in time.');
   };
   let canceled = false;
   const asked = Promise.withResolvers<void>();
@@ -144,7 +144,7 @@ for (const [status, outcome] of [
 
 test('a job that Docker never reports as started is waited for no longer than its timeout', async t => {
   const inspectContainer = async () => {
-    throw new EngineUnavailable('Docker did not answer in time.');
+    throw new EngineUnavailable('Docker did not respond in time.');
   };
   const fixture = await roomFor(t, { inspectContainer }, { deadlineAt: Date.now() + 100 });
   assert.equal(await fixture.mayHaveStarted(), true);

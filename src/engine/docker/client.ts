@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import Dockerode from 'dockerode';
 import { EngineRefused, EngineUnavailable } from '../engine.ts';
 
-/** The engine answered with this HTTP status. */
+/** The engine responded with this HTTP status. */
 class DockerRefused extends EngineRefused {
   readonly status: number;
   constructor(message: string, status: number) {
@@ -25,9 +25,9 @@ type CallLimits = { deadlineMs?: number | undefined; signal?: AbortSignal | unde
 
 export type DockerClient = {
   docker: Dockerode;
-  /** Runs a request with a deadline. `what` names it in messages. Throws EngineUnavailable or DockerRefused. */
-  call: <T>(what: string, work: () => Promise<T>, limits?: CallLimits) => Promise<T>;
-  /** Ends every request that is under way and refuses new ones, so that the process can exit. */
+  /** Runs a request with a deadline. `action` names it in messages. Throws EngineUnavailable or DockerRefused. */
+  call: <T>(action: string, work: () => Promise<T>, limits?: CallLimits) => Promise<T>;
+  /** Ends every request and refuses new ones, so that the process can exit. */
   close(): void;
 };
 
@@ -39,7 +39,7 @@ export type ClientSettings = {
   deadlineMs?: number;
 };
 
-/** Like Node's global agent, which cannot be used: its connections cannot be closed apart from those of others. */
+/** The options of Node's global agent, whose connections cannot be closed separately. */
 const AGENT_OPTIONS = { keepAlive: true, scheduling: 'lifo', timeout: 5_000 } as const;
 
 export function openDocker(settings: ClientSettings): DockerClient {
@@ -48,26 +48,26 @@ export function openDocker(settings: ClientSettings): DockerClient {
   const agent = address.protocol === 'https' ? new HttpsAgent(AGENT_OPTIONS) : new HttpAgent(AGENT_OPTIONS);
   const docker = makeDockerode({ ...address, agent });
   const closed = new AbortController();
-  // dockerode accepts a signal for some requests only. This way every request of a call gets the signal of the call.
+  // dockerode accepts a signal only for some requests. This passes the signal of a call to all of its requests.
   const signalOfCall = new AsyncLocalStorage<AbortSignal>();
   const dial = docker.modem.dial.bind(docker.modem);
   docker.modem.dial = (request, callback) => {
     const abortSignal = signalOfCall.getStore();
     dial(abortSignal ? { ...request, abortSignal } : request, callback);
   };
-  let unread = certificates;
-  // Before the first call, and again until it succeeds: without certificates the engine counts as unavailable.
+  let unreadDirectory = certificates;
+  // Tried before each call until it succeeds: without certificates the engine is unavailable.
   const readCertificates = () => {
-    if (unread === undefined) return;
-    Object.assign(docker.modem, certificatesIn(unread, dockerHost));
-    unread = undefined;
+    if (unreadDirectory === undefined) return;
+    Object.assign(docker.modem, certificatesIn(unreadDirectory, dockerHost));
+    unreadDirectory = undefined;
   };
   return {
     docker,
-    call: async (what, work, limits = {}) => {
-      // Aborted only during the call: a stream that it returns may last longer than the deadline.
+    call: async (action, work, limits = {}) => {
+      // The deadline applies to the call, not to a stream that it returns.
       const deadline = new AbortController();
-      const late = setTimeout(() => deadline.abort(), limits.deadlineMs ?? deadlineMs).unref();
+      const timer = setTimeout(() => deadline.abort(), limits.deadlineMs ?? deadlineMs).unref();
       const signal = AbortSignal.any([
         deadline.signal,
         closed.signal,
@@ -85,24 +85,24 @@ export function openDocker(settings: ClientSettings): DockerClient {
       } catch (error) {
         if (limits.signal?.aborted) throw limits.signal.reason;
         if (closed.signal.aborted)
-          throw new EngineUnavailable(`The connection to Docker at ${dockerHost} was closed (${what}).`);
+          throw new EngineUnavailable(`The connection to Docker at ${dockerHost} was closed (${action}).`);
         if (deadline.signal.aborted)
-          throw new EngineUnavailable(`Docker at ${dockerHost} did not answer in time (${what}).`);
-        throw translate(error, what, dockerHost);
+          throw new EngineUnavailable(`Docker at ${dockerHost} did not respond in time (${action}).`);
+        throw translate(error, action, dockerHost);
       } finally {
-        clearTimeout(late);
+        clearTimeout(timer);
         signal.removeEventListener('abort', onAbort);
       }
     },
     close() {
       closed.abort();
-      // This ends what has no signal any more: streams, and idle connections.
+      // Ends streams and idle connections, which have no signal.
       agent.destroy();
     },
   };
 }
 
-/** dockerode reads DOCKER_HOST too, and throws when its certificates are missing. Only the setting counts. */
+/** Hides DOCKER_HOST from dockerode, which would read it and throw if its certificates are missing. */
 function makeDockerode(address: Omit<Connection, 'certificates'> & { agent: HttpAgent }): Dockerode {
   const { DOCKER_HOST } = process.env;
   delete process.env.DOCKER_HOST;
@@ -118,7 +118,7 @@ type Connection = {
   host?: string;
   port?: string;
   protocol?: 'http' | 'https';
-  /** The directory of the certificates; undefined without TLS. */
+  /** The directory with the certificates; undefined without TLS. */
   certificates?: string;
 };
 
@@ -139,10 +139,10 @@ function certificatesIn(directory: string, dockerHost: string): Record<'ca' | 'c
   const read = (name: string) => {
     try {
       return readFileSync(join(directory, name), 'utf8');
-    } catch (cause) {
+    } catch (error) {
       throw new EngineUnavailable(
         `Docker at ${dockerHost} needs TLS, and ${join(directory, name)} cannot be read ` +
-          `(${(cause as NodeJS.ErrnoException).code}): ca.pem, cert.pem and key.pem must be in DOCKER_CERT_PATH`,
+          `(${(error as NodeJS.ErrnoException).code}): ca.pem, cert.pem and key.pem must be in DOCKER_CERT_PATH`,
         false,
       );
     }
@@ -150,16 +150,18 @@ function certificatesIn(directory: string, dockerHost: string): Record<'ca' | 'c
   return { ca: read('ca.pem'), cert: read('cert.pem'), key: read('key.pem') };
 }
 
-/** An engine that is shutting down still answers for a while, with status 500 and one of these messages. */
+/** An engine that is shutting down responds with status 500 and one of these messages for a while. */
 const SHUTTING_DOWN =
   /transport is closing|connection is closing|database not open|ttrpc: closed|context canceled|containerd\.sock/;
 
-function translate(error: unknown, what: string, dockerHost: string): unknown {
+function translate(error: unknown, action: string, dockerHost: string): unknown {
   if (!(error instanceof Error)) return error;
   if ('statusCode' in error && typeof error.statusCode === 'number') {
     if (error.statusCode >= 500 && SHUTTING_DOWN.test(reasonOf(error)))
-      return new EngineUnavailable(`Docker at ${dockerHost} is shutting down (${what}): ${reasonOf(error)}`);
-    return new DockerRefused(`Docker refused: ${what}: ${reasonOf(error)}`, error.statusCode);
+      return new EngineUnavailable(
+        `Docker at ${dockerHost} is shutting down (${action}): ${reasonOf(error)}`,
+      );
+    return new DockerRefused(`Docker refused: ${action}: ${reasonOf(error)}`, error.statusCode);
   }
   if (!('code' in error)) return error;
   const code = String(error.code);
@@ -167,10 +169,10 @@ function translate(error: unknown, what: string, dockerHost: string): unknown {
     code === 'EACCES'
       ? "this user may not use its socket: add it to the group 'docker'"
       : code === 'ENOENT' || code === 'ECONNREFUSED'
-        ? 'nothing answers there: is Docker running?'
+        ? 'nothing responds there: is Docker running?'
         : `the connection broke (${code})`;
   const reached = !['EACCES', 'ENOENT', 'ECONNREFUSED'].includes(code);
-  return new EngineUnavailable(`Docker at ${dockerHost} cannot be reached (${what}): ${advice}`, reached);
+  return new EngineUnavailable(`Docker at ${dockerHost} cannot be reached (${action}): ${advice}`, reached);
 }
 
 function reasonOf(error: Error): string {
@@ -182,7 +184,7 @@ export function isRefused(error: unknown, ...statuses: number[]): error is Docke
   return error instanceof DockerRefused && statuses.includes(error.status);
 }
 
-/** Undefined when the call is refused with one of the statuses. */
+/** Undefined if the call is refused with one of the statuses. */
 export async function unlessRefused<T>(statuses: number[], work: () => Promise<T>): Promise<T | undefined> {
   try {
     return await work();
@@ -192,15 +194,15 @@ export async function unlessRefused<T>(statuses: number[], work: () => Promise<T
   }
 }
 
-/** Reads the progress messages of an import, load or pull to their end; throws when one reports an error. */
+/** Reads all progress messages of an import, load or pull. Throws if one reports an error. */
 export async function readProgress(stream: NodeJS.ReadableStream): Promise<string[]> {
   const lines: string[] = [];
   let rest = '';
   for await (const chunk of stream) {
     rest += chunk.toString();
-    const parts = rest.split('\n');
-    rest = parts.pop() ?? '';
-    lines.push(...parts);
+    const complete = rest.split('\n');
+    rest = complete.pop() ?? '';
+    lines.push(...complete);
   }
   return [...lines, rest]
     .filter(line => line.trim() !== '')

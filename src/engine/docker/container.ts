@@ -13,14 +13,14 @@ import {
 import { isRefused, unlessRefused } from './client.ts';
 import { createContainer, type Scope, throwIfVolumeLost } from './create-container.ts';
 
-/** Missing where the kernel has no IPv6: then Docker would refuse the setting. */
+/** Missing if the kernel has no IPv6. Docker would refuse the setting then. */
 const LOOPBACK_IPV6 = '/proc/sys/net/ipv6/conf/lo';
 const WATCH_INTERVAL_MS = 15_000;
 
 export function createContainers(
   scope: Scope,
   options: {
-    /** Resolves when the rules of the network with that name are in force. */
+    /** Resolves when the firewall rules of the network are active. */
     protect(network: string): ReturnType<Network['protectNetwork']>;
     watchIntervalMs?: number | undefined;
   },
@@ -50,16 +50,16 @@ export function createContainers(
 
     async startContainer(plan) {
       const isProtected = protect(plan.network);
-      // Awaited only when the container is created: the two take their time side by side.
+      // Awaited after the creation of the container, which runs in parallel.
       isProtected.catch(() => {});
-      // Docker refuses more processors than there are, which on a small machine would be every container.
+      // Docker refuses a limit above the number of processors.
       processors ??= (await call('info', () => docker.info())).NCPU as number;
       const containerId = await createOrFind(scope, { ...plan, cpus: Math.min(plan.cpus, processors) });
       await isProtected;
       try {
         await call('start a container', () => docker.getContainer(containerId).start());
       } catch (error) {
-        // 304: it runs already.
+        // 304: it is already running.
         if (isRefused(error, 304)) return containerId;
         if (error instanceof EngineRefused) {
           await removeContainer(containerId);
@@ -74,7 +74,7 @@ export function createContainers(
     async waitForExit(container, signal) {
       for (;;) {
         signal?.throwIfAborted();
-        // Asked again from time to time: a wait may hang although its connection is open.
+        // Repeated with a deadline, because a wait may hang although its connection is open.
         try {
           await call('wait for a container', () => docker.getContainer(container).wait(), {
             deadlineMs: watchIntervalMs,
@@ -141,7 +141,7 @@ function stateOf(state: DockerState): ContainerState {
   };
 }
 
-/** The id of the container of the plan: one that an earlier call with the same plan created is used again. */
+/** Returns the id of the plan's container. Reuses one that an earlier call with the same plan created. */
 async function createOrFind(scope: Scope, plan: ContainerPlan, retriesLeft = 3): Promise<string> {
   const { docker, call } = scope;
   try {
@@ -156,7 +156,7 @@ async function createOrFind(scope: Scope, plan: ContainerPlan, retriesLeft = 3):
       throw new EngineRefused(`A container called ${plan.name} exists and does not belong to this server.`);
     const isSame = isDeepStrictEqual(found.Config.Entrypoint, plan.command);
     if (isSame && found.State.Status !== 'removing') return found.Id;
-    // It is of an earlier attempt, which nobody follows any more. Another call may be removing it.
+    // It belongs to an earlier attempt. Another call may be removing it.
     await unlessRefused([409], () =>
       call('remove a container', () => container.remove({ force: true, v: true })),
     );

@@ -1,4 +1,4 @@
-// Creates every container, with the restrictions that all of them share, and those that the engine uses for its own work.
+// Creates all containers with the restrictions that they share: those of jobs, and internal ones of the engine itself.
 import { randomBytes } from 'node:crypto';
 import { labelsOf, type Mount, type Ownership, ownershipOf } from '../../domain/container/container-plan.ts';
 import { EngineRefused, ImageMissing, LOST_VOLUME_KIND, VolumeLost } from '../engine.ts';
@@ -10,10 +10,10 @@ import {
   unlessRefused,
 } from './client.ts';
 
-/** What the parts of an engine share. */
+/** What the modules of an engine share. */
 export type Scope = DockerClient & {
   instance: string;
-  /** The names of containers that the engine is using for its own work. */
+  /** The names of the internal containers that are in use. */
   internalContainers: Set<string>;
 };
 
@@ -25,7 +25,7 @@ type ContainerSpec = {
   mounts?: readonly Mount[];
 };
 
-/** Throws ImageMissing, and VolumeLost where the creation copies to a volume that is gone. */
+/** Throws ImageMissing, or VolumeLost if Docker should copy files to a volume that is gone. */
 export async function createContainer(
   scope: Scope,
   { name, owner, image, command, mounts = [] }: ContainerSpec,
@@ -38,11 +38,11 @@ export async function createContainer(
         name,
         Image: image,
         Labels: labelsOf(owner),
-        // As entrypoint, so that one of the image is not put before it.
+        // As the entrypoint, so that it replaces that of the image.
         Entrypoint: command,
         Cmd: [],
         Healthcheck: { Test: ['NONE'] },
-        // The entry script ignores other signals: `docker stop`, or a Docker that shuts down, would wait for nothing.
+        // The entry script ignores other signals: `docker stop` and a shutdown of Docker would wait in vain.
         StopSignal: 'SIGKILL',
         ...options,
         HostConfig: {
@@ -59,7 +59,7 @@ export async function createContainer(
     );
   } catch (error) {
     if (isRefused(error, 404)) throw new ImageMissing(`Docker has no image ${image}: import it first.`);
-    // 409: there is a container of that name, and no volume was touched.
+    // 409: a container of that name exists. No volume was touched.
     if (error instanceof EngineRefused && !isRefused(error, 409)) await throwIfVolumeLost(scope, mounts);
     throw error;
   }
@@ -81,16 +81,15 @@ function mountOptions({ type, source, target, readOnly, copy, owner }: Mount, in
 }
 
 /**
- * Docker creates a volume that is to be mounted and does not exist, empty: a lost artifact would look like one without
- * files. A volume with these options cannot be mounted, so the start fails instead. They have no effect on a volume that
- * exists.
+ * Docker creates a missing volume when it is mounted: a lost artifact would look like an empty one. A volume with these
+ * options cannot be mounted, so the start fails instead. They have no effect on an existing volume.
  */
 export const placeholderFor = (instance: string) => ({
   Labels: labelsOf({ instance, kind: LOST_VOLUME_KIND, id: '' }),
   DriverConfig: { Name: 'local', Options: { type: 'none', o: 'bind', device: '/nonexistent/assay-lost' } },
 });
 
-/** Undefined also for a placeholder. */
+/** Undefined if it is missing or a placeholder. */
 export async function findVolume(scope: Scope, name: string) {
   const found = await inspectVolume(scope, name);
   return found && !isPlaceholder(found) ? found : undefined;
@@ -102,7 +101,7 @@ export const inspectVolume = ({ docker, call }: Scope, name: string) =>
 export const isPlaceholder = ({ Labels }: { Labels?: Record<string, string> | null }) =>
   ownershipOf(Labels)?.kind === LOST_VOLUME_KIND;
 
-/** Says so where Docker could not mount a volume because it is gone, and removes what stands in its place. */
+/** Throws VolumeLost if Docker replaced a volume by a placeholder, and removes the placeholder. */
 export async function throwIfVolumeLost(scope: Scope, mounts: readonly Mount[]): Promise<void> {
   for (const { type, source, owner } of mounts) {
     if (type !== 'volume' || owner) continue;
@@ -117,7 +116,7 @@ export async function throwIfVolumeLost(scope: Scope, mounts: readonly Mount[]):
 
 type InternalContainerSpec = Omit<ContainerSpec, 'name' | 'owner'> & { kind: string };
 
-/** Creates a container for the engine's own work, for as long as `work` takes. `work` may start it. */
+/** Creates an internal container for the duration of `work`, which may start it. */
 export async function withInternalContainer<T>(
   scope: Scope,
   spec: InternalContainerSpec,
@@ -138,7 +137,7 @@ export async function withInternalContainer<T>(
   }
 }
 
-/** Under a new name each time: the one before it may be about to be removed. */
+/** A new name each time, because the previous container may still be being removed. */
 export const nameInternalContainer = ({ instance }: Scope, kind: string) => ({
   name: `assay-${instance}-${kind}-${randomBytes(4).toString('hex')}`,
   owner: { instance, kind, id: '' },

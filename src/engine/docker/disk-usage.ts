@@ -1,33 +1,33 @@
-// Measures volumes: `du` runs in a short-lived container with the one capability to read every file, because the server
-// itself may not read Docker's directories.
+// Measures volumes by running `du` in a short-lived container that may read every file, because the server may not read
+// Docker's directories.
 import type { PreparedImage } from '../engine.ts';
 import { type Scope, withInternalContainer } from './create-container.ts';
 
-const AT_ONCE = 16;
+const BATCH_SIZE = 16;
 const SECONDS_EACH = 20;
 const PARALLEL = 4;
-const ROUND_MS = (AT_ONCE / PARALLEL) * SECONDS_EACH * 1_000 + 30_000;
+const BATCH_MS = (BATCH_SIZE / PARALLEL) * SECONDS_EACH * 1_000 + 30_000;
 const MEMORY_BYTES = 256 * 1024 ** 2;
 /** The exit status of a shell and of xargs for a missing command. */
 const NOT_FOUND = 127;
 const DIRECTORY = '/srv/.assay/volumes';
-/** One `du` for each volume: one that has too many files to count in time does not hide the others. */
-const COUNT = `cd ${DIRECTORY} && ls | xargs -P ${PARALLEL} -n 1 timeout ${SECONDS_EACH} du -skx 2>/dev/null`;
+/** One `du` for each volume, so that a volume that takes too long does not affect the others. */
+const SCRIPT = `cd ${DIRECTORY} && ls | xargs -P ${PARALLEL} -n 1 timeout ${SECONDS_EACH} du -skx 2>/dev/null`;
 
-/** A volume that is gone is created again, empty, with a label that lets it be removed. */
+/** Docker creates a missing volume, empty, with a label that lets the sweep remove it. */
 export async function measureVolumes(
   scope: Scope,
   hostImage: PreparedImage,
   names: readonly string[],
 ): Promise<Map<string, number>> {
   const sizes = new Map<string, number>();
-  for (let at = 0; at < names.length; at += AT_ONCE)
-    for (const [name, bytes] of await measureSome(scope, hostImage, names.slice(at, at + AT_ONCE)))
+  for (let at = 0; at < names.length; at += BATCH_SIZE)
+    for (const [name, bytes] of await measureBatch(scope, hostImage, names.slice(at, at + BATCH_SIZE)))
       sizes.set(name, bytes);
   return sizes;
 }
 
-async function measureSome(
+async function measureBatch(
   scope: Scope,
   hostImage: PreparedImage,
   names: readonly string[],
@@ -44,12 +44,12 @@ async function measureSome(
   const spec = {
     kind: 'disk-usage',
     image: hostImage.reference,
-    command: ['/bin/sh', '-c', COUNT],
+    command: ['/bin/sh', '-c', SCRIPT],
     mounts: [...hostImage.mounts, ...mounts],
   };
   const options = {
     User: '0:0',
-    // Plain text in the log: otherwise Docker puts a header before each part.
+    // With a terminal the log is plain text. Otherwise Docker puts a header before each chunk.
     Tty: true,
     HostConfig: {
       CapAdd: ['DAC_READ_SEARCH'],
@@ -63,7 +63,7 @@ async function measureSome(
   return withInternalContainer(scope, spec, options, async container => {
     await call('measure volumes', () => container.start());
     const { StatusCode: status } = await call('measure volumes', () => container.wait(), {
-      deadlineMs: ROUND_MS,
+      deadlineMs: BATCH_MS,
     });
     if (status === NOT_FOUND)
       throw new Error('Volumes cannot be measured: the host has no du, timeout or xargs in /usr/bin.');

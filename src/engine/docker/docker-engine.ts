@@ -1,4 +1,4 @@
-// The Docker Engine behind the contract of ../engine.ts.
+// Implements the contract of ../engine.ts with the Docker Engine.
 import type { RunAs } from '../../domain/container/container-plan.ts';
 import { HOST_IMAGE } from '../../domain/names.ts';
 import type { Engine } from '../engine.ts';
@@ -14,7 +14,7 @@ export type DockerEngineOptions = ClientSettings &
     instance: string;
     /** The user that commands run as. */
     runAs: RunAs;
-    /** How often a wait for the end of a container is checked. */
+    /** How often a wait for the exit of a container is renewed. */
     watchIntervalMs?: number;
   };
 

@@ -1,5 +1,5 @@
-// The firewall rules of the instance's bridge. The server need not be root: a small container with the capability to set
-// rules, the guard, checks them on request and restores those that are missing. It ends with its connection.
+// The firewall rules of the instance's bridge. A small container that may set rules, the guard, checks them on request and
+// restores missing ones, so that the server need not be root. The guard ends with its connection.
 import { createInterface } from 'node:readline';
 import { type Duplex, PassThrough } from 'node:stream';
 import { EngineRefused, GUARD_KIND, type PreparedImage } from '../engine.ts';
@@ -7,18 +7,18 @@ import { type DockerContainer, unlessRefused } from './client.ts';
 import { createContainer, nameInternalContainer, type Scope } from './create-container.ts';
 
 type Firewall = {
-  /** Resolves when the rules are in force; throws EngineRefused when they cannot be set. */
+  /** Resolves when the rules are active. Throws EngineRefused if they cannot be set. */
   protect(): Promise<'intact' | 'restored'>;
   /** Removes the rules and the guard. Resolves when both are gone, with the number of rules. */
   removeRules(): Promise<number>;
   close(): void;
 };
 
-// $1 is the bridge. Reads commands line by line and answers each with one line. All rules are read with one call, since
-// this happens before every start of a container; they are compared in the form in which iptables lists them.
-// REJECT makes a connection of a suite fail at once instead of hanging; DROP is for kernels without it. The jump to
-// DOCKER-USER is Docker's own: Docker evaluates that chain before the rules that accept traffic, but adds the jump only
-// when it starts. Rules that stand behind those of others are moved to the top: an earlier one might accept the traffic.
+// $1 is the bridge. Reads one command per line and responds with one line. This runs before every start of a container, so
+// it reads all rules with one call and compares them in the format of `iptables -S`.
+// REJECT makes a connection of a suite fail at once instead of hanging; DROP is for kernels without REJECT. Docker adds the
+// jump to its chain DOCKER-USER only when it starts, so the script restores it. Rules that are not first in their chain are
+// moved to the top, because an earlier rule might accept the traffic.
 const SCRIPT = `
 PATH=/usr/sbin:/sbin:/usr/bin:/bin
 bridge=$1
@@ -26,7 +26,7 @@ insert() {
   $1 -w 10 -I $2 1 $3 -m comment --comment $bridge -j REJECT 2>/dev/null ||
     $1 -w 10 -I $2 1 $3 -m comment --comment $bridge -j DROP
 }
-# Our rules in the chain $1 that stand before the first rule of others.
+# Our rules in the chain $1 before the first rule of others.
 leading() {
   printf '%s\\n' "$rules" | sed -n "/^-A $1 /{/ --comment assay-/!q;p}"
 }
@@ -87,16 +87,16 @@ while read -r command; do
   elif [ "$command" = remove ]; then
     echo $(delete "$bridge" 2>/dev/null | wc -l)
   elif [ "$command" = protect ]; then
-    # Once: rules of bridges that are gone come from earlier servers.
+    # Once per guard: delete rules that earlier servers left for removed bridges.
     [ "$swept" ] || delete '' >/dev/null 2>&1
     swept=yes
-    words=$(protect 2>&1)
-    case $words in intact | restored) echo $words ;; *) echo failed $words ;; esac
+    result=$(protect 2>&1)
+    case $result in intact | restored) echo $result ;; *) echo failed $result ;; esac
   fi
 done
 `;
 
-const ANSWER_MS = 20_000;
+const RESPONSE_MS = 20_000;
 const MEMORY_BYTES = 64 * 1024 ** 2;
 
 type Guard = {
@@ -106,7 +106,7 @@ type Guard = {
   remove(): Promise<void>;
 };
 
-/** The guard has ended, for whatever reason: another one can be started. */
+/** The guard ended. Another one can be started. */
 class GuardEnded extends Error {
   override name = 'GuardEnded';
 }
@@ -141,12 +141,12 @@ export function createFirewall(
 
   return {
     async protect() {
-      const answer = await send('protect');
-      if (answer === 'intact' || answer === 'restored') return answer;
+      const response = await send('protect');
+      if (response === 'intact' || response === 'restored') return response;
       throw new EngineRefused(
-        answer === 'missing'
-          ? 'The host has no iptables, without which nothing keeps containers from its ports: install it, or set NETWORK to none or to a network of your own.'
-          : `The firewall rules that keep containers from the host's ports could not be set: ${answer.slice('failed'.length).trim().slice(0, 400)}. Check that iptables works on the host; a restart of Docker sets its own rules again.`,
+        response === 'missing'
+          ? 'The host has no iptables, which is needed to block containers from its ports: install it, or set NETWORK to none or to your own network.'
+          : `The firewall rules that block containers from the host's ports could not be set: ${response.slice('failed'.length).trim().slice(0, 400)}. Check that iptables works on the host; a restart of Docker sets its own rules again.`,
       );
     },
     async removeRules() {
@@ -179,7 +179,7 @@ async function startGuard(
       { name, owner, image, mounts, command: ['/bin/sh', '-c', SCRIPT, 'assay-guard', bridge] },
       {
         User: '0:0',
-        // Its input is this connection. When that ends, the script ends, and Docker removes the container.
+        // Its input is this connection. When the connection ends, the script ends and Docker removes the container.
         OpenStdin: true,
         StdinOnce: true,
         HostConfig: {
@@ -206,21 +206,21 @@ async function startGuard(
     });
     return guard;
   } catch (error) {
-    // Docker does not remove one that never ran. Where it cannot be removed now, the sweep does it.
+    // Docker does not remove a container that never ran. If this fails, the sweep removes it.
     await call('remove a container', async () => container?.remove({ force: true })).catch(() => {});
     internalContainers.delete(name);
     throw error;
   }
 }
 
-/** Commands are answered in the order in which they were sent. */
+/** Responses arrive in the order of the commands. */
 function connectGuard(
   { docker, call }: Scope,
   container: DockerContainer,
   stream: Duplex,
   onEnd: () => void,
 ): Guard {
-  const waiting: { resolve(answer: string): void; reject(error: Error): void }[] = [];
+  const waiting: { resolve(line: string): void; reject(error: Error): void }[] = [];
   let isOpen = true;
   const output = new PassThrough();
   const ignored = new PassThrough().resume();
@@ -242,7 +242,7 @@ function connectGuard(
             waiting.push({ resolve, reject });
             stream.write(`${command}\n`);
           }),
-        { deadlineMs: ANSWER_MS },
+        { deadlineMs: RESPONSE_MS },
       ),
     close: () => stream.destroy(),
     async remove() {

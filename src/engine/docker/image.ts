@@ -1,4 +1,4 @@
-// Images: makes the image `host`, prepares others for the user of jobs, and imports images from files.
+// Images: creates the image `host`, prepares others for the user that commands run as, and imports images from files.
 import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import type { Readable } from 'node:stream';
@@ -12,32 +12,32 @@ import { type Scope, withInternalContainer } from './create-container.ts';
 import { hostMounts, hostTar, userNameIn, workspaceTar } from './skeleton.ts';
 
 const LONG_CALL_MS = 15 * 60_000;
-/** For a list of users or groups, which is read into memory. */
+/** For /etc/passwd and /etc/group, which are read into memory. */
 const LONGEST_FILE_BYTES = 8 * 1024 ** 2;
-/** The image that a prepared one was made from. */
+/** The image that a prepared one is based on. */
 const BASE_LABEL = 'assay.base';
-/** The instance that made an image. Containers inherit labels, so it differs from the one that they are found by. */
+/** The instance that created an image. Not `assay.instance`, because containers inherit labels and are found by that one. */
 const MAKER_LABEL = 'assay.made-by';
 const USER_LABEL = 'assay.user';
 const GIT_LABEL = 'assay.git';
-/** Changes with what is put into images, so that existing ones are prepared again. */
+/** Change it when the content added to images changes, so that existing ones are prepared again. */
 const SKELETON = 'skeleton 2';
 const GIT_PATHS = ['/usr/bin/git', '/usr/local/bin/git', '/bin/git'];
 
 export function createImages(scope: Scope, runAs: RunAs): Images {
   const { docker, call, instance } = scope;
-  const underWay = new Map<string, Promise<PreparedImage>>();
+  const pending = new Map<string, Promise<PreparedImage>>();
   let tarOfHost: Buffer | undefined;
 
   const findImage = (name: string) =>
     unlessRefused([404, 400], () => call('inspect an image', () => docker.getImage(name).inspect()));
 
-  /** Two builds that need the same image at the same time make it once. */
+  /** Concurrent builds that need the same image prepare it once. */
   function prepareImage(name: string): Promise<PreparedImage> {
     const work =
-      underWay.get(name) ??
-      (name === HOST_IMAGE ? prepareHost() : prepareOther(name)).finally(() => underWay.delete(name));
-    underWay.set(name, work);
+      pending.get(name) ??
+      (name === HOST_IMAGE ? prepareHost() : prepareOther(name)).finally(() => pending.delete(name));
+    pending.set(name, work);
     return work;
   }
 
@@ -72,7 +72,7 @@ export function createImages(scope: Scope, runAs: RunAs): Images {
       const tar = await workspaceTar(runAs, passwd, await readFile(container, '/etc/group'));
       await call('prepare an image', () => container.putArchive(tar, { path: '/' }));
       const hasGit = await hasAny(container, GIT_PATHS);
-      // The configuration of the image is kept; that of this container is not.
+      // Keeps the configuration of the image, not that of this container.
       const config = {
         ...base.Config,
         Labels: {
@@ -91,7 +91,7 @@ export function createImages(scope: Scope, runAs: RunAs): Images {
     });
   }
 
-  /** Empty where there is no such file. The deadline includes reading: the engine may go away in the middle of it. */
+  /** Empty if there is no such file. The deadline includes reading, because the engine may stop meanwhile. */
   async function readFile(container: DockerContainer, path: string): Promise<string> {
     const content = await unlessRefused([404], () =>
       call('read from an image', async () => firstFile(await container.getArchive({ path }), path)),
@@ -101,26 +101,26 @@ export function createImages(scope: Scope, runAs: RunAs): Images {
 
   async function hasAny(container: DockerContainer, paths: string[]): Promise<boolean> {
     for (const path of paths) {
-      const answer = await unlessRefused([404], () =>
+      const response = await unlessRefused([404], () =>
         call('inspect a path in an image', () => container.infoArchive({ path })),
       );
-      // The body is empty, but the connection is free only when it was read.
-      answer?.resume();
-      if (answer) return true;
+      // The body is empty, but the connection is released only when it is read.
+      response?.resume();
+      if (response) return true;
     }
     return false;
   }
 
   async function importImage(file: string, name: string): Promise<void> {
-    const former = await findImage(name);
+    const previous = await findImage(name);
     await load(file, splitName(name));
-    if (former) await removeUnnamed(former.Id);
+    if (previous) await removeUnnamed(previous.Id);
   }
 
   async function load(file: string, reference: Reference): Promise<void> {
     const kind = await archiveKind(file);
     if (kind === 'unknown') {
-      // Compressed in a way that only Docker reads: it has to try.
+      // Only Docker can read the compression, so try both.
       try {
         await loadSaved(file, reference);
       } catch (error) {
@@ -150,7 +150,7 @@ export function createImages(scope: Scope, runAs: RunAs): Images {
     );
   }
 
-  /** An image that lost its last name is of no use, nor is what was prepared from it. */
+  /** Removes an image that lost its last name, and the images prepared from it. */
   async function removeUnnamed(imageId: string): Promise<void> {
     const image = await findImage(imageId);
     if (!image || image.RepoTags.length + image.RepoDigests.length > 0) return;
@@ -208,7 +208,7 @@ function splitName(name: string): Reference {
     : { repo: name.slice(0, colon), tag: name.slice(colon + 1) };
 }
 
-/** Docker 20.10 decompresses gzip, bzip2 and xz by itself, but not zstd. */
+/** Docker 20.10 decompresses gzip, bzip2 and xz, but not zstd. */
 async function sourceOf(file: string): Promise<NodeJS.ReadableStream> {
   return (await formatOf(file)) === 'zstd' ? openPlain(file, 'zstd') : createReadStream(file);
 }
@@ -219,7 +219,7 @@ async function archiveKind(file: string): Promise<'saved' | 'root' | 'unknown'> 
   const plain = openPlain(file, format);
   const entries = extract();
   plain.on('error', error => entries.destroy(error));
-  // The loop below reports it. Without a listener the error of a truncated archive would end the program.
+  // The loop below throws the error. Without a listener it would end the process.
   entries.on('error', () => {});
   plain.pipe(entries);
   try {
@@ -240,7 +240,7 @@ async function firstFile(stream: NodeJS.ReadableStream, path: string): Promise<B
   const entries = extract();
   const source = stream as Readable;
   source.on('error', error => entries.destroy(error));
-  // The loop below reports it. Without a listener the error would end the program.
+  // The loop below throws the error. Without a listener it would end the process.
   entries.on('error', () => {});
   source.pipe(entries);
   const chunks: Buffer[] = [];
@@ -253,8 +253,7 @@ async function firstFile(stream: NodeJS.ReadableStream, path: string): Promise<B
       }
       for await (const chunk of entry as AsyncIterable<Buffer>) {
         sizeBytes += chunk.length;
-        if (sizeBytes > LONGEST_FILE_BYTES)
-          throw new EngineRefused(`${path} in the image is too large to be used.`);
+        if (sizeBytes > LONGEST_FILE_BYTES) throw new EngineRefused(`${path} in the image is too large.`);
         chunks.push(chunk);
       }
     }

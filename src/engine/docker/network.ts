@@ -1,5 +1,5 @@
-// The network of the instance: a bridge of its own, from which containers reach neither each other, nor the host's ports,
-// nor link-local addresses.
+// The network of the instance: a separate bridge, from which containers reach neither each other, nor the host's ports, nor
+// link-local addresses.
 import { createHash } from 'node:crypto';
 import { labelsOf, ownershipOf } from '../../domain/container/container-plan.ts';
 import { EngineRefused, type Network, OWN_BRIDGE, type PreparedImage } from '../engine.ts';
@@ -12,25 +12,25 @@ export type NetworkOptions = {
   network: string;
   /** The rules are set with the host's own iptables. */
   hostImage(): Promise<PreparedImage>;
-  /** Rules were missing, or stood behind others, although they had been set before. */
+  /** Called when rules that had been set were missing or no longer first. */
   onRulesRestored?: ((network: string) => void) | undefined;
 };
 
 type DockerNetwork = Network & {
-  /** Resolves when the rules of the network with that name are in force. Other networks than our own have none. */
+  /** Resolves when the rules of the network are active. Only the instance's bridge has rules. */
   protect: (network: string) => ReturnType<Network['protectNetwork']>;
   close: () => void;
 };
 
 export function createNetwork(scope: Scope, options: NetworkOptions): DockerNetwork {
   const { docker, call, instance } = scope;
-  const own = networkName(instance);
-  const firewall = createFirewall(scope, own, options.hostImage);
+  const bridge = networkName(instance);
+  const firewall = createFirewall(scope, bridge, options.hostImage);
   // The first server on a host, or the first after a reboot, finds no rules.
   let isFirstCheck = true;
 
   const protect: DockerNetwork['protect'] = async network => {
-    if (network !== own) return 'intact';
+    if (network !== bridge) return 'intact';
     const found = await firewall.protect();
     if (found === 'restored' && !isFirstCheck) options.onRulesRestored?.(network);
     isFirstCheck = false;
@@ -42,9 +42,9 @@ export function createNetwork(scope: Scope, options: NetworkOptions): DockerNetw
   };
 
   return {
-    ensureNetwork: () => ensureNetwork(scope, own, options.network),
+    ensureNetwork: () => ensureNetwork(scope, bridge, options.network),
     protect,
-    protectNetwork: async () => (options.network === OWN_BRIDGE ? await protect(own) : 'intact'),
+    protectNetwork: async () => (options.network === OWN_BRIDGE ? await protect(bridge) : 'intact'),
     listNetworks,
     async removeNetworks() {
       const names = await listNetworks();
@@ -55,10 +55,10 @@ export function createNetwork(scope: Scope, options: NetworkOptions): DockerNetw
   };
 }
 
-async function ensureNetwork(scope: Scope, own: string, setting: string): Promise<string> {
+async function ensureNetwork(scope: Scope, bridge: string, setting: string): Promise<string> {
   if (setting === 'none') return 'none';
   if (setting === 'host')
-    throw new EngineRefused('NETWORK must not be host: containers would have the network of the host.');
+    throw new EngineRefused('NETWORK must not be host: containers would use the network of the host.');
   if (setting !== OWN_BRIDGE) {
     if (!(await findNetwork(scope, setting)))
       throw new EngineRefused(`Docker has no network ${setting} (setting NETWORK).`);
@@ -66,13 +66,13 @@ async function ensureNetwork(scope: Scope, own: string, setting: string): Promis
   }
   if (await isRootless(scope))
     throw new EngineRefused(
-      "Docker runs rootless, where no firewall rule keeps containers from the host's ports: set NETWORK to none, or to a network of your own.",
+      "Docker runs rootless, where no firewall rule can block containers from the host's ports: set NETWORK to none, or to your own network.",
     );
-  const found = await findNetwork(scope, own);
+  const found = await findNetwork(scope, bridge);
   if (found && ownershipOf(found.Labels)?.instance !== scope.instance)
-    throw new EngineRefused(`A network called ${own} exists and does not belong to this server.`);
-  if (!found) await createBridge(scope, own);
-  return own;
+    throw new EngineRefused(`A network called ${bridge} exists and does not belong to this server.`);
+  if (!found) await createBridge(scope, bridge);
+  return bridge;
 }
 
 /** Docker's message when all its address ranges are in use. */
@@ -96,7 +96,7 @@ async function createBridge({ docker, call, instance }: Scope, name: string): Pr
   } catch (error) {
     if (!(error instanceof EngineRefused && NO_ADDRESSES.test(error.message))) throw error;
     throw new EngineRefused(
-      `Docker has no addresses left for the network of this server: remove networks that nobody uses (docker network prune; assay cleanup for what a former data directory left), or give it more with default-address-pools in /etc/docker/daemon.json and restart it. Docker says: ${error.message}`,
+      `Docker has no addresses left for the network of this server: remove unused networks (docker network prune, or assay cleanup for those of a former data directory), or add addresses with default-address-pools in /etc/docker/daemon.json and restart Docker. Docker reports: ${error.message}`,
     );
   }
 }
@@ -106,7 +106,7 @@ async function findNetwork({ docker, call }: Scope, name: string) {
   return (await unlessRefused([404], find)) as { Labels: Record<string, string> } | undefined;
 }
 
-/** Traffic of its containers comes from a process of a user on the host, which no rule for the bridge applies to. */
+/** In rootless mode, traffic of containers comes from a user process on the host, to which rules for the bridge do not apply. */
 async function isRootless({ docker, call }: Scope): Promise<boolean> {
   const { SecurityOptions } = (await call('info', () => docker.info())) as {
     SecurityOptions?: string[] | null;
@@ -114,7 +114,7 @@ async function isRootless({ docker, call }: Scope): Promise<boolean> {
   return (SecurityOptions ?? []).some(option => option.startsWith('name=rootless'));
 }
 
-/** The name of the network and of its bridge, for which the kernel allows 15 characters. */
+/** The name of the network and its bridge. The kernel allows 15 characters. */
 function networkName(instance: string): string {
   return `assay-${createHash('sha256').update(instance).digest('hex').slice(0, 8)}`;
 }

@@ -1,4 +1,4 @@
-// What kind of engine there is, for `assay doctor` and the demo, which ask before there is an instance.
+// Inspects the Docker Engine for `assay doctor` and the demo, before there is an instance.
 import { openDocker } from './client.ts';
 
 const DEADLINE_MS = 10_000;

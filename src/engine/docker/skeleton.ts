@@ -1,5 +1,5 @@
-// The directories and files that Assay adds to every image, as a tar: workspace, cache, home, the user, and for the image
-// `host` the links to the host's /usr.
+// Creates the tar of directories and files that Assay adds to every image: workspace, cache, home and user, and for the
+// image `host` the links to the host's /usr.
 import { existsSync, lstatSync, readdirSync, readFileSync, readlinkSync, statSync } from 'node:fs';
 import { pack } from 'tar-stream';
 import {
@@ -12,7 +12,7 @@ import {
 
 const USER_NAME = 'assay';
 
-/** What programs under /usr need from /etc, where the host has it. No keys: of ssl, only the certificates. */
+/** What programs under /usr need from the host's /etc. No keys: of ssl, only the certificates. */
 const HOST_ETC = [
   /^alternatives$/,
   /^(ca-certificates|pki\/tls\/certs|pki\/ca-trust|ssl\/certs|ssl\/openssl\.cnf)$/,
@@ -34,7 +34,7 @@ const SETTINGS_BYTES = 64 * 1024;
 const CREDENTIALS =
   /_auth(token)?\s*=|passw(or)?d|token|secret|api[_-]?key|authorization|PRIVATE KEY|:\/\/(?!git@)[^/\s@]+@/i;
 
-/** Debian's Chromium exits at once where it cannot create a sandbox, as in every container without privileges. */
+/** Debian's Chromium exits if it cannot create a sandbox, which needs privileges that containers do not have. */
 const CHROMIUM_FLAGS = `# The container is the sandbox: another one cannot be created in it.
 export CHROMIUM_FLAGS="$CHROMIUM_FLAGS --no-sandbox"
 `;
@@ -49,7 +49,7 @@ type Entry = {
   content?: string;
 };
 
-/** They belong to the user, because an empty volume takes the owner of the directory that it is mounted at. */
+/** The user owns them, because an empty volume takes the owner of the directory that it is mounted at. */
 function workspace(runAs: RunAs): Entry[] {
   return [
     { name: 'tmp', mode: 0o1777 },
@@ -62,7 +62,7 @@ function workspace(runAs: RunAs): Entry[] {
   ];
 }
 
-/** For an image with a system of its own: its `passwd` and `group` get the lines that they lack. */
+/** For an image other than `host`: adds missing lines to its `passwd` and `group`. */
 export async function workspaceTar(runAs: RunAs, passwd: string, group: string): Promise<Buffer> {
   return await tarOf([
     ...workspace(runAs),
@@ -101,7 +101,7 @@ function listUnder(root: string, directories: readonly string[]): string[] {
     .sort();
 }
 
-/** Empty for a directory that is missing or that this user may not read. */
+/** Empty if the directory is missing or unreadable. */
 function listDirectory(path: string): string[] {
   try {
     return readdirSync(path);
@@ -114,7 +114,7 @@ function listDirectory(path: string): string[] {
 /** The root of the image `host`, without the host's /usr, which every container mounts. */
 export async function hostTar(runAs: RunAs): Promise<Buffer> {
   const links = ROOT_LINKS.filter(name => isLink(`/${name}`));
-  // A real directory with a link for each program of the host, because Docker mounts its init into it.
+  // A real directory with links to the host's programs, because Docker mounts its init into it.
   const sbin = existsSync('/usr/sbin') ? readdirSync('/usr/sbin').sort() : [];
   return await tarOf([
     ...workspace(runAs),
@@ -139,10 +139,10 @@ export async function hostTar(runAs: RunAs): Promise<Buffer> {
 /** What a container of the image `host` mounts, read-only. */
 export function hostMounts(): Mount[] {
   const roots = ['usr', ...ROOT_LINKS.filter(name => existsSync(`/${name}`) && !isLink(`/${name}`))];
-  const wanted = listUnder('/etc', ['', 'ssl/', 'pki/', 'pki/tls/']).filter(
+  const etcNames = listUnder('/etc', ['', 'ssl/', 'pki/', 'pki/tls/']).filter(
     name => HOST_ETC.some(pattern => pattern.test(name)) && existsSync(`/etc/${name}`),
   );
-  return [...roots.map(name => `/${name}`), ...wanted.map(name => `/etc/${name}`)].map(path => ({
+  return [...roots.map(name => `/${name}`), ...etcNames.map(name => `/etc/${name}`)].map(path => ({
     type: 'bind',
     source: path,
     target: path,
@@ -155,33 +155,29 @@ const USERS = ['root:x:0:0:root:/root:/bin/sh', 'nobody:x:65534:65534:nobody:/no
 const GROUPS = ['root:x:0:', 'nogroup:x:65534:'];
 
 function withUser(passwd: string, { uid, gid }: RunAs): string {
-  const own = `${USER_NAME}:x:${uid}:${gid}:Assay:${HOME_DIRECTORY}:/bin/sh`;
-  return [...lacking(passwd, USERS), own].reduce(withLine, passwd);
+  const user = `${USER_NAME}:x:${uid}:${gid}:Assay:${HOME_DIRECTORY}:/bin/sh`;
+  return [...missingLines(passwd, USERS), user].reduce(withLine, passwd);
 }
 
 function withGroup(group: string, { gid }: RunAs): string {
-  return [...lacking(group, GROUPS), `${USER_NAME}:x:${gid}:`].reduce(withLine, group);
+  return [...missingLines(group, GROUPS), `${USER_NAME}:x:${gid}:`].reduce(withLine, group);
 }
 
-/** The lines whose name is not in the text, whatever its number. */
-const lacking = (text: string, lines: readonly string[]) =>
+/** The lines whose name is not in the text. */
+const missingLines = (text: string, lines: readonly string[]) =>
   lines.filter(line => !text.split('\n').some(one => one.split(':')[0] === line.split(':')[0]));
 
-/** Adds the line, unless there is one with the same number. */
+/** Adds the line, unless one has the same number. */
 function withLine(text: string, line: string): string {
   const numberOf = (one: string) => one.split(':')[2];
   if (text.split('\n').some(one => numberOf(one) === numberOf(line))) return text;
-  return `${closed(text)}${line}\n`;
+  return `${text === '' || text.endsWith('\n') ? text : `${text}\n`}${line}\n`;
 }
 
 /** The name of the user that commands run as, in an image with these users. */
 export function userNameIn(passwd: string, runAs: RunAs): string {
   const lines = withUser(passwd, runAs).split('\n');
   return lines.find(line => line.split(':')[2] === String(runAs.uid))?.split(':')[0] as string;
-}
-
-function closed(text: string): string {
-  return text === '' || text.endsWith('\n') ? text : `${text}\n`;
 }
 
 function isLink(path: string): boolean {
@@ -191,7 +187,7 @@ function isLink(path: string): boolean {
 async function tarOf(entries: Entry[]): Promise<Buffer> {
   const tar = pack();
   for (const { name, mode, owner, link, content } of entries) {
-    // A fixed time: the same content gives the same bytes, and so the same name of the image.
+    // With a fixed time, the same content gives the same bytes, and so the same image name.
     const header = { name, mode, uid: owner?.uid ?? 0, gid: owner?.gid ?? 0, mtime: new Date(0) };
     if (link !== undefined) tar.entry({ ...header, type: 'symlink', linkname: link });
     else if (content !== undefined) tar.entry({ ...header, type: 'file' }, content);

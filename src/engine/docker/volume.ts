@@ -1,5 +1,5 @@
-// Volumes: creates, fills, reads and removes them. Their content is reached through a container that mounts the volume and
-// is never started, so that the server needs no access to Docker's own directories.
+// Creates, fills, reads and removes volumes. It accesses their content through a container that mounts the volume and is
+// never started, so that the server needs no access to Docker's directories.
 import { PassThrough, type Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { isDeepStrictEqual } from 'node:util';
@@ -23,13 +23,13 @@ import {
 import { measureVolumes } from './disk-usage.ts';
 
 const STALL_MS = 60_000;
-const LONGEST_MS = 6 * 3600_000;
+const MAX_TRANSFER_MS = 6 * 3600_000;
 /** The bit that marks a directory in Go's file modes. */
 const DIRECTORY_MODE = 2 ** 31;
-/** The kernel takes one page of mount options. */
-const LONGEST_OPTIONS = 4_000;
+/** The kernel accepts one page of mount options. */
+const MAX_OPTIONS_LENGTH = 4_000;
 
-/** `hostImage` has a directory for the volume that belongs to the user of jobs: an empty volume takes its owner. */
+/** The user that commands run as owns the directory for volumes in `hostImage`: an empty volume takes its owner. */
 export function createVolumes(scope: Scope, hostImage: () => Promise<PreparedImage>): Volumes {
   const { docker, call, instance } = scope;
 
@@ -54,7 +54,7 @@ export function createVolumes(scope: Scope, hostImage: () => Promise<PreparedIma
     return true;
   };
 
-  /** Docker returns the volume of that name where there is one, whatever options it has. */
+  /** Docker returns an existing volume of that name, whatever its options are. */
   async function create(name: string, labels: Ownership, options: Record<string, string>): Promise<void> {
     const send = () =>
       call('create a volume', () =>
@@ -71,7 +71,7 @@ export function createVolumes(scope: Scope, hostImage: () => Promise<PreparedIma
     const found = await findVolume(scope, volume);
     if (!found) throw new VolumeLost(`Docker has lost the volume ${volume}.`);
     const path = inside === '' ? found.Mountpoint : `${found.Mountpoint}/${inside}`;
-    // A colon ends a layer.
+    // A colon separates layers.
     return path.replace(/[\\:]/g, '\\$&');
   }
 
@@ -82,7 +82,7 @@ export function createVolumes(scope: Scope, hostImage: () => Promise<PreparedIma
       const lower = (await Promise.all(layers.map(hostPath))).join(':');
       const upper = writable && (await hostPath({ volume: writable.volume, inside: '' }));
       const o = `lowerdir=${lower}${writable ? `,upperdir=${upper}/${writable.upper},workdir=${upper}/${writable.work}` : ''}`;
-      if (o.length > LONGEST_OPTIONS) return false;
+      if (o.length > MAX_OPTIONS_LENGTH) return false;
       await create(name, labels, { type: 'overlay', device: 'overlay', o });
       return true;
     },
@@ -99,12 +99,12 @@ export function createVolumes(scope: Scope, hostImage: () => Promise<PreparedIma
           failed.abort(error);
           throw error;
         });
-        // At the root: Docker refuses a link that leads out of the directory it unpacks to.
+        // Unpack at the root: Docker refuses a link that leads out of the directory.
         const filled = call('fill a volume', () => container.putArchive(moving, { path: '/' }), {
-          deadlineMs: LONGEST_MS,
+          deadlineMs: MAX_TRANSFER_MS,
           signal: failed.signal,
         });
-        // Nobody reads any more: the sender must not wait.
+        // Without a reader, the sender must not wait.
         filled.catch(() => moving.destroy());
         for (const result of await Promise.allSettled([filled, sent]))
           if (result.status === 'rejected') throw result.reason;
@@ -127,12 +127,12 @@ export function createVolumes(scope: Scope, hostImage: () => Promise<PreparedIma
 
     hasDirectory: ({ volume, inside }) =>
       withVolume(volume, async container => {
-        const answer = (await unlessRefused([404], () =>
+        const response = (await unlessRefused([404], () =>
           call('inspect a path in a volume', () => container.infoArchive({ path: pathOf(inside) })),
         )) as (Readable & { headers: Record<string, string> }) | undefined;
-        // The body is empty, but the connection is free only when it was read.
-        answer?.resume();
-        const stat = answer?.headers['x-docker-container-path-stat'];
+        // The body is empty, but the connection is released only when it is read.
+        response?.resume();
+        const stat = response?.headers['x-docker-container-path-stat'];
         if (stat === undefined) return false;
         return (
           (JSON.parse(Buffer.from(stat, 'base64').toString()) as { mode: number }).mode >= DIRECTORY_MODE
@@ -158,14 +158,14 @@ export function createVolumes(scope: Scope, hostImage: () => Promise<PreparedIma
 
 const pathOf = (inside: string) => (inside === '' ? VOLUME_DIRECTORY : `${VOLUME_DIRECTORY}/${inside}`);
 
-/** Passes bytes on, and fails when none came for a while. */
+/** Passes bytes through, and fails if none arrive for a while. */
 function failWhenStalled(): PassThrough {
   const stream = new PassThrough({ highWaterMark: 1 << 20 });
   const fail = () =>
     stream.destroy(new EngineUnavailable(`Docker transferred nothing for ${STALL_MS / 1000} s.`));
   const timer = setTimeout(fail, STALL_MS);
   stream.on('data', () => timer.refresh());
-  // Listening to data starts a stream before its reader is there.
+  // The listener above would start the stream before its reader is attached.
   stream.pause();
   stream.once('close', () => clearTimeout(timer));
   return stream;

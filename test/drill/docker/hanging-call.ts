@@ -36,7 +36,8 @@ export async function hangOneCall({ options, table }: DockerScenario): Promise<v
     const build = (await project.buildsOf(ended.id_str as string)).find(one => one.suite_id_str === suiteId);
     table.mustBeTrue(
       `${name}: errored, with the reason`,
-      build?.build_state === 'errored' && /did not answer in time .* tried 3 times/.test(String(build.error)),
+      build?.build_state === 'errored' &&
+        /did not respond in time .* tried 3 times/.test(String(build.error)),
       inspect(build),
     );
     table.report('  calls that were not answered', `${tries()}`);

@@ -124,7 +124,10 @@ describe('the engine', () => {
 
   it('gives up on an engine that does not answer', async () => {
     const dockerHost = await fakeEngine(() => {});
-    await assert.rejects(fixture.openEngine({ dockerHost, deadlineMs: 50 }).ping(), /did not answer in time/);
+    await assert.rejects(
+      fixture.openEngine({ dockerHost, deadlineMs: 50 }).ping(),
+      /did not respond in time/,
+    );
   });
 
   it('notices that the engine died, or that a request hung, while it waited', async () => {

@@ -238,7 +238,7 @@ describe('After the firewall was flushed', { skip }, () => {
       flush();
       const { build, log } = await project.runOne({ command: 'echo it runs' });
       assert.equal(build.build_state, 'errored', log);
-      assert.match(log, /firewall rules that keep containers from the host's ports could not be set/);
+      assert.match(log, /firewall rules that block containers from the host's ports could not be set/);
       assert.doesNotMatch(log, /^it runs/m);
     });
   });
