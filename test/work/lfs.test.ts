@@ -126,7 +126,7 @@ describe('Files of Git LFS', { concurrency: 2 }, () => {
     rmSync(object);
     const fetched = await rerun();
     assert.deepEqual(printedIn(fetched), ['content']);
-    assert.match(fetched, /fetched again/);
+    assert.match(fetched, /fetching it again/);
 
     // The host may have lost it meanwhile: then the build runs without it.
     rmSync(object);
