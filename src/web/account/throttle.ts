@@ -153,7 +153,7 @@ export function createThrottle(clock: Clock = { now: Date.now, wait: ms => wait(
         const one: Attempt = {
           async run() {
             leave();
-            const result = await attempt().catch((cause: unknown) => void reject(cause));
+            const result = await attempt().catch((error: unknown) => void reject(error));
             resolve(result);
             return result !== undefined;
           },

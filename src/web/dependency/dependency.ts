@@ -123,7 +123,7 @@ async function showDependency(visit: DependencyVisit): Promise<View> {
     state,
     styles: [...logStyles, 'dependency.css'],
     scripts: isOwn ? [...logScripts, 'upload.js'] : [],
-    body: html`<div id="dependency-head" data-live>${dependencyHead(visit, state)}</div>
+    body: html`<div id="dependency-head" data-live>${renderHead(visit, state)}</div>
 ${
   isOwn && !isHeadOnly
     ? await logView({
@@ -137,13 +137,13 @@ ${
       })
     : ''
 }
-<section class="panel later"><h2>Configuration</h2>${instructions(visit)}</section>
-<section class="panel"><h2>Used by</h2>${uses(visit)}</section>
-${isOwn ? dangerZone(visit) : ''}`,
+<section class="panel later"><h2>Configuration</h2>${renderConfiguration(visit)}</section>
+<section class="panel"><h2>Used by</h2>${renderUses(visit)}</section>
+${isOwn ? renderDelete(visit) : ''}`,
   };
 }
 
-function dependencyHead(visit: DependencyVisit, state: string): Html {
+function renderHead(visit: DependencyVisit, state: string): Html {
   const { found, services } = visit;
   const { dependency } = found;
   const isOwn = isOwner(visit);
@@ -161,7 +161,7 @@ function dependencyHead(visit: DependencyVisit, state: string): Html {
   })}
 ${dependency.description ? html`<p class="lead">${dependency.description}</p>` : ''}
 ${isOwn && dependency.error !== null ? html`<p class="flash failed">${dependency.error}</p>` : ''}
-${isOwn ? uploadForm(visit) : ''}`;
+${isOwn ? renderUpload(visit) : ''}`;
 }
 
 function headButtons(visit: DependencyVisit): Html[] {
@@ -187,7 +187,7 @@ function headButtons(visit: DependencyVisit): Html[] {
 }
 
 /** A plain form; upload.js sends it with a progress bar. */
-function uploadForm(visit: DependencyVisit): Html {
+function renderUpload(visit: DependencyVisit): Html {
   const { dependency } = visit.found;
   if (dependency.compileState === 'compiling')
     return html`<p class="quiet">You can upload another archive when this compile has finished.</p>`;
@@ -210,7 +210,7 @@ function uploadForm(visit: DependencyVisit): Html {
 </form>`;
 }
 
-function instructions(visit: DependencyVisit): Html {
+function renderConfiguration(visit: DependencyVisit): Html {
   const { dependency } = visit.found;
   const { db } = visit.services;
   const related = listRelated(db, dependency.id);
@@ -236,7 +236,7 @@ function linksTo({ caller }: DependencyVisit, some: readonly Dependency[]): Html
 }
 
 /** The suites that the visitor can see, and the number of other ones. */
-function uses(visit: DependencyVisit): Html {
+function renderUses(visit: DependencyVisit): Html {
   const { services, found, caller } = visit;
   const all = listSuitesUsing(services.db, found.dependency.id);
   const seen = all.filter(({ projectId }) => findVisibleProject(services.db, caller.accountId, projectId));
@@ -255,7 +255,7 @@ ${others > 0 ? html`<li class="quiet">${others} ${others === 1 ? 'suite' : 'suit
 ${found.dependency.shared && isOwner(visit) && isUsedByOthers(services.db, found.dependency) ? html`<p class="hint">You cannot stop sharing it while other accounts use it.</p>` : ''}`;
 }
 
-function dangerZone(visit: DependencyVisit): Html {
+function renderDelete(visit: DependencyVisit): Html {
   const { dependency } = visit.found;
   const { db } = visit.services;
   const isUsed = listSuitesUsing(db, dependency.id).length + listRelating(db, dependency.id).length > 0;

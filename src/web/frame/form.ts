@@ -77,12 +77,15 @@ type FieldOptions = {
   autofocus?: boolean;
 };
 
+const fieldId = (form: Form, { name }: { name: string }) =>
+  `${form.id}-${name.replace(/[^A-Za-z0-9]+/g, '-')}`;
+
 function renderField(
   form: Form,
   options: FieldOptions,
-  control: (id: string, described: Html) => Html,
+  control: (id: string, attributes: Html) => Html,
 ): Html {
-  const id = `${form.id}-${options.name.replace(/[^A-Za-z0-9]+/g, '-')}`;
+  const id = fieldId(form, options);
   const errors = form.errors(options.name);
   const described = [options.hint ? `${id}-hint` : '', errors.length > 0 ? `${id}-error` : '']
     .filter(Boolean)
@@ -101,7 +104,7 @@ ${errors.length > 0 ? html`<p class="error" id="${id}-error">${errors.map(code =
 export function textField(
   form: Form,
   options: FieldOptions & {
-    type?: 'text' | 'email' | 'password' | 'url' | 'search' | 'number';
+    type?: 'email' | 'password';
     autocomplete?: string;
     placeholder?: string;
     /** Names, addresses and code: monospace, without spell check or automatic capitals. */
@@ -145,7 +148,7 @@ export function selectField(form: Form, options: FieldOptions & { choices: reado
 
 /** A browser sends nothing for an unchecked box, so a hidden field sends `false`. */
 export function checkBox(form: Form, options: Omit<FieldOptions, 'required'>): Html {
-  const id = `${form.id}-${options.name.replace(/[^A-Za-z0-9]+/g, '-')}`;
+  const id = fieldId(form, options);
   return html`<div class="field check">
 <input type="hidden" name="${options.name}" value="false">
 <input id="${id}" name="${options.name}" type="checkbox" value="true"${form.value(options.name) === 'true' ? raw(' checked') : ''}${options.hint ? html` aria-describedby="${id}-hint"` : ''}>
@@ -160,7 +163,7 @@ export function checkBoxes(
   options: Omit<FieldOptions, 'required'> & { choices: readonly Choice[] },
 ): Html {
   const chosen = form.values(options.name);
-  const id = `${form.id}-${options.name.replace(/[^A-Za-z0-9]+/g, '-')}`;
+  const id = fieldId(form, options);
   const errors = form.errors(options.name);
   return html`<fieldset class="field checks"><legend>${options.label}</legend>
 <input type="hidden" name="${options.name}" value="">
@@ -181,18 +184,12 @@ export function submitButton(label: string, tone: 'primary' | 'plain' | 'danger'
 export function actionButton(
   form: Form,
   label: string,
-  options: {
-    tone?: 'primary' | 'plain' | 'danger';
-    confirm?: string;
-    hidden?: Readonly<Record<string, string>>;
-  } = {},
+  options: { tone?: 'primary' | 'plain' | 'danger'; confirm?: string } = {},
 ): Html {
   return renderForm(form, {
     className: 'inline',
     ...(options.confirm !== undefined && { confirm: options.confirm }),
-    fields: Object.entries(options.hidden ?? {}).map(
-      ([name, value]) => html`<input type="hidden" name="${name}" value="${value}">`,
-    ),
+    fields: [],
     submit: submitButton(label, options.tone ?? 'plain'),
   });
 }

@@ -4,7 +4,7 @@ import { html } from 'hono/html';
 import { assetHref } from './assets.ts';
 import { navItem } from './components.ts';
 import { pageHeaders } from './headers.ts';
-import { type Flash, flashCookie, noFlashCookie } from './session.ts';
+import { flashCookie, noFlashCookie } from './session.ts';
 import { stateLabel, toneOf } from './state.ts';
 import type { Guest, Html, Section, View } from './visit.ts';
 
@@ -34,7 +34,7 @@ export function respondRedirect(
   options: { message?: string | undefined; cookies?: readonly string[] } = {},
 ): Response {
   const headers = new Headers({ location: to, 'cache-control': 'no-store' });
-  if (options.message) headers.append('set-cookie', flashCookie({ kind: 'done', text: options.message }));
+  if (options.message) headers.append('set-cookie', flashCookie(options.message));
   for (const one of options.cookies ?? []) headers.append('set-cookie', one);
   return new Response(null, { status: 303, headers });
 }
@@ -57,7 +57,7 @@ ${['assay.js', ...(view.scripts ?? [])].map(name => html`<script type="module" s
 <a class="skip" href="#content">Skip to content</a>
 ${renderTop(guest, view)}
 <main id="content" tabindex="-1">
-${guest.flash ? renderFlash(guest.flash) : ''}
+${guest.flash ? html`<p class="flash done" role="status">${guest.flash}</p>` : ''}
 ${guest.caller?.standing === 'payment_required' ? paymentNotice : ''}
 ${view.body}
 </main>
@@ -88,8 +88,4 @@ ${navigation}
 <button class="link" type="submit">Sign out</button>
 </form>
 </div></header>`;
-}
-
-function renderFlash(flash: Flash): Html {
-  return html`<p class="flash ${flash.kind}" role="status">${flash.text}</p>`;
 }

@@ -98,7 +98,7 @@ export function upload<Path extends string>(
       await perform({ ...visit, request: forwarded }, endpoint);
       const { to, message } = options.done(visit);
       if (!isScript) return respondRedirect(to, { message });
-      const cookie = message && { 'set-cookie': flashCookie({ kind: 'done', text: message }) };
+      const cookie = message && { 'set-cookie': flashCookie(message) };
       return Response.json({ to }, { headers: { ...commonHeaders, ...cookie } });
     } catch (error) {
       if (!(error instanceof Refusal) || error.status === 404) throw error;
@@ -168,7 +168,7 @@ function forVisitors<Path extends string>(method: Route['method'], path: Path, h
       const ownerId = ownerOf(found);
       if (ownerId !== undefined) authorize(caller, 'sees', ownerId, 'refused');
       if (method === 'POST' && !isOwnOrigin(request, url, services.baseUrl)) return invalidFormView;
-      return handle({ ...guest, session, caller, account: session.account, csrf: session.csrf, found });
+      return handle({ ...guest, session, caller, account: session.account, found });
     },
   };
 }
@@ -209,7 +209,7 @@ export function handlerFor(site: Site, route: Route): (context: Context<Bindings
 const toHttps = (guest: Guest): Response =>
   respondRedirect(`${guest.services.baseUrl}${guest.url.pathname}${guest.url.search}`);
 
-/** Answers a refused stream with 204: on any other status the browser reconnects forever. */
+/** Answers a refused stream with 204, which makes the browser stop reconnecting. */
 function stopReconnecting(request: Request, response: Response): Response {
   const isStream = request.headers.get('accept') === 'text/event-stream';
   return isStream && response.status >= 300 && response.status < 500
@@ -232,7 +232,7 @@ function guestOf(site: Site, context: Context<Bindings>): Guest {
     session,
     caller: session && callerOf(db, session.account, undefined),
     // A script that reloads parts of a page must not consume the message meant for the user.
-    flash: request.headers.get('sec-fetch-dest') === 'empty' ? undefined : readFlash(request),
+    flash: request.headers.get('sec-fetch-dest') === 'empty' ? '' : readFlash(request),
     refused: undefined,
   };
 }

@@ -18,7 +18,6 @@ const FLASH_LIFETIME_S = 60;
 export const PASSWORD_LENGTH = { least: 8, most: 1024 };
 
 export type Session = { account: Account; token: string; csrf: string };
-export type Flash = { kind: 'done' | 'failed'; text: string };
 
 function readCookie(request: Request, name: string): string | undefined {
   for (const pair of (request.headers.get('cookie') ?? '').split(';')) {
@@ -77,23 +76,14 @@ export function isFormToken(session: Session, sent: unknown): boolean {
   return typeof sent === 'string' && sameDigest(digestOf(sent), digestOf(session.csrf));
 }
 
-export function flashCookie(flash: Flash): string {
-  const value = Buffer.from(JSON.stringify([flash.kind, flash.text])).toString('base64url');
-  return cookie(FLASH_COOKIE, value, FLASH_LIFETIME_S);
-}
+/** A message that the next page shows once. */
+export const flashCookie = (message: string) =>
+  cookie(FLASH_COOKIE, Buffer.from(message).toString('base64url'), FLASH_LIFETIME_S);
 
 export const noFlashCookie = cookie(FLASH_COOKIE, '', 0);
 
-export function readFlash(request: Request): Flash | undefined {
-  const value = readCookie(request, FLASH_COOKIE);
-  if (!value) return undefined;
-  try {
-    const [kind, text] = JSON.parse(Buffer.from(value, 'base64url').toString()) as unknown[];
-    return typeof text === 'string' ? { kind: kind === 'failed' ? 'failed' : 'done', text } : undefined;
-  } catch {
-    return undefined;
-  }
-}
+export const readFlash = (request: Request) =>
+  Buffer.from(readCookie(request, FLASH_COOKIE) ?? '', 'base64url').toString();
 
 /** A path of this site to continue to after signing in; the front page for anything else. */
 export function localPath(next: string | null | undefined): string {

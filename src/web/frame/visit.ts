@@ -11,7 +11,7 @@ import { parseId } from '../../domain/id.ts';
 import { type Errors, refusal } from '../../domain/refusal.ts';
 import type { Account } from '../../store/accounts.ts';
 import type { Throttle } from '../account/throttle.ts';
-import type { Flash, Session } from './session.ts';
+import type { Session } from './session.ts';
 
 export type Html = HtmlEscapedString | Promise<HtmlEscapedString>;
 export type Section = 'projects' | 'dependencies' | 'applications' | 'admin' | 'api' | 'manual';
@@ -34,7 +34,8 @@ export type Guest = {
   outgoing: ServerResponse;
   session: Session | undefined;
   caller: Caller | undefined;
-  flash: Flash | undefined;
+  /** A message to show once; empty if there is none. */
+  flash: string;
   /** Set when the page is shown again because this form was refused. */
   refused: RefusedForm | undefined;
 };
@@ -44,7 +45,6 @@ export type Visit<Names extends keyof Resources = never> = Omit<Guest, 'session'
   session: Session;
   caller: Caller;
   account: Account;
-  csrf: string;
   found: Pick<Resources, Names>;
 };
 

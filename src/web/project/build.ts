@@ -156,7 +156,7 @@ function buildHead(
 ${explainState(visit)}
 ${later ? html`<p class="flash">This suite has run again since. <a href="${buildHref(later)}">Go to the newest build</a></p>` : ''}
 ${propertyList(buildProperties(project, build, request, commit, visit.services.db.now()))}
-${newest.length > 1 ? siblings(build, newest) : ''}`;
+${newest.length > 1 ? renderSiblings(build, newest) : ''}`;
 }
 
 /** The waiting time and the run time; log.js updates the run time of a running build. */
@@ -255,7 +255,7 @@ function buildProperties(
 }
 
 /** Links to the other suites of the same request. If there are many, the passed ones are collapsed. */
-function siblings(build: Build, newest: readonly Build[]): Html {
+function renderSiblings(build: Build, newest: readonly Build[]): Html {
   const isCurrent = (one: Build) => one.suiteId === build.suiteId;
   const isCollapsed = (one: Build) =>
     newest.length > SIBLINGS_LISTED && one.buildState === 'passed' && !isCurrent(one);
