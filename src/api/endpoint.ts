@@ -45,7 +45,7 @@ export type Services = {
   vitals(): Vitals;
 };
 
-export type Vitals = {
+type Vitals = {
   healthy: boolean;
   slotsUsed: number;
   slots: number;

@@ -44,33 +44,31 @@ export type LogFeeds = {
 export function createLogFeeds(live: Live): LogFeeds {
   const feeds = new Map<string, Feed>();
 
-  const feedOf = (path: string, topic: string): Feed => {
-    let feed = feeds.get(path);
-    if (!feed) {
-      const made: Feed = {
-        readers: new Set(),
-        offset: 0,
-        unwatch: () => {},
-        schedule() {
-          made.timer ??= setTimeout(() => {
-            made.timer = undefined;
-            made.busy = made.busy
-              .then(async () => {
-                const startedAt = performance.now();
-                await advance(path, made);
-                made.sendingMs = performance.now() - startedAt;
-              })
-              .catch(() => {});
-          }, batchMs(made.sendingMs));
-        },
-        timer: undefined,
-        sendingMs: 0,
-        busy: Promise.resolve(),
-      };
-      made.unwatch = live.watch(topic, made.schedule);
-      feeds.set(path, made);
-      feed = made;
-    }
+  const openFeed = (path: string, topic: string): Feed => {
+    const open = feeds.get(path);
+    if (open) return open;
+    const feed: Feed = {
+      readers: new Set(),
+      offset: 0,
+      unwatch: () => {},
+      schedule() {
+        feed.timer ??= setTimeout(() => {
+          feed.timer = undefined;
+          feed.busy = feed.busy
+            .then(async () => {
+              const startedAt = performance.now();
+              await advance(path, feed);
+              feed.sendingMs = performance.now() - startedAt;
+            })
+            .catch(() => {});
+        }, batchMs(feed.sendingMs));
+      },
+      timer: undefined,
+      sendingMs: 0,
+      busy: Promise.resolve(),
+    };
+    feed.unwatch = live.watch(topic, feed.schedule);
+    feeds.set(path, feed);
     return feed;
   };
 
@@ -84,7 +82,7 @@ export function createLogFeeds(live: Live): LogFeeds {
 
   return {
     follow(path, topic, stream, offset) {
-      const feed = feedOf(path, topic);
+      const feed = openFeed(path, topic);
       const reader: LogReader = { stream, offset, caughtUp: false, ownReads: Promise.resolve() };
       feed.readers.add(reader);
       stream.onClose(() => leave(path, reader));

@@ -41,7 +41,7 @@ async function sizeOf(path: string): Promise<number> {
 }
 
 /** A single satisfiable range of bytes. Undefined for anything else: then the response is the whole log. */
-export function readRange(header: string | null, size: number): { start: number; end: number } | undefined {
+function readRange(header: string | null, size: number): { start: number; end: number } | undefined {
   const [, first = '', last = ''] = /^bytes=(\d*)-(\d*)$/i.exec(header?.trim() ?? '') ?? [];
   if (first === '' && last === '') return undefined;
   const start = first === '' ? Math.max(0, size - Number(last)) : Number(first);

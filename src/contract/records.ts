@@ -112,7 +112,7 @@ export const buildRequestShape = record(
   ['error'],
 );
 
-export type BuildRequestRow = {
+type BuildRequestRow = {
   id: bigint;
   buildState: BuildRequestState;
   commitRef: string;
@@ -152,7 +152,7 @@ export const commitShape = record('Commit', {
   scm_committed_date: shape.time('With the UTC offset that git recorded.'),
 });
 
-export type CommitItemRow = { id: bigint; version: number; ref: string; buildState: CommitState };
+type CommitItemRow = { id: bigint; version: number; ref: string; buildState: CommitState };
 
 export function presentCommitItem(commit: CommitItemRow) {
   return {
@@ -240,7 +240,7 @@ export const buildShape = record(
   ['error', 'waiting'],
 );
 
-export type BuildRow = {
+type BuildRow = {
   id: bigint;
   suiteId: bigint;
   commitId: bigint;
@@ -525,7 +525,7 @@ export const deployShape = record(
   ['error'],
 );
 
-export type DeployItemRow = { id: bigint; state: DeployState; createdBy: string };
+type DeployItemRow = { id: bigint; state: DeployState; createdBy: string };
 
 export function presentDeployItem(deploy: DeployItemRow) {
   return { ...idPair('id', deploy.id), state: deploy.state, created_by: deploy.createdBy };
@@ -606,7 +606,7 @@ export const deliveryShape = record('Delivery', {
   created_at: shape.time('When the event happened.'),
 });
 
-export type DeliveryRow = {
+type DeliveryRow = {
   id: bigint;
   eventType: string;
   eventId: bigint;

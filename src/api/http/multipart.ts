@@ -9,7 +9,7 @@ const MAX_UPLOAD_FIELD_BYTES = 64 * 1024;
 type Chunks = AsyncGenerator<Buffer, void>;
 type Part = { name: string; isFile: boolean; chunks: Chunks };
 
-export type UploadForm = {
+type UploadForm = {
   fields: Map<string, string>;
   /** The first file; undefined if there is none. Read its bytes, or the request does not complete. */
   file: { fieldName: string; bytes: Chunks } | undefined;
