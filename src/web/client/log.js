@@ -130,7 +130,7 @@ function connect() {
   });
 }
 const showTrouble = () => showNote('The connection was lost. Reconnecting…');
-const showEnd = () => showNote('You have signed out, or may no longer see this log. Load the page again.');
+const showEnd = () => showNote('You have signed out, or may no longer see this log. Reload the page.');
 
 /** @param {LogOwner} owner */
 function noteState(owner) {

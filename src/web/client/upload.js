@@ -34,9 +34,9 @@ document.addEventListener('submit', event => {
     /** @type {{ to?: string, error?: string } | null} */
     const answer = request.response;
     if (answer?.to) location.assign(answer.to);
-    else fail(answer?.error ?? 'The upload was not accepted. Load the page again and retry.');
+    else fail(answer?.error ?? 'The upload was not accepted. Reload the page and try again.');
   });
-  request.addEventListener('error', () => fail('The upload broke off. Try again.'));
+  request.addEventListener('error', () => fail('The connection was lost during the upload. Try again.'));
   request.addEventListener('abort', () => fail('The upload was stopped.'));
   stop.onclick = () => request.abort();
 
