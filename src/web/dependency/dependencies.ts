@@ -145,7 +145,7 @@ function sharedTable(visit: Visit, records: readonly DependencyRecord[]): Html {
     cells: [nameCell(record), html`<code>${record.prefix}</code>`, usedBy(visit, record)],
   }));
   return table({
-    caption: 'Dependencies shared by others',
+    caption: 'Shared dependencies',
     columns: ['Dependency', 'Prefix', 'Used by'],
     rows,
   });
