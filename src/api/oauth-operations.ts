@@ -74,7 +74,7 @@ export const oauthEndpoints: readonly OAuthEndpoint[] = [
   {
     method: 'GET',
     path: '/oauth2/authorize',
-    summary: 'Ask a user to approve an application (RFC 6749)',
+    summary: 'Asks a user to approve an application (RFC 6749)',
     access: 'anyone',
     scope: undefined,
     operationId: 'getOauth2Authorize',
@@ -113,7 +113,7 @@ export const oauthEndpoints: readonly OAuthEndpoint[] = [
   {
     method: 'POST',
     path: '/oauth2/access_token',
-    summary: 'Redeem a code for an access token (RFC 6749)',
+    summary: 'Redeems a code for an access token (RFC 6749)',
     access: 'anyone',
     scope: undefined,
     operationId: 'postOauth2AccessToken',
@@ -148,7 +148,7 @@ export const oauthEndpoints: readonly OAuthEndpoint[] = [
   {
     method: 'POST',
     path: '/oauth2/revoke',
-    summary: 'Revoke an access token (RFC 7009)',
+    summary: 'Revokes an access token (RFC 7009)',
     access: 'anyone',
     scope: undefined,
     operationId: 'postOauth2Revoke',
@@ -162,7 +162,7 @@ export const oauthEndpoints: readonly OAuthEndpoint[] = [
     },
     response: { media: 'application/json', description: 'An empty object.' },
     responses: {
-      200: json('The token is not valid, or no longer.', record({})),
+      200: json('The token is no longer valid, or never was.', record({})),
       400: json('The request is invalid.', failure('invalid_request')),
       401: wrongClient,
       500: defect,
@@ -171,7 +171,7 @@ export const oauthEndpoints: readonly OAuthEndpoint[] = [
   {
     method: 'GET',
     path: '/.well-known/oauth-authorization-server',
-    summary: 'Describe the OAuth endpoints and what they support (RFC 8414)',
+    summary: 'Returns the metadata of the OAuth server (RFC 8414)',
     access: 'anyone',
     scope: undefined,
     operationId: 'getWellKnownOauthAuthorizationServer',

@@ -31,7 +31,7 @@ export const accessDescriptions = {
   anyone: 'No credentials are required.',
   'signed in': 'For any account.',
   sees: 'For users and collaborators who can see it.',
-  users: 'For users only: the owner.',
+  users: 'For users. Only the owner may access an existing record.',
   administrators: 'For administrators. No credentials are required from loopback.',
 };
 

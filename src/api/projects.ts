@@ -33,7 +33,7 @@ import { endpoint, listing } from './endpoint.ts';
 import { flag, optional, required, requiredName } from './fields.ts';
 
 const fields = {
-  name: requiredName({ doc: "Human-friendly; unique among the owner's projects.", example: 'Website' }),
+  name: requiredName({ doc: "Display name; unique among the owner's projects.", example: 'Website' }),
   repository_url: required({
     doc: 'Where code is fetched from, scp-like, without a protocol.',
     example: 'git@git.example.org:team/website.git',

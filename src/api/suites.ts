@@ -40,9 +40,9 @@ import { endpoint, findMissingImage, listing } from './endpoint.ts';
 import { cursor, imageField, optional, required, requiredId, requiredName } from './fields.ts';
 
 const suiteFields = {
-  name: requiredName({ doc: "Human-friendly; unique among the project's suites.", example: 'Unit tests' }),
+  name: requiredName({ doc: "Display name; unique among the project's suites.", example: 'Unit tests' }),
   command: required({
-    doc: 'Executed with `sh -c` to start the tests.',
+    doc: 'Runs the tests, with `sh -c`.',
     example: 'make check',
     multiline: true,
   }),

@@ -32,7 +32,7 @@ export const projectShape = record(
   'Project',
   {
     ...id,
-    name: shape.string('Human-friendly.'),
+    name: shape.string('Display name.'),
     description: shape.string('Arbitrary text.'),
     repository_url: shape.string('Where code is fetched from: `<user>@<host>:<path>.git`.'),
     build_state: shape.oneOf(['new', ...commitStates.slice(1)], 'Current state of the project.'),
@@ -273,7 +273,7 @@ export const suiteShape = record(
   'Suite',
   {
     ...id,
-    name: shape.string('Human-friendly.'),
+    name: shape.string('Display name.'),
     description: shape.string('Arbitrary text.'),
     command: shape.string('Runs the tests.'),
     image: shape.string('Present when set: the image that the suite runs in instead of the default one.'),
