@@ -1,6 +1,6 @@
-// Carries out, in batches, what was answered already and would keep everybody waiting if it were done at once: the builds
-// of a request with many suites, the cancel of many builds, the rows of what was deleted or is past its retention. Rows
-// say what is left to do, so that the next server goes on where this one ended.
+// Runs large changes in small batches, after the request was answered, so that other requests are not delayed: enqueues and
+// cancels many builds, and deletes rows that were purged or are past their retention. Rows record what is left to do, so the
+// next server continues.
 
 import type { Live } from '../live.ts';
 import type { Log } from '../log.ts';
@@ -17,7 +17,7 @@ const PRUNE_EVERY_MS = 3600_000;
 
 export function startBatches({ db, live, log, retention }: BatchOptions): { stop(): void } {
   const pruner = createPruner(retention);
-  /** Each does one batch of what is left, and is false when nothing is. What somebody waits for comes first. */
+  /** Each runs one batch, and returns false if nothing is left. Steps that users wait for come first. */
   const steps: readonly ((db: Db) => boolean)[] = [
     enqueueSomeBuilds,
     cancelSomeBuilds,
@@ -31,11 +31,11 @@ export function startBatches({ db, live, log, retention }: BatchOptions): { stop
     next = undefined;
     const startedAt = performance.now();
     try {
-      // Others are served for as long as a batch took.
+      // Leave as much time for requests as the batch took.
       if (steps.some(step => step(db))) schedule(performance.now() - startedAt);
     } catch (error) {
-      // A full disk, most likely.
-      log.error('batch could not be carried out', { cause: error });
+      // Most likely the disk is full.
+      log.error('batch failed', { cause: error });
       schedule(RETRY_MS);
     }
   };

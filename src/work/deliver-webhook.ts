@@ -1,5 +1,5 @@
-// Sends the outbox to its receivers: at least once, in order for one resource, and no receiver delays another one.
-// The rows are the truth; a signal or the clock is only a hint to look at them.
+// Sends webhook deliveries from the outbox: at least once, in order for each resource, and without one receiver delaying
+// another. The rows are the truth; signals and timers are hints.
 
 import type { Cidr } from '../domain/webhook/address.ts';
 import { classifyResponse, isSuccess } from '../domain/webhook/delivery.ts';
@@ -37,34 +37,34 @@ type Receiver = {
   url: string;
   host: string;
   secret: string | undefined;
-  /** Set while the last answer was a failure: nothing is sent until then, on the monotonic clock. */
+  /** After a failure, nothing is sent before this time of the monotonic clock. Otherwise 0. */
   resumeAtMs: number;
-  underWay: Map<bigint, Due>;
+  inFlight: Map<bigint, Due>;
   isGone: boolean;
-  calledOff: AbortController;
+  canceled: AbortController;
 };
 
-type Answered = { receiver: Receiver; delivery: Due; answer: DeliveryResponse };
+type Responded = { receiver: Receiver; delivery: Due; response: DeliveryResponse };
 
-const MOST_UNDER_WAY = 512;
-/** Less than one host gets, so that a receiver that hangs leaves connections for others on its host. */
-export const MOST_PER_RECEIVER = 12;
-/** A receiver that failed last is tried once in this time, so that a dead one with a long backlog costs nothing. */
+const MAX_IN_FLIGHT = 512;
+/** Fewer than the connections to one host, so that a receiver that hangs leaves connections for others on its host. */
+export const MAX_PER_RECEIVER = 12;
+/** After a failure, a receiver is tried once in this time, so that a dead one with a long backlog costs little. */
 const FAILURE_PAUSE_MS = 1_000;
-/** Rows looked at beyond those that can be sent, to see past a few that are held back. */
-const lookAhead = 32;
-// A clock that is set is noticed within this time.
-const longestSleepMs = 60_000;
-const troubleMs = 1_000;
-const graceMs = 1_000;
-const clockToleranceMs = 1_000;
-const goneReason = 'given up: the receiver answered 410, which switched the notification off';
+/** Extra rows to read, because some may be blocked by an earlier delivery of the same resource. */
+const LOOK_AHEAD = 32;
+/** A change of the system clock is noticed within this time. */
+const MAX_SLEEP_MS = 60_000;
+const RETRY_MS = 1_000;
+const GRACE_MS = 1_000;
+const CLOCK_TOLERANCE_MS = 1_000;
+const GONE_REASON = 'not sent: the receiver responded with 410, so the notification was switched off';
 
 export function startDeliveries(options: {
   db: Db;
   live: Live;
   log: Log;
-  /** Keep one list for the life of the process: connections are kept under it. */
+  /** Must stay the same array: connections are pooled by it. */
   allow: readonly Cidr[];
   proxy?: ProxyEnvironment | undefined;
   onOutcome?: (outcome: DeliveryOutcome) => void;
@@ -72,80 +72,80 @@ export function startDeliveries(options: {
   const { db, live, log } = options;
   const receivers = new Map<bigint, Receiver>();
   const running = new Set<Promise<void>>();
-  let answered: Answered[] = [];
+  let responded: Responded[] = [];
   let immediate: NodeJS.Immediate | undefined;
   let timer: NodeJS.Timeout | undefined;
-  let isPoked = false;
+  let hasChanged = false;
   let isStopping = false;
   let clockOffsetMs = db.now() - performance.now();
 
   function wake(): void {
-    if (!isStopping) immediate ??= setImmediate(turn);
+    if (!isStopping) immediate ??= setImmediate(runOnce);
   }
 
-  function turn(): void {
+  function runOnce(): void {
     immediate = undefined;
     clearTimeout(timer);
     try {
-      settleAnswered();
-      watchClock();
-      if (isPoked) callOffDeleted();
+      recordResponses();
+      checkClock();
+      if (hasChanged) abortDeleted();
       const sleepMs = sendDue();
       if (sleepMs !== undefined) timer = setTimeout(wake, sleepMs);
-    } catch (cause) {
-      // What was answered is kept until it can be written: sending it again would be the worse way out.
-      log.error('webhook deliveries could not be recorded', { cause });
-      timer = setTimeout(wake, troubleMs);
+    } catch (error) {
+      // Responses stay in memory until they can be recorded, so that nothing is sent twice.
+      log.error('webhook deliveries could not be recorded', { cause: error });
+      timer = setTimeout(wake, RETRY_MS);
     }
   }
 
-  function settleAnswered(): void {
-    const batch = answered;
+  function recordResponses(): void {
+    const batch = responded;
     if (batch.length === 0) return;
     const recorded = db.write(() =>
-      batch.map(({ receiver, delivery, answer }) => {
-        const settlement = classifyResponse(answer, delivery.attempts, db.now());
+      batch.map(({ receiver, delivery, response }) => {
+        const settlement = classifyResponse(response, delivery.attempts, db.now());
         const isRecorded = recordAttempt(db, delivery.id, settlement);
-        if (isRecorded && answer.status === 410) disableNotification(db, receiver.notificationId);
+        if (isRecorded && response.status === 410) disableNotification(db, receiver.notificationId);
         return isRecorded ? settlement : undefined;
       }),
     );
-    answered = answered.slice(batch.length);
-    batch.forEach(({ receiver, delivery, answer }, index) => {
+    responded = responded.slice(batch.length);
+    batch.forEach(({ receiver, delivery, response }, index) => {
       const settlement = recorded[index];
-      receiver.underWay.delete(delivery.id);
-      receiver.resumeAtMs = isSuccess(answer.status) ? 0 : performance.now() + FAILURE_PAUSE_MS;
+      receiver.inFlight.delete(delivery.id);
+      receiver.resumeAtMs = isSuccess(response.status) ? 0 : performance.now() + FAILURE_PAUSE_MS;
       if (!settlement) return;
       options.onOutcome?.(settlement.state === 'pending' ? 'retried' : settlement.state);
-      if (answer.status === 410) {
+      if (response.status === 410) {
         receiver.isGone = true;
-        log.info('webhook receiver is gone, its notification is switched off', {
+        log.info('notification switched off because its receiver responded with 410', {
           notification: receiver.notificationId,
         });
       }
     });
   }
 
-  function watchClock(): void {
+  function checkClock(): void {
     const offsetMs = db.now() - performance.now();
-    if (offsetMs < clockOffsetMs - clockToleranceMs) repairSchedule(db);
+    if (offsetMs < clockOffsetMs - CLOCK_TOLERANCE_MS) repairSchedule(db);
     clockOffsetMs = offsetMs;
   }
 
-  function callOffDeleted(): void {
-    isPoked = false;
+  function abortDeleted(): void {
+    hasChanged = false;
     for (const receiver of receivers.values())
-      if (receiver.underWay.size > 0 && !receiverExists(db, receiver.notificationId))
-        receiver.calledOff.abort();
+      if (receiver.inFlight.size > 0 && !receiverExists(db, receiver.notificationId))
+        receiver.canceled.abort();
   }
 
-  /** Sends what may be sent now; answers how long it can sleep after that, if anything waits. */
+  /** Sends what can be sent now. Returns how long to sleep, or undefined if nothing is waiting. */
   function sendDue(): number | undefined {
     const waiting = listWaitingReceivers(db);
     const now = db.now();
-    let sleepMs = waiting.length > 0 ? longestSleepMs : undefined;
+    let sleepMs = waiting.length > 0 ? MAX_SLEEP_MS : undefined;
     const wakeIn = (ms: number) => {
-      sleepMs = Math.min(sleepMs ?? longestSleepMs, Math.max(0, ms));
+      sleepMs = Math.min(sleepMs ?? MAX_SLEEP_MS, Math.max(0, ms));
     };
     const due: Receiver[] = [];
     const isWaiting = new Set<bigint>();
@@ -155,7 +155,7 @@ export function startDeliveries(options: {
       else due.push(receiverOf(notificationId));
     }
     for (const receiver of receivers.values())
-      if (receiver.underWay.size === 0 && !isWaiting.has(receiver.notificationId))
+      if (receiver.inFlight.size === 0 && !isWaiting.has(receiver.notificationId))
         receivers.delete(receiver.notificationId);
 
     let inAll = 0;
@@ -164,26 +164,26 @@ export function startDeliveries(options: {
       inAll += deliveries;
       perHost.set(host, (perHost.get(host) ?? 0) + deliveries);
     };
-    for (const { host, underWay } of receivers.values()) count(host, underWay.size);
-    // The receiver with the least under way comes first: a long backlog does not delay the others.
-    due.sort((a, b) => a.underWay.size - b.underWay.size);
+    for (const { host, inFlight } of receivers.values()) count(host, inFlight.size);
+    // Receivers with the fewest deliveries in flight come first, so that a long backlog does not delay others.
+    due.sort((a, b) => a.inFlight.size - b.inFlight.size);
     for (const receiver of due) {
       if (receiver.isGone) {
-        if (receiver.underWay.size > 0) continue;
-        receiver.isGone = !failSomeDeliveries(db, receiver.notificationId, goneReason);
+        if (receiver.inFlight.size > 0) continue;
+        receiver.isGone = !failSomeDeliveries(db, receiver.notificationId, GONE_REASON);
         wakeIn(0);
         continue;
       }
       const pauseMs = receiver.resumeAtMs - performance.now();
       const free = Math.min(
-        (receiver.resumeAtMs === 0 ? MOST_PER_RECEIVER : 1) - receiver.underWay.size,
+        (receiver.resumeAtMs === 0 ? MAX_PER_RECEIVER : 1) - receiver.inFlight.size,
         connectionsPerHost - (perHost.get(receiver.host) ?? 0),
-        MOST_UNDER_WAY - inAll,
+        MAX_IN_FLIGHT - inAll,
       );
       if (free > 0 && pauseMs > 0) wakeIn(pauseMs);
       if (free <= 0 || pauseMs > 0) continue;
-      const { sendable, heldBack } = choose(receiver, free);
-      if (heldBack) wakeIn(0);
+      const { sendable, hasBlocked } = choose(receiver, free);
+      if (hasBlocked) wakeIn(0);
       count(receiver.host, sendable.length);
       for (const delivery of sendable) send(receiver, delivery);
       const nextDueAt = sendable.length < free ? findNextDueAt(db, receiver.notificationId) : undefined;
@@ -192,24 +192,24 @@ export function startDeliveries(options: {
     return sleepMs;
   }
 
-  function choose(receiver: Receiver, free: number): { sendable: Due[]; heldBack: boolean } {
-    const { underWay } = receiver;
-    const limit = underWay.size + free + lookAhead;
+  function choose(receiver: Receiver, free: number): { sendable: Due[]; hasBlocked: boolean } {
+    const { inFlight } = receiver;
+    const limit = inFlight.size + free + LOOK_AHEAD;
     const due = listDueDeliveries(db, receiver.notificationId, limit);
-    const busy = new Set([...underWay.values()].map(delivery => delivery.resourceId));
+    const busy = new Set([...inFlight.values()].map(delivery => delivery.resourceId));
     const sendable = due
       .filter(delivery => delivery.headId === delivery.id && !busy.has(delivery.resourceId))
       .slice(0, free);
-    const isCrowdedOut = sendable.length < free && due.length === limit;
-    const behind = isCrowdedOut
-      ? due.filter(delivery => delivery.headId !== delivery.id && !underWay.has(delivery.id))
+    const isFullOfBlocked = sendable.length < free && due.length === limit;
+    const blocked = isFullOfBlocked
+      ? due.filter(delivery => delivery.headId !== delivery.id && !inFlight.has(delivery.id))
       : [];
-    if (behind.length > 0)
+    if (blocked.length > 0)
       blockDeliveries(
         db,
-        behind.map(delivery => delivery.id),
+        blocked.map(delivery => delivery.id),
       );
-    return { sendable, heldBack: behind.length > 0 };
+    return { sendable, hasBlocked: blocked.length > 0 };
   }
 
   function receiverOf(notificationId: bigint): Receiver {
@@ -221,22 +221,22 @@ export function startDeliveries(options: {
       ...found,
       host: URL.parse(found.url)?.host ?? found.url,
       resumeAtMs: 0,
-      underWay: new Map(),
+      inFlight: new Map(),
       isGone: false,
-      calledOff: new AbortController(),
+      canceled: new AbortController(),
     };
     receivers.set(notificationId, receiver);
     return receiver;
   }
 
   function send(receiver: Receiver, delivery: Due): void {
-    receiver.underWay.set(delivery.id, delivery);
-    const attempt = post(receiver, delivery).then(answer => {
+    receiver.inFlight.set(delivery.id, delivery);
+    const attempt = post(receiver, delivery).then(response => {
       running.delete(attempt);
-      // Called off by the end of the process or of the notification: the row says what is to be done with it.
-      if (receiver.calledOff.signal.aborted && answer.status === undefined)
-        receiver.underWay.delete(delivery.id);
-      else answered.push({ receiver, delivery, answer });
+      // Aborted because the server stops or the notification was deleted: there is nothing to record.
+      if (receiver.canceled.signal.aborted && response.status === undefined)
+        receiver.inFlight.delete(delivery.id);
+      else responded.push({ receiver, delivery, response });
       wake();
     });
     running.add(attempt);
@@ -246,7 +246,7 @@ export function startDeliveries(options: {
     if (receiver.secret === undefined)
       return { responseMs: 0, excerpt: '', error: 'its signing secret cannot be read with this master key' };
     const message = findMessage(db, delivery.id);
-    if (!message) return { responseMs: 0, excerpt: '', error: 'its event is no longer kept' };
+    if (!message) return { responseMs: 0, excerpt: '', error: 'its event was deleted' };
     const id = String(message.eventId);
     const body = Buffer.from(message.body);
     const timestamp = Math.floor(db.now() / 1000);
@@ -262,18 +262,18 @@ export function startDeliveries(options: {
           'webhook-signature': sign({ id, timestamp, body, secret: receiver.secret }),
         },
         allow: options.allow,
-        signal: receiver.calledOff.signal,
+        signal: receiver.canceled.signal,
         ...(options.proxy && { proxy: options.proxy }),
       });
-    } catch (cause) {
-      log.error('webhook could not be sent', { delivery: delivery.id, cause });
-      return { responseMs: 0, excerpt: '', error: 'it could not be sent; the log of the service says why' };
+    } catch (error) {
+      log.error('webhook could not be sent', { delivery: delivery.id, cause: error });
+      return { responseMs: 0, excerpt: '', error: 'it could not be sent; see the log of the service' };
     }
   }
 
   repairSchedule(db);
   const unwatch = live.watch('deliveries', () => {
-    isPoked = true;
+    hasChanged = true;
     wake();
   });
   wake();
@@ -285,12 +285,12 @@ export function startDeliveries(options: {
       clearImmediate(immediate);
       clearTimeout(timer);
       const { promise: graceOver, resolve } = Promise.withResolvers<void>();
-      const grace = setTimeout(resolve, graceMs);
+      const grace = setTimeout(resolve, GRACE_MS);
       await Promise.race([Promise.all(running), graceOver]);
       clearTimeout(grace);
-      for (const receiver of receivers.values()) receiver.calledOff.abort();
+      for (const receiver of receivers.values()) receiver.canceled.abort();
       await Promise.all(running);
-      settleAnswered();
+      recordResponses();
     },
   };
 }
@@ -298,8 +298,8 @@ export function startDeliveries(options: {
 function openReceiver(db: Db, log: Log, notificationId: bigint): { url: string; secret: string | undefined } {
   try {
     return getReceiver(db, notificationId);
-  } catch (cause) {
-    log.error('signing secret of a notification cannot be read', { notification: notificationId, cause });
+  } catch (error) {
+    log.error('signing secret cannot be read', { notification: notificationId, cause: error });
     return { url: '', secret: undefined };
   }
 }

@@ -1,5 +1,5 @@
-// From build requests to builds: one fetch of the mirror for all requests of a project that wait, then each resolved,
-// its commit recorded, and its suites decided by their rules.
+// Turns build requests into builds: fetches the mirror once for all waiting requests of a project, then resolves each
+// request to a commit and enqueues the suites whose rules hold.
 
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { hideHostPaths } from '../domain/host-paths.ts';
@@ -36,11 +36,11 @@ import { hostIn } from './host-slots.ts';
 import type { WorkKind } from './queue.ts';
 import { fetchSource, findSource } from './source.ts';
 
-/** Of a commit's paths so many are kept for the pages, which say how many more there are. */
+/** How many paths of a commit are stored. Pages show the number of the others. */
 const FILES_KEPT = 10_000;
 const REQUESTS_PER_FETCH = 50;
 
-/** Fetches for requests, as work of the queue: one for all that wait in a project. */
+/** Connects fetches to the queue. One fetch serves all waiting requests of a project. */
 export function fetchWork(options: FetchOptions): WorkKind {
   const { db } = options;
   const keyOf = (projectId: bigint) => `fetch ${projectId}`;
@@ -57,7 +57,7 @@ export function fetchWork(options: FetchOptions): WorkKind {
           return claimed.length > 0 ? () => fetchCommits(options, projectId, claimed) : undefined;
         },
       })),
-    // They wait again, until there is disk space and a slot.
+    // Queue them again, because they have to wait for disk space and a slot.
     listClaimed: () =>
       [...Map.groupBy(listFetching(db), ({ projectId }) => projectId)].map(([projectId, requests]) => ({
         key: keyOf(projectId),
@@ -69,10 +69,7 @@ export function fetchWork(options: FetchOptions): WorkKind {
   };
 }
 
-/**
- * Fetches once and resolves every request, all of which are `fetching` already. The fetch ends at once when all of them
- * are canceled, or their project is deleted.
- */
+/** Fetches once and resolves all requests. Aborts when all of them are canceled or their project is deleted. */
 async function fetchCommits(
   options: FetchOptions,
   projectId: bigint,
@@ -90,10 +87,10 @@ async function fetchCommits(
   ]);
   try {
     await fetchProject(options, project, cancellation.signal);
-    await followForcePushes(options, project, mirror);
+    await handleForcePushes(options, project, mirror);
     await beginRequests(options, project, requests, cancellation.signal);
   } catch (error) {
-    // What a stop interrupts is fetched again at the next start.
+    // After a stop, the next server fetches again.
     if (cancellation.signal.aborted) return;
     logFailure(log, 'fetch failed', { project: projectId }, error);
     for (const request of requests) fail(options, request, error);
@@ -110,16 +107,16 @@ async function beginRequests(
   signal: AbortSignal,
 ): Promise<void> {
   const { db, log } = options;
-  // Those of one name are one commit, of one fetch: git is asked once.
+  // Requests with the same ref get the same commit, so git reads it once.
   const found = new Map<string, Found>();
   for (const request of requests) {
     const { commitRef } = request;
     try {
-      // A request for a hundred suites is a long transaction: others are served before the next.
+      // A request with many suites is a long transaction. Let HTTP requests run before the next one.
       await nextTurn();
       const read =
         found.get(commitRef) ?? (await readRef(mirrorPath(options.dataDirectory, project.id), commitRef));
-      // Lists of megabytes are read again rather than held for all the names that were asked for.
+      // Very long lists of files are read again, to save memory.
       if (read.commit.files.length <= FILES_KEPT) found.set(commitRef, read);
       const { ref } = read.commit;
       const source = await findSource(options, project, ref);
@@ -156,7 +153,7 @@ function begin(
   evaluate: Evaluator,
 ): void {
   db.write(() => {
-    // Canceled meanwhile: a commit without a request would wait for builds for ever.
+    // If it was canceled meanwhile, a new commit would wait for builds forever.
     if (findBuildRequest(db, project.id, request.id)?.buildState !== 'fetching') return;
     const commit = recordCommit(db, project.id, fieldsOf(read));
     const begun = enqueueBuilds(db, request.id, commit, branch ?? '', decide(db, project.id, evaluate));
@@ -168,7 +165,7 @@ function begin(
 
 type Evaluator = (rules: readonly Rule[]) => Evaluation;
 
-/** Many rules on many paths take long: others are served between one and the next, and `decide` finds them evaluated. */
+/** Evaluates rules one by one, because many rules on many paths take long. `decide` then gets remembered results. */
 async function evaluateAhead(db: Db, projectId: bigint, read: CommitRead): Promise<Evaluator> {
   const evaluate = createEvaluator(read);
   for (const suite of listAllSuites(db, projectId))
@@ -179,7 +176,7 @@ async function evaluateAhead(db: Db, projectId: bigint, read: CommitRead): Promi
   return evaluate;
 }
 
-/** Which suites run for the commit, and why: by the rules as they are now. */
+/** Decides which suites run for the commit, by their current rules. */
 function decide(db: Db, projectId: bigint, evaluate: Evaluator): Decision[] {
   return listAllSuites(db, projectId).map(suite => ({
     suiteId: suite.id,
@@ -208,17 +205,17 @@ function fieldsOf(read: CommitRead): CommitFields {
   };
 }
 
-/** Known commits that no branch holds any more take the hash of what stands in their place, and a higher version. */
-async function followForcePushes(options: FetchOptions, project: Project, mirror: string): Promise<void> {
-  if (options.followed.has(project.id)) return;
+/** Commits that a force push replaced get the hash of their replacement and a higher version. */
+async function handleForcePushes(options: FetchOptions, project: Project, mirror: string): Promise<void> {
+  if (options.handledForcePushes.has(project.id)) return;
   try {
     await replaceCommits(options.db, project, mirror);
   } catch (error) {
     if (options.stopping.aborted) throw error;
-    // A history too large to compare costs the old commits their successors, not the new ones their builds.
-    options.log.warn('a forced push could not be followed', { project: project.id, cause: error });
+    // Old commits then keep their hash, and new builds still run.
+    options.log.warn('force push could not be handled', { project: project.id, cause: error });
   }
-  options.followed.add(project.id);
+  options.handledForcePushes.add(project.id);
 }
 
 async function replaceCommits(db: Db, project: Project, mirror: string): Promise<void> {
@@ -226,8 +223,8 @@ async function replaceCommits(db: Db, project: Project, mirror: string): Promise
   if (known.length === 0) return;
   const idOf = new Map(known.map(({ ref, id }) => [ref, id]));
   const refs = [...idOf.keys()];
-  const held = await listReachable(mirror, refs);
-  const gone = refs.filter(ref => !held.has(ref));
+  const reachable = await listReachable(mirror, refs);
+  const gone = refs.filter(ref => !reachable.has(ref));
   if (gone.length === 0) return;
   const replacements = await findReplacements(mirror, gone, refs);
   for (const [old, replacement] of replacements) {

@@ -1,4 +1,4 @@
-// The mirrors of a project: each fetched with the project's key, one fetch of a project at a time.
+// Fetches the mirror of a project with the project's key, one fetch of a project at a time.
 
 import { GitFailure } from '../engine/git/git.ts';
 import { type FetchMirror, fetchMirror } from '../engine/git/mirror.ts';
@@ -18,8 +18,8 @@ export type FetchOptions = {
   stopping: AbortSignal;
   mutex: KeyedMutex;
   housekeeping: Housekeeping;
-  /** Projects with no forced push that has not been followed. */
-  followed: Set<bigint>;
+  /** Projects whose force pushes have all been handled. */
+  handledForcePushes: Set<bigint>;
 };
 
 /** Brings the project's mirror up to date. */
@@ -31,7 +31,7 @@ export async function fetchProject(
   const fetch = mirrorFetch(options, project, signal);
   using _lock = await options.mutex(`mirror ${project.id}`, signal);
   const { rewritten } = await fetchMirror(fetch);
-  if (rewritten) options.followed.delete(project.id);
+  if (rewritten) options.handledForcePushes.delete(project.id);
 }
 
 export function mirrorFetch(options: FetchOptions, project: Project, signal: AbortSignal): FetchMirror {
@@ -47,7 +47,7 @@ export function mirrorFetch(options: FetchOptions, project: Project, signal: Abo
   };
 }
 
-/** What git and ssh printed is for the log alone: it names files of this server. */
+/** The output of git and ssh goes only to the log, because it contains paths of this server. */
 export function logFailure(
   log: Log,
   message: string,

@@ -1,50 +1,50 @@
-// How many fetches or pushes run at once, and with which Git hosts. A call that takes longer than a moment no longer counts
-// among the quick ones: a host that is slow, or hangs, holds a part of the places and never those that quick hosts need.
+// Limits how many fetches or pushes run at once, in all and for each Git host. A call that takes long stops counting as
+// quick, so a slow or hanging host never uses up the slots that quick hosts need.
 
 export type Slots = {
   /** Whether a call to these hosts may begin now. */
   mayBegin(hosts: readonly string[]): boolean;
-  /** Whether none may begin, whatever the host. */
+  /** Whether no call may begin, to any host. */
   isFull(): boolean;
-  /** Takes a place; the returned function gives it back. */
+  /** Takes a slot. The returned function frees it, and may be called twice. */
   begin(hosts: readonly string[]): () => void;
 };
 
 type Call = { hosts: readonly string[]; isSlow: boolean };
 
-const QUICK_AT_ONCE = 4;
+const MAX_QUICK = 4;
 const SLOW_AFTER_MS = 3_000;
-const PER_SLOW_HOST = 4;
-/** Past this many slow calls, a host that is not known to be quick gets one place at a time. */
-const SLOW_AT_ONCE = 16;
-const ALL_AT_ONCE = 32;
+const MAX_PER_SLOW_HOST = 4;
+/** With this many slow calls, a host that is not known to be quick gets one slot at a time. */
+const MAX_SLOW = 16;
+const MAX_CALLS = 32;
 
-/** `onChange` is called when a place becomes free because a call turned out to be slow. */
+/** `onChange` is called when a call turns out to be slow, which frees a quick slot. */
 export function createHostSlots(onChange: () => void, slowAfterMs = SLOW_AFTER_MS): Slots {
   const calls = new Set<Call>();
-  /** Hosts whose last call ended within a moment. */
+  /** Hosts whose last call was quick. */
   const quickHosts = new Set<string>();
 
   const count = (holds: (call: Call) => boolean) => [...calls].filter(holds).length;
   const areQuick = (hosts: readonly string[]) => hosts.every(host => quickHosts.has(host));
-  const isFull = () => calls.size >= ALL_AT_ONCE || count(call => !call.isSlow) >= QUICK_AT_ONCE;
+  const isFull = () => calls.size >= MAX_CALLS || count(call => !call.isSlow) >= MAX_QUICK;
 
   return {
     isFull,
     mayBegin(hosts) {
       if (isFull()) return false;
-      const hasItsPart = (host: string) => {
+      const isAtLimit = (host: string) => {
         const own = [...calls].filter(call => call.hosts.includes(host));
-        return own.length >= PER_SLOW_HOST && own.some(call => call.isSlow);
+        return own.length >= MAX_PER_SLOW_HOST && own.some(call => call.isSlow);
       };
-      if (hosts.some(hasItsPart)) return false;
+      if (hosts.some(isAtLimit)) return false;
       if (areQuick(hosts)) return true;
-      // For a host that was slow, or of which nothing is known, the last place is not taken.
+      // The last quick slot is reserved for hosts that are known to be quick.
       const isUnderWay = count(call => call.hosts.some(host => hosts.includes(host))) > 0;
-      const slowMost = isUnderWay ? SLOW_AT_ONCE : ALL_AT_ONCE - QUICK_AT_ONCE;
+      const maxSlow = isUnderWay ? MAX_SLOW : MAX_CALLS - MAX_QUICK;
       return (
-        count(call => call.isSlow || !areQuick(call.hosts)) < slowMost &&
-        count(call => !call.isSlow && !areQuick(call.hosts)) < QUICK_AT_ONCE - 1
+        count(call => call.isSlow || !areQuick(call.hosts)) < maxSlow &&
+        count(call => !call.isSlow && !areQuick(call.hosts)) < MAX_QUICK - 1
       );
     },
     begin(hosts) {

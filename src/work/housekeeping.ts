@@ -1,19 +1,18 @@
-// Repacks mirrors after their fetches were answered: one at a time, for nobody to wait for. What goes wrong is logged and
-// tried again much later.
+// Repacks mirrors in the background after fetches, one at a time. A repack that fails is logged, and retried hours later.
 
 import { needsRepack, repackMirror } from '../engine/git/mirror.ts';
 import type { Log } from '../log.ts';
 
 export type Housekeeping = {
-  /** Repacks the mirror some time after this, if it needs it. */
+  /** Repacks the mirror later, if it needs it. */
   schedule(mirror: string): void;
-  /** Ends a repack of the mirror that is under way; resolves when its process has ended. */
+  /** Stops a repack of the mirror. Resolves when its process has ended. */
   stop(mirror: string): Promise<void>;
-  /** Resolves when nothing is under way. */
+  /** Resolves when no repack runs. */
   idle(): Promise<void>;
 };
 
-/** A repack that failed would fail again: it is not repeated with every fetch. */
+/** A failed repack would probably fail again after the next fetch. */
 const RETRY_AFTER_MS = 6 * 3_600_000;
 
 export function createHousekeeping(options: { log: Log; stopping: AbortSignal }): Housekeeping {

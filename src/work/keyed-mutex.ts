@@ -1,28 +1,28 @@
-// A keyed mutex: one holder of a key at a time, in the order in which they asked.
+// A keyed mutex: each key has one holder at a time, first come, first served.
 
-/** Resolves with the lock, which is held until it is disposed of. Rejects if `signal` is aborted before. */
+/** Resolves with a lock that is held until it is disposed. Rejects if `signal` is aborted before that. */
 export type KeyedMutex = (key: string, signal: AbortSignal) => Promise<Disposable>;
 
 export function createKeyedMutex(): KeyedMutex {
   const last = new Map<string, Promise<void>>();
   return async (key, signal) => {
-    const before = last.get(key);
+    const previous = last.get(key);
     const { promise, resolve: release } = Promise.withResolvers<void>();
-    const mine = (before ?? Promise.resolve()).then(() => promise);
+    const mine = (previous ?? Promise.resolve()).then(() => promise);
     last.set(key, mine);
     mine.then(() => last.get(key) === mine && last.delete(key));
     const aborted = Promise.withResolvers<never>();
-    const giveUp = () => aborted.reject(signal.reason);
-    signal.addEventListener('abort', giveUp);
+    const onAbort = () => aborted.reject(signal.reason);
+    signal.addEventListener('abort', onAbort);
     try {
       signal.throwIfAborted();
-      await Promise.race([before, aborted.promise]);
+      await Promise.race([previous, aborted.promise]);
       signal.throwIfAborted();
     } catch (error) {
       release();
       throw error;
     } finally {
-      signal.removeEventListener('abort', giveUp);
+      signal.removeEventListener('abort', onAbort);
     }
     return { [Symbol.dispose]: release };
   };

@@ -1,5 +1,5 @@
-// Builds whose commit is not in the mirror any more. It is fetched again, in turn with the fetches of requests; meanwhile
-// no other build of the project starts.
+// Fetches commits of builds that are no longer in the mirror. These fetches take turns with those of requests. Meanwhile, no
+// other build of the project starts.
 
 import type { Project } from '../store/projects.ts';
 import type { FetchOptions } from './fetch-mirror.ts';
@@ -14,7 +14,7 @@ export type MissingSources = WorkKind & {
 
 export function createMissingSources(options: FetchOptions): MissingSources {
   const missing = new Set<WaitingItem & { projectId: bigint; isClaimed: boolean }>();
-  const poke = () => options.live.publish(['queue']);
+  const wake = () => options.live.publish(['queue']);
   let count = 0;
   return {
     listWaiting: () => [...missing].filter(({ isClaimed }) => !isClaimed),
@@ -22,8 +22,8 @@ export function createMissingSources(options: FetchOptions): MissingSources {
     isMissing: id => [...missing].some(({ projectId }) => projectId === id),
     fetch(project, hash, signal) {
       const done = Promise.withResolvers<void>();
-      const leave = () => done.reject(signal.reason);
-      signal.addEventListener('abort', leave);
+      const onAbort = () => done.reject(signal.reason);
+      signal.addEventListener('abort', onAbort);
       const item = {
         key: `source ${++count}`,
         owner: `source ${project.id}`,
@@ -37,12 +37,12 @@ export function createMissingSources(options: FetchOptions): MissingSources {
         },
       };
       missing.add(item);
-      if (signal.aborted) leave();
-      poke();
+      if (signal.aborted) onAbort();
+      wake();
       return done.promise.finally(() => {
-        signal.removeEventListener('abort', leave);
+        signal.removeEventListener('abort', onAbort);
         missing.delete(item);
-        poke();
+        wake();
       });
     },
   };

@@ -1,5 +1,5 @@
-// A deploy from start to end: exactly that commit, never forced, never twice. After a push whose end was not seen, be it for
-// a crash, a cancel or a broken connection, the remote is asked where its branch stands.
+// Pushes a deploy: exactly its commit, never forced, never twice. If the result of a push is unknown after a crash, a cancel
+// or a broken connection, it reads the remote branch instead of pushing again.
 
 import { mkdir } from 'node:fs/promises';
 import { dirname } from 'node:path';
@@ -21,15 +21,15 @@ import { type FetchOptions, fetchProject, logFailure } from './fetch-mirror.ts';
 import { hostIn } from './host-slots.ts';
 import type { WorkKind } from './queue.ts';
 
-/** Why a deploy did not happen, in words for its record and log. */
+/** The deploy was refused. The message goes to its record and log. */
 class NotDeployed extends Error {}
 
-/** What git prints when the remote has let it in and is about to be sent the commit. */
-const BEGINS_TO_SEND = /^(?:Enumerating objects|Writing objects|Total )/;
-/** After a cancel somebody waits for the answer. */
-const ASK_AFTER_CANCEL_MS = 20_000;
+/** What git prints when it begins to send the commit. */
+const SENDING_STARTED = /^(?:Enumerating objects|Writing objects|Total )/;
+/** Short, because a user is waiting for the cancel. */
+const CANCEL_DEADLINE_MS = 20_000;
 
-/** Deploys, as work of the queue: one of a project at a time. */
+/** Connects deploys to the queue, one of a project at a time. */
 export function deployWork(db: Db, push: (deploy: Deploy, isResumed: boolean) => Promise<void>): WorkKind {
   const list = (state: Deploy['state']) =>
     listFirstDeploys(db)
@@ -54,11 +54,11 @@ export function deployWork(db: Db, push: (deploy: Deploy, isResumed: boolean) =>
   };
 }
 
-/** `interrupted`: the last server may have pushed already. */
+/** `isResumed` means that a previous server may have pushed already. */
 export async function pushDeploy(
   options: FetchOptions & { logLimitBytes: number },
   deploy: Deploy,
-  interrupted: boolean,
+  isResumed: boolean,
 ): Promise<void> {
   const { db, stopping } = options;
   const project = findProject(db, deploy.projectId);
@@ -80,53 +80,50 @@ export async function pushDeploy(
     await log.finish(lines);
     moveDeploy(db, deploy.id, event, error === undefined ? {} : { error });
   };
-  // Whether something was sent, by this server or the last one, of which it is not known whether it arrived.
-  let isOpen = interrupted;
+  // Whether a commit may have been sent and it is unknown whether it arrived.
+  let isUncertain = isResumed;
   try {
     await log.line(`deploy of ${deploy.commitRef} to ${deploy.remoteBranch} of ${deploy.repositoryUrl}`);
     if (
-      interrupted &&
+      isResumed &&
       (await remoteBranchHead({ ...access, signal: cancellation.signal })) === deploy.commitRef
     )
-      return await finish('deploy', [
-        'the push had arrived before the appliance was interrupted',
-        'deployed',
-      ]);
+      return await finish('deploy', ['the push had arrived before the server was interrupted', 'deployed']);
     await requireOnBranch(options, project, deploy, cancellation.signal);
-    // What the remote printed is worth less than what became of the push.
-    const notKept = (error: unknown) =>
-      options.log.warn('output of a deploy could not be kept', { deploy: deploy.id, cause: error });
+    // The push counts even if its output cannot be stored.
+    const warnNotStored = (error: unknown) =>
+      options.log.warn('output of a deploy could not be stored', { deploy: deploy.id, cause: error });
     const pushed = await pushCommit({
       ...access,
       mirror: mirrorPath(options.dataDirectory, project.id),
       hash: deploy.commitRef,
       signal: cancellation.signal,
       onOutput: text => {
-        isOpen ||= BEGINS_TO_SEND.test(text);
-        // Paths that the remote names are its own.
+        isUncertain ||= SENDING_STARTED.test(text);
+        // Paths in lines of the remote are its own.
         const shown = text.startsWith('remote:') ? text : hideHostPaths(text, options.dataDirectory);
-        log.append(Buffer.from(shown), 0).catch(notKept);
+        log.append(Buffer.from(shown), 0).catch(warnNotStored);
       },
     });
-    isOpen = interrupted;
+    isUncertain = isResumed;
     if (pushed.result === 'rejected') throw new NotDeployed(pushed.reason);
     await finish('deploy', ['deployed']);
   } catch (error) {
-    // What a stop interrupts goes on at the next start; of what was deleted nothing is kept.
+    // After a stop, the next server continues. A deleted deploy needs no record.
     const row = findProject(db, project.id) && find();
     if (stopping.aborted || !row) return;
     const because = row.cancelBecause;
     if (because === null && !(error instanceof NotDeployed))
       logFailure(options.log, 'deploy failed', { deploy: deploy.id }, error);
-    const stands = isOpen ? await whereBranchStands(options, access, because !== null) : undefined;
+    const remote = isUncertain ? await readRemoteBranch(options, access, because !== null) : undefined;
     if (stopping.aborted) return;
-    if (stands?.head === deploy.commitRef)
-      return await finish('deploy', ['the push had arrived all the same', 'deployed']);
-    const unknown = stands?.unknown && hideHostPaths(stands.unknown, options.dataDirectory);
+    if (remote?.head === deploy.commitRef)
+      return await finish('deploy', ['the push had arrived', 'deployed']);
+    const unknown = remote?.unknown && hideHostPaths(remote.unknown, options.dataDirectory);
     if (because !== null)
       await finish(
         'cancel',
-        [`canceled ${because}`, ...(stands ? [unknown ?? standing(deploy, stands.head)] : [])],
+        [`canceled ${because}`, ...(remote ? [unknown ?? describeBranch(deploy, remote.head)] : [])],
         unknown,
       );
     else {
@@ -138,46 +135,45 @@ export async function pushDeploy(
     }
   } finally {
     cancellation.stopWatching();
-    // Also where the disk is too full to end it: nobody else would.
     await log.close();
   }
 }
 
-type Stands = { head?: string | undefined; unknown?: string };
+type RemoteState = { head?: string | undefined; unknown?: string };
 
-/** After a push whose end was not seen: it may have arrived, and is never repeated to find out. */
-async function whereBranchStands(
+/** Reads the remote branch after a push with an unknown result. */
+async function readRemoteBranch(
   { stopping }: FetchOptions,
   access: { url: string; remoteBranch: string; ssh: SshAccess },
   isCanceled: boolean,
-): Promise<Stands> {
+): Promise<RemoteState> {
   try {
     return {
       head: await remoteBranchHead({
         ...access,
         signal: stopping,
-        ...(isCanceled && { deadlineMs: ASK_AFTER_CANCEL_MS }),
+        ...(isCanceled && { deadlineMs: CANCEL_DEADLINE_MS }),
       }),
     };
   } catch (error) {
     if (!(error instanceof GitFailure)) throw error;
     return {
-      unknown: `Whether the push arrived is not known, because the remote did not say where ${access.remoteBranch} stands (${error.reason}) Look there before you deploy again.`,
+      unknown: `Whether the push arrived is not known, because ${access.remoteBranch} could not be read: ${error.reason} Look at the remote before you deploy again.`,
     };
   }
 }
 
-const standing = ({ remoteBranch }: Deploy, head: string | undefined) =>
+const describeBranch = ({ remoteBranch }: Deploy, head: string | undefined) =>
   head === undefined
-    ? `the remote has no branch ${remoteBranch}; a hook that still runs there may make it yet`
-    : `the remote's branch ${remoteBranch} stands at ${head}; a hook that still runs there may move it yet`;
+    ? `the remote has no branch ${remoteBranch}; a hook that is still running may create it`
+    : `the remote's branch ${remoteBranch} is at ${head}; a hook that is still running may move it`;
 
 const sshOf = (options: FetchOptions, project: Project) => ({
   dataDirectory: options.dataDirectory,
   privateKey: privateKeyOf(options.db, project),
 });
 
-/** A mirror may be behind the repository, and hold what was withdrawn since: neither its yes nor its no is believed before a fetch. */
+/** Fetches first, because the mirror may lack new commits, or contain commits that were removed. */
 async function requireOnBranch(
   options: FetchOptions,
   project: Project,

@@ -1,5 +1,5 @@
-// The scheduler. Rows are the queue: woken by the topic `queue`, it reads what waits, claims as much as slots allow, and
-// runs it. Fetches, suites, compiles and deploys are all treated the same way.
+// The scheduler. Rows are the queue: on each signal of the topic `queue`, it reads what is waiting, claims what the slots
+// allow, and runs it. Fetches, suites, compiles and deploys all work the same way.
 
 import { nextInTurn, type Waiting } from '../domain/fair-queue.ts';
 import type { Live } from '../live.ts';
@@ -7,41 +7,41 @@ import type { Log } from '../log.ts';
 import type { Slots } from './host-slots.ts';
 
 /**
- * Runs what was claimed until its row is settled. If the row is canceled meanwhile, the run ends early; if the server
- * stops, it leaves the row claimed. `release` gives back the slot before the end.
+ * Runs claimed work until its row is finished or queued again. Ends early if the row is canceled. If the server stops, the
+ * row stays claimed. `release` frees the slot before the end.
  */
 export type Run = (release: () => void) => Promise<void>;
 
 type Item = {
-  /** Only one worker at a time has this key. */
+  /** One worker at a time runs for a key. */
   key: string;
-  /** The Git hosts it connects to. It waits for its turn among those of the first. */
+  /** The Git hosts that it connects to. The first one decides its turn. */
   hosts: readonly string[];
 };
 
-/** Work that waits in the database. `claim` returns undefined if it was canceled or claimed meanwhile. */
+/** Work that is queued in the database. `claim` returns undefined if it was canceled or claimed meanwhile. */
 export type WaitingItem = Item & Waiting & { claim(): Run | undefined };
 
 /** Work that was claimed before, by a server that stopped or by a worker that failed. */
 export type ClaimedItem = Item & { run: Run };
 
 export type WorkKind = {
-  /** The first of each owner that waits. */
+  /** The first item of each owner. */
   listWaiting(): WaitingItem[];
   listClaimed(): ClaimedItem[];
 };
 
-/** Kinds of work that share slots. Nothing is claimed while the lane is closed; what was claimed goes on. */
+/** Kinds of work that share slots. A closed lane claims nothing, and finishes what it claimed. */
 export type Lane = { slots: Slots; isOpen(): boolean; kinds: readonly WorkKind[] };
 
 export type Queue = {
-  poke(): void;
-  /** Claims nothing more. Resolves when every worker has ended. */
+  wake(): void;
+  /** Stops claiming. Resolves when every worker has ended. */
   stop(): Promise<void>;
 };
 
-/** The command line writes to the database from outside, and a worker that failed has to be started again. */
-const LOOK_AGAIN_MS = 5_000;
+/** The command line writes to the database without a signal, and failed workers have to be restarted. */
+const POLL_MS = 5_000;
 
 export function startQueue({ live, log, lanes }: { live: Live; log: Log; lanes: readonly Lane[] }): Queue {
   const working = new Map<string, Promise<void>>();
@@ -51,10 +51,10 @@ export function startQueue({ live, log, lanes }: { live: Live; log: Log; lanes: 
   let scheduled = false;
 
   const work = ({ slots }: Lane, { key, hosts }: Item, run: Run) => {
-    const giveBack = slots.begin(hosts);
+    const freeSlot = slots.begin(hosts);
     const release = () => {
-      giveBack();
-      poke();
+      freeSlot();
+      wake();
     };
     const done = run(release)
       .catch(error => log.error('worker failed', { job: key, cause: error }))
@@ -71,7 +71,7 @@ export function startQueue({ live, log, lanes }: { live: Live; log: Log; lanes: 
         if (!working.has(item.key)) work(lane, item, item.run);
   };
 
-  /** The hosts take turns, and for each host the owners. */
+  /** Hosts take turns, and so do the owners of each host. */
   const nextItem = (items: readonly WaitingItem[]): WaitingItem | undefined => {
     const hostOf = ({ hosts }: Item) => `host ${hosts[0] ?? ''}`;
     const host = nextInTurn(
@@ -96,23 +96,23 @@ export function startQueue({ live, log, lanes }: { live: Live; log: Log; lanes: 
       );
       if (!next) return;
       const run = next.claim();
-      // Very many may have been canceled: requests are served before the next one is tried.
-      if (!run) return poke();
+      // Many items may have been canceled. Let requests run before the next attempt.
+      if (!run) return wake();
       work(lane, next, run);
     }
   };
 
-  const attempt = (look: () => void) => {
+  const attempt = (work: () => void) => {
     try {
-      look();
+      work();
     } catch (error) {
-      // Most likely the disk is full. The next look tries again.
+      // Most likely the disk is full. The next poll tries again.
       log.error('queue could not be read', { cause: error });
     }
   };
 
-  /** Many pokes in one turn of the event loop are one look. */
-  function poke(): void {
+  /** Several calls in one turn of the event loop read the queue once. */
+  function wake(): void {
     if (scheduled || stopped) return;
     scheduled = true;
     setImmediate(() => {
@@ -122,15 +122,15 @@ export function startQueue({ live, log, lanes }: { live: Live; log: Log; lanes: 
   }
 
   resumeClaimed();
-  const unwatch = live.watch('queue', poke);
+  const unwatch = live.watch('queue', wake);
   const timer = setInterval(() => {
     attempt(resumeClaimed);
-    poke();
-  }, LOOK_AGAIN_MS);
-  poke();
+    wake();
+  }, POLL_MS);
+  wake();
 
   return {
-    poke,
+    wake,
     async stop() {
       stopped = true;
       unwatch();

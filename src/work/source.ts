@@ -1,5 +1,5 @@
-// What a checkout is made of: the commit, in the project's mirror, and its submodules, in mirrors of theirs. Mirrors are in
-// no backup, and a disk may lose them, so what a build does not find there is fetched.
+// Finds or fetches everything that a checkout needs: the commit in the project's mirror, its submodules in their own mirrors,
+// and Git LFS content. Mirrors are not in backups, so a build may have to fetch them again.
 
 import { createHash } from 'node:crypto';
 import { statSync } from 'node:fs';
@@ -25,64 +25,64 @@ import { type FetchOptions, logFailure, mirrorFetch } from './fetch-mirror.ts';
 
 export type Source = {
   mirror: string;
-  /** The directory that the submodules' mirrors are in; absent where there are none. */
+  /** The directory with the mirrors of submodules, if there are any. */
   submoduleMirrors?: string;
-  /** Each after the one it is part of. */
+  /** Parents before children. */
   submodules: PlacedSubmodule[];
-  /** Whether the mirror has content that pointers of Git LFS stand for. */
+  /** Whether the mirror has Git LFS content for the commit. */
   hasLfs: boolean;
-  /** Whether some of it is not there, here or in a submodule. It does not keep a build from running. */
+  /** Whether Git LFS content is missing, here or in a submodule. The build still runs. */
   lacksLfs: boolean;
-  /** What the log of a build says about it. */
+  /** Lines for the log of a build. */
   notes: string[];
 };
 
 type Repository = Pick<FetchMirror, 'mirror' | 'url' | 'isSubmodule'>;
-/** How the pieces of a source are found or fetched. */
-type Means = {
-  /** Whether the repository's mirror has the commit; may fetch it. */
+/** Finds repositories, or fetches them too. */
+type Access = {
+  /** Whether the mirror has the commit. May fetch it. */
   ensure(repository: Repository, hash: string): Promise<boolean>;
-  /** May fetch what the pointers stand for. */
+  /** Tries to fetch Git LFS content. */
   fetchLfs?(repository: Repository, hash: string, missing: readonly Pointer[]): Promise<void>;
 };
 
-const KNOWN_MAX = 1_000;
+const CACHED_MAX = 1_000;
 const LFS_RETRY_MS = 600_000;
-/** By project, setting and commit: every suite of a request asks for the same. */
-const known = new Map<string, { source: Source; stamp: string }>();
-/** Those whose content of Git LFS could not be fetched: a build of one runs without. */
+/** Every suite of a request needs the same source. */
+const cachedSources = new Map<string, { source: Source; fingerprint: string }>();
+/** Sources whose Git LFS content could not be fetched. Builds run without it. */
 const incomplete = new Set<string>();
 
 const keyOf = (dataDirectory: string, project: Project, hash: string) =>
   `${dataDirectory} ${project.id} ${project.submodules} ${project.repositoryUrl} ${hash}`;
 
-/** Undefined where something of it has to be fetched first. What is found is marked as used. */
+/** Undefined if something has to be fetched first. Marks what it finds as used. */
 export async function findSource(
   { dataDirectory }: Pick<FetchOptions, 'dataDirectory'>,
   project: Project,
   hash: string,
 ): Promise<Source | undefined> {
   const key = keyOf(dataDirectory, project, hash);
-  const remembered = known.get(key);
-  if (remembered && stampOf(remembered.source) === remembered.stamp) {
-    for (const mirror of submoduleMirrorsOf(remembered.source)) markUsed(mirror);
-    return remembered.source;
+  const cached = cachedSources.get(key);
+  if (cached && fingerprintOf(cached.source) === cached.fingerprint) {
+    for (const mirror of submoduleMirrorsOf(cached.source)) markUsed(mirror);
+    return cached.source;
   }
-  known.delete(key);
-  const source = await explore(dataDirectory, project, hash, {
+  cachedSources.delete(key);
+  const source = await collectSource(dataDirectory, project, hash, {
     ensure: ({ mirror }, commit) => hasCommit(mirror, commit),
   });
   if (!source) return undefined;
   if (source.lacksLfs) return incomplete.has(key) ? source : undefined;
-  // Each of its objects has to be marked at each use.
+  // Not cached, because each Git LFS object has to be marked at each use.
   if (source.hasLfs || source.submodules.some(one => one.hasLfs)) return source;
-  if (known.size >= KNOWN_MAX) known.delete(known.keys().next().value as string);
-  known.set(key, { source, stamp: stampOf(source) });
+  if (cachedSources.size >= CACHED_MAX) cachedSources.delete(cachedSources.keys().next().value as string);
+  cachedSources.set(key, { source, fingerprint: fingerprintOf(source) });
   return source;
 }
 
-/** Other mirrors in the same place, after a loss or for another address, are noticed. */
-function stampOf(source: Source): string {
+/** Changes if a mirror is deleted or created again. */
+function fingerprintOf(source: Source): string {
   const mirrors = [source.mirror, ...submoduleMirrorsOf(source)];
   return mirrors.map(path => statSync(join(path, 'HEAD'), { throwIfNoEntry: false })?.ino).join();
 }
@@ -98,15 +98,15 @@ export async function fetchSource(
   signal: AbortSignal,
 ): Promise<void> {
   const fetch = mirrorFetch(options, project, signal);
-  await openDirectory(submoduleMirrors(options.dataDirectory, project.id));
-  const ensure: Means['ensure'] = async (repository, commit) => {
+  await createReadableDirectory(submoduleMirrors(options.dataDirectory, project.id));
+  const ensure: Access['ensure'] = async (repository, commit) => {
     const { mirror } = repository;
     const isThere = () => hasCommit(mirror, commit);
     if (await isThere()) return true;
     const one = { ...fetch, ...repository, stopRepack: () => options.housekeeping.stop(mirror) };
     const { rewritten } = await fetchMirror(one);
-    if (rewritten && !repository.isSubmodule) options.followed.delete(project.id);
-    // No branch leads to it: most hosts hand it out all the same to whoever knows its hash.
+    if (rewritten && !repository.isSubmodule) options.handledForcePushes.delete(project.id);
+    // No branch contains it. Most hosts still serve a commit by its hash.
     if (!(await isThere())) await fetchCommit(one, commit);
     options.housekeeping.schedule(mirror);
     if (await isThere()) return true;
@@ -118,19 +118,19 @@ export async function fetchSource(
   };
   using _lock = await options.mutex(`mirror ${project.id}`, signal);
   const fetchLfs = lfsFetcher(options, fetch);
-  const source = await explore(options.dataDirectory, project, hash, { ensure, fetchLfs });
+  const source = await collectSource(options.dataDirectory, project, hash, { ensure, fetchLfs });
   const key = keyOf(options.dataDirectory, project, hash);
   incomplete.delete(key);
   if (!source?.lacksLfs) return;
-  if (incomplete.size >= KNOWN_MAX) incomplete.delete(incomplete.keys().next().value as string);
+  if (incomplete.size >= CACHED_MAX) incomplete.delete(incomplete.keys().next().value as string);
   incomplete.add(key);
 }
 
-/** Why what is kept by Git LFS could not be fetched into a mirror, and when that was. */
+/** The last failure to fetch Git LFS content, by mirror. */
 const lfsFailures = new Map<string, { reason: string; at: number }>();
 
-/** A host that does not speak Git LFS over SSH is not asked with every request. */
-function lfsFetcher(options: FetchOptions, fetch: FetchMirror): NonNullable<Means['fetchLfs']> {
+/** Waits between attempts, because many hosts do not support Git LFS over SSH. */
+function lfsFetcher(options: FetchOptions, fetch: FetchMirror): NonNullable<Access['fetchLfs']> {
   return async (repository, hash, missing) => {
     const { mirror } = repository;
     const failure = lfsFailures.get(mirror);
@@ -146,25 +146,25 @@ function lfsFetcher(options: FetchOptions, fetch: FetchMirror): NonNullable<Mean
   };
 }
 
-/** Containers read it as another user; on the server its parent keeps others out. */
-async function openDirectory(path: string): Promise<void> {
+/** Containers read it as another user. On the server, its parent directory is private. */
+async function createReadableDirectory(path: string): Promise<void> {
   await mkdir(path, { recursive: true });
   await chmod(path, 0o755);
 }
 
-/** Goes through the commit and, as the project's setting says, its submodules and theirs. */
-async function explore(
+/** Visits the commit and, depending on the project's setting, its submodules. Undefined if a mirror lacks a commit. */
+async function collectSource(
   dataDirectory: string,
   project: Project,
   hash: string,
-  means: Means,
+  access: Access,
 ): Promise<Source | undefined> {
   const mirror = mirrorPath(dataDirectory, project.id);
   const directory = submoduleMirrors(dataDirectory, project.id);
-  const whole = { mirror, url: project.repositoryUrl };
-  if (!(await means.ensure(whole, hash))) return undefined;
+  const main = { mirror, url: project.repositoryUrl };
+  if (!(await access.ensure(main, hash))) return undefined;
   const { submodules, hasLfs } = await readRequirements(mirror, hash).catch(error => {
-    // Nothing of it is wanted: what is wrong with it does not matter.
+    // Submodules are off, so broken ones do not matter.
     if (project.submodules === 'off' && error instanceof GitFailure) return { submodules: [], hasLfs: false };
     throw error;
   });
@@ -172,8 +172,8 @@ async function explore(
   const takeLfs = async (repository: Repository, commit: string, at: string): Promise<boolean> => {
     const pointers = await listPointers(repository.mirror, commit);
     let missing = await markObjects(repository.mirror, pointers);
-    if (missing.length > 0 && means.fetchLfs) {
-      await means.fetchLfs(repository, commit, missing);
+    if (missing.length > 0 && access.fetchLfs) {
+      await access.fetchLfs(repository, commit, missing);
       missing = await markObjects(repository.mirror, pointers);
     }
     if (missing.length > 0) {
@@ -184,12 +184,12 @@ async function explore(
     }
     return missing.length < pointers.length;
   };
-  if (hasLfs) source.hasLfs = await takeLfs(whole, hash, '');
+  if (hasLfs) source.hasLfs = await takeLfs(main, hash, '');
   if (project.submodules === 'off') {
     if (submodules.length > 0) source.notes.push(notFetched(submodules, 'submodules', 'on'));
     return source;
   }
-  let isWhole = true;
+  let isComplete = true;
   const enter = async (
     found: readonly Submodule[],
     parent: PlacedSubmodule | undefined,
@@ -208,7 +208,7 @@ async function explore(
       const child = join(directory, placed.mirror);
       const repository = { mirror: child, url: placed.url, isSubmodule: true };
       markUsed(child);
-      const isThere = await means.ensure(repository, placed.hash).catch(error => {
+      const isThere = await access.ensure(repository, placed.hash).catch(error => {
         if (!(error instanceof GitFailure)) throw error;
         throw new GitFailure(
           `The submodule ${placed.path} could not be fetched: ${error.reason}`,
@@ -216,7 +216,7 @@ async function explore(
         );
       });
       if (!isThere) {
-        isWhole = false;
+        isComplete = false;
         return;
       }
       const { submodules: inner, hasLfs: innerLfs } = await readRequirements(child, placed.hash);
@@ -224,11 +224,11 @@ async function explore(
       if (project.submodules === 'recursive') await enter(inner, placed, placed.url, depth + 1);
       else if (inner.length > 0)
         source.notes.push(notFetched(inner, `submodules of ${placed.path}`, 'recursive'));
-      if (!isWhole) return;
+      if (!isComplete) return;
     }
   };
   await enter(submodules, undefined, project.repositoryUrl, 1);
-  if (!isWhole) return undefined;
+  if (!isComplete) return undefined;
   return source.submodules.length > 0 ? { ...source, submoduleMirrors: directory } : source;
 }
 
@@ -238,8 +238,9 @@ function place(
   parentUrl: string,
 ): PlacedSubmodule {
   const path = parent ? `${parent.path}/${submodule.path}` : submodule.path;
-  const wrong = checkSubmodule(submodule);
-  if (wrong) throw new GitFailure(`The submodule ${JSON.stringify(path)} cannot be checked out: ${wrong}.`);
+  const problem = checkSubmodule(submodule);
+  if (problem)
+    throw new GitFailure(`The submodule ${JSON.stringify(path)} cannot be checked out: ${problem}.`);
   const url = resolveSubmoduleUrl(submodule.url, parentUrl);
   if (!url)
     throw new GitFailure(
@@ -252,5 +253,5 @@ function place(
 function notFetched(submodules: readonly Submodule[], what: string, setting: string): string {
   const [first, ...more] = submodules.map(({ path }) => path);
   const others = more.length > 0 ? ` and ${more.length} more` : '';
-  return `the ${what} are not fetched (${first}${others}): set the project's "submodules" to "${setting}" to have them`;
+  return `the ${what} are not fetched (${first}${others}): to fetch them, set the project's "submodules" to "${setting}"`;
 }

@@ -1,4 +1,4 @@
-// Everything that takes time, put together: queue, containers, fetches, deploys, webhooks, sweep.
+// Starts and stops all background work: the queue with its fetches, builds, compiles and deploys; webhooks; the sweep.
 
 import type { Settings } from '../config.ts';
 import { resourceName } from '../domain/container/container-plan.ts';
@@ -33,20 +33,20 @@ import { suiteWork } from './suite-job.ts';
 import { startSweep } from './sweep.ts';
 import { createJobMeter, listRunningJobs } from './usage.ts';
 
-/** What Docker was asked before the stop may still be answered for this long. */
+/** How long a stop waits for Docker to answer pending requests. */
 const DOCKER_GRACE_MS = 2_000;
 
 export type Workers = {
-  /** The place of a build that waits, and why it does not start yet. */
+  /** The position of a queued build, and why it does not start yet. */
   waiting(build: Build): { position: number; reason: string } | undefined;
-  /** Why what waits for a container does not start yet. */
+  /** Why a queued job does not start yet. */
   waitReason(): string;
   slotsUsed(): number;
   /** Why Docker cannot be used now; undefined when it can. */
   dockerUnavailable(): string | undefined;
   hasFreeSpace(): boolean;
   freeDiskBytes(): number;
-  /** What all caches together may take (CACHE_TOTAL); 0 is no limit. */
+  /** The limit of all caches together (CACHE_TOTAL); 0 is no limit. */
   cacheTotalBytes(): number;
   stop(): Promise<void>;
 };
@@ -72,7 +72,7 @@ export async function startWorkers(options: {
     network: settings.network,
     runAs: settings.runAs,
     log,
-    // What it lost, and what it kept while nobody looked, is seen to at once.
+    // Containers and volumes may have changed while Docker was unavailable.
     onAvailable: () => {
       live.publish(['queue']);
       sweep?.sweep();
@@ -81,12 +81,12 @@ export async function startWorkers(options: {
     isBusy: () => slots.used() > 0,
   });
   const findDockerRoot = async () => {
-    // On another host the same path would be another disk.
+    // On another host, the path would be on another disk.
     if (!settings.dockerHost.startsWith('unix:')) return;
     try {
       fileSystems.setDockerRoot(await host.engine.findDataRoot());
     } catch (error) {
-      log.debug('directory of Docker not found', { cause: error });
+      log.debug('directory of Docker could not be read', { cause: error });
     }
   };
   const caches = createCaches({
@@ -118,7 +118,7 @@ export async function startWorkers(options: {
     ...shared,
     mutex: createKeyedMutex(),
     housekeeping,
-    followed: new Set<bigint>(),
+    handledForcePushes: new Set<bigint>(),
   };
   const artifacts = createArtifacts({ db, host, dataDirectory, runAs: settings.runAs });
   const sources = createMissingSources(fetch);
@@ -143,18 +143,18 @@ export async function startWorkers(options: {
     dockerUnavailable: host.unavailable,
     hasFreeSpace: disk.hasFreeSpace,
   });
-  const poke = () => live.publish(['queue']);
+  const wake = () => live.publish(['queue']);
   const pushOptions = { ...fetch, logLimitBytes: settings.logLimitBytes };
   const queue = startQueue({
     live,
     log,
     lanes: [
       {
-        slots: createHostSlots(poke),
+        slots: createHostSlots(wake),
         isOpen: disk.hasFreeSpace,
         kinds: [deployWork(db, (deploy, isResumed) => pushDeploy(pushOptions, deploy, isResumed))],
       },
-      { slots: createHostSlots(poke), isOpen: disk.hasFreeSpace, kinds: [fetchWork(fetch), sources] },
+      { slots: createHostSlots(wake), isOpen: disk.hasFreeSpace, kinds: [fetchWork(fetch), sources] },
       {
         slots,
         isOpen: slots.isOpen,
@@ -180,7 +180,7 @@ export async function startWorkers(options: {
     dataDirectory,
     retentionMs: settings.retentionMs,
   });
-  // The volume of a cache that was emptied has nothing to wait for.
+  // Frees the volume of an emptied cache without delay.
   const unwatchCaches = live.watch(CACHES_TOPIC, () => void sweep?.sweep());
 
   return {

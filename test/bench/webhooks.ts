@@ -19,7 +19,7 @@ import { createVault } from '../../src/store/database/vault.ts';
 import { recordEvent } from '../../src/store/events.ts';
 import { createNotification } from '../../src/store/notifications.ts';
 import { createProject } from '../../src/store/projects.ts';
-import { MOST_PER_RECEIVER, startDeliveries } from '../../src/work/deliver-webhook.ts';
+import { MAX_PER_RECEIVER, startDeliveries } from '../../src/work/deliver-webhook.ts';
 import { freePort } from '../support/ports.ts';
 import {
   askOnce,
@@ -128,7 +128,7 @@ async function fetchAll(url: string, bodies: readonly string[]): Promise<number>
       await response.text();
     }
   };
-  await Promise.all(Array.from({ length: MOST_PER_RECEIVER }, loop));
+  await Promise.all(Array.from({ length: MAX_PER_RECEIVER }, loop));
   return (bodies.length * 1000) / (performance.now() - startedAt);
 }
 

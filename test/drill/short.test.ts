@@ -31,7 +31,7 @@ describe('The program', { concurrency: 2, skip }, () => {
   });
 
   // 200 kills with this seed once found three commands that ran again, after a kill between the end of the log and the
-  // verdict. test/work/verdict-again.test.ts tests that moment.
+  // verdict. test/work/verdict-reread.test.ts tests that moment.
   test('loses nothing and repeats nothing when it is killed at random moments and at syncs (seed 2026)', async () => {
     nothingLost(await drillKill({ ...options(2026), times: 4, livesMs: 1_500, sweepMs: 45_000 }));
   });

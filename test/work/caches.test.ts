@@ -84,8 +84,8 @@ suite('caches', { concurrency: 2, timeout: 300_000 }, () => {
     const [old] = await volumesOf(suiteId);
     await project.ask('DELETE', `/suites/${suiteId}/cache`);
     await project.ask('PUT', `/suites/${suiteId}`, { command: 'test ! -e /srv/cache/mine' });
-    const beside = (await project.run()).of(suiteId);
-    assert.equal(beside.build.build_state, 'passed', beside.log);
+    const next = (await project.run()).of(suiteId);
+    assert.equal(next.build.build_state, 'passed', next.log);
     await docker('exec', `assay-${appliance.instance}-build-${id}`, 'touch', '/srv/cache/go');
     const ended = await project.finishedBuild(id as string);
     assert.equal(ended.build_state, 'passed');
@@ -145,7 +145,7 @@ test('the least recently used caches are emptied first: beyond CACHE_TOTAL, and 
   assert.deepEqual(await there(), [false, false, false, false]);
 });
 
-test('a cache from before there were limits is found, measured and kept', async t => {
+test('a cache of an older version, without a row, is found, measured and kept', async t => {
   const appliance = await startAppliance();
   t.after(() => appliance.close());
   const project = await appliance.project();

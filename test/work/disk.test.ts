@@ -1,4 +1,4 @@
-// The disk guard with scripted figures: what is emptied first, which job is stopped, and which limits are enforced.
+// The disk watch with scripted sizes: what is emptied first, which job is stopped, and which limits are enforced.
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
@@ -17,13 +17,13 @@ const build = (nonce: string): RunningJob => ({
   suiteId: 7n,
   startedAt: 0,
 });
-const holding = (workspaceBytes: number, of: Partial<Usage> = {}): Usage => ({
+const usageOf = (workspaceBytes: number, of: Partial<Usage> = {}): Usage => ({
   outputBytes: 0,
   workspaceBytes,
   ...of,
 });
 
-/** A guard whose clock moves on with `look`: one second, and everything that follows from it. */
+/** Starts a disk watch. `tick` advances its clock by one second. */
 function guard(t: TestContext, of: Partial<DiskOptions> = {}) {
   t.mock.timers.enable({ apis: ['setInterval'] });
   const world = {
@@ -57,149 +57,149 @@ function guard(t: TestContext, of: Partial<DiskOptions> = {}) {
     ...of,
   });
   t.after(disk.stop);
-  const look = async (times = 1) => {
+  const tick = async (times = 1) => {
     for (let time = 0; time < times; time++) {
       t.mock.timers.tick(1_000);
       for (let turns = 0; turns < 5; turns++) await turn();
     }
   };
-  return { disk, world, look };
+  return { disk, world, tick };
 }
 
 test('caches are emptied one after the other before any job is stopped', async t => {
-  const { world, look } = guard(t);
+  const { world, tick } = guard(t);
   world.jobs = [build('only')];
-  world.usages.set('only', holding(50 * MIB));
+  world.usages.set('only', usageOf(50 * MIB));
   world.caches = 3;
-  await look(3);
+  await tick(3);
   assert.equal(world.emptied, 3);
   assert.deepEqual(world.woken, []);
-  await look(2);
+  await tick(2);
   assert.deepEqual(world.woken, ['build:only']);
 });
 
 test('no cache is emptied when there is enough space again', async t => {
-  const { world, look } = guard(t);
+  const { world, tick } = guard(t);
   world.caches = 3;
-  await look();
+  await tick();
   world.freeBytes = MIN_FREE;
-  await look(3);
+  await tick(3);
   assert.equal(world.emptied, 1);
 });
 
 test('caches stay if the disk of the data directory is full and Docker uses another one', async t => {
-  const { world, look } = guard(t, { free: () => ({ dataBytes: MIB, dockerBytes: 10 * MIN_FREE }) });
+  const { world, tick } = guard(t, { free: () => ({ dataBytes: MIB, dockerBytes: 10 * MIN_FREE }) });
   world.caches = 3;
   world.jobs = [build('writes files'), build('prints')];
-  world.usages.set('writes files', holding(50 * MIB));
-  world.usages.set('prints', holding(0, { outputBytes: 10 * MIB }));
-  await look(3);
+  world.usages.set('writes files', usageOf(50 * MIB));
+  world.usages.set('prints', usageOf(0, { outputBytes: 10 * MIB }));
+  await tick(3);
   assert.equal(world.emptied, 0);
   assert.deepEqual(world.woken, ['build:prints']);
 });
 
 test('only the job that grew is stopped, even if another one uses more', async t => {
-  const { world, look, disk } = guard(t);
+  const { world, tick, disk } = guard(t);
   world.jobs = [build('holds'), build('grows')];
-  world.usages.set('holds', holding(80 * MIB));
-  world.usages.set('grows', holding(10 * MIB));
-  await look();
-  world.usages.set('grows', holding(30 * MIB));
-  await look(2);
+  world.usages.set('holds', usageOf(80 * MIB));
+  world.usages.set('grows', usageOf(10 * MIB));
+  await tick();
+  world.usages.set('grows', usageOf(30 * MIB));
+  await tick(2);
   assert.deepEqual(world.woken, ['build:grows']);
   assert.equal(disk.stopReason('grows'), 'disk_full');
   // Removing its files takes a while: no other job has to be stopped for that.
   world.gone = false;
-  await look(5);
+  await tick(5);
   world.jobs = [build('holds')];
-  await look(5);
+  await tick(5);
   assert.deepEqual(world.woken, ['build:grows']);
   world.gone = true;
   world.freeBytes = MIN_FREE;
-  await look(5);
+  await tick(5);
   assert.deepEqual(world.woken, ['build:grows']);
   assert.equal(disk.stopReason('holds'), undefined);
 });
 
-test('another job is stopped if space is still short after the first one is gone', async t => {
-  const { world, look } = guard(t);
+test('another job is stopped if space is still low after the first one is gone', async t => {
+  const { world, tick } = guard(t);
   world.jobs = [build('holds'), build('grows'), build('idle')];
-  world.usages.set('holds', holding(80 * MIB));
-  world.usages.set('grows', holding(10 * MIB));
-  world.usages.set('idle', holding(1000));
-  await look();
-  world.usages.set('grows', holding(30 * MIB));
-  await look(2);
+  world.usages.set('holds', usageOf(80 * MIB));
+  world.usages.set('grows', usageOf(10 * MIB));
+  world.usages.set('idle', usageOf(1000));
+  await tick();
+  world.usages.set('grows', usageOf(30 * MIB));
+  await tick(2);
   world.jobs = [build('holds'), build('idle')];
-  await look(10);
+  await tick(10);
   // Stopping a job without files would free nothing.
   assert.deepEqual(world.woken, ['build:grows', 'build:holds']);
 });
 
 test('a job whose cache grows counts as growing, and one that cannot be measured counts most', async t => {
-  const { world, look } = guard(t);
-  const cache = (sizeBytes: number) => holding(0, { cache: { volume: 'v', sizeBytes } });
+  const { world, tick } = guard(t);
+  const cache = (sizeBytes: number) => usageOf(0, { cache: { volume: 'v', sizeBytes } });
   world.jobs = [build('workspace'), build('cache')];
-  world.usages.set('workspace', holding(50 * MIB));
+  world.usages.set('workspace', usageOf(50 * MIB));
   world.usages.set('cache', cache(900 * MIB));
-  await look();
-  world.usages.set('workspace', holding(60 * MIB));
+  await tick();
+  world.usages.set('workspace', usageOf(60 * MIB));
   world.usages.set('cache', cache(930 * MIB));
-  await look(2);
+  await tick(2);
   assert.deepEqual(world.woken, ['build:cache']);
   world.jobs = [build('workspace'), build('hidden')];
   world.usages.set('hidden', cache(Number.POSITIVE_INFINITY));
-  await look(3);
+  await tick(3);
   assert.deepEqual(world.woken, ['build:cache', 'build:hidden']);
 });
 
 test('a compile that was stopped on a full disk does not stop the next one of the same dependency', async t => {
-  const { world, look, disk } = guard(t);
+  const { world, tick, disk } = guard(t);
   world.jobs = [{ ...build('first'), kind: 'dependency' }];
-  world.usages.set('first', holding(50 * MIB));
-  await look(3);
+  world.usages.set('first', usageOf(50 * MIB));
+  await tick(3);
   assert.equal(disk.stopReason('first'), 'disk_full');
   assert.equal(disk.stopReason('second'), undefined);
 });
 
 test('a failed measurement is followed by another', async t => {
-  let looks = 0;
-  const { world, look } = guard(t, {
+  let calls = 0;
+  const { world, tick } = guard(t, {
     jobs: () => {
-      looks += 1;
-      if (looks === 1) throw new Error('disk I/O error');
+      calls += 1;
+      if (calls === 1) throw new Error('disk I/O error');
       return [build('only')];
     },
   });
-  world.usages.set('only', holding(50 * MIB));
-  await look(5);
+  world.usages.set('only', usageOf(50 * MIB));
+  await tick(5);
   assert.match(world.logged.join(), /disk space could not be checked/);
   assert.deepEqual(world.woken, ['build:only']);
 });
 
 test('a job is stopped on a disk so full that neither a cache can be emptied nor a size be recorded', async t => {
   const full = Object.assign(new Error('database or disk is full'), { code: 'SQLITE_FULL' });
-  const { world, look } = guard(t, {
+  const { world, tick } = guard(t, {
     emptyCache: () => Promise.reject(full),
     recordCache: () => {
       throw full;
     },
   });
   world.jobs = [build('grows')];
-  world.usages.set('grows', holding(50 * MIB, { cache: { volume: 'v', sizeBytes: 1 } }));
-  await look(5);
+  world.usages.set('grows', usageOf(50 * MIB, { cache: { volume: 'v', sizeBytes: 1 } }));
+  await tick(5);
   assert.deepEqual(world.woken, ['build:grows']);
 });
 
 test('a job beyond DISK or CACHE_LIMIT is stopped, each with its reason, and the size of its cache is recorded', async t => {
-  const { world, look, disk } = guard(t, { workspaceLimitBytes: 10 * MIB, cacheLimitBytes: 20 * MIB });
+  const { world, tick, disk } = guard(t, { workspaceLimitBytes: 10 * MIB, cacheLimitBytes: 20 * MIB });
   world.freeBytes = 1000 * MIN_FREE;
   world.jobs = [build('fine'), build('workspace'), build('cache'), build('unknown')];
-  world.usages.set('fine', holding(9 * MIB, { cache: { volume: 'a', sizeBytes: 19 * MIB } }));
-  world.usages.set('workspace', holding(11 * MIB));
-  world.usages.set('cache', holding(0, { cache: { volume: 'b', sizeBytes: 21 * MIB } }));
-  world.usages.set('unknown', holding(Number.POSITIVE_INFINITY));
-  await look();
+  world.usages.set('fine', usageOf(9 * MIB, { cache: { volume: 'a', sizeBytes: 19 * MIB } }));
+  world.usages.set('workspace', usageOf(11 * MIB));
+  world.usages.set('cache', usageOf(0, { cache: { volume: 'b', sizeBytes: 21 * MIB } }));
+  world.usages.set('unknown', usageOf(Number.POSITIVE_INFINITY));
+  await tick();
   assert.deepEqual(
     world.jobs.map(({ nonce }) => disk.stopReason(nonce)),
     [undefined, 'too_big', 'cache_too_big', undefined],
@@ -216,28 +216,28 @@ test('new jobs are not measured while there is space, and none is if nothing is 
     rounds += 1;
     return new Map();
   };
-  const { world, look } = guard(t, { measure, cacheLimitBytes: MIB });
+  const { world, tick } = guard(t, { measure, cacheLimitBytes: MIB });
   world.freeBytes = 1000 * MIN_FREE;
   world.jobs = [{ ...build('new'), startedAt: Date.now() }];
-  await look(3);
+  await tick(3);
   assert.equal(rounds, 0);
   t.mock.timers.reset();
   const other = guard(t, { measure });
   other.world.freeBytes = 1000 * MIN_FREE;
   other.world.jobs = [build('old')];
-  await other.look(3);
+  await other.tick(3);
   assert.equal(rounds, 0);
 });
 
 test('a slow engine is not asked again before it has answered', async t => {
-  const answers: (() => void)[] = [];
-  const measure = () => new Promise<Map<string, Usage>>(resolve => answers.push(() => resolve(new Map())));
-  const { world, look } = guard(t, { measure, workspaceLimitBytes: 1_000 });
+  const responses: (() => void)[] = [];
+  const measure = () => new Promise<Map<string, Usage>>(resolve => responses.push(() => resolve(new Map())));
+  const { world, tick } = guard(t, { measure, workspaceLimitBytes: 1_000 });
   world.jobs = [build('only')];
-  await look(3);
-  assert.equal(answers.length, 1);
-  answers[0]?.();
+  await tick(3);
+  assert.equal(responses.length, 1);
+  responses[0]?.();
   await turn();
   // It pauses as long as the measurement took.
-  while (answers.length < 2) await look();
+  while (responses.length < 2) await tick();
 });

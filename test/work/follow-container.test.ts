@@ -14,7 +14,7 @@ import type { ContainerHost } from '../../src/work/container-host.ts';
 import { type ContainerRun, followContainer, mayHaveStarted } from '../../src/work/follow-container.ts';
 import { plainJob } from './plain-job.ts';
 
-async function roomFor(
+async function createFixture(
   t: TestContext,
   engine: Partial<Engine>,
   of: Partial<ContainerRun> = {},
@@ -63,7 +63,7 @@ test('a limit of months does not end a job at once', async t => {
   const stopContainer = async () => {
     stops += 1;
   };
-  const fixture = await roomFor(t, { stopContainer }, { deadlineAt: Date.now() + 40 * 86_400_000 });
+  const fixture = await createFixture(t, { stopContainer }, { deadlineAt: Date.now() + 40 * 86_400_000 });
   const running = fixture.run();
   // Long enough for a timer that overflows.
   await new Promise(resolve => setTimeout(resolve, 20));
@@ -73,19 +73,19 @@ test('a limit of months does not end a job at once', async t => {
 });
 
 test('a job whose start is never answered can be canceled', async t => {
-  const away = async () => {
+  const unavailable = async () => {
     throw new EngineUnavailable('Docker did not respond in time.');
   };
   let canceled = false;
   const asked = Promise.withResolvers<void>();
-  const fixture = await roomFor(
+  const fixture = await createFixture(
     t,
     {
-      startContainer: away,
-      stopContainer: away,
+      startContainer: unavailable,
+      stopContainer: unavailable,
       inspectContainer: () => {
         asked.resolve();
-        return away();
+        return unavailable();
       },
     },
     { stopReason: () => (canceled ? 'canceled' : undefined) },
@@ -99,15 +99,15 @@ test('a job whose start is never answered can be canceled', async t => {
 });
 
 test('a job whose output contains its end has ended, even if its start is never answered', async t => {
-  const away = async () => {
+  const unavailable = async () => {
     throw new EngineUnavailable('The connection broke.');
   };
   const asked = Promise.withResolvers<void>();
   const inspectContainer = () => {
     asked.resolve();
-    return away();
+    return unavailable();
   };
-  const fixture = await roomFor(t, { startContainer: away, inspectContainer });
+  const fixture = await createFixture(t, { startContainer: unavailable, inspectContainer });
   const running = fixture.run();
   await asked.promise;
   fixture.exit();
@@ -119,7 +119,7 @@ test('a job whose log cannot be written because the disk is full is stopped, and
   const stopContainer = async () => void calls.push('stopped');
   const evict = () => void calls.push('evicted');
   // Every write fails with a full disk.
-  const fixture = await roomFor(t, { stopContainer }, { evict }, '/dev/full');
+  const fixture = await createFixture(t, { stopContainer }, { evict }, '/dev/full');
   const running = fixture.run();
   fixture.print('some words\n');
   assert.deepEqual(await running, { kind: 'disk_full' });
@@ -134,7 +134,7 @@ for (const [status, outcome] of [
   test(`a container that ended with ${status} and without a verdict is ${outcome.kind}, also for a server that takes over`, async t => {
     const state = { running: false, exitCode: status, oomKilled: false, startedAt: new Date() };
     const engine = { waitForExit: async () => state, inspectContainer: async () => state };
-    const fixture = await roomFor(t, engine);
+    const fixture = await createFixture(t, engine);
     const output = `${recordPrefix('abc')}begin command\x1eone line\n`;
     fixture.print(output);
     assert.deepEqual(await fixture.run(), outcome);
@@ -146,7 +146,7 @@ test('a job that Docker never reports as started is waited for no longer than it
   const inspectContainer = async () => {
     throw new EngineUnavailable('Docker did not respond in time.');
   };
-  const fixture = await roomFor(t, { inspectContainer }, { deadlineAt: Date.now() + 100 });
+  const fixture = await createFixture(t, { inspectContainer }, { deadlineAt: Date.now() + 100 });
   assert.equal(await fixture.mayHaveStarted(), true);
   assert.deepEqual(await fixture.run(), { kind: 'timed_out' });
 });

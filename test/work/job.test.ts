@@ -1,4 +1,4 @@
-// The lifecycle that suites and compiles share, with an engine and a row that are scripted.
+// The lifecycle that builds and compiles share, with a scripted engine and row.
 import assert from 'node:assert/strict';
 import { mkdirSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -31,7 +31,7 @@ async function runScripted(script: Script) {
     log: createLog(line => logged.push(line), {}),
     stopping: new AbortController().signal,
     host: {
-      reportUnavailable: () => happened.push('Docker is reported away'),
+      reportUnavailable: () => happened.push('reports Docker unavailable'),
       engine: {
         removeContainer: async (name: string) => void happened.push(`removes ${name}`),
         removeVolume: async (name: string) => void happened.push(`removes ${name}`),
@@ -85,28 +85,28 @@ const passed = async (): Promise<Outcome> => ({
   outOfMemory: false,
 });
 
-test('a job gives back its slot, records its verdict, and removes what it had in Docker, in this order', async () => {
+test('a job frees its slot, records its verdict, and removes what it had in Docker, in this order', async () => {
   const { happened, log } = await runScripted({ start: passed });
   assert.deepEqual(happened, ['releases its slot', 'records exit null {}', ...removal]);
   assert.equal(log, '[assay] ended: exit\n[assay] ***\n');
 });
 
-test('a job whose name is used again removes what it had in Docker before its verdict is seen', async () => {
+test('a repeatable job removes what it had in Docker before its verdict is recorded', async () => {
   const { happened } = await runScripted({ start: passed, isRepeatable: true });
   assert.deepEqual(happened, ['releases its slot', ...removal, 'records exit null {}']);
 });
 
 test('an attempt without a connection to Docker does not count, and one without an answer does', async () => {
-  const away = (reached: boolean) => () =>
+  const unavailable = (reached: boolean) => () =>
     Promise.reject(new EngineUnavailable('Docker is unavailable.', reached));
-  const notReached = await runScripted({ start: away(false) });
+  const notReached = await runScripted({ start: unavailable(false) });
   assert.deepEqual(notReached.happened, [
-    'Docker is reported away',
+    'reports Docker unavailable',
     'releases its slot',
     ...removal,
     'records requeue null {"attempts":1,"spentMs":5}',
   ]);
-  const notAnswered = await runScripted({ start: away(true) });
+  const notAnswered = await runScripted({ start: unavailable(true) });
   assert.ok(
     notAnswered.happened.includes('records lost Docker is unavailable. {}'),
     `${notAnswered.happened}`,
@@ -124,7 +124,7 @@ test('a job that was canceled while Docker failed is canceled', async () => {
   }
 });
 
-test('what cannot be run names the reason, without paths of the host and without secrets', async () => {
+test('a job that cannot run has a reason without host paths and secrets', async () => {
   const expected = await runScripted({
     start: () => Promise.reject(new CannotRun('There is no very-secret image.')),
   });
@@ -141,7 +141,7 @@ test('what cannot be run names the reason, without paths of the host and without
   assert.match(defect.logged.join(), /job could not be run/);
 });
 
-test('on a full disk what the job had in Docker is removed first, and then its verdict is recorded', async () => {
+test('on a full disk, a job removes what it had in Docker, and then records its verdict', async () => {
   const full = Object.assign(new Error('database or disk is full'), { code: 'SQLITE_FULL' });
   const once = await runScripted({ start: passed, recordErrors: [full] });
   assert.deepEqual(once.happened, ['releases its slot', ...removal, 'records exit null {}', ...removal]);

@@ -152,9 +152,9 @@ describe('Files of Git LFS', { concurrency: 2 }, () => {
 
   test('are fetched only over SSH: no URL that a host names is ever called', async () => {
     let calls = 0;
-    const server = createServer((_, answer) => {
+    const server = createServer((_, response) => {
       calls += 1;
-      answer.end('{}');
+      response.end('{}');
     }).listen(0, '127.0.0.1');
     await once(server, 'listening');
     const href = `http://127.0.0.1:${(server.address() as AddressInfo).port}/lfs`;

@@ -1,8 +1,8 @@
-// The container of a build, with default values, and with its files in the directory.
+// A container run with default values, whose files are in the directory.
 import { join } from 'node:path';
 import type { ContainerRun } from '../../src/work/follow-container.ts';
 
-export const plainJob = (directory: string, of: Partial<ContainerRun> = {}) => ({
+export const plainJob = (directory: string, overrides: Partial<ContainerRun> = {}) => ({
   topic: 'build:1',
   name: 'assay-x-build-1',
   nonce: 'abc',
@@ -14,5 +14,5 @@ export const plainJob = (directory: string, of: Partial<ContainerRun> = {}) => (
   stopReason: () => undefined,
   evict: () => {},
   describeStep: () => undefined,
-  ...of,
+  ...overrides,
 });

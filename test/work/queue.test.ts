@@ -37,7 +37,7 @@ function queueOf(db: Db, path: string, deploy: Deployer = async () => {}, hasFre
     stopping: stopping.signal,
     mutex: createKeyedMutex(),
     housekeeping: createHousekeeping({ log, stopping: stopping.signal }),
-    followed: new Set<bigint>(),
+    handledForcePushes: new Set<bigint>(),
   };
   const lane = (kind: WorkKind): Lane => ({
     slots: createHostSlots(() => live.publish(['queue'])),
@@ -48,7 +48,7 @@ function queueOf(db: Db, path: string, deploy: Deployer = async () => {}, hasFre
   return {
     live,
     logged,
-    poke: queue.poke,
+    wake: queue.wake,
     stop: () => {
       stopping.abort();
       return queue.stop();
@@ -74,18 +74,18 @@ test('a deploy whose worker cannot start is retried after a while, not in a loop
   using fixture = openFixture();
   const { db } = fixture;
   addDeploy(db, addProject(db).id);
-  let tries = 0;
+  let attempts = 0;
   const queue = queueOf(db, fixture.path, async () => {
-    tries += 1;
+    attempts += 1;
     throw new Error('no space left on device');
   });
   // Other triggers do not start it before that.
   for (let times = 0; times < 50; times++) {
-    queue.poke();
+    queue.wake();
     await turn();
   }
   await queue.stop();
-  assert.equal(tries, 1);
+  assert.equal(attempts, 1);
   assert.equal(queue.logged.filter(line => line.includes('worker failed')).length, 1);
 });
 
@@ -96,24 +96,24 @@ test('a deploy waits while the disk is nearly full, and one in progress continue
   const interrupted = addDeploy(db, addProject(db).id);
   moveDeploy(db, interrupted.id, 'start');
   let hasSpace = false;
-  const begun: bigint[] = [];
+  const started: bigint[] = [];
   const resumed: bigint[] = [];
   const deploy: Deployer = async ({ id }, isResumed) => {
-    begun.push(id);
+    started.push(id);
     if (isResumed) resumed.push(id);
     moveDeploy(db, id, 'deploy');
   };
   const queue = queueOf(db, fixture.path, deploy, () => hasSpace);
   for (let times = 0; times < 20; times++) {
-    queue.poke();
+    queue.wake();
     await turn();
   }
-  assert.deepEqual(begun, [interrupted.id]);
+  assert.deepEqual(started, [interrupted.id]);
   hasSpace = true;
-  queue.poke();
-  while (begun.length < 2) await turn();
+  queue.wake();
+  while (started.length < 2) await turn();
   await queue.stop();
-  assert.deepEqual(begun, [interrupted.id, waiting.id]);
+  assert.deepEqual(started, [interrupted.id, waiting.id]);
   assert.deepEqual(resumed, [interrupted.id], 'only this one may have been pushed before');
 });
 
@@ -186,7 +186,7 @@ test('projects whose hosts hang do not delay the fetch of another one', {
   assert.deepEqual(
     listFetching(db).filter(request => request.projectId === last.id).length,
     1,
-    'the free place goes to who has not been served',
+    'the free slot goes to the project that was not served',
   );
   const stopped = queue.stop();
   for (const socket of sockets) socket.destroy();

@@ -14,10 +14,10 @@ test('secrets are read back unchanged, and an unreadable file is not treated as 
   assert.equal(await readSecrets(vault, 1n, directory), undefined);
   await writeVariables(vault, 1n, directory, [{ name: 'TOKEN', content: 'a secret of mine' }]);
   assert.deepEqual(await readSecrets(vault, 1n, directory), ['a secret of mine']);
-  await assert.rejects(readSecrets(vault, 2n, directory), 'those of another build');
+  await assert.rejects(readSecrets(vault, 2n, directory), 'secrets of another build');
   truncateSync(join(directory, 'secrets'), 10);
-  await assert.rejects(readSecrets(vault, 1n, directory), 'cut off by a crash');
+  await assert.rejects(readSecrets(vault, 1n, directory), 'truncated by a crash');
   rmSync(join(directory, 'secrets'));
   mkdirSync(join(directory, 'secrets'));
-  await assert.rejects(readSecrets(vault, 1n, directory), 'not to be read');
+  await assert.rejects(readSecrets(vault, 1n, directory), 'unreadable');
 });

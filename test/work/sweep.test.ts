@@ -18,14 +18,14 @@ const DAY_MS = 24 * 3600_000;
 /** A sweep whose Docker has exactly these containers, and records which are removed. */
 function sweeperOf(
   { db, path }: { db: Db; path: string },
-  parts: Partial<SweepOptions>,
+  overrides: Partial<SweepOptions>,
   containers: unknown[] = [],
 ) {
   const dataDirectory = dirname(path);
   for (const name of ['jobs', 'mirrors', 'archives', 'artifacts', 'logs'])
     mkdirSync(join(dataDirectory, name));
   const removed: string[] = [];
-  const everything: SweepOptions = {
+  const options: SweepOptions = {
     db,
     log: createLog(() => {}, {}),
     host: {
@@ -40,10 +40,10 @@ function sweeperOf(
     caches: { listNeeded: () => new Set<string>(), review: async () => {} },
     dataDirectory,
     retentionMs: DAY_MS,
-    ...parts,
+    ...overrides,
   };
   const begin = () => {
-    const { sweep, stop } = startSweep(everything);
+    const { sweep, stop } = startSweep(options);
     return { sweep, [Symbol.dispose]: stop };
   };
   return { dataDirectory, removed, ...begin(), begin };
@@ -173,7 +173,7 @@ describe('Content of Git LFS and mirrors of submodules', () => {
       assert.deepEqual(sources.kept(), ['youngObject', 'youngSubmodule']);
     });
 
-  test('are checked in batches: very many are no work for one sweep', async () => {
+  test('are checked in batches over several sweeps', async () => {
     using fixture = openFixture({ ms: Date.now() + 1_000 });
     using sweeper = sweeperOf(fixture, { retentionMs: 2 * DAY_MS });
     const project = addProject(fixture.db);

@@ -37,8 +37,8 @@ test('a hundred thousand rows for a dead receiver delay nobody', limited, async 
     times.push(performance.now() - startedAt);
   }
   // A single one may be delayed by a busy disk.
-  const usualMs = times.sort((a, b) => a - b)[25] as number;
-  assert.ok(usualMs < 250, `${usualMs} ms`);
+  const medianMs = times.sort((a, b) => a - b)[25] as number;
+  assert.ok(medianMs < 250, `${medianMs} ms`);
 });
 
 test(

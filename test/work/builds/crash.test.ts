@@ -14,7 +14,7 @@ import { startSshd, type TestSshd } from '../../support/sshd.ts';
 const NUMBERED = (lines: number, pause: string) =>
   `echo x >>/srv/cache/runs; i=0; while [ $i -lt ${lines} ]; do echo "line $i $TOKEN"; i=$((i+1)); ${pause}; done; echo "runs: $(wc -l </srv/cache/runs)"`;
 
-const UNTIL_TOLD = 'until [ -e /tmp/go ]; do sleep 0.05; done';
+const WAIT_FOR_FILE = 'until [ -e /tmp/go ]; do sleep 0.05; done';
 
 const expectedLines = (lines: number) =>
   `${Array.from({ length: lines }, (_, i) => `line ${i} ***\n`).join('')}runs: 1\n`;
@@ -67,11 +67,11 @@ describe('A server that is killed', () => {
       // Keeps printing during and after the kill.
       NUMBERED(300, 'sleep 0.01'),
       // Ends while no server runs.
-      `${NUMBERED(40, ':')}; ${UNTIL_TOLD}`,
+      `${NUMBERED(40, ':')}; ${WAIT_FOR_FILE}`,
       // Prints as fast as it can.
       NUMBERED(20_000, ':'),
       // Fails while no server runs.
-      `${NUMBERED(20, ':')}; ${UNTIL_TOLD}; exit 7`,
+      `${NUMBERED(20, ':')}; ${WAIT_FOR_FILE}; exit 7`,
     ];
     const suites: string[] = [];
     for (const command of options) suites.push(await project.suite({ command, variables }));

@@ -83,7 +83,7 @@ describe('While Docker', () => {
     const [onceRequest, everRequest] = [await once.request(), await ever.request()];
     const { id_str: onceId } = await once.buildOf(onceRequest, onceSuite);
     const { id_str: everId } = await ever.buildOf(everRequest);
-    const trouble = async () => {
+    const interfere = async () => {
       await once.logHas(onceId as string, 'try 1\n');
       await docker('kill', container(onceId));
       await once.logHas(onceId as string, 'try 2\n');
@@ -95,7 +95,7 @@ describe('While Docker', () => {
         await docker('kill', container(everId));
       }
     };
-    await Promise.all([trouble(), endless()]);
+    await Promise.all([interfere(), endless()]);
     const saved = await once.finishedBuild(onceId as string);
     assert.equal(saved.build_state, 'passed');
     const log = await once.log(onceId as string);

@@ -95,12 +95,12 @@ describe('The log of a build', { concurrency: 3 }, () => {
     const { build, log } = await project.runOne({ command: 'echo 0123456789' });
     const path = `${project.path}/builds/${build.id_str}/log`;
     const at = log.indexOf('0123456789');
-    const answer = await assay.client.call('GET', path, {
+    const response = await assay.client.call('GET', path, {
       as: assay.as,
       headers: { range: `bytes=${at + 2}-${at + 4}` },
     });
-    assert.equal(answer.status, 206);
-    assert.equal(answer.text, '234');
+    assert.equal(response.status, 206);
+    assert.equal(response.text, '234');
   });
 });
 

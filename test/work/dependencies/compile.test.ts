@@ -117,9 +117,9 @@ suite('compiles', { concurrency: 2 }, () => {
     assert.equal(state, 'compiled', log);
     const states = events.filter(({ event }) => event === 'state').map(({ data }) => data.marketplace_state);
     assert.deepEqual(states.at(-1), 'compiling');
-    const parts = events.filter(({ event }) => event === 'log');
-    assert.ok(parts.length >= 3, `the log came in ${parts.length} parts`);
-    assert.equal(parts.map(({ data }) => data.text).join(''), log);
+    const chunks = events.filter(({ event }) => event === 'log');
+    assert.ok(chunks.length >= 3, `the log came in ${chunks.length} chunks`);
+    assert.equal(chunks.map(({ data }) => data.text).join(''), log);
   });
 
   test('output beyond the limit is counted but not stored', async () => {
@@ -172,7 +172,7 @@ suite('compiles', { concurrency: 2 }, () => {
   test('a compile that is lost each time fails after three attempts, and says so', async () => {
     const id = await fixture.create({ command: `echo begun; sleep 60; cp file ${PREFIX}` });
     await fixture.upload(id, tarOf({ file: 'lost' }));
-    let tries = 0;
+    let attempts = 0;
     let seen = '';
     let last: Wire | undefined;
     for await (const { event, data } of await appliance.open(`/dependencies/${id}/firehose`)) {
@@ -180,11 +180,11 @@ suite('compiles', { concurrency: 2 }, () => {
       if (event !== 'log') continue;
       seen += data.text;
       const begun = seen.match(/^begun$/gm)?.length ?? 0;
-      if (begun === tries) continue;
-      tries = begun;
+      if (begun === attempts) continue;
+      attempts = begun;
       await docker('kill', containerOf(appliance, id));
     }
-    assert.equal(tries, 3, seen);
+    assert.equal(attempts, 3, seen);
     assert.equal(last?.marketplace_state, 'compile_failed');
     assert.match(String(last?.error), /It was tried 3 times\.$/);
   });
@@ -211,9 +211,9 @@ test('a reader of a waiting compile gets nothing of the previous one', async t =
   const id = await fixture.create({ command: `cat file; cp file ${PREFIX}` });
   await fixture.upload(id, tarOf({ file: 'the first' }));
   assert.match((await fixture.finished(id)).log, /the first/);
-  const inTheWay = await fixture.create({ command: `echo begun; sleep 60; : ${PREFIX}` });
-  await fixture.upload(inTheWay, tarOf({ file: 'x' }));
-  await fixture.logHas(inTheWay, 'begun');
+  const blocker = await fixture.create({ command: `echo begun; sleep 60; : ${PREFIX}` });
+  await fixture.upload(blocker, tarOf({ file: 'x' }));
+  await fixture.logHas(blocker, 'begun');
   await fixture.upload(id, tarOf({ file: 'the second' }));
 
   let seen = '';
@@ -222,7 +222,7 @@ test('a reader of a waiting compile gets nothing of the previous one', async t =
     if (event === 'log') seen += data.text;
     else states.push(data.marketplace_state);
     if (states.length === 1 && event === 'state')
-      await appliance.ask('POST', `/dependencies/${inTheWay}/cancel`);
+      await appliance.ask('POST', `/dependencies/${blocker}/cancel`);
   }
   assert.deepEqual(states, ['enqueued_for_compile', 'compiling', 'compiled']);
   assert.match(seen, /the second/);

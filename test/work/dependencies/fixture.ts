@@ -30,9 +30,9 @@ export function openDependencies(appliance: Pick<Appliance, 'ask' | 'open' | 'cl
     );
   const fetched = (id: string) => ask('GET', `/dependencies/${id}`);
   const upload = async (id: string, archive: Buffer): Promise<Wire> => {
-    const answer = await client.call('POST', `/dependencies/${id}/archive`, { as, body: archive });
-    assert.equal(answer.status, 202, answer.text);
-    return answer.record;
+    const response = await client.call('POST', `/dependencies/${id}/archive`, { as, body: archive });
+    assert.equal(response.status, 202, response.text);
+    return response.record;
   };
   const log = async (id: string) => (await client.get(`/dependencies/${id}/log`, as)).text;
 

@@ -1,4 +1,4 @@
-// A server that is killed after it has read the verdict and before it has recorded it: the next one finds it again.
+// A server is killed after it reads the exit record and before it records the verdict: the next server reads it again.
 import assert from 'node:assert/strict';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -15,7 +15,7 @@ test('the verdict and every line are the same when they are read again', async t
   const directory = mkdtempSync(join(tmpdir(), 'assay-verdict-'));
   t.after(() => rmSync(directory, { recursive: true }));
   const job = plainJob(directory, {
-    // The mask holds back the possible beginning of a secret, which must not be lost at the end of a step.
+    // The mask buffers what may be the start of a secret. At the end of a step it must not be lost.
     secrets: ['secret-secret'],
     describeStep: name => `step ${name}`,
   });
@@ -24,9 +24,9 @@ test('the verdict and every line are the same when they are read again', async t
     job.outputFile,
     `${record('begin checkout')}out sec${record('end checkout 0')}${record('begin command')}line 1\nsecr${record('exit command 3')}`,
   );
-  // The container has ended: that is all the engine is asked.
+  // The container has ended.
   const engine = { waitForExit: async () => undefined, inspectContainer: async () => undefined };
-  const parts = {
+  const options = {
     host: { engine, reportUnavailable: () => {} } as unknown as ContainerHost,
     live: createLive(),
     stopping: new AbortController().signal,
@@ -34,7 +34,7 @@ test('the verdict and every line are the same when they are read again', async t
   const expected = '[assay] step checkout\nout sec\n[assay] step command\nline 1\nsecr';
   for (const time of ['first', 'again']) {
     const log = await openLog({ path: job.logPath, limitBytes: job.logLimitBytes });
-    const outcome = await followContainer(parts, job, log, undefined);
+    const outcome = await followContainer(options, job, log, undefined);
     await log.close();
     assert.deepEqual(outcome, { kind: 'exit', step: 'command', status: 3, outOfMemory: false }, time);
     assert.equal(readFileSync(job.logPath, 'utf8'), expected, time);
