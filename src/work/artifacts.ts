@@ -2,7 +2,7 @@
 // directory. Artifacts that share a prefix are mounted as a union, without copying.
 
 import { createHash, randomBytes } from 'node:crypto';
-import { access } from 'node:fs/promises';
+import { existsSync } from 'node:fs';
 import {
   type ArtifactMount,
   nestedPairs,
@@ -88,11 +88,7 @@ export function createArtifacts({ db, host, dataDirectory, runAs }: ArtifactOpti
   /** Fills a new volume, and records its name when it is complete, so that an incomplete one is never used. */
   async function fill(hash: string): Promise<string> {
     const file = artifactPath(dataDirectory, hash);
-    const isThere = await access(file).then(
-      () => true,
-      () => false,
-    );
-    if (!isThere)
+    if (!existsSync(file))
       throw new CannotRun(
         'The artifact of a dependency is missing: upload its archive again, or restore a backup.',
       );

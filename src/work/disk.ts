@@ -164,7 +164,7 @@ export function watchDisk(options: DiskOptions): Disk {
         return { job, usedBytes, grownBytes };
       })
       .filter(({ usedBytes }) => usedBytes >= MIN_EVICTED_BYTES)
-      .toSorted((one, other) => compare(other, one, 'grownBytes') || compare(other, one, 'usedBytes'));
+      .toSorted((a, b) => descending(a.grownBytes, b.grownBytes) || descending(a.usedBytes, b.usedBytes));
     if (largest) end(largest.job, 'disk_full');
   };
 
@@ -195,6 +195,5 @@ export function watchDisk(options: DiskOptions): Disk {
   };
 }
 
-/** Both may be Infinity, whose difference is not 0. */
-const compare = <Key extends string>(one: Record<Key, number>, other: Record<Key, number>, key: Key) =>
-  one[key] === other[key] ? 0 : one[key] - other[key];
+/** Infinity minus Infinity is not 0. */
+const descending = (one: number, other: number) => (one === other ? 0 : other - one);

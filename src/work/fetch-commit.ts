@@ -188,22 +188,13 @@ function decide(db: Db, projectId: bigint, evaluate: Evaluator): Decision[] {
 const rulesOf = (db: Db, suiteId: bigint): Rule[] =>
   listAllRules(db, suiteId).map(({ subject, operator, value }) => ({ subject, operator, value }) as Rule);
 
-function fieldsOf(read: CommitRead): CommitFields {
-  return {
-    ref: read.ref,
-    message: read.message,
-    authorName: read.authorName,
-    authorEmail: read.authorEmail,
-    authoredDate: read.authoredDate,
-    committerName: read.committerName,
-    committerEmail: read.committerEmail,
-    committedDate: read.committedDate,
-    branches: JSON.stringify(read.branches),
-    tags: JSON.stringify(read.tags),
-    files: JSON.stringify(read.files.slice(0, FILES_KEPT)),
-    filesOmitted: read.files.length > FILES_KEPT ? read.files.length - FILES_KEPT : null,
-  };
-}
+const fieldsOf = (read: CommitRead): CommitFields => ({
+  ...read,
+  branches: JSON.stringify(read.branches),
+  tags: JSON.stringify(read.tags),
+  files: JSON.stringify(read.files.slice(0, FILES_KEPT)),
+  filesOmitted: read.files.length > FILES_KEPT ? read.files.length - FILES_KEPT : null,
+});
 
 /** Commits that a force push replaced get the hash of their replacement and a higher version. */
 async function handleForcePushes(options: FetchOptions, project: Project, mirror: string): Promise<void> {

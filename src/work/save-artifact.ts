@@ -1,7 +1,8 @@
 // Saves the result of a compile as an artifact: copies it from the prefix volume to the data directory, and creates the
 // volume that suites mount.
 
-import { rm, stat, statfs } from 'node:fs/promises';
+import { existsSync } from 'node:fs';
+import { rm, statfs } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { CompileVerdict } from '../domain/container/compile-plan.ts';
 import { type Captured, CaptureStopped, captureTar } from '../engine/archive/artifact-tar.ts';
@@ -97,11 +98,7 @@ export async function reuseArtifact(
   const artifact = findCompiledRecipe(options.db, recipeHash);
   if (!artifact) return false;
   job.held.defer(options.artifacts.hold(artifact.hash));
-  const isKept = await stat(artifactPath(options.dataDirectory, artifact.hash)).then(
-    () => true,
-    () => false,
-  );
-  if (!isKept) return false;
+  if (!existsSync(artifactPath(options.dataDirectory, artifact.hash))) return false;
   await log.line('the same archive was compiled in the same way before: its artifact is used');
   await makeReady(options, job, artifact.hash);
   job.artifact = { hash: artifact.hash, recipeHash };
