@@ -72,7 +72,7 @@ export function watchDisk(options: DiskOptions): Disk {
     if (ended.has(job.nonce)) return;
     ended.set(job.nonce, why);
     evicting = { job, at: performance.now() };
-    log.info('job is ended', { job: job.topic, why });
+    log.info('job terminated', { job: job.topic, why });
     options.wake(job.topic);
   };
 

@@ -47,7 +47,7 @@ describe('While Docker', () => {
 
   test('stops and comes back, running builds continue and waiting ones run after them', async () => {
     const project = await assay.project();
-    const long = await project.suite({
+    await project.suite({
       command: `${COUNTED}; while ! test -e /srv/cache/go; do sleep 0.05; done; echo done`,
     });
     const requestId = await project.request();
@@ -71,7 +71,6 @@ describe('While Docker', () => {
     await gate.open();
     assert.equal((await short.finishedBuild(waitingId as string)).build_state, 'passed');
     assert.match(await project.log(buildId as string), /try 1\ndone\n$/);
-    assert.ok(long);
   });
 
   test('has its container killed from outside, it runs again, and is errored after three attempts, never failed', async () => {
