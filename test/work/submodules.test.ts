@@ -67,7 +67,7 @@ describe('Submodules', { concurrency: 3 }, () => {
     assert.equal(state, 'passed', log);
     assert.match(
       log,
-      /^\[assay\] the submodules are not fetched \(libs\/the lib\): set the project's "submodules" to "on" to have them\n/,
+      /^\[assay\] the submodules are not fetched \(libs\/the lib\): to fetch them, set the project's "submodules" to "on"\n/,
     );
     assert.match(log, /\n0$/);
   });
