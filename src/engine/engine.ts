@@ -32,10 +32,10 @@
 //
 // After a crash of the engine
 //
-//   Calls throw EngineUnavailable until it responds again; `ping` finds out. A container may be gone, may have ended, or
-//   may still run: see `inspectContainer`. The engine never starts one a second time by itself. Images,
-//   networks and volumes may have been lost: call `prepareImage` and `ensureNetwork` again before the next start. A volume
-//   that was lost is never replaced by an empty one: see VolumeLost.
+//   Calls throw EngineUnavailable until it responds again; `ping` checks that. A container may be gone, may have ended, or
+//   may still run: see `inspectContainer`. The engine never starts one a second time by itself. Images, networks and
+//   volumes may have been lost: call `prepareImage` and `ensureNetwork` again before the next start. A lost volume is never
+//   replaced by an empty one: see VolumeLost.
 //
 // Isolation
 //

@@ -27,7 +27,7 @@ export async function* readParts(
   if (boundary === undefined) throw malformed();
   const delimiter = Buffer.from(`\r\n--${boundary}`, 'latin1');
   const source = body[Symbol.asyncIterator]();
-  // The first delimiter follows no line break.
+  // Only the first delimiter has no line break before it.
   let buffered: Buffer = Buffer.from('\r\n');
 
   async function readMore(): Promise<void> {

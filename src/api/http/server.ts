@@ -40,7 +40,7 @@ export async function startServer(options: {
   const listener = getRequestListener(options.fetch as Parameters<typeof getRequestListener>[0], {
     errorHandler: () => notAnEndpoint(),
   });
-  // The response to a missing Host header is the router's, not Node's.
+  // The router responds to a request without a Host header, instead of Node.
   const http1 = { connectionsCheckingInterval: limits.checkMs, requireHostHeader: false };
   const server = createSecureServer({
     ...options.certificate,
