@@ -20,7 +20,7 @@ const sections: [section: Section, href: string, label: string][] = [
 /** Sections that need no sign-in. */
 const openSections: readonly Section[] = ['api', 'manual'];
 
-const styles = ['style.css', 'options.css', 'forms.css', 'tables.css'];
+const styles = ['style.css', 'parts.css', 'forms.css', 'tables.css'];
 
 export async function respondView(guest: Guest, view: View): Promise<Response> {
   const headers = new Headers(pageHeaders(view.formTargets));
