@@ -121,7 +121,7 @@ attacks(
       },
     });
     assert.ok(reply.status >= 400 && reply.status < 500, `${reply.status} ${reply.headers.location}`);
-    assert.match(reply.text, /needs payment/);
+    assert.match(reply.text, /requires payment/);
     assert.equal(app.changes(), before, 'something was written');
   },
 );

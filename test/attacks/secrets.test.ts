@@ -168,11 +168,17 @@ function lookAtProcesses(): void {
 }
 
 function environmentsFrom(pid: number): Buffer[] {
-  const children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').split(' ').filter(Boolean);
-  return [
-    readFileSync(`/proc/${pid}/environ`),
-    ...children.flatMap(child => environmentsFrom(Number(child))),
-  ];
+  try {
+    const children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').split(' ').filter(Boolean);
+    return [
+      readFileSync(`/proc/${pid}/environ`),
+      ...children.flatMap(child => environmentsFrom(Number(child))),
+    ];
+  } catch (error) {
+    // It ended between the look and the read. The server itself has not.
+    if (pid === server.pid) throw error;
+    return [];
+  }
 }
 
 /** The data directory after the build, file by file. The master key belongs there. */

@@ -117,7 +117,7 @@ describe('the text of the manual', () => {
 
   test('a topic without a title, or with a duplicate heading, is refused', () => {
     assert.throws(() => parseTopic('one', 'Text.\n'), /does not begin with its title/);
-    assert.throws(() => parseTopic('one', '# A\n\n## B\n\n## B\n'), /there twice/);
+    assert.throws(() => parseTopic('one', '# A\n\n## B\n\n## B\n'), /occurs twice/);
   });
 
   test('the search finds sections that contain every word, titles first, with the line', () => {
