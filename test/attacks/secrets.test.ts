@@ -117,7 +117,8 @@ before(async () => {
   places.set('a backup without the key', execFileSync('zstd', ['-dcq', backup], { maxBuffer: 1 << 30 }));
   rmSync(backup);
 
-  await docker('exec', container, 'touch', '/tmp/go');
+  // Detached: the container may end before touch does.
+  await docker('exec', '--detach', container, 'touch', '/tmp/go');
   await project.finishedRequest(request);
   places.set('the log of the build', await project.logBytes(buildId as string));
   places.set(

@@ -86,7 +86,7 @@ suite('caches', { concurrency: 2, timeout: 300_000 }, () => {
     await project.ask('PUT', `/suites/${suiteId}`, { command: 'test ! -e /srv/cache/mine' });
     const next = (await project.run()).of(suiteId);
     assert.equal(next.build.build_state, 'passed', next.log);
-    await docker('exec', `assay-${appliance.instance}-build-${id}`, 'touch', '/srv/cache/go');
+    await docker('exec', '--detach', `assay-${appliance.instance}-build-${id}`, 'touch', '/srv/cache/go');
     const ended = await project.finishedBuild(id as string);
     assert.equal(ended.build_state, 'passed');
     assert.match(await project.log(id as string), /^x$/m);

@@ -115,6 +115,7 @@ export const fillByCaches = (command: readonly string[], table: Table): Promise<
     );
     await environment.engine.docker(
       'exec',
+      '--detach',
       `assay-${environment.instance()}-build-${steady}`,
       'touch',
       '/srv/cache/go',

@@ -345,6 +345,7 @@ async function flushedFirewall({ environment, journey, table, options }: Stage):
     table.atMost('  longest time that rules were missing while a build ran', longestMs, OPEN_MS, 'ms');
     await engine.docker(
       'exec',
+      '--detach',
       `assay-${environment.instance()}-build-${watchingId}`,
       'touch',
       '/srv/cache/go',

@@ -220,7 +220,13 @@ describe('After the firewall was flushed', { skip }, () => {
         rules => rules.length === RULES,
       );
       assert.equal(back.length, RULES);
-      await engine.docker('exec', `assay-${assay.instance}-build-${buildId}`, 'touch', '/srv/cache/go');
+      await engine.docker(
+        'exec',
+        '--detach',
+        `assay-${assay.instance}-build-${buildId}`,
+        'touch',
+        '/srv/cache/go',
+      );
       assert.equal((await project.finishedRequest(requestId)).build_state, 'passed');
     });
 

@@ -91,7 +91,7 @@ describe('A server that is killed', () => {
     assert.notEqual(instance, '', 'containers go on without the server');
     for (const buildId of [builds[1], builds[3]]) {
       const name = `assay-${instance}-build-${buildId}`;
-      await docker('exec', name, 'touch', '/tmp/go');
+      await docker('exec', '--detach', name, 'touch', '/tmp/go');
       await docker('wait', name);
     }
     await start();
