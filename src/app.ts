@@ -15,7 +15,7 @@ import type { Log } from './log.ts';
 import { createDataDirectory, lockDataDirectory, openData, watchDatabase } from './store/data/data.ts';
 import { tlsDirectory } from './store/data/paths.ts';
 import type { Db } from './store/database/db.ts';
-import { storeHost } from './store/database/settings.ts';
+import { storeHost } from './store/database/stored-values.ts';
 import { defaultImage } from './store/images.ts';
 import { version } from './version.ts';
 import { mountPages } from './web/pages.ts';

@@ -11,7 +11,12 @@ import {
 import type { Caller } from '../domain/access.ts';
 import { checkCommand, checkPrefix, checkSource } from '../domain/names.ts';
 import { type Errors, refusal } from '../domain/refusal.ts';
-import { ArchiveFailure, keepArchive, type ReceivedArchive, receiveArchive } from '../store/data/archive.ts';
+import {
+  ArchiveFailure,
+  keepArchive,
+  type ReceivedArchive,
+  receiveArchive,
+} from '../store/data/archive-file.ts';
 import { archivePath, dependencyLogPath, uploadDirectory } from '../store/data/paths.ts';
 import type { Db } from '../store/database/db.ts';
 import {

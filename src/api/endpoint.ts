@@ -14,9 +14,9 @@ import type { Page } from '../store/database/page.ts';
 import { SealedValueError } from '../store/database/vault.ts';
 import { type ImageSettings, isImageUsable } from '../store/images.ts';
 import { type Fields, pageFields, type Values } from './fields.ts';
-import { type FindResources, type ParamsIn, type ResourcesIn, resourcesOf } from './guard.ts';
 import type { LogFeeds } from './log-feed.ts';
 import type { Metrics } from './metrics.ts';
+import { type FindResources, type ParamsIn, type ResourcesIn, resourcesOf } from './resources.ts';
 
 /** What src/app.ts passes to every endpoint. */
 export type Services = {

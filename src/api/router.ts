@@ -10,11 +10,11 @@ import { type Errors, ExpectedError, Refusal, refusal } from '../domain/refusal.
 import { authenticate } from './authenticate.ts';
 import { type Call, type Endpoint, Listing, type Services } from './endpoint.ts';
 import { PAGE_LIMIT, type pageFields, readFields, type Values } from './fields.ts';
-import { ownerOf } from './guard.ts';
 import { readBody, readQuery, type SentFields } from './http/body.ts';
 import { addressOf } from './http/caller-address.ts';
 import { markAuthenticated } from './http/connections.ts';
 import { isDiskFailure, nextLink, readCallback, respondJson } from './http/respond.ts';
+import { ownerOf } from './resources.ts';
 
 /** The state of a request while it is handled. */
 export type Exchange = {

@@ -7,7 +7,7 @@ import { createDockerEngine } from '../engine/docker/docker-engine.ts';
 import { type Engine, EngineRefused, EngineUnavailable } from '../engine/engine.ts';
 import { type Cache, type CacheOfSuite, emptyCache, findCache, listCaches } from '../store/caches.ts';
 import type { Db } from '../store/database/db.ts';
-import { instanceOf } from '../store/database/settings.ts';
+import { instanceOf } from '../store/database/stored-values.ts';
 import { type Command, DATA_LINE, JSON_LINE, print, settingFlags, withData } from './command.ts';
 import { sizeText } from './progress.ts';
 

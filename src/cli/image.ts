@@ -10,7 +10,7 @@ import { createDockerEngine } from '../engine/docker/docker-engine.ts';
 import type { Images, StoredImage } from '../engine/engine.ts';
 import { DataError } from '../store/data/data.ts';
 import type { Db } from '../store/database/db.ts';
-import { instanceOf } from '../store/database/settings.ts';
+import { instanceOf } from '../store/database/stored-values.ts';
 import { findDefaultImage, listImages, recordImage, setDefaultImage } from '../store/images.ts';
 import {
   type Command,

@@ -11,7 +11,7 @@ import { hashPassword, newReadableSecret, newSecret } from '../domain/secret.ts'
 import { createLog } from '../log.ts';
 import { createAccount } from '../store/accounts.ts';
 import { tlsDirectory } from '../store/data/paths.ts';
-import { instanceOf } from '../store/database/settings.ts';
+import { instanceOf } from '../store/database/stored-values.ts';
 import { version } from '../version.ts';
 import { createApiClient } from './api-client.ts';
 import { startGitHost } from './git-host.ts';

@@ -4,7 +4,7 @@ import { asc } from 'drizzle-orm';
 import { HOST_IMAGE, taggedImage } from '../domain/names.ts';
 import type { Db } from './database/db.ts';
 import { images } from './database/schema.ts';
-import { findStoredValue, storeValue } from './database/settings.ts';
+import { findStoredValue, storeValue } from './database/stored-values.ts';
 
 export type Image = typeof images.$inferSelect;
 

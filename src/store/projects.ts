@@ -9,7 +9,7 @@ import type { SubmoduleSetting } from '../domain/submodules.ts';
 import { cached, type Db, isUniqueViolation, prepared } from './database/db.ts';
 import { limitWithNext, olderThan, type Page } from './database/page.ts';
 import { accounts, collaborators, projects } from './database/schema.ts';
-import { hostOf } from './database/settings.ts';
+import { hostOf } from './database/stored-values.ts';
 import { isNameTaken, keyOfChange } from './database/unique-name.ts';
 
 /** Without the private key, which only fetches and pushes need. */

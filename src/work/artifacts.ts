@@ -22,7 +22,7 @@ import type { UnionPlan, VolumeDirectory } from '../engine/engine.ts';
 import { findArtifact, setArtifactVolume } from '../store/artifacts.ts';
 import { artifactPath } from '../store/data/paths.ts';
 import type { Db } from '../store/database/db.ts';
-import { instanceOf } from '../store/database/settings.ts';
+import { instanceOf } from '../store/database/stored-values.ts';
 import type { Dependency } from '../store/dependencies.ts';
 import { listRelated } from '../store/dependency-use.ts';
 import { listSuiteDependencies } from '../store/suites.ts';

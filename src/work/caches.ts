@@ -19,7 +19,7 @@ import {
   useCache,
 } from '../store/caches.ts';
 import type { Db } from '../store/database/db.ts';
-import { instanceOf } from '../store/database/settings.ts';
+import { instanceOf } from '../store/database/stored-values.ts';
 import type { ContainerHost } from './container-host.ts';
 
 export type CacheOptions = {

@@ -17,7 +17,7 @@ import type { ArchiveFormat } from '../domain/text/archive-format.ts';
 import { BadArchive, formatOf, needsTar, writeTar } from '../engine/archive/archive-reader.ts';
 import { type LogWriter, removeLog } from '../store/data/log-file.ts';
 import { archivePath, dependencyLogPath } from '../store/data/paths.ts';
-import { instanceOf } from '../store/database/settings.ts';
+import { instanceOf } from '../store/database/stored-values.ts';
 import { type Dependency, findDependency } from '../store/dependencies.ts';
 import { listCompiling, listFirstWaitingCompiles } from '../store/queue.ts';
 import { moveDependency } from '../store/transition.ts';

@@ -96,7 +96,7 @@ async function fetchCommits(
     for (const request of requests) fail(options, request, error);
   } finally {
     cancellation.stopWatching();
-    options.housekeeping.schedule(mirror);
+    options.repacks.schedule(mirror);
   }
 }
 

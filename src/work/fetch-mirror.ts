@@ -7,8 +7,8 @@ import type { Log } from '../log.ts';
 import { mirrorPath } from '../store/data/paths.ts';
 import type { Db } from '../store/database/db.ts';
 import { type Project, privateKeyOf } from '../store/projects.ts';
-import type { Housekeeping } from './housekeeping.ts';
 import type { KeyedMutex } from './keyed-mutex.ts';
+import type { Repacks } from './repack-mirrors.ts';
 
 export type FetchOptions = {
   db: Db;
@@ -17,7 +17,7 @@ export type FetchOptions = {
   dataDirectory: string;
   stopping: AbortSignal;
   mutex: KeyedMutex;
-  housekeeping: Housekeeping;
+  repacks: Repacks;
   /** Projects whose force pushes have all been handled. */
   handledForcePushes: Set<bigint>;
 };
@@ -35,14 +35,14 @@ export async function fetchProject(
 }
 
 export function mirrorFetch(options: FetchOptions, project: Project, signal: AbortSignal): FetchMirror {
-  const { db, log, dataDirectory, housekeeping } = options;
+  const { db, log, dataDirectory, repacks } = options;
   const mirror = mirrorPath(dataDirectory, project.id);
   return {
     mirror,
     url: project.repositoryUrl,
     ssh: { dataDirectory, privateKey: privateKeyOf(db, project) },
     signal,
-    stopRepack: () => housekeeping.stop(mirror),
+    stopRepack: () => repacks.stop(mirror),
     onTrouble: cause => log.warn('commit-graph could not be written', { project: project.id, cause }),
   };
 }

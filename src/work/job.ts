@@ -17,7 +17,7 @@ import type { Log } from '../log.ts';
 import { type LogWriter, openLog, removeLog } from '../store/data/log-file.ts';
 import { buildLogPath, dependencyLogPath, jobDirectory } from '../store/data/paths.ts';
 import type { Db } from '../store/database/db.ts';
-import { instanceOf } from '../store/database/settings.ts';
+import { instanceOf } from '../store/database/stored-values.ts';
 import { defaultImage, type ImageSettings, isImageUsable } from '../store/images.ts';
 import type { Disk } from './disk.ts';
 import { type ContainerRun, type FollowOptions, mayHaveStarted } from './follow-container.ts';

@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import type { CompileVerdict } from '../domain/container/compile-plan.ts';
 import { type Captured, CaptureStopped, captureTar } from '../engine/archive/artifact-tar.ts';
 import { createArtifact, findCompiledRecipe } from '../store/artifacts.ts';
-import { keepArchive } from '../store/data/archive.ts';
+import { keepArchive } from '../store/data/archive-file.ts';
 import type { LogWriter } from '../store/data/log-file.ts';
 import { artifactPath } from '../store/data/paths.ts';
 import type { Dependency } from '../store/dependencies.ts';

@@ -103,12 +103,12 @@ export async function fetchSource(
     const { mirror } = repository;
     const isThere = () => hasCommit(mirror, commit);
     if (await isThere()) return true;
-    const one = { ...fetch, ...repository, stopRepack: () => options.housekeeping.stop(mirror) };
+    const one = { ...fetch, ...repository, stopRepack: () => options.repacks.stop(mirror) };
     const { rewritten } = await fetchMirror(one);
     if (rewritten && !repository.isSubmodule) options.handledForcePushes.delete(project.id);
     // No branch contains it. Most hosts still serve a commit by its hash.
     if (!(await isThere())) await fetchCommit(one, commit);
-    options.housekeeping.schedule(mirror);
+    options.repacks.schedule(mirror);
     if (await isThere()) return true;
     throw new GitFailure(
       repository.isSubmodule

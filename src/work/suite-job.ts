@@ -19,7 +19,7 @@ import { GitFailure } from '../engine/git/git.ts';
 import { createOutput } from '../engine/output.ts';
 import { type Build, claimBuild, findBuild, findBuildRequest } from '../store/builds.ts';
 import type { LogWriter } from '../store/data/log-file.ts';
-import { instanceOf } from '../store/database/settings.ts';
+import { instanceOf } from '../store/database/stored-values.ts';
 import { findProject, type Project } from '../store/projects.ts';
 import { listFirstWaitingBuilds, listRunningBuilds } from '../store/queue.ts';
 import { findSuite, listAllVariables } from '../store/suites.ts';

@@ -11,7 +11,7 @@ import {
 import type { Log } from '../log.ts';
 import { jobDirectory } from '../store/data/paths.ts';
 import type { Db } from '../store/database/db.ts';
-import { instanceOf } from '../store/database/settings.ts';
+import { instanceOf } from '../store/database/stored-values.ts';
 import { listCompiling, listRunningBuilds } from '../store/queue.ts';
 import type { Caches } from './caches.ts';
 import type { ContainerHost } from './container-host.ts';

@@ -8,10 +8,10 @@ import type { Live } from '../live.ts';
 import type { Log } from '../log.ts';
 import type { Build } from '../store/builds.ts';
 import { CACHES_TOPIC, markCacheUsed } from '../store/caches.ts';
-import { sweepUploads } from '../store/data/archive.ts';
+import { sweepUploads } from '../store/data/archive-file.ts';
 import { uploadDirectory } from '../store/data/paths.ts';
 import type { Db } from '../store/database/db.ts';
-import { instanceOf } from '../store/database/settings.ts';
+import { instanceOf } from '../store/database/stored-values.ts';
 import { positionOf } from '../store/queue.ts';
 import { createArtifacts } from './artifacts.ts';
 import { startBatches } from './batches.ts';
@@ -24,11 +24,11 @@ import { watchDisk } from './disk.ts';
 import { fetchWork } from './fetch-commit.ts';
 import { createFileSystems } from './file-systems.ts';
 import { createHostSlots } from './host-slots.ts';
-import { createHousekeeping } from './housekeeping.ts';
 import { createKeyedMutex } from './keyed-mutex.ts';
 import { createMissingSources } from './missing-sources.ts';
 import { deployWork, pushDeploy } from './push-deploy.ts';
 import { startQueue } from './queue.ts';
+import { createRepacks } from './repack-mirrors.ts';
 import { suiteWork } from './suite-job.ts';
 import { startSweep } from './sweep.ts';
 import { createJobMeter, listRunningJobs } from './usage.ts';
@@ -112,12 +112,12 @@ export async function startWorkers(options: {
       undefined,
     wake: topic => live.publish([topic]),
   });
-  const housekeeping = createHousekeeping({ log, stopping: stopping.signal });
+  const repacks = createRepacks({ log, stopping: stopping.signal });
   const shared = { db, live, log, dataDirectory, stopping: stopping.signal };
   const fetch = {
     ...shared,
     mutex: createKeyedMutex(),
-    housekeeping,
+    repacks,
     handledForcePushes: new Set<bigint>(),
   };
   const artifacts = createArtifacts({ db, host, dataDirectory, runAs: settings.runAs });
@@ -202,7 +202,7 @@ export async function startWorkers(options: {
       sweep?.stop();
       batches.stop();
       const grace = setTimeout(host.close, DOCKER_GRACE_MS);
-      await Promise.all([queue.stop(), deliveries.stop(), housekeeping.idle()]);
+      await Promise.all([queue.stop(), deliveries.stop(), repacks.idle()]);
       clearTimeout(grace);
       host.close();
     },

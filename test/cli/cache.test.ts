@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { findCache, recordCacheSize, useCache } from '../../src/store/caches.ts';
 import { createDataDirectory, openData } from '../../src/store/data/data.ts';
-import { instanceOf } from '../../src/store/database/settings.ts';
+import { instanceOf } from '../../src/store/database/stored-values.ts';
 import { addProject, addSuite } from '../store/fixture.ts';
 import { docker } from '../support/appliance.ts';
 import { runAssay, temporaryDirectory } from './program.ts';

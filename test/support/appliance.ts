@@ -12,7 +12,7 @@ import { newSecret } from '../../src/domain/secret.ts';
 import { OWN_BRIDGE } from '../../src/engine/engine.ts';
 import { createLog } from '../../src/log.ts';
 import { createAccount } from '../../src/store/accounts.ts';
-import { instanceOf } from '../../src/store/database/settings.ts';
+import { instanceOf } from '../../src/store/database/stored-values.ts';
 import { basic, type Client, createClient } from './client.ts';
 import { createJourney, type Journey } from './journey.ts';
 import { startSshd, type TestSshd } from './sshd.ts';

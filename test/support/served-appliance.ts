@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { newSecret } from '../../src/domain/secret.ts';
 import { createAccount } from '../../src/store/accounts.ts';
 import { createDataDirectory, openData } from '../../src/store/data/data.ts';
-import { instanceOf } from '../../src/store/database/settings.ts';
+import { instanceOf } from '../../src/store/database/stored-values.ts';
 import { type Appliance, clearDocker, containersUntil, makeData } from './appliance.ts';
 import { basic, createClient } from './client.ts';
 import { serveExecutable } from './executable.ts';

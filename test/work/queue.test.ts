@@ -15,10 +15,10 @@ import { listFetching, listRunningBuilds, listWaitingRequests } from '../../src/
 import { moveDeploy } from '../../src/store/transition.ts';
 import { fetchWork } from '../../src/work/fetch-commit.ts';
 import { createHostSlots } from '../../src/work/host-slots.ts';
-import { createHousekeeping } from '../../src/work/housekeeping.ts';
 import { createKeyedMutex } from '../../src/work/keyed-mutex.ts';
 import { deployWork } from '../../src/work/push-deploy.ts';
 import { type Lane, startQueue, type WorkKind } from '../../src/work/queue.ts';
+import { createRepacks } from '../../src/work/repack-mirrors.ts';
 import { addAccount, addProject, commitFields, keyPair, openFixture } from '../store/fixture.ts';
 
 type Deployer = Parameters<typeof deployWork>[1];
@@ -36,7 +36,7 @@ function queueOf(db: Db, path: string, deploy: Deployer = async () => {}, hasFre
     dataDirectory: dirname(path),
     stopping: stopping.signal,
     mutex: createKeyedMutex(),
-    housekeeping: createHousekeeping({ log, stopping: stopping.signal }),
+    repacks: createRepacks({ log, stopping: stopping.signal }),
     handledForcePushes: new Set<bigint>(),
   };
   const lane = (kind: WorkKind): Lane => ({

@@ -7,7 +7,7 @@ import { createLog } from '../../src/log.ts';
 import { findBuild } from '../../src/store/builds.ts';
 import { buildLogPath, mirrorPath, submoduleMirrors } from '../../src/store/data/paths.ts';
 import type { Db } from '../../src/store/database/db.ts';
-import { instanceOf } from '../../src/store/database/settings.ts';
+import { instanceOf } from '../../src/store/database/stored-values.ts';
 import { moveBuild } from '../../src/store/transition.ts';
 import type { ContainerHost } from '../../src/work/container-host.ts';
 import { type SweepOptions, startSweep } from '../../src/work/sweep.ts';

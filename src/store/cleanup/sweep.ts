@@ -6,7 +6,7 @@ import { UNFINISHED_COMPILES } from '../../domain/dependency.ts';
 import { parseId } from '../../domain/id.ts';
 import type { Db } from '../database/db.ts';
 import { builds, dependencies, deploys } from '../database/schema.ts';
-import { findStoredValue, storeValue } from '../database/settings.ts';
+import { findStoredValue, storeValue } from '../database/stored-values.ts';
 import { findProject } from '../projects.ts';
 
 /** Whether the job of a container or a directory is running. */

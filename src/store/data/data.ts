@@ -18,7 +18,7 @@ import { dirname, join, resolve } from 'node:path';
 import { checkDatabaseFile } from '../database/database-check.ts';
 import { type Db, openDb, openSqlite } from '../database/db.ts';
 import { NewerSchemaError, type OnUpgrade } from '../database/migrations.ts';
-import { findStoredValue } from '../database/settings.ts';
+import { findStoredValue } from '../database/stored-values.ts';
 import { createVault } from '../database/vault.ts';
 import { databasePath, directories, lockPath, masterKeyPath } from './paths.ts';
 

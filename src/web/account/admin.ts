@@ -5,7 +5,7 @@ import type { SentFields } from '../../api/http/body.ts';
 import { parseAccountChange, parseNewAccount } from '../../domain/registration.ts';
 import { type Account, findAccount, listAccounts } from '../../store/accounts.ts';
 import { countByState } from '../../store/counts.ts';
-import { findStoredValue } from '../../store/database/settings.ts';
+import { findStoredValue } from '../../store/database/stored-values.ts';
 import { cancelDeploy, findAnyDeploy, listUnfinishedDeploys } from '../../store/deploys.ts';
 import { listUnfinishedBuilds, listUnfinishedCompiles } from '../../store/queue.ts';
 import { changeAccount, registerAccount, resetAccount, type Secrets } from '../../store/registration.ts';

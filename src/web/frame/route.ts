@@ -3,11 +3,11 @@
 import type { Context } from 'hono';
 import { callerOf } from '../../api/authenticate.ts';
 import type { Endpoint } from '../../api/endpoint.ts';
-import { type NamesIn, ownerOf, resourcesOf } from '../../api/guard.ts';
 import { readBody, type SentFields } from '../../api/http/body.ts';
 import { isPlainHttp } from '../../api/http/caller-address.ts';
 import { markAuthenticated } from '../../api/http/connections.ts';
 import { readUpload } from '../../api/http/multipart.ts';
+import { type NamesIn, ownerOf, resourcesOf } from '../../api/resources.ts';
 import type { Bindings } from '../../api/router.ts';
 import { admit, authorize } from '../../domain/access.ts';
 import { Refusal, refusal } from '../../domain/refusal.ts';

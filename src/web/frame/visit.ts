@@ -3,8 +3,8 @@
 import type { ServerResponse } from 'node:http';
 import type { HtmlEscapedString } from 'hono/utils/html';
 import type { Endpoint, Services } from '../../api/endpoint.ts';
-import type { Resources } from '../../api/guard.ts';
 import type { SentFields } from '../../api/http/body.ts';
+import type { Resources } from '../../api/resources.ts';
 import { performAs } from '../../api/router.ts';
 import type { Caller } from '../../domain/access.ts';
 import { parseId } from '../../domain/id.ts';

@@ -17,7 +17,7 @@ import {
   keepArchive,
   receiveArchive,
   sweepUploads,
-} from '../../../src/store/data/archive.ts';
+} from '../../../src/store/data/archive-file.ts';
 
 const run = promisify(execFile);
 const root = mkdtempSync(join(tmpdir(), 'assay-archive-'));
@@ -141,7 +141,7 @@ test('an upload stops when the disk space runs out', async () => {
 
 test('a file that reaches its size limit counts as a full disk, and leaves nothing behind', async () => {
   const script = `
-    import { receiveArchive } from ${JSON.stringify(import.meta.resolve('../../../src/store/data/archive.ts'))};
+    import { receiveArchive } from ${JSON.stringify(import.meta.resolve('../../../src/store/data/archive-file.ts'))};
     const source = async function* () {
       yield Buffer.from('1f8b08', 'hex');
       for (;;) yield Buffer.alloc(1 << 20);

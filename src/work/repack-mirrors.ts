@@ -3,7 +3,7 @@
 import { needsRepack, repackMirror } from '../engine/git/mirror.ts';
 import type { Log } from '../log.ts';
 
-export type Housekeeping = {
+export type Repacks = {
   /** Repacks the mirror later, if it needs it. */
   schedule(mirror: string): void;
   /** Stops a repack of the mirror. Resolves when its process has ended. */
@@ -15,7 +15,7 @@ export type Housekeeping = {
 /** A failed repack would probably fail again after the next fetch. */
 const RETRY_AFTER_MS = 6 * 3_600_000;
 
-export function createHousekeeping(options: { log: Log; stopping: AbortSignal }): Housekeeping {
+export function createRepacks(options: { log: Log; stopping: AbortSignal }): Repacks {
   const { log, stopping } = options;
   const scheduled = new Set<string>();
   const failedAt = new Map<string, number>();

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { needsRepack } from '../../src/engine/git/mirror.ts';
 import { createLog } from '../../src/log.ts';
-import { createHousekeeping } from '../../src/work/housekeeping.ts';
+import { createRepacks } from '../../src/work/repack-mirrors.ts';
 import { temporaryDirectory } from '../cli/program.ts';
 import { addCommits, createRepository, git } from '../support/repository.ts';
 
@@ -32,15 +32,15 @@ test('a mirror of many packs is repacked, and one that fails is logged and left 
   const logged: string[] = [];
   const log = createLog(line => logged.push(line), {});
   const stopping = new AbortController();
-  const housekeeping = createHousekeeping({ log, stopping: stopping.signal });
-  for (const mirror of [bad, good, small]) housekeeping.schedule(mirror);
-  await housekeeping.idle();
+  const repacks = createRepacks({ log, stopping: stopping.signal });
+  for (const mirror of [bad, good, small]) repacks.schedule(mirror);
+  await repacks.idle();
   assert.ok(!(await needsRepack(good)));
   assert.equal(git(good, 'rev-list', '--count', 'main'), '40');
   const complaints = () => logged.filter(line => line.includes('mirror could not be repacked')).length;
   assert.equal(complaints(), 1);
-  housekeeping.schedule(bad);
-  await housekeeping.idle();
+  repacks.schedule(bad);
+  await repacks.idle();
   assert.equal(complaints(), 1, 'it would only fail again');
 });
 
@@ -50,13 +50,13 @@ test('a repack ends when the server stops, and leaves the mirror intact', async 
   mirrorOfManyPacks(mirror);
   const logged: string[] = [];
   const stopping = new AbortController();
-  const housekeeping = createHousekeeping({
+  const repacks = createRepacks({
     log: createLog(line => logged.push(line), {}),
     stopping: stopping.signal,
   });
-  housekeeping.schedule(mirror);
+  repacks.schedule(mirror);
   stopping.abort();
-  await housekeeping.idle();
+  await repacks.idle();
   assert.equal(git(mirror, 'rev-list', '--count', 'main'), '40');
   assert.deepEqual(logged, []);
 });
