@@ -31,6 +31,7 @@ export type Settings = {
   /** How long rows are kept. */
   retention: { eventsMs: number; deliveriesMs: number; decisionsMs: number };
   minFreeDiskBytes: number;
+  caCerts: string | undefined;
   webhookAllow: Cidr[];
   trustedProxies: Cidr[];
 };
@@ -129,6 +130,12 @@ export const settings: readonly Setting[] = [
     defaultValue: '1GiB',
     form: 'SIZE',
     meaning: 'no work starts with less free disk space',
+  },
+  {
+    name: 'CA_CERTS',
+    defaultValue: '',
+    form: 'FILE',
+    meaning: 'more authorities that outgoing HTTPS trusts, PEM',
   },
   {
     name: 'WEBHOOK_ALLOW',
@@ -251,6 +258,7 @@ export function readSettings(
         decisionsMs: days('RETENTION_DECISIONS_DAYS', 90),
       },
       minFreeDiskBytes: size('MIN_FREE_DISK', '1GiB'),
+      caCerts: given('CA_CERTS'),
       webhookAllow: cidrs('WEBHOOK_ALLOW'),
       trustedProxies: cidrs('TRUSTED_PROXIES'),
     },

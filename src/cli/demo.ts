@@ -9,6 +9,7 @@ const excluded = new Set([
   'BASE_URL',
   'TLS_CERT',
   'TLS_KEY',
+  'CA_CERTS',
   'RETENTION_DAYS',
   'RETENTION_EVENTS_DAYS',
   'RETENTION_DELIVERIES_DAYS',

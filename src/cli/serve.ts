@@ -2,7 +2,7 @@
 
 import { startApp } from '../app.ts';
 import { flagOf, readSettings, type Settings, settings } from '../config.ts';
-import { loadCertificate } from '../engine/certificate.ts';
+import { loadCertificate, trustAuthorities } from '../engine/certificate.ts';
 import { createLog } from '../log.ts';
 import { hasAccounts, hasAdministrator } from '../store/accounts.ts';
 import { DataError } from '../store/data/data.ts';
@@ -27,10 +27,12 @@ export const serve: Command = {
     const { settings: chosen, warnings } = readSettings(flags, environment);
     for (const warning of warnings) log.warn(warning);
     // Checked before anything is opened, so that a person can fix the files first.
+    const refuse = (error: Error): never => {
+      throw new DataError(error.message);
+    };
     if (chosen.tlsCert !== undefined && chosen.tlsKey !== undefined)
-      await loadCertificate(chosen.tlsCert, chosen.tlsKey).catch((error: Error) => {
-        throw new DataError(error.message);
-      });
+      await loadCertificate(chosen.tlsCert, chosen.tlsKey).catch(refuse);
+    if (chosen.caCerts !== undefined) await trustAuthorities(chosen.caCerts).catch(refuse);
     const app = await startApp(chosen, log).catch(error => {
       throw listenProblem(error, chosen) ?? error;
     });

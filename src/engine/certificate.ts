@@ -13,6 +13,7 @@ import {
 import { chmod, mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { isIP } from 'node:net';
 import { dirname, join } from 'node:path';
+import { getCACertificates, setDefaultCACertificates } from 'node:tls';
 import { domainToASCII } from 'node:url';
 import { syncDirectory } from '../fsync.ts';
 
@@ -110,6 +111,19 @@ export async function loadCertificate(
     );
   }
   return { cert, key, endsAt: certificate.validToDate };
+}
+
+const PEM_CERTIFICATE = /-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g;
+
+/** Trusts the authorities in a PEM file (CA_CERTS) for all outgoing HTTPS, in addition to the public ones. */
+export async function trustAuthorities(path: string): Promise<void> {
+  const pem = await readSetting('CA_CERTS', path);
+  const certificates = parse('CA_CERTS', path, 'certificates in PEM form', () => {
+    const found = [...pem.matchAll(PEM_CERTIFICATE)].map(([one]) => new X509Certificate(one).toString());
+    if (found.length === 0) throw new Error('none found');
+    return found;
+  });
+  setDefaultCACertificates([...getCACertificates('default'), ...certificates]);
 }
 
 function present(server: Pair, authority: Pair): Certificate {

@@ -132,7 +132,7 @@ test('a port in use is reported in one line, without a stack trace', async () =>
   assert.match(stderr, new RegExp(`^assay: [^\\n]*127\\.0\\.0\\.1:${port}[^\\n]*--listen[^\\n]*\\n$`));
 });
 
-test('an empty database file and a missing certificate are each reported in one line', async () => {
+test('an empty database file, a missing certificate and unusable authorities are each reported in one line', async () => {
   using directory = temporaryDirectory();
   const data = join(directory.path, 'data');
   await runAssay(['user', 'add', 'ada@example.com', '--data', data]);
@@ -142,6 +142,18 @@ test('an empty database file and a missing certificate are each reported in one 
   ]);
   assert.equal(noCertificate.status, 1);
   assert.match(noCertificate.stderr, /^assay: [^\n]*\/nowhere\/[^\n]*\n$/);
+  const notAuthorities = join(directory.path, 'words.pem');
+  writeFileSync(notAuthorities, 'not a certificate\n');
+  for (const [path, reason] of [
+    ['/nowhere/ca.pem', 'cannot be read (ENOENT)'],
+    [notAuthorities, 'does not contain certificates in PEM form'],
+  ] as const) {
+    const noAuthorities = await runAssay(['serve', '--data', data, '--ca-certs', path]);
+    assert.deepEqual(
+      [noAuthorities.status, noAuthorities.stderr],
+      [1, `assay: CA_CERTS: ${path} ${reason}\n`],
+    );
+  }
   truncateSync(join(data, 'assay.db'), 0);
   for (const args of [['serve'], ['user', 'list']]) {
     const { status, stderr } = await runAssay([...args, '--data', data]);

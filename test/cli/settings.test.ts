@@ -41,6 +41,7 @@ test('without any settings, the defaults apply', () => {
       decisionsMs: 90 * 86_400_000,
     },
     minFreeDiskBytes: 1024 ** 3,
+    caCerts: undefined,
     webhookAllow: [],
     trustedProxies: [],
   });
@@ -55,6 +56,7 @@ const accepted: [name: string, value: string, key: keyof Settings, expected: unk
   ['BASE_URL', 'https://ci.example.com', 'baseUrl', 'https://ci.example.com'],
   ['BASE_URL', 'https://ci.example.com/', 'baseUrl', 'https://ci.example.com'],
   ['BASE_URL', 'https://ci.example.com:8443', 'baseUrl', 'https://ci.example.com:8443'],
+  ['CA_CERTS', '/etc/company-ca.pem', 'caCerts', '/etc/company-ca.pem'],
   ['MEMORY', '6291456', 'memoryBytes', 6_291_456],
   ['MEMORY', '6MiB', 'memoryBytes', 6 * 1024 ** 2],
   ['MEMORY', '512 MiB', 'memoryBytes', 512 * 1024 ** 2],

@@ -8,8 +8,8 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { connect, createServer } from 'node:tls';
-import { ensureCertificate, loadCertificate } from '../../src/engine/certificate.ts';
+import { connect, createServer, getCACertificates, setDefaultCACertificates } from 'node:tls';
+import { ensureCertificate, loadCertificate, trustAuthorities } from '../../src/engine/certificate.ts';
 
 const dayMs = 86_400_000;
 let root = '';
@@ -178,6 +178,37 @@ test('a host that no certificate can name is refused', async () => {
     ensureCertificate({ directory, hosts: ['not a host'] }),
     /"not a host" is not a host name/,
   );
+});
+
+test('authorities of a file are trusted in addition to the known ones; a file without any is refused', async t => {
+  const directory = freshDirectory();
+  await ensureCertificate({ directory, hosts: [] });
+  const trusted = getCACertificates('default');
+  t.after(() => setDefaultCACertificates(trusted));
+  const path = join(directory, 'ca.pem');
+  const authority = readFileSync(path, 'utf8');
+  writeFileSync(path, `# The authority of the company\n${authority}\n${trusted[0]}`);
+  await trustAuthorities(path);
+  const subjects = (list: readonly string[]) =>
+    new Set(list.map(pem => new X509Certificate(pem).fingerprint256));
+  assert.deepEqual(subjects(getCACertificates('default')), subjects([...trusted, authority]));
+
+  await assert.rejects(
+    trustAuthorities(join(directory, 'none.pem')),
+    /^Error: CA_CERTS: .*none\.pem cannot be read/,
+  );
+  for (const text of [
+    '',
+    'words',
+    authority.replace(/\n.{20}/, '\n'),
+    readFileSync(join(directory, 'ca.key'), 'utf8'),
+  ]) {
+    writeFileSync(path, text);
+    await assert.rejects(
+      trustAuthorities(path),
+      /^Error: CA_CERTS: .*does not contain certificates in PEM form/,
+    );
+  }
 });
 
 test("an administrator's own files are used if they are valid, and refused with the reason otherwise", async () => {
