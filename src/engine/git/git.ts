@@ -33,6 +33,8 @@ type GitCall = {
   /** A lower limit of the output than the default, and the error if there is more. */
   outputMax?: { bytes: number; reason: string };
   onOutput?: OnOutput;
+  /** `onOutput` alone gets the output: the result has none, so a large output takes no memory. */
+  isStreamed?: boolean;
 };
 
 export type OnOutput = (chunk: Buffer, from: 'output' | 'messages') => void;
@@ -97,6 +99,8 @@ export async function runGit(args: readonly string[], call: GitCall): Promise<Gi
       },
     });
     git.env(environment).outputHandler((_, stdout, stderr) => {
+      // This listener of simple-git keeps the output.
+      if (call.isStreamed) stdout.removeAllListeners('data');
       stdout.on('data', chunk => watch.moved(chunk, 'output'));
       stderr.on('data', chunk => watch.moved(chunk, 'messages'));
       // simple-git waits another 50 ms for a command that prints nothing. The streams are closed by then, so an empty
