@@ -124,7 +124,7 @@ export type VolumeDirectory = { volume: string; inside: string };
 
 export type UnionPlan = {
   name: string;
-  labels: Ownership;
+  owner: Ownership;
   /** Its content, read-only. If several have the same path, the first one wins. */
   layers: readonly VolumeDirectory[];
   /** Where changes go: two empty directories of one volume. Without it the union is read-only. */
@@ -171,7 +171,7 @@ export const VOLUME_DIRECTORY = CACHE_DIRECTORY;
 
 export type Volumes = {
   /** Creates an empty volume, unless there is one of that name. */
-  createVolume(volume: { name: string; labels: Ownership }): Promise<void>;
+  createVolume(volume: { name: string; owner: Ownership }): Promise<void>;
   /**
    * Creates a volume that shows directories of others as one tree. Those must exist and be mounted by the same container.
    * False if there are more layers than the engine supports. Throws VolumeLost.

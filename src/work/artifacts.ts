@@ -94,8 +94,8 @@ export function createArtifacts({ db, host, dataDirectory, runAs }: ArtifactOpti
       );
     const name = `assay-${instance}-artifact-${hash.slice(0, 16)}-${randomBytes(4).toString('hex')}`;
     reserve(name);
-    const labels = { instance, kind: 'artifact', id: hash };
-    await engine.createVolume({ name, labels });
+    const owner = { instance, kind: 'artifact', id: hash };
+    await engine.createVolume({ name, owner });
     await engine.fillVolume(name, () => openArtifact(file));
     setArtifactVolume(db, hash, name);
     return name;
@@ -132,7 +132,7 @@ export function createArtifacts({ db, host, dataDirectory, runAs }: ArtifactOpti
   async function mountPointVolume(paths: readonly string[]): Promise<string> {
     const name = `assay-${instance}-mountpoints-${digest(paths.join('\n'))}`;
     reserve(name);
-    await engine.createVolume({ name, labels: { instance, kind: 'mountpoints', id: '' } });
+    await engine.createVolume({ name, owner: { instance, kind: 'mountpoints', id: '' } });
     await engine.fillVolume(name, () => directoriesTar(paths, runAs));
     return name;
   }
@@ -159,7 +159,7 @@ export function createArtifacts({ db, host, dataDirectory, runAs }: ArtifactOpti
       return [readOnlyMount(volumes.get(first.hash) as string, target)];
     const layers = await layersOf(place, volumes);
     const name = `assay-${instance}-union-${digest(JSON.stringify(layers))}`;
-    await createUnion({ name, labels: { instance, kind: 'union', id: '' }, layers }, target);
+    await createUnion({ name, owner: { instance, kind: 'union', id: '' }, layers }, target);
     return [readOnlyMount(name, target), ...layerMounts(layers)];
   }
 
@@ -222,7 +222,7 @@ export function createArtifacts({ db, host, dataDirectory, runAs }: ArtifactOpti
       await findNestedDirectories(related, volumes, prefix);
       const places = planArtifactMounts(related, isInside, prefix);
       const own = places.find(({ writable }) => writable) as ArtifactMount;
-      await engine.createVolume({ name: volume, labels: owner });
+      await engine.createVolume({ name: volume, owner });
       const mounts = await mountAll(
         places.filter(place => place !== own),
         volumes,
@@ -234,7 +234,7 @@ export function createArtifacts({ db, host, dataDirectory, runAs }: ArtifactOpti
       await engine.fillVolume(volume, () => directoriesTar([UPPER_DIRECTORY, WORK_DIRECTORY], runAs));
       const layers = await layersOf(own, volumes);
       const writable = { volume, upper: UPPER_DIRECTORY, work: WORK_DIRECTORY };
-      await createUnion({ name: buildUnion(id), labels: owner, layers, writable }, prefix);
+      await createUnion({ name: buildUnion(id), owner, layers, writable }, prefix);
       const unmounted = layerMounts([writable, ...layers]).filter(layer =>
         mounts.every(({ target }) => target !== layer.target),
       );

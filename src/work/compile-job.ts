@@ -11,7 +11,7 @@ import {
   planCompile,
   UNPACK_STEP,
 } from '../domain/container/compile-plan.ts';
-import { COMMAND_STEP } from '../domain/container/suite-plan.ts';
+import { COMMAND_STEP } from '../domain/container/entry-script.ts';
 import type { Outcome } from '../domain/container/verdict.ts';
 import type { ArchiveFormat } from '../domain/text/archive-format.ts';
 import { BadArchive, formatOf, needsTar, writeTar } from '../engine/archive/archive-reader.ts';

@@ -4,8 +4,7 @@
 import { mkdir, rm } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import type { Settings } from '../config.ts';
-import { resourceName } from '../domain/container/container-plan.ts';
-import type { Limits } from '../domain/container/suite-plan.ts';
+import { type Limits, resourceName } from '../domain/container/container-plan.ts';
 import type { Outcome } from '../domain/container/verdict.ts';
 import { isDiskFull } from '../domain/disk-full.ts';
 import { hideHostPaths } from '../domain/host-paths.ts';

@@ -5,9 +5,9 @@ import { join } from 'node:path';
 import { isFinishedBuild } from '../domain/build.ts';
 import { CHECKOUT_STEP, volumeCheckoutPlan } from '../domain/container/checkout-script.ts';
 import { type Mount, workspaceVolumeName } from '../domain/container/container-plan.ts';
+import { COMMAND_STEP } from '../domain/container/entry-script.ts';
 import {
   type AttachedDependency,
-  COMMAND_STEP,
   launchStep,
   planSuite,
   type SuiteOptions,
@@ -219,7 +219,7 @@ async function checkOutInVolume(
   await createOutput(checkout.outputFile);
   // An attempt that ended while Docker was unavailable may have left files.
   await removeResources(options, job.resources);
-  await host.engine.createVolume({ name: volume, labels: { ...suite.labels, kind: 'workspace' } });
+  await host.engine.createVolume({ name: volume, owner: { ...suite.owner, kind: 'workspace' } });
   const plan = volumeCheckoutPlan({
     suite,
     host: image,

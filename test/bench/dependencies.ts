@@ -89,7 +89,7 @@ async function measureCompiles(appliance: Appliance): Promise<void> {
       by.assay.push((row?.finishedAt ?? 0) - (row?.enqueuedAt ?? 0));
       const volume = `assay-${docker.instance}-prefix-${round}`;
       const owner = { instance: docker.instance, kind: 'prefix', id: String(round) };
-      await docker.engine.createVolume({ name: volume, labels: owner });
+      await docker.engine.createVolume({ name: volume, owner });
       await docker.engine.claimVolume(volume);
       const startedAt = performance.now();
       const { exit } = await docker.run(`cd ${PROJECT_DIRECTORY} && tar -xf ${ARCHIVE_FILE} && ${command}`, {

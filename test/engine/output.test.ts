@@ -180,15 +180,14 @@ describe('steps before the command', () => {
     const show = 'echo "$PATH|$LD_LIBRARY_PATH|$PKG_CONFIG_PATH|$SECRET"';
     const { text } = await fixture.run(show, {
       environment: { SECRET: 'shown' },
-      searchPaths: {
-        path: ['/opt/a/bin', '/opt/b/bin'],
-        libraries: ['/opt/a/lib'],
-        pkgConfig: ['/opt/a/pc'],
-      },
+      prefixes: ['/opt/a', '/opt/b'],
       steps: [{ name: 'own', script: show, environment: 'service' }],
     });
     const [service, suite] = text.split('\n');
     assert.match(service ?? '', /^\/usr[^|]*\|\|\|$/);
-    assert.match(suite ?? '', /^\/opt\/a\/bin:\/opt\/b\/bin:\/usr[^|]*\|\/opt\/a\/lib\|\/opt\/a\/pc\|shown$/);
+    assert.match(
+      suite ?? '',
+      /^\/opt\/a\/bin:\/opt\/b\/bin:\/usr[^|]*\|\/opt\/a\/lib:\/opt\/b\/lib\|\/opt\/a\/lib\/pkgconfig:\/opt\/b\/lib\/pkgconfig\|shown$/,
+    );
   });
 });

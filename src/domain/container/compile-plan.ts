@@ -8,13 +8,14 @@ import {
   ARCHIVE_FILE,
   type ContainerPlan,
   HOME_DIRECTORY,
+  type Limits,
   type Mount,
   outputMount,
   PROJECT_DIRECTORY,
+  type RunAs,
   resourceName,
 } from './container-plan.ts';
-import { type EntryStep, entryCommand } from './entry-script.ts';
-import { COMMAND_STEP, type Limits, searchPathsOf } from './suite-plan.ts';
+import { COMMAND_STEP, type EntryStep, entryCommand } from './entry-script.ts';
 import { describeStatus, KILLED, LOST, MAX_ATTEMPTS, type Outcome } from './verdict.ts';
 
 export const UNPACK_STEP = 'unpack';
@@ -40,16 +41,15 @@ type CompileOptions = {
 
 export function planCompile(options: CompileOptions): ContainerPlan {
   const { dependency, limits } = options;
-  const labels = { instance: options.instance, kind: 'dependency', id: dependency.id.toString() };
+  const owner = { instance: options.instance, kind: 'dependency', id: dependency.id.toString() };
   return {
-    name: resourceName(labels),
-    labels,
+    name: resourceName(owner),
+    owner,
     image: options.image.reference,
-    user: `${limits.runAs.uid}:${limits.runAs.gid}`,
     command: entryCommand({
       nonce: options.nonce,
       steps: [unpackStep(options.format, dependency.source), commandStep(dependency)],
-      searchPaths: searchPathsOf(options.prefixes),
+      prefixes: options.prefixes,
     }),
     environment: {
       CI: 'true',
@@ -67,20 +67,17 @@ export function planCompile(options: CompileOptions): ContainerPlan {
       { type: 'bind', source: options.archiveFile, target: ARCHIVE_FILE, readOnly: true },
       ...options.artifactMounts,
     ],
-    memoryBytes: limits.memoryBytes,
-    cpus: limits.cpus,
-    pids: limits.pids,
-    shmBytes: limits.shmBytes,
+    limits,
     network: options.network,
   };
 }
 
-/** Two compiles with the same recipe share one artifact. The caller hashes the text. */
+/** Two compiles with the same recipe share one artifact. */
 export function hashRecipe(recipe: {
   archiveHash: string;
   dependency: { command: string; prefix: string; source: string };
   image: string;
-  runAs: Limits['runAs'];
+  runAs: RunAs;
   related: readonly { prefix: string; hash: string }[];
 }): string {
   const { dependency, runAs } = recipe;

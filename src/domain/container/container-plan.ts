@@ -19,7 +19,7 @@ export type Mount = {
   readOnly: boolean;
   /** False: an empty volume does not receive the image's files, owner included. */
   copy?: false;
-  /** The labels of a volume that is created on its first mount. */
+  /** The owner of a volume that is created on its first mount. */
   owner?: Ownership;
 };
 
@@ -37,21 +37,28 @@ export const workspaceVolumeName = (instance: string, buildId: bigint) =>
 export const prefixVolumeName = (instance: string, dependencyId: bigint) =>
   resourceName({ instance, kind: 'prefix', id: String(dependencyId) });
 
-export type ContainerPlan = {
-  name: string;
-  labels: Ownership;
-  image: string;
-  /** `uid:gid` */
-  user: string;
-  command: string[];
-  environment: Record<string, string>;
-  workingDirectory: string;
-  mounts: Mount[];
+/** The user of a container. */
+export type RunAs = { uid: number; gid: number };
+
+/** What a container may use. The same for all, from the settings. */
+export type Limits = {
+  runAs: RunAs;
   memoryBytes: number;
   cpus: number;
   pids: number;
   /** The size of /dev/shm. Its content counts as memory. */
   shmBytes: number;
+};
+
+export type ContainerPlan = {
+  name: string;
+  owner: Ownership;
+  image: string;
+  command: string[];
+  environment: Record<string, string>;
+  workingDirectory: string;
+  mounts: Mount[];
+  limits: Limits;
   /** `none`, or the name of a Docker network */
   network: string;
 };
@@ -85,5 +92,3 @@ export function mirrorMount(hostDirectory: string): Mount {
 export function submodulesMount(hostDirectory: string): Mount {
   return { type: 'bind', source: hostDirectory, target: SUBMODULES_DIRECTORY, readOnly: true };
 }
-
-export type RunAs = { uid: number; gid: number };

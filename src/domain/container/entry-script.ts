@@ -13,11 +13,15 @@ export type EntryStep = {
   environment: 'suite' | 'service';
 };
 
-export type Entry = {
+/** The step that runs the user's command. */
+export const COMMAND_STEP = 'command';
+
+type Entry = {
+  /** A random value of this attempt. It marks the records in the output, so that a suite cannot forge one. */
   nonce: string;
   steps: EntryStep[];
-  /** Directories to put in front of the image's search paths, for suite steps only. */
-  searchPaths?: { path: string[]; libraries: string[]; pkgConfig: string[] };
+  /** Dependencies whose programs and libraries suite steps find before those of the image, in search order. */
+  prefixes?: readonly string[];
 };
 
 // RS is not printed by accident. The script below writes it as an escape, so that a suite that lists its processes
@@ -175,7 +179,8 @@ export function renderEnvironment(variables: readonly { name: string; content: s
 export function entryCommand(entry: Entry): string[] {
   if (!/^[0-9a-f]{16,64}$/.test(entry.nonce)) throw new Error('An entry nonce is 16 to 64 hex digits.');
   if (entry.steps.length === 0) throw new Error('An entry has at least one step.');
-  const paths = entry.searchPaths;
+  const searchPath = (directory: string) =>
+    (entry.prefixes ?? []).map(prefix => `${prefix}/${directory}`).join(':');
   const steps = entry.steps.flatMap(step => {
     if (!/^[a-z0-9-]{1,60}$/.test(step.name)) throw new Error(`Invalid step name: ${step.name}`);
     return [step.name, String(Math.ceil(step.limitSeconds ?? 0)), step.environment, step.script];
@@ -188,9 +193,9 @@ export function entryCommand(entry: Entry): string[] {
     SUPERVISOR_SCRIPT,
     'assay',
     entry.nonce,
-    (paths?.path ?? []).join(':'),
-    (paths?.libraries ?? []).join(':'),
-    (paths?.pkgConfig ?? []).join(':'),
+    searchPath('bin'),
+    searchPath('lib'),
+    searchPath('lib/pkgconfig'),
     ...steps,
   ];
 }

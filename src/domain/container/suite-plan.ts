@@ -7,6 +7,7 @@ import {
   type ContainerPlan,
   environmentMount,
   HOME_DIRECTORY,
+  type Limits,
   type Mount,
   mirrorMount,
   outputMount,
@@ -14,21 +15,12 @@ import {
   resourceName,
   submodulesMount,
 } from './container-plan.ts';
-import { type EntryStep, entryCommand } from './entry-script.ts';
+import { COMMAND_STEP, type EntryStep, entryCommand } from './entry-script.ts';
 
-export const COMMAND_STEP = 'command';
 const LAUNCH_SECONDS = 60;
 
 /** A dependency as a suite sees it. */
 export type AttachedDependency = { name: string; prefix: string; launchCommand: string };
-
-export type Limits = {
-  memoryBytes: number;
-  cpus: number;
-  pids: number;
-  shmBytes: number;
-  runAs: { uid: number; gid: number };
-};
 
 export type SuiteOptions = {
   instance: string;
@@ -74,8 +66,8 @@ export function suiteCheckout(
 export const launchStep = (index: number) => `launch-${index + 1}`;
 
 export function planSuite(options: SuiteOptions): ContainerPlan {
-  const { build, suite, limits, dependencies } = options;
-  const labels = { instance: options.instance, kind: 'build', id: build.id.toString() };
+  const { build, suite, dependencies } = options;
+  const owner = { instance: options.instance, kind: 'build', id: build.id.toString() };
   const steps: EntryStep[] = [
     ...(options.workspaceVolume === undefined ? [suiteCheckout(options)] : []),
     ...dependencies.flatMap(({ launchCommand }, index): EntryStep[] =>
@@ -93,11 +85,10 @@ export function planSuite(options: SuiteOptions): ContainerPlan {
     { name: COMMAND_STEP, script: suite.command, environment: 'suite' },
   ];
   return {
-    name: resourceName(labels),
-    labels,
+    name: resourceName(owner),
+    owner,
     image: options.image.reference,
-    user: `${limits.runAs.uid}:${limits.runAs.gid}`,
-    command: entryCommand({ nonce: build.nonce, steps, searchPaths: searchPathsOf(options.prefixes) }),
+    command: entryCommand({ nonce: build.nonce, steps, prefixes: options.prefixes }),
     environment: {
       CI: 'true',
       ASSAY: 'true',
@@ -127,18 +118,7 @@ export function planSuite(options: SuiteOptions): ContainerPlan {
       },
       ...options.artifactMounts,
     ],
-    memoryBytes: limits.memoryBytes,
-    cpus: limits.cpus,
-    pids: limits.pids,
-    shmBytes: limits.shmBytes,
+    limits: options.limits,
     network: options.network,
-  };
-}
-
-export function searchPathsOf(prefixes: readonly string[]) {
-  return {
-    path: prefixes.map(prefix => `${prefix}/bin`),
-    libraries: prefixes.map(prefix => `${prefix}/lib`),
-    pkgConfig: prefixes.map(prefix => `${prefix}/lib/pkgconfig`),
   };
 }

@@ -3,7 +3,7 @@
 
 import type { BuildEvent } from '../build.ts';
 import { CHECKOUT_STEP } from './checkout-script.ts';
-import { COMMAND_STEP } from './suite-plan.ts';
+import { COMMAND_STEP } from './entry-script.ts';
 
 /** Why a running job is stopped. */
 export type StopReason = 'canceled' | 'disk_full' | 'too_big' | 'cache_too_big';

@@ -11,21 +11,21 @@ import {
   NetworkMissing,
 } from '../engine.ts';
 import { isRefused, unlessRefused } from './client.ts';
-import { createContainer, type Scope, throwIfVolumeLost } from './create-container.ts';
+import { createContainer, type EngineContext, throwIfVolumeLost } from './create-container.ts';
 
 /** Missing if the kernel has no IPv6. Docker would refuse the setting then. */
 const LOOPBACK_IPV6 = '/proc/sys/net/ipv6/conf/lo';
 const WATCH_INTERVAL_MS = 15_000;
 
 export function createContainers(
-  scope: Scope,
+  context: EngineContext,
   options: {
     /** Resolves when the firewall rules of the network are active. */
     protect(network: string): ReturnType<Network['protectNetwork']>;
     watchIntervalMs?: number | undefined;
   },
 ): Containers {
-  const { docker, call, instance, internalContainers } = scope;
+  const { docker, call, instance, internalContainers } = context;
   const { protect, watchIntervalMs = WATCH_INTERVAL_MS } = options;
   const ofInstance = { label: [`assay.instance=${instance}`] };
   let processors: number | undefined;
@@ -54,7 +54,10 @@ export function createContainers(
       isProtected.catch(() => {});
       // Docker refuses a limit above the number of processors.
       processors ??= (await call('info', () => docker.info())).NCPU as number;
-      const containerId = await createOrFind(scope, { ...plan, cpus: Math.min(plan.cpus, processors) });
+      const containerId = await createOrFind(context, {
+        ...plan,
+        limits: { ...plan.limits, cpus: Math.min(plan.limits.cpus, processors) },
+      });
       await isProtected;
       try {
         await call('start a container', () => docker.getContainer(containerId).start());
@@ -63,7 +66,7 @@ export function createContainers(
         if (isRefused(error, 304)) return containerId;
         if (error instanceof EngineRefused) {
           await removeContainer(containerId);
-          await throwIfVolumeLost(scope, plan.mounts);
+          await throwIfVolumeLost(context, plan.mounts);
         }
         if (isRefused(error, 404)) throw new NetworkMissing(error.message);
         throw error;
@@ -142,17 +145,17 @@ function stateOf(state: DockerState): ContainerState {
 }
 
 /** Returns the id of the plan's container. Reuses one that an earlier call with the same plan created. */
-async function createOrFind(scope: Scope, plan: ContainerPlan, retriesLeft = 3): Promise<string> {
-  const { docker, call } = scope;
+async function createOrFind(context: EngineContext, plan: ContainerPlan, retriesLeft = 3): Promise<string> {
+  const { docker, call } = context;
   try {
-    return (await createContainer(scope, { ...plan, owner: plan.labels }, profileOf(plan))).id;
+    return (await createContainer(context, plan, jobOptions(plan))).id;
   } catch (error) {
     if (!isRefused(error, 409) || retriesLeft === 0) throw error;
   }
   const container = docker.getContainer(plan.name);
   const sameId = await unlessRefused([404], async () => {
     const found = await call('inspect a container', () => container.inspect());
-    if (!isDeepStrictEqual(ownershipOf(found.Config.Labels), plan.labels))
+    if (!isDeepStrictEqual(ownershipOf(found.Config.Labels), plan.owner))
       throw new EngineRefused(`A container called ${plan.name} exists and does not belong to this server.`);
     const isSame = isDeepStrictEqual(found.Config.Entrypoint, plan.command);
     if (isSame && found.State.Status !== 'removing') return found.Id;
@@ -163,22 +166,22 @@ async function createOrFind(scope: Scope, plan: ContainerPlan, retriesLeft = 3):
     await call('wait for a container', () => container.wait({ condition: 'removed' }));
     return undefined;
   });
-  return sameId ?? (await createOrFind(scope, plan, retriesLeft - 1));
+  return sameId ?? (await createOrFind(context, plan, retriesLeft - 1));
 }
 
-/** The limits of a job. */
-const profileOf = (plan: ContainerPlan) => ({
-  User: plan.user,
+/** The options of a job's container, in addition to those that all containers share. */
+const jobOptions = ({ limits, ...plan }: ContainerPlan) => ({
+  User: `${limits.runAs.uid}:${limits.runAs.gid}`,
   Env: Object.entries(plan.environment).map(([name, content]) => `${name}=${content}`),
   WorkingDir: plan.workingDirectory,
   HostConfig: {
     NetworkMode: plan.network,
-    PidsLimit: plan.pids,
-    ShmSize: plan.shmBytes,
+    PidsLimit: limits.pids,
+    ShmSize: limits.shmBytes,
     // Docker writes ::1 to /etc/hosts, and switches IPv6 off even on the loopback interface.
     Sysctls: existsSync(LOOPBACK_IPV6) ? { 'net.ipv6.conf.lo.disable_ipv6': '0' } : {},
-    Memory: plan.memoryBytes,
-    MemorySwap: plan.memoryBytes,
-    NanoCpus: Math.round(plan.cpus * 1e9),
+    Memory: limits.memoryBytes,
+    MemorySwap: limits.memoryBytes,
+    NanoCpus: Math.round(limits.cpus * 1e9),
   },
 });

@@ -11,7 +11,7 @@ import {
 } from './client.ts';
 
 /** What the modules of an engine share. */
-export type Scope = DockerClient & {
+export type EngineContext = DockerClient & {
   instance: string;
   /** The names of the internal containers that are in use. */
   internalContainers: Set<string>;
@@ -27,11 +27,11 @@ type ContainerSpec = {
 
 /** Throws ImageMissing, or VolumeLost if Docker should copy files to a volume that is gone. */
 export async function createContainer(
-  scope: Scope,
+  context: EngineContext,
   { name, owner, image, command, mounts = [] }: ContainerSpec,
   { HostConfig, ...options }: DockerContainerOptions = {},
 ): Promise<DockerContainer> {
-  const { docker, call } = scope;
+  const { docker, call } = context;
   try {
     return await call('create a container', () =>
       docker.createContainer({
@@ -60,7 +60,7 @@ export async function createContainer(
   } catch (error) {
     if (isRefused(error, 404)) throw new ImageMissing(`Docker has no image ${image}: import it first.`);
     // 409: a container of that name exists. No volume was touched.
-    if (error instanceof EngineRefused && !isRefused(error, 409)) await throwIfVolumeLost(scope, mounts);
+    if (error instanceof EngineRefused && !isRefused(error, 409)) await throwIfVolumeLost(context, mounts);
     throw error;
   }
 }
@@ -90,25 +90,25 @@ export const placeholderFor = (instance: string) => ({
 });
 
 /** Undefined if it is missing or a placeholder. */
-export async function findVolume(scope: Scope, name: string) {
-  const found = await inspectVolume(scope, name);
+export async function findVolume(context: EngineContext, name: string) {
+  const found = await inspectVolume(context, name);
   return found && !isPlaceholder(found) ? found : undefined;
 }
 
-export const inspectVolume = ({ docker, call }: Scope, name: string) =>
+export const inspectVolume = ({ docker, call }: EngineContext, name: string) =>
   unlessRefused([404], () => call('inspect a volume', () => docker.getVolume(name).inspect()));
 
 export const isPlaceholder = ({ Labels }: { Labels?: Record<string, string> | null }) =>
   ownershipOf(Labels)?.kind === LOST_VOLUME_KIND;
 
 /** Throws VolumeLost if Docker replaced a volume by a placeholder, and removes the placeholder. */
-export async function throwIfVolumeLost(scope: Scope, mounts: readonly Mount[]): Promise<void> {
+export async function throwIfVolumeLost(context: EngineContext, mounts: readonly Mount[]): Promise<void> {
   for (const { type, source, owner } of mounts) {
     if (type !== 'volume' || owner) continue;
-    const found = await inspectVolume(scope, source);
+    const found = await inspectVolume(context, source);
     if (!found || !isPlaceholder(found)) continue;
     await unlessRefused([404, 409], () =>
-      scope.call('remove a volume', () => scope.docker.getVolume(source).remove()),
+      context.call('remove a volume', () => context.docker.getVolume(source).remove()),
     );
     throw new VolumeLost(`Docker has lost the volume ${source}.`);
   }
@@ -118,27 +118,27 @@ type InternalContainerSpec = Omit<ContainerSpec, 'name' | 'owner'> & { kind: str
 
 /** Creates an internal container for the duration of `work`, which may start it. */
 export async function withInternalContainer<T>(
-  scope: Scope,
+  context: EngineContext,
   spec: InternalContainerSpec,
   options: DockerContainerOptions,
   work: (container: DockerContainer) => Promise<T>,
 ): Promise<T> {
-  const { name, owner } = nameInternalContainer(scope, spec.kind);
-  scope.internalContainers.add(name);
+  const { name, owner } = nameInternalContainer(context, spec.kind);
+  context.internalContainers.add(name);
   try {
-    const container = await createContainer(scope, { ...spec, name, owner }, options);
+    const container = await createContainer(context, { ...spec, name, owner }, options);
     try {
       return await work(container);
     } finally {
-      await scope.call('remove a container', () => container.remove({ force: true, v: true }));
+      await context.call('remove a container', () => container.remove({ force: true, v: true }));
     }
   } finally {
-    scope.internalContainers.delete(name);
+    context.internalContainers.delete(name);
   }
 }
 
 /** A new name each time, because the previous container may still be being removed. */
-export const nameInternalContainer = ({ instance }: Scope, kind: string) => ({
+export const nameInternalContainer = ({ instance }: EngineContext, kind: string) => ({
   name: `assay-${instance}-${kind}-${randomBytes(4).toString('hex')}`,
   owner: { instance, kind, id: '' },
 });

@@ -1,7 +1,7 @@
 // Measures volumes by running `du` in a short-lived container that may read every file, because the server may not read
 // Docker's directories.
 import type { PreparedImage } from '../engine.ts';
-import { type Scope, withInternalContainer } from './create-container.ts';
+import { type EngineContext, withInternalContainer } from './create-container.ts';
 
 const BATCH_SIZE = 16;
 const SECONDS_EACH = 20;
@@ -16,23 +16,23 @@ const SCRIPT = `cd ${DIRECTORY} && ls | xargs -P ${PARALLEL} -n 1 timeout ${SECO
 
 /** Docker creates a missing volume, empty, with a label that lets the sweep remove it. */
 export async function measureVolumes(
-  scope: Scope,
+  context: EngineContext,
   hostImage: PreparedImage,
   names: readonly string[],
 ): Promise<Map<string, number>> {
   const sizes = new Map<string, number>();
   for (let at = 0; at < names.length; at += BATCH_SIZE)
-    for (const [name, bytes] of await measureBatch(scope, hostImage, names.slice(at, at + BATCH_SIZE)))
+    for (const [name, bytes] of await measureBatch(context, hostImage, names.slice(at, at + BATCH_SIZE)))
       sizes.set(name, bytes);
   return sizes;
 }
 
 async function measureBatch(
-  scope: Scope,
+  context: EngineContext,
   hostImage: PreparedImage,
   names: readonly string[],
 ): Promise<[name: string, bytes: number][]> {
-  const { call, instance } = scope;
+  const { call, instance } = context;
   const mounts = names.map((name, number) => ({
     type: 'volume' as const,
     source: name,
@@ -60,7 +60,7 @@ async function measureBatch(
       CpuShares: 128,
     },
   };
-  return withInternalContainer(scope, spec, options, async container => {
+  return withInternalContainer(context, spec, options, async container => {
     await call('measure volumes', () => container.start());
     const { StatusCode: status } = await call('measure volumes', () => container.wait(), {
       deadlineMs: BATCH_MS,

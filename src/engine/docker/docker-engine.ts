@@ -4,7 +4,7 @@ import { HOST_IMAGE } from '../../domain/names.ts';
 import type { Engine } from '../engine.ts';
 import { type ClientSettings, openDocker } from './client.ts';
 import { createContainers } from './container.ts';
-import type { Scope } from './create-container.ts';
+import type { EngineContext } from './create-container.ts';
 import { createImages } from './image.ts';
 import { createNetwork, type NetworkOptions } from './network.ts';
 import { createVolumes } from './volume.ts';
@@ -21,18 +21,18 @@ export type DockerEngineOptions = ClientSettings &
 export function createDockerEngine(options: DockerEngineOptions): Engine {
   const client = openDocker(options);
   const { docker, call } = client;
-  const scope: Scope = { ...client, instance: options.instance, internalContainers: new Set() };
-  const images = createImages(scope, options.runAs);
+  const context: EngineContext = { ...client, instance: options.instance, internalContainers: new Set() };
+  const images = createImages(context, options.runAs);
   const hostImage = () => images.prepareImage(HOST_IMAGE);
   const { network: setting, onRulesRestored } = options;
-  const { protect, close, ...network } = createNetwork(scope, {
+  const { protect, close, ...network } = createNetwork(context, {
     network: setting,
     onRulesRestored,
     hostImage,
   });
   return {
-    ...createContainers(scope, { protect, watchIntervalMs: options.watchIntervalMs }),
-    ...createVolumes(scope, hostImage),
+    ...createContainers(context, { protect, watchIntervalMs: options.watchIntervalMs }),
+    ...createVolumes(context, hostImage),
     ...images,
     ...network,
     ping: async () => void (await call('ping', () => docker.version())),

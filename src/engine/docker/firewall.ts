@@ -4,7 +4,7 @@ import { createInterface } from 'node:readline';
 import { type Duplex, PassThrough } from 'node:stream';
 import { EngineRefused, GUARD_KIND, type PreparedImage } from '../engine.ts';
 import { type DockerContainer, unlessRefused } from './client.ts';
-import { createContainer, nameInternalContainer, type Scope } from './create-container.ts';
+import { createContainer, type EngineContext, nameInternalContainer } from './create-container.ts';
 
 type Firewall = {
   /** Resolves when the rules are active. Throws EngineRefused if they cannot be set. */
@@ -112,7 +112,7 @@ class GuardEnded extends Error {
 }
 
 export function createFirewall(
-  scope: Scope,
+  context: EngineContext,
   bridge: string,
   hostImage: () => Promise<PreparedImage>,
 ): Firewall {
@@ -128,7 +128,7 @@ export function createFirewall(
 
   async function send(command: 'protect' | 'remove'): Promise<string> {
     for (let retriesLeft = 1; ; retriesLeft--) {
-      current ??= startGuard(scope, bridge, hostImage);
+      current ??= startGuard(context, bridge, hostImage);
       const guard = current;
       try {
         return await (await guard).send(command);
@@ -164,18 +164,18 @@ export function createFirewall(
 }
 
 async function startGuard(
-  scope: Scope,
+  context: EngineContext,
   bridge: string,
   hostImage: () => Promise<PreparedImage>,
 ): Promise<Guard> {
-  const { call, internalContainers } = scope;
+  const { call, internalContainers } = context;
   const { reference: image, mounts } = await hostImage();
-  const { name, owner } = nameInternalContainer(scope, GUARD_KIND);
+  const { name, owner } = nameInternalContainer(context, GUARD_KIND);
   internalContainers.add(name);
   let container: DockerContainer | undefined;
   try {
     container = await createContainer(
-      scope,
+      context,
       { name, owner, image, mounts, command: ['/bin/sh', '-c', SCRIPT, 'assay-guard', bridge] },
       {
         User: '0:0',
@@ -199,7 +199,7 @@ async function startGuard(
     const stream = (await call('attach to a container', () =>
       created.attach({ stream: true, stdin: true, stdout: true, stderr: true, hijack: true }),
     )) as Duplex;
-    const guard = connectGuard(scope, created, stream, () => internalContainers.delete(name));
+    const guard = connectGuard(context, created, stream, () => internalContainers.delete(name));
     await call('start a container', () => created.start()).catch(error => {
       guard.close();
       throw error;
@@ -215,7 +215,7 @@ async function startGuard(
 
 /** Responses arrive in the order of the commands. */
 function connectGuard(
-  { docker, call }: Scope,
+  { docker, call }: EngineContext,
   container: DockerContainer,
   stream: Duplex,
   onEnd: () => void,

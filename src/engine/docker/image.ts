@@ -8,7 +8,7 @@ import { HOST_IMAGE } from '../../domain/names.ts';
 import { formatOf, openPlain } from '../archive/archive-reader.ts';
 import { EngineRefused, ImageMissing, type Images, type PreparedImage } from '../engine.ts';
 import { type DockerContainer, readProgress, unlessRefused } from './client.ts';
-import { type Scope, withInternalContainer } from './create-container.ts';
+import { type EngineContext, withInternalContainer } from './create-container.ts';
 import { hostMounts, hostTar, userNameIn, workspaceTar } from './skeleton.ts';
 
 const LONG_CALL_MS = 15 * 60_000;
@@ -24,8 +24,8 @@ const GIT_LABEL = 'assay.git';
 const SKELETON = 'skeleton 2';
 const GIT_PATHS = ['/usr/bin/git', '/usr/local/bin/git', '/bin/git'];
 
-export function createImages(scope: Scope, runAs: RunAs): Images {
-  const { docker, call, instance } = scope;
+export function createImages(context: EngineContext, runAs: RunAs): Images {
+  const { docker, call, instance } = context;
   const pending = new Map<string, Promise<PreparedImage>>();
   let tarOfHost: Buffer | undefined;
 
@@ -66,7 +66,7 @@ export function createImages(scope: Scope, runAs: RunAs): Images {
       return { reference, mounts: [], userName, hasGit: labels[GIT_LABEL] === 'yes' };
     }
     const spec = { kind: 'image', image: base.Id, command: ['/bin/sh'] };
-    return withInternalContainer(scope, spec, {}, async container => {
+    return withInternalContainer(context, spec, {}, async container => {
       const passwd = await readFile(container, '/etc/passwd');
       const userName = userNameIn(passwd, runAs);
       const tar = await workspaceTar(runAs, passwd, await readFile(container, '/etc/group'));

@@ -4,7 +4,7 @@ import { createHash } from 'node:crypto';
 import { labelsOf, ownershipOf } from '../../domain/container/container-plan.ts';
 import { EngineRefused, type Network, OWN_BRIDGE, type PreparedImage } from '../engine.ts';
 import { unlessRefused } from './client.ts';
-import type { Scope } from './create-container.ts';
+import type { EngineContext } from './create-container.ts';
 import { createFirewall } from './firewall.ts';
 
 export type NetworkOptions = {
@@ -22,10 +22,10 @@ type DockerNetwork = Network & {
   close: () => void;
 };
 
-export function createNetwork(scope: Scope, options: NetworkOptions): DockerNetwork {
-  const { docker, call, instance } = scope;
+export function createNetwork(context: EngineContext, options: NetworkOptions): DockerNetwork {
+  const { docker, call, instance } = context;
   const bridge = networkName(instance);
-  const firewall = createFirewall(scope, bridge, options.hostImage);
+  const firewall = createFirewall(context, bridge, options.hostImage);
   // The first server on a host, or the first after a reboot, finds no rules.
   let isFirstCheck = true;
 
@@ -42,7 +42,7 @@ export function createNetwork(scope: Scope, options: NetworkOptions): DockerNetw
   };
 
   return {
-    ensureNetwork: () => ensureNetwork(scope, bridge, options.network),
+    ensureNetwork: () => ensureNetwork(context, bridge, options.network),
     protect,
     protectNetwork: async () => (options.network === OWN_BRIDGE ? await protect(bridge) : 'intact'),
     listNetworks,
@@ -55,30 +55,30 @@ export function createNetwork(scope: Scope, options: NetworkOptions): DockerNetw
   };
 }
 
-async function ensureNetwork(scope: Scope, bridge: string, setting: string): Promise<string> {
+async function ensureNetwork(context: EngineContext, bridge: string, setting: string): Promise<string> {
   if (setting === 'none') return 'none';
   if (setting === 'host')
     throw new EngineRefused('NETWORK must not be host: containers would use the network of the host.');
   if (setting !== OWN_BRIDGE) {
-    if (!(await findNetwork(scope, setting)))
+    if (!(await findNetwork(context, setting)))
       throw new EngineRefused(`Docker has no network ${setting} (setting NETWORK).`);
     return setting;
   }
-  if (await isRootless(scope))
+  if (await isRootless(context))
     throw new EngineRefused(
       "Docker runs rootless, where no firewall rule can block containers from the host's ports: set NETWORK to none, or to your own network.",
     );
-  const found = await findNetwork(scope, bridge);
-  if (found && ownershipOf(found.Labels)?.instance !== scope.instance)
+  const found = await findNetwork(context, bridge);
+  if (found && ownershipOf(found.Labels)?.instance !== context.instance)
     throw new EngineRefused(`A network called ${bridge} exists and does not belong to this server.`);
-  if (!found) await createBridge(scope, bridge);
+  if (!found) await createBridge(context, bridge);
   return bridge;
 }
 
 /** Docker's message when all its address ranges are in use. */
 const NO_ADDRESSES = /address pool/i;
 
-async function createBridge({ docker, call, instance }: Scope, name: string): Promise<void> {
+async function createBridge({ docker, call, instance }: EngineContext, name: string): Promise<void> {
   try {
     await call('create a network', () =>
       docker.createNetwork({
@@ -101,13 +101,13 @@ async function createBridge({ docker, call, instance }: Scope, name: string): Pr
   }
 }
 
-async function findNetwork({ docker, call }: Scope, name: string) {
+async function findNetwork({ docker, call }: EngineContext, name: string) {
   const find = () => call('inspect a network', () => docker.getNetwork(name).inspect());
   return (await unlessRefused([404], find)) as { Labels: Record<string, string> } | undefined;
 }
 
 /** In rootless mode, traffic of containers comes from a user process on the host, to which rules for the bridge do not apply. */
-async function isRootless({ docker, call }: Scope): Promise<boolean> {
+async function isRootless({ docker, call }: EngineContext): Promise<boolean> {
   const { SecurityOptions } = (await call('info', () => docker.info())) as {
     SecurityOptions?: string[] | null;
   };

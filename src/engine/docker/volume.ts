@@ -14,10 +14,10 @@ import {
 } from '../engine.ts';
 import { type DockerContainer, isRefused, unlessRefused } from './client.ts';
 import {
+  type EngineContext,
   findVolume,
   inspectVolume,
   isPlaceholder,
-  type Scope,
   withInternalContainer,
 } from './create-container.ts';
 import { measureVolumes } from './disk-usage.ts';
@@ -30,14 +30,14 @@ const DIRECTORY_MODE = 2 ** 31;
 const MAX_OPTIONS_LENGTH = 4_000;
 
 /** The user that commands run as owns the directory for volumes in `hostImage`: an empty volume takes its owner. */
-export function createVolumes(scope: Scope, hostImage: () => Promise<PreparedImage>): Volumes {
-  const { docker, call, instance } = scope;
+export function createVolumes(context: EngineContext, hostImage: () => Promise<PreparedImage>): Volumes {
+  const { docker, call, instance } = context;
 
   async function withVolume<T>(volume: string, work: (container: DockerContainer) => Promise<T>): Promise<T> {
     const { reference: image } = await hostImage();
     const mount: Mount = { type: 'volume', source: volume, target: VOLUME_DIRECTORY, readOnly: false };
     return withInternalContainer(
-      scope,
+      context,
       { kind: 'volume', image, command: ['/bin/sh'], mounts: [mount] },
       {},
       work,
@@ -55,20 +55,20 @@ export function createVolumes(scope: Scope, hostImage: () => Promise<PreparedIma
   };
 
   /** Docker returns an existing volume of that name, whatever its options are. */
-  async function create(name: string, labels: Ownership, options: Record<string, string>): Promise<void> {
+  async function create(name: string, owner: Ownership, options: Record<string, string>): Promise<void> {
     const send = () =>
       call('create a volume', () =>
-        docker.createVolume({ Name: name, Labels: labelsOf(labels), Driver: 'local', DriverOpts: options }),
+        docker.createVolume({ Name: name, Labels: labelsOf(owner), Driver: 'local', DriverOpts: options }),
       );
     await send();
-    const found = await inspectVolume(scope, name);
+    const found = await inspectVolume(context, name);
     if (!found || (!isPlaceholder(found) && isDeepStrictEqual(found.Options ?? {}, options))) return;
     await removeVolume(name);
     await send();
   }
 
   async function hostPath({ volume, inside }: VolumeDirectory): Promise<string> {
-    const found = await findVolume(scope, volume);
+    const found = await findVolume(context, volume);
     if (!found) throw new VolumeLost(`Docker has lost the volume ${volume}.`);
     const path = inside === '' ? found.Mountpoint : `${found.Mountpoint}/${inside}`;
     // A colon separates layers.
@@ -76,18 +76,18 @@ export function createVolumes(scope: Scope, hostImage: () => Promise<PreparedIma
   }
 
   return {
-    createVolume: ({ name, labels }) => create(name, labels, {}),
+    createVolume: ({ name, owner }) => create(name, owner, {}),
 
-    async createUnion({ name, labels, layers, writable }) {
+    async createUnion({ name, owner, layers, writable }) {
       const lower = (await Promise.all(layers.map(hostPath))).join(':');
       const upper = writable && (await hostPath({ volume: writable.volume, inside: '' }));
       const o = `lowerdir=${lower}${writable ? `,upperdir=${upper}/${writable.upper},workdir=${upper}/${writable.work}` : ''}`;
       if (o.length > MAX_OPTIONS_LENGTH) return false;
-      await create(name, labels, { type: 'overlay', device: 'overlay', o });
+      await create(name, owner, { type: 'overlay', device: 'overlay', o });
       return true;
     },
 
-    hasVolume: async name => (await findVolume(scope, name)) !== undefined,
+    hasVolume: async name => (await findVolume(context, name)) !== undefined,
 
     claimVolume: name => withVolume(name, async () => {}),
 
@@ -140,7 +140,7 @@ export function createVolumes(scope: Scope, hostImage: () => Promise<PreparedIma
       }),
 
     measureVolumes: async names =>
-      names.length === 0 ? new Map() : measureVolumes(scope, await hostImage(), names),
+      names.length === 0 ? new Map() : measureVolumes(context, await hostImage(), names),
 
     async listVolumes() {
       const filters = JSON.stringify({ label: [`assay.instance=${instance}`] });

@@ -156,7 +156,7 @@ describe('a checkout', () => {
     const volume = `${fixture.instance}-workspace`;
     await fixture.engine.createVolume({
       name: volume,
-      labels: { instance: fixture.instance, kind: 'build', id: '1' },
+      owner: { instance: fixture.instance, kind: 'build', id: '1' },
     });
     const step = checkoutStep({ hash: repository.head });
     const { plan: suite, file: outputFile, nonce } = await fixture.begin('never run', { network: 'none' });

@@ -11,9 +11,9 @@ before(async () => {
 after(() => fixture.close());
 
 async function makeVolume(name: string): Promise<string> {
-  const labels = { instance: fixture.instance, kind: 'cache', id: name };
+  const owner = { instance: fixture.instance, kind: 'cache', id: name };
   const volume = `assay-${fixture.instance}-${name}`;
-  await fixture.engine.createVolume({ name: volume, labels });
+  await fixture.engine.createVolume({ name: volume, owner });
   await fixture.engine.claimVolume(volume);
   return volume;
 }

@@ -57,7 +57,7 @@ describe('the engine', () => {
     const { plan } = await fixture.begin('true');
     await fixture.engine.startContainer(plan);
     await assert.rejects(
-      fixture.engine.startContainer({ ...plan, labels: { ...plan.labels, id: 'another' } }),
+      fixture.engine.startContainer({ ...plan, owner: { ...plan.owner, id: 'another' } }),
       /does not belong to this server/,
     );
   });
@@ -68,7 +68,7 @@ describe('the engine', () => {
     );
     const containerId = await fixture.engine.startContainer(plan);
     for await (const record of follow(file, nonce)) if (record.kind === 'bytes') break;
-    const ours = (listed: ContainerStorage[]) => listed.find(({ owner }) => owner.id === plan.labels.id);
+    const ours = (listed: ContainerStorage[]) => listed.find(({ owner }) => owner.id === plan.owner.id);
     const size = ours(await fixture.engine.listStorage({ layers: true }))?.layerBytes;
     assert.ok(size && size >= 3_000_000 && size < 4_000_000, String(size));
     assert.equal(ours(await fixture.engine.listStorage({ layers: false }))?.layerBytes, 0);
@@ -76,7 +76,7 @@ describe('the engine', () => {
     assert.deepEqual(await other.listStorage({ layers: true }), []);
     assert.deepEqual(await other.listContainers(), []);
     const mine = (await fixture.engine.listContainers()).find(item => item.containerId === containerId);
-    assert.deepEqual(mine?.owner, plan.labels);
+    assert.deepEqual(mine?.owner, plan.owner);
     await fixture.engine.removeContainer(containerId);
     await fixture.engine.removeContainer(containerId);
     assert.equal(await fixture.engine.inspectContainer(containerId), undefined);

@@ -10,7 +10,7 @@ import {
   outputMount,
   PROJECT_DIRECTORY,
 } from '../../../src/domain/container/container-plan.ts';
-import { type Entry, type EntryStep, entryCommand } from '../../../src/domain/container/entry-script.ts';
+import { type EntryStep, entryCommand } from '../../../src/domain/container/entry-script.ts';
 import { HOST_IMAGE } from '../../../src/domain/names.ts';
 import { openDocker } from '../../../src/engine/docker/client.ts';
 import { createDockerEngine, type DockerEngineOptions } from '../../../src/engine/docker/docker-engine.ts';
@@ -25,7 +25,7 @@ export type Fixture = Awaited<ReturnType<typeof openFixture>>;
 export type RunOptions = {
   image?: PreparedImage;
   steps?: EntryStep[];
-  searchPaths?: Entry['searchPaths'];
+  prefixes?: string[];
   environment?: Record<string, string>;
   mounts?: Mount[];
   memoryBytes?: number;
@@ -57,21 +57,23 @@ export async function openFixture(dockerHost = DOCKER_HOST) {
     ];
     const plan: ContainerPlan = {
       name: `assay-${instance}-${id}`,
-      labels: { instance, kind: 'build', id },
+      owner: { instance, kind: 'build', id },
       image: image.reference,
-      user: '1000:1000',
       command: entryCommand({
         nonce,
         steps,
-        ...(options.searchPaths ? { searchPaths: options.searchPaths } : {}),
+        prefixes: options.prefixes ?? [],
       }),
       environment: { HOME: HOME_DIRECTORY, CI: 'true', ...options.environment },
       workingDirectory: PROJECT_DIRECTORY,
       mounts: [...image.mounts, outputMount(file), ...(options.mounts ?? [])],
-      memoryBytes: options.memoryBytes ?? 256 * 1024 * 1024,
-      cpus: 2,
-      pids: 256,
-      shmBytes: options.shmBytes ?? 64 * 1024 * 1024,
+      limits: {
+        runAs: RUN_AS,
+        memoryBytes: options.memoryBytes ?? 256 * 1024 * 1024,
+        cpus: 2,
+        pids: 256,
+        shmBytes: options.shmBytes ?? 64 * 1024 * 1024,
+      },
       network: options.network ?? 'none',
     };
     return { file, nonce, plan };

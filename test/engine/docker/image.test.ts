@@ -104,7 +104,7 @@ describe('an image from a file', () => {
     await holds(image);
     const { text, exit } = await fixture.run('echo x >/dev/stderr; echo "$PATH" | cut -d: -f1; kill -9 $$', {
       image,
-      searchPaths: { path: ['/opt/a/bin'], libraries: [], pkgConfig: [] },
+      prefixes: ['/opt/a'],
       steps: [{ name: 'launch-1', script: 'echo up; sleep 1000 &', limitSeconds: 60, environment: 'suite' }],
     });
     assert.equal(text, 'up\nx\n/opt/a/bin\n');

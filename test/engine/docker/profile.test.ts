@@ -62,7 +62,10 @@ describe('a container of the image host', () => {
   it('has all processors if its plan names more than there are', async () => {
     const { plan } = await fixture.begin('sleep 1000');
     const { docker } = fixture;
-    const containerId = await fixture.engine.startContainer({ ...plan, cpus: 1_000 });
+    const containerId = await fixture.engine.startContainer({
+      ...plan,
+      limits: { ...plan.limits, cpus: 1_000 },
+    });
     const { NanoCpus } = (await docker.getContainer(containerId).inspect()).HostConfig;
     assert.equal(NanoCpus, (await docker.info()).NCPU * 1e9);
     await fixture.engine.removeContainer(containerId);
@@ -94,7 +97,7 @@ describe('a container of the image host', () => {
     const name = `${fixture.instance}-cache`;
     await fixture.engine.createVolume({
       name,
-      labels: { instance: fixture.instance, kind: 'cache', id: '1' },
+      owner: { instance: fixture.instance, kind: 'cache', id: '1' },
     });
     const mounts = [{ type: 'volume' as const, source: name, target: '/srv/cache', readOnly: false }];
     assert.equal((await fixture.run('echo kept >/srv/cache/a', { mounts })).exit?.status, 0);

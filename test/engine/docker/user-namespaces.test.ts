@@ -117,7 +117,7 @@ test('an artifact from an engine with user namespaces fills volumes on one witho
   async function pass(engine: Engine, name: string, open: () => ReturnType<typeof openArtifact>) {
     const owner = { instance, kind: 'artifact', id: name };
     const volume = `assay-${instance}-${name}`;
-    await engine.createVolume({ name: volume, labels: owner });
+    await engine.createVolume({ name: volume, owner });
     t.after(() => engine.removeVolume(volume));
     await engine.claimVolume(volume);
     await engine.fillVolume(volume, open);

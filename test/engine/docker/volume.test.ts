@@ -25,7 +25,7 @@ after(() => fixture.close());
 
 async function makeVolume(id: string): Promise<string> {
   const name = `assay-${fixture.instance}-${id}`;
-  await fixture.engine.createVolume({ name, labels: { instance: fixture.instance, kind: 'artifact', id } });
+  await fixture.engine.createVolume({ name, owner: { instance: fixture.instance, kind: 'artifact', id } });
   return name;
 }
 
@@ -177,8 +177,8 @@ test('a volume that Docker has lost is neither read nor filled, and nothing repl
     engine.fillVolume(volume, () => directoriesTar(['a'], RUN_AS)),
     VolumeLost,
   );
-  const labels = { instance: fixture.instance, kind: 'union', id: '' };
-  const union = { name: `${volume}-union`, labels, layers: [{ volume, inside: '' }] };
+  const owner = { instance: fixture.instance, kind: 'union', id: '' };
+  const union = { name: `${volume}-union`, owner, layers: [{ volume, inside: '' }] };
   await assert.rejects(engine.createUnion(union), VolumeLost);
   const left = (await engine.listVolumes()).map(({ name }) => name);
   assert.ok(!left.includes(volume) && !left.includes(union.name), left.join());
@@ -208,10 +208,10 @@ test('a union has the layers of the last call, and reports if there are too many
   await engine.fillVolume(second, () => directoriesTar(['b', 'both'], RUN_AS));
   await engine.fillVolume(third, () => directoriesTar(['c'], RUN_AS));
   const name = `assay-${fixture.instance}-union`;
-  const labels = { instance: fixture.instance, kind: 'union', id: '' };
+  const owner = { instance: fixture.instance, kind: 'union', id: '' };
   const show = async (...volumes: string[]) => {
     const layers = volumes.map(volume => ({ volume, inside: '' }));
-    assert.equal(await engine.createUnion({ name, labels, layers }), true);
+    assert.equal(await engine.createUnion({ name, owner, layers }), true);
     const { text, containerId } = await fixture.run('ls /opt/prefix', mounted(name, true));
     await engine.removeContainer(containerId);
     return text;
@@ -219,5 +219,5 @@ test('a union has the layers of the last call, and reports if there are too many
   assert.equal(await show(first, second), 'a\nb\nboth\n');
   assert.equal(await show(second, third), 'b\nboth\nc\n');
   const many = Array.from({ length: 100 }, () => ({ volume: first, inside: 'a' }));
-  assert.equal(await engine.createUnion({ name: `${name}-many`, labels, layers: many }), false);
+  assert.equal(await engine.createUnion({ name: `${name}-many`, owner, layers: many }), false);
 });
