@@ -8,7 +8,7 @@ import { createMetrics } from './api/metrics.ts';
 import { mountOAuth } from './api/oauth.ts';
 import { createRouter, serve } from './api/router.ts';
 import type { Settings } from './config.ts';
-import { connectionHolder } from './domain/caller-address.ts';
+import { connectionNetwork } from './domain/caller-address.ts';
 import { ensureCertificate, loadCertificate } from './engine/certificate.ts';
 import { createLive } from './live.ts';
 import type { Log } from './log.ts';
@@ -109,7 +109,7 @@ export async function startApp(
       certificate: await certificate(),
       fetch: serve(router, services),
       log,
-      clientKeyOf: address => connectionHolder(address, settings.trustedProxies),
+      clientKeyOf: address => connectionNetwork(address, settings.trustedProxies),
     });
     closing.unshift(() => server.close());
     // With port 0 the system chooses a free port, which is known only now.

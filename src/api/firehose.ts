@@ -12,7 +12,7 @@ import type { Db } from '../store/database/db.ts';
 import { findDependency } from '../store/dependencies.ts';
 import { dependencyRecord } from '../store/dependency-use.ts';
 import { lastEventId, listEvents } from '../store/events.ts';
-import { findProject, findVisibleProject, projectRecord } from '../store/projects.ts';
+import { findProject, findVisibleProject, type Project, projectRecord } from '../store/projects.ts';
 import { authenticate } from './authenticate.ts';
 import { requireOwner } from './dependencies.ts';
 import { type Call, endpoint, type Services } from './endpoint.ts';
@@ -170,12 +170,9 @@ export const firehoses = {
     },
     handle: call => {
       const { db, project, caller } = call;
-      const stream = begin(call, 'commits', admitted =>
-        findVisibleProject(db, admitted.accountId, project.id),
-      );
       streamEvents(
         call,
-        stream,
+        beginForProject(call),
         project.id,
         () => projectRecord(db, findProject(db, project.id) ?? project, caller.accountId),
         parseId(lastEventIdHeader(call.request)),
@@ -195,13 +192,10 @@ export const firehoses = {
       events: logStreamEvents(buildShape),
     },
     handle: call => {
-      const { db, project, build } = call;
-      const stream = begin(call, 'commits', admitted =>
-        findVisibleProject(db, admitted.accountId, project.id),
-      );
+      const { project, build } = call;
       streamLog(
         call,
-        stream,
+        beginForProject(call),
         followBuild(call, project.id, build.id),
         resumeOffset(lastEventIdHeader(call.request)),
       );
@@ -222,10 +216,9 @@ export const firehoses = {
     handle: call => {
       const { db, dependency } = call;
       requireOwner(call);
-      const stream = begin(call, 'dependencies', () => findDependency(db, dependency.id));
       streamLog(
         call,
-        stream,
+        begin(call, 'dependencies', () => findDependency(db, dependency.id)),
         followDependency(call, dependency.id),
         resumeOffset(lastEventIdHeader(call.request)),
       );
@@ -233,6 +226,9 @@ export const firehoses = {
     },
   }),
 };
+
+const beginForProject = (call: Call & { project: Project }): EventStream =>
+  begin(call, 'commits', caller => findVisibleProject(call.db, caller.accountId, call.project.id));
 
 /** Opens a stream that ends when the caller loses its credentials, its standing or access to the resource. */
 function begin(call: Call, scope: Scope, canSee: (caller: Caller) => unknown): EventStream {

@@ -17,7 +17,7 @@ import { isDiskFailure, nextLink, readCallback, respondJson } from './http/respo
 import { ownerOf } from './resources.ts';
 
 /** The state of a request while it is handled. */
-export type Exchange = {
+type Exchange = {
   outgoing: ServerResponse;
   requestId: string;
   /** Whether the response was created with the request id, which costs less than adding it afterwards. */

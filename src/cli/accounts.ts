@@ -148,7 +148,7 @@ const set: Command = {
       return withAccounts(invocation, db => {
         const account = getAccount(db, positionals[0] ?? '');
         changeAccount(db, account, change);
-        return print(invocation, undefined, [`${account.email} is changed.`]);
+        return print(invocation, undefined, [`${account.email} saved.`]);
       });
     });
   },

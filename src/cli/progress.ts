@@ -1,6 +1,6 @@
 // Shows the progress of long work on a terminal, and formats sizes. Prints nothing when the output is not a terminal.
 
-export type Progress = {
+type Progress = {
   update(doneBytes: number, totalBytes: number): void;
   /** Removes the line. */
   end(): void;

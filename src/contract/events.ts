@@ -91,7 +91,7 @@ export const webhookHeaders: Record<string, JsonSchema> = {
 };
 
 /** An event of a stream. A client sends its `id` as `Last-Event-ID` to continue after it. */
-export type StreamEvent = { description: string; data: JsonSchema; id?: string };
+type StreamEvent = { description: string; data: JsonSchema; id?: string };
 export type StreamEvents = Record<string, StreamEvent>;
 
 const logText = record('LogText', {

@@ -4,7 +4,7 @@ import type { WriteStream } from 'node:tty';
 
 export type Tone = 'good' | 'bad' | 'dim' | 'bold' | 'busy';
 
-export type Step = {
+type Step = {
   /** The current activity, shown while it lasts. */
   say(note: string): void;
   /** One of several jobs of the step. Its time runs until its tone is neither `dim` nor `busy`. */

@@ -48,7 +48,10 @@ export function callerNetwork(address: string): string {
  * The network that a connection is counted against. Undefined where many callers share one address: for a trusted proxy,
  * and for loopback, where a proxy may run that is not configured as trusted.
  */
-export function connectionHolder(connectedFrom: string, trustedProxies: readonly Cidr[]): string | undefined {
+export function connectionNetwork(
+  connectedFrom: string,
+  trustedProxies: readonly Cidr[],
+): string | undefined {
   const address = plainAddress(connectedFrom);
   return isLoopback(address) || isIn(trustedProxies, address) ? undefined : callerNetwork(address);
 }

@@ -17,7 +17,7 @@ import { getCACertificates, setDefaultCACertificates } from 'node:tls';
 import { domainToASCII } from 'node:url';
 import { syncDirectory } from '../fsync.ts';
 
-export type Certificate = {
+type Certificate = {
   /** PEM: the server's certificate, then its chain. */
   cert: string;
   /** PEM, PKCS#8. */

@@ -23,7 +23,7 @@ export type OutputRecord = (
   | { kind: 'tampered'; reason: 'shrank' | 'stretched' }
 ) & { rawOffset: number; nextOffset: number };
 
-export type FollowOptions = {
+type FollowOptions = {
   file: string;
   fromByte: number;
   nonce: string;

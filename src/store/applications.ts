@@ -8,7 +8,7 @@ import { type Db, prepared } from './database/db.ts';
 import { accounts, applications, authorizationCodes, tokens } from './database/schema.ts';
 
 export type Application = typeof applications.$inferSelect;
-export type Token = typeof tokens.$inferSelect;
+type Token = typeof tokens.$inferSelect;
 type AuthorizationCode = typeof authorizationCodes.$inferSelect;
 
 /** A token's last use is recorded at most this often, so that reads rarely become writes. */

@@ -23,7 +23,7 @@ import {
 export { type Decision, listSuiteDecisions } from './decisions.ts';
 export type { Build, BuildRequest } from './transition.ts';
 export type Commit = typeof commits.$inferSelect;
-export type CommitItem = Pick<Commit, 'id' | 'version' | 'ref' | 'buildState'>;
+type CommitItem = Pick<Commit, 'id' | 'version' | 'ref' | 'buildState'>;
 
 export function createBuildRequest(
   db: Db,

@@ -4,7 +4,7 @@ import { sql } from 'drizzle-orm';
 import type { Db } from './database/db.ts';
 import { unfinished } from './database/unfinished.ts';
 
-export type Counts = {
+type Counts = {
   queue: [labels: string, count: number][];
   pendingDeliveries: number;
   databaseBytes: number;

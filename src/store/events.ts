@@ -13,7 +13,7 @@ import { deliveries, events, notifications } from './database/schema.ts';
 import { SealedValueError } from './database/vault.ts';
 import { bareKeyOf, findProject, storedProjectRecord } from './projects.ts';
 
-export type Event = typeof events.$inferSelect;
+type Event = typeof events.$inferSelect;
 
 const insertEvent = insertInto(events);
 const insertDelivery = insertInto(deliveries);

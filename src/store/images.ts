@@ -6,7 +6,7 @@ import type { Db } from './database/db.ts';
 import { images } from './database/schema.ts';
 import { findStoredValue, storeValue } from './database/stored-values.ts';
 
-export type Image = typeof images.$inferSelect;
+type Image = typeof images.$inferSelect;
 
 /** The settings IMAGE and ANY_IMAGE. */
 export type ImageSettings = { image: string; anyImage: boolean };

@@ -39,7 +39,7 @@ export function findCommitHeads(db: Db, ids: readonly bigint[]): Map<bigint, Com
   return new Map(rows.map(row => [row.id, row]));
 }
 
-export type Run = { ms: number; state: BuildRequestState };
+type Run = { ms: number; state: BuildRequestState };
 export type ProjectSummary = { commit: CommitHead | undefined; runs: Run[] };
 
 const jsonOf = (ids: readonly bigint[]) => `[${ids.join(',')}]`;

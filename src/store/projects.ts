@@ -181,7 +181,7 @@ export function projectRecord(db: Db, project: Project, accountId: bigint) {
   });
 }
 
-export type Collaborator = { id: bigint; accountId: bigint; email: string; invitedById: bigint | null };
+type Collaborator = { id: bigint; accountId: bigint; email: string; invitedById: bigint | null };
 
 const collaboratorFields = {
   id: collaborators.id,

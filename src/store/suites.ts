@@ -15,7 +15,7 @@ import { isNameTaken, keyOfChange } from './database/unique-name.ts';
 import type { Dependency } from './dependency-use.ts';
 
 export type Suite = typeof suites.$inferSelect;
-export type SuiteRule = typeof suiteRules.$inferSelect;
+type SuiteRule = typeof suiteRules.$inferSelect;
 export type Variable = { id: bigint; name: string; content: string };
 export type SealedVariable = typeof environmentVariables.$inferSelect;
 

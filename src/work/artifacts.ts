@@ -30,9 +30,9 @@ import type { ContainerHost } from './container-host.ts';
 import { CannotRun } from './job.ts';
 import type { Attached } from './suite-job.ts';
 
-export type ArtifactOptions = { db: Db; host: ContainerHost; dataDirectory: string; runAs: RunAs };
+type ArtifactOptions = { db: Db; host: ContainerHost; dataDirectory: string; runAs: RunAs };
 
-export type BuildPrefix = {
+type BuildPrefix = {
   mounts: Mount[];
   /** The volume that the compile writes to, and the directory in it. */
   volume: string;

@@ -10,7 +10,7 @@ import { createPruner, type Retention } from '../store/cleanup/prune.ts';
 import { purgeSomeRows } from '../store/cleanup/purge.ts';
 import type { Db } from '../store/database/db.ts';
 
-export type BatchOptions = { db: Db; live: Live; log: Log; retention: Retention };
+type BatchOptions = { db: Db; live: Live; log: Log; retention: Retention };
 
 const RETRY_MS = 5_000;
 const PRUNE_EVERY_MS = 3600_000;

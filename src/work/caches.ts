@@ -22,7 +22,7 @@ import type { Db } from '../store/database/db.ts';
 import { instanceOf } from '../store/database/stored-values.ts';
 import type { ContainerHost } from './container-host.ts';
 
-export type CacheOptions = {
+type CacheOptions = {
   db: Db;
   host: ContainerHost;
   log: Log;

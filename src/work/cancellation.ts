@@ -2,7 +2,7 @@
 
 import type { Live } from '../live.ts';
 
-export type Cancellation = {
+type Cancellation = {
   /** Aborted when the server stops or the work is canceled. */
   signal: AbortSignal;
   isCanceled(): boolean;

@@ -3,7 +3,7 @@
 import { hideHostPaths } from '../domain/host-paths.ts';
 import type { Slots } from './host-slots.ts';
 
-export type ContainerSlots = Slots & {
+type ContainerSlots = Slots & {
   used(): number;
   /** Whether Docker and the disk allow a new container. */
   isOpen(): boolean;

@@ -4,7 +4,7 @@ import { statfsSync } from 'node:fs';
 
 export type FreeSpace = { dataBytes: number; dockerBytes: number };
 
-export type FileSystems = {
+type FileSystems = {
   free(): FreeSpace;
   /** The size of the file system that holds Docker's volumes. */
   dockerTotalBytes(): number;

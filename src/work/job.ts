@@ -71,7 +71,7 @@ export type Job<Verdict extends JobVerdict> = JobBase &
     record(verdict: Verdict, changes: { attempts?: number; spentMs?: number }): void;
   };
 
-export type JobResources = { containers: string[]; volumes: string[] };
+type JobResources = { containers: string[]; volumes: string[] };
 
 /** Assay cannot run the job. The user sees the message. */
 export class CannotRun extends Error {}

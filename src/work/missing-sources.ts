@@ -7,7 +7,7 @@ import { hostIn } from './host-slots.ts';
 import type { WaitingItem, WorkKind } from './queue.ts';
 import { fetchSource } from './source.ts';
 
-export type MissingSources = WorkKind & {
+type MissingSources = WorkKind & {
   fetch(project: Project, hash: string, signal: AbortSignal): Promise<void>;
   isMissing(projectId: bigint): boolean;
 };

@@ -23,7 +23,7 @@ type Item = {
 export type WaitingItem = Item & Waiting & { claim(): Run | undefined };
 
 /** Work that was claimed before, by a server that stopped or by a worker that failed. */
-export type ClaimedItem = Item & { run: Run };
+type ClaimedItem = Item & { run: Run };
 
 export type WorkKind = {
   /** The first item of each owner. */
@@ -34,7 +34,7 @@ export type WorkKind = {
 /** Kinds of work that share slots. A closed lane claims nothing, and finishes what it claimed. */
 export type Lane = { slots: Slots; isOpen(): boolean; kinds: readonly WorkKind[] };
 
-export type Queue = {
+type Queue = {
   wake(): void;
   /** Stops claiming. Resolves when every worker has ended. */
   stop(): Promise<void>;

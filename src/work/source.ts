@@ -23,7 +23,7 @@ import { mirrorPath, submoduleMirrors } from '../store/data/paths.ts';
 import type { Project } from '../store/projects.ts';
 import { type FetchOptions, logFailure, mirrorFetch } from './fetch-mirror.ts';
 
-export type Source = {
+type Source = {
   mirror: string;
   /** The directory with the mirrors of submodules, if there are any. */
   submoduleMirrors?: string;

@@ -22,7 +22,7 @@ import type { LogWriter } from '../store/data/log-file.ts';
 import { instanceOf } from '../store/database/stored-values.ts';
 import { findProject, type Project } from '../store/projects.ts';
 import { listFirstWaitingBuilds, listRunningBuilds } from '../store/queue.ts';
-import { findSuite, listAllVariables } from '../store/suites.ts';
+import { findSuite, listAllVariables, type Variable } from '../store/suites.ts';
 import { moveBuild } from '../store/transition.ts';
 import { watchCancellation } from './cancellation.ts';
 import { logFailure } from './fetch-mirror.ts';
@@ -44,11 +44,10 @@ import {
   environmentFile,
   readSecrets,
   VARIABLES_TOO_LARGE,
-  type Variable,
   writeVariables,
 } from './suite-variables.ts';
 
-export type SuiteJobOptions = JobOptions & {
+type SuiteJobOptions = JobOptions & {
   /** Returns the artifacts of the suite's dependencies, ready to mount. */
   attach(suiteId: bigint): Promise<Attached>;
   /** Returns the volume for /srv/cache. */

@@ -5,8 +5,7 @@ import { chmod, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { renderEnvironment } from '../domain/container/entry-script.ts';
 import type { Vault } from '../store/database/vault.ts';
-
-export type Variable = { name: string; content: string };
+import type { Variable } from '../store/suites.ts';
 
 /** Half of what Linux allows for arguments and environment together. With more, no process can start. */
 const MAX_BYTES = 1024 * 1024;
@@ -20,7 +19,8 @@ export function areTooLarge(variables: readonly Variable[]): boolean {
   return bytes > MAX_BYTES;
 }
 
-const secretsPlace = (row: bigint) => ({ table: 'jobs', column: 'secrets', row });
+/** The file is in no table. The name binds it to its build. */
+const secretsCell = (row: bigint) => ({ table: 'jobs', column: 'secrets', row });
 const secretsFile = (directory: string) => join(directory, 'secrets');
 export const environmentFile = (directory: string) => join(directory, 'environment');
 
@@ -33,7 +33,7 @@ export async function writeVariables(
 ): Promise<void> {
   if (variables.length === 0) return;
   const contents = JSON.stringify(variables.map(({ content }) => content));
-  await writeFile(secretsFile(directory), vault.seal(contents, secretsPlace(buildId)), { mode: 0o600 });
+  await writeFile(secretsFile(directory), vault.seal(contents, secretsCell(buildId)), { mode: 0o600 });
   await writeFile(environmentFile(directory), renderEnvironment(variables), { mode: 0o600 });
   // The user of the container reads it. On the host, the job's directory is private.
   await chmod(environmentFile(directory), 0o644);
@@ -48,5 +48,5 @@ export async function readSecrets(
   const sealed = await readFile(secretsFile(directory)).catch((error: NodeJS.ErrnoException) => {
     if (error.code !== 'ENOENT') throw error;
   });
-  return sealed && JSON.parse(vault.open(sealed, secretsPlace(buildId)));
+  return sealed && JSON.parse(vault.open(sealed, secretsCell(buildId)));
 }

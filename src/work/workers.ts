@@ -36,7 +36,7 @@ import { createJobMeter, listRunningJobs } from './usage.ts';
 /** How long a stop waits for Docker to answer pending requests. */
 const DOCKER_GRACE_MS = 2_000;
 
-export type Workers = {
+type Workers = {
   /** The position of a queued build, and why it does not start yet. */
   waiting(build: Build): { position: number; reason: string } | undefined;
   /** Why a queued job does not start yet. */

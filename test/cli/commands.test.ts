@@ -162,7 +162,7 @@ test('an account is added, listed, changed and reset', async () => {
     '--trial-ends',
     '2030-01-31',
   );
-  assert.deepEqual([set.status, set.stdout], [0, 'bob@example.com is changed.\n']);
+  assert.deepEqual([set.status, set.stdout], [0, 'bob@example.com saved.\n']);
   assert.deepEqual(await list(), [
     ada,
     { ...bob, standing: 'suspended', trial_ends_at: '2030-01-31T00:00:00.000+00:00' },

@@ -4,7 +4,7 @@ import { test } from 'node:test';
 import {
   callerAddress,
   callerNetwork,
-  connectionHolder,
+  connectionNetwork,
   isForwardedPlain,
   isLoopback,
   UNKNOWN_ADDRESS,
@@ -69,7 +69,7 @@ test('one caller is an IPv4 address or an IPv6 network of 64 bits', () => {
 });
 
 test('connections are counted by address or network, except for those of proxies and loopback', () => {
-  for (const [address, holder] of [
+  for (const [address, network] of [
     ['192.0.2.1', '192.0.2.1'],
     ['::ffff:192.0.2.1', '192.0.2.1'],
     ['2001:db8::1', '2001:db8:0:0:0:0:0:0/64'],
@@ -79,6 +79,6 @@ test('connections are counted by address or network, except for those of proxies
     ['::ffff:127.0.0.2', undefined],
     ['::1', undefined],
   ] as const)
-    assert.equal(connectionHolder(address, trusted), holder, address);
-  assert.equal(connectionHolder('10.1.2.3', []), '10.1.2.3');
+    assert.equal(connectionNetwork(address, trusted), network, address);
+  assert.equal(connectionNetwork('10.1.2.3', []), '10.1.2.3');
 });

@@ -12,7 +12,7 @@ test('secrets are read back unchanged, and an unreadable file is not treated as 
   t.after(() => rmSync(directory, { recursive: true }));
   const vault = createVault(Buffer.alloc(32, 7));
   assert.equal(await readSecrets(vault, 1n, directory), undefined);
-  await writeVariables(vault, 1n, directory, [{ name: 'TOKEN', content: 'a secret of mine' }]);
+  await writeVariables(vault, 1n, directory, [{ id: 1n, name: 'TOKEN', content: 'a secret of mine' }]);
   assert.deepEqual(await readSecrets(vault, 1n, directory), ['a secret of mine']);
   await assert.rejects(readSecrets(vault, 2n, directory), 'secrets of another build');
   truncateSync(join(directory, 'secrets'), 10);

@@ -5,7 +5,7 @@ import { refusal } from '../../domain/refusal.ts';
 import { readParts, readWhole } from './multipart.ts';
 
 /** The value of a field that cannot be used: an object instead of a scalar, or invalid UTF-8. */
-export const unreadable = Symbol('unreadable');
+const unreadable = Symbol('unreadable');
 
 /** A value as received. The name of a list ends in `[]`, as in forms. */
 export type Sent = string | number | bigint | boolean | null | typeof unreadable | Sent[];

@@ -44,7 +44,7 @@ export const connectionLimits: ConnectionLimits = {
   unauthenticated: { perAddress: 100, total: 400, totalWithYoung: 800, settleMs: 3_000 },
 };
 
-export type Connection = {
+type Connection = {
   readonly socket: Socket;
   /** Identifies its client for the limit per address; undefined if many clients share the address, as behind a proxy. */
   readonly clientKey: string | undefined;
@@ -71,7 +71,7 @@ export type Connection = {
   resets: { count: number; at: number };
 };
 
-export type Connections = {
+type Connections = {
   readonly open: ReadonlySet<Connection>;
   /** Unfinished responses. */
   readonly responses: ReadonlySet<ServerResponse>;

@@ -1,7 +1,7 @@
 // Substring search in linear time, even for hostile input.
 
 /** The index of the first match at or after `from`, in UTF-16 units, or -1. */
-export type Search = (value: string, from: number) => number;
+type Search = (value: string, from: number) => number;
 
 // String.indexOf is far faster, but is linear in the worst case only for needles up to this length.
 const maxNativeLength = 250;

@@ -2,7 +2,7 @@
 // exceptions the administrator allows. engine/webhook resolves names and checks the address it connects to.
 
 export type Cidr = { family: 4 | 6; base: bigint; bits: number };
-export type Address = { family: 4 | 6; value: bigint };
+type Address = { family: 4 | 6; value: bigint };
 
 const network = (text: string): Cidr => parseCidr(text)!;
 

@@ -22,7 +22,7 @@ export type FetchMirror = {
   onTrouble?: (error: unknown) => void;
 };
 
-export type Fetched = {
+type Fetched = {
   /** A branch or tag was force-pushed or deleted, so commits may have become unreachable. */
   rewritten: boolean;
 };

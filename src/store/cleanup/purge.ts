@@ -58,7 +58,7 @@ export function purgeSomeRows(db: Db, batchMs = BATCH_MS): boolean {
 }
 
 /** Each condition repeats the one of the table's index of unfinished rows, so that SQLite can use the index. */
-const underWay: readonly [table: string, isUnderWay: string][] = [
+const runningWork: readonly [table: string, isRunning: string][] = [
   ['builds', `${unfinished.build} AND build_state = 'running'`],
   ['build_requests', `${unfinished.request} AND build_state = 'fetching'`],
   ['deploys', `${unfinished.deploy} AND state = 'deploying'`],
@@ -83,9 +83,9 @@ export function deleteProject(db: Db, id: bigint): void {
         'DELETE FROM suite_dependencies WHERE suite_id IN (SELECT id FROM suites WHERE project_id = ?)',
       )
       .run(id);
-    for (const [table, isUnderWay] of underWay)
+    for (const [table, isRunning] of runningWork)
       db.sqlite
-        .prepare(`DELETE FROM ${table} INDEXED BY ${table}_unfinished WHERE project_id = ? AND ${isUnderWay}`)
+        .prepare(`DELETE FROM ${table} INDEXED BY ${table}_unfinished WHERE project_id = ? AND ${isRunning}`)
         .run(id);
     for (const topic of [`project:${id}`, 'queue', 'deliveries', 'batches']) db.touch(topic);
   });

@@ -3,7 +3,7 @@
 import { html, raw } from 'hono/html';
 import type { Html } from './visit.ts';
 
-export type Tone = 'good' | 'bad' | 'warn' | 'busy' | 'waiting' | 'off' | 'aside' | 'idle';
+type Tone = 'good' | 'bad' | 'warn' | 'busy' | 'waiting' | 'off' | 'aside' | 'idle';
 
 const states: Record<string, [label: string, tone: Tone]> = {
   new: ['New', 'idle'],

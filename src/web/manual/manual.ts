@@ -20,7 +20,7 @@ export const topicGroups: readonly { title: string; names: readonly string[] }[]
 export const topicNames: readonly string[] = topicGroups.flatMap(({ names }) => names);
 
 /** A heading and the text up to the next one. The first section has the title of the topic. */
-export type Section = { id: string; title: string; depth: number; lines: string[] };
+type Section = { id: string; title: string; depth: number; lines: string[] };
 
 export type Topic = {
   name: string;
@@ -156,7 +156,7 @@ function contextOf({ lines }: Section, words: readonly string[]): string {
 }
 
 /** The target of a link in the manual: a topic (`webhooks.md#retries`) or another page (`/ui/api`). */
-export type Target = { topic?: string; id?: string; path?: string };
+type Target = { topic?: string; id?: string; path?: string };
 
 export function targetOf(href: string): Target {
   const [, topic, id] = /^(?:([a-z-]+)\.md)?(?:#([a-z0-9-]+))?$/.exec(href) ?? [];

@@ -13,7 +13,7 @@ export type SuiteVisit = Visit<'project' | 'suite'>;
 
 const COMMITS_OFFERED = 50;
 
-export type Tab = 'overview' | 'suites' | 'deploys' | 'notifications' | 'collaborators' | 'settings';
+type Tab = 'overview' | 'suites' | 'deploys' | 'notifications' | 'collaborators' | 'settings';
 
 const tabs: [tab: Tab, path: string, label: string][] = [
   ['overview', '', 'Overview'],
