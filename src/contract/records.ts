@@ -16,6 +16,7 @@ import {
 } from '../domain/dependency.ts';
 import { type DeployState, deployMachine } from '../domain/deploy.ts';
 import { type SubmoduleSetting, submoduleSettings } from '../domain/submodules.ts';
+import { type TriggerType, triggerTypes } from '../domain/trigger/trigger.ts';
 import { idPair, type JsonSchema, record, shape, wireId, wireTime, wireTimeOrNull } from './wire.ts';
 
 const commitStates = ['waiting_for_builds', 'building', 'passed', 'failed', 'errored', 'canceled', 'skipped'];
@@ -107,9 +108,13 @@ export const buildRequestShape = record(
     commit_id_str: shape.string('The id as a decimal string; empty while commit_id is null.'),
     created_by: shape.email('Who requested it.'),
     created_at: shape.time('When it was requested.'),
-    error: shape.string('Present when the request errored: the reason.'),
+    error: shape.string('Present when the request errored or was skipped for a reason: the reason.'),
+    trigger: shape.oneOf(triggerTypes, 'Present when a trigger started it: its type.'),
+    ...idPairShape('trigger_id', 'Present when a trigger started it.'),
+    pushed_by: shape.string('Present when the forge said who pushed. Not verified.'),
+    pull_request: shape.integer('Present for a pull request from a fork: its number.'),
   },
-  ['error'],
+  ['error', 'trigger', 'trigger_id', 'trigger_id_str', 'pushed_by', 'pull_request'],
 );
 
 type BuildRequestRow = {
@@ -120,6 +125,10 @@ type BuildRequestRow = {
   createdBy: string;
   createdAt: number;
   error: string | null;
+  trigger: TriggerType | null;
+  triggerId: bigint | null;
+  pushedBy: string | null;
+  pullRequest: number | null;
 };
 
 export function presentBuildRequest(request: BuildRequestRow) {
@@ -131,6 +140,12 @@ export function presentBuildRequest(request: BuildRequestRow) {
     created_by: request.createdBy,
     created_at: wireTime(request.createdAt),
     ...(request.error !== null && { error: request.error }),
+    ...(request.trigger !== null && {
+      trigger: request.trigger,
+      ...idPair('trigger_id', request.triggerId),
+    }),
+    ...(request.pushedBy !== null && { pushed_by: request.pushedBy }),
+    ...(request.pullRequest !== null && { pull_request: request.pullRequest }),
   };
 }
 

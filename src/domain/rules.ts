@@ -13,6 +13,8 @@ export const subjects = [
   'commit.author_email',
   'commit.committer_name',
   'commit.committer_email',
+  'request.trigger',
+  'request.trigger_name',
 ] as const;
 
 export const operators = [
@@ -40,6 +42,9 @@ export type CommitDetails = {
   authorEmail: string;
   committerName: string;
   committerEmail: string;
+  /** The type and name of the trigger that started the request; empty if it was no trigger. */
+  trigger: string;
+  triggerName: string;
 };
 
 export type RuleResult<R extends Rule = Rule> = R & { holds: boolean; saw: string | string[] };
@@ -49,7 +54,7 @@ const maxShownElements = 50;
 const maxShownCharacters = 1_000;
 
 /**
- * Evaluates one commit for many suites. All rules of a suite must hold; a suite without rules always runs. A rule that
+ * Evaluates one build request for many suites. All rules of a suite must hold; a suite without rules always runs. A rule that
  * several suites have is evaluated once.
  */
 export function createEvaluator(
@@ -127,6 +132,8 @@ const properties: Record<Subject, keyof CommitDetails> = {
   'commit.author_email': 'authorEmail',
   'commit.committer_name': 'committerName',
   'commit.committer_email': 'committerEmail',
+  'request.trigger': 'trigger',
+  'request.trigger_name': 'triggerName',
 };
 
 type Test = { test: (value: string) => boolean; negative: boolean };

@@ -25,11 +25,27 @@ export type { Build, BuildRequest } from './transition.ts';
 export type Commit = typeof commits.$inferSelect;
 type CommitItem = Pick<Commit, 'id' | 'version' | 'ref' | 'buildState'>;
 
+/** What a trigger knows about the request that it makes. */
+type Started = Partial<
+  Pick<
+    BuildRequest,
+    | 'trigger'
+    | 'triggerId'
+    | 'triggerName'
+    | 'pinned'
+    | 'pinnedRef'
+    | 'pushedBy'
+    | 'pullRequest'
+    | 'withoutVariables'
+  >
+>;
+
 export function createBuildRequest(
   db: Db,
   project: Project,
   commitRef: string,
   createdBy: string,
+  started: Started = {},
 ): BuildRequest {
   return db.write(() => {
     const request = db.orm
@@ -42,6 +58,7 @@ export function createBuildRequest(
         buildState: 'enqueued',
         createdBy,
         createdAt: db.now(),
+        ...started,
       })
       .returning()
       .get();
@@ -67,6 +84,17 @@ export function listBuildRequests(db: Db, projectId: bigint, page: Page): BuildR
     .orderBy(desc(buildRequests.id))
     .limit(limitWithNext(page))
     .all();
+}
+
+/** The request that determines the state of the commit. */
+export function findNewestRequest(db: Db, commitId: bigint): BuildRequest | undefined {
+  return db.orm
+    .select()
+    .from(buildRequests)
+    .where(eq(buildRequests.commitId, commitId))
+    .orderBy(desc(buildRequests.id))
+    .limit(1)
+    .get();
 }
 
 /** Unfinished older requests for the same ref. */
@@ -195,12 +223,14 @@ export function enqueueBuilds(
   commit: Commit,
   branch: string,
   decisions: readonly Decision[],
+  others: Partial<Pick<BuildRequest, 'tag' | 'error'>> = {},
 ): BuildRequest | undefined {
   return db.write(() => {
     const running = decisions.filter(decision => decision.runs);
     const moved = moveRequest(db, requestId, running.length > 0 ? 'build' : 'skip', {
       commitId: commit.id,
       branch,
+      ...others,
     });
     if (!moved) return undefined;
     recordDecisions(db, requestId, decisions);

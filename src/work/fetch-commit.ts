@@ -4,12 +4,15 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { hideHostPaths } from '../domain/host-paths.ts';
 import { createEvaluator, type Evaluation, type Rule } from '../domain/rules.ts';
+import { findSkipMarker } from '../domain/trigger/skip-marker.ts';
+import { parseRef } from '../domain/trigger/trigger.ts';
 import { GitFailure } from '../engine/git/git.ts';
 import {
   type CommitRead,
   findReplacements,
   listReachable,
   readCommit,
+  resolvePinned,
   resolveRef,
 } from '../engine/git/history.ts';
 import {
@@ -109,19 +112,23 @@ async function beginRequests(
   const { db, log } = options;
   // Requests with the same ref get the same commit, so git reads it once.
   const found = new Map<string, Found>();
+  const mirror = mirrorPath(options.dataDirectory, project.id);
   for (const request of requests) {
-    const { commitRef } = request;
+    const key = `${request.pinnedRef ?? ''} ${request.pinned ?? request.commitRef}`;
     try {
       // A request with many suites is a long transaction. Let HTTP requests run before the next one.
       await nextTurn();
-      const read =
-        found.get(commitRef) ?? (await readRef(mirrorPath(options.dataDirectory, project.id), commitRef));
+      const read = found.get(key) ?? (await readRequested(mirror, request));
+      if (!read) {
+        moveRequest(db, request.id, 'skip', { error: goneReason(request) });
+        continue;
+      }
       // Very long lists of files are read again, to save memory.
-      if (read.commit.files.length <= FILES_KEPT) found.set(commitRef, read);
+      if (read.commit.files.length <= FILES_KEPT) found.set(key, read);
       const { ref } = read.commit;
       const source = await findSource(options, project, ref);
       if (!source || source.lacksLfs) await fetchSource(options, project, ref, signal);
-      begin(db, project, request, read, await evaluateAhead(db, project.id, read.commit));
+      begin(db, project, request, read, await evaluateAhead(db, request, read.commit));
     } catch (error) {
       if (signal.aborted) return;
       logFailure(log, 'commit could not be read', { request: request.id }, error);
@@ -138,26 +145,52 @@ function fail({ db, dataDirectory }: FetchOptions, request: BuildRequest, failur
   moveRequest(db, request.id, 'error', { error: hideHostPaths(error, dataDirectory) });
 }
 
-type Found = { branch: string | undefined; commit: CommitRead };
+type Found = { branch: string; tag: string; commit: CommitRead };
 
-async function readRef(mirror: string, commitRef: string): Promise<Found> {
-  const { ref, branch } = await resolveRef(mirror, commitRef);
-  return { branch, commit: await readCommit(mirror, ref) };
+/** Undefined if the ref that a trigger saw no longer has the commit. */
+async function readRequested(
+  mirror: string,
+  { commitRef, pinned, pinnedRef }: BuildRequest,
+): Promise<Found | undefined> {
+  if (pinned === null || pinnedRef === null) {
+    const { ref, ...names } = await resolveRef(mirror, commitRef);
+    return { ...names, commit: await readCommit(mirror, ref) };
+  }
+  const ref = await resolvePinned(mirror, pinned, pinnedRef);
+  if (ref === undefined) return undefined;
+  const parsed = parseRef(pinnedRef);
+  return {
+    branch: parsed?.kind === 'branch' ? parsed.name : '',
+    tag: parsed?.kind === 'tag' ? parsed.name : '',
+    commit: await readCommit(mirror, ref),
+  };
 }
 
-function begin(
-  db: Db,
-  project: Project,
-  request: BuildRequest,
-  { branch, commit: read }: Found,
-  evaluate: Evaluator,
-): void {
+const goneReason = ({ commitRef, pinned }: BuildRequest) =>
+  `${commitRef} no longer contains the commit ${pinned?.slice(0, 12)}: it was overwritten or deleted after the push.`;
+
+/** Only pushes of a branch can be skipped by the commit message. */
+function findSkipReason(request: BuildRequest, { branch, commit }: Found): string | undefined {
+  const marker =
+    (request.trigger === 'push' || request.trigger === 'poll') && branch !== ''
+      ? findSkipMarker(commit.message)
+      : undefined;
+  return marker && `Skipped, because the commit message contains ${marker}.`;
+}
+
+function begin(db: Db, project: Project, request: BuildRequest, found: Found, evaluate: Evaluator): void {
+  const { branch, tag, commit: read } = found;
   db.write(() => {
     // If it was canceled meanwhile, a new commit would wait for builds forever.
     if (findBuildRequest(db, project.id, request.id)?.buildState !== 'fetching') return;
     const commit = recordCommit(db, project.id, fieldsOf(read));
-    const begun = enqueueBuilds(db, request.id, commit, branch ?? '', decide(db, project.id, evaluate));
-    if (begun && branch !== undefined && project.cancelSuperseded)
+    const skipReason = findSkipReason(request, found);
+    const decisions = skipReason === undefined ? decide(db, project.id, evaluate) : [];
+    const begun = enqueueBuilds(db, request.id, commit, branch, decisions, {
+      tag,
+      ...(skipReason !== undefined && { error: skipReason }),
+    });
+    if (begun && branch !== '' && project.cancelSuperseded)
       for (const older of listSupersededRequests(db, begun))
         markRequestCanceled(db, older, `because a newer build of ${branch} has begun`);
   });
@@ -166,8 +199,9 @@ function begin(
 type Evaluator = (rules: readonly Rule[]) => Evaluation;
 
 /** Evaluates rules one by one, because many rules on many paths take long. `decide` then gets remembered results. */
-async function evaluateAhead(db: Db, projectId: bigint, read: CommitRead): Promise<Evaluator> {
-  const evaluate = createEvaluator(read);
+async function evaluateAhead(db: Db, request: BuildRequest, read: CommitRead): Promise<Evaluator> {
+  const { trigger, triggerName, projectId } = request;
+  const evaluate = createEvaluator({ ...read, trigger: trigger ?? '', triggerName: triggerName ?? '' });
   for (const suite of listAllSuites(db, projectId))
     for (const rule of rulesOf(db, suite.id)) {
       evaluate([rule]);

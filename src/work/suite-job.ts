@@ -19,6 +19,7 @@ import { GitFailure } from '../engine/git/git.ts';
 import { createOutput } from '../engine/output.ts';
 import { type Build, claimBuild, findBuild, findBuildRequest } from '../store/builds.ts';
 import type { LogWriter } from '../store/data/log-file.ts';
+import type { Db } from '../store/database/db.ts';
 import { instanceOf } from '../store/database/stored-values.ts';
 import { findProject, type Project } from '../store/projects.ts';
 import { listFirstWaitingBuilds, listRunningBuilds } from '../store/queue.ts';
@@ -95,13 +96,13 @@ function createSuiteJob(options: SuiteJobOptions, build: Build): Job<Verdict> {
     describeStep: name => describeStep(options, build, job.launched, name),
     async start(log, release) {
       // Read once, so that exactly the values that the container gets are masked.
-      const variables = listAllVariables(db, build.suiteId);
+      const variables = variablesOf(db, build);
       job.secrets = variables.map(({ content }) => content);
       return start(options, build, job, variables, log, release);
     },
     async resume(log) {
       const kept = await readSecrets(db.vault, build.id, job.directory);
-      job.secrets = kept ?? listAllVariables(db, build.suiteId).map(({ content }) => content);
+      job.secrets = kept ?? variablesOf(db, build).map(({ content }) => content);
       return followContainer(options, job, log, undefined);
     },
     classify: outcome =>
@@ -116,6 +117,12 @@ function createSuiteJob(options: SuiteJobOptions, build: Build): Job<Verdict> {
     },
   };
   return job;
+}
+
+/** A build of a fork's code gets none, unless its trigger allows it. */
+function variablesOf(db: Db, build: Build): Variable[] {
+  const request = findBuildRequest(db, build.projectId, build.buildRequestId);
+  return request?.withoutVariables ? [] : listAllVariables(db, build.suiteId);
 }
 
 function describeStep(
@@ -175,6 +182,10 @@ async function start(
     project,
     suite,
     branch: request.branch,
+    tag: request.tag,
+    trigger: request.trigger ?? '',
+    triggerName: request.triggerName ?? '',
+    pullRequest: request.pullRequest?.toString() ?? '',
     ...(variables.length > 0 && { environmentFile: environmentFile(job.directory) }),
     dependencies: attached.dependencies,
     prefixes: attached.prefixes,

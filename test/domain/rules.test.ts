@@ -21,6 +21,8 @@ const commit: CommitDetails = {
   authorEmail: 'ada@example.org',
   committerName: 'Grace',
   committerEmail: 'grace@example.org',
+  trigger: 'schedule',
+  triggerName: 'Nightly',
 };
 
 const evaluateRules = <R extends Rule>(rules: readonly R[], commit: CommitDetails) =>
@@ -68,6 +70,8 @@ test('every subject reads its own field', () => {
     'commit.author_email': 'ada@',
     'commit.committer_name': 'Gra',
     'commit.committer_email': 'grace@',
+    'request.trigger': 'sche',
+    'request.trigger_name': 'Night',
   };
   for (const subject of subjects) {
     assert.equal(holds(subject, 'starts_with', own[subject]), subject !== 'commit.tags', subject);

@@ -20,6 +20,8 @@ test('decisions are read back unchanged, and what many suites share is stored on
     authorEmail: 'a@example.com',
     committerName: 'A',
     committerEmail: 'a@example.com',
+    trigger: '',
+    triggerName: '',
   });
   const decisions = Array.from({ length: 1000 }, (_, at) => ({
     suiteId: 9007199254740993n + BigInt(at),

@@ -18,7 +18,7 @@ const plain = (condition: string) => condition.replaceAll(/["\s]+/g, ' ').trim()
 /** As SQLite stores it. */
 const defaultOf = (value: unknown) => {
   if (value == null) return null;
-  return typeof value === 'string' ? `'${value}'` : String(value);
+  return typeof value === 'string' ? `'${value}'` : String(Number(value));
 };
 
 function declared(table: SQLiteTable): Shape {

@@ -27,8 +27,14 @@ export type SuiteOptions = {
   build: { id: bigint; commitRef: string; nonce: string };
   project: { name: string; repositoryUrl: string };
   suite: { id: bigint; name: string; command: string };
-  /** Empty if the request named a tag or a hash. */
+  /** Empty if the request named something else. */
   branch: string;
+  tag: string;
+  /** The type and name of the trigger that started the request; empty if it was no trigger. */
+  trigger: string;
+  triggerName: string;
+  /** The number of the pull request, or empty. */
+  pullRequest: string;
   /** The output of `renderEnvironment`. Absent if the suite has no variables. */
   environmentFile?: string;
   /** In launch order. */
@@ -96,6 +102,10 @@ export function planSuite(options: SuiteOptions): ContainerPlan {
       ASSAY_SUITE: suite.name,
       ASSAY_COMMIT: build.commitRef,
       ASSAY_BRANCH: options.branch,
+      ASSAY_TAG: options.tag,
+      ASSAY_TRIGGER: options.trigger,
+      ASSAY_TRIGGER_NAME: options.triggerName,
+      ...(options.pullRequest !== '' && { ASSAY_PULL_REQUEST: options.pullRequest }),
       ASSAY_BUILD_ID: build.id.toString(),
       HOME: HOME_DIRECTORY,
       USER: options.image.userName,

@@ -5,7 +5,8 @@ import { join } from 'node:path';
 import { type CommitIdentity, hashesThatNeedPatches, matchReplacements } from '../../domain/replacements.ts';
 import { fullHash, GitFailure, plainName, runGit } from './git.ts';
 
-type ResolvedRef = { ref: string; branch: string | undefined };
+/** A hash, and the branch or tag that was requested; empty if it was neither. */
+type ResolvedRef = { ref: string; branch: string; tag: string };
 
 export type CommitRead = {
   ref: string;
@@ -40,9 +41,9 @@ export async function resolveRef(mirror: string, ref: string): Promise<ResolvedR
   // Git reports "ambiguous" only for the bare digits.
   if (isHash) objects.push(`${name}^{commit}`, name);
   const [branch, tag, hash, digits] = await checkObjects(mirror, objects);
-  if (branch?.hash) return { ref: branch.hash, branch: name };
-  const found = tag?.hash ?? hash?.hash;
-  if (found) return { ref: found, branch: undefined };
+  if (branch?.hash) return { ref: branch.hash, branch: name, tag: '' };
+  if (tag?.hash) return { ref: tag.hash, branch: '', tag: name };
+  if (hash?.hash) return { ref: hash.hash, branch: '', tag: '' };
   if (digits?.ambiguous) {
     throw new GitFailure(`Several commits begin with ${name}: give more digits of the hash.`);
   }
@@ -52,6 +53,23 @@ export async function resolveRef(mirror: string, ref: string): Promise<ResolvedR
     );
   }
   throw new GitFailure(`The repository has no branch, tag or commit ${name}.`);
+}
+
+/** The commit of a pinned hash. Undefined if its ref no longer has it, after a forced push or a deletion. */
+export async function resolvePinned(
+  mirror: string,
+  pinned: string,
+  ref: string,
+): Promise<string | undefined> {
+  const [commit, tip] = await checkObjects(mirror, [`${fullHash(pinned)}^{commit}`, `${ref}^{commit}`]);
+  if (!commit?.hash || !tip?.hash) return undefined;
+  if (commit.hash === tip.hash) return commit.hash;
+  if (ref.startsWith('refs/tags/')) return undefined;
+  // Not an error for git if it is no ancestor: then the commit itself is listed.
+  const { output } = await runGit(['rev-list', '--max-count=1', commit.hash, `^${tip.hash}`], {
+    repository: mirror,
+  });
+  return output.trim() === '' ? commit.hash : undefined;
 }
 
 /** Whether the mirror exists and has the commit. */

@@ -1,4 +1,4 @@
-// Deletes events, deliveries and rule decisions after their retention time, oldest first and in batches. Ids increase
+// Deletes events, deliveries, firings and rule decisions after their retention time, oldest first and in batches. Ids increase
 // with time, so an id tells the age of a row.
 
 import { idAt } from '../../domain/id.ts';
@@ -20,6 +20,7 @@ const tables = [
     // A stored delivery can be sent again, which needs the event.
     unless: 'EXISTS (SELECT 1 FROM deliveries WHERE event_id = events.id)',
   },
+  { table: 'firings', key: 'id', keptFor: 'eventsMs', unless: "outcome = 'looking'" },
   {
     table: 'request_decisions',
     key: 'build_request_id',

@@ -1,9 +1,9 @@
-// Deletes projects and notifications, which may have millions of rows. They are marked as deleted first, and are invisible
+// Deletes projects, notifications and triggers, which may have millions of rows. They are marked as deleted first, and are invisible
 // from then on. Their rows are then purged in batches, the marked row last.
 
 import { eq } from 'drizzle-orm';
 import { type Db, prepared } from '../database/db.ts';
-import { collaborators, notifications, projects } from '../database/schema.ts';
+import { collaborators, notifications, projects, triggers } from '../database/schema.ts';
 import { unfinished } from '../database/unfinished.ts';
 
 const ROWS_AT_ONCE = 100;
@@ -17,32 +17,39 @@ const ofProject: readonly [table: string, rows: string][] = [
     'deliveries',
     'SELECT d.id FROM notifications n JOIN deliveries d ON d.notification_id = n.id WHERE n.project_id = ?',
   ],
+  ['firings', 'SELECT f.id FROM triggers t JOIN firings f ON f.trigger_id = t.id WHERE t.project_id = ?'],
   ['deploys', 'SELECT id FROM deploys WHERE project_id = ?'],
   ['builds', 'SELECT id FROM builds WHERE project_id = ?'],
   ['build_requests', 'SELECT id FROM build_requests WHERE project_id = ?'],
   ['commits', 'SELECT id FROM commits WHERE project_id = ?'],
   ['suites', 'SELECT id FROM suites WHERE project_id = ?'],
+  ['seen_refs', 'SELECT rowid FROM seen_refs WHERE project_id = ?'],
   ['projects', 'SELECT id FROM projects WHERE id = ?'],
 ];
 const ofNotification: typeof ofProject = [
   ['deliveries', 'SELECT id FROM deliveries WHERE notification_id = ?'],
   ['notifications', 'SELECT id FROM notifications WHERE id = ?'],
 ];
+const ofTrigger: typeof ofProject = [
+  ['firings', 'SELECT id FROM firings WHERE trigger_id = ?'],
+  ['triggers', 'SELECT id FROM triggers WHERE id = ?'],
+];
 
 const purges = prepared(({ sqlite }) => {
   const statementsOf = (tables: typeof ofProject) =>
     tables.map(([table, rows]) =>
-      sqlite.prepare<[bigint]>(`DELETE FROM ${table} WHERE id IN (${rows} LIMIT ${ROWS_AT_ONCE})`),
+      sqlite.prepare<[bigint]>(`DELETE FROM ${table} WHERE rowid IN (${rows} LIMIT ${ROWS_AT_ONCE})`),
     );
   const firstOf = (table: string) =>
     sqlite.prepare<[], bigint>(`SELECT id FROM ${table} WHERE deleted_at IS NOT NULL LIMIT 1`).pluck();
   return [
     { first: firstOf('notifications'), statements: statementsOf(ofNotification) },
+    { first: firstOf('triggers'), statements: statementsOf(ofTrigger) },
     { first: firstOf('projects'), statements: statementsOf(ofProject) },
   ];
 });
 
-/** Purges a batch of rows of a deleted project or notification. False if nothing is left. */
+/** Purges a batch of rows of a deleted project, notification or trigger. False if nothing is left. */
 export function purgeSomeRows(db: Db, batchMs = BATCH_MS): boolean {
   return db.write(() => {
     for (const { first, statements } of purges(db)) {
@@ -76,6 +83,7 @@ export function deleteProject(db: Db, id: bigint): void {
       .where(eq(projects.id, id))
       .run();
     db.orm.update(notifications).set({ deletedAt: db.now() }).where(eq(notifications.projectId, id)).run();
+    db.orm.update(triggers).set({ deletedAt: db.now() }).where(eq(triggers.projectId, id)).run();
     db.orm.delete(collaborators).where(eq(collaborators.projectId, id)).run();
     // A dependency that no other project uses can be deleted from now on.
     db.sqlite
@@ -87,7 +95,7 @@ export function deleteProject(db: Db, id: bigint): void {
       db.sqlite
         .prepare(`DELETE FROM ${table} INDEXED BY ${table}_unfinished WHERE project_id = ? AND ${isRunning}`)
         .run(id);
-    for (const topic of [`project:${id}`, 'queue', 'deliveries', 'batches']) db.touch(topic);
+    for (const topic of [`project:${id}`, 'queue', 'deliveries', 'batches', 'triggers']) db.touch(topic);
   });
 }
 
@@ -97,5 +105,13 @@ export function deleteNotification(db: Db, id: bigint): void {
     db.orm.update(notifications).set({ deletedAt: db.now() }).where(eq(notifications.id, id)).run();
     db.touch('deliveries');
     db.touch('batches');
+  });
+}
+
+/** It fires no more, and its name is free again. Build requests that it made stay. */
+export function deleteTrigger(db: Db, { id, projectId }: { id: bigint; projectId: bigint }): void {
+  db.write(() => {
+    db.orm.update(triggers).set({ deletedAt: db.now(), nameKey: null }).where(eq(triggers.id, id)).run();
+    for (const topic of [`project:${projectId}`, 'triggers', 'batches']) db.touch(topic);
   });
 }

@@ -501,6 +501,79 @@ const timeOfAttempts = ['builds', 'dependencies']
   .map(table => `ALTER TABLE ${table} ADD COLUMN spent_ms INTEGER NOT NULL DEFAULT 0;\n`)
   .join('');
 
+/** Triggers with their firings, and what starts a build request. */
+const triggersOfProject = `
+CREATE TABLE triggers (
+  id INTEGER PRIMARY KEY NOT NULL,
+  project_id INTEGER NOT NULL REFERENCES projects (id) ON DELETE CASCADE,
+  name TEXT NOT NULL,
+  name_key TEXT,
+  trigger_type TEXT NOT NULL,
+  enabled INTEGER NOT NULL,
+  state TEXT NOT NULL,
+  error TEXT,
+  options TEXT NOT NULL,
+  secret BLOB,
+  old_secret BLOB,
+  old_secret_expires_at INTEGER,
+  next_at INTEGER,
+  failures INTEGER NOT NULL,
+  fired_at INTEGER,
+  refused_count INTEGER NOT NULL,
+  refused_at INTEGER,
+  created_by TEXT NOT NULL,
+  created_at INTEGER NOT NULL,
+  deleted_at INTEGER
+) STRICT;
+CREATE INDEX triggers_deleted ON triggers (id) WHERE deleted_at IS NOT NULL;
+CREATE UNIQUE INDEX triggers_name ON triggers (project_id, name_key);
+CREATE INDEX triggers_project ON triggers (project_id, id);
+CREATE INDEX triggers_due ON triggers (next_at) WHERE enabled = 1 AND next_at IS NOT NULL;
+
+CREATE TABLE firings (
+  id INTEGER PRIMARY KEY NOT NULL,
+  trigger_id INTEGER NOT NULL REFERENCES triggers (id) ON DELETE CASCADE,
+  event TEXT NOT NULL,
+  delivery TEXT,
+  ref TEXT,
+  before TEXT,
+  after TEXT,
+  pushed_by TEXT,
+  outcome TEXT NOT NULL,
+  reason TEXT,
+  build_request_id INTEGER,
+  planned_at INTEGER,
+  created_at INTEGER NOT NULL
+) STRICT;
+CREATE INDEX firings_trigger ON firings (trigger_id, id);
+CREATE INDEX firings_looking ON firings (trigger_id, id) WHERE outcome = 'looking';
+
+CREATE TABLE seen_refs (
+  project_id INTEGER NOT NULL REFERENCES projects (id) ON DELETE CASCADE,
+  ref TEXT NOT NULL,
+  hash TEXT NOT NULL,
+  PRIMARY KEY (project_id, ref)
+) STRICT;
+
+CREATE TABLE repository_looks (
+  project_id INTEGER PRIMARY KEY NOT NULL REFERENCES projects (id) ON DELETE CASCADE,
+  repository_url TEXT NOT NULL,
+  refs_digest TEXT NOT NULL,
+  default_branch TEXT,
+  looked_at INTEGER NOT NULL
+) STRICT;
+
+ALTER TABLE build_requests ADD COLUMN tag TEXT NOT NULL DEFAULT '';
+ALTER TABLE build_requests ADD COLUMN pinned TEXT;
+ALTER TABLE build_requests ADD COLUMN pinned_ref TEXT;
+ALTER TABLE build_requests ADD COLUMN trigger TEXT;
+ALTER TABLE build_requests ADD COLUMN trigger_id INTEGER;
+ALTER TABLE build_requests ADD COLUMN trigger_name TEXT;
+ALTER TABLE build_requests ADD COLUMN pushed_by TEXT;
+ALTER TABLE build_requests ADD COLUMN pull_request INTEGER;
+ALTER TABLE build_requests ADD COLUMN without_variables INTEGER NOT NULL DEFAULT 0;
+`;
+
 type Step = string | ((sqlite: Database.Database) => void);
 
 export const steps: readonly Step[] = [
@@ -515,4 +588,5 @@ export const steps: readonly Step[] = [
   deletedMarks,
   submodulesOfProject,
   timeOfAttempts,
+  triggersOfProject,
 ];

@@ -14,6 +14,7 @@ import type { BuildRequestState, BuildState, CommitState, ProjectState } from '.
 import type { CompileState } from '../../domain/dependency.ts';
 import type { DeployState } from '../../domain/deploy.ts';
 import type { SubmoduleSetting } from '../../domain/submodules.ts';
+import type { FiringOutcome, TriggerState, TriggerType } from '../../domain/trigger/trigger.ts';
 import { bool, digest, instant, int, int64, packed, sealed } from './columns.ts';
 import { unfinished } from './unfinished.ts';
 
@@ -219,6 +220,23 @@ export const buildRequests = sqliteTable(
     createdBy: text('created_by').notNull(),
     createdAt: createdAt(),
     finishedAt: instant('finished_at'),
+    /** The tag that commit_ref names; empty for a branch or a hash. */
+    tag: text('tag').notNull().default(''),
+    /** The hash to build if a trigger knows it. The fetch resolves it instead of commit_ref. */
+    pinned: text('pinned'),
+    /** What started it; null for the API and the pages. */
+    trigger: text('trigger').$type<TriggerType>(),
+    /** The trigger may have been deleted since. */
+    triggerId: int64('trigger_id'),
+    triggerName: text('trigger_name'),
+    /** Who pushed, as the forge said. Not verified. */
+    pushedBy: text('pushed_by'),
+    /** The full ref that the pinned hash was seen at, such as refs/heads/main. */
+    pinnedRef: text('pinned_ref'),
+    /** The number of a pull request from a fork. */
+    pullRequest: int('pull_request'),
+    /** Whether builds get no variables of their suites, because the code is from a fork. */
+    withoutVariables: bool('without_variables').notNull().default(false),
   },
   table => [
     index('build_requests_project').on(table.projectId, table.id),
@@ -578,6 +596,101 @@ export const deliveries = sqliteTable(
     index('deliveries_due').on(table.notificationId, table.nextAttemptAt).where(sql`state = 'pending'`),
   ],
 );
+
+export const triggers = sqliteTable(
+  'triggers',
+  {
+    id: id(),
+    projectId: int64('project_id')
+      .notNull()
+      .references(() => projects.id, { onDelete: 'cascade' }),
+    name: text('name').notNull(),
+    nameKey: nameKey(),
+    triggerType: text('trigger_type').$type<TriggerType>().notNull(),
+    enabled: bool('enabled').notNull(),
+    state: text('state').$type<TriggerState>().notNull(),
+    /** Why the last look failed. Null after one that succeeded. */
+    error: text('error'),
+    /** JSON of TriggerOptions, as the API shows it. */
+    options: text('options').notNull(),
+    /** Verifies hooks of a push trigger. A replaced secret is accepted until it expires. */
+    secret: sealed('secret'),
+    oldSecret: sealed('old_secret'),
+    oldSecretExpiresAt: instant('old_secret_expires_at'),
+    /** When the next look or firing is due. Null if there is none. */
+    nextAt: instant('next_at'),
+    /** How many looks failed in a row. */
+    failures: int('failures').notNull(),
+    firedAt: instant('fired_at'),
+    /** Hooks without a valid signature. */
+    refusedCount: int('refused_count').notNull(),
+    refusedAt: instant('refused_at'),
+    createdBy: text('created_by').notNull(),
+    createdAt: createdAt(),
+    /** Set when it is deleted. It is invisible from then on, while its firings are purged. */
+    deletedAt: instant('deleted_at'),
+  },
+  table => [
+    index('triggers_deleted').on(table.id).where(sql`deleted_at IS NOT NULL`),
+    uniqueIndex('triggers_name').on(table.projectId, table.nameKey),
+    index('triggers_project').on(table.projectId, table.id),
+    index('triggers_due').on(table.nextAt).where(sql`enabled = 1 AND next_at IS NOT NULL`),
+  ],
+);
+
+/** The history of a trigger: one row for each ref of a hook or a look, and for each planned time. */
+export const firings = sqliteTable(
+  'firings',
+  {
+    id: id(),
+    triggerId: int64('trigger_id')
+      .notNull()
+      .references(() => triggers.id, { onDelete: 'cascade' }),
+    event: text('event').notNull(),
+    /** The id that the forge gave to the delivery. */
+    delivery: text('delivery'),
+    ref: text('ref'),
+    before: text('before'),
+    after: text('after'),
+    pushedBy: text('pushed_by'),
+    outcome: text('outcome').$type<FiringOutcome>().notNull(),
+    /** An IgnoredReason, or the error of a failed firing. */
+    reason: text('reason'),
+    buildRequestId: int64('build_request_id'),
+    plannedAt: instant('planned_at'),
+    createdAt: createdAt(),
+  },
+  table => [
+    index('firings_trigger').on(table.triggerId, table.id),
+    index('firings_looking').on(table.triggerId, table.id).where(sql`outcome = 'looking'`),
+  ],
+);
+
+/** The last known hash of each branch and tag. Hooks and looks compare with it. */
+export const seenRefs = sqliteTable(
+  'seen_refs',
+  {
+    projectId: int64('project_id')
+      .notNull()
+      .references(() => projects.id, { onDelete: 'cascade' }),
+    ref: text('ref').notNull(),
+    hash: text('hash').notNull(),
+  },
+  table => [primaryKey({ columns: [table.projectId, table.ref] })],
+);
+
+/** The last complete look at a project's repository. */
+export const repositoryLooks = sqliteTable('repository_looks', {
+  projectId: int64('project_id')
+    .primaryKey()
+    .references(() => projects.id, { onDelete: 'cascade' }),
+  /** A look at another URL is a first look again. */
+  repositoryUrl: text('repository_url').notNull(),
+  /** Of all refs. If it is equal, nothing has changed. */
+  refsDigest: text('refs_digest').notNull(),
+  defaultBranch: text('default_branch'),
+  lookedAt: instant('looked_at').notNull(),
+});
 
 /** Imported images, by the name that suites and dependencies use. */
 export const images = sqliteTable('images', {

@@ -3,7 +3,8 @@
 import { html, raw } from 'hono/html';
 import { parseId } from '../../domain/id.ts';
 import { type CommitDetails, evaluatePartially, type Rule } from '../../domain/rules.ts';
-import { type Commit, findCommit } from '../../store/builds.ts';
+import { type Commit, findCommit, findNewestRequest } from '../../store/builds.ts';
+import type { Db } from '../../store/database/db.ts';
 import { listAllRules, type Suite } from '../../store/suites.ts';
 import { table } from '../frame/components.ts';
 import { stateBadge } from '../frame/state.ts';
@@ -31,7 +32,7 @@ ${commit ? renderResult(visit, suites, commit) : html`<p class="hint">Shows whic
 }
 
 function renderResult(visit: ProjectVisit, suites: readonly Suite[], commit: Commit): Html {
-  const details = detailsOf(commit);
+  const details = detailsOf(visit.services.db, commit);
   return table({
     caption: 'Dry run',
     columns: ['Suite', 'Result', 'Rules'],
@@ -49,9 +50,13 @@ function renderResult(visit: ProjectVisit, suites: readonly Suite[], commit: Com
   });
 }
 
-function detailsOf(commit: Commit): CommitDetails {
+/** With the trigger of the newest request for the commit. */
+function detailsOf(db: Db, commit: Commit): CommitDetails {
+  const request = findNewestRequest(db, commit.id);
   return {
     ...commit,
+    trigger: request?.trigger ?? '',
+    triggerName: request?.triggerName ?? '',
     branches: JSON.parse(commit.branches) as string[],
     tags: JSON.parse(commit.tags) as string[],
     files: JSON.parse(commit.files) as string[],

@@ -15,6 +15,8 @@ export const subjectLabels: Record<Subject, string> = {
   'commit.author_email': 'author’s email',
   'commit.committer_name': 'committer’s name',
   'commit.committer_email': 'committer’s email',
+  'request.trigger': 'trigger',
+  'request.trigger_name': 'trigger’s name',
 };
 
 export const operatorLabels: Record<Operator, string> = {

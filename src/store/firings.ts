@@ -1,0 +1,223 @@
+// What triggers do: compares refs with their last known hashes, makes build requests, and records a firing for each ref.
+// Every function is one transaction.
+
+import { and, asc, eq, gt, sql } from 'drizzle-orm';
+import { type IgnoredReason, parseRef, type TriggerOptions, wantsRef } from '../domain/trigger/trigger.ts';
+import { type BuildRequest, createBuildRequest } from './builds.ts';
+import type { Db } from './database/db.ts';
+import { firings, repositoryLooks, seenRefs, triggers } from './database/schema.ts';
+import type { Project } from './projects.ts';
+import { type Firing, isOwnerActive, listRefTriggers, type Trigger } from './triggers.ts';
+
+/** A ref that was created, changed or deleted. `after` is null for a deletion, `before` for a creation or if unknown. */
+export type RefChange = { ref: string; before: string | null; after: string | null };
+
+/** How a change became known: the event of a forge, or `look`. */
+export type Origin = { event: string; delivery?: string | null; pushedBy?: string | null };
+
+const FILTERED = { outcome: 'ignored', reason: 'filtered' } as const;
+
+type NewFiring = Omit<typeof firings.$inferInsert, 'id' | 'triggerId' | 'createdAt'>;
+
+export function recordFiring(db: Db, trigger: Trigger, firing: NewFiring): Firing {
+  return db.write(() => {
+    for (const topic of [`trigger:${trigger.id}`, `project:${trigger.projectId}`]) db.touch(topic);
+    const createdAt = db.now();
+    db.orm
+      .update(triggers)
+      .set({ firedAt: createdAt, ...(trigger.state === 'new' && { state: 'ok' as const }) })
+      .where(eq(triggers.id, trigger.id))
+      .run();
+    return db.orm
+      .insert(firings)
+      .values({ ...firing, id: db.newId(), triggerId: trigger.id, createdAt })
+      .returning()
+      .get();
+  });
+}
+
+/**
+ * Handles a change that a verified hook reports. The hook is believed if it starts from the hash that is known. Otherwise
+ * hooks were lost or came in another order: the firing stays `looking`, and the repository is asked.
+ */
+export function observeHook(
+  db: Db,
+  project: Project,
+  trigger: Trigger,
+  change: RefChange,
+  origin: Origin,
+): Firing {
+  return db.write(() => {
+    const known = seenHash(db, project.id, change.ref);
+    const isTag = parseRef(change.ref)?.kind === 'tag';
+    if (change.after !== null && known !== change.after) {
+      const wanting = wantingTrigger(db, project.id, trigger, change.ref);
+      // A hook names the object of an annotated tag, a look its commit. Only looks record tags.
+      if (isTag && !wanting) return recordFiring(db, trigger, { ...origin, ...change, ...FILTERED });
+      if (isTag || known !== (change.before ?? undefined)) return lookFor(db, trigger, change, origin);
+    }
+    if (change.after === null && known !== undefined && change.before !== known)
+      return lookFor(db, trigger, change, origin);
+    return observeRef(db, project, trigger, change, origin);
+  });
+}
+
+/** Records that the repository has to be asked, at once. `change` is absent if the hook names no ref. */
+export function lookFor(db: Db, trigger: Trigger, change: RefChange | undefined, origin: Origin): Firing {
+  return db.write(() => {
+    db.orm.update(triggers).set({ nextAt: db.now() }).where(eq(triggers.id, trigger.id)).run();
+    db.touch('triggers');
+    return recordFiring(db, trigger, { ...origin, ...change, outcome: 'looking' });
+  });
+}
+
+/** Records the hash of a ref, and makes a build request if it is new and a trigger wants the ref. */
+export function observeRef(
+  db: Db,
+  project: Project,
+  trigger: Trigger,
+  { ref, after }: Pick<RefChange, 'ref' | 'after'>,
+  origin: Origin,
+  ignored?: IgnoredReason,
+): Firing {
+  return db.write(() => {
+    const before = seenHash(db, project.id, ref) ?? null;
+    const change = { ...origin, ref, before, after };
+    const ignore = (reason: IgnoredReason) =>
+      recordFiring(db, trigger, { ...change, outcome: 'ignored', reason });
+    if (after === null) {
+      db.orm
+        .delete(seenRefs)
+        .where(and(eq(seenRefs.projectId, project.id), eq(seenRefs.ref, ref)))
+        .run();
+      return ignore('deleted');
+    }
+    if (before === after) return recordFiring(db, trigger, { ...change, outcome: 'unchanged' });
+    rememberRefs(db, project.id, [[ref, after]]);
+    if (ignored) return ignore(ignored);
+    // All triggers of a project compare with the same hashes, so the first one to see a change asks for the others too.
+    const wanting = wantingTrigger(db, project.id, trigger, ref);
+    if (!wanting) return ignore('filtered');
+    if (!isOwnerActive(db, project)) return ignore('owner_inactive');
+    const request = requestBuild(db, project, wanting, {
+      commitRef: parseRef(ref)?.name ?? ref,
+      pinned: after,
+      pinnedRef: ref,
+      pushedBy: origin.pushedBy ?? null,
+    });
+    return recordFiring(db, wanting, { ...change, outcome: 'requested', buildRequestId: request.id });
+  });
+}
+
+/** The trigger that builds the ref: the one that saw it, or else another one of the project. */
+function wantingTrigger(db: Db, projectId: bigint, seenBy: Trigger, ref: string): Trigger | undefined {
+  const wants = ({ options }: Trigger) => wantsRef(JSON.parse(options) as TriggerOptions['push'], ref);
+  return wants(seenBy) ? seenBy : listRefTriggers(db, projectId).find(wants);
+}
+
+/** Makes a build request in the name of whoever created the trigger. */
+export function requestBuild(
+  db: Db,
+  project: Project,
+  trigger: Trigger,
+  request: {
+    commitRef: string;
+    pinned?: string;
+    pinnedRef?: string;
+    pushedBy?: string | null;
+    pullRequest?: number;
+    withoutVariables?: boolean;
+  },
+): BuildRequest {
+  const { commitRef, ...others } = request;
+  return createBuildRequest(db, project, commitRef, trigger.createdBy, {
+    trigger: trigger.triggerType,
+    triggerId: trigger.id,
+    triggerName: trigger.name,
+    ...others,
+  });
+}
+
+function seenHash(db: Db, projectId: bigint, ref: string): string | undefined {
+  return db.orm
+    .select({ hash: seenRefs.hash })
+    .from(seenRefs)
+    .where(and(eq(seenRefs.projectId, projectId), eq(seenRefs.ref, ref)))
+    .get()?.hash;
+}
+
+/** The known refs of a project in order, after the given one. */
+export function listSeenRefs(
+  db: Db,
+  projectId: bigint,
+  after: string,
+  limit: number,
+): { ref: string; hash: string }[] {
+  return db.orm
+    .select({ ref: seenRefs.ref, hash: seenRefs.hash })
+    .from(seenRefs)
+    .where(and(eq(seenRefs.projectId, projectId), gt(seenRefs.ref, after)))
+    .orderBy(asc(seenRefs.ref))
+    .limit(limit)
+    .all();
+}
+
+/** Records hashes without building. */
+export function rememberRefs(
+  db: Db,
+  projectId: bigint,
+  refs: readonly (readonly [ref: string, hash: string])[],
+): void {
+  db.write(() => {
+    for (const [ref, hash] of refs)
+      db.orm
+        .insert(seenRefs)
+        .values({ projectId, ref, hash })
+        .onConflictDoUpdate({ target: [seenRefs.projectId, seenRefs.ref], set: { hash } })
+        .run();
+  });
+}
+
+export type RepositoryLook = typeof repositoryLooks.$inferSelect;
+
+/** The last complete look. Undefined if there was none at the project's current repository: the next one is a first look. */
+export function findLook(db: Db, project: Project): RepositoryLook | undefined {
+  const look = db.orm.select().from(repositoryLooks).where(eq(repositoryLooks.projectId, project.id)).get();
+  return look?.repositoryUrl === project.repositoryUrl ? look : undefined;
+}
+
+/** Records a complete look. */
+export function recordLook(db: Db, look: RepositoryLook): void {
+  const { projectId: _, ...set } = look;
+  db.write(() =>
+    db.orm
+      .insert(repositoryLooks)
+      .values(look)
+      .onConflictDoUpdate({ target: repositoryLooks.projectId, set })
+      .run(),
+  );
+}
+
+/** The firings of a project's triggers that wait for a look. */
+export function listLooking(db: Db, projectId: bigint): Firing[] {
+  return db.orm
+    .select({ firing: firings })
+    .from(firings)
+    .innerJoin(triggers, eq(triggers.id, firings.triggerId))
+    .where(and(eq(triggers.projectId, projectId), sql`outcome = 'looking'`))
+    .orderBy(asc(firings.id))
+    .all()
+    .map(({ firing }) => firing);
+}
+
+/** Ends a firing that waited for a look, or says why it still waits. */
+export function resolveFiring(
+  db: Db,
+  firing: Firing,
+  changes: Pick<NewFiring, 'outcome' | 'reason' | 'buildRequestId'>,
+): Firing {
+  return db.write(() => {
+    db.touch(`trigger:${firing.triggerId}`);
+    return db.orm.update(firings).set(changes).where(eq(firings.id, firing.id)).returning().get() as Firing;
+  });
+}
