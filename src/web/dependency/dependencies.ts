@@ -28,7 +28,7 @@ import { imageField } from '../frame/image-field.ts';
 import { renderChanges, respondChanges } from '../frame/page-stream.ts';
 import { action, page, type Route } from '../frame/route.ts';
 import { stateBadge } from '../frame/state.ts';
-import { type Html, perform, type View, type Visit } from '../frame/visit.ts';
+import { type Html, perform, performPage, type View, type Visit } from '../frame/visit.ts';
 
 const LIST = '/ui/dependencies';
 const NEW = `${LIST}/new`;
@@ -96,12 +96,8 @@ function followDependencies(visit: Visit): Response {
   return respondChanges(visit, { topics: own.map(({ id }) => `dependency:${id}`), maySee: () => true });
 }
 
-async function listOwn(visit: Visit, query: string) {
-  const before = visit.url.searchParams.get('before');
-  return perform(visit, dependencies.list, {
-    query: { limit: query === '' ? '100' : '1000', ...(before && { before }) },
-  });
-}
+const listOwn = (visit: Visit, query: string) =>
+  performPage(visit, dependencies.list, query === '' ? 100 : 1000);
 
 const searchTextOf = (record: DependencyRecord) =>
   `${record.name} ${record.description} ${record.prefix}`.toLowerCase();

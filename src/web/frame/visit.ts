@@ -1,4 +1,5 @@
-// What a page receives and returns. Pages read and change things by performing endpoints of the API.
+// What a page receives and returns. Pages change things by performing endpoints of the API, except for
+// accounts, sessions and applications, which have none.
 
 import type { ServerResponse } from 'node:http';
 import type { HtmlEscapedString } from 'hono/utils/html';
@@ -70,6 +71,12 @@ export function getByParam<Row>({ params }: Visit, name: string, find: (id: bigi
   const row = id === undefined ? undefined : find(id);
   if (!row) throw refusal('not_found');
   return row;
+}
+
+/** Performs an endpoint for the page of a list that `olderLink` leads to. */
+export function performPage<Result>(visit: Visit, list: Endpoint<Result>, limit: number) {
+  const before = visit.url.searchParams.get('before');
+  return perform(visit, list, { query: { limit: String(limit), ...(before && { before }) } });
 }
 
 /** Performs an endpoint for the visitor, with the same checks, handler and refusals as over HTTPS. */

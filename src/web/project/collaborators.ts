@@ -8,7 +8,7 @@ import { listInvitedCollaborators } from '../../store/projects.ts';
 import { copyText, linkButton, olderLink, table } from '../frame/components.ts';
 import { actionButton, formTo, renderForm, submitButton, textField } from '../frame/form.ts';
 import { action, page, type Redirect, type Route } from '../frame/route.ts';
-import { type Html, perform, type View } from '../frame/visit.ts';
+import { type Html, performPage, type View } from '../frame/visit.ts';
 import { isOwner, type ProjectVisit, projectPath, projectView } from './frame.ts';
 
 const PATH = '/ui/projects/:project_id/collaborators';
@@ -36,10 +36,7 @@ export const collaboratorPages: Route[] = [
 ];
 
 async function showCollaborators(visit: ProjectVisit): Promise<View> {
-  const before = visit.url.searchParams.get('before');
-  const { items, next } = await perform(visit, projects.listCollaborators, {
-    query: { limit: '100', ...(before && { before }) },
-  });
+  const { items, next } = await performPage(visit, projects.listCollaborators, 100);
   const { db } = visit.services;
   const owner = findAccount(db, visit.found.project.ownerId);
   const invited = listInvitedCollaborators(db, visit.found.project.id, visit.caller.accountId);

@@ -19,7 +19,7 @@ import {
 import { actionButton, formTo, renderForm, selectField, submitButton, textField } from '../frame/form.ts';
 import { action, page, type Route } from '../frame/route.ts';
 import { stateBadge } from '../frame/state.ts';
-import { type Html, perform, type View, type Visit } from '../frame/visit.ts';
+import { type Html, performPage, type View, type Visit } from '../frame/visit.ts';
 import { isOwner, type ProjectVisit, projectPath, projectView } from './frame.ts';
 
 const PATH = '/ui/projects/:project_id/notifications';
@@ -74,9 +74,7 @@ const typeLabels: Record<string, string> = {
 };
 
 async function showNotifications(visit: ProjectVisit): Promise<View> {
-  const { items, next } = await perform(visit, notifications.list, {
-    query: { limit: '100' },
-  });
+  const { items, next } = await performPage(visit, notifications.list, 100);
   const create = linkButton(projectPath(visit, '/notifications/new'), 'New notification', 'primary');
   return projectView(visit, {
     tab: 'notifications',
@@ -146,10 +144,7 @@ ${propertyList([
 
 async function showDeliveries(visit: NotificationVisit): Promise<View> {
   const { notification } = visit.found;
-  const before = visit.url.searchParams.get('before');
-  const { items, next } = await perform(visit, notifications.listDeliveries, {
-    query: { limit: '50', ...(before && { before }) },
-  });
+  const { items, next } = await performPage(visit, notifications.listDeliveries, 50);
   const path = notificationPath(visit);
   const pollMs = pollMsOf(items, visit.services.db.now());
   return projectView(visit, {

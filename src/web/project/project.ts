@@ -14,7 +14,7 @@ import { actionButton, formTo, renderForm, submitButton, textField } from '../fr
 import { openPageStream } from '../frame/page-stream.ts';
 import { action, page, type Route } from '../frame/route.ts';
 import { stateBadge } from '../frame/state.ts';
-import { type Html, perform, type View } from '../frame/visit.ts';
+import { type Html, perform, performPage, type View } from '../frame/visit.ts';
 import { type ProjectVisit, projectPath, projectView } from './frame.ts';
 import { renderCommits } from './matrix.ts';
 import { renderSteps } from './steps.ts';
@@ -106,10 +106,7 @@ const renderCancel = (visit: ProjectVisit, request: RequestRecord) =>
   actionButton(formTo(visit, projectPath(visit, `/build_requests/${request.id_str}/cancel`)), 'Cancel');
 
 async function showRequests(visit: ProjectVisit): Promise<View> {
-  const before = visit.url.searchParams.get('before');
-  const { items, next } = await perform(visit, builds.listRequests, {
-    query: { limit: '50', ...(before && { before }) },
-  });
+  const { items, next } = await performPage(visit, builds.listRequests, 50);
   return projectView(visit, {
     tab: 'overview',
     live: projectPath(visit, `/build_requests${visit.url.search}`),

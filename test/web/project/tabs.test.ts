@@ -2,10 +2,16 @@
 import assert from 'node:assert/strict';
 import { writeFile } from 'node:fs/promises';
 import { after, before, describe, it } from 'node:test';
+import { newSigningSecret } from '../../../src/domain/webhook/signature.ts';
 import { findSignInLink } from '../../../src/store/accounts.ts';
 import { deployLogPath } from '../../../src/store/data/paths.ts';
 import { createStrategy, listDeploys, listStrategies } from '../../../src/store/deploys.ts';
-import { listDeliveries, listNotifications, type Notification } from '../../../src/store/notifications.ts';
+import {
+  createNotification,
+  listDeliveries,
+  listNotifications,
+  type Notification,
+} from '../../../src/store/notifications.ts';
 import { disableNotification, recordAttempt } from '../../../src/store/outbox.ts';
 import { findProject, listCollaborators } from '../../../src/store/projects.ts';
 import { moveDeploy } from '../../../src/store/transition.ts';
@@ -170,6 +176,24 @@ describe('the other tabs of a project', { timeout: 600_000 }, () => {
     await page.getByText('Notification deleted.').waitFor();
     assert.deepEqual(listNotifications(fixture.db, project.id, newest), []);
     await person.close();
+  });
+
+  it('pages through many notifications', async () => {
+    const project = fixture.makeProject('Noisy');
+    for (let n = 0; n <= 100; n += 1)
+      createNotification(fixture.db, {
+        projectId: project.id,
+        name: 'webhook',
+        notifiableType: 'build',
+        url: `https://hooks.invalid/${n}.`,
+        signingSecret: newSigningSecret(),
+      });
+    const { page, go } = await fixture.arrive();
+    await go(`/ui/projects/${project.id}/notifications`);
+    await page.getByText('https://hooks.invalid/100.').waitFor();
+    await page.getByRole('link', { name: 'Older notifications' }).click();
+    await page.getByText('https://hooks.invalid/0.').waitFor();
+    assert.equal(await page.getByText('https://hooks.invalid/').count(), 1);
   });
 
   it('adds a collaborator, shows the link of a new account once, creates another link, and removes the collaborator', async () => {
