@@ -5,7 +5,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { inspect } from 'node:util';
-import { createJourney, isFinished, type ProjectJourney } from '../../support/journey.ts';
+import { isFinished, type ProjectJourney } from '../../support/journey.ts';
 import { type DrillEnvironment, openEnvironment } from '../support/environment.ts';
 import { pollUntil } from '../support/poll.ts';
 import type { Running } from '../support/program.ts';
@@ -51,13 +51,7 @@ async function onSmallDisk(
       },
     });
     running = await environment.program.start();
-    await environment.ask('GET', '/ping');
-    const journey = createJourney({
-      client: environment.client(),
-      as: environment.as,
-      sshd: environment.sshd,
-    });
-    const project = await journey.project();
+    const project = await environment.journey().project();
     // In the commit of every request, so that there is something to build after the fillers.
     await project.suite({ command: 'true' });
     await act({ environment, project, table });

@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { inspect } from 'node:util';
 import type { Answer } from '../../support/client.ts';
-import { createJourney, isFinished, type ProjectJourney } from '../../support/journey.ts';
+import { isFinished, type ProjectJourney } from '../../support/journey.ts';
 import { isAway } from '../support/driver.ts';
 import { type DrillEnvironment, openEnvironment } from '../support/environment.ts';
 import { createLedger, type Ledger } from '../support/ledger.ts';
@@ -279,13 +279,7 @@ export async function drillDisk(
       },
     });
     running = await environment.program.start();
-    await environment.ask('GET', '/ping');
-    const journey = createJourney({
-      client: environment.client(),
-      as: environment.as,
-      sshd: environment.sshd,
-    });
-    const project = await journey.project();
+    const project = await environment.journey().project();
     await project.suite({ command: 'seq 1 50' });
     await project.run();
     const scenario: Stage = {

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { inspect } from 'node:util';
 import type { Wire } from '../../support/client.ts';
-import { createJourney, isFinished } from '../../support/journey.ts';
+import { isFinished } from '../../support/journey.ts';
 import { openEnvironment } from '../support/environment.ts';
 import { pollUntil } from '../support/poll.ts';
 import type { Running } from '../support/program.ts';
@@ -290,16 +290,10 @@ export async function drillDocker(
   let running: Running | undefined;
   try {
     running = await environment.program.start();
-    await environment.ask('GET', '/ping');
-    const journey = createJourney({
-      client: environment.client(),
-      as: environment.as,
-      sshd: environment.sshd,
-    });
     const scenario: DockerScenario = {
       environment,
       engine,
-      project: await journey.project(),
+      project: await environment.journey().project(),
       table,
       options,
       watch: fault => watchApi(environment, table, fault),

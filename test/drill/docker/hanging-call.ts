@@ -1,7 +1,6 @@
 // Part of `drill docker`: an engine that never answers one kind of request. Builds that need it end with the reason
 // instead of being retried for ever, the API keeps working, and so does everything else when the engine answers again.
 import { inspect } from 'node:util';
-import { createJourney } from '../../support/journey.ts';
 import { openEnvironment } from '../support/environment.ts';
 import type { Running } from '../support/program.ts';
 import { type DockerScenario, ending, watchApi } from './scenario.ts';
@@ -21,12 +20,7 @@ export async function hangOneCall({ options, table }: DockerScenario): Promise<v
   let running: Running | undefined;
   try {
     running = await environment.program.start();
-    await environment.ask('GET', '/ping');
-    const project = await createJourney({
-      client: environment.client(),
-      as: environment.as,
-      sshd: environment.sshd,
-    }).project();
+    const project = await environment.journey().project();
     await project.runOne({ command: 'true' });
     const suiteId = await project.suite({ command: 'echo never' });
     const tries = environment.gate.hang('POST', /\/containers\/create/);

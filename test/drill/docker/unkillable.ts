@@ -2,7 +2,7 @@
 // gets its verdict in time, others continue, and the container is removed as soon as possible.
 import { inspect } from 'node:util';
 import type { Wire } from '../../support/client.ts';
-import { createJourney, isFinished, type ProjectJourney } from '../../support/journey.ts';
+import { isFinished, type ProjectJourney } from '../../support/journey.ts';
 import { type DrillEnvironment, openEnvironment } from '../support/environment.ts';
 import type { BlockMode, Gate } from '../support/gate.ts';
 import { pollUntil } from '../support/poll.ts';
@@ -23,13 +23,8 @@ export async function beUnkillable({ options, table }: DockerScenario, how: Bloc
   let running: Running | undefined;
   try {
     running = await environment.program.start();
-    await environment.ask('GET', '/ping');
-    const journey = createJourney({
-      client: environment.client(),
-      as: environment.as,
-      sshd: environment.sshd,
-    });
-    await cancelUnkillable(environment, environment.gate, await journey.project(), table, how);
+    const project = await environment.journey().project();
+    await cancelUnkillable(environment, environment.gate, project, table, how);
   } finally {
     await running?.kill();
     await environment.close();

@@ -9,7 +9,7 @@ import { connect } from 'node:tls';
 import { inspect } from 'node:util';
 import { residentBytesOf } from '../../bench/support.ts';
 import type { Wire } from '../../support/client.ts';
-import { createJourney, isFinished, type ProjectJourney } from '../../support/journey.ts';
+import { isFinished, type Journey, type ProjectJourney } from '../../support/journey.ts';
 import { type DrillEnvironment, openEnvironment } from '../support/environment.ts';
 import { pollUntil } from '../support/poll.ts';
 import type { Running } from '../support/program.ts';
@@ -58,7 +58,7 @@ const RULES = 4;
 
 type Stage = {
   environment: DrillEnvironment;
-  journey: ReturnType<typeof createJourney>;
+  journey: Journey;
   good: ProjectJourney;
   running: Running;
   table: Table;
@@ -398,12 +398,7 @@ export async function drillNetwork(
   let running: Running | undefined;
   try {
     running = await environment.program.start();
-    await environment.ask('GET', '/ping');
-    const journey = createJourney({
-      client: environment.client(),
-      as: environment.as,
-      sshd: environment.sshd,
-    });
+    const journey = environment.journey();
     const good = await journey.project();
     await good.suite({ command: 'true' });
     const stage: Stage = { environment, journey, good, running, table, options };

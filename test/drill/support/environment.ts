@@ -15,6 +15,7 @@ import { databasePath } from '../../../src/store/data/paths.ts';
 import { openSqlite } from '../../../src/store/database/db.ts';
 import { clearDocker } from '../../support/appliance.ts';
 import { type Answer, basic, type Client, createClient, type Fields } from '../../support/client.ts';
+import { createJourney, type Journey } from '../../support/journey.ts';
 import { freePort } from '../../support/ports.ts';
 import { startSshd, type TestSshd } from '../../support/sshd.ts';
 import { createPrivateEngine, type PrivateEngine } from './engine.ts';
@@ -36,6 +37,8 @@ export type DrillEnvironment = {
   as: string;
   /** Available once the program has served. */
   client(): Client;
+  /** The actions of its user. Available once the program has served. */
+  journey(): Journey;
   /** Sends a request. Any status except for 500 is accepted. */
   ask(method: string, path: string, form?: Fields): Promise<Answer>;
   /** Problems in the database after a crash. Checks a copy, so that the next start finds it unchanged. */
@@ -107,6 +110,7 @@ export async function openEnvironment(options: {
       client ??= createClient(`https://127.0.0.1:${port}`, readFileSync(join(data, 'tls/ca.pem'), 'utf8'));
       return client;
     },
+    journey: () => createJourney({ client: environment.client(), as, sshd }),
     async ask(method, path, form) {
       const answer = await environment.client().call(method, path, { as, ...(form && { form }) });
       if (answer.status >= 500) throw new Defect(`${method} ${path}: ${answer.status} ${answer.text}`);
