@@ -86,7 +86,7 @@ export type Call<
 type Method = 'GET' | 'POST' | 'PUT' | 'DELETE';
 
 /** The values of a body. PUT changes only the fields that are sent. */
-type Sent<M extends Method, F extends Fields> = M extends 'PUT' ? Partial<Values<F>> : Values<F>;
+type BodyValues<M extends Method, F extends Fields> = M extends 'PUT' ? Partial<Values<F>> : Values<F>;
 
 /** A successful response: a record or a list in the envelope, or another media type. */
 export type ResponseSpec =
@@ -116,14 +116,14 @@ type Definition<
   /** Checks beyond single fields: uniqueness, and fields that depend on each other. Gets valid values, and the errors. */
   checkTogether?(
     values: Partial<Values<F>>,
-    call: Call<Path, A, Sent<M, F>, Q>,
+    call: Call<Path, A, BodyValues<M, F>, Q>,
     errors: Readonly<Errors>,
   ): Errors;
   /** The fields whose records do not exist. Called when all fields are valid; responds 404. */
-  findMissing?(values: Sent<M, F>, call: Call<Path, A, Sent<M, F>, Q>): string[];
+  findMissing?(values: BodyValues<M, F>, call: Call<Path, A, BodyValues<M, F>, Q>): string[];
   response: ResponseSpec;
   /** A result that is not a Response is wrapped in the envelope. */
-  handle(call: Call<Path, A, Sent<M, F>, Q>): Result;
+  handle(call: Call<Path, A, BodyValues<M, F>, Q>): Result;
 };
 
 /** A definition, with what is derived from it once. */

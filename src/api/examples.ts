@@ -39,15 +39,15 @@ function credentials(endpoint: DocumentedEndpoint): string {
   return endpoint.access === 'anyone' ? '' : '-u "$AUTH"';
 }
 
-type Sent = [name: string, schema: JsonSchema];
+type Example = [name: string, schema: JsonSchema];
 
-const requiredOf = (fields: DescribedFields): Sent[] =>
+const requiredOf = (fields: DescribedFields): Example[] =>
   Object.entries(fields)
     .filter(([, field]) => field.required)
     .map(([name, field]) => [name, field.schema]);
 
 /** The required fields; for PUT a single field. */
-function chooseFields({ method }: DocumentedEndpoint, fields: DescribedFields): Sent[] {
+function chooseFields({ method }: DocumentedEndpoint, fields: DescribedFields): Example[] {
   if (method !== 'PUT') return requiredOf(fields);
   const entries = Object.entries(fields);
   const optional = entries.filter(([, { required }]) => !required);

@@ -1,4 +1,5 @@
-// The types of events, their bodies, and how webhooks and firehoses send them. src/store/transition.ts writes them.
+// The types of events, their bodies, and how webhooks and firehoses send them. src/store/transition.ts records an event
+// with each change of a state.
 
 import type { BuildState } from '../domain/build.ts';
 import { buildRequestShape, buildShape, dependencyShape, deployShape, projectShape } from './records.ts';

@@ -185,9 +185,9 @@ export function listAllVariables(db: Db, suiteId: bigint): Variable[] {
   return listSealedVariables(db, suiteId).map(row => openVariable(db, row));
 }
 
-export function findVariable(db: Db, suiteId: bigint, id: bigint): { id: bigint; name: string } | undefined {
+export function findVariable(db: Db, suiteId: bigint, id: bigint): SealedVariable | undefined {
   return db.orm
-    .select({ id: environmentVariables.id, name: environmentVariables.name })
+    .select()
     .from(environmentVariables)
     .where(and(eq(environmentVariables.id, id), eq(environmentVariables.suiteId, suiteId)))
     .get();

@@ -80,7 +80,7 @@ describe('a value that was changed in the database is detected, and nothing else
     const renamed = await ask('PUT', `${path}/${row.id}`, { name: 'RENAMED' });
     assert.deepEqual([renamed.status, renamed.json], [500, broken], 'the record itself');
     assert.equal((await ask('PUT', `${path}/${row.id}`, { content: 'changed' })).status, 200);
-    assert.deepEqual(await names(), all, 'mended by a new value');
+    assert.deepEqual(await names(), all, 'fixed by a new value');
   });
 
   test('a value that was moved to another row is detected too', async () => {

@@ -118,6 +118,6 @@ const projects: [
   [false, 'canceled', undefined, 'new'],
 ];
 for (const [unfinishedRequest, newestRequestWithoutCommit, newestCommit, state] of projects)
-  test(`a project ${unfinishedRequest ? 'with work under way' : 'at rest'}, newest commit ${newestCommit ?? 'none'}, newest request without one ${newestRequestWithoutCommit ?? 'none'}, is ${state}`, () => {
+  test(`a project ${unfinishedRequest ? 'with unfinished requests' : 'without unfinished requests'}, newest commit ${newestCommit ?? 'none'}, newest request without one ${newestRequestWithoutCommit ?? 'none'}, is ${state}`, () => {
     assert.equal(projectState({ unfinishedRequest, newestRequestWithoutCommit, newestCommit }), state);
   });

@@ -21,7 +21,7 @@ const words = (text: string): string[] => text.split(' ');
 
 type Check = (value: string) => string | undefined;
 
-function judges(
+function checkAll(
   check: Check,
   table: { good: string[]; invalid_format: string[]; is_reserved?: string[] },
 ): void {
@@ -56,7 +56,7 @@ test('names that differ only in case, white space, form or invisible characters 
 });
 
 test('a repository URL is user@host:path.git and nothing else', () => {
-  judges(checkRepositoryUrl, {
+  checkAll(checkRepositoryUrl, {
     good: [
       ...words('git@example.org:team/app.git git@git-host:app.git deploy.user_1@10.0.0.1:/srv/git/app.git'),
       ...words('git@host:~ada/app.git git@host:a/b/c++/d-e_f.git git@host:app/.git git@host:22/app.git'),
@@ -137,21 +137,21 @@ test('a branch is what git check-ref-format --branch accepts, except for the lis
 });
 
 test('a branch with NUL, broken UTF-16 or too many bytes is refused', () => {
-  judges(checkBranch, {
+  checkAll(checkBranch, {
     good: ['ä'.repeat(100)],
     invalid_format: ['a\u0000b', 'a\ud800', `${'ä'.repeat(100)}a`],
   });
 });
 
 test('a commit ref is a branch, a tag or a hash, never an expression', () => {
-  judges(checkCommitRef, {
+  checkAll(checkCommitRef, {
     good: ['main', 'v1.0.0', 'a1b2c3d', 'A1B2C3D', '0123456789abcdef0123456789abcdef01234567', 'release/2'],
     invalid_format: ['', ...words('-x +main a:b HEAD HEAD~1 main^ main@{1} a..b a//b refs/tags/v1 @')],
   });
 });
 
 test('variable names', () => {
-  judges(checkVariableName, {
+  checkAll(checkVariableName, {
     good: words('A _ a1 DATABASE_URL path CI_TOKEN ASSAYER assay_x LD_PRELOAD HOME_DIR'),
     invalid_format: ['', '1A', 'A-B', 'A B', 'A=B', 'Ä', 'A\n', '\nA', 'A\u0000', 'A.B', '$A', 'ASSAY-X'],
     is_reserved: words('CI HOME PATH ASSAY ASSAY_ ASSAY_X LD_LIBRARY_PATH PKG_CONFIG_PATH'),
@@ -160,7 +160,7 @@ test('variable names', () => {
 
 test('prefixes', () => {
   const system = [...words('bin dev etc home lib lib64 lib32 libx32 proc root run sbin sys')];
-  judges(checkPrefix, {
+  checkAll(checkPrefix, {
     good: [
       ...words('/srv/dependency /opt /opt/ruby-2.0 /srv/projects /srv/cached/x /binary /data/ä /a.b /...'),
     ],
@@ -189,7 +189,7 @@ test('prefixes', () => {
 });
 
 test('a source is relative and stays inside the archive', () => {
-  judges(checkSource, {
+  checkAll(checkSource, {
     good: ['', 'src', 'ruby-2.0.0/ext', './src', 'a..b', '...', 'a b', 'src/', '-x'],
     invalid_format: [...words('/ /src .. ../x a/../b a/.. ./..'), 'a\u0000b', 'a\nb', 'x'.repeat(256)],
   });
@@ -205,7 +205,7 @@ test('a command must contain its prefix', () => {
 });
 
 test('redirect URIs', () => {
-  judges(checkRedirectUri, {
+  checkAll(checkRedirectUri, {
     good: [
       ...words('https://app.example.org/callback https://app.example.org/callback?x=1&y=%20'),
       ...words('http://localhost:3000/cb http://127.0.0.1/cb http://[::1]:8080/cb com.example.app:/oauth2'),
@@ -237,7 +237,7 @@ test('redirect URIs', () => {
 });
 
 test('email addresses', () => {
-  judges(checkEmail, {
+  checkAll(checkEmail, {
     good: [
       'ada@example.org',
       'a.b+c@sub.example.co',
@@ -268,7 +268,7 @@ test('email addresses', () => {
 
 test('image names', () => {
   const digest = `sha256:${'0'.repeat(64)}`;
-  judges(checkImageName, {
+  checkAll(checkImageName, {
     good: [
       ...words('host debian debian:12 team/app:v1.2-rc registry.local:5000/team/app'),
       `debian@${digest}`,

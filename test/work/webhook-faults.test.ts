@@ -198,7 +198,7 @@ test('a killed process loses nothing: every event arrives, in order, with its ID
   await fixture.until(() => fixture.deliveriesOf(notification).every(({ state }) => state === 'delivered'));
   const rows = fixture.deliveriesOf(notification);
   assert.deepEqual([...new Set(received.map(({ id }) => id))].sort(), eventIds(rows));
-  assert.ok(received.length < 400, `${received.length}: only what was under way came twice`);
+  assert.ok(received.length < 400, `${received.length}: only what was being sent came twice`);
   for (let resource = 0n; resource < 60n; resource++) {
     const expected = eventIds(rows.filter(({ resourceId }) => resourceId === resource));
     const came = [...new Set(received.map(({ id }) => id).filter(id => expected.includes(id)))];

@@ -42,7 +42,7 @@ export async function createContainer(
         Entrypoint: command,
         Cmd: [],
         Healthcheck: { Test: ['NONE'] },
-        // The entry script ignores other signals: `docker stop` and a shutdown of Docker would wait in vain.
+        // The entry script ignores other signals: `docker stop` and a shutdown of Docker would wait until their timeout.
         StopSignal: 'SIGKILL',
         ...options,
         HostConfig: {

@@ -98,11 +98,9 @@ ${textArea(form, { name: 'content', label: 'Value', code: true, rows: 2, hint: '
 
 function showVariable(visit: Visit<'project' | 'suite' | 'variable'>): View {
   const { suite, variable } = visit.found;
-  const { db } = visit.services;
-  const sealed = listSealedVariables(db, suite.id).find(({ id }) => id === variable.id);
   const change = formTo(visit, suitePath(visit, `/environment_variables/${variable.id}`), {
     name: variable.name,
-    content: sealed ? openVariable(db, sealed).content : '',
+    content: openVariable(visit.services.db, variable).content,
   });
   return projectView(visit, {
     tab: 'suites',

@@ -125,7 +125,7 @@ test("the administrator's aliases, ports and jump hosts apply, but never a weake
   assert.equal((await settingsFor(dataDirectory, 'bastion')).get('stricthostkeychecking'), 'accept-new');
 });
 
-const EXPLAINED: [said: string, told: RegExp][] = [
+const EXPLAINED: [output: string, message: RegExp][] = [
   [
     'git@h: Permission denied (publickey).\nfatal: Could not read from remote repository.',
     /refused the project's key/,
