@@ -2,6 +2,7 @@
 // resumes from. save-artifact.ts stores the result.
 
 import { randomBytes } from 'node:crypto';
+import { rmSync } from 'node:fs';
 import { chmod, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import {
@@ -16,7 +17,7 @@ import type { Outcome } from '../domain/container/verdict.ts';
 import type { ArchiveFormat } from '../domain/text/archive-format.ts';
 import { BadArchive, formatOf, needsTar, writeTar } from '../engine/archive/archive-reader.ts';
 import { type LogWriter, removeLog } from '../store/data/log-file.ts';
-import { archivePath, dependencyLogPath } from '../store/data/paths.ts';
+import { archivePath, dependencyLogPath, jobDirectory } from '../store/data/paths.ts';
 import { instanceOf } from '../store/database/stored-values.ts';
 import { type Dependency, findDependency } from '../store/dependencies.ts';
 import { listCompiling, listFirstWaitingCompiles } from '../store/queue.ts';
@@ -40,6 +41,7 @@ import {
   reuseArtifact,
   type StartedCompile,
   saveArtifact,
+  useArtifact,
 } from './save-artifact.ts';
 
 /** Connects compiles to the queue. */
@@ -60,8 +62,11 @@ function claimCompile({ db, dataDirectory }: JobOptions, id: bigint): Dependency
       cancelRequested: false,
       error: null,
     });
-    // In the same transaction: once the row is `compiling`, nobody may read the log of the previous compile.
-    if (claimed?.attempts === 1) removeLog(dependencyLogPath(dataDirectory, id));
+    // In the same transaction: once the row is `compiling`, nobody may read the log or the files of the previous compile.
+    if (claimed?.attempts === 1) {
+      removeLog(dependencyLogPath(dataDirectory, id));
+      rmSync(jobDirectory(dataDirectory, 'dependency', id), { recursive: true, force: true });
+    }
     return claimed;
   });
 }
@@ -102,6 +107,7 @@ function createCompileJob(options: CompileJobOptions, dependency: Dependency): J
 
 const startedFile = ({ directory }: CompileJob) => join(directory, 'begun');
 const outcomeFile = ({ directory }: CompileJob) => join(directory, 'outcome');
+const savedFile = ({ directory }: CompileJob) => join(directory, 'saved');
 const tarFile = ({ directory }: CompileJob) => join(directory, 'archive.tar');
 
 async function start(options: CompileJobOptions, job: CompileJob, log: LogWriter): Promise<Outcome> {
@@ -142,6 +148,9 @@ async function resume(options: CompileJobOptions, job: CompileJob, log: LogWrite
   const started = await readJson<StartedCompile>(startedFile(job));
   if (!started) return { kind: 'lost' };
   await lockRecipe(options, job, started.recipeHash);
+  const saved = await readJson<CompileJob['artifact']>(savedFile(job));
+  if (saved && useArtifact(options, job, saved))
+    return { kind: 'exit', step: COMMAND_STEP, status: 0, outOfMemory: false };
   const outcome =
     (await readJson<Outcome>(outcomeFile(job))) ?? (await followContainer(options, job, log, undefined));
   return finish(options, job, log, started, outcome);
@@ -160,6 +169,8 @@ async function finish(
   // The log is past the exit record by now, so a server that resumes would not see it again.
   await writeFile(outcomeFile(job), JSON.stringify(outcome), { flush: true });
   await saveArtifact(options, job, log, started);
+  // Containers and volumes are removed before the verdict is recorded, so a server that resumes cannot save it again.
+  await writeFile(savedFile(job), JSON.stringify(job.artifact), { flush: true });
   return outcome;
 }
 

@@ -162,7 +162,8 @@ async function runJob<Verdict extends JobVerdict>(
     try {
       const isRunning = isResumed && (await mayHaveStarted(options, job));
       if (isResumed && !isRunning) {
-        await cleanUp(options, job);
+        await removeFromDocker(options, job);
+        await removeFiles(options, job);
         if (job.attempts === 1) {
           // Nothing has run yet, so the log starts from scratch.
           await log.close();
@@ -219,15 +220,18 @@ async function conclude<Verdict extends JobVerdict>(
   const isUndecided = outcome.kind === 'lost' || outcome.kind === 'not_started';
   const verdict = job.classify(isUndecided && job.isCanceled() ? { kind: 'canceled' } : outcome);
   const mask = (text: string) => maskText(job.secrets, text);
-  // The next attempt may start as soon as the row has moved.
-  const mustCleanFirst = job.isRepeatable || verdict.event === 'requeue';
+  // The next attempt may start as soon as the row has moved, with containers and volumes of the same names. The files
+  // of a finished job stay until then: a server that is killed before it recorded the verdict left them for the next.
+  const isRequeued = verdict.event === 'requeue';
+  const mustCleanFirst = job.isRepeatable || isRequeued;
   let isLogFinished = false;
   const record = async () => {
     // The log is complete on disk before anybody sees the verdict.
     if (!isLogFinished) await log.finish(verdict.lines.map(mask));
     isLogFinished = true;
     options.live.publish([`log:${job.topic}`]);
-    if (mustCleanFirst) await cleanUp(options, job);
+    if (mustCleanFirst) await removeFromDocker(options, job);
+    if (isRequeued) await removeFiles(options, job);
     job.record(
       { ...verdict, error: verdict.error === null ? null : mask(verdict.error) },
       outcome.kind === 'not_started' ? { attempts: job.attempts - 1, spentMs: job.spentMs } : {},
@@ -241,19 +245,24 @@ async function conclude<Verdict extends JobVerdict>(
     await removeResources(options, job.resources);
     await record();
   }
-  if (!mustCleanFirst) await cleanUp(options, job);
+  if (!mustCleanFirst) await removeFromDocker(options, job);
+  if (!isRequeued) await removeFiles(options, job);
 }
 
+type Remains = Pick<Job<JobVerdict>, 'directory' | 'resources' | 'topic'>;
+
+const removeFromDocker = (options: JobOptions, { resources, topic }: Remains) =>
+  tryToRemove(options, topic, () => removeResources(options, resources));
+
+const removeFiles = (options: JobOptions, { directory, topic }: Remains) =>
+  tryToRemove(options, topic, () => rm(directory, { recursive: true, force: true }));
+
 /** Never fails. The sweep removes what is left. */
-async function cleanUp(
-  options: JobOptions,
-  { directory, resources, topic }: Pick<Job<JobVerdict>, 'directory' | 'resources' | 'topic'>,
-): Promise<void> {
+async function tryToRemove(options: JobOptions, job: string, remove: () => Promise<void>): Promise<void> {
   try {
-    await removeResources(options, resources);
-    await rm(directory, { recursive: true, force: true });
+    await remove();
   } catch (error) {
-    options.log.debug('left for the sweep', { job: topic, cause: error });
+    options.log.debug('left for the sweep', { job, cause: error });
   }
 }
 

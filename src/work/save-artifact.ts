@@ -96,11 +96,20 @@ export async function reuseArtifact(
   recipeHash: string,
 ): Promise<boolean> {
   const artifact = findCompiledRecipe(options.db, recipeHash);
-  if (!artifact) return false;
-  job.held.defer(options.artifacts.hold(artifact.hash));
-  if (!existsSync(artifactPath(options.dataDirectory, artifact.hash))) return false;
+  if (!artifact || !useArtifact(options, job, { hash: artifact.hash, recipeHash })) return false;
   await log.line('the same archive was compiled in the same way before: its artifact is used');
   await makeReady(options, job, artifact.hash);
-  job.artifact = { hash: artifact.hash, recipeHash };
+  return true;
+}
+
+/** Makes a stored artifact the result of the job. False if its file is missing. */
+export function useArtifact(
+  options: CompileJobOptions,
+  job: CompileJob,
+  artifact: NonNullable<CompileJob['artifact']>,
+): boolean {
+  job.held.defer(options.artifacts.hold(artifact.hash));
+  if (!existsSync(artifactPath(options.dataDirectory, artifact.hash))) return false;
+  job.artifact = artifact;
   return true;
 }

@@ -228,12 +228,13 @@ export async function checkCompiles(
       wrong.push(`dependency ${id} is ${state}: ${log.slice(-300)}`);
       continue;
     }
-    const fits = [answered, ...open].some(number => {
+    const numbers = [answered, ...open];
+    const fits = numbers.some(number => {
       const numbered = readNumbered(log, `compile ${number} line `);
       return numbered.count === COMPILE_LINES && numbered.repeated === 0;
     });
     if (!fits && !log.includes('compiled before'))
-      wrong.push(`the log of dependency ${id}: ${log.slice(0, 500)}`);
+      wrong.push(`dependency ${id} after upload ${numbers.join(' or ')}: ${log}`);
   }
   table.report('dependencies compiled', driver.uploads.size);
   table.mustBeEmpty('  not compiled as uploaded', wrong);

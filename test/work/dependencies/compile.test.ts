@@ -8,9 +8,17 @@ import { readSettings } from '../../../src/config.ts';
 import { createLog } from '../../../src/log.ts';
 import type { Db } from '../../../src/store/database/db.ts';
 import { findDependency } from '../../../src/store/dependencies.ts';
-import { type Appliance, clearDocker, docker, startAppliance, volumeGone } from '../../support/appliance.ts';
+import {
+  type Appliance,
+  clearDocker,
+  containersUntil,
+  docker,
+  startAppliance,
+  volumeGone,
+} from '../../support/appliance.ts';
 import { createClient, type Wire } from '../../support/client.ts';
 import { directoryUntil } from '../../support/directory.ts';
+import { createDockerGate } from '../../support/docker-gate.ts';
 import { createJourney } from '../../support/journey.ts';
 import { type DependencyFixture, openDependencies, PREFIX, rawTar, tarOf, useIn } from './fixture.ts';
 
@@ -288,6 +296,31 @@ test('a server that stops while it stores an artifact leaves that to the next on
   const [sum] = log.match(/^[0-9a-f]{64}/m) ?? [];
   const used = await useIn(await journey.project(), [id], `sha256sum ${PREFIX}/big`);
   assert.ok(sum && used.log.includes(sum), used.log);
+});
+
+test('a server that ends after it removed the container and the volume of a compile, and before it recorded the verdict, leaves that to the next one', async t => {
+  const gate = createDockerGate();
+  await gate.open();
+  t.after(() => gate.close());
+  const appliance = await startAppliance({ dockerHost: gate.dockerHost });
+  const fixture = openDependencies(appliance);
+  const id = await fixture.create({ command: `echo begun; cp file ${PREFIX}; sleep 3` });
+  await fixture.upload(id, tarOf({ file: 'x' }));
+  await fixture.logHas(id, 'begun');
+  gate.spoil(/^DELETE .*\/volumes\//, 'hang');
+  const job = join(appliance.data, 'jobs', `dependency-${id}`);
+  await fileThere(job, 'saved');
+  await containersUntil(appliance.instance, names => !names.includes(containerOf(appliance, id)));
+  await appliance.app.close();
+  const left = await docker('volume', 'ls', '-q', '--filter', `label=assay.id=${id}`);
+  await docker('volume', 'rm', ...left.split('\n'));
+
+  const { journey, again } = await startAgain(t, appliance);
+  const { state, log } = await again.finished(id);
+  assert.equal(state, 'compiled', log);
+  assert.equal(log.match(/^begun$/gm)?.length, 1, log);
+  const used = await useIn(await journey.project(), [id], `cat ${PREFIX}/file`);
+  assert.equal(used.build.build_state, 'passed');
 });
 
 /** A server on the data directory of the closed one. */
