@@ -182,26 +182,27 @@ export function readSettings(
     if (flags.get(flagOf(name)) === '') throw new UsageError(`${flagOf(name)} is given without a value`);
     return flags.get(flagOf(name)) ?? (environment[`ASSAY_${name}`] || undefined);
   };
+  /** For settings whose default in the table is a value. */
+  const textOf = (name: string): string =>
+    given(name) ?? (settings.find(setting => setting.name === name) as Setting).defaultValue;
   const bad = (name: string, form: string): never => {
     throw new UsageError(
       `${flagOf(name)} (ASSAY_${name}) must be ${form}, not ${JSON.stringify(given(name))}`,
     );
   };
-  const wholeNumber = (name: string, defaultValue: number, least: number): number => {
-    const value = given(name) ?? String(defaultValue);
+  const wholeNumber = (name: string, least: number): number => {
+    const value = textOf(name);
     return /^\d{1,9}$/.test(value) && Number(value) >= least
       ? Number(value)
       : bad(name, `a whole number, ${least} or more`);
   };
-  const days = (name: string, defaultValue: number): number =>
-    wholeNumber(name, defaultValue, 1) * 24 * 3600_000;
-  const size = (name: string, defaultValue: string, least: keyof typeof leastBytes = '0'): number => {
-    const bytes =
-      parseSize(given(name) ?? defaultValue) ?? bad(name, 'a size: bytes, or with KiB, MiB or GiB');
+  const days = (name: string): number => wholeNumber(name, 1) * 24 * 3600_000;
+  const size = (name: string, least: keyof typeof leastBytes = '0'): number => {
+    const bytes = parseSize(textOf(name)) ?? bad(name, 'a size: bytes, or with KiB, MiB or GiB');
     return bytes >= leastBytes[least] ? bytes : bad(name, `a size of ${least} or more`);
   };
   const cidrs = (name: string): Cidr[] => {
-    const text = given(name) ?? '';
+    const text = textOf(name);
     try {
       return parseCidrs(text);
     } catch (error) {
@@ -209,16 +210,16 @@ export function readSettings(
     }
   };
 
-  const listen = parseListen(given('LISTEN') ?? '127.0.0.1:8443') ?? bad('LISTEN', 'HOST:PORT');
-  const runAs = /^(\d{1,9}):(\d{1,9})$/.exec(given('RUN_AS') ?? '1000:1000') ?? bad('RUN_AS', 'UID:GID');
-  const cpuShare = given('CPUS') ?? '2';
+  const listen = parseListen(textOf('LISTEN')) ?? bad('LISTEN', 'HOST:PORT');
+  const runAs = /^(\d{1,9}):(\d{1,9})$/.exec(textOf('RUN_AS')) ?? bad('RUN_AS', 'UID:GID');
+  const cpuShare = textOf('CPUS');
   if (!/^\d{1,4}(\.\d{1,3})?$/.test(cpuShare) || Number(cpuShare) < LEAST_CPUS)
     bad('CPUS', `a number, ${LEAST_CPUS} or more`);
-  const image = given('IMAGE') ?? 'host';
+  const image = textOf('IMAGE');
   if (checkImageName(image)) bad('IMAGE', 'host or the name of an image, as debian:12');
-  const anyImage = given('ANY_IMAGE') ?? 'off';
+  const anyImage = textOf('ANY_IMAGE');
   if (anyImage !== 'on' && anyImage !== 'off') bad('ANY_IMAGE', 'on or off');
-  const network = given('NETWORK') ?? 'bridge';
+  const network = textOf('NETWORK');
   // The host's network would give builds access to services on its loopback addresses.
   if (!/^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$/.test(network) || network === 'host')
     bad('NETWORK', 'bridge, none or the name of a Docker network other than host');
@@ -229,35 +230,35 @@ export function readSettings(
     warnings,
     settings: {
       // Docker needs absolute paths for mounts.
-      data: resolve(given('DATA') ?? (environment.STATE_DIRECTORY?.split(':')[0] || './assay-data')),
+      data: resolve(given('DATA') ?? (environment.STATE_DIRECTORY?.split(':')[0] || textOf('DATA'))),
       listen,
-      baseUrl: readBaseUrl(given('BASE_URL')) ?? `https://${given('LISTEN') ?? '127.0.0.1:8443'}`,
+      baseUrl: readBaseUrl(given('BASE_URL')) ?? `https://${textOf('LISTEN')}`,
       tlsCert: given('TLS_CERT'),
       tlsKey: given('TLS_KEY'),
       dockerHost: readDockerHost(environment.DOCKER_HOST || 'unix:///var/run/docker.sock'),
       image,
       anyImage: anyImage === 'on',
-      concurrency: wholeNumber('CONCURRENCY', cpus().length, 1),
-      timeoutMs: wholeNumber('TIMEOUT', 3600, 1) * 1000,
-      memoryBytes: size('MEMORY', '2GiB', '6MiB'),
+      concurrency: given('CONCURRENCY') === undefined ? cpus().length : wholeNumber('CONCURRENCY', 1),
+      timeoutMs: wholeNumber('TIMEOUT', 1) * 1000,
+      memoryBytes: size('MEMORY', '6MiB'),
       cpus: Number(cpuShare),
-      pids: wholeNumber('PIDS', 1024, 1),
-      shmBytes: size('SHM', '64MiB', '1KiB'),
+      pids: wholeNumber('PIDS', 1),
+      shmBytes: size('SHM', '1KiB'),
       network,
       runAs: { uid: Number(runAs[1]), gid: Number(runAs[2]) },
-      logLimitBytes: size('LOG_LIMIT', '64MiB', '1KiB'),
-      diskBytes: size('DISK', '0'),
-      cacheLimitBytes: size('CACHE_LIMIT', '5GiB'),
+      logLimitBytes: size('LOG_LIMIT', '1KiB'),
+      diskBytes: size('DISK'),
+      cacheLimitBytes: size('CACHE_LIMIT'),
       cacheTotal:
-        parseCacheTotal(given('CACHE_TOTAL') ?? '20%') ??
+        parseCacheTotal(textOf('CACHE_TOTAL')) ??
         bad('CACHE_TOTAL', 'a size (bytes, or with KiB, MiB or GiB) or a percentage from 1% to 100%'),
-      retentionMs: days('RETENTION_DAYS', 90),
+      retentionMs: days('RETENTION_DAYS'),
       retention: {
-        eventsMs: days('RETENTION_EVENTS_DAYS', 30),
-        deliveriesMs: days('RETENTION_DELIVERIES_DAYS', 30),
-        decisionsMs: days('RETENTION_DECISIONS_DAYS', 90),
+        eventsMs: days('RETENTION_EVENTS_DAYS'),
+        deliveriesMs: days('RETENTION_DELIVERIES_DAYS'),
+        decisionsMs: days('RETENTION_DECISIONS_DAYS'),
       },
-      minFreeDiskBytes: size('MIN_FREE_DISK', '1GiB'),
+      minFreeDiskBytes: size('MIN_FREE_DISK'),
       caCerts: given('CA_CERTS'),
       webhookAllow: cidrs('WEBHOOK_ALLOW'),
       trustedProxies: cidrs('TRUSTED_PROXIES'),
