@@ -1,4 +1,4 @@
-// Starts and stops all background work: the queue with its fetches, builds, compiles and deploys; webhooks; the sweep.
+// Starts and stops all background work: the queue with its fetches, builds, compiles and deploys; schedules; webhooks; the sweep.
 
 import type { Settings } from '../config.ts';
 import { resourceName } from '../domain/container/container-plan.ts';
@@ -23,6 +23,7 @@ import { type DeliveryOutcome, startDeliveries } from './deliver-webhook.ts';
 import { watchDisk } from './disk.ts';
 import { fetchWork } from './fetch-commit.ts';
 import { createFileSystems } from './file-systems.ts';
+import { startSchedules } from './fire-schedules.ts';
 import { createHostSlots } from './host-slots.ts';
 import { createKeyedMutex } from './keyed-mutex.ts';
 import { createMissingSources } from './missing-sources.ts';
@@ -163,6 +164,7 @@ export async function startWorkers(options: {
     ],
   });
   const batches = startBatches({ db, live, log, retention: settings.retention });
+  const schedules = startSchedules({ db, live, log, dataDirectory });
   const deliveries = startDeliveries({
     db,
     live,
@@ -202,7 +204,7 @@ export async function startWorkers(options: {
       sweep?.stop();
       batches.stop();
       const grace = setTimeout(host.close, DOCKER_GRACE_MS);
-      await Promise.all([queue.stop(), deliveries.stop(), repacks.idle()]);
+      await Promise.all([queue.stop(), schedules.stop(), deliveries.stop(), repacks.idle()]);
       clearTimeout(grace);
       host.close();
     },

@@ -104,6 +104,21 @@ export function nextTime(cron: string, zone: string, after: number): number | un
   return upcoming(cron, zone, after, 1)[0];
 }
 
+/** The last time from `from` to `to`, both included. Looks back step by step, because there may be many. */
+export function lastTime(cron: string, zone: string, from: number, to: number): number | undefined {
+  const expression = parse(cron);
+  if (!expression) return undefined;
+  for (let spanMs = DAY_MS; ; spanMs *= 4) {
+    const start = Math.max(from, to - spanMs);
+    let last: number | undefined;
+    for (const time of timesOf(expression, zone, start - 1)) {
+      if (time > to) break;
+      last = time;
+    }
+    if (last !== undefined || start === from) return last;
+  }
+}
+
 export function upcoming(cron: string, zone: string, after: number, count: number): number[] {
   const expression = parse(cron);
   return expression ? timesOf(expression, zone, after).take(count).toArray() : [];
