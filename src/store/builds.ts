@@ -4,7 +4,7 @@ import { randomBytes } from 'node:crypto';
 import { and, desc, eq, lt, sql } from 'drizzle-orm';
 import { BUILDS_PER_BATCH, cancelBuild, findCancel } from './cancels.ts';
 import { type Db, insertInto } from './database/db.ts';
-import { limitWithNext, olderThan, type Page } from './database/page.ts';
+import { limitWithNext, listPage, olderThan, type Page } from './database/page.ts';
 import { buildRequests, builds, commits, requestDecisions } from './database/schema.ts';
 import { unfinished } from './database/unfinished.ts';
 import { type Decision, recordDecisions, unpackDecisions } from './decisions.ts';
@@ -344,13 +344,7 @@ export function findBuild(db: Db, projectId: bigint, id: bigint): Build | undefi
 }
 
 export function listBuildsOfCommit(db: Db, commitId: bigint, page: Page): Build[] {
-  return db.orm
-    .select()
-    .from(builds)
-    .where(and(eq(builds.commitId, commitId), olderThan(builds.id, page)))
-    .orderBy(desc(builds.id))
-    .limit(limitWithNext(page))
-    .all();
+  return listPage(db, builds, eq(builds.commitId, commitId), page);
 }
 
 export function listBuildsOfRequest(db: Db, requestId: bigint): Build[] {

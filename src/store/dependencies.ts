@@ -1,10 +1,10 @@
 // Dependencies, their relations and sharing. transition.ts changes their compile state.
 
-import { and, desc, eq, ne, sql } from 'drizzle-orm';
+import { and, eq, ne, sql } from 'drizzle-orm';
 import { COMPILE_CANCELED } from '../domain/dependency.ts';
 import { nameKey } from '../domain/names.ts';
 import type { Db } from './database/db.ts';
-import { limitWithNext, olderThan, type Page } from './database/page.ts';
+import { listPage, type Page } from './database/page.ts';
 import { dependencies, projects, relatedDependencies, suiteDependencies, suites } from './database/schema.ts';
 import { isNameTaken, keyOfChange } from './database/unique-name.ts';
 import type { Dependency } from './dependency-use.ts';
@@ -23,24 +23,12 @@ export function findVisibleDependency(db: Db, accountId: bigint, id: bigint): De
 }
 
 export function listOwnDependencies(db: Db, ownerId: bigint, page: Page): Dependency[] {
-  return db.orm
-    .select()
-    .from(dependencies)
-    .where(and(eq(dependencies.ownerId, ownerId), olderThan(dependencies.id, page)))
-    .orderBy(desc(dependencies.id))
-    .limit(limitWithNext(page))
-    .all();
+  return listPage(db, dependencies, eq(dependencies.ownerId, ownerId), page);
 }
 
 /** Dependencies that other accounts share. */
 export function listSharedDependencies(db: Db, accountId: bigint, page: Page): Dependency[] {
-  return db.orm
-    .select()
-    .from(dependencies)
-    .where(and(sql`shared = 1`, ne(dependencies.ownerId, accountId), olderThan(dependencies.id, page)))
-    .orderBy(desc(dependencies.id))
-    .limit(limitWithNext(page))
-    .all();
+  return listPage(db, dependencies, and(sql`shared = 1`, ne(dependencies.ownerId, accountId)), page);
 }
 
 export function isDependencyNameTaken(db: Db, ownerId: bigint, name: string, own?: Dependency): boolean {

@@ -1,9 +1,9 @@
 // Deploy strategies and deploys. transition.ts changes the state of a deploy.
 
-import { and, asc, desc, eq, isNull, sql } from 'drizzle-orm';
+import { and, asc, eq, isNull, sql } from 'drizzle-orm';
 import { nameKey } from '../domain/names.ts';
 import type { Db } from './database/db.ts';
-import { limitWithNext, olderThan, type Page } from './database/page.ts';
+import { listPage, type Page } from './database/page.ts';
 import { deployStrategies, deploys, projects } from './database/schema.ts';
 import { unfinished } from './database/unfinished.ts';
 import { isNameTaken, keyOfChange } from './database/unique-name.ts';
@@ -13,13 +13,7 @@ export { type Deploy, insertDeploy as createDeploy } from './transition.ts';
 export type DeployStrategy = typeof deployStrategies.$inferSelect;
 
 export function listStrategies(db: Db, projectId: bigint, page: Page): DeployStrategy[] {
-  return db.orm
-    .select()
-    .from(deployStrategies)
-    .where(and(eq(deployStrategies.projectId, projectId), olderThan(deployStrategies.id, page)))
-    .orderBy(desc(deployStrategies.id))
-    .limit(limitWithNext(page))
-    .all();
+  return listPage(db, deployStrategies, eq(deployStrategies.projectId, projectId), page);
 }
 
 export function findStrategy(db: Db, projectId: bigint, id: bigint): DeployStrategy | undefined {
@@ -66,13 +60,7 @@ export function deleteStrategy(db: Db, id: bigint): void {
 }
 
 export function listDeploys(db: Db, projectId: bigint, page: Page): Deploy[] {
-  return db.orm
-    .select()
-    .from(deploys)
-    .where(and(eq(deploys.projectId, projectId), olderThan(deploys.id, page)))
-    .orderBy(desc(deploys.id))
-    .limit(limitWithNext(page))
-    .all();
+  return listPage(db, deploys, eq(deploys.projectId, projectId), page);
 }
 
 export function findDeploy(db: Db, projectId: bigint, id: bigint): Deploy | undefined {

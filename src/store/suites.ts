@@ -1,9 +1,9 @@
 // Suites with their rules, environment variables and dependencies.
 
-import { and, asc, desc, eq, gt, inArray, sql } from 'drizzle-orm';
+import { and, asc, eq, gt, inArray, sql } from 'drizzle-orm';
 import { nameKey } from '../domain/names.ts';
 import { type Db, prepared } from './database/db.ts';
-import { limitWithNext, olderThan, type Page } from './database/page.ts';
+import { listPage, type Page } from './database/page.ts';
 import {
   dependencies,
   environmentVariables,
@@ -22,13 +22,7 @@ export type SealedVariable = typeof environmentVariables.$inferSelect;
 const contentCell = (row: bigint) => ({ table: 'environment_variables', column: 'content', row });
 
 export function listSuites(db: Db, projectId: bigint, page: Page): Suite[] {
-  return db.orm
-    .select()
-    .from(suites)
-    .where(and(eq(suites.projectId, projectId), olderThan(suites.id, page)))
-    .orderBy(desc(suites.id))
-    .limit(limitWithNext(page))
-    .all();
+  return listPage(db, suites, eq(suites.projectId, projectId), page);
 }
 
 /** In order of creation. */
@@ -110,13 +104,7 @@ export function deleteSuite(db: Db, suite: Suite): void {
 }
 
 export function listRules(db: Db, suiteId: bigint, page: Page): SuiteRule[] {
-  return db.orm
-    .select()
-    .from(suiteRules)
-    .where(and(eq(suiteRules.suiteId, suiteId), olderThan(suiteRules.id, page)))
-    .orderBy(desc(suiteRules.id))
-    .limit(limitWithNext(page))
-    .all();
+  return listPage(db, suiteRules, eq(suiteRules.suiteId, suiteId), page);
 }
 
 const allRules = prepared(db =>
@@ -162,13 +150,7 @@ export const openVariable = (db: Db, row: SealedVariable): Variable => ({
 });
 
 export function listVariables(db: Db, suiteId: bigint, page: Page): SealedVariable[] {
-  return db.orm
-    .select()
-    .from(environmentVariables)
-    .where(and(eq(environmentVariables.suiteId, suiteId), olderThan(environmentVariables.id, page)))
-    .orderBy(desc(environmentVariables.id))
-    .limit(limitWithNext(page))
-    .all();
+  return listPage(db, environmentVariables, eq(environmentVariables.suiteId, suiteId), page);
 }
 
 export function listSealedVariables(db: Db, suiteId: bigint): SealedVariable[] {
