@@ -2,7 +2,7 @@
 // are one transaction, so a planned time fires exactly once even if the process is killed.
 
 import { and, desc, eq, gt, isNotNull, sql } from 'drizzle-orm';
-import { lastTime, nextTime } from '../domain/trigger/cron.ts';
+import { checkTimeZone, lastTime, nextTime } from '../domain/trigger/cron.ts';
 import type { IgnoredReason } from '../domain/trigger/trigger.ts';
 import { type Db, prepared } from './database/db.ts';
 import { buildRequests, firings, triggers } from './database/schema.ts';
@@ -60,6 +60,10 @@ export function fireSchedule(db: Db, due: Trigger, tip?: string): Firing | undef
     const firing = { event: 'schedule', ref: `refs/heads/${branch}`, plannedAt };
     const ignore = (reason: IgnoredReason) =>
       recordFiring(db, trigger, { ...firing, outcome: 'ignored', reason });
+    if (checkTimeZone(time_zone)) {
+      const reason = `The time zone ${time_zone} is not known any more: choose another one.`;
+      return recordFiring(db, trigger, { ...firing, outcome: 'failed', reason });
+    }
     if (now - plannedAt > Math.max(late * MINUTE_MS, ON_TIME_MS)) return ignore('too_late');
     if (!isOwnerActive(db, project)) return ignore('owner_inactive');
     if (hasUnfinishedRequest(db, trigger)) return ignore('still_running');

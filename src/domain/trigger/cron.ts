@@ -99,7 +99,7 @@ export function checkTimeZone(zone: string): 'invalid_format' | undefined {
   }
 }
 
-/** The first time after `after`. Undefined if there is none, or if the expression is not valid. */
+/** The first time after `after`. Undefined if there is none, or if the expression or the zone is not valid. */
 export function nextTime(cron: string, zone: string, after: number): number | undefined {
   return upcoming(cron, zone, after, 1)[0];
 }
@@ -107,7 +107,7 @@ export function nextTime(cron: string, zone: string, after: number): number | un
 /** The last time from `from` to `to`, both included. Looks back step by step, because there may be many. */
 export function lastTime(cron: string, zone: string, from: number, to: number): number | undefined {
   const expression = parse(cron);
-  if (!expression) return undefined;
+  if (!expression || checkTimeZone(zone)) return undefined;
   for (let spanMs = DAY_MS; ; spanMs *= 4) {
     const start = Math.max(from, to - spanMs);
     let last: number | undefined;
@@ -121,7 +121,8 @@ export function lastTime(cron: string, zone: string, from: number, to: number): 
 
 export function upcoming(cron: string, zone: string, after: number, count: number): number[] {
   const expression = parse(cron);
-  return expression ? timesOf(expression, zone, after).take(count).toArray() : [];
+  if (!expression || checkTimeZone(zone)) return [];
+  return timesOf(expression, zone, after).take(count).toArray();
 }
 
 /** A time in which the offset from UTC stays the same. Without an end or a start it is infinite. */

@@ -6,6 +6,7 @@ import {
   checkCron,
   checkTimeZone,
   describeCron,
+  lastTime,
   nextTime,
   upcoming,
 } from '../../../src/domain/trigger/cron.ts';
@@ -214,6 +215,20 @@ test('only names of the time zone database are time zones', () => {
     assert.equal(checkTimeZone(zone), undefined, zone);
   for (const zone of ['', ' UTC', 'Europe', 'Mars/Base', '+02:00', 'Z+1', '2020-01-01[UTC]', 'a'.repeat(99)])
     assert.equal(checkTimeZone(zone), 'invalid_format', zone);
+  assert.equal(nextTime('@daily', 'Mars/Base', now), undefined);
+  assert.equal(lastTime('@daily', 'Mars/Base', 0, now), undefined);
+});
+
+test('the last time in a span is found, however many there are', () => {
+  const last = (cron: string, from: string, to: string) => {
+    const time = lastTime(cron, 'Europe/Berlin', Date.parse(from), Date.parse(to));
+    return time && new Date(time).toISOString().slice(0, 16);
+  };
+  assert.equal(last('* * * * *', '1990-01-01T00:00Z', '2026-11-15T12:34:56Z'), '2026-11-15T12:34');
+  assert.equal(last('0 0 29 2 *', '1990-01-01T00:00Z', '2027-11-15T12:00Z'), '2024-02-28T23:00');
+  assert.equal(last('* * * 1 *', '1990-01-01T00:00Z', '2026-12-31T12:00Z'), '2026-01-31T22:59');
+  assert.equal(last('0 3 * * *', '2026-11-15T02:00Z', '2026-11-15T02:00Z'), '2026-11-15T02:00');
+  assert.equal(last('0 3 * * *', '2026-11-15T02:00:01Z', '2026-11-16T01:59Z'), undefined);
 });
 
 test('simple expressions are described in words', () => {
