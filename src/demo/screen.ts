@@ -119,8 +119,8 @@ export function createScreen(
         row(what, state, tone) {
           const changedAt = performance.now();
           const tookMs = changedAt - (rows.get(what)?.changedAt ?? changedAt);
-          const isUnderWay = tone === 'dim' || tone === 'busy';
-          rows.set(what, { state, tone, changedAt, ...(!isUnderWay && { tookMs }) });
+          const isUnfinished = tone === 'dim' || tone === 'busy';
+          rows.set(what, { state, tone, changedAt, ...(!isUnfinished && { tookMs }) });
         },
         end(text, isGood = true) {
           clear();

@@ -1,11 +1,17 @@
 // The cache that a suite keeps in /srv/cache between builds: the name of its volume, and which caches to empty first.
 
+import { resourceName } from './container/container-plan.ts';
+
 /**
  * To empty a cache, the next build mounts a volume of the next generation. The old volume is removed when no build uses
  * it any more, so a build never loses its cache while it runs.
  */
 export const cacheVolumeOf = (instance: string, suiteId: bigint, generation: number): string =>
-  `assay-${instance}-cache-${suiteId}${generation === 0 ? '' : `-${generation}`}`;
+  resourceName({
+    instance,
+    kind: 'cache',
+    id: `${suiteId}${generation === 0 ? '' : `-${generation}`}`,
+  });
 
 /** CACHE_TOTAL: a share of the file system that holds Docker's volumes, or a size. 0 means no limit. */
 export type CacheTotal = { share: number } | { bytes: number };

@@ -5,7 +5,8 @@ import { and, asc, eq, isNull, sql } from 'drizzle-orm';
 import { type Db, prepared } from './database/db.ts';
 import { accounts, buildRequests, builds, dependencies, deploys, projects } from './database/schema.ts';
 import { unfinished } from './database/unfinished.ts';
-import type { Build, BuildRequest, Dependency, Deploy } from './transition.ts';
+import type { Dependency } from './dependency-use.ts';
+import type { Build, BuildRequest, Deploy } from './transition.ts';
 
 type First = { projectId: bigint; id: bigint; repositoryUrl: string };
 

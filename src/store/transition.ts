@@ -29,13 +29,12 @@ import {
   projects,
 } from './database/schema.ts';
 import { unfinished } from './database/unfinished.ts';
-import { dependencyRecord, listProjectsUsing } from './dependency-use.ts';
+import { type Dependency, dependencyRecord, listProjectsUsing } from './dependency-use.ts';
 import { recordEvent } from './events.ts';
 
 export type Build = typeof builds.$inferSelect;
 export type BuildRequest = typeof buildRequests.$inferSelect;
 export type Deploy = typeof deploys.$inferSelect;
-export type Dependency = typeof dependencies.$inferSelect;
 
 type Changes<Row> = Partial<Omit<Row, 'id' | 'buildState' | 'compileState' | 'state'>>;
 

@@ -16,6 +16,7 @@ import {
   type Ownership,
   prefixVolumeName,
   type RunAs,
+  resourceName,
 } from '../domain/container/container-plan.ts';
 import { directoriesTar, openArtifact } from '../engine/archive/artifact-tar.ts';
 import type { UnionPlan, VolumeDirectory } from '../engine/engine.ts';
@@ -62,6 +63,7 @@ const WORK_DIRECTORY = 'work';
 
 export function createArtifacts({ db, host, dataDirectory, runAs }: ArtifactOptions): Artifacts {
   const instance = instanceOf(db);
+  const nameOf = (kind: string, id: string) => resourceName({ instance, kind, id });
   const { engine } = host;
   const filling = new Map<string, Promise<string>>();
   const held = new Map<string, number>();
@@ -92,7 +94,7 @@ export function createArtifacts({ db, host, dataDirectory, runAs }: ArtifactOpti
       throw new CannotRun(
         'The artifact of a dependency is missing: upload its archive again, or restore a backup.',
       );
-    const name = `assay-${instance}-artifact-${hash.slice(0, 16)}-${randomBytes(4).toString('hex')}`;
+    const name = nameOf('artifact', `${hash.slice(0, 16)}-${randomBytes(4).toString('hex')}`);
     reserve(name);
     const owner = { instance, kind: 'artifact', id: hash };
     await engine.createVolume({ name, owner });
@@ -130,7 +132,7 @@ export function createArtifacts({ db, host, dataDirectory, runAs }: ArtifactOpti
 
   /** A volume with empty directories. It is filled at each use, because that is cheaper than checking it. */
   async function mountPointVolume(paths: readonly string[]): Promise<string> {
-    const name = `assay-${instance}-mountpoints-${digest(paths.join('\n'))}`;
+    const name = nameOf('mountpoints', digest(paths.join('\n')));
     reserve(name);
     await engine.createVolume({ name, owner: { instance, kind: 'mountpoints', id: '' } });
     await engine.fillVolume(name, () => directoriesTar(paths, runAs));
@@ -158,7 +160,7 @@ export function createArtifacts({ db, host, dataDirectory, runAs }: ArtifactOpti
     if (place.layers.length === 1 && first?.inside === '' && mountPoints.length === 0)
       return [readOnlyMount(volumes.get(first.hash) as string, target)];
     const layers = await layersOf(place, volumes);
-    const name = `assay-${instance}-union-${digest(JSON.stringify(layers))}`;
+    const name = nameOf('union', digest(JSON.stringify(layers)));
     await createUnion({ name, owner: { instance, kind: 'union', id: '' }, layers }, target);
     return [readOnlyMount(name, target), ...layerMounts(layers)];
   }

@@ -40,8 +40,8 @@ export function createHostSlots(onChange: () => void, slowAfterMs = SLOW_AFTER_M
       if (hosts.some(isAtLimit)) return false;
       if (areQuick(hosts)) return true;
       // The last quick slot is reserved for hosts that are known to be quick.
-      const isUnderWay = count(call => call.hosts.some(host => hosts.includes(host))) > 0;
-      const maxSlow = isUnderWay ? MAX_SLOW : MAX_CALLS - MAX_QUICK;
+      const hasCalls = count(call => call.hosts.some(host => hosts.includes(host))) > 0;
+      const maxSlow = hasCalls ? MAX_SLOW : MAX_CALLS - MAX_QUICK;
       return (
         count(call => call.isSlow || !areQuick(call.hosts)) < maxSlow &&
         count(call => !call.isSlow && !areQuick(call.hosts)) < MAX_QUICK - 1

@@ -16,7 +16,7 @@ import {
   resourceName,
 } from './container-plan.ts';
 import { COMMAND_STEP, type EntryStep, entryCommand } from './entry-script.ts';
-import { describeStatus, KILLED, LOST, MAX_ATTEMPTS, type Outcome } from './verdict.ts';
+import { describeStatus, KILLED, LOST, MAX_ATTEMPTS, memoryLines, type Outcome } from './verdict.ts';
 
 export const UNPACK_STEP = 'unpack';
 
@@ -205,9 +205,7 @@ function retryCompile(reason: string, attempts: number): CompileVerdict {
 }
 
 function classifyExit(exit: Extract<Outcome, { kind: 'exit' }>, memoryBytes: number): CompileVerdict {
-  const memory = exit.outOfMemory
-    ? [`out of memory: a process was killed at the limit of ${memoryBytes} bytes`]
-    : [];
+  const memory = memoryLines(exit, memoryBytes);
   if (exit.status === 0) return { event: 'compile', error: null, lines: memory };
   const error =
     exit.step === COMMAND_STEP

@@ -126,10 +126,11 @@ export function classifyOutcome(
   }
 }
 
+export const memoryLines = ({ outOfMemory }: { outOfMemory: boolean }, memoryBytes: number): string[] =>
+  outOfMemory ? [`out of memory: a process was killed at the limit of ${memoryBytes} bytes`] : [];
+
 function classifyExit(exit: Extract<Outcome, { kind: 'exit' }>, memoryBytes: number): Verdict {
-  const memory = exit.outOfMemory
-    ? [`out of memory: a process was killed at the limit of ${memoryBytes} bytes`]
-    : [];
+  const memory = memoryLines(exit, memoryBytes);
   if (exit.step === COMMAND_STEP)
     return exit.status === 0
       ? { event: 'pass', exitCode: 0, error: null, lines: memory }

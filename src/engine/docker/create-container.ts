@@ -1,6 +1,12 @@
 // Creates all containers with the restrictions that they share: those of jobs, and internal ones of the engine itself.
 import { randomBytes } from 'node:crypto';
-import { labelsOf, type Mount, type Ownership, ownershipOf } from '../../domain/container/container-plan.ts';
+import {
+  labelsOf,
+  type Mount,
+  type Ownership,
+  ownershipOf,
+  resourceName,
+} from '../../domain/container/container-plan.ts';
 import { EngineRefused, ImageMissing, LOST_VOLUME_KIND, VolumeLost } from '../engine.ts';
 import {
   type DockerClient,
@@ -139,6 +145,6 @@ export async function withInternalContainer<T>(
 
 /** A new name each time, because the previous container may still be being removed. */
 export const nameInternalContainer = ({ instance }: EngineContext, kind: string) => ({
-  name: `assay-${instance}-${kind}-${randomBytes(4).toString('hex')}`,
+  name: resourceName({ instance, kind, id: randomBytes(4).toString('hex') }),
   owner: { instance, kind, id: '' },
 });

@@ -161,11 +161,11 @@ function finish(owner) {
  */
 function awaitNextRun(address) {
   const source = new EventSource(address);
-  /** @type {{ is_under_way: boolean, run: number } | undefined} */
+  /** @type {{ is_unfinished: boolean, run: number } | undefined} */
   let last;
   source.addEventListener('changed', event => {
     const now = JSON.parse(event.data);
-    if (now.is_under_way || (last && now.run !== last.run)) {
+    if (now.is_unfinished || (last && now.run !== last.run)) {
       source.close();
       showNextRun();
     } else if (last) refresh();

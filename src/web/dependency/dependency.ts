@@ -88,7 +88,7 @@ export const dependencyPages: Route[] = [
       maySee: caller => read()?.ownerId === caller.accountId,
       payload: () => {
         const now = read();
-        return now && { is_under_way: isUnderWay(now), run: now.startedAt };
+        return now && { is_unfinished: isUnfinished(now), run: now.startedAt };
       },
     });
   }),
@@ -104,7 +104,7 @@ const logPathOf = ({ services, found }: DependencyVisit) =>
   dependencyLogPath(services.dataDirectory, found.dependency.id);
 const isOwner = ({ caller, found }: DependencyVisit) =>
   caller.kind === 'user' && found.dependency.ownerId === caller.accountId;
-const isUnderWay = ({ compileState }: Dependency) => UNFINISHED_COMPILES.includes(compileState);
+const isUnfinished = ({ compileState }: Dependency) => UNFINISHED_COMPILES.includes(compileState);
 
 /** Only the owner may see logs and edit. */
 function requireOwner(visit: DependencyVisit): void {
@@ -115,7 +115,7 @@ async function showDependency(visit: DependencyVisit): Promise<View> {
   const { dependency } = visit.found;
   const state = marketplaceState(dependency);
   const isOwn = isOwner(visit);
-  const isPending = isUnderWay(dependency) || dependency.archiveHash === null;
+  const isPending = isUnfinished(dependency) || dependency.archiveHash === null;
   const isHeadOnly = visit.url.searchParams.get('part') === 'head';
   return {
     title: dependency.name,
@@ -151,7 +151,7 @@ function renderHead(visit: DependencyVisit, state: string): Html {
   const took =
     dependency.compileState === 'compiling' && startedAt !== null
       ? html`<span>for <span class="number" data-running-ms="${services.db.now() - startedAt}">${formatDuration(services.db.now() - startedAt)}</span></span>`
-      : startedAt !== null && finishedAt !== null && !isUnderWay(dependency)
+      : startedAt !== null && finishedAt !== null && !isUnfinished(dependency)
         ? html`<span>${dependency.compileState === 'compiled' ? 'compiled in' : 'after'} ${formatDuration(finishedAt - startedAt)}, ${relativeTime(finishedAt, services.db.now())}</span>`
         : '';
   return html`${pageHead(dependency.name, {
@@ -170,7 +170,7 @@ function headButtons(visit: DependencyVisit): Html[] {
   const button = (rest: string, label: string, options = {}) =>
     actionButton(formTo(visit, hrefOf(visit, rest)), label, options);
   return [
-    ...(isUnderWay(dependency) && !dependency.cancelRequested
+    ...(isUnfinished(dependency) && !dependency.cancelRequested
       ? [
           button('/cancel', 'Cancel', {
             tone: 'danger',
