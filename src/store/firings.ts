@@ -1,10 +1,10 @@
 // What triggers do: compares refs with their last known hashes, makes build requests, and records a firing for each ref.
 // Every function is one transaction.
 
-import { and, asc, eq, gt, sql } from 'drizzle-orm';
+import { and, asc, eq, gt, gte, isNotNull, ne, notInArray, sql } from 'drizzle-orm';
 import { type IgnoredReason, parseRef, type TriggerOptions, wantsRef } from '../domain/trigger/trigger.ts';
 import { type BuildRequest, createBuildRequest } from './builds.ts';
-import type { Db } from './database/db.ts';
+import { type Db, prepared } from './database/db.ts';
 import { firings, repositoryLooks, seenRefs, triggers } from './database/schema.ts';
 import type { Project } from './projects.ts';
 import { type Firing, isOwnerActive, listRefTriggers, type Trigger } from './triggers.ts';
@@ -13,13 +13,27 @@ import { type Firing, isOwnerActive, listRefTriggers, type Trigger } from './tri
 export type RefChange = { ref: string; before: string | null; after: string | null };
 
 /** How a change became known: the event of a forge, or `look`. */
-export type Origin = { event: string; delivery?: string | null; pushedBy?: string | null };
+export type Origin = {
+  event: string;
+  delivery?: string | null | undefined;
+  pushedBy?: string | null | undefined;
+  /** A firing that waited for the look. It becomes the firing of the change. */
+  waiting?: Firing | undefined;
+};
+
+/** The events of firings that no hook reported: found by a look, and asked for by a caller of the API. */
+export const LOOK = 'look';
+export const FIRE = 'fire';
 
 const FILTERED = { outcome: 'ignored', reason: 'filtered' } as const;
 
 type NewFiring = Omit<typeof firings.$inferInsert, 'id' | 'triggerId' | 'createdAt'>;
 
-export function recordFiring(db: Db, trigger: Trigger, firing: NewFiring): Firing {
+export function recordFiring(
+  db: Db,
+  trigger: Trigger,
+  { waiting, ...firing }: NewFiring & Pick<Origin, 'waiting'>,
+): Firing {
   return db.write(() => {
     for (const topic of [`trigger:${trigger.id}`, `project:${trigger.projectId}`]) db.touch(topic);
     const createdAt = db.now();
@@ -28,6 +42,7 @@ export function recordFiring(db: Db, trigger: Trigger, firing: NewFiring): Firin
       .set({ firedAt: createdAt, ...(trigger.state === 'new' && { state: 'ok' as const }) })
       .where(eq(triggers.id, trigger.id))
       .run();
+    if (waiting) return resolveFiring(db, waiting, firing);
     return db.orm
       .insert(firings)
       .values({ ...firing, id: db.newId(), triggerId: trigger.id, createdAt })
@@ -85,15 +100,19 @@ export function observeRef(
     const change = { ...origin, ref, before, after };
     const ignore = (reason: IgnoredReason) =>
       recordFiring(db, trigger, { ...change, outcome: 'ignored', reason });
-    if (after === null) {
+    // The next look compares every ref: another one may bring this ref back to what the last look found.
+    if (before !== after)
       db.orm
-        .delete(seenRefs)
-        .where(and(eq(seenRefs.projectId, project.id), eq(seenRefs.ref, ref)))
+        .update(repositoryLooks)
+        .set({ refsDigest: '' })
+        .where(eq(repositoryLooks.projectId, project.id))
         .run();
+    if (after === null) {
+      rememberRefs(db, project.id, [{ ref, after }]);
       return ignore('deleted');
     }
     if (before === after) return recordFiring(db, trigger, { ...change, outcome: 'unchanged' });
-    rememberRefs(db, project.id, [[ref, after]]);
+    rememberRefs(db, project.id, [{ ref, after }]);
     if (ignored) return ignore(ignored);
     // All triggers of a project compare with the same hashes, so the first one to see a change asks for the others too.
     const wanting = wantingTrigger(db, project.id, trigger, ref);
@@ -138,12 +157,8 @@ export function requestBuild(
   });
 }
 
-function seenHash(db: Db, projectId: bigint, ref: string): string | undefined {
-  return db.orm
-    .select({ hash: seenRefs.hash })
-    .from(seenRefs)
-    .where(and(eq(seenRefs.projectId, projectId), eq(seenRefs.ref, ref)))
-    .get()?.hash;
+export function seenHash(db: Db, projectId: bigint, ref: string): string | undefined {
+  return seenStatements(db).find.get(projectId, ref);
 }
 
 /** The known refs of a project in order, after the given one. */
@@ -162,20 +177,53 @@ export function listSeenRefs(
     .all();
 }
 
-/** Records hashes without building. */
+const seenStatements = prepared(({ sqlite }) => ({
+  find: sqlite
+    .prepare<[bigint, string], string>('SELECT hash FROM seen_refs WHERE project_id = ? AND ref = ?')
+    .pluck(),
+  upsert: sqlite.prepare<[bigint, string, string]>(
+    `INSERT INTO seen_refs (project_id, ref, hash) VALUES (?, ?, ?)
+     ON CONFLICT (project_id, ref) DO UPDATE SET hash = excluded.hash`,
+  ),
+  forget: sqlite.prepare<[bigint, string]>('DELETE FROM seen_refs WHERE project_id = ? AND ref = ?'),
+}));
+
+/** Records hashes and deletions without building. */
 export function rememberRefs(
   db: Db,
   projectId: bigint,
-  refs: readonly (readonly [ref: string, hash: string])[],
+  changes: readonly Pick<RefChange, 'ref' | 'after'>[],
 ): void {
+  const { upsert, forget } = seenStatements(db);
   db.write(() => {
-    for (const [ref, hash] of refs)
-      db.orm
-        .insert(seenRefs)
-        .values({ projectId, ref, hash })
-        .onConflictDoUpdate({ target: [seenRefs.projectId, seenRefs.ref], set: { hash } })
-        .run();
+    for (const { ref, after } of changes)
+      if (after === null) forget.run(projectId, ref);
+      else upsert.run(projectId, ref, after);
   });
+}
+
+/** The hashes that hooks have replaced since the given id, by ref. An answer from before the hooks may still have them. */
+export function listReplacedHashes(
+  db: Db,
+  projectId: bigint,
+  since: bigint,
+): Map<string, Set<string | null>> {
+  const rows = db.orm
+    .select({ ref: firings.ref, before: firings.before })
+    .from(firings)
+    .innerJoin(triggers, eq(triggers.id, firings.triggerId))
+    .where(
+      and(
+        eq(triggers.projectId, projectId),
+        gt(firings.id, since),
+        ne(firings.event, LOOK),
+        isNotNull(firings.ref),
+        notInArray(firings.outcome, ['looking', 'unchanged']),
+      ),
+    )
+    .all();
+  const byRef = Map.groupBy(rows, ({ ref }) => ref as string);
+  return new Map([...byRef].map(([ref, found]) => [ref, new Set(found.map(({ before }) => before))]));
 }
 
 export type RepositoryLook = typeof repositoryLooks.$inferSelect;
@@ -210,14 +258,32 @@ export function listLooking(db: Db, projectId: bigint): Firing[] {
     .map(({ firing }) => firing);
 }
 
+export function findFiring(db: Db, id: bigint): Firing | undefined {
+  return db.orm.select().from(firings).where(eq(firings.id, id)).get();
+}
+
+/** The firing with this id and later ones of the project, oldest first. */
+export function listFiringsFrom(db: Db, projectId: bigint, id: bigint, limit: number): Firing[] {
+  return db.orm
+    .select({ firing: firings })
+    .from(firings)
+    .innerJoin(triggers, eq(triggers.id, firings.triggerId))
+    .where(and(eq(triggers.projectId, projectId), gte(firings.id, id)))
+    .orderBy(asc(firings.id))
+    .limit(limit)
+    .all()
+    .map(({ firing }) => firing);
+}
+
 /** Ends a firing that waited for a look, or says why it still waits. */
-export function resolveFiring(
-  db: Db,
-  firing: Firing,
-  changes: Pick<NewFiring, 'outcome' | 'reason' | 'buildRequestId'>,
-): Firing {
+export function resolveFiring(db: Db, firing: Firing, changes: Partial<NewFiring>): Firing {
   return db.write(() => {
     db.touch(`trigger:${firing.triggerId}`);
-    return db.orm.update(firings).set(changes).where(eq(firings.id, firing.id)).returning().get() as Firing;
+    return db.orm
+      .update(firings)
+      .set({ reason: null, ...changes })
+      .where(eq(firings.id, firing.id))
+      .returning()
+      .get() as Firing;
   });
 }

@@ -18,6 +18,7 @@ import {
 import { COMPILE_CANCELED, type CompileEvent, compileMachine } from '../domain/dependency.ts';
 import { type DeployEvent, deployMachine } from '../domain/deploy.ts';
 import { nextState } from '../domain/machine.ts';
+import type { TriggerState } from '../domain/trigger/trigger.ts';
 import { type Db, prepared } from './database/db.ts';
 import {
   buildRequests,
@@ -27,6 +28,7 @@ import {
   deployStrategies,
   deploys,
   projects,
+  triggers,
 } from './database/schema.ts';
 import { unfinished } from './database/unfinished.ts';
 import { type Dependency, dependencyRecord, listProjectsUsing } from './dependency-use.ts';
@@ -387,4 +389,23 @@ export function announceDependency(
     recordEvent(db, projectId, type, dependency.id, { kind: 'dependency', record });
   db.touch(`dependency:${dependency.id}`);
   db.touch('queue');
+}
+
+/** Sets the state of a trigger. */
+export function moveTrigger(
+  db: Db,
+  id: bigint,
+  state: TriggerState,
+  changes: { failures: number; error: string | null },
+): void {
+  db.write(() => {
+    const moved = db.orm
+      .update(triggers)
+      .set({ ...changes, state })
+      .where(eq(triggers.id, id))
+      .returning()
+      .get();
+    if (!moved) return;
+    for (const topic of [`trigger:${id}`, `project:${moved.projectId}`]) db.touch(topic);
+  });
 }

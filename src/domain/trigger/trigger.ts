@@ -54,12 +54,17 @@ export function parseRef(ref: string): { kind: 'branch' | 'tag'; name: string } 
 }
 
 /** Whether a trigger with these filters builds the ref. */
-export function wantsRef(filters: RefFilters, ref: string): boolean {
-  const parsed = parseRef(ref);
-  if (!parsed) return false;
-  return globsOf(parsed.kind === 'branch' ? filters.branches : filters.tags).some(glob =>
-    compileGlob(glob)(parsed.name),
-  );
+export const wantsRef = (filters: RefFilters, ref: string): boolean => compileFilters(filters)(ref);
+
+/** `wantsRef` for many refs. */
+export function compileFilters(filters: RefFilters): (ref: string) => boolean {
+  const branches = globsOf(filters.branches).map(compileGlob);
+  const tags = globsOf(filters.tags).map(compileGlob);
+  return ref => {
+    const parsed = parseRef(ref);
+    if (!parsed) return false;
+    return (parsed.kind === 'branch' ? branches : tags).some(matches => matches(parsed.name));
+  };
 }
 
 export const globsOf = (filter: string): string[] => filter.split(/\s+/).filter(glob => glob !== '');

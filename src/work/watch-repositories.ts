@@ -1,0 +1,209 @@
+// Looks at repositories with `git ls-remote`: at the intervals of triggers, when a hook leaves open what has changed, and
+// when somebody asks for it. A look needs no container slot and no mirror.
+
+import { hideHostPaths } from '../domain/host-paths.ts';
+import { GitFailure } from '../engine/git/git.ts';
+import { listRemote, type RemoteRefs } from '../engine/git/ls-remote.ts';
+import type { Live } from '../live.ts';
+import type { Log } from '../log.ts';
+import type { Db } from '../store/database/db.ts';
+import { FIRE, findFiring, listFiringsFrom, listLooking, lookFor, resolveFiring } from '../store/firings.ts';
+import {
+  type Claim,
+  claimLook,
+  type DueLook,
+  failLook,
+  findDueLook,
+  findNextLookAt,
+  nextLookAt,
+  repairNextLooks,
+  scheduleLook,
+} from '../store/looks.ts';
+import { findProject, type Project, privateKeyOf } from '../store/projects.ts';
+import { type Firing, findAnyTrigger, isOwnerActive, type Trigger } from '../store/triggers.ts';
+import { applyLook } from './apply-look.ts';
+import { logFailure } from './fetch-mirror.ts';
+import { createHostSlots, hostIn } from './host-slots.ts';
+
+export type LookOutcome = 'unchanged' | 'changed' | 'failed';
+
+export type RepositoryWatch = {
+  /** Looks now, and returns the firings of it. After a deadline, the first of them is still `looking`. */
+  fire(trigger: Trigger): Promise<Firing[]>;
+  /** Ends the looks that are under way. Resolves when their processes have ended. */
+  stop(): Promise<void>;
+};
+
+export type WatchOptions = {
+  db: Db;
+  live: Live;
+  log: Log;
+  dataDirectory: string;
+  /** How many looks may begin in a second. */
+  rate: number;
+  onLook(outcome: LookOutcome): void;
+  onFiring(firing: Firing): void;
+  /** Tests pass one that connects to no host. */
+  ask?: (project: Project, signal: AbortSignal) => Promise<RemoteRefs>;
+};
+
+const SLEEP_MAX_MS = 60_000;
+const RETRY_MS = 5_000;
+const MAX_PER_HOST = 2;
+const FIRE_DEADLINE_MS = 40_000;
+const FIRE_FIRINGS_MAX = 100;
+
+export function watchRepositories(options: WatchOptions): RepositoryWatch {
+  const { db, live, log, dataDirectory } = options;
+  const stopping = new AbortController();
+  const slots = createHostSlots(() => wake());
+  /** The looks that are under way, by project. */
+  const looks = new Map<bigint, { host: string; ended: Promise<void> }>();
+  let startedAtMs = Number.NEGATIVE_INFINITY;
+  let wasAwaited = false;
+  let timer: NodeJS.Timeout | undefined;
+  let immediate: NodeJS.Immediate | undefined;
+
+  const ask =
+    options.ask ??
+    ((project, signal) =>
+      listRemote({
+        url: project.repositoryUrl,
+        ssh: { dataDirectory, privateKey: privateKeyOf(db, project) },
+        signal,
+      }));
+
+  const mayLook = ({ projectId, repositoryUrl }: DueLook) => {
+    const host = hostIn(repositoryUrl);
+    const ofHost = [...looks.values()].filter(look => look.host === host).length;
+    return !looks.has(projectId) && ofHost < MAX_PER_HOST && slots.mayBegin([host]);
+  };
+
+  /** Starts at most one look. Returns when to continue, at the latest. */
+  function startNext(): number {
+    if (slots.isFull()) return SLEEP_MAX_MS;
+    const waitMs = startedAtMs + 1000 / options.rate - performance.now();
+    if (waitMs > 0) return waitMs;
+    // Looks that somebody waits for come first, but only every second time: hooks without end must not stop all polls.
+    const awaited = wasAwaited ? undefined : findDueLook(db, true, mayLook);
+    const due = awaited ?? findDueLook(db, false, mayLook);
+    wasAwaited = awaited !== undefined;
+    if (!due) return untilNextMs();
+    const claim = claimLook(db, due);
+    if (claim) start(due, claim);
+    return 0;
+  }
+
+  function untilNextMs(): number {
+    repairNextLooks(db);
+    const nextAt = findNextLookAt(db);
+    return nextAt === undefined ? SLEEP_MAX_MS : Math.min(SLEEP_MAX_MS, Math.max(0, nextAt - db.now()));
+  }
+
+  function start(due: DueLook, claim: Claim): void {
+    startedAtMs = performance.now();
+    const host = hostIn(due.repositoryUrl);
+    const free = slots.begin([host]);
+    const ended = look(claim)
+      .catch(error => log.error('look failed', { trigger: due.triggerId, cause: error }))
+      .finally(() => {
+        looks.delete(due.projectId);
+        free();
+        wake();
+      });
+    looks.set(due.projectId, { host, ended });
+  }
+
+  async function look(claim: Claim): Promise<void> {
+    const trigger = findAnyTrigger(db, claim.triggerId);
+    const project = trigger && findProject(db, trigger.projectId);
+    if (!trigger || !project) return;
+    if (!isOwnerActive(db, project)) return skip(trigger, claim);
+    try {
+      const answer = await ask(project, stopping.signal);
+      const outcome = await applyLook(db, { trigger, project, claim, answer }, options.onFiring);
+      if (outcome) options.onLook(outcome);
+    } catch (error) {
+      // The next process looks at once.
+      if (stopping.signal.aborted) return scheduleLook(db, claim, db.now());
+      options.onLook('failed');
+      logFailure(log, 'repository could not be read', { project: project.id, trigger: trigger.id }, error);
+      fail(trigger, claim, error);
+    }
+  }
+
+  /** What changes until the owner is active again is found then. */
+  function skip(trigger: Trigger, claim: Claim): void {
+    db.write(() => {
+      for (const firing of listLooking(db, trigger.projectId))
+        options.onFiring(resolveFiring(db, firing, { outcome: 'ignored', reason: 'owner_inactive' }));
+      scheduleLook(db, claim, nextLookAt(db, trigger));
+    });
+  }
+
+  function fail(trigger: Trigger, claim: Claim, failure: unknown): void {
+    const reason =
+      failure instanceof GitFailure
+        ? failure.reason
+        : `The service could not read the repository: ${(failure as Error).message}`;
+    const error = hideHostPaths(reason, dataDirectory);
+    db.write(() => {
+      for (const firing of listLooking(db, trigger.projectId).filter(({ id }) => id < claim.startId))
+        if (firing.event === FIRE)
+          options.onFiring(resolveFiring(db, firing, { outcome: 'failed', reason: error }));
+        // Nobody sends a hook again, so its firing waits for a look that succeeds.
+        else resolveFiring(db, firing, { reason: error });
+      failLook(db, claim, error);
+    });
+  }
+
+  async function fire(trigger: Trigger): Promise<Firing[]> {
+    const { promise: ended, resolve } = Promise.withResolvers<void>();
+    const firing = lookFor(db, trigger, undefined, { event: FIRE });
+    const unwatch = live.watch(`trigger:${trigger.id}`, () => {
+      if (findFiring(db, firing.id)?.outcome !== 'looking') resolve();
+    });
+    const deadline = setTimeout(resolve, FIRE_DEADLINE_MS);
+    const onStop = () => resolve();
+    stopping.signal.addEventListener('abort', onStop);
+    await ended;
+    stopping.signal.removeEventListener('abort', onStop);
+    clearTimeout(deadline);
+    unwatch();
+    return listFiringsFrom(db, trigger.projectId, firing.id, FIRE_FIRINGS_MAX);
+  }
+
+  /** Several calls in one turn of the event loop start one look. */
+  function wake(): void {
+    if (stopping.signal.aborted) return;
+    immediate ??= setImmediate(() => {
+      immediate = undefined;
+      clearTimeout(timer);
+      timer = setTimeout(wake, attempt());
+    });
+  }
+
+  function attempt(): number {
+    try {
+      return startNext();
+    } catch (error) {
+      // Most likely the disk is full.
+      log.error('triggers could not be read', { cause: error });
+      return RETRY_MS;
+    }
+  }
+
+  const unwatch = live.watch('triggers', wake);
+  wake();
+
+  return {
+    fire,
+    async stop() {
+      stopping.abort();
+      unwatch();
+      clearTimeout(timer);
+      clearImmediate(immediate);
+      await Promise.all([...looks.values()].map(({ ended }) => ended));
+    },
+  };
+}
