@@ -64,6 +64,8 @@ export async function startApp(
           (build.finishedAt ?? 0) - (build.startedAt ?? build.finishedAt ?? 0),
         ),
       onDelivery: metrics.countDelivery,
+      onLook: metrics.countLook,
+      onFiring: metrics.countFiring,
     });
     closing.unshift(() => workers.stop());
     const services: Services = {

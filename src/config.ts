@@ -33,6 +33,8 @@ export type Settings = {
   minFreeDiskBytes: number;
   caCerts: string | undefined;
   webhookAllow: Cidr[];
+  /** Looks at repositories that may begin in a second. */
+  pollRate: number;
   trustedProxies: Cidr[];
 };
 
@@ -144,6 +146,12 @@ export const settings: readonly Setting[] = [
     meaning: 'extra networks that webhooks may reach',
   },
   {
+    name: 'POLL_RATE',
+    defaultValue: '2',
+    form: 'NUMBER',
+    meaning: 'looks for new commits per second, over all repositories',
+  },
+  {
     name: 'TRUSTED_PROXIES',
     defaultValue: '',
     form: 'CIDRS',
@@ -215,6 +223,9 @@ export function readSettings(
   const cpuShare = textOf('CPUS');
   if (!/^\d{1,4}(\.\d{1,3})?$/.test(cpuShare) || Number(cpuShare) < LEAST_CPUS)
     bad('CPUS', `a number, ${LEAST_CPUS} or more`);
+  const pollRate = textOf('POLL_RATE');
+  if (!/^\d{1,3}(\.\d{1,2})?$/.test(pollRate) || Number(pollRate) < LEAST_POLL_RATE)
+    bad('POLL_RATE', `a number, ${LEAST_POLL_RATE} or more`);
   const image = textOf('IMAGE');
   if (checkImageName(image)) bad('IMAGE', 'host or the name of an image, as debian:12');
   const anyImage = textOf('ANY_IMAGE');
@@ -261,6 +272,7 @@ export function readSettings(
       minFreeDiskBytes: size('MIN_FREE_DISK'),
       caCerts: given('CA_CERTS'),
       webhookAllow: cidrs('WEBHOOK_ALLOW'),
+      pollRate: Number(pollRate),
       trustedProxies: cidrs('TRUSTED_PROXIES'),
     },
   };
@@ -270,6 +282,7 @@ export function readSettings(
 const leastBytes = { '0': 0, '1KiB': 1024, '6MiB': 6 * 1024 ** 2 };
 /** Docker's minimum. */
 const LEAST_CPUS = 0.01;
+const LEAST_POLL_RATE = 0.01;
 
 const units: Record<string, number> = { '': 1, KiB: 1024, MiB: 1024 ** 2, GiB: 1024 ** 3 };
 

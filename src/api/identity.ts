@@ -64,10 +64,12 @@ const gauge = (help: string, value: number): Gauge => ({ help, values: [['', val
 
 function gauges({ db, live, vitals }: Services): Record<string, Gauge> {
   const { slots, slotsUsed, freeDiskBytes } = vitals();
-  const { queue, pendingDeliveries, databaseBytes } = countByState(db);
+  const { queue, pendingDeliveries, triggers, lateLooks, databaseBytes } = countByState(db);
   return {
     assay_queue: { help: 'Unfinished work, by kind and state.', values: queue },
     assay_deliveries_pending: gauge('Webhook deliveries that wait.', pendingDeliveries),
+    assay_triggers: { help: 'Triggers, by type and state.', values: triggers },
+    assay_looks_late: gauge('Looks at repositories that are overdue by more than a minute.', lateLooks),
     assay_slots: gauge('Maximum number of running containers.', slots),
     assay_slots_used: gauge('Running containers.', slotsUsed),
     assay_disk_free_bytes: gauge('Free space of the disk that holds the data directory.', freeDiskBytes),

@@ -1,9 +1,13 @@
-// Counts requests, builds and deliveries, and renders them for Prometheus. Labels contain no ids, to bound their number.
+// Counts requests, builds, deliveries, looks and firings, and renders them for Prometheus. Labels contain no ids, to bound their number.
+
+import type { FiringOutcome } from '../domain/trigger/trigger.ts';
 
 export type Metrics = {
   countRequest(method: string, route: string, status: number): void;
   countBuild(verdict: string, durationMs: number): void;
   countDelivery(outcome: 'delivered' | 'retried' | 'failed'): void;
+  countLook(outcome: 'unchanged' | 'changed' | 'failed'): void;
+  countFiring(outcome: FiringOutcome): void;
   render(gauges: Record<string, { help: string; values: [labels: string, value: number][] }>): string;
 };
 
@@ -15,6 +19,8 @@ export function createMetrics(): Metrics {
   const requests = new Map<string, number>();
   const builds = new Map<string, { count: number; sum: number; buckets: number[] }>();
   const deliveries = new Map<string, number>();
+  const looks = new Map<string, number>();
+  const firings = new Map<string, number>();
   const bump = (counts: Map<string, number>, key: string) => counts.set(key, (counts.get(key) ?? 0) + 1);
 
   return {
@@ -36,6 +42,12 @@ export function createMetrics(): Metrics {
     },
     countDelivery(outcome) {
       bump(deliveries, `outcome="${outcome}"`);
+    },
+    countLook(outcome) {
+      bump(looks, `outcome="${outcome}"`);
+    },
+    countFiring(outcome) {
+      bump(firings, `outcome="${outcome}"`);
     },
     render(gauges) {
       const lines: string[] = [];
@@ -60,6 +72,10 @@ export function createMetrics(): Metrics {
       }
       family('assay_deliveries_total', 'counter', 'Attempts to deliver webhooks, by outcome.');
       for (const [labels, count] of deliveries) lines.push(`assay_deliveries_total{${labels}} ${count}`);
+      family('assay_looks_total', 'counter', 'Looks at repositories for changes, by outcome.');
+      for (const [labels, count] of looks) lines.push(`assay_looks_total{${labels}} ${count}`);
+      family('assay_firings_total', 'counter', 'Firings of triggers, by outcome.');
+      for (const [labels, count] of firings) lines.push(`assay_firings_total{${labels}} ${count}`);
       for (const [name, gauge] of Object.entries(gauges)) {
         family(name, 'gauge', gauge.help);
         for (const [labels, value] of gauge.values) lines.push(`${name}${labels && `{${labels}}`} ${value}`);

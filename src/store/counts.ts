@@ -3,10 +3,13 @@
 import { sql } from 'drizzle-orm';
 import type { Db } from './database/db.ts';
 import { unfinished } from './database/unfinished.ts';
+import { countLateLooks } from './looks.ts';
 
 type Counts = {
   queue: [labels: string, count: number][];
   pendingDeliveries: number;
+  triggers: [labels: string, count: number][];
+  lateLooks: number;
   databaseBytes: number;
 };
 
@@ -26,11 +29,17 @@ export function countByState(db: Db): Counts {
   const pending = db.orm.get<{ count: bigint }>(
     sql`SELECT count(*) AS count FROM deliveries WHERE state = 'pending'`,
   );
+  // Triggers are few.
+  const triggers = db.orm.all<{ type: string; state: string; count: bigint }>(sql`
+    SELECT trigger_type AS type, CASE enabled WHEN 1 THEN state ELSE 'disabled' END AS state, count(*) AS count
+      FROM triggers WHERE deleted_at IS NULL GROUP BY 1, 2`);
   const pages = Number(db.sqlite.pragma('page_count', { simple: true }));
   const pageBytes = Number(db.sqlite.pragma('page_size', { simple: true }));
   return {
     queue: rows.map(row => [`kind="${row.kind}",state="${row.state}"`, Number(row.count)]),
     pendingDeliveries: Number(pending?.count ?? 0),
+    triggers: triggers.map(row => [`type="${row.type}",state="${row.state}"`, Number(row.count)]),
+    lateLooks: countLateLooks(db),
     databaseBytes: pages * pageBytes,
   };
 }

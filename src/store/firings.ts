@@ -1,7 +1,7 @@
 // What triggers do: compares refs with their last known hashes, makes build requests, and records a firing for each ref.
 // Every function is one transaction.
 
-import { and, asc, eq, gt, gte, isNotNull, ne, notInArray, sql } from 'drizzle-orm';
+import { and, asc, eq, gt, isNotNull, ne, notInArray, sql } from 'drizzle-orm';
 import { type IgnoredReason, parseRef, type TriggerOptions, wantsRef } from '../domain/trigger/trigger.ts';
 import { type BuildRequest, createBuildRequest } from './builds.ts';
 import { type Db, prepared } from './database/db.ts';
@@ -254,23 +254,6 @@ export function listLooking(db: Db, projectId: bigint): Firing[] {
     .innerJoin(triggers, eq(triggers.id, firings.triggerId))
     .where(and(eq(triggers.projectId, projectId), sql`outcome = 'looking'`))
     .orderBy(asc(firings.id))
-    .all()
-    .map(({ firing }) => firing);
-}
-
-export function findFiring(db: Db, id: bigint): Firing | undefined {
-  return db.orm.select().from(firings).where(eq(firings.id, id)).get();
-}
-
-/** The firing with this id and later ones of the project, oldest first. */
-export function listFiringsFrom(db: Db, projectId: bigint, id: bigint, limit: number): Firing[] {
-  return db.orm
-    .select({ firing: firings })
-    .from(firings)
-    .innerJoin(triggers, eq(triggers.id, firings.triggerId))
-    .where(and(eq(triggers.projectId, projectId), gte(firings.id, id)))
-    .orderBy(asc(firings.id))
-    .limit(limit)
     .all()
     .map(({ firing }) => firing);
 }

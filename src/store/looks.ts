@@ -16,6 +16,7 @@ const FAILURE_BASE_S = 30;
 const FAILURE_MAX_S = 3_600;
 const FAILURES_BEFORE_FAILING = 3;
 const JITTER = 0.1;
+const LATE_MS = 60_000;
 
 const COLUMNS = `t.id AS triggerId, t.next_at AS nextAt, t.project_id AS projectId, p.repository_url AS repositoryUrl
   FROM triggers t JOIN projects p ON p.id = t.project_id`;
@@ -31,6 +32,9 @@ const statements = prepared(({ sqlite }) => ({
   ),
   next: sqlite
     .prepare<[bigint], bigint | null>(`SELECT min(next_at) FROM triggers t WHERE ${LOOKS} AND next_at > ?`)
+    .pluck(),
+  late: sqlite
+    .prepare<[bigint], bigint>(`SELECT count(*) FROM triggers t WHERE ${LOOKS} AND next_at <= ?`)
     .pluck(),
   claim: sqlite.prepare<[bigint, bigint, bigint]>(
     'UPDATE triggers SET next_at = ? WHERE id = ? AND next_at = ? AND enabled = 1 AND deleted_at IS NULL',
@@ -59,6 +63,11 @@ export function findDueLook(
 export function findNextLookAt(db: Db): number | undefined {
   const nextAt = statements(db).next.get(BigInt(db.now()));
   return nextAt == null ? undefined : Number(nextAt);
+}
+
+/** How many looks should have begun long ago. */
+export function countLateLooks(db: Db): number {
+  return Number(statements(db).late.get(BigInt(db.now() - LATE_MS)));
 }
 
 /** A claimed look. `nextAt` is the value that the claim wrote. Ids of what happens from now on are higher than `startId`. */

@@ -2,12 +2,13 @@
 // when somebody asks for it. A look needs no container slot and no mirror.
 
 import { hideHostPaths } from '../domain/host-paths.ts';
+import type { FiringOutcome } from '../domain/trigger/trigger.ts';
 import { GitFailure } from '../engine/git/git.ts';
 import { listRemote, type RemoteRefs } from '../engine/git/ls-remote.ts';
 import type { Live } from '../live.ts';
 import type { Log } from '../log.ts';
 import type { Db } from '../store/database/db.ts';
-import { FIRE, findFiring, listFiringsFrom, listLooking, lookFor, resolveFiring } from '../store/firings.ts';
+import { FIRE, listLooking, resolveFiring } from '../store/firings.ts';
 import {
   type Claim,
   claimLook,
@@ -20,19 +21,12 @@ import {
   scheduleLook,
 } from '../store/looks.ts';
 import { findProject, type Project, privateKeyOf } from '../store/projects.ts';
-import { type Firing, findAnyTrigger, isOwnerActive, type Trigger } from '../store/triggers.ts';
+import { findAnyTrigger, isOwnerActive, type Trigger } from '../store/triggers.ts';
 import { applyLook } from './apply-look.ts';
 import { logFailure } from './fetch-mirror.ts';
 import { createHostSlots, hostIn } from './host-slots.ts';
 
 export type LookOutcome = 'unchanged' | 'changed' | 'failed';
-
-export type RepositoryWatch = {
-  /** Looks now, and returns the firings of it. After a deadline, the first of them is still `looking`. */
-  fire(trigger: Trigger): Promise<Firing[]>;
-  /** Ends the looks that are under way. Resolves when their processes have ended. */
-  stop(): Promise<void>;
-};
 
 export type WatchOptions = {
   db: Db;
@@ -42,7 +36,7 @@ export type WatchOptions = {
   /** How many looks may begin in a second. */
   rate: number;
   onLook(outcome: LookOutcome): void;
-  onFiring(firing: Firing): void;
+  onFiring(outcome: FiringOutcome): void;
   /** Tests pass one that connects to no host. */
   ask?: (project: Project, signal: AbortSignal) => Promise<RemoteRefs>;
 };
@@ -50,10 +44,9 @@ export type WatchOptions = {
 const SLEEP_MAX_MS = 60_000;
 const RETRY_MS = 5_000;
 const MAX_PER_HOST = 2;
-const FIRE_DEADLINE_MS = 40_000;
-const FIRE_FIRINGS_MAX = 100;
 
-export function watchRepositories(options: WatchOptions): RepositoryWatch {
+/** `stop` ends the looks that are under way, and resolves when their processes have ended. */
+export function watchRepositories(options: WatchOptions): { stop(): Promise<void> } {
   const { db, live, log, dataDirectory } = options;
   const stopping = new AbortController();
   const slots = createHostSlots(() => wake());
@@ -72,6 +65,8 @@ export function watchRepositories(options: WatchOptions): RepositoryWatch {
         ssh: { dataDirectory, privateKey: privateKeyOf(db, project) },
         signal,
       }));
+
+  const report = ({ outcome }: { outcome: FiringOutcome }) => options.onFiring(outcome);
 
   const mayLook = ({ projectId, repositoryUrl }: DueLook) => {
     const host = hostIn(repositoryUrl);
@@ -121,7 +116,7 @@ export function watchRepositories(options: WatchOptions): RepositoryWatch {
     if (!isOwnerActive(db, project)) return skip(trigger, claim);
     try {
       const answer = await ask(project, stopping.signal);
-      const outcome = await applyLook(db, { trigger, project, claim, answer }, options.onFiring);
+      const outcome = await applyLook(db, { trigger, project, claim, answer }, report);
       if (outcome) options.onLook(outcome);
     } catch (error) {
       // The next process looks at once.
@@ -136,7 +131,7 @@ export function watchRepositories(options: WatchOptions): RepositoryWatch {
   function skip(trigger: Trigger, claim: Claim): void {
     db.write(() => {
       for (const firing of listLooking(db, trigger.projectId))
-        options.onFiring(resolveFiring(db, firing, { outcome: 'ignored', reason: 'owner_inactive' }));
+        report(resolveFiring(db, firing, { outcome: 'ignored', reason: 'owner_inactive' }));
       scheduleLook(db, claim, nextLookAt(db, trigger));
     });
   }
@@ -149,28 +144,11 @@ export function watchRepositories(options: WatchOptions): RepositoryWatch {
     const error = hideHostPaths(reason, dataDirectory);
     db.write(() => {
       for (const firing of listLooking(db, trigger.projectId).filter(({ id }) => id < claim.startId))
-        if (firing.event === FIRE)
-          options.onFiring(resolveFiring(db, firing, { outcome: 'failed', reason: error }));
+        if (firing.event === FIRE) report(resolveFiring(db, firing, { outcome: 'failed', reason: error }));
         // Nobody sends a hook again, so its firing waits for a look that succeeds.
         else resolveFiring(db, firing, { reason: error });
       failLook(db, claim, error);
     });
-  }
-
-  async function fire(trigger: Trigger): Promise<Firing[]> {
-    const { promise: ended, resolve } = Promise.withResolvers<void>();
-    const firing = lookFor(db, trigger, undefined, { event: FIRE });
-    const unwatch = live.watch(`trigger:${trigger.id}`, () => {
-      if (findFiring(db, firing.id)?.outcome !== 'looking') resolve();
-    });
-    const deadline = setTimeout(resolve, FIRE_DEADLINE_MS);
-    const onStop = () => resolve();
-    stopping.signal.addEventListener('abort', onStop);
-    await ended;
-    stopping.signal.removeEventListener('abort', onStop);
-    clearTimeout(deadline);
-    unwatch();
-    return listFiringsFrom(db, trigger.projectId, firing.id, FIRE_FIRINGS_MAX);
   }
 
   /** Several calls in one turn of the event loop start one look. */
@@ -197,7 +175,6 @@ export function watchRepositories(options: WatchOptions): RepositoryWatch {
   wake();
 
   return {
-    fire,
     async stop() {
       stopping.abort();
       unwatch();

@@ -1,7 +1,9 @@
-// Starts and stops all background work: the queue with its fetches, builds, compiles and deploys; schedules; webhooks; the sweep.
+// Starts and stops all background work: the queue with its fetches, builds, compiles and deploys; triggers; webhooks;
+// the sweep.
 
 import type { Settings } from '../config.ts';
 import { resourceName } from '../domain/container/container-plan.ts';
+import type { FiringOutcome } from '../domain/trigger/trigger.ts';
 import { clearSshLeftovers } from '../engine/git/ssh.ts';
 import { proxyOf } from '../engine/webhook.ts';
 import type { Live } from '../live.ts';
@@ -33,6 +35,7 @@ import { createRepacks } from './repack-mirrors.ts';
 import { suiteWork } from './suite-job.ts';
 import { startSweep } from './sweep.ts';
 import { createJobMeter, listRunningJobs } from './usage.ts';
+import { type LookOutcome, watchRepositories } from './watch-repositories.ts';
 
 /** How long a stop waits for Docker to answer pending requests. */
 const DOCKER_GRACE_MS = 2_000;
@@ -59,6 +62,8 @@ export async function startWorkers(options: {
   log: Log;
   onBuildFinished(build: Build): void;
   onDelivery(outcome: DeliveryOutcome): void;
+  onLook(outcome: LookOutcome): void;
+  onFiring(outcome: FiringOutcome): void;
 }): Promise<Workers> {
   const { settings, db, live, log } = options;
   const dataDirectory = settings.data;
@@ -164,7 +169,16 @@ export async function startWorkers(options: {
     ],
   });
   const batches = startBatches({ db, live, log, retention: settings.retention });
-  const schedules = startSchedules({ db, live, log, dataDirectory });
+  const schedules = startSchedules({ db, live, log, dataDirectory, onFiring: options.onFiring });
+  const repositories = watchRepositories({
+    db,
+    live,
+    log,
+    dataDirectory,
+    rate: settings.pollRate,
+    onLook: options.onLook,
+    onFiring: options.onFiring,
+  });
   const deliveries = startDeliveries({
     db,
     live,
@@ -204,7 +218,13 @@ export async function startWorkers(options: {
       sweep?.stop();
       batches.stop();
       const grace = setTimeout(host.close, DOCKER_GRACE_MS);
-      await Promise.all([queue.stop(), schedules.stop(), deliveries.stop(), repacks.idle()]);
+      await Promise.all([
+        queue.stop(),
+        schedules.stop(),
+        repositories.stop(),
+        deliveries.stop(),
+        repacks.idle(),
+      ]);
       clearTimeout(grace);
       host.close();
     },

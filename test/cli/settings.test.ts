@@ -43,6 +43,7 @@ test('without any settings, the defaults apply', () => {
     minFreeDiskBytes: 1024 ** 3,
     caCerts: undefined,
     webhookAllow: [],
+    pollRate: 2,
     trustedProxies: [],
   });
 });
@@ -74,6 +75,8 @@ const accepted: [name: string, value: string, key: keyof Settings, expected: unk
   ['CPUS', '0.5', 'cpus', 0.5],
   ['CPUS', '0.01', 'cpus', 0.01],
   ['PIDS', '64', 'pids', 64],
+  ['POLL_RATE', '0.5', 'pollRate', 0.5],
+  ['POLL_RATE', '10', 'pollRate', 10],
   ['RUN_AS', '0:0', 'runAs', { uid: 0, gid: 0 }],
   ['RUN_AS', '1001:65534', 'runAs', { uid: 1001, gid: 65534 }],
   ['RETENTION_DAYS', '1', 'retentionMs', 86_400_000],
@@ -140,6 +143,9 @@ const refused: [name: string, value: string][] = [
   ['MIN_FREE_DISK', '1TB'],
   ['CONCURRENCY', '0'],
   ['CONCURRENCY', 'two'],
+  ['POLL_RATE', '0'],
+  ['POLL_RATE', '-1'],
+  ['POLL_RATE', 'fast'],
   ['TIMEOUT', '0'],
   ['TIMEOUT', '1.5'],
   ['PIDS', '0'],

@@ -1,12 +1,14 @@
 // A database with projects and triggers, repositories that are only lists of refs, and the real watch of repositories.
 import { createHash } from 'node:crypto';
 import { after } from 'node:test';
+import { eq } from 'drizzle-orm';
 import { defaultOptions, type TriggerOptions } from '../../src/domain/trigger/trigger.ts';
 import type { RemoteRefs } from '../../src/engine/git/ls-remote.ts';
 import { createLive } from '../../src/live.ts';
 import { createLog } from '../../src/log.ts';
 import { listBuildRequests } from '../../src/store/builds.ts';
 import type { Db } from '../../src/store/database/db.ts';
+import { firings } from '../../src/store/database/schema.ts';
 import { observeHook, type RefChange } from '../../src/store/firings.ts';
 import type { Project } from '../../src/store/projects.ts';
 import { createTrigger, findAnyTrigger, listFirings, type Trigger } from '../../src/store/triggers.ts';
@@ -122,6 +124,8 @@ export function openWatchFixture(
       listFirings(db, trigger.id, { limit: 1000, before: undefined })
         .map(({ event, ref, outcome, reason }) => [event, ref, outcome, reason])
         .reverse(),
+    firing: (id: bigint) =>
+      db.orm.select().from(firings).where(eq(firings.id, id)).get() as typeof firings.$inferSelect,
     trigger: (trigger: Trigger) => findAnyTrigger(db, trigger.id) as Trigger,
   };
 }

@@ -6,7 +6,7 @@ import { eq } from 'drizzle-orm';
 import { GitFailure } from '../../src/engine/git/git.ts';
 import type { RemoteRefs } from '../../src/engine/git/ls-remote.ts';
 import { accounts, projects } from '../../src/store/database/schema.ts';
-import { findFiring, listSeenRefs, lookFor } from '../../src/store/firings.ts';
+import { listSeenRefs, lookFor } from '../../src/store/firings.ts';
 import { findProject, type Project } from '../../src/store/projects.ts';
 import { findAnyTrigger, updateTrigger } from '../../src/store/triggers.ts';
 import { addProject } from '../store/fixture.ts';
@@ -201,9 +201,9 @@ test('a hook that starts from another hash than the known one is resolved by a l
   const firing = world.hook(trigger, MAIN, 'one', 'two');
   assert.equal(firing.outcome, 'looking');
   await world.looks(1);
-  const resolved = findFiring(world.db, firing.id);
-  assert.equal(resolved?.outcome, 'requested');
-  assert.equal(resolved?.delivery, 'd');
+  const resolved = world.firing(firing.id);
+  assert.equal(resolved.outcome, 'requested');
+  assert.equal(resolved.delivery, 'd');
   assert.deepEqual(world.requests(), [['main', hashOf('two')]]);
   assert.equal(world.trigger(trigger).nextAt, null);
 
@@ -211,14 +211,14 @@ test('a hook that starts from another hash than the known one is resolved by a l
   world.push(MAIN, 'four');
   const second = world.hook(trigger, MAIN, 'three', 'four');
   await world.looks(2);
-  assert.equal(findFiring(world.db, second.id)?.outcome, 'requested');
+  assert.equal(world.firing(second.id).outcome, 'requested');
   assert.equal(world.requests().length, 2);
   // The lost one arrives after all.
   const late = world.hook(trigger, MAIN, 'two', 'three');
   assert.equal(late.outcome, 'looking');
   await world.looks(3);
-  while (findFiring(world.db, late.id)?.outcome === 'looking') await world.lookAgain(trigger);
-  assert.equal(findFiring(world.db, late.id)?.outcome, 'unchanged');
+  while (world.firing(late.id).outcome === 'looking') await world.lookAgain(trigger);
+  assert.equal(world.firing(late.id).outcome, 'unchanged');
   assert.equal(world.requests().length, 2);
 });
 
@@ -228,10 +228,10 @@ test('a host that does not yet show what its hook reported is asked again', asyn
   world.start();
   const firing = world.hook(trigger, MAIN, 'zero', 'two');
   await world.looks(1);
-  assert.equal(findFiring(world.db, firing.id)?.outcome, 'looking');
+  assert.equal(world.firing(firing.id).outcome, 'looking');
   world.push(MAIN, 'two');
   await world.lookAgain(trigger);
-  assert.equal(findFiring(world.db, firing.id)?.outcome, 'requested');
+  assert.equal(world.firing(firing.id).outcome, 'requested');
   assert.deepEqual(world.requests().at(-1), ['main', hashOf('two')]);
 });
 
@@ -346,41 +346,69 @@ test('a stop ends the looks that are under way, and the next process looks again
   await world.looks(1);
 });
 
-test('a caller who fires a trigger gets the firings of the look', async () => {
-  const world = openWatchFixture();
-  const trigger = addTrigger(world.db, world.project, 'poll');
-  const watch = world.start();
-  await world.looks(1);
-  const outcomesOf = async () =>
-    (await watch.fire(world.trigger(trigger))).map(({ ref, outcome }) => [ref, outcome]);
-  assert.deepEqual(await outcomesOf(), [[null, 'unchanged']]);
-  world.push(MAIN, 'two');
-  assert.deepEqual(await outcomesOf(), [
-    [null, 'looked'],
-    [MAIN, 'requested'],
-  ]);
-  await watch.stop();
-  const failing = world.start({
+test('a firing that a caller waits for ends with the look, also if it fails', async () => {
+  let isDown = false;
+  const world = openWatchFixture({
     ask: async () => {
-      throw new GitFailure('The host is down: start it.');
+      if (isDown) throw new GitFailure('The host is down: start it.');
+      return answerOf(world.repository);
     },
   });
-  const [firing] = await failing.fire(world.trigger(trigger));
-  assert.deepEqual([firing?.outcome, firing?.reason], ['failed', 'The host is down: start it.']);
+  const trigger = addTrigger(world.db, world.project, 'poll');
+  world.start();
+  await world.looks(1);
+  const fire = async () => {
+    const { id } = lookFor(world.db, world.trigger(trigger), undefined, { event: 'fire' });
+    await world.looks(world.outcomes.length + 1);
+    return [world.firing(id).outcome, world.firing(id).reason];
+  };
+  assert.deepEqual(await fire(), ['unchanged', null]);
+  world.push(MAIN, 'two');
+  assert.deepEqual(await fire(), ['looked', null]);
+  assert.deepEqual(world.requests(), [['main', hashOf('two')]]);
+  isDown = true;
+  assert.deepEqual(await fire(), ['failed', 'The host is down: start it.']);
+});
+
+test('the firing of a hook waits for a look that succeeds', async () => {
+  let isDown = true;
+  const world = openWatchFixture({
+    ask: async () => {
+      if (isDown) throw new GitFailure('The host is down: start it.');
+      return answerOf(world.repository);
+    },
+  });
+  const trigger = addTrigger(world.db, world.project, 'push');
+  world.start();
+  world.push(MAIN, 'two');
+  const { id } = world.hook(trigger, MAIN, 'one', 'two');
+  await world.looks(1);
+  assert.deepEqual(
+    [world.firing(id).outcome, world.firing(id).reason],
+    ['looking', 'The host is down: start it.'],
+  );
+  isDown = false;
+  await world.lookAgain(trigger);
+  assert.deepEqual([world.firing(id).outcome, world.firing(id).reason], ['requested', null]);
 });
 
 test('nothing is looked at for an owner who is suspended; what changed is found later', async () => {
   const world = openWatchFixture();
   const { db, project, now } = world;
   const trigger = addTrigger(db, project, 'poll');
-  const watch = world.start();
+  world.start();
   await world.looks(1);
   const setStanding = (standing: 'active' | 'suspended') =>
     db.write(() => db.orm.update(accounts).set({ standing }).where(eq(accounts.id, project.ownerId)).run());
   setStanding('suspended');
   world.push(MAIN, 'two');
-  const [firing] = await watch.fire(world.trigger(trigger));
-  assert.deepEqual([firing?.outcome, firing?.reason], ['ignored', 'owner_inactive']);
+  const resolved = new Promise<void>(resolve => {
+    world.live.watch(`trigger:${trigger.id}`, () => {
+      if (world.firings(trigger).at(-1)?.[3] === 'owner_inactive') resolve();
+    });
+  });
+  lookFor(db, world.trigger(trigger), undefined, { event: 'fire' });
+  await resolved;
   assert.equal(world.outcomes.length, 1);
   setStanding('active');
   now.ms += 200_000;
