@@ -205,11 +205,7 @@ export function createArtifacts({ db, host, dataDirectory, runAs }: ArtifactOpti
       const volumes = await readyAll(artifacts);
       await findNestedDirectories(artifacts, volumes);
       return {
-        dependencies: launch.map(dependency => ({
-          name: dependency.name,
-          prefix: placed(dependency).prefix,
-          launchCommand: dependency.launchCommand,
-        })),
+        dependencies: launch,
         prefixes: [...new Set(artifacts.map(({ prefix }) => prefix))],
         mounts: await mountAll(planArtifactMounts(artifacts, isInside), volumes),
       };

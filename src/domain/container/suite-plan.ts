@@ -20,7 +20,7 @@ import { COMMAND_STEP, type EntryStep, entryCommand } from './entry-script.ts';
 const LAUNCH_SECONDS = 60;
 
 /** A dependency as a suite sees it. */
-export type AttachedDependency = { name: string; prefix: string; launchCommand: string };
+export type AttachedDependency = { name: string; launchCommand: string };
 
 export type SuiteOptions = {
   instance: string;
