@@ -26,10 +26,14 @@ test('every script and file that a command names exists', () => {
     }
 });
 
-test('every file that CONTRIBUTING names exists, and its layout lists every folder of src', () => {
+test('every file and identifier that CONTRIBUTING names exists, and its layout lists every folder of src', () => {
   const text = documents[1]?.text ?? '';
   for (const [, path = ''] of text.matchAll(/`((?:src|test|systemd|scripts)\/[\w./-]+)`/g))
     assert.ok(existsSync(join(root, path)), path);
+  const identifiers = [...text.matchAll(/`(\w+)` in `([^`]+\.ts)`/g)];
+  assert.ok(identifiers.length > 3);
+  for (const [found, identifier = '', path = ''] of identifiers)
+    assert.ok(readFileSync(join(root, path), 'utf8').includes(identifier), found);
   const [, layout = ''] = /^```text\n(.*?)^```$/ms.exec(text) ?? [];
   const named: string[] = [];
   const parents: string[] = [];
