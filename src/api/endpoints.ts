@@ -11,6 +11,7 @@ import { notifications } from './notifications.ts';
 import { describe } from './openapi.ts';
 import { projects } from './projects.ts';
 import { suites } from './suites.ts';
+import { triggers } from './triggers.ts';
 
 let cached = { baseUrl: '', json: '' };
 
@@ -36,6 +37,7 @@ export const endpoints: readonly Endpoint[] = [
   suites,
   deploys,
   notifications,
+  triggers,
   dependencies,
   firehoses,
   { openapi },

@@ -117,6 +117,19 @@ export function flag(doc: string): Field<boolean, false> {
   };
 }
 
+/** A whole number in a range. */
+export function wholeNumber(doc: string, min: number, max: number): Field<number, false> {
+  return {
+    required: false,
+    schema: { type: 'integer', minimum: min, maximum: max, description: doc },
+    read(sent) {
+      if (sent === null || sent === '') return { blank: true };
+      const value = /^\d{1,15}$/.test(String(sent)) ? Number(sent) : Number.NaN;
+      return value >= min && value <= max ? { value } : { code: 'invalid_format' };
+    },
+  };
+}
+
 const idSchema = (doc: string): JsonSchema => ({
   oneOf: [
     { type: 'integer', format: 'int64' },

@@ -10,6 +10,7 @@ import { findDeploy, findStrategy } from '../store/deploys.ts';
 import { findDelivery, findNotification } from '../store/notifications.ts';
 import { findCollaborator, findVisibleProject } from '../store/projects.ts';
 import { findRule, findSuite, findSuiteDependency, findVariable } from '../store/suites.ts';
+import { findTrigger } from '../store/triggers.ts';
 
 type Rows = { [name: string]: { id: bigint } };
 type Find<Row> = (db: Db, id: bigint, parents: Rows, caller: Caller) => Row | undefined;
@@ -36,6 +37,7 @@ const finders = {
   deploy: below('project', findDeploy),
   notification: below('project', findNotification),
   delivery: below('notification', findDelivery),
+  trigger: below('project', findTrigger),
   dependency: (db: Db, id: bigint, { suite }: Rows, caller: Caller) =>
     suite ? findSuiteDependency(db, suite.id, id) : findVisibleDependency(db, caller.accountId, id),
 };

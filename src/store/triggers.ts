@@ -171,3 +171,7 @@ export function listFirings(db: Db, triggerId: bigint, page: Page): Firing[] {
     .limit(limitWithNext(page))
     .all();
 }
+
+export function findFiring(db: Db, id: bigint): Firing | undefined {
+  return db.orm.select().from(firings).where(eq(firings.id, id)).get();
+}

@@ -21,6 +21,8 @@ export type Row = {
   archive?: true;
   /** Which dependency is used for :dependency_id. */
   dependency?: 'used' | 'free';
+  /** Uses the schedule for :trigger_id. */
+  schedule?: true;
 };
 
 let made = 0;
@@ -30,6 +32,7 @@ export const fresh = (word: string) => `${word} ${++made}`;
 const P = '/projects/:project_id';
 const S = `${P}/suites/:suite_id`;
 const N = `${P}/notifications/:notification_id`;
+const T = `${P}/triggers/:trigger_id`;
 const D = '/dependencies/:dependency_id';
 
 export const projectForm = (): Fields => ({
@@ -55,6 +58,7 @@ export const notificationForm = (): Fields => ({
   name: 'webhook',
   'options[url]': 'https://hooks.example.org/ci',
 });
+export const triggerForm = (): Fields => ({ name: fresh('Push'), trigger_type: 'push' });
 export const dependencyForm = (): Fields => ({
   name: fresh('zlib'),
   command: './configure --prefix=/srv/dependency && make install',
@@ -173,8 +177,8 @@ export const completingEndpoints: Row[] = [
 ];
 
 /**
- * Further endpoints: new sign-in links, rule decisions, the order of dependencies, emptying a cache, and tests and
- * redelivery of webhooks.
+ * Further endpoints: new sign-in links, rule decisions, the order of dependencies, emptying a cache, tests and
+ * redelivery of webhooks, and triggers.
  */
 export const additionalEndpoints: Row[] = [
   remove(`${S}/cache`, 'both', 'suites'),
@@ -186,18 +190,27 @@ export const additionalEndpoints: Row[] = [
   get(`${P}/commits/:commit_id/suites`, 'both', 'commits'),
   post(`${N}/test`, 'both', 'notifications'),
   post(`${N}/enable`, 'both', 'notifications', undefined, 200),
+  get(`${P}/triggers`, 'both', 'build_requests'),
+  post(`${P}/triggers`, 'both', 'build_requests_create', triggerForm),
+  get(T, 'both', 'build_requests'),
+  put(T, 'both', 'build_requests_create', () => ({ name: fresh('Push') })),
+  remove(T, 'owner', 'build_requests_create'),
+  post(`${T}/secret`, 'both', 'build_requests_create', undefined, 200),
+  { ...post(`${T}/fire`, 'both', 'build_requests_create', undefined, 200), schedule: true },
+  get(`${T}/firings`, 'both', 'build_requests'),
 ];
 
 export const contract: Row[] = [...originalEndpoints, ...completingEndpoints, ...additionalEndpoints];
 
 export function pathOf(row: Row, planted: Planted): string {
-  return row.path.replace(/:(\w+)/g, (_, name: string) =>
-    String(
-      name === 'dependency_id'
-        ? planted[row.dependency === 'used' ? 'used_dependency_id' : 'free_dependency_id']
-        : planted[name as keyof Planted],
-    ),
-  );
+  return row.path.replace(/:(\w+)/g, (_, name: string) => String(idIn(row, name, planted)));
+}
+
+/** The planted ID for a parameter of the path. */
+export function idIn(row: Pick<Row, 'dependency' | 'schedule'>, name: string, planted: Planted): bigint {
+  if (name === 'dependency_id')
+    return planted[row.dependency === 'used' ? 'used_dependency_id' : 'free_dependency_id'];
+  return planted[name === 'trigger_id' && row.schedule ? 'schedule_id' : (name as keyof Planted)];
 }
 
 export const ofRow = (row: Row) => `${row.method} ${row.path}`;

@@ -16,6 +16,7 @@ import {
   ruleForm,
   strategyForm,
   suiteForm,
+  triggerForm,
   variableForm,
 } from './contract.ts';
 import { compileAll, startCompile } from './states.ts';
@@ -141,6 +142,7 @@ describe('a name must be unique', () => {
       `PUT ${P}/suites/:suite_id/environment_variables/:variable_id`,
     ],
     [`POST ${P}/deploy_strategies`, strategyForm, `PUT ${P}/deploy_strategies/:deploy_strategy_id`],
+    [`POST ${P}/triggers`, triggerForm, `PUT ${P}/triggers/:trigger_id`],
     ['POST /dependencies', dependencyForm, 'PUT /dependencies/:dependency_id'],
   ];
   for (const [create, form, change] of taken)

@@ -20,6 +20,7 @@ import {
   ruleForm,
   strategyForm,
   suiteForm,
+  triggerForm,
   variableForm,
 } from './contract.ts';
 import { compileAll } from './states.ts';
@@ -77,6 +78,18 @@ const lists: Record<string, { path: () => string; add: () => Promise<bigint> | b
   deliveries: {
     path: () => `${project()}/notifications/${planted.notification_id}/deliveries`,
     add: () => create(`${project()}/notifications/${planted.notification_id}/test`, {}),
+  },
+  triggers: {
+    path: () => `${project()}/triggers`,
+    add: () => create(`${project()}/triggers`, triggerForm()),
+  },
+  firings: {
+    path: () => `${project()}/triggers/${planted.schedule_id}/firings`,
+    add: async () => {
+      const path = `${project()}/triggers/${planted.schedule_id}/fire`;
+      const { list } = await app.client.call('POST', path, { as: app.people.owner.as });
+      return list[0]?.id as bigint;
+    },
   },
   dependencies: { path: () => '/dependencies', add: () => create('/dependencies', dependencyForm()) },
   'shared dependencies': { path: () => '/dependencies?shared=true', add: shareOne },

@@ -10,7 +10,7 @@ import { eventTypes } from '../../src/contract/events.ts';
 import { listEvents } from '../../src/store/events.ts';
 import { bootApp, type Planted, type TestApp } from '../support/app.ts';
 import type { Answer, Fields, Wire } from '../support/client.ts';
-import { contract, ofRow, type Row } from './contract.ts';
+import { contract, idIn, ofRow, type Row } from './contract.ts';
 import { compileAll, makeInvited } from './states.ts';
 
 let app: TestApp;
@@ -280,10 +280,8 @@ describe('a generated client can call every endpoint, with every kind of body', 
             form: { badge: 'true' },
           });
         const body = row.archive ? Buffer.from('1f8b08', 'hex') : row.form?.(planted);
-        const dependency =
-          row.dependency === 'used' ? planted.used_dependency_id : planted.free_dependency_id;
         const path = Object.fromEntries(
-          Object.entries({ ...planted, dependency_id: dependency }).map(([name, id]) => [name, String(id)]),
+          ['dependency_id', ...Object.keys(planted)].map(name => [name, String(idIn(row, name, planted))]),
         );
         // The client of the tests validates the response against the document.
         const answer = await client[operation.operationId]?.({

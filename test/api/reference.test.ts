@@ -11,7 +11,7 @@ import { after, before, describe, test } from 'node:test';
 import { createApplication, createAuthorizationCode } from '../../src/store/applications.ts';
 import { bootApp, type Planted, type TestApp } from '../support/app.ts';
 import { parseExact, type Wire } from '../support/client.ts';
-import { contract, type Row } from './contract.ts';
+import { contract, idIn, type Row } from './contract.ts';
 import { compileAll, makeInvited } from './states.ts';
 
 const DEADLINE_MS = 60_000;
@@ -24,7 +24,7 @@ const ofOAuth: Pick<Row, 'method' | 'path' | 'status'>[] = [
   { method: 'POST', path: '/oauth2/revoke', status: 200 },
   { method: 'GET', path: '/.well-known/oauth-authorization-server', status: 200 },
 ];
-const rows: Pick<Row, 'method' | 'path' | 'status' | 'dependency'>[] = [...contract, ...ofOAuth];
+const rows: Pick<Row, 'method' | 'path' | 'status' | 'dependency' | 'schedule'>[] = [...contract, ...ofOAuth];
 
 const shells: Record<string, string[]> = {
   bash: ['--norc', '--noprofile', '-e', '-c'],
@@ -123,10 +123,9 @@ async function prepare(row: (typeof rows)[number]): Promise<Record<string, strin
       as: owner.as,
       form: { badge: 'true' },
     });
-  const dependency = row.dependency === 'used' ? planted.used_dependency_id : planted.free_dependency_id;
-  const variables = Object.entries({ ...planted, dependency_id: dependency }).map(([name, id]) => [
+  const variables = ['dependency_id', ...Object.keys(planted)].map(name => [
     name.toUpperCase(),
-    String(id),
+    String(idIn(row, name, planted)),
   ]);
   return { ...Object.fromEntries(variables), ...(row.path.startsWith('/oauth2/') && prepareOAuth()) };
 }

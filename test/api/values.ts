@@ -29,6 +29,8 @@ export const required: Record<string, string[]> = {
   ],
   [`POST ${P}/deploys`]: ['deploy_strategy_id', 'commit_id'],
   [`POST ${P}/notifications`]: ['notifiable_type', 'name', 'options[url]'],
+  [`POST ${P}/triggers`]: ['name', 'trigger_type'],
+  [`PUT ${P}/triggers/:trigger_id`]: ['name'],
   'POST /dependencies': ['name', 'command'],
   'PUT /dependencies/:dependency_id': ['name', 'command'],
 };
@@ -256,6 +258,34 @@ export const rules: [string, Rule[]][] = [
         },
         good: ['http://10.0.0.1/x', 'https://192.168.1.1:8443/', 'https://example.org/?a=b'],
       },
+    ],
+  ],
+  [
+    `POST ${P}/triggers`,
+    [
+      { field: 'name', bad: lines },
+      { field: 'trigger_type', bad: { invalid_format: ['Push', 'cron', 'toString'] }, good: ['poll'] },
+      {
+        field: 'options[branches]',
+        bad: { invalid_format: ['a\u0000', Array(101).fill('a').join(' '), 'x'.repeat(4097)] },
+        good: ['*', 'main release/*', 'a?[bc]'],
+      },
+      { field: 'options[tags]', bad: { invalid_format: ['a\nb'] }, good: ['v*', ''] },
+      { field: 'options[pull_requests]', bad: { invalid_format: ['on'] }, good: ['true'] },
+      { field: 'options[pull_request_variables]', bad: { invalid_format: ['2'] }, good: ['true'] },
+      {
+        field: 'options[reconcile]',
+        bad: { invalid_format: ['-1', '1.5', 'x', '2592001'] },
+        good: ['0', '3600'],
+      },
+      // Options of other types.
+      { field: 'options[interval]', bad: { invalid_format: ['120', '29'] } },
+      { field: 'options[build_first]', bad: { invalid_format: ['true', 'x'] } },
+      { field: 'options[cron]', bad: { invalid_format: ['0 3 * * *'] } },
+      { field: 'options[time_zone]', bad: { invalid_format: ['UTC', 'Nowhere/City'] } },
+      { field: 'options[branch]', bad: { invalid_format: ['main', '-x'] } },
+      { field: 'options[only_new]', bad: { invalid_format: ['true'] } },
+      { field: 'options[late]', bad: { invalid_format: ['60'] } },
     ],
   ],
   [

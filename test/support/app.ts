@@ -8,6 +8,7 @@ import { readSettings, type Settings } from '../../src/config.ts';
 import { type AccountKind, type Scope, scopes } from '../../src/domain/access.ts';
 import { newSecret } from '../../src/domain/secret.ts';
 import { generateKeyPair } from '../../src/domain/ssh-key.ts';
+import { defaultOptions } from '../../src/domain/trigger/trigger.ts';
 import { newSigningSecret } from '../../src/domain/webhook/signature.ts';
 import { createLog } from '../../src/log.ts';
 import { type Account, createAccount, updateAccount } from '../../src/store/accounts.ts';
@@ -23,10 +24,12 @@ import { buildLogPath, dependencyLogPath } from '../../src/store/data/paths.ts';
 import type { Db } from '../../src/store/database/db.ts';
 import { createDependency } from '../../src/store/dependencies.ts';
 import { createDeploy, createStrategy } from '../../src/store/deploys.ts';
+import { recordFiring } from '../../src/store/firings.ts';
 import { createNotification, pingNotification } from '../../src/store/notifications.ts';
 import { createCollaborator, createProject } from '../../src/store/projects.ts';
 import { attachDependency, createRule, createSuite, createVariable } from '../../src/store/suites.ts';
 import { moveBuild, moveRequest } from '../../src/store/transition.ts';
+import { createTrigger } from '../../src/store/triggers.ts';
 import { basic, bearer, type Client, createClient } from './client.ts';
 
 export type Person = { account: Account; key: string; as: string };
@@ -75,7 +78,9 @@ export type Planted = Record<
   | 'deploy_strategy_id'
   | 'deploy_id'
   | 'notification_id'
-  | 'delivery_id',
+  | 'delivery_id'
+  | 'trigger_id'
+  | 'schedule_id',
   bigint
 >;
 
@@ -269,6 +274,24 @@ function plant(db: Db, people: People, owner: Person): Planted {
       signingSecret: newSigningSecret(),
     });
     const delivery = pingNotification(db, notification);
+    const trigger = createTrigger(db, {
+      projectId: project.id,
+      name: 'Forge',
+      triggerType: 'push',
+      options: defaultOptions.push,
+      nextAt: null,
+      secret: newSigningSecret(),
+      createdBy: owner.account.email,
+    });
+    recordFiring(db, trigger, { event: 'ping', outcome: 'ignored', reason: 'ping' });
+    const schedule = createTrigger(db, {
+      projectId: project.id,
+      name: 'Nightly',
+      triggerType: 'schedule',
+      options: { ...defaultOptions.schedule, cron: '0 3 * * *', branch: 'main' },
+      nextAt: null,
+      createdBy: owner.account.email,
+    });
     return {
       project_id: project.id,
       collaborator_id: collaborators[0] as bigint,
@@ -284,6 +307,8 @@ function plant(db: Db, people: People, owner: Person): Planted {
       deploy_id: deploy.id,
       notification_id: notification.id,
       delivery_id: delivery.id,
+      trigger_id: trigger.id,
+      schedule_id: schedule.id,
     };
   });
 }

@@ -111,7 +111,11 @@ export function deleteNotification(db: Db, id: bigint): void {
 /** It fires no more, and its name is free again. Build requests that it made stay. */
 export function deleteTrigger(db: Db, { id, projectId }: { id: bigint; projectId: bigint }): void {
   db.write(() => {
-    db.orm.update(triggers).set({ deletedAt: db.now(), nameKey: null }).where(eq(triggers.id, id)).run();
+    db.orm
+      .update(triggers)
+      .set({ deletedAt: db.now(), name: '', nameKey: null })
+      .where(eq(triggers.id, id))
+      .run();
     for (const topic of [`project:${projectId}`, 'triggers', 'batches']) db.touch(topic);
   });
 }
