@@ -1,6 +1,7 @@
 // Runs git: the only importer of simple-git. Every call gets the same clean environment, the same protections and a deadline.
 
 import { dirname, resolve } from 'node:path';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { simpleGit } from 'simple-git';
 import { isSshUrl } from '../../domain/submodules.ts';
 import { explain } from './explain.ts';
@@ -71,9 +72,14 @@ const CLEAN_ENVIRONMENT = {
   GIT_NO_REPLACE_OBJECTS: '1',
 };
 
+/** The event loop waits while a process starts. Each one starts in a turn of its own, so that the waits do not add up. */
+let lastStart: Promise<void> = Promise.resolve();
+
 export async function runGit(args: readonly string[], call: GitCall): Promise<GitResult> {
   const directory = resolve(call.repository ?? call.ssh?.directory ?? '/');
   const environment = environmentOf(call, directory);
+  lastStart = lastStart.then(() => nextTurn());
+  await lastStart;
   const watch = watchCall(call);
   let ended: { exitCode: number; stdOut: Buffer[]; stdErr: Buffer[] } | undefined;
   try {

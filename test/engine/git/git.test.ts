@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
+import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
 import {
   chmodSync,
@@ -18,7 +19,7 @@ import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { dirname, join } from 'node:path';
 import { test } from 'node:test';
 import { generateKeyPair } from '../../../src/domain/ssh-key.ts';
-import type { GitFailure } from '../../../src/engine/git/git.ts';
+import { type GitFailure, runGit } from '../../../src/engine/git/git.ts';
 import { branchContains, readCommit, resolveRef } from '../../../src/engine/git/history.ts';
 import { fetchMirror, needsRepack, repackMirror } from '../../../src/engine/git/mirror.ts';
 import { pushCommit, remoteBranchHead } from '../../../src/engine/git/push.ts';
@@ -421,4 +422,25 @@ test('a changed host key is refused until its line is removed, for fetch and pus
   writeFileSync(known, '');
   await fetchMirror({ mirror, url, ssh });
   assert.match(readFileSync(known, 'utf8'), /^\[127\.0\.0\.1\]:\d+ ssh-ed25519 /);
+});
+
+test('processes that are requested at once start in different turns of the event loop', async () => {
+  let turn = 0;
+  const starts: number[] = [];
+  const onStart = () => starts.push(turn);
+  let counting: NodeJS.Immediate;
+  const count = () => {
+    turn += 1;
+    counting = setImmediate(count);
+  };
+  count();
+  subscribe('child_process', onStart);
+  try {
+    await Promise.all(Array.from({ length: 5 }, () => runGit(['version'], {})));
+  } finally {
+    unsubscribe('child_process', onStart);
+    clearImmediate(counting!);
+  }
+  assert.equal(starts.length, 5);
+  assert.equal(new Set(starts).size, 5, `started in turns ${starts}`);
 });
