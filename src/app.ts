@@ -14,6 +14,7 @@ import { createLive } from './live.ts';
 import type { Log } from './log.ts';
 import { createDataDirectory, lockDataDirectory, openData, watchDatabase } from './store/data/data.ts';
 import { tlsDirectory } from './store/data/paths.ts';
+import { startCheckpoints } from './store/database/checkpoint.ts';
 import type { Db } from './store/database/db.ts';
 import { storeHost } from './store/database/stored-values.ts';
 import { defaultImage } from './store/images.ts';
@@ -47,6 +48,11 @@ export async function startApp(
         : log.info('database upgraded', upgrade),
     );
     closing.unshift(() => db.close());
+    const checkpoints = startCheckpoints({
+      db,
+      onFailure: error => log.error('checkpoint failed, requests wait for the next ones', { cause: error }),
+    });
+    closing.unshift(() => checkpoints.stop());
     storeHost(db, new URL(settings.baseUrl).hostname);
     const isDatabaseHealthy = watchDatabase(db, settings.data);
     const live = createLive();

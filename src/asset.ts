@@ -11,18 +11,24 @@ export function asset(name: string): Buffer {
   return isSea() ? Buffer.from(getRawAsset(name)) : readFileSync(join(import.meta.dirname, name));
 }
 
-let loadedBinding: object | undefined;
+let loadedBinding: { path: string; exports: object } | undefined;
 
 /** SQLite's native module in the executable. Undefined when run from source, where better-sqlite3 finds its own. */
 export function nativeBinding(): object | undefined {
   if (!isSea()) return undefined;
   loadedBinding ??= loadBinding();
-  return loadedBinding;
+  return loadedBinding.exports;
+}
+
+/** Where another thread loads the same module from. The file may be gone: the system finds what it loaded by the path. */
+export function nativeBindingPath(): string {
+  const prebuilt = `../node_modules/better-sqlite3/prebuilds/linux-${process.arch}.node`;
+  return loadedBinding?.path ?? join(import.meta.dirname, prebuilt);
 }
 
 // The system loads native code only from a file. The file is in a private directory with a random name, and is removed as
 // soon as it is loaded. If /tmp is mounted noexec, the next directory is tried.
-function loadBinding(): object {
+function loadBinding(): { path: string; exports: object } {
   const reasons: string[] = [];
   for (const parent of new Set([tmpdir(), process.env.XDG_RUNTIME_DIR ?? '', '/var/tmp', '/dev/shm'])) {
     if (parent === '') continue;
@@ -33,7 +39,7 @@ function loadBinding(): object {
       writeFileSync(path, asset('sqlite.node'), { mode: 0o500, flag: 'wx' });
       const module = { exports: {} };
       process.dlopen(module, path, constants.dlopen.RTLD_NOW);
-      return module.exports;
+      return { path, exports: module.exports };
     } catch (error) {
       reasons.push(`${parent}: ${(error as Error).message}`);
     } finally {

@@ -27,7 +27,9 @@ export function startBatches({ db, live, log, retention }: BatchOptions): { stop
   let next: NodeJS.Timeout | undefined;
   let stopped = false;
 
-  const run = () => {
+  const run = async () => {
+    await db.checkpoint;
+    if (stopped) return;
     next = undefined;
     const startedAt = performance.now();
     try {

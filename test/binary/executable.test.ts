@@ -21,6 +21,9 @@ import { createInterface } from 'node:readline';
 import { after, before, test } from 'node:test';
 import { promisify } from 'node:util';
 import { machineOf } from '../../build/strip.ts';
+import { databasePath } from '../../src/store/data/paths.ts';
+import { openSqlite } from '../../src/store/database/db.ts';
+import { runExecutable, serveExecutable } from '../support/executable.ts';
 import { freePort } from '../support/ports.ts';
 
 const run = promisify(execFile);
@@ -154,6 +157,41 @@ test('it serves from an empty directory as another user, is killed, recovers its
   second.kill('SIGTERM');
   assert.deepEqual(await stopped, [0, null]);
   assert.deepEqual(readdirSync(temporary), []);
+});
+
+test('a server that writes much copies its log into the database in a thread', async t => {
+  const data = join(work, 'written');
+  const server = await serveExecutable(data);
+  t.after(() => server.stop('SIGKILL'));
+  const { api_key: apiKey } = JSON.parse(
+    await runExecutable('user', 'add', 'ada@example.org', '--json', '--data', data),
+  );
+  using sqlite = openSqlite(databasePath(data));
+  sqlite.pragma('wal_autocheckpoint = 0');
+  sqlite.exec("INSERT INTO facts (name, value) VALUES ('filler', printf('%.*c', 6000000, 'x'))");
+  const isCopied = () => {
+    const [{ log, checkpointed }] = sqlite.pragma('wal_checkpoint(NOOP)') as [Record<string, number>];
+    return log === checkpointed;
+  };
+  assert.ok(!isCopied());
+  const endsAt = Date.now() + deadline.timeout;
+  // A request that changes something.
+  const sent = request(`${server.url}/projects`, {
+    method: 'POST',
+    auth: `ada@example.org:${apiKey}`,
+    ca: readFileSync(join(data, 'tls/ca.pem')),
+    headers: { 'content-type': 'application/x-www-form-urlencoded' },
+    signal: AbortSignal.timeout(10_000),
+  }).end('name=first&repository_url=git@example.com:first.git');
+  const [response] = await once(sent, 'response');
+  assert.equal(response.statusCode, 201);
+  response.resume();
+  while (!isCopied()) {
+    assert.ok(Date.now() < endsAt, `nothing was copied: ${server.printed()}`);
+    await new Promise(resolve => setTimeout(resolve, 20));
+  }
+  assert.doesNotMatch(server.printed(), /checkpoint failed/);
+  assert.equal(await server.stop(), 0);
 });
 
 async function get(url: string, auth: string, caPath: string): Promise<{ status: number; body: string }> {

@@ -20,6 +20,10 @@ export type Db = {
   /** Marks a topic as changed. Its subscribers are notified once the transaction is durable. */
   touch(topic: string): void;
   onCommit: (topics: ReadonlySet<string>) => void;
+  /** Called after each transaction of `write`. */
+  onWrite: () => void;
+  /** Set while the write-ahead log is copied into the database file. Large changes wait for it, so that it stays small. */
+  checkpoint: Promise<void> | undefined;
   /** Whether a transaction of `write` is running. */
   readonly writing: boolean;
   /** Increases with every change. A read outside a transaction stays valid while this number is the same. */
@@ -98,9 +102,12 @@ export function openDb(path: string, vault: Vault, now: () => number = Date.now,
     now,
     sqlite,
     onCommit: () => {},
+    onWrite: () => {},
+    checkpoint: undefined,
     write(change) {
       if (sqlite.inTransaction) return change();
       const result = transact(change);
+      db.onWrite();
       // Notify after the transaction is completely over: subscribers may write.
       if (touched.size > 0) {
         const topics = touched;
