@@ -43,7 +43,7 @@ type Example = [name: string, schema: JsonSchema];
 
 const requiredOf = (fields: DescribedFields): Example[] =>
   Object.entries(fields)
-    .filter(([, field]) => field.required)
+    .filter(([, field]) => field.required || field.inExample)
     .map(([name, field]) => [name, field.schema]);
 
 /** The required fields; for PUT a single field. */

@@ -9,6 +9,8 @@ import type { Sent, SentFields } from './http/body.ts';
 export type Field<Value = unknown, Required extends boolean = boolean> = {
   required: Required;
   schema: JsonSchema;
+  /** Whether the example of a POST shows it although it is optional. */
+  inExample?: boolean;
   /** The value of an optional field that a PUT sends blank. Without it, the field stays unchanged. */
   blankValue?: Value;
   /** The value, an error code, or `blank` if nothing was sent. */
@@ -35,6 +37,7 @@ type TextOptions<Value extends string = string> = {
   multiline?: boolean;
   /** Whether an empty value or white space is accepted as it is. */
   mayBeBlank?: boolean;
+  inExample?: boolean;
 };
 
 const EMPTY: string = '';
@@ -59,6 +62,7 @@ function makeText<Value extends string, Required extends boolean>(
       ...(options.example !== undefined && { examples: [options.example] }),
       maxLength: maxBytes,
     },
+    ...(options.inExample && { inExample: true }),
     ...(isValue(EMPTY) && { blankValue: EMPTY }),
     read(sent) {
       if (typeof sent !== 'string') return sent === null ? { blank: true } : { code: 'invalid_format' };

@@ -7,7 +7,7 @@ import type { Field } from './fields.ts';
 
 type Described = { [key: string]: unknown };
 
-export type DescribedFields = Record<string, Pick<Field, 'required' | 'schema'>>;
+export type DescribedFields = Record<string, Pick<Field, 'required' | 'schema' | 'inExample'>>;
 
 export type OAuthEndpoint = Pick<Endpoint, 'method' | 'path' | 'summary' | 'access' | 'scope'> & {
   query?: DescribedFields;

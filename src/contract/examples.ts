@@ -33,6 +33,8 @@ const byName: Record<string, unknown> = {
   command: 'make check',
   commit_ref: 'main',
   content: 'https://api.example.org',
+  context: 'assay',
+  contexts: 'both',
   created_by: 'ada@example.org',
   cron: '0 3 * * *',
   delivery: '72d3162e-cc78-11e3-81ab-4c9367dc0958',
@@ -81,7 +83,6 @@ const byName: Record<string, unknown> = {
   scm_committer_name: 'Ada',
   scope: 'projects commits',
   service_documentation: `${SERVER}/ui/api`,
-  signing_secret: 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw',
   source: '',
   ssh_public_key: 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAA… assay-website@ci.example.org',
   tags: '',
@@ -111,7 +112,9 @@ const push = {
 };
 const byRecord: Record<string, Record<string, unknown>> = {
   BuildRequest: { build_state: 'enqueued', commit_id: null, commit_id_str: '' },
+  CommitStatus: { state: 'passed' },
   CreatedDependency: { ...dependency, marketplace_state: 'private' },
+  CreatedNotification: { signing_secret: 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw' },
   Delivery: { state: 'delivered' },
   Dependency: dependency,
   DeployItem: { state: 'enqueued' },

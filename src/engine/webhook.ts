@@ -6,11 +6,13 @@ import {
   type ClientRequest,
   Agent as HttpAgent,
   request as httpRequest,
+  type IncomingHttpHeaders,
   type IncomingMessage,
 } from 'node:http';
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
 import type { LookupFunction } from 'node:net';
 import { type Cidr, forbiddenKind, literalAddress } from '../domain/webhook/address.ts';
+import type { Response as DeliveryResponse } from '../domain/webhook/delivery.ts';
 
 export type ProxyEnvironment = { HTTP_PROXY?: string; HTTPS_PROXY?: string; NO_PROXY?: string };
 
@@ -35,8 +37,7 @@ export type Delivery = {
   proxy?: ProxyEnvironment;
 };
 
-/** Has either a `status` or an `error` that says why there was no response. */
-export type DeliveryResponse = { status?: number; responseMs: number; excerpt: string; error?: string };
+export type { DeliveryResponse };
 
 /** More deliveries to one host wait for a connection while their deadline runs. */
 export const connectionsPerHost = 16;
@@ -54,7 +55,7 @@ export async function deliver(delivery: Delivery): Promise<DeliveryResponse> {
   return { ...response, responseMs: Math.round(performance.now() - startedAt) };
 }
 
-type Attempt = { status?: number; excerpt: string; error?: string; wasStale?: boolean };
+type Attempt = Omit<DeliveryResponse, 'responseMs'> & { wasStale?: boolean };
 
 function post(delivery: Delivery, deadlineAt: number): Promise<Attempt> {
   const { promise, resolve } = Promise.withResolvers<Attempt>();
@@ -79,7 +80,8 @@ function post(delivery: Delivery, deadlineAt: number): Promise<Attempt> {
     if (!response?.complete) request?.destroy();
     const excerpt = new TextDecoder().decode(Buffer.concat(chunks).subarray(0, excerptBytes));
     // The status is valid even if the body never ends.
-    if (response?.statusCode) resolve({ status: response.statusCode, excerpt });
+    if (response?.statusCode)
+      resolve({ status: response.statusCode, excerpt, ...retryAfterOf(response.headers, Date.now()) });
     else resolve({ excerpt, error: error ?? 'no response', wasStale });
   }
   const onAbort = () => finish('the delivery was canceled');
@@ -125,6 +127,22 @@ function post(delivery: Delivery, deadlineAt: number): Promise<Attempt> {
     });
   }
   return promise;
+}
+
+const MAX_RETRY_AFTER_MS = 24 * 3600_000;
+
+/** When the receiver wants to be called again: `Retry-After` in seconds or as a date, or GitHub's own headers. */
+function retryAfterOf(headers: IncomingHttpHeaders, now: number): { retryAfterMs?: number } {
+  const after = headers['retry-after'] ?? '';
+  const isExceeded = headers['x-ratelimit-remaining'] === '0';
+  const ms = /^\d+$/.test(after)
+    ? Number(after) * 1000
+    : after !== ''
+      ? Date.parse(after) - now
+      : isExceeded
+        ? Number(headers['x-ratelimit-reset']) * 1000 - now
+        : Number.NaN;
+  return Number.isNaN(ms) ? {} : { retryAfterMs: Math.min(Math.max(0, ms), MAX_RETRY_AFTER_MS) };
 }
 
 class ForbiddenAddress extends Error {}

@@ -12,6 +12,7 @@ import { type Db, insertInto, prepared } from './database/db.ts';
 import { deliveries, events, notifications } from './database/schema.ts';
 import { SealedValueError } from './database/vault.ts';
 import { bareKeyOf, findProject, storedProjectRecord } from './projects.ts';
+import { recordReports, reportsOf } from './statuses.ts';
 
 type Event = typeof events.$inferSelect;
 
@@ -19,21 +20,19 @@ const insertEvent = insertInto(events);
 const insertDelivery = insertInto(deliveries);
 const receivers = prepared(db =>
   db.orm
-    .select({ id: notifications.id })
+    .select({
+      id: notifications.id,
+      type: notifications.notifiableType,
+      enabled: notifications.enabled,
+      options: notifications.statusOptions,
+    })
     .from(notifications)
-    .where(
-      and(
-        eq(notifications.projectId, sql.placeholder('projectId')),
-        eq(notifications.notifiableType, sql.placeholder('type')),
-        eq(notifications.enabled, true),
-        isNull(notifications.deletedAt),
-      ),
-    )
+    .where(and(eq(notifications.projectId, sql.placeholder('projectId')), isNull(notifications.deletedAt)))
     .orderBy(notifications.id)
     .prepare(),
 );
 
-/** Records an event of a project and a delivery for each receiver, or only for `to`. */
+/** Records an event of a project and its deliveries to each receiver, or only to `to`. Returns the ID of the event. */
 export function recordEvent(
   db: Db,
   projectId: bigint,
@@ -41,10 +40,10 @@ export function recordEvent(
   resourceId: bigint,
   subject?: { kind: EventSubject; record: unknown },
   to?: bigint,
-): void {
-  db.write(() => {
+): bigint | undefined {
+  return db.write(() => {
     const project = findProject(db, projectId);
-    if (!project) return;
+    if (!project) return undefined;
     const id = db.newId();
     const createdAt = db.now();
     const body = eventBody({
@@ -55,26 +54,39 @@ export function recordEvent(
       ...(subject && { subject }),
     });
     insertEvent(db, { id, projectId, type, resourceId, body, createdAt });
-    const receiving =
-      to === undefined ? receivers(db).all({ projectId, type: notifiableTypeOf(type) }) : [{ id: to }];
-    for (const receiver of receiving)
-      insertDelivery(db, {
-        id: db.newId(),
-        notificationId: receiver.id,
-        eventId: id,
-        eventType: type,
-        resourceId,
-        state: 'pending',
-        attempts: 0,
-        responseStatus: null,
-        responseMs: null,
-        responseExcerpt: null,
-        lastError: null,
-        nextAttemptAt: createdAt,
-        createdAt,
-      });
+    const receiving = receivers(db)
+      .all({ projectId })
+      .filter(one =>
+        to === undefined
+          ? one.type === notifiableTypeOf(type) && (one.enabled || one.options)
+          : one.id === to,
+      );
+    const reports = receiving.some(({ options }) => options)
+      ? reportsOf(db, projectId, type, resourceId)
+      : [];
+    for (const { id: notificationId, enabled, options } of receiving)
+      if (options)
+        recordReports(db, { id: notificationId, enabled, options }, { id, type, createdAt }, reports);
+      else
+        insertDelivery(db, {
+          id: db.newId(),
+          notificationId,
+          eventId: id,
+          eventType: type,
+          resourceId,
+          state: 'pending',
+          attempts: 0,
+          responseStatus: null,
+          responseMs: null,
+          responseExcerpt: null,
+          lastError: null,
+          nextAttemptAt: createdAt,
+          createdAt,
+          status: null,
+        });
     db.touch(`events:${projectId}`);
     if (receiving.length > 0) db.touch('deliveries');
+    return id;
   });
 }
 

@@ -2,10 +2,13 @@
 
 import { and, desc, eq, isNull } from 'drizzle-orm';
 import type { NotifiableType } from '../contract/events.ts';
+import type { StatusOptions } from '../domain/commit-status.ts';
+import { refusal } from '../domain/refusal.ts';
 import type { Db } from './database/db.ts';
 import { limitWithNext, olderThan, type Page } from './database/page.ts';
 import { deliveries, notifications } from './database/schema.ts';
 import { recordEvent } from './events.ts';
+import { findNewest, resendFailed } from './statuses.ts';
 
 export type Notification = typeof notifications.$inferSelect;
 export type Delivery = typeof deliveries.$inferSelect;
@@ -45,7 +48,9 @@ export function createNotification(
     name: string;
     notifiableType: NotifiableType;
     url: string;
+    /** The token, for commit statuses. */
     signingSecret: string;
+    statusOptions?: StatusOptions;
   },
 ): Notification {
   return db.write(() => {
@@ -67,24 +72,54 @@ export function signingSecretOf(db: Db, notification: Notification): string {
   return db.vault.open(notification.signingSecret, secretCell(notification.id));
 }
 
-/** Enables a notification that was disabled because its receiver answered 410. */
-export function enableNotification(db: Db, id: bigint): Notification {
-  return db.write(() =>
-    db.orm.update(notifications).set({ enabled: true }).where(eq(notifications.id, id)).returning().get(),
-  ) as Notification;
+/** Another receiver or secret enables the notification, because a response to the old one may have disabled it. */
+export function updateNotification(
+  db: Db,
+  { id, url, statusOptions }: Notification,
+  changes: { url: string; signingSecret?: string; statusOptions?: StatusOptions },
+): Notification {
+  const { signingSecret, ...others } = changes;
+  const isElsewhere = changes.url !== url || changes.statusOptions?.repository !== statusOptions?.repository;
+  return db.write(() => {
+    db.touch('notifications');
+    const updated = db.orm
+      .update(notifications)
+      .set({
+        ...others,
+        ...(signingSecret !== undefined && { signingSecret: db.vault.seal(signingSecret, secretCell(id)) }),
+      })
+      .where(eq(notifications.id, id))
+      .returning()
+      .get() as Notification;
+    return isElsewhere || signingSecret !== undefined ? enableNotification(db, id) : updated;
+  });
 }
 
-/** Sends a `ping` event to this one receiver. */
+/** Enables a notification that was disabled because of a response. Commit statuses that were not sent are sent now. */
+export function enableNotification(db: Db, id: bigint): Notification {
+  return db.write(() => {
+    resendFailed(db, id);
+    db.touch('notifications');
+    return db.orm
+      .update(notifications)
+      .set({ enabled: true, disabledBecause: null })
+      .where(eq(notifications.id, id))
+      .returning()
+      .get();
+  }) as Notification;
+}
+
+/** Sends a `ping` event to this one receiver. Refused if it reports commit statuses and there is none yet. */
 export function pingNotification(db: Db, notification: Notification): Delivery {
   return db.write(() => {
-    recordEvent(db, notification.projectId, 'ping', notification.id, undefined, notification.id);
-    return db.orm
-      .select()
-      .from(deliveries)
-      .where(eq(deliveries.notificationId, notification.id))
-      .orderBy(desc(deliveries.id))
-      .limit(1)
-      .get() as Delivery;
+    const { id, projectId } = notification;
+    const eventId = recordEvent(db, projectId, 'ping', id, undefined, id);
+    const delivery =
+      eventId === undefined
+        ? undefined
+        : db.orm.select().from(deliveries).where(eq(deliveries.eventId, eventId)).limit(1).get();
+    if (!delivery) throw refusal('resource_temporary_unavailable');
+    return delivery;
   });
 }
 
@@ -106,14 +141,16 @@ export function findDelivery(db: Db, notificationId: bigint, id: bigint): Delive
     .get();
 }
 
-/** Resends a delivery at once, with the same id and body. */
+/** Resends a delivery at once, with the same id and body. Of a commit status, the newest of its context is sent. */
 export function redeliver(db: Db, delivery: Delivery): Delivery {
   return db.write(() => {
     db.touch('deliveries');
+    const { id } =
+      (delivery.status && findNewest(db, delivery.notificationId, delivery.resourceId)) ?? delivery;
     return db.orm
       .update(deliveries)
       .set({ state: 'pending', attempts: 0, nextAttemptAt: db.now(), lastError: null })
-      .where(eq(deliveries.id, delivery.id))
+      .where(eq(deliveries.id, id))
       .returning()
       .get() as Delivery;
   });

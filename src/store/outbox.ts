@@ -1,8 +1,10 @@
 // The outbox as the deliverer sees it: which deliveries are due for which receiver, and the results of attempts. The
 // events of one resource for one receiver form a chain. Only the oldest pending delivery of a chain is sent; a delivery
-// behind it is blocked (no next_attempt_at) until the one before it is finished.
+// behind it is blocked (no next_attempt_at) until the one before it is finished. statuses.ts supersedes all but the newest
+// delivery of a commit status, so that its chain has one that waits.
 
 import { eq, sql } from 'drizzle-orm';
+import type { StatusOptions } from '../domain/commit-status.ts';
 import type { AttemptResult } from '../domain/webhook/delivery.ts';
 import { retryDelayMs, retryDelaysMs } from '../domain/webhook/retry.ts';
 import { type Db, prepared } from './database/db.ts';
@@ -67,14 +69,17 @@ export function findNextDueAt(db: Db, notificationId: bigint): number | undefine
   return at === null || at === undefined ? undefined : Number(at);
 }
 
-/** The URL and the signing secret of a receiver. */
-export function getReceiver(db: Db, notificationId: bigint): { url: string; secret: string } {
+/** A notification as it is called. `secret` is the signing secret of a webhook, or the token of commit statuses. */
+export type Target = { url: string; secret: string; statusOptions: StatusOptions | null; enabled: boolean };
+
+export function getTarget(db: Db, notificationId: bigint): Target {
   const row = db.orm
     .select()
     .from(notifications)
     .where(eq(notifications.id, notificationId))
     .get() as Notification;
-  return { url: row.url, secret: signingSecretOf(db, row) };
+  const { url, statusOptions, enabled } = row;
+  return { url, secret: signingSecretOf(db, row), statusOptions, enabled };
 }
 
 const receiverQuery = prepared(db =>
@@ -131,7 +136,16 @@ const unblock = prepared(db =>
     )`),
 );
 
-/** Records the result of an attempt. False if the delivery was deleted or reset meanwhile. */
+const markDelivered = prepared(db =>
+  db.sqlite.prepare<[number, number | null, bigint]>(`
+    UPDATE deliveries SET state = 'delivered', attempts = ?, response_status = ?
+    WHERE id = ? AND state = 'superseded'`),
+);
+
+/**
+ * Records the result of an attempt. False if the delivery was deleted, reset or superseded meanwhile. A superseded one that
+ * arrived is still recorded as delivered.
+ */
 export function recordAttempt(db: Db, id: bigint, outcome: AttemptResult): boolean {
   return db.write(() => {
     const updated = updateAttempt(db).get(
@@ -145,16 +159,23 @@ export function recordAttempt(db: Db, id: bigint, outcome: AttemptResult): boole
       id,
       outcome.attempts - 1,
     );
-    if (!updated) return false;
+    if (!updated) {
+      if (outcome.state === 'delivered') markDelivered(db).run(outcome.attempts, outcome.responseStatus, id);
+      return false;
+    }
     if (outcome.state !== 'pending')
       unblock(db).run(BigInt(db.now()), updated.notificationId, updated.resourceId);
     return true;
   });
 }
 
-export function disableNotification(db: Db, notificationId: bigint): void {
+export function disableNotification(db: Db, notificationId: bigint, because: string): void {
   db.write(() =>
-    db.orm.update(notifications).set({ enabled: false }).where(eq(notifications.id, notificationId)).run(),
+    db.orm
+      .update(notifications)
+      .set({ enabled: false, disabledBecause: because })
+      .where(eq(notifications.id, notificationId))
+      .run(),
   );
 }
 

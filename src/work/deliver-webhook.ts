@@ -1,8 +1,10 @@
-// Sends webhook deliveries from the outbox: at least once, in order for each resource, and without one receiver delaying
-// another. The rows are the truth; signals and timers are hints.
+// Sends webhooks and commit statuses from the outbox: at least once, in order for each resource or context, and without one
+// receiver delaying another. The rows are the truth; signals and timers are hints.
 
+import { classifyForgeResponse, forgeRequests } from '../domain/commit-status.ts';
+import { maskText } from '../domain/text/mask.ts';
 import type { Cidr } from '../domain/webhook/address.ts';
-import { classifyResponse, isSuccess } from '../domain/webhook/delivery.ts';
+import { attemptResult, classifyResponse } from '../domain/webhook/delivery.ts';
 import { sign } from '../domain/webhook/signature.ts';
 import {
   connectionsPerHost,
@@ -20,13 +22,15 @@ import {
   failSomeDeliveries,
   findMessage,
   findNextDueAt,
-  getReceiver,
+  getTarget,
   listDueDeliveries,
   listWaitingReceivers,
   receiverExists,
   recordAttempt,
   repairSchedule,
+  type Target,
 } from '../store/outbox.ts';
+import { findStatus } from '../store/statuses.ts';
 
 import { version } from '../version.ts';
 
@@ -34,13 +38,14 @@ export type DeliveryOutcome = 'delivered' | 'retried' | 'failed';
 
 type Receiver = {
   notificationId: bigint;
-  url: string;
+  /** Undefined if its secret cannot be read. */
+  target: Target | undefined;
   host: string;
-  secret: string | undefined;
-  /** After a failure, nothing is sent before this time of the monotonic clock. Otherwise 0. */
+  /** After a failure, nothing is sent before this time of the monotonic clock, and then one delivery. Otherwise 0. */
   resumeAtMs: number;
   inFlight: Map<bigint, Due>;
-  isGone: boolean;
+  /** Why nothing more is sent: its deliveries fail with this reason. */
+  goneBecause: string | undefined;
   canceled: AbortController;
 };
 
@@ -58,7 +63,6 @@ const MAX_SLEEP_MS = 60_000;
 const RETRY_MS = 1_000;
 const GRACE_MS = 1_000;
 const CLOCK_TOLERANCE_MS = 1_000;
-const GONE_REASON = 'not sent: the receiver responded with 410, so the notification was switched off';
 
 export function startDeliveries(options: {
   db: Db;
@@ -67,6 +71,8 @@ export function startDeliveries(options: {
   /** Must stay the same array: connections are pooled by it. */
   allow: readonly Cidr[];
   proxy?: ProxyEnvironment | undefined;
+  /** Commit statuses link to pages below it. */
+  baseUrl: string;
   onOutcome?: (outcome: DeliveryOutcome) => void;
 }): { stop(): Promise<void> } {
   const { db, live, log } = options;
@@ -104,23 +110,30 @@ export function startDeliveries(options: {
     if (batch.length === 0) return;
     const recorded = db.write(() =>
       batch.map(({ receiver, delivery, response }) => {
-        const settlement = classifyResponse(response, delivery.attempts, db.now());
-        const isRecorded = recordAttempt(db, delivery.id, settlement);
-        if (isRecorded && response.status === 410) disableNotification(db, receiver.notificationId);
-        return isRecorded ? settlement : undefined;
+        const { attempts } = delivery;
+        const classification = receiver.target?.statusOptions
+          ? classifyForgeResponse(response, attempts)
+          : classifyResponse(response);
+        const result = attemptResult(response, classification, attempts, db.now());
+        const isRecorded = recordAttempt(db, delivery.id, result);
+        const { disableBecause } = classification;
+        if (isRecorded && disableBecause) disableNotification(db, receiver.notificationId, disableBecause);
+        return { ...classification, state: isRecorded ? result.state : undefined };
       }),
     );
     responded = responded.slice(batch.length);
-    batch.forEach(({ receiver, delivery, response }, index) => {
-      const settlement = recorded[index];
+    batch.forEach(({ receiver, delivery }, index) => {
+      const { outcome, state, disableBecause, retryAfterMs = 0 } = recorded[index]!;
       receiver.inFlight.delete(delivery.id);
-      receiver.resumeAtMs = isSuccess(response.status) ? 0 : performance.now() + FAILURE_PAUSE_MS;
-      if (!settlement) return;
-      options.onOutcome?.(settlement.state === 'pending' ? 'retried' : settlement.state);
-      if (response.status === 410) {
-        receiver.isGone = true;
-        log.info('notification switched off because its receiver responded with 410', {
+      receiver.resumeAtMs =
+        outcome === 'delivered' ? 0 : performance.now() + Math.max(FAILURE_PAUSE_MS, retryAfterMs);
+      if (!state) return;
+      options.onOutcome?.(state === 'pending' ? 'retried' : state);
+      if (disableBecause) {
+        receiver.goneBecause = disableBecause;
+        log.info('notification switched off', {
           notification: receiver.notificationId,
+          because: disableBecause,
         });
       }
     });
@@ -168,9 +181,12 @@ export function startDeliveries(options: {
     // Receivers with the fewest deliveries in flight come first, so that a long backlog does not delay others.
     due.sort((a, b) => a.inFlight.size - b.inFlight.size);
     for (const receiver of due) {
-      if (receiver.isGone) {
+      if (receiver.goneBecause !== undefined) {
         if (receiver.inFlight.size > 0) continue;
-        receiver.isGone = !failSomeDeliveries(db, receiver.notificationId, GONE_REASON);
+        const reason = `not sent: ${receiver.goneBecause}, so the notification was switched off`;
+        const isEmpty = failSomeDeliveries(db, receiver.notificationId, reason);
+        // A webhook can still be sent again by hand.
+        if (isEmpty && !receiver.target?.statusOptions) receiver.goneBecause = undefined;
         wakeIn(0);
         continue;
       }
@@ -215,14 +231,13 @@ export function startDeliveries(options: {
   function receiverOf(notificationId: bigint): Receiver {
     const known = receivers.get(notificationId);
     if (known) return known;
-    const found = openReceiver(db, log, notificationId);
+    const opened = openTarget(db, log, notificationId);
     const receiver: Receiver = {
       notificationId,
-      ...found,
-      host: URL.parse(found.url)?.host ?? found.url,
-      resumeAtMs: 0,
+      ...opened,
+      // One status is sent first: a forge counts failed logins.
+      resumeAtMs: opened.target?.statusOptions ? performance.now() : 0,
       inFlight: new Map(),
-      isGone: false,
       canceled: new AbortController(),
     };
     receivers.set(notificationId, receiver);
@@ -243,32 +258,59 @@ export function startDeliveries(options: {
   }
 
   async function post(receiver: Receiver, delivery: Due): Promise<DeliveryResponse> {
-    if (receiver.secret === undefined)
-      return { responseMs: 0, excerpt: '', error: 'its signing secret cannot be read with this master key' };
+    const { target } = receiver;
+    if (!target) return noResponse('its secret cannot be read with this master key');
+    const requests = target.statusOptions
+      ? statusRequests(target, delivery)
+      : webhookRequest(target, delivery);
+    if (requests.length === 0) return noResponse('its event was deleted');
+    try {
+      let response = noResponse('');
+      for (const { headers, ...request } of requests) {
+        response = await deliver({
+          ...request,
+          headers: { 'content-type': 'application/json', 'user-agent': `Assay/${version}`, ...headers },
+          allow: options.allow,
+          signal: receiver.canceled.signal,
+          ...(options.proxy && { proxy: options.proxy }),
+        });
+        if (response.status !== 400) break;
+      }
+      return { ...response, excerpt: withoutSecret(response.excerpt, target.secret) };
+    } catch (error) {
+      log.error('webhook could not be sent', { delivery: delivery.id, cause: error });
+      return noResponse('it could not be sent; see the log of the service');
+    }
+  }
+
+  type Request = { url: string; headers: Record<string, string>; body: string | Buffer };
+
+  function webhookRequest({ url, secret }: Target, delivery: Due): Request[] {
     const message = findMessage(db, delivery.id);
-    if (!message) return { responseMs: 0, excerpt: '', error: 'its event was deleted' };
+    if (!message) return [];
     const id = String(message.eventId);
     const body = Buffer.from(message.body);
     const timestamp = Math.floor(db.now() / 1000);
-    try {
-      return await deliver({
-        url: receiver.url,
-        body,
-        headers: {
-          'content-type': 'application/json',
-          'user-agent': `Assay/${version}`,
-          'webhook-id': id,
-          'webhook-timestamp': String(timestamp),
-          'webhook-signature': sign({ id, timestamp, body, secret: receiver.secret }),
-        },
-        allow: options.allow,
-        signal: receiver.canceled.signal,
-        ...(options.proxy && { proxy: options.proxy }),
+    const headers = {
+      'webhook-id': id,
+      'webhook-timestamp': String(timestamp),
+      'webhook-signature': sign({ id, timestamp, body, secret }),
+    };
+    return [{ url, headers, body }];
+  }
+
+  function statusRequests({ url, secret, statusOptions }: Target, delivery: Due): Request[] {
+    const status = findStatus(db, delivery.id, options.baseUrl);
+    return status && statusOptions ? forgeRequests(statusOptions, { url, token: secret }, status) : [];
+  }
+
+  /** After a change of URL, token or options, the next delivery uses them. */
+  function reopenTargets(): void {
+    for (const receiver of receivers.values())
+      Object.assign(receiver, openTarget(db, log, receiver.notificationId), {
+        resumeAtMs: performance.now(),
       });
-    } catch (error) {
-      log.error('webhook could not be sent', { delivery: delivery.id, cause: error });
-      return { responseMs: 0, excerpt: '', error: 'it could not be sent; see the log of the service' };
-    }
+    wake();
   }
 
   repairSchedule(db);
@@ -276,12 +318,14 @@ export function startDeliveries(options: {
     hasChanged = true;
     wake();
   });
+  const unwatchTargets = live.watch('notifications', reopenTargets);
   wake();
 
   return {
     async stop() {
       isStopping = true;
       unwatch();
+      unwatchTargets();
       clearImmediate(immediate);
       clearTimeout(timer);
       const { promise: graceOver, resolve } = Promise.withResolvers<void>();
@@ -295,11 +339,31 @@ export function startDeliveries(options: {
   };
 }
 
-function openReceiver(db: Db, log: Log, notificationId: bigint): { url: string; secret: string | undefined } {
+function openTarget(
+  db: Db,
+  log: Log,
+  notificationId: bigint,
+): Pick<Receiver, 'target' | 'host' | 'goneBecause'> {
   try {
-    return getReceiver(db, notificationId);
+    const target = getTarget(db, notificationId);
+    return {
+      target,
+      host: URL.parse(target.url)?.host ?? target.url,
+      // The forge counts failed logins, so nothing is sent until somebody enables it.
+      goneBecause: target.statusOptions && !target.enabled ? 'the forge refused it' : undefined,
+    };
   } catch (error) {
-    log.error('signing secret cannot be read', { notification: notificationId, cause: error });
-    return { url: '', secret: undefined };
+    log.error('secret of a notification cannot be read', { notification: notificationId, cause: error });
+    return { target: undefined, host: '', goneBecause: undefined };
   }
+}
+
+const noResponse = (error: string): DeliveryResponse => ({ responseMs: 0, excerpt: '', error });
+
+/** A receiver may repeat what it was sent, and the excerpt may end inside it. */
+function withoutSecret(excerpt: string, secret: string): string {
+  const masked = maskText([secret], excerpt);
+  for (let length = secret.length - 1; length >= 8; length--)
+    if (masked.endsWith(secret.slice(0, length))) return `${masked.slice(0, -length)}***`;
+  return masked;
 }

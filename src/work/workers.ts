@@ -185,6 +185,7 @@ export async function startWorkers(options: {
     log,
     allow: settings.webhookAllow,
     proxy: proxyOf(process.env),
+    baseUrl: settings.baseUrl,
     onOutcome: options.onDelivery,
   });
   sweep = startSweep({

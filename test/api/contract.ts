@@ -177,8 +177,8 @@ export const completingEndpoints: Row[] = [
 ];
 
 /**
- * Further endpoints: new sign-in links, rule decisions, the order of dependencies, emptying a cache, tests and
- * redelivery of webhooks, and triggers.
+ * Further endpoints: new sign-in links, rule decisions, the order of dependencies, emptying a cache, changes, tests and
+ * redelivery of notifications, and triggers.
  */
 export const additionalEndpoints: Row[] = [
   remove(`${S}/cache`, 'both', 'suites'),
@@ -188,6 +188,7 @@ export const additionalEndpoints: Row[] = [
   },
   post(`${P}/collaborators/:collaborator_id/invitation`, 'owner', 'projects'),
   get(`${P}/commits/:commit_id/suites`, 'both', 'commits'),
+  put(N, 'both', 'notifications', () => ({ 'options[url]': 'https://hooks.example.org/ci' })),
   post(`${N}/test`, 'both', 'notifications'),
   post(`${N}/enable`, 'both', 'notifications', undefined, 200),
   get(`${P}/triggers`, 'both', 'build_requests'),

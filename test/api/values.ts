@@ -31,6 +31,7 @@ export const required: Record<string, string[]> = {
   [`POST ${P}/notifications`]: ['notifiable_type', 'name', 'options[url]'],
   [`POST ${P}/triggers`]: ['name', 'trigger_type'],
   [`PUT ${P}/triggers/:trigger_id`]: ['name'],
+  [`PUT ${P}/notifications/:notification_id`]: ['options[url]'],
   'POST /dependencies': ['name', 'command'],
   'PUT /dependencies/:dependency_id': ['name', 'command'],
 };

@@ -103,6 +103,7 @@ async function deliverAll(db: Db): Promise<number> {
     live: createLive(),
     log,
     allow,
+    baseUrl: 'https://ci.example.org',
     onOutcome: outcome => {
       if (outcome !== 'delivered') throw new Error(`a delivery was ${outcome}`);
       if (++delivered === eventCount) resolve();

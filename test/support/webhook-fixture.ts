@@ -82,6 +82,7 @@ export function openWebhookFixture(t: TestContext) {
       live,
       log,
       allow,
+      baseUrl: 'https://ci.example.org',
       onOutcome: outcome => {
         outcomes.push(outcome);
         noticed();
@@ -111,6 +112,7 @@ export function openWebhookFixture(t: TestContext) {
     project,
     newProject,
     until,
+    noticed,
     begin,
     stop,
     /** Moves the clock forward and wakes the deliverer. */

@@ -574,6 +574,14 @@ ALTER TABLE build_requests ADD COLUMN pull_request INTEGER;
 ALTER TABLE build_requests ADD COLUMN without_variables INTEGER NOT NULL DEFAULT 0;
 `;
 
+/** Commit statuses: a second kind of notification, whose deliveries say what they report. */
+const commitStatuses = `
+ALTER TABLE notifications ADD COLUMN status_options TEXT;
+ALTER TABLE notifications ADD COLUMN disabled_because TEXT;
+ALTER TABLE deliveries ADD COLUMN status TEXT;
+CREATE INDEX deliveries_status ON deliveries (notification_id, resource_id, id) WHERE status IS NOT NULL;
+`;
+
 type Step = string | ((sqlite: Database.Database) => void);
 
 export const steps: readonly Step[] = [
@@ -589,4 +597,5 @@ export const steps: readonly Step[] = [
   submodulesOfProject,
   timeOfAttempts,
   triggersOfProject,
+  commitStatuses,
 ];

@@ -11,6 +11,7 @@ import {
 } from 'drizzle-orm/sqlite-core';
 import type { AccountKind, Standing } from '../../domain/access.ts';
 import type { BuildRequestState, BuildState, CommitState, ProjectState } from '../../domain/build.ts';
+import type { StatusOptions, StatusReport } from '../../domain/commit-status.ts';
 import type { CompileState } from '../../domain/dependency.ts';
 import type { DeployState } from '../../domain/deploy.ts';
 import type { SubmoduleSetting } from '../../domain/submodules.ts';
@@ -537,10 +538,15 @@ export const notifications = sqliteTable(
     name: text('name').notNull(),
     notifiableType: text('notifiable_type').$type<'build' | 'dependency'>().notNull(),
     url: text('url').notNull(),
+    /** The signing secret of a webhook; the token of commit statuses. */
     signingSecret: sealed('signing_secret').notNull(),
     enabled: bool('enabled').notNull(),
     /** Set when it is deleted. Nothing is sent from then on, while its deliveries are purged. */
     deletedAt: instant('deleted_at'),
+    /** How commit statuses are sent; null for a webhook. `url` is the base of the forge's API. */
+    statusOptions: text('status_options', { mode: 'json' }).$type<StatusOptions>(),
+    /** Why Assay disabled it. */
+    disabledBecause: text('disabled_because'),
   },
   table => [
     index('notifications_project').on(table.projectId, table.id),
@@ -567,7 +573,10 @@ export const events = sqliteTable(
   table => [index('events_project').on(table.projectId, table.id)],
 );
 
-/** The outbox: one row for each event and receiver. A delivery sends the body of its event. */
+/**
+ * The outbox: one row for each event and receiver. A delivery sends the body of its event. A commit status has one row for
+ * each context that the event changes, and `resource_id` is the number of the context.
+ */
 export const deliveries = sqliteTable(
   'deliveries',
   {
@@ -578,7 +587,7 @@ export const deliveries = sqliteTable(
     eventId: int64('event_id').notNull(),
     eventType: text('event_type').notNull(),
     resourceId: int64('resource_id').notNull(),
-    state: text('state').$type<'pending' | 'delivered' | 'failed'>().notNull(),
+    state: text('state').$type<'pending' | 'delivered' | 'failed' | 'superseded'>().notNull(),
     attempts: int('attempts').notNull(),
     responseStatus: int('response_status'),
     responseMs: int('response_ms'),
@@ -586,6 +595,8 @@ export const deliveries = sqliteTable(
     lastError: text('last_error'),
     nextAttemptAt: instant('next_attempt_at'),
     createdAt: createdAt(),
+    /** Null for a webhook. */
+    status: text('status', { mode: 'json' }).$type<StatusReport>(),
   },
   table => [
     index('deliveries_notification').on(table.notificationId, table.id),
@@ -594,6 +605,9 @@ export const deliveries = sqliteTable(
       .on(table.notificationId, table.resourceId, table.id)
       .where(sql`state = 'pending'`),
     index('deliveries_due').on(table.notificationId, table.nextAttemptAt).where(sql`state = 'pending'`),
+    index('deliveries_status')
+      .on(table.notificationId, table.resourceId, table.id)
+      .where(sql`status IS NOT NULL`),
   ],
 );
 

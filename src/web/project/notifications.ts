@@ -136,7 +136,7 @@ function showSecret(visit: ProjectVisit, created: CreatedRecord): View {
     body: html`<div class="panel"><p class="lead">Copy this secret to the receiver now. It is not shown again. The receiver uses it to verify that calls come from this server.</p>
 ${propertyList([
   ['URL', html`<code>${created.options.url}</code>`],
-  ['Signing secret', copyText(created.signing_secret, 'Copy secret')],
+  ['Signing secret', copyText(created.signing_secret ?? '', 'Copy secret')],
 ])}</div>
 <div class="row">${actionButton(formTo(visit, `${path}/test`), 'Send test')}${linkButton(path, 'Done', 'primary')}</div>`,
   });

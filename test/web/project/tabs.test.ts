@@ -159,9 +159,9 @@ describe('the other tabs of a project', { timeout: 600_000 }, () => {
     await page.getByText('Sending it again.').waitFor();
     await page.getByText(/sent again, next attempt/).waitFor();
     assert.ok((listDeliveries(fixture.db, notification.id, newest)[0]?.nextAttemptAt ?? late) < late);
-    disableNotification(fixture.db, notification.id);
+    disableNotification(fixture.db, notification.id, 'the receiver responded with 410');
     await page.reload();
-    await page.getByText('disabled: the receiver responded with 410 Gone').waitFor();
+    await page.getByText('disabled: the receiver responded with 410').waitFor();
     await person.inspect('notification-off');
     await page.getByRole('button', { name: 'Enable' }).click();
     await page.getByText('Notification enabled.').waitFor();
