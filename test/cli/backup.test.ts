@@ -33,6 +33,7 @@ import {
   masterKeyPath,
 } from '../../src/store/data/paths.ts';
 import { openSqlite } from '../../src/store/database/db.ts';
+import { BACKUP, keptVersions, unpackVersion } from '../store/upgrade/kept-version.ts';
 import { bootApp, type Planted, type TestApp } from '../support/app.ts';
 import { environmentWith, mainPath, runAssay, serve, temporaryDirectory } from './program.ts';
 
@@ -490,6 +491,16 @@ test('a backup into the data directory, into a missing directory, or of a missin
   await assert.rejects(save(file, { data: join(place.path, 'no') }), /there is no database/);
   assert.equal((await runAssay(['backup', file, '--verify', '--with-key'])).status, 2);
   assert.deepEqual(readdirSync(place.path), []);
+});
+
+test('verify reads backups of earlier versions, which lack newer tables', async () => {
+  for (const name of keptVersions) {
+    using place = temporaryDirectory();
+    const { data } = unpackVersion(name, place.path);
+    const { damage, opened } = await verifyBackup({ file: join(place.path, BACKUP), data, environment: {} });
+    assert.deepEqual(damage, [], name);
+    assert.ok(opened !== undefined && opened > 0, name);
+  }
 });
 
 test('verify decrypts every encrypted column of the schema', () => {

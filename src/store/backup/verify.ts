@@ -36,6 +36,8 @@ export const sealedColumns = [
   ['projects', 'ssh_private_key'],
   ['environment_variables', 'content'],
   ['notifications', 'signing_secret'],
+  ['triggers', 'secret'],
+  ['triggers', 'old_secret'],
 ] as const;
 
 const NAMED_AT_MOST = 20;
@@ -109,9 +111,11 @@ function findVault(sqlite: Sqlite, data: string, environment: NodeJS.ProcessEnv)
 
 function openValues(sqlite: Sqlite, vault: Vault, report: (lines: string[]) => void): number {
   let opened = 0;
-  for (const [table, column] of sealedColumns) {
+  const find = sqlite.prepare('SELECT 1 FROM pragma_table_info(?) WHERE name = ?');
+  // A backup of an earlier version lacks newer columns.
+  for (const [table, column] of sealedColumns.filter(names => find.get(...names) !== undefined)) {
     const rows = sqlite.prepare<[], { id: bigint; value: Buffer }>(
-      `SELECT id, ${column} AS value FROM ${table}`,
+      `SELECT id, ${column} AS value FROM ${table} WHERE ${column} IS NOT NULL`,
     );
     for (const { id, value } of rows.iterate()) {
       try {
