@@ -5,7 +5,7 @@ import { accountCommands } from './cli/accounts.ts';
 import { backupCommands } from './cli/backup.ts';
 import { cacheCommands } from './cli/cache.ts';
 import { cleanup } from './cli/cleanup.ts';
-import { type Command, helpText } from './cli/command.ts';
+import { type Command, helpText, printLines } from './cli/command.ts';
 import { completionCommand } from './cli/completion.ts';
 import { demo } from './cli/demo.ts';
 import { doctor } from './cli/doctor.ts';
@@ -35,21 +35,21 @@ const USAGE = 2;
 export async function runCommand(argv: readonly string[]): Promise<number> {
   process.stdout.on('error', ignoreClosed);
   try {
-    if (argv.length === 0 || argv[0] === '--help' || argv[0] === '-h') return say(overview());
+    if (argv.length === 0 || argv[0] === '--help' || argv[0] === '-h') return printLines(overview());
     if (argv[0] === 'help' && argv.length === 1)
-      return say(
+      return printLines(
         `${overview()}\n\nTopics of the manual, each printed by "assay help TOPIC":\n\n${topicList()}`,
       );
     if (argv[1] === '--help' || argv[1] === '-h') {
       const group = commands.filter(({ name }) => name.startsWith(`${argv[0]} `));
       if (group.length > 0)
-        return say(
+        return printLines(
           `usage: assay ${group.map(({ name }) => name).join(' | ')}\n\n${listOf(group)}\n\n  "--help" after one of them shows its flags.`,
         );
     }
     const command = findCommand(argv);
     const rest = argv.slice(command.name.split(' ').length);
-    if (rest.includes('--help') || rest.includes('-h')) return say(helpText(command));
+    if (rest.includes('--help') || rest.includes('-h')) return printLines(helpText(command));
     const { values, positionals } = parse(command, rest);
     return await command.run({
       flags: new Map(Object.entries(values)),
@@ -119,11 +119,6 @@ function overview(): string {
     '',
     '  --version, --help; "assay COMMAND --help" explains a command, "assay help" lists the topics of the manual.',
   ].join('\n');
-}
-
-function say(text: string): number {
-  process.stdout.write(`${text}\n`);
-  return 0;
 }
 
 function complain(text: string, status: number): number {

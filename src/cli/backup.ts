@@ -9,10 +9,9 @@ import { type Verification, verifyBackup } from '../store/backup/verify.ts';
 import { DataError } from '../store/data/data.ts';
 import { masterKeyPath } from '../store/data/paths.ts';
 import { version } from '../version.ts';
-import { type Command, DATA_LINE, type Invocation, settingFlags } from './command.ts';
+import { type Command, DATA_LINE, type Invocation, printLines, settingFlags } from './command.ts';
 import { createProgress, sizeText } from './progress.ts';
 
-const say = (...lines: string[]) => process.stdout.write(lines.map(line => `${line}\n`).join(''));
 const warn = (...lines: string[]) => process.stderr.write(lines.map(line => `assay: ${line}\n`).join(''));
 
 const backup: Command = {
@@ -59,7 +58,7 @@ async function make(
   const key = options.keys
     ? 'with the master key: keep it safe'
     : `without the master key: keep a copy of ${masterKeyPath(data)} elsewhere`;
-  say(`${resolve(options.file)}: ${made.entries} files, ${sizeText(made.sizeBytes)}, ${key}`);
+  printLines(`${resolve(options.file)}: ${made.entries} files, ${sizeText(made.sizeBytes)}, ${key}`);
   return 0;
 }
 
@@ -72,8 +71,7 @@ async function verify({ flags, environment }: Invocation, file: string): Promise
     warn(`${resolve(file)} is damaged:`, ...verification.damage.map(line => `  ${line}`));
     return 1;
   }
-  say(...reportLines(resolve(file), verification));
-  return 0;
+  return printLines(...reportLines(resolve(file), verification));
 }
 
 function reportLines(file: string, { head, entries, contentBytes, rows, opened }: Verification): string[] {
@@ -104,9 +102,9 @@ const restore: Command = {
       restoreBackup({ file: positionals[0] ?? '', data, onProgress, signal }),
     );
     const { head, entries, contentBytes } = restored;
-    say(`${resolve(data)}: ${entries} files, ${sizeText(contentBytes)}, as of ${head.createdAt}`);
+    printLines(`${resolve(data)}: ${entries} files, ${sizeText(contentBytes)}, as of ${head.createdAt}`);
     if (!head.keys)
-      say(
+      printLines(
         `The backup contains no keys. Before you start the server, copy the master key to ${masterKeyPath(resolve(data))}`,
         '(mode 0600). Without its tls directory, the server creates a new certificate authority, which clients have to trust.',
       );

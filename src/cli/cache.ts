@@ -8,7 +8,7 @@ import { type Engine, EngineRefused, EngineUnavailable } from '../engine/engine.
 import { type Cache, type CacheOfSuite, emptyCache, findCache, listCaches } from '../store/caches.ts';
 import type { Db } from '../store/database/db.ts';
 import { instanceOf } from '../store/database/stored-values.ts';
-import { type Command, DATA_LINE, JSON_LINE, print, settingFlags, withData } from './command.ts';
+import { type Command, DATA_LINE, JSON_LINE, print, printLines, settingFlags, withData } from './command.ts';
 import { sizeText } from './progress.ts';
 
 const ALL = 'all';
@@ -65,8 +65,7 @@ const empty: Command = {
       }
       const words = chosen.length === 1 ? 'the cache is emptied' : `${chosen.length} caches are emptied`;
       const later = inUse === 0 ? '' : '; the server frees the space that is still in use later';
-      process.stdout.write(`${words}${later}\n`);
-      return 0;
+      return printLines(`${words}${later}`);
     }),
 };
 

@@ -12,9 +12,7 @@ import {
 import { createDockerEngine } from '../engine/docker/docker-engine.ts';
 import { DataError, lockDataDirectory } from '../store/data/data.ts';
 import { inspectData } from '../store/database/inspect.ts';
-import { type Command, DATA_LINE, settingFlags } from './command.ts';
-
-const say = (line: string) => void process.stdout.write(`${line}\n`);
+import { type Command, DATA_LINE, printLines, settingFlags } from './command.ts';
 
 export const cleanup: Command = {
   name: 'cleanup',
@@ -44,19 +42,18 @@ export const cleanup: Command = {
       if (given !== undefined && (await isServed(engine)))
         throw new DataError(`a server is using the instance ${instance}: stop it first`);
       const owned = await listOwned(engine);
-      say(
+      printLines(
         owned.length === 0 ? 'Docker has nothing of this instance' : `Docker has:\n  ${owned.join('\n  ')}`,
       );
       if (!flags.has('--yes') && !(await confirm())) {
-        say('nothing was removed');
+        printLines('nothing was removed');
         return 1;
       }
-      const removed = (what: string) => say(`removed ${what}`);
+      const removed = (what: string) => void printLines(`removed ${what}`);
       await removeContainersAndVolumes(engine, removed);
       await removeNetworkAndRules(engine, removed);
       await removeCreatedImages(engine, removed);
-      say(`everything of the instance ${instance} is removed`);
-      return 0;
+      return printLines(`everything of the instance ${instance} is removed`);
     } finally {
       engine.close();
       hold?.release();

@@ -54,12 +54,15 @@ export async function withData<T>(
   }
 }
 
-/** Prints the record with --json, else the lines. Returns the exit status of success. */
-export function print({ flags }: Invocation, record: unknown, lines: readonly string[]): number {
-  const shown = flags.has('--json') ? [JSON.stringify(record)] : lines;
-  process.stdout.write(shown.map(line => `${line}\n`).join(''));
+/** Returns the exit status of success. */
+export function printLines(...lines: readonly string[]): number {
+  process.stdout.write(lines.map(line => `${line}\n`).join(''));
   return 0;
 }
+
+/** Prints the record with --json, else the lines. */
+export const print = ({ flags }: Invocation, record: unknown, lines: readonly string[]): number =>
+  printLines(...(flags.has('--json') ? [JSON.stringify(record)] : lines));
 
 /** Reports a refusal with the texts of the web pages. `given` names, for each field, what the user typed. */
 export async function describeRefusals<T>(

@@ -18,6 +18,7 @@ import {
   type Invocation,
   JSON_LINE,
   print,
+  printLines,
   settingFlags,
   withData,
 } from './command.ts';
@@ -99,8 +100,7 @@ const use: Command = {
         if (pulled) recordImage(db, name, pulled.imageId);
       }
       setDefaultImage(db, name);
-      process.stdout.write(`${name} is the default image\n`);
-      return 0;
+      return printLines(`${name} is the default image`);
     }),
 };
 
@@ -125,10 +125,9 @@ const importImage: Command = {
       const found = await findInDocker(images, name);
       if (!found) throw new DataError(`Docker did not keep the image ${name}: is its disk full?`);
       recordImage(db, name, found.imageId);
-      process.stdout.write(
-        `${name}: ${sizeText(found.sizeBytes)}; "assay image use ${name}" makes it the default\n`,
+      return printLines(
+        `${name}: ${sizeText(found.sizeBytes)}; "assay image use ${name}" makes it the default`,
       );
-      return 0;
     });
   },
 };
