@@ -29,7 +29,7 @@ export type Settings = {
   cacheTotal: CacheTotal;
   retentionMs: number;
   /** How long rows are kept. */
-  retention: { eventsMs: number; deliveriesMs: number; decisionsMs: number };
+  retention: { eventsMs: number; firingsMs: number; deliveriesMs: number; decisionsMs: number };
   minFreeDiskBytes: number;
   caCerts: string | undefined;
   webhookAllow: Cidr[];
@@ -116,6 +116,12 @@ export const settings: readonly Setting[] = [
   },
   { name: 'RETENTION_EVENTS_DAYS', defaultValue: '30', form: 'DAYS', meaning: 'how long events are kept' },
   {
+    name: 'RETENTION_FIRINGS_DAYS',
+    defaultValue: '90',
+    form: 'DAYS',
+    meaning: 'how long the history of triggers is kept',
+  },
+  {
     name: 'RETENTION_DELIVERIES_DAYS',
     defaultValue: '30',
     form: 'DAYS',
@@ -165,6 +171,10 @@ const notSettings = new Set([
   'ASSAY_SUITE',
   'ASSAY_COMMIT',
   'ASSAY_BRANCH',
+  'ASSAY_TAG',
+  'ASSAY_PULL_REQUEST',
+  'ASSAY_TRIGGER',
+  'ASSAY_TRIGGER_NAME',
   'ASSAY_BUILD_ID',
   'ASSAY_DEBUG',
 ]);
@@ -266,6 +276,7 @@ export function readSettings(
       retentionMs: days('RETENTION_DAYS'),
       retention: {
         eventsMs: days('RETENTION_EVENTS_DAYS'),
+        firingsMs: days('RETENTION_FIRINGS_DAYS'),
         deliveriesMs: days('RETENTION_DELIVERIES_DAYS'),
         decisionsMs: days('RETENTION_DECISIONS_DAYS'),
       },

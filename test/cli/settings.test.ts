@@ -37,6 +37,7 @@ test('without any settings, the defaults apply', () => {
     retentionMs: 90 * 86_400_000,
     retention: {
       eventsMs: 30 * 86_400_000,
+      firingsMs: 90 * 86_400_000,
       deliveriesMs: 30 * 86_400_000,
       decisionsMs: 90 * 86_400_000,
     },
@@ -80,24 +81,12 @@ const accepted: [name: string, value: string, key: keyof Settings, expected: unk
   ['RUN_AS', '0:0', 'runAs', { uid: 0, gid: 0 }],
   ['RUN_AS', '1001:65534', 'runAs', { uid: 1001, gid: 65534 }],
   ['RETENTION_DAYS', '1', 'retentionMs', 86_400_000],
-  [
-    'RETENTION_EVENTS_DAYS',
+  ...(['EVENTS', 'FIRINGS', 'DELIVERIES', 'DECISIONS'] as const).map((name): (typeof accepted)[number] => [
+    `RETENTION_${name}_DAYS`,
     '7',
     'retention',
-    { eventsMs: 7 * 86_400_000, deliveriesMs: 30 * 86_400_000, decisionsMs: 90 * 86_400_000 },
-  ],
-  [
-    'RETENTION_DELIVERIES_DAYS',
-    '7',
-    'retention',
-    { eventsMs: 30 * 86_400_000, deliveriesMs: 7 * 86_400_000, decisionsMs: 90 * 86_400_000 },
-  ],
-  [
-    'RETENTION_DECISIONS_DAYS',
-    '7',
-    'retention',
-    { eventsMs: 30 * 86_400_000, deliveriesMs: 30 * 86_400_000, decisionsMs: 7 * 86_400_000 },
-  ],
+    { ...read({}).settings.retention, [`${name.toLowerCase()}Ms`]: 7 * 86_400_000 },
+  ]),
   [
     'TRUSTED_PROXIES',
     '127.0.0.1, fd00::/8',
@@ -152,6 +141,7 @@ const refused: [name: string, value: string][] = [
   ['RETENTION_DAYS', '-1'],
   ['RETENTION_DAYS', '0'],
   ['RETENTION_EVENTS_DAYS', '0'],
+  ['RETENTION_FIRINGS_DAYS', '0'],
   ['CPUS', '0'],
   ['CPUS', '-1'],
   ['CPUS', 'x'],

@@ -5,7 +5,7 @@ import { idAt } from '../../domain/id.ts';
 import { type Db, prepared } from '../database/db.ts';
 
 /** How long rows are kept, in milliseconds. */
-export type Retention = { deliveriesMs: number; eventsMs: number; decisionsMs: number };
+export type Retention = { deliveriesMs: number; eventsMs: number; firingsMs: number; decisionsMs: number };
 
 const ROWS_AT_ONCE = 100;
 /** How long a batch may take, without the commit, which takes several times as long. Everything else waits meanwhile. */
@@ -20,7 +20,15 @@ const tables = [
     // A stored delivery can be sent again, which needs the event.
     unless: 'EXISTS (SELECT 1 FROM deliveries WHERE event_id = events.id)',
   },
-  { table: 'firings', key: 'id', keptFor: 'eventsMs', unless: "outcome = 'looking'" },
+  {
+    table: 'firings',
+    key: 'id',
+    keptFor: 'firingsMs',
+    // A schedule compares the branch with the commit that it last built.
+    unless: `outcome = 'looking' OR (outcome = 'requested' AND planned_at IS NOT NULL AND NOT EXISTS (
+      SELECT 1 FROM firings AS newer WHERE newer.trigger_id = firings.trigger_id AND newer.id > firings.id
+        AND newer.outcome = 'requested' AND newer.after IS NOT NULL))`,
+  },
   {
     table: 'request_decisions',
     key: 'build_request_id',

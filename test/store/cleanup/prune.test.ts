@@ -1,19 +1,26 @@
 // Retention: old rows are deleted in batches, and rows that are still needed stay.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { defaultOptions } from '../../../src/domain/trigger/trigger.ts';
 import { listSuiteDecisions } from '../../../src/store/builds.ts';
 import { createPruner, type Retention } from '../../../src/store/cleanup/prune.ts';
 import type { Db } from '../../../src/store/database/db.ts';
 import { listEvents, recordEvent } from '../../../src/store/events.ts';
+import { recordFiring } from '../../../src/store/firings.ts';
 import { createNotification, listDeliveries, redeliver } from '../../../src/store/notifications.ts';
 import { findMessage, recordAttempt } from '../../../src/store/outbox.ts';
+import { createTrigger, listFirings } from '../../../src/store/triggers.ts';
 import { addBuilds, addProject, openFixture } from '../fixture.ts';
 
 const DAY_MS = 24 * 3600_000;
 
-function prune(db: Db, days: { events: number; deliveries: number; decisions: number }): number {
+function prune(
+  db: Db,
+  days: { events: number; deliveries: number; decisions: number; firings?: number },
+): number {
   const retention: Retention = {
     eventsMs: days.events * DAY_MS,
+    firingsMs: (days.firings ?? 90) * DAY_MS,
     deliveriesMs: days.deliveries * DAY_MS,
     decisionsMs: days.decisions * DAY_MS,
   };
@@ -103,4 +110,39 @@ test('decisions are deleted when they expire, and the builds stay', () => {
     [0, 2],
   );
   assert.equal(db.sqlite.prepare('SELECT count(*) FROM builds').pluck().get(), 4n);
+});
+
+test('firings have their own number of days; those that wait, and the last build of a schedule, stay', () => {
+  using fixture = openFixture();
+  const { db, now } = fixture;
+  const project = addProject(db);
+  const create = (name: string, triggerType: 'push' | 'schedule') =>
+    createTrigger(db, {
+      projectId: project.id,
+      name,
+      triggerType,
+      options: defaultOptions[triggerType],
+      nextAt: null,
+      createdBy: 'ada@example.org',
+    });
+  const push = create('Push', 'push');
+  const nightly = create('Nightly', 'schedule');
+  const planned = (after: string) =>
+    recordFiring(db, nightly, { event: 'schedule', outcome: 'requested', plannedAt: now.ms, after });
+  recordFiring(db, push, { event: 'push', outcome: 'requested', after: 'a' });
+  const waiting = recordFiring(db, push, { event: 'push', outcome: 'looking' });
+  planned('a');
+  const last = planned('b');
+  now.ms += 10 * DAY_MS;
+  const unchanged = recordFiring(db, nightly, {
+    event: 'schedule',
+    outcome: 'unchanged',
+    plannedAt: now.ms,
+    after: 'b',
+  });
+  const idsOf = ({ id }: typeof push) => listFirings(db, id, everything).map(firing => firing.id);
+  prune(db, { events: 1, deliveries: 1, decisions: 1, firings: 11 });
+  assert.deepEqual([idsOf(push).length, idsOf(nightly).length], [2, 3], 'nothing is due yet');
+  prune(db, { events: 30, deliveries: 30, decisions: 30, firings: 9 });
+  assert.deepEqual([idsOf(push), idsOf(nightly)], [[waiting.id], [unchanged.id, last.id]]);
 });
