@@ -19,35 +19,40 @@ const STALL_MS = 30_000;
 const malformed = () => refusal('invalid_format');
 const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
-/** Reads the whole body. Refuses one that is too large or stalls. */
-async function readBytes(request: Request): Promise<Buffer> {
-  if (!request.body) return Buffer.alloc(0);
+/** The body as it arrives. Refuses one that is too large, stalls, or is not complete in time. */
+export async function* readChunks(
+  request: Request,
+  limits: { maxBytes: number; timeoutMs?: number },
+): AsyncGenerator<Uint8Array, void> {
+  if (!request.body) return;
   const reader = request.body.getReader();
-  const chunks: Uint8Array[] = [];
+  const endsAt = performance.now() + (limits.timeoutMs ?? Number.POSITIVE_INFINITY);
   let size = 0;
-  for (;;) {
-    let timer: NodeJS.Timeout | undefined;
-    const stall = new Promise<never>((_, reject) => {
-      timer = setTimeout(() => reject(malformed()), STALL_MS);
-    });
-    let chunk: Awaited<ReturnType<typeof reader.read>>;
-    try {
-      chunk = await Promise.race([reader.read(), stall]);
-    } catch {
-      // The client disconnected or stalled.
-      reader.cancel().catch(() => {});
-      throw malformed();
-    } finally {
-      clearTimeout(timer);
+  try {
+    for (;;) {
+      let timer: NodeJS.Timeout | undefined;
+      const waitMs = Math.min(STALL_MS, endsAt - performance.now());
+      const stall = new Promise<never>((_, reject) => {
+        timer = setTimeout(() => reject(malformed()), waitMs);
+      });
+      const chunk = await Promise.race([reader.read(), stall]).finally(() => clearTimeout(timer));
+      if (chunk.done) return;
+      size += chunk.value.byteLength;
+      if (size > limits.maxBytes) throw malformed();
+      yield chunk.value;
     }
-    if (chunk.done) return Buffer.concat(chunks, size);
-    size += chunk.value.byteLength;
-    if (size > MAX_BODY_BYTES) {
-      reader.cancel().catch(() => {});
-      throw malformed();
-    }
-    chunks.push(chunk.value);
+  } catch {
+    // The client disconnected or stalled, or the body is too large.
+    throw malformed();
+  } finally {
+    reader.cancel().catch(() => {});
   }
+}
+
+async function readBytes(request: Request): Promise<Buffer> {
+  const chunks: Uint8Array[] = [];
+  for await (const chunk of readChunks(request, { maxBytes: MAX_BODY_BYTES })) chunks.push(chunk);
+  return Buffer.concat(chunks);
 }
 
 export async function readBody(request: Request): Promise<SentFields> {
