@@ -238,7 +238,11 @@ export const dependencies = {
     summary: 'Uploads the archive of the source code and queues its compile',
     access: 'users',
     scope: 'dependencies',
-    binary: { description: 'A tar (plain, gzip, bzip2, xz or zstd) or zip archive, of any size.' },
+    binary: {
+      description: 'A tar (plain, gzip, bzip2, xz or zstd) or zip archive, of any size.',
+      media: ['application/octet-stream'],
+      example: '-T zlib-1.3.1.tar.gz',
+    },
     response: { record: uploadedDependencyShape, status: 202 },
     handle: async ({ db, dependency, dataDirectory, request, hasFreeSpace }) => {
       if (dependency.compileState === 'compiling' || !hasFreeSpace())

@@ -60,7 +60,7 @@ type Vitals = {
 };
 
 /** The caller and the rows that the path names. Empty if the endpoint needs no credentials. */
-type Admitted<Path extends string, A extends Access> = A extends 'anyone' | 'administrators'
+type Admitted<Path extends string, A extends Access> = A extends 'anyone' | 'signature' | 'administrators'
   ? unknown
   : { caller: Caller } & ResourcesIn<Path>;
 
@@ -91,7 +91,8 @@ type BodyValues<M extends Method, F extends Fields> = M extends 'PUT' ? Partial<
 /** A successful response: a record or a list in the envelope, or another media type. */
 export type ResponseSpec =
   | { record: JsonSchema; status?: 200 | 201 | 202 }
-  | { list: JsonSchema; paged?: boolean }
+  /** `created` says when the status is 201 instead of 200. */
+  | { list: JsonSchema; paged?: boolean; created?: string }
   | { media: string; description: string; ranges?: true; events?: StreamEvents };
 
 type Definition<
@@ -111,8 +112,8 @@ type Definition<
   allowUnpaid?(url: URL): boolean;
   fields?: F;
   query?: Q;
-  /** A body that is not a form: the handler reads it. */
-  binary?: { description: string };
+  /** A body that the handler reads. `example` is the argument of curl that sends it. */
+  binary?: { description: string; media: readonly string[]; example: string };
   /** Checks beyond single fields: uniqueness, and fields that depend on each other. Gets valid values, and the errors. */
   checkTogether?(
     values: Partial<Values<F>>,

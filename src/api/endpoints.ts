@@ -5,6 +5,7 @@ import { dependencies } from './dependencies.ts';
 import { deploys } from './deploys.ts';
 import { type Endpoint, endpoint } from './endpoint.ts';
 import { firehoses } from './firehose.ts';
+import { hooks } from './hooks.ts';
 import { readCallback, respondText } from './http/respond.ts';
 import { identity, operations } from './identity.ts';
 import { notifications } from './notifications.ts';
@@ -38,6 +39,7 @@ export const endpoints: readonly Endpoint[] = [
   deploys,
   notifications,
   triggers,
+  hooks,
   dependencies,
   firehoses,
   { openapi },

@@ -14,7 +14,6 @@ const variables = ['client_id', 'code', 'token'];
 /** `$A` is the address of the server, `$AUTH` email and API key; IDs are variables such as `$PROJECT_ID`. */
 export function curlExample(endpoint: DocumentedEndpoint): string {
   const { method, path, response, fields, query } = endpoint;
-  const isBinary = 'binary' in endpoint && endpoint.binary !== undefined;
   const sent = fields ? chooseFields(endpoint, fields) : query ? requiredOf(query) : [];
   const inQuery = !fields && sent.length > 0;
   const isPlain = method === 'GET' || (method === 'POST' && sent.length > 0);
@@ -24,7 +23,7 @@ export function curlExample(endpoint: DocumentedEndpoint): string {
     credentials(endpoint),
     isPlain ? '' : `-X ${method}`,
     inQuery ? '-iG' : '',
-    isBinary ? '-T zlib-1.3.1.tar.gz' : '',
+    'binary' in endpoint ? (endpoint.binary?.example ?? '') : '',
     `"$A${path.replace(/:(\w+)/g, (_, name: string) => `$${name.toUpperCase()}`)}"`,
   ]
     .filter(Boolean)
@@ -36,7 +35,7 @@ export function curlExample(endpoint: DocumentedEndpoint): string {
 
 function credentials(endpoint: DocumentedEndpoint): string {
   if ('byClient' in endpoint && endpoint.byClient) return '-u "$CLIENT_ID:$CLIENT_SECRET"';
-  return endpoint.access === 'anyone' ? '' : '-u "$AUTH"';
+  return endpoint.access === 'anyone' || endpoint.access === 'signature' ? '' : '-u "$AUTH"';
 }
 
 type Example = [name: string, schema: JsonSchema];

@@ -29,6 +29,8 @@ const errorDescriptions: Record<string, string> = {
 
 export const accessDescriptions = {
   anyone: 'No credentials are required.',
+  signature:
+    'No credentials are required, but a signature by the secret of the trigger, as the forge sends it, or the secret itself as `X-Assay-Token`.',
   'signed in': 'For any account.',
   sees: 'For users and collaborators who can see it.',
   users: 'For users. Only the owner may access an existing record.',
@@ -119,7 +121,7 @@ export function errorStatusesOf(endpoint: Endpoint): string[] {
   const isOpen = endpoint.access === 'anyone';
   return [
     ...(isOpen ? [] : ['401']),
-    ...(isOpen || endpoint.allowUnpaid?.length === 0 ? [] : ['402']),
+    ...(isOpen || endpoint.access === 'signature' || endpoint.allowUnpaid?.length === 0 ? [] : ['402']),
     ...(isJson(endpoint) || endpoint.fields || endpoint.query || endpoint.binary ? ['403'] : []),
     ...(endpoint.path.includes(':') || endpoint.findMissing ? ['404'] : []),
     '500',
@@ -137,7 +139,7 @@ function operation(endpoint: Endpoint, schemas: Record<string, JsonSchema>): Des
     summary: endpoint.summary,
     description: `${accessDescriptions[endpoint.access]}${endpoint.scope ? ` Scope: \`${endpoint.scope}\`.` : ''}`,
     security:
-      endpoint.access === 'anyone'
+      endpoint.access === 'anyone' || endpoint.access === 'signature'
         ? []
         : [
             { basic: [] },
@@ -160,6 +162,10 @@ function operation(endpoint: Endpoint, schemas: Record<string, JsonSchema>): Des
     ...requestBody(endpoint),
     responses: {
       [successStatus(endpoint.response)]: success(endpoint.response, paged, schemas),
+      ...('list' in endpoint.response &&
+        endpoint.response.created !== undefined && {
+          201: { ...success(endpoint.response, paged, schemas), description: endpoint.response.created },
+        }),
       ...('media' in endpoint.response &&
         endpoint.response.ranges && {
           206: { ...success(endpoint.response, paged, schemas), description: 'The bytes in the Range.' },
@@ -246,9 +252,11 @@ function requestBody(endpoint: Endpoint): Described {
   if (endpoint.binary)
     return {
       requestBody: {
-        required: true,
+        required: endpoint.access !== 'signature',
         description: endpoint.binary.description,
-        content: { 'application/octet-stream': { schema: { type: 'string', format: 'binary' } } },
+        content: Object.fromEntries(
+          endpoint.binary.media.map(media => [media, { schema: { type: 'string', format: 'binary' } }]),
+        ),
       },
     };
   if (!endpoint.fields) return {};

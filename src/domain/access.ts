@@ -41,10 +41,10 @@ export function standingOf(
 }
 
 /**
- * `anyone`: no credentials needed. `signed in`: any account. `sees`: any account that can see the resource. `users`: an
+ * `anyone`: no credentials needed. `signature`: the handler verifies the sender by a signature. `signed in`: any account. `sees`: any account that can see the resource. `users`: an
  * account of kind `user` that owns the resource. `administrators`: administrators, and callers on loopback without credentials.
  */
-export type Access = 'anyone' | 'signed in' | 'sees' | 'users' | 'administrators';
+export type Access = 'anyone' | 'signature' | 'signed in' | 'sees' | 'users' | 'administrators';
 
 /** Checks the standing and the scope of an authenticated caller. Runs before the resource is looked up. */
 export function admit(caller: Caller, scope: Scope | undefined): void {

@@ -1,6 +1,6 @@
 // Triggers as callers see them. firings.ts records what they do.
 
-import { and, asc, desc, eq, isNull } from 'drizzle-orm';
+import { and, asc, desc, eq, isNull, sql } from 'drizzle-orm';
 import { standingOf } from '../domain/access.ts';
 import { nameKey } from '../domain/names.ts';
 import type { TriggerOptions, TriggerType } from '../domain/trigger/trigger.ts';
@@ -160,6 +160,21 @@ export function secretsOf(db: Db, trigger: Trigger): string[] {
 export function isOwnerActive(db: Db, project: Project): boolean {
   const owner = findAccount(db, project.ownerId);
   return owner !== undefined && standingOf(owner, db.now()) === 'active';
+}
+
+/** Adds to the number of hooks without a valid signature. Does nothing once the database is closed. */
+export function addRefusedHooks(db: Db, counts: ReadonlyMap<bigint, number>): void {
+  if (!db.sqlite.open) return;
+  db.write(() => {
+    for (const [id, count] of counts) {
+      db.orm
+        .update(triggers)
+        .set({ refusedCount: sql`${triggers.refusedCount} + ${count}`, refusedAt: db.now() })
+        .where(eq(triggers.id, id))
+        .run();
+      db.touch(`trigger:${id}`);
+    }
+  });
 }
 
 export function listFirings(db: Db, triggerId: bigint, page: Page): Firing[] {

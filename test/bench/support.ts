@@ -32,7 +32,13 @@ export type Child = { process: ChildProcess; port: number; end(): Promise<void> 
 /** Starts a server and resolves when a line of its output matches. */
 export async function startChild(
   command: readonly string[],
-  options: { port: number; env?: Record<string, string>; ready: RegExp; ipc?: boolean },
+  options: {
+    port: number;
+    env?: Record<string, string>;
+    ready: RegExp;
+    ipc?: boolean;
+    onOutput?: (text: string) => void;
+  },
 ): Promise<Child> {
   const child = spawn(command[0] as string, command.slice(1), {
     env: { ...process.env, ...options.env },
@@ -51,6 +57,7 @@ export async function startChild(
     };
     child.stdout?.setEncoding('utf8').on('data', part => {
       text += part;
+      options.onOutput?.(part);
       if (options.ready.test(text)) done(resolve);
     });
     closed.then(() => done(() => reject(new Error(`${command[0]} ended before it was ready`))));
@@ -93,8 +100,8 @@ export function requestBytes(path: string, auth: string): Buffer {
   );
 }
 
-/** One request on an open connection: the whole response, which must be 200 and have a length. */
-export async function askOnce(socket: TLSSocket, request: Buffer): Promise<Buffer> {
+/** One request on an open connection: the whole response, which must have the status and a length. */
+export async function askOnce(socket: TLSSocket, request: Buffer, status = 200): Promise<Buffer> {
   const chunks: Buffer[] = [];
   return new Promise((resolve, reject) => {
     const onData = (part: Buffer) => {
@@ -104,7 +111,7 @@ export async function askOnce(socket: TLSSocket, request: Buffer): Promise<Buffe
       if (headEnd < 0) return;
       const head = answer.toString('latin1', 0, headEnd);
       const [, length] = /content-length: (\d+)/i.exec(head) ?? [];
-      if (length === undefined || !head.startsWith('HTTP/1.1 200 ')) {
+      if (length === undefined || !head.startsWith(`HTTP/1.1 ${status} `)) {
         reject(new Error(`unexpected answer: ${answer}`));
         return;
       }

@@ -25,6 +25,7 @@ export async function* readChunks(
   limits: { maxBytes: number; timeoutMs?: number },
 ): AsyncGenerator<Uint8Array, void> {
   if (!request.body) return;
+  if (Number(request.headers.get('content-length')) > limits.maxBytes) throw malformed();
   const reader = request.body.getReader();
   const endsAt = performance.now() + (limits.timeoutMs ?? Number.POSITIVE_INFINITY);
   let size = 0;
