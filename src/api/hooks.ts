@@ -54,7 +54,7 @@ export const hooks = {
       markAuthenticated(outgoing);
       const hook = readHook(request.headers, body);
       if (hook.content.type === 'malformed') throw refusal('invalid_format');
-      const firings = db.write(() => {
+      const firings = await writeTogether(db, () => {
         // It may have been deleted or disabled while the body arrived.
         const { trigger: current, project } = findHookTrigger(db, params.trigger_id);
         return handleHook(db, project, current, hook);
@@ -125,6 +125,37 @@ async function readVerified(
   } finally {
     release();
   }
+}
+
+type Write = { run(): Firing[]; resolve(firings: Firing[]): void; reject(error: unknown): void };
+const waitingWrites = prepared((): Write[] => []);
+
+/**
+ * Runs `change` in a transaction with those of other hooks that arrived meanwhile: the disk is synced once for all of
+ * them. If one of them fails, each is run by itself.
+ */
+function writeTogether(db: Db, change: () => Firing[]): Promise<Firing[]> {
+  const { promise, resolve, reject } = Promise.withResolvers<Firing[]>();
+  const waiting = waitingWrites(db);
+  waiting.push({ run: change, resolve, reject });
+  if (waiting.length === 1)
+    setImmediate(() => {
+      const writes = waiting.splice(0);
+      let results: Firing[][];
+      try {
+        results = db.write(() => writes.map(({ run }) => run()));
+      } catch {
+        for (const write of writes)
+          try {
+            write.resolve(db.write(write.run));
+          } catch (error) {
+            write.reject(error);
+          }
+        return;
+      }
+      for (const [index, write] of writes.entries()) write.resolve(results[index] as Firing[]);
+    });
+  return promise;
 }
 
 function handleHook(db: Db, project: Project, trigger: Trigger, hook: Hook): Firing[] {

@@ -40,6 +40,8 @@ type Started = Partial<
   >
 >;
 
+const insertRequest = insertInto(buildRequests);
+
 export function createBuildRequest(
   db: Db,
   project: Project,
@@ -48,20 +50,29 @@ export function createBuildRequest(
   started: Started = {},
 ): BuildRequest {
   return db.write(() => {
-    const request = db.orm
-      .insert(buildRequests)
-      .values({
-        id: db.newId(),
-        projectId: project.id,
-        commitRef,
-        branch: '',
-        buildState: 'enqueued',
-        createdBy,
-        createdAt: db.now(),
-        ...started,
-      })
-      .returning()
-      .get();
+    const request: BuildRequest = {
+      id: db.newId(),
+      projectId: project.id,
+      commitRef,
+      branch: '',
+      tag: '',
+      commitId: null,
+      buildState: 'enqueued',
+      error: null,
+      createdBy,
+      createdAt: db.now(),
+      finishedAt: null,
+      pinned: null,
+      pinnedRef: null,
+      trigger: null,
+      triggerId: null,
+      triggerName: null,
+      pushedBy: null,
+      pullRequest: null,
+      withoutVariables: false,
+      ...started,
+    };
+    insertRequest(db, request);
     updateProjectState(db, project.id);
     announceRequest(db, request);
     return request;

@@ -4,7 +4,7 @@
 import { and, asc, eq, gt, isNotNull, ne, notInArray, sql } from 'drizzle-orm';
 import { type IgnoredReason, parseRef, type TriggerOptions, wantsRef } from '../domain/trigger/trigger.ts';
 import { type BuildRequest, createBuildRequest } from './builds.ts';
-import { type Db, prepared } from './database/db.ts';
+import { type Db, insertInto, prepared } from './database/db.ts';
 import { firings, repositoryLooks, seenRefs, triggers } from './database/schema.ts';
 import type { Project } from './projects.ts';
 import { type Firing, isOwnerActive, listRefTriggers, type Trigger } from './triggers.ts';
@@ -29,6 +29,13 @@ const FILTERED = { outcome: 'ignored', reason: 'filtered' } as const;
 
 type NewFiring = Omit<typeof firings.$inferInsert, 'id' | 'triggerId' | 'createdAt'>;
 
+const insertFiring = insertInto(firings);
+const markFired = prepared(({ sqlite }) =>
+  sqlite.prepare<[number, bigint]>(
+    "UPDATE triggers SET fired_at = ?, state = CASE state WHEN 'new' THEN 'ok' ELSE state END WHERE id = ?",
+  ),
+);
+
 export function recordFiring(
   db: Db,
   trigger: Trigger,
@@ -37,17 +44,26 @@ export function recordFiring(
   return db.write(() => {
     for (const topic of [`trigger:${trigger.id}`, `project:${trigger.projectId}`]) db.touch(topic);
     const createdAt = db.now();
-    db.orm
-      .update(triggers)
-      .set({ firedAt: createdAt, ...(trigger.state === 'new' && { state: 'ok' as const }) })
-      .where(eq(triggers.id, trigger.id))
-      .run();
+    markFired(db).run(createdAt, trigger.id);
     if (waiting) return resolveFiring(db, waiting, firing);
-    return db.orm
-      .insert(firings)
-      .values({ ...firing, id: db.newId(), triggerId: trigger.id, createdAt })
-      .returning()
-      .get();
+    const { event, outcome } = firing;
+    const row: Firing = {
+      id: db.newId(),
+      triggerId: trigger.id,
+      event,
+      delivery: firing.delivery ?? null,
+      ref: firing.ref ?? null,
+      before: firing.before ?? null,
+      after: firing.after ?? null,
+      pushedBy: firing.pushedBy ?? null,
+      outcome,
+      reason: firing.reason ?? null,
+      buildRequestId: firing.buildRequestId ?? null,
+      plannedAt: firing.plannedAt ?? null,
+      createdAt,
+    };
+    insertFiring(db, row);
+    return row;
   });
 }
 
@@ -86,6 +102,12 @@ export function lookFor(db: Db, trigger: Trigger, change: RefChange | undefined,
   });
 }
 
+const forgetDigest = prepared(({ sqlite }) =>
+  sqlite.prepare<[bigint]>(
+    "UPDATE repository_looks SET refs_digest = '' WHERE project_id = ? AND refs_digest <> ''",
+  ),
+);
+
 /** Records the hash of a ref, and makes a build request if it is new and a trigger wants the ref. */
 export function observeRef(
   db: Db,
@@ -101,12 +123,7 @@ export function observeRef(
     const ignore = (reason: IgnoredReason) =>
       recordFiring(db, trigger, { ...change, outcome: 'ignored', reason });
     // The next look compares every ref: another one may bring this ref back to what the last look found.
-    if (before !== after)
-      db.orm
-        .update(repositoryLooks)
-        .set({ refsDigest: '' })
-        .where(eq(repositoryLooks.projectId, project.id))
-        .run();
+    if (before !== after) forgetDigest(db).run(project.id);
     if (after === null) {
       rememberRefs(db, project.id, [{ ref, after }]);
       return ignore('deleted');

@@ -27,7 +27,6 @@ import {
   dependencies,
   deployStrategies,
   deploys,
-  projects,
   triggers,
 } from './database/schema.ts';
 import { unfinished } from './database/unfinished.ts';
@@ -203,37 +202,43 @@ function hasStarted(db: Db, requestId: bigint): boolean {
   return started !== undefined;
 }
 
-export function updateProjectState(db: Db, id: bigint): void {
-  const unfinishedRequest = db.orm
+const projectStatements = prepared(({ orm, sqlite }) => ({
+  unfinishedRequest: orm
     .select({ id: buildRequests.id })
     .from(buildRequests)
-    .where(and(eq(buildRequests.projectId, id), sql.raw(unfinished.request)))
+    .where(and(eq(buildRequests.projectId, sql.placeholder('id')), sql.raw(unfinished.request)))
     .limit(1)
-    .get();
-  const newestRequest = db.orm
+    .prepare(),
+  newestRequest: orm
     .select({ commitId: buildRequests.commitId, state: buildRequests.buildState })
     .from(buildRequests)
-    .where(eq(buildRequests.projectId, id))
+    .where(eq(buildRequests.projectId, sql.placeholder('id')))
     .orderBy(desc(buildRequests.id))
     .limit(1)
-    .get();
-  const newestCommit = db.orm
+    .prepare(),
+  newestCommit: orm
     .select({ state: commits.buildState })
     .from(commits)
-    .where(eq(commits.projectId, id))
+    .where(eq(commits.projectId, sql.placeholder('id')))
     .orderBy(desc(commits.id))
     .limit(1)
-    .get();
+    .prepare(),
+  update: sqlite.prepare<[string, bigint, string]>(
+    'UPDATE projects SET build_state = ? WHERE id = ? AND build_state <> ?',
+  ),
+}));
+
+export function updateProjectState(db: Db, id: bigint): void {
+  const statements = projectStatements(db);
+  const unfinishedRequest = statements.unfinishedRequest.get({ id });
+  const newestRequest = statements.newestRequest.get({ id });
+  const newestCommit = statements.newestCommit.get({ id });
   const state = projectState({
     unfinishedRequest: unfinishedRequest !== undefined,
     newestRequestWithoutCommit: newestRequest?.commitId === null ? newestRequest.state : undefined,
     newestCommit: newestCommit?.state,
   });
-  db.orm
-    .update(projects)
-    .set({ buildState: state })
-    .where(and(eq(projects.id, id), sql`${projects.buildState} <> ${state}`))
-    .run();
+  statements.update.run(state, id, state);
   db.touch(`project:${id}`);
 }
 

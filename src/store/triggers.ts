@@ -5,7 +5,7 @@ import { standingOf } from '../domain/access.ts';
 import { nameKey } from '../domain/names.ts';
 import type { TriggerOptions, TriggerType } from '../domain/trigger/trigger.ts';
 import { findAccount } from './accounts.ts';
-import type { Db } from './database/db.ts';
+import { type Db, prepared } from './database/db.ts';
 import { limitWithNext, olderThan, type Page } from './database/page.ts';
 import { firings, triggers } from './database/schema.ts';
 import { isNameTaken, keyOfChange } from './database/unique-name.ts';
@@ -45,12 +45,16 @@ export function findTrigger(db: Db, projectId: bigint, id: bigint): Trigger | un
 
 /** A trigger of any project, for hooks and workers. */
 export function findAnyTrigger(db: Db, id: bigint): Trigger | undefined {
-  return db.orm
+  return byId(db).get({ id });
+}
+
+const byId = prepared(db =>
+  db.orm
     .select()
     .from(triggers)
-    .where(and(eq(triggers.id, id), isNull(triggers.deletedAt)))
-    .get();
-}
+    .where(and(eq(triggers.id, sql.placeholder('id')), isNull(triggers.deletedAt)))
+    .prepare(),
+);
 
 /** The enabled triggers of a project that build refs, oldest first. */
 export function listRefTriggers(db: Db, projectId: bigint): Trigger[] {
