@@ -238,9 +238,9 @@ export const dependencies = {
     summary: 'Uploads the archive of the source code and queues its compile',
     access: 'users',
     scope: 'dependencies',
-    binary: {
+    body: {
       description: 'A tar (plain, gzip, bzip2, xz or zstd) or zip archive, of any size.',
-      media: ['application/octet-stream'],
+      content: { 'application/octet-stream': { type: 'string', format: 'binary' } },
       example: '-T zlib-1.3.1.tar.gz',
     },
     response: { record: uploadedDependencyShape, status: 202 },

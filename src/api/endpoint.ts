@@ -112,8 +112,8 @@ type Definition<
   allowUnpaid?(url: URL): boolean;
   fields?: F;
   query?: Q;
-  /** A body that the handler reads. `example` is the argument of curl that sends it. */
-  binary?: { description: string; media: readonly string[]; example: string };
+  /** A body that the handler reads itself, by media type. `example` is what curl needs to send one. */
+  body?: { description: string; optional?: true; content: Record<string, JsonSchema>; example: string };
   /** Checks beyond single fields: uniqueness, and fields that depend on each other. Gets valid values, and the errors. */
   checkTogether?(
     values: Partial<Values<F>>,

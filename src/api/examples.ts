@@ -23,7 +23,7 @@ export function curlExample(endpoint: DocumentedEndpoint): string {
     credentials(endpoint),
     isPlain ? '' : `-X ${method}`,
     inQuery ? '-iG' : '',
-    'binary' in endpoint ? (endpoint.binary?.example ?? '') : '',
+    'body' in endpoint ? (endpoint.body?.example ?? '') : '',
     `"$A${path.replace(/:(\w+)/g, (_, name: string) => `$${name.toUpperCase()}`)}"`,
   ]
     .filter(Boolean)

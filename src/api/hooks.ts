@@ -36,10 +36,15 @@ export const hooks = {
       'Receives a push hook of GitHub, Gitea, Forgejo, Gogs, GitLab, Bitbucket or git itself, and returns a firing for each ref. Without a body, the repository is looked at',
     access: 'signature',
     scope: undefined,
-    binary: {
+    body: {
       description:
         'What the forge sends, as JSON or as a form; or the lines `<old> <new> <ref>` that git passes to a post-receive hook. At most 25 MiB.',
-      media: ['application/json', 'application/x-www-form-urlencoded'],
+      optional: true,
+      content: {
+        'application/json': { type: 'object' },
+        'application/x-www-form-urlencoded': { type: 'object', properties: { payload: { type: 'string' } } },
+        'text/plain': { type: 'string' },
+      },
       example: '-H "X-Assay-Token: $SECRET"',
     },
     response: { list: firingShape, paged: false, created: 'A build was requested.' },

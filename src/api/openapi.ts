@@ -122,7 +122,7 @@ export function errorStatusesOf(endpoint: Endpoint): string[] {
   return [
     ...(isOpen ? [] : ['401']),
     ...(isOpen || endpoint.access === 'signature' || endpoint.allowUnpaid?.length === 0 ? [] : ['402']),
-    ...(isJson(endpoint) || endpoint.fields || endpoint.query || endpoint.binary ? ['403'] : []),
+    ...(isJson(endpoint) || endpoint.fields || endpoint.query || endpoint.body ? ['403'] : []),
     ...(endpoint.path.includes(':') || endpoint.findMissing ? ['404'] : []),
     '500',
   ];
@@ -249,16 +249,16 @@ function queryParameters(fields: DescribedFields): Described[] {
 }
 
 function requestBody(endpoint: Endpoint): Described {
-  if (endpoint.binary)
+  if (endpoint.body) {
+    const { description, optional, content } = endpoint.body;
     return {
       requestBody: {
-        required: endpoint.access !== 'signature',
-        description: endpoint.binary.description,
-        content: Object.fromEntries(
-          endpoint.binary.media.map(media => [media, { schema: { type: 'string', format: 'binary' } }]),
-        ),
+        required: !optional,
+        description,
+        content: Object.fromEntries(Object.entries(content).map(([media, schema]) => [media, { schema }])),
       },
     };
+  }
   if (!endpoint.fields) return {};
   const required = endpoint.method === 'PUT' ? [] : requiredOf(endpoint.fields);
   const form = flat(endpoint.fields, required);

@@ -31,9 +31,7 @@ type NewFiring = Omit<typeof firings.$inferInsert, 'id' | 'triggerId' | 'created
 
 const insertFiring = insertInto(firings);
 const markFired = prepared(({ sqlite }) =>
-  sqlite.prepare<[number, bigint]>(
-    "UPDATE triggers SET fired_at = ?, state = CASE state WHEN 'new' THEN 'ok' ELSE state END WHERE id = ?",
-  ),
+  sqlite.prepare<[number, bigint]>('UPDATE triggers SET fired_at = ? WHERE id = ?'),
 );
 
 export function recordFiring(
@@ -45,6 +43,8 @@ export function recordFiring(
     for (const topic of [`trigger:${trigger.id}`, `project:${trigger.projectId}`]) db.touch(topic);
     const createdAt = db.now();
     markFired(db).run(createdAt, trigger.id);
+    if (trigger.state === 'new')
+      db.orm.update(triggers).set({ state: 'ok' }).where(eq(triggers.id, trigger.id)).run();
     if (waiting) return resolveFiring(db, waiting, firing);
     const { event, outcome } = firing;
     const row: Firing = {

@@ -108,12 +108,12 @@ function renderEndpoint(endpoint: DocumentedEndpoint, filterText: string): Html 
   return renderDetails(
     { id, method: endpoint.method, name: pathOf(endpoint), summary: endpoint.summary, filterText },
     [
-      html`<p>${isOAuth ? inline(endpoint.description) : accessDescriptions[endpoint.access]}${endpoint.scope ? html` Scope <code>${endpoint.scope}</code>.` : ''}${isOAuth ? '' : html` Errors: ${errorStatusesOf(endpoint).map((status, at) => html`${at === 0 ? '' : ', '}<a href="#errors">${status}</a>`)}.`}</p>`,
+      html`<p>${isOAuth ? inline(endpoint.description) : inline(accessDescriptions[endpoint.access])}${endpoint.scope ? html` Scope <code>${endpoint.scope}</code>.` : ''}${isOAuth ? '' : html` Errors: ${errorStatusesOf(endpoint).map((status, at) => html`${at === 0 ? '' : ', '}<a href="#errors">${status}</a>`)}.`}</p>`,
       renderFields('Query', { ...('queryFields' in endpoint ? endpoint.queryFields : endpoint.query) }),
       endpoint.method === 'PUT'
         ? renderFields('Fields: send only those that you change', { ...endpoint.fields }, 'not blank')
         : renderFields('Fields', { ...endpoint.fields }),
-      'binary' in endpoint && endpoint.binary ? html`<p>Body: ${endpoint.binary.description}</p>` : '',
+      'body' in endpoint && endpoint.body ? html`<p>Body: ${inline(endpoint.body.description)}</p>` : '',
       codeBlock('Request', curlExample(endpoint)),
       renderResponse(endpoint.response),
       example === undefined ? '' : codeBlock('Example response', example),

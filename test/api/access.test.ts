@@ -4,7 +4,7 @@ import { after, before, describe, test } from 'node:test';
 import { gzipSync } from 'node:zlib';
 import { endpoints } from '../../src/api/endpoints.ts';
 import type { Scope } from '../../src/domain/access.ts';
-import { allScopes, bootApp, type Person, type Planted, type TestApp } from '../support/app.ts';
+import { allScopes, bootApp, hookSecretOf, type Person, type Planted, type TestApp } from '../support/app.ts';
 import { type Answer, basic, errors } from '../support/client.ts';
 import { contract, ofRow, pathOf, type Row } from './contract.ts';
 import { compileAll, makeInvited } from './states.ts';
@@ -140,6 +140,7 @@ function call(row: Row, planted: Planted, as: string | undefined): Promise<Answe
     as,
     ...(row.form && { form: row.form(planted) }),
     ...(row.archive && { body: gzipSync('source') }),
+    ...(row.hook && { headers: { 'x-assay-token': hookSecretOf(app.db, planted) } }),
   });
 }
 

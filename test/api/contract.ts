@@ -21,6 +21,8 @@ export type Row = {
   archive?: true;
   /** Which dependency is used for :dependency_id. */
   dependency?: 'used' | 'free';
+  /** Needs the secret of the trigger. */
+  hook?: true;
   /** Uses the schedule for :trigger_id. */
   schedule?: true;
 };
@@ -178,7 +180,7 @@ export const completingEndpoints: Row[] = [
 
 /**
  * Further endpoints: new sign-in links, rule decisions, the order of dependencies, emptying a cache, changes, tests and
- * redelivery of notifications, and triggers.
+ * redelivery of notifications, triggers and their hooks.
  */
 export const additionalEndpoints: Row[] = [
   remove(`${S}/cache`, 'both', 'suites'),
@@ -199,6 +201,7 @@ export const additionalEndpoints: Row[] = [
   post(`${T}/secret`, 'both', 'build_requests_create', undefined, 200),
   { ...post(`${T}/fire`, 'both', 'build_requests_create', undefined, 200), schedule: true },
   get(`${T}/firings`, 'both', 'build_requests'),
+  { method: 'POST', path: '/hooks/:trigger_id', who: 'none', status: 200, hook: true },
 ];
 
 export const contract: Row[] = [...originalEndpoints, ...completingEndpoints, ...additionalEndpoints];

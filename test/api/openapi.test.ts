@@ -8,7 +8,7 @@ import { Ajv2020 } from 'ajv/dist/2020.js';
 import formats from 'ajv-formats';
 import { eventTypes } from '../../src/contract/events.ts';
 import { listEvents } from '../../src/store/events.ts';
-import { bootApp, type Planted, type TestApp } from '../support/app.ts';
+import { bootApp, hookSecretOf, type Planted, type TestApp } from '../support/app.ts';
 import type { Answer, Fields, Wire } from '../support/client.ts';
 import { contract, idIn, ofRow, type Row } from './contract.ts';
 import { compileAll, makeInvited } from './states.ts';
@@ -117,6 +117,8 @@ describe('each operation describes its access, its scope, its fields and its res
           'multipart/form-data',
           'application/json',
         ]);
+      else if (row.hook)
+        assert.deepEqual(types, ['application/json', 'application/x-www-form-urlencoded', 'text/plain']);
       else assert.deepEqual(types, []);
     });
 });
@@ -218,7 +220,7 @@ function generateClient(description: Document): Record<string, (args: Arguments)
   const client: Record<string, (args: Arguments) => Promise<Answer>> = {};
   for (const [template, operations] of Object.entries(description.paths))
     for (const [method, operation] of Object.entries(operations))
-      client[operation.operationId] = async ({ path, body, type }) => {
+      client[operation.operationId] = async ({ path, body, type, headers }) => {
         const target = operation.parameters
           .filter(one => one.in === 'path')
           .reduce((url, { name, schema }) => {
@@ -232,12 +234,18 @@ function generateClient(description: Document): Record<string, (args: Arguments)
         return app.client.call(method.toUpperCase(), target, {
           ...(operation.security.length > 0 && { as: app.people.owner.as }),
           ...sent,
+          headers: { ...sent?.headers, ...headers },
         });
       };
   return client;
 }
 
-type Arguments = { path: Record<string, string>; body?: Fields | Buffer; type?: string };
+type Arguments = {
+  path: Record<string, string>;
+  body?: Fields | Buffer;
+  type?: string;
+  headers?: Record<string, string>;
+};
 
 /** Encodes a body as OpenAPI defines for each media type. */
 function encode(
@@ -288,6 +296,7 @@ describe('a generated client can call every endpoint, with every kind of body', 
           path,
           ...(body && { body }),
           ...(type && { type }),
+          ...(row.hook && { headers: { 'x-assay-token': hookSecretOf(app.db, planted) } }),
         });
         assert.equal(answer?.status, row.status, `${type} ${answer?.text}`);
       }

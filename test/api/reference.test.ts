@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { after, before, describe, test } from 'node:test';
 import { createApplication, createAuthorizationCode } from '../../src/store/applications.ts';
-import { bootApp, type Planted, type TestApp } from '../support/app.ts';
+import { bootApp, hookSecretOf, type Planted, type TestApp } from '../support/app.ts';
 import { parseExact, type Wire } from '../support/client.ts';
 import { contract, idIn, type Row } from './contract.ts';
 import { compileAll, makeInvited } from './states.ts';
@@ -127,7 +127,11 @@ async function prepare(row: (typeof rows)[number]): Promise<Record<string, strin
     name.toUpperCase(),
     String(idIn(row, name, planted)),
   ]);
-  return { ...Object.fromEntries(variables), ...(row.path.startsWith('/oauth2/') && prepareOAuth()) };
+  return {
+    ...Object.fromEntries(variables),
+    SECRET: hookSecretOf(app.db, planted),
+    ...(row.path.startsWith('/oauth2/') && prepareOAuth()),
+  };
 }
 
 function prepareOAuth(): Record<string, string> {

@@ -61,7 +61,7 @@ function swapped({ name, whose }: Swap): Planted {
   return { ...own, [name]: (whose === 'foreign' ? foreign : sibling)[name] };
 }
 
-attacks('a foreign ID in a path of the API', swapsOf(contract), async swap => {
+attacks('a foreign ID in a path of the API', swapsOf(contract.filter(row => !row.hook)), async swap => {
   const before = app.changes();
   const ids = swapped(swap);
   const answer = await app.client.call(swap.row.method, pathOf(swap.row, ids), {

@@ -2,11 +2,8 @@
 import assert from 'node:assert/strict';
 import { createHmac } from 'node:crypto';
 import { after, before } from 'node:test';
-import { newHookSecret } from '../../src/domain/trigger/hook-signature.ts';
-import { defaultOptions } from '../../src/domain/trigger/trigger.ts';
 import { sign } from '../../src/domain/webhook/signature.ts';
-import { createTrigger } from '../../src/store/triggers.ts';
-import { bootApp, type TestApp } from '../support/app.ts';
+import { bootApp, hookSecretOf, type TestApp } from '../support/app.ts';
 import { errors } from '../support/client.ts';
 import {
   asForm,
@@ -27,23 +24,15 @@ const change = { ref: 'refs/heads/main', before: ZEROS, after: hashOf(1) };
 
 let app: TestApp;
 let path: string;
-const secret = newHookSecret();
+let secret: string;
 /** The secret of a trigger of another project. */
-const foreign = newHookSecret();
+let foreign: string;
 before(async () => {
   app = await bootApp();
-  const create = (key: string) =>
-    createTrigger(app.db, {
-      projectId: app.plant().project_id,
-      name: 'Attacked',
-      triggerType: 'push',
-      options: { ...defaultOptions.push, tags: '*' },
-      nextAt: null,
-      secret: key,
-      createdBy: 'owner@example.org',
-    });
-  create(foreign);
-  path = `/hooks/${create(secret).id}`;
+  const planted = app.plant();
+  path = `/hooks/${planted.trigger_id}`;
+  secret = hookSecretOf(app.db, planted);
+  foreign = hookSecretOf(app.db, app.plant());
 });
 after(() => app.close());
 
@@ -84,7 +73,7 @@ const forgeries: Record<string, (forge: ForgeName, hook: Envelope) => Envelope> 
     ),
   'a signature that is cut': (_, hook) => withSignatures(hook, value => value.slice(0, -1)),
   'a signature with more after it': (_, hook) => withSignatures(hook, value => `${value}0`),
-  'a signature given twice': (_, hook) => withSignatures(hook, value => `${value}, ${value}`),
+  'a signature given twice': (_, hook) => withSignatures(hook, value => `${value},${value}`),
   'the secret of another project': (forge, hook) => ({
     ...hook,
     headers: { ...hook.headers, ...forges[forge].sign(hook.body, hook.body, foreign) },
@@ -279,7 +268,7 @@ attacks('a signed hook that lies starts nothing: at most the repository is looke
   assert.ok([200, 403].includes(answer.status), `${answer.status} ${answer.text}`);
   if (answer.status === 200)
     assert.ok(
-      answer.list.every(({ outcome, ref }) => outcome === 'looking' && !ref),
+      answer.list.every(({ outcome, ref }) => ['looking', 'ignored'].includes(String(outcome)) && !ref),
       answer.text,
     );
   const [, seen, requests] = rows() as number[];

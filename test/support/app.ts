@@ -29,7 +29,7 @@ import { createNotification, pingNotification } from '../../src/store/notificati
 import { createCollaborator, createProject } from '../../src/store/projects.ts';
 import { attachDependency, createRule, createSuite, createVariable } from '../../src/store/suites.ts';
 import { moveBuild, moveRequest } from '../../src/store/transition.ts';
-import { createTrigger } from '../../src/store/triggers.ts';
+import { createTrigger, findAnyTrigger, secretsOf } from '../../src/store/triggers.ts';
 import { basic, bearer, type Client, createClient } from './client.ts';
 
 export type Person = { account: Account; key: string; as: string };
@@ -85,6 +85,12 @@ export type Planted = Record<
 >;
 
 export const allScopes = scopes;
+
+/** The secret of the planted push trigger. */
+export function hookSecretOf(db: Db, { trigger_id }: Planted): string {
+  const trigger = findAnyTrigger(db, trigger_id);
+  return (trigger && secretsOf(db, trigger)[0]) ?? '';
+}
 
 export async function bootApp(overrides: Partial<Settings> = {}): Promise<TestApp> {
   const data = await mkdtemp(join(tmpdir(), 'assay-test-'));
