@@ -54,7 +54,18 @@ export async function bundle(entry: string): Promise<{ code: Uint8Array; sources
   const sources = Object.values(result.metafile.outputs).flatMap(({ inputs }) =>
     Object.keys(inputs).filter(path => inputs[path]!.bytesInOutput > 0),
   );
-  return { code: result.outputFiles[0]!.contents, sources };
+  return { code: Buffer.from(toAscii(result.outputFiles[0]!.text)), sources };
+}
+
+/**
+ * One other character would double the memory of the whole source text, which the running program keeps. esbuild escapes
+ * them everywhere but in tagged templates, where an escape changes only `strings.raw`.
+ */
+function toAscii(code: string): string {
+  return code.replace(
+    /[\u0080-\uffff]/g,
+    character => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
+  );
 }
 
 /** Maps names inside the executable to paths: all files in src/ that are not compiled, and SQLite. */

@@ -20,6 +20,7 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { after, before, test } from 'node:test';
 import { promisify } from 'node:util';
+import { bundle } from '../../build/bundle.ts';
 import { machineOf } from '../../build/strip.ts';
 import { databasePath } from '../../src/store/data/paths.ts';
 import { openSqlite } from '../../src/store/database/db.ts';
@@ -192,6 +193,19 @@ test('a server that writes much copies its log into the database in a thread', a
   }
   assert.doesNotMatch(server.printed(), /checkpoint failed/);
   assert.equal(await server.stop(), 0);
+});
+
+test('the bundled code is ASCII, and its pages show other characters', async t => {
+  const { code } = await bundle(join(root, 'src/main.ts'));
+  assert.equal(
+    code.findIndex(byte => byte > 127),
+    -1,
+  );
+  const data = join(work, 'shown');
+  const server = await serveExecutable(data);
+  t.after(() => server.stop('SIGKILL'));
+  const { body } = await get(`${server.url}/ui/manual`, '', join(data, 'tls/ca.pem'));
+  assert.match(body, / · Assay<\/title>/);
 });
 
 async function get(url: string, auth: string, caPath: string): Promise<{ status: number; body: string }> {
