@@ -1,5 +1,8 @@
 // Looks at repositories: first looks, changes, races with hooks, failures, and the limits for all triggers together.
 import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { test } from 'node:test';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { eq } from 'drizzle-orm';
@@ -9,7 +12,7 @@ import { accounts, projects } from '../../src/store/database/schema.ts';
 import { listSeenRefs, lookFor } from '../../src/store/firings.ts';
 import { findProject, type Project } from '../../src/store/projects.ts';
 import { findAnyTrigger, updateTrigger } from '../../src/store/triggers.ts';
-import { addProject } from '../store/fixture.ts';
+import { addProject, openFixture } from '../store/fixture.ts';
 import { addTrigger, answerOf, hashOf, openWatchFixture } from '../support/watch-fixture.ts';
 
 const MAIN = 'refs/heads/main';
@@ -495,4 +498,70 @@ test('1,000 triggers are looked at in turn, within the limits for all and for ea
     world.outcomes.length <= (tookMs / 1000) * 500 + 1,
     `${world.outcomes.length} looks in ${tookMs} ms`,
   );
+});
+
+test('a process that is killed in any phase of a look makes each request exactly once', async () => {
+  using fixture = openFixture({ ms: Date.now() });
+  const { db, path } = fixture;
+  const project = addProject(db);
+  addTrigger(db, project, 'poll', { interval: 30 });
+  const refs = new Map([[MAIN, hashOf('one')]]);
+  for (let n = 10; n < 60; n += 1) refs.set(`refs/heads/b${n}`, hashOf('one'));
+  const refsFile = `${path}.refs`;
+  let aheadMs = 0;
+  const look = (killAt: number, when: 'before' | 'after') => {
+    writeFileSync(refsFile, JSON.stringify([...refs]));
+    // A look that was claimed by a killed process is due after a minute.
+    aheadMs += 100_000;
+    const program = join(import.meta.dirname, 'watch-process.ts');
+    const { signal, status, stderr } = spawnSync(
+      process.execPath,
+      [program, path, refsFile, `${killAt}`, when, `${aheadMs}`],
+      { encoding: 'utf8', timeout: 60_000 },
+    );
+    assert.ok(signal === 'SIGKILL' || status === 0, `${signal} ${status} ${stderr}`);
+    return signal === 'SIGKILL';
+  };
+  const count = (query: string) => Number(db.sqlite.prepare(query).pluck().get());
+  const requests = () => count('SELECT count(*) FROM build_requests');
+  const killEverywhere = (check: () => void, change: () => void) => {
+    for (const when of ['before', 'after'] as const)
+      for (let killAt = 1; ; killAt += 1) {
+        change();
+        if (!look(killAt, when)) break;
+        look(0, 'after');
+        check();
+      }
+  };
+
+  // First looks: nothing is built.
+  killEverywhere(
+    () => {
+      assert.equal(requests(), 0);
+      assert.equal(count('SELECT count(*) FROM seen_refs'), refs.size);
+    },
+    () => db.sqlite.exec('DELETE FROM repository_looks; DELETE FROM seen_refs'),
+  );
+
+  // 30 changes: 20 are built, and a branch is deleted.
+  let round = 0;
+  let expected = 0;
+  killEverywhere(
+    () => {
+      assert.equal(requests(), expected);
+      assert.equal(count('SELECT count(DISTINCT pinned || pinned_ref) FROM build_requests'), expected);
+      assert.equal(
+        count(`SELECT count(*) FROM build_requests WHERE pinned = '${hashOf(`main ${round}`)}'`),
+        1,
+      );
+    },
+    () => {
+      round += 1;
+      expected += 20;
+      refs.set(MAIN, hashOf(`main ${round}`));
+      for (let n = 10; n < 39; n += 1) refs.set(`refs/heads/b${n}`, hashOf(`${n} ${round}`));
+      refs.delete(`refs/heads/b${round + 38}`);
+    },
+  );
+  assert.ok(round >= 8, `${round} kills`);
 });
