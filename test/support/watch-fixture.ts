@@ -10,10 +10,10 @@ import { listBuildRequests } from '../../src/store/builds.ts';
 import type { Db } from '../../src/store/database/db.ts';
 import { firings } from '../../src/store/database/schema.ts';
 import { observeHook, type RefChange } from '../../src/store/firings.ts';
-import type { Project } from '../../src/store/projects.ts';
+import { createProject, type Project } from '../../src/store/projects.ts';
 import { createTrigger, findAnyTrigger, listFirings, type Trigger } from '../../src/store/triggers.ts';
 import { type LookOutcome, type WatchOptions, watchRepositories } from '../../src/work/watch-repositories.ts';
-import { addProject, openFixture } from '../store/fixture.ts';
+import { addAccount, addProject, openFixture } from '../store/fixture.ts';
 
 export type FakeRepository = { refs: Map<string, string>; defaultBranch: string | undefined };
 
@@ -42,13 +42,26 @@ export function addTrigger<Type extends 'push' | 'poll'>(
 }
 
 export function openWatchFixture(
-  options: Partial<Pick<WatchOptions, 'ask' | 'rate' | 'dataDirectory'>> = {},
+  options: Partial<Pick<WatchOptions, 'rate' | 'dataDirectory'>> & {
+    ask?: WatchOptions['ask'];
+    /** A project with a real repository, which is asked over SSH. */
+    project?: { repositoryUrl: string; keyPair: { publicKey: string; privateKey: string } };
+  } = {},
 ) {
   const fixture = openFixture({ ms: Date.now() });
   const { db, now } = fixture;
   const live = createLive();
   db.onCommit = topics => live.publish(topics);
-  const project = addProject(db);
+  const project = options.project
+    ? createProject(db, {
+        ownerId: addAccount(db).id,
+        name: 'real',
+        description: '',
+        badge: false,
+        cancelSuperseded: false,
+        ...options.project,
+      })
+    : addProject(db);
   const repository: FakeRepository = {
     refs: new Map([['refs/heads/main', hashOf('one')]]),
     defaultBranch: 'refs/heads/main',
@@ -56,8 +69,9 @@ export function openWatchFixture(
   const outcomes: LookOutcome[] = [];
   const lines: string[] = [];
   const noticed = new Set<() => void>();
-  const start = (changed: typeof options = {}) =>
-    watchRepositories({
+  const start = (changed: typeof options = {}) => {
+    const { ask = async () => answerOf(repository), ...others } = { ...options, ...changed };
+    return watchRepositories({
       db,
       live,
       log: createLog(line => lines.push(line), {}),
@@ -68,10 +82,10 @@ export function openWatchFixture(
         for (const check of [...noticed]) check();
       },
       onFiring() {},
-      ask: async () => answerOf(repository),
-      ...options,
-      ...changed,
+      ...others,
+      ...(!options.project && { ask }),
     });
+  };
   let watch: ReturnType<typeof start> | undefined;
   after(async () => {
     await watch?.stop();

@@ -1,11 +1,12 @@
 // Looks at repositories: first looks, changes, races with hooks, failures, and the limits for all triggers together.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { writeFileSync } from 'node:fs';
+import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { eq } from 'drizzle-orm';
+import { generateKeyPair } from '../../src/domain/ssh-key.ts';
 import { GitFailure } from '../../src/engine/git/git.ts';
 import type { RemoteRefs } from '../../src/engine/git/ls-remote.ts';
 import { accounts, projects } from '../../src/store/database/schema.ts';
@@ -13,6 +14,9 @@ import { listSeenRefs, lookFor } from '../../src/store/firings.ts';
 import { findProject, type Project } from '../../src/store/projects.ts';
 import { findAnyTrigger, updateTrigger } from '../../src/store/triggers.ts';
 import { addProject, openFixture } from '../store/fixture.ts';
+import { startGitHost } from '../support/git-host.ts';
+import { freePort } from '../support/ports.ts';
+import { addCommits } from '../support/repository.ts';
 import { addTrigger, answerOf, hashOf, openWatchFixture } from '../support/watch-fixture.ts';
 
 const MAIN = 'refs/heads/main';
@@ -564,4 +568,41 @@ test('a process that is killed in any phase of a look makes each request exactly
     },
   );
   assert.ok(round >= 8, `${round} kills`);
+});
+
+test('a real host that is down, has another key or refuses ours is reported, and asked again until it answers', async () => {
+  const { sshd, dataDirectory, remote } = await startGitHost();
+  const { directory, hashes, url } = remote([{ message: 'One\n' }]);
+  const keyPair = generateKeyPair('polled');
+  sshd.addKey(keyPair.publicKey);
+  const world = openWatchFixture({ dataDirectory, project: { repositoryUrl: url, keyPair } });
+  const trigger = addTrigger(world.db, world.project, 'poll', { build_first: true });
+  const errorOf = () => world.trigger(trigger).error ?? '';
+  world.start();
+  await world.looks(1);
+  assert.deepEqual(world.requests(), [['main', hashes[0]]]);
+
+  const [second] = addCommits(directory, [{ message: 'Two\n' }]);
+  const config = join(dataDirectory, 'ssh', 'config');
+  const knownHosts = join(dataDirectory, 'ssh', 'known_hosts');
+  writeFileSync(config, sshd.clientConfig.replace(/Port \d+/, `Port ${await freePort()}`));
+  await world.lookAgain(trigger);
+  assert.match(errorOf(), /refuses connections on port/);
+  writeFileSync(config, sshd.clientConfig);
+  sshd.removeKey(keyPair.publicKey);
+  await world.lookAgain(trigger);
+  assert.match(errorOf(), /refused the project's key/);
+  sshd.addKey(keyPair.publicKey);
+  await sshd.changeHostKey();
+  await world.lookAgain(trigger);
+  assert.match(errorOf(), /host key of .* has changed/);
+  assert.equal(world.trigger(trigger).state, 'failing');
+  assert.ok(!errorOf().includes(dataDirectory), errorOf());
+  rmSync(knownHosts);
+  await world.lookAgain(trigger);
+  assert.deepEqual([world.trigger(trigger).state, errorOf()], ['ok', '']);
+  assert.deepEqual(world.requests(), [
+    ['main', hashes[0]],
+    ['main', second],
+  ]);
 });
