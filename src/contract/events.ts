@@ -2,7 +2,14 @@
 // with each change of a state.
 
 import type { BuildState } from '../domain/build.ts';
-import { buildRequestShape, buildShape, dependencyShape, deployShape, projectShape } from './records.ts';
+import {
+  buildRequestShape,
+  buildShape,
+  dependencyShape,
+  deployShape,
+  projectShape,
+  triggerShape,
+} from './records.ts';
 import { idPair, type JsonSchema, record, shape, wireTime } from './wire.ts';
 
 /** Every type of event, and when it happens. */
@@ -19,16 +26,18 @@ export const eventDescriptions = {
   'deploy.enqueued': 'A deploy was queued.',
   'deploy.started': 'A deploy started.',
   'deploy.finished': 'A deploy ended.',
+  'trigger.failing': 'The third look of a trigger at the repository in a row failed.',
+  'trigger.recovered': 'A look of a failing trigger at the repository succeeded.',
   ping: 'A test of a notification. Only that notification gets it.',
 } as const;
 export type EventType = keyof typeof eventDescriptions;
 export const eventTypes = Object.keys(eventDescriptions) as EventType[];
-export type EventSubject = 'build_request' | 'build' | 'dependency' | 'deploy';
+export type EventSubject = 'build_request' | 'build' | 'dependency' | 'deploy' | 'trigger';
 
 export const notifiableTypes = ['build', 'dependency'] as const;
 export type NotifiableType = (typeof notifiableTypes)[number];
 
-/** The type of notification that an event is sent to. Deploys and build requests count as builds. */
+/** The type of notification that an event is sent to. Deploys, build requests and triggers count as builds. */
 export function notifiableTypeOf(type: EventType): NotifiableType {
   return type.startsWith('dependency.') ? 'dependency' : 'build';
 }
@@ -51,6 +60,7 @@ export const eventShape: JsonSchema = {
     build: buildShape,
     dependency: dependencyShape,
     deploy: deployShape,
+    trigger: triggerShape,
   },
   required: ['id', 'id_str', 'type', 'created_at', 'project'],
   additionalProperties: false,

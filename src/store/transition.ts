@@ -3,7 +3,7 @@
 
 import { and, desc, eq, inArray, sql } from 'drizzle-orm';
 import { buildEventOf } from '../contract/events.ts';
-import { presentBuild, presentBuildRequest, presentDeploy } from '../contract/records.ts';
+import { presentBuild, presentBuildRequest, presentDeploy, presentTrigger } from '../contract/records.ts';
 import {
   type BuildEvent,
   type BuildRequestEvent,
@@ -396,7 +396,7 @@ export function announceDependency(
   db.touch('queue');
 }
 
-/** Sets the state of a trigger. */
+/** Sets the state of a trigger. Events report when its looks begin to fail, and when one succeeds again. */
 export function moveTrigger(
   db: Db,
   id: bigint,
@@ -404,13 +404,20 @@ export function moveTrigger(
   changes: { failures: number; error: string | null },
 ): void {
   db.write(() => {
-    const moved = db.orm
+    const trigger = db.orm.select().from(triggers).where(eq(triggers.id, id)).get();
+    if (!trigger) return;
+    const moved = { ...trigger, ...changes, state };
+    db.orm
       .update(triggers)
       .set({ ...changes, state })
       .where(eq(triggers.id, id))
-      .returning()
-      .get();
-    if (!moved) return;
+      .run();
     for (const topic of [`trigger:${id}`, `project:${moved.projectId}`]) db.touch(topic);
+    if (state === trigger.state || ![state, trigger.state].includes('failing')) return;
+    const type = state === 'failing' ? 'trigger.failing' : 'trigger.recovered';
+    recordEvent(db, moved.projectId, type, id, {
+      kind: 'trigger',
+      record: presentTrigger(moved, { isLate: false }),
+    });
   });
 }

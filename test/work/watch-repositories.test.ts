@@ -10,6 +10,7 @@ import { generateKeyPair } from '../../src/domain/ssh-key.ts';
 import { GitFailure } from '../../src/engine/git/git.ts';
 import type { RemoteRefs } from '../../src/engine/git/ls-remote.ts';
 import { accounts, projects } from '../../src/store/database/schema.ts';
+import { listEvents } from '../../src/store/events.ts';
 import { listSeenRefs, lookFor } from '../../src/store/firings.ts';
 import { findProject, type Project } from '../../src/store/projects.ts';
 import { findAnyTrigger, updateTrigger } from '../../src/store/triggers.ts';
@@ -195,6 +196,16 @@ test('looks that fail are retried later and later, lose nothing, and are reporte
   await world.lookAgain(trigger);
   const { state, error, failures } = world.trigger(trigger);
   assert.deepEqual([state, error, failures], ['ok', null, 0]);
+  const events = listEvents(world.db, world.project.id, 0n, 100)
+    .filter(({ type }) => type.startsWith('trigger.'))
+    .map(({ body }) => JSON.parse(body));
+  assert.deepEqual(
+    events.map(({ type, trigger: { state, error } }) => [type, state, error]),
+    [
+      ['trigger.failing', 'failing', 'The host is down: start it.'],
+      ['trigger.recovered', 'ok', null],
+    ],
+  );
   assert.deepEqual(world.requests(), [['main', hashOf('two')]]);
 });
 
