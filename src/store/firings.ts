@@ -2,12 +2,18 @@
 // Every function is one transaction.
 
 import { and, asc, eq, gt, isNotNull, ne, notInArray, sql } from 'drizzle-orm';
-import { type IgnoredReason, parseRef, type TriggerOptions, wantsRef } from '../domain/trigger/trigger.ts';
+import {
+  type ForkedPull,
+  type IgnoredReason,
+  parseRef,
+  type TriggerOptions,
+  wantsRef,
+} from '../domain/trigger/trigger.ts';
 import { type BuildRequest, createBuildRequest } from './builds.ts';
 import { type Db, insertInto, prepared } from './database/db.ts';
 import { firings, repositoryLooks, seenRefs, triggers } from './database/schema.ts';
 import type { Project } from './projects.ts';
-import { type Firing, isOwnerActive, listRefTriggers, type Trigger } from './triggers.ts';
+import { type Firing, isOwnerActive, listRefTriggers, optionsOf, type Trigger } from './triggers.ts';
 
 /** A ref that was created, changed or deleted. `after` is null for a deletion, `before` for a creation or if unknown. */
 export type RefChange = { ref: string; before: string | null; after: string | null };
@@ -145,6 +151,36 @@ export function observeRef(
   });
 }
 
+/** Builds a pull request from a fork, if the trigger allows it. */
+export function observePull(
+  db: Db,
+  project: Project,
+  trigger: Trigger,
+  { number, ref, hash }: ForkedPull,
+  origin: Origin,
+): Firing {
+  return db.write(() => {
+    const { pull_requests, pull_request_variables } = optionsOf(trigger, 'push');
+    const before = seenHash(db, project.id, ref) ?? null;
+    const change = { ...origin, ref, before, after: hash };
+    const ignore = (reason: IgnoredReason) =>
+      recordFiring(db, trigger, { ...change, outcome: 'ignored', reason });
+    if (!pull_requests) return ignore('filtered');
+    if (before === hash) return recordFiring(db, trigger, { ...change, outcome: 'unchanged' });
+    rememberRefs(db, project.id, [{ ref, after: hash }]);
+    if (!isOwnerActive(db, project)) return ignore('owner_inactive');
+    const request = requestBuild(db, project, trigger, {
+      commitRef: `pull/${number}`,
+      pinned: hash,
+      pinnedRef: ref,
+      pushedBy: origin.pushedBy ?? null,
+      pullRequest: number,
+      withoutVariables: !pull_request_variables,
+    });
+    return recordFiring(db, trigger, { ...change, outcome: 'requested', buildRequestId: request.id });
+  });
+}
+
 /** The trigger that builds the ref: the one that saw it, or else another one of the project. */
 function wantingTrigger(db: Db, projectId: bigint, seenBy: Trigger, ref: string): Trigger | undefined {
   const wants = ({ options }: Trigger) => wantsRef(JSON.parse(options) as TriggerOptions['push'], ref);
@@ -178,7 +214,7 @@ export function seenHash(db: Db, projectId: bigint, ref: string): string | undef
   return seenStatements(db).find.get(projectId, ref);
 }
 
-/** The known refs of a project in order, after the given one. */
+/** The known branches and tags of a project in order, after the given one. Pull requests are between them. */
 export function listSeenRefs(
   db: Db,
   projectId: bigint,
@@ -188,7 +224,13 @@ export function listSeenRefs(
   return db.orm
     .select({ ref: seenRefs.ref, hash: seenRefs.hash })
     .from(seenRefs)
-    .where(and(eq(seenRefs.projectId, projectId), gt(seenRefs.ref, after)))
+    .where(
+      and(
+        eq(seenRefs.projectId, projectId),
+        gt(seenRefs.ref, after),
+        sql`(ref < 'refs/heads0' OR ref >= 'refs/tags/')`,
+      ),
+    )
     .orderBy(asc(seenRefs.ref))
     .limit(limit)
     .all();

@@ -275,6 +275,7 @@ export function insertDeploy(
 
 /** Deploys a passed commit once with each automatic strategy of its branches. An amended commit is deployed again. */
 function deployAutomatically(db: Db, request: BuildRequest): void {
+  if (request.pullRequest !== null) return;
   // Skip a commit whose hash has changed since: the new one has not passed.
   const commit = db.orm
     .select({ id: commits.id, ref: commits.ref, branches: commits.branches })

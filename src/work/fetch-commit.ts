@@ -15,6 +15,7 @@ import {
   resolvePinned,
   resolveRef,
 } from '../engine/git/history.ts';
+import { fetchPullRequest, pullRequestRef } from '../engine/git/mirror.ts';
 import {
   type BuildRequest,
   type CommitFields,
@@ -34,10 +35,10 @@ import { listFetching, listFirstWaitingRequests, listWaitingRequests } from '../
 import { listAllRules, listAllSuites } from '../store/suites.ts';
 import { moveRequest } from '../store/transition.ts';
 import { watchCancellation } from './cancellation.ts';
-import { type FetchOptions, fetchProject, logFailure } from './fetch-mirror.ts';
+import { type FetchOptions, fetchProject, logFailure, mirrorFetch } from './fetch-mirror.ts';
 import { hostIn } from './host-slots.ts';
 import type { WorkKind } from './queue.ts';
-import { fetchSource, findSource } from './source.ts';
+import { fetchSource, findSource, trustedSource } from './source.ts';
 
 /** How many paths of a commit are stored. Pages show the number of the others. */
 const FILES_KEPT = 10_000;
@@ -118,6 +119,7 @@ async function beginRequests(
     try {
       // A request with many suites is a long transaction. Let HTTP requests run before the next one.
       await nextTurn();
+      if (request.pullRequest !== null) await fetchPull(options, project, request, signal);
       const read = found.get(key) ?? (await readRequested(mirror, request));
       if (!read) {
         moveRequest(db, request.id, 'skip', { error: goneReason(request) });
@@ -126,8 +128,9 @@ async function beginRequests(
       // Very long lists of files are read again, to save memory.
       if (read.commit.files.length <= FILES_KEPT) found.set(key, read);
       const { ref } = read.commit;
-      const source = await findSource(options, project, ref);
-      if (!source || source.lacksLfs) await fetchSource(options, project, ref, signal);
+      const trusted = trustedSource(project, request);
+      const source = await findSource(options, trusted, ref);
+      if (!source || source.lacksLfs) await fetchSource(options, trusted, ref, signal);
       begin(db, project, request, read, await evaluateAhead(db, request, read.commit));
     } catch (error) {
       if (signal.aborted) return;
@@ -150,13 +153,14 @@ type Found = { branch: string; tag: string; commit: CommitRead };
 /** Undefined if the ref that a trigger saw no longer has the commit. */
 async function readRequested(
   mirror: string,
-  { commitRef, pinned, pinnedRef }: BuildRequest,
+  { commitRef, pinned, pinnedRef, pullRequest }: BuildRequest,
 ): Promise<Found | undefined> {
   if (pinned === null || pinnedRef === null) {
     const { ref, ...names } = await resolveRef(mirror, commitRef);
     return { ...names, commit: await readCommit(mirror, ref) };
   }
-  const ref = await resolvePinned(mirror, pinned, pinnedRef);
+  const seenAt = pullRequest === null ? pinnedRef : pullRequestRef(pullRequest);
+  const ref = await resolvePinned(mirror, pinned, seenAt);
   if (ref === undefined) return undefined;
   const parsed = parseRef(pinnedRef);
   return {
@@ -164,6 +168,16 @@ async function readRequested(
     tag: parsed?.kind === 'tag' ? parsed.name : '',
     commit: await readCommit(mirror, ref),
   };
+}
+
+async function fetchPull(
+  options: FetchOptions,
+  project: Project,
+  { pinnedRef, pullRequest }: BuildRequest,
+  signal: AbortSignal,
+): Promise<void> {
+  using _lock = await options.mutex(`mirror ${project.id}`, signal);
+  await fetchPullRequest(mirrorFetch(options, project, signal), pinnedRef as string, pullRequest as number);
 }
 
 const goneReason = ({ commitRef, pinned }: BuildRequest) =>
@@ -190,9 +204,9 @@ function begin(db: Db, project: Project, request: BuildRequest, found: Found, ev
       tag,
       ...(skipReason !== undefined && { error: skipReason }),
     });
-    if (begun && branch !== '' && project.cancelSuperseded)
+    if (begun && (branch !== '' || begun.pullRequest !== null) && project.cancelSuperseded)
       for (const older of listSupersededRequests(db, begun))
-        markRequestCanceled(db, older, `because a newer build of ${branch} has begun`);
+        markRequestCanceled(db, older, `because a newer build of ${request.commitRef} has begun`);
   });
 }
 

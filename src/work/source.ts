@@ -56,6 +56,10 @@ const incomplete = new Set<string>();
 const keyOf = (dataDirectory: string, project: Project, hash: string) =>
   `${dataDirectory} ${project.id} ${project.submodules} ${project.repositoryUrl} ${hash}`;
 
+/** The code of a fork chooses its submodules, and the project's key may open other repositories: fetch none of them. */
+export const trustedSource = (project: Project, { pullRequest }: { pullRequest: number | null }): Project =>
+  pullRequest === null ? project : { ...project, submodules: 'off' };
+
 /** Undefined if something has to be fetched first. Marks what it finds as used. */
 export async function findSource(
   { dataDirectory }: Pick<FetchOptions, 'dataDirectory'>,

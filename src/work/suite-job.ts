@@ -4,7 +4,7 @@
 import { join } from 'node:path';
 import { isFinishedBuild } from '../domain/build.ts';
 import { CHECKOUT_STEP, volumeCheckoutPlan } from '../domain/container/checkout-script.ts';
-import { type Mount, workspaceVolumeName } from '../domain/container/container-plan.ts';
+import { forkCacheName, type Mount, workspaceVolumeName } from '../domain/container/container-plan.ts';
 import { COMMAND_STEP } from '../domain/container/entry-script.ts';
 import {
   type AttachedDependency,
@@ -39,7 +39,7 @@ import {
   jobWork,
   removeResources,
 } from './job.ts';
-import { findSource } from './source.ts';
+import { findSource, trustedSource } from './source.ts';
 import {
   areTooLarge,
   environmentFile,
@@ -89,7 +89,7 @@ function createSuiteJob(options: SuiteJobOptions, build: Build): Job<Verdict> {
     ownerTopic: `project:${build.projectId}`,
     resources: {
       containers: [base.name, checkoutName(base)],
-      volumes: [workspaceVolumeName(instanceOf(db), build.id)],
+      volumes: [workspaceVolumeName, forkCacheName].map(nameOf => nameOf(instanceOf(db), build.id)),
     },
     isRepeatable: false,
     launched: [],
@@ -156,13 +156,15 @@ async function start(
   release: () => void,
 ): Promise<Outcome> {
   const { db, host } = options;
-  const project = findProject(db, build.projectId);
+  const found = findProject(db, build.projectId);
   const suite = findSuite(db, build.projectId, build.suiteId);
   const request = findBuildRequest(db, build.projectId, build.buildRequestId);
-  if (!project || !request) return { kind: 'canceled' };
+  const project = found && request && trustedSource(found, request);
+  if (!project) return { kind: 'canceled' };
   if (!suite) throw new CannotRun('The suite was deleted before its build started.');
   if (areTooLarge(variables)) throw new CannotRun(VARIABLES_TOO_LARGE);
-  const cacheVolume = options.openCache(suite.id);
+  const isFork = request.pullRequest !== null;
+  const cacheVolume = isFork ? forkCacheName(instanceOf(db), build.id) : options.openCache(suite.id);
   const source = await findSource(options, project, build.commitRef);
   if (!source) {
     // The fetch does not occupy the slot. The build is queued again afterwards.
@@ -191,6 +193,7 @@ async function start(
     prefixes: attached.prefixes,
     artifactMounts: attached.mounts,
     cacheVolume,
+    isCacheKept: !isFork,
     image,
     network,
     limits: options.settings,

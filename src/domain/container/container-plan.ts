@@ -33,6 +33,10 @@ export const resourceName = ({ instance, kind, id }: Ownership) => `assay-${inst
 export const workspaceVolumeName = (instance: string, buildId: bigint) =>
   `${resourceName({ instance, kind: 'build', id: String(buildId) })}-workspace`;
 
+/** The cache of a build of a fork's code. It is not kept, because code of a fork must not reach other builds. */
+export const forkCacheName = (instance: string, buildId: bigint) =>
+  `${resourceName({ instance, kind: 'build', id: String(buildId) })}-cache`;
+
 /** The volume that a compile installs into. */
 export const prefixVolumeName = (instance: string, dependencyId: bigint) =>
   resourceName({ instance, kind: 'prefix', id: String(dependencyId) });

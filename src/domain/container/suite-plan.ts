@@ -53,6 +53,8 @@ export type SuiteOptions = {
   outputFile: string;
   /** Mounted at /srv/cache. */
   cacheVolume: string;
+  /** Whether the cache belongs to the suite. Otherwise it belongs to the build, and is removed with it. */
+  isCacheKept: boolean;
   /** Set if a separate container made the checkout, for an image without git. */
   workspaceVolume?: string;
 };
@@ -124,7 +126,9 @@ export function planSuite(options: SuiteOptions): ContainerPlan {
         source: options.cacheVolume,
         target: CACHE_DIRECTORY,
         readOnly: false,
-        owner: { instance: options.instance, kind: 'cache', id: suite.id.toString() },
+        owner: options.isCacheKept
+          ? { instance: options.instance, kind: 'cache', id: suite.id.toString() }
+          : { instance: options.instance, kind: 'workspace', id: build.id.toString() },
       },
       ...options.artifactMounts,
     ],

@@ -43,6 +43,9 @@ export const ignoredReasons = [
 ] as const;
 export type IgnoredReason = (typeof ignoredReasons)[number];
 
+/** A pull request from a fork that was opened or changed. `ref` is where its commits can be fetched. */
+export type ForkedPull = { number: number; ref: string; hash: string };
+
 const BRANCH = 'refs/heads/';
 const TAG = 'refs/tags/';
 

@@ -4,7 +4,7 @@
 import { existsSync, utimesSync } from 'node:fs';
 import { access, mkdir, readdir, rename, rm, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { fullHash, GitFailure, hostOf, type OnOutput, runGit, submoduleHostOf } from './git.ts';
+import { fullHash, GitFailure, hostOf, type OnOutput, plainName, runGit, submoduleHostOf } from './git.ts';
 import { type SshAccess, withSsh } from './ssh.ts';
 
 export type FetchMirror = {
@@ -98,6 +98,20 @@ export async function fetchCommit(fetch: FetchMirror, hash: string): Promise<voi
     if (!(error instanceof GitFailure) || !/not our ref|unadvertised object/.test(error.detail)) throw error;
   }
 }
+
+/** Fetches the commits of a pull request. False if the host has no such ref. */
+export async function fetchPullRequest(fetch: FetchMirror, ref: string, number: number): Promise<boolean> {
+  try {
+    await callHost(fetch.mirror, fetch, [`+${plainName(ref)}:${pullRequestRef(number)}`]);
+    return true;
+  } catch (error) {
+    if (!(error instanceof GitFailure) || !/couldn't find remote ref/.test(error.detail)) throw error;
+    return false;
+  }
+}
+
+/** Where the mirror keeps the commits of a pull request. */
+export const pullRequestRef = (number: number) => `refs/assay/pull/${number}`;
 
 async function callHost(mirror: string, fetch: FetchMirror, refspecs: readonly string[]): Promise<string> {
   const host = fetch.isSubmodule ? submoduleHostOf(fetch.url) : hostOf(fetch.url);
