@@ -329,7 +329,8 @@ describe('the commands of the manual', { timeout: 600_000 }, () => {
     else if (/\/archive$/.test(written)) {
       const { state, log } = await openDependencies(assay).finished(values.DEPENDENCY_ID as string);
       assert.equal(state, 'compiled', log);
-    } else if (/^api \$P\/notifications -/.test(written)) {
+    } else if (/^api \$P\/triggers -/.test(written)) values.TRIGGER_ID = id();
+    else if (/^api \$P\/notifications -/.test(written)) {
       values.NOTIFICATION_ID = id();
       signingSecret = record().signing_secret as string;
     } else if (/\/test$/.test(written)) {
@@ -415,6 +416,11 @@ describe('the commands of the manual', { timeout: 600_000 }, () => {
       assert.match(outputOf('api -N $A/dependencies/DEPENDENCY_ID/firehose'), /^event: end$/m);
       const attached = parseExact(outputOf('api $P/suites/SUITE_ID/dependencies')).response as Wire[];
       assert.deepEqual(attached.map(({ name }) => name).toSorted(), ['Lua', 'Redis', 'zlib']);
+    },
+    schedules: outputOf => {
+      const { upcoming } = parseExact(outputOf('api $P/triggers/TRIGGER_ID')).response as Wire;
+      assert.equal((upcoming as string[]).length, 5);
+      assert.match(outputOf('api $P/triggers/TRIGGER_ID/firings'), /"outcome":"requested"/);
     },
     oauth: outputOf =>
       assert.match(

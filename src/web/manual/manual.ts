@@ -9,7 +9,7 @@ import { errorTable } from '../../domain/refusal.ts';
 /** The topics in the order they are listed. Each is the Markdown file of that name. */
 export const topicGroups: readonly { title: string; names: readonly string[] }[] = [
   { title: 'Start', names: ['concepts', 'install', 'first-project'] },
-  { title: 'Builds', names: ['suites', 'repositories', 'dependencies', 'images', 'caches'] },
+  { title: 'Builds', names: ['suites', 'repositories', 'schedules', 'dependencies', 'images', 'caches'] },
   { title: 'Integrate', names: ['api', 'webhooks', 'firehose', 'oauth'] },
   {
     title: 'Operate',
