@@ -1,37 +1,19 @@
 // `drill kill`: the program is killed at random moments, at a sync of its database, or while it starts, and restarted,
 // many times, under a steady mixture of work. Nothing that was answered may be lost, and nothing may be done twice.
-import { setTimeout as delay } from 'node:timers/promises';
 import { type Driver, startDriver } from '../support/driver.ts';
 import { type DrillEnvironment, openEnvironment } from '../support/environment.ts';
 import { pollUntil } from '../support/poll.ts';
-import { inject, type Running } from '../support/program.ts';
-import type { Random } from '../support/random.ts';
+import type { Running } from '../support/program.ts';
 import { createTable, type Table } from '../support/table.ts';
 import { createWorkload, type Workload } from '../support/workload.ts';
 import { checkBuilds, checkCompiles, checkDeploys, untilIdle } from './checks.ts';
 import { createCheckAfterKill } from './checks-after-kill.ts';
+import { type KillOptions, type Kills, killOnce } from './kill-once.ts';
 import { findOrphans } from './orphans.ts';
+import { killTriggers } from './triggers.ts';
 
 const READY_MS = 5_000;
 const ENGINE_BYTES = 2 * 1024 * 1024 * 1024;
-/** An idle program makes no syncs; after this time it is killed anyway. */
-const SYNC_WAIT_MS = 6_000;
-
-export type KillOptions = {
-  times: number;
-  random: Random;
-  command: readonly string[];
-  /** How long the program may run between two kills. */
-  livesMs: number;
-  /** How long the removal of left-overs may take. */
-  sweepMs: number;
-  /** See createTable. */
-  slack: number;
-  signal: AbortSignal;
-  say(text: string): void;
-};
-
-type Kills = { moment: number; sync: number; start: number };
 
 export async function drillKill(options: KillOptions): Promise<Table> {
   const { random, say } = options;
@@ -91,12 +73,13 @@ export async function drillKill(options: KillOptions): Promise<Table> {
       1_000,
     );
     table.mustBeEmpty('orphans', orphans);
-    return table;
   } finally {
     await driver?.stop();
     await running?.kill();
     await environment.close();
   }
+  await killTriggers(options, table);
+  return table;
 }
 
 async function checkResults(
@@ -127,38 +110,4 @@ async function checkResults(
       cancels: counts.cancels,
     }).join(', '),
   );
-}
-
-/** Lets the program run for a while, then kills it in one of three ways. Returns a description. */
-async function killOnce(
-  { random, livesMs }: KillOptions,
-  environment: DrillEnvironment,
-  running: Running,
-  kills: Kills,
-  driver: Driver,
-): Promise<string> {
-  const way = random.pick(['moment', 'moment', 'moment', 'sync', 'sync', 'sync', 'start'] as const);
-  const liveMs = random.between(0, livesMs);
-  const syncs = random.between(1, 40);
-  const startMs = random.between(20, 1_200);
-  kills[way] += 1;
-  await delay(liveMs);
-  if (way === 'sync') {
-    const strace = await inject(running.pid, `fsync,fdatasync:signal=SIGKILL:when=${syncs}`);
-    const timeoutMs = new AbortController();
-    await Promise.race([
-      running.ended,
-      delay(SYNC_WAIT_MS, undefined, { signal: timeoutMs.signal }).catch(() => {}),
-    ]);
-    timeoutMs.abort();
-    driver.shut();
-    if (!running.hasEnded()) await running.kill();
-    await strace.ended;
-    return `at sync ${syncs} after ${liveMs} ms`;
-  }
-  await running.kill();
-  driver.shut();
-  if (way === 'moment') return `after ${liveMs} ms`;
-  await environment.program.killWhileStarting(startMs);
-  return `after ${liveMs} ms, and ${startMs} ms into its start`;
 }
