@@ -1,6 +1,7 @@
 // Receives push hooks. The signature is the only credential. A hook writes rows and is answered: the network is never
 // used meanwhile, because forges wait only a few seconds.
 
+import type { IncomingMessage } from 'node:http';
 import { firingShape, presentFiring } from '../contract/records.ts';
 import { parseId } from '../domain/id.ts';
 import { refusal } from '../domain/refusal.ts';
@@ -51,7 +52,7 @@ export const hooks = {
     handle: async ({ db, log, params, request, outgoing }) => {
       const { trigger } = findHookTrigger(db, params.trigger_id);
       const verifier = createHookVerifier(request.headers, secretsOf(db, trigger), db.now());
-      const body = verifier && (await readVerified(request, verifier));
+      const body = verifier && (await readVerified(outgoing.req, verifier));
       if (body === undefined) {
         countRefused({ db, log }, trigger.id);
         throw refusal('unauthorized');
@@ -103,7 +104,7 @@ let keptBytes = 0;
 
 /** The body; null if it is too large to be kept. Undefined if its signature is wrong. */
 async function readVerified(
-  request: Request,
+  incoming: IncomingMessage,
   verifier: HookVerifier,
 ): Promise<Uint8Array | null | undefined> {
   let kept: Uint8Array[] | null = [];
@@ -113,8 +114,7 @@ async function readVerified(
     size = 0;
   };
   try {
-    const limits = { maxBytes: MAX_HOOK_BYTES, timeoutMs: HOOK_TIMEOUT_MS };
-    for await (const chunk of readChunks(request, limits)) {
+    await readChunks(incoming, { maxBytes: MAX_HOOK_BYTES, timeoutMs: HOOK_TIMEOUT_MS }, chunk => {
       verifier.update(chunk);
       if (kept && size + chunk.length <= HOOK_READ_BYTES && keptBytes + chunk.length <= MAX_KEPT_BYTES) {
         kept.push(chunk);
@@ -124,7 +124,7 @@ async function readVerified(
         kept = null;
         release();
       }
-    }
+    });
     if (!verifier.verify()) return undefined;
     return kept && Buffer.concat(kept);
   } finally {
