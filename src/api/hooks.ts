@@ -8,7 +8,7 @@ import { refusal } from '../domain/refusal.ts';
 import { HOOK_READ_BYTES, type Hook, isSameRepository, readHook } from '../domain/trigger/hook-payload.ts';
 import { createHookVerifier, type HookVerifier } from '../domain/trigger/hook-signature.ts';
 import { type Db, prepared } from '../store/database/db.ts';
-import { lookFor, observeHook, type RefChange, recordFiring } from '../store/firings.ts';
+import { lookFor, observeHook, observePull, type RefChange, recordFiring } from '../store/firings.ts';
 import { findProject, type Project } from '../store/projects.ts';
 import {
   addRefusedHooks,
@@ -177,11 +177,11 @@ function handleHook(db: Db, project: Project, trigger: Trigger, hook: Hook): Fir
   const { repository, pushedBy } = content;
   // A hook of another repository was installed by mistake, or the repository was renamed.
   if (repository !== null && !isSameRepository(project.repositoryUrl, repository)) return look();
-  // The branch of a pull request was built when it was pushed.
-  if (content.type === 'pull_request') return [ignore('event')];
+  const origin = { event, delivery, pushedBy };
+  if (content.type === 'pull_request')
+    // The branch of a pull request within the repository was built when it was pushed.
+    return [content.fromFork ? observePull(db, project, trigger, content, origin) : ignore('event')];
   return content.changes.map(change =>
-    isActive
-      ? observeHook(db, project, trigger, change, { event, delivery, pushedBy })
-      : ignore('owner_inactive', change),
+    isActive ? observeHook(db, project, trigger, change, origin) : ignore('owner_inactive', change),
   );
 }

@@ -429,6 +429,40 @@ test('a body in chunks, without a length, has the same limit', async () => {
   assert.equal(firingsOf(hooked), 0);
 });
 
+test('a pull request from a fork is built once for each of its commits, if the trigger allows it', async () => {
+  const [allowed, refused] = [plantTrigger({ pull_requests: true }), plantTrigger()];
+  for (const forge of forgeNames) {
+    const { pull } = forges[forge];
+    if (!pull) continue;
+    const sendPull = ({ trigger, secret }: Hooked, digit: number) => {
+      const change = {
+        number: 40 + forgeNames.indexOf(forge),
+        hash: hashOf(digit),
+        fork: true,
+        action: 'opened' as const,
+      };
+      return send(trigger.id, signed(forge, pull(REPOSITORY, change, 'mallory'), secret));
+    };
+    assert.deepEqual(outcomes(await sendPull(allowed, 1)), ['requested'], forge);
+    assert.deepEqual(outcomes(await sendPull(allowed, 1)), ['unchanged'], forge);
+    assert.deepEqual(outcomes(await sendPull(allowed, 2)), ['requested'], forge);
+    assert.deepEqual(outcomes(await sendPull(refused, 1)), ['ignored/filtered'], forge);
+  }
+  const pulls = requestsOf(allowed);
+  assert.ok(pulls.length >= 6 && pulls.length % 2 === 0, `${pulls.length}`);
+  for (const { commit_ref, pushed_by } of pulls) {
+    assert.match(commit_ref as string, /^pull\/4\d$/);
+    assert.equal(pushed_by, 'mallory');
+  }
+  assert.equal(
+    count(
+      'SELECT count(*) FROM build_requests WHERE project_id = ? AND pull_request IS NOT NULL AND without_variables',
+      allowed.projectId,
+    ),
+    pulls.length,
+  );
+});
+
 test('pull requests of the same repository are ignored: their branch was built when it was pushed', async () => {
   const hooked = plantTrigger({ pull_requests: true });
   for (const forge of forgeNames) {
