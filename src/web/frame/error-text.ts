@@ -25,6 +25,12 @@ const byField: Record<string, string> = {
   'options[remote_branch] invalid_format': 'Enter the plain name of a branch, for example main.',
   'options[url] invalid_format':
     'Enter an address that begins with http:// or https://. Loopback and link-local addresses are refused unless an administrator lists them in the setting WEBHOOK_ALLOW.',
+  'options[token] is_blank': 'Enter a token of the forge. Another forge or another host needs a new one.',
+  'options[token] invalid_format': 'A token has no spaces and only plain letters, digits and punctuation.',
+  'options[repository] is_blank':
+    'The address of the project does not say how the forge names the repository. Enter it, for example team/website.',
+  'options[repository] invalid_format':
+    'Enter the repository as the forge names it, for example team/website.',
   'name invalid_format':
     'Use one line of at most 255 bytes. The name of a variable has only letters, digits and underscores.',
   'name already_exists': 'This name is already in use (case and white space are ignored). Choose another.',

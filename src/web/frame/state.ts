@@ -29,6 +29,7 @@ const states: Record<string, [label: string, tone: Tone]> = {
   shared: ['Shared', 'good'],
   pending: ['Pending', 'waiting'],
   delivered: ['Delivered', 'good'],
+  superseded: ['Superseded', 'aside'],
   done: ['Done', 'good'],
   runs: ['Runs', 'good'],
   would_run: ['Would run', 'good'],

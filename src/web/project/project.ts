@@ -4,10 +4,11 @@ import { html } from 'hono/html';
 import { builds } from '../../api/builds.ts';
 import { lastEventIdHeader, streamEvents } from '../../api/firehose.ts';
 import { streamResponse } from '../../api/http/stream.ts';
-import type { presentBuildRequest } from '../../contract/records.ts';
+import { type presentBuildRequest, presentNotification } from '../../contract/records.ts';
 import { isFinishedRequest } from '../../domain/build.ts';
 import { parseId } from '../../domain/id.ts';
 import { listBuildRequests } from '../../store/builds.ts';
+import { listNotifications } from '../../store/notifications.ts';
 import { findProject, findVisibleProject } from '../../store/projects.ts';
 import { emptyState, olderLink, relativeTime } from '../frame/components.ts';
 import { actionButton, formTo, renderForm, submitButton, textField } from '../frame/form.ts';
@@ -17,6 +18,7 @@ import { stateBadge } from '../frame/state.ts';
 import { type Html, perform, performPage, type View } from '../frame/visit.ts';
 import { type ProjectVisit, projectPath, projectView } from './frame.ts';
 import { renderCommits } from './matrix.ts';
+import { receiverOf } from './notifications.ts';
 import { renderSteps } from './steps.ts';
 
 const PATH = '/ui/projects/:project_id';
@@ -52,7 +54,8 @@ async function showProject(visit: ProjectVisit): Promise<View> {
   return projectView(visit, {
     tab: 'overview',
     live: projectPath(visit, visit.request.method === 'GET' ? visit.url.search : ''),
-    body: html`<div id="steps" data-live>${renderSteps(visit)}</div>
+    body: html`<div id="disabled" data-live>${renderDisabled(visit)}</div>
+<div id="steps" data-live>${renderSteps(visit)}</div>
 <div class="overview">
 <section class="start panel" aria-labelledby="start-build"><h2 id="start-build">Start a build</h2>${renderStart(visit)}</section>
 <section class="commits" id="commits" data-live aria-labelledby="commits-head"><h2 id="commits-head">Commits</h2>${await renderCommits(visit)}</section>
@@ -66,6 +69,18 @@ ${next === undefined ? '' : html`<p><a href="${projectPath(visit, '/build_reques
 </section>
 </div>`,
   });
+}
+
+/** Notifications that a response disabled: nobody would notice that they are missing. */
+function renderDisabled(visit: ProjectVisit): Html[] {
+  const { db } = visit.services;
+  return listNotifications(db, visit.found.project.id, { limit: 100, before: undefined })
+    .filter(({ enabled }) => !enabled)
+    .map(presentNotification)
+    .map(
+      ({ id_str, options, error }) =>
+        html`<p class="flash failed">Nothing is sent to ${receiverOf(options)}: ${error}. <a href="${projectPath(visit, `/notifications/${id_str}${options.forge ? '/edit' : ''}`)}">${options.forge ? 'Change the token' : 'Look at the notification'}</a></p>`,
+    );
 }
 
 function renderStart(visit: ProjectVisit): Html {

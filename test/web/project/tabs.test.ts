@@ -4,6 +4,7 @@ import { writeFile } from 'node:fs/promises';
 import { after, before, describe, it } from 'node:test';
 import { newSigningSecret } from '../../../src/domain/webhook/signature.ts';
 import { findSignInLink } from '../../../src/store/accounts.ts';
+import { createBuildRequest, enqueueBuilds, recordCommit } from '../../../src/store/builds.ts';
 import { deployLogPath } from '../../../src/store/data/paths.ts';
 import { createStrategy, listDeploys, listStrategies } from '../../../src/store/deploys.ts';
 import {
@@ -11,10 +12,12 @@ import {
   listDeliveries,
   listNotifications,
   type Notification,
+  signingSecretOf,
 } from '../../../src/store/notifications.ts';
 import { disableNotification, recordAttempt } from '../../../src/store/outbox.ts';
 import { findProject, listCollaborators } from '../../../src/store/projects.ts';
-import { moveDeploy } from '../../../src/store/transition.ts';
+import { moveDeploy, moveRequest } from '../../../src/store/transition.ts';
+import { commitFields } from '../../support/app.ts';
 import type { Person } from '../../support/browser.ts';
 import { openProjectFixture, type ProjectFixture } from './fixture.ts';
 
@@ -116,14 +119,14 @@ describe('the other tabs of a project', { timeout: 600_000 }, () => {
     const { page } = person;
     await person.go(`/ui/projects/${project.id}/notifications`);
     await person.inspect('notifications-empty');
-    await page.getByRole('link', { name: 'New notification' }).click();
+    await page.getByRole('link', { name: 'New webhook' }).click();
     person.expectRefusals();
     await page.getByLabel('URL').fill('http://127.0.0.1/hook');
-    await page.getByRole('button', { name: 'Create notification' }).click();
+    await page.getByRole('button', { name: 'Create webhook' }).click();
     await page.getByText('lists them in the setting WEBHOOK_ALLOW').waitFor();
     await person.inspect('notification-refused');
     await page.getByLabel('URL').fill('https://hooks.invalid/ci');
-    await page.getByRole('button', { name: 'Create notification' }).click();
+    await page.getByRole('button', { name: 'Create webhook' }).click();
     await page.getByText(/^whsec_/).waitFor();
     await person.inspect('notification-secret');
     await page.getByRole('link', { name: 'Done' }).click();
@@ -161,11 +164,11 @@ describe('the other tabs of a project', { timeout: 600_000 }, () => {
     assert.ok((listDeliveries(fixture.db, notification.id, newest)[0]?.nextAttemptAt ?? late) < late);
     disableNotification(fixture.db, notification.id, 'the receiver responded with 410');
     await page.reload();
-    await page.getByText('disabled: the receiver responded with 410').waitFor();
+    await page.getByText('Nothing is sent: the receiver responded with 410.').waitFor();
     await person.inspect('notification-off');
     await page.getByRole('button', { name: 'Enable' }).click();
     await page.getByText('Notification enabled.').waitFor();
-    assert.equal(await page.getByText('disabled: the receiver').count(), 0);
+    assert.equal(await page.getByText('Nothing is sent').count(), 0);
     await page
       .getByRole('navigation', { name: 'Project' })
       .getByRole('link', { name: 'Notifications' })
@@ -194,6 +197,80 @@ describe('the other tabs of a project', { timeout: 600_000 }, () => {
     await page.getByRole('link', { name: 'Older notifications' }).click();
     await page.getByText('https://hooks.invalid/0.').waitFor();
     assert.equal(await page.getByText('https://hooks.invalid/').count(), 1);
+  });
+
+  it('creates commit statuses, never shows their token, shows what was reported, and changes the token', async () => {
+    const project = fixture.makeProject('Reported');
+    const token = 'token-of-the-forge-0123';
+    const person = await fixture.arrive();
+    const { page } = person;
+    await person.go(`/ui/projects/${project.id}/notifications`);
+    await page.getByRole('link', { name: 'New commit statuses' }).click();
+    await person.inspect('statuses-new');
+    person.expectRefusals();
+    await page.getByLabel('Forge').selectOption('GitLab');
+    await page.getByLabel('Token').fill(token);
+    await page.getByLabel('Address of the API').fill('https://127.0.0.1/api/v4');
+    await page.getByRole('button', { name: 'Create commit statuses' }).click();
+    await page.getByText('lists them in the setting WEBHOOK_ALLOW').waitFor();
+    assert.ok(!(await page.content()).includes(token), 'a refused form does not show it either');
+    await person.inspect('statuses-refused');
+    await page.getByLabel('Token').fill(token);
+    await page.getByLabel('Address of the API').fill('');
+    await page.getByLabel('Repository').fill('team/website');
+    await page.keyboard.press('Enter');
+    await page.getByText('Commit statuses are reported from the next build on.').waitFor();
+    await page.getByText('No deliveries yet').waitFor();
+    assert.ok(!(await page.content()).includes(token));
+    const [notification] = listNotifications(fixture.db, project.id, newest) as [Notification];
+    assert.deepEqual(notification.statusOptions, {
+      forge: 'gitlab',
+      repository: 'team/website',
+      contexts: 'both',
+    });
+    assert.match(notification.url, /^https:\/\/[^/]+\/api\/v4$/);
+
+    const request = createBuildRequest(fixture.db, project, 'main', 'ada@example.org');
+    moveRequest(fixture.db, request.id, 'fetch');
+    const commit = recordCommit(fixture.db, project.id, commitFields('c'.repeat(40)));
+    enqueueBuilds(fixture.db, request.id, commit, 'main', []);
+    const [delivery] = listDeliveries(fixture.db, notification.id, newest);
+    recordAttempt(fixture.db, delivery?.id as bigint, {
+      state: 'failed',
+      attempts: 1,
+      responseStatus: 401,
+      responseMs: 12,
+      responseExcerpt: '{"message":"401 Unauthorized"}',
+      lastError: 'the forge answered 401',
+      nextAttemptAt: null,
+    });
+    disableNotification(fixture.db, notification.id, 'the forge answered 401: it does not accept the token');
+    await page.reload();
+    await page
+      .getByRole('row', { name: /assay cccccccccc Skipped/ })
+      .getByText('Failed')
+      .waitFor();
+    await person.inspect('statuses-off');
+    await page.getByRole('navigation', { name: 'Project' }).getByRole('link', { name: 'Overview' }).click();
+    await page.getByText('Nothing is sent to team/website on GitLab: the forge answered 401').waitFor();
+    await person.inspect('statuses-off-overview');
+    await page.getByRole('link', { name: 'Change the token' }).click();
+    assert.equal(await page.getByLabel('Token').inputValue(), '');
+    await person.inspect('statuses-change');
+    await page.getByLabel('Token').fill('another-token-0123');
+    await page.getByRole('button', { name: 'Save' }).click();
+    await page.getByText('Notification changed.').waitFor();
+    await page.getByText('Pending').waitFor();
+    const changed = listNotifications(fixture.db, project.id, newest)[0] as Notification;
+    assert.equal(changed.enabled, true);
+    assert.equal(signingSecretOf(fixture.db, changed), 'another-token-0123');
+    await page
+      .getByRole('navigation', { name: 'Project' })
+      .getByRole('link', { name: 'Notifications' })
+      .click();
+    await page.getByText('commit statuses: the whole request and each suite').waitFor();
+    await person.inspect('statuses-list');
+    await person.close();
   });
 
   it('adds a collaborator, shows the link of a new account once, creates another link, and removes the collaborator', async () => {
