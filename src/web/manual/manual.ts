@@ -10,7 +10,7 @@ import { errorTable } from '../../domain/refusal.ts';
 export const topicGroups: readonly { title: string; names: readonly string[] }[] = [
   { title: 'Start', names: ['concepts', 'install', 'first-project'] },
   { title: 'Builds', names: ['suites', 'repositories', 'schedules', 'dependencies', 'images', 'caches'] },
-  { title: 'Integrate', names: ['api', 'webhooks', 'firehose', 'oauth'] },
+  { title: 'Integrate', names: ['api', 'webhooks', 'statuses', 'firehose', 'oauth'] },
   {
     title: 'Operate',
     names: ['settings', 'reverse-proxy', 'backup', 'security', 'troubleshooting'],

@@ -117,7 +117,7 @@ function notificationCells(visit: ProjectVisit, item: NotificationRecord): (Html
   return [
     html`<div><a class="name" href="${path}">${receiver}</a>${options.forge ? html`<div class="second"><code>${options.url}</code></div>` : ''}${item.error === undefined ? '' : html`<div class="why">Disabled: ${item.error}.</div>`}</div>`,
     reportedBy(item.notifiable_type, options),
-    html`<div class="row"><a class="button plain" href="${path}">Deliveries</a><a class="button plain" href="${path}/edit">Change</a>${actionButton(formTo(visit, `${path}/test`), 'Send test')}${
+    html`<div class="row"><a class="button plain" href="${path}">Deliveries</a><a class="button plain" href="${path}/edit">Change</a>${options.forge && item.error ? '' : actionButton(formTo(visit, `${path}/test`), 'Send test')}${
       isOwner(visit)
         ? actionButton(formTo(visit, `${path}/delete`), 'Delete', {
             tone: 'danger',
