@@ -113,7 +113,7 @@ function spoil(): void {
     deploy_strategies: ['name', 'local_branch', 'remote_branch'],
     deploys: ['created_by', 'error'],
     dependencies: ['name', 'description', 'command', 'launch_command', 'source', 'error'],
-    notifications: ['url'],
+    notifications: ['url', 'disabled_because'],
     deliveries: ['last_error', 'response_excerpt'],
     applications: ['name'],
   };
@@ -125,6 +125,8 @@ function spoil(): void {
       sqlite.prepare(`UPDATE ${table} SET ${column} = ? || CAST(rowid AS TEXT)`).run(HOSTILE);
     }
   }
+  // The overview of the project shows why a notification is disabled.
+  sqlite.prepare('UPDATE notifications SET enabled = 0').run();
   for (const column of ['branches', 'tags', 'files'])
     sqlite.prepare(`UPDATE commits SET ${column} = ?`).run(JSON.stringify([HOSTILE, 'main']));
 }

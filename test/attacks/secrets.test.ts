@@ -67,6 +67,15 @@ before(async () => {
     'options[url]': 'https://127.0.0.2:9/ci',
   });
   secrets.set('a signing secret', hook.signing_secret as string);
+  secrets.set('the token of a forge', 'token-of-the-forge-0123456789');
+  const statuses = await project.ask('POST', '/notifications', {
+    notifiable_type: 'build',
+    name: 'commit_status',
+    'options[forge]': 'gitea',
+    'options[repository]': 'team/website',
+    'options[token]': secrets.get('the token of a forge') as string,
+    'options[url]': 'https://127.0.0.2:9/api/v1',
+  });
   const invited = await project.ask('POST', '/collaborators', { email: 'new@example.org' });
   secrets.set('a sign-in link', new URL(invited.sign_in_url as string).searchParams.get('link') as string);
 
@@ -130,6 +139,9 @@ before(async () => {
   places.set('the figures', (await client.get('/metrics', as)).bytes);
   places.set('the description of the API', (await client.get('/openapi.json')).bytes);
   places.set('the notifications', (await client.get(`${project.path}/notifications`, as)).bytes);
+  const deliveries = await client.get(`${project.path}/notifications/${statuses.id_str}/deliveries`, as);
+  assert.match(deliveries.bytes.toString(), /refused the connection/, 'commit statuses were tried');
+  places.set('the deliveries of a notification', deliveries.bytes);
   places.set(
     'a damaged request',
     Buffer.from(
@@ -215,6 +227,7 @@ const placeNames = [
   'the figures',
   'the description of the API',
   'the notifications',
+  'the deliveries of a notification',
   'a damaged request',
   'what the program printed',
   'the database',
@@ -231,6 +244,7 @@ const kinds = [
   'line 1 of a variable',
   'line 2 of a variable',
   'a signing secret',
+  'the token of a forge',
   'a sign-in link',
   'a token in an address',
 ];
