@@ -25,6 +25,7 @@ import {
   forgeNames,
   forges,
   hashOf,
+  type Pull,
   postReceive,
   signed,
   ZEROS,
@@ -429,46 +430,45 @@ test('a body in chunks, without a length, has the same limit', async () => {
   assert.equal(firingsOf(hooked), 0);
 });
 
-test('a pull request from a fork is built once for each of its commits, if the trigger allows it', async () => {
-  const [allowed, refused] = [plantTrigger({ pull_requests: true }), plantTrigger()];
-  for (const forge of forgeNames) {
-    const { pull } = forges[forge];
-    if (!pull) continue;
-    const sendPull = ({ trigger, secret }: Hooked, digit: number) => {
-      const change = {
-        number: 40 + forgeNames.indexOf(forge),
-        hash: hashOf(digit),
-        fork: true,
-        action: 'opened' as const,
-      };
-      return send(trigger.id, signed(forge, pull(REPOSITORY, change, 'mallory'), secret));
-    };
-    assert.deepEqual(outcomes(await sendPull(allowed, 1)), ['requested'], forge);
-    assert.deepEqual(outcomes(await sendPull(allowed, 1)), ['unchanged'], forge);
-    assert.deepEqual(outcomes(await sendPull(allowed, 2)), ['requested'], forge);
-    assert.deepEqual(outcomes(await sendPull(refused, 1)), ['ignored/filtered'], forge);
-  }
-  const pulls = requestsOf(allowed);
-  assert.ok(pulls.length >= 6 && pulls.length % 2 === 0, `${pulls.length}`);
-  for (const { commit_ref, pushed_by } of pulls) {
-    assert.match(commit_ref as string, /^pull\/4\d$/);
-    assert.equal(pushed_by, 'mallory');
-  }
-  assert.equal(
-    count(
-      'SELECT count(*) FROM build_requests WHERE project_id = ? AND pull_request IS NOT NULL AND without_variables',
-      allowed.projectId,
-    ),
-    pulls.length,
-  );
-});
+for (const forge of forgeNames) {
+  const sendPull = (hooked: Hooked, pull: Partial<Pull>) => {
+    const whole = { number: 3, hash: hashOf(9), fork: true, action: 'opened' as const, ...pull };
+    const hook = forges[forge].pull?.(REPOSITORY, whole, 'eve') as Envelope;
+    return send(hooked.trigger.id, signed(forge, hook, hooked.secret));
+  };
 
-test('pull requests of the same repository are ignored: their branch was built when it was pushed', async () => {
-  const hooked = plantTrigger({ pull_requests: true });
-  for (const forge of forgeNames) {
-    const pull = { number: 3, hash: hashOf(9), fork: false, action: 'opened' as const };
-    const hook = forges[forge].pull?.(REPOSITORY, pull, 'ada') as Envelope;
-    const answer = await send(hooked.trigger.id, signed(forge, hook, hooked.secret));
-    assert.deepEqual([answer.status, ...outcomes(answer)], [200, 'ignored/event'], forge);
-  }
-});
+  test(`${forge}: a pull request is built if it is from a fork and the trigger allows it`, async () => {
+    const hooked = plantTrigger();
+    const off = await sendPull(hooked, {});
+    assert.deepEqual([off.status, ...outcomes(off)], [200, 'ignored/filtered']);
+    updateTrigger(app.db, hooked.trigger, { options: { ...defaultOptions.push, pull_requests: true } });
+    const opened = await sendPull(hooked, {});
+    assert.deepEqual([opened.status, ...outcomes(opened)], [201, 'requested'], opened.text);
+    const again = await sendPull(hooked, { action: 'reopened' });
+    assert.deepEqual([again.status, ...outcomes(again)], [200, 'unchanged']);
+    const edited = await sendPull(hooked, { action: 'edited', hash: hashOf(8) });
+    assert.deepEqual([edited.status, ...outcomes(edited)], [200, 'ignored/event']);
+    const pushed = await sendPull(hooked, { action: 'updated', hash: hashOf(10) });
+    assert.deepEqual([pushed.status, ...outcomes(pushed)], [201, 'requested']);
+    assert.deepEqual(
+      requestsOf(hooked).map(({ commit_ref, pinned, pushed_by }) => [commit_ref, pinned, pushed_by]),
+      [
+        ['pull/3', hashOf(9), 'eve'],
+        ['pull/3', hashOf(10), 'eve'],
+      ],
+    );
+    assert.equal(
+      count(
+        'SELECT min(without_variables) FROM build_requests WHERE pull_request = 3 AND project_id = ?',
+        hooked.projectId,
+      ),
+      1,
+    );
+  });
+
+  test(`${forge}: a pull request of the same repository is ignored, because its push was built`, async () => {
+    const hooked = plantTrigger({ pull_requests: true });
+    const answer = await sendPull(hooked, { fork: false });
+    assert.deepEqual([answer.status, ...outcomes(answer)], [200, 'ignored/event']);
+  });
+}

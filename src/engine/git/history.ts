@@ -4,6 +4,7 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { type CommitIdentity, hashesThatNeedPatches, matchReplacements } from '../../domain/replacements.ts';
 import { fullHash, GitFailure, plainName, runGit } from './git.ts';
+import { PULL_REQUESTS } from './mirror.ts';
 
 /** A hash, and the branch or tag that was requested; empty if it was neither. */
 type ResolvedRef = { ref: string; branch: string; tag: string };
@@ -165,14 +166,17 @@ function withOffset(date: string): string {
   return /^\d{4}-/.test(date) ? date.replace(/Z$/, '+00:00') : NO_DATE;
 }
 
-/** The hashes that are still reachable from a branch or a tag. */
+/** The hashes that are still reachable from a branch, a tag or a pull request. */
 export async function listReachable(mirror: string, hashes: readonly string[]): Promise<Set<string>> {
   const present = await presentCommits(mirror, hashes);
   if (present.length === 0) return new Set();
-  const { output } = await runGit(['rev-list', '--stdin', '--not', '--branches', '--tags'], {
-    repository: mirror,
-    input: `${present.join('\n')}\n`,
-  });
+  const { output } = await runGit(
+    ['rev-list', '--stdin', '--not', '--branches', '--tags', `--glob=${PULL_REQUESTS}`],
+    {
+      repository: mirror,
+      input: `${present.join('\n')}\n`,
+    },
+  );
   const gone = new Set(lines(output));
   return new Set(present.filter(hash => !gone.has(hash)));
 }

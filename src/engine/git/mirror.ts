@@ -110,8 +110,9 @@ export async function fetchPullRequest(fetch: FetchMirror, ref: string, number: 
   }
 }
 
-/** Where the mirror keeps the commits of a pull request. */
-export const pullRequestRef = (number: number) => `refs/assay/pull/${number}`;
+/** Where the mirror keeps the commits of pull requests. */
+export const PULL_REQUESTS = 'refs/assay/pull';
+export const pullRequestRef = (number: number) => `${PULL_REQUESTS}/${number}`;
 
 async function callHost(mirror: string, fetch: FetchMirror, refspecs: readonly string[]): Promise<string> {
   const host = fetch.isSubmodule ? submoduleHostOf(fetch.url) : hostOf(fetch.url);

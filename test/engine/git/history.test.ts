@@ -9,7 +9,7 @@ import {
   readCommit,
   resolveRef,
 } from '../../../src/engine/git/history.ts';
-import { fetchMirror } from '../../../src/engine/git/mirror.ts';
+import { fetchMirror, fetchPullRequest } from '../../../src/engine/git/mirror.ts';
 import { failure, startGitHost } from '../../support/git-host.ts';
 import { addCommits, git } from '../../support/repository.ts';
 
@@ -131,6 +131,19 @@ test('a commit that names more paths than rules can be evaluated on fails with a
   git(directory, 'branch', 'bomb', bomb);
   await fetchMirror({ mirror, url, ssh });
   await assert.rejects(readCommit(mirror, bomb), failure(/more than 64 MiB.*split it into several commits/));
+});
+
+test('a commit of a pull request is not taken for one that a force push removed', async () => {
+  const { directory, url, mirror, hashes } = remote([
+    { message: 'base', files: { base: '1' } },
+    { message: 'from a fork', authoredAt: '1700000500 +0200', files: { one: '1' } },
+  ]);
+  const [base, pulled] = hashes as [string, string];
+  git(directory, 'update-ref', 'refs/pull/7/head', pulled);
+  git(directory, 'update-ref', 'refs/heads/main', base);
+  await fetchMirror({ mirror, url, ssh });
+  assert.equal(await fetchPullRequest({ mirror, url, ssh }, 'refs/pull/7/head', 7), true);
+  assert.deepEqual(await listReachable(mirror, hashes), new Set(hashes));
 });
 
 test('an amended and a rebased commit are recognized after a force push', async () => {
