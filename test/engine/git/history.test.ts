@@ -26,13 +26,13 @@ test('a name is resolved as a branch first, then as a tag, then as a hash', asyn
   git(directory, 'tag', '-a', '-m', 'x', 'nested', 'annotated');
   git(directory, 'tag', 'of-a-tree', `${a}^{tree}`);
   await fetchMirror({ mirror, url, ssh });
-  assert.deepEqual(await resolveRef(mirror, 'both'), { ref: b, branch: 'both' });
-  assert.deepEqual(await resolveRef(mirror, short), { ref: c, branch: undefined });
-  assert.deepEqual(await resolveRef(mirror, 'annotated'), { ref: a, branch: undefined });
-  assert.deepEqual(await resolveRef(mirror, 'nested'), { ref: a, branch: undefined });
-  assert.deepEqual(await resolveRef(mirror, b), { ref: b, branch: undefined });
-  assert.deepEqual(await resolveRef(mirror, b.toUpperCase()), { ref: b, branch: undefined });
-  assert.deepEqual(await resolveRef(mirror, b.slice(0, 7).toUpperCase()), { ref: b, branch: undefined });
+  assert.deepEqual(await resolveRef(mirror, 'both'), { ref: b, branch: 'both', tag: '' });
+  assert.deepEqual(await resolveRef(mirror, short), { ref: c, branch: '', tag: short });
+  assert.deepEqual(await resolveRef(mirror, 'annotated'), { ref: a, branch: '', tag: 'annotated' });
+  assert.deepEqual(await resolveRef(mirror, 'nested'), { ref: a, branch: '', tag: 'nested' });
+  assert.deepEqual(await resolveRef(mirror, b), { ref: b, branch: '', tag: '' });
+  assert.deepEqual(await resolveRef(mirror, b.toUpperCase()), { ref: b, branch: '', tag: '' });
+  assert.deepEqual(await resolveRef(mirror, b.slice(0, 7).toUpperCase()), { ref: b, branch: '', tag: '' });
   for (const unknown of ['f'.repeat(40), 'of-a-tree', 'mai', `${a.slice(0, 39)}x`]) {
     await assert.rejects(resolveRef(mirror, unknown), failure(/no branch, tag or commit/), unknown);
   }
