@@ -1,7 +1,7 @@
 // Schedules: which ones are due, and what happens at a planned time. A firing, the next planned time and the build request
 // are one transaction, so a planned time fires exactly once even if the process is killed.
 
-import { and, desc, eq, gt, isNotNull, sql } from 'drizzle-orm';
+import { and, desc, eq, gt, inArray, isNotNull, sql } from 'drizzle-orm';
 import { checkTimeZone, lastTime, nextTime } from '../domain/trigger/cron.ts';
 import type { IgnoredReason } from '../domain/trigger/trigger.ts';
 import { type Db, prepared } from './database/db.ts';
@@ -117,12 +117,18 @@ function hasUnfinishedRequest(db: Db, { projectId, id }: Trigger): boolean {
   return request !== undefined;
 }
 
-/** What the schedule last asked for. */
+/** What the schedule last asked for. An unchanged hash is recorded again, so that it outlives the retention of firings. */
 function findLastHash(db: Db, trigger: Trigger): string | undefined {
   const firing = db.orm
     .select({ after: firings.after })
     .from(firings)
-    .where(and(eq(firings.triggerId, trigger.id), eq(firings.outcome, 'requested'), isNotNull(firings.after)))
+    .where(
+      and(
+        eq(firings.triggerId, trigger.id),
+        inArray(firings.outcome, ['requested', 'unchanged']),
+        isNotNull(firings.after),
+      ),
+    )
     .orderBy(desc(firings.id))
     .limit(1)
     .get();

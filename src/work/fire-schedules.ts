@@ -32,8 +32,8 @@ type ScheduleOptions = {
 const MAX_SLEEP_MS = ON_TIME_MS / 2;
 const CLOCK_TOLERANCE_MS = 1_000;
 const RETRY_MS = 5_000;
-/** After so many firings, others get a turn. */
-const BATCH = 20;
+/** After so many firings, each of which is a durable transaction, requests get a turn. */
+const BATCH = 4;
 
 export function startSchedules(options: ScheduleOptions): { stop(): Promise<void> } {
   const { db, live, log } = options;
@@ -118,7 +118,8 @@ export function startSchedules(options: ScheduleOptions): { stop(): Promise<void
         // Most likely the disk is full.
         log.error('schedules could not be read', { cause: error });
       }
-      timer = setTimeout(wake, sleepMs);
+      if (sleepMs === 0) wake();
+      else timer = setTimeout(wake, sleepMs);
     });
   }
 

@@ -232,7 +232,7 @@ test('a schedule that is fired by hand builds now, and keeps its planned times',
 });
 
 test('with only_new, a schedule fires only if the tip of its branch is another one', async t => {
-  const { begin, add, outcomes, requests, setClock, finishAll, firingsOf, logged } = openSchedules(
+  const { db, begin, add, outcomes, requests, setClock, finishAll, firingsOf, logged } = openSchedules(
     t,
     '2026-06-01T03:00',
   );
@@ -284,6 +284,10 @@ test('with only_new, a schedule fires only if the tip of its branch is another o
     [first, first, second, second, null, null, second],
   );
   assert.equal(logged.filter(line => line.includes('The host refused the key.')).length, 1);
+  // The hash is still known after the firing that asked for it was deleted, because it is old.
+  db.sqlite.prepare("DELETE FROM firings WHERE outcome = 'requested'").run();
+  await setClock('2026-06-08T03:00');
+  assert.deepEqual(outcomes(trigger).at(-1), 'unchanged 2026-06-08T03:00');
 });
 
 test('with only_new, the tip of the branch is read from the repository over SSH', async t => {
