@@ -15,6 +15,8 @@ import { settings } from '../../src/config.ts';
 import { eventTypes } from '../../src/contract/events.ts';
 import { errorCodes } from '../../src/domain/refusal.ts';
 import { operators, subjects } from '../../src/domain/rules.ts';
+import { hookTokenFile, postReceiveScript } from '../../src/domain/trigger/post-receive.ts';
+import { firingOutcomes, ignoredReasons, triggerTypes } from '../../src/domain/trigger/trigger.ts';
 import { parseCidrs } from '../../src/domain/webhook/address.ts';
 import { findAccountByEmail } from '../../src/store/accounts.ts';
 import { createAuthorizationCode, findApplicationByClientId } from '../../src/store/applications.ts';
@@ -95,12 +97,13 @@ describe('the text of the manual', () => {
     assert.ok(count > 30);
   });
 
-  test('the manual lists all settings, error codes, event types, subjects and operators', () => {
+  test('the manual lists all settings, error codes, event types, subjects, operators, and outcomes of triggers', () => {
     const lists: [topic: string, items: readonly string[]][] = [
       ['settings', settings.map(({ name }) => `ASSAY_${name}`)],
       ['api', errorCodes],
       ['firehose', eventTypes],
       ['concepts', [...subjects, ...operators]],
+      ['triggers', [...triggerTypes, ...firingOutcomes, ...ignoredReasons]],
     ];
     for (const [topic, items] of lists) {
       const text = (findTopic(topic) as Topic).sections.flatMap(({ lines }) => lines).join('\n');
@@ -209,6 +212,7 @@ describe('the commands of the manual', { timeout: 600_000 }, () => {
   const values: Record<string, string> = {};
   let definitions = '';
   let signingSecret = '';
+  let hookUrl = '';
 
   before(async () => {
     assay = await startAppliance({ webhookAllow: parseCidrs('127.0.0.0/8') });
@@ -312,7 +316,16 @@ describe('the commands of the manual', { timeout: 600_000 }, () => {
       values['865128329846784000'] = id();
       assay.sshd.addKey(record().ssh_public_key as string);
     } else if (/^api \$P\/suites -/.test(written)) values.SUITE_ID = id();
-    else if (/^api \$P\/build_requests /.test(written)) {
+    else if (/^api \$P\/triggers -|\/secret$/.test(written)) {
+      values.TRIGGER_ID = id();
+      if (record().trigger_type === 'push') {
+        hookUrl = record().url as string;
+        values.HOOK_SECRET = record().secret as string;
+      }
+    } else if (/\/fire$/.test(written)) {
+      const [firing] = parseExact(output).response as Wire[];
+      await project().finishedRequest(firing?.build_request_id_str as string);
+    } else if (/^api \$P\/build_requests /.test(written)) {
       const build = await project().buildOf(id());
       values.COMMIT_ID = build.commit_id_str as string;
       values.BUILD_ID = build.id_str as string;
@@ -329,8 +342,7 @@ describe('the commands of the manual', { timeout: 600_000 }, () => {
     else if (/\/archive$/.test(written)) {
       const { state, log } = await openDependencies(assay).finished(values.DEPENDENCY_ID as string);
       assert.equal(state, 'compiled', log);
-    } else if (/^api \$P\/triggers -/.test(written)) values.TRIGGER_ID = id();
-    else if (/^api \$P\/notifications -/.test(written)) {
+    } else if (/^api \$P\/notifications -/.test(written)) {
       values.NOTIFICATION_ID = id();
       signingSecret = (record().signing_secret as string | undefined) ?? signingSecret;
     } else if (/\/test$/.test(written)) {
@@ -376,17 +388,6 @@ describe('the commands of the manual', { timeout: 600_000 }, () => {
       assert.match(outputs.get('api $P/deploys/DEPLOY_ID') ?? '', /"state":"deployed"/);
     });
 
-  test('the hook of a repository requests a build of the branch that was pushed', async () => {
-    const [hook] = blocks.filter(({ kind }) => kind === 'hook');
-    const push = `${'0'.repeat(40)} ${'1'.repeat(40)}`;
-    const output = await execute(
-      shells[2] as Shell,
-      substitute(hook?.text ?? ''),
-      `${push} refs/heads/main\n${push} refs/tags/v1.0\n`,
-    );
-    assert.equal((parseExact(output).response as Wire).commit_ref, 'main');
-  });
-
   // In this order: the cache needs a suite that has run, and the clean-up needs a stopped server.
   const others = topicNames.filter(
     name => !['first-project', 'install'].includes(name) && linesOf(name).length > 0,
@@ -397,6 +398,29 @@ describe('the commands of the manual', { timeout: 600_000 }, () => {
       for (const line of linesOf(topic)) outputs.set(line, await runLine(shells[2] as Shell, line));
       check[topic]?.(line => outputs.get(line) ?? assert.fail(`the manual has no line ${line}`));
     });
+
+  test('the hook of a plain repository calls its trigger, and never makes a push fail', async () => {
+    const text = renderText(findTopic('triggers') as Topic, { columns: 1000, isBold: false });
+    const [shown = ''] = /#!\/bin\/sh\n.*\n/.exec(text) ?? [];
+    assert.equal(shown.replaceAll(/^ +/gm, ''), postReceiveScript('https://localhost:8443/hooks/TRIGGER_ID'));
+    const token = join(place.path, 'token');
+    writeFileSync(token, hookTokenFile(values.HOOK_SECRET as string));
+    const call = (url: string) =>
+      execute(
+        shells[2] as Shell,
+        `exec 2>&1\n${postReceiveScript(url, join(assay.data, 'tls/ca.pem'), token)}`,
+        `${'1'.repeat(40)} ${'0'.repeat(40)} refs/heads/other\n`,
+      );
+    assert.equal(await call(hookUrl), '');
+    const project = assay.knownProject(values.PROJECT_ID as string);
+    const path = `/triggers/${hookUrl.split('/').at(-1)}/firings`;
+    const [firing] = (await project.ask('GET', path)) as unknown as Wire[];
+    assert.deepEqual(
+      [firing?.ref, firing?.outcome, firing?.reason],
+      ['refs/heads/other', 'ignored', 'deleted'],
+    );
+    assert.match(await call(`${hookUrl}9`), /^curl: \(22\) .*404/, 'a trigger that does not exist');
+  });
 
   /** What the output of some commands must contain. */
   const check: Record<string, (outputOf: (line: string) => string) => void> = {

@@ -5,11 +5,15 @@ import { Marked, type MarkedToken, type Token, type Tokens } from 'marked';
 import { asset } from '../../asset.ts';
 import { flagOf, settings } from '../../config.ts';
 import { errorTable } from '../../domain/refusal.ts';
+import { postReceiveScript } from '../../domain/trigger/post-receive.ts';
 
 /** The topics in the order they are listed. Each is the Markdown file of that name. */
 export const topicGroups: readonly { title: string; names: readonly string[] }[] = [
   { title: 'Start', names: ['concepts', 'install', 'first-project'] },
-  { title: 'Builds', names: ['suites', 'repositories', 'schedules', 'dependencies', 'images', 'caches'] },
+  {
+    title: 'Builds',
+    names: ['suites', 'repositories', 'triggers', 'schedules', 'dependencies', 'images', 'caches'],
+  },
   { title: 'Integrate', names: ['api', 'webhooks', 'statuses', 'firehose', 'oauth'] },
   {
     title: 'Operate',
@@ -44,10 +48,14 @@ export const listTopics = (): Topic[] => topicNames.map(name => findTopic(name) 
 
 const SETTINGS_MARK = '[[settings]]';
 const ERRORS_MARK = '[[errors]]';
+const POST_RECEIVE_MARK = '[[post-receive]]\n';
 
 export function parseTopic(name: string, markdown: string): Topic {
   const tokens = new Marked().lexer(
-    markdown.replace(SETTINGS_MARK, settingsTable).replace(ERRORS_MARK, errorsTable),
+    markdown
+      .replace(SETTINGS_MARK, settingsTable)
+      .replace(ERRORS_MARK, errorsTable)
+      .replace(POST_RECEIVE_MARK, () => postReceiveScript('https://localhost:8443/hooks/TRIGGER_ID')),
   );
   const sections: Section[] = [];
   const taken = new Set<string>();
