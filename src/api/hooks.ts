@@ -5,10 +5,16 @@ import type { IncomingMessage } from 'node:http';
 import { firingShape, presentFiring } from '../contract/records.ts';
 import { parseId } from '../domain/id.ts';
 import { refusal } from '../domain/refusal.ts';
-import { HOOK_READ_BYTES, type Hook, isSameRepository, readHook } from '../domain/trigger/hook-payload.ts';
+import {
+  HOOK_READ_BYTES,
+  type Hook,
+  isSameRepository,
+  type RefChange,
+  readHook,
+} from '../domain/trigger/hook-payload.ts';
 import { createHookVerifier, type HookVerifier } from '../domain/trigger/hook-signature.ts';
 import { type Db, prepared } from '../store/database/db.ts';
-import { lookFor, observeHook, observePull, type RefChange, recordFiring } from '../store/firings.ts';
+import { lookFor, observeHook, observePull, recordFiring } from '../store/firings.ts';
 import { findProject, type Project } from '../store/projects.ts';
 import {
   addRefusedHooks,
@@ -60,7 +66,8 @@ export const hooks = {
       markAuthenticated(outgoing);
       const hook = readHook(request.headers, body);
       if (hook.content.type === 'malformed') throw refusal('invalid_format');
-      const firings = await writeTogether(db, () => {
+      const changes = hook.content.type === 'push' ? hook.content.changes.length : 1;
+      const firings = await writeTogether(db, changes, () => {
         // It may have been deleted or disabled while the body arrived.
         const { trigger: current, project } = findHookTrigger(db, params.trigger_id);
         return handleHook(db, project, current, hook);
@@ -132,35 +139,45 @@ async function readVerified(
   }
 }
 
-type Write = { run(): Firing[]; resolve(firings: Firing[]): void; reject(error: unknown): void };
+/** How many changes of refs one transaction holds at most, unless a single hook has more. */
+const CHANGES_TOGETHER = 32;
+type Write = {
+  changes: number;
+  run(): Firing[];
+  resolve(firings: Firing[]): void;
+  reject(error: unknown): void;
+};
 const waitingWrites = prepared((): Write[] => []);
 
-/**
- * Runs `change` in a transaction with those of other hooks that arrived meanwhile: the disk is synced once for all of
- * them. If one of them fails, each is run by itself.
- */
-function writeTogether(db: Db, change: () => Firing[]): Promise<Firing[]> {
+/** Runs `run` in a transaction with those of other hooks that arrived meanwhile: the disk is synced once for all. */
+function writeTogether(db: Db, changes: number, run: () => Firing[]): Promise<Firing[]> {
   const { promise, resolve, reject } = Promise.withResolvers<Firing[]>();
   const waiting = waitingWrites(db);
-  waiting.push({ run: change, resolve, reject });
-  if (waiting.length === 1)
-    setImmediate(() => {
-      const writes = waiting.splice(0);
-      let results: Firing[][];
-      try {
-        results = db.write(() => writes.map(({ run }) => run()));
-      } catch {
-        for (const write of writes)
-          try {
-            write.resolve(db.write(write.run));
-          } catch (error) {
-            write.reject(error);
-          }
-        return;
-      }
-      for (const [index, write] of writes.entries()) write.resolve(results[index] as Firing[]);
-    });
+  waiting.push({ changes, run, resolve, reject });
+  if (waiting.length === 1) setImmediate(writeWaiting, db, waiting);
   return promise;
+}
+
+function writeWaiting(db: Db, waiting: Write[]): void {
+  let total = 0;
+  const end = waiting.findIndex(({ changes }, index) => {
+    total += changes;
+    return index > 0 && total > CHANGES_TOGETHER;
+  });
+  const writes = waiting.splice(0, end === -1 ? waiting.length : end);
+  if (waiting.length > 0) setImmediate(writeWaiting, db, waiting);
+  try {
+    const results = db.write(() => writes.map(({ run }) => run()));
+    for (const [index, { resolve }] of writes.entries()) resolve(results[index] as Firing[]);
+  } catch {
+    // Nothing was written. Each is tried by itself, so that only the one that fails is refused.
+    for (const { run, resolve, reject } of writes)
+      try {
+        resolve(db.write(run));
+      } catch (error) {
+        reject(error);
+      }
+  }
 }
 
 function handleHook(db: Db, project: Project, trigger: Trigger, hook: Hook): Firing[] {

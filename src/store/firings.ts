@@ -2,6 +2,7 @@
 // Every function is one transaction.
 
 import { and, asc, eq, gt, isNotNull, ne, notInArray, sql } from 'drizzle-orm';
+import type { RefChange } from '../domain/trigger/hook-payload.ts';
 import {
   type ForkedPull,
   type IgnoredReason,
@@ -14,9 +15,6 @@ import { type Db, insertInto, prepared } from './database/db.ts';
 import { firings, repositoryLooks, seenRefs, triggers } from './database/schema.ts';
 import type { Project } from './projects.ts';
 import { type Firing, isOwnerActive, listRefTriggers, optionsOf, type Trigger } from './triggers.ts';
-
-/** A ref that was created, changed or deleted. `after` is null for a deletion, `before` for a creation or if unknown. */
-export type RefChange = { ref: string; before: string | null; after: string | null };
 
 /** How a change became known: the event of a forge, or `look`. */
 export type Origin = {

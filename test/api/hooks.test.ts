@@ -1,8 +1,10 @@
 // Push hooks, sent as the forges send them: what they start, what they do not, and who may send them.
 import assert from 'node:assert/strict';
 import { createHmac } from 'node:crypto';
+import { once } from 'node:events';
 import { after, before, describe, test } from 'node:test';
 import { setTimeout as wait } from 'node:timers/promises';
+import { connect } from 'node:tls';
 import { newHookSecret } from '../../src/domain/trigger/hook-signature.ts';
 import { defaultOptions } from '../../src/domain/trigger/trigger.ts';
 import { updateAccount } from '../../src/store/accounts.ts';
@@ -384,6 +386,35 @@ test('a nearly full disk does not refuse a hook, which nobody would send again',
   }
 });
 
+test('a trigger that is disabled while its hooks arrive refuses them, and no hook of another trigger', async () => {
+  const [stopped, other] = [plantTrigger(), plantTrigger()];
+  const { promise: disabled, resolve: release } = Promise.withResolvers<void>();
+  const slow = Array.from({ length: 10 }, (_, index) => {
+    const change = { ref: `refs/heads/slow-${index}`, before: ZEROS, after: hashOf(index) };
+    const hook = signed('github', forges.github.push(REPOSITORY, change, 'ada'), stopped.secret);
+    async function* body() {
+      yield Buffer.from(hook.body.slice(0, 50));
+      await disabled;
+      yield Buffer.from(hook.body.slice(50));
+    }
+    return app.client.call('POST', `/hooks/${stopped.trigger.id}`, { headers: hook.headers, body: body() });
+  });
+  updateTrigger(app.db, stopped.trigger, { enabled: false });
+  const others = Array.from({ length: 10 }, (_, index) =>
+    push(other, 'gitea', { ref: `refs/heads/fast-${index}`, before: ZEROS, after: hashOf(index) }),
+  );
+  release();
+  assert.deepEqual(
+    (await Promise.all(slow)).map(({ status }) => status),
+    slow.map(() => 404),
+  );
+  assert.deepEqual(
+    (await Promise.all(others)).map(({ status }) => status),
+    others.map(() => 201),
+  );
+  assert.deepEqual([requestsOf(stopped).length, requestsOf(other).length], [0, 10]);
+});
+
 const MIB = 1024 * 1024;
 
 /** A push of GitHub with that many bytes. */
@@ -413,6 +444,36 @@ test('a body of 1 MiB is read; one of 25 MiB is verified and asks for a look; a 
   assert.deepEqual([more.status, more.json], [403, errors('generic', 'invalid_format')]);
   const read = await sendBytes(MIB);
   assert.deepEqual([read.status, ...outcomes(read)], [201, 'requested'], read.text);
+});
+
+test('hooks are answered while 80 bodies of others never end, and read again afterwards', async () => {
+  const hooked = plantTrigger();
+  const { hostname, port } = new URL(app.url);
+  const part = Buffer.alloc(MIB - 64 * 1024, ' ');
+  const held = await Promise.all(
+    Array.from({ length: 80 }, async () => {
+      const socket = connect({ host: hostname, port: Number(port), ca: app.client.ca });
+      socket.on('error', () => {});
+      await once(socket, 'secureConnect');
+      socket.write(
+        `POST /hooks/${hooked.trigger.id} HTTP/1.1\r\nHost: x\r\nX-GitHub-Event: push\r\n` +
+          `X-Hub-Signature-256: sha256=${'0'.repeat(64)}\r\nContent-Length: ${2 * MIB}\r\n\r\n`,
+      );
+      await new Promise<void>(resolve => socket.write(part, () => resolve()));
+      return socket;
+    }),
+  );
+  const pushRound = (round: number) =>
+    push(hooked, 'github', { ref: `refs/heads/during-${round}`, before: ZEROS, after: hashOf(round) });
+  for (let round = 0; round < 20; round += 1) {
+    const answer = await pushRound(round);
+    assert.match(outcomes(answer).join(), /^(requested|looking)$/);
+  }
+  for (const socket of held) socket.destroy();
+  for (let round = 20; outcomes(await pushRound(round)).join() !== 'requested'; round += 1) {
+    assert.ok(round < 500, 'no hook is read any more');
+    await wait(20);
+  }
 });
 
 test('a body in chunks, without a length, has the same limit', async () => {

@@ -2,6 +2,7 @@
 import { createHash } from 'node:crypto';
 import { after } from 'node:test';
 import { eq } from 'drizzle-orm';
+import type { RefChange } from '../../src/domain/trigger/hook-payload.ts';
 import { defaultOptions, type TriggerOptions } from '../../src/domain/trigger/trigger.ts';
 import type { RemoteRefs } from '../../src/engine/git/ls-remote.ts';
 import { createLive } from '../../src/live.ts';
@@ -9,7 +10,7 @@ import { createLog } from '../../src/log.ts';
 import { listBuildRequests } from '../../src/store/builds.ts';
 import type { Db } from '../../src/store/database/db.ts';
 import { firings } from '../../src/store/database/schema.ts';
-import { observeHook, type RefChange } from '../../src/store/firings.ts';
+import { observeHook } from '../../src/store/firings.ts';
 import { createProject, type Project } from '../../src/store/projects.ts';
 import { createTrigger, findAnyTrigger, listFirings, type Trigger } from '../../src/store/triggers.ts';
 import { type LookOutcome, type WatchOptions, watchRepositories } from '../../src/work/watch-repositories.ts';
