@@ -72,13 +72,14 @@ export async function startChild(
   };
 }
 
-/** The processor time that a process has used so far. */
-export function cpuMsOf(pid: number): number {
+/** The processor time that a process has used so far, with or without that of children that have ended. */
+export function cpuMsOf(pid: number, children?: 'and children'): number {
   const fields = readFileSync(`/proc/${pid}/stat`, 'utf8')
     .replace(/^.*\) /, '')
     .split(' ');
   const HERTZ = 100;
-  return ((Number(fields[11]) + Number(fields[12])) * 1000) / HERTZ;
+  const ticks = fields.slice(11, children ? 15 : 13).reduce((sum, field) => sum + Number(field), 0);
+  return (ticks * 1000) / HERTZ;
 }
 
 export function residentBytesOf(pid: number): number {

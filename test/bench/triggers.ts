@@ -2,6 +2,8 @@
 // sides. Each part is in a file of its own.
 import { exitStatus } from './support.ts';
 import { compareHooks } from './support-hooks.ts';
+import { measurePolling } from './support-polling.ts';
 
 await compareHooks();
+await measurePolling();
 process.exitCode = exitStatus();

@@ -24,6 +24,9 @@ const OUTPUT_MAX_BYTES = 32 * 1024 ** 2;
 const ANSWER_MAX_BYTES = 64 * 1024 ** 2;
 const TOO_LARGE = 'the answer of the host is too large';
 const SHOWN_CHARACTERS = 80;
+// ssh prefers sntrup761, which takes nine tenths of the time of a look, here and on the host. It protects what is sent from
+// quantum computers of the future: code is worth that, a list of refs is not.
+const KEY_EXCHANGE = '^curve25519-sha256';
 
 /** Throws a GitFailure unless the answer is complete and every line of it is valid. */
 export async function listRemote(list: ListRemote): Promise<RemoteRefs> {
@@ -31,7 +34,7 @@ export async function listRemote(list: ListRemote): Promise<RemoteRefs> {
   const tooLarge = `The host ${host} lists more branches and tags than can be read: delete old ones.`;
   const answer = readAnswer(host);
   try {
-    await withSsh(list.ssh, async session =>
+    await withSsh({ ...list.ssh, keyExchange: KEY_EXCHANGE }, async session =>
       runGit(['ls-remote', '--symref', '--', list.url, 'HEAD', 'refs/heads/*', 'refs/tags/*'], {
         ssh: await limitAnswer(session),
         host,

@@ -11,6 +11,8 @@ export type SshAccess = {
   privateKey: string;
   /** Covers TCP, banner and key exchange. */
   connectTimeoutMs?: number;
+  /** KexAlgorithms, unless ssh/config names others. */
+  keyExchange?: string;
 };
 
 export type SshSession = {
@@ -122,6 +124,7 @@ async function clientConfig(access: SshAccess, directory: string, connectTimeout
     HashKnownHosts: 'no',
     ServerAliveInterval: 15,
     ServerAliveCountMax: 3,
+    ...(access.keyExchange && { KexAlgorithms: access.keyExchange }),
   };
   return [...configLines(mandatory), administrators ?? '', 'Match all', ...configLines(defaults), ''].join(
     '\n',

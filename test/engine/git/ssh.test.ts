@@ -87,9 +87,14 @@ test('keys that a killed process left behind are removed, and nothing else', asy
 });
 
 // `ssh -G` prints the settings that ssh would use, without connecting.
-async function settingsFor(dataDirectory: string, host: string): Promise<Map<string, string>> {
+async function settingsFor(
+  dataDirectory: string,
+  host: string,
+  keyExchange?: string,
+): Promise<Map<string, string>> {
   const { privateKey } = generateKeyPair('x');
-  const printed = await withSsh({ dataDirectory, privateKey }, async session =>
+  const access = { dataDirectory, privateKey, ...(keyExchange && { keyExchange }) };
+  const printed = await withSsh(access, async session =>
     execFileSync('ssh', ['-F', join(session.directory, 'config'), '-G', host], { encoding: 'utf8' }),
   );
   const pairs = printed.split('\n').map(line => line.split(/ (.*)/s).slice(0, 2) as [string, string]);
@@ -123,6 +128,18 @@ test("the administrator's aliases, ports and jump hosts apply, but never a weake
   assert.equal(settings.get('userknownhostsfile'), join(dataDirectory, 'ssh', 'known_hosts'));
   assert.equal(settings.get('connecttimeout'), '15');
   assert.equal((await settingsFor(dataDirectory, 'bastion')).get('stricthostkeychecking'), 'accept-new');
+});
+
+test('a call can prefer a key exchange that costs less, unless ssh/config names another', async () => {
+  const dataDirectory = join(directory, 'key exchange');
+  mkdirSync(join(dataDirectory, 'ssh'), { recursive: true });
+  writeFileSync(join(dataDirectory, 'ssh', 'config'), 'Host strict\n  KexAlgorithms ecdh-sha2-nistp256');
+  const orderOf = async (host: string) =>
+    (await settingsFor(dataDirectory, host, '^curve25519-sha256')).get('kexalgorithms')?.split(',') ?? [];
+  const order = await orderOf('forge');
+  assert.equal(order[0], 'curve25519-sha256');
+  assert.ok(order.length > 1);
+  assert.deepEqual(await orderOf('strict'), ['ecdh-sha2-nistp256']);
 });
 
 const EXPLAINED: [output: string, message: RegExp][] = [
