@@ -1,7 +1,7 @@
 // Commit statuses: which contexts an event changes, recorded as deliveries in the transaction of the change, and what each
 // delivery reports when it is sent. Of one context, only the newest delivery is sent.
 
-import { and, desc, eq, gt, sql } from 'drizzle-orm';
+import { and, desc, eq, isNotNull, sql } from 'drizzle-orm';
 import type { EventType } from '../contract/events.ts';
 import { type BuildState, isFinishedBuild, isFinishedRequest } from '../domain/build.ts';
 import {
@@ -24,6 +24,52 @@ type Request = typeof buildRequests.$inferSelect;
 type Delivery = typeof deliveries.$inferSelect;
 
 const insertDelivery = insertInto(deliveries);
+
+// Prepared, because they run for every event of a request with many suites.
+const requestById = prepared(db =>
+  db.orm
+    .select()
+    .from(buildRequests)
+    .where(eq(buildRequests.id, sql.placeholder('id')))
+    .prepare(),
+);
+const buildById = prepared(db =>
+  db.orm
+    .select()
+    .from(builds)
+    .where(eq(builds.id, sql.placeholder('id')))
+    .prepare(),
+);
+const newerBuild = prepared(db =>
+  db.sqlite
+    .prepare<[bigint, bigint, string], bigint>(
+      'SELECT 1 FROM builds WHERE suite_id = ? AND id > ? AND commit_ref = ? LIMIT 1',
+    )
+    .pluck(),
+);
+const newestRequest = prepared(db =>
+  db.sqlite
+    .prepare<[bigint, string, string], bigint>(`
+      SELECT build_request_id FROM builds
+      WHERE commit_id = (SELECT id FROM commits WHERE project_id = ? AND ref = ?) AND commit_ref = ?
+      ORDER BY id DESC LIMIT 1`)
+    .pluck(),
+);
+const newestDelivery = prepared(db =>
+  db.orm
+    .select()
+    .from(deliveries)
+    .where(
+      and(
+        eq(deliveries.notificationId, sql.placeholder('notificationId')),
+        eq(deliveries.resourceId, sql.placeholder('resourceId')),
+        isNotNull(deliveries.status),
+      ),
+    )
+    .orderBy(desc(deliveries.id))
+    .limit(1)
+    .prepare(),
+);
 
 /** What the build or the request of an event reports now. A ping reports the newest one, other events nothing. */
 export function reportsOf(db: Db, projectId: bigint, type: EventType, resourceId: bigint): StatusReport[] {
@@ -48,16 +94,11 @@ function newestReports(db: Db, projectId: bigint): StatusReport[] {
 }
 
 function buildReports(db: Db, id: bigint): StatusReport[] {
-  const build = db.orm.select().from(builds).where(eq(builds.id, id)).get();
+  const build = buildById(db).get({ id });
   const request = build && findRequest(db, build.buildRequestId);
   if (!build || !request) return [];
   const { commitRef: commit, buildState } = build;
-  const isNewest = !db.orm
-    .select({ id: builds.id })
-    .from(builds)
-    .where(and(eq(builds.suiteId, build.suiteId), gt(builds.id, id), eq(builds.commitRef, commit)))
-    .limit(1)
-    .get();
+  const isNewest = newerBuild(db).get(build.suiteId, id, commit) === undefined;
   const isRollupChanged =
     !isFinishedBuild(buildState) && decidingRequest(db, request, commit).id === request.id;
   return [
@@ -101,8 +142,7 @@ const stateOfRequest = ({ buildState }: Request): StatusState =>
     ? 'pending'
     : buildState;
 
-const findRequest = (db: Db, id: bigint): Request | undefined =>
-  db.orm.select().from(buildRequests).where(eq(buildRequests.id, id)).get();
+const findRequest = (db: Db, id: bigint): Request | undefined => requestById(db).get({ id });
 
 /** The hash that the request builds. Undefined while it is not known. */
 function commitOf(db: Db, request: Request): string | undefined {
@@ -124,24 +164,9 @@ function commitOf(db: Db, request: Request): string | undefined {
  * branch, does not hide a failure.
  */
 function decidingRequest(db: Db, request: Request, commit: string): Request {
-  const known = db.orm
-    .select({ id: commits.id })
-    .from(commits)
-    .where(and(eq(commits.projectId, request.projectId), eq(commits.ref, commit)))
-    .get();
-  const commitId = known?.id ?? request.commitId;
-  const newest =
-    commitId === null
-      ? undefined
-      : db.orm
-          .select({ requestId: builds.buildRequestId })
-          .from(builds)
-          .where(and(eq(builds.commitId, commitId), eq(builds.commitRef, commit)))
-          .orderBy(desc(builds.id))
-          .limit(1)
-          .get();
-  const isOwn = !newest || (request.buildState !== 'skipped' && request.id > newest.requestId);
-  return (isOwn ? undefined : findRequest(db, newest.requestId)) ?? request;
+  const newestId = newestRequest(db).get(request.projectId, commit, commit);
+  const isOwn = newestId === undefined || (request.buildState !== 'skipped' && request.id >= newestId);
+  return (isOwn ? undefined : findRequest(db, newestId)) ?? request;
 }
 
 const supersede = prepared(db =>
@@ -192,19 +217,7 @@ export function recordReports(
 
 /** The newest delivery of a context, which says what the forge shows or will show. */
 export function findNewest(db: Db, notificationId: bigint, resourceId: bigint): Delivery | undefined {
-  return db.orm
-    .select()
-    .from(deliveries)
-    .where(
-      and(
-        eq(deliveries.notificationId, notificationId),
-        eq(deliveries.resourceId, resourceId),
-        sql`${deliveries.status} IS NOT NULL`,
-      ),
-    )
-    .orderBy(desc(deliveries.id))
-    .limit(1)
-    .get();
+  return newestDelivery(db).get({ notificationId, resourceId });
 }
 
 const CONTEXTS_RESENT = 1_000;
@@ -232,11 +245,7 @@ export function findStatus(db: Db, deliveryId: bigint, baseUrl: string): CommitS
   const { context, commit, state } = report;
   const shared = { context, commit, state, ref: refOf(request) };
   if (report.buildId !== undefined) {
-    const build = db.orm
-      .select()
-      .from(builds)
-      .where(eq(builds.id, BigInt(report.buildId)))
-      .get();
+    const build = buildById(db).get({ id: BigInt(report.buildId) });
     if (!build) return undefined;
     const durationMs = durationOf(build.startedAt, build.finishedAt);
     return {
