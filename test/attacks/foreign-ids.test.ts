@@ -35,12 +35,11 @@ type Id = keyof Planted;
 type Swap = { row: Row; name: Id; whose: 'foreign' | 'sibling' | 'another kind' };
 
 const idsIn = (path: string) => [...path.matchAll(/:(\w+)/g)].map(match => match[1] as string);
-const plantedName = (row: Row, name: string): Id =>
-  name === 'dependency_id'
-    ? row.dependency === 'used'
-      ? 'used_dependency_id'
-      : 'free_dependency_id'
-    : (name as Id);
+const plantedName = (row: Row, name: string): Id => {
+  if (name === 'dependency_id')
+    return row.dependency === 'used' ? 'used_dependency_id' : 'free_dependency_id';
+  return name === 'trigger_id' && row.schedule ? 'schedule_id' : (name as Id);
+};
 
 function swapsOf(rows: readonly Row[]): Record<string, Swap> {
   const swaps: Record<string, Swap> = {};

@@ -55,7 +55,10 @@ export async function listRemote(list: ListRemote): Promise<RemoteRefs> {
   return answer.end();
 }
 
-/** Ends the connection when the host has sent too much. dd passes on each piece at once; head would wait for more. */
+/**
+ * Ends the connection when the host has sent too much. dd passes on each piece at once; head would wait for more. dd counts
+ * reads, even of less than a block, so blocks are small: what arrives in pieces must not use up the count.
+ */
 async function limitAnswer(session: SshSession): Promise<SshSession> {
   const script = join(session.directory, 'limited-ssh');
   const pid = shellQuote(join(session.directory, 'pid'));
@@ -63,7 +66,7 @@ async function limitAnswer(session: SshSession): Promise<SshSession> {
   await writeFile(
     script,
     `sh -c 'echo $$ >"$0"; exec ssh -F "$@"' ${pid} ${config} "$@" | {
-  dd bs=64k count=${ANSWER_MAX_BYTES} iflag=count_bytes status=none
+  dd bs=1k count=${ANSWER_MAX_BYTES / 1024} status=none
   [ "$(head -c 1 | wc -c)" -eq 0 ] || echo 'fatal: ${TOO_LARGE}' >&2
 }
 `,

@@ -145,6 +145,15 @@ test('an answer with anything that is no ref fails as a whole', async t => {
     );
 });
 
+test('an answer that arrives in many small pieces is complete', async () => {
+  const answer = `for (let at = 0; at < 3000; at += 1) {
+    ref('refs/heads/b' + at);
+    await delay(1);
+  }`;
+  const { refs } = await listRemote(hostileHost('pieces', answer));
+  assert.equal(refs.size, 3000);
+});
+
 test('hashes of 64 digits are valid', async () => {
   // git drops them unless the host declares the object format, so a real repository is needed.
   const directory = join(sshd.repositoriesDirectory, 'sha256.git');
