@@ -22,6 +22,7 @@ import {
 import { deleteTrigger } from '../store/cleanup/purge.ts';
 import type { Db } from '../store/database/db.ts';
 import { lookFor } from '../store/firings.ts';
+import { LATE_MS } from '../store/looks.ts';
 import { fireScheduleNow } from '../store/schedules.ts';
 import {
   createTrigger,
@@ -42,8 +43,6 @@ const MAX_GLOBS = 100;
 /** How long a caller waits for the repository. A look may take 30 s, and may have to wait for others. */
 const FIRE_MS = 60_000;
 const UPCOMING = 5;
-/** Looks start within moments. One that is overdue by more waits for others. */
-const LATE_MS = 60_000;
 
 const filter = (doc: string, example: string) =>
   optional({

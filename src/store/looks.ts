@@ -4,6 +4,7 @@ import { and, eq } from 'drizzle-orm';
 import type { TriggerOptions } from '../domain/trigger/trigger.ts';
 import { type Db, prepared } from './database/db.ts';
 import { triggers } from './database/schema.ts';
+import { FIRE } from './firings.ts';
 import { moveTrigger } from './transition.ts';
 import { findAnyTrigger, type Trigger } from './triggers.ts';
 
@@ -16,19 +17,23 @@ const FAILURE_BASE_S = 30;
 const FAILURE_MAX_S = 3_600;
 const FAILURES_BEFORE_FAILING = 3;
 const JITTER = 0.1;
-const LATE_MS = 60_000;
+/** Looks begin within moments. One that is overdue by more waits for others. */
+export const LATE_MS = 60_000;
 
 const COLUMNS = `t.id AS triggerId, t.next_at AS nextAt, t.project_id AS projectId, p.repository_url AS repositoryUrl
   FROM triggers t JOIN projects p ON p.id = t.project_id`;
-const LOOKS = `t.enabled = 1 AND t.deleted_at IS NULL AND t.trigger_type <> 'schedule'`;
+const OF_REPOSITORY = `t.deleted_at IS NULL AND t.trigger_type <> 'schedule'`;
+const LOOKS = `t.enabled = 1 AND ${OF_REPOSITORY}`;
 
 const statements = prepared(({ sqlite }) => ({
   due: sqlite.prepare<[bigint], DueLook>(
     `SELECT ${COLUMNS} WHERE ${LOOKS} AND t.next_at <= ? ORDER BY t.next_at`,
   ),
   awaited: sqlite.prepare<[bigint], DueLook>(
-    `SELECT ${COLUMNS} WHERE ${LOOKS} AND t.next_at <= ?
-       AND t.id IN (SELECT trigger_id FROM firings WHERE outcome = 'looking') ORDER BY t.next_at`,
+    // Whoever fires a trigger that is switched off gets a look all the same.
+    `SELECT ${COLUMNS} WHERE ${OF_REPOSITORY} AND t.next_at <= ?
+       AND t.id IN (SELECT trigger_id FROM firings WHERE outcome = 'looking' AND (event = '${FIRE}' OR t.enabled = 1))
+       ORDER BY t.next_at`,
   ),
   next: sqlite
     .prepare<[bigint], bigint | null>(`SELECT min(next_at) FROM triggers t WHERE ${LOOKS} AND next_at > ?`)
@@ -37,7 +42,7 @@ const statements = prepared(({ sqlite }) => ({
     .prepare<[bigint], bigint>(`SELECT count(*) FROM triggers t WHERE ${LOOKS} AND next_at <= ?`)
     .pluck(),
   claim: sqlite.prepare<[bigint, bigint, bigint]>(
-    'UPDATE triggers SET next_at = ? WHERE id = ? AND next_at = ? AND enabled = 1 AND deleted_at IS NULL',
+    'UPDATE triggers SET next_at = ? WHERE id = ? AND next_at = ? AND deleted_at IS NULL',
   ),
   repair: sqlite.prepare<{ now: bigint }>(
     `UPDATE triggers AS t SET next_at = :now WHERE ${LOOKS}

@@ -53,7 +53,7 @@ export async function applyLook(
   const staleRefs = new Set<string>();
 
   const isCurrent = () =>
-    findAnyTrigger(db, trigger.id)?.enabled === true &&
+    findAnyTrigger(db, trigger.id)?.enabled === trigger.enabled &&
     findProject(db, project.id)?.repositoryUrl === project.repositoryUrl;
   /** Leaves out what hooks have reported since, or shortly before. */
   const withoutStale = (batch: readonly SeenChange[]) => {
@@ -152,7 +152,9 @@ function planFor(
   waiting: readonly Firing[],
   isFirst: boolean,
 ): LookPlan {
-  const filters = listRefTriggers(db, project.id).map(({ options }) => compileFilters(JSON.parse(options)));
+  const filters = [trigger, ...listRefTriggers(db, project.id)].map(({ options }) =>
+    compileFilters(JSON.parse(options)),
+  );
   const named = new Set(waiting.flatMap(({ ref }) => ref ?? []));
   const { build_first } = JSON.parse(trigger.options) as Partial<TriggerOptions['poll']>;
   const firstRefs = new Set([

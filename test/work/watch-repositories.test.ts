@@ -388,6 +388,26 @@ test('a firing that a caller waits for ends with the look, also if it fails', as
   assert.deepEqual(await fire(), ['failed', 'The host is down: start it.']);
 });
 
+test('a trigger that is switched off looks when somebody fires it, and not by itself', async () => {
+  const world = openWatchFixture();
+  const trigger = addTrigger(world.db, world.project, 'poll');
+  world.start();
+  await world.looks(1);
+  updateTrigger(world.db, world.trigger(trigger), { enabled: false });
+  world.push(MAIN, 'two');
+  world.now.ms += 600_000;
+  const hook = lookFor(world.db, world.trigger(trigger), undefined, { event: 'push' });
+  for (let turn = 0; turn < 20; turn += 1) await nextTurn();
+  assert.equal(world.outcomes.length, 1);
+  const fired = lookFor(world.db, world.trigger(trigger), undefined, { event: 'fire' });
+  await world.looks(2);
+  assert.deepEqual(
+    [hook, fired].map(({ id }) => world.firing(id).outcome),
+    ['looked', 'looked'],
+  );
+  assert.deepEqual(world.requests(), [['main', hashOf('two')]]);
+});
+
 test('the firing of a hook waits for a look that succeeds', async () => {
   let isDown = true;
   const world = openWatchFixture({
