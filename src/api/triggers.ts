@@ -139,7 +139,7 @@ export function present(db: Db, trigger: Trigger) {
   });
 }
 
-const hookUrl = ({ baseUrl }: Services, { id }: Trigger) => `${baseUrl}/hooks/${id}`;
+export const hookUrl = ({ baseUrl }: Services, { id }: Trigger) => `${baseUrl}/hooks/${id}`;
 
 export const triggers = {
   list: endpoint({
@@ -263,10 +263,14 @@ export const triggers = {
       'Looks at the repository now, or requests the build of a schedule now. Returns the firings once they are known',
     access: 'sees',
     scope: 'build_requests_create',
+    fields: {
+      wait: flag('Whether to wait for the repository. Without it, the firing is `looking`. Default: true.'),
+    },
     response: { list: firingShape, paged: false },
-    handle: async ({ db, live, project, trigger, request }) => {
+    handle: async ({ db, live, project, trigger, request, values }) => {
       if (trigger.triggerType === 'schedule') return [presentFiring(fireScheduleNow(db, project, trigger))];
       const first = lookFor(db, trigger, undefined, { event: 'fire' });
+      if (values.wait === false) return [presentFiring(first)];
       await untilLooked(live, request.signal, trigger, () => findFiring(db, first.id)?.outcome !== 'looking');
       const page = { limit: 100, before: undefined };
       return listFirings(db, trigger.id, page)

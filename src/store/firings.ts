@@ -1,7 +1,7 @@
 // What triggers do: compares refs with their last known hashes, makes build requests, and records a firing for each ref.
 // Every function is one transaction.
 
-import { and, asc, eq, gt, isNotNull, ne, notInArray, sql } from 'drizzle-orm';
+import { and, asc, desc, eq, gt, isNotNull, ne, notInArray, sql } from 'drizzle-orm';
 import type { RefChange } from '../domain/trigger/hook-payload.ts';
 import {
   type ForkedPull,
@@ -301,6 +301,17 @@ export function recordLook(db: Db, look: RepositoryLook): void {
       .onConflictDoUpdate({ target: repositoryLooks.projectId, set })
       .run(),
   );
+}
+
+/** The newest firing of a trigger that a hook reported. */
+export function findLastHook(db: Db, triggerId: bigint): Firing | undefined {
+  return db.orm
+    .select()
+    .from(firings)
+    .where(and(eq(firings.triggerId, triggerId), notInArray(firings.event, [LOOK, FIRE])))
+    .orderBy(desc(firings.id))
+    .limit(1)
+    .get();
 }
 
 /** The firings of a project's triggers that wait for a look. */

@@ -29,6 +29,8 @@ import { projectsPages } from './project/projects.ts';
 import { settingsPages } from './project/settings.ts';
 import { strategyPages } from './project/strategies.ts';
 import { suitesPages } from './project/suites.ts';
+import { triggerPages } from './project/trigger.ts';
+import { triggersPages } from './project/triggers.ts';
 import { suitePages } from './suite/suite.ts';
 
 /** The first match wins: /ui/projects/new comes before /ui/projects/:project_id. */
@@ -40,6 +42,8 @@ export const routes: readonly Route[] = [
   ...commitPages,
   ...suitesPages,
   ...suitePages,
+  ...triggersPages,
+  ...triggerPages,
   ...deployPages,
   ...strategyPages,
   ...notificationPages,

@@ -31,6 +31,13 @@ const byField: Record<string, string> = {
     'The address of the project does not say how the forge names the repository. Enter it, for example team/website.',
   'options[repository] invalid_format':
     'Enter the repository as the forge names it, for example team/website.',
+  'options[branches] invalid_format':
+    'Enter at most 100 patterns, separated by spaces, for example main release/*.',
+  'options[tags] invalid_format': 'Enter at most 100 patterns, separated by spaces, for example v*.',
+  'options[branch] invalid_format': 'Enter the plain name of a branch, for example main.',
+  'options[cron] invalid_format':
+    'Enter five fields (minute, hour, day, month, weekday), for example 0 3 * * *, or a word such as @daily. The first time must come within eight years.',
+  'options[time_zone] invalid_format': 'Choose a time zone, for example Europe/Berlin.',
   'name invalid_format':
     'Use one line of at most 255 bytes. The name of a variable has only letters, digits and underscores.',
   'name already_exists': 'This name is already in use (case and white space are ignored). Choose another.',

@@ -146,6 +146,22 @@ export function selectField(form: Form, options: FieldOptions & { choices: reado
   );
 }
 
+/** One of a few choices, each with an explanation. */
+export function radioField(
+  form: Form,
+  options: Omit<FieldOptions, 'required'> & { choices: readonly (Choice & { hint: Html | string })[] },
+): Html {
+  const chosen = form.value(options.name);
+  const id = fieldId(form, options);
+  return html`<fieldset class="field checks"><legend>${options.label}</legend>
+${options.hint ? html`<p class="hint">${options.hint}</p>` : ''}
+${options.choices.map(
+  ({ value, label, hint }, at) =>
+    html`<div class="check"><input id="${id}-${at}" name="${options.name}" type="radio" value="${value}" aria-describedby="${id}-${at}-hint"${value === chosen ? raw(' checked') : ''}><label for="${id}-${at}">${label}</label><p class="hint" id="${id}-${at}-hint">${hint}</p></div>`,
+)}
+</fieldset>`;
+}
+
 /** A browser sends nothing for an unchecked box, so a hidden field sends `false`. */
 export function checkBox(form: Form, options: Omit<FieldOptions, 'required'>): Html {
   const id = fieldId(form, options);

@@ -16,6 +16,7 @@ import { rerunBuilds } from './build.ts';
 import { renderDeployForm } from './deploys.ts';
 import { projectPath, projectView, shortRef, subjectOf } from './frame.ts';
 import { durationOf } from './matrix.ts';
+import { renderStartedBy } from './started-by.ts';
 
 type CommitVisit = Visit<'project' | 'commit'>;
 
@@ -128,7 +129,7 @@ function buildCells(visit: CommitVisit, build: Build, isCurrent: boolean): (Html
     html`<a class="name" href="${path}">${build.suiteName}</a>${isCurrent ? '' : html` <span class="tag">earlier run</span>`}`,
     html`<div>${stateBadge(build.buildState, note)}${reason ? html`<div class="why">${reason}</div>` : ''}</div>`,
     html`<span class="number">${durationOf(build) || '–'}</span>`,
-    build.startedAt === null ? html`<span class="quiet">not yet</span>` : relativeTime(build.startedAt),
+    html`<div>${build.startedAt === null ? html`<span class="quiet">not yet</span>` : relativeTime(build.startedAt)}<div class="second words">${renderStartedBy(visit, build.buildRequestId)}</div></div>`,
     isFinishedBuild(build.buildState)
       ? isCurrent
         ? actionButton(formTo(visit, `${path}/rerun`), 'Rerun')

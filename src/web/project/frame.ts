@@ -5,6 +5,7 @@ import { eventTypes } from '../../contract/events.ts';
 import { lastEventId } from '../../store/events.ts';
 import { listCommitHeads } from '../../store/overview.ts';
 import { navItem, pageHead } from '../frame/components.ts';
+import { renderChanges } from '../frame/page-stream.ts';
 import { stateBadge } from '../frame/state.ts';
 import type { Html, View, Visit } from '../frame/visit.ts';
 
@@ -13,11 +14,12 @@ export type SuiteVisit = Visit<'project' | 'suite'>;
 
 const COMMITS_OFFERED = 50;
 
-type Tab = 'overview' | 'suites' | 'deploys' | 'notifications' | 'collaborators' | 'settings';
+type Tab = 'overview' | 'suites' | 'triggers' | 'deploys' | 'notifications' | 'collaborators' | 'settings';
 
 const tabs: [tab: Tab, path: string, label: string][] = [
   ['overview', '', 'Overview'],
   ['suites', '/suites', 'Suites'],
+  ['triggers', '/triggers', 'Triggers'],
   ['deploys', '/deploys', 'Deploys'],
   ['notifications', '/notifications', 'Notifications'],
   ['collaborators', '/collaborators', 'Collaborators'],
@@ -42,10 +44,13 @@ export function projectView(
     subpage?: { heading: string; title?: string; subtitle?: Html; actions?: Html; state?: string };
     /** The page's own address. Its `data-live` elements are reloaded from there after each event. */
     live?: string;
+    /** The path of a stream of changes to follow instead of the project's events. */
+    changes?: string;
+    scripts?: readonly string[];
   },
 ): View {
   const { project } = visit.found;
-  const { tab, subpage, live } = options;
+  const { tab, subpage, live, changes, scripts = [] } = options;
   const [, path, label] = tabs.find(([one]) => one === tab) ?? [tab, '', tab];
   const state = subpage ? subpage.state : tab === 'overview' ? project.buildState : undefined;
   const shared = isOwner(visit) ? '' : html`<span class="tag">shared with you</span>`;
@@ -68,10 +73,10 @@ export function projectView(
     section: 'projects',
     ...(state !== undefined && { state }),
     styles: ['project.css', 'matrix.css'],
-    ...(live !== undefined && { scripts: ['project.js'] }),
+    scripts: [...(live === undefined ? [] : ['project.js']), ...scripts],
     body: html`<div id="project-head"${live === undefined ? '' : html` data-live`}>${head}</div>
 ${renderTabs(visit, tab)}
-${live === undefined ? '' : renderStream(visit, live)}
+${live === undefined ? '' : changes ? renderChanges(visit, changes, live) : renderStream(visit, live)}
 ${options.body}`,
   };
 }

@@ -10,6 +10,7 @@ import { parseId } from '../../domain/id.ts';
 import { listBuildRequests } from '../../store/builds.ts';
 import { listNotifications } from '../../store/notifications.ts';
 import { findProject, findVisibleProject } from '../../store/projects.ts';
+import { listTriggers } from '../../store/triggers.ts';
 import { emptyState, olderLink, relativeTime } from '../frame/components.ts';
 import { actionButton, formTo, renderForm, submitButton, textField } from '../frame/form.ts';
 import { openPageStream } from '../frame/page-stream.ts';
@@ -19,6 +20,7 @@ import { type Html, perform, performPage, type View } from '../frame/visit.ts';
 import { type ProjectVisit, projectPath, projectView } from './frame.ts';
 import { renderCommits } from './matrix.ts';
 import { receiverOf } from './notifications.ts';
+import { renderStartedBy } from './started-by.ts';
 import { renderSteps } from './steps.ts';
 
 const PATH = '/ui/projects/:project_id';
@@ -57,7 +59,7 @@ async function showProject(visit: ProjectVisit): Promise<View> {
     body: html`<div id="disabled" data-live>${renderDisabled(visit)}</div>
 <div id="steps" data-live>${renderSteps(visit)}</div>
 <div class="overview">
-<section class="start panel" aria-labelledby="start-build"><h2 id="start-build">Start a build</h2>${renderStart(visit)}</section>
+<section class="start panel" aria-labelledby="start-build"><h2 id="start-build">Start a build</h2>${renderStart(visit)}${renderTriggerHint(visit)}</section>
 <section class="commits" id="commits" data-live aria-labelledby="commits-head"><h2 id="commits-head">Commits</h2>${await renderCommits(visit)}</section>
 <section class="requests" id="requests" data-live aria-labelledby="requests-head"><h2 id="requests-head">Build requests</h2>
 ${
@@ -103,6 +105,12 @@ function renderStart(visit: ProjectVisit): Html {
   });
 }
 
+function renderTriggerHint(visit: ProjectVisit): Html | string {
+  const [trigger] = listTriggers(visit.services.db, visit.found.project.id, { limit: 1, before: undefined });
+  if (trigger) return '';
+  return html`<p class="hint trigger-hint">Builds start only by hand. <a href="${projectPath(visit, '/triggers/new')}">Start them by pushes, polling or a schedule</a></p>`;
+}
+
 function renderRequests(visit: ProjectVisit, requests: readonly RequestRecord[]): Html {
   return html`<ul class="request-list">${requests.map(
     request => html`<li>
@@ -112,7 +120,7 @@ function renderRequests(visit: ProjectVisit, requests: readonly RequestRecord[])
         : html`<a href="${projectPath(visit, `/commits/${request.commit_id_str}`)}"><code>${request.commit_ref}</code></a>`
     }${isFinishedRequest(request.build_state) ? '' : renderCancel(visit, request)}</div>
 ${request.error === undefined ? '' : html`<p class="why">${request.error}</p>`}
-<div class="second">${relativeTime(Date.parse(request.created_at))} by ${request.created_by}</div>
+<div class="second words">${relativeTime(Date.parse(request.created_at))} ${renderStartedBy(visit, BigInt(request.id_str))}</div>
 </li>`,
   )}</ul>`;
 }

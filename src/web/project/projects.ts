@@ -2,9 +2,11 @@
 
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { html } from 'hono/html';
+import type { SentFields } from '../../api/http/body.ts';
 import { projects } from '../../api/projects.ts';
 import type { presentProject } from '../../contract/records.ts';
 import { parseId } from '../../domain/id.ts';
+import { triggerTypes } from '../../domain/trigger/trigger.ts';
 import { type ProjectSummary, summarizeProjects } from '../../store/overview.ts';
 import {
   emptyState,
@@ -17,25 +19,20 @@ import {
   sparkline,
   table,
 } from '../frame/components.ts';
-import { formTo, renderForm, submitButton, textArea, textField } from '../frame/form.ts';
+import { formTo, radioField, renderForm, submitButton, textArea, textField } from '../frame/form.ts';
 import { respondRedirect } from '../frame/layout.ts';
 import { renderChanges, respondChanges } from '../frame/page-stream.ts';
-import { action, page, type Route } from '../frame/route.ts';
+import { form, orShowAgain, page, type Route } from '../frame/route.ts';
 import { stateBadge } from '../frame/state.ts';
 import { type Html, perform, type View, type Visit } from '../frame/visit.ts';
+import { byHand, triggerChoices } from './trigger-text.ts';
 
 export const projectsPages: Route[] = [
   page('/ui', _visit => respondRedirect('/ui/projects')),
   page('/ui/projects', showProjects),
   page('/ui/projects/stream', followProjects),
   page('/ui/projects/new', showNewProject),
-  action('/ui/projects/new', projects.create, {
-    showForm: showNewProject,
-    done: (_, project) => ({
-      to: `/ui/projects/${project.id_str}`,
-      message: `Project ${project.name} created. Next, install its key in the repository.`,
-    }),
-  }),
+  form('/ui/projects/new', createProject),
 ];
 
 type ProjectRecord = ReturnType<typeof presentProject>;
@@ -149,8 +146,20 @@ function projectRow(project: ProjectRecord, summary: ProjectSummary | undefined,
   };
 }
 
+/** Creates the project, and leads to the form of the trigger that was chosen. */
+function createProject(visit: Visit, sent: SentFields): Promise<View | Response> {
+  return orShowAgain(visit, sent, showNewProject, async () => {
+    const start = sent.get('start');
+    const type = triggerTypes.find(type => type === start);
+    const project = await perform(visit, projects.create, { sent });
+    return respondRedirect(`/ui/projects/${project.id_str}${type ? `/triggers/new/${type}` : ''}`, {
+      message: `Project ${project.name} created. Next, ${type ? 'create its trigger, then ' : ''}install its key in the repository.`,
+    });
+  });
+}
+
 function showNewProject(visit: Visit): View {
-  const form = formTo(visit, '/ui/projects/new');
+  const form = formTo(visit, '/ui/projects/new', { start: 'push' });
   return {
     title: 'New project',
     section: 'projects',
@@ -158,7 +167,16 @@ function showNewProject(visit: Visit): View {
 ${renderForm(form, {
   fields: html`${textField(form, { name: 'name', label: 'Name', required: true, autofocus: true })}
 ${textArea(form, { name: 'description', label: 'Description', rows: 2 })}
-${textField(form, { name: 'repository_url', label: 'Repository URL', required: true, code: true, placeholder: 'git@git.example.org:team/website.git', hint: 'Fetched over SSH with the project’s own key, which you get on the next page.' })}`,
+${textField(form, { name: 'repository_url', label: 'Repository URL', required: true, code: true, placeholder: 'git@git.example.org:team/website.git', hint: 'Fetched over SSH with the project’s own key, which the project’s page shows.' })}
+${radioField(form, {
+  name: 'start',
+  label: 'How should builds start?',
+  hint: 'You can change this at any time.',
+  choices: [
+    ...triggerTypes.map(value => ({ value, ...triggerChoices[value] })),
+    { value: 'hand', ...byHand },
+  ],
+})}`,
   submit: html`${submitButton('Create project')} ${linkButton('/ui/projects', 'Back')}`,
 })}`,
   };

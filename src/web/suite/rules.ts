@@ -45,7 +45,8 @@ ${renderForm(add, {
   fields: html`<div class="row">${selectField(add, { name: 'subject', label: 'Subject', required: true, choices: subjects.map(value => ({ value, label: `${value} (${subjectLabels[value]})` })) })}
 ${selectField(add, { name: 'operator', label: 'Operator', required: true, choices: operators.map(value => ({ value, label: operatorLabels[value] })) })}
 ${textField(add, { name: 'value', label: 'Value', required: true, code: true, placeholder: 'main' })}</div>
-<p class="hint">“Matches” compares the whole value with a pattern: <code>*</code> for anything, <code>?</code> for one character, <code>[a-z]</code> for one of a set.</p>`,
+<p class="hint">“Matches” compares the whole value with a pattern: <code>*</code> for anything, <code>?</code> for one character, <code>[a-z]</code> for one of a set.</p>
+<p class="hint"><code>request.trigger</code> is <code>push</code>, <code>poll</code> or <code>schedule</code>, and empty if a person or the API started the build. A nightly suite has the rule <code>request.trigger</code> equals <code>schedule</code>. <code>request.trigger_name</code> is the name of the trigger.</p>`,
   submit: submitButton('Add rule', 'plain'),
 })}`;
 }
