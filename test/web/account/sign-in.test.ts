@@ -127,6 +127,7 @@ describe('pages before and after signing in', { timeout: 600_000 }, () => {
     assert.equal(await page.getByLabel('Description').inputValue(), '<b>The</b> site');
     await person.inspect('new-project-refused');
     await field.fill('git@git.example.org:team/website.git');
+    await page.getByLabel('Only by hand').check();
     await page.getByRole('button', { name: 'Create project' }).click();
     await page.waitForURL(/\/ui\/projects\/\d+$/);
     await page.getByText('ssh-ed25519').waitFor();
@@ -155,6 +156,7 @@ describe('pages before and after signing in', { timeout: 600_000 }, () => {
     await page.getByRole('link', { name: 'New project' }).click();
     await page.getByLabel('Name').fill('Plain');
     await page.getByLabel('Repository URL').fill('git@git.example.org:team/plain.git');
+    await page.getByLabel('Only by hand').check();
     await page.getByRole('button', { name: 'Create project' }).click();
     await page.waitForURL(/\/ui\/projects\/\d+$/);
     await person.go('/ui/projects?q=plain');

@@ -9,7 +9,7 @@ import {
   type TriggerType,
 } from '../../../src/domain/trigger/trigger.ts';
 import { listBuildRequests } from '../../../src/store/builds.ts';
-import { observeHook, recordFiring, requestBuild } from '../../../src/store/firings.ts';
+import { recordFiring, requestBuild } from '../../../src/store/firings.ts';
 import type { Project } from '../../../src/store/projects.ts';
 import { moveRequest, moveTrigger } from '../../../src/store/transition.ts';
 import {
@@ -22,7 +22,7 @@ import {
 } from '../../../src/store/triggers.ts';
 import { describeFiring, describeTrigger, formatSeconds } from '../../../src/web/project/trigger-text.ts';
 import type { Person } from '../../support/browser.ts';
-import { hashOf } from '../../support/forge-hooks.ts';
+import { forges, hashOf, signed, ZEROS } from '../../support/forge-hooks.ts';
 import { openProjectFixture, type ProjectFixture } from './fixture.ts';
 
 const newest = { limit: 100, before: undefined };
@@ -176,6 +176,13 @@ describe('the triggers tab', { timeout: 600_000 }, () => {
       ...(triggerType === 'push' && { secret: `whsec_${'s'.repeat(40)}` }),
       createdBy: 'owner@example.org',
     });
+  /** Sends a push hook as GitHub does, and returns the status of the response. */
+  const deliver = async ({ context }: Person, { id }: Trigger, secret: string) => {
+    const change = { ref: 'refs/heads/main', before: ZEROS, after: hashOf(1) };
+    const hook = signed('github', forges.github.push('team/website', change, 'ada'), secret);
+    const response = await context.request.post(`/hooks/${id}`, { headers: hook.headers, data: hook.body });
+    return response.status();
+  };
   const nightly = { cron: '0 3 * * *', time_zone: 'Europe/Berlin', branch: 'main' };
   const only = (project: Project) => listTriggers(fixture.db, project.id, newest)[0] as Trigger;
   const accept = ({ page }: Person, name: string) =>
@@ -190,9 +197,11 @@ describe('the triggers tab', { timeout: 600_000 }, () => {
       await page.getByText('Builds start only by hand').waitFor();
       await person.inspect('triggers-empty');
       await page.getByRole('link', { name: 'New trigger' }).click();
+      await page.getByRole('heading', { name: 'How should builds start?' }).waitFor();
       await person.inspect('trigger-choice');
       await page.getByRole('link', { name: 'On every push' }).click();
       assert.equal(await page.getByLabel('Branches').inputValue(), '*');
+      await page.getByLabel('Pull requests from forks').check();
       assert.equal(await page.getByLabel('Look for missed pushes').inputValue(), '21600');
       await person.inspect('trigger-new-push');
       person.expectRefusals();
@@ -205,6 +214,7 @@ describe('the triggers tab', { timeout: 600_000 }, () => {
       await page.getByRole('button', { name: 'Create trigger' }).click();
       await page.getByRole('heading', { name: 'Trigger created' }).waitFor();
       const trigger = only(project);
+      assert.equal(JSON.parse(trigger.options).pull_requests, true);
       const [secret = ''] = secretsOf(fixture.db, trigger);
       assert.match(secret, /^whsec_/);
       await page.locator('.copy-text', { hasText: secret }).first().waitFor();
@@ -232,8 +242,7 @@ describe('the triggers tab', { timeout: 600_000 }, () => {
       await person.inspect('trigger-created');
 
       // The first delivery is shown live.
-      const change = { ref: 'refs/heads/main', before: null, after: hashOf(1) };
-      observeHook(fixture.db, project, trigger, change, { event: 'push', delivery: 'd-1', pushedBy: 'ada' });
+      assert.equal(await deliver(person, trigger, secret), 201);
       await page.getByText('Received and verified').waitFor();
       await page.getByRole('link', { name: 'Build of main' }).waitFor();
       await person.inspect('trigger-delivered');
@@ -255,14 +264,9 @@ describe('the triggers tab', { timeout: 600_000 }, () => {
     const { page } = person;
     await person.go(`/ui/projects/${project.id}/triggers/${trigger.id}`);
     await page.getByText('Waiting for the first delivery…').waitFor();
-    fixture.db.write(() => {
-      fixture.db.sqlite
-        .prepare('UPDATE triggers SET refused_count = 3, refused_at = ? WHERE id = ?')
-        .run(fixture.db.now(), trigger.id);
-      fixture.db.touch(`trigger:${trigger.id}`);
-    });
+    assert.equal(await deliver(person, trigger, 'whsec_wrong'), 401);
     await page.getByText('Received, but the signature was wrong').waitFor();
-    await page.getByText('Calls with a wrong signature: 3.').waitFor();
+    await page.getByText('Calls with a wrong signature: 1.').waitFor();
     await page.getByText('Check that the whole secret was entered').waitFor();
     await person.inspect('trigger-refused');
 
@@ -275,6 +279,8 @@ describe('the triggers tab', { timeout: 600_000 }, () => {
       .locator('.copy-text', { hasText: secrets[0] as string })
       .first()
       .waitFor();
+    assert.equal(await deliver(person, trigger, secrets[1] as string), 201);
+    await page.getByText('Received and verified').waitFor();
     await page.getByRole('link', { name: 'Done' }).click();
     await page.getByRole('heading', { name: 'Main', exact: true }).waitFor();
     assert.doesNotMatch(await page.content(), /whsec_/);
@@ -482,7 +488,7 @@ describe('the triggers tab', { timeout: 600_000 }, () => {
       const { page } = person;
       await person.go('/ui/projects/new');
       assert.equal(await page.getByLabel('On every push').isChecked(), true);
-      if (choice === 'On every push') await person.inspect('project-new');
+      if (choice === 'On every push') await person.inspect('project-start');
       await page.getByLabel('Name').fill(`Started ${choice}`);
       await page.getByLabel(choice).check();
       person.expectRefusals();
