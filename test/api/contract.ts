@@ -199,7 +199,7 @@ export const additionalEndpoints: Row[] = [
   put(T, 'both', 'build_requests_create', () => ({ name: fresh('Push') })),
   remove(T, 'owner', 'build_requests_create'),
   post(`${T}/secret`, 'both', 'build_requests_create', undefined, 200),
-  { ...post(`${T}/fire`, 'both', 'build_requests_create', undefined, 200), schedule: true },
+  { ...post(`${T}/fire`, 'both', 'build_requests_create', () => ({}), 200), schedule: true },
   get(`${T}/firings`, 'both', 'build_requests'),
   { method: 'POST', path: '/hooks/:trigger_id', who: 'none', status: 200, hook: true },
 ];

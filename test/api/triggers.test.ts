@@ -198,6 +198,16 @@ test('firing a push trigger waits for the look and returns what it found', async
   );
 });
 
+test('firing without waiting returns the look that is under way', async () => {
+  const push = rowOf(await create({ trigger_type: 'push' }));
+  const { status, list } = await ask('POST', `${P()}/triggers/${push.id}/fire`, { wait: 'false' });
+  assert.equal(status, 200);
+  assert.deepEqual(
+    list.map(firing => [firing.event, firing.outcome]),
+    [['fire', 'looking']],
+  );
+});
+
 test('a suspended owner builds nothing', () => {
   const owner = app.people.suspended;
   const theirs = app.plant(owner);
