@@ -2,6 +2,8 @@
 import assert from 'node:assert/strict';
 import { createHmac } from 'node:crypto';
 import { once } from 'node:events';
+import { connect as connect2 } from 'node:http2';
+import { text as readText } from 'node:stream/consumers';
 import { after, before, describe, test } from 'node:test';
 import { setTimeout as wait } from 'node:timers/promises';
 import { connect } from 'node:tls';
@@ -444,6 +446,10 @@ test('a body of 1 MiB is read; one of 25 MiB is verified and asks for a look; a 
   assert.deepEqual([more.status, more.json], [403, errors('generic', 'invalid_format')]);
   const read = await sendBytes(MIB);
   assert.deepEqual([read.status, ...outcomes(read)], [201, 'requested'], read.text);
+  // As curl does with large bodies.
+  const { headers, body } = signedBytes(largePush(2 * MIB), hooked.secret);
+  const awaited = await send(hooked.trigger.id, { headers: { ...headers, expect: '100-continue' }, body });
+  assert.deepEqual([awaited.status, ...outcomes(awaited)], [200, 'looking'], awaited.text);
 });
 
 test('hooks are answered while 80 bodies of others never end, and read again afterwards', async () => {
@@ -473,6 +479,33 @@ test('hooks are answered while 80 bodies of others never end, and read again aft
   for (let round = 20; outcomes(await pushRound(round)).join() !== 'requested'; round += 1) {
     assert.ok(round < 500, 'no hook is read any more');
     await wait(20);
+  }
+});
+
+test('hooks over HTTP/2 are read as over HTTP/1.1: with a body, without one, too large, and refused', async () => {
+  const hooked = plantTrigger();
+  const session = connect2(app.url, { ca: app.client.ca });
+  const ask = async ({ headers, body }: { headers: object; body: string | Buffer }) => {
+    const stream = session.request({ ':method': 'POST', ':path': `/hooks/${hooked.trigger.id}`, ...headers });
+    stream.on('error', () => {});
+    const answered = once(stream, 'response') as Promise<[Record<string, unknown>]>;
+    stream.end(body);
+    const [{ ':status': status }] = await answered;
+    const text = Number(status) < 300 ? await readText(stream) : '';
+    stream.close();
+    const list = text === '' ? [] : (JSON.parse(text) as { response: { outcome: string }[] }).response;
+    return [status, ...list.map(({ outcome }) => outcome)];
+  };
+  try {
+    assert.deepEqual(await ask(postReceive([created], hooked.secret)), [201, 'requested']);
+    assert.deepEqual(await ask(postReceive([], hooked.secret)), [200, 'looking']);
+    assert.deepEqual(await ask(signedBytes(largePush(2 * MIB), hooked.secret)), [200, 'looking']);
+    assert.deepEqual(await ask(signedBytes(largePush(2 * MIB), newHookSecret())), [401]);
+    assert.deepEqual(await ask(postReceive([created], newHookSecret())), [401]);
+    assert.deepEqual(await ask(signedBytes(largePush(25 * MIB + 1), hooked.secret)), [403]);
+    assert.deepEqual(await ask(postReceive([updated], hooked.secret)), [201, 'requested']);
+  } finally {
+    session.close();
   }
 });
 
