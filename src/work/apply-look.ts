@@ -27,6 +27,7 @@ import { type Firing, findAnyTrigger, listRefTriggers, type Trigger } from '../s
 export type Look = { trigger: Trigger; project: Project; claim: Claim; answer: RemoteRefs };
 
 const PAGE_ROWS = 500;
+const COMPARED_AT_ONCE = 10_000;
 const BATCH_ROWS = 25;
 /** After it has sent a hook, a host may still answer with an older state for so long. */
 const HOST_LAG_MS = 30_000;
@@ -131,17 +132,22 @@ async function listChanges(
   refs: ReadonlyMap<string, string>,
 ): Promise<SeenChange[]> {
   const changes: SeenChange[] = [];
-  const added = new Map(refs);
+  const known = new Set<string>();
   for (let page = listSeenRefs(db, projectId, '', PAGE_ROWS); page.length > 0; ) {
     for (const { ref, hash } of page) {
       const after = refs.get(ref) ?? null;
       if (after !== hash) changes.push({ ref, after });
-      added.delete(ref);
+      known.add(ref);
     }
     await nextTurn();
     page = listSeenRefs(db, projectId, page.at(-1)?.ref ?? '', PAGE_ROWS);
   }
-  for (const [ref, after] of added) changes.push({ ref, after });
+  let compared = 0;
+  for (const [ref, after] of refs) {
+    if (!known.has(ref)) changes.push({ ref, after });
+    compared += 1;
+    if (compared % COMPARED_AT_ONCE === 0) await nextTurn();
+  }
   return changes;
 }
 
