@@ -55,7 +55,7 @@ export const hooks = {
       example: '-H "X-Assay-Token: $SECRET"',
     },
     response: { list: firingShape, paged: false, created: 'A build was requested.' },
-    handle: async ({ db, log, params, request, outgoing }) => {
+    handle: async ({ db, log, metrics, params, request, outgoing }) => {
       const { trigger } = findHookTrigger(db, params.trigger_id);
       const verifier = createHookVerifier(request.headers, secretsOf(db, trigger), db.now());
       const body = verifier && (await readVerified(outgoing.req, verifier));
@@ -72,6 +72,7 @@ export const hooks = {
         const { trigger: current, project } = findHookTrigger(db, params.trigger_id);
         return handleHook(db, project, current, hook);
       });
+      for (const { outcome } of firings) metrics.countFiring(outcome);
       const hasRequest = firings.some(({ outcome }) => outcome === 'requested');
       return respondJson({ response: firings.map(presentFiring) }, hasRequest ? 201 : 200, undefined);
     },

@@ -53,7 +53,8 @@ export function watchRepositories(options: WatchOptions): { stop(): Promise<void
   /** The looks that are under way, by project. */
   const looks = new Map<bigint, { host: string; ended: Promise<void> }>();
   let startedAtMs = Number.NEGATIVE_INFINITY;
-  let wasAwaited = false;
+  /** Whether the last look was one that somebody waited for. */
+  let isAwaited = false;
   let timer: NodeJS.Timeout | undefined;
   let immediate: NodeJS.Immediate | undefined;
 
@@ -80,13 +81,15 @@ export function watchRepositories(options: WatchOptions): { stop(): Promise<void
     const waitMs = startedAtMs + 1000 / options.rate - performance.now();
     if (waitMs > 0) return waitMs;
     // Looks that somebody waits for come first, but only every second time: hooks without end must not stop all polls.
-    const awaited = wasAwaited ? undefined : findDueLook(db, true, mayLook);
-    const due = awaited ?? findDueLook(db, false, mayLook);
-    wasAwaited = awaited !== undefined;
-    if (!due) return untilNextMs();
-    const claim = claimLook(db, due);
-    if (claim) start(due, claim);
-    return 0;
+    for (const kind of [!isAwaited, isAwaited]) {
+      const due = findDueLook(db, kind, mayLook);
+      if (!due) continue;
+      isAwaited = kind;
+      const claim = claimLook(db, due);
+      if (claim) start(due, claim);
+      return 0;
+    }
+    return untilNextMs();
   }
 
   function untilNextMs(): number {

@@ -10,8 +10,11 @@ import { parseCidrs } from '../../src/domain/webhook/address.ts';
 import { createLive } from '../../src/live.ts';
 import { createLog } from '../../src/log.ts';
 import { databasePath } from '../../src/store/data/paths.ts';
+import { type Trigger, updateTrigger } from '../../src/store/triggers.ts';
+import { addProject } from '../store/fixture.ts';
 import { bootApp, type People } from '../support/app.ts';
 import { errors } from '../support/client.ts';
+import { addTrigger } from '../support/watch-fixture.ts';
 
 test('a server whose database was removed reports that it is unhealthy, and recovers', async t => {
   const app = await bootApp();
@@ -33,15 +36,19 @@ type Ask = (
   headers?: Record<string, string>,
 ) => Promise<readonly [status: number, text: string]>;
 
-async function openFigures(trustedProxies: string, t: TestContext): Promise<{ ask: Ask; people: People }> {
+async function openFigures(
+  trustedProxies: string,
+  t: TestContext,
+): Promise<{ ask: Ask; people: People } & Pick<Services, 'db' | 'metrics'>> {
   const { db, people, close } = await bootApp();
   t.after(close);
+  const metrics = createMetrics();
   const vitals = () => ({ slots: 1, slotsUsed: 0, freeDiskBytes: 1 });
   const services = {
     db,
     live: createLive(),
     log: createLog(),
-    metrics: createMetrics(),
+    metrics,
     vitals,
     trustedProxies: parseCidrs(trustedProxies),
   } as unknown as Services;
@@ -51,7 +58,7 @@ async function openFigures(trustedProxies: string, t: TestContext): Promise<{ as
     const answer = await router.request('https://assay.test/metrics', { headers }, { outgoing });
     return [answer.status, await answer.text()];
   };
-  return { ask, people };
+  return { ask, people, db, metrics };
 }
 
 const refused = [401, JSON.stringify(errors('generic', 'unauthorized'))];
@@ -85,4 +92,27 @@ test('behind a trusted proxy on the same server, the forwarded address counts', 
     assert.equal((await ask(proxy))[0], 200);
   }
   assert.deepEqual(await ask('192.0.2.7', { 'x-forwarded-for': '127.0.0.1' }), refused);
+});
+
+test('the metrics show triggers by type and state, looks, firings and what is late', async t => {
+  const { ask, db, metrics } = await openFigures('', t);
+  const project = addProject(db);
+  const [polled, late] = ['a', 'b', 'c'].map(branches =>
+    addTrigger(db, addProject(db), 'poll', { branches }),
+  );
+  addTrigger(db, project, 'push');
+  updateTrigger(db, polled as Trigger, { enabled: false });
+  updateTrigger(db, late as Trigger, { nextAt: db.now() - 61_000 });
+  metrics.countLook('failed');
+  metrics.countFiring('requested');
+  const [, text] = await ask('127.0.0.1');
+  for (const line of [
+    'assay_triggers{type="poll",state="disabled"} 1',
+    'assay_triggers{type="poll",state="new"} 2',
+    'assay_triggers{type="push",state="new"} 1',
+    'assay_looks_late 1',
+    'assay_looks_total{outcome="failed"} 1',
+    'assay_firings_total{outcome="requested"} 1',
+  ])
+    assert.ok(text.split('\n').includes(line), `${line}\n${text}`);
 });
