@@ -4,6 +4,7 @@
 import { and, eq, isNotNull, sql } from 'drizzle-orm';
 import type { Db } from './database/db.ts';
 import { artifacts, dependencies } from './database/schema.ts';
+import { unfinished } from './database/unfinished.ts';
 
 type Artifact = typeof artifacts.$inferSelect;
 
@@ -22,13 +23,13 @@ export function findCompiledRecipe(db: Db, recipeHash: string): Artifact | undef
     .get()?.artifact;
 }
 
-/** Does nothing if an artifact with the same content exists. */
+/** If an artifact with the same content exists, it counts as created now. */
 export function createArtifact(db: Db, artifact: Pick<Artifact, 'hash' | 'prefix' | 'sizeBytes'>): void {
   db.write(() =>
     db.orm
       .insert(artifacts)
       .values({ ...artifact, createdAt: db.now() })
-      .onConflictDoNothing()
+      .onConflictDoUpdate({ target: artifacts.hash, set: { createdAt: db.now() } })
       .run(),
   );
 }
@@ -37,12 +38,21 @@ export function setArtifactVolume(db: Db, hash: string, volume: string): void {
   db.write(() => db.orm.update(artifacts).set({ volume }).where(eq(artifacts.hash, hash)).run());
 }
 
-/** Deletes the artifacts that no dependency refers to, and returns their hashes. */
+/**
+ * Deletes the artifacts that no dependency refers to, and returns their hashes. One that was created during a compile that
+ * has not ended may be its result: a server that was killed before it recorded that left it for the next.
+ */
 export function deleteUnusedArtifacts(db: Db, isInUse: (hash: string) => boolean): string[] {
   const unused = db.orm
     .select({ hash: artifacts.hash })
     .from(artifacts)
-    .where(sql`NOT EXISTS (SELECT 1 FROM dependencies WHERE artifact_hash = ${artifacts.hash})`)
+    .where(
+      sql`NOT EXISTS (SELECT 1 FROM dependencies WHERE artifact_hash = ${artifacts.hash})
+        AND NOT EXISTS (
+          SELECT 1 FROM dependencies
+          WHERE ${sql.raw(unfinished.compile)} AND compile_state = 'compiling' AND started_at <= ${artifacts.createdAt}
+        )`,
+    )
     .all()
     .flatMap(({ hash }) => (isInUse(hash) ? [] : [hash]));
   for (const hash of unused) db.write(() => db.orm.delete(artifacts).where(eq(artifacts.hash, hash)).run());
