@@ -307,35 +307,55 @@ test('only the chosen contexts are reported', limited, async t => {
   }
 });
 
-test(
-  'a forge that was down gets one call for each context, and older states are superseded',
-  limited,
-  async t => {
-    const { fixture, forge: down, notification } = await open(t, 'github');
-    await down.close();
-    fixture.begin();
-    const { builds } = begin(fixture, ['unit', 'lint']);
-    await fixture.until(() => fixture.outcomes.length > 0);
-    for (const build of builds) finish(fixture, build, 'pass');
-    await fixture.until(
-      () => fixture.deliveriesOf(notification).filter(({ attempts }) => attempts > 0).length >= 2,
-    );
+for (const kind of forges)
+  test(
+    `${kind}: a forge that was down gets one call for each context, and older states are superseded`,
+    limited,
+    async t => {
+      const { fixture, forge: down, notification } = await open(t, kind);
+      await down.close();
+      fixture.begin();
+      const { builds } = begin(fixture, ['unit', 'lint']);
+      await fixture.until(() => fixture.outcomes.length > 0);
+      for (const build of builds) finish(fixture, build, 'pass');
+      const tried = () => fixture.deliveriesOf(notification).filter(({ attempts }) => attempts > 0);
+      await fixture.until(() => tried().length >= 2);
 
-    const up = await startForge('github', { port: down.port, onCall: fixture.noticed });
-    down.close = up.close;
-    fixture.jump(10_000);
-    await fixture.until(() => up.accepted.length === 3);
-    await settled(fixture, notification);
-    assert.deepEqual(Object.fromEntries(up.states), {
-      [`${HASH} assay`]: ['success'],
-      [`${HASH} assay/unit`]: ['success'],
-      [`${HASH} assay/lint`]: ['success'],
-    });
-    const states = fixture.deliveriesOf(notification).map(({ state }) => state);
-    assert.equal(states.filter(state => state === 'delivered').length, 3);
-    assert.equal(states.filter(state => state === 'superseded').length, states.length - 3);
-  },
-);
+      const up = await startForge(kind, { port: down.port, onCall: fixture.noticed });
+      down.close = up.close;
+      fixture.jump(10_000);
+      await fixture.until(() => up.accepted.length === 3);
+      await settled(fixture, notification);
+      const passed = [kind === 'bitbucket' ? 'SUCCESSFUL' : 'success'];
+      assert.deepEqual(Object.fromEntries(up.states), {
+        [`${HASH} assay`]: passed,
+        [`${HASH} assay/unit`]: passed,
+        [`${HASH} assay/lint`]: passed,
+      });
+      const states = fixture.deliveriesOf(notification).map(({ state }) => state);
+      assert.equal(states.filter(state => state === 'delivered').length, 3);
+      assert.equal(states.filter(state => state === 'superseded').length, states.length - 3);
+    },
+  );
+
+test('a pushed commit is pending before it is fetched, on the branch that was pushed', limited, async t => {
+  const { fixture, forge, notification } = await open(t, 'gitlab');
+  fixture.begin();
+  const request = createBuildRequest(fixture.db, fixture.project, 'main', 'ada@example.org', pinned());
+  await settled(fixture, notification);
+  assert.deepEqual(
+    forge.accepted.map(({ name, state, ref, description }) => ({ name, state, ref, description })),
+    [{ name: 'assay', state: 'pending', ref: 'main', description: 'Fetching the commit' }],
+  );
+  // The hash of a tag may be that of a tag object, which has no statuses.
+  createBuildRequest(fixture.db, fixture.project, 'v1', 'ada@example.org', {
+    ...pinned('b'.repeat(40)),
+    pinnedRef: 'refs/tags/v1',
+  });
+  moveRequest(fixture.db, request.id, 'cancel');
+  await settled(fixture, notification);
+  assert.deepEqual(Object.fromEntries(forge.states), { [`${HASH} assay`]: ['pending', 'canceled'] });
+});
 
 test('a newer state waits for the answer to the one before it', limited, async t => {
   const { fixture, forge, notification } = await open(t, 'gitea', { contexts: 'rollup' });
