@@ -28,8 +28,8 @@ export const demo: Command = {
   },
   help: [
     'Creates a temporary data directory, a Git host that is reached over SSH, a project with suites and rules,',
-    'a dependency, a deploy and a webhook receiver. Uses the public API for everything, and keeps serving',
-    'until it is stopped. Needs Docker, git, ssh, cc and make. Leaves nothing behind.',
+    'a dependency, a push hook, a deploy and a webhook receiver. Uses the public API for everything, and keeps serving',
+    'until it is stopped. Needs Docker, git, ssh, curl, cc and make. Leaves nothing behind.',
     '',
     `  ${'--once'.padEnd(28)} exits after the summary; exit status 0 when everything went as expected`,
     '',

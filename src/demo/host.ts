@@ -29,6 +29,12 @@ export async function checkHost(settings: Settings): Promise<string> {
       /(OpenSSH_[\w.]+)/,
       'ssh: install an OpenSSH client (Debian: apt-get install openssh-client)',
     ),
+    programVersion(
+      'curl',
+      ['--version'],
+      /^curl ([\d.]+)/,
+      'curl: install it (Debian: apt-get install curl)',
+    ),
     // The image `host` uses the compilers of the host; other images have their own.
     ...(settings.image === HOST_IMAGE ? [compilers()] : []),
   ];

@@ -1,13 +1,14 @@
 // Creates the demo's bare repositories with the host's git, from a list of commits.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdir } from 'node:fs/promises';
+import { mkdir, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import type { Readable } from 'node:stream';
 import { text } from 'node:stream/consumers';
 
 export type DescribedCommit = {
   branch: string;
-  /** The branch that it starts from, if that is another one. */
+  /** The branch that it starts from. `^0` follows the name of a branch that is there already. */
   from?: string;
   tag?: string;
   author: string;
@@ -35,6 +36,17 @@ export async function createRepository(
   await git(directory, ['init', '--quiet', '--bare', '--initial-branch=main']);
   if (commits.length > 0) await git(directory, ['fast-import', '--quiet'], commits.map(describe).join(''));
 }
+
+/** Adds a commit as a person does: in a clone, from where it is pushed. */
+export async function pushCommit(directory: string, clone: string, commit: DescribedCommit): Promise<void> {
+  await git(directory, ['clone', '--quiet', '--bare', directory, clone]);
+  await git(clone, ['fast-import', '--quiet'], describe(commit));
+  await git(clone, ['push', '--quiet', 'origin', commit.branch]);
+}
+
+/** Runs the script after each push. */
+export const installHook = (directory: string, script: string): Promise<void> =>
+  writeFile(join(directory, 'hooks', 'post-receive'), script, { mode: 0o755 });
 
 /** The hash of a branch; undefined if there is no such branch. */
 export async function headOf(directory: string, branch: string): Promise<string | undefined> {

@@ -8,6 +8,7 @@ import { join } from 'node:path';
 import { startApp } from '../app.ts';
 import { readSettings, type Settings } from '../config.ts';
 import { hashPassword, newReadableSecret, newSecret } from '../domain/secret.ts';
+import { hookTokenFile, postReceiveScript } from '../domain/trigger/post-receive.ts';
 import { createLog } from '../log.ts';
 import { createAccount } from '../store/accounts.ts';
 import { tlsDirectory } from '../store/data/paths.ts';
@@ -17,7 +18,7 @@ import { createApiClient } from './api-client.ts';
 import { startGitHost } from './git-host.ts';
 import { checkHost, DemoFailure, removeTraces } from './host.ts';
 import { startReceiver } from './receiver.ts';
-import { createRepository } from './repository.ts';
+import { createRepository, installHook, pushCommit } from './repository.ts';
 import { GIT_HOST, history, LIVE, WEBSITE } from './sample.ts';
 import { runScenario } from './scenario.ts';
 import { createScreen, type Screen } from './screen.ts';
@@ -110,7 +111,8 @@ async function perform(
 
   const hosting = screen.step('Git host');
   const repositories = join(place, 'repositories');
-  await createRepository(join(repositories, WEBSITE), history);
+  const website = join(repositories, WEBSITE);
+  await createRepository(website, history);
   await createRepository(join(repositories, LIVE));
   const gitHost = await startGitHost(repositories);
   cleanups.push(() => gitHost.close());
@@ -134,11 +136,17 @@ async function perform(
     receiver,
     liveRepository: join(repositories, LIVE),
     installKey: gitHost.allow,
+    async installHook(url, secret) {
+      const tokenPath = join(place, 'hook-token');
+      await writeFile(tokenPath, hookTokenFile(secret), { mode: 0o600 });
+      await installHook(website, postReceiveScript(url, caPath, tokenPath));
+    },
+    push: commit => pushCommit(website, join(place, 'clone.git'), commit),
   });
   printSummary(screen, ran, performance.now() - startedAt);
   const isGood = ran.every(row => row.isGood);
   if (endsAtOnce) return isGood ? 0 : 1;
-  printSignIn(screen, { url: app.url, projectId, email: EMAIL, password, apiKey, caPath });
+  printSignIn(screen, { url: app.url, projectId, email: EMAIL, password, apiKey, caPath, website });
   if (!stop.aborted) await once(stop, 'abort');
   return isGood ? 0 : 1;
 }

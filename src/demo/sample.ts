@@ -115,6 +115,19 @@ export const requests: { ref: string; expected: Record<string, string> }[] = [
   { ref: 'redesign', expected: { 'Unit tests': 'failed', Lint: NOT_RUN, Site: NOT_RUN, Docs: NOT_RUN } },
 ];
 
+/** Pushed at the end: repairs the link that the redesign has broken. */
+export const pushed: { commit: DescribedCommit; expected: Record<string, string> } = {
+  commit: {
+    branch: 'redesign',
+    from: 'redesign^0',
+    author: IVO,
+    at: BEGUN_AT + 5 * DAY,
+    message: 'Add the news\n',
+    files: { 'pages/news.md': '# News\n\nBack to the [front page](index.md).\n' },
+  },
+  expected: { 'Unit tests': 'passed' },
+};
+
 const TOOL_SOURCE = 'linkcheck-1.0';
 export const tool = {
   name: 'linkcheck',

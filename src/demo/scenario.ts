@@ -1,11 +1,12 @@
 // The scenario of the demo, step by step through the public API. Returns the rows of the summary.
 import type { ApiClient, Wire } from './api-client.ts';
 import type { Receiver } from './receiver.ts';
-import { headOf } from './repository.ts';
+import { type DescribedCommit, headOf } from './repository.ts';
 import {
   addressOf,
   LIVE,
   NOT_RUN,
+  pushed,
   requests,
   type SampleSuite,
   suites,
@@ -29,6 +30,9 @@ type Scenario = {
   liveRepository: string;
   /** Installs the project's key in the Git host. */
   installKey(publicKey: string): void;
+  /** Makes the Git host call that address after each push to the website. */
+  installHook(url: string, secret: string): Promise<void>;
+  push(commit: DescribedCommit): Promise<void>;
 };
 
 type Project = {
@@ -43,7 +47,8 @@ export async function runScenario(scenario: Scenario): Promise<{ projectId: stri
   const project = await setUp(scenario);
   const ran = [await compile(scenario, project)];
   const { rows, commitId } = await build(scenario, project);
-  ran.push(...rows, await deploy(scenario, project, commitId), await webhooks(scenario, project));
+  ran.push(...rows, ...(await push(scenario, project)));
+  ran.push(await deploy(scenario, project, commitId), await webhooks(scenario, project));
   return { projectId: project.id, ran };
 }
 
@@ -70,9 +75,11 @@ async function setUp(scenario: Scenario): Promise<Project> {
     });
     receiver.expectSecret(type, String(notification.signing_secret));
   }
+  const trigger = await api.post(`${path}/triggers`, { name: 'Push', trigger_type: 'push' });
+  await scenario.installHook(String(trigger.url), String(trigger.secret));
   const watch = await watchProject(api, project.id_str);
   const rules = suites.filter(({ rule }) => rule).length;
-  step.end(`Website (${WEBSITE}): ${suites.length} suites, ${rules} rules, 2 webhooks`);
+  step.end(`Website (${WEBSITE}): ${suites.length} suites, ${rules} rules, 2 webhooks, a push trigger`);
   return { id: project.id_str, path, suiteNames, dependencyId, watch };
 }
 
@@ -156,6 +163,28 @@ async function build(
     wrong === 0,
   );
   return { rows, commitId: commitIds[0] ?? '' };
+}
+
+/** A push to the Git host, whose hook requests the build. */
+async function push(scenario: Scenario, project: Project): Promise<SummaryRow[]> {
+  const { commit, expected } = pushed;
+  const step = scenario.screen.step('Push');
+  const what = `push to ${commit.branch}`;
+  step.say(`${what}: ${commit.message.trim()}`);
+  await scenario.push(commit);
+  let request: Wire | undefined;
+  await project.watch.until(events => {
+    const found = events.find(
+      ({ event, record }) =>
+        event === 'build_request.finished' && (record.build_request as Wire).trigger === 'push',
+    );
+    request = found?.record.build_request as Wire | undefined;
+    return request !== undefined;
+  });
+  const rows = await outcomes(scenario, project, what, request as unknown as Wire, expected);
+  const isGood = rows.every(row => row.isGood);
+  step.end(`git push, hook, build: ${words(String(request?.build_state))}`, isGood);
+  return rows;
 }
 
 /** The result of each suite for one request, with the reason if it did not run. */

@@ -25,10 +25,19 @@ export function printSummary(screen: Screen, ran: readonly SummaryRow[], tookMs:
 
 export function printSignIn(
   screen: Screen,
-  access: { url: string; projectId: string; email: string; password: string; apiKey: string; caPath: string },
+  access: {
+    url: string;
+    projectId: string;
+    email: string;
+    password: string;
+    apiKey: string;
+    caPath: string;
+    /** The directory of the repository. */
+    website: string;
+  },
 ): void {
   const { paint, print } = screen;
-  const { url, projectId, email, password, apiKey, caPath } = access;
+  const { url, projectId, email, password, apiKey, caPath, website } = access;
   const row = (name: string, value: string) => print(`  ${name.padEnd(9)} ${paint('bold', value)}`);
   print();
   print('The server keeps running. Look around:');
@@ -45,6 +54,12 @@ export function printSignIn(
   print(`  curl --cacert ${caPath} \\`);
   print(`    -u ${email}:${apiKey} \\`);
   print(`    ${url}/projects`);
+  print();
+  print('To start a build, push a change. The hook of the repository calls Assay:');
+  print();
+  print(`  git clone ${website}`);
+  print('  cd website && echo "Back to the [front page](index.md)." >>pages/contact.md');
+  print('  git commit -am "Link to the front page" && git push');
   print();
   print('Ctrl-C stops the demo and removes everything it created.');
 }

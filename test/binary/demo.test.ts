@@ -100,7 +100,7 @@ async function assertNothingLeft(demo: Demo, instance: string): Promise<void> {
   assert.deepEqual(processes, []);
 }
 
-test('with --once, it compiles, builds, deploys and notifies, prints a table, exits with 0 and leaves nothing behind', async () => {
+test('with --once, it compiles, builds, builds what is pushed, deploys and notifies, prints a table, exits with 0 and leaves nothing behind', async () => {
   const demo = startDemo(['--once']);
   const instance = await instanceOf(demo);
   assert.equal(await demo.ended, 0, [...demo.lines, await demo.errors].join('\n'));
@@ -112,6 +112,7 @@ test('with --once, it compiles, builds, deploys and notifies, prints a table, ex
     /main: Docs +not run: rule commit\.files starts with docs\//,
     /v1\.0: Docs +\d+\.\d s {2}passed/,
     /redesign: Unit tests .*failed, as expected: not ok \d+ - pages\/index\.md links to news\.md/,
+    /push to redesign: Unit tests +\d+\.\d s {2}passed/,
     /Deploy main +\d+\.\d s {2}deployed/,
     /Webhooks +(\d+) of \1 received/,
   ])
@@ -123,7 +124,7 @@ test('with --once, it compiles, builds, deploys and notifies, prints a table, ex
   await assertNothingLeft(demo, instance);
 });
 
-test('without --once, it keeps serving with the credentials that it prints until it is interrupted', async () => {
+test('without --once, it keeps serving with the credentials that it prints, and builds what is pushed, until it is interrupted', async () => {
   const demo = startDemo([]);
   const instance = await instanceOf(demo);
   const value = async (name: string) =>
@@ -136,6 +137,38 @@ test('without --once, it keeps serving with the credentials that it prints until
   const [answer] = await once(sent, 'response');
   assert.match(await text(answer), /"repository_url":"git@demo\.assay:website\.git"/);
   assert.notDeepEqual(await tracesOf(instance), []);
+
+  const stream = request(`${await value('Address')}/firehose`.replace('/ui/', '/'), { ca, auth }).end();
+  const [events] = await once(stream, 'response');
+  await once(events, 'data');
+  const clone = join(work, `clone-${counter}`);
+  mkdirSync(clone);
+  const shown = demo.lines.filter(line => /^ {2}(git|cd) /.test(line));
+  assert.equal(shown.length, 3);
+  const who = { NAME: 'Ada', EMAIL: 'ada@example.org' };
+  await run('sh', ['-ec', shown.join('\n')], {
+    cwd: clone,
+    timeout: 30_000,
+    env: {
+      ...process.env,
+      ...Object.fromEntries(
+        Object.entries(who).flatMap(([name, text]) => [
+          [`GIT_AUTHOR_${name}`, text],
+          [`GIT_COMMITTER_${name}`, text],
+        ]),
+      ),
+    },
+  });
+  let received = '';
+  for await (const chunk of events) {
+    received += chunk;
+    if (/^event: build_request\.finished$/m.test(received) && received.endsWith('\n\n')) break;
+  }
+  assert.match(
+    received,
+    /"commit_ref":"main"[^\n]*"build_state":"passed"|"build_state":"passed"[^\n]*"commit_ref":"main"/,
+  );
+  assert.match(received, /"trigger":"push"/);
   demo.child.kill('SIGINT');
   assert.equal(await demo.ended, 0, await demo.errors);
   await assertNothingLeft(demo, instance);
@@ -159,6 +192,7 @@ test('it names each missing program, and how to install it', async () => {
     /is Docker running\?/,
     /apt-get install git\b/,
     /apt-get install openssh-client/,
+    /apt-get install curl\b/,
     /gcc/,
   ])
     assert.match(errors, form);
