@@ -20,6 +20,7 @@ import { open } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { extract } from 'tar-stream';
+import { newHookSecret } from '../../src/domain/trigger/hook-signature.ts';
 import { tarHeader, writeArchive } from '../../src/store/backup/archive.ts';
 import { makeBackup } from '../../src/store/backup/backup.ts';
 import { restoreBackup } from '../../src/store/backup/restore.ts';
@@ -33,8 +34,10 @@ import {
   masterKeyPath,
 } from '../../src/store/data/paths.ts';
 import { openSqlite } from '../../src/store/database/db.ts';
+import { findAnyTrigger, replaceSecret, secretsOf } from '../../src/store/triggers.ts';
 import { BACKUP, keptVersions, unpackVersion } from '../store/upgrade/kept-version.ts';
 import { bootApp, type Planted, type TestApp } from '../support/app.ts';
+import { createClient } from '../support/client.ts';
 import { environmentWith, mainPath, runAssay, serve, temporaryDirectory } from './program.ts';
 
 const ARCHIVE_BYTES = 3_000_000;
@@ -142,6 +145,36 @@ test('a backup with keys from a running server restores every row and file, and 
     ).status,
     200,
   );
+  await serving.end('SIGTERM');
+});
+
+test('the secrets of triggers are encrypted in a backup, and hooks signed with them are accepted after a restore', async () => {
+  using place = temporaryDirectory();
+  const [file, data] = [join(place.path, 'saved'), join(place.path, 'new')];
+  const trigger = findAnyTrigger(app.db, planted.trigger_id)!;
+  const secrets = secretsOf(app.db, replaceSecret(app.db, trigger, newHookSecret()));
+  assert.equal(secrets.length, 2, 'the old one is accepted for a while');
+  await save(file, { keys: true });
+  await restore(file, data);
+  const stored = fileNames(data).map(name => readFileSync(join(data, name)));
+  for (const secret of secrets) assert.ok(!stored.some(content => content.includes(secret)), 'in clear');
+
+  const serving = await serve(data);
+  const ca = readFileSync(join(data, 'tls/ca.pem'), 'utf8');
+  const client = createClient(`https://127.0.0.1:${serving.port}`, ca);
+  const path = `/hooks/${planted.trigger_id}`;
+  const send = async (token: string) =>
+    (await client.call('POST', path, { headers: { 'x-assay-token': token } })).status;
+  for (const secret of secrets) assert.equal(await send(secret), 200);
+  assert.equal(await send(newHookSecret()), 401);
+  const auth = `${app.people.owner.account.email}:${app.people.owner.key}`;
+  const { text } = await serving.ask(
+    'GET',
+    `/projects/${planted.project_id}/triggers/${planted.trigger_id}/firings`,
+    { auth },
+  );
+  assert.match(text, /"reason":"ping"/, 'the history from before');
+  client.close();
   await serving.end('SIGTERM');
 });
 

@@ -257,6 +257,22 @@ async function fill(client: Client, as: string, memberAs: string): Promise<KeptA
   const live = await strategy('Production', 'live', 'true');
   const diverged = await strategy('PRODUCTION', 'diverged', 'false');
 
+  // None of them is due later, because an upgraded server must answer as this one did.
+  const push = await project.ask('POST', '/triggers', {
+    name: 'Push',
+    trigger_type: 'push',
+    'options[reconcile]': '0',
+  });
+  await project.ask('POST', `/triggers/${push.id_str}/secret`);
+  await project.ask('POST', `/triggers/${push.id_str}/fire`);
+  for (const fields of [
+    { name: 'Poll', trigger_type: 'poll' },
+    { name: 'Nightly', trigger_type: 'schedule', 'options[cron]': '0 3 * * *', 'options[branch]': 'main' },
+  ]) {
+    const { id_str: id } = await project.ask('POST', '/triggers', fields);
+    await project.ask('PUT', `/triggers/${id}`, { enabled: 'false' });
+  }
+
   const ran = await project.run('main');
   assert.deepEqual(ran.builds.map(build => build.build_state).sort(), ['errored', 'failed', 'passed']);
   assert.equal((await project.run('green')).state, 'passed');
@@ -398,6 +414,7 @@ async function crawl(
     await each(`${project}/deploy_strategies`, below => all(below));
     await each(`${project}/deploys`, below => all(below, `${below}/log`));
     await each(`${project}/notifications`, below => all(`${below}/deliveries?limit=1000`));
+    await each(`${project}/triggers`, below => all(below, `${below}/firings`));
   });
   const { response } = JSON.parse(
     answers.find(({ path, as: by }) => path === '/projects' && by === as)?.body ?? '',
