@@ -15,7 +15,7 @@ import {
   listBuildsOfRequest,
 } from '../../store/builds.ts';
 import { buildLogPath } from '../../store/data/paths.ts';
-import { findVisibleProject, type Project } from '../../store/projects.ts';
+import { findVisibleProject } from '../../store/projects.ts';
 import { formatDuration, pageHead, propertyList, relativeTime } from '../frame/components.ts';
 import { actionButton, formTo } from '../frame/form.ts';
 import { respondRedirect } from '../frame/layout.ts';
@@ -30,6 +30,7 @@ import {
   respondLogTimes,
   respondRawLog,
 } from './log-view.ts';
+import { renderStartedBy } from './started-by.ts';
 
 type BuildVisit = Visit<'project' | 'build'>;
 
@@ -155,7 +156,7 @@ function buildHead(
   })}
 ${explainState(visit)}
 ${later ? html`<p class="flash">This suite has run again since. <a href="${buildHref(later)}">Go to the newest build</a></p>` : ''}
-${propertyList(buildProperties(project, build, request, commit, visit.services.db.now()))}
+${propertyList(buildProperties(visit, build, request, commit, visit.services.db.now()))}
 ${newest.length > 1 ? renderSiblings(build, newest) : ''}`;
 }
 
@@ -229,12 +230,13 @@ function explainState({ services, found: { build } }: BuildVisit): Html | string
 }
 
 function buildProperties(
-  project: Project,
+  visit: Visit<'project'>,
   build: Build,
   request: BuildRequest | undefined,
   commit: Commit | undefined,
   now: number,
 ): [string, Html | string][] {
+  const { project } = visit.found;
   const subject = commit?.message.split('\n', 1)[0] ?? '';
   return [
     [
@@ -244,7 +246,7 @@ function buildProperties(
     [
       'Requested',
       request
-        ? html`<code>${request.commitRef}</code> by ${request.createdBy}, ${relativeTime(request.createdAt, now)}`
+        ? html`<code>${request.commitRef}</code> ${renderStartedBy(visit, request.id)}, ${relativeTime(request.createdAt, now)}`
         : '',
     ],
     [

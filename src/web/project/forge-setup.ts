@@ -1,12 +1,18 @@
 // What to enter in each forge so that it calls a push trigger, and what often prevents it.
 
 import { html } from 'hono/html';
+import {
+  HOOK_CA_PATH,
+  HOOK_TOKEN_PATH,
+  hookTokenFile,
+  postReceiveScript,
+} from '../../domain/trigger/post-receive.ts';
 import { copyText, linkButton, propertyList } from '../frame/components.ts';
 import type { Html } from '../frame/visit.ts';
 import { type ProjectVisit, projectPath } from './frame.ts';
 
-/** `secret` is absent once it has been shown. */
-export type Hook = { url: string; secret?: string };
+/** `secret` is absent once it has been shown. `pulls` is whether the trigger builds pull requests from forks. */
+export type Hook = { url: string; secret?: string; pulls: boolean };
 
 type Forge = {
   id: string;
@@ -46,7 +52,12 @@ const forges: readonly Forge[] = [
           ['Content type', html`<code>application/json</code>`],
           ['Secret', secretOf(hook)],
           ['SSL verification', 'Enable'],
-          ['Events', 'Just the push event (it includes tags)'],
+          [
+            'Events',
+            hook.pulls
+              ? 'Let me select individual events: Pushes and Pull requests'
+              : 'Just the push event (it includes tags)',
+          ],
           ['Active', 'ticked'],
         ],
         [
@@ -68,7 +79,12 @@ const forges: readonly Forge[] = [
           ['HTTP method', html`<code>POST</code>`],
           ['Content type', html`<code>application/json</code>`],
           ['Secret', secretOf(hook)],
-          ['Trigger on', 'Push events (they include tags)'],
+          [
+            'Trigger on',
+            hook.pulls
+              ? 'Custom events: Push, Pull request, Pull request synchronized'
+              : 'Push events (they include tags)',
+          ],
           ['Branch filter', html`<code>*</code>`],
           ['Active', 'ticked'],
         ],
@@ -89,7 +105,10 @@ const forges: readonly Forge[] = [
         [
           ['URL', html`<code>${hook.url}</code>`],
           ['Secret token', secretOf(hook)],
-          ['Trigger', 'Push events (all branches) and Tag push events'],
+          [
+            'Trigger',
+            `Push events (all branches)${hook.pulls ? ', Tag push events and Merge request events' : ' and Tag push events'}`,
+          ],
           ['SSL verification', 'Enable'],
         ],
         [
@@ -110,12 +129,15 @@ const forges: readonly Forge[] = [
           ['Name', 'Assay'],
           ['URL', html`<code>${hook.url}</code>`],
           ['Secret', secretOf(hook)],
-          ['Events', 'Repository: Push'],
+          [
+            'Events',
+            hook.pulls ? 'Repository: Push; Pull request: Opened, Source branch updated' : 'Repository: Push',
+          ],
           ['Active', 'ticked'],
         ],
         [
           html`${ownCertificate} to the host of Bitbucket, import it into the Java trust store with <code>keytool -importcert</code> and restart Bitbucket.`,
-          html`<b>Test connection</b> sends a call without a signature in some versions. If it is refused, push a commit instead.`,
+          html`Push a commit if <b>Test connection</b> fails: only the calls of pushes count.`,
         ],
       ),
   },
@@ -126,23 +148,14 @@ const forges: readonly Forge[] = [
     render:
       hook => html`<p>On the host of the repository, do this once. The secret is in a file, so that no list of processes shows it.</p>
 <ol class="setup">
-<li>${ownCertificate} to <code>/etc/assay-ca.pem</code>. With a certificate of a public authority, leave out the line with <code>--cacert</code> below.</li>
-<li>Save this line as <code>/etc/assay-hook-token</code>, readable only by the user who receives pushes, often <code>git</code>: <code>chown git</code> and <code>chmod 400</code>.
-${copyText(`X-Assay-Token: ${hook.secret ?? 'SECRET'}`, 'Copy line')}${hook.secret === undefined ? html`<p class="hint">Replace SECRET with the secret that was shown once.</p>` : ''}</li>
+<li>${ownCertificate} to <code>${HOOK_CA_PATH}</code>. With a certificate of a public authority, leave out <code>--cacert ${HOOK_CA_PATH}</code> below.</li>
+<li>Save this line as <code>${HOOK_TOKEN_PATH}</code>, readable only by the user who receives pushes, often <code>git</code>: <code>chown git</code> and <code>chmod 400</code>.
+${copyText(hookTokenFile(hook.secret ?? 'SECRET'), 'Copy line')}${hook.secret === undefined ? html`<p class="hint">Replace SECRET with the secret that was shown once.</p>` : ''}</li>
 <li>Save this script as <code>hooks/post-receive</code> in the bare repository, and run <code>chmod +x</code> on it. It needs curl 7.55 or newer. If the call fails, the person who pushes sees why, and the push succeeds all the same.
-${copyText(postReceive(hook.url), 'Copy script')}</li>
+${copyText(postReceiveScript(hook.url), 'Copy script')}</li>
 </ol>`,
   },
 ];
-
-/** Passes the changed refs on to the trigger. It never fails the push. */
-export const postReceive = (url: string) => `#!/bin/sh
-curl -fsS --max-time 5 \\
-  --cacert /etc/assay-ca.pem \\
-  -H @/etc/assay-hook-token \\
-  --data-binary @- \\
-  ${url} >/dev/null || true
-`;
 
 /** A choice of forges that works without scripts: opening one closes the others. */
 export function renderForgeSetup(visit: ProjectVisit, hook: Hook): Html {

@@ -95,7 +95,7 @@ ${propertyList([
   ['Address', copyText(url, 'Copy address')],
   ['Secret', copyText(secret, 'Copy secret')],
 ])}</section>
-<section class="panel" aria-labelledby="setup-head"><h2 id="setup-head">Set up the forge</h2>${renderForgeSetup(visit, { url, secret })}</section>
+<section class="panel" aria-labelledby="setup-head"><h2 id="setup-head">Set up the forge</h2>${renderForgeSetup(visit, { url, secret, pulls: trigger.options.pull_requests })}</section>
 ${renderHookState(visit, trigger)}
 <div class="row">${linkButton(path, 'Done', 'primary')}</div>`,
   });
@@ -107,7 +107,7 @@ async function showTrigger(visit: TriggerVisit): Promise<View> {
   const path = triggerPath(visit);
   const isPush = record.trigger_type === 'push';
   const history = await renderHistory(visit, record);
-  const hook = { url: hookUrl(visit.services, trigger) };
+  const hook = { url: hookUrl(visit.services, trigger), pulls: record.options.pull_requests };
   const isNew = isPush && !findLastHook(visit.services.db, trigger.id);
   return projectView(visit, {
     tab: 'triggers',
@@ -133,7 +133,7 @@ ${isOwner(visit) ? renderDelete(visit, record) : ''}`,
 function renderActions(visit: TriggerVisit, { enabled, trigger_type: type }: TriggerRecord): Html {
   const button = (verb: string, label: string) =>
     actionButton(formTo(visit, triggerPath(visit, `/${verb}`)), label);
-  return html`<div class="row">${enabled ? button('fire', type === 'schedule' ? 'Build now' : 'Look now') : ''}${enabled ? button('disable', 'Disable') : button('enable', 'Enable')}</div>`;
+  return html`<div class="row">${button('fire', type === 'schedule' ? 'Build now' : 'Look now')}${enabled ? button('disable', 'Disable') : button('enable', 'Enable')}</div>`;
 }
 
 /** Why the trigger does not work, and what to do. */
@@ -161,7 +161,7 @@ function renderHookState(visit: ProjectVisit, trigger: TriggerRecord): Html {
   return html`<section class="panel" aria-labelledby="hook-head"><h2 id="hook-head">Calls from the forge</h2><div role="status"><div id="hook" data-live>${
     isRefused
       ? html`<p>${stateBadge('refused')} ${relativeTime(refusedMs)}</p>
-<p>Calls with a wrong signature: ${count}. Nothing was built for them. Check that the whole secret was entered, without spaces, and in the webhook of this trigger. Some forges send nothing at all if the field of the secret is empty. If the secret is lost, create a new one.</p>`
+<p>Calls with a wrong signature: ${count}. Nothing was built for them. Check that the whole secret was entered, without spaces, and in the webhook of this trigger. A forge whose field for the secret is empty sends no signature. If the secret is lost, create a new one.</p>`
       : firing
         ? html`<p>${stateBadge('received')} ${relativeTime(last.createdAt)}</p>
 ${renderOutcome(visit, firing, trigger)}`

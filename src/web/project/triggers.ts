@@ -102,7 +102,8 @@ function showChoice(visit: ProjectVisit): View {
     body: html`<ul class="choices">${triggerTypes.map(
       type =>
         html`<li><a class="name" href="${newPath(visit, type)}">${triggerChoices[type].label}</a><p>${triggerChoices[type].hint}</p></li>`,
-    )}<li><a class="name" href="${projectPath(visit)}">${byHand.label}</a><p>${byHand.hint}</p></li></ul>`,
+    )}<li><a class="name" href="${projectPath(visit)}">${byHand.label}</a><p>${byHand.hint}</p></li></ul>
+<p class="older"><a href="/ui/manual/triggers">Triggers in the manual</a></p>`,
   });
 }
 

@@ -225,7 +225,7 @@ describe('the triggers tab', { timeout: 600_000 }, () => {
       const github = page.locator('#forge-github');
       const gitea = page.locator('#forge-gitea');
       await github.locator('summary').click();
-      await page.getByText('Just the push event').waitFor();
+      await page.getByText('Pushes and Pull requests').waitFor();
       await gitea.locator('summary').focus();
       await page.keyboard.press('Enter');
       await page.getByText(`ALLOWED_HOST_LIST = external,${new URL(fixture.url).hostname}`).waitFor();
@@ -472,8 +472,26 @@ describe('the triggers tab', { timeout: 600_000 }, () => {
     await person.go(`/ui/projects/${project.id}/commits/${commit.id}`);
     await page.getByText('by push “Forge” (ada)').waitFor();
     await person.inspect('commit-origins');
+    await page.getByRole('link', { name: 'Unit tests' }).click();
+    await page.getByText('main by push “Forge” (ada)').waitFor();
     await page.getByRole('link', { name: 'push “Forge”' }).click();
     await page.getByRole('heading', { name: 'Forge', exact: true }).waitFor();
+    await person.close();
+  });
+
+  it('explains the rules that compare triggers, and adds one', async () => {
+    const project = fixture.makeProject('Nightly rules');
+    const [suite] = fixture.makeSuites(project, 'Nightly tests');
+    const person = await fixture.arrive();
+    const { page } = person;
+    await person.go(`/ui/projects/${project.id}/suites/${suite?.id}`);
+    const rules = page.getByRole('region', { name: 'Rules' });
+    await rules.getByText('A nightly suite has the rule').waitFor();
+    await rules.getByLabel('Subject').selectOption('request.trigger');
+    await rules.getByLabel('Value').fill('schedule');
+    await rules.getByRole('button', { name: 'Add rule' }).click();
+    await page.getByText('Rule added.').waitFor();
+    await page.locator('.rule-list').getByText('request.trigger', { exact: true }).waitFor();
     await person.close();
   });
 
