@@ -13,7 +13,11 @@ export const HOOK_TOKEN_PATH = '/etc/assay-hook-token';
 export function postReceiveScript(url: string, caPath = HOOK_CA_PATH, tokenPath = HOOK_TOKEN_PATH): string {
   const quote = (text: string) => (/^[\w@%+=:,./-]+$/.test(text) ? text : shellQuote(text));
   return `#!/bin/sh
-curl -fsS --max-time 5 --cacert ${quote(caPath)} -H ${quote(`@${tokenPath}`)} --data-binary @- ${quote(url)} >/dev/null || true
+curl -fsS --max-time 5 \\
+  --cacert ${quote(caPath)} \\
+  -H ${quote(`@${tokenPath}`)} \\
+  --data-binary @- \\
+  ${quote(url)} >/dev/null || true
 `;
 }
 
