@@ -68,7 +68,7 @@ test('every endpoint with fields declares which are required', () => {
 });
 
 describe('a required field must be present', () => {
-  for (const [key, names] of Object.entries(required)) {
+  for (const [key, names] of Object.entries(required).filter(([, names]) => names.length > 0)) {
     const [method, path] = key.split(' ') as [Row['method'], string];
     test(key, async () => {
       const endpoint = row(method, path);

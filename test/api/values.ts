@@ -30,6 +30,7 @@ export const required: Record<string, string[]> = {
   [`POST ${P}/deploys`]: ['deploy_strategy_id', 'commit_id'],
   [`POST ${P}/notifications`]: ['notifiable_type', 'name', 'options[url]'],
   [`POST ${P}/triggers`]: ['name', 'trigger_type'],
+  [`POST ${P}/triggers/:trigger_id/fire`]: [],
   [`PUT ${P}/triggers/:trigger_id`]: ['name'],
   [`PUT ${P}/notifications/:notification_id`]: ['options[url]'],
   'POST /dependencies': ['name', 'command'],
