@@ -95,7 +95,12 @@ async function make(): Promise<void> {
   ) as string;
 
   const server = await serve(data, {
-    env: { ASSAY_NETWORK: 'none', ASSAY_MIN_FREE_DISK: '1MiB', ASSAY_WEBHOOK_ALLOW: '127.0.0.0/8' },
+    env: {
+      ASSAY_NETWORK: 'none',
+      ASSAY_MIN_FREE_DISK: '1MiB',
+      ASSAY_WEBHOOK_ALLOW: '127.0.0.0/8',
+      ASSAY_ANY_IMAGE: 'on',
+    },
   });
   const origin = `https://127.0.0.1:${server.port}`;
   const ca = readFileSync(join(tlsDirectory(data), 'ca.pem'), 'utf8');
@@ -118,8 +123,11 @@ async function make(): Promise<void> {
       .prepare("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
       .pluck()
       .all() as string[];
-    for (const table of tables)
-      assert.ok(sqlite.prepare(`SELECT count(*) FROM ${table}`).pluck().get() !== 0, `${table} is empty`);
+    const empty = tables.filter(
+      table => Number(sqlite.prepare(`SELECT count(*) FROM ${table}`).pluck().get()) === 0,
+    );
+    // A canceled request is in this table only until its builds have ended.
+    assert.deepEqual(empty, ['request_cancels']);
   });
   const recording = {
     version,
@@ -185,9 +193,8 @@ async function fill(client: Client, as: string, memberAs: string): Promise<KeptA
     },
   );
   await ask('POST', `/dependencies/${library}/share`);
-  // Names that differ only in case and white space, as this version still takes them.
   await dependencies.compile(tarOf({ x: 'x' }), {
-    name: ' tool ',
+    name: 'broken tool',
     command: 'echo this fails; test /srv/dependency = 1',
   });
   await dependencies.create({ name: 'waits for its archive' });
@@ -222,7 +229,7 @@ async function fill(client: Client, as: string, memberAs: string): Promise<KeptA
     rules: [onMain],
   });
   await project.ask('POST', `/suites/${unit}/dependencies`, { dependency_id: tool });
-  await project.suite({ name: 'unit  TESTS', command: 'echo no; exit 3', rules: [onMain] });
+  await project.suite({ name: 'Fails', command: 'echo no; exit 3', rules: [onMain] });
   await project.suite({
     name: 'Another image',
     command: 'true',
@@ -255,7 +262,7 @@ async function fill(client: Client, as: string, memberAs: string): Promise<KeptA
   createRepository(join(repositories, 'live.git'));
   createRepository(join(repositories, 'diverged.git'), [{ branch: 'diverged', files: { other: 'x\n' } }]);
   const live = await strategy('Production', 'live', 'true');
-  const diverged = await strategy('PRODUCTION', 'diverged', 'false');
+  const diverged = await strategy('Diverged', 'diverged', 'false');
 
   // None of them is due later, because an upgraded server must answer as this one did.
   const push = await project.ask('POST', '/triggers', {
@@ -300,8 +307,8 @@ async function fill(client: Client, as: string, memberAs: string): Promise<KeptA
   assert.equal(states[1], 'failed');
 
   const unused = { repository_url: `git@${GIT_HOST}:unused.git` };
-  await ask('POST', '/projects', { ...unused, name: 'website' });
-  await ask('POST', '/projects', { ...unused, name: 'Grüße ' });
+  await ask('POST', '/projects', { ...unused, name: 'Shop' });
+  await ask('POST', '/projects', { ...unused, name: 'Grüße' });
   const ofMember = await client.call('POST', '/projects', {
     as: memberAs,
     form: { ...unused, name: 'Website' },
