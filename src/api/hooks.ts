@@ -14,8 +14,8 @@ import {
 } from '../domain/trigger/hook-payload.ts';
 import { createHookVerifier, type HookVerifier } from '../domain/trigger/hook-signature.ts';
 import { type Db, prepared } from '../store/database/db.ts';
-import { lookFor, observeHook, observePull, recordFiring } from '../store/firings.ts';
 import { findProject, type Project } from '../store/projects.ts';
+import { lookFor, observeHook, observePull, recordFiring } from '../store/trigger/firings.ts';
 import {
   addRefusedHooks,
   type Firing,
@@ -23,7 +23,7 @@ import {
   isOwnerActive,
   secretsOf,
   type Trigger,
-} from '../store/triggers.ts';
+} from '../store/trigger/triggers.ts';
 import { endpoint, type Services } from './endpoint.ts';
 import { readChunks } from './http/body.ts';
 import { markAuthenticated } from './http/connections.ts';

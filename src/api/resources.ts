@@ -10,7 +10,7 @@ import { findDeploy, findStrategy } from '../store/deploys.ts';
 import { findDelivery, findNotification } from '../store/notifications.ts';
 import { findCollaborator, findVisibleProject } from '../store/projects.ts';
 import { findRule, findSuite, findSuiteDependency, findVariable } from '../store/suites.ts';
-import { findTrigger } from '../store/triggers.ts';
+import { findTrigger } from '../store/trigger/triggers.ts';
 
 type Rows = { [name: string]: { id: bigint } };
 type Find<Row> = (db: Db, id: bigint, parents: Rows, caller: Caller) => Row | undefined;

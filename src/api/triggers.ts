@@ -21,9 +21,9 @@ import {
 } from '../domain/trigger/trigger.ts';
 import { deleteTrigger } from '../store/cleanup/purge.ts';
 import type { Db } from '../store/database/db.ts';
-import { lookFor } from '../store/firings.ts';
-import { LATE_MS } from '../store/looks.ts';
-import { fireScheduleNow } from '../store/schedules.ts';
+import { lookFor } from '../store/trigger/firings.ts';
+import { LATE_MS } from '../store/trigger/looks.ts';
+import { fireScheduleNow } from '../store/trigger/schedules.ts';
 import {
   createTrigger,
   findFiring,
@@ -34,7 +34,7 @@ import {
   replaceSecret,
   type Trigger,
   updateTrigger,
-} from '../store/triggers.ts';
+} from '../store/trigger/triggers.ts';
 import { endpoint, listing, type Services } from './endpoint.ts';
 import { flag, optional, required, requiredName, type Values, wholeNumber } from './fields.ts';
 

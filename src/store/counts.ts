@@ -3,7 +3,7 @@
 import { sql } from 'drizzle-orm';
 import type { Db } from './database/db.ts';
 import { unfinished } from './database/unfinished.ts';
-import { countLateLooks } from './looks.ts';
+import { countLateLooks } from './trigger/looks.ts';
 
 type Counts = {
   queue: [labels: string, count: number][];

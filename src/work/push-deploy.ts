@@ -17,9 +17,9 @@ import { findProject, type Project, privateKeyOf } from '../store/projects.ts';
 import { listFirstDeploys } from '../store/queue.ts';
 import { type Deploy, moveDeploy } from '../store/transition.ts';
 import { watchCancellation } from './cancellation.ts';
-import { type FetchOptions, fetchProject, logFailure } from './fetch-mirror.ts';
 import { hostIn } from './host-slots.ts';
 import type { WorkKind } from './queue.ts';
+import { type FetchOptions, fetchProject, logFailure } from './source/fetch-mirror.ts';
 
 /** The deploy was refused. The message goes to its record and log. */
 class NotDeployed extends Error {}

@@ -26,7 +26,6 @@ import { listFirstWaitingBuilds, listRunningBuilds } from '../store/queue.ts';
 import { findSuite, listAllVariables, type Variable } from '../store/suites.ts';
 import { moveBuild } from '../store/transition.ts';
 import { watchCancellation } from './cancellation.ts';
-import { logFailure } from './fetch-mirror.ts';
 import { followContainer } from './follow-container.ts';
 import {
   CannotRun,
@@ -39,7 +38,8 @@ import {
   jobWork,
   removeResources,
 } from './job.ts';
-import { findSource, trustedSource } from './source.ts';
+import { logFailure } from './source/fetch-mirror.ts';
+import { findSource, trustedSource } from './source/source.ts';
 import {
   areTooLarge,
   environmentFile,

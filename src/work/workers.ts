@@ -23,19 +23,19 @@ import { createContainerHost } from './container-host.ts';
 import { createContainerSlots } from './container-slots.ts';
 import { type DeliveryOutcome, startDeliveries } from './deliver-webhook.ts';
 import { watchDisk } from './disk.ts';
-import { fetchWork } from './fetch-commit.ts';
 import { createFileSystems } from './file-systems.ts';
-import { startSchedules } from './fire-schedules.ts';
 import { createHostSlots } from './host-slots.ts';
 import { createKeyedMutex } from './keyed-mutex.ts';
-import { createMissingSources } from './missing-sources.ts';
 import { deployWork, pushDeploy } from './push-deploy.ts';
 import { startQueue } from './queue.ts';
-import { createRepacks } from './repack-mirrors.ts';
+import { fetchWork } from './source/fetch-commit.ts';
+import { createMissingSources } from './source/missing-sources.ts';
+import { createRepacks } from './source/repack-mirrors.ts';
 import { suiteWork } from './suite-job.ts';
 import { startSweep } from './sweep.ts';
+import { startSchedules } from './trigger/fire-schedules.ts';
+import { type LookOutcome, watchRepositories } from './trigger/watch-repositories.ts';
 import { createJobMeter, listRunningJobs } from './usage.ts';
-import { type LookOutcome, watchRepositories } from './watch-repositories.ts';
 
 /** How long a stop waits for Docker to answer pending requests. */
 const DOCKER_GRACE_MS = 2_000;

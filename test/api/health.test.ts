@@ -10,7 +10,7 @@ import { parseCidrs } from '../../src/domain/webhook/address.ts';
 import { createLive } from '../../src/live.ts';
 import { createLog } from '../../src/log.ts';
 import { databasePath } from '../../src/store/data/paths.ts';
-import { type Trigger, updateTrigger } from '../../src/store/triggers.ts';
+import { type Trigger, updateTrigger } from '../../src/store/trigger/triggers.ts';
 import { addProject } from '../store/fixture.ts';
 import { bootApp, type People } from '../support/app.ts';
 import { errors } from '../support/client.ts';

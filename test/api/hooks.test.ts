@@ -17,7 +17,7 @@ import {
   replaceSecret,
   type Trigger,
   updateTrigger,
-} from '../../src/store/triggers.ts';
+} from '../../src/store/trigger/triggers.ts';
 import { bootApp, hookSecretOf, type Person, type TestApp } from '../support/app.ts';
 import { type Answer, errors } from '../support/client.ts';
 import {

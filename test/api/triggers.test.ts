@@ -1,15 +1,15 @@
 // Triggers through the API: options by type, secrets, firing now, and what their build requests show.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { lookFor, observeHook, observeRef, resolveFiring } from '../../src/store/firings.ts';
 import { findProject } from '../../src/store/projects.ts';
+import { lookFor, observeHook, observeRef, resolveFiring } from '../../src/store/trigger/firings.ts';
 import {
   findAnyTrigger,
   listFirings,
   OLD_SECRET_MS,
   secretsOf,
   type Trigger,
-} from '../../src/store/triggers.ts';
+} from '../../src/store/trigger/triggers.ts';
 import { bootApp, type Planted, type TestApp } from '../support/app.ts';
 import type { Fields, Wire } from '../support/client.ts';
 

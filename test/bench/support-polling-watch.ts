@@ -10,9 +10,9 @@ import { createLive } from '../../src/live.ts';
 import { createLog } from '../../src/log.ts';
 import { openDb } from '../../src/store/database/db.ts';
 import { createVault } from '../../src/store/database/vault.ts';
-import { recordLook, rememberRefs } from '../../src/store/firings.ts';
 import { createProject } from '../../src/store/projects.ts';
-import { watchRepositories } from '../../src/work/watch-repositories.ts';
+import { recordLook, rememberRefs } from '../../src/store/trigger/firings.ts';
+import { watchRepositories } from '../../src/work/trigger/watch-repositories.ts';
 import { addAccount } from '../store/fixture.ts';
 import { addTrigger } from '../support/watch-fixture.ts';
 

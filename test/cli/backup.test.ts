@@ -34,7 +34,7 @@ import {
   masterKeyPath,
 } from '../../src/store/data/paths.ts';
 import { openSqlite } from '../../src/store/database/db.ts';
-import { findAnyTrigger, replaceSecret, secretsOf } from '../../src/store/triggers.ts';
+import { findAnyTrigger, replaceSecret, secretsOf } from '../../src/store/trigger/triggers.ts';
 import { BACKUP, keptVersions, unpackVersion } from '../store/upgrade/kept-version.ts';
 import { bootApp, type Planted, type TestApp } from '../support/app.ts';
 import { createClient } from '../support/client.ts';

@@ -24,12 +24,12 @@ import { buildLogPath, dependencyLogPath } from '../../src/store/data/paths.ts';
 import type { Db } from '../../src/store/database/db.ts';
 import { createDependency } from '../../src/store/dependencies.ts';
 import { createDeploy, createStrategy } from '../../src/store/deploys.ts';
-import { recordFiring } from '../../src/store/firings.ts';
 import { createNotification, pingNotification } from '../../src/store/notifications.ts';
 import { createCollaborator, createProject } from '../../src/store/projects.ts';
 import { attachDependency, createRule, createSuite, createVariable } from '../../src/store/suites.ts';
 import { moveBuild, moveRequest } from '../../src/store/transition.ts';
-import { createTrigger, findAnyTrigger, secretsOf } from '../../src/store/triggers.ts';
+import { recordFiring } from '../../src/store/trigger/firings.ts';
+import { createTrigger, findAnyTrigger, secretsOf } from '../../src/store/trigger/triggers.ts';
 import { basic, bearer, type Client, createClient } from './client.ts';
 
 export type Person = { account: Account; key: string; as: string };

@@ -10,10 +10,19 @@ import { createLog } from '../../src/log.ts';
 import { listBuildRequests } from '../../src/store/builds.ts';
 import type { Db } from '../../src/store/database/db.ts';
 import { firings } from '../../src/store/database/schema.ts';
-import { observeHook } from '../../src/store/firings.ts';
 import { createProject, type Project } from '../../src/store/projects.ts';
-import { createTrigger, findAnyTrigger, listFirings, type Trigger } from '../../src/store/triggers.ts';
-import { type LookOutcome, type WatchOptions, watchRepositories } from '../../src/work/watch-repositories.ts';
+import { observeHook } from '../../src/store/trigger/firings.ts';
+import {
+  createTrigger,
+  findAnyTrigger,
+  listFirings,
+  type Trigger,
+} from '../../src/store/trigger/triggers.ts';
+import {
+  type LookOutcome,
+  type WatchOptions,
+  watchRepositories,
+} from '../../src/work/trigger/watch-repositories.ts';
 import { addAccount, addProject, openFixture } from '../store/fixture.ts';
 
 export type FakeRepository = { refs: Map<string, string>; defaultBranch: string | undefined };

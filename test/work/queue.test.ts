@@ -13,12 +13,12 @@ import { createDeploy, createStrategy } from '../../src/store/deploys.ts';
 import { createProject } from '../../src/store/projects.ts';
 import { listFetching, listRunningBuilds, listWaitingRequests } from '../../src/store/queue.ts';
 import { moveDeploy } from '../../src/store/transition.ts';
-import { fetchWork } from '../../src/work/fetch-commit.ts';
 import { createHostSlots } from '../../src/work/host-slots.ts';
 import { createKeyedMutex } from '../../src/work/keyed-mutex.ts';
 import { deployWork } from '../../src/work/push-deploy.ts';
 import { type Lane, startQueue, type WorkKind } from '../../src/work/queue.ts';
-import { createRepacks } from '../../src/work/repack-mirrors.ts';
+import { fetchWork } from '../../src/work/source/fetch-commit.ts';
+import { createRepacks } from '../../src/work/source/repack-mirrors.ts';
 import { addAccount, addProject, commitFields, keyPair, openFixture } from '../store/fixture.ts';
 
 type Deployer = Parameters<typeof deployWork>[1];

@@ -10,7 +10,7 @@ import { parseId } from '../../domain/id.ts';
 import { listBuildRequests } from '../../store/builds.ts';
 import { listNotifications } from '../../store/notifications.ts';
 import { findProject, findVisibleProject } from '../../store/projects.ts';
-import { listTriggers } from '../../store/triggers.ts';
+import { listTriggers } from '../../store/trigger/triggers.ts';
 import { emptyState, olderLink, relativeTime } from '../frame/components.ts';
 import { actionButton, formTo, renderForm, submitButton, textField } from '../frame/form.ts';
 import { openPageStream } from '../frame/page-stream.ts';

@@ -2,7 +2,7 @@
 
 import { html } from 'hono/html';
 import { findBuildRequest } from '../../store/builds.ts';
-import { findTrigger } from '../../store/triggers.ts';
+import { findTrigger } from '../../store/trigger/triggers.ts';
 import type { Html } from '../frame/visit.ts';
 import { type ProjectVisit, projectPath } from './frame.ts';
 

@@ -9,7 +9,7 @@ import {
   type TriggerOptions,
   type TriggerType,
 } from '../../domain/trigger/trigger.ts';
-import { LOOK } from '../../store/firings.ts';
+import { LOOK } from '../../store/trigger/firings.ts';
 
 export type TriggerRecord = ReturnType<typeof presentTrigger>;
 export type FiringRecord = ReturnType<typeof presentFiring>;

@@ -3,9 +3,9 @@
 import { html } from 'hono/html';
 import { triggers } from '../../api/triggers.ts';
 import { defaultOptions, type TriggerType, triggerTypes } from '../../domain/trigger/trigger.ts';
-import { findLook } from '../../store/firings.ts';
 import { findVisibleProject } from '../../store/projects.ts';
-import { listTriggers } from '../../store/triggers.ts';
+import { findLook } from '../../store/trigger/firings.ts';
+import { listTriggers } from '../../store/trigger/triggers.ts';
 import { emptyState, linkButton, olderLink, relativeTime, table } from '../frame/components.ts';
 import { formTo, renderForm, submitButton } from '../frame/form.ts';
 import { respondChanges } from '../frame/page-stream.ts';

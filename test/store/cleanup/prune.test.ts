@@ -6,10 +6,10 @@ import { listSuiteDecisions } from '../../../src/store/builds.ts';
 import { createPruner, type Retention } from '../../../src/store/cleanup/prune.ts';
 import type { Db } from '../../../src/store/database/db.ts';
 import { listEvents, recordEvent } from '../../../src/store/events.ts';
-import { recordFiring } from '../../../src/store/firings.ts';
 import { createNotification, listDeliveries, redeliver } from '../../../src/store/notifications.ts';
 import { findMessage, recordAttempt } from '../../../src/store/outbox.ts';
-import { createTrigger, listFirings } from '../../../src/store/triggers.ts';
+import { recordFiring } from '../../../src/store/trigger/firings.ts';
+import { createTrigger, listFirings } from '../../../src/store/trigger/triggers.ts';
 import { addBuilds, addProject, openFixture } from '../fixture.ts';
 
 const DAY_MS = 24 * 3600_000;

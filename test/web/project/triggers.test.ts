@@ -9,9 +9,9 @@ import {
   type TriggerType,
 } from '../../../src/domain/trigger/trigger.ts';
 import { listBuildRequests } from '../../../src/store/builds.ts';
-import { recordFiring, requestBuild } from '../../../src/store/firings.ts';
 import type { Project } from '../../../src/store/projects.ts';
 import { moveRequest, moveTrigger } from '../../../src/store/transition.ts';
+import { recordFiring, requestBuild } from '../../../src/store/trigger/firings.ts';
 import {
   createTrigger,
   findTrigger,
@@ -19,7 +19,7 @@ import {
   listTriggers,
   secretsOf,
   type Trigger,
-} from '../../../src/store/triggers.ts';
+} from '../../../src/store/trigger/triggers.ts';
 import { describeFiring, describeTrigger, formatSeconds } from '../../../src/web/project/trigger-text.ts';
 import type { Person } from '../../support/browser.ts';
 import { forges, hashOf, signed, ZEROS } from '../../support/forge-hooks.ts';

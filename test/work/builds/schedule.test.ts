@@ -1,7 +1,7 @@
 // A nightly suite: a schedule that is due is built in a container, and rules and commands see what started it.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { findAnyTrigger, updateTrigger } from '../../../src/store/triggers.ts';
+import { findAnyTrigger, updateTrigger } from '../../../src/store/trigger/triggers.ts';
 import { type Appliance, startAppliance } from '../../support/appliance.ts';
 import type { Wire } from '../../support/client.ts';
 

@@ -2,9 +2,9 @@
 import assert from 'node:assert/strict';
 import { after, before, suite, test } from 'node:test';
 import type { TriggerOptions } from '../../../src/domain/trigger/trigger.ts';
-import { observePull, observeRef } from '../../../src/store/firings.ts';
 import { findProject } from '../../../src/store/projects.ts';
-import { findAnyTrigger, type Trigger } from '../../../src/store/triggers.ts';
+import { observePull, observeRef } from '../../../src/store/trigger/firings.ts';
+import { findAnyTrigger, type Trigger } from '../../../src/store/trigger/triggers.ts';
 import { type Appliance, startAppliance } from '../../support/appliance.ts';
 import type { Fields } from '../../support/client.ts';
 import type { ProjectJourney, Repository } from '../../support/journey.ts';

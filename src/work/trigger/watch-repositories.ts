@@ -1,14 +1,15 @@
 // Looks at repositories with `git ls-remote`: at the intervals of triggers, when a hook leaves open what has changed, and
 // when somebody asks for it. A look needs no container slot and no mirror.
 
-import { hideHostPaths } from '../domain/host-paths.ts';
-import type { FiringOutcome } from '../domain/trigger/trigger.ts';
-import { GitFailure } from '../engine/git/git.ts';
-import { listRemote, type RemoteRefs } from '../engine/git/ls-remote.ts';
-import type { Live } from '../live.ts';
-import type { Log } from '../log.ts';
-import type { Db } from '../store/database/db.ts';
-import { FIRE, listLooking, resolveFiring } from '../store/firings.ts';
+import { hideHostPaths } from '../../domain/host-paths.ts';
+import type { FiringOutcome } from '../../domain/trigger/trigger.ts';
+import { GitFailure } from '../../engine/git/git.ts';
+import { listRemote, type RemoteRefs } from '../../engine/git/ls-remote.ts';
+import type { Live } from '../../live.ts';
+import type { Log } from '../../log.ts';
+import type { Db } from '../../store/database/db.ts';
+import { findProject, type Project, privateKeyOf } from '../../store/projects.ts';
+import { FIRE, listLooking, resolveFiring } from '../../store/trigger/firings.ts';
 import {
   type Claim,
   claimLook,
@@ -19,12 +20,11 @@ import {
   nextLookAt,
   repairNextLooks,
   scheduleLook,
-} from '../store/looks.ts';
-import { findProject, type Project, privateKeyOf } from '../store/projects.ts';
-import { findAnyTrigger, isOwnerActive, type Trigger } from '../store/triggers.ts';
+} from '../../store/trigger/looks.ts';
+import { findAnyTrigger, isOwnerActive, type Trigger } from '../../store/trigger/triggers.ts';
+import { createHostSlots, hostIn } from '../host-slots.ts';
+import { logFailure } from '../source/fetch-mirror.ts';
 import { applyLook } from './apply-look.ts';
-import { logFailure } from './fetch-mirror.ts';
-import { createHostSlots, hostIn } from './host-slots.ts';
 
 export type LookOutcome = 'unchanged' | 'changed' | 'failed';
 

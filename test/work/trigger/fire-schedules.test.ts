@@ -5,17 +5,17 @@ import { once } from 'node:events';
 import { join } from 'node:path';
 import { type TestContext, test } from 'node:test';
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import { generateKeyPair } from '../../src/domain/ssh-key.ts';
-import type { TriggerOptions } from '../../src/domain/trigger/trigger.ts';
-import { GitFailure } from '../../src/engine/git/git.ts';
-import { createLive } from '../../src/live.ts';
-import { createLog } from '../../src/log.ts';
-import { updateAccount } from '../../src/store/accounts.ts';
-import { listBuildRequests } from '../../src/store/builds.ts';
-import { deleteProject, deleteTrigger } from '../../src/store/cleanup/purge.ts';
-import { createProject, findProject } from '../../src/store/projects.ts';
-import { fireScheduleNow } from '../../src/store/schedules.ts';
-import { moveRequest } from '../../src/store/transition.ts';
+import { generateKeyPair } from '../../../src/domain/ssh-key.ts';
+import type { TriggerOptions } from '../../../src/domain/trigger/trigger.ts';
+import { GitFailure } from '../../../src/engine/git/git.ts';
+import { createLive } from '../../../src/live.ts';
+import { createLog } from '../../../src/log.ts';
+import { updateAccount } from '../../../src/store/accounts.ts';
+import { listBuildRequests } from '../../../src/store/builds.ts';
+import { deleteProject, deleteTrigger } from '../../../src/store/cleanup/purge.ts';
+import { createProject, findProject } from '../../../src/store/projects.ts';
+import { moveRequest } from '../../../src/store/transition.ts';
+import { fireScheduleNow } from '../../../src/store/trigger/schedules.ts';
 import {
   createTrigger,
   type Firing,
@@ -23,11 +23,11 @@ import {
   listFirings,
   type Trigger,
   updateTrigger,
-} from '../../src/store/triggers.ts';
-import { startSchedules } from '../../src/work/fire-schedules.ts';
-import { addAccount, keyPair, openFixture } from '../store/fixture.ts';
-import { startGitHost } from '../support/git-host.ts';
-import { addCommits } from '../support/repository.ts';
+} from '../../../src/store/trigger/triggers.ts';
+import { startSchedules } from '../../../src/work/trigger/fire-schedules.ts';
+import { addAccount, keyPair, openFixture } from '../../store/fixture.ts';
+import { startGitHost } from '../../support/git-host.ts';
+import { addCommits } from '../../support/repository.ts';
 
 type ScheduleOptions = TriggerOptions['schedule'];
 type Worker = Parameters<typeof startSchedules>[0];

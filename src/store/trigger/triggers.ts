@@ -1,15 +1,15 @@
 // Triggers as callers see them. firings.ts records what they do.
 
 import { and, asc, desc, eq, isNull, sql } from 'drizzle-orm';
-import { standingOf } from '../domain/access.ts';
-import { nameKey } from '../domain/names.ts';
-import type { TriggerOptions, TriggerType } from '../domain/trigger/trigger.ts';
-import { findAccount } from './accounts.ts';
-import { type Db, prepared } from './database/db.ts';
-import { limitWithNext, olderThan, type Page } from './database/page.ts';
-import { firings, triggers } from './database/schema.ts';
-import { isNameTaken, keyOfChange } from './database/unique-name.ts';
-import type { Project } from './projects.ts';
+import { standingOf } from '../../domain/access.ts';
+import { nameKey } from '../../domain/names.ts';
+import type { TriggerOptions, TriggerType } from '../../domain/trigger/trigger.ts';
+import { findAccount } from '../accounts.ts';
+import { type Db, prepared } from '../database/db.ts';
+import { limitWithNext, olderThan, type Page } from '../database/page.ts';
+import { firings, triggers } from '../database/schema.ts';
+import { isNameTaken, keyOfChange } from '../database/unique-name.ts';
+import type { Project } from '../projects.ts';
 
 export type Trigger = typeof triggers.$inferSelect;
 export type Firing = typeof firings.$inferSelect;

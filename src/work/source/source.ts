@@ -13,14 +13,14 @@ import {
   SUBMODULE_DEPTH_MAX,
   SUBMODULES_MAX,
   type Submodule,
-} from '../domain/submodules.ts';
-import { GitFailure } from '../engine/git/git.ts';
-import { hasCommit } from '../engine/git/history.ts';
-import { fetchObjects, listPointers, markObjects, type Pointer } from '../engine/git/lfs.ts';
-import { type FetchMirror, fetchCommit, fetchMirror, markUsed } from '../engine/git/mirror.ts';
-import { readRequirements } from '../engine/git/submodules.ts';
-import { mirrorPath, submoduleMirrors } from '../store/data/paths.ts';
-import type { Project } from '../store/projects.ts';
+} from '../../domain/submodules.ts';
+import { GitFailure } from '../../engine/git/git.ts';
+import { hasCommit } from '../../engine/git/history.ts';
+import { fetchObjects, listPointers, markObjects, type Pointer } from '../../engine/git/lfs.ts';
+import { type FetchMirror, fetchCommit, fetchMirror, markUsed } from '../../engine/git/mirror.ts';
+import { readRequirements } from '../../engine/git/submodules.ts';
+import { mirrorPath, submoduleMirrors } from '../../store/data/paths.ts';
+import type { Project } from '../../store/projects.ts';
 import { type FetchOptions, logFailure, mirrorFetch } from './fetch-mirror.ts';
 
 type Source = {

@@ -4,9 +4,9 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { type Appliance, startAppliance } from '../support/appliance.ts';
-import type { Wire } from '../support/client.ts';
-import { git } from '../support/repository.ts';
+import { type Appliance, startAppliance } from '../../support/appliance.ts';
+import type { Wire } from '../../support/client.ts';
+import { git } from '../../support/repository.ts';
 
 let appliance: Appliance;
 const directory = mkdtempSync(join(tmpdir(), 'assay-push-'));

@@ -1,13 +1,13 @@
 // Fetches the mirror of a project with the project's key, one fetch of a project at a time.
 
-import { GitFailure } from '../engine/git/git.ts';
-import { type FetchMirror, fetchMirror } from '../engine/git/mirror.ts';
-import type { Live } from '../live.ts';
-import type { Log } from '../log.ts';
-import { mirrorPath } from '../store/data/paths.ts';
-import type { Db } from '../store/database/db.ts';
-import { type Project, privateKeyOf } from '../store/projects.ts';
-import type { KeyedMutex } from './keyed-mutex.ts';
+import { GitFailure } from '../../engine/git/git.ts';
+import { type FetchMirror, fetchMirror } from '../../engine/git/mirror.ts';
+import type { Live } from '../../live.ts';
+import type { Log } from '../../log.ts';
+import { mirrorPath } from '../../store/data/paths.ts';
+import type { Db } from '../../store/database/db.ts';
+import { type Project, privateKeyOf } from '../../store/projects.ts';
+import type { KeyedMutex } from '../keyed-mutex.ts';
 import type { Repacks } from './repack-mirrors.ts';
 
 export type FetchOptions = {

@@ -2,18 +2,18 @@
 // Every function is one transaction.
 
 import { and, asc, desc, eq, gt, isNotNull, ne, notInArray, sql } from 'drizzle-orm';
-import type { RefChange } from '../domain/trigger/hook-payload.ts';
+import type { RefChange } from '../../domain/trigger/hook-payload.ts';
 import {
   type ForkedPull,
   type IgnoredReason,
   parseRef,
   type TriggerOptions,
   wantsRef,
-} from '../domain/trigger/trigger.ts';
-import { type BuildRequest, createBuildRequest } from './builds.ts';
-import { type Db, insertInto, prepared } from './database/db.ts';
-import { firings, repositoryLooks, seenRefs, triggers } from './database/schema.ts';
-import type { Project } from './projects.ts';
+} from '../../domain/trigger/trigger.ts';
+import { type BuildRequest, createBuildRequest } from '../builds.ts';
+import { type Db, insertInto, prepared } from '../database/db.ts';
+import { firings, repositoryLooks, seenRefs, triggers } from '../database/schema.ts';
+import type { Project } from '../projects.ts';
 import { type Firing, isOwnerActive, listRefTriggers, optionsOf, type Trigger } from './triggers.ts';
 
 /** How a change became known: the event of a forge, or `look`. */
@@ -145,6 +145,8 @@ export function observeRef(
       pinnedRef: ref,
       pushedBy: origin.pushedBy ?? null,
     });
+    // The history of the trigger that saw it shows it too.
+    if (wanting.id !== trigger.id) ignore('filtered');
     return recordFiring(db, wanting, { ...change, outcome: 'requested', buildRequestId: request.id });
   });
 }

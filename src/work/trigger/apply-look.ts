@@ -2,11 +2,12 @@
 // same time, so each transaction leaves out what they have reported since the host was asked.
 
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import { idAt } from '../domain/id.ts';
-import { type LookPlan, planLook, type SeenChange } from '../domain/trigger/look-plan.ts';
-import { compileFilters, parseRef, type TriggerOptions } from '../domain/trigger/trigger.ts';
-import type { RemoteRefs } from '../engine/git/ls-remote.ts';
-import type { Db } from '../store/database/db.ts';
+import { idAt } from '../../domain/id.ts';
+import { type LookPlan, planLook, type SeenChange } from '../../domain/trigger/look-plan.ts';
+import { compileFilters, parseRef, type TriggerOptions } from '../../domain/trigger/trigger.ts';
+import type { RemoteRefs } from '../../engine/git/ls-remote.ts';
+import type { Db } from '../../store/database/db.ts';
+import { findProject, type Project } from '../../store/projects.ts';
 import {
   findLook,
   LOOK,
@@ -19,10 +20,9 @@ import {
   rememberRefs,
   resolveFiring,
   seenHash,
-} from '../store/firings.ts';
-import { type Claim, endLook, nextLookAt, scheduleLook } from '../store/looks.ts';
-import { findProject, type Project } from '../store/projects.ts';
-import { type Firing, findAnyTrigger, listRefTriggers, type Trigger } from '../store/triggers.ts';
+} from '../../store/trigger/firings.ts';
+import { type Claim, endLook, nextLookAt, scheduleLook } from '../../store/trigger/looks.ts';
+import { type Firing, findAnyTrigger, listRefTriggers, type Trigger } from '../../store/trigger/triggers.ts';
 
 export type Look = { trigger: Trigger; project: Project; claim: Claim; answer: RemoteRefs };
 

@@ -1,22 +1,22 @@
 // Fires schedules at their planned times, with one timer for the earliest. A schedule that builds only new commits asks the
 // repository for the tip of its branch first.
 
-import type { FiringOutcome } from '../domain/trigger/trigger.ts';
-import { listRemote } from '../engine/git/ls-remote.ts';
-import type { Live } from '../live.ts';
-import type { Log } from '../log.ts';
-import type { Db } from '../store/database/db.ts';
-import { findProject, type Project, privateKeyOf } from '../store/projects.ts';
+import type { FiringOutcome } from '../../domain/trigger/trigger.ts';
+import { listRemote } from '../../engine/git/ls-remote.ts';
+import type { Live } from '../../live.ts';
+import type { Log } from '../../log.ts';
+import type { Db } from '../../store/database/db.ts';
+import { findProject, type Project, privateKeyOf } from '../../store/projects.ts';
 import {
   findNextScheduleAt,
   fireSchedule,
   listDueSchedules,
   ON_TIME_MS,
   repairSchedules,
-} from '../store/schedules.ts';
-import { findAnyTrigger, optionsOf, type Trigger } from '../store/triggers.ts';
-import { logFailure } from './fetch-mirror.ts';
-import { createHostSlots, hostIn } from './host-slots.ts';
+} from '../../store/trigger/schedules.ts';
+import { findAnyTrigger, optionsOf, type Trigger } from '../../store/trigger/triggers.ts';
+import { createHostSlots, hostIn } from '../host-slots.ts';
+import { logFailure } from '../source/fetch-mirror.ts';
 
 type ScheduleOptions = {
   db: Db;

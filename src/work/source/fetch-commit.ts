@@ -2,11 +2,11 @@
 // request to a commit and enqueues the suites whose rules hold.
 
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import { hideHostPaths } from '../domain/host-paths.ts';
-import { createEvaluator, type Evaluation, type Rule } from '../domain/rules.ts';
-import { findSkipMarker } from '../domain/trigger/skip-marker.ts';
-import { parseRef } from '../domain/trigger/trigger.ts';
-import { GitFailure } from '../engine/git/git.ts';
+import { hideHostPaths } from '../../domain/host-paths.ts';
+import { createEvaluator, type Evaluation, type Rule } from '../../domain/rules.ts';
+import { findSkipMarker } from '../../domain/trigger/skip-marker.ts';
+import { parseRef } from '../../domain/trigger/trigger.ts';
+import { GitFailure } from '../../engine/git/git.ts';
 import {
   type CommitRead,
   findReplacements,
@@ -14,8 +14,8 @@ import {
   readCommit,
   resolvePinned,
   resolveRef,
-} from '../engine/git/history.ts';
-import { fetchPullRequest, pullRequestRef } from '../engine/git/mirror.ts';
+} from '../../engine/git/history.ts';
+import { fetchPullRequest, pullRequestRef } from '../../engine/git/mirror.ts';
 import {
   type BuildRequest,
   type CommitFields,
@@ -26,18 +26,18 @@ import {
   listSupersededRequests,
   overwriteCommit,
   recordCommit,
-} from '../store/builds.ts';
-import { markRequestCanceled } from '../store/cancels.ts';
-import { mirrorPath } from '../store/data/paths.ts';
-import type { Db } from '../store/database/db.ts';
-import { findProject, type Project } from '../store/projects.ts';
-import { listFetching, listFirstWaitingRequests, listWaitingRequests } from '../store/queue.ts';
-import { listAllRules, listAllSuites } from '../store/suites.ts';
-import { moveRequest } from '../store/transition.ts';
-import { watchCancellation } from './cancellation.ts';
+} from '../../store/builds.ts';
+import { markRequestCanceled } from '../../store/cancels.ts';
+import { mirrorPath } from '../../store/data/paths.ts';
+import type { Db } from '../../store/database/db.ts';
+import { findProject, type Project } from '../../store/projects.ts';
+import { listFetching, listFirstWaitingRequests, listWaitingRequests } from '../../store/queue.ts';
+import { listAllRules, listAllSuites } from '../../store/suites.ts';
+import { moveRequest } from '../../store/transition.ts';
+import { watchCancellation } from '../cancellation.ts';
+import { hostIn } from '../host-slots.ts';
+import type { WorkKind } from '../queue.ts';
 import { type FetchOptions, fetchProject, logFailure, mirrorFetch } from './fetch-mirror.ts';
-import { hostIn } from './host-slots.ts';
-import type { WorkKind } from './queue.ts';
 import { fetchSource, findSource, trustedSource } from './source.ts';
 
 /** How many paths of a commit are stored. Pages show the number of the others. */

@@ -1,7 +1,7 @@
 // Repacks mirrors in the background after fetches, one at a time. A repack that fails is logged, and retried hours later.
 
-import { needsRepack, repackMirror } from '../engine/git/mirror.ts';
-import type { Log } from '../log.ts';
+import { needsRepack, repackMirror } from '../../engine/git/mirror.ts';
+import type { Log } from '../../log.ts';
 
 export type Repacks = {
   /** Repacks the mirror later, if it needs it. */

@@ -3,11 +3,11 @@ import assert from 'node:assert/strict';
 import { readdirSync, truncateSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { needsRepack } from '../../src/engine/git/mirror.ts';
-import { createLog } from '../../src/log.ts';
-import { createRepacks } from '../../src/work/repack-mirrors.ts';
-import { temporaryDirectory } from '../cli/program.ts';
-import { addCommits, createRepository, git } from '../support/repository.ts';
+import { needsRepack } from '../../../src/engine/git/mirror.ts';
+import { createLog } from '../../../src/log.ts';
+import { createRepacks } from '../../../src/work/source/repack-mirrors.ts';
+import { temporaryDirectory } from '../../cli/program.ts';
+import { addCommits, createRepository, git } from '../../support/repository.ts';
 
 const packsOf = (mirror: string) =>
   readdirSync(join(mirror, 'objects/pack')).filter(name => name.endsWith('.pack'));

@@ -1,11 +1,11 @@
 // When repositories are looked at: which triggers are due, who claims a look, and what a look changes about its trigger.
 
 import { and, eq } from 'drizzle-orm';
-import type { TriggerOptions } from '../domain/trigger/trigger.ts';
-import { type Db, prepared } from './database/db.ts';
-import { triggers } from './database/schema.ts';
+import type { TriggerOptions } from '../../domain/trigger/trigger.ts';
+import { type Db, prepared } from '../database/db.ts';
+import { triggers } from '../database/schema.ts';
+import { moveTrigger } from '../transition.ts';
 import { FIRE } from './firings.ts';
-import { moveTrigger } from './transition.ts';
 import { findAnyTrigger, type Trigger } from './triggers.ts';
 
 export type DueLook = { triggerId: bigint; nextAt: bigint; projectId: bigint; repositoryUrl: string };

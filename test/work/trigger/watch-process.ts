@@ -2,12 +2,12 @@
 // Arguments: the database, a file with the refs, the number of the transaction (0: none), `before` or `after` its commit, and
 // how far ahead of the real time its clock is.
 import { readFileSync } from 'node:fs';
-import { createLive } from '../../src/live.ts';
-import { createLog } from '../../src/log.ts';
-import { openDb } from '../../src/store/database/db.ts';
-import { createVault } from '../../src/store/database/vault.ts';
-import { watchRepositories } from '../../src/work/watch-repositories.ts';
-import { answerOf } from '../support/watch-fixture.ts';
+import { createLive } from '../../../src/live.ts';
+import { createLog } from '../../../src/log.ts';
+import { openDb } from '../../../src/store/database/db.ts';
+import { createVault } from '../../../src/store/database/vault.ts';
+import { watchRepositories } from '../../../src/work/trigger/watch-repositories.ts';
+import { answerOf } from '../../support/watch-fixture.ts';
 
 const [path = '', refsFile = '', killAt, when, aheadMs] = process.argv.slice(2);
 const db = openDb(path, createVault(Buffer.alloc(32, 7)), () => Date.now() + Number(aheadMs));

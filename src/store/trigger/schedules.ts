@@ -2,13 +2,13 @@
 // are one transaction, so a planned time fires exactly once even if the process is killed.
 
 import { and, desc, eq, gt, inArray, isNotNull, sql } from 'drizzle-orm';
-import { checkTimeZone, lastTime, nextTime } from '../domain/trigger/cron.ts';
-import type { IgnoredReason } from '../domain/trigger/trigger.ts';
-import { type Db, prepared } from './database/db.ts';
-import { buildRequests, firings, triggers } from './database/schema.ts';
-import { unfinished } from './database/unfinished.ts';
+import { checkTimeZone, lastTime, nextTime } from '../../domain/trigger/cron.ts';
+import type { IgnoredReason } from '../../domain/trigger/trigger.ts';
+import { type Db, prepared } from '../database/db.ts';
+import { buildRequests, firings, triggers } from '../database/schema.ts';
+import { unfinished } from '../database/unfinished.ts';
+import { findProject, type Project } from '../projects.ts';
 import { recordFiring, requestBuild } from './firings.ts';
-import { findProject, type Project } from './projects.ts';
 import { type Firing, findAnyTrigger, isOwnerActive, optionsOf, type Trigger } from './triggers.ts';
 
 /** A time that is noticed within this time is not late. The timer sleeps no longer than half of it. */
