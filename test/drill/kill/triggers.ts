@@ -57,7 +57,7 @@ export async function killTriggers(options: KillOptions, table: Table): Promise<
     work = startWork(environment, triggers, { clock, start }, random);
     const kills: Kills = { moment: 0, sync: 0, start: 0 };
     const damage: string[] = [];
-    const times = Math.max(4, Math.ceil(options.times / 4));
+    const times = Math.max(2, Math.ceil(options.times / 4));
     for (let time = 1; time <= times && !options.signal.aborted; time++) {
       const how = await killOnce(options, environment, running, kills);
       damage.push(...environment.checkDatabaseFile());

@@ -4,6 +4,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
+import { findAnyTrigger, type Trigger, updateTrigger } from '../../../src/store/trigger/triggers.ts';
 import { type Appliance, startAppliance } from '../../support/appliance.ts';
 import type { Wire } from '../../support/client.ts';
 import { git } from '../../support/repository.ts';
@@ -53,6 +54,9 @@ test('a push to a repository that is polled is built, without a hook', async () 
   };
 
   const first = push('other');
+  // The interval has passed.
+  const row = findAnyTrigger(appliance.app.db, BigInt(trigger.id_str as string)) as Trigger;
+  updateTrigger(appliance.app.db, row, { nextAt: Date.now() });
   const failed = await verdictOf(await requested(first));
   assert.equal(failed.request.trigger, 'poll');
   assert.equal(failed.request.trigger_id_str, trigger.id_str);
