@@ -21,6 +21,8 @@ export type Disk = {
   freeBytes(): number;
   /** Whether new work may start (MIN_FREE_DISK). */
   hasFreeSpace(): boolean;
+  /** Whether there is so little space that jobs are ended. Always measured. */
+  isNearlyFull(): boolean;
   /** Why the job must end now; undefined if it may continue. */
   stopReason(nonce: string): StopReason | undefined;
   /** Ends a job whose output cannot be stored. */
@@ -60,6 +62,7 @@ export function watchDisk(options: DiskOptions): Disk {
   let evicting: { job: RunningJob; at: number } | undefined;
 
   const lowest = ({ dataBytes, dockerBytes }: FreeSpace) => Math.min(dataBytes, dockerBytes);
+  const isTooLow = (space: FreeSpace) => lowest(space) < minFreeBytes / 2;
   let free = { space: options.free(), readAt: performance.now() };
   /** Called by every request, so the value is cached for a second. */
   const recent = () => {
@@ -132,7 +135,7 @@ export function watchDisk(options: DiskOptions): Disk {
     const space = options.free();
     if (lowest(space) >= minFreeBytes) return;
     if (space.dockerBytes < minFreeBytes && (await emptyCache())) return;
-    if (lowest(space) < minFreeBytes / 2) await evictOne(space);
+    if (isTooLow(space)) await evictOne(space);
   };
 
   const evictOne = async (space: FreeSpace) => {
@@ -189,6 +192,7 @@ export function watchDisk(options: DiskOptions): Disk {
   return {
     freeBytes: () => lowest(options.free()),
     hasFreeSpace: () => lowest(recent()) >= minFreeBytes,
+    isNearlyFull: () => isTooLow(options.free()),
     stopReason: nonce => ended.get(nonce),
     evict: nonce => void ended.set(nonce, 'disk_full'),
     stop: () => clearInterval(timer),

@@ -29,6 +29,8 @@ export type ContainerRun = {
   stopReason(): StopReason | undefined;
   /** Makes `stopReason` return `disk_full` until the server stops. */
   evict(): void;
+  /** Whether its output may have been cut off because the disk is full. */
+  isDiskFull(): boolean;
   /** Returns the log line for the start of a step. */
   describeStep(name: string): string | undefined;
 };
@@ -108,7 +110,12 @@ export async function followContainer(
     }
     if (outcome) return outcome;
     stopping.throwIfAborted();
-    return await outcomeWithoutRecord(host, run, progress.step);
+    const lost = await outcomeWithoutRecord(host, run, progress.step);
+    if (lost.kind !== 'lost' || !run.isDiskFull()) return lost;
+    // The processes that write the output end when they cannot.
+    run.evict();
+    await freeOutput(run, log.rawOffset);
+    return { kind: 'disk_full' };
   } catch (error) {
     if (isDiskFull(error) && !stopping.aborted) {
       // Its output cannot be stored. If that cannot be recorded either, the next attempt ends it.

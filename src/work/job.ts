@@ -26,7 +26,7 @@ export type JobOptions = FollowOptions & {
   db: Db;
   log: Log;
   dataDirectory: string;
-  disk: Pick<Disk, 'hasFreeSpace' | 'stopReason' | 'evict'>;
+  disk: Pick<Disk, 'hasFreeSpace' | 'isNearlyFull' | 'stopReason' | 'evict'>;
   settings: Limits &
     ImageSettings &
     Pick<Settings, 'timeoutMs' | 'logLimitBytes' | 'diskBytes' | 'cacheLimitBytes'>;
@@ -140,6 +140,7 @@ export function describeJob(
     isCanceled,
     stopReason: () => (isCanceled() ? 'canceled' : disk.stopReason(nonce)),
     evict: () => disk.evict(nonce),
+    isDiskFull: disk.isNearlyFull,
     held: new DisposableStack(),
   };
 }

@@ -142,6 +142,19 @@ for (const [status, outcome] of [
     assert.deepEqual(await fixture.run(), outcome, 'with nothing left to read');
   });
 
+test('a container that ended without a verdict on a full disk could not write its output, and that is the reason', async t => {
+  const calls: string[] = [];
+  const state = { running: false, exitCode: 255, oomKilled: false, startedAt: new Date() };
+  const fixture = await createFixture(
+    t,
+    { waitForExit: async () => state, inspectContainer: async () => state },
+    { isDiskFull: () => true, evict: () => void calls.push('evicted') },
+  );
+  fixture.print(`${recordPrefix('abc')}begin command\x1eone line\n`);
+  assert.deepEqual(await fixture.run(), { kind: 'disk_full' });
+  assert.deepEqual(calls, ['evicted']);
+});
+
 test('a job that Docker never reports as started is waited for no longer than its timeout', async t => {
   const inspectContainer = async () => {
     throw new EngineUnavailable('Docker did not respond in time.');

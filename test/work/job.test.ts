@@ -37,7 +37,12 @@ async function runScripted(script: Script) {
         removeVolume: async (name: string) => void happened.push(`removes ${name}`),
       },
     },
-    disk: { hasFreeSpace: () => true, stopReason: () => undefined, evict: () => {} },
+    disk: {
+      hasFreeSpace: () => true,
+      isNearlyFull: () => false,
+      stopReason: () => undefined,
+      evict: () => {},
+    },
     settings: { timeoutMs: 60_000, logLimitBytes: 10_000 },
   } as unknown as JobOptions;
   const row = { id: 7n, nonce: 'abc', attempts: 2, spentMs: 5, startedAt: Date.now() };

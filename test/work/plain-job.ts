@@ -13,6 +13,7 @@ export const plainJob = (directory: string, overrides: Partial<ContainerRun> = {
   deadlineAt: Date.now() + 60_000,
   stopReason: () => undefined,
   evict: () => {},
+  isDiskFull: () => false,
   describeStep: () => undefined,
   ...overrides,
 });
