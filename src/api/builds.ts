@@ -11,7 +11,7 @@ import {
   presentCommitItem,
   presentSuiteDecision,
   suiteDecisionShape,
-} from '../contract/records.ts';
+} from '../contract/records/build.ts';
 import { checkCommitRef } from '../domain/names.ts';
 import { refusal } from '../domain/refusal.ts';
 import {

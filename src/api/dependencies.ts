@@ -3,11 +3,11 @@
 import {
   createdDependencyShape,
   dependencyShape,
-  destroyedShape,
   presentCreatedDependency,
   presentUploadedDependency,
   uploadedDependencyShape,
-} from '../contract/records.ts';
+} from '../contract/records/dependency.ts';
+import { destroyedShape } from '../contract/wire.ts';
 import type { Caller } from '../domain/access.ts';
 import { checkCommand, checkPrefix, checkSource } from '../domain/names.ts';
 import { type Errors, refusal } from '../domain/refusal.ts';

@@ -3,14 +3,14 @@
 import {
   deployItemShape,
   deployShape,
-  destroyedShape,
   presentDeploy,
   presentDeployItem,
   presentStrategy,
   presentStrategyItem,
   strategyItemShape,
   strategyShape,
-} from '../contract/records.ts';
+} from '../contract/records/deploy.ts';
+import { destroyedShape } from '../contract/wire.ts';
 import { checkBranch, checkRepositoryUrl } from '../domain/names.ts';
 import { type Commit, findCommit } from '../store/builds.ts';
 import { deployLogPath } from '../store/data/paths.ts';

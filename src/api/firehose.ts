@@ -1,7 +1,8 @@
 // Firehoses: streams of server-sent events for projects, builds and dependencies. The pages use the same streams.
 
 import { logStreamEvents, projectStreamEvents } from '../contract/events.ts';
-import { buildShape, dependencyShape, presentBuild } from '../contract/records.ts';
+import { buildShape, presentBuild } from '../contract/records/build.ts';
+import { dependencyShape } from '../contract/records/dependency.ts';
 import { admit, type Caller, type Scope } from '../domain/access.ts';
 import { isFinishedBuild } from '../domain/build.ts';
 import { parseId } from '../domain/id.ts';

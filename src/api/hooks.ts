@@ -2,7 +2,7 @@
 // used meanwhile, because forges wait only a few seconds.
 
 import type { IncomingMessage } from 'node:http';
-import { firingShape, presentFiring } from '../contract/records.ts';
+import { firingShape, presentFiring } from '../contract/records/trigger.ts';
 import { parseId } from '../domain/id.ts';
 import { refusal } from '../domain/refusal.ts';
 import {

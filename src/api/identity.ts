@@ -1,6 +1,6 @@
 // Endpoints for the caller's identity, health checks and metrics.
 
-import { identityShape } from '../contract/records.ts';
+import { record, shape } from '../contract/wire.ts';
 import { countByState } from '../store/counts.ts';
 import { endpoint, type Services } from './endpoint.ts';
 import { readCallback, respondJson } from './http/respond.ts';
@@ -22,7 +22,7 @@ export const identity = {
     access: 'signed in',
     scope: 'user',
     allowUnpaid: () => true,
-    response: { record: identityShape },
+    response: { record: record('Identity', { email: shape.email('Email of the authenticated user.') }) },
     handle: ({ caller }) => ({ email: caller.email }),
   }),
 };

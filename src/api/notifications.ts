@@ -4,13 +4,13 @@ import { eventShape, notifiableTypes } from '../contract/events.ts';
 import {
   createdNotificationShape,
   deliveryShape,
-  destroyedShape,
   notificationNames,
   notificationShape,
   presentCreatedNotification,
   presentDelivery,
   presentNotification,
-} from '../contract/records.ts';
+} from '../contract/records/notification.ts';
+import { destroyedShape } from '../contract/wire.ts';
 import type { Caller } from '../domain/access.ts';
 import {
   checkForgeRepository,

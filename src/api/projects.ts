@@ -2,11 +2,11 @@
 
 import {
   collaboratorShape,
-  destroyedShape,
   invitedCollaboratorShape,
   presentCollaborator,
   projectShape,
-} from '../contract/records.ts';
+} from '../contract/records/project.ts';
+import { destroyedShape } from '../contract/wire.ts';
 import { parseId } from '../domain/id.ts';
 import { checkEmail, checkRepositoryUrl } from '../domain/names.ts';
 import { refusal } from '../domain/refusal.ts';

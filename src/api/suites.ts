@@ -1,7 +1,6 @@
 // Suite endpoints: suites with their rules, environment variables, dependencies and caches.
 
 import {
-  destroyedShape,
   presentRule,
   presentSuite,
   presentSuiteDependency,
@@ -10,7 +9,8 @@ import {
   suiteDependencyShape,
   suiteShape,
   variableShape,
-} from '../contract/records.ts';
+} from '../contract/records/suite.ts';
+import { destroyedShape } from '../contract/wire.ts';
 import { checkVariableName, VARIABLE_BYTES } from '../domain/names.ts';
 import { operators, subjects } from '../domain/rules.ts';
 import { emptyCache } from '../store/caches.ts';

@@ -1,13 +1,13 @@
 // Trigger endpoints: triggers, their secrets and their firings. hooks.ts receives the hooks of forges.
 
 import {
-  destroyedShape,
   firingShape,
   presentFiring,
   presentTrigger,
   triggerShape,
   triggerWithSecretShape,
-} from '../contract/records.ts';
+} from '../contract/records/trigger.ts';
+import { destroyedShape } from '../contract/wire.ts';
 import { checkBranch } from '../domain/names.ts';
 import { type Errors, refusal } from '../domain/refusal.ts';
 import { checkCron, checkTimeZone, nextTime, upcoming } from '../domain/trigger/cron.ts';

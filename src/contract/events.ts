@@ -2,14 +2,11 @@
 // with each change of a state.
 
 import type { BuildState } from '../domain/build.ts';
-import {
-  buildRequestShape,
-  buildShape,
-  dependencyShape,
-  deployShape,
-  projectShape,
-  triggerShape,
-} from './records.ts';
+import { buildRequestShape, buildShape } from './records/build.ts';
+import { dependencyShape } from './records/dependency.ts';
+import { deployShape } from './records/deploy.ts';
+import { projectShape } from './records/project.ts';
+import { triggerShape } from './records/trigger.ts';
 import { idPair, type JsonSchema, record, shape, wireTime } from './wire.ts';
 
 /** Every type of event, and when it happens. */

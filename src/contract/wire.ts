@@ -65,3 +65,15 @@ export function record(
     additionalProperties: false,
   };
 }
+
+/** The id of a record, in both forms. */
+export const ids = { id: shape.id(), id_str: shape.idString };
+
+/** The id of another record, in both forms. */
+export const idPairShape = (name: string, description: string): Record<string, JsonSchema> => ({
+  [name]: shape.id(description),
+  [`${name}_str`]: shape.idString,
+});
+
+/** The record of every deletion. */
+export const destroyedShape = record('Destroyed', { destroyed: shape.boolean('Always true.') });

@@ -1,7 +1,7 @@
 // Reads which suites, projects and dependencies use a dependency, directly or transitively, and builds its record.
 
 import { asc, desc, eq, sql } from 'drizzle-orm';
-import { presentDependency } from '../contract/records.ts';
+import { presentDependency } from '../contract/records/dependency.ts';
 import type { Db } from './database/db.ts';
 import { dependencies, projects, relatedDependencies, suiteDependencies, suites } from './database/schema.ts';
 

@@ -1,7 +1,7 @@
 // Projects, their SSH keys and their collaborators.
 
 import { and, desc, eq, getTableColumns, isNull, sql } from 'drizzle-orm';
-import { presentProject } from '../contract/records.ts';
+import { presentProject } from '../contract/records/project.ts';
 import { nameKey } from '../domain/names.ts';
 import { refusal } from '../domain/refusal.ts';
 import { keyComment, withComment } from '../domain/ssh-key.ts';

@@ -3,7 +3,9 @@
 
 import { and, desc, eq, inArray, sql } from 'drizzle-orm';
 import { buildEventOf } from '../contract/events.ts';
-import { presentBuild, presentBuildRequest, presentDeploy, presentTrigger } from '../contract/records.ts';
+import { presentBuild, presentBuildRequest } from '../contract/records/build.ts';
+import { presentDeploy } from '../contract/records/deploy.ts';
+import { presentTrigger } from '../contract/records/trigger.ts';
 import {
   type BuildEvent,
   type BuildRequestEvent,

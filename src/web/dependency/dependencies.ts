@@ -2,7 +2,7 @@
 
 import { html } from 'hono/html';
 import { dependencies } from '../../api/dependencies.ts';
-import type { presentDependency } from '../../contract/records.ts';
+import type { presentDependency } from '../../contract/records/dependency.ts';
 import { type Dependency, listOwnDependencies, listSharedDependencies } from '../../store/dependencies.ts';
 import { listSuitesUsing } from '../../store/dependency-use.ts';
 import {

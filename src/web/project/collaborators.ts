@@ -2,7 +2,7 @@
 
 import { html } from 'hono/html';
 import { projects } from '../../api/projects.ts';
-import type { presentCollaborator } from '../../contract/records.ts';
+import type { presentCollaborator } from '../../contract/records/project.ts';
 import { findAccount } from '../../store/accounts.ts';
 import { listInvitedCollaborators } from '../../store/projects.ts';
 import { copyText, linkButton, olderLink, table } from '../frame/components.ts';

@@ -6,7 +6,7 @@ import {
   type presentCreatedNotification,
   type presentDelivery,
   presentNotification,
-} from '../../contract/records.ts';
+} from '../../contract/records/notification.ts';
 import { forgeLabel } from '../../domain/commit-status.ts';
 import {
   copyText,

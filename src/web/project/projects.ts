@@ -4,7 +4,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { html } from 'hono/html';
 import type { SentFields } from '../../api/http/body.ts';
 import { projects } from '../../api/projects.ts';
-import type { presentProject } from '../../contract/records.ts';
+import type { presentProject } from '../../contract/records/project.ts';
 import { parseId } from '../../domain/id.ts';
 import { triggerTypes } from '../../domain/trigger/trigger.ts';
 import { type ProjectSummary, summarizeProjects } from '../../store/overview.ts';

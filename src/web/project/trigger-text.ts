@@ -1,6 +1,6 @@
 // Triggers and their firings in plain words: what a trigger does, and why something was or was not built.
 
-import type { presentFiring, presentTrigger } from '../../contract/records.ts';
+import type { presentFiring, presentTrigger } from '../../contract/records/trigger.ts';
 import { describeCron } from '../../domain/trigger/cron.ts';
 import {
   globsOf,

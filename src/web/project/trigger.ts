@@ -2,7 +2,7 @@
 
 import { html } from 'hono/html';
 import { hookUrl, present, triggers } from '../../api/triggers.ts';
-import { presentFiring } from '../../contract/records.ts';
+import { presentFiring } from '../../contract/records/trigger.ts';
 import { parseId } from '../../domain/id.ts';
 import { parseRef } from '../../domain/trigger/trigger.ts';
 import { findBuildRequest } from '../../store/builds.ts';

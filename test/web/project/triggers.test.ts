@@ -1,7 +1,7 @@
 // The triggers of a project: their forms, the setup of a forge, the first delivery, and the history in plain words.
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
-import { presentFiring, presentTrigger } from '../../../src/contract/records.ts';
+import { presentFiring, presentTrigger } from '../../../src/contract/records/trigger.ts';
 import {
   defaultOptions,
   type FiringOutcome,

@@ -1,0 +1,207 @@
+// The records of build requests, commits, builds and the decisions about suites: their schemas, and functions that create them from rows.
+
+import {
+  type BuildRequestState,
+  type BuildState,
+  buildMachine,
+  buildRequestMachine,
+  type CommitState,
+} from '../../domain/build.ts';
+import { type TriggerType, triggerTypes } from '../../domain/trigger/trigger.ts';
+import { idPair, idPairShape, ids, record, shape, wireTime, wireTimeOrNull } from '../wire.ts';
+
+export const commitStates = [
+  'waiting_for_builds',
+  'building',
+  'passed',
+  'failed',
+  'errored',
+  'canceled',
+  'skipped',
+];
+
+export const buildRequestShape = record(
+  'BuildRequest',
+  {
+    ...ids,
+    build_state: shape.oneOf(Object.keys(buildRequestMachine), 'State of the request.'),
+    commit_ref: shape.string('The requested branch, tag or commit hash.'),
+    commit_id: shape.nullable(shape.id('Null while the commit is being fetched.')),
+    commit_id_str: shape.string('The id as a decimal string; empty while commit_id is null.'),
+    created_by: shape.email('Who requested it.'),
+    created_at: shape.time('When it was requested.'),
+    error: shape.string('Present when the request errored or was skipped for a reason: the reason.'),
+    trigger: shape.oneOf(triggerTypes, 'Present when a trigger started it: its type.'),
+    ...idPairShape('trigger_id', 'Present when a trigger started it.'),
+    pushed_by: shape.string('Present when the forge said who pushed. Not verified.'),
+    pull_request: shape.integer('Present for a pull request from a fork: its number.'),
+  },
+  ['error', 'trigger', 'trigger_id', 'trigger_id_str', 'pushed_by', 'pull_request'],
+);
+
+type BuildRequestRow = {
+  id: bigint;
+  buildState: BuildRequestState;
+  commitRef: string;
+  commitId: bigint | null;
+  createdBy: string;
+  createdAt: number;
+  error: string | null;
+  trigger: TriggerType | null;
+  triggerId: bigint | null;
+  pushedBy: string | null;
+  pullRequest: number | null;
+};
+
+export function presentBuildRequest(request: BuildRequestRow) {
+  return {
+    ...idPair('id', request.id),
+    build_state: request.buildState,
+    commit_ref: request.commitRef,
+    ...idPair('commit_id', request.commitId),
+    created_by: request.createdBy,
+    created_at: wireTime(request.createdAt),
+    ...(request.error !== null && { error: request.error }),
+    ...(request.trigger !== null && {
+      trigger: request.trigger,
+      ...idPair('trigger_id', request.triggerId),
+    }),
+    ...(request.pushedBy !== null && { pushed_by: request.pushedBy }),
+    ...(request.pullRequest !== null && { pull_request: request.pullRequest }),
+  };
+}
+
+const commitItem = {
+  ...ids,
+  version: shape.integer('Increases by one when a force push overwrites the commit.'),
+  ref: shape.string('The full hash.'),
+  build_state: shape.oneOf(commitStates, 'State of its newest build request.'),
+};
+export const commitItemShape = record('CommitItem', commitItem);
+export const commitShape = record('Commit', {
+  ...commitItem,
+  message: shape.string('Commit message.'),
+  scm_author_name: shape.string('Author.'),
+  scm_author_email: shape.email('Author.'),
+  scm_authored_date: shape.time('With the UTC offset that git recorded.'),
+  scm_committer_name: shape.string('Committer.'),
+  scm_committer_email: shape.email('Committer.'),
+  scm_committed_date: shape.time('With the UTC offset that git recorded.'),
+});
+
+type CommitItemRow = { id: bigint; version: number; ref: string; buildState: CommitState };
+
+export function presentCommitItem(commit: CommitItemRow) {
+  return {
+    ...idPair('id', commit.id),
+    version: commit.version,
+    ref: commit.ref,
+    build_state: commit.buildState,
+  };
+}
+
+export function presentCommit(
+  commit: CommitItemRow & {
+    message: string;
+    authorName: string;
+    authorEmail: string;
+    authoredDate: string;
+    committerName: string;
+    committerEmail: string;
+    committedDate: string;
+  },
+) {
+  return {
+    ...presentCommitItem(commit),
+    message: commit.message,
+    scm_author_name: commit.authorName,
+    scm_author_email: commit.authorEmail,
+    scm_authored_date: commit.authoredDate,
+    scm_committer_name: commit.committerName,
+    scm_committer_email: commit.committerEmail,
+    scm_committed_date: commit.committedDate,
+  };
+}
+
+const evaluatedRule = record('EvaluatedRule', {
+  subject: shape.string('The attribute that was compared.'),
+  operator: shape.string('How it was compared.'),
+  value: shape.string('What it was compared with.'),
+  holds: shape.boolean('Whether the rule holds.'),
+  saw: { type: ['string', 'array'], items: { type: 'string' }, description: 'The value of the attribute.' },
+});
+export const suiteDecisionShape = record('SuiteDecision', {
+  ...idPairShape('suite_id', 'The suite.'),
+  suite: shape.string('Its name.'),
+  ...idPairShape('build_request_id', 'The build request.'),
+  runs: shape.boolean('Whether the suite runs for this commit.'),
+  rules: shape.list(evaluatedRule),
+});
+
+export function presentSuiteDecision(decision: {
+  suiteId: bigint;
+  suiteName: string;
+  buildRequestId: bigint;
+  runs: boolean;
+  rules: readonly unknown[];
+}) {
+  return {
+    ...idPair('suite_id', decision.suiteId),
+    suite: decision.suiteName,
+    ...idPair('build_request_id', decision.buildRequestId),
+    runs: decision.runs,
+    rules: decision.rules,
+  };
+}
+
+export const buildShape = record(
+  'Build',
+  {
+    ...ids,
+    ...idPairShape('suite_id', 'The suite.'),
+    ...idPairShape('commit_id', 'The commit.'),
+    ...idPairShape('build_request_id', 'The build request.'),
+    build_state: shape.oneOf(Object.keys(buildMachine), 'State of the build.'),
+    exit_code: shape.nullable(
+      shape.integer("The command's exit status; null unless the command exited by itself."),
+    ),
+    created_at: shape.time('When it was queued.'),
+    started_at: shape.nullable(shape.time('When it started.')),
+    finished_at: shape.nullable(shape.time('When it ended.')),
+    error: shape.string('Present when the build errored: the reason.'),
+    waiting: record('Waiting', {
+      position: shape.integer('Position in the queue, starting at 1.'),
+      reason: shape.string('Why the build waits.'),
+    }),
+  },
+  ['error', 'waiting'],
+);
+
+type BuildRow = {
+  id: bigint;
+  suiteId: bigint;
+  commitId: bigint;
+  buildRequestId: bigint;
+  buildState: BuildState;
+  exitCode: number | null;
+  createdAt: number;
+  startedAt: number | null;
+  finishedAt: number | null;
+  error: string | null;
+};
+
+export function presentBuild(build: BuildRow, waiting?: { position: number; reason: string }) {
+  return {
+    ...idPair('id', build.id),
+    ...idPair('suite_id', build.suiteId),
+    ...idPair('commit_id', build.commitId),
+    ...idPair('build_request_id', build.buildRequestId),
+    build_state: build.buildState,
+    exit_code: build.exitCode,
+    created_at: wireTime(build.createdAt),
+    started_at: wireTimeOrNull(build.startedAt),
+    finished_at: wireTimeOrNull(build.finishedAt),
+    ...(build.error !== null && { error: build.error }),
+    ...(waiting && { waiting }),
+  };
+}
