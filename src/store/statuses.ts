@@ -19,6 +19,7 @@ import {
 } from '../domain/commit-status.ts';
 import { type Db, insertInto, prepared } from './database/db.ts';
 import { buildRequests, builds, commits, deliveries } from './database/schema.ts';
+import { listNewestBuilds } from './newest-builds.ts';
 
 type Request = typeof buildRequests.$inferSelect;
 type Delivery = typeof deliveries.$inferSelect;
@@ -262,7 +263,7 @@ export function findStatus(db: Db, deliveryId: bigint, baseUrl: string): CommitS
     description: descriptionOf(
       describeRequest(
         { state: request.buildState, error: request.error, durationMs },
-        newestBuilds(db, request.id),
+        listNewestBuilds(db, request.id),
       ),
     ),
     url: request.commitId === null ? project : `${project}/commits/${request.commitId}`,
@@ -284,17 +285,3 @@ const buildStateOf = (state: StatusState): BuildState =>
 
 const durationOf = (startedAt: number | null, finishedAt: number | null): number | undefined =>
   startedAt === null || finishedAt === null ? undefined : Math.max(0, finishedAt - startedAt);
-
-function newestBuilds(db: Db, requestId: bigint): { suiteName: string; state: BuildState }[] {
-  const newer = db.orm
-    .select({ id: sql<bigint>`max(${builds.id})` })
-    .from(builds)
-    .where(eq(builds.buildRequestId, requestId))
-    .groupBy(builds.suiteId);
-  return db.orm
-    .select({ suiteName: builds.suiteName, state: builds.buildState })
-    .from(builds)
-    .where(sql`${builds.id} IN ${newer}`)
-    .orderBy(builds.id)
-    .all();
-}

@@ -1,7 +1,7 @@
 // The only file that writes state columns. A transition is one conditional UPDATE. The same transaction records the event
 // and updates the derived states of the request, commit and project.
 
-import { and, desc, eq, inArray, sql } from 'drizzle-orm';
+import { and, desc, eq, sql } from 'drizzle-orm';
 import { buildEventOf } from '../contract/events.ts';
 import { presentBuild, presentBuildRequest } from '../contract/records/build.ts';
 import { presentDeploy } from '../contract/records/deploy.ts';
@@ -34,6 +34,7 @@ import {
 import { unfinished } from './database/unfinished.ts';
 import { type Dependency, dependencyRecord, listProjectsUsing } from './dependency-use.ts';
 import { recordEvent } from './events.ts';
+import { listNewestBuilds } from './newest-builds.ts';
 
 export type Build = typeof builds.$inferSelect;
 export type BuildRequest = typeof buildRequests.$inferSelect;
@@ -158,18 +159,7 @@ const unfinishedBuild = prepared(db =>
 /** Finishes a request once all builds exist and have ended. The newest build of each suite determines the result. */
 function finishRequest(db: Db, id: bigint): void {
   if (unfinishedBuild(db).get(id, id) !== undefined) return;
-  const newest = db.orm
-    .select({ id: sql<bigint>`max(${builds.id})` })
-    .from(builds)
-    .where(eq(builds.buildRequestId, id))
-    .groupBy(builds.suiteId);
-  const states = db.orm
-    .select({ state: builds.buildState })
-    .from(builds)
-    .where(inArray(builds.id, newest))
-    .all()
-    .map(row => row.state);
-  const event = foldBuilds(states);
+  const event = foldBuilds(listNewestBuilds(db, id).map(({ state }) => state));
   if (event) moveRequest(db, id, event);
 }
 
