@@ -17,6 +17,7 @@ import {
 import { findAnyTrigger, optionsOf, type Trigger } from '../../store/trigger/triggers.ts';
 import { createHostSlots, hostIn } from '../host-slots.ts';
 import { logFailure } from '../source/fetch-mirror.ts';
+import { startDueTimer } from './due-timer.ts';
 
 type ScheduleOptions = {
   db: Db;
@@ -31,19 +32,16 @@ type ScheduleOptions = {
 /** A change of the system clock is noticed within this time. */
 const MAX_SLEEP_MS = ON_TIME_MS / 2;
 const CLOCK_TOLERANCE_MS = 1_000;
-const RETRY_MS = 5_000;
 /** After so many firings, each of which is a durable transaction, requests get a turn. */
 const BATCH = 4;
 
 export function startSchedules(options: ScheduleOptions): { stop(): Promise<void> } {
-  const { db, live, log } = options;
+  const { db, log } = options;
   const findTip = options.findTip ?? ((project, branch, signal) => askHost(options, project, branch, signal));
   const stopping = new AbortController();
-  const slots = createHostSlots(() => wake());
+  const slots = createHostSlots(() => timer.wake());
   /** The schedules whose repository is being asked. */
   const asking = new Map<bigint, Promise<void>>();
-  let timer: NodeJS.Timeout | undefined;
-  let immediate: NodeJS.Immediate | undefined;
   /** The clock may also have been set back while no process ran. */
   let clockOffsetMs = Infinity;
 
@@ -88,7 +86,7 @@ export function startSchedules(options: ScheduleOptions): { stop(): Promise<void
       .finally(() => {
         asking.delete(trigger.id);
         free();
-        wake();
+        timer.wake();
       });
     asking.set(trigger.id, asked);
   }
@@ -105,33 +103,12 @@ export function startSchedules(options: ScheduleOptions): { stop(): Promise<void
     fire(trigger, tip);
   }
 
-  /** Several calls in one turn of the event loop have the effect of one. */
-  function wake(): void {
-    if (stopping.signal.aborted) return;
-    immediate ??= setImmediate(() => {
-      immediate = undefined;
-      clearTimeout(timer);
-      let sleepMs = RETRY_MS;
-      try {
-        sleepMs = fireDue();
-      } catch (error) {
-        // Most likely the disk is full.
-        log.error('schedules could not be read', { cause: error });
-      }
-      if (sleepMs === 0) wake();
-      else timer = setTimeout(wake, sleepMs);
-    });
-  }
-
-  const unwatch = live.watch('triggers', wake);
-  wake();
+  const timer = startDueTimer(options, fireDue);
 
   return {
     async stop() {
       stopping.abort();
-      unwatch();
-      clearTimeout(timer);
-      clearImmediate(immediate);
+      timer.stop();
       await Promise.all(asking.values());
     },
   };

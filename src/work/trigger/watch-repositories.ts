@@ -25,6 +25,7 @@ import { findAnyTrigger, isOwnerActive, type Trigger } from '../../store/trigger
 import { createHostSlots, hostIn } from '../host-slots.ts';
 import { logFailure } from '../source/fetch-mirror.ts';
 import { applyLook } from './apply-look.ts';
+import { startDueTimer } from './due-timer.ts';
 
 export type LookOutcome = 'unchanged' | 'changed' | 'failed';
 
@@ -42,21 +43,18 @@ export type WatchOptions = {
 };
 
 const SLEEP_MAX_MS = 60_000;
-const RETRY_MS = 5_000;
 const MAX_PER_HOST = 2;
 
-/** `stop` ends the looks that are under way, and resolves when their processes have ended. */
+/** `stop` ends the running looks, and resolves when their processes have ended. */
 export function watchRepositories(options: WatchOptions): { stop(): Promise<void> } {
-  const { db, live, log, dataDirectory } = options;
+  const { db, log, dataDirectory } = options;
   const stopping = new AbortController();
-  const slots = createHostSlots(() => wake());
-  /** The looks that are under way, by project. */
+  const slots = createHostSlots(() => timer.wake());
+  /** The running looks, by project. */
   const looks = new Map<bigint, { host: string; ended: Promise<void> }>();
   let startedAtMs = Number.NEGATIVE_INFINITY;
   /** Whether the last look was one that somebody waited for. */
   let isAwaited = false;
-  let timer: NodeJS.Timeout | undefined;
-  let immediate: NodeJS.Immediate | undefined;
 
   const ask =
     options.ask ??
@@ -107,7 +105,7 @@ export function watchRepositories(options: WatchOptions): { stop(): Promise<void
       .finally(() => {
         looks.delete(due.projectId);
         free();
-        wake();
+        timer.wake();
       });
     looks.set(due.projectId, { host, ended });
   }
@@ -154,35 +152,12 @@ export function watchRepositories(options: WatchOptions): { stop(): Promise<void
     });
   }
 
-  /** Several calls in one turn of the event loop start one look. */
-  function wake(): void {
-    if (stopping.signal.aborted) return;
-    immediate ??= setImmediate(() => {
-      immediate = undefined;
-      clearTimeout(timer);
-      timer = setTimeout(wake, attempt());
-    });
-  }
-
-  function attempt(): number {
-    try {
-      return startNext();
-    } catch (error) {
-      // Most likely the disk is full.
-      log.error('triggers could not be read', { cause: error });
-      return RETRY_MS;
-    }
-  }
-
-  const unwatch = live.watch('triggers', wake);
-  wake();
+  const timer = startDueTimer(options, startNext);
 
   return {
     async stop() {
       stopping.abort();
-      unwatch();
-      clearTimeout(timer);
-      clearImmediate(immediate);
+      timer.stop();
       await Promise.all([...looks.values()].map(({ ended }) => ended));
     },
   };
