@@ -1,5 +1,5 @@
 // Commit statuses: their contexts and descriptions, how each forge receives them, and how its answers are classified.
-// store/statuses.ts derives them from rows, work/deliver-webhook.ts sends them.
+// store/statuses.ts derives them from rows, work/deliver-notifications.ts sends them.
 
 import { createHash } from 'node:crypto';
 import type { BuildRequestState, BuildState } from './build.ts';

@@ -1,5 +1,5 @@
 // Sends one webhook: one POST with a total deadline and without redirects, and only if the address it connects to is
-// allowed. src/work/deliver-webhook.ts decides what is sent and when it is retried.
+// allowed. src/work/deliver-notifications.ts decides what is sent and when it is retried.
 
 import { lookup as resolveName } from 'node:dns';
 import {

@@ -21,7 +21,7 @@ import { createCaches } from './caches.ts';
 import { compileWork } from './compile-job.ts';
 import { createContainerHost } from './container-host.ts';
 import { createContainerSlots } from './container-slots.ts';
-import { type DeliveryOutcome, startDeliveries } from './deliver-webhook.ts';
+import { type DeliveryOutcome, startDeliveries } from './deliver-notifications.ts';
 import { watchDisk } from './disk.ts';
 import { createFileSystems } from './file-systems.ts';
 import { createHostSlots } from './host-slots.ts';

@@ -19,7 +19,7 @@ import { createVault } from '../../src/store/database/vault.ts';
 import { recordEvent } from '../../src/store/events.ts';
 import { createNotification } from '../../src/store/notifications.ts';
 import { createProject } from '../../src/store/projects.ts';
-import { MAX_PER_RECEIVER, startDeliveries } from '../../src/work/deliver-webhook.ts';
+import { MAX_PER_RECEIVER, startDeliveries } from '../../src/work/deliver-notifications.ts';
 import { freePort } from '../support/ports.ts';
 import {
   askOnce,

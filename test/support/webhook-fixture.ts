@@ -19,7 +19,7 @@ import { createVault } from '../../src/store/database/vault.ts';
 import { recordEvent } from '../../src/store/events.ts';
 import { createNotification, type Delivery, listDeliveries } from '../../src/store/notifications.ts';
 import { createProject } from '../../src/store/projects.ts';
-import { startDeliveries } from '../../src/work/deliver-webhook.ts';
+import { startDeliveries } from '../../src/work/deliver-notifications.ts';
 
 export const loopback = parseCidrs('127.0.0.0/8');
 

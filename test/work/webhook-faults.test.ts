@@ -179,7 +179,7 @@ test('a killed process loses nothing: every event arrives, in order, with its ID
     import { createLive } from ${JSON.stringify(import.meta.resolve('../../src/live.ts'))};
     import { createLog } from ${JSON.stringify(import.meta.resolve('../../src/log.ts'))};
     import { parseCidrs } from ${JSON.stringify(import.meta.resolve('../../src/domain/webhook/address.ts'))};
-    import { startDeliveries } from ${JSON.stringify(import.meta.resolve('../../src/work/deliver-webhook.ts'))};
+    import { startDeliveries } from ${JSON.stringify(import.meta.resolve('../../src/work/deliver-notifications.ts'))};
     startDeliveries({
       db: openDb(process.env.FIXTURE, createVault(Buffer.from(process.env.FIXTURE_KEY, 'hex'))),
       live: createLive(), log: createLog(), allow: parseCidrs('127.0.0.0/8'),

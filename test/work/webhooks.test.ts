@@ -11,7 +11,7 @@ import {
   redeliver,
 } from '../../src/store/notifications.ts';
 import { version } from '../../src/version.ts';
-import { MAX_PER_RECEIVER } from '../../src/work/deliver-webhook.ts';
+import { MAX_PER_RECEIVER } from '../../src/work/deliver-notifications.ts';
 import { eventIds, openWebhookFixture } from '../support/webhook-fixture.ts';
 
 const limited = { timeout: 120_000 };
