@@ -324,6 +324,11 @@ function createBuild(
     createdAt: db.now(),
     startedAt: null,
     finishedAt: null,
+    keep: false,
+    artifacts: 0,
+    artifactsBytes: 0,
+    artifactsTruncated: false,
+    tests: null,
   };
   insertBuild(db, build);
   announceBuild(db, build);

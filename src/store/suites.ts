@@ -67,7 +67,7 @@ export function isSuiteNameTaken(db: Db, projectId: bigint, name: string, own?: 
   return isNameTaken(db, suites, { column: suites.projectId, id: projectId }, name, own);
 }
 
-export function createSuite(db: Db, suite: Omit<Suite, 'id' | 'nameKey'>): Suite {
+export function createSuite(db: Db, suite: Omit<typeof suites.$inferInsert, 'id' | 'nameKey'>): Suite {
   return db.write(() => {
     db.touch(`project:${suite.projectId}`);
     return db.orm

@@ -7,6 +7,7 @@ import {
   buildRequestMachine,
   type CommitState,
 } from '../../domain/build.ts';
+import type { TestCounts } from '../../domain/result/test-result.ts';
 import { type TriggerType, triggerTypes } from '../../domain/trigger/trigger.ts';
 import { idPair, idPairShape, ids, record, shape, wireTime, wireTimeOrNull } from '../wire.ts';
 
@@ -154,6 +155,18 @@ export function presentSuiteDecision(decision: {
   };
 }
 
+const testCountsShape = record('TestCounts', {
+  passed: shape.integer('Tests that passed.'),
+  failed: shape.integer('Tests that failed.'),
+  errored: shape.integer('Tests that could not run to their end.'),
+  skipped: shape.integer('Tests that were skipped.'),
+  new_failures: shape.integer(
+    'Failed or errored tests that did not fail in the build that it is compared with.',
+  ),
+  fixed: shape.integer('Tests that failed there and passed here.'),
+  flaky: shape.integer('Tests that failed and then passed in this build.'),
+});
+
 export const buildShape = record(
   'Build',
   {
@@ -173,8 +186,13 @@ export const buildShape = record(
       position: shape.integer('Position in the queue, starting at 1.'),
       reason: shape.string('Why the build waits.'),
     }),
+    artifacts: shape.integer('Present when the build has artifacts: how many.'),
+    artifacts_bytes: shape.integer('Present when the build has artifacts: their size.'),
+    artifacts_truncated: shape.boolean('Present, and true, when files were left out because of a limit.'),
+    keep: shape.boolean('Present, and true, when the artifacts are kept until somebody deletes them.'),
+    tests: testCountsShape,
   },
-  ['error', 'waiting'],
+  ['error', 'waiting', 'artifacts', 'artifacts_bytes', 'artifacts_truncated', 'keep', 'tests'],
 );
 
 type BuildRow = {
@@ -188,7 +206,16 @@ type BuildRow = {
   startedAt: number | null;
   finishedAt: number | null;
   error: string | null;
+  artifacts: number;
+  artifactsBytes: number;
+  artifactsTruncated: boolean;
+  keep: boolean;
+  tests: TestCounts | null;
 };
+
+function presentTestCounts({ newFailures, ...counts }: TestCounts) {
+  return { ...counts, new_failures: newFailures };
+}
 
 export function presentBuild(build: BuildRow, waiting?: { position: number; reason: string }) {
   return {
@@ -203,5 +230,9 @@ export function presentBuild(build: BuildRow, waiting?: { position: number; reas
     finished_at: wireTimeOrNull(build.finishedAt),
     ...(build.error !== null && { error: build.error }),
     ...(waiting && { waiting }),
+    ...(build.artifacts > 0 && { artifacts: build.artifacts, artifacts_bytes: build.artifactsBytes }),
+    ...(build.artifactsTruncated && { artifacts_truncated: true }),
+    ...(build.keep && { keep: true }),
+    ...(build.tests && { tests: presentTestCounts(build.tests) }),
   };
 }

@@ -10,6 +10,9 @@ const ROWS_AT_ONCE = 100;
 /** How long a batch may take, without the commit, which takes several times as long. Everything else waits meanwhile. */
 const BATCH_MS = 3;
 
+const ofBuilds = (table: string) =>
+  `SELECT child.rowid FROM builds JOIN ${table} AS child ON child.build_id = builds.id WHERE builds.project_id = ?`;
+
 /** Children before parents. */
 const ofProject: readonly [table: string, rows: string][] = [
   ['events', 'SELECT id FROM events WHERE project_id = ?'],
@@ -19,6 +22,10 @@ const ofProject: readonly [table: string, rows: string][] = [
   ],
   ['firings', 'SELECT f.id FROM triggers t JOIN firings f ON f.trigger_id = t.id WHERE t.project_id = ?'],
   ['deploys', 'SELECT id FROM deploys WHERE project_id = ?'],
+  ['build_artifacts', ofBuilds('build_artifacts')],
+  ['test_failures', ofBuilds('test_failures')],
+  ['failure_lines', 'SELECT id FROM failure_lines WHERE project_id = ?'],
+  ['tests', 'SELECT id FROM tests WHERE project_id = ?'],
   ['builds', 'SELECT id FROM builds WHERE project_id = ?'],
   ['build_requests', 'SELECT id FROM build_requests WHERE project_id = ?'],
   ['commits', 'SELECT id FROM commits WHERE project_id = ?'],

@@ -582,6 +582,89 @@ ALTER TABLE deliveries ADD COLUMN status TEXT;
 CREATE INDEX deliveries_status ON deliveries (notification_id, resource_id, id) WHERE status IS NOT NULL;
 `;
 
+/** What builds were made of and produced: inputs, artifacts, test reports and error lines. */
+const resultsOfBuilds = `
+ALTER TABLE builds ADD COLUMN keep INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE builds ADD COLUMN artifacts INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE builds ADD COLUMN artifacts_bytes INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE builds ADD COLUMN artifacts_truncated INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE builds ADD COLUMN tests TEXT;
+ALTER TABLE suites ADD COLUMN artifacts TEXT NOT NULL DEFAULT '';
+ALTER TABLE suites ADD COLUMN reports TEXT NOT NULL DEFAULT '';
+
+CREATE TABLE build_inputs (
+  build_id INTEGER PRIMARY KEY NOT NULL REFERENCES builds (id) ON DELETE CASCADE,
+  digest TEXT NOT NULL,
+  inputs TEXT NOT NULL
+) STRICT;
+
+CREATE TABLE build_artifacts (
+  id INTEGER PRIMARY KEY NOT NULL,
+  build_id INTEGER NOT NULL REFERENCES builds (id) ON DELETE CASCADE,
+  path TEXT NOT NULL,
+  size_bytes INTEGER NOT NULL,
+  stored_bytes INTEGER NOT NULL,
+  offset INTEGER NOT NULL,
+  method INTEGER NOT NULL,
+  crc32 INTEGER NOT NULL,
+  sha256 TEXT NOT NULL,
+  report INTEGER NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX build_artifacts_path ON build_artifacts (build_id, path);
+
+CREATE TABLE tests (
+  id INTEGER PRIMARY KEY NOT NULL,
+  project_id INTEGER NOT NULL REFERENCES projects (id) ON DELETE CASCADE,
+  suite_id INTEGER NOT NULL,
+  key BLOB NOT NULL,
+  classname TEXT NOT NULL,
+  name TEXT NOT NULL,
+  file TEXT,
+  first_build_id INTEGER NOT NULL,
+  last_build_id INTEGER NOT NULL,
+  flaky_at INTEGER,
+  flaky_failed_build_id INTEGER,
+  flaky_passed_build_id INTEGER
+) STRICT;
+CREATE UNIQUE INDEX tests_key ON tests (suite_id, key);
+CREATE INDEX tests_project ON tests (project_id, id);
+CREATE INDEX tests_flaky ON tests (suite_id, flaky_at) WHERE flaky_at IS NOT NULL;
+
+CREATE TABLE build_reports (
+  build_id INTEGER PRIMARY KEY NOT NULL REFERENCES builds (id) ON DELETE CASCADE,
+  suite_id INTEGER NOT NULL,
+  base_build_id INTEGER,
+  duration_ms INTEGER NOT NULL,
+  malformed TEXT,
+  results BLOB NOT NULL
+) STRICT;
+CREATE INDEX build_reports_suite ON build_reports (suite_id, build_id);
+
+CREATE TABLE test_failures (
+  build_id INTEGER NOT NULL REFERENCES builds (id) ON DELETE CASCADE,
+  test_id INTEGER NOT NULL REFERENCES tests (id) ON DELETE CASCADE,
+  result TEXT NOT NULL,
+  change TEXT NOT NULL,
+  duration_ms INTEGER,
+  retries INTEGER NOT NULL,
+  message TEXT NOT NULL,
+  details TEXT NOT NULL,
+  PRIMARY KEY (build_id, test_id)
+) STRICT;
+CREATE INDEX test_failures_test ON test_failures (test_id, build_id);
+
+CREATE TABLE failure_lines (
+  id INTEGER PRIMARY KEY NOT NULL,
+  project_id INTEGER NOT NULL REFERENCES projects (id) ON DELETE CASCADE,
+  build_id INTEGER NOT NULL REFERENCES builds (id) ON DELETE CASCADE,
+  hash BLOB NOT NULL,
+  line INTEGER NOT NULL,
+  text TEXT NOT NULL
+) STRICT;
+CREATE INDEX failure_lines_hash ON failure_lines (project_id, hash, build_id);
+CREATE INDEX failure_lines_build ON failure_lines (build_id);
+`;
+
 type Step = string | ((sqlite: Database.Database) => void);
 
 export const steps: readonly Step[] = [
@@ -598,4 +681,5 @@ export const steps: readonly Step[] = [
   timeOfAttempts,
   triggersOfProject,
   commitStatuses,
+  resultsOfBuilds,
 ];
