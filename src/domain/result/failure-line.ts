@@ -36,7 +36,9 @@ for (const byte of Buffer.from('"\'`<>|:;,()[]{}=*?')) ENDS_PATH[byte] = 1;
 
 /** A path in the checkout is the same in every build, so that only the checkout's own directory is removed. */
 const CHECKOUT = Buffer.from('/srv/project/');
-const DATE_WORDS = new Set('Mon Tue Wed Thu Fri Sat Sun Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec'.split(' '));
+const DATE_WORDS = new Set(
+  'Mon Tue Wed Thu Fri Sat Sun Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec'.split(' '),
+);
 /** The longest letters after a number that are a unit. */
 const UNIT_LETTERS = 3;
 const SHORTEST_HEX = 6;

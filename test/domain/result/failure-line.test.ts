@@ -57,7 +57,10 @@ test('the parts of a line that change from run to run are removed', () => {
 });
 
 test('a normalised line does not change when it is normalised again', () => {
-  for (const text of ['2026-11-16T02:34:32.123Z at 0x12 in /tmp/a/b.c:3', 'Nov 16 worker3 1.2.3-rc4 9b2d7f10'])
+  for (const text of [
+    '2026-11-16T02:34:32.123Z at 0x12 in /tmp/a/b.c:3',
+    'Nov 16 worker3 1.2.3-rc4 9b2d7f10',
+  ])
     assert.equal(normaliseLine(normaliseLine(text)), normaliseLine(text));
 });
 
