@@ -31,6 +31,9 @@ import { strategyPages } from './project/strategies.ts';
 import { suitesPages } from './project/suites.ts';
 import { triggerPages } from './project/trigger.ts';
 import { triggersPages } from './project/triggers.ts';
+import { artifactsTabPages } from './result/artifacts-tab.ts';
+import { changesTabPages } from './result/changes-tab.ts';
+import { testsTabPages } from './result/tests-tab.ts';
 import { suitePages } from './suite/suite.ts';
 
 /** The first match wins: /ui/projects/new comes before /ui/projects/:project_id. */
@@ -50,6 +53,9 @@ export const routes: readonly Route[] = [
   ...collaboratorPages,
   ...settingsPages,
   ...buildPages,
+  ...testsTabPages,
+  ...artifactsTabPages,
+  ...changesTabPages,
   ...dependenciesPages,
   ...dependencyPages,
   ...applicationPages,

@@ -42,6 +42,9 @@ export function formatSize(bytes: number): string {
   return `${power === 0 || amount >= 100 ? Math.round(amount) : amount.toFixed(1)} ${units[power]}`;
 }
 
+/** 1,234: in groups of three digits. */
+export const formatCount = (count: number) => count.toLocaleString('en');
+
 export function pageHead(
   title: Html | string,
   options: {
@@ -60,7 +63,7 @@ ${options.actions ? html`<div class="head-aside">${options.actions}</div>` : ''}
 </div>`;
 }
 
-export function navItem(href: string, label: string, isCurrent: boolean): Html {
+export function navItem(href: string, label: Html | string, isCurrent: boolean): Html {
   return html`<li><a href="${href}"${isCurrent ? html` aria-current="page"` : ''}>${label}</a></li>`;
 }
 

@@ -76,13 +76,13 @@ export function projectView(
     scripts: [...(live === undefined ? [] : ['project.js']), ...scripts],
     body: html`<div id="project-head"${live === undefined ? '' : html` data-live`}>${head}</div>
 ${renderTabs(visit, tab)}
-${live === undefined ? '' : changes ? renderChanges(visit, changes, live) : renderStream(visit, live)}
+${live === undefined ? '' : changes ? renderChanges(visit, changes, live) : renderEventStream(visit, live)}
 ${options.body}`,
   };
 }
 
-/** Starts after the last event that the page reflects, so that none is missed. */
-function renderStream(visit: ProjectVisit, live: string): Html {
+/** Makes project.js reload the page `live` after each event. Starts after the last one that it reflects, so that none is missed. */
+export function renderEventStream(visit: ProjectVisit, live: string): Html {
   const after = lastEventId(visit.services.db, visit.found.project.id);
   return html`<div hidden data-stream="${projectPath(visit, `/stream?after=${after}`)}" data-events="${eventTypes.join(' ')}" data-page="${live}"></div>`;
 }

@@ -1,0 +1,222 @@
+// The frame around the tabs of a build: its heading, its state and the reason for it, its actions, and the tabs.
+
+import { html } from 'hono/html';
+import { isFinishedBuild, isRerunCandidate } from '../../domain/build.ts';
+import type { TestCounts } from '../../domain/result/test-result.ts';
+import {
+  type Build,
+  type BuildRequest,
+  type Commit,
+  findBuildRequest,
+  findCommit,
+  listBuildsOfRequest,
+} from '../../store/builds.ts';
+import {
+  formatCount,
+  formatDuration,
+  navItem,
+  pageHead,
+  propertyList,
+  relativeTime,
+} from '../frame/components.ts';
+import { actionButton, formTo } from '../frame/form.ts';
+import { stateBadge, stateMark } from '../frame/state.ts';
+import type { Html, View, Visit } from '../frame/visit.ts';
+import { renderEventStream } from '../project/frame.ts';
+import { renderStartedBy } from '../project/started-by.ts';
+
+export type BuildVisit = Visit<'project' | 'build'>;
+
+type Tab = 'log' | 'tests' | 'artifacts' | 'changes';
+
+const paths: Record<Tab, string> = { log: '', tests: '/tests', artifacts: '/artifacts', changes: '/changes' };
+const labels: Record<Tab, string> = {
+  log: 'Log',
+  tests: 'Tests',
+  artifacts: 'Artifacts',
+  changes: 'Changes',
+};
+const SIBLINGS_LISTED = 12;
+
+export const buildHref = (build: Pick<Build, 'projectId' | 'id'>, tab: Tab = 'log') =>
+  `/ui/projects/${build.projectId}/builds/${build.id}${paths[tab]}`;
+
+/** The newest build of each suite of a request, which alone decides its state; in the order of their ids. */
+export function newestBuilds(builds: readonly Build[]): Build[] {
+  const newest = new Map<bigint, Build>();
+  for (const build of builds.toSorted((a, b) => Number(a.id - b.id))) newest.set(build.suiteId, build);
+  return [...newest.values()];
+}
+
+/**
+ * A tab of a build. The heading and the tab's `body` are loaded again when the build changes, except on the log, which
+ * log.js keeps current: it requests `?part=head`, and every element of `body` that is marked `data-live`.
+ */
+export function buildView(
+  visit: BuildVisit,
+  options: { tab: Tab; body: Html | string; scripts?: readonly string[]; styles?: readonly string[] },
+): View {
+  const { project, build } = visit.found;
+  const { tab, body } = options;
+  const isLive = tab !== 'log' && !isFinishedBuild(build.buildState);
+  return {
+    title: [...(tab === 'log' ? [] : [labels[tab]]), build.suiteName, project.name].join(' · '),
+    section: 'projects',
+    state: build.buildState,
+    scripts: [...(isLive ? ['project.js'] : []), ...(options.scripts ?? [])],
+    styles: ['results.css', ...(options.styles ?? [])],
+    body: html`<div id="build-head" data-live>${renderHead(visit, tab)}</div>
+${isLive ? renderEventStream(visit, buildHref(build, tab) + visit.url.search) : ''}
+${tab === 'log' ? body : html`<section id="build-tab" data-live aria-label="${labels[tab]}">${body}</section>`}`,
+  };
+}
+
+function renderHead(visit: BuildVisit, tab: Tab): Html {
+  const { services, found } = visit;
+  const { project, build } = found;
+  const now = services.db.now();
+  const request = findBuildRequest(services.db, project.id, build.buildRequestId);
+  const commit = findCommit(services.db, project.id, build.commitId);
+  const newest = newestBuilds(listBuildsOfRequest(services.db, build.buildRequestId));
+  const later = newest.find(one => one.suiteId === build.suiteId && one.id !== build.id);
+  return html`${pageHead(build.suiteName, {
+    parent: { href: `/ui/projects/${project.id}`, label: project.name },
+    actions: buildButtons(visit, newest),
+    subtitle: html`${stateBadge(build.buildState)} ${durationOf(build, now)}`,
+  })}
+${explainState(visit)}
+${later ? html`<p class="flash">This suite has run again since. <a href="${buildHref(later, tab)}">Go to the newest build</a></p>` : ''}
+${propertyList(buildProperties(visit, build, request, commit, now))}
+${newest.length > 1 ? renderSiblings(build, newest, tab) : ''}
+${renderTabs(build, tab)}`;
+}
+
+function renderTabs(build: Build, current: Tab): Html {
+  const counts: Partial<Record<Tab, Html | string>> = {
+    tests: build.tests ? countTests(build.tests) : '',
+    artifacts: build.artifacts > 0 ? countBadge(formatCount(build.artifacts)) : '',
+  };
+  return html`<nav class="tabs" aria-label="Build"><ul>${(Object.keys(paths) as Tab[]).map(tab =>
+    navItem(buildHref(build, tab), html`${labels[tab]}${counts[tab] ?? ''}`, tab === current),
+  )}</ul></nav>`;
+}
+
+/** New failures are what a reader looks for; without any, how many tests there are. */
+function countTests({ passed, failed, errored, skipped, newFailures }: TestCounts): Html {
+  return newFailures > 0
+    ? countBadge(`${formatCount(newFailures)} new`, 'bad')
+    : countBadge(formatCount(passed + failed + errored + skipped));
+}
+
+const countBadge = (text: string, tone = '') => html` <span class="count ${tone}">${text}</span>`;
+
+/** The waiting time and the run time; log.js updates the run time of a running build. */
+function durationOf({ createdAt, startedAt, finishedAt }: Build, now: number): Html | string {
+  if (startedAt === null) return '';
+  const waited =
+    startedAt - createdAt >= 1000 ? ` after waiting ${formatDuration(startedAt - createdAt)}` : '';
+  const took = formatDuration(Math.max(0, (finishedAt ?? now) - startedAt));
+  return finishedAt === null
+    ? html`<span>for <span class="number" data-running-ms="${now - startedAt}">${took}</span>${waited}</span>`
+    : html`<span>in <span class="number">${took}</span>${waited}</span>`;
+}
+
+function buildButtons(visit: BuildVisit, newest: readonly Build[]): Html[] {
+  const { build } = visit.found;
+  const href = buildHref(build);
+  if (!isFinishedBuild(build.buildState))
+    return build.cancelBecause !== null
+      ? []
+      : [
+          actionButton(formTo(visit, `${href}/cancel`), 'Cancel', {
+            tone: 'danger',
+            confirm: 'Cancel this build? Its log is kept.',
+          }),
+        ];
+  const bad = newest.filter(one => isRerunCandidate(one.buildState));
+  const isOnlyThis = bad.length === 1 && bad[0]?.id === build.id;
+  const failed = `/ui/projects/${build.projectId}/build_requests/${build.buildRequestId}/rerun-failed`;
+  return [
+    ...(bad.length > 0 && !isOnlyThis ? [actionButton(formTo(visit, failed), 'Rerun failed')] : []),
+    actionButton(formTo(visit, `${href}/rerun`), 'Rerun'),
+  ];
+}
+
+/** Why the build waits, or ended as it did. */
+function explainState({ services, found: { build } }: BuildVisit): Html | string {
+  const notice = (tone: string, text: string) => html`<p class="flash ${tone}">${text}</p>`;
+  switch (build.buildState) {
+    case 'enqueued': {
+      const waiting = services.waiting(build);
+      if (!waiting) return notice('note', 'The build starts as soon as a slot is free.');
+      return notice('note', `Number ${waiting.position} in the queue: ${waiting.reason}`);
+    }
+    case 'running':
+      return build.cancelBecause !== null
+        ? notice('note', `Canceled ${build.cancelBecause}. The container is being stopped.`)
+        : '';
+    case 'failed':
+      return notice(
+        'failed',
+        build.exitCode === null
+          ? 'The command killed the processes that ran it, so its exit status is unknown.'
+          : `The command exited with ${build.exitCode}.`,
+      );
+    case 'errored':
+      return notice(
+        'failed',
+        build.error ?? 'The server could not run this build. The end of the log says why.',
+      );
+    case 'timed_out':
+      return notice('failed', 'The build exceeded its time limit. The end of the log shows the limit.');
+    case 'canceled':
+      return notice(
+        'note',
+        `Canceled ${build.startedAt === null ? 'before it started' : 'while it was running'}, ${build.cancelBecause}.`,
+      );
+    default:
+      return '';
+  }
+}
+
+function buildProperties(
+  visit: Visit<'project'>,
+  build: Build,
+  request: BuildRequest | undefined,
+  commit: Commit | undefined,
+  now: number,
+): [string, Html | string][] {
+  const { project } = visit.found;
+  const subject = commit?.message.split('\n', 1)[0] ?? '';
+  return [
+    [
+      'Commit',
+      html`<a href="/ui/projects/${project.id}/commits/${build.commitId}"><code>${build.commitRef.slice(0, 10)}</code> ${subject}</a>${commit ? html` <span class="quiet">by ${commit.authorName}</span>` : ''}`,
+    ],
+    [
+      'Requested',
+      request
+        ? html`<code>${request.commitRef}</code> ${renderStartedBy(visit, request.id)}, ${relativeTime(request.createdAt, now)}`
+        : '',
+    ],
+    [
+      build.finishedAt !== null ? 'Finished' : build.startedAt !== null ? 'Started' : 'Enqueued',
+      relativeTime(build.finishedAt ?? build.startedAt ?? build.createdAt, now),
+    ],
+  ];
+}
+
+/** Links to the same tab of the other suites of the request. If there are many, the passed ones are collapsed. */
+function renderSiblings(build: Build, newest: readonly Build[], tab: Tab): Html {
+  const isCurrent = (one: Build) => one.suiteId === build.suiteId;
+  const isCollapsed = (one: Build) =>
+    newest.length > SIBLINGS_LISTED && one.buildState === 'passed' && !isCurrent(one);
+  const list = (some: readonly Build[]) =>
+    html`<ul>${some.map(
+      one =>
+        html`<li><a href="${buildHref(one, tab)}"${isCurrent(one) ? html` aria-current="page"` : ''}>${stateMark(one.buildState)} <span>${one.suiteName}</span></a></li>`,
+    )}</ul>`;
+  const collapsed = newest.filter(isCollapsed);
+  return html`<nav class="siblings" aria-label="Suites of this build request">${list(newest.filter(one => !isCollapsed(one)))}
+${collapsed.length > 0 ? html`<details id="passed-siblings"><summary class="siblings-more">${collapsed.length} more passed</summary>${list(collapsed)}</details>` : ''}</nav>`;
+}
