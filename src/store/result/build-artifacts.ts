@@ -1,0 +1,73 @@
+// The index of the files that builds produced. The content of a build's files is one ZIP: src/engine/archive/build-zip.ts.
+
+import { and, eq } from 'drizzle-orm';
+import { type Db, insertInto, prepared } from '../database/db.ts';
+import { buildArtifacts, builds } from '../database/schema.ts';
+
+export type BuildArtifact = typeof buildArtifacts.$inferSelect;
+export type NewBuildArtifact = Omit<BuildArtifact, 'id' | 'buildId'>;
+
+const ROWS_AT_ONCE = 200;
+
+const insertArtifact = insertInto(buildArtifacts);
+
+/**
+ * Inserts the index of a build, in order of the given list, which may be long: other work continues between the batches.
+ * Replaces what a server that was killed meanwhile had inserted.
+ */
+export async function replaceBuildArtifacts(
+  db: Db,
+  buildId: bigint,
+  artifacts: readonly NewBuildArtifact[],
+): Promise<void> {
+  await deleteBuildArtifacts(db, buildId);
+  for (let at = 0; at < artifacts.length; at += ROWS_AT_ONCE) {
+    await letOthersRun(db);
+    db.write(() => {
+      // The build may have been deleted with its project.
+      if (!db.orm.select({ id: builds.id }).from(builds).where(eq(builds.id, buildId)).get()) return;
+      for (const artifact of artifacts.slice(at, at + ROWS_AT_ONCE))
+        insertArtifact(db, { ...artifact, id: db.newId(), buildId });
+    });
+  }
+}
+
+const deleteSome = prepared(({ sqlite }) =>
+  sqlite.prepare(
+    `DELETE FROM build_artifacts WHERE rowid IN (SELECT rowid FROM build_artifacts WHERE build_id = ? LIMIT ${ROWS_AT_ONCE})`,
+  ),
+);
+
+/** Deletes the index of a build, in batches. */
+export async function deleteBuildArtifacts(db: Db, buildId: bigint): Promise<void> {
+  while (db.write(() => deleteSome(db).run(buildId).changes) === ROWS_AT_ONCE) await letOthersRun(db);
+}
+
+/** Marks the artifacts that were read as test reports. */
+export function markReports(db: Db, buildId: bigint, paths: readonly string[]): void {
+  db.write(() => {
+    for (const path of paths)
+      db.orm
+        .update(buildArtifacts)
+        .set({ report: true })
+        .where(and(eq(buildArtifacts.buildId, buildId), eq(buildArtifacts.path, path)))
+        .run();
+  });
+}
+
+export type ArtifactCounts = { artifacts: number; artifactsBytes: number; artifactsTruncated: boolean };
+
+/** Shows the artifacts in the build's record. All zero if they were deleted. */
+export function setArtifactCounts(db: Db, buildId: bigint, counts: ArtifactCounts): void {
+  db.write(() => {
+    db.orm.update(builds).set(counts).where(eq(builds.id, buildId)).run();
+    db.touch(`build:${buildId}`);
+  });
+}
+
+async function letOthersRun(db: Db): Promise<void> {
+  await db.checkpoint;
+  await new Promise<void>(resolve => {
+    setImmediate(resolve);
+  });
+}

@@ -1,0 +1,60 @@
+// The index of a build's artifacts, which a server may have to insert again after a crash.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { findBuild } from '../../../src/store/builds.ts';
+import {
+  deleteBuildArtifacts,
+  type NewBuildArtifact,
+  replaceBuildArtifacts,
+  setArtifactCounts,
+} from '../../../src/store/result/build-artifacts.ts';
+import { addBuilds, addProject, openFixture } from '../fixture.ts';
+
+const artifact = (path: string): NewBuildArtifact => ({
+  path,
+  sizeBytes: 10,
+  storedBytes: 10,
+  offset: 0,
+  method: 0,
+  crc32: 0,
+  sha256: '',
+  report: false,
+});
+const artifacts = (count: number) => Array.from({ length: count }, (_, at) => artifact(`file-${at}`));
+
+test('the index of a build replaces what an interrupted server had inserted', async () => {
+  using fixture = openFixture();
+  const { db } = fixture;
+  const project = addProject(db);
+  const [build, other] = addBuilds(db, project, [1n, 2n]).builds as [bigint, bigint];
+  const pathsOf = (id: bigint) =>
+    db.sqlite.prepare('SELECT path FROM build_artifacts WHERE build_id = ? ORDER BY id').pluck().all(id);
+  await replaceBuildArtifacts(db, other, artifacts(3));
+  await replaceBuildArtifacts(db, build, artifacts(450));
+  await replaceBuildArtifacts(db, build, [...artifacts(201), artifact('more')]);
+  assert.deepEqual(
+    pathsOf(build),
+    [...artifacts(201), artifact('more')].map(({ path }) => path),
+  );
+  await deleteBuildArtifacts(db, build);
+  assert.deepEqual(pathsOf(build), []);
+  assert.equal(pathsOf(other).length, 3);
+});
+
+test('the index of a build that was deleted meanwhile is not inserted', async () => {
+  using fixture = openFixture();
+  await replaceBuildArtifacts(fixture.db, 1n, artifacts(3));
+  assert.equal(fixture.db.sqlite.prepare('SELECT count(*) FROM build_artifacts').pluck().get(), 0n);
+});
+
+test('the counts of artifacts are in the row of the build', () => {
+  using fixture = openFixture();
+  const { db } = fixture;
+  const project = addProject(db);
+  const [build] = addBuilds(db, project, [1n]).builds as [bigint];
+  setArtifactCounts(db, build, { artifacts: 7, artifactsBytes: 8, artifactsTruncated: true });
+  const found = findBuild(db, project.id, build);
+  assert.equal(found?.artifacts, 7);
+  assert.equal(found.artifactsBytes, 8);
+  assert.equal(found.artifactsTruncated, true);
+});
