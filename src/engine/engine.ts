@@ -134,6 +134,8 @@ export type UnionPlan = {
 /** What a plan needs to know of an image. */
 export type PreparedImage = {
   reference: string;
+  /** Changes when the name stands for other content. */
+  imageId: string;
   mounts: Mount[];
   /** Of the user that commands run as. */
   userName: string;

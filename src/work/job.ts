@@ -29,7 +29,7 @@ export type JobOptions = FollowOptions & {
   disk: Pick<Disk, 'hasFreeSpace' | 'isNearlyFull' | 'stopReason' | 'evict'>;
   settings: Limits &
     ImageSettings &
-    Pick<Settings, 'timeoutMs' | 'logLimitBytes' | 'diskBytes' | 'cacheLimitBytes'>;
+    Pick<Settings, 'timeoutMs' | 'logLimitBytes' | 'diskBytes' | 'cacheLimitBytes' | 'network'>;
 };
 
 type JobKind = 'build' | 'dependency';

@@ -3,6 +3,7 @@
 
 import { join } from 'node:path';
 import { isFinishedBuild } from '../domain/build.ts';
+import { orderDependencies } from '../domain/container/artifact-mounts.ts';
 import { CHECKOUT_STEP, volumeCheckoutPlan } from '../domain/container/checkout-script.ts';
 import { forkCacheName, type Mount, workspaceVolumeName } from '../domain/container/container-plan.ts';
 import { COMMAND_STEP } from '../domain/container/entry-script.ts';
@@ -21,9 +22,13 @@ import { type Build, claimBuild, findBuild, findBuildRequest } from '../store/bu
 import type { LogWriter } from '../store/data/log-file.ts';
 import type { Db } from '../store/database/db.ts';
 import { instanceOf } from '../store/database/stored-values.ts';
+import { SealedValueError } from '../store/database/vault.ts';
+import { type Dependency, listRelated } from '../store/dependency-use.ts';
+import { defaultImage } from '../store/images.ts';
 import { findProject, type Project } from '../store/projects.ts';
 import { listFirstWaitingBuilds, listRunningBuilds } from '../store/queue.ts';
-import { findSuite, listAllVariables, type Variable } from '../store/suites.ts';
+import { recordInputs } from '../store/result/build-inputs.ts';
+import { findSuite, listAllVariables, listSuiteDependencies, type Variable } from '../store/suites.ts';
 import { moveBuild } from '../store/transition.ts';
 import { watchCancellation } from './cancellation.ts';
 import { followContainer } from './follow-container.ts';
@@ -65,14 +70,19 @@ export const suiteWork = (options: SuiteJobOptions, isSourceMissing: (projectId:
       listFirstWaitingBuilds(options.db)
         .filter(({ projectId }) => !isSourceMissing(projectId))
         .map(({ id, projectId }) => ({ id, owner: `project ${projectId}` })),
-    claim: id => claimBuild(options.db, id),
+    claim: id =>
+      options.db.write(() => {
+        const build = claimBuild(options.db, id);
+        if (build) recordPresentInputs(options, build);
+        return build;
+      }),
     listRunning: () => listRunningBuilds(options.db),
     createJob: build => createSuiteJob(options, build),
   });
 
 export type Attached = {
   /** In launch order. */
-  dependencies: AttachedDependency[];
+  dependencies: Dependency[];
   /** In search order, without duplicates. */
   prefixes: string[];
   mounts: Mount[];
@@ -125,6 +135,49 @@ function variablesOf(db: Db, build: Build): Variable[] {
   return request?.withoutVariables ? [] : listAllVariables(db, build.suiteId);
 }
 
+/**
+ * Records what the build would use now. When its container starts, what it uses then replaces it; a build that does not
+ * get that far keeps this.
+ */
+function recordPresentInputs({ db, settings }: SuiteJobOptions, build: Build): void {
+  const suite = findSuite(db, build.projectId, build.suiteId);
+  if (!suite) return;
+  const related = (dependency: Dependency) => listRelated(db, dependency.id);
+  try {
+    recordInputs(db, build, {
+      command: suite.command,
+      image: suite.image ?? defaultImage(db, settings),
+      imageId: null,
+      variables: variablesOf(db, build),
+      dependencies: orderDependencies(listSuiteDependencies(db, suite.id), related).launch,
+      limits: limitsOf(settings),
+    });
+  } catch (error) {
+    // The build ends with this error when it starts.
+    if (!(error instanceof SealedValueError)) throw error;
+  }
+}
+
+const limitsOf = ({
+  memoryBytes,
+  cpus,
+  pids,
+  shmBytes,
+  diskBytes,
+  timeoutMs,
+  network,
+  runAs,
+}: JobOptions['settings']) => ({
+  MEMORY: memoryBytes,
+  CPUS: cpus,
+  PIDS: pids,
+  SHM: shmBytes,
+  DISK: diskBytes,
+  TIMEOUT: timeoutMs / 1000,
+  NETWORK: network,
+  RUN_AS: `${runAs.uid}:${runAs.gid}`,
+});
+
 function describeStep(
   { db }: SuiteJobOptions,
   build: Build,
@@ -173,8 +226,9 @@ async function start(
     return { kind: 'not_started' };
   }
   for (const note of source.notes) await log.line(note);
+  const imageName = chooseImage(options, suite.image);
   const [{ image, network }, attached] = await Promise.all([
-    host.prepare(chooseImage(options, suite.image)),
+    host.prepare(imageName),
     options.attach(suite.id),
     createJobDirectory(job).then(() => writeVariables(db.vault, build.id, job.directory, variables)),
   ]);
@@ -203,16 +257,25 @@ async function start(
     hasLfs: source.hasLfs,
     outputFile: job.outputFile,
   };
-  job.launched = attached.dependencies;
-  if (image.hasGit) return followContainer(options, job, log, planSuite(planned));
+  const begin = (plan: SuiteOptions, dependencies: Dependency[]) => {
+    job.launched = dependencies;
+    recordInputs(db, build, {
+      command: suite.command,
+      image: imageName,
+      imageId: image.imageId,
+      variables,
+      dependencies,
+      limits: limitsOf(options.settings),
+    });
+    return followContainer(options, job, log, planSuite(plan));
+  };
+  if (image.hasGit) return begin(planned, attached.dependencies);
   const workspaceVolume = workspaceVolumeName(planned.instance, build.id);
   const outcome = await checkOutInVolume(options, job, log, planned, workspaceVolume);
   if (outcome.kind !== 'exit' || outcome.status !== 0) return outcome;
   // The checkout may have taken longer than the artifacts are reserved for.
   const { dependencies, prefixes, mounts } = await options.attach(suite.id);
-  job.launched = dependencies;
-  const plan = planSuite({ ...planned, dependencies, prefixes, artifactMounts: mounts, workspaceVolume });
-  return followContainer(options, job, log, plan);
+  return begin({ ...planned, dependencies, prefixes, artifactMounts: mounts, workspaceVolume }, dependencies);
 }
 
 const checkoutName = ({ name }: { name: string }) => `${name}-checkout`;

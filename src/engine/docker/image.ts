@@ -51,7 +51,9 @@ export function createImages(context: EngineContext, runAs: RunAs): Images {
       await call('import the image host', async () =>
         readProgress(await docker.importImage(tar as never, { repo: 'assay/host', tag, changes })),
       );
-    return { reference, mounts: hostMounts(), userName: userNameIn('', runAs), hasGit: true };
+    // The id that Docker gave the image depends on the time of the import.
+    const imageId = reference;
+    return { reference, imageId, mounts: hostMounts(), userName: userNameIn('', runAs), hasGit: true };
   }
 
   async function prepareOther(name: string): Promise<PreparedImage> {
@@ -60,10 +62,11 @@ export function createImages(context: EngineContext, runAs: RunAs): Images {
     const tag = digest(`${SKELETON} ${base.Id} ${runAs.uid}:${runAs.gid}`);
     const reference = `assay/prepared:${tag}`;
     const found = await findImage(reference);
+    const imageId = base.Id;
     if (found) {
       const labels = found.Config.Labels ?? {};
       const userName = labels[USER_LABEL] as string;
-      return { reference, mounts: [], userName, hasGit: labels[GIT_LABEL] === 'yes' };
+      return { reference, imageId, mounts: [], userName, hasGit: labels[GIT_LABEL] === 'yes' };
     }
     const spec = { kind: 'image', image: base.Id, command: ['/bin/sh'] };
     return withInternalContainer(context, spec, {}, async container => {
@@ -87,7 +90,7 @@ export function createImages(context: EngineContext, runAs: RunAs): Images {
       await call('prepare an image', () => container.commit({ _query: query, _body: config } as object), {
         deadlineMs: LONG_CALL_MS,
       });
-      return { reference, mounts: [], userName, hasGit };
+      return { reference, imageId, mounts: [], userName, hasGit };
     });
   }
 

@@ -356,7 +356,7 @@ export const buildInputs = sqliteTable('build_inputs', {
   buildId: int64('build_id')
     .primaryKey()
     .references(() => builds.id, { onDelete: 'cascade' }),
-  /** Equal for two builds of the same command, image and dependency artifacts. */
+  /** Equal for two builds with the same inputs. */
   digest: text('digest').notNull(),
   inputs: text('inputs', { mode: 'json' }).$type<BuildInputs>().notNull(),
 });

@@ -18,17 +18,21 @@ export type Vault = {
   seal(plain: string, cell: Cell): Buffer;
   /** Throws SealedValueError if the value was changed, moved or sealed with another key. */
   open(sealed: Buffer, cell: Cell): string;
+  /** Shows whether two texts of the same scope are equal, and nothing else to anybody without the master key. */
+  fingerprint(text: string, scope: string): string;
 };
 
 const VERSION = 1;
 const IV_BYTES = 16;
 const MAC_BYTES = 32;
+const FINGERPRINT_DIGITS = 32;
 
 export function createVault(masterKey: Buffer): Vault {
   if (masterKey.length !== 32) throw new Error('the master key must have 32 bytes');
   const derive = (purpose: string) => Buffer.from(hkdfSync('sha256', masterKey, '', `assay ${purpose}`, 32));
   const cipherKey = derive('cipher');
   const macKey = derive('mac');
+  const fingerprintKey = derive('fingerprint');
 
   const macOf = (body: Buffer, cell: Cell) =>
     createHmac('sha256', macKey).update(`${cell.table}\0${cell.column}\0${cell.row}\0`).update(body).digest();
@@ -50,6 +54,10 @@ export function createVault(masterKey: Buffer): Vault {
         );
       const decipher = createDecipheriv('aes-256-cbc', cipherKey, body.subarray(1, 1 + IV_BYTES));
       return decipher.update(body.subarray(1 + IV_BYTES), undefined, 'utf8') + decipher.final('utf8');
+    },
+    fingerprint(text, scope) {
+      const key = createHmac('sha256', fingerprintKey).update(scope).digest();
+      return createHmac('sha256', key).update(text).digest('hex').slice(0, FINGERPRINT_DIGITS);
     },
   };
 }
