@@ -181,6 +181,104 @@ export async function listReachable(mirror: string, hashes: readonly string[]): 
   return new Set(present.filter(hash => !gone.has(hash)));
 }
 
+/** Somebody waits for the answer. */
+const COMPARE_DEADLINE_MS = 10_000;
+
+/** The commit and its ancestors through first parents, nearest first. Empty if the mirror does not have the commit. */
+export async function listFirstParents(mirror: string, hash: string, limit: number): Promise<string[]> {
+  if (!(await hasCommit(mirror, hash))) return [];
+  const { output } = await runGit(
+    ['rev-list', '--first-parent', `--max-count=${limit}`, '--end-of-options', fullHash(hash)],
+    { repository: mirror, deadlineMs: COMPARE_DEADLINE_MS },
+  );
+  return lines(output);
+}
+
+export type CommitRange = {
+  /** The commits that are in the second and not in the first, newest first, without those past the limit. */
+  commits: { hash: string; subject: string; authorName: string; authoredDate: string }[];
+  commitsTotal: number;
+  /** How many commits are in the first and not in the second. */
+  missingTotal: number;
+  /** In order of path, without those past the limit. */
+  files: { path: string; change: 'added' | 'deleted' | 'modified' }[];
+  filesTotal: number;
+};
+
+/** What changed from one commit to another. Undefined if the mirror does not have both. */
+export async function readRange(
+  mirror: string,
+  from: string,
+  to: string,
+  max: { commits: number; files: number },
+): Promise<CommitRange | undefined> {
+  if (!existsSync(join(mirror, 'HEAD')) || (await presentCommits(mirror, [from, to])).length < 2)
+    return undefined;
+  const call = { repository: mirror, deadlineMs: COMPARE_DEADLINE_MS };
+  const [counts, log, changed] = await Promise.all([
+    runGit(['rev-list', '--count', '--left-right', `${from}...${to}`], call),
+    runGit(
+      [
+        'log',
+        '-z',
+        `--max-count=${max.commits}`,
+        '--no-mailmap',
+        '--format=%H%x00%s%x00%an%x00%aI',
+        `${from}..${to}`,
+      ],
+      call,
+    ),
+    readChangedFiles(mirror, from, to, max.files),
+  ]);
+  const [missing = '0', added = '0'] = counts.output.trim().split('\t');
+  const fields = log.output.split('\0');
+  return {
+    commits: Array.from({ length: Math.floor(fields.length / 4) }, (_, index) => {
+      const [hash = '', subject = '', authorName = '', date = ''] = fields.slice(index * 4, index * 4 + 4);
+      return { hash, subject, authorName, authoredDate: withOffset(date) };
+    }),
+    commitsTotal: Number(added),
+    missingTotal: Number(missing),
+    ...changed,
+  };
+}
+
+const CHANGES = new Map([
+  ['A', 'added'],
+  ['D', 'deleted'],
+] as const);
+
+/** Counts all, and keeps only the first: a commit may change a million paths. */
+async function readChangedFiles(
+  mirror: string,
+  from: string,
+  to: string,
+  limit: number,
+): Promise<Pick<CommitRange, 'files' | 'filesTotal'>> {
+  const kept: Buffer[] = [];
+  let ends = 0;
+  await runGit(['diff-tree', '-r', '-z', '--name-status', '--no-renames', from, to], {
+    repository: mirror,
+    deadlineMs: COMPARE_DEADLINE_MS,
+    isStreamed: true,
+    onOutput(chunk, stream) {
+      if (stream !== 'output') return;
+      if (ends < limit * 2) kept.push(chunk);
+      for (let at = chunk.indexOf(0); at !== -1; at = chunk.indexOf(0, at + 1)) ends += 1;
+    },
+  });
+  // Each path is preceded by its change.
+  const fields = Buffer.concat(kept).toString().split('\0');
+  const filesTotal = Math.floor(ends / 2);
+  return {
+    files: Array.from({ length: Math.min(limit, filesTotal) }, (_, index) => ({
+      path: fields[index * 2 + 1] ?? '',
+      change: CHANGES.get(fields[index * 2] as 'A') ?? 'modified',
+    })),
+    filesTotal,
+  };
+}
+
 export async function branchContains(mirror: string, branch: string, hash: string): Promise<boolean> {
   const name = `refs/heads/${plainName(branch)}`;
   if ((await presentCommits(mirror, [hash])).length === 0) return false;

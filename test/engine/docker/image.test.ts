@@ -70,6 +70,7 @@ describe('an image from a file', () => {
     const image = await importTar(smallRoot, 'root');
     assert.match(await holds(image), /\n1\n$/);
     assert.equal(image.hasGit, false);
+    assert.equal(image.imageId, (await fixture.docker.getImage(`${name}:root`).inspect()).Id);
     const again = await fixture.engine.prepareImage(`${name}:root`);
     assert.deepEqual(again, image);
     const ids = (await fixture.engine.listImages()).filter(({ names }) => names.includes(image.reference));

@@ -5,8 +5,10 @@ import { test } from 'node:test';
 import {
   branchContains,
   findReplacements,
+  listFirstParents,
   listReachable,
   readCommit,
+  readRange,
   resolveRef,
 } from '../../../src/engine/git/history.ts';
 import { fetchMirror, fetchPullRequest } from '../../../src/engine/git/mirror.ts';
@@ -215,4 +217,58 @@ test('a branch contains its own commits and no others', async () => {
   assert.equal(await branchContains(mirror, 'main', hashes[1]!), false);
   assert.equal(await branchContains(mirror, 'nowhere', hashes[0]!), false);
   assert.equal(await branchContains(mirror, 'main', 'f'.repeat(40)), false);
+});
+
+test('the ancestors of a commit are listed through first parents, nearest first', async () => {
+  const { url, mirror, hashes } = remote([
+    { message: 'one' },
+    { message: 'on the side', branch: 'side', parent: 'main', files: { side: '1' } },
+    { message: 'two', branch: 'main' },
+    { message: 'merge', branch: 'main', mergeOf: 'side' },
+    { message: 'three', branch: 'main' },
+  ]);
+  const [one, , two, merge, three] = hashes as [string, string, string, string, string];
+  await fetchMirror({ mirror, url, ssh });
+  assert.deepEqual(await listFirstParents(mirror, three, 200), [three, merge, two, one]);
+  assert.deepEqual(await listFirstParents(mirror, three, 2), [three, merge]);
+  assert.deepEqual(await listFirstParents(mirror, 'f'.repeat(40), 200), []);
+  assert.deepEqual(await listFirstParents(`${mirror}-not-there`, three, 200), []);
+});
+
+test('the commits and files between two commits are listed up to a limit, and counted', async () => {
+  const { url, mirror, hashes } = remote([
+    { message: 'one', files: { kept: '1', changed: '1', gone: '1' } },
+    { message: 'elsewhere', branch: 'side', parent: 'main', files: { side: '1' } },
+    { message: 'two', author: 'Åse <ase@example.test>', files: { changed: '2', 'with space\tand tab': 'x' } },
+    { message: 'three\n\nmore text', files: { gone: null, 'dir/new': '1' } },
+  ]);
+  const [one, side, two, three] = hashes as [string, string, string, string];
+  await fetchMirror({ mirror, url, ssh });
+  const max = { commits: 100, files: 300 };
+  const range = await readRange(mirror, one, three, max);
+  assert.deepEqual(
+    range?.commits.map(({ hash, subject, authorName }) => [hash, subject, authorName]),
+    [
+      [three, 'three', 'Ada'],
+      [two, 'two', 'Åse'],
+    ],
+  );
+  assert.match(range?.commits[0]?.authoredDate ?? '', /^\d{4}-\d\d-\d\dT.*[+-]\d\d:\d\d$/);
+  assert.deepEqual(range?.files, [
+    { path: 'changed', change: 'modified' },
+    { path: 'dir/new', change: 'added' },
+    { path: 'gone', change: 'deleted' },
+    { path: 'with space\tand tab', change: 'added' },
+  ]);
+  assert.deepEqual([range?.commitsTotal, range?.missingTotal, range?.filesTotal], [2, 0, 4]);
+  const cut = await readRange(mirror, one, three, { commits: 1, files: 2 });
+  assert.deepEqual(
+    [cut?.commits.length, cut?.commitsTotal, cut?.files.length, cut?.filesTotal],
+    [1, 2, 2, 4],
+  );
+  const aside = await readRange(mirror, three, side, max);
+  assert.deepEqual([aside?.commitsTotal, aside?.missingTotal], [1, 2]);
+  const same = await readRange(mirror, one, one, max);
+  assert.deepEqual([same?.commits, same?.files], [[], []]);
+  assert.equal(await readRange(mirror, one, 'f'.repeat(40), max), undefined);
 });
