@@ -1,12 +1,16 @@
 // The results of tests in a build, as its test reports state them.
 
-export type TestResult = 'passed' | 'failed' | 'errored' | 'skipped';
+export const testResults = ['passed', 'failed', 'errored', 'skipped'] as const;
+export type TestResult = (typeof testResults)[number];
+
+export const isFailure = (result: TestResult) => result === 'failed' || result === 'errored';
 
 /**
  * What changed since the build that a build is compared with: `new` and `still` for a failing test, `fixed` for one that
  * failed there and passes here, `flaky` for one that failed and then passed in this build.
  */
-export type TestChange = 'new' | 'still' | 'fixed' | 'flaky';
+export const testChanges = ['new', 'still', 'fixed', 'flaky'] as const;
+export type TestChange = (typeof testChanges)[number];
 
 export type TestCounts = Record<TestResult, number> & { newFailures: number; fixed: number; flaky: number };
 

@@ -616,29 +616,34 @@ CREATE TABLE tests (
   id INTEGER PRIMARY KEY NOT NULL,
   project_id INTEGER NOT NULL REFERENCES projects (id) ON DELETE CASCADE,
   suite_id INTEGER NOT NULL,
+  number INTEGER NOT NULL,
   key BLOB NOT NULL,
   classname TEXT NOT NULL,
   name TEXT NOT NULL,
   file TEXT,
   first_build_id INTEGER NOT NULL,
-  last_build_id INTEGER NOT NULL,
+  seen_at INTEGER NOT NULL,
   flaky_at INTEGER,
   flaky_failed_build_id INTEGER,
-  flaky_passed_build_id INTEGER
+  flaky_passed_build_id INTEGER,
+  flaky_runs INTEGER NOT NULL
 ) STRICT;
 CREATE UNIQUE INDEX tests_key ON tests (suite_id, key);
+CREATE UNIQUE INDEX tests_number ON tests (suite_id, number);
 CREATE INDEX tests_project ON tests (project_id, id);
 CREATE INDEX tests_flaky ON tests (suite_id, flaky_at) WHERE flaky_at IS NOT NULL;
 
 CREATE TABLE build_reports (
   build_id INTEGER PRIMARY KEY NOT NULL REFERENCES builds (id) ON DELETE CASCADE,
   suite_id INTEGER NOT NULL,
+  branch TEXT NOT NULL,
   base_build_id INTEGER,
   duration_ms INTEGER NOT NULL,
   malformed TEXT,
   results BLOB NOT NULL
 ) STRICT;
 CREATE INDEX build_reports_suite ON build_reports (suite_id, build_id);
+CREATE INDEX build_reports_branch ON build_reports (suite_id, branch, build_id);
 
 CREATE TABLE test_failures (
   build_id INTEGER NOT NULL REFERENCES builds (id) ON DELETE CASCADE,

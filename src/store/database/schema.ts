@@ -396,21 +396,27 @@ export const tests = sqliteTable(
       .references(() => projects.id, { onDelete: 'cascade' }),
     /** The suite may have been deleted since. */
     suiteId: int64('suite_id').notNull(),
+    /** Counts the tests of a suite. Results refer to a test by it. */
+    number: int('number').notNull(),
     /** The hash of class name and name, without the parts that change from run to run. */
     key: digest('key').notNull(),
     classname: text('classname').notNull(),
     name: text('name').notNull(),
     file: text('file'),
     firstBuildId: int64('first_build_id').notNull(),
-    lastBuildId: int64('last_build_id').notNull(),
+    /** When a report last named it, to the day. */
+    seenAt: instant('seen_at').notNull(),
     /** When it last behaved like a flaky test. */
     flakyAt: instant('flaky_at'),
     /** The build that failed and the one that passed with the same inputs; the same build if it was flaky in one run. */
     flakyFailedBuildId: int64('flaky_failed_build_id'),
     flakyPassedBuildId: int64('flaky_passed_build_id'),
+    /** How often it has run since. */
+    flakyRuns: int('flaky_runs').notNull(),
   },
   table => [
     uniqueIndex('tests_key').on(table.suiteId, table.key),
+    uniqueIndex('tests_number').on(table.suiteId, table.number),
     index('tests_project').on(table.projectId, table.id),
     index('tests_flaky').on(table.suiteId, table.flakyAt).where(sql`flaky_at IS NOT NULL`),
   ],
@@ -424,18 +430,23 @@ export const buildReports = sqliteTable(
       .primaryKey()
       .references(() => builds.id, { onDelete: 'cascade' }),
     suiteId: int64('suite_id').notNull(),
+    /** The branch of the build's request; empty for a tag or a hash. */
+    branch: text('branch').notNull(),
     /** The build that new and fixed failures were determined against. It may be gone. */
     baseBuildId: int64('base_build_id'),
     durationMs: int('duration_ms').notNull(),
     /** Why a report could not be read to its end; null if all could. */
     malformed: text('malformed'),
-    /** Test ids, results and durations. */
+    /** The number, result, change and duration of each test. */
     results: packed('results').notNull(),
   },
-  table => [index('build_reports_suite').on(table.suiteId, table.buildId)],
+  table => [
+    index('build_reports_suite').on(table.suiteId, table.buildId),
+    index('build_reports_branch').on(table.suiteId, table.branch, table.buildId),
+  ],
 );
 
-/** Failed, errored and flaky results of tests, and those that are fixed. */
+/** The messages of failed, errored and flaky tests. A build with many has rows for the first of them only. */
 export const testFailures = sqliteTable(
   'test_failures',
   {

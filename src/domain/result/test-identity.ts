@@ -1,0 +1,65 @@
+// The identity of tests: which cases of reports are the same test, within a build and from build to build.
+
+import { hash } from 'node:crypto';
+import { isFailure, type ReportedTest } from './test-result.ts';
+
+/** A test of a build. Cases of the same name are merged into one. */
+export type CollectedTest = { key: Buffer; test: ReportedTest };
+
+const KEY_BYTES = 16;
+
+/** Cannot occur in a name: XML does not allow it. */
+const VOLATILE_MARK = '\u0001';
+
+/** Parts of names that change from run to run: UUIDs, addresses in memory, identity hashes of Java, temporary paths. */
+const VOLATILE =
+  /[\da-f]{8}-[\da-f]{4}-[\da-f]{4}-[\da-f]{4}-[\da-f]{12}|0x[\da-f]{6,}|(?<=\w)@[\da-f]{5,8}\b|\/(?:(?:private\/)?(?:var\/)?tmp|var\/folders)\/[^\s"'`<>()[\]{},;|]+/gi;
+
+export function withoutVolatileParts(name: string): string {
+  return name.replaceAll(VOLATILE, VOLATILE_MARK);
+}
+
+/** Gathers the cases of a build's reports, one by one, because there may be many. */
+export function createTestCollector(): {
+  add(test: ReportedTest): void;
+  /** In the order in which they were first added. */
+  tests(): Iterable<CollectedTest>;
+} {
+  const collected = new Map<string, CollectedTest>();
+  const volatileNames = new Map<string, number>();
+
+  /** Names that differ only in volatile parts are different tests of one build. Their order distinguishes them. */
+  const keyOf = (name: string): Buffer => {
+    const stable = withoutVolatileParts(name);
+    const earlier = volatileNames.get(stable) ?? 0;
+    if (stable !== name) volatileNames.set(stable, earlier + 1);
+    return hash('sha256', earlier === 0 ? stable : `${stable}\0${earlier}`, 'buffer').subarray(0, KEY_BYTES);
+  };
+
+  return {
+    add(test) {
+      const name = `${test.classname}\0${test.name}`;
+      const known = collected.get(name);
+      if (known) known.test = mergeRepeated(known.test, test);
+      else collected.set(name, { key: keyOf(name), test });
+    },
+    tests: () => collected.values(),
+  };
+}
+
+/** A test that failed and passed in one build passed, and is flaky. */
+export function mergeRepeated(first: ReportedTest, second: ReportedTest): ReportedTest {
+  const cases = [first, second];
+  const failure = cases.findLast(({ result }) => isFailure(result));
+  const pass = cases.findLast(({ result }) => result === 'passed');
+  const decisive = pass ?? failure ?? second;
+  const explained = failure ?? cases.findLast(({ isFlaky }) => isFlaky) ?? decisive;
+  return {
+    ...decisive,
+    file: decisive.file ?? first.file,
+    isFlaky: first.isFlaky || second.isFlaky || (pass !== undefined && failure !== undefined),
+    retries: first.retries + second.retries + 1,
+    message: explained.message,
+    details: explained.details,
+  };
+}

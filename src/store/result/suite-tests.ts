@@ -1,0 +1,212 @@
+// Reads the tests of a suite with their statistics over its latest builds, and the figures of these builds.
+
+import { and, desc, eq, gt } from 'drizzle-orm';
+import type { BuildState } from '../../domain/build.ts';
+import { createResultTable, findPosition, type ResultTable } from '../../domain/result/comparison.ts';
+import { FLAKY_MS, SCORE_BUILDS, scoreOf } from '../../domain/result/flakiness.ts';
+import {
+  createSuiteStatistics,
+  type SuiteStatistics,
+  type TestStatistics,
+} from '../../domain/result/suite-statistics.ts';
+import { isFailure, type TestCounts } from '../../domain/result/test-result.ts';
+import type { Db } from '../database/db.ts';
+import type { Page } from '../database/page.ts';
+import { buildReports, builds, projects, tests } from '../database/schema.ts';
+import { findLook } from '../trigger/firings.ts';
+import { createPace, type Pace } from './pace.ts';
+import { findResults } from './reports.ts';
+import { type Found, pageOf, sizeOf, type Test } from './tests.ts';
+
+/** How many builds the statistics of a suite cover. */
+export const STATISTICS_BUILDS = SCORE_BUILDS;
+
+export type SuiteTest = TestStatistics & { test: Test; score: number };
+export const testOrders = ['flaky', 'slowest', 'failing', 'newest'] as const;
+export type TestOrder = (typeof testOrders)[number];
+
+/** The tests of the suite's latest builds, of `branch` if given. */
+export async function listSuiteTests(
+  db: Db,
+  suite: { id: bigint; projectId: bigint },
+  options: { order: TestOrder; branch?: string | undefined },
+  page: Page,
+): Promise<Found<SuiteTest>> {
+  const size = sizeOf(db, suite.id);
+  const pace = createPace();
+  const statistics = await statisticsOf(db, suite.id, options.branch, size, pace);
+  const defaultBranch = findDefaultBranch(db, suite);
+  const scores =
+    defaultBranch === options.branch
+      ? statistics
+      : await statisticsOf(db, suite.id, defaultBranch, size, pace);
+  const transitions = (number: number) => scores.of(number)?.transitions ?? 0;
+  const flaky = flakyNumbers(db, suite.id);
+  const weigh: Record<TestOrder, (number: number, one: TestStatistics) => number> = {
+    flaky: number => (flaky.has(number) ? 2 * STATISTICS_BUILDS : 0) + transitions(number),
+    slowest: (_, { medianMs }) => (medianMs === undefined ? 0 : medianMs + 1),
+    failing: (_, { failures, result }) => failures * 2 + (isFailure(result) ? 1 : 0),
+    newest: number => number,
+  };
+  const numbers = statistics.numbers();
+  const weights = new Float64Array(numbers.length);
+  for (const [at, number] of numbers.entries()) {
+    weights[at] = weigh[options.order](number, statistics.of(number) as TestStatistics);
+    if (pace.isDue()) await pace.wait();
+  }
+  const ordered = heaviestFirst(weights).map(at => numbers[at] as number);
+  return pageOf(
+    db,
+    suite.id,
+    ordered,
+    number => number,
+    page,
+    shown =>
+      shown.map(({ item: number, test }) => ({
+        test,
+        score: scoreOf(transitions(number)),
+        ...(statistics.of(number) as TestStatistics),
+      })),
+  );
+}
+
+const MAX_POSITIONS = 2 ** 21;
+
+/** Positions by weight, equal ones in order. Weights are whole numbers of at most 32 bits. */
+function heaviestFirst(weights: Float64Array): number[] {
+  const sorted = weights.map((weight, at) => weight * MAX_POSITIONS + MAX_POSITIONS - 1 - at).sort();
+  return Array.from(sorted.reverse(), one => MAX_POSITIONS - 1 - (one % MAX_POSITIONS));
+}
+
+function flakyNumbers(db: Db, suiteId: bigint): Set<number> {
+  const rows = db.orm
+    .select({ number: tests.number })
+    .from(tests)
+    .where(and(eq(tests.suiteId, suiteId), gt(tests.flakyAt, db.now() - FLAKY_MS)))
+    .all();
+  return new Set(rows.map(({ number }) => number));
+}
+
+/** The statistics of one test; undefined if it is not in the latest builds. */
+export async function findStatistics(
+  db: Db,
+  test: Test,
+): Promise<(TestStatistics & { score: number }) | undefined> {
+  const pace = createPace();
+  const onlyTest = (table: ResultTable) => {
+    const at = findPosition(table, test.number);
+    return at < 0 ? createResultTable(0) : { ...sliceAt(table, at), numbers: new Uint32Array(1) };
+  };
+  const branch = findDefaultBranch(db, { id: test.suiteId, projectId: test.projectId });
+  const all = await statisticsOf(db, test.suiteId, undefined, 1, pace, onlyTest);
+  const scored = await statisticsOf(db, test.suiteId, branch, 1, pace, onlyTest);
+  const found = all.of(0);
+  return found && { ...found, score: scoreOf(scored.of(0)?.transitions ?? 0) };
+}
+
+const sliceAt = (table: ResultTable, at: number): ResultTable => ({
+  numbers: table.numbers.slice(at, at + 1),
+  results: table.results.slice(at, at + 1),
+  changes: table.changes.slice(at, at + 1),
+  durations: table.durations.slice(at, at + 1),
+});
+
+async function statisticsOf(
+  db: Db,
+  suiteId: bigint,
+  branch: string | undefined,
+  size: number,
+  pace: Pace,
+  select = (table: ResultTable) => table,
+): Promise<SuiteStatistics> {
+  const statistics = createSuiteStatistics(size);
+  for (const buildId of listReportIds(db, suiteId, branch, STATISTICS_BUILDS)) {
+    const table = findResults(db, buildId);
+    if (table) statistics.add(select(table));
+    if (pace.isDue()) await pace.wait();
+  }
+  return statistics;
+}
+
+/** Newest first. */
+function listReportIds(db: Db, suiteId: bigint, branch: string | undefined, limit: number): bigint[] {
+  return db.orm
+    .select({ id: buildReports.buildId })
+    .from(buildReports)
+    .where(
+      and(
+        eq(buildReports.suiteId, suiteId),
+        branch === undefined ? undefined : eq(buildReports.branch, branch),
+      ),
+    )
+    .orderBy(desc(buildReports.buildId))
+    .limit(limit)
+    .all()
+    .map(({ id }) => id);
+}
+
+/** The repository's default branch if a look has found it; else the likeliest one with a report, or that of the newest. */
+export function findDefaultBranch(db: Db, suite: { id: bigint; projectId: bigint }): string | undefined {
+  const project = db.orm.select().from(projects).where(eq(projects.id, suite.projectId)).get();
+  const known = project && findLook(db, project)?.defaultBranch?.replace('refs/heads/', '');
+  if (known) return known;
+  const likely = ['main', 'master'].find(name => listReportIds(db, suite.id, name, 1).length > 0);
+  if (likely !== undefined) return likely;
+  return db.orm
+    .select({ branch: buildReports.branch })
+    .from(buildReports)
+    .where(and(eq(buildReports.suiteId, suite.id), gt(buildReports.branch, '')))
+    .orderBy(desc(buildReports.buildId))
+    .limit(1)
+    .get()?.branch;
+}
+
+export type SuiteBuild = {
+  buildId: bigint;
+  commitRef: string;
+  branch: string;
+  buildState: BuildState;
+  finishedAt: number | null;
+  /** How long its tests took. */
+  testsMs: number;
+  /** How long the build took; null if it never started. */
+  buildMs: number | null;
+  tests: TestCounts;
+};
+
+/** The latest builds of a suite that have a report, oldest first, for charts. */
+export function listSuiteBuilds(
+  db: Db,
+  suiteId: bigint,
+  options: { branch?: string | undefined; limit: number },
+): SuiteBuild[] {
+  const { branch, limit } = options;
+  return db.orm
+    .select({
+      buildId: builds.id,
+      commitRef: builds.commitRef,
+      branch: buildReports.branch,
+      buildState: builds.buildState,
+      startedAt: builds.startedAt,
+      finishedAt: builds.finishedAt,
+      testsMs: buildReports.durationMs,
+      tests: builds.tests,
+    })
+    .from(buildReports)
+    .innerJoin(builds, eq(builds.id, buildReports.buildId))
+    .where(
+      and(
+        eq(buildReports.suiteId, suiteId),
+        branch === undefined ? undefined : eq(buildReports.branch, branch),
+      ),
+    )
+    .orderBy(desc(buildReports.buildId))
+    .limit(limit)
+    .all()
+    .reverse()
+    .map(({ startedAt, tests: counts, ...row }) => ({
+      ...row,
+      buildMs: startedAt === null || row.finishedAt === null ? null : row.finishedAt - startedAt,
+      tests: counts as TestCounts,
+    }));
+}
