@@ -155,6 +155,7 @@ const doors: Record<string, RegExp> = {
   'simple-git': /^engine\/git\/git\.ts$/,
   '@peculiar/x509': /^engine\/certificate\.ts$/,
   'tar-stream': /^(engine\/|store\/backup\/|demo\/)/,
+  saxes: /^engine\/junit-xml\.ts$/,
   yauzl: /^engine\/archive\/zip-reader\.ts$/,
   ssh2: /^demo\/git-host\.ts$/,
   '@hono/node-server': /^api\/http\/(server|stream)\.ts$/,
