@@ -18,11 +18,12 @@ import {
   projectExists,
   recordExists,
 } from '../store/cleanup/sweep.ts';
-import { archivePath, artifactPath, buildLogPath, jobDirectory } from '../store/data/paths.ts';
+import { archivePath, artifactPath, buildLogPath, jobDirectory, logFilterPath } from '../store/data/paths.ts';
 import type { Db } from '../store/database/db.ts';
 import type { Artifacts } from './artifacts.ts';
 import type { Caches } from './caches.ts';
 import type { ContainerHost } from './container-host.ts';
+import type { LogFilters } from './result/filter-logs.ts';
 
 export type SweepOptions = {
   db: Db;
@@ -30,6 +31,7 @@ export type SweepOptions = {
   host: ContainerHost;
   artifacts: Pick<Artifacts, 'isHeld' | 'isVolumeNeeded'>;
   caches: Pick<Caches, 'listNeeded' | 'review'>;
+  filters: Pick<LogFilters, 'repair'>;
   dataDirectory: string;
   retentionMs: number;
 };
@@ -83,7 +85,10 @@ async function sweepOnce(
   await attempt('unused sources', sweepSources);
   await attempt('artifacts', () => sweepArtifacts(options));
   await attempt('old logs', () => sweepLogs(options));
-  if (withLogs) await attempt('logs of what was deleted', () => sweepOrphanLogs(options));
+  if (withLogs) {
+    await attempt('logs of what was deleted', () => sweepOrphanLogs(options));
+    options.filters.repair();
+  }
   if (host.unavailable() !== undefined) return;
   await attempt('containers', async () => {
     for (const container of await host.engine.listContainers()) {
@@ -216,7 +221,7 @@ async function sweepArtifacts({ db, dataDirectory, artifacts }: SweepOptions): P
 /** Removes logs of deleted builds, deploys and dependencies. */
 async function sweepOrphanLogs({ db, dataDirectory }: SweepOptions): Promise<void> {
   for await (const { name } of await opendir(join(dataDirectory, 'logs'))) {
-    const [, kind, id] = /^(build|deploy|dependency)-(\d+)\.log(?:\.times)?$/.exec(name) ?? [];
+    const [, kind, id] = /^(build|deploy|dependency)-(\d+)\.log(?:\.times|\.grams)?$/.exec(name) ?? [];
     if (kind && id && !recordExists(db, kind as LogKind, BigInt(id)))
       await rm(join(dataDirectory, 'logs', name), { force: true });
   }
@@ -245,6 +250,7 @@ async function sweepLogs({ db, dataDirectory, retentionMs }: SweepOptions): Prom
     const path = buildLogPath(dataDirectory, id);
     await rm(path, { force: true });
     await rm(`${path}.times`, { force: true });
+    await rm(logFilterPath(path), { force: true });
     markLogsDeleted(db, id);
   }
 }

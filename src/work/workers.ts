@@ -28,6 +28,7 @@ import { createHostSlots } from './host-slots.ts';
 import { createKeyedMutex } from './keyed-mutex.ts';
 import { deployWork, pushDeploy } from './push-deploy.ts';
 import { startQueue } from './queue.ts';
+import { createLogFilters } from './result/filter-logs.ts';
 import { fetchWork } from './source/fetch-commit.ts';
 import { createMissingSources } from './source/missing-sources.ts';
 import { createRepacks } from './source/repack-mirrors.ts';
@@ -126,6 +127,7 @@ export async function startWorkers(options: {
     repacks,
     handledForcePushes: new Set<bigint>(),
   };
+  const filters = createLogFilters(shared);
   const artifacts = createArtifacts({ db, host, dataDirectory, runAs: settings.runAs });
   const sources = createMissingSources(fetch);
   const jobOptions = {
@@ -140,6 +142,7 @@ export async function startWorkers(options: {
     fetchSource: sources.fetch,
     onFinished: (build: Build) => {
       markCacheUsed(db, build.suiteId);
+      filters.add(build.id);
       options.onBuildFinished(build);
     },
   };
@@ -194,6 +197,7 @@ export async function startWorkers(options: {
     host,
     artifacts,
     caches,
+    filters,
     dataDirectory,
     retentionMs: settings.retentionMs,
   });
@@ -225,6 +229,7 @@ export async function startWorkers(options: {
         repositories.stop(),
         deliveries.stop(),
         repacks.idle(),
+        filters.idle(),
       ]);
       clearTimeout(grace);
       host.close();

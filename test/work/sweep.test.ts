@@ -38,6 +38,7 @@ function sweeperOf(
     } as unknown as ContainerHost,
     artifacts: { isHeld: () => false, isVolumeNeeded: () => true },
     caches: { listNeeded: () => new Set<string>(), review: async () => {} },
+    filters: { repair: () => {} },
     dataDirectory,
     retentionMs: DAY_MS,
     ...overrides,
@@ -60,13 +61,14 @@ test('logs are removed when they expire; younger ones, those of running jobs, an
   for (const id of builds) {
     moveBuild(db, id, 'start', { nonce: 'n' });
     const log = buildLogPath(sweeper.dataDirectory, id);
-    for (const file of [log, `${log}.times`]) writeFileSync(file, 'hello\n');
+    for (const file of [log, `${log}.grams`, `${log}.times`]) writeFileSync(file, 'hello\n');
   }
   moveBuild(db, old, 'pass', { exitCode: 0 });
   now.ms += DAY_MS;
   moveBuild(db, young, 'pass', { exitCode: 0 });
   const kept = () => readdirSync(join(sweeper.dataDirectory, 'logs')).sort();
-  const filesOf = (...ids: bigint[]) => ids.flatMap(id => [`build-${id}.log`, `build-${id}.log.times`]);
+  const filesOf = (...ids: bigint[]) =>
+    ids.flatMap(id => ['', '.grams', '.times'].map(end => `build-${id}.log${end}`));
   await sweeper.sweep();
   assert.deepEqual(kept(), filesOf(old, young, running), 'nothing is due yet');
   now.ms += DAY_MS + 1;

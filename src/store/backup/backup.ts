@@ -16,7 +16,7 @@ import {
 import { basename, dirname, join, relative, resolve } from 'node:path';
 import { syncDirectory } from '../../fsync.ts';
 import { DataError, readMasterKey } from '../data/data.ts';
-import { archivePath, artifactPath, databasePath } from '../data/paths.ts';
+import { archivePath, artifactPath, databasePath, logFilterPath } from '../data/paths.ts';
 import { isDamageError } from '../database/database-check.ts';
 import { openSqlite, type Sqlite } from '../database/db.ts';
 import {
@@ -220,11 +220,14 @@ async function namesIn(data: string, directory: (typeof kept)[number]): Promise<
     if (error.code === 'ENOENT') return [];
     throw error;
   });
-  return entries
-    .filter(entry => entry.isFile())
-    .map(({ name }) => `${directory}/${name}`)
-    .filter(isKeptName)
-    .sort();
+  return (
+    entries
+      .filter(entry => entry.isFile())
+      .map(({ name }) => `${directory}/${name}`)
+      // The filters of logs are made again.
+      .filter(name => isKeptName(name) && !name.endsWith(logFilterPath('')))
+      .sort()
+  );
 }
 
 /** About how much there is to read; only for showing the progress. */

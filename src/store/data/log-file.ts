@@ -6,6 +6,7 @@ import { type FileHandle, open, stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { crc32 } from 'node:zlib';
 import { syncDirectory } from '../../fsync.ts';
+import { logFilterPath } from './paths.ts';
 
 export type LogWriter = {
   /** Appends output that covers the raw bytes up to `rawOffset`. Resolves with the length of the log. */
@@ -144,6 +145,7 @@ export async function openLog(options: { path: string; limitBytes: number }): Pr
 
 /** Removes a log. The checkpoints go first: without them the rest counts as nothing, should a crash come between. */
 export function removeLog(path: string): void {
+  rmSync(logFilterPath(path), { force: true });
   rmSync(`${path}.times`, { force: true });
   rmSync(path, { force: true });
 }

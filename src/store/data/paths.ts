@@ -7,6 +7,8 @@ export const lockPath = (data: string) => join(data, 'lock.db');
 export const masterKeyPath = (data: string) => join(data, 'master.key');
 export const tlsDirectory = (data: string) => join(data, 'tls');
 export const buildLogPath = (data: string, id: bigint) => join(data, 'logs', `build-${id}.log`);
+/** What a search reads first: see store/result/log-filter.ts. */
+export const logFilterPath = (logPath: string) => `${logPath}.grams`;
 export const dependencyLogPath = (data: string, id: bigint) => join(data, 'logs', `dependency-${id}.log`);
 export const deployLogPath = (data: string, id: bigint) => join(data, 'logs', `deploy-${id}.log`);
 export const archivePath = (data: string, hash: string) => join(data, 'archives', hash);

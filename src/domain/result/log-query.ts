@@ -1,0 +1,140 @@
+// Searching logs for literal text. What is compared is folded: without the escape sequences of terminals, and in lower case
+// unless case matters, so that a search finds what a reader sees. A small bit filter tells which parts of a log cannot
+// contain a text, without reading them.
+
+/** The filter of one part of a log. It has a bit for the hash of each group of 3 and of 6 bytes. */
+export const FILTER_BYTES = 8 * 1024;
+const HASH_SHIFT = 32 - Math.log2(FILTER_BYTES * 8);
+
+export const QUERY_LENGTH = { min: 3, max: 200 };
+/** How long the text of a match is at most. */
+export const MAX_TEXT = 500;
+const TEXT_BEFORE_MATCH = 120;
+
+const NEWLINE = '\n';
+const ESCAPE = '\x1b';
+/** None contains a newline, so that lines keep their numbers. */
+const ESCAPES =
+  /\x1b(?:\[[0-9:;<=>?]*[ -/]*[@-~]?|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[PX^_][^\x1b\n]*(?:\x1b\\)?|[ -/]*[0-~]?)/g;
+const CONTROLS = /[\x00-\x08\x0b-\x1f\x7f]/g;
+
+/** How a folded byte counts in the filter. 0 ends a group: a query has no control characters but tabs. */
+const GRAM = Uint8Array.from({ length: 256 }, (_, byte) => {
+  if ((byte < 0x20 && byte !== 0x09) || byte === 0x7f) return 0;
+  // The numbers and times of a log would fill its filter, so all digits are the same.
+  return byte >= 0x30 && byte <= 0x39 ? 0x30 : byte;
+});
+
+export type LogQuery = {
+  needle: string;
+  isCaseSensitive: boolean;
+  isAscii: boolean;
+  /** The bits that the filter of every part with a match has. */
+  bits: Uint16Array;
+};
+
+export function compileQuery(text: string, isCaseSensitive = false): LogQuery {
+  const filter = new Uint8Array(FILTER_BYTES);
+  addGrams(filter, Buffer.from(foldText(text)));
+  const bits: number[] = [];
+  for (const [at, byte] of filter.entries())
+    for (let bit = at * 8, rest = byte; rest > 0; bit += 1, rest >>>= 1) if (rest & 1) bits.push(bit);
+  return {
+    needle: isCaseSensitive ? text : foldText(text),
+    isCaseSensitive,
+    isAscii: !/[^\x00-\x7f]/.test(text),
+    bits: Uint16Array.from(bits),
+  };
+}
+
+export const removeEscapes = (text: string): string =>
+  text.includes(ESCAPE) ? text.replace(ESCAPES, '') : text;
+
+/** The Greek letter sigma has another form at the end of a word. */
+const foldText = (text: string): string => removeEscapes(text).toLowerCase().replaceAll('ς', 'σ');
+
+/** Adds a part of a log to a filter. */
+export function addToFilter(filter: Uint8Array, bytes: Buffer): void {
+  addGrams(filter, Buffer.from(foldText(bytes.toString('utf8'))));
+}
+
+/** Whether the part of the log that the filter was made of may contain the text. */
+export function mayContain(filter: Uint8Array, { bits }: LogQuery): boolean {
+  for (const bit of bits) if (!hasBit(filter, bit)) return false;
+  return true;
+}
+
+const hasBit = (filter: Uint8Array, bit: number) => ((filter[bit >>> 3]! >>> (bit & 7)) & 1) === 1;
+
+/** Groups of 3 serve short texts. Groups of 6 tell words apart whose groups of 3 are in every log. */
+function addGrams(filter: Uint8Array, folded: Uint8Array): void {
+  const size = folded.length;
+  let length = 0;
+  let last = 0;
+  let before = 0;
+  for (let at = 0; at < size; at += 1) {
+    const byte = GRAM[folded[at]!]!;
+    if (byte === 0) {
+      length = 0;
+      continue;
+    }
+    before = ((before << 8) | (last >>> 16)) & 0xffffff;
+    last = ((last << 8) | byte) & 0xffffff;
+    length += 1;
+    if (length < 3) continue;
+    const hash = Math.imul(last, 0x9e3779b1);
+    const bit = (hash ^ (hash >>> 15)) >>> HASH_SHIFT;
+    filter[bit >>> 3]! |= 1 << (bit & 7);
+    if (length < 6) continue;
+    const pair = Math.imul(hash ^ Math.imul(before, 0x85ebca6b), 0x2c1b3c6d);
+    const pairBit = (pair ^ (pair >>> 15)) >>> HASH_SHIFT;
+    filter[pairBit >>> 3]! |= 1 << (pairBit & 7);
+  }
+}
+
+/** A line with a match. `line` counts from 0 and `offset` is the byte where the line begins, both within the part. */
+export type Match = { line: number; offset: number; text: string };
+
+/** The first lines of a part of a log that contain the text. */
+export function findMatches(bytes: Buffer, query: LogQuery, limit: number): Match[] {
+  const { needle, isCaseSensitive } = query;
+  // Reading bytes as Latin-1 is several times faster than decoding UTF-8, and finds ASCII as well.
+  const decoded = removeEscapes(bytes.toString(query.isAscii ? 'latin1' : 'utf8'));
+  const folded = isCaseSensitive ? decoded : query.isAscii ? decoded.toLowerCase() : foldText(decoded);
+  const matches: Match[] = [];
+  let line = 0;
+  let offset = 0;
+  let counted = 0;
+  for (let at = folded.indexOf(needle); at >= 0 && matches.length < limit; ) {
+    for (let next = folded.indexOf(NEWLINE, counted); next >= 0 && next < at; ) {
+      counted = next + 1;
+      line += 1;
+      offset = bytes.indexOf(NEWLINE, offset) + 1;
+      next = folded.indexOf(NEWLINE, counted);
+    }
+    const end = bytes.indexOf(NEWLINE, offset);
+    matches.push({ line, offset, text: excerptOf(bytes.subarray(offset, end < 0 ? undefined : end), query) });
+    const endOfLine = folded.indexOf(NEWLINE, at);
+    at = endOfLine < 0 ? -1 : folded.indexOf(needle, endOfLine);
+  }
+  return matches;
+}
+
+/** The text of a line as a reader sees it, cut around the match. */
+function excerptOf(line: Buffer, { needle, isCaseSensitive }: LogQuery): string {
+  const text = removeEscapes(line.toString('utf8'));
+  const found = (isCaseSensitive ? text : foldText(text)).indexOf(needle);
+  // A carriage return starts the line over, so that the line may show something else in the end.
+  const part = text.slice(text.lastIndexOf('\r', found) + 1).split('\r', 1)[0] ?? '';
+  const shown = part.replace(CONTROLS, '').trim();
+  return cutText(shown, (isCaseSensitive ? shown : foldText(shown)).indexOf(needle));
+}
+
+function cutText(text: string, at: number): string {
+  if (text.length <= MAX_TEXT) return text;
+  const from = Math.max(0, at - TEXT_BEFORE_MATCH);
+  const start = from > 0 ? '…' : '';
+  const length = MAX_TEXT - start.length;
+  const isWhole = text.length - from <= length;
+  return `${start}${text.slice(from, from + length - (isWhole ? 0 : 1))}${isWhole ? '' : '…'}`.toWellFormed();
+}
