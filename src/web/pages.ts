@@ -33,6 +33,7 @@ import { triggerPages } from './project/trigger.ts';
 import { triggersPages } from './project/triggers.ts';
 import { artifactsTabPages } from './result/artifacts-tab.ts';
 import { changesTabPages } from './result/changes-tab.ts';
+import { suiteTestsPages } from './result/suite-tests.ts';
 import { testsTabPages } from './result/tests-tab.ts';
 import { suitePages } from './suite/suite.ts';
 
@@ -45,6 +46,7 @@ export const routes: readonly Route[] = [
   ...commitPages,
   ...suitesPages,
   ...suitePages,
+  ...suiteTestsPages,
   ...triggersPages,
   ...triggerPages,
   ...deployPages,

@@ -41,22 +41,31 @@ export function projectView(
     tab: Tab;
     body: Html;
     /** Makes this a subpage of the tab, with its own heading. */
-    subpage?: { heading: string; title?: string; subtitle?: Html; actions?: Html; state?: string };
+    subpage?: {
+      heading: string;
+      /** What the page is part of, if not of the tab itself. */
+      parent?: { href: string; label: string };
+      title?: string;
+      subtitle?: Html;
+      actions?: Html;
+      state?: string;
+    };
     /** The page's own address. Its `data-live` elements are reloaded from there after each event. */
     live?: string;
     /** The path of a stream of changes to follow instead of the project's events. */
     changes?: string;
     scripts?: readonly string[];
+    styles?: readonly string[];
   },
 ): View {
   const { project } = visit.found;
-  const { tab, subpage, live, changes, scripts = [] } = options;
+  const { tab, subpage, live, changes, scripts = [], styles = [] } = options;
   const [, path, label] = tabs.find(([one]) => one === tab) ?? [tab, '', tab];
   const state = subpage ? subpage.state : tab === 'overview' ? project.buildState : undefined;
   const shared = isOwner(visit) ? '' : html`<span class="tag">shared with you</span>`;
   const head = subpage
     ? pageHead(subpage.heading, {
-        parent: {
+        parent: subpage.parent ?? {
           href: projectPath(visit, path),
           label: tab === 'overview' ? project.name : `${project.name}: ${label}`,
         },
@@ -72,7 +81,7 @@ export function projectView(
     title: [title, project.name].filter(Boolean).join(' · '),
     section: 'projects',
     ...(state !== undefined && { state }),
-    styles: ['project.css', 'matrix.css'],
+    styles: ['project.css', 'matrix.css', ...styles],
     scripts: [...(live === undefined ? [] : ['project.js']), ...scripts],
     body: html`<div id="project-head"${live === undefined ? '' : html` data-live`}>${head}</div>
 ${renderTabs(visit, tab)}

@@ -18,6 +18,7 @@ import { openPageStream } from '../frame/page-stream.ts';
 import { action, page, type Route } from '../frame/route.ts';
 import { stateBadge } from '../frame/state.ts';
 import { type Html, perform, performPage, type View } from '../frame/visit.ts';
+import { renderTrends } from '../result/trends.ts';
 import { type ProjectVisit, projectPath, projectView } from './frame.ts';
 import { renderCommits } from './matrix.ts';
 import { receiverOf } from './notifications.ts';
@@ -57,11 +58,13 @@ async function showProject(visit: ProjectVisit): Promise<View> {
   return projectView(visit, {
     tab: 'overview',
     live: projectPath(visit, visit.request.method === 'GET' ? visit.url.search : ''),
+    styles: ['results.css'],
     body: html`<div id="disabled" data-live>${renderDisabled(visit)}</div>
 <div id="steps" data-live>${renderSteps(visit)}</div>
 <div class="overview">
 <section class="start panel" aria-labelledby="start-build"><h2 id="start-build">Start a build</h2>${renderStart(visit)}${renderTriggerHint(visit)}</section>
 <section class="commits" id="commits" data-live aria-labelledby="commits-head"><h2 id="commits-head">Commits</h2>${await renderCommits(visit)}</section>
+<section class="trends" id="trends" data-live aria-labelledby="trends-head">${renderTrends(visit)}</section>
 <section class="requests" id="requests" data-live aria-labelledby="requests-head"><h2 id="requests-head">Build requests</h2>
 ${
   items.length === 0

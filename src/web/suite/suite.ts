@@ -39,7 +39,10 @@ function showSuite(visit: SuiteVisit): View {
   const { suite } = visit.found;
   return projectView(visit, {
     tab: 'suites',
-    subpage: { heading: suite.name },
+    subpage: {
+      heading: suite.name,
+      actions: linkButton(suitePath(visit, '/tests'), 'Tests and trends'),
+    },
     body: html`<div class="parts">
 <section class="panel" aria-labelledby="settings"><h2 id="settings">Suite</h2>${renderSettings(visit)}</section>
 <section class="panel" aria-labelledby="variables"><h2 id="variables">Environment variables</h2>${renderVariables(visit)}</section>
