@@ -40,6 +40,7 @@ export const shape = {
   string: (description: string): JsonSchema => ({ type: 'string', description }),
   boolean: (description: string): JsonSchema => ({ type: 'boolean', description }),
   integer: (description: string): JsonSchema => ({ type: 'integer', description }),
+  number: (description: string): JsonSchema => ({ type: 'number', description }),
   time: (description: string): JsonSchema => ({ type: 'string', format: 'date-time', description }),
   email: (description: string): JsonSchema => ({ type: 'string', description }),
   oneOf: (values: readonly string[], description: string): JsonSchema => ({
@@ -47,7 +48,11 @@ export const shape = {
     enum: values,
     description,
   }),
-  nullable: (schema: JsonSchema): JsonSchema => ({ ...schema, type: [schema.type as string, 'null'] }),
+  nullable: (schema: JsonSchema): JsonSchema => ({
+    ...schema,
+    type: [schema.type as string, 'null'],
+    ...(schema.enum !== undefined && { enum: [...(schema.enum as string[]), null] }),
+  }),
   list: (items: JsonSchema): JsonSchema => ({ type: 'array', items }),
 };
 

@@ -201,6 +201,10 @@ export const additionalEndpoints: Row[] = [
   post(`${T}/secret`, 'both', 'build_requests_create', undefined, 200),
   { ...post(`${T}/fire`, 'both', 'build_requests_create', () => ({}), 200), schedule: true },
   get(`${T}/firings`, 'both', 'build_requests'),
+  get(`${P}/builds/:build_id/tests`, 'both', 'commits'),
+  get(`${S}/tests`, 'both', 'commits'),
+  get(`${P}/tests/:test_id`, 'both', 'commits'),
+  get(`${P}/tests/:test_id/history`, 'both', 'commits'),
   { method: 'POST', path: '/hooks/:trigger_id', who: 'none', status: 200, hook: true },
 ];
 
