@@ -24,6 +24,7 @@ export type Settings = {
   network: string;
   runAs: { uid: number; gid: number };
   logLimitBytes: number;
+  artifactLimitBytes: number;
   diskBytes: number;
   cacheLimitBytes: number;
   cacheTotal: CacheTotal;
@@ -60,6 +61,7 @@ const table: readonly [name: string, defaultValue: string, form: string, meaning
   ['NETWORK', 'bridge', 'NAME', "bridge (Assay's own), none, or a Docker network"],
   ['RUN_AS', '1000:1000', 'UID:GID', 'user and group in containers'],
   ['LOG_LIMIT', '64MiB', 'SIZE', 'size limit of the log of a build or compile'],
+  ['ARTIFACT_LIMIT', '1GiB', 'SIZE', 'size limit of the artifacts of a build; 0 = no limit'],
   ['DISK', '0', 'SIZE', 'size limit of a workspace; 0 = no limit'],
   ['CACHE_LIMIT', '5GiB', 'SIZE', 'size limit of the cache of a suite; 0 = no limit'],
   ['CACHE_TOTAL', '20%', 'SIZE', 'size limit of all caches, or a share of the disk; 0 = no limit'],
@@ -93,6 +95,7 @@ const notSettings = new Set([
   'ASSAY_TRIGGER',
   'ASSAY_TRIGGER_NAME',
   'ASSAY_BUILD_ID',
+  'ASSAY_ARTIFACTS',
   'ASSAY_DEBUG',
 ]);
 
@@ -185,6 +188,7 @@ export function readSettings(
       network,
       runAs: { uid: Number(runAs[1]), gid: Number(runAs[2]) },
       logLimitBytes: size('LOG_LIMIT', '1KiB'),
+      artifactLimitBytes: size('ARTIFACT_LIMIT'),
       diskBytes: size('DISK'),
       cacheLimitBytes: size('CACHE_LIMIT'),
       cacheTotal:

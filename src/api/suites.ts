@@ -13,6 +13,7 @@ import {
 import { destroyedShape } from '../contract/wire.ts';
 import { checkVariableName, VARIABLE_BYTES } from '../domain/names.ts';
 import { operators, subjects } from '../domain/rules.ts';
+import { checkPathGlobs } from '../domain/text/path-glob.ts';
 import { emptyCache } from '../store/caches.ts';
 import { type Dependency, findDependency, findVisibleDependency } from '../store/dependencies.ts';
 import {
@@ -52,7 +53,24 @@ const suiteFields = {
     multiline: true,
   }),
   image: imageField('The image to run in instead of the default one:'),
+  artifacts: globsField(
+    'The files to keep as artifacts, in addition to those in `/srv/artifacts`',
+    'coverage/**\ndist/*.deb',
+  ),
+  reports: globsField(
+    'The test reports in JUnit XML. They are kept as artifacts, and the results of their tests are shown',
+    'build/reports/*.xml',
+  ),
 };
+
+function globsField(doc: string, example: string) {
+  return optional({
+    doc: `${doc}: globs relative to \`/srv/project\`, one on each line, at most 50. \`*\` and \`?\` do not match \`/\`, \`**\` matches any number of directories, and the name of a directory matches everything in it.`,
+    example,
+    multiline: true,
+    check: checkPathGlobs,
+  });
+}
 
 const variableFields = {
   name: required({
@@ -97,6 +115,8 @@ export const suites = {
           description: values.description ?? '',
           command: values.command,
           image: values.image ?? null,
+          artifacts: values.artifacts ?? '',
+          reports: values.reports ?? '',
         }),
       ),
   }),
@@ -129,6 +149,8 @@ export const suites = {
           ...(values.command !== undefined && { command: values.command }),
           ...(values.description !== undefined && { description: values.description }),
           ...(values.image !== undefined && { image: values.image === '' ? null : values.image }),
+          ...(values.artifacts !== undefined && { artifacts: values.artifacts }),
+          ...(values.reports !== undefined && { reports: values.reports }),
         }),
       ),
   }),

@@ -15,7 +15,7 @@
 //   4. `waitForExit`, `inspectContainer` and `listStorage`, as often as needed. The entry script writes the result of the
 //      job to the output file (output.ts). The exit code counts only for a job that left no record there.
 //   5. `stopContainer` to end it early. It resolves when no process of the container runs.
-//   6. `readVolume` for the files it left, then `removeContainer`, then `removeVolume`.
+//   6. `readContainer` and `readVolume` for the files it left, then `removeContainer`, then `removeVolume`.
 //
 // Repeating a call
 //
@@ -131,6 +131,12 @@ export type UnionPlan = {
   writable?: { volume: string; upper: string; work: string };
 };
 
+/**
+ * A path in a container. `directory` is one that the engine added to the image and only root can replace; '' as `inside` is
+ * that directory itself.
+ */
+export type ContainerPath = { container: string; directory: string; inside: string };
+
 /** What a plan needs to know of an image. */
 export type PreparedImage = {
   reference: string;
@@ -159,6 +165,17 @@ export type Containers = {
   stopContainer(container: string): Promise<void>;
   /** Kills and removes it, with the volumes that have no name. */
   removeContainer(container: string): Promise<void>;
+  /**
+   * Passes a path of a container that does not run to `read` as a tar, whose names begin with the last segment of the path,
+   * and returns the result of `read`. Follows no link on the way to the path. `read` may return before the end of the tar;
+   * until it returns, other calls for this container wait. Undefined if there is no such container or path, or if nothing
+   * was ever written to `directory`. Throws EngineUnavailable also if the transfer stalls or breaks off.
+   */
+  readContainer<T>(
+    from: ContainerPath,
+    read: (tar: Readable) => Promise<T>,
+    signal?: AbortSignal,
+  ): Promise<T | undefined>;
   /** Those of the instance, except the internal containers of this engine. */
   listContainers(): Promise<OwnedContainer[]>;
   /**

@@ -29,7 +29,10 @@ export type JobOptions = FollowOptions & {
   disk: Pick<Disk, 'hasFreeSpace' | 'isNearlyFull' | 'stopReason' | 'evict'>;
   settings: Limits &
     ImageSettings &
-    Pick<Settings, 'timeoutMs' | 'logLimitBytes' | 'diskBytes' | 'cacheLimitBytes' | 'network'>;
+    Pick<
+      Settings,
+      'timeoutMs' | 'logLimitBytes' | 'artifactLimitBytes' | 'diskBytes' | 'cacheLimitBytes' | 'network'
+    >;
 };
 
 type JobKind = 'build' | 'dependency';
@@ -66,6 +69,11 @@ export type Job<Verdict extends JobVerdict> = JobBase &
     start(log: LogWriter, release: () => void): Promise<Outcome>;
     /** Follows a container that a previous server started. */
     resume(log: LogWriter): Promise<Outcome>;
+    /**
+     * Keeps what the container left, before the verdict is recorded and after the slot is free. Does not change the
+     * outcome. Returns lines for the log. Repeated if the server is killed meanwhile.
+     */
+    collect?(outcome: Outcome, log: LogWriter): Promise<string[]>;
     classify(outcome: Outcome): Verdict;
     /** Moves the row to its next state. */
     record(verdict: Verdict, changes: { attempts?: number; spentMs?: number }): void;
@@ -178,7 +186,8 @@ async function runJob<Verdict extends JobVerdict>(
       outcome = outcomeOf(options, job, error);
     }
     release();
-    await conclude(options, job, log, outcome);
+    const lines = (await job.collect?.(outcome, log)) ?? [];
+    await conclude(options, job, log, outcome, lines);
   } catch (error) {
     // The next server resumes the job.
     if (!options.stopping.aborted) throw error;
@@ -217,6 +226,7 @@ async function conclude<Verdict extends JobVerdict>(
   job: Job<Verdict>,
   log: LogWriter,
   outcome: Outcome,
+  collected: readonly string[],
 ): Promise<void> {
   const isUndecided = outcome.kind === 'lost' || outcome.kind === 'not_started';
   const verdict = job.classify(isUndecided && job.isCanceled() ? { kind: 'canceled' } : outcome);
@@ -228,7 +238,7 @@ async function conclude<Verdict extends JobVerdict>(
   let isLogFinished = false;
   const record = async () => {
     // The log is complete on disk before anybody sees the verdict.
-    if (!isLogFinished) await log.finish(verdict.lines.map(mask));
+    if (!isLogFinished) await log.finish([...collected, ...verdict.lines].map(mask));
     isLogFinished = true;
     options.live.publish([`log:${job.topic}`]);
     if (mustCleanFirst) await removeFromDocker(options, job);

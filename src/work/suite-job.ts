@@ -27,6 +27,7 @@ import { type Dependency, listRelated } from '../store/dependency-use.ts';
 import { defaultImage } from '../store/images.ts';
 import { findProject, type Project } from '../store/projects.ts';
 import { listFirstWaitingBuilds, listRunningBuilds } from '../store/queue.ts';
+import type { ArtifactCounts } from '../store/result/build-artifacts.ts';
 import { recordInputs } from '../store/result/build-inputs.ts';
 import { findSuite, listAllVariables, listSuiteDependencies, type Variable } from '../store/suites.ts';
 import { moveBuild } from '../store/transition.ts';
@@ -43,6 +44,7 @@ import {
   jobWork,
   removeResources,
 } from './job.ts';
+import { collectArtifacts } from './result/collect-artifacts.ts';
 import { logFailure } from './source/fetch-mirror.ts';
 import { findSource, trustedSource } from './source/source.ts';
 import {
@@ -94,6 +96,7 @@ function createSuiteJob(options: SuiteJobOptions, build: Build): Job<Verdict> {
   const { db } = options;
   const find = () => findBuild(db, build.projectId, build.id);
   const base = describeJob(options, 'build', build, () => find()?.cancelBecause !== null);
+  let counts: Partial<ArtifactCounts> = {};
   const job: SuiteJob = {
     ...base,
     ownerTopic: `project:${build.projectId}`,
@@ -115,6 +118,11 @@ function createSuiteJob(options: SuiteJobOptions, build: Build): Job<Verdict> {
       job.secrets = kept ?? variablesOf(db, build).map(({ content }) => content);
       return followContainer(options, job, log, undefined);
     },
+    async collect(outcome, log) {
+      const collected = await collectArtifacts(options, build, job, outcome, log);
+      counts = collected.counts;
+      return collected.lines;
+    },
     classify: outcome =>
       classifyOutcome(outcome, {
         ...options.settings,
@@ -122,7 +130,7 @@ function createSuiteJob(options: SuiteJobOptions, build: Build): Job<Verdict> {
         cancelBecause: find()?.cancelBecause ?? null,
       }),
     record({ event, exitCode, error }, changes) {
-      const moved = moveBuild(db, build.id, event, { exitCode, error, ...changes });
+      const moved = moveBuild(db, build.id, event, { exitCode, error, ...counts, ...changes });
       if (moved && isFinishedBuild(moved.buildState)) options.onFinished(moved);
     },
   };

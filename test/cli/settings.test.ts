@@ -31,6 +31,7 @@ test('without any settings, the defaults apply', () => {
     network: 'bridge',
     runAs: { uid: 1000, gid: 1000 },
     logLimitBytes: 64 * 1024 ** 2,
+    artifactLimitBytes: 1024 ** 3,
     diskBytes: 0,
     cacheLimitBytes: 5 * 1024 ** 3,
     cacheTotal: { share: 0.2 },
@@ -64,6 +65,8 @@ const accepted: [name: string, value: string, key: keyof Settings, expected: unk
   ['MEMORY', '512 MiB', 'memoryBytes', 512 * 1024 ** 2],
   ['LOG_LIMIT', '1KiB', 'logLimitBytes', 1024],
   ['LOG_LIMIT', '3GiB', 'logLimitBytes', 3 * 1024 ** 3],
+  ['ARTIFACT_LIMIT', '0', 'artifactLimitBytes', 0],
+  ['ARTIFACT_LIMIT', '2GiB', 'artifactLimitBytes', 2 * 1024 ** 3],
   ['DISK', '0', 'diskBytes', 0],
   ['CACHE_LIMIT', '0', 'cacheLimitBytes', 0],
   ['CACHE_LIMIT', '100MiB', 'cacheLimitBytes', 100 * 1024 ** 2],
@@ -126,6 +129,7 @@ const refused: [name: string, value: string][] = [
   ['LOG_LIMIT', 'x'],
   ['LOG_LIMIT', '0'],
   ['DISK', 'x'],
+  ['ARTIFACT_LIMIT', '5%'],
   ['CACHE_LIMIT', '20%'],
   ['CACHE_LIMIT', 'x'],
   ...['0%', '101%', '12.5%', '%', '1TB', '-1'].map(value => ['CACHE_TOTAL', value] as [string, string]),
@@ -250,7 +254,7 @@ test('a certificate without its key is refused, and vice versa', () => {
 });
 
 test('unknown ASSAY_ variables cause a warning; those that suites see do not', () => {
-  const seen = ['ASSAY_PROJECT', 'ASSAY_SUITE', 'ASSAY_COMMIT', 'ASSAY_BRANCH', 'ASSAY_BUILD_ID'];
+  const seen = ['ASSAY_PROJECT', 'ASSAY_SUITE', 'ASSAY_COMMIT', 'ASSAY_BRANCH', 'ASSAY_ARTIFACTS'];
   const { warnings } = read({
     ...Object.fromEntries(seen.map(name => [name, 'x'])),
     ASSAY_DATAA: '/x',

@@ -26,6 +26,8 @@ export type SuiteFields = {
   name?: string;
   command: string;
   image?: string;
+  artifacts?: string;
+  reports?: string;
   variables?: Record<string, string>;
   rules?: [subject: string, operator: string, value: string][];
 };
@@ -97,14 +99,14 @@ export function createJourney(options: {
     const suite = async ({
       command,
       name = `suite ${++counter}`,
-      image,
       variables = {},
       rules = [],
+      ...fields
     }: SuiteFields) => {
       const made = await ask('POST', `${path}/suites`, {
         name,
         command,
-        ...(image !== undefined && { image }),
+        ...fields,
       });
       const suiteId = made.id_str as string;
       for (const [variable, content] of Object.entries(variables))

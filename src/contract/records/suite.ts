@@ -11,8 +11,10 @@ export const suiteShape = record(
     description: shape.string('Arbitrary text.'),
     command: shape.string('Runs the tests.'),
     image: shape.string('Present when set: the image that the suite runs in instead of the default one.'),
+    artifacts: shape.string('Present when set: globs of the files to keep, one on each line.'),
+    reports: shape.string('Present when set: globs of the test reports, one on each line.'),
   },
-  ['image'],
+  ['image', 'artifacts', 'reports'],
 );
 
 export function presentSuite(suite: {
@@ -21,6 +23,8 @@ export function presentSuite(suite: {
   description: string;
   command: string;
   image: string | null;
+  artifacts: string;
+  reports: string;
 }) {
   return {
     ...idPair('id', suite.id),
@@ -28,6 +32,8 @@ export function presentSuite(suite: {
     description: suite.description,
     command: suite.command,
     ...(suite.image !== null && { image: suite.image }),
+    ...(suite.artifacts !== '' && { artifacts: suite.artifacts }),
+    ...(suite.reports !== '' && { reports: suite.reports }),
   };
 }
 

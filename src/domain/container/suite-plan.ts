@@ -3,6 +3,7 @@
 import type { PlacedSubmodule } from '../submodules.ts';
 import { checkoutStep, workspaceMount } from './checkout-script.ts';
 import {
+  ARTIFACTS_DIRECTORY,
   CACHE_DIRECTORY,
   type ContainerPlan,
   environmentMount,
@@ -109,6 +110,7 @@ export function planSuite(options: SuiteOptions): ContainerPlan {
       ASSAY_TRIGGER_NAME: options.triggerName,
       ...(options.pullRequest !== '' && { ASSAY_PULL_REQUEST: options.pullRequest }),
       ASSAY_BUILD_ID: build.id.toString(),
+      ASSAY_ARTIFACTS: ARTIFACTS_DIRECTORY,
       HOME: HOME_DIRECTORY,
       USER: options.image.userName,
       TERM: 'dumb',

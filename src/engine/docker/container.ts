@@ -12,6 +12,8 @@ import {
 } from '../engine.ts';
 import { isRefused, unlessRefused } from './client.ts';
 import { createContainer, type EngineContext, throwIfVolumeLost } from './create-container.ts';
+import { readArchive, statPath } from './read-archive.ts';
+import { UNCHANGED_AT } from './skeleton.ts';
 
 /** Missing if the kernel has no IPv6. Docker would refuse the setting then. */
 const LOOPBACK_IPV6 = '/proc/sys/net/ipv6/conf/lo';
@@ -97,6 +99,22 @@ export function createContainers(
       await unlessRefused([404, 409], () =>
         call('stop a container', () => docker.getContainer(container).kill({ signal: 'KILL' })),
       );
+    },
+
+    async readContainer({ container, directory, inside }, read, signal) {
+      const source = docker.getContainer(container);
+      const segments = inside === '' ? [] : inside.split('/');
+      const paths = [
+        directory,
+        ...segments.map((_, at) => `${directory}/${segments.slice(0, at + 1).join('/')}`),
+      ];
+      for (const path of paths) {
+        const found = await statPath(context, source, path);
+        // Docker follows links, and reads as root.
+        if (!found || (found.isLink && path !== paths.at(-1))) return undefined;
+        if (path === directory && found.modifiedAt.getTime() === UNCHANGED_AT) return undefined;
+      }
+      return unlessRefused([404], () => readArchive(context, source, paths.at(-1) as string, read, signal));
     },
 
     async listContainers() {

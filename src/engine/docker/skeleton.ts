@@ -3,6 +3,7 @@
 import { existsSync, lstatSync, readdirSync, readFileSync, readlinkSync, statSync } from 'node:fs';
 import { pack } from 'tar-stream';
 import {
+  ARTIFACTS_DIRECTORY,
   CACHE_DIRECTORY,
   HOME_DIRECTORY,
   type Mount,
@@ -11,6 +12,9 @@ import {
 } from '../../domain/container/container-plan.ts';
 
 const USER_NAME = 'assay';
+
+/** The time of everything that Assay adds to images. A directory that still has it was never written to. */
+export const UNCHANGED_AT = 0;
 
 /** What programs under /usr need from the host's /etc. No keys: of ssl, only the certificates. */
 const HOST_ETC = [
@@ -57,6 +61,7 @@ function workspace(runAs: RunAs): Entry[] {
     { name: 'srv/.assay', mode: 0o755 },
     { name: PROJECT_DIRECTORY.slice(1), mode: 0o755, owner: runAs },
     { name: CACHE_DIRECTORY.slice(1), mode: 0o755, owner: runAs },
+    { name: ARTIFACTS_DIRECTORY.slice(1), mode: 0o755, owner: runAs },
     { name: 'home', mode: 0o755 },
     { name: HOME_DIRECTORY.slice(1), mode: 0o755, owner: runAs },
   ];
@@ -188,7 +193,7 @@ async function tarOf(entries: Entry[]): Promise<Buffer> {
   const tar = pack();
   for (const { name, mode, owner, link, content } of entries) {
     // With a fixed time, the same content gives the same bytes, and so the same image name.
-    const header = { name, mode, uid: owner?.uid ?? 0, gid: owner?.gid ?? 0, mtime: new Date(0) };
+    const header = { name, mode, uid: owner?.uid ?? 0, gid: owner?.gid ?? 0, mtime: new Date(UNCHANGED_AT) };
     if (link !== undefined) tar.entry({ ...header, type: 'symlink', linkname: link });
     else if (content !== undefined) tar.entry({ ...header, type: 'file' }, content);
     else tar.entry({ ...header, type: 'directory' });

@@ -1,18 +1,16 @@
 // Creates, fills, reads and removes volumes. It accesses their content through a container that mounts the volume and is
 // never started, so that the server needs no access to Docker's directories.
-import { PassThrough, type Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { isDeepStrictEqual } from 'node:util';
 import { labelsOf, type Mount, type Ownership, ownershipOf } from '../../domain/container/container-plan.ts';
 import {
-  EngineUnavailable,
   type PreparedImage,
   VOLUME_DIRECTORY,
   type VolumeDirectory,
   VolumeLost,
   type Volumes,
 } from '../engine.ts';
-import { type DockerContainer, isRefused, unlessRefused } from './client.ts';
+import { type DockerContainer, isRefused } from './client.ts';
 import {
   type EngineContext,
   findVolume,
@@ -21,11 +19,9 @@ import {
   withInternalContainer,
 } from './create-container.ts';
 import { measureVolumes } from './disk-usage.ts';
+import { failWhenStalled, readArchive, statPath } from './read-archive.ts';
 
-const STALL_MS = 60_000;
 const MAX_TRANSFER_MS = 6 * 3600_000;
-/** The bit that marks a directory in Go's file modes. */
-const DIRECTORY_MODE = 2 ** 31;
 /** The kernel accepts one page of mount options. */
 const MAX_OPTIONS_LENGTH = 4_000;
 
@@ -111,33 +107,13 @@ export function createVolumes(context: EngineContext, hostImage: () => Promise<P
       }),
 
     readVolume: ({ volume, inside }, read) =>
-      withVolume(volume, async container => {
-        const stream = await call('read a volume', () => container.getArchive({ path: pathOf(inside) }));
-        const moving = failWhenStalled();
-        const sent = pipeline(stream, moving);
-        sent.catch(() => {});
-        try {
-          const result = await read(moving);
-          await sent;
-          return result;
-        } finally {
-          moving.destroy();
-        }
-      }),
+      withVolume(volume, container => readArchive(context, container, pathOf(inside), read)),
 
     hasDirectory: ({ volume, inside }) =>
-      withVolume(volume, async container => {
-        const response = (await unlessRefused([404], () =>
-          call('inspect a path in a volume', () => container.infoArchive({ path: pathOf(inside) })),
-        )) as (Readable & { headers: Record<string, string> }) | undefined;
-        // The body is empty, but the connection is released only when it is read.
-        response?.resume();
-        const stat = response?.headers['x-docker-container-path-stat'];
-        if (stat === undefined) return false;
-        return (
-          (JSON.parse(Buffer.from(stat, 'base64').toString()) as { mode: number }).mode >= DIRECTORY_MODE
-        );
-      }),
+      withVolume(
+        volume,
+        async container => (await statPath(context, container, pathOf(inside)))?.isDirectory ?? false,
+      ),
 
     measureVolumes: async names =>
       names.length === 0 ? new Map() : measureVolumes(context, await hostImage(), names),
@@ -157,16 +133,3 @@ export function createVolumes(context: EngineContext, hostImage: () => Promise<P
 }
 
 const pathOf = (inside: string) => (inside === '' ? VOLUME_DIRECTORY : `${VOLUME_DIRECTORY}/${inside}`);
-
-/** Passes bytes through, and fails if none arrive for a while. */
-function failWhenStalled(): PassThrough {
-  const stream = new PassThrough({ highWaterMark: 1 << 20 });
-  const fail = () =>
-    stream.destroy(new EngineUnavailable(`Docker transferred nothing for ${STALL_MS / 1000} s.`));
-  const timer = setTimeout(fail, STALL_MS);
-  stream.on('data', () => timer.refresh());
-  // The listener above would start the stream before its reader is attached.
-  stream.pause();
-  stream.once('close', () => clearTimeout(timer));
-  return stream;
-}

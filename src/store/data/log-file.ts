@@ -26,6 +26,8 @@ export type LogWriter = {
   readonly rawOffset: number;
   readonly sizeBytes: number;
   readonly omittedBytes: number;
+  /** Whether it ends with the lines of `finish`, which a server wrote before it was killed. */
+  readonly isEnded: boolean;
 };
 
 type Checkpoint = {
@@ -139,6 +141,9 @@ export async function openLog(options: { path: string; limitBytes: number }): Pr
     },
     get omittedBytes() {
       return checkpoint.omittedBytes;
+    },
+    get isEnded() {
+      return checkpoint.isEnded;
     },
   };
 }

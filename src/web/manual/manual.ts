@@ -12,7 +12,16 @@ export const topicGroups: readonly { title: string; names: readonly string[] }[]
   { title: 'Start', names: ['concepts', 'install', 'first-project'] },
   {
     title: 'Builds',
-    names: ['suites', 'repositories', 'triggers', 'schedules', 'dependencies', 'images', 'caches'],
+    names: [
+      'suites',
+      'repositories',
+      'triggers',
+      'schedules',
+      'dependencies',
+      'images',
+      'caches',
+      'artifacts',
+    ],
   },
   { title: 'Integrate', names: ['api', 'webhooks', 'statuses', 'firehose', 'oauth'] },
   {

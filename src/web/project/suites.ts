@@ -92,5 +92,7 @@ export function suiteFields(visit: ProjectVisit, form: Form): Html {
   return html`${textField(form, { name: 'name', label: 'Name', required: true })}
 ${textArea(form, { name: 'command', label: 'Command', required: true, code: true, rows: 3, hint: 'Runs with sh in a fresh checkout of the commit. The suite passes if the exit status is 0.' })}
 ${textArea(form, { name: 'description', label: 'Description', rows: 2 })}
-${imageField(visit.services, form, 'The image in which the command runs.')}`;
+${imageField(visit.services, form, 'The image in which the command runs.')}
+${textArea(form, { name: 'artifacts', label: 'Artifacts', code: true, rows: 2, hint: 'Files of the checkout to keep, in addition to those in /srv/artifacts: a glob on each line, such as coverage/** or dist/*.deb.' })}
+${textArea(form, { name: 'reports', label: 'Test reports', code: true, rows: 2, hint: 'Test reports in JUnit XML: a glob on each line, such as build/reports/*.xml.' })}`;
 }

@@ -65,6 +65,8 @@ function renderSettings(visit: SuiteVisit): Html {
     command: suite.command,
     description: suite.description,
     image: suite.image ?? '',
+    artifacts: suite.artifacts,
+    reports: suite.reports,
   });
   return renderForm(change, {
     fields: suiteFields(visit, change),

@@ -1,0 +1,56 @@
+// Reads the files of a tar one after the other, as a stream.
+
+import type { Readable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
+import { extract, type Header } from 'tar-stream';
+import { BadArchive } from './zip-reader.ts';
+
+export type TarFile = {
+  /** Bytes that are not UTF-8 are replaced by U+FFFD. */
+  name: string;
+  type: 'file' | 'directory' | 'link' | 'special';
+  sizeBytes: number;
+  isExecutable: boolean;
+  modifiedAt: Date;
+  content: AsyncIterable<Buffer>;
+};
+
+/** Calls `take` for each file until it returns `stop`. Content that it does not read is skipped. Throws BadArchive. */
+export async function readTar(
+  source: Readable,
+  take: (file: TarFile) => Promise<'continue' | 'stop'>,
+): Promise<void> {
+  const entries = extract();
+  // The loop below throws the error. An unhandled error event would end the server.
+  entries.on('error', () => {});
+  const reading = pipeline(source, entries as unknown as NodeJS.WritableStream);
+  reading.catch(error => entries.destroy(error as Error));
+  try {
+    for await (const entry of entries) {
+      const taken = await take({ ...describe(entry.header), content: entry as AsyncIterable<Buffer> });
+      if (taken === 'stop') return;
+      entry.resume();
+    }
+    await reading;
+  } catch (error) {
+    const isCutOff = (error as Error).message === 'Unexpected end of data';
+    throw isCutOff ? new BadArchive('the tar is cut off', { cause: error }) : error;
+  }
+}
+
+function describe({ name, type, size, mode, mtime }: Header): Omit<TarFile, 'content'> {
+  return {
+    name,
+    type:
+      type === 'file' || type === 'contiguous-file' || type == null
+        ? 'file'
+        : type === 'directory'
+          ? 'directory'
+          : type === 'link' || type === 'symlink'
+            ? 'link'
+            : 'special',
+    sizeBytes: size ?? 0,
+    isExecutable: ((mode ?? 0) & 0o100) !== 0,
+    modifiedAt: mtime ?? new Date(0),
+  };
+}
