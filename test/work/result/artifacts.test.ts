@@ -1,8 +1,7 @@
 // The files that builds produce: which of them are kept, from which images, and what is left out.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { existsSync, readdirSync } from 'node:fs';
-import { join } from 'node:path';
+import { existsSync } from 'node:fs';
 import { buffer } from 'node:stream/consumers';
 import { after, before, describe, test } from 'node:test';
 import { openContent } from '../../../src/engine/archive/build-zip.ts';
@@ -82,10 +81,6 @@ describe('The files of a build', { concurrency: 4 }, () => {
     const listed = execFileSync('unzip', ['-Z', fileOf(build)], { encoding: 'utf8' });
     assert.match(listed, /^-rwxr-xr-x .* tool$/m);
     assert.match(listed, /^-rw-r--r-- .* numbers$/m);
-    assert.deepEqual(
-      readdirSync(join(assay.data, 'jobs')).filter(name => name.includes(String(build.id_str))),
-      [],
-    );
   });
 
   test('are kept when the command fails, and none of a build without any', async () => {
@@ -96,7 +91,7 @@ describe('The files of a build', { concurrency: 4 }, () => {
     assert.match(failed.log, /kept 1 artifact, 2 bytes\n\[assay\] the command exited with 3\n$/);
     const without = await project.runOne({ command: 'mkdir /srv/artifacts/empty', artifacts: 'none/**' });
     assert.equal('artifacts' in without.build, false);
-    assert.doesNotMatch(without.log, /artifact/);
+    assert.doesNotMatch(without.log, /\[assay\] (kept|not kept|collecting|the artifacts)/);
     assert.equal(existsSync(fileOf(without.build)), false);
   });
 
