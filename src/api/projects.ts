@@ -13,7 +13,7 @@ import { refusal } from '../domain/refusal.ts';
 import { generateKeyPair } from '../domain/ssh-key.ts';
 import { submoduleSettings } from '../domain/submodules.ts';
 import { createAccount, createSignInLink, findAccountByEmail } from '../store/accounts.ts';
-import { findNewestFinishedCommit } from '../store/builds.ts';
+import { countTestsOfCommit, findNewestFinishedCommit } from '../store/builds.ts';
 import { deleteProject } from '../store/cleanup/purge.ts';
 import type { Db } from '../store/database/db.ts';
 import {
@@ -226,7 +226,8 @@ export const projects = {
       const project = id === undefined ? undefined : findProject(db, id);
       if (!project?.badge) throw refusal('not_found');
       const commit = findNewestFinishedCommit(db, project.id, query.branch);
-      return new Response(renderBadge(commit?.buildState ?? 'unknown'), {
+      const tests = commit && countTestsOfCommit(db, commit.id);
+      return new Response(renderBadge(commit?.buildState ?? 'unknown', tests), {
         headers: {
           'content-type': 'image/svg+xml; charset=utf-8',
           'cache-control': 'no-cache, max-age=0',

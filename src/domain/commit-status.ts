@@ -3,6 +3,7 @@
 
 import { createHash } from 'node:crypto';
 import type { BuildRequestState, BuildState } from './build.ts';
+import { addCounts, describeCounts, type TestCounts } from './result/test-result.ts';
 import type { Classification, Response } from './webhook/delivery.ts';
 import { isSuccess } from './webhook/delivery.ts';
 
@@ -289,10 +290,13 @@ export type ReportedBuild = {
   exitCode: number | null;
   error: string | null;
   durationMs: number | undefined;
+  /** Null if it has no test report. */
+  tests: TestCounts | null;
 };
 
-export function describeBuild({ state, exitCode, error, durationMs }: ReportedBuild): string {
-  const after = durationMs === undefined ? '' : ` after ${durationText(durationMs)}`;
+export function describeBuild({ state, exitCode, error, durationMs, tests }: ReportedBuild): string {
+  const took = durationMs === undefined ? '' : ` after ${durationText(durationMs)}`;
+  const after = `${took}${tests ? `: ${describeCounts(tests)}` : ''}`;
   switch (state) {
     case 'enqueued':
       return 'Queued';
@@ -314,7 +318,7 @@ export function describeBuild({ state, exitCode, error, durationMs }: ReportedBu
 /** `builds` are the newest of each suite. */
 export function describeRequest(
   request: { state: BuildRequestState; error: string | null; durationMs: number | undefined },
-  builds: readonly Pick<ReportedBuild, 'suiteName' | 'state'>[],
+  builds: readonly Pick<ReportedBuild, 'suiteName' | 'state' | 'tests'>[],
 ): string {
   const count = (suites: number) => (suites === 1 ? '1 suite' : `${suites} suites`);
   switch (request.state) {
@@ -345,7 +349,9 @@ export function describeRequest(
       ([state, named]) => `${named.map(({ suiteName }) => suiteName).join(', ')} ${state.replace('_', ' ')}`,
     )
     .join('; ');
-  return `${passed} of ${count(builds.length)} passed; ${reasons}${took}`;
+  const tests = addCounts(builds.map(build => build.tests));
+  const failures = tests && tests.failed + tests.errored > 0 ? ` ${describeCounts(tests)};` : '';
+  return `${passed} of ${count(builds.length)} passed;${failures} ${reasons}${took}`;
 }
 
 function durationText(ms: number): string {

@@ -2,12 +2,14 @@
 
 import { randomBytes } from 'node:crypto';
 import { and, desc, eq, lt, sql } from 'drizzle-orm';
+import { addCounts, type TestCounts } from '../domain/result/test-result.ts';
 import { BUILDS_PER_BATCH, cancelBuild, findCancel } from './cancels.ts';
-import { type Db, insertInto } from './database/db.ts';
+import { cached, type Db, insertInto } from './database/db.ts';
 import { limitWithNext, listPage, olderThan, type Page } from './database/page.ts';
 import { buildRequests, builds, commits, requestDecisions } from './database/schema.ts';
 import { unfinished } from './database/unfinished.ts';
 import { type Decision, recordDecisions, unpackDecisions } from './decisions.ts';
+import { listNewestBuilds } from './newest-builds.ts';
 import type { Project } from './projects.ts';
 import {
   announceBuild,
@@ -186,6 +188,15 @@ export function findNewestFinishedCommit(db: Db, projectId: bigint, branch?: str
     .limit(1)
     .get();
 }
+
+/** The tests of the commit's newest request, in its newest build of each suite. Anyone may request them. */
+export const countTestsOfCommit = cached(
+  (commitId: bigint) => commitId,
+  (db, commitId): TestCounts | undefined => {
+    const request = findNewestRequest(db, commitId);
+    return request && addCounts(listNewestBuilds(db, request.id).map(({ tests }) => tests));
+  },
+);
 
 export type CommitFields = Omit<typeof commits.$inferInsert, 'id' | 'projectId' | 'version' | 'buildState'>;
 

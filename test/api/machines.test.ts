@@ -305,7 +305,12 @@ test('a badge shows the newest finished commit, optionally of a branch, and noth
   await app.client.call('PUT', project, { as: app.people.owner.as, form: { badge: 'true' } });
   const on = await badge();
   assert.equal(on.headers['content-type'], 'image/svg+xml; charset=utf-8');
-  assert.match(on.text, /passed/);
+  assert.match(on.text, /<title>assay: passed, 1 test passed<\/title>/);
+  assert.doesNotMatch(
+    on.text.replaceAll(/<title>.*<\/title>|aria-label="[^"]*"/g, ''),
+    /test/,
+    'the picture is the same',
+  );
   assert.match((await badge('?branch=main')).text, /passed/);
   assert.match((await badge('?branch=other')).text, /unknown/);
 });

@@ -18,6 +18,7 @@ import {
   statusStates,
   suiteContext,
 } from '../../src/domain/commit-status.ts';
+import type { TestCounts } from '../../src/domain/result/test-result.ts';
 
 const commit = 'a'.repeat(40);
 const status = (more: Partial<CommitStatus> = {}): CommitStatus => ({
@@ -203,6 +204,7 @@ test('descriptions say how many suites passed, which did not, and how long it to
   const build = (suiteName: string, state: 'passed' | 'failed' | 'timed_out' | 'enqueued' | 'running') => ({
     suiteName,
     state,
+    tests: null,
   });
   const request = { error: null, durationMs: 72_000 };
   assert.equal(
@@ -230,7 +232,53 @@ test('descriptions say how many suites passed, which did not, and how long it to
     describeRequest({ ...request, state: 'skipped', error: 'Skipped by the commit message' }, []),
     'Skipped by the commit message',
   );
-  const one = { suiteName: 'unit', exitCode: 2, error: null, durationMs: 3_720_000 };
+  const one = { suiteName: 'unit', exitCode: 2, error: null, durationMs: 3_720_000, tests: null };
   assert.equal(describeBuild({ ...one, state: 'failed' }), 'Failed with exit code 2 after 1 h 2 m');
   assert.equal(describeBuild({ ...one, state: 'errored', error: 'No image' }), 'Errored: No image');
+});
+
+test('descriptions count new test failures', () => {
+  const counts = (passed: number, failed: number, errored: number, newFailures: number): TestCounts => ({
+    passed,
+    failed,
+    errored,
+    skipped: 9,
+    newFailures,
+    fixed: 0,
+    flaky: 0,
+  });
+  const one = { suiteName: 'unit', exitCode: 1, error: null, durationMs: 2000 };
+  const described = (state: 'passed' | 'failed' | 'timed_out' | 'errored', tests: TestCounts) =>
+    describeBuild({ ...one, state, tests });
+  assert.equal(
+    described('failed', counts(50, 2, 1, 1)),
+    'Failed with exit code 1 after 2 s: 1 new test failure, 2 known',
+  );
+  assert.equal(
+    described('failed', counts(50, 2, 1, 3)),
+    'Failed with exit code 1 after 2 s: 3 new test failures',
+  );
+  assert.equal(
+    described('failed', counts(50, 1, 0, 0)),
+    'Failed with exit code 1 after 2 s: no new test failures, 1 known',
+  );
+  assert.equal(
+    described('failed', counts(50, 0, 0, 0)),
+    'Failed with exit code 1 after 2 s: 50 tests passed',
+  );
+  assert.equal(described('passed', counts(1204, 0, 0, 0)), 'Passed after 2 s: 1,204 tests passed');
+  assert.equal(described('timed_out', counts(1, 1, 0, 1)), 'Timed out after 2 s: 1 new test failure');
+  const request = { state: 'failed' as const, error: null, durationMs: 72_000 };
+  assert.equal(
+    describeRequest(request, [
+      { suiteName: 'unit', state: 'failed', tests: counts(5, 1, 1, 1) },
+      { suiteName: 'e2e', state: 'failed', tests: counts(5, 1, 0, 1) },
+      { suiteName: 'lint', state: 'passed', tests: null },
+    ]),
+    '1 of 3 suites passed; 2 new test failures, 1 known; unit, e2e failed, 1 m 12 s',
+  );
+  assert.equal(
+    describeRequest(request, [{ suiteName: 'unit', state: 'failed', tests: counts(5, 0, 0, 0) }]),
+    '0 of 1 suite passed; unit failed, 1 m 12 s',
+  );
 });

@@ -14,6 +14,32 @@ export type TestChange = (typeof testChanges)[number];
 
 export type TestCounts = Record<TestResult, number> & { newFailures: number; fixed: number; flaky: number };
 
+/** The counts of several builds together; undefined if none has any. */
+export function addCounts(all: readonly (TestCounts | null)[]): TestCounts | undefined {
+  const counted = all.filter(counts => counts !== null);
+  const sum = (name: keyof TestCounts) => counted.reduce((total, counts) => total + counts[name], 0);
+  if (counted.length === 0) return undefined;
+  return {
+    passed: sum('passed'),
+    failed: sum('failed'),
+    errored: sum('errored'),
+    skipped: sum('skipped'),
+    newFailures: sum('newFailures'),
+    fixed: sum('fixed'),
+    flaky: sum('flaky'),
+  };
+}
+
+/** Such as `2 new test failures, 5 known` or `120 tests passed`. */
+export function describeCounts({ passed, failed, errored, newFailures }: TestCounts): string {
+  const many = (count: number, noun: string) =>
+    `${count.toLocaleString('en')} ${noun}${count === 1 ? '' : 's'}`;
+  const failures = failed + errored;
+  if (failures === 0) return `${many(passed, 'test')} passed`;
+  const known = failures === newFailures ? '' : `, ${(failures - newFailures).toLocaleString('en')} known`;
+  return `${newFailures === 0 ? 'no new test failures' : many(newFailures, 'new test failure')}${known}`;
+}
+
 /** A test case of a report. A case that a report repeats is one test. */
 export type ReportedTest = {
   /** The names of the enclosing suites if the report has no class name. */

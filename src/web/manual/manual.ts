@@ -21,6 +21,7 @@ export const topicGroups: readonly { title: string; names: readonly string[] }[]
       'images',
       'caches',
       'artifacts',
+      'tests',
     ],
   },
   { title: 'Integrate', names: ['api', 'webhooks', 'statuses', 'firehose', 'oauth'] },
