@@ -18,6 +18,7 @@ import { startCheckpoints } from './store/database/checkpoint.ts';
 import type { Db } from './store/database/db.ts';
 import { storeHost } from './store/database/stored-values.ts';
 import { defaultImage } from './store/images.ts';
+import { createLogSearch } from './store/result/search-builds.ts';
 import { version } from './version.ts';
 import { mountPages } from './web/pages.ts';
 import { startWorkers } from './work/workers.ts';
@@ -80,6 +81,7 @@ export async function startApp(
       log,
       metrics,
       feeds: createLogFeeds(live),
+      logSearch: createLogSearch({ db, dataDirectory: settings.data }),
       baseUrl: settings.baseUrl,
       version,
       dataDirectory: settings.data,

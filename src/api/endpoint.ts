@@ -13,6 +13,7 @@ import type { Db } from '../store/database/db.ts';
 import type { Page } from '../store/database/page.ts';
 import { SealedValueError } from '../store/database/vault.ts';
 import { type ImageSettings, isImageUsable } from '../store/images.ts';
+import type { LogSearch } from '../store/result/search-builds.ts';
 import { type Fields, pageFields, type Values } from './fields.ts';
 import type { LogFeeds } from './log-feed.ts';
 import type { Metrics } from './metrics.ts';
@@ -25,6 +26,7 @@ export type Services = {
   log: Log;
   metrics: Metrics;
   feeds: LogFeeds;
+  logSearch: LogSearch;
   baseUrl: string;
   version: string;
   /** The setting DATA: contains logs and archives. */

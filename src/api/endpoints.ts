@@ -11,6 +11,7 @@ import { identity, operations } from './identity.ts';
 import { notifications } from './notifications.ts';
 import { describe } from './openapi.ts';
 import { projects } from './projects.ts';
+import { searches } from './result/search.ts';
 import { tests } from './result/tests.ts';
 import { suites } from './suites.ts';
 import { triggers } from './triggers.ts';
@@ -36,6 +37,7 @@ export const endpoints: readonly Endpoint[] = [
   identity,
   projects,
   builds,
+  searches,
   suites,
   tests,
   deploys,

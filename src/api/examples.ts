@@ -22,7 +22,8 @@ export function curlExample(endpoint: DocumentedEndpoint): string {
     'media' in response && response.media === 'text/event-stream' ? '-N' : '',
     credentials(endpoint),
     isPlain ? '' : `-X ${method}`,
-    inQuery ? '-iG' : '',
+    // The answer of an authorization is in its headers.
+    inQuery ? ('list' in response ? '-G' : '-iG') : '',
     'body' in endpoint ? (endpoint.body?.example ?? '') : '',
     `"$A${path.replace(/:(\w+)/g, (_, name: string) => `$${name.toUpperCase()}`)}"`,
   ]

@@ -134,6 +134,29 @@ export function wholeNumber(doc: string, min: number, max: number): Field<number
   };
 }
 
+/** A date, or a time with its offset; in milliseconds. */
+export function time(doc: string): Field<number, false> {
+  return {
+    required: false,
+    schema: { type: 'string', description: doc, examples: ['2027-01-31'] },
+    read(sent) {
+      if (sent === null || sent === '') return { blank: true };
+      const isTime =
+        typeof sent === 'string' &&
+        /^\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:\d\d))?$/.test(sent);
+      const value = isTime ? Date.parse(sent) : Number.NaN;
+      return Number.isNaN(value) ? { code: 'invalid_format' } : { value };
+    },
+  };
+}
+
+/** The id of a record to select by. */
+export const optionalId = (doc: string): Field<bigint, false> => ({
+  required: false,
+  schema: idSchema(doc),
+  read: readId,
+});
+
 const idSchema = (doc: string): JsonSchema => ({
   oneOf: [
     { type: 'integer', format: 'int64' },

@@ -18,6 +18,8 @@ export type Row = {
   status: number;
   /** A body that succeeds. */
   form?: (planted: Planted) => Fields;
+  /** A query that succeeds. */
+  query?: string;
   archive?: true;
   /** Which dependency is used for :dependency_id. */
   dependency?: 'used' | 'free';
@@ -206,12 +208,14 @@ export const additionalEndpoints: Row[] = [
   get(`${P}/tests/:test_id`, 'both', 'commits'),
   get(`${P}/tests/:test_id/history`, 'both', 'commits'),
   { method: 'POST', path: '/hooks/:trigger_id', who: 'none', status: 200, hook: true },
+  { ...get(`${P}/search`, 'both', 'commits'), query: 'q=refused' },
 ];
 
 export const contract: Row[] = [...originalEndpoints, ...completingEndpoints, ...additionalEndpoints];
 
 export function pathOf(row: Row, planted: Planted): string {
-  return row.path.replace(/:(\w+)/g, (_, name: string) => String(idIn(row, name, planted)));
+  const path = row.path.replace(/:(\w+)/g, (_, name: string) => String(idIn(row, name, planted)));
+  return row.query === undefined ? path : `${path}?${row.query}`;
 }
 
 /** The planted ID for a parameter of the path. */

@@ -22,7 +22,7 @@ describe('every GET that answers with JSON can be wrapped', () => {
     test(ofRow(row), async () => {
       const path = pathOf(row, planted);
       const bare = await get(path);
-      const wrapped = await get(`${path}?callback=$my.app_1.$f`);
+      const wrapped = await get(`${path}${row.query === undefined ? '?' : '&'}callback=$my.app_1.$f`);
       assert.equal(wrapped.status, 200);
       assert.equal(wrapped.text, `$my.app_1.$f(${bare.text})`);
       assert.equal(wrapped.headers['content-type'], javascript);

@@ -220,7 +220,7 @@ function generateClient(description: Document): Record<string, (args: Arguments)
   const client: Record<string, (args: Arguments) => Promise<Answer>> = {};
   for (const [template, operations] of Object.entries(description.paths))
     for (const [method, operation] of Object.entries(operations))
-      client[operation.operationId] = async ({ path, body, type, headers }) => {
+      client[operation.operationId] = async ({ path, query, body, type, headers }) => {
         const target = operation.parameters
           .filter(one => one.in === 'path')
           .reduce((url, { name, schema }) => {
@@ -231,7 +231,7 @@ function generateClient(description: Document): Record<string, (args: Arguments)
         const sent = content ? encode(type as string, body ?? {}) : undefined;
         if (content && type === 'application/json')
           assert(ajv.validate(content.schema, JSON.parse(String(sent?.body))), ajv.errorsText());
-        return app.client.call(method.toUpperCase(), target, {
+        return app.client.call(method.toUpperCase(), query === undefined ? target : `${target}?${query}`, {
           ...(operation.security.length > 0 && { as: app.people.owner.as }),
           ...sent,
           headers: { ...sent?.headers, ...headers },
@@ -242,6 +242,7 @@ function generateClient(description: Document): Record<string, (args: Arguments)
 
 type Arguments = {
   path: Record<string, string>;
+  query?: string;
   body?: Fields | Buffer;
   type?: string;
   headers?: Record<string, string>;
@@ -294,6 +295,7 @@ describe('a generated client can call every endpoint, with every kind of body', 
         // The client of the tests validates the response against the document.
         const answer = await client[operation.operationId]?.({
           path,
+          ...(row.query !== undefined && { query: row.query }),
           ...(body && { body }),
           ...(type && { type }),
           ...(row.hook && { headers: { 'x-assay-token': hookSecretOf(app.db, planted) } }),

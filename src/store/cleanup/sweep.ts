@@ -90,9 +90,13 @@ export function isArchiveUsed(db: Db, hash: string): boolean {
 
 const LOGS_DELETED_BEFORE = 'logs_gone_before';
 
+/** Builds up to this id have no log any more. */
+export const lastBuildWithoutLog = (db: Db): bigint =>
+  BigInt(findStoredValue(db, LOGS_DELETED_BEFORE) ?? '0');
+
 /** Builds whose logs have expired and are not deleted yet, oldest first, up to the first one to keep. */
 export function listExpiredBuilds(db: Db, before: number, limit: number): bigint[] {
-  const done = BigInt(findStoredValue(db, LOGS_DELETED_BEFORE) ?? '0');
+  const done = lastBuildWithoutLog(db);
   const rows = db.orm
     .select({ id: builds.id, finishedAt: builds.finishedAt })
     .from(builds)

@@ -1,0 +1,43 @@
+// The record of a log line that a search found, and the function that creates it.
+
+import { type BuildState, buildMachine } from '../../domain/build.ts';
+import { idPair, idPairShape, record, shape, wireTime } from '../wire.ts';
+
+export const foundLineShape = record('FoundLine', {
+  ...idPairShape('build_id', 'The build.'),
+  ...idPairShape('suite_id', 'Its suite.'),
+  suite: shape.string('The name of the suite.'),
+  ...idPairShape('commit_id', 'Its commit.'),
+  branch: shape.string('The branch that was requested; empty for a tag or a commit hash.'),
+  build_state: shape.oneOf(Object.keys(buildMachine), 'State of the build.'),
+  created_at: shape.time('When the build was queued.'),
+  line: shape.integer('The number of the line in the log, starting at 1.'),
+  offset: shape.integer('The byte of the log where the line begins.'),
+  text: shape.string('The line without colours, at most 500 characters around the match.'),
+});
+
+export function presentFoundLine(
+  build: {
+    id: bigint;
+    suiteId: bigint;
+    suiteName: string;
+    commitId: bigint;
+    branch: string;
+    buildState: BuildState;
+    createdAt: number;
+  },
+  { line, offset, text }: { line: number; offset: number; text: string },
+) {
+  return {
+    ...idPair('build_id', build.id),
+    ...idPair('suite_id', build.suiteId),
+    suite: build.suiteName,
+    ...idPair('commit_id', build.commitId),
+    branch: build.branch,
+    build_state: build.buildState,
+    created_at: wireTime(build.createdAt),
+    line,
+    offset,
+    text,
+  };
+}
