@@ -117,6 +117,7 @@ async function prepare(row: (typeof rows)[number]): Promise<Record<string, strin
   const { owner } = app.people;
   const planted: Planted = app.plant();
   if (row.path.endsWith('/share')) compileAll(app.db, planted.free_dependency_id);
+  if (row.path.endsWith('/search')) await app.writeLog(planted.build_id, 'connection refused\n');
   if (row.path.endsWith('/invitation')) makeInvited(app.db, planted.collaborator_id, owner.account.id);
   if (row.path.endsWith('badge.svg'))
     await app.client.call('PUT', `/projects/${planted.project_id}`, {
