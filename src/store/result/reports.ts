@@ -47,6 +47,8 @@ const BATCH_MS = 3;
 /** What the reports of a build say. */
 export type Report = {
   tests: Iterable<ReportedTest>;
+  /** The time of all test cases, including repeated ones. */
+  durationMs: number;
   /** Why a report could not be read to its end; null if all could. */
   malformed: string | null;
 };
@@ -77,7 +79,6 @@ export async function prepareReport(
   const base = baseBuildId === undefined ? undefined : findResults(db, baseBuildId);
   if (pace.isDue()) await pace.wait();
   const table = createResultTable(known.length);
-  let durationMs = 0;
   for (const [at, { number, test }] of known.entries()) {
     const position = base ? findPosition(base, number) : -1;
     const before = base && position >= 0 ? resultAt(base, position) : undefined;
@@ -87,7 +88,6 @@ export async function prepareReport(
       change: classifyChange(test, before),
       durationMs: test.durationMs,
     });
-    durationMs += test.durationMs ?? 0;
     if (pace.isDue()) await pace.wait();
   }
   const counts = countResults(table);
@@ -107,7 +107,7 @@ export async function prepareReport(
       suiteId: build.suiteId,
       branch,
       baseBuildId: base ? (baseBuildId as bigint) : null,
-      durationMs: Math.round(durationMs),
+      durationMs: Math.round(report.durationMs),
       malformed: report.malformed,
       results: packResults(table),
     },

@@ -3,7 +3,12 @@ import type { ReportedTest, TestResult } from '../../../src/domain/result/test-r
 import { type Build, findBuild } from '../../../src/store/builds.ts';
 import type { Db } from '../../../src/store/database/db.ts';
 import type { Project } from '../../../src/store/projects.ts';
-import { findBaseBuild, prepareReport, recordReport } from '../../../src/store/result/reports.ts';
+import {
+  findBaseBuild,
+  prepareReport,
+  type Report,
+  recordReport,
+} from '../../../src/store/result/reports.ts';
 import { moveBuild } from '../../../src/store/transition.ts';
 import { addBuilds } from '../fixture.ts';
 
@@ -23,11 +28,17 @@ export function reported(name: string, result: TestResult, others: Partial<Repor
   };
 }
 
+export function reportOf(reportedTests: Iterable<ReportedTest>): Report {
+  const tests = [...reportedTests];
+  const durationMs = tests.reduce((sum, one) => sum + (one.durationMs ?? 0), 0);
+  return { tests, durationMs, malformed: null };
+}
+
 /** Ends a running or waiting build with a report, as a job does. */
 export async function finishBuild(
   db: Db,
   id: bigint,
-  tests: Iterable<ReportedTest>,
+  reportedTests: Iterable<ReportedTest>,
   options: { branch?: string; ancestors?: readonly string[]; digest?: string } = {},
 ): Promise<Build> {
   const { branch = 'main', ancestors = [], digest } = options;
@@ -35,7 +46,7 @@ export async function finishBuild(
   if (digest !== undefined)
     db.sqlite.prepare("INSERT OR REPLACE INTO build_inputs VALUES (?, ?, '{}')").run(id, digest);
   const base = findBaseBuild(db, build, branch, ancestors);
-  const report = await prepareReport(db, build, branch, { tests, malformed: null }, base);
+  const report = await prepareReport(db, build, branch, reportOf(reportedTests), base);
   const isPassed = report.counts.failed + report.counts.errored === 0;
   return db.write(() => {
     const moved = moveBuild(db, id, isPassed ? 'pass' : 'fail', {

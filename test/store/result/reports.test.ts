@@ -8,7 +8,7 @@ import { listSuiteBuilds, listSuiteTests } from '../../../src/store/result/suite
 import { findTest, listFlakyTests, listTestHistory } from '../../../src/store/result/tests.ts';
 import { moveBuild } from '../../../src/store/transition.ts';
 import { addBuilds, addProject, addSuite, dump, openFixture } from '../fixture.ts';
-import { addReport, finishBuild, reported } from './reported.ts';
+import { addReport, finishBuild, reported, reportOf } from './reported.ts';
 
 const firstPage = { limit: 100, before: undefined };
 const hash = (digit: string) => digit.repeat(40);
@@ -150,7 +150,7 @@ test('a report that is prepared again after a kill leaves nothing twice', async 
   const { builds } = addBuilds(db, project, [suite.id]);
   const build = moveBuild(db, builds[0]!, 'start')!;
   const tests = [reported('a', 'failed'), reported('b', 'passed'), reported('c', 'errored')];
-  const prepare = () => prepareReport(db, build, 'main', { tests, malformed: null }, undefined);
+  const prepare = () => prepareReport(db, build, 'main', reportOf(tests), undefined);
   await prepare();
   const once = dump(db);
   const report = await prepare();
