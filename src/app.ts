@@ -9,6 +9,7 @@ import { mountOAuth } from './api/oauth.ts';
 import { createRouter, serve } from './api/router.ts';
 import type { Settings } from './config.ts';
 import { connectionNetwork } from './domain/caller-address.ts';
+import { openContent } from './engine/archive/build-zip.ts';
 import { ensureCertificate, loadCertificate } from './engine/certificate.ts';
 import { createLive } from './live.ts';
 import type { Log } from './log.ts';
@@ -21,6 +22,7 @@ import { defaultImage } from './store/images.ts';
 import { createLogSearch } from './store/result/search-builds.ts';
 import { version } from './version.ts';
 import { mountPages } from './web/pages.ts';
+import { mountFiles } from './web/result/files.ts';
 import { startWorkers } from './work/workers.ts';
 
 export type App = {
@@ -83,6 +85,8 @@ export async function startApp(
       feeds: createLogFeeds(live),
       logSearch: createLogSearch({ db, dataDirectory: settings.data }),
       baseUrl: settings.baseUrl,
+      filesUrl: settings.filesUrl,
+      openArtifact: openContent,
       version,
       dataDirectory: settings.data,
       hasFreeSpace: workers.hasFreeSpace,
@@ -106,24 +110,39 @@ export async function startApp(
     const router = createRouter(services, endpoints);
     mountOAuth(router, services);
     mountPages(router, services, endpoints);
+    const filesHost = settings.filesUrl === undefined ? undefined : new URL(settings.filesUrl).hostname;
+    // The second host serves artifacts and nothing else.
+    const filesRouter = filesHost === undefined ? router : createRouter(services, []);
+    mountFiles(filesRouter, services);
+    const serveMain = serve(router, services);
+    const serveFiles = serve(filesRouter, services);
+    const isFilesHost = ({ url }: Request) =>
+      filesHost !== undefined && new URL(url).hostname.replace(/\.$/, '') === filesHost;
 
     const certificate = () =>
       settings.tlsCert !== undefined && settings.tlsKey !== undefined
         ? loadCertificate(settings.tlsCert, settings.tlsKey)
         : ensureCertificate({
             directory: tlsDirectory(settings.data),
-            hosts: [settings.listen.host, new URL(settings.baseUrl).hostname],
+            hosts: [
+              settings.listen.host,
+              new URL(settings.baseUrl).hostname,
+              ...(filesHost === undefined ? [] : [filesHost]),
+            ],
           });
     const server: Server = await startServer({
       ...settings.listen,
       certificate: await certificate(),
-      fetch: serve(router, services),
+      fetch: (request, env) => (isFilesHost(request) ? serveFiles : serveMain)(request, env),
       log,
       clientKeyOf: address => connectionNetwork(address, settings.trustedProxies),
     });
     closing.unshift(() => server.close());
     // With port 0 the system chooses a free port, which is known only now.
-    if (settings.listen.port === 0) services.baseUrl = services.baseUrl.replace(/:0$/, `:${server.port}`);
+    if (settings.listen.port === 0) {
+      services.baseUrl = services.baseUrl.replace(/:0$/, `:${server.port}`);
+      services.filesUrl = services.filesUrl?.replace(/:0$/, `:${server.port}`);
+    }
     const reloadCertificate = async () => server.setCertificate(await certificate());
     const renewal = setInterval(() => {
       reloadCertificate().catch(error => log.error('certificate could not be renewed', { cause: error }));

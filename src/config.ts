@@ -10,6 +10,8 @@ export type Settings = {
   data: string;
   listen: { host: string; port: number };
   baseUrl: string;
+  /** The origin that artifacts are opened on; undefined for the own one. */
+  filesUrl: string | undefined;
   tlsCert: string | undefined;
   tlsKey: string | undefined;
   dockerHost: string;
@@ -29,6 +31,8 @@ export type Settings = {
   cacheLimitBytes: number;
   cacheTotal: CacheTotal;
   retentionMs: number;
+  /** How long artifacts of builds are kept. */
+  artifactsMs: number;
   /** How long rows are kept. */
   retention: { eventsMs: number; firingsMs: number; deliveriesMs: number; decisionsMs: number };
   minFreeDiskBytes: number;
@@ -48,6 +52,7 @@ const table: readonly [name: string, defaultValue: string, form: string, meaning
   ['DATA', './assay-data', 'DIRECTORY', 'directory that holds all data'],
   ['LISTEN', '127.0.0.1:8443', 'HOST:PORT', 'HTTPS only, HTTP/2 and HTTP/1.1'],
   ['BASE_URL', 'https:// + LISTEN', 'URL', 'address that callers use'],
+  ['FILES_URL', '', 'URL', 'second host name, only for opening artifacts of builds'],
   ['TLS_CERT', 'made at first start', 'FILE', 'certificate chain, PEM'],
   ['TLS_KEY', 'made at first start', 'FILE', 'private key of TLS_CERT, PEM'],
   ['IMAGE', 'host', 'NAME', 'default image of containers'],
@@ -66,6 +71,7 @@ const table: readonly [name: string, defaultValue: string, form: string, meaning
   ['CACHE_LIMIT', '5GiB', 'SIZE', 'size limit of the cache of a suite; 0 = no limit'],
   ['CACHE_TOTAL', '20%', 'SIZE', 'size limit of all caches, or a share of the disk; 0 = no limit'],
   ['RETENTION_DAYS', '90', 'DAYS', 'how long logs, unused Git LFS files and submodules are kept'],
+  ['ARTIFACT_DAYS', '30', 'DAYS', 'how long artifacts of builds are kept'],
   ['RETENTION_EVENTS_DAYS', '30', 'DAYS', 'how long events are kept'],
   ['RETENTION_FIRINGS_DAYS', '90', 'DAYS', 'how long the history of triggers is kept'],
   ['RETENTION_DELIVERIES_DAYS', '30', 'DAYS', 'how long finished webhook deliveries are kept'],
@@ -167,13 +173,20 @@ export function readSettings(
   if ((given('TLS_CERT') === undefined) !== (given('TLS_KEY') === undefined))
     throw new UsageError('--tls-cert and --tls-key must be given together');
 
+  const baseUrl = readOrigin('BASE_URL', given('BASE_URL')) ?? `https://${textOf('LISTEN')}`;
+  const filesUrl = readOrigin('FILES_URL', given('FILES_URL'));
+  // A different port would not do: browsers send cookies to all ports of a host.
+  if (filesUrl !== undefined && URL.parse(filesUrl)?.hostname === URL.parse(baseUrl)?.hostname)
+    bad('FILES_URL', 'an address with another host name than BASE_URL');
+
   return {
     warnings,
     settings: {
       // Docker needs absolute paths for mounts.
       data: resolve(given('DATA') ?? (environment.STATE_DIRECTORY?.split(':')[0] || textOf('DATA'))),
       listen,
-      baseUrl: readBaseUrl(given('BASE_URL')) ?? `https://${textOf('LISTEN')}`,
+      baseUrl,
+      filesUrl,
       tlsCert: given('TLS_CERT'),
       tlsKey: given('TLS_KEY'),
       dockerHost: readDockerHost(environment.DOCKER_HOST || 'unix:///var/run/docker.sock'),
@@ -195,6 +208,7 @@ export function readSettings(
         parseCacheTotal(textOf('CACHE_TOTAL')) ??
         bad('CACHE_TOTAL', 'a size (bytes, or with KiB, MiB or GiB) or a percentage from 1% to 100%'),
       retentionMs: days('RETENTION_DAYS'),
+      artifactsMs: days('ARTIFACT_DAYS'),
       retention: {
         eventsMs: days('RETENTION_EVENTS_DAYS'),
         firingsMs: days('RETENTION_FIRINGS_DAYS'),
@@ -248,12 +262,12 @@ function readDockerHost(text: string): string {
   return text;
 }
 
-function readBaseUrl(text: string | undefined): string | undefined {
+function readOrigin(name: string, text: string | undefined): string | undefined {
   if (text === undefined) return undefined;
   const url = URL.canParse(text) ? new URL(text) : undefined;
   if (url?.protocol !== 'https:' || url.search !== '' || url.hash !== '' || url.pathname !== '/')
     throw new UsageError(
-      `--base-url (ASSAY_BASE_URL) must be https://HOST[:PORT], not ${JSON.stringify(text)}`,
+      `${flagOf(name)} (ASSAY_${name}) must be https://HOST[:PORT], not ${JSON.stringify(text)}`,
     );
   return url.origin;
 }

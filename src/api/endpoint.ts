@@ -1,6 +1,7 @@
 // The definition of an endpoint: the router, the validation and the API reference all read it.
 
 import type { ServerResponse } from 'node:http';
+import type { Readable } from 'node:stream';
 import type { StreamEvents } from '../contract/events.ts';
 import type { JsonSchema } from '../contract/wire.ts';
 import type { Access, Caller, Scope } from '../domain/access.ts';
@@ -13,8 +14,10 @@ import type { Db } from '../store/database/db.ts';
 import type { Page } from '../store/database/page.ts';
 import { SealedValueError } from '../store/database/vault.ts';
 import { type ImageSettings, isImageUsable } from '../store/images.ts';
+import type { BuildArtifact } from '../store/result/build-artifacts.ts';
 import type { LogSearch } from '../store/result/search-builds.ts';
 import { type Fields, pageFields, type Values } from './fields.ts';
+import type { ByteRange } from './http/range.ts';
 import type { LogFeeds } from './log-feed.ts';
 import type { Metrics } from './metrics.ts';
 import { type FindResources, type ParamsIn, type ResourcesIn, resourcesOf } from './resources.ts';
@@ -28,9 +31,13 @@ export type Services = {
   feeds: LogFeeds;
   logSearch: LogSearch;
   baseUrl: string;
+  /** The setting FILES_URL: where artifacts are opened; undefined if on the server's own address. */
+  filesUrl: string | undefined;
   version: string;
   /** The setting DATA: contains logs and archives. */
   dataDirectory: string;
+  /** Reads the content, or a range of it, of an entry in the ZIP file of a build. */
+  openArtifact(file: string, entry: BuildArtifact, range?: ByteRange): Readable;
   /** Whether there is enough free disk space for more work (MIN_FREE_DISK). */
   hasFreeSpace(): boolean;
   /** Which images suites and dependencies may name. */
@@ -95,7 +102,7 @@ export type ResponseSpec =
   | { record: JsonSchema; status?: 200 | 201 | 202 }
   /** `created` says when the status is 201 instead of 200. */
   | { list: JsonSchema; paged?: boolean; created?: string }
-  | { media: string; description: string; ranges?: true; events?: StreamEvents };
+  | { media: string; description: string; ranges?: true; conditional?: true; events?: StreamEvents };
 
 type Definition<
   M extends Method,
@@ -164,11 +171,19 @@ export class Listing<Item = unknown> {
   readonly next: bigint | undefined;
   /** The errors of records that could not be read, for the log. */
   readonly unreadable: readonly SealedValueError[];
+  /** The parameter that gets `next` on the next page. */
+  readonly by: 'before' | 'after';
 
-  constructor(items: Item[], next: bigint | undefined, unreadable: readonly SealedValueError[] = []) {
+  constructor(
+    items: Item[],
+    next: bigint | undefined,
+    unreadable: readonly SealedValueError[] = [],
+    by: 'before' | 'after' = 'before',
+  ) {
     this.items = items;
     this.next = next;
     this.unreadable = unreadable;
+    this.by = by;
   }
 }
 

@@ -11,6 +11,7 @@ import { identity, operations } from './identity.ts';
 import { notifications } from './notifications.ts';
 import { describe } from './openapi.ts';
 import { projects } from './projects.ts';
+import { artifacts } from './result/artifacts.ts';
 import { searches } from './result/search.ts';
 import { tests } from './result/tests.ts';
 import { suites } from './suites.ts';
@@ -38,6 +39,7 @@ export const endpoints: readonly Endpoint[] = [
   projects,
   builds,
   searches,
+  artifacts,
   suites,
   tests,
   deploys,

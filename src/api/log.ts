@@ -3,6 +3,7 @@
 import { createReadStream } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { Readable } from 'node:stream';
+import { readRange } from './http/range.ts';
 
 export async function respondLog(request: Request, path: string): Promise<Response> {
   const size = await sizeOf(path);
@@ -38,13 +39,4 @@ async function sizeOf(path: string): Promise<number> {
     if ((error as NodeJS.ErrnoException).code === 'ENOENT') return 0;
     throw error;
   }
-}
-
-/** A single satisfiable range of bytes. Undefined for anything else: then the response is the whole log. */
-function readRange(header: string | null, size: number): { start: number; end: number } | undefined {
-  const [, first = '', last = ''] = /^bytes=(\d*)-(\d*)$/i.exec(header?.trim() ?? '') ?? [];
-  if (first === '' && last === '') return undefined;
-  const start = first === '' ? Math.max(0, size - Number(last)) : Number(first);
-  const end = first === '' || last === '' ? size - 1 : Math.min(Number(last), size - 1);
-  return start <= end && start < size ? { start, end } : undefined;
 }

@@ -170,6 +170,11 @@ function operation(endpoint: Endpoint, schemas: Record<string, JsonSchema>): Des
         endpoint.response.ranges && {
           206: { ...success(endpoint.response, paged, schemas), description: 'The bytes in the Range.' },
         }),
+      ...('media' in endpoint.response &&
+        endpoint.response.conditional && {
+          304: { description: 'The client has it already (If-None-Match).' },
+          416: { description: 'The Range begins after the end.' },
+        }),
       ...Object.fromEntries(
         errorStatusesOf(endpoint).map(status => [status, { $ref: `#/components/responses/Error${status}` }]),
       ),

@@ -9,6 +9,7 @@ import { findVisibleDependency } from '../store/dependencies.ts';
 import { findDeploy, findStrategy } from '../store/deploys.ts';
 import { findDelivery, findNotification } from '../store/notifications.ts';
 import { findCollaborator, findVisibleProject } from '../store/projects.ts';
+import { findBuildArtifact } from '../store/result/build-artifacts.ts';
 import { findTest } from '../store/result/tests.ts';
 import { findRule, findSuite, findSuiteDependency, findVariable } from '../store/suites.ts';
 import { findTrigger } from '../store/trigger/triggers.ts';
@@ -31,6 +32,7 @@ const finders = {
   buildRequest: below('project', findBuildRequest),
   commit: below('project', findCommit),
   build: below('project', findBuild),
+  artifact: below('build', findBuildArtifact),
   suite: below('project', findSuite),
   test: below('project', findTest),
   rule: below('suite', findRule),

@@ -125,8 +125,8 @@ function createHandler(
     if (!(result instanceof Listing)) return respondJson({ response: result }, status, callback, id);
     for (const error of result.unreadable)
       services.log.error('record left out of a list', { ...describe(request, exchange), cause: error });
-    const { items, next } = result;
-    const link = next !== undefined && { link: nextLink(services.baseUrl, url, 'before', next) };
+    const { items, next, by } = result;
+    const link = next !== undefined && { link: nextLink(services.baseUrl, url, by, next) };
     return respondJson({ response: items }, status, callback, { ...id, ...link });
   };
 

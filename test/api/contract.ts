@@ -37,6 +37,7 @@ const P = '/projects/:project_id';
 const S = `${P}/suites/:suite_id`;
 const N = `${P}/notifications/:notification_id`;
 const T = `${P}/triggers/:trigger_id`;
+const B = `${P}/builds/:build_id`;
 const D = '/dependencies/:dependency_id';
 
 export const projectForm = (): Fields => ({
@@ -182,7 +183,7 @@ export const completingEndpoints: Row[] = [
 
 /**
  * Further endpoints: new sign-in links, rule decisions, the order of dependencies, emptying a cache, changes, tests and
- * redelivery of notifications, triggers and their hooks.
+ * redelivery of notifications, triggers and their hooks, artifacts of builds.
  */
 export const additionalEndpoints: Row[] = [
   remove(`${S}/cache`, 'both', 'suites'),
@@ -207,6 +208,14 @@ export const additionalEndpoints: Row[] = [
   get(`${S}/tests`, 'both', 'commits'),
   get(`${P}/tests/:test_id`, 'both', 'commits'),
   get(`${P}/tests/:test_id/history`, 'both', 'commits'),
+  get(`${B}/artifacts`, 'both', 'commits'),
+  get(`${B}/artifacts/:artifact_id`, 'both', 'commits'),
+  { ...get(`${B}/artifact`, 'both', 'commits'), query: 'path=coverage/index.html' },
+  get(`${B}/artifacts.zip`, 'both', 'commits'),
+  { ...get(`${S}/artifact`, 'both', 'commits'), query: 'path=coverage/index.html&branch=main' },
+  post(`${B}/keep`, 'both', 'commits', undefined, 200),
+  post(`${B}/unkeep`, 'both', 'commits', undefined, 200),
+  remove(`${B}/artifacts`, 'owner', 'commits'),
   { method: 'POST', path: '/hooks/:trigger_id', who: 'none', status: 200, hook: true },
   { ...get(`${P}/search`, 'both', 'commits'), query: 'q=refused' },
 ];

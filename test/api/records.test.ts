@@ -214,7 +214,7 @@ test('a build has the same fields in the list of its commit and alone', async ()
   });
   for (const name of ['created_at', 'started_at', 'finished_at']) takeTime(rest, name);
   const tests = { passed: 1, failed: 0, errored: 0, skipped: 0, new_failures: 0, fixed: 0, flaky: 0 };
-  assert.deepEqual(rest, { build_state: 'passed', exit_code: 0, tests });
+  assert.deepEqual(rest, { build_state: 'passed', exit_code: 0, artifacts: 1, artifacts_bytes: 21, tests });
 
   const again = ok(await post(`${project()}/builds/${planted.build_id}/rerun`), 201).record;
   assert.deepEqual([again.exit_code, again.started_at, again.finished_at], [null, null, null]);

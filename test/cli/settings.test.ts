@@ -17,6 +17,7 @@ test('without any settings, the defaults apply', () => {
     data: resolve('./assay-data'),
     listen: { host: '127.0.0.1', port: 8443 },
     baseUrl: 'https://127.0.0.1:8443',
+    filesUrl: undefined,
     tlsCert: undefined,
     tlsKey: undefined,
     dockerHost: 'unix:///var/run/docker.sock',
@@ -36,6 +37,7 @@ test('without any settings, the defaults apply', () => {
     cacheLimitBytes: 5 * 1024 ** 3,
     cacheTotal: { share: 0.2 },
     retentionMs: 90 * 86_400_000,
+    artifactsMs: 30 * 86_400_000,
     retention: {
       eventsMs: 30 * 86_400_000,
       firingsMs: 90 * 86_400_000,
@@ -59,6 +61,9 @@ const accepted: [name: string, value: string, key: keyof Settings, expected: unk
   ['BASE_URL', 'https://ci.example.com', 'baseUrl', 'https://ci.example.com'],
   ['BASE_URL', 'https://ci.example.com/', 'baseUrl', 'https://ci.example.com'],
   ['BASE_URL', 'https://ci.example.com:8443', 'baseUrl', 'https://ci.example.com:8443'],
+  ['FILES_URL', 'https://files.example.com', 'filesUrl', 'https://files.example.com'],
+  ['FILES_URL', 'https://files.example.com:8443/', 'filesUrl', 'https://files.example.com:8443'],
+  ['ARTIFACT_DAYS', '7', 'artifactsMs', 7 * 86_400_000],
   ['CA_CERTS', '/etc/company-ca.pem', 'caCerts', '/etc/company-ca.pem'],
   ['MEMORY', '6291456', 'memoryBytes', 6_291_456],
   ['MEMORY', '6MiB', 'memoryBytes', 6 * 1024 ** 2],
@@ -119,6 +124,14 @@ const refused: [name: string, value: string][] = [
   ...['http://x', 'ci.example.com', 'https://x/path', 'https://x?y', 'https://x#y', 'ftp://x'].map(
     value => ['BASE_URL', value] as [string, string],
   ),
+  // Another port of the same host shares its cookies.
+  ...[
+    'http://files.example.com',
+    'https://files.example.com/x',
+    'https://127.0.0.1',
+    'https://127.0.0.1:9443',
+  ].map(value => ['FILES_URL', value] as [string, string]),
+  ['ARTIFACT_DAYS', '0'],
   ...['2GB', '2 gib', '-1', '1.5GiB', 'lots', '1e9', '1KiB '].map(
     value => ['MEMORY', value] as [string, string],
   ),

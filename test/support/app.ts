@@ -35,6 +35,7 @@ import { attachDependency, createRule, createSuite, createVariable } from '../..
 import { moveBuild, moveRequest } from '../../src/store/transition.ts';
 import { recordFiring } from '../../src/store/trigger/firings.ts';
 import { createTrigger, findAnyTrigger, secretsOf } from '../../src/store/trigger/triggers.ts';
+import { plantArtifact } from './artifacts.ts';
 import { basic, bearer, type Client, createClient } from './client.ts';
 
 export type Person = { account: Account; key: string; as: string };
@@ -80,6 +81,7 @@ export type Planted = Record<
   | 'commit_id'
   | 'build_request_id'
   | 'build_id'
+  | 'artifact_id'
   | 'deploy_strategy_id'
   | 'deploy_id'
   | 'notification_id'
@@ -167,7 +169,7 @@ export function createFixture(db: Db, data: string): Fixture {
     db,
     data,
     people,
-    plant: (owner = people.owner) => plant(db, people, owner),
+    plant: (owner = people.owner) => plant(db, data, people, owner),
     token: (person, ...granted) =>
       bearer(
         createToken(db, {
@@ -209,7 +211,7 @@ let planted = 0;
 const keyPair = generateKeyPair('assay');
 
 /** One transaction, so that no worker starts any of it. */
-function plant(db: Db, people: People, owner: Person): Planted {
+function plant(db: Db, data: string, people: People, owner: Person): Planted {
   planted += 1;
   const name = `Planted ${planted}`;
   return db.write(() => {
@@ -269,6 +271,7 @@ function plant(db: Db, people: People, owner: Person): Planted {
     moveBuild(db, build.id, 'start');
     const testId = plantTest(db, build);
     moveBuild(db, build.id, 'pass', { exitCode: 0, tests: onePassed });
+    const artifactId = plantArtifact(db, data, build.id);
     const strategy = createStrategy(db, {
       projectId: project.id,
       name: 'Production',
@@ -316,6 +319,7 @@ function plant(db: Db, people: People, owner: Person): Planted {
       commit_id: commit.id,
       build_request_id: request.id,
       build_id: build.id,
+      artifact_id: artifactId,
       deploy_strategy_id: strategy.id,
       deploy_id: deploy.id,
       notification_id: notification.id,

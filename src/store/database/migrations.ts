@@ -591,6 +591,8 @@ ALTER TABLE builds ADD COLUMN artifacts_truncated INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE builds ADD COLUMN tests TEXT;
 ALTER TABLE suites ADD COLUMN artifacts TEXT NOT NULL DEFAULT '';
 ALTER TABLE suites ADD COLUMN reports TEXT NOT NULL DEFAULT '';
+CREATE INDEX builds_artifacts ON builds (id, artifacts_bytes) WHERE artifacts > 0;
+CREATE INDEX build_requests_branch ON build_requests (project_id, branch, id);
 
 CREATE TABLE build_inputs (
   build_id INTEGER PRIMARY KEY NOT NULL REFERENCES builds (id) ON DELETE CASCADE,

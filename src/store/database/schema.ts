@@ -244,6 +244,7 @@ export const buildRequests = sqliteTable(
   table => [
     index('build_requests_project').on(table.projectId, table.id),
     index('build_requests_commit').on(table.commitId, table.id),
+    index('build_requests_branch').on(table.projectId, table.branch, table.id),
     index('build_requests_waiting').on(table.projectId, table.id).where(sql`build_state = 'enqueued'`),
     index('build_requests_fetching').on(table.id).where(sql`build_state = 'fetching'`),
     index('build_requests_unfinished').on(table.projectId, table.id).where(sql.raw(unfinished.request)),
@@ -325,6 +326,7 @@ export const builds = sqliteTable(
     index('builds_running').on(table.id).where(sql`build_state = 'running'`),
     index('builds_unfinished').on(table.projectId, table.id).where(sql.raw(unfinished.build)),
     index('builds_finished').on(table.finishedAt).where(sql`finished_at IS NOT NULL`),
+    index('builds_artifacts').on(table.id, table.artifactsBytes).where(sql`artifacts > 0`),
   ],
 );
 

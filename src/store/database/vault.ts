@@ -20,6 +20,8 @@ export type Vault = {
   open(sealed: Buffer, cell: Cell): string;
   /** Shows whether two texts of the same scope are equal, and nothing else to anybody without the master key. */
   fingerprint(text: string, scope: string): string;
+  /** Authenticates a message, with a key of its own for each purpose. */
+  mac(purpose: string, message: Buffer): Buffer;
 };
 
 const VERSION = 1;
@@ -59,5 +61,9 @@ export function createVault(masterKey: Buffer): Vault {
       const key = createHmac('sha256', fingerprintKey).update(scope).digest();
       return createHmac('sha256', key).update(text).digest('hex').slice(0, FINGERPRINT_DIGITS);
     },
+    mac: (purpose, message) =>
+      createHmac('sha256', derive(`mac of ${purpose}`))
+        .update(message)
+        .digest(),
   };
 }

@@ -1,6 +1,6 @@
 // The index of the files that builds produced. The content of a build's files is one ZIP: src/engine/archive/build-zip.ts.
 
-import { and, eq } from 'drizzle-orm';
+import { and, asc, eq, getTableColumns, gt, type SQL } from 'drizzle-orm';
 import { type Db, insertInto, prepared } from '../database/db.ts';
 import { buildArtifacts, builds } from '../database/schema.ts';
 
@@ -70,4 +70,63 @@ async function letOthersRun(db: Db): Promise<void> {
   await new Promise<void>(resolve => {
     setImmediate(resolve);
   });
+}
+
+/** Its rows are visible once the build's record counts them: before that they are being collected, or deleted. */
+const isCounted = and(eq(builds.id, buildArtifacts.buildId), gt(builds.artifacts, 0));
+
+export function findBuildArtifact(db: Db, buildId: bigint, id: bigint): BuildArtifact | undefined {
+  return findWhere(db, and(eq(buildArtifacts.buildId, buildId), eq(buildArtifacts.id, id)));
+}
+
+export function findBuildArtifactByPath(db: Db, buildId: bigint, path: string): BuildArtifact | undefined {
+  return findWhere(db, and(eq(buildArtifacts.buildId, buildId), eq(buildArtifacts.path, path)));
+}
+
+const findWhere = (db: Db, condition: SQL | undefined): BuildArtifact | undefined =>
+  db.orm
+    .select(getTableColumns(buildArtifacts))
+    .from(buildArtifacts)
+    .innerJoin(builds, isCounted)
+    .where(condition)
+    .get();
+
+/** In order of path, from after `afterPath` on. */
+export function listBuildArtifacts(
+  db: Db,
+  buildId: bigint,
+  { afterPath = '', limit }: { afterPath?: string | undefined; limit: number },
+): BuildArtifact[] {
+  return db.orm
+    .select(getTableColumns(buildArtifacts))
+    .from(buildArtifacts)
+    .innerJoin(builds, isCounted)
+    .where(and(eq(buildArtifacts.buildId, buildId), gt(buildArtifacts.path, afterPath)))
+    .orderBy(asc(buildArtifacts.path))
+    .limit(limit)
+    .all();
+}
+
+const allPaths = prepared(({ sqlite }) =>
+  sqlite
+    .prepare<[bigint], [id: bigint, path: string, sizeBytes: bigint]>(
+      'SELECT id, path, size_bytes FROM build_artifacts WHERE build_id = ? ORDER BY path',
+    )
+    .raw(),
+);
+
+/** All files of a build, which may be ten thousand, in order of path. */
+export function listArtifactPaths(
+  db: Db,
+  build: { id: bigint; artifacts: number },
+): { id: bigint; path: string; sizeBytes: number }[] {
+  if (build.artifacts === 0) return [];
+  return allPaths(db)
+    .all(build.id)
+    .map(([id, path, sizeBytes]) => ({ id, path, sizeBytes: Number(sizeBytes) }));
+}
+
+/** Whatever project it belongs to: the caller checks access. */
+export function findAnyBuild(db: Db, id: bigint): typeof builds.$inferSelect | undefined {
+  return db.orm.select().from(builds).where(eq(builds.id, id)).get();
 }
