@@ -10,24 +10,25 @@ const BELL = 0x07;
 const SPACE = 0x20;
 const HASH = 0x23;
 const SLASH = 0x2f;
-const OTHER = 0;
+// Kinds of bytes, as bits: a word's kind is that of all its bytes together.
 const DIGIT = 1;
 const HEX_LETTER = 2;
-const LETTER = 3;
-const BLANK = 4;
+const LETTER = 4;
+const WORD = DIGIT | HEX_LETTER | LETTER;
+const BLANK = 8;
 /** Between the parts of a time, a version or a UUID. */
-const JOINER = 5;
+const JOINER = 16;
 
-const CLASS = new Uint8Array(256);
-const setClass = (bytes: string, value: number) => {
-  for (const byte of Buffer.from(bytes)) CLASS[byte] = value;
+const KINDS = new Uint8Array(256);
+const setKind = (bytes: string, kind: number) => {
+  for (const byte of Buffer.from(bytes)) KINDS[byte] = kind;
 };
-for (let byte = 0; byte <= SPACE; byte += 1) CLASS[byte] = BLANK;
-CLASS[0x7f] = BLANK;
-setClass('ghijklmnopqrstuvwxyzGHIJKLMNOPQRSTUVWXYZ_', LETTER);
-setClass('abcdefABCDEF', HEX_LETTER);
-setClass('0123456789', DIGIT);
-setClass('.:,-+/', JOINER);
+for (let byte = 0; byte <= SPACE; byte += 1) KINDS[byte] = BLANK;
+KINDS[0x7f] = BLANK;
+setKind('ghijklmnopqrstuvwxyzGHIJKLMNOPQRSTUVWXYZ_', LETTER);
+setKind('abcdefABCDEF', HEX_LETTER);
+setKind('0123456789', DIGIT);
+setKind('.:,-+/', JOINER);
 
 /** Where an absolute path ends. */
 const ENDS_PATH = new Uint8Array(256);
@@ -60,35 +61,36 @@ export function normaliseBytes(bytes: Uint8Array, start: number, end: number, ou
   let length = 0;
   let at = start;
   while (at < limit) {
-    const byte = bytes[at]!;
-    const kind = CLASS[byte]!;
-    if (kind === BLANK) {
-      if (byte === ESC) {
-        at = skipEscape(bytes, at, limit);
-        continue;
-      }
-      if (length > 0 && out[length - 1] !== SPACE) out[length++] = SPACE;
-      at += 1;
-    } else if (kind === DIGIT || kind === HEX_LETTER || kind === LETTER) {
+    let byte = bytes[at]!;
+    let kind = KINDS[byte]!;
+    if ((kind & WORD) !== 0) {
       const wordStart = at;
-      let isHex = true;
-      let hasDigit = false;
-      let wordKind = kind;
+      const wordAt = length;
+      let kinds = 0;
       do {
-        if (wordKind === DIGIT) hasDigit = true;
-        else if (wordKind === LETTER) isHex = false;
+        kinds |= kind;
+        out[length++] = byte;
         at += 1;
-        wordKind = at < limit ? CLASS[bytes[at]!]! : OTHER;
-      } while (wordKind === DIGIT || wordKind === HEX_LETTER || wordKind === LETTER);
-      const wordLength = at - wordStart;
+        if (at >= limit) break;
+        byte = bytes[at]!;
+        kind = KINDS[byte]!;
+      } while ((kind & WORD) !== 0);
+      // Most words are plain.
+      const isHex = (kinds & LETTER) === 0;
+      if (!isHex && (kinds & DIGIT) === 0 && at - wordStart !== 3) continue;
       if (
-        (isHex && isHexValue(out, length, hasDigit, wordLength)) ||
-        (hasDigit && isPrefixedHex(bytes, wordStart, at)) ||
-        (wordLength === 3 && isDateWord(bytes, wordStart, at, limit))
+        (isHex && isHexValue(out, wordAt, (kinds & DIGIT) !== 0, at - wordStart)) ||
+        ((kinds & DIGIT) !== 0 && isPrefixedHex(bytes, wordStart, at)) ||
+        (at - wordStart === 3 && isDateWord(bytes, wordStart, at, limit))
       )
-        length = writeValue(out, length);
-      else if (hasDigit) length = writeWord(bytes, wordStart, at, out, length);
-      else for (let from = wordStart; from < at; from += 1) out[length++] = bytes[from]!;
+        length = writeValue(out, wordAt);
+      else if ((kinds & DIGIT) !== 0) length = writeWord(bytes, wordStart, at, out, wordAt);
+    } else if (kind === BLANK) {
+      if (byte === ESC) at = skipEscape(bytes, at, limit);
+      else {
+        if (length > 0 && out[length - 1] !== SPACE) out[length++] = SPACE;
+        at += 1;
+      }
     } else if (byte === SLASH && startsPath(bytes, start, at, limit)) at = skipDirectories(bytes, at, limit);
     else {
       out[length++] = byte;
@@ -102,8 +104,8 @@ export function normaliseBytes(bytes: Uint8Array, start: number, end: number, ou
 function writeValue(out: Uint8Array, length: number): number {
   if (length > 0 && out[length - 1] === HASH) return length;
   if (length > 1 && out[length - 2] === HASH) {
-    const between = CLASS[out[length - 1]!]!;
-    if (between === JOINER || between === BLANK) return length - 1;
+    const between = KINDS[out[length - 1]!]!;
+    if ((between & (JOINER | BLANK)) !== 0) return length - 1;
   }
   out[length] = HASH;
   return length + 1;
@@ -118,8 +120,7 @@ function isHexValue(out: Uint8Array, length: number, hasDigit: boolean, wordLeng
 function isPrefixedHex(bytes: Uint8Array, start: number, end: number): boolean {
   if (bytes[start] !== 0x30 || (bytes[start + 1]! | 0x20) !== 0x78 || end - start < 3) return false;
   for (let at = start + 2; at < end; at += 1) {
-    const kind = CLASS[bytes[at]!]!;
-    if (kind !== DIGIT && kind !== HEX_LETTER) return false;
+    if ((KINDS[bytes[at]!]! & (DIGIT | HEX_LETTER)) === 0) return false;
   }
   return true;
 }
@@ -129,16 +130,16 @@ function writeWord(bytes: Uint8Array, start: number, end: number, out: Uint8Arra
   let length = begin;
   let at = start;
   while (at < end) {
-    if (CLASS[bytes[at]!] !== DIGIT) {
+    if (KINDS[bytes[at]!] !== DIGIT) {
       out[length++] = bytes[at++]!;
       continue;
     }
     const startsWord = at === start;
-    while (at < end && CLASS[bytes[at]!] === DIGIT) at += 1;
+    while (at < end && KINDS[bytes[at]!] === DIGIT) at += 1;
     length = writeValue(out, length);
     if (!startsWord) continue;
     let unitEnd = at;
-    while (unitEnd < end && CLASS[bytes[unitEnd]!] !== DIGIT) unitEnd += 1;
+    while (unitEnd < end && KINDS[bytes[unitEnd]!] !== DIGIT) unitEnd += 1;
     if (unitEnd - at <= UNIT_LETTERS) at = unitEnd;
   }
   return length;
@@ -146,6 +147,8 @@ function writeWord(bytes: Uint8Array, start: number, end: number, out: Uint8Arra
 
 /** The name of a day or month, in front of a number or another such name. */
 function isDateWord(bytes: Uint8Array, start: number, end: number, limit: number): boolean {
+  // The first letter is checked before a string is made: most words of three letters are no dates.
+  if ((bytes[start]! & 0x20) !== 0) return false;
   let next = end;
   if (bytes[next] === 0x2c) next += 1;
   if (bytes[next] !== SPACE && bytes[next] !== 0x2d) return false;
@@ -154,7 +157,7 @@ function isDateWord(bytes: Uint8Array, start: number, end: number, limit: number
   const isDate = (from: number) =>
     DATE_WORDS.has(String.fromCharCode(bytes[from]!, bytes[from + 1]!, bytes[from + 2]!));
   if (bytes[next] === 0x2d) next += 1;
-  return isDate(start) && (CLASS[bytes[next]!] === DIGIT || (next + 3 <= limit && isDate(next)));
+  return isDate(start) && (KINDS[bytes[next]!] === DIGIT || (next + 3 <= limit && isDate(next)));
 }
 
 /** Returns the index after an escape sequence of a terminal. */
@@ -175,8 +178,7 @@ function startsPath(bytes: Uint8Array, start: number, at: number, limit: number)
   if (at + 1 >= limit || bytes[at + 1] === SLASH || ENDS_PATH[bytes[at + 1]!]) return false;
   if (at === start) return true;
   const before = bytes[at - 1]!;
-  const kind = CLASS[before]!;
-  return before !== SLASH && before !== 0x2e && kind !== DIGIT && kind !== HEX_LETTER && kind !== LETTER;
+  return before !== SLASH && before !== 0x2e && (KINDS[before]! & WORD) === 0;
 }
 
 function skipDirectories(bytes: Uint8Array, start: number, limit: number): number {
