@@ -23,6 +23,7 @@ import { createLogSearch } from './store/result/search-builds.ts';
 import { version } from './version.ts';
 import { mountPages } from './web/pages.ts';
 import { mountFiles } from './web/result/files.ts';
+import { createComparison } from './work/result/compare-builds.ts';
 import { startWorkers } from './work/workers.ts';
 
 export type App = {
@@ -95,6 +96,7 @@ export async function startApp(
       trustedProxies: settings.trustedProxies,
       waiting: workers.waiting,
       waitReason: workers.waitReason,
+      compareBuilds: createComparison({ db, dataDirectory: settings.data }),
       vitals: () => ({
         healthy: isDatabaseHealthy(),
         slots: settings.concurrency,

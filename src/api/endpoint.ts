@@ -6,6 +6,7 @@ import type { StreamEvents } from '../contract/events.ts';
 import type { JsonSchema } from '../contract/wire.ts';
 import type { Access, Caller, Scope } from '../domain/access.ts';
 import type { Errors } from '../domain/refusal.ts';
+import type { BuildDiff } from '../domain/result/build-diff.ts';
 import type { Cidr } from '../domain/webhook/address.ts';
 import type { Live } from '../live.ts';
 import type { Log } from '../log.ts';
@@ -48,6 +49,11 @@ export type Services = {
   trustedProxies: readonly Cidr[];
   /** Why a build waits, and its position in the queue; undefined if it does not wait. */
   waiting(build: Build): { position: number; reason: string } | undefined;
+  /** What differs from another build; undefined if there is none to compare with. `isBrief` leaves out the log. */
+  compareBuilds(
+    build: Build,
+    options?: { against?: Build | undefined; isBrief?: boolean },
+  ): Promise<BuildDiff<Build> | undefined>;
   /** Why queued work does not start yet. */
   waitReason(): string;
   /** The state of the running server, for /metrics, /healthz and pages. */

@@ -12,6 +12,7 @@ import { notifications } from './notifications.ts';
 import { describe } from './openapi.ts';
 import { projects } from './projects.ts';
 import { artifacts } from './result/artifacts.ts';
+import { diff } from './result/diff.ts';
 import { searches } from './result/search.ts';
 import { tests } from './result/tests.ts';
 import { suites } from './suites.ts';
@@ -40,6 +41,7 @@ export const endpoints: readonly Endpoint[] = [
   builds,
   searches,
   artifacts,
+  diff,
   suites,
   tests,
   deploys,

@@ -18,7 +18,7 @@ export type Row = {
   status: number;
   /** A body that succeeds. */
   form?: (planted: Planted) => Fields;
-  /** A query that succeeds. */
+  /** A query that succeeds. May contain parameters, like the path. */
   query?: string;
   archive?: true;
   /** Which dependency is used for :dependency_id. */
@@ -216,6 +216,7 @@ export const additionalEndpoints: Row[] = [
   post(`${B}/keep`, 'both', 'commits', undefined, 200),
   post(`${B}/unkeep`, 'both', 'commits', undefined, 200),
   remove(`${B}/artifacts`, 'owner', 'commits'),
+  { ...get(`${B}/diff`, 'both', 'commits'), query: 'against=:build_id' },
   { method: 'POST', path: '/hooks/:trigger_id', who: 'none', status: 200, hook: true },
   { ...get(`${P}/search`, 'both', 'commits'), query: 'q=refused' },
 ];
@@ -223,8 +224,8 @@ export const additionalEndpoints: Row[] = [
 export const contract: Row[] = [...originalEndpoints, ...completingEndpoints, ...additionalEndpoints];
 
 export function pathOf(row: Row, planted: Planted): string {
-  const path = row.path.replace(/:(\w+)/g, (_, name: string) => String(idIn(row, name, planted)));
-  return row.query === undefined ? path : `${path}?${row.query}`;
+  const path = row.query === undefined ? row.path : `${row.path}?${row.query}`;
+  return path.replace(/:(\w+)/g, (_, name: string) => String(idIn(row, name, planted)));
 }
 
 /** The planted ID for a parameter of the path. */

@@ -195,7 +195,7 @@ export const buildShape = record(
   ['error', 'waiting', 'artifacts', 'artifacts_bytes', 'artifacts_truncated', 'keep', 'tests'],
 );
 
-type BuildRow = {
+export type BuildRow = {
   id: bigint;
   suiteId: bigint;
   commitId: bigint;

@@ -3,6 +3,7 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { type CommitIdentity, hashesThatNeedPatches, matchReplacements } from '../../domain/replacements.ts';
+import type { CommitRange } from '../../domain/result/build-diff.ts';
 import { fullHash, GitFailure, plainName, runGit } from './git.ts';
 import { PULL_REQUESTS } from './mirror.ts';
 
@@ -193,17 +194,6 @@ export async function listFirstParents(mirror: string, hash: string, limit: numb
   );
   return lines(output);
 }
-
-export type CommitRange = {
-  /** The commits that are in the second and not in the first, newest first, without those past the limit. */
-  commits: { hash: string; subject: string; authorName: string; authoredDate: string }[];
-  commitsTotal: number;
-  /** How many commits are in the first and not in the second. */
-  missingTotal: number;
-  /** In order of path, without those past the limit. */
-  files: { path: string; change: 'added' | 'deleted' | 'modified' }[];
-  filesTotal: number;
-};
 
 /** What changed from one commit to another. Undefined if the mirror does not have both. */
 export async function readRange(

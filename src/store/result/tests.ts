@@ -74,7 +74,8 @@ function positionOf<Item>(
   return number === undefined ? -1 : ordered.findIndex(item => numberOf(item) === number);
 }
 
-function findByNumbers(db: Db, suiteId: bigint, numbers: readonly number[]): Map<number, Test> {
+/** The tests of a suite by their numbers. */
+export function findByNumbers(db: Db, suiteId: bigint, numbers: readonly number[]): Map<number, Test> {
   const rows = db.orm
     .select()
     .from(tests)
