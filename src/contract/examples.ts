@@ -18,9 +18,13 @@ const ids = [
   'event_id',
   'trigger_id',
   'build_id',
+  'dependency_id',
   'first_build_id',
 ];
 
+const ARTIFACT = '9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08';
+const OLD_ARTIFACT = '2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae';
+const HOST = 'assay/host:7a1c04f2b9d83e655c10';
 const SERVER = 'https://ci.example.org';
 
 const byName: Record<string, unknown> = {
@@ -127,27 +131,43 @@ const push = {
 };
 const byRecord: Record<string, Record<string, unknown>> = {
   BuildRequest: { build_state: 'enqueued', commit_id: null, commit_id_str: '' },
+  BuildDiff: { chosen: 'branch' },
   BuildTest: { name: 'test_year' },
+  Cause: { kind: 'dependencies', text: 'The dependency zlib was compiled again with another result.' },
+  ChangedFile: { path: 'src/footer.html', change: 'modified' },
+  CommandChange: { before: 'make check', after: 'make check', changed: false },
+  CommitRange: { total: 1, missing: 0, files_total: 1 },
   CommitStatus: { state: 'passed' },
   CreatedDependency: { ...dependency, marketplace_state: 'private' },
   CreatedNotification: { signing_secret: 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw' },
   Delivery: { state: 'delivered' },
   Dependency: dependency,
+  DependencyChange: { name: 'zlib', before: OLD_ARTIFACT, after: ARTIFACT, change: 'compiled' },
   DeployItem: { state: 'enqueued' },
   DeployStrategy: { name: 'Production' },
   DeployStrategyItem: { name: 'Production' },
+  DifferentLine: { line: 120, text: 'footer.c:7: undefined reference to inflate' },
+  DifferentTest: { name: 'test_year' },
+  DurationChange: { before: 84_000, after: 12_000, changed: true },
   Firing: { event: 'push', outcome: 'requested', planned_at: null, ref: 'refs/heads/main' },
+  ExitCodeChange: { before: 0, after: 2, changed: true },
   EnvironmentVariable: { name: 'API_URL' },
   FoundLine: { build_state: 'failed', line: 1204, offset: 73_112, text: 'Error: connection refused' },
   GitOptions: { repository_url: 'git@git.example.org:team/live.git' },
   Identity: { email: 'ada@example.org' },
+  ImageChange: { before: 'host', before_id: HOST, after: 'host', after_id: HOST, changed: false },
   InvitedCollaborator: { sign_in_url: `${SERVER}/ui/welcome?link=Vn3…` },
+  LimitChange: { name: 'MEMORY', before: 2_147_483_648, after: 2_147_483_648, changed: false },
+  LogChange: { cut_because: null },
+  RangeCommit: { subject: 'Fix the footer' },
   RelatedDependency: { name: 'openssl' },
   Suite: { name: 'Unit tests' },
   SuiteDependency: dependency,
   PushOptions: push,
+  TestsChange: { new_failures_total: 1, fixed: [], fixed_total: 0 },
   Test: { name: 'test_year', runs: 50 },
   Trigger: { name: 'Push', trigger_type: 'push', enabled: true, state: 'ok', options: push },
+  VariablesChange: { added: [], removed: [], changed: [] },
   TriggerWithSecret: {
     name: 'Push',
     trigger_type: 'push',

@@ -11,7 +11,7 @@ import { listEvents } from '../../src/store/events.ts';
 import { bootApp, hookSecretOf, type Planted, type TestApp } from '../support/app.ts';
 import type { Answer, Fields, Wire } from '../support/client.ts';
 import { contract, idIn, ofRow, type Row } from './contract.ts';
-import { compileAll, makeInvited } from './states.ts';
+import { compileAll, makeInvited, passAgain } from './states.ts';
 
 let app: TestApp;
 let document: Document;
@@ -283,6 +283,7 @@ describe('a generated client can call every endpoint, with every kind of body', 
         if (row.path.endsWith('/share')) compileAll(app.db, planted.free_dependency_id);
         if (row.path.endsWith('/invitation'))
           makeInvited(app.db, planted.collaborator_id, app.people.owner.account.id);
+        if (row.path.endsWith('/diff')) passAgain(app.db, planted);
         if (row.path.endsWith('badge.svg'))
           await app.client.call('PUT', `/projects/${planted.project_id}`, {
             as: app.people.owner.as,

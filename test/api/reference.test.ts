@@ -12,7 +12,7 @@ import { createApplication, createAuthorizationCode } from '../../src/store/appl
 import { bootApp, hookSecretOf, type Planted, type TestApp } from '../support/app.ts';
 import { parseExact, type Wire } from '../support/client.ts';
 import { contract, idIn, type Row } from './contract.ts';
-import { compileAll, makeInvited } from './states.ts';
+import { compileAll, makeInvited, passAgain } from './states.ts';
 
 const DEADLINE_MS = 60_000;
 const REDIRECT_URI = 'urn:ietf:wg:oauth:2.0:oob';
@@ -124,6 +124,7 @@ async function prepare(row: (typeof rows)[number]): Promise<Record<string, strin
       as: owner.as,
       form: { badge: 'true' },
     });
+  if (row.path.endsWith('/diff')) passAgain(app.db, planted);
   const variables = ['dependency_id', ...Object.keys(planted)].map(name => [
     name.toUpperCase(),
     String(idIn(row, name, planted)),

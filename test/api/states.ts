@@ -1,8 +1,10 @@
 // Puts rows into states that only running workers reach, with the transitions of the store.
+import { type Build, findBuild, rerunBuild } from '../../src/store/builds.ts';
 import type { Db } from '../../src/store/database/db.ts';
 import { artifacts } from '../../src/store/database/schema.ts';
 import { acceptArchive } from '../../src/store/dependencies.ts';
-import { moveDependency } from '../../src/store/transition.ts';
+import { moveBuild, moveDependency } from '../../src/store/transition.ts';
+import type { Planted } from '../support/app.ts';
 
 const archive = { archiveHash: 'a'.repeat(64), archiveContentType: 'application/gzip', archiveFileSize: 20 };
 const artifact = { hash: 'b'.repeat(64), prefix: '/srv/dependency', sizeBytes: 1 };
@@ -40,4 +42,12 @@ export function makeInvited(db: Db, collaboratorId: bigint, inviterId: bigint): 
       )
       .run(inviterId, collaboratorId),
   );
+}
+
+/** Another build of the suite at the same commit, which passed. */
+export function passAgain(db: Db, { project_id, build_id, suite_id }: Planted): void {
+  const build = findBuild(db, project_id, build_id) as Build;
+  const { id } = rerunBuild(db, build, { id: suite_id, name: build.suiteName });
+  moveBuild(db, id, 'start');
+  moveBuild(db, id, 'pass', { exitCode: 0 });
 }

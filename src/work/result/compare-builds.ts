@@ -57,7 +57,8 @@ export function createComparison({ db, dataDirectory }: { db: Db; dataDirectory:
     }
     const mirror = mirrorPath(dataDirectory, build.projectId);
     const ancestors = await orWithoutGit(listFirstParents(mirror, build.commitRef, MAX_ANCESTORS), []);
-    const base = findPassedAt(db, build, ancestors);
+    // The mirror may no longer have the commit.
+    const base = findPassedAt(db, build, ancestors.length > 0 ? ancestors : [build.commitRef]);
     return base && { base, chosen: 'ancestor' };
   }
 
