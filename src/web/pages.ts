@@ -34,6 +34,7 @@ import { triggersPages } from './project/triggers.ts';
 import { artifactsTabPages } from './result/artifacts-tab.ts';
 import { changesTabPages } from './result/changes-tab.ts';
 import { suiteTestsPages } from './result/suite-tests.ts';
+import { testPages } from './result/test.ts';
 import { testsTabPages } from './result/tests-tab.ts';
 import { suitePages } from './suite/suite.ts';
 
@@ -56,6 +57,7 @@ export const routes: readonly Route[] = [
   ...settingsPages,
   ...buildPages,
   ...testsTabPages,
+  ...testPages,
   ...artifactsTabPages,
   ...changesTabPages,
   ...dependenciesPages,

@@ -634,6 +634,7 @@ CREATE UNIQUE INDEX tests_key ON tests (suite_id, key);
 CREATE UNIQUE INDEX tests_number ON tests (suite_id, number);
 CREATE INDEX tests_project ON tests (project_id, id);
 CREATE INDEX tests_flaky ON tests (suite_id, flaky_at) WHERE flaky_at IS NOT NULL;
+CREATE INDEX tests_flaky_project ON tests (project_id, flaky_at) WHERE flaky_at IS NOT NULL;
 
 CREATE TABLE build_reports (
   build_id INTEGER PRIMARY KEY NOT NULL REFERENCES builds (id) ON DELETE CASCADE,

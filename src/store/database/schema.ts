@@ -421,6 +421,7 @@ export const tests = sqliteTable(
     uniqueIndex('tests_number').on(table.suiteId, table.number),
     index('tests_project').on(table.projectId, table.id),
     index('tests_flaky').on(table.suiteId, table.flakyAt).where(sql`flaky_at IS NOT NULL`),
+    index('tests_flaky_project').on(table.projectId, table.flakyAt).where(sql`flaky_at IS NOT NULL`),
   ],
 );
 

@@ -38,6 +38,17 @@ export function listFlakyTests(db: Db, projectId: bigint, limit: number): Test[]
     .all();
 }
 
+/** How many flaky tests each suite of a project has; those without any are missing. */
+export function countFlakyTests(db: Db, projectId: bigint): Map<bigint, number> {
+  const rows = db.orm
+    .select({ suiteId: tests.suiteId, count: sql<bigint>`count(*)` })
+    .from(tests)
+    .where(and(eq(tests.projectId, projectId), gt(tests.flakyAt, db.now() - FLAKY_MS)))
+    .groupBy(tests.suiteId)
+    .all();
+  return new Map(rows.map(({ suiteId, count }) => [suiteId, Number(count)]));
+}
+
 /** The page of an ordered list that begins after the test `page.before`. */
 export function pageOf<Item, Shown>(
   db: Db,

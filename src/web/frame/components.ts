@@ -45,6 +45,10 @@ export function formatSize(bytes: number): string {
 /** 1,234: in groups of three digits. */
 export const formatCount = (count: number) => count.toLocaleString('en');
 
+/** 1 test, 1,234 tests. */
+export const countOf = (count: number, noun: string) =>
+  count === 1 ? `1 ${noun}` : `${formatCount(count)} ${noun}s`;
+
 export function pageHead(
   title: Html | string,
   options: {
@@ -96,12 +100,14 @@ export function table(options: {
   columns: readonly string[];
   rows: readonly Row[];
   id?: string;
+  /** On a narrow screen, the cells of a row share a line without labels, so they must explain themselves. */
+  isDense?: boolean;
   /** Shown instead of a table without rows. */
   empty?: Message;
 }): Html {
   const { columns, rows } = options;
   if (options.empty && rows.length === 0) return emptyState(options.empty);
-  return html`<table class="cards" role="table"${options.id ? html` id="${options.id}"` : ''}><caption class="sr">${options.caption}</caption>
+  return html`<table class="cards${options.isDense ? ' dense' : ''}" role="table"${options.id ? html` id="${options.id}"` : ''}><caption class="sr">${options.caption}</caption>
 <thead role="rowgroup"><tr role="row">${columns.map(name => html`<th role="columnheader" scope="col">${name}</th>`)}</tr></thead>
 <tbody role="rowgroup">${rows.map(
     row =>

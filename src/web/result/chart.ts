@@ -109,7 +109,7 @@ function renderChart(
       html`<a href="${href}" tabindex="-1"><title>${label}</title><rect class="hit" x="${at * COLUMN}" y="0" width="${COLUMN}" height="${drawn.height}"/></a>`,
   )}</g>
 </svg>
-${ends ? html`<div class="chart-ends"><span>${ends[0]}</span><span>${ends[1]}</span></div>` : ''}
+${ends && points.length >= MIN_COLUMNS ? html`<div class="chart-ends"><span>${ends[0]}</span><span>${ends[1]}</span></div>` : ''}
 </div>
 ${renderLegend(drawn.states)}
 </figure>`;

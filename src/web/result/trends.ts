@@ -3,7 +3,8 @@
 
 import { html } from 'hono/html';
 import { listTrends, type Run, type Trend } from '../../store/result/runs.ts';
-import { formatCount, formatDuration, relativeTime, sparkline, table } from '../frame/components.ts';
+import { countFlakyTests } from '../../store/result/tests.ts';
+import { countOf, formatCount, formatDuration, relativeTime, sparkline, table } from '../frame/components.ts';
 import { stateBadge, stateLabel } from '../frame/state.ts';
 import type { Html } from '../frame/visit.ts';
 import { type ProjectVisit, projectPath } from '../project/frame.ts';
@@ -73,12 +74,13 @@ ${
 ${table({
   caption: 'Latest builds of the suite, newest first',
   columns: ['Build', 'Commit', 'Duration', 'Tests', 'Pass rate'],
+  isDense: true,
   rows: runs.toReversed().map(run => ({
     cells: [
       html`<a href="${href(run)}">${stateBadge(run.buildState)}</a> <span class="quiet">${timeOf(run)}</span>`,
       html`<code>${run.commitRef.slice(0, 10)}</code>`,
       html`<span class="number">${formatDurationOf(run)}</span>`,
-      html`<span class="number">${testCount(run) === undefined ? '—' : formatCount(testCount(run) ?? 0)}</span>`,
+      html`<span class="number">${testCount(run) === undefined ? '—' : countOf(testCount(run) ?? 0, 'test')}</span>`,
       html`<span class="number">${passRate(run) === undefined ? '—' : formatRate(passRate(run) ?? 0)}</span>`,
     ],
   })),
@@ -117,20 +119,24 @@ function describeTests(run: Run): string {
 
 /** The latest runs of some suites at a glance, in the overview of a project. Empty if nothing has run yet. */
 export function renderTrends(visit: ProjectVisit): Html | string {
-  const trends = listTrends(visit.services.db, visit.found.project.id, {
-    suites: SUITES_IN_OVERVIEW,
-    runs: RUNS_IN_OVERVIEW,
-  });
+  const { db } = visit.services;
+  const { project } = visit.found;
+  const trends = listTrends(db, project.id, { suites: SUITES_IN_OVERVIEW, runs: RUNS_IN_OVERVIEW });
   if (trends.length === 0) return '';
+  const flaky = countFlakyTests(db, project.id);
+  const flakyCount = [...flaky.values()].reduce((sum, count) => sum + count, 0);
   return html`<h2 id="trends-head">Trends</h2>
-<ul class="trend-list">${trends.map(trend => renderTrend(visit, trend))}</ul>`;
+<ul class="trend-list">${trends.map(trend => renderTrend(visit, trend, flaky.get(trend.id)))}</ul>
+${flakyCount === 0 ? '' : html`<p><a href="${projectPath(visit, '/flaky')}">${countOf(flakyCount, 'flaky test')}</a></p>`}`;
 }
 
-function renderTrend(visit: ProjectVisit, { id, name, runs }: Trend): Html {
+function renderTrend(visit: ProjectVisit, { id, name, runs }: Trend, flaky = 0): Html {
   const newest = runs.findLast(({ tests }) => tests);
-  return html`<li><div class="trend-head"><a class="name" href="${projectPath(visit, `/suites/${id}/tests`)}">${name}</a>${
-    newest ? html` <span class="second">${formatCount(testCount(newest) ?? 0)} tests</span>` : ''
-  }</div>
+  const counts = [
+    ...(newest ? [countOf(testCount(newest) ?? 0, 'test')] : []),
+    ...(flaky > 0 ? [`${formatCount(flaky)} flaky`] : []),
+  ];
+  return html`<li><div class="trend-head"><a class="name" href="${projectPath(visit, `/suites/${id}/tests`)}">${name}</a> <span class="second">${counts.join(', ')}</span></div>
 <div class="trend-lines">${sparkline(runs.map(run => ({ ms: runMs(run) ?? 0, state: run.buildState })))}${
     newest ? rateSparkline(runs.map(passRate), formatRate) : ''
   }</div></li>`;
