@@ -1,5 +1,5 @@
 // Reads test reports as the server does.
-import { createTestCollector } from '../../src/domain/result/junit.ts';
+import { createReportCollector } from '../../src/domain/result/junit.ts';
 import type { ReportedTest, TestResult } from '../../src/domain/result/test-result.ts';
 import { readReportXml, type XmlProblem } from '../../src/engine/junit-xml.ts';
 
@@ -10,7 +10,7 @@ export async function readReport(xml: string | Buffer, secrets: string[] = []): 
 }
 
 export async function readReportBytes(bytes: Iterable<Buffer>, secrets: string[] = []): Promise<Read> {
-  const collector = createTestCollector(secrets);
+  const collector = createReportCollector(secrets);
   const report = collector.openReport();
   const problem = await readReportXml(asyncOf(bytes), report);
   report.end();

@@ -3,6 +3,7 @@
 
 import { createHash } from 'node:crypto';
 import { createMask } from '../text/mask.ts';
+import { mergeRepeated } from './test-identity.ts';
 import type { ReportedTest, TestResult } from './test-result.ts';
 
 export const MAX_CASES = 100_000;
@@ -11,8 +12,8 @@ const MAX_DETAILS_BYTES = 16 * 1024;
 /** Of all messages of a build, and of all its details. */
 const MAX_KEPT_BYTES = 4 * 1024 * 1024;
 const MAX_NAME_CHARACTERS = 1_000;
-const MAX_NAME_BYTES = 4 * MAX_NAME_CHARACTERS;
 const MAX_NAMES_CHARACTERS = 32 * 1024 * 1024;
+const CASES_AT_ONCE = 64;
 const MIN_OUTPUT_BYTES = 1024;
 const MAX_ATTACHMENTS = 20;
 /** A whole number from here on is in nanoseconds: as seconds it would be more than a day, and tests take longer than 86 µs. */
@@ -36,7 +37,7 @@ type ReportReader = ReportEvents & {
   readonly hasSuite: boolean;
 };
 
-export type TestCollector = {
+export type ReportCollector = {
   /** Begins a report. One is open at a time. Its functions throw a ReportStop at a limit. */
   openReport(): ReportReader;
   /** Each test once. */
@@ -55,25 +56,31 @@ type Case = {
   isDisabled: boolean;
   isMarkedFlaky: boolean;
   isSkipped: boolean;
+  remarks: Remarks | undefined;
+};
+
+/** What a case holds. Most hold nothing. */
+type Remarks = {
   failed: number;
   errored: number;
   /** Failures of other attempts. */
   retries: number;
+  /** Of the first failure. */
   message: string;
+  type: string;
   text: Excerpt | undefined;
   output: Excerpt | undefined;
   attachments: string[];
 };
 
-/** An open element. */
-type Frame = {
-  suite: Suite | undefined;
-  testCase: Case | undefined;
-  /** Where its text goes. */
-  target: 'text' | 'output' | undefined;
-};
+const failuresOf = ({ failed, errored, retries }: Remarks) => failed + errored + retries;
+
+/** An open element, and where its text goes. */
+type Frame = 'suite' | 'case' | 'text' | 'output' | 'other';
 
 const disabled = new Set(['disabled', 'ignored', 'notrun', 'suppressed', 'skipped']);
+const isDisabled = (status: string | undefined) => status !== undefined && disabled.has(status.toLowerCase());
+
 // An escape character is forbidden in XML. The reader replaces it, and leaves a reference to it as it is.
 const colours = /(?:\uFFFD|&#(?:27|x1b);)\[[0-9;]*m/gi;
 const scriptFile = /\.[cm]?[jt]sx?$/;
@@ -81,10 +88,12 @@ const separator = ' › ';
 const gap = '\n[…]\n';
 
 /** `secrets` are masked in all texts that are kept. */
-export function createTestCollector(secrets: readonly string[]): TestCollector {
+export function createReportCollector(secrets: readonly string[]): ReportCollector {
   const classes = new Map<string, Map<string, ReportedTest>>();
   const files = new Map<string, string>();
   const keep = createKeep(secrets);
+  /** They are recorded together, because each copy of a string takes its time. */
+  let pending: Case[] = [];
   let lastClassname: { given: string; kept: string } | undefined;
   let cases = 0;
   let nameCharacters = 0;
@@ -101,12 +110,12 @@ export function createTestCollector(secrets: readonly string[]): TestCollector {
 
   const keepClassname = (given: string): string => {
     // The cases of a class stand together.
-    if (lastClassname?.given !== given) lastClassname = { given, kept: keepName(keep, given) };
+    if (lastClassname?.given !== given) lastClassname = { given, kept: keep.name(given) };
     return lastClassname.kept;
   };
 
   const keepFile = (file: string): string => {
-    const kept = keepName(keep, file);
+    const kept = keep.name(file);
     const known = files.get(kept);
     if (known === undefined) files.set(countName(kept), kept);
     return known ?? kept;
@@ -121,19 +130,18 @@ export function createTestCollector(secrets: readonly string[]): TestCollector {
     return tests;
   };
 
-  const keepMessage = (one: Case): string => {
-    const first =
-      one.message.trim() === '' ? (one.text?.head.trimStart().split('\n', 1)[0] ?? '') : one.message;
-    const message = keep(excerptOf(first), Math.min(MAX_MESSAGE_BYTES, MAX_KEPT_BYTES - messageBytes));
+  const keepMessage = ({ message: given, type, text }: Remarks): string => {
+    const first = given.trim() || text?.head.trimStart().split('\n', 1)[0] || type;
+    const message = keep.text(excerptOf(first), Math.min(MAX_MESSAGE_BYTES, MAX_KEPT_BYTES - messageBytes));
     messageBytes += Buffer.byteLength(message);
     return message;
   };
 
-  const keepDetails = (one: Case): string => {
+  const keepDetails = (one: Remarks): string => {
     let left = Math.min(MAX_DETAILS_BYTES, MAX_KEPT_BYTES - detailsBytes);
     const sections: string[] = [];
     const add = (excerpt: Excerpt | undefined, reservedBytes: number) => {
-      const section = excerpt ? keep(excerpt, left - reservedBytes) : '';
+      const section = excerpt ? keep.text(excerpt, left - reservedBytes) : '';
       if (section === '') return;
       sections.push(section);
       left -= Buffer.byteLength(section) + 2;
@@ -146,13 +154,8 @@ export function createTestCollector(secrets: readonly string[]): TestCollector {
     return details;
   };
 
-  const record = (one: Case): void => {
-    if (cases === MAX_CASES)
-      throw new ReportStop(`The build has more than ${MAX_CASES} test cases. The rest was left out.`);
-    cases++;
-    durationMs += one.durationMs ?? 0;
+  const record = (one: Case, name: string): void => {
     const file = one.file === undefined ? undefined : keepFile(one.file);
-    const name = keepName(keep, one.name);
     let classname = keepClassname(one.classname);
     let tests = testsOf(classname);
     let earlier = tests.get(name);
@@ -163,24 +166,40 @@ export function createTestCollector(secrets: readonly string[]): TestCollector {
       earlier = tests.get(name);
     }
     const result = resultOf(one);
-    const hasFailed = result !== 'skipped' && one.failed + one.errored + one.retries > 0;
+    const remarks =
+      result === 'skipped' || !one.remarks || failuresOf(one.remarks) === 0 ? undefined : one.remarks;
     const test: ReportedTest = {
       classname,
       name,
       file,
       result,
       durationMs: one.durationMs === undefined ? undefined : Math.round(one.durationMs),
-      isFlaky: hasFailed && result === 'passed',
-      retries: one.retries,
-      message: hasFailed && !earlier?.message ? keepMessage(one) : '',
-      details: hasFailed && !earlier?.details ? keepDetails(one) : '',
+      isFlaky: remarks !== undefined && result === 'passed',
+      retries: remarks?.retries ?? 0,
+      message: remarks ? keepMessage(remarks) : '',
+      details: remarks ? keepDetails(remarks) : '',
     };
-    if (earlier === undefined) tests.set(countName(name), test);
-    else repeat(earlier, test);
+    tests.set(earlier?.name ?? countName(name), earlier ? mergeRepeated(earlier, test) : test);
+  };
+
+  const recordPending = (): void => {
+    const names = keep.names(pending.map(one => one.name));
+    const recorded = pending;
+    pending = [];
+    for (const [at, one] of recorded.entries()) record(one, names[at]!);
+  };
+
+  const add = (one: Case): void => {
+    if (cases === MAX_CASES)
+      throw new ReportStop(`The build has more than ${MAX_CASES} test cases. The rest was left out.`);
+    cases++;
+    durationMs += one.durationMs ?? 0;
+    pending.push(one);
+    if (pending.length === CASES_AT_ONCE) recordPending();
   };
 
   return {
-    openReport: () => openReport(record),
+    openReport: () => openReport(add, recordPending),
     list: () => [...classes.values()].flatMap(tests => [...tests.values()]),
     get durationMs() {
       return Math.round(durationMs);
@@ -188,125 +207,141 @@ export function createTestCollector(secrets: readonly string[]): TestCollector {
   };
 }
 
-function openReport(record: (one: Case) => void): ReportReader {
+function openReport(add: (one: Case) => void, recordPending: () => void): ReportReader {
   const suites: Suite[] = [];
   const cases: Case[] = [];
   const frames: Frame[] = [];
   let hasSuite = false;
 
-  const openSuite = (attributes: Readonly<Record<string, string>>): Suite => {
-    const { name, file, filepath } = attributes;
-    hasSuite = true;
-    const suite = { name: name ?? '', file: file ?? filepath ?? suites.at(-1)?.file };
-    suites.push(suite);
-    return suite;
+  const openSuite = ({ name, file, filepath }: Readonly<Record<string, string>>): void => {
+    suites.push({ name: name ?? '', file: file ?? filepath ?? suites.at(-1)?.file });
   };
 
-  const openCase = (attributes: Readonly<Record<string, string>>): Case => {
+  const openCase = (attributes: Readonly<Record<string, string>>): void => {
     const { name, id, status, result, flaky } = attributes;
     const file = projectPath(attributes.file ?? suites.at(-1)?.file);
-    const one: Case = {
+    cases.push({
       classname: classnameOf(attributes, suites, file),
       name: name || id || '(no name)',
       file,
       durationMs: parseDurationMs(attributes.time),
-      isDisabled: disabled.has(status?.toLowerCase() ?? '') || disabled.has(result?.toLowerCase() ?? ''),
+      isDisabled: isDisabled(status) || isDisabled(result),
       isMarkedFlaky: flaky === 'true',
       isSkipped: false,
-      failed: 0,
-      errored: 0,
-      retries: 0,
-      message: '',
-      text: undefined,
-      output: undefined,
-      attachments: [],
-    };
-    cases.push(one);
-    return one;
+      remarks: undefined,
+    });
   };
 
-  const openFailure = (one: Case, { message, type, file, line }: Readonly<Record<string, string>>): void => {
-    const isFirst = one.failed + one.errored + one.retries === 0;
-    one.text ??= excerptOf('');
-    if (isFirst) one.message = message || type || '';
-    else append(one.text, `\n\n${message ?? ''}\n`);
+  const openFailure = (
+    one: Case,
+    { message, type, file, line }: Readonly<Record<string, string>>,
+  ): Remarks => {
+    const remarks = remarksOf(one);
+    remarks.text ??= excerptOf('');
+    if (failuresOf(remarks) > 0) append(remarks.text, `\n\n${message ?? ''}\n`);
+    else {
+      remarks.message = message ?? '';
+      remarks.type = type ?? '';
+    }
     if (file !== undefined) {
       one.file ??= projectPath(file);
-      append(one.text, `${projectPath(file)}${line === undefined ? '' : `:${line}`}\n`);
+      append(remarks.text, `${projectPath(file)}${line === undefined ? '' : `:${line}`}\n`);
+    }
+    return remarks;
+  };
+
+  const openElement = (element: string, attributes: Readonly<Record<string, string>>): Frame => {
+    const one = cases.at(-1);
+    switch (element) {
+      case 'testsuites':
+        hasSuite = true;
+        return 'other';
+      case 'testsuite':
+        hasSuite = true;
+        openSuite(attributes);
+        return 'suite';
+      case 'testcase':
+        openCase(attributes);
+        return 'case';
+    }
+    if (one === undefined) return 'other';
+    switch (element) {
+      case 'failure':
+        openFailure(one, attributes).failed++;
+        return 'text';
+      case 'error':
+        openFailure(one, attributes).errored++;
+        return 'text';
+      case 'flakyFailure':
+      case 'flakyError':
+      case 'rerunFailure':
+      case 'rerunError':
+        openFailure(one, attributes).retries++;
+        return 'text';
+      case 'system-out':
+      case 'system-err':
+        return 'output';
+      case 'skipped':
+        one.isSkipped = true;
+        return 'other';
+      case 'property': {
+        const { name, value = '' } = attributes;
+        if (name !== 'attachment' || value.length > MAX_NAME_CHARACTERS) return 'other';
+        const { attachments } = remarksOf(one);
+        if (attachments.length < MAX_ATTACHMENTS) attachments.push(value);
+        return 'other';
+      }
+      default: {
+        const outer = frames.at(-1);
+        return outer === 'text' || outer === 'output' ? outer : 'other';
+      }
     }
   };
 
   return {
     open(element, attributes) {
-      const one = cases.at(-1);
-      const frame: Frame = { suite: undefined, testCase: undefined, target: frames.at(-1)?.target };
-      switch (element) {
-        case 'testsuites':
-          hasSuite = true;
-          frame.target = undefined;
-          break;
-        case 'testsuite':
-          frame.suite = openSuite(attributes);
-          frame.target = undefined;
-          break;
-        case 'testcase':
-          frame.testCase = openCase(attributes);
-          frame.target = undefined;
-          break;
-        case 'failure':
-        case 'error':
-        case 'flakyFailure':
-        case 'flakyError':
-        case 'rerunFailure':
-        case 'rerunError':
-          if (one === undefined) break;
-          openFailure(one, attributes);
-          if (element === 'failure') one.failed++;
-          else if (element === 'error') one.errored++;
-          else one.retries++;
-          frame.target = 'text';
-          break;
-        case 'skipped':
-          if (one) one.isSkipped = true;
-          break;
-        case 'system-out':
-        case 'system-err':
-          frame.target = one && 'output';
-          break;
-        case 'property':
-          if (attributes.name === 'attachment' && one && one.attachments.length < MAX_ATTACHMENTS)
-            one.attachments.push((attributes.value ?? '').slice(0, MAX_NAME_CHARACTERS));
-          break;
-      }
-      frames.push(frame);
+      frames.push(openElement(element, attributes));
     },
 
     text(text) {
-      const target = frames.at(-1)?.target;
+      const frame = frames.at(-1);
       const one = cases.at(-1);
-      if (target === undefined || one === undefined) return;
-      one[target] ??= excerptOf('');
-      append(one[target], text);
+      if (one === undefined || (frame !== 'text' && frame !== 'output')) return;
+      const remarks = remarksOf(one);
+      remarks[frame] ??= excerptOf('');
+      append(remarks[frame], text);
     },
 
     close() {
       const frame = frames.pop();
-      if (frame?.suite) suites.pop();
-      if (frame?.testCase) {
-        cases.pop();
-        record(frame.testCase);
-      }
+      if (frame === 'suite') suites.pop();
+      if (frame === 'case') add(cases.pop()!);
     },
 
     end() {
-      for (const one of cases.reverse()) if (one.failed + one.errored > 0) record(one);
+      for (const one of cases.reverse()) if (one.remarks && failuresOf(one.remarks) > 0) add(one);
       cases.length = 0;
+      recordPending();
     },
 
     get hasSuite() {
       return hasSuite;
     },
   };
+}
+
+function remarksOf(one: Case): Remarks {
+  one.remarks ??= {
+    failed: 0,
+    errored: 0,
+    retries: 0,
+    message: '',
+    type: '',
+    text: undefined,
+    output: undefined,
+    attachments: [],
+  };
+  return one.remarks;
 }
 
 /** Without a class name the names of the enclosing suites say where a test belongs. */
@@ -330,25 +365,11 @@ function projectPath(file: string | undefined): string | undefined {
   return file?.replace(/^(?:file:\/\/)?\/srv\/project\//, '');
 }
 
-function resultOf(one: Case): TestResult {
-  if (one.isDisabled) return 'skipped';
-  if (one.failed + one.errored > 0 && !one.isMarkedFlaky) return one.failed > 0 ? 'failed' : 'errored';
-  return one.isSkipped ? 'skipped' : 'passed';
-}
-
-/** Adds another attempt to a test: it passed if any attempt did, and is flaky if any other failed. */
-function repeat(test: ReportedTest, next: ReportedTest): void {
-  const results = [test.result, next.result];
-  const hasPassed = results.includes('passed');
-  const hasFailed = results.includes('failed') || results.includes('errored');
-  test.isFlaky ||= next.isFlaky || (hasPassed && hasFailed);
-  test.result = (['passed', 'failed', 'errored', 'skipped'] as const).find(result =>
-    results.includes(result),
-  )!;
-  test.retries += next.retries + 1;
-  test.durationMs = next.durationMs ?? test.durationMs;
-  test.message ||= next.message;
-  test.details ||= next.details;
+function resultOf({ isDisabled, isMarkedFlaky, isSkipped, remarks }: Case): TestResult {
+  if (isDisabled) return 'skipped';
+  if (remarks && remarks.failed + remarks.errored > 0 && !isMarkedFlaky)
+    return remarks.failed > 0 ? 'failed' : 'errored';
+  return isSkipped ? 'skipped' : 'passed';
 }
 
 /**
@@ -357,6 +378,7 @@ function repeat(test: ReportedTest, next: ReportedTest): void {
  */
 export function parseDurationMs(time: string | undefined): number | undefined {
   if (time === undefined) return undefined;
+  if (/^\d+\.\d+$/.test(time)) return credible(Number(time) * 1e3);
   let text = time.trim().replace(/\s*s$/, '');
   if (text.includes(',')) {
     const hasThousands = /^[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?$/.test(text);
@@ -365,9 +387,10 @@ export function parseDurationMs(time: string | undefined): number | undefined {
   if (!/^\d*\.?\d*(?:e[+-]?\d+)?$/i.test(text) || !/^\.?\d/.test(text)) return undefined;
   const seconds = Number(text);
   const isNanoseconds = seconds >= NANOSECONDS_FROM && /^\d+$/.test(text);
-  const durationMs = isNanoseconds ? seconds / 1e6 : seconds * 1e3;
-  return durationMs <= MAX_DURATION_MS ? durationMs : undefined;
+  return credible(isNanoseconds ? seconds / 1e6 : seconds * 1e3);
 }
+
+const credible = (durationMs: number) => (durationMs <= MAX_DURATION_MS ? durationMs : undefined);
 
 /** The head and the tail of a text of any length. */
 type Excerpt = { head: string; tail: string; isCut: boolean };
@@ -390,32 +413,50 @@ function append(excerpt: Excerpt, text: string): void {
   excerpt.isCut = true;
 }
 
-type Keep = (excerpt: Excerpt, maxBytes: number) => string;
+type Keep = {
+  text(excerpt: Excerpt, maxBytes: number): string;
+  name(name: string): string;
+  names(names: readonly string[]): string[];
+};
 
 /**
- * Returns a function that copies a text: without colours, masked, and cut to a number of bytes. A copy is needed because a
- * substring keeps all of the text in memory that it was taken from.
+ * Returns functions that copy a text: without colours, masked, and cut. A copy is needed because a substring keeps all of the
+ * text in memory that it was taken from.
  */
 function createKeep(secrets: readonly string[]): Keep {
   const mask = createMask(secrets);
-  const whole = (bytes: Buffer) => Buffer.concat([mask.push(bytes), mask.end()]).toString();
+  const whole = (bytes: Buffer) => {
+    const text = mask.push(bytes).toString();
+    return text + mask.end().toString();
+  };
   // What the mask holds back may be the beginning of a secret that is cut off.
   const beginning = (bytes: Buffer) => {
     const text = mask.push(bytes).toString();
     mask.end();
     return text;
   };
-  return ({ head, tail, isCut }, maxBytes) => {
-    if (maxBytes <= 0) return '';
-    const all = Buffer.from((isCut ? head : head + tail).replace(colours, '').trim());
-    if (!isCut && all.length <= maxBytes) return whole(all);
-    const end = isCut ? Buffer.from(tail.replace(colours, '').trimEnd()) : all;
-    const availableBytes = maxBytes - Buffer.byteLength(gap);
-    const half = end.subarray(-Math.floor(availableBytes / 2));
-    // The end of a secret that is cut off cannot be recognised, but each line of a secret is masked.
-    const line = half.indexOf('\n');
-    const shownEnd = line === -1 ? '' : whole(half.subarray(line + 1));
-    return beginning(cutBytes(all, availableBytes - Buffer.byteLength(shownEnd))) + gap + shownEnd;
+  // A long name stays distinct.
+  const shorten = (name: string) => {
+    if (name.length <= MAX_NAME_CHARACTERS) return name;
+    const hash = createHash('sha256').update(name).digest('hex').slice(0, 12);
+    return `${beginning(Buffer.from(name.slice(0, MAX_NAME_CHARACTERS)))}… ${hash}`;
+  };
+  return {
+    text({ head, tail, isCut }, maxBytes) {
+      if (maxBytes <= 0) return '';
+      const all = Buffer.from((isCut ? head : head + tail).replace(colours, '').trim());
+      if (!isCut && all.length <= maxBytes) return whole(all);
+      const end = isCut ? Buffer.from(tail.replace(colours, '').trimEnd()) : all;
+      const availableBytes = maxBytes - Buffer.byteLength(gap);
+      const half = end.subarray(-Math.floor(availableBytes / 2));
+      // The end of a secret that is cut off cannot be recognised, but each line of a secret is masked.
+      const line = half.indexOf('\n');
+      const shownEnd = line === -1 ? '' : whole(half.subarray(line + 1));
+      return beginning(cutBytes(all, availableBytes - Buffer.byteLength(shownEnd))) + gap + shownEnd;
+    },
+    name: name => whole(Buffer.from(shorten(name))),
+    // Neither names nor secrets contain the separator.
+    names: names => whole(Buffer.from(names.map(shorten).join('\0'))).split('\0'),
   };
 }
 
@@ -424,12 +465,4 @@ function cutBytes(bytes: Buffer, maxBytes: number): Buffer {
   let end = Math.max(0, Math.min(maxBytes, bytes.length));
   while (end < bytes.length && end > 0 && (bytes[end]! & 0xc0) === 0x80) end--;
   return bytes.subarray(0, end);
-}
-
-/** A long name is cut, and stays distinct. */
-function keepName(keep: Keep, name: string): string {
-  if (name.length <= MAX_NAME_CHARACTERS) return keep(excerptOf(name), MAX_NAME_BYTES);
-  const hash = createHash('sha256').update(name).digest('hex').slice(0, 12);
-  const head = keep({ head: name.slice(0, MAX_NAME_CHARACTERS), tail: '', isCut: true }, MAX_NAME_BYTES);
-  return `${head.slice(0, -gap.length)}… ${hash}`;
 }

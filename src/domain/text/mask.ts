@@ -4,7 +4,7 @@
 type Mask = {
   /** Returns the bytes that are safe to show now. They may share memory with the input, so do not write to either. */
   push(bytes: Buffer): Buffer;
-  /** Returns the bytes still held back, after the last push. */
+  /** Returns the bytes still held back, after the last push. The next push begins another text. */
   end(): Buffer;
   /** The number of input bytes held back. A new mask that is fed from that position on continues exactly here. */
   readonly heldBytes: number;
@@ -12,11 +12,12 @@ type Mask = {
 
 const minSecretCharacters = 8;
 const replacement = Buffer.from('***');
+const nothing = Buffer.alloc(0);
 
 /** Overlapping matches become one `***`. The output does not depend on how the input is split into chunks. */
 export function createMask(values: readonly string[]): Mask {
   const secrets = secretsIn(values);
-  if (secrets.length === 0) return { push: bytes => bytes, end: () => Buffer.alloc(0), heldBytes: 0 };
+  if (secrets.length === 0) return { push: bytes => bytes, end: () => nothing, heldBytes: 0 };
   const { child, sibling, byteOf, fail, depth, matchBytes, pathOf, fromRoot } = buildAutomaton(secrets);
   const skip = buildSkip(secrets);
 
@@ -87,9 +88,10 @@ export function createMask(values: readonly string[]): Mask {
   return {
     push,
     end() {
+      if (shownBytes === pushedBytes) return nothing;
       const held = pathOf(state);
       state = 0;
-      return show(held, Buffer.alloc(0), pushedBytes, pushedBytes);
+      return show(held, nothing, pushedBytes, pushedBytes);
     },
     get heldBytes() {
       return pushedBytes - shownBytes;
@@ -183,7 +185,8 @@ function buildAutomaton(secrets: Buffer[]) {
       queue[filled++] = next;
     }
   }
-  const pathOf = (node: number): Buffer => secrets[secretOf[node]!]!.subarray(0, depth[node]);
+  const pathOf = (node: number): Buffer =>
+    node === 0 ? nothing : secrets[secretOf[node]!]!.subarray(0, depth[node]);
   return { child, sibling, byteOf, fail, depth, matchBytes, pathOf, fromRoot };
 }
 
