@@ -1,8 +1,7 @@
 // Turns the elements of JUnit XML reports into tests. There is no standard: what the many writers of such reports do
 // differently is known here. Everything that is kept is bounded, and secrets in it are masked.
 
-import { createHash } from 'node:crypto';
-import { createMask } from '../text/mask.ts';
+import { append, createKeep, type Excerpt, excerptOf, MAX_NAME_CHARACTERS } from './kept-text.ts';
 import { mergeRepeated } from './test-identity.ts';
 import type { ReportedTest, TestResult } from './test-result.ts';
 
@@ -11,7 +10,6 @@ const MAX_MESSAGE_BYTES = 4 * 1024;
 const MAX_DETAILS_BYTES = 16 * 1024;
 /** Of all messages of a build, and of all its details. */
 const MAX_KEPT_BYTES = 4 * 1024 * 1024;
-const MAX_NAME_CHARACTERS = 1_000;
 const MAX_NAMES_CHARACTERS = 32 * 1024 * 1024;
 const CASES_AT_ONCE = 64;
 const MIN_OUTPUT_BYTES = 1024;
@@ -81,11 +79,8 @@ type Frame = 'suite' | 'case' | 'text' | 'output' | 'other';
 const disabled = new Set(['disabled', 'ignored', 'notrun', 'suppressed', 'skipped']);
 const isDisabled = (status: string | undefined) => status !== undefined && disabled.has(status.toLowerCase());
 
-// An escape character is forbidden in XML. The reader replaces it, and leaves a reference to it as it is.
-const colours = /(?:\uFFFD|&#(?:27|x1b);)\[[0-9;]*m/gi;
 const scriptFile = /\.[cm]?[jt]sx?$/;
 const separator = ' › ';
-const gap = '\n[…]\n';
 
 /** `secrets` are masked in all texts that are kept. */
 export function createReportCollector(secrets: readonly string[]): ReportCollector {
@@ -391,78 +386,3 @@ export function parseDurationMs(time: string | undefined): number | undefined {
 }
 
 const credible = (durationMs: number) => (durationMs <= MAX_DURATION_MS ? durationMs : undefined);
-
-/** The head and the tail of a text of any length. */
-type Excerpt = { head: string; tail: string; isCut: boolean };
-
-const EXCERPT_HALF = MAX_DETAILS_BYTES / 2;
-
-function excerptOf(text: string): Excerpt {
-  const excerpt = { head: '', tail: '', isCut: false };
-  append(excerpt, text);
-  return excerpt;
-}
-
-function append(excerpt: Excerpt, text: string): void {
-  const toHead = Math.min(text.length, EXCERPT_HALF - excerpt.head.length);
-  if (toHead > 0) excerpt.head += text.slice(0, toHead);
-  if (toHead === text.length) return;
-  excerpt.tail += text.slice(toHead);
-  if (excerpt.tail.length <= 2 * EXCERPT_HALF) return;
-  excerpt.tail = excerpt.tail.slice(-EXCERPT_HALF);
-  excerpt.isCut = true;
-}
-
-type Keep = {
-  text(excerpt: Excerpt, maxBytes: number): string;
-  name(name: string): string;
-  names(names: readonly string[]): string[];
-};
-
-/**
- * Returns functions that copy a text: without colours, masked, and cut. A copy is needed because a substring keeps all of the
- * text in memory that it was taken from.
- */
-function createKeep(secrets: readonly string[]): Keep {
-  const mask = createMask(secrets);
-  const whole = (bytes: Buffer) => {
-    const text = mask.push(bytes).toString();
-    return text + mask.end().toString();
-  };
-  // What the mask holds back may be the beginning of a secret that is cut off.
-  const beginning = (bytes: Buffer) => {
-    const text = mask.push(bytes).toString();
-    mask.end();
-    return text;
-  };
-  // A long name stays distinct.
-  const shorten = (name: string) => {
-    if (name.length <= MAX_NAME_CHARACTERS) return name;
-    const hash = createHash('sha256').update(name).digest('hex').slice(0, 12);
-    return `${beginning(Buffer.from(name.slice(0, MAX_NAME_CHARACTERS)))}… ${hash}`;
-  };
-  return {
-    text({ head, tail, isCut }, maxBytes) {
-      if (maxBytes <= 0) return '';
-      const all = Buffer.from((isCut ? head : head + tail).replace(colours, '').trim());
-      if (!isCut && all.length <= maxBytes) return whole(all);
-      const end = isCut ? Buffer.from(tail.replace(colours, '').trimEnd()) : all;
-      const availableBytes = maxBytes - Buffer.byteLength(gap);
-      const half = end.subarray(-Math.floor(availableBytes / 2));
-      // The end of a secret that is cut off cannot be recognised, but each line of a secret is masked.
-      const line = half.indexOf('\n');
-      const shownEnd = line === -1 ? '' : whole(half.subarray(line + 1));
-      return beginning(cutBytes(all, availableBytes - Buffer.byteLength(shownEnd))) + gap + shownEnd;
-    },
-    name: name => whole(Buffer.from(shorten(name))),
-    // Neither names nor secrets contain the separator.
-    names: names => whole(Buffer.from(names.map(shorten).join('\0'))).split('\0'),
-  };
-}
-
-/** Cuts between characters. */
-function cutBytes(bytes: Buffer, maxBytes: number): Buffer {
-  let end = Math.max(0, Math.min(maxBytes, bytes.length));
-  while (end < bytes.length && end > 0 && (bytes[end]! & 0xc0) === 0x80) end--;
-  return bytes.subarray(0, end);
-}
