@@ -88,6 +88,7 @@ export async function startApp(
       baseUrl: settings.baseUrl,
       filesUrl: settings.filesUrl,
       openArtifact: openContent,
+      artifactsMs: settings.artifactsMs,
       version,
       dataDirectory: settings.data,
       hasFreeSpace: workers.hasFreeSpace,

@@ -37,6 +37,8 @@ export type Services = {
   version: string;
   /** The setting DATA: contains logs and archives. */
   dataDirectory: string;
+  /** The setting ARTIFACT_DAYS. */
+  artifactsMs: number;
   /** Reads the content, or a range of it, of an entry in the ZIP file of a build. */
   openArtifact(file: string, entry: BuildArtifact, range?: ByteRange): Readable;
   /** Whether there is enough free disk space for more work (MIN_FREE_DISK). */

@@ -169,7 +169,8 @@ const concrete = (path: string) =>
 const views = routes
   .filter(
     ({ method, path }) =>
-      method === 'GET' && !/stream$|times$|\/log$|assets|favicon|:account|welcome|setup/.test(path),
+      method === 'GET' &&
+      !/stream$|times$|\/log$|\.zip$|\/content$|assets|favicon|:account|welcome|setup/.test(path),
   )
   .map(({ path }) => path);
 

@@ -81,9 +81,8 @@ export function listExpiredArtifacts(
   limit: number,
 ): { expired: Build[]; lastId: bigint | undefined } {
   const rows = db.orm
-    .select({ build: getTableColumns(builds), branch: buildRequests.branch, pull: buildRequests.pullRequest })
+    .select()
     .from(builds)
-    .innerJoin(buildRequests, eq(buildRequests.id, builds.buildRequestId))
     .where(
       and(
         sql`${builds.artifacts} > 0`,
@@ -95,19 +94,22 @@ export function listExpiredArtifacts(
     .orderBy(asc(builds.id))
     .limit(limit)
     .all();
-  const isNewest = (build: Build, branch: string) =>
-    findSuiteId(db, build.suiteId) !== undefined &&
-    findNewestPassedBuild(db, { id: build.suiteId, projectId: build.projectId }, branch)?.id === build.id;
   return {
-    expired: rows
-      .filter(
-        ({ build, branch, pull }) =>
-          !(build.buildState === 'passed' && branch !== '' && pull === null && isNewest(build, branch)),
-      )
-      .map(({ build }) => build),
-    lastId: rows.length < limit ? undefined : rows.at(-1)?.build.id,
+    expired: rows.filter(build => !isNewestOfBranch(db, build)),
+    lastId: rows.length < limit ? undefined : rows.at(-1)?.id,
   };
 }
 
-const findSuiteId = (db: Db, id: bigint) =>
-  db.orm.select({ id: suites.id }).from(suites).where(eq(suites.id, id)).get();
+/** Whether it is the newest passed build of a suite on a branch. Its artifacts do not expire. */
+export function isNewestOfBranch(db: Db, build: Build): boolean {
+  if (build.buildState !== 'passed') return false;
+  const found = db.orm
+    .select({ branch: buildRequests.branch, pullRequest: buildRequests.pullRequest })
+    .from(buildRequests)
+    .innerJoin(suites, eq(suites.id, build.suiteId))
+    .where(eq(buildRequests.id, build.buildRequestId))
+    .get();
+  if (!found || found.branch === '' || found.pullRequest !== null) return false;
+  const suite = { id: build.suiteId, projectId: build.projectId };
+  return findNewestPassedBuild(db, suite, found.branch)?.id === build.id;
+}

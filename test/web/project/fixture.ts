@@ -1,5 +1,6 @@
 // The fixture of the project pages: the real application without workers, and a project with commits. Queued builds
 // wait until a test changes their state.
+import type { Settings } from '../../../src/config.ts';
 import { hashPassword } from '../../../src/domain/secret.ts';
 import { generateKeyPair } from '../../../src/domain/ssh-key.ts';
 import { setPassword } from '../../../src/store/accounts.ts';
@@ -36,8 +37,8 @@ export type ProjectFixture = TestApp & {
   end(commit: Commit, ...ends: ('pass' | 'fail' | 'error' | 'start' | 'cancel' | '')[]): void;
 };
 
-export async function openProjectFixture(): Promise<ProjectFixture> {
-  const app = await bootApp();
+export async function openProjectFixture(settings: Partial<Settings> = {}): Promise<ProjectFixture> {
+  const app = await bootApp(settings);
   const browser = await launchBrowser();
   const { db, people } = app;
   const passwordHash = await hashPassword(PASSWORD);
