@@ -8,7 +8,7 @@
 //   openContent(file, entry)           the file itself; a range of it with { start, end }
 //   openStored(file, entry)            the bytes as they are in the ZIP: raw deflate if `method` is DEFLATED
 
-import { createHash } from 'node:crypto';
+import { createHash, hash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { Readable } from 'node:stream';
@@ -39,8 +39,6 @@ export type ZipWriter = AsyncDisposable & {
    * announced or its stream fails; then the ZIP is as it was before, and more files can be added.
    */
   add(entry: NewEntry, content: AsyncIterable<Buffer>): Promise<void>;
-  /** The size of the file so far. */
-  readonly writtenBytes: number;
   /** Writes the directory and syncs the file. Returns the entries in order of path. */
   finish(): Promise<StoredEntry[]>;
 };
@@ -48,13 +46,18 @@ export type ZipWriter = AsyncDisposable & {
 /** Content is deflated in blocks of this size, several at a time. */
 const BLOCK_BYTES = 256 << 10;
 const BLOCKS_AT_ONCE = 4;
+const MAX_QUEUED = 16;
+/** Deflating less does not pay. */
+const MIN_DEFLATE_BYTES = 128;
 /** Deflating so little takes less time on this thread than on another. */
 const SYNC_BYTES = 16 << 10;
+/** How long the writer waits for deflate, in all. After that, a block is stored as it is while too many others wait. */
+const MAX_WAIT_MS = 1_000;
 const WRITE_BYTES = 1 << 20;
 /** Syncing early avoids one long sync at the end. */
 const SYNC_EVERY_WRITES = 32;
 const LEVEL = 1;
-/** Deflated content must not be larger than this part of the original. */
+/** Deflated content must be smaller than this part of the original. */
 const WORTHWHILE = 0.9;
 
 const LOCAL_HEADER_BYTES = 30;
@@ -108,50 +111,118 @@ export async function createZip(file: string): Promise<ZipWriter> {
     }
   }
 
-  async function write(entry: NewEntry, content: AsyncIterable<Buffer>): Promise<void> {
+  /** Files of one block that are being deflated, in order. */
+  const waiting: { entry: NewEntry; block: Buffer; deflated: Promise<Buffer>; sha256: string }[] = [];
+  let waitedMs = 0;
+  let deflates = 0;
+
+  /** Blocks of one file can be inflated as one because all but the last end with a flush. */
+  async function deflate(block: Buffer, isLast: boolean): Promise<Buffer> {
+    const options = { level: LEVEL, finishFlush: isLast ? constants.Z_FINISH : constants.Z_SYNC_FLUSH };
+    if (block.length <= SYNC_BYTES) return deflateRawSync(block, options);
+    deflates += 1;
+    const deflated = deflateAsync(block, options).finally(() => {
+      deflates -= 1;
+    });
+    // Awaited later, after other files have been read.
+    deflated.catch(() => {});
+    return deflated;
+  }
+
+  async function settle(deflated: Promise<Buffer>): Promise<Buffer> {
+    const startedAt = performance.now();
+    const block = await deflated;
+    waitedMs += performance.now() - startedAt;
+    return block;
+  }
+
+  async function appendWaiting(leave = 0): Promise<void> {
+    while (waiting.length > leave) {
+      const { entry, block, deflated, sha256 } = waiting.shift() as (typeof waiting)[0];
+      const packed = await settle(deflated);
+      const method = packed.length < block.length * WORTHWHILE ? DEFLATED : STORED;
+      const content = method === DEFLATED ? packed : block;
+      const sum = crc32(block);
+      const header = localHeader({ ...entry, method, crc32: sum, storedBytes: content.length });
+      const headerAt = batchAt + filled;
+      await append(header);
+      await append(content);
+      const offset = headerAt + header.length;
+      entries.push({ ...entry, headerAt, offset, storedBytes: content.length, method, crc32: sum, sha256 });
+    }
+  }
+
+  /** A file of one block. It is deflated while the next files are read. */
+  async function addSmall(entry: NewEntry, content: AsyncIterable<Buffer>): Promise<void> {
+    const chunks: Buffer[] = [];
+    let readBytes = 0;
+    for await (const chunk of content) {
+      readBytes += chunk.length;
+      if (readBytes > entry.sizeBytes) break;
+      chunks.push(chunk);
+    }
+    if (readBytes !== entry.sizeBytes) throw new Error(WRONG_LENGTH);
+    const block = Buffer.concat(chunks);
+    const deflated = block.length < MIN_DEFLATE_BYTES ? Promise.resolve(block) : deflate(block, true);
+    waiting.push({ entry, block, deflated, sha256: hash('sha256', block) });
+    await appendWaiting(BLOCKS_AT_ONCE);
+  }
+
+  /** A file of several blocks. Its header is written again when its checksum is known. */
+  async function addLarge(entry: NewEntry, content: AsyncIterable<Buffer>): Promise<void> {
     const headerAt = batchAt + filled;
-    const hash = createHash('sha256');
+    const sha256 = createHash('sha256');
     let sum = 0;
     let readBytes = 0;
     let method: typeof STORED | typeof DEFLATED | undefined;
-    const deflating: Promise<Buffer>[] = [];
+    let chunks: Buffer[] = [];
+    let blockBytes = 0;
+    const queued: Promise<Buffer>[] = [];
     const header = (storedBytes: number) =>
       localHeader({ ...entry, method: method ?? STORED, crc32: sum, storedBytes });
 
-    for await (const block of blocks(content)) {
-      hash.update(block);
-      sum = crc32(block, sum);
-      readBytes += block.length;
-      if (readBytes > entry.sizeBytes) break;
+    const endBlock = async () => {
+      const block = Buffer.concat(chunks);
       const isLast = readBytes === entry.sizeBytes;
-      let deflated: Promise<Buffer> | undefined;
+      chunks = [];
+      blockBytes = 0;
       if (method === undefined) {
-        const first = await deflate(block, isLast);
-        method = first.length <= block.length * WORTHWHILE ? DEFLATED : STORED;
-        deflated = Promise.resolve(first);
-        // Complete if this is the only block. Otherwise it is written again at the end.
-        await append(header(isLast && method === DEFLATED ? first.length : entry.sizeBytes));
+        const first = await deflate(block, false);
+        method = first.length < block.length * WORTHWHILE ? DEFLATED : STORED;
+        await append(header(0));
+        await append(method === DEFLATED ? first : block);
+        return;
       }
+      while (deflates >= BLOCKS_AT_ONCE && waitedMs < MAX_WAIT_MS)
+        await append(await settle(queued.shift() as Promise<Buffer>));
+      queued.push(
+        deflates < BLOCKS_AT_ONCE ? deflate(block, isLast) : Promise.resolve(storedBlocks(block, isLast)),
+      );
+      if (queued.length > MAX_QUEUED) await append(await (queued.shift() as Promise<Buffer>));
+    };
+
+    for await (const chunk of content) {
+      readBytes += chunk.length;
+      if (readBytes > entry.sizeBytes) break;
+      sha256.update(chunk);
+      sum = crc32(chunk, sum);
       if (method === STORED) {
-        await append(block);
+        await append(chunk);
         continue;
       }
-      deflated ??= deflate(block, isLast);
-      deflated.catch(() => {});
-      deflating.push(deflated);
-      if (deflating.length >= BLOCKS_AT_ONCE) await append((await deflating.shift()) as Buffer);
+      chunks.push(chunk);
+      blockBytes += chunk.length;
+      if (blockBytes >= BLOCK_BYTES || readBytes === entry.sizeBytes) await endBlock();
     }
-    if (readBytes !== entry.sizeBytes) throw new Error('the content is not as long as announced');
-    for (const deflated of deflating) await append(await deflated);
-    if (method === undefined) await append(header(0));
+    if (readBytes !== entry.sizeBytes) throw new Error(WRONG_LENGTH);
+    for (const block of queued) await append(await block);
 
     const offset = headerAt + header(0).length;
     const storedBytes = batchAt + filled - offset;
-    if (readBytes > BLOCK_BYTES) {
-      await flush();
-      await writing;
-      await writeAt(header(storedBytes), headerAt);
-    }
+    await flush();
+    await writing;
+    await writeAt(header(storedBytes), headerAt);
+    const digest = sha256.digest('hex');
     entries.push({
       ...entry,
       headerAt,
@@ -159,15 +230,16 @@ export async function createZip(file: string): Promise<ZipWriter> {
       storedBytes,
       method: method ?? STORED,
       crc32: sum,
-      sha256: hash.digest('hex'),
+      sha256: digest,
     });
   }
-
   return {
     async add(entry, content) {
+      if (entry.sizeBytes <= BLOCK_BYTES) return addSmall(entry, content);
+      await appendWaiting();
       const startsAt = batchAt + filled;
       try {
-        await write(entry, content);
+        await addLarge(entry, content);
       } catch (error) {
         // The next entry overwrites what was written of this one.
         await writing;
@@ -176,10 +248,8 @@ export async function createZip(file: string): Promise<ZipWriter> {
         throw error;
       }
     },
-    get writtenBytes() {
-      return batchAt + filled;
-    },
     async finish() {
+      await appendWaiting();
       entries.sort((a, b) => (a.path < b.path ? -1 : 1));
       const directoryAt = batchAt + filled;
       for (const entry of entries) await append(directoryHeader(entry));
@@ -198,30 +268,20 @@ export async function createZip(file: string): Promise<ZipWriter> {
   };
 }
 
-/** Blocks of one stream can be inflated as one because all but the last end with a flush. */
-async function deflate(block: Buffer, isLast: boolean): Promise<Buffer> {
-  const options = { level: LEVEL, finishFlush: isLast ? constants.Z_FINISH : constants.Z_SYNC_FLUSH };
-  return block.length <= SYNC_BYTES ? deflateRawSync(block, options) : deflateAsync(block, options);
-}
+const WRONG_LENGTH = 'the content is not as long as announced';
 
-/** Full blocks, and the rest. Each is a buffer of its own. */
-async function* blocks(content: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
-  let chunks: Buffer[] = [];
-  let bytes = 0;
-  for await (const chunk of content) {
-    for (let taken = 0; taken < chunk.length; ) {
-      const piece = chunk.subarray(taken, taken + BLOCK_BYTES - bytes);
-      chunks.push(piece);
-      taken += piece.length;
-      bytes += piece.length;
-      if (bytes === BLOCK_BYTES) {
-        yield Buffer.concat(chunks);
-        chunks = [];
-        bytes = 0;
-      }
-    }
+/** A block as a part of a deflated file that is not compressed. It begins and ends at a whole byte. */
+function storedBlocks(block: Buffer, isLast: boolean): Buffer {
+  const pieces: Buffer[] = [];
+  for (let at = 0; at < block.length; at += MAX_UINT16) {
+    const piece = block.subarray(at, at + MAX_UINT16);
+    const header = Buffer.alloc(5);
+    header.writeUInt8(isLast && at + piece.length === block.length ? 1 : 0, 0);
+    header.writeUInt16LE(piece.length, 1);
+    header.writeUInt16LE(~piece.length & MAX_UINT16, 3);
+    pieces.push(header, piece);
   }
-  if (bytes > 0) yield Buffer.concat(chunks);
+  return Buffer.concat(pieces);
 }
 
 function localHeader(entry: NewEntry & Pick<StoredEntry, 'method' | 'crc32' | 'storedBytes'>): Buffer {

@@ -110,8 +110,8 @@ export function createContainers(
       ];
       for (const path of paths) {
         const found = await statPath(context, source, path);
-        // Docker follows links, and reads as root.
-        if (!found || (found.isLink && path !== paths.at(-1))) return undefined;
+        // Docker would follow a link, and reads as root.
+        if (!found || (!found.isDirectory && path !== paths.at(-1))) return undefined;
         if (path === directory && found.modifiedAt.getTime() === UNCHANGED_AT) return undefined;
       }
       return unlessRefused([404], () => readArchive(context, source, paths.at(-1) as string, read, signal));

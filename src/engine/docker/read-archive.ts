@@ -1,16 +1,15 @@
 // Reads files out of containers that do not run, as tars, through Docker's archive API.
+import type { Socket } from 'node:net';
 import { PassThrough, type Readable } from 'node:stream';
-import { pipeline } from 'node:stream/promises';
 import { EngineUnavailable } from '../engine.ts';
 import { type DockerContainer, unlessRefused } from './client.ts';
 import type { EngineContext } from './create-container.ts';
 
 const STALL_MS = 60_000;
-/** Bits of Go's file modes. */
+/** The bit that marks a directory in Go's file modes. A link to one does not have it. */
 const DIRECTORY_MODE = 2 ** 31;
-const LINK_MODE = 2 ** 27;
 
-type PathStat = { isDirectory: boolean; isLink: boolean; modifiedAt: Date };
+type PathStat = { isDirectory: boolean; modifiedAt: Date };
 
 /** Undefined if there is nothing at the path. */
 export async function statPath(
@@ -29,48 +28,44 @@ export async function statPath(
     mode: number;
     mtime: string;
   };
-  return {
-    isDirectory: mode >= DIRECTORY_MODE,
-    isLink: (mode & LINK_MODE) !== 0,
-    modifiedAt: new Date(mtime),
-  };
+  return { isDirectory: mode >= DIRECTORY_MODE, modifiedAt: new Date(mtime) };
 }
 
 /** Passes the path to `read` as a tar. `read` may return before the end: the rest is not transferred. */
 export async function readArchive<T>(
-  { call }: EngineContext,
+  { call, download }: EngineContext,
   container: DockerContainer,
   path: string,
   read: (tar: Readable) => Promise<T>,
   signal?: AbortSignal,
 ): Promise<T> {
-  const stream = await call('read files of a container', () => container.getArchive({ path }), { signal });
-  const moving = failWhenStalled();
-  const onAbort = () => moving.destroy(signal?.reason);
-  signal?.addEventListener('abort', onAbort, { once: true });
-  if (signal?.aborted) onAbort();
-  const sent = pipeline(stream, moving);
-  sent.catch(() => {});
+  const query = `path=${encodeURIComponent(path)}`;
+  const tar = await call(
+    'read files of a container',
+    () => download(`/containers/${container.id}/archive?${query}`, signal),
+    { signal },
+  );
+  const socket = tar as Socket;
+  socket.setTimeout(STALL_MS, () => socket.destroy(stalled()));
   try {
-    return await read(moving);
+    return await read(tar);
   } catch (error) {
     if (signal?.aborted) throw signal.reason;
-    if ((moving.errored as NodeJS.ErrnoException | null)?.code === 'ECONNRESET')
+    if ((tar.errored as NodeJS.ErrnoException | null)?.code === 'ECONNRESET')
       throw new EngineUnavailable('The connection to Docker broke while files were read.');
     throw error;
   } finally {
-    signal?.removeEventListener('abort', onAbort);
     // Docker locks the container until it has sent everything or the connection is closed.
-    moving.destroy();
+    tar.destroy();
   }
 }
+
+const stalled = () => new EngineUnavailable(`Docker transferred nothing for ${STALL_MS / 1000} s.`);
 
 /** Passes bytes through, and fails if none arrive for a while. */
 export function failWhenStalled(): PassThrough {
   const stream = new PassThrough({ highWaterMark: 1 << 20 });
-  const fail = () =>
-    stream.destroy(new EngineUnavailable(`Docker transferred nothing for ${STALL_MS / 1000} s.`));
-  const timer = setTimeout(fail, STALL_MS);
+  const timer = setTimeout(() => stream.destroy(stalled()), STALL_MS);
   stream.on('data', () => timer.refresh());
   // The listener above would start the stream before its reader is attached.
   stream.pause();

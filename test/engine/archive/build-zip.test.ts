@@ -127,8 +127,7 @@ test('a file whose stream fails or has the wrong length leaves no trace', async 
   );
   for (const entry of index)
     assert.ok((await buffer(openContent(file, entry))).equals(text(entry.sizeBytes)));
-  assert.equal(statSync(file).size, zip.writtenBytes);
-  assert.ok(zip.writtenBytes < 5000);
+  assert.ok(statSync(file).size < 5000);
 });
 
 test('a ZIP of more files than the old format can count is read by other programs', async () => {

@@ -1,0 +1,140 @@
+// The cost of what follows a build: keeping its artifacts, compared with `docker cp` of the same files. Ratios are of
+// alternating rounds in one run, so that a busy machine affects both sides.
+import { execFileSync } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
+import { loadavg, tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+import { HOST_IMAGE } from '../../src/domain/names.ts';
+import { createDockerEngine } from '../../src/engine/docker/docker-engine.ts';
+import { buildFilesPath, databasePath } from '../../src/store/data/paths.ts';
+import { openSqlite } from '../../src/store/database/db.ts';
+import { runAssay, serve } from '../cli/program.ts';
+import { clearDocker, DOCKER_HOST, docker, makeData } from '../support/appliance.ts';
+import { basic, createClient, type Wire } from '../support/client.ts';
+import { createJourney } from '../support/journey.ts';
+import { startSshd } from '../support/sshd.ts';
+import { exitStatus, median, report, residentBytesOf } from './support.ts';
+
+const { values: options, positionals } = parseArgs({
+  allowPositionals: true,
+  options: { rounds: { type: 'string', default: '3' } },
+});
+const rounds = Number(options.rounds);
+const MIB = 1024 * 1024;
+const SAMPLE_MS = 20;
+const wanted = (part: string) => positionals.length === 0 || positionals.includes(part);
+
+const work = mkdtempSync(join(tmpdir(), 'assay-bench-'));
+const sshd = await startSshd();
+const data = makeData(sshd);
+const added = await runAssay(['user', 'add', 'bench@example.org', '--json', '--data', data]);
+const account = JSON.parse(added.stdout) as { email: string; api_key: string };
+const as = basic(account.email, account.api_key);
+const server = await serve(data, {
+  env: { ASSAY_NETWORK: 'none', ASSAY_ARTIFACT_LIMIT: '2GiB', ASSAY_MIN_FREE_DISK: '1MiB' },
+});
+const pid = server.child.pid as number;
+const client = createClient(
+  `https://127.0.0.1:${server.port}`,
+  readFileSync(join(data, 'tls', 'ca.pem'), 'utf8'),
+);
+const journey = createJourney({ client, as, sshd, waitMs: 600_000 });
+const engine = createDockerEngine({
+  dockerHost: DOCKER_HOST,
+  instance: 'bench',
+  runAs: { uid: 1000, gid: 1000 },
+  network: 'none',
+});
+const image = await engine.prepareImage(HOST_IMAGE);
+const showLoad = (when: string) =>
+  console.log(
+    `load ${when}: ${loadavg()
+      .map(value => value.toFixed(1))
+      .join(' ')}`,
+  );
+
+try {
+  showLoad('before');
+  if (wanted('random'))
+    await compare('1 GiB that does not compress', 1.3, 'head -c 1073741824 /dev/urandom >big');
+  if (wanted('text'))
+    await compare(
+      '1 GiB of log lines',
+      1.3,
+      `awk 'BEGIN { for (i = 0; i < 10500000; i++) printf "%09d %016x line of a log, module %d passed in %d ms and so on and on ...\\n", i, i * 2654435761, i % 97, i % 1013 }' | head -c 1073741824 >big`,
+    );
+  if (wanted('small'))
+    await compare(
+      '10,000 small files',
+      2,
+      'for d in $(seq 100); do mkdir $d; for f in $(seq 100); do echo "<p>page $f of $d</p> <p>covered: line $f</p>" >$d/$f.html; done; done',
+    );
+  showLoad('after');
+} finally {
+  client.close();
+  await server.end('SIGTERM');
+  await sshd.close();
+  await clearDocker(readInstance());
+  engine.close();
+  rmSync(data, { recursive: true, force: true });
+  rmSync(work, { recursive: true, force: true });
+}
+process.exitCode = exitStatus();
+
+function readInstance(): string {
+  using sqlite = openSqlite(databasePath(data));
+  return sqlite.prepare("SELECT value FROM facts WHERE name = 'instance'").pluck().get() as string;
+}
+
+/** The command makes the files in /srv/artifacts. */
+async function compare(name: string, limit: number, command: string): Promise<void> {
+  const container = await docker(
+    ...['create', '--network=none', '--user=1000:1000', '--workdir=/srv/artifacts', '--entrypoint=/bin/sh'],
+    ...image.mounts.map(
+      ({ source, target }) => `--mount=type=bind,source=${source},target=${target},readonly`,
+    ),
+    ...[image.reference, '-c', command],
+  );
+  const project = await journey.project();
+  await project.suite({ command: `cd /srv/artifacts\n${command}\ndate "+stamp %s.%N"` });
+  const kept: number[] = [];
+  const copied: number[] = [];
+  const grown: number[] = [];
+  let build: Wire | undefined;
+  try {
+    execFileSync('docker', ['start', '--attach', container], { stdio: 'inherit', timeout: 300_000 });
+    for (let round = 0; round < rounds; round++) {
+      const target = join(work, 'copy');
+      let startedAt = performance.now();
+      execFileSync('docker', ['cp', `${container}:/srv/artifacts`, target], { timeout: 300_000 });
+      copied.push(performance.now() - startedAt);
+      rmSync(target, { recursive: true, force: true });
+      execFileSync('sync');
+
+      const request = await project.request();
+      const { id_str: id } = await project.buildOf(request);
+      const log = await project.logHas(id as string, 'stamp ');
+      const idleBytes = residentBytesOf(pid);
+      let peakBytes = idleBytes;
+      const sampling = setInterval(() => {
+        peakBytes = Math.max(peakBytes, residentBytesOf(pid));
+      }, SAMPLE_MS);
+      build = await project.finishedBuild(id as string);
+      clearInterval(sampling);
+      startedAt = Number(/^stamp (\d+\.\d+)$/m.exec(log)?.[1]) * 1000;
+      kept.push(Date.parse(build.finished_at as string) - startedAt);
+      grown.push(peakBytes - idleBytes);
+      execFileSync('sync');
+    }
+  } finally {
+    await docker('rm', '--force', container);
+  }
+  const { size } = statSync(buildFilesPath(data, BigInt(build?.id_str as string)));
+  const show = (values: readonly number[]) => values.map(value => Math.round(value)).join(', ');
+  console.log(
+    `${name}: ${build?.artifacts} artifacts, ${build?.artifacts_bytes} bytes, ${size} in the ZIP; kept in ${show(kept)} ms, docker cp ${show(copied)} ms`,
+  );
+  report(`${name}: end of the command to verdict ÷ docker cp`, median(kept) / median(copied), '≤', limit);
+  report(`${name}: growth of the server's memory`, median(grown) / MIB, '≤', 60, ' MiB');
+}
