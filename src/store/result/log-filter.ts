@@ -1,9 +1,10 @@
 // Searches the log of a build. `<log>.grams` beside a finished log has a filter for each MiB: a search reads only the parts
 // of the log that may contain its text. Without the file, it reads all of the log.
 
-import { closeSync, fstatSync, openSync, readSync } from 'node:fs';
-import { access, type FileHandle, open, rm, writeFile } from 'node:fs/promises';
+import { closeSync, fstatSync, openSync, readSync, read as readWithCallback } from 'node:fs';
+import { access, rm, writeFile } from 'node:fs/promises';
 import { setImmediate as nextTurn } from 'node:timers/promises';
+import { promisify } from 'node:util';
 import { crc32 } from 'node:zlib';
 import {
   addToFilter,
@@ -20,10 +21,13 @@ export const MIN_FILTERED_BYTES = 64 * 1024;
 /** How much of a log one filter is made of. */
 const PART_BYTES = 1024 * 1024;
 /** How much is added to a filter without letting other work run. */
-const STEP_BYTES = 128 * 1024;
+const STEP_BYTES = 64 * 1024;
 /** A part that ends within a line is read again from here, so that no match is cut in two. */
 const OVERLAP_BYTES = 4 * 1024;
 const NEWLINE = 0x0a;
+
+/** Opening and closing a file takes microseconds, but its content may have to be read from the disk. */
+const readAt = promisify(readWithCallback);
 
 /** Where a part of a log begins: `line` lines are before it, and the line that it begins in starts at `lineStart`. */
 type Position = { start: number; line: number; lineStart: number };
@@ -40,9 +44,9 @@ const records = Buffer.alloc(RECORD_BYTES * 8);
 /** Makes the filter of a finished log. Other work continues meanwhile. */
 export async function makeLogFilter(path: string, signal?: AbortSignal): Promise<void> {
   const made: Buffer[] = [];
-  const log = await open(path, 'r');
+  const log = openSync(path, 'r');
   try {
-    if ((await log.stat()).size < MIN_FILTERED_BYTES) return;
+    if (fstatSync(log).size < MIN_FILTERED_BYTES) return;
     let part: Part | undefined;
     let filter = new Uint8Array(FILTER_BYTES);
     const finishPart = (isLast: boolean) => {
@@ -61,7 +65,7 @@ export async function makeLogFilter(path: string, signal?: AbortSignal): Promise
     }
     finishPart(true);
   } finally {
-    await log.close();
+    closeSync(log);
   }
   const filterPath = logFilterPath(path);
   try {
@@ -145,8 +149,8 @@ export async function searchLog(
     const bytes = readShortLog(path, buffer);
     if (bytes) return matchesIn({ start: 0, line: 0, lineStart: 0 }, bytes, query, limit);
   }
-  const log = await open(path, 'r').catch(ignoreMissing);
-  if (!log) return [];
+  const log = openIfThere(path);
+  if (log === undefined) return [];
   const found: LogMatch[] = [];
   try {
     for await (const { bytes, ...position } of parts
@@ -160,7 +164,7 @@ export async function searchLog(
       await nextTurn();
     }
   } finally {
-    await log.close();
+    closeSync(log);
   }
   return found;
 }
@@ -185,24 +189,20 @@ function readShortLog(path: string, buffer: Buffer): Buffer | undefined {
   }
 }
 
-function ignoreMissing(error: NodeJS.ErrnoException): undefined {
-  if (error.code !== 'ENOENT') throw error;
-}
-
 type Piece = Part & { bytes: Buffer };
 
-async function* readParts(log: FileHandle, parts: readonly Part[], buffer: Buffer): AsyncGenerator<Piece> {
+async function* readParts(log: number, parts: readonly Part[], buffer: Buffer): AsyncGenerator<Piece> {
   for (const part of parts) {
-    const { bytesRead } = await log.read(buffer, 0, part.end - part.start, part.start);
+    const { bytesRead } = await readAt(log, buffer, 0, part.end - part.start, part.start);
     yield { ...part, bytes: buffer.subarray(0, bytesRead) };
   }
 }
 
 /** Reads a log in pieces of whole lines, as many as fit into the buffer. A longer line comes in pieces that overlap. */
-export async function* readPieces(log: FileHandle, buffer: Buffer): AsyncGenerator<Piece> {
+export async function* readPieces(log: number, buffer: Buffer): AsyncGenerator<Piece> {
   for (let position: Position = { start: 0, line: 0, lineStart: 0 }; ; ) {
     const { start } = position;
-    const { bytesRead } = await log.read(buffer, 0, buffer.length, start);
+    const { bytesRead } = await readAt(log, buffer, 0, buffer.length, start);
     if (bytesRead === 0) return;
     const isAtEnd = bytesRead < buffer.length;
     const read = buffer.subarray(0, bytesRead);
