@@ -88,12 +88,10 @@ export function requireOwner({ caller, dependency }: { caller: Caller; dependenc
 
 /** Stores the upload on disk. Throws its failures as refusals of the field `archive`. */
 async function receive(
-  request: Request,
+  body: AsyncIterable<Uint8Array>,
   dataDirectory: string,
   hasFreeSpace: () => boolean,
 ): Promise<ReceivedArchive> {
-  const body = request.body as AsyncIterable<Uint8Array> | null;
-  if (!body) throw refusal('is_blank', 'archive');
   try {
     return await receiveArchive(body, {
       directory: uploadDirectory(dataDirectory),
@@ -244,10 +242,10 @@ export const dependencies = {
       example: '-T zlib-1.3.1.tar.gz',
     },
     response: { record: uploadedDependencyShape, status: 202 },
-    handle: async ({ db, dependency, dataDirectory, request, hasFreeSpace }) => {
+    handle: async ({ db, dependency, dataDirectory, body, hasFreeSpace }) => {
       if (dependency.compileState === 'compiling' || !hasFreeSpace())
         throw refusal('resource_temporary_unavailable');
-      const received = await receive(request, dataDirectory, hasFreeSpace);
+      const received = await receive(body, dataDirectory, hasFreeSpace);
       await keepArchive(received.path, archivePath(dataDirectory, received.sha256));
       const uploaded = acceptArchive(db, dependency.id, {
         archiveHash: received.sha256,

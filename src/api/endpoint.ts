@@ -92,6 +92,8 @@ export type Call<
     values: V;
     query: Values<Q>;
     request: Request;
+    /** For an endpoint that reads its body itself: the body as it arrives. */
+    body: AsyncIterable<Uint8Array>;
     url: URL;
     params: Readonly<Record<ParamsIn<Path>, string>>;
     /** For streams. With HTTP/2 it is a compatible object. */

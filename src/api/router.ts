@@ -10,7 +10,7 @@ import { type Errors, ExpectedError, Refusal, refusal } from '../domain/refusal.
 import { authenticate } from './authenticate.ts';
 import { type Call, type Endpoint, Listing, type Services } from './endpoint.ts';
 import { PAGE_LIMIT, type pageFields, readFields, type Values } from './fields.ts';
-import { readBody, readQuery, type SentFields } from './http/body.ts';
+import { readBody, readQuery, type SentFields, streamBody } from './http/body.ts';
 import { addressOf } from './http/caller-address.ts';
 import { markAuthenticated } from './http/connections.ts';
 import { isDiskFailure, nextLink, readCallback, respondJson } from './http/respond.ts';
@@ -29,7 +29,9 @@ type Exchange = {
 /** Converts an error to a response. Routes whose errors are not JSON set their own in the exchange. */
 export type ShowError = (error: Error, request: Request) => Response | Promise<Response>;
 export type Bindings = { Bindings: Exchange };
-type RequestContext = Pick<Call, 'request' | 'url' | 'outgoing'> & { params: Record<string, string> };
+type RequestContext = Pick<Call, 'request' | 'body' | 'url' | 'outgoing'> & {
+  params: Record<string, string>;
+};
 
 export function createRouter(services: Services, endpoints: readonly Endpoint[]): Hono<Bindings> {
   const router = new Hono<Bindings>({ strict: true });
@@ -143,7 +145,14 @@ function createHandler(
     env.route = path;
     if (isStream) env.showError = showStreamError;
     const request = req.raw;
-    const context = { request, url: new URL(request.url), params: req.param(), outgoing: env.outgoing };
+    const { outgoing } = env;
+    const context = {
+      request,
+      body: streamBody(outgoing),
+      url: new URL(request.url),
+      params: req.param(),
+      outgoing,
+    };
     const admitted = admitRequest(services, endpoint, context);
     // Most requests have no body and are handled synchronously.
     if (!fields) return perform(env, context, admitted, NO_FIELDS);

@@ -1,6 +1,6 @@
 // Reads the form or JSON body of a request into flat fields: `options[url]` is one name. Nothing nested can reach a prototype.
 
-import type { IncomingMessage } from 'node:http';
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Readable } from 'node:stream';
 import { refusal } from '../../domain/refusal.ts';
 import { readParts, readWhole } from './multipart.ts';
@@ -76,6 +76,12 @@ export function readChunks(
     incoming.off('data', onData).pause();
   });
 }
+
+/**
+ * The body as it arrives, from Node directly. Whoever stops early can still respond, because the request stays open.
+ */
+export const streamBody = ({ req }: ServerResponse): AsyncIterable<Uint8Array> =>
+  req.iterator({ destroyOnReturn: false });
 
 export async function readBody(request: Request): Promise<SentFields> {
   const bytes = await readBytes(request);

@@ -44,7 +44,7 @@ const spaceCheckBatches = 8;
 const syncBatches = 32;
 const temporaryPrefix = '.upload-';
 
-/** Leaves the stream open on failure: the caller decides whether to read the rest or to hang up. */
+/** Ends the iteration on failure. Whether that closes the stream depends on its iterator. */
 export async function receiveArchive(
   stream: AsyncIterable<Uint8Array>,
   options: ReceiveOptions,
@@ -67,7 +67,8 @@ export async function receiveArchive(
 async function store(stream: AsyncIterable<Uint8Array>, file: FileHandle, options: ReceiveOptions) {
   const hash = createHash('sha256');
   const disk = createDisk(file);
-  const next = createReader(stream, options.stallMs);
+  const iterator = stream[Symbol.asyncIterator]();
+  const next = createReader(iterator, options.stallMs);
   let batch = Buffer.allocUnsafe(batchBytes);
   let spare = Buffer.allocUnsafe(batchBytes);
   let filled = 0;
@@ -104,6 +105,8 @@ async function store(stream: AsyncIterable<Uint8Array>, file: FileHandle, option
     detected ??= detect(batch.subarray(0, filled));
     await flush();
   } finally {
+    // Not awaited: a stalled iterator ends later.
+    iterator.return?.();
     await disk.settle();
   }
   disk.throwIfFailed();
@@ -144,11 +147,9 @@ function createDisk(file: FileHandle) {
 
 /** Returns the next chunk, or undefined at the end. Waits at most `stallMs` for it. */
 function createReader(
-  stream: AsyncIterable<Uint8Array>,
+  iterator: AsyncIterator<Uint8Array>,
   stallMs: number,
 ): () => Promise<Uint8Array | undefined> {
-  // Leaving a `for await` early would destroy the request before it is answered.
-  const iterator = stream[Symbol.asyncIterator]();
   return async () => {
     const stalled = Promise.withResolvers<never>();
     const seconds = Math.round(stallMs / 1_000);

@@ -93,9 +93,7 @@ export function upload<Path extends string>(
     const isScript = request.headers.get('accept') === 'application/json';
     try {
       if (file?.fieldName !== options.fieldName) throw refusal('is_blank', options.fieldName);
-      const body = ReadableStream.from(file.bytes);
-      const forwarded = new Request(request.url, { method: 'POST', body, duplex: 'half' } as RequestInit);
-      await perform({ ...visit, request: forwarded }, endpoint);
+      await perform(visit, endpoint, { body: file.bytes });
       const { to, message } = options.done(visit);
       if (!isScript) return respondRedirect(to, { message });
       const cookie = message && { 'set-cookie': flashCookie(message) };

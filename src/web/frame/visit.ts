@@ -4,7 +4,7 @@
 import type { ServerResponse } from 'node:http';
 import type { HtmlEscapedString } from 'hono/utils/html';
 import type { Endpoint, Services } from '../../api/endpoint.ts';
-import type { SentFields } from '../../api/http/body.ts';
+import { type SentFields, streamBody } from '../../api/http/body.ts';
 import type { Resources } from '../../api/resources.ts';
 import { performAs } from '../../api/router.ts';
 import type { Caller } from '../../domain/access.ts';
@@ -83,11 +83,17 @@ export function performPage<Result>(visit: Visit, list: Endpoint<Result>, limit:
 export function perform<Result>(
   visit: Visit,
   endpoint: Endpoint<Result>,
-  input: { params?: Record<string, string>; query?: Record<string, string>; sent?: SentFields } = {},
+  input: {
+    params?: Record<string, string>;
+    query?: Record<string, string>;
+    sent?: SentFields;
+    body?: AsyncIterable<Uint8Array>;
+  } = {},
 ): Promise<Awaited<Result>> {
   const { services, caller, request, outgoing } = visit;
   const params = { ...visit.params, ...input.params };
   const url = new URL(visit.url.pathname, services.baseUrl);
   for (const [name, value] of Object.entries(input.query ?? {})) url.searchParams.set(name, value);
-  return performAs(services, endpoint, caller, { request, outgoing, url, params }, input.sent);
+  const body = input.body ?? streamBody(outgoing);
+  return performAs(services, endpoint, caller, { request, body, outgoing, url, params }, input.sent);
 }
