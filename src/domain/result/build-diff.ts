@@ -243,9 +243,20 @@ function describeLimits(limits: InputsDiff['limits']): string | undefined {
   const changed = limits.filter(({ isChanged }) => isChanged);
   if (changed.length === 0) return undefined;
   const texts = changed.map(
-    ({ name, before, after }) => `${name} from ${before ?? 'none'} to ${after ?? 'none'}`,
+    ({ name, before, after }) => `${name} from ${describeLimit(before)} to ${describeLimit(after)}`,
   );
   return `The settings of the server changed: ${texts.join(', ')}.`;
+}
+
+/** A round number of bytes is easier to read in GiB or MiB. Other limits are never that large. */
+function describeLimit(value: string | number | null): string {
+  if (typeof value !== 'number') return value ?? 'none';
+  for (const [unit, bytes] of [
+    ['GiB', 1024 ** 3],
+    ['MiB', 1024 ** 2],
+  ] as const)
+    if (value > 0 && value % bytes === 0) return `${value / bytes} ${unit}`;
+  return `${value}`;
 }
 
 function describeCommits(range: CommitRange | undefined): string {

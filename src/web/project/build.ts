@@ -13,6 +13,7 @@ import { respondRedirect } from '../frame/layout.ts';
 import { action, form, page, type Route } from '../frame/route.ts';
 import { perform, type View, type Visit } from '../frame/visit.ts';
 import { type BuildVisit, buildHref, buildView, newestBuilds } from '../result/build-frame.ts';
+import { renderLikelyCause } from '../result/likely-cause.ts';
 import { renderNewFailures } from '../result/new-failures.ts';
 import {
   logScripts,
@@ -110,6 +111,6 @@ async function showBuild(visit: BuildVisit): Promise<View> {
     tab: 'log',
     scripts: logScripts,
     styles: logStyles,
-    body: html`<div id="build-findings" data-live>${await renderNewFailures(visit)}</div>${log}`,
+    body: html`<div id="build-findings" data-live>${await renderLikelyCause(visit)}${await renderNewFailures(visit)}</div>${log}`,
   });
 }

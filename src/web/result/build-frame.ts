@@ -84,7 +84,7 @@ function renderHead(visit: BuildVisit, tab: Tab): Html {
     actions: buildButtons(visit, newest),
     subtitle: html`${stateBadge(build.buildState)} ${durationOf(build, now)}`,
   })}
-${explainState(visit)}
+${explainState(visit, tab)}
 ${later ? html`<p class="flash">This suite has run again since. <a href="${buildHref(later, tab)}">Go to the newest build</a></p>` : ''}
 ${propertyList(buildProperties(visit, build, request, commit, now))}
 ${newest.length > 1 ? renderSiblings(build, newest, tab) : ''}
@@ -142,9 +142,17 @@ function buildButtons(visit: BuildVisit, newest: readonly Build[]): Html[] {
   ];
 }
 
+/** Whether a reader asks why it did not pass. */
+export const hasFailed = ({ buildState }: Pick<Build, 'buildState'>) =>
+  buildState === 'failed' || buildState === 'errored' || buildState === 'timed_out';
+
 /** Why the build waits, or ended as it did. */
-function explainState({ services, found: { build } }: BuildVisit): Html | string {
-  const notice = (tone: string, text: string) => html`<p class="flash ${tone}">${text}</p>`;
+function explainState({ services, found: { build } }: BuildVisit, tab: Tab): Html | string {
+  const changes =
+    hasFailed(build) && tab !== 'changes'
+      ? html` <a href="${buildHref(build, 'changes')}">What changed since it passed?</a>`
+      : '';
+  const notice = (tone: string, text: string) => html`<p class="flash ${tone}">${text}${changes}</p>`;
   switch (build.buildState) {
     case 'enqueued': {
       const waiting = services.waiting(build);

@@ -80,9 +80,9 @@ test('each change is described by a sentence', () => {
       'The variable NEW was added; the variables MODE and TOKEN were removed.',
     ],
     [
-      changed({ limits: { MEMORY: 50, NETWORK: 'none', PIDS: 10 } }),
+      changed({ limits: { MEMORY: 3 * 1024 ** 3, NETWORK: 'none', PIDS: 10 } }),
       'limits',
-      'The settings of the server changed: MEMORY from 100 to 50, PIDS from none to 10.',
+      'The settings of the server changed: MEMORY from 100 to 3 GiB, PIDS from none to 10.',
     ],
     [differences({ isSameCommit: false, range }), 'commits', '1 commit by Ada, 1 file changed: Fix it.'],
     [
