@@ -111,6 +111,6 @@ async function showBuild(visit: BuildVisit): Promise<View> {
     tab: 'log',
     scripts: logScripts,
     styles: logStyles,
-    body: html`<div id="build-findings" data-live>${await renderLikelyCause(visit)}${await renderNewFailures(visit)}</div>${log}`,
+    body: html`<div id="build-findings" data-live>${await renderNewFailures(visit)}${await renderLikelyCause(visit)}</div>${log}`,
   });
 }

@@ -218,7 +218,7 @@ ${omitted > 0 ? html`<p class="quiet">${formatCount(omitted)} older commits are 
 ${
   files.length > 0
     ? html`<details class="diff-files"><summary>${formatCount(filesTotal)} ${filesTotal === 1 ? 'file' : 'files'} changed</summary>
-<ul>${files.map(({ path, change }) => html`<li><span class="tag">${change}</span> <code>${path}</code></li>`)}</ul>
+<ul class="diff-paths">${files.map(({ path, change }) => html`<li><span class="tag">${change}</span> <code>${path}</code></li>`)}</ul>
 ${notListed > 0 ? html`<p class="quiet">${formatCount(notListed)} more are not listed.</p>` : ''}</details>`
     : ''
 }`;
