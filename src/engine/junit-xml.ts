@@ -8,7 +8,7 @@ import { type ReportEvents, ReportStop } from '../domain/result/junit.ts';
 /** Why a report was not read to its end, or what is wrong in it. */
 export type XmlProblem = { line: number; message: string };
 
-const PIECE_BYTES = 64 * 1024;
+const PIECE_BYTES = 16 * 1024;
 const MAX_BYTES = 32 * 1024 * 1024;
 const MAX_DEPTH = 64;
 const MAX_ATTRIBUTES = 256;

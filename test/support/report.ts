@@ -14,7 +14,7 @@ export async function readReportBytes(bytes: Iterable<Buffer>, secrets: string[]
   const report = collector.openReport();
   const problem = await readReportXml(asyncOf(bytes), report);
   report.end();
-  return { tests: collector.list(), problem, durationMs: collector.durationMs };
+  return { tests: [...collector.list()], problem, durationMs: collector.durationMs };
 }
 
 async function* asyncOf(bytes: Iterable<Buffer>): AsyncGenerator<Buffer> {

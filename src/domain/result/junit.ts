@@ -4,13 +4,14 @@
 import { append, createKeep, type Excerpt, excerptOf, MAX_NAME_CHARACTERS } from './kept-text.ts';
 import { mergeRepeated } from './test-identity.ts';
 import type { ReportedTest, TestResult } from './test-result.ts';
+import { createTestTable } from './test-table.ts';
 
 export const MAX_CASES = 100_000;
 const MAX_MESSAGE_BYTES = 4 * 1024;
 const MAX_DETAILS_BYTES = 16 * 1024;
 /** Of all messages of a build, and of all its details. */
 const MAX_KEPT_BYTES = 4 * 1024 * 1024;
-const MAX_NAMES_CHARACTERS = 32 * 1024 * 1024;
+const MAX_NAMES_BYTES = 32 * 1024 * 1024;
 const CASES_AT_ONCE = 64;
 const MIN_OUTPUT_BYTES = 1024;
 const MAX_ATTACHMENTS = 20;
@@ -38,8 +39,8 @@ type ReportReader = ReportEvents & {
 export type ReportCollector = {
   /** Begins a report. One is open at a time. Its functions throw a ReportStop at a limit. */
   openReport(): ReportReader;
-  /** Each test once. */
-  list(): ReportedTest[];
+  /** Each test once. They are made one by one. */
+  list(): Iterable<ReportedTest>;
   /** The time of all test cases, including repeated ones. */
   readonly durationMs: number;
 };
@@ -84,45 +85,23 @@ const separator = ' › ';
 
 /** `secrets` are masked in all texts that are kept. */
 export function createReportCollector(secrets: readonly string[]): ReportCollector {
-  const classes = new Map<string, Map<string, ReportedTest>>();
-  const files = new Map<string, string>();
+  const classnames = createIndex();
+  const files = createIndex('');
+  const table = createTestTable(MAX_CASES, classnames.texts, files.texts);
   const keep = createKeep(secrets);
   /** They are recorded together, because each copy of a string takes its time. */
   let pending: Case[] = [];
-  let lastClassname: { given: string; kept: string } | undefined;
+  let lastClass: { given: string; kept: number } | undefined;
   let cases = 0;
-  let nameCharacters = 0;
+  let nameBytes = 0;
   let messageBytes = 0;
   let detailsBytes = 0;
   let durationMs = 0;
 
-  const countName = (name: string): string => {
-    nameCharacters += name.length;
-    if (nameCharacters > MAX_NAMES_CHARACTERS)
-      throw new ReportStop('The names of the tests are too long in total. The rest was left out.');
-    return name;
-  };
-
-  const keepClassname = (given: string): string => {
+  const classOf = (given: string): number => {
     // The cases of a class stand together.
-    if (lastClassname?.given !== given) lastClassname = { given, kept: keep.name(given) };
-    return lastClassname.kept;
-  };
-
-  const keepFile = (file: string): string => {
-    const kept = keep.name(file);
-    const known = files.get(kept);
-    if (known === undefined) files.set(countName(kept), kept);
-    return known ?? kept;
-  };
-
-  const testsOf = (classname: string): Map<string, ReportedTest> => {
-    let tests = classes.get(classname);
-    if (tests === undefined) {
-      tests = new Map();
-      classes.set(countName(classname), tests);
-    }
-    return tests;
+    if (lastClass?.given !== given) lastClass = { given, kept: classnames.indexOf(keep.name(given)) };
+    return lastClass.kept;
   };
 
   const keepMessage = ({ message: given, type, text }: Remarks): string => {
@@ -149,24 +128,28 @@ export function createReportCollector(secrets: readonly string[]): ReportCollect
     return details;
   };
 
-  const record = (one: Case, name: string): void => {
-    const file = one.file === undefined ? undefined : keepFile(one.file);
-    let classname = keepClassname(one.classname);
-    let tests = testsOf(classname);
-    let earlier = tests.get(name);
-    if (earlier?.file !== undefined && file !== undefined && earlier.file !== file) {
+  /** Finds or adds the test. */
+  const testOf = (one: Case, names: Buffer, start: number, end: number): number => {
+    const file = one.file === undefined ? 0 : files.indexOf(keep.name(one.file));
+    const classNumber = classOf(one.classname);
+    let test = table.numberOf(classNumber, names, start, end);
+    const knownFile = table.fileOf(test);
+    if (knownFile !== 0 && file !== 0 && knownFile !== file) {
       // Another test of the same name, not the same one again.
-      classname = `${classname} (${file})`;
-      tests = testsOf(classname);
-      earlier = tests.get(name);
+      const classname = `${classnames.texts[classNumber]} (${files.texts[file]})`;
+      test = table.numberOf(classnames.indexOf(classname), names, start, end);
     }
+    if (file !== 0) table.setFile(test, file);
+    return test;
+  };
+
+  const record = (one: Case, names: Buffer, start: number, end: number): void => {
+    const knownTests = table.size;
+    const test = testOf(one, names, start, end);
     const result = resultOf(one);
     const remarks =
       result === 'skipped' || !one.remarks || failuresOf(one.remarks) === 0 ? undefined : one.remarks;
-    const test: ReportedTest = {
-      classname,
-      name,
-      file,
+    const values = {
       result,
       durationMs: one.durationMs === undefined ? undefined : Math.round(one.durationMs),
       isFlaky: remarks !== undefined && result === 'passed',
@@ -174,19 +157,31 @@ export function createReportCollector(secrets: readonly string[]): ReportCollect
       message: remarks ? keepMessage(remarks) : '',
       details: remarks ? keepDetails(remarks) : '',
     };
-    tests.set(earlier?.name ?? countName(name), earlier ? mergeRepeated(earlier, test) : test);
+    if (table.size > knownTests) table.set(test, values);
+    else {
+      const earlier = table.get(test);
+      table.set(test, mergeRepeated(earlier, { ...earlier, ...values }));
+    }
   };
 
   const recordPending = (): void => {
-    const names = keep.names(pending.map(one => one.name));
     const recorded = pending;
+    const names = keep.names(recorded.map(one => one.name));
     pending = [];
-    for (const [at, one] of recorded.entries()) record(one, names[at]!);
+    nameBytes += names.length;
+    let start = 0;
+    for (const one of recorded) {
+      const end = names.indexOf(0, start);
+      record(one, names, start, end);
+      start = end + 1;
+    }
   };
 
   const add = (one: Case): void => {
     if (cases === MAX_CASES)
       throw new ReportStop(`The build has more than ${MAX_CASES} test cases. The rest was left out.`);
+    if (nameBytes + classnames.bytes + files.bytes > MAX_NAMES_BYTES)
+      throw new ReportStop('The names of the tests are too long in total. The rest was left out.');
     cases++;
     durationMs += one.durationMs ?? 0;
     pending.push(one);
@@ -195,9 +190,33 @@ export function createReportCollector(secrets: readonly string[]): ReportCollect
 
   return {
     openReport: () => openReport(add, recordPending),
-    list: () => [...classes.values()].flatMap(tests => [...tests.values()]),
+    *list() {
+      for (let test = 0; test < table.size; test++) yield table.get(test);
+    },
     get durationMs() {
       return Math.round(durationMs);
+    },
+  };
+}
+
+/** Numbers texts from 0 in order of their first appearance. */
+function createIndex(...known: string[]) {
+  const texts: string[] = [];
+  const numbers = new Map<string, number>();
+  let bytes = 0;
+  const indexOf = (text: string): number => {
+    const number = numbers.get(text);
+    if (number !== undefined) return number;
+    numbers.set(text, texts.length);
+    bytes += text.length;
+    return texts.push(text) - 1;
+  };
+  for (const text of known) indexOf(text);
+  return {
+    texts: texts as readonly string[],
+    indexOf,
+    get bytes() {
+      return bytes;
     },
   };
 }
@@ -314,8 +333,12 @@ function openReport(add: (one: Case) => void, recordPending: () => void): Report
     },
 
     end() {
-      for (const one of cases.reverse()) if (one.remarks && failuresOf(one.remarks) > 0) add(one);
-      cases.length = 0;
+      try {
+        for (const one of cases.reverse()) if (one.remarks && failuresOf(one.remarks) > 0) add(one);
+      } catch (error) {
+        // The case is one too many.
+        if (!(error instanceof ReportStop)) throw error;
+      }
       recordPending();
     },
 

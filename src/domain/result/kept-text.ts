@@ -32,7 +32,8 @@ export function append(excerpt: Excerpt, text: string): void {
 type Keep = {
   text(excerpt: Excerpt, maxBytes: number): string;
   name(name: string): string;
-  names(names: readonly string[]): string[];
+  /** The names in one buffer, each with a zero byte after it. */
+  names(names: readonly string[]): Buffer;
 };
 
 /**
@@ -71,8 +72,12 @@ export function createKeep(secrets: readonly string[]): Keep {
       return beginning(cutBytes(all, availableBytes - Buffer.byteLength(shownEnd))) + gap + shownEnd;
     },
     name: name => whole(Buffer.from(shorten(name))),
-    // Neither names nor secrets contain the separator.
-    names: names => whole(Buffer.from(names.map(shorten).join('\0'))).split('\0'),
+    // Neither names nor secrets contain a zero byte. So the mask holds nothing back.
+    names(names) {
+      const shown = mask.push(Buffer.from(`${names.map(shorten).join('\0')}\0`));
+      mask.end();
+      return shown;
+    },
   };
 }
 

@@ -14,8 +14,8 @@ const MAX_PROBLEMS = 10;
 export type BuildReports = {
   /** The artifacts that are reports. */
   paths: string[];
-  /** Each test once, with secrets masked. */
-  tests: ReportedTest[];
+  /** Each test once, with secrets masked. They are made one by one. */
+  tests: Iterable<ReportedTest>;
   /** The time of all test cases, including repeated ones. */
   durationMs: number;
   /** A line for each report that is not well-formed or was not read to its end; null if there is none. */

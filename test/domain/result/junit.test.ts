@@ -28,9 +28,9 @@ const dialects: Dialect[] = [
     counts: { passed: 4, failed: 1 },
     tests: [
       'outer | first',
-      'outer | fourth',
       'outer › inner | second',
       'outer › inner › core | third',
+      'outer | fourth',
       ' | fifth',
     ],
   },
