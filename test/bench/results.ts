@@ -1,6 +1,6 @@
-// The cost of what follows a build: keeping its artifacts, compared with `docker cp` of the same
-// files, and searching its log, compared with `grep -r`. Ratios are of
-// alternating rounds in one run, so that a busy machine affects both sides.
+// The cost of what follows a build: keeping its artifacts, compared with `docker cp` of the same files, reading its test
+// reports, compared with the bare XML parser, and searching its log, compared with `grep -r`. Ratios are of alternating
+// rounds in one run, so that a busy machine affects both sides.
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { loadavg, tmpdir } from 'node:os';
@@ -16,6 +16,7 @@ import { basic, createClient, type Wire } from '../support/client.ts';
 import { createJourney } from '../support/journey.ts';
 import { startSshd } from '../support/sshd.ts';
 import { exitStatus, median, report, residentBytesOf } from './support.ts';
+import { benchReports } from './support-reports.ts';
 import { benchSearch } from './support-search.ts';
 
 const { values: options, positionals } = parseArgs({
@@ -72,6 +73,7 @@ try {
       2,
       'for d in $(seq 100); do mkdir $d; for f in $(seq 100); do echo "<p>page $f of $d</p> <p>covered: line $f</p>" >$d/$f.html; done; done',
     );
+  if (wanted('reports')) await benchReports();
   if (wanted('search')) await benchSearch();
   showLoad('after');
 } finally {
