@@ -187,7 +187,7 @@ export async function createZip(file: string): Promise<ZipWriter> {
       chunks = [];
       blockBytes = 0;
       if (method === undefined) {
-        const first = await deflate(block, false);
+        const first = await deflate(block, isLast);
         method = first.length < block.length * WORTHWHILE ? DEFLATED : STORED;
         await append(header(0));
         await append(method === DEFLATED ? first : block);

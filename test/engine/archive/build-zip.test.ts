@@ -51,6 +51,21 @@ async function writeZip(file: string): Promise<Map<string, StoredEntry>> {
   return new Map((await zip.finish()).map(entry => [entry.path, entry]));
 }
 
+test('how content is split into chunks makes no difference', async () => {
+  using directory = temporaryDirectory();
+  const file = join(directory.path, 'files.zip');
+  for (const content of [text(300_000), text(900_000), randomBytes(300_000)])
+    for (const size of [1_000, 60_000, 100_000, 262_145, 1_000_000]) {
+      await using zip = await createZip(file);
+      await zip.add(entryOf('a', content.length), chunksOf(content, size));
+      const [entry] = await zip.finish();
+      assert.ok(
+        (await buffer(openContent(file, entry as StoredEntry))).equals(content),
+        `${content.length} ${size}`,
+      );
+    }
+});
+
 test('the index finds the content of every entry, whole and in ranges', async () => {
   using directory = temporaryDirectory();
   const file = join(directory.path, 'files.zip');
