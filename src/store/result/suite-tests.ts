@@ -1,7 +1,6 @@
-// Reads the tests of a suite with their statistics over its latest builds, and the figures of these builds.
+// Reads the tests of a suite with their statistics over its latest builds.
 
 import { and, desc, eq, gt } from 'drizzle-orm';
-import type { BuildState } from '../../domain/build.ts';
 import { createResultTable, findPosition, type ResultTable } from '../../domain/result/comparison.ts';
 import { FLAKY_MS, SCORE_BUILDS, scoreOf } from '../../domain/result/flakiness.ts';
 import {
@@ -9,10 +8,10 @@ import {
   type SuiteStatistics,
   type TestStatistics,
 } from '../../domain/result/suite-statistics.ts';
-import { isFailure, type TestCounts } from '../../domain/result/test-result.ts';
+import { isFailure } from '../../domain/result/test-result.ts';
 import type { Db } from '../database/db.ts';
 import type { Page } from '../database/page.ts';
-import { buildReports, builds, projects, tests } from '../database/schema.ts';
+import { buildReports, projects, tests } from '../database/schema.ts';
 import { findLook } from '../trigger/firings.ts';
 import { createPace, type Pace } from './pace.ts';
 import { findResults } from './reports.ts';
@@ -159,54 +158,4 @@ export function findDefaultBranch(db: Db, suite: { id: bigint; projectId: bigint
     .orderBy(desc(buildReports.buildId))
     .limit(1)
     .get()?.branch;
-}
-
-export type SuiteBuild = {
-  buildId: bigint;
-  commitRef: string;
-  branch: string;
-  buildState: BuildState;
-  finishedAt: number | null;
-  /** How long its tests took. */
-  testsMs: number;
-  /** How long the build took; null if it never started. */
-  buildMs: number | null;
-  tests: TestCounts;
-};
-
-/** The latest builds of a suite that have a report, oldest first, for charts. */
-export function listSuiteBuilds(
-  db: Db,
-  suiteId: bigint,
-  options: { branch?: string | undefined; limit: number },
-): SuiteBuild[] {
-  const { branch, limit } = options;
-  return db.orm
-    .select({
-      buildId: builds.id,
-      commitRef: builds.commitRef,
-      branch: buildReports.branch,
-      buildState: builds.buildState,
-      startedAt: builds.startedAt,
-      finishedAt: builds.finishedAt,
-      testsMs: buildReports.durationMs,
-      tests: builds.tests,
-    })
-    .from(buildReports)
-    .innerJoin(builds, eq(builds.id, buildReports.buildId))
-    .where(
-      and(
-        eq(buildReports.suiteId, suiteId),
-        branch === undefined ? undefined : eq(buildReports.branch, branch),
-      ),
-    )
-    .orderBy(desc(buildReports.buildId))
-    .limit(limit)
-    .all()
-    .reverse()
-    .map(({ startedAt, tests: counts, ...row }) => ({
-      ...row,
-      buildMs: startedAt === null || row.finishedAt === null ? null : row.finishedAt - startedAt,
-      tests: counts as TestCounts,
-    }));
 }

@@ -62,7 +62,7 @@ ${table({
   rows: items.map(item => ({ cells: testCells(visit, item) })),
   empty: {
     title: 'No test results',
-    text: html`Let the command of the suite write JUnit XML to the directory <code>$ASSAY_ARTIFACTS</code> (<code>/srv/artifacts</code>), or set the test reports of the suite to the files that it writes in the checkout.`,
+    text: html`Let the command of the suite write JUnit XML to the directory <code>$ASSAY_ARTIFACTS</code> (<code>/srv/artifacts</code>), or set the test reports of the suite to the files that it writes in the checkout. <a href="/ui/manual/tests">More about test results</a>`,
     action: linkButton(suitePath(visit), 'Settings of the suite'),
   },
 })}

@@ -12,8 +12,7 @@ import { plainText } from '../project/log-view.ts';
 
 const MAX_FIRST_LINE = 300;
 
-export const testHref = (visit: ProjectVisit, test: Pick<Test, 'id'>) =>
-  projectPath(visit, `/tests/${test.id}`);
+const testHref = (visit: ProjectVisit, test: Pick<Test, 'id'>) => projectPath(visit, `/tests/${test.id}`);
 
 /** The name, which links to the test's page, and the class below it. */
 export function testName(visit: ProjectVisit, test: Test): Html {
@@ -65,9 +64,6 @@ export function failureMessage(id: string, failure: { message: string; details: 
   if (whole === first && first.length <= MAX_FIRST_LINE) return html`<p class="failure-line">${first}</p>`;
   return html`<details class="failure" id="${id}"><summary><span class="failure-line">${shorten(first)}</span></summary><pre>${whole}</pre></details>`;
 }
-
-export const firstLine = ({ message }: { message: string }) =>
-  shorten(plainText(message).trim().split('\n', 1)[0] ?? '');
 
 const shorten = (line: string) =>
   line.length <= MAX_FIRST_LINE ? line : `${line.slice(0, MAX_FIRST_LINE - 1)}…`.toWellFormed();

@@ -4,11 +4,11 @@ import { test } from 'node:test';
 import type { Db } from '../../../src/store/database/db.ts';
 import { findReport, listBuildTests } from '../../../src/store/result/build-tests.ts';
 import { prepareReport, recordReport } from '../../../src/store/result/reports.ts';
-import { listSuiteBuilds, listSuiteTests } from '../../../src/store/result/suite-tests.ts';
+import { listSuiteTests } from '../../../src/store/result/suite-tests.ts';
 import { findTest, listFlakyTests, listTestHistory } from '../../../src/store/result/tests.ts';
 import { moveBuild } from '../../../src/store/transition.ts';
 import { addBuilds, addProject, addSuite, dump, openFixture } from '../fixture.ts';
-import { addReport, finishBuild, reported, reportOf } from './reported.ts';
+import { addReport, reported, reportOf } from './reported.ts';
 
 const firstPage = { limit: 100, before: undefined };
 const hash = (digit: string) => digit.repeat(40);
@@ -308,25 +308,4 @@ test('the history of a test names its builds, newest first, and goes on over pag
     [1, 0],
   );
   assert.equal(second.next, undefined);
-});
-
-test('charts get the latest builds of a suite, oldest first', async () => {
-  using fixture = openFixture();
-  const { db, now } = fixture;
-  const project = addProject(db);
-  const suite = addSuite(db, project.id);
-  for (let n = 0; n < 3; n += 1) {
-    const { builds } = addBuilds(db, project, [suite.id]);
-    moveBuild(db, builds[0]!, 'start');
-    now.ms += 2000;
-    await finishBuild(db, builds[0]!, [reported('a', n === 1 ? 'failed' : 'passed', { durationMs: n })]);
-  }
-  const found = listSuiteBuilds(db, suite.id, { limit: 2 });
-  assert.deepEqual(
-    found.map(({ buildState, buildMs, testsMs, tests }) => [buildState, buildMs, testsMs, tests.passed]),
-    [
-      ['failed', 2000, 1, 0],
-      ['passed', 2000, 2, 1],
-    ],
-  );
 });
