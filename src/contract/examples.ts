@@ -153,6 +153,8 @@ const byRecord: Record<string, Record<string, unknown>> = {
   ExitCodeChange: { before: 0, after: 2, changed: true },
   EnvironmentVariable: { name: 'API_URL' },
   FoundLine: { build_state: 'failed', line: 1204, offset: 73_112, text: 'Error: connection refused' },
+  SeenBuild: { build_state: 'failed' },
+  SeenLine: { line: 1204, text: 'Error: connection refused', other_builds: 12 },
   GitOptions: { repository_url: 'git@git.example.org:team/live.git' },
   Identity: { email: 'ada@example.org' },
   ImageChange: { before: 'host', before_id: HOST, after: 'host', after_id: HOST, changed: false },

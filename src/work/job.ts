@@ -74,6 +74,8 @@ export type Job<Verdict extends JobVerdict> = JobBase &
      * outcome. Returns lines for the log. Repeated if the server is killed meanwhile.
      */
     collect?(outcome: Outcome, log: LogWriter): Promise<string[]>;
+    /** Reads the finished log, before the verdict is recorded. Repeated if the server is killed meanwhile. */
+    readLog?(verdict: Verdict): Promise<void>;
     classify(outcome: Outcome): Verdict;
     /** Moves the row to its next state. */
     record(verdict: Verdict, changes: { attempts?: number; spentMs?: number }): void;
@@ -241,6 +243,7 @@ async function conclude<Verdict extends JobVerdict>(
     if (!isLogFinished) await log.finish([...collected, ...verdict.lines].map(mask));
     isLogFinished = true;
     options.live.publish([`log:${job.topic}`]);
+    await job.readLog?.(verdict);
     if (mustCleanFirst) await removeFromDocker(options, job);
     if (isRequeued) await removeFiles(options, job);
     job.record(

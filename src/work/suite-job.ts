@@ -29,6 +29,7 @@ import { findProject, type Project } from '../store/projects.ts';
 import { listFirstWaitingBuilds, listRunningBuilds } from '../store/queue.ts';
 import type { ArtifactCounts } from '../store/result/build-artifacts.ts';
 import { recordInputs } from '../store/result/build-inputs.ts';
+import { recordFailureLines } from '../store/result/failure-lines.ts';
 import { findSuite, listAllVariables, listSuiteDependencies, type Variable } from '../store/suites.ts';
 import { moveBuild } from '../store/transition.ts';
 import { watchCancellation } from './cancellation.ts';
@@ -122,6 +123,15 @@ function createSuiteJob(options: SuiteJobOptions, build: Build): Job<Verdict> {
       const collected = await collectArtifacts(options, build, job, outcome, log);
       counts = collected.counts;
       return collected.lines;
+    },
+    async readLog({ event }) {
+      if (event !== 'fail' && event !== 'error' && event !== 'time_out') return;
+      try {
+        await recordFailureLines(db, build, job.logPath);
+      } catch (error) {
+        // The verdict does not depend on it.
+        options.log.error('error lines of a build could not be recorded', { build: build.id, cause: error });
+      }
     },
     classify: outcome =>
       classifyOutcome(outcome, {

@@ -219,6 +219,7 @@ export const additionalEndpoints: Row[] = [
   { ...get(`${B}/diff`, 'both', 'commits'), query: 'against=:build_id' },
   { method: 'POST', path: '/hooks/:trigger_id', who: 'none', status: 200, hook: true },
   { ...get(`${P}/search`, 'both', 'commits'), query: 'q=refused' },
+  get(`${P}/builds/:build_id/similar`, 'both', 'commits'),
 ];
 
 export const contract: Row[] = [...originalEndpoints, ...completingEndpoints, ...additionalEndpoints];

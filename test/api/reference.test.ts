@@ -9,6 +9,8 @@ import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { after, before, describe, test } from 'node:test';
 import { createApplication, createAuthorizationCode } from '../../src/store/applications.ts';
+import { buildLogPath } from '../../src/store/data/paths.ts';
+import { recordFailureLines } from '../../src/store/result/failure-lines.ts';
 import { bootApp, hookSecretOf, type Planted, type TestApp } from '../support/app.ts';
 import { parseExact, type Wire } from '../support/client.ts';
 import { contract, idIn, type Row } from './contract.ts';
@@ -117,7 +119,11 @@ async function prepare(row: (typeof rows)[number]): Promise<Record<string, strin
   const { owner } = app.people;
   const planted: Planted = app.plant();
   if (row.path.endsWith('/share')) compileAll(app.db, planted.free_dependency_id);
-  if (row.path.endsWith('/search')) await app.writeLog(planted.build_id, 'connection refused\n');
+  if (/\/(search|similar)$/.test(row.path)) {
+    await app.writeLog(planted.build_id, 'Error: connection refused\n');
+    const build = { id: planted.build_id, projectId: planted.project_id };
+    await recordFailureLines(app.db, build, buildLogPath(app.data, build.id));
+  }
   if (row.path.endsWith('/invitation')) makeInvited(app.db, planted.collaborator_id, owner.account.id);
   if (row.path.endsWith('badge.svg'))
     await app.client.call('PUT', `/projects/${planted.project_id}`, {

@@ -1,9 +1,15 @@
-// The endpoint that searches the logs of a project's builds.
+// Endpoints that search the logs of a project's builds, and that tell whether the failure of a build was seen before.
 
-import { foundLineShape, presentFoundLine } from '../../contract/records/search.ts';
+import {
+  foundLineShape,
+  presentFoundLine,
+  presentSeenLine,
+  seenLineShape,
+} from '../../contract/records/search.ts';
 import { type BuildState, buildMachine } from '../../domain/build.ts';
 import { refusal } from '../../domain/refusal.ts';
 import { QUERY_LENGTH } from '../../domain/result/log-query.ts';
+import { listSeenLines } from '../../store/result/failure-lines.ts';
 import { findSuite } from '../../store/suites.ts';
 import { endpoint, Listing } from '../endpoint.ts';
 import { flag, optional, optionalId, required, time } from '../fields.ts';
@@ -62,5 +68,15 @@ export const searches = {
       );
       return new Listing(lines, next);
     },
+  }),
+  similar: endpoint({
+    method: 'GET',
+    path: '/projects/:project_id/builds/:build_id/similar',
+    summary:
+      'Returns the error lines of a build that did not pass, and for each the first and the last other build that has it',
+    access: 'sees',
+    scope: 'commits',
+    response: { list: seenLineShape, paged: false },
+    handle: ({ db, build }) => listSeenLines(db, build).map(presentSeenLine),
   }),
 };

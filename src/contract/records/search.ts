@@ -1,4 +1,4 @@
-// The record of a log line that a search found, and the function that creates it.
+// The records of log lines that a search found, and of error lines that were seen before, and functions that create them.
 
 import { type BuildState, buildMachine } from '../../domain/build.ts';
 import { idPair, idPairShape, record, shape, wireTime } from '../wire.ts';
@@ -39,5 +39,59 @@ export function presentFoundLine(
     line,
     offset,
     text,
+  };
+}
+
+const seenBuildShape = record('SeenBuild', {
+  ...idPairShape('build_id', 'The build.'),
+  suite: shape.string('The name of its suite.'),
+  branch: shape.string('The branch that was requested; empty for a tag or a commit hash.'),
+  build_state: shape.oneOf(Object.keys(buildMachine), 'State of the build.'),
+  created_at: shape.time('When it was queued.'),
+});
+
+export const seenLineShape = record(
+  'SeenLine',
+  {
+    line: shape.integer('The number of the line in the log, starting at 1; 0 for the failure of a test.'),
+    text: shape.string('The line without colours, at most 500 characters.'),
+    other_builds: shape.integer(
+      'How many other builds of the project have the same line, apart from times and numbers; at most 1000.',
+    ),
+    first: seenBuildShape,
+    last: seenBuildShape,
+  },
+  ['first', 'last'],
+);
+
+type SeenBuildRow = {
+  id: bigint;
+  suiteName: string;
+  branch: string;
+  buildState: BuildState;
+  createdAt: number;
+};
+
+const presentSeenBuild = (build: SeenBuildRow) => ({
+  ...idPair('build_id', build.id),
+  suite: build.suiteName,
+  branch: build.branch,
+  build_state: build.buildState,
+  created_at: wireTime(build.createdAt),
+});
+
+export function presentSeenLine(seen: {
+  line: number;
+  text: string;
+  otherBuilds: number;
+  first: SeenBuildRow | undefined;
+  last: SeenBuildRow | undefined;
+}) {
+  return {
+    line: seen.line,
+    text: seen.text,
+    other_builds: seen.otherBuilds,
+    ...(seen.first && { first: presentSeenBuild(seen.first) }),
+    ...(seen.last && { last: presentSeenBuild(seen.last) }),
   };
 }
