@@ -10,6 +10,8 @@ type Counts = {
   pendingDeliveries: number;
   triggers: [labels: string, count: number][];
   lateLooks: number;
+  /** Builds with artifacts, and the size of their files before compression. */
+  artifacts: { builds: number; sizeBytes: number };
   databaseBytes: number;
 };
 
@@ -33,6 +35,9 @@ export function countByState(db: Db): Counts {
   const triggers = db.orm.all<{ type: string; state: string; count: bigint }>(sql`
     SELECT trigger_type AS type, CASE enabled WHEN 1 THEN state ELSE 'disabled' END AS state, count(*) AS count
       FROM triggers WHERE deleted_at IS NULL GROUP BY 1, 2`);
+  const artifacts = db.orm.get<{ builds: bigint; bytes: bigint }>(
+    sql`SELECT count(*) AS builds, coalesce(sum(artifacts_bytes), 0) AS bytes FROM builds WHERE artifacts > 0`,
+  );
   const pages = Number(db.sqlite.pragma('page_count', { simple: true }));
   const pageBytes = Number(db.sqlite.pragma('page_size', { simple: true }));
   return {
@@ -40,6 +45,7 @@ export function countByState(db: Db): Counts {
     pendingDeliveries: Number(pending?.count ?? 0),
     triggers: triggers.map(row => [`type="${row.type}",state="${row.state}"`, Number(row.count)]),
     lateLooks: countLateLooks(db),
+    artifacts: { builds: Number(artifacts?.builds ?? 0), sizeBytes: Number(artifacts?.bytes ?? 0) },
     databaseBytes: pages * pageBytes,
   };
 }

@@ -24,6 +24,7 @@ import type { Artifacts } from './artifacts.ts';
 import type { Caches } from './caches.ts';
 import type { ContainerHost } from './container-host.ts';
 import type { LogFilters } from './result/filter-logs.ts';
+import { sweepArtifactFiles, sweepExpiredArtifacts } from './result/sweep-artifacts.ts';
 
 export type SweepOptions = {
   db: Db;
@@ -34,6 +35,8 @@ export type SweepOptions = {
   filters: Pick<LogFilters, 'repair'>;
   dataDirectory: string;
   retentionMs: number;
+  /** How long artifacts of builds are kept. */
+  artifactsMs: number;
 };
 
 const ARTIFACT_VOLUMES: ReadonlySet<string> = new Set(['artifact', 'union', 'mountpoints', LOST_VOLUME_KIND]);
@@ -54,7 +57,7 @@ export function startSweep(options: SweepOptions): { stop(): void; sweep(): Prom
   let logsAt = Number.NEGATIVE_INFINITY;
   const sweepSources = createSourceSweep(options);
   const sweep = () => {
-    // Logs may be very many, so they are listed less often.
+    // Logs and artifacts may be very many, so they are listed less often.
     const withLogs = performance.now() - logsAt > LOGS_EVERY_MS;
     if (withLogs) logsAt = performance.now();
     current ??= sweepOnce(options, withLogs, sweepSources).finally(() => {
@@ -72,7 +75,7 @@ async function sweepOnce(
   withLogs: boolean,
   sweepSources: () => Promise<void>,
 ): Promise<void> {
-  const { db, host, log } = options;
+  const { db, host, log, dataDirectory } = options;
   const attempt = async (what: string, work: () => Promise<unknown>) => {
     try {
       await work();
@@ -88,6 +91,8 @@ async function sweepOnce(
   if (withLogs) {
     await attempt('logs of what was deleted', () => sweepOrphanLogs(options));
     options.filters.repair();
+    await attempt('expired artifacts', () => sweepExpiredArtifacts(db, dataDirectory, options.artifactsMs));
+    await attempt('files of artifacts', () => sweepArtifactFiles(db, dataDirectory));
   }
   if (host.unavailable() !== undefined) return;
   await attempt('containers', async () => {

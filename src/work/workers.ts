@@ -200,6 +200,7 @@ export async function startWorkers(options: {
     filters,
     dataDirectory,
     retentionMs: settings.retentionMs,
+    artifactsMs: settings.artifactsMs,
   });
   // Frees the volume of an emptied cache without delay.
   const unwatchCaches = live.watch(CACHES_TOPIC, () => void sweep?.sweep());

@@ -185,7 +185,7 @@ test('without --with-key the file contains no private key, and restore says what
   assert.match(made.stdout, /without the master key: keep .*master\.key/);
   const restored = await runAssay(['restore', file, '--data', data]);
   assert.match(restored.stdout, /copy the master key to .*new\/master\.key/);
-  assert.deepEqual(contentsOf(data), contentsOf(app.data, 'tls/', 'master.key', 'logs/'));
+  assert.deepEqual(contentsOf(data), contentsOf(app.data, 'files', 'tls/', 'master.key', 'logs/'));
 
   assert.ok((await verify(file)).opened! > 0);
   const keyless = await verify(file, join(place.path, 'nowhere'));

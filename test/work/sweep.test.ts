@@ -22,7 +22,7 @@ function sweeperOf(
   containers: unknown[] = [],
 ) {
   const dataDirectory = dirname(path);
-  for (const name of ['jobs', 'mirrors', 'archives', 'artifacts', 'logs'])
+  for (const name of ['jobs', 'mirrors', 'archives', 'artifacts', 'files', 'logs'])
     mkdirSync(join(dataDirectory, name));
   const removed: string[] = [];
   const options: SweepOptions = {
@@ -41,6 +41,7 @@ function sweeperOf(
     filters: { repair: () => {} },
     dataDirectory,
     retentionMs: DAY_MS,
+    artifactsMs: DAY_MS,
     ...overrides,
   };
   const begin = () => {

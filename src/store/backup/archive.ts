@@ -29,6 +29,7 @@ export const keyName = masterKeyPath('');
 export const kept = [
   'archives',
   'artifacts',
+  'files',
   'logs',
   'tls',
 ] as const satisfies (typeof directories)[number][];

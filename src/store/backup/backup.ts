@@ -151,7 +151,8 @@ async function* openFiles(
   }
   yield { name: databaseName, file: await open(join(work, databaseName)) };
 
-  if (logs) yield* filesOf(await namesIn(data, 'logs'));
+  if (logs)
+    for (const directory of ['logs', 'files'] as const) yield* filesOf(await namesIn(data, directory));
   yield* filesOf(sshNames);
   if (!key) return;
   yield* filesOf(await namesIn(data, 'tls'));
@@ -233,7 +234,7 @@ async function namesIn(data: string, directory: (typeof kept)[number]): Promise<
 /** About how much there is to read; only for showing the progress. */
 async function sizeOf(data: string, { logs }: BackupOptions): Promise<number> {
   let bytes = (await stat(databasePath(data))).size;
-  for (const directory of ['archives', 'artifacts', ...(logs ? (['logs'] as const) : [])] as const)
+  for (const directory of ['archives', 'artifacts', ...(logs ? (['logs', 'files'] as const) : [])] as const)
     for (const name of await namesIn(data, directory))
       bytes += (await lstat(join(data, name)).catch(() => undefined))?.size ?? 0;
   return bytes;

@@ -14,7 +14,8 @@ export const deployLogPath = (data: string, id: bigint) => join(data, 'logs', `d
 export const archivePath = (data: string, hash: string) => join(data, 'archives', hash);
 export const artifactPath = (data: string, hash: string) => join(data, 'artifacts', `${hash}.tar.zst`);
 /** The files that a build produced, as one ZIP. */
-export const buildFilesPath = (data: string, id: bigint) => join(data, 'files', `${id}.zip`);
+export const buildFilesPath = (data: string, id: bigint) => join(buildFilesDirectory(data), `${id}.zip`);
+export const buildFilesDirectory = (data: string) => join(data, 'files');
 export const uploadDirectory = (data: string) => join(data, 'uploads');
 export const mirrorPath = (data: string, projectId: bigint) => join(data, 'mirrors', `${projectId}.git`);
 /** The mirrors of the project's submodules. They are next to its own mirror and are deleted with it. */

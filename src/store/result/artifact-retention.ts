@@ -52,22 +52,26 @@ export function findNewestPassedBuild(
   suite: { id: bigint; projectId: bigint },
   branch?: string,
 ): Build | undefined {
-  return db.orm
-    .select(getTableColumns(builds))
-    .from(buildRequests)
-    .innerJoin(builds, eq(builds.buildRequestId, buildRequests.id))
-    .where(
-      and(
-        eq(buildRequests.projectId, suite.projectId),
-        branch === undefined ? undefined : eq(buildRequests.branch, branch),
-        isNull(buildRequests.pullRequest),
-        eq(builds.suiteId, suite.id),
-        eq(builds.buildState, 'passed'),
-      ),
-    )
-    .orderBy(desc(buildRequests.id), desc(builds.id))
-    .limit(1)
-    .get();
+  return (
+    db.orm
+      .select(getTableColumns(builds))
+      .from(buildRequests)
+      // Keeps SQLite from reading all builds of the suite: the newest request usually has one that passed.
+      .crossJoin(builds)
+      .where(
+        and(
+          eq(builds.buildRequestId, buildRequests.id),
+          eq(buildRequests.projectId, suite.projectId),
+          branch === undefined ? undefined : eq(buildRequests.branch, branch),
+          isNull(buildRequests.pullRequest),
+          eq(builds.suiteId, suite.id),
+          eq(builds.buildState, 'passed'),
+        ),
+      )
+      .orderBy(desc(buildRequests.id), desc(builds.id))
+      .limit(1)
+      .get()
+  );
 }
 
 /**

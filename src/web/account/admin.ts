@@ -11,6 +11,7 @@ import { listUnfinishedBuilds, listUnfinishedCompiles } from '../../store/queue.
 import { changeAccount, registerAccount, resetAccount, type Secrets } from '../../store/registration.ts';
 import {
   copyText,
+  countOf,
   filterBox,
   formatSize,
   linkButton,
@@ -95,6 +96,10 @@ function renderVitals(visit: Visit): Html {
         : `${formatSize(freeDiskBytes)} free`,
     ],
     ['Caches', renderCacheSum(visit)],
+    [
+      'Artifacts',
+      `${formatSize(counts.artifacts.sizeBytes)} of ${countOf(counts.artifacts.builds, 'build')}, before compression`,
+    ],
     ['Database', formatSize(counts.databaseBytes)],
     ['Pending webhooks', String(counts.pendingDeliveries)],
     [

@@ -11,7 +11,14 @@ import { findVisibleProject } from '../../store/projects.ts';
 import { isNewestOfBranch } from '../../store/result/artifact-retention.ts';
 import { type BuildArtifact, listArtifactPaths } from '../../store/result/build-artifacts.ts';
 import { findSuite } from '../../store/suites.ts';
-import { emptyState, formatCount, formatSize, linkButton, relativeTime } from '../frame/components.ts';
+import {
+  countOf,
+  emptyState,
+  formatCount,
+  formatSize,
+  linkButton,
+  relativeTime,
+} from '../frame/components.ts';
 import { actionButton, formTo } from '../frame/form.ts';
 import { commonHeaders } from '../frame/headers.ts';
 import { respondRedirect } from '../frame/layout.ts';
@@ -101,7 +108,7 @@ function renderSummary(visit: BuildVisit): Html {
   const { build } = visit.found;
   const form = (path: string) => formTo(visit, `${buildHref(build)}/${path}`);
   return html`${build.artifactsTruncated ? html`<p class="flash note">Files were left out because of a limit. The end of the log says which.</p>` : ''}
-<div class="artifact-bar"><p><strong>${formatFiles(build.artifacts)}</strong>, ${formatSize(build.artifactsBytes)}. ${explainRetention(visit)}</p>
+<div class="artifact-bar"><p><strong>${countOf(build.artifacts, 'file')}</strong>, ${formatSize(build.artifactsBytes)}. ${explainRetention(visit)}</p>
 <div class="artifact-actions">${linkButton(`${tabHref(build)}.zip`, 'Download all')}
 ${build.keep ? actionButton(form('unkeep'), 'Do not keep') : actionButton(form('keep'), 'Keep')}
 ${
@@ -113,8 +120,6 @@ ${
     : ''
 }</div></div>`;
 }
-
-const formatFiles = (count: number) => `${formatCount(count)} ${count === 1 ? 'file' : 'files'}`;
 
 function explainRetention({ services, found: { build } }: BuildVisit): Html | string {
   if (build.keep) return 'They are kept until somebody deletes them.';
@@ -147,7 +152,7 @@ function renderList(
 
 /** A directory that does not fit on the page is a link to a page of its own. */
 function renderDirectory(build: Build, directory: Directory, shown: ReadonlySet<Directory>): Html {
-  const size = html`<span class="tree-size">${formatFiles(directory.files)}, ${formatSize(directory.sizeBytes)}</span>`;
+  const size = html`<span class="tree-size">${countOf(directory.files, 'file')}, ${formatSize(directory.sizeBytes)}</span>`;
   const name = html`<bdi class="tree-name">${visibleName(directory.name)}/</bdi>`;
   if (!shown.has(directory))
     return html`<li class="tree-row"><a href="${directoryHref(build, directory.path)}">${name}</a>${size}</li>`;
