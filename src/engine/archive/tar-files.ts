@@ -21,12 +21,13 @@ export async function readTar(
   take: (file: TarFile) => Promise<'continue' | 'stop'>,
 ): Promise<void> {
   const entries = extract();
-  // The loop below throws the error. An unhandled error event would end the server.
+  // The loop below throws the errors. An unhandled error event would end the server.
   entries.on('error', () => {});
   const reading = pipeline(source, entries as unknown as NodeJS.WritableStream);
   reading.catch(error => entries.destroy(error as Error));
   try {
     for await (const entry of entries) {
+      entry.on('error', () => {});
       const taken = await take({ ...describe(entry.header), content: entry as AsyncIterable<Buffer> });
       if (taken === 'stop') return;
       entry.resume();

@@ -2,6 +2,9 @@
 
 import type { ErrorCode } from '../../domain/refusal.ts';
 
+const BAD_GLOBS =
+  'Enter at most 50 paths, one on each line, relative to the checkout: without a leading slash, .. or backslashes.';
+
 const general: Record<ErrorCode, string> = {
   api_does_not_exists: 'This does not exist.',
   unauthorized: 'You do not have permission to do this. Ask the owner of the project.',
@@ -20,6 +23,8 @@ const byField: Record<string, string> = {
     'Use the form user@host:path.git, for example git@git.example.org:team/website.git.',
   'options[repository_url] invalid_format':
     'Use the form user@host:path.git, for example git@git.example.org:team/website.git.',
+  'artifacts invalid_format': BAD_GLOBS,
+  'reports invalid_format': BAD_GLOBS,
   'commit_ref invalid_format': 'Enter a branch, a tag, or a commit hash of 7 to 40 digits.',
   'options[local_branch] invalid_format': 'Enter the plain name of a branch, for example main.',
   'options[remote_branch] invalid_format': 'Enter the plain name of a branch, for example main.',

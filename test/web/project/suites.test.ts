@@ -79,6 +79,26 @@ describe('the suites of a project', { timeout: 600_000 }, () => {
     await page.getByText('Suite Everything saved.').waitFor();
     assert.equal(findSuite(fixture.db, project.id, suite.id)?.image, null);
 
+    await settings.getByLabel('Artifacts').fill('coverage/**\ndist/*.deb');
+    await settings.getByLabel('Test reports').fill('build/reports/*.xml');
+    await settings.getByRole('button', { name: 'Save suite' }).click();
+    await page.getByText('Suite Everything saved.').waitFor();
+    const saved = findSuite(fixture.db, project.id, suite.id);
+    assert.equal(saved?.artifacts, 'coverage/**\ndist/*.deb');
+    assert.equal(saved.reports, 'build/reports/*.xml');
+    assert.equal(await settings.getByLabel('Artifacts').inputValue(), 'coverage/**\ndist/*.deb');
+    person.expectRefusals();
+    await settings.getByLabel('Artifacts').fill('../other/*');
+    await settings.getByLabel('Test reports').fill('');
+    await settings.getByRole('button', { name: 'Save suite' }).click();
+    await page.getByText('Enter at most 50 paths, one on each line').waitFor();
+    await person.inspect('suite-artifacts-refused');
+    await settings.getByLabel('Artifacts').fill('');
+    await settings.getByRole('button', { name: 'Save suite' }).click();
+    await page.getByText('Suite Everything saved.').waitFor();
+    assert.equal(findSuite(fixture.db, project.id, suite.id)?.artifacts, '');
+    assert.equal(findSuite(fixture.db, project.id, suite.id)?.reports, '');
+
     updateSuite(fixture.db, findSuite(fixture.db, project.id, suite.id) as Suite, { image: 'other/app:1' });
     await page.reload();
     assert.equal(await settings.getByLabel('Image').inputValue(), 'other/app:1');

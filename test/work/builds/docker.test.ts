@@ -224,10 +224,17 @@ test('A suite whose image has another shell and no git has its checkout made in 
     recordImage(assay.app.db, image, 'sha256:1');
     const ran = await project.runOne({
       image,
-      command: 'if command -v git; then exit 3; fi; ls -d .git; cat README.md lib/text; touch mine; id -un',
+      command:
+        'if command -v git; then exit 3; fi; ls -d .git; cat README.md lib/text; touch mine /srv/artifacts/x; id -un',
+      artifacts: 'mine\nlib/*',
     });
     assert.equal(ran.build.build_state, 'passed', ran.log);
-    assert.match(ran.log, /checkout of [\s\S]*\n\.git\nHello\nof a submodule\nassay\n$/);
+    assert.match(
+      ran.log,
+      /checkout of [\s\S]*\n\.git\nHello\nof a submodule\nassay\n\[assay\] kept 4 artifacts, \d+ bytes\n$/,
+    );
+    const kept = "SELECT group_concat(path, ' ') FROM (SELECT path FROM build_artifacts ORDER BY path)";
+    assert.equal(assay.app.db.sqlite.prepare(kept).pluck().get(), 'lib/.git lib/text mine x');
     await assay.containersUntil(names => names.length === 0);
     // Its volume is removed after its container.
     await volumeGone(`assay-${assay.instance}-build-`);
