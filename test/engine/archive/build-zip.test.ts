@@ -54,15 +54,14 @@ async function writeZip(file: string): Promise<Map<string, StoredEntry>> {
 test('how content is split into chunks makes no difference', async () => {
   using directory = temporaryDirectory();
   const file = join(directory.path, 'files.zip');
-  for (const content of [text(300_000), text(900_000), randomBytes(300_000)])
+  for (const expected of [text(300_000), text(900_000), randomBytes(300_000)])
     for (const size of [1_000, 60_000, 100_000, 262_145, 1_000_000]) {
       await using zip = await createZip(file);
-      await zip.add(entryOf('a', content.length), chunksOf(content, size));
-      const [entry] = await zip.finish();
-      assert.ok(
-        (await buffer(openContent(file, entry as StoredEntry))).equals(content),
-        `${content.length} ${size}`,
-      );
+      await zip.add(entryOf('a', expected.length), chunksOf(expected, size));
+      const [entry] = (await zip.finish()) as [StoredEntry];
+      const stored = await buffer(openStored(file, entry));
+      const content = entry.method === DEFLATED ? inflateRawSync(stored) : stored;
+      assert.ok(content.equals(expected), `${expected.length} bytes in chunks of ${size}`);
     }
 });
 
