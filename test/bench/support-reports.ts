@@ -6,8 +6,10 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { SaxesParser } from 'saxes';
+import { createReportCollector } from '../../src/domain/result/junit.ts';
 import { createZip } from '../../src/engine/archive/build-zip.ts';
-import { type BuildReports, readReports } from '../../src/work/result/read-reports.ts';
+import { readReportXml } from '../../src/engine/junit-xml.ts';
+import { readReports } from '../../src/work/result/read-reports.ts';
 import { median, report, residentBytesOf } from './support.ts';
 import type { Stall } from './support-stall-meter.ts';
 
@@ -30,12 +32,12 @@ export async function benchReports(): Promise<void> {
     const artifacts = await writeZip(file, xml);
     const bare: number[] = [];
     const ours: number[] = [];
-    for (let round = 0; round < ROUNDS; round++) {
-      bare.push(cpuMsOf(() => parseBare(xml)));
-      const before = process.cpuUsage();
-      const { tests } = await read(file, artifacts);
-      ours.push(process.cpuUsage(before).user / 1e3);
-      if ([...tests].length !== CASES) throw new Error('not all test cases were read');
+    for (let round = 0; round <= ROUNDS; round++) {
+      const [bareMs, oursMs] = [cpuMsOf(() => parseBare(xml)), await parse(xml)];
+      // The first round is slower, because the code is not compiled yet.
+      if (round === 0) continue;
+      bare.push(bareMs);
+      ours.push(oursMs);
     }
     const show = (values: number[]) => values.map(value => Math.round(value)).join(', ');
     console.log(
@@ -43,6 +45,7 @@ export async function benchReports(): Promise<void> {
     );
     report('speed of reading test reports ÷ bare parser', median(bare) / median(ours), '≥', 0.5);
     const { stall, grownBytes } = await measureAlone(file, artifacts);
+    console.log(`of the longest stall, ${stall.cpuMs.toFixed(0)} ms were spent on the processor`);
     report('longest stall while test reports are read', stall.ms, '≤', 50, ' ms');
     report('growth of memory while test reports are read', grownBytes / 1e6, '≤', 60, ' MB');
   } finally {
@@ -84,10 +87,24 @@ async function writeZip(file: string, xml: Buffer): Promise<Artifacts> {
   return (await zip.finish()).map(entry => ({ ...entry, report: false }));
 }
 
-async function read(file: string, artifacts: Artifacts): Promise<BuildReports> {
+async function read(file: string, artifacts: Artifacts): Promise<void> {
   const found = await readReports(file, artifacts, SECRETS, running);
   if (!found || found.malformed !== null) throw new Error('the report was not read');
-  return found;
+}
+
+async function parse(xml: Buffer): Promise<number> {
+  const before = process.cpuUsage();
+  const collector = createReportCollector(SECRETS);
+  const reader = collector.openReport();
+  const problem = await readReportXml(piecesOf(xml), reader);
+  reader.end();
+  const { user } = process.cpuUsage(before);
+  if (problem || [...collector.list()].length !== CASES) throw new Error('the report was not read');
+  return user / 1e3;
+}
+
+async function* piecesOf(xml: Buffer): AsyncGenerator<Buffer> {
+  for (let at = 0; at < xml.length; at += PIECE_BYTES) yield xml.subarray(at, at + PIECE_BYTES);
 }
 
 function parseBare(xml: Buffer): void {

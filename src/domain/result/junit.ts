@@ -171,7 +171,8 @@ export function createReportCollector(secrets: readonly string[]): ReportCollect
     nameBytes += names.length;
     let start = 0;
     for (const one of recorded) {
-      const end = names.indexOf(0, start);
+      let end = start;
+      while (names[end] !== 0) end++;
       record(one, names, start, end);
       start = end + 1;
     }
@@ -396,7 +397,9 @@ function resultOf({ isDisabled, isMarkedFlaky, isSkipped, remarks }: Case): Test
  */
 export function parseDurationMs(time: string | undefined): number | undefined {
   if (time === undefined) return undefined;
-  if (/^\d+\.\d+$/.test(time)) return credible(Number(time) * 1e3);
+  // Nearly all times are like this.
+  const plain = Number(time);
+  if (plain >= 0 && time.includes('.')) return credible(plain * 1e3);
   let text = time.trim().replace(/\s*s$/, '');
   if (text.includes(',')) {
     const hasThousands = /^[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?$/.test(text);
