@@ -4,8 +4,6 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { pack } from '../../build/pack.ts';
-import type { Machine } from '../../build/strip.ts';
 import { generateKeyPair } from '../../src/domain/ssh-key.ts';
 import { createAccount } from '../../src/store/accounts.ts';
 import { createDataDirectory, openData } from '../../src/store/data/data.ts';
@@ -17,6 +15,7 @@ import {
   type Child,
   cpuMsOf,
   exitStatus,
+  installExecutable,
   measureRate,
   median,
   openSocket,
@@ -33,7 +32,6 @@ const { values: options } = parseArgs({
     'round-ms': { type: 'string', default: '1500' },
   },
 });
-const root = join(import.meta.dirname, '../..');
 const work = mkdtempSync(join(tmpdir(), 'assay-bench-'));
 const apiKey = 'assay_benchmark';
 const auth = `bench@example.com:${apiKey}`;
@@ -230,13 +228,7 @@ async function timeStart(executable: string, data: string): Promise<{ startMs: n
 }
 
 try {
-  const executable = join(root, 'dist/assay');
-  await pack({
-    entry: join(root, 'src/main.ts'),
-    output: executable,
-    machine: process.arch as Machine,
-    force: false,
-  });
+  const executable = await installExecutable(work);
   const rows = Number(options.rows);
   const small = { data: join(work, 'small'), projectId: 0n };
   const large = { data: join(work, 'large'), projectId: 0n };

@@ -16,7 +16,15 @@ import { openFixture } from '../engine/docker/fixture.ts';
 import { type Appliance, startAppliance } from '../support/appliance.ts';
 import { freePort } from '../support/ports.ts';
 import { openDependencies, PREFIX, tarOf } from '../work/dependencies/fixture.ts';
-import { type Child, exitStatus, median, report, residentBytesOf, startChild } from './support.ts';
+import {
+  type Child,
+  exitStatus,
+  installExecutable,
+  median,
+  report,
+  residentBytesOf,
+  startChild,
+} from './support.ts';
 
 const { values: options } = parseArgs({
   options: {
@@ -30,7 +38,6 @@ const { values: options } = parseArgs({
   },
 });
 const rounds = (name: 'suite-rounds' | 'upload-rounds' | 'compile-rounds') => Number(options[name]);
-const root = join(import.meta.dirname, '../..');
 const MIB = 1 << 20;
 
 /** The time from the request to the first output of the suite. */
@@ -206,9 +213,7 @@ async function measureUploads(): Promise<void> {
   try {
     const port = await freePort();
     const assay = await startChild(
-      [process.execPath, 'src/main.ts', 'serve', '--data', data, '--listen', `127.0.0.1:${port}`].map(part =>
-        part === 'src/main.ts' ? join(root, part) : part,
-      ),
+      [await installExecutable(work), 'serve', '--data', data, '--listen', `127.0.0.1:${port}`],
       // The uploads are not compiled meanwhile.
       { port, env: { DOCKER_HOST: `unix://${work}/no-docker.sock` }, ready: /https:/ },
     );

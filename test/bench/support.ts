@@ -2,8 +2,11 @@
 // for each result.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { readFileSync } from 'node:fs';
+import { copyFileSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { connect, type TLSSocket } from 'node:tls';
+import { pack } from '../../build/pack.ts';
+import type { Machine } from '../../build/strip.ts';
 
 const DEADLINE_MS = 60_000;
 
@@ -26,6 +29,21 @@ export function report(name: string, figure: number, relation: '≥' | '≤', bo
 
 /** The exit status of the benchmark, after all figures are reported. */
 export const exitStatus = () => (failures === 0 ? 0 : 1);
+
+/**
+ * Builds the executable and copies it to the directory, as an installation does. A file that was just built is not
+ * measured: the build leaves it in the page cache in large blocks, which the kernel maps whole and counts as memory of
+ * the server (20 MB more than for a copy, or for the same file read from disk).
+ */
+export async function installExecutable(directory: string): Promise<string> {
+  const root = join(import.meta.dirname, '../..');
+  const built = join(root, 'dist/assay');
+  const entry = join(root, 'src/main.ts');
+  await pack({ entry, output: built, machine: process.arch as Machine, force: false });
+  const installed = join(directory, 'assay');
+  copyFileSync(built, installed);
+  return installed;
+}
 
 export type Child = { process: ChildProcess; port: number; end(): Promise<void> };
 
