@@ -108,9 +108,28 @@ export function countResults(table: ResultTable): TestCounts {
 }
 
 /** What a list shows first: new failures, then other failures, flaky and fixed tests, passed and skipped ones. */
-export function rankAt(table: ResultTable, at: number): number {
-  const change = changeAt(table, at);
-  if (change !== undefined) return ['new', 'still', 'flaky', 'fixed'].indexOf(change);
-  return resultAt(table, at) === 'passed' ? 4 : 5;
+const rankOf = (result: TestResult, change: TestChange | undefined) =>
+  change === undefined ? (result === 'passed' ? 4 : 5) : ['new', 'still', 'flaky', 'fixed'].indexOf(change);
+const RANKS = 6;
+
+/** By change and result, as tables have them. */
+const ranks = Uint8Array.from(
+  [undefined, ...testChanges].flatMap(change => testResults.map(result => rankOf(result, change))),
+);
+
+/** The positions of the tests in the order in which a list shows them. */
+export function positionsByRank({ numbers, results, changes }: ResultTable): Uint32Array {
+  const { length } = numbers;
+  const rankAt = (at: number) =>
+    ranks[(changes[at] as number) * testResults.length + (results[at] as number)] as number;
+  const starts = new Uint32Array(RANKS + 1);
+  for (let at = 0; at < length; at += 1) (starts[rankAt(at) + 1] as number) += 1;
+  for (let rank = 0; rank < RANKS; rank += 1) (starts[rank + 1] as number) += starts[rank] as number;
+  const positions = new Uint32Array(length);
+  for (let at = 0; at < length; at += 1) {
+    const rank = rankAt(at);
+    positions[starts[rank] as number] = at;
+    (starts[rank] as number) += 1;
+  }
+  return positions;
 }
-export const RANKS = 6;

@@ -24,6 +24,8 @@ export type SuiteStatistics = {
   /** The numbers of all tests of these builds, ascending. */
   numbers(): number[];
   of(number: number): TestStatistics | undefined;
+  /** 0 for a test that is not in these builds. */
+  transitionsOf(number: number): number;
 };
 
 const isFailing = testResults.map(isFailure);
@@ -74,6 +76,7 @@ export function createSuiteStatistics(size: number): SuiteStatistics {
       }
     },
     numbers: () => Array.from(builds.keys()).filter(number => builds[number] !== 0),
+    transitionsOf: number => transitions[number] ?? 0,
     of: number =>
       builds[number]
         ? {

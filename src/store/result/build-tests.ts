@@ -1,13 +1,13 @@
 // Reads the tests of a build, with the result of each.
 
 import { and, eq, gt, inArray, lt, sql } from 'drizzle-orm';
-import { changeAt, durationAt, resultAt } from '../../domain/result/comparison.ts';
+import { changeAt, durationAt, positionsByRank, resultAt } from '../../domain/result/comparison.ts';
 import type { TestChange, TestResult } from '../../domain/result/test-result.ts';
 import { type Db, prepared } from '../database/db.ts';
 import type { Page } from '../database/page.ts';
 import { buildReports, testFailures, tests } from '../database/schema.ts';
 import { createPace, type Pace } from './pace.ts';
-import { findResults, positionsByRank } from './reports.ts';
+import { findResults } from './reports.ts';
 import { type Found, pageOf, sizeOf, type Test } from './tests.ts';
 
 type BuildReport = Pick<typeof buildReports.$inferSelect, 'baseBuildId' | 'durationMs' | 'malformed'>;
@@ -54,12 +54,12 @@ export async function listBuildTests(
   if (!table) return { items: [], next: undefined };
   const pace = createPace();
   const named = filter.text === undefined ? undefined : await findNamed(db, build.suiteId, filter.text, pace);
-  const wanted = Array.from(positionsByRank(table)).filter(
-    at =>
-      (filter.result === undefined || resultAt(table, at) === filter.result) &&
-      (!filter.isNew || changeAt(table, at) === 'new') &&
-      (named === undefined || named.has(table.numbers[at] as number)),
-  );
+  const wanted: number[] = [];
+  for (const at of positionsByRank(table)) {
+    if (filter.result !== undefined && resultAt(table, at) !== filter.result) continue;
+    if (filter.isNew && changeAt(table, at) !== 'new') continue;
+    if (named === undefined || named.has(table.numbers[at] as number)) wanted.push(at);
+  }
   const numberOf = (at: number) => table.numbers[at] as number;
   return pageOf(db, build.suiteId, wanted, numberOf, page, shown => {
     const messages = messagesOf(

@@ -1,20 +1,19 @@
 // Records the test results of a build. What may be long is written in batches before the build's verdict, so that a server
 // that was killed can repeat it. What others see is written in the transaction of the verdict.
 
-import { and, desc, eq, gt, isNotNull, ne, sql } from 'drizzle-orm';
+import { and, desc, eq, gt, ne, sql } from 'drizzle-orm';
 import {
   changeAt,
   classifyChange,
   countResults,
   createResultTable,
   findPosition,
-  RANKS,
+  positionsByRank,
   type ResultTable,
-  rankAt,
   resultAt,
   setResult,
 } from '../../domain/result/comparison.ts';
-import { type Evidence, FLAKY_MS, findEvidence, isStillFlaky } from '../../domain/result/flakiness.ts';
+import { createEvidence, type Evidence, FLAKY_MS, isStillFlaky } from '../../domain/result/flakiness.ts';
 import { type CollectedTest, createTestCollector } from '../../domain/result/test-identity.ts';
 import {
   isFailure,
@@ -23,7 +22,7 @@ import {
   type TestCounts,
 } from '../../domain/result/test-result.ts';
 import { type Db, insertInto, prepared } from '../database/db.ts';
-import { buildInputs, buildReports, builds, testFailures, tests } from '../database/schema.ts';
+import { buildInputs, buildReports, builds, testFailures } from '../database/schema.ts';
 import type { Build } from '../transition.ts';
 import { createPace, type Pace } from './pace.ts';
 import { packResults, unpackResults } from './packed-results.ts';
@@ -36,7 +35,7 @@ export const MAX_TESTS_OF_SUITE = 200_000;
 /** How many failures of a build have a message. */
 const MAX_FAILURES = 1_000;
 /** If more tests than these behave differently, the machine is to blame rather than each of them. */
-const MAX_FLAKY_TESTS = 1_000;
+const MAX_FLAKY_TESTS = 500;
 const MAX_NAME = 1_000;
 /** How many earlier builds of the same commit are searched for other results. */
 const MAX_SAME_COMMIT = 20;
@@ -76,8 +75,8 @@ export async function prepareReport(
   const pace = createPace();
   const collected = await collect(report.tests, pace);
   const { known, omitted } = await identify(db, build, collected, pace);
+  await pace.wait();
   const base = baseBuildId === undefined ? undefined : findResults(db, baseBuildId);
-  if (pace.isDue()) await pace.wait();
   const table = createResultTable(known.length);
   for (const [at, { number, test }] of known.entries()) {
     const position = base ? findPosition(base, number) : -1;
@@ -90,18 +89,21 @@ export async function prepareReport(
     });
     if (pace.isDue()) await pace.wait();
   }
+  await pace.wait();
   const counts = countResults(table);
   for (const { result } of omitted) counts[result] += 1;
   await writeFailures(db, build.id, table, known);
-  const others: { buildId: bigint; table: ResultTable }[] = [];
-  for (const { buildId, results } of listSameInputs(db, build)) {
-    others.push({ buildId, table: unpackResults(results) });
+  const evidence = createEvidence({ buildId: build.id, table }, MAX_FLAKY_TESTS);
+  for (const { buildId } of listSameInputs(db, build)) {
     await pace.wait();
+    const other = findResults(db, buildId);
+    if (other) evidence.add({ buildId, table: other });
   }
+  await pace.wait();
   return {
     counts,
     omitted: omitted.length,
-    evidence: findEvidence({ buildId: build.id, table }, others, MAX_FLAKY_TESTS),
+    evidence: evidence.found,
     row: {
       buildId: build.id,
       suiteId: build.suiteId,
@@ -125,12 +127,19 @@ async function collect(reported: Iterable<ReportedTest>, pace: Pace): Promise<It
 
 type KnownTest = { id: bigint; number: number; test: ReportedTest };
 
+// Written without drizzle: they run for each of up to 100,000 tests.
 const testByKey = prepared(db =>
-  db.orm
-    .select({ id: tests.id, number: tests.number, seenAt: tests.seenAt })
-    .from(tests)
-    .where(and(eq(tests.suiteId, sql.placeholder('suiteId')), eq(tests.key, sql.placeholder('key'))))
-    .prepare(),
+  db.sqlite
+    .prepare<[bigint, Buffer], [id: bigint, number: bigint, seenAt: bigint]>(
+      'SELECT id, number, seen_at FROM tests WHERE suite_id = ? AND key = ?',
+    )
+    .raw(),
+);
+const insertTest = prepared(db =>
+  db.sqlite.prepare<[bigint, bigint, bigint, bigint, Buffer, string, string, string | null, bigint, bigint]>(
+    `INSERT INTO tests (id, project_id, suite_id, number, key, classname, name, file, first_build_id, seen_at, flaky_runs)
+     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0)`,
+  ),
 );
 const countTests = prepared(db =>
   db.sqlite
@@ -142,7 +151,6 @@ const countTests = prepared(db =>
 const setSeen = prepared(db =>
   db.sqlite.prepare<[bigint, bigint]>('UPDATE tests SET seen_at = ? WHERE id = ?'),
 );
-const insertTest = insertInto(tests);
 
 /** The tests in order of their numbers, and those that the suite has no place for. */
 async function identify(
@@ -154,11 +162,14 @@ async function identify(
   const known: KnownTest[] = [];
   const unknown: CollectedTest[] = [];
   const unseen: bigint[] = [];
+  const find = testByKey(db);
+  const staleAt = db.now() - DAY_MS;
   for (const one of collected) {
-    const found = testByKey(db).get({ suiteId, key: one.key });
+    const found = find.get(suiteId, one.key);
     if (found) {
-      known.push({ id: found.id, number: found.number, test: one.test });
-      if (found.seenAt < db.now() - DAY_MS) unseen.push(found.id);
+      const [id, number, seenAt] = found;
+      known.push({ id, number: Number(number), test: one.test });
+      if (seenAt < staleAt) unseen.push(id);
     } else unknown.push(one);
     if (pace.isDue()) await pace.wait();
   }
@@ -168,32 +179,34 @@ async function identify(
   await inBatches(db, unknown.slice(0, places), ({ key, test }) => {
     const id = db.newId();
     number += 1;
-    insertTest(db, {
+    insertTest(db).run(
       id,
       projectId,
       suiteId,
-      number,
+      BigInt(number),
       key,
-      classname: cut(test.classname),
-      name: cut(test.name),
-      file: test.file === undefined ? null : cut(test.file),
-      firstBuildId: buildId,
-      seenAt: db.now(),
-      flakyAt: null,
-      flakyFailedBuildId: null,
-      flakyPassedBuildId: null,
-      flakyRuns: 0,
-    });
+      cut(test.classname),
+      cut(test.name),
+      test.file === undefined ? null : cut(test.file),
+      buildId,
+      BigInt(db.now()),
+    );
     known.push({ id, number, test });
   });
   await inBatches(db, unseen, id => setSeen(db).run(BigInt(db.now()), id));
+  await pace.wait();
   return { known: inOrder(known), omitted: unknown.slice(places).map(({ test }) => test) };
 }
 
 /** By number. Sorts numbers without a function that compares them, which takes a tenth of the time. */
 function inOrder(known: readonly KnownTest[]): KnownTest[] {
-  const sorted = Float64Array.from(known, ({ number }, at) => number * known.length + at).sort();
-  return Array.from(sorted, one => known[one % known.length] as KnownTest);
+  const { length } = known;
+  const sorted = new Float64Array(length);
+  for (let at = 0; at < length; at += 1) sorted[at] = (known[at] as KnownTest).number * length + at;
+  sorted.sort();
+  const ordered = new Array<KnownTest>(length);
+  for (let at = 0; at < length; at += 1) ordered[at] = known[(sorted[at] as number) % length] as KnownTest;
+  return ordered;
 }
 
 const cut = (name: string) =>
@@ -227,7 +240,8 @@ async function writeFailures(
   const rows: FailureRow[] = [];
   for (const at of positionsByRank(table)) {
     const { id, test } = known[at] as KnownTest;
-    if (!isFailure(test.result) && !test.isFlaky) continue;
+    // Those come first.
+    if (!isFailure(test.result) && !test.isFlaky) break;
     rows.push({
       buildId,
       testId: id,
@@ -245,25 +259,6 @@ async function writeFailures(
   await inBatches(db, rows, row => insertFailure(db, row));
 }
 
-/** The positions of a table, those that a list shows first at the beginning. */
-export function positionsByRank(table: ResultTable): Uint32Array {
-  const { length } = table.numbers;
-  const counts = new Uint32Array(RANKS + 1);
-  const ranks = new Uint8Array(length);
-  for (let at = 0; at < length; at += 1) {
-    ranks[at] = rankAt(table, at);
-    (counts[(ranks[at] as number) + 1] as number) += 1;
-  }
-  for (let rank = 0; rank < RANKS; rank += 1) (counts[rank + 1] as number) += counts[rank] as number;
-  const positions = new Uint32Array(length);
-  for (let at = 0; at < length; at += 1) {
-    const rank = ranks[at] as number;
-    positions[counts[rank] as number] = at;
-    (counts[rank] as number) += 1;
-  }
-  return positions;
-}
-
 /** Builds of the same suite and commit, with the same inputs, in which a test is flaky if its result was another. */
 function listSameInputs(db: Db, build: Pick<Build, 'id' | 'suiteId' | 'commitId' | 'commitRef'>) {
   const digest = db.orm
@@ -273,7 +268,7 @@ function listSameInputs(db: Db, build: Pick<Build, 'id' | 'suiteId' | 'commitId'
     .get()?.digest;
   if (digest === undefined) return [];
   return db.orm
-    .select({ buildId: builds.id, results: buildReports.results })
+    .select({ buildId: builds.id })
     .from(builds)
     .innerJoin(buildReports, eq(buildReports.buildId, builds.id))
     .innerJoin(buildInputs, eq(buildInputs.buildId, builds.id))
@@ -302,44 +297,41 @@ export function recordReport(db: Db, { row, evidence }: PreparedReport): void {
   });
 }
 
+const flakyStatements = prepared(({ sqlite }) => ({
+  list: sqlite
+    .prepare<[bigint], [id: bigint, number: bigint, flakyAt: bigint, runs: bigint]>(
+      'SELECT id, number, flaky_at, flaky_runs FROM tests WHERE suite_id = ? AND flaky_at IS NOT NULL',
+    )
+    .raw(),
+  count: sqlite.prepare<[bigint, bigint]>('UPDATE tests SET flaky_runs = ? WHERE id = ?'),
+  end: sqlite.prepare<[bigint]>(
+    `UPDATE tests SET flaky_at = NULL, flaky_failed_build_id = NULL, flaky_passed_build_id = NULL, flaky_runs = 0
+     WHERE id = ?`,
+  ),
+  mark: sqlite.prepare<[bigint, bigint, bigint, bigint, bigint]>(
+    `UPDATE tests SET flaky_at = ?, flaky_failed_build_id = ?, flaky_passed_build_id = ?, flaky_runs = 0
+     WHERE suite_id = ? AND number = ?`,
+  ),
+}));
+
 function updateFlaky(db: Db, { suiteId, results }: ReportRow, evidence: Map<number, Evidence>): void {
   const now = db.now();
-  const flaky = db.orm
-    .select({ id: tests.id, number: tests.number, flakyAt: tests.flakyAt, runs: tests.flakyRuns })
-    .from(tests)
-    .where(and(eq(tests.suiteId, suiteId), isNotNull(tests.flakyAt)))
-    .all();
-  if (flaky.length > 0) {
-    const table = unpackResults(results);
-    for (const { id, number, flakyAt, runs } of flaky) {
-      if (evidence.has(number)) continue;
-      const position = findPosition(table, number);
-      const isRun = position >= 0 && resultAt(table, position) !== 'skipped';
-      const next = { flakyAt: flakyAt as number, runs: runs + (isRun ? 1 : 0) };
-      if (isStillFlaky(next, now)) {
-        if (isRun) db.orm.update(tests).set({ flakyRuns: next.runs }).where(eq(tests.id, id)).run();
-      } else
-        db.orm
-          .update(tests)
-          .set({ flakyAt: null, flakyFailedBuildId: null, flakyPassedBuildId: null, flakyRuns: 0 })
-          .where(eq(tests.id, id))
-          .run();
-    }
+  const { list, count, end, mark } = flakyStatements(db);
+  const flaky = list.all(suiteId);
+  const table = flaky.length === 0 ? undefined : unpackResults(results);
+  for (const [id, number, flakyAt, earlierRuns] of flaky) {
+    if (!table || evidence.has(Number(number))) continue;
+    const position = findPosition(table, Number(number));
+    const isRun = position >= 0 && resultAt(table, position) !== 'skipped';
+    const runs = Number(earlierRuns) + (isRun ? 1 : 0);
+    if (!isStillFlaky({ flakyAt: Number(flakyAt), runs }, now)) end.run(id);
+    else if (isRun) count.run(BigInt(runs), id);
   }
-  const marked = new Set(flaky.map(({ number }) => number));
+  const marked = new Set(flaky.map(([, number]) => Number(number)));
   for (const [number, { failedBuildId, passedBuildId }] of evidence) {
     if (!marked.has(number) && marked.size >= MAX_FLAKY_TESTS) continue;
     marked.add(number);
-    db.orm
-      .update(tests)
-      .set({
-        flakyAt: now,
-        flakyFailedBuildId: failedBuildId,
-        flakyPassedBuildId: passedBuildId,
-        flakyRuns: 0,
-      })
-      .where(and(eq(tests.suiteId, suiteId), eq(tests.number, number)))
-      .run();
+    mark.run(BigInt(now), failedBuildId, passedBuildId, suiteId, BigInt(number));
   }
 }
 

@@ -33,16 +33,13 @@ export async function listSuiteTests(
 ): Promise<Found<SuiteTest>> {
   const size = sizeOf(db, suite.id);
   const pace = createPace();
-  const statistics = await statisticsOf(db, suite.id, options.branch, size, pace);
-  const defaultBranch = findDefaultBranch(db, suite);
-  const scores =
-    defaultBranch === options.branch
-      ? statistics
-      : await statisticsOf(db, suite.id, defaultBranch, size, pace);
-  const transitions = (number: number) => scores.of(number)?.transitions ?? 0;
+  const reports = listReportIds(db, suite.id, options.branch, STATISTICS_BUILDS);
+  const scored = listReportIds(db, suite.id, findDefaultBranch(db, suite), STATISTICS_BUILDS);
+  const statistics = await statisticsOf(db, reports, size, pace);
+  const scores = `${scored}` === `${reports}` ? statistics : await statisticsOf(db, scored, size, pace);
   const flaky = flakyNumbers(db, suite.id);
   const weigh: Record<TestOrder, (number: number, one: TestStatistics) => number> = {
-    flaky: number => (flaky.has(number) ? 2 * STATISTICS_BUILDS : 0) + transitions(number),
+    flaky: number => (flaky.has(number) ? 2 * STATISTICS_BUILDS : 0) + scores.transitionsOf(number),
     slowest: (_, { medianMs }) => (medianMs === undefined ? 0 : medianMs + 1),
     failing: (_, { failures, result }) => failures * 2 + (isFailure(result) ? 1 : 0),
     newest: number => number,
@@ -63,7 +60,7 @@ export async function listSuiteTests(
     shown =>
       shown.map(({ item: number, test }) => ({
         test,
-        score: scoreOf(transitions(number)),
+        score: scoreOf(scores.transitionsOf(number)),
         ...(statistics.of(number) as TestStatistics),
       })),
   );
@@ -97,10 +94,11 @@ export async function findStatistics(
     return at < 0 ? createResultTable(0) : { ...sliceAt(table, at), numbers: new Uint32Array(1) };
   };
   const branch = findDefaultBranch(db, { id: test.suiteId, projectId: test.projectId });
-  const all = await statisticsOf(db, test.suiteId, undefined, 1, pace, onlyTest);
-  const scored = await statisticsOf(db, test.suiteId, branch, 1, pace, onlyTest);
+  const latest = (of: string | undefined) => listReportIds(db, test.suiteId, of, STATISTICS_BUILDS);
+  const all = await statisticsOf(db, latest(undefined), 1, pace, onlyTest);
+  const scored = await statisticsOf(db, latest(branch), 1, pace, onlyTest);
   const found = all.of(0);
-  return found && { ...found, score: scoreOf(scored.of(0)?.transitions ?? 0) };
+  return found && { ...found, score: scoreOf(scored.transitionsOf(0)) };
 }
 
 const sliceAt = (table: ResultTable, at: number): ResultTable => ({
@@ -110,16 +108,16 @@ const sliceAt = (table: ResultTable, at: number): ResultTable => ({
   durations: table.durations.slice(at, at + 1),
 });
 
+/** `reports` are the IDs of builds, newest first. */
 async function statisticsOf(
   db: Db,
-  suiteId: bigint,
-  branch: string | undefined,
+  reports: readonly bigint[],
   size: number,
   pace: Pace,
   select = (table: ResultTable) => table,
 ): Promise<SuiteStatistics> {
   const statistics = createSuiteStatistics(size);
-  for (const buildId of listReportIds(db, suiteId, branch, STATISTICS_BUILDS)) {
+  for (const buildId of reports) {
     const table = findResults(db, buildId);
     if (table) statistics.add(select(table));
     if (pace.isDue()) await pace.wait();

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { createResultTable, type ResultTable, setResult } from '../../../src/domain/result/comparison.ts';
-import { findEvidence, isStillFlaky, scoreOf } from '../../../src/domain/result/flakiness.ts';
+import { createEvidence, isStillFlaky, scoreOf } from '../../../src/domain/result/flakiness.ts';
 import { createSuiteStatistics } from '../../../src/domain/result/suite-statistics.ts';
 import type { TestResult } from '../../../src/domain/result/test-result.ts';
 
@@ -51,23 +51,19 @@ const cases: [own: string, others: string[], evidence: [number, bigint, bigint][
 ];
 for (const [own, others, evidence] of cases)
   test(`${own} after ${others.join(', ') || 'nothing'} with the same inputs: ${evidence.length} flaky`, () => {
-    const found = findEvidence(
-      { buildId: 9n, table: table(own) },
-      others.map((letters, at) => ({ buildId: BigInt(at + 1), table: table(letters) })),
-      100,
-    );
+    const { add, found } = createEvidence({ buildId: 9n, table: table(own) }, 100);
+    for (const [at, letters] of others.entries()) add({ buildId: BigInt(at + 1), table: table(letters) });
     assert.deepEqual(
-      [...found].map(([number, { failedBuildId, passedBuildId }]) => [number, failedBuildId, passedBuildId]),
+      [...found]
+        .toSorted(([a], [b]) => a - b)
+        .map(([number, { failedBuildId, passedBuildId }]) => [number, failedBuildId, passedBuildId]),
       evidence,
     );
   });
 
 test('of many tests that behave differently only the first are taken', () => {
-  const found = findEvidence(
-    { buildId: 9n, table: table('p'.repeat(50)) },
-    [{ buildId: 1n, table: table('f'.repeat(50)) }],
-    20,
-  );
+  const { add, found } = createEvidence({ buildId: 9n, table: table('p'.repeat(50)) }, 20);
+  add({ buildId: 1n, table: table('f'.repeat(50)) });
   assert.equal(found.size, 20);
 });
 
