@@ -30,6 +30,7 @@ import { listFirstWaitingBuilds, listRunningBuilds } from '../store/queue.ts';
 import type { ArtifactCounts } from '../store/result/build-artifacts.ts';
 import { recordInputs } from '../store/result/build-inputs.ts';
 import { recordFailureLines } from '../store/result/failure-lines.ts';
+import { type PreparedReport, recordReport } from '../store/result/reports.ts';
 import { findSuite, listAllVariables, listSuiteDependencies, type Variable } from '../store/suites.ts';
 import { moveBuild } from '../store/transition.ts';
 import { watchCancellation } from './cancellation.ts';
@@ -46,6 +47,7 @@ import {
   removeResources,
 } from './job.ts';
 import { collectArtifacts } from './result/collect-artifacts.ts';
+import { collectTests } from './result/collect-tests.ts';
 import { logFailure } from './source/fetch-mirror.ts';
 import { findSource, trustedSource } from './source/source.ts';
 import {
@@ -98,6 +100,7 @@ function createSuiteJob(options: SuiteJobOptions, build: Build): Job<Verdict> {
   const find = () => findBuild(db, build.projectId, build.id);
   const base = describeJob(options, 'build', build, () => find()?.cancelBecause !== null);
   let counts: Partial<ArtifactCounts> = {};
+  let report: PreparedReport | undefined;
   const job: SuiteJob = {
     ...base,
     ownerTopic: `project:${build.projectId}`,
@@ -122,7 +125,9 @@ function createSuiteJob(options: SuiteJobOptions, build: Build): Job<Verdict> {
     async collect(outcome, log) {
       const collected = await collectArtifacts(options, build, job, outcome, log);
       counts = collected.counts;
-      return collected.lines;
+      const tests = await collectTests(options, build, job, collected.entries);
+      report = tests.report;
+      return [...collected.lines, ...tests.lines];
     },
     async readLog({ event }) {
       if (event !== 'fail' && event !== 'error' && event !== 'time_out') return;
@@ -140,7 +145,12 @@ function createSuiteJob(options: SuiteJobOptions, build: Build): Job<Verdict> {
         cancelBecause: find()?.cancelBecause ?? null,
       }),
     record({ event, exitCode, error }, changes) {
-      const moved = moveBuild(db, build.id, event, { exitCode, error, ...counts, ...changes });
+      const tests = report && { tests: report.counts };
+      const moved = db.write(() => {
+        const changed = moveBuild(db, build.id, event, { exitCode, error, ...counts, ...tests, ...changes });
+        if (changed && report) recordReport(db, report);
+        return changed;
+      });
       if (moved && isFinishedBuild(moved.buildState)) options.onFinished(moved);
     },
   };

@@ -1,4 +1,4 @@
-// A server that is killed while it collects the artifacts of a build, in each phase: the next one collects them again, and
+// A server that is killed while it collects the artifacts and test results of a build, in each phase: the next one collects them again, and
 // nothing is lost or doubled.
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
@@ -10,7 +10,7 @@ import { buildFilesPath, buildLogPath, databasePath, jobDirectory } from '../../
 import { openSqlite } from '../../src/store/database/db.ts';
 import { runAssay, type Serving, serve } from '../cli/program.ts';
 import { clearDocker, containersUntil, docker, makeData } from '../support/appliance.ts';
-import { basic, type Client, createClient } from '../support/client.ts';
+import { basic, type Client, createClient, type Wire } from '../support/client.ts';
 import { directoryUntil } from '../support/directory.ts';
 import { createJourney, type Journey } from '../support/journey.ts';
 import { startSshd, type TestSshd } from '../support/sshd.ts';
@@ -69,7 +69,10 @@ const phases: Record<string, (build: bigint, container: string) => Promise<void>
   'after the ZIP got its name': () => killAtSync(join(data, 'files')),
   'while the index is inserted': () => killAtSync(`${databasePath(data)}-wal`),
   'before the verdict': build => killAtSync(buildLogPath(data, build)),
-  'inside the transaction of the verdict': () => killAtSync(`${databasePath(data)}-wal`, 2),
+  'while reports are marked': () => killAtSync(`${databasePath(data)}-wal`, 2),
+  'while tests are inserted': () => killAtSync(`${databasePath(data)}-wal`, 3),
+  'while messages of failed tests are inserted': () => killAtSync(`${databasePath(data)}-wal`, 4),
+  'inside the transaction of the verdict': () => killAtSync(`${databasePath(data)}-wal`, 5),
 };
 
 test('a server that is killed in any phase of a collection loses and doubles nothing', async t => {
@@ -78,6 +81,9 @@ test('a server that is killed in any phase of a collection loses and doubles not
   const command = [
     'echo x >>/srv/cache/runs; mkdir -p coverage /srv/artifacts/sub; seq 100000 >/srv/artifacts/sub/numbers',
     'head -c 8M /dev/urandom >/srv/artifacts/random; echo page >coverage/index.html; echo waiting',
+    // A test that is known and fails, and a new one.
+    'name="run $(wc -l </srv/cache/runs)"',
+    "echo \"<testsuite><testcase name='known'><failure/></testcase><testcase name='$name'/></testsuite>\" >/srv/artifacts/junit.xml",
     'until [ -e /tmp/go ]; do sleep 0.05; done; echo "runs: $(wc -l </srv/cache/runs)"',
   ].join('\n');
   const { id } = await journey.project();
@@ -102,9 +108,9 @@ test('a server that is killed in any phase of a collection loses and doubles not
       const log = await again.log(String(build));
       runs += 1;
       assert.equal(record.build_state, 'passed', log);
-      assert.equal(record.artifacts, 3);
+      assert.equal(record.artifacts, 4);
       assert.equal(
-        log.split('\n').filter(line => /^\[assay\] kept 3 artifacts, \d+ bytes$/.test(line)).length,
+        log.split('\n').filter(line => /^\[assay\] kept 4 artifacts, \d+ bytes$/.test(line)).length,
         1,
         log,
       );
@@ -116,9 +122,17 @@ test('a server that is killed in any phase of a collection loses and doubles not
           .prepare('SELECT path FROM build_artifacts WHERE build_id = ? ORDER BY path')
           .pluck()
           .all(build),
-        ['coverage/index.html', 'random', 'sub/numbers'],
+        ['coverage/index.html', 'junit.xml', 'random', 'sub/numbers'],
       );
-      assert.equal(sqlite.prepare('SELECT count(*) FROM builds').pluck().get(), runs);
+      const count = (table: string) => sqlite.prepare(`SELECT count(*) FROM ${table}`).pluck().get();
+      assert.equal(count('builds'), runs);
+      assert.deepEqual(
+        [count('tests'), count('build_reports'), count('test_failures')],
+        [runs + 1, runs, runs],
+      );
+      const { passed, failed, new_failures } = record.tests as Wire;
+      assert.deepEqual([passed, failed, new_failures], [1, 1, runs === 1 ? 1 : 0]);
+      assert.match(log, /^\[assay\] tests: 1 passed, 1 failed; /m);
     });
   await containersUntil(instance, names => names.length === 0);
   assert.equal(readdirSync(join(data, 'files')).length, runs);

@@ -77,7 +77,7 @@ describe('The files of a build', { concurrency: 4 }, () => {
       rowsOf(build).reduce((sum, { size }) => sum + size, 0),
     );
     assert.equal('artifacts_truncated' in build, false);
-    assert.match(log, /\[assay\] kept 6 artifacts, \d+ bytes\n$/);
+    assert.match(log, /\[assay\] kept 6 artifacts, \d+ bytes\n\[assay\] tests: the reports have none\n$/);
     const listed = execFileSync('unzip', ['-Z', fileOf(build)], { encoding: 'utf8' });
     assert.match(listed, /^-rwxr-xr-x .* tool$/m);
     assert.match(listed, /^-rw-r--r-- .* numbers$/m);
