@@ -75,10 +75,11 @@ export function normaliseBytes(bytes: Uint8Array, start: number, end: number, ou
         byte = bytes[at]!;
         kind = KINDS[byte]!;
       } while ((kind & WORD) !== 0);
-      // Most words are plain.
+      // Most words are plain, and most others are numbers.
       const isHex = (kinds & LETTER) === 0;
       if (!isHex && (kinds & DIGIT) === 0 && at - wordStart !== 3) continue;
       if (
+        kinds === DIGIT ||
         (isHex && isHexValue(out, wordAt, (kinds & DIGIT) !== 0, at - wordStart)) ||
         ((kinds & DIGIT) !== 0 && isPrefixedHex(bytes, wordStart, at)) ||
         (at - wordStart === 3 && isDateWord(bytes, wordStart, at, limit))

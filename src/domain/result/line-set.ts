@@ -26,7 +26,7 @@ export function createLineSet(maxLines: number): LineSet {
     const length = normaliseBytes(bytes, start, end, line);
     if (length === 0) return false;
     const count = (length + 3) >> 2;
-    line.fill(0, length, count << 2);
+    for (let at = length; at < count << 2; at += 1) line[at] = 0;
     let a = 0x811c9dc5 ^ length;
     let b = 0x9e3779b9;
     for (let at = 0; at < count; at += 1) {

@@ -14,7 +14,9 @@ const DEADLINE_MS = 10_000;
 const NEWLINE = 0x0a;
 
 /** How a step begins in a log: src/work/suite-job.ts describes them. */
-const STEPS = ['[assay] checkout of ', '[assay] launch ', '[assay] suite '];
+const SERVICE = '[assay] ';
+const STEPS = ['checkout of ', 'launch ', 'suite '].map(text => SERVICE + text);
+const LONGEST_STEP = Math.max(...STEPS.map(text => text.length));
 /** Every log of a failed build ends like that. */
 const EXITED = '[assay] the command exited with ';
 
@@ -131,26 +133,34 @@ async function eachLine(
 /** Where the last step begins, and the number of lines before it. The whole log is one step if none is found. */
 async function findLastStep(file: FileHandle): Promise<{ offset: number; line: number }> {
   const { size } = await file.stat();
-  const overlap = 32;
   const bytes = Buffer.allocUnsafe(PIECE_BYTES);
-  let found = 0;
-  for (let end = size; end > 0 && found === 0; end = end <= PIECE_BYTES ? 0 : end - PIECE_BYTES + overlap) {
+  let offset = 0;
+  for (let end = size; end > 0 && offset === 0; ) {
     const from = Math.max(0, end - PIECE_BYTES);
     const { bytesRead } = await file.read(bytes, 0, end - from, from);
-    const piece = bytes.subarray(0, bytesRead);
-    for (const text of STEPS) {
-      // The line before it has ended.
-      const at = piece.lastIndexOf(`\n${text}`);
-      if (at !== -1) found = Math.max(found, from + at + 1);
-    }
+    const at = lastStepIn(bytes.subarray(0, bytesRead));
+    if (at !== -1) offset = from + at;
+    // A step may begin at the end of one piece and continue in the next.
+    end = from === 0 ? 0 : from + LONGEST_STEP;
   }
   let line = 0;
-  for (let position = 0; position < found; ) {
-    const { bytesRead } = await file.read(bytes, 0, Math.min(PIECE_BYTES, found - position), position);
+  for (let position = 0; position < offset; ) {
+    const { bytesRead } = await file.read(bytes, 0, Math.min(PIECE_BYTES, offset - position), position);
     if (bytesRead === 0) break;
     for (let at = bytes.indexOf(NEWLINE); at !== -1 && at < bytesRead; at = bytes.indexOf(NEWLINE, at + 1))
       line += 1;
     position += bytesRead;
   }
-  return { offset: found, line };
+  return { offset, line };
+}
+
+/** -1 if no step begins in it, after the end of another line. */
+function lastStepIn(piece: Buffer): number {
+  for (let at = piece.lastIndexOf(`\n${SERVICE}`); at !== -1; ) {
+    const start = at + 1;
+    const text = piece.toString('latin1', start, start + LONGEST_STEP);
+    if (STEPS.some(step => text.startsWith(step))) return start;
+    at = at === 0 ? -1 : piece.lastIndexOf(`\n${SERVICE}`, at - 1);
+  }
+  return -1;
 }

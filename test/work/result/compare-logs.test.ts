@@ -41,6 +41,12 @@ test('only the last step counts', async () => {
   assert.deepEqual(await compare(good, bad), [{ line: 7, text: 'broken' }]);
   const launching = '[assay] checkout of 1\nsomething else\n[assay] launch db: start\nrefused\n';
   assert.deepEqual(await compare(good, launching), [{ line: 4, text: 'refused' }]);
+  // Where one of the pieces that are read ends.
+  for (let shift = -2; shift < 24; shift += 1) {
+    const end = 'x'.repeat(256 * 1024 - shift - 8);
+    const across = `before\n[assay] suite unit: make\n${end}\nbroken\n`;
+    assert.deepEqual((await compare(`fine\n${end}\n`, across))[0], { line: 4, text: 'broken' }, `${shift}`);
+  }
   // Far from the end of a long log.
   const long = `something else\n[assay] suite unit: make\n${'fine\n'.repeat(200_000)}broken\n`;
   assert.deepEqual(await compare(good, long), [{ line: 200_003, text: 'broken' }]);
