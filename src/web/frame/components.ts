@@ -1,6 +1,6 @@
 // The components that pages share: times, tables, empty states, copy buttons, sparklines. States are in state.ts, forms in form.ts.
 
-import { html, raw } from 'hono/html';
+import { html } from 'hono/html';
 import { stateLabel, toneOf } from './state.ts';
 import type { Html, View } from './visit.ts';
 
@@ -130,20 +130,28 @@ export function copyText(text: string, label: string): Html {
   return html`<div class="copy"><code class="copy-text">${text}</code><button class="button plain" type="button" data-copy hidden>${label}</button></div>`;
 }
 
-/** The durations of the last runs, oldest first, one bar each; the label describes them for screen readers. */
+/**
+ * The durations of the last runs, oldest first, one bar each; those that did not pass have a mark below. The label
+ * describes them for screen readers.
+ */
 export function sparkline(runs: readonly { ms: number; state: string }[]): Html {
   if (runs.length === 0) return html`<span class="quiet">—</span>`;
-  const [width, gap, height] = [5, 2, 24];
+  const [width, gap, height, barsHeight] = [5, 2, 24, 20];
   const longest = Math.max(...runs.map(run => run.ms), 1);
   const last = runs.at(-1) as { ms: number; state: string };
-  const label = `Last ${runs.length === 1 ? 'run' : `${runs.length} runs`}, newest ${formatDuration(last.ms)}`;
+  const bad = runs.filter(({ state }) => isBad(state)).length;
+  const label = `Last ${runs.length === 1 ? 'run' : `${runs.length} runs`}, newest ${formatDuration(last.ms)}${bad === 0 ? '' : `, ${bad} did not pass`}`;
   const bars = runs.map((run, at) => {
-    const barHeight = Math.max(3, Math.round((run.ms / longest) * height));
-    const position = `x="${at * (width + gap)}" y="${height - barHeight}" width="${width}" height="${barHeight}"`;
-    return html`<rect class="${toneOf(run.state)}" rx="1" ${raw(position)}><title>${stateLabel(run.state)}, ${formatDuration(run.ms)}</title></rect>`;
+    const barHeight = Math.max(3, Math.round((run.ms / longest) * barsHeight));
+    const x = at * (width + gap);
+    const bar = `M${x} ${barsHeight - barHeight}h${width}v${barHeight}h-${width}z`;
+    const mark = isBad(run.state) ? `M${x} ${height - 2}h${width}v2h-${width}z` : '';
+    return html`<path class="${toneOf(run.state)}" d="${bar}${mark}"><title>${stateLabel(run.state)}, ${formatDuration(run.ms)}</title></path>`;
   });
   return html`<span class="trend"><svg class="spark" role="img" aria-label="${label}" width="${runs.length * (width + gap) - gap}" height="${height}">${bars}</svg> <span class="number">${formatDuration(last.ms)}</span></span>`;
 }
+
+const isBad = (state: string) => ['bad', 'warn'].includes(toneOf(state));
 
 /** Links to the next page of a list; nothing on the last page. */
 export function olderLink(url: URL, next: bigint | undefined, label: string): Html | string {

@@ -3,6 +3,7 @@
 import { html } from 'hono/html';
 import { type BuildState, isFinishedBuild, isRerunCandidate } from '../../domain/build.ts';
 import { parseId } from '../../domain/id.ts';
+import { describeCounts } from '../../domain/result/test-result.ts';
 import { type Build, listBuildsOfCommit, listSuiteDecisions } from '../../store/builds.ts';
 import { type BuildHead, listLatestBuilds } from '../../store/overview.ts';
 import { copyText, linkButton, olderLink, propertyList, relativeTime, table } from '../frame/components.ts';
@@ -127,7 +128,7 @@ function buildCells(visit: CommitVisit, build: Build, isCurrent: boolean): (Html
   const note = build.buildState === 'failed' && build.exitCode !== null ? `(exit ${build.exitCode})` : '';
   return [
     html`<a class="name" href="${path}">${build.suiteName}</a>${isCurrent ? '' : html` <span class="tag">earlier run</span>`}`,
-    html`<div>${stateBadge(build.buildState, note)}${reason ? html`<div class="why">${reason}</div>` : ''}</div>`,
+    html`<div>${stateBadge(build.buildState, note)}${reason ? html`<div class="why">${reason}</div>` : ''}${build.tests ? html`<div class="second"><a href="${path}/tests">${describeCounts(build.tests)}</a></div>` : ''}</div>`,
     html`<span class="number">${durationOf(build) || '–'}</span>`,
     html`<div>${build.startedAt === null ? html`<span class="quiet">not yet</span>` : relativeTime(build.startedAt)}<div class="second words">${renderStartedBy(visit, build.buildRequestId)}</div></div>`,
     isFinishedBuild(build.buildState)

@@ -76,6 +76,10 @@ describe('the pages of test results', { timeout: 600_000 }, () => {
     await person.go(hrefOf(build));
     await page.getByRole('link', { name: 'All tests' }).click();
     await page.getByRole('navigation', { name: 'Results' }).waitFor();
+    await person.go(`/ui/projects/${project.id}/commits/${build.commitId}`);
+    await person.inspect('commit-tests');
+    await page.getByRole('link', { name: '2 new test failures, 1 known' }).click();
+    await page.waitForURL(`**/builds/${build.id}/tests`);
     await person.close();
   });
 

@@ -92,6 +92,7 @@ describe('the trends of suites', { timeout: 600_000 }, () => {
     const trends = page.getByRole('region', { name: 'Trends' });
     await trends.getByRole('img', { name: /^Pass rate of the last \d+ runs: newest/ }).waitFor();
     await trends.getByText('1,345 tests').waitFor();
+    await trends.getByRole('img', { name: /^Last 12 runs, newest 51 s, 1 did not pass$/ }).waitFor();
     assert.equal(await trends.getByRole('link', { name: fresh.name }).count(), 0, 'it has not run yet');
     fixture.end(commit, 'pass');
     await trends.getByRole('link', { name: fresh.name }).waitFor();
