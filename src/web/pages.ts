@@ -33,6 +33,7 @@ import { triggerPages } from './project/trigger.ts';
 import { triggersPages } from './project/triggers.ts';
 import { artifactsTabPages } from './result/artifacts-tab.ts';
 import { changesTabPages } from './result/changes-tab.ts';
+import { searchPages } from './result/search.ts';
 import { suiteTestsPages } from './result/suite-tests.ts';
 import { testPages } from './result/test.ts';
 import { testsTabPages } from './result/tests-tab.ts';
@@ -42,6 +43,7 @@ import { suitePages } from './suite/suite.ts';
 export const routes: readonly Route[] = [
   ...signInPages,
   ...setUpPages,
+  ...searchPages,
   ...projectsPages,
   ...projectPages,
   ...commitPages,

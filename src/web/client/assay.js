@@ -86,7 +86,15 @@ document.addEventListener('keydown', event => {
   if (event.key !== '/' || event.ctrlKey || event.metaKey || event.altKey) return;
   if (target instanceof Element && target.closest('input, textarea, select, [contenteditable]')) return;
   const search = document.querySelector('input[type=search]');
-  if (!(search instanceof HTMLInputElement)) return;
+  if (!(search instanceof HTMLInputElement)) {
+    // A page without a search of its own leads to the search in logs.
+    const link = document.querySelector('.top a[href="/ui/search"]');
+    if (link instanceof HTMLElement) {
+      event.preventDefault();
+      link.click();
+    }
+    return;
+  }
   event.preventDefault();
   search.focus();
   search.select();

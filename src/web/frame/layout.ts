@@ -10,6 +10,7 @@ import type { Guest, Html, Section, View } from './visit.ts';
 
 const sections: [section: Section, href: string, label: string][] = [
   ['projects', '/ui/projects', 'Projects'],
+  ['search', '/ui/search', 'Search'],
   ['dependencies', '/ui/dependencies', 'Dependencies'],
   ['applications', '/ui/applications', 'Applications'],
   ['admin', '/ui/admin', 'Administration'],

@@ -23,6 +23,7 @@ export const topicGroups: readonly { title: string; names: readonly string[] }[]
       'artifacts',
       'tests',
       'changes',
+      'search',
     ],
   },
   { title: 'Integrate', names: ['api', 'webhooks', 'statuses', 'firehose', 'oauth'] },

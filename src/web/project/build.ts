@@ -15,6 +15,7 @@ import { perform, type View, type Visit } from '../frame/visit.ts';
 import { type BuildVisit, buildHref, buildView, newestBuilds } from '../result/build-frame.ts';
 import { renderLikelyCause } from '../result/likely-cause.ts';
 import { renderNewFailures } from '../result/new-failures.ts';
+import { renderSeenBefore } from '../result/seen-before.ts';
 import {
   logScripts,
   logStyles,
@@ -111,6 +112,6 @@ async function showBuild(visit: BuildVisit): Promise<View> {
     tab: 'log',
     scripts: logScripts,
     styles: logStyles,
-    body: html`<div id="build-findings" data-live>${await renderNewFailures(visit)}${await renderLikelyCause(visit)}</div>${log}`,
+    body: html`<div id="build-findings" data-live>${await renderNewFailures(visit)}${renderSeenBefore(visit)}${await renderLikelyCause(visit)}</div>${log}`,
   });
 }

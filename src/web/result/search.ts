@@ -1,0 +1,181 @@
+// The page that searches the logs of all projects that the visitor sees.
+
+import { html, raw } from 'hono/html';
+import { readFields, type Values } from '../../api/fields.ts';
+import { readQuery } from '../../api/http/body.ts';
+import { searchFields } from '../../api/result/search.ts';
+import { type BuildState, buildMachine } from '../../domain/build.ts';
+import { parseId } from '../../domain/id.ts';
+import { type Errors, Refusal } from '../../domain/refusal.ts';
+import { QUERY_LENGTH } from '../../domain/result/log-query.ts';
+import { findVisibleProject, listVisibleProjects, type Project } from '../../store/projects.ts';
+import type { SearchedBuild, SearchResult } from '../../store/result/search-builds.ts';
+import { listSuites } from '../../store/suites.ts';
+import { countOf, emptyState, formatCount, pageHead, relativeTime } from '../frame/components.ts';
+import { errorMessage } from '../frame/error-text.ts';
+import { page, type Route } from '../frame/route.ts';
+import { stateBadge, stateLabel } from '../frame/state.ts';
+import type { Html, View, Visit } from '../frame/visit.ts';
+import { buildHref } from './build-frame.ts';
+
+export const searchPages: Route[] = [page('/ui/search', showSearch)];
+
+const LINES_PER_PAGE = 50;
+const OFFERED = { limit: 500, before: undefined };
+const buildStates = (Object.keys(buildMachine) as BuildState[]).filter(state => state !== 'enqueued');
+
+export const searchHref = (query: Record<string, string>) => `/ui/search?${new URLSearchParams(query)}`;
+
+type Asked = {
+  /** As it was entered. */
+  value(name: string): string;
+  values: Partial<Values<typeof searchFields>>;
+  errors: Errors;
+  project: Project | undefined;
+};
+
+async function showSearch(visit: Visit): Promise<View> {
+  const asked = readAsked(visit);
+  const query = asked.value('q');
+  return {
+    title: query === '' ? 'Search' : `${query} · Search`,
+    section: 'search',
+    styles: ['results.css'],
+    scripts: ['search.js'],
+    body: html`${pageHead('Search logs')}
+${renderForm(visit, asked)}
+<div id="search-results">${query === '' ? renderHelp() : await renderAnswer(visit, asked)}</div>`,
+  };
+}
+
+function readAsked(visit: Visit): Asked {
+  const { url, services, caller } = visit;
+  const { values, errors } = readFields(searchFields, readQuery(url.search));
+  const value = (name: string) => (url.searchParams.get(name) ?? '').trim();
+  const projectId = parseId(value('project'));
+  const project =
+    projectId === undefined ? undefined : findVisibleProject(services.db, caller.accountId, projectId);
+  if (value('project') !== '' && !project) errors.project = ['not_found'];
+  return { value, values, errors, project };
+}
+
+async function renderAnswer(visit: Visit, asked: Asked): Promise<Html> {
+  const problems = Object.entries(asked.errors);
+  if (problems.length > 0)
+    return html`<div class="flash failed" role="alert">${problems.map(([name, codes]) => codes.map(code => problemText(name, code)).join(' ')).join(' ')}</div>`;
+  try {
+    return renderResult(visit, asked, await search(visit, asked));
+  } catch (error) {
+    if (!(error instanceof Refusal)) throw error;
+    return html`<div class="flash failed" role="alert">Too many searches are running. Try again in a few seconds.</div>`;
+  }
+}
+
+const problemText = (name: string, code: Parameters<typeof errorMessage>[1]) =>
+  name === 'q'
+    ? `Enter ${QUERY_LENGTH.min} to ${QUERY_LENGTH.max} characters of one line.`
+    : name === 'project'
+      ? 'There is no such project, or you cannot see it.'
+      : `${name[0]?.toUpperCase()}${name.slice(1).replace('_id', '')}: ${errorMessage(name, code)}`;
+
+function search({ services, caller, request, url }: Visit, asked: Asked): Promise<SearchResult> {
+  const { values, project } = asked;
+  const isReadable = new Map<bigint, boolean>();
+  const mayRead = (id: bigint) => {
+    const known = isReadable.get(id);
+    if (known !== undefined) return known;
+    const found = findVisibleProject(services.db, caller.accountId, id);
+    // Who owes payment cannot use what they own.
+    const may =
+      found !== undefined && !(caller.standing === 'payment_required' && found.ownerId === caller.accountId);
+    isReadable.set(id, may);
+    return may;
+  };
+  return services.logSearch.search(caller.accountId, {
+    text: values.q ?? '',
+    isCaseSensitive: values.case ?? false,
+    projectId: project?.id,
+    suiteId: project && values.suite_id,
+    branch: values.branch,
+    state: values.state,
+    since: values.since,
+    before: parseId(url.searchParams.get('before') ?? ''),
+    limit: LINES_PER_PAGE,
+    mayRead,
+    signal: request.signal,
+  });
+}
+
+function renderForm(visit: Visit, { value, project, values, errors }: Asked): Html {
+  const { services, caller } = visit;
+  const projects = listVisibleProjects(services.db, caller.accountId, OFFERED);
+  const suites = project ? listSuites(services.db, project.id, OFFERED) : [];
+  const option = (chosen: string, id: string, label: string) =>
+    html`<option value="${id}"${id === chosen ? raw(' selected') : ''}>${label}</option>`;
+  return html`<form class="search-form" method="get" action="/ui/search" role="search">
+<div class="search-main"><label class="sr" for="search-q">Text to find</label>
+<input id="search-q" name="q" type="search" class="code" value="${value('q')}" placeholder="Text of a log line, such as an error message" maxlength="${QUERY_LENGTH.max}" autocomplete="off" spellcheck="false" autocapitalize="off" aria-keyshortcuts="/"${errors.q ? raw(' aria-invalid="true"') : ''}${value('q') === '' ? raw(' autofocus') : ''}>
+<button class="button primary" type="submit">Search</button></div>
+<div class="search-filters">
+<label>Project <select name="project">${option(value('project'), '', 'All projects')}${projects.map(one => option(value('project'), one.id.toString(), one.name))}</select></label>
+${suites.length > 0 ? html`<label>Suite <select name="suite_id">${option(value('suite_id'), '', 'All suites')}${suites.map(one => option(value('suite_id'), one.id.toString(), one.name))}</select></label>` : ''}
+<label>Branch <input name="branch" value="${value('branch')}" placeholder="Any" autocomplete="off" spellcheck="false" autocapitalize="off"></label>
+<label>State <select name="state">${option(value('state'), '', 'Any')}${buildStates.map(state => option(value('state'), state, stateLabel(state)))}</select></label>
+<label>Since <input name="since" type="date" value="${value('since').slice(0, 10)}"></label>
+<label class="search-case"><input name="case" type="checkbox" value="true"${values.case ? raw(' checked') : ''}> Match case</label>
+</div>
+</form>`;
+}
+
+function renderHelp(): Html {
+  return emptyState({
+    title: 'Have we seen this before?',
+    text: html`Enter a part of a log line, such as an error message. The newest builds come first, running ones too. The text is literal: no character has a special meaning, and upper and lower case are the same unless you choose otherwise. <a href="/ui/manual/search">More about searching</a>`,
+  });
+}
+
+function renderResult(visit: Visit, asked: Asked, result: SearchResult): Html {
+  const { found, next, searchedBuilds, searchedSince } = result;
+  const lines = found.reduce((sum, { matches }) => sum + matches.length, 0);
+  const now = visit.services.db.now();
+  const older = new URL(visit.url);
+  if (next !== undefined) older.searchParams.set('before', next.toString());
+  const reach =
+    searchedSince === undefined
+      ? ''
+      : html`, back to a build that was queued ${relativeTime(searchedSince, now)}`;
+  return html`<p class="search-status" role="status" data-search-status>${lines === 0 ? 'Nothing found' : `${countOf(lines, 'line')} in ${countOf(found.length, 'build')}`}. Searched <span data-search-count="${searchedBuilds}">${formatCount(searchedBuilds)}</span> ${searchedBuilds === 1 ? 'log' : 'logs'}${reach}.</p>
+<ol class="search-hits">${found.map(({ build, matches }) => renderBuild(visit, asked, build, matches))}</ol>
+${
+  next === undefined
+    ? lines === 0
+      ? html`<p class="quiet">Every log that matches the filters was searched. Try a shorter text, or fewer filters.</p>`
+      : ''
+    : html`<p class="older"><a class="button plain" data-search-next href="${older.pathname}${older.search}">Search older builds</a></p>`
+}`;
+}
+
+function renderBuild(
+  visit: Visit,
+  { values, project }: Asked,
+  build: SearchedBuild,
+  matches: SearchResult['found'][number]['matches'],
+): Html {
+  const { services, caller } = visit;
+  const owner = project ?? findVisibleProject(services.db, caller.accountId, build.projectId);
+  const href = buildHref(build);
+  return html`<li class="panel"><h2><a href="${href}">${owner?.name ?? ''} › ${build.suiteName}</a></h2>
+<p class="search-build">${stateBadge(build.buildState)} <code>${build.commitRef.slice(0, 10)}</code>${build.branch === '' ? '' : html` on <code>${build.branch}</code>`} ${relativeTime(build.createdAt, services.db.now())}</p>
+<ul class="search-lines">${matches.map(
+    ({ line, text }) =>
+      html`<li><a class="search-link" href="${href}#L${line}"><span class="search-line" aria-hidden="true">${line}</span><span class="sr">Line ${line}: </span><code>${highlight(text, values.q ?? '', values.case ?? false)}</code></a></li>`,
+  )}</ul></li>`;
+}
+
+/** Marks the text that was searched, where its case has the same length. */
+function highlight(text: string, query: string, isCaseSensitive: boolean): Html | string {
+  const at = isCaseSensitive ? text.indexOf(query) : text.toLowerCase().indexOf(query.toLowerCase());
+  if (at < 0) return text;
+  const end = at + query.length;
+  return html`${text.slice(0, at)}<mark>${text.slice(at, end)}</mark>${text.slice(end)}`;
+}

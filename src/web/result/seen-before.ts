@@ -1,0 +1,69 @@
+// The block on the page of a build that tells whether its error lines were seen in other builds.
+
+import { html } from 'hono/html';
+
+import {
+  listSeenLines,
+  MAX_COUNTED,
+  type SeenBuild,
+  type SeenLine,
+} from '../../store/result/failure-lines.ts';
+import { formatCount, relativeTime } from '../frame/components.ts';
+import type { Html } from '../frame/visit.ts';
+import { type BuildVisit, buildHref } from './build-frame.ts';
+import { searchHref } from './search.ts';
+
+const LINES_SHOWN = 3;
+
+/** Empty for a build without error lines. */
+export function renderSeenBefore(visit: BuildVisit): Html | string {
+  const { db } = visit.services;
+  const { build } = visit.found;
+  const lines = listSeenLines(db, build);
+  if (lines.length === 0) return '';
+  // A line of few builds says more about the failure than one of many.
+  const seen = lines.filter(line => line.otherBuilds > 0).sort((a, b) => a.otherBuilds - b.otherBuilds);
+  const isNew = seen.length === 0;
+  const shown = (isNew ? lines : seen).slice(0, LINES_SHOWN);
+  return html`<section class="panel seen" aria-labelledby="seen-head">
+<h2 id="seen-head">${isNew ? 'Not seen before' : 'Seen before'}</h2>
+<ul class="seen-lines">${shown.map(line => html`<li>${renderLine(visit, line)}</li>`)}</ul>
+</section>`;
+}
+
+function renderLine(visit: BuildVisit, seen: SeenLine): Html {
+  const { project, build } = visit.found;
+  const text = html`<code>${seen.text}</code>`;
+  const line = seen.line > 0 ? html`<a href="${buildHref(build)}#L${seen.line}">${text}</a>` : text;
+  const query = seen.text.slice(0, 120);
+  const more = html`<a href="${searchHref({ q: query, project: project.id.toString() })}" aria-label="Search logs for this line">Search logs</a>`;
+  if (!seen.first || !seen.last)
+    return html`${line}<p>No other build of this project has this line. ${more}</p>`;
+  return html`${line}<p>${describeHistory(visit, seen, seen.first, seen.last)} ${more}</p>`;
+}
+
+/** `first seen in build …, 12 times since, last yesterday on main` */
+function describeHistory(
+  visit: BuildVisit,
+  { otherBuilds }: SeenLine,
+  first: SeenBuild,
+  last: SeenBuild,
+): Html {
+  const { build } = visit.found;
+  const now = visit.services.db.now();
+  const link = (seen: SeenBuild) =>
+    html`<a href="${buildHref({ projectId: build.projectId, id: seen.id })}">${relativeTime(seen.createdAt, now)}</a>${seen.branch === '' ? '' : html` on <code>${seen.branch}</code>`}`;
+  if (build.id < first.id)
+    return html`First seen in this build, ${times(otherBuilds)} since, last ${link(last)}.`;
+  const since = otherBuilds - 1;
+  return since === 0
+    ? html`Seen in one other build, ${link(first)}.`
+    : html`First seen ${link(first)}, ${times(since)} since, last ${link(last)}.`;
+}
+
+const times = (count: number) =>
+  count >= MAX_COUNTED - 1
+    ? `${MAX_COUNTED} times or more`
+    : count === 1
+      ? 'once'
+      : `${formatCount(count)} times`;
