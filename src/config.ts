@@ -34,7 +34,13 @@ export type Settings = {
   /** How long artifacts of builds are kept. */
   artifactsMs: number;
   /** How long rows are kept. */
-  retention: { eventsMs: number; firingsMs: number; deliveriesMs: number; decisionsMs: number };
+  retention: {
+    eventsMs: number;
+    firingsMs: number;
+    deliveriesMs: number;
+    decisionsMs: number;
+    testsMs: number;
+  };
   minFreeDiskBytes: number;
   caCerts: string | undefined;
   webhookAllow: Cidr[];
@@ -76,6 +82,7 @@ const table: readonly [name: string, defaultValue: string, form: string, meaning
   ['RETENTION_FIRINGS_DAYS', '90', 'DAYS', 'how long the history of triggers is kept'],
   ['RETENTION_DELIVERIES_DAYS', '30', 'DAYS', 'how long finished webhook deliveries are kept'],
   ['RETENTION_DECISIONS_DAYS', '90', 'DAYS', 'how long the reasons why suites ran are kept'],
+  ['RETENTION_TESTS_DAYS', '90', 'DAYS', 'how long test results are kept'],
   ['MIN_FREE_DISK', '1GiB', 'SIZE', 'no work starts with less free disk space'],
   ['CA_CERTS', '', 'FILE', 'more authorities that outgoing HTTPS trusts, PEM'],
   ['WEBHOOK_ALLOW', '', 'CIDRS', 'extra networks that webhooks and commit statuses may reach'],
@@ -214,6 +221,7 @@ export function readSettings(
         firingsMs: days('RETENTION_FIRINGS_DAYS'),
         deliveriesMs: days('RETENTION_DELIVERIES_DAYS'),
         decisionsMs: days('RETENTION_DECISIONS_DAYS'),
+        testsMs: days('RETENTION_TESTS_DAYS'),
       },
       minFreeDiskBytes: size('MIN_FREE_DISK'),
       caCerts: given('CA_CERTS'),

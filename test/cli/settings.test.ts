@@ -43,6 +43,7 @@ test('without any settings, the defaults apply', () => {
       firingsMs: 90 * 86_400_000,
       deliveriesMs: 30 * 86_400_000,
       decisionsMs: 90 * 86_400_000,
+      testsMs: 90 * 86_400_000,
     },
     minFreeDiskBytes: 1024 ** 3,
     caCerts: undefined,
@@ -89,12 +90,14 @@ const accepted: [name: string, value: string, key: keyof Settings, expected: unk
   ['RUN_AS', '0:0', 'runAs', { uid: 0, gid: 0 }],
   ['RUN_AS', '1001:65534', 'runAs', { uid: 1001, gid: 65534 }],
   ['RETENTION_DAYS', '1', 'retentionMs', 86_400_000],
-  ...(['EVENTS', 'FIRINGS', 'DELIVERIES', 'DECISIONS'] as const).map((name): (typeof accepted)[number] => [
-    `RETENTION_${name}_DAYS`,
-    '7',
-    'retention',
-    { ...read({}).settings.retention, [`${name.toLowerCase()}Ms`]: 7 * 86_400_000 },
-  ]),
+  ...(['EVENTS', 'FIRINGS', 'DELIVERIES', 'DECISIONS', 'TESTS'] as const).map(
+    (name): (typeof accepted)[number] => [
+      `RETENTION_${name}_DAYS`,
+      '7',
+      'retention',
+      { ...read({}).settings.retention, [`${name.toLowerCase()}Ms`]: 7 * 86_400_000 },
+    ],
+  ),
   [
     'TRUSTED_PROXIES',
     '127.0.0.1, fd00::/8',

@@ -1,11 +1,17 @@
-// Deletes events, deliveries, firings and rule decisions after their retention time, oldest first and in batches. Ids increase
+// Deletes events, deliveries, firings, rule decisions and test results after their retention time, oldest first and in batches. Ids increase
 // with time, so an id tells the age of a row.
 
 import { idAt } from '../../domain/id.ts';
 import { type Db, prepared } from '../database/db.ts';
 
 /** How long rows are kept, in milliseconds. */
-export type Retention = { deliveriesMs: number; eventsMs: number; firingsMs: number; decisionsMs: number };
+export type Retention = {
+  deliveriesMs: number;
+  eventsMs: number;
+  firingsMs: number;
+  decisionsMs: number;
+  testsMs: number;
+};
 
 const ROWS_AT_ONCE = 100;
 /** How long a batch may take, without the commit, which takes several times as long. Everything else waits meanwhile. */
@@ -35,6 +41,28 @@ const tables = [
     keptFor: 'decisionsMs',
     unless: 'begun IS NOT NULL',
   },
+  {
+    table: 'build_reports',
+    key: 'build_id',
+    keptFor: 'testsMs',
+    // The next build of the branch is compared with it.
+    unless: `NOT EXISTS (SELECT 1 FROM build_reports AS newer WHERE newer.suite_id = build_reports.suite_id
+      AND newer.branch = build_reports.branch AND newer.build_id > build_reports.build_id)`,
+  },
+  {
+    table: 'test_failures',
+    key: 'build_id',
+    keptFor: 'testsMs',
+    unless: 'EXISTS (SELECT 1 FROM build_reports WHERE build_reports.build_id = test_failures.build_id)',
+  },
+  {
+    table: 'tests',
+    key: 'id',
+    keptFor: 'testsMs',
+    // `seen_at` may be a day late. The highest number stays, so that it is not given to another test.
+    unless: `seen_at >= @before - 86400000 OR NOT EXISTS (
+      SELECT 1 FROM tests AS higher WHERE higher.suite_id = tests.suite_id AND higher.number > tests.number)`,
+  },
 ] as const;
 
 const statements = prepared(({ sqlite }) =>
@@ -46,8 +74,8 @@ const statements = prepared(({ sqlite }) =>
          )`,
       )
       .pluck(),
-    deleteRange: sqlite.prepare<[bigint, bigint]>(
-      `DELETE FROM ${table} WHERE ${key} > ? AND ${key} <= ? AND NOT (${unless})`,
+    deleteRange: sqlite.prepare<[{ after: bigint; end: bigint; before: number }]>(
+      `DELETE FROM ${table} WHERE ${key} > @after AND ${key} <= @end AND NOT (${unless})`,
     ),
   })),
 );
@@ -72,8 +100,9 @@ export function createPruner(retention: Retention): Pruner {
         do {
           const { keptFor } = tables[at.table] as (typeof tables)[number];
           const { endOfRange, deleteRange } = statements(db)[at.table]!;
-          const end = endOfRange.get(at.after, idAt(db.now() - retention[keptFor])) ?? undefined;
-          if (end !== undefined) deleteRange.run(at.after, end);
+          const before = db.now() - retention[keptFor];
+          const end = endOfRange.get(at.after, idAt(before)) ?? undefined;
+          if (end !== undefined) deleteRange.run({ after: at.after, end, before });
           at = end === undefined ? { table: at.table + 1, after: 0n } : { ...at, after: end };
         } while (at.table < tables.length && performance.now() < endsAt);
       });

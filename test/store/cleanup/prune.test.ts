@@ -8,21 +8,24 @@ import type { Db } from '../../../src/store/database/db.ts';
 import { listEvents, recordEvent } from '../../../src/store/events.ts';
 import { createNotification, listDeliveries, redeliver } from '../../../src/store/notifications.ts';
 import { findMessage, recordAttempt } from '../../../src/store/outbox.ts';
+import { listBuildTests } from '../../../src/store/result/build-tests.ts';
 import { recordFiring } from '../../../src/store/trigger/firings.ts';
 import { createTrigger, listFirings } from '../../../src/store/trigger/triggers.ts';
-import { addBuilds, addProject, openFixture } from '../fixture.ts';
+import { addBuilds, addProject, addSuite, openFixture } from '../fixture.ts';
+import { addReport, reported } from '../result/reported.ts';
 
 const DAY_MS = 24 * 3600_000;
 
 function prune(
   db: Db,
-  days: { events: number; deliveries: number; decisions: number; firings?: number },
+  days: { events: number; deliveries: number; decisions: number; firings?: number; tests?: number },
 ): number {
   const retention: Retention = {
     eventsMs: days.events * DAY_MS,
     firingsMs: (days.firings ?? 90) * DAY_MS,
     deliveriesMs: days.deliveries * DAY_MS,
     decisionsMs: days.decisions * DAY_MS,
+    testsMs: (days.tests ?? 90) * DAY_MS,
   };
   const pruner = createPruner(retention);
   let batches = 0;
@@ -145,4 +148,45 @@ test('firings have their own number of days; those that wait, and the last build
   assert.deepEqual([idsOf(push).length, idsOf(nightly).length], [2, 3], 'nothing is due yet');
   prune(db, { events: 30, deliveries: 30, decisions: 30, firings: 9 });
   assert.deepEqual([idsOf(push), idsOf(nightly)], [[waiting.id], [unchanged.id, last.id]]);
+});
+
+test('test results are deleted when they expire, except the newest of each branch, and with them tests that nothing names', async () => {
+  using fixture = openFixture();
+  const { db, now } = fixture;
+  const project = addProject(db);
+  const suite = addSuite(db, project.id).id;
+  const old = [reported('old', 'failed'), reported('both', 'failed')];
+  const other = addSuite(db, project.id).id;
+  await addReport(db, project, other, [reported('gone', 'passed'), reported('gone, but the last', 'passed')]);
+  await addReport(db, project, suite, old);
+  await addReport(db, project, suite, old, { branch: 'quiet' });
+  now.ms += 20 * DAY_MS;
+  const newest = await addReport(db, project, suite, [reported('both', 'passed'), reported('new', 'failed')]);
+  now.ms += 11 * DAY_MS;
+  const count = (table: string) => Number(db.sqlite.prepare(`SELECT count(*) FROM ${table}`).pluck().get());
+  prune(db, { events: 90, deliveries: 90, decisions: 90, tests: 32 });
+  assert.deepEqual(
+    [count('build_reports'), count('test_failures'), count('tests')],
+    [4, 5, 5],
+    'nothing is due yet',
+  );
+  prune(db, { events: 90, deliveries: 90, decisions: 90, tests: 30 });
+  const branches = db.sqlite.prepare('SELECT branch FROM build_reports ORDER BY build_id').pluck().all();
+  assert.deepEqual(branches, ['main', 'quiet', 'main']);
+  const names = db.sqlite.prepare('SELECT name FROM tests ORDER BY suite_id, number').pluck().all();
+  assert.deepEqual(names, ['both', 'new', 'gone, but the last']);
+  assert.deepEqual(
+    (await listBuildTests(db, newest, {}, everything)).items.map(({ test: { name }, result }) => [
+      name,
+      result,
+    ]),
+    [
+      ['new', 'failed'],
+      ['both', 'passed'],
+    ],
+  );
+  const again = await addReport(db, project, suite, [reported('both', 'failed'), reported('old', 'passed')]);
+  assert.equal(again.tests?.newFailures, 1);
+  const numbers = db.sqlite.prepare('SELECT number FROM tests WHERE suite_id = ? ORDER BY number').pluck();
+  assert.deepEqual(numbers.all(suite), [2n, 3n, 4n]);
 });
