@@ -8,6 +8,7 @@ import {
   NOT_RUN,
   pushed,
   requests,
+  type SampleRequest,
   type SampleSuite,
   suites,
   tool,
@@ -85,8 +86,8 @@ async function setUp(scenario: Scenario): Promise<Project> {
 
 /** Returns the ID of the suite. */
 async function addSuite(api: ApiClient, path: string, suite: SampleSuite, dependencyId: string) {
-  const { name, description, command, rule, variable, usesTool } = suite;
-  const { id_str: id } = await api.post(`${path}/suites`, { name, description, command });
+  const { rule, variable, usesTool, ...fields } = suite;
+  const { id_str: id } = await api.post(`${path}/suites`, fields);
   if (rule) await api.post(`${path}/suites/${id}/rules`, rule);
   if (variable) await api.post(`${path}/suites/${id}/environment_variables`, variable);
   if (usesTool) await api.post(`${path}/suites/${id}/dependencies`, { dependency_id: dependencyId });
@@ -134,21 +135,23 @@ async function build(
     step.say('');
     step.row(label, words(build_state ?? ''), toneOf(build_state ?? ''));
   });
-  step.say(`fetching ${requests.map(({ ref }) => ref).join(', ')} over SSH`);
-  const requested = await Promise.all(
-    requests.map(async request => {
+  const requested: (SampleRequest & { id: string })[] = [];
+  for (const wave of requests) {
+    step.say(`fetching ${wave.map(({ ref }) => ref).join(', ')} over SSH`);
+    const sent = wave.map(async request => {
       const { id_str: id } = await api.post(`${project.path}/build_requests`, { commit_ref: request.ref });
       return { ...request, id };
-    }),
-  );
-  await project.watch.until(events =>
-    requested.every(({ id }) =>
-      events.some(
-        ({ event, record }) =>
-          event === 'build_request.finished' && (record.build_request as Wire).id_str === id,
+    });
+    requested.push(...(await Promise.all(sent)));
+    await project.watch.until(events =>
+      requested.every(({ id }) =>
+        events.some(
+          ({ event, record }) =>
+            event === 'build_request.finished' && (record.build_request as Wire).id_str === id,
+        ),
       ),
-    ),
-  );
+    );
+  }
   const rows: SummaryRow[] = [];
   const commitIds: string[] = [];
   for (const { ref, id, expected } of requested) {
@@ -217,7 +220,10 @@ async function outcomes(
     const isMasked = secret !== undefined && !log.includes(secret);
     const isGood = state === end && (secret === undefined || isMasked);
     const ms = Date.parse(String(found.finished_at)) - Date.parse(String(found.started_at));
-    if (state === 'passed') return { what, result: state, isGood, ms, note: isMasked ? MASKED : '' };
+    if (state === 'passed') {
+      const notes = [isMasked ? MASKED : '', testsOf(found), artifactsOf(found)];
+      return { what, result: state, isGood, ms, note: notes.filter(note => note !== '').join(', ') };
+    }
     const result = `${words(state)}${isGood ? ', as expected' : ''}`;
     return { what, result, isGood, ms, note: String(found.error ?? complaintOf(log)) };
   });
@@ -270,6 +276,14 @@ async function webhooks({ api, screen, receiver }: Scenario, { path }: Project):
   step.end(`${result}, ${note}`, isGood);
   return { what: 'Webhooks', result, isGood, note };
 }
+
+function testsOf({ tests }: Wire): string {
+  if (!tests) return '';
+  const { passed, flaky, fixed } = tests as Record<string, number>;
+  return `${passed} tests${flaky ? `, ${flaky} flaky` : ''}${fixed ? `, ${fixed} fixed` : ''}`;
+}
+
+const artifactsOf = ({ artifacts }: Wire) => (artifacts ? `${artifacts} artifacts` : '');
 
 const tones: Record<string, Tone> = {
   enqueued: 'dim',
