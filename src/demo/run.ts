@@ -146,7 +146,22 @@ async function perform(
   printSummary(screen, ran, performance.now() - startedAt);
   const isGood = ran.every(row => row.isGood);
   if (endsAtOnce) return isGood ? 0 : 1;
-  printSignIn(screen, { url: app.url, projectId, email: EMAIL, password, apiKey, caPath, website });
+  const project = `${app.url}/ui/projects/${projectId}`;
+  const buildOf = (what: string) => `${project}/builds/${ran.find(row => row.what === what)?.buildId}`;
+  printSignIn(screen, {
+    url: app.url,
+    pages: {
+      Project: project,
+      'A regression': buildOf('redesign: Unit tests'),
+      Artifacts: `${buildOf('main: Site')}/artifacts`,
+      'Flaky tests': `${project}/flaky`,
+    },
+    email: EMAIL,
+    password,
+    apiKey,
+    caPath,
+    website,
+  });
   if (!stop.aborted) await once(stop, 'abort');
   return isGood ? 0 : 1;
 }

@@ -21,7 +21,15 @@ import { type Watch, watchProject } from './watch.ts';
 const MASKED = 'its secret is masked in the log';
 
 /** A row of the summary. */
-export type SummaryRow = { what: string; result: string; isGood: boolean; ms?: number; note?: string };
+export type SummaryRow = {
+  what: string;
+  result: string;
+  isGood: boolean;
+  ms?: number;
+  note?: string;
+  /** The build that it is about. */
+  buildId?: string;
+};
 
 type Scenario = {
   api: ApiClient;
@@ -220,12 +228,13 @@ async function outcomes(
     const isMasked = secret !== undefined && !log.includes(secret);
     const isGood = state === end && (secret === undefined || isMasked);
     const ms = Date.parse(String(found.finished_at)) - Date.parse(String(found.started_at));
+    const row = { what, isGood, ms, buildId: found.id_str };
     if (state === 'passed') {
       const notes = [isMasked ? MASKED : '', testsOf(found), artifactsOf(found)];
-      return { what, result: state, isGood, ms, note: notes.filter(note => note !== '').join(', ') };
+      return { ...row, result: state, note: notes.filter(note => note !== '').join(', ') };
     }
     const result = `${words(state)}${isGood ? ', as expected' : ''}`;
-    return { what, result, isGood, ms, note: String(found.error ?? complaintOf(log)) };
+    return { ...row, result, note: String(found.error ?? complaintOf(log)) };
   });
   return Promise.all(rows);
 }

@@ -27,7 +27,8 @@ export function printSignIn(
   screen: Screen,
   access: {
     url: string;
-    projectId: string;
+    /** What is worth seeing, with its address. */
+    pages: Record<string, string>;
     email: string;
     password: string;
     apiKey: string;
@@ -37,12 +38,13 @@ export function printSignIn(
   },
 ): void {
   const { paint, print } = screen;
-  const { url, projectId, email, password, apiKey, caPath, website } = access;
-  const row = (name: string, value: string) => print(`  ${name.padEnd(9)} ${paint('bold', value)}`);
+  const { url, pages, email, password, apiKey, caPath, website } = access;
+  const row = (name: string, value: string) => print(`  ${name.padEnd(12)} ${paint('bold', value)}`);
   print();
   print('The server keeps running. Look around:');
   print();
-  row('Address', `${url}/ui/projects/${projectId}`);
+  for (const [name, address] of Object.entries(pages)) row(name, address);
+  print();
   row('Email', email);
   row('Password', password);
   row('API key', apiKey);

@@ -107,12 +107,12 @@ test('with --once, it compiles, builds, builds what is pushed, deploys and notif
   assert.equal(await demo.errors, '');
   for (const row of [
     /Compile linkcheck +\d+\.\d s {2}compiled/,
-    /main: Unit tests +\d+\.\d s {2}passed/,
-    /main: Site +\d+\.\d s {2}passed: its secret is masked in the log/,
+    /main: Unit tests +\d+\.\d s {2}passed: 4 tests/,
+    /main: Site +\d+\.\d s {2}passed: its secret is masked in the log, 5 artifacts/,
     /main: Docs +not run: rule commit\.files starts with docs\//,
     /v1\.0: Docs +\d+\.\d s {2}passed/,
     /redesign: Unit tests .*failed, as expected: not ok \d+ - pages\/index\.md links to news\.md/,
-    /push to redesign: Unit tests +\d+\.\d s {2}passed/,
+    /push to redesign: Unit tests +\d+\.\d s {2}passed: 5 tests, 1 fixed/,
     /Deploy main +\d+\.\d s {2}deployed/,
     /Webhooks +(\d+) of \1 received/,
   ])
@@ -130,7 +130,7 @@ test('without --once, it keeps serving with the credentials that it prints, and 
   const value = async (name: string) =>
     (await demo.line(new RegExp(`^  ${name} `))).trim().split(/ +/).at(-1) as string;
   await demo.line(/^Ctrl-C stops the demo/);
-  const url = new URL(await value('Address')).origin;
+  const url = new URL(await value('Project')).origin;
   const ca = readFileSync(/--cacert (\S+)/.exec(await demo.line(/--cacert/))?.[1] as string);
   const auth = `${await value('Email')}:${await value('API key')}`;
   const sent = request(`${url}/projects`, { ca, auth, signal: AbortSignal.timeout(10_000) }).end();
@@ -138,7 +138,7 @@ test('without --once, it keeps serving with the credentials that it prints, and 
   assert.match(await text(answer), /"repository_url":"git@demo\.assay:website\.git"/);
   assert.notDeepEqual(await tracesOf(instance), []);
 
-  const stream = request(`${await value('Address')}/firehose`.replace('/ui/', '/'), { ca, auth }).end();
+  const stream = request(`${await value('Project')}/firehose`.replace('/ui/', '/'), { ca, auth }).end();
   const [events] = await once(stream, 'response');
   await once(events, 'data');
   const clone = join(work, `clone-${counter}`);
