@@ -292,7 +292,8 @@ function testsOf({ tests }: Wire): string {
   return `${passed} tests${flaky ? `, ${flaky} flaky` : ''}${fixed ? `, ${fixed} fixed` : ''}`;
 }
 
-const artifactsOf = ({ artifacts }: Wire) => (artifacts ? `${artifacts} artifacts` : '');
+/** Without test reports. */
+const artifactsOf = ({ artifacts, tests }: Wire) => (artifacts && !tests ? `${artifacts} artifacts` : '');
 
 const tones: Record<string, Tone> = {
   enqueued: 'dim',
