@@ -72,6 +72,8 @@ type Remarks = {
   attachments: string[];
 };
 
+const firstLine = (excerpt: Excerpt | undefined) => excerpt?.head.trimStart().split('\n', 1)[0] ?? '';
+
 const failuresOf = ({ failed, errored, retries }: Remarks) => failed + errored + retries;
 
 /** An open element, and where its text goes. */
@@ -104,8 +106,8 @@ export function createReportCollector(secrets: readonly string[]): ReportCollect
     return lastClass.kept;
   };
 
-  const keepMessage = ({ message: given, type, text }: Remarks): string => {
-    const first = given.trim() || text?.head.trimStart().split('\n', 1)[0] || type;
+  const keepMessage = ({ message: given, type, text, output }: Remarks): string => {
+    const first = given.trim() || firstLine(text) || type || firstLine(output);
     const message = keep.text(excerptOf(first), Math.min(MAX_MESSAGE_BYTES, MAX_KEPT_BYTES - messageBytes));
     messageBytes += Buffer.byteLength(message);
     return message;

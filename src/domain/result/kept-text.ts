@@ -5,8 +5,8 @@ import { createMask } from '../text/mask.ts';
 
 export const MAX_NAME_CHARACTERS = 1_000;
 const gap = '\n[…]\n';
-// An escape character is forbidden in XML. The reader replaces it, and leaves a reference to it as it is.
-const colours = /(?:\uFFFD|&#(?:27|x1b);)\[[0-9;]*m/gi;
+// An escape character is forbidden in XML. The reader replaces it, and leaves a reference to it as it is. pytest writes #x1B.
+const colours = /(?:\uFFFD|&#(?:27|x1b);|#x1b)\[[0-9;]*m/gi;
 
 /** The head and the tail of a text of any length. */
 export type Excerpt = { head: string; tail: string; isCut: boolean };

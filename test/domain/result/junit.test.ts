@@ -281,10 +281,12 @@ test('the time of a report includes repeated cases, and a test has the time of i
   );
 });
 
-test('the message is the attribute, else the first line of the text, else the type', async () => {
+test('the message is the attribute, else the first line of the text, else the type, else the first line of the output', async () => {
   assert.equal((await one('<failure message="no" type="T">text</failure>')).message, 'no');
   assert.equal((await one('<failure>\n  first\n  second</failure>')).message, 'first');
+  assert.equal((await one('<failure type="T">text</failure>')).message, 'text');
   assert.equal((await one('<error type="java.lang.Error"/>')).message, 'java.lang.Error');
+  assert.equal((await one('<failure message=""/><system-out>boom\nbang</system-out>')).message, 'boom');
 });
 
 test('details hold the text of all failures, where they are, attachments and the output, each of failing cases only', async () => {
@@ -324,9 +326,9 @@ test('a flaky test keeps the message and the stack of its failure', async () => 
 
 test('colour codes are removed from messages and details', async () => {
   const { message, details } = await one(
-    '<failure message="&#27;[31mred&#x1B;[0m">\x1b[1;32mgreen\x1b[0m and \x07bell</failure>',
+    '<failure message="&#27;[31mred&#x1B;[0m #x1B[1mbold#x1B[0m">\x1b[1;32mgreen\x1b[0m and \x07bell</failure>',
   );
-  assert.equal(message, 'red');
+  assert.equal(message, 'red bold');
   assert.equal(details, 'green and \uFFFDbell');
 });
 
