@@ -55,6 +55,8 @@ type Case = {
   isDisabled: boolean;
   isMarkedFlaky: boolean;
   isSkipped: boolean;
+  /** Whether another case of the same name in this report is another test, not the same one again. */
+  isDistinct: boolean;
   remarks: Remarks | undefined;
 };
 
@@ -93,6 +95,8 @@ export function createReportCollector(secrets: readonly string[]): ReportCollect
   const keep = createKeep(secrets);
   /** They are recorded together, because each copy of a string takes its time. */
   let pending: Case[] = [];
+  /** How often the report has a distinct test of the same name. */
+  const occurrences = new Map<number, number>();
   let lastClass: { given: string; kept: number } | undefined;
   let cases = 0;
   let nameBytes = 0;
@@ -133,13 +137,21 @@ export function createReportCollector(secrets: readonly string[]): ReportCollect
   /** Finds or adds the test. */
   const testOf = (one: Case, names: Buffer, start: number, end: number): number => {
     const file = one.file === undefined ? 0 : files.indexOf(keep.name(one.file));
-    const classNumber = classOf(one.classname);
+    let classNumber = classOf(one.classname);
     let test = table.numberOf(classNumber, names, start, end);
     const knownFile = table.fileOf(test);
     if (knownFile !== 0 && file !== 0 && knownFile !== file) {
       // Another test of the same name, not the same one again.
-      const classname = `${classnames.texts[classNumber]} (${files.texts[file]})`;
-      test = table.numberOf(classnames.indexOf(classname), names, start, end);
+      classNumber = classnames.indexOf(`${classnames.texts[classNumber]} (${files.texts[file]})`);
+      test = table.numberOf(classNumber, names, start, end);
+    }
+    if (one.isDistinct) {
+      const count = (occurrences.get(test) ?? 0) + 1;
+      occurrences.set(test, count);
+      if (count > 1) {
+        const name = Buffer.from(`${names.toString('utf8', start, end)} (${count})`);
+        test = table.numberOf(classNumber, name, 0, name.length);
+      }
     }
     if (file !== 0) table.setFile(test, file);
     return test;
@@ -192,7 +204,10 @@ export function createReportCollector(secrets: readonly string[]): ReportCollect
   };
 
   return {
-    openReport: () => openReport(add, recordPending),
+    openReport() {
+      occurrences.clear();
+      return openReport(add, recordPending);
+    },
     *list() {
       for (let test = 0; test < table.size; test++) yield table.get(test);
     },
@@ -245,6 +260,7 @@ function openReport(add: (one: Case) => void, recordPending: () => void): Report
       isDisabled: isDisabled(status) || isDisabled(result),
       isMarkedFlaky: flaky === 'true',
       isSkipped: false,
+      isDistinct: isNodeCase(attributes, suites, file),
       remarks: undefined,
     });
   };
@@ -367,19 +383,30 @@ function remarksOf(one: Case): Remarks {
 
 /** Without a class name the names of the enclosing suites say where a test belongs. */
 function classnameOf(
-  { classname, class: className }: Readonly<Record<string, string>>,
+  attributes: Readonly<Record<string, string>>,
   suites: readonly Suite[],
   file: string | undefined,
 ): string {
-  const names = () => {
-    const given = suites.map(suite => suite.name).filter(name => name !== '');
-    return given.length > 0 ? given.join(separator) : (file ?? '');
-  };
-  if (file === undefined || !scriptFile.test(file)) return classname || className || names();
-  // In JavaScript the class name is a description, which several files may use. Node has 'test' where there is none.
-  const description = classname === 'test' && suites.length === 0 ? '' : classname || names();
-  if (description.includes(file)) return description;
-  return description === '' ? file : `${file}${separator}${description}`;
+  const isNode = isNodeCase(attributes, suites, file);
+  const classname = isNode && attributes.classname === 'test' ? '' : attributes.classname || attributes.class;
+  const names = () => suites.flatMap(({ name }) => (name === '' ? [] : [name])).join(separator);
+  const described = classname || names();
+  // In JavaScript a class name is a description, which several files may use.
+  const isAmbiguous = file !== undefined && scriptFile.test(file) && !described.includes(file);
+  if (isAmbiguous && described !== '') return `${file}${separator}${described}`;
+  return described || file || attributes.classname || '';
+}
+
+/** Node writes the enclosing suites as class name, or `test`. It never repeats a test. */
+function isNodeCase(
+  { classname }: Readonly<Record<string, string>>,
+  suites: readonly Suite[],
+  file: string | undefined,
+): boolean {
+  if (classname === 'test') return suites[0]?.name !== 'pytest';
+  return (
+    file !== undefined && scriptFile.test(file) && classname === suites.map(({ name }) => name).join('.')
+  );
 }
 
 function projectPath(file: string | undefined): string | undefined {

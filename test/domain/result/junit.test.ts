@@ -157,6 +157,20 @@ const dialects: Dialect[] = [
     ],
   },
   {
+    dialect: 'node --test before it named files: tests of the same name are different tests',
+    xml: `<testsuites><testcase name="starts" time="0.1" classname="test"/><testcase name="starts" classname="test" failure="no"><failure type="testCodeFailure" message="no"/></testcase>
+      <testsuite name="outer" hostname="box"><testcase name="works" classname="test"><failure/></testcase></testsuite>
+      <testsuite name="outer" hostname="box"><testcase name="works" classname="test"/></testsuite></testsuites>`,
+    counts: { passed: 2, failed: 2 },
+    tests: ['test | starts', 'test | starts (2)', 'outer | works', 'outer | works (2)'],
+  },
+  {
+    dialect: 'pytest in a file test.py, repeated',
+    xml: `<testsuites><testsuite name="pytest"><testcase classname="test" name="test_a"><failure/></testcase><testcase classname="test" name="test_a"/></testsuite></testsuites>`,
+    counts: { passed: 1, flaky: 1 },
+    tests: ['test | test_a'],
+  },
+  {
     dialect: 'Catch2 and xUnit: file and line on the failure',
     xml: `<testsuites><testsuite name="catch"><testcase classname="exe.global" name="Vectors" time="0.1"><failure message="v.size() == 5" type="REQUIRE">FAILED: 4 == 5 at vectors.cpp:33</failure></testcase>
       <testcase classname="exe.global" name="Maps"><failure file="maps.cpp" line="8"/></testcase></testsuite></testsuites>`,
