@@ -14,6 +14,8 @@ import { type BuildVisit, buildHref } from './build-frame.ts';
 import { searchHref } from './search.ts';
 
 const LINES_SHOWN = 3;
+const MIN_STABLE = 8;
+const MAX_QUERY = 120;
 
 /** Empty for a build without error lines. */
 export function renderSeenBefore(visit: BuildVisit): Html | string {
@@ -35,11 +37,19 @@ function renderLine(visit: BuildVisit, seen: SeenLine): Html {
   const { project, build } = visit.found;
   const text = html`<code>${seen.text}</code>`;
   const line = seen.line > 0 ? html`<a href="${buildHref(build)}#L${seen.line}">${text}</a>` : text;
-  const query = seen.text.slice(0, 120);
-  const more = html`<a href="${searchHref({ q: query, project: project.id.toString() })}" aria-label="Search logs for this line">Search logs</a>`;
+  const more = html`<a href="${searchHref({ q: stablePart(seen.text), project: project.id.toString() })}" aria-label="Search logs for this line">Search logs</a>`;
   if (!seen.first || !seen.last)
     return html`${line}<p>No other build of this project has this line. ${more}</p>`;
   return html`${line}<p>${describeHistory(visit, seen, seen.first, seen.last)} ${more}</p>`;
+}
+
+/** The longest part of a line without numbers, which other builds have too. */
+function stablePart(text: string): string {
+  const longest = text
+    .split(/\S*\d\S*/)
+    .map(part => part.trim())
+    .reduce((best, part) => (part.length > best.length ? part : best), '');
+  return (longest.length >= MIN_STABLE ? longest : text).slice(0, MAX_QUERY);
 }
 
 /** `first seen in build …, 12 times since, last yesterday on main` */

@@ -133,7 +133,7 @@ describe('the search in logs', { timeout: 600_000 }, () => {
     await person.inspect('build-seen-before');
     await page.getByRole('link', { name: 'Search logs for this line' }).click();
     await page.getByRole('heading', { name: 'Search logs' }).waitFor();
-    await page.getByText('1 line in 1 build').waitFor();
+    await page.getByText('5 lines in 5 builds').waitFor();
     await person.go(first.href);
     await page.getByText(/First seen in this build, 4 times since/).waitFor();
     await person.close();
