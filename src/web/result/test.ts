@@ -127,8 +127,10 @@ ${table({
 
 function describeRuns(runs: readonly TestRun[]): string {
   const failed = runs.filter(({ result }) => result === 'failed' || result === 'errored').length;
-  const builds = runs.length === 1 ? 'the latest build' : `the latest ${runs.length} builds`;
-  return failed === 0 ? `No failure in ${builds}.` : `Failed in ${failed} of ${builds}.`;
+  if (runs.length === 1) return failed === 0 ? 'No failure in the only build.' : 'Failed in the only build.';
+  return failed === 0
+    ? `No failure in the latest ${runs.length} builds.`
+    : `Failed in ${failed} of the latest ${runs.length} builds.`;
 }
 
 function showFlakyTests(visit: ProjectVisit): View {

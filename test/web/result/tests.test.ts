@@ -5,7 +5,7 @@ import type { ReportedTest } from '../../../src/domain/result/test-result.ts';
 import { type Build, findBuild, rerunBuild } from '../../../src/store/builds.ts';
 import { listLatestBuilds } from '../../../src/store/overview.ts';
 import type { Project } from '../../../src/store/projects.ts';
-import type { Suite } from '../../../src/store/suites.ts';
+import { deleteSuite, type Suite } from '../../../src/store/suites.ts';
 import { finishBuild, reported } from '../../store/result/reported.ts';
 import { openProjectFixture, type ProjectFixture } from '../project/fixture.ts';
 
@@ -65,7 +65,8 @@ describe('the pages of test results', { timeout: 600_000 }, () => {
     const failures = page.getByRole('region', { name: '2 new failures' });
     await failures.getByText('cannot open libprice.so').waitFor();
     assert.equal(await failures.getByText('keeps failing').count(), 0, 'it failed before');
-    await failures.locator('summary', { hasText: 'expected rounds prices to be <b>42</b>' }).click();
+    await failures.locator('summary', { hasText: 'expected rounds prices to be <b>42</b>' }).focus();
+    await page.keyboard.press('Enter');
     await failures.getByText('- 41', { exact: false }).waitFor();
     assert.doesNotMatch((await failures.textContent()) ?? '', /\x1b|\[31m/);
     await page.getByRole('link', { name: 'Tests 2 new' }).waitFor();
@@ -95,6 +96,24 @@ describe('the pages of test results', { timeout: 600_000 }, () => {
     assert.equal((await person.page.locator('#build-findings').textContent())?.trim(), '');
     await person.go(`${hrefOf(fixed)}/tests`);
     await person.page.getByRole('row', { name: /keeps failing.*Passed.*fixed/ }).waitFor();
+    await person.close();
+  });
+
+  it('says that results may be missing if a report could not be read, and keeps old pages of a deleted suite', async () => {
+    const suite = makeSuite('Broken tests');
+    const build = await report(suite, [failing('is cut off')]);
+    const malformed = 'report.xml: line 12: <unclosed>';
+    fixture.db.sqlite
+      .prepare('UPDATE build_reports SET malformed = ? WHERE build_id = ?')
+      .run(malformed, build.id);
+    deleteSuite(fixture.db, suite);
+    const person = await fixture.arrive('collaborator');
+    const { page } = person;
+    await person.go(`${hrefOf(build)}/tests`);
+    await page.getByText(`so results may be missing: ${malformed}`).waitFor();
+    await page.getByRole('link', { name: 'is cut off' }).click();
+    await page.getByRole('heading', { name: 'is cut off' }).waitFor();
+    await page.getByRole('figure').getByText('Failed in the only build.').first().waitFor();
     await person.close();
   });
 
