@@ -52,7 +52,7 @@ ${renderCauses(record)}
 ${renderInputs(record, base, build)}
 ${renderCommits(record)}
 ${renderTests(visit, record)}
-${renderLog(record)}`;
+${renderLog(visit, record)}`;
 }
 
 const chosenBecause: Record<string, string> = {
@@ -246,10 +246,10 @@ const cutNotes: Record<string, string> = {
   time: 'The logs are too long to compare them completely.',
 };
 
-function renderLog({ log }: Diff): Html | string {
+function renderLog({ found: { build } }: BuildVisit, { log }: Diff): Html | string {
   if (log === null || (log.lines.length === 0 && log.cut_because === null)) return '';
   const width = String(log.lines.at(-1)?.line ?? 1).length;
   return html`<section aria-labelledby="log-title"><h2 id="log-title">Log lines that the other build has nothing like</h2>
 <p class="quiet">From the step that failed, apart from times and numbers; each is listed once. ${cutNotes[log.cut_because ?? ''] ?? ''}</p>
-<pre class="diff-log" tabindex="0" aria-label="Different log lines">${log.lines.map(({ line, text }) => html`<span class="quiet">${String(line).padStart(width)}</span>  ${text}\n`)}</pre></section>`;
+<pre class="diff-log" tabindex="0" aria-label="Different log lines">${log.lines.map(({ line, text }) => html`${' '.repeat(width - String(line).length)}<a href="${buildHref(build)}#L${line}" title="Go to this line of the log">${line}</a>  ${text}\n`)}</pre></section>`;
 }

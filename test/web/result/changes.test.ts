@@ -125,6 +125,10 @@ describe('the changes of a build', { timeout: 600_000 }, () => {
     );
     assert.match(await textIn(page.getByLabel('Different log lines')), /<script>alert/);
     assert.ok(!(await page.content()).includes('the new content'));
+    assert.equal(
+      await page.getByLabel('Different log lines').getByRole('link', { name: '4' }).getAttribute('href'),
+      `${bad.href}#L4`,
+    );
     await page.getByText('3 files changed', { exact: true }).click();
     await page.getByText('src/inflate.c').waitFor();
     await person.inspect('build-changes');
