@@ -178,6 +178,23 @@ test('the secrets of triggers are encrypted in a backup, and hooks signed with t
   await serving.end('SIGTERM');
 });
 
+test('the filters of logs are left out: a server makes them again', async () => {
+  using place = temporaryDirectory();
+  const [file, data] = [join(place.path, 'saved'), join(place.path, 'new')];
+  const filter = `${buildLogPath(app.data, planted.build_id)}.grams`;
+  writeFileSync(filter, 'filter');
+  try {
+    await save(file);
+    await restore(file, data);
+    assert.deepEqual(
+      fileNames(data).filter(name => name.startsWith('logs/')),
+      [`logs/build-${planted.build_id}.log`],
+    );
+  } finally {
+    rmSync(filter);
+  }
+});
+
 test('without --with-key the file contains no private key, and restore says what to copy back', async () => {
   using place = temporaryDirectory();
   const [file, data] = [join(place.path, 'saved'), join(place.path, 'new')];
