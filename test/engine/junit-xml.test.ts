@@ -18,7 +18,6 @@ function* repeated(...parts: (string | [string, number])[]): Generator<Buffer> {
 
 /** Reads a report, and asserts that it takes neither much memory nor very long. */
 async function readHostile(...parts: (string | [string, number])[]) {
-  globalThis.gc?.();
   const before = process.memoryUsage().rss;
   const startedAt = performance.now();
   let highest = before;

@@ -24,7 +24,7 @@ export type BuildReports = {
 
 /**
  * A report is an artifact that the suite's globs name as one, and each other `*.xml` whose root is a test suite. Returns
- * undefined if there is none. `zip` holds the content of the artifacts.
+ * undefined if there is none. `zip` holds the content of the artifacts. Throws when `signal` is aborted.
  */
 export async function readReports(
   zip: string,
@@ -53,7 +53,7 @@ export async function readReports(
       break;
     }
     const report = collector.openReport();
-    const problem = await readReportXml(openContent(zip, artifact), report);
+    const problem = await readReportXml(unlessAborted(openContent(zip, artifact), signal), report);
     report.end();
     if (problem) problems.push(`${path}, line ${problem.line}: ${problem.message}`);
     else if (!report.hasSuite) problems.push(`${path}: It holds no test suite. Is it a JUnit XML report?`);
@@ -65,6 +65,13 @@ export async function readReports(
     durationMs: collector.durationMs,
     malformed: problems.length === 0 ? null : maskText(secrets, describe(problems)),
   };
+}
+
+async function* unlessAborted(bytes: AsyncIterable<Buffer>, signal: AbortSignal): AsyncGenerator<Buffer> {
+  for await (const chunk of bytes) {
+    signal.throwIfAborted();
+    yield chunk;
+  }
 }
 
 async function readHead(zip: string, artifact: NewBuildArtifact): Promise<Buffer> {

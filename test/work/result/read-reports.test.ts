@@ -139,9 +139,9 @@ test('reports of more than 100 MiB in total are left out', async () => {
   assert.match(found?.malformed ?? '', /^3\.xml: The reports are larger than 100 MiB in total/);
 });
 
-test('others run while a large report is read, and a server that stops does not wait for the next one', async () => {
+test('others run while a large report is read, and a server that stops does not wait for its end', async () => {
   const cases = Array.from({ length: 20_000 }, (_, at) => passing(`t${at}`)).join('\n');
-  const { file, artifacts } = await zipOf({ 'a.xml': suite(cases), 'b.xml': suite(cases) });
+  const { file, artifacts } = await zipOf({ 'a.xml': suite(cases) });
   const stopping = new AbortController();
   const reading = readReports(file, artifacts, [], stopping.signal);
   let turns = 0;
