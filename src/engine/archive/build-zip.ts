@@ -14,6 +14,7 @@ import { open } from 'node:fs/promises';
 import { Readable } from 'node:stream';
 import { promisify } from 'node:util';
 import { constants, crc32, createInflateRaw, deflateRaw, deflateRawSync } from 'node:zlib';
+import { type ContentHash, startContentHash } from './content-hash.ts';
 import { BadArchive } from './zip-reader.ts';
 
 export const STORED = 0;
@@ -53,6 +54,8 @@ const MIN_DEFLATE_BYTES = 128;
 const SYNC_BYTES = 16 << 10;
 /** How long the writer waits for deflate, in all. After that, a block is stored as it is while too many others wait. */
 const MAX_WAIT_MS = 1_000;
+/** From this size on, checksums are computed on another thread. */
+const THREAD_BYTES = 16 << 20;
 const WRITE_BYTES = 1 << 20;
 /** Syncing early avoids one long sync at the end. */
 const SYNC_EVERY_WRITES = 32;
@@ -113,6 +116,7 @@ export async function createZip(file: string): Promise<ZipWriter> {
 
   /** Files of one block that are being deflated, in order. */
   const waiting: { entry: NewEntry; block: Buffer; deflated: Promise<Buffer>; sha256: string }[] = [];
+  let thread: ContentHash | undefined;
   let waitedMs = 0;
   let deflates = 0;
 
@@ -171,14 +175,13 @@ export async function createZip(file: string): Promise<ZipWriter> {
   /** A file of several blocks. Its header is written again when its checksum is known. */
   async function addLarge(entry: NewEntry, content: AsyncIterable<Buffer>): Promise<void> {
     const headerAt = batchAt + filled;
-    const sha256 = createHash('sha256');
-    let sum = 0;
+    const sums = checksums(entry.sizeBytes);
     let readBytes = 0;
     let method: typeof STORED | typeof DEFLATED | undefined;
     let chunks: Buffer[] = [];
     let blockBytes = 0;
     const queued: Promise<Buffer>[] = [];
-    const header = (storedBytes: number) =>
+    const header = (storedBytes: number, sum: number) =>
       localHeader({ ...entry, method: method ?? STORED, crc32: sum, storedBytes });
 
     const endBlock = async () => {
@@ -189,7 +192,7 @@ export async function createZip(file: string): Promise<ZipWriter> {
       if (method === undefined) {
         const first = await deflate(block, isLast);
         method = first.length < block.length * WORTHWHILE ? DEFLATED : STORED;
-        await append(header(0));
+        await append(header(0, 0));
         await append(method === DEFLATED ? first : block);
         return;
       }
@@ -204,8 +207,7 @@ export async function createZip(file: string): Promise<ZipWriter> {
     for await (const chunk of content) {
       readBytes += chunk.length;
       if (readBytes > entry.sizeBytes) break;
-      sha256.update(chunk);
-      sum = crc32(chunk, sum);
+      await sums.update(chunk);
       if (method === STORED) {
         await append(chunk);
         continue;
@@ -217,22 +219,33 @@ export async function createZip(file: string): Promise<ZipWriter> {
     if (readBytes !== entry.sizeBytes) throw new Error(WRONG_LENGTH);
     for (const block of queued) await append(await block);
 
-    const offset = headerAt + header(0).length;
+    const offset = headerAt + header(0, 0).length;
     const storedBytes = batchAt + filled - offset;
+    const { crc32: sum, sha256 } = await sums.end();
     await flush();
     await writing;
-    await writeAt(header(storedBytes), headerAt);
-    const digest = sha256.digest('hex');
-    entries.push({
-      ...entry,
-      headerAt,
-      offset,
-      storedBytes,
-      method: method ?? STORED,
-      crc32: sum,
-      sha256: digest,
-    });
+    await writeAt(header(storedBytes, sum), headerAt);
+    entries.push({ ...entry, headerAt, offset, storedBytes, method: method ?? STORED, crc32: sum, sha256 });
   }
+
+  /** Starting a thread pays only for large files. */
+  function checksums(sizeBytes: number): Pick<ContentHash, 'end'> & { update(bytes: Buffer): unknown } {
+    if (sizeBytes >= THREAD_BYTES) {
+      thread ??= startContentHash();
+      thread.begin();
+      return thread;
+    }
+    const sha256 = createHash('sha256');
+    let sum = 0;
+    return {
+      update(bytes) {
+        sha256.update(bytes);
+        sum = crc32(bytes, sum);
+      },
+      end: async () => ({ crc32: sum, sha256: sha256.digest('hex') }),
+    };
+  }
+
   return {
     async add(entry, content) {
       if (entry.sizeBytes <= BLOCK_BYTES) return addSmall(entry, content);
@@ -262,6 +275,7 @@ export async function createZip(file: string): Promise<ZipWriter> {
       return entries.map(({ isExecutable: _, modifiedAt: __, headerAt: ___, ...stored }) => stored);
     },
     async [Symbol.asyncDispose]() {
+      thread?.[Symbol.dispose]();
       await Promise.allSettled([writing, syncing]);
       await handle.close();
     },

@@ -32,6 +32,8 @@ const contents = new Map<string, Buffer>([
   ['a/long.log', text(2_500_000)],
   ['Ünï/日本 file.txt', text(300_000)],
   ['tool', randomBytes(10)],
+  ['large/random', randomBytes(17_000_000)],
+  ['large/text', text(20_000_001)],
 ]);
 
 async function* chunksOf(content: Buffer, size = 65_536): AsyncGenerator<Buffer> {
@@ -84,7 +86,7 @@ test('the index finds the content of every entry, whole and in ranges', async ()
   const methods = [...index.values()].map(({ path, method }) => [path, method]);
   assert.deepEqual(
     methods.filter(([, method]) => method === STORED).map(([path]) => path),
-    ['empty', 'tool', 'z/last.bin'],
+    ['empty', 'large/random', 'tool', 'z/last.bin'],
   );
 });
 
@@ -142,16 +144,6 @@ test('a file whose stream fails or has the wrong length leaves no trace', async 
   for (const entry of index)
     assert.ok((await buffer(openContent(file, entry))).equals(text(entry.sizeBytes)));
   assert.ok(statSync(file).size < 5000);
-});
-
-test('a ZIP of more files than the old format can count is read by other programs', async () => {
-  using directory = temporaryDirectory();
-  const file = join(directory.path, 'files.zip');
-  await using zip = await createZip(file);
-  for (let at = 0; at < 66_000; at += 1) await zip.add(entryOf(`file-${at}`, 0), chunksOf(Buffer.alloc(0)));
-  await zip.finish();
-  const script = 'import sys, zipfile; print(len(zipfile.ZipFile(sys.argv[1]).namelist()))';
-  assert.equal(execFileSync('python3', ['-c', script, file], { encoding: 'utf8' }).trim(), '66000');
 });
 
 test('reading an entry of a ZIP that was cut off fails', async () => {
