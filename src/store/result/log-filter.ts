@@ -1,7 +1,7 @@
 // Searches the log of a build. `<log>.grams` beside a finished log has a filter for each MiB: a search reads only the parts
 // of the log that may contain its text. Without the file, it reads all of the log.
 
-import { closeSync, fstatSync, openSync, readSync, read as readWithCallback } from 'node:fs';
+import { closeSync, constants, fstatSync, openSync, readSync, read as readWithCallback } from 'node:fs';
 import { access, rm, writeFile } from 'node:fs/promises';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { promisify } from 'node:util';
@@ -26,6 +26,8 @@ const STEP_BYTES = 64 * 1024;
 const OVERLAP_BYTES = 4 * 1024;
 const NEWLINE = 0x0a;
 
+/** Recording the time of access would wait for the disk. */
+const READ = constants.O_RDONLY | constants.O_NOATIME;
 /** Opening and closing a file takes microseconds, but its content may have to be read from the disk. */
 const readAt = promisify(readWithCallback);
 
@@ -123,7 +125,7 @@ const decodePart = (record: Buffer): Part => ({
 
 function openIfThere(path: string): number | undefined {
   try {
-    return openSync(path, 'r');
+    return openSync(path, READ);
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
     throw error;
