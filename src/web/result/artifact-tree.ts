@@ -29,26 +29,22 @@ export function treeOf(files: readonly File[], path: string): Directory {
     return made;
   };
   const prefix = path === '' ? '' : `${path}/`;
-  for (const file of files) {
-    if (!file.path.startsWith(prefix)) continue;
-    find(parentOf(file.path)).children.push(file);
-    for (let at = parentOf(file.path); ; at = parentOf(at)) {
-      const directory = find(at);
-      directory.files += 1;
-      directory.sizeBytes += file.sizeBytes;
-      if (at === path) break;
-    }
-  }
-  for (const directory of known.values()) {
-    directory.children = [
-      ...directory.children.filter(isDirectory),
-      ...directory.children.filter(one => !isDirectory(one)),
-    ];
-  }
-  return joinSingles(top);
+  for (const file of files) if (file.path.startsWith(prefix)) find(parentOf(file.path)).children.push(file);
+  return joinSingles(addUp(top));
 }
 
 const parentOf = (path: string) => path.slice(0, Math.max(0, path.lastIndexOf('/')));
+
+/** Counts the files of a directory, and puts directories first. */
+function addUp(directory: Directory): Directory {
+  const directories = directory.children.filter(isDirectory);
+  const files = directory.children.filter((one): one is File => !isDirectory(one));
+  for (const one of directories) addUp(one);
+  for (const { sizeBytes } of [...directories, ...files]) directory.sizeBytes += sizeBytes;
+  directory.files = directories.reduce((sum, one) => sum + one.files, files.length);
+  directory.children = [...directories, ...files];
+  return directory;
+}
 
 /** Shows a directory that has nothing but another one in it as one: `target/site`. */
 function joinSingles(directory: Directory): Directory {
