@@ -3,9 +3,6 @@
 import { hash } from 'node:crypto';
 import { isFailure, type ReportedTest } from './test-result.ts';
 
-/** A test of a build. Cases of the same name are merged into one. */
-export type CollectedTest = { key: Buffer; test: ReportedTest };
-
 const KEY_BYTES = 16;
 
 /** Cannot occur in a name: XML does not allow it. */
@@ -19,35 +16,20 @@ export function withoutVolatileParts(name: string): string {
   return name.replaceAll(VOLATILE, VOLATILE_MARK);
 }
 
-/** Gathers the cases of a build's reports, one by one, because there may be many. */
-export function createTestCollector(): {
-  add(test: ReportedTest): void;
-  /** In the order in which they were first added. */
-  tests(): Iterable<CollectedTest>;
-} {
-  const collected = new Map<string, CollectedTest>();
+/** Returns the key of each test of one build. Each is asked for once. */
+export function createTestKeys(): (test: Pick<ReportedTest, 'classname' | 'name'>) => Buffer {
   const volatileNames = new Map<string, number>();
-
-  /** Names that differ only in volatile parts are different tests of one build. Their order distinguishes them. */
-  const keyOf = (name: string): Buffer => {
+  return test => {
+    const name = `${test.classname}\0${test.name}`;
     const stable = withoutVolatileParts(name);
+    // Names that differ only in volatile parts are different tests of one build. Their order distinguishes them.
     const earlier = volatileNames.get(stable) ?? 0;
     if (stable !== name) volatileNames.set(stable, earlier + 1);
     return hash('sha256', earlier === 0 ? stable : `${stable}\0${earlier}`, 'buffer').subarray(0, KEY_BYTES);
   };
-
-  return {
-    add(test) {
-      const name = `${test.classname}\0${test.name}`;
-      const known = collected.get(name);
-      if (known) known.test = mergeRepeated(known.test, test);
-      else collected.set(name, { key: keyOf(name), test });
-    },
-    tests: () => collected.values(),
-  };
 }
 
-/** A test that failed and passed in one build passed, and is flaky. */
+/** Merges two cases of one test. One that failed and passed in one build passed, and is flaky. */
 export function mergeRepeated(first: ReportedTest, second: ReportedTest): ReportedTest {
   const cases = [first, second];
   const failure = cases.findLast(({ result }) => isFailure(result));

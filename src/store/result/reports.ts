@@ -14,7 +14,7 @@ import {
   setResult,
 } from '../../domain/result/comparison.ts';
 import { createEvidence, type Evidence, FLAKY_MS, isStillFlaky } from '../../domain/result/flakiness.ts';
-import { type CollectedTest, createTestCollector } from '../../domain/result/test-identity.ts';
+import { createTestKeys } from '../../domain/result/test-identity.ts';
 import {
   isFailure,
   type ReportedTest,
@@ -45,6 +45,7 @@ const BATCH_MS = 3;
 
 /** What the reports of a build say. */
 export type Report = {
+  /** Each test once. */
   tests: Iterable<ReportedTest>;
   /** The time of all test cases, including repeated ones. */
   durationMs: number;
@@ -73,8 +74,7 @@ export async function prepareReport(
   baseBuildId: bigint | undefined,
 ): Promise<PreparedReport> {
   const pace = createPace();
-  const collected = await collect(report.tests, pace);
-  const { known, omitted } = await identify(db, build, collected, pace);
+  const { known, omitted } = await identify(db, build, report.tests, pace);
   await pace.wait();
   const base = baseBuildId === undefined ? undefined : findResults(db, baseBuildId);
   const table = createResultTable(known.length);
@@ -116,15 +116,6 @@ export async function prepareReport(
   };
 }
 
-async function collect(reported: Iterable<ReportedTest>, pace: Pace): Promise<Iterable<CollectedTest>> {
-  const collector = createTestCollector();
-  for (const test of reported) {
-    collector.add(test);
-    if (pace.isDue()) await pace.wait();
-  }
-  return collector.tests();
-}
-
 type KnownTest = { id: bigint; number: number; test: ReportedTest };
 
 // Written without drizzle: they run for each of up to 100,000 tests.
@@ -156,21 +147,23 @@ const setSeen = prepared(db =>
 async function identify(
   db: Db,
   { id: buildId, projectId, suiteId }: Pick<Build, 'id' | 'projectId' | 'suiteId'>,
-  collected: Iterable<CollectedTest>,
+  reported: Iterable<ReportedTest>,
   pace: Pace,
 ): Promise<{ known: KnownTest[]; omitted: ReportedTest[] }> {
   const known: KnownTest[] = [];
-  const unknown: CollectedTest[] = [];
+  const unknown: { key: Buffer; test: ReportedTest }[] = [];
   const unseen: bigint[] = [];
   const find = testByKey(db);
   const staleAt = db.now() - DAY_MS;
-  for (const one of collected) {
-    const found = find.get(suiteId, one.key);
+  const keyOf = createTestKeys();
+  for (const test of reported) {
+    const key = keyOf(test);
+    const found = find.get(suiteId, key);
     if (found) {
       const [id, number, seenAt] = found;
-      known.push({ id, number: Number(number), test: one.test });
+      known.push({ id, number: Number(number), test });
       if (seenAt < staleAt) unseen.push(id);
-    } else unknown.push(one);
+    } else unknown.push({ key, test });
     if (pace.isDue()) await pace.wait();
   }
   const [count, last] = countTests(db).get(suiteId) as [bigint, bigint];

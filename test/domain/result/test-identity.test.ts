@@ -1,17 +1,18 @@
 // Which cases of reports are the same test.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { createTestCollector, withoutVolatileParts } from '../../../src/domain/result/test-identity.ts';
-import type { ReportedTest, TestResult } from '../../../src/domain/result/test-result.ts';
+import {
+  createTestKeys,
+  mergeRepeated,
+  withoutVolatileParts,
+} from '../../../src/domain/result/test-identity.ts';
+import type { TestResult } from '../../../src/domain/result/test-result.ts';
 import { reported } from '../../store/result/reported.ts';
 
-const collect = (tests: ReportedTest[]) => {
-  const collector = createTestCollector();
-  for (const one of tests) collector.add(one);
-  return [...collector.tests()];
+const keys = (...names: string[]) => {
+  const keyOf = createTestKeys();
+  return names.map(name => keyOf({ classname: 'suite.Class', name }).toString('hex'));
 };
-const keys = (...names: string[]) =>
-  collect(names.map(name => reported(name, 'passed'))).map(({ key }) => key.toString('hex'));
 const key = (name: string) => keys(name)[0];
 
 const same: [string, string][] = [
@@ -37,11 +38,9 @@ for (const [one, other] of different)
   test(`"${one}" and "${other}" are two tests`, () => assert.notEqual(key(one), key(other)));
 
 test('a class name and a name that give the same text together are two tests', () => {
-  const [one, other] = collect([
-    reported('b c', 'passed', { classname: 'a' }),
-    reported('c', 'passed', { classname: 'a b' }),
-  ]);
-  assert.notDeepEqual(one?.key, other?.key);
+  const keyOf = createTestKeys();
+  const [one, other] = [keyOf({ classname: 'a', name: 'b c' }), keyOf({ classname: 'a b', name: 'c' })];
+  assert.notDeepEqual(one, other);
 });
 
 test('names of one build that differ only in volatile parts stay several tests, the same ones in each build', () => {
@@ -70,23 +69,19 @@ const merged: [cases: TestResult[], result: TestResult, isFlaky: boolean, messag
 ];
 for (const [cases, result, isFlaky, message] of merged)
   test(`a test that is reported as ${cases.join(', then ')} is one that ${result}${isFlaky ? ' and is flaky' : ''}`, () => {
-    const tests = collect(
-      cases.map((one, at) =>
+    const found = cases
+      .map((one, at) =>
         reported('a', one, { message: one === 'failed' || one === 'errored' ? `m${at}` : '' }),
-      ),
-    );
-    assert.equal(tests.length, 1);
-    const found = tests[0]?.test;
+      )
+      .reduce(mergeRepeated);
     assert.deepEqual(
-      [found?.result, found?.isFlaky, found?.message, found?.retries],
+      [found.result, found.isFlaky, found.message, found.retries],
       [result, isFlaky, message, cases.length - 1],
     );
   });
 
 test('a flaky case stays flaky, with its message, when it is repeated', () => {
-  const [found] = collect([
-    reported('a', 'passed', { isFlaky: true, message: 'first' }),
-    reported('a', 'passed'),
-  ]);
-  assert.deepEqual([found?.test.isFlaky, found?.test.message], [true, 'first']);
+  const first = reported('a', 'passed', { isFlaky: true, message: 'first' });
+  const found = mergeRepeated(first, reported('a', 'passed'));
+  assert.deepEqual([found.isFlaky, found.message], [true, 'first']);
 });
