@@ -252,15 +252,16 @@ function openReport(add: (one: Case) => void, recordPending: () => void): Report
   const openCase = (attributes: Readonly<Record<string, string>>): void => {
     const { name, id, status, result, flaky } = attributes;
     const file = projectPath(attributes.file ?? suites.at(-1)?.file);
+    const isNode = isNodeCase(attributes, suites, file);
     cases.push({
-      classname: classnameOf(attributes, suites, file),
+      classname: classnameOf(attributes, suites, file, isNode),
       name: name || id || '(no name)',
       file,
       durationMs: parseDurationMs(attributes.time),
       isDisabled: isDisabled(status) || isDisabled(result),
       isMarkedFlaky: flaky === 'true',
       isSkipped: false,
-      isDistinct: isNodeCase(attributes, suites, file),
+      isDistinct: isNode,
       remarks: undefined,
     });
   };
@@ -386,8 +387,8 @@ function classnameOf(
   attributes: Readonly<Record<string, string>>,
   suites: readonly Suite[],
   file: string | undefined,
+  isNode: boolean,
 ): string {
-  const isNode = isNodeCase(attributes, suites, file);
   const classname = isNode && attributes.classname === 'test' ? '' : attributes.classname || attributes.class;
   const names = () => suites.flatMap(({ name }) => (name === '' ? [] : [name])).join(separator);
   const described = classname || names();
