@@ -102,7 +102,8 @@ async function compare(name: string, limit: number, command: string): Promise<vo
     ...[image.reference, '-c', command],
   );
   const project = await journey.project();
-  await project.suite({ command: `cd /srv/artifacts\n${command}\ndate "+stamp %s.%N"` });
+  // The files that `docker cp` reads are on disk too.
+  await project.suite({ command: `cd /srv/artifacts\n${command}\nsync\ndate "+stamp %s.%N"` });
   const kept: number[] = [];
   const copied: number[] = [];
   const grown: number[] = [];

@@ -29,6 +29,7 @@ export function startContentHash(): ContentHash {
     workerData: { shared, blockBytes: BLOCK_BYTES },
     execArgv: [],
     env: {},
+    resourceLimits: { maxOldGenerationSizeMb: 16, maxYoungGenerationSizeMb: 2 },
   });
   worker.unref();
   let sent = 0;
