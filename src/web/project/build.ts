@@ -112,6 +112,6 @@ async function showBuild(visit: BuildVisit): Promise<View> {
     tab: 'log',
     scripts: logScripts,
     styles: logStyles,
-    body: html`<div id="build-findings" data-live>${await renderNewFailures(visit)}${renderSeenBefore(visit)}${await renderLikelyCause(visit)}</div>${log}`,
+    body: html`<div id="build-findings" data-live>${await renderNewFailures(visit)}${await renderLikelyCause(visit)}${renderSeenBefore(visit)}</div>${log}`,
   });
 }

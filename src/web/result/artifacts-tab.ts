@@ -146,17 +146,24 @@ function renderList(
   shown: ReadonlySet<Directory>,
 ): Html {
   return html`<ul class="tree">${children.map(child =>
-    isDirectory(child) ? renderDirectory(build, child, shown) : renderFile(build, child),
+    isDirectory(child)
+      ? renderDirectory(build, child, shown, children.length === 1)
+      : renderFile(build, child),
   )}</ul>`;
 }
 
 /** A directory that does not fit on the page is a link to a page of its own. */
-function renderDirectory(build: Build, directory: Directory, shown: ReadonlySet<Directory>): Html {
+function renderDirectory(
+  build: Build,
+  directory: Directory,
+  shown: ReadonlySet<Directory>,
+  isOpen: boolean,
+): Html {
   const size = html`<span class="tree-size">${countOf(directory.files, 'file')}, ${formatSize(directory.sizeBytes)}</span>`;
   const name = html`<bdi class="tree-name">${visibleName(directory.name)}/</bdi>`;
   if (!shown.has(directory))
     return html`<li class="tree-row"><a href="${directoryHref(build, directory.path)}">${name}</a>${size}</li>`;
-  return html`<li><details id="dir-${encodeURIComponent(directory.path)}"><summary class="tree-row">${name}${size}</summary>${renderList(build, directory.children, shown)}</details></li>`;
+  return html`<li><details id="dir-${encodeURIComponent(directory.path)}"${isOpen ? html` open` : ''}><summary class="tree-row">${name}${size}</summary>${renderList(build, directory.children, shown)}</details></li>`;
 }
 
 function renderFile(build: Build, file: File): Html {

@@ -21,26 +21,34 @@ const MAX_QUERY = 120;
 export function renderSeenBefore(visit: BuildVisit): Html | string {
   const { db } = visit.services;
   const { build } = visit.found;
-  const lines = listSeenLines(db, build);
-  if (lines.length === 0) return '';
+  const lines = withoutRepeats(listSeenLines(db, build));
+  const [first] = lines;
+  if (!first) return '';
   // A line of few builds says more about the failure than one of many.
   const seen = lines.filter(line => line.otherBuilds > 0).sort((a, b) => a.otherBuilds - b.otherBuilds);
-  const isNew = seen.length === 0;
-  const shown = (isNew ? lines : seen).slice(0, LINES_SHOWN);
+  if (seen.length === 0)
+    return html`<p class="finding"><strong>Not seen before:</strong> ${linkToLine(visit, first)} is in no other build of this project. ${linkToSearch(visit, first)}</p>`;
   return html`<section class="panel seen" aria-labelledby="seen-head">
-<h2 id="seen-head">${isNew ? 'Not seen before' : 'Seen before'}</h2>
-<ul class="seen-lines">${shown.map(line => html`<li>${renderLine(visit, line)}</li>`)}</ul>
+<h2 id="seen-head">Seen before</h2>
+<ul class="seen-lines">${seen.slice(0, LINES_SHOWN).map(line => html`<li>${renderLine(visit, line)}</li>`)}</ul>
 </section>`;
 }
 
+/** The message of a failed test is often in the log too. */
+const withoutRepeats = (lines: readonly SeenLine[]) =>
+  lines.filter(one => one.line > 0 || !lines.some(other => other.line > 0 && one.text.includes(other.text)));
+
+function linkToLine(visit: BuildVisit, { line, text }: SeenLine): Html {
+  const code = html`<code>${text}</code>`;
+  return line > 0 ? html`<a href="${buildHref(visit.found.build)}#L${line}">${code}</a>` : code;
+}
+
+const linkToSearch = (visit: BuildVisit, { text }: SeenLine) =>
+  html`<a href="${searchHref({ q: stablePart(text), project: visit.found.project.id.toString() })}" aria-label="Search logs for this line">Search logs</a>`;
+
 function renderLine(visit: BuildVisit, seen: SeenLine): Html {
-  const { project, build } = visit.found;
-  const text = html`<code>${seen.text}</code>`;
-  const line = seen.line > 0 ? html`<a href="${buildHref(build)}#L${seen.line}">${text}</a>` : text;
-  const more = html`<a href="${searchHref({ q: stablePart(seen.text), project: project.id.toString() })}" aria-label="Search logs for this line">Search logs</a>`;
-  if (!seen.first || !seen.last)
-    return html`${line}<p>No other build of this project has this line. ${more}</p>`;
-  return html`${line}<p>${describeHistory(visit, seen, seen.first, seen.last)} ${more}</p>`;
+  const history = seen.first && seen.last ? describeHistory(visit, seen, seen.first, seen.last) : '';
+  return html`${linkToLine(visit, seen)}<p>${history} ${linkToSearch(visit, seen)}</p>`;
 }
 
 /** The longest part of a line without numbers, which other builds have too. */

@@ -115,7 +115,7 @@ ${table({
   isDense: true,
   rows: runs.map(run => ({
     cells: [
-      html`<a href="${href(run)}">${stateBadge(run.result)}</a>${failureMessage(`failure-${run.buildId}`, run)}`,
+      html`<a href="${href(run)}">${stateBadge(run.result)}</a>${run.change === 'flaky' ? html` <span class="tag flaky">flaky</span>` : ''}${failureMessage(`failure-${run.buildId}`, run)}`,
       html`<a href="${projectPath(visit, `/commits/${run.commitId}`)}"><code>${run.commitRef.slice(0, 10)}</code></a>`,
       run.branch === '' ? '—' : html`<code>${run.branch}</code>`,
       formatTestDuration(run.durationMs),
@@ -127,10 +127,12 @@ ${table({
 
 function describeRuns(runs: readonly TestRun[]): string {
   const failed = runs.filter(({ result }) => result === 'failed' || result === 'errored').length;
+  const flaky = runs.filter(({ change }) => change === 'flaky').length;
+  const repeated = flaky === 0 ? '' : ` Passed only when repeated in ${flaky}.`;
   if (runs.length === 1) return failed === 0 ? 'No failure in the only build.' : 'Failed in the only build.';
-  return failed === 0
+  return failed === 0 && flaky === 0
     ? `No failure in the latest ${runs.length} builds.`
-    : `Failed in ${failed} of the latest ${runs.length} builds.`;
+    : `Failed in ${failed} of the latest ${runs.length} builds.${repeated}`;
 }
 
 function showFlakyTests(visit: ProjectVisit): View {

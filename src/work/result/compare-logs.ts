@@ -17,8 +17,8 @@ const NEWLINE = 0x0a;
 const SERVICE = '[assay] ';
 const STEPS = ['checkout of ', 'launch ', 'suite '].map(text => SERVICE + text);
 const LONGEST_STEP = Math.max(...STEPS.map(text => text.length));
-/** Every log of a failed build ends like that. */
-const EXITED = '[assay] the command exited with ';
+/** How many logs end. They explain nothing that the build's record does not. */
+const ENDINGS = ['the command exited with ', 'tests: ', 'kept '].map(text => SERVICE + text);
 
 /** The lines of the last step in `log` that are not in `other`. Undefined if one of the files does not exist. */
 export async function compareLogs(
@@ -54,7 +54,7 @@ export async function compareLogs(
       line += 1;
       if (set.has(bytes, start, end) || !listed.add(bytes, start, end)) return false;
       const text = textOf(bytes, start, end);
-      if ([EXITED, ...STEPS].some(service => text.startsWith(service))) return false;
+      if ([...ENDINGS, ...STEPS].some(service => text.startsWith(service))) return false;
       if (diff.lines.length === MAX_DIFFERENT_LINES) {
         diff.cutBecause = 'lines';
         return true;

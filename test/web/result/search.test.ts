@@ -124,7 +124,7 @@ describe('the search in logs', { timeout: 600_000 }, () => {
     const person = await fixture.arrive();
     const { page } = person;
     await person.go(first.href);
-    await page.getByRole('heading', { name: 'Not seen before' }).waitFor();
+    await page.getByText('is in no other build of this project.').waitFor();
     for (let at = 2; at < 5; at += 1) await addBuild(website, reason(at * 100));
     const last = await addBuild(website, reason(5_000));
     await person.go(last.href);
