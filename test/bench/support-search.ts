@@ -147,15 +147,19 @@ export async function benchSearch(): Promise<void> {
       await askOnce(socket, requestBytes('/ping', auth));
       const before = residentBytesOf(pid);
       let highest = before;
+      let stallMs = 0;
       for (const [name, text] of Object.entries(texts)) {
         const path = `/projects/${projectId}/search?q=${encodeURIComponent(text)}`;
         const searchTimes: number[] = [];
         const grepTimes: number[] = [];
         let found = 0;
         for (let round = 0; round <= ROUNDS; round += 1) {
+          // Not while grep runs.
+          await longestStall();
           const searchedAt = performance.now();
           const answer = await askOnce(socket, requestBytes(path, auth));
           const searchMs = performance.now() - searchedAt;
+          stallMs = Math.max(stallMs, (await longestStall()).ms);
           highest = Math.max(highest, residentBytesOf(pid));
           found = answer.toString().split('"offset"').length - 1;
           const greppedAt = performance.now();
@@ -172,7 +176,7 @@ export async function benchSearch(): Promise<void> {
         report('  time', searchMs, '≤', 1_000, ' ms');
         report('  times faster than grep -r', grepMs / searchMs, '≥', 5);
       }
-      report('longest stall during searches', (await longestStall()).ms, '≤', 50, ' ms');
+      report('longest stall during searches', stallMs, '≤', 50, ' ms');
       report('memory that searches add', (highest - before) / 2 ** 20, '≤', 60, ' MiB');
       socket.destroy();
     } finally {
