@@ -80,8 +80,9 @@ export function readChunks(
 /**
  * The body as it arrives, from Node directly. Whoever stops early can still respond, because the request stays open.
  */
-export const streamBody = ({ req }: ServerResponse): AsyncIterable<Uint8Array> =>
-  req.iterator({ destroyOnReturn: false });
+export const streamBody = ({ req }: ServerResponse): AsyncIterable<Uint8Array> => ({
+  [Symbol.asyncIterator]: () => req.iterator({ destroyOnReturn: false }),
+});
 
 export async function readBody(request: Request): Promise<SentFields> {
   const bytes = await readBytes(request);

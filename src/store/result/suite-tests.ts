@@ -12,7 +12,7 @@ import { isFailure } from '../../domain/result/test-result.ts';
 import type { Db } from '../database/db.ts';
 import type { Page } from '../database/page.ts';
 import { buildReports, projects, tests } from '../database/schema.ts';
-import { findLook } from '../trigger/firings.ts';
+import { findRepositoryBranch } from '../trigger/firings.ts';
 import { createPace, type Pace } from './pace.ts';
 import { findResults } from './reports.ts';
 import { type Found, pageOf, sizeOf, type Test } from './tests.ts';
@@ -145,7 +145,7 @@ function listReportIds(db: Db, suiteId: bigint, branch: string | undefined, limi
 /** The repository's default branch if a look has found it; else the likeliest one with a report, or that of the newest. */
 export function findDefaultBranch(db: Db, suite: { id: bigint; projectId: bigint }): string | undefined {
   const project = db.orm.select().from(projects).where(eq(projects.id, suite.projectId)).get();
-  const known = project && findLook(db, project)?.defaultBranch?.replace('refs/heads/', '');
+  const known = project && findRepositoryBranch(db, project);
   if (known) return known;
   const likely = ['main', 'master'].find(name => listReportIds(db, suite.id, name, 1).length > 0);
   if (likely !== undefined) return likely;

@@ -293,6 +293,10 @@ export function findLook(db: Db, project: Project): RepositoryLook | undefined {
   return look?.repositoryUrl === project.repositoryUrl ? look : undefined;
 }
 
+/** The repository's default branch, if a look has found it. */
+export const findRepositoryBranch = (db: Db, project: Project): string | undefined =>
+  findLook(db, project)?.defaultBranch?.replace('refs/heads/', '');
+
 /** Records a complete look. */
 export function recordLook(db: Db, look: RepositoryLook): void {
   const { projectId: _, ...set } = look;

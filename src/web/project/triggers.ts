@@ -4,7 +4,7 @@ import { html } from 'hono/html';
 import { triggers } from '../../api/triggers.ts';
 import { defaultOptions, type TriggerType, triggerTypes } from '../../domain/trigger/trigger.ts';
 import { findVisibleProject } from '../../store/projects.ts';
-import { findLook } from '../../store/trigger/firings.ts';
+import { findRepositoryBranch } from '../../store/trigger/firings.ts';
 import { listTriggers } from '../../store/trigger/triggers.ts';
 import { emptyState, linkButton, olderLink, relativeTime, table } from '../frame/components.ts';
 import { formTo, renderForm, submitButton } from '../frame/form.ts';
@@ -114,7 +114,7 @@ function showNew(visit: ProjectVisit, type: TriggerType): View {
       ...defaultOptions[type],
       ...(type === 'schedule' && {
         cron: '0 3 * * *',
-        branch: findLook(visit.services.db, visit.found.project)?.defaultBranch ?? 'main',
+        branch: findRepositoryBranch(visit.services.db, visit.found.project) ?? 'main',
       }),
     }),
   });

@@ -11,7 +11,7 @@ import {
 import { listBuildRequests } from '../../../src/store/builds.ts';
 import type { Project } from '../../../src/store/projects.ts';
 import { moveRequest, moveTrigger } from '../../../src/store/transition.ts';
-import { recordFiring, requestBuild } from '../../../src/store/trigger/firings.ts';
+import { recordFiring, recordLook, requestBuild } from '../../../src/store/trigger/firings.ts';
 import {
   createTrigger,
   findTrigger,
@@ -341,11 +341,18 @@ describe('the triggers tab', { timeout: 600_000 }, () => {
   for (const scripts of [true, false])
     it(`shows the next times of a schedule ${scripts ? 'while it is typed' : 'without scripts'}`, async () => {
       const project = fixture.makeProject(`Scheduled ${scripts}`);
+      recordLook(fixture.db, {
+        projectId: project.id,
+        repositoryUrl: project.repositoryUrl,
+        refsDigest: '',
+        defaultBranch: 'refs/heads/trunk',
+        lookedAt: Date.now(),
+      });
       const person = await fixture.arrive('owner', { scripts });
       const { page } = person;
       await person.go(`/ui/projects/${project.id}/triggers/new/schedule`);
       assert.equal(await page.locator('.times li').count(), 5);
-      assert.equal(await page.getByLabel('Branch', { exact: true }).inputValue(), 'main');
+      assert.equal(await page.getByLabel('Branch', { exact: true }).inputValue(), 'trunk');
       await page.getByLabel('Cron expression').fill('30 6 24 12 *');
       await page.getByLabel('Time zone').selectOption('Europe/Berlin');
       const show = page.getByRole('button', { name: 'Show next times' });
@@ -367,7 +374,7 @@ describe('the triggers tab', { timeout: 600_000 }, () => {
       await page.getByLabel('Only new commits').check();
       await page.getByRole('button', { name: 'Create trigger' }).click();
       await page.getByText('Trigger Nightly created.').waitFor();
-      await page.getByText('every day at 03:00 Europe/Berlin: main, if it has a new commit').waitFor();
+      await page.getByText('every day at 03:00 Europe/Berlin: trunk, if it has a new commit').waitFor();
       assert.equal(await page.locator('#upcoming .times li').count(), 5);
       assert.deepEqual(JSON.parse(only(project).options), { ...nightly, only_new: true, late: 60 });
       await page.getByRole('button', { name: 'Build now' }).click();
