@@ -376,9 +376,14 @@ describe('the triggers tab', { timeout: 600_000 }, () => {
       await page.getByText('Trigger Nightly created.').waitFor();
       await page.getByText('every day at 03:00 Europe/Berlin: trunk, if it has a new commit').waitFor();
       assert.equal(await page.locator('#upcoming .times li').count(), 5);
-      assert.deepEqual(JSON.parse(only(project).options), { ...nightly, only_new: true, late: 60 });
+      assert.deepEqual(JSON.parse(only(project).options), {
+        ...nightly,
+        branch: 'trunk',
+        only_new: true,
+        late: 60,
+      });
       await page.getByRole('button', { name: 'Build now' }).click();
-      await page.getByRole('link', { name: 'Build of main' }).waitFor();
+      await page.getByRole('link', { name: 'Build of trunk' }).waitFor();
       if (scripts) await person.inspect('trigger-schedule');
       const [request] = listBuildRequests(fixture.db, project.id, newest);
       assert.deepEqual([request?.trigger, request?.triggerName], ['schedule', 'Nightly']);
