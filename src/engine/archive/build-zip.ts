@@ -14,7 +14,7 @@ import { open } from 'node:fs/promises';
 import { Readable } from 'node:stream';
 import { promisify } from 'node:util';
 import { constants, crc32, createInflateRaw, deflateRaw, deflateRawSync } from 'node:zlib';
-import { type ContentHash, startContentHash } from './content-hash.ts';
+import { type ContentHash, startContentHash } from '../../content-hash.ts';
 import { BadArchive } from './zip-reader.ts';
 
 export const STORED = 0;

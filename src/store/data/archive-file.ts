@@ -1,8 +1,9 @@
 // Receives an uploaded source archive: streams it to a private file, hashes it and syncs it to disk. Unpacks nothing.
 
-import { createHash, randomUUID } from 'node:crypto';
+import { hash, randomUUID } from 'node:crypto';
 import { type FileHandle, open, readdir, rename, rm } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
+import { type ContentHash, startContentHash } from '../../content-hash.ts';
 import { isDiskFull } from '../../domain/disk-full.ts';
 import {
   type ArchiveFormat,
@@ -65,7 +66,9 @@ export async function receiveArchive(
 }
 
 async function store(stream: AsyncIterable<Uint8Array>, file: FileHandle, options: ReceiveOptions) {
-  const hash = createHash('sha256');
+  /** For an archive of more than one batch. */
+  let thread: ContentHash | undefined;
+  let sha256 = '';
   const disk = createDisk(file);
   const iterator = stream[Symbol.asyncIterator]();
   const next = createReader(iterator, options.stallMs);
@@ -78,7 +81,11 @@ async function store(stream: AsyncIterable<Uint8Array>, file: FileHandle, option
 
   async function flush(): Promise<void> {
     const full = batch.subarray(0, filled);
-    hash.update(full);
+    if (thread === undefined && filled < batchBytes) sha256 = hash('sha256', full);
+    else {
+      thread ??= startThread();
+      await thread.update(full);
+    }
     if (batches++ % spaceCheckBatches === 0 && options.hasFreeSpace && !(await options.hasFreeSpace())) {
       throw new ArchiveFailure('disk_full', 'the disk is nearly full');
     }
@@ -104,13 +111,21 @@ async function store(stream: AsyncIterable<Uint8Array>, file: FileHandle, option
     if (sizeBytes === 0) throw new ArchiveFailure('empty', 'the archive is empty');
     detected ??= detect(batch.subarray(0, filled));
     await flush();
+    if (thread) ({ sha256 } = await thread.end());
   } finally {
     // Not awaited: a stalled iterator ends later.
     iterator.return?.();
+    thread?.[Symbol.dispose]();
     await disk.settle();
   }
   disk.throwIfFailed();
-  return { sizeBytes, sha256: hash.digest('hex'), ...detected };
+  return { sizeBytes, sha256, ...detected };
+}
+
+function startThread(): ContentHash {
+  const thread = startContentHash();
+  thread.begin();
+  return thread;
 }
 
 function detect(firstBytes: Buffer): DetectedFormat {

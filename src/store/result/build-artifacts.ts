@@ -43,16 +43,18 @@ export async function deleteBuildArtifacts(db: Db, buildId: bigint): Promise<voi
   while (db.write(() => deleteSome(db).run(buildId).changes) === ROWS_AT_ONCE) await letOthersRun(db);
 }
 
-/** Marks the artifacts that were read as test reports. */
-export function markReports(db: Db, buildId: bigint, paths: readonly string[]): void {
-  db.write(() => {
-    for (const path of paths)
-      db.orm
-        .update(buildArtifacts)
-        .set({ report: true })
-        .where(and(eq(buildArtifacts.buildId, buildId), eq(buildArtifacts.path, path)))
-        .run();
-  });
+const markReport = prepared(({ sqlite }) =>
+  sqlite.prepare<[bigint, string]>('UPDATE build_artifacts SET report = 1 WHERE build_id = ? AND path = ?'),
+);
+
+/** Marks the artifacts that were read as test reports, in batches. */
+export async function markReports(db: Db, buildId: bigint, paths: readonly string[]): Promise<void> {
+  for (let at = 0; at < paths.length; at += ROWS_AT_ONCE) {
+    if (at > 0) await letOthersRun(db);
+    db.write(() => {
+      for (const path of paths.slice(at, at + ROWS_AT_ONCE)) markReport(db).run(buildId, path);
+    });
+  }
 }
 
 export type ArtifactCounts = { artifacts: number; artifactsBytes: number; artifactsTruncated: boolean };

@@ -127,7 +127,10 @@ function openIfThere(path: string): number | undefined {
   try {
     return openSync(path, READ);
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
+    const { code } = error as NodeJS.ErrnoException;
+    // Only the owner of a file may leave its time of access as it is.
+    if (code === 'EPERM') return openSync(path, 'r');
+    if (code === 'ENOENT') return undefined;
     throw error;
   }
 }

@@ -48,7 +48,7 @@ export async function collectTests(
       stopping,
     );
     if (!reports) return { report: undefined, lines: [] };
-    markReports(db, build.id, reports.paths);
+    await markReports(db, build.id, reports.paths);
     job.held.use(await suiteMutex(`${dataDirectory} ${build.suiteId}`, stopping));
     const branch = findBuildRequest(db, build.projectId, build.buildRequestId)?.branch ?? '';
     const base = findBaseBuild(db, build, branch, await listAncestors(options, build));

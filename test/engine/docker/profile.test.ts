@@ -81,8 +81,8 @@ describe('a container of the image host', () => {
     assert.match(seen.get('stdin') ?? '', /^\/dev\/null$|^pipe:/);
   });
 
-  it('can write its workspace, cache, home and temporary directories, and nothing else', () => {
-    assert.equal(seen.get('writable'), '/home/assay /srv/cache /srv/project /tmp /var/tmp ');
+  it('can write its workspace, cache, artifacts, home and temporary directories, and nothing else', () => {
+    assert.equal(seen.get('writable'), '/home/assay /srv/artifacts /srv/cache /srv/project /tmp /var/tmp ');
     assert.equal(seen.get('here'), '/srv/project');
     assert.equal(seen.get('home'), '/home/assay writable');
   });

@@ -229,7 +229,11 @@ async function fill(client: Client, as: string, memberAs: string): Promise<KeptA
     rules: [onMain],
   });
   await project.ask('POST', `/suites/${unit}/dependencies`, { dependency_id: tool });
-  await project.suite({ name: 'Fails', command: 'echo no; exit 3', rules: [onMain] });
+  await project.suite({
+    name: 'Fails',
+    command: `echo '<testsuite><testcase name="adds"/><testcase name="divides"><failure message="not 2"/></testcase></testsuite>' >"$ASSAY_ARTIFACTS/tests.xml"; echo 'Error: no'; exit 3`,
+    rules: [onMain],
+  });
   await project.suite({
     name: 'Another image',
     command: 'true',
@@ -415,8 +419,12 @@ async function crawl(
     await each(`${project}/commits`, async commit => {
       await all(commit, `${commit}/suites`);
       const { response } = JSON.parse(await record(`${commit}/builds`));
-      for (const { id_str } of response)
-        await all(`${project}/builds/${id_str}`, `${project}/builds/${id_str}/log`);
+      for (const { id_str, artifacts, tests } of response) {
+        const build = `${project}/builds/${id_str}`;
+        await all(build, `${build}/log`, `${build}/similar`);
+        if (artifacts) await each(`${build}/artifacts`, below => all(below));
+        if (tests) await record(`${build}/tests`);
+      }
     });
     await each(`${project}/deploy_strategies`, below => all(below));
     await each(`${project}/deploys`, below => all(below, `${below}/log`));
