@@ -34,8 +34,6 @@ const MAX_COLLECT_MS = 10 * 60_000;
 /** A longer collection is mentioned in the log while it runs, and so is one with a larger file. */
 const MENTION_AFTER_MS = 2_000;
 const MENTION_BYTES = 256 << 20;
-/** How long to wait for Docker if it is not available. */
-const MAX_WAIT_MS = 60_000;
 const CHECK_EVERY_BYTES = 8 << 20;
 
 type CollectedArtifacts = {
@@ -154,7 +152,7 @@ function createCollection(
         host.reportUnavailable(error);
         if (kind === 'canceled') throw error;
         // The container is still there when Docker is available again.
-        await host.whenAvailable(AbortSignal.any([signal, AbortSignal.timeout(MAX_WAIT_MS)])).catch(() => {
+        await host.whenAvailable(signal).catch(() => {
           throw error;
         });
       }
