@@ -4,11 +4,12 @@ import { test } from 'node:test';
 import { is, type SQL } from 'drizzle-orm';
 import { getTableConfig, SQLiteSyncDialect, SQLiteTable } from 'drizzle-orm/sqlite-core';
 import type { Db } from '../../src/store/database/db.ts';
+import * as resultSchema from '../../src/store/database/result-schema.ts';
 import * as schema from '../../src/store/database/schema.ts';
 import { openFixture } from './fixture.ts';
 
 const dialect = new SQLiteSyncDialect();
-const tables = Object.values(schema).filter(value => is(value, SQLiteTable));
+const tables = Object.values({ ...schema, ...resultSchema }).filter(value => is(value, SQLiteTable));
 
 type Shape = { columns: unknown[]; primaryKey: string[]; foreignKeys: string[]; indexes: string[] };
 

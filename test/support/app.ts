@@ -25,7 +25,7 @@ import {
 import { purgeSomeRows } from '../../src/store/cleanup/purge.ts';
 import { buildLogPath, dependencyLogPath } from '../../src/store/data/paths.ts';
 import { type Db, insertInto } from '../../src/store/database/db.ts';
-import { buildReports, tests } from '../../src/store/database/schema.ts';
+import { buildReports, tests } from '../../src/store/database/result-schema.ts';
 import { createDependency } from '../../src/store/dependencies.ts';
 import { createDeploy, createStrategy } from '../../src/store/deploys.ts';
 import { createNotification, pingNotification } from '../../src/store/notifications.ts';

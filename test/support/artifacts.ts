@@ -7,7 +7,8 @@ import { eq } from 'drizzle-orm';
 import { createZip, type StoredEntry } from '../../src/engine/archive/build-zip.ts';
 import { buildFilesPath } from '../../src/store/data/paths.ts';
 import type { Db } from '../../src/store/database/db.ts';
-import { buildArtifacts, builds } from '../../src/store/database/schema.ts';
+import { buildArtifacts } from '../../src/store/database/result-schema.ts';
+import { builds } from '../../src/store/database/schema.ts';
 import { replaceBuildArtifacts, setArtifactCounts } from '../../src/store/result/build-artifacts.ts';
 
 export type Files = Record<string, string | Buffer>;

@@ -2,7 +2,8 @@
 
 import { and, asc, eq, getTableColumns, gt, type SQL } from 'drizzle-orm';
 import { type Db, insertInto, prepared } from '../database/db.ts';
-import { buildArtifacts, builds } from '../database/schema.ts';
+import { buildArtifacts } from '../database/result-schema.ts';
+import { builds } from '../database/schema.ts';
 
 export type BuildArtifact = typeof buildArtifacts.$inferSelect;
 export type NewBuildArtifact = Omit<BuildArtifact, 'id' | 'buildId'>;

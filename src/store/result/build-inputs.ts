@@ -4,7 +4,7 @@
 import { eq } from 'drizzle-orm';
 import { type BuildInputs, inputsDigest } from '../../domain/result/build-inputs.ts';
 import type { Db } from '../database/db.ts';
-import { buildInputs } from '../database/schema.ts';
+import { buildInputs } from '../database/result-schema.ts';
 import type { Dependency } from '../dependency-use.ts';
 import type { Variable } from '../suites.ts';
 

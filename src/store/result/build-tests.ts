@@ -5,7 +5,7 @@ import { changeAt, durationAt, positionsByRank, resultAt } from '../../domain/re
 import type { TestChange, TestResult } from '../../domain/result/test-result.ts';
 import { type Db, prepared } from '../database/db.ts';
 import type { Page } from '../database/page.ts';
-import { buildReports, testFailures, tests } from '../database/schema.ts';
+import { buildReports, testFailures, tests } from '../database/result-schema.ts';
 import { createPace, type Pace } from './pace.ts';
 import { findResults } from './reports.ts';
 import { type Found, pageOf, sizeOf, type Test } from './tests.ts';

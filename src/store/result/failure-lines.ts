@@ -11,7 +11,8 @@ import {
   toErrorLine,
 } from '../../domain/result/error-line.ts';
 import { type Db, insertInto, prepared } from '../database/db.ts';
-import { builds, failureLines } from '../database/schema.ts';
+import { failureLines } from '../database/result-schema.ts';
+import { builds } from '../database/schema.ts';
 import { readPieces } from './log-filter.ts';
 import { createPace } from './pace.ts';
 

@@ -22,7 +22,8 @@ import {
   type TestCounts,
 } from '../../domain/result/test-result.ts';
 import { type Db, insertInto, prepared } from '../database/db.ts';
-import { buildInputs, buildReports, builds, testFailures } from '../database/schema.ts';
+import { buildInputs, buildReports, testFailures } from '../database/result-schema.ts';
+import { builds } from '../database/schema.ts';
 import type { Build } from '../transition.ts';
 import { createPace, type Pace } from './pace.ts';
 import { packResults, unpackResults } from './packed-results.ts';

@@ -11,7 +11,8 @@ import {
 import { isFailure } from '../../domain/result/test-result.ts';
 import type { Db } from '../database/db.ts';
 import type { Page } from '../database/page.ts';
-import { buildReports, projects, tests } from '../database/schema.ts';
+import { buildReports, tests } from '../database/result-schema.ts';
+import { projects } from '../database/schema.ts';
 import { findRepositoryBranch } from '../trigger/firings.ts';
 import { createPace, type Pace } from './pace.ts';
 import { findResults } from './reports.ts';

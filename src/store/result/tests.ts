@@ -7,7 +7,8 @@ import { FLAKY_MS } from '../../domain/result/flakiness.ts';
 import type { TestChange, TestResult } from '../../domain/result/test-result.ts';
 import type { Db } from '../database/db.ts';
 import type { Page } from '../database/page.ts';
-import { buildReports, builds, testFailures, tests } from '../database/schema.ts';
+import { buildReports, testFailures, tests } from '../database/result-schema.ts';
+import { builds } from '../database/schema.ts';
 import { createPace } from './pace.ts';
 import { findResults } from './reports.ts';
 
