@@ -9,7 +9,7 @@ import { mountOAuth } from './api/oauth.ts';
 import { createRouter, serve } from './api/router.ts';
 import type { Settings } from './config.ts';
 import { connectionNetwork } from './domain/caller-address.ts';
-import { openContent } from './engine/archive/build-zip.ts';
+import { openContent } from './engine/archive/zip-content.ts';
 import { ensureCertificate, loadCertificate } from './engine/certificate.ts';
 import { createLive } from './live.ts';
 import type { Log } from './log.ts';

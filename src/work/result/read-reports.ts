@@ -3,7 +3,7 @@
 import { createReportCollector } from '../../domain/result/junit.ts';
 import type { ReportedTest } from '../../domain/result/test-result.ts';
 import { maskText } from '../../domain/text/mask.ts';
-import { openContent } from '../../engine/archive/build-zip.ts';
+import { openContent } from '../../engine/archive/zip-content.ts';
 import { isReport, readReportXml } from '../../engine/junit-xml.ts';
 import type { NewBuildArtifact } from '../../store/result/build-artifacts.ts';
 

@@ -7,15 +7,9 @@ import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import { test } from 'node:test';
 import { inflateRawSync } from 'node:zlib';
-import {
-  createZip,
-  DEFLATED,
-  type NewEntry,
-  openContent,
-  openStored,
-  STORED,
-  type StoredEntry,
-} from '../../../src/engine/archive/build-zip.ts';
+import { createZip } from '../../../src/engine/archive/build-zip.ts';
+import { openContent, openStored } from '../../../src/engine/archive/zip-content.ts';
+import { DEFLATED, type NewEntry, STORED, type StoredEntry } from '../../../src/engine/archive/zip-format.ts';
 import { readZip } from '../../../src/engine/archive/zip-reader.ts';
 import { temporaryDirectory } from '../../cli/program.ts';
 

@@ -4,7 +4,7 @@ import { execFileSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { buffer } from 'node:stream/consumers';
 import { after, before, describe, test } from 'node:test';
-import { openContent } from '../../../src/engine/archive/build-zip.ts';
+import { openContent } from '../../../src/engine/archive/zip-content.ts';
 import { buildFilesPath } from '../../../src/store/data/paths.ts';
 import { type Appliance, startAppliance } from '../../support/appliance.ts';
 import type { Wire } from '../../support/client.ts';
