@@ -3,7 +3,6 @@
 
 import { join } from 'node:path';
 import { isFinishedBuild } from '../domain/build.ts';
-import { orderDependencies } from '../domain/container/artifact-mounts.ts';
 import { CHECKOUT_STEP, volumeCheckoutPlan } from '../domain/container/checkout-script.ts';
 import { forkCacheName, type Mount, workspaceVolumeName } from '../domain/container/container-plan.ts';
 import { COMMAND_STEP } from '../domain/container/entry-script.ts';
@@ -20,18 +19,14 @@ import { GitFailure } from '../engine/git/git.ts';
 import { createOutput } from '../engine/output.ts';
 import { type Build, claimBuild, findBuild, findBuildRequest } from '../store/builds.ts';
 import type { LogWriter } from '../store/data/log-file.ts';
-import type { Db } from '../store/database/db.ts';
 import { instanceOf } from '../store/database/stored-values.ts';
-import { SealedValueError } from '../store/database/vault.ts';
-import { type Dependency, listRelated } from '../store/dependency-use.ts';
-import { defaultImage } from '../store/images.ts';
+import type { Dependency } from '../store/dependency-use.ts';
 import { findProject, type Project } from '../store/projects.ts';
 import { listFirstWaitingBuilds, listRunningBuilds } from '../store/queue.ts';
 import type { ArtifactCounts } from '../store/result/build-artifacts.ts';
-import { recordInputs } from '../store/result/build-inputs.ts';
 import { recordFailureLines } from '../store/result/failure-lines.ts';
 import { type PreparedReport, recordReport } from '../store/result/reports.ts';
-import { findSuite, listAllVariables, listSuiteDependencies, type Variable } from '../store/suites.ts';
+import { findSuite, type Variable } from '../store/suites.ts';
 import { moveBuild } from '../store/transition.ts';
 import { watchCancellation } from './cancellation.ts';
 import { followContainer } from './follow-container.ts';
@@ -48,6 +43,7 @@ import {
 } from './job.ts';
 import { collectArtifacts } from './result/collect-artifacts.ts';
 import { collectTests } from './result/collect-tests.ts';
+import { recordPresentInputs, recordUsedInputs, variablesOf } from './result/record-inputs.ts';
 import { logFailure } from './source/fetch-mirror.ts';
 import { findSource, trustedSource } from './source/source.ts';
 import {
@@ -157,55 +153,6 @@ function createSuiteJob(options: SuiteJobOptions, build: Build): Job<Verdict> {
   return job;
 }
 
-/** A build of a fork's code gets none, unless its trigger allows it. */
-function variablesOf(db: Db, build: Build): Variable[] {
-  const request = findBuildRequest(db, build.projectId, build.buildRequestId);
-  return request?.withoutVariables ? [] : listAllVariables(db, build.suiteId);
-}
-
-/**
- * Records what the build would use now. When its container starts, what it uses then replaces it; a build that does not
- * get that far keeps this.
- */
-function recordPresentInputs({ db, settings }: SuiteJobOptions, build: Build): void {
-  const suite = findSuite(db, build.projectId, build.suiteId);
-  if (!suite) return;
-  const related = (dependency: Dependency) => listRelated(db, dependency.id);
-  try {
-    recordInputs(db, build, {
-      command: suite.command,
-      image: suite.image ?? defaultImage(db, settings),
-      imageId: null,
-      variables: variablesOf(db, build),
-      dependencies: orderDependencies(listSuiteDependencies(db, suite.id), related).launch,
-      limits: limitsOf(settings),
-    });
-  } catch (error) {
-    // The build ends with this error when it starts.
-    if (!(error instanceof SealedValueError)) throw error;
-  }
-}
-
-const limitsOf = ({
-  memoryBytes,
-  cpus,
-  pids,
-  shmBytes,
-  diskBytes,
-  timeoutMs,
-  network,
-  runAs,
-}: JobOptions['settings']) => ({
-  MEMORY: memoryBytes,
-  CPUS: cpus,
-  PIDS: pids,
-  SHM: shmBytes,
-  DISK: diskBytes,
-  TIMEOUT: timeoutMs / 1000,
-  NETWORK: network,
-  RUN_AS: `${runAs.uid}:${runAs.gid}`,
-});
-
 function describeStep(
   { db }: SuiteJobOptions,
   build: Build,
@@ -287,13 +234,12 @@ async function start(
   };
   const begin = (plan: SuiteOptions, dependencies: Dependency[]) => {
     job.launched = dependencies;
-    recordInputs(db, build, {
+    recordUsedInputs(options, build, {
       command: suite.command,
       image: imageName,
       imageId: image.imageId,
       variables,
       dependencies,
-      limits: limitsOf(options.settings),
     });
     return followContainer(options, job, log, planSuite(plan));
   };

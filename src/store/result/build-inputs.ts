@@ -8,14 +8,14 @@ import { buildInputs } from '../database/result-schema.ts';
 import type { Dependency } from '../dependency-use.ts';
 import type { Variable } from '../suites.ts';
 
-type UsedByBuild = Pick<BuildInputs, 'command' | 'image' | 'imageId' | 'limits'> & {
+export type UsedInputs = Pick<BuildInputs, 'command' | 'image' | 'imageId' | 'limits'> & {
   variables: readonly Variable[];
   /** In launch order. */
   dependencies: readonly Pick<Dependency, 'id' | 'name' | 'artifactHash' | 'launchCommand'>[];
 };
 
 /** Replaces what an earlier attempt of the build used. */
-export function recordInputs(db: Db, build: { id: bigint; projectId: bigint }, used: UsedByBuild): void {
+export function recordInputs(db: Db, build: { id: bigint; projectId: bigint }, used: UsedInputs): void {
   const fingerprint = (kind: string, text: string) =>
     db.vault.fingerprint(`${kind}\0${text}`, `project ${build.projectId}`);
   const inputs: BuildInputs = {
