@@ -105,6 +105,9 @@ export function commitState(newestRequest: BuildRequestState, started: boolean):
   }
 }
 
+/** The states of builds that ran to an end. A canceled build says nothing about its suite. */
+export const COMPLETED_BUILDS: readonly BuildState[] = ['passed', 'failed', 'errored', 'timed_out'];
+
 /** Whether "rerun failed" includes the build. A canceled build was ended on purpose and is not included. */
 export const isRerunCandidate = (state: BuildState) => ['failed', 'errored', 'timed_out'].includes(state);
 

@@ -10,7 +10,7 @@ import { buildFilesPath } from '../../src/store/data/paths.ts';
 import type { Db } from '../../src/store/database/db.ts';
 import { buildArtifacts } from '../../src/store/database/result-schema.ts';
 import { builds } from '../../src/store/database/schema.ts';
-import { replaceBuildArtifacts, setArtifactCounts } from '../../src/store/result/build-artifacts.ts';
+import { type ArtifactCounts, replaceBuildArtifacts } from '../../src/store/result/build-artifacts.ts';
 
 export type Files = Record<string, string | Buffer>;
 
@@ -68,4 +68,12 @@ export function plantArtifact(db: Db, data: string, buildId: bigint): bigint {
     .where(eq(builds.id, buildId))
     .run();
   return id;
+}
+
+/** Shows the artifacts in the build's record, as its verdict does. */
+export function setArtifactCounts(db: Db, buildId: bigint, counts: ArtifactCounts): void {
+  db.write(() => {
+    db.orm.update(builds).set(counts).where(eq(builds.id, buildId)).run();
+    db.touch(`build:${buildId}`);
+  });
 }

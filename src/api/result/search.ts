@@ -1,4 +1,4 @@
-// Endpoints that search the logs of a project's builds, and that tell whether the failure of a build was seen before.
+// Endpoints that search the logs of a project's builds, and that show whether the failure of a build was seen before.
 
 import {
   foundLineShape,

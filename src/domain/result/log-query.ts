@@ -1,5 +1,5 @@
 // Searching logs for literal text. What is compared is folded: without the escape sequences of terminals, and in lower case
-// unless case matters, so that a search finds what a reader sees. A small bit filter tells which parts of a log cannot
+// unless case matters, so that a search finds what a reader sees. A small bit filter shows which parts of a log cannot
 // contain a text, without reading them.
 
 /** The filter of one part of a log. It has a bit for the hash of each group of 3 and of 6 bytes. */
@@ -68,7 +68,7 @@ export function mayContain(filter: Uint8Array, { bits }: LogQuery): boolean {
 
 const hasBit = (filter: Uint8Array, bit: number) => ((filter[bit >>> 3]! >>> (bit & 7)) & 1) === 1;
 
-/** Groups of 3 serve short texts. Groups of 6 tell words apart whose groups of 3 are in every log. */
+/** Groups of 3 serve short texts. Groups of 6 distinguish words whose groups of 3 are in every log. */
 function addGrams(filter: Uint8Array, folded: Uint8Array): void {
   const size = folded.length;
   let length = 0;

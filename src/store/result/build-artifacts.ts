@@ -1,9 +1,11 @@
 // The index of the files that builds produced. The content of a build's files is one ZIP: src/engine/archive/build-zip.ts.
 
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { and, asc, eq, getTableColumns, gt, type SQL } from 'drizzle-orm';
 import { type Db, insertInto, prepared } from '../database/db.ts';
 import { buildArtifacts } from '../database/result-schema.ts';
 import { builds } from '../database/schema.ts';
+import { writeInBatches } from './pace.ts';
 
 export type BuildArtifact = typeof buildArtifacts.$inferSelect;
 export type NewBuildArtifact = Omit<BuildArtifact, 'id' | 'buildId'>;
@@ -11,6 +13,7 @@ export type NewBuildArtifact = Omit<BuildArtifact, 'id' | 'buildId'>;
 const ROWS_AT_ONCE = 200;
 
 const insertArtifact = insertInto(buildArtifacts);
+const buildById = prepared(({ sqlite }) => sqlite.prepare<[bigint]>('SELECT id FROM builds WHERE id = ?'));
 
 /**
  * Inserts the index of a build, in order of the given list, which may be long: other work continues between the batches.
@@ -22,15 +25,10 @@ export async function replaceBuildArtifacts(
   artifacts: readonly NewBuildArtifact[],
 ): Promise<void> {
   await deleteBuildArtifacts(db, buildId);
-  for (let at = 0; at < artifacts.length; at += ROWS_AT_ONCE) {
-    await letOthersRun(db);
-    db.write(() => {
-      // The build may have been deleted with its project.
-      if (!db.orm.select({ id: builds.id }).from(builds).where(eq(builds.id, buildId)).get()) return;
-      for (const artifact of artifacts.slice(at, at + ROWS_AT_ONCE))
-        insertArtifact(db, { ...artifact, id: db.newId(), buildId });
-    });
-  }
+  await writeInBatches(db, artifacts, artifact => {
+    // The build may have been deleted with its project.
+    if (buildById(db).get(buildId)) insertArtifact(db, { ...artifact, id: db.newId(), buildId });
+  });
 }
 
 const deleteSome = prepared(({ sqlite }) =>
@@ -41,39 +39,21 @@ const deleteSome = prepared(({ sqlite }) =>
 
 /** Deletes the index of a build, in batches. */
 export async function deleteBuildArtifacts(db: Db, buildId: bigint): Promise<void> {
-  while (db.write(() => deleteSome(db).run(buildId).changes) === ROWS_AT_ONCE) await letOthersRun(db);
+  while (db.write(() => deleteSome(db).run(buildId).changes) === ROWS_AT_ONCE) {
+    await db.checkpoint;
+    await nextTurn();
+  }
 }
 
 const markReport = prepared(({ sqlite }) =>
   sqlite.prepare<[bigint, string]>('UPDATE build_artifacts SET report = 1 WHERE build_id = ? AND path = ?'),
 );
 
-/** Marks the artifacts that were read as test reports, in batches. */
-export async function markReports(db: Db, buildId: bigint, paths: readonly string[]): Promise<void> {
-  for (let at = 0; at < paths.length; at += ROWS_AT_ONCE) {
-    if (at > 0) await letOthersRun(db);
-    db.write(() => {
-      for (const path of paths.slice(at, at + ROWS_AT_ONCE)) markReport(db).run(buildId, path);
-    });
-  }
-}
+/** Marks the artifacts that were read as test reports. */
+export const markReports = (db: Db, buildId: bigint, paths: readonly string[]): Promise<void> =>
+  writeInBatches(db, paths, path => markReport(db).run(buildId, path));
 
 export type ArtifactCounts = { artifacts: number; artifactsBytes: number; artifactsTruncated: boolean };
-
-/** Shows the artifacts in the build's record. All zero if they were deleted. */
-export function setArtifactCounts(db: Db, buildId: bigint, counts: ArtifactCounts): void {
-  db.write(() => {
-    db.orm.update(builds).set(counts).where(eq(builds.id, buildId)).run();
-    db.touch(`build:${buildId}`);
-  });
-}
-
-async function letOthersRun(db: Db): Promise<void> {
-  await db.checkpoint;
-  await new Promise<void>(resolve => {
-    setImmediate(resolve);
-  });
-}
 
 /** Its rows are visible once the build's record counts them: before that they are being collected, or deleted. */
 const isCounted = and(eq(builds.id, buildArtifacts.buildId), gt(builds.artifacts, 0));

@@ -1,6 +1,7 @@
 // Finds the builds of a suite that a build can be compared with.
 
 import { and, desc, eq, inArray, isNull, lt, ne, sql } from 'drizzle-orm';
+import { COMPLETED_BUILDS } from '../../domain/build.ts';
 import type { Db } from '../database/db.ts';
 import { buildRequests, builds } from '../database/schema.ts';
 import type { Build } from '../transition.ts';
@@ -68,12 +69,7 @@ export function listComparable(db: Db, build: Build, limit: number): ComparableB
     .select({ build: builds, branch: buildRequests.branch })
     .from(builds)
     .innerJoin(buildRequests, eq(buildRequests.id, builds.buildRequestId))
-    .where(
-      and(
-        inArray(builds.id, others(db, build)),
-        inArray(builds.buildState, ['passed', 'failed', 'errored', 'timed_out']),
-      ),
-    )
+    .where(and(inArray(builds.id, others(db, build)), inArray(builds.buildState, COMPLETED_BUILDS)))
     .orderBy(desc(builds.id))
     .limit(limit)
     .all();

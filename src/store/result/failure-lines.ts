@@ -1,4 +1,4 @@
-// The error lines of builds that did not pass. They tell whether a failure was seen before.
+// The error lines of builds that did not pass. They show whether a failure was seen before.
 
 import { closeSync, fstatSync, openSync } from 'node:fs';
 import { eq } from 'drizzle-orm';

@@ -25,7 +25,7 @@ import { type Db, insertInto, prepared } from '../database/db.ts';
 import { buildInputs, buildReports, testFailures } from '../database/result-schema.ts';
 import { builds } from '../database/schema.ts';
 import type { Build } from '../transition.ts';
-import { createPace, type Pace } from './pace.ts';
+import { createPace, type Pace, writeInBatches } from './pace.ts';
 import { packResults, unpackResults } from './packed-results.ts';
 
 type ReportRow = typeof buildReports.$inferSelect;
@@ -41,8 +41,6 @@ const MAX_NAME = 1_000;
 /** How many earlier builds of the same commit are searched for other results. */
 const MAX_SAME_COMMIT = 20;
 const DAY_MS = 24 * 3600_000;
-/** How long a batch may take, without the commit. */
-const BATCH_MS = 3;
 
 /** What the reports of a build say. */
 export type Report = {
@@ -170,7 +168,7 @@ async function identify(
   const [count, last] = countTests(db).get(suiteId) as [bigint, bigint];
   let number = Number(last);
   const places = Math.max(0, MAX_TESTS_OF_SUITE - Number(count));
-  await inBatches(db, unknown.slice(0, places), ({ key, test }) => {
+  await writeInBatches(db, unknown.slice(0, places), ({ key, test }) => {
     const id = db.newId();
     number += 1;
     insertTest(db).run(
@@ -187,7 +185,7 @@ async function identify(
     );
     known.push({ id, number, test });
   });
-  await inBatches(db, unseen, id => setSeen(db).run(BigInt(db.now()), id));
+  await writeInBatches(db, unseen, id => setSeen(db).run(BigInt(db.now()), id));
   await pace.wait();
   return { known: inOrder(known), omitted: unknown.slice(places).map(({ test }) => test) };
 }
@@ -205,23 +203,6 @@ function inOrder(known: readonly KnownTest[]): KnownTest[] {
 
 const cut = (name: string) =>
   name.length <= MAX_NAME ? name : `${name.slice(0, MAX_NAME - 1)}…`.toWellFormed();
-
-/** Leaves as much time for requests as each batch took. */
-async function inBatches<Item>(db: Db, items: readonly Item[], write: (item: Item) => void): Promise<void> {
-  const pace = createPace();
-  let at = 0;
-  while (at < items.length) {
-    await db.checkpoint;
-    db.write(() => {
-      const endsAt = performance.now() + BATCH_MS;
-      do {
-        write(items[at] as Item);
-        at += 1;
-      } while (at < items.length && performance.now() < endsAt);
-    });
-    await pace.wait();
-  }
-}
 
 const insertFailure = insertInto(testFailures);
 
@@ -250,7 +231,7 @@ async function writeFailures(
   }
   // A server that was killed may have written some.
   db.write(() => db.orm.delete(testFailures).where(eq(testFailures.buildId, buildId)).run());
-  await inBatches(db, rows, row => insertFailure(db, row));
+  await writeInBatches(db, rows, row => insertFailure(db, row));
 }
 
 /** Builds of the same suite and commit, with the same inputs, in which a test is flaky if its result was another. */

@@ -2,7 +2,7 @@
 // because they say nothing about the suite.
 
 import { and, desc, eq, inArray, ne, sql } from 'drizzle-orm';
-import type { BuildState } from '../../domain/build.ts';
+import { type BuildState, COMPLETED_BUILDS } from '../../domain/build.ts';
 import type { TestCounts } from '../../domain/result/test-result.ts';
 import type { Db } from '../database/db.ts';
 import { buildRequests, builds, suites } from '../database/schema.ts';
@@ -20,7 +20,6 @@ export type Run = {
 /** How many builds are searched for those of a branch. */
 const MAX_SEARCHED = 2_000;
 const MAX_BRANCHES = 50;
-const RUN_STATES: BuildState[] = ['passed', 'failed', 'errored', 'timed_out'];
 
 const columns = {
   id: builds.id,
@@ -49,7 +48,7 @@ export function listRuns(
     .where(
       and(
         eq(builds.suiteId, suiteId),
-        inArray(builds.buildState, RUN_STATES),
+        inArray(builds.buildState, COMPLETED_BUILDS),
         branch === undefined ? undefined : and(recentBuilds(suiteId), eq(buildRequests.branch, branch)),
       ),
     )
@@ -84,7 +83,7 @@ export function listTrends(db: Db, projectId: bigint, limits: { suites: number; 
     .where(
       and(
         sql`${builds.id} IN (SELECT id FROM builds WHERE project_id = ${projectId} ORDER BY id DESC LIMIT ${MAX_SEARCHED})`,
-        inArray(builds.buildState, RUN_STATES),
+        inArray(builds.buildState, COMPLETED_BUILDS),
       ),
     )
     .groupBy(suites.id)

@@ -1,4 +1,4 @@
-// The block on the page of a build that tells whether its error lines were seen in other builds.
+// The block on the page of a build that shows whether its error lines were seen in other builds.
 
 import { html } from 'hono/html';
 

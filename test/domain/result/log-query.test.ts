@@ -1,4 +1,4 @@
-// Literal search in the text of logs, and the filter that tells where a text cannot be.
+// Literal search in the text of logs, and the filter that shows where a text cannot be.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';

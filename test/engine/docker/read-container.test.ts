@@ -76,7 +76,7 @@ test('a reader that stops early, fails or is aborted leaves no lock on the conta
   assert.equal((await engine.inspectContainer(container))?.running, false);
 });
 
-test('an engine that breaks off, refuses or does not answer is told apart', async () => {
+test('an engine that breaks off, one that refuses and one that does not answer are distinguished', async () => {
   const path = join(fixture.directory, 'docker.sock');
   const stat = Buffer.from(JSON.stringify({ mode: 2 ** 31, mtime: '2026-01-01T00:00:00Z' })).toString(
     'base64',

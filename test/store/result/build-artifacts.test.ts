@@ -1,12 +1,10 @@
 // The index of a build's artifacts, which a server may have to insert again after a crash.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { findBuild } from '../../../src/store/builds.ts';
 import {
   deleteBuildArtifacts,
   type NewBuildArtifact,
   replaceBuildArtifacts,
-  setArtifactCounts,
 } from '../../../src/store/result/build-artifacts.ts';
 import { addBuilds, addProject, openFixture } from '../fixture.ts';
 
@@ -45,16 +43,4 @@ test('the index of a build that was deleted meanwhile is not inserted', async ()
   using fixture = openFixture();
   await replaceBuildArtifacts(fixture.db, 1n, artifacts(3));
   assert.equal(fixture.db.sqlite.prepare('SELECT count(*) FROM build_artifacts').pluck().get(), 0n);
-});
-
-test('the counts of artifacts are in the row of the build', () => {
-  using fixture = openFixture();
-  const { db } = fixture;
-  const project = addProject(db);
-  const [build] = addBuilds(db, project, [1n]).builds as [bigint];
-  setArtifactCounts(db, build, { artifacts: 7, artifactsBytes: 8, artifactsTruncated: true });
-  const found = findBuild(db, project.id, build);
-  assert.equal(found?.artifacts, 7);
-  assert.equal(found.artifactsBytes, 8);
-  assert.equal(found.artifactsTruncated, true);
 });

@@ -3,8 +3,8 @@ import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { listLatestBuilds } from '../../../src/store/overview.ts';
 import type { Project } from '../../../src/store/projects.ts';
-import { replaceBuildArtifacts, setArtifactCounts } from '../../../src/store/result/build-artifacts.ts';
-import { addArtifacts, type Files } from '../../support/artifacts.ts';
+import { replaceBuildArtifacts } from '../../../src/store/result/build-artifacts.ts';
+import { addArtifacts, type Files, setArtifactCounts } from '../../support/artifacts.ts';
 import { openProjectFixture, type ProjectFixture } from '../project/fixture.ts';
 
 const PIXEL = Buffer.from(
