@@ -2,8 +2,6 @@
 // much memory is in use. Its argument is a data directory with ssh/config, and with URLs and a key in repositories.json.
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { setFlagsFromString } from 'node:v8';
-import { runInNewContext } from 'node:vm';
 import { readSettings } from '../../src/config.ts';
 import { listRemote } from '../../src/engine/git/ls-remote.ts';
 import { createLive } from '../../src/live.ts';
@@ -14,6 +12,7 @@ import { createProject } from '../../src/store/projects.ts';
 import { recordLook, rememberRefs } from '../../src/store/trigger/firings.ts';
 import { watchRepositories } from '../../src/work/trigger/watch-repositories.ts';
 import { addAccount } from '../store/fixture.ts';
+import { collectGarbage } from '../support/garbage.ts';
 import { addTrigger } from '../support/watch-fixture.ts';
 
 const REPORT_MS = 10_000;
@@ -21,8 +20,6 @@ const dataDirectory = process.argv[2] as string;
 const { urls, privateKey, publicKey } = JSON.parse(
   readFileSync(join(dataDirectory, 'repositories.json'), 'utf8'),
 ) as { urls: string[]; privateKey: string; publicKey: string };
-setFlagsFromString('--expose-gc');
-const collectGarbage = runInNewContext('gc') as () => void;
 
 const db = openDb(join(dataDirectory, 'assay.db'), createVault(Buffer.alloc(32, 7)));
 const live = createLive();

@@ -5,19 +5,15 @@ import { readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import { setFlagsFromString } from 'node:v8';
-import { runInNewContext } from 'node:vm';
 import { generateKeyPair } from '../../../src/domain/ssh-key.ts';
 import { listRemote } from '../../../src/engine/git/ls-remote.ts';
+import { collectGarbage } from '../../support/garbage.ts';
 import { failure, startGitHost } from '../../support/git-host.ts';
 import { git } from '../../support/repository.ts';
 import { startSshd } from '../../support/sshd.ts';
 
 const { sshd, dataDirectory, ssh, remote } = await startGitHost();
 const HASH = '1'.repeat(40);
-
-setFlagsFromString('--expose-gc');
-const collectGarbage = runInNewContext('gc') as () => void;
 
 const list = (url: string) => listRemote({ url, ssh });
 
@@ -91,8 +87,6 @@ function hostileHost(name: string, answer: string) {
     program,
     `import { writeSync } from 'node:fs';
 import { setTimeout as delay } from 'node:timers/promises';
-import { setFlagsFromString } from 'node:v8';
-import { runInNewContext } from 'node:vm';
 const pause = new Int32Array(new SharedArrayBuffer(4));
 const send = text => {
   for (let left = Buffer.from(text); left.length > 0; )
