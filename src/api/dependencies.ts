@@ -9,6 +9,7 @@ import {
 } from '../contract/records/dependency.ts';
 import { destroyedShape } from '../contract/wire.ts';
 import type { Caller } from '../domain/access.ts';
+import { checkEnvironment, LAUNCH_SECONDS } from '../domain/dependency.ts';
 import { checkCommand, checkPrefix, checkSource } from '../domain/names.ts';
 import { type Errors, refusal } from '../domain/refusal.ts';
 import {
@@ -37,7 +38,7 @@ import {
 } from '../store/dependencies.ts';
 import { dependencyRecord, relatesTo } from '../store/dependency-use.ts';
 import { type Call, endpoint, findMissingImage, listing } from './endpoint.ts';
-import { flag, ids, imageField, optional, required, requiredName } from './fields.ts';
+import { flag, ids, imageField, optional, required, requiredName, wholeNumber } from './fields.ts';
 import { respondLog } from './log.ts';
 
 const DEFAULT_PREFIX = '/srv/dependency';
@@ -61,6 +62,19 @@ const fields = {
     check: checkSource,
   }),
   launch_command: optional({ doc: 'Starts the dependency before a suite; must detach.', multiline: true }),
+  launch_timeout: wholeNumber(
+    `How many seconds the launch command may take; ${LAUNCH_SECONDS.defaultValue} by default.`,
+    LAUNCH_SECONDS.min,
+    LAUNCH_SECONDS.max,
+  ),
+  environment: optional({
+    doc: 'Variables for suites and compiles that use the dependency: lines of `NAME=value`, in which `$PREFIX` is its prefix.',
+    example: 'PGHOST=/tmp',
+    multiline: true,
+    check: checkEnvironment,
+  }),
+  library_path: flag('Whether its libraries are on LD_LIBRARY_PATH; true by default.'),
+  recompile: flag('Whether to compile it again when the artifact of a related dependency changes.'),
   description: optional({ doc: 'Arbitrary text.', example: 'Compression', multiline: true }),
   image: imageField('The image to compile in instead of the default one:'),
   [RELATED]: ids('Dependencies whose artifacts the compile and the suites need too.'),
@@ -154,6 +168,10 @@ export const dependencies = {
             prefix: values.prefix ?? DEFAULT_PREFIX,
             source: values.source ?? '',
             launchCommand: values.launch_command ?? '',
+            launchSeconds: values.launch_timeout ?? LAUNCH_SECONDS.defaultValue,
+            environment: values.environment ?? '',
+            libraryPath: values.library_path ?? true,
+            recompile: values.recompile ?? false,
             image: values.image ?? null,
           },
           values[RELATED] ?? [],
@@ -173,7 +191,7 @@ export const dependencies = {
     method: 'PUT',
     path: '/dependencies/:dependency_id',
     summary:
-      'Updates the fields that are sent. `launch_command` applies from the next build on; builds use the compiled artifact until the next compile',
+      'Updates the fields that are sent. `launch_command`, `launch_timeout`, `environment` and `library_path` apply from the next build on, the others from the next compile on',
     access: 'users',
     scope: 'dependencies',
     fields,
@@ -211,6 +229,10 @@ export const dependencies = {
             }),
             ...(values.source !== undefined && { source: values.source }),
             ...(values.launch_command !== undefined && { launchCommand: values.launch_command }),
+            ...(values.launch_timeout !== undefined && { launchSeconds: values.launch_timeout }),
+            ...(values.environment !== undefined && { environment: values.environment }),
+            ...(values.library_path !== undefined && { libraryPath: values.library_path }),
+            ...(values.recompile !== undefined && { recompile: values.recompile }),
             ...(values.image !== undefined && { image: values.image === '' ? null : values.image }),
           },
           values[RELATED],

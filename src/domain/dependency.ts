@@ -1,6 +1,7 @@
 // The state machine of a dependency's compile. Sharing is a separate flag; `marketplaceState` combines the two.
 
 import { type Machine, unfinishedStates } from './machine.ts';
+import { checkVariableName } from './names.ts';
 
 export type CompileState =
   | 'waiting_archive_upload'
@@ -8,7 +9,10 @@ export type CompileState =
   | 'compiling'
   | 'compiled'
   | 'compile_failed';
-export type CompileEvent = 'upload' | 'start' | 'compile' | 'fail' | 'cancel' | 'requeue';
+export type CompileEvent = 'upload' | 'recompile' | 'start' | 'compile' | 'fail' | 'cancel' | 'requeue';
+
+/** How long a launch command may take. */
+export const LAUNCH_SECONDS = { min: 5, max: 600, defaultValue: 60 };
 
 /** The error that a canceled compile records. */
 export const COMPILE_CANCELED = 'The compile was canceled.';
@@ -27,11 +31,15 @@ export const compileMachine: Machine<CompileState, CompileEvent> = {
     cancel: 'compile_failed',
     requeue: 'enqueued_for_compile',
   },
-  compiled: { upload: 'enqueued_for_compile' },
-  compile_failed: { upload: 'enqueued_for_compile' },
+  compiled: { upload: 'enqueued_for_compile', recompile: 'enqueued_for_compile' },
+  compile_failed: { upload: 'enqueued_for_compile', recompile: 'enqueued_for_compile' },
 };
 
-export const UNFINISHED_COMPILES: readonly CompileState[] = unfinishedStates(compileMachine, 'upload');
+export const UNFINISHED_COMPILES: readonly CompileState[] = unfinishedStates(
+  compileMachine,
+  'upload',
+  'recompile',
+);
 
 export type MarketplaceState = CompileState | 'shared' | 'private';
 
@@ -40,4 +48,23 @@ export function marketplaceState(dependency: {
   shared: boolean;
 }): MarketplaceState {
   return dependency.shared && dependency.compileState === 'compiled' ? 'shared' : dependency.compileState;
+}
+
+export type EnvironmentVariable = { name: string; value: string };
+
+/** Reads lines of NAME=value. Blank lines are ignored. */
+export function parseEnvironment(text: string): EnvironmentVariable[] {
+  return text.split(/\r?\n/).flatMap(line => {
+    const [name = '', ...value] = line.trim().split('=');
+    return name === '' && value.length === 0 ? [] : [{ name: name.trim(), value: value.join('=') }];
+  });
+}
+
+/** Each line of a dependency's environment is NAME=value, and no name is reserved or there twice. */
+export function checkEnvironment(text: string): 'invalid_format' | 'is_reserved' | undefined {
+  const lines = text.split(/\r?\n/).filter(line => line.trim() !== '');
+  const names = parseEnvironment(text).map(({ name }) => name);
+  if (lines.some(line => !line.includes('=')) || new Set(names).size < names.length) return 'invalid_format';
+  const errors = names.map(checkVariableName);
+  return errors.includes('invalid_format') ? 'invalid_format' : errors.find(error => error !== undefined);
 }

@@ -38,7 +38,8 @@ export function isDependencyNameTaken(db: Db, ownerId: bigint, name: string, own
 type Instructions = Pick<
   Dependency,
   'name' | 'description' | 'command' | 'prefix' | 'source' | 'launchCommand' | 'image'
->;
+> &
+  Partial<Pick<Dependency, 'launchSeconds' | 'environment' | 'libraryPath' | 'recompile'>>;
 
 export function createDependency(
   db: Db,

@@ -50,6 +50,32 @@ function created(answer: Answer): Answer['record'] {
   return answer.record;
 }
 
+test('settings of a dependency are in its record only if they are set', async () => {
+  const given = { launch_timeout: 120, environment: 'PGHOST=/tmp', library_path: false, recompile: true };
+  const plain = created(await post('/dependencies', { form: dependencyForm() }));
+  const record = created(await post('/dependencies', { json: { ...dependencyForm(), ...given } }));
+  for (const [name, value] of Object.entries(given)) {
+    assert.equal(name in plain, false);
+    assert.equal(String(record[name]), String(value));
+  }
+  const put = await app.client.call('PUT', `/dependencies/${record.id_ref}`, {
+    as: app.people.owner.as,
+    form: { launch_timeout: '60', environment: '', library_path: 'true', recompile: 'false' },
+  });
+  assert.deepEqual([put.status, Object.keys(given).filter(name => name in put.record)], [200, []]);
+  for (const [name, value] of [
+    ['launch_timeout', '4'],
+    ['launch_timeout', '601'],
+    ['environment', 'no equals sign'],
+    ['library_path', 'maybe'],
+  ] as const)
+    await refused(
+      '/dependencies',
+      { form: { ...dependencyForm(), [name]: value } },
+      errors(name, 'invalid_format'),
+    );
+});
+
 test('form, multipart and JSON bodies are equivalent', async () => {
   const strategies = `/projects/${planted.project_id}/deploy_strategies`;
   const record = (answer: Answer) => {

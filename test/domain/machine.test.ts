@@ -61,7 +61,7 @@ const tables: Record<string, Table> = {
   compile: {
     machine: compileMachine as Machine<string, string>,
     states: ['waiting_archive_upload', 'enqueued_for_compile', 'compiling', 'compiled', 'compile_failed'],
-    events: ['upload', 'start', 'compile', 'fail', 'cancel', 'requeue'],
+    events: ['upload', 'recompile', 'start', 'compile', 'fail', 'cancel', 'requeue'],
     edges: `
       waiting_archive_upload upload enqueued_for_compile
       enqueued_for_compile upload enqueued_for_compile
@@ -73,9 +73,11 @@ const tables: Record<string, Table> = {
       compiling cancel compile_failed
       compiling requeue enqueued_for_compile
       compiled upload enqueued_for_compile
-      compile_failed upload enqueued_for_compile`,
+      compiled recompile enqueued_for_compile
+      compile_failed upload enqueued_for_compile
+      compile_failed recompile enqueued_for_compile`,
     final: ['waiting_archive_upload', 'compiled', 'compile_failed'],
-    beyond: ['upload'],
+    beyond: ['upload', 'recompile'],
   },
   deploy: {
     machine: deployMachine as Machine<string, string>,

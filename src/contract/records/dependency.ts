@@ -3,6 +3,7 @@
 import {
   type CompileState,
   compileMachine,
+  LAUNCH_SECONDS,
   type MarketplaceState,
   marketplaceState,
 } from '../../domain/dependency.ts';
@@ -23,6 +24,16 @@ const instructions = {
   source: shape.string('Directory inside the archive to enter before the command runs.'),
 };
 const launch = { launch_command: shape.string('Starts the dependency before the suite; empty for none.') };
+/** Each is present only if it was set. */
+const settings = {
+  launch_timeout: shape.integer('Present when set: how many seconds the launch command may take.'),
+  environment: shape.string('Present when set: variables for its users, as lines of NAME=value.'),
+  library_path: shape.boolean('Present when false: its libraries are not on LD_LIBRARY_PATH.'),
+  recompile: shape.boolean(
+    'Present when true: it is compiled again when the artifact of a related dependency changes.',
+  ),
+};
+const settingNames = ['launch_timeout', 'environment', 'library_path', 'recompile'] as const;
 const image = { image: shape.string('Present when set: the image that it is compiled in.') };
 const marketplace = (states: readonly MarketplaceState[]) => ({
   marketplace_state: shape.oneOf(states, 'State of the dependency.'),
@@ -31,8 +42,8 @@ const shownStates: MarketplaceState[] = [...(Object.keys(compileMachine) as Comp
 
 export const createdDependencyShape = record(
   'CreatedDependency',
-  { ...idRef, ...instructions, ...launch, ...marketplace(['private']), ...image },
-  ['image'],
+  { ...idRef, ...instructions, ...launch, ...settings, ...marketplace(['private']), ...image },
+  ['image', ...settingNames],
 );
 export const uploadedDependencyShape = record(
   'UploadedDependency',
@@ -41,10 +52,11 @@ export const uploadedDependencyShape = record(
     ...instructions,
     archive_file_size: shape.integer('Bytes of the archive.'),
     ...launch,
+    ...settings,
     ...marketplace(['enqueued_for_compile']),
     ...image,
   },
-  ['image'],
+  ['image', ...settingNames],
 );
 const relatedDependency = record('RelatedDependency', {
   ...idRef,
@@ -59,12 +71,13 @@ export const dependencyShape = record(
     archive_content_type: shape.nullable(shape.string('As detected; null before upload.')),
     archive_file_size: shape.nullable(shape.integer('Bytes of the archive; null before upload.')),
     ...launch,
+    ...settings,
     related_dependencies: shape.list(relatedDependency),
     ...marketplace(shownStates),
     ...image,
     error: shape.string('Present when the last compile did not succeed: the reason.'),
   },
-  ['image', 'error'],
+  ['image', 'error', ...settingNames],
 );
 
 type Instructions = {
@@ -75,6 +88,10 @@ type Instructions = {
   prefix: string;
   source: string;
   launchCommand: string;
+  launchSeconds: number;
+  environment: string;
+  libraryPath: boolean;
+  recompile: boolean;
   image: string | null;
 };
 
@@ -85,7 +102,15 @@ const presentInstructions = (dependency: Instructions) => ({
   prefix: dependency.prefix,
   source: dependency.source,
 });
-const presentImage = ({ image }: { image: string | null }) => image !== null && { image };
+const presentSettings = (dependency: Instructions) => ({
+  ...(dependency.launchSeconds !== LAUNCH_SECONDS.defaultValue && {
+    launch_timeout: dependency.launchSeconds,
+  }),
+  ...(dependency.environment !== '' && { environment: dependency.environment }),
+  ...(!dependency.libraryPath && { library_path: false }),
+  ...(dependency.recompile && { recompile: true }),
+  ...(dependency.image !== null && { image: dependency.image }),
+});
 
 export function presentCreatedDependency(dependency: Instructions) {
   return {
@@ -93,7 +118,7 @@ export function presentCreatedDependency(dependency: Instructions) {
     ...presentInstructions(dependency),
     launch_command: dependency.launchCommand,
     marketplace_state: 'private',
-    ...presentImage(dependency),
+    ...presentSettings(dependency),
   };
 }
 
@@ -104,7 +129,7 @@ export function presentUploadedDependency(dependency: Instructions & { archiveFi
     archive_file_size: dependency.archiveFileSize,
     launch_command: dependency.launchCommand,
     marketplace_state: 'enqueued_for_compile',
-    ...presentImage(dependency),
+    ...presentSettings(dependency),
   };
 }
 
@@ -126,7 +151,7 @@ export function presentDependency(
     launch_command: dependency.launchCommand,
     related_dependencies: related.map(one => ({ ...withRef(one), name: one.name, prefix: one.prefix })),
     marketplace_state: marketplaceState(dependency),
-    ...presentImage(dependency),
+    ...presentSettings(dependency),
     ...(dependency.error !== null && { error: dependency.error }),
   };
 }

@@ -673,6 +673,40 @@ CREATE INDEX failure_lines_hash ON failure_lines (project_id, hash, build_id);
 CREATE INDEX failure_lines_build ON failure_lines (build_id);
 `;
 
+const compilesOfDependencies = `
+ALTER TABLE dependencies ADD COLUMN launch_seconds INTEGER NOT NULL DEFAULT 60;
+ALTER TABLE dependencies ADD COLUMN environment TEXT NOT NULL DEFAULT '';
+ALTER TABLE dependencies ADD COLUMN library_path INTEGER NOT NULL DEFAULT 1;
+ALTER TABLE dependencies ADD COLUMN recompile INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE dependencies ADD COLUMN related_artifacts TEXT;
+ALTER TABLE dependencies ADD COLUMN compile_steps TEXT;
+ALTER TABLE dependencies ADD COLUMN forced INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE artifacts ADD COLUMN files INTEGER;
+
+CREATE TABLE kept_versions (
+  id INTEGER PRIMARY KEY NOT NULL,
+  dependency_id INTEGER NOT NULL REFERENCES dependencies (id) ON DELETE CASCADE,
+  artifact_hash TEXT NOT NULL REFERENCES artifacts (hash),
+  launch_command TEXT NOT NULL,
+  launch_seconds INTEGER NOT NULL,
+  environment TEXT NOT NULL,
+  library_path INTEGER NOT NULL,
+  created_at INTEGER NOT NULL
+) STRICT;
+CREATE INDEX kept_versions_dependency ON kept_versions (dependency_id);
+CREATE INDEX kept_versions_artifact ON kept_versions (artifact_hash);
+ALTER TABLE suite_dependencies ADD COLUMN kept_version_id INTEGER REFERENCES kept_versions (id);
+ALTER TABLE related_dependencies ADD COLUMN kept_version_id INTEGER REFERENCES kept_versions (id);
+CREATE INDEX suite_dependencies_kept ON suite_dependencies (kept_version_id) WHERE kept_version_id IS NOT NULL;
+CREATE INDEX related_dependencies_kept ON related_dependencies (kept_version_id) WHERE kept_version_id IS NOT NULL;
+
+CREATE TABLE trusted_appliances (
+  fingerprint TEXT PRIMARY KEY NOT NULL,
+  name TEXT NOT NULL,
+  created_at INTEGER NOT NULL
+) STRICT;
+`;
+
 type Step = string | ((sqlite: Database.Database) => void);
 
 export const steps: readonly Step[] = [
@@ -690,4 +724,5 @@ export const steps: readonly Step[] = [
   triggersOfProject,
   commitStatuses,
   resultsOfBuilds,
+  compilesOfDependencies,
 ];

@@ -12,7 +12,7 @@ import {
 import type { AccountKind, Standing } from '../../domain/access.ts';
 import type { BuildRequestState, BuildState, CommitState, ProjectState } from '../../domain/build.ts';
 import type { StatusOptions, StatusReport } from '../../domain/commit-status.ts';
-import type { CompileState } from '../../domain/dependency.ts';
+import { type CompileState, LAUNCH_SECONDS } from '../../domain/dependency.ts';
 import type { DeployState } from '../../domain/deploy.ts';
 import type { TestCounts } from '../../domain/result/test-result.ts';
 import type { SubmoduleSetting } from '../../domain/submodules.ts';
@@ -410,9 +410,12 @@ export const suiteDependencies = sqliteTable(
     dependencyId: int64('dependency_id')
       .notNull()
       .references(() => dependencies.id),
+    /** Set if the dependency is no longer shared with the owner of the suite, who keeps this version. */
+    keptVersionId: int64('kept_version_id').references(() => keptVersions.id),
   },
   table => [
     uniqueIndex('suite_dependencies_pair').on(table.suiteId, table.dependencyId),
+    index('suite_dependencies_kept').on(table.keptVersionId).where(sql`kept_version_id IS NOT NULL`),
     index('suite_dependencies_dependency').on(table.dependencyId),
   ],
 );
@@ -423,6 +426,8 @@ export const artifacts = sqliteTable('artifacts', {
   /** The prefix it was compiled for. It works nowhere else. */
   prefix: text('prefix').notNull(),
   sizeBytes: int('size_bytes').notNull(),
+  /** Null for artifacts that were kept before files were counted. */
+  files: int('files'),
   /** The Docker volume that holds all of it. Docker may have lost it since. */
   volume: text('volume'),
   createdAt: createdAt(),
@@ -442,6 +447,14 @@ export const dependencies = sqliteTable(
     prefix: text('prefix').notNull(),
     source: text('source').notNull(),
     launchCommand: text('launch_command').notNull(),
+    /** How long the launch command may take. */
+    launchSeconds: int('launch_seconds').notNull().default(LAUNCH_SECONDS.defaultValue),
+    /** Variables for its users: lines of NAME=value, in which $PREFIX is the prefix. */
+    environment: text('environment').notNull().default(''),
+    /** Whether its libraries are on LD_LIBRARY_PATH. */
+    libraryPath: bool('library_path').notNull().default(true),
+    /** Whether it is compiled again when the artifact of a related dependency changes. */
+    recompile: bool('recompile').notNull().default(false),
     image: text('image'),
     compileState: text('compile_state').$type<CompileState>().notNull(),
     shared: bool('shared').notNull(),
@@ -451,6 +464,12 @@ export const dependencies = sqliteTable(
     /** The artifact and the recipe of the last successful compile. */
     artifactHash: text('artifact_hash').references(() => artifacts.hash),
     recipeHash: text('recipe_hash'),
+    /** The artifacts of related dependencies in that compile, as a JSON list of hashes; null if it is not known. */
+    relatedArtifacts: text('related_artifacts'),
+    /** The steps of that compile and how long each took, as JSON; null if it is not known. */
+    compileSteps: text('compile_steps'),
+    /** Whether the next compile ignores earlier ones with the same recipe. */
+    forced: bool('forced').notNull().default(false),
     error: text('error'),
     attempts: int('attempts').notNull(),
     /** The duration of earlier attempts of this compile. TIMEOUT covers all of them. */
@@ -483,12 +502,46 @@ export const relatedDependencies = sqliteTable(
       .notNull()
       .references(() => dependencies.id),
     position: int('position').notNull(),
+    /** Set if the related dependency is no longer shared with the owner of this one, who keeps this version. */
+    keptVersionId: int64('kept_version_id').references(() => keptVersions.id),
   },
   table => [
     primaryKey({ columns: [table.dependencyId, table.relatedId] }),
     index('related_dependencies_related').on(table.relatedId),
+    index('related_dependencies_kept').on(table.keptVersionId).where(sql`kept_version_id IS NOT NULL`),
   ],
 );
+
+/** What a dependency was when it was last shared, for the accounts that still use it. */
+export const keptVersions = sqliteTable(
+  'kept_versions',
+  {
+    id: id(),
+    dependencyId: int64('dependency_id')
+      .notNull()
+      .references(() => dependencies.id, { onDelete: 'cascade' }),
+    artifactHash: text('artifact_hash')
+      .notNull()
+      .references(() => artifacts.hash),
+    launchCommand: text('launch_command').notNull(),
+    launchSeconds: int('launch_seconds').notNull(),
+    environment: text('environment').notNull(),
+    libraryPath: bool('library_path').notNull(),
+    createdAt: createdAt(),
+  },
+  table => [
+    index('kept_versions_dependency').on(table.dependencyId),
+    index('kept_versions_artifact').on(table.artifactHash),
+  ],
+);
+
+/** Appliances whose exported dependencies an administrator has agreed to import. */
+export const trustedAppliances = sqliteTable('trusted_appliances', {
+  /** SHA-256 of its public key in hex. */
+  fingerprint: text('fingerprint').primaryKey(),
+  name: text('name').notNull(),
+  createdAt: createdAt(),
+});
 
 export const deployStrategies = sqliteTable(
   'deploy_strategies',
