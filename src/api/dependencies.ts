@@ -26,6 +26,7 @@ import {
   createDependency,
   type Dependency,
   deleteDependency,
+  enqueueCompile,
   findDependency,
   findVisibleDependency,
   isDependencyInUse,
@@ -278,6 +279,26 @@ export const dependencies = {
       if (!uploaded)
         throw refusal(findDependency(db, dependency.id) ? 'resource_temporary_unavailable' : 'not_found');
       return presentUploadedDependency(uploaded);
+    },
+  }),
+  compile: endpoint({
+    method: 'POST',
+    path: '/dependencies/:dependency_id/compile',
+    summary: 'Queues a compile of the archive that is there',
+    access: 'users',
+    scope: 'dependencies',
+    fields: {
+      force: flag(
+        'Compile it even if an earlier compile with the same archive and instructions can be used.',
+      ),
+    },
+    response: { record: dependencyShape },
+    handle: ({ db, dependency, values }) => {
+      if (dependency.archiveHash === null) throw refusal('is_blank', 'archive');
+      const enqueued = enqueueCompile(db, dependency, { forced: values.force ?? false });
+      if (!enqueued)
+        throw refusal(findDependency(db, dependency.id) ? 'resource_temporary_unavailable' : 'not_found');
+      return dependencyRecord(db, enqueued);
     },
   }),
   cancel: endpoint({

@@ -24,12 +24,15 @@ export function findCompiledRecipe(db: Db, recipeHash: string): Artifact | undef
 }
 
 /** If an artifact with the same content exists, it counts as created now. */
-export function createArtifact(db: Db, artifact: Pick<Artifact, 'hash' | 'prefix' | 'sizeBytes'>): void {
+export function createArtifact(
+  db: Db,
+  artifact: Pick<Artifact, 'hash' | 'prefix' | 'sizeBytes' | 'files'>,
+): void {
   db.write(() =>
     db.orm
       .insert(artifacts)
       .values({ ...artifact, createdAt: db.now() })
-      .onConflictDoUpdate({ target: artifacts.hash, set: { createdAt: db.now() } })
+      .onConflictDoUpdate({ target: artifacts.hash, set: { createdAt: db.now(), files: artifact.files } })
       .run(),
   );
 }

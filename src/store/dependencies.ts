@@ -163,6 +163,72 @@ export function acceptArchive(
   return moveDependency(db, id, 'upload', { ...archive, attempts: 0, cancelRequested: false });
 }
 
+/**
+ * Enqueues a compile of the archive that is there. `forced` ignores earlier compiles with the same recipe, until the compile
+ * ends. Changes nothing else if it is enqueued already. Undefined while it is compiling, and if there is no archive.
+ */
+export function enqueueCompile(
+  db: Db,
+  dependency: Dependency,
+  { forced = false }: { forced?: boolean } = {},
+): Dependency | undefined {
+  return db.write(() => {
+    const now = findDependency(db, dependency.id);
+    if (!now || now.archiveHash === null) return undefined;
+    if (now.compileState !== 'enqueued_for_compile')
+      return moveDependency(db, now.id, 'recompile', { attempts: 0, cancelRequested: false, forced });
+    if (!forced || now.forced) return now;
+    db.touch(`dependency:${now.id}`);
+    return db.orm.update(dependencies).set({ forced }).where(eq(dependencies.id, now.id)).returning().get();
+  });
+}
+
+/** A step of a compile: `unpack`, `command` or `keep`. */
+export type CompileStep = { name: string; beganAt: number; endedAt: number | undefined };
+
+/**
+ * The steps of the current compile so far, or of the last one, in order. The last step has no end while the compile runs.
+ * Empty if no step has begun, and if an earlier compile was reused. `compileSteps` has the times of the last successful one.
+ */
+export function stepsOf(dependency: Pick<Dependency, 'stepsBegun' | 'finishedAt'>): CompileStep[] {
+  const begun = JSON.parse(dependency.stepsBegun ?? '[]') as { name: string; began_at: number }[];
+  return begun.map(({ name, began_at }, index) => ({
+    name,
+    beganAt: began_at,
+    endedAt: begun[index + 1]?.began_at ?? dependency.finishedAt ?? undefined,
+  }));
+}
+
+/** The steps of the last successful compile that was not a reuse, and how long each took. */
+export function timesOfLastCompile({
+  compileSteps,
+}: Pick<Dependency, 'compileSteps'>): { name: string; ms: number }[] {
+  return JSON.parse(compileSteps ?? '[]');
+}
+
+/** Records that a step of a running compile begins now, unless it began before. */
+export function beginCompileStep(db: Db, id: bigint, name: string): void {
+  db.write(() => {
+    const dependency = findDependency(db, id);
+    const begun = JSON.parse(dependency?.stepsBegun ?? '[]') as { name: string; began_at: number }[];
+    if (dependency?.compileState !== 'compiling' || begun.some(step => step.name === name)) return;
+    const stepsBegun = JSON.stringify([...begun, { name, began_at: db.now() }]);
+    db.orm.update(dependencies).set({ stepsBegun }).where(eq(dependencies.id, id)).run();
+    db.touch(`dependency:${id}`);
+  });
+}
+
+/** How long each step took that has begun, if the last one ends now. */
+export function measureSteps(db: Db, id: bigint): string | null {
+  const dependency = findDependency(db, id);
+  const steps = dependency ? stepsOf({ ...dependency, finishedAt: db.now() }) : [];
+  if (steps.length === 0) return null;
+  // The clock may have been set back.
+  return JSON.stringify(
+    steps.map(({ name, beganAt, endedAt }) => ({ name, ms: Math.max(0, (endedAt as number) - beganAt) })),
+  );
+}
+
 /** Cancels a waiting compile at once, and asks the runner of a running one to stop. */
 export function cancelCompile(db: Db, dependency: Dependency): void {
   db.write(() => {

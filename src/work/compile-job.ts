@@ -9,6 +9,7 @@ import {
   type CompileVerdict,
   classifyCompile,
   hashRecipe,
+  KEEP_STEP,
   planCompile,
   UNPACK_STEP,
 } from '../domain/container/compile-plan.ts';
@@ -19,7 +20,7 @@ import { BadArchive, formatOf, needsTar, writeTar } from '../engine/archive/arch
 import { type LogWriter, removeLog } from '../store/data/log-file.ts';
 import { archivePath, dependencyLogPath, jobDirectory } from '../store/data/paths.ts';
 import { instanceOf } from '../store/database/stored-values.ts';
-import { type Dependency, findDependency } from '../store/dependencies.ts';
+import { beginCompileStep, type Dependency, findDependency, measureSteps } from '../store/dependencies.ts';
 import { listCompiling, listFirstWaitingCompiles } from '../store/queue.ts';
 import { moveDependency } from '../store/transition.ts';
 import { watchCancellation } from './cancellation.ts';
@@ -89,6 +90,7 @@ function createCompileJob(options: CompileJobOptions, dependency: Dependency): J
       name === UNPACK_STEP
         ? `unpacking the archive, ${dependency.archiveFileSize} bytes`
         : `compiling ${dependency.name}: ${dependency.command.trim().split('\n')[0]}`,
+    onStepBegun: name => beginCompileStep(db, id, name),
     start: log => start(options, job, log),
     resume: log => resume(options, job, log),
     classify: outcome => classifyCompile(outcome, { ...options.settings, attempts: dependency.attempts }),
@@ -98,7 +100,12 @@ function createCompileJob(options: CompileJobOptions, dependency: Dependency): J
         error,
         ...changes,
         ...(event === 'compile' &&
-          artifact && { artifactHash: artifact.hash, recipeHash: artifact.recipeHash }),
+          artifact && {
+            artifactHash: artifact.hash,
+            recipeHash: artifact.recipeHash,
+            relatedArtifacts: JSON.stringify(artifact.related),
+            ...(!artifact.isReused && { compileSteps: measureSteps(db, id) }),
+          }),
       });
     },
   };
@@ -117,16 +124,19 @@ async function start(options: CompileJobOptions, job: CompileJob, log: LogWriter
   const { image, network } = await host.prepare(chooseImage(options, dependency.image));
   const { runAs } = options.settings;
   const archiveHash = dependency.archiveHash as string;
-  const recipeHash = hashRecipe({ archiveHash, dependency, image: image.reference, runAs, related });
-  await lockRecipe(options, job, recipeHash);
-  if (await reuseArtifact(options, job, log, recipeHash))
+  const recipe = {
+    recipeHash: hashRecipe({ archiveHash, dependency, image: image.reference, runAs, related }),
+    related: related.map(({ hash }) => hash),
+  };
+  await lockRecipe(options, job, recipe.recipeHash);
+  if (!dependency.forced && (await reuseArtifact(options, job, log, recipe)))
     return { kind: 'exit', step: COMMAND_STEP, status: 0, outOfMemory: false };
 
   await removeResources(options, job.resources);
   await createJobDirectory(job);
   const archive = await prepareArchive(options, job, log);
   const { mounts, volume, inside } = await artifacts.attachToCompile(dependency, related);
-  const started: StartedCompile = { recipeHash, prefix: dependency.prefix, volume, inside };
+  const started: StartedCompile = { ...recipe, prefix: dependency.prefix, volume, inside };
   await writeFile(startedFile(job), JSON.stringify(started), { flush: true });
   const plan = planCompile({
     instance: instanceOf(db),
@@ -168,6 +178,7 @@ async function finish(
   if (outcome.kind !== 'exit' || outcome.status !== 0) return outcome;
   // The log is past the exit record by now, so a server that resumes would not see it again.
   await writeFile(outcomeFile(job), JSON.stringify(outcome), { flush: true });
+  beginCompileStep(options.db, job.dependency.id, KEEP_STEP);
   await saveArtifact(options, job, log, started);
   // Containers and volumes are removed before the verdict is recorded, so a server that resumes cannot save it again.
   await writeFile(savedFile(job), JSON.stringify(job.artifact), { flush: true });

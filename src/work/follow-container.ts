@@ -33,6 +33,8 @@ export type ContainerRun = {
   isDiskFull(): boolean;
   /** Returns the log line for the start of a step. */
   describeStep(name: string): string | undefined;
+  /** Called when a step begins. Repeated if the server is killed meanwhile. */
+  onStepBegun?(name: string): void;
 };
 
 export type FollowOptions = { host: ContainerHost; live: Live; stopping: AbortSignal };
@@ -276,6 +278,7 @@ async function follow(
       }
     } else if (record.kind === 'step') {
       progress.step = record.name;
+      if (record.phase === 'begin') run.onStepBegun?.(record.name);
       const title = record.phase === 'begin' ? run.describeStep(record.name) : undefined;
       await log.append(mask.end(), record.rawOffset);
       // The line and the offset after the record are one write, so a crash leaves both or neither.

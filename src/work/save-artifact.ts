@@ -22,11 +22,18 @@ export type CompileJobOptions = JobOptions & {
 };
 
 /** The input of a running compile. The dependency may change meanwhile. */
-export type StartedCompile = { recipeHash: string; prefix: string; volume: string; inside: string };
+export type StartedCompile = {
+  recipeHash: string;
+  /** The artifacts of related dependencies, in search order. */
+  related: string[];
+  prefix: string;
+  volume: string;
+  inside: string;
+};
 
 export type CompileJob = Job<CompileVerdict> & {
   dependency: Dependency;
-  artifact?: { hash: string; recipeHash: string };
+  artifact?: { hash: string; recipeHash: string; related: string[]; isReused: boolean };
 };
 
 export async function saveArtifact(
@@ -40,10 +47,10 @@ export async function saveArtifact(
   if (files === 0) throw new CannotRun(`The command left nothing under its prefix ${started.prefix}.`);
   job.held.defer(options.artifacts.hold(hash));
   await keepArchive(file, artifactPath(options.dataDirectory, hash));
-  createArtifact(options.db, { hash, prefix: started.prefix, sizeBytes });
+  createArtifact(options.db, { hash, prefix: started.prefix, sizeBytes, files });
   await log.line(`kept ${files} files, ${sizeBytes} bytes, of ${started.prefix}`);
   await makeReady(options, job, hash);
-  job.artifact = { hash, recipeHash: started.recipeHash };
+  job.artifact = { hash, recipeHash: started.recipeHash, related: started.related, isReused: false };
 }
 
 /** Creates the volume now so that suites start faster. If it fails, the first suite creates it. */
@@ -93,10 +100,11 @@ export async function reuseArtifact(
   options: CompileJobOptions,
   job: CompileJob,
   log: LogWriter,
-  recipeHash: string,
+  { recipeHash, related }: Pick<StartedCompile, 'recipeHash' | 'related'>,
 ): Promise<boolean> {
   const artifact = findCompiledRecipe(options.db, recipeHash);
-  if (!artifact || !useArtifact(options, job, { hash: artifact.hash, recipeHash })) return false;
+  if (!artifact || !useArtifact(options, job, { hash: artifact.hash, recipeHash, related, isReused: true }))
+    return false;
   await log.line('the same archive was compiled in the same way before: its artifact is used');
   await makeReady(options, job, artifact.hash);
   return true;

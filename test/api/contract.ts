@@ -183,7 +183,7 @@ export const completingEndpoints: Row[] = [
 
 /**
  * Further endpoints: new sign-in links, rule decisions, the order of dependencies, emptying a cache, changes, tests and
- * redelivery of notifications, triggers and their hooks, artifacts of builds.
+ * redelivery of notifications, triggers and their hooks, artifacts of builds, compiles.
  */
 export const additionalEndpoints: Row[] = [
   remove(`${S}/cache`, 'both', 'suites'),
@@ -220,6 +220,7 @@ export const additionalEndpoints: Row[] = [
   { method: 'POST', path: '/hooks/:trigger_id', who: 'none', status: 200, hook: true },
   { ...get(`${P}/search`, 'both', 'commits'), query: 'q=refused' },
   get(`${P}/builds/:build_id/similar`, 'both', 'commits'),
+  post(`${D}/compile`, 'dependency', 'dependencies', () => ({}), 200),
 ];
 
 export const contract: Row[] = [...originalEndpoints, ...completingEndpoints, ...additionalEndpoints];

@@ -9,11 +9,12 @@ import {
   recordCommit,
 } from '../../src/store/builds.ts';
 import { purgeSomeRows } from '../../src/store/cleanup/purge.ts';
+import { findDependency } from '../../src/store/dependencies.ts';
 import { findProject } from '../../src/store/projects.ts';
 import { createSuite } from '../../src/store/suites.ts';
 import { moveBuild, moveDependency, moveDeploy, moveRequest } from '../../src/store/transition.ts';
 import { bootApp, commitFields, type TestApp } from '../support/app.ts';
-import { errors } from '../support/client.ts';
+import { errors, type Fields } from '../support/client.ts';
 import { compileAll, enqueueCompile, startCompile } from './states.ts';
 
 let app: TestApp;
@@ -183,6 +184,76 @@ describe('cancel', () => {
     assert.equal((await post(`${path}/cancel`)).record.marketplace_state, 'compile_failed');
     startCompile(app.db, there.free_dependency_id);
     assert.equal((await post(`${path}/cancel`)).record.marketplace_state, 'compiling');
+  });
+});
+
+describe('compile', () => {
+  const compile = (id: bigint, form: Fields = {}) =>
+    app.client.call('POST', `/dependencies/${id}/compile`, { as: app.people.owner.as, form });
+  const row = (id: bigint) => findDependency(app.db, id);
+
+  test('needs an archive', async () => {
+    const { free_dependency_id: id } = app.plant();
+    const changes = app.changes();
+    const answer = await compile(id);
+    assert.deepEqual([answer.status, answer.json], [403, errors('archive', 'is_blank')]);
+    assert.equal(app.changes(), changes);
+  });
+
+  test('queues a compiled or failed dependency from scratch, without another upload', async () => {
+    const { free_dependency_id: id } = app.plant();
+    compileAll(app.db, id);
+    for (const isFailed of [false, true]) {
+      const answer = await compile(id);
+      assert.deepEqual([answer.status, answer.record.marketplace_state], [200, 'enqueued_for_compile']);
+      assert.deepEqual([row(id)?.attempts, row(id)?.forced, row(id)?.startedAt], [0, false, null]);
+      moveDependency(app.db, id, 'start', { attempts: 1 });
+      if (!isFailed) moveDependency(app.db, id, 'fail', { error: 'make: not found' });
+    }
+  });
+
+  test('is refused while it compiles', async () => {
+    const { free_dependency_id: id } = app.plant();
+    startCompile(app.db, id);
+    for (const form of [{}, { force: 'true' }] as Fields[]) {
+      const answer = await compile(id, form);
+      assert.deepEqual(
+        [answer.status, answer.json],
+        [403, errors('generic', 'resource_temporary_unavailable')],
+      );
+    }
+    assert.equal(row(id)?.forced, false);
+  });
+
+  test('changes nothing while it waits, except that it can be forced', async () => {
+    const { free_dependency_id: id } = app.plant();
+    enqueueCompile(app.db, id);
+    const { enqueuedAt } = row(id) ?? {};
+    const changes = app.changes();
+    assert.equal((await compile(id)).status, 200);
+    assert.equal(app.changes(), changes);
+    assert.equal((await compile(id, { force: 'true' })).record.marketplace_state, 'enqueued_for_compile');
+    assert.deepEqual([row(id)?.forced, row(id)?.enqueuedAt], [true, enqueuedAt]);
+    // Not taken back by a later request without it.
+    await compile(id);
+    assert.equal(row(id)?.forced, true);
+  });
+
+  test('is forced until it ends, in whatever way', async () => {
+    const { free_dependency_id: id } = app.plant();
+    compileAll(app.db, id);
+    for (const event of ['compile', 'fail', 'cancel'] as const) {
+      await compile(id, { force: 'true' });
+      moveDependency(app.db, id, 'start');
+      moveDependency(app.db, id, 'requeue');
+      assert.equal(row(id)?.forced, true);
+      moveDependency(app.db, id, 'start');
+      moveDependency(app.db, id, event);
+      assert.equal(row(id)?.forced, false, event);
+    }
+    await compile(id, { force: 'true' });
+    await post(`/dependencies/${id}/cancel`);
+    assert.equal(row(id)?.forced, false);
   });
 });
 

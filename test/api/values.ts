@@ -35,6 +35,7 @@ export const required: Record<string, string[]> = {
   [`PUT ${P}/notifications/:notification_id`]: ['options[url]'],
   'POST /dependencies': ['name', 'command'],
   'PUT /dependencies/:dependency_id': ['name', 'command'],
+  'POST /dependencies/:dependency_id/compile': [],
 };
 /** Refused values by error code, and accepted values. */
 export type Rule = { field: string; bad?: Record<string, string[]>; good?: string[] };

@@ -339,7 +339,7 @@ describe('the commands of the manual', { timeout: 600_000 }, () => {
       });
       assert.equal(state, 'deployed');
     } else if (/^api \$A\/dependencies -/.test(written)) values.DEPENDENCY_ID = record().id_ref as string;
-    else if (/\/archive$/.test(written)) {
+    else if (/\/(archive|compile)( |$)/.test(written)) {
       const { state, log } = await openDependencies(assay).finished(values.DEPENDENCY_ID as string);
       assert.equal(state, 'compiled', log);
     } else if (/^api \$P\/notifications -/.test(written)) {

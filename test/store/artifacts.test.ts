@@ -10,11 +10,11 @@ test('the result of a compile that is not recorded yet is kept, and deleted once
   using fixture = openFixture();
   const { db } = fixture;
   const [before, result] = ['a', 'b'].map(digit => digit.repeat(64)) as [string, string];
-  createArtifact(db, { hash: before, prefix: '/srv/dependency', sizeBytes: 1 });
+  createArtifact(db, { hash: before, prefix: '/srv/dependency', sizeBytes: 1, files: 1 });
   db.sqlite.prepare('UPDATE artifacts SET created_at = created_at - 1000').run();
   const { id } = addDependency(db, addAccount(db).id);
   startCompile(db, id);
-  createArtifact(db, { hash: result, prefix: '/srv/dependency', sizeBytes: 1 });
+  createArtifact(db, { hash: result, prefix: '/srv/dependency', sizeBytes: 1, files: 1 });
 
   assert.deepEqual(
     deleteUnusedArtifacts(db, () => false),

@@ -19,6 +19,8 @@ import { COMMAND_STEP, type EntryStep, entryCommand } from './entry-script.ts';
 import { describeStatus, KILLED, LOST, MAX_ATTEMPTS, memoryLines, type Outcome } from './verdict.ts';
 
 export const UNPACK_STEP = 'unpack';
+/** Not a step of the container: Assay keeps what the command left. */
+export const KEEP_STEP = 'keep';
 
 /** 2000-01-01: a constant, so that the same source always gives the same artifact. */
 const SOURCE_DATE_EPOCH = '946684800';

@@ -680,6 +680,7 @@ ALTER TABLE dependencies ADD COLUMN library_path INTEGER NOT NULL DEFAULT 1;
 ALTER TABLE dependencies ADD COLUMN recompile INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE dependencies ADD COLUMN related_artifacts TEXT;
 ALTER TABLE dependencies ADD COLUMN compile_steps TEXT;
+ALTER TABLE dependencies ADD COLUMN steps_begun TEXT;
 ALTER TABLE dependencies ADD COLUMN forced INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE artifacts ADD COLUMN files INTEGER;
 

@@ -466,8 +466,10 @@ export const dependencies = sqliteTable(
     recipeHash: text('recipe_hash'),
     /** The artifacts of related dependencies in that compile, as a JSON list of hashes; null if it is not known. */
     relatedArtifacts: text('related_artifacts'),
-    /** The steps of that compile and how long each took, as JSON; null if it is not known. */
+    /** The steps of the last successful compile that was not a reuse, and how long each took, as JSON; null if there is none. */
     compileSteps: text('compile_steps'),
+    /** The steps of the current or last compile and when each began, as JSON; null if none has begun. */
+    stepsBegun: text('steps_begun'),
     /** Whether the next compile ignores earlier ones with the same recipe. */
     forced: bool('forced').notNull().default(false),
     error: text('error'),
