@@ -39,7 +39,8 @@ const search = createSearch(getElement(view, '.log-search', HTMLElement), lines,
 for (const control of listElements(view, '.log-bar [hidden]')) control.hidden = false;
 
 let isGrowing = view.dataset.growing === 'yes';
-let isFollowing = isGrowing && !lines.hasTarget;
+/** A page whose job can run again shows its progress at the top: it is not scrolled away until someone asks to follow. */
+let isFollowing = isGrowing && !again && !lines.hasTarget;
 let shownState = /** @type {LogState | undefined} */ (view.dataset.state);
 /** Bytes received, and the byte where the line that is being read begins. */
 let received = 0;
@@ -182,12 +183,14 @@ function showNextRun() {
   view.dataset.empty = view.dataset.againEmpty ?? '';
   delete view.dataset.whole;
   follow.hidden = false;
-  setFollowing(distanceBelow() <= NEAR_BOTTOM_PX);
+  setFollowing(false);
   startOver();
   connect();
 }
 
 let lastHead = '';
+/** The parts of the page as the server sent them, by their ids. */
+const shownParts = new Map(listElements(document, '[data-live]').map(part => [part.id, part.outerHTML]));
 let isRefreshing = false;
 let isStale = false;
 
@@ -223,7 +226,9 @@ function showHead(text) {
   const fresh = new DOMParser().parseFromString(text, 'text/html');
   for (const part of listElements(document, '[data-live]')) {
     const next = fresh.getElementById(part.id);
-    if (!next) continue;
+    // A part that is the same keeps what someone entered there, such as a chosen file.
+    if (!next || next.outerHTML === shownParts.get(part.id)) continue;
+    shownParts.set(part.id, next.outerHTML);
     const focused = part.contains(document.activeElement) ? document.activeElement?.textContent : undefined;
     for (const open of part.querySelectorAll('details[open][id]'))
       next.querySelector(`#${CSS.escape(open.id)}`)?.setAttribute('open', '');
@@ -326,6 +331,7 @@ setInterval(() => {
   if (queuedStates.includes(shownState) && !document.hidden) refresh();
 }, QUEUE_REFRESH_MS);
 
+document.addEventListener('assay:changed', refresh);
 setFollowing(isFollowing);
 if (!isGrowing) follow.hidden = true;
 connect();

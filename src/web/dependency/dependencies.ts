@@ -3,6 +3,7 @@
 import { html } from 'hono/html';
 import { dependencies } from '../../api/dependencies.ts';
 import type { presentDependency } from '../../contract/records/dependency.ts';
+import { LAUNCH_SECONDS } from '../../domain/dependency.ts';
 import { type Dependency, listOwnDependencies, listSharedDependencies } from '../../store/dependencies.ts';
 import { listSuitesUsing } from '../../store/dependency-use.ts';
 import {
@@ -16,6 +17,7 @@ import {
   table,
 } from '../frame/components.ts';
 import {
+  checkBox,
   checkBoxes,
   type Form,
   formTo,
@@ -50,6 +52,7 @@ type DependencyRecord = ReturnType<typeof presentDependency>;
 
 const OFFERED = { limit: 500, before: undefined };
 const SHARED_SHOWN = '200';
+const RELATED = 'related_dependencies[]';
 
 async function showDependencies(visit: Visit): Promise<View> {
   const query = (visit.url.searchParams.get('q') ?? '').trim().toLowerCase();
@@ -157,10 +160,11 @@ function usedBy({ services: { db } }: Visit, record: DependencyRecord): Html {
 }
 
 function showNewDependency(visit: Visit): View {
-  const form = formTo(visit, NEW);
+  const form = formTo(visit, NEW, moreSettings);
   return {
     title: 'New dependency',
     section: 'dependencies',
+    styles: ['dependency.css'],
     body: html`${pageHead('New dependency', { parent: { href: LIST, label: 'Dependencies' } })}
 ${renderForm(form, {
   fields: dependencyFields(visit, form),
@@ -168,6 +172,17 @@ ${renderForm(form, {
 })}`,
   };
 }
+
+/** The fields of "More settings" with their defaults. */
+const moreSettings: Record<string, string> = {
+  description: '',
+  launch_command: '',
+  launch_timeout: '',
+  environment: '',
+  library_path: 'true',
+  image: '',
+  recompile: 'false',
+};
 
 /** The fields to create or edit a dependency. `own` is the one being edited, which cannot relate to itself. */
 export function dependencyFields(visit: Visit, form: Form, own?: bigint): Html {
@@ -178,21 +193,32 @@ export function dependencyFields(visit: Visit, form: Form, own?: bigint): Html {
   ].filter(({ id }) => id !== own);
   const labelOf = ({ name, prefix, ownerId }: Dependency) =>
     `${name} (${prefix}${ownerId === visit.account.id ? '' : ', shared by others'})`;
+  const isMoreSet =
+    Object.entries(moreSettings).some(
+      ([name, value]) => !['', value].includes(form.value(name)) || form.errors(name).length > 0,
+    ) || form.values(RELATED).some(id => id !== '');
   return html`${textField(form, { name: 'name', label: 'Name', required: true, autofocus: own === undefined, placeholder: 'zlib' })}
-${textArea(form, { name: 'description', label: 'Description', rows: 2 })}
 ${textArea(form, { name: 'command', label: 'Command', rows: 3, required: true, code: true, hint: html`Compiles the source code and installs it under the prefix. It must contain the prefix: <code>./configure --prefix=/srv/dependency &amp;&amp; make &amp;&amp; make install</code>` })}
 ${textField(form, { name: 'prefix', label: 'Prefix', code: true, placeholder: '/srv/dependency', hint: 'Where the command installs, and where the result is mounted into suites.' })}
 ${textField(form, { name: 'source', label: 'Source directory', code: true, placeholder: 'zlib-1.3.1', hint: 'The directory inside the archive in which the command runs.' })}
-${textArea(form, { name: 'launch_command', label: 'Launch command', rows: 2, code: true, hint: 'Runs before each suite that uses the dependency, for example to start a server. It must exit by itself.' })}
+<details class="fold" id="more-settings"${isMoreSet ? html` open` : ''}>
+<summary>More settings <span class="hint">launch command, environment, image, related dependencies</span></summary>
+${textArea(form, { name: 'description', label: 'Description', rows: 2 })}
+${textArea(form, { name: 'launch_command', label: 'Launch command', rows: 2, code: true, hint: 'Runs before each suite that uses the dependency, for example to start a server. It must return: start servers in the background.' })}
+${textField(form, { name: 'launch_timeout', label: 'Launch timeout', code: true, placeholder: `${LAUNCH_SECONDS.defaultValue}`, hint: `How many seconds the launch command may take, ${LAUNCH_SECONDS.min} to ${LAUNCH_SECONDS.max}. ${LAUNCH_SECONDS.defaultValue} if empty.` })}
+${textArea(form, { name: 'environment', label: 'Environment', rows: 2, code: true, hint: html`Variables that suites and compiles get when they use the dependency: lines of <code>NAME=value</code>, in which <code>$PREFIX</code> is the prefix.` })}
+${checkBox(form, { name: 'library_path', label: 'Libraries on LD_LIBRARY_PATH', hint: 'Programs find the shared libraries in the prefix by themselves. Turn it off if they get in the way of programs of the image, which load them too.' })}
 ${imageField(visit.services, form, 'The image in which the command runs.')}
 ${
   choices.length > 0
-    ? checkBoxes(form, {
-        name: 'related_dependencies[]',
+    ? html`${checkBoxes(form, {
+        name: RELATED,
         label: 'Related dependencies',
         hint: 'Mounted during the compile, and into every suite that uses this dependency.',
         choices: choices.map(one => ({ value: one.id.toString(), label: labelOf(one) })),
-      })
+      })}
+${checkBox(form, { name: 'recompile', label: 'Compile again when a related dependency changes', hint: 'Otherwise it is marked as outdated, and you choose when to compile it again.' })}`
     : ''
-}`;
+}
+</details>`;
 }

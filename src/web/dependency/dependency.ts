@@ -3,11 +3,12 @@
 import { html } from 'hono/html';
 import { dependencies } from '../../api/dependencies.ts';
 import { followDependency } from '../../api/firehose.ts';
-import { marketplaceState, UNFINISHED_COMPILES } from '../../domain/dependency.ts';
+import type { SentFields } from '../../api/http/body.ts';
+import { LAUNCH_SECONDS, marketplaceState, UNFINISHED_COMPILES } from '../../domain/dependency.ts';
 import { refusal } from '../../domain/refusal.ts';
 import { dependencyLogPath } from '../../store/data/paths.ts';
 import { type Dependency, findDependency, isUsedByOthers } from '../../store/dependencies.ts';
-import { listRelated, listRelating, listSuitesUsing } from '../../store/dependency-use.ts';
+import { dependencyRecord, listRelated, listRelating, listSuitesUsing } from '../../store/dependency-use.ts';
 import { findVisibleProject } from '../../store/projects.ts';
 import {
   formatDuration,
@@ -19,10 +20,11 @@ import {
 } from '../frame/components.ts';
 import { errorMessage } from '../frame/error-text.ts';
 import { actionButton, formTo, renderForm, submitButton } from '../frame/form.ts';
+import { respondRedirect } from '../frame/layout.ts';
 import { respondChanges } from '../frame/page-stream.ts';
-import { action, page, type Route, upload } from '../frame/route.ts';
+import { action, form, orShowAgain, page, type Route, upload } from '../frame/route.ts';
 import { stateBadge } from '../frame/state.ts';
-import type { Html, View, Visit } from '../frame/visit.ts';
+import { type Html, perform, type View, type Visit } from '../frame/visit.ts';
 import {
   logScripts,
   logStyles,
@@ -41,10 +43,7 @@ const NO_OUTPUT_YET = 'The log appears here as soon as the compile prints someth
 export const dependencyPages: Route[] = [
   page(PATH, showDependency),
   page(`${PATH}/edit`, showEdit),
-  action(`${PATH}/edit`, dependencies.update, {
-    showForm: showEdit,
-    done: visit => ({ to: hrefOf(visit), message: 'Saved. The changes apply from the next compile.' }),
-  }),
+  form(`${PATH}/edit`, (visit, sent) => orShowAgain(visit, sent, showEdit, () => save(visit, sent))),
   upload(`${PATH}/archive`, dependencies.upload, {
     fieldName: 'archive',
     showForm: showDependency,
@@ -63,7 +62,7 @@ export const dependencyPages: Route[] = [
     done: visit => ({ to: hrefOf(visit), message: 'No longer shared. Only you can use it.' }),
   }),
   action(`${PATH}/delete`, dependencies.delete, {
-    showForm: showDependency,
+    showForm: showEdit,
     done: ({ found }) => ({
       to: '/ui/dependencies',
       message: `Dependency ${found.dependency.name} deleted.`,
@@ -124,6 +123,11 @@ async function showDependency(visit: DependencyVisit): Promise<View> {
     styles: [...logStyles, 'dependency.css'],
     scripts: isOwn ? [...logScripts, 'upload.js'] : [],
     body: html`<div id="dependency-head" data-live>${renderHead(visit, state)}</div>
+${isOwn ? html`<div id="dependency-upload" data-live>${renderUpload(visit)}</div>` : ''}
+<div class="columns" id="dependency-details" data-live>
+<section class="panel"><h2>Configuration</h2>${renderConfiguration(visit)}</section>
+<section class="panel"><h2>Used by</h2>${renderUses(visit)}</section>
+</div>
 ${
   isOwn && !isHeadOnly
     ? await logView({
@@ -136,10 +140,7 @@ ${
         again: { href: hrefOf(visit, '/changes/stream'), empty: NO_OUTPUT_YET },
       })
     : ''
-}
-<section class="panel later"><h2>Configuration</h2>${renderConfiguration(visit)}</section>
-<section class="panel"><h2>Used by</h2>${renderUses(visit)}</section>
-${isOwn ? renderDelete(visit) : ''}`,
+}`,
   };
 }
 
@@ -160,8 +161,7 @@ function renderHead(visit: DependencyVisit, state: string): Html {
     subtitle: html`${stateBadge(state)} ${isOwn ? took : html`<span class="tag">shared by others</span>`}`,
   })}
 ${dependency.description ? html`<p class="lead">${dependency.description}</p>` : ''}
-${isOwn && dependency.error !== null ? html`<p class="flash failed">${dependency.error}</p>` : ''}
-${isOwn ? renderUpload(visit) : ''}`;
+${isOwn && dependency.error !== null ? html`<p class="flash failed"><span>${dependency.error}</span> <a href="#log-title">Read the log</a></p>` : ''}`;
 }
 
 function headButtons(visit: DependencyVisit): Html[] {
@@ -186,7 +186,7 @@ function headButtons(visit: DependencyVisit): Html[] {
   ];
 }
 
-/** A plain form; upload.js sends it with a progress bar. */
+/** A plain form; upload.js sends it with a progress bar. It is folded once there is an archive. */
 function renderUpload(visit: DependencyVisit): Html {
   const { dependency } = visit.found;
   if (dependency.compileState === 'compiling')
@@ -197,17 +197,20 @@ function renderUpload(visit: DependencyVisit): Html {
     ...form.otherErrors(),
   ];
   const isFirst = dependency.archiveHash === null;
-  return html`<form class="panel upload" method="post" action="${form.action}" enctype="multipart/form-data" data-upload>
+  const fields = html`<form method="post" action="${form.action}" enctype="multipart/form-data" data-upload>
 <input type="hidden" name="csrf" value="${form.csrf}">
 <div class="field${errors.length > 0 ? ' wrong' : ''}">
 <div class="label"><label for="archive">${isFirst ? 'Archive of the source code' : 'New archive of the source code'}</label></div>
-<p class="hint" id="archive-hint">A tar (plain, gzip, bzip2, xz or zstd) or zip of any size. It is compiled after the upload${isFirst ? '' : '. Until then the last successful compile stays in use'}.</p>
+<p class="hint" id="archive-hint">A tar (plain, gzip, bzip2, xz or zstd) or zip of any size. It is compiled after the upload${dependency.artifactHash === null ? '' : '. Until then the last successful compile stays in use'}.</p>
 <input id="archive" name="archive" type="file" required aria-describedby="archive-hint archive-error">
 <p class="error" id="archive-error" role="alert"${errors.length > 0 ? '' : html` hidden`}>${errors.join(' ')}</p>
 </div>
-<div class="upload-progress" data-upload-progress hidden><progress max="1" value="0" aria-label="Upload"></progress> <span class="number" role="status" data-upload-words></span> <button class="button plain" type="button" data-upload-stop>Stop</button></div>
+<div class="upload-progress" data-upload-progress hidden><progress max="1" value="0" aria-label="Upload"></progress> <span class="number" role="status" data-upload-words></span> <span class="number quiet" data-upload-speed></span> <button class="button plain" type="button" data-upload-stop>Stop</button></div>
 <div class="buttons">${submitButton('Upload archive', isFirst ? 'primary' : 'plain')}</div>
 </form>`;
+  if (isFirst) return html`<div class="panel">${fields}</div>`;
+  return html`<details class="panel fold" id="upload"${errors.length > 0 ? html` open` : ''}><summary>Upload another archive</summary>
+${fields}</details>`;
 }
 
 function renderConfiguration(visit: DependencyVisit): Html {
@@ -215,14 +218,18 @@ function renderConfiguration(visit: DependencyVisit): Html {
   const { db } = visit.services;
   const related = listRelated(db, dependency.id);
   const code = (text: string) => text && html`<code class="lines">${text}</code>`;
-  const { archiveFileSize: size, archiveContentType: type } = dependency;
+  const { archiveFileSize: size, archiveContentType: type, launchSeconds } = dependency;
   return propertyList([
     ['Command', code(dependency.command)],
     ['Prefix', code(dependency.prefix)],
     ['Source directory', code(dependency.source)],
     ['Launch command', code(dependency.launchCommand)],
+    ['Launch timeout', launchSeconds === LAUNCH_SECONDS.defaultValue ? '' : `${launchSeconds} s`],
+    ['Environment', code(dependency.environment)],
+    ['LD_LIBRARY_PATH', dependency.libraryPath ? '' : 'without its libraries'],
     ['Image', code(dependency.image ?? '')],
     ['Related', related.length > 0 ? linksTo(visit, related) : ''],
+    ['Recompile', dependency.recompile ? 'when a related dependency changes' : ''],
     ['Archive', size === null ? '' : html`${formatSize(size)} <span class="quiet">${type ?? ''}</span>`],
   ]);
 }
@@ -270,6 +277,7 @@ ${
 function showEdit(visit: DependencyVisit): View {
   requireOwner(visit);
   const { dependency } = visit.found;
+  const isDefaultTimeout = dependency.launchSeconds === LAUNCH_SECONDS.defaultValue;
   const form = formTo(visit, hrefOf(visit, '/edit'), {
     name: dependency.name,
     description: dependency.description,
@@ -277,16 +285,64 @@ function showEdit(visit: DependencyVisit): View {
     prefix: dependency.prefix,
     source: dependency.source,
     launch_command: dependency.launchCommand,
+    launch_timeout: isDefaultTimeout ? '' : String(dependency.launchSeconds),
+    environment: dependency.environment,
+    library_path: String(dependency.libraryPath),
+    recompile: String(dependency.recompile),
     image: dependency.image ?? '',
     'related_dependencies[]': listRelated(visit.services.db, dependency.id).map(({ id }) => id.toString()),
   });
   return {
     title: `Edit ${dependency.name}`,
     section: 'dependencies',
+    styles: ['dependency.css'],
     body: html`${pageHead(`Edit ${dependency.name}`, { parent: { href: hrefOf(visit), label: dependency.name } })}
 ${renderForm(form, {
   fields: dependencyFields(visit, form, dependency.id),
   submit: html`${submitButton('Save')} ${linkButton(hrefOf(visit), 'Back')}`,
-})}`,
+})}
+${renderDelete(visit)}`,
   };
 }
+
+async function save(visit: DependencyVisit, sent: SentFields): Promise<Response> {
+  const before = dependencyRecord(visit.services.db, visit.found.dependency);
+  if (sent.get('launch_timeout') === '') sent.set('launch_timeout', String(LAUNCH_SECONDS.defaultValue));
+  const after = await perform(visit, dependencies.update, { sent });
+  return respondRedirect(hrefOf(visit), { message: describeSaved(before, after) });
+}
+
+type DependencyRecord = ReturnType<typeof dependencyRecord>;
+
+/** The fields whose changes wait for the next build or compile, as the message names them. */
+const takesEffect: Record<'build' | 'compile', readonly [field: keyof DependencyRecord, label: string][]> = {
+  compile: [
+    ['command', 'command'],
+    ['prefix', 'prefix'],
+    ['source', 'source directory'],
+    ['image', 'image'],
+    ['related_dependencies', 'related dependencies'],
+  ],
+  build: [
+    ['launch_command', 'launch command'],
+    ['launch_timeout', 'launch timeout'],
+    ['environment', 'environment'],
+    ['library_path', 'LD_LIBRARY_PATH'],
+  ],
+};
+
+/** Says which changes take effect when. Before the first archive there is nothing to wait for. */
+export function describeSaved(before: DependencyRecord, after: DependencyRecord): string {
+  const sentences = (['compile', 'build'] as const).map(next => {
+    const labels = takesEffect[next]
+      .filter(([field]) => JSON.stringify(before[field]) !== JSON.stringify(after[field]))
+      .map(([, label]) => label);
+    const isOne = labels.length === 1 && labels[0] !== 'related dependencies';
+    return labels.length === 0
+      ? ''
+      : ` The new ${listing.format(labels)} ${isOne ? 'takes' : 'take'} effect with the next ${next}.`;
+  });
+  return `Saved.${after.archive_file_size === null ? '' : sentences.join('')}`;
+}
+
+const listing = new Intl.ListFormat('en');

@@ -63,6 +63,10 @@ const byField: Record<string, string> = {
   'prefix invalid_format': 'Enter an absolute path without spaces, for example /opt/zlib.',
   'prefix is_reserved': 'This path is reserved for the system. Choose another, for example /opt/zlib.',
   'command invalid_format': 'The command must contain the prefix, so that it installs there.',
+  'launch_timeout invalid_format': 'Enter whole seconds, from 5 to 600.',
+  'environment invalid_format':
+    'Enter one NAME=value on each line. A name has only letters, digits and underscores, and appears once.',
+  'environment is_reserved': 'One of these names is set by Assay. Choose another.',
   'source invalid_format': 'Enter a relative path inside the archive, without “..”.',
   'content invalid_format': 'The value must be text of at most 131,072 bytes.',
   'redirect_uri invalid_format':

@@ -15,7 +15,7 @@ import { hasAccounts } from '../../store/accounts.ts';
 import { errorMessages, errorView, invalidFormView, suspendedView } from './error-pages.ts';
 import { commonHeaders } from './headers.ts';
 import { respondRedirect, respondView } from './layout.ts';
-import { flashCookie, isFormToken, isOwnOrigin, localPath, readFlash, readSession } from './session.ts';
+import { isFormToken, isOwnOrigin, localPath, readFlash, readSession } from './session.ts';
 import { type Guest, perform, type Site, type View, type Visit } from './visit.ts';
 
 type PageResult = View | Response | Promise<View | Response>;
@@ -79,7 +79,7 @@ export function action<Path extends string, Result>(
 
 /**
  * A form with a file of any size. The file is streamed to an endpoint that reads its body itself. A script that asks
- * for JSON gets the redirect target or the error message.
+ * for JSON gets the error message, or an empty object: it stays on its page.
  */
 export function upload<Path extends string>(
   path: Path,
@@ -94,10 +94,9 @@ export function upload<Path extends string>(
     try {
       if (file?.fieldName !== options.fieldName) throw refusal('is_blank', options.fieldName);
       await perform(visit, endpoint, { body: file.bytes });
+      if (isScript) return Response.json({}, { headers: commonHeaders });
       const { to, message } = options.done(visit);
-      if (!isScript) return respondRedirect(to, { message });
-      const cookie = message && { 'set-cookie': flashCookie(message) };
-      return Response.json({ to }, { headers: { ...commonHeaders, ...cookie } });
+      return respondRedirect(to, { message });
     } catch (error) {
       if (!(error instanceof Refusal) || error.status === 404) throw error;
       if (isScript)

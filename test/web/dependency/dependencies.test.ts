@@ -11,7 +11,12 @@ import { readUpload } from '../../../src/api/http/multipart.ts';
 import { hashPassword } from '../../../src/domain/secret.ts';
 import { setPassword } from '../../../src/store/accounts.ts';
 import { dependencyLogPath } from '../../../src/store/data/paths.ts';
-import { createDependency, type Dependency, findDependency } from '../../../src/store/dependencies.ts';
+import {
+  createDependency,
+  type Dependency,
+  findDependency,
+  setShared,
+} from '../../../src/store/dependencies.ts';
 import { attachDependency } from '../../../src/store/suites.ts';
 import { moveDependency } from '../../../src/store/transition.ts';
 import { bootApp, type TestApp } from '../../support/app.ts';
@@ -97,10 +102,23 @@ describe('the pages of dependencies', { timeout: 600_000 }, () => {
     await person.inspect('new-dependency-refused');
     await page.getByLabel('Command', { exact: true }).fill('./configure --prefix=/opt/zlib &&\nmake install');
     await page.getByLabel('Prefix').fill('/opt/zlib');
+    await page.getByText('More settings').click();
     await page.getByLabel('Launch command').fill('zlibd --detach');
+    await page.getByLabel('Launch timeout').fill('3');
+    await page.getByLabel('Environment').fill('ZLIB=$PREFIX/bin');
+    person.expectRefusals();
+    await page.getByRole('button', { name: 'Create dependency' }).click();
+    // The settings are open, because one of them is wrong.
+    await page.getByText('Enter whole seconds, from 5 to 600.').waitFor();
+    await person.inspect('new-dependency-more-settings');
+    await page.getByLabel('Launch timeout').fill('300');
+    await page.getByLabel('Libraries on LD_LIBRARY_PATH').uncheck();
     await page.getByRole('button', { name: 'Create dependency' }).click();
     await page.getByText('Next, upload the archive of its source code.').waitFor();
     assert.match(await page.title(), /^Waiting for an archive · zlib/);
+    const configuration = page.locator('section', { hasText: 'Configuration' });
+    for (const text of ['300 s', 'ZLIB=$PREFIX/bin', 'without its libraries'])
+      await configuration.getByText(text, { exact: true }).waitFor();
     await person.inspect('dependency-new');
     await person.close();
   });
@@ -110,10 +128,10 @@ describe('the pages of dependencies', { timeout: 600_000 }, () => {
     const person = await arrive();
     const { page } = person;
     await person.go(hrefOf(dependency));
+    await page.evaluate("document.body.dataset.loaded = 'once'");
     await page.getByLabel('Archive of the source code').setInputFiles(archive);
     await page.getByRole('button', { name: 'Upload archive' }).click();
-    await page.getByText('Waiting to compile').waitFor();
-    await page.getByText('Archive uploaded. It is waiting to be compiled.').waitFor();
+    await page.getByText('Waiting to compile', { exact: true }).waitFor();
     const uploaded = findDependency(app.db, dependency.id);
     assert.equal(uploaded?.archiveContentType, 'application/gzip');
 
@@ -130,7 +148,9 @@ describe('the pages of dependencies', { timeout: 600_000 }, () => {
     moveDependency(app.db, dependency.id, 'fail', { error: 'The command exited with 2.' });
     await page.getByText('The command exited with 2.', { exact: true }).waitFor();
     assert.match(await page.title(), /^Compile failed/);
+    await page.getByText('Upload another archive').click();
     await page.getByRole('button', { name: 'Upload archive' }).waitFor();
+    assert.equal(await page.evaluate('document.body.dataset.loaded'), 'once');
     await person.inspect('dependency-failed');
     await person.close();
   });
@@ -184,6 +204,26 @@ describe('the pages of dependencies', { timeout: 600_000 }, () => {
     await page.getByText('cc zlib.c').waitFor();
     moveDependency(app.db, dependency.id, 'fail', { error: 'It was enough.' });
     await page.locator('[data-log][data-whole]').waitFor();
+    await person.close();
+  });
+
+  it('shows the configuration above the log, and keeps a chosen file when the state changes', async () => {
+    const dependency = plant('long log');
+    compiled(dependency);
+    await app.writeCompileLog(dependency.id, 'one more line\n'.repeat(2_000));
+    const person = await arrive();
+    const { page } = person;
+    await person.go(hrefOf(dependency));
+    await page.locator('[data-log][data-whole]').waitFor();
+    const topOf = async (text: string) =>
+      (await page.getByRole('heading', { name: text, exact: true }).boundingBox())?.y ?? Number.NaN;
+    assert.ok((await topOf('Configuration')) < (await topOf('Log')));
+    assert.ok((await topOf('Used by')) < (await topOf('Log')));
+    await page.getByText('Upload another archive').click();
+    await page.getByLabel('New archive').setInputFiles(archive);
+    setShared(app.db, findDependency(app.db, dependency.id) as Dependency, true);
+    await page.getByText('Shared', { exact: true }).waitFor();
+    assert.equal(await page.evaluate("document.getElementById('archive').files.length"), 1);
     await person.close();
   });
 
@@ -259,7 +299,9 @@ describe('the pages of dependencies', { timeout: 600_000 }, () => {
     await person.go(hrefOf(dependency));
     await page.getByText('1 suite of other accounts').waitFor();
     await page.getByRole('link', { name: 'Unit tests' }).waitFor();
+    await page.getByRole('link', { name: 'Edit' }).click();
     await page.getByText('This dependency is in use.').waitFor();
+    await person.go(hrefOf(dependency));
     assert.equal(await page.getByRole('button', { name: 'Stop sharing' }).count(), 0);
     await person.inspect('dependency-shared');
 
@@ -288,15 +330,22 @@ describe('the pages of dependencies', { timeout: 600_000 }, () => {
     await page.getByRole('link', { name: 'Edit' }).click();
     await person.inspect('dependency-edit');
     await page.getByLabel('Name').fill('new name');
+    await page.getByText('More settings').click();
     await page.getByLabel('redis').check();
+    await page.getByLabel('Launch command').fill('redis-server --daemonize yes');
     await page.getByRole('button', { name: 'Save' }).click();
-    await page.getByText('Saved.').waitFor();
+    await page
+      .getByText(
+        'Saved. The new related dependencies take effect with the next compile. The new launch command takes effect with the next build.',
+      )
+      .waitFor();
     await page.getByRole('link', { name: 'redis' }).waitFor();
     await person.go('/ui/dependencies');
     await person.inspect('dependencies');
     await page.getByLabel('Filter dependencies').fill('new na');
     assert.equal(await page.getByRole('rowheader').filter({ visible: true }).count(), 1);
     await page.getByRole('link', { name: 'new name' }).click();
+    await page.getByRole('link', { name: 'Edit' }).click();
     await page.getByRole('button', { name: 'Delete' }).click();
     await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click();
     await page.getByText('Dependency new name deleted.').waitFor();
