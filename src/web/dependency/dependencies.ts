@@ -31,6 +31,7 @@ import { renderChanges, respondChanges } from '../frame/page-stream.ts';
 import { action, page, type Route } from '../frame/route.ts';
 import { stateBadge } from '../frame/state.ts';
 import { type Html, perform, performPage, type View, type Visit } from '../frame/visit.ts';
+import { startFromRecipe } from './recipe.ts';
 
 const LIST = '/ui/dependencies';
 const NEW = `${LIST}/new`;
@@ -160,12 +161,15 @@ function usedBy({ services: { db } }: Visit, record: DependencyRecord): Html {
 }
 
 function showNewDependency(visit: Visit): View {
-  const form = formTo(visit, NEW, moreSettings);
+  const { panel, values } = startFromRecipe(visit, NEW);
+  const form = formTo(visit, NEW, { ...moreSettings, ...values });
   return {
     title: 'New dependency',
     section: 'dependencies',
     styles: ['dependency.css'],
+    scripts: ['recipe.js'],
     body: html`${pageHead('New dependency', { parent: { href: LIST, label: 'Dependencies' } })}
+${panel}
 ${renderForm(form, {
   fields: dependencyFields(visit, form),
   submit: html`${submitButton('Create dependency')} ${linkButton(LIST, 'Back')}`,

@@ -121,12 +121,17 @@ export function textField(
   );
 }
 
+const MAX_ROWS = 20;
+
+/** As high as its text, and at least `rows`. */
 export function textArea(form: Form, options: FieldOptions & { rows?: number; code?: boolean }): Html {
+  const lines = form.value(options.name).split('\n').length;
+  const rows = Math.max(options.rows ?? 3, Math.min(lines, MAX_ROWS));
   return renderField(
     form,
     options,
     (id, attributes) =>
-      html`<textarea id="${id}" name="${options.name}" rows="${options.rows ?? 3}"${options.code ? raw(' class="code" spellcheck="false" autocapitalize="off"') : ''}${attributes}>
+      html`<textarea id="${id}" name="${options.name}" rows="${rows}"${options.code ? raw(' class="code" spellcheck="false" autocapitalize="off"') : ''}${attributes}>
 ${form.value(options.name)}</textarea>`,
   );
 }

@@ -4,6 +4,7 @@
 import { Marked, type MarkedToken, type Token, type Tokens } from 'marked';
 import { asset } from '../../asset.ts';
 import { flagOf, settings } from '../../config.ts';
+import { cookbook, findRecipe, type Recipe } from '../../domain/cookbook.ts';
 import { errorTable } from '../../domain/refusal.ts';
 import { postReceiveScript } from '../../domain/trigger/post-receive.ts';
 
@@ -18,6 +19,7 @@ export const topicGroups: readonly { title: string; names: readonly string[] }[]
       'triggers',
       'schedules',
       'dependencies',
+      'cookbook',
       'images',
       'caches',
       'artifacts',
@@ -60,6 +62,7 @@ export const listTopics = (): Topic[] => topicNames.map(name => findTopic(name) 
 
 const SETTINGS_MARK = '[[settings]]';
 const ERRORS_MARK = '[[errors]]';
+const RECIPES_MARK = '[[recipes]]';
 const POST_RECEIVE_MARK = '[[post-receive]]\n';
 
 export function parseTopic(name: string, markdown: string): Topic {
@@ -67,6 +70,7 @@ export function parseTopic(name: string, markdown: string): Topic {
     markdown
       .replace(SETTINGS_MARK, settingsTable)
       .replace(ERRORS_MARK, errorsTable)
+      .replace(RECIPES_MARK, () => cookbook.map(recipeSection).join('\n'))
       .replace(POST_RECEIVE_MARK, () => postReceiveScript('https://localhost:8443/hooks/TRIGGER_ID')),
   );
   const sections: Section[] = [];
@@ -113,6 +117,39 @@ const errorsTable = () =>
     ),
     '| (none) | 500 | A defect of the server. Its log has the request ID. |',
   ].join('\n');
+
+function recipeSection(recipe: Recipe): string {
+  const code = (texts: readonly string[]) => texts.map(text => `\`${text}\``).join(', ');
+  const block = (title: string, text: string) =>
+    text === '' ? [] : [`${title}:`, `\`\`\`text\n${text}\n\`\`\``];
+  const [[, directory]] = recipe.archives as [Recipe['archives'][number]];
+  const needs = [
+    ...recipe.libraries.map(one => {
+      const { id, title } = findRecipe(one.recipe) as Recipe;
+      return `[${title}](#${id}) as a related dependency or the package \`${one.package}\``;
+    }),
+    ...(recipe.packages.length > 0
+      ? [`${recipe.packages.length === 1 ? 'the package' : 'the packages'} ${code(recipe.packages)}`]
+      : []),
+  ];
+  return [
+    `## ${recipe.title}`,
+    `${recipe.description}. [Fill in the form](/ui/dependencies/new?recipe=${recipe.id})`,
+    [
+      `- Archives: ${code(recipe.archives.map(([file]) => file))}`,
+      `- Source directory: ${code([directory])}`,
+      `- Prefix: ${code([recipe.prefix])}`,
+      ...(needs.length > 0 ? [`- Needs ${needs.join('; ')}`] : []),
+      ...(recipe.libraryPath ? [] : ['- Not on `LD_LIBRARY_PATH` (`library_path=false`)']),
+    ].join('\n'),
+    ...block('Command', recipe.command),
+    ...block('Launch command', recipe.launchCommand),
+    ...block('Environment', recipe.environment),
+    ...block('In a suite', recipe.tryCommand),
+    ...(recipe.notes === '' ? [] : [recipe.notes]),
+    '',
+  ].join('\n\n');
+}
 
 /** Text without its markup. */
 export function plainText(tokens: readonly Token[]): string {
