@@ -31,13 +31,12 @@ import {
   findVisibleDependency,
   isDependencyInUse,
   isDependencyNameTaken,
-  isUsedByOthers,
   listOwnDependencies,
   listSharedDependencies,
   setShared,
   updateDependency,
 } from '../store/dependencies.ts';
-import { dependencyRecord, relatesTo } from '../store/dependency-use.ts';
+import { dependencyRecord, listRelated, relatesTo } from '../store/dependency-use.ts';
 import { type Call, endpoint, findMissingImage, listing } from './endpoint.ts';
 import { flag, ids, imageField, optional, required, requiredName, wholeNumber } from './fields.ts';
 import { respondLog } from './log.ts';
@@ -87,9 +86,15 @@ function checkRelated(db: Db, related: bigint[] = [], ownId?: bigint): Errors {
   return circular || new Set(related).size < related.length ? { [RELATED]: ['invalid_format'] } : {};
 }
 
-/** A dependency may relate only to those that its owner can see. */
-function findMissingRelated({ db, caller }: Pick<Call, 'db' | 'caller'>, related: bigint[] = []): string[] {
-  return related.every(id => findVisibleDependency(db, caller.accountId, id)) ? [] : [RELATED];
+/** A dependency may relate only to those that its owner can see, and to those that it relates to already. */
+function findMissingRelated(
+  { db, caller }: Pick<Call, 'db' | 'caller'>,
+  related: bigint[] = [],
+  own?: Dependency,
+): string[] {
+  const before = own ? listRelated(db, own.id).map(({ id }) => id) : [];
+  const isMissing = (id: bigint) => !findVisibleDependency(db, caller.accountId, id) && !before.includes(id);
+  return related.some(isMissing) ? [RELATED] : [];
 }
 
 /** Passes any command if the prefix itself is invalid. */
@@ -211,7 +216,7 @@ export const dependencies = {
       };
     },
     findMissing: (values, call) => [
-      ...findMissingRelated(call, values[RELATED]),
+      ...findMissingRelated(call, values[RELATED], call.dependency),
       ...findMissingImage(values, call),
     ],
     response: { record: dependencyShape },
@@ -329,14 +334,11 @@ export const dependencies = {
   unshare: endpoint({
     method: 'POST',
     path: '/dependencies/:dependency_id/unshare',
-    summary: 'Stops sharing a dependency, unless another account uses it',
+    summary: 'Stops sharing a dependency; accounts that use it keep the version that they have',
     access: 'users',
     scope: 'dependencies',
     response: { record: dependencyShape },
-    handle: ({ db, dependency }) => {
-      if (dependency.shared && isUsedByOthers(db, dependency)) throw refusal('is_reserved');
-      return dependencyRecord(db, setShared(db, dependency, false));
-    },
+    handle: ({ db, dependency }) => dependencyRecord(db, setShared(db, dependency, false)),
   }),
   log: endpoint({
     method: 'GET',

@@ -15,10 +15,11 @@ import { checkVariableName, VARIABLE_BYTES } from '../domain/names.ts';
 import { operators, subjects } from '../domain/rules.ts';
 import { checkPathGlobs } from '../domain/text/path-glob.ts';
 import { emptyCache } from '../store/caches.ts';
-import { type Dependency, findDependency, findVisibleDependency } from '../store/dependencies.ts';
+import type { Db } from '../store/database/db.ts';
+import { findVisibleDependency } from '../store/dependencies.ts';
+import type { UsedDependency } from '../store/dependency-use.ts';
 import {
   attachDependency,
-  attachDependencyLast,
   createRule,
   createSuite,
   createVariable,
@@ -33,6 +34,7 @@ import {
   listSuiteDependencies,
   listSuites,
   listVariables,
+  moveDependencyLast,
   openVariable,
   updateSuite,
   updateVariable,
@@ -85,6 +87,9 @@ const variableFields = {
     mayBeBlank: true,
   }),
 };
+
+const suiteDependencyRecord = (db: Db, suiteId: bigint, id: bigint) =>
+  presentSuiteDependency(findSuiteDependency(db, suiteId, id) as UsedDependency);
 
 export const suites = {
   list: endpoint({
@@ -243,7 +248,9 @@ export const suites = {
       findVisibleDependency(db, project.ownerId, id) ? [] : ['dependency_id'],
     handle: ({ db, suite, values }) => {
       attachDependency(db, suite.id, values.dependency_id);
-      return presentSuiteDependency(findDependency(db, values.dependency_id) as Dependency);
+      return presentSuiteDependency(
+        findSuiteDependency(db, suite.id, values.dependency_id) as UsedDependency,
+      );
     },
   }),
   detachDependency: endpoint({
@@ -267,8 +274,8 @@ export const suites = {
     scope: 'suites',
     response: { record: suiteDependencyShape },
     handle: ({ db, suite, dependency }) => {
-      attachDependencyLast(db, suite.id, dependency.id);
-      return presentSuiteDependency(dependency);
+      moveDependencyLast(db, suite.id, dependency.id);
+      return suiteDependencyRecord(db, suite.id, dependency.id);
     },
   }),
   listVariables: endpoint({

@@ -42,8 +42,9 @@ export function setArtifactVolume(db: Db, hash: string, volume: string): void {
 }
 
 /**
- * Deletes the artifacts that no dependency refers to, and returns their hashes. One that was created during a compile that
- * has not ended may be its result: a server that was killed before it recorded that left it for the next.
+ * Deletes the artifacts that no dependency and no kept version refers to, and returns their hashes. One that was created
+ * during a compile that has not ended may be its result: a server that was killed before it recorded that left it for the
+ * next.
  */
 export function deleteUnusedArtifacts(db: Db, isInUse: (hash: string) => boolean): string[] {
   const unused = db.orm
@@ -51,6 +52,7 @@ export function deleteUnusedArtifacts(db: Db, isInUse: (hash: string) => boolean
     .from(artifacts)
     .where(
       sql`NOT EXISTS (SELECT 1 FROM dependencies WHERE artifact_hash = ${artifacts.hash})
+        AND NOT EXISTS (SELECT 1 FROM kept_versions WHERE artifact_hash = ${artifacts.hash})
         AND NOT EXISTS (
           SELECT 1 FROM dependencies
           WHERE ${sql.raw(unfinished.compile)} AND compile_state = 'compiling' AND started_at <= ${artifacts.createdAt}

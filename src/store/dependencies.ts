@@ -5,9 +5,10 @@ import { COMPILE_CANCELED } from '../domain/dependency.ts';
 import { nameKey } from '../domain/names.ts';
 import type { Db } from './database/db.ts';
 import { listPage, type Page } from './database/page.ts';
-import { dependencies, projects, relatedDependencies, suiteDependencies, suites } from './database/schema.ts';
+import { dependencies, relatedDependencies, suiteDependencies } from './database/schema.ts';
 import { isNameTaken, keyOfChange } from './database/unique-name.ts';
 import type { Dependency } from './dependency-use.ts';
+import { followCurrentVersion, isVersionKept, keepForOthers } from './kept-versions.ts';
 import { announceDependency, moveDependency } from './transition.ts';
 
 export type { Dependency } from './dependency-use.ts';
@@ -87,12 +88,18 @@ export function updateDependency(
 }
 
 function replaceRelated(db: Db, dependencyId: bigint, related: readonly bigint[]): void {
-  db.orm.delete(relatedDependencies).where(eq(relatedDependencies.dependencyId, dependencyId)).run();
-  for (const [position, relatedId] of related.entries())
-    db.orm.insert(relatedDependencies).values({ dependencyId, relatedId, position }).run();
+  const before = db.orm
+    .delete(relatedDependencies)
+    .where(eq(relatedDependencies.dependencyId, dependencyId))
+    .returning()
+    .all();
+  for (const [position, relatedId] of related.entries()) {
+    const keptVersionId = before.find(one => one.relatedId === relatedId)?.keptVersionId ?? null;
+    db.orm.insert(relatedDependencies).values({ dependencyId, relatedId, position, keptVersionId }).run();
+  }
 }
 
-/** Whether a suite uses it or another dependency relates to it. Then it cannot be deleted. */
+/** Whether a suite or another dependency uses it, or keeps a version of it. Then it cannot be deleted. */
 export function isDependencyInUse(db: Db, id: bigint): boolean {
   const suite = db.orm
     .select({ id: suiteDependencies.id })
@@ -106,29 +113,7 @@ export function isDependencyInUse(db: Db, id: bigint): boolean {
     .where(eq(relatedDependencies.relatedId, id))
     .limit(1)
     .get();
-  return suite !== undefined || related !== undefined;
-}
-
-/** Whether another account uses it, in a suite or as a related dependency. */
-export function isUsedByOthers(db: Db, dependency: Dependency): boolean {
-  const suite = db.orm
-    .select({ id: suiteDependencies.id })
-    .from(suiteDependencies)
-    .innerJoin(suites, eq(suites.id, suiteDependencies.suiteId))
-    .innerJoin(projects, eq(projects.id, suites.projectId))
-    .where(and(eq(suiteDependencies.dependencyId, dependency.id), ne(projects.ownerId, dependency.ownerId)))
-    .limit(1)
-    .get();
-  const related = db.orm
-    .select({ id: relatedDependencies.dependencyId })
-    .from(relatedDependencies)
-    .innerJoin(dependencies, eq(dependencies.id, relatedDependencies.dependencyId))
-    .where(
-      and(eq(relatedDependencies.relatedId, dependency.id), ne(dependencies.ownerId, dependency.ownerId)),
-    )
-    .limit(1)
-    .get();
-  return suite !== undefined || related !== undefined;
+  return suite !== undefined || related !== undefined || isVersionKept(db, id);
 }
 
 export function deleteDependency(db: Db, dependency: Dependency): void {
@@ -139,9 +124,12 @@ export function deleteDependency(db: Db, dependency: Dependency): void {
   });
 }
 
+/** Accounts that use a dependency keep its version when it is no longer shared, and follow it again when it is. */
 export function setShared(db: Db, dependency: Dependency, shared: boolean): Dependency {
   if (dependency.shared === shared) return dependency;
   return db.write(() => {
+    if (shared) followCurrentVersion(db, dependency);
+    else keepForOthers(db, dependency);
     const changed = db.orm
       .update(dependencies)
       .set({ shared })

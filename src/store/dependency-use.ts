@@ -1,22 +1,63 @@
 // Reads which suites, projects and dependencies use a dependency, directly or transitively, and builds its record.
 
-import { asc, desc, eq, sql } from 'drizzle-orm';
+import { and, asc, count, desc, eq, ne, sql } from 'drizzle-orm';
 import { presentDependency } from '../contract/records/dependency.ts';
 import type { Db } from './database/db.ts';
-import { dependencies, projects, relatedDependencies, suiteDependencies, suites } from './database/schema.ts';
+import {
+  dependencies,
+  keptRelations,
+  keptVersions,
+  projects,
+  relatedDependencies,
+  suiteDependencies,
+  suites,
+} from './database/schema.ts';
 
 export type Dependency = typeof dependencies.$inferSelect;
+type KeptVersion = typeof keptVersions.$inferSelect;
+
+/** A dependency as one of its users gets it. `kept` is null if that is the current version. */
+export type UsedDependency = Dependency & { kept: KeptVersion | null };
+
+/** Replaces what the owner may have changed since by the version that the user keeps, if there is one. */
+export function asUsed({
+  dependency,
+  kept,
+}: {
+  dependency: Dependency;
+  kept: KeptVersion | null;
+}): UsedDependency {
+  if (!kept) return { ...dependency, kept };
+  const { name, prefix, artifactHash, launchCommand, launchSeconds, environment, libraryPath } = kept;
+  const version = { name, prefix, artifactHash, launchCommand, launchSeconds, environment, libraryPath };
+  return { ...dependency, ...version, compileState: 'compiled', error: null, kept };
+}
 
 /** The dependencies it relates to, in the order given. */
-export function listRelated(db: Db, id: bigint): Dependency[] {
+export function listRelated(db: Db, id: bigint): UsedDependency[] {
   return db.orm
-    .select({ dependency: dependencies })
+    .select({ dependency: dependencies, kept: keptVersions })
     .from(relatedDependencies)
     .innerJoin(dependencies, eq(dependencies.id, relatedDependencies.relatedId))
+    .leftJoin(keptVersions, eq(keptVersions.id, relatedDependencies.keptVersionId))
     .where(eq(relatedDependencies.dependencyId, id))
     .orderBy(asc(relatedDependencies.position))
     .all()
-    .map(row => row.dependency);
+    .map(asUsed);
+}
+
+/** The dependencies that a version of a dependency relates to. Those of a kept version are kept too. */
+export function listRelatedVersions(db: Db, { id, kept }: UsedDependency): UsedDependency[] {
+  if (!kept) return listRelated(db, id);
+  return db.orm
+    .select({ dependency: dependencies, kept: keptVersions })
+    .from(keptRelations)
+    .innerJoin(keptVersions, eq(keptVersions.id, keptRelations.relatedId))
+    .innerJoin(dependencies, eq(dependencies.id, keptVersions.dependencyId))
+    .where(eq(keptRelations.versionId, kept.id))
+    .orderBy(asc(keptRelations.position))
+    .all()
+    .map(asUsed);
 }
 
 /** The dependencies that relate to it, newest first. */
@@ -50,11 +91,32 @@ export function listSuitesUsing(db: Db, id: bigint): SuiteUse[] {
     .all();
 }
 
+/** How many suites and dependencies of other accounts use it directly. */
+export function countUsesByOthers(
+  db: Db,
+  { id, ownerId }: Dependency,
+): { suites: number; dependencies: number } {
+  const [suiteUses] = db.orm
+    .select({ count: count() })
+    .from(suiteDependencies)
+    .innerJoin(suites, eq(suites.id, suiteDependencies.suiteId))
+    .innerJoin(projects, eq(projects.id, suites.projectId))
+    .where(and(eq(suiteDependencies.dependencyId, id), ne(projects.ownerId, ownerId)))
+    .all();
+  const [relations] = db.orm
+    .select({ count: count() })
+    .from(relatedDependencies)
+    .innerJoin(dependencies, eq(dependencies.id, relatedDependencies.dependencyId))
+    .where(and(eq(relatedDependencies.relatedId, id), ne(dependencies.ownerId, ownerId)))
+    .all();
+  return { suites: Number(suiteUses?.count ?? 0), dependencies: Number(relations?.count ?? 0) };
+}
+
 export function dependencyRecord(db: Db, dependency: Dependency) {
   return presentDependency(dependency, listRelated(db, dependency.id));
 }
 
-/** The projects whose suites use the dependency, directly or transitively. */
+/** The projects whose suites use the current version of the dependency, directly or transitively. */
 export function listProjectsUsing(db: Db, id: bigint): bigint[] {
   return db.orm
     .all<{ project_id: bigint }>(
@@ -62,10 +124,11 @@ export function listProjectsUsing(db: Db, id: bigint): bigint[] {
             SELECT ${id}
             UNION
             SELECT r.dependency_id FROM related_dependencies r JOIN users ON r.related_id = users.id
+            WHERE r.kept_version_id IS NULL
           )
           SELECT DISTINCT s.project_id
           FROM users
-          JOIN suite_dependencies sd ON sd.dependency_id = users.id
+          JOIN suite_dependencies sd ON sd.dependency_id = users.id AND sd.kept_version_id IS NULL
           JOIN suites s ON s.id = sd.suite_id
           ORDER BY s.project_id`,
     )

@@ -7,12 +7,13 @@ import { listPage, type Page } from './database/page.ts';
 import {
   dependencies,
   environmentVariables,
+  keptVersions,
   suiteDependencies,
   suiteRules,
   suites,
 } from './database/schema.ts';
 import { isNameTaken, keyOfChange } from './database/unique-name.ts';
-import type { Dependency } from './dependency-use.ts';
+import { asUsed, type Dependency, type UsedDependency } from './dependency-use.ts';
 
 export type Suite = typeof suites.$inferSelect;
 type SuiteRule = typeof suiteRules.$inferSelect;
@@ -221,15 +222,16 @@ export function deleteVariable(db: Db, id: bigint): void {
 }
 
 /** In the order in which they were attached. All other lists are newest first. */
-export function listSuiteDependencies(db: Db, suiteId: bigint): Dependency[] {
+export function listSuiteDependencies(db: Db, suiteId: bigint): UsedDependency[] {
   return db.orm
-    .select({ dependency: dependencies })
+    .select({ dependency: dependencies, kept: keptVersions })
     .from(suiteDependencies)
     .innerJoin(dependencies, eq(dependencies.id, suiteDependencies.dependencyId))
+    .leftJoin(keptVersions, eq(keptVersions.id, suiteDependencies.keptVersionId))
     .where(eq(suiteDependencies.suiteId, suiteId))
     .orderBy(asc(suiteDependencies.id))
     .all()
-    .map(row => row.dependency);
+    .map(asUsed);
 }
 
 /** The dependencies of all suites of the project, each once. */
@@ -247,32 +249,28 @@ export function listProjectDependencies(db: Db, projectId: bigint): Dependency[]
     .all();
 }
 
-export function findSuiteDependency(db: Db, suiteId: bigint, dependencyId: bigint): Dependency | undefined {
-  return db.orm
-    .select({ dependency: dependencies })
-    .from(suiteDependencies)
-    .innerJoin(dependencies, eq(dependencies.id, suiteDependencies.dependencyId))
-    .where(and(eq(suiteDependencies.suiteId, suiteId), eq(suiteDependencies.dependencyId, dependencyId)))
-    .get()?.dependency;
+export function findSuiteDependency(
+  db: Db,
+  suiteId: bigint,
+  dependencyId: bigint,
+): UsedDependency | undefined {
+  return listSuiteDependencies(db, suiteId).find(({ id }) => id === dependencyId);
 }
 
 export function attachDependency(db: Db, suiteId: bigint, dependencyId: bigint): void {
   db.write(() => db.orm.insert(suiteDependencies).values({ id: db.newId(), suiteId, dependencyId }).run());
 }
 
+const use = (suiteId: bigint, dependencyId: bigint) =>
+  and(eq(suiteDependencies.suiteId, suiteId), eq(suiteDependencies.dependencyId, dependencyId));
+
 export function detachDependency(db: Db, suiteId: bigint, dependencyId: bigint): void {
-  db.write(() =>
-    db.orm
-      .delete(suiteDependencies)
-      .where(and(eq(suiteDependencies.suiteId, suiteId), eq(suiteDependencies.dependencyId, dependencyId)))
-      .run(),
-  );
+  db.write(() => db.orm.delete(suiteDependencies).where(use(suiteId, dependencyId)).run());
 }
 
-/** Moves a dependency to the end. In one transaction, because it may not be possible to attach it again. */
-export function attachDependencyLast(db: Db, suiteId: bigint, dependencyId: bigint): void {
-  db.write(() => {
-    detachDependency(db, suiteId, dependencyId);
-    attachDependency(db, suiteId, dependencyId);
-  });
+/** Moves a dependency to the end. The suite keeps the version that it has. */
+export function moveDependencyLast(db: Db, suiteId: bigint, dependencyId: bigint): void {
+  db.write(() =>
+    db.orm.update(suiteDependencies).set({ id: db.newId() }).where(use(suiteId, dependencyId)).run(),
+  );
 }

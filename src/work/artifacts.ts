@@ -25,7 +25,7 @@ import { artifactPath } from '../store/data/paths.ts';
 import type { Db } from '../store/database/db.ts';
 import { instanceOf } from '../store/database/stored-values.ts';
 import type { Dependency } from '../store/dependencies.ts';
-import { listRelated } from '../store/dependency-use.ts';
+import { listRelated, listRelatedVersions, type UsedDependency } from '../store/dependency-use.ts';
 import { listSuiteDependencies } from '../store/suites.ts';
 import type { ContainerHost } from './container-host.ts';
 import { CannotRun } from './job.ts';
@@ -191,8 +191,8 @@ export function createArtifacts({ db, host, dataDirectory, runAs }: ArtifactOpti
     );
   }
 
-  const order = (listed: readonly Dependency[]) =>
-    orderDependencies(listed, dependency => listRelated(db, dependency.id));
+  const order = (listed: readonly UsedDependency[]) =>
+    orderDependencies(listed, dependency => listRelatedVersions(db, dependency));
   const isInside = (hash: string, inside: string) => directories.get(directoryKey(hash, inside)) ?? false;
   const buildVolume = (id: bigint) => prefixVolumeName(instance, id);
   const buildUnion = (id: bigint) => `${buildVolume(id)}-union`;

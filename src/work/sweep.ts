@@ -20,6 +20,7 @@ import {
 } from '../store/cleanup/sweep.ts';
 import { archivePath, artifactPath, buildLogPath, jobDirectory, logFilterPath } from '../store/data/paths.ts';
 import type { Db } from '../store/database/db.ts';
+import { deleteUnusedVersions } from '../store/kept-versions.ts';
 import type { Artifacts } from './artifacts.ts';
 import type { Caches } from './caches.ts';
 import type { ContainerHost } from './container-host.ts';
@@ -211,8 +212,9 @@ const listDirectory = (path: string) =>
     throw error;
   });
 
-/** Removes artifacts that no dependency uses. */
+/** Removes artifacts that neither a dependency nor a kept version uses. */
 async function sweepArtifacts({ db, dataDirectory, artifacts }: SweepOptions): Promise<void> {
+  deleteUnusedVersions(db);
   const isUnused = (hash: string) => !artifacts.isHeld(hash) && !findArtifact(db, hash);
   for (const hash of deleteUnusedArtifacts(db, artifacts.isHeld))
     if (isUnused(hash)) await discard(artifactPath(dataDirectory, hash));

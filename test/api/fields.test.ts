@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { recordImage } from '../../src/store/images.ts';
 import { bootApp, type Planted, type TestApp } from '../support/app.ts';
-import { type CallOptions, errors, type Fields } from '../support/client.ts';
+import { type CallOptions, errors, type Fields, type Wire } from '../support/client.ts';
 import {
   contract,
   dependencyForm,
@@ -358,31 +358,50 @@ test('a dependency that a suite uses, or that another relates to, is reserved', 
   assert.deepEqual([related.status, related.json], reserved);
 });
 
-test('a shared dependency is reserved while a suite or a dependency of another account uses it', async () => {
+test('a dependency can be unshared while other accounts use it, and they keep it', async () => {
   const { free_dependency_id: id } = app.plant();
   compileAll(app.db, id);
   const { owner, stranger } = app.people;
   const theirs = app.plant(stranger);
   const call = (method: string, path: string, as: string, form?: Record<string, string>) =>
     app.client.call(method, path, { as, ...(form && { form }) });
-  const unshare = async () => {
-    const { status, json } = await call('POST', `/dependencies/${id}/unshare`, owner.as);
-    return [status, status === 200 ? '' : json];
-  };
-  const reserved = [403, errors('generic', 'is_reserved')];
-  assert.equal((await call('POST', `/dependencies/${id}/share`, owner.as)).status, 200);
+  const statusOf = async (...request: Parameters<typeof call>) => (await call(...request)).status;
+  assert.equal(await statusOf('POST', `/dependencies/${id}/share`, owner.as), 200);
   const suite = `/projects/${theirs.project_id}/suites/${theirs.suite_id}/dependencies`;
-  assert.equal((await call('POST', suite, stranger.as, { dependency_id: String(id) })).status, 201);
-  assert.deepEqual(await unshare(), reserved);
-  assert.equal((await call('DELETE', `${suite}/${id}`, stranger.as)).status, 200);
-  const relate = (related: string) =>
-    call('PUT', `/dependencies/${theirs.free_dependency_id}`, stranger.as, {
-      'related_dependencies[]': related,
-    });
-  assert.equal((await relate(String(id))).status, 200);
-  assert.deepEqual(await unshare(), reserved);
-  assert.equal((await relate('')).status, 200);
-  assert.deepEqual(await unshare(), [200, '']);
+  const attached = (await call('POST', suite, stranger.as, { dependency_id: String(id) })).record;
+  const related = `/dependencies/${theirs.free_dependency_id}`;
+  const relate = (some: string) => statusOf('PUT', related, stranger.as, { 'related_dependencies[]': some });
+  assert.equal(await relate(String(id)), 200);
+
+  assert.equal(await statusOf('POST', `/dependencies/${id}/unshare`, owner.as), 200);
+  assert.equal(await statusOf('GET', `/dependencies/${id}`, stranger.as), 404);
+  assert.equal(await statusOf('GET', `/dependencies/${id}`, owner.as), 200);
+  await call('PUT', `/dependencies/${id}`, owner.as, { name: 'private now', launch_command: 'other' });
+  const kept = (await call('GET', suite, stranger.as)).list.find(one => one.id === id);
+  assert.match(String(kept?.kept_since), /^\d{4}-/);
+  assert.deepEqual(kept, { ...attached, kept_since: kept?.kept_since });
+  const moved = (await call('POST', `${suite}/${id}/last`, stranger.as)).record;
+  assert.deepEqual(moved, kept);
+  const [one] = (await call('GET', related, stranger.as)).record.related_dependencies as Wire[];
+  assert.deepEqual([one?.id, one?.name, typeof one?.kept_since], [id, attached.name, 'string']);
+  assert.equal(await relate(String(id)), 200, 'it relates to it already');
+
+  const more = app.plant(stranger);
+  const another = `/projects/${more.project_id}/suites/${more.suite_id}/dependencies`;
+  const refused = await call('POST', another, stranger.as, { dependency_id: String(id) });
+  assert.deepEqual([refused.status, refused.json], [404, errors('dependency_id', 'not_found')]);
+  const reserved = await call('DELETE', `/dependencies/${id}`, owner.as);
+  assert.deepEqual([reserved.status, reserved.json], [403, errors('generic', 'is_reserved')]);
+
+  assert.equal(await statusOf('POST', `/dependencies/${id}/share`, owner.as), 200);
+  const current = (await call('GET', suite, stranger.as)).list.find(one => one.id === id);
+  assert.deepEqual([current?.name, current?.launch_command], ['private now', 'other']);
+  assert.equal(current?.kept_since, undefined);
+  assert.equal(await statusOf('POST', `/dependencies/${id}/unshare`, owner.as), 200);
+  assert.equal(await statusOf('DELETE', `${suite}/${id}`, stranger.as), 200);
+  assert.equal(await relate(''), 200);
+  assert.equal(await relate(String(id)), 404, 'it no longer relates to it');
+  assert.equal(await statusOf('DELETE', `/dependencies/${id}`, owner.as), 200);
 });
 
 test('rules, variables and notifications need no unique values across records', async () => {

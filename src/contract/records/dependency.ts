@@ -7,7 +7,7 @@ import {
   type MarketplaceState,
   marketplaceState,
 } from '../../domain/dependency.ts';
-import { idPair, ids, record, shape, wireId } from '../wire.ts';
+import { idPair, ids, record, shape, wireId, wireTime } from '../wire.ts';
 
 // The API calls the string form of a dependency's id `id_ref` in some records and `id_str` in others.
 export const idRef = { id: shape.id(), id_ref: shape.idString };
@@ -58,11 +58,21 @@ export const uploadedDependencyShape = record(
   },
   ['image', ...settingNames],
 );
-const relatedDependency = record('RelatedDependency', {
-  ...idRef,
-  name: shape.string('Name of the related dependency.'),
-  prefix: shape.string('Where its compiled artifacts are.'),
-});
+export const keptSince = {
+  kept_since: shape.time(
+    'Present when the dependency is no longer shared: since when the version of that time is used.',
+  ),
+};
+const relatedDependency = record(
+  'RelatedDependency',
+  {
+    ...idRef,
+    name: shape.string('Name of the related dependency.'),
+    prefix: shape.string('Where its compiled artifacts are.'),
+    ...keptSince,
+  },
+  ['kept_since'],
+);
 export const dependencyShape = record(
   'Dependency',
   {
@@ -141,7 +151,7 @@ export function presentDependency(
     shared: boolean;
     error: string | null;
   },
-  related: readonly { id: bigint; name: string; prefix: string }[],
+  related: readonly { id: bigint; name: string; prefix: string; kept: { createdAt: number } | null }[],
 ) {
   return {
     ...idPair('id', dependency.id),
@@ -149,7 +159,12 @@ export function presentDependency(
     archive_content_type: dependency.archiveContentType,
     archive_file_size: dependency.archiveFileSize,
     launch_command: dependency.launchCommand,
-    related_dependencies: related.map(one => ({ ...withRef(one), name: one.name, prefix: one.prefix })),
+    related_dependencies: related.map(one => ({
+      ...withRef(one),
+      name: one.name,
+      prefix: one.prefix,
+      ...(one.kept && { kept_since: wireTime(one.kept.createdAt) }),
+    })),
     marketplace_state: marketplaceState(dependency),
     ...presentSettings(dependency),
     ...(dependency.error !== null && { error: dependency.error }),

@@ -1,7 +1,7 @@
 // The records of suites, their rules, variables and dependencies: their schemas, and functions that create them from rows.
 
-import { idPair, ids, record, shape } from '../wire.ts';
-import { idRef, withRef } from './dependency.ts';
+import { idPair, ids, record, shape, wireTime } from '../wire.ts';
+import { idRef, keptSince, withRef } from './dependency.ts';
 
 export const suiteShape = record(
   'Suite',
@@ -58,23 +58,30 @@ export function presentVariable(variable: { id: bigint; name: string; content: s
   return { ...idPair('id', variable.id), name: variable.name, content: variable.content };
 }
 
-export const suiteDependencyShape = record('SuiteDependency', {
-  ...idRef,
-  name: shape.string('Name of the dependency.'),
-  prefix: shape.string('Where its compiled artifacts are.'),
-  launch_command: shape.string('Starts it before the suite.'),
-});
+export const suiteDependencyShape = record(
+  'SuiteDependency',
+  {
+    ...idRef,
+    name: shape.string('Name of the dependency.'),
+    prefix: shape.string('Where its compiled artifacts are.'),
+    launch_command: shape.string('Starts it before the suite.'),
+    ...keptSince,
+  },
+  ['kept_since'],
+);
 
 export function presentSuiteDependency(dependency: {
   id: bigint;
   name: string;
   prefix: string;
   launchCommand: string;
+  kept: { createdAt: number } | null;
 }) {
   return {
     ...withRef(dependency),
     name: dependency.name,
     prefix: dependency.prefix,
     launch_command: dependency.launchCommand,
+    ...(dependency.kept && { kept_since: wireTime(dependency.kept.createdAt) }),
   };
 }

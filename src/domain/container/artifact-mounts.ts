@@ -70,22 +70,22 @@ function pathInside(outer: string, inner: string): string | undefined {
 
 /**
  * The listed dependencies and their transitive ones, each once. `search` is the order on search paths: the listed ones in
- * their order, then the others. `launch` is the start order: each after the dependencies it relates to.
+ * their order, then the others. `launch` is the start order: each after the dependencies it relates to. If several versions
+ * of a dependency are reached, the nearest one counts.
  */
 export function orderDependencies<D extends { id: bigint }>(
   listed: readonly D[],
   relatedTo: (dependency: D) => readonly D[],
 ): { search: D[]; launch: D[] } {
+  const search = listTransitive(listed, relatedTo);
   const launch = new Map<bigint, D>();
-  const visit = (dependency: D, path: readonly bigint[]) => {
-    if (launch.has(dependency.id) || path.includes(dependency.id)) return;
-    for (const related of relatedTo(dependency)) visit(related, [...path, dependency.id]);
-    launch.set(dependency.id, dependency);
+  const visit = (id: bigint, path: readonly bigint[]) => {
+    const dependency = search.get(id);
+    if (!dependency || launch.has(id) || path.includes(id)) return;
+    for (const related of relatedTo(dependency)) visit(related.id, [...path, id]);
+    launch.set(id, dependency);
   };
-  for (const dependency of listed) visit(dependency, []);
-  const search = new Map(listed.map(dependency => [dependency.id, dependency]));
-  for (const dependency of listTransitive(listed, relatedTo))
-    search.set(dependency.id, search.get(dependency.id) ?? dependency);
+  for (const { id } of listed) visit(id, []);
   return { search: [...search.values()], launch: [...launch.values()] };
 }
 
@@ -93,12 +93,16 @@ export function orderDependencies<D extends { id: bigint }>(
 function listTransitive<D extends { id: bigint }>(
   listed: readonly D[],
   relatedTo: (dependency: D) => readonly D[],
-): D[] {
-  const found = new Map<bigint, D>();
+): Map<bigint, D> {
+  const found = new Map(listed.map(dependency => [dependency.id, dependency]));
   for (let level = [...listed]; level.length > 0; ) {
-    const next = level.flatMap(dependency => relatedTo(dependency)).filter(({ id }) => !found.has(id));
-    for (const dependency of next) found.set(dependency.id, dependency);
+    const next: D[] = [];
+    for (const dependency of level.flatMap(one => relatedTo(one))) {
+      if (found.has(dependency.id)) continue;
+      found.set(dependency.id, dependency);
+      next.push(dependency);
+    }
     level = next;
   }
-  return [...found.values()];
+  return found;
 }

@@ -687,6 +687,8 @@ ALTER TABLE artifacts ADD COLUMN files INTEGER;
 CREATE TABLE kept_versions (
   id INTEGER PRIMARY KEY NOT NULL,
   dependency_id INTEGER NOT NULL REFERENCES dependencies (id) ON DELETE CASCADE,
+  name TEXT NOT NULL,
+  prefix TEXT NOT NULL,
   artifact_hash TEXT NOT NULL REFERENCES artifacts (hash),
   launch_command TEXT NOT NULL,
   launch_seconds INTEGER NOT NULL,
@@ -696,6 +698,13 @@ CREATE TABLE kept_versions (
 ) STRICT;
 CREATE INDEX kept_versions_dependency ON kept_versions (dependency_id);
 CREATE INDEX kept_versions_artifact ON kept_versions (artifact_hash);
+CREATE TABLE kept_relations (
+  version_id INTEGER NOT NULL REFERENCES kept_versions (id) ON DELETE CASCADE,
+  related_id INTEGER NOT NULL REFERENCES kept_versions (id) ON DELETE CASCADE,
+  position INTEGER NOT NULL,
+  PRIMARY KEY (version_id, related_id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX kept_relations_related ON kept_relations (related_id);
 ALTER TABLE suite_dependencies ADD COLUMN kept_version_id INTEGER REFERENCES kept_versions (id);
 ALTER TABLE related_dependencies ADD COLUMN kept_version_id INTEGER REFERENCES kept_versions (id);
 CREATE INDEX suite_dependencies_kept ON suite_dependencies (kept_version_id) WHERE kept_version_id IS NOT NULL;

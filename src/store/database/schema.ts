@@ -522,6 +522,8 @@ export const keptVersions = sqliteTable(
     dependencyId: int64('dependency_id')
       .notNull()
       .references(() => dependencies.id, { onDelete: 'cascade' }),
+    name: text('name').notNull(),
+    prefix: text('prefix').notNull(),
     artifactHash: text('artifact_hash')
       .notNull()
       .references(() => artifacts.hash),
@@ -534,6 +536,24 @@ export const keptVersions = sqliteTable(
   table => [
     index('kept_versions_dependency').on(table.dependencyId),
     index('kept_versions_artifact').on(table.artifactHash),
+  ],
+);
+
+/** The versions of related dependencies that belong to a kept version. */
+export const keptRelations = sqliteTable(
+  'kept_relations',
+  {
+    versionId: int64('version_id')
+      .notNull()
+      .references(() => keptVersions.id, { onDelete: 'cascade' }),
+    relatedId: int64('related_id')
+      .notNull()
+      .references(() => keptVersions.id, { onDelete: 'cascade' }),
+    position: int('position').notNull(),
+  },
+  table => [
+    primaryKey({ columns: [table.versionId, table.relatedId] }),
+    index('kept_relations_related').on(table.relatedId),
   ],
 );
 

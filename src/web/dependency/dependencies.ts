@@ -5,7 +5,7 @@ import { dependencies } from '../../api/dependencies.ts';
 import type { presentDependency } from '../../contract/records/dependency.ts';
 import { LAUNCH_SECONDS } from '../../domain/dependency.ts';
 import { type Dependency, listOwnDependencies, listSharedDependencies } from '../../store/dependencies.ts';
-import { listSuitesUsing } from '../../store/dependency-use.ts';
+import { listRelated, listSuitesUsing } from '../../store/dependency-use.ts';
 import {
   emptyState,
   filterBox,
@@ -194,9 +194,10 @@ export function dependencyFields(visit: Visit, form: Form, own?: bigint): Html {
   const choices = [
     ...listOwnDependencies(db, visit.account.id, OFFERED),
     ...listSharedDependencies(db, visit.account.id, OFFERED),
+    ...(own === undefined ? [] : listRelated(db, own).filter(({ kept }) => kept !== null)),
   ].filter(({ id }) => id !== own);
-  const labelOf = ({ name, prefix, ownerId }: Dependency) =>
-    `${name} (${prefix}${ownerId === visit.account.id ? '' : ', shared by others'})`;
+  const labelOf = ({ name, prefix, ownerId, shared }: Dependency) =>
+    `${name} (${prefix}${ownerId === visit.account.id ? '' : shared ? ', shared by others' : ', no longer shared'})`;
   const isMoreSet =
     Object.entries(moreSettings).some(
       ([name, value]) => !['', value].includes(form.value(name)) || form.errors(name).length > 0,

@@ -7,10 +7,17 @@ import type { SentFields } from '../../api/http/body.ts';
 import { LAUNCH_SECONDS, marketplaceState, UNFINISHED_COMPILES } from '../../domain/dependency.ts';
 import { refusal } from '../../domain/refusal.ts';
 import { dependencyLogPath } from '../../store/data/paths.ts';
-import { type Dependency, findDependency, isUsedByOthers } from '../../store/dependencies.ts';
-import { dependencyRecord, listRelated, listRelating, listSuitesUsing } from '../../store/dependency-use.ts';
+import { type Dependency, findDependency } from '../../store/dependencies.ts';
+import {
+  countUsesByOthers,
+  dependencyRecord,
+  listRelated,
+  listRelating,
+  listSuitesUsing,
+} from '../../store/dependency-use.ts';
 import { findVisibleProject } from '../../store/projects.ts';
 import {
+  countOf,
   formatDuration,
   formatSize,
   linkButton,
@@ -59,7 +66,7 @@ export const dependencyPages: Route[] = [
   }),
   action(`${PATH}/unshare`, dependencies.unshare, {
     showForm: showDependency,
-    done: visit => ({ to: hrefOf(visit), message: 'No longer shared. Only you can use it.' }),
+    done: visit => ({ to: hrefOf(visit), message: 'No longer shared. Only you can attach it.' }),
   }),
   action(`${PATH}/delete`, dependencies.delete, {
     showForm: showEdit,
@@ -181,7 +188,9 @@ function headButtons(visit: DependencyVisit): Html[] {
     ...(!dependency.shared && dependency.artifactHash !== null
       ? [button('/share', 'Share', { confirm: 'Let every account on this server use this dependency?' })]
       : []),
-    ...(dependency.shared && !isUsedByOthers(db, dependency) ? [button('/unshare', 'Stop sharing')] : []),
+    ...(dependency.shared
+      ? [button('/unshare', 'Stop sharing', unshareQuestion(countUsesByOthers(db, dependency)))]
+      : []),
     linkButton(hrefOf(visit, '/edit'), 'Edit'),
   ];
 }
@@ -258,8 +267,22 @@ function renderUses(visit: DependencyVisit): Html {
       html`<li><a href="/ui/projects/${use.projectId}/suites/${use.suiteId}">${use.suiteName}</a> <span class="quiet">of ${use.projectName}</span></li>`,
   )}
 ${relating.length > 0 ? html`<li>${linksTo(visit, relating)} <span class="quiet">${relating.length === 1 ? 'relates' : 'relate'} to it</span></li>` : ''}
-${others > 0 ? html`<li class="quiet">${others} ${others === 1 ? 'suite' : 'suites'} of other accounts</li>` : ''}</ul>
-${found.dependency.shared && isOwner(visit) && isUsedByOthers(services.db, found.dependency) ? html`<p class="hint">You cannot stop sharing it while other accounts use it.</p>` : ''}`;
+${others > 0 ? html`<li class="quiet">${countOf(others, 'suite')} of other accounts</li>` : ''}</ul>`;
+}
+
+/** Asks only if other accounts use it. */
+function unshareQuestion(uses: ReturnType<typeof countUsesByOthers>): { confirm?: string } {
+  const counts = [
+    ...(uses.suites > 0 ? [countOf(uses.suites, 'suite')] : []),
+    ...(uses.dependencies > 0
+      ? [`${uses.dependencies} ${uses.dependencies === 1 ? 'dependency' : 'dependencies'}`]
+      : []),
+  ];
+  if (counts.length === 0) return {};
+  const verb = uses.suites + uses.dependencies === 1 ? 'uses it and keeps' : 'use it and keep';
+  return {
+    confirm: `Stop sharing it? ${counts.join(' and ')} of other accounts ${verb} the present version.`,
+  };
 }
 
 function renderDelete(visit: DependencyVisit): Html {

@@ -4,8 +4,9 @@ import { html } from 'hono/html';
 import { suites } from '../../api/suites.ts';
 import { marketplaceState } from '../../domain/dependency.ts';
 import { type Dependency, listOwnDependencies, listSharedDependencies } from '../../store/dependencies.ts';
+import type { UsedDependency } from '../../store/dependency-use.ts';
 import { listProjectDependencies, listSuiteDependencies } from '../../store/suites.ts';
-import { table } from '../frame/components.ts';
+import { relativeTime, table } from '../frame/components.ts';
 import { actionButton, formTo, renderForm, selectField, submitButton } from '../frame/form.ts';
 import { action, type Route } from '../frame/route.ts';
 import { stateBadge } from '../frame/state.ts';
@@ -54,16 +55,18 @@ export function renderSuiteDependencies(visit: SuiteVisit): Html {
 ${offered.length === 0 ? html`<p class="hint">There are no other dependencies to attach. ${isOwner(visit) ? html`<a href="/ui/dependencies">Go to dependencies</a>` : ''}</p>` : renderAttach(visit, offered)}`;
 }
 
-function dependencyCells(visit: SuiteVisit, dependency: Dependency, isLast: boolean): (Html | string)[] {
+function dependencyCells(visit: SuiteVisit, dependency: UsedDependency, isLast: boolean): (Html | string)[] {
   const path = suitePath(visit, `/dependencies/${dependency.id}`);
   const mayOpen = dependency.ownerId === visit.caller.accountId || dependency.shared;
   return [
     mayOpen
       ? html`<a class="name" href="/ui/dependencies/${dependency.id}">${dependency.name}</a>`
       : dependency.name,
-    stateBadge(marketplaceState(dependency)),
+    dependency.kept
+      ? html`<span class="quiet">No longer shared (${relativeTime(dependency.kept.createdAt, visit.services.db.now())}): the suite keeps the version that it had</span>`
+      : stateBadge(marketplaceState(dependency)),
     html`<code>${dependency.prefix}</code>`,
-    html`<div class="row">${isLast ? '' : actionButton(formTo(visit, `${path}/last`), 'Move to the end')}${actionButton(formTo(visit, `${path}/delete`), 'Detach', { tone: 'danger', confirm: `Detach ${dependency.name}?` })}</div>`,
+    html`<div class="row">${isLast ? '' : actionButton(formTo(visit, `${path}/last`), 'Move to the end')}${actionButton(formTo(visit, `${path}/delete`), 'Detach', { tone: 'danger', confirm: dependency.kept ? `Detach ${dependency.name}? It is no longer shared, so you cannot attach it again.` : `Detach ${dependency.name}?` })}</div>`,
   ];
 }
 
@@ -89,7 +92,7 @@ function offeredTo(visit: SuiteVisit): Dependency[] {
   const { project } = visit.found;
   const own = isOwner(visit)
     ? listOwnDependencies(db, project.ownerId, OFFERED)
-    : listProjectDependencies(db, project.id);
+    : listProjectDependencies(db, project.id).filter(({ ownerId }) => ownerId === project.ownerId);
   const known = new Map(
     [...own, ...listSharedDependencies(db, project.ownerId, OFFERED)].map(one => [one.id, one]),
   );

@@ -4,7 +4,7 @@ import { orderDependencies } from '../../domain/container/artifact-mounts.ts';
 import { type Build, findBuildRequest } from '../../store/builds.ts';
 import type { Db } from '../../store/database/db.ts';
 import { SealedValueError } from '../../store/database/vault.ts';
-import { type Dependency, listRelated } from '../../store/dependency-use.ts';
+import { listRelatedVersions } from '../../store/dependency-use.ts';
 import { defaultImage } from '../../store/images.ts';
 import { recordInputs, type UsedInputs } from '../../store/result/build-inputs.ts';
 import { findSuite, listAllVariables, listSuiteDependencies, type Variable } from '../../store/suites.ts';
@@ -23,14 +23,15 @@ export function recordPresentInputs(options: InputOptions, build: Build): void {
   const { db, settings } = options;
   const suite = findSuite(db, build.projectId, build.suiteId);
   if (!suite) return;
-  const related = (dependency: Dependency) => listRelated(db, dependency.id);
   try {
     recordUsedInputs(options, build, {
       command: suite.command,
       image: suite.image ?? defaultImage(db, settings),
       imageId: null,
       variables: variablesOf(db, build),
-      dependencies: orderDependencies(listSuiteDependencies(db, suite.id), related).launch,
+      dependencies: orderDependencies(listSuiteDependencies(db, suite.id), used =>
+        listRelatedVersions(db, used),
+      ).launch,
     });
   } catch (error) {
     // The build ends with this error when it starts.

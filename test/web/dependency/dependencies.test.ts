@@ -302,7 +302,6 @@ describe('the pages of dependencies', { timeout: 600_000 }, () => {
     await page.getByRole('link', { name: 'Edit' }).click();
     await page.getByText('This dependency is in use.').waitFor();
     await person.go(hrefOf(dependency));
-    assert.equal(await page.getByRole('button', { name: 'Stop sharing' }).count(), 0);
     await person.inspect('dependency-shared');
 
     const stranger = await arrive({ dark: true }, 'stranger');
@@ -315,6 +314,16 @@ describe('the pages of dependencies', { timeout: 600_000 }, () => {
       assert.equal(await stranger.page.getByRole('button', { name }).count(), 0, name);
     for (const rest of ['/log', '/stream', '/times', '/edit'])
       assert.equal((await stranger.context.request.get(hrefOf(dependency) + rest)).status(), 404, rest);
+
+    await page.getByRole('button', { name: 'Stop sharing' }).click();
+    await page.getByRole('dialog').getByText('1 suite of other accounts').waitFor();
+    await page.getByRole('dialog').getByRole('button', { name: 'Stop sharing' }).click();
+    await page.getByText('No longer shared.').waitFor();
+    await stranger.go(`/ui/projects/${others.project_id}/suites/${others.suite_id}`);
+    await stranger.page.getByText('the suite keeps the version that it had').waitFor();
+    assert.equal(await stranger.page.getByRole('link', { name: 'shared one' }).count(), 0);
+    await stranger.inspect('suite-with-kept-version');
+    assert.equal((await stranger.context.request.get(hrefOf(dependency))).status(), 404);
     await stranger.close();
     await person.close();
   });
@@ -326,7 +335,7 @@ describe('the pages of dependencies', { timeout: 600_000 }, () => {
     const { page } = person;
     await person.go(hrefOf(dependency));
     await page.getByRole('button', { name: 'Stop sharing' }).click();
-    await page.getByText('No longer shared. Only you can use it.').waitFor();
+    await page.getByText('No longer shared. Only you can attach it.').waitFor();
     await page.getByRole('link', { name: 'Edit' }).click();
     await person.inspect('dependency-edit');
     await page.getByLabel('Name').fill('new name');
