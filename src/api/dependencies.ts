@@ -197,7 +197,7 @@ export const dependencies = {
     method: 'PUT',
     path: '/dependencies/:dependency_id',
     summary:
-      'Updates the fields that are sent. `launch_command`, `launch_timeout`, `environment` and `library_path` apply from the next build on, the others from the next compile on',
+      'Updates the fields that are sent. `launch_command`, `launch_timeout`, `environment` and `library_path` apply from the next build on; `command`, `prefix`, `source`, `image` and `related_dependencies[]` from the next compile on',
     access: 'users',
     scope: 'dependencies',
     fields,

@@ -1,6 +1,6 @@
 // Dependencies, their relations and sharing. transition.ts changes their compile state.
 
-import { and, eq, ne, sql } from 'drizzle-orm';
+import { and, eq, isNull, ne, sql } from 'drizzle-orm';
 import { COMPILE_CANCELED } from '../domain/dependency.ts';
 import { nameKey } from '../domain/names.ts';
 import type { Db } from './database/db.ts';
@@ -87,19 +87,64 @@ export function updateDependency(
   });
 }
 
+/** Those that the last successful compile used stay as removed: its artifact needs them. */
 function replaceRelated(db: Db, dependencyId: bigint, related: readonly bigint[]): void {
-  const before = db.orm
-    .delete(relatedDependencies)
-    .where(eq(relatedDependencies.dependencyId, dependencyId))
-    .returning()
-    .all();
-  for (const [position, relatedId] of related.entries()) {
-    const keptVersionId = before.find(one => one.relatedId === relatedId)?.keptVersionId ?? null;
-    db.orm.insert(relatedDependencies).values({ dependencyId, relatedId, position, keptVersionId }).run();
-  }
+  const own = eq(relatedDependencies.dependencyId, dependencyId);
+  db.orm.update(relatedDependencies).set({ removed: true }).where(own).run();
+  for (const [position, relatedId] of related.entries())
+    db.orm
+      .insert(relatedDependencies)
+      .values({ dependencyId, relatedId, position })
+      .onConflictDoUpdate({
+        target: [relatedDependencies.dependencyId, relatedDependencies.relatedId],
+        set: { position, removed: false },
+      })
+      .run();
+  deleteUnusedRelations(db, dependencyId);
 }
 
-/** Whether a suite or another dependency uses it, or keeps a version of it. Then it cannot be deleted. */
+function deleteUnusedRelations(db: Db, dependencyId: bigint): void {
+  db.orm
+    .delete(relatedDependencies)
+    .where(
+      and(
+        eq(relatedDependencies.dependencyId, dependencyId),
+        eq(relatedDependencies.removed, true),
+        isNull(relatedDependencies.compiledPosition),
+      ),
+    )
+    .run();
+}
+
+/**
+ * Records the dependencies that a successful compile used. Their list may have changed since the compile started; one that
+ * was deleted meanwhile is left out.
+ */
+export function recordCompiledRelated(db: Db, dependencyId: bigint, related: readonly bigint[]): void {
+  db.write(() => {
+    db.orm
+      .update(relatedDependencies)
+      .set({ compiledPosition: null })
+      .where(eq(relatedDependencies.dependencyId, dependencyId))
+      .run();
+    for (const [compiledPosition, relatedId] of related.entries())
+      if (findDependency(db, relatedId))
+        db.orm
+          .insert(relatedDependencies)
+          .values({ dependencyId, relatedId, position: 0, compiledPosition, removed: true })
+          .onConflictDoUpdate({
+            target: [relatedDependencies.dependencyId, relatedDependencies.relatedId],
+            set: { compiledPosition },
+          })
+          .run();
+    deleteUnusedRelations(db, dependencyId);
+  });
+}
+
+/**
+ * Whether a suite uses it, another dependency relates to it or was compiled with it, or somebody keeps a version of it. Then
+ * it cannot be deleted.
+ */
 export function isDependencyInUse(db: Db, id: bigint): boolean {
   const suite = db.orm
     .select({ id: suiteDependencies.id })

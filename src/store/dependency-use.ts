@@ -1,6 +1,6 @@
 // Reads which suites, projects and dependencies use a dependency, directly or transitively, and builds its record.
 
-import { and, asc, count, desc, eq, ne, sql } from 'drizzle-orm';
+import { and, asc, count, desc, eq, isNotNull, ne, type SQL, sql } from 'drizzle-orm';
 import { presentDependency } from '../contract/records/dependency.ts';
 import type { Db } from './database/db.ts';
 import {
@@ -33,22 +33,33 @@ export function asUsed({
   return { ...dependency, ...version, compileState: 'compiled', error: null, kept };
 }
 
-/** The dependencies it relates to, in the order given. */
-export function listRelated(db: Db, id: bigint): UsedDependency[] {
-  return db.orm
+/** The dependencies it relates to, in the order given. Its next compile uses them. */
+export const listRelated = (db: Db, id: bigint): UsedDependency[] =>
+  listRelations(db, id, eq(relatedDependencies.removed, false), relatedDependencies.position);
+
+const listRelations = (
+  db: Db,
+  id: bigint,
+  condition: SQL,
+  order: typeof relatedDependencies.position | typeof relatedDependencies.compiledPosition,
+): UsedDependency[] =>
+  db.orm
     .select({ dependency: dependencies, kept: keptVersions })
     .from(relatedDependencies)
     .innerJoin(dependencies, eq(dependencies.id, relatedDependencies.relatedId))
     .leftJoin(keptVersions, eq(keptVersions.id, relatedDependencies.keptVersionId))
-    .where(eq(relatedDependencies.dependencyId, id))
-    .orderBy(asc(relatedDependencies.position))
+    .where(and(eq(relatedDependencies.dependencyId, id), condition))
+    .orderBy(asc(order))
     .all()
     .map(asUsed);
-}
 
-/** The dependencies that a version of a dependency relates to. Those of a kept version are kept too. */
+/**
+ * The dependencies that a version of a dependency was compiled with, in order. Whoever uses its artifact needs them too.
+ * Those of a kept version are kept too.
+ */
 export function listRelatedVersions(db: Db, { id, kept }: UsedDependency): UsedDependency[] {
-  if (!kept) return listRelated(db, id);
+  const { compiledPosition } = relatedDependencies;
+  if (!kept) return listRelations(db, id, isNotNull(compiledPosition), compiledPosition);
   return db.orm
     .select({ dependency: dependencies, kept: keptVersions })
     .from(keptRelations)
@@ -60,7 +71,7 @@ export function listRelatedVersions(db: Db, { id, kept }: UsedDependency): UsedD
     .map(asUsed);
 }
 
-/** The dependencies that relate to it, newest first. */
+/** The dependencies that relate to it or were compiled with it, newest first. */
 export function listRelating(db: Db, id: bigint): Dependency[] {
   return db.orm
     .select({ dependency: dependencies })
@@ -141,7 +152,8 @@ export function relatesTo(db: Db, from: bigint, to: bigint): boolean {
     sql`WITH RECURSIVE reached (id) AS (
           SELECT ${from}
           UNION
-          SELECT r.related_id FROM related_dependencies r JOIN reached ON r.dependency_id = reached.id
+          SELECT r.related_id FROM related_dependencies r
+          JOIN reached ON r.dependency_id = reached.id AND r.removed = 0
         )
         SELECT 1 AS found FROM reached WHERE id = ${to} LIMIT 1`,
   );

@@ -25,7 +25,7 @@ import { artifactPath } from '../store/data/paths.ts';
 import type { Db } from '../store/database/db.ts';
 import { instanceOf } from '../store/database/stored-values.ts';
 import type { Dependency } from '../store/dependencies.ts';
-import { listRelated, listRelatedVersions, type UsedDependency } from '../store/dependency-use.ts';
+import { listRelatedVersions, type UsedDependency } from '../store/dependency-use.ts';
 import { listSuiteDependencies } from '../store/suites.ts';
 import type { ContainerHost } from './container-host.ts';
 import { CannotRun } from './job.ts';
@@ -42,8 +42,8 @@ type BuildPrefix = {
 
 export type Artifacts = {
   attachToSuite(suiteId: bigint): Promise<Attached>;
-  /** The artifacts of related dependencies, in search order. Throws CannotRun if one was never compiled. */
-  listRelatedArtifacts(dependency: Dependency): PlacedArtifact[];
+  /** The artifacts of dependencies and of those they were compiled with, in search order. Throws CannotRun if one is missing. */
+  listArtifacts(dependencies: readonly UsedDependency[]): PlacedArtifact[];
   /** Mounts the prefixes of related dependencies, and the dependency's own prefix, writable. */
   attachToCompile(dependency: Dependency, related: readonly PlacedArtifact[]): Promise<BuildPrefix>;
   /** The volumes that `attachToCompile` creates, in the order in which they can be removed. */
@@ -211,7 +211,7 @@ export function createArtifacts({ db, host, dataDirectory, runAs }: ArtifactOpti
       };
     },
 
-    listRelatedArtifacts: dependency => order(listRelated(db, dependency.id)).search.map(placed),
+    listArtifacts: dependencies => order(dependencies).search.map(placed),
 
     async attachToCompile({ id, prefix }, related) {
       const volume = buildVolume(id);

@@ -20,7 +20,14 @@ import { BadArchive, formatOf, needsTar, writeTar } from '../engine/archive/arch
 import { type LogWriter, removeLog } from '../store/data/log-file.ts';
 import { archivePath, dependencyLogPath, jobDirectory } from '../store/data/paths.ts';
 import { instanceOf } from '../store/database/stored-values.ts';
-import { beginCompileStep, type Dependency, findDependency, measureSteps } from '../store/dependencies.ts';
+import {
+  beginCompileStep,
+  type Dependency,
+  findDependency,
+  measureSteps,
+  recordCompiledRelated,
+} from '../store/dependencies.ts';
+import { listRelated } from '../store/dependency-use.ts';
 import { listCompiling, listFirstWaitingCompiles } from '../store/queue.ts';
 import { moveDependency } from '../store/transition.ts';
 import { watchCancellation } from './cancellation.ts';
@@ -96,16 +103,19 @@ function createCompileJob(options: CompileJobOptions, dependency: Dependency): J
     classify: outcome => classifyCompile(outcome, { ...options.settings, attempts: dependency.attempts }),
     record({ event, error }, changes) {
       const { artifact } = job;
-      moveDependency(db, id, event, {
-        error,
-        ...changes,
-        ...(event === 'compile' &&
-          artifact && {
-            artifactHash: artifact.hash,
-            recipeHash: artifact.recipeHash,
-            relatedArtifacts: JSON.stringify(artifact.related),
-            ...(!artifact.isReused && { compileSteps: measureSteps(db, id) }),
-          }),
+      if (event !== 'compile' || !artifact) return void moveDependency(db, id, event, { error, ...changes });
+      const { hash: artifactHash, recipeHash, related, isReused } = artifact;
+      const relatedIds = artifact.relatedIds?.map(BigInt) ?? listRelated(db, id).map(one => one.id);
+      db.write(() => {
+        const moved = moveDependency(db, id, event, {
+          error,
+          ...changes,
+          artifactHash,
+          recipeHash,
+          relatedArtifacts: related ? JSON.stringify(related) : null,
+          ...(!isReused && { compileSteps: measureSteps(db, id) }),
+        });
+        if (moved) recordCompiledRelated(db, id, relatedIds);
       });
     },
   };
@@ -120,13 +130,15 @@ const tarFile = ({ directory }: CompileJob) => join(directory, 'archive.tar');
 async function start(options: CompileJobOptions, job: CompileJob, log: LogWriter): Promise<Outcome> {
   const { db, host, artifacts } = options;
   const { dependency } = job;
-  const related = artifacts.listRelatedArtifacts(dependency);
+  const relatedTo = listRelated(db, dependency.id);
+  const related = artifacts.listArtifacts(relatedTo);
   const { image, network } = await host.prepare(chooseImage(options, dependency.image));
   const { runAs } = options.settings;
   const archiveHash = dependency.archiveHash as string;
   const recipe = {
     recipeHash: hashRecipe({ archiveHash, dependency, image: image.reference, runAs, related }),
     related: related.map(({ hash }) => hash),
+    relatedIds: relatedTo.map(({ id }) => id.toString()),
   };
   await lockRecipe(options, job, recipe.recipeHash);
   if (!dependency.forced && (await reuseArtifact(options, job, log, recipe)))

@@ -21,11 +21,16 @@ export type CompileJobOptions = JobOptions & {
   recipeMutex: KeyedMutex;
 };
 
-/** The input of a running compile. The dependency may change meanwhile. */
-export type StartedCompile = {
+/** What a compile is made of. The dependency may change meanwhile. A compile that an older version started lacks the lists. */
+export type Recipe = {
   recipeHash: string;
-  /** The artifacts of related dependencies, in search order. */
-  related: string[];
+  /** The artifacts of related dependencies and of those they were compiled with, in search order. */
+  related?: string[] | undefined;
+  /** The related dependencies, in order. */
+  relatedIds?: string[] | undefined;
+};
+
+export type StartedCompile = Recipe & {
   prefix: string;
   volume: string;
   inside: string;
@@ -33,7 +38,7 @@ export type StartedCompile = {
 
 export type CompileJob = Job<CompileVerdict> & {
   dependency: Dependency;
-  artifact?: { hash: string; recipeHash: string; related: string[]; isReused: boolean };
+  artifact?: Recipe & { hash: string; isReused: boolean };
 };
 
 export async function saveArtifact(
@@ -50,7 +55,8 @@ export async function saveArtifact(
   createArtifact(options.db, { hash, prefix: started.prefix, sizeBytes, files });
   await log.line(`kept ${files} files, ${sizeBytes} bytes, of ${started.prefix}`);
   await makeReady(options, job, hash);
-  job.artifact = { hash, recipeHash: started.recipeHash, related: started.related, isReused: false };
+  const { recipeHash, related, relatedIds } = started;
+  job.artifact = { hash, recipeHash, related, relatedIds, isReused: false };
 }
 
 /** Creates the volume now so that suites start faster. If it fails, the first suite creates it. */
@@ -100,10 +106,10 @@ export async function reuseArtifact(
   options: CompileJobOptions,
   job: CompileJob,
   log: LogWriter,
-  { recipeHash, related }: Pick<StartedCompile, 'recipeHash' | 'related'>,
+  recipe: Recipe,
 ): Promise<boolean> {
-  const artifact = findCompiledRecipe(options.db, recipeHash);
-  if (!artifact || !useArtifact(options, job, { hash: artifact.hash, recipeHash, related, isReused: true }))
+  const artifact = findCompiledRecipe(options.db, recipe.recipeHash);
+  if (!artifact || !useArtifact(options, job, { ...recipe, hash: artifact.hash, isReused: true }))
     return false;
   await log.line('the same archive was compiled in the same way before: its artifact is used');
   await makeReady(options, job, artifact.hash);

@@ -8,6 +8,7 @@ import {
   type Dependency,
   findDependency,
   isDependencyInUse,
+  recordCompiledRelated,
   setShared,
   updateDependency,
 } from '../../src/store/dependencies.ts';
@@ -35,6 +36,8 @@ function compile(db: Db, { id }: Dependency, letter: string): Dependency {
   db.sqlite
     .prepare("UPDATE dependencies SET artifact_hash = ?, compile_state = 'compiled' WHERE id = ?")
     .run(hash, id);
+  const related = listRelated(db, id).map(one => one.id);
+  recordCompiledRelated(db, id, related);
   return findDependency(db, id) as Dependency;
 }
 
@@ -114,12 +117,16 @@ test('a dependency of another account keeps the version, also when its related o
   assert.equal(mounted(db, suite.id), 'pa');
   const other = compile(db, addDependency(db, user.id), 'o');
   updateDependency(db, read(db, program), {}, [other.id, library.id]);
-  assert.equal(mounted(db, suite.id), 'poa');
+  compile(db, program, 'q');
+  assert.equal(mounted(db, suite.id), 'qoa');
   assert.deepEqual(
     listRelated(db, program.id).map(({ kept }) => kept !== null),
     [false, true],
   );
   updateDependency(db, read(db, program), {}, [other.id]);
+  deleteUnusedVersions(db);
+  assert.equal(mounted(db, suite.id), 'qoa', 'it is used until the next compile');
+  compile(db, program, 'r');
   deleteUnusedVersions(db);
   assert.equal(versions(db), 0n);
 });
@@ -143,6 +150,7 @@ test('what a kept version relates to is kept with it', () => {
 
   updateDependency(db, read(db, right), {}, []);
   updateDependency(db, read(db, top), {}, []);
+  for (const dependency of [left, right, top]) compile(db, dependency, 'v');
   assert.equal(isDependencyInUse(db, base.id), true, 'only the kept version relates to it');
   detachDependency(db, suite.id, top.id);
   assert.equal(isDependencyInUse(db, base.id), false);

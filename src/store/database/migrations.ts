@@ -707,6 +707,10 @@ CREATE TABLE kept_relations (
 CREATE INDEX kept_relations_related ON kept_relations (related_id);
 ALTER TABLE suite_dependencies ADD COLUMN kept_version_id INTEGER REFERENCES kept_versions (id);
 ALTER TABLE related_dependencies ADD COLUMN kept_version_id INTEGER REFERENCES kept_versions (id);
+ALTER TABLE related_dependencies ADD COLUMN compiled_position INTEGER;
+ALTER TABLE related_dependencies ADD COLUMN removed INTEGER NOT NULL DEFAULT 0;
+UPDATE related_dependencies SET compiled_position = position
+WHERE dependency_id IN (SELECT id FROM dependencies WHERE artifact_hash IS NOT NULL);
 CREATE INDEX suite_dependencies_kept ON suite_dependencies (kept_version_id) WHERE kept_version_id IS NOT NULL;
 CREATE INDEX related_dependencies_kept ON related_dependencies (kept_version_id) WHERE kept_version_id IS NOT NULL;
 

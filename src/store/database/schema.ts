@@ -506,6 +506,10 @@ export const relatedDependencies = sqliteTable(
     position: int('position').notNull(),
     /** Set if the related dependency is no longer shared with the owner of this one, who keeps this version. */
     keptVersionId: int64('kept_version_id').references(() => keptVersions.id),
+    /** Its position in the last successful compile; null if that compile did not use it. */
+    compiledPosition: int('compiled_position'),
+    /** No longer asked for. The row stays until the next successful compile, because builds use what was compiled. */
+    removed: bool('removed').notNull().default(false),
   },
   table => [
     primaryKey({ columns: [table.dependencyId, table.relatedId] }),
