@@ -8,6 +8,7 @@ import { cleanup } from './cli/cleanup.ts';
 import { type Command, helpText, printLines } from './cli/command.ts';
 import { completionCommand } from './cli/completion.ts';
 import { demo } from './cli/demo.ts';
+import { dependencyCommands } from './cli/dependency.ts';
 import { doctor } from './cli/doctor.ts';
 import { helpCommand, topicList } from './cli/help.ts';
 import { imageCommands } from './cli/image.ts';
@@ -23,6 +24,7 @@ export const commands: readonly Command[] = [
   ...accountCommands,
   ...imageCommands,
   ...cacheCommands,
+  ...dependencyCommands,
   ...backupCommands,
   doctor,
   cleanup,

@@ -2,7 +2,7 @@
 
 import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';
-import { flagOf, readSettings, UsageError } from '../config.ts';
+import { flagOf, readSettings, type Settings, UsageError } from '../config.ts';
 import { wireTimeOrNull } from '../contract/wire.ts';
 import { parseAccountChange, parseNewAccount, parseNewApplication } from '../domain/registration.ts';
 import { findAccountByEmail, listAccounts } from '../store/accounts.ts';
@@ -21,8 +21,11 @@ import {
   withData,
 } from './command.ts';
 
-/** For commands about an existing account: a mistyped --data must not create a new data directory. */
-function withAccounts<T>(invocation: Invocation, use: (db: Db) => T | Promise<T>): Promise<T> {
+/** For commands about existing accounts: a mistyped --data must not create a new data directory. */
+export function withAccounts<T>(
+  invocation: Invocation,
+  use: (db: Db, settings: Settings) => T | Promise<T>,
+): Promise<T> {
   const { data } = readSettings(invocation.flags, invocation.environment).settings;
   if (!existsSync(databasePath(data)))
     throw new UsageError(`there is no database in ${resolve(data)}: name the data directory with --data`);
@@ -34,7 +37,7 @@ const quoted = (name: string, value: string) => `${name} ${JSON.stringify(value)
 const flagsGiven = (flags: ReadonlyMap<string, string>, ...fields: string[]) =>
   Object.fromEntries(fields.map(field => [field, quoted(flagOf(field), flags.get(flagOf(field)) ?? '')]));
 
-function getAccount(db: Db, email: string) {
+export function getAccount(db: Db, email: string) {
   const account = findAccountByEmail(db, email);
   if (!account) throw new UsageError(`there is no account ${email}; "assay user list" shows them`);
   return account;

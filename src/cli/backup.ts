@@ -2,15 +2,13 @@
 
 import { resolve } from 'node:path';
 import { readSettings, UsageError } from '../config.ts';
-import { isDiskFull } from '../domain/disk-full.ts';
 import { makeBackup } from '../store/backup/backup.ts';
 import { restoreBackup } from '../store/backup/restore.ts';
 import { type Verification, verifyBackup } from '../store/backup/verify.ts';
-import { DataError } from '../store/data/data.ts';
 import { masterKeyPath } from '../store/data/paths.ts';
 import { version } from '../version.ts';
 import { type Command, DATA_LINE, type Invocation, printLines, settingFlags } from './command.ts';
-import { createProgress, sizeText } from './progress.ts';
+import { sizeText, withProgress } from './progress.ts';
 
 const warn = (...lines: string[]) => process.stderr.write(lines.map(line => `assay: ${line}\n`).join(''));
 
@@ -112,36 +110,5 @@ const restore: Command = {
     return 0;
   },
 };
-
-/** Shows the progress of `work`. SIGINT and SIGTERM abort it, so that it can remove what it wrote. */
-async function withProgress<T>(
-  what: string,
-  work: (onProgress: (doneBytes: number, totalBytes: number) => void, signal: AbortSignal) => Promise<T>,
-): Promise<T> {
-  const progress = createProgress(what);
-  const stopped = new AbortController();
-  const stop = () => stopped.abort(new DataError(`${what} was stopped, and left nothing behind`));
-  process.once('SIGINT', stop);
-  process.once('SIGTERM', stop);
-  try {
-    return await work(progress.update, stopped.signal);
-  } catch (error) {
-    throw explain(error, what);
-  } finally {
-    progress.end();
-    process.off('SIGINT', stop);
-    process.off('SIGTERM', stop);
-  }
-}
-
-/** Turns errors of the operating system into messages that say what to do. */
-function explain(error: unknown, what: string): unknown {
-  const { code, path, message } = error as NodeJS.ErrnoException;
-  if (isDiskFull(error)) return new DataError(`${what}: the disk is full; free some space and try again`);
-  if (code === 'EACCES' || code === 'EPERM' || code === 'EROFS' || code === 'SQLITE_READONLY')
-    return new DataError(`${what}: this user may not use ${path ?? 'the directory'} (${message})`);
-  if (code === 'SQLITE_BUSY') return new DataError(`${what}: the database was busy for too long; try again`);
-  return error;
-}
 
 export const backupCommands: readonly Command[] = [backup, restore];

@@ -1,6 +1,5 @@
 // `assay cleanup`: removes everything that an instance has in Docker and in the firewall, while no server runs.
 
-import { createInterface } from 'node:readline/promises';
 import { readSettings, UsageError } from '../config.ts';
 import {
   isServed,
@@ -12,7 +11,7 @@ import {
 import { createDockerEngine } from '../engine/docker/docker-engine.ts';
 import { DataError, lockDataDirectory } from '../store/data/data.ts';
 import { inspectData } from '../store/database/inspect.ts';
-import { type Command, DATA_LINE, printLines, settingFlags } from './command.ts';
+import { askYesNo, type Command, DATA_LINE, printLines, settingFlags } from './command.ts';
 
 export const cleanup: Command = {
   name: 'cleanup',
@@ -69,15 +68,8 @@ function instanceIn(data: string): string {
   );
 }
 
-async function confirm(): Promise<boolean> {
-  if (!process.stdin.isTTY)
-    throw new UsageError('there is no terminal to ask on: use --yes to remove everything');
-  const terminal = createInterface({ input: process.stdin, output: process.stdout });
-  try {
-    return /^y(es)?$/i.test(
-      (await terminal.question('Remove all of it, and the firewall rules? [y/N] ')).trim(),
-    );
-  } finally {
-    terminal.close();
-  }
-}
+const confirm = () =>
+  askYesNo(
+    'Remove all of it, and the firewall rules? [y/N] ',
+    'there is no terminal to ask on: use --yes to remove everything',
+  );

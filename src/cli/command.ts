@@ -1,5 +1,6 @@
 // The type of a command of the command line, and what all commands share.
 
+import { createInterface } from 'node:readline/promises';
 import { readSettings, type Settings, settings, UsageError } from '../config.ts';
 import { Refusal } from '../domain/refusal.ts';
 import { createDataDirectory, openData } from '../store/data/data.ts';
@@ -63,6 +64,22 @@ export function printLines(...lines: readonly string[]): number {
 /** Prints the record with --json, else the lines. */
 export const print = ({ flags }: Invocation, record: unknown, lines: readonly string[]): number =>
   printLines(...(flags.has('--json') ? [JSON.stringify(record)] : lines));
+
+/** Asks on the terminal; no answer is no. Without a terminal, throws a usage error with the text. */
+export async function askYesNo(question: string, withoutTerminal: string): Promise<boolean> {
+  if (!process.stdin.isTTY) throw new UsageError(withoutTerminal);
+  const terminal = createInterface({ input: process.stdin, output: process.stderr });
+  const closed = new AbortController();
+  terminal.once('close', () => closed.abort());
+  try {
+    return /^y(es)?$/i.test((await terminal.question(question, { signal: closed.signal })).trim());
+  } catch (error) {
+    if (closed.signal.aborted) return false;
+    throw error;
+  } finally {
+    terminal.close();
+  }
+}
 
 /** Reports a refusal with the texts of the web pages. `given` names, for each field, what the user typed. */
 export async function describeRefusals<T>(

@@ -9,7 +9,16 @@ export type CompileState =
   | 'compiling'
   | 'compiled'
   | 'compile_failed';
-export type CompileEvent = 'upload' | 'recompile' | 'start' | 'compile' | 'fail' | 'cancel' | 'requeue';
+export type CompileEvent =
+  | 'upload'
+  | 'recompile'
+  /** The artifact comes from another appliance. */
+  | 'import'
+  | 'start'
+  | 'compile'
+  | 'fail'
+  | 'cancel'
+  | 'requeue';
 
 /** How long a launch command may take. */
 export const LAUNCH_SECONDS = { min: 5, max: 600, defaultValue: 60 };
@@ -18,7 +27,7 @@ export const LAUNCH_SECONDS = { min: 5, max: 600, defaultValue: 60 };
 export const COMPILE_CANCELED = 'The compile was canceled.';
 
 export const compileMachine: Machine<CompileState, CompileEvent> = {
-  waiting_archive_upload: { upload: 'enqueued_for_compile' },
+  waiting_archive_upload: { upload: 'enqueued_for_compile', import: 'compiled' },
   enqueued_for_compile: {
     upload: 'enqueued_for_compile',
     start: 'compiling',
@@ -31,14 +40,15 @@ export const compileMachine: Machine<CompileState, CompileEvent> = {
     cancel: 'compile_failed',
     requeue: 'enqueued_for_compile',
   },
-  compiled: { upload: 'enqueued_for_compile', recompile: 'enqueued_for_compile' },
-  compile_failed: { upload: 'enqueued_for_compile', recompile: 'enqueued_for_compile' },
+  compiled: { upload: 'enqueued_for_compile', recompile: 'enqueued_for_compile', import: 'compiled' },
+  compile_failed: { upload: 'enqueued_for_compile', recompile: 'enqueued_for_compile', import: 'compiled' },
 };
 
 export const UNFINISHED_COMPILES: readonly CompileState[] = unfinishedStates(
   compileMachine,
   'upload',
   'recompile',
+  'import',
 );
 
 export type MarketplaceState = CompileState | 'shared' | 'private';

@@ -5,7 +5,7 @@ import { COMPILE_CANCELED } from '../domain/dependency.ts';
 import { nameKey } from '../domain/names.ts';
 import type { Db } from './database/db.ts';
 import { listPage, type Page } from './database/page.ts';
-import { dependencies, relatedDependencies, suiteDependencies } from './database/schema.ts';
+import { accounts, dependencies, relatedDependencies, suiteDependencies } from './database/schema.ts';
 import { isNameTaken, keyOfChange } from './database/unique-name.ts';
 import type { Dependency } from './dependency-use.ts';
 import { followCurrentVersion, isVersionKept, keepForOthers } from './kept-versions.ts';
@@ -25,6 +25,16 @@ export function findVisibleDependency(db: Db, accountId: bigint, id: bigint): De
 
 export function listOwnDependencies(db: Db, ownerId: bigint, page: Page): Dependency[] {
   return listPage(db, dependencies, eq(dependencies.ownerId, ownerId), page);
+}
+
+/** Of all accounts, by name. */
+export function listAllDependencies(db: Db): { dependency: Dependency; ownerEmail: string }[] {
+  return db.orm
+    .select({ dependency: dependencies, ownerEmail: accounts.email })
+    .from(dependencies)
+    .innerJoin(accounts, eq(accounts.id, dependencies.ownerId))
+    .orderBy(dependencies.nameKey, dependencies.id)
+    .all();
 }
 
 /** Dependencies that other accounts share. */

@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import { LOST_VOLUME_KIND } from '../engine/engine.ts';
 import type { Log } from '../log.ts';
 import { deleteUnusedArtifacts, findArtifact } from '../store/artifacts.ts';
+import { removeAbandoned } from '../store/backup/work-directory.ts';
 import {
   isArchiveUsed,
   isBuildRunningSince,
@@ -18,12 +19,20 @@ import {
   projectExists,
   recordExists,
 } from '../store/cleanup/sweep.ts';
-import { archivePath, artifactPath, buildLogPath, jobDirectory, logFilterPath } from '../store/data/paths.ts';
+import {
+  archivePath,
+  artifactPath,
+  buildLogPath,
+  jobDirectory,
+  logFilterPath,
+  uploadDirectory,
+} from '../store/data/paths.ts';
 import type { Db } from '../store/database/db.ts';
 import { deleteUnusedVersions } from '../store/kept-versions.ts';
 import type { Artifacts } from './artifacts.ts';
 import type { Caches } from './caches.ts';
 import type { ContainerHost } from './container-host.ts';
+import { IMPORT_PREFIX } from './import-dependency.ts';
 import type { LogFilters } from './result/filter-logs.ts';
 import { sweepArtifactFiles, sweepExpiredArtifacts } from './result/sweep-artifacts.ts';
 
@@ -86,6 +95,7 @@ async function sweepOnce(
   };
   await attempt('jobs', () => sweepJobs(options));
   await attempt('files', () => sweepFiles(options));
+  await attempt('imports', () => sweepImports(options));
   await attempt('unused sources', sweepSources);
   await attempt('artifacts', () => sweepArtifacts(options));
   await attempt('old logs', () => sweepLogs(options));
@@ -211,6 +221,14 @@ const listDirectory = (path: string) =>
     if (error.code === 'ENOENT' || error.code === 'ENOTDIR') return [];
     throw error;
   });
+
+/** Removes the directories of imports that were killed. A new one may not be locked yet. */
+async function sweepImports({ dataDirectory }: SweepOptions): Promise<void> {
+  for (const name of await readdir(uploadDirectory(dataDirectory))) {
+    const path = join(uploadDirectory(dataDirectory), name);
+    if (name.startsWith(IMPORT_PREFIX) && isOld(path)) await removeAbandoned(path);
+  }
+}
 
 /** Removes artifacts that neither a dependency nor a kept version uses. */
 async function sweepArtifacts({ db, dataDirectory, artifacts }: SweepOptions): Promise<void> {

@@ -61,9 +61,10 @@ const tables: Record<string, Table> = {
   compile: {
     machine: compileMachine as Machine<string, string>,
     states: ['waiting_archive_upload', 'enqueued_for_compile', 'compiling', 'compiled', 'compile_failed'],
-    events: ['upload', 'recompile', 'start', 'compile', 'fail', 'cancel', 'requeue'],
+    events: ['upload', 'recompile', 'import', 'start', 'compile', 'fail', 'cancel', 'requeue'],
     edges: `
       waiting_archive_upload upload enqueued_for_compile
+      waiting_archive_upload import compiled
       enqueued_for_compile upload enqueued_for_compile
       enqueued_for_compile start compiling
       enqueued_for_compile fail compile_failed
@@ -74,10 +75,12 @@ const tables: Record<string, Table> = {
       compiling requeue enqueued_for_compile
       compiled upload enqueued_for_compile
       compiled recompile enqueued_for_compile
+      compiled import compiled
       compile_failed upload enqueued_for_compile
-      compile_failed recompile enqueued_for_compile`,
+      compile_failed recompile enqueued_for_compile
+      compile_failed import compiled`,
     final: ['waiting_archive_upload', 'compiled', 'compile_failed'],
-    beyond: ['upload', 'recompile'],
+    beyond: ['upload', 'recompile', 'import'],
   },
   deploy: {
     machine: deployMachine as Machine<string, string>,

@@ -134,7 +134,16 @@ const compileEventTypes: Record<string, string> = {
 };
 
 for (const [state, way] of Object.entries(compileWays))
-  for (const event of ['upload', 'start', 'compile', 'fail', 'cancel', 'requeue'] as const) {
+  for (const event of [
+    'upload',
+    'recompile',
+    'import',
+    'start',
+    'compile',
+    'fail',
+    'cancel',
+    'requeue',
+  ] as const) {
     const next = compileMachine[state as keyof typeof compileMachine][event];
     test(`a dependency that is ${state}, on ${event}, ${next ? `is ${next}` : 'stays'}`, () => {
       using fixture = openFixture();

@@ -21,7 +21,7 @@ export type Captured = {
 /** Thrown when `mayContinue` returns false. */
 export class CaptureStopped extends Error {}
 
-const KEPT_TYPES = new Set(['file', 'link', 'symlink', 'directory', 'fifo']);
+export const KEPT_TYPES = new Set(['file', 'link', 'symlink', 'directory', 'fifo']);
 const CHECK_EVERY_BYTES = 8 << 20;
 
 /**
@@ -30,8 +30,16 @@ const CHECK_EVERY_BYTES = 8 << 20;
  */
 export async function captureTar(
   source: Readable,
-  target: { file: string; prefix: string; owner: RunAs; mayContinue(sizeBytes: number): boolean },
+  target: {
+    file: string;
+    prefix: string;
+    owner: RunAs;
+    mayContinue(sizeBytes: number): boolean;
+    /** Whether the source is a stored tar, to change its owner. */
+    isStored?: boolean;
+  },
 ): Promise<Captured> {
+  const nameOf = target.isStored ? withoutSlash : renamed;
   const hash = createHash('sha256');
   const tar = pack();
   const entries = extract();
@@ -53,16 +61,16 @@ export async function captureTar(
   let sizeBytes = 0;
   let files = 0;
   let checkedBytes = 0;
-  hash.update(`${JSON.stringify(target.prefix)}\n`);
+  hash.update(prefixLine(target.prefix));
   try {
     for await (const entry of entries) {
-      const header = canonical(entry.header, target.owner);
+      const header = canonical(entry.header, target.owner, nameOf);
       if (!header) {
         entry.resume();
         continue;
       }
       if (header.type !== 'directory') files += 1;
-      hash.update(`${JSON.stringify(identity(header))}\n`);
+      hash.update(identityLine(header));
       // A sparse file uses no disk space in the volume, but its full size when it is unpacked.
       if (header.size > CHECK_EVERY_BYTES && !target.mayContinue(sizeBytes + header.size))
         throw new CaptureStopped('stopped');
@@ -127,33 +135,41 @@ export function directoriesTar(paths: readonly string[], owner: RunAs): Readable
   return Readable.from(tar as AsyncIterable<Buffer>, { objectMode: false });
 }
 
-type Kept = Pick<Header, 'name' | 'type' | 'mode' | 'uid' | 'gid' | 'size' | 'mtime'> & { linkname?: string };
+/** The hash begins with it: an artifact works only at its prefix. */
+export const prefixLine = (prefix: string) => `${JSON.stringify(prefix)}\n`;
+
+export type Kept = Pick<Header, 'name' | 'type' | 'mode' | 'uid' | 'gid' | 'size' | 'mtime'> & {
+  linkname?: string;
+};
 
 /** The header for the stored tar, with the name under which it is unpacked. Undefined for entries that are not stored. */
-function canonical(header: Header, { uid, gid }: RunAs): Kept | undefined {
+function canonical(header: Header, { uid, gid }: RunAs, nameOf: (name: string) => string): Kept | undefined {
   const type = header.type ?? 'file';
   // Other types are the markers of an overlay for deleted files.
   if (!KEPT_TYPES.has(type)) return undefined;
   return {
-    name: renamed(header.name),
+    name: nameOf(header.name),
     type,
-    mode: header.mode ?? 0o644,
+    // Docker adds the type of the file, which a tar does not keep.
+    mode: (header.mode ?? 0o644) & 0o7777,
     uid,
     gid,
     size: type === 'file' ? (header.size ?? 0) : 0,
     ...(header.mtime && { mtime: header.mtime }),
     ...((type === 'link' || type === 'symlink') && {
-      linkname: type === 'link' ? renamed(header.linkname ?? '') : (header.linkname ?? ''),
+      linkname: type === 'link' ? nameOf(header.linkname ?? '') : (header.linkname ?? ''),
     }),
   };
 }
 
+const withoutSlash = (name: string) => name.replace(/\/$/, '');
+
 function renamed(name: string): string {
-  const inside = name.replace(/^\/?[^/]*\/?/, '').replace(/\/$/, '');
+  const inside = withoutSlash(name.replace(/^\/?[^/]*\/?/, ''));
   return VOLUME_DIRECTORY.slice(1) + (inside === '' ? '' : `/${inside}`);
 }
 
-/** What the hash covers: no times and no owner. */
-function identity({ name, type, mode, size, linkname }: Kept): unknown[] {
-  return [name, type, mode, size, linkname ?? ''];
+/** What the hash covers, as one line: no times and no owner. */
+export function identityLine({ name, type, mode, size, linkname }: Kept): string {
+  return `${JSON.stringify([name, type, mode, size, linkname ?? ''])}\n`;
 }

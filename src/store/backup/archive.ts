@@ -36,7 +36,7 @@ export const kept = [
 export const sshNames = ['ssh/config', 'ssh/known_hosts'];
 
 const CHUNK_BYTES = 256 * 1024;
-const BLOCK_BYTES = 512;
+export const BLOCK_BYTES = 512;
 const NAME_BYTES = 100;
 const OCTAL_SIZE_BYTES = 8 ** 11;
 const NAMED_AT_MOST = 20;

@@ -84,16 +84,7 @@ function recordBackup(data: string): void {
 }
 
 async function checkOptions(data: string, file: string, options: BackupOptions): Promise<Buffer | undefined> {
-  if (!existsSync(databasePath(data)))
-    throw new DataError(`there is no database in ${data}: name the data directory with --data`);
-  if (!relative(data, file).startsWith('..'))
-    throw new DataError(
-      `${file} is in the data directory itself: put the backup elsewhere, best on another disk`,
-    );
-  const parent = await stat(dirname(file)).catch(() => undefined);
-  if (!parent?.isDirectory()) throw new DataError(`there is no directory ${dirname(file)}: make it first`);
-  if ((await stat(file).catch(() => undefined))?.isDirectory())
-    throw new DataError(`${file} is a directory: name a file in it`);
+  await checkNewFile(data, file);
   if (!options.keys) return undefined;
   const key = readMasterKey(data, options.environment);
   if (!key)
@@ -101,6 +92,20 @@ async function checkOptions(data: string, file: string, options: BackupOptions):
       `--with-key: the master key is not in ${data}: leave the flag out, and keep a copy of the key yourself`,
     );
   return key;
+}
+
+/** Refuses a data directory without a database, and a file that cannot be made or would be inside it. */
+export async function checkNewFile(data: string, file: string): Promise<void> {
+  if (!existsSync(databasePath(data)))
+    throw new DataError(`there is no database in ${data}: name the data directory with --data`);
+  if (!relative(data, file).startsWith('..'))
+    throw new DataError(
+      `${file} is in the data directory itself: put the file elsewhere, best on another disk`,
+    );
+  const parent = await stat(dirname(file)).catch(() => undefined);
+  if (!parent?.isDirectory()) throw new DataError(`there is no directory ${dirname(file)}: make it first`);
+  if ((await stat(file).catch(() => undefined))?.isDirectory())
+    throw new DataError(`${file} is a directory: name a file in it`);
 }
 
 /**

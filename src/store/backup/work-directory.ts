@@ -24,7 +24,8 @@ export async function inWorkDirectory<T>(
   }
 }
 
-async function removeAbandoned(path: string): Promise<void> {
+/** Removes the directory, unless the process that made it is alive. */
+export async function removeAbandoned(path: string): Promise<void> {
   try {
     lockDataDirectory(path).release();
   } catch (error) {
