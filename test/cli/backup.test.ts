@@ -509,6 +509,7 @@ test('verify names damage that existed before the backup: an encrypted value, an
   const sqlite = openSqlite(databasePath(data));
   sqlite.prepare('UPDATE environment_variables SET content = zeroblob(70)').run();
   sqlite.prepare(addArtifact).run('ef01');
+  sqlite.exec("INSERT INTO facts (name, value) VALUES ('appliance_key', 'AAAA')");
   sqlite.close();
   writeFileSync(join(data, archiveName), 'other bytes');
   assert.deepEqual((await save(again, { keys: true, data })).missing, ['artifacts/ef01.tar.zst']);
@@ -516,6 +517,7 @@ test('verify names damage that existed before the backup: an encrypted value, an
     `${archiveName} was damaged already when the backup was made`,
     'artifacts/ef01.tar.zst is missing, and was already when the backup was made',
     `assay.db: content of row ${planted.variable_id} of environment_variables cannot be decrypted`,
+    'assay.db: the signing key of the appliance cannot be decrypted',
   ]);
 });
 

@@ -5,6 +5,7 @@ import { existsSync } from 'node:fs';
 import { access, constants, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { basename, dirname, join, resolve } from 'node:path';
+import { APPLIANCE_KEY, APPLIANCE_KEY_CELL } from '../appliance.ts';
 import { createDataDirectory, DataError, KEY_CHECK_CELL, readMasterKey } from '../data/data.ts';
 import { isDamageError } from '../database/database-check.ts';
 import { openSqlite, type Sqlite } from '../database/db.ts';
@@ -126,5 +127,13 @@ function openValues(sqlite: Sqlite, vault: Vault, report: (lines: string[]) => v
       }
     }
   }
+  const key = sqlite.prepare('SELECT value FROM facts WHERE name = ?').pluck().get(APPLIANCE_KEY);
+  if (key !== undefined)
+    try {
+      vault.open(Buffer.from(key as string, 'base64'), APPLIANCE_KEY_CELL);
+      opened++;
+    } catch {
+      report([`${databaseName}: the signing key of the appliance cannot be decrypted`]);
+    }
   return opened;
 }
