@@ -7,9 +7,11 @@
 
 import { createHash, hash } from 'node:crypto';
 import { open } from 'node:fs/promises';
+import { availableParallelism } from 'node:os';
 import { promisify } from 'node:util';
 import { constants, crc32, deflateRaw, deflateRawSync } from 'node:zlib';
 import { type ContentHash, startContentHash } from '../../content-hash.ts';
+import { freeBuffer } from './free-buffer.ts';
 import {
   DEFLATED,
   directoryEnd,
@@ -24,7 +26,8 @@ import {
 export type ZipWriter = AsyncDisposable & {
   /**
    * Appends a file. It is deflated if its beginning gets smaller that way. Throws if the content is not as long as
-   * announced or its stream fails; then the ZIP is as it was before, and more files can be added.
+   * announced or its stream fails; then the ZIP is as it was before, and more files can be added. Copies each chunk before it
+   * reads the next.
    */
   add(entry: NewEntry, content: AsyncIterable<Buffer>): Promise<void>;
   /** Writes the directory and syncs the file. Returns the entries in order of path. */
@@ -39,8 +42,10 @@ const MAX_QUEUED = 16;
 const MIN_DEFLATE_BYTES = 128;
 /** Deflating so little takes less time on this thread than on another. */
 const SYNC_BYTES = 16 << 10;
-/** How long the writer waits for deflate, in all. After that, a block is stored as it is while too many others wait. */
-const MAX_WAIT_MS = 1_000;
+/** How long the writer waits for deflate, in all. After that, a block is stored as it is unless a processor is idle. */
+const MAX_WAIT_MS = 250;
+/** Docker needs one to read the files, and this process another one to write them. */
+const IDLE_PROCESSORS = Math.max(0, availableParallelism() - 2);
 /** From this size on, checksums are computed on another thread. */
 const THREAD_BYTES = 16 << 20;
 const WRITE_BYTES = 1 << 20;
@@ -113,11 +118,11 @@ export async function createZip(file: string): Promise<ZipWriter> {
     return deflated;
   }
 
-  async function settle(deflated: Promise<Buffer>): Promise<Buffer> {
+  async function settle<T>(deflated: Promise<T>): Promise<T> {
     const startedAt = performance.now();
-    const block = await deflated;
+    const settled = await deflated;
     waitedMs += performance.now() - startedAt;
-    return block;
+    return settled;
   }
 
   async function appendWaiting(leave = 0): Promise<void> {
@@ -138,15 +143,14 @@ export async function createZip(file: string): Promise<ZipWriter> {
 
   /** A file of one block. It is deflated while the next files are read. */
   async function addSmall(entry: NewEntry, content: AsyncIterable<Buffer>): Promise<void> {
-    const chunks: Buffer[] = [];
+    const block = Buffer.allocUnsafe(entry.sizeBytes);
     let readBytes = 0;
     for await (const chunk of content) {
+      if (readBytes + chunk.length <= block.length) block.set(chunk, readBytes);
       readBytes += chunk.length;
-      if (readBytes > entry.sizeBytes) break;
-      chunks.push(chunk);
+      if (readBytes > block.length) break;
     }
-    if (readBytes !== entry.sizeBytes) throw new Error(WRONG_LENGTH);
-    const block = Buffer.concat(chunks);
+    if (readBytes !== block.length) throw new Error(WRONG_LENGTH);
     const deflated = block.length < MIN_DEFLATE_BYTES ? Promise.resolve(block) : deflate(block, true);
     waiting.push({ entry, block, deflated, sha256: hash('sha256', block) });
     await appendWaiting(BLOCKS_AT_ONCE);
@@ -158,46 +162,65 @@ export async function createZip(file: string): Promise<ZipWriter> {
     const sums = checksums(entry.sizeBytes);
     let readBytes = 0;
     let method: typeof STORED | typeof DEFLATED | undefined;
-    let chunks: Buffer[] = [];
+    let block = Buffer.allocUnsafe(BLOCK_BYTES);
     let blockBytes = 0;
-    const queued: Promise<Buffer>[] = [];
+    /** Blocks that are deflated or stored, in order. */
+    const queued: { block: Buffer; pieces: Promise<Buffer[]> }[] = [];
     const header = (storedBytes: number, sum: number) =>
       localHeader({ ...entry, method: method ?? STORED, crc32: sum, storedBytes });
 
+    const appendNext = async () => {
+      const next = queued.shift() as (typeof queued)[0];
+      for (const piece of await settle(next.pieces)) {
+        await append(piece);
+        freeBuffer(piece);
+      }
+      freeBuffer(next.block);
+    };
+
     const endBlock = async () => {
-      const block = Buffer.concat(chunks);
+      const full = block.length === blockBytes ? block : block.subarray(0, blockBytes);
       const isLast = readBytes === entry.sizeBytes;
-      chunks = [];
+      block = Buffer.allocUnsafe(BLOCK_BYTES);
       blockBytes = 0;
       if (method === undefined) {
-        const first = await deflate(block, isLast);
-        method = first.length < block.length * WORTHWHILE ? DEFLATED : STORED;
+        const first = await deflate(full, isLast);
+        method = first.length < full.length * WORTHWHILE ? DEFLATED : STORED;
         await append(header(0, 0));
-        await append(method === DEFLATED ? first : block);
+        await append(method === DEFLATED ? first : full);
         return;
       }
-      while (deflates >= BLOCKS_AT_ONCE && waitedMs < MAX_WAIT_MS)
-        await append(await settle(queued.shift() as Promise<Buffer>));
-      queued.push(
-        deflates < BLOCKS_AT_ONCE ? deflate(block, isLast) : Promise.resolve(storedBlocks(block, isLast)),
-      );
-      if (queued.length > MAX_QUEUED) await append(await (queued.shift() as Promise<Buffer>));
+      while (deflates >= BLOCKS_AT_ONCE && waitedMs < MAX_WAIT_MS) await appendNext();
+      const atOnce = waitedMs < MAX_WAIT_MS ? BLOCKS_AT_ONCE : Math.min(BLOCKS_AT_ONCE, IDLE_PROCESSORS);
+      const pieces =
+        deflates < atOnce
+          ? deflate(full, isLast).then(deflated => [deflated])
+          : Promise.resolve(storedBlocks(full, isLast));
+      // Awaited later, after other blocks have been read.
+      pieces.catch(() => {});
+      queued.push({ block: full, pieces });
+      if (queued.length > MAX_QUEUED || deflates === 0) await appendNext();
     };
 
     for await (const chunk of content) {
-      readBytes += chunk.length;
-      if (readBytes > entry.sizeBytes) break;
+      if (readBytes + chunk.length > entry.sizeBytes) throw new Error(WRONG_LENGTH);
       await sums.update(chunk);
-      if (method === STORED) {
-        await append(chunk);
-        continue;
+      for (let rest = chunk; rest.length > 0; ) {
+        if (method === STORED) {
+          await append(rest);
+          readBytes += rest.length;
+          break;
+        }
+        const taken = Math.min(rest.length, BLOCK_BYTES - blockBytes);
+        block.set(rest.subarray(0, taken), blockBytes);
+        blockBytes += taken;
+        readBytes += taken;
+        rest = rest.subarray(taken);
+        if (blockBytes === BLOCK_BYTES || readBytes === entry.sizeBytes) await endBlock();
       }
-      chunks.push(chunk);
-      blockBytes += chunk.length;
-      if (blockBytes >= BLOCK_BYTES || readBytes === entry.sizeBytes) await endBlock();
     }
     if (readBytes !== entry.sizeBytes) throw new Error(WRONG_LENGTH);
-    for (const block of queued) await append(await block);
+    while (queued.length > 0) await appendNext();
 
     const offset = headerAt + header(0, 0).length;
     const storedBytes = batchAt + filled - offset;

@@ -3,6 +3,7 @@
 import type { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { extract, type Header } from 'tar-stream';
+import { freeBuffer } from './free-buffer.ts';
 import { BadArchive } from './zip-reader.ts';
 
 export type TarFile = {
@@ -12,6 +13,7 @@ export type TarFile = {
   sizeBytes: number;
   isExecutable: boolean;
   modifiedAt: Date;
+  /** A chunk can be used until the next one is read. */
   content: AsyncIterable<Buffer>;
 };
 
@@ -28,7 +30,7 @@ export async function readTar(
   try {
     for await (const entry of entries) {
       entry.on('error', () => {});
-      const taken = await take({ ...describe(entry.header), content: entry as AsyncIterable<Buffer> });
+      const taken = await take({ ...describe(entry.header), content: freeing(entry) });
       if (taken === 'stop') return;
       entry.resume();
     }
@@ -36,6 +38,13 @@ export async function readTar(
   } catch (error) {
     const isCutOff = (error as Error).message === 'Unexpected end of data';
     throw isCutOff ? new BadArchive('the tar is cut off', { cause: error }) : error;
+  }
+}
+
+async function* freeing(entry: AsyncIterable<unknown>): AsyncGenerator<Buffer> {
+  for await (const chunk of entry as AsyncIterable<Buffer>) {
+    yield chunk;
+    freeBuffer(chunk);
   }
 }
 

@@ -24,8 +24,8 @@ const UTF8_NAMES = 1 << 11;
 const MAX_UINT16 = 0xffff;
 const MAX_UINT32 = 0xffffffff;
 
-/** A block as a part of a deflated file that is not compressed. It begins and ends at a whole byte. */
-export function storedBlocks(block: Buffer, isLast: boolean): Buffer {
+/** A block as a part of a deflated file that is not compressed, in pieces. It begins and ends at a whole byte. */
+export function storedBlocks(block: Buffer, isLast: boolean): Buffer[] {
   const pieces: Buffer[] = [];
   for (let at = 0; at < block.length; at += MAX_UINT16) {
     const piece = block.subarray(at, at + MAX_UINT16);
@@ -35,7 +35,7 @@ export function storedBlocks(block: Buffer, isLast: boolean): Buffer {
     header.writeUInt16LE(~piece.length & MAX_UINT16, 3);
     pieces.push(header, piece);
   }
-  return Buffer.concat(pieces);
+  return pieces;
 }
 
 export function localHeader(entry: NewEntry & Pick<StoredEntry, 'method' | 'crc32' | 'storedBytes'>): Buffer {

@@ -40,6 +40,12 @@ test('case matters only if asked, in every script', () => {
   assert.deepEqual(linesOf(log, 'ärger', true), [3]);
 });
 
+test('a long text is found in any case too', () => {
+  const text = 'The quick brown fox jumps over the lazy dog';
+  assert.deepEqual(linesOf(`x\n${text.toUpperCase()}\n${text}\n`, text), [1, 2]);
+  assert.deepEqual(linesOf(`x\n${text.toUpperCase()}\n${text}\n`, text, true), [2]);
+});
+
 test('a text is literal, and never reaches over a line', () => {
   assert.deepEqual(linesOf('a.*b\naxxb\n', 'a.*b'), [0]);
   assert.deepEqual(linesOf('one\ntwo\n', 'one two'), []);
