@@ -61,19 +61,24 @@ const fields = {
     doc: 'Directory inside the archive to enter before the command runs.',
     check: checkSource,
   }),
-  launch_command: optional({ doc: 'Starts the dependency before a suite; must detach.', multiline: true }),
+  launch_command: optional({
+    doc: 'Starts the dependency before a suite; must return, so daemons run in the background. `$ASSAY_RUN` is a writable directory for its sockets, data and logs.',
+    multiline: true,
+  }),
   launch_timeout: wholeNumber(
     `How many seconds the launch command may take; ${LAUNCH_SECONDS.defaultValue} by default.`,
     LAUNCH_SECONDS.min,
     LAUNCH_SECONDS.max,
   ),
   environment: optional({
-    doc: 'Variables for suites and compiles that use the dependency: lines of `NAME=value`, in which `$PREFIX` is its prefix.',
-    example: 'PGHOST=/tmp',
+    doc: 'Variables for suites and compiles that use the dependency: lines of `NAME=value`. `$PREFIX` in a value is its prefix and `$ASSAY_RUN` the directory of its daemon; nothing else is replaced. A variable of the suite with the same name wins.',
+    example: 'PGHOST=$ASSAY_RUN',
     multiline: true,
     check: checkEnvironment,
   }),
-  library_path: flag('Whether its libraries are on LD_LIBRARY_PATH; true by default.'),
+  library_path: flag(
+    'Whether its libraries are on LD_LIBRARY_PATH; true by default. The log of a compile names programs of the image that would load them.',
+  ),
   recompile: flag('Whether to compile it again when the artifact of a related dependency changes.'),
   description: optional({ doc: 'Arbitrary text.', example: 'Compression', multiline: true }),
   image: imageField('The image to compile in instead of the default one:'),

@@ -58,7 +58,7 @@ export function checkPrefix(prefix: string): NameError | undefined {
     return 'invalid_format';
   const top = `/${segments[0]}`;
   if (systemDirectories.has(top) || top.startsWith('/lib') || prefix === '/srv') return 'is_reserved';
-  return /^\/srv\/(?:project|cache|artifacts|\.assay)(?:\/|$)/.test(prefix) ? 'is_reserved' : undefined;
+  return /^\/srv\/(?:project|cache|artifacts|run|\.assay)(?:\/|$)/.test(prefix) ? 'is_reserved' : undefined;
 }
 
 /** The directory inside an archive to compile in; empty is the root. The compile detects a symlink that leads out. */

@@ -18,6 +18,7 @@ import {
   type RunAs,
   resourceName,
 } from '../domain/container/container-plan.ts';
+import type { MountedDependency } from '../domain/container/dependency-environment.ts';
 import { directoriesTar, openArtifact } from '../engine/archive/artifact-tar.ts';
 import type { UnionPlan, VolumeDirectory } from '../engine/engine.ts';
 import { findArtifact, setArtifactVolume } from '../store/artifacts.ts';
@@ -43,7 +44,7 @@ type BuildPrefix = {
 export type Artifacts = {
   attachToSuite(suiteId: bigint): Promise<Attached>;
   /** The artifacts of dependencies and of those they were compiled with, in search order. Throws CannotRun if one is missing. */
-  listArtifacts(dependencies: readonly UsedDependency[]): PlacedArtifact[];
+  listArtifacts(dependencies: readonly UsedDependency[]): (PlacedArtifact & MountedDependency)[];
   /** Mounts the prefixes of related dependencies, and the dependency's own prefix, writable. */
   attachToCompile(dependency: Dependency, related: readonly PlacedArtifact[]): Promise<BuildPrefix>;
   /** The volumes that `attachToCompile` creates, in the order in which they can be removed. */
@@ -181,9 +182,10 @@ export function createArtifacts({ db, host, dataDirectory, runAs }: ArtifactOpti
     return [...new Map(mounts.map(mount => [mount.target, mount])).values()];
   }
 
-  function placed(dependency: Dependency): PlacedArtifact {
+  function placed(dependency: Dependency): PlacedArtifact & MountedDependency {
     const artifact = dependency.artifactHash === null ? undefined : findArtifact(db, dependency.artifactHash);
-    if (artifact) return { hash: artifact.hash, prefix: artifact.prefix };
+    const { id, name, environment, libraryPath } = dependency;
+    if (artifact) return { id, name, environment, libraryPath, hash: artifact.hash, prefix: artifact.prefix };
     throw new CannotRun(
       dependency.compileState === 'compile_failed'
         ? `The dependency ${dependency.name} has never been compiled: its compile failed.`
@@ -200,13 +202,13 @@ export function createArtifacts({ db, host, dataDirectory, runAs }: ArtifactOpti
   return {
     async attachToSuite(suiteId) {
       const { search, launch } = order(listSuiteDependencies(db, suiteId));
-      if (search.length === 0) return { dependencies: [], prefixes: [], mounts: [] };
+      if (search.length === 0) return { dependencies: [], used: [], mounts: [] };
       const artifacts = search.map(placed);
       const volumes = await readyAll(artifacts);
       await findNestedDirectories(artifacts, volumes);
       return {
         dependencies: launch,
-        prefixes: [...new Set(artifacts.map(({ prefix }) => prefix))],
+        used: artifacts,
         mounts: await mountAll(planArtifactMounts(artifacts, isInside), volumes),
       };
     },

@@ -3,13 +3,14 @@
 
 import { randomBytes } from 'node:crypto';
 import { rmSync } from 'node:fs';
-import { chmod, readFile, rm, writeFile } from 'node:fs/promises';
+import { chmod, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import {
   type CompileVerdict,
   classifyCompile,
   hashRecipe,
   KEEP_STEP,
+  LIBRARIES_STEP,
   planCompile,
   UNPACK_STEP,
 } from '../domain/container/compile-plan.ts';
@@ -41,6 +42,7 @@ import {
   type JobOptions,
   jobWork,
   mayContinueJob,
+  readJson,
   removeResources,
 } from './job.ts';
 import {
@@ -51,6 +53,7 @@ import {
   saveArtifact,
   useArtifact,
 } from './save-artifact.ts';
+import { writeEnvironment } from './suite-variables.ts';
 
 /** Connects compiles to the queue. */
 export const compileWork = (options: CompileJobOptions) =>
@@ -93,11 +96,14 @@ function createCompileJob(options: CompileJobOptions, dependency: Dependency): J
     dependency,
     resources: { containers: [base.name], volumes: options.artifacts.compileVolumes(id) },
     isRepeatable: true,
-    describeStep: name =>
-      name === UNPACK_STEP
-        ? `unpacking the archive, ${dependency.archiveFileSize} bytes`
-        : `compiling ${dependency.name}: ${dependency.command.trim().split('\n')[0]}`,
-    onStepBegun: name => beginCompileStep(db, id, name),
+    describeStep(name) {
+      if (name === LIBRARIES_STEP) return undefined;
+      if (name === UNPACK_STEP) return `unpacking the archive, ${dependency.archiveFileSize} bytes`;
+      return `compiling ${dependency.name}: ${dependency.command.trim().split('\n')[0]}`;
+    },
+    onStepBegun(name) {
+      if (name !== LIBRARIES_STEP) beginCompileStep(db, id, name);
+    },
     start: log => start(options, job, log),
     resume: log => resume(options, job, log),
     classify: outcome => classifyCompile(outcome, { ...options.settings, attempts: dependency.attempts }),
@@ -150,6 +156,7 @@ async function start(options: CompileJobOptions, job: CompileJob, log: LogWriter
   const { mounts, volume, inside } = await artifacts.attachToCompile(dependency, related);
   const started: StartedCompile = { ...recipe, prefix: dependency.prefix, volume, inside };
   await writeFile(startedFile(job), JSON.stringify(started), { flush: true });
+  const environmentFile = await writeEnvironment(job.directory, [], related);
   const plan = planCompile({
     instance: instanceOf(db),
     dependency,
@@ -160,7 +167,7 @@ async function start(options: CompileJobOptions, job: CompileJob, log: LogWriter
     image,
     network,
     limits: options.settings,
-    prefixes: [...new Set(related.map(({ prefix }) => prefix))],
+    ...(environmentFile && { environmentFile }),
     artifactMounts: mounts,
   });
   return finish(options, job, log, started, await followContainer(options, job, log, plan));
@@ -233,14 +240,5 @@ async function prepareArchive(
     if ((error as NodeJS.ErrnoException).code === 'ENOENT')
       throw new CannotRun('The archive is missing from the data directory: upload it again.');
     throw error;
-  }
-}
-
-/** Undefined if the file is missing or incomplete after a crash. */
-async function readJson<T>(file: string): Promise<T | undefined> {
-  try {
-    return JSON.parse(await readFile(file, 'utf8')) as T;
-  } catch {
-    return undefined;
   }
 }

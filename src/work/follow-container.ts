@@ -33,6 +33,8 @@ export type ContainerRun = {
   isDiskFull(): boolean;
   /** Returns the log line for the start of a step. */
   describeStep(name: string): string | undefined;
+  /** Returns the log line for a step that has succeeded. */
+  describeEnd?(name: string, durationMs: number | undefined): string | undefined;
   /** Called when a step begins. Repeated if the server is killed meanwhile. */
   onStepBegun?(name: string): void;
 };
@@ -279,7 +281,12 @@ async function follow(
     } else if (record.kind === 'step') {
       progress.step = record.name;
       if (record.phase === 'begin') run.onStepBegun?.(record.name);
-      const title = record.phase === 'begin' ? run.describeStep(record.name) : undefined;
+      const title =
+        record.phase === 'begin'
+          ? run.describeStep(record.name)
+          : record.status === 0
+            ? run.describeEnd?.(record.name, record.durationMs)
+            : undefined;
       await log.append(mask.end(), record.rawOffset);
       // The line and the offset after the record are one write, so a crash leaves both or neither.
       if (title === undefined) await log.append(Buffer.alloc(0), rawEnd);
@@ -288,7 +295,8 @@ async function follow(
     } else if (record.kind === 'exit') {
       // A server that resumes before the verdict is recorded has to read it again.
       rawEnd = record.rawOffset;
-      outcome = { kind: 'exit', step: record.name, status: record.status, outOfMemory: record.outOfMemory };
+      const { name: step, status, outOfMemory, overran } = record;
+      outcome = { kind: 'exit', step, status, outOfMemory, ...(overran && { overran }) };
     } else outcome = { kind: 'tampered' };
   }
   if (signals.signal.aborted && !outcome) return undefined;

@@ -1,7 +1,7 @@
 // The lifecycle of a job, which is a build or a compile: claim it, start its container or resume one that a previous server
 // started, classify the outcome, record it, clean up. suite-job.ts and compile-job.ts supply what differs.
 
-import { mkdir, rm } from 'node:fs/promises';
+import { mkdir, readFile, rm } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import type { Settings } from '../config.ts';
 import { type Limits, resourceName } from '../domain/container/container-plan.ts';
@@ -296,6 +296,15 @@ export async function createJobDirectory({
   await rm(directory, { recursive: true, force: true });
   await mkdir(directory, { recursive: true, mode: 0o700 });
   await createOutput(outputFile);
+}
+
+/** Reads a file of the job's directory. Undefined if it is missing or incomplete after a crash. */
+export async function readJson<T>(file: string): Promise<T | undefined> {
+  try {
+    return JSON.parse(await readFile(file, 'utf8')) as T;
+  } catch {
+    return undefined;
+  }
 }
 
 /** Polled during long reads and writes by the server itself. */

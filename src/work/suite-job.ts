@@ -1,14 +1,16 @@
 // Runs a build as a job: collects its source, variables, cache and dependencies, plans its container, and makes the checkout
 // in a separate container if the image has no git.
 
+import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { isFinishedBuild } from '../domain/build.ts';
 import { CHECKOUT_STEP, volumeCheckoutPlan } from '../domain/container/checkout-script.ts';
 import { forkCacheName, type Mount, workspaceVolumeName } from '../domain/container/container-plan.ts';
+import type { MountedDependency } from '../domain/container/dependency-environment.ts';
 import { COMMAND_STEP } from '../domain/container/entry-script.ts';
 import {
-  type AttachedDependency,
-  launchStep,
+  findLaunched,
+  type LaunchedDependency,
   planSuite,
   type SuiteOptions,
   suiteCheckout,
@@ -39,6 +41,7 @@ import {
   JobEnded,
   type JobOptions,
   jobWork,
+  readJson,
   removeResources,
 } from './job.ts';
 import { collectArtifacts } from './result/collect-artifacts.ts';
@@ -46,13 +49,7 @@ import { collectTests } from './result/collect-tests.ts';
 import { recordPresentInputs, recordUsedInputs, variablesOf } from './result/record-inputs.ts';
 import { logFailure } from './source/fetch-mirror.ts';
 import { findSource, trustedSource } from './source/source.ts';
-import {
-  areTooLarge,
-  environmentFile,
-  readSecrets,
-  VARIABLES_TOO_LARGE,
-  writeVariables,
-} from './suite-variables.ts';
+import { readSecrets, writeEnvironment, writeSecrets } from './suite-variables.ts';
 
 type SuiteJobOptions = JobOptions & {
   /** Returns the artifacts of the suite's dependencies, ready to mount. */
@@ -84,12 +81,18 @@ export const suiteWork = (options: SuiteJobOptions, isSourceMissing: (projectId:
 export type Attached = {
   /** In launch order. */
   dependencies: Dependency[];
-  /** In search order, without duplicates. */
-  prefixes: string[];
+  /** The same, in search order. */
+  used: MountedDependency[];
   mounts: Mount[];
 };
 
-type SuiteJob = Job<Verdict> & { launched: AttachedDependency[] };
+/** What the log needs to know of a dependency that is started. */
+type Launched = Pick<LaunchedDependency, 'name' | 'launchCommand' | 'launchSeconds'>;
+
+type SuiteJob = Job<Verdict> & { launched: Launched[] };
+
+/** For a server that resumes: the dependencies may change meanwhile. */
+const launchedFile = ({ directory }: SuiteJob) => join(directory, 'launched');
 
 function createSuiteJob(options: SuiteJobOptions, build: Build): Job<Verdict> {
   const { db } = options;
@@ -107,6 +110,12 @@ function createSuiteJob(options: SuiteJobOptions, build: Build): Job<Verdict> {
     isRepeatable: false,
     launched: [],
     describeStep: name => describeStep(options, build, job.launched, name),
+    describeEnd(name, durationMs) {
+      const dependency = findLaunched(job.launched, name);
+      if (!dependency) return undefined;
+      const time = durationMs === undefined ? '' : ` in ${(durationMs / 1000).toFixed(1)} s`;
+      return `${dependency.name} started${time}`;
+    },
     async start(log, release) {
       // Read once, so that exactly the values that the container gets are masked.
       const variables = variablesOf(db, build);
@@ -116,6 +125,7 @@ function createSuiteJob(options: SuiteJobOptions, build: Build): Job<Verdict> {
     async resume(log) {
       const kept = await readSecrets(db.vault, build.id, job.directory);
       job.secrets = kept ?? variablesOf(db, build).map(({ content }) => content);
+      job.launched = (await readJson<Launched[]>(launchedFile(job))) ?? [];
       return followContainer(options, job, log, undefined);
     },
     async collect(outcome, log) {
@@ -139,6 +149,7 @@ function createSuiteJob(options: SuiteJobOptions, build: Build): Job<Verdict> {
         ...options.settings,
         attempts: build.attempts,
         cancelBecause: find()?.cancelBecause ?? null,
+        findLaunched: step => findLaunched(job.launched, step),
       }),
     record({ event, exitCode, error }, changes) {
       const tests = report && { tests: report.counts };
@@ -156,7 +167,7 @@ function createSuiteJob(options: SuiteJobOptions, build: Build): Job<Verdict> {
 function describeStep(
   { db }: SuiteJobOptions,
   build: Build,
-  launched: readonly AttachedDependency[],
+  launched: readonly Launched[],
   name: string,
 ): string {
   if (name === CHECKOUT_STEP) return `checkout of ${build.commitRef}`;
@@ -164,7 +175,7 @@ function describeStep(
     const suite = findSuite(db, build.projectId, build.suiteId);
     return `suite ${build.suiteName}: ${firstLine(suite?.command ?? '')}`;
   }
-  const dependency = launched.find((_, index) => name === launchStep(index));
+  const dependency = findLaunched(launched, name);
   return dependency
     ? `launch ${dependency.name}: ${firstLine(dependency.launchCommand)}`
     : `launch of dependency ${name.replace('launch-', '')}`;
@@ -190,7 +201,6 @@ async function start(
   const project = found && request && trustedSource(found, request);
   if (!project) return { kind: 'canceled' };
   if (!suite) throw new CannotRun('The suite was deleted before its build started.');
-  if (areTooLarge(variables)) throw new CannotRun(VARIABLES_TOO_LARGE);
   const isFork = request.pullRequest !== null;
   const cacheVolume = isFork ? forkCacheName(instanceOf(db), build.id) : options.openCache(suite.id);
   const source = await findSource(options, project, build.commitRef);
@@ -205,7 +215,7 @@ async function start(
   const [{ image, network }, attached] = await Promise.all([
     host.prepare(imageName),
     options.attach(suite.id),
-    createJobDirectory(job).then(() => writeVariables(db.vault, build.id, job.directory, variables)),
+    createJobDirectory(job).then(() => writeSecrets(db.vault, build.id, job.directory, variables)),
   ]);
   const planned: SuiteOptions = {
     instance: instanceOf(db),
@@ -217,9 +227,8 @@ async function start(
     trigger: request.trigger ?? '',
     triggerName: request.triggerName ?? '',
     pullRequest: request.pullRequest?.toString() ?? '',
-    ...(variables.length > 0 && { environmentFile: environmentFile(job.directory) }),
     dependencies: attached.dependencies,
-    prefixes: attached.prefixes,
+    used: attached.used,
     artifactMounts: attached.mounts,
     cacheVolume,
     isCacheKept: !isFork,
@@ -232,8 +241,14 @@ async function start(
     hasLfs: source.hasLfs,
     outputFile: job.outputFile,
   };
-  const begin = (plan: SuiteOptions, dependencies: Dependency[]) => {
-    job.launched = dependencies;
+  const begin = async (plan: SuiteOptions, { dependencies, used, mounts }: Attached) => {
+    job.launched = dependencies.map(({ name, launchCommand, launchSeconds }) => ({
+      name,
+      launchCommand,
+      launchSeconds,
+    }));
+    await writeFile(launchedFile(job), JSON.stringify(job.launched));
+    const environmentFile = await writeEnvironment(job.directory, variables, used);
     recordUsedInputs(options, build, {
       command: suite.command,
       image: imageName,
@@ -241,15 +256,21 @@ async function start(
       variables,
       dependencies,
     });
-    return followContainer(options, job, log, planSuite(plan));
+    const container = planSuite({
+      ...plan,
+      dependencies,
+      used,
+      artifactMounts: mounts,
+      ...(environmentFile && { environmentFile }),
+    });
+    return followContainer(options, job, log, container);
   };
-  if (image.hasGit) return begin(planned, attached.dependencies);
+  if (image.hasGit) return begin(planned, attached);
   const workspaceVolume = workspaceVolumeName(planned.instance, build.id);
   const outcome = await checkOutInVolume(options, job, log, planned, workspaceVolume);
   if (outcome.kind !== 'exit' || outcome.status !== 0) return outcome;
   // The checkout may have taken longer than the artifacts are reserved for.
-  const { dependencies, prefixes, mounts } = await options.attach(suite.id);
-  return begin({ ...planned, dependencies, prefixes, artifactMounts: mounts, workspaceVolume }, dependencies);
+  return begin({ ...planned, workspaceVolume }, await options.attach(suite.id));
 }
 
 const checkoutName = ({ name }: { name: string }) => `${name}-checkout`;

@@ -162,7 +162,9 @@ test('prefixes', () => {
   const system = [...words('bin dev etc home lib lib64 lib32 libx32 proc root run sbin sys')];
   checkAll(checkPrefix, {
     good: [
-      ...words('/srv/dependency /opt /opt/ruby-2.0 /srv/projects /srv/cached/x /binary /data/ä /a.b /...'),
+      ...words(
+        '/srv/dependency /opt /opt/ruby-2.0 /srv/projects /srv/cached/x /srv/running /binary /data/ä /a.b /...',
+      ),
     ],
     invalid_format: [
       ...['', ' ', ...words('opt opt/x ./opt ../opt ~/opt /opt/ //opt /opt//x /opt/./x /opt/../x /..')],
@@ -181,7 +183,7 @@ test('prefixes', () => {
     ],
     is_reserved: [
       ...words(
-        '/ /srv /srv/project /srv/project/x /srv/cache /srv/cache/a/b /srv/.assay /srv/.assay/output /usr/local /var/lib/x',
+        '/ /srv /srv/project /srv/project/x /srv/cache /srv/cache/a/b /srv/run /srv/run/x /srv/.assay /srv/.assay/output /usr/local /var/lib/x',
       ),
       ...[...system, 'tmp', 'usr', 'var'].flatMap(name => [`/${name}`, `/${name}/x`]),
     ],

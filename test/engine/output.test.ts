@@ -168,26 +168,55 @@ describe('steps before the command', () => {
   });
 
   it('end the run if one does not return in time', async () => {
-    const { records, exit } = await fixture.run('echo never', {
-      steps: [launch('launch-1', 'sleep 1000', 1)],
+    const { text, exit } = await fixture.run('echo never', {
+      steps: [launch('launch-1', 'echo up; sleep 1000; echo never', 1)],
     });
+    assert.deepEqual([text, exit?.name, exit?.overran], ['up\n', 'launch-1', true]);
+    const killed = await fixture.run('echo never', { steps: [launch('launch-1', 'kill -9 $$')] });
+    assert.deepEqual([killed.exit?.status, killed.exit?.overran], [137, false]);
+  });
+
+  it('end the run if one does not return in time, in an image without the program `timeout`', async () => {
+    const { exit } = await fixture.run('echo never', {
+      steps: [launch('launch-1', '! command -v timeout && sleep 1000', 1)],
+      mounts: [{ type: 'bind', source: '/dev/null', target: '/usr/bin/timeout', readOnly: true }],
+    });
+    assert.deepEqual([exit?.name, exit?.overran], ['launch-1', true]);
+  });
+
+  it('leave nothing of the limit behind, and report how long they took', async () => {
+    const { text, records } = await fixture.run(
+      'for file in /proc/[0-9]*/cmdline; do tr "\\0" " " <"$file"; echo; done; ls -A /tmp',
+      { steps: [launch('launch-1', 'sleep 0.3', 4321)] },
+    );
+    assert.doesNotMatch(text, /4321|assay-step/);
     const end = records.find(record => record.kind === 'step' && record.phase === 'end');
-    assert.ok(end?.kind === 'step' && end.phase === 'end' && end.overran);
-    assert.equal(exit?.name, 'launch-1');
+    assert.ok(end?.kind === 'step' && end.phase === 'end' && Number(end.durationMs) >= 290, `${text}`);
+  });
+
+  it('continue after one that may fail, in time or not', async () => {
+    const { text, exit } = await fixture.run('echo command', {
+      steps: [
+        { ...launch('check-1', 'echo one; exit 3'), mayFail: true },
+        { ...launch('check-2', 'echo two; sleep 1000', 1), mayFail: true },
+      ],
+    });
+    assert.equal(text, 'one\ntwo\ncommand\n');
+    assert.deepEqual([exit?.name, exit?.status, exit?.overran], ['main', 0, false]);
   });
 
   it('see search paths only if the suite sets them', async () => {
     const show = 'echo "$PATH|$LD_LIBRARY_PATH|$PKG_CONFIG_PATH|$SECRET"';
     const { text } = await fixture.run(show, {
       environment: { SECRET: 'shown' },
-      prefixes: ['/opt/a', '/opt/b'],
+      used: [{ prefix: '/opt/a' }, { prefix: '/opt/b', libraryPath: false }],
       steps: [{ name: 'own', script: show, environment: 'service' }],
     });
     const [service, suite] = text.split('\n');
     assert.match(service ?? '', /^\/usr[^|]*\|\|\|$/);
     assert.match(
       suite ?? '',
-      /^\/opt\/a\/bin:\/opt\/b\/bin:\/usr[^|]*\|\/opt\/a\/lib:\/opt\/b\/lib\|\/opt\/a\/lib\/pkgconfig:\/opt\/b\/lib\/pkgconfig\|shown$/,
+      /^\/opt\/a\/bin:\/opt\/a\/sbin:\/opt\/b\/bin:\/opt\/b\/sbin:\/usr[^|]*\|\/opt\/a\/lib:\/opt\/a\/lib64\|\/opt\/a\/lib\/pkgconfig:.*:\/opt\/b\/share\/pkgconfig\|shown$/,
     );
   });
 });

@@ -88,7 +88,7 @@ export const buildDiffShape = record('BuildDiff', {
           after: artifactShape,
           change: shape.oneOf(
             ['added', 'removed', 'compiled', 'launch', 'same'],
-            '`compiled`: it has another artifact. `launch`: only its launch command is another one.',
+            '`compiled`: it has another artifact. `launch`: only its launch command or its environment is another one.',
           ),
         }),
       ),

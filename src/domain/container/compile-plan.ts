@@ -7,6 +7,7 @@ import { shellQuote } from '../text/shell.ts';
 import {
   ARCHIVE_FILE,
   type ContainerPlan,
+  environmentMount,
   HOME_DIRECTORY,
   type Limits,
   type Mount,
@@ -19,6 +20,8 @@ import { COMMAND_STEP, type EntryStep, entryCommand } from './entry-script.ts';
 import { describeStatus, KILLED, LOST, MAX_ATTEMPTS, memoryLines, type Outcome } from './verdict.ts';
 
 export const UNPACK_STEP = 'unpack';
+/** Warns of libraries that programs of the image would load. It counts as part of the command. */
+export const LIBRARIES_STEP = 'libraries';
 /** Not a step of the container: Assay keeps what the command left. */
 export const KEEP_STEP = 'keep';
 
@@ -27,7 +30,7 @@ const SOURCE_DATE_EPOCH = '946684800';
 
 type CompileOptions = {
   instance: string;
-  dependency: { id: bigint; command: string; prefix: string; source: string };
+  dependency: { id: bigint; command: string; prefix: string; source: string; libraryPath: boolean };
   nonce: string;
   format: ArchiveFormat;
   archiveFile: string;
@@ -35,8 +38,8 @@ type CompileOptions = {
   image: { reference: string; mounts: readonly Mount[] };
   network: string;
   limits: Limits;
-  /** The prefixes of the related dependencies, in search order. */
-  prefixes: readonly string[];
+  /** The output of `renderEnvironment`. Absent if there are no related dependencies. */
+  environmentFile?: string;
   /** The dependency's own prefix, which is writable, and those of the related dependencies. */
   artifactMounts: readonly Mount[];
 };
@@ -50,8 +53,11 @@ export function planCompile(options: CompileOptions): ContainerPlan {
     image: options.image.reference,
     command: entryCommand({
       nonce: options.nonce,
-      steps: [unpackStep(options.format, dependency.source), commandStep(dependency)],
-      prefixes: options.prefixes,
+      steps: [
+        unpackStep(options.format, dependency.source),
+        commandStep(dependency),
+        ...(dependency.libraryPath ? [librariesStep(dependency.prefix)] : []),
+      ],
     }),
     environment: {
       CI: 'true',
@@ -67,6 +73,7 @@ export function planCompile(options: CompileOptions): ContainerPlan {
       ...options.image.mounts,
       outputMount(options.outputFile),
       { type: 'bind', source: options.archiveFile, target: ARCHIVE_FILE, readOnly: true },
+      ...(options.environmentFile === undefined ? [] : [environmentMount(options.environmentFile)]),
       ...options.artifactMounts,
     ],
     limits,
@@ -158,6 +165,52 @@ function commandStep({ source, command }: { source: string; command: string }): 
       : `cd ${shellQuote(`./${source}`)} || exit 1\nexec /bin/sh -c -- ${shellQuote(command)}`;
   return { name: COMMAND_STEP, script, environment: 'suite' };
 }
+
+// The loader, of glibc or musl, lists what a program would load, and does not run it. A program that the prefix has too is
+// left out, because suites find that one first.
+const LIBRARIES_SCRIPT = `
+has() { for file; do [ -e "$file" ] && return 0; done; return 1; }
+list() {
+  for program in bash cmake curl gcc git make node openssl perl php psql python3 rsync ruby ssh tar wget xz; do
+    has "$prefix/bin/$program" "$prefix/sbin/$program" && continue
+    path=$(command -v "$program") || continue
+    "$loader" --library-path "$prefix/lib:$prefix/lib64" --list "$path" </dev/null 2>/dev/null |
+      while read -r library arrow file rest; do
+        case $file in "$prefix"/lib/* | "$prefix"/lib64/*) printf '%s %s\\n' "$file" "$program" ;; esac
+      done
+  done
+}
+report() {
+  [ -n "$last" ] || return 0
+  case $names in *', '*) names="\${names%, *} and \${names##*, }" ;; esac
+  printf '[assay] %s of the image would load %s from %s: set library_path to false if this causes errors\\n' \
+    "$names" "\${last##*/}" "\${last%/*}"
+}
+has "$prefix"/lib/*.so* "$prefix"/lib64/*.so* || exit 0
+for loader in /lib64/ld-linux*.so.* /lib/ld-linux*.so.* /lib/ld-musl-*.so.*; do [ -x "$loader" ] && break; done
+[ -x "$loader" ] || exit 0
+list | sort | {
+  last=
+  while read -r file program; do
+    if [ "$file" = "$last" ]; then
+      names="$names, $program"
+    else
+      report
+      last=$file names=$program
+    fi
+  done
+  report
+} | head -n 20
+`;
+
+/** Reports which programs of the image would load a library of the prefix, which suites have on LD_LIBRARY_PATH. */
+const librariesStep = (prefix: string): EntryStep => ({
+  name: LIBRARIES_STEP,
+  script: `prefix=${shellQuote(prefix)}${LIBRARIES_SCRIPT}`,
+  limitSeconds: 20,
+  environment: 'service',
+  mayFail: true,
+});
 
 export type CompileVerdict = {
   /** `compile`: the command succeeded. Whether it installed anything is checked when the artifact is kept. */

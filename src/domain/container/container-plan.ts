@@ -5,6 +5,8 @@ export const PROJECT_DIRECTORY = '/srv/project';
 export const CACHE_DIRECTORY = '/srv/cache';
 /** What a build leaves here is kept. */
 export const ARTIFACTS_DIRECTORY = '/srv/artifacts';
+/** Holds a directory for the daemon of each dependency. */
+export const RUN_DIRECTORY = '/srv/run';
 export const HOME_DIRECTORY = '/home/assay';
 export const OUTPUT_FILE = '/srv/.assay/output';
 export const ENVIRONMENT_FILE = '/srv/.assay/environment';

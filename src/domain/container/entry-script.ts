@@ -1,6 +1,7 @@
 // The script that runs first in every container: it relays output into a file, runs the steps in order and records the
 // exit status in that file. src/engine/output.ts reads the file.
 
+import { shellQuote } from '../text/shell.ts';
 import { ENVIRONMENT_FILE, OUTPUT_FILE } from './container-plan.ts';
 
 export type EntryStep = {
@@ -11,6 +12,8 @@ export type EntryStep = {
   limitSeconds?: number;
   /** `service`: a step of Assay itself, without the suite's variables and search paths. */
   environment: 'suite' | 'service';
+  /** The run continues if the step fails or takes too long. */
+  mayFail?: boolean;
 };
 
 /** The step that runs the user's command. */
@@ -20,8 +23,6 @@ type Entry = {
   /** A random value of this attempt. It marks the records in the output, so that a suite cannot forge one. */
   nonce: string;
   steps: EntryStep[];
-  /** Dependencies whose programs and libraries suite steps find before those of the image, in search order. */
-  prefixes?: readonly string[];
 };
 
 // RS is not printed by accident. The script below writes it as an escape, so that a suite that lists its processes
@@ -37,19 +38,27 @@ export const RECORD_PAYLOAD_BYTES = 160;
 
 export type EntryRecord =
   | { kind: 'step'; name: string; phase: 'begin' }
-  | { kind: 'step'; name: string; phase: 'end'; status: number; overran: boolean }
-  | { kind: 'exit'; name: string; status: number; outOfMemory: boolean };
+  | { kind: 'step'; name: string; phase: 'end'; status: number; durationMs: number | undefined }
+  /** `overran`: the step was killed because it took longer than its limit. */
+  | { kind: 'exit'; name: string; status: number; outOfMemory: boolean; overran: boolean };
 
 /** Undefined if the payload is not a valid record. */
 export function parseRecord(payload: string): EntryRecord | undefined {
-  const [kind, name, status, flag, ...rest] = payload.split(' ');
-  if (rest.length > 0 || !name || !/^[a-z0-9-]+$/.test(name)) return undefined;
+  const [kind, name, status, ...more] = payload.split(' ');
+  if (more.length > 2 || !name || !/^[a-z0-9-]+$/.test(name)) return undefined;
   if (kind === 'begin') return status === undefined ? { kind: 'step', name, phase: 'begin' } : undefined;
   if (!status || !/^\d{1,3}$/.test(status) || Number(status) > 255) return undefined;
   if (kind === 'end')
-    return { kind: 'step', name, phase: 'end', status: Number(status), overran: flag === 'overran' };
-  if (kind === 'exit') return { kind: 'exit', name, status: Number(status), outOfMemory: flag === 'oom' };
-  return undefined;
+    return { kind: 'step', name, phase: 'end', status: Number(status), durationMs: durationMs(more) };
+  if (kind !== 'exit') return undefined;
+  const [outOfMemory, overran] = [more.includes('oom'), more.includes('overran')];
+  return { kind: 'exit', name, status: Number(status), outOfMemory, overran };
+}
+
+/** Between two values of /proc/uptime. */
+function durationMs([began, ended]: readonly string[]): number | undefined {
+  const ms = Math.round((Number(ended) - Number(began)) * 1000);
+  return ms >= 0 ? ms : undefined;
 }
 
 // Every variable is named ASSAY_…: these names are reserved, so no variable of the suite is overwritten.
@@ -86,9 +95,12 @@ eval "$ASSAY_SUPERVISOR"
 // `kill -9 $PPID` ends; setsid protects both from `kill 0`. The command is split into words before the suite's variables
 // are set, because one of them may be IFS. If a value is too long for the environment, the step's shell reads the
 // variables itself.
+//
+// A step with a limit is killed by a background process, because not every image has `timeout`. It is killed with its
+// `sleep` when the step ends. What the step itself left running ends with the container.
 const SUPERVISOR_SCRIPT = `
-ASSAY_NONCE=$1 ASSAY_BIN=$2 ASSAY_LIB=$3 ASSAY_PKG=$4
-shift 4
+ASSAY_NONCE=$1
+shift
 trap : ${SIGNALS}
 exec >/tmp/.assay-pipe 2>/dev/null
 rm -f /tmp/.assay-pipe /tmp/.assay-entry
@@ -96,25 +108,31 @@ ASSAY_SETSID=$(command -v setsid)
 say() {
   printf '\\036assay:%s:%s\\036' "$ASSAY_NONCE" "$1"
 }
+clock() {
+  ASSAY_NOW=0
+  read -r ASSAY_NOW ASSAY_REST </proc/uptime
+}
+watch() {
+  $ASSAY_SETSID /bin/sh -c 'sleep "$0" && kill -s KILL "$(cat /tmp/.assay-step)"' "$1" >/dev/null &
+  ASSAY_WATCH=$!
+}
+unwatch() {
+  [ -n "$ASSAY_WATCH" ] || return 0
+  kill -s KILL -- "-$ASSAY_WATCH" || kill -s KILL "$ASSAY_WATCH"
+  wait "$ASSAY_WATCH"
+  rm -f /tmp/.assay-step
+}
 run() (
+  if [ "$1" -gt 0 ]; then /bin/sh -c 'echo $PPID' >/tmp/.assay-step; fi
   exec 2>&1
-  ASSAY_LIMIT=
-  if [ "$2" -gt 0 ]; then ASSAY_LIMIT=$(command -v timeout) && ASSAY_LIMIT="$ASSAY_LIMIT -s KILL $2"; fi
-  if [ "$3" = service ]; then
-    exec env -i PATH="$PATH" HOME=/tmp $ASSAY_SETSID $ASSAY_LIMIT /bin/sh -c -- "$4"
+  if [ "$2" = service ]; then
+    exec env -i PATH="$PATH" HOME=/tmp $ASSAY_SETSID /bin/sh -c -- "$3"
   fi
-  ASSAY_SCRIPT=$4
-  set -- $ASSAY_SETSID $ASSAY_LIMIT
+  ASSAY_SCRIPT=$3
+  set -- $ASSAY_SETSID
   ASSAY_LONG=
   if [ -f ${ENVIRONMENT_FILE} ]; then . ${ENVIRONMENT_FILE} 2>/dev/null; fi
-  if [ -n "$ASSAY_LONG" ]; then ASSAY_SCRIPT=". ${ENVIRONMENT_FILE} 2>/dev/null; $ASSAY_SCRIPT"; fi
-  if [ -n "$ASSAY_BIN" ]; then PATH=$ASSAY_BIN:$PATH; export PATH; fi
-  if [ -n "$ASSAY_LIB" ]; then
-    LD_LIBRARY_PATH=$ASSAY_LIB\${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}; export LD_LIBRARY_PATH
-  fi
-  if [ -n "$ASSAY_PKG" ]; then
-    PKG_CONFIG_PATH=$ASSAY_PKG\${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}; export PKG_CONFIG_PATH
-  fi
+  if [ -n "$ASSAY_LONG" ]; then ASSAY_SCRIPT="ASSAY_LONG=1; . ${ENVIRONMENT_FILE} 2>/dev/null; $ASSAY_SCRIPT"; fi
   exec "$@" /bin/sh -c -- "$ASSAY_SCRIPT"
 )
 finish() {
@@ -127,7 +145,7 @@ finish() {
   done
   kill -s STOP -- -1
   [ -n "$ASSAY_RELAY" ] && kill -s CONT "$ASSAY_RELAY"
-  say "exit $1 $2 $ASSAY_MEMORY"
+  say "exit $1 $2 $ASSAY_MEMORY $3"
   for ASSAY_FILE in /proc/[0-9]*; do
     case \${ASSAY_FILE#/proc/} in
       1 | $$ | "$ASSAY_RELAY") ;;
@@ -140,19 +158,23 @@ finish() {
   case $? in 0 | 137) exit 0 ;; *) exit 125 ;; esac
 }
 while [ $# -gt 0 ]; do
-  ASSAY_STEP=$1 ASSAY_SECONDS=$2 ASSAY_BEGAN=
-  [ "$2" -gt 0 ] && ASSAY_BEGAN=$(date +%s)
+  ASSAY_STEP=$1 ASSAY_WATCH=
+  clock
+  ASSAY_BEGAN=$ASSAY_NOW
+  [ "$2" -gt 0 ] && watch "$2"
   say "begin $1"
-  (trap : ${SIGNALS}; run "$1" "$2" "$3" "$4"; exit $?)
+  (trap : ${SIGNALS}; run "$2" "$3" "$5"; exit $?)
   ASSAY_STATUS=$? ASSAY_PACE=within
-  if [ "$ASSAY_STATUS" -eq 137 ] && [ -n "$ASSAY_BEGAN" ]; then
-    [ $(($(date +%s) - ASSAY_BEGAN)) -ge "$ASSAY_SECONDS" ] && ASSAY_PACE=overran
+  unwatch
+  clock
+  if [ "$ASSAY_STATUS" -eq 137 ] && [ "$2" -gt 0 ]; then
+    [ $((\${ASSAY_NOW%.*} - \${ASSAY_BEGAN%.*})) -ge "$2" ] && ASSAY_PACE=overran
   fi
-  say "end $1 $ASSAY_STATUS $ASSAY_PACE"
-  [ "$ASSAY_STATUS" -eq 0 ] || finish "$1" "$ASSAY_STATUS"
-  shift 4
+  say "end $1 $ASSAY_STATUS $ASSAY_BEGAN $ASSAY_NOW"
+  [ "$ASSAY_STATUS" -eq 0 ] || [ "$4" = optional ] || finish "$1" "$ASSAY_STATUS" "$ASSAY_PACE"
+  shift 5
 done
-finish "$ASSAY_STEP" 0
+finish "$ASSAY_STEP" 0 within
 `;
 
 /** The exit status of a container whose relay has written all output, with or without an exit record. */
@@ -161,41 +183,53 @@ export const RELAYED_STATUS = 0;
 /** Linux cannot start a program with a longer environment string, counting `NAME=` and the final NUL. */
 const MAX_EXPORT_BYTES = 131_072;
 
+/** Directories that come before those that a variable of the suite or the image names. */
+export type SearchPath = {
+  name: string;
+  directories: readonly string[];
+  /** Whether an empty element stands for the default directories, and is kept at the end. */
+  endsEmpty?: boolean;
+};
+
 /**
- * Variables as shell lines for the script to source. `command` keeps the shell from exiting if a variable is read-only. A
- * variable that is too long to export stays local to the shell, and ASSAY_LONG reports that there is one.
+ * Variables as shell lines for the script to source. Of two with the same name, the later wins. `command` keeps the shell
+ * from exiting if a variable is read-only. A variable that is too long to export stays local to the shell of the step: then
+ * the script sources the lines only there, with ASSAY_LONG set.
  */
-export function renderEnvironment(variables: readonly { name: string; content: string }[]): string {
-  return variables
-    .map(({ name, content }) => {
-      const assignment = `${name}='${content.replaceAll("'", "'\\''")}'\n`;
-      const fits = Buffer.byteLength(`${name}=${content}\0`) <= MAX_EXPORT_BYTES;
-      return fits ? `command export ${assignment}` : `ASSAY_LONG=1\ncommand unset ${name}\n${assignment}`;
-    })
-    .join('');
+export function renderEnvironment(
+  variables: readonly { name: string; content: string }[],
+  searchPaths: readonly SearchPath[] = [],
+): string {
+  const contents = new Map(variables.map(({ name, content }) => [name, content]));
+  const inherited: string[] = [];
+  for (const { name, directories, endsEmpty = false } of searchPaths) {
+    const first = directories.join(':');
+    const own = contents.get(name);
+    if (own !== undefined) contents.set(name, own === '' && !endsEmpty ? first : `${first}:${own}`);
+    else {
+      const rest = endsEmpty ? `:$${name}` : `\${${name}:+:$${name}}`;
+      inherited.push(`command export ${name}=${shellQuote(first)}"${rest}"\n`);
+    }
+  }
+  let isAnyLong = false;
+  const lines = [...contents].map(([name, content]) => {
+    const assignment = `${name}=${shellQuote(content)}\n`;
+    if (Buffer.byteLength(`${name}=${content}\0`) <= MAX_EXPORT_BYTES) return `command export ${assignment}`;
+    isAnyLong = true;
+    return `command unset ${name}\n${assignment}`;
+  });
+  const guard = isAnyLong ? '[ -n "$ASSAY_LONG" ] || { ASSAY_LONG=1; return; }\n' : '';
+  return [guard, ...lines, ...inherited].join('');
 }
 
 /** The container's argv. Steps are passed as arguments, never as part of the script, so nothing needs quoting. */
 export function entryCommand(entry: Entry): string[] {
   if (!/^[0-9a-f]{16,64}$/.test(entry.nonce)) throw new Error('An entry nonce is 16 to 64 hex digits.');
   if (entry.steps.length === 0) throw new Error('An entry has at least one step.');
-  const searchPath = (directory: string) =>
-    (entry.prefixes ?? []).map(prefix => `${prefix}/${directory}`).join(':');
   const steps = entry.steps.flatMap(step => {
     if (!/^[a-z0-9-]{1,60}$/.test(step.name)) throw new Error(`Invalid step name: ${step.name}`);
-    return [step.name, String(Math.ceil(step.limitSeconds ?? 0)), step.environment, step.script];
+    const seconds = String(Math.ceil(step.limitSeconds ?? 0));
+    return [step.name, seconds, step.environment, step.mayFail ? 'optional' : 'required', step.script];
   });
-  return [
-    '/bin/sh',
-    '-c',
-    ENTRY_SCRIPT,
-    'assay',
-    SUPERVISOR_SCRIPT,
-    'assay',
-    entry.nonce,
-    searchPath('bin'),
-    searchPath('lib'),
-    searchPath('lib/pkgconfig'),
-    ...steps,
-  ];
+  return ['/bin/sh', '-c', ENTRY_SCRIPT, 'assay', SUPERVISOR_SCRIPT, 'assay', entry.nonce, ...steps];
 }

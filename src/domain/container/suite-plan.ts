@@ -16,12 +16,11 @@ import {
   resourceName,
   submodulesMount,
 } from './container-plan.ts';
+import { runDirectories, type MountedDependency } from './dependency-environment.ts';
 import { COMMAND_STEP, type EntryStep, entryCommand } from './entry-script.ts';
 
-const LAUNCH_SECONDS = 60;
-
-/** A dependency as a suite sees it. */
-export type AttachedDependency = { name: string; launchCommand: string };
+/** A dependency as a suite starts it. */
+export type LaunchedDependency = { id: bigint; name: string; launchCommand: string; launchSeconds: number };
 
 export type SuiteOptions = {
   instance: string;
@@ -36,12 +35,12 @@ export type SuiteOptions = {
   triggerName: string;
   /** The number of the pull request, or empty. */
   pullRequest: string;
-  /** The output of `renderEnvironment`. Absent if the suite has no variables. */
+  /** The output of `renderEnvironment`. Absent if there are neither variables nor dependencies. */
   environmentFile?: string;
   /** In launch order. */
-  dependencies: readonly AttachedDependency[];
-  /** The prefixes of the dependencies, in search order. */
-  prefixes: readonly string[];
+  dependencies: readonly LaunchedDependency[];
+  /** The same, in search order. */
+  used: readonly MountedDependency[];
   artifactMounts: readonly Mount[];
   image: { reference: string; mounts: readonly Mount[]; userName: string };
   network: string;
@@ -72,32 +71,37 @@ export function suiteCheckout(
   });
 }
 
-export const launchStep = (index: number) => `launch-${index + 1}`;
+const launchStep = (index: number) => `launch-${index + 1}`;
+
+/** The dependency that a step starts. */
+export const findLaunched = <D>(dependencies: readonly D[], step: string): D | undefined =>
+  dependencies.find((_, index) => step === launchStep(index));
 
 export function planSuite(options: SuiteOptions): ContainerPlan {
   const { build, suite, dependencies } = options;
   const owner = { instance: options.instance, kind: 'build', id: build.id.toString() };
+  const run = runDirectories(options.used);
   const steps: EntryStep[] = [
     ...(options.workspaceVolume === undefined ? [suiteCheckout(options)] : []),
-    ...dependencies.flatMap(({ launchCommand }, index): EntryStep[] =>
-      launchCommand === ''
-        ? []
-        : [
-            {
-              name: launchStep(index),
-              script: launchCommand,
-              limitSeconds: LAUNCH_SECONDS,
-              environment: 'suite',
-            },
-          ],
-    ),
+    ...dependencies.flatMap(({ id, launchCommand, launchSeconds }, index): EntryStep[] => {
+      if (launchCommand === '') return [];
+      const directory = run.get(id);
+      return [
+        {
+          name: launchStep(index),
+          script: `mkdir -p ${directory} && export ASSAY_RUN=${directory} || exit\n${launchCommand}`,
+          limitSeconds: launchSeconds,
+          environment: 'suite',
+        },
+      ];
+    }),
     { name: COMMAND_STEP, script: suite.command, environment: 'suite' },
   ];
   return {
     name: resourceName(owner),
     owner,
     image: options.image.reference,
-    command: entryCommand({ nonce: build.nonce, steps, prefixes: options.prefixes }),
+    command: entryCommand({ nonce: build.nonce, steps }),
     environment: {
       CI: 'true',
       ASSAY: 'true',
@@ -114,6 +118,7 @@ export function planSuite(options: SuiteOptions): ContainerPlan {
       HOME: HOME_DIRECTORY,
       USER: options.image.userName,
       TERM: 'dumb',
+      LANG: 'C.UTF-8',
     },
     workingDirectory: PROJECT_DIRECTORY,
     mounts: [

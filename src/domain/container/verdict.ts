@@ -9,7 +9,8 @@ import { COMMAND_STEP } from './entry-script.ts';
 export type StopReason = 'canceled' | 'disk_full' | 'too_big' | 'cache_too_big';
 
 export type Outcome =
-  | { kind: 'exit'; step: string; status: number; outOfMemory: boolean }
+  /** `overran`: the step was killed because it took longer than its limit. */
+  | { kind: 'exit'; step: string; status: number; outOfMemory: boolean; overran?: boolean }
   | { kind: StopReason | 'timed_out' | 'tampered' }
   /** The suite killed the supervisor or the relay: the exit status of the command is unknown. */
   | { kind: 'killed'; step: string }
@@ -81,12 +82,14 @@ export function classifyOutcome(
     cacheLimitBytes: number;
     /** By whom or why the build was canceled, as the end of a sentence. */
     cancelBecause?: string | null;
+    /** Returns the dependency that a step starts, if it is known. */
+    findLaunched?: (step: string) => { name: string; launchSeconds: number } | undefined;
   },
 ): Verdict {
   const errored = (error: string): Verdict => ({ event: 'error', exitCode: null, error, lines: [error] });
   switch (outcome.kind) {
     case 'exit':
-      return classifyExit(outcome, options.memoryBytes);
+      return classifyExit(outcome, options.memoryBytes, options.findLaunched?.(outcome.step));
     case 'killed':
       return outcome.step === COMMAND_STEP
         ? { event: 'fail', exitCode: null, error: null, lines: [`the command ${KILLED}`] }
@@ -129,7 +132,11 @@ export function classifyOutcome(
 export const memoryLines = ({ outOfMemory }: { outOfMemory: boolean }, memoryBytes: number): string[] =>
   outOfMemory ? [`out of memory: a process was killed at the limit of ${memoryBytes} bytes`] : [];
 
-function classifyExit(exit: Extract<Outcome, { kind: 'exit' }>, memoryBytes: number): Verdict {
+function classifyExit(
+  exit: Extract<Outcome, { kind: 'exit' }>,
+  memoryBytes: number,
+  launched: { name: string; launchSeconds: number } | undefined,
+): Verdict {
   const memory = memoryLines(exit, memoryBytes);
   if (exit.step === COMMAND_STEP)
     return exit.status === 0
@@ -143,6 +150,12 @@ function classifyExit(exit: Extract<Outcome, { kind: 'exit' }>, memoryBytes: num
   const error =
     exit.step === CHECKOUT_STEP
       ? `The checkout failed with ${exit.status}: the log says why.`
-      : `A dependency's launch command failed with ${describeStatus(exit.status)}: the log says why.`;
+      : `The launch command of ${launched?.name ?? 'a dependency'} ${launchFailure(exit, launched?.launchSeconds)}`;
   return { event: 'error', exitCode: null, error, lines: [...memory, error] };
 }
+
+/** The second half of a sentence, and what to do. */
+const launchFailure = (exit: { status: number; overran?: boolean }, seconds: number | undefined) =>
+  exit.overran
+    ? `did not return within ${seconds === undefined ? 'its launch_timeout' : `${seconds} s`}. Start a daemon in the background, with its own option or with ">/dev/null 2>&1 &", or raise launch_timeout.`
+    : `failed with ${describeStatus(exit.status)}: the log says why.`;

@@ -21,7 +21,7 @@ export type DependencyInput = {
   name: string;
   /** The hash of its artifact; null if it was never compiled. */
   artifact: string | null;
-  /** The fingerprint of its launch command. */
+  /** The fingerprint of its launch command and its environment. */
   launch: string;
 };
 

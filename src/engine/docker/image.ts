@@ -21,7 +21,7 @@ const MAKER_LABEL = 'assay.made-by';
 const USER_LABEL = 'assay.user';
 const GIT_LABEL = 'assay.git';
 /** Change it when the content added to images changes, so that existing ones are prepared again. */
-const SKELETON = 'skeleton 3';
+const SKELETON = 'skeleton 4';
 const GIT_PATHS = ['/usr/bin/git', '/usr/local/bin/git', '/bin/git'];
 
 export function createImages(context: EngineContext, runAs: RunAs): Images {

@@ -8,6 +8,7 @@ import {
   HOME_DIRECTORY,
   type Mount,
   PROJECT_DIRECTORY,
+  RUN_DIRECTORY,
   type RunAs,
 } from '../../domain/container/container-plan.ts';
 
@@ -62,6 +63,7 @@ function workspace(runAs: RunAs): Entry[] {
     { name: PROJECT_DIRECTORY.slice(1), mode: 0o755, owner: runAs },
     { name: CACHE_DIRECTORY.slice(1), mode: 0o755, owner: runAs },
     { name: ARTIFACTS_DIRECTORY.slice(1), mode: 0o755, owner: runAs },
+    { name: RUN_DIRECTORY.slice(1), mode: 0o755, owner: runAs },
     { name: 'home', mode: 0o755 },
     { name: HOME_DIRECTORY.slice(1), mode: 0o755, owner: runAs },
   ];

@@ -11,7 +11,10 @@ import type { Variable } from '../suites.ts';
 export type UsedInputs = Pick<BuildInputs, 'command' | 'image' | 'imageId' | 'limits'> & {
   variables: readonly Variable[];
   /** In launch order. */
-  dependencies: readonly Pick<Dependency, 'id' | 'name' | 'artifactHash' | 'launchCommand'>[];
+  dependencies: readonly Pick<
+    Dependency,
+    'id' | 'name' | 'artifactHash' | 'launchCommand' | 'environment' | 'libraryPath'
+  >[];
 };
 
 /** Replaces what an earlier attempt of the build used. */
@@ -25,12 +28,19 @@ export function recordInputs(db: Db, build: { id: bigint; projectId: bigint }, u
     variables: used.variables
       .map(({ name, content }) => ({ name, fingerprint: fingerprint(`variable ${name}`, content) }))
       .toSorted((a, b) => (a.name < b.name ? -1 : 1)),
-    dependencies: used.dependencies.map(({ id, name, artifactHash, launchCommand }) => ({
-      id: id.toString(),
-      name,
-      artifact: artifactHash,
-      launch: fingerprint('launch', launchCommand),
-    })),
+    dependencies: used.dependencies.map(
+      ({ id, name, artifactHash, launchCommand, environment, libraryPath }) => ({
+        id: id.toString(),
+        name,
+        artifact: artifactHash,
+        launch: fingerprint(
+          'launch',
+          environment === '' && libraryPath
+            ? launchCommand
+            : JSON.stringify([launchCommand, environment, libraryPath]),
+        ),
+      }),
+    ),
     limits: used.limits,
   };
   const row = { digest: inputsDigest(inputs), inputs };

@@ -144,7 +144,7 @@ function renderInputs(record: Diff, base: Build, build: Build): Html {
         change === 'removed'
           ? 'not used'
           : change === 'launch'
-            ? html`${artifactText(after)}, another launch command`
+            ? html`${artifactText(after)}, another launch command or environment`
             : artifactText(after),
       ),
     ) ?? [],

@@ -1,16 +1,22 @@
 // A fixture for tests against the real engine: an instance and a directory of its own, which it removes at the end.
 import { randomBytes } from 'node:crypto';
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import {
   type ContainerPlan,
+  environmentMount,
   HOME_DIRECTORY,
   type Mount,
   outputMount,
   PROJECT_DIRECTORY,
 } from '../../../src/domain/container/container-plan.ts';
-import { type EntryStep, entryCommand } from '../../../src/domain/container/entry-script.ts';
+import { searchPathsOf, type MountedDependency } from '../../../src/domain/container/dependency-environment.ts';
+import {
+  type EntryStep,
+  entryCommand,
+  renderEnvironment,
+} from '../../../src/domain/container/entry-script.ts';
 import { HOST_IMAGE } from '../../../src/domain/names.ts';
 import { openDocker } from '../../../src/engine/docker/client.ts';
 import { createDockerEngine, type DockerEngineOptions } from '../../../src/engine/docker/docker-engine.ts';
@@ -25,7 +31,8 @@ export type Fixture = Awaited<ReturnType<typeof openFixture>>;
 export type RunOptions = {
   image?: PreparedImage;
   steps?: EntryStep[];
-  prefixes?: string[];
+  /** Dependencies that are on the search paths. */
+  used?: Partial<MountedDependency>[];
   environment?: Record<string, string>;
   mounts?: Mount[];
   memoryBytes?: number;
@@ -55,18 +62,29 @@ export async function openFixture(dockerHost = DOCKER_HOST) {
       ...(options.steps ?? []),
       { name: 'main', script: command, environment: 'suite' },
     ];
+    const used = (options.used ?? []).map((one, index) => ({
+      id: BigInt(index),
+      name: `dependency ${index}`,
+      prefix: '/opt/a',
+      environment: '',
+      libraryPath: true,
+      ...one,
+    }));
+    const environmentFile = join(directory, `environment-${id}`);
+    await writeFile(environmentFile, renderEnvironment([], searchPathsOf(used)), { mode: 0o644 });
     const plan: ContainerPlan = {
       name: `assay-${instance}-${id}`,
       owner: { instance, kind: 'build', id },
       image: image.reference,
-      command: entryCommand({
-        nonce,
-        steps,
-        prefixes: options.prefixes ?? [],
-      }),
+      command: entryCommand({ nonce, steps }),
       environment: { HOME: HOME_DIRECTORY, CI: 'true', ...options.environment },
       workingDirectory: PROJECT_DIRECTORY,
-      mounts: [...image.mounts, outputMount(file), ...(options.mounts ?? [])],
+      mounts: [
+        ...image.mounts,
+        outputMount(file),
+        environmentMount(environmentFile),
+        ...(options.mounts ?? []),
+      ],
       limits: {
         runAs: RUN_AS,
         memoryBytes: options.memoryBytes ?? 256 * 1024 * 1024,

@@ -105,7 +105,7 @@ describe('an image from a file', () => {
     await holds(image);
     const { text, exit } = await fixture.run('echo x >/dev/stderr; echo "$PATH" | cut -d: -f1; kill -9 $$', {
       image,
-      prefixes: ['/opt/a'],
+      used: [{ prefix: '/opt/a' }],
       steps: [{ name: 'launch-1', script: 'echo up; sleep 1000 &', limitSeconds: 60, environment: 'suite' }],
     });
     assert.equal(text, 'up\nx\n/opt/a/bin\n');
@@ -114,7 +114,7 @@ describe('an image from a file', () => {
       image,
       steps: [{ name: 'launch-1', script: 'sleep 1000', limitSeconds: 1, environment: 'suite' }],
     });
-    assert.equal(slow.exit?.name, 'launch-1');
+    assert.deepEqual([slow.exit?.name, slow.exit?.overran], ['launch-1', true]);
     const own = await fixture.run('true', {
       image,
       steps: [{ name: 'own', script: 'env', environment: 'service' }],

@@ -82,7 +82,10 @@ describe('a container of the image host', () => {
   });
 
   it('can write its workspace, cache, artifacts, home and temporary directories, and nothing else', () => {
-    assert.equal(seen.get('writable'), '/home/assay /srv/artifacts /srv/cache /srv/project /tmp /var/tmp ');
+    assert.equal(
+      seen.get('writable'),
+      '/home/assay /srv/artifacts /srv/cache /srv/project /srv/run /tmp /var/tmp ',
+    );
     assert.equal(seen.get('here'), '/srv/project');
     assert.equal(seen.get('home'), '/home/assay writable');
   });
