@@ -4,8 +4,8 @@
 import { chmod, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import {
-  searchPathsOf,
   type MountedDependency,
+  searchPathsOf,
   variablesOfDependencies,
 } from '../domain/container/dependency-environment.ts';
 import { renderEnvironment } from '../domain/container/entry-script.ts';

@@ -185,11 +185,10 @@ describe('steps before the command', () => {
   });
 
   it('leave nothing of the limit behind, and report how long they took', async () => {
-    const { text, records } = await fixture.run(
-      'for file in /proc/[0-9]*/cmdline; do tr "\\0" " " <"$file"; echo; done; ls -A /tmp',
-      { steps: [launch('launch-1', 'sleep 0.3', 4321)] },
-    );
-    assert.doesNotMatch(text, /4321|assay-step/);
+    const { text, records } = await fixture.run('cat /proc/[0-9]*/comm; ls -A /tmp', {
+      steps: [launch('launch-1', 'sleep 0.3')],
+    });
+    assert.doesNotMatch(text, /sleep|assay-step/);
     const end = records.find(record => record.kind === 'step' && record.phase === 'end');
     assert.ok(end?.kind === 'step' && end.phase === 'end' && Number(end.durationMs) >= 290, `${text}`);
   });

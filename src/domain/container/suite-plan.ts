@@ -16,7 +16,7 @@ import {
   resourceName,
   submodulesMount,
 } from './container-plan.ts';
-import { runDirectories, type MountedDependency } from './dependency-environment.ts';
+import { type MountedDependency, runDirectories } from './dependency-environment.ts';
 import { COMMAND_STEP, type EntryStep, entryCommand } from './entry-script.ts';
 
 /** A dependency as a suite starts it. */

@@ -19,7 +19,9 @@ const used = {
   image: 'host',
   imageId: 'assay/host:1',
   variables: [{ id: 1n, name: 'TOKEN', content: SECRET }],
-  dependencies: [{ id: 5n, name: 'zlib', artifactHash: 'aaaa', launchCommand: '' }],
+  dependencies: [
+    { id: 5n, name: 'zlib', artifactHash: 'aaaa', launchCommand: '', environment: '', libraryPath: true },
+  ],
   limits: { MEMORY: 100 },
 };
 

@@ -2,9 +2,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import {
+  type MountedDependency,
   runDirectories,
   searchPathsOf,
-  type MountedDependency,
   variablesOfDependencies,
 } from '../../../src/domain/container/dependency-environment.ts';
 

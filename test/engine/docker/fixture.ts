@@ -11,7 +11,10 @@ import {
   outputMount,
   PROJECT_DIRECTORY,
 } from '../../../src/domain/container/container-plan.ts';
-import { searchPathsOf, type MountedDependency } from '../../../src/domain/container/dependency-environment.ts';
+import {
+  type MountedDependency,
+  searchPathsOf,
+} from '../../../src/domain/container/dependency-environment.ts';
 import {
   type EntryStep,
   entryCommand,

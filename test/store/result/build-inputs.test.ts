@@ -8,7 +8,14 @@ import { createVariable } from '../../../src/store/suites.ts';
 import { addBuilds, addProject, addSuite, openFixture } from '../fixture.ts';
 
 const SECRET = 'correct horse battery staple';
-const dependency = { id: 5n, name: 'zlib', artifactHash: 'aaaa', launchCommand: 'start-it' };
+const dependency = {
+  id: 5n,
+  name: 'zlib',
+  artifactHash: 'aaaa',
+  launchCommand: 'start-it',
+  environment: '',
+  libraryPath: true,
+};
 const used = {
   command: 'make test',
   image: 'tools',
@@ -56,6 +63,8 @@ test('the digest of the inputs changes with each input, and with nothing else', 
     ['no variables', { variables: [] }],
     ['the artifact of a dependency', { dependencies: [{ ...dependency, artifactHash: 'bbbb' }] }],
     ['the launch command of a dependency', { dependencies: [{ ...dependency, launchCommand: '' }] }],
+    ['the environment of a dependency', { dependencies: [{ ...dependency, environment: 'A=1' }] }],
+    ['the library path of a dependency', { dependencies: [{ ...dependency, libraryPath: false }] }],
     ['no dependency', { dependencies: [] }],
     ['a limit', { limits: { ...used.limits, MEMORY: 2_000 } }],
   ];

@@ -21,7 +21,14 @@ import { openProjectFixture, type ProjectFixture } from '../project/fixture.ts';
 const textIn = async (locator: Locator) => (await locator.textContent()) ?? '';
 
 type Used = Parameters<typeof recordInputs>[2];
-const zlib = { id: 5n, name: 'zlib', artifactHash: 'a'.repeat(64), launchCommand: '' };
+const zlib = {
+  id: 5n,
+  name: 'zlib',
+  artifactHash: 'a'.repeat(64),
+  launchCommand: '',
+  environment: '',
+  libraryPath: true,
+};
 const used: Used = {
   command: 'make check',
   image: 'host',

@@ -189,7 +189,7 @@ describe('A build', { concurrency: 4 }, () => {
     const { build, log } = await project.runOne({
       name: 'Unit',
       command:
-        'pwd; id -u; touch new && echo writable; for name in CI ASSAY ASSAY_PROJECT ASSAY_SUITE ASSAY_COMMIT ASSAY_BRANCH ASSAY_BUILD_ID HOME USER TERM COLOUR EMPTY; do printf "%s=<%s>\\n" $name "$(printenv $name)"; done; touch $HOME/x && echo home',
+        'pwd; id -u; touch new && echo writable; for name in CI ASSAY ASSAY_PROJECT ASSAY_SUITE ASSAY_COMMIT ASSAY_BRANCH ASSAY_BUILD_ID HOME USER TERM LANG COLOUR EMPTY; do printf "%s=<%s>\\n" $name "$(printenv $name)"; done; touch $HOME/x && echo home',
       variables: { COLOUR: 'red  and\nblue', EMPTY: '' },
     });
     const hash = project.repository.hashes[0];
@@ -206,6 +206,7 @@ ASSAY_BUILD_ID=<${build.id_str}>
 HOME=</home/assay>
 USER=<assay>
 TERM=<dumb>
+LANG=<C.UTF-8>
 COLOUR=<***>
 EMPTY=<>
 home
@@ -213,11 +214,11 @@ home
     assert.ok(log.endsWith(expected), log);
   });
 
-  test('sees its own USER and TERM if its suite sets them', async () => {
+  test('sees its own USER, TERM and LANG if its suite sets them', async () => {
     const project = await assay.project();
     const { log } = await project.runOne({
-      command: '[ "$USER $TERM" = "someone xterm" ] && echo overridden',
-      variables: { USER: 'someone', TERM: 'xterm' },
+      command: '[ "$USER $TERM $LANG" = "someone xterm de_DE.UTF-8" ] && echo overridden',
+      variables: { USER: 'someone', TERM: 'xterm', LANG: 'de_DE.UTF-8' },
     });
     assert.match(log, /^overridden$/m);
   });

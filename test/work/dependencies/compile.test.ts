@@ -56,6 +56,23 @@ suite('compiles', { concurrency: 2 }, () => {
     assert.match(log, /^uid=1000\(assay\) gid=1000\(assay\) groups=1000\(assay\)\n\/srv\/project\n0022$/m);
   });
 
+  test('the log names programs of the image that would load a library of the prefix, unless it is off their path', async () => {
+    const command = `mkdir ${PREFIX}/lib && cp file ${PREFIX} && cp "$(ldd /usr/bin/git | awk '/libz/ { print $3 }')" ${PREFIX}/lib/`;
+    const warned = await fixture.compile(tarOf({ file: 'warned' }), { command });
+    assert.equal(warned.state, 'compiled', warned.log);
+    assert.match(
+      warned.log,
+      /^\[assay\] .*\bgit\b.* of the image would load libz\.so\.1 from \/srv\/dependency\/lib: set library_path to false if this causes errors\n\[assay\] kept 2 files/m,
+    );
+    const off = await fixture.compile(tarOf({ file: 'off' }), { command, library_path: 'false' });
+    assert.equal(off.state, 'compiled', off.log);
+    const broken = await fixture.compile(tarOf({ file: 'broken' }), {
+      command: `${command}; echo broken >${PREFIX}/lib/libc.so.6; echo broken >${PREFIX}/lib/libz.so.1`,
+    });
+    assert.equal(broken.state, 'compiled', broken.log);
+    for (const { log } of [off, broken]) assert.doesNotMatch(log, /would load/);
+  });
+
   test('the same tree is the same artifact, whenever it was made', async () => {
     const tree = (mtime: number, mode = 0o755) =>
       rawTar([{ name: 'bin/tool', mode, mtime: new Date(mtime), content: 'echo tool' }]);

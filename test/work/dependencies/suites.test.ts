@@ -23,17 +23,57 @@ suite('dependencies in suites', { concurrency: 2 }, () => {
 
   test('a prefix is read-only at its path, with its directories on the search paths', async () => {
     const prefix = '/opt/tools';
-    const id = await fixture.compiled(tarOf({ 'bin/tool': script('echo tool') }), {
-      prefix,
-      command: `mkdir -p ${prefix}/lib/pkgconfig && cp -R bin ${prefix} && : >${prefix}/lib/pkgconfig/t.pc`,
-    });
+    const id = await fixture.compiled(
+      tarOf({ 'bin/tool': script('echo tool'), 'sbin/daemon': script('echo daemon'), 'lib/x': '' }),
+      { prefix, command: `cp -R * ${prefix}` },
+    );
     const { build, log } = await useIn(
       await project(),
       [id],
-      'tool && command -v tool && echo "$LD_LIBRARY_PATH $PKG_CONFIG_PATH" && ! touch /opt/tools/x',
+      'tool && command -v tool && daemon && env | grep = | sort && ! touch /opt/tools/x',
     );
     assert.equal(build.build_state, 'passed', log);
-    assert.match(log, /^tool\n\/opt\/tools\/bin\/tool\n\/opt\/tools\/lib \/opt\/tools\/lib\/pkgconfig$/m);
+    assert.match(log, /^tool\n\/opt\/tools\/bin\/tool\ndaemon$/m);
+    for (const line of [
+      'ACLOCAL_PATH=/opt/tools/share/aclocal',
+      'CMAKE_PREFIX_PATH=/opt/tools',
+      'CPATH=/opt/tools/include',
+      'LANG=C.UTF-8',
+      'LD_LIBRARY_PATH=/opt/tools/lib:/opt/tools/lib64',
+      'LIBRARY_PATH=/opt/tools/lib:/opt/tools/lib64',
+      'MANPATH=/opt/tools/share/man:',
+      'PATH=/opt/tools/bin:/opt/tools/sbin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin',
+      'PKG_CONFIG_PATH=/opt/tools/lib/pkgconfig:/opt/tools/lib64/pkgconfig:/opt/tools/share/pkgconfig',
+    ])
+      assert.ok(log.split('\n').includes(line), `${line} is missing in ${log}`);
+  });
+
+  test('the variables of dependencies reach suites and compiles, and those of the suite win', async () => {
+    const base = await fixture.compiled(tarOf({ 'lib/x': 'x' }), {
+      name: 'base of variables',
+      prefix: '/opt/base',
+      command: 'cp -R lib /opt/base',
+      environment: 'ROOT=$PREFIX\nBOTH=base\nRAW=$(id) `id` $HOME "\'\\\nCPATH=/own/include\nOWN=base',
+      library_path: 'false',
+    });
+    const show =
+      'for name in ROOT BOTH RAW CPATH OWN LANG LD_LIBRARY_PATH; do eval "echo \\"$name=<\\$$name>\\""; done';
+    const user = await fixture.compile(tarOf({ file: 'x' }), {
+      environment: `BOTH=\${PREFIX}/user`,
+      command: `${show}; cp file ${PREFIX}`,
+      [RELATED]: [base],
+    });
+    const shown = (both: string, rest: string) =>
+      `ROOT=</opt/base>\nBOTH=<${both}>\nRAW=<$(id) \`id\` $HOME "'\\>\nCPATH=<${rest}\n`;
+    assert.ok(user.log.includes(shown('base', '/opt/base/include:/own/include>\nOWN=<base>')), user.log);
+    assert.match(user.log, /^LD_LIBRARY_PATH=<>$/m);
+    const inProject = await project();
+    const suiteId = await inProject.suite({ command: show, variables: { OWN: 'suite', LANG: 'C' } });
+    await inProject.ask('POST', `/suites/${suiteId}/dependencies`, { dependency_id: user.id });
+    const { log } = (await inProject.run()).of(suiteId);
+    const paths = `${PREFIX}/include:/opt/base/include:/own/include>\nOWN=<suite>\nLANG=<C>`;
+    assert.ok(log.includes(shown(`${PREFIX}/user`, paths)), log);
+    assert.ok(log.includes(`LD_LIBRARY_PATH=<${PREFIX}/lib:${PREFIX}/lib64>`), log);
   });
 
   test('dependencies with the same prefix appear as a union, where the earlier one wins', async () => {
@@ -95,7 +135,10 @@ suite('dependencies in suites', { concurrency: 2 }, () => {
     assert.match(top.log, /^base\nmiddle$/m);
     const { build, log } = await useIn(await project(), [top.id], 'cat /opt/top/said; middle; echo "$PATH"');
     assert.equal(build.build_state, 'passed', log);
-    assert.match(log, /^middle\nbase\nmiddle\nbase\n\/opt\/top\/bin:\/srv\/dependency\/bin:/m);
+    assert.match(
+      log,
+      /^middle\nbase\nmiddle\nbase\n\/opt\/top\/bin:\/opt\/top\/sbin:\/srv\/dependency\/bin:/m,
+    );
   });
 
   test('two with the same content at the same prefix appear as one', async () => {
@@ -138,9 +181,49 @@ suite('dependencies in suites', { concurrency: 2 }, () => {
     assert.equal(build.build_state, 'passed', log);
     assert.match(
       log,
-      /\[assay\] launch base daemon: .*\nlaunched base in \/srv\/project as 1000\n\[assay\] launch daemon:/,
+      /\[assay\] launch base daemon: .*\nlaunched base in \/srv\/project as 1000\n\[assay\] base daemon started in \d+\.\d s\n\[assay\] launch daemon: .*\n\[assay\] daemon started in \d+\.\d s\n\[assay\] suite /,
     );
     assert.match(log, /^it lives$/m);
+  });
+
+  test('a daemon has a directory of its own to write to, which the suite finds', async () => {
+    const daemon = (name: string) =>
+      fixture.compiled(tarOf({ file: name }), {
+        name,
+        launch_command: 'pwd >"$ASSAY_RUN/log"; ls -d "$ASSAY_RUN"',
+        environment: `${name.toUpperCase().replaceAll(/[^A-Z]/g, '')}=$ASSAY_RUN`,
+      });
+    const ids = [await daemon('Data base / 1'), await daemon('Data-base-1: é')];
+    const { build, log } = await useIn(
+      await project(),
+      ids,
+      'cat /srv/run/*/log; ls /srv/run; echo "<$DATABASE>"; echo "<$ASSAY_RUN>"; touch /srv/run/Data-base-1/x',
+    );
+    assert.equal(build.build_state, 'passed', log);
+    assert.match(log, /^\/srv\/run\/Data-base-1\n[\s\S]*^\/srv\/run\/Data-base-1-2$/m);
+    assert.match(
+      log,
+      /^\/srv\/project\n\/srv\/project\nData-base-1\nData-base-1-2\n<\/srv\/run\/Data-base-1>\n<>$/m,
+    );
+  });
+
+  test('a launch command that does not return in time makes the build errored, and says what to do', async () => {
+    const id = await fixture.compiled(tarOf({ file: 'x' }), {
+      name: 'Foreground',
+      launch_command: 'echo ready; sleep 1000',
+      launch_timeout: '5',
+    });
+    const { build, log } = await useIn(await project(), [id], 'echo never');
+    assert.equal(build.build_state, 'errored');
+    assert.match(
+      String(build.error),
+      /^The launch command of Foreground did not return within 5 s\. Start a daemon in the background,/,
+    );
+    assert.match(
+      log,
+      /launch Foreground: .*\nready\n\[assay\] The launch command of Foreground did not return/,
+    );
+    assert.doesNotMatch(log, /^never$/m);
   });
 
   test('a launch command that fails makes the build errored', async () => {

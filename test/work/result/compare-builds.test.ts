@@ -13,7 +13,14 @@ import { finishBuild, reported } from '../../store/result/reported.ts';
 import { addCommits, createRepository } from '../../support/repository.ts';
 
 type Used = Parameters<typeof recordInputs>[2];
-const zlib = { id: 5n, name: 'zlib', artifactHash: 'aaaa', launchCommand: 'start-it' };
+const zlib = {
+  id: 5n,
+  name: 'zlib',
+  artifactHash: 'aaaa',
+  launchCommand: 'start-it',
+  environment: '',
+  libraryPath: true,
+};
 const used: Used = {
   command: 'make check',
   image: 'tools',
@@ -82,7 +89,7 @@ test('if exactly one thing changed since the build that passed, it is named firs
     ],
     [
       'launch command',
-      { dependencies: [{ ...zlib, launchCommand: 'x' }] },
+      { dependencies: [{ ...zlib, launchCommand: 'x', environment: '', libraryPath: true }] },
       'dependencies',
       /zlib has another launch/,
     ],
