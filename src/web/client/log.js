@@ -153,27 +153,32 @@ function finish(owner) {
   else if (badStates.includes(shownState)) lines.folds.at(-1)?.head.classList.add('bad');
   times.finish(Date.parse(owner.finished_at ?? ''));
   view.dataset.whole = 'yes';
-  if (again) awaitNextRun(again);
+  // Opened again, because it reports at once what has changed since.
+  if (again) watchChanges(again);
 }
 
+/** @type {EventSource | undefined} */
+let changes;
+
 /**
- * Anyone may start the job again: the page then shows that run.
+ * Keeps the head current while the job waits and runs. Afterwards anyone may start it again: the page then shows that run.
  * @param {string} address
  */
-function awaitNextRun(address) {
+function watchChanges(address) {
+  changes?.close();
   const source = new EventSource(address);
+  changes = source;
   /** @type {{ is_unfinished: boolean, run: number } | undefined} */
   let last;
   source.addEventListener('changed', event => {
     const now = JSON.parse(event.data);
-    if (now.is_unfinished || (last && now.run !== last.run)) {
-      source.close();
-      showNextRun();
-    } else if (last) refresh();
+    if (isGrowing) refresh();
+    else if (now.is_unfinished || (last && now.run !== last.run)) showNextRun();
+    else if (last) refresh();
     last = now;
   });
   source.addEventListener('error', () => {
-    if (source.readyState === EventSource.CLOSED) reconnectLater(() => awaitNextRun(address), head);
+    if (source.readyState === EventSource.CLOSED) reconnectLater(() => watchChanges(address), head);
   });
 }
 
@@ -189,6 +194,7 @@ function showNextRun() {
 }
 
 let lastHead = '';
+let announced = document.querySelector('[data-announce]')?.textContent ?? '';
 /** The parts of the page as the server sent them, by their ids. */
 const shownParts = new Map(listElements(document, '[data-live]').map(part => [part.id, part.outerHTML]));
 let isRefreshing = false;
@@ -238,7 +244,10 @@ function showHead(text) {
         .find(one => one.textContent === focused)
         ?.focus();
   }
+  const step = document.querySelector('[data-announce]')?.textContent ?? '';
   if (document.title !== fresh.title) status.textContent = fresh.title;
+  else if (step !== '' && step !== announced) status.textContent = step;
+  announced = step;
   document.title = fresh.title;
   const icon = 'link[rel=icon]';
   getElement(document, icon, HTMLLinkElement).href = getElement(fresh, icon, HTMLLinkElement).href;
@@ -320,11 +329,21 @@ function rememberToggle(selector, key, apply) {
  * @type {WeakMap<Element, number>}
  */
 const firstSeenAt = new WeakMap();
+/** @param {Element} running */
+function msSinceSeen(running) {
+  const seenAt = firstSeenAt.get(running) ?? performance.now();
+  firstSeenAt.set(running, seenAt);
+  return performance.now() - seenAt;
+}
 setInterval(() => {
-  for (const running of listElements(document, '[data-running-ms]')) {
-    const seenAt = firstSeenAt.get(running) ?? performance.now();
-    firstSeenAt.set(running, seenAt);
-    running.textContent = formatDuration(Number(running.dataset.runningMs) + performance.now() - seenAt);
+  for (const running of listElements(document, '[data-running-ms]'))
+    running.textContent = formatDuration(Number(running.dataset.runningMs) + msSinceSeen(running));
+  for (const bar of document.querySelectorAll('progress')) {
+    const { runningUntil } = bar.dataset;
+    if (runningUntil === undefined) continue;
+    const from = Number(bar.dataset.runningFrom ?? bar.value);
+    bar.dataset.runningFrom = String(from);
+    bar.value = Math.min(from + msSinceSeen(bar), Number(runningUntil));
   }
 }, 1_000);
 setInterval(() => {
@@ -334,4 +353,5 @@ setInterval(() => {
 document.addEventListener('assay:changed', refresh);
 setFollowing(isFollowing);
 if (!isGrowing) follow.hidden = true;
+if (again && isGrowing) watchChanges(again);
 connect();

@@ -6,6 +6,7 @@ import { followDependency } from '../../api/firehose.ts';
 import type { SentFields } from '../../api/http/body.ts';
 import { LAUNCH_SECONDS, marketplaceState, UNFINISHED_COMPILES } from '../../domain/dependency.ts';
 import { refusal } from '../../domain/refusal.ts';
+import { findArtifact } from '../../store/artifacts.ts';
 import { dependencyLogPath } from '../../store/data/paths.ts';
 import { type Dependency, findDependency } from '../../store/dependencies.ts';
 import {
@@ -41,6 +42,7 @@ import {
   respondRawLog,
 } from '../project/log-view.ts';
 import { dependencyFields } from './dependencies.ts';
+import { renderProgress, runningTime } from './progress.ts';
 
 type DependencyVisit = Visit<'dependency'>;
 
@@ -55,6 +57,10 @@ export const dependencyPages: Route[] = [
     fieldName: 'archive',
     showForm: showDependency,
     done: visit => ({ to: hrefOf(visit), message: 'Archive uploaded. It is waiting to be compiled.' }),
+  }),
+  action(`${PATH}/compile`, dependencies.compile, {
+    showForm: showDependency,
+    done: visit => ({ to: hrefOf(visit) }),
   }),
   action(`${PATH}/cancel`, dependencies.cancel, {
     showForm: showDependency,
@@ -130,6 +136,7 @@ async function showDependency(visit: DependencyVisit): Promise<View> {
     styles: [...logStyles, 'dependency.css'],
     scripts: isOwn ? [...logScripts, 'upload.js'] : [],
     body: html`<div id="dependency-head" data-live>${renderHead(visit, state)}</div>
+${isOwn ? html`<div id="dependency-progress" data-live>${renderProgress(dependency, visit.services.db.now(), '')}</div>` : ''}
 ${isOwn ? html`<div id="dependency-upload" data-live>${renderUpload(visit)}</div>` : ''}
 <div class="columns" id="dependency-details" data-live>
 <section class="panel"><h2>Configuration</h2>${renderConfiguration(visit)}</section>
@@ -158,17 +165,27 @@ function renderHead(visit: DependencyVisit, state: string): Html {
   const { startedAt, finishedAt } = dependency;
   const took =
     dependency.compileState === 'compiling' && startedAt !== null
-      ? html`<span>for <span class="number" data-running-ms="${services.db.now() - startedAt}">${formatDuration(services.db.now() - startedAt)}</span></span>`
+      ? html`<span>for ${runningTime(services.db.now() - startedAt)}</span>`
       : startedAt !== null && finishedAt !== null && !isUnfinished(dependency)
         ? html`<span>${dependency.compileState === 'compiled' ? 'compiled in' : 'after'} ${formatDuration(finishedAt - startedAt)}, ${relativeTime(finishedAt, services.db.now())}</span>`
         : '';
   return html`${pageHead(dependency.name, {
     parent: { href: '/ui/dependencies', label: 'Dependencies' },
     actions: isOwn ? headButtons(visit) : [],
-    subtitle: html`${stateBadge(state)} ${isOwn ? took : html`<span class="tag">shared by others</span>`}`,
+    subtitle: html`${stateBadge(state)} ${isOwn ? took : html`<span class="tag">shared by others</span>`} ${renderSizes(visit)}`,
   })}
 ${dependency.description ? html`<p class="lead">${dependency.description}</p>` : ''}
-${isOwn && dependency.error !== null ? html`<p class="flash failed"><span>${dependency.error}</span> <a href="#log-title">Read the log</a></p>` : ''}`;
+${isOwn && dependency.error !== null ? html`<p class="flash failed"><span>${dependency.error}</span> <a href="#log-title">Read the log</a>${dependency.artifactHash === null ? '' : '. Suites still use the last successful compile.'}</p>` : ''}`;
+}
+
+function renderSizes({ services, found }: DependencyVisit): Html {
+  const { archiveFileSize: archiveBytes, artifactHash } = found.dependency;
+  const artifact = artifactHash === null ? undefined : findArtifact(services.db, artifactHash);
+  return html`${archiveBytes === null ? '' : html`<span>archive ${formatSize(archiveBytes)}</span>`} ${
+    artifact
+      ? html`<span>artifact ${formatSize(artifact.sizeBytes)}${artifact.files === null ? '' : ` in ${countOf(artifact.files, 'file')}`}</span>`
+      : ''
+  }`;
 }
 
 function headButtons(visit: DependencyVisit): Html[] {
@@ -185,6 +202,12 @@ function headButtons(visit: DependencyVisit): Html[] {
           }),
         ]
       : []),
+    ...(!isUnfinished(dependency) && dependency.archiveHash !== null
+      ? [
+          button('/compile', 'Compile again'),
+          ...(dependency.compileState === 'compiled' ? [compileFromScratch(visit)] : []),
+        ]
+      : []),
     ...(!dependency.shared && dependency.artifactHash !== null
       ? [button('/share', 'Share', { confirm: 'Let every account on this server use this dependency?' })]
       : []),
@@ -194,6 +217,14 @@ function headButtons(visit: DependencyVisit): Html[] {
     linkButton(hrefOf(visit, '/edit'), 'Edit'),
   ];
 }
+
+/** Unlike “Compile again”, it does not use an earlier compile of the same archive. */
+const compileFromScratch = (visit: DependencyVisit): Html =>
+  renderForm(formTo(visit, hrefOf(visit, '/compile')), {
+    className: 'inline',
+    fields: html`<input type="hidden" name="force" value="true">`,
+    submit: submitButton('Compile from scratch', 'plain'),
+  });
 
 /** A plain form; upload.js sends it with a progress bar. It is folded once there is an archive. */
 function renderUpload(visit: DependencyVisit): Html {

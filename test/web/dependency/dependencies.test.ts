@@ -12,6 +12,7 @@ import { hashPassword } from '../../../src/domain/secret.ts';
 import { setPassword } from '../../../src/store/accounts.ts';
 import { dependencyLogPath } from '../../../src/store/data/paths.ts';
 import {
+  beginCompileStep,
   createDependency,
   type Dependency,
   findDependency,
@@ -152,6 +153,77 @@ describe('the pages of dependencies', { timeout: 600_000 }, () => {
     await page.getByRole('button', { name: 'Upload archive' }).waitFor();
     assert.equal(await page.evaluate('document.body.dataset.loaded'), 'once');
     await person.inspect('dependency-failed');
+    await person.close();
+  });
+
+  it('shows the steps of a compile with their times so far and those of the last compile', async () => {
+    const dependency = plant('steps');
+    compiled(dependency);
+    await app.writeCompileLog(dependency.id, '[assay] compiling steps: make\nthe first compile\n');
+    const lastTimes = [
+      { name: 'unpack', ms: 1_200 },
+      { name: 'command', ms: 93_000 },
+      { name: 'keep', ms: 800 },
+    ];
+    app.db.write(() =>
+      app.db.sqlite
+        .prepare('UPDATE dependencies SET compile_steps = ? WHERE id = ?')
+        .run(JSON.stringify(lastTimes), dependency.id),
+    );
+    const person = await arrive();
+    const { page } = person;
+    await person.go(hrefOf(dependency));
+    await page.locator('[data-log][data-whole]').waitFor();
+    await page.evaluate("document.body.dataset.loaded = 'once'");
+    const step = (name: string) => page.getByRole('row', { name });
+
+    await page.getByRole('button', { name: 'Compile again' }).click();
+    await page.getByText('Waiting to compile', { exact: true }).waitFor();
+    await step('Run the command').getByText('1 min 33 s').waitFor();
+    await person.inspect('dependency-enqueued');
+    await page.evaluate("document.body.dataset.loaded = 'once'");
+    moveDependency(app.db, dependency.id, 'start', { nonce: 'n' });
+    beginCompileStep(app.db, dependency.id, 'unpack');
+    await step('Unpack the archive').getByText('Running').waitFor();
+    await step('Run the command').getByText('Pending').waitFor();
+    beginCompileStep(app.db, dependency.id, 'command');
+    await step('Unpack the archive').getByText('Done').waitFor();
+    await step('Run the command').getByText('Running').waitFor();
+    await page.getByText('of about 1 min 35 s').waitFor();
+    await page.getByRole('status').filter({ hasText: 'Step 2 of 3: Run the command' }).waitFor();
+    // The bar moves on by itself, from where the first step ended.
+    const bar = page.getByRole('progressbar', { name: 'Compile' });
+    await page.waitForFunction("document.querySelector('.compile-bar progress').value > 2_000");
+    assert.equal(await bar.getAttribute('max'), '95000');
+    await person.inspect('dependency-steps');
+    beginCompileStep(app.db, dependency.id, 'keep');
+    await step('Keep the files').getByText('Running').waitFor();
+    moveDependency(app.db, dependency.id, 'fail', { error: 'The command left nothing under its prefix.' });
+    await step('Keep the files').getByText('Failed').waitFor();
+    await page.getByText('Suites still use the last successful compile.').waitFor();
+    assert.equal(await page.evaluate('document.body.dataset.loaded'), 'once');
+    await person.inspect('dependency-steps-failed');
+    await person.close();
+  });
+
+  it('compiles again without an upload, from scratch if asked to', async () => {
+    const dependency = plant('again');
+    compiled(dependency);
+    const person = await arrive({ scripts: false });
+    const { page } = person;
+    const isForced = () => findDependency(app.db, dependency.id)?.forced;
+    await person.go(hrefOf(dependency));
+    await page.getByRole('button', { name: 'Compile again' }).click();
+    await page.getByText('Waiting to compile', { exact: true }).waitFor();
+    assert.equal(isForced(), false);
+    await page.getByRole('button', { name: 'Cancel' }).click();
+    await page.getByText('The compile was canceled.').waitFor();
+    await page.getByRole('button', { name: 'Compile again' }).waitFor();
+    compiled(dependency);
+    await person.go(hrefOf(dependency));
+    await page.getByRole('button', { name: 'Compile from scratch' }).click();
+    await page.getByText('Waiting to compile', { exact: true }).waitFor();
+    assert.equal(isForced(), true);
     await person.close();
   });
 
