@@ -63,7 +63,7 @@ export function renderProgress(dependency: Dependency, now: number, waiting: Htm
 ${isFinished ? '' : html`<div class="compile-bar">${dependency.compileState === 'compiling' ? renderBar(dependency, steps, now) : waiting}</div>`}
 <p class="sr" data-announce>${current < 0 ? '' : `Step ${current + 1} of ${steps.length}: ${steps[current]?.label}`}</p>
 <table class="compile-steps"><caption class="sr">Steps of the compile</caption>
-<thead><tr><th scope="col">Step</th><th scope="col">Time</th>${hasLast ? html`<th scope="col">Last success</th>` : ''}</tr></thead>
+<thead><tr><th scope="col">Step</th><th scope="col">Time</th>${hasLast ? html`<th scope="col">Last time</th>` : ''}</tr></thead>
 <tbody>${steps.map(
     ({ label, state, ms, lastMs }) =>
       html`<tr><th scope="row">${stateMark(state)} ${label}</th><td class="number">${ms === undefined ? '–' : state === 'running' ? runningTime(ms) : formatDuration(ms)}</td>${hasLast ? html`<td class="number quiet">${lastMs === undefined ? '–' : formatDuration(lastMs)}</td>` : ''}</tr>`,

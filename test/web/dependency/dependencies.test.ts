@@ -193,7 +193,8 @@ describe('the pages of dependencies', { timeout: 600_000 }, () => {
     await page.getByRole('status').filter({ hasText: 'Step 2 of 3: Run the command' }).waitFor();
     // The bar moves on by itself, from where the first step ended.
     const bar = page.getByRole('progressbar', { name: 'Compile' });
-    await page.waitForFunction("document.querySelector('.compile-bar progress').value > 2_000");
+    const barValue = () => page.evaluate("document.querySelector('.compile-bar progress').value");
+    while (Number(await barValue()) < 2_000) await page.waitForTimeout(100);
     assert.equal(await bar.getAttribute('max'), '95000');
     await person.inspect('dependency-steps');
     beginCompileStep(app.db, dependency.id, 'keep');
