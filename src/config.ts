@@ -18,6 +18,8 @@ export type Settings = {
   image: string;
   anyImage: boolean;
   concurrency: number;
+  /** COMPILE_SLOTS; undefined for half of them. */
+  compileSlots: number | undefined;
   timeoutMs: number;
   memoryBytes: number;
   cpus: number;
@@ -64,6 +66,12 @@ const table: readonly [name: string, defaultValue: string, form: string, meaning
   ['IMAGE', 'host', 'NAME', 'default image of containers'],
   ['ANY_IMAGE', 'off', 'on|off', 'allow images that were not imported'],
   ['CONCURRENCY', 'number of cores', 'NUMBER', 'containers that run at the same time'],
+  [
+    'COMPILE_SLOTS',
+    'half of CONCURRENCY',
+    'NUMBER',
+    'how many of them may be compiles; one stays for builds',
+  ],
   ['TIMEOUT', '3600', 'SECONDS', 'time limit of a suite or a compile'],
   ['MEMORY', '2GiB', 'SIZE', 'memory limit of a container'],
   ['CPUS', '2', 'NUMBER', 'processor limit of a container'],
@@ -200,6 +208,7 @@ export function readSettings(
       image,
       anyImage: anyImage === 'on',
       concurrency: given('CONCURRENCY') === undefined ? cpus().length : wholeNumber('CONCURRENCY', 1),
+      compileSlots: given('COMPILE_SLOTS') === undefined ? undefined : wholeNumber('COMPILE_SLOTS', 1),
       timeoutMs: wholeNumber('TIMEOUT', 1) * 1000,
       memoryBytes: size('MEMORY', '6MiB'),
       cpus: Number(cpuShare),

@@ -23,6 +23,7 @@ import type { Db } from '../store/database/db.ts';
 import {
   acceptArchive,
   cancelCompile,
+  compileDependents,
   createDependency,
   type Dependency,
   deleteDependency,
@@ -37,7 +38,7 @@ import {
   updateDependency,
 } from '../store/dependencies.ts';
 import { dependencyRecord, listRelated, relatesTo } from '../store/dependency-use.ts';
-import { type Call, endpoint, findMissingImage, listing } from './endpoint.ts';
+import { type Call, endpoint, findMissingImage, listing, type Services } from './endpoint.ts';
 import { flag, ids, imageField, optional, required, requiredName, wholeNumber } from './fields.ts';
 import { respondLog } from './log.ts';
 
@@ -111,6 +112,10 @@ export function requireOwner({ caller, dependency }: { caller: Caller; dependenc
   if (dependency.ownerId !== caller.accountId) throw refusal('not_found');
 }
 
+/** The record of a dependency, with its position in the queue while it waits. */
+export const present = (call: Pick<Services, 'db' | 'waitingCompile'>, dependency: Dependency) =>
+  dependencyRecord(call.db, dependency, call.waitingCompile(dependency));
+
 /** Stores the upload on disk. Throws its failures as refusals of the field `archive`. */
 async function receive(
   body: AsyncIterable<Uint8Array>,
@@ -141,9 +146,10 @@ export const dependencies = {
     allowUnpaid: url => /^(true|1)$/.test(url.searchParams.getAll('shared').at(-1) ?? ''),
     query: { shared: flag('List what other accounts share instead.') },
     response: { list: dependencyShape },
-    handle: ({ db, caller, page, query }) => {
+    handle: call => {
+      const { db, caller, page, query } = call;
       const list = query.shared ? listSharedDependencies : listOwnDependencies;
-      return listing(page, list(db, caller.accountId, page), dependency => dependencyRecord(db, dependency));
+      return listing(page, list(db, caller.accountId, page), dependency => present(call, dependency));
     },
   }),
   create: endpoint({
@@ -196,7 +202,7 @@ export const dependencies = {
     access: 'sees',
     scope: 'dependencies',
     response: { record: dependencyShape },
-    handle: ({ db, dependency }) => dependencyRecord(db, dependency),
+    handle: call => present(call, call.dependency),
   }),
   update: endpoint({
     method: 'PUT',
@@ -225,12 +231,12 @@ export const dependencies = {
       ...findMissingImage(values, call),
     ],
     response: { record: dependencyShape },
-    handle: ({ db, dependency, values }) =>
-      dependencyRecord(
-        db,
+    handle: ({ values, ...call }) =>
+      present(
+        call,
         updateDependency(
-          db,
-          dependency,
+          call.db,
+          call.dependency,
           {
             ...(values.name !== undefined && { name: values.name }),
             ...(values.description !== undefined && { description: values.description }),
@@ -303,13 +309,24 @@ export const dependencies = {
       ),
     },
     response: { record: dependencyShape },
-    handle: ({ db, dependency, values }) => {
+    handle: call => {
+      const { db, dependency, values } = call;
       if (dependency.archiveHash === null) throw refusal('is_blank', 'archive');
       const enqueued = enqueueCompile(db, dependency, { forced: values.force ?? false });
       if (!enqueued)
         throw refusal(findDependency(db, dependency.id) ? 'resource_temporary_unavailable' : 'not_found');
-      return dependencyRecord(db, enqueued);
+      return present(call, enqueued);
     },
+  }),
+  compileDependents: endpoint({
+    method: 'POST',
+    path: '/dependencies/:dependency_id/compile_dependents',
+    summary:
+      "Compiles the caller's dependencies again that relate to this one, directly or transitively, and are outdated. Returns them in the order of their compiles",
+    access: 'users',
+    scope: 'dependencies',
+    response: { list: dependencyShape, paged: false },
+    handle: call => compileDependents(call.db, call.dependency).map(one => present(call, one)),
   }),
   cancel: endpoint({
     method: 'POST',
@@ -318,9 +335,10 @@ export const dependencies = {
     access: 'users',
     scope: 'dependencies',
     response: { record: dependencyShape },
-    handle: ({ db, dependency }) => {
+    handle: call => {
+      const { db, dependency } = call;
       cancelCompile(db, dependency);
-      return dependencyRecord(db, findDependency(db, dependency.id) ?? dependency);
+      return present(call, findDependency(db, dependency.id) ?? dependency);
     },
   }),
   share: endpoint({
@@ -330,10 +348,11 @@ export const dependencies = {
     access: 'users',
     scope: 'dependencies',
     response: { record: dependencyShape },
-    handle: ({ db, dependency }) => {
+    handle: call => {
+      const { db, dependency } = call;
       if (!dependency.shared && dependency.artifactHash === null)
         throw refusal('resource_temporary_unavailable');
-      return dependencyRecord(db, setShared(db, dependency, true));
+      return present(call, setShared(db, dependency, true));
     },
   }),
   unshare: endpoint({
@@ -343,7 +362,7 @@ export const dependencies = {
     access: 'users',
     scope: 'dependencies',
     response: { record: dependencyShape },
-    handle: ({ db, dependency }) => dependencyRecord(db, setShared(db, dependency, false)),
+    handle: call => present(call, setShared(call.db, call.dependency, false)),
   }),
   log: endpoint({
     method: 'GET',

@@ -14,6 +14,7 @@ import type { Build } from '../store/builds.ts';
 import type { Db } from '../store/database/db.ts';
 import type { Page } from '../store/database/page.ts';
 import { SealedValueError } from '../store/database/vault.ts';
+import type { Dependency } from '../store/dependencies.ts';
 import { type ImageSettings, isImageUsable } from '../store/images.ts';
 import type { BuildArtifact } from '../store/result/build-artifacts.ts';
 import type { LogSearch } from '../store/result/search-builds.ts';
@@ -51,13 +52,13 @@ export type Services = {
   trustedProxies: readonly Cidr[];
   /** Why a build waits, and its position in the queue; undefined if it does not wait. */
   waiting(build: Build): { position: number; reason: string } | undefined;
+  /** The same of a compile. */
+  waitingCompile(dependency: Dependency): { position: number; reason: string } | undefined;
   /** What differs from another build; undefined if there is none to compare with. `isBrief` leaves out the log. */
   compareBuilds(
     build: Build,
     options?: { against?: Build | undefined; isBrief?: boolean },
   ): Promise<BuildDiff<Build> | undefined>;
-  /** Why queued work does not start yet. */
-  waitReason(): string;
   /** The state of the running server, for /metrics, /healthz and pages. */
   vitals(): Vitals;
 };
@@ -66,6 +67,9 @@ type Vitals = {
   healthy: boolean;
   slotsUsed: number;
   slots: number;
+  /** How many of them compiles may take (COMPILE_SLOTS), and take. */
+  compileSlots: number;
+  compilesRunning: number;
   freeDiskBytes: number;
   minFreeDiskBytes: number;
   /** CACHE_LIMIT and CACHE_TOTAL; 0 means no limit. */

@@ -11,11 +11,10 @@ import { findBuild } from '../store/builds.ts';
 import { buildLogPath, dependencyLogPath } from '../store/data/paths.ts';
 import type { Db } from '../store/database/db.ts';
 import { findDependency } from '../store/dependencies.ts';
-import { dependencyRecord } from '../store/dependency-use.ts';
 import { lastEventId, listEvents } from '../store/events.ts';
 import { findProject, findVisibleProject, type Project, projectRecord } from '../store/projects.ts';
 import { authenticate } from './authenticate.ts';
-import { requireOwner } from './dependencies.ts';
+import { present as presentDependency, requireOwner } from './dependencies.ts';
 import { type Call, endpoint, type Services } from './endpoint.ts';
 import { type EventStream, frame, openStream, streamResponse } from './http/stream.ts';
 import type { LogReader } from './log-feed.ts';
@@ -55,13 +54,16 @@ export function followBuild(
   };
 }
 
-export function followDependency(call: Pick<Services, 'db' | 'dataDirectory'>, id: bigint): LogSource {
+export function followDependency(
+  call: Pick<Services, 'db' | 'dataDirectory' | 'waitingCompile'>,
+  id: bigint,
+): LogSource {
   return {
     read: () => {
       const dependency = findDependency(call.db, id);
       return (
         dependency && {
-          record: dependencyRecord(call.db, dependency),
+          record: presentDependency(call, dependency),
           state: dependency.compileState,
           // A reader that connects before the upload gets the compile from its beginning.
           waits: ['waiting_archive_upload', 'enqueued_for_compile'].includes(dependency.compileState),

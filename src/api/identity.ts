@@ -63,7 +63,7 @@ type Gauge = { help: string; values: [labels: string, value: number][] };
 const gauge = (help: string, value: number): Gauge => ({ help, values: [['', value]] });
 
 function gauges({ db, live, vitals }: Services): Record<string, Gauge> {
-  const { slots, slotsUsed, freeDiskBytes } = vitals();
+  const { slots, slotsUsed, compileSlots, compilesRunning, freeDiskBytes } = vitals();
   const { queue, pendingDeliveries, triggers, lateLooks, databaseBytes } = countByState(db);
   return {
     assay_queue: { help: 'Unfinished work, by kind and state.', values: queue },
@@ -72,6 +72,8 @@ function gauges({ db, live, vitals }: Services): Record<string, Gauge> {
     assay_looks_late: gauge('Looks at repositories that are overdue by more than a minute.', lateLooks),
     assay_slots: gauge('Maximum number of running containers.', slots),
     assay_slots_used: gauge('Running containers.', slotsUsed),
+    assay_compile_slots: gauge('Maximum number of running compiles.', compileSlots),
+    assay_compile_slots_used: gauge('Running compiles.', compilesRunning),
     assay_disk_free_bytes: gauge('Free space of the disk that holds the data directory.', freeDiskBytes),
     assay_database_bytes: gauge('Size of the database.', databaseBytes),
     assay_watchers: gauge('Open live streams and watchers.', live.watchers()),

@@ -78,3 +78,37 @@ export function checkEnvironment(text: string): 'invalid_format' | 'is_reserved'
   const errors = names.map(checkVariableName);
   return errors.includes('invalid_format') ? 'invalid_format' : errors.find(error => error !== undefined);
 }
+
+/** The listed dependencies and their transitive ones, each once and after the dependencies it relates to. */
+export function orderByRelation<D extends { id: bigint }>(
+  listed: readonly D[],
+  relatedTo: (dependency: D) => readonly D[],
+): D[] {
+  const ordered = new Map<bigint, D>();
+  const seen = new Set<bigint>();
+  // Not recursive, because a chain may be long.
+  const stack = [...listed].reverse();
+  for (let top = stack.at(-1); top; top = stack.at(-1)) {
+    const open = seen.has(top.id) ? [] : relatedTo(top).filter(({ id }) => !seen.has(id));
+    seen.add(top.id);
+    if (open.length > 0) stack.push(...open.reverse());
+    else {
+      stack.pop();
+      if (!ordered.has(top.id)) ordered.set(top.id, top);
+    }
+  }
+  return [...ordered.values()];
+}
+
+/**
+ * Why a compile that relates to it cannot start: it is not compiled yet, it has no archive yet, or it could not be compiled,
+ * so that the other one fails too. Undefined if it has an artifact that can be used.
+ */
+export function compileObstacle(
+  compileState: CompileState,
+  hasArtifact: boolean,
+): 'compile' | 'archive' | 'failed' | undefined {
+  if (UNFINISHED_COMPILES.includes(compileState)) return 'compile';
+  if (hasArtifact) return undefined;
+  return compileState === 'waiting_archive_upload' ? 'archive' : 'failed';
+}

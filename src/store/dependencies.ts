@@ -7,7 +7,7 @@ import type { Db } from './database/db.ts';
 import { listPage, type Page } from './database/page.ts';
 import { accounts, dependencies, relatedDependencies, suiteDependencies } from './database/schema.ts';
 import { isNameTaken, keyOfChange } from './database/unique-name.ts';
-import type { Dependency } from './dependency-use.ts';
+import { canCompileAgain, type Dependency, listDependents } from './dependency-use.ts';
 import { followCurrentVersion, isVersionKept, keepForOthers } from './kept-versions.ts';
 import { announceDependency, moveDependency } from './transition.ts';
 
@@ -203,7 +203,16 @@ export function acceptArchive(
   id: bigint,
   archive: { archiveHash: string; archiveContentType: string; archiveFileSize: number },
 ): Dependency | undefined {
-  return moveDependency(db, id, 'upload', { ...archive, attempts: 0, cancelRequested: false });
+  return moveDependency(db, id, 'upload', archive);
+}
+
+/** Enqueues the owner's dependencies that relate to it and are outdated, in the order in which they are compiled. */
+export function compileDependents(db: Db, { id, ownerId }: Dependency): Dependency[] {
+  return db.write(() =>
+    listDependents(db, id)
+      .filter(one => one.ownerId === ownerId && canCompileAgain(db, one))
+      .flatMap(one => enqueueCompile(db, one) ?? []),
+  );
 }
 
 /**
@@ -219,7 +228,7 @@ export function enqueueCompile(
     const now = findDependency(db, dependency.id);
     if (!now || now.archiveHash === null) return undefined;
     if (now.compileState !== 'enqueued_for_compile')
-      return moveDependency(db, now.id, 'recompile', { attempts: 0, cancelRequested: false, forced });
+      return moveDependency(db, now.id, 'recompile', { forced });
     if (!forced || now.forced) return now;
     db.touch(`dependency:${now.id}`);
     return db.orm.update(dependencies).set({ forced }).where(eq(dependencies.id, now.id)).returning().get();

@@ -2,6 +2,8 @@
 
 import { and, asc, count, desc, eq, isNotNull, ne, type SQL, sql } from 'drizzle-orm';
 import { presentDependency } from '../contract/records/dependency.ts';
+import { orderDependencies } from '../domain/container/artifact-mounts.ts';
+import { orderByRelation, UNFINISHED_COMPILES } from '../domain/dependency.ts';
 import type { Db } from './database/db.ts';
 import {
   dependencies,
@@ -123,8 +125,56 @@ export function countUsesByOthers(
   return { suites: Number(suiteUses?.count ?? 0), dependencies: Number(relations?.count ?? 0) };
 }
 
-export function dependencyRecord(db: Db, dependency: Dependency) {
-  return presentDependency(dependency, listRelated(db, dependency.id));
+export function dependencyRecord(
+  db: Db,
+  dependency: Dependency,
+  waiting?: { position: number; reason: string },
+) {
+  const related = listRelated(db, dependency.id);
+  return presentDependency(dependency, related, { waiting, outdated: isOutdated(db, dependency, related) });
+}
+
+/** Whether its artifact was compiled with other artifacts of related dependencies than there are now. */
+export function isOutdated(
+  db: Db,
+  { id, artifactHash, relatedArtifacts }: Dependency,
+  related: readonly UsedDependency[] = listRelated(db, id),
+): boolean {
+  if (artifactHash === null || relatedArtifacts === null) return false;
+  const { search } = orderDependencies(related, one => listRelatedVersions(db, one));
+  return JSON.stringify(search.map(one => one.artifactHash)) !== relatedArtifacts;
+}
+
+/**
+ * The dependencies that relate to it, directly or transitively, each after those that it relates to. Those that keep a
+ * version of it do not count, because it does not change any more.
+ */
+export function listDependents(db: Db, id: bigint): Dependency[] {
+  const dependents = db.orm
+    .select()
+    .from(dependencies)
+    .where(
+      sql`${dependencies.id} IN (
+        WITH RECURSIVE users (id) AS (
+          SELECT dependency_id FROM related_dependencies WHERE related_id = ${id} AND kept_version_id IS NULL
+          UNION
+          SELECT r.dependency_id FROM related_dependencies r JOIN users ON r.related_id = users.id
+          WHERE kept_version_id IS NULL
+        )
+        SELECT id FROM users)`,
+    )
+    .orderBy(asc(dependencies.id))
+    .all();
+  const ids = new Set(dependents.map(one => one.id));
+  return orderByRelation<Dependency>(dependents, one => listRelated(db, one.id)).filter(one =>
+    ids.has(one.id),
+  );
+}
+
+/** Whether a compile could change the artifact: it is outdated, or its only compiles failed. */
+export function canCompileAgain(db: Db, dependency: Dependency): boolean {
+  if (dependency.archiveHash === null || UNFINISHED_COMPILES.includes(dependency.compileState)) return false;
+  return dependency.artifactHash === null || isOutdated(db, dependency);
 }
 
 /** The projects whose suites use the current version of the dependency, directly or transitively. */

@@ -38,17 +38,6 @@ const firstUnfinishedDeploys = firstOfEachProject('deploys', unfinished.deploy);
 /** The first waiting build of each project. */
 export const listFirstWaitingBuilds = (db: Db): First[] => firstWaitingBuilds(db).all();
 
-/** The first waiting compile of each account. */
-export function listFirstWaitingCompiles(db: Db): { id: bigint; ownerId: bigint }[] {
-  const rows = db.orm
-    .select({ id: dependencies.id, ownerId: dependencies.ownerId })
-    .from(dependencies)
-    .where(and(unfinishedDependency, eq(dependencies.compileState, 'enqueued_for_compile')))
-    .orderBy(asc(dependencies.enqueuedAt))
-    .all();
-  return [...Map.groupBy(rows, ({ ownerId }) => ownerId).values()].flatMap(([first]) => first ?? []);
-}
-
 export function listRunningBuilds(db: Db): Build[] {
   return db.orm.select().from(builds).where(sql`build_state = 'running'`).all();
 }
@@ -103,14 +92,14 @@ export function listFirstDeploys(db: Db): { deploy: Deploy; repositoryUrl: strin
     });
 }
 
-const POSITION_HORIZON = 1000;
+export const POSITION_HORIZON = 1000;
 
 const waitingByProject = prepared(db =>
   db.sqlite
-    .prepare<[], [bigint, bigint]>(
-      `SELECT project_id, count(*) FROM builds WHERE ${WAITING} AND ${NOT_DELETED} GROUP BY project_id`,
+    .prepare<[], bigint>(
+      `SELECT count(*) FROM builds WHERE ${WAITING} AND ${NOT_DELETED} GROUP BY project_id`,
     )
-    .raw(),
+    .pluck(),
 );
 const firstWaitingOf = prepared(db =>
   db.sqlite
@@ -120,16 +109,15 @@ const firstWaitingOf = prepared(db =>
     .pluck(),
 );
 
-/** How many builds have started by the end of each round, if every project gets one build per round. */
-function servedByRound(db: Db): number[] {
-  const projectsWith = new Array<number>(POSITION_HORIZON + 1).fill(0);
-  for (const [, count] of waitingByProject(db).all())
-    projectsWith[Math.min(Number(count), POSITION_HORIZON)]! += 1;
+/** How many jobs have started by the end of each round, if every owner gets one per round. `counts` is how many each has. */
+export function servedByRound(counts: readonly number[]): number[] {
+  const ownersWith = new Array<number>(POSITION_HORIZON + 1).fill(0);
+  for (const count of counts) ownersWith[Math.min(count, POSITION_HORIZON)]! += 1;
   const served = new Array<number>(POSITION_HORIZON + 1).fill(0);
-  let inRound = projectsWith.reduce((sum, count) => sum + count, 0);
+  let inRound = counts.length;
   for (let round = 1; round <= POSITION_HORIZON; round += 1) {
     served[round] = (served[round - 1] as number) + inRound;
-    inRound -= projectsWith[round] as number;
+    inRound -= ownersWith[round] as number;
   }
   return served;
 }
@@ -147,7 +135,7 @@ export function positionOf(db: Db, build: Pick<Build, 'id' | 'projectId'>): numb
   const generation = db.generation();
   if (known.generation !== generation || db.writing) {
     known.generation = db.writing ? -1 : generation;
-    known.served = servedByRound(db);
+    known.served = servedByRound(waitingByProject(db).all().map(Number));
     known.rounds.clear();
   }
   let rounds = known.rounds.get(build.projectId);

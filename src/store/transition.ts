@@ -32,7 +32,13 @@ import {
   triggers,
 } from './database/schema.ts';
 import { unfinished } from './database/unfinished.ts';
-import { type Dependency, dependencyRecord, listProjectsUsing } from './dependency-use.ts';
+import {
+  canCompileAgain,
+  type Dependency,
+  dependencyRecord,
+  listDependents,
+  listProjectsUsing,
+} from './dependency-use.ts';
 import { recordEvent } from './events.ts';
 import { listNewestBuilds } from './newest-builds.ts';
 
@@ -358,6 +364,7 @@ export function moveDependency(
           finishedAt: null,
           error: null,
           spentMs: event === 'requeue' ? spentWith(dependency, db.now()) : 0,
+          ...(event !== 'requeue' && { attempts: 0, cancelRequested: false }),
         }),
         ...(event === 'start' && { startedAt: db.now() }),
         ...(finished && { finishedAt: db.now(), nonce: null, forced: false }),
@@ -373,8 +380,19 @@ export function moveDependency(
       moved,
       finished ? 'dependency.finished' : event === 'start' ? 'dependency.started' : 'dependency.enqueued',
     );
+    if (event === 'compile') recompileAutomatically(db, dependency, moved);
     return moved;
   });
+}
+
+/**
+ * Enqueues the dependents that ask for it (`recompile`) if the artifact changed. The dependency itself is enqueued again if
+ * an artifact that it was compiled with changed meanwhile.
+ */
+function recompileAutomatically(db: Db, before: Dependency, compiled: Dependency): void {
+  const hasChanged = compiled.artifactHash !== before.artifactHash;
+  for (const one of [compiled, ...(hasChanged ? listDependents(db, compiled.id) : [])])
+    if (one.recompile && canCompileAgain(db, one)) moveDependency(db, one.id, 'recompile');
 }
 
 /** Records the event for every project that uses the dependency. */

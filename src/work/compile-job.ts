@@ -16,8 +16,10 @@ import {
 } from '../domain/container/compile-plan.ts';
 import { COMMAND_STEP } from '../domain/container/entry-script.ts';
 import type { Outcome } from '../domain/container/verdict.ts';
+import { compileObstacle } from '../domain/dependency.ts';
 import type { ArchiveFormat } from '../domain/text/archive-format.ts';
 import { BadArchive, formatOf, needsTar, writeTar } from '../engine/archive/archive-reader.ts';
+import { listFirstCompiles } from '../store/compile-queue.ts';
 import { type LogWriter, removeLog } from '../store/data/log-file.ts';
 import { archivePath, dependencyLogPath, jobDirectory } from '../store/data/paths.ts';
 import { instanceOf } from '../store/database/stored-values.ts';
@@ -29,10 +31,11 @@ import {
   recordCompiledRelated,
 } from '../store/dependencies.ts';
 import { listRelated } from '../store/dependency-use.ts';
-import { listCompiling, listFirstWaitingCompiles } from '../store/queue.ts';
+import { listCompiling } from '../store/queue.ts';
 import { moveDependency } from '../store/transition.ts';
 import { watchCancellation } from './cancellation.ts';
 import { followContainer } from './follow-container.ts';
+import type { Slots } from './host-slots.ts';
 import {
   CannotRun,
   chooseImage,
@@ -56,10 +59,13 @@ import {
 import { writeEnvironment } from './suite-variables.ts';
 
 /** Connects compiles to the queue. */
-export const compileWork = (options: CompileJobOptions) =>
+export const compileWork = (options: CompileJobOptions, slots: Pick<Slots, 'mayBegin'>) =>
   jobWork(options, 'dependency', {
+    // The queue is read with every event: skip it while no compile may begin.
     listWaiting: () =>
-      listFirstWaitingCompiles(options.db).map(({ id, ownerId }) => ({ id, owner: `account ${ownerId}` })),
+      slots.mayBegin(['dependency'])
+        ? listFirstCompiles(options.db).map(({ id, ownerId }) => ({ id, owner: `account ${ownerId}` }))
+        : [],
     claim: id => claimCompile(options, id),
     listRunning: () => listCompiling(options.db),
     createJob: dependency => createCompileJob(options, dependency),
@@ -137,6 +143,10 @@ async function start(options: CompileJobOptions, job: CompileJob, log: LogWriter
   const { db, host, artifacts } = options;
   const { dependency } = job;
   const relatedTo = listRelated(db, dependency.id);
+  const failed = relatedTo.find(
+    ({ compileState, artifactHash }) => compileObstacle(compileState, artifactHash !== null) === 'failed',
+  );
+  if (failed) throw new CannotRun(`It relates to ${failed.name}, which could not be compiled.`);
   const related = artifacts.listArtifacts(relatedTo);
   const { image, network } = await host.prepare(chooseImage(options, dependency.image));
   const { runAs } = options.settings;

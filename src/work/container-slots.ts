@@ -1,42 +1,60 @@
-// Limits how many containers of jobs run at once, and explains why a job is waiting.
+// Limits how many containers of jobs run at once, and how many of them are compiles. Explains why a job is waiting.
 
 import { hideHostPaths } from '../domain/host-paths.ts';
 import type { Slots } from './host-slots.ts';
+import type { JobKind } from './job.ts';
 
 type ContainerSlots = Slots & {
   used(): number;
+  /** How many slots compiles may take. */
+  compileSlots: number;
+  compilesRunning(): number;
   /** Whether Docker and the disk allow a new container. */
   isOpen(): boolean;
   /** Why a queued job does not start yet. */
-  waitReason(): string;
+  waitReason(kind: JobKind): string;
 };
+
+/** The group of compiles. Builds have another. */
+const COMPILE: JobKind = 'dependency';
 
 export function createContainerSlots(options: {
   concurrency: number;
+  /** COMPILE_SLOTS. One slot stays for builds, unless there is only one. */
+  compileSlots: number | undefined;
   dataDirectory: string;
   /** Why Docker cannot be used now; undefined when it can. */
   dockerUnavailable(): string | undefined;
   hasFreeSpace(): boolean;
 }): ContainerSlots {
   const { concurrency, dockerUnavailable, hasFreeSpace } = options;
-  const taken = new Set<symbol>();
+  const wanted = options.compileSlots ?? Math.floor(concurrency / 2);
+  const compileSlots = Math.max(1, Math.min(wanted, concurrency - 1));
+  const taken = new Set<{ isCompile: boolean }>();
+  const compilesRunning = () => [...taken].filter(({ isCompile }) => isCompile).length;
   const isFull = () => taken.size >= concurrency;
+  const areCompilesFull = () => compilesRunning() >= compileSlots;
   return {
     used: () => taken.size,
+    compileSlots,
+    compilesRunning,
     isFull,
-    mayBegin: () => !isFull(),
-    begin() {
-      const slot = Symbol('slot');
+    mayBegin: groups => !isFull() && !(groups.includes(COMPILE) && areCompilesFull()),
+    begin(groups) {
+      const slot = { isCompile: groups.includes(COMPILE) };
       taken.add(slot);
       return () => void taken.delete(slot);
     },
     isOpen: () => hasFreeSpace() && dockerUnavailable() === undefined,
-    waitReason() {
+    waitReason(kind) {
       const reason = dockerUnavailable();
       if (reason !== undefined)
         return `Docker is unavailable: ${hideHostPaths(reason, options.dataDirectory)}`;
       if (!hasFreeSpace()) return 'The disk of the appliance is nearly full.';
-      return isFull() ? `All ${concurrency} slots are taken.` : 'It starts in a moment.';
+      if (isFull()) return `All ${concurrency} slots are taken.`;
+      return kind === COMPILE && areCompilesFull()
+        ? `All ${compileSlots} slots for compiles are taken.`
+        : 'It starts in a moment.';
     },
   };
 }

@@ -2,12 +2,12 @@
 // quick, so a slow or hanging host never uses up the slots that quick hosts need.
 
 export type Slots = {
-  /** Whether a call to these hosts may begin now. */
-  mayBegin(hosts: readonly string[]): boolean;
-  /** Whether no call may begin, to any host. */
+  /** Whether work of these groups may begin now. A group is a Git host here. */
+  mayBegin(groups: readonly string[]): boolean;
+  /** Whether no work may begin, of any group. */
   isFull(): boolean;
   /** Takes a slot. The returned function frees it, and may be called twice. */
-  begin(hosts: readonly string[]): () => void;
+  begin(groups: readonly string[]): () => void;
 };
 
 type Call = { hosts: readonly string[]; isSlow: boolean };

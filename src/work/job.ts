@@ -35,7 +35,7 @@ export type JobOptions = FollowOptions & {
     >;
 };
 
-type JobKind = 'build' | 'dependency';
+export type JobKind = 'build' | 'dependency';
 
 /** A claimed row of a build or a dependency. */
 type ClaimedRow = {
@@ -106,7 +106,7 @@ export function jobWork<Row extends ClaimedRow, Verdict extends JobVerdict>(
     createJob(row: Row): Job<Verdict>;
   },
 ): WorkKind {
-  const itemOf = (id: bigint) => ({ key: `${kind} ${id}`, hosts: [] });
+  const itemOf = (id: bigint) => ({ key: `${kind} ${id}`, groups: [kind] });
   const run =
     (row: Row, isResumed: boolean): Run =>
     release =>

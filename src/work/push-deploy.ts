@@ -39,7 +39,7 @@ export function deployWork(db: Db, push: (deploy: Deploy, isResumed: boolean) =>
         key: `deploy ${deploy.projectId}`,
         owner: `deploy ${deploy.projectId}`,
         enqueuedAt: deploy.id,
-        hosts: [hostIn(deploy.repositoryUrl), hostIn(repositoryUrl)],
+        groups: [hostIn(deploy.repositoryUrl), hostIn(repositoryUrl)],
       }));
   return {
     listWaiting: () =>

@@ -15,8 +15,8 @@ export type Run = (release: () => void) => Promise<void>;
 type Item = {
   /** One worker at a time runs for a key. */
   key: string;
-  /** The Git hosts that it connects to. The first one decides its turn. */
-  hosts: readonly string[];
+  /** The Git hosts that it connects to, or the kind of its container. Groups take turns: the first one counts. */
+  groups: readonly string[];
 };
 
 /** Work that is queued in the database. `claim` returns undefined if it was canceled or claimed meanwhile. */
@@ -50,8 +50,8 @@ export function startQueue({ live, log, lanes }: { live: Live; log: Log; lanes: 
   let stopped = false;
   let scheduled = false;
 
-  const work = ({ slots }: Lane, { key, hosts }: Item, run: Run) => {
-    const freeSlot = slots.begin(hosts);
+  const work = ({ slots }: Lane, { key, groups }: Item, run: Run) => {
+    const freeSlot = slots.begin(groups);
     const release = () => {
       freeSlot();
       wake();
@@ -71,19 +71,19 @@ export function startQueue({ live, log, lanes }: { live: Live; log: Log; lanes: 
         if (!working.has(item.key)) work(lane, item, item.run);
   };
 
-  /** Hosts take turns, and so do the owners of each host. */
+  /** Groups take turns, and so do the owners of each group. */
   const nextItem = (items: readonly WaitingItem[]): WaitingItem | undefined => {
-    const hostOf = ({ hosts }: Item) => `host ${hosts[0] ?? ''}`;
-    const host = nextInTurn(
-      items.map(item => ({ owner: hostOf(item), enqueuedAt: item.enqueuedAt })),
+    const groupOf = ({ groups }: Item) => `group ${groups[0] ?? ''}`;
+    const group = nextInTurn(
+      items.map(item => ({ owner: groupOf(item), enqueuedAt: item.enqueuedAt })),
       servedAt,
     )?.owner;
     const next = nextInTurn(
-      items.filter(item => hostOf(item) === host),
+      items.filter(item => groupOf(item) === group),
       servedAt,
     );
-    if (host === undefined || !next) return undefined;
-    servedAt.set(host, ++served);
+    if (group === undefined || !next) return undefined;
+    servedAt.set(group, ++served);
     servedAt.set(next.owner, served);
     return next;
   };
@@ -92,7 +92,7 @@ export function startQueue({ live, log, lanes }: { live: Live; log: Log; lanes: 
     while (lane.isOpen() && !lane.slots.isFull()) {
       const waiting = lane.kinds.flatMap(kind => kind.listWaiting());
       const next = nextItem(
-        waiting.filter(({ key, hosts }) => !working.has(key) && lane.slots.mayBegin(hosts)),
+        waiting.filter(({ key, groups }) => !working.has(key) && lane.slots.mayBegin(groups)),
       );
       if (!next) return;
       const run = next.claim();

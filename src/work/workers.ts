@@ -10,10 +10,12 @@ import type { Live } from '../live.ts';
 import type { Log } from '../log.ts';
 import type { Build } from '../store/builds.ts';
 import { CACHES_TOPIC, markCacheUsed } from '../store/caches.ts';
+import { findWaitingCompile } from '../store/compile-queue.ts';
 import { sweepUploads } from '../store/data/archive-file.ts';
 import { uploadDirectory } from '../store/data/paths.ts';
 import type { Db } from '../store/database/db.ts';
 import { instanceOf } from '../store/database/stored-values.ts';
+import type { Dependency } from '../store/dependencies.ts';
 import { positionOf } from '../store/queue.ts';
 import { createArtifacts } from './artifacts.ts';
 import { startBatches } from './batches.ts';
@@ -44,9 +46,11 @@ const DOCKER_GRACE_MS = 2_000;
 type Workers = {
   /** The position of a queued build, and why it does not start yet. */
   waiting(build: Build): { position: number; reason: string } | undefined;
-  /** Why a queued job does not start yet. */
-  waitReason(): string;
+  /** The same of a queued compile. */
+  waitingCompile(dependency: Dependency): { position: number; reason: string } | undefined;
   slotsUsed(): number;
+  compileSlots: number;
+  compilesRunning(): number;
   /** Why Docker cannot be used now; undefined when it can. */
   dockerUnavailable(): string | undefined;
   hasFreeSpace(): boolean;
@@ -148,6 +152,7 @@ export async function startWorkers(options: {
   };
   const slots = createContainerSlots({
     concurrency: settings.concurrency,
+    compileSlots: settings.compileSlots,
     dataDirectory,
     dockerUnavailable: host.unavailable,
     hasFreeSpace: disk.hasFreeSpace,
@@ -167,7 +172,7 @@ export async function startWorkers(options: {
       {
         slots,
         isOpen: slots.isOpen,
-        kinds: [suiteWork(jobOptions, sources.isMissing), compileWork(jobOptions)],
+        kinds: [suiteWork(jobOptions, sources.isMissing), compileWork(jobOptions, slots)],
       },
     ],
   });
@@ -208,10 +213,15 @@ export async function startWorkers(options: {
   return {
     waiting: build =>
       build.buildState === 'enqueued'
-        ? { position: positionOf(db, build), reason: slots.waitReason() }
+        ? { position: positionOf(db, build), reason: slots.waitReason('build') }
         : undefined,
-    waitReason: slots.waitReason,
+    waitingCompile(dependency) {
+      const waiting = findWaitingCompile(db, dependency);
+      return waiting && { reason: slots.waitReason('dependency'), ...waiting };
+    },
     slotsUsed: slots.used,
+    compileSlots: slots.compileSlots,
+    compilesRunning: slots.compilesRunning,
     dockerUnavailable: host.unavailable,
     hasFreeSpace: disk.hasFreeSpace,
     freeDiskBytes: disk.freeBytes,

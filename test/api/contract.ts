@@ -221,6 +221,7 @@ export const additionalEndpoints: Row[] = [
   { ...get(`${P}/search`, 'both', 'commits'), query: 'q=refused' },
   get(`${P}/builds/:build_id/similar`, 'both', 'commits'),
   post(`${D}/compile`, 'dependency', 'dependencies', () => ({}), 200),
+  post(`${D}/compile_dependents`, 'dependency', 'dependencies', undefined, 200),
 ];
 
 export const contract: Row[] = [...originalEndpoints, ...completingEndpoints, ...additionalEndpoints];

@@ -43,7 +43,7 @@ async function openFigures(
   const { db, people, close } = await bootApp();
   t.after(close);
   const metrics = createMetrics();
-  const vitals = () => ({ slots: 1, slotsUsed: 0, freeDiskBytes: 1 });
+  const vitals = () => ({ slots: 3, slotsUsed: 0, compileSlots: 2, compilesRunning: 1, freeDiskBytes: 1 });
   const services = {
     db,
     live: createLive(),
@@ -70,7 +70,9 @@ test('the metrics are for loopback and administrators only', async t => {
   for (const near of ['127.0.0.1', '127.8.9.10', '::1', '::ffff:127.0.0.1']) {
     const [status, text] = await ask(near, forwarded);
     assert.equal(status, 200, near);
-    assert.match(text, /^assay_slots 1$/m);
+    assert.match(text, /^assay_slots 3$/m);
+    assert.match(text, /^assay_compile_slots 2$/m);
+    assert.match(text, /^assay_compile_slots_used 1$/m);
   }
   for (const far of ['192.0.2.7', '2001:db8::7', '::ffff:192.0.2.7', '::']) {
     assert.equal((await ask(far, { ...forwarded, authorization: people.admin.as }))[0], 200, far);

@@ -11,7 +11,7 @@ import { listEvents } from '../../src/store/events.ts';
 import { bootApp, hookSecretOf, type Planted, type TestApp } from '../support/app.ts';
 import type { Answer, Fields, Wire } from '../support/client.ts';
 import { contract, idIn, ofRow, pathOf, type Row } from './contract.ts';
-import { compileAll, makeInvited, passAgain } from './states.ts';
+import { compileAll, failDependent, makeInvited, passAgain } from './states.ts';
 
 let app: TestApp;
 let document: Document;
@@ -281,6 +281,7 @@ describe('a generated client can call every endpoint, with every kind of body', 
       for (const type of types.length > 0 ? types : [undefined]) {
         const planted = row.method === 'GET' ? shared : app.plant();
         if (/\/(share|compile)$/.test(row.path)) compileAll(app.db, planted.free_dependency_id);
+        if (row.path.endsWith('/compile_dependents')) failDependent(app.db, planted);
         if (row.path.endsWith('/invitation'))
           makeInvited(app.db, planted.collaborator_id, app.people.owner.account.id);
         if (row.path.endsWith('/diff')) passAgain(app.db, planted);

@@ -14,7 +14,7 @@ import { recordFailureLines } from '../../src/store/result/failure-lines.ts';
 import { bootApp, hookSecretOf, type Planted, type TestApp } from '../support/app.ts';
 import { parseExact, type Wire } from '../support/client.ts';
 import { contract, idIn, type Row } from './contract.ts';
-import { compileAll, makeInvited, passAgain } from './states.ts';
+import { compileAll, failDependent, makeInvited, passAgain } from './states.ts';
 
 const DEADLINE_MS = 60_000;
 const REDIRECT_URI = 'urn:ietf:wg:oauth:2.0:oob';
@@ -119,6 +119,7 @@ async function prepare(row: (typeof rows)[number]): Promise<Record<string, strin
   const { owner } = app.people;
   const planted: Planted = app.plant();
   if (/\/(share|compile)$/.test(row.path)) compileAll(app.db, planted.free_dependency_id);
+  if (row.path.endsWith('/compile_dependents')) failDependent(app.db, planted);
   if (/\/(search|similar)$/.test(row.path)) {
     await app.writeLog(planted.build_id, 'Error: connection refused\n');
     const build = { id: planted.build_id, projectId: planted.project_id };

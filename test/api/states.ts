@@ -2,7 +2,12 @@
 import { type Build, findBuild, rerunBuild } from '../../src/store/builds.ts';
 import type { Db } from '../../src/store/database/db.ts';
 import { artifacts } from '../../src/store/database/schema.ts';
-import { acceptArchive } from '../../src/store/dependencies.ts';
+import {
+  acceptArchive,
+  type Dependency,
+  findDependency,
+  updateDependency,
+} from '../../src/store/dependencies.ts';
 import { moveBuild, moveDependency } from '../../src/store/transition.ts';
 import type { Planted } from '../support/app.ts';
 
@@ -30,6 +35,16 @@ export function compileAll(db: Db, id: bigint): void {
       .run();
     startCompile(db, id);
     moveDependency(db, id, 'compile', { artifactHash: artifact.hash });
+  });
+}
+
+/** The other dependency relates to the free one, and its compile failed. */
+export function failDependent(db: Db, { free_dependency_id, used_dependency_id }: Planted): void {
+  db.write(() => {
+    const dependent = findDependency(db, used_dependency_id) as Dependency;
+    updateDependency(db, dependent, {}, [free_dependency_id]);
+    startCompile(db, dependent.id);
+    moveDependency(db, dependent.id, 'fail', { error: 'make: not found', artifactHash: null });
   });
 }
 

@@ -117,8 +117,10 @@ export async function bootApp(overrides: Partial<Settings> = {}): Promise<TestAp
     // No worker runs: queued work waits until a test changes its state.
     async () => ({
       waiting: () => undefined,
-      waitReason: () => 'It starts in a moment.',
+      waitingCompile: () => undefined,
       slotsUsed: () => 0,
+      compileSlots: 1,
+      compilesRunning: () => 0,
       dockerUnavailable: () => undefined,
       hasFreeSpace: () => disk.hasFreeSpace,
       freeDiskBytes: () => 0,

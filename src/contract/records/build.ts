@@ -167,6 +167,11 @@ const testCountsShape = record('TestCounts', {
   flaky: shape.integer('Tests that failed and then passed in this build.'),
 });
 
+/** Of a queued build or compile. */
+export const waitingShape = record('Waiting', {
+  position: shape.integer('Position in the queue, starting at 1.'),
+  reason: shape.string('Why it waits.'),
+});
 export const buildShape = record(
   'Build',
   {
@@ -182,10 +187,7 @@ export const buildShape = record(
     started_at: shape.nullable(shape.time('When it started.')),
     finished_at: shape.nullable(shape.time('When it ended.')),
     error: shape.string('Present when the build errored: the reason.'),
-    waiting: record('Waiting', {
-      position: shape.integer('Position in the queue, starting at 1.'),
-      reason: shape.string('Why the build waits.'),
-    }),
+    waiting: waitingShape,
     artifacts: shape.integer('Present when the build has artifacts: how many.'),
     artifacts_bytes: shape.integer('Present when the build has artifacts: their size.'),
     artifacts_truncated: shape.boolean('Present, and true, when files were left out because of a limit.'),

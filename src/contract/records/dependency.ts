@@ -8,6 +8,7 @@ import {
   marketplaceState,
 } from '../../domain/dependency.ts';
 import { idPair, ids, record, shape, wireId, wireTime } from '../wire.ts';
+import { waitingShape } from './build.ts';
 
 // The API calls the string form of a dependency's id `id_ref` in some records and `id_str` in others.
 export const idRef = { id: shape.id(), id_ref: shape.idString };
@@ -86,8 +87,12 @@ export const dependencyShape = record(
     ...marketplace(shownStates),
     ...image,
     error: shape.string('Present when the last compile did not succeed: the reason.'),
+    waiting: waitingShape,
+    outdated: shape.boolean(
+      'Present when true: a dependency that it relates to has another artifact than the one it was compiled with.',
+    ),
   },
-  ['image', 'error', ...settingNames],
+  ['image', 'error', 'waiting', 'outdated', ...settingNames],
 );
 
 type Instructions = {
@@ -152,6 +157,7 @@ export function presentDependency(
     error: string | null;
   },
   related: readonly { id: bigint; name: string; prefix: string; kept: { createdAt: number } | null }[],
+  { waiting, outdated }: { waiting?: { position: number; reason: string } | undefined; outdated: boolean },
 ) {
   return {
     ...idPair('id', dependency.id),
@@ -168,5 +174,7 @@ export function presentDependency(
     marketplace_state: marketplaceState(dependency),
     ...presentSettings(dependency),
     ...(dependency.error !== null && { error: dependency.error }),
+    ...(waiting && { waiting }),
+    ...(outdated && { outdated }),
   };
 }

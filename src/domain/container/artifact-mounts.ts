@@ -1,6 +1,8 @@
 // Plans where artifacts are mounted in a container, and the order of dependencies. Artifacts may share a prefix or be
 // nested in one another; src/work/artifacts.ts makes the unions.
 
+import { orderByRelation } from '../dependency.ts';
+
 export type PlacedArtifact = { hash: string; prefix: string };
 
 /** One directory of a union: an artifact's root, or a directory inside it. */
@@ -78,15 +80,8 @@ export function orderDependencies<D extends { id: bigint }>(
   relatedTo: (dependency: D) => readonly D[],
 ): { search: D[]; launch: D[] } {
   const search = listTransitive(listed, relatedTo);
-  const launch = new Map<bigint, D>();
-  const visit = (id: bigint, path: readonly bigint[]) => {
-    const dependency = search.get(id);
-    if (!dependency || launch.has(id) || path.includes(id)) return;
-    for (const related of relatedTo(dependency)) visit(related.id, [...path, id]);
-    launch.set(id, dependency);
-  };
-  for (const { id } of listed) visit(id, []);
-  return { search: [...search.values()], launch: [...launch.values()] };
+  const ordered = orderByRelation(listed, one => relatedTo(one).flatMap(({ id }) => search.get(id) ?? []));
+  return { search: [...search.values()], launch: ordered };
 }
 
 /** Breadth first: nearer dependencies come before farther ones. */

@@ -72,7 +72,8 @@ function followQueue(visit: Visit): Response {
 
 function renderVitals(visit: Visit): Html {
   const { services } = visit;
-  const { slots, slotsUsed, freeDiskBytes, minFreeDiskBytes, dockerUnavailable, image } = services.vitals();
+  const { slots, slotsUsed, compileSlots, freeDiskBytes, minFreeDiskBytes, dockerUnavailable, image } =
+    services.vitals();
   const counts = countByState(services.db);
   const backupAt = findStoredValue(services.db, 'last_backup_at');
   const low = freeDiskBytes < minFreeDiskBytes;
@@ -85,7 +86,7 @@ function renderVitals(visit: Visit): Html {
         : stateBadge('unavailable', dockerUnavailable),
     ],
     ['Default image', html`<code>${image}</code>`],
-    ['Slots', `${slotsUsed} of ${slots} in use`],
+    ['Slots', `${slotsUsed} of ${slots} in use, at most ${compileSlots} for compiles`],
     [
       'Disk',
       low
@@ -114,26 +115,25 @@ function renderVitals(visit: Visit): Html {
 /** Builds and compiles that run or wait. */
 function renderQueue({ services }: Visit): Html {
   const { db } = services;
+  const reasonOf = (waiting: { position: number; reason: string } | undefined) =>
+    waiting ? `Number ${waiting.position} in the queue: ${waiting.reason}` : '';
   const compiles = listUnfinishedCompiles(db, QUEUE_SHOWN).map(({ dependency, ownerEmail }) => [
     `Compile of ${dependency.name}`,
     ownerEmail,
     stateBadge(dependency.compileState),
-    dependency.compileState === 'compiling' ? '' : services.waitReason(),
+    reasonOf(services.waitingCompile(dependency)),
     relativeTime(
       (dependency.compileState === 'compiling' && dependency.startedAt) ||
         (dependency.enqueuedAt ?? dependency.createdAt),
     ),
   ]);
-  const builds = listUnfinishedBuilds(db, QUEUE_SHOWN).map(({ build, projectName }) => {
-    const waiting = services.waiting(build);
-    return [
-      build.suiteName,
-      projectName,
-      stateBadge(build.buildState),
-      waiting ? `Number ${waiting.position} in the queue: ${waiting.reason}` : '',
-      relativeTime(build.startedAt ?? build.createdAt),
-    ];
-  });
+  const builds = listUnfinishedBuilds(db, QUEUE_SHOWN).map(({ build, projectName }) => [
+    build.suiteName,
+    projectName,
+    stateBadge(build.buildState),
+    reasonOf(services.waiting(build)),
+    relativeTime(build.startedAt ?? build.createdAt),
+  ]);
   return table({
     caption: 'Queue',
     columns: ['Job', 'Project or account', 'State', 'Reason for waiting', 'Since'],

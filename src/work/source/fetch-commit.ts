@@ -54,7 +54,7 @@ export function fetchWork(options: FetchOptions): WorkKind {
         key: keyOf(projectId),
         owner: keyOf(projectId),
         enqueuedAt: id,
-        hosts: [hostIn(repositoryUrl)],
+        groups: [hostIn(repositoryUrl)],
         claim() {
           const waiting = listWaitingRequests(db, projectId, REQUESTS_PER_FETCH);
           const claimed = waiting.flatMap(request => moveRequest(db, request.id, 'fetch') ?? []);
@@ -65,7 +65,7 @@ export function fetchWork(options: FetchOptions): WorkKind {
     listClaimed: () =>
       [...Map.groupBy(listFetching(db), ({ projectId }) => projectId)].map(([projectId, requests]) => ({
         key: keyOf(projectId),
-        hosts: [],
+        groups: [],
         run: async () => {
           for (const { id } of requests) moveRequest(db, id, 'requeue');
         },

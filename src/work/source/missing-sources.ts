@@ -28,7 +28,7 @@ export function createMissingSources(options: FetchOptions): MissingSources {
         key: `source ${++count}`,
         owner: `source ${project.id}`,
         enqueuedAt: project.id,
-        hosts: [hostIn(project.repositoryUrl)],
+        groups: [hostIn(project.repositoryUrl)],
         projectId: project.id,
         isClaimed: false,
         claim() {

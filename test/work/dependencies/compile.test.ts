@@ -29,7 +29,7 @@ suite('compiles', { concurrency: 2 }, () => {
   let appliance: Appliance;
   let fixture: DependencyFixture;
   before(async () => {
-    appliance = await startAppliance({ concurrency: 2, logLimitBytes: 100_000 });
+    appliance = await startAppliance({ concurrency: 3, compileSlots: 2, logLimitBytes: 100_000 });
     fixture = openDependencies(appliance);
   });
   after(() => appliance.close());

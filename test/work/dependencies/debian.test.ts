@@ -15,7 +15,7 @@ suite('Debian’s sources', { concurrency: 3 }, () => {
   let sources: Awaited<ReturnType<typeof fetchSources>>;
   before(async () => {
     sources = await fetchSources('zlib', 'lua5.4', 'redis');
-    appliance = await startAppliance({ concurrency: 3 });
+    appliance = await startAppliance({ concurrency: 4, compileSlots: 3 });
     fixture = openDependencies(appliance);
   });
   after(() => appliance?.close());
