@@ -122,11 +122,17 @@ export function textField(
 }
 
 const MAX_ROWS = 20;
+/** About as many characters fit into a line. */
+const LINE_CHARACTERS = 70;
 
-/** As high as its text, and at least `rows`. */
+/** About as high as its text, and at least `rows`. */
 export function textArea(form: Form, options: FieldOptions & { rows?: number; code?: boolean }): Html {
-  const lines = form.value(options.name).split('\n').length;
-  const rows = Math.max(options.rows ?? 3, Math.min(lines, MAX_ROWS));
+  const heights = form
+    .value(options.name)
+    .split('\n')
+    .map(line => Math.max(1, Math.ceil(line.length / LINE_CHARACTERS)));
+  const height = heights.reduce((sum, one) => sum + one, 0);
+  const rows = Math.max(options.rows ?? 3, Math.min(height, MAX_ROWS));
   return renderField(
     form,
     options,

@@ -1,18 +1,14 @@
 // Real software from Debian's source packages: a library, an interpreter and a daemon; uploaded, compiled, used.
 import assert from 'node:assert/strict';
-import { execFile } from 'node:child_process';
-import { mkdir, readdir, readFile, rename, writeFile } from 'node:fs/promises';
-import { homedir } from 'node:os';
-import { join } from 'node:path';
 import { after, before, suite, test } from 'node:test';
-import { promisify } from 'node:util';
 import { type Appliance, startAppliance } from '../../support/appliance.ts';
+import { type DebianSources, fetchSources } from '../../support/debian-sources.ts';
 import { type DependencyFixture, openDependencies, PREFIX, useIn } from './fixture.ts';
 
 suite('Debian’s sources', { concurrency: 3 }, () => {
   let appliance: Appliance;
   let fixture: DependencyFixture;
-  let sources: Awaited<ReturnType<typeof fetchSources>>;
+  let sources: DebianSources;
   before(async () => {
     sources = await fetchSources('zlib', 'lua5.4', 'redis');
     appliance = await startAppliance({ concurrency: 4, compileSlots: 3 });
@@ -83,72 +79,3 @@ suite('Debian’s sources', { concurrency: 3 }, () => {
     assert.match(log, /^OK\nhello$/m);
   });
 });
-
-const run = promisify(execFile);
-
-/** The upstream archives of source packages, from the host's Debian mirror, downloaded once. */
-async function fetchSources(...packages: string[]) {
-  const directory = join(homedir(), '.cache', 'assay-test', 'sources');
-  await mkdir(directory, { recursive: true });
-  const find = async () => {
-    const names = await readdir(directory);
-    return new Map(
-      packages.flatMap(name => {
-        const file = names.find(one => one.startsWith(`${name}_`) && one.includes('.orig.tar.'));
-        return file ? [[name, file] as const] : [];
-      }),
-    );
-  };
-  let found = await find();
-  if (found.size < packages.length) {
-    await download(directory, packages);
-    found = await find();
-  }
-  const read = new Map<string, { archive: Buffer; root: string }>();
-  for (const [name, file] of found) {
-    const path = join(directory, file);
-    const { stdout } = await run('tar', ['-tf', path], { maxBuffer: 1 << 26 });
-    read.set(name, { archive: await readFile(path), root: stdout.split('/')[0] as string });
-  }
-  return (name: string) => {
-    const source = read.get(name);
-    assert.ok(source, `the source package ${name} could not be downloaded`);
-    return source;
-  };
-}
-
-/** Uses a separate directory for apt, so that the host's configuration and downloads stay unchanged. */
-async function download(directory: string, packages: readonly string[]): Promise<void> {
-  const state = join(directory, '.apt');
-  for (const name of ['lists/partial', 'cache/archives/partial', 'part'])
-    await mkdir(join(state, name), { recursive: true });
-  try {
-    const { stdout } = await run('apt-get', [
-      'indextargets',
-      '--format',
-      '$(CREATED_BY) $(REPO_URI) $(CODENAME) $(COMPONENT)',
-    ]);
-    const lines = stdout.split('\n').flatMap(line => {
-      const [kind, uri, codename, component] = line.split(' ');
-      return kind === 'Packages' ? [`deb-src ${uri} ${codename} ${component}`] : [];
-    });
-    await writeFile(join(state, 'sources.list'), [...new Set(lines), ''].join('\n'));
-    const options = [
-      `Dir::Etc::sourcelist=${state}/sources.list`,
-      'Dir::Etc::sourceparts=-',
-      `Dir::State::lists=${state}/lists`,
-      `Dir::Cache=${state}/cache`,
-      'APT::Sandbox::User=root',
-      'Acquire::Retries=3',
-    ].flatMap(option => ['-o', option]);
-    const work = { cwd: join(state, 'part'), timeout: 120_000, maxBuffer: 1 << 24 };
-    await run('apt-get', [...options, '-q', 'update'], work);
-    await run('apt-get', [...options, '-q', 'source', '--download-only', ...packages], work);
-    for (const name of await readdir(work.cwd)) await rename(join(work.cwd, name), join(directory, name));
-  } catch (error) {
-    throw new Error(
-      `the Debian source packages ${packages.join(', ')} could not be downloaded: this test needs apt-get and a mirror that it reaches`,
-      { cause: error },
-    );
-  }
-}

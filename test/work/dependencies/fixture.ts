@@ -14,7 +14,10 @@ const WAIT_MS = 240_000;
 
 export type DependencyFixture = ReturnType<typeof openDependencies>;
 
-export function openDependencies(appliance: Pick<Appliance, 'ask' | 'open' | 'client' | 'as'>) {
+export function openDependencies(
+  appliance: Pick<Appliance, 'ask' | 'open' | 'client' | 'as'>,
+  waitMs = WAIT_MS,
+) {
   const { ask, open, client, as } = appliance;
   let counter = 0;
 
@@ -39,7 +42,7 @@ export function openDependencies(appliance: Pick<Appliance, 'ask' | 'open' | 'cl
   /** Follows the firehose to its end: the record, its log, and its events. */
   const finished = async (id: string) => {
     const firehose = await open(`/dependencies/${id}/firehose`);
-    const timer = setTimeout(() => firehose.close(), WAIT_MS);
+    const timer = setTimeout(() => firehose.close(), waitMs);
     const events: { event: string; data: Wire }[] = [];
     try {
       for await (const event of firehose) events.push(event);
@@ -53,7 +56,7 @@ export function openDependencies(appliance: Pick<Appliance, 'ask' | 'open' | 'cl
   /** Resolves when the log contains the text. */
   const logHas = async (id: string, text: string): Promise<void> => {
     const firehose = await open(`/dependencies/${id}/firehose`);
-    const timer = setTimeout(() => firehose.close(), WAIT_MS);
+    const timer = setTimeout(() => firehose.close(), waitMs);
     let seen = '';
     try {
       for await (const { event, data } of firehose) {
