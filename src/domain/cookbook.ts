@@ -77,7 +77,7 @@ pg_ctl -D "$ASSAY_RUN/data" -l "$ASSAY_RUN/server.log" -o "-F -h 127.0.0.1 -k '$
       ['sqlite3_3.40.1.orig.tar.xz', 'sqlite3-3.40.1'],
     ],
     prefix: '/opt/sqlite',
-    command: `./configure --prefix=/opt/sqlite $([ -d tool ] && echo --disable-tcl) &&
+    command: `./configure --prefix=/opt/sqlite --disable-static $([ -d tool ] && echo --disable-tcl) &&
 make &&
 make install`,
     packages: ['tcl'],
@@ -253,7 +253,7 @@ make -s install_sw install_ssldirs`,
       ['libevent_2.1.12-stable.orig.tar.gz', 'libevent-2.1.12-stable'],
     ],
     prefix: '/opt/libevent',
-    command: `./configure --prefix=/opt/libevent --disable-openssl --disable-samples &&
+    command: `./configure --prefix=/opt/libevent --disable-static --disable-openssl --disable-samples &&
 make &&
 make install`,
     notes: 'Leave out `--disable-openssl` for `bufferevent_openssl`; this needs `libssl-dev`.',
@@ -271,7 +271,7 @@ make install`,
       ['pcre2_10.42.orig.tar.gz', 'pcre2-10.42'],
     ],
     prefix: '/opt/pcre2',
-    command: './configure --prefix=/opt/pcre2 --enable-jit && make && make install',
+    command: './configure --prefix=/opt/pcre2 --disable-static --enable-jit && make && make install',
     tryCommand: 'pcre2-config --version',
   },
   {
