@@ -109,7 +109,9 @@ describe('the manual', { timeout: 300_000 }, () => {
       await person.inspect('manual');
       await person.go('/ui/manual?q=master%20key');
       await person.inspect('manual-search');
-      for (const name of dark ? ['webhooks', 'cookbook'] : ['webhooks', 'settings', 'troubleshooting', 'cookbook']) {
+      for (const name of dark
+        ? ['webhooks', 'cookbook']
+        : ['webhooks', 'settings', 'troubleshooting', 'cookbook']) {
         await person.go(`/ui/manual/${name}`);
         await person.inspect(`manual-${name}`);
       }
