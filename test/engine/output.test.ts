@@ -176,12 +176,23 @@ describe('steps before the command', () => {
     assert.deepEqual([killed.exit?.status, killed.exit?.overran], [137, false]);
   });
 
-  it('end the run if one does not return in time, in an image without the program `timeout`', async () => {
-    const { exit } = await fixture.run('echo never', {
-      steps: [launch('launch-1', '! command -v timeout && sleep 1000', 1)],
-      mounts: [{ type: 'bind', source: '/dev/null', target: '/usr/bin/timeout', readOnly: true }],
+  it('end the run if one does not return in time, without the programs timeout and setsid, and with bash', async () => {
+    const over = (target: string, source: string) => ({
+      type: 'bind' as const,
+      source,
+      target,
+      readOnly: true,
     });
-    assert.deepEqual([exit?.name, exit?.overran], ['launch-1', true]);
+    for (const mounts of [
+      ['/usr/bin/timeout', '/usr/bin/setsid'].map(program => over(program, '/dev/null')),
+      [over('/usr/bin/dash', '/bin/bash')],
+    ]) {
+      const { exit } = await fixture.run('echo never', {
+        steps: [launch('launch-1', 'sleep 1000', 1)],
+        mounts,
+      });
+      assert.deepEqual([exit?.name, exit?.overran], ['launch-1', true]);
+    }
   });
 
   it('leave nothing of the limit behind, and report how long they took', async () => {

@@ -106,7 +106,14 @@ describe('an image from a file', () => {
     const { text, exit } = await fixture.run('echo x >/dev/stderr; echo "$PATH" | cut -d: -f1; kill -9 $$', {
       image,
       used: [{ prefix: '/opt/a' }],
-      steps: [{ name: 'launch-1', script: 'echo up; sleep 1000 &', limitSeconds: 60, environment: 'suite' }],
+      steps: [
+        {
+          name: 'launch-1',
+          script: 'mkdir /srv/run/x && echo up; sleep 1000 &',
+          limitSeconds: 60,
+          environment: 'suite',
+        },
+      ],
     });
     assert.equal(text, 'up\nx\n/opt/a/bin\n');
     assert.equal(exit?.status, 137);

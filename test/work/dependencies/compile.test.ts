@@ -264,13 +264,23 @@ test('a compile that takes too long fails with the reason', async t => {
   assert.equal(record.error, 'The compile was stopped: it took longer than 3 s.');
 });
 
-test('a compile continues while the server is down, and unused artifacts are freed', async t => {
+test('a compile and a launch continue while the server is down, and unused artifacts are freed', async t => {
   const appliance = await startAppliance({ concurrency: 2 });
   const fixture = openDependencies(appliance);
   const unused = await fixture.compiled(tarOf({ file: 'unused' }));
   const [artifact] = readdirSync(join(appliance.data, 'artifacts'));
   assert.ok(artifact);
   await appliance.ask('DELETE', `/dependencies/${unused}`);
+  const launched = await fixture.compiled(tarOf({ file: 'launched' }), {
+    name: 'Foreground',
+    launch_command: 'echo up; sleep 1000',
+    launch_timeout: '10',
+  });
+  const project = await appliance.project();
+  const suiteId = await project.suite({ command: 'echo never' });
+  await project.ask('POST', `/suites/${suiteId}/dependencies`, { dependency_id: launched });
+  const { id_str: buildId } = await project.buildOf(await project.request());
+  await project.logHas(buildId as string, 'up');
   const id = await fixture.create({
     command: `for i in 1 2 3 4 5 6 7 8; do echo line $i; sleep 1; done; cp file ${PREFIX}`,
   });
@@ -290,6 +300,8 @@ test('a compile continues while the server is down, and unused artifacts are fre
   );
   const { build } = await useIn(await journey.project(), [id], `cat ${PREFIX}/file`);
   assert.equal(build.build_state, 'passed');
+  const errored = await journey.knownProject(project.id).finishedBuild(buildId as string);
+  assert.match(String(errored.error), /^The launch command of Foreground did not return within 10 s\. /);
   await Promise.all(freed);
 });
 
