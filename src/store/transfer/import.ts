@@ -11,8 +11,8 @@ import { DataError } from '../data/data.ts';
 import { archivePath, artifactPath } from '../data/paths.ts';
 import type { Db } from '../database/db.ts';
 import { dependencies } from '../database/schema.ts';
-import { createDependency, updateDependency } from '../dependencies.ts';
-import { type Dependency, listRelated } from '../dependency-use.ts';
+import { createDependency, recordCompiledRelated, updateDependency } from '../dependencies.ts';
+import { type Dependency, listRelated, listRelatedVersions } from '../dependency-use.ts';
 import { type ImageSettings, isImageUsable } from '../images.ts';
 import { moveDependency } from '../transition.ts';
 
@@ -86,7 +86,8 @@ function isUnchanged(
   const { exported, existing } = step;
   const { archive, artifact } = exported;
   const related = exported.related.map(position => before[position]);
-  const relatedIds = listRelated(db, existing.id).map(({ id }) => id);
+  const isRelated = (found: readonly Dependency[]) =>
+    found.length === related.length && found.every(({ id }, at) => id === related[at]?.existing?.id);
   return (
     existing.compileState === 'compiled' &&
     existing.artifactHash === artifact.hash &&
@@ -97,8 +98,8 @@ function isUnchanged(
       ([column, value]) => existing[column as keyof ReturnType<typeof recipeOf>] === value,
     ) &&
     related.every(one => one?.action === 'keep') &&
-    related.length === relatedIds.length &&
-    related.every((one, at) => one?.existing?.id === relatedIds[at])
+    isRelated(listRelated(db, existing.id)) &&
+    isRelated(listRelatedVersions(db, { ...existing, kept: null }))
   );
 }
 
@@ -172,5 +173,6 @@ function recordStep(
     cancelRequested: false,
   });
   if (!moved) throw new DataError(`${name} is compiling: import it afterwards`);
+  recordCompiledRelated(db, id, related);
   return moved;
 }
