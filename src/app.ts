@@ -23,6 +23,7 @@ import { createLogSearch } from './store/result/search-builds.ts';
 import { version } from './version.ts';
 import { mountPages } from './web/pages.ts';
 import { mountFiles } from './web/result/files.ts';
+import { createArtifactFiles } from './work/artifact-files.ts';
 import { createComparison } from './work/result/compare-builds.ts';
 import { startWorkers } from './work/workers.ts';
 
@@ -78,6 +79,8 @@ export async function startApp(
       onFiring: metrics.countFiring,
     });
     closing.unshift(() => workers.stop());
+    const stopping = new AbortController();
+    closing.unshift(() => stopping.abort());
     const services: Services = {
       db,
       live,
@@ -88,6 +91,7 @@ export async function startApp(
       baseUrl: settings.baseUrl,
       filesUrl: settings.filesUrl,
       openArtifact: openContent,
+      artifactFiles: createArtifactFiles({ dataDirectory: settings.data, log, stopping: stopping.signal }),
       artifactsMs: settings.artifactsMs,
       version,
       dataDirectory: settings.data,

@@ -11,6 +11,7 @@ import type { Cidr } from '../domain/webhook/address.ts';
 import type { Live } from '../live.ts';
 import type { Log } from '../log.ts';
 import type { Build } from '../store/builds.ts';
+import type { ArtifactEntry, ArtifactIndex } from '../store/data/artifact-index.ts';
 import type { Db } from '../store/database/db.ts';
 import type { Page } from '../store/database/page.ts';
 import { SealedValueError } from '../store/database/vault.ts';
@@ -42,6 +43,14 @@ export type Services = {
   artifactsMs: number;
   /** Reads the content, or a range of it, of an entry in the ZIP file of a build. */
   openArtifact(file: string, entry: BuildArtifact, range?: ByteRange): Readable;
+  artifactFiles: {
+    /** Lists an artifact of a dependency. Undefined while the index of a large one is being made. */
+    openIndex(hash: string): Promise<ArtifactIndex | undefined>;
+    /** The content of a file in it, or a range of that. */
+    openFile(hash: string, entry: ArtifactEntry, range?: ByteRange): Readable;
+    /** All of it, as a plain tar. */
+    openTar(artifact: { hash: string; prefix: string }): Readable;
+  };
   /** Whether there is enough free disk space for more work (MIN_FREE_DISK). */
   hasFreeSpace(): boolean;
   /** Which images suites and dependencies may name. */
@@ -116,7 +125,15 @@ export type ResponseSpec =
   | { record: JsonSchema; status?: 200 | 201 | 202 }
   /** `created` says when the status is 201 instead of 200. */
   | { list: JsonSchema; paged?: boolean; created?: string }
-  | { media: string; description: string; ranges?: true; conditional?: true; events?: StreamEvents };
+  /** `orMedia` is the type that some requests get instead. */
+  | {
+      media: string;
+      orMedia?: string;
+      description: string;
+      ranges?: true;
+      conditional?: true;
+      events?: StreamEvents;
+    };
 
 type Definition<
   M extends Method,

@@ -2,6 +2,7 @@
 
 import { builds } from './builds.ts';
 import { dependencies } from './dependencies.ts';
+import { dependencyFiles } from './dependency-files.ts';
 import { deploys } from './deploys.ts';
 import { type Endpoint, endpoint } from './endpoint.ts';
 import { firehoses } from './firehose.ts';
@@ -49,6 +50,7 @@ export const endpoints: readonly Endpoint[] = [
   triggers,
   hooks,
   dependencies,
+  dependencyFiles,
   firehoses,
   { openapi },
   operations,

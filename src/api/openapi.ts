@@ -329,6 +329,7 @@ function success(response: ResponseSpec, paged: boolean, schemas: Record<string,
           // OpenAPI 3.1 cannot describe the events of a stream.
           ...(events.length > 0 && { 'x-events': Object.fromEntries(events) }),
         },
+        ...(response.orMedia && { [response.orMedia]: { schema: { type } } }),
       },
     };
   }

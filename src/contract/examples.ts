@@ -141,6 +141,7 @@ const byRecord: Record<string, Record<string, unknown>> = {
   CreatedDependency: { ...dependency, marketplace_state: 'private' },
   CreatedNotification: { signing_secret: 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw' },
   Delivery: { state: 'delivered' },
+  DependencyFile: { path: 'lib/libz.so.1', mode: '0755', size: 108_184 },
   Dependency: dependency,
   DependencyChange: { name: 'zlib', before: OLD_ARTIFACT, after: ARTIFACT, change: 'compiled' },
   DeployItem: { state: 'enqueued' },

@@ -4,6 +4,7 @@ import { and, asc, count, desc, eq, isNotNull, ne, type SQL, sql } from 'drizzle
 import { presentDependency } from '../contract/records/dependency.ts';
 import { orderDependencies } from '../domain/container/artifact-mounts.ts';
 import { orderByRelation, UNFINISHED_COMPILES } from '../domain/dependency.ts';
+import { findArtifact } from './artifacts.ts';
 import type { Db } from './database/db.ts';
 import {
   dependencies,
@@ -131,7 +132,12 @@ export function dependencyRecord(
   waiting?: { position: number; reason: string },
 ) {
   const related = listRelated(db, dependency.id);
-  return presentDependency(dependency, related, { waiting, outdated: isOutdated(db, dependency, related) });
+  const { artifactHash } = dependency;
+  return presentDependency(dependency, related, {
+    artifact: artifactHash === null ? undefined : findArtifact(db, artifactHash),
+    waiting,
+    outdated: isOutdated(db, dependency, related),
+  });
 }
 
 /** Whether its artifact was compiled with other artifacts of related dependencies than there are now. */

@@ -13,6 +13,7 @@ import { createThrottle } from './account/throttle.ts';
 import { apiReferencePages } from './api-reference.ts';
 import { dependenciesPages } from './dependency/dependencies.ts';
 import { dependencyPages } from './dependency/dependency.ts';
+import { dependencyFilesPages } from './dependency/files.ts';
 import { respondAsset, respondFavicon } from './frame/assets.ts';
 import { notFoundView } from './frame/error-pages.ts';
 import { commonHeaders } from './frame/headers.ts';
@@ -64,6 +65,7 @@ export const routes: readonly Route[] = [
   ...changesTabPages,
   ...dependenciesPages,
   ...dependencyPages,
+  ...dependencyFilesPages,
   ...applicationPages,
   ...authorizePages,
   ...adminPages,

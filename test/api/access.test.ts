@@ -126,7 +126,7 @@ function keep(owner: Person): Planted {
 /** A record on which the row can succeed. */
 function prepare(row: Row, owner: Person): Planted {
   const planted = row.method === 'GET' ? keep(owner) : app.plant(owner);
-  if (/\/(share|compile)$/.test(row.path)) compileAll(app.db, planted.free_dependency_id);
+  if (/\/(share|compile|files|artifact)$/.test(row.path)) compileAll(app.db, planted.free_dependency_id);
   if (row.path.endsWith('/invitation')) makeInvited(app.db, planted.collaborator_id, owner.account.id);
   if (row.path.endsWith('badge.svg'))
     app.db.write(() =>

@@ -220,6 +220,8 @@ export const additionalEndpoints: Row[] = [
   { method: 'POST', path: '/hooks/:trigger_id', who: 'none', status: 200, hook: true },
   { ...get(`${P}/search`, 'both', 'commits'), query: 'q=refused' },
   get(`${P}/builds/:build_id/similar`, 'both', 'commits'),
+  get(`${D}/files`, 'sees', 'dependencies'),
+  get(`${D}/artifact`, 'sees', 'dependencies'),
   post(`${D}/compile`, 'dependency', 'dependencies', () => ({}), 200),
   post(`${D}/compile_dependents`, 'dependency', 'dependencies', undefined, 200),
 ];

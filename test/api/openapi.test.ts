@@ -280,7 +280,8 @@ describe('a generated client can call every endpoint, with every kind of body', 
       const types = Object.keys(operation.requestBody?.content ?? {});
       for (const type of types.length > 0 ? types : [undefined]) {
         const planted = row.method === 'GET' ? shared : app.plant();
-        if (/\/(share|compile)$/.test(row.path)) compileAll(app.db, planted.free_dependency_id);
+        if (/\/(share|compile|files|artifact)$/.test(row.path))
+          compileAll(app.db, planted.free_dependency_id);
         if (row.path.endsWith('/compile_dependents')) failDependent(app.db, planted);
         if (row.path.endsWith('/invitation'))
           makeInvited(app.db, planted.collaborator_id, app.people.owner.account.id);

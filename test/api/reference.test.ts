@@ -118,7 +118,7 @@ function run(shell: string, command: string, variables: Record<string, string>):
 async function prepare(row: (typeof rows)[number]): Promise<Record<string, string>> {
   const { owner } = app.people;
   const planted: Planted = app.plant();
-  if (/\/(share|compile)$/.test(row.path)) compileAll(app.db, planted.free_dependency_id);
+  if (/\/(share|compile|files|artifact)$/.test(row.path)) compileAll(app.db, planted.free_dependency_id);
   if (row.path.endsWith('/compile_dependents')) failDependent(app.db, planted);
   if (/\/(search|similar)$/.test(row.path)) {
     await app.writeLog(planted.build_id, 'Error: connection refused\n');

@@ -1,5 +1,10 @@
 // Puts rows into states that only running workers reach, with the transitions of the store.
+import { existsSync, writeFileSync } from 'node:fs';
+import { dirname } from 'node:path';
+import { zstdCompressSync } from 'node:zlib';
+import { tarHeader } from '../../src/store/backup/archive.ts';
 import { type Build, findBuild, rerunBuild } from '../../src/store/builds.ts';
+import { artifactPath } from '../../src/store/data/paths.ts';
 import type { Db } from '../../src/store/database/db.ts';
 import { artifacts } from '../../src/store/database/schema.ts';
 import {
@@ -12,7 +17,7 @@ import { moveBuild, moveDependency } from '../../src/store/transition.ts';
 import type { Planted } from '../support/app.ts';
 
 const archive = { archiveHash: 'a'.repeat(64), archiveContentType: 'application/gzip', archiveFileSize: 20 };
-const artifact = { hash: 'b'.repeat(64), prefix: '/srv/dependency', sizeBytes: 1 };
+const artifact = { hash: 'b'.repeat(64), prefix: '/srv/dependency', sizeBytes: 512 };
 
 export function enqueueCompile(db: Db, id: bigint): void {
   acceptArchive(db, id, archive);
@@ -25,8 +30,15 @@ export function startCompile(db: Db, id: bigint): void {
   });
 }
 
+const content = Buffer.alloc(512, '!');
+const storedTar = zstdCompressSync(
+  Buffer.concat([tarHeader('srv/cache/bin/tool', 0o755, content.length), content, Buffer.alloc(1024)]),
+);
+
 /** A complete successful compile. */
 export function compileAll(db: Db, id: bigint): void {
+  const file = artifactPath(dirname(db.sqlite.name), artifact.hash);
+  if (existsSync(dirname(file))) writeFileSync(file, storedTar);
   db.write(() => {
     db.orm
       .insert(artifacts)

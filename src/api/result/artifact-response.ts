@@ -57,8 +57,9 @@ export async function respondArtifact(
     headers: { ...headers, ...(isDeflated && { vary: 'Accept-Encoding' }) },
     open: range => openArtifact(file, artifact, range),
   };
-  if (!isDeflated || request.headers.has('range') || !acceptsGzip(request)) return respond(request, content);
-  return respond(request, {
+  if (!isDeflated || request.headers.has('range') || !acceptsGzip(request))
+    return respondContent(request, content);
+  return respondContent(request, {
     // A weak tag: the same file, in other bytes.
     etag: `W/${content.etag}`,
     sizeBytes: GZIP_HEAD.length + artifact.storedBytes + GZIP_TAIL_BYTES,
@@ -76,7 +77,7 @@ export async function respondArtifacts(
   if (build.artifacts === 0) throw refusal('not_found');
   const file = buildFilesPath(dataDirectory, build.id);
   const sizeBytes = await sizeOf(file);
-  return respond(request, {
+  return respondContent(request, {
     // A build's ZIP never changes.
     etag: `"${build.id}-${sizeBytes}"`,
     sizeBytes,
@@ -95,7 +96,8 @@ async function sizeOf(file: string): Promise<number> {
   }
 }
 
-function respond(request: Request, { etag, sizeBytes, headers, open }: Content): Response {
+/** Responds with a content that never changes while its ETag is the same, or with a range of it. */
+export function respondContent(request: Request, { etag, sizeBytes, headers, open }: Content): Response {
   const common: Record<string, string> = { ...headers, etag, 'accept-ranges': 'bytes' };
   if (isNotModified(request, etag)) {
     const { 'content-type': _, 'content-disposition': __, 'content-encoding': ___, ...kept } = common;

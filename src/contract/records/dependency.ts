@@ -86,13 +86,24 @@ export const dependencyShape = record(
     related_dependencies: shape.list(relatedDependency),
     ...marketplace(shownStates),
     ...image,
+    artifact: record(
+      'DependencyArtifact',
+      {
+        size: shape.integer('Bytes of its files.'),
+        files: shape.integer(
+          'Number of files and links; absent if it was compiled before they were counted.',
+        ),
+        created_at: shape.time('When it was compiled.'),
+      },
+      ['files'],
+    ),
     error: shape.string('Present when the last compile did not succeed: the reason.'),
     waiting: waitingShape,
     outdated: shape.boolean(
       'Present when true: a dependency that it relates to has another artifact than the one it was compiled with.',
     ),
   },
-  ['image', 'error', 'waiting', 'outdated', ...settingNames],
+  ['image', 'artifact', 'error', 'waiting', 'outdated', ...settingNames],
 );
 
 type Instructions = {
@@ -157,7 +168,15 @@ export function presentDependency(
     error: string | null;
   },
   related: readonly { id: bigint; name: string; prefix: string; kept: { createdAt: number } | null }[],
-  { waiting, outdated }: { waiting?: { position: number; reason: string } | undefined; outdated: boolean },
+  {
+    artifact,
+    waiting,
+    outdated,
+  }: {
+    artifact: { sizeBytes: number; files: number | null; createdAt: number } | undefined;
+    waiting?: { position: number; reason: string } | undefined;
+    outdated: boolean;
+  },
 ) {
   return {
     ...idPair('id', dependency.id),
@@ -173,6 +192,13 @@ export function presentDependency(
     })),
     marketplace_state: marketplaceState(dependency),
     ...presentSettings(dependency),
+    ...(artifact && {
+      artifact: {
+        size: artifact.sizeBytes,
+        ...(artifact.files !== null && { files: artifact.files }),
+        created_at: wireTime(artifact.createdAt),
+      },
+    }),
     ...(dependency.error !== null && { error: dependency.error }),
     ...(waiting && { waiting }),
     ...(outdated && { outdated }),

@@ -7,6 +7,7 @@ import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { constants, createZstdCompress, createZstdDecompress } from 'node:zlib';
 import { extract, type Header, type Pack, pack } from 'tar-stream';
+import type { ArtifactEntryType, ArtifactTarEntry } from '../../domain/artifact-entry.ts';
 import type { RunAs } from '../../domain/container/container-plan.ts';
 import { VOLUME_DIRECTORY } from '../engine.ts';
 
@@ -117,6 +118,94 @@ export function openArtifact(file: string): Readable {
   return plain;
 }
 
+/** Calls `onEntry` for everything in a stored artifact, in the order of its tar. */
+export async function listArtifact(
+  file: string,
+  onEntry: (entry: ArtifactTarEntry) => void,
+  signal?: AbortSignal,
+): Promise<void> {
+  const source = openArtifact(file);
+  const entries = extract();
+  // The loop below throws the errors. An unhandled error event would end the server.
+  entries.on('error', () => {});
+  const reading = pipeline(source, entries as unknown as NodeJS.WritableStream);
+  reading.catch(error => entries.destroy(error as Error));
+  try {
+    for await (const entry of entries) {
+      signal?.throwIfAborted();
+      const described = describe(entry.header as Header & { byteOffset: number });
+      if (described) onEntry(described);
+      entry.resume();
+    }
+    await reading;
+  } finally {
+    source.destroy();
+  }
+}
+
+function describe(header: Header & { byteOffset: number }): ArtifactTarEntry | undefined {
+  const { name, type = 'file', mode = 0, size = 0, linkname, byteOffset } = header;
+  if (type === null || !KEPT_TYPES.has(type)) return undefined;
+  const target = linkname ?? '';
+  return {
+    path: insideOf(name),
+    type: type as ArtifactEntryType,
+    mode: mode & 0o7777,
+    sizeBytes: size,
+    target: type === 'link' ? insideOf(target) : type === 'symlink' ? target : null,
+    offset: byteOffset,
+  };
+}
+
+/** Reads bytes of the plain tar. Everything before them is decompressed and skipped. */
+export function openArtifactRange(file: string, range: { start: number; end: number }): Readable {
+  async function* read(): AsyncGenerator<Buffer> {
+    let position = 0;
+    // Leaving the loop closes the file.
+    for await (const chunk of openArtifact(file) as AsyncIterable<Buffer>) {
+      const begin = Math.max(range.start - position, 0);
+      const end = range.end + 1 - position;
+      if (begin < chunk.length) yield chunk.subarray(begin, end);
+      position += chunk.length;
+      if (position > range.end) return;
+    }
+    throw new Error('the artifact is cut off');
+  }
+  return Readable.from(read(), { objectMode: false });
+}
+
+/** The stored tar with names that begin with the prefix, so that it can be unpacked in the root directory. */
+export function openArtifactTar(file: string, prefix: string): Readable {
+  const source = openArtifact(file);
+  const entries = extract();
+  const tar = pack();
+  for (const stream of [tar, entries]) stream.on('error', () => {});
+  const reading = pipeline(source, entries as unknown as NodeJS.WritableStream);
+  reading.catch(error => entries.destroy(error as Error));
+  const root = prefix.slice(1);
+  const placed = (name: string) => `${root}/${insideOf(name)}`.replace(/\/$/, '');
+  const copy = async () => {
+    for await (const entry of entries) {
+      // The extended header would repeat the old name.
+      const { pax: _, ...header } = entry.header;
+      const sink = tar.entry({
+        ...header,
+        name: placed(header.name),
+        ...(header.type === 'link' && { linkname: placed(header.linkname ?? '') }),
+      });
+      for await (const chunk of entry as AsyncIterable<Buffer>) await writeEntry(sink, chunk);
+      sink.end(undefined);
+    }
+    await reading;
+    tar.finalize();
+  };
+  copy().catch(error => {
+    tar.destroy(error as Error);
+    source.destroy();
+  });
+  return Readable.from(tar as AsyncIterable<Buffer>, { objectMode: false });
+}
+
 /** A tar of the given directories and their parents. */
 export function directoriesTar(paths: readonly string[], owner: RunAs): Readable {
   const all = new Set(
@@ -163,6 +252,8 @@ function canonical(header: Header, { uid, gid }: RunAs, nameOf: (name: string) =
 }
 
 const withoutSlash = (name: string) => name.replace(/\/$/, '');
+/** The path relative to the prefix, for a name in a stored tar. */
+const insideOf = (name: string) => withoutSlash(name.slice(VOLUME_DIRECTORY.length));
 
 function renamed(name: string): string {
   const inside = withoutSlash(name.replace(/^\/?[^/]*\/?/, ''));

@@ -230,8 +230,10 @@ async function namesIn(data: string, directory: (typeof kept)[number]): Promise<
     entries
       .filter(entry => entry.isFile())
       .map(({ name }) => `${directory}/${name}`)
-      // The filters of logs are made again.
-      .filter(name => isKeptName(name) && !name.endsWith(logFilterPath('')))
+      // The filters of logs and the indexes of artifacts are made again.
+      .filter(
+        name => isKeptName(name) && !name.endsWith(logFilterPath('')) && !/\.index(\.part)?$/.test(name),
+      )
       .sort()
   );
 }

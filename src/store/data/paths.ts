@@ -13,6 +13,8 @@ export const dependencyLogPath = (data: string, id: bigint) => join(data, 'logs'
 export const deployLogPath = (data: string, id: bigint) => join(data, 'logs', `deploy-${id}.log`);
 export const archivePath = (data: string, hash: string) => join(data, 'archives', hash);
 export const artifactPath = (data: string, hash: string) => join(data, 'artifacts', `${hash}.tar.zst`);
+/** What a listing of the artifact reads: see store/data/artifact-index.ts. */
+export const artifactIndexPath = (data: string, hash: string) => join(data, 'artifacts', `${hash}.index`);
 /** The files that a build produced, as one ZIP. */
 export const buildFilesPath = (data: string, id: bigint) => join(buildFilesDirectory(data), `${id}.zip`);
 export const buildFilesDirectory = (data: string) => join(data, 'files');

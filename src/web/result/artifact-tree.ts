@@ -77,3 +77,10 @@ export function chooseShown(top: Directory, rows: number): ReadonlySet<Directory
   }
   return shown;
 }
+
+/** Shows characters that change how a name looks, such as marks for writing from right to left. */
+export const visibleName = (name: string) =>
+  name.replace(
+    /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/gu,
+    one => `\\u${one.charCodeAt(0).toString(16).padStart(4, '0')}`,
+  );

@@ -27,7 +27,15 @@ import { action, page, type Route } from '../frame/route.ts';
 import { type Html, perform, type View, type Visit } from '../frame/visit.ts';
 import { isOwner } from '../project/frame.ts';
 import { plainText } from '../project/log-view.ts';
-import { baseName, chooseShown, type Directory, type File, isDirectory, treeOf } from './artifact-tree.ts';
+import {
+  baseName,
+  chooseShown,
+  type Directory,
+  type File,
+  isDirectory,
+  treeOf,
+  visibleName,
+} from './artifact-tree.ts';
 import { type BuildVisit, buildHref, buildView } from './build-frame.ts';
 import { fileHref } from './files.ts';
 
@@ -171,13 +179,6 @@ function renderFile(build: Build, file: File): Html {
   const name = visibleName(baseName(file.path));
   return html`<li class="tree-row"><a href="${base}"><bdi class="tree-name">${name}</bdi></a><span class="tree-links">${isHtml(file.path) ? html`<a href="${base}/open" target="_blank" rel="noopener noreferrer" aria-label="Open ${name} in a new tab">Open</a>` : ''}<a href="${base}/content" aria-label="Download ${name}">Download</a></span><span class="tree-size">${formatSize(file.sizeBytes)}</span></li>`;
 }
-
-/** Shows characters that change how a name looks, such as marks for writing from right to left. */
-const visibleName = (name: string) =>
-  name.replace(
-    /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/gu,
-    one => `\\u${one.charCodeAt(0).toString(16).padStart(4, '0')}`,
-  );
 
 /** The directories above, and the last part of the path. */
 function renderTrail(build: Build, path: string, isDirectoryPage: boolean): Html {

@@ -1,8 +1,11 @@
 // Dependencies in suites: prefixes, unions, search paths, daemons, related dependencies.
 import assert from 'node:assert/strict';
 import { after, before, suite, test } from 'node:test';
+import { newSecret } from '../../../src/domain/secret.ts';
+import { createAccount } from '../../../src/store/accounts.ts';
 import { type Appliance, docker, startAppliance } from '../../support/appliance.ts';
-import type { ProjectJourney } from '../../support/journey.ts';
+import { basic } from '../../support/client.ts';
+import { createJourney, type ProjectJourney } from '../../support/journey.ts';
 import { type DependencyFixture, openDependencies, PREFIX, tarOf, useIn } from './fixture.ts';
 
 const script = (text: string) => `#!/bin/sh\n${text}\n`;
@@ -286,5 +289,53 @@ suite('dependencies in suites', { concurrency: 2 }, () => {
     const { build, log } = await useIn(inProject, [first, second], 'lost; too');
     assert.equal(build.build_state, 'passed', log);
     assert.match(log, /^back again\nme too$/m);
+  });
+
+  test('another account keeps what it used when a dependency is no longer shared, until it is shared again', async () => {
+    const [email, key] = ['user@example.org', newSecret('assay')];
+    createAccount(appliance.app.db, { email, kind: 'user', admin: false, passwordHash: null, apiKey: key });
+    const user = createJourney({ ...appliance, as: basic(email, key) });
+    const { ask } = appliance;
+    const versionOf = (name: string, text: string) => tarOf({ [`bin/${name}`]: script(`echo ${text}`) });
+    const base = await fixture.compiled(versionOf('base', 'base 1'), { name: 'kept base' });
+    const tool = await fixture.compiled(versionOf('tool', 'tool 1'), {
+      name: 'kept tool',
+      prefix: '/opt/tool',
+      command: 'cp -R . /opt/tool',
+      launch_command: 'echo launched 1 >/tmp/launched',
+      [RELATED]: [base],
+    });
+    await ask('POST', `/dependencies/${tool}/share`);
+    const theirs = await user.project(appliance.repository());
+    const suiteId = await theirs.suite({ command: 'tool; base; cat /tmp/launched' });
+    await user.ask('POST', `${theirs.path}/suites/${suiteId}/dependencies`, { dependency_id: tool });
+    const program = openDependencies({ ...user, client: appliance.client, as: basic(email, key) });
+    const compileProgram = async (id: string, text: string) => {
+      await program.upload(id, tarOf({ file: text }));
+      const { state, log } = await program.finished(id);
+      assert.equal(state, 'compiled', log);
+      return log;
+    };
+    const programId = await program.create({ command: `tool; cp file ${PREFIX}`, [RELATED]: [tool] });
+    await compileProgram(programId, 'first');
+
+    await ask('POST', `/dependencies/${tool}/unshare`);
+    await ask('PUT', `/dependencies/${tool}`, { launch_command: 'echo launched 2 >/tmp/launched' });
+    for (const [id, name] of [
+      [base, 'base'],
+      [tool, 'tool'],
+    ] as const) {
+      await fixture.upload(id, versionOf(name, `${name} 2`));
+      assert.equal((await fixture.finished(id)).state, 'compiled');
+    }
+    const kept = (await theirs.run()).of(suiteId);
+    assert.match(kept.log, /^tool 1\nbase 1\nlaunched 1$/m);
+    assert.match(await compileProgram(programId, 'second'), /^tool 1$/m);
+    const own = await useIn(await project(), [tool], 'tool; base; cat /tmp/launched');
+    assert.match(own.log, /^tool 2\nbase 2\nlaunched 2$/m);
+
+    await ask('POST', `/dependencies/${tool}/share`);
+    assert.match((await theirs.run()).of(suiteId).log, /^tool 2\nbase 2\nlaunched 2$/m);
+    assert.match(await compileProgram(programId, 'third'), /^tool 2$/m);
   });
 });
