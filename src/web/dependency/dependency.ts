@@ -271,7 +271,17 @@ function renderConfiguration(visit: DependencyVisit): Html {
     ['Related', related.length > 0 ? linksTo(visit, related) : ''],
     ['Recompile', dependency.recompile ? 'when a related dependency changes' : ''],
     ['Archive', size === null ? '' : html`${formatSize(size)} <span class="quiet">${type ?? ''}</span>`],
+    ['Artifact', renderArtifact(visit)],
   ]);
+}
+
+function renderArtifact(visit: DependencyVisit): Html | string {
+  const { db } = visit.services;
+  const { artifactHash } = visit.found.dependency;
+  const artifact = artifactHash === null ? undefined : findArtifact(db, artifactHash);
+  if (!artifact) return '';
+  const files = artifact.files === null ? '' : html` in ${countOf(artifact.files, 'file')}`;
+  return html`${formatSize(artifact.sizeBytes)}${files} · <a href="${hrefOf(visit, '/files')}">Files</a>`;
 }
 
 /** Names of dependencies, linked if the visitor can see them. */
