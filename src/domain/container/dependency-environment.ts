@@ -60,7 +60,8 @@ export function variablesOfDependencies(
   return [...contents].map(([name, content]) => ({ name, content }));
 }
 
-const LONGEST_DIRECTORY_NAME = 100;
+/** The path of a socket has at most 107 bytes. */
+const LONGEST_DIRECTORY_NAME = 50;
 
 /**
  * The directory for the daemon of each dependency, by id. It is named after the dependency; if two would have the same

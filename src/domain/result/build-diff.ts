@@ -205,7 +205,7 @@ function describeDependencies(dependencies: readonly DependencyChange[]): string
     ['compiled', 'was compiled again with another result', 'were compiled again with other results'],
     ['added', 'was added', 'were added'],
     ['removed', 'was removed', 'were removed'],
-    ['launch', 'has another launch command', 'have other launch commands'],
+    ['launch', 'has another launch command or environment', 'have other launch commands or environments'],
   ] as const;
   const texts = changes.flatMap(([change, one, several]) => {
     const names = dependencies.filter(dependency => dependency.change === change).map(({ name }) => name);

@@ -96,5 +96,5 @@ test('each dependency has a directory of its own, with a plain name', () => {
     ],
   );
   const [long] = runDirectories([{ id: 1n, name: 'x'.repeat(255) }]).values();
-  assert.equal(long, `/srv/run/${'x'.repeat(100)}`);
+  assert.equal(long, `/srv/run/${'x'.repeat(50)}`);
 });

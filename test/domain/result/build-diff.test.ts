@@ -51,7 +51,7 @@ test('each change is described by a sentence', () => {
     [
       changed({ dependencies: [{ ...zlib!, launch: 'y' }] }),
       'dependencies',
-      'The dependency zlib has another launch command.',
+      'The dependency zlib has another launch command or environment.',
     ],
     [changed({ dependencies: [] }), 'dependencies', 'The dependency zlib was removed.'],
     [
