@@ -151,6 +151,13 @@ export function isOutdated(
   return JSON.stringify(search.map(one => one.artifactHash)) !== relatedArtifacts;
 }
 
+/** What it relates to, directly or transitively, whose artifact is not one that it was compiled with. */
+export function listChangedRelated(db: Db, { id, relatedArtifacts }: Dependency): Dependency[] {
+  const compiledWith = JSON.parse(relatedArtifacts ?? '[]') as string[];
+  const { search } = orderDependencies(listRelated(db, id), one => listRelatedVersions(db, one));
+  return search.filter(({ artifactHash }) => artifactHash === null || !compiledWith.includes(artifactHash));
+}
+
 /**
  * The dependencies that relate to it, directly or transitively, each after those that it relates to. Those that keep a
  * version of it do not count, because it does not change any more.

@@ -189,7 +189,7 @@ export function createArtifacts({ db, host, dataDirectory, runAs }: ArtifactOpti
     throw new CannotRun(
       dependency.compileState === 'compile_failed'
         ? `The dependency ${dependency.name} has never been compiled: its compile failed.`
-        : `The dependency ${dependency.name} has not been compiled yet.`,
+        : `The dependency ${dependency.name} has not been compiled yet: ${dependency.archiveHash === null ? 'upload its archive' : 'rerun the build when its compile has finished'}.`,
     );
   }
 

@@ -129,7 +129,7 @@ function ownTable(visit: Visit, records: readonly DependencyRecord[]): Html {
       filterText: searchTextOf(record),
       cells: [
         nameCell(record),
-        stateBadge(record.marketplace_state),
+        stateCell(record),
         record.archive_file_size === null
           ? html`<span class="quiet">none yet</span>`
           : html`<span class="number">${formatSize(record.archive_file_size)}</span>`,
@@ -138,6 +138,9 @@ function ownTable(visit: Visit, records: readonly DependencyRecord[]): Html {
     })),
   });
 }
+
+const stateCell = ({ marketplace_state, outdated, waiting }: DependencyRecord): Html =>
+  html`<div>${stateBadge(marketplace_state)}${outdated ? html` <span class="tag">outdated</span>` : ''}${waiting ? html`<div class="second">Number ${waiting.position} in the queue: ${waiting.reason}</div>` : ''}</div>`;
 
 function sharedTable(visit: Visit, records: readonly DependencyRecord[]): Html {
   const rows: Row[] = records.map(record => ({

@@ -4,19 +4,25 @@ import { html } from 'hono/html';
 import { dependencies } from '../../api/dependencies.ts';
 import { followDependency } from '../../api/firehose.ts';
 import type { SentFields } from '../../api/http/body.ts';
+import { suites } from '../../api/suites.ts';
 import { LAUNCH_SECONDS, marketplaceState, UNFINISHED_COMPILES } from '../../domain/dependency.ts';
 import { refusal } from '../../domain/refusal.ts';
 import { findArtifact } from '../../store/artifacts.ts';
 import { dependencyLogPath } from '../../store/data/paths.ts';
 import { type Dependency, findDependency } from '../../store/dependencies.ts';
 import {
+  canCompileAgain,
   countUsesByOthers,
   dependencyRecord,
+  isOutdated,
+  listChangedRelated,
+  listDependents,
   listRelated,
   listRelating,
   listSuitesUsing,
 } from '../../store/dependency-use.ts';
-import { findVisibleProject } from '../../store/projects.ts';
+import { findVisibleProject, listVisibleProjects } from '../../store/projects.ts';
+import { listSuiteNames } from '../../store/suites.ts';
 import {
   countOf,
   formatDuration,
@@ -27,7 +33,7 @@ import {
   relativeTime,
 } from '../frame/components.ts';
 import { errorMessage } from '../frame/error-text.ts';
-import { actionButton, formTo, renderForm, submitButton } from '../frame/form.ts';
+import { actionButton, formTo, renderForm, selectField, submitButton } from '../frame/form.ts';
 import { respondRedirect } from '../frame/layout.ts';
 import { respondChanges } from '../frame/page-stream.ts';
 import { action, form, orShowAgain, page, type Route, upload } from '../frame/route.ts';
@@ -42,11 +48,13 @@ import {
   respondRawLog,
 } from '../project/log-view.ts';
 import { dependencyFields } from './dependencies.ts';
-import { renderProgress, runningTime } from './progress.ts';
+import { renderProgress } from './progress.ts';
 
 type DependencyVisit = Visit<'dependency'>;
 
 const PATH = '/ui/dependencies/:dependency_id';
+const OFFERED = { limit: 100, before: undefined };
+const SUITES_OFFERED = 500;
 const NO_OUTPUT_YET = 'The log appears here as soon as the compile prints something.';
 
 export const dependencyPages: Route[] = [
@@ -62,6 +70,16 @@ export const dependencyPages: Route[] = [
     showForm: showDependency,
     done: visit => ({ to: hrefOf(visit) }),
   }),
+  action(`${PATH}/compile_dependents`, dependencies.compileDependents, {
+    showForm: showDependency,
+    done: (visit, started) => ({
+      to: hrefOf(visit),
+      message: `Compiling ${listing.format(started.map(({ name }) => name))} again, in this order.`,
+    }),
+  }),
+  form(`${PATH}/attach`, (visit, sent) =>
+    orShowAgain(visit, sent, showDependency, () => attach(visit, String(sent.get('suite') ?? ''))),
+  ),
   action(`${PATH}/cancel`, dependencies.cancel, {
     showForm: showDependency,
     done: visit => ({ to: hrefOf(visit) }),
@@ -136,7 +154,7 @@ async function showDependency(visit: DependencyVisit): Promise<View> {
     styles: [...logStyles, 'dependency.css'],
     scripts: isOwn ? [...logScripts, 'upload.js'] : [],
     body: html`<div id="dependency-head" data-live>${renderHead(visit, state)}</div>
-${isOwn ? html`<div id="dependency-progress" data-live>${renderProgress(dependency, visit.services.db.now(), '')}</div>` : ''}
+${isOwn ? html`<div id="dependency-progress" data-live>${renderProgress(dependency, visit.services.db.now(), visit.services.waitingCompile(dependency))}</div>` : ''}
 ${isOwn ? html`<div id="dependency-upload" data-live>${renderUpload(visit)}</div>` : ''}
 <div class="columns" id="dependency-details" data-live>
 <section class="panel"><h2>Configuration</h2>${renderConfiguration(visit)}</section>
@@ -164,18 +182,26 @@ function renderHead(visit: DependencyVisit, state: string): Html {
   const isOwn = isOwner(visit);
   const { startedAt, finishedAt } = dependency;
   const took =
-    dependency.compileState === 'compiling' && startedAt !== null
-      ? html`<span>for ${runningTime(services.db.now() - startedAt)}</span>`
-      : startedAt !== null && finishedAt !== null && !isUnfinished(dependency)
-        ? html`<span>${dependency.compileState === 'compiled' ? 'compiled in' : 'after'} ${formatDuration(finishedAt - startedAt)}, ${relativeTime(finishedAt, services.db.now())}</span>`
-        : '';
+    startedAt !== null && finishedAt !== null && !isUnfinished(dependency)
+      ? html`<span>${dependency.compileState === 'compiled' ? 'compiled in' : 'after'} ${formatDuration(finishedAt - startedAt)}, ${relativeTime(finishedAt, services.db.now())}</span>`
+      : '';
   return html`${pageHead(dependency.name, {
     parent: { href: '/ui/dependencies', label: 'Dependencies' },
     actions: isOwn ? headButtons(visit) : [],
     subtitle: html`${stateBadge(state)} ${isOwn ? took : html`<span class="tag">shared by others</span>`} ${renderSizes(visit)}`,
   })}
 ${dependency.description ? html`<p class="lead">${dependency.description}</p>` : ''}
-${isOwn && dependency.error !== null ? html`<p class="flash failed"><span>${dependency.error}</span> <a href="#log-title">Read the log</a>${dependency.artifactHash === null ? '' : '. Suites still use the last successful compile.'}</p>` : ''}`;
+${isOwn && dependency.error !== null ? html`<p class="flash failed"><span>${dependency.error}</span> <a href="#log-title">Read the log</a>${dependency.artifactHash === null ? '' : '. Suites still use the last successful compile.'}</p>` : ''}
+${isOwn ? renderOutdated(visit) : ''}`;
+}
+
+/** Says which related dependencies have another artifact than the one it was compiled with. */
+function renderOutdated(visit: DependencyVisit): Html | string {
+  const { dependency } = visit.found;
+  const { db } = visit.services;
+  if (isUnfinished(dependency) || !isOutdated(db, dependency)) return '';
+  const changed = listChangedRelated(db, dependency);
+  return html`<p class="flash note"><strong>Outdated.</strong> ${changed.length > 0 ? html`${linksTo(visit, changed)} ${changed.length === 1 ? 'has' : 'have'}` : 'What it relates to has'} changed since it was compiled. Compile it again to use the new ${changed.length > 1 ? 'versions' : 'version'}.</p>`;
 }
 
 function renderSizes({ services, found }: DependencyVisit): Html {
@@ -204,7 +230,7 @@ function headButtons(visit: DependencyVisit): Html[] {
       : []),
     ...(!isUnfinished(dependency) && dependency.archiveHash !== null
       ? [
-          button('/compile', 'Compile again'),
+          button('/compile', 'Compile again', isOutdated(db, dependency) ? { tone: 'primary' } : {}),
           ...(dependency.compileState === 'compiled' ? [compileFromScratch(visit)] : []),
         ]
       : []),
@@ -230,7 +256,7 @@ const compileFromScratch = (visit: DependencyVisit): Html =>
 function renderUpload(visit: DependencyVisit): Html {
   const { dependency } = visit.found;
   if (dependency.compileState === 'compiling')
-    return html`<p class="quiet">You can upload another archive when this compile has finished.</p>`;
+    return html`<p class="panel quiet">You can upload another archive when this compile has finished.</p>`;
   const form = formTo(visit, hrefOf(visit, '/archive'));
   const errors = [
     ...form.errors('archive').map(code => errorMessage('archive', code)),
@@ -302,13 +328,68 @@ function renderUses(visit: DependencyVisit): Html {
   );
   const others = all.length - seen.length;
   if (all.length + relating.length === 0)
-    return html`<p class="quiet">No suite uses this dependency yet. Attach it on the page of a suite.</p>`;
+    return html`<p class="quiet">No suite uses this dependency yet.</p>${renderAttach(visit, all)}`;
   return html`<ul class="plain-list">${seen.map(
     use =>
       html`<li><a href="/ui/projects/${use.projectId}/suites/${use.suiteId}">${use.suiteName}</a> <span class="quiet">of ${use.projectName}</span></li>`,
   )}
 ${relating.length > 0 ? html`<li>${linksTo(visit, relating)} <span class="quiet">${relating.length === 1 ? 'relates' : 'relate'} to it</span></li>` : ''}
-${others > 0 ? html`<li class="quiet">${countOf(others, 'suite')} of other accounts</li>` : ''}</ul>`;
+${others > 0 ? html`<li class="quiet">${countOf(others, 'suite')} of other accounts</li>` : ''}</ul>
+${isOwner(visit) ? renderOutdatedDependents(visit) : ''}
+${renderAttach(visit, all)}`;
+}
+
+/** Offers the suites that can use it and do not yet. */
+function renderAttach(visit: DependencyVisit, uses: readonly { suiteId: bigint }[]): Html | string {
+  const { services, found, caller } = visit;
+  const using = new Set(uses.map(({ suiteId }) => suiteId));
+  const offered = listVisibleProjects(services.db, caller.accountId, OFFERED)
+    .filter(({ ownerId }) => found.dependency.shared || ownerId === found.dependency.ownerId)
+    .flatMap(project =>
+      listSuiteNames(services.db, project.id).map(suite => ({
+        id: suite.id,
+        value: `${project.id}/${suite.id}`,
+        label: `${suite.name} of ${project.name}`,
+      })),
+    )
+    .filter(({ id }) => !using.has(id))
+    .slice(0, SUITES_OFFERED);
+  if (offered.length === 0)
+    return html`<p class="hint">Suites that use it are attached here. <a href="/ui/projects">Go to projects</a></p>`;
+  const form = formTo(visit, hrefOf(visit, '/attach'));
+  return renderForm(form, {
+    className: 'row',
+    fields: selectField(form, {
+      name: 'suite',
+      label: 'Attach to a suite',
+      required: true,
+      choices: [{ value: '', label: 'Choose one' }, ...offered],
+    }),
+    submit: submitButton('Attach', 'plain'),
+  });
+}
+
+async function attach(visit: DependencyVisit, suite: string): Promise<Response> {
+  const [project_id = '', suite_id = ''] = suite.split('/');
+  if (suite_id === '') throw refusal('is_blank', 'suite');
+  const { dependency } = visit.found;
+  await perform(visit, suites.attachDependency, {
+    params: { project_id, suite_id },
+    sent: new Map([['dependency_id', dependency.id.toString()]]),
+  });
+  return respondRedirect(hrefOf(visit), { message: 'Attached. The next build of the suite uses it.' });
+}
+
+/** The owner's dependencies that relate to it and that another compile would change. */
+function renderOutdatedDependents(visit: DependencyVisit): Html | string {
+  const { dependency } = visit.found;
+  const { db } = visit.services;
+  const outdated = listDependents(db, dependency.id).filter(
+    one => one.ownerId === dependency.ownerId && canCompileAgain(db, one),
+  );
+  if (outdated.length === 0) return '';
+  return html`<p>${linksTo(visit, outdated)} ${outdated.length === 1 ? 'is' : 'are'} not compiled with its present version.</p>
+${actionButton(formTo(visit, hrefOf(visit, '/compile_dependents')), 'Compile dependents')}`;
 }
 
 /** Asks only if other accounts use it. */

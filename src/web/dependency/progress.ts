@@ -11,9 +11,9 @@ import { stateMark } from '../frame/state.ts';
 import type { Html } from '../frame/visit.ts';
 
 const labels: readonly [name: string, label: string][] = [
-  [UNPACK_STEP, 'Unpack the archive'],
-  [COMMAND_STEP, 'Run the command'],
-  [KEEP_STEP, 'Keep the files'],
+  [UNPACK_STEP, 'Unpack archive'],
+  [COMMAND_STEP, 'Run command'],
+  [KEEP_STEP, 'Keep files'],
 ];
 
 type Step = {
@@ -51,8 +51,12 @@ export function describeSteps(dependency: Dependency, now: number): Step[] {
   });
 }
 
-/** `waiting` is why a queued compile does not start yet. */
-export function renderProgress(dependency: Dependency, now: number, waiting: Html | string): Html | string {
+/** `waiting` is the position of a queued compile, and why it does not start yet. */
+export function renderProgress(
+  dependency: Dependency,
+  now: number,
+  waiting: { position: number; reason: string } | undefined,
+): Html | string {
   const steps = describeSteps(dependency, now);
   if (steps.length === 0) return '';
   const isFinished = dependency.finishedAt !== null;
@@ -60,7 +64,7 @@ export function renderProgress(dependency: Dependency, now: number, waiting: Htm
   const hasLast = dependency.compileState !== 'compiled' && steps.some(({ lastMs }) => lastMs !== undefined);
   const current = steps.findIndex(({ state }) => state === 'running');
   return html`<section class="panel" aria-labelledby="compile-head"><h2 id="compile-head">${isFinished ? 'Last compile' : 'Compile'}</h2>
-${isFinished ? '' : html`<div class="compile-bar">${dependency.compileState === 'compiling' ? renderBar(dependency, steps, now) : waiting}</div>`}
+${isFinished ? '' : html`<div class="compile-bar">${dependency.compileState === 'compiling' ? renderBar(dependency, steps, now) : waiting ? `Number ${waiting.position} in the queue: ${waiting.reason}` : ''}</div>`}
 <p class="sr" data-announce>${current < 0 ? '' : `Step ${current + 1} of ${steps.length}: ${steps[current]?.label}`}</p>
 <table class="compile-steps"><caption class="sr">Steps of the compile</caption>
 <thead><tr><th scope="col">Step</th><th scope="col">Time</th>${hasLast ? html`<th scope="col">Last time</th>` : ''}</tr></thead>

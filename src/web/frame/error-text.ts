@@ -55,6 +55,7 @@ const byField: Record<string, string> = {
   'email already_exists': 'An account with this email has already been added.',
   'email not_found': 'The email or the password is wrong.',
   'confirm invalid_format': 'Type the exact name of the project.',
+  'suite is_blank': 'Choose a suite.',
   'dependency_id is_blank': 'Choose a dependency.',
   'dependency_id already_exists': 'This dependency is already attached.',
   'admin is_reserved': 'You cannot remove your own administrator role. Ask another administrator.',

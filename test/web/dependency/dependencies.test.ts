@@ -17,8 +17,10 @@ import {
   type Dependency,
   findDependency,
   setShared,
+  updateDependency,
 } from '../../../src/store/dependencies.ts';
-import { attachDependency } from '../../../src/store/suites.ts';
+import { findProject } from '../../../src/store/projects.ts';
+import { attachDependency, listSuiteDependencies } from '../../../src/store/suites.ts';
 import { moveDependency } from '../../../src/store/transition.ts';
 import { bootApp, type TestApp } from '../../support/app.ts';
 import { launchBrowser, openBrowser, type Person, signIn } from '../../support/browser.ts';
@@ -179,18 +181,18 @@ describe('the pages of dependencies', { timeout: 600_000 }, () => {
 
     await page.getByRole('button', { name: 'Compile again' }).click();
     await page.getByText('Waiting to compile', { exact: true }).waitFor();
-    await step('Run the command').getByText('1 min 33 s').waitFor();
+    await step('Run command').getByText('1 min 33 s').waitFor();
     await person.inspect('dependency-enqueued');
     await page.evaluate("document.body.dataset.loaded = 'once'");
     moveDependency(app.db, dependency.id, 'start', { nonce: 'n' });
     beginCompileStep(app.db, dependency.id, 'unpack');
-    await step('Unpack the archive').getByText('Running').waitFor();
-    await step('Run the command').getByText('Pending').waitFor();
+    await step('Unpack archive').getByText('Running').waitFor();
+    await step('Run command').getByText('Pending').waitFor();
     beginCompileStep(app.db, dependency.id, 'command');
-    await step('Unpack the archive').getByText('Done').waitFor();
-    await step('Run the command').getByText('Running').waitFor();
+    await step('Unpack archive').getByText('Done').waitFor();
+    await step('Run command').getByText('Running').waitFor();
     await page.getByText('of about 1 min 35 s').waitFor();
-    await page.getByRole('status').filter({ hasText: 'Step 2 of 3: Run the command' }).waitFor();
+    await page.getByRole('status').filter({ hasText: 'Step 2 of 3: Run command' }).waitFor();
     // The bar moves on by itself, from where the first step ended.
     const bar = page.getByRole('progressbar', { name: 'Compile' });
     const barValue = () => page.evaluate("document.querySelector('.compile-bar progress').value");
@@ -198,9 +200,9 @@ describe('the pages of dependencies', { timeout: 600_000 }, () => {
     assert.equal(await bar.getAttribute('max'), '95000');
     await person.inspect('dependency-steps');
     beginCompileStep(app.db, dependency.id, 'keep');
-    await step('Keep the files').getByText('Running').waitFor();
+    await step('Keep files').getByText('Running').waitFor();
     moveDependency(app.db, dependency.id, 'fail', { error: 'The command left nothing under its prefix.' });
-    await step('Keep the files').getByText('Failed').waitFor();
+    await step('Keep files').getByText('Failed').waitFor();
     await page.getByText('Suites still use the last successful compile.').waitFor();
     assert.equal(await page.evaluate('document.body.dataset.loaded'), 'once');
     await person.inspect('dependency-steps-failed');
@@ -225,6 +227,39 @@ describe('the pages of dependencies', { timeout: 600_000 }, () => {
     await page.getByRole('button', { name: 'Compile from scratch' }).click();
     await page.getByText('Waiting to compile', { exact: true }).waitFor();
     assert.equal(isForced(), true);
+    await person.close();
+  });
+
+  it('marks a dependency as outdated when what it relates to has changed, and compiles dependents again', async () => {
+    const library = plant('base library');
+    const user = plant('user of it');
+    compiled(library);
+    const related = findDependency(app.db, library.id)?.artifactHash;
+    updateDependency(app.db, user, {}, [library.id]);
+    compiled(user);
+    app.db.sqlite
+      .prepare('UPDATE dependencies SET related_artifacts = ? WHERE id = ?')
+      .run(JSON.stringify([related]), user.id);
+    const person = await arrive();
+    const { page } = person;
+    await person.go(hrefOf(user));
+    assert.equal(await page.getByText('Outdated.').count(), 0);
+    compiled(library);
+    await person.go(hrefOf(user));
+    await page.getByText('Outdated. base library has changed since it was compiled.').waitFor();
+    await person.inspect('dependency-outdated');
+    await person.go('/ui/dependencies');
+    await page
+      .getByRole('row', { name: /user of it/ })
+      .getByText('outdated')
+      .waitFor();
+    await person.inspect('dependencies-outdated');
+    await person.go(hrefOf(library));
+    await page.getByText('user of it is not compiled with its present version.').waitFor();
+    await person.inspect('dependency-outdated-dependents');
+    await page.getByRole('button', { name: 'Compile dependents' }).click();
+    await page.getByText('Compiling user of it again').waitFor();
+    assert.equal(findDependency(app.db, user.id)?.compileState, 'enqueued_for_compile');
     await person.close();
   });
 
@@ -360,10 +395,14 @@ describe('the pages of dependencies', { timeout: 600_000 }, () => {
     compiled(dependency);
     const own = app.plant();
     const others = app.plant(app.people.stranger);
-    attachDependency(app.db, own.suite_id, dependency.id);
     const person = await arrive();
     const { page } = person;
     await person.go(hrefOf(dependency));
+    const project = findProject(app.db, own.project_id)?.name;
+    await page.getByLabel('Attach to a suite').selectOption({ label: `Unit tests of ${project}` });
+    await page.getByRole('button', { name: 'Attach' }).click();
+    await page.getByText('Attached. The next build of the suite uses it.').waitFor();
+    assert.ok(listSuiteDependencies(app.db, own.suite_id).some(({ id }) => id === dependency.id));
     await page.getByRole('button', { name: 'Share' }).click();
     await page.getByRole('dialog').getByRole('button', { name: 'Share' }).click();
     await page.getByText('Every account can use it now.').waitFor();
