@@ -124,20 +124,24 @@ function emptyOwn(isOwner: boolean, isUser: boolean, create: Html): Html {
 function ownTable(visit: Visit, records: readonly DependencyRecord[]): Html {
   return table({
     caption: 'Your dependencies',
-    columns: ['Dependency', 'State', 'Archive', 'Used by'],
+    columns: ['Dependency', 'State', 'Archive', 'Artifact', 'Used by'],
     rows: records.map(record => ({
       filterText: searchTextOf(record),
       cells: [
         nameCell(record),
         stateCell(record),
-        record.archive_file_size === null
-          ? html`<span class="quiet">none yet</span>`
-          : html`<span class="number">${formatSize(record.archive_file_size)}</span>`,
+        sizeCell(record.archive_file_size),
+        sizeCell(record.artifact?.size ?? null),
         usedBy(visit, record),
       ],
     })),
   });
 }
+
+const sizeCell = (bytes: number | null): Html =>
+  bytes === null
+    ? html`<span class="quiet">none yet</span>`
+    : html`<span class="number">${formatSize(bytes)}</span>`;
 
 const stateCell = ({ marketplace_state, outdated, waiting }: DependencyRecord): Html =>
   html`<div>${stateBadge(marketplace_state)}${outdated ? html` <span class="tag">outdated</span>` : ''}${waiting ? html`<div class="second">Number ${waiting.position} in the queue: ${waiting.reason}</div>` : ''}</div>`;

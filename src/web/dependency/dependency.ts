@@ -204,12 +204,13 @@ function renderOutdated(visit: DependencyVisit): Html | string {
   return html`<p class="flash note"><strong>Outdated.</strong> ${changed.length > 0 ? html`${linksTo(visit, changed)} ${changed.length === 1 ? 'has' : 'have'}` : 'What it relates to has'} changed since it was compiled. Compile it again to use the new ${changed.length > 1 ? 'versions' : 'version'}.</p>`;
 }
 
-function renderSizes({ services, found }: DependencyVisit): Html {
+function renderSizes(visit: DependencyVisit): Html {
+  const { services, found } = visit;
   const { archiveFileSize: archiveBytes, artifactHash } = found.dependency;
   const artifact = artifactHash === null ? undefined : findArtifact(services.db, artifactHash);
   return html`${archiveBytes === null ? '' : html`<span>archive ${formatSize(archiveBytes)}</span>`} ${
     artifact
-      ? html`<span>artifact ${formatSize(artifact.sizeBytes)}${artifact.files === null ? '' : ` in ${countOf(artifact.files, 'file')}`}</span>`
+      ? html`<span>artifact ${formatSize(artifact.sizeBytes)}</span> <a href="${hrefOf(visit, '/files')}">${artifact.files === null ? 'Browse files' : `Browse ${countOf(artifact.files, 'file')}`}</a>`
       : ''
   }`;
 }
@@ -297,17 +298,7 @@ function renderConfiguration(visit: DependencyVisit): Html {
     ['Related', related.length > 0 ? linksTo(visit, related) : ''],
     ['Recompile', dependency.recompile ? 'when a related dependency changes' : ''],
     ['Archive', size === null ? '' : html`${formatSize(size)} <span class="quiet">${type ?? ''}</span>`],
-    ['Artifact', renderArtifact(visit)],
   ]);
-}
-
-function renderArtifact(visit: DependencyVisit): Html | string {
-  const { db } = visit.services;
-  const { artifactHash } = visit.found.dependency;
-  const artifact = artifactHash === null ? undefined : findArtifact(db, artifactHash);
-  if (!artifact) return '';
-  const files = artifact.files === null ? '' : html` in ${countOf(artifact.files, 'file')}`;
-  return html`${formatSize(artifact.sizeBytes)}${files} · <a href="${hrefOf(visit, '/files')}">Files</a>`;
 }
 
 /** Names of dependencies, linked if the visitor can see them. */
