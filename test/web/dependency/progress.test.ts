@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Dependency } from '../../../src/store/dependencies.ts';
-import { describeSaved } from '../../../src/web/dependency/dependency.ts';
+import { describeSaved } from '../../../src/web/dependency/edit.ts';
 import { describeSteps, renderProgress } from '../../../src/web/dependency/progress.ts';
 
 const lastTimes = JSON.stringify([
