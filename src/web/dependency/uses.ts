@@ -62,7 +62,7 @@ function renderAttach(visit: DependencyVisit, uses: readonly { suiteId: bigint }
       : html`<p class="hint">Create a suite, then attach the dependency to it here. <a href="/ui/projects">Go to projects</a></p>`;
   const form = formTo(visit, hrefOf(visit, '/attach'));
   return renderForm(form, {
-    className: 'row',
+    className: 'row later',
     fields: selectField(form, {
       name: 'suite',
       label: 'Attach to a suite',
@@ -93,5 +93,5 @@ function renderOutdatedDependents(visit: DependencyVisit): Html | string {
   );
   if (outdated.length === 0) return '';
   return html`<p>${linksTo(visit, outdated)} ${outdated.length === 1 ? 'is' : 'are'} not compiled with its present version.</p>
-<p>${actionButton(formTo(visit, hrefOf(visit, '/compile_dependents')), 'Compile dependents')}</p>`;
+${actionButton(formTo(visit, hrefOf(visit, '/compile_dependents')), 'Compile dependents')}`;
 }
