@@ -20,6 +20,7 @@ export const topicGroups: readonly { title: string; names: readonly string[] }[]
       'schedules',
       'dependencies',
       'cookbook',
+      'postgresql',
       'images',
       'caches',
       'artifacts',

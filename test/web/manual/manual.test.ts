@@ -111,7 +111,7 @@ describe('the manual', { timeout: 300_000 }, () => {
       await person.inspect('manual-search');
       for (const name of dark
         ? ['webhooks', 'cookbook']
-        : ['webhooks', 'settings', 'troubleshooting', 'cookbook']) {
+        : ['webhooks', 'settings', 'troubleshooting', 'cookbook', 'postgresql']) {
         await person.go(`/ui/manual/${name}`);
         await person.inspect(`manual-${name}`);
       }
