@@ -140,7 +140,7 @@ function recipeSection(recipe: Recipe): string {
       `- Archives: ${code(recipe.archives.map(([file]) => file))}`,
       `- Source directory: ${code([directory])}`,
       `- Prefix: ${code([recipe.prefix])}`,
-      ...(needs.length > 0 ? [`- Needs ${needs.join('; ')}`] : []),
+      ...(needs.length > 0 ? [`- May need ${needs.join('; ')}`] : []),
       ...(recipe.libraryPath ? [] : ['- Not on `LD_LIBRARY_PATH` (`library_path=false`)']),
     ].join('\n'),
     ...block('Command', recipe.command),
