@@ -140,7 +140,7 @@ export type ContainerPath = { container: string; directory: string; inside: stri
 /** What a plan needs to know of an image. */
 export type PreparedImage = {
   reference: string;
-  /** Changes when the name stands for other content. */
+  /** Changes when the name stands for another image. See `identifyImage` for its content. */
   imageId: string;
   mounts: Mount[];
   /** Of the user that commands run as. */
@@ -215,6 +215,11 @@ export type Volumes = {
 export type Images = {
   /** Prepares an image for the user that commands run as. Throws ImageMissing. */
   prepareImage(name: string): Promise<PreparedImage>;
+  /**
+   * Changes when containers of the image get other content: for `host` when packages of the host change, for others when
+   * the name stands for another image. Inspects the host at each call, which is cheap.
+   */
+  identifyImage(image: PreparedImage): Promise<string>;
   /** Imports a `docker save` archive or the tar of a root file system under the name. */
   importImage(file: string, name: string): Promise<void>;
   /** Pulls from a registry. Only for an image that an administrator named. */

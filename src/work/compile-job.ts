@@ -151,8 +151,9 @@ async function start(options: CompileJobOptions, job: CompileJob, log: LogWriter
   const { image, network } = await host.prepare(chooseImage(options, dependency.image));
   const { runAs } = options.settings;
   const archiveHash = dependency.archiveHash as string;
+  const imageIdentity = await host.engine.identifyImage(image);
   const recipe = {
-    recipeHash: hashRecipe({ archiveHash, dependency, image: image.reference, runAs, related }),
+    recipeHash: hashRecipe({ archiveHash, dependency, imageIdentity, runAs, related }),
     related: related.map(({ hash }) => hash),
     relatedIds: relatedTo.map(({ id }) => id.toString()),
   };

@@ -39,6 +39,7 @@ export function createContainerHost(options: {
   instance: string;
   network: string;
   runAs: { uid: number; gid: number };
+  hostRoot?: string | undefined;
   log: Log;
   onAvailable: () => void;
   /** Whether containers may be running. */

@@ -69,6 +69,8 @@ export async function startWorkers(options: {
   onDelivery(outcome: DeliveryOutcome): void;
   onLook(outcome: LookOutcome): void;
   onFiring(outcome: FiringOutcome): void;
+  /** Tests look up the packages of the host in another directory. */
+  hostRoot?: string;
 }): Promise<Workers> {
   const { settings, db, live, log } = options;
   const dataDirectory = settings.data;
@@ -82,6 +84,7 @@ export async function startWorkers(options: {
     instance: instanceOf(db),
     network: settings.network,
     runAs: settings.runAs,
+    hostRoot: options.hostRoot,
     log,
     // Containers and volumes may have changed while Docker was unavailable.
     onAvailable: () => {

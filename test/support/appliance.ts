@@ -42,7 +42,10 @@ export function makeData(sshd: TestSshd): string {
   return data;
 }
 
-export async function startAppliance(overrides: Partial<Settings> = {}): Promise<Appliance> {
+export async function startAppliance(
+  overrides: Partial<Settings> = {},
+  beginWork?: Parameters<typeof startApp>[2],
+): Promise<Appliance> {
   const sshd = await startSshd();
   const data = makeData(sshd);
   const { settings } = readSettings(
@@ -58,6 +61,7 @@ export async function startAppliance(overrides: Partial<Settings> = {}): Promise
   const app = await startApp(
     { ...settings, ...overrides },
     createLog(line => logged.push(line), {}),
+    beginWork,
   );
   const instance = instanceOf(app.db);
   const key = newSecret('assay');

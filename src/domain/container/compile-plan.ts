@@ -85,18 +85,19 @@ export function planCompile(options: CompileOptions): ContainerPlan {
 export function hashRecipe(recipe: {
   archiveHash: string;
   dependency: { command: string; prefix: string; source: string };
-  image: string;
+  /** Changes when the content of the image does. */
+  imageIdentity: string;
   runAs: RunAs;
   related: readonly { prefix: string; hash: string }[];
 }): string {
   const { dependency, runAs } = recipe;
   const text = JSON.stringify([
-    'recipe 1',
+    'recipe 2',
     recipe.archiveHash,
     dependency.command,
     dependency.prefix,
     dependency.source,
-    recipe.image,
+    recipe.imageIdentity,
     `${runAs.uid}:${runAs.gid}`,
     recipe.related.map(({ prefix, hash }) => [prefix, hash]),
   ]);

@@ -14,6 +14,8 @@ export type DockerEngineOptions = ClientSettings &
     instance: string;
     /** The user that commands run as. */
     runAs: RunAs;
+    /** Where the packages of the host are looked up instead of /. */
+    hostRoot?: string | undefined;
     /** How often a wait for the exit of a container is renewed. */
     watchIntervalMs?: number;
   };
@@ -22,7 +24,7 @@ export function createDockerEngine(options: DockerEngineOptions): Engine {
   const client = openDocker(options);
   const { docker, call } = client;
   const context: EngineContext = { ...client, instance: options.instance, internalContainers: new Set() };
-  const images = createImages(context, options.runAs);
+  const images = createImages(context, options);
   const hostImage = () => images.prepareImage(HOST_IMAGE);
   const { network: setting, onRulesRestored } = options;
   const { protect, close, ...network } = createNetwork(context, {

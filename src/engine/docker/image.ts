@@ -9,6 +9,7 @@ import { formatOf, openPlain } from '../archive/archive-reader.ts';
 import { EngineRefused, ImageMissing, type Images, type PreparedImage } from '../engine.ts';
 import { type DockerContainer, readProgress, unlessRefused } from './client.ts';
 import { type EngineContext, withInternalContainer } from './create-container.ts';
+import { fingerprintHost } from './host-packages.ts';
 import { hostMounts, hostTar, userNameIn, workspaceTar } from './skeleton.ts';
 
 const LONG_CALL_MS = 15 * 60_000;
@@ -22,9 +23,13 @@ const USER_LABEL = 'assay.user';
 const GIT_LABEL = 'assay.git';
 /** Change it when the content added to images changes, so that existing ones are prepared again. */
 const SKELETON = 'skeleton 4';
+const HOST_REPOSITORY = 'assay/host';
 const GIT_PATHS = ['/usr/bin/git', '/usr/local/bin/git', '/bin/git'];
 
-export function createImages(context: EngineContext, runAs: RunAs): Images {
+export function createImages(
+  context: EngineContext,
+  { runAs, hostRoot }: { runAs: RunAs; hostRoot?: string | undefined },
+): Images {
   const { docker, call, instance } = context;
   const pending = new Map<string, Promise<PreparedImage>>();
   let tarOfHost: Buffer | undefined;
@@ -45,11 +50,11 @@ export function createImages(context: EngineContext, runAs: RunAs): Images {
     tarOfHost ??= await hostTar(runAs);
     const tar = tarOfHost;
     const tag = digest(tar);
-    const reference = `assay/host:${tag}`;
+    const reference = `${HOST_REPOSITORY}:${tag}`;
     const changes = `LABEL ${MAKER_LABEL}=${instance}`;
     if (!(await findImage(reference)))
       await call('import the image host', async () =>
-        readProgress(await docker.importImage(tar as never, { repo: 'assay/host', tag, changes })),
+        readProgress(await docker.importImage(tar as never, { repo: HOST_REPOSITORY, tag, changes })),
       );
     // The id that Docker gave the image depends on the time of the import.
     const imageId = reference;
@@ -93,6 +98,9 @@ export function createImages(context: EngineContext, runAs: RunAs): Images {
       return { reference, imageId, mounts: [], userName, hasGit };
     });
   }
+
+  const identifyImage: Images['identifyImage'] = async ({ reference, imageId }) =>
+    reference.startsWith(`${HOST_REPOSITORY}:`) ? `${imageId} ${await fingerprintHost(hostRoot)}` : imageId;
 
   /** Empty if there is no such file. The deadline includes reading, because the engine may stop meanwhile. */
   async function readFile(container: DockerContainer, path: string): Promise<string> {
@@ -194,7 +202,7 @@ export function createImages(context: EngineContext, runAs: RunAs): Images {
     }));
   }
 
-  return { prepareImage, importImage, pullImage, listImages, listCreatedImages, removeImage };
+  return { prepareImage, identifyImage, importImage, pullImage, listImages, listCreatedImages, removeImage };
 }
 
 function digest(content: Buffer | string): string {

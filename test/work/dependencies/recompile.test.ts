@@ -1,11 +1,16 @@
 // Compiles again without an upload: reuse and force, and what is recorded of a compile.
 import assert from 'node:assert/strict';
-import { rmSync } from 'node:fs';
+import { execFileSync } from 'node:child_process';
+import { appendFileSync, mkdirSync, mkdtempSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
 import { after, before, suite, test } from 'node:test';
 import { findArtifact } from '../../../src/store/artifacts.ts';
 import { archivePath } from '../../../src/store/data/paths.ts';
 import { findDependency, stepsOf, timesOfLastCompile } from '../../../src/store/dependencies.ts';
-import { type Appliance, startAppliance } from '../../support/appliance.ts';
+import { startWorkers } from '../../../src/work/workers.ts';
+import { type Appliance, docker, startAppliance } from '../../support/appliance.ts';
+import { busyboxRoot } from '../../support/busybox.ts';
 import type { Fields } from '../../support/client.ts';
 import { type DependencyFixture, openDependencies, PREFIX, tarOf } from './fixture.ts';
 
@@ -108,4 +113,48 @@ suite('a compile of the archive that is there', { concurrency: 2 }, () => {
     const { record } = await compileAgain(id, { force: 'true' });
     assert.equal(record.error, 'The archive is missing from the data directory: upload it again.');
   });
+});
+
+test('the same archive is compiled again when packages of the host or the content of its image changed', async t => {
+  const directory = mkdtempSync(join(tmpdir(), 'assay-host-'));
+  t.after(() => rmSync(directory, { recursive: true, force: true }));
+  const hostRoot = join(directory, 'host');
+  const status = join(hostRoot, 'var/lib/dpkg/status');
+  mkdirSync(dirname(status), { recursive: true });
+  writeFileSync(status, 'Package: gcc\n');
+  utimesSync(status, 1e9, 1e9);
+  const appliance = await startAppliance({ anyImage: true }, options =>
+    startWorkers({ ...options, hostRoot }),
+  );
+  t.after(() => appliance.close());
+  const fixture = openDependencies(appliance);
+  const compileAgain = async (id: string) => {
+    await appliance.ask('POST', `/dependencies/${id}/compile`);
+    const { state, log } = await fixture.finished(id);
+    assert.equal(state, 'compiled', log);
+    return /was compiled in the same way before/.test(log) ? 'reused' : 'compiled';
+  };
+  const archive = tarOf({ file: 'x' });
+
+  const onHost = await fixture.compiled(archive, { command: `date +%N >${PREFIX}/when` });
+  assert.equal(await compileAgain(onHost), 'reused');
+  appendFileSync(status, 'Package: zlib1g-dev\n');
+  assert.equal(await compileAgain(onHost), 'compiled');
+  assert.equal(await compileAgain(onHost), 'reused');
+
+  const image = `assay-test/${appliance.instance}:tools`;
+  t.after(() => docker('image', 'rm', '--force', image));
+  const importImage = async (version: string) => {
+    const root = join(directory, version);
+    await busyboxRoot(root);
+    writeFileSync(join(root, 'version'), version);
+    execFileSync('sh', ['-c', `tar -C '${root}' -c . | docker import - '${image}'`], { stdio: 'ignore' });
+  };
+  await importImage('one');
+  const inImage = await fixture.compiled(archive, { image, command: `cp /version ${PREFIX}` });
+  assert.equal(await compileAgain(inImage), 'reused');
+  appendFileSync(status, 'Package: libpng-dev\n');
+  assert.equal(await compileAgain(inImage), 'reused');
+  await importImage('two');
+  assert.equal(await compileAgain(inImage), 'compiled');
 });
