@@ -1,6 +1,6 @@
 // Dependencies, their relations and sharing. transition.ts changes their compile state.
 
-import { and, eq, isNull, ne, sql } from 'drizzle-orm';
+import { and, eq, ne, sql } from 'drizzle-orm';
 import { COMPILE_CANCELED } from '../domain/dependency.ts';
 import { nameKey } from '../domain/names.ts';
 import type { Db } from './database/db.ts';
@@ -9,6 +9,7 @@ import { accounts, dependencies, relatedDependencies, suiteDependencies } from '
 import { isNameTaken, keyOfChange } from './database/unique-name.ts';
 import { canCompileAgain, type Dependency, listDependents } from './dependency-use.ts';
 import { followCurrentVersion, isVersionKept, keepForOthers } from './kept-versions.ts';
+import { replaceRelated } from './related-dependencies.ts';
 import { announceDependency, moveDependency } from './transition.ts';
 
 export type { Dependency } from './dependency-use.ts';
@@ -94,60 +95,6 @@ export function updateDependency(
       .where(eq(dependencies.id, dependency.id))
       .returning()
       .get() as Dependency;
-  });
-}
-
-/** Those that the last successful compile used stay as removed: its artifact needs them. */
-function replaceRelated(db: Db, dependencyId: bigint, related: readonly bigint[]): void {
-  const own = eq(relatedDependencies.dependencyId, dependencyId);
-  db.orm.update(relatedDependencies).set({ removed: true }).where(own).run();
-  for (const [position, relatedId] of related.entries())
-    db.orm
-      .insert(relatedDependencies)
-      .values({ dependencyId, relatedId, position })
-      .onConflictDoUpdate({
-        target: [relatedDependencies.dependencyId, relatedDependencies.relatedId],
-        set: { position, removed: false },
-      })
-      .run();
-  deleteUnusedRelations(db, dependencyId);
-}
-
-function deleteUnusedRelations(db: Db, dependencyId: bigint): void {
-  db.orm
-    .delete(relatedDependencies)
-    .where(
-      and(
-        eq(relatedDependencies.dependencyId, dependencyId),
-        eq(relatedDependencies.removed, true),
-        isNull(relatedDependencies.compiledPosition),
-      ),
-    )
-    .run();
-}
-
-/**
- * Records the dependencies that a successful compile used. Their list may have changed since the compile started; one that
- * was deleted meanwhile is left out.
- */
-export function recordCompiledRelated(db: Db, dependencyId: bigint, related: readonly bigint[]): void {
-  db.write(() => {
-    db.orm
-      .update(relatedDependencies)
-      .set({ compiledPosition: null })
-      .where(eq(relatedDependencies.dependencyId, dependencyId))
-      .run();
-    for (const [compiledPosition, relatedId] of related.entries())
-      if (findDependency(db, relatedId))
-        db.orm
-          .insert(relatedDependencies)
-          .values({ dependencyId, relatedId, position: 0, compiledPosition, removed: true })
-          .onConflictDoUpdate({
-            target: [relatedDependencies.dependencyId, relatedDependencies.relatedId],
-            set: { compiledPosition },
-          })
-          .run();
-    deleteUnusedRelations(db, dependencyId);
   });
 }
 

@@ -38,9 +38,11 @@ import {
   dependencyRecord,
   listDependents,
   listProjectsUsing,
+  listRelated,
 } from './dependency-use.ts';
 import { recordEvent } from './events.ts';
 import { listNewestBuilds } from './newest-builds.ts';
+import { recordCompiledRelated } from './related-dependencies.ts';
 
 export type Build = typeof builds.$inferSelect;
 export type BuildRequest = typeof buildRequests.$inferSelect;
@@ -339,12 +341,16 @@ function announceDeploy(db: Db, deploy: Deploy): void {
   db.touch('queue');
 }
 
-/** Applies an event to a dependency. One with a pending cancel is canceled instead of requeued. */
+/**
+ * Applies an event to a dependency. One with a pending cancel is canceled instead of requeued. `compiledWith` are the related
+ * dependencies that a successful compile used; by default, those it relates to now.
+ */
 export function moveDependency(
   db: Db,
   id: bigint,
   wanted: CompileEvent,
   changes: Changes<Dependency> = {},
+  compiledWith?: readonly bigint[],
 ): Dependency | undefined {
   return db.write(() => {
     const dependency = db.orm.select().from(dependencies).where(eq(dependencies.id, id)).get();
@@ -375,6 +381,8 @@ export function moveDependency(
       .where(and(eq(dependencies.id, id), eq(dependencies.compileState, dependency.compileState)))
       .returning()
       .get() as Dependency;
+    if (next === 'compiled')
+      recordCompiledRelated(db, id, compiledWith ?? listRelated(db, id).map(related => related.id));
     announceDependency(
       db,
       moved,

@@ -23,13 +23,7 @@ import { listFirstCompiles } from '../store/compile-queue.ts';
 import { type LogWriter, removeLog } from '../store/data/log-file.ts';
 import { archivePath, dependencyLogPath, jobDirectory } from '../store/data/paths.ts';
 import { instanceOf } from '../store/database/stored-values.ts';
-import {
-  beginCompileStep,
-  type Dependency,
-  findDependency,
-  measureSteps,
-  recordCompiledRelated,
-} from '../store/dependencies.ts';
+import { beginCompileStep, type Dependency, findDependency, measureSteps } from '../store/dependencies.ts';
 import { listRelated } from '../store/dependency-use.ts';
 import { listCompiling } from '../store/queue.ts';
 import { moveDependency } from '../store/transition.ts';
@@ -116,19 +110,16 @@ function createCompileJob(options: CompileJobOptions, dependency: Dependency): J
     record({ event, error }, changes) {
       const { artifact } = job;
       if (event !== 'compile' || !artifact) return void moveDependency(db, id, event, { error, ...changes });
-      const { hash: artifactHash, recipeHash, related, isReused } = artifact;
-      const relatedIds = artifact.relatedIds?.map(BigInt) ?? listRelated(db, id).map(one => one.id);
-      db.write(() => {
-        const moved = moveDependency(db, id, event, {
-          error,
-          ...changes,
-          artifactHash,
-          recipeHash,
-          relatedArtifacts: related ? JSON.stringify(related) : null,
-          ...(!isReused && { compileSteps: measureSteps(db, id) }),
-        });
-        if (moved) recordCompiledRelated(db, id, relatedIds);
-      });
+      const { hash, recipeHash, related, relatedIds, isReused } = artifact;
+      const recorded = {
+        error,
+        ...changes,
+        artifactHash: hash,
+        recipeHash,
+        relatedArtifacts: related ? JSON.stringify(related) : null,
+        ...(!isReused && { compileSteps: measureSteps(db, id) }),
+      };
+      moveDependency(db, id, event, recorded, relatedIds?.map(BigInt));
     },
   };
   return job;

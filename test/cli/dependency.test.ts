@@ -15,7 +15,7 @@ import { DataError } from '../../src/store/data/data.ts';
 import { archivePath, artifactPath, dependencyLogPath, uploadDirectory } from '../../src/store/data/paths.ts';
 import type { Db } from '../../src/store/database/db.ts';
 import { type Dependency, findDependency } from '../../src/store/dependencies.ts';
-import { listRelated } from '../../src/store/dependency-use.ts';
+import { listRelated, listRelatedVersions } from '../../src/store/dependency-use.ts';
 import { importDependency } from '../../src/work/import-dependency.ts';
 import { dump } from '../store/fixture.ts';
 import { makeAppliance, plantDependency, type TarEntry, tarStream } from '../support/planted-dependency.ts';
@@ -112,10 +112,12 @@ test('a dependency, its related one and all settings arrive, compiled, and a sec
       new RegExp(`imported from .*\\n.*${fingerprint}\\n.*compiled there .*\\n.*kept 3 files`),
     );
   }
-  assert.deepEqual(
-    listRelated(to.db, to.named('Program').id).map(({ name }) => name),
-    ['Library'],
-  );
+  const arrived = { ...to.named('Program'), kept: null };
+  for (const list of [listRelated(to.db, arrived.id), listRelatedVersions(to.db, arrived)])
+    assert.deepEqual(
+      list.map(({ name }) => name),
+      ['Library'],
+    );
   const [rows, files] = [dump(to.db), filesOf(to.data)];
   const again = await to.run('import', file);
   assert.equal(again.status, 0, again.stderr);

@@ -10,11 +10,10 @@ import {
   compileDependents,
   type Dependency,
   findDependency,
-  recordCompiledRelated,
   setShared,
   updateDependency,
 } from '../../src/store/dependencies.ts';
-import { dependencyRecord, isOutdated, listRelated } from '../../src/store/dependency-use.ts';
+import { dependencyRecord, isOutdated } from '../../src/store/dependency-use.ts';
 import { moveDependency } from '../../src/store/transition.ts';
 import { addAccount, addDependency, openFixture } from './fixture.ts';
 
@@ -46,11 +45,6 @@ function compile(db: Db, { id }: Dependency, hash: string, related: readonly Dep
 function finish(db: Db, id: bigint, hash: string, related: readonly Dependency[]): void {
   createArtifact(db, { hash, prefix: '/opt/x', sizeBytes: 1, files: 1 });
   const hashes = related.map(one => fresh(db, one).artifactHash);
-  recordCompiledRelated(
-    db,
-    id,
-    listRelated(db, id).map(one => one.id),
-  );
   moveDependency(db, id, 'compile', { artifactHash: hash, relatedArtifacts: JSON.stringify(hashes) });
 }
 

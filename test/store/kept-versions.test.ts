@@ -8,7 +8,6 @@ import {
   type Dependency,
   findDependency,
   isDependencyInUse,
-  recordCompiledRelated,
   setShared,
   updateDependency,
 } from '../../src/store/dependencies.ts';
@@ -19,6 +18,7 @@ import {
   listRelatedVersions,
 } from '../../src/store/dependency-use.ts';
 import { deleteUnusedVersions } from '../../src/store/kept-versions.ts';
+import { recordCompiledRelated } from '../../src/store/related-dependencies.ts';
 import {
   attachDependency,
   detachDependency,
@@ -36,8 +36,11 @@ function compile(db: Db, { id }: Dependency, letter: string): Dependency {
   db.sqlite
     .prepare("UPDATE dependencies SET artifact_hash = ?, compile_state = 'compiled' WHERE id = ?")
     .run(hash, id);
-  const related = listRelated(db, id).map(one => one.id);
-  recordCompiledRelated(db, id, related);
+  recordCompiledRelated(
+    db,
+    id,
+    listRelated(db, id).map(one => one.id),
+  );
   return findDependency(db, id) as Dependency;
 }
 

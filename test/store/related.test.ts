@@ -1,13 +1,9 @@
 // Related dependencies: what the next compile uses, and what the last one used.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import {
-  deleteDependency,
-  isDependencyInUse,
-  recordCompiledRelated,
-  updateDependency,
-} from '../../src/store/dependencies.ts';
+import { deleteDependency, isDependencyInUse, updateDependency } from '../../src/store/dependencies.ts';
 import { listRelated, listRelatedVersions, relatesTo } from '../../src/store/dependency-use.ts';
+import { recordCompiledRelated } from '../../src/store/related-dependencies.ts';
 import { addAccount, addDependency, openFixture } from './fixture.ts';
 
 const idsOf = (list: readonly { id: bigint }[]) => list.map(({ id }) => id);

@@ -11,12 +11,7 @@ import { keepArchive } from '../../src/store/data/archive-file.ts';
 import { createDataDirectory, openData } from '../../src/store/data/data.ts';
 import { archivePath, artifactPath, uploadDirectory } from '../../src/store/data/paths.ts';
 import type { Db } from '../../src/store/database/db.ts';
-import {
-  acceptArchive,
-  createDependency,
-  type Dependency,
-  recordCompiledRelated,
-} from '../../src/store/dependencies.ts';
+import { acceptArchive, createDependency, type Dependency } from '../../src/store/dependencies.ts';
 import { moveDependency } from '../../src/store/transition.ts';
 
 export const PREFIX = '/srv/dependency';
@@ -107,11 +102,6 @@ export async function plantDependency(
     archiveFileSize: archive.length,
   });
   moveDependency(db, id, 'start');
-  recordCompiledRelated(
-    db,
-    id,
-    related.map(one => one.id),
-  );
   return moveDependency(db, id, 'compile', {
     artifactHash: captured.hash,
     recipeHash: createHash('sha256').update(name).digest('hex'),

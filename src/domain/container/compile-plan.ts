@@ -88,7 +88,7 @@ export function hashRecipe(recipe: {
   /** Changes when the content of the image does. */
   imageIdentity: string;
   runAs: RunAs;
-  related: readonly { prefix: string; hash: string }[];
+  related: readonly { prefix: string; hash: string; environment: string; libraryPath: boolean }[];
 }): string {
   const { dependency, runAs } = recipe;
   const text = JSON.stringify([
@@ -99,7 +99,7 @@ export function hashRecipe(recipe: {
     dependency.source,
     recipe.imageIdentity,
     `${runAs.uid}:${runAs.gid}`,
-    recipe.related.map(({ prefix, hash }) => [prefix, hash]),
+    recipe.related.map(one => [one.prefix, one.hash, one.environment, one.libraryPath]),
   ]);
   return createHash('sha256').update(text).digest('hex');
 }

@@ -11,7 +11,7 @@ import { DataError } from '../data/data.ts';
 import { archivePath, artifactPath } from '../data/paths.ts';
 import type { Db } from '../database/db.ts';
 import { dependencies } from '../database/schema.ts';
-import { createDependency, recordCompiledRelated, updateDependency } from '../dependencies.ts';
+import { createDependency, updateDependency } from '../dependencies.ts';
 import { type Dependency, listRelated, listRelatedVersions } from '../dependency-use.ts';
 import { type ImageSettings, isImageUsable } from '../images.ts';
 import { moveDependency } from '../transition.ts';
@@ -173,6 +173,5 @@ function recordStep(
     cancelRequested: false,
   });
   if (!moved) throw new DataError(`${name} is compiling: import it afterwards`);
-  recordCompiledRelated(db, id, related);
   return moved;
 }
