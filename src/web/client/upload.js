@@ -46,6 +46,8 @@ document.addEventListener('submit', event => {
     end();
     form.reset();
     form.closest('details')?.removeAttribute('open');
+    // It asked for this upload, or is about something earlier.
+    document.querySelector('.flash.done')?.remove();
     document.dispatchEvent(new Event('assay:changed'));
   });
   request.addEventListener('error', () => fail('The connection was lost during the upload. Try again.'));

@@ -58,7 +58,7 @@ export function renderProgress(
   waiting: { position: number; reason: string } | undefined,
 ): Html | string {
   const steps = describeSteps(dependency, now);
-  if (steps.length === 0) return '';
+  if (steps.length === 0) return isReused(dependency) ? REUSED : '';
   const isFinished = dependency.finishedAt !== null;
   // The last successful compile is this one, once it has succeeded.
   const hasLast = dependency.compileState !== 'compiled' && steps.some(({ lastMs }) => lastMs !== undefined);
@@ -73,6 +73,11 @@ ${isFinished ? '' : html`<div class="compile-bar">${dependency.compileState === 
       html`<tr><th scope="row">${stateMark(state)} ${label}</th><td class="number">${ms === undefined ? '–' : state === 'running' ? runningTime(ms) : formatDuration(ms)}</td>${hasLast ? html`<td class="number quiet">${lastMs === undefined ? '–' : formatDuration(lastMs)}</td>` : ''}</tr>`,
   )}</tbody></table></section>`;
 }
+
+/** Whether the last compile used an earlier one. Compiles of older versions of Assay have no steps either. */
+const isReused = ({ compileState, compileSteps }: Dependency) =>
+  compileState === 'compiled' && compileSteps !== null;
+const REUSED = html`<p class="panel quiet">Nothing had changed, so an earlier compile is used. “Compile from scratch” compiles it in any case.</p>`;
 
 export const runningTime = (ms: number): Html =>
   html`<span class="number" data-running-ms="${ms}">${formatDuration(ms)}</span>`;

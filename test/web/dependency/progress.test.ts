@@ -54,10 +54,14 @@ test('the last step of a failed or canceled compile is marked, and the others we
   assert.deepEqual(statesOf(canceled), ['canceled', 'skipped', 'skipped']);
 });
 
-test('a compile that was reused has no steps', async () => {
+test('a compile that was reused has no steps, and says so', async () => {
   const dependency = compile({ compileState: 'compiled', finishedAt: 1_001_000, compileSteps: lastTimes });
   assert.deepEqual(describeSteps(dependency, 0), []);
-  assert.equal(await render(dependency, 0, undefined), '');
+  assert.match(
+    await render(dependency, 0, undefined),
+    /Nothing had changed, so an earlier compile is used\./,
+  );
+  assert.equal(await render({ ...dependency, compileSteps: null }, 0, undefined), '');
 });
 
 test('the bar stops at the end of a step that takes longer than last time', async () => {
