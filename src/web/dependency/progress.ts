@@ -79,7 +79,7 @@ const isReused = ({ compileState, compileSteps }: Dependency) =>
   compileState === 'compiled' && compileSteps !== null;
 const REUSED = html`<p class="panel quiet">Nothing had changed, so an earlier compile is used. “Compile from scratch” compiles it in any case.</p>`;
 
-export const runningTime = (ms: number): Html =>
+const runningTime = (ms: number): Html =>
   html`<span class="number" data-running-ms="${ms}">${formatDuration(ms)}</span>`;
 
 /** An estimate by the times of the last compile: a step that takes longer than last time stops the bar, not the clock. */
