@@ -1,7 +1,9 @@
-// The cost of dependencies: the start of a suite with a large one, an upload and a compile, compared with the bare
-// operation. Every figure is a ratio of alternating rounds in one run, so that a busy machine affects both sides.
+// The cost of dependencies: the start of a suite with a large one or with several, an upload, a compile, an export and an
+// import, compared with the bare operation. Every figure is a ratio of alternating rounds in one run, so that a busy machine affects both sides.
 import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { request } from 'node:https';
 import { tmpdir } from 'node:os';
@@ -9,11 +11,14 @@ import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { ARCHIVE_FILE, PROJECT_DIRECTORY } from '../../src/domain/container/container-plan.ts';
 import { createAccount } from '../../src/store/accounts.ts';
+import { identityOf } from '../../src/store/appliance.ts';
 import { createDataDirectory, openData } from '../../src/store/data/data.ts';
-import { archivePath } from '../../src/store/data/paths.ts';
+import { archivePath, artifactPath } from '../../src/store/data/paths.ts';
 import { createDependency, findDependency } from '../../src/store/dependencies.ts';
 import { openFixture } from '../engine/docker/fixture.ts';
 import { type Appliance, startAppliance } from '../support/appliance.ts';
+import type { ProjectJourney } from '../support/journey.ts';
+import { makeAppliance, plantDependency } from '../support/planted-dependency.ts';
 import { freePort } from '../support/ports.ts';
 import { openDependencies, PREFIX, tarOf } from '../work/dependencies/fixture.ts';
 import {
@@ -28,19 +33,71 @@ import {
 
 const { values: options } = parseArgs({
   options: {
-    /** `uploads`, `compiles` or `suites`: runs only that part. */
+    /** `uploads`, `transfers`, `compiles`, `several` or `suites`: runs only that part. */
     only: { type: 'string', default: '' },
     'suite-rounds': { type: 'string', default: '31' },
     'upload-rounds': { type: 'string', default: '5' },
     'compile-rounds': { type: 'string', default: '3' },
     'artifact-mib': { type: 'string', default: '2048' },
     'upload-mib': { type: 'string', default: '1024' },
+    'transfer-rounds': { type: 'string', default: '3' },
+    'transfer-mib': { type: 'string', default: '1024' },
   },
 });
-const rounds = (name: 'suite-rounds' | 'upload-rounds' | 'compile-rounds') => Number(options[name]);
+const rounds = (name: 'suite-rounds' | 'upload-rounds' | 'compile-rounds' | 'transfer-rounds') =>
+  Number(options[name]);
 const MIB = 1 << 20;
+const SEVERAL = 6;
 
-/** The time from the request to the first output of the suite. */
+/** The time from the request to the first output of a suite with the command `date +%s%N`. */
+async function startTime(project: ProjectJourney, suiteId: string): Promise<number> {
+  const requestedAt = Date.now();
+  const { build, log } = (await project.run()).of(suiteId);
+  assert.equal(build.build_state, 'passed', log);
+  const [, nanoseconds] = /^(\d{19})$/m.exec(log) ?? [];
+  return Number(BigInt(nanoseconds as string) / 1_000n) / 1_000 - requestedAt;
+}
+
+/** The results of both, measured in turns after a first one of each that does not count. */
+async function alternate(
+  one: () => Promise<number>,
+  other: () => Promise<number>,
+): Promise<[number[], number[]]> {
+  const results: [number[], number[]] = [[], []];
+  for (let round = 0; round <= rounds('suite-rounds'); round++) {
+    const pair = [await one(), await other()] as const;
+    if (round > 0) for (const at of [0, 1] as const) results[at].push(pair[at]);
+  }
+  return results;
+}
+
+/** The start of a suite with six dependencies, each with a prefix of its own, compared with one that has one. */
+async function measureSeveral(appliance: Appliance): Promise<void> {
+  const dependencies = openDependencies(appliance);
+  const ids: string[] = [];
+  for (let number = 1; number <= SEVERAL; number++) {
+    const prefix = `/opt/bench-${number}`;
+    const command = `mkdir -p ${prefix}/bin ${prefix}/lib && head -c ${MIB} /dev/urandom >${prefix}/lib/data && cp file ${prefix}/bin`;
+    ids.push(await dependencies.compiled(tarOf({ file: String(number) }), { name: prefix, prefix, command }));
+  }
+  const repository = appliance.repository();
+  const attached = async (chosen: readonly string[]) => {
+    const project = await appliance.project(repository);
+    const suiteId = await project.suite({ command: 'date +%s%N' });
+    for (const id of chosen)
+      await project.ask('POST', `/suites/${suiteId}/dependencies`, { dependency_id: id });
+    return () => startTime(project, suiteId);
+  };
+  const [one, several] = await alternate(await attached(ids.slice(0, 1)), await attached(ids));
+  console.log(`suites start after ${median(one).toFixed(0)} and ${median(several).toFixed(0)} ms`);
+  report(
+    `start of a suite with ${SEVERAL} dependencies to one with one`,
+    median(several) / median(one),
+    '≤',
+    1.1,
+  );
+}
+
 async function measureSuites(appliance: Appliance): Promise<void> {
   const dependencies = openDependencies(appliance);
   const files = Number(options['artifact-mib']);
@@ -57,21 +114,10 @@ async function measureSuites(appliance: Appliance): Promise<void> {
   const loaded = await appliance.project(repository);
   const loadedSuite = await loaded.suite({ command });
   await loaded.ask('POST', `/suites/${loadedSuite}/dependencies`, { dependency_id: large });
-  const start = async (project: typeof plain, suiteId: string) => {
-    const requestedAt = Date.now();
-    const { build, log } = (await project.run()).of(suiteId);
-    assert.equal(build.build_state, 'passed', log);
-    const [, nanoseconds] = /^(\d{19})$/m.exec(log) ?? [];
-    return Number(BigInt(nanoseconds as string) / 1_000n) / 1_000 - requestedAt;
-  };
-  await start(plain, plainSuite);
-  await start(loaded, loadedSuite);
-  const without: number[] = [];
-  const withIt: number[] = [];
-  for (let round = 0; round < rounds('suite-rounds'); round++) {
-    without.push(await start(plain, plainSuite));
-    withIt.push(await start(loaded, loadedSuite));
-  }
+  const [without, withIt] = await alternate(
+    () => startTime(plain, plainSuite),
+    () => startTime(loaded, loadedSuite),
+  );
   console.log(`suites start after ${median(without).toFixed(0)} and ${median(withIt).toFixed(0)} ms`);
   report(
     `start of a suite with a ${files} MiB dependency to one with none`,
@@ -258,11 +304,101 @@ async function measureUploads(): Promise<void> {
   }
 }
 
+/** Runs a program to its end. `peak` is the largest memory it had. */
+async function runProgram(command: readonly string[]): Promise<{ ms: number; peakBytes: number }> {
+  const startedAt = performance.now();
+  const child = spawn(command[0] as string, command.slice(1), { stdio: ['ignore', 'ignore', 'inherit'] });
+  let peakBytes = 0;
+  const timer = setInterval(() => {
+    try {
+      peakBytes = Math.max(peakBytes, residentBytesOf(child.pid as number) || 0);
+    } catch {
+      // It has ended.
+    }
+  }, 20);
+  const [status] = await once(child, 'close');
+  clearInterval(timer);
+  assert.equal(status, 0, command.join(' '));
+  return { ms: performance.now() - startedAt, peakBytes };
+}
+
+/** Export and import of a dependency, compared with `cp` of the same bytes and `sha256sum` of the copy. */
+async function measureTransfers(): Promise<void> {
+  const work = mkdtempSync(join(tmpdir(), 'assay-bench-'));
+  try {
+    const [from, to, file, copy] = ['from', 'to', 'exported', 'copy'].map(name => join(work, name)) as [
+      string,
+      string,
+      string,
+      string,
+    ];
+    const source = makeAppliance(from);
+    const entries = function* (mebibytes: number) {
+      for (let at = 0; at < mebibytes; at++) yield { name: `volume/${at}`, content: randomBytes(MIB) };
+    };
+    const mebibytes = Number(options['transfer-mib']);
+    await plantDependency(source, from, { name: 'small', entries: entries(1) });
+    const large = await plantDependency(source, from, { name: 'large', entries: entries(mebibytes) });
+    const artifact = artifactPath(from, large.artifactHash as string);
+    const { fingerprint } = identityOf(source.db);
+    source.db.close();
+    makeAppliance(to).db.close();
+    const assay = [await installExecutable(work), 'dependency'];
+    const exported = (name: string) => runProgram([...assay, 'export', name, file, '--data', from]);
+    const imported = (round: string) =>
+      runProgram([...assay, 'import', file, '--name', round, '--trust', fingerprint, '--data', to]);
+    // The program itself and its threads. V8 keeps up to 64 MB of used buffers on top of that.
+    await exported('small');
+    const smallBytes = Math.max((await exported('small')).peakBytes, (await imported('small')).peakBytes);
+    const times: Record<'bare' | 'fast' | 'out' | 'in', number[]> = { bare: [], fast: [], out: [], in: [] };
+    const peaks: number[] = [];
+    for (let round = 0; round < rounds('transfer-rounds'); round++) {
+      const copied = await runProgram(['cp', artifact, copy]);
+      const hashed = await runProgram(['sha256sum', copy]);
+      const hashedFast = await runProgram(['openssl', 'dgst', '-sha256', copy]);
+      rmSync(copy);
+      const out = await exported('large');
+      const into = await imported(`round ${round}`);
+      rmSync(file);
+      times.bare.push(copied.ms + hashed.ms);
+      times.fast.push(copied.ms + hashedFast.ms);
+      times.out.push(out.ms);
+      times.in.push(into.ms);
+      peaks.push(out.peakBytes, into.peakBytes);
+    }
+    const [bare, fast, out, into] = [times.bare, times.fast, times.out, times.in].map(median) as [
+      number,
+      number,
+      number,
+      number,
+    ];
+    console.log(
+      `${mebibytes} MiB: cp and sha256sum ${bare.toFixed(0)} ms, cp and openssl ${fast.toFixed(0)} ms, export ${out.toFixed(0)} ms, import ${into.toFixed(0)} ms`,
+    );
+    console.log(
+      `compared with openssl, which hashes with instructions of the processor: export ${(out / fast).toFixed(2)}, import ${(into / fast).toFixed(2)}`,
+    );
+    report('export to cp and sha256sum', out / bare, '≤', 1.3);
+    report('import to cp and sha256sum', into / bare, '≤', 1.3);
+    report(
+      'memory that a large export or import adds',
+      (Math.max(...peaks) - smallBytes) / 1e6,
+      '≤',
+      100,
+      ' MB',
+    );
+  } finally {
+    rmSync(work, { recursive: true, force: true });
+  }
+}
+
 const wants = (part: string) => options.only === '' || options.only === part;
 if (wants('uploads')) await measureUploads();
+if (wants('transfers')) await measureTransfers();
 const appliance = await startAppliance({ timeoutMs: 600_000 });
 try {
   if (wants('compiles')) await measureCompiles(appliance);
+  if (wants('several')) await measureSeveral(appliance);
   if (wants('suites')) await measureSuites(appliance);
 } finally {
   await appliance.close();
