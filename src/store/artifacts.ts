@@ -12,15 +12,27 @@ export function findArtifact(db: Db, hash: string): Artifact | undefined {
   return db.orm.select().from(artifacts).where(eq(artifacts.hash, hash)).get();
 }
 
-/** The artifact of an earlier compile with the same recipe. */
-export function findCompiledRecipe(db: Db, recipeHash: string): Artifact | undefined {
+/** An earlier compile with the same recipe: of the dependency itself, of its owner, or of another account, in this order. */
+export function findCompiledRecipe(
+  db: Db,
+  recipeHash: string,
+  { id, ownerId }: { id: bigint; ownerId: bigint },
+): { artifact: Artifact; id: bigint; ownerId: bigint; name: string } | undefined {
   return db.orm
-    .select({ artifact: artifacts })
+    .select({
+      artifact: artifacts,
+      id: dependencies.id,
+      ownerId: dependencies.ownerId,
+      name: dependencies.name,
+    })
     .from(dependencies)
     .innerJoin(artifacts, eq(artifacts.hash, dependencies.artifactHash))
     .where(and(eq(dependencies.recipeHash, recipeHash), isNotNull(dependencies.artifactHash)))
+    .orderBy(
+      sql`${dependencies.id} = ${id} DESC, ${dependencies.ownerId} = ${ownerId} DESC, ${artifacts.createdAt} DESC`,
+    )
     .limit(1)
-    .get()?.artifact;
+    .get();
 }
 
 /** If an artifact with the same content exists, it counts as created now. */

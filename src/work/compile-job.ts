@@ -20,8 +20,8 @@ import { compileObstacle } from '../domain/dependency.ts';
 import type { ArchiveFormat } from '../domain/text/archive-format.ts';
 import { BadArchive, formatOf, needsTar, writeTar } from '../engine/archive/archive-reader.ts';
 import { listFirstCompiles } from '../store/compile-queue.ts';
-import { type LogWriter, removeLog } from '../store/data/log-file.ts';
-import { archivePath, dependencyLogPath, jobDirectory } from '../store/data/paths.ts';
+import { type LogWriter, linkLog, removeLog } from '../store/data/log-file.ts';
+import { archivePath, compiledLogPath, dependencyLogPath, jobDirectory } from '../store/data/paths.ts';
 import { instanceOf } from '../store/database/stored-values.ts';
 import { beginCompileStep, type Dependency, findDependency, measureSteps } from '../store/dependencies.ts';
 import { listRelated } from '../store/dependency-use.ts';
@@ -110,19 +110,33 @@ function createCompileJob(options: CompileJobOptions, dependency: Dependency): J
     record({ event, error }, changes) {
       const { artifact } = job;
       if (event !== 'compile' || !artifact) return void moveDependency(db, id, event, { error, ...changes });
-      const { hash, recipeHash, related, relatedIds, isReused } = artifact;
+      const { hash, recipeHash, related, relatedIds, reused } = artifact;
       const recorded = {
         error,
         ...changes,
         artifactHash: hash,
         recipeHash,
         relatedArtifacts: related ? JSON.stringify(related) : null,
-        ...(!isReused && { compileSteps: measureSteps(db, id) }),
+        ...(!reused && { compileSteps: measureSteps(db, id) }),
       };
-      moveDependency(db, id, event, recorded, relatedIds?.map(BigInt));
+      db.write(() => {
+        if (moveDependency(db, id, event, recorded, relatedIds?.map(BigInt))) keepLog(options, job, reused);
+      });
     },
   };
   return job;
+}
+
+/** Keeps the log of the compile that made the artifact for later compiles that use the artifact again. */
+function keepLog(
+  { dataDirectory }: CompileJobOptions,
+  { dependency, logPath }: CompileJob,
+  reused: { logOf: bigint | undefined } | undefined,
+): void {
+  const kept = compiledLogPath(dataDirectory, dependency.id);
+  if (!reused) linkLog(logPath, kept);
+  else if (reused.logOf === undefined) removeLog(kept);
+  else if (reused.logOf !== dependency.id) linkLog(compiledLogPath(dataDirectory, reused.logOf), kept);
 }
 
 const startedFile = ({ directory }: CompileJob) => join(directory, 'begun');

@@ -9,7 +9,7 @@ import { type Captured, CaptureStopped, captureTar } from '../engine/archive/art
 import { createArtifact, findCompiledRecipe } from '../store/artifacts.ts';
 import { keepArchive } from '../store/data/archive-file.ts';
 import type { LogWriter } from '../store/data/log-file.ts';
-import { artifactPath } from '../store/data/paths.ts';
+import { artifactPath, compiledLogPath } from '../store/data/paths.ts';
 import type { Dependency } from '../store/dependencies.ts';
 import type { Artifacts } from './artifacts.ts';
 import { CannotRun, type Job, JobEnded, type JobOptions, mayContinueJob } from './job.ts';
@@ -38,7 +38,11 @@ export type StartedCompile = Recipe & {
 
 export type CompileJob = Job<CompileVerdict> & {
   dependency: Dependency;
-  artifact?: Recipe & { hash: string; isReused: boolean };
+  artifact?: Recipe & {
+    hash: string;
+    /** Set if an earlier compile made it: the dependency that has the log of that compile, if it may be shown. */
+    reused?: { logOf: bigint | undefined };
+  };
 };
 
 export async function saveArtifact(
@@ -56,7 +60,7 @@ export async function saveArtifact(
   await log.line(`kept ${files} files, ${sizeBytes} bytes, of ${started.prefix}`);
   await makeReady(options, job, hash);
   const { recipeHash, related, relatedIds } = started;
-  job.artifact = { hash, recipeHash, related, relatedIds, isReused: false };
+  job.artifact = { hash, recipeHash, related, relatedIds };
 }
 
 /** Creates the volume now so that suites start faster. If it fails, the first suite creates it. */
@@ -101,18 +105,29 @@ async function capture(
   }
 }
 
-/** Uses the artifact of an earlier compile of the same recipe, if there is one. */
+/** Uses the artifact of an earlier compile of the same recipe, if there is one, and shows the log of that compile. */
 export async function reuseArtifact(
   options: CompileJobOptions,
   job: CompileJob,
   log: LogWriter,
   recipe: Recipe,
 ): Promise<boolean> {
-  const artifact = findCompiledRecipe(options.db, recipe.recipeHash);
-  if (!artifact || !useArtifact(options, job, { ...recipe, hash: artifact.hash, isReused: true }))
-    return false;
-  await log.line('the same archive was compiled in the same way before: its artifact is used');
-  await makeReady(options, job, artifact.hash);
+  const { dataDirectory, db } = options;
+  const { dependency } = job;
+  const found = findCompiledRecipe(db, recipe.recipeHash, dependency);
+  if (!found) return false;
+  const isOwn = found.ownerId === dependency.ownerId;
+  const logPath = compiledLogPath(dataDirectory, found.id);
+  const reused = { logOf: isOwn && existsSync(logPath) ? found.id : undefined };
+  if (!useArtifact(options, job, { ...recipe, hash: found.artifact.hash, reused })) return false;
+  const hasLog = reused.logOf !== undefined && (await log.copy(logPath));
+  const whose = found.id === dependency.id ? '' : ` by the dependency ${found.name}`;
+  const line = 'the same archive was compiled in the same way before';
+  if (!isOwn) await log.line(`${line}, by another account, whose log is not shown: its artifact is used`);
+  else if (hasLog)
+    await log.line(`${line}${whose}: its artifact is used, and the log above is that of its compile`);
+  else await log.line(`${line}${whose}: its artifact is used`);
+  await makeReady(options, job, found.artifact.hash);
   return true;
 }
 

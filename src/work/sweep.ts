@@ -246,7 +246,8 @@ async function sweepArtifacts({ db, dataDirectory, artifacts }: SweepOptions): P
 /** Removes logs of deleted builds, deploys and dependencies. */
 async function sweepOrphanLogs({ db, dataDirectory }: SweepOptions): Promise<void> {
   for await (const { name } of await opendir(join(dataDirectory, 'logs'))) {
-    const [, kind, id] = /^(build|deploy|dependency)-(\d+)\.log(?:\.times|\.grams)?$/.exec(name) ?? [];
+    const [, kind, id] =
+      /^(build|deploy|dependency)-(\d+)(?:\.compiled)?\.log(?:\.times|\.grams)?$/.exec(name) ?? [];
     if (kind && id && !recordExists(db, kind as LogKind, BigInt(id)))
       await rm(join(dataDirectory, 'logs', name), { force: true });
   }

@@ -1,7 +1,7 @@
 // The log of a job on disk, and `<path>.times` with one checkpoint for each write. A checkpoint says when the log reached
 // a length, and how many bytes of the raw output that covers. The caller masks and batches the output.
 
-import { constants, rmSync } from 'node:fs';
+import { constants, copyFileSync, existsSync, linkSync, rmSync } from 'node:fs';
 import { type FileHandle, open, stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { crc32 } from 'node:zlib';
@@ -15,6 +15,8 @@ export type LogWriter = {
   beginAttempt(): Promise<number>;
   /** Appends a service line on a separate line, even past the limit. It may cover raw bytes too. */
   line(text: string, rawOffset?: number): Promise<number>;
+  /** Appends the whole of another log, even past the limit, with the times of its writes. False if there is none. */
+  copy(path: string): Promise<boolean>;
   /**
    * Appends the final lines and the number of omitted bytes, syncs the log and closes it. Repeated after a crash, it does
    * not append its lines twice. The log stays open if it fails.
@@ -41,6 +43,7 @@ type Checkpoint = {
 };
 
 const recordBytes = 40;
+const COPY_BYTES = 1024 * 1024;
 const NOTED = 1;
 const ENDED = 2;
 const newline = 0x0a;
@@ -104,6 +107,39 @@ export async function openLog(options: { path: string; limitBytes: number }): Pr
     return write(Buffer.from(`${lastByte === newline ? '' : '\n'}${lines}`), change);
   };
 
+  async function copy(source: FileHandle, sourceTimes: readonly LogTime[]): Promise<void> {
+    if (lastByte !== newline) await write(Buffer.from('\n'), {});
+    const start = checkpoint.endOffset;
+    const block = Buffer.alloc(COPY_BYTES);
+    let copied = 0;
+    let last = lastByte;
+    try {
+      for (;;) {
+        const { bytesRead } = await source.read(block, 0, block.length, copied);
+        if (bytesRead === 0) break;
+        await writeAll(log, block.subarray(0, bytesRead), start + copied);
+        last = block[bytesRead - 1] as number;
+        copied += bytesRead;
+      }
+      const before = sourceTimes.filter(({ endOffset }) => endOffset < copied);
+      const atMs = sourceTimes.at(-1)?.atMs ?? Date.now();
+      const added = [...before, { endOffset: copied, atMs }].map(time => ({
+        ...checkpoint,
+        isEnded: false,
+        atMs: time.atMs,
+        endOffset: start + time.endOffset,
+      }));
+      // After the bytes and at once: after a crash, the log has all of it or is cut off before it.
+      await writeAll(times, Buffer.concat(added.map(encode)), records * recordBytes);
+      checkpoint = added.at(-1) as Checkpoint;
+      records += added.length;
+      lastByte = last;
+    } catch (error) {
+      await Promise.allSettled([log.truncate(start), times.truncate(records * recordBytes)]);
+      throw error;
+    }
+  }
+
   return {
     append: (bytes, rawOffset) =>
       serialize(async () => {
@@ -121,6 +157,17 @@ export async function openLog(options: { path: string; limitBytes: number }): Pr
       }),
     line: (text, rawOffset) =>
       serialize(() => serviceLines([text], rawOffset === undefined ? {} : { rawOffset })),
+    copy: source =>
+      serialize(async () => {
+        const file = await open(source, 'r').catch(ignoreMissing);
+        if (!file) return false;
+        try {
+          await copy(file, (await readLogTimes(source).catch(ignoreMissing)) ?? []);
+          return true;
+        } finally {
+          await file.close();
+        }
+      }),
     finish: (lines = []) =>
       serialize(async () => {
         const { omittedBytes, isNoted, isEnded } = checkpoint;
@@ -146,6 +193,22 @@ export async function openLog(options: { path: string; limitBytes: number }): Pr
       return checkpoint.isEnded;
     },
   };
+}
+
+function ignoreMissing(error: NodeJS.ErrnoException): undefined {
+  if (error.code !== 'ENOENT') throw error;
+}
+
+/** Gives a finished log another name too, in place of what has that name. The content is not copied. */
+export function linkLog(from: string, to: string): void {
+  removeLog(to);
+  for (const suffix of ['', '.times'].filter(one => existsSync(from + one)))
+    try {
+      linkSync(from + suffix, to + suffix);
+    } catch {
+      // A file system without hard links.
+      copyFileSync(from + suffix, to + suffix);
+    }
 }
 
 /** Removes a log. The checkpoints go first: without them the rest counts as nothing, should a crash come between. */

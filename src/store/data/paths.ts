@@ -10,6 +10,9 @@ export const buildLogPath = (data: string, id: bigint) => join(data, 'logs', `bu
 /** What a search reads first: see store/result/log-filter.ts. */
 export const logFilterPath = (logPath: string) => `${logPath}.grams`;
 export const dependencyLogPath = (data: string, id: bigint) => join(data, 'logs', `dependency-${id}.log`);
+/** The log of the compile that made the dependency's artifact. It stays when the next compile fails or uses the artifact again. */
+export const compiledLogPath = (data: string, id: bigint) =>
+  join(data, 'logs', `dependency-${id}.compiled.log`);
 export const deployLogPath = (data: string, id: bigint) => join(data, 'logs', `deploy-${id}.log`);
 export const archivePath = (data: string, hash: string) => join(data, 'archives', hash);
 export const artifactPath = (data: string, hash: string) => join(data, 'artifacts', `${hash}.tar.zst`);

@@ -14,7 +14,15 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { createMask } from '../../../src/domain/text/mask.ts';
-import { cutAtCharacter, logSize, openLog, readLogTimes, timeOf } from '../../../src/store/data/log-file.ts';
+import {
+  cutAtCharacter,
+  linkLog,
+  logSize,
+  openLog,
+  readLogTimes,
+  removeLog,
+  timeOf,
+} from '../../../src/store/data/log-file.ts';
 
 const directory = mkdtempSync(join(tmpdir(), 'assay-log-'));
 after(() => rmSync(directory, { recursive: true }));
@@ -244,4 +252,34 @@ test('text that is split anywhere and held until complete reads the same as unsp
       `${cut}`,
     );
   }
+});
+
+test('another log is copied with its times, whatever the limit, and neither changes with the other', async () => {
+  const [from, linked, path] = [newPath(), newPath(), newPath()];
+  const source = await openLog({ path: from, limitBytes });
+  await source.append(Buffer.from('one\n'), 4);
+  await source.line('two');
+  await source.append(Buffer.from('three'), 9);
+  await source.finish();
+  linkLog(from, linked);
+  const before = await readLogTimes(from);
+
+  const log = await openLog({ path, limitBytes: 10 });
+  await log.append(Buffer.from('first'), 5);
+  assert.equal(await log.copy(newPath()), false);
+  assert.equal(await log.copy(linked), true);
+  assert.equal(log.sizeBytes, 6 + statSync(from).size);
+  await log.line('reused');
+  await log.finish(['end']);
+  const whole = 'first\none\n[assay] two\nthree\n[assay] reused\n[assay] end\n';
+  assert.equal(await text(path), whole);
+  const times = await readLogTimes(path);
+  for (const { endOffset, atMs } of before) assert.equal(timeOf(times, 6 + endOffset - 1), atMs);
+
+  // Reading on after a crash: every checkpoint is valid.
+  const again = await openLog({ path, limitBytes: 10 });
+  assert.equal(again.sizeBytes, whole.length);
+  await again.close();
+  removeLog(from);
+  assert.equal(await text(linked), 'one\n[assay] two\nthree');
 });

@@ -5,13 +5,16 @@ import { appendFileSync, mkdirSync, mkdtempSync, rmSync, utimesSync, writeFileSy
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { after, before, suite, test } from 'node:test';
+import { newSecret } from '../../../src/domain/secret.ts';
+import { createAccount } from '../../../src/store/accounts.ts';
 import { findArtifact } from '../../../src/store/artifacts.ts';
 import { archivePath } from '../../../src/store/data/paths.ts';
 import { findDependency, stepsOf, timesOfLastCompile } from '../../../src/store/dependencies.ts';
 import { startWorkers } from '../../../src/work/workers.ts';
 import { type Appliance, docker, startAppliance } from '../../support/appliance.ts';
 import { busyboxRoot } from '../../support/busybox.ts';
-import type { Fields } from '../../support/client.ts';
+import { basic, type Fields } from '../../support/client.ts';
+import { createJourney } from '../../support/journey.ts';
 import { type DependencyFixture, openDependencies, PREFIX, tarOf } from './fixture.ts';
 
 suite('a compile of the archive that is there', { concurrency: 2 }, () => {
@@ -104,6 +107,57 @@ suite('a compile of the archive that is there', { concurrency: 2 }, () => {
       ['command', true],
     ]);
     assert.deepEqual(timesOfLastCompile(row(id)), []);
+  });
+
+  const REUSED = /^\[assay\] the same archive was compiled in the same way before/gm;
+
+  test('that is reused has the log of the compile that made the artifact, once, also after a failed compile', async () => {
+    const command = `echo output of the compile; cp file ${PREFIX}`;
+    const id = await fixture.create({ command });
+    await fixture.upload(id, tarOf({ file: 'log' }));
+    const { log } = await fixture.finished(id);
+    for (const number of [1, 2]) {
+      const reused = await compileAgain(id);
+      assert.ok(reused.log.startsWith(log), `${number}: ${reused.log}`);
+      assert.equal(reused.log.match(REUSED)?.length, 1, reused.log);
+      const sent = reused.events.filter(({ event }) => event === 'log').map(({ data }) => data.text);
+      assert.equal(sent.join(''), reused.log);
+    }
+    await appliance.ask('PUT', `/dependencies/${id}`, { command: `exit 3; : ${PREFIX}` });
+    const failed = await compileAgain(id);
+    assert.equal(failed.state, 'compile_failed');
+    assert.doesNotMatch(failed.log, /output of the compile/);
+    await appliance.ask('PUT', `/dependencies/${id}`, { command });
+    const again = await compileAgain(id);
+    assert.ok(again.log.startsWith(log), again.log);
+    assert.match(again.log.slice(log.length), /^\[assay\] the same archive .*\n$/);
+  });
+
+  test('that is reused by another dependency shows the log to the same owner, and never to another account', async () => {
+    const archive = tarOf({ file: 'shared archive' });
+    const fields = { command: `echo output of the compile; cp file ${PREFIX}` };
+    const first = await fixture.compile(archive, { ...fields, name: 'original' });
+    const second = await fixture.compile(archive, fields);
+    assert.ok(second.log.startsWith(first.log), second.log);
+    assert.match(second.log, /in the same way before by the dependency original: its artifact is used/);
+    // Its own log of the artifact, also when the other dependency is gone.
+    await appliance.ask('DELETE', `/dependencies/${first.id}`);
+    const kept = await compileAgain(second.id);
+    assert.ok(kept.log.startsWith(first.log), kept.log);
+
+    const key = newSecret('assay');
+    const email = 'other@example.org';
+    createAccount(appliance.app.db, { email, kind: 'user', admin: false, passwordHash: null, apiKey: key });
+    const { client, sshd } = appliance;
+    const as = basic(email, key);
+    const foreign = openDependencies({ ...createJourney({ client, as, sshd }), client, as });
+    const theirs = await foreign.compile(archive, fields);
+    assert.equal(theirs.state, 'compiled', theirs.log);
+    assert.match(
+      theirs.log,
+      /^\[assay\] the same archive was compiled in the same way before, by another account, whose log is not shown: its artifact is used\n$/,
+    );
+    assert.equal(row(theirs.id).artifactHash, row(second.id).artifactHash);
   });
 
   test('without its file in the data directory fails and asks for an upload', async () => {
