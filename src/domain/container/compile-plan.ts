@@ -111,7 +111,7 @@ const UNPACK_ERRORS: Record<number, string> = {
   81: 'The image lacks a program to unpack this kind of archive: the log names it.',
   82: 'The archive is cut off or damaged.',
   83: 'The archive could not be unpacked: the log says why.',
-  84: 'The directory that `source` names is not in the archive.',
+  84: 'The directory that `source` names is not in the archive. The log shows what is.',
   85: 'The directory that `source` names leads out of the archive.',
 };
 
@@ -151,7 +151,7 @@ function unpackStep(format: ArchiveFormat, source: string): EntryStep {
       ? []
       : [
           `source=${shellQuote(source)}`,
-          '[ -d "./$source" ] || fail 84 "the archive has no directory $source"',
+          '[ -d "./$source" ] || { echo "the archive has no directory $source. It begins with:"; ls -Ap | head -n 20; exit 84; }',
           `cd -P "./$source" || fail 84 "the directory $source cannot be entered"`,
           `case $(pwd -P)/ in ${PROJECT_DIRECTORY}/*) ;; *) fail 85 "the directory $source leads out of the archive" ;; esac`,
         ]),

@@ -174,9 +174,10 @@ suite('archives', { concurrency: 2 }, () => {
       ['top/out', /leads out/],
       ['top/up', /leads out/],
     ] as const) {
-      const { state, record } = await fixture.compile(archive, { command, source });
+      const { state, record, log } = await fixture.compile(archive, { command, source });
       assert.equal(state, 'compile_failed');
       assert.match(record.error as string, reason);
+      assert.equal(/It begins with:\nplain\ntop\/$/m.test(log), /absent|plain/.test(source), log);
     }
   });
 });
