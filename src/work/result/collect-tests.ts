@@ -18,8 +18,8 @@ import type { JobOptions } from '../job.ts';
 import { createKeyedMutex } from '../keyed-mutex.ts';
 import { readReports } from './read-reports.ts';
 
-/** How far to search for an ancestor with results. */
-const MAX_ANCESTORS = 200;
+/** How many ancestors of a commit are searched for a build to compare with. */
+export const MAX_ANCESTORS = 200;
 
 /** Keeps builds of one suite apart until their results are recorded, so that each sees those of the other. */
 const suiteMutex = createKeyedMutex();

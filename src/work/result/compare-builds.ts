@@ -21,9 +21,9 @@ import { createPace } from '../../store/result/pace.ts';
 import { findResults } from '../../store/result/reports.ts';
 import { findByNumbers } from '../../store/result/tests.ts';
 import { createKeyedMutex } from '../keyed-mutex.ts';
+import { MAX_ANCESTORS } from './collect-tests.ts';
 import { compareLogs } from './compare-logs.ts';
 
-const MAX_ANCESTORS = 200;
 const MAX_COMMITS = 100;
 const MAX_FILES = 300;
 const MAX_TESTS = 100;
