@@ -13,6 +13,7 @@ import { root } from '../../build/bundle.ts';
 import { renderText } from '../../src/cli/help.ts';
 import { settings } from '../../src/config.ts';
 import { eventTypes } from '../../src/contract/events.ts';
+import { cookbook, type Recipe } from '../../src/domain/cookbook.ts';
 import { errorCodes } from '../../src/domain/refusal.ts';
 import { operators, subjects } from '../../src/domain/rules.ts';
 import { hookTokenFile, postReceiveScript } from '../../src/domain/trigger/post-receive.ts';
@@ -228,6 +229,18 @@ describe('the commands of the manual', { timeout: 600_000 }, () => {
     program('sudo', 'exec "$@"');
     for (const [name, tree] of Object.entries(sources))
       writeFileSync(join(place.path, `${name}.tar.gz`), packTree(tree(name), 'tar -czf - *'));
+    const postgresql = 'postgresql-16.4';
+    writeFileSync(
+      join(place.path, `${postgresql}.tar.bz2`),
+      packTree(postgresqlSource(postgresql), 'tar -cjf - *'),
+    );
+    const recipe = cookbook.find(({ id }) => id === 'postgresql') as Recipe;
+    for (const [file, text] of [
+      ['command', recipe.command],
+      ['launch', recipe.launchCommand],
+      ['environment', recipe.environment],
+    ] as const)
+      writeFileSync(join(place.path, file), text);
     await busyboxRoot(join(place.path, 'root'));
     await docker('import', await tarOf(join(place.path, 'root')), image);
 
@@ -445,6 +458,8 @@ describe('the commands of the manual', { timeout: 600_000 }, () => {
       const attached = parseExact(outputOf('api $P/suites/SUITE_ID/dependencies')).response as Wire[];
       assert.deepEqual(attached.map(({ name }) => name).toSorted(), ['Lua', 'Redis', 'zlib']);
     },
+    postgresql: outputOf =>
+      assert.match(outputOf('api -N $A/dependencies/DEPENDENCY_ID/firehose'), /^event: end$/m),
     schedules: outputOf => {
       const { upcoming } = parseExact(outputOf('api $P/triggers/TRIGGER_ID')).response as Wire;
       assert.equal((upcoming as string[]).length, 5);
@@ -462,17 +477,17 @@ describe('the commands of the manual', { timeout: 600_000 }, () => {
       ),
   };
 
-  test('a suite uses all three dependencies, and the database answers', async () => {
+  test('a suite uses all four dependencies, and the databases answer', async () => {
     const project = assay.knownProject(values.PROJECT_ID as string);
-    const suiteId = await project.suite({ command: 'zlib-hello && lua && redis-cli get' });
+    const suiteId = await project.suite({ command: 'zlib-hello && lua && redis-cli get && psql' });
     const all = (await assay.ask('GET', '/dependencies')) as unknown as Wire[];
-    for (const name of ['zlib', 'Lua', 'Redis'])
+    for (const name of ['zlib', 'Lua', 'Redis', 'PostgreSQL'])
       await project.ask('POST', `/suites/${suiteId}/dependencies`, {
         dependency_id: String(all.find(one => one.name === name)?.id),
       });
     const { build, log } = (await project.run()).of(suiteId);
     assert.equal(build.build_state, 'passed', log);
-    assert.match(log, /^hello from zlib\nhello from lua\nserved$/m);
+    assert.match(log, /^hello from zlib\nhello from lua\nserved\npostgres@127\.0\.0\.1: ready$/m);
   });
 
   test('install: a server that is started by hand, and its clean-up', async () => {
@@ -572,3 +587,13 @@ const sources: Record<string, (name: string) => Tree> = {
     [`${name}/redis-cli`]: script('case $1 in ping) test -f /tmp/redis ;; *) cat /tmp/redis ;; esac'),
   }),
 };
+
+/** Installs programs that are called as the recipe calls them. */
+const postgresqlSource = (name: string): Tree => ({
+  [`${name}/configure`]: script('echo "prefix = $(echo "$1" | cut -c10-)" >options'),
+  [`${name}/Makefile`]: 'include options\nall:\ninstall:\n\tinstall -D -t $(prefix)/bin initdb pg_ctl psql\n',
+  [`${name}/contrib/Makefile`]: 'install:\n',
+  [`${name}/initdb`]: script('mkdir "$2"'),
+  [`${name}/pg_ctl`]: script('echo ready >"$2/state"'),
+  [`${name}/psql`]: script('echo "$PGUSER@$PGHOST: $(cat /srv/run/PostgreSQL/data/state)"'),
+});
