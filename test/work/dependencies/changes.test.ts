@@ -1,6 +1,7 @@
 // When a change of a dependency takes effect: with the next build or with the next compile.
 import assert from 'node:assert/strict';
 import { after, before, suite, test } from 'node:test';
+import { findDependency } from '../../../src/store/dependencies.ts';
 import { type Appliance, startAppliance } from '../../support/appliance.ts';
 import type { Fields } from '../../support/client.ts';
 import { type DependencyFixture, openDependencies, tarOf, useIn } from './fixture.ts';
@@ -21,12 +22,33 @@ suite('a change of a dependency', { concurrency: 2 }, () => {
     assert.equal(state, 'compiled', log);
   };
 
-  test('of the launch command takes effect with the next build', async () => {
-    const id = await fixture.compiled(tarOf({ file: 'x' }), { launch_command: 'echo first >/tmp/launched' });
-    await change(id, { launch_command: 'echo second >/tmp/launched' });
-    const { build, log } = await useIn(await appliance.project(), [id], 'cat /tmp/launched');
+  test('of the launch command, its timeout, the environment and the library path takes effect with the next build, at the compiled prefix', async () => {
+    const prefix = '/opt/launched';
+    const id = await fixture.compiled(tarOf({ file: 'x' }), {
+      prefix,
+      command: `mkdir ${prefix}/lib && cp file ${prefix}`,
+      launch_command: 'echo first >/tmp/launched',
+      environment: 'PLACE=$PREFIX/first',
+    });
+    const { artifactHash } = findDependency(appliance.app.db, BigInt(id)) ?? {};
+    await change(id, {
+      prefix: '/opt/asked',
+      command: 'cp file /opt/asked',
+      launch_command: 'echo second >/tmp/launched',
+      environment: 'PLACE=$PREFIX/second',
+      library_path: 'false',
+      launch_timeout: '7',
+    });
+    const look = 'cat /tmp/launched; echo "place $PLACE"; echo "libraries <$LD_LIBRARY_PATH>"';
+    const project = await appliance.project();
+    const { build, log } = await useIn(project, [id], look);
     assert.equal(build.build_state, 'passed', log);
-    assert.match(log, /^second$/m);
+    assert.match(log, /^second\nplace \/opt\/launched\/second\nlibraries <>$/m);
+    await change(id, { launch_command: 'sleep 60' });
+    const slow = await useIn(project, [id], 'true');
+    assert.equal(slow.build.build_state, 'errored', slow.log);
+    assert.match(slow.log, /\b7 s/);
+    assert.equal(findDependency(appliance.app.db, BigInt(id))?.artifactHash, artifactHash);
   });
 
   test('of the prefix, the command, the source and the related ones takes effect with the next compile', async () => {
