@@ -388,18 +388,19 @@ export function moveDependency(
       moved,
       finished ? 'dependency.finished' : event === 'start' ? 'dependency.started' : 'dependency.enqueued',
     );
-    if (event === 'compile') recompileAutomatically(db, dependency, moved);
+    if (event === 'compile') {
+      // An artifact that it was compiled with may have changed meanwhile.
+      recompileAutomatically(db, [moved]);
+      if (moved.artifactHash !== dependency.artifactHash)
+        recompileAutomatically(db, listDependents(db, moved.id));
+    }
     return moved;
   });
 }
 
-/**
- * Enqueues the dependents that ask for it (`recompile`) if the artifact changed. The dependency itself is enqueued again if
- * an artifact that it was compiled with changed meanwhile.
- */
-function recompileAutomatically(db: Db, before: Dependency, compiled: Dependency): void {
-  const hasChanged = compiled.artifactHash !== before.artifactHash;
-  for (const one of [compiled, ...(hasChanged ? listDependents(db, compiled.id) : [])])
+/** Enqueues the dependencies that ask for it (`recompile`) and are outdated. */
+export function recompileAutomatically(db: Db, affected: readonly Dependency[]): void {
+  for (const one of affected)
     if (one.recompile && canCompileAgain(db, one)) moveDependency(db, one.id, 'recompile');
 }
 

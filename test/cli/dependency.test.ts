@@ -15,7 +15,7 @@ import { DataError } from '../../src/store/data/data.ts';
 import { archivePath, artifactPath, dependencyLogPath, uploadDirectory } from '../../src/store/data/paths.ts';
 import type { Db } from '../../src/store/database/db.ts';
 import { type Dependency, findDependency } from '../../src/store/dependencies.ts';
-import { listRelated, listRelatedVersions } from '../../src/store/dependency-use.ts';
+import { isOutdated, listRelated, listRelatedVersions } from '../../src/store/dependency-use.ts';
 import { importDependency } from '../../src/work/import-dependency.ts';
 import { dump } from '../store/fixture.ts';
 import { makeAppliance, plantDependency, type TarEntry, tarStream } from '../support/planted-dependency.ts';
@@ -167,6 +167,22 @@ function onTerminal(command: string[], input: string): Promise<string> {
     });
   });
 }
+
+test('what relates to a replaced dependency is compiled again if it asks for it, except what is imported too', async () => {
+  using to = newAppliance();
+  const entries: TarEntry[] = [{ name: 'volume/other', content: 'another library' }];
+  const old = await plantDependency(to, to.data, { name: 'Library', entries });
+  const own = { related: [old], fields: { recompile: true } };
+  for (const name of ['Program', 'Own']) await plantDependency(to, to.data, { name, ...own });
+  await plantDependency(to, to.data, { name: 'Manual', related: [old] });
+  const { status, stderr } = await to.run('import', file, '--trust', fingerprint, '--replace');
+  assert.equal(status, 0, stderr);
+  assert.deepEqual(
+    ['Library', 'Program', 'Own', 'Manual'].map(name => to.named(name).compileState),
+    ['compiled', 'compiled', 'enqueued_for_compile', 'compiled'],
+  );
+  assert.equal(isOutdated(to.db, to.named('Manual')), true);
+});
 
 test('a name that is taken is replaced only on request, and another name leaves what is there', async () => {
   using to = newAppliance();

@@ -14,8 +14,17 @@ import {
   updateDependency,
 } from '../../src/store/dependencies.ts';
 import { dependencyRecord, isOutdated } from '../../src/store/dependency-use.ts';
+import { attachDependency } from '../../src/store/suites.ts';
 import { moveDependency } from '../../src/store/transition.ts';
-import { addAccount, addDependency, openFixture } from './fixture.ts';
+import {
+  addAccount,
+  addDependency,
+  addProject,
+  addSuite,
+  eventTypes,
+  lastId,
+  openFixture,
+} from './fixture.ts';
 
 const archive = { archiveHash: 'a'.repeat(64), archiveContentType: 'application/x-tar', archiveFileSize: 1 };
 
@@ -272,4 +281,65 @@ test('a dependency that was compiled with an artifact that changed meanwhile is 
   assert.equal(fresh(db, second).attempts, 0);
   compile(db, second, '2 changed', [first]);
   assert.equal(fresh(db, second).compileState, 'compiled');
+});
+
+test('nothing waits for a version that is kept, or is compiled again because of it', () => {
+  using fixture = openFixture();
+  const { db } = fixture;
+  const [base, shared] = addChain(db, 2) as [Dependency, Dependency];
+  const user = addDependency(db, addAccount(db).id, [shared.id]);
+  updateDependency(db, user, { recompile: true }, undefined);
+  for (const one of [base, shared]) upload(db, one);
+  compile(db, base, '1');
+  compile(db, shared, '2', [base]);
+  setShared(db, fresh(db, shared), true);
+  upload(db, user);
+  compile(db, user, '3', [shared, base]);
+  setShared(db, fresh(db, shared), false);
+  assert.equal(isOutdated(db, fresh(db, user)), false);
+  for (const one of [base, shared, user]) upload(db, one);
+  assert.deepEqual(new Set(startable(db)), new Set([base.id, user.id]));
+  const kept = [fresh(db, shared), fresh(db, base)].map(one => one.artifactHash);
+  compile(db, base, '1 changed');
+  compile(db, shared, '2 changed', [base]);
+  moveDependency(db, user.id, 'start');
+  moveDependency(db, user.id, 'compile', { artifactHash: '3', relatedArtifacts: JSON.stringify(kept) });
+  assert.equal(fresh(db, user).compileState, 'compiled');
+  assert.equal(isOutdated(db, fresh(db, user)), false);
+});
+
+test('two dependencies that exchanged their relation do not wait for each other', () => {
+  using fixture = openFixture();
+  const { db } = fixture;
+  const [first, second] = addChain(db, 2) as [Dependency, Dependency];
+  for (const one of [first, second]) upload(db, one);
+  compile(db, first, '1');
+  compile(db, second, '2', [first]);
+  updateDependency(db, fresh(db, second), {}, []);
+  updateDependency(db, fresh(db, first), {}, [second.id]);
+  upload(db, first);
+  assert.deepEqual(startable(db), [first.id]);
+});
+
+test('an automatic compile has the events of any other', () => {
+  using fixture = openFixture();
+  const { db } = fixture;
+  const project = addProject(db);
+  const [first, second] = addChain(db, 2, project.ownerId) as [Dependency, Dependency];
+  updateDependency(db, second, { recompile: true }, undefined);
+  attachDependency(db, addSuite(db, project.id).id, second.id);
+  for (const one of [first, second]) upload(db, one);
+  compile(db, first, '1');
+  compile(db, second, '2', [first]);
+  upload(db, first);
+  const before = lastId(db);
+  compile(db, first, '1 changed');
+  compile(db, second, '2 changed', [first]);
+  assert.deepEqual(eventTypes(db, before), [
+    'dependency.started',
+    'dependency.finished',
+    'dependency.enqueued',
+    'dependency.started',
+    'dependency.finished',
+  ]);
 });

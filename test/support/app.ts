@@ -23,6 +23,7 @@ import {
   recordCommit,
 } from '../../src/store/builds.ts';
 import { purgeSomeRows } from '../../src/store/cleanup/purge.ts';
+import { findWaitingCompile } from '../../src/store/compile-queue.ts';
 import { buildLogPath, dependencyLogPath } from '../../src/store/data/paths.ts';
 import { type Db, insertInto } from '../../src/store/database/db.ts';
 import { buildReports, tests } from '../../src/store/database/result-schema.ts';
@@ -115,9 +116,12 @@ export async function bootApp(overrides: Partial<Settings> = {}): Promise<TestAp
     { ...settings, ...overrides },
     createLog(line => logged.push(line), {}),
     // No worker runs: queued work waits until a test changes its state.
-    async () => ({
+    async ({ db }) => ({
       waiting: () => undefined,
-      waitingCompile: () => undefined,
+      waitingCompile(dependency) {
+        const waiting = findWaitingCompile(db, dependency);
+        return waiting && { reason: 'It starts in a moment.', ...waiting };
+      },
       slotsUsed: () => 0,
       compileSlots: 1,
       compilesRunning: () => 0,

@@ -12,9 +12,9 @@ import { archivePath, artifactPath } from '../data/paths.ts';
 import type { Db } from '../database/db.ts';
 import { dependencies } from '../database/schema.ts';
 import { createDependency, updateDependency } from '../dependencies.ts';
-import { type Dependency, listRelated, listRelatedVersions } from '../dependency-use.ts';
+import { type Dependency, listDependents, listRelated, listRelatedVersions } from '../dependency-use.ts';
 import { type ImageSettings, isImageUsable } from '../images.ts';
-import { moveDependency } from '../transition.ts';
+import { moveDependency, recompileAutomatically } from '../transition.ts';
 
 export type ImportOptions = {
   ownerId: bigint;
@@ -134,6 +134,9 @@ export function recordImport(db: Db, options: RecordOptions): Dependency[] {
         options.onRecorded(imported.at(-1)!.id, position);
       }
     }
+    // Last, because some of them may be imported as well.
+    for (const [position, { id }] of imported.entries())
+      if (current[position]?.action !== 'keep') recompileAutomatically(db, listDependents(db, id));
     return imported;
   });
 }

@@ -474,6 +474,20 @@ describe('the pages of dependencies', { timeout: 600_000 }, () => {
     await person.close();
   });
 
+  it('says in the queue of administrators what a compile waits for', async () => {
+    const [base, waiting] = [plant('chain base'), plant('chain waiting')];
+    updateDependency(app.db, waiting, {}, [base.id]);
+    moveDependency(app.db, waiting.id, 'upload', { archiveHash: 'a'.repeat(64), archiveFileSize: 1 });
+    const { page, go, close } = await arrive({}, 'admin');
+    await go('/ui/admin');
+    await page
+      .getByRole('row')
+      .filter({ hasText: 'Compile of chain waiting' })
+      .getByText(/^Number \d+ in the queue: Waiting for the archive of chain base\.$/)
+      .waitFor();
+    await close();
+  });
+
   it('explains to collaborators and unpaid accounts why they have none', async () => {
     const guest = await arrive({}, 'guest');
     await guest.go('/ui/dependencies');
