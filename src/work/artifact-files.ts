@@ -36,14 +36,9 @@ export function createArtifactFiles(options: {
   async function make(hash: string): Promise<void> {
     stopping.throwIfAborted();
     const path = artifactIndexPath(dataDirectory, hash);
-    const index = createIndex(`${path}.part`);
-    try {
-      await listArtifact(artifactPath(dataDirectory, hash), index.add, stopping);
-      await index.finish(path);
-    } catch (error) {
-      index.discard();
-      throw error;
-    }
+    using index = createIndex(`${path}.part`);
+    await listArtifact(artifactPath(dataDirectory, hash), index.add, stopping);
+    await index.finish(path);
   }
 
   function makeOnce(hash: string): Promise<void> {

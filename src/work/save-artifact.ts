@@ -8,8 +8,9 @@ import type { CompileVerdict } from '../domain/container/compile-plan.ts';
 import { type Captured, CaptureStopped, captureTar } from '../engine/archive/artifact-tar.ts';
 import { createArtifact, findCompiledRecipe } from '../store/artifacts.ts';
 import { keepArchive } from '../store/data/archive-file.ts';
+import { createIndex, type IndexWriter } from '../store/data/artifact-index.ts';
 import type { LogWriter } from '../store/data/log-file.ts';
-import { artifactPath, compiledLogPath } from '../store/data/paths.ts';
+import { artifactIndexPath, artifactPath, compiledLogPath } from '../store/data/paths.ts';
 import type { Dependency } from '../store/dependencies.ts';
 import type { Artifacts } from './artifacts.ts';
 import { CannotRun, type Job, JobEnded, type JobOptions, mayContinueJob } from './job.ts';
@@ -52,10 +53,12 @@ export async function saveArtifact(
   started: StartedCompile,
 ): Promise<void> {
   const file = join(job.directory, 'artifact');
-  const { hash, files, sizeBytes } = await capture(options, job, started, file);
+  using index = createIndex(join(job.directory, 'index'));
+  const { hash, files, sizeBytes } = await capture(options, job, started, file, index);
   if (files === 0) throw new CannotRun(`The command left nothing under its prefix ${started.prefix}.`);
   job.held.defer(options.artifacts.hold(hash));
   await keepArchive(file, artifactPath(options.dataDirectory, hash));
+  await index.finish(artifactIndexPath(options.dataDirectory, hash));
   createArtifact(options.db, { hash, prefix: started.prefix, sizeBytes, files });
   await log.line(`kept ${files} files, ${sizeBytes} bytes, of ${started.prefix}`);
   await makeReady(options, job, hash);
@@ -77,6 +80,7 @@ async function capture(
   job: CompileJob,
   started: StartedCompile,
   file: string,
+  index: IndexWriter,
 ): Promise<Captured> {
   const { host } = options;
   const { diskBytes, runAs } = options.settings;
@@ -94,6 +98,7 @@ async function capture(
         prefix: started.prefix,
         owner: runAs,
         mayContinue: sizeBytes => fits(sizeBytes) && mayContinueJob(options, job),
+        onEntry: index.add,
       }),
     );
   } catch (error) {

@@ -21,6 +21,7 @@ import {
 } from '../store/cleanup/sweep.ts';
 import {
   archivePath,
+  artifactIndexPath,
   artifactPath,
   buildLogPath,
   jobDirectory,
@@ -235,7 +236,8 @@ async function sweepArtifacts({ db, dataDirectory, artifacts }: SweepOptions): P
   deleteUnusedVersions(db);
   const isUnused = (hash: string) => !artifacts.isHeld(hash) && !findArtifact(db, hash);
   for (const hash of deleteUnusedArtifacts(db, artifacts.isHeld))
-    if (isUnused(hash)) await discard(artifactPath(dataDirectory, hash));
+    if (isUnused(hash))
+      for (const pathOf of [artifactPath, artifactIndexPath]) await discard(pathOf(dataDirectory, hash));
   for (const name of await readdir(join(dataDirectory, 'artifacts'))) {
     const hash = name.split('.')[0] as string;
     const path = join(dataDirectory, 'artifacts', name);

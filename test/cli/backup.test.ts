@@ -28,6 +28,7 @@ import { sealedColumns, verifyBackup } from '../../src/store/backup/verify.ts';
 import { DataError, lockDataDirectory } from '../../src/store/data/data.ts';
 import {
   archivePath,
+  artifactIndexPath,
   artifactPath,
   buildLogPath,
   databasePath,
@@ -178,20 +179,26 @@ test('the secrets of triggers are encrypted in a backup, and hooks signed with t
   await serving.end('SIGTERM');
 });
 
-test('the filters of logs are left out: a server makes them again', async () => {
+test('the filters of logs and the indexes of artifacts are left out: a server makes them again', async () => {
   using place = temporaryDirectory();
   const [file, data] = [join(place.path, 'saved'), join(place.path, 'new')];
   const filter = `${buildLogPath(app.data, planted.build_id)}.grams`;
-  writeFileSync(filter, 'filter');
+  const index = artifactIndexPath(app.data, 'a'.repeat(64));
+  const derived = [filter, index, `${index}.part`];
+  for (const path of derived) writeFileSync(path, 'derived');
   try {
     await save(file);
     await restore(file, data);
+    assert.deepEqual(
+      fileNames(data).filter(name => name.includes('.index')),
+      [],
+    );
     assert.deepEqual(
       fileNames(data).filter(name => name.startsWith('logs/')),
       [`logs/build-${planted.build_id}.log`],
     );
   } finally {
-    rmSync(filter);
+    for (const path of derived) rmSync(path);
   }
 });
 

@@ -4,14 +4,23 @@ import { existsSync, mkdirSync, readdirSync, utimesSync, writeFileSync } from 'n
 import { dirname, join } from 'node:path';
 import { describe, test } from 'node:test';
 import { createLog } from '../../src/log.ts';
+import { createArtifact } from '../../src/store/artifacts.ts';
 import { findBuild } from '../../src/store/builds.ts';
-import { buildLogPath, mirrorPath, submoduleMirrors } from '../../src/store/data/paths.ts';
+import {
+  artifactIndexPath,
+  artifactPath,
+  buildLogPath,
+  mirrorPath,
+  submoduleMirrors,
+} from '../../src/store/data/paths.ts';
 import type { Db } from '../../src/store/database/db.ts';
 import { instanceOf } from '../../src/store/database/stored-values.ts';
+import { type Dependency, findDependency, setShared } from '../../src/store/dependencies.ts';
+import { attachDependency, detachDependency } from '../../src/store/suites.ts';
 import { moveBuild } from '../../src/store/transition.ts';
 import type { ContainerHost } from '../../src/work/container-host.ts';
 import { type SweepOptions, startSweep } from '../../src/work/sweep.ts';
-import { addBuilds, addProject, addSuite, openFixture } from '../store/fixture.ts';
+import { addAccount, addBuilds, addDependency, addProject, addSuite, openFixture } from '../store/fixture.ts';
 
 const DAY_MS = 24 * 3600_000;
 
@@ -79,6 +88,35 @@ test('logs are removed when they expire; younger ones, those of running jobs, an
   await sweeper.sweep();
   assert.deepEqual(kept(), filesOf(running));
   for (const id of builds) assert.ok(findBuild(db, project.id, id));
+});
+
+test('an artifact is removed with its index when no dependency and no kept version uses it', async () => {
+  using fixture = openFixture();
+  const { db } = fixture;
+  using sweeper = sweeperOf(fixture, {});
+  const owner = addAccount(db);
+  const dependency = addDependency(db, owner.id);
+  const compile = (hash: string) => {
+    createArtifact(db, { hash, prefix: '/opt/x', sizeBytes: 1, files: 1 });
+    for (const pathOf of [artifactPath, artifactIndexPath])
+      writeFileSync(pathOf(sweeper.dataDirectory, hash), 'content');
+    db.sqlite.prepare('UPDATE dependencies SET artifact_hash = ? WHERE id = ?').run(hash, dependency.id);
+  };
+  const setSharedTo = (shared: boolean) =>
+    setShared(db, findDependency(db, dependency.id) as Dependency, shared);
+  const suite = addSuite(db, addProject(db).id);
+  compile('a'.repeat(64));
+  setSharedTo(true);
+  attachDependency(db, suite.id, dependency.id);
+  setSharedTo(false);
+  compile('b'.repeat(64));
+  const left = async () => {
+    await sweeper.sweep();
+    return readdirSync(join(sweeper.dataDirectory, 'artifacts')).map(name => name[0] + name.slice(64));
+  };
+  assert.deepEqual((await left()).toSorted(), ['a.index', 'a.tar.zst', 'b.index', 'b.tar.zst']);
+  detachDependency(db, suite.id, dependency.id);
+  assert.deepEqual((await left()).toSorted(), ['b.index', 'b.tar.zst']);
 });
 
 test('containers without a running job are removed, and those of running jobs stay', async () => {

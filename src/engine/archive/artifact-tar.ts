@@ -39,11 +39,13 @@ export async function captureTar(
     mayContinue(sizeBytes: number): boolean;
     /** Whether the source is a stored tar, to change its owner. */
     isStored?: boolean;
+    onEntry?(entry: ArtifactTarEntry): void;
   },
 ): Promise<Captured> {
   const nameOf = target.isStored ? withoutSlash : renamed;
   const hash = createHash('sha256');
   const tar = pack();
+  const writtenBytes = countBytes(tar);
   const entries = extract();
   // The promises below report errors. An unhandled error event would end the server.
   for (const stream of [tar, entries]) stream.on('error', () => {});
@@ -76,17 +78,15 @@ export async function captureTar(
       // A sparse file uses no disk space in the volume, but its full size when it is unpacked.
       if (header.size > CHECK_EVERY_BYTES && !target.mayContinue(sizeBytes + header.size))
         throw new CaptureStopped('stopped');
-      const sink = tar.entry(header);
-      for await (const chunk of entry as AsyncIterable<Buffer>) {
+      await addEntry(tar, header, entry as AsyncIterable<Buffer>, chunk => {
         hash.update(chunk);
         sizeBytes += chunk.length;
-        if (sizeBytes - checkedBytes > CHECK_EVERY_BYTES) {
-          checkedBytes = sizeBytes;
-          if (!target.mayContinue(sizeBytes)) throw new CaptureStopped('stopped');
-        }
-        await writeEntry(sink, chunk);
-      }
-      sink.end(undefined);
+        if (sizeBytes - checkedBytes <= CHECK_EVERY_BYTES) return;
+        checkedBytes = sizeBytes;
+        if (!target.mayContinue(sizeBytes)) throw new CaptureStopped('stopped');
+      });
+      const described = describe({ ...header, byteOffset: writtenBytes() - paddedSize(header.size) });
+      if (described) target.onEntry?.(described);
     }
     tar.finalize();
     await Promise.all([reading, writing]);
@@ -98,6 +98,41 @@ export async function captureTar(
   }
   return { hash: hash.digest('hex'), sizeBytes, files };
 }
+
+/**
+ * Resolves when the entry is in the tar completely. Small entries would otherwise gather in memory, because each accepts its
+ * content at once.
+ */
+async function addEntry(
+  tar: Pack,
+  header: Parameters<Pack['entry']>[0],
+  content: AsyncIterable<Buffer>,
+  onChunk: (chunk: Buffer) => void = () => {},
+): Promise<void> {
+  const added = Promise.withResolvers<void>();
+  added.promise.catch(() => {});
+  const sink = tar.entry(header, error => (error ? added.reject(error) : added.resolve()));
+  for await (const chunk of content) {
+    onChunk(chunk);
+    await writeEntry(sink, chunk);
+  }
+  sink.end(undefined);
+  await added.promise;
+}
+
+/** Returns a function with the number of bytes that were written to the tar. */
+function countBytes(tar: Pack): () => number {
+  let bytes = 0;
+  const push = tar.push.bind(tar);
+  tar.push = (chunk: Buffer | null) => {
+    bytes += chunk?.length ?? 0;
+    return push(chunk);
+  };
+  return () => bytes;
+}
+
+const BLOCK_BYTES = 512;
+const paddedSize = (bytes: number) => Math.ceil(bytes / BLOCK_BYTES) * BLOCK_BYTES;
 
 /** Waits until the tar accepts more. Rejects if the tar is destroyed meanwhile, which emits no other event. */
 export async function writeEntry(sink: ReturnType<Pack['entry']>, chunk: Buffer): Promise<void> {
@@ -145,7 +180,9 @@ export async function listArtifact(
   }
 }
 
-function describe(header: Header & { byteOffset: number }): ArtifactTarEntry | undefined {
+function describe(
+  header: Pick<Header, 'name' | 'type' | 'mode' | 'size'> & { linkname?: string | null; byteOffset: number },
+): ArtifactTarEntry | undefined {
   const { name, type = 'file', mode = 0, size = 0, linkname, byteOffset } = header;
   if (type === null || !KEPT_TYPES.has(type)) return undefined;
   const target = linkname ?? '';
@@ -190,13 +227,12 @@ export function openArtifactTar(file: string, prefix: string): Readable {
     for await (const entry of entries) {
       // The extended header would repeat the old name.
       const { pax: _, ...header } = entry.header;
-      const sink = tar.entry({
+      const placedHeader = {
         ...header,
         name: placed(header.name),
         ...(header.type === 'link' && { linkname: placed(header.linkname ?? '') }),
-      });
-      for await (const chunk of entry as AsyncIterable<Buffer>) await writeEntry(sink, chunk);
-      sink.end(undefined);
+      };
+      await addEntry(tar, placedHeader, entry as AsyncIterable<Buffer>);
     }
     await reading;
     tar.finalize();

@@ -40,12 +40,11 @@ type OpenDirectory = {
   isNew: boolean;
 };
 
-export type IndexWriter = {
+/** Disposing removes what was written, unless the index is finished. */
+export type IndexWriter = Disposable & {
   add(entry: ArtifactTarEntry): void;
   /** Moves the complete index to its path. */
   finish(path: string): Promise<void>;
-  /** Removes what was written so far. */
-  discard(): void;
 };
 
 /**
@@ -139,7 +138,7 @@ export function createIndex(file: string): IndexWriter {
       }
       await rename(file, path);
     },
-    discard() {
+    [Symbol.dispose]() {
       sqlite.close();
       rmSync(file, { force: true });
     },

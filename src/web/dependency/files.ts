@@ -114,7 +114,7 @@ function renderEntry(visit: DependencyVisit, shown: Shown, entry: ArtifactEntry,
 const EXECUTABLE = 0o111;
 
 function noteOf({ type, mode }: ArtifactEntry): string {
-  if (type === 'file') return (mode & EXECUTABLE) === 0 ? '' : 'program';
+  if (type === 'file') return (mode & EXECUTABLE) === 0 ? '' : 'executable';
   return { link: 'hard link', symlink: 'link', fifo: 'pipe', directory: '' }[type];
 }
 

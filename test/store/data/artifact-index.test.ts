@@ -145,6 +145,6 @@ test('an index is private, and one that is incomplete or damaged is not used', a
   assert.equal(openIndex(path), undefined);
   const stopped = createIndex(`${path}.part`);
   stopped.add(file('a', 1));
-  stopped.discard();
+  stopped[Symbol.dispose]();
   assert.equal(existsSync(`${path}.part`), false);
 });

@@ -1,11 +1,13 @@
 // Compiles: environment, log and firehose, cancel, timeout, loss, restart, and the artifact.
 import assert from 'node:assert/strict';
-import { readdirSync, readFileSync, rmSync } from 'node:fs';
+import { execFileSync } from 'node:child_process';
+import { existsSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, suite, type TestContext, test } from 'node:test';
 import { startApp } from '../../../src/app.ts';
 import { readSettings } from '../../../src/config.ts';
 import { createLog } from '../../../src/log.ts';
+import { artifactIndexPath } from '../../../src/store/data/paths.ts';
 import type { Db } from '../../../src/store/database/db.ts';
 import { findDependency } from '../../../src/store/dependencies.ts';
 import {
@@ -99,6 +101,50 @@ suite('compiles', { concurrency: 2 }, () => {
     }
     const other = await fixture.compile(archive, { command: `${command} # another` });
     assert.equal(isReuse(other.log), false, other.log);
+  });
+
+  test('the files of an artifact can be listed and downloaded as soon as it is compiled', async () => {
+    const { id, record } = await fixture.compile(
+      tarOf({ 'bin/tool': 'the tool', 'lib/data': 'x'.repeat(5000) }),
+      {
+        command: `cp -R . ${PREFIX} && ln -s data ${PREFIX}/lib/link && ln ${PREFIX}/bin/tool "${PREFIX}/bin/<b>
+again"`,
+      },
+    );
+    const hash = artifactOf(appliance.app.db, id) as string;
+    assert.ok(existsSync(artifactIndexPath(appliance.data, hash)), 'the index is made with the artifact');
+    assert.deepEqual(
+      [(record.artifact as Wire).size, (record.artifact as Wire).files],
+      [5008, 4],
+      JSON.stringify(record),
+    );
+    const get = (rest: string) => appliance.client.get(`/dependencies/${id}/${rest}`, appliance.as);
+    const list = async (path: string) =>
+      (await get(`files?path=${path}`)).list.map(one => [one.path, one.type, one.size, one.target]);
+    assert.deepEqual(await list(''), [
+      ['bin', 'directory', 8, undefined],
+      ['lib', 'directory', 5000, undefined],
+    ]);
+    assert.deepEqual(await list('lib'), [
+      ['lib/data', 'file', 5000, undefined],
+      ['lib/link', 'symlink', 0, 'data'],
+    ]);
+    for (const [path] of await list('bin'))
+      assert.equal((await get(`artifact?path=${encodeURIComponent(path as string)}`)).text, 'the tool');
+    const { bytes } = await get('artifact');
+    const names = execFileSync('tar', ['-tf', '-', '--quoting-style=escape'], {
+      input: bytes,
+      encoding: 'utf8',
+    });
+    assert.deepEqual(names.trim().split('\n').toSorted(), [
+      'srv/dependency/',
+      'srv/dependency/bin/',
+      'srv/dependency/bin/<b>\\nagain',
+      'srv/dependency/bin/tool',
+      'srv/dependency/lib/',
+      'srv/dependency/lib/data',
+      'srv/dependency/lib/link',
+    ]);
   });
 
   test('an empty prefix fails the compile, and directories alone count as empty', async () => {
