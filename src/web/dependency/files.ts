@@ -2,9 +2,9 @@
 
 import { html } from 'hono/html';
 import { dependencyFiles, openFiles, plainPath } from '../../api/dependency-files.ts';
-import { refusal } from '../../domain/refusal.ts';
+import { Refusal, refusal } from '../../domain/refusal.ts';
 import type { ArtifactEntry, EntryOrder } from '../../store/data/artifact-index.ts';
-import { countOf, formatCount, formatSize, linkButton, pageHead } from '../frame/components.ts';
+import { countOf, emptyState, formatCount, formatSize, linkButton, pageHead } from '../frame/components.ts';
 import { commonHeaders } from '../frame/headers.ts';
 import { page, type Route } from '../frame/route.ts';
 import { type Html, perform, type View, type Visit } from '../frame/visit.ts';
@@ -51,13 +51,29 @@ function readShown({ searchParams }: URL): Shown {
 async function showFiles(visit: DependencyVisit): Promise<View> {
   const { dependency } = visit.found;
   const shown = readShown(visit.url);
-  using index = await openFiles({ ...visit.services, dependency });
+  using index = await openFiles({ ...visit.services, dependency }).catch(ignoreUnavailable);
+  if (!index) return filesView(visit, renderUnavailable());
   const directory = index.find(shown.path);
   if (directory?.type !== 'directory') throw refusal('not_found');
   const entries = index.list(directory, { ...shown, limit: ROWS_SHOWN + 1 });
   if (!entries) throw refusal('not_found');
   const rows = entries.slice(0, ROWS_SHOWN);
   const last = entries.length > ROWS_SHOWN ? rows.at(-1) : undefined;
+  return filesView(
+    visit,
+    html`${renderTrail(visit, shown, dependency.prefix)}
+<div class="artifact-bar"><p><strong>${formatSize(directory.sizeBytes)}</strong> in ${countOf(directory.files, 'file')}</p>${renderOrders(visit, shown)}</div>
+${
+  rows.length === 0
+    ? html`<p class="quiet">The directory is empty.</p>`
+    : html`<ul class="tree sized">${rows.map(entry => renderEntry(visit, shown, entry, directory.sizeBytes))}</ul>`
+}
+${last ? html`<p class="older"><a class="button plain" href="${hrefTo(visit, { ...shown, after: last.id })}">Next ${formatCount(ROWS_SHOWN)}</a></p>` : ''}`,
+  );
+}
+
+function filesView(visit: DependencyVisit, body: Html): View {
+  const { dependency } = visit.found;
   return {
     title: `Files · ${dependency.name}`,
     section: 'dependencies',
@@ -66,16 +82,20 @@ async function showFiles(visit: DependencyVisit): Promise<View> {
       parent: { href: `/ui/dependencies/${dependency.id}`, label: dependency.name },
       actions: linkButton(downloadHref(visit, ''), 'Download all as tar'),
     })}
-${renderTrail(visit, shown, dependency.prefix)}
-<div class="artifact-bar"><p><strong>${formatSize(directory.sizeBytes)}</strong> in ${countOf(directory.files, 'file')}</p>${renderOrders(visit, shown)}</div>
-${
-  rows.length === 0
-    ? html`<p class="quiet">The directory is empty.</p>`
-    : html`<ul class="tree sized">${rows.map(entry => renderEntry(visit, shown, entry, directory.sizeBytes))}</ul>`
-}
-${last ? html`<p class="older"><a class="button plain" href="${hrefTo(visit, { ...shown, after: last.id })}">Next ${formatCount(ROWS_SHOWN)}</a></p>` : ''}`,
+${body}`,
   };
 }
+
+/** The index of a large artifact is being made. */
+function ignoreUnavailable(error: unknown): undefined {
+  if (!(error instanceof Refusal) || error.status === 404) throw error;
+}
+
+const renderUnavailable = () =>
+  emptyState({
+    title: 'The files are being listed',
+    text: 'The artifact is large, and this is the first look into it. Load the page again in a few seconds.',
+  });
 
 /** The directories above, and the one that is shown. */
 function renderTrail(visit: DependencyVisit, { path, order }: Shown, prefix: string): Html {
