@@ -92,9 +92,7 @@ export function createArtifacts({ db, host, dataDirectory, runAs }: ArtifactOpti
   async function fill(hash: string): Promise<string> {
     const file = artifactPath(dataDirectory, hash);
     if (!existsSync(file))
-      throw new CannotRun(
-        'The artifact of a dependency is missing: upload its archive again, or restore a backup.',
-      );
+      throw new CannotRun('The artifact of a dependency is missing: compile it again, or restore a backup.');
     const name = nameOf('artifact', `${hash.slice(0, 16)}-${randomBytes(4).toString('hex')}`);
     reserve(name);
     const owner = { instance, kind: 'artifact', id: hash };

@@ -10,12 +10,19 @@ import {
   artifactIndexPath,
   artifactPath,
   buildLogPath,
+  compiledLogPath,
+  dependencyLogPath,
   mirrorPath,
   submoduleMirrors,
 } from '../../src/store/data/paths.ts';
 import type { Db } from '../../src/store/database/db.ts';
 import { instanceOf } from '../../src/store/database/stored-values.ts';
-import { type Dependency, findDependency, setShared } from '../../src/store/dependencies.ts';
+import {
+  type Dependency,
+  deleteDependency,
+  findDependency,
+  setShared,
+} from '../../src/store/dependencies.ts';
 import { attachDependency, detachDependency } from '../../src/store/suites.ts';
 import { moveBuild } from '../../src/store/transition.ts';
 import type { ContainerHost } from '../../src/work/container-host.ts';
@@ -117,6 +124,24 @@ test('an artifact is removed with its index when no dependency and no kept versi
   assert.deepEqual((await left()).toSorted(), ['a.index', 'a.tar.zst', 'b.index', 'b.tar.zst']);
   detachDependency(db, suite.id, dependency.id);
   assert.deepEqual((await left()).toSorted(), ['b.index', 'b.tar.zst']);
+});
+
+test('the logs of a deleted dependency are removed, with that of the compile of its artifact', async () => {
+  using fixture = openFixture();
+  const { db } = fixture;
+  using sweeper = sweeperOf(fixture, {});
+  const owner = addAccount(db).id;
+  const [gone, stays] = [addDependency(db, owner), addDependency(db, owner)];
+  const logsOf = ({ id }: { id: bigint }) =>
+    [dependencyLogPath, compiledLogPath].flatMap(pathOf => {
+      const path = pathOf(sweeper.dataDirectory, id);
+      return [path, `${path}.times`];
+    });
+  for (const file of [...logsOf(gone), ...logsOf(stays)]) writeFileSync(file, 'hello\n');
+  deleteDependency(db, gone);
+  await sweeper.sweep();
+  assert.deepEqual(logsOf(gone).filter(existsSync), []);
+  assert.deepEqual(logsOf(stays).filter(existsSync), logsOf(stays));
 });
 
 test('containers without a running job are removed, and those of running jobs stay', async () => {
