@@ -149,7 +149,8 @@ export async function benchSearch(): Promise<void> {
       let highest = before;
       let stallMs = 0;
       for (const [name, text] of Object.entries(texts)) {
-        const path = `/projects/${projectId}/search?q=${encodeURIComponent(text)}`;
+        // As many lines as the search page asks for.
+        const path = `/projects/${projectId}/search?limit=50&q=${encodeURIComponent(text)}`;
         const searchTimes: number[] = [];
         const grepTimes: number[] = [];
         let found = 0;

@@ -43,7 +43,7 @@ const MIN_DEFLATE_BYTES = 128;
 /** Deflating so little takes less time on this thread than on another. */
 const SYNC_BYTES = 16 << 10;
 /** How long the writer waits for deflate, in all. After that, a block is stored as it is unless a processor is idle. */
-const MAX_WAIT_MS = 250;
+const MAX_WAIT_MS = 100;
 /** Docker needs one to read the files, and this process another one to write them. */
 const IDLE_PROCESSORS = Math.max(0, availableParallelism() - 2);
 /** From this size on, checksums are computed on another thread. */
