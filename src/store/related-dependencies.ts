@@ -5,7 +5,7 @@ import { and, eq, isNull } from 'drizzle-orm';
 import type { Db } from './database/db.ts';
 import { dependencies, relatedDependencies } from './database/schema.ts';
 
-/** Those that the last successful compile used stay as removed: its artifact needs them. */
+/** Those that the last successful compile used, or a running one uses, stay as removed: its artifact needs them. */
 export function replaceRelated(db: Db, dependencyId: bigint, related: readonly bigint[]): void {
   const own = eq(relatedDependencies.dependencyId, dependencyId);
   db.orm.update(relatedDependencies).set({ removed: true }).where(own).run();
@@ -18,10 +18,17 @@ export function replaceRelated(db: Db, dependencyId: bigint, related: readonly b
         set: { position, removed: false },
       })
       .run();
-  deleteUnusedRelations(db, dependencyId);
+  const { compileState } =
+    db.orm
+      .select({ compileState: dependencies.compileState })
+      .from(dependencies)
+      .where(eq(dependencies.id, dependencyId))
+      .get() ?? {};
+  if (compileState !== 'compiling') deleteUnusedRelations(db, dependencyId);
 }
 
-function deleteUnusedRelations(db: Db, dependencyId: bigint): void {
+/** Deletes the removed ones that no artifact needs. Called when a compile has ended. */
+export function deleteUnusedRelations(db: Db, dependencyId: bigint): void {
   db.orm
     .delete(relatedDependencies)
     .where(

@@ -42,7 +42,7 @@ import {
 } from './dependency-use.ts';
 import { recordEvent } from './events.ts';
 import { listNewestBuilds } from './newest-builds.ts';
-import { recordCompiledRelated } from './related-dependencies.ts';
+import { deleteUnusedRelations, recordCompiledRelated } from './related-dependencies.ts';
 
 export type Build = typeof builds.$inferSelect;
 export type BuildRequest = typeof buildRequests.$inferSelect;
@@ -383,6 +383,7 @@ export function moveDependency(
       .get() as Dependency;
     if (next === 'compiled')
       recordCompiledRelated(db, id, compiledWith ?? listRelated(db, id).map(related => related.id));
+    else if (finished) deleteUnusedRelations(db, id);
     announceDependency(
       db,
       moved,

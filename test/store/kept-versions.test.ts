@@ -5,6 +5,7 @@ import { orderDependencies } from '../../src/domain/container/artifact-mounts.ts
 import { createArtifact, deleteUnusedArtifacts } from '../../src/store/artifacts.ts';
 import type { Db } from '../../src/store/database/db.ts';
 import {
+  acceptArchive,
   type Dependency,
   findDependency,
   isDependencyInUse,
@@ -25,6 +26,7 @@ import {
   listSuiteDependencies,
   moveDependencyLast,
 } from '../../src/store/suites.ts';
+import { moveDependency } from '../../src/store/transition.ts';
 import { addAccount, addDependency, addProject, addSuite, openFixture } from './fixture.ts';
 
 const hashOf = (letter: string) => letter.repeat(64);
@@ -237,4 +239,28 @@ test('a suite that attaches a dependency itself gets that version, whatever othe
     [search, launch].map(list => list.map(({ artifactHash }) => artifactHash?.[0]).join('')),
     ['bx', 'xb'],
   );
+});
+
+test('a kept version stays what a compile used if it is removed from the list meanwhile', () => {
+  using fixture = openFixture();
+  const { db } = fixture;
+  const [owner, other] = [addAccount(db).id, addAccount(db).id];
+  const library = addDependency(db, owner);
+  compile(db, library, 'a');
+  share(db, library);
+  const program = addDependency(db, other, [library.id]);
+  unshare(db, library);
+  compile(db, library, 'b');
+  acceptArchive(db, program.id, { archiveHash: hashOf('0'), archiveContentType: '', archiveFileSize: 1 });
+  moveDependency(db, program.id, 'start');
+  updateDependency(db, read(db, program), {}, []);
+  createArtifact(db, { hash: hashOf('c'), prefix: '/opt/c', sizeBytes: 1, files: 1 });
+  moveDependency(db, program.id, 'compile', { artifactHash: hashOf('c') }, [library.id]);
+  const suite = addSuite(db, addProject(db, other).id);
+  attachDependency(db, suite.id, program.id);
+  assert.equal(mounted(db, suite.id), 'ca');
+  acceptArchive(db, program.id, { archiveHash: hashOf('1'), archiveContentType: '', archiveFileSize: 1 });
+  moveDependency(db, program.id, 'start');
+  moveDependency(db, program.id, 'compile', { artifactHash: hashOf('c') }, []);
+  assert.equal(mounted(db, suite.id), 'c');
 });
