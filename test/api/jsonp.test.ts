@@ -23,7 +23,8 @@ describe('every GET that answers with JSON can be wrapped', () => {
       const path = pathOf(row, planted);
       const bare = await get(path);
       const wrapped = await get(`${path}${row.query === undefined ? '?' : '&'}callback=$my.app_1.$f`);
-      assert.equal(wrapped.status, 200);
+      // The planted dependency has no artifact.
+      assert.equal(wrapped.status, row.path.endsWith('/files') ? 404 : 200);
       assert.equal(wrapped.text, `$my.app_1.$f(${bare.text})`);
       assert.equal(wrapped.headers['content-type'], javascript);
       assert.equal(wrapped.headers['x-content-type-options'], 'nosniff');
