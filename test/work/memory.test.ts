@@ -11,7 +11,7 @@ after(() => appliance.close());
 
 test('a suite that fills its memory with files is failed once, and its log says why', async () => {
   const project = await appliance.project();
-  const { build, log } = await project.runOne({ command: 'cat /dev/zero >/dev/shm/zeros; echo unreached' });
+  const { build, log } = await project.runOne({ command: 'cat /dev/zero >/dev/shm/zeros && echo unreached' });
   assert.equal(build.build_state, 'failed', log);
   assert.equal(build.exit_code, 137);
   assert.match(log, /out of memory: a process was killed at the limit of 41943040 bytes/);

@@ -703,7 +703,7 @@ CREATE TABLE kept_relations (
   related_id INTEGER NOT NULL REFERENCES kept_versions (id) ON DELETE CASCADE,
   position INTEGER NOT NULL,
   PRIMARY KEY (version_id, related_id)
-) STRICT, WITHOUT ROWID;
+) STRICT;
 CREATE INDEX kept_relations_related ON kept_relations (related_id);
 ALTER TABLE suite_dependencies ADD COLUMN kept_version_id INTEGER REFERENCES kept_versions (id);
 ALTER TABLE related_dependencies ADD COLUMN kept_version_id INTEGER REFERENCES kept_versions (id);

@@ -96,7 +96,7 @@ function findFiles(data: string, strict: boolean): string[] {
       .filter(name => !projects.has(name.replace('.git', '')))
       .map(name => `mirrors/${name}`),
     ...names('logs')
-      .filter(name => !logs.has(name.replace(/\.log(\.times)?$/, '')))
+      .filter(name => !logs.has(name.replace(/(\.compiled)?\.log(\.times)?$/, '')))
       .map(name => `logs/${name}`),
     ...readdirSync(data)
       .filter(name => /\.\d+$/.test(name))
