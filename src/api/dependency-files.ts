@@ -3,9 +3,10 @@
 import { access } from 'node:fs/promises';
 import { Readable } from 'node:stream';
 import { dependencyFileShape, presentDependencyFile } from '../contract/records/dependency-file.ts';
+import type { ArtifactEntry } from '../domain/artifact-entry.ts';
 import { refusal } from '../domain/refusal.ts';
 import { findArtifact } from '../store/artifacts.ts';
-import type { ArtifactEntry, ArtifactIndex, EntryOrder } from '../store/data/artifact-index.ts';
+import type { ArtifactIndex, EntryOrder } from '../store/data/artifact-index.ts';
 import { artifactPath } from '../store/data/paths.ts';
 import type { Dependency } from '../store/dependencies.ts';
 import { endpoint, Listing, type Services } from './endpoint.ts';

@@ -14,3 +14,17 @@ export type ArtifactTarEntry = {
   /** Where its content begins in the plain tar. */
   offset: number;
 };
+
+/** An entry as an index of the artifact lists it. */
+export type ArtifactEntry = {
+  id: bigint;
+  name: string;
+  type: ArtifactEntryType;
+  mode: number;
+  /** Of a directory: of everything in it. */
+  sizeBytes: number;
+  /** How many files and links are in a directory, also in directories inside it. */
+  files: number;
+  target: string | null;
+  offset: number;
+};

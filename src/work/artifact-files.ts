@@ -1,14 +1,10 @@
 // Opens what is in the artifacts of dependencies: the index of one, made if it is missing, its files, and all of it as a tar.
 
 import type { Readable } from 'node:stream';
+import type { ArtifactEntry } from '../domain/artifact-entry.ts';
 import { listArtifact, openArtifactRange, openArtifactTar } from '../engine/archive/artifact-tar.ts';
 import type { Log } from '../log.ts';
-import {
-  type ArtifactEntry,
-  type ArtifactIndex,
-  createIndex,
-  openIndex,
-} from '../store/data/artifact-index.ts';
+import { type ArtifactIndex, createIndex, openIndex } from '../store/data/artifact-index.ts';
 import { artifactIndexPath, artifactPath } from '../store/data/paths.ts';
 
 /** How long a caller waits for an index. It is made in any case. */

@@ -1,6 +1,6 @@
 // The record of a file or directory in the artifact of a dependency.
 
-import type { ArtifactEntryType } from '../../domain/artifact-entry.ts';
+import type { ArtifactEntry, ArtifactEntryType } from '../../domain/artifact-entry.ts';
 import { idPair, ids, record, shape } from '../wire.ts';
 
 const types: readonly ArtifactEntryType[] = ['file', 'directory', 'link', 'symlink', 'fifo'];
@@ -21,18 +21,7 @@ export const dependencyFileShape = record(
   ['files', 'target'],
 );
 
-export function presentDependencyFile(
-  directory: string,
-  entry: {
-    id: bigint;
-    name: string;
-    type: ArtifactEntryType;
-    mode: number;
-    sizeBytes: number;
-    files: number;
-    target: string | null;
-  },
-) {
+export function presentDependencyFile(directory: string, entry: Omit<ArtifactEntry, 'offset'>) {
   return {
     ...idPair('id', entry.id),
     path: directory === '' ? entry.name : `${directory}/${entry.name}`,

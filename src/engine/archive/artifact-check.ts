@@ -2,12 +2,12 @@
 // the hash is recomputed from the content.
 
 import type { Readable } from 'node:stream';
-import { pipeline } from 'node:stream/promises';
-import { extract, type Header } from 'tar-stream';
+import type { Header } from 'tar-stream';
 import { type ContentHash, startContentHash } from '../../content-hash.ts';
 import type { RunAs } from '../../domain/container/container-plan.ts';
 import { VOLUME_DIRECTORY } from '../engine.ts';
 import { type Captured, identityLine, KEPT_TYPES, type Kept, prefixLine } from './artifact-tar.ts';
+import { readEntries } from './tar-files.ts';
 import { BadArchive } from './zip-reader.ts';
 
 type Expected = {
@@ -54,11 +54,6 @@ async function readArtifact(
   hash: ContentHash,
   typeBits: Record<string, number>,
 ): Promise<CheckedArtifact> {
-  const entries = extract();
-  // The loop below throws the errors. An unhandled error event would end the process.
-  entries.on('error', () => {});
-  const reading = pipeline(source, entries as unknown as NodeJS.WritableStream);
-  reading.catch(error => entries.destroy(error as Error));
   const inside = createPathCheck();
   const owners = new Map<string, RunAs>();
   let sizeBytes = 0;
@@ -74,8 +69,7 @@ async function readArtifact(
   hash.begin();
   await hash.update(Buffer.from(prefixLine(expected.prefix)));
   try {
-    for await (const entry of entries) {
-      entry.on('error', () => {});
+    for await (const entry of readEntries(source)) {
       const header = checkHeader(entry.header);
       inside(header);
       if (header.type !== 'directory') files += 1;
@@ -95,11 +89,7 @@ async function readArtifact(
         await hash.update(chunk);
       }
     }
-    await reading;
   } catch (error) {
-    source.destroy();
-    entries.destroy();
-    await Promise.allSettled([reading]);
     throw isUnreadable(error) ? new BadArchive('it cannot be unpacked', { cause: error }) : error;
   }
   const [owner] = owners.values();

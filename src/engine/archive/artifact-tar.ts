@@ -10,6 +10,7 @@ import { extract, type Header, type Pack, pack } from 'tar-stream';
 import type { ArtifactEntryType, ArtifactTarEntry } from '../../domain/artifact-entry.ts';
 import type { RunAs } from '../../domain/container/container-plan.ts';
 import { VOLUME_DIRECTORY } from '../engine.ts';
+import { readEntries } from './tar-files.ts';
 
 export type Captured = {
   hash: string;
@@ -161,22 +162,11 @@ export async function listArtifact(
   onEntry: (entry: ArtifactTarEntry) => void,
   signal?: AbortSignal,
 ): Promise<void> {
-  const source = openArtifact(file);
-  const entries = extract();
-  // The loop below throws the errors. An unhandled error event would end the server.
-  entries.on('error', () => {});
-  const reading = pipeline(source, entries as unknown as NodeJS.WritableStream);
-  reading.catch(error => entries.destroy(error as Error));
-  try {
-    for await (const entry of entries) {
-      signal?.throwIfAborted();
-      const described = describe(entry.header as Header & { byteOffset: number });
-      if (described) onEntry(described);
-      entry.resume();
-    }
-    await reading;
-  } finally {
-    source.destroy();
+  for await (const entry of readEntries(openArtifact(file))) {
+    signal?.throwIfAborted();
+    const described = describe(entry.header as Header & { byteOffset: number });
+    if (described) onEntry(described);
+    entry.resume();
   }
 }
 
@@ -215,16 +205,12 @@ export function openArtifactRange(file: string, range: { start: number; end: num
 
 /** The stored tar with names that begin with the prefix, so that it can be unpacked in the root directory. */
 export function openArtifactTar(file: string, prefix: string): Readable {
-  const source = openArtifact(file);
-  const entries = extract();
   const tar = pack();
-  for (const stream of [tar, entries]) stream.on('error', () => {});
-  const reading = pipeline(source, entries as unknown as NodeJS.WritableStream);
-  reading.catch(error => entries.destroy(error as Error));
+  tar.on('error', () => {});
   const root = prefix.slice(1);
   const placed = (name: string) => `${root}/${insideOf(name)}`.replace(/\/$/, '');
   const copy = async () => {
-    for await (const entry of entries) {
+    for await (const entry of readEntries(openArtifact(file))) {
       // The extended header would repeat the old name.
       const { pax: _, ...header } = entry.header;
       const placedHeader = {
@@ -234,13 +220,9 @@ export function openArtifactTar(file: string, prefix: string): Readable {
       };
       await addEntry(tar, placedHeader, entry as AsyncIterable<Buffer>);
     }
-    await reading;
     tar.finalize();
   };
-  copy().catch(error => {
-    tar.destroy(error as Error);
-    source.destroy();
-  });
+  copy().catch(error => tar.destroy(error as Error));
   return Readable.from(tar as AsyncIterable<Buffer>, { objectMode: false });
 }
 

@@ -17,24 +17,36 @@ export type TarFile = {
   content: AsyncIterable<Buffer>;
 };
 
-/** Calls `take` for each file until it returns `stop`. Content that it does not read is skipped. Throws BadArchive. */
-export async function readTar(
-  source: Readable,
-  take: (file: TarFile) => Promise<'continue' | 'stop'>,
-): Promise<void> {
+type TarEntry = ReturnType<typeof extract> extends AsyncIterable<infer Entry> ? Entry : never;
+
+/**
+ * The entries of a tar. The content of each has to be read, or skipped with `resume`, before the next one comes. Throws the
+ * errors of the source and of the tar. Leaving the loop closes the source.
+ */
+export async function* readEntries(source: Readable): AsyncGenerator<TarEntry> {
   const entries = extract();
   // The loop below throws the errors. An unhandled error event would end the server.
   entries.on('error', () => {});
   const reading = pipeline(source, entries as unknown as NodeJS.WritableStream);
   reading.catch(error => entries.destroy(error as Error));
+  for await (const entry of entries) {
+    entry.on('error', () => {});
+    yield entry;
+  }
+  await reading;
+}
+
+/** Calls `take` for each file until it returns `stop`. Content that it does not read is skipped. Throws BadArchive. */
+export async function readTar(
+  source: Readable,
+  take: (file: TarFile) => Promise<'continue' | 'stop'>,
+): Promise<void> {
   try {
-    for await (const entry of entries) {
-      entry.on('error', () => {});
+    for await (const entry of readEntries(source)) {
       const taken = await take({ ...describe(entry.header), content: freeing(entry) });
       if (taken === 'stop') return;
       entry.resume();
     }
-    await reading;
   } catch (error) {
     const isCutOff = (error as Error).message === 'Unexpected end of data';
     throw isCutOff ? new BadArchive('the tar is cut off', { cause: error }) : error;

@@ -2,10 +2,10 @@
 import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import type { Readable } from 'node:stream';
-import { extract } from 'tar-stream';
 import type { RunAs } from '../../domain/container/container-plan.ts';
 import { HOST_IMAGE } from '../../domain/names.ts';
 import { formatOf, openPlain } from '../archive/archive-reader.ts';
+import { readEntries } from '../archive/tar-files.ts';
 import { EngineRefused, ImageMissing, type Images, type PreparedImage } from '../engine.ts';
 import { type DockerContainer, readProgress, unlessRefused } from './client.ts';
 import { type EngineContext, withInternalContainer } from './create-container.ts';
@@ -227,14 +227,8 @@ async function sourceOf(file: string): Promise<NodeJS.ReadableStream> {
 async function archiveKind(file: string): Promise<'saved' | 'root' | 'unknown'> {
   const format = await formatOf(file);
   if (format === 'bzip2' || format === 'xz') return 'unknown';
-  const plain = openPlain(file, format);
-  const entries = extract();
-  plain.on('error', error => entries.destroy(error));
-  // The loop below throws the error. Without a listener it would end the process.
-  entries.on('error', () => {});
-  plain.pipe(entries);
   try {
-    for await (const entry of entries) {
+    for await (const entry of readEntries(openPlain(file, format))) {
       const name = entry.header.name.replace(/^\.\//, '');
       if (name === 'manifest.json' || name === 'oci-layout') return 'saved';
       entry.resume();
@@ -242,34 +236,22 @@ async function archiveKind(file: string): Promise<'saved' | 'root' | 'unknown'> 
     return 'root';
   } catch (error) {
     throw new EngineRefused(`${file} is not a complete archive: ${(error as Error).message}.`);
-  } finally {
-    plain.destroy();
   }
 }
 
 async function firstFile(stream: NodeJS.ReadableStream, path: string): Promise<Buffer> {
-  const entries = extract();
-  const source = stream as Readable;
-  source.on('error', error => entries.destroy(error));
-  // The loop below throws the error. Without a listener it would end the process.
-  entries.on('error', () => {});
-  source.pipe(entries);
   const chunks: Buffer[] = [];
   let sizeBytes = 0;
-  try {
-    for await (const entry of entries) {
-      if (entry.header.type !== 'file') {
-        entry.resume();
-        continue;
-      }
-      for await (const chunk of entry as AsyncIterable<Buffer>) {
-        sizeBytes += chunk.length;
-        if (sizeBytes > LONGEST_FILE_BYTES) throw new EngineRefused(`${path} in the image is too large.`);
-        chunks.push(chunk);
-      }
+  for await (const entry of readEntries(stream as Readable)) {
+    if (entry.header.type !== 'file') {
+      entry.resume();
+      continue;
     }
-  } finally {
-    source.destroy();
+    for await (const chunk of entry as AsyncIterable<Buffer>) {
+      sizeBytes += chunk.length;
+      if (sizeBytes > LONGEST_FILE_BYTES) throw new EngineRefused(`${path} in the image is too large.`);
+      chunks.push(chunk);
+    }
   }
   return Buffer.concat(chunks);
 }

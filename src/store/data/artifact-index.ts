@@ -3,22 +3,9 @@
 
 import { closeSync, existsSync, openSync, rmSync } from 'node:fs';
 import { open, rename } from 'node:fs/promises';
-import type { ArtifactEntryType, ArtifactTarEntry } from '../../domain/artifact-entry.ts';
+import type { ArtifactEntry, ArtifactEntryType, ArtifactTarEntry } from '../../domain/artifact-entry.ts';
 import { isDamageError } from '../database/database-check.ts';
 import { openSqlite, type Sqlite } from '../database/db.ts';
-
-export type ArtifactEntry = {
-  id: bigint;
-  name: string;
-  type: ArtifactEntryType;
-  mode: number;
-  /** Of a directory: of everything in it. */
-  sizeBytes: number;
-  /** How many files and links are in a directory, also in directories inside it. */
-  files: number;
-  target: string | null;
-  offset: number;
-};
 
 export type EntryOrder = 'name' | 'size';
 type EntryPage = { order: EntryOrder; after?: bigint | undefined; limit: number };

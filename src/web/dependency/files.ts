@@ -2,8 +2,9 @@
 
 import { html } from 'hono/html';
 import { dependencyFiles, openFiles, plainPath } from '../../api/dependency-files.ts';
+import type { ArtifactEntry } from '../../domain/artifact-entry.ts';
 import { Refusal, refusal } from '../../domain/refusal.ts';
-import type { ArtifactEntry, EntryOrder } from '../../store/data/artifact-index.ts';
+import type { EntryOrder } from '../../store/data/artifact-index.ts';
 import { countOf, emptyState, formatCount, formatSize, linkButton, pageHead } from '../frame/components.ts';
 import { commonHeaders } from '../frame/headers.ts';
 import { page, type Route } from '../frame/route.ts';
