@@ -6,10 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { gzipSync } from 'node:zlib';
-import type { Browser } from 'playwright-core';
 import { readUpload } from '../../../src/api/http/multipart.ts';
-import { hashPassword } from '../../../src/domain/secret.ts';
-import { setPassword } from '../../../src/store/accounts.ts';
 import { dependencyLogPath } from '../../../src/store/data/paths.ts';
 import {
   beginCompileStep,
@@ -23,13 +20,11 @@ import { findProject } from '../../../src/store/projects.ts';
 import { attachDependency, listSuiteDependencies } from '../../../src/store/suites.ts';
 import { moveDependency } from '../../../src/store/transition.ts';
 import { bootApp, type TestApp } from '../../support/app.ts';
-import { launchBrowser, openBrowser, type Person, signIn } from '../../support/browser.ts';
-
-const PASSWORD = 'correct horse battery';
+import { launchSignedIn, type SignedIn } from '../signed-in.ts';
 
 describe('the pages of dependencies', { timeout: 600_000 }, () => {
   let app: TestApp;
-  let browser: Browser;
+  let signedIn: SignedIn;
   let directory: string;
   let archive: string;
 
@@ -38,21 +33,15 @@ describe('the pages of dependencies', { timeout: 600_000 }, () => {
     directory = await mkdtemp(join(tmpdir(), 'assay-upload-'));
     archive = join(directory, 'zlib.tar.gz');
     await writeFile(archive, gzipSync(Buffer.alloc(10_240)));
-    const passwordHash = await hashPassword(PASSWORD);
-    for (const { account } of Object.values(app.people)) setPassword(app.db, account.id, passwordHash);
-    browser = await launchBrowser();
+    signedIn = await launchSignedIn(app);
   });
   after(async () => {
-    await browser?.close();
+    await signedIn?.close();
     await app?.close();
     await rm(directory, { recursive: true, force: true });
   });
 
-  const arrive = async (options: Parameters<typeof openBrowser>[2] = {}, who = 'owner'): Promise<Person> => {
-    const person = await openBrowser(browser, app.url, options);
-    await signIn(person, `${who}@example.org`, PASSWORD);
-    return person;
-  };
+  const arrive: SignedIn['arrive'] = (...given) => signedIn.arrive(...given);
   const plant = (name: string, owner = app.people.owner): Dependency =>
     createDependency(
       app.db,

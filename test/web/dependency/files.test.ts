@@ -1,14 +1,10 @@
 // The pages with the files of a dependency's artifact.
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
-import type { Browser } from 'playwright-core';
-import { hashPassword } from '../../../src/domain/secret.ts';
-import { setPassword } from '../../../src/store/accounts.ts';
 import { bootApp, type TestApp } from '../../support/app.ts';
-import { launchBrowser, openBrowser, type Person, signIn } from '../../support/browser.ts';
 import { type ArtifactTree, storeArtifact } from '../../support/dependency-artifact.ts';
+import { launchSignedIn, type SignedIn } from '../signed-in.ts';
 
-const PASSWORD = 'correct horse battery';
 const HOSTILE = '<img src=x onerror=alert(1)>\u202egpj.html';
 
 function* tree(): Generator<ArtifactTree[number]> {
@@ -30,25 +26,19 @@ function* tree(): Generator<ArtifactTree[number]> {
 
 describe('the files of a dependency', { timeout: 300_000 }, () => {
   let app: TestApp;
-  let browser: Browser;
+  let signedIn: SignedIn;
   let id: bigint;
   before(async () => {
     app = await bootApp();
-    const passwordHash = await hashPassword(PASSWORD);
-    for (const { account } of Object.values(app.people)) setPassword(app.db, account.id, passwordHash);
     id = app.plant().free_dependency_id;
     await storeArtifact(app, id, tree());
-    browser = await launchBrowser();
+    signedIn = await launchSignedIn(app);
   });
   after(async () => {
-    await browser?.close();
+    await signedIn?.close();
     await app?.close();
   });
-  const arrive = async (options: Parameters<typeof openBrowser>[2] = {}, who = 'owner'): Promise<Person> => {
-    const person = await openBrowser(browser, app.url, options);
-    await signIn(person, `${who}@example.org`, PASSWORD);
-    return person;
-  };
+  const arrive: SignedIn['arrive'] = (...given) => signedIn.arrive(...given);
 
   it('shows directories with their sizes, by keyboard and without scripts, down to a file', async () => {
     const person = await arrive({ scripts: false });

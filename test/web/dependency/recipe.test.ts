@@ -4,39 +4,30 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import type { Browser, Page } from 'playwright-core';
+import type { Page } from 'playwright-core';
 import { cookbook, findRecipe, type Recipe } from '../../../src/domain/cookbook.ts';
-import { hashPassword } from '../../../src/domain/secret.ts';
-import { setPassword } from '../../../src/store/accounts.ts';
 import { bootApp, type TestApp } from '../../support/app.ts';
-import { launchBrowser, openBrowser, type Person, signIn } from '../../support/browser.ts';
+import { launchSignedIn, type SignedIn } from '../signed-in.ts';
 
-const PASSWORD = 'correct horse battery';
 const NEW = '/ui/dependencies/new';
 
 describe('a new dependency from a recipe', { timeout: 600_000 }, () => {
   let app: TestApp;
-  let browser: Browser;
+  let signedIn: SignedIn;
   let directory: string;
 
   before(async () => {
     app = await bootApp();
     directory = await mkdtemp(join(tmpdir(), 'assay-recipe-'));
-    const passwordHash = await hashPassword(PASSWORD);
-    for (const { account } of Object.values(app.people)) setPassword(app.db, account.id, passwordHash);
-    browser = await launchBrowser();
+    signedIn = await launchSignedIn(app);
   });
   after(async () => {
-    await browser?.close();
+    await signedIn?.close();
     await app?.close();
     await rm(directory, { recursive: true, force: true });
   });
 
-  const arrive = async (options: Parameters<typeof openBrowser>[2] = {}, who = 'owner'): Promise<Person> => {
-    const person = await openBrowser(browser, app.url, options);
-    await signIn(person, `${who}@example.org`, PASSWORD);
-    return person;
-  };
+  const arrive: SignedIn['arrive'] = (...given) => signedIn.arrive(...given);
   /** A file of that name. Its content does not matter, because it is never sent. */
   const archive = async (name: string) => {
     const path = join(directory, name);

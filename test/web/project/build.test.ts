@@ -4,8 +4,6 @@ import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { after, before, describe, it } from 'node:test';
 import type { Browser, Page } from 'playwright-core';
-import { hashPassword } from '../../../src/domain/secret.ts';
-import { setPassword } from '../../../src/store/accounts.ts';
 import { type Build, findBuild, listBuildsOfRequest, rerunBuild } from '../../../src/store/builds.ts';
 import { type LogWriter, openLog } from '../../../src/store/data/log-file.ts';
 import { buildLogPath } from '../../../src/store/data/paths.ts';
@@ -14,7 +12,8 @@ import { createSuite, findSuite } from '../../../src/store/suites.ts';
 import { moveBuild } from '../../../src/store/transition.ts';
 import { plainText } from '../../../src/web/project/log-view.ts';
 import { bootApp, type Planted, type TestApp } from '../../support/app.ts';
-import { launchBrowser, openBrowser, type Person, signIn } from '../../support/browser.ts';
+import { openBrowser, type Person, signIn } from '../../support/browser.ts';
+import { launchSignedIn, PASSWORD, type SignedIn } from '../signed-in.ts';
 
 /** Whether an element is visible in the viewport. */
 async function isInSightNow(page: Page, selector: string): Promise<boolean> {
@@ -92,31 +91,22 @@ async function measureProcessor(browser: Browser): Promise<{ spentMs(): Promise<
   };
 }
 
-const PASSWORD = 'correct horse battery';
-
 describe('the page of a build', { timeout: 600_000 }, () => {
   let app: TestApp;
-  let browser: Browser;
+  let signedIn: SignedIn;
   let planted: Planted;
 
   before(async () => {
     app = await bootApp();
     planted = app.plant();
-    const passwordHash = await hashPassword(PASSWORD);
-    for (const { account } of [app.people.owner, app.people.collaborator, app.people.stranger])
-      setPassword(app.db, account.id, passwordHash);
-    browser = await launchBrowser();
+    signedIn = await launchSignedIn(app);
   });
   after(async () => {
-    await browser?.close();
+    await signedIn?.close();
     await app?.close();
   });
 
-  const arrive = async (options: Parameters<typeof openBrowser>[2] = {}, who = 'owner'): Promise<Person> => {
-    const person = await openBrowser(browser, app.url, options);
-    await signIn(person, `${who}@example.org`, PASSWORD);
-    return person;
-  };
+  const arrive: SignedIn['arrive'] = (...given) => signedIn.arrive(...given);
   const planBuild = (from = planted): Build => {
     const build = findBuild(app.db, from.project_id, from.build_id) as Build;
     const suite = findSuite(app.db, from.project_id, from.suite_id);
@@ -383,7 +373,7 @@ describe('the page of a build', { timeout: 600_000 }, () => {
     const build = startBuild();
     const wire = await openWire(new URL(app.url));
     after(() => wire.close());
-    const person = await openBrowser(browser, wire.url);
+    const person = await openBrowser(signedIn.browser, wire.url);
     await signIn(person, 'owner@example.org', PASSWORD);
     const { page } = person;
     await app.writeLog(build.id, `${numbered(1, 2000)}half a li`);
@@ -612,7 +602,7 @@ describe('the page of a build', { timeout: 600_000 }, () => {
     await app.writeLog(build.id, `${printed}\n`);
     const person = await arrive();
     const { page } = person;
-    const processor = await measureProcessor(browser);
+    const processor = await measureProcessor(signedIn.browser);
     await page.goto(hrefOf(build), { waitUntil: 'commit' });
     await isWhole(person);
     // Processor time instead of wall time, because other tests share the machine.

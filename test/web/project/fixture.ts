@@ -1,9 +1,7 @@
 // The fixture of the project pages: the real application without workers, and a project with commits. Queued builds
 // wait until a test changes their state.
 import type { Settings } from '../../../src/config.ts';
-import { hashPassword } from '../../../src/domain/secret.ts';
 import { generateKeyPair } from '../../../src/domain/ssh-key.ts';
-import { setPassword } from '../../../src/store/accounts.ts';
 import {
   type Commit,
   createBuildRequest,
@@ -16,9 +14,9 @@ import { createCollaborator, createProject, type Project } from '../../../src/st
 import { createSuite, type Suite } from '../../../src/store/suites.ts';
 import { moveBuild, moveRequest } from '../../../src/store/transition.ts';
 import { bootApp, commitFields, type TestApp } from '../../support/app.ts';
-import { launchBrowser, openBrowser, type Person, signIn } from '../../support/browser.ts';
+import type { Person } from '../../support/browser.ts';
+import { launchSignedIn } from '../signed-in.ts';
 
-const PASSWORD = 'correct horse battery';
 const keyPair = generateKeyPair('assay');
 let made = 0;
 
@@ -39,19 +37,13 @@ export type ProjectFixture = TestApp & {
 
 export async function openProjectFixture(settings: Partial<Settings> = {}): Promise<ProjectFixture> {
   const app = await bootApp(settings);
-  const browser = await launchBrowser();
+  const signedIn = await launchSignedIn(app);
   const { db, people } = app;
-  const passwordHash = await hashPassword(PASSWORD);
-  for (const { account } of [people.owner, people.collaborator, people.stranger])
-    setPassword(db, account.id, passwordHash);
   const requests = new Map<bigint, bigint>();
   const closeApp = app.close;
   return Object.assign(app, {
-    async arrive(who: 'owner' | 'collaborator' | 'stranger' = 'owner', options = {}) {
-      const person = await openBrowser(browser, app.url, options);
-      await signIn(person, `${who}@example.org`, PASSWORD);
-      return person;
-    },
+    arrive: (who: 'owner' | 'collaborator' | 'stranger' = 'owner', options = {}) =>
+      signedIn.arrive(options, who),
     makeProject: (name: string) =>
       db.write(() => {
         const project = createProject(db, {
@@ -129,7 +121,7 @@ export async function openProjectFixture(settings: Partial<Settings> = {}): Prom
       }
     },
     close: async () => {
-      await browser.close();
+      await signedIn.close();
       await closeApp();
     },
   }) as ProjectFixture;
