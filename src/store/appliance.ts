@@ -12,7 +12,7 @@ import { hostname } from 'node:os';
 import { asc, eq } from 'drizzle-orm';
 import { DataError } from './data/data.ts';
 import type { Db } from './database/db.ts';
-import { trustedAppliances } from './database/schema.ts';
+import { trustedAppliances } from './database/dependency-schema.ts';
 import { findStoredValue, hostOf, storeValue } from './database/stored-values.ts';
 import { SealedValueError } from './database/vault.ts';
 

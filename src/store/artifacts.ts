@@ -3,7 +3,7 @@
 
 import { and, eq, isNotNull, sql } from 'drizzle-orm';
 import type { Db } from './database/db.ts';
-import { artifacts, dependencies } from './database/schema.ts';
+import { artifacts, dependencies } from './database/dependency-schema.ts';
 import { unfinished } from './database/unfinished.ts';
 
 type Artifact = typeof artifacts.$inferSelect;

@@ -10,11 +10,10 @@ import {
   dependencies,
   keptRelations,
   keptVersions,
-  projects,
   relatedDependencies,
   suiteDependencies,
-  suites,
-} from './database/schema.ts';
+} from './database/dependency-schema.ts';
+import { projects, suites } from './database/schema.ts';
 
 export type Dependency = typeof dependencies.$inferSelect;
 type KeptVersion = typeof keptVersions.$inferSelect;

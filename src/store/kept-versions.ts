@@ -8,11 +8,10 @@ import {
   dependencies,
   keptRelations,
   keptVersions,
-  projects,
   relatedDependencies,
   suiteDependencies,
-  suites,
-} from './database/schema.ts';
+} from './database/dependency-schema.ts';
+import { projects, suites } from './database/schema.ts';
 import {
   countUsesByOthers,
   type Dependency,

@@ -4,15 +4,9 @@ import { and, desc, eq, getTableColumns, inArray, sql } from 'drizzle-orm';
 import type { BuildRequestState, BuildState } from '../domain/build.ts';
 import type { Commit } from './builds.ts';
 import { type Db, prepared } from './database/db.ts';
+import { suiteDependencies } from './database/dependency-schema.ts';
 import { limitWithNext, olderThan, type Page } from './database/page.ts';
-import {
-  buildRequests,
-  commits,
-  environmentVariables,
-  suiteDependencies,
-  suiteRules,
-  suites,
-} from './database/schema.ts';
+import { buildRequests, commits, environmentVariables, suiteRules, suites } from './database/schema.ts';
 import type { Build } from './transition.ts';
 
 /** A commit without its lists, which may be long. */

@@ -3,7 +3,8 @@
 
 import { and, asc, eq, isNull, sql } from 'drizzle-orm';
 import { type Db, prepared } from './database/db.ts';
-import { accounts, buildRequests, builds, dependencies, deploys, projects } from './database/schema.ts';
+import { dependencies } from './database/dependency-schema.ts';
+import { accounts, buildRequests, builds, deploys, projects } from './database/schema.ts';
 import { unfinished } from './database/unfinished.ts';
 import type { Dependency } from './dependency-use.ts';
 import type { Build, BuildRequest, Deploy } from './transition.ts';

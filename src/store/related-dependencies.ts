@@ -3,7 +3,7 @@
 
 import { and, eq, isNull } from 'drizzle-orm';
 import type { Db } from './database/db.ts';
-import { dependencies, relatedDependencies } from './database/schema.ts';
+import { dependencies, relatedDependencies } from './database/dependency-schema.ts';
 
 /** Those that the last successful compile used, or a running one uses, stay as removed: its artifact needs them. */
 export function replaceRelated(db: Db, dependencyId: bigint, related: readonly bigint[]): void {

@@ -3,15 +3,9 @@
 import { and, asc, eq, gt, inArray, sql } from 'drizzle-orm';
 import { nameKey } from '../domain/names.ts';
 import { type Db, prepared } from './database/db.ts';
+import { dependencies, keptVersions, suiteDependencies } from './database/dependency-schema.ts';
 import { listPage, type Page } from './database/page.ts';
-import {
-  dependencies,
-  environmentVariables,
-  keptVersions,
-  suiteDependencies,
-  suiteRules,
-  suites,
-} from './database/schema.ts';
+import { environmentVariables, suiteRules, suites } from './database/schema.ts';
 import { isNameTaken, keyOfChange } from './database/unique-name.ts';
 import { asUsed, type Dependency, type UsedDependency } from './dependency-use.ts';
 

@@ -22,15 +22,8 @@ import { type DeployEvent, deployMachine } from '../domain/deploy.ts';
 import { nextState } from '../domain/machine.ts';
 import type { TriggerState } from '../domain/trigger/trigger.ts';
 import { type Db, prepared } from './database/db.ts';
-import {
-  buildRequests,
-  builds,
-  commits,
-  dependencies,
-  deployStrategies,
-  deploys,
-  triggers,
-} from './database/schema.ts';
+import { dependencies } from './database/dependency-schema.ts';
+import { buildRequests, builds, commits, deployStrategies, deploys, triggers } from './database/schema.ts';
 import { unfinished } from './database/unfinished.ts';
 import {
   canCompileAgain,

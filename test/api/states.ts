@@ -6,7 +6,7 @@ import { tarHeader } from '../../src/store/backup/archive.ts';
 import { type Build, findBuild, rerunBuild } from '../../src/store/builds.ts';
 import { artifactPath } from '../../src/store/data/paths.ts';
 import type { Db } from '../../src/store/database/db.ts';
-import { artifacts } from '../../src/store/database/schema.ts';
+import { artifacts } from '../../src/store/database/dependency-schema.ts';
 import {
   acceptArchive,
   type Dependency,

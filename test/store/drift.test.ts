@@ -1,15 +1,18 @@
-// The migrations create exactly the tables and indexes of schema.ts.
+// The migrations create exactly the tables and indexes of the schemas.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { is, type SQL } from 'drizzle-orm';
 import { getTableConfig, SQLiteSyncDialect, SQLiteTable } from 'drizzle-orm/sqlite-core';
 import type { Db } from '../../src/store/database/db.ts';
+import * as dependencySchema from '../../src/store/database/dependency-schema.ts';
 import * as resultSchema from '../../src/store/database/result-schema.ts';
 import * as schema from '../../src/store/database/schema.ts';
 import { openFixture } from './fixture.ts';
 
 const dialect = new SQLiteSyncDialect();
-const tables = Object.values({ ...schema, ...resultSchema }).filter(value => is(value, SQLiteTable));
+const tables = Object.values({ ...schema, ...dependencySchema, ...resultSchema }).filter(value =>
+  is(value, SQLiteTable),
+);
 
 type Shape = { columns: unknown[]; primaryKey: string[]; foreignKeys: string[]; indexes: string[] };
 

@@ -5,7 +5,8 @@ import { UNFINISHED_BUILDS } from '../../domain/build.ts';
 import { UNFINISHED_COMPILES } from '../../domain/dependency.ts';
 import { parseId } from '../../domain/id.ts';
 import type { Db } from '../database/db.ts';
-import { builds, dependencies, deploys } from '../database/schema.ts';
+import { dependencies } from '../database/dependency-schema.ts';
+import { builds, deploys } from '../database/schema.ts';
 import { findStoredValue, storeValue } from '../database/stored-values.ts';
 import { findProject } from '../projects.ts';
 

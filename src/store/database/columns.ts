@@ -1,6 +1,7 @@
-// Column types. The driver returns every integer as a bigint so that ids stay exact; these convert it to what it means.
+// Column types, and columns that many tables have. The driver returns every integer as a bigint so that ids stay exact; the
+// types convert it to what it means.
 
-import { customType } from 'drizzle-orm/sqlite-core';
+import { customType, text } from 'drizzle-orm/sqlite-core';
 
 /** A 64-bit id. */
 export const int64 = customType<{ data: bigint; driverData: bigint }>({ dataType: () => 'integer' });
@@ -29,3 +30,8 @@ export const sealed = customType<{ data: Buffer; driverData: Buffer }>({ dataTyp
 
 /** The SHA-256 of a secret that is not stored. */
 export const digest = customType<{ data: Buffer; driverData: Buffer }>({ dataType: () => 'blob' });
+
+export const id = () => int64('id').primaryKey();
+/** Null if an older row had the same key when keys were introduced. Renaming the row sets it. */
+export const nameKey = () => text('name_key');
+export const createdAt = () => instant('created_at').notNull();

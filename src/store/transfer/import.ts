@@ -10,7 +10,7 @@ import { createArtifact } from '../artifacts.ts';
 import { DataError } from '../data/data.ts';
 import { archivePath, artifactPath } from '../data/paths.ts';
 import type { Db } from '../database/db.ts';
-import { dependencies } from '../database/schema.ts';
+import { dependencies } from '../database/dependency-schema.ts';
 import { createDependency, updateDependency } from '../dependencies.ts';
 import { type Dependency, listDependents, listRelated, listRelatedVersions } from '../dependency-use.ts';
 import { type ImageSettings, isImageUsable } from '../images.ts';
