@@ -295,8 +295,8 @@ async function follow(
     } else if (record.kind === 'exit') {
       // A server that resumes before the verdict is recorded has to read it again.
       rawEnd = record.rawOffset;
-      const { name: step, status, outOfMemory, overran } = record;
-      outcome = { kind: 'exit', step, status, outOfMemory, ...(overran && { overran }) };
+      const { name: step, status, outOfMemory, overran, hasNoArtifacts } = record;
+      outcome = { kind: 'exit', step, status, outOfMemory, ...(overran && { overran }), hasNoArtifacts };
     } else outcome = { kind: 'tampered' };
   }
   if (signals.signal.aborted && !outcome) return undefined;

@@ -57,6 +57,25 @@ describe('the output of a container', () => {
     assert.match(text, /^done$/m);
   });
 
+  it('says whether the directory of artifacts is empty', async () => {
+    const directory = '/srv/artifacts';
+    for (const [script, isEmpty] of [
+      [':', true],
+      [`rm -rf ${directory}/* && mkdir ${directory}/x && rmdir ${directory}/x`, true],
+      [`touch ${directory}/file`, false],
+      [`touch ${directory}/.hidden; exit 3`, false],
+      [`touch ${directory}/..two-dots`, false],
+      [`ln -s nowhere ${directory}/link`, false],
+      [`touch "${directory}/*"`, false],
+      [`touch ${directory}/file; chmod 0 ${directory}`, false],
+      [`chmod 644 ${directory}`, false],
+      [`touch ${directory}/file; kill -9 $PPID`, false],
+    ] as const) {
+      const { exit } = await fixture.run(script);
+      assert.equal(exit?.hasNoArtifacts, isEmpty, script);
+    }
+  });
+
   it('keeps bytes unchanged: no newline, NUL, control characters, broken UTF-8', async () => {
     const { records } = await fixture.run(`printf 'a\\000\\036assay:\\377\\036b'`);
     const bytes = Buffer.concat(records.flatMap(record => (record.kind === 'bytes' ? [record.bytes] : [])));

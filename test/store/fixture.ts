@@ -55,13 +55,14 @@ export function addProject(db: Db, ownerId: bigint = addAccount(db).id): Project
   });
 }
 
-export function addSuite(db: Db, projectId: bigint) {
+export function addSuite(db: Db, projectId: bigint, declared: { artifacts?: string; reports?: string } = {}) {
   return createSuite(db, {
     projectId,
     name: `suite-${++made}`,
     description: '',
     command: 'true',
     image: null,
+    ...declared,
   });
 }
 

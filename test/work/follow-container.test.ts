@@ -56,7 +56,7 @@ async function createFixture(
   };
 }
 
-const PASSED = { kind: 'exit', step: 'command', status: 0, outOfMemory: false };
+const PASSED = { kind: 'exit', step: 'command', status: 0, outOfMemory: false, hasNoArtifacts: false };
 
 test('a limit of months does not end a job at once', async t => {
   let stops = 0;

@@ -36,7 +36,8 @@ test('the verdict and every line are the same when they are read again', async t
     const log = await openLog({ path: job.logPath, limitBytes: job.logLimitBytes });
     const outcome = await followContainer(options, job, log, undefined);
     await log.close();
-    assert.deepEqual(outcome, { kind: 'exit', step: 'command', status: 3, outOfMemory: false }, time);
+    const exit = { kind: 'exit', step: 'command', status: 3, outOfMemory: false, hasNoArtifacts: false };
+    assert.deepEqual(outcome, exit, time);
     assert.equal(readFileSync(job.logPath, 'utf8'), expected, time);
   }
 });

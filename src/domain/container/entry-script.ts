@@ -2,7 +2,7 @@
 // exit status in that file. src/engine/output.ts reads the file.
 
 import { shellQuote } from '../text/shell.ts';
-import { ENVIRONMENT_FILE, OUTPUT_FILE } from './container-plan.ts';
+import { ARTIFACTS_DIRECTORY, ENVIRONMENT_FILE, OUTPUT_FILE } from './container-plan.ts';
 
 export type EntryStep = {
   /** `[a-z0-9-]`, shown in records. The exit status of the last step is the result of the run. */
@@ -39,20 +39,35 @@ export const RECORD_PAYLOAD_BYTES = 160;
 export type EntryRecord =
   | { kind: 'step'; name: string; phase: 'begin' }
   | { kind: 'step'; name: string; phase: 'end'; status: number; durationMs: number | undefined }
-  /** `overran`: the step was killed because it took longer than its limit. */
-  | { kind: 'exit'; name: string; status: number; outOfMemory: boolean; overran: boolean };
+  | {
+      kind: 'exit';
+      name: string;
+      status: number;
+      outOfMemory: boolean;
+      /** The step was killed because it took longer than its limit. */
+      overran: boolean;
+      /** Whether the directory of artifacts is certainly empty. */
+      hasNoArtifacts: boolean;
+    };
 
 /** Undefined if the payload is not a valid record. */
 export function parseRecord(payload: string): EntryRecord | undefined {
   const [kind, name, status, ...more] = payload.split(' ');
-  if (more.length > 2 || !name || !/^[a-z0-9-]+$/.test(name)) return undefined;
+  if (more.length > 3 || !name || !/^[a-z0-9-]+$/.test(name)) return undefined;
   if (kind === 'begin') return status === undefined ? { kind: 'step', name, phase: 'begin' } : undefined;
   if (!status || !/^\d{1,3}$/.test(status) || Number(status) > 255) return undefined;
+  if (kind === 'end' && more.length > 2) return undefined;
   if (kind === 'end')
     return { kind: 'step', name, phase: 'end', status: Number(status), durationMs: durationMs(more) };
   if (kind !== 'exit') return undefined;
-  const [outOfMemory, overran] = [more.includes('oom'), more.includes('overran')];
-  return { kind: 'exit', name, status: Number(status), outOfMemory, overran };
+  return {
+    kind: 'exit',
+    name,
+    status: Number(status),
+    outOfMemory: more.includes('oom'),
+    overran: more.includes('overran'),
+    hasNoArtifacts: more.includes('empty'),
+  };
 }
 
 /** Between two values of /proc/uptime. */
@@ -98,6 +113,9 @@ eval "$ASSAY_SUPERVISOR"
 //
 // A step with a limit is killed by a background process, because not every image has `timeout`. It is killed with its
 // `sleep` when the step ends. What the step itself left running ends with the container.
+//
+// Most builds leave no artifacts. The supervisor looks, because asking Docker takes as long as starting a container. It
+// looks in a subshell: the names of a million files may be too much for the memory limit.
 const SUPERVISOR_SCRIPT = `
 ASSAY_NONCE=$1
 shift
@@ -135,6 +153,14 @@ run() (
   if [ -n "$ASSAY_LONG" ]; then ASSAY_SCRIPT="ASSAY_LONG=1; . ${ENVIRONMENT_FILE} 2>/dev/null; $ASSAY_SCRIPT"; fi
   exec "$@" /bin/sh -c -- "$ASSAY_SCRIPT"
 )
+has_artifacts() (
+  [ -r "$1" ] && [ -x "$1" ] || exit 0
+  for ASSAY_FILE in "$1"/* "$1"/.[!.]* "$1"/..?*; do
+    [ -e "$ASSAY_FILE" ] || [ -L "$ASSAY_FILE" ] || continue
+    exit 0
+  done
+  exit 1
+)
 finish() {
   ASSAY_MEMORY=within
   for ASSAY_FILE in /sys/fs/cgroup/memory.events /sys/fs/cgroup/memory/memory.oom_control; do
@@ -145,7 +171,9 @@ finish() {
   done
   kill -s STOP -- -1
   [ -n "$ASSAY_RELAY" ] && kill -s CONT "$ASSAY_RELAY"
-  say "exit $1 $2 $ASSAY_MEMORY $3"
+  has_artifacts ${ARTIFACTS_DIRECTORY}
+  case $? in 1) ASSAY_KEEP=empty ;; *) ASSAY_KEEP=filled ;; esac
+  say "exit $1 $2 $ASSAY_MEMORY $3 $ASSAY_KEEP"
   for ASSAY_FILE in /proc/[0-9]*; do
     case \${ASSAY_FILE#/proc/} in
       1 | $$ | "$ASSAY_RELAY") ;;

@@ -9,8 +9,16 @@ import { COMMAND_STEP } from './entry-script.ts';
 export type StopReason = 'canceled' | 'disk_full' | 'too_big' | 'cache_too_big';
 
 export type Outcome =
-  /** `overran`: the step was killed because it took longer than its limit. */
-  | { kind: 'exit'; step: string; status: number; outOfMemory: boolean; overran?: boolean }
+  | {
+      kind: 'exit';
+      step: string;
+      status: number;
+      outOfMemory: boolean;
+      /** The step was killed because it took longer than its limit. */
+      overran?: boolean;
+      /** Whether the directory of artifacts is certainly empty. */
+      hasNoArtifacts?: boolean;
+    }
   | { kind: StopReason | 'timed_out' | 'tampered' }
   /** The suite killed the supervisor or the relay: the exit status of the command is unknown. */
   | { kind: 'killed'; step: string }

@@ -90,7 +90,8 @@ export async function collectArtifacts(
   const temporary = join(job.directory, 'artifacts.zip');
   let collected = nothing();
   try {
-    if (mayHaveFiles(outcome)) collected = await collection.run(job.name, temporary, outcome.kind);
+    if (mayHaveFiles(outcome) && !collection.isEmpty(outcome))
+      collected = await collection.run(job.name, temporary, outcome.kind);
   } catch (error) {
     if (stopping.aborted) throw error;
     collected = nothing([explain(options, build, error)], true);
@@ -141,6 +142,13 @@ function createCollection(
   const suite = findSuite(db, build.projectId, build.suiteId);
   const artifacts = parsePathGlobs(suite?.artifacts ?? '');
   const reports = parsePathGlobs(suite?.reports ?? '');
+
+  /** Known without Docker: the directory of artifacts is empty, and the suite declares nothing else. */
+  const isEmpty = (outcome: Outcome) =>
+    outcome.kind === 'exit' &&
+    outcome.hasNoArtifacts === true &&
+    artifacts.length === 0 &&
+    reports.length === 0;
 
   async function run(container: string, file: string, kind: Outcome['kind']): Promise<CollectedArtifacts> {
     for (;;) {
@@ -284,7 +292,7 @@ function createCollection(
     ];
   }
 
-  return { run };
+  return { isEmpty, run };
 }
 
 class OutOfSpace extends Error {}

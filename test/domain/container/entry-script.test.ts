@@ -107,7 +107,14 @@ test('search paths come before those of a variable, or of the image', () => {
 });
 
 test('a record of this or the previous version is read, and nothing else', () => {
-  const exit = { kind: 'exit', name: 'launch-1', status: 137, outOfMemory: false, overran: false };
+  const exit = {
+    kind: 'exit',
+    name: 'launch-1',
+    status: 137,
+    outOfMemory: false,
+    overran: false,
+    hasNoArtifacts: false,
+  };
   const end = { kind: 'step', name: 'launch-1', phase: 'end', status: 0, durationMs: undefined };
   for (const [payload, record] of [
     ['begin launch-1', { kind: 'step', name: 'launch-1', phase: 'begin' }],
@@ -116,6 +123,8 @@ test('a record of this or the previous version is read, and nothing else', () =>
     ['end launch-1 0 0 0', { ...end, durationMs: 0 }],
     ['exit launch-1 137 within overran', { ...exit, overran: true }],
     ['exit launch-1 137 oom within', { ...exit, outOfMemory: true }],
+    ['exit launch-1 137 oom within empty', { ...exit, outOfMemory: true, hasNoArtifacts: true }],
+    ['exit launch-1 137 within within filled', exit],
     ['exit launch-1 137 oom', { ...exit, outOfMemory: true }],
     ['exit launch-1 137', exit],
     ['begin launch-1 0', undefined],
@@ -123,6 +132,7 @@ test('a record of this or the previous version is read, and nothing else', () =>
     ['exit launch-1', undefined],
     ['exit Launch 0', undefined],
     ['end launch-1 0 1 2 3', undefined],
+    ['exit launch-1 137 oom within empty empty', undefined],
     ['note launch-1 0', undefined],
   ] as const)
     assert.deepEqual(parseRecord(payload), record, payload);

@@ -8,6 +8,7 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { inspect } from 'node:util';
 import { pack } from 'tar-stream';
 import { ensureCertificate } from '../../../src/engine/certificate.ts';
 import { openDocker } from '../../../src/engine/docker/client.ts';
@@ -148,4 +149,11 @@ test('missing certificates are named until they exist, and then used', async () 
     server.closeAllConnections();
     rmSync(place, { recursive: true, force: true });
   }
+});
+
+test('the connections of the client are not formatted with every request', async () => {
+  const { docker, close } = openDocker({ dockerHost: 'unix:///nowhere/docker.sock' });
+  const { agent } = docker.modem as unknown as { agent: object };
+  assert.equal(inspect({ agent }, { showHidden: true, depth: null }), '{ agent: Agent }');
+  close();
 });

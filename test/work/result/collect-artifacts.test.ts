@@ -23,11 +23,12 @@ type Script = {
   outcome?: Outcome;
   hasFreeSpace?: () => boolean;
   isZipOnFullDisk?: boolean;
+  declared?: { artifacts?: string; reports?: string };
 };
 
 const passed: Outcome = { kind: 'exit', step: 'command', status: 0, outOfMemory: false };
 
-async function runScripted({ fill, outcome = passed, hasFreeSpace, isZipOnFullDisk }: Script) {
+async function runScripted({ fill, outcome = passed, hasFreeSpace, isZipOnFullDisk, declared }: Script) {
   using fixture = openFixture();
   const { db } = fixture;
   const dataDirectory = dirname(fixture.path);
@@ -35,7 +36,7 @@ async function runScripted({ fill, outcome = passed, hasFreeSpace, isZipOnFullDi
   for (const path of [directory, join(dataDirectory, 'files')]) mkdirSync(path);
   if (isZipOnFullDisk) symlinkSync('/dev/full', join(directory, 'artifacts.zip'));
   const project = addProject(db);
-  const suite = addSuite(db, project.id);
+  const suite = addSuite(db, project.id, declared);
   const [buildId] = addBuilds(db, project, [suite.id]).builds as [bigint];
   const live = createLive();
   db.onCommit = live.publish;
@@ -46,8 +47,7 @@ async function runScripted({ fill, outcome = passed, hasFreeSpace, isZipOnFullDi
   let attempts = 0;
   const engine: Pick<Containers, 'stopContainer' | 'readContainer'> = {
     stopContainer: async () => {},
-    async readContainer({ inside }, read, signal) {
-      assert.equal(inside, '');
+    async readContainer(_, read, signal) {
       attempts += 1;
       const tar = pack();
       tar.on('error', () => {});
@@ -102,6 +102,26 @@ function beginFile(tar: Tar, name: string): void {
   sink.on('error', () => {});
   sink.write('only the beginning');
 }
+
+test('Docker is not asked for artifacts when there are certainly none', async () => {
+  const outcome: Outcome = { ...passed, hasNoArtifacts: true };
+  for (const [declared, isAsked] of [
+    [{}, false],
+    [{ artifacts: 'out/*' }, true],
+    [{ reports: 'junit.xml' }, true],
+  ] as const) {
+    let asked = false;
+    await runScripted({
+      outcome,
+      declared,
+      fill(tar) {
+        asked = true;
+        tar.finalize();
+      },
+    });
+    assert.equal(asked, isAsked, JSON.stringify(declared));
+  }
+});
 
 test('a cancel ends a collection, and the files that were complete are kept', async () => {
   const { paths, lines, counts } = await runScripted({
