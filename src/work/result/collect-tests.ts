@@ -40,6 +40,7 @@ export async function collectTests(
   artifacts: readonly NewBuildArtifact[],
 ): Promise<CollectedTests> {
   const { db, dataDirectory, log, stopping } = options;
+  if (artifacts.length === 0) return { report: undefined, lines: [] };
   try {
     const reports = await readReports(
       buildFilesPath(dataDirectory, build.id),
