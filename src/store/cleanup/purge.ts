@@ -10,11 +10,17 @@ const ROWS_AT_ONCE = 100;
 /** How long a batch may take, without the commit, which takes several times as long. Everything else waits meanwhile. */
 const BATCH_MS = 3;
 
-const ofBuilds = (table: string) =>
-  `SELECT child.rowid FROM builds JOIN ${table} AS child ON child.build_id = builds.id WHERE builds.project_id = ?`;
+type Rows = [table: string, rows: string];
 
-/** Children before parents. */
-const ofProject: readonly [table: string, rows: string][] = [
+const FIRST_BUILDS = `SELECT id FROM builds WHERE project_id = ? ORDER BY id LIMIT ${ROWS_AT_ONCE}`;
+/** Of the next builds only. To look for rows of all builds again and again would take hours with a million of them. */
+const ofFirstBuilds = (table: string): Rows => [
+  table,
+  `SELECT child.rowid FROM (${FIRST_BUILDS}) AS first JOIN ${table} AS child ON child.build_id = first.id`,
+];
+
+/** Children before parents. A group is repeated until its last table has no more rows. */
+const ofProject: readonly (Rows | readonly Rows[])[] = [
   ['events', 'SELECT id FROM events WHERE project_id = ?'],
   [
     'deliveries',
@@ -22,11 +28,9 @@ const ofProject: readonly [table: string, rows: string][] = [
   ],
   ['firings', 'SELECT f.id FROM triggers t JOIN firings f ON f.trigger_id = t.id WHERE t.project_id = ?'],
   ['deploys', 'SELECT id FROM deploys WHERE project_id = ?'],
-  ['build_artifacts', ofBuilds('build_artifacts')],
-  ['test_failures', ofBuilds('test_failures')],
   ['failure_lines', 'SELECT id FROM failure_lines WHERE project_id = ?'],
+  [ofFirstBuilds('build_artifacts'), ofFirstBuilds('test_failures'), ['builds', FIRST_BUILDS]],
   ['tests', 'SELECT id FROM tests WHERE project_id = ?'],
-  ['builds', 'SELECT id FROM builds WHERE project_id = ?'],
   ['build_requests', 'SELECT id FROM build_requests WHERE project_id = ?'],
   ['commits', 'SELECT id FROM commits WHERE project_id = ?'],
   ['suites', 'SELECT id FROM suites WHERE project_id = ?'],
@@ -42,29 +46,45 @@ const ofTrigger: typeof ofProject = [
   ['triggers', 'SELECT id FROM triggers WHERE id = ?'],
 ];
 
+const isGroup = (entry: Rows | readonly Rows[]): entry is readonly Rows[] => Array.isArray(entry[0]);
+
 const purges = prepared(({ sqlite }) => {
-  const statementsOf = (tables: typeof ofProject) =>
-    tables.map(([table, rows]) =>
-      sqlite.prepare<[bigint]>(`DELETE FROM ${table} WHERE rowid IN (${rows} LIMIT ${ROWS_AT_ONCE})`),
+  const prepareDelete = ([table, rows]: Rows) =>
+    sqlite.prepare<[bigint]>(
+      `DELETE FROM ${table} WHERE rowid IN (SELECT * FROM (${rows}) LIMIT ${ROWS_AT_ONCE})`,
     );
+  const groupsOf = (tables: typeof ofProject) =>
+    tables.map(entry => (isGroup(entry) ? entry : [entry]).map(prepareDelete));
   const firstOf = (table: string) =>
     sqlite.prepare<[], bigint>(`SELECT id FROM ${table} WHERE deleted_at IS NOT NULL LIMIT 1`).pluck();
   return [
-    { first: firstOf('notifications'), statements: statementsOf(ofNotification) },
-    { first: firstOf('triggers'), statements: statementsOf(ofTrigger) },
-    { first: firstOf('projects'), statements: statementsOf(ofProject) },
+    { first: firstOf('notifications'), groups: groupsOf(ofNotification) },
+    { first: firstOf('triggers'), groups: groupsOf(ofTrigger) },
+    { first: firstOf('projects'), groups: groupsOf(ofProject) },
   ];
 });
+
+type Deletion = { run(id: bigint): { changes: number } };
+
+/** Deletes rows of the last table once those of the others are gone. Yields after each step. */
+function* deleteRows(statements: readonly Deletion[], id: bigint): Generator<void> {
+  const [parent, ...children] = statements.toReversed() as [Deletion, ...Deletion[]];
+  for (;;) {
+    for (const child of children) while (child.run(id).changes > 0) yield;
+    if (parent.run(id).changes === 0) return;
+    yield;
+  }
+}
 
 /** Purges a batch of rows of a deleted project, notification or trigger. False if nothing is left. */
 export function purgeSomeRows(db: Db, batchMs = BATCH_MS): boolean {
   return db.write(() => {
-    for (const { first, statements } of purges(db)) {
+    for (const { first, groups } of purges(db)) {
       const id = first.get();
       if (id === undefined) continue;
       const endsAt = performance.now() + batchMs;
-      for (const statement of statements)
-        while (statement.run(id).changes > 0) if (performance.now() >= endsAt) return true;
+      for (const group of groups)
+        for (const _ of deleteRows(group, id)) if (performance.now() >= endsAt) return true;
       return true;
     }
     return false;

@@ -1,6 +1,7 @@
 // The index of a build's artifacts, which a server may have to insert again after a crash.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { deleteProject, purgeSomeRows } from '../../../src/store/cleanup/purge.ts';
 import {
   deleteBuildArtifacts,
   type NewBuildArtifact,
@@ -43,4 +44,21 @@ test('the index of a build that was deleted meanwhile is not inserted', async ()
   using fixture = openFixture();
   await replaceBuildArtifacts(fixture.db, 1n, artifacts(3));
   assert.equal(fixture.db.sqlite.prepare('SELECT count(*) FROM build_artifacts').pluck().get(), 0n);
+});
+
+test('the artifacts of a deleted project are purged in batches, and never together with their builds', async () => {
+  using fixture = openFixture();
+  const { db } = fixture;
+  const project = addProject(db);
+  const suites = Array.from({ length: 150 }, (_, at) => BigInt(at + 1));
+  const { builds } = addBuilds(db, project, suites);
+  for (const build of builds) await replaceBuildArtifacts(db, build, artifacts(3));
+  const count = (table: string) => Number(db.sqlite.prepare(`SELECT count(*) FROM ${table}`).pluck().get());
+  deleteProject(db, project.id);
+  for (let before = count('build_artifacts'); purgeSomeRows(db, 0); ) {
+    const left = count('build_artifacts');
+    assert.ok(before - left <= 100, `${before - left} at once`);
+    before = left;
+  }
+  assert.deepEqual([count('build_artifacts'), count('builds'), count('projects')], [0, 0, 0]);
 });
