@@ -8,8 +8,9 @@ import { parseArgs } from 'node:util';
 import { root } from '../build/bundle.ts';
 import { pack } from '../build/pack.ts';
 import type { Machine } from '../build/strip.ts';
-import { bashCompletion, manualPage } from '../src/cli/completion.ts';
+import { manualPage } from '../src/cli/manual-page.ts';
 import { commands } from '../src/cli.ts';
+import { bashCompletion } from '../src/command/completion.ts';
 import { billOfMaterials, licenceFile, listComponents } from './components.ts';
 
 const usage = `usage: scripts/release [--arch x64|arm64] [--output DIRECTORY]

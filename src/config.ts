@@ -2,6 +2,7 @@
 
 import { cpus } from 'node:os';
 import { resolve } from 'node:path';
+import { UsageError } from './command/command.ts';
 import type { CacheTotal } from './domain/cache.ts';
 import { checkImageName } from './domain/names.ts';
 import { type Cidr, parseCidrs } from './domain/webhook/address.ts';
@@ -50,9 +51,6 @@ export type Settings = {
   pollRate: number;
   trustedProxies: Cidr[];
 };
-
-/** Printed without a stack trace. Exit status 2. */
-export class UsageError extends Error {}
 
 type Setting = { name: string; defaultValue: string; form: string; meaning: string };
 
@@ -107,6 +105,9 @@ export const settings: readonly Setting[] = table.map(([name, defaultValue, form
 
 /** Variables of suites and developers that are not settings but are no mistake either. */
 const notSettings = new Set([
+  'ASSAY_URL',
+  'ASSAY_TOKEN',
+  'ASSAY_CA_FILE',
   'ASSAY_PROJECT',
   'ASSAY_SUITE',
   'ASSAY_COMMIT',

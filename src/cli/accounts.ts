@@ -2,7 +2,8 @@
 
 import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';
-import { flagOf, readSettings, type Settings, UsageError } from '../config.ts';
+import { type Command, type Invocation, JSON_LINE, print, UsageError } from '../command/command.ts';
+import { flagOf, readSettings, type Settings } from '../config.ts';
 import { wireTimeOrNull } from '../contract/wire.ts';
 import { parseAccountChange, parseNewAccount, parseNewApplication } from '../domain/registration.ts';
 import { findAccountByEmail, listAccounts } from '../store/accounts.ts';
@@ -10,16 +11,7 @@ import { createApplication } from '../store/applications.ts';
 import { databasePath } from '../store/data/paths.ts';
 import type { Db } from '../store/database/db.ts';
 import { changeAccount, registerAccount, resetAccount, type Secrets } from '../store/registration.ts';
-import {
-  type Command,
-  DATA_LINE,
-  describeRefusals,
-  type Invocation,
-  JSON_LINE,
-  print,
-  settingFlags,
-  withData,
-} from './command.ts';
+import { DATA_LINE, describeRefusals, settingFlags, withData } from './command.ts';
 
 /** For commands about existing accounts: a mistyped --data must not create a new data directory. */
 export function withAccounts<T>(

@@ -1,14 +1,16 @@
 // `assay backup` and `assay restore`: flags, progress and messages. The work is done in src/store/backup.
 
 import { resolve } from 'node:path';
-import { readSettings, UsageError } from '../config.ts';
+import { type Command, type Invocation, printLines, UsageError } from '../command/command.ts';
+import { sizeText } from '../command/progress.ts';
+import { readSettings } from '../config.ts';
 import { makeBackup } from '../store/backup/backup.ts';
 import { restoreBackup } from '../store/backup/restore.ts';
 import { type Verification, verifyBackup } from '../store/backup/verify.ts';
 import { masterKeyPath } from '../store/data/paths.ts';
 import { version } from '../version.ts';
-import { type Command, DATA_LINE, type Invocation, printLines, settingFlags } from './command.ts';
-import { sizeText, withProgress } from './progress.ts';
+import { DATA_LINE, settingFlags } from './command.ts';
+import { withProgress } from './progress.ts';
 
 const warn = (...lines: string[]) => process.stderr.write(lines.map(line => `assay: ${line}\n`).join(''));
 

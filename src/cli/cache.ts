@@ -1,6 +1,7 @@
 // `assay cache …`: lists and empties the caches of suites.
 
-import { UsageError } from '../config.ts';
+import { type Command, JSON_LINE, print, printLines, UsageError } from '../command/command.ts';
+import { sizeText } from '../command/progress.ts';
 import { cacheVolumeOf } from '../domain/cache.ts';
 import { parseId } from '../domain/id.ts';
 import { createDockerEngine } from '../engine/docker/docker-engine.ts';
@@ -8,8 +9,7 @@ import { type Engine, EngineRefused, EngineUnavailable } from '../engine/engine.
 import { type Cache, type CacheOfSuite, emptyCache, findCache, listCaches } from '../store/caches.ts';
 import type { Db } from '../store/database/db.ts';
 import { instanceOf } from '../store/database/stored-values.ts';
-import { type Command, DATA_LINE, JSON_LINE, print, printLines, settingFlags, withData } from './command.ts';
-import { sizeText } from './progress.ts';
+import { DATA_LINE, settingFlags, withData } from './command.ts';
 
 const ALL = 'all';
 

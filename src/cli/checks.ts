@@ -3,6 +3,7 @@
 import { X509Certificate } from 'node:crypto';
 import { existsSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
+import { sizeText } from '../command/progress.ts';
 import type { Settings } from '../config.ts';
 import { HOST_IMAGE, taggedImage } from '../domain/names.ts';
 import { loadCertificate } from '../engine/certificate.ts';
@@ -12,7 +13,6 @@ import { OWN_BRIDGE } from '../engine/engine.ts';
 import { freeBytes, isClockSynchronized, libraries, programVersion, requestHealth } from '../engine/host.ts';
 import { masterKeyPath, tlsDirectory } from '../store/data/paths.ts';
 import type { Inspection } from '../store/database/inspect.ts';
-import { sizeText } from './progress.ts';
 
 export type Check = { name: string; status: 'ok' | 'warn' | 'fail'; found: string; fix?: string };
 type Finding = Omit<Check, 'name'>;

@@ -1,6 +1,7 @@
 // `assay cleanup`: removes everything that an instance has in Docker and in the firewall, while no server runs.
 
-import { readSettings, UsageError } from '../config.ts';
+import { askYesNo, type Command, printLines, UsageError } from '../command/command.ts';
+import { readSettings } from '../config.ts';
 import {
   isServed,
   listOwned,
@@ -11,7 +12,7 @@ import {
 import { createDockerEngine } from '../engine/docker/docker-engine.ts';
 import { DataError, lockDataDirectory } from '../store/data/data.ts';
 import { inspectData } from '../store/database/inspect.ts';
-import { askYesNo, type Command, DATA_LINE, printLines, settingFlags } from './command.ts';
+import { DATA_LINE, settingFlags } from './command.ts';
 
 export const cleanup: Command = {
   name: 'cleanup',

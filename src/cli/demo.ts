@@ -1,7 +1,7 @@
 // `assay demo`: a temporary server with a sample project. Removes everything at the end.
 
+import type { Command } from '../command/command.ts';
 import { flagOf, settings } from '../config.ts';
-import type { Command } from './command.ts';
 
 /** Settings that the demo chooses itself. */
 const excluded = new Set([

@@ -2,7 +2,9 @@
 
 import { readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
-import { type Settings, UsageError } from '../config.ts';
+import { askYesNo, type Command, type Invocation, JSON_LINE, print, UsageError } from '../command/command.ts';
+import { sizeText } from '../command/progress.ts';
+import type { Settings } from '../config.ts';
 import { wireTime } from '../contract/wire.ts';
 import type { Manifest } from '../domain/dependency-export.ts';
 import { checkLine, nameKey } from '../domain/names.ts';
@@ -16,16 +18,8 @@ import { exportDependency } from '../store/transfer/export.ts';
 import { version } from '../version.ts';
 import { type ImportResult, importDependency } from '../work/import-dependency.ts';
 import { getAccount, withAccounts } from './accounts.ts';
-import {
-  askYesNo,
-  type Command,
-  DATA_LINE,
-  type Invocation,
-  JSON_LINE,
-  print,
-  settingFlags,
-} from './command.ts';
-import { sizeText, withProgress } from './progress.ts';
+import { DATA_LINE, settingFlags } from './command.ts';
+import { withProgress } from './progress.ts';
 
 const OWNER_LINE = '  --owner EMAIL         the account that it belongs to; needed if several could be meant';
 

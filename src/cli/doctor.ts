@@ -1,11 +1,12 @@
 // `assay doctor`: checks the host and prints a line for each check, with how to fix what is wrong.
 
 import { setTimeout as delay } from 'node:timers/promises';
-import { readSettings, type Settings, UsageError } from '../config.ts';
+import { type Command, JSON_LINE, UsageError } from '../command/command.ts';
+import { readSettings, type Settings } from '../config.ts';
 import { requestHealth } from '../engine/host.ts';
 import { type Inspection, inspectData } from '../store/database/inspect.ts';
 import { type Check, checkAll } from './checks.ts';
-import { type Command, DATA_LINE, JSON_LINE, settingFlags } from './command.ts';
+import { DATA_LINE, settingFlags } from './command.ts';
 
 const POLL_MS = 200;
 const colours = { ok: '32', warn: '33', fail: '31' } as const;

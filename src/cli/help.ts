@@ -1,9 +1,8 @@
 // `assay help TOPIC`: a topic of the manual as plain text, wrapped to the width of the terminal.
 
 import type { MarkedToken, Token, Tokens } from 'marked';
-import { UsageError } from '../config.ts';
+import { type Command, helpText, UsageError } from '../command/command.ts';
 import { findTopic, listTopics, plainText, type Topic, targetOf, topicNames } from '../web/manual/manual.ts';
-import { type Command, helpText } from './command.ts';
 
 const DEFAULT_COLUMNS = 80;
 const MIN_COLUMNS = 30;
@@ -15,6 +14,7 @@ export function helpCommand(commands: () => readonly Command[]): Command {
     summary: 'Prints a topic of the manual; without a topic, lists commands and topics.',
     positionals: ['TOPIC'],
     flags: {},
+    words: () => topicNames,
     help: () => ['The same manual is at /ui/manual of the server. The topics:', '', topicList()],
     async run({ positionals, environment }) {
       const [name = ''] = positionals;

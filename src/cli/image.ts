@@ -3,7 +3,15 @@
 import { statSync } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { basename } from 'node:path';
-import { UsageError } from '../config.ts';
+import {
+  type Command,
+  type Invocation,
+  JSON_LINE,
+  print,
+  printLines,
+  UsageError,
+} from '../command/command.ts';
+import { sizeText } from '../command/progress.ts';
 import { HOST_IMAGE, taggedImage } from '../domain/names.ts';
 import { detectFormat, detectionBytes } from '../domain/text/archive-format.ts';
 import { createDockerEngine } from '../engine/docker/docker-engine.ts';
@@ -12,17 +20,7 @@ import { DataError } from '../store/data/data.ts';
 import type { Db } from '../store/database/db.ts';
 import { instanceOf } from '../store/database/stored-values.ts';
 import { findDefaultImage, listImages, recordImage, setDefaultImage } from '../store/images.ts';
-import {
-  type Command,
-  DATA_LINE,
-  type Invocation,
-  JSON_LINE,
-  print,
-  printLines,
-  settingFlags,
-  withData,
-} from './command.ts';
-import { sizeText } from './progress.ts';
+import { DATA_LINE, settingFlags, withData } from './command.ts';
 
 /** An image name as Docker defines it, without the port of a registry and without a digest. */
 const NAME = /^[a-z0-9]+(?:[._-]+[a-z0-9]+)*(?:\/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)*(?::[\w][\w.-]{0,127})?$/;

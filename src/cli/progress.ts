@@ -1,41 +1,8 @@
-// Shows the progress of long work on a terminal, and formats sizes. Prints nothing when the output is not a terminal.
+// Shows the progress of work on the data directory, and explains why it failed.
 
+import { createProgress } from '../command/progress.ts';
 import { isDiskFull } from '../domain/disk-full.ts';
 import { DataError } from '../store/data/data.ts';
-
-type Progress = {
-  update(doneBytes: number, totalBytes: number): void;
-  /** Removes the line. */
-  end(): void;
-};
-
-const REDRAW_MS = 100;
-
-export function createProgress(what: string, out: NodeJS.WriteStream = process.stderr): Progress {
-  if (!out.isTTY) return { update() {}, end() {} };
-  const startedAt = performance.now();
-  let drawnAt = Number.NEGATIVE_INFINITY;
-  return {
-    update(doneBytes, totalBytes) {
-      const now = performance.now();
-      if (now - drawnAt < REDRAW_MS) return;
-      drawnAt = now;
-      const percent = totalBytes === 0 ? 100 : Math.floor((100 * doneBytes) / totalBytes);
-      const seconds = Math.round((now - startedAt) / 1000);
-      out.write(`\r\x1b[K${what} ${String(percent).padStart(3)} %  ${sizeText(doneBytes)}  ${seconds} s`);
-    },
-    end() {
-      if (drawnAt > 0) out.write('\r\x1b[K');
-    },
-  };
-}
-
-const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
-
-export function sizeText(bytes: number): string {
-  const power = bytes < 1 ? 0 : Math.min(units.length - 1, Math.floor(Math.log2(bytes) / 10));
-  return `${(bytes / 1024 ** power).toFixed(power === 0 ? 0 : 1)} ${units[power]}`;
-}
 
 /** Shows the progress of `work`. SIGINT and SIGTERM abort it, so that it can remove what it wrote. */
 export async function withProgress<T>(

@@ -1,13 +1,14 @@
 // `assay serve`: runs the server in the foreground until a signal stops it.
 
 import { startApp } from '../app.ts';
+import type { Command } from '../command/command.ts';
 import { flagOf, readSettings, type Settings, settings } from '../config.ts';
 import { loadCertificate, trustAuthorities } from '../engine/certificate.ts';
 import { createLog } from '../log.ts';
 import { hasAccounts, hasAdministrator } from '../store/accounts.ts';
 import { DataError } from '../store/data/data.ts';
 import { getSetUpCode } from '../store/setup.ts';
-import { type Command, settingFlags } from './command.ts';
+import { settingFlags } from './command.ts';
 
 export const serve: Command = {
   name: 'serve',

@@ -39,6 +39,8 @@ type Started = Partial<
     | 'pushedBy'
     | 'pullRequest'
     | 'withoutVariables'
+    | 'snapshotId'
+    | 'suites'
   >
 >;
 
@@ -72,6 +74,8 @@ export function createBuildRequest(
       pushedBy: null,
       pullRequest: null,
       withoutVariables: false,
+      snapshotId: null,
+      suites: null,
       ...started,
     };
     insertRequest(db, request);

@@ -2,9 +2,10 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { test } from 'node:test';
-import { helpText } from '../../src/cli/command.ts';
-import { bashCompletion, manualPage } from '../../src/cli/completion.ts';
+import { manualPage } from '../../src/cli/manual-page.ts';
 import { commands } from '../../src/cli.ts';
+import { helpText } from '../../src/command/command.ts';
+import { bashCompletion } from '../../src/command/completion.ts';
 import { runAssay } from './program.ts';
 
 const SCREEN = { lines: 40, columns: 120 };

@@ -4,7 +4,8 @@ import { existsSync } from 'node:fs';
 import { cpus } from 'node:os';
 import { join, resolve } from 'node:path';
 import { test } from 'node:test';
-import { flagOf, readSettings, type Settings, settings, UsageError } from '../../src/config.ts';
+import { UsageError } from '../../src/command/command.ts';
+import { flagOf, readSettings, type Settings, settings } from '../../src/config.ts';
 import { runAssay, temporaryDirectory } from './program.ts';
 
 const read = (environment: Record<string, string>, flags: Record<string, string> = {}) =>

@@ -19,6 +19,8 @@ import { startSshd, type TestSshd } from './sshd.ts';
 
 export type Appliance = Journey & {
   app: App;
+  /** Email and API key of its account, with a colon between them. */
+  token: string;
   client: Client;
   data: string;
   sshd: TestSshd;
@@ -71,6 +73,7 @@ export async function startAppliance(
   return {
     ...createJourney({ client, as: basic(email, key), sshd }),
     app,
+    token: `${email}:${key}`,
     client,
     data,
     sshd,

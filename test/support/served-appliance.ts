@@ -36,6 +36,7 @@ export async function serveAppliance(
   const client = createClient(server.url, readFileSync(join(data, 'tls', 'ca.pem'), 'utf8'));
   return {
     ...createJourney({ client, as: basic(email, key), sshd }),
+    token: `${email}:${key}`,
     client,
     data,
     sshd,

@@ -8,7 +8,7 @@ import {
   type CommitState,
 } from '../../domain/build.ts';
 import type { TestCounts } from '../../domain/result/test-result.ts';
-import { type TriggerType, triggerTypes } from '../../domain/trigger/trigger.ts';
+import { type RequestTrigger, requestTriggers } from '../../domain/trigger/trigger.ts';
 import { idPair, idPairShape, ids, record, shape, wireTime, wireTimeOrNull } from '../wire.ts';
 
 export const commitStates = [
@@ -32,7 +32,10 @@ export const buildRequestShape = record(
     created_by: shape.email('Who requested it.'),
     created_at: shape.time('When it was requested.'),
     error: shape.string('Present when the request errored or was skipped for a reason: the reason.'),
-    trigger: shape.oneOf(triggerTypes, 'Present when a trigger started it: its type.'),
+    trigger: shape.oneOf(
+      requestTriggers,
+      'Present when a trigger started it: its type. `local`: a working tree.',
+    ),
     ...idPairShape('trigger_id', 'Present when a trigger started it.'),
     pushed_by: shape.string('Present when the forge said who pushed. Not verified.'),
     pull_request: shape.integer('Present for a pull request from a fork: its number.'),
@@ -48,7 +51,7 @@ type BuildRequestRow = {
   createdBy: string;
   createdAt: number;
   error: string | null;
-  trigger: TriggerType | null;
+  trigger: RequestTrigger | null;
   triggerId: bigint | null;
   pushedBy: string | null;
   pullRequest: number | null;
@@ -65,7 +68,7 @@ export function presentBuildRequest(request: BuildRequestRow) {
     ...(request.error !== null && { error: request.error }),
     ...(request.trigger !== null && {
       trigger: request.trigger,
-      ...idPair('trigger_id', request.triggerId),
+      ...(request.triggerId !== null && idPair('trigger_id', request.triggerId)),
     }),
     ...(request.pushedBy !== null && { pushed_by: request.pushedBy }),
     ...(request.pullRequest !== null && { pull_request: request.pullRequest }),

@@ -5,6 +5,10 @@ import { compileGlob } from '../text/glob.ts';
 export const triggerTypes = ['push', 'poll', 'schedule'] as const;
 export type TriggerType = (typeof triggerTypes)[number];
 
+/** What starts a build request: a trigger, or somebody with a working tree. */
+export const requestTriggers = [...triggerTypes, 'local'] as const;
+export type RequestTrigger = (typeof requestTriggers)[number];
+
 /** `new` until its first delivery, look or firing; `failing` after three failed looks in a row. */
 export const triggerStates = ['new', 'ok', 'failing'] as const;
 export type TriggerState = (typeof triggerStates)[number];

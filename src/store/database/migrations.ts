@@ -721,6 +721,41 @@ CREATE TABLE trusted_appliances (
 ) STRICT;
 `;
 
+const clientAndSnapshots = `
+CREATE TABLE new_applications (
+  id INTEGER PRIMARY KEY NOT NULL,
+  owner_id INTEGER REFERENCES accounts (id) ON DELETE CASCADE,
+  name TEXT NOT NULL,
+  client_id TEXT NOT NULL UNIQUE,
+  client_secret_digest BLOB,
+  redirect_uri TEXT NOT NULL,
+  created_at INTEGER NOT NULL
+) STRICT;
+INSERT INTO new_applications
+SELECT id, owner_id, name, client_id, client_secret_digest, redirect_uri, created_at FROM applications;
+DROP TABLE applications;
+ALTER TABLE new_applications RENAME TO applications;
+CREATE INDEX applications_owner ON applications (owner_id);
+INSERT INTO applications (id, owner_id, name, client_id, client_secret_digest, redirect_uri, created_at)
+VALUES (1, NULL, 'Assay on the command line', 'assay-cli', NULL, 'http://127.0.0.1/signed-in', 0);
+
+CREATE TABLE snapshots (
+  id INTEGER PRIMARY KEY NOT NULL,
+  project_id INTEGER NOT NULL REFERENCES projects (id) ON DELETE CASCADE,
+  account_id INTEGER NOT NULL REFERENCES accounts (id) ON DELETE CASCADE,
+  ref TEXT NOT NULL,
+  size_bytes INTEGER NOT NULL,
+  created_at INTEGER NOT NULL
+) STRICT;
+CREATE INDEX snapshots_project ON snapshots (project_id, id);
+CREATE INDEX snapshots_account ON snapshots (account_id);
+CREATE INDEX snapshots_created ON snapshots (created_at);
+ALTER TABLE build_requests ADD COLUMN snapshot_id INTEGER;
+ALTER TABLE build_requests ADD COLUMN suites TEXT;
+ALTER TABLE commits ADD COLUMN local INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE projects ADD COLUMN local_variables INTEGER NOT NULL DEFAULT 0;
+`;
+
 type Step = string | ((sqlite: Database.Database) => void);
 
 export const steps: readonly Step[] = [
@@ -739,4 +774,5 @@ export const steps: readonly Step[] = [
   commitStatuses,
   resultsOfBuilds,
   compilesOfDependencies,
+  clientAndSnapshots,
 ];

@@ -16,7 +16,12 @@ import type { StatusOptions, StatusReport } from '../../domain/commit-status.ts'
 import type { DeployState } from '../../domain/deploy.ts';
 import type { TestCounts } from '../../domain/result/test-result.ts';
 import type { SubmoduleSetting } from '../../domain/submodules.ts';
-import type { FiringOutcome, TriggerState, TriggerType } from '../../domain/trigger/trigger.ts';
+import type {
+  FiringOutcome,
+  RequestTrigger,
+  TriggerState,
+  TriggerType,
+} from '../../domain/trigger/trigger.ts';
 import { bool, createdAt, digest, id, instant, int, int64, nameKey, packed, sealed } from './columns.ts';
 import { unfinished } from './unfinished.ts';
 
@@ -67,9 +72,8 @@ export const applications = sqliteTable(
   'applications',
   {
     id: id(),
-    ownerId: int64('owner_id')
-      .notNull()
-      .references(() => accounts.id, { onDelete: 'cascade' }),
+    /** Null for the application that every appliance has: the client. */
+    ownerId: int64('owner_id').references(() => accounts.id, { onDelete: 'cascade' }),
     name: text('name').notNull(),
     clientId: text('client_id').notNull().unique(),
     /** Null for a public application. */
@@ -144,6 +148,8 @@ export const projects = sqliteTable(
     /** Set when the project is deleted. It is invisible from then on, while its rows are purged. */
     deletedAt: instant('deleted_at'),
     submodules: text('submodules').$type<SubmoduleSetting>().notNull().default('off'),
+    /** Whether local runs of collaborators get the variables of suites. Those of the owner always do. */
+    localVariables: bool('local_variables').notNull().default(false),
   },
   table => [
     index('projects_deleted').on(table.id).where(sql`deleted_at IS NOT NULL`),
@@ -194,6 +200,8 @@ export const commits = sqliteTable(
     files: text('files').notNull(),
     /** How many changed paths are not stored. Rules are evaluated on all paths when the commit is fetched. */
     filesOmitted: int('files_omitted'),
+    /** Whether it is a snapshot of somebody's working tree, which no branch contains. */
+    local: bool('local').notNull().default(false),
   },
   table => [
     uniqueIndex('commits_ref').on(table.projectId, table.ref),
@@ -222,7 +230,7 @@ export const buildRequests = sqliteTable(
     /** The hash to build if a trigger knows it. The fetch resolves it instead of commit_ref. */
     pinned: text('pinned'),
     /** What started it; null for the API and the pages. */
-    trigger: text('trigger').$type<TriggerType>(),
+    trigger: text('trigger').$type<RequestTrigger>(),
     /** The trigger may have been deleted since. */
     triggerId: int64('trigger_id'),
     triggerName: text('trigger_name'),
@@ -234,6 +242,10 @@ export const buildRequests = sqliteTable(
     pullRequest: int('pull_request'),
     /** Whether builds get no variables of their suites, because the code is from a fork. */
     withoutVariables: bool('without_variables').notNull().default(false),
+    /** The working tree to build. It may have been deleted since. */
+    snapshotId: int64('snapshot_id'),
+    /** JSON: the ids of the only suites to run, as strings. Null: those whose rules hold. */
+    suites: text('suites'),
   },
   table => [
     index('build_requests_project').on(table.projectId, table.id),
@@ -242,6 +254,29 @@ export const buildRequests = sqliteTable(
     index('build_requests_waiting').on(table.projectId, table.id).where(sql`build_state = 'enqueued'`),
     index('build_requests_fetching').on(table.id).where(sql`build_state = 'fetching'`),
     index('build_requests_unfinished').on(table.projectId, table.id).where(sql.raw(unfinished.request)),
+  ],
+);
+
+/** Working trees that users sent. Their commits are in repositories of their own in the data directory. */
+export const snapshots = sqliteTable(
+  'snapshots',
+  {
+    id: id(),
+    projectId: int64('project_id')
+      .notNull()
+      .references(() => projects.id, { onDelete: 'cascade' }),
+    accountId: int64('account_id')
+      .notNull()
+      .references(() => accounts.id, { onDelete: 'cascade' }),
+    /** The full hash of the commit. */
+    ref: text('ref').notNull(),
+    sizeBytes: int('size_bytes').notNull(),
+    createdAt: createdAt(),
+  },
+  table => [
+    index('snapshots_project').on(table.projectId, table.id),
+    index('snapshots_account').on(table.accountId),
+    index('snapshots_created').on(table.createdAt),
   ],
 );
 

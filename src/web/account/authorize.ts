@@ -78,7 +78,8 @@ function refusedView(reason: string): View {
 }
 
 function consentView(guest: Guest, request: AuthorizationRequest, application: Application): View {
-  const owner = findAccount(guest.services.db, application.ownerId);
+  const owner =
+    application.ownerId === null ? undefined : findAccount(guest.services.db, application.ownerId);
   const consent = formTo(guest, '/oauth2/authorize');
   const where =
     request.redirectUri === outOfBand

@@ -3,6 +3,7 @@
 import { html } from 'hono/html';
 import { dependencies } from '../../api/dependencies.ts';
 import { followDependency } from '../../api/firehose.ts';
+import { errorMessage } from '../../contract/error-text.ts';
 import { LAUNCH_SECONDS, marketplaceState, UNFINISHED_COMPILES } from '../../domain/dependency.ts';
 import { findArtifact } from '../../store/artifacts.ts';
 import { dependencyLogPath } from '../../store/data/paths.ts';
@@ -22,7 +23,6 @@ import {
   propertyList,
   relativeTime,
 } from '../frame/components.ts';
-import { errorMessage } from '../frame/error-text.ts';
 import { actionButton, formTo, renderForm, submitButton } from '../frame/form.ts';
 import { respondChanges } from '../frame/page-stream.ts';
 import { action, form, orShowAgain, page, type Route, upload } from '../frame/route.ts';

@@ -1,10 +1,10 @@
 // The error pages: not found, suspended account, invalid form, refused request, and defect of the server.
 
 import { html } from 'hono/html';
+import { errorMessage } from '../../contract/error-text.ts';
 import { Refusal } from '../../domain/refusal.ts';
 import { TooManyAttempts } from '../account/throttle.ts';
 import { linkButton, messageView } from './components.ts';
-import { errorMessage } from './error-text.ts';
 import type { View } from './visit.ts';
 
 const home = linkButton('/ui', 'Go to projects');

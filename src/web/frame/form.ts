@@ -1,8 +1,8 @@
 // Forms and their fields, with labels, hints and errors. A refused form is shown again with what the user typed.
 
 import { html, raw } from 'hono/html';
+import { errorMessage } from '../../contract/error-text.ts';
 import type { ErrorCode } from '../../domain/refusal.ts';
-import { errorMessage } from './error-text.ts';
 import type { Guest, Html } from './visit.ts';
 
 /** A form on a page: where it is sent, the values of its fields, and their errors. */

@@ -4,6 +4,7 @@ import { html, raw } from 'hono/html';
 import { readFields, type Values } from '../../api/fields.ts';
 import { readQuery } from '../../api/http/body.ts';
 import { searchFields } from '../../api/result/search.ts';
+import { errorMessage } from '../../contract/error-text.ts';
 import { type BuildState, buildMachine } from '../../domain/build.ts';
 import { parseId } from '../../domain/id.ts';
 import { type Errors, Refusal } from '../../domain/refusal.ts';
@@ -12,7 +13,6 @@ import { findVisibleProject, listVisibleProjects, type Project } from '../../sto
 import type { SearchedBuild, SearchResult } from '../../store/result/search-builds.ts';
 import { listSuites } from '../../store/suites.ts';
 import { countOf, emptyState, formatCount, pageHead, relativeTime } from '../frame/components.ts';
-import { errorMessage } from '../frame/error-text.ts';
 import { page, type Route } from '../frame/route.ts';
 import { stateBadge, stateLabel } from '../frame/state.ts';
 import type { Html, View, Visit } from '../frame/visit.ts';

@@ -5,11 +5,11 @@ import { createHmac } from 'node:crypto';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { accountCommands } from '../../../src/cli/accounts.ts';
-import { UsageError } from '../../../src/config.ts';
+import { UsageError } from '../../../src/command/command.ts';
+import { errorMessage } from '../../../src/contract/error-text.ts';
 import { createSession, listAccounts } from '../../../src/store/accounts.ts';
 import { listApplications } from '../../../src/store/applications.ts';
 import { openData } from '../../../src/store/data/data.ts';
-import { errorMessage } from '../../../src/web/frame/error-text.ts';
 import { runAssay, temporaryDirectory } from '../../cli/program.ts';
 import { type OAuthFixture, openOAuthFixture } from './oauth-fixture.ts';
 

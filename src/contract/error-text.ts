@@ -1,6 +1,6 @@
 // Explains the API's error codes in sentences that say what to do, specific to the field where that is clearer.
 
-import type { ErrorCode } from '../../domain/refusal.ts';
+import type { ErrorCode } from '../domain/refusal.ts';
 
 const BAD_GLOBS =
   'Enter at most 50 paths, one on each line, relative to the checkout: without a leading slash, .. or backslashes.';

@@ -1,0 +1,6 @@
+// The commands of the client, in the order in which --help lists them.
+
+import type { Command } from '../command/command.ts';
+import { api } from './commands/api.ts';
+
+export const clientCommands: readonly Command[] = [api];

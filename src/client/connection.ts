@@ -1,0 +1,260 @@
+// The HTTPS connection to a server: calls of the API, streams in both directions, and errors as messages that say what to do.
+// It uses only what Node 20 has built in.
+
+import { once } from 'node:events';
+import type { IncomingMessage } from 'node:http';
+import { Agent, request } from 'node:https';
+import type { Readable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
+import { CommandError } from '../command/command.ts';
+import { errorMessage } from '../contract/error-text.ts';
+import type { ErrorCode } from '../domain/refusal.ts';
+import { version } from '../version.ts';
+import { EXIT, unreachable } from './exit-status.ts';
+import type { Credentials, Host } from './hosts.ts';
+
+/** How long the server may send nothing. */
+const SILENCE_MS = 60_000;
+const MAX_JSON_BYTES = 64 << 20;
+
+export type Fields = Record<string, string | readonly string[] | undefined>;
+
+type Sent = {
+  query?: Fields | undefined;
+  /** A form. */
+  fields?: Fields | undefined;
+  /** A stream of bytes, and how many there are if that is known. */
+  body?: { content: Readable; sizeBytes?: number | undefined; type: string } | undefined;
+  headers?: Record<string, string>;
+  signal?: AbortSignal | undefined;
+};
+
+export type Connection = {
+  url: string;
+  /** Sends a request and returns what the envelope contains. Throws a ServerError if the server refuses it. */
+  call<T>(method: string, path: string, sent?: Sent): Promise<T>;
+  /** The records of a list, page by page. */
+  list<T>(path: string, sent?: Sent): AsyncGenerator<T, void>;
+  /** Opens the body of a successful response. */
+  open(method: string, path: string, sent?: Sent): Promise<IncomingMessage>;
+  /** Any response, successful or not. */
+  send(method: string, path: string, sent?: Sent): Promise<IncomingMessage>;
+  close(): void;
+};
+
+/** The server refused a request. */
+export class ServerError extends CommandError {
+  readonly status: number;
+  readonly errors: Record<string, string[]>;
+  constructor(message: string, exitStatus: number, status: number, errors: Record<string, string[]> = {}) {
+    super(message, exitStatus);
+    this.status = status;
+    this.errors = errors;
+  }
+}
+
+/** The certificate of the server is not trusted. Trying again does not help. */
+export class CertificateError extends CommandError {
+  constructor(message: string) {
+    super(message, EXIT.unreachable);
+  }
+}
+
+export function openConnection(host: Pick<Host, 'url' | 'credentials' | 'ca'>): Connection {
+  const { url, ca } = host;
+  const agent = new Agent({ keepAlive: true, ...(ca !== undefined && { ca }) });
+  const authorization = host.credentials && authorizationOf(host.credentials);
+
+  async function send(method: string, path: string, sent: Sent = {}): Promise<IncomingMessage> {
+    const form = sent.fields && encode(sent.fields).toString();
+    const query = sent.query ? encode(sent.query).toString() : '';
+    const target = `${url}${path}${query === '' ? '' : `${path.includes('?') ? '&' : '?'}${query}`}`;
+    const outgoing = request(target, {
+      method,
+      agent,
+      headers: {
+        'user-agent': `assay/${version}`,
+        accept: '*/*',
+        ...(authorization !== undefined && { authorization }),
+        ...(form !== undefined && {
+          'content-type': 'application/x-www-form-urlencoded',
+          'content-length': String(Buffer.byteLength(form)),
+        }),
+        ...(sent.body && {
+          'content-type': sent.body.type,
+          ...(sent.body.sizeBytes !== undefined && { 'content-length': String(sent.body.sizeBytes) }),
+        }),
+        ...sent.headers,
+      },
+      ...(sent.signal && { signal: sent.signal }),
+    });
+    outgoing.setTimeout(SILENCE_MS, () =>
+      outgoing.destroy(Object.assign(new Error('no response'), { code: 'ETIMEDOUT' })),
+    );
+    // After the response has begun, its body reports the error.
+    outgoing.on('error', () => {});
+    const responded = once(outgoing, 'response') as Promise<[IncomingMessage]>;
+    try {
+      if (sent.body) {
+        // A server that refuses an upload responds before it has read all of it.
+        const sending = pipeline(sent.body.content, outgoing);
+        sending.catch(() => {});
+        const [response] = await Promise.race([responded, sending.then(() => responded)]);
+        return response;
+      }
+      outgoing.end(form);
+      const [response] = await responded;
+      return response;
+    } catch (error) {
+      sent.signal?.throwIfAborted();
+      throw explainFailure(error, url, ca !== undefined);
+    }
+  }
+
+  async function open(method: string, path: string, sent: Sent = {}): Promise<IncomingMessage> {
+    const response = await send(method, path, sent);
+    if ((response.statusCode ?? 0) < 300) return response;
+    throw await explainRefusal(response, url);
+  }
+
+  async function page<T>(method: string, path: string, sent: Sent) {
+    const response = await open(method, path, sent);
+    const { response: content } = parse<{ response: T }>(await readText(response), url);
+    const [, next] = /<([^>]+)>; rel="next"/.exec(String(response.headers.link ?? '')) ?? [];
+    return { content, next: next === undefined ? undefined : new URL(next) };
+  }
+
+  return {
+    url,
+    send,
+    open,
+    call: async <T>(method: string, path: string, sent: Sent = {}) =>
+      (await page<T>(method, path, sent)).content,
+    async *list<T>(path: string, sent: Sent = {}) {
+      for (let from = path, first: Sent = sent; ; ) {
+        const { content, next } = await page<T[]>('GET', from, first);
+        yield* content;
+        if (!next) return;
+        from = `${next.pathname}${next.search}`;
+        first = { ...sent, query: undefined };
+      }
+    },
+    close: () => agent.destroy(),
+  };
+}
+
+const authorizationOf = (credentials: Credentials) =>
+  'token' in credentials
+    ? `Bearer ${credentials.token}`
+    : `Basic ${Buffer.from(`${credentials.email}:${credentials.apiKey}`).toString('base64')}`;
+
+function encode(fields: Fields): URLSearchParams {
+  const encoded = new URLSearchParams();
+  for (const [name, value] of Object.entries(fields))
+    for (const one of typeof value === 'string' ? [value] : (value ?? [])) encoded.append(name, one);
+  return encoded;
+}
+
+export async function readText(response: IncomingMessage): Promise<string> {
+  const chunks: Buffer[] = [];
+  let bytes = 0;
+  try {
+    for await (const chunk of response as AsyncIterable<Buffer>) {
+      bytes += chunk.length;
+      if (bytes > MAX_JSON_BYTES) throw unreachable('the response of the server is too long');
+      chunks.push(chunk);
+    }
+  } catch (error) {
+    if (error instanceof CommandError) throw error;
+    throw unreachable(`the connection was lost: ${(error as Error).message}`);
+  }
+  return Buffer.concat(chunks).toString('utf8');
+}
+
+function parse<T>(text: string, url: string): T {
+  try {
+    return JSON.parse(text) as T;
+  } catch {
+    throw unreachable(`what responds at ${url} is not an Assay server`);
+  }
+}
+
+/** The error for a response that is no success. */
+async function explainRefusal(response: IncomingMessage, url: string): Promise<ServerError> {
+  const status = response.statusCode ?? 0;
+  const text = await readText(response).catch(() => '');
+  if (status >= 500)
+    return new ServerError(
+      `the server had a problem (status ${status}): try again, or ask its administrator`,
+      EXIT.unreachable,
+      status,
+    );
+  let errors: Record<string, string[]>;
+  try {
+    ({ error: errors } = JSON.parse(text) as { error: Record<string, string[]> });
+  } catch {
+    return new ServerError(`what responds at ${url} is not an Assay server`, EXIT.unreachable, status);
+  }
+  const has = (code: ErrorCode) => Object.values(errors).some(codes => codes.includes(code));
+  if (has('api_does_not_exists'))
+    return new ServerError(
+      `the server at ${url} does not know this call: it has another version of Assay than this client (${version})`,
+      EXIT.refused,
+      status,
+      errors,
+    );
+  if (has('unauthorized') && status === 401)
+    return new ServerError(
+      `you are not signed in to ${url}, or not allowed to do this: "assay login ${url}" signs in`,
+      EXIT.refused,
+      status,
+      errors,
+    );
+  const message = Object.entries(errors)
+    .map(([field, codes]) => {
+      const sentences = codes.map(code => errorMessage(field, code as ErrorCode) ?? code).join(' ');
+      return field === 'generic' ? sentences : `${field}: ${sentences}`;
+    })
+    .join(' ');
+  const isUsage = status === 403 && !has('resource_temporary_unavailable');
+  return new ServerError(message, isUsage ? EXIT.usage : EXIT.refused, status, errors);
+}
+
+const UNTRUSTED = [
+  'SELF_SIGNED_CERT_IN_CHAIN',
+  'DEPTH_ZERO_SELF_SIGNED_CERT',
+  'UNABLE_TO_VERIFY_LEAF_SIGNATURE',
+  'UNABLE_TO_GET_ISSUER_CERT',
+  'UNABLE_TO_GET_ISSUER_CERT_LOCALLY',
+  'CERT_SIGNATURE_FAILURE',
+];
+
+const CONNECTION_PROBLEMS: Record<string, string> = {
+  ECONNREFUSED: 'nothing listens there',
+  ENOTFOUND: 'there is no host of this name',
+  EAI_AGAIN: 'the name cannot be resolved right now',
+  ETIMEDOUT: 'it does not respond',
+  ECONNRESET: 'it closed the connection',
+  EHOSTUNREACH: 'there is no route to the host',
+  ENETUNREACH: 'there is no network',
+};
+
+/** The error for a request without a response. */
+export function explainFailure(error: unknown, url: string, isPinned: boolean): CommandError {
+  const { code = '', message } = error as NodeJS.ErrnoException;
+  if (UNTRUSTED.includes(code))
+    return new CertificateError(
+      isPinned
+        ? `the certificate of ${url} has changed: it is not from the authority that you accepted. If the administrator replaced it, compare the fingerprint and run "assay login ${url}" again. If not, somebody may be intercepting the connection`
+        : `the certificate of ${url} is from an authority that this machine does not trust: "assay login ${url}" shows its fingerprint and keeps it`,
+    );
+  if (code === 'CERT_HAS_EXPIRED')
+    return new CertificateError(
+      `the certificate of ${url} has expired: ask its administrator, or check this machine's clock`,
+    );
+  if (code === 'CERT_NOT_YET_VALID')
+    return new CertificateError(`the certificate of ${url} is not valid yet: check this machine's clock`);
+  if (code === 'ERR_TLS_CERT_ALTNAME_INVALID')
+    return new CertificateError(`the certificate is not for ${new URL(url).hostname}: ${message}`);
+  return unreachable(`cannot connect to ${url}: ${CONNECTION_PROBLEMS[code] ?? message}`);
+}

@@ -1,0 +1,98 @@
+// How the client prints: colours on a terminal, tables, ages and durations. Text of others cannot control the terminal.
+
+const COLOURS = { bold: 1, dim: 2, red: 31, green: 32, yellow: 33, blue: 34, magenta: 35, cyan: 36 } as const;
+export type Colour = keyof typeof COLOURS;
+
+export type Style = {
+  isTerminal: boolean;
+  columns: number;
+  paint(colour: Colour, text: string): string;
+};
+
+const DEFAULT_COLUMNS = 80;
+
+/** Of standard output, or of another stream. */
+export function styleOf(environment: NodeJS.ProcessEnv, out: NodeJS.WriteStream = process.stdout): Style {
+  const isTerminal = out.isTTY === true && environment.TERM !== 'dumb';
+  const isColoured = isTerminal && !environment.NO_COLOR;
+  return {
+    isTerminal,
+    get columns() {
+      return out.columns || Number(environment.COLUMNS) || DEFAULT_COLUMNS;
+    },
+    paint: (colour, text) => (isColoured ? `\x1b[${COLOURS[colour]}m${text}\x1b[0m` : text),
+  };
+}
+
+const STATE_COLOURS: Record<string, Colour> = {
+  passed: 'green',
+  compiled: 'green',
+  deployed: 'green',
+  failed: 'red',
+  compile_failed: 'red',
+  errored: 'magenta',
+  timed_out: 'magenta',
+  running: 'blue',
+  building: 'blue',
+  compiling: 'blue',
+  deploying: 'blue',
+  canceled: 'yellow',
+};
+
+export const stateText = (state: string) => state.replaceAll('_', ' ');
+
+export const paintState = ({ paint }: Style, state: string, text = stateText(state)): string =>
+  paint(STATE_COLOURS[state] ?? 'dim', text);
+
+/** Replaces control characters, which names, messages and branches of others may contain. */
+export const plain = (text: string): string =>
+  text.replaceAll(/[\u0000-\u001f\u007f-\u009f\u2028\u2029]/g, '\ufffd');
+
+const COLOUR_CODES = /\x1b\[\d*m/g;
+const widthOf = (text: string) => [...text.replaceAll(COLOUR_CODES, '')].length;
+
+/** Rows with aligned columns. Cells may be painted. */
+export function table(rows: readonly (readonly string[])[]): string[] {
+  const widths: number[] = [];
+  for (const row of rows)
+    for (const [at, cell] of row.entries()) widths[at] = Math.max(widths[at] ?? 0, widthOf(cell));
+  return rows.map(row =>
+    row
+      .map((cell, at) =>
+        at === row.length - 1 ? cell : cell + ' '.repeat((widths[at] ?? 0) - widthOf(cell)),
+      )
+      .join('  ')
+      .trimEnd(),
+  );
+}
+
+/** `42 s`, `3 min 05 s`, `2 h 10 min`. */
+export function durationText(ms: number): string {
+  const seconds = Math.max(0, Math.round(ms / 1000));
+  if (seconds < 60) return `${seconds} s`;
+  const minutes = Math.floor(seconds / 60);
+  if (minutes < 60) return `${minutes} min ${String(seconds % 60).padStart(2, '0')} s`;
+  return `${Math.floor(minutes / 60)} h ${String(minutes % 60).padStart(2, '0')} min`;
+}
+
+/** `just now`, `5 min ago`, `3 h ago`, `2 days ago`. */
+export function ageText(time: string, nowMs = Date.now()): string {
+  const minutes = Math.floor((nowMs - Date.parse(time)) / 60_000);
+  if (minutes < 1) return 'just now';
+  if (minutes < 60) return `${minutes} min ago`;
+  const hours = Math.floor(minutes / 60);
+  if (hours < 48) return `${hours} h ago`;
+  return `${Math.floor(hours / 24)} days ago`;
+}
+
+/** One record on a line. */
+export const jsonLine = (record: unknown): string => `${JSON.stringify(record)}\n`;
+
+/** Writes to standard output, and waits while a slow reader has too much. */
+export async function write(text: string | Uint8Array): Promise<void> {
+  if (!process.stdout.write(text) && !process.stdout.destroyed)
+    await new Promise<void>(resolve => {
+      process.stdout.once('drain', resolve);
+      process.stdout.once('close', resolve);
+    });
+}

@@ -1,0 +1,84 @@
+// The type of a command of the command line, its help text, and what all commands print with. The administrator's commands
+// (src/cli) and those of the client (src/client) share it.
+
+import { createInterface } from 'node:readline/promises';
+
+/** Printed without a stack trace. Exit status 2. */
+export class UsageError extends Error {}
+
+/** Why a command cannot do its work. Printed without a stack trace. */
+export class CommandError extends Error {
+  readonly exitStatus: number;
+  constructor(message: string, exitStatus: number) {
+    super(message);
+    this.exitStatus = exitStatus;
+  }
+}
+
+export type Invocation = {
+  /** By name, with dashes. */
+  flags: ReadonlyMap<string, string>;
+  positionals: readonly string[];
+  environment: NodeJS.ProcessEnv;
+};
+
+/** A `flag` takes no value. A shell completes a `path`. */
+export type FlagKind = 'flag' | 'value' | 'path';
+
+export type Command = {
+  name: string;
+  summary: string;
+  /** `NAME`; `[NAME]` may be left out; `[NAME...]`, the last one, may be repeated. */
+  positionals: readonly string[];
+  /** Names without dashes. */
+  flags: Record<string, FlagKind>;
+  /** Flags by their letter. */
+  letters?: Record<string, string>;
+  /** The words that can be given as positionals, for completion. */
+  words?: () => readonly string[];
+  /** What --help says below the summary. */
+  help: readonly string[] | (() => readonly string[]);
+  /** Resolves with the exit status. */
+  run(invocation: Invocation): Promise<number>;
+};
+
+export const JSON_LINE = '  --json                prints JSON';
+
+export const helpLines = ({ help }: Command) => (typeof help === 'function' ? help() : help);
+
+export const usageOf = ({ name, positionals }: Command) => `assay ${[name, ...positionals].join(' ')}`;
+
+export const helpText = (command: Command): string =>
+  [`usage: ${usageOf(command)} [FLAGS]`, '', command.summary, '', ...helpLines(command)].join('\n');
+
+/** Returns the exit status of success. */
+export function printLines(...lines: readonly string[]): number {
+  process.stdout.write(lines.map(line => `${line}\n`).join(''));
+  return 0;
+}
+
+/** Prints the record with --json, else the lines. */
+export const print = ({ flags }: Invocation, record: unknown, lines: readonly string[]): number =>
+  printLines(...(flags.has('--json') ? [JSON.stringify(record)] : lines));
+
+/** Asks on the terminal; no answer is no. Without a terminal, throws a usage error with the text. */
+export async function askYesNo(question: string, withoutTerminal: string): Promise<boolean> {
+  const answer = await ask(question, withoutTerminal);
+  return /^y(es)?$/i.test(answer?.trim() ?? '');
+}
+
+/** Undefined if the input ended without an answer. */
+export async function ask(question: string, withoutTerminal: string): Promise<string | undefined> {
+  if (!process.stdin.isTTY) throw new UsageError(withoutTerminal);
+  const terminal = createInterface({ input: process.stdin, output: process.stderr });
+  const closed = new AbortController();
+  terminal.once('close', () => closed.abort());
+  try {
+    return await terminal.question(question, { signal: closed.signal });
+  } catch (error) {
+    if (closed.signal.aborted) return undefined;
+    throw error;
+  } finally {
+    terminal.close();
+  }
+}
