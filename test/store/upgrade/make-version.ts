@@ -25,6 +25,7 @@ import { hostname, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { startGitHost } from '../../../src/demo/git-host.ts';
+import { identityOf } from '../../../src/store/appliance.ts';
 import { databasePath, tlsDirectory } from '../../../src/store/data/paths.ts';
 import { openSqlite } from '../../../src/store/database/db.ts';
 import { steps } from '../../../src/store/database/migrations.ts';
@@ -33,6 +34,7 @@ import { runAssay, serve } from '../../cli/program.ts';
 import { clearDocker, docker } from '../../support/appliance.ts';
 import { basic, bearer, type Client, createClient, type Wire } from '../../support/client.ts';
 import { createJourney } from '../../support/journey.ts';
+import { makeAppliance, plantDependency } from '../../support/planted-dependency.ts';
 import { createRepository } from '../../support/repository.ts';
 import { openDependencies, tarOf } from '../../work/dependencies/fixture.ts';
 import {
@@ -88,6 +90,7 @@ async function make(): Promise<void> {
   writeFileSync(join(place, 'root/etc/motd'), 'Tools\n');
   execFileSync('tar', ['-cf', join(place, 'tools.tar'), '-C', join(place, 'root'), '.']);
   await run('image', 'import', join(place, 'tools.tar'), '--name', `${IMAGE}:1`);
+  await importDependency();
   mkdirSync(join(data, 'ssh'), { recursive: true, mode: 0o700 });
   writeFileSync(join(data, 'ssh/config'), gitHost.clientConfig(GIT_HOST));
   instance = readDatabase(sqlite =>
@@ -152,6 +155,19 @@ async function make(): Promise<void> {
     { cwd: place, stdio: ['ignore', openSync(archive, 'w'), 'inherit'] },
   );
   process.stdout.write(`${archive}: ${statSync(archive).size} bytes, ${answers.length} answers\n`);
+}
+
+/** From another appliance, which is then trusted. */
+async function importDependency(): Promise<void> {
+  const other = join(place, 'other');
+  const appliance = makeAppliance(other);
+  await plantDependency(appliance, other, { name: 'Imported' });
+  const { fingerprint } = identityOf(appliance.db);
+  appliance.db.close();
+  const file = join(place, 'imported.assay');
+  const exported = await runAssay(['dependency', 'export', 'Imported', file, '--data', other]);
+  assert.equal(exported.status, 0, exported.stderr);
+  await run('dependency', 'import', file, '--trust', fingerprint, '--owner', 'owner@example.org');
 }
 
 async function addAccount(email: string, ...flags: string[]): Promise<KeptAccount> {
@@ -318,6 +334,17 @@ async function fill(client: Client, as: string, memberAs: string): Promise<KeptA
     form: { ...unused, name: 'Website' },
   });
   assert.equal(ofMember.status, 201, ofMember.text);
+  // The member keeps using the version that was shared, with the one that it relates to.
+  await ask('POST', `/dependencies/${tool}/share`);
+  const memberProject = `/projects/${ofMember.record.id_str}`;
+  const asMember = async (path: string, form: Record<string, string>) => {
+    const answer = await client.call('POST', `${memberProject}${path}`, { as: memberAs, form });
+    assert.equal(answer.status, 201, answer.text);
+    return answer.record.id_str;
+  };
+  const memberSuite = await asMember('/suites', { name: 'Uses the tool', command: 'tool' });
+  await asMember(`/suites/${memberSuite}/dependencies`, { dependency_id: tool });
+  await ask('POST', `/dependencies/${tool}/unshare`);
 
   const invite = async (email: string) =>
     new URL((await project.ask('POST', '/collaborators', { email })).sign_in_url as string);
