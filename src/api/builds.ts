@@ -1,36 +1,71 @@
 // Endpoints for build requests, commits, builds and their logs.
 
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import {
   buildRequestShape,
   buildShape,
   commitItemShape,
   commitShape,
+  logTimesShape,
   presentBuild,
   presentBuildRequest,
   presentCommit,
   presentCommitItem,
+  presentRequestDetails,
   presentSuiteDecision,
   suiteDecisionShape,
 } from '../contract/records/build.ts';
+import { admit } from '../domain/access.ts';
+import { type BuildRequestState, buildRequestMachine } from '../domain/build.ts';
 import { checkCommitRef } from '../domain/names.ts';
 import { refusal } from '../domain/refusal.ts';
 import {
   type Build,
+  type BuildRequest,
   createBuildRequest,
   findBuild,
   findBuildRequest,
   listBuildRequests,
   listBuildsOfCommit,
   listCommits,
+  listPageOfRequest,
   listSuiteDecisions,
   rerunBuild,
 } from '../store/builds.ts';
 import { cancelBuild, cancelBuildRequest } from '../store/cancels.ts';
 import { buildLogPath } from '../store/data/paths.ts';
+import type { Db } from '../store/database/db.ts';
+import { listNewestBuilds } from '../store/newest-builds.ts';
+import { findCommitHeads } from '../store/overview.ts';
 import { findSuite } from '../store/suites.ts';
 import { endpoint, listing, type Services } from './endpoint.ts';
-import { required } from './fields.ts';
-import { respondLog } from './log.ts';
+import { flag, optional, required, wholeNumber } from './fields.ts';
+import { listLogSeconds, respondLog } from './log.ts';
+
+const MAX_OFFSET = 999_999_999_999_999;
+const requestStates = Object.keys(buildRequestMachine) as BuildRequestState[];
+
+const detailsField = flag(
+  'Whether to add the branch, the end, the commit and the states of the suites; needs the scope `commits` too.',
+);
+
+async function presentDetailed(db: Db, requests: readonly BuildRequest[]) {
+  const commits = findCommitHeads(
+    db,
+    requests.map(({ commitId }) => commitId).filter(id => id !== null),
+  );
+  const presented = new Map<bigint, ReturnType<typeof presentBuildRequest>>();
+  for (const request of requests) {
+    const commit = request.commitId === null ? undefined : commits.get(request.commitId);
+    presented.set(request.id, {
+      ...presentBuildRequest(request),
+      ...presentRequestDetails(request, commit, listNewestBuilds(db, request.id)),
+    });
+    // Requests with a thousand suites take a while: let other calls run in between.
+    await nextTurn();
+  }
+  return presented;
+}
 
 const present =
   ({ waiting }: Services) =>
@@ -44,9 +79,21 @@ export const builds = {
     summary: "Lists the project's build requests",
     access: 'sees',
     scope: 'build_requests',
+    query: {
+      branch: optional({ doc: 'Only those that were requested for this branch.', example: 'main' }),
+      state: optional({ doc: 'Only those in this state.', oneOf: requestStates }),
+      details: detailsField,
+    },
     response: { list: buildRequestShape },
-    handle: ({ db, project, page }) =>
-      listing(page, listBuildRequests(db, project.id, page), presentBuildRequest),
+    handle: async call => {
+      const { db, project, page, query } = call;
+      if (!query.details)
+        return listing(page, listBuildRequests(db, project.id, page, query), presentBuildRequest);
+      admit(call.caller, 'commits');
+      const rows = listBuildRequests(db, project.id, page, query);
+      const detailed = await presentDetailed(db, rows.slice(0, page.limit));
+      return listing(page, rows, row => detailed.get(row.id) ?? presentBuildRequest(row));
+    },
   }),
   createRequest: endpoint({
     method: 'POST',
@@ -73,8 +120,26 @@ export const builds = {
     summary: 'Returns a build request',
     access: 'sees',
     scope: 'build_requests',
+    query: { details: detailsField },
     response: { record: buildRequestShape },
-    handle: ({ buildRequest }) => presentBuildRequest(buildRequest),
+    handle: async ({ db, caller, buildRequest, query }) => {
+      if (!query.details) return presentBuildRequest(buildRequest);
+      admit(caller, 'commits');
+      return (await presentDetailed(db, [buildRequest])).get(buildRequest.id);
+    },
+  }),
+  listOfRequest: endpoint({
+    method: 'GET',
+    path: '/projects/:project_id/build_requests/:build_request_id/builds',
+    summary: 'Lists the builds of a build request with the names of their suites; reruns too',
+    access: 'sees',
+    scope: 'commits',
+    response: { list: buildShape },
+    handle: call =>
+      listing(call.page, listPageOfRequest(call.db, call.buildRequest.id, call.page), build => ({
+        ...present(call)(build),
+        suite: build.suiteName,
+      })),
   }),
   cancelRequest: endpoint({
     method: 'POST',
@@ -141,6 +206,18 @@ export const builds = {
     scope: 'commits',
     response: { media: 'text/plain', description: 'The log, byte for byte.', ranges: true },
     handle: ({ dataDirectory, build, request }) => respondLog(request, buildLogPath(dataDirectory, build.id)),
+  }),
+  logTimes: endpoint({
+    method: 'GET',
+    path: '/projects/:project_id/builds/:build_id/log/times',
+    summary: 'Returns when the log was written',
+    access: 'sees',
+    scope: 'commits',
+    query: { from: wholeNumber('Only what is after this byte of the log.', 0, MAX_OFFSET) },
+    response: { record: logTimesShape },
+    handle: async ({ dataDirectory, build, query }) => ({
+      times: await listLogSeconds(buildLogPath(dataDirectory, build.id), query.from ?? 0),
+    }),
   }),
   cancel: endpoint({
     method: 'POST',

@@ -1,8 +1,9 @@
-// Responds with a log as plain text, whole or a range of bytes, streamed from the file.
+// Responds with a log as plain text, whole or a range of bytes, streamed from the file. Lists when it was written.
 
 import { createReadStream } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { Readable } from 'node:stream';
+import { type LogTime, readLogTimes } from '../store/data/log-file.ts';
 import { readRange } from './http/range.ts';
 
 export async function respondLog(request: Request, path: string): Promise<Response> {
@@ -39,4 +40,29 @@ async function sizeOf(path: string): Promise<number> {
     if ((error as NodeJS.ErrnoException).code === 'ENOENT') return 0;
     throw error;
   }
+}
+
+/** When the bytes from `start` up to `end` were written. Empty if there is no log. */
+export async function listLogTimes(path: string, start: number, end?: number): Promise<LogTime[]> {
+  try {
+    return await readLogTimes(path, { start, ...(end !== undefined && { end }) });
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return [];
+    throw error;
+  }
+}
+
+/** The last write of each second after `start`: a log may have been written line by line. */
+export async function listLogSeconds(
+  path: string,
+  start: number,
+): Promise<[endOffset: number, atMs: number][]> {
+  const times = await listLogTimes(path, start);
+  const second = ({ atMs }: LogTime) => Math.floor(atMs / 1000);
+  return times
+    .filter((time, at) => {
+      const next = times[at + 1];
+      return !next || second(next) !== second(time);
+    })
+    .map(({ endOffset, atMs }) => [endOffset, atMs]);
 }

@@ -161,6 +161,12 @@ const byRecord: Record<string, Record<string, unknown>> = {
   ImageChange: { before: 'host', before_id: HOST, after: 'host', after_id: HOST, changed: false },
   InvitedCollaborator: { sign_in_url: `${SERVER}/ui/welcome?link=Vn3…` },
   LimitChange: { name: 'MEMORY', before: 2_147_483_648, after: 2_147_483_648, changed: false },
+  LogTimes: {
+    times: [
+      [512, 1_800_000_000_000],
+      [2_048, 1_800_000_001_000],
+    ],
+  },
   LogChange: { cut_because: null },
   RangeCommit: { subject: 'Fix the footer' },
   RelatedDependency: { name: 'openssl' },

@@ -1,7 +1,8 @@
 // Build requests, commits and builds. transition.ts changes their states.
 
 import { randomBytes } from 'node:crypto';
-import { and, desc, eq, lt, sql } from 'drizzle-orm';
+import { and, desc, eq, lt, or, sql } from 'drizzle-orm';
+import type { BuildRequestState } from '../domain/build.ts';
 import { addCounts, type TestCounts } from '../domain/result/test-result.ts';
 import { BUILDS_PER_BATCH, cancelBuild, findCancel } from './cancels.ts';
 import { cached, type Db, insertInto } from './database/db.ts';
@@ -93,14 +94,29 @@ export function findBuildRequest(db: Db, projectId: bigint, id: bigint): BuildRe
     .get();
 }
 
-export function listBuildRequests(db: Db, projectId: bigint, page: Page): BuildRequest[] {
-  return db.orm
-    .select()
-    .from(buildRequests)
-    .where(and(eq(buildRequests.projectId, projectId), olderThan(buildRequests.id, page)))
-    .orderBy(desc(buildRequests.id))
-    .limit(limitWithNext(page))
-    .all();
+export function listBuildRequests(
+  db: Db,
+  projectId: bigint,
+  page: Page,
+  filter: { branch?: string | undefined; state?: BuildRequestState | undefined } = {},
+): BuildRequest[] {
+  const { branch, state } = filter;
+  return listPage(
+    db,
+    buildRequests,
+    and(
+      eq(buildRequests.projectId, projectId),
+      state === undefined ? undefined : eq(buildRequests.buildState, state),
+      // Before the fetch, only commit_ref says which branch it is for.
+      branch === undefined
+        ? undefined
+        : or(
+            eq(buildRequests.branch, branch),
+            and(eq(buildRequests.branch, ''), eq(buildRequests.tag, ''), eq(buildRequests.commitRef, branch)),
+          ),
+    ),
+    page,
+  );
 }
 
 /** The request that determines the state of the commit. */
@@ -376,6 +392,10 @@ export function findBuild(db: Db, projectId: bigint, id: bigint): Build | undefi
 
 export function listBuildsOfCommit(db: Db, commitId: bigint, page: Page): Build[] {
   return listPage(db, builds, eq(builds.commitId, commitId), page);
+}
+
+export function listPageOfRequest(db: Db, requestId: bigint, page: Page): Build[] {
+  return listPage(db, builds, eq(builds.buildRequestId, requestId), page);
 }
 
 export function listBuildsOfRequest(db: Db, requestId: bigint): Build[] {

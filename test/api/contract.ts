@@ -193,6 +193,8 @@ export const additionalEndpoints: Row[] = [
   },
   post(`${P}/collaborators/:collaborator_id/invitation`, 'owner', 'projects'),
   get(`${P}/commits/:commit_id/suites`, 'both', 'commits'),
+  get(`${P}/build_requests/:build_request_id/builds`, 'both', 'commits'),
+  get(`${B}/log/times`, 'both', 'commits'),
   put(N, 'both', 'notifications', () => ({ 'options[url]': 'https://hooks.example.org/ci' })),
   post(`${N}/test`, 'both', 'notifications'),
   post(`${N}/enable`, 'both', 'notifications', undefined, 200),

@@ -53,6 +53,10 @@ const lists: Record<string, { path: () => string; add: () => Promise<bigint> | b
     path: () => `${project()}/commits/${planted.commit_id}/builds`,
     add: () => create(`${project()}/builds/${planted.build_id}/rerun`, {}),
   },
+  'builds of a request': {
+    path: () => `${project()}/build_requests/${planted.build_request_id}/builds`,
+    add: () => create(`${project()}/builds/${planted.build_id}/rerun`, {}),
+  },
   suites: { path: () => `${project()}/suites`, add: () => create(`${project()}/suites`, suiteForm()) },
   rules: { path: () => `${suite()}/rules`, add: () => create(`${suite()}/rules`, ruleForm()) },
   variables: {
@@ -132,7 +136,7 @@ test('every paged list of the contract is tested here', () => {
   for (const row of contract.filter(one => one.method === 'GET'))
     if (
       /(s|requests)$/.test(row.path) &&
-      !/(ping|events|metrics|tests|artifacts|files|suites\/:suite_id\/dependencies|:commit_id\/suites)$/.test(
+      !/(ping|events|metrics|times|tests|artifacts|files|suites\/:suite_id\/dependencies|:commit_id\/suites)$/.test(
         row.path,
       )
     )
@@ -337,6 +341,27 @@ test("a commit's builds include reruns, newest first", async () => {
   const { list } = await get(`/projects/${there.project_id}/commits/${there.commit_id}/builds`);
   assert.deepEqual(idsOf(list).slice(1), [again.id, first.id]);
   assert.equal(list[0]?.build_request_id, second.id);
+});
+
+test('build requests are listed by branch and by state, also before they are fetched', async () => {
+  const there = app.plant();
+  const row = findProject(app.db, there.project_id);
+  assert(row);
+  const path = `/projects/${there.project_id}/build_requests`;
+  const waiting = createBuildRequest(app.db, row, 'topic', 'owner@example.org');
+  const tagged = createBuildRequest(app.db, row, 'v1', 'owner@example.org');
+  app.db.write(() => {
+    moveRequest(app.db, tagged.id, 'fetch');
+    moveRequest(app.db, tagged.id, 'skip', { tag: 'v1' });
+  });
+  const listed = async (query: string) => idsOf((await get(`${path}?${query}`)).list);
+  assert.deepEqual(await listed('branch=topic'), [waiting.id]);
+  assert.deepEqual(await listed('branch=v1'), [], 'a tag is no branch');
+  assert.deepEqual(await listed('branch=main'), [there.build_request_id]);
+  assert.deepEqual(await listed('state=skipped'), [tagged.id]);
+  assert.deepEqual(await listed('branch=topic&state=skipped'), []);
+  const refusedState = await get(`${path}?state=sad`);
+  assert.deepEqual([refusedState.status, refusedState.json], [403, errors('state', 'invalid_format')]);
 });
 
 test('an unpaid account lists the projects that it collaborates on, but not its own', async () => {

@@ -222,6 +222,37 @@ test('a build has the same fields in the list of its commit and alone', async ()
   assert.equal(ok(await get(`${project()}/builds/${again.id}`)).record.error, 'The image is gone.');
 });
 
+test('a build request has its commit and the states of its suites if details are wanted', async () => {
+  const path = `${project()}/build_requests`;
+  const plainRecord = ok(await get(`${path}/${planted.build_request_id}`)).record;
+  const { commit, suites, branch, finished_at, ...rest } = ok(
+    await get(`${path}/${planted.build_request_id}?details=true`),
+  ).record;
+  assert.deepEqual(rest, plainRecord);
+  assert.equal(branch, 'main');
+  assert(finished_at === null || typeof finished_at === 'string');
+  const { ref, ...others } = commit as Wire;
+  assert.match(ref as string, /^[0-9a-f]{40}$/);
+  assert.deepEqual(others, { subject: 'Fix the roof', scm_author_name: 'Ada' });
+  const newest = ok(await get(`${path}/${planted.build_request_id}/builds`)).list[0] as Wire;
+  const isBad = newest.build_state === 'errored';
+  assert.deepEqual(suites, {
+    enqueued: 0,
+    running: 0,
+    passed: isBad ? 0 : 1,
+    failed: 0,
+    errored: isBad ? 1 : 0,
+    timed_out: 0,
+    canceled: 0,
+    not_passed: isBad ? [newest.suite] : [],
+  });
+  const listed = ok(await get(`${path}?details=true`)).list.find(({ id }) => id === plainRecord.id);
+  assert.deepEqual(listed?.suites, suites);
+  const narrow = app.token(app.people.owner, 'build_requests');
+  assert.equal((await app.client.get(path, narrow)).status, 200);
+  assert.equal((await app.client.get(`${path}?details=true`, narrow)).status, 401);
+});
+
 test('a commit shows why each suite ran or not', async () => {
   const [decision] = ok(await get(`${project()}/commits/${planted.commit_id}/suites`)).list;
   assert.deepEqual(

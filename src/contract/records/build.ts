@@ -6,6 +6,7 @@ import {
   buildMachine,
   buildRequestMachine,
   type CommitState,
+  isRerunCandidate,
 } from '../../domain/build.ts';
 import type { TestCounts } from '../../domain/result/test-result.ts';
 import { type RequestTrigger, requestTriggers } from '../../domain/trigger/trigger.ts';
@@ -39,8 +40,37 @@ export const buildRequestShape = record(
     ...idPairShape('trigger_id', 'Present when a trigger started it.'),
     pushed_by: shape.string('Present when the forge said who pushed. Not verified.'),
     pull_request: shape.integer('Present for a pull request from a fork: its number.'),
+    branch: shape.string(
+      'Present with `details`: the branch that commit_ref names; empty for a tag, a hash, or before the fetch.',
+    ),
+    finished_at: shape.nullable(shape.time('Present with `details`: when it ended.')),
+    commit: record('CommitSummary', {
+      ref: shape.string('The full hash.'),
+      subject: shape.string('The first line of its message.'),
+      scm_author_name: shape.string('Author.'),
+    }),
+    suites: record('SuiteCounts', {
+      ...Object.fromEntries(
+        Object.keys(buildMachine).map(state => [
+          state,
+          shape.integer(`How many suites are ${state.replace('_', ' ')}, by their newest build.`),
+        ]),
+      ),
+      not_passed: shape.list(shape.string('A suite that failed, errored or timed out; the first 10.')),
+    }),
   },
-  ['error', 'trigger', 'trigger_id', 'trigger_id_str', 'pushed_by', 'pull_request'],
+  [
+    'error',
+    'trigger',
+    'trigger_id',
+    'trigger_id_str',
+    'pushed_by',
+    'pull_request',
+    'branch',
+    'finished_at',
+    'commit',
+    'suites',
+  ],
 );
 
 type BuildRequestRow = {
@@ -72,6 +102,38 @@ export function presentBuildRequest(request: BuildRequestRow) {
     }),
     ...(request.pushedBy !== null && { pushed_by: request.pushedBy }),
     ...(request.pullRequest !== null && { pull_request: request.pullRequest }),
+  };
+}
+
+const MAX_NAMES = 10;
+
+/** What `details` adds: `newest` has the newest build of each suite. */
+export function presentRequestDetails(
+  request: { branch: string; finishedAt: number | null },
+  commit: { ref: string; message: string; authorName: string } | undefined,
+  newest: readonly { suiteName: string; state: BuildState }[],
+) {
+  const states = Object.keys(buildMachine) as BuildState[];
+  const counts = Object.fromEntries(
+    states.map(state => [state, newest.filter(build => build.state === state).length]),
+  ) as Record<BuildState, number>;
+  return {
+    branch: request.branch,
+    finished_at: wireTimeOrNull(request.finishedAt),
+    ...(commit && {
+      commit: {
+        ref: commit.ref,
+        subject: commit.message.split('\n', 1)[0] as string,
+        scm_author_name: commit.authorName,
+      },
+    }),
+    suites: {
+      ...counts,
+      not_passed: newest
+        .filter(({ state }) => isRerunCandidate(state))
+        .slice(0, MAX_NAMES)
+        .map(({ suiteName }) => suiteName),
+    },
   };
 }
 
@@ -134,6 +196,14 @@ const evaluatedRule = record('EvaluatedRule', {
   holds: shape.boolean('Whether the rule holds.'),
   saw: { type: ['string', 'array'], items: { type: 'string' }, description: 'The value of the attribute.' },
 });
+export const logTimesShape = record('LogTimes', {
+  times: shape.list({
+    ...shape.list(shape.integer('An offset in bytes, or a time in milliseconds since 1970.')),
+    description:
+      'The length that the log had at a time, and that time: the last write of each second. What is between two lengths was written between the times.',
+  }),
+});
+
 export const suiteDecisionShape = record('SuiteDecision', {
   ...idPairShape('suite_id', 'The suite.'),
   suite: shape.string('Its name.'),
@@ -196,8 +266,9 @@ export const buildShape = record(
     artifacts_truncated: shape.boolean('Present, and true, when files were left out because of a limit.'),
     keep: shape.boolean('Present, and true, when the artifacts are kept until somebody deletes them.'),
     tests: testCountsShape,
+    suite: shape.string('Present in the list of the builds of a request: the name of the suite.'),
   },
-  ['error', 'waiting', 'artifacts', 'artifacts_bytes', 'artifacts_truncated', 'keep', 'tests'],
+  ['error', 'waiting', 'artifacts', 'artifacts_bytes', 'artifacts_truncated', 'keep', 'tests', 'suite'],
 );
 
 export type BuildRow = {

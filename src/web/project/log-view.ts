@@ -6,8 +6,9 @@ import { html } from 'hono/html';
 import type { Endpoint } from '../../api/endpoint.ts';
 import { type LogSource, lastEventIdHeader, resumeOffset, streamLog } from '../../api/firehose.ts';
 import { streamResponse } from '../../api/http/stream.ts';
+import { listLogSeconds, listLogTimes } from '../../api/log.ts';
 import type { Caller } from '../../domain/access.ts';
-import { type LogTime, logSize, readLogTimes, timeOf } from '../../store/data/log-file.ts';
+import { logSize, timeOf } from '../../store/data/log-file.ts';
 import { formatSize } from '../frame/components.ts';
 import { commonHeaders } from '../frame/headers.ts';
 import { openPageStream } from '../frame/page-stream.ts';
@@ -116,32 +117,12 @@ export async function respondLogTimes(visit: Visit, path: string): Promise<Respo
   const offsets = query.get('at');
   const times =
     offsets === null
-      ? bySecond(await timesOf(path, resumeOffset(query.get('from') ?? '')))
+      ? await listLogSeconds(path, resumeOffset(query.get('from') ?? ''))
       : await Promise.all(
           offsets
             .split(',', MAX_OFFSETS)
             .map(resumeOffset)
-            .map(async at => timeOf(await timesOf(path, at, at + 1), at) ?? null),
+            .map(async at => timeOf(await listLogTimes(path, at, at + 1), at) ?? null),
         );
   return Response.json({ times }, { headers: { ...commonHeaders, 'cache-control': 'no-store' } });
-}
-
-async function timesOf(path: string, start: number, end?: number): Promise<LogTime[]> {
-  try {
-    return await readLogTimes(path, { start, ...(end !== undefined && { end }) });
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return [];
-    throw error;
-  }
-}
-
-/** Keeps only the last write of each second: a log may have been written line by line. */
-function bySecond(times: readonly LogTime[]): [endOffset: number, atMs: number][] {
-  const second = ({ atMs }: LogTime) => Math.floor(atMs / 1000);
-  return times
-    .filter((time, at) => {
-      const next = times[at + 1];
-      return !next || second(next) !== second(time);
-    })
-    .map(({ endOffset, atMs }) => [endOffset, atMs]);
 }
