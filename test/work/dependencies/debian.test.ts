@@ -1,17 +1,18 @@
-// Real software from Debian's source packages: a library, an interpreter and a daemon; uploaded, compiled, used.
+// Real software from Debian's source packages: a library and an interpreter; uploaded, compiled, used. Larger programs, and
+// daemons, are in test/recipes.
 import assert from 'node:assert/strict';
 import { after, before, suite, test } from 'node:test';
 import { type Appliance, startAppliance } from '../../support/appliance.ts';
 import { type DebianSources, fetchSources } from '../../support/debian-sources.ts';
 import { type DependencyFixture, openDependencies, PREFIX, useIn } from './fixture.ts';
 
-suite('Debian’s sources', { concurrency: 3 }, () => {
+suite('Debian’s sources', { concurrency: 2 }, () => {
   let appliance: Appliance;
   let fixture: DependencyFixture;
   let sources: DebianSources;
   before(async () => {
-    sources = await fetchSources('zlib', 'lua5.4', 'redis');
-    appliance = await startAppliance({ concurrency: 4, compileSlots: 3 });
+    sources = await fetchSources('zlib', 'lua5.4');
+    appliance = await startAppliance({ concurrency: 4, compileSlots: 2 });
     fixture = openDependencies(appliance);
   });
   after(() => appliance?.close());
@@ -55,27 +56,5 @@ suite('Debian’s sources', { concurrency: 3 }, () => {
     );
     assert.equal(build.build_state, 'passed', log);
     assert.match(log, /^Lua 5\.4\t42\n\/opt\/lua\/bin\/lua$/m);
-  });
-
-  test('Redis compiles, is started by its launch command, and answers a suite', async () => {
-    const { archive, root } = sources('redis');
-    const id = await fixture.compiled(archive, {
-      name: 'redis',
-      prefix: '/opt/redis',
-      source: root,
-      command:
-        'make -C src redis-server redis-cli MALLOC=libc OPTIMIZATION=-O0 DEBUG= >/dev/null && install -D -t /opt/redis/bin src/redis-server src/redis-cli',
-      launch_command:
-        'redis-server --port 7379 --dir /tmp --daemonize yes && while ! redis-cli -p 7379 ping; do sleep 0.1; done',
-    });
-    const { build, log } = await useIn(
-      await appliance.project(),
-      [id],
-      'redis-cli -p 7379 set greeting hello && redis-cli -p 7379 get greeting',
-    );
-    assert.equal(build.build_state, 'passed', log);
-    assert.match(log, /\[assay\] launch redis: /);
-    assert.match(log, /^PONG$/m);
-    assert.match(log, /^OK\nhello$/m);
   });
 });
