@@ -2,5 +2,6 @@
 
 import type { Command } from '../command/command.ts';
 import { api } from './commands/api.ts';
+import { builds } from './commands/builds.ts';
 
-export const clientCommands: readonly Command[] = [api];
+export const clientCommands: readonly Command[] = [builds, api];

@@ -66,6 +66,35 @@ export function table(rows: readonly (readonly string[])[]): string[] {
   );
 }
 
+/** Cuts the cells of these columns, down to the given widths, so that the rows fit the width of the terminal. */
+export function fitRows(
+  { isTerminal, columns }: Style,
+  rows: readonly (readonly string[])[],
+  least: Readonly<Record<number, number>>,
+): string[][] {
+  const widths: number[] = [];
+  for (const row of rows)
+    for (const [at, cell] of row.entries()) widths[at] = Math.max(widths[at] ?? 0, widthOf(cell));
+  let excess = isTerminal ? widths.reduce((sum, width) => sum + width + 2, -2) - columns : 0;
+  while (excess > 0) {
+    const [widest] = Object.entries(least)
+      .map(([at, min]) => ({ at: Number(at), spare: (widths[Number(at)] ?? 0) - min }))
+      .sort((a, b) => b.spare - a.spare);
+    if (!widest || widest.spare <= 0) break;
+    widths[widest.at] = (widths[widest.at] ?? 0) - 1;
+    excess -= 1;
+  }
+  return rows.map(row =>
+    row.map((cell, at) => cut(cell, at in least ? (widths[at] ?? 0) : Number.MAX_VALUE)),
+  );
+}
+
+/** With an ellipsis if it is longer. */
+export const cut = (text: string, width: number): string => {
+  const characters = [...text];
+  return characters.length > width ? `${characters.slice(0, Math.max(0, width - 1)).join('')}…` : text;
+};
+
 /** `42 s`, `3 min 05 s`, `2 h 10 min`. */
 export function durationText(ms: number): string {
   const seconds = Math.max(0, Math.round(ms / 1000));
