@@ -63,8 +63,8 @@ export function programPath(): Promise<string> {
 function removeOld(directory: string): void {
   for (const { name, parentPath } of readdirSync(directory, { withFileTypes: true })) {
     const path = join(parentPath, name);
-    if (name !== 'build' && Date.now() - statSync(path).mtimeMs > 3_600_000)
-      rmSync(path, { recursive: true, force: true });
+    const madeAt = statSync(path, { throwIfNoEntry: false })?.mtimeMs ?? Date.now();
+    if (name !== 'build' && Date.now() - madeAt > 3_600_000) rmSync(path, { recursive: true, force: true });
   }
 }
 

@@ -1,15 +1,13 @@
 // A real Chromium, and the checks for every page: no console error, no request to other hosts, no horizontal scrolling
-// at 390 px, no serious finding of axe; with a screenshot of each page.
+// at 390 px, no serious finding of axe. With SCREENSHOTS=DIRECTORY, each page is saved as a picture.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
-import { mkdir } from 'node:fs/promises';
 import { createRequire } from 'node:module';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type Browser, type BrowserContext, chromium, type Page } from 'playwright-core';
 
 const axeSource = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
-const screenshots = process.env.SCREENSHOTS ?? join(tmpdir(), 'assay-screenshots');
+const screenshots = process.env.SCREENSHOTS;
 const DEADLINE_MS = 60_000;
 /** Caused by the machine: other tests create and remove Docker networks. */
 const networkChange = /ERR_NETWORK_CHANGED|interrupted by another navigation/;
@@ -34,7 +32,7 @@ export type Person = {
   context: BrowserContext;
   /** Opens a path of the application and waits until it has loaded. */
   go(path: string): Promise<void>;
-  /** Runs all checks on the current page, wide and narrow, and saves screenshots as `name`. */
+  /** Runs all checks on the current page, wide and narrow. `name` is the name of the screenshots. */
   inspect(name: string): Promise<void>;
   /** Fails if there was a console error or a request to another host. Called by `inspect` and `close`. */
   check(): void;
@@ -86,16 +84,16 @@ export async function openBrowser(
     },
     async inspect(name) {
       await page.waitForLoadState();
-      await mkdir(screenshots, { recursive: true });
       for (const [width, height] of [
         [1280, 800],
         [390, 844],
       ] as const) {
         await page.setViewportSize({ width, height });
-        await page.screenshot({
-          path: join(screenshots, `${name}-${width}${options.dark ? '-dark' : ''}.png`),
-          fullPage: true,
-        });
+        if (screenshots !== undefined)
+          await page.screenshot({
+            path: join(screenshots, `${name}-${width}${options.dark ? '-dark' : ''}.png`),
+            fullPage: true,
+          });
         if (options.scripts === false) continue;
         const wide = await page.evaluate('document.documentElement.scrollWidth');
         assert.ok(
@@ -124,7 +122,9 @@ type Finding = { id: string; impact: string | null; nodes: { html: string; failu
 /** Evaluated over the debugger, which bypasses the Content-Security-Policy of the page. */
 async function seriousFindings(page: Page): Promise<string[]> {
   await page.evaluate(axeSource);
-  const found = (await page.evaluate('axe.run(document).then(result => result.violations)')) as Finding[];
+  const found = (await page.evaluate(
+    "axe.run(document, { resultTypes: ['violations'] }).then(result => result.violations)",
+  )) as Finding[];
   return found
     .filter(({ impact }) => impact === 'serious' || impact === 'critical')
     .flatMap(({ id, nodes }) => nodes.map(node => `${id}: ${node.html} ${node.failureSummary ?? ''}`));
