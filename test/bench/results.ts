@@ -74,6 +74,7 @@ try {
       'for d in $(seq 100); do mkdir $d; for f in $(seq 100); do echo "<p>page $f of $d</p> <p>covered: line $f</p>" >$d/$f.html; done; done',
     );
   if (wanted('reports')) await benchReports();
+  if (wanted('cases')) await buildWithCases();
   if (wanted('search')) await benchSearch();
   showLoad('after');
 } finally {
@@ -90,6 +91,52 @@ process.exitCode = exitStatus();
 function readInstance(): string {
   using sqlite = openSqlite(databasePath(data));
   return sqlite.prepare("SELECT value FROM facts WHERE name = 'instance'").pluck().get() as string;
+}
+
+/** A build whose report has 100,000 test cases, to its verdict: how long others wait, and memory. */
+async function buildWithCases(): Promise<void> {
+  const project = await journey.project();
+  const command = `awk 'BEGIN { print "<testsuite>"; for (i = 0; i < 100000; i++) printf "<testcase classname=\\"com.example.module%d.CartTest\\" name=\\"test_total_%d\\" time=\\"0.0%d\\">%s</testcase>\\n", i / 100, i, i % 90, i % 50 ? "" : "<failure message=\\"expected 1 but was 2\\">at Cart.java</failure>"; print "</testsuite>" }' >/srv/artifacts/report.xml; date "+stamp %s.%N"`;
+  await project.suite({ command });
+  const waits: number[] = [];
+  const grown: number[] = [];
+  for (let round = 0; round < rounds; round++) {
+    const { id_str: id } = await project.buildOf(await project.request());
+    await project.logHas(id as string, 'stamp ');
+    const idleBytes = residentBytesOf(pid);
+    let peakBytes = idleBytes;
+    let longestMs = 0;
+    let isFinished = false;
+    const finished = project.finishedBuild(id as string).finally(() => {
+      isFinished = true;
+    });
+    while (!isFinished) {
+      const askedAt = performance.now();
+      await server.ask('GET', '/ping');
+      longestMs = Math.max(longestMs, performance.now() - askedAt);
+      peakBytes = Math.max(peakBytes, residentBytesOf(pid));
+      await new Promise(resolve => setTimeout(resolve, SAMPLE_MS));
+    }
+    const { tests } = (await finished) as { tests?: { passed: number } };
+    if (tests?.passed !== 98_000) throw new Error(`the tests were not recorded: ${JSON.stringify(tests)}`);
+    waits.push(longestMs);
+    grown.push(peakBytes - idleBytes);
+  }
+  console.log(`100,000 test cases of a build: longest wait for /ping ${waits.map(Math.round).join(', ')} ms`);
+  report(
+    '100,000 test cases of a build: longest wait of another request',
+    Math.min(...waits),
+    '≤',
+    50,
+    ' ms',
+  );
+  report(
+    "100,000 test cases of a build: growth of the server's memory",
+    median(grown) / MIB,
+    '≤',
+    60,
+    ' MiB',
+  );
 }
 
 /** The command makes the files in /srv/artifacts. */

@@ -25,6 +25,7 @@ import { createNotification } from '../../src/store/notifications.ts';
 import { createProject, type Project } from '../../src/store/projects.ts';
 import { createRule, createSuite } from '../../src/store/suites.ts';
 import { moveRequest } from '../../src/store/transition.ts';
+import { addReport, reported } from '../store/result/reported.ts';
 import { commitFields } from '../support/app.ts';
 import { freePort } from '../support/ports.ts';
 import { createRepository } from '../support/repository.ts';
@@ -54,6 +55,8 @@ const COMMITS_SHOWN = 25;
 const FILES_CHANGED = 50;
 const RULES = 2;
 const OLD_ROWS = 200_000;
+const TESTS = 100_000;
+const FAILING_EVERY = 50;
 const isChosen = (name: string) => chosen.length === 0 || chosen.includes(name);
 
 const sleep = (ms: number) => new Promise(resolve => setTimeout(resolve, ms));
@@ -86,6 +89,7 @@ writeFileSync(join(data, 'ssh', 'config'), sshd.clientConfig);
 createDataDirectory(data);
 const db = openData(data);
 const world = db.write(() => fill(db));
+const tested = await fillTests();
 db.sqlite.pragma('wal_checkpoint(TRUNCATE)');
 console.log(
   `${PROJECTS} waiting projects, ${SUITES} suites with ${RULES} rules each, ${BUILDS} builds in one request, ` +
@@ -241,6 +245,7 @@ process.exitCode = exitStatus();
 
 function pages(): [name: string, path: string, mostBytes: number][] {
   const wide = `/ui/projects/${world.wide.id}`;
+  const results = `/projects/${tested.project}`;
   const mostBytes = 1_000_000;
   return [
     [`page of a project with ${SUITES} suites`, wide, mostBytes],
@@ -248,10 +253,41 @@ function pages(): [name: string, path: string, mostBytes: number][] {
     ['page of its suites with a dry run', `${wide}/suites?commit=${world.decidedCommit}`, mostBytes],
     ['page of a commit', `${wide}/commits/${world.decidedCommit}`, mostBytes],
     ['page of a build', `${wide}/builds/${world.wideBuild}`, mostBytes],
+    [`page of a build with ${TESTS} tests`, `/ui${results}/builds/${tested.build}`, mostBytes],
+    ['page of its tests', `/ui${results}/builds/${tested.build}/tests`, mostBytes],
+    ['page of its changes', `/ui${results}/builds/${tested.build}/changes`, mostBytes],
+    ['page of the tests of its suite', `/ui${results}/suites/${tested.suite}/tests`, mostBytes],
+    ['page of one of its tests', `/ui${results}/tests/${tested.test}`, mostBytes],
+    ['page of flaky tests', `/ui${results}/flaky`, mostBytes],
+    ['list of its tests', `${results}/builds/${tested.build}/tests?limit=1000`, mostBytes],
+    ['list of the tests of its suite', `${results}/suites/${tested.suite}/tests?limit=1000`, mostBytes],
     ['page of the queue', '/ui/admin', mostBytes],
     ['page of projects', '/ui/projects', mostBytes],
     ['page of projects, filtered', '/ui/projects?q=many', 2 * mostBytes],
   ];
+}
+
+/** Two builds of a suite with many tests, so that there is something to compare. */
+async function fillTests() {
+  const project = world.queued;
+  const suite = createSuite(db, {
+    projectId: project.id,
+    name: 'tests',
+    description: '',
+    command: 'true',
+    image: null,
+  });
+  const tests = (at: number) =>
+    Array.from({ length: TESTS }, (_, test) =>
+      reported(`test_total_with_discount_${test}`, (test + at) % FAILING_EVERY === 0 ? 'failed' : 'passed', {
+        classname: `com.example.shop.module${Math.floor(test / 100)}.CartTest`,
+        durationMs: test % 1_000,
+      }),
+    );
+  await addReport(db, project, suite.id, tests(0));
+  const { id: build } = await addReport(db, project, suite.id, tests(1));
+  const test = db.sqlite.prepare('SELECT id FROM tests WHERE suite_id = ? LIMIT 1').pluck().get(suite.id);
+  return { project: project.id, suite: suite.id, build, test: test as bigint };
 }
 
 /**
