@@ -3,14 +3,14 @@ import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import { copyFile, mkdir, mkdtemp, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
-import { join, resolve } from 'node:path';
+import { join, relative, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
 import { root } from '../build/bundle.ts';
 import { pack } from '../build/pack.ts';
 import type { Machine } from '../build/strip.ts';
-import { manualPage } from '../src/cli/manual-page.ts';
-import { commands } from '../src/cli.ts';
-import { bashCompletion } from '../src/command/completion.ts';
+import { manualPages } from '../src/cli/manual-page.ts';
+import { line } from '../src/cli.ts';
+import { completions } from '../src/command/completion.ts';
 import { billOfMaterials, licenceFile, listComponents } from './components.ts';
 
 const usage = `usage: scripts/release [--arch x64|arm64] [--output DIRECTORY]
@@ -41,11 +41,15 @@ async function release(machine: Machine, output: string): Promise<string> {
     const components = await listComponents(entry, machine);
     const product = { name: manifest.name, version: manifest.version, licence: manifest.license };
     const texts: Record<string, string> = {
-      'assay.1': manualPage(commands, manifest.version),
-      'assay.bash': bashCompletion(commands),
+      'assay.bash': completions.bash(line),
+      'assay.zsh': completions.zsh(line),
+      'assay.fish': completions.fish(line),
       'sbom.cdx.json': `${JSON.stringify(billOfMaterials(product, components), null, 2)}\n`,
       'LICENSES.txt': licenceFile(components),
     };
+    for (const [file, text] of Object.entries(manualPages(line, manifest.version)))
+      texts[join('man', file)] = text;
+    await mkdir(join(directory, 'man'));
     for (const [file, text] of Object.entries(texts)) await writeFile(join(directory, file), text);
     await writeFile(join(directory, 'SHA256SUMS'), await sums(directory));
     const archive = join(work, `${name}.tar.gz`);
@@ -60,7 +64,11 @@ async function release(machine: Machine, output: string): Promise<string> {
 
 async function sums(directory: string): Promise<string> {
   const lines: string[] = [];
-  for (const file of (await readdir(directory)).sort()) {
+  const entries = await readdir(directory, { recursive: true, withFileTypes: true });
+  const files = entries
+    .filter(entry => entry.isFile())
+    .map(entry => relative(directory, join(entry.parentPath, entry.name)));
+  for (const file of files.sort()) {
     const sum = createHash('sha256');
     for await (const chunk of createReadStream(join(directory, file))) sum.update(chunk);
     lines.push(`${sum.digest('hex')}  ${file}\n`);

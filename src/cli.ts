@@ -7,17 +7,17 @@ import { cleanup } from './cli/cleanup.ts';
 import { demo } from './cli/demo.ts';
 import { dependencyCommands } from './cli/dependency.ts';
 import { doctor } from './cli/doctor.ts';
-import { helpCommand, topicList } from './cli/help.ts';
+import { helpCommand } from './cli/help.ts';
 import { imageCommands } from './cli/image.ts';
 import { serve } from './cli/serve.ts';
-import { clientCommands } from './client/commands.ts';
-import { type Command, printLines } from './command/command.ts';
+import { clientCommands, clientFamilies } from './client/commands.ts';
+import type { Command } from './command/command.ts';
 import { completionCommand } from './command/completion.ts';
-import { type CommandLine, overview, runCommandLine } from './command/run-command.ts';
+import { type CommandLine, commandsOf, runCommandLine } from './command/run-command.ts';
 import { EngineRefused, EngineUnavailable } from './engine/engine.ts';
 import { DataError } from './store/data/data.ts';
 
-const line: CommandLine = {
+export const line: CommandLine = {
   introduction: 'Assay, a self-hosted continuous-integration appliance.',
   groups: [
     { title: 'Work with builds, on any machine', commands: clientCommands },
@@ -37,9 +37,16 @@ const line: CommandLine = {
     },
     {
       title: 'Help',
-      commands: [completionCommand(() => commands), helpCommand(() => commands)],
+      commands: [completionCommand(() => line), helpCommand(() => line)],
     },
   ],
+  families: {
+    ...clientFamilies,
+    user: 'Accounts',
+    image: 'Images that containers run in',
+    cache: 'Caches of suites',
+    dependency: 'Dependencies of all accounts, as files for other appliances',
+  },
   conclusion:
     '  --version, --help; "assay COMMAND --help" explains a command, "assay help" lists the topics of the manual.',
   statusOf: error =>
@@ -48,12 +55,6 @@ const line: CommandLine = {
       : undefined,
 };
 
-export const commands: readonly Command[] = line.groups.flatMap(group => group.commands);
+export const commands: readonly Command[] = commandsOf(line);
 
-export async function runCommand(argv: readonly string[]): Promise<number> {
-  if (argv[0] === 'help' && argv.length === 1)
-    return printLines(
-      `${overview(line)}\n\nTopics of the manual, each printed by "assay help TOPIC":\n\n${topicList()}`,
-    );
-  return runCommandLine(line, argv);
-}
+export const runCommand = (argv: readonly string[]): Promise<number> => runCommandLine(line, argv);

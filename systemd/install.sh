@@ -153,7 +153,11 @@ for file in LICENSE LICENSES.txt CHANGELOG.md README.md sbom.cdx.json; do
   put 644 "$here/$file" "$share/doc/assay/$file"
 done
 put 755 "$here/uninstall.sh" "$ROOT/usr/local/lib/assay/uninstall.sh"
-put 644 "$here/assay.1" "$share/man/man1/assay.1"
+for file in "$here"/man/*.1; do
+  put 644 "$file" "$share/man/man1/${file##*/}"
+done
 put 644 "$here/assay.bash" "$share/bash-completion/completions/assay"
+put 644 "$here/assay.zsh" "$share/zsh/site-functions/_assay"
+put 644 "$here/assay.fish" "$share/fish/vendor_completions.d/assay.fish"
 
 if [ -x "$program" ]; then upgrade; else first_start; fi

@@ -47,7 +47,10 @@ if [ -x "$program" ] && [ -f "$data/assay.db" ]; then
   }
 fi
 rm -f "$program" "$ROOT/etc/systemd/system/assay.service" \
-  "$ROOT/usr/local/share/man/man1/assay.1" "$ROOT/usr/local/share/bash-completion/completions/assay"
+  "$ROOT/usr/local/share/man/man1/assay.1" "$ROOT"/usr/local/share/man/man1/assay-*.1 \
+  "$ROOT/usr/local/share/bash-completion/completions/assay" \
+  "$ROOT/usr/local/share/zsh/site-functions/_assay" \
+  "$ROOT/usr/local/share/fish/vendor_completions.d/assay.fish"
 rm -rf "$ROOT/usr/local/share/doc/assay" "$ROOT/usr/local/lib/assay"
 [ ! -d "$ROOT/run/systemd/system" ] || systemctl daemon-reload
 

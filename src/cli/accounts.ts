@@ -151,11 +151,10 @@ const set: Command = {
 
 const reset: Command = {
   name: 'user reset',
-  summary:
-    'Creates a new password and API key; prints them, once. Revokes the old ones, sign-in links, sessions and OAuth tokens.',
+  summary: 'Creates a new password and API key; prints them, once.',
   positionals: ['EMAIL'],
   flags: { ...settingFlags, json: 'flag' },
-  help: [JSON_LINE, DATA_LINE],
+  help: ['Revokes the old ones, sign-in links, sessions and OAuth tokens.', '', JSON_LINE, DATA_LINE],
   async run(invocation) {
     return withAccounts(invocation, async db => {
       const account = getAccount(db, invocation.positionals[0] ?? '');

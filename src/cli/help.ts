@@ -1,36 +1,45 @@
 // `assay help TOPIC`: a topic of the manual as plain text, wrapped to the width of the terminal.
 
 import type { MarkedToken, Token, Tokens } from 'marked';
-import { type Command, helpText, UsageError } from '../command/command.ts';
+import { type Command, printLines, UsageError } from '../command/command.ts';
+import { type CommandLine, explain, overview } from '../command/run-command.ts';
 import { findTopic, listTopics, plainText, type Topic, targetOf, topicNames } from '../web/manual/manual.ts';
 
 const DEFAULT_COLUMNS = 80;
 const MIN_COLUMNS = 30;
 
-/** The commands come from a function, because the list contains this command. */
-export function helpCommand(commands: () => readonly Command[]): Command {
+/** The command line comes from a function, because it contains this command. */
+export function helpCommand(line: () => CommandLine): Command {
   return {
     name: 'help',
-    summary: 'Prints a topic of the manual; without a topic, lists commands and topics.',
-    positionals: ['TOPIC'],
+    summary: 'Prints a topic of the manual, or the help of a command; without either, lists both.',
+    positionals: ['[TOPIC...]'],
     flags: {},
     words: () => topicNames,
     help: () => ['The same manual is at /ui/manual of the server. The topics:', '', topicList()],
     async run({ positionals, environment }) {
-      const [name = ''] = positionals;
+      const name = positionals.join(' ');
+      if (name === '')
+        return printLines(
+          `${overview(line())}\n\nTopics of the manual, each printed by "assay help TOPIC":\n\n${topicList()}`,
+        );
       const topic = findTopic(name);
-      const command = commands().find(one => one.name === name);
-      if (!topic && !command)
-        throw new UsageError(`there is no topic ${JSON.stringify(name)}; there are:\n\n${topicList()}`);
+      const explained = explain(line(), positionals);
+      if (!topic) {
+        if (explained !== undefined) return printLines(explained);
+        throw new UsageError(
+          `there is no topic ${JSON.stringify(name)}, and no command of that name; the topics are:\n\n${topicList()}`,
+        );
+      }
       const isTerminal = process.stdout.isTTY === true;
       const columns = process.stdout.columns || Number(environment.COLUMNS) || DEFAULT_COLUMNS;
-      const text = topic
-        ? renderText(topic, {
-            columns: Math.max(MIN_COLUMNS, columns),
-            isBold: isTerminal && !environment.NO_COLOR && environment.TERM !== 'dumb',
-          })
-        : `${command && helpText(command)}\n`;
-      process.stdout.write(text);
+      const text = renderText(topic, {
+        columns: Math.max(MIN_COLUMNS, columns),
+        isBold: isTerminal && !environment.NO_COLOR && environment.TERM !== 'dumb',
+      });
+      process.stdout.write(
+        explained === undefined ? text : `${text}\n  "assay ${name} --help" explains the command.\n`,
+      );
       return 0;
     },
   };

@@ -5,3 +5,9 @@ import { api } from './commands/api.ts';
 import { builds } from './commands/builds.ts';
 
 export const clientCommands: readonly Command[] = [builds, api];
+
+/** What commands with the same first word are for. */
+export const clientFamilies = {
+  artifacts: 'Files that builds keep',
+  dependencies: 'Your dependencies: software that suites use, compiled on the server',
+};

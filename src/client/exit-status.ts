@@ -17,6 +17,18 @@ export const EXIT = {
   interrupted: 130,
 } as const;
 
+/** What each means, for the man page and the manual. */
+export const exitMeanings: readonly [status: number, meaning: string][] = [
+  [EXIT.passed, 'success; what was waited for passed'],
+  [EXIT.failed, 'failed: a suite, a compile or a deploy command returned a non-zero exit status'],
+  [EXIT.usage, 'wrong usage: the command line or a value in it is invalid'],
+  [EXIT.errored, 'errored or timed out: Assay could not run it, or it took too long'],
+  [EXIT.canceled, 'canceled'],
+  [EXIT.refused, 'not signed in, not allowed, or not found'],
+  [EXIT.unreachable, 'no connection to the server, or the server has a problem'],
+  [EXIT.interrupted, 'interrupted with Ctrl-C'],
+];
+
 /** The exit status for the state of a finished build, build request, compile or deploy. */
 export function exitStatusOf(state: string): number {
   if (state === 'failed' || state === 'compile_failed') return EXIT.failed;

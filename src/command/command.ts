@@ -46,6 +46,26 @@ export const JSON_LINE = '  --json                prints JSON';
 
 export const helpLines = ({ help }: Command) => (typeof help === 'function' ? help() : help);
 
+export type ExplainedFlag = {
+  name: string;
+  letter: string | undefined;
+  kind: FlagKind;
+  /** What the help says. */
+  text: string;
+};
+
+/** The flags that the help explains. Commands accept some others, which belong to `assay serve`. */
+export function explainedFlags(command: Command): ExplainedFlag[] {
+  const letterOf = new Map(Object.entries(command.letters ?? {}).map(([letter, flag]) => [flag, letter]));
+  return helpLines(command).flatMap(line => {
+    const [, names = '', text = ''] = /^ {2}(-\S.*?) {2,}(.*)$/.exec(line) ?? [];
+    return [...names.matchAll(/--([a-z][a-z0-9-]*)/g)].flatMap(([, name = '']) => {
+      const kind = command.flags[name];
+      return kind === undefined ? [] : [{ name, letter: letterOf.get(name), kind, text }];
+    });
+  });
+}
+
 export const usageOf = ({ name, positionals }: Command) => `assay ${[name, ...positionals].join(' ')}`;
 
 export const helpText = (command: Command): string =>

@@ -97,12 +97,12 @@ async function scratch(
 function otherRelease(script: string): string {
   const directory = mkdtempSync(join(work, 'other-'));
   for (const file of readdirSync(released))
-    if (file !== 'assay') cpSync(join(released, file), join(directory, file));
+    if (file !== 'assay') cpSync(join(released, file), join(directory, file), { recursive: true });
   writeFileSync(join(directory, 'assay'), script.replaceAll('REAL', join(released, 'assay')), {
     mode: 0o755,
   });
-  const lines = readdirSync(directory)
-    .filter(file => file !== 'SHA256SUMS')
+  const lines = (readdirSync(directory, { recursive: true }) as string[])
+    .filter(file => file !== 'SHA256SUMS' && file !== 'man')
     .map(file => `${digestOf(join(directory, file))}  ${file}\n`);
   writeFileSync(join(directory, 'SHA256SUMS'), lines.join(''));
   return directory;
@@ -111,20 +111,14 @@ function otherRelease(script: string): string {
 const digestOf = (path: string) => createHash('sha256').update(readFileSync(path)).digest('hex');
 const newer = '#!/bin/sh\n[ "$1" = --version ] && { echo assay 9.9.9; exit; }\nexec REAL "$@"\n';
 
-test('the release has the executable, unit, settings, scripts, man page, completion, checksums, components and licences', () => {
+test('the release has the executable, unit, settings, scripts, man pages, completions, checksums, components and licences', () => {
   assert.deepEqual(readdirSync(released).sort(), [
-    ...[
-      'CHANGELOG.md',
-      'LICENSE',
-      'LICENSES.txt',
-      'README.md',
-      'SHA256SUMS',
-      'assay',
-      'assay.1',
-      'assay.bash',
-    ],
-    ...['assay.env', 'assay.service', 'install.sh', 'sbom.cdx.json', 'uninstall.sh'],
+    ...['CHANGELOG.md', 'LICENSE', 'LICENSES.txt', 'README.md', 'SHA256SUMS', 'assay', 'assay.bash'],
+    ...['assay.env', 'assay.fish', 'assay.service', 'assay.zsh', 'install.sh', 'man', 'sbom.cdx.json'],
+    'uninstall.sh',
   ]);
+  const pages = readdirSync(join(released, 'man'));
+  for (const page of ['assay.1', 'assay-serve.1', 'assay-image.1']) assert.ok(pages.includes(page), page);
   execFileSync('sha256sum', ['--check', '--quiet', 'SHA256SUMS'], { cwd: released });
   const bill = JSON.parse(readFileSync(join(released, 'sbom.cdx.json'), 'utf8'));
   const parts = bill.components.map((one: { name: string }) => one.name);
@@ -149,6 +143,9 @@ test('installed, it serves; upgraded, it keeps its data and makes a backup; unin
   for (const path of [
     'etc/systemd/system/assay.service',
     'usr/local/share/man/man1/assay.1',
+    'usr/local/share/man/man1/assay-serve.1',
+    'usr/local/share/zsh/site-functions/_assay',
+    'usr/local/share/fish/vendor_completions.d/assay.fish',
     'usr/local/lib/assay/uninstall.sh',
   ])
     assert.ok(existsSync(join(root, path)), path);
@@ -183,6 +180,11 @@ test('installed, it serves; upgraded, it keeps its data and makes a backup; unin
   assert.equal(gone.status, 0, gone.output);
   assert.match(gone.output, /could not be removed[\s\S]*docker volume ls/);
   assert.ok(!existsSync(program) && !existsSync(join(root, 'etc/systemd/system/assay.service')));
+  const left = readdirSync(join(root, 'usr/local/share'), { recursive: true }) as string[];
+  assert.deepEqual(
+    left.filter(file => file.includes('assay')),
+    [],
+  );
   assert.ok(existsSync(join(data, 'assay.db')) && existsSync(join(root, 'etc/assay/assay.env')));
   await place.run(join(released, 'uninstall.sh'), '--purge');
   assert.ok(!existsSync(data) && !existsSync(join(root, 'etc/assay')));
