@@ -1,5 +1,6 @@
-// Bundles the sources into one CommonJS file, and lists the files that src/asset.ts serves. Used by pack.ts.
+// Bundles the sources into one CommonJS file and the client into one module, and lists the files that src/asset.ts serves.
 import { globSync, statSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
 import { join, relative } from 'node:path';
 import { build, type Plugin } from 'esbuild';
 import type { Machine } from './strip.ts';
@@ -55,6 +56,42 @@ export async function bundle(entry: string): Promise<{ code: Uint8Array; sources
     Object.keys(inputs).filter(path => inputs[path]!.bytesInOutput > 0),
   );
   return { code: Buffer.from(toAscii(result.outputFiles[0]!.text)), sources };
+}
+
+/** The version is all that the client takes from package.json. */
+const versionOnly: Plugin = {
+  name: 'version only',
+  setup({ onLoad }) {
+    onLoad({ filter: /\/package\.json$/ }, async ({ path }) => {
+      const { version } = JSON.parse(await readFile(path, 'utf8')) as { version: string };
+      return { contents: JSON.stringify({ version }), loader: 'json' };
+    });
+  },
+};
+
+/** assay.mjs: the client for any system that has Node 20. It contains no packages. */
+export async function bundleClient(): Promise<Uint8Array> {
+  const result = await build({
+    entryPoints: [join(root, 'src/client/main.ts')],
+    absWorkingDir: root,
+    bundle: true,
+    write: false,
+    metafile: true,
+    platform: 'node',
+    format: 'esm',
+    target: 'node20',
+    minifySyntax: true,
+    minifyWhitespace: true,
+    lineLimit: 160,
+    banner: {
+      js: '#!/usr/bin/env node\n// Assay on the command line. Apache-2.0. Needs Node.js 20 or newer.',
+    },
+    logLevel: 'silent',
+    plugins: [versionOnly],
+  });
+  const packages = Object.keys(result.metafile.inputs).filter(path => path.includes('node_modules/'));
+  if (packages.length > 0) throw new Error(`the client contains packages: ${packages.join(', ')}`);
+  return result.outputFiles[0]!.contents;
 }
 
 /**

@@ -5,7 +5,7 @@ import { globSync } from 'node:fs';
 import { mkdir, mkdtemp, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import pkgSea from '@yao-pkg/pkg/lib-es5/sea.js';
-import { bundle, listAssets, root } from './bundle.ts';
+import { bundle, bundleClient, listAssets, root } from './bundle.ts';
 import { findRuntime } from './runtime.ts';
 import { type Machine, machineOf, strip } from './strip.ts';
 
@@ -17,11 +17,13 @@ type PackInput = { work: string; runtime: string; assets: Record<string, string>
 /** Makes the executable, unless the existing one was made from the same inputs. */
 export async function pack({ entry, output, machine, force }: Packing): Promise<'made' | 'up to date'> {
   const { code } = await bundle(entry);
+  const client = await bundleClient();
   const assets = listAssets(machine);
   const runtime = await findRuntime(machine);
   const packers = globSync('*', { cwd: import.meta.dirname }).map(name => join(import.meta.dirname, name));
   const inputs = [
     code,
+    Buffer.from(client),
     JSON.stringify(Object.keys(assets)),
     machine,
     await digestOf(...Object.values(assets)),
@@ -37,7 +39,9 @@ export async function pack({ entry, output, machine, force }: Packing): Promise<
   const work = await mkdtemp(join(dirname(output), '.work-'));
   try {
     await writeFile(join(work, 'assay.cjs'), code);
-    const made = await build({ work, runtime, assets, machine });
+    const clientPath = join(work, 'assay.mjs');
+    await writeFile(clientPath, client);
+    const made = await build({ work, runtime, assets: { ...assets, 'assay.mjs': clientPath }, machine });
     await rename(made, output);
   } finally {
     await rm(work, { recursive: true, force: true });

@@ -11,6 +11,26 @@ export function asset(name: string): Buffer {
   return isSea() ? Buffer.from(getRawAsset(name)) : readFileSync(join(import.meta.dirname, name));
 }
 
+let client: Promise<Buffer> | undefined;
+
+/** assay.mjs, the client as one file. In the source tree it is made when it is first asked for. */
+export function clientFile(): Promise<Buffer> {
+  client ??= loadClient();
+  return client;
+}
+
+async function loadClient(): Promise<Buffer> {
+  try {
+    return asset('assay.mjs');
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
+    // Not a literal, because the executable must not contain the bundler.
+    const bundler = join(import.meta.dirname, '../build/bundle.ts');
+    const { bundleClient }: { bundleClient(): Promise<Uint8Array> } = await import(bundler);
+    return Buffer.from(await bundleClient());
+  }
+}
+
 let loadedBinding: { path: string; exports: object } | undefined;
 
 /** SQLite's native module in the executable. Undefined when run from source, where better-sqlite3 finds its own. */

@@ -3,8 +3,9 @@
 import type { Command } from '../command/command.ts';
 import { api } from './commands/api.ts';
 import { builds } from './commands/builds.ts';
+import { signInCommands } from './commands/sign-in.ts';
 
-export const clientCommands: readonly Command[] = [builds, api];
+export const clientCommands: readonly Command[] = [...signInCommands, builds, api];
 
 /** What commands with the same first word are for. */
 export const clientFamilies = {

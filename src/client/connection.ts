@@ -60,9 +60,13 @@ export class CertificateError extends CommandError {
   }
 }
 
+/** The options of a TLS connection that trusts one authority. It may be one that another authority has signed. */
+export const trustOnly = (ca: string | undefined) =>
+  ca === undefined ? {} : { ca, allowPartialTrustChain: true };
+
 export function openConnection(host: Pick<Host, 'url' | 'credentials' | 'ca'>): Connection {
   const { url, ca } = host;
-  const agent = new Agent({ keepAlive: true, ...(ca !== undefined && { ca }) });
+  const agent = new Agent({ keepAlive: true, ...trustOnly(ca) });
   const authorization = host.credentials && authorizationOf(host.credentials);
 
   async function send(method: string, path: string, sent: Sent = {}): Promise<IncomingMessage> {
@@ -173,10 +177,12 @@ export async function readText(response: IncomingMessage): Promise<string> {
 
 function parse<T>(text: string, url: string): T {
   try {
-    return JSON.parse(text) as T;
+    const value = JSON.parse(text) as T | null;
+    if (value !== null) return value;
   } catch {
-    throw unreachable(`what responds at ${url} is not an Assay server`);
+    // Reported below.
   }
+  throw unreachable(`what responds at ${url} is not an Assay server`);
 }
 
 /** The error for a response that is no success. */
@@ -220,7 +226,7 @@ async function explainRefusal(response: IncomingMessage, url: string): Promise<S
   return new ServerError(message, isUsage ? EXIT.usage : EXIT.refused, status, errors);
 }
 
-const UNTRUSTED = [
+export const UNTRUSTED: readonly string[] = [
   'SELF_SIGNED_CERT_IN_CHAIN',
   'DEPTH_ZERO_SELF_SIGNED_CERT',
   'UNABLE_TO_VERIFY_LEAF_SIGNATURE',
@@ -229,6 +235,7 @@ const UNTRUSTED = [
   'CERT_SIGNATURE_FAILURE',
 ];
 
+const NO_TLS = 'what listens there does not use HTTPS';
 const CONNECTION_PROBLEMS: Record<string, string> = {
   ECONNREFUSED: 'nothing listens there',
   ENOTFOUND: 'there is no host of this name',
@@ -237,6 +244,7 @@ const CONNECTION_PROBLEMS: Record<string, string> = {
   ECONNRESET: 'it closed the connection',
   EHOSTUNREACH: 'there is no route to the host',
   ENETUNREACH: 'there is no network',
+  EPROTO: NO_TLS,
 };
 
 /** The error for a request without a response. */
@@ -256,5 +264,6 @@ export function explainFailure(error: unknown, url: string, isPinned: boolean): 
     return new CertificateError(`the certificate of ${url} is not valid yet: check this machine's clock`);
   if (code === 'ERR_TLS_CERT_ALTNAME_INVALID')
     return new CertificateError(`the certificate is not for ${new URL(url).hostname}: ${message}`);
-  return unreachable(`cannot connect to ${url}: ${CONNECTION_PROBLEMS[code] ?? message}`);
+  const problem = code.startsWith('ERR_SSL_') ? NO_TLS : CONNECTION_PROBLEMS[code];
+  return unreachable(`cannot connect to ${url}: ${problem ?? message}`);
 }

@@ -42,6 +42,7 @@ export function readHosts(environment: NodeJS.ProcessEnv): Hosts {
   }
   try {
     const stored = JSON.parse(text) as Stored;
+    if (stored.hosts.some(({ url }) => typeof url !== 'string')) throw new TypeError('no address');
     return { defaultUrl: stored.default, list: stored.hosts.map(fromStored) };
   } catch {
     throw refused(`${path} is damaged: delete it and sign in again with "assay login URL"`);
@@ -107,7 +108,7 @@ export function chooseHost({ flags, environment }: Pick<Invocation, 'flags' | 'e
     throw refused('you are not signed in: "assay login URL" signs in to a server, ASSAY_URL names one');
   const known = list.find(host => host.url === url);
   const credentials = environment.ASSAY_TOKEN ? parseToken(environment.ASSAY_TOKEN) : known?.credentials;
-  const ca = environment.ASSAY_CA_FILE ? readCa(environment.ASSAY_CA_FILE) : known?.ca;
+  const ca = readCaFile(environment) ?? known?.ca;
   if (!credentials) throw refused(`you are not signed in to ${url}: "assay login ${url}" signs in`);
   return { url, email: known?.email, credentials, ca };
 }
@@ -118,7 +119,9 @@ function parseToken(text: string): Credentials {
   return colon < 0 ? { token: text } : { email: text.slice(0, colon), apiKey: text.slice(colon + 1) };
 }
 
-function readCa(path: string): string {
+/** The authority that ASSAY_CA_FILE names. */
+export function readCaFile({ ASSAY_CA_FILE: path }: NodeJS.ProcessEnv): string | undefined {
+  if (!path) return undefined;
   try {
     return readFileSync(path, 'utf8');
   } catch (error) {

@@ -2,6 +2,10 @@
 // (src/cli) and those of the client (src/client) share it.
 
 import { createInterface } from 'node:readline/promises';
+import { Writable } from 'node:stream';
+
+/** The exit status after Ctrl-C. */
+const INTERRUPTED = 130;
 
 /** Printed without a stack trace. Exit status 2. */
 export class UsageError extends Error {}
@@ -88,17 +92,52 @@ export async function askYesNo(question: string, withoutTerminal: string): Promi
 }
 
 /** Undefined if the input ended without an answer. */
-export async function ask(question: string, withoutTerminal: string): Promise<string | undefined> {
+export const ask = (question: string, withoutTerminal: string): Promise<string | undefined> =>
+  askOn(process.stderr, question, withoutTerminal);
+
+/** As `ask`, but what is typed does not appear on the screen. */
+export async function askSecret(question: string, withoutTerminal: string): Promise<string | undefined> {
+  const unseen = new Writable({ write: (_chunk, _encoding, done) => done() });
+  if (process.stdin.isTTY) process.stderr.write(question);
+  try {
+    return await askOn(unseen, '', withoutTerminal);
+  } finally {
+    if (process.stdin.isTTY) process.stderr.write('\n');
+  }
+}
+
+async function askOn(
+  output: NodeJS.WritableStream,
+  question: string,
+  withoutTerminal: string,
+): Promise<string | undefined> {
   if (!process.stdin.isTTY) throw new UsageError(withoutTerminal);
-  const terminal = createInterface({ input: process.stdin, output: process.stderr });
+  const isUnseen = output !== process.stderr;
+  const terminal = createInterface({ input: process.stdin, output, ...(isUnseen && { terminal: true }) });
   const closed = new AbortController();
+  let isInterrupted = false;
   terminal.once('close', () => closed.abort());
+  terminal.once('SIGINT', () => {
+    isInterrupted = true;
+    terminal.close();
+  });
   try {
     return await terminal.question(question, { signal: closed.signal });
   } catch (error) {
+    if (isInterrupted) throw new CommandError('interrupted', INTERRUPTED);
     if (closed.signal.aborted) return undefined;
     throw error;
   } finally {
     terminal.close();
   }
+}
+
+/** The first line of standard input, when it is not a terminal. */
+export async function readInputLine(): Promise<string> {
+  const lines = createInterface({ input: process.stdin });
+  for await (const line of lines) {
+    lines.close();
+    return line;
+  }
+  return '';
 }

@@ -9,6 +9,10 @@ export const CODE_LIFETIME_MS = 10 * 60_000;
 /** Allowed only in the body of a token request. Browser histories and proxy logs keep queries. */
 export const secretParameters = ['client_secret', 'code_verifier'] as const;
 
+/** The built-in public application of the command line. */
+export const COMMAND_LINE_CLIENT_ID = 'assay-cli';
+export const COMMAND_LINE_PATH = '/signed-in';
+
 export type AuthorizationRequest = {
   responseType: 'code' | 'token';
   redirectUri: string;
@@ -31,15 +35,27 @@ function parseScopes(text: string): Scope[] | undefined {
     : undefined;
 }
 
+/** `isBuiltIn`: the application of the command line. */
+type Registered = { redirectUri: string; isPublic: boolean; isBuiltIn: boolean };
+
+const LOOPBACK = new RegExp(`^http://(?:127\\.0\\.0\\.1|\\[::1\\]):([1-9][0-9]{0,4})${COMMAND_LINE_PATH}$`);
+
+/** RFC 8252, 7.3: the command line listens on a port that its system chooses. Everything else must match exactly. */
+function isRegistered(redirectUri: string | undefined, application: Registered): redirectUri is string {
+  if (redirectUri === application.redirectUri) return true;
+  const [, port] = (application.isBuiltIn && LOOPBACK.exec(redirectUri ?? '')) || [];
+  return Number(port) <= 65_535;
+}
+
 export function validateAuthorization(
   parameters: URLSearchParams,
-  application: { redirectUri: string; isPublic: boolean } | undefined,
+  application: Registered | undefined,
 ): AuthorizationResult {
   if (!application) return { kind: 'page', reason: 'No application with this client_id is registered here.' };
   // RFC 6749, 3.1: a parameter without a value counts as omitted.
   const given = (name: string) => parameters.get(name) || undefined;
   const redirectUri = given('redirect_uri');
-  if (redirectUri !== application.redirectUri)
+  if (!isRegistered(redirectUri, application))
     return {
       kind: 'page',
       reason: 'The redirect_uri must be exactly the one that the application registered.',

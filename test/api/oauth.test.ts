@@ -3,8 +3,16 @@ import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import formats from 'ajv-formats';
+import { scopes } from '../../src/domain/access.ts';
 import { createSession, updateAccount } from '../../src/store/accounts.ts';
-import { createAuthorizationCode, findApplicationByClientId } from '../../src/store/applications.ts';
+import {
+  createAuthorizationCode,
+  findApplicationByClientId,
+  findOwnApplication,
+  listTokens,
+} from '../../src/store/applications.ts';
+import { resetAccount } from '../../src/store/registration.ts';
+import { visitorFor } from '../attacks/wire.ts';
 import { basic } from '../support/client.ts';
 import { type OAuthFixture, openOAuthFixture, type Registered } from '../web/account/oauth-fixture.ts';
 
@@ -123,6 +131,74 @@ test('a public client can send an empty secret, in the body or with Basic, but n
   assert.deepEqual([wrong.status, wrong.json.error], [401, 'invalid_client']);
   const confidentialWithout = await redeem({ code: 'x' }, basic(confidential.clientId, ''));
   assert.deepEqual([confidentialWithout.status, confidentialWithout.json.error], [401, 'invalid_client']);
+});
+
+test('the command line is an application that nobody owns, whose access can be revoked like any other', async () => {
+  const { owner, admin } = fixture.people;
+  const { cookie, csrf } = visitorFor(fixture, owner);
+  const headers = { cookie, origin: fixture.url };
+  const post = (path: string, fields: Record<string, string>) =>
+    fixture.fetch(path, {
+      method: 'POST',
+      headers: { ...headers, 'content-type': 'application/x-www-form-urlencoded' },
+      body: new URLSearchParams({ csrf, ...fields }),
+    });
+  const tokens: string[] = [];
+  for (const redirect_uri of [
+    'http://127.0.0.1:1/signed-in',
+    'http://127.0.0.1:65535/signed-in',
+    'http://[::1]:50001/signed-in',
+  ]) {
+    const request = fixture.authorizeUrl({
+      client_id: 'assay-cli',
+      redirect_uri,
+      scope: scopes.join(' '),
+      state: 's',
+      code_challenge: challenge,
+      code_challenge_method: 'S256',
+    });
+    const page = await fixture.fetch(request, { headers });
+    assert.match(await page.text(), /Assay on the command line<\/strong>, part of this appliance/);
+    const approved = await post('/oauth2/authorize', {
+      decision: 'approve',
+      request: request.slice(request.indexOf('?')),
+    });
+    const back = new URL(approved.headers.get('location') ?? '');
+    assert.equal(`${back.origin}${back.pathname}`, redirect_uri);
+    const code = back.searchParams.get('code') ?? '';
+    const redeemed = await redeem({ client_id: 'assay-cli', redirect_uri, code, code_verifier: verifier });
+    assert.equal(redeemed.status, 200);
+    tokens.push((redeemed.json as { access_token: string }).access_token);
+  }
+  const whoami = async (one: string | undefined) =>
+    (await fixture.client.get('/whoami', `Bearer ${one}`)).status;
+  assert.equal(await whoami(tokens[0]), 200);
+
+  const listed = listTokens(fixture.db, owner.account.id).filter(
+    ({ application }) => application.clientId === 'assay-cli',
+  );
+  assert.equal(listed.length, 3);
+  assert.match(
+    await (await fixture.fetch('/ui/applications', { headers })).text(),
+    /Assay on the command line/,
+  );
+  const { id } = listed[0]?.application ?? assert.fail();
+  for (const { account } of [owner, admin])
+    assert.deepEqual(findOwnApplication(fixture.db, account.id, id), undefined);
+  for (const action of ['delete', 'secret'])
+    assert.equal((await post(`/ui/applications/${id}/${action}`, {})).status, 404);
+  const newest = listed[0]?.token.id;
+  assert.equal((await post(`/ui/applications/tokens/${newest}/revoke`, {})).status, 303);
+  assert.deepEqual([await whoami(tokens[2]), await whoami(tokens[1])], [401, 200]);
+  const revoked = await fixture.fetch('/oauth2/revoke', {
+    method: 'POST',
+    headers: { 'content-type': 'application/x-www-form-urlencoded' },
+    body: new URLSearchParams({ client_id: 'assay-cli', token: tokens[1] ?? '' }),
+  });
+  assert.equal(revoked.status, 200);
+  assert.deepEqual([await whoami(tokens[1]), await whoami(tokens[0])], [401, 200]);
+  await resetAccount(fixture.db, owner.account);
+  assert.equal(await whoami(tokens[0]), 401, 'a reset of the account ends it');
 });
 
 test('every response has a request ID; that of a defect leads to its cause in the log', async () => {

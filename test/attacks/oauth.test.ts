@@ -130,6 +130,101 @@ attacks('a redirect URI that differs in one character is refused', redirects, as
   assert.equal(refused.error, 'invalid_grant');
 });
 
+/** A request of the command line, whose redirect URI may have any port of this machine. */
+const commandLine = (redirect_uri: string): Query =>
+  request({
+    client_id: 'assay-cli',
+    redirect_uri,
+    code_challenge: CHALLENGE,
+    code_challenge_method: 'S256',
+  });
+
+attacks(
+  'the command line gets its code on a port of this machine only',
+  [
+    'http://127.0.0.1:0/signed-in',
+    'http://127.0.0.1:65536/signed-in',
+    'http://127.0.0.1:99999/signed-in',
+    'http://127.0.0.1:080/signed-in',
+    'http://127.0.0.1:/signed-in',
+    'http://127.0.0.1:-1/signed-in',
+    'http://127.0.0.1:80 /signed-in',
+    'http://127.0.0.1:4000/signed-in\n',
+    'https://127.0.0.1:4000/signed-in',
+    'http://127.0.0.2:4000/signed-in',
+    'http://127.1:4000/signed-in',
+    'http://2130706433:4000/signed-in',
+    'http://0.0.0.0:4000/signed-in',
+    'http://localhost:4000/signed-in',
+    'http://[::]:4000/signed-in',
+    'http://[::ffff:127.0.0.1]:4000/signed-in',
+    'http://[0:0:0:0:0:0:0:1]:4000/signed-in',
+    'http://evil.example:4000/signed-in',
+    'http://127.0.0.1.evil.example:4000/signed-in',
+    'http://127.0.0.1:4000@evil.example/signed-in',
+    'http://x@127.0.0.1:4000/signed-in',
+    'http://127.0.0.1:4000/',
+    'http://127.0.0.1:4000/signed-in/',
+    'http://127.0.0.1:4000/Signed-in',
+    'http://127.0.0.1:4000/x/../signed-in',
+    'http://127.0.0.1:4000/signed-in?x=y',
+    'http://127.0.0.1:4000/signed-in#x',
+    'http://127.0.0.1:4000/%73igned-in',
+    'http://[::1]/signed-in',
+    'urn:ietf:wg:oauth:2.0:oob',
+    '',
+  ],
+  async redirect_uri => {
+    for (const reply of [
+      await authorize(commandLine(redirect_uri)),
+      await approve(commandLine(redirect_uri)),
+    ])
+      assert.deepEqual([reply.status, reply.headers.location], [400, undefined]);
+  },
+);
+
+attacks(
+  'no other application gets its code on another port of this machine',
+  ['http://127.0.0.1:4000/signed-in', 'http://[::1]:4000/signed-in', 'http://127.0.0.1/signed-in'],
+  async redirect_uri => {
+    for (const client_id of [client.id, open.id]) {
+      const reply = await approve({ ...commandLine(redirect_uri), client_id });
+      assert.deepEqual([reply.status, reply.headers.location], [400, undefined]);
+    }
+  },
+);
+
+attacks(
+  'the command line must prove who started the sign-in',
+  {
+    'no challenge': { code_challenge: '' },
+    'a plain challenge': { code_challenge_method: 'plain' },
+    'the implicit flow': { response_type: 'token' },
+  },
+  async changed => {
+    const reply = await approve({ ...commandLine('http://127.0.0.1:4000/signed-in'), ...changed });
+    assert.match(String(reply.headers.location), /error=(invalid_request|unauthorized_client)/);
+  },
+);
+
+attacks(
+  'a code of the command line is for one port and one verifier',
+  {
+    'another port': { redirect_uri: 'http://127.0.0.1:4001/signed-in' },
+    'the other loopback address': { redirect_uri: 'http://[::1]:4000/signed-in' },
+    'the registered address': { redirect_uri: 'http://127.0.0.1/signed-in' },
+    'another verifier': { code_verifier: 'w'.repeat(43) },
+    'no verifier': { code_verifier: undefined },
+  },
+  async changed => {
+    const redirect_uri = 'http://127.0.0.1:4000/signed-in';
+    const code = await codeFor(commandLine(redirect_uri));
+    const own = { client_id: 'assay-cli', client_secret: undefined, redirect_uri, code_verifier: VERIFIER };
+    assert.equal(JSON.parse((await redeem({ ...own, code, ...changed })).text).error, 'invalid_grant');
+    assert.equal((await redeem({ ...own, code })).status, 200, 'the right one still works');
+  },
+);
+
 attacks(
   'duplicate parameters are refused',
   ['redirect_uri', 'client_id', 'scope', 'state', 'response_type', 'code_challenge'],

@@ -18,7 +18,7 @@ import { rename, symlink } from 'node:fs/promises';
 import { request } from 'node:https';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
-import { bundle, listAssets, root } from '../../build/bundle.ts';
+import { bundle, bundleClient, listAssets, root } from '../../build/bundle.ts';
 import type { Machine } from '../../build/strip.ts';
 
 export const mainPath = join(root, 'src/main.ts');
@@ -52,6 +52,7 @@ export function programPath(): Promise<string> {
     mkdirSync(dirname(addOn), { recursive: true });
     if (!existsSync(addOn)) await symlink(native, addOn).catch(ignoreExisting);
     writeFileSync(join(work, 'assay.cjs'), (await bundle(mainPath)).code);
+    writeFileSync(join(work, 'assay.mjs'), await bundleClient());
     // Another test file may have made the same.
     await rename(work, program).catch(() => rmSync(work, { recursive: true }));
     return path;

@@ -19,6 +19,8 @@ export type RunOptions = {
   env?: Record<string, string>;
   /** In a pseudo-terminal of this width. Then `stdout` has what the screen gets, with \r\n at the end of lines. */
   columns?: number;
+  /** What standard input contains, unless it is a terminal. */
+  input?: string;
   /** Another program than the executable's: `[node, assay.mjs]`. */
   program?: readonly string[];
 };
@@ -57,7 +59,7 @@ export async function startClient(args: readonly string[], options: RunOptions =
       for (const watcher of watchers) watcher();
     });
   child.stdin.on('error', () => {});
-  if (options.columns === undefined) child.stdin.end();
+  if (options.columns === undefined) child.stdin.end(options.input);
   const ended = once(child, 'close').then(([status]) => ({ status: status as number | null, ...output }));
   return {
     child,

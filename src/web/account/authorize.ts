@@ -55,6 +55,7 @@ function validate(
     application && {
       redirectUri: application.redirectUri,
       isPublic: application.clientSecretDigest === null,
+      isBuiltIn: application.ownerId === null,
     },
   );
   return { result, application };
@@ -78,19 +79,23 @@ function refusedView(reason: string): View {
 }
 
 function consentView(guest: Guest, request: AuthorizationRequest, application: Application): View {
-  const owner =
-    application.ownerId === null ? undefined : findAccount(guest.services.db, application.ownerId);
   const consent = formTo(guest, '/oauth2/authorize');
   const where =
     request.redirectUri === outOfBand
       ? 'You get a code to paste into the application.'
       : html`You are then sent back to <code>${request.redirectUri}</code>.`;
+  const { ownerId } = application;
+  const origin =
+    ownerId === null
+      ? 'part of this appliance'
+      : html`registered by ${findAccount(guest.services.db, ownerId)?.email ?? 'a deleted account'}`;
   return {
     title: 'Approve',
     ...(request.redirectUri !== outOfBand && { formTargets: [targetOf(request.redirectUri)] }),
     body: html`<div class="gate">${pageHead(html`Approve ${application.name}?`)}
-<p class="lead"><strong>${application.name}</strong>, registered by ${owner?.email ?? 'a deleted account'}, asks to act for <strong>${guest.caller?.email}</strong>. It wants to:</p>
+<p class="lead"><strong>${application.name}</strong>, ${origin}, asks to act for <strong>${guest.caller?.email}</strong>. It wants to:</p>
 <ul class="scopes">${request.scopes.map(scope => html`<li>${scopeLabels[scope]} <code class="quiet">${scope}</code></li>`)}</ul>
+${ownerId === null ? html`<p><strong>Continue only if you ran <code>assay login</code> yourself, just now, on this machine.</strong></p>` : ''}
 <p>${where} You can revoke this access under Applications at any time.</p>
 <form method="post" action="/oauth2/authorize" class="form">
 <input type="hidden" name="csrf" value="${consent.csrf}">
@@ -103,10 +108,13 @@ function consentView(guest: Guest, request: AuthorizationRequest, application: A
   };
 }
 
-/** The redirect target for the content security policy: the origin, or the scheme of an address without one. */
+/**
+ * The redirect target for the content security policy: the origin, or the scheme of an address without one. A policy cannot
+ * name an IPv6 address.
+ */
 function targetOf(redirectUri: string): string {
-  const url = new URL(redirectUri);
-  return url.origin === 'null' ? url.protocol : url.origin;
+  const { origin, protocol, hostname } = new URL(redirectUri);
+  return origin === 'null' || hostname.startsWith('[') ? protocol : origin;
 }
 
 function decide(visit: Visit, sent: SentFields): View | Response {
