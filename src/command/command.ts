@@ -91,29 +91,21 @@ export async function askYesNo(question: string, withoutTerminal: string): Promi
   return /^y(es)?$/i.test(answer?.trim() ?? '');
 }
 
-/** Undefined if the input ended without an answer. */
-export const ask = (question: string, withoutTerminal: string): Promise<string | undefined> =>
-  askOn(process.stderr, question, withoutTerminal);
-
-/** As `ask`, but what is typed does not appear on the screen. */
-export async function askSecret(question: string, withoutTerminal: string): Promise<string | undefined> {
-  const unseen = new Writable({ write: (_chunk, _encoding, done) => done() });
-  if (process.stdin.isTTY) process.stderr.write(question);
-  try {
-    return await askOn(unseen, '', withoutTerminal);
-  } finally {
-    if (process.stdin.isTTY) process.stderr.write('\n');
-  }
-}
-
-async function askOn(
-  output: NodeJS.WritableStream,
+/** Undefined if the input ended without an answer. A secret does not appear on the screen. */
+export async function ask(
   question: string,
   withoutTerminal: string,
+  options: { isSecret?: boolean } = {},
 ): Promise<string | undefined> {
   if (!process.stdin.isTTY) throw new UsageError(withoutTerminal);
-  const isUnseen = output !== process.stderr;
-  const terminal = createInterface({ input: process.stdin, output, ...(isUnseen && { terminal: true }) });
+  const { isSecret = false } = options;
+  const unseen = new Writable({ write: (_chunk, _encoding, done) => done() });
+  const terminal = createInterface({
+    input: process.stdin,
+    ...(isSecret ? { output: unseen, terminal: true } : { output: process.stderr }),
+  });
+  // From here on the terminal does not echo what is typed.
+  if (isSecret) process.stderr.write(question);
   const closed = new AbortController();
   let isInterrupted = false;
   terminal.once('close', () => closed.abort());
@@ -122,13 +114,14 @@ async function askOn(
     terminal.close();
   });
   try {
-    return await terminal.question(question, { signal: closed.signal });
+    return await terminal.question(isSecret ? '' : question, { signal: closed.signal });
   } catch (error) {
     if (isInterrupted) throw new CommandError('interrupted', INTERRUPTED);
     if (closed.signal.aborted) return undefined;
     throw error;
   } finally {
     terminal.close();
+    if (isSecret) process.stderr.write('\n');
   }
 }
 

@@ -1,7 +1,7 @@
 // `assay login`, `assay logout` and `assay hosts`: which servers the user is signed in to.
 
 import { X509Certificate } from 'node:crypto';
-import { ask, askSecret, type Command, print, readInputLine, UsageError } from '../../command/command.ts';
+import { ask, type Command, print, readInputLine, UsageError } from '../../command/command.ts';
 import { COMMAND_LINE_CLIENT_ID } from '../../domain/oauth.ts';
 import { signInWithBrowser } from '../browser-sign-in.ts';
 import { chooseAuthority } from '../certificate.ts';
@@ -168,7 +168,7 @@ async function askForKey(url: string, given: string | undefined): Promise<Creden
   const withoutTerminal = '--with-key needs --email EMAIL, and the API key on standard input';
   const email = given ?? (await ask('Email: ', withoutTerminal));
   const apiKey = process.stdin.isTTY
-    ? await askSecret(`API key (${url}/ui/applications makes one): `, withoutTerminal)
+    ? await ask(`API key (${url}/ui/applications makes one): `, withoutTerminal, { isSecret: true })
     : await readInputLine();
   if (!email?.trim() || !apiKey?.trim()) throw new UsageError('an email and an API key are needed');
   return { email: email.trim(), apiKey: apiKey.trim() };
