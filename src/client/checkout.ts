@@ -1,15 +1,14 @@
 // The user's checkout: runs git in it, and finds the project that it belongs to.
 
-import { execFile } from 'node:child_process';
-import { promisify } from 'node:util';
+import { spawn } from 'node:child_process';
 import { CommandError, UsageError } from '../command/command.ts';
 import type { Connection } from './connection.ts';
 import { EXIT, refused } from './exit-status.ts';
 import type { Project } from './records.ts';
 
-const run = promisify(execFile);
 const GIT_MS = 60_000;
 const MAX_OUTPUT_BYTES = 64 << 20;
+const MAX_PROBLEM_LENGTH = 4000;
 
 /** Git could not do it. The message is what it printed. */
 export class GitError extends CommandError {
@@ -18,26 +17,67 @@ export class GitError extends CommandError {
   }
 }
 
-type GitOptions = { directory?: string; environment?: Record<string, string>; timeoutMs?: number };
+export type GitOptions = {
+  directory?: string;
+  environment?: Record<string, string>;
+  timeoutMs?: number;
+  /** What git reads. */
+  input?: string | Buffer;
+  /** A file descriptor for what git prints. */
+  output?: number;
+  signal?: AbortSignal;
+};
+
+/** Runs git and returns what it prints. It has ended in any case, also after an error. */
+export function gitBytes(args: readonly string[], options: GitOptions = {}): Promise<Buffer> {
+  const { directory, environment, timeoutMs, input, output, signal } = options;
+  return new Promise((resolve, reject) => {
+    const child = spawn('git', [...args], {
+      cwd: directory ?? '.',
+      env: { ...process.env, LC_ALL: 'C', ...environment },
+      timeout: timeoutMs ?? GIT_MS,
+      stdio: [input === undefined ? 'ignore' : 'pipe', output ?? 'pipe', 'pipe'],
+      windowsHide: true,
+      ...(signal && { signal }),
+    });
+    const printed: Buffer[] = [];
+    let printedBytes = 0;
+    let problem = '';
+    let failure: NodeJS.ErrnoException | undefined;
+    child.stdout?.on('data', (chunk: Buffer) => {
+      printed.push(chunk);
+      printedBytes += chunk.length;
+      if (printedBytes > MAX_OUTPUT_BYTES) child.kill();
+    });
+    child.stderr?.setEncoding('utf8').on('data', (text: string) => {
+      problem = (problem + text).slice(0, MAX_PROBLEM_LENGTH);
+    });
+    // Git may end before it has read everything.
+    child.stdin?.on('error', () => {}).end(input);
+    child.on('error', error => {
+      failure = error;
+    });
+    // A program that git started may go on and keep the streams open.
+    child.on('exit', (_, killedBy) => {
+      if (killedBy !== null) for (const stream of [child.stdout, child.stderr]) stream?.destroy();
+    });
+    child.on('close', (status, killedBy) => {
+      if (status === 0) resolve(Buffer.concat(printed));
+      else if (signal?.aborted) reject(signal.reason);
+      else if (failure?.code === 'ENOENT')
+        reject(new GitError('git is not installed, or this directory no longer exists'));
+      else {
+        const command = args.find((arg, at) => !arg.startsWith('-') && args[at - 1] !== '-c');
+        const cause = problem.trim().replace(/^(fatal|error): /gm, '') || failure?.message || '';
+        reject(new GitError(`git ${command}: ${cause || (killedBy ?? `status ${status}`)}`));
+      }
+    });
+  });
+}
 
 /** Runs git and returns what it prints, without the last line break. */
-export async function git(args: readonly string[], options: GitOptions = {}): Promise<string> {
-  try {
-    const { stdout } = await run('git', [...args], {
-      cwd: options.directory ?? '.',
-      env: { ...process.env, LC_ALL: 'C', ...options.environment },
-      timeout: options.timeoutMs ?? GIT_MS,
-      maxBuffer: MAX_OUTPUT_BYTES,
-      encoding: 'utf8',
-    });
-    return stdout.replace(/\n$/, '');
-  } catch (error) {
-    const { code, stderr = '', message } = error as NodeJS.ErrnoException & { stderr?: string };
-    if (code === 'ENOENT') throw new GitError('git is not installed, or this directory no longer exists');
-    const printed = stderr.trim().replace(/^fatal: /gm, '');
-    throw new GitError(`git ${args[0]}: ${printed === '' ? message : printed}`);
-  }
-}
+export const git = async (args: readonly string[], options: GitOptions = {}): Promise<string> =>
+  (await gitBytes(args, options)).toString('utf8').replace(/\n$/, '');
 
 /** The same, or undefined if git fails. */
 export const tryGit = (args: readonly string[], options: GitOptions = {}): Promise<string | undefined> =>
