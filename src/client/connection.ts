@@ -16,6 +16,7 @@ import type { Credentials, Host } from './hosts.ts';
 /** How long the server may send nothing. */
 const SILENCE_MS = 60_000;
 const MAX_JSON_BYTES = 64 << 20;
+const MAX_CLOCK_ERROR_MS = 3_000;
 
 export type Fields = Record<string, string | readonly string[] | undefined>;
 
@@ -39,6 +40,8 @@ export type Connection = {
   open(method: string, path: string, sent?: Sent): Promise<IncomingMessage>;
   /** Any response, successful or not. */
   send(method: string, path: string, sent?: Sent): Promise<IncomingMessage>;
+  /** The time of the server, whose clock may differ from the one here. */
+  nowMs(): number;
   close(): void;
 };
 
@@ -68,6 +71,13 @@ export function openConnection(host: Pick<Host, 'url' | 'credentials' | 'ca'>): 
   const { url, ca } = host;
   const agent = new Agent({ keepAlive: true, ...trustOnly(ca) });
   const authorization = host.credentials && authorizationOf(host.credentials);
+  let clockOffsetMs = 0;
+
+  function noteTime({ headers: { date = '' } }: IncomingMessage): void {
+    const offsetMs = Date.parse(date) - Date.now();
+    // The header has whole seconds, and the response took a while.
+    clockOffsetMs = Math.abs(offsetMs) > MAX_CLOCK_ERROR_MS ? offsetMs : 0;
+  }
 
   async function send(method: string, path: string, sent: Sent = {}): Promise<IncomingMessage> {
     const form = sent.fields && encode(sent.fields).toString();
@@ -108,6 +118,7 @@ export function openConnection(host: Pick<Host, 'url' | 'credentials' | 'ca'>): 
       }
       outgoing.end(form);
       const [response] = await responded;
+      noteTime(response);
       return response;
     } catch (error) {
       sent.signal?.throwIfAborted();
@@ -143,6 +154,7 @@ export function openConnection(host: Pick<Host, 'url' | 'credentials' | 'ca'>): 
         first = { ...sent, query: undefined };
       }
     },
+    nowMs: () => Date.now() + clockOffsetMs,
     close: () => agent.destroy(),
   };
 }
@@ -159,7 +171,10 @@ function encode(fields: Fields): URLSearchParams {
   return encoded;
 }
 
-export async function readText(response: IncomingMessage): Promise<string> {
+export const readText = async (response: IncomingMessage): Promise<string> =>
+  (await readBytes(response)).toString('utf8');
+
+export async function readBytes(response: IncomingMessage): Promise<Buffer> {
   const chunks: Buffer[] = [];
   let bytes = 0;
   try {
@@ -172,7 +187,7 @@ export async function readText(response: IncomingMessage): Promise<string> {
     if (error instanceof CommandError) throw error;
     throw unreachable(`the connection was lost: ${(error as Error).message}`);
   }
-  return Buffer.concat(chunks).toString('utf8');
+  return Buffer.concat(chunks);
 }
 
 function parse<T>(text: string, url: string): T {

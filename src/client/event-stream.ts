@@ -11,13 +11,62 @@ const MAX_WAIT_MS = 5_000;
 /** How long to try to reach a server that does not respond. */
 const GIVE_UP_MS = 10 * 60_000;
 
-export type FollowOptions = {
+export type RetryOptions = {
   signal?: AbortSignal | undefined;
-  lastEventId?: string | undefined;
   /** The connection broke. It is tried again. */
   onInterrupted?(): void;
   /** Called when it works again. Events may have been missed on streams without ids. */
   onResumed?(): void;
+};
+
+export type Retry = {
+  succeeded(): void;
+  /** Waits, longer after each failure in a row. Throws if trying again does not help, or has not helped for long. */
+  failed(error?: unknown): Promise<void>;
+};
+
+export function createRetry(connection: Connection, options: RetryOptions): Retry {
+  const { signal } = options;
+  let waitMs = FIRST_WAIT_MS;
+  let brokenAt: number | undefined;
+  return {
+    succeeded() {
+      if (brokenAt !== undefined) options.onResumed?.();
+      brokenAt = undefined;
+      waitMs = FIRST_WAIT_MS;
+    },
+    async failed(error) {
+      if (error !== undefined && (signal?.aborted || !isTemporary(error))) throw error;
+      signal?.throwIfAborted();
+      if (brokenAt === undefined) options.onInterrupted?.();
+      brokenAt ??= performance.now();
+      if (performance.now() - brokenAt > GIVE_UP_MS)
+        throw unreachable(
+          `${connection.url} has not responded for 10 minutes: the build may still be running`,
+        );
+      await sleep(waitMs, undefined, { ...(signal && { signal }) });
+      waitMs = Math.min(MAX_WAIT_MS, waitMs * 2);
+    },
+  };
+}
+
+/** Repeats the work while the server cannot be reached. */
+export async function retrying<T>(retry: Retry, work: () => Promise<T>): Promise<T> {
+  for (;;) {
+    try {
+      const result = await work();
+      retry.succeeded();
+      return result;
+    } catch (error) {
+      await retry.failed(error);
+    }
+  }
+}
+
+export type FollowOptions = RetryOptions & {
+  lastEventId?: string | undefined;
+  /** Shared with other calls. */
+  retry?: Retry;
 };
 
 /** The events of a firehose. It does not end by itself: stop at the event that is the last. */
@@ -26,10 +75,10 @@ export async function* followEvents(
   path: string,
   options: FollowOptions = {},
 ): AsyncGenerator<ServerEvent, void> {
+  const retry = options.retry ?? createRetry(connection, options);
   let { lastEventId } = options;
-  let waitMs = FIRST_WAIT_MS;
-  let brokenAt: number | undefined;
   for (;;) {
+    let broken: unknown;
     try {
       const response = await connection.open('GET', path, {
         headers: {
@@ -38,24 +87,16 @@ export async function* followEvents(
         },
         signal: options.signal,
       });
-      if (brokenAt !== undefined) options.onResumed?.();
-      brokenAt = undefined;
-      waitMs = FIRST_WAIT_MS;
+      retry.succeeded();
       response.setEncoding('utf8');
       for await (const event of parseEvents(response as AsyncIterable<string>)) {
         if (event.id !== undefined) lastEventId = event.id;
         yield event;
       }
     } catch (error) {
-      if (options.signal?.aborted || !isTemporary(error)) throw error;
+      broken = error;
     }
-    options.signal?.throwIfAborted();
-    brokenAt ??= performance.now();
-    if (waitMs === FIRST_WAIT_MS) options.onInterrupted?.();
-    if (performance.now() - brokenAt > GIVE_UP_MS)
-      throw unreachable(`${connection.url} has not responded for 10 minutes: the build may still be running`);
-    await sleep(waitMs, undefined, { ...(options.signal && { signal: options.signal }) });
-    waitMs = Math.min(MAX_WAIT_MS, waitMs * 2);
+    await retry.failed(broken);
   }
 }
 

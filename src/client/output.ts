@@ -34,6 +34,7 @@ const STATE_COLOURS: Record<string, Colour> = {
   timed_out: 'magenta',
   running: 'blue',
   building: 'blue',
+  fetching: 'blue',
   compiling: 'blue',
   deploying: 'blue',
   canceled: 'yellow',
@@ -41,15 +42,40 @@ const STATE_COLOURS: Record<string, Colour> = {
 
 export const stateText = (state: string) => state.replaceAll('_', ' ');
 
+export const colourOf = (state: string): Colour => STATE_COLOURS[state] ?? 'dim';
+
 export const paintState = ({ paint }: Style, state: string, text = stateText(state)): string =>
-  paint(STATE_COLOURS[state] ?? 'dim', text);
+  paint(colourOf(state), text);
 
 /** Replaces control characters, which names, messages and branches of others may contain. */
 export const plain = (text: string): string =>
   text.replaceAll(/[\u0000-\u001f\u007f-\u009f\u2028\u2029]/g, '\ufffd');
 
 const COLOUR_CODES = /\x1b\[\d*m/g;
-const widthOf = (text: string) => [...text.replaceAll(COLOUR_CODES, '')].length;
+const INVISIBLE = /^[\p{Mn}\p{Me}\p{Cf}]$/u;
+const WIDE =
+  /^[\p{Emoji_Presentation}\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6\u{20000}-\u{3fffd}]$/u;
+const columnsOf = (character: string) => (INVISIBLE.test(character) ? 0 : WIDE.test(character) ? 2 : 1);
+
+/** How many columns of a terminal the text takes. It may be painted. */
+export function widthOf(text: string): number {
+  let width = 0;
+  for (const character of text.replaceAll(COLOUR_CODES, '')) width += columnsOf(character);
+  return width;
+}
+
+/** The text up to a number of columns, with an ellipsis if something is missing. It must not be painted. */
+export function cut(text: string, columns: number): string {
+  if (widthOf(text) <= columns) return text;
+  let kept = '';
+  let width = 0;
+  for (const character of text) {
+    width += columnsOf(character);
+    if (width > columns - 1) break;
+    kept += character;
+  }
+  return columns > 0 ? `${kept}…` : '';
+}
 
 /** Rows with aligned columns. Cells may be painted. */
 export function table(rows: readonly (readonly string[])[]): string[] {
@@ -89,12 +115,6 @@ export function fitRows(
   );
 }
 
-/** With an ellipsis if it is longer. */
-export const cut = (text: string, width: number): string => {
-  const characters = [...text];
-  return characters.length > width ? `${characters.slice(0, Math.max(0, width - 1)).join('')}…` : text;
-};
-
 /** `42 s`, `3 min 05 s`, `2 h 10 min`. */
 export function durationText(ms: number): string {
   const seconds = Math.max(0, Math.round(ms / 1000));
@@ -114,8 +134,12 @@ export function ageText(time: string, nowMs = Date.now()): string {
   return `${Math.floor(hours / 24)} days ago`;
 }
 
-/** One record on a line. */
-export const jsonLine = (record: unknown): string => `${JSON.stringify(record)}\n`;
+/** An id and its exact form, as records have them. */
+const ID_PAIR = /"(\w+)":\d+,"\1_str":"(\d+)"/g;
+
+/** One record on a line. Ids have more digits than a number in JavaScript: the digits of their exact form are printed. */
+export const jsonLine = (record: unknown): string =>
+  `${JSON.stringify(record).replaceAll(ID_PAIR, '"$1":$2,"$1_str":"$2"')}\n`;
 
 /** Writes to standard output, and waits while a slow reader has too much. */
 export async function write(text: string | Uint8Array): Promise<void> {

@@ -7,6 +7,7 @@ import type {
   presentCommit,
   presentRequestDetails,
 } from '../contract/records/build.ts';
+import type { presentDeploy, presentStrategy } from '../contract/records/deploy.ts';
 import type { presentDiff } from '../contract/records/diff.ts';
 import type { presentProject } from '../contract/records/project.ts';
 import type { presentFoundLine } from '../contract/records/search.ts';
@@ -15,7 +16,7 @@ import type { presentBuildTest, presentTest } from '../contract/records/test.ts'
 export type Artifact = ReturnType<typeof presentArtifact>;
 export type Build = ReturnType<typeof presentBuild>;
 /** As the list of a request has it. */
-export type SuiteBuild = Build & { suite: string };
+export type SuiteBuild = Build & { suite: string; estimated_seconds?: number };
 export type BuildDiff = ReturnType<typeof presentDiff>;
 export type BuildRequest = ReturnType<typeof presentBuildRequest>;
 /** With `details`. */
@@ -26,3 +27,5 @@ export type FoundLine = ReturnType<typeof presentFoundLine>;
 export type Project = ReturnType<typeof presentProject>;
 export type Suite = { id_str: string; name: string };
 export type Test = ReturnType<typeof presentTest>;
+export type Deploy = ReturnType<typeof presentDeploy>;
+export type DeployStrategy = ReturnType<typeof presentStrategy>;
