@@ -35,6 +35,7 @@ import {
 import { cancelBuild, cancelBuildRequest } from '../store/cancels.ts';
 import { buildLogPath } from '../store/data/paths.ts';
 import type { Db } from '../store/database/db.ts';
+import { estimateSeconds } from '../store/estimates.ts';
 import { listNewestBuilds } from '../store/newest-builds.ts';
 import { findCommitHeads } from '../store/overview.ts';
 import { findSuite } from '../store/suites.ts';
@@ -67,10 +68,10 @@ async function presentDetailed(db: Db, requests: readonly BuildRequest[]) {
   return presented;
 }
 
-const present =
-  ({ waiting }: Services) =>
-  (build: Build) =>
-    presentBuild(build, waiting(build));
+export const buildRecord = ({ db, waiting }: Pick<Services, 'db' | 'waiting'>, build: Build) =>
+  presentBuild(build, { waiting: waiting(build), estimatedSeconds: estimateSeconds(db, build) });
+
+const present = (call: Services) => (build: Build) => buildRecord(call, build);
 
 export const builds = {
   listRequests: endpoint({
@@ -80,7 +81,10 @@ export const builds = {
     access: 'sees',
     scope: 'build_requests',
     query: {
-      branch: optional({ doc: 'Only those that were requested for this branch.', example: 'main' }),
+      branch: optional({
+        doc: 'Only those that were requested for this branch, without local runs.',
+        example: 'main',
+      }),
       state: optional({ doc: 'Only those in this state.', oneOf: requestStates }),
       details: detailsField,
     },

@@ -12,7 +12,7 @@ import {
 } from '../contract/records/deploy.ts';
 import { destroyedShape } from '../contract/wire.ts';
 import { checkBranch, checkRepositoryUrl } from '../domain/names.ts';
-import { type Commit, findCommit } from '../store/builds.ts';
+import { type Commit, findPushedCommit } from '../store/builds.ts';
 import { deployLogPath } from '../store/data/paths.ts';
 import {
   cancelDeploy,
@@ -148,11 +148,11 @@ export const deploys = {
     response: { record: deployItemShape, status: 201 },
     findMissing: (values, { db, project }) => [
       ...(findStrategy(db, project.id, values.deploy_strategy_id) ? [] : ['deploy_strategy_id']),
-      ...(findCommit(db, project.id, values.commit_id) ? [] : ['commit_id']),
+      ...(findPushedCommit(db, project.id, values.commit_id) ? [] : ['commit_id']),
     ],
     handle: ({ db, project, caller, values }) => {
       const strategy = findStrategy(db, project.id, values.deploy_strategy_id) as DeployStrategy;
-      const commit = findCommit(db, project.id, values.commit_id) as Commit;
+      const commit = findPushedCommit(db, project.id, values.commit_id) as Commit;
       return presentDeployItem(createDeploy(db, strategy, commit, caller.email));
     },
   }),

@@ -1,7 +1,7 @@
 // Firehoses: streams of server-sent events for projects, builds and dependencies. The pages use the same streams.
 
 import { logStreamEvents, projectStreamEvents } from '../contract/events.ts';
-import { buildShape, presentBuild } from '../contract/records/build.ts';
+import { buildShape } from '../contract/records/build.ts';
 import { dependencyShape } from '../contract/records/dependency.ts';
 import { admit, type Caller, type Scope } from '../domain/access.ts';
 import { isFinishedBuild } from '../domain/build.ts';
@@ -14,6 +14,7 @@ import { findDependency } from '../store/dependencies.ts';
 import { lastEventId, listEvents } from '../store/events.ts';
 import { findProject, findVisibleProject, type Project, projectRecord } from '../store/projects.ts';
 import { authenticate } from './authenticate.ts';
+import { buildRecord } from './builds.ts';
 import { present as presentDependency, requireOwner } from './dependencies.ts';
 import { type Call, endpoint, type Services } from './endpoint.ts';
 import { type EventStream, frame, openStream, streamResponse } from './http/stream.ts';
@@ -41,7 +42,7 @@ export function followBuild(
       const build = findBuild(call.db, projectId, id);
       return (
         build && {
-          record: presentBuild(build, call.waiting(build)),
+          record: buildRecord(call, build),
           state: build.buildState,
           // Each build has its own log. A retried build has log text while it waits.
           waits: false,

@@ -48,6 +48,9 @@ const fields = {
     oneOf: submoduleSettings,
     example: 'on',
   }),
+  local_variables: flag(
+    'Whether local runs of collaborators get the variables of suites. Any code in a working tree can read them. Those of the owner always get them.',
+  ),
 };
 
 const signInUrl = (db: Db, baseUrl: string, accountId: bigint) =>
@@ -90,6 +93,7 @@ export const projects = {
         badge: values.badge ?? false,
         cancelSuperseded: values.cancel_superseded ?? false,
         submodules: values.submodules ?? 'off',
+        localVariables: values.local_variables ?? false,
         keyPair: generateKeyPair('assay'),
       });
       return projectRecord(db, project, caller.accountId);
@@ -126,6 +130,7 @@ export const projects = {
           badge: values.badge ?? project.badge,
           cancelSuperseded: values.cancel_superseded ?? project.cancelSuperseded,
           submodules: values.submodules ?? project.submodules,
+          localVariables: values.local_variables ?? project.localVariables,
         }),
         caller.accountId,
       ),

@@ -7,7 +7,7 @@ import { addCounts, type TestCounts } from '../domain/result/test-result.ts';
 import { BUILDS_PER_BATCH, cancelBuild, findCancel } from './cancels.ts';
 import { cached, type Db, insertInto } from './database/db.ts';
 import { limitWithNext, listPage, olderThan, type Page } from './database/page.ts';
-import { buildRequests, builds, commits, requestDecisions } from './database/schema.ts';
+import { buildRequests, builds, commits, requestDecisions, snapshots } from './database/schema.ts';
 import { unfinished } from './database/unfinished.ts';
 import { type Decision, recordDecisions, unpackDecisions } from './decisions.ts';
 import { listNewestBuilds } from './newest-builds.ts';
@@ -55,6 +55,7 @@ export function createBuildRequest(
   started: Started = {},
 ): BuildRequest {
   return db.write(() => {
+    const local = started.trigger === 'local';
     const request: BuildRequest = {
       id: db.newId(),
       projectId: project.id,
@@ -78,12 +79,28 @@ export function createBuildRequest(
       snapshotId: null,
       suites: null,
       ...started,
+      local,
+      ...(local && { withoutVariables: !mayUseVariables(db, project, started.snapshotId) }),
     };
     insertRequest(db, request);
     updateProjectState(db, project.id);
     announceRequest(db, request);
     return request;
   });
+}
+
+/**
+ * Whether a local run gets the variables of suites, which are secrets: a working tree may be any code. That of the owner
+ * does, that of a collaborator only if the project allows it.
+ */
+function mayUseVariables(db: Db, project: Project, snapshotId: bigint | null | undefined): boolean {
+  if (project.localVariables) return true;
+  const snapshot = db.orm
+    .select({ accountId: snapshots.accountId })
+    .from(snapshots)
+    .where(and(eq(snapshots.id, snapshotId ?? 0n), eq(snapshots.projectId, project.id)))
+    .get();
+  return snapshot?.accountId === project.ownerId;
 }
 
 export function findBuildRequest(db: Db, projectId: bigint, id: bigint): BuildRequest | undefined {
@@ -94,18 +111,21 @@ export function findBuildRequest(db: Db, projectId: bigint, id: bigint): BuildRe
     .get();
 }
 
+/** Local runs are on no branch. */
 export function listBuildRequests(
   db: Db,
   projectId: bigint,
   page: Page,
-  filter: { branch?: string | undefined; state?: BuildRequestState | undefined } = {},
+  filter: { branch?: string | undefined; state?: BuildRequestState | undefined; local?: boolean } = {},
 ): BuildRequest[] {
   const { branch, state } = filter;
+  const local = branch === undefined ? filter.local : false;
   return listPage(
     db,
     buildRequests,
     and(
       eq(buildRequests.projectId, projectId),
+      local === undefined ? undefined : eq(buildRequests.local, local),
       state === undefined ? undefined : eq(buildRequests.buildState, state),
       // Before the fetch, only commit_ref says which branch it is for.
       branch === undefined
@@ -130,8 +150,9 @@ export function findNewestRequest(db: Db, commitId: bigint): BuildRequest | unde
     .get();
 }
 
-/** Unfinished older requests for the same ref. */
+/** Unfinished older requests for the same ref. Local runs neither supersede others nor are superseded. */
 export function listSupersededRequests(db: Db, request: BuildRequest): bigint[] {
+  if (request.local) return [];
   return db.orm
     .select({ id: buildRequests.id })
     .from(buildRequests)
@@ -140,6 +161,7 @@ export function listSupersededRequests(db: Db, request: BuildRequest): bigint[] 
         eq(buildRequests.projectId, request.projectId),
         lt(buildRequests.id, request.id),
         eq(buildRequests.commitRef, request.commitRef),
+        eq(buildRequests.local, false),
         sql.raw(unfinished.request),
       ),
     )
@@ -151,7 +173,7 @@ export function listCommits(db: Db, projectId: bigint, page: Page): CommitItem[]
   return db.orm
     .select({ id: commits.id, version: commits.version, ref: commits.ref, buildState: commits.buildState })
     .from(commits)
-    .where(and(eq(commits.projectId, projectId), olderThan(commits.id, page)))
+    .where(and(eq(commits.projectId, projectId), eq(commits.local, false), olderThan(commits.id, page)))
     .orderBy(desc(commits.id))
     .limit(limitWithNext(page))
     .all();
@@ -165,19 +187,26 @@ export function findCommit(db: Db, projectId: bigint, id: bigint): Commit | unde
     .get();
 }
 
-function findCommitByRef(db: Db, projectId: bigint, ref: string): Commit | undefined {
+/** A commit of the repository, rather than of a local run: only these can be deployed. */
+export function findPushedCommit(db: Db, projectId: bigint, id: bigint): Commit | undefined {
+  const commit = findCommit(db, projectId, id);
+  return commit?.local ? undefined : commit;
+}
+
+function findCommitByRef(db: Db, projectId: bigint, ref: string, local: boolean): Commit | undefined {
   return db.orm
     .select()
     .from(commits)
-    .where(and(eq(commits.projectId, projectId), eq(commits.ref, ref)))
+    .where(and(eq(commits.projectId, projectId), eq(commits.ref, ref), eq(commits.local, local)))
     .get();
 }
 
+/** Without those of local runs, which no branch ever had. */
 export function listCommitRefs(db: Db, projectId: bigint): { id: bigint; ref: string }[] {
   return db.orm
     .select({ id: commits.id, ref: commits.ref })
     .from(commits)
-    .where(eq(commits.projectId, projectId))
+    .where(and(eq(commits.projectId, projectId), eq(commits.local, false)))
     .all();
 }
 
@@ -189,7 +218,7 @@ export function findNewestFinishedCommit(db: Db, projectId: bigint, branch?: str
   const recent = db.orm
     .select()
     .from(commits)
-    .where(eq(commits.projectId, projectId))
+    .where(and(eq(commits.projectId, projectId), eq(commits.local, false)))
     .orderBy(desc(commits.id))
     .limit(BADGE_HORIZON)
     .as('recent');
@@ -223,7 +252,7 @@ export type CommitFields = Omit<typeof commits.$inferInsert, 'id' | 'projectId' 
 /** Creates the commit, or updates the branches, tags and files of a known one. */
 export function recordCommit(db: Db, projectId: bigint, fields: CommitFields): Commit {
   return db.write(() => {
-    const known = findCommitByRef(db, projectId, fields.ref);
+    const known = findCommitByRef(db, projectId, fields.ref, fields.local ?? false);
     if (known)
       return db.orm
         .update(commits)
@@ -333,7 +362,7 @@ const insertBuild = insertInto(builds);
 
 function createBuild(
   db: Db,
-  request: Pick<BuildRequest, 'id' | 'projectId'>,
+  request: Pick<BuildRequest, 'id' | 'projectId' | 'local'>,
   commit: { id: bigint; ref: string },
   suite: { suiteId: bigint; suiteName: string },
 ): Build {
@@ -360,6 +389,7 @@ function createBuild(
     artifactsBytes: 0,
     artifactsTruncated: false,
     tests: null,
+    local: request.local,
   };
   insertBuild(db, build);
   announceBuild(db, build);
@@ -372,7 +402,7 @@ export function rerunBuild(db: Db, build: Build, suite: { id: bigint; name: stri
     moveRequest(db, build.buildRequestId, 'rerun');
     const rerun = createBuild(
       db,
-      { id: build.buildRequestId, projectId: build.projectId },
+      { id: build.buildRequestId, projectId: build.projectId, local: build.local },
       { id: build.commitId, ref: build.commitRef },
       { suiteId: suite.id, suiteName: suite.name },
     );

@@ -32,14 +32,17 @@ const receivers = prepared(db =>
     .prepare(),
 );
 
-/** Records an event of a project and its deliveries to each receiver, or only to `to`. Returns the ID of the event. */
+/**
+ * Records an event of a project, which streams send, and its deliveries to all receivers, to none (`streams`) or to one.
+ * Returns the ID of the event.
+ */
 export function recordEvent(
   db: Db,
   projectId: bigint,
   type: EventType,
   resourceId: bigint,
   subject?: { kind: EventSubject; record: unknown },
-  to?: bigint,
+  to: 'all' | 'streams' | bigint = 'all',
 ): bigint | undefined {
   return db.write(() => {
     const project = findProject(db, projectId);
@@ -54,13 +57,9 @@ export function recordEvent(
       ...(subject && { subject }),
     });
     insertEvent(db, { id, projectId, type, resourceId, body, createdAt });
-    const receiving = receivers(db)
-      .all({ projectId })
-      .filter(one =>
-        to === undefined
-          ? one.type === notifiableTypeOf(type) && (one.enabled || one.options)
-          : one.id === to,
-      );
+    const isReceiver = (one: { id: bigint; type: string; enabled: boolean; options: unknown }) =>
+      to === 'all' ? one.type === notifiableTypeOf(type) && (one.enabled || one.options) : one.id === to;
+    const receiving = to === 'streams' ? [] : receivers(db).all({ projectId }).filter(isReceiver);
     const reports = receiving.some(({ options }) => options)
       ? reportsOf(db, projectId, type, resourceId)
       : [];

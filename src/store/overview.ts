@@ -18,7 +18,7 @@ export function listCommitHeads(db: Db, projectId: bigint, page: Page): CommitHe
   return db.orm
     .select(headFields)
     .from(commits)
-    .where(and(eq(commits.projectId, projectId), olderThan(commits.id, page)))
+    .where(and(eq(commits.projectId, projectId), eq(commits.local, false), olderThan(commits.id, page)))
     .orderBy(desc(commits.id))
     .limit(limitWithNext(page))
     .all();
@@ -38,7 +38,7 @@ export type ProjectSummary = { commit: CommitHead | undefined; runs: Run[] };
 
 const jsonOf = (ids: readonly bigint[]) => `[${ids.join(',')}]`;
 
-/** The newest commit of each project, and the durations of its latest requests, oldest first. */
+/** The newest commit of each project, and the durations of its latest requests, oldest first. Without local runs. */
 export function summarizeProjects(
   db: Db,
   projectIds: readonly bigint[],
@@ -52,7 +52,7 @@ export function summarizeProjects(
     .select(headFields)
     .from(commits)
     .where(
-      sql`${commits.id} IN (SELECT (SELECT id FROM commits WHERE project_id = project.value ORDER BY id DESC LIMIT 1) FROM json_each(${ids}) AS project)`,
+      sql`${commits.id} IN (SELECT (SELECT id FROM commits WHERE project_id = project.value AND local = 0 ORDER BY id DESC LIMIT 1) FROM json_each(${ids}) AS project)`,
     )
     .all();
   for (const commit of newest) {
@@ -68,7 +68,7 @@ export function summarizeProjects(
     })
     .from(buildRequests)
     .where(
-      sql`${buildRequests.id} IN (SELECT recent.id FROM json_each(${ids}) AS project CROSS JOIN build_requests AS recent ON recent.id IN (SELECT id FROM build_requests WHERE project_id = project.value ORDER BY id DESC LIMIT ${runs}))`,
+      sql`${buildRequests.id} IN (SELECT recent.id FROM json_each(${ids}) AS project CROSS JOIN build_requests AS recent ON recent.id IN (SELECT id FROM build_requests WHERE project_id = project.value AND local = 0 ORDER BY id DESC LIMIT ${runs}))`,
     )
     .orderBy(buildRequests.id)
     .all();

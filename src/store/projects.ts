@@ -94,6 +94,7 @@ export function createProject(
     badge: boolean;
     cancelSuperseded: boolean;
     submodules?: SubmoduleSetting;
+    localVariables?: boolean;
     keyPair: { publicKey: string; privateKey: string };
   },
 ): Project {
@@ -120,7 +121,16 @@ export function updateProject(
   db: Db,
   project: Project,
   changes: Partial<
-    Pick<Project, 'name' | 'description' | 'repositoryUrl' | 'badge' | 'cancelSuperseded' | 'submodules'>
+    Pick<
+      Project,
+      | 'name'
+      | 'description'
+      | 'repositoryUrl'
+      | 'badge'
+      | 'cancelSuperseded'
+      | 'submodules'
+      | 'localVariables'
+    >
   >,
 ): Project {
   return db.write(() => {

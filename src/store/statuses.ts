@@ -44,7 +44,7 @@ const buildById = prepared(db =>
 const newerBuild = prepared(db =>
   db.sqlite
     .prepare<[bigint, bigint, string], bigint>(
-      'SELECT 1 FROM builds WHERE suite_id = ? AND id > ? AND commit_ref = ? LIMIT 1',
+      'SELECT 1 FROM builds WHERE suite_id = ? AND local = 0 AND id > ? AND commit_ref = ? LIMIT 1',
     )
     .pluck(),
 );
@@ -52,7 +52,7 @@ const newestRequest = prepared(db =>
   db.sqlite
     .prepare<[bigint, string, string], bigint>(`
       SELECT build_request_id FROM builds
-      WHERE commit_id = (SELECT id FROM commits WHERE project_id = ? AND ref = ?) AND commit_ref = ?
+      WHERE commit_id = (SELECT id FROM commits WHERE project_id = ? AND ref = ? AND local = 0) AND commit_ref = ?
       ORDER BY id DESC LIMIT 1`)
     .pluck(),
 );
@@ -82,9 +82,17 @@ export function reportsOf(db: Db, projectId: bigint, type: EventType, resourceId
 function newestReports(db: Db, projectId: bigint): StatusReport[] {
   const newest = db.orm
     .select({ id: builds.id, requestId: builds.buildRequestId })
-    .from(builds)
-    .where(eq(builds.projectId, projectId))
-    .orderBy(desc(builds.id))
+    .from(buildRequests)
+    // Keeps SQLite from reading all builds of the project to order them.
+    .crossJoin(builds)
+    .where(
+      and(
+        eq(builds.buildRequestId, buildRequests.id),
+        eq(buildRequests.projectId, projectId),
+        eq(buildRequests.local, false),
+      ),
+    )
+    .orderBy(desc(buildRequests.id), desc(builds.id))
     .limit(1)
     .get();
   if (!newest) return [];

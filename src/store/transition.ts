@@ -86,10 +86,14 @@ function spentWith({ spentMs, startedAt }: Pick<Build, 'spentMs' | 'startedAt'>,
 }
 
 export function announceBuild(db: Db, build: Build): void {
-  recordEvent(db, build.projectId, buildEventOf(build.buildState), build.id, {
-    kind: 'build',
-    record: presentBuild(build),
-  });
+  recordEvent(
+    db,
+    build.projectId,
+    buildEventOf(build.buildState),
+    build.id,
+    { kind: 'build', record: presentBuild(build) },
+    build.local ? 'streams' : 'all',
+  );
   db.touch(`build:${build.id}`);
   db.touch(`project:${build.projectId}`);
   db.touch('queue');
@@ -133,10 +137,8 @@ export function announceRequest(db: Db, request: BuildRequest): void {
       request.projectId,
       finished ? 'build_request.finished' : 'build_request.enqueued',
       request.id,
-      {
-        kind: 'build_request',
-        record: presentBuildRequest(request),
-      },
+      { kind: 'build_request', record: presentBuildRequest(request) },
+      request.local ? 'streams' : 'all',
     );
   db.touch(`build_request:${request.id}`);
   db.touch(`project:${request.projectId}`);
@@ -199,20 +201,26 @@ const projectStatements = prepared(({ orm, sqlite }) => ({
   unfinishedRequest: orm
     .select({ id: buildRequests.id })
     .from(buildRequests)
-    .where(and(eq(buildRequests.projectId, sql.placeholder('id')), sql.raw(unfinished.request)))
+    .where(
+      and(
+        eq(buildRequests.projectId, sql.placeholder('id')),
+        eq(buildRequests.local, false),
+        sql.raw(unfinished.request),
+      ),
+    )
     .limit(1)
     .prepare(),
   newestRequest: orm
     .select({ commitId: buildRequests.commitId, state: buildRequests.buildState })
     .from(buildRequests)
-    .where(eq(buildRequests.projectId, sql.placeholder('id')))
+    .where(and(eq(buildRequests.projectId, sql.placeholder('id')), eq(buildRequests.local, false)))
     .orderBy(desc(buildRequests.id))
     .limit(1)
     .prepare(),
   newestCommit: orm
     .select({ state: commits.buildState })
     .from(commits)
-    .where(eq(commits.projectId, sql.placeholder('id')))
+    .where(and(eq(commits.projectId, sql.placeholder('id')), eq(commits.local, false)))
     .orderBy(desc(commits.id))
     .limit(1)
     .prepare(),
@@ -221,6 +229,7 @@ const projectStatements = prepared(({ orm, sqlite }) => ({
   ),
 }));
 
+/** Local runs do not count. */
 export function updateProjectState(db: Db, id: bigint): void {
   const statements = projectStatements(db);
   const unfinishedRequest = statements.unfinishedRequest.get({ id });
@@ -268,7 +277,7 @@ export function insertDeploy(
 
 /** Deploys a passed commit once with each automatic strategy of its branches. An amended commit is deployed again. */
 function deployAutomatically(db: Db, request: BuildRequest): void {
-  if (request.pullRequest !== null) return;
+  if (request.pullRequest !== null || request.local) return;
   // Skip a commit whose hash has changed since: the new one has not passed.
   const commit = db.orm
     .select({ id: commits.id, ref: commits.ref, branches: commits.branches })

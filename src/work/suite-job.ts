@@ -28,7 +28,7 @@ import { listFirstWaitingBuilds, listRunningBuilds } from '../store/queue.ts';
 import type { ArtifactCounts } from '../store/result/build-artifacts.ts';
 import { recordFailureLines } from '../store/result/failure-lines.ts';
 import { type PreparedReport, recordReport } from '../store/result/reports.ts';
-import { findSuite, type Variable } from '../store/suites.ts';
+import { findSuite, listAllVariables, type Variable } from '../store/suites.ts';
 import { moveBuild } from '../store/transition.ts';
 import { watchCancellation } from './cancellation.ts';
 import { followContainer } from './follow-container.ts';
@@ -186,6 +186,9 @@ function firstLine(text: string): string {
   return more.length > 0 ? `${line} …` : line;
 }
 
+const WITHOUT_VARIABLES =
+  'the variables of the suite are not set, because this is a local run of a collaborator: the owner of the project can allow them in its settings, “Variables in local runs of collaborators”';
+
 async function start(
   options: SuiteJobOptions,
   build: Build,
@@ -201,8 +204,9 @@ async function start(
   const project = found && request && trustedSource(found, request);
   if (!project) return { kind: 'canceled' };
   if (!suite) throw new CannotRun('The suite was deleted before its build started.');
-  const isFork = request.pullRequest !== null;
-  const cacheVolume = isFork ? forkCacheName(instanceOf(db), build.id) : options.openCache(suite.id);
+  // Code that is not in the repository must not change what later builds find in the cache.
+  const isCacheKept = request.pullRequest === null && !request.local;
+  const cacheVolume = isCacheKept ? options.openCache(suite.id) : forkCacheName(instanceOf(db), build.id);
   const source = await findSource(options, project, build.commitRef);
   if (!source) {
     // The fetch does not occupy the slot. The build is queued again afterwards.
@@ -211,6 +215,8 @@ async function start(
     return { kind: 'not_started' };
   }
   for (const note of source.notes) await log.line(note);
+  if (request.local && request.withoutVariables && listAllVariables(db, suite.id).length > 0)
+    await log.line(WITHOUT_VARIABLES);
   const imageName = chooseImage(options, suite.image);
   const [{ image, network }, attached] = await Promise.all([
     host.prepare(imageName),
@@ -231,7 +237,7 @@ async function start(
     used: attached.used,
     artifactMounts: attached.mounts,
     cacheVolume,
-    isCacheKept: !isFork,
+    isCacheKept,
     image,
     network,
     limits: options.settings,

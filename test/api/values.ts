@@ -103,6 +103,7 @@ export const rules: [string, Rule[]][] = [
       { field: 'description', bad: { invalid_format: ['a\u0000'] }, good: ['', 'a\nb', ' '] },
       { field: 'badge', bad: { invalid_format: ['yes', '2', 'TRUE'] }, good: ['true', '0', ''] },
       { field: 'cancel_superseded', bad: { invalid_format: ['on'] }, good: ['false', '1'] },
+      { field: 'local_variables', bad: { invalid_format: ['on'] }, good: ['false', '1'] },
       {
         field: 'submodules',
         bad: { invalid_format: ['true', 'ON', 'on '] },

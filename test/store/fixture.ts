@@ -8,6 +8,7 @@ import {
   recordCommit,
 } from '../../src/store/builds.ts';
 import { type Db, openDb } from '../../src/store/database/db.ts';
+import { snapshots } from '../../src/store/database/schema.ts';
 import { createVault } from '../../src/store/database/vault.ts';
 import { createDependency } from '../../src/store/dependencies.ts';
 import { createProject, type Project } from '../../src/store/projects.ts';
@@ -99,16 +100,37 @@ export function commitFields(ref: string): CommitFields {
   };
 }
 
-/** A fetched request with its commit, and a queued build for each suite. */
+/** A working tree that somebody sent. */
+export function addSnapshot(
+  db: Db,
+  { projectId, accountId }: { projectId: bigint; accountId: bigint },
+): bigint {
+  return db.write(() => {
+    const row = {
+      id: db.newId(),
+      projectId,
+      accountId,
+      ref: 'c'.repeat(40),
+      sizeBytes: 1,
+      createdAt: db.now(),
+    };
+    return db.orm.insert(snapshots).values(row).returning().get().id;
+  });
+}
+
+/** A fetched request with its commit, and a queued build for each suite. A local run if it has a snapshot. */
 export function addBuilds(
   db: Db,
   project: Project,
   suiteIds: readonly bigint[],
   ref = `${++made}`.padStart(40, 'a'),
+  snapshotId?: bigint,
 ) {
-  const request = createBuildRequest(db, project, 'main', 'someone@example.com');
+  const local = snapshotId !== undefined;
+  const started = local ? { trigger: 'local' as const, snapshotId } : {};
+  const request = createBuildRequest(db, project, 'main', 'someone@example.com', started);
   moveRequest(db, request.id, 'fetch');
-  const commit = recordCommit(db, project.id, commitFields(ref));
+  const commit = recordCommit(db, project.id, { ...commitFields(ref), local });
   const decisions = suiteIds.map(suiteId => ({ suiteId, suiteName: `s${suiteId}`, runs: true, rules: [] }));
   enqueueBuilds(db, request.id, commit, 'main', decisions);
   while (enqueueSomeBuilds(db));

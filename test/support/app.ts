@@ -379,6 +379,7 @@ function plantTest(db: Db, build: Build): bigint {
     durationMs: 12,
     malformed: null,
     results: packResults(table),
+    local: false,
   });
   return id;
 }

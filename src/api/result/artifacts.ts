@@ -1,7 +1,7 @@
 // Endpoints for the artifacts of builds: the files that they produced.
 
 import { artifactShape, presentArtifact } from '../../contract/records/artifact.ts';
-import { buildShape, presentBuild } from '../../contract/records/build.ts';
+import { buildShape } from '../../contract/records/build.ts';
 import { destroyedShape } from '../../contract/wire.ts';
 import { isFinishedBuild } from '../../domain/build.ts';
 import { refusal } from '../../domain/refusal.ts';
@@ -18,6 +18,7 @@ import {
   findBuildArtifactByPath,
   listBuildArtifacts,
 } from '../../store/result/build-artifacts.ts';
+import { buildRecord } from '../builds.ts';
 import { endpoint, Listing, type Services } from '../endpoint.ts';
 import { cursor, optional, PAGE_LIMIT, pageFields, required } from '../fields.ts';
 import { attachmentHeaders, respondArtifact, respondArtifacts } from './artifact-response.ts';
@@ -50,7 +51,7 @@ function getByPath(db: Db, build: Build | undefined, path: string): BuildArtifac
 const setKeep = (call: Services & { build: Build }, keep: boolean) => {
   const build = keepArtifacts(call.db, call.build, keep);
   if (!build) throw refusal('not_found');
-  return presentBuild(build, call.waiting(build));
+  return buildRecord(call, build);
 };
 
 export const artifacts = {

@@ -261,6 +261,9 @@ export const buildShape = record(
     finished_at: shape.nullable(shape.time('When it ended.')),
     error: shape.string('Present when the build errored: the reason.'),
     waiting: waitingShape,
+    estimated_seconds: shape.integer(
+      'Present while the build is unfinished, in responses and in its own firehose: how long it will probably run. The median of the last 5 builds of the suite that passed, absent if there are none.',
+    ),
     artifacts: shape.integer('Present when the build has artifacts: how many.'),
     artifacts_bytes: shape.integer('Present when the build has artifacts: their size.'),
     artifacts_truncated: shape.boolean('Present, and true, when files were left out because of a limit.'),
@@ -268,7 +271,17 @@ export const buildShape = record(
     tests: testCountsShape,
     suite: shape.string('Present in the list of the builds of a request: the name of the suite.'),
   },
-  ['error', 'waiting', 'artifacts', 'artifacts_bytes', 'artifacts_truncated', 'keep', 'tests', 'suite'],
+  [
+    'error',
+    'waiting',
+    'estimated_seconds',
+    'artifacts',
+    'artifacts_bytes',
+    'artifacts_truncated',
+    'keep',
+    'tests',
+    'suite',
+  ],
 );
 
 export type BuildRow = {
@@ -293,7 +306,13 @@ function presentTestCounts({ newFailures, ...counts }: TestCounts) {
   return { ...counts, new_failures: newFailures };
 }
 
-export function presentBuild(build: BuildRow, waiting?: { position: number; reason: string }) {
+/** Known only while a build is unfinished, and at the time of the request. */
+type Outlook = {
+  waiting?: { position: number; reason: string } | undefined;
+  estimatedSeconds?: number | undefined;
+};
+
+export function presentBuild(build: BuildRow, { waiting, estimatedSeconds }: Outlook = {}) {
   return {
     ...idPair('id', build.id),
     ...idPair('suite_id', build.suiteId),
@@ -306,6 +325,7 @@ export function presentBuild(build: BuildRow, waiting?: { position: number; reas
     finished_at: wireTimeOrNull(build.finishedAt),
     ...(build.error !== null && { error: build.error }),
     ...(waiting && { waiting }),
+    ...(estimatedSeconds !== undefined && { estimated_seconds: estimatedSeconds }),
     ...(build.artifacts > 0 && { artifacts: build.artifacts, artifacts_bytes: build.artifactsBytes }),
     ...(build.artifactsTruncated && { artifacts_truncated: true }),
     ...(build.keep && { keep: true }),

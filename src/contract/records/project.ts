@@ -23,8 +23,11 @@ export const projectShape = record(
       submoduleSettings.filter(setting => setting !== 'off'),
       'Present unless off: submodules are fetched, and with `recursive` also theirs.',
     ),
+    local_variables: shape.boolean(
+      'Present when true: local runs of collaborators get the variables of suites. Those of the owner always do.',
+    ),
   },
-  ['badge', 'cancel_superseded', 'submodules'],
+  ['badge', 'cancel_superseded', 'submodules', 'local_variables'],
 );
 
 export function presentProject(
@@ -37,6 +40,7 @@ export function presentProject(
     badge: boolean;
     cancelSuperseded: boolean;
     submodules: SubmoduleSetting;
+    localVariables: boolean;
   },
   seen: { owned: boolean; sshPublicKey: string },
 ) {
@@ -51,6 +55,7 @@ export function presentProject(
     ...(project.badge && { badge: true }),
     ...(project.cancelSuperseded && { cancel_superseded: true }),
     ...(project.submodules !== 'off' && { submodules: project.submodules }),
+    ...(project.localVariables && { local_variables: true }),
   };
 }
 

@@ -3,18 +3,25 @@
 import { type BuildState, buildMachine } from '../../domain/build.ts';
 import { idPair, idPairShape, record, shape, wireTime } from '../wire.ts';
 
-export const foundLineShape = record('FoundLine', {
-  ...idPairShape('build_id', 'The build.'),
-  ...idPairShape('suite_id', 'Its suite.'),
-  suite: shape.string('The name of the suite.'),
-  ...idPairShape('commit_id', 'Its commit.'),
-  branch: shape.string('The branch that was requested; empty for a tag or a commit hash.'),
-  build_state: shape.oneOf(Object.keys(buildMachine), 'State of the build.'),
-  created_at: shape.time('When the build was queued.'),
-  line: shape.integer('The number of the line in the log, starting at 1.'),
-  offset: shape.integer('The byte of the log where the line begins.'),
-  text: shape.string('The line without colours, at most 500 characters around the match.'),
-});
+const localShape = shape.boolean('Present, and true, for a local run: somebody’s working tree.');
+
+export const foundLineShape = record(
+  'FoundLine',
+  {
+    ...idPairShape('build_id', 'The build.'),
+    ...idPairShape('suite_id', 'Its suite.'),
+    suite: shape.string('The name of the suite.'),
+    ...idPairShape('commit_id', 'Its commit.'),
+    branch: shape.string('The branch that was requested; empty for a tag or a commit hash.'),
+    build_state: shape.oneOf(Object.keys(buildMachine), 'State of the build.'),
+    created_at: shape.time('When the build was queued.'),
+    line: shape.integer('The number of the line in the log, starting at 1.'),
+    offset: shape.integer('The byte of the log where the line begins.'),
+    text: shape.string('The line without colours, at most 500 characters around the match.'),
+    local: localShape,
+  },
+  ['local'],
+);
 
 export function presentFoundLine(
   build: {
@@ -25,6 +32,7 @@ export function presentFoundLine(
     branch: string;
     buildState: BuildState;
     createdAt: number;
+    local: boolean;
   },
   { line, offset, text }: { line: number; offset: number; text: string },
 ) {
@@ -39,16 +47,22 @@ export function presentFoundLine(
     line,
     offset,
     text,
+    ...(build.local && { local: true }),
   };
 }
 
-const seenBuildShape = record('SeenBuild', {
-  ...idPairShape('build_id', 'The build.'),
-  suite: shape.string('The name of its suite.'),
-  branch: shape.string('The branch that was requested; empty for a tag or a commit hash.'),
-  build_state: shape.oneOf(Object.keys(buildMachine), 'State of the build.'),
-  created_at: shape.time('When it was queued.'),
-});
+const seenBuildShape = record(
+  'SeenBuild',
+  {
+    ...idPairShape('build_id', 'The build.'),
+    suite: shape.string('The name of its suite.'),
+    branch: shape.string('The branch that was requested; empty for a tag or a commit hash.'),
+    build_state: shape.oneOf(Object.keys(buildMachine), 'State of the build.'),
+    created_at: shape.time('When it was queued.'),
+    local: localShape,
+  },
+  ['local'],
+);
 
 export const seenLineShape = record(
   'SeenLine',
@@ -70,6 +84,7 @@ type SeenBuildRow = {
   branch: string;
   buildState: BuildState;
   createdAt: number;
+  local: boolean;
 };
 
 const presentSeenBuild = (build: SeenBuildRow) => ({
@@ -78,6 +93,7 @@ const presentSeenBuild = (build: SeenBuildRow) => ({
   branch: build.branch,
   build_state: build.buildState,
   created_at: wireTime(build.createdAt),
+  ...(build.local && { local: true }),
 });
 
 export function presentSeenLine(seen: {

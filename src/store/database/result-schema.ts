@@ -60,7 +60,7 @@ export const tests = sqliteTable(
     name: text('name').notNull(),
     file: text('file'),
     firstBuildId: int64('first_build_id').notNull(),
-    /** When a report last named it, to the day. */
+    /** When a report last named it, to the day; 0 if only local runs have. */
     seenAt: instant('seen_at').notNull(),
     /** When it last behaved like a flaky test. */
     flakyAt: instant('flaky_at'),
@@ -87,7 +87,7 @@ export const buildReports = sqliteTable(
       .primaryKey()
       .references(() => builds.id, { onDelete: 'cascade' }),
     suiteId: int64('suite_id').notNull(),
-    /** The branch of the build's request; empty for a tag or a hash. */
+    /** The branch of the build's request; empty for a tag, a hash or a local run. */
     branch: text('branch').notNull(),
     /** The build that new and fixed failures were determined against. It may be gone. */
     baseBuildId: int64('base_build_id'),
@@ -96,9 +96,10 @@ export const buildReports = sqliteTable(
     malformed: text('malformed'),
     /** The number, result, change and duration of each test. */
     results: packed('results').notNull(),
+    local: bool('local').notNull().default(false),
   },
   table => [
-    index('build_reports_suite').on(table.suiteId, table.buildId),
+    index('build_reports_suite').on(table.suiteId, table.local, table.buildId),
     index('build_reports_branch').on(table.suiteId, table.branch, table.buildId),
   ],
 );

@@ -200,12 +200,15 @@ export const commits = sqliteTable(
     files: text('files').notNull(),
     /** How many changed paths are not stored. Rules are evaluated on all paths when the commit is fetched. */
     filesOmitted: int('files_omitted'),
-    /** Whether it is a snapshot of somebody's working tree, which no branch contains. */
+    /**
+     * Whether it is somebody's working tree. Requests, builds and reports of local runs are marked too. A hash that is
+     * also on a branch has another row, so that nothing of a local run mixes with the commits of the repository.
+     */
     local: bool('local').notNull().default(false),
   },
   table => [
-    uniqueIndex('commits_ref').on(table.projectId, table.ref),
-    index('commits_project').on(table.projectId, table.id),
+    uniqueIndex('commits_ref').on(table.projectId, table.ref, table.local),
+    index('commits_project').on(table.projectId, table.local, table.id),
   ],
 );
 
@@ -246,11 +249,13 @@ export const buildRequests = sqliteTable(
     snapshotId: int64('snapshot_id'),
     /** JSON: the ids of the only suites to run, as strings. Null: those whose rules hold. */
     suites: text('suites'),
+    local: bool('local').notNull().default(false),
   },
   table => [
     index('build_requests_project').on(table.projectId, table.id),
+    index('build_requests_local').on(table.projectId, table.local, table.id),
     index('build_requests_commit').on(table.commitId, table.id),
-    index('build_requests_branch').on(table.projectId, table.branch, table.id),
+    index('build_requests_branch').on(table.projectId, table.branch, table.local, table.id),
     index('build_requests_waiting').on(table.projectId, table.id).where(sql`build_state = 'enqueued'`),
     index('build_requests_fetching').on(table.id).where(sql`build_state = 'fetching'`),
     index('build_requests_unfinished').on(table.projectId, table.id).where(sql.raw(unfinished.request)),
@@ -344,13 +349,17 @@ export const builds = sqliteTable(
     artifactsTruncated: bool('artifacts_truncated').notNull().default(false),
     /** Null if it has no test report. */
     tests: text('tests', { mode: 'json' }).$type<TestCounts>(),
+    local: bool('local').notNull().default(false),
   },
   table => [
     index('builds_project').on(table.projectId, table.id),
     index('builds_commit').on(table.commitId, table.id),
     index('builds_request').on(table.buildRequestId, table.suiteId, table.id),
     index('builds_request_unfinished').on(table.buildRequestId, table.id).where(sql.raw(unfinished.build)),
-    index('builds_suite').on(table.suiteId, table.id),
+    index('builds_suite').on(table.suiteId, table.local, table.id),
+    index('builds_passed')
+      .on(table.suiteId, table.id, table.startedAt, table.finishedAt)
+      .where(sql`build_state = 'passed' AND local = 0`),
     index('builds_waiting').on(table.projectId, table.id).where(sql`build_state = 'enqueued'`),
     index('builds_running').on(table.id).where(sql`build_state = 'running'`),
     index('builds_unfinished').on(table.projectId, table.id).where(sql.raw(unfinished.build)),

@@ -45,7 +45,7 @@ export function isArtifactFileUnused(db: Db, buildId: bigint): boolean {
 
 /**
  * The newest build of the suite that passed, on `branch` if given: that of the newest request, so that a rerun of an older
- * commit is not newer. Builds of pull requests are on no branch of the repository.
+ * commit is not newer. Builds of pull requests and local runs are on no branch of the repository.
  */
 export function findNewestPassedBuild(
   db: Db,
@@ -64,6 +64,7 @@ export function findNewestPassedBuild(
           eq(buildRequests.projectId, suite.projectId),
           branch === undefined ? undefined : eq(buildRequests.branch, branch),
           isNull(buildRequests.pullRequest),
+          eq(buildRequests.local, false),
           eq(builds.suiteId, suite.id),
           eq(builds.buildState, 'passed'),
         ),
@@ -106,7 +107,7 @@ export function listExpiredArtifacts(
 
 /** Whether it is the newest passed build of a suite on a branch. Its artifacts do not expire. */
 export function isNewestOfBranch(db: Db, build: Build): boolean {
-  if (build.buildState !== 'passed') return false;
+  if (build.buildState !== 'passed' || build.local) return false;
   const found = db.orm
     .select({ branch: buildRequests.branch, pullRequest: buildRequests.pullRequest })
     .from(buildRequests)

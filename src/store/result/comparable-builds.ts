@@ -1,4 +1,4 @@
-// Finds the builds of a suite that a build can be compared with.
+// Finds the builds of a suite that a build can be compared with: any but local runs.
 
 import { and, desc, eq, inArray, isNull, lt, ne, sql } from 'drizzle-orm';
 import { COMPLETED_BUILDS } from '../../domain/build.ts';
@@ -15,7 +15,7 @@ const others = (db: Db, { suiteId, id }: Build) =>
   db.orm
     .select({ id: builds.id })
     .from(builds)
-    .where(and(eq(builds.suiteId, suiteId), ne(builds.id, id)))
+    .where(and(eq(builds.suiteId, suiteId), eq(builds.local, false), ne(builds.id, id)))
     .orderBy(desc(builds.id))
     .limit(HORIZON);
 
@@ -24,7 +24,7 @@ export function findPassedBefore(db: Db, build: Build, branch: string): Build | 
   const earlier = db.orm
     .select({ id: builds.id })
     .from(builds)
-    .where(and(eq(builds.suiteId, build.suiteId), lt(builds.id, build.id)))
+    .where(and(eq(builds.suiteId, build.suiteId), eq(builds.local, false), lt(builds.id, build.id)))
     .orderBy(desc(builds.id))
     .limit(HORIZON);
   return db.orm

@@ -89,6 +89,7 @@ export type SeenBuild = {
   buildState: BuildState;
   suiteName: string;
   branch: string;
+  local: boolean;
 };
 
 /** An error line of a build, and the other builds of its project that have it too. */
@@ -116,7 +117,7 @@ const statements = prepared(({ sqlite }) => {
     last: sqlite.prepare<[bigint, Buffer, bigint], bigint>(`SELECT max(build_id) ${other}`).pluck(),
     build: sqlite.prepare<[bigint], Record<keyof SeenBuild, unknown>>(
       `SELECT builds.id, builds.created_at AS createdAt, builds.build_state AS buildState,
-         builds.suite_name AS suiteName, build_requests.branch
+         builds.suite_name AS suiteName, build_requests.branch, builds.local
        FROM builds JOIN build_requests ON build_requests.id = builds.build_request_id WHERE builds.id = ?`,
     ),
   };
@@ -127,7 +128,9 @@ export function listSeenLines(db: Db, build: { id: bigint; projectId: bigint }):
   const { ofBuild, count, first, last, build: find } = statements(db);
   const findBuild = (id: bigint | undefined): SeenBuild | undefined => {
     const row = id && find.get(id);
-    return row ? { ...(row as SeenBuild), createdAt: Number(row.createdAt) } : undefined;
+    return row
+      ? { ...(row as SeenBuild), createdAt: Number(row.createdAt), local: row.local !== 0n }
+      : undefined;
   };
   return ofBuild.all(build.id).map(({ hash, line, text }) => {
     const key: [bigint, Buffer, bigint] = [build.projectId, hash, build.id];

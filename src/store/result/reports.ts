@@ -37,6 +37,8 @@ export const MAX_TESTS_OF_SUITE = 200_000;
 const MAX_FAILURES = 1_000;
 /** If more tests than these behave differently, the machine is to blame rather than each of them. */
 const MAX_FLAKY_TESTS = 500;
+/** The rest is for the tests of the repository. */
+const MAX_TESTS_OF_LOCAL_RUNS = MAX_TESTS_OF_SUITE / 2;
 const MAX_NAME = 1_000;
 /** How many earlier builds of the same commit are searched for other results. */
 const MAX_SAME_COMMIT = 20;
@@ -64,10 +66,11 @@ export type PreparedReport = {
 /**
  * Finds or creates the tests, compares their results with those of `baseBuildId`, and writes the messages of failures. Two
  * builds of one suite must not be prepared at the same time, nor one before the other is recorded. May be repeated.
+ * A local run only gets its own results: other builds are not compared with it, and it is no evidence of flaky tests.
  */
 export async function prepareReport(
   db: Db,
-  build: Pick<Build, 'id' | 'projectId' | 'suiteId' | 'commitId' | 'commitRef'>,
+  build: Pick<Build, 'id' | 'projectId' | 'suiteId' | 'commitId' | 'commitRef' | 'local'>,
   branch: string,
   report: Report,
   baseBuildId: bigint | undefined,
@@ -93,7 +96,7 @@ export async function prepareReport(
   for (const { result } of omitted) counts[result] += 1;
   await writeFailures(db, build.id, table, known);
   const evidence = createEvidence({ buildId: build.id, table }, MAX_FLAKY_TESTS);
-  for (const { buildId } of listSameInputs(db, build)) {
+  for (const { buildId } of build.local ? [] : listSameInputs(db, build)) {
     await pace.wait();
     const other = findResults(db, buildId);
     if (other) evidence.add({ buildId, table: other });
@@ -106,11 +109,12 @@ export async function prepareReport(
     row: {
       buildId: build.id,
       suiteId: build.suiteId,
-      branch,
+      branch: build.local ? '' : branch,
       baseBuildId: base ? (baseBuildId as bigint) : null,
       durationMs: Math.round(report.durationMs),
       malformed: report.malformed,
       results: packResults(table),
+      local: build.local,
     },
   };
 }
@@ -139,13 +143,16 @@ const countTests = prepared(db =>
     .raw(),
 );
 const setSeen = prepared(db =>
-  db.sqlite.prepare<[bigint, bigint]>('UPDATE tests SET seen_at = ? WHERE id = ?'),
+  db.sqlite.prepare<[{ id: bigint; buildId: bigint; now: bigint }]>(
+    `UPDATE tests SET seen_at = @now, first_build_id = CASE seen_at WHEN 0 THEN @buildId ELSE first_build_id END
+     WHERE id = @id`,
+  ),
 );
 
 /** The tests in order of their numbers, and those that the suite has no place for. */
 async function identify(
   db: Db,
-  { id: buildId, projectId, suiteId }: Pick<Build, 'id' | 'projectId' | 'suiteId'>,
+  { id: buildId, projectId, suiteId, local }: Pick<Build, 'id' | 'projectId' | 'suiteId' | 'local'>,
   reported: Iterable<ReportedTest>,
   pace: Pace,
 ): Promise<{ known: KnownTest[]; omitted: ReportedTest[] }> {
@@ -161,13 +168,13 @@ async function identify(
     if (found) {
       const [id, number, seenAt] = found;
       known.push({ id, number: Number(number), test });
-      if (seenAt < staleAt) unseen.push(id);
+      if (seenAt < staleAt && !local) unseen.push(id);
     } else unknown.push({ key, test });
     if (pace.isDue()) await pace.wait();
   }
   const [count, last] = countTests(db).get(suiteId) as [bigint, bigint];
   let number = Number(last);
-  const places = Math.max(0, MAX_TESTS_OF_SUITE - Number(count));
+  const places = Math.max(0, (local ? MAX_TESTS_OF_LOCAL_RUNS : MAX_TESTS_OF_SUITE) - Number(count));
   await writeInBatches(db, unknown.slice(0, places), ({ key, test }) => {
     const id = db.newId();
     number += 1;
@@ -181,11 +188,11 @@ async function identify(
       cut(test.name),
       test.file === undefined ? null : cut(test.file),
       buildId,
-      BigInt(db.now()),
+      local ? 0n : BigInt(db.now()),
     );
     known.push({ id, number, test });
   });
-  await writeInBatches(db, unseen, id => setSeen(db).run(BigInt(db.now()), id));
+  await writeInBatches(db, unseen, id => setSeen(db).run({ id, buildId, now: BigInt(db.now()) }));
   await pace.wait();
   return { known: inOrder(known), omitted: unknown.slice(places).map(({ test }) => test) };
 }
@@ -268,7 +275,7 @@ const insertReport = insertInto(buildReports);
 export function recordReport(db: Db, { row, evidence }: PreparedReport): void {
   db.write(() => {
     insertReport(db, row);
-    updateFlaky(db, row, evidence);
+    if (!row.local) updateFlaky(db, row, evidence);
   });
 }
 
@@ -325,7 +332,7 @@ const reportOfCommit = prepared(db =>
     .prepare<[bigint, string, bigint, bigint], bigint>(
       `SELECT builds.id FROM commits JOIN builds ON builds.commit_id = commits.id
        JOIN build_reports ON build_reports.build_id = builds.id
-       WHERE commits.project_id = ? AND commits.ref = ? AND builds.suite_id = ? AND builds.id <> ?
+       WHERE commits.project_id = ? AND commits.ref = ? AND commits.local = 0 AND builds.suite_id = ? AND builds.id <> ?
          AND builds.commit_ref = commits.ref
        ORDER BY builds.id DESC LIMIT 1`,
     )
@@ -334,7 +341,7 @@ const reportOfCommit = prepared(db =>
 
 /**
  * The build to compare with: the newest one with a report at the nearest of the ancestors, or else the previous one of the
- * branch. `ancestors` are hashes, nearest first.
+ * branch. Never a local run. `ancestors` are hashes, nearest first.
  */
 export function findBaseBuild(
   db: Db,

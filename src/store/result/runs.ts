@@ -1,5 +1,5 @@
-// The latest runs of suites, for charts: finished builds with their durations and test counts. Canceled builds are left out,
-// because they say nothing about the suite.
+// The latest runs of suites, for charts: finished builds with their durations and test counts. Canceled builds and local runs
+// are left out, because they say nothing about the suite.
 
 import { and, desc, eq, inArray, ne, sql } from 'drizzle-orm';
 import { type BuildState, COMPLETED_BUILDS } from '../../domain/build.ts';
@@ -32,7 +32,11 @@ const columns = {
 };
 
 const recentBuilds = (suiteId: bigint) =>
-  sql`${builds.id} IN (SELECT id FROM builds WHERE suite_id = ${suiteId} ORDER BY id DESC LIMIT ${MAX_SEARCHED})`;
+  sql`${builds.id} IN (SELECT id FROM builds WHERE suite_id = ${suiteId} AND local = 0 ORDER BY id DESC LIMIT ${MAX_SEARCHED})`;
+
+// By way of requests, of which an index has those that are not local.
+const recentBuildsOfProject = (projectId: bigint) =>
+  sql`${builds.id} IN (SELECT build.id FROM build_requests AS request CROSS JOIN builds AS build ON build.build_request_id = request.id WHERE request.project_id = ${projectId} AND request.local = 0 ORDER BY request.id DESC LIMIT ${MAX_SEARCHED})`;
 
 /** The latest runs of a suite, oldest first; of `branch` if given. */
 export function listRuns(
@@ -48,6 +52,7 @@ export function listRuns(
     .where(
       and(
         eq(builds.suiteId, suiteId),
+        eq(builds.local, false),
         inArray(builds.buildState, COMPLETED_BUILDS),
         branch === undefined ? undefined : and(recentBuilds(suiteId), eq(buildRequests.branch, branch)),
       ),
@@ -80,12 +85,7 @@ export function listTrends(db: Db, projectId: bigint, limits: { suites: number; 
     .select({ id: suites.id, name: suites.name })
     .from(builds)
     .innerJoin(suites, eq(suites.id, builds.suiteId))
-    .where(
-      and(
-        sql`${builds.id} IN (SELECT id FROM builds WHERE project_id = ${projectId} ORDER BY id DESC LIMIT ${MAX_SEARCHED})`,
-        inArray(builds.buildState, COMPLETED_BUILDS),
-      ),
-    )
+    .where(and(recentBuildsOfProject(projectId), inArray(builds.buildState, COMPLETED_BUILDS)))
     .groupBy(suites.id)
     // With max(), SQLite takes the state from the row that has the maximum.
     .orderBy(sql`${builds.buildState} = 'passed'`, sql`max(${builds.id}) DESC`)

@@ -28,6 +28,7 @@ export type SearchedBuild = {
   buildState: BuildState;
   createdAt: number;
   branch: string;
+  local: boolean;
 };
 
 export type BuildSearch = {
@@ -143,7 +144,8 @@ async function searchBuilds(
 }
 
 const isWanted = (build: SearchedBuild, { branch, state, mayRead }: BuildSearch) =>
-  (branch === undefined || build.branch === branch) &&
+  // A local run is on no branch.
+  (branch === undefined || (build.branch === branch && !build.local)) &&
   (state === undefined || build.buildState === state) &&
   mayRead(build.projectId);
 
@@ -157,18 +159,23 @@ function oldestOf(db: Db, { since }: BuildSearch): bigint {
 const MAX_ID = 2n ** 63n - 1n;
 
 const listing = prepared(({ sqlite }) => {
-  const select = (condition: string) =>
-    sqlite.prepare<bigint[], Record<keyof SearchedBuild, unknown>>(
-      `SELECT builds.id, builds.project_id AS projectId, builds.suite_id AS suiteId, builds.suite_name AS suiteName,
+  const rows = (condition: string) =>
+    `SELECT builds.id, builds.project_id AS projectId, builds.suite_id AS suiteId, builds.suite_name AS suiteName,
          builds.commit_id AS commitId, builds.commit_ref AS commitRef, builds.build_state AS buildState,
-         builds.created_at AS createdAt, build_requests.branch
+         builds.created_at AS createdAt, build_requests.branch, builds.local
        FROM builds JOIN build_requests ON build_requests.id = builds.build_request_id
-       WHERE ${condition} builds.id < ? AND builds.id >= ? ORDER BY builds.id DESC LIMIT ${ROWS_AT_ONCE}`,
+       WHERE ${condition} builds.id < @before AND builds.id >= @oldest`;
+  const newest = (select: string) =>
+    sqlite.prepare<[Record<string, bigint>], Record<keyof SearchedBuild, unknown>>(
+      `${select} ORDER BY 1 DESC LIMIT ${ROWS_AT_ONCE}`,
     );
+  const ofSuite = (local: 0 | 1) =>
+    rows(`builds.suite_id = @suiteId AND builds.local = ${local} AND builds.project_id = @projectId AND`);
   return {
-    all: select(''),
-    ofProject: select('builds.project_id = ? AND'),
-    ofSuite: select('builds.suite_id = ? AND builds.project_id = ? AND'),
+    all: newest(rows('')),
+    ofProject: newest(rows('builds.project_id = @projectId AND')),
+    // The index of a suite's builds has those that are local apart.
+    ofSuite: newest(`${ofSuite(0)} UNION ALL ${ofSuite(1)}`),
   };
 });
 
@@ -181,9 +188,13 @@ function listBuilds(
   const { all, ofProject, ofSuite } = listing(db);
   const rows =
     projectId === undefined
-      ? all.all(before, oldest)
+      ? all.all({ before, oldest })
       : suiteId === undefined
-        ? ofProject.all(projectId, before, oldest)
-        : ofSuite.all(suiteId, projectId, before, oldest);
-  return rows.map(row => ({ ...(row as SearchedBuild), createdAt: Number(row.createdAt) }));
+        ? ofProject.all({ projectId, before, oldest })
+        : ofSuite.all({ suiteId, projectId, before, oldest });
+  return rows.map(row => ({
+    ...(row as SearchedBuild),
+    createdAt: Number(row.createdAt),
+    local: row.local !== 0n,
+  }));
 }

@@ -126,7 +126,7 @@ async function statisticsOf(
   return statistics;
 }
 
-/** Newest first. */
+/** Newest first, without local runs. */
 function listReportIds(db: Db, suiteId: bigint, branch: string | undefined, limit: number): bigint[] {
   return db.orm
     .select({ id: buildReports.buildId })
@@ -134,6 +134,7 @@ function listReportIds(db: Db, suiteId: bigint, branch: string | undefined, limi
     .where(
       and(
         eq(buildReports.suiteId, suiteId),
+        eq(buildReports.local, false),
         branch === undefined ? undefined : eq(buildReports.branch, branch),
       ),
     )
@@ -153,7 +154,9 @@ export function findDefaultBranch(db: Db, suite: { id: bigint; projectId: bigint
   return db.orm
     .select({ branch: buildReports.branch })
     .from(buildReports)
-    .where(and(eq(buildReports.suiteId, suite.id), gt(buildReports.branch, '')))
+    .where(
+      and(eq(buildReports.suiteId, suite.id), eq(buildReports.local, false), gt(buildReports.branch, '')),
+    )
     .orderBy(desc(buildReports.buildId))
     .limit(1)
     .get()?.branch;

@@ -132,7 +132,7 @@ export type TestRun = TestOutcome & {
 /** A test may be missing in most reports of its suite. */
 const MAX_REPORTS_READ = 200;
 
-/** The builds in which the test ran, newest first. A page may have fewer items than its limit although there is a next one. */
+/** The builds in which the test ran, newest first, without local runs. A page may have fewer items than its limit although there is a next one. */
 export async function listTestHistory(db: Db, test: Test, page: Page): Promise<Found<TestRun>> {
   const pace = createPace();
   const ids = db.orm
@@ -141,6 +141,7 @@ export async function listTestHistory(db: Db, test: Test, page: Page): Promise<F
     .where(
       and(
         eq(buildReports.suiteId, test.suiteId),
+        eq(buildReports.local, false),
         page.before === undefined ? undefined : lt(buildReports.buildId, page.before),
       ),
     )

@@ -69,13 +69,15 @@ function renderGeneral(visit: ProjectVisit): Html {
     repository_url: project.repositoryUrl,
     cancel_superseded: String(project.cancelSuperseded),
     submodules: project.submodules,
+    local_variables: String(project.localVariables),
   });
   return renderForm(change, {
     fields: html`${textField(change, { name: 'name', label: 'Name', required: true })}
 ${textArea(change, { name: 'description', label: 'Description', rows: 2 })}
 ${textField(change, { name: 'repository_url', label: 'Repository URL', required: true, code: true })}
 ${checkBox(change, { name: 'cancel_superseded', label: 'Cancel superseded builds', hint: 'A new build of a branch cancels its older builds that have not finished.' })}
-${selectField(change, { name: 'submodules', label: 'Submodules', required: true, hint: 'Fetched with the project’s key, so their repositories must accept it. SSH and relative addresses only.', choices: submoduleChoices })}`,
+${selectField(change, { name: 'submodules', label: 'Submodules', required: true, hint: 'Fetched with the project’s key, so their repositories must accept it. SSH and relative addresses only.', choices: submoduleChoices })}
+${checkBox(change, { name: 'local_variables', label: 'Variables in local runs of collaborators', hint: 'With assay run --local, collaborators run any code they like, which can read the variables of suites. Turn this on only if they may know them. Your own local runs always get the variables.' })}`,
     submit: submitButton('Save settings'),
   });
 }

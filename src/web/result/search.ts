@@ -165,7 +165,7 @@ function renderBuild(
   const owner = project ?? findVisibleProject(services.db, caller.accountId, build.projectId);
   const href = buildHref(build);
   return html`<li class="panel"><h2><a href="${href}">${owner?.name ?? ''} › ${build.suiteName}</a></h2>
-<p class="search-build">${stateBadge(build.buildState)} <code>${build.commitRef.slice(0, 10)}</code>${build.branch === '' ? '' : html` <span>on <code>${build.branch}</code></span>`} ${relativeTime(build.createdAt, services.db.now())}</p>
+<p class="search-build">${stateBadge(build.buildState)} <code>${build.commitRef.slice(0, 10)}</code>${build.local ? html` <span>local run</span>` : build.branch === '' ? '' : html` <span>on <code>${build.branch}</code></span>`} ${relativeTime(build.createdAt, services.db.now())}</p>
 <ul class="search-lines">${matches.map(
     ({ line, text }) =>
       html`<li><a class="search-link" href="${href}#L${line}"><span class="search-line" aria-hidden="true">${line}</span><span class="sr">Line ${line}: </span><code>${highlight(text, values.q ?? '', values.case ?? false)}</code></a></li>`,

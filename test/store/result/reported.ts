@@ -67,8 +67,14 @@ export async function addReport(
   project: Project,
   suiteId: bigint,
   tests: Iterable<ReportedTest>,
-  options: { ref?: string; branch?: string; ancestors?: readonly string[]; digest?: string } = {},
+  options: {
+    ref?: string;
+    branch?: string;
+    ancestors?: readonly string[];
+    digest?: string;
+    snapshotId?: bigint;
+  } = {},
 ): Promise<Build> {
-  const { builds } = addBuilds(db, project, [suiteId], options.ref);
+  const { builds } = addBuilds(db, project, [suiteId], options.ref, options.snapshotId);
   return finishBuild(db, builds[0] as bigint, tests, options);
 }

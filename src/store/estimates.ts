@@ -1,0 +1,36 @@
+// How long a build will probably take: the median of the latest builds of its suite that passed. Local runs do not count.
+
+import { isFinishedBuild } from '../domain/build.ts';
+import { cached, type Db, prepared } from './database/db.ts';
+import type { Build } from './transition.ts';
+
+const BUILDS = 5;
+
+// The index builds_passed has the same condition and all columns.
+const durations = prepared(({ sqlite }) =>
+  sqlite
+    .prepare<[bigint], bigint>(
+      `SELECT finished_at - started_at FROM builds
+       WHERE suite_id = ? AND build_state = 'passed' AND local = 0 ORDER BY id DESC LIMIT ${BUILDS}`,
+    )
+    .pluck(),
+);
+
+const medianSeconds = cached(
+  (suiteId: bigint) => suiteId,
+  (db, suiteId): number | undefined => {
+    const sorted = durations(db)
+      .all(suiteId)
+      .map(Number)
+      .sort((a, b) => a - b);
+    const upper = sorted[sorted.length >> 1];
+    const lower = sorted[(sorted.length - 1) >> 1];
+    if (upper === undefined || lower === undefined) return undefined;
+    return Math.max(1, Math.round((lower + upper) / 2000));
+  },
+);
+
+/** Of an unfinished build, from its start to its end; undefined if its suite has not passed yet. */
+export function estimateSeconds(db: Db, build: Pick<Build, 'suiteId' | 'buildState'>): number | undefined {
+  return isFinishedBuild(build.buildState) ? undefined : medianSeconds(db, build.suiteId);
+}
