@@ -87,8 +87,8 @@ test('an unfinished build has an estimate, in responses and its own firehose, bu
   );
   const stream = await follow(app, `${path}/firehose`);
   assert.equal((await stream.next()).data.estimated_seconds, expected);
-  stream.close();
   moveBuild(app.db, build.id, 'cancel');
+  assert.ok((await stream.rest()).every(({ data }) => !('estimated_seconds' in data)));
   assert.ok(!('estimated_seconds' in ok(await get(path)).record));
   const bodies = listEvents(app.db, planted.project_id, 0n, 1000).map(({ body }) => body);
   assert.ok(bodies.length > 0 && !bodies.some(body => body.includes('estimated_seconds')));
