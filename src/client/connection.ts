@@ -12,6 +12,7 @@ import type { ErrorCode } from '../domain/refusal.ts';
 import { version } from '../version.ts';
 import { EXIT, unreachable } from './exit-status.ts';
 import type { Credentials, Host } from './hosts.ts';
+import { write } from './output.ts';
 
 /** How long the server may send nothing. */
 const SILENCE_MS = 60_000;
@@ -157,6 +158,26 @@ export function openConnection(host: Pick<Host, 'url' | 'credentials' | 'ca'>): 
     nowMs: () => Date.now() + clockOffsetMs,
     close: () => agent.destroy(),
   };
+}
+
+/**
+ * Passes the body of a response to standard output as it is, or to another writer. While the writer waits for a slow reader,
+ * the server may be silent. Throws if the connection breaks.
+ */
+export async function copyBody(
+  response: IncomingMessage,
+  to: (chunk: Buffer) => Promise<void> | void = write,
+): Promise<void> {
+  try {
+    for await (const chunk of response as AsyncIterable<Buffer>) {
+      response.socket.setTimeout(0);
+      await to(chunk);
+      response.socket.setTimeout(SILENCE_MS);
+    }
+  } catch (error) {
+    if (error instanceof CommandError || !response.errored) throw error;
+    throw unreachable(`the connection was lost: ${response.errored.message}`);
+  }
 }
 
 const authorizationOf = (credentials: Credentials) =>

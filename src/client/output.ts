@@ -141,8 +141,9 @@ const ID_PAIR = /"(\w+)":\d+,"\1_str":"(\d+)"/g;
 export const jsonLine = (record: unknown): string =>
   `${JSON.stringify(record).replaceAll(ID_PAIR, '"$1":$2,"$1_str":"$2"')}\n`;
 
-/** Writes to standard output, and waits while a slow reader has too much. */
+/** Writes to standard output, and waits while a slow reader has too much. Ends the process if nobody reads any more (`| head`). */
 export async function write(text: string | Uint8Array): Promise<void> {
+  if (process.stdout.destroyed) process.exit(0);
   if (!process.stdout.write(text) && !process.stdout.destroyed)
     await new Promise<void>(resolve => {
       process.stdout.once('drain', resolve);

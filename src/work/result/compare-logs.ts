@@ -4,6 +4,7 @@ import { type FileHandle, open } from 'node:fs/promises';
 import type { LogDiff } from '../../domain/result/build-diff.ts';
 import { MAX_LINE_BYTES } from '../../domain/result/failure-line.ts';
 import { createLineSet } from '../../domain/result/line-set.ts';
+import { LONGEST_STEP, lastStepIn, SERVICE_LINE, STEP_LINES } from '../../domain/result/log-step.ts';
 
 const PIECE_BYTES = 256 * 1024;
 const MAX_DIFFERENT_LINES = 200;
@@ -13,12 +14,8 @@ const MAX_TEXT_BYTES = 500;
 const DEADLINE_MS = 10_000;
 const NEWLINE = 0x0a;
 
-/** How a step begins in a log: src/work/suite-job.ts describes them. */
-const SERVICE = '[assay] ';
-const STEPS = ['checkout of ', 'launch ', 'suite '].map(text => SERVICE + text);
-const LONGEST_STEP = Math.max(...STEPS.map(text => text.length));
 /** How many logs end. They explain nothing that the build's record does not. */
-const ENDINGS = ['the command exited with ', 'tests: ', 'kept '].map(text => SERVICE + text);
+const ENDINGS = ['the command exited with ', 'tests: ', 'kept '].map(text => SERVICE_LINE + text);
 
 /** The lines of the last step in `log` that are not in `other`. Undefined if one of the files does not exist. */
 export async function compareLogs(
@@ -54,7 +51,7 @@ export async function compareLogs(
       line += 1;
       if (set.has(bytes, start, end) || !listed.add(bytes, start, end)) return false;
       const text = textOf(bytes, start, end);
-      if ([...ENDINGS, ...STEPS].some(service => text.startsWith(service))) return false;
+      if ([...ENDINGS, ...STEP_LINES].some(service => text.startsWith(service))) return false;
       if (diff.lines.length === MAX_DIFFERENT_LINES) {
         diff.cutBecause = 'lines';
         return true;
@@ -152,15 +149,4 @@ async function findLastStep(file: FileHandle): Promise<{ offset: number; line: n
     position += bytesRead;
   }
   return { offset, line };
-}
-
-/** -1 if no step begins in it, after the end of another line. */
-function lastStepIn(piece: Buffer): number {
-  for (let at = piece.lastIndexOf(`\n${SERVICE}`); at !== -1; ) {
-    const start = at + 1;
-    const text = piece.toString('latin1', start, start + LONGEST_STEP);
-    if (STEPS.some(step => text.startsWith(step))) return start;
-    at = at === 0 ? -1 : piece.lastIndexOf(`\n${SERVICE}`, at - 1);
-  }
-  return -1;
 }
