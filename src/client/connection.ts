@@ -160,6 +160,9 @@ export function openConnection(host: Pick<Host, 'url' | 'credentials' | 'ca'>): 
   };
 }
 
+/** A body arrives in pieces of 16 KiB. Each write costs. */
+const GATHERED_BYTES = 256 << 10;
+
 /**
  * Passes the body of a response to standard output as it is, or to another writer. While the writer waits for a slow reader,
  * the server may be silent. Throws if the connection breaks.
@@ -168,16 +171,29 @@ export async function copyBody(
   response: IncomingMessage,
   to: (chunk: Buffer) => Promise<void> | void = write,
 ): Promise<void> {
+  // At the end of the body, the response no longer has it.
+  const { socket } = response;
+  let gathered: Buffer[] = [];
+  let bytes = 0;
+  const flush = async () => {
+    const chunk = Buffer.concat(gathered, bytes);
+    gathered = [];
+    bytes = 0;
+    socket.setTimeout(0);
+    await to(chunk);
+    socket.setTimeout(SILENCE_MS);
+  };
   try {
     for await (const chunk of response as AsyncIterable<Buffer>) {
-      response.socket.setTimeout(0);
-      await to(chunk);
-      response.socket.setTimeout(SILENCE_MS);
+      gathered.push(chunk);
+      bytes += chunk.length;
+      if (bytes >= GATHERED_BYTES) await flush();
     }
   } catch (error) {
     if (error instanceof CommandError || !response.errored) throw error;
     throw unreachable(`the connection was lost: ${response.errored.message}`);
   }
+  if (bytes > 0) await flush();
 }
 
 const authorizationOf = (credentials: Credentials) =>

@@ -64,23 +64,29 @@ export async function findTarget(session: ProjectSession, invocation: Invocation
     const request = await findNewestRequest(session, await chooseBranch(invocation));
     return { request, build: undefined, builds: await listBuilds(session, request.id_str) };
   }
+  // One after the other: a second connection costs more than a second call.
+  const build = await findNamedBuild(session, invocation);
+  const request = build ? undefined : await findRequest(session, given);
+  const requestId = build?.build_request_id_str ?? request?.id_str ?? (await findOfCommit(session, given));
+  if (requestId === undefined)
+    throw refused(`the project ${plain(session.project.name)} has no build or build request ${given}`);
+  const found = request ?? (await findRequest(session, requestId));
+  const all = await listAllBuilds(session, requestId);
+  if (!found) throw refused(`the build request ${requestId} was deleted`);
+  return { request: found, build: all.find(({ id_str: id }) => id === given), builds: newestOfEach(all) };
+}
+
+/** The build with the id that was given. Undefined if there is no id, or if it is not that of a build. */
+export async function findNamedBuild(
+  session: ProjectSession,
+  { positionals: [given] }: Invocation,
+): Promise<Build | undefined> {
+  if (given === undefined) return undefined;
   if (!/^\d{1,20}$/.test(given))
     throw new UsageError(
       `${JSON.stringify(given)} is neither an id nor the address of a page: "assay builds" shows ids, --branch chooses a branch`,
     );
-  const [build, request] = await Promise.all([
-    find<Build>(session, `/builds/${given}`),
-    findRequest(session, given),
-  ]);
-  const requestId = request?.id_str ?? build?.build_request_id_str ?? (await findOfCommit(session, given));
-  if (requestId === undefined)
-    throw refused(`the project ${plain(session.project.name)} has no build or build request ${given}`);
-  const [found, all] = await Promise.all([
-    request ?? findRequest(session, requestId),
-    listAllBuilds(session, requestId),
-  ]);
-  if (!found) throw refused(`the build request ${requestId} was deleted`);
-  return { request: found, build: all.find(({ id_str: id }) => id === given), builds: newestOfEach(all) };
+  return find<Build>(session, `/builds/${given}`);
 }
 
 /** The branch that --branch names or that is checked out. Undefined, all branches, for a project of another checkout. */

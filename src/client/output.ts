@@ -144,9 +144,13 @@ export const jsonLine = (record: unknown): string =>
 /** Writes to standard output, and waits while a slow reader has too much. Ends the process if nobody reads any more (`| head`). */
 export async function write(text: string | Uint8Array): Promise<void> {
   if (process.stdout.destroyed) process.exit(0);
-  if (!process.stdout.write(text) && !process.stdout.destroyed)
-    await new Promise<void>(resolve => {
-      process.stdout.once('drain', resolve);
-      process.stdout.once('close', resolve);
-    });
+  const { stdout } = process;
+  if (stdout.write(text) || stdout.destroyed) return;
+  await new Promise<void>(resolve => {
+    const done = () => {
+      stdout.off('drain', done).off('close', done);
+      resolve();
+    };
+    stdout.on('drain', done).on('close', done);
+  });
 }

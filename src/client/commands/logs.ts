@@ -10,6 +10,7 @@ import {
   buildCommand,
   chooseBuild,
   failingBuilds,
+  findNamedBuild,
   findTarget,
   ofSuite,
   type Target,
@@ -43,11 +44,8 @@ export const logs: Command = buildCommand({
     const follows = flags.has('--follow');
     if (follows && flags.has('--failed'))
       throw new UsageError('--failed is for builds that have ended: without -f');
-    const found = await findTarget(session, invocation);
-    if (flags.has('--failed')) return printFailed(session, invocation, found);
-    const target = follows ? await untilBuilds(session, found) : found;
-    const build = chooseBuild(target, flags.get('--suite'));
-    if (target.build === undefined) remark(invocation, `The log of ${describe(build)}.`);
+    if (flags.has('--failed')) return printFailed(session, invocation, await findTarget(session, invocation));
+    const build = (await findNamedBuild(session, invocation)) ?? (await choose(session, invocation, follows));
     const printer = await createPrinter(session, invocation, build);
     if (follows && !isFinishedBuild(build.build_state)) return follow(session, invocation, build, printer);
     await printLog(session, build, printer);
@@ -57,6 +55,14 @@ export const logs: Command = buildCommand({
     return EXIT.passed;
   },
 });
+
+async function choose(session: ProjectSession, invocation: Invocation, waits: boolean): Promise<Build> {
+  const found = await findTarget(session, invocation);
+  const target = waits ? await untilBuilds(session, found) : found;
+  const build = chooseBuild(target, invocation.flags.get('--suite'));
+  remark(invocation, `The log of ${describe(build)}.`);
+  return build;
+}
 
 const describe = ({ suite, id_str: id, build_state: state }: SuiteBuild) =>
   `${plain(suite)}, build ${id}, ${stateText(state)}`;
@@ -79,11 +85,7 @@ type Printer = {
 };
 
 /** As the log is, or line by line with --times and --json. */
-async function createPrinter(
-  session: ProjectSession,
-  { flags }: Invocation,
-  build: SuiteBuild,
-): Promise<Printer> {
+async function createPrinter(session: ProjectSession, { flags }: Invocation, build: Build): Promise<Printer> {
   const isJson = flags.has('--json');
   if (!isJson && !flags.has('--times'))
     return { print: bytes => write(bytes), end: async () => {}, refresh: async () => {} };
@@ -95,7 +97,7 @@ async function createPrinter(
     if (!isJson) return Buffer.concat([Buffer.from(clockText(atMs)), line]);
     return jsonLine({
       build_id_str: build.id_str,
-      suite: build.suite,
+      suite_id_str: build.suite_id_str,
       offset,
       ...(atMs !== undefined && { time: new Date(atMs).toISOString() }),
       text: line.toString('utf8').replace(/\r?\n$/, ''),
@@ -123,7 +125,7 @@ async function createPrinter(
 }
 
 /** When the bytes of a log were written. Of what is written from now on, the time is that of its arrival. */
-async function openTimes({ connection, path }: ProjectSession, build: SuiteBuild) {
+async function openTimes({ connection, path }: ProjectSession, build: Build) {
   const known: [endOffset: number, atMs: number][] = [];
   let next = 0;
   const refresh = async () => {
@@ -159,12 +161,7 @@ function clockText(atMs: number | undefined): string {
   return `${shownClock}  `;
 }
 
-async function printLog(
-  session: ProjectSession,
-  build: SuiteBuild,
-  printer: Printer,
-  from = 0,
-): Promise<void> {
+async function printLog(session: ProjectSession, build: Build, printer: Printer, from = 0): Promise<void> {
   const response = await session.connection.open('GET', logPath(session, build), {
     ...(from > 0 && { headers: { range: `bytes=${from}-` } }),
   });
@@ -181,7 +178,7 @@ async function printLog(
 async function follow(
   { connection, path }: ProjectSession,
   invocation: Invocation,
-  build: SuiteBuild,
+  build: Build,
   printer: Printer,
 ): Promise<number> {
   let printed = 0;
@@ -240,7 +237,7 @@ async function printFailed(session: ProjectSession, invocation: Invocation, targ
 }
 
 /** Only the end of a log says which step is the last: it is read to the end first. */
-async function printLastStep(session: ProjectSession, build: SuiteBuild, printer: Printer): Promise<void> {
+async function printLastStep(session: ProjectSession, build: Build, printer: Printer): Promise<void> {
   const response = await session.connection.open('GET', logPath(session, build));
   let kept: Buffer[] = [];
   let keptBytes = 0;
