@@ -4,11 +4,20 @@ import type { Command } from '../command/command.ts';
 import { api } from './commands/api.ts';
 import { builds } from './commands/builds.ts';
 import { logs } from './commands/logs.ts';
+import { dependencies } from './commands/dependencies.ts';
 import { run } from './commands/run.ts';
 import { signInCommands } from './commands/sign-in.ts';
 import { watch } from './commands/watch.ts';
 
-export const clientCommands: readonly Command[] = [...signInCommands, run, watch, builds, logs, api];
+export const clientCommands: readonly Command[] = [
+  ...signInCommands,
+  run,
+  watch,
+  builds,
+  logs,
+  ...dependencies,
+  api,
+];
 
 /** What commands with the same first word are for. */
 export const clientFamilies = {

@@ -2,11 +2,11 @@
 // It uses only what Node 20 has built in.
 
 import { once } from 'node:events';
-import type { IncomingMessage } from 'node:http';
+import type { ClientRequest, IncomingMessage } from 'node:http';
 import { Agent, request } from 'node:https';
 import type { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
-import { CommandError } from '../command/command.ts';
+import { CommandError, UsageError } from '../command/command.ts';
 import { errorMessage } from '../contract/error-text.ts';
 import type { ErrorCode } from '../domain/refusal.ts';
 import { version } from '../version.ts';
@@ -16,6 +16,8 @@ import { write } from './output.ts';
 
 /** How long the server may send nothing. */
 const SILENCE_MS = 60_000;
+/** How long to wait for the server's consent to an upload. */
+const CONSENT_MS = 2_000;
 const MAX_JSON_BYTES = 64 << 20;
 const MAX_CLOCK_ERROR_MS = 3_000;
 
@@ -97,6 +99,7 @@ export function openConnection(host: Pick<Host, 'url' | 'credentials' | 'ca'>): 
         }),
         ...(sent.body && {
           'content-type': sent.body.type,
+          expect: '100-continue',
           ...(sent.body.sizeBytes !== undefined && { 'content-length': String(sent.body.sizeBytes) }),
         }),
         ...sent.headers,
@@ -111,7 +114,10 @@ export function openConnection(host: Pick<Host, 'url' | 'credentials' | 'ca'>): 
     const responded = once(outgoing, 'response') as Promise<[IncomingMessage]>;
     try {
       if (sent.body) {
-        // A server that refuses an upload responds before it has read all of it.
+        outgoing.flushHeaders();
+        const refusal = await Promise.race([responded, consentTo(outgoing)]);
+        if (refusal) return refusal[0];
+        // A server that refuses an upload later responds before it has read all of it.
         const sending = pipeline(sent.body.content, outgoing);
         sending.catch(() => {});
         const [response] = await Promise.race([responded, sending.then(() => responded)]);
@@ -123,6 +129,8 @@ export function openConnection(host: Pick<Host, 'url' | 'credentials' | 'ca'>): 
       return response;
     } catch (error) {
       sent.signal?.throwIfAborted();
+      // What is uploaded cannot be read.
+      if (error instanceof CommandError || error instanceof UsageError) throw error;
       throw explainFailure(error, url, ca !== undefined);
     }
   }
@@ -195,6 +203,14 @@ export async function copyBody(
   }
   if (bytes > 0) await flush();
 }
+
+/** Resolves when the server asks for the body. One that does not know about it sends nothing. */
+const consentTo = (outgoing: ClientRequest): Promise<undefined> =>
+  new Promise(resolve => {
+    const timer = setTimeout(resolve, CONSENT_MS, undefined);
+    outgoing.once('continue', () => resolve(undefined));
+    outgoing.once('close', () => clearTimeout(timer));
+  });
 
 const authorizationOf = (credentials: Credentials) =>
   'token' in credentials

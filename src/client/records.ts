@@ -7,6 +7,7 @@ import type {
   presentCommit,
   presentRequestDetails,
 } from '../contract/records/build.ts';
+import type { presentDependency } from '../contract/records/dependency.ts';
 import type { presentDeploy, presentStrategy } from '../contract/records/deploy.ts';
 import type { presentDiff } from '../contract/records/diff.ts';
 import type { presentProject } from '../contract/records/project.ts';
@@ -24,6 +25,7 @@ export type DetailedRequest = BuildRequest & ReturnType<typeof presentRequestDet
 export type BuildTest = ReturnType<typeof presentBuildTest>;
 export type Commit = ReturnType<typeof presentCommit>;
 export type FoundLine = ReturnType<typeof presentFoundLine>;
+export type Dependency = ReturnType<typeof presentDependency>;
 export type Project = ReturnType<typeof presentProject>;
 export type Suite = { id_str: string; name: string };
 export type Test = ReturnType<typeof presentTest>;

@@ -61,8 +61,9 @@ export type ExplainedFlag = {
 /** The flags that the help explains. Commands accept some others, which belong to `assay serve`. */
 export function explainedFlags(command: Command): ExplainedFlag[] {
   const letterOf = new Map(Object.entries(command.letters ?? {}).map(([letter, flag]) => [flag, letter]));
-  return helpLines(command).flatMap(line => {
-    const [, names = '', text = ''] = /^ {2}(-\S.*?) {2,}(.*)$/.exec(line) ?? [];
+  return helpLines(command).flatMap((line, at, lines) => {
+    const [, names = '', beside = ''] = /^ {2}(-\S.*?)(?: {2,}(.*))?$/.exec(line) ?? [];
+    const text = beside || (lines[at + 1] ?? '').trim();
     return [...names.matchAll(/--([a-z][a-z0-9-]*)/g)].flatMap(([, name = '']) => {
       const kind = command.flags[name];
       return kind === undefined ? [] : [{ name, letter: letterOf.get(name), kind, text }];

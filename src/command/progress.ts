@@ -7,9 +7,11 @@ type Progress = {
 };
 
 const REDRAW_MS = 100;
+const BAR_COLUMNS = 24;
+const DEFAULT_COLUMNS = 80;
 
 export function createProgress(what: string, out: NodeJS.WriteStream = process.stderr): Progress {
-  if (!out.isTTY) return { update() {}, end() {} };
+  if (!out.isTTY || process.env.TERM === 'dumb') return { update() {}, end() {} };
   const startedAt = performance.now();
   let drawnAt = Number.NEGATIVE_INFINITY;
   return {
@@ -19,7 +21,13 @@ export function createProgress(what: string, out: NodeJS.WriteStream = process.s
       drawnAt = now;
       const percent = totalBytes === 0 ? 100 : Math.floor((100 * doneBytes) / totalBytes);
       const seconds = Math.round((now - startedAt) / 1000);
-      out.write(`\r\x1b[K${what} ${String(percent).padStart(3)} %  ${sizeText(doneBytes)}  ${seconds} s`);
+      const numbers = `${String(percent).padStart(3)} %  ${sizeText(doneBytes)}  ${seconds} s`;
+      const done = Math.round((BAR_COLUMNS * percent) / 100);
+      const bar = `[${'#'.repeat(done)}${'.'.repeat(BAR_COLUMNS - done)}] `;
+      // A line that is wider than the terminal would wrap, and could not be redrawn.
+      const free = (out.columns || DEFAULT_COLUMNS) - numbers.length - 2;
+      const shownBar = free - what.length - 1 >= bar.length ? bar : '';
+      out.write(`\r\x1b[K${what.slice(0, Math.max(0, free))} ${shownBar}${numbers}`);
     },
     end() {
       if (drawnAt > 0) out.write('\r\x1b[K');
