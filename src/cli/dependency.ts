@@ -28,7 +28,13 @@ const list: Command = {
   summary: 'Lists the dependencies of all accounts.',
   positionals: [],
   flags: { ...settingFlags, owner: 'value', json: 'flag' },
-  help: ['  --owner EMAIL         only those of this account', JSON_LINE, DATA_LINE],
+  help: [
+    'Works on the data directory of this server. "assay dependencies" is for the users of a server, on any machine.',
+    '',
+    '  --owner EMAIL         only those of this account',
+    JSON_LINE,
+    DATA_LINE,
+  ],
   run: invocation =>
     withAccounts(invocation, db => {
       const records = listOf(db, invocation.flags.get('--owner')).map(({ dependency, ownerEmail }) => ({

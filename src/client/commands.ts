@@ -22,5 +22,5 @@ export const clientCommands: readonly Command[] = [
 /** What commands with the same first word are for. */
 export const clientFamilies = {
   artifacts: 'Files that builds keep',
-  dependencies: 'Your dependencies: software that suites use, compiled on the server',
+  dependencies: 'Software for your suites, compiled by the server',
 };

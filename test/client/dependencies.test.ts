@@ -138,7 +138,7 @@ describe('assay dependencies', () => {
     const failed = await world.run(['dependencies', 'upload', 'Bad', archive]);
     assert.equal(failed.status, 1);
     assert.match(failed.stdout, /^broken \/srv\/dependency$/m);
-    assert.match(failed.stderr, /^Bad: compile failed, The command exited with status 3\.$/m);
+    assert.match(failed.stderr, /^Bad: compile failed\. The command exited with 3\.$/m);
     assert.equal((await world.run(['dependencies', 'log', 'Bad'])).status, 0);
     assert.equal((await world.run(['dependencies', 'log', 'Bad', '-f'])).status, 1);
     const noArchive = makeFile('notes.txt', 'This is no archive.\n'.repeat(40));
@@ -174,7 +174,7 @@ describe('assay dependencies', () => {
     await world.run(['api', 'POST', `/dependencies/${(await recordOf('Slow')).id_str}/cancel`]);
     const canceled = await slow.ended;
     assert.equal(canceled.status, 4, canceled.stderr);
-    assert.match(canceled.stderr, /^Slow: compile failed, The compile was canceled\.$/m);
+    assert.match(canceled.stderr, /^Slow: compile failed\. The compile was canceled\.$/m);
 
     await create('Cut', '--command', 'cp run /srv/dependency');
     relay.cutAfter(2_000_000);

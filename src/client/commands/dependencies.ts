@@ -351,8 +351,8 @@ async function follow(
 
 function resultLine(style: ReturnType<typeof styleOf>, record: Dependency): string {
   const { name, artifact, error, marketplace_state: state } = record;
-  const more = error ?? (artifact ? sizeText(artifact.size) : undefined);
-  return `${plain(name)}: ${paintState(style, state)}${more === undefined ? '' : `, ${plain(more)}`}`;
+  const more = error !== undefined ? `. ${plain(error)}` : artifact ? `, ${sizeText(artifact.size)}` : '';
+  return `${plain(name)}: ${paintState(style, state)}${more}`;
 }
 
 const compileStatus = ({ marketplace_state: state, error }: Dependency): number =>
