@@ -3,8 +3,8 @@
 import type { Command } from '../command/command.ts';
 import { api } from './commands/api.ts';
 import { builds } from './commands/builds.ts';
-import { logs } from './commands/logs.ts';
 import { dependencies } from './commands/dependencies.ts';
+import { logs } from './commands/logs.ts';
 import { run } from './commands/run.ts';
 import { signInCommands } from './commands/sign-in.ts';
 import { watch } from './commands/watch.ts';

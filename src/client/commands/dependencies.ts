@@ -12,7 +12,7 @@ import {
 } from '../../command/command.ts';
 import { createProgress, sizeText } from '../../command/progress.ts';
 import { COMPILE_CANCELED } from '../../domain/dependency.ts';
-import { type Connection, ServerError } from '../connection.ts';
+import { type Connection, copyBody, ServerError } from '../connection.ts';
 import { followEvents } from '../event-stream.ts';
 import { EXIT, exitStatusOf, refused, unreachable } from '../exit-status.ts';
 import { ageText, jsonLine, paintState, plain, styleOf, table, write } from '../output.ts';
@@ -260,10 +260,10 @@ const log = dependencyCommand({
     if (flags.has('--follow')) return follow(connection, invocation, dependency, printer);
     const response = await connection.open('GET', `/dependencies/${dependency.id_str}/log`);
     let offset = 0;
-    for await (const chunk of response as AsyncIterable<Buffer>) {
+    await copyBody(response, async chunk => {
       await printer.print(chunk, offset);
       offset += chunk.length;
-    }
+    });
     await printer.end();
     return EXIT.passed;
   },
