@@ -25,6 +25,7 @@ import { mountPages } from './web/pages.ts';
 import { mountFiles } from './web/result/files.ts';
 import { createArtifactFiles } from './work/artifact-files.ts';
 import { createComparison } from './work/result/compare-builds.ts';
+import { createSnapshots } from './work/source/snapshots.ts';
 import { startWorkers } from './work/workers.ts';
 
 export type App = {
@@ -95,6 +96,13 @@ export async function startApp(
       artifactsMs: settings.artifactsMs,
       version,
       dataDirectory: settings.data,
+      snapshots: createSnapshots({
+        db,
+        log,
+        dataDirectory: settings.data,
+        hasFreeSpace: workers.hasFreeSpace,
+        stopping: stopping.signal,
+      }),
       hasFreeSpace: workers.hasFreeSpace,
       imageSettings: settings,
       webhookAllow: settings.webhookAllow,

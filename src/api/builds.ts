@@ -17,7 +17,7 @@ import {
 } from '../contract/records/build.ts';
 import { admit } from '../domain/access.ts';
 import { type BuildRequestState, buildRequestMachine } from '../domain/build.ts';
-import { checkCommitRef } from '../domain/names.ts';
+import { checkCommitRef, DETACHED } from '../domain/names.ts';
 import { refusal } from '../domain/refusal.ts';
 import {
   type Build,
@@ -38,9 +38,10 @@ import type { Db } from '../store/database/db.ts';
 import { estimateSeconds } from '../store/estimates.ts';
 import { listNewestBuilds } from '../store/newest-builds.ts';
 import { findCommitHeads } from '../store/overview.ts';
+import { findSnapshot } from '../store/snapshots.ts';
 import { findSuite } from '../store/suites.ts';
 import { endpoint, listing, type Services } from './endpoint.ts';
-import { flag, optional, required, wholeNumber } from './fields.ts';
+import { flag, ids, optional, optionalId, wholeNumber } from './fields.ts';
 import { listLogSeconds, respondLog } from './log.ts';
 
 const MAX_OFFSET = 999_999_999_999_999;
@@ -67,6 +68,8 @@ async function presentDetailed(db: Db, requests: readonly BuildRequest[]) {
   }
   return presented;
 }
+
+const SUITES = 'suites[]';
 
 export const buildRecord = ({ db, waiting }: Pick<Services, 'db' | 'waiting'>, build: Build) =>
   presentBuild(build, { waiting: waiting(build), estimatedSeconds: estimateSeconds(db, build) });
@@ -102,20 +105,48 @@ export const builds = {
   createRequest: endpoint({
     method: 'POST',
     path: '/projects/:project_id/build_requests',
-    summary: 'Fetches a commit and runs the suites whose rules match',
+    summary: 'Fetches a commit, or takes a snapshot, and runs the suites whose rules match',
     access: 'sees',
     scope: 'build_requests_create',
     fields: {
-      commit_ref: required({
-        doc: 'A branch, a tag, or a commit hash of 7 to 40 hex digits.',
+      commit_ref: optional({
+        doc: `A branch, a tag, or a commit hash of 7 to 40 hex digits. With \`snapshot_id\`: the branch that the working tree is on, for rules; \`${DETACHED}\` by default. Otherwise required.`,
         example: 'main',
         check: checkCommitRef,
+        inExample: true,
       }),
+      snapshot_id: optionalId(
+        'A snapshot of yours in this project, to run suites on instead of a commit of the repository. The request has `trigger` `local`.',
+      ),
+      [SUITES]: ids(
+        'The only suites to run, whatever their rules. With `snapshot_id` only; all suites whose rules match by default.',
+      ),
     },
+    checkTogether: ({ commit_ref, snapshot_id, ...values }, _, errors) => {
+      if (snapshot_id !== undefined || errors.snapshot_id) return {};
+      return {
+        ...(commit_ref === undefined && { commit_ref: ['is_blank'] }),
+        ...(values[SUITES]?.length && { [SUITES]: ['invalid_format'] }),
+      };
+    },
+    findMissing: ({ snapshot_id, ...values }, { db, project, caller }) => [
+      ...(snapshot_id !== undefined &&
+      findSnapshot(db, project.id, snapshot_id)?.accountId !== caller.accountId
+        ? ['snapshot_id']
+        : []),
+      ...(values[SUITES]?.every(id => findSuite(db, project.id, id)) === false ? [SUITES] : []),
+    ],
     response: { record: buildRequestShape, status: 201 },
     handle: ({ db, project, caller, values, hasFreeSpace }) => {
       if (!hasFreeSpace()) throw refusal('resource_temporary_unavailable');
-      return presentBuildRequest(createBuildRequest(db, project, values.commit_ref, caller.email));
+      const { commit_ref: commitRef = DETACHED, snapshot_id: snapshotId } = values;
+      const only = new Set(values[SUITES]?.map(String));
+      const local = snapshotId !== undefined && {
+        trigger: 'local' as const,
+        snapshotId,
+        ...(only.size > 0 && { suites: JSON.stringify([...only]) }),
+      };
+      return presentBuildRequest(createBuildRequest(db, project, commitRef, caller.email, { ...local }));
     },
   }),
   getRequest: endpoint({

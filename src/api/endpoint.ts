@@ -18,8 +18,10 @@ import type { Page } from '../store/database/page.ts';
 import { SealedValueError } from '../store/database/vault.ts';
 import type { Dependency } from '../store/dependencies.ts';
 import { type ImageSettings, isImageUsable } from '../store/images.ts';
+import type { Project } from '../store/projects.ts';
 import type { BuildArtifact } from '../store/result/build-artifacts.ts';
 import type { LogSearch } from '../store/result/search-builds.ts';
+import type { Snapshot } from '../store/snapshots.ts';
 import { type Fields, pageFields, type Values } from './fields.ts';
 import type { ByteRange } from './http/range.ts';
 import type { LogFeeds } from './log-feed.ts';
@@ -51,6 +53,16 @@ export type Services = {
     openFile(hash: string, entry: ArtifactEntry, range?: ByteRange): Readable;
     /** All of it, as a plain tar. */
     openTar(artifact: { hash: string; prefix: string }): Readable;
+  };
+  snapshots: {
+    /** Whether the project's mirror has the commit. */
+    hasCommit(projectId: bigint, hash: string): Promise<boolean>;
+    /** Verifies and unpacks a bundle. Throws a refusal if it cannot be used. */
+    create(
+      project: Project,
+      accountId: bigint,
+      bundle: { path: string; sizeBytes: number },
+    ): Promise<Snapshot>;
   };
   /** Whether there is enough free disk space for more work (MIN_FREE_DISK). */
   hasFreeSpace(): boolean;

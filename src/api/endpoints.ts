@@ -16,6 +16,7 @@ import { artifacts } from './result/artifacts.ts';
 import { diff } from './result/diff.ts';
 import { searches } from './result/search.ts';
 import { tests } from './result/tests.ts';
+import { snapshots } from './snapshots.ts';
 import { suites } from './suites.ts';
 import { triggers } from './triggers.ts';
 
@@ -40,6 +41,7 @@ export const endpoints: readonly Endpoint[] = [
   identity,
   projects,
   builds,
+  snapshots,
   searches,
   artifacts,
   diff,

@@ -11,6 +11,7 @@ import { findDelivery, findNotification } from '../store/notifications.ts';
 import { findCollaborator, findVisibleProject } from '../store/projects.ts';
 import { findBuildArtifact } from '../store/result/build-artifacts.ts';
 import { findTest } from '../store/result/tests.ts';
+import { findSnapshot } from '../store/snapshots.ts';
 import { findRule, findSuite, findSuiteDependency, findVariable } from '../store/suites.ts';
 import { findTrigger } from '../store/trigger/triggers.ts';
 
@@ -31,6 +32,7 @@ const finders = {
   collaborator: below('project', findCollaborator),
   buildRequest: below('project', findBuildRequest),
   commit: below('project', findCommit),
+  snapshot: below('project', findSnapshot),
   build: below('project', findBuild),
   artifact: below('build', findBuildArtifact),
   suite: below('project', findSuite),

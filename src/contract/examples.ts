@@ -20,6 +20,7 @@ const ids = [
   'build_id',
   'dependency_id',
   'first_build_id',
+  'snapshot_id',
 ];
 
 const ARTIFACT = '9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08';
@@ -101,6 +102,7 @@ const byName: Record<string, unknown> = {
   score: 0.02,
   sha256: 'e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855',
   size: 5210,
+  size_bytes: 5210,
   service_documentation: `${SERVER}/ui/api`,
   source: '',
   ssh_public_key: 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAA… assay-website@ci.example.org',

@@ -32,6 +32,9 @@ export function checkCommitRef(ref: string): 'invalid_format' | undefined {
   return checkBranch(ref);
 }
 
+/** The ref of a local run whose working tree is on no branch. */
+export const DETACHED = 'HEAD';
+
 const reservedVariables = new Set(['CI', 'HOME', 'PATH', 'ASSAY', 'LD_LIBRARY_PATH', 'PKG_CONFIG_PATH']);
 
 /** Limit of a variable's content. Linux cannot pass that much to a program, so a full one is visible to the shell only. */

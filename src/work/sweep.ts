@@ -36,6 +36,7 @@ import type { ContainerHost } from './container-host.ts';
 import { IMPORT_PREFIX } from './import-dependency.ts';
 import type { LogFilters } from './result/filter-logs.ts';
 import { sweepArtifactFiles, sweepExpiredArtifacts } from './result/sweep-artifacts.ts';
+import { sweepSnapshots } from './source/snapshots.ts';
 
 export type SweepOptions = {
   db: Db;
@@ -98,6 +99,7 @@ async function sweepOnce(
   await attempt('files', () => sweepFiles(options));
   await attempt('imports', () => sweepImports(options));
   await attempt('unused sources', sweepSources);
+  await attempt('snapshots', () => sweepSnapshots(db, dataDirectory));
   await attempt('artifacts', () => sweepArtifacts(options));
   await attempt('old logs', () => sweepLogs(options));
   if (withLogs) {

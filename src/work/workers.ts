@@ -34,6 +34,7 @@ import { createLogFilters } from './result/filter-logs.ts';
 import { fetchWork } from './source/fetch-commit.ts';
 import { createMissingSources } from './source/missing-sources.ts';
 import { createRepacks } from './source/repack-mirrors.ts';
+import { clearSnapshots } from './source/snapshots.ts';
 import { suiteWork } from './suite-job.ts';
 import { startSweep } from './sweep.ts';
 import { startSchedules } from './trigger/fire-schedules.ts';
@@ -76,6 +77,7 @@ export async function startWorkers(options: {
   const dataDirectory = settings.data;
   await sweepUploads(uploadDirectory(dataDirectory));
   await clearSshLeftovers(dataDirectory);
+  await clearSnapshots(db, dataDirectory);
   const stopping = new AbortController();
   let sweep: ReturnType<typeof startSweep> | undefined;
   const fileSystems = createFileSystems(dataDirectory);

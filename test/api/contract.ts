@@ -1,7 +1,9 @@
 // The API contract as a table, written independently of the program: every endpoint with its access rule, its scope,
 // its fields and its response.
+import { gzipSync } from 'node:zlib';
 import type { Scope } from '../../src/domain/access.ts';
 import type { Planted } from '../support/app.ts';
+import { smallBundle } from '../support/bundle.ts';
 import type { Fields } from '../support/client.ts';
 
 /**
@@ -20,7 +22,8 @@ export type Row = {
   form?: (planted: Planted) => Fields;
   /** A query that succeeds. May contain parameters, like the path. */
   query?: string;
-  archive?: true;
+  /** A binary body that succeeds. */
+  archive?: Buffer;
   /** Which dependency is used for :dependency_id. */
   dependency?: 'used' | 'free';
   /** Needs the secret of the trigger. */
@@ -123,7 +126,7 @@ export const originalEndpoints: Row[] = [
   post(`${P}/notifications`, 'both', 'notifications', notificationForm),
   remove(N, 'owner', 'notifications'),
   post('/dependencies', 'users', 'dependencies', dependencyForm),
-  { ...post(`${D}/archive`, 'dependency', 'dependencies'), archive: true, status: 202 },
+  { ...post(`${D}/archive`, 'dependency', 'dependencies'), archive: gzipSync('source'), status: 202 },
   get(D, 'sees', 'dependencies'),
 ];
 
@@ -183,7 +186,7 @@ export const completingEndpoints: Row[] = [
 
 /**
  * Further endpoints: new sign-in links, rule decisions, the order of dependencies, emptying a cache, changes, tests and
- * redelivery of notifications, triggers and their hooks, artifacts of builds, compiles.
+ * redelivery of notifications, triggers and their hooks, artifacts of builds, compiles, snapshots.
  */
 export const additionalEndpoints: Row[] = [
   remove(`${S}/cache`, 'both', 'suites'),
@@ -222,6 +225,8 @@ export const additionalEndpoints: Row[] = [
   { method: 'POST', path: '/hooks/:trigger_id', who: 'none', status: 200, hook: true },
   { ...get(`${P}/search`, 'both', 'commits'), query: 'q=refused' },
   get(`${P}/builds/:build_id/similar`, 'both', 'commits'),
+  { ...post(`${P}/snapshots`, 'both', 'build_requests_create'), archive: smallBundle },
+  get(`${P}/snapshots/:snapshot_id`, 'both', 'build_requests'),
   get(`${D}/files`, 'sees', 'dependencies'),
   get(`${D}/artifact`, 'sees', 'dependencies'),
   post(`${D}/compile`, 'dependency', 'dependencies', () => ({}), 200),

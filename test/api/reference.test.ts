@@ -12,6 +12,7 @@ import { createApplication, createAuthorizationCode } from '../../src/store/appl
 import { buildLogPath } from '../../src/store/data/paths.ts';
 import { recordFailureLines } from '../../src/store/result/failure-lines.ts';
 import { bootApp, hookSecretOf, type Planted, type TestApp } from '../support/app.ts';
+import { smallBundle } from '../support/bundle.ts';
 import { parseExact, type Wire } from '../support/client.ts';
 import { contract, idIn, type Row } from './contract.ts';
 import { compileAll, failDependent, makeInvited, passAgain } from './states.ts';
@@ -44,6 +45,7 @@ before(async () => {
   app = await bootApp();
   place = mkdtempSync(join(tmpdir(), 'assay-reference-'));
   writeFileSync(join(place, 'zlib-1.3.1.tar.gz'), Buffer.from('1f8b08', 'hex'));
+  writeFileSync(join(place, 'snapshot.bundle'), smallBundle);
   // The status follows the answer on a line of its own.
   writeFileSync(join(place, '.curlrc'), 'silent\nshow-error\nwrite-out = "\\n%{http_code}"\n');
   const page = await fetchPage('/ui/api');

@@ -32,6 +32,7 @@ import { createDeploy, createStrategy } from '../../src/store/deploys.ts';
 import { createNotification, pingNotification } from '../../src/store/notifications.ts';
 import { createCollaborator, createProject } from '../../src/store/projects.ts';
 import { packResults } from '../../src/store/result/packed-results.ts';
+import { createSnapshot } from '../../src/store/snapshots.ts';
 import { attachDependency, createRule, createSuite, createVariable } from '../../src/store/suites.ts';
 import { moveBuild, moveRequest } from '../../src/store/transition.ts';
 import { recordFiring } from '../../src/store/trigger/firings.ts';
@@ -89,7 +90,8 @@ export type Planted = Record<
   | 'delivery_id'
   | 'trigger_id'
   | 'schedule_id'
-  | 'test_id',
+  | 'test_id'
+  | 'snapshot_id',
   bigint
 >;
 
@@ -314,6 +316,16 @@ function plant(db: Db, data: string, people: People, owner: Person): Planted {
       nextAt: null,
       createdBy: owner.account.email,
     });
+    const snapshot = createSnapshot(
+      db,
+      {
+        projectId: project.id,
+        accountId: owner.account.id,
+        ref: `${planted}`.padStart(40, 'b'),
+        sizeBytes: 236,
+      },
+      () => {},
+    );
     return {
       project_id: project.id,
       collaborator_id: collaborators[0] as bigint,
@@ -333,6 +345,7 @@ function plant(db: Db, data: string, people: People, owner: Person): Planted {
       trigger_id: trigger.id,
       schedule_id: schedule.id,
       test_id: testId,
+      snapshot_id: snapshot.id,
     };
   });
 }

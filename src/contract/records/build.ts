@@ -27,7 +27,9 @@ export const buildRequestShape = record(
   {
     ...ids,
     build_state: shape.oneOf(Object.keys(buildRequestMachine), 'State of the request.'),
-    commit_ref: shape.string('The requested branch, tag or commit hash.'),
+    commit_ref: shape.string(
+      'The requested branch, tag or commit hash; for a snapshot, the branch of its working tree.',
+    ),
     commit_id: shape.nullable(shape.id('Null while the commit is being fetched.')),
     commit_id_str: shape.string('The id as a decimal string; empty while commit_id is null.'),
     created_by: shape.email('Who requested it.'),
@@ -40,6 +42,7 @@ export const buildRequestShape = record(
     ...idPairShape('trigger_id', 'Present when a trigger started it.'),
     pushed_by: shape.string('Present when the forge said who pushed. Not verified.'),
     pull_request: shape.integer('Present for a pull request from a fork: its number.'),
+    ...idPairShape('snapshot_id', 'Present when it runs on a snapshot, which may have been deleted since.'),
     branch: shape.string(
       'Present with `details`: the branch that commit_ref names; empty for a tag, a hash, or before the fetch.',
     ),
@@ -66,6 +69,8 @@ export const buildRequestShape = record(
     'trigger_id_str',
     'pushed_by',
     'pull_request',
+    'snapshot_id',
+    'snapshot_id_str',
     'branch',
     'finished_at',
     'commit',
@@ -85,6 +90,7 @@ type BuildRequestRow = {
   triggerId: bigint | null;
   pushedBy: string | null;
   pullRequest: number | null;
+  snapshotId: bigint | null;
 };
 
 export function presentBuildRequest(request: BuildRequestRow) {
@@ -102,6 +108,7 @@ export function presentBuildRequest(request: BuildRequestRow) {
     }),
     ...(request.pushedBy !== null && { pushed_by: request.pushedBy }),
     ...(request.pullRequest !== null && { pull_request: request.pullRequest }),
+    ...(request.snapshotId !== null && idPair('snapshot_id', request.snapshotId)),
   };
 }
 

@@ -1,5 +1,6 @@
 // Runs git: the only importer of simple-git. Every call gets the same clean environment, the same protections and a deadline.
 
+import { spawn } from 'node:child_process';
 import { dirname, resolve } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { simpleGit } from 'simple-git';
@@ -26,6 +27,10 @@ type GitCall = {
   ssh?: SshSession;
   host?: string;
   input?: string | Buffer;
+  /** An open file that git reads as its standard input, from the current position. */
+  inputFile?: number;
+  /** The largest piece of memory that git may allocate. It fails if an object needs more. */
+  memoryMaxBytes?: number;
   signal?: AbortSignal | undefined;
   deadlineMs?: number;
   /** Ends a call that prints nothing for this long. */
@@ -81,43 +86,8 @@ export async function runGit(args: readonly string[], call: GitCall): Promise<Gi
   lastStart = lastStart.then(() => nextTurn());
   await lastStart;
   const watch = watchCall(call);
-  let ended: { exitCode: number; stdOut: Buffer[]; stdErr: Buffer[] } | undefined;
-  try {
-    const git = simpleGit({
-      baseDir: directory,
-      config: PROTECTIONS,
-      abort: watch.signal,
-      completion: { onClose: true, onExit: call.ssh ? STREAMS_CLOSE_MS : false },
-      allowEnvironment: Object.keys(environment),
-      // No user input reaches the environment or the configuration.
-      unsafe: {
-        allowUnsafeSshCommand: true,
-        allowUnsafeConfigPaths: true,
-        allowUnsafeAskPass: true,
-        allowUnsafeHooksPath: true,
-        allowUnsafeTemplateDir: true,
-      },
-      ...(call.input !== undefined && { input: () => call.input }),
-      // simple-git treats a failure without output as success, so the exit status is checked below.
-      errors(_, result) {
-        ended = result;
-        return undefined;
-      },
-    });
-    git.env(environment).outputHandler((_, stdout, stderr) => {
-      // This listener of simple-git keeps the output.
-      if (call.isStreamed) stdout.removeAllListeners('data');
-      stdout.on('data', chunk => watch.moved(chunk, 'output'));
-      stderr.on('data', chunk => watch.moved(chunk, 'messages'));
-      // simple-git waits another 50 ms for a command that prints nothing. The streams are closed by then, so an empty
-      // chunk skips the wait.
-      setImmediate(() => stderr.emit('data', Buffer.alloc(0)));
-    });
-    await git.raw([...args]);
-  } finally {
-    watch.end();
-  }
-  if (!ended) throw new Error(`git ${args[0]} ended without a result`);
+  const run = call.inputFile === undefined ? runSimpleGit : spawnGit;
+  const ended = await run(args, call, directory, environment, watch).finally(watch.end);
   const messages = Buffer.concat(ended.stdErr).toString();
   if (watch.failure) throw new GitFailure(watch.failure, messages);
   if (!(call.acceptedExitCodes ?? [0]).includes(ended.exitCode)) {
@@ -126,13 +96,90 @@ export async function runGit(args: readonly string[], call: GitCall): Promise<Gi
   return { exitCode: ended.exitCode, output: Buffer.concat(ended.stdOut).toString(), messages };
 }
 
-function environmentOf({ repository, ssh }: GitCall, directory: string): Record<string, string> {
+type Ended = { exitCode: number; stdOut: Buffer[]; stdErr: Buffer[] };
+type RunGit = (
+  args: readonly string[],
+  call: GitCall,
+  directory: string,
+  environment: Record<string, string>,
+  watch: ReturnType<typeof watchCall>,
+) => Promise<Ended>;
+
+const runSimpleGit: RunGit = async (args, call, directory, environment, watch) => {
+  let ended: Ended | undefined;
+  const git = simpleGit({
+    baseDir: directory,
+    config: PROTECTIONS,
+    abort: watch.signal,
+    completion: { onClose: true, onExit: call.ssh ? STREAMS_CLOSE_MS : false },
+    allowEnvironment: Object.keys(environment),
+    // No user input reaches the environment or the configuration.
+    unsafe: {
+      allowUnsafeSshCommand: true,
+      allowUnsafeConfigPaths: true,
+      allowUnsafeAskPass: true,
+      allowUnsafeHooksPath: true,
+      allowUnsafeTemplateDir: true,
+    },
+    ...(call.input !== undefined && { input: () => call.input }),
+    // simple-git treats a failure without output as success, so the exit status is checked below.
+    errors(_, result) {
+      ended = result;
+      return undefined;
+    },
+  });
+  git.env(environment).outputHandler((_, stdout, stderr) => {
+    // This listener of simple-git keeps the output.
+    if (call.isStreamed) stdout.removeAllListeners('data');
+    stdout.on('data', chunk => watch.moved(chunk, 'output'));
+    stderr.on('data', chunk => watch.moved(chunk, 'messages'));
+    // simple-git waits another 50 ms for a command that prints nothing. The streams are closed by then, so an empty
+    // chunk skips the wait.
+    setImmediate(() => stderr.emit('data', Buffer.alloc(0)));
+  });
+  await git.raw([...args]);
+  if (!ended) throw new Error(`git ${args[0]} ended without a result`);
+  return ended;
+};
+
+/** simple-git cannot pass a file as the standard input: it would have to be in memory. */
+const spawnGit: RunGit = (args, call, cwd, env, watch) => {
+  const { promise, resolve: end, reject } = Promise.withResolvers<Ended>();
+  const settings = PROTECTIONS.flatMap(setting => ['-c', setting]);
+  const child = spawn('git', [...settings, ...args], {
+    cwd,
+    env,
+    stdio: [call.inputFile as number, 'pipe', 'pipe'],
+  });
+  const kill = () => child.kill('SIGKILL');
+  watch.signal.addEventListener('abort', kill);
+  if (watch.signal.aborted) kill();
+  const stdOut: Buffer[] = [];
+  const stdErr: Buffer[] = [];
+  child.stdout?.on('data', chunk => {
+    stdOut.push(chunk);
+    watch.moved(chunk, 'output');
+  });
+  child.stderr?.on('data', chunk => {
+    stdErr.push(chunk);
+    watch.moved(chunk, 'messages');
+  });
+  child.once('error', reject);
+  child.once('close', code => end({ exitCode: code ?? -1, stdOut, stdErr }));
+  return promise.finally(() => watch.signal.removeEventListener('abort', kill));
+};
+
+function environmentOf(
+  { repository, ssh, memoryMaxBytes }: GitCall,
+  directory: string,
+): Record<string, string> {
   return {
     PATH: process.env.PATH ?? '/usr/bin:/bin',
     HOME: '/nonexistent',
     ...CLEAN_ENVIRONMENT,
     // Never search parent directories: the data directory may be inside another repository.
     ...(repository ? { GIT_DIR: directory } : { GIT_CEILING_DIRECTORIES: dirname(directory) }),
+    ...(memoryMaxBytes !== undefined && { GIT_ALLOC_LIMIT: String(memoryMaxBytes) }),
     ...ssh?.environment,
   };
 }

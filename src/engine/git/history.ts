@@ -167,17 +167,19 @@ function withOffset(date: string): string {
   return /^\d{4}-/.test(date) ? date.replace(/Z$/, '+00:00') : NO_DATE;
 }
 
-/** The hashes that are still reachable from a branch, a tag or a pull request. */
-export async function listReachable(mirror: string, hashes: readonly string[]): Promise<Set<string>> {
+/** The hashes that are still reachable from a branch, a tag or a pull request; or only from branches and tags. */
+export async function listReachable(
+  mirror: string,
+  hashes: readonly string[],
+  from: 'all' | 'branches and tags' = 'all',
+): Promise<Set<string>> {
   const present = await presentCommits(mirror, hashes);
   if (present.length === 0) return new Set();
-  const { output } = await runGit(
-    ['rev-list', '--stdin', '--not', '--branches', '--tags', `--glob=${PULL_REQUESTS}`],
-    {
-      repository: mirror,
-      input: `${present.join('\n')}\n`,
-    },
-  );
+  const pullRequests = from === 'all' ? [`--glob=${PULL_REQUESTS}`] : [];
+  const { output } = await runGit(['rev-list', '--stdin', '--not', '--branches', '--tags', ...pullRequests], {
+    repository: mirror,
+    input: `${present.join('\n')}\n`,
+  });
   const gone = new Set(lines(output));
   return new Set(present.filter(hash => !gone.has(hash)));
 }
@@ -352,7 +354,8 @@ async function readPatches(mirror: string, hashes: string[]): Promise<Map<string
   );
 }
 
-async function presentCommits(mirror: string, hashes: readonly string[]): Promise<string[]> {
+/** The hashes that are commits of the mirror. */
+export async function presentCommits(mirror: string, hashes: readonly string[]): Promise<string[]> {
   const objects = await checkObjects(mirror, hashes.map(fullHash));
   return objects.flatMap(({ hash }) => hash ?? []);
 }

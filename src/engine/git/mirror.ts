@@ -39,7 +39,7 @@ const COMMIT_GRAPH_DEADLINE_MS = 60_000;
 const UNFINISHED = 'assay-unfinished-fetch';
 
 // Harmless mistakes of old programs. Everything else that fsck finds is refused.
-const TOLERATED = [
+export const TOLERATED = [
   'badDate',
   'badTimezone',
   'missingEmail',
@@ -184,15 +184,20 @@ function configured(...settings: string[]): string[] {
 }
 
 // Created under another name and renamed, so that an existing mirror is always a complete repository.
-async function ensureMirror(mirror: string): Promise<void> {
+export async function ensureMirror(mirror: string): Promise<void> {
   if (await exists(join(mirror, 'HEAD'))) return;
   await mkdir(dirname(mirror), { recursive: true, mode: 0o700 });
   const draft = `${mirror}.draft`;
   await rm(draft, { recursive: true, force: true });
-  await mkdir(draft, { mode: 0o700 });
-  await runGit(['init', '--bare', '--template=', '--shared=0644'], { repository: draft });
+  await createRepository(draft);
   await rm(mirror, { recursive: true, force: true });
   await rename(draft, mirror);
+}
+
+/** An empty bare repository whose files containers may read. */
+export async function createRepository(path: string): Promise<void> {
+  await mkdir(path, { mode: 0o700 });
+  await runGit(['init', '--bare', '--template=', '--shared=0644'], { repository: path });
 }
 
 async function clearUnfinished(mirror: string, { stopRepack }: FetchMirror): Promise<void> {

@@ -34,6 +34,7 @@ const ofProject: readonly (Rows | readonly Rows[])[] = [
   ['build_requests', 'SELECT id FROM build_requests WHERE project_id = ?'],
   ['commits', 'SELECT id FROM commits WHERE project_id = ?'],
   ['suites', 'SELECT id FROM suites WHERE project_id = ?'],
+  ['snapshots', 'SELECT id FROM snapshots WHERE project_id = ?'],
   ['seen_refs', 'SELECT rowid FROM seen_refs WHERE project_id = ?'],
   ['projects', 'SELECT id FROM projects WHERE id = ?'],
 ];

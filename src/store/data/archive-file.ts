@@ -1,4 +1,5 @@
-// Receives an uploaded source archive: streams it to a private file, hashes it and syncs it to disk. Unpacks nothing.
+// Receives an uploaded file, such as a source archive: streams it to a private file, hashes it and syncs it to disk. Unpacks
+// nothing.
 
 import { hash, randomUUID } from 'node:crypto';
 import { type FileHandle, open, readdir, rename, rm } from 'node:fs/promises';
@@ -13,15 +14,10 @@ import {
 } from '../../domain/text/archive-format.ts';
 import { syncDirectory } from '../../fsync.ts';
 
-export type ReceivedArchive = {
-  path: string;
-  sizeBytes: number;
-  sha256: string;
-  format: ArchiveFormat;
-  contentType: string;
-};
+type ReceivedFile = { path: string; sizeBytes: number; sha256: string };
+export type ReceivedArchive = ReceivedFile & { format: ArchiveFormat; contentType: string };
 
-type ArchiveFailureReason = 'empty' | 'unknown_format' | 'broken_off' | 'stalled' | 'disk_full';
+type ArchiveFailureReason = 'empty' | 'unknown_format' | 'too_large' | 'broken_off' | 'stalled' | 'disk_full';
 
 export class ArchiveFailure extends Error {
   readonly reason: ArchiveFailureReason;
@@ -39,17 +35,37 @@ type ReceiveOptions = {
   stallMs: number;
 };
 
+type FileLimits = {
+  /** Throws if these are not the first bytes of such a file. Called once. */
+  check(firstBytes: Buffer): void;
+  maxBytes?: number;
+};
+
 const batchBytes = 1 << 20;
 const spaceCheckBatches = 8;
 // Syncing early avoids one long sync at the end.
 const syncBatches = 32;
 const temporaryPrefix = '.upload-';
 
-/** Ends the iteration on failure. Whether that closes the stream depends on its iterator. */
 export async function receiveArchive(
   stream: AsyncIterable<Uint8Array>,
   options: ReceiveOptions,
 ): Promise<ReceivedArchive> {
+  let detected: DetectedFormat | undefined;
+  const received = await receiveFile(stream, {
+    ...options,
+    check: firstBytes => {
+      detected = detect(firstBytes);
+    },
+  });
+  return { ...received, ...(detected as unknown as DetectedFormat) };
+}
+
+/** Ends the iteration on failure. Whether that closes the stream depends on its iterator. */
+export async function receiveFile(
+  stream: AsyncIterable<Uint8Array>,
+  options: ReceiveOptions & FileLimits,
+): Promise<ReceivedFile> {
   const path = join(options.directory, temporaryPrefix + randomUUID());
   let file: FileHandle | undefined;
   try {
@@ -65,7 +81,11 @@ export async function receiveArchive(
   }
 }
 
-async function store(stream: AsyncIterable<Uint8Array>, file: FileHandle, options: ReceiveOptions) {
+async function store(
+  stream: AsyncIterable<Uint8Array>,
+  file: FileHandle,
+  options: ReceiveOptions & FileLimits,
+): Promise<Omit<ReceivedFile, 'path'>> {
   /** For an archive of more than one batch. */
   let thread: ContentHash | undefined;
   let sha256 = '';
@@ -77,7 +97,11 @@ async function store(stream: AsyncIterable<Uint8Array>, file: FileHandle, option
   let filled = 0;
   let batches = 0;
   let sizeBytes = 0;
-  let detected: DetectedFormat | undefined;
+  let isChecked = false;
+  const check = (firstBytes: Buffer) => {
+    if (!isChecked) options.check(firstBytes);
+    isChecked = true;
+  };
 
   async function flush(): Promise<void> {
     const full = batch.subarray(0, filled);
@@ -98,18 +122,20 @@ async function store(stream: AsyncIterable<Uint8Array>, file: FileHandle, option
   try {
     for (let chunk = await next(); chunk !== undefined; chunk = await next()) {
       sizeBytes += chunk.length;
+      if (sizeBytes > (options.maxBytes ?? Number.POSITIVE_INFINITY))
+        throw new ArchiveFailure('too_large', 'the upload is too large');
       for (let taken = 0; taken < chunk.length; ) {
         const piece = chunk.subarray(taken, taken + batchBytes - filled);
         batch.set(piece, filled);
         taken += piece.length;
         filled += piece.length;
         // Reject a wrong file type at the start, not after gigabytes.
-        if (filled >= detectionBytes) detected ??= detect(batch.subarray(0, filled));
+        if (filled >= detectionBytes) check(batch.subarray(0, filled));
         if (filled === batchBytes) await flush();
       }
     }
     if (sizeBytes === 0) throw new ArchiveFailure('empty', 'the archive is empty');
-    detected ??= detect(batch.subarray(0, filled));
+    check(batch.subarray(0, filled));
     await flush();
     if (thread) ({ sha256 } = await thread.end());
   } finally {
@@ -119,7 +145,7 @@ async function store(stream: AsyncIterable<Uint8Array>, file: FileHandle, option
     await disk.settle();
   }
   disk.throwIfFailed();
-  return { sizeBytes, sha256, ...detected };
+  return { sizeBytes, sha256 };
 }
 
 function startThread(): ContentHash {

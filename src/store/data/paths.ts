@@ -25,6 +25,9 @@ export const uploadDirectory = (data: string) => join(data, 'uploads');
 export const mirrorPath = (data: string, projectId: bigint) => join(data, 'mirrors', `${projectId}.git`);
 /** The mirrors of the project's submodules. They are next to its own mirror and are deleted with it. */
 export const submoduleMirrors = (data: string, projectId: bigint) => `${mirrorPath(data, projectId)}.modules`;
+/** The repository of a snapshot. It borrows from the project's mirror. */
+export const snapshotPath = (data: string, id: bigint) => join(snapshotDirectory(data), `${id}.git`);
+export const snapshotDirectory = (data: string) => join(data, 'snapshots');
 export const jobDirectory = (data: string, kind: string, id: bigint) => join(data, 'jobs', `${kind}-${id}`);
 
 /** Created at start, so that no code needs to check for them. */
@@ -35,6 +38,7 @@ export const directories = [
   'files',
   'uploads',
   'mirrors',
+  'snapshots',
   'jobs',
   'ssh',
   'tls',

@@ -1,0 +1,56 @@
+// Snapshots: working trees that users sent, to run suites on. Their commits are in repositories in the data directory.
+
+import { and, eq, lt, sql } from 'drizzle-orm';
+import type { Db } from './database/db.ts';
+import { snapshots } from './database/schema.ts';
+
+export type Snapshot = typeof snapshots.$inferSelect;
+
+/** How long a snapshot is kept. */
+export const SNAPSHOT_MS = 7 * 24 * 3_600_000;
+
+/** `keep` gives the repository the name of its id. The row is not stored if it fails. */
+export function createSnapshot(
+  db: Db,
+  fields: Pick<Snapshot, 'projectId' | 'accountId' | 'ref' | 'sizeBytes'>,
+  keep: (id: bigint) => void,
+): Snapshot {
+  return db.write(() => {
+    const snapshot = { ...fields, id: db.newId(), createdAt: db.now() };
+    db.orm.insert(snapshots).values(snapshot).run();
+    keep(snapshot.id);
+    return snapshot;
+  });
+}
+
+export function findSnapshot(db: Db, projectId: bigint, id: bigint): Snapshot | undefined {
+  return db.orm
+    .select()
+    .from(snapshots)
+    .where(and(eq(snapshots.id, id), eq(snapshots.projectId, projectId)))
+    .get();
+}
+
+export function listSnapshotIds(db: Db): Set<bigint> {
+  const rows = db.orm.select({ id: snapshots.id }).from(snapshots).all();
+  return new Set(rows.map(({ id }) => id));
+}
+
+export function deleteSnapshot(db: Db, id: bigint): void {
+  db.write(() => db.orm.delete(snapshots).where(eq(snapshots.id, id)).run());
+}
+
+export function deleteExpiredSnapshots(db: Db): void {
+  const expired = lt(snapshots.createdAt, db.now() - SNAPSHOT_MS);
+  if (db.orm.select({ id: snapshots.id }).from(snapshots).where(expired).limit(1).get())
+    db.write(() => db.orm.delete(snapshots).where(expired).run());
+}
+
+/** The snapshots whose repositories are mounted in containers. */
+export function listMountedSnapshots(db: Db): Set<bigint> {
+  const rows = db.orm.all<{ id: bigint }>(
+    sql`SELECT DISTINCT snapshot_id AS id FROM build_requests WHERE snapshot_id IS NOT NULL
+        AND id IN (SELECT build_request_id FROM builds WHERE build_state = 'running')`,
+  );
+  return new Set(rows.map(({ id }) => id));
+}
