@@ -33,7 +33,8 @@ const firstOfEachProject = (table: 'builds' | 'build_requests' | 'deploys', cond
     ),
   );
 const firstWaitingBuilds = firstOfEachProject('builds', WAITING);
-const firstWaitingRequests = firstOfEachProject('build_requests', WAITING);
+const firstWaitingRequests = firstOfEachProject('build_requests', `${WAITING} AND snapshot_id IS NULL`);
+const firstWaitingSnapshots = firstOfEachProject('build_requests', `${WAITING} AND snapshot_id IS NOT NULL`);
 const firstUnfinishedDeploys = firstOfEachProject('deploys', unfinished.deploy);
 
 /** The first waiting build of each project. */
@@ -70,14 +71,18 @@ export function listFetching(db: Db): BuildRequest[] {
   return db.orm.select().from(buildRequests).where(sql`build_state = 'fetching'`).all();
 }
 
-/** The first waiting request of each project. */
+/** The first waiting request of each project, without those for snapshots. */
 export const listFirstWaitingRequests = (db: Db): First[] => firstWaitingRequests(db).all();
 
+/** The first waiting request for a snapshot of each project. */
+export const listFirstWaitingSnapshots = (db: Db): First[] => firstWaitingSnapshots(db).all();
+
+/** Without those for snapshots. */
 export function listWaitingRequests(db: Db, projectId: bigint, limit: number): BuildRequest[] {
   return db.orm
     .select()
     .from(buildRequests)
-    .where(and(eq(buildRequests.projectId, projectId), waiting))
+    .where(and(eq(buildRequests.projectId, projectId), waiting, isNull(buildRequests.snapshotId)))
     .orderBy(asc(buildRequests.id))
     .limit(limit)
     .all();

@@ -48,7 +48,7 @@ import { collectArtifacts } from './result/collect-artifacts.ts';
 import { collectTests } from './result/collect-tests.ts';
 import { recordPresentInputs, recordUsedInputs, variablesOf } from './result/record-inputs.ts';
 import { logFailure } from './source/fetch-mirror.ts';
-import { findSource, trustedSource } from './source/source.ts';
+import { findSource, type SourceProject, trustedSource } from './source/source.ts';
 import { readSecrets, writeEnvironment, writeSecrets } from './suite-variables.ts';
 
 type SuiteJobOptions = JobOptions & {
@@ -57,7 +57,7 @@ type SuiteJobOptions = JobOptions & {
   /** Returns the volume for /srv/cache. */
   openCache(suiteId: bigint): string;
   /** Queues a fetch of the commit, and resolves when it is done. */
-  fetchSource(project: Project, hash: string, signal: AbortSignal): Promise<void>;
+  fetchSource(project: SourceProject, hash: string, signal: AbortSignal): Promise<void>;
   onFinished(build: Build): void;
 };
 
@@ -201,7 +201,7 @@ async function start(
   const found = findProject(db, build.projectId);
   const suite = findSuite(db, build.projectId, build.suiteId);
   const request = findBuildRequest(db, build.projectId, build.buildRequestId);
-  const project = found && request && trustedSource(found, request);
+  const project = found && request && chooseSource(options, found, request);
   if (!project) return { kind: 'canceled' };
   if (!suite) throw new CannotRun('The suite was deleted before its build started.');
   // Code that is not in the repository must not change what later builds find in the cache.
@@ -242,6 +242,7 @@ async function start(
     network,
     limits: options.settings,
     mirror: source.mirror,
+    snapshot: source.snapshot,
     submoduleMirrors: source.submoduleMirrors,
     submodules: source.submodules,
     hasLfs: source.hasLfs,
@@ -279,6 +280,18 @@ async function start(
   return begin({ ...planned, workspaceVolume }, await options.attach(suite.id));
 }
 
+function chooseSource(
+  options: SuiteJobOptions,
+  project: Project,
+  request: Parameters<typeof trustedSource>[2],
+): SourceProject {
+  try {
+    return trustedSource(options, project, request);
+  } catch (error) {
+    throw error instanceof GitFailure ? new CannotRun(error.reason) : error;
+  }
+}
+
 const checkoutName = ({ name }: { name: string }) => `${name}-checkout`;
 
 /** Makes the checkout in a volume, with the image `host`, because the suite's image has no git. */
@@ -302,6 +315,7 @@ async function checkOutInVolume(
     host: image,
     step: suiteCheckout(planned),
     mirror: planned.mirror,
+    snapshot: planned.snapshot,
     submoduleMirrors: planned.submoduleMirrors,
     volume,
     outputFile: checkout.outputFile,
@@ -316,7 +330,7 @@ async function checkOutInVolume(
 async function fetchMissingSource(
   options: SuiteJobOptions,
   build: Build,
-  project: Project,
+  project: SourceProject,
   log: LogWriter,
 ): Promise<void> {
   const { db } = options;

@@ -9,7 +9,9 @@ import {
   mirrorMount,
   outputMount,
   PROJECT_DIRECTORY,
+  SNAPSHOT_DIRECTORY,
   SUBMODULES_DIRECTORY,
+  snapshotMount,
   submodulesMount,
 } from './container-plan.ts';
 import { type EntryStep, entryCommand } from './entry-script.ts';
@@ -25,6 +27,8 @@ export type Checkout = {
   submodules?: readonly PlacedSubmodule[];
   /** Whether the mirror has Git LFS objects. */
   hasLfs?: boolean;
+  /** Whether the commit is in a snapshot, which borrows from the mirror. */
+  hasSnapshot?: boolean;
 };
 
 export const CHECKOUT_STEP = 'checkout';
@@ -36,7 +40,7 @@ export const CHECKOUT_STEP = 'checkout';
  */
 export function checkoutStep(checkout: Checkout): EntryStep {
   if (!/^([0-9a-f]{40}|[0-9a-f]{64})$/.test(checkout.hash)) throw new Error('A checkout needs a full hash.');
-  const { branch, hash, submodules = [], hasLfs = false } = checkout;
+  const { branch, hash, submodules = [], hasLfs = false, hasSnapshot = false } = checkout;
   const isLastCommand = submodules.length === 0 && !hasLfs;
   const submodulesWithLfs = submodules.filter(submodule => submodule.hasLfs);
   const head = branch === undefined ? hash : `ref: refs/heads/${branch}`;
@@ -44,7 +48,7 @@ export function checkoutStep(checkout: Checkout): EntryStep {
     'umask 022',
     `cd ${PROJECT_DIRECTORY} || exit 1`,
     'mkdir -p .git/objects/info .git/objects/pack .git/refs/heads .git/refs/tags .git/info || exit 1',
-    `printf '%s\\n' ${MIRROR_DIRECTORY}/objects >.git/objects/info/alternates || exit 1`,
+    `printf '%s\\n' ${MIRROR_DIRECTORY}/objects${hasSnapshot ? ` ${SNAPSHOT_DIRECTORY}` : ''} >.git/objects/info/alternates || exit 1`,
     `printf '%s' ${shellQuote(configuration(checkout))} >.git/config || exit 1`,
     'export GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null GIT_TERMINAL_PROMPT=0 GIT_LFS_SKIP_SMUDGE=1',
     `git --git-dir=${MIRROR_DIRECTORY} ${LIST_REFS} >.git/packed-refs || exit 1`,
@@ -135,6 +139,7 @@ type VolumeCheckout = {
   host: { reference: string; mounts: Mount[] };
   step: EntryStep;
   mirror: string;
+  snapshot?: string | undefined;
   /** The directory of the submodule mirrors, if there are any. */
   submoduleMirrors?: string | undefined;
   volume: string;
@@ -147,7 +152,7 @@ type VolumeCheckout = {
  * mounts with `workspaceMount`. It runs first and has its own output file.
  */
 export function volumeCheckoutPlan(options: VolumeCheckout): ContainerPlan {
-  const { suite, host, step, mirror, submoduleMirrors, volume, outputFile, nonce } = options;
+  const { suite, host, step, mirror, snapshot, submoduleMirrors, volume, outputFile, nonce } = options;
   return {
     ...suite,
     name: `${suite.name}-checkout`,
@@ -158,6 +163,7 @@ export function volumeCheckoutPlan(options: VolumeCheckout): ContainerPlan {
       ...host.mounts,
       outputMount(outputFile),
       mirrorMount(mirror),
+      ...(snapshot === undefined ? [] : [snapshotMount(snapshot)]),
       ...(submoduleMirrors === undefined ? [] : [submodulesMount(submoduleMirrors)]),
       workspaceMount(volume),
     ],

@@ -14,6 +14,8 @@ export const ARCHIVE_FILE = '/srv/.assay/archive';
 /** The volumes of a union are mounted here as well, so that Docker sees them in use and does not remove them. */
 export const LAYERS_DIRECTORY = '/srv/.assay/parts';
 export const MIRROR_DIRECTORY = '/srv/.assay/mirror';
+/** A directory of objects, which has the pack of a snapshot. */
+export const SNAPSHOT_DIRECTORY = '/srv/.assay/snapshot';
 export const SUBMODULES_DIRECTORY = '/srv/.assay/submodules';
 
 export type Mount = {
@@ -94,6 +96,16 @@ export function environmentMount(hostFile: string): Mount {
 /** The project's mirror. The checkout borrows its objects, so it must stay mounted while `.git` is in use. */
 export function mirrorMount(hostDirectory: string): Mount {
   return { type: 'bind', source: hostDirectory, target: MIRROR_DIRECTORY, readOnly: true };
+}
+
+/** The pack of a snapshot. The rest of its repository has paths of the server. */
+export function snapshotMount(repository: string): Mount {
+  return {
+    type: 'bind',
+    source: `${repository}/objects/pack`,
+    target: `${SNAPSHOT_DIRECTORY}/pack`,
+    readOnly: true,
+  };
 }
 
 /** The mirrors of the project's submodules. */

@@ -14,6 +14,7 @@ import {
   outputMount,
   PROJECT_DIRECTORY,
   resourceName,
+  snapshotMount,
   submodulesMount,
 } from './container-plan.ts';
 import { type MountedDependency, runDirectories } from './dependency-environment.ts';
@@ -46,6 +47,8 @@ export type SuiteOptions = {
   network: string;
   limits: Limits;
   mirror: string;
+  /** The repository of the snapshot that has the commit, if it is a local run. */
+  snapshot?: string | undefined;
   /** The directory of the submodule mirrors, if there are any. */
   submoduleMirrors?: string | undefined;
   submodules?: readonly PlacedSubmodule[];
@@ -60,7 +63,7 @@ export type SuiteOptions = {
 };
 
 export function suiteCheckout(
-  options: Pick<SuiteOptions, 'build' | 'branch' | 'project' | 'submodules' | 'hasLfs'>,
+  options: Pick<SuiteOptions, 'build' | 'branch' | 'project' | 'submodules' | 'hasLfs' | 'snapshot'>,
 ): EntryStep {
   return checkoutStep({
     hash: options.build.commitRef,
@@ -68,6 +71,7 @@ export function suiteCheckout(
     originUrl: options.project.repositoryUrl,
     ...(options.submodules && { submodules: options.submodules }),
     ...(options.hasLfs && { hasLfs: true }),
+    ...(options.snapshot !== undefined && { hasSnapshot: true }),
   });
 }
 
@@ -126,6 +130,7 @@ export function planSuite(options: SuiteOptions): ContainerPlan {
       outputMount(options.outputFile),
       ...(options.environmentFile === undefined ? [] : [environmentMount(options.environmentFile)]),
       mirrorMount(options.mirror),
+      ...(options.snapshot === undefined ? [] : [snapshotMount(options.snapshot)]),
       ...(options.submoduleMirrors === undefined ? [] : [submodulesMount(options.submoduleMirrors)]),
       ...(options.workspaceVolume === undefined ? [] : [workspaceMount(options.workspaceVolume)]),
       {

@@ -74,6 +74,11 @@ export async function listBases(repository: string, mirror: string): Promise<str
   return [...(await listReachable(mirror, bases, 'branches and tags'))];
 }
 
+/** Whether the snapshot was unpacked with a mirror to borrow from. */
+export const borrowsFromMirror = (repository: string) => existsSync(alternatesOf(repository));
+
+const alternatesOf = (repository: string) => join(repository, 'objects/info/alternates');
+
 type Header = {
   ref: string;
   bases: string[];
@@ -136,7 +141,7 @@ async function unpack(options: UnpackSnapshot, { ref, bases }: Header, file: Fil
     memoryMaxBytes: MEMORY_MAX_BYTES,
     deadlineMs: Math.max(1, deadlineAt - performance.now()),
   });
-  const alternates = join(repository, 'objects/info/alternates');
+  const alternates = alternatesOf(repository);
   // Relative, so that the data directory can be moved.
   const borrowed = relative(join(repository, 'objects'), join(mirror, 'objects'));
   if (existsSync(join(mirror, 'HEAD'))) await writeFile(alternates, `${borrowed}\n`);

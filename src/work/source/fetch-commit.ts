@@ -1,8 +1,9 @@
 // Turns build requests into builds: fetches the mirror once for all waiting requests of a project, then resolves each
-// request to a commit and enqueues the suites whose rules hold.
+// request to a commit and enqueues the suites whose rules hold. A request for a snapshot fetches nothing.
 
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { hideHostPaths } from '../../domain/host-paths.ts';
+import { DETACHED } from '../../domain/names.ts';
 import { createEvaluator, type Evaluation, type Rule } from '../../domain/rules.ts';
 import { findSkipMarker } from '../../domain/trigger/skip-marker.ts';
 import { parseRef } from '../../domain/trigger/trigger.ts';
@@ -31,26 +32,33 @@ import { markRequestCanceled } from '../../store/cancels.ts';
 import { mirrorPath } from '../../store/data/paths.ts';
 import type { Db } from '../../store/database/db.ts';
 import { findProject, type Project } from '../../store/projects.ts';
-import { listFetching, listFirstWaitingRequests, listWaitingRequests } from '../../store/queue.ts';
+import {
+  listFetching,
+  listFirstWaitingRequests,
+  listFirstWaitingSnapshots,
+  listWaitingRequests,
+} from '../../store/queue.ts';
 import { listAllRules, listAllSuites } from '../../store/suites.ts';
 import { moveRequest } from '../../store/transition.ts';
 import { watchCancellation } from '../cancellation.ts';
 import { hostIn } from '../host-slots.ts';
 import type { WorkKind } from '../queue.ts';
 import { type FetchOptions, fetchProject, logFailure, mirrorFetch } from './fetch-mirror.ts';
+import { getSnapshot } from './snapshots.ts';
 import { fetchSource, findSource, trustedSource } from './source.ts';
 
 /** How many paths of a commit are stored. Pages show the number of the others. */
 const FILES_KEPT = 10_000;
 const REQUESTS_PER_FETCH = 50;
 
-/** Connects fetches to the queue. One fetch serves all waiting requests of a project. */
+/** Connects fetches to the queue. One fetch serves all waiting requests of a project. Those for snapshots do not wait for it. */
 export function fetchWork(options: FetchOptions): WorkKind {
   const { db } = options;
   const keyOf = (projectId: bigint) => `fetch ${projectId}`;
+  const keyOfSnapshot = (requestId: bigint) => `local ${requestId}`;
   return {
-    listWaiting: () =>
-      listFirstWaitingRequests(db).map(({ projectId, id, repositoryUrl }) => ({
+    listWaiting: () => [
+      ...listFirstWaitingRequests(db).map(({ projectId, id, repositoryUrl }) => ({
         key: keyOf(projectId),
         owner: keyOf(projectId),
         enqueuedAt: id,
@@ -61,10 +69,25 @@ export function fetchWork(options: FetchOptions): WorkKind {
           return claimed.length > 0 ? () => fetchCommits(options, projectId, claimed) : undefined;
         },
       })),
+      ...listFirstWaitingSnapshots(db).map(({ projectId, id }) => ({
+        key: keyOfSnapshot(id),
+        owner: `local ${projectId}`,
+        enqueuedAt: id,
+        groups: [],
+        claim() {
+          const claimed = moveRequest(db, id, 'fetch');
+          return claimed && (() => fetchCommits(options, projectId, [claimed]));
+        },
+      })),
+    ],
     // Queue them again, because they have to wait for disk space and a slot.
     listClaimed: () =>
-      [...Map.groupBy(listFetching(db), ({ projectId }) => projectId)].map(([projectId, requests]) => ({
-        key: keyOf(projectId),
+      [
+        ...Map.groupBy(listFetching(db), ({ projectId, id, snapshotId }) =>
+          snapshotId === null ? keyOf(projectId) : keyOfSnapshot(id),
+        ),
+      ].map(([key, requests]) => ({
+        key,
         groups: [],
         run: async () => {
           for (const { id } of requests) moveRequest(db, id, 'requeue');
@@ -90,8 +113,10 @@ async function fetchCommits(
     ...requests.map(({ id }): [string, () => boolean] => [`build_request:${id}`, isAnyFetching]),
   ]);
   try {
-    await fetchProject(options, project, cancellation.signal);
-    await handleForcePushes(options, project, mirror);
+    if (requests.some(({ snapshotId }) => snapshotId === null)) {
+      await fetchProject(options, project, cancellation.signal);
+      await handleForcePushes(options, project, mirror);
+    }
     await beginRequests(options, project, requests, cancellation.signal);
   } catch (error) {
     // After a stop, the next server fetches again.
@@ -120,7 +145,10 @@ async function beginRequests(
       // A request with many suites is a long transaction. Let HTTP requests run before the next one.
       await nextTurn();
       if (request.pullRequest !== null) await fetchPull(options, project, request, signal);
-      const read = found.get(key) ?? (await readRequested(mirror, request));
+      const read =
+        request.snapshotId === null
+          ? (found.get(key) ?? (await readRequested(mirror, request)))
+          : await readSnapshot(options, request);
       if (!read) {
         moveRequest(db, request.id, 'skip', { error: goneReason(request) });
         continue;
@@ -128,7 +156,7 @@ async function beginRequests(
       // Very long lists of files are read again, to save memory.
       if (read.commit.files.length <= FILES_KEPT) found.set(key, read);
       const { ref } = read.commit;
-      const trusted = trustedSource(project, request);
+      const trusted = trustedSource(options, project, request);
       const source = await findSource(options, trusted, ref);
       if (!source || source.lacksLfs) await fetchSource(options, trusted, ref, signal);
       begin(db, project, request, read, await evaluateAhead(db, request, read.commit));
@@ -170,6 +198,14 @@ async function readRequested(
   };
 }
 
+/** Rules are evaluated as on the branch of the working tree. The commit is on no branch otherwise. */
+async function readSnapshot(options: FetchOptions, request: BuildRequest): Promise<Found> {
+  const { repository, ref } = getSnapshot(options, request);
+  const commit = await readCommit(repository, ref);
+  const branches = request.commitRef === DETACHED ? [] : [request.commitRef];
+  return { branch: '', tag: '', commit: { ...commit, branches } };
+}
+
 async function fetchPull(
   options: FetchOptions,
   project: Project,
@@ -197,9 +233,13 @@ function begin(db: Db, project: Project, request: BuildRequest, found: Found, ev
   db.write(() => {
     // If it was canceled meanwhile, a new commit would wait for builds forever.
     if (findBuildRequest(db, project.id, request.id)?.buildState !== 'fetching') return;
-    const commit = recordCommit(db, project.id, fieldsOf(read));
+    const local = request.snapshotId !== null;
+    const commit = recordCommit(db, project.id, {
+      ...fieldsOf(local ? { ...read, branches: [] } : read),
+      local,
+    });
     const skipReason = findSkipReason(request, found);
-    const decisions = skipReason === undefined ? decide(db, project.id, evaluate) : [];
+    const decisions = skipReason === undefined ? decide(db, request, evaluate) : [];
     const begun = enqueueBuilds(db, request.id, commit, branch, decisions, {
       tag,
       ...(skipReason !== undefined && { error: skipReason }),
@@ -224,12 +264,14 @@ async function evaluateAhead(db: Db, request: BuildRequest, read: CommitRead): P
   return evaluate;
 }
 
-/** Decides which suites run for the commit, by their current rules. */
-function decide(db: Db, projectId: bigint, evaluate: Evaluator): Decision[] {
+/** Decides which suites run for the commit, by their current rules or because the request names them. */
+function decide(db: Db, { projectId, suites }: BuildRequest, evaluate: Evaluator): Decision[] {
+  const named = suites === null ? undefined : new Set(JSON.parse(suites) as string[]);
   return listAllSuites(db, projectId).map(suite => ({
     suiteId: suite.id,
     suiteName: suite.name,
     ...evaluate(rulesOf(db, suite.id)),
+    ...(named && { runs: named.has(suite.id.toString()) }),
   }));
 }
 

@@ -1,14 +1,13 @@
 // Fetches commits of builds that are no longer in the mirror. These fetches take turns with those of requests. Meanwhile, no
 // other build of the project starts.
 
-import type { Project } from '../../store/projects.ts';
 import { hostIn } from '../host-slots.ts';
 import type { WaitingItem, WorkKind } from '../queue.ts';
 import type { FetchOptions } from './fetch-mirror.ts';
-import { fetchSource } from './source.ts';
+import { fetchSource, type SourceProject } from './source.ts';
 
 type MissingSources = WorkKind & {
-  fetch(project: Project, hash: string, signal: AbortSignal): Promise<void>;
+  fetch(project: SourceProject, hash: string, signal: AbortSignal): Promise<void>;
   isMissing(projectId: bigint): boolean;
 };
 

@@ -6,6 +6,7 @@ import { readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { parseId } from '../../domain/id.ts';
 import { refusal } from '../../domain/refusal.ts';
+import { GitFailure } from '../../engine/git/git.ts';
 import { hasCommit } from '../../engine/git/history.ts';
 import { BundleFailure, unpackSnapshot } from '../../engine/git/snapshot.ts';
 import type { Log } from '../../log.ts';
@@ -16,6 +17,7 @@ import {
   createSnapshot,
   deleteExpiredSnapshots,
   deleteSnapshot,
+  findSnapshot,
   listMountedSnapshots,
   listSnapshotIds,
   type Snapshot,
@@ -69,6 +71,18 @@ export function createSnapshots(options: SnapshotOptions) {
       }
     },
   };
+}
+
+/** The repository and the commit of a request's snapshot. */
+export function getSnapshot(
+  { db, dataDirectory }: Pick<SnapshotOptions, 'db' | 'dataDirectory'>,
+  { projectId, snapshotId }: { projectId: bigint; snapshotId: bigint | null },
+): { repository: string; ref: string } {
+  const snapshot = findSnapshot(db, projectId, snapshotId as bigint);
+  const repository = snapshot && snapshotPath(dataDirectory, snapshot.id);
+  if (!repository || !existsSync(repository))
+    throw new GitFailure('The working tree was deleted after 7 days: run it again.');
+  return { repository, ref: snapshot.ref };
 }
 
 /** Removes what a killed server left, and rows without a repository, as after a restore. Call it before uploads begin. */

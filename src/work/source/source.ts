@@ -2,7 +2,7 @@
 // and Git LFS content. Mirrors are not in backups, so a build may have to fetch them again.
 
 import { createHash } from 'node:crypto';
-import { statSync } from 'node:fs';
+import { existsSync, statSync } from 'node:fs';
 import { chmod, mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import {
@@ -17,14 +17,25 @@ import {
 import { GitFailure } from '../../engine/git/git.ts';
 import { hasCommit } from '../../engine/git/history.ts';
 import { fetchObjects, listPointers, markObjects, type Pointer } from '../../engine/git/lfs.ts';
-import { type FetchMirror, fetchCommit, fetchMirror, markUsed } from '../../engine/git/mirror.ts';
+import {
+  ensureMirror,
+  type FetchMirror,
+  fetchCommit,
+  fetchMirror,
+  markUsed,
+} from '../../engine/git/mirror.ts';
+import { borrowsFromMirror, listBases } from '../../engine/git/snapshot.ts';
 import { readRequirements } from '../../engine/git/submodules.ts';
 import { mirrorPath, submoduleMirrors } from '../../store/data/paths.ts';
+import type { Db } from '../../store/database/db.ts';
 import type { Project } from '../../store/projects.ts';
 import { type FetchOptions, logFailure, mirrorFetch } from './fetch-mirror.ts';
+import { getSnapshot } from './snapshots.ts';
 
 type Source = {
   mirror: string;
+  /** The repository of the snapshot that has the commit, if it is a local run. */
+  snapshot?: string;
   /** The directory with the mirrors of submodules, if there are any. */
   submoduleMirrors?: string;
   /** Parents before children. */
@@ -53,17 +64,29 @@ const cachedSources = new Map<string, { source: Source; fingerprint: string }>()
 /** Sources whose Git LFS content could not be fetched. Builds run without it. */
 const incomplete = new Set<string>();
 
-const keyOf = (dataDirectory: string, project: Project, hash: string) =>
-  `${dataDirectory} ${project.id} ${project.submodules} ${project.repositoryUrl} ${hash}`;
+/** A project, or one of its snapshots. */
+export type SourceProject = Project & { snapshot?: string };
 
-/** The code of a fork chooses its submodules, and the project's key may open other repositories: fetch none of them. */
-export const trustedSource = (project: Project, { pullRequest }: { pullRequest: number | null }): Project =>
-  pullRequest === null ? project : { ...project, submodules: 'off' };
+const keyOf = (dataDirectory: string, project: SourceProject, hash: string) =>
+  `${dataDirectory} ${project.id} ${project.submodules} ${project.repositoryUrl} ${project.snapshot} ${hash}`;
+
+/**
+ * Where the code of a request is. The code of a fork chooses its submodules, and the project's key may open other
+ * repositories: fetch none of them. Throws if the snapshot was deleted.
+ */
+export function trustedSource(
+  options: { db: Db; dataDirectory: string },
+  project: Project,
+  request: { projectId: bigint; pullRequest: number | null; snapshotId: bigint | null },
+): SourceProject {
+  if (request.snapshotId !== null) return { ...project, snapshot: getSnapshot(options, request).repository };
+  return request.pullRequest === null ? project : { ...project, submodules: 'off' };
+}
 
 /** Undefined if something has to be fetched first. Marks what it finds as used. */
 export async function findSource(
   { dataDirectory }: Pick<FetchOptions, 'dataDirectory'>,
-  project: Project,
+  project: SourceProject,
   hash: string,
 ): Promise<Source | undefined> {
   const key = keyOf(dataDirectory, project, hash);
@@ -87,7 +110,7 @@ export async function findSource(
 
 /** Changes if a mirror is deleted or created again. */
 function fingerprintOf(source: Source): string {
-  const mirrors = [source.mirror, ...submoduleMirrorsOf(source)];
+  const mirrors = [source.mirror, source.snapshot ?? source.mirror, ...submoduleMirrorsOf(source)];
   return mirrors.map(path => statSync(join(path, 'HEAD'), { throwIfNoEntry: false })?.ino).join();
 }
 
@@ -97,7 +120,7 @@ const submoduleMirrorsOf = ({ submoduleMirrors: directory, submodules }: Source)
 /** Fetches what a build of the commit lacks. */
 export async function fetchSource(
   options: FetchOptions,
-  project: Project,
+  project: SourceProject,
   hash: string,
   signal: AbortSignal,
 ): Promise<void> {
@@ -122,6 +145,8 @@ export async function fetchSource(
   };
   using _lock = await options.mutex(`mirror ${project.id}`, signal);
   const fetchLfs = lfsFetcher(options, fetch);
+  if (project.snapshot && !existsSync(join(fetch.mirror, 'HEAD')))
+    await (borrowsFromMirror(project.snapshot) ? fetchMirror(fetch) : ensureMirror(fetch.mirror));
   const source = await collectSource(options.dataDirectory, project, hash, { ensure, fetchLfs });
   const key = keyOf(options.dataDirectory, project, hash);
   incomplete.delete(key);
@@ -159,24 +184,34 @@ async function createReadableDirectory(path: string): Promise<void> {
 /** Visits the commit and, depending on the project's setting, its submodules. Undefined if a mirror lacks a commit. */
 async function collectSource(
   dataDirectory: string,
-  project: Project,
+  project: SourceProject,
   hash: string,
   access: Access,
 ): Promise<Source | undefined> {
+  const { snapshot } = project;
   const mirror = mirrorPath(dataDirectory, project.id);
   const directory = submoduleMirrors(dataDirectory, project.id);
   const main = { mirror, url: project.repositoryUrl };
-  if (!(await access.ensure(main, hash))) return undefined;
-  const { submodules, hasLfs } = await readRequirements(mirror, hash).catch(error => {
+  const isThere = snapshot ? existsSync(join(mirror, 'HEAD')) : await access.ensure(main, hash);
+  if (!isThere) return undefined;
+  const { submodules, hasLfs } = await readRequirements(snapshot ?? mirror, hash).catch(error => {
     // Submodules are off, so broken ones do not matter.
     if (project.submodules === 'off' && error instanceof GitFailure) return { submodules: [], hasLfs: false };
     throw error;
   });
-  const source: Source = { mirror, submodules: [], hasLfs: false, lacksLfs: false, notes: [] };
+  const source: Source = {
+    mirror,
+    ...(snapshot && { snapshot }),
+    submodules: [],
+    hasLfs: false,
+    lacksLfs: false,
+    notes: [],
+  };
   const takeLfs = async (repository: Repository, commit: string, at: string): Promise<boolean> => {
-    const pointers = await listPointers(repository.mirror, commit);
+    const isSnapshot = snapshot !== undefined && repository === main;
+    const pointers = await listPointers(isSnapshot ? snapshot : repository.mirror, commit);
     let missing = await markObjects(repository.mirror, pointers);
-    if (missing.length > 0 && access.fetchLfs) {
+    if (missing.length > 0 && access.fetchLfs && !isSnapshot) {
       await access.fetchLfs(repository, commit, missing);
       missing = await markObjects(repository.mirror, pointers);
     }
@@ -231,9 +266,34 @@ async function collectSource(
       if (!isComplete) return;
     }
   };
-  await enter(submodules, undefined, project.repositoryUrl, 1);
+  const trusted = snapshot ? await listTrusted(project, mirror, snapshot, submodules) : submodules;
+  if (trusted.length < submodules.length) source.notes.push(notTrusted(submodules, trusted));
+  await enter(trusted, undefined, project.repositoryUrl, 1);
   if (!isComplete) return undefined;
   return source.submodules.length > 0 ? { ...source, submoduleMirrors: directory } : source;
+}
+
+/**
+ * Who sends a working tree chooses its submodules, and the project's key may open other repositories. Keeps those whose URLs
+ * the commits have that the working tree builds on.
+ */
+async function listTrusted(
+  { repositoryUrl }: Project,
+  mirror: string,
+  snapshot: string,
+  submodules: readonly Submodule[],
+): Promise<Submodule[]> {
+  if (submodules.length === 0) return [];
+  const known = new Set<string | undefined>();
+  for (const base of await listBases(snapshot, mirror))
+    for (const { url } of (await readRequirements(mirror, base)).submodules)
+      known.add(resolveSubmoduleUrl(url, repositoryUrl));
+  return submodules.filter(({ url }) => known.has(resolveSubmoduleUrl(url, repositoryUrl) ?? ''));
+}
+
+function notTrusted(submodules: readonly Submodule[], trusted: readonly Submodule[]): string {
+  const paths = submodules.filter(one => !trusted.includes(one)).map(({ path }) => path);
+  return `submodules are not fetched (${paths.join(', ')}), because the commit that the working tree builds on does not have their URLs: push them first`;
 }
 
 function place(
