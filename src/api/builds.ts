@@ -89,6 +89,7 @@ export const builds = {
         example: 'main',
       }),
       state: optional({ doc: 'Only those in this state.', oneOf: requestStates }),
+      local: flag('Only local runs, or with `false` only others.'),
       details: detailsField,
     },
     response: { list: buildRequestShape },

@@ -126,7 +126,11 @@ export function listBuildRequests(
   db: Db,
   projectId: bigint,
   page: Page,
-  filter: { branch?: string | undefined; state?: BuildRequestState | undefined; local?: boolean } = {},
+  filter: {
+    branch?: string | undefined;
+    state?: BuildRequestState | undefined;
+    local?: boolean | undefined;
+  } = {},
 ): BuildRequest[] {
   const { branch, state } = filter;
   const local = branch === undefined ? filter.local : false;

@@ -187,7 +187,7 @@ function firstLine(text: string): string {
 }
 
 const WITHOUT_VARIABLES =
-  'the variables of the suite are not set, because this is a local run of a collaborator: the owner of the project can allow them in its settings, “Variables in local runs of collaborators”';
+  'the variables of the suite are not set, because this is a local run of a collaborator: the owner of the project can allow them in its settings, “Variables in local runs”';
 
 async function start(
   options: SuiteJobOptions,

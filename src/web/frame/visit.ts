@@ -74,9 +74,14 @@ export function getByParam<Row>({ params }: Visit, name: string, find: (id: bigi
 }
 
 /** Performs an endpoint for the page of a list that `olderLink` leads to. */
-export function performPage<Result>(visit: Visit, list: Endpoint<Result>, limit: number) {
+export function performPage<Result>(
+  visit: Visit,
+  list: Endpoint<Result>,
+  limit: number,
+  filter: Record<string, string> = {},
+) {
   const before = visit.url.searchParams.get('before');
-  return perform(visit, list, { query: { limit: String(limit), ...(before && { before }) } });
+  return perform(visit, list, { query: { ...filter, limit: String(limit), ...(before && { before }) } });
 }
 
 /** Performs an endpoint for the visitor, with the same checks, handler and refusals as over HTTPS. */

@@ -4,7 +4,7 @@ import { html } from 'hono/html';
 import { type BuildState, isFinishedBuild, isRerunCandidate } from '../../domain/build.ts';
 import { parseId } from '../../domain/id.ts';
 import { describeCounts } from '../../domain/result/test-result.ts';
-import { type Build, listBuildsOfCommit, listSuiteDecisions } from '../../store/builds.ts';
+import { type Build, findNewestRequest, listBuildsOfCommit, listSuiteDecisions } from '../../store/builds.ts';
 import { type BuildHead, listLatestBuilds } from '../../store/overview.ts';
 import { copyText, linkButton, olderLink, propertyList, relativeTime, table } from '../frame/components.ts';
 import { actionButton, formTo } from '../frame/form.ts';
@@ -17,7 +17,7 @@ import { rerunBuilds } from './build.ts';
 import { renderDeployForm } from './deploys.ts';
 import { projectPath, projectView, shortRef, subjectOf } from './frame.ts';
 import { durationOf } from './matrix.ts';
-import { renderStartedBy } from './started-by.ts';
+import { renderLocalNotice, renderStartedBy } from './started-by.ts';
 
 type CommitVisit = Visit<'project' | 'commit'>;
 
@@ -63,10 +63,11 @@ function showCommit(visit: CommitVisit): View {
       state: commit.buildState,
       subtitle: html`${stateBadge(commit.buildState)} ${shortRef(commit)} <span>${commit.authorName}, ${relativeTime(Date.parse(commit.authoredDate))}</span>`,
     },
-    body: html`${body === '' ? '' : html`<pre class="message" tabindex="0" role="region" aria-label="Message">${body}</pre>`}
+    body: html`${commit.local ? renderLocalNotice(findNewestRequest(visit.services.db, commit.id)) : ''}
+${body === '' ? '' : html`<pre class="message" tabindex="0" role="region" aria-label="Message">${body}</pre>`}
 <section id="builds" data-live aria-labelledby="builds-head">${renderBuilds(visit)}</section>
 <section id="decisions" data-live aria-labelledby="decisions-head"><h2 id="decisions-head">Why these suites</h2>${renderDecisions(visit)}</section>
-<section class="panel" aria-labelledby="deploy-head"><h2 id="deploy-head">Deploy this commit</h2>${renderDeployForm(visit, commit)}</section>
+${commit.local ? '' : html`<section class="panel" aria-labelledby="deploy-head"><h2 id="deploy-head">Deploy this commit</h2>${renderDeployForm(visit, commit)}</section>`}
 <section class="panel" aria-labelledby="details-head"><h2 id="details-head">Commit</h2>${renderDetails(visit)}</section>`,
   });
 }
@@ -83,8 +84,8 @@ function renderDetails({ found: { commit } }: CommitVisit): Html {
     ['Author', person(commit.authorName, commit.authorEmail, commit.authoredDate)],
     ['Committer', person(commit.committerName, commit.committerEmail, commit.committedDate)],
     ['Version', commit.version > 1 ? `${commit.version} (replaced by a force push)` : ''],
-    ['Branches', commit.branches === '[]' ? 'none' : html`${list(commit.branches)}`],
-    ['Tags', commit.tags === '[]' ? 'none' : html`${list(commit.tags)}`],
+    ['Branches', commit.local ? '' : commit.branches === '[]' ? 'none' : html`${list(commit.branches)}`],
+    ['Tags', commit.local ? '' : commit.tags === '[]' ? 'none' : html`${list(commit.tags)}`],
     [
       'Changed files',
       files.length === 0

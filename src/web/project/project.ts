@@ -22,7 +22,7 @@ import { renderTrends } from '../result/trends.ts';
 import { type ProjectVisit, projectPath, projectView } from './frame.ts';
 import { renderCommits } from './matrix.ts';
 import { receiverOf } from './notifications.ts';
-import { renderStartedBy } from './started-by.ts';
+import { renderRequested, renderStartedBy } from './started-by.ts';
 import { renderSteps } from './steps.ts';
 
 const PATH = '/ui/projects/:project_id';
@@ -50,11 +50,13 @@ export const projectPages: Route[] = [
 ];
 
 const REQUESTS_IN_OVERVIEW = 8;
+const LOCAL_RUNS_IN_OVERVIEW = 3;
 
 async function showProject(visit: ProjectVisit): Promise<View> {
-  const { items, next } = await perform(visit, builds.listRequests, {
-    query: { limit: String(REQUESTS_IN_OVERVIEW) },
-  });
+  const list = (local: boolean, limit: number) =>
+    perform(visit, builds.listRequests, { query: { limit: String(limit), local: String(local) } });
+  const { items, next } = await list(false, REQUESTS_IN_OVERVIEW);
+  const localRuns = await list(true, LOCAL_RUNS_IN_OVERVIEW);
   return projectView(visit, {
     tab: 'overview',
     live: projectPath(visit, visit.request.method === 'GET' ? visit.url.search : ''),
@@ -72,9 +74,18 @@ ${
     : renderRequests(visit, items)
 }
 ${next === undefined ? '' : html`<p><a href="${projectPath(visit, '/build_requests')}">All build requests</a></p>`}
+${localRuns.items.length === 0 ? '' : renderLocalRuns(visit, localRuns)}
 </section>
 </div>`,
   });
+}
+
+function renderLocalRuns(
+  visit: ProjectVisit,
+  { items, next }: { items: readonly RequestRecord[]; next: bigint | undefined },
+): Html {
+  return html`<h2 class="local-runs">Local runs</h2>${renderRequests(visit, items)}
+${next === undefined ? '' : html`<p><a href="${projectPath(visit, '/build_requests?local=true')}">All local runs</a></p>`}`;
 }
 
 /** Notifications that a response disabled: nobody would notice that they are missing. */
@@ -90,10 +101,8 @@ function renderDisabled(visit: ProjectVisit): Html[] {
 }
 
 function renderStart(visit: ProjectVisit): Html {
-  const [last] = listBuildRequests(visit.services.db, visit.found.project.id, {
-    limit: 1,
-    before: undefined,
-  });
+  const newest = { limit: 1, before: undefined };
+  const [last] = listBuildRequests(visit.services.db, visit.found.project.id, newest, { local: false });
   const start = formTo(visit, projectPath(visit, '/build_requests'), {
     commit_ref: last?.commitRef ?? 'main',
   });
@@ -116,12 +125,14 @@ function renderTriggerHint(visit: ProjectVisit): Html | string {
 }
 
 function renderRequests(visit: ProjectVisit, requests: readonly RequestRecord[]): Html {
+  const requested = (request: RequestRecord) =>
+    renderRequested({ isLocal: request.trigger === 'local', ref: request.commit_ref });
   return html`<ul class="request-list">${requests.map(
     request => html`<li>
 <div class="request-head">${stateBadge(request.build_state)} ${
       request.commit_id_str === ''
-        ? html`<code>${request.commit_ref}</code>`
-        : html`<a href="${projectPath(visit, `/commits/${request.commit_id_str}`)}"><code>${request.commit_ref}</code></a>`
+        ? requested(request)
+        : html`<a href="${projectPath(visit, `/commits/${request.commit_id_str}`)}">${requested(request)}</a>`
     }${isFinishedRequest(request.build_state) ? '' : renderCancel(visit, request)}</div>
 ${request.error === undefined ? '' : html`<p class="why">${request.error}</p>`}
 <div class="second words">${relativeTime(Date.parse(request.created_at))} ${renderStartedBy(visit, BigInt(request.id_str))}</div>
@@ -132,17 +143,22 @@ ${request.error === undefined ? '' : html`<p class="why">${request.error}</p>`}
 const renderCancel = (visit: ProjectVisit, request: RequestRecord) =>
   actionButton(formTo(visit, projectPath(visit, `/build_requests/${request.id_str}/cancel`)), 'Cancel');
 
+const noRequests = { title: 'No build requests yet', text: 'Each build that you start is listed here.' };
+const noLocalRuns = {
+  title: 'No local runs yet',
+  text: html`<code>assay run --local</code> builds your working tree as it is. Each run is listed here.`,
+};
+
 async function showRequests(visit: ProjectVisit): Promise<View> {
-  const { items, next } = await performPage(visit, builds.listRequests, 50);
+  const isLocal = visit.url.searchParams.get('local') === 'true';
+  const { items, next } = await performPage(visit, builds.listRequests, 50, isLocal ? { local: 'true' } : {});
   return projectView(visit, {
     tab: 'overview',
     live: projectPath(visit, `/build_requests${visit.url.search}`),
-    subpage: { heading: 'Build requests' },
+    subpage: { heading: isLocal ? 'Local runs' : 'Build requests' },
     body: html`<div id="requests" data-live>${
-      items.length === 0
-        ? emptyState({ title: 'No build requests yet', text: 'Each build that you start is listed here.' })
-        : renderRequests(visit, items)
-    }</div>${olderLink(visit.url, next, 'Older build requests')}`,
+      items.length === 0 ? emptyState(isLocal ? noLocalRuns : noRequests) : renderRequests(visit, items)
+    }</div>${olderLink(visit.url, next, isLocal ? 'Older local runs' : 'Older build requests')}`,
   });
 }
 

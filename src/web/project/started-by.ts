@@ -1,10 +1,23 @@
-// What started a build: a person, or a trigger, with a link to it.
+// What a build request is for, and what started it: a person, or a trigger, with a link to it.
 
 import { html } from 'hono/html';
-import { findBuildRequest } from '../../store/builds.ts';
+import { DETACHED } from '../../domain/names.ts';
+import { type BuildRequest, findBuildRequest } from '../../store/builds.ts';
 import { findTrigger } from '../../store/trigger/triggers.ts';
 import type { Html } from '../frame/visit.ts';
 import { type ProjectVisit, projectPath } from './frame.ts';
+
+/** "main", or "working tree of main" for a local run. */
+export function renderRequested({ isLocal, ref }: { isLocal: boolean; ref: string }): Html {
+  if (!isLocal) return html`<code>${ref}</code>`;
+  return ref === DETACHED ? html`working tree` : html`working tree of <code>${ref}</code>`;
+}
+
+/** On the pages of a local run: whose it is, and what it means. */
+export function renderLocalNotice(request: BuildRequest | undefined): Html | string {
+  if (!request?.local) return '';
+  return html`<p class="flash note"><strong>Local run by ${request.createdBy}</strong>: ${renderRequested({ isLocal: true, ref: request.commitRef })}. It is on no branch, and nothing else depends on its result.</p>`;
+}
 
 /** "by push “Main” (ada)" or "by ada@example.org". There is no link to a deleted trigger. */
 export function renderStartedBy(visit: ProjectVisit, requestId: bigint): Html | string {
@@ -13,7 +26,7 @@ export function renderStartedBy(visit: ProjectVisit, requestId: bigint): Html | 
   const request = findBuildRequest(db, projectId, requestId);
   if (!request) return '';
   const { trigger, triggerId, triggerName, pushedBy, createdBy } = request;
-  if (trigger === null) return html`by ${createdBy}`;
+  if (trigger === null || trigger === 'local') return html`by ${createdBy}`;
   const isThere = triggerId !== null && findTrigger(db, projectId, triggerId) !== undefined;
   const name = `${trigger} “${triggerName ?? ''}”`;
   return html`by ${isThere ? html`<a href="${projectPath(visit, `/triggers/${triggerId}`)}">${name}</a>` : name}${pushedBy === null ? '' : ` (${pushedBy})`}`;

@@ -23,7 +23,7 @@ import { actionButton, formTo } from '../frame/form.ts';
 import { stateBadge, stateMark } from '../frame/state.ts';
 import type { Html, View, Visit } from '../frame/visit.ts';
 import { renderEventStream } from '../project/frame.ts';
-import { renderStartedBy } from '../project/started-by.ts';
+import { renderLocalNotice, renderRequested, renderStartedBy } from '../project/started-by.ts';
 
 export type BuildVisit = Visit<'project' | 'build'>;
 
@@ -84,7 +84,7 @@ function renderHead(visit: BuildVisit, tab: Tab): Html {
     actions: buildButtons(visit, newest),
     subtitle: html`${stateBadge(build.buildState)} ${durationOf(build, now)}`,
   })}
-${explainState(visit, tab)}
+${renderLocalNotice(request)}${explainState(visit, tab)}
 ${later ? html`<p class="flash">This suite has run again since. <a href="${buildHref(later, tab)}">Go to the newest build</a></p>` : ''}
 ${propertyList(buildProperties(visit, build, request, commit, now))}
 ${newest.length > 1 ? renderSiblings(build, newest, tab) : ''}
@@ -204,7 +204,7 @@ function buildProperties(
     [
       'Requested',
       request
-        ? html`<code>${request.commitRef}</code> ${renderStartedBy(visit, request.id)}, ${relativeTime(request.createdAt, now)}`
+        ? html`${renderRequested({ isLocal: request.local, ref: request.commitRef })} ${renderStartedBy(visit, request.id)}, ${relativeTime(request.createdAt, now)}`
         : '',
     ],
     [
