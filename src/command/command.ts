@@ -62,11 +62,12 @@ export type ExplainedFlag = {
 export function explainedFlags(command: Command): ExplainedFlag[] {
   const letterOf = new Map(Object.entries(command.letters ?? {}).map(([letter, flag]) => [flag, letter]));
   return helpLines(command).flatMap((line, at, lines) => {
-    const [, names = '', beside = ''] = /^ {2}(-\S.*?)(?: {2,}(.*))?$/.exec(line) ?? [];
-    const text = beside || (lines[at + 1] ?? '').trim();
-    return [...names.matchAll(/--([a-z][a-z0-9-]*)/g)].flatMap(([, name = '']) => {
+    const [, names = '', rest = ''] = /^ {2}((?:-\w, )?--[\w-]+(?:, --[\w-]+)*)(.*)$/.exec(line) ?? [];
+    return [...names.matchAll(/--([\w-]+)/g)].flatMap(([, name = '']) => {
       const kind = command.flags[name];
-      return kind === undefined ? [] : [{ name, letter: letterOf.get(name), kind, text }];
+      if (kind === undefined) return [];
+      const beside = (kind === 'flag' ? rest : rest.replace(/^ \S+/, '')).trim();
+      return [{ name, letter: letterOf.get(name), kind, text: beside || (lines[at + 1] ?? '').trim() }];
     });
   });
 }

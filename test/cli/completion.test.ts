@@ -9,7 +9,7 @@ import { manualPages } from '../../src/cli/manual-page.ts';
 import { commands, line } from '../../src/cli.ts';
 import { clientLine } from '../../src/client/command-line.ts';
 import { EXIT } from '../../src/client/exit-status.ts';
-import { explainedFlags, helpText } from '../../src/command/command.ts';
+import { type Command, explainedFlags, helpText } from '../../src/command/command.ts';
 import { completions } from '../../src/command/completion.ts';
 import { firstWordsOf, overview } from '../../src/command/run-command.ts';
 import { environmentWith, runAssay, temporaryDirectory } from './program.ts';
@@ -135,6 +135,29 @@ test('zsh and fish describe commands and flags', () => {
     assert.ok(text.includes('Backs up everything into one file'));
     assert.ok(text.includes('makes the account an administrator'));
   }
+});
+
+test('the description of a flag is the text beside it, or below it if it is long', () => {
+  const flags = { long: 'value', wide: 'flag', yes: 'flag', no: 'flag', size: 'value' } as const;
+  const help = [
+    '  --size BYTES          how large',
+    '  -y, --yes, --no       answers',
+    '  --wide Really wide',
+    '  --long VALUE-OF-A-FLAG',
+    '                        how long',
+    '  --other               not a flag of this command',
+  ];
+  const command = { ...(commands[0] as Command), flags, help, letters: { y: 'yes' } };
+  assert.deepEqual(
+    explainedFlags(command).map(({ name, letter, text }) => [name, letter, text]),
+    [
+      ['size', undefined, 'how large'],
+      ['yes', 'y', 'answers'],
+      ['no', undefined, 'answers'],
+      ['wide', undefined, 'Really wide'],
+      ['long', undefined, 'how long'],
+    ],
+  );
 });
 
 test('zsh accepts the completion as a sourced file, and every script is accepted without a warning', () => {

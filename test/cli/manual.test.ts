@@ -11,6 +11,7 @@ import { after, before, describe, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import { root } from '../../build/bundle.ts';
 import { renderText } from '../../src/cli/help.ts';
+import { exitMeanings } from '../../src/client/exit-status.ts';
 import { settings } from '../../src/config.ts';
 import { eventTypes } from '../../src/contract/events.ts';
 import { cookbook, type Recipe } from '../../src/domain/cookbook.ts';
@@ -98,12 +99,13 @@ describe('the text of the manual', () => {
     assert.ok(count > 30);
   });
 
-  test('the manual lists all settings, error codes, event types, subjects, operators, and outcomes of triggers', () => {
+  test('the manual lists all settings, error codes, exit statuses, event types, subjects, operators, and outcomes of triggers', () => {
     const lists: [topic: string, items: readonly string[]][] = [
       ['settings', settings.map(({ name }) => `ASSAY_${name}`)],
       ['api', errorCodes],
       ['firehose', eventTypes],
       ['concepts', [...subjects, ...operators]],
+      ['client', exitMeanings.map(([status]) => `${status} · `)],
       ['triggers', [...triggerTypes, ...firingOutcomes, ...ignoredReasons]],
     ];
     for (const [topic, items] of lists) {
@@ -394,6 +396,7 @@ describe('the commands of the manual', { timeout: 600_000 }, () => {
       values['git@git.example.org:team/website.git'] = repository.url;
       // Each shell creates its own project, and names are unique.
       values['name=Website'] = `name=Website-${shell[0]}`;
+      values['--project Website'] = `--project Website-${shell[0]}`;
       const outputs = new Map<string, string>();
       for (const line of linesOf('first-project')) outputs.set(line, await runLine(shell, line));
       assert.match(outputs.get('api -N $P/builds/BUILD_ID/firehose') ?? '', /^event: end$/m);
@@ -448,6 +451,10 @@ describe('the commands of the manual', { timeout: 600_000 }, () => {
         outputOf('curl -u "$AUTH" -X PUT "$A/projects/$PROJECT_ID" -d description=Shop'),
         /"name":"Website-dash","description":"Shop"/,
       );
+    },
+    client: outputOf => {
+      assert.match(outputOf('assay run main --project Website'), /^\S+ Unit tests: passed/m);
+      assert.match(outputOf('assay builds --project Website --json'), /^\{.*"build_state":"passed"/m);
     },
     firehose: outputOf => {
       assert.match(outputOf('api -N $P/firehose'), /^event: state$/m);

@@ -10,7 +10,7 @@ import { postReceiveScript } from '../../domain/trigger/post-receive.ts';
 
 /** The topics in the order they are listed. Each is the Markdown file of that name. */
 export const topicGroups: readonly { title: string; names: readonly string[] }[] = [
-  { title: 'Start', names: ['concepts', 'install', 'first-project'] },
+  { title: 'Start', names: ['concepts', 'install', 'first-project', 'client'] },
   {
     title: 'Builds',
     names: [
