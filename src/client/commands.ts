@@ -5,6 +5,8 @@ import { api } from './commands/api.ts';
 import { builds } from './commands/builds.ts';
 import { dependencies } from './commands/dependencies.ts';
 import { logs } from './commands/logs.ts';
+import { open } from './commands/open.ts';
+import { cancel, rerun } from './commands/rerun.ts';
 import { run } from './commands/run.ts';
 import { signInCommands } from './commands/sign-in.ts';
 import { watch } from './commands/watch.ts';
@@ -15,6 +17,9 @@ export const clientCommands: readonly Command[] = [
   watch,
   builds,
   logs,
+  rerun,
+  cancel,
+  open,
   ...dependencies,
   api,
 ];

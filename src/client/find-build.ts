@@ -94,17 +94,26 @@ export const chooseBranch = async ({ flags }: Invocation): Promise<string | unde
   flags.get('--branch') ?? (flags.has('--project') ? undefined : await currentBranch());
 
 export async function findNewestRequest(
-  { connection, path, project }: ProjectSession,
+  session: ProjectSession,
   branch: string | undefined,
 ): Promise<DetailedRequest> {
-  const query = { limit: '1', details: 'true', ...(branch !== undefined && { branch }) };
-  const [request] = await take(connection.list<DetailedRequest>(`${path}/build_requests`, { query }), 1);
+  const [request] = await listRequests(session, { branch, limit: 1 });
   if (request) return request;
+  const name = plain(session.project.name);
   throw refused(
     branch === undefined
-      ? `the project ${plain(project.name)} has no build request yet: "assay run" starts one`
-      : `the project ${plain(project.name)} has no build request for the branch ${plain(branch)}: "assay run" starts one, "assay builds" lists those of other branches`,
+      ? `the project ${name} has no build request yet: "assay run" starts one`
+      : `the project ${name} has no build request for the branch ${plain(branch)}: "assay run" starts one, "assay builds" lists those of other branches`,
   );
+}
+
+/** The newest requests, newest first. */
+export function listRequests(
+  { connection, path }: ProjectSession,
+  { limit, ...filter }: { branch?: string | undefined; state?: string | undefined; limit: number },
+): Promise<DetailedRequest[]> {
+  const query = { ...filter, limit: String(limit), details: 'true' };
+  return take(connection.list<DetailedRequest>(`${path}/build_requests`, { query }), limit);
 }
 
 export const findRequest = (session: ProjectSession, id: string): Promise<DetailedRequest | undefined> =>

@@ -1,6 +1,6 @@
 // What the commands of the client share: the flags, and the connection and project of an invocation.
 
-import type { Command, FlagKind, Invocation } from '../command/command.ts';
+import { type Command, type FlagKind, type Invocation, UsageError } from '../command/command.ts';
 import { findProject } from './checkout.ts';
 import { type Connection, openConnection } from './connection.ts';
 import { chooseHost } from './hosts.ts';
@@ -65,6 +65,16 @@ export const projectCommand = (
   help: [...(command.help as readonly string[]), ...PROJECT_LINES],
   run: invocation => withProject(invocation, session => command.run(session, invocation)),
 });
+
+const MAX_LIMIT = 1000;
+
+/** The value of --limit. */
+export function readLimit(flags: ReadonlyMap<string, string>, defaultValue: number): number {
+  const given = flags.get('--limit') ?? String(defaultValue);
+  if (!/^[1-9]\d{0,3}$/.test(given) || Number(given) > MAX_LIMIT)
+    throw new UsageError(`--limit must be a number from 1 to ${MAX_LIMIT}`);
+  return Number(given);
+}
 
 /** The records of a list, at most `max`. */
 export async function take<T>(records: AsyncIterable<T>, max: number): Promise<T[]> {

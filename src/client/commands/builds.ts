@@ -3,7 +3,15 @@
 import { type Command, UsageError } from '../../command/command.ts';
 import { sizeText } from '../../command/progress.ts';
 import { buildRequestMachine, isFinishedRequest } from '../../domain/build.ts';
-import { buildCommand, explainNoBuilds, findTarget, ofSuite, pageOf, type Target } from '../find-build.ts';
+import {
+  buildCommand,
+  explainNoBuilds,
+  findTarget,
+  listRequests,
+  ofSuite,
+  pageOf,
+  type Target,
+} from '../find-build.ts';
 import {
   ageText,
   durationText,
@@ -18,11 +26,10 @@ import {
   write,
 } from '../output.ts';
 import type { DetailedRequest, SuiteBuild } from '../records.ts';
-import { type ProjectSession, take } from '../session.ts';
+import { type ProjectSession, readLimit } from '../session.ts';
 
 const STATES = Object.keys(buildRequestMachine);
-const DEFAULT_LIMIT = '20';
-const MAX_LIMIT = 1000;
+const DEFAULT_LIMIT = 20;
 const SHORT_HASH = 8;
 
 export const builds: Command = buildCommand({
@@ -48,7 +55,7 @@ export const builds: Command = buildCommand({
       await write(isJson ? shown.builds.map(jsonLine).join('') : requestText(session, style, shown));
       return 0;
     }
-    const requests = await listRequests(session, flags);
+    const requests = await listRequests(session, readFilter(flags));
     if (requests.length === 0 && !isJson)
       process.stderr.write('There is no such build request. "assay run" starts one.\n');
     await write(isJson ? requests.map(jsonLine).join('') : listText(style, requests));
@@ -56,18 +63,11 @@ export const builds: Command = buildCommand({
   },
 });
 
-async function listRequests(
-  { connection, path }: ProjectSession,
-  flags: ReadonlyMap<string, string>,
-): Promise<DetailedRequest[]> {
+function readFilter(flags: ReadonlyMap<string, string>) {
   const state = flags.get('--state')?.replaceAll(' ', '_');
   if (state !== undefined && !STATES.includes(state))
     throw new UsageError(`--state must be one of ${STATES.join(', ')}`);
-  const limit = flags.get('--limit') ?? DEFAULT_LIMIT;
-  if (!/^[1-9]\d*$/.test(limit) || Number(limit) > MAX_LIMIT)
-    throw new UsageError(`--limit must be a number from 1 to ${MAX_LIMIT}`);
-  const query = { limit, details: 'true', branch: flags.get('--branch'), state };
-  return take(connection.list<DetailedRequest>(`${path}/build_requests`, { query }), Number(limit));
+  return { branch: flags.get('--branch'), state, limit: readLimit(flags, DEFAULT_LIMIT) };
 }
 
 const REF = 2;
