@@ -2,13 +2,17 @@
 
 import type { Command } from '../command/command.ts';
 import { api } from './commands/api.ts';
+import { artifactCommands } from './commands/artifacts.ts';
 import { builds } from './commands/builds.ts';
 import { dependencies } from './commands/dependencies.ts';
+import { diff } from './commands/diff.ts';
 import { logs } from './commands/logs.ts';
 import { open } from './commands/open.ts';
 import { cancel, rerun } from './commands/rerun.ts';
 import { run } from './commands/run.ts';
+import { search } from './commands/search.ts';
 import { signInCommands } from './commands/sign-in.ts';
+import { tests } from './commands/tests.ts';
 import { watch } from './commands/watch.ts';
 
 export const clientCommands: readonly Command[] = [
@@ -20,6 +24,10 @@ export const clientCommands: readonly Command[] = [
   rerun,
   cancel,
   open,
+  tests,
+  ...artifactCommands,
+  search,
+  diff,
   ...dependencies,
   api,
 ];

@@ -51,6 +51,15 @@ export const paintState = ({ paint }: Style, state: string, text = stateText(sta
 export const plain = (text: string): string =>
   text.replaceAll(/[\u0000-\u001f\u007f-\u009f\u2028\u2029]/g, '\ufffd');
 
+/** The lines of a text, each without control characters. */
+export const plainLines = (text: string): string[] =>
+  text === ''
+    ? []
+    : text
+        .replace(/\n+$/, '')
+        .split('\n')
+        .map(line => plain(line.replace(/\r$/, '').replaceAll('\t', '  ')));
+
 const COLOUR_CODES = /\x1b\[\d*m/g;
 const INVISIBLE = /^[\p{Mn}\p{Me}\p{Cf}]$/u;
 const WIDE =

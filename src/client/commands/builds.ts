@@ -71,23 +71,30 @@ function readFilter(flags: ReadonlyMap<string, string>) {
 }
 
 const REF = 2;
-const SUBJECT = 4;
-const SUITES = 5;
+const SUBJECT = 3;
+const SUITES = 4;
+/** Below this width the list has no hash, so that more of the subject fits. */
+const WIDE = 110;
 
 function listText(style: Style, requests: readonly DetailedRequest[]): string {
   if (requests.length === 0) return '';
-  const heads = ['STATE', 'REQUEST', 'REF', 'COMMIT', 'SUBJECT', 'SUITES', 'TOOK', 'AGE'];
+  const heads = ['STATE', 'REQUEST', 'REF', 'SUBJECT', 'SUITES', 'TOOK', 'AGE', 'COMMIT'];
+  const shown = style.isTerminal && style.columns < WIDE ? heads.length - 1 : heads.length;
   const rows = requests.map(request => [
     stateText(request.build_state),
     request.id_str,
     refText(request),
-    request.commit?.ref.slice(0, SHORT_HASH) ?? '',
     plain(request.commit?.subject ?? ''),
     suitesText(request),
     tookOf(request.created_at, request.finished_at),
     ageText(request.created_at),
+    request.commit?.ref.slice(0, SHORT_HASH) ?? '',
   ]);
-  const [head = [], ...fitted] = fitRows(style, [heads, ...rows], { [REF]: 6, [SUBJECT]: 10, [SUITES]: 12 });
+  const [head = [], ...fitted] = fitRows(
+    style,
+    [heads, ...rows].map(row => row.slice(0, shown)),
+    { [REF]: 6, [SUBJECT]: 10, [SUITES]: 12 },
+  );
   const painted = fitted.map((row, at) => [
     paintState(style, requests[at]?.build_state ?? '', row[0]),
     ...row.slice(1),
