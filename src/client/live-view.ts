@@ -211,9 +211,8 @@ export type LiveView = {
   update(view: View): void;
   /** Prints above the live lines. The text may contain anything: the lines are drawn again below it. */
   above(print: () => void): void;
-  /** Removes the lines while something else uses the terminal. */
-  suspend(): void;
-  resume(): void;
+  /** Leaves the lines as they are. What is printed from now on is below them. */
+  stop(): void;
   /** Replaces the lines by the last state, or leaves them as they are. */
   end(last?: View): void;
 };
@@ -227,7 +226,7 @@ export function createLiveView(
   let view: View | undefined;
   let drawn: readonly string[] = [];
   let drawnAt = Number.NEGATIVE_INFINITY;
-  let isSuspended = false;
+  let isStopped = false;
   let redraw: NodeJS.Timeout | undefined;
 
   const screen = (): Screen => ({
@@ -248,7 +247,7 @@ export function createLiveView(
   const draw = () => {
     clearTimeout(redraw);
     redraw = undefined;
-    if (!view || isSuspended) return;
+    if (!view || isStopped) return;
     drawnAt = performance.now();
     const lines = renderLive(view, screen());
     if (lines.length === drawn.length && lines.every((line, at) => line === drawn[at])) return;
@@ -262,13 +261,17 @@ export function createLiveView(
   };
   const showCursor = () => out.write(SHOW_CURSOR);
   const clock = setInterval(draw, CLOCK_MS);
-  const continued = () => {
+  const suspend = () => {
+    showCursor();
+    process.kill(process.pid, 'SIGSTOP');
+  };
+  const resume = () => {
     drawn = [];
     draw();
   };
   out.on('resize', draw);
   process.on('exit', showCursor);
-  if (process.platform !== 'win32') process.on('SIGCONT', continued);
+  if (process.platform !== 'win32') process.on('SIGTSTP', suspend).on('SIGCONT', resume);
 
   return {
     update(next) {
@@ -281,23 +284,21 @@ export function createLiveView(
       out.write(RESET_COLOUR);
       draw();
     },
-    suspend() {
-      erase();
-      isSuspended = true;
+    stop() {
+      // The terminal has printed "^C".
+      if (!isStopped) out.write(`\r${CLEAR_REST}`);
+      isStopped = true;
+      drawn = [];
       showCursor();
-    },
-    resume() {
-      isSuspended = false;
-      draw();
     },
     end(last) {
       clearTimeout(redraw);
       clearInterval(clock);
       out.off('resize', draw);
       process.off('exit', showCursor);
-      process.off('SIGCONT', continued);
+      process.off('SIGTSTP', suspend).off('SIGCONT', resume);
       if (last) {
-        erase();
+        if (!isStopped) erase();
         out.write(
           renderFinal(last, screen())
             .map(line => `${line}\n`)

@@ -41,8 +41,8 @@ type Reporter = {
   printLog(change: Change, log: LogEnd): void;
   /** For standard error. */
   remark(text: string): void;
-  suspend(): void;
-  resume(): void;
+  /** Nothing is redrawn any more. */
+  stop(): void;
   /** With the last state, unless the user has left. */
   end(last: View | undefined): void;
 };
@@ -130,9 +130,12 @@ async function report<S>(
       log?.catch(() => {});
       // In the order of the events: each log after the line that says why it is printed.
       printed = printed.then(async () => {
-        if (!signal.aborted) reporter.change(change);
         const end = await log;
-        if (end && !signal.aborted) reporter.printLog(change, end);
+        // Nothing is printed over a question.
+        await interrupts.answered();
+        if (signal.aborted) return;
+        reporter.change(change);
+        if (end) reporter.printLog(change, end);
       });
       printed.catch(() => {});
     }
@@ -145,7 +148,7 @@ async function report<S>(
   try {
     const state = await followed.follow(retry, { signal, isLive, onState });
     await printed;
-    await interrupts.settled();
+    await interrupts.finish();
     last = followed.view(state);
     return followed.exitStatus(state);
   } catch (error) {
@@ -188,11 +191,11 @@ function watchInterrupts(
   cancel: () => Promise<void>,
 ) {
   let handled: Promise<void> | undefined;
+  let isFinished = false;
   const canAsk = process.stdin.isTTY === true && process.stderr.isTTY === true;
 
   /** Ctrl-C, or no answer, is undefined. */
   const askWhether = async (): Promise<boolean | undefined> => {
-    reporter.suspend();
     try {
       return await askYesNo(`Cancel the ${noun}? [y/N] `, '');
     } catch (error) {
@@ -202,8 +205,10 @@ function watchInterrupts(
   };
 
   const handle = async (signal: NodeJS.Signals) => {
+    reporter.stop();
     const isAsked = onInterrupt === 'ask' && canAsk && signal === 'SIGINT';
     const isCanceled = onInterrupt === 'cancel' || (isAsked && (await askWhether()));
+    if (isFinished) return;
     if (isCanceled) {
       try {
         await cancel();
@@ -227,8 +232,12 @@ function watchInterrupts(
   };
   for (const signal of SIGNALS) process.on(signal, onSignal);
   return {
-    /** Resolves when a question is answered. */
-    settled: () => handled,
+    answered: () => handled,
+    /** It has ended. Resolves when a question is answered. */
+    async finish() {
+      isFinished = true;
+      await handled;
+    },
     stop() {
       for (const signal of SIGNALS) process.off(signal, onSignal);
     },
@@ -253,8 +262,7 @@ function terminalReporter(environment: NodeJS.ProcessEnv, nowMs: () => number): 
       });
     },
     remark: text => live.above(() => process.stderr.write(`assay: ${text}\n`)),
-    suspend: live.suspend,
-    resume: live.resume,
+    stop: live.stop,
     end: live.end,
   };
 }
@@ -277,8 +285,7 @@ function plainReporter(): Reporter {
       process.stdout.write(`${bytes.length > 0 && bytes.at(-1) !== 0x0a ? '\n' : ''}--- end of ${name}\n`);
     },
     remark: remarkOnError,
-    suspend() {},
-    resume() {},
+    stop() {},
     end() {},
   };
 }
@@ -288,8 +295,7 @@ const jsonReporter = (): Reporter => ({
   change: ({ record }) => void process.stdout.write(jsonLine(record)),
   printLog() {},
   remark: remarkOnError,
-  suspend() {},
-  resume() {},
+  stop() {},
   end() {},
 });
 
