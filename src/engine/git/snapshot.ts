@@ -32,6 +32,7 @@ export type UnpackSnapshot = {
   /** Checked while the bundle is unpacked. */
   hasFreeSpace(): boolean;
   signal: AbortSignal;
+  deadlineMs?: number;
 };
 
 const HEADER_MAX_BYTES = 256 * 1024;
@@ -42,7 +43,9 @@ const TOTAL_MAX_BYTES = 4 * 1024 ** 3;
 /** Git adds to the pack what the bundle's deltas refer to in the mirror, so it may become larger than the bundle. */
 const PACK_MAX_BYTES = 1024 ** 3;
 const MEMORY_MAX_BYTES = OBJECT_MAX_BYTES + 1024 ** 2;
-const DEADLINE_MS = 180_000;
+/** A bundle of few KB may keep git busy for hours. The time that it gets depends on its size. */
+const DEADLINE_MS = 30_000;
+const DEADLINE_MS_PER_MIB = 600;
 const WATCH_MS = 200;
 
 const invalid = (message: string) => new BundleFailure('invalid', message);
@@ -134,7 +137,9 @@ async function checkBases(mirror: string, bases: readonly string[]): Promise<voi
 
 async function unpack(options: UnpackSnapshot, { ref, bases }: Header, file: FileHandle): Promise<void> {
   const { repository, mirror, signal } = options;
-  const deadlineAt = performance.now() + DEADLINE_MS;
+  const sizeMib = (await file.stat()).size / 1024 ** 2;
+  const deadlineMs = options.deadlineMs ?? DEADLINE_MS + sizeMib * DEADLINE_MS_PER_MIB;
+  const deadlineAt = performance.now() + deadlineMs;
   const call = () => ({
     repository,
     signal,
@@ -186,7 +191,9 @@ function watchPack({ repository, hasFreeSpace }: UnpackSnapshot) {
       if ((found?.size ?? 0) > PACK_MAX_BYTES) stop.abort(invalid('its pack becomes too large'));
     }
   };
-  const timer = setInterval(() => check().catch(error => stop.abort(error)), WATCH_MS);
+  const checkAndStop = () => check().catch(error => stop.abort(error));
+  checkAndStop();
+  const timer = setInterval(checkAndStop, WATCH_MS);
   return { signal: stop.signal, end: () => clearInterval(timer) };
 }
 

@@ -97,14 +97,18 @@ export async function clearSnapshots(db: Db, dataDirectory: string): Promise<voi
 }
 
 /** Deletes expired snapshots, and the repositories of deleted ones once no container uses them. */
-export async function sweepSnapshots(db: Db, dataDirectory: string): Promise<void> {
+export async function sweepSnapshots(
+  db: Db,
+  dataDirectory: string,
+  { graceMs = GRACE_MS } = {},
+): Promise<void> {
   deleteExpiredSnapshots(db);
   const needed = new Set([...listSnapshotIds(db), ...listMountedSnapshots(db)]);
   const directory = snapshotDirectory(dataDirectory);
   for (const name of await readdir(directory)) {
     const id = idIn(name);
     const path = join(directory, name);
-    const isYoung = Date.now() - (statSync(path, { throwIfNoEntry: false })?.ctimeMs ?? 0) < GRACE_MS;
+    const isYoung = Date.now() - (statSync(path, { throwIfNoEntry: false })?.ctimeMs ?? 0) < graceMs;
     if (id !== undefined && !isYoung && !needed.has(id)) await rm(path, { recursive: true, force: true });
   }
 }
