@@ -340,6 +340,10 @@ describe('the commands of the manual', { timeout: 600_000 }, () => {
     } else if (/\/fire$/.test(written)) {
       const [firing] = parseExact(output).response as Wire[];
       await project().finishedRequest(firing?.build_request_id_str as string);
+    } else if (/ \$P\/snapshots /.test(written)) values.SNAPSHOT_ID = id();
+    else if (/ -d snapshot_id=/.test(written)) {
+      const { build_state } = await project().finishedRequest(id());
+      assert.notEqual(build_state, 'errored');
     } else if (/^api \$P\/build_requests /.test(written)) {
       const build = await project().buildOf(id());
       values.COMMIT_ID = build.commit_id_str as string;

@@ -18,6 +18,7 @@ export const topicGroups: readonly { title: string; names: readonly string[] }[]
       'repositories',
       'triggers',
       'schedules',
+      'local-runs',
       'dependencies',
       'cookbook',
       'postgresql',
