@@ -38,12 +38,12 @@ export type Bundle = { path: string; sizeBytes: number };
 export type Snapshot = {
   /** The full hash of the commit. */
   commit: string;
+  /** `working tree of main` */
+  title: string;
   /** The hash that it was made on. Undefined before the first commit. */
   head: string | undefined;
   /** Undefined if HEAD is detached. */
   branch: string | undefined;
-  /** How many files differ from the index. */
-  changedFiles: number;
   /** What does not travel, or not as the user may expect. */
   remarks: readonly string[];
   /** Commits that the server may have, the most likely first. The last is undefined: everything travels. */
@@ -125,7 +125,8 @@ async function takeSnapshot(
       input: Buffer.from(`${changes.paths.join('\0')}\0`, 'latin1'),
     });
   const tree = await write(['write-tree']);
-  const message = `Working tree of ${branch ?? head?.slice(0, 7)}`;
+  const title = `working tree of ${branch ?? head?.slice(0, 7)}`;
+  const message = title.replace(/^w/, 'W');
   const makeCommit = ['commit-tree', tree, ...(head === undefined ? [] : ['-p', head]), '-m', message];
   const commit =
     (await tryGit([...configured, ...makeCommit], { ...inRoot, environment: separate })) ??
@@ -141,9 +142,9 @@ async function takeSnapshot(
 
   return {
     commit,
+    title,
     head,
     branch,
-    changedFiles: changes.paths.length,
     remarks: [
       ...conflicts.map(path => `${path} has unresolved conflicts: it travels with its markers`),
       ...changes.repositories.map(

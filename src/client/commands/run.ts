@@ -1,8 +1,9 @@
-// `assay run`: requests a build of what the remote has, and follows it.
+// `assay run`: requests a build of what the remote has, or of the working tree, and follows it.
 
 import { UsageError } from '../../command/command.ts';
 import { currentBranch, tryGit } from '../checkout.ts';
 import { EXIT } from '../exit-status.ts';
+import { sendWorkingTree } from '../local-run.ts';
 import { jsonLine, plain } from '../output.ts';
 import type { BuildRequest } from '../records.ts';
 import { followAndReport, requestUrl } from '../report-request.ts';
@@ -11,22 +12,26 @@ import { projectCommand } from '../session.ts';
 export const run = projectCommand({
   name: 'run',
   summary: 'Builds the current branch, or another ref, and follows the build.',
-  positionals: ['[REF]'],
-  flags: { 'no-wait': 'flag', 'cancel-on-interrupt': 'flag' },
+  positionals: ['[REF|SUITE...]'],
+  flags: { local: 'flag', 'no-wait': 'flag', 'cancel-on-interrupt': 'flag' },
   help: [
-    'REF is a branch, a tag or a commit hash of the remote. The exit status is 0 if the build passed, 1 if a suite',
-    'failed, 3 if it errored or timed out, 4 if it was canceled. Ctrl-C asks whether to cancel the build.',
+    'REF is a branch, a tag or a commit hash of the remote. With --local, the working tree is built as it is: changes',
+    'that are not committed and new files count, ignored files do not. Nothing is pushed. SUITE names the only suites',
+    'to run.',
     '',
+    'The exit status is 0 if the build passed, 1 if a suite failed, 3 if it errored or timed out, 4 if it was canceled.',
+    'Ctrl-C asks whether to cancel the build.',
+    '',
+    '  --local               builds the working tree of this checkout',
     '  --no-wait             prints the address and does not follow the build',
     '  --cancel-on-interrupt Ctrl-C cancels the build and does not ask',
   ],
-  async run(session, { flags, positionals: [given], environment }) {
+  async run(session, { flags, positionals, environment }) {
     const { connection, path } = session;
-    const ref = given ?? (await defaultRef());
-    await remarkUnpushed(ref);
-    const request = await connection.call<BuildRequest>('POST', `${path}/build_requests`, {
-      fields: { commit_ref: ref },
-    });
+    const fields = flags.has('--local')
+      ? await sendWorkingTree(session, positionals)
+      : await chooseCommit(positionals);
+    const request = await connection.call<BuildRequest>('POST', `${path}/build_requests`, { fields });
     if (flags.has('--no-wait')) {
       process.stdout.write(flags.has('--json') ? jsonLine(request) : `${requestUrl(session, request)}\n`);
       return EXIT.passed;
@@ -38,6 +43,13 @@ export const run = projectCommand({
     });
   },
 });
+
+async function chooseCommit([given, ...others]: readonly string[]) {
+  if (others.length > 0) throw new UsageError('name one REF; suites can be named with --local only');
+  const ref = given ?? (await defaultRef());
+  await remarkUnpushed(ref);
+  return { commit_ref: ref };
+}
 
 /** The branch of the checkout, or the commit if there is none. */
 async function defaultRef(): Promise<string> {
