@@ -24,7 +24,7 @@ export async function sendWorkingTree(session: ProjectSession, suites: readonly 
       async snapshot => {
         for (const text of snapshot.remarks) remark(text);
         const { id, sizeBytes } = await send(session, snapshot, signal);
-        remark(`sent ${plain(snapshot.title)} (${sizeText(sizeBytes)})`);
+        remark(`sent the ${plain(snapshot.title)} (${sizeText(sizeBytes)})`);
         return {
           snapshot_id: id,
           commit_ref: snapshot.branch,
@@ -67,12 +67,16 @@ async function send(
     try {
       return { id: await upload(session, bundle, base, signal), sizeBytes: bundle.sizeBytes };
     } catch (error) {
-      const isUnknown = error instanceof ServerError && error.status === 404 && error.errors.base;
-      if (!isUnknown) throw error;
+      if (!(error instanceof ServerError)) throw error;
+      if (error.errors.bundle)
+        throw refused(
+          'the server refused the working tree: a file is larger than 256 MiB, or git considers one dangerous, such as a .gitmodules with an unsafe address',
+        );
+      if (!error.errors.base) throw error;
     }
   }
   throw refused(
-    'the server has none of the commits of this shallow clone: "git fetch --unshallow" completes it',
+    'the server has none of the commits of this shallow clone: "git fetch --unshallow" completes it, and "assay run" makes the server fetch what is pushed',
   );
 }
 
