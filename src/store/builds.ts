@@ -3,6 +3,7 @@
 import { randomBytes } from 'node:crypto';
 import { and, desc, eq, lt, or, sql } from 'drizzle-orm';
 import type { BuildRequestState } from '../domain/build.ts';
+import { DETACHED } from '../domain/names.ts';
 import { BUILDS_PER_BATCH, cancelBuild, findCancel } from './cancels.ts';
 import type { Commit } from './commits.ts';
 import { type Db, insertInto } from './database/db.ts';
@@ -120,6 +121,10 @@ export function findBuildRequest(db: Db, projectId: bigint, id: bigint): BuildRe
     .where(and(eq(buildRequests.id, id), eq(buildRequests.projectId, projectId)))
     .get();
 }
+
+/** The branch whose builds a build of the request is compared with. That of a local run is the one of its working tree. */
+export const comparedBranch = ({ local, branch, commitRef }: BuildRequest): string =>
+  local && commitRef !== DETACHED ? commitRef : branch;
 
 /** Local runs are on no branch. */
 export function listBuildRequests(

@@ -3,9 +3,12 @@ import assert from 'node:assert/strict';
 import { readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
+import { newSecret } from '../../src/domain/secret.ts';
+import { createAccount } from '../../src/store/accounts.ts';
+import { createCollaborator } from '../../src/store/projects.ts';
 import { type Appliance, startAppliance } from '../support/appliance.ts';
 import { bundleOf } from '../support/bundle.ts';
-import type { Fields, Wire } from '../support/client.ts';
+import { basic, type Fields, type Wire } from '../support/client.ts';
 import type { ProjectJourney } from '../support/journey.ts';
 import type { CommitDescription } from '../support/repository.ts';
 
@@ -15,25 +18,26 @@ before(async () => {
 });
 after(() => assay.close());
 
-const ask = async (method: string, path: string, form: Fields = {}): Promise<Wire> => {
-  const answer = await assay.client.call(method, path, { as: as(), form });
+const ask = async (method: string, path: string, form: Fields = {}, credentials = as()): Promise<Wire> => {
+  const answer = await assay.client.call(method, path, { as: credentials, form });
   assert.ok(answer.status < 300, `${method} ${path}: ${answer.status} ${answer.text}`);
   return answer.record;
 };
 const as = () => `Basic ${Buffer.from(assay.token).toString('base64')}`;
 
-async function upload(project: ProjectJourney, commit: CommitDescription): Promise<Wire> {
+async function upload(project: ProjectJourney, commit: CommitDescription, credentials = as()): Promise<Wire> {
   const { ref, bytes } = bundleOf(project.repository.directory, commit);
-  const answer = await assay.client.call('POST', `${project.path}/snapshots`, { as: as(), body: bytes });
+  const call = { as: credentials, body: bytes };
+  const answer = await assay.client.call('POST', `${project.path}/snapshots`, call);
   assert.equal(answer.status, 201, answer.text);
   assert.equal(answer.record.ref, ref);
   assert.equal(answer.record.size_bytes, bytes.length);
   return answer.record;
 }
 
-async function runLocally(project: ProjectJourney, snapshot: Wire, fields: Fields = {}) {
+async function runLocally(project: ProjectJourney, snapshot: Wire, fields: Fields = {}, credentials = as()) {
   const sent = { snapshot_id: snapshot.id_str as string, commit_ref: 'main', ...fields };
-  const request = await ask('POST', `${project.path}/build_requests`, sent);
+  const request = await ask('POST', `${project.path}/build_requests`, sent, credentials);
   const finished = await project.finishedRequest(request.id_str as string);
   const builds = await project.buildsOf(request.id_str as string);
   const log = builds[0] ? await project.log(builds[0].id_str as string) : '';
@@ -133,4 +137,72 @@ test('A working tree without a common commit runs, although the repository was n
   const { request, log } = await runLocally(project, answer.record);
   assert.equal(request.build_state, 'passed', `${request.error} ${log}`);
   assert.ok(log.includes('alone\nWorking tree\n'), log);
+});
+
+test('A local run of a collaborator gets no variables and keeps no cache, unless the owner allows variables', async () => {
+  const { db } = assay.app;
+  const project = await assay.project(assay.repository(), { submodules: 'on' });
+  await project.suite({
+    command: 'echo "secret: [$TOKEN] cache: [$(cat /srv/cache/mark)]"; date > /srv/cache/mark',
+    variables: { TOKEN: 'abcd1234' },
+  });
+  await project.run();
+  const apiKey = newSecret('api_key');
+  const fields = { kind: 'collaborator', admin: false, passwordHash: null, apiKey } as const;
+  const helper = createAccount(db, { email: 'helper@example.org', ...fields });
+  createCollaborator(db, BigInt(project.id), helper.id);
+  const asHelper = basic(helper.email, apiKey);
+  const run = async (credentials: string) => {
+    const snapshot = await upload(project, { files: { new: 'untracked\n' } }, credentials);
+    return runLocally(project, snapshot, {}, credentials);
+  };
+  const withMask = (log: string) => /^secret: \[(.*?)\] cache: \[(.*?)\]/m.exec(log)?.slice(1);
+  const owners = await run(as());
+  assert.deepEqual(withMask(owners.log), ['***', ''], owners.log);
+  const helpers = await run(asHelper);
+  assert.deepEqual(withMask(helpers.log), ['', ''], helpers.log);
+  for (const missing of ['the variables of the suite are not set', 'submodules are not fetched'])
+    assert.ok(
+      helpers.log.includes(`${missing}, because this is a local run of a collaborator: `),
+      helpers.log,
+    );
+  await ask('PUT', project.path, { local_variables: 'true' });
+  const allowed = await run(asHelper);
+  assert.deepEqual(withMask(allowed.log), ['***', ''], allowed.log);
+  assert.ok(!allowed.log.includes('local run of a collaborator'), allowed.log);
+});
+
+test('A local run is compared with the commit that its working tree started from', async () => {
+  const project = await assay.project();
+  const { repository } = project;
+  const suite = await project.suite({
+    command: 'cp report.xml result.xml; test ! -e broken',
+    reports: 'result.xml',
+  });
+  const report = (...failed: string[]) =>
+    `<testsuite>${['a', 'b', 'c'].map(name => `<testcase classname="x" name="${name}">${failed.includes(name) ? '<failure/>' : ''}</testcase>`).join('')}</testsuite>`;
+  const [base] = repository.add({ files: { 'report.xml': report('a') } }) as [string];
+  const first = await project.run();
+  repository.add({ files: { 'report.xml': report('b') } });
+  await project.run();
+  const { ref, bytes } = bundleOf(
+    repository.directory,
+    { files: { 'report.xml': report('b', 'c'), broken: '' }, parent: base },
+    base,
+  );
+  const answer = await assay.client.call('POST', `${project.path}/snapshots`, { as: as(), body: bytes });
+  assert.equal(answer.status, 201, answer.text);
+  const { builds } = await runLocally(project, answer.record);
+  const [build] = builds as [Wire];
+  assert.deepEqual(
+    [build.build_state, (build.tests as Wire).new_failures, (build.tests as Wire).fixed],
+    ['failed', 2, 1],
+  );
+  const diff = await ask('GET', `${project.path}/builds/${build.id_str}/diff`);
+  assert.equal(diff.chosen, 'ancestor');
+  assert.equal((diff.against as Wire).id_str, first.of(suite).build.id_str);
+  assert.deepEqual(
+    ((diff.commits as Wire).list as Wire[]).map(commit => commit.ref),
+    [ref],
+  );
 });

@@ -27,6 +27,11 @@ export const mirrorPath = (data: string, projectId: bigint) => join(data, 'mirro
 export const submoduleMirrors = (data: string, projectId: bigint) => `${mirrorPath(data, projectId)}.modules`;
 /** The repository of a snapshot. It borrows from the project's mirror. */
 export const snapshotPath = (data: string, id: bigint) => join(snapshotDirectory(data), `${id}.git`);
+/** The repository that has the commit of a request. */
+export const repositoryPath = (
+  data: string,
+  { projectId, snapshotId }: { projectId: bigint; snapshotId: bigint | null },
+) => (snapshotId === null ? mirrorPath(data, projectId) : snapshotPath(data, snapshotId));
 export const snapshotDirectory = (data: string) => join(data, 'snapshots');
 export const jobDirectory = (data: string, kind: string, id: bigint) => join(data, 'jobs', `${kind}-${id}`);
 

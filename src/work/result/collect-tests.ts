@@ -5,8 +5,8 @@ import { isDiskFull } from '../../domain/disk-full.ts';
 import { hideHostPaths } from '../../domain/host-paths.ts';
 import { describeCounts, type TestCounts } from '../../domain/result/test-result.ts';
 import { listFirstParents } from '../../engine/git/history.ts';
-import { type Build, findBuildRequest } from '../../store/builds.ts';
-import { buildFilesPath, mirrorPath } from '../../store/data/paths.ts';
+import { type Build, comparedBranch, findBuildRequest } from '../../store/builds.ts';
+import { buildFilesPath, repositoryPath } from '../../store/data/paths.ts';
 import { markReports, type NewBuildArtifact } from '../../store/result/build-artifacts.ts';
 import {
   findBaseBuild,
@@ -51,8 +51,11 @@ export async function collectTests(
     if (!reports) return { report: undefined, lines: [] };
     await markReports(db, build.id, reports.paths);
     job.held.use(await suiteMutex(`${dataDirectory} ${build.suiteId}`, stopping));
-    const branch = findBuildRequest(db, build.projectId, build.buildRequestId)?.branch ?? '';
-    const base = findBaseBuild(db, build, branch, await listAncestors(options, build));
+    const request = findBuildRequest(db, build.projectId, build.buildRequestId);
+    const repository = repositoryPath(dataDirectory, request ?? { ...build, snapshotId: null });
+    const ancestors = await listAncestors(options, build, repository);
+    const branch = (request && comparedBranch(request)) ?? '';
+    const base = findBaseBuild(db, build, branch, ancestors);
     const report = await prepareReport(db, build, branch, reports, base);
     const problems = reports.malformed?.split('\n').map(line => `test report ${line}`) ?? [];
     return { report, lines: [...problems, describe(report.counts), ...describeOmitted(report)] };
@@ -68,13 +71,13 @@ export async function collectTests(
 
 /** Without them, the results are compared with the previous build of the branch. */
 async function listAncestors(
-  { dataDirectory, log }: CollectOptions,
-  { id, projectId, commitRef }: Build,
+  { log }: CollectOptions,
+  { id, commitRef }: Build,
+  repository: string,
 ): Promise<string[]> {
   try {
-    const mirror = mirrorPath(dataDirectory, projectId);
     // The first one is the commit itself.
-    return (await listFirstParents(mirror, commitRef, MAX_ANCESTORS + 1)).slice(1);
+    return (await listFirstParents(repository, commitRef, MAX_ANCESTORS + 1)).slice(1);
   } catch (error) {
     log.warn('ancestors of a build could not be read', { build: id, cause: error });
     return [];

@@ -12,8 +12,8 @@ import { findPosition, type ResultTable, resultAt } from '../../domain/result/co
 import { isFailure } from '../../domain/result/test-result.ts';
 import { GitFailure } from '../../engine/git/git.ts';
 import { listFirstParents, readRange } from '../../engine/git/history.ts';
-import { type Build, findBuildRequest } from '../../store/builds.ts';
-import { buildLogPath, mirrorPath } from '../../store/data/paths.ts';
+import { type Build, comparedBranch, findBuildRequest } from '../../store/builds.ts';
+import { buildLogPath, repositoryPath } from '../../store/data/paths.ts';
 import type { Db } from '../../store/database/db.ts';
 import { findInputs } from '../../store/result/build-inputs.ts';
 import { findPassedAt, findPassedBefore } from '../../store/result/comparable-builds.ts';
@@ -28,6 +28,8 @@ const MAX_COMMITS = 100;
 const MAX_FILES = 300;
 const MAX_TESTS = 100;
 
+type Chosen = { base: Build; chosen: 'branch' | 'ancestor' } | undefined;
+
 export function createComparison({ db, dataDirectory }: { db: Db; dataDirectory: string }) {
   // Long logs take the processor: one comparison at a time is enough.
   const mutex = createKeyedMutex();
@@ -38,28 +40,34 @@ export function createComparison({ db, dataDirectory }: { db: Db; dataDirectory:
     return compareLogs(buildLogPath(dataDirectory, before.id), buildLogPath(dataDirectory, after.id));
   }
 
+  const requestOf = (build: Build) => findBuildRequest(db, build.projectId, build.buildRequestId);
+  const repositoryOf = (build: Build) =>
+    repositoryPath(dataDirectory, requestOf(build) ?? { ...build, snapshotId: null });
+
   async function readCommits(before: Build, after: Build): Promise<Differences['range']> {
     if (before.commitRef === after.commitRef) return undefined;
     const limits = { commits: MAX_COMMITS, files: MAX_FILES };
-    return orWithoutGit(
-      readRange(mirrorPath(dataDirectory, after.projectId), before.commitRef, after.commitRef, limits),
-      undefined,
-    );
+    return orWithoutGit(readRange(repositoryOf(after), before.commitRef, after.commitRef, limits), undefined);
   }
 
-  async function chooseBase(
-    build: Build,
-  ): Promise<{ base: Build; chosen: 'branch' | 'ancestor' } | undefined> {
-    const request = findBuildRequest(db, build.projectId, build.buildRequestId);
-    if (request?.branch && request.pullRequest === null) {
-      const base = findPassedBefore(db, build, request.branch);
-      if (base) return { base, chosen: 'branch' };
-    }
-    const mirror = mirrorPath(dataDirectory, build.projectId);
-    const ancestors = await orWithoutGit(listFirstParents(mirror, build.commitRef, MAX_ANCESTORS), []);
-    // The mirror may no longer have the commit.
-    const base = findPassedAt(db, build, ancestors.length > 0 ? ancestors : [build.commitRef]);
-    return base && { base, chosen: 'ancestor' };
+  async function chooseBase(build: Build): Promise<Chosen> {
+    const request = requestOf(build);
+    const ofBranch = (): Chosen => {
+      const branch = request && request.pullRequest === null ? comparedBranch(request) : '';
+      const base = branch === '' ? undefined : findPassedBefore(db, build, branch);
+      return base && { base, chosen: 'branch' };
+    };
+    const ofAncestors = async (): Promise<Chosen> => {
+      const ancestors = await orWithoutGit(
+        listFirstParents(repositoryOf(build), build.commitRef, MAX_ANCESTORS),
+        [],
+      );
+      // The repository may no longer have the commit.
+      const base = findPassedAt(db, build, ancestors.length > 0 ? ancestors : [build.commitRef]);
+      return base && { base, chosen: 'ancestor' };
+    };
+    // A working tree is often behind its branch: what it started from says more.
+    return build.local ? ((await ofAncestors()) ?? ofBranch()) : (ofBranch() ?? (await ofAncestors()));
   }
 
   /** Undefined if there is no build to compare with. `isBrief` leaves out the log. */
