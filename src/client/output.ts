@@ -144,11 +144,11 @@ export function ageText(time: string, nowMs = Date.now()): string {
 }
 
 /** An id and its exact form, as records have them. */
-const ID_PAIR = /"(\w+)":\d+,"\1_str":"(\d+)"/g;
+const ID_PAIR = /"(\w+)":\d+,"(\1_(?:str|ref))":"(\d+)"/g;
 
 /** One record on a line. Ids have more digits than a number in JavaScript: the digits of their exact form are printed. */
 export const jsonLine = (record: unknown): string =>
-  `${JSON.stringify(record).replaceAll(ID_PAIR, '"$1":$2,"$1_str":"$2"')}\n`;
+  `${JSON.stringify(record).replaceAll(ID_PAIR, '"$1":$3,"$2":"$3"')}\n`;
 
 /** Writes to standard output, and waits while a slow reader has too much. Ends the process if nobody reads any more (`| head`). */
 export async function write(text: string | Uint8Array): Promise<void> {

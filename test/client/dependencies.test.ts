@@ -100,6 +100,7 @@ describe('assay dependencies', () => {
       (({ name, prefix, source, command }) => [name, prefix, source, command])(JSON.parse(created.stdout)),
       ['Tool', '/srv/tool', 'tool-1.0', 'echo compiling\ncp run /srv/tool\n'],
     );
+    assert.match(created.stdout, /^\{"id":(\d+),"id_ref":"\1"/, 'the exact digits');
     const uploaded = await world.run(['dependencies', 'upload', 'tool', archive]);
     assert.equal(uploaded.status, 0, uploaded.stderr);
     assert.match(uploaded.stdout, /^compiling$/m);
