@@ -1,10 +1,13 @@
 // Uploads of working trees, and build requests for them: records, refusals, and what ends with a project.
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import { existsSync, mkdirSync, readdirSync } from 'node:fs';
+import type { IncomingMessage } from 'node:http';
+import https from 'node:https';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { mirrorPath, snapshotPath } from '../../src/store/data/paths.ts';
-import { findSnapshot } from '../../src/store/snapshots.ts';
+import { deleteSnapshot, findSnapshot } from '../../src/store/snapshots.ts';
 import { clearSnapshots, sweepSnapshots } from '../../src/work/source/snapshots.ts';
 import { bootApp, type Person, type Planted, type TestApp } from '../support/app.ts';
 import { bundleOf, smallBundle } from '../support/bundle.ts';
@@ -71,6 +74,20 @@ test('An empty body, a bundle of more than 256 MiB and a full disk are refused',
   assert.deepEqual(drafts(), []);
 });
 
+test('An unknown base is refused before the body is asked for', async () => {
+  const url = new URL(`/projects/${planted.project_id}/snapshots?base=${'1'.repeat(40)}`, app.url);
+  const headers = { authorization: app.people.owner.as, expect: '100-continue', 'content-length': 1_000_000 };
+  const sent = https.request(url, { method: 'POST', headers, ca: app.client.ca });
+  let isAsked = false;
+  sent.on('continue', () => {
+    isAsked = true;
+  });
+  sent.flushHeaders();
+  const [response] = (await once(sent, 'response')) as [IncomingMessage];
+  assert.deepEqual([response.statusCode, isAsked], [404, false]);
+  sent.destroy();
+});
+
 test('A build request takes a snapshot of its sender, and names suites of the project', async () => {
   const { record } = await upload(smallBundle);
   const snapshot_id = record.id_str as string;
@@ -124,6 +141,21 @@ test('Snapshots end with their project and after seven days; a start removes wha
   // Its repository is removed by a later sweep: a younger one may belong to a row that is not written yet.
   await sweepSnapshots(db, data, { graceMs: 0 });
   assert.deepEqual([existsSync(pathOf(kept)), existsSync(pathOf(expired))], [true, false]);
+
+  // The repository of a running build stays until it ends.
+  const used = await made();
+  db.write(() => {
+    db.sqlite
+      .prepare('UPDATE build_requests SET snapshot_id = ? WHERE id = ?')
+      .run(used, planted.build_request_id);
+    db.sqlite.prepare("UPDATE builds SET build_state = 'running' WHERE id = ?").run(planted.build_id);
+    deleteSnapshot(db, used);
+  });
+  await sweepSnapshots(db, data, { graceMs: 0 });
+  assert.ok(existsSync(pathOf(used)));
+  db.sqlite.prepare("UPDATE builds SET build_state = 'passed' WHERE id = ?").run(planted.build_id);
+  await sweepSnapshots(db, data, { graceMs: 0 });
+  assert.ok(!existsSync(pathOf(used)));
 
   mkdirSync(pathOf(1n));
   mkdirSync(join(data, 'snapshots', '.draft-x'));

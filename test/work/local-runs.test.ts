@@ -123,6 +123,35 @@ test('Rules see the branch and the changed files, and named suites run whatever 
   );
 });
 
+test('Submodules are fetched if the base has their URLs; others are left out, and the log names them', async () => {
+  const lib = assay.repository({ files: { text: 'lib\n' } });
+  const secret = assay.repository({ files: { text: 'secret\n' } });
+  const described = (modules: Record<string, string>) =>
+    Object.entries(modules)
+      .map(([path, url]) => `[submodule "${path}"]\n\tpath = ${path}\n\turl = ${url}\n`)
+      .join('');
+  const repository = assay.repository({
+    files: { '.gitmodules': described({ lib: lib.url }) },
+    submodules: { lib: lib.hashes[0] as string },
+  });
+  const project = await assay.project(repository, { submodules: 'on' });
+  await project.suite({ command: 'cat lib/text; cat other/text; cat again/text; git status --porcelain' });
+  await project.run();
+  const [newer = ''] = lib.add({ message: 'Newer\n', files: { text: 'newer lib\n' } });
+  const urls = { lib: lib.url, other: secret.url, again: lib.url };
+  const snapshot = await upload(project, {
+    files: { '.gitmodules': described(urls) },
+    submodules: { lib: newer, other: secret.hashes[0] as string, again: lib.hashes[0] as string },
+  });
+  const { log } = await runLocally(project, snapshot);
+  assert.ok(
+    log.includes('submodules are not fetched (other), because the commit that the working tree builds on'),
+    log,
+  );
+  assert.match(log, /\nnewer lib\n(?:cat: .*\n)lib\n/);
+  assert.ok(!log.includes('secret'), log);
+});
+
 test('A working tree without a common commit runs, although the repository was never fetched', async () => {
   const project = await assay.project();
   await project.suite({ command: 'cat only; git log --format=%s; git status --porcelain' });

@@ -47,9 +47,9 @@ export function createSnapshots(options: SnapshotOptions) {
       bundle: { path: string; sizeBytes: number },
     ): Promise<Snapshot> {
       const draft = join(snapshotDirectory(dataDirectory), `${DRAFT_PREFIX}${randomUUID()}`);
-      // Unpacking may take much memory, so an account unpacks one bundle at a time.
-      using _lock = await mutex(`${accountId}`, stopping);
       try {
+        // Unpacking may take much memory, so an account unpacks one bundle at a time.
+        using _lock = await mutex(`${accountId}`, stopping);
         const ref = await unpackSnapshot({
           bundle: bundle.path,
           mirror: mirrorPath(dataDirectory, project.id),
@@ -61,6 +61,7 @@ export function createSnapshots(options: SnapshotOptions) {
         const fields = { projectId: project.id, accountId, ref, sizeBytes: bundle.sizeBytes };
         return createSnapshot(db, fields, id => renameSync(draft, snapshotPath(dataDirectory, id)));
       } catch (error) {
+        if (stopping.aborted) throw refusal('resource_temporary_unavailable');
         if (!(error instanceof BundleFailure)) throw error;
         log.info('bundle refused', { project: project.id, account: accountId, cause: error });
         if (error.reason === 'disk_full') throw refusal('resource_temporary_unavailable');
@@ -91,7 +92,9 @@ export async function clearSnapshots(db: Db, dataDirectory: string): Promise<voi
   const directory = snapshotDirectory(dataDirectory);
   for (const name of await readdir(directory)) {
     const id = idIn(name);
-    if (id === undefined || !ids.has(id)) await rm(join(directory, name), { recursive: true, force: true });
+    // A git that outlived the server may still write to it.
+    if (id === undefined || !ids.has(id))
+      await rm(join(directory, name), { recursive: true, force: true, maxRetries: 5 });
   }
   for (const id of ids) if (!existsSync(snapshotPath(dataDirectory, id))) deleteSnapshot(db, id);
 }

@@ -9,6 +9,7 @@ import { promisify } from 'node:util';
 import { recordImage } from '../../../src/store/images.ts';
 import { createSuite } from '../../../src/store/suites.ts';
 import { type Appliance, docker, startAppliance, volumeGone } from '../../support/appliance.ts';
+import { bundleOf } from '../../support/bundle.ts';
 import { busyboxRoot } from '../../support/busybox.ts';
 import type { Wire } from '../../support/client.ts';
 import { directoryUntil } from '../../support/directory.ts';
@@ -236,6 +237,15 @@ test('A suite whose image has another shell and no git has its checkout made in 
     );
     const kept = "SELECT group_concat(path, ' ') FROM (SELECT path FROM build_artifacts ORDER BY path)";
     assert.equal(assay.app.db.sqlite.prepare(kept).pluck().get(), 'lib/.git lib/text mine x');
+    // The same for a working tree.
+    const { bytes } = bundleOf(repository.directory, { files: { 'README.md': 'Changed\n' } });
+    const sent = await assay.client.call('POST', `${project.path}/snapshots`, { as: assay.as, body: bytes });
+    const form = { snapshot_id: sent.record.id_str as string };
+    const local = await project.ask('POST', '/build_requests', form);
+    const [build] =
+      (await project.finishedRequest(local.id_str as string)) &&
+      (await project.buildsOf(local.id_str as string));
+    assert.match(await project.log(build?.id_str as string), /\n\.git\nChanged\nof a submodule\nassay\n/);
     await assay.containersUntil(names => names.length === 0);
     // Its volume is removed after its container.
     await volumeGone(`assay-${assay.instance}-build-`);
