@@ -1,5 +1,5 @@
-// Finds the Node that an executable is made from. The one for this machine is installed with the packages; the one for
-// another processor is downloaded from the npm registry once and checked against the lock file.
+// Finds the Node that an executable is made from. The one for this machine is installed with the packages. The one for
+// another processor, and the oldest one that the client supports, are downloaded from the npm registry once and checked.
 import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
@@ -25,6 +25,26 @@ export async function findRuntime(machine: Machine): Promise<string> {
   if (`v${locked.version}` !== process.version) {
     throw new Error(`${name} is ${locked.version}, but this is Node ${process.version}: run npm ci`);
   }
+  return download(name, locked);
+}
+
+/** Not in the lock file, because npm would replace the project's own Node with it in node_modules/.bin. */
+const oldestForClient = {
+  version: '20.0.0',
+  integrity: {
+    x64: 'sha512-CqTTD0yNmrI11aqmI+AB1VWX4AuBcxNul+dWnhCyOmAl1aMzCs7/Sac92dti1rmKKt4C/zvCrxhPa5XueoPl6g==',
+    arm64: 'sha512-xC4N1D6L3bEgePclcqb2tOyU9MLoP0l1S2DEBq1TK2L9wX/uodXpqIZIK1ya/98C4B1bGBlkbQxYuk3fhxu2pQ==',
+  },
+};
+
+/** The oldest Node that the client supports, for its tests. */
+export function findOldestForClient(machine: Machine): Promise<string> {
+  const { version, integrity } = oldestForClient;
+  return download(`node-linux-${machine}`, { version, integrity: integrity[machine] });
+}
+
+/** The path of a Node that was downloaded now or before. */
+async function download(name: string, locked: { version: string; integrity: string }): Promise<string> {
   const cache = join(root, 'node_modules/.cache/assay');
   const kept = join(cache, `${name}-${locked.version}`);
   if (existsSync(kept)) return kept;
@@ -40,8 +60,7 @@ export async function findRuntime(machine: Machine): Promise<string> {
     const integrity = `sha512-${createHash('sha512')
       .update(await readFile(archive))
       .digest('base64')}`;
-    if (integrity !== locked.integrity)
-      throw new Error(`${name}: the archive does not match package-lock.json`);
+    if (integrity !== locked.integrity) throw new Error(`${name}: the archive does not match its checksum`);
     await run('tar', ['-xzf', archive, '-C', work, 'package/bin/node'], { timeout: fetchTimeoutMs });
     await rename(join(work, 'package/bin/node'), kept);
   } finally {

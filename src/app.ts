@@ -95,6 +95,8 @@ export async function startApp(
       artifactFiles: createArtifactFiles({ dataDirectory: settings.data, log, stopping: stopping.signal }),
       artifactsMs: settings.artifactsMs,
       version,
+      // Known when the certificate is loaded, below.
+      authorityFingerprint: '',
       dataDirectory: settings.data,
       snapshots: createSnapshots({
         db,
@@ -136,17 +138,21 @@ export async function startApp(
     const isFilesHost = ({ url }: Request) =>
       filesHost !== undefined && new URL(url).hostname.replace(/\.$/, '') === filesHost;
 
-    const certificate = () =>
-      settings.tlsCert !== undefined && settings.tlsKey !== undefined
-        ? loadCertificate(settings.tlsCert, settings.tlsKey)
-        : ensureCertificate({
-            directory: tlsDirectory(settings.data),
-            hosts: [
-              settings.listen.host,
-              new URL(settings.baseUrl).hostname,
-              ...(filesHost === undefined ? [] : [filesHost]),
-            ],
-          });
+    const certificate = async () => {
+      const loaded =
+        settings.tlsCert !== undefined && settings.tlsKey !== undefined
+          ? await loadCertificate(settings.tlsCert, settings.tlsKey)
+          : await ensureCertificate({
+              directory: tlsDirectory(settings.data),
+              hosts: [
+                settings.listen.host,
+                new URL(settings.baseUrl).hostname,
+                ...(filesHost === undefined ? [] : [filesHost]),
+              ],
+            });
+      services.authorityFingerprint = loaded.authorityFingerprint;
+      return loaded;
+    };
     const server: Server = await startServer({
       ...settings.listen,
       certificate: await certificate(),

@@ -1,6 +1,7 @@
 // Loads files that are not JavaScript: from the source tree, or from inside the executable, where build/pack.ts puts them
 // under the same name.
 
+import { createHash } from 'node:crypto';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { constants, tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -11,15 +12,19 @@ export function asset(name: string): Buffer {
   return isSea() ? Buffer.from(getRawAsset(name)) : readFileSync(join(import.meta.dirname, name));
 }
 
-let client: Promise<Buffer> | undefined;
+type ClientFile = { content: Uint8Array<ArrayBuffer>; sha256: string };
+let client: Promise<ClientFile> | undefined;
 
 /** assay.mjs, the client as one file. In the source tree it is made when it is first asked for. */
-export function clientFile(): Promise<Buffer> {
-  client ??= loadClient();
+export function clientFile(): Promise<ClientFile> {
+  client ??= loadClient().then(bytes => ({
+    content: new Uint8Array(bytes),
+    sha256: createHash('sha256').update(bytes).digest('hex'),
+  }));
   return client;
 }
 
-async function loadClient(): Promise<Buffer> {
+async function loadClient(): Promise<Uint8Array> {
   try {
     return asset('assay.mjs');
   } catch (error) {
@@ -27,7 +32,7 @@ async function loadClient(): Promise<Buffer> {
     // Not a literal, because the executable must not contain the bundler.
     const bundler = join(import.meta.dirname, '../build/bundle.ts');
     const { bundleClient }: { bundleClient(): Promise<Uint8Array> } = await import(bundler);
-    return Buffer.from(await bundleClient());
+    return bundleClient();
   }
 }
 

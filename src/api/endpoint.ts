@@ -40,6 +40,8 @@ export type Services = {
   /** The setting FILES_URL: where artifacts are opened; undefined if on the server's own address. */
   filesUrl: string | undefined;
   version: string;
+  /** SHA-256 of the authority of the server's certificate. */
+  authorityFingerprint: string;
   /** The setting DATA: contains logs and archives. */
   dataDirectory: string;
   /** The setting ARTIFACT_DAYS. */

@@ -1,6 +1,7 @@
 // The table of all API endpoints.
 
 import { builds } from './builds.ts';
+import { commandLine } from './command-line.ts';
 import { dependencies } from './dependencies.ts';
 import { dependencyFiles } from './dependency-files.ts';
 import { deploys } from './deploys.ts';
@@ -55,5 +56,6 @@ export const endpoints: readonly Endpoint[] = [
   dependencyFiles,
   firehoses,
   { openapi },
+  commandLine,
   operations,
 ].flatMap(group => Object.values<Endpoint>(group));

@@ -173,6 +173,10 @@ function operation(endpoint: Endpoint, schemas: Record<string, JsonSchema>): Des
       ...('media' in endpoint.response &&
         endpoint.response.conditional && {
           304: { description: 'The client has it already (If-None-Match).' },
+        }),
+      ...('media' in endpoint.response &&
+        endpoint.response.conditional &&
+        endpoint.response.ranges && {
           416: { description: 'The Range begins after the end.' },
         }),
       ...Object.fromEntries(

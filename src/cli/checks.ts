@@ -200,12 +200,13 @@ async function checkCertificate({ tlsCert, tlsKey, data }: Settings): Promise<Fi
   try {
     const isGiven = tlsCert !== undefined && tlsKey !== undefined;
     if (!isGiven && !existsSync(own)) return ok('created at the first start');
-    const endsAt = isGiven
-      ? (await loadCertificate(tlsCert, tlsKey)).endsAt
-      : new X509Certificate(readFileSync(own)).validToDate;
+    const read = (name: string) => new X509Certificate(readFileSync(join(tlsDirectory(data), name)));
+    const { endsAt, authorityFingerprint } = isGiven
+      ? await loadCertificate(tlsCert, tlsKey)
+      : { endsAt: read('server.pem').validToDate, authorityFingerprint: read('ca.pem').fingerprint256 };
     const days = Math.floor((endsAt.getTime() - Date.now()) / DAY_MS);
-    const found = `${isGiven ? tlsCert : own}: ${days} days left`;
-    if (!isGiven) return ok(`${found}; renewed automatically`);
+    const found = `${isGiven ? tlsCert : own}: ${days} days left${isGiven ? '' : ', renewed automatically'}; authority SHA-256 ${authorityFingerprint}`;
+    if (!isGiven) return ok(found);
     return days < CERTIFICATE_WARN_DAYS
       ? warn(found, 'replace it by a renewed one, then: systemctl reload assay (SIGHUP)')
       : ok(found);

@@ -23,6 +23,8 @@ type Certificate = {
   /** PEM, PKCS#8. */
   key: string;
   endsAt: Date;
+  /** SHA-256 of the last certificate of the chain: what a client shows before it trusts the server. */
+  authorityFingerprint: string;
 };
 
 type Pair = { certificate: X509Certificate; key: KeyObject };
@@ -110,7 +112,19 @@ export async function loadCertificate(
       `TLS_CERT: ${certPath} expired on ${certificate.validToDate.toISOString()}: replace it with a renewed one`,
     );
   }
-  return { cert, key, endsAt: certificate.validToDate };
+  const chain = cert.match(PEM_CERTIFICATE) ?? [];
+  const authority = parse(
+    'TLS_CERT',
+    certPath,
+    'a valid chain',
+    () => new X509Certificate(chain.at(-1) ?? ''),
+  );
+  return {
+    cert,
+    key,
+    endsAt: certificate.validToDate,
+    authorityFingerprint: authority.fingerprint256,
+  };
 }
 
 const PEM_CERTIFICATE = /-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g;
@@ -131,6 +145,7 @@ function present(server: Pair, authority: Pair): Certificate {
     cert: `${server.certificate}${authority.certificate}`,
     key: pemOf(server.key),
     endsAt: server.certificate.validToDate,
+    authorityFingerprint: authority.certificate.fingerprint256,
   };
 }
 

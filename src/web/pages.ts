@@ -11,6 +11,7 @@ import { setUpPages } from './account/setup.ts';
 import { signInPages } from './account/sign-in.ts';
 import { createThrottle } from './account/throttle.ts';
 import { apiReferencePages } from './api-reference.ts';
+import { commandLinePages } from './command-line.ts';
 import { dependenciesPages } from './dependency/dependencies.ts';
 import { dependencyPages } from './dependency/dependency.ts';
 import { dependencyFilesPages } from './dependency/files.ts';
@@ -71,6 +72,7 @@ export const routes: readonly Route[] = [
   ...adminPages,
   ...adminCachePages,
   ...apiReferencePages,
+  ...commandLinePages,
   ...manualPages,
   open(
     '/ui/assets/:hash/:name',

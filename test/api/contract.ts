@@ -186,7 +186,11 @@ export const completingEndpoints: Row[] = [
 
 /**
  * Further endpoints: new sign-in links, rule decisions, the order of dependencies, emptying a cache, changes, tests and
+<<<<<<< HEAD
  * redelivery of notifications, triggers and their hooks, artifacts of builds, compiles, snapshots.
+=======
+ * redelivery of notifications, triggers and their hooks, artifacts of builds, compiles, the client.
+>>>>>>> 98fabe7 (Serve the client as one file, with a page that explains its installation; print the fingerprint of the authority in assay doctor)
  */
 export const additionalEndpoints: Row[] = [
   remove(`${S}/cache`, 'both', 'suites'),
@@ -231,6 +235,7 @@ export const additionalEndpoints: Row[] = [
   get(`${D}/artifact`, 'sees', 'dependencies'),
   post(`${D}/compile`, 'dependency', 'dependencies', () => ({}), 200),
   post(`${D}/compile_dependents`, 'dependency', 'dependencies', undefined, 200),
+  get('/cli/assay.mjs', 'none'),
 ];
 
 export const contract: Row[] = [...originalEndpoints, ...completingEndpoints, ...additionalEndpoints];

@@ -62,7 +62,7 @@ ${guest.flash ? html`<p class="flash done" role="status">${guest.flash}</p>` : '
 ${guest.caller?.standing === 'payment_required' ? paymentNotice : ''}
 ${view.body}
 </main>
-<footer class="foot"><span>Assay ${guest.services.version}</span></footer>
+<footer class="foot"><span>Assay ${guest.services.version}</span> · <a href="/ui/client">Command line</a></footer>
 </body>
 </html>
 `;
