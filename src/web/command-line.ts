@@ -37,6 +37,7 @@ ${lines(`assay login ${baseUrl}\nassay run --local`)}
 <p>The first line signs you in through your browser. The second one, in a checkout of a project, builds your working tree as it is and follows it.</p>
 <p>If <code>assay login</code> asks whether to trust a certificate authority, compare its SHA-256 fingerprint with this one, and answer yes only if both are the same:</p>
 ${lines(authorityFingerprint)}
+<p><a href="/ui/manual/client">The manual</a> explains all commands.</p>
 </div>`,
   };
 }
