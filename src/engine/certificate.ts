@@ -117,7 +117,7 @@ export async function loadCertificate(
     'TLS_CERT',
     certPath,
     'a valid chain',
-    () => new X509Certificate(chain.at(-1) ?? ''),
+    () => new X509Certificate(chain.at(-1) ?? cert),
   );
   return {
     cert,

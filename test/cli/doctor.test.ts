@@ -1,5 +1,6 @@
 // `assay doctor`: its checks, its advice and its exit status.
 import assert from 'node:assert/strict';
+import { X509Certificate } from 'node:crypto';
 import { chmodSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
@@ -31,7 +32,9 @@ test('next to a running server on a healthy host, every line is ok or a warning'
   assert.equal(status, 0, stdout);
   assert.match(stdout, /^ok {4}Docker +Engine \S+, API 1\.\d+(, runc \S+)?$/m);
   assert.match(stdout, /^ok {4}data +.*the database is intact$/m);
-  assert.match(stdout, /^ok {4}certificate +.*server\.pem: 39\d days left; renewed automatically$/m);
+  assert.match(stdout, /^ok {4}certificate +.*server\.pem: 39\d days left, renewed automatically; /m);
+  const { fingerprint256 } = new X509Certificate(app.client.ca);
+  assert.match(stdout, new RegExp(`; authority SHA-256 ${fingerprint256}$`, 'm'));
   assert.match(stdout, /^ok {4}server +answers at /m);
   for (const name of [
     'git',

@@ -214,14 +214,19 @@ test('authorities of a file are trusted in addition to the known ones; a file wi
 test("an administrator's own files are used if they are valid, and refused with the reason otherwise", async () => {
   const directory = freshDirectory();
   const path = (name: string) => join(directory, name);
-  const { endsAt } = await ensureCertificate({ directory, hosts: [] });
+  const { endsAt, cert: chain, authorityFingerprint } = await ensureCertificate({ directory, hosts: [] });
   const cert = path('server.pem');
   const key = path('server.key');
   assert.deepEqual(await loadCertificate(cert, key), {
     cert: readFileSync(cert, 'utf8'),
     key: readFileSync(key, 'utf8'),
     endsAt,
+    authorityFingerprint: new X509Certificate(readFileSync(cert)).fingerprint256,
   });
+  writeFileSync(path('chain.pem'), chain);
+  assert.equal((await loadCertificate(path('chain.pem'), key)).authorityFingerprint, authorityFingerprint);
+  const printed = openssl('x509', '-in', path('ca.pem'), '-noout', '-fingerprint', '-sha256');
+  assert.equal(printed.trim(), `sha256 Fingerprint=${authorityFingerprint}`);
   await assert.rejects(loadCertificate(cert, path('ca.key')), /TLS_KEY: .*ca\.key does not belong to/);
   await assert.rejects(loadCertificate(key, key), /TLS_CERT: .*does not contain a certificate/);
   await assert.rejects(loadCertificate(cert, cert), /TLS_KEY: .*does not contain a private key/);
