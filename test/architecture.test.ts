@@ -57,7 +57,7 @@ const layers: Record<string, readonly string[]> = {
   store: ['store', 'contract', 'domain', 'asset.ts', 'content-hash.ts', 'fsync.ts', 'version.ts'],
   engine: ['engine', 'domain', 'asset.ts', 'content-hash.ts', 'fsync.ts'],
   work: ['work', 'engine', 'live.ts', 'log.ts', 'config.ts', 'version.ts', 'store', 'contract', 'domain'],
-  api: ['api', 'live.ts', 'log.ts', 'store', 'contract', 'domain'],
+  api: ['api', 'live.ts', 'log.ts', 'asset.ts', 'store', 'contract', 'domain'],
   web: [
     'web',
     'api',
