@@ -150,11 +150,16 @@ const ID_PAIR = /"(\w+)":\d+,"(\1_(?:str|ref))":"(\d+)"/g;
 export const jsonLine = (record: unknown): string =>
   `${JSON.stringify(record).replaceAll(ID_PAIR, '"$1":$3,"$2":"$3"')}\n`;
 
+/** Everything that moves the cursor or more. Line breaks, tabs and colours stay. */
+const CONTROLS = /[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f]|\x1b(?!\[\d{0,2}m)/g;
+
 /** Writes to standard output, and waits while a slow reader has too much. Ends the process if nobody reads any more (`| head`). */
 export async function write(text: string | Uint8Array): Promise<void> {
   if (process.stdout.destroyed) process.exit(0);
   const { stdout } = process;
-  if (stdout.write(text) || stdout.destroyed) return;
+  // Names were made plain one by one. Logs, which are bytes, are printed as they are.
+  const shown = stdout.isTTY && typeof text === 'string' ? text.replaceAll(CONTROLS, '\ufffd') : text;
+  if (stdout.write(shown) || stdout.destroyed) return;
   await new Promise<void>(resolve => {
     const done = () => {
       stdout.off('drain', done).off('close', done);

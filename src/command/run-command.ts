@@ -42,7 +42,9 @@ export async function runCommandLine(line: CommandLine, argv: readonly string[])
           ? error.exitStatus
           : line.statusOf?.(error);
     if (status === undefined) throw error;
-    process.stderr.write(`assay: ${(error as Error).message}\n`);
+    // Messages may quote a server.
+    const message = (error as Error).message.replaceAll(/[\x00-\x08\x0b-\x1f\x7f-\x9f]/g, '\ufffd');
+    process.stderr.write(`assay: ${message}\n`);
     return status;
   }
 }
