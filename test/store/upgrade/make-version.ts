@@ -32,6 +32,7 @@ import { steps } from '../../../src/store/database/migrations.ts';
 import { version } from '../../../src/version.ts';
 import { runAssay, serve } from '../../cli/program.ts';
 import { clearDocker, docker } from '../../support/appliance.ts';
+import { bundleOf } from '../../support/bundle.ts';
 import { basic, bearer, type Client, createClient, type Wire } from '../../support/client.ts';
 import { createJourney } from '../../support/journey.ts';
 import { makeAppliance, plantDependency } from '../../support/planted-dependency.ts';
@@ -305,6 +306,15 @@ async function fill(client: Client, as: string, memberAs: string): Promise<KeptA
   assert.equal((await project.run('green')).state, 'passed');
   await project.run('v1.0');
   await project.run('no-such-branch');
+  const { bytes: body } = bundleOf(repository.directory, { files: { 'docs/b.md': '# B\n' } });
+  const snapshot = await client.call('POST', `${project.path}/snapshots`, { as, body });
+  assert.equal(snapshot.status, 201, snapshot.text);
+  const localRun = await project.ask('POST', '/build_requests', {
+    snapshot_id: snapshot.record.id_str as string,
+    commit_ref: 'main',
+    'suites[]': [unit],
+  });
+  assert.equal((await project.finishedRequest(localRun.id_str as string)).build_state, 'passed');
   const slow = await project.request('slow');
   const slowBuild = (await project.buildOf(slow)).id_str as string;
   await project.logHas(slowBuild, 'waiting');
