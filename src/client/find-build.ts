@@ -12,16 +12,17 @@ import { plain, stateText } from './output.ts';
 import type { Build, DetailedRequest, SuiteBuild } from './records.ts';
 import { type ProjectSession, projectCommand, take } from './session.ts';
 
-export const CHOICE_LINES = [
-  '  --suite NAME          the suite [the one that failed first, or else runs]',
-  "  --branch NAME         the branch whose newest build request is meant [this checkout's]",
+export const REQUEST_LINES = [
+  "  --branch NAME         the newest build request of this branch [this checkout's]",
+  '  --local               your newest local run',
 ];
+const CHOICE_LINES = ['  --suite NAME          this suite only', ...REQUEST_LINES];
 
 /** A command that works on a build or a build request. The first positional may also be the address of a page. */
 export function buildCommand(command: Parameters<typeof projectCommand>[0]): Command {
   const made = projectCommand({
     ...command,
-    flags: { ...command.flags, suite: 'value', branch: 'value' },
+    flags: { ...command.flags, suite: 'value', branch: 'value', local: 'flag' },
     help: [...(command.help as readonly string[]), ...CHOICE_LINES],
   });
   return { ...made, run: invocation => made.run(resolveAddress(invocation)) };
@@ -57,11 +58,13 @@ export type Target = {
   builds: SuiteBuild[];
 };
 
-/** The build or the request with this id; without one, the newest request of the branch. */
+/** The build or the request with this id; without one, the newest request of the branch, or the user's newest local run. */
 export async function findTarget(session: ProjectSession, invocation: Invocation): Promise<Target> {
   const [given] = invocation.positionals;
   if (given === undefined) {
-    const request = await findNewestRequest(session, await chooseBranch(invocation));
+    const request = invocation.flags.has('--local')
+      ? await findLocalRun(session, invocation)
+      : await findNewestRequest(session, await chooseBranch(invocation));
     return { request, build: undefined, builds: await listBuilds(session, request.id_str) };
   }
   // One after the other: a second connection costs more than a second call.
@@ -107,10 +110,26 @@ export async function findNewestRequest(
   );
 }
 
+/** Others cannot be meant: everybody sees the local runs of all. */
+async function findLocalRun(session: ProjectSession, { flags }: Invocation): Promise<DetailedRequest> {
+  if (flags.has('--branch')) throw new UsageError('local runs belong to no branch: without --branch');
+  const { connection, path, project } = session;
+  const { email } = await connection.call<{ email: string }>('GET', '/whoami');
+  const query = { local: 'true', details: 'true', limit: '50' };
+  for await (const request of connection.list<DetailedRequest>(`${path}/build_requests`, { query }))
+    if (request.created_by === email) return request;
+  throw refused(
+    `you have no local run in the project ${plain(project.name)}: "assay run --local" starts one`,
+  );
+}
+
 /** The newest requests, newest first. */
 export function listRequests(
   { connection, path }: ProjectSession,
-  { limit, ...filter }: { branch?: string | undefined; state?: string | undefined; limit: number },
+  {
+    limit,
+    ...filter
+  }: { branch?: string | undefined; state?: string | undefined; local?: string | undefined; limit: number },
 ): Promise<DetailedRequest[]> {
   const query = { ...filter, limit: String(limit), details: 'true' };
   return take(connection.list<DetailedRequest>(`${path}/build_requests`, { query }), limit);

@@ -11,6 +11,7 @@ import { after, before, describe, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import { root } from '../../build/bundle.ts';
 import { renderText } from '../../src/cli/help.ts';
+import { commands } from '../../src/cli.ts';
 import { exitMeanings } from '../../src/client/exit-status.ts';
 import { settings } from '../../src/config.ts';
 import { eventTypes } from '../../src/contract/events.ts';
@@ -63,7 +64,7 @@ describe('the text of the manual', () => {
 
   test('every code block is of a kind that is run, or is not a command', () => {
     const run = ['sh run', 'sh root', 'sh hook', 'sh serve', 'sh verify', 'js verify', 'python verify'];
-    const shown = ['text', 'json', 'json event', 'nginx'];
+    const shown = ['text', 'text session', 'json', 'json event', 'nginx'];
     for (const { topic, language, kind } of blocks)
       assert.ok([...run, ...shown].includes(`${language} ${kind}`.trim()), `${topic}: ${language} ${kind}`);
     assert.ok(blocks.filter(({ kind }) => kind === 'run').length > 30);
@@ -119,6 +120,22 @@ describe('the text of the manual', () => {
     const event = JSON.parse(block?.text ?? '');
     assert.ok(eventTypes.includes(event.type));
     assert.deepEqual(Object.keys(event), ['id', 'id_str', 'type', 'created_at', 'project', 'build']);
+  });
+
+  test('every command that the topic client names exists, with the flags that it names', () => {
+    const named = textOf('client').matchAll(/`assay ([a-z][^`…]*)`/g);
+    let count = 0;
+    for (const [text, words = ''] of named) {
+      const [first = '', second = ''] = words.split(' ');
+      const command = [`${first} ${second}`, first]
+        .map(name => commands.find(one => one.name === name))
+        .find(Boolean);
+      assert.ok(command, text);
+      for (const [, flag = ''] of words.matchAll(/ --([a-z-]+)/g))
+        assert.ok(flag === 'help' || command.flags[flag], text);
+      count += 1;
+    }
+    assert.ok(count > 25);
   });
 
   test('a topic without a title, or with a duplicate heading, is refused', () => {

@@ -146,6 +146,24 @@ describe('assay run --local', () => {
     assert.match(stdout, /main: passed\n$/);
   });
 
+  it('is found by other commands with --local, for the user who started it', async () => {
+    const { request, text } = await run(['Other']);
+    const opened = await world.run(['open', '--local', '--print'], { in: path });
+    assert.equal(opened.status, 0, opened.stderr);
+    assert.ok(opened.stdout.endsWith(`/commits/${request?.commit_id_str}\n`), opened.stdout + text);
+    for (const [args, status, printed] of [
+      [['watch', '--local'], 0, / Other: passed/],
+      [['logs', '--local'], 0, /\[assay\] suite Other/],
+      [['builds', '--local', '--limit', '1'], 0, /main \(local\)/],
+      [['artifacts', 'get', '--local'], 5, /keeps no files/],
+      [['logs', '--local', '--branch', 'main'], 2, /local runs belong to no branch/],
+    ] as const) {
+      const done = await world.run(args, { in: path });
+      assert.equal(done.status, status, `${args.join(' ')}: ${done.stdout}${done.stderr}`);
+      assert.match(done.stdout + done.stderr, printed);
+    }
+  });
+
   it('takes a linked worktree on a detached HEAD, a shallow clone, and a repository without a commit', async () => {
     const linked = join(world.directory, 'linked');
     git(path, 'worktree', 'add', '--quiet', '--detach', linked);

@@ -104,7 +104,7 @@ async function printFile([file, ...others]: readonly Download[]): Promise<number
 async function findBuilds(session: ProjectSession, invocation: Invocation): Promise<SuiteBuild[]> {
   const { flags, positionals } = invocation;
   const branch = flags.get('--branch');
-  if (positionals.length === 0 && branch !== undefined) {
+  if (positionals.length === 0 && branch !== undefined && !flags.has('--local')) {
     for (const request of await listRequests(session, { branch, limit: MAX_REQUESTS })) {
       if (request.suites.passed === 0) continue;
       const passed = (await listBuilds(session, request.id_str)).filter(one => one.build_state === 'passed');

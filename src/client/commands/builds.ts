@@ -40,6 +40,7 @@ export const builds: Command = buildCommand({
   help: [
     '  assay builds                       the newest build requests of the project',
     '  assay builds --branch main --state failed',
+    '  assay builds --local               local runs of everybody',
     '  assay builds REQUEST               its builds, one for each suite',
     '',
     `  --state STATE         only those that are ${STATES.join(', ')}`,
@@ -67,7 +68,8 @@ function readFilter(flags: ReadonlyMap<string, string>) {
   const state = flags.get('--state')?.replaceAll(' ', '_');
   if (state !== undefined && !STATES.includes(state))
     throw new UsageError(`--state must be one of ${STATES.join(', ')}`);
-  return { branch: flags.get('--branch'), state, limit: readLimit(flags, DEFAULT_LIMIT) };
+  const local = flags.has('--local') ? 'true' : undefined;
+  return { branch: flags.get('--branch'), local, state, limit: readLimit(flags, DEFAULT_LIMIT) };
 }
 
 const REF = 2;

@@ -31,7 +31,7 @@ export const open: Command = buildCommand({
 async function findPage(session: ProjectSession, invocation: Invocation): Promise<string> {
   const { flags, positionals } = invocation;
   const suite = flags.get('--suite');
-  if (positionals.length === 0 && suite === undefined) {
+  if (positionals.length === 0 && suite === undefined && !flags.has('--local')) {
     const [request] = await listRequests(session, { branch: await chooseBranch(invocation), limit: 1 });
     return request ? pageOf(session, { request, build: undefined, builds: [] }) : session.pageUrl;
   }

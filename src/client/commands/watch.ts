@@ -1,7 +1,7 @@
 // `assay watch`: follows a build request that is there already.
 
 import type { Command } from '../../command/command.ts';
-import { findTarget, resolveAddress } from '../find-build.ts';
+import { findTarget, REQUEST_LINES, resolveAddress } from '../find-build.ts';
 import { followAndReport } from '../report-request.ts';
 import { projectCommand } from '../session.ts';
 
@@ -9,12 +9,12 @@ const command = projectCommand({
   name: 'watch',
   summary: 'Follows a build request, by default the newest of the current branch.',
   positionals: ['[BUILD_REQUEST]'],
-  flags: { branch: 'value' },
+  flags: { branch: 'value', local: 'flag' },
   help: [
     'BUILD_REQUEST is an ID, or the address of a page. The exit status is that of "assay run". Ctrl-C leaves, and the',
     'build goes on.',
     '',
-    "  --branch NAME         the branch whose newest build request is meant [this checkout's]",
+    ...REQUEST_LINES,
   ],
   async run(session, invocation) {
     const { request } = await findTarget(session, invocation);
