@@ -49,7 +49,7 @@ const fields = {
     example: 'on',
   }),
   local_variables: flag(
-    'Whether local runs of collaborators get the variables of suites and submodules. Any code in a working tree can read them. Those of the owner always get them.',
+    'Whether local runs of collaborators get the variables of suites. Any code in a working tree can read them. Those of the owner always get them.',
   ),
 };
 

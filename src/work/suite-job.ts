@@ -186,8 +186,8 @@ function firstLine(text: string): string {
   return more.length > 0 ? `${line} …` : line;
 }
 
-const BECAUSE_LOCAL =
-  'because this is a local run of a collaborator: the owner of the project can allow it in its settings, “Variables in local runs”';
+const WITHOUT_VARIABLES =
+  'the variables of the suite are not set, because this is a local run of a collaborator: the owner of the project can allow them in its settings, “Variables in local runs”';
 
 async function start(
   options: SuiteJobOptions,
@@ -215,12 +215,8 @@ async function start(
     return { kind: 'not_started' };
   }
   for (const note of source.notes) await log.line(note);
-  if (request.local && request.withoutVariables)
-    for (const missing of [
-      ...(listAllVariables(db, suite.id).length > 0 ? ['the variables of the suite are not set'] : []),
-      ...(found.submodules === 'off' ? [] : ['submodules are not fetched']),
-    ])
-      await log.line(`${missing}, ${BECAUSE_LOCAL}`);
+  if (request.local && request.withoutVariables && listAllVariables(db, suite.id).length > 0)
+    await log.line(WITHOUT_VARIABLES);
   const imageName = chooseImage(options, suite.image);
   const [{ image, network }, attached] = await Promise.all([
     host.prepare(imageName),

@@ -24,7 +24,7 @@ export const projectShape = record(
       'Present unless off: submodules are fetched, and with `recursive` also theirs.',
     ),
     local_variables: shape.boolean(
-      'Present when true: local runs of collaborators get the variables of suites and submodules. Those of the owner always do.',
+      'Present when true: local runs of collaborators get the variables of suites. Those of the owner always do.',
     ),
   },
   ['badge', 'cancel_superseded', 'submodules', 'local_variables'],

@@ -26,7 +26,6 @@ import {
 } from '../../engine/git/mirror.ts';
 import { borrowsFromMirror, listBases } from '../../engine/git/snapshot.ts';
 import { readRequirements } from '../../engine/git/submodules.ts';
-import type { BuildRequest } from '../../store/builds.ts';
 import { mirrorPath, submoduleMirrors } from '../../store/data/paths.ts';
 import type { Db } from '../../store/database/db.ts';
 import type { Project } from '../../store/projects.ts';
@@ -72,21 +71,16 @@ const keyOf = (dataDirectory: string, project: SourceProject, hash: string) =>
   `${dataDirectory} ${project.id} ${project.submodules} ${project.repositoryUrl} ${project.snapshot} ${hash}`;
 
 /**
- * Where the code of a request is. The code of a fork, or of a collaborator who may not read variables, chooses its
- * submodules, and the project's key may open other repositories: fetch none of them. Throws if the snapshot was deleted.
+ * Where the code of a request is. The code of a fork chooses its submodules, and the project's key may open other
+ * repositories: fetch none of them. Throws if the snapshot was deleted.
  */
 export function trustedSource(
   options: { db: Db; dataDirectory: string },
   project: Project,
-  request: Pick<BuildRequest, 'projectId' | 'pullRequest' | 'snapshotId' | 'withoutVariables'>,
+  request: { projectId: bigint; pullRequest: number | null; snapshotId: bigint | null },
 ): SourceProject {
-  const { pullRequest, snapshotId, withoutVariables } = request;
-  const isTrusted = pullRequest === null && (snapshotId === null || !withoutVariables);
-  return {
-    ...project,
-    ...(!isTrusted && { submodules: 'off' }),
-    ...(snapshotId !== null && { snapshot: getSnapshot(options, request).repository }),
-  };
+  if (request.snapshotId !== null) return { ...project, snapshot: getSnapshot(options, request).repository };
+  return request.pullRequest === null ? project : { ...project, submodules: 'off' };
 }
 
 /** Undefined if something has to be fetched first. Marks what it finds as used. */
