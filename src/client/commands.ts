@@ -5,6 +5,7 @@ import { api } from './commands/api.ts';
 import { artifactCommands } from './commands/artifacts.ts';
 import { builds } from './commands/builds.ts';
 import { dependencies } from './commands/dependencies.ts';
+import { deploy } from './commands/deploy.ts';
 import { diff } from './commands/diff.ts';
 import { logs } from './commands/logs.ts';
 import { open } from './commands/open.ts';
@@ -29,6 +30,7 @@ export const clientCommands: readonly Command[] = [
   search,
   diff,
   ...dependencies,
+  deploy,
   api,
 ];
 

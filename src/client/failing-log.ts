@@ -1,13 +1,13 @@
 // The end of a failed build's log: what its last step printed, at most some hundred lines.
 
+import { lastStepIn } from '../domain/result/log-step.ts';
 import { readBytes } from './connection.ts';
 import type { ProjectSession } from './session.ts';
 
 const MAX_LINES = 200;
 /** Lines may be long. */
 const MAX_BYTES = 256 << 10;
-/** How a step begins in a log. */
-const STEP = /^\[assay\] (?:checkout of|launch|suite) /gm;
+const NEWLINE = 0x0a;
 
 export type LogEnd = {
   bytes: Uint8Array;
@@ -23,12 +23,11 @@ export async function readLogEnd({ connection }: ProjectSession, logPath: string
 
 /** The last step, and of it the last lines. */
 export function endOf(log: Buffer, hasMore: boolean): LogEnd {
-  // Each byte is one character, so that what is kept stays as it is.
-  const text = log.toString('latin1');
-  const stepAt = [...text.matchAll(STEP)].at(-1)?.index;
-  let from = stepAt ?? (hasMore ? text.indexOf('\n') + 1 : 0);
-  let at = text.endsWith('\n') ? text.length - 1 : text.length;
-  for (let lines = 0; lines < MAX_LINES && at >= from; lines += 1) at = text.lastIndexOf('\n', at - 1);
-  if (at >= from) from = at + 1;
+  const stepAt = lastStepIn(log);
+  let from = stepAt === -1 ? (hasMore ? log.indexOf(NEWLINE) + 1 : 0) : stepAt;
+  let at = log.at(-1) === NEWLINE ? log.length - 1 : log.length;
+  let lines = 0;
+  for (; lines < MAX_LINES && at > from; lines += 1) at = log.lastIndexOf(NEWLINE, at - 1);
+  if (lines === MAX_LINES && at >= from) from = at + 1;
   return { bytes: log.subarray(from), isCut: hasMore || from > 0 };
 }
