@@ -83,7 +83,9 @@ export const oauthEndpoints: readonly OAuthEndpoint[] = [
     byClient: false,
     query: {
       client_id: requiredText('Id of the application.'),
-      redirect_uri: requiredText('Exactly the registered address, or `urn:ietf:wg:oauth:2.0:oob`.'),
+      redirect_uri: requiredText(
+        'Exactly the registered address, or `urn:ietf:wg:oauth:2.0:oob`. Only the built-in application `assay-cli` chooses the port of its loopback address.',
+      ),
       scope: requiredText(`One or more of ${scopes.join(', ')}, separated by commas or spaces.`),
       response_type: text('What to return: a code, or the token itself (the implicit flow).', {
         enum: ['code', 'token'],

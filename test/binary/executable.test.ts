@@ -20,7 +20,7 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { after, before, test } from 'node:test';
 import { promisify } from 'node:util';
-import { bundle } from '../../build/bundle.ts';
+import { bundle, bundleClient } from '../../build/bundle.ts';
 import { machineOf } from '../../build/strip.ts';
 import { databasePath } from '../../src/store/data/paths.ts';
 import { openSqlite } from '../../src/store/database/db.ts';
@@ -146,6 +146,8 @@ test('it serves from an empty directory as another user, is killed, recovers its
   const ask = () =>
     get(`https://${address}/whoami`, `ada@example.org:${apiKey}`, join(place, 'data/tls/ca.pem'));
   assert.equal((await ask()).status, 200);
+  const client = await get(`https://${address}/cli/assay.mjs`, '', join(place, 'data/tls/ca.pem'));
+  assert.equal(client.body, Buffer.from(await bundleClient()).toString('utf8'));
   const killed = once(first, 'exit');
   first.kill('SIGKILL');
   await killed;
