@@ -123,13 +123,39 @@ test('Rules see the branch and the changed files, and named suites run whatever 
   );
 });
 
+const described = (modules: Record<string, string>) =>
+  Object.entries(modules)
+    .map(([path, url]) => `[submodule "${path}"]\n\tpath = ${path}\n\turl = ${url}\n`)
+    .join('');
+
+test('Submodules of a submodule are fetched only if its commit is on a branch: a host may have commits of forks', async () => {
+  const secret = assay.repository({ files: { text: 'secret\n' } });
+  const lib = assay.repository({ files: { text: 'lib\n' } });
+  const [head = ''] = lib.hashes;
+  const submodules = { in: secret.hashes[0] as string };
+  const [ofFork = ''] = lib.add({ files: { '.gitmodules': described({ in: secret.url }) }, submodules });
+  lib.git('update-ref', 'refs/heads/main', head);
+  const repository = assay.repository({
+    files: { '.gitmodules': described({ lib: lib.url }) },
+    submodules: { lib: head },
+  });
+  const project = await assay.project(repository, { submodules: 'recursive' });
+  await project.suite({ command: 'cat lib/text lib/in/text' });
+  await project.run();
+  const hostile = await runLocally(project, await upload(project, { submodules: { lib: ofFork } }));
+  assert.ok(!hostile.log.includes('secret'), hostile.log);
+  assert.ok(hostile.log.includes('submodules of lib are not fetched, because no branch contains its commit'));
+  // Somebody with the right to push has it on a branch.
+  lib.git('update-ref', 'refs/heads/main', ofFork);
+  repository.add({ message: 'Move\n', submodules: { lib: ofFork } });
+  await project.run();
+  const trusted = await runLocally(project, await upload(project, { files: { new: '' } }));
+  assert.ok(trusted.log.includes('lib\nsecret\n'), trusted.log);
+});
+
 test('Submodules are fetched if the base has their URLs; others are left out, and the log names them', async () => {
   const lib = assay.repository({ files: { text: 'lib\n' } });
   const secret = assay.repository({ files: { text: 'secret\n' } });
-  const described = (modules: Record<string, string>) =>
-    Object.entries(modules)
-      .map(([path, url]) => `[submodule "${path}"]\n\tpath = ${path}\n\turl = ${url}\n`)
-      .join('');
   const repository = assay.repository({
     files: { '.gitmodules': described({ lib: lib.url }) },
     submodules: { lib: lib.hashes[0] as string },

@@ -15,7 +15,7 @@ import {
   type Submodule,
 } from '../../domain/submodules.ts';
 import { GitFailure } from '../../engine/git/git.ts';
-import { hasCommit } from '../../engine/git/history.ts';
+import { hasCommit, listReachable } from '../../engine/git/history.ts';
 import { fetchObjects, listPointers, markObjects, type Pointer } from '../../engine/git/lfs.ts';
 import {
   ensureMirror,
@@ -228,6 +228,12 @@ async function collectSource(
     if (submodules.length > 0) source.notes.push(notFetched(submodules, 'submodules', 'on'));
     return source;
   }
+  // Who sends a working tree chooses its submodules, and the project's key may open other repositories.
+  const known = snapshot && submodules.length > 0 ? await listKnown(mirror, snapshot) : undefined;
+  const urlOf = (url: string) => resolveSubmoduleUrl(url, project.repositoryUrl) ?? '';
+  // A host may have commits of forks too, which name other submodules.
+  const isTrusted = async (child: string, hash: string) =>
+    !known || known.some(one => one.hash === hash) || (await isOnBranch(child, hash));
   let isComplete = true;
   const enter = async (
     found: readonly Submodule[],
@@ -260,36 +266,33 @@ async function collectSource(
       }
       const { submodules: inner, hasLfs: innerLfs } = await readRequirements(child, placed.hash);
       if (innerLfs) placed.hasLfs = await takeLfs(repository, placed.hash, ` in ${placed.path}`);
-      if (project.submodules === 'recursive') await enter(inner, placed, placed.url, depth + 1);
+      if (depth === 1 && inner.length > 0 && !(await isTrusted(child, placed.hash)))
+        source.notes.push(
+          `submodules of ${placed.path} are not fetched, because no branch contains its commit ${placed.hash}: push it first`,
+        );
+      else if (project.submodules === 'recursive') await enter(inner, placed, placed.url, depth + 1);
       else if (inner.length > 0)
         source.notes.push(notFetched(inner, `submodules of ${placed.path}`, 'recursive'));
       if (!isComplete) return;
     }
   };
-  const trusted = snapshot ? await listTrusted(project, mirror, snapshot, submodules) : submodules;
+  const trusted = submodules.filter(({ url }) => !known || known.some(one => urlOf(one.url) === urlOf(url)));
   if (trusted.length < submodules.length) source.notes.push(notTrusted(submodules, trusted));
   await enter(trusted, undefined, project.repositoryUrl, 1);
   if (!isComplete) return undefined;
   return source.submodules.length > 0 ? { ...source, submoduleMirrors: directory } : source;
 }
 
-/**
- * Who sends a working tree chooses its submodules, and the project's key may open other repositories. Keeps those whose URLs
- * the commits have that the working tree builds on.
- */
-async function listTrusted(
-  { repositoryUrl }: Project,
-  mirror: string,
-  snapshot: string,
-  submodules: readonly Submodule[],
-): Promise<Submodule[]> {
-  if (submodules.length === 0) return [];
-  const known = new Set<string | undefined>();
+/** The submodules of the commits that a working tree builds on. */
+async function listKnown(mirror: string, snapshot: string): Promise<Submodule[]> {
+  const known: Submodule[] = [];
   for (const base of await listBases(snapshot, mirror))
-    for (const { url } of (await readRequirements(mirror, base)).submodules)
-      known.add(resolveSubmoduleUrl(url, repositoryUrl));
-  return submodules.filter(({ url }) => known.has(resolveSubmoduleUrl(url, repositoryUrl) ?? ''));
+    known.push(...(await readRequirements(mirror, base)).submodules);
+  return known;
 }
+
+const isOnBranch = async (mirror: string, hash: string) =>
+  (await listReachable(mirror, [hash], 'branches and tags')).has(hash);
 
 function notTrusted(submodules: readonly Submodule[], trusted: readonly Submodule[]): string {
   const paths = submodules.filter(one => !trusted.includes(one)).map(({ path }) => path);
