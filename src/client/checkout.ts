@@ -115,14 +115,22 @@ export function matchProjects<P extends { repository_url: string }>(
   return sameHost.length > 0 ? sameHost : samePath;
 }
 
-/** The project that --project names, or that this checkout belongs to. */
-export async function findProject(connection: Connection, given: string | undefined): Promise<Project> {
-  const remote = given === undefined ? await tryGit(['remote', 'get-url', 'origin']) : undefined;
-  if (given === undefined && remote === undefined)
-    throw new UsageError('this is no checkout with a remote "origin": name the project with --project NAME');
+async function listProjects(connection: Connection): Promise<Project[]> {
   const projects: Project[] = [];
   for await (const project of connection.list<Project>('/projects', { query: { limit: '100' } }))
     projects.push(project);
+  return projects;
+}
+
+/** The project that --project names, or that this checkout belongs to. */
+export async function findProject(connection: Connection, given: string | undefined): Promise<Project> {
+  const listed = listProjects(connection);
+  // Meanwhile git runs. If it finds nothing, the list does not matter.
+  listed.catch(() => {});
+  const remote = given === undefined ? await tryGit(['remote', 'get-url', 'origin']) : undefined;
+  if (given === undefined && remote === undefined)
+    throw new UsageError('this is no checkout with a remote "origin": name the project with --project NAME');
+  const projects = await listed;
   const found =
     given === undefined
       ? matchProjects(projects, remote as string)

@@ -121,16 +121,16 @@ async function refuseObstacles(root: string, path: string): Promise<void> {
     const isLast = depth === names.length;
     if (isLast ? found.isDirectory() : !found.isDirectory())
       throw refused(
-        `${plain(names.slice(0, depth).join('/'))} is there already, and is ${isLast ? 'a directory' : 'a link or a file'}: choose another directory with --output`,
+        `${plain(names.slice(0, depth).join('/'))} is there already, and is ${isLast ? 'a directory' : 'a link or a file'}: choose another directory`,
       );
   }
 }
 
 const PROBLEMS: Record<string, string> = {
-  ENOSPC: 'the disk is full: nothing was kept. Free some space, or choose another directory with --output',
-  EDQUOT: 'your disk quota is used up: nothing was kept. Choose another directory with --output',
-  EACCES: 'you may not write there: choose another directory with --output',
-  EROFS: 'the file system is read-only: choose another directory with --output',
+  ENOSPC: 'the disk is full: nothing was kept. Free some space, or choose another directory',
+  EDQUOT: 'your disk quota is used up: nothing was kept. Choose another directory',
+  EACCES: 'you may not write there: choose another directory',
+  EROFS: 'the file system is read-only: choose another directory',
 };
 
 function explain(error: NodeJS.ErrnoException): never {

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { chmodSync, mkdirSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net';
 import { basename, dirname, join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
@@ -224,6 +224,23 @@ describe('assay run --local', () => {
     assert.equal(ran.status, 0, ran.text);
     assert.ok(ran.lines.includes('two'), ran.text);
     assert.match(ran.stderr, /^assay: the uncommitted changes of the submodule lib do not travel$/m);
+  });
+
+  it('downloads what the builds keep, also of one that fails', async () => {
+    const command = 'mkdir -p out/deep; cat README.md >out/deep/copy; exit 1';
+    await project.suite({ name: 'Keep: it', command, artifacts: 'out/**' });
+    put(path, 'README.md', 'Not committed\n');
+    const directory = join(world.directory, 'kept');
+    const kept = await run(['Keep: it', '--artifacts', directory]);
+    const none = await run(['Other', '--artifacts', directory]);
+    const never = await run(['--artifacts', directory, '--no-wait']);
+    git(path, 'checkout', '--quiet', '.');
+    assert.equal(kept.status, 1, kept.text);
+    assert.match(kept.stderr, /^assay: stored 1 file in /m);
+    assert.equal(readFileSync(join(directory, 'Keep_ it/out/deep/copy'), 'utf8'), 'Not committed\n');
+    assert.equal(none.status, 0, none.text);
+    assert.match(none.stderr, /^assay: no build keeps files/m);
+    assert.equal(never.status, 2, never.text);
   });
 
   it('is open to collaborators, who need no key of the repository', async () => {

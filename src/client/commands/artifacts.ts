@@ -72,17 +72,7 @@ const get: Command = buildCommand({
       );
     const chosen = select(await listArtifacts(session, build), paths, build);
     const output = flags.get('--output') ?? '.';
-    const files = chosen.map(
-      ({ id_str: id, path, size, sha256 }): Download => ({
-        path,
-        sizeBytes: size,
-        sha256,
-        open: signal =>
-          session.connection.open('GET', `${session.path}/builds/${build.id_str}/artifacts/${id}`, {
-            signal,
-          }),
-      }),
-    );
+    const files = chosen.map(artifact => artifactDownload(session, build, artifact));
     if (output === '-') return printFile(files);
     await downloadFiles(output, files);
     if (flags.has('--json')) await write(chosen.map(jsonLine).join(''));
@@ -92,6 +82,30 @@ const get: Command = buildCommand({
 });
 
 export const artifactCommands: readonly Command[] = [list, get];
+
+/** Downloads what the builds of a request keep, each into a directory with the name of its suite. */
+export async function downloadArtifacts(
+  session: ProjectSession,
+  requestId: string,
+  directory: string,
+): Promise<void> {
+  const files: Download[] = [];
+  for (const build of await listBuilds(session, requestId)) {
+    if (build.artifacts === undefined) continue;
+    const folder = folderName(build.suite);
+    for (const artifact of await listArtifacts(session, build))
+      files.push(artifactDownload(session, build, artifact, `${folder}/`));
+  }
+  if (files.length > 0) await downloadFiles(directory, files);
+  process.stderr.write(
+    files.length > 0
+      ? `assay: stored ${files.length === 1 ? '1 file' : `${files.length} files`} in ${directory}\n`
+      : 'assay: no build keeps files: the field "artifacts" of a suite names them\n',
+  );
+}
+
+/** Of a suite, on every system. */
+const folderName = (suite: string) => suite.replaceAll(/[\u0000-\u001f\u007f/\\:*?"<>|]|^\.|[. ]$/g, '_');
 
 async function printFile([file, ...others]: readonly Download[]): Promise<number> {
   if (!file || others.length > 0)
@@ -124,6 +138,18 @@ async function findBuilds(session: ProjectSession, invocation: Invocation): Prom
     `${target.build ? `the build ${target.build.id_str}` : `the build request ${target.request.id_str}`} keeps no files: the field "artifacts" of a suite names them`,
   );
 }
+
+const artifactDownload = (
+  { connection, path: projectPath }: ProjectSession,
+  build: SuiteBuild,
+  { id_str: id, path, size, sha256 }: Artifact,
+  prefix = '',
+): Download => ({
+  path: `${prefix}${path}`,
+  sizeBytes: size,
+  sha256,
+  open: signal => connection.open('GET', `${projectPath}/builds/${build.id_str}/artifacts/${id}`, { signal }),
+});
 
 const listArtifacts = ({ connection, path }: ProjectSession, build: SuiteBuild): Promise<Artifact[]> =>
   take(

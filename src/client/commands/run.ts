@@ -8,12 +8,13 @@ import { jsonLine, plain } from '../output.ts';
 import type { BuildRequest } from '../records.ts';
 import { followAndReport, requestUrl } from '../report-request.ts';
 import { projectCommand } from '../session.ts';
+import { downloadArtifacts } from './artifacts.ts';
 
 export const run = projectCommand({
   name: 'run',
   summary: 'Builds the current branch, or another ref, and follows the build.',
   positionals: ['[REF|SUITE...]'],
-  flags: { local: 'flag', 'no-wait': 'flag', 'cancel-on-interrupt': 'flag' },
+  flags: { local: 'flag', artifacts: 'path', 'no-wait': 'flag', 'cancel-on-interrupt': 'flag' },
   help: [
     'REF is a branch, a tag or a commit hash of the remote. With --local, the working tree is built as it is: changes',
     'that are not committed and new files count, ignored files do not. Nothing is pushed. SUITE names the only suites',
@@ -23,11 +24,15 @@ export const run = projectCommand({
     'Ctrl-C asks whether to cancel the build.',
     '',
     '  --local               builds the working tree of this checkout',
+    '  --artifacts DIRECTORY downloads the files that the builds keep, into a directory for each suite',
     '  --no-wait             prints the address and does not follow the build',
     '  --cancel-on-interrupt Ctrl-C cancels the build and does not ask',
   ],
   async run(session, { flags, positionals, environment }) {
     const { connection, path } = session;
+    const artifacts = flags.get('--artifacts');
+    if (artifacts !== undefined && flags.has('--no-wait'))
+      throw new UsageError('--artifacts waits for the builds: leave out --no-wait');
     const fields = flags.has('--local')
       ? await sendWorkingTree(session, positionals)
       : await chooseCommit(positionals);
@@ -36,11 +41,14 @@ export const run = projectCommand({
       process.stdout.write(flags.has('--json') ? jsonLine(request) : `${requestUrl(session, request)}\n`);
       return EXIT.passed;
     }
-    return followAndReport(session, request.id_str, {
+    const status = await followAndReport(session, request.id_str, {
       environment,
       isJson: flags.has('--json'),
       onInterrupt: flags.has('--cancel-on-interrupt') ? 'cancel' : 'ask',
     });
+    if (artifacts !== undefined && status !== EXIT.interrupted)
+      await downloadArtifacts(session, request.id_str, artifacts);
+    return status;
   },
 });
 
