@@ -33,8 +33,8 @@ const firstOfEachProject = (table: 'builds' | 'build_requests' | 'deploys', cond
     ),
   );
 const firstWaitingBuilds = firstOfEachProject('builds', WAITING);
-const firstWaitingRequests = firstOfEachProject('build_requests', `${WAITING} AND snapshot_id IS NULL`);
-const firstWaitingSnapshots = firstOfEachProject('build_requests', `${WAITING} AND snapshot_id IS NOT NULL`);
+const firstWaitingRequests = firstOfEachProject('build_requests', `${WAITING} AND local = 0`);
+const firstWaitingSnapshots = firstOfEachProject('build_requests', `${WAITING} AND local = 1`);
 const firstUnfinishedDeploys = firstOfEachProject('deploys', unfinished.deploy);
 
 /** The first waiting build of each project. */
@@ -82,7 +82,7 @@ export function listWaitingRequests(db: Db, projectId: bigint, limit: number): B
   return db.orm
     .select()
     .from(buildRequests)
-    .where(and(eq(buildRequests.projectId, projectId), waiting, isNull(buildRequests.snapshotId)))
+    .where(and(eq(buildRequests.projectId, projectId), waiting, eq(buildRequests.local, false)))
     .orderBy(asc(buildRequests.id))
     .limit(limit)
     .all();

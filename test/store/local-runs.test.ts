@@ -23,11 +23,17 @@ import { listEvents } from '../../src/store/events.ts';
 import { createNotification, listDeliveries, pingNotification } from '../../src/store/notifications.ts';
 import { listCommitHeads, summarizeProjects } from '../../src/store/overview.ts';
 import { findProject, updateProject } from '../../src/store/projects.ts';
+import {
+  listFirstWaitingRequests,
+  listFirstWaitingSnapshots,
+  listWaitingRequests,
+} from '../../src/store/queue.ts';
 import { findNewestPassedBuild, isNewestOfBranch } from '../../src/store/result/artifact-retention.ts';
 import { findReport, listBuildTests } from '../../src/store/result/build-tests.ts';
 import { findPassedAt, findPassedBefore, listComparable } from '../../src/store/result/comparable-builds.ts';
 import { findBaseBuild } from '../../src/store/result/reports.ts';
 import { listRuns, listTrends } from '../../src/store/result/runs.ts';
+import { createLogSearch } from '../../src/store/result/search-builds.ts';
 import { findStatistics, listSuiteTests } from '../../src/store/result/suite-tests.ts';
 import { countFlakyTests, findTest, listFlakyTests, listTestHistory } from '../../src/store/result/tests.ts';
 import { moveBuild } from '../../src/store/transition.ts';
@@ -328,36 +334,57 @@ test('the estimate is the median of the last 5 builds of the suite that passed',
   assert.equal(estimate('passed'), undefined);
 });
 
-test('the queries that leave out local runs do not read them', () => {
+test('no query reads all local runs, or all others, to find some', async () => {
   using fixture = openFixture();
   const { db } = fixture;
-  const statements: [string, RegExp][] = [
-    ['SELECT id FROM commits WHERE project_id = ? AND local = 0 ORDER BY id DESC', /commits_project/],
-    [
-      'SELECT id FROM build_requests WHERE project_id = ? AND local = ? ORDER BY id DESC',
-      /build_requests_local/,
-    ],
-    [
-      'SELECT id FROM build_requests WHERE project_id = ? AND branch = ? AND local = 0 ORDER BY id DESC',
-      /build_requests_branch/,
-    ],
-    ['SELECT id FROM builds WHERE suite_id = ? AND local = 0 ORDER BY id DESC', /builds_suite/],
-    [
-      "SELECT finished_at - started_at FROM builds WHERE suite_id = ? AND build_state = 'passed' AND local = 0 ORDER BY id DESC",
-      /COVERING INDEX builds_passed/,
-    ],
-    [
-      'SELECT build_id FROM build_reports WHERE suite_id = ? AND local = 0 ORDER BY build_id DESC',
-      /build_reports_suite/,
-    ],
+  const statements = new Set<string>();
+  const prepare = db.sqlite.prepare.bind(db.sqlite);
+  db.sqlite.prepare = ((text: string) => {
+    statements.add(text);
+    return prepare(text);
+  }) as typeof prepare;
+  const { project, suite, read } = await makeWorld(db);
+  await read();
+  const snapshotId = addSnapshot(db, { projectId: project.id, accountId: project.ownerId });
+  const { requestId } = addBuilds(db, project, [suite.id], hash('2'), snapshotId);
+  const request = findBuildRequest(db, project.id, requestId);
+  assert.ok(request && listSupersededRequests(db, { ...request, local: false }));
+  listBuildRequests(db, project.id, page, { local: true });
+  listFirstWaitingRequests(db);
+  listFirstWaitingSnapshots(db);
+  listWaitingRequests(db, project.id, 10);
+  const search = createLogSearch({ db, dataDirectory: '/nonexistent' });
+  const options = { text: 'abc', isCaseSensitive: true, limit: 1, mayRead: () => false };
+  const { signal } = new AbortController();
+  await search.search(1n, { ...options, projectId: project.id, suiteId: suite.id, signal });
+
+  const plans = [...statements]
+    .filter(text => /^\s*(SELECT|UPDATE|DELETE|WITH)/i.test(text))
+    .map(text => {
+      const steps = prepare(`EXPLAIN QUERY PLAN ${text}`).all(...parametersOf(text)) as { detail: string }[];
+      return { text, plan: steps.map(({ detail }) => detail).join('; ') };
+    });
+  for (const { text, plan } of plans)
+    assert.doesNotMatch(plan, /SCAN (builds|commits|build_requests|build_reports)\b/, `${text}: ${plan}`);
+  const expected: [what: RegExp, index: string][] = [
+    [/build_state IN \('enqueued', 'fetching', 'building'\)/, 'build_requests_unfinished'],
+    [/from "build_requests".*"build_requests"\."local" = \?.*desc limit/, 'build_requests_(local|branch)'],
+    [/FROM build_requests WHERE build_state = 'enqueued' AND local/, 'build_requests_waiting'],
+    [/from "commits".*"commits"\."local" = \?.*desc limit/, 'commits_project'],
+    [/finished_at - started_at FROM builds/, 'COVERING INDEX builds_passed'],
+    [/suite_id = @suiteId AND builds\.local = 0/, 'builds_suite'],
+    [/from "build_reports".*"build_reports"\."local" = \?.*desc limit/, 'build_reports_(suite|branch)'],
   ];
-  for (const [statement, index] of statements) {
-    const plan = db.sqlite
-      .prepare(`EXPLAIN QUERY PLAN ${statement}`)
-      .all(...Array.from(statement.matchAll(/\?/g), () => 0))
-      .map(row => (row as { detail: string }).detail)
-      .join('; ');
-    assert.match(plan, index);
-    assert.doesNotMatch(plan, /TEMP B-TREE|SCAN/);
+  for (const [what, index] of expected) {
+    const found = plans.filter(({ text }) => what.test(text.replace(/\s+/g, ' ')));
+    assert.ok(found.length > 0, `${what}`);
+    for (const { text, plan } of found) assert.match(plan, new RegExp(index), text);
   }
 });
+
+/** Some value for each parameter of a statement. */
+function parametersOf(text: string): unknown[] {
+  const named = [...text.matchAll(/@(\w+)/g)].map(([, name]) => [name, 0]);
+  if (named.length > 0) return [Object.fromEntries(named)];
+  return Array.from(text.matchAll(/\?/g), () => 0);
+}

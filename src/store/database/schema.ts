@@ -256,9 +256,13 @@ export const buildRequests = sqliteTable(
     index('build_requests_local').on(table.projectId, table.local, table.id),
     index('build_requests_commit').on(table.commitId, table.id),
     index('build_requests_branch').on(table.projectId, table.branch, table.local, table.id),
-    index('build_requests_waiting').on(table.projectId, table.id).where(sql`build_state = 'enqueued'`),
+    index('build_requests_waiting')
+      .on(table.local, table.projectId, table.id)
+      .where(sql`build_state = 'enqueued'`),
     index('build_requests_fetching').on(table.id).where(sql`build_state = 'fetching'`),
-    index('build_requests_unfinished').on(table.projectId, table.id).where(sql.raw(unfinished.request)),
+    index('build_requests_unfinished')
+      .on(table.projectId, table.local, table.id)
+      .where(sql.raw(unfinished.request)),
   ],
 );
 

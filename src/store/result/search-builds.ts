@@ -170,11 +170,11 @@ const listing = prepared(({ sqlite }) => {
       `${select} ORDER BY 1 DESC LIMIT ${ROWS_AT_ONCE}`,
     );
   const ofSuite = (local: 0 | 1) =>
-    rows(`builds.suite_id = @suiteId AND builds.local = ${local} AND builds.project_id = @projectId AND`);
+    rows(`builds.suite_id = @suiteId AND builds.local = ${local} AND +builds.project_id = @projectId AND`);
   return {
     all: newest(rows('')),
     ofProject: newest(rows('builds.project_id = @projectId AND')),
-    // The index of a suite's builds has those that are local apart.
+    // The index of a suite's builds has those that are local apart. The plus keeps SQLite from using another one.
     ofSuite: newest(`${ofSuite(0)} UNION ALL ${ofSuite(1)}`),
   };
 });
