@@ -86,7 +86,7 @@ export const tryGit = (args: readonly string[], options: GitOptions = {}): Promi
     throw error;
   });
 
-/** The name of the branch. Undefined if HEAD is detached or this is no checkout. */
+/** The name of the branch. Undefined if HEAD is detached or this is not a checkout. */
 export const currentBranch = (): Promise<string | undefined> =>
   tryGit(['symbolic-ref', '--quiet', '--short', 'HEAD']);
 
@@ -129,7 +129,9 @@ export async function findProject(connection: Connection, given: string | undefi
   listed.catch(() => {});
   const remote = given === undefined ? await tryGit(['remote', 'get-url', 'origin']) : undefined;
   if (given === undefined && remote === undefined)
-    throw new UsageError('this is no checkout with a remote "origin": name the project with --project NAME');
+    throw new UsageError(
+      'this is not a checkout with a remote "origin": name the project with --project NAME',
+    );
   const projects = await listed;
   const found =
     given === undefined

@@ -261,7 +261,7 @@ function parse<T>(text: string, url: string): T {
   throw unreachable(`what responds at ${url} is not an Assay server`);
 }
 
-/** The error for a response that is no success. */
+/** The error for a response that is not a success. */
 async function explainRefusal(response: IncomingMessage, url: string): Promise<ServerError> {
   const status = response.statusCode ?? 0;
   const text = await readText(response).catch(() => '');

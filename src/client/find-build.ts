@@ -20,10 +20,13 @@ const CHOICE_LINES = ['  --suite NAME          this suite only', ...REQUEST_LINE
 
 /** A command that works on a build or a build request. The first positional may also be the address of a page. */
 export function buildCommand(command: Parameters<typeof projectCommand>[0]): Command {
+  const help = command.help as readonly string[];
+  /** A command may explain a flag in its own words. */
+  const flagIn = (line: string) => /^ {2}(--[a-z]+) /.exec(line)?.[1];
   const made = projectCommand({
     ...command,
     flags: { ...command.flags, suite: 'value', branch: 'value', local: 'flag' },
-    help: [...(command.help as readonly string[]), ...CHOICE_LINES],
+    help: [...help, ...CHOICE_LINES.filter(line => !help.some(one => flagIn(one) === flagIn(line)))],
   });
   return { ...made, run: invocation => made.run(resolveAddress(invocation)) };
 }
@@ -87,7 +90,7 @@ export async function findNamedBuild(
   if (given === undefined) return undefined;
   if (!/^\d{1,20}$/.test(given))
     throw new UsageError(
-      `${JSON.stringify(given)} is neither an id nor the address of a page: "assay builds" shows ids, --branch chooses a branch`,
+      `${JSON.stringify(given)} is neither an ID nor the address of a page: "assay builds" shows IDs, --branch chooses a branch`,
     );
   return find<Build>(session, `/builds/${given}`);
 }
@@ -208,7 +211,7 @@ export function chooseBuild({ build, builds, request }: Target, suite: string | 
   if (chosen) return chosen;
   if (among.length === 0) throw refused(explainNoBuilds(request));
   throw new UsageError(
-    `choose a suite with --suite NAME, or a build by its id:\n${among.map(one => `  ${one.id_str}  ${plain(one.suite)}  ${stateText(one.build_state)}`).join('\n')}`,
+    `choose a suite with --suite NAME, or a build by its ID:\n${among.map(one => `  ${one.id_str}  ${plain(one.suite)}  ${stateText(one.build_state)}`).join('\n')}`,
   );
 }
 

@@ -51,7 +51,7 @@ test('logs -f and watch go on when the server is killed and started again: at th
     instance = /^assay-([0-9a-f]+)-build-/.exec(name)?.[1] ?? '';
     client.close();
     await server.end('SIGKILL');
-    await Promise.all([logs, timed].map(one => one.until('the connection was lost')));
+    await Promise.all([logs, timed].map(one => one.until('connection lost, trying again')));
     server = await serve(data, { env, port });
     await Promise.all([logs, timed].map(one => one.until('connected again')));
     await docker('exec', '--detach', name, 'touch', '/tmp/go');

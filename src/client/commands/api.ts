@@ -24,7 +24,7 @@ export const api: Command = {
       const [given = '', path = '', ...pairs] = invocation.positionals;
       const method = given.toUpperCase();
       if (!['GET', 'HEAD', 'POST', 'PUT', 'DELETE'].includes(method))
-        throw new UsageError(`${JSON.stringify(given)} is no method: GET, POST, PUT or DELETE`);
+        throw new UsageError(`${JSON.stringify(given)} is not a method: GET, POST, PUT or DELETE`);
       if (!path.startsWith('/')) throw new UsageError('the path begins with a slash, as in /projects');
       const fields = readFields(pairs);
       const isQuery = method === 'GET' || method === 'HEAD';

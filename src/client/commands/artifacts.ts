@@ -68,7 +68,7 @@ const get: Command = buildCommand({
     const [build] = builds;
     if (!build || builds.length > 1)
       throw new UsageError(
-        `several suites keep files: choose one with --suite NAME, or a build by its id:\n${builds.map(({ id_str: id, suite }) => `  ${id}  ${plain(suite)}`).join('\n')}`,
+        `several suites keep files: choose one with --suite NAME, or a build by its ID:\n${builds.map(({ id_str: id, suite }) => `  ${id}  ${plain(suite)}`).join('\n')}`,
       );
     const chosen = select(await listArtifacts(session, build), paths, build);
     const output = flags.get('--output') ?? '.';

@@ -40,11 +40,12 @@ export const builds: Command = buildCommand({
   help: [
     '  assay builds                       the newest build requests of the project',
     '  assay builds --branch main --state failed',
-    '  assay builds --local               local runs of everybody',
     '  assay builds REQUEST               its builds, one for each suite',
     '',
     `  --state STATE         only those that are ${STATES.join(', ')}`,
     `  --limit N             at most this many [${DEFAULT_LIMIT}]`,
+    '  --branch NAME         only those of this branch',
+    '  --local               only local runs, of everybody',
   ],
   async run(session, invocation) {
     const { flags, environment, positionals } = invocation;

@@ -24,7 +24,7 @@ const STANDARD_INPUT = 0;
 const OTHER_LINE =
   '"assay dependency" is for administrators of a server: it exports and imports compiled dependencies.';
 const NAME_LINE = 'NAME is the name of a dependency, or its ID.';
-const NO_WAIT_LINE = '  --no-wait             leaves when the compile is queued, instead of following it';
+const NO_WAIT_LINE = '  --no-wait             does not follow the compile';
 
 /** A command that works on the dependencies of the user. */
 const dependencyCommand = (
@@ -207,7 +207,7 @@ function statArchive(path: string): Stats {
     throw new UsageError(`the archive cannot be read: ${(error as Error).message}`);
   }
   if (!found.isFile()) throw new UsageError(`${path} is not a file: give a tar or a zip`);
-  if (found.size === 0) throw new UsageError(`${path} is empty`);
+  if (found.size === 0) throw new UsageError(`${path} is empty: give a tar or a zip`);
   return found;
 }
 
@@ -227,7 +227,11 @@ async function send(
       done(undefined, chunk);
     },
     flush(done) {
-      done(sentBytes < sizeBytes ? new UsageError('the archive became shorter while it was sent') : null);
+      done(
+        sentBytes < sizeBytes
+          ? new UsageError('the archive became shorter while it was sent: run it again')
+          : null,
+      );
     },
   });
   const file = createReadStream(archive, { end: sizeBytes - 1, highWaterMark: 1 << 18 });
@@ -314,17 +318,17 @@ async function follow(
   printer: LogPrinter | undefined,
 ): Promise<number> {
   const style = styleOf(environment, process.stderr);
-  const remark = (text: string) => process.stderr.write(`${style.paint('dim', text)}\n`);
+  const remark = (text: string) => process.stderr.write(`assay: ${text}\n`);
   const interrupt = () => {
-    remark('\nThe compile goes on: "assay dependencies log NAME -f" follows it again.');
+    remark(`the compile goes on; "assay dependencies log ${dependency.id_str} -f" follows it`);
     process.exit(EXIT.interrupted);
   };
   process.once('SIGINT', interrupt);
   try {
     const path = `/dependencies/${dependency.id_str}/firehose`;
     const events = followEvents(connection, path, {
-      onInterrupted: () => remark('The connection was lost. Trying again.'),
-      onResumed: () => remark('The connection works again.'),
+      onInterrupted: () => remark('connection lost, trying again'),
+      onResumed: () => remark('connected again'),
     });
     for await (const { event, data } of events) {
       if (event === 'log') {
@@ -332,9 +336,9 @@ async function follow(
         await printer?.print(Buffer.from(text), offset);
       } else if (event === 'state') {
         const { marketplace_state: state, waiting } = JSON.parse(data) as Dependency;
-        if (state === 'waiting_archive_upload') remark('Waiting for the archive of its source.');
+        if (state === 'waiting_archive_upload') remark('it waits for the archive of its source');
         else if (state === 'enqueued_for_compile')
-          remark(`Queued${waiting ? `: ${plain(waiting.reason)}` : '.'}`);
+          remark(`the compile is queued${waiting ? `: ${plain(waiting.reason)}` : ''}`);
       } else if (event === 'end') {
         await printer?.end();
         const record = JSON.parse(data) as Dependency;

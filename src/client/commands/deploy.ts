@@ -13,7 +13,7 @@ const MAX_COMMITS = 5_000;
 
 export const deploy = projectCommand({
   name: 'deploy',
-  summary: 'Pushes a commit that passed with a deploy strategy, and follows the deploy.',
+  summary: 'Deploys a commit that passed, and follows the deploy.',
   positionals: ['[STRATEGY]'],
   flags: { commit: 'value', yes: 'flag', 'no-wait': 'flag' },
   help: [

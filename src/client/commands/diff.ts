@@ -13,7 +13,7 @@ const SHORT_HASH = 8;
 
 export const diff: Command = buildCommand({
   name: 'diff',
-  summary: 'Shows what differs from the last good build, the likeliest cause first.',
+  summary: 'Shows what changed since the last build that passed, the likeliest cause first.',
   positionals: ['[BUILD]'],
   flags: { against: 'value' },
   help: [
@@ -26,7 +26,7 @@ export const diff: Command = buildCommand({
     const { flags, environment } = invocation;
     const against = flags.get('--against');
     if (against !== undefined && !/^\d{1,20}$/.test(against))
-      throw new UsageError('--against must be the id of a build: "assay builds REQUEST" shows ids');
+      throw new UsageError('--against must be the ID of a build: "assay builds REQUEST" shows IDs');
     const build = chooseBuild(await findTarget(session, invocation), flags.get('--suite'));
     const path = `${session.path}/builds/${build.id_str}`;
     const found = await session.connection

@@ -183,7 +183,7 @@ async function follow(
 ): Promise<number> {
   let printed = 0;
   const events = followEvents(connection, `${path}/builds/${build.id_str}/firehose`, {
-    onInterrupted: () => process.stderr.write('assay: the connection was lost: trying again\n'),
+    onInterrupted: () => process.stderr.write('assay: connection lost, trying again\n'),
     onResumed: () => process.stderr.write('assay: connected again\n'),
   });
   for await (const { event, data } of events) {

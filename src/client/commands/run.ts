@@ -62,7 +62,8 @@ async function chooseCommit([given, ...others]: readonly string[]) {
 /** The branch of the checkout, or the commit if there is none. */
 async function defaultRef(): Promise<string> {
   const ref = (await currentBranch()) ?? (await tryGit(['rev-parse', '--verify', '--quiet', 'HEAD']));
-  if (ref === undefined) throw new UsageError('this is no checkout: name a branch, as in "assay run main"');
+  if (ref === undefined)
+    throw new UsageError('this is not a checkout: name a branch, as in "assay run main"');
   return ref;
 }
 

@@ -24,7 +24,7 @@ const login: Command = {
     'The sign-in is kept in hosts.json in your configuration directory, readable for you only.',
     '',
     '  --with-key            asks for your email and API key',
-    '                        [reads the key from standard input if that is no terminal]',
+    '                        [reads the key from standard input if that is not a terminal]',
     '  --email EMAIL         the email for --with-key',
     '  --fingerprint SHA256  accepts only the authority with this fingerprint, without a question',
     JSON_LINE,
@@ -58,7 +58,7 @@ const login: Command = {
 
 const logout: Command = {
   name: 'logout',
-  summary: 'Ends the sign-in to a server.',
+  summary: 'Signs out of a server.',
   positionals: ['[URL]'],
   flags: { json: 'flag' },
   help: ['URL may be left out for the default server.', '', JSON_LINE],
