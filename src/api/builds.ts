@@ -192,7 +192,7 @@ export const builds = {
   listCommits: endpoint({
     method: 'GET',
     path: '/projects/:project_id/commits',
-    summary: 'Lists the commits that were fetched',
+    summary: 'Lists the commits that were fetched, without those of local runs',
     access: 'sees',
     scope: 'commits',
     response: { list: commitItemShape },

@@ -18,7 +18,7 @@ export function renderSteps(visit: ProjectVisit): Html | string {
   const hasCommit = listCommits(db, project.id, newest).length > 0;
   const hasSuite = listSuites(db, project.id, newest).length > 0;
   if (hasCommit && hasSuite) return '';
-  const [request] = listBuildRequests(db, project.id, newest);
+  const [request] = listBuildRequests(db, project.id, newest, { local: false });
   const steps: [title: string, done: boolean, what: Html][] = [
     [
       'Install the project’s key in the repository',
