@@ -80,8 +80,7 @@ export async function bundleClient(): Promise<Uint8Array> {
     platform: 'node',
     format: 'esm',
     target: 'node20',
-    minifySyntax: true,
-    minifyWhitespace: true,
+    minify: true,
     lineLimit: 160,
     banner: {
       js: '#!/usr/bin/env node\n// Assay on the command line. Apache-2.0. Needs Node.js 20 or newer.',

@@ -4,7 +4,9 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
+import { findOldestForClient } from '../../build/runtime.ts';
+import type { Machine } from '../../build/strip.ts';
 import type { Settings } from '../../src/config.ts';
 import { environmentWith, programPath } from '../cli/program.ts';
 import { type Appliance, startAppliance } from '../support/appliance.ts';
@@ -39,9 +41,17 @@ export type Running = {
 
 const quote = (word: string) => `'${word.replaceAll("'", "'\\''")}'`;
 
+/** The executable's, or with OLDEST_NODE in the environment assay.mjs on the oldest Node that it supports. */
+async function defaultProgram(): Promise<string[]> {
+  const path = await programPath();
+  return process.env.OLDEST_NODE
+    ? [await findOldestForClient(process.arch as Machine), join(dirname(path), 'assay.mjs')]
+    : [process.execPath, path];
+}
+
 /** Starts the client. */
 export async function startClient(args: readonly string[], options: RunOptions = {}): Promise<Running> {
-  const words = [...(options.program ?? [process.execPath, await programPath()]), ...args];
+  const words = [...(options.program ?? (await defaultProgram())), ...args];
   const inTerminal = `stty cols ${options.columns} rows 40; exec ${words.map(quote).join(' ')}`;
   const [program, ...rest] =
     options.columns === undefined ? words : ['script', '-qfec', inTerminal, '/dev/null'];
