@@ -145,6 +145,11 @@ describe('A hostile server', () => {
     server = createServer(
       { key: readFileSync(key), cert: readFileSync(certificate) },
       (incoming, outgoing) => {
+        if (incoming.url?.endsWith('/artifacts/7')) return void outgoing.end('abc');
+        if (incoming.url?.endsWith('/log')) {
+          outgoing.writeHead(200, { 'content-length': '100' });
+          return void outgoing.write('partial\n', () => incoming.socket.destroy());
+        }
         const [, respond] = responses.find(([pattern]) => pattern.test(incoming.url ?? '')) ?? [];
         outgoing.writeHead(respond ? 200 : 404, { 'content-type': 'application/json' });
         outgoing.end(
@@ -202,6 +207,18 @@ describe('A hostile server', () => {
     );
     assert.equal(status, 5);
     assert.match(stderr, /"\.\.\/outside", which is not safe: nothing was written/);
+    assert.deepEqual(readdirSync(directory).sort(), ['certificate.pem', 'key.pem']);
+  });
+
+  it('is not believed when a log or a file is cut off or another one', async () => {
+    const cut = await runClient(['logs', '2', '--project', '1'], { env });
+    assert.equal(cut.status, 6);
+    assert.match(cut.stderr, /^assay: the connection was lost/);
+    artifactName = 'a/b';
+    const output = join(directory, 'output');
+    const other = await runClient(['artifacts', 'get', '2', '--project', '1', '--output', output], { env });
+    assert.equal(other.status, 6);
+    assert.match(other.stderr, /^assay: a\/b did not arrive as the server has it/);
     assert.deepEqual(readdirSync(directory).sort(), ['certificate.pem', 'key.pem']);
   });
 });
