@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
+import { zstdDecompressSync } from 'node:zlib';
 import { updateAccount } from '../../src/store/accounts.ts';
 import { deleteToken, listTokens } from '../../src/store/applications.ts';
 import { findBuild, rerunBuild } from '../../src/store/builds.ts';
@@ -48,6 +49,20 @@ describe('a log', () => {
     assert.equal(whole.headers['accept-ranges'], 'bytes');
     const none = await app.client.get(`${begin().path}/log`, app.people.owner.as);
     assert.deepEqual([none.status, none.text], [200, '']);
+  });
+
+  test('is compressed for a client that prefers that, and for nobody else', async () => {
+    const ask = (headers: Record<string, string>) =>
+      app.client.call('GET', path, { as: app.people.owner.as, headers });
+    const compressed = await ask({ 'accept-encoding': 'zstd, identity;q=0.5' });
+    assert.equal(compressed.headers['content-encoding'], 'zstd');
+    assert.deepEqual(zstdDecompressSync(compressed.bytes), bytes);
+    for (const accepted of ['gzip, deflate, br, zstd', 'zstd', '*', 'zstd;q=0.4, identity;q=0.5', '']) {
+      const { headers, bytes: sent } = await ask({ 'accept-encoding': accepted });
+      assert.deepEqual([headers['content-encoding'], sent], [undefined, bytes], accepted);
+    }
+    const part = await ask({ 'accept-encoding': 'zstd, identity;q=0.5', range: 'bytes=2-5' });
+    assert.deepEqual([part.status, part.bytes], [206, bytes.subarray(2, 6)]);
   });
 
   test('supports ranges', async () => {

@@ -3,7 +3,7 @@
 import { type Command, type Invocation, UsageError } from '../../command/command.ts';
 import { isFinishedBuild } from '../../domain/build.ts';
 import { LONGEST_STEP, lastStepIn } from '../../domain/result/log-step.ts';
-import { copyBody } from '../connection.ts';
+import { COMPRESSED, copyBody } from '../connection.ts';
 import { followEvents } from '../event-stream.ts';
 import { EXIT, exitStatusOf } from '../exit-status.ts';
 import {
@@ -163,7 +163,7 @@ function clockText(atMs: number | undefined): string {
 
 async function printLog(session: ProjectSession, build: Build, printer: Printer, from = 0): Promise<void> {
   const response = await session.connection.open('GET', logPath(session, build), {
-    ...(from > 0 && { headers: { range: `bytes=${from}-` } }),
+    headers: from > 0 ? { range: `bytes=${from}-` } : COMPRESSED,
   });
   let offset = from;
   await copyBody(response, chunk => {
