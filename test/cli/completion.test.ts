@@ -246,6 +246,9 @@ describe('the overview', () => {
         (await runAssay([...words, '--help'])).stdout,
         words.join(' '),
       );
+    const both = (await runAssay(['help', 'tests'])).stdout;
+    assert.match(both, /^Test results\n/, 'a topic of the same name comes first');
+    assert.match(both, /"assay tests --help" explains the command\.\n$/);
   });
 
   test('an unknown command exits with 2, and the message names those with a similar name', async () => {
