@@ -101,6 +101,8 @@ export function streamLog(
       ending = true;
       if (sentState === undefined) stream.send(frame('state', JSON.stringify(now.record)));
       feeds.flush(source.logPath, follow()).then(() => {
+        // The reader has left, or the server stops: its database may be closed.
+        if (!stream.open) return;
         stream.send(frame('end', JSON.stringify(source.read()?.record ?? now.record)));
         stream.end();
       });

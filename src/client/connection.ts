@@ -17,6 +17,8 @@ import { write } from './output.ts';
 
 /** How long the server may send nothing. */
 const SILENCE_MS = 60_000;
+/** The same after an upload, which the server checks before it responds. */
+const CHECK_MS = 300_000;
 /** How long to wait for the server's consent to an upload. */
 const CONSENT_MS = 2_000;
 const MAX_JSON_BYTES = 64 << 20;
@@ -107,7 +109,7 @@ export function openConnection(host: Pick<Host, 'url' | 'credentials' | 'ca'>): 
       },
       ...(sent.signal && { signal: sent.signal }),
     });
-    outgoing.setTimeout(SILENCE_MS, () =>
+    outgoing.setTimeout(sent.body ? CHECK_MS : SILENCE_MS, () =>
       outgoing.destroy(Object.assign(new Error('no response'), { code: 'ETIMEDOUT' })),
     );
     // After the response has begun, its body reports the error.
