@@ -11,6 +11,7 @@ import type { Machine } from './strip.ts';
 
 const run = promisify(execFile);
 const fetchTimeoutMs = 300_000;
+const machines: readonly Machine[] = ['x64', 'arm64'];
 
 type LockFile = { packages: Record<string, { version: string; integrity: string } | undefined> };
 
@@ -52,10 +53,13 @@ async function download(name: string, locked: { version: string; integrity: stri
   await mkdir(cache, { recursive: true });
   const work = await mkdtemp(join(cache, 'fetch-'));
   try {
-    await run('npm', ['pack', `${name}@${locked.version}`, '--silent', '--pack-destination', work], {
-      cwd: work,
-      timeout: fetchTimeoutMs,
-    });
+    // A connection that stalls is given up early and tried again.
+    const retries = ['--fetch-timeout=60000', '--fetch-retries=4', '--fetch-retry-mintimeout=1000'];
+    await run(
+      'npm',
+      ['pack', `${name}@${locked.version}`, '--silent', '--pack-destination', work, ...retries],
+      { cwd: work, timeout: fetchTimeoutMs },
+    );
     const archive = join(work, `${name}-${locked.version}.tgz`);
     const integrity = `sha512-${createHash('sha512')
       .update(await readFile(archive))
@@ -67,4 +71,10 @@ async function download(name: string, locked: { version: string; integrity: stri
     await rm(work, { recursive: true, force: true });
   }
   return kept;
+}
+
+// `node build/runtime.ts` downloads all of them ahead, for scripts/test: later, its tests change networks.
+if (import.meta.main) {
+  for (const machine of machines) await findRuntime(machine);
+  await findOldestForClient(process.arch as Machine);
 }

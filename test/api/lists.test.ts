@@ -136,7 +136,7 @@ test('every paged list of the contract is tested here', () => {
   for (const row of contract.filter(one => one.method === 'GET'))
     if (
       /(s|requests)$/.test(row.path) &&
-      !/(ping|events|metrics|times|tests|artifacts|files|suites\/:suite_id\/dependencies|:commit_id\/suites)$/.test(
+      !/(ping|events|metrics|mjs|times|tests|artifacts|files|suites\/:suite_id\/dependencies|:commit_id\/suites)$/.test(
         row.path,
       )
     )
