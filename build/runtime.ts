@@ -44,6 +44,13 @@ export function findOldestForClient(machine: Machine): Promise<string> {
   return download(`node-linux-${machine}`, { version, integrity: integrity[machine] });
 }
 
+/** With the project's own Node, npm does not find the settings of the system's npm, such as a private authority. */
+const systemPath = () =>
+  (process.env.PATH ?? '')
+    .split(':')
+    .filter(directory => !directory.endsWith('node_modules/.bin'))
+    .join(':');
+
 /** The path of a Node that was downloaded now or before. */
 async function download(name: string, locked: { version: string; integrity: string }): Promise<string> {
   const cache = join(root, 'node_modules/.cache/assay');
@@ -58,7 +65,7 @@ async function download(name: string, locked: { version: string; integrity: stri
     await run(
       'npm',
       ['pack', `${name}@${locked.version}`, '--silent', '--pack-destination', work, ...retries],
-      { cwd: work, timeout: fetchTimeoutMs },
+      { cwd: work, timeout: fetchTimeoutMs, env: { ...process.env, PATH: systemPath() } },
     );
     const archive = join(work, `${name}-${locked.version}.tgz`);
     const integrity = `sha512-${createHash('sha512')
