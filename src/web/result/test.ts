@@ -159,7 +159,8 @@ function showFlakyTests(visit: ProjectVisit): View {
           nameOf(test) === undefined
             ? html`<span class="quiet">deleted</span>`
             : html`<a href="${projectPath(visit, `/suites/${test.suiteId}/tests?sort=flaky`)}">${nameOf(test) ?? ''}</a>`,
-          html`${flakyReason(visit, test)}`,
+          // One element, because a narrow page lays out the elements of a cell beside each other.
+          html`<span>${flakyReason(visit, test)}</span>`,
         ],
       })),
       empty: {

@@ -206,6 +206,8 @@ describe('the pages of test results', { timeout: 600_000 }, () => {
     await person.go(`/ui/projects/${project.id}`);
     await page.getByRole('link', { name: /^\d flaky tests?$/ }).click();
     await page.getByRole('row', { name: /opens the menu.*Browser tests.*failed in one build/ }).waitFor();
+    const why = page.locator('td[data-label=Why]').first();
+    assert.equal(await why.locator('> *').count(), 1, 'a narrow page shows the sentence as one text');
     await person.inspect('flaky-tests');
     await person.close();
   });
