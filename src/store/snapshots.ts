@@ -3,6 +3,7 @@
 import { and, eq, lt, sql } from 'drizzle-orm';
 import type { Db } from './database/db.ts';
 import { snapshots } from './database/schema.ts';
+import { unfinished } from './database/unfinished.ts';
 
 export type Snapshot = typeof snapshots.$inferSelect;
 
@@ -48,9 +49,13 @@ export function deleteExpiredSnapshots(db: Db): void {
 
 /** The snapshots whose repositories are mounted in containers. */
 export function listMountedSnapshots(db: Db): Set<bigint> {
+  // From the few running builds to their requests, of which there may be millions.
   const rows = db.orm.all<{ id: bigint }>(
-    sql`SELECT DISTINCT snapshot_id AS id FROM build_requests WHERE snapshot_id IS NOT NULL
-        AND id IN (SELECT build_request_id FROM builds WHERE build_state = 'running')`,
+    sql`SELECT DISTINCT snapshot_id AS id
+        FROM (SELECT build_request_id FROM builds
+              WHERE ${sql.raw(unfinished.build)} AND build_state = 'running') AS running
+        CROSS JOIN build_requests ON build_requests.id = running.build_request_id
+        WHERE snapshot_id IS NOT NULL`,
   );
   return new Set(rows.map(({ id }) => id));
 }
