@@ -1,4 +1,5 @@
-// Responds with a log as plain text, whole or a range of bytes, streamed from the file, compressed if the client prefers that. Lists when it was written.
+// Responds with a log as plain text: whole or a range of bytes, streamed from the file, compressed if the client prefers that.
+// Lists when it was written.
 
 import { createReadStream } from 'node:fs';
 import { stat } from 'node:fs/promises';

@@ -1,17 +1,22 @@
 // Follows a build request or a deploy and reports it: as a live view on a terminal, as plain lines elsewhere, or as JSON. Prints
-// the logs of what fails. Handles Ctrl-C.
+// the logs of what fails.
 
-import { askYesNo, CommandError } from '../command/command.ts';
-import { isFinishedRequest, isRerunCandidate } from '../domain/build.ts';
-import { UNFINISHED_DEPLOYS } from '../domain/deploy.ts';
-import { describeCounts } from '../domain/result/test-result.ts';
 import { createRetry, type Retry, retrying } from './event-stream.ts';
 import { EXIT, exitStatusOf } from './exit-status.ts';
 import { type LogEnd, readLogEnd } from './failing-log.ts';
 import { followDeploy, followRequest, type RequestState } from './follow-request.ts';
+import { type OnInterrupt, type Subject, watchInterrupts } from './interrupts.ts';
 import { createLiveView, type View, type ViewRow } from './live-view.ts';
 import { durationText, jsonLine, plain, stateText, styleOf } from './output.ts';
-import type { Commit, Deploy, SuiteBuild } from './records.ts';
+import type { Deploy } from './records.ts';
+import {
+  type Change,
+  changesOf,
+  type DeployTitle,
+  deployChange,
+  deployView,
+  viewOf,
+} from './request-view.ts';
 import type { ProjectSession } from './session.ts';
 
 /** A connection that breaks for a moment is not worth a remark. */
@@ -20,19 +25,7 @@ const REMARK_AFTER_MS = 3_000;
 export type ReportOptions = {
   environment: NodeJS.ProcessEnv;
   isJson: boolean;
-  /** What Ctrl-C does besides leaving. Without a terminal nothing is asked, and nothing is canceled. */
-  onInterrupt: 'leave' | 'ask' | 'cancel';
-};
-
-/** A change of state that is worth a line. */
-type Change = {
-  row: ViewRow;
-  /** What --json prints. */
-  record: unknown;
-  /** Where the log is, if it should be printed. */
-  logPath: string | undefined;
-  /** The command that prints all of the log. */
-  logCommand: string;
+  onInterrupt: OnInterrupt;
 };
 
 type Reporter = {
@@ -48,7 +41,7 @@ type Reporter = {
 };
 
 /** What is followed, and how it is shown. */
-type Followed<S> = {
+type Followed<S> = Subject & {
   follow(
     retry: Retry,
     options: { signal: AbortSignal; isLive: boolean; onState(state: S): void },
@@ -57,10 +50,6 @@ type Followed<S> = {
   changes(state: S): Change[];
   exitStatus(state: S): number;
   cancelPath: string;
-  /** `build` or `deploy`. */
-  noun: string;
-  /** The command that follows it again. */
-  watchCommand: string | undefined;
 };
 
 /** Follows a build request to its end, and returns the exit status. */
@@ -78,8 +67,6 @@ export const followAndReport = (
     noun: 'build',
     watchCommand: `assay watch ${requestId}`,
   });
-
-export type DeployTitle = { strategy: string; title: string };
 
 export const followAndReportDeploy = (
   session: ProjectSession,
@@ -180,70 +167,6 @@ function createConnectionRemarks(remark: (text: string) => void) {
   };
 }
 
-const SIGNALS: readonly NodeJS.Signals[] = ['SIGINT', 'SIGTERM', 'SIGHUP'];
-
-/** The first signal leaves, and asks before it if it should. The second one leaves at once. */
-function watchInterrupts(
-  reporter: Reporter,
-  leaving: AbortController,
-  onInterrupt: ReportOptions['onInterrupt'],
-  { noun, watchCommand }: Pick<Followed<unknown>, 'noun' | 'watchCommand'>,
-  cancel: () => Promise<void>,
-) {
-  let handled: Promise<void> | undefined;
-  let isFinished = false;
-  const canAsk = process.stdin.isTTY === true && process.stderr.isTTY === true;
-
-  /** Ctrl-C, or no answer, is undefined. */
-  const askWhether = async (): Promise<boolean | undefined> => {
-    try {
-      return await askYesNo(`Cancel the ${noun}? [y/N] `, '');
-    } catch (error) {
-      if (error instanceof CommandError) return undefined;
-      throw error;
-    }
-  };
-
-  const handle = async (signal: NodeJS.Signals) => {
-    reporter.stop();
-    const isAsked = onInterrupt === 'ask' && canAsk && signal === 'SIGINT';
-    const isCanceled = onInterrupt === 'cancel' || (isAsked && (await askWhether()));
-    if (isFinished) return;
-    if (isCanceled) {
-      try {
-        await cancel();
-        reporter.remark(`the ${noun} is being canceled`);
-      } catch (error) {
-        if (!leaving.signal.aborted)
-          reporter.remark(`the ${noun} was not canceled: ${(error as Error).message}`);
-      }
-    } else {
-      const again = watchCommand === undefined ? '' : `; "${watchCommand}" follows it again`;
-      reporter.remark(`the ${noun} goes on${again}`);
-    }
-    leaving.abort();
-  };
-  const onSignal = (signal: NodeJS.Signals) => {
-    if (handled) {
-      reporter.end(undefined);
-      process.exit(EXIT.interrupted);
-    }
-    handled = handle(signal);
-  };
-  for (const signal of SIGNALS) process.on(signal, onSignal);
-  return {
-    answered: () => handled,
-    /** It has ended. Resolves when a question is answered. */
-    async finish() {
-      isFinished = true;
-      await handled;
-    },
-    stop() {
-      for (const signal of SIGNALS) process.off(signal, onSignal);
-    },
-  };
-}
-
 function terminalReporter(environment: NodeJS.ProcessEnv, nowMs: () => number): Reporter {
   const out = process.stdout;
   const style = styleOf(environment);
@@ -320,110 +243,3 @@ function hasUnicode(environment: NodeJS.ProcessEnv): boolean {
   if (process.platform === 'win32' || process.platform === 'darwin') return true;
   return /utf-?8/i.test(environment.LC_ALL || environment.LC_CTYPE || environment.LANG || '');
 }
-
-/** Where the build request is on the pages of the project. */
-export const requestUrl = (
-  { pageUrl }: ProjectSession,
-  { commit_id_str: commitId }: { commit_id_str: string },
-) => (commitId === '' ? `${pageUrl}/build_requests` : `${pageUrl}/commits/${commitId}`);
-
-export const commitTitle = ({ ref, message }: Pick<Commit, 'ref' | 'message'>) =>
-  `${ref.slice(0, 10)} ${message.split('\n', 1)[0]}`;
-
-const REF_IS_HASH = /^[0-9a-f]{7,40}$/;
-
-function viewOf(session: ProjectSession, { request, commit, builds }: RequestState): View {
-  const ref = REF_IS_HASH.test(request.commit_ref) && commit ? '' : `${request.commit_ref} `;
-  const ends = builds.map(build => build.finished_at ?? '').toSorted();
-  return {
-    url: requestUrl(session, request),
-    title: `${ref}${commit ? commitTitle(commit) : ''}`,
-    state: request.build_state,
-    startedAt: request.created_at,
-    finishedAt: isFinishedRequest(request.build_state) ? (ends.at(-1) ?? request.created_at) : null,
-    note: requestNote(request),
-    rows: builds.map(rowOf),
-  };
-}
-
-const requestNote = ({ error = '', build_state: state }: RequestState['request']) =>
-  error === '' && state === 'skipped' ? 'the rules of no suite match' : error;
-
-const rowOf = (build: SuiteBuild): ViewRow => ({
-  id: build.id_str,
-  name: build.suite,
-  state: build.build_state,
-  startedAt: build.started_at,
-  finishedAt: build.finished_at,
-  estimatedSeconds: build.estimated_seconds,
-  note: buildNote(build),
-});
-
-function buildNote({ build_state: state, waiting, exit_code: exitCode, error, tests }: SuiteBuild): string {
-  if (state === 'enqueued' && waiting)
-    return waiting.position > 1 ? `position ${waiting.position}: ${waiting.reason}` : waiting.reason;
-  if (error !== undefined) return error;
-  const { new_failures: newFailures = 0, ...counts } = tests ?? {};
-  return [
-    ...(tests ? [describeCounts({ ...(counts as typeof tests), newFailures })] : []),
-    ...(state === 'failed' && exitCode !== null ? [`exit status ${exitCode}`] : []),
-  ].join(', ');
-}
-
-/** The request itself is reported when it has ended, after its builds. */
-function changesOf(session: ProjectSession, { request, builds }: RequestState): Change[] {
-  const ofBuilds = builds.map(build => ({
-    row: rowOf(build),
-    record: { suite: build.suite, build },
-    logPath: isRerunCandidate(build.build_state) ? `${session.path}/builds/${build.id_str}/log` : undefined,
-    logCommand: `assay logs ${build.id_str}`,
-  }));
-  return [
-    ...ofBuilds,
-    {
-      row: {
-        id: 'request',
-        name: request.commit_ref,
-        state: request.build_state,
-        startedAt: null,
-        finishedAt: null,
-        estimatedSeconds: undefined,
-        note: requestNote(request),
-      },
-      record: { url: requestUrl(session, request), build_request: request },
-      logPath: undefined,
-      logCommand: '',
-    },
-  ];
-}
-
-const deployRow = (deploy: Deploy, { strategy }: DeployTitle): ViewRow => ({
-  id: deploy.id_str,
-  name: strategy,
-  state: deploy.state,
-  startedAt: deploy.deploy_started_at,
-  finishedAt: deploy.deploy_finished_at,
-  estimatedSeconds: undefined,
-  note: deploy.error ?? '',
-});
-
-function deployView(session: ProjectSession, deploy: Deploy, about: DeployTitle): View {
-  const isFinished = !UNFINISHED_DEPLOYS.includes(deploy.state);
-  const row = deployRow(deploy, about);
-  return {
-    url: `${session.pageUrl}/deploys/${deploy.id_str}`,
-    title: about.title,
-    state: deploy.state,
-    startedAt: row.startedAt,
-    finishedAt: isFinished ? row.finishedAt : null,
-    note: row.note,
-    rows: [],
-  };
-}
-
-const deployChange = (session: ProjectSession, deploy: Deploy, about: DeployTitle): Change => ({
-  row: deployRow(deploy, about),
-  record: { strategy: about.strategy, deploy },
-  logPath: deploy.state === 'failed' ? `${session.path}/deploys/${deploy.id_str}/log` : undefined,
-  logCommand: '',
-});

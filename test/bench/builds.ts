@@ -4,22 +4,29 @@ import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
-import { loadavg, tmpdir } from 'node:os';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { TLSSocket } from 'node:tls';
 import { parseArgs, promisify } from 'node:util';
 import { HOST_IMAGE } from '../../src/domain/names.ts';
 import { generateKeyPair } from '../../src/domain/ssh-key.ts';
 import { createDockerEngine } from '../../src/engine/docker/docker-engine.ts';
-import { databasePath } from '../../src/store/data/paths.ts';
-import { openSqlite } from '../../src/store/database/db.ts';
 import { runAssay, serve } from '../cli/program.ts';
 import { clearDocker, DOCKER_HOST, docker, makeData } from '../support/appliance.ts';
 import { basic, createClient } from '../support/client.ts';
 import { createJourney, type ProjectJourney, type Repository } from '../support/journey.ts';
 import { git } from '../support/repository.ts';
 import { startSshd } from '../support/sshd.ts';
-import { cpuMsOf, exitStatus, median, openSocket, report, residentBytesOf } from './support.ts';
+import {
+  cpuMsOf,
+  exitStatus,
+  instanceIn,
+  median,
+  openSocket,
+  report,
+  residentBytesOf,
+  showLoad,
+} from './support.ts';
 
 const { values: options, positionals } = parseArgs({
   allowPositionals: true,
@@ -58,7 +65,7 @@ const image = await createDockerEngine({
   network: 'none',
 }).prepareImage(HOST_IMAGE);
 
-const instance = readInstance();
+const instance = instanceIn(data);
 // One build creates the server's network, which the bare tools use too.
 await (await journey.project()).runOne({ command: 'true' });
 const network = await docker('network', 'ls', '-q', '--filter', `label=assay.instance=${instance}`);
@@ -78,11 +85,7 @@ const profile = [
 ];
 
 try {
-  console.log(
-    `load before: ${loadavg()
-      .map(value => value.toFixed(1))
-      .join(' ')}`,
-  );
+  showLoad('before');
   if (wanted('first-line')) {
     await firstLine('a small repository', { 'README.md': 'Hello\n' });
     await firstLine(
@@ -93,11 +96,7 @@ try {
   if (wanted('trivial')) await trivialBuilds(Number(options.trivial));
   if (wanted('long-log')) await longLog();
   if (wanted('readers')) await manyReaders(Number(options.readers), Number(options.seconds));
-  console.log(
-    `load after: ${loadavg()
-      .map(value => value.toFixed(1))
-      .join(' ')}`,
-  );
+  showLoad('after');
 } finally {
   client.close();
   await server.end('SIGTERM');
@@ -107,15 +106,6 @@ try {
   rmSync(work, { recursive: true, force: true });
 }
 process.exitCode = exitStatus();
-
-function readInstance(): string {
-  const sqlite = openSqlite(databasePath(data));
-  try {
-    return sqlite.prepare("SELECT value FROM facts WHERE name = 'instance'").pluck().get() as string;
-  } finally {
-    sqlite.close();
-  }
-}
 
 /** The time at which the line was printed, from the output itself: the same clock for both sides. */
 function stampIn(text: string): number {

@@ -4,18 +4,16 @@ import { spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { mkdtempSync, readdirSync, readFileSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
-import { loadavg, tmpdir } from 'node:os';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { databasePath } from '../../src/store/data/paths.ts';
-import { openSqlite } from '../../src/store/database/db.ts';
 import { environmentWith, programPath, runAssay, serve } from '../cli/program.ts';
 import { clearDocker, makeData } from '../support/appliance.ts';
 import { basic, createClient } from '../support/client.ts';
 import { createJourney, type ProjectJourney } from '../support/journey.ts';
 import { git } from '../support/repository.ts';
 import { startSshd } from '../support/sshd.ts';
-import { exitStatus, median, report } from './support.ts';
+import { exitStatus, instanceIn, median, report, showLoad } from './support.ts';
 
 const { values: options, positionals } = parseArgs({
   allowPositionals: true,
@@ -26,12 +24,6 @@ const MIB = 1024 * 1024;
 const LINES = 1_000_000;
 const PRINT = `awk 'BEGIN { for (i = 0; i < ${LINES}; i++) printf "%07d %091d\\n", i, 0 }'`;
 const wanted = (part: string) => positionals.length === 0 || positionals.includes(part);
-const showLoad = (when: string) =>
-  console.log(
-    `load ${when}: ${loadavg()
-      .map(value => value.toFixed(1))
-      .join(' ')}`,
-  );
 
 const work = mkdtempSync(join(tmpdir(), 'assay-bench-'));
 const sshd = await startSshd();
@@ -67,20 +59,11 @@ try {
   client.close();
   await server.end('SIGTERM');
   await sshd.close();
-  await clearDocker(readInstance());
+  await clearDocker(instanceIn(data));
   rmSync(data, { recursive: true, force: true });
   rmSync(work, { recursive: true, force: true });
 }
 process.exitCode = exitStatus();
-
-function readInstance(): string {
-  const sqlite = openSqlite(databasePath(data));
-  try {
-    return sqlite.prepare("SELECT value FROM facts WHERE name = 'instance'").pluck().get() as string;
-  } finally {
-    sqlite.close();
-  }
-}
 
 /** Runs a program to its end. What it prints goes nowhere unless it is read. */
 async function execute(command: readonly string[], directory: string, isRead = false): Promise<string> {

@@ -3,19 +3,18 @@
 // rounds in one run, so that a busy machine affects both sides.
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
-import { loadavg, tmpdir } from 'node:os';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { HOST_IMAGE } from '../../src/domain/names.ts';
 import { createDockerEngine } from '../../src/engine/docker/docker-engine.ts';
-import { buildFilesPath, databasePath } from '../../src/store/data/paths.ts';
-import { openSqlite } from '../../src/store/database/db.ts';
+import { buildFilesPath } from '../../src/store/data/paths.ts';
 import { runAssay, serve } from '../cli/program.ts';
 import { clearDocker, DOCKER_HOST, docker, makeData } from '../support/appliance.ts';
 import { basic, createClient, type Wire } from '../support/client.ts';
 import { createJourney } from '../support/journey.ts';
 import { startSshd } from '../support/sshd.ts';
-import { exitStatus, median, report, residentBytesOf } from './support.ts';
+import { exitStatus, instanceIn, median, report, residentBytesOf, showLoad } from './support.ts';
 import { benchReports } from './support-reports.ts';
 import { benchSearch } from './support-search.ts';
 
@@ -50,12 +49,6 @@ const engine = createDockerEngine({
   network: 'none',
 });
 const image = await engine.prepareImage(HOST_IMAGE);
-const showLoad = (when: string) =>
-  console.log(
-    `load ${when}: ${loadavg()
-      .map(value => value.toFixed(1))
-      .join(' ')}`,
-  );
 
 try {
   showLoad('before');
@@ -81,17 +74,12 @@ try {
   client.close();
   await server.end('SIGTERM');
   await sshd.close();
-  await clearDocker(readInstance());
+  await clearDocker(instanceIn(data));
   engine.close();
   rmSync(data, { recursive: true, force: true });
   rmSync(work, { recursive: true, force: true });
 }
 process.exitCode = exitStatus();
-
-function readInstance(): string {
-  using sqlite = openSqlite(databasePath(data));
-  return sqlite.prepare("SELECT value FROM facts WHERE name = 'instance'").pluck().get() as string;
-}
 
 /** A build whose report has 100,000 test cases, to its verdict: how long others wait, and memory. */
 async function buildWithCases(): Promise<void> {

@@ -3,10 +3,13 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { copyFileSync, readFileSync } from 'node:fs';
+import { loadavg } from 'node:os';
 import { join } from 'node:path';
 import { connect, type TLSSocket } from 'node:tls';
 import { pack } from '../../build/pack.ts';
 import type { Machine } from '../../build/strip.ts';
+import { databasePath } from '../../src/store/data/paths.ts';
+import { openSqlite } from '../../src/store/database/db.ts';
 
 const DEADLINE_MS = 60_000;
 
@@ -25,6 +28,18 @@ export function report(name: string, figure: number, relation: '≥' | '≤', bo
   console.log(
     `${name}: ${figure.toFixed(digits)}${unit} (limit ${relation} ${bound}${unit}) ${holds ? 'ok' : 'MISSED'}`,
   );
+}
+
+/** Prints the load of the machine, which other work raises. */
+export function showLoad(when: 'before' | 'after'): void {
+  const values = loadavg().map(value => value.toFixed(1));
+  console.log(`load ${when}: ${values.join(' ')}`);
+}
+
+/** The instance of a data directory: the label of everything that it has in Docker. */
+export function instanceIn(data: string): string {
+  using sqlite = openSqlite(databasePath(data));
+  return sqlite.prepare("SELECT value FROM facts WHERE name = 'instance'").pluck().get() as string;
 }
 
 /** The exit status of the benchmark, after all figures are reported. */

@@ -320,3 +320,14 @@ describe('What is followed', () => {
     );
   });
 });
+
+it('what the terminal shows is what was written last', () => {
+  for (const [written, shown] of [
+    ['one\r\n\x1b[31mtwo\x1b[0m\r\n\x1b[2A\r\x1b[Jthree\x1b[K\r\nfo\x1b[?25hur', ['three', 'four']],
+    ['12345\rab\x1b[K\r\n\r\nc', ['ab', '', 'c']],
+  ] as const) {
+    const screen = createTerminalScreen(80, 24);
+    screen.write(written);
+    assert.deepEqual(screen.all(), shown);
+  }
+});

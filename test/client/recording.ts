@@ -5,10 +5,12 @@ import { execFileSync } from 'node:child_process';
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { root } from '../../build/bundle.ts';
+import { createTerminalScreen } from '../support/terminal-screen.ts';
 import { startClientWorld } from './fixture.ts';
-import { renderTerminal } from './terminal.ts';
 
 const COLUMNS = 100;
+/** Lines that are longer than the terminal stay whole in the manual. */
+const UNWRAPPED = 10_000;
 /** The address in the manual. */
 const SHOWN_URL = 'https://ci.example.org';
 const manualPath = join(root, 'src/web/manual/client.md');
@@ -80,7 +82,9 @@ export async function recordSession(): Promise<string> {
       }
       const { status, stdout } = await running.ended;
       assert.equal(status, expected, `${command}: ${stdout}`);
-      const lines = renderTerminal(stdout);
+      const terminal = createTerminalScreen(UNWRAPPED, UNWRAPPED);
+      terminal.write(stdout);
+      const lines = terminal.all();
       while (lines.at(-1) === '') lines.pop();
       screen.push(`$ ${command}`, ...lines.map(shown));
     };

@@ -5,7 +5,8 @@ import { tryGit } from '../checkout.ts';
 import { EXIT, refused } from '../exit-status.ts';
 import { jsonLine, plain, write } from '../output.ts';
 import type { BuildRequest, Commit, Deploy, DeployStrategy } from '../records.ts';
-import { commitTitle, followAndReportDeploy } from '../report-request.ts';
+import { followAndReportDeploy } from '../report-request.ts';
+import { commitTitle } from '../request-view.ts';
 import { type ProjectSession, projectCommand, take } from '../session.ts';
 
 /** How many commits to look at for a hash. */

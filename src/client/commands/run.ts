@@ -6,7 +6,8 @@ import { EXIT } from '../exit-status.ts';
 import { sendWorkingTree } from '../local-run.ts';
 import { jsonLine, plain } from '../output.ts';
 import type { BuildRequest } from '../records.ts';
-import { followAndReport, requestUrl } from '../report-request.ts';
+import { followAndReport } from '../report-request.ts';
+import { requestUrl } from '../request-view.ts';
 import { projectCommand } from '../session.ts';
 import { downloadArtifacts } from './artifacts.ts';
 
