@@ -1,8 +1,8 @@
-// Bundles the sources into one CommonJS file and the client into one module, and lists the files that src/asset.ts serves.
+// Bundles the sources into CommonJS files and the client into one module, and lists the files that src/asset.ts serves.
 import { globSync, statSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { join, relative } from 'node:path';
-import { build, type Plugin } from 'esbuild';
+import { type BuildOptions, build, type Plugin } from 'esbuild';
 import type { Machine } from './strip.ts';
 
 export const root = join(import.meta.dirname, '..');
@@ -27,10 +27,29 @@ const excludedPackages: Plugin = {
   },
 };
 
-/** `sources` are the files that the code was made from. */
-export async function bundle(entry: string): Promise<{ code: Uint8Array; sources: string[] }> {
+/**
+ * The program, which contains the client, and the commands of the server, which src/load-server.ts loads. `sources` are
+ * the files that both were made from.
+ */
+export async function bundle(): Promise<{ program: Uint8Array; server: Uint8Array; sources: string[] }> {
+  const program = await bundleFile('src/main.ts', { external: ['./cli.ts'] });
+  const server = await bundleFile('src/cli.ts', {
+    banner: { js: '(function(exports,require,module,__filename,__dirname){' },
+    footer: { js: '})' },
+  });
+  return {
+    program: program.code,
+    server: server.code,
+    sources: [...new Set([...program.sources, ...server.sources])],
+  };
+}
+
+async function bundleFile(
+  entry: string,
+  options: BuildOptions,
+): Promise<{ code: Uint8Array; sources: string[] }> {
   const result = await build({
-    entryPoints: [entry],
+    entryPoints: [join(root, entry)],
     absWorkingDir: root,
     bundle: true,
     write: false,
@@ -47,15 +66,16 @@ export async function bundle(entry: string): Promise<{ code: Uint8Array; sources
     // CommonJS has no import.meta. Code that needs a file beside its source uses src/asset.ts.
     define: { 'import.meta.dirname': '__dirname' },
     plugins: [excludedPackages],
+    ...options,
   });
   if (result.warnings.length > 0) {
     const texts = result.warnings.map(w => `${w.location?.file}:${w.location?.line}: ${w.text}`);
     throw new Error(`the bundle would behave differently from the sources:\n${texts.join('\n')}`);
   }
-  const sources = Object.values(result.metafile.outputs).flatMap(({ inputs }) =>
+  const sources = Object.values(result.metafile!.outputs).flatMap(({ inputs }) =>
     Object.keys(inputs).filter(path => inputs[path]!.bytesInOutput > 0),
   );
-  return { code: Buffer.from(toAscii(result.outputFiles[0]!.text)), sources };
+  return { code: Buffer.from(toAscii(result.outputFiles![0]!.text)), sources };
 }
 
 /** The version is all that the client takes from package.json. */

@@ -43,7 +43,7 @@ if (help) {
 if (!isMachine(machine)) refuse(`--arch ${machine}: x64 or arm64`);
 const output = resolve(outputGiven);
 const startedAt = performance.now();
-const result = await pack({ entry: join(root, 'src/main.ts'), output, machine, force }).catch(error => {
+const result = await pack({ output, machine, force }).catch(error => {
   console.error(`scripts/build: ${error.message}`);
   process.exit(1);
 });

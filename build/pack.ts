@@ -11,18 +11,19 @@ import { type Machine, machineOf, strip } from './strip.ts';
 
 const sizeLimitBytes = 125_000_000;
 
-export type Packing = { entry: string; output: string; machine: Machine; force: boolean };
+export type Packing = { output: string; machine: Machine; force: boolean };
 type PackInput = { work: string; runtime: string; assets: Record<string, string>; machine: Machine };
 
 /** Makes the executable, unless the existing one was made from the same inputs. */
-export async function pack({ entry, output, machine, force }: Packing): Promise<'made' | 'up to date'> {
-  const { code } = await bundle(entry);
+export async function pack({ output, machine, force }: Packing): Promise<'made' | 'up to date'> {
+  const { program, server } = await bundle();
   const client = await bundleClient();
   const assets = listAssets(machine);
   const runtime = await findRuntime(machine);
   const packers = globSync('*', { cwd: import.meta.dirname }).map(name => join(import.meta.dirname, name));
   const inputs = [
-    code,
+    Buffer.from(program),
+    Buffer.from(server),
     Buffer.from(client),
     JSON.stringify(Object.keys(assets)),
     machine,
@@ -38,10 +39,15 @@ export async function pack({ entry, output, machine, force }: Packing): Promise<
   // Next to the output, so that it can be renamed into place: a running executable cannot be overwritten.
   const work = await mkdtemp(join(dirname(output), '.work-'));
   try {
-    await writeFile(join(work, 'assay.cjs'), code);
-    const clientPath = join(work, 'assay.mjs');
-    await writeFile(clientPath, client);
-    const made = await build({ work, runtime, assets: { ...assets, 'assay.mjs': clientPath }, machine });
+    await writeFile(join(work, 'assay.cjs'), program);
+    for (const [name, content] of [
+      ['server.cjs', server],
+      ['assay.mjs', client],
+    ] as const) {
+      assets[name] = join(work, name);
+      await writeFile(assets[name], content);
+    }
+    const made = await build({ work, runtime, assets, machine });
     await rename(made, output);
   } finally {
     await rm(work, { recursive: true, force: true });

@@ -19,8 +19,8 @@ export type Component = {
 type LockFile = { packages: Record<string, { version: string; license?: string; integrity?: string }> };
 
 /** The packages that the bundle really contains, and what the executable contains besides the bundle. */
-export async function listComponents(entry: string, machine: Machine): Promise<Component[]> {
-  const { sources } = await bundle(entry);
+export async function listComponents(machine: Machine): Promise<Component[]> {
+  const { sources } = await bundle();
   const places = new Set([
     ...sources.filter(path => path.includes('node_modules/')).map(placeOf),
     `node_modules/node-linux-${machine}`,

@@ -23,9 +23,8 @@ type Manifest = { name: string; version: string; license: string };
 /** Makes the archive, which contains one directory of the same name. Returns its path. */
 async function release(machine: Machine, output: string): Promise<string> {
   const manifest: Manifest = JSON.parse(await readFile(join(root, 'package.json'), 'utf8'));
-  const entry = join(root, 'src/main.ts');
   const executable = join(root, 'dist', machine === process.arch ? 'assay' : `assay-${machine}`);
-  await pack({ entry, output: executable, machine, force: false });
+  await pack({ output: executable, machine, force: false });
 
   await mkdir(output, { recursive: true });
   const work = await mkdtemp(join(output, '.release-'));
@@ -38,7 +37,7 @@ async function release(machine: Machine, output: string): Promise<string> {
       await copyFile(join(root, 'systemd', file), join(directory, file));
     for (const file of ['LICENSE', 'CHANGELOG.md', 'README.md'])
       await copyFile(join(root, file), join(directory, file));
-    const components = await listComponents(entry, machine);
+    const components = await listComponents(machine);
     const product = { name: manifest.name, version: manifest.version, licence: manifest.license };
     const texts: Record<string, string> = {
       'assay.bash': completions.bash(line),

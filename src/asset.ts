@@ -12,6 +12,16 @@ export function asset(name: string): Buffer {
   return isSea() ? Buffer.from(getRawAsset(name)) : readFileSync(join(import.meta.dirname, name));
 }
 
+/** For files that build/ makes, which the source tree does not have. */
+export function findAsset(name: string): Buffer | undefined {
+  try {
+    return asset(name);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
+    return undefined;
+  }
+}
+
 type ClientFile = { content: Uint8Array<ArrayBuffer>; sha256: string };
 let client: Promise<ClientFile> | undefined;
 
@@ -25,15 +35,12 @@ export function clientFile(): Promise<ClientFile> {
 }
 
 async function loadClient(): Promise<Uint8Array> {
-  try {
-    return asset('assay.mjs');
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
-    // Not a literal, because the executable must not contain the bundler.
-    const bundler = join(import.meta.dirname, '../build/bundle.ts');
-    const { bundleClient }: { bundleClient(): Promise<Uint8Array> } = await import(bundler);
-    return bundleClient();
-  }
+  const made = findAsset('assay.mjs');
+  if (made) return made;
+  // Not a literal, because the executable must not contain the bundler.
+  const bundler = join(import.meta.dirname, '../build/bundle.ts');
+  const { bundleClient }: { bundleClient(): Promise<Uint8Array> } = await import(bundler);
+  return bundleClient();
 }
 
 let loadedBinding: { path: string; exports: object } | undefined;

@@ -123,6 +123,14 @@ const notSettings = new Set([
 
 export const flagOf = (name: string) => `--${name.toLowerCase().replaceAll('_', '-')}`;
 
+/** Absolute, because Docker needs absolute paths for mounts. `flag` is the value of --data. */
+export function dataDirectoryOf(flag: string | undefined, environment: NodeJS.ProcessEnv): string {
+  const [, defaultValue] = table.find(([name]) => name === 'DATA') as (typeof table)[number];
+  return resolve(
+    flag || environment.ASSAY_DATA || environment.STATE_DIRECTORY?.split(':')[0] || defaultValue,
+  );
+}
+
 /** Flags override variables, and variables override defaults. */
 export function readSettings(
   flags: ReadonlyMap<string, string>,
@@ -198,8 +206,7 @@ export function readSettings(
   return {
     warnings,
     settings: {
-      // Docker needs absolute paths for mounts.
-      data: resolve(given('DATA') ?? (environment.STATE_DIRECTORY?.split(':')[0] || textOf('DATA'))),
+      data: dataDirectoryOf(given('DATA'), environment),
       listen,
       baseUrl,
       filesUrl,

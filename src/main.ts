@@ -13,8 +13,8 @@ else if (isOfClient)
   runCommandLine(clientLine, argv).then(status => {
     process.exitCode = status;
   });
-// Loaded lazily, because loading the server takes longer than many commands of the client.
 else
-  import('./cli.ts').then(async ({ runCommand }) => {
+  import('./load-server.ts').then(async ({ loadServer }) => {
+    const { runCommand } = await loadServer(argv);
     process.exitCode = await runCommand(argv);
   });

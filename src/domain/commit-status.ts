@@ -266,11 +266,12 @@ export function classifyForgeResponse(response: Response, attempts: number): Cla
 }
 
 const MAX_DESCRIPTION = 140;
-const graphemes = new Intl.Segmenter('en', { granularity: 'grapheme' });
 
 /** At most `length` UTF-16 units, never with half of an emoji or a letter without its accent. */
 function cut(text: string, length: number): string {
   if (text.length <= length) return text;
+  // Not kept: few texts are so long, and making one takes 20 ms at the start.
+  const graphemes = new Intl.Segmenter('en', { granularity: 'grapheme' });
   let kept = '';
   for (const { segment } of graphemes.segment(text.slice(0, length + 100))) {
     if (kept.length + segment.length > length - 1) break;

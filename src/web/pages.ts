@@ -10,7 +10,6 @@ import { authorizePages } from './account/authorize.ts';
 import { setUpPages } from './account/setup.ts';
 import { signInPages } from './account/sign-in.ts';
 import { createThrottle } from './account/throttle.ts';
-import { apiReferencePages } from './api-reference.ts';
 import { commandLinePages } from './command-line.ts';
 import { dependenciesPages } from './dependency/dependencies.ts';
 import { dependencyPages } from './dependency/dependency.ts';
@@ -71,7 +70,6 @@ export const routes: readonly Route[] = [
   ...authorizePages,
   ...adminPages,
   ...adminCachePages,
-  ...apiReferencePages,
   ...commandLinePages,
   ...manualPages,
   open(

@@ -53,8 +53,7 @@ export const exitStatus = () => (failures === 0 ? 0 : 1);
 export async function installExecutable(directory: string): Promise<string> {
   const root = join(import.meta.dirname, '../..');
   const built = join(root, 'dist/assay');
-  const entry = join(root, 'src/main.ts');
-  await pack({ entry, output: built, machine: process.arch as Machine, force: false });
+  await pack({ output: built, machine: process.arch as Machine, force: false });
   const installed = join(directory, 'assay');
   copyFileSync(built, installed);
   return installed;

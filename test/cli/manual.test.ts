@@ -10,7 +10,7 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import { root } from '../../build/bundle.ts';
-import { renderText } from '../../src/cli/help.ts';
+import { renderText } from '../../src/cli/manual-text.ts';
 import { commands } from '../../src/cli.ts';
 import { exitMeanings } from '../../src/client/exit-status.ts';
 import { settings } from '../../src/config.ts';
@@ -23,7 +23,8 @@ import { firingOutcomes, ignoredReasons, triggerTypes } from '../../src/domain/t
 import { parseCidrs } from '../../src/domain/webhook/address.ts';
 import { findAccountByEmail } from '../../src/store/accounts.ts';
 import { createAuthorizationCode, findApplicationByClientId } from '../../src/store/applications.ts';
-import { findTopic, parseTopic, searchManual, type Topic, topicNames } from '../../src/web/manual/manual.ts';
+import { findTopic, parseTopic, searchManual, type Topic } from '../../src/web/manual/manual.ts';
+import { topicNames } from '../../src/web/manual/topics.ts';
 import { type Appliance, docker, startAppliance } from '../support/appliance.ts';
 import { busyboxRoot } from '../support/busybox.ts';
 import { parseExact, type Wire } from '../support/client.ts';

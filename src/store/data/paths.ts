@@ -5,6 +5,8 @@ import { join } from 'node:path';
 export const databasePath = (data: string) => join(data, 'assay.db');
 export const lockPath = (data: string) => join(data, 'lock.db');
 export const masterKeyPath = (data: string) => join(data, 'master.key');
+/** What V8 compiled at an earlier start. It may be deleted at any time. */
+export const codeCachePath = (data: string) => join(data, 'code-cache');
 export const tlsDirectory = (data: string) => join(data, 'tls');
 export const buildLogPath = (data: string, id: bigint) => join(data, 'logs', `build-${id}.log`);
 /** What a search reads first: see store/result/log-filter.ts. */

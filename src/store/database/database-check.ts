@@ -29,21 +29,25 @@ export function isDamageError(error: unknown): boolean {
 
 /** Reads the first and the last row of every table and index. A damaged page throws. */
 function readEnds(sqlite: Sqlite): void {
+  for (const query of queriesOfEnds(sqlite)) sqlite.prepare(query).get();
+}
+
+/** Each query reads one row of one table or index, however long it is. */
+export function queriesOfEnds(sqlite: Sqlite): string[] {
   const trees = sqlite
     .prepare(
-      "SELECT type, name, tbl_name AS owner FROM sqlite_schema WHERE type IN ('table', 'index') AND rootpage > 0",
+      "SELECT type, name, tbl_name AS owner, sql FROM sqlite_schema WHERE type IN ('table', 'index') AND rootpage > 0",
     )
-    .all() as { type: 'table' | 'index'; name: string; owner: string }[];
-  for (const { type, name, owner } of trees) {
-    const columns =
-      type === 'table'
-        ? ['rowid']
-        : (sqlite.pragma(`index_info("${name}")`) as { name: string }[]).map(column => `"${column.name}"`);
-    for (const direction of ['ASC', 'DESC'])
-      sqlite
-        .prepare(
-          `SELECT * FROM "${owner}" ORDER BY ${columns.map(column => `${column} ${direction}`).join(', ')} LIMIT 1`,
-        )
-        .get();
-  }
+    .all() as { type: 'table' | 'index'; name: string; owner: string; sql: string | null }[];
+  return trees.flatMap(({ type, name, owner, sql }) => {
+    if (type === 'table')
+      return ['ASC', 'DESC'].map(direction => `SELECT * FROM "${owner}" ORDER BY rowid ${direction} LIMIT 1`);
+    const columns = (sqlite.pragma(`index_info("${name}")`) as { name: string }[]).map(column => column.name);
+    // SQLite uses a partial index only for a query with the same condition.
+    const [condition = ''] = /\bWHERE .*$/s.exec(sql ?? '') ?? [];
+    return ['ASC', 'DESC'].map(
+      direction =>
+        `SELECT * FROM "${owner}" INDEXED BY "${name}" ${condition} ORDER BY ${columns.map(column => `"${column}" ${direction}`).join(', ')} LIMIT 1`,
+    );
+  });
 }

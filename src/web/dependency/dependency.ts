@@ -59,7 +59,7 @@ export const dependencyPages: Route[] = [
     showForm: showDependency,
     done: (visit, started) => ({
       to: hrefOf(visit),
-      message: `Compiling ${listing.format(started.map(({ name }) => name))} again, in this order.`,
+      message: `Compiling ${listing(started.map(({ name }) => name))} again, in this order.`,
     }),
   }),
   form(`${PATH}/attach`, (visit, sent) =>

@@ -91,7 +91,7 @@ export function describeSaved(before: DependencyRecord, after: DependencyRecord)
     const isOne = labels.length === 1 && labels[0] !== 'related dependencies';
     return labels.length === 0
       ? ''
-      : ` The new ${listing.format(labels)} ${isOne ? 'takes' : 'take'} effect with the next ${next}.`;
+      : ` The new ${listing(labels)} ${isOne ? 'takes' : 'take'} effect with the next ${next}.`;
   });
   return `Saved.${after.archive_file_size === null ? '' : sentences.join('')}`;
 }

@@ -20,7 +20,8 @@ export function requireOwner(visit: DependencyVisit): void {
   if (!isOwner(visit)) throw refusal('not_found');
 }
 
-export const listing = new Intl.ListFormat('en');
+/** "one, two, and three" */
+export const listing = (names: readonly string[]) => new Intl.ListFormat('en').format(names);
 
 /** Names of dependencies, linked if the visitor can see them. */
 export function linksTo({ caller }: DependencyVisit, some: readonly Dependency[]): Html {

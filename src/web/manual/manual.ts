@@ -1,43 +1,12 @@
-// The manual: loads its topics from the Markdown files of this folder on first use, and searches them. pages.ts shows
-// them in the browser; `assay help TOPIC` prints them.
+// The manual: parses its topics on first use, and searches them. views.ts shows them in the browser; `assay help TOPIC`
+// prints them.
 
 import { Marked, type MarkedToken, type Token, type Tokens } from 'marked';
-import { asset } from '../../asset.ts';
 import { flagOf, settings } from '../../config.ts';
 import { cookbook, findRecipe, type Recipe } from '../../domain/cookbook.ts';
 import { errorTable } from '../../domain/refusal.ts';
 import { postReceiveScript } from '../../domain/trigger/post-receive.ts';
-
-/** The topics in the order they are listed. Each is the Markdown file of that name. */
-export const topicGroups: readonly { title: string; names: readonly string[] }[] = [
-  { title: 'Start', names: ['concepts', 'install', 'first-project', 'client'] },
-  {
-    title: 'Builds',
-    names: [
-      'suites',
-      'repositories',
-      'triggers',
-      'schedules',
-      'local-runs',
-      'dependencies',
-      'cookbook',
-      'postgresql',
-      'images',
-      'caches',
-      'artifacts',
-      'tests',
-      'changes',
-      'search',
-    ],
-  },
-  { title: 'Integrate', names: ['api', 'webhooks', 'statuses', 'firehose', 'oauth'] },
-  {
-    title: 'Operate',
-    names: ['settings', 'reverse-proxy', 'backup', 'security', 'troubleshooting'],
-  },
-];
-
-export const topicNames: readonly string[] = topicGroups.flatMap(({ names }) => names);
+import { readTopic, topicNames } from './topics.ts';
 
 /** A heading and the text up to the next one. The first section has the title of the topic. */
 type Section = { id: string; title: string; depth: number; lines: string[] };
@@ -55,7 +24,7 @@ const loaded = new Map<string, Topic>();
 
 export function findTopic(name: string): Topic | undefined {
   if (!topicNames.includes(name)) return undefined;
-  const topic = loaded.get(name) ?? parseTopic(name, asset(`web/manual/${name}.md`).toString('utf8'));
+  const topic = loaded.get(name) ?? parseTopic(name, readTopic(name));
   loaded.set(name, topic);
   return topic;
 }

@@ -17,6 +17,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { createAccount, listAccounts } from '../../../src/store/accounts.ts';
 import { createDataDirectory, DataError, lockDataDirectory, openData } from '../../../src/store/data/data.ts';
+import { queriesOfEnds } from '../../../src/store/database/database-check.ts';
 import { openSqlite } from '../../../src/store/database/db.ts';
 import { temporaryDirectory } from '../../cli/program.ts';
 
@@ -211,6 +212,22 @@ test('a large database is refused if the first or last page of a table is damage
   const bytes = readFileSync(made.database);
   overwrite(made.database, Math.floor(bytes.indexOf('user-399@example.comuser') / 4096) * 4096, 4096);
   refuses(made.data, /assay\.db is damaged/);
+});
+
+test('the check of a large database sorts no table: each query reads one end of a table or index', () => {
+  using made = madeDirectory();
+  const sqlite = openSqlite(made.database, { readonly: true });
+  const queries = queriesOfEnds(sqlite);
+  assert.ok(queries.some(query => query.includes('builds_waiting')));
+  for (const query of queries) {
+    const plan = sqlite.prepare(`EXPLAIN QUERY PLAN ${query}`).all() as { detail: string }[];
+    assert.deepEqual(
+      plan.filter(({ detail }) => !detail.startsWith('SCAN ') && !detail.startsWith('SEARCH ')),
+      [],
+      query,
+    );
+  }
+  sqlite.close();
 });
 
 test('a database of a newer Assay is refused in one line with advice', () => {

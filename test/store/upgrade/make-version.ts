@@ -26,7 +26,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { startGitHost } from '../../../src/demo/git-host.ts';
 import { identityOf } from '../../../src/store/appliance.ts';
-import { databasePath, tlsDirectory } from '../../../src/store/data/paths.ts';
+import { codeCachePath, databasePath, tlsDirectory } from '../../../src/store/data/paths.ts';
 import { openSqlite } from '../../../src/store/database/db.ts';
 import { steps } from '../../../src/store/database/migrations.ts';
 import { version } from '../../../src/version.ts';
@@ -141,6 +141,7 @@ async function make(): Promise<void> {
     answers,
   };
   writeFileSync(join(place, RECORDING), JSON.stringify(recording, null, 1));
+  rmSync(codeCachePath(data), { force: true });
   checkNothingOfThisMachine();
   const archive = archiveOf(`${version}-schema-${steps.length}`);
   execFileSync(

@@ -12,7 +12,8 @@ import { hashPassword } from '../../../src/domain/secret.ts';
 import { createLog } from '../../../src/log.ts';
 import { createAccount } from '../../../src/store/accounts.ts';
 import { render } from '../../../src/web/manual/html.ts';
-import { listTopics, parseTopic, type Topic, topicNames } from '../../../src/web/manual/manual.ts';
+import { listTopics, parseTopic, type Topic } from '../../../src/web/manual/manual.ts';
+import { topicNames } from '../../../src/web/manual/topics.ts';
 import { launchBrowser, openBrowser, signIn } from '../../support/browser.ts';
 
 const PASSWORD = 'correct horse battery';

@@ -2,11 +2,10 @@
 // definitions that handle requests.
 
 import { html, raw } from 'hono/html';
-import type { ResponseSpec } from '../api/endpoint.ts';
-import { curlExample, type DocumentedEndpoint, print, responseExample } from '../api/examples.ts';
-import { type DescribedFields, oauthEndpoints } from '../api/oauth-operations.ts';
-import { accessDescriptions, errorStatusesOf, operationId, tagOf } from '../api/openapi.ts';
-import { asset } from '../asset.ts';
+import type { ResponseSpec } from '../../api/endpoint.ts';
+import { curlExample, type DocumentedEndpoint, print, responseExample } from '../../api/examples.ts';
+import { type DescribedFields, oauthEndpoints } from '../../api/oauth-operations.ts';
+import { accessDescriptions, errorStatusesOf, operationId, tagOf } from '../../api/openapi.ts';
 import {
   type EventType,
   eventDescriptions,
@@ -14,17 +13,17 @@ import {
   eventTypes,
   type StreamEvents,
   webhookHeaders,
-} from '../contract/events.ts';
-import { exampleOf } from '../contract/examples.ts';
-import type { JsonSchema } from '../contract/wire.ts';
-import { filterBox, pageHead } from './frame/components.ts';
-import { open, type Route } from './frame/route.ts';
-import type { Html } from './frame/visit.ts';
-import { render } from './manual/html.ts';
-import { parseTopic, type Topic } from './manual/manual.ts';
+} from '../../contract/events.ts';
+import { exampleOf } from '../../contract/examples.ts';
+import type { JsonSchema } from '../../contract/wire.ts';
+import { filterBox, pageHead } from '../frame/components.ts';
+import type { Guest, Html, View } from '../frame/visit.ts';
+import { render } from './html.ts';
+import { parseTopic, type Topic } from './manual.ts';
+import { readTopic } from './topics.ts';
 
-export const apiReferencePages: Route[] = [
-  open('/ui/api', ({ site, url }) => ({
+export function showReference({ site, url }: Guest): View {
+  return {
     title: 'API reference',
     section: 'api',
     styles: ['manual.css', 'reference.css'],
@@ -34,8 +33,8 @@ export const apiReferencePages: Route[] = [
       site.services.baseUrl,
       url.searchParams.get('q') ?? '',
     ),
-  })),
-];
+  };
+}
 
 /** An entry that the filter shows or hides. */
 type Item = { text: string; html: Html };
@@ -74,7 +73,7 @@ const renderItem = ({ text, html: content }: Item) =>
 
 /** The sections of the manual's topic “API basics”, with the address of this server. */
 function listBasics(baseUrl: string): Group[] {
-  const markdown = asset('web/manual/api.md').toString('utf8').replaceAll('https://localhost:8443', baseUrl);
+  const markdown = readTopic('api').replaceAll('https://localhost:8443', baseUrl);
   const topic = parseTopic('api', markdown);
   const starts = topic.tokens.flatMap((token, at) => (token.type === 'heading' ? [at] : []));
   return topic.sections
