@@ -775,6 +775,26 @@ CREATE INDEX builds_passed ON builds (suite_id, id, started_at, finished_at) WHE
 CREATE INDEX build_reports_suite ON build_reports (suite_id, local, build_id);
 `;
 
+/** What the pages keep for each account: the theme, the time zone, where it is signed in, and links to the wall screen. */
+const choicesOfAccounts = `
+ALTER TABLE accounts ADD COLUMN theme TEXT NOT NULL DEFAULT 'system';
+ALTER TABLE accounts ADD COLUMN time_zone TEXT NOT NULL DEFAULT '';
+ALTER TABLE sessions ADD COLUMN used_at INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE sessions ADD COLUMN user_agent TEXT NOT NULL DEFAULT '';
+ALTER TABLE sessions ADD COLUMN address TEXT NOT NULL DEFAULT '';
+UPDATE sessions SET used_at = created_at;
+CREATE INDEX sessions_account ON sessions (account_id);
+CREATE TABLE wall_links (
+  id INTEGER PRIMARY KEY NOT NULL,
+  account_id INTEGER NOT NULL REFERENCES accounts (id) ON DELETE CASCADE,
+  name TEXT NOT NULL,
+  token_digest BLOB NOT NULL UNIQUE,
+  created_at INTEGER NOT NULL,
+  used_at INTEGER
+) STRICT;
+CREATE INDEX wall_links_account ON wall_links (account_id, id);
+`;
+
 type Step = string | ((sqlite: Database.Database) => void);
 
 export const steps: readonly Step[] = [
@@ -794,4 +814,5 @@ export const steps: readonly Step[] = [
   resultsOfBuilds,
   compilesOfDependencies,
   clientAndSnapshots,
+  choicesOfAccounts,
 ];

@@ -16,6 +16,7 @@ import type { StatusOptions, StatusReport } from '../../domain/commit-status.ts'
 import type { DeployState } from '../../domain/deploy.ts';
 import type { TestCounts } from '../../domain/result/test-result.ts';
 import type { SubmoduleSetting } from '../../domain/submodules.ts';
+import type { Theme } from '../../domain/theme.ts';
 import type {
   FiringOutcome,
   RequestTrigger,
@@ -47,6 +48,9 @@ export const accounts = sqliteTable(
     invitedById: int64('invited_by_id').references((): AnySQLiteColumn => accounts.id, {
       onDelete: 'set null',
     }),
+    theme: text('theme').$type<Theme>().notNull().default('system'),
+    /** An IANA name. Empty for the one of the browser. */
+    timeZone: text('time_zone').notNull().default(''),
   },
   table => [index('accounts_invited_by').on(table.invitedById)],
 );
@@ -59,14 +63,37 @@ export const signInLinks = sqliteTable('sign_in_links', {
   expiresAt: instant('expires_at').notNull(),
 });
 
-export const sessions = sqliteTable('sessions', {
-  tokenDigest: digest('token_digest').primaryKey(),
-  accountId: int64('account_id')
-    .notNull()
-    .references(() => accounts.id, { onDelete: 'cascade' }),
-  createdAt: createdAt(),
-  expiresAt: instant('expires_at').notNull(),
-});
+export const sessions = sqliteTable(
+  'sessions',
+  {
+    tokenDigest: digest('token_digest').primaryKey(),
+    accountId: int64('account_id')
+      .notNull()
+      .references(() => accounts.id, { onDelete: 'cascade' }),
+    createdAt: createdAt(),
+    expiresAt: instant('expires_at').notNull(),
+    usedAt: instant('used_at').notNull().default(0),
+    userAgent: text('user_agent').notNull().default(''),
+    address: text('address').notNull().default(''),
+  },
+  table => [index('sessions_account').on(table.accountId)],
+);
+
+/** Links that show the wall screen of an account without a sign-in. */
+export const wallLinks = sqliteTable(
+  'wall_links',
+  {
+    id: id(),
+    accountId: int64('account_id')
+      .notNull()
+      .references(() => accounts.id, { onDelete: 'cascade' }),
+    name: text('name').notNull(),
+    tokenDigest: digest('token_digest').notNull().unique(),
+    createdAt: createdAt(),
+    usedAt: instant('used_at'),
+  },
+  table => [index('wall_links_account').on(table.accountId, table.id)],
+);
 
 export const applications = sqliteTable(
   'applications',

@@ -1,0 +1,4 @@
+// The colours of the pages, which each account chooses.
+
+export const themes = ['system', 'light', 'dark'] as const;
+export type Theme = (typeof themes)[number];
