@@ -64,6 +64,8 @@ ${
             relativeTime(cache.usedAt),
             actionButton(formTo(visit, `${PATH}/${cache.suiteId}/empty`), 'Empty', {
               confirm: `Empty the cache of ${cache.suiteName} in ${cache.projectName}?`,
+              yes: 'Empty cache',
+              no: 'Keep cache',
             }),
           ],
         })),

@@ -154,7 +154,9 @@ function renderDeploys(visit: Visit): Html {
     relativeTime(deploy.startedAt ?? deploy.createdAt),
     deploy.cancelBecause === null
       ? actionButton(formTo(visit, `${PATH}/deploys/${deploy.id}/cancel`), 'Cancel', {
-          confirm: `Cancel the deploy of ${projectName}? A push that has already arrived is not undone.`,
+          confirm: `Stop the deploy of ${projectName}? A push that has already arrived is not undone.`,
+          yes: 'Stop deploy',
+          no: 'Keep deploying',
         })
       : html`<span class="quiet">Canceling</span>`,
   ]);
@@ -272,7 +274,7 @@ ${checkBox(change, { name: 'admin', label: 'Administrator' })}`,
 })}
 <section class="panel danger" aria-labelledby="reset"><h2 id="reset">Reset password and API key</h2>
 <p>The old password and key stop working at once. Sign-in links, sessions and OAuth tokens of the account end.</p>
-${actionButton(formTo(visit, `${here}/reset`), 'Reset', { tone: 'danger', confirm: `Reset the password and the API key of ${account.email}?` })}
+${actionButton(formTo(visit, `${here}/reset`), 'Reset', { tone: 'danger', confirm: `Reset the password and the API key of ${account.email}?`, yes: 'Reset both', no: 'Keep both' })}
 </section>`,
   };
 }

@@ -44,7 +44,7 @@ function showApplications(visit: Visit): View {
     body: html`${pageHead('Applications', { actions: linkButton(`${PATH}/new`, 'New application', 'primary') })}
 <section class="panel" aria-labelledby="api-key"><h2 id="api-key">API key</h2>
 <p>Scripts sign in with your email and this key as HTTP Basic credentials. ${visit.account.apiKeyDigest === null ? 'You have no key yet.' : 'You have a key, which cannot be shown again. A new key replaces it.'}</p>
-${actionButton(formTo(visit, `${PATH}/api-key`), 'New API key', visit.account.apiKeyDigest === null ? {} : { confirm: 'The old API key stops working at once. Create a new one?' })}
+${actionButton(formTo(visit, `${PATH}/api-key`), 'New API key', visit.account.apiKeyDigest === null ? {} : { confirm: 'Create a new API key? The old one stops working at once.', yes: 'Create new API key', no: 'Keep old key' })}
 </section>
 <section aria-labelledby="registered"><h2 id="registered">Registered applications</h2>${renderApplications(visit, listApplications(db, visit.account.id))}</section>
 <section aria-labelledby="granted"><h2 id="granted">Granted access</h2>${renderTokens(visit)}</section>`,
@@ -64,11 +64,15 @@ function renderApplications(visit: Visit, applications: readonly Application[]):
           application.clientSecretDigest === null
             ? ''
             : actionButton(formTo(visit, `${PATH}/${application.id}/secret`), 'New secret', {
-                confirm: 'The old client secret stops working at once. Create a new one?',
+                confirm: 'Create a new client secret? The old one stops working at once.',
+                yes: 'Create new secret',
+                no: 'Keep old secret',
               })
         }${actionButton(formTo(visit, `${PATH}/${application.id}/delete`), 'Delete', {
           tone: 'danger',
           confirm: `Delete ${application.name}? All access granted to it ends.`,
+          yes: 'Delete application',
+          no: 'Keep application',
         })}</div>`,
       ],
     })),
@@ -93,6 +97,8 @@ function renderTokens(visit: Visit): Html {
         actionButton(formTo(visit, `${PATH}/tokens/${token.id}/revoke`), 'Revoke', {
           tone: 'danger',
           confirm: `Revoke the access of ${application.name}?`,
+          yes: 'Revoke access',
+          no: 'Keep access',
         }),
       ],
     })),

@@ -101,12 +101,12 @@ document.addEventListener('keydown', event => {
 });
 
 /**
- * Asks in a dialog. The button that confirms has the label of the form's own button.
+ * Asks in a dialog. The focus begins on the answer that changes nothing; Escape gives the same answer.
  * @param {string} question
- * @param {string} confirmLabel
+ * @param {{ yes: string, no: string }} labels
  * @returns {Promise<boolean>}
  */
-function confirmInDialog(question, confirmLabel) {
+function confirmInDialog(question, labels) {
   const dialog = document.createElement('dialog');
   const text = document.createElement('p');
   text.id = 'question';
@@ -117,8 +117,8 @@ function confirmInDialog(question, confirmLabel) {
   form.className = 'buttons';
   /** @type {[value: string, label: string, look: string][]} */
   const choices = [
-    ['', 'Back', 'plain'],
-    ['yes', confirmLabel, 'danger'],
+    ['', labels.no, 'plain'],
+    ['yes', labels.yes, 'danger'],
   ];
   for (const [value, label, look] of choices) {
     const button = document.createElement('button');
@@ -141,10 +141,10 @@ function confirmInDialog(question, confirmLabel) {
 document.addEventListener('submit', async event => {
   const form = event.target;
   if (!(form instanceof HTMLFormElement)) return;
-  const question = form.dataset.confirm;
+  const { confirm: question, yes = 'Continue', no = 'Back' } = form.dataset;
   if (!question || form.dataset.confirmed) return;
   event.preventDefault();
-  if (!(await confirmInDialog(question, event.submitter?.textContent ?? 'Continue'))) return;
+  if (!(await confirmInDialog(question, { yes, no }))) return;
   form.dataset.confirmed = 'yes';
   // Its part of the page may have been replaced meanwhile, and a form outside of the document cannot be sent.
   if (!form.isConnected) {

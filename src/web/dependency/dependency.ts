@@ -23,7 +23,7 @@ import {
   propertyList,
   relativeTime,
 } from '../frame/components.ts';
-import { actionButton, formTo, renderForm, submitButton } from '../frame/form.ts';
+import { actionButton, type Confirmation, formTo, renderForm, submitButton } from '../frame/form.ts';
 import { respondChanges } from '../frame/page-stream.ts';
 import { action, form, orShowAgain, page, type Route, upload } from '../frame/route.ts';
 import { stateBadge } from '../frame/state.ts';
@@ -188,14 +188,16 @@ function renderSizes(visit: DependencyVisit): Html {
 function headButtons(visit: DependencyVisit): Html[] {
   const { dependency } = visit.found;
   const { db } = visit.services;
-  const button = (rest: string, label: string, options = {}) =>
+  const button = (rest: string, label: string, options: Parameters<typeof actionButton>[2] = {}) =>
     actionButton(formTo(visit, hrefOf(visit, rest)), label, options);
   return [
     ...(isUnfinished(dependency) && !dependency.cancelRequested
       ? [
           button('/cancel', 'Cancel', {
             tone: 'danger',
-            confirm: 'Cancel this compile? The last successful compile stays in use.',
+            confirm: 'Stop this compile? The last successful compile stays in use.',
+            yes: 'Stop compile',
+            no: 'Keep compiling',
           }),
         ]
       : []),
@@ -206,7 +208,13 @@ function headButtons(visit: DependencyVisit): Html[] {
         ]
       : []),
     ...(!dependency.shared && dependency.artifactHash !== null
-      ? [button('/share', 'Share', { confirm: 'Let every account on this server use this dependency?' })]
+      ? [
+          button('/share', 'Share', {
+            confirm: 'Let every account on this server use this dependency?',
+            yes: 'Share',
+            no: 'Keep private',
+          }),
+        ]
       : []),
     ...(dependency.shared
       ? [button('/unshare', 'Stop sharing', unshareQuestion(countUsesByOthers(db, dependency)))]
@@ -272,7 +280,7 @@ function renderConfiguration(visit: DependencyVisit): Html {
 }
 
 /** Asks only if other accounts use it. */
-function unshareQuestion(uses: ReturnType<typeof countUsesByOthers>): { confirm?: string } {
+function unshareQuestion(uses: ReturnType<typeof countUsesByOthers>): Confirmation {
   const counts = [
     ...(uses.suites > 0 ? [countOf(uses.suites, 'suite')] : []),
     ...(uses.dependencies > 0
@@ -283,5 +291,7 @@ function unshareQuestion(uses: ReturnType<typeof countUsesByOthers>): { confirm?
   const verb = uses.suites + uses.dependencies === 1 ? 'uses it and keeps' : 'use it and keep';
   return {
     confirm: `Stop sharing it? ${counts.join(' and ')} of other accounts ${verb} the present version.`,
+    yes: 'Stop sharing',
+    no: 'Keep sharing',
   };
 }

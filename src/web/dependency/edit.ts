@@ -104,6 +104,6 @@ function renderDelete(visit: DependencyVisit): Html {
 ${
   isUsed
     ? html`<p>This dependency is in use. First detach it from all suites and related dependencies.</p>`
-    : html`<p>This also deletes its archive and the compiled files.</p>${actionButton(formTo(visit, hrefOf(visit, '/delete')), 'Delete', { tone: 'danger', confirm: `Delete ${dependency.name} and its archive?` })}`
+    : html`<p>This also deletes its archive and the compiled files.</p>${actionButton(formTo(visit, hrefOf(visit, '/delete')), 'Delete', { tone: 'danger', confirm: `Delete ${dependency.name} and its archive?`, yes: 'Delete dependency', no: 'Keep dependency' })}`
 }</section>`;
 }

@@ -55,13 +55,23 @@ export function formTo(
   };
 }
 
+/**
+ * What a dialog asks before the form is sent, and the labels of its two answers: `no` changes nothing. Without scripts
+ * the form is sent at once.
+ */
+export type Confirmation = { confirm: string; yes: string; no: string } | { confirm?: undefined };
+
 /** The form element. Errors of fields that it does not show appear at its top. */
 export function renderForm(
   form: Form,
-  options: { fields: Html | Html[]; submit: Html | Html[]; className?: string; confirm?: string },
+  options: { fields: Html | Html[]; submit: Html | Html[]; className?: string } & Confirmation,
 ): Html {
   const problems = form.otherErrors();
-  return html`<form method="post" action="${form.action}" class="${options.className ?? 'form'}"${options.confirm ? html` data-confirm="${options.confirm}"` : ''}>
+  const question =
+    options.confirm === undefined
+      ? ''
+      : html` data-confirm="${options.confirm}" data-yes="${options.yes}" data-no="${options.no}"`;
+  return html`<form method="post" action="${form.action}" class="${options.className ?? 'form'}"${question}>
 ${form.csrf ? html`<input type="hidden" name="csrf" value="${form.csrf}">` : ''}
 ${problems.length > 0 ? html`<div class="flash failed" role="alert">${problems.join(' ')}</div>` : ''}
 ${options.fields}
@@ -207,16 +217,17 @@ export function submitButton(label: string, tone: 'primary' | 'plain' | 'danger'
   return html`<button class="button ${tone}" type="submit">${label}</button>`;
 }
 
-/** A form with a single button. `confirm` is asked first if scripts run. */
+/** A form with a single button. */
 export function actionButton(
   form: Form,
   label: string,
-  options: { tone?: 'primary' | 'plain' | 'danger'; confirm?: string } = {},
+  options: { tone?: 'primary' | 'plain' | 'danger' } & Confirmation = {},
 ): Html {
+  const { tone = 'plain', ...question } = options;
   return renderForm(form, {
     className: 'inline',
-    ...(options.confirm !== undefined && { confirm: options.confirm }),
+    ...question,
     fields: [],
-    submit: submitButton(label, options.tone ?? 'plain'),
+    submit: submitButton(label, tone),
   });
 }

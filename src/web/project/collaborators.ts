@@ -77,7 +77,12 @@ function renderActions(
   return html`<div class="row">${invited.has(BigInt(id)) ? actionButton(formTo(visit, `${path}/invitation`), 'New link') : ''}${actionButton(
     formTo(visit, `${path}/delete`),
     'Remove',
-    { tone: 'danger', confirm: `Remove ${email} from this project?` },
+    {
+      tone: 'danger',
+      confirm: `Remove ${email} from this project?`,
+      yes: 'Remove collaborator',
+      no: 'Keep collaborator',
+    },
   )}</div>`;
 }
 

@@ -12,6 +12,7 @@ import { respondRedirect } from '../frame/layout.ts';
 import { form, page, type Route } from '../frame/route.ts';
 import { stateBadge } from '../frame/state.ts';
 import type { Html, View, Visit } from '../frame/visit.ts';
+import { stopQuestion } from '../result/build-frame.ts';
 import { renderRuleResults } from '../suite/rule-results.ts';
 import { rerunBuilds } from './build.ts';
 import { renderDeployForm } from './deploys.ts';
@@ -136,7 +137,7 @@ function buildCells(visit: CommitVisit, build: Build, isCurrent: boolean): (Html
       ? isCurrent
         ? actionButton(formTo(visit, `${path}/rerun`), 'Rerun')
         : ''
-      : actionButton(formTo(visit, `${path}/cancel`), 'Cancel'),
+      : actionButton(formTo(visit, `${path}/cancel`), 'Cancel', stopQuestion(build)),
   ];
 }
 

@@ -90,7 +90,11 @@ function deployCells(visit: ProjectVisit, deploy: Deploy, commit: CommitHead | u
 function renderCancel(visit: ProjectVisit, { id, state, cancelBecause }: Deploy): Html | string {
   if (!UNFINISHED_DEPLOYS.includes(state)) return '';
   if (cancelBecause !== null) return html`<span class="quiet">Canceling</span>`;
-  return actionButton(formTo(visit, projectPath(visit, `/deploys/${id}/cancel`)), 'Cancel');
+  return actionButton(formTo(visit, projectPath(visit, `/deploys/${id}/cancel`)), 'Cancel', {
+    confirm: 'Stop this deploy? A push that has already arrived is not undone.',
+    yes: 'Stop deploy',
+    no: 'Keep deploying',
+  });
 }
 
 /** Deploys `commit`, or one of the newest commits that the user chooses. */

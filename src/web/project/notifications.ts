@@ -122,6 +122,8 @@ function notificationCells(visit: ProjectVisit, item: NotificationRecord): (Html
         ? actionButton(formTo(visit, `${path}/delete`), 'Delete', {
             tone: 'danger',
             confirm: `Delete the notification to ${receiver}? Pending deliveries are dropped.`,
+            yes: 'Delete notification',
+            no: 'Keep notification',
           })
         : ''
     }</div>`,

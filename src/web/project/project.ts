@@ -141,7 +141,11 @@ ${request.error === undefined ? '' : html`<p class="why">${request.error}</p>`}
 }
 
 const renderCancel = (visit: ProjectVisit, request: RequestRecord) =>
-  actionButton(formTo(visit, projectPath(visit, `/build_requests/${request.id_str}/cancel`)), 'Cancel');
+  actionButton(formTo(visit, projectPath(visit, `/build_requests/${request.id_str}/cancel`)), 'Cancel', {
+    confirm: 'Stop all builds of this request? Their logs are kept.',
+    yes: 'Stop builds',
+    no: 'Keep running',
+  });
 
 const noRequests = { title: 'No build requests yet', text: 'Each build that you start is listed here.' };
 const noLocalRuns = {

@@ -77,6 +77,8 @@ const deleteButton = (visit: ProjectVisit, { id, name }: DeployStrategy) =>
   actionButton(formTo(visit, projectPath(visit, `/deploy_strategies/${id}/delete`)), 'Delete', {
     tone: 'danger',
     confirm: `Delete the deploy strategy ${name}? Its deploys stay visible.`,
+    yes: 'Delete strategy',
+    no: 'Keep strategy',
   });
 
 const strategyFields = (form: Form) =>

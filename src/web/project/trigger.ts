@@ -175,7 +175,7 @@ ${propertyList([
   ['Address', copyText(hook.url, 'Copy address')],
   [
     'Secret',
-    html`<div>shown once, when it was created ${actionButton(formTo(visit, triggerPath(visit, '/secret')), 'New secret', { confirm: 'Create a new secret? The old one is accepted for 24 hours more.' })}</div>`,
+    html`<div>shown once, when it was created ${actionButton(formTo(visit, triggerPath(visit, '/secret')), 'New secret', { confirm: 'Create a new secret? The old one is accepted for 24 hours more.', yes: 'Create new secret', no: 'Keep old secret' })}</div>`,
   ],
 ])}${renderForgeSetup(visit, hook)}</section>`;
 
@@ -271,7 +271,7 @@ function renderSettings(visit: TriggerVisit, record: TriggerRecord): Html {
 
 const renderDelete = (visit: TriggerVisit, { name }: TriggerRecord): Html =>
   html`<section class="panel danger" aria-labelledby="delete-head"><h2 id="delete-head">Delete</h2><p>Its history is deleted too. The builds that it started stay.</p>
-${actionButton(formTo(visit, triggerPath(visit, '/delete')), 'Delete trigger', { tone: 'danger', confirm: `Delete the trigger ${name} and its history?` })}</section>`;
+${actionButton(formTo(visit, triggerPath(visit, '/delete')), 'Delete trigger', { tone: 'danger', confirm: `Delete the trigger ${name} and its history?`, yes: 'Delete trigger', no: 'Keep trigger' })}</section>`;
 
 function followTrigger(visit: TriggerVisit): Response {
   const { db } = visit.services;

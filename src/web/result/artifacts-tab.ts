@@ -123,7 +123,9 @@ ${
   isOwner(visit) && isFinishedBuild(build.buildState)
     ? actionButton(form('artifacts/delete'), 'Delete', {
         tone: 'danger',
-        confirm: `Delete all artifacts of this build? Its log and its test results stay.`,
+        confirm: 'Delete all artifacts of this build? Its log and its test results stay.',
+        yes: 'Delete artifacts',
+        no: 'Keep artifacts',
       })
     : ''
 }</div></div>`;

@@ -130,7 +130,7 @@ function buildButtons(visit: BuildVisit, newest: readonly Build[]): Html[] {
       : [
           actionButton(formTo(visit, `${href}/cancel`), 'Cancel', {
             tone: 'danger',
-            confirm: 'Cancel this build? Its log is kept.',
+            ...stopQuestion(build),
           }),
         ];
   const bad = newest.filter(one => isRerunCandidate(one.buildState));
@@ -141,6 +141,12 @@ function buildButtons(visit: BuildVisit, newest: readonly Build[]): Html[] {
     actionButton(formTo(visit, `${href}/rerun`), 'Rerun'),
   ];
 }
+
+/** What is asked before a build is canceled. */
+export const stopQuestion = ({ buildState, suiteName }: Pick<Build, 'buildState' | 'suiteName'>) =>
+  buildState === 'enqueued'
+    ? { confirm: `Cancel ${suiteName} before it starts?`, yes: 'Cancel build', no: 'Keep waiting' }
+    : { confirm: `Stop ${suiteName}? Its log is kept.`, yes: 'Stop build', no: 'Keep running' };
 
 /** Whether a reader asks why it did not pass. */
 export const hasFailed = ({ buildState }: Pick<Build, 'buildState'>) =>

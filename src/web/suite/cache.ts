@@ -40,7 +40,7 @@ ${
             : html`${relativeTime(cache.emptiedAt)}, ${cache.emptiedBecause ?? ''}`,
         ],
       ])}
-${actionButton(formTo(visit, suitePath(visit, '/cache/empty')), 'Empty cache', { confirm: `Empty the cache of ${found.suite.name}?` })}`
+${actionButton(formTo(visit, suitePath(visit, '/cache/empty')), 'Empty cache', { confirm: `Empty the cache of ${found.suite.name}?`, yes: 'Empty cache', no: 'Keep cache' })}`
     : html`<p class="quiet">The cache is empty. No build has used it yet.</p>`
 }`;
 }

@@ -66,7 +66,7 @@ function dependencyCells(visit: SuiteVisit, dependency: UsedDependency, isLast: 
       ? html`<span class="quiet">No longer shared (${relativeTime(dependency.kept.createdAt, visit.services.db.now())}): the suite keeps the version that it had</span>`
       : stateBadge(marketplaceState(dependency)),
     html`<code>${dependency.prefix}</code>`,
-    html`<div class="row">${isLast ? '' : actionButton(formTo(visit, `${path}/last`), 'Move to the end')}${actionButton(formTo(visit, `${path}/delete`), 'Detach', { tone: 'danger', confirm: dependency.kept ? `Detach ${dependency.name}? It is no longer shared, so you cannot attach it again.` : `Detach ${dependency.name}?` })}</div>`,
+    html`<div class="row">${isLast ? '' : actionButton(formTo(visit, `${path}/last`), 'Move to the end')}${actionButton(formTo(visit, `${path}/delete`), 'Detach', { tone: 'danger', confirm: dependency.kept ? `Detach ${dependency.name}? It is no longer shared, so you cannot attach it again.` : `Detach ${dependency.name}?`, yes: 'Detach', no: 'Keep attached' })}</div>`,
   ];
 }
 

@@ -36,7 +36,7 @@ ${
     ? ''
     : html`<ul class="rule-list">${rules.map(
         rule =>
-          html`<li><span>${renderRule(rule as Rule)}</span>${actionButton(formTo(visit, suitePath(visit, `/rules/${rule.id}/delete`)), 'Remove', { tone: 'danger', confirm: 'Remove this rule?' })}</li>`,
+          html`<li><span>${renderRule(rule as Rule)}</span>${actionButton(formTo(visit, suitePath(visit, `/rules/${rule.id}/delete`)), 'Remove', { tone: 'danger', confirm: 'Remove this rule?', yes: 'Remove rule', no: 'Keep rule' })}</li>`,
       )}</ul>`
 }
 <h3>Add a rule</h3>

@@ -52,7 +52,7 @@ function showSuite(visit: SuiteVisit): View {
 <section class="panel" aria-labelledby="cache"><h2 id="cache">Cache</h2>${renderCache(visit)}</section>
 <section class="panel danger" aria-labelledby="delete"><h2 id="delete">Delete this suite</h2>
 <p>This also deletes its variables and rules. Its builds stay visible.</p>
-${actionButton(formTo(visit, suitePath(visit, '/delete')), 'Delete suite', { tone: 'danger', confirm: `Delete the suite ${suite.name}?` })}
+${actionButton(formTo(visit, suitePath(visit, '/delete')), 'Delete suite', { tone: 'danger', confirm: `Delete the suite ${suite.name}?`, yes: 'Delete suite', no: 'Keep suite' })}
 </section>
 </div>`,
   });

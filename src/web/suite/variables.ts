@@ -74,6 +74,8 @@ function variableCells(visit: SuiteVisit, variable: SealedVariable, isRevealed: 
       {
         tone: 'danger',
         confirm: `Remove the variable ${name}?`,
+        yes: 'Remove variable',
+        no: 'Keep variable',
       },
     )}</div>`,
   ];

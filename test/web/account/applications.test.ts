@@ -50,7 +50,7 @@ describe('applications and administration', { timeout: 600_000 }, () => {
     await person.go('/ui/applications');
     await person.inspect('applications-empty');
     await page.getByRole('button', { name: 'New API key' }).click();
-    await accept(person, 'Back');
+    await accept(person, 'Keep old key');
     assert.equal(await whoami(owner.as), 200);
     await page.getByRole('button', { name: 'New API key' }).click();
     await accept(person, 'New API key');
@@ -211,7 +211,7 @@ describe('applications and administration', { timeout: 600_000 }, () => {
     await person.go('/ui/admin');
     const row = page.locator('#pushing').getByRole('row', { name: /Deploying/ });
     await row.getByRole('button', { name: 'Cancel' }).click();
-    await accept(person, 'Cancel');
+    await accept(person, 'Stop deploy');
     await row.getByText('Canceling').waitFor();
     await person.inspect('administration-deploys');
     assert.equal(findDeploy(fixture.db, projectId, deployId)?.cancelBecause, 'by admin@example.org');

@@ -443,8 +443,37 @@ describe('the page of a build', { timeout: 600_000 }, () => {
     await page.getByRole('dialog').waitFor();
     held.resolve();
     await page.getByText('Running').first().waitFor();
-    await page.getByRole('dialog').getByRole('button', { name: 'Cancel' }).click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Cancel build' }).click();
     await page.getByText('Canceled by owner@example.org. The container is being stopped.').waitFor();
+    await person.close();
+  });
+
+  it('asks before it stops a build: the focus is on the answer that keeps it, as is Escape', async () => {
+    const build = planBuild();
+    moveBuild(app.db, build.id, 'start', { nonce: 'n' });
+    const person = await arrive();
+    const { page } = person;
+    const stateNow = () => findBuild(app.db, build.projectId, build.id);
+    const dialog = page.getByRole('dialog', { name: /^Stop .* Its log is kept.$/ });
+    const focused = 'document.activeElement.textContent';
+    const cancel = page.locator(`form[action="${hrefOf(build)}/cancel"] button`);
+    for (const href of [hrefOf(build), `/ui/projects/${build.projectId}/commits/${build.commitId}`]) {
+      await person.go(href);
+      await cancel.click();
+      assert.deepEqual(await dialog.getByRole('button').allTextContents(), ['Keep running', 'Stop build']);
+      assert.equal(await page.evaluate(focused), 'Keep running');
+      await page.keyboard.press('Escape');
+      await dialog.waitFor({ state: 'detached' });
+      assert.equal(await page.evaluate(focused), 'Cancel');
+      await page.keyboard.press('Enter');
+      await page.keyboard.press('Enter');
+      await dialog.waitFor({ state: 'detached' });
+      assert.equal(stateNow()?.cancelBecause, null, 'nothing was sent');
+    }
+    await cancel.click();
+    await dialog.getByRole('button', { name: 'Stop build' }).click();
+    await page.getByText('The container is being stopped.').waitFor();
+    assert.equal(stateNow()?.cancelBecause, 'by owner@example.org');
     await person.close();
   });
 
@@ -454,7 +483,7 @@ describe('the page of a build', { timeout: 600_000 }, () => {
     const { page } = person;
     await person.go(hrefOf(build));
     await page.getByRole('button', { name: 'Cancel' }).click();
-    await page.getByRole('dialog').getByRole('button', { name: 'Cancel' }).click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Cancel build' }).click();
     await page.getByText('Canceled before it started, by owner@example.org.').waitFor();
     assert.equal(findBuild(app.db, build.projectId, build.id)?.buildState, 'canceled');
     await person.inspect('build-canceled');

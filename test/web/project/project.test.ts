@@ -181,6 +181,10 @@ describe('the page of a project', { timeout: 600_000 }, () => {
     await page.getByLabel('Branch, tag or commit').press('Enter');
     await page.getByText('Build of topic started.').waitFor();
     await page.getByRole('button', { name: 'Cancel' }).click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Keep running' }).click();
+    assert.equal(listBuildRequests(fixture.db, project.id, newest)[0]?.buildState, 'enqueued');
+    await page.getByRole('button', { name: 'Cancel' }).click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Stop builds' }).click();
     await page.getByText('Build of topic canceled.').waitFor();
     assert.equal(listBuildRequests(fixture.db, project.id, newest)[0]?.buildState, 'canceled');
     assert.equal(await page.getByRole('button', { name: 'Cancel' }).count(), 0);

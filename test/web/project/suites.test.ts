@@ -113,7 +113,7 @@ describe('the suites of a project', { timeout: 600_000 }, () => {
     await page.getByText('Suite Everything saved.').waitFor();
 
     await page.getByRole('button', { name: 'Delete suite' }).click();
-    await accept(person, 'Back');
+    await accept(person, 'Keep suite');
     assert.ok(findSuite(fixture.db, project.id, suite.id));
     await page.getByRole('button', { name: 'Delete suite' }).click();
     await accept(person, 'Delete suite');

@@ -104,6 +104,7 @@ describe('the other tabs of a project', { timeout: 600_000 }, () => {
     await person.inspect('deploys');
     await page.getByRole('button', { name: 'Deploy', exact: true }).click();
     await page.getByRole('button', { name: 'Cancel' }).click();
+    await accept(person, 'Stop deploy');
     await page.getByRole('row', { name: /Canceled/ }).waitFor();
     await page.getByRole('button', { name: 'Delete' }).click();
     await accept(person, 'Delete');
