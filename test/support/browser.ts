@@ -34,6 +34,8 @@ export type Person = {
   go(path: string): Promise<void>;
   /** Runs all checks on the current page, wide and narrow. `name` is the name of the screenshots. */
   inspect(name: string): Promise<void>;
+  /** The same in both themes, and no finding of axe is minor enough to be allowed. */
+  inspectThemes(name: string): Promise<void>;
   /** Fails if there was a console error or a request to another host. Called by `inspect` and `close`. */
   check(): void;
   /** Allows one console error for each expected response of 400 or more. */
@@ -69,6 +71,28 @@ export async function openBrowser(
   page.on('request', request => {
     if (!request.url().startsWith(`${url}/`)) problems.push(`request to another host: ${request.url()}`);
   });
+  const inspectSizes = async (name: string, theme: 'light' | 'dark', checks: AxeChecks) => {
+    await page.waitForLoadState();
+    for (const [width, height] of [
+      [1280, 800],
+      [390, 844],
+    ] as const) {
+      await page.setViewportSize({ width, height });
+      if (screenshots !== undefined)
+        await page.screenshot({
+          path: join(screenshots, `${name}-${width}${theme === 'dark' ? '-dark' : ''}.png`),
+          fullPage: true,
+        });
+      if (options.scripts === false) continue;
+      const wide = await page.evaluate('document.documentElement.scrollWidth');
+      assert.ok(
+        (wide as number) <= width,
+        `${name} scrolls horizontally at ${width} px: it is ${wide} px wide`,
+      );
+      assert.deepEqual(await findingsOf(page, checks), [], `axe, ${name} at ${width} px, ${theme}`);
+    }
+    await page.setViewportSize({ width: 1280, height: 800 });
+  };
   const person: Person = {
     page,
     context,
@@ -83,29 +107,18 @@ export async function openBrowser(
       }
     },
     async inspect(name) {
-      await page.waitForLoadState();
-      for (const [width, height] of [
-        [1280, 800],
-        [390, 844],
-      ] as const) {
-        await page.setViewportSize({ width, height });
-        if (screenshots !== undefined)
-          await page.screenshot({
-            path: join(screenshots, `${name}-${width}${options.dark ? '-dark' : ''}.png`),
-            fullPage: true,
-          });
-        if (options.scripts === false) continue;
-        const wide = await page.evaluate('document.documentElement.scrollWidth');
-        assert.ok(
-          (wide as number) <= width,
-          `${name} scrolls horizontally at ${width} px: it is ${wide} px wide`,
-        );
-        assert.deepEqual(await seriousFindings(page), [], `axe, ${name} at ${width} px`);
-      }
-      await page.setViewportSize({ width: 1280, height: 800 });
+      await inspectSizes(name, options.dark ? 'dark' : 'light', { counts: severe });
       person.check();
     },
-    check: () => assert.deepEqual(problems, []),
+    async inspectThemes(name) {
+      for (const theme of ['light', 'dark'] as const) {
+        await page.emulateMedia({ colorScheme: theme });
+        const rules = theme === 'dark' ? { only: COLOUR_RULES } : {};
+        await inspectSizes(name, theme, { counts: () => true, ...rules });
+      }
+      person.check();
+    },
+    check: () => assert.deepEqual(problems.splice(0), []),
     expectRefusals(count = 1) {
       refusals += count;
     },
@@ -119,14 +132,23 @@ export async function openBrowser(
 
 type Finding = { id: string; impact: string | null; nodes: { html: string; failureSummary?: string }[] };
 
+type AxeChecks = { counts: (finding: Finding) => boolean; only?: readonly string[] };
+
+/** The rules whose result depends on the theme. */
+const COLOUR_RULES = ['color-contrast', 'link-in-text-block'];
+
+const severe = ({ impact }: Finding) => impact === 'serious' || impact === 'critical';
+
 /** Evaluated over the debugger, which bypasses the Content-Security-Policy of the page. */
-async function seriousFindings(page: Page): Promise<string[]> {
-  await page.evaluate(axeSource);
+async function findingsOf(page: Page, { counts, only }: AxeChecks): Promise<string[]> {
+  const hasAxe = await page.evaluate("typeof axe === 'object'");
+  if (!hasAxe) await page.evaluate(axeSource);
+  const options = { resultTypes: ['violations'], preload: false, ...(only && { runOnly: only }) };
   const found = (await page.evaluate(
-    "axe.run(document, { resultTypes: ['violations'] }).then(result => result.violations)",
+    `axe.run(document, ${JSON.stringify(options)}).then(result => result.violations)`,
   )) as Finding[];
   return found
-    .filter(({ impact }) => impact === 'serious' || impact === 'critical')
+    .filter(counts)
     .flatMap(({ id, nodes }) => nodes.map(node => `${id}: ${node.html} ${node.failureSummary ?? ''}`));
 }
 

@@ -14,7 +14,7 @@ import { createCollaborator, createProject, type Project } from '../../../src/st
 import { createSuite, type Suite } from '../../../src/store/suites.ts';
 import { moveBuild, moveRequest } from '../../../src/store/transition.ts';
 import { bootApp, commitFields, type TestApp } from '../../support/app.ts';
-import type { Person } from '../../support/browser.ts';
+import { openBrowser, type Person } from '../../support/browser.ts';
 import { launchSignedIn } from '../signed-in.ts';
 
 const keyPair = generateKeyPair('assay');
@@ -26,6 +26,8 @@ export type ProjectFixture = TestApp & {
     who?: 'owner' | 'collaborator' | 'stranger',
     options?: { dark?: boolean; scripts?: boolean },
   ): Promise<Person>;
+  /** A person without a session. */
+  arriveUnknown(): Promise<Person>;
   /** A project of the owner, which the collaborator can see. */
   makeProject(name: string): Project;
   makeSuites(project: Project, ...names: string[]): Suite[];
@@ -44,6 +46,7 @@ export async function openProjectFixture(settings: Partial<Settings> = {}): Prom
   return Object.assign(app, {
     arrive: (who: 'owner' | 'collaborator' | 'stranger' = 'owner', options = {}) =>
       signedIn.arrive(options, who),
+    arriveUnknown: () => openBrowser(signedIn.browser, app.url),
     makeProject: (name: string) =>
       db.write(() => {
         const project = createProject(db, {
