@@ -116,13 +116,14 @@ export function streamLog(
   update();
 }
 
-/** Sends the project's record, then each event after `after` as stored. Stays open. */
+/** Sends the project's record, then each event after `after`, with its stored body by default. Stays open. */
 export function streamEvents(
   { db, live }: Pick<Services, 'db' | 'live'>,
   stream: EventStream,
   projectId: bigint,
   ownRecord: () => unknown,
   after: bigint | undefined,
+  dataOf = ({ body }: { body: string }) => body,
 ): void {
   let last = after ?? lastEventId(db, projectId);
   let sending = false;
@@ -139,7 +140,7 @@ export function streamEvents(
       const events = listEvents(db, projectId, last, EVENT_BATCH);
       if (events.length === 0) break;
       for (const event of events) {
-        stream.send(frame(event.type, event.body, event.id.toString()));
+        stream.send(frame(event.type, dataOf(event), event.id.toString()));
         last = event.id;
         await stream.drained();
         if (!stream.open) break;

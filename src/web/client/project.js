@@ -1,10 +1,15 @@
-// Keeps a page current: when the page's stream reports an event, the parts marked `data-live` are replaced by those of
-// the page loaded again. Without it a page shows the state at the time it was loaded.
+// Keeps a page current: when the page's stream reports an event, the parts marked `data-live` are requested again and
+// changed in place. Without it a page shows the state at the time it was loaded.
 
 import { listElements } from './dom.js';
+import { morph } from './morph.js';
 import { reconnectLater } from './stream.js';
 
 const GATHER_MS = 300;
+/** A build of many suites has many events: the page is not requested again for each. */
+const PAUSE_MS = 1_000;
+/** Nobody sees a hidden page. Its title and icon may come later. */
+const HIDDEN_PAUSE_MS = 5_000;
 const TIMEOUT_MS = 15_000;
 const [source] = listElements(document, '[data-stream]');
 const page = source?.dataset.page ?? location.pathname + location.search;
@@ -12,13 +17,20 @@ const page = source?.dataset.page ?? location.pathname + location.search;
 let timer;
 let isLoading = false;
 let isStale = false;
+/** Whether only the title and the icon are current. */
+let isBehind = false;
+let refreshedAt = Number.NEGATIVE_INFINITY;
 
 function refreshSoon(delayMs = GATHER_MS) {
   if (timer !== undefined) return;
-  timer = setTimeout(() => {
-    timer = undefined;
-    refresh();
-  }, delayMs);
+  const pauseMs = refreshedAt + (document.hidden ? HIDDEN_PAUSE_MS : PAUSE_MS) - performance.now();
+  timer = setTimeout(
+    () => {
+      timer = undefined;
+      refresh();
+    },
+    Math.max(delayMs, pauseMs),
+  );
 }
 
 async function refresh() {
@@ -27,50 +39,44 @@ async function refresh() {
     return;
   }
   isLoading = true;
+  refreshedAt = performance.now();
+  const isHidden = document.hidden;
+  if (isHidden) isBehind = true;
   try {
-    const answer = await fetch(page, { redirect: 'error', signal: AbortSignal.timeout(TIMEOUT_MS) });
+    // The server leaves out the parts that the page has already, which it knows by their hashes.
+    const known = listElements(document, '[data-hash]').map(part => part.dataset.hash ?? '');
+    const answer = await fetch(page, {
+      redirect: 'error',
+      headers: { 'assay-live': isHidden ? 'head' : `parts ${known.join(' ')}` },
+      signal: AbortSignal.timeout(TIMEOUT_MS),
+    });
     if (answer.ok) show(new DOMParser().parseFromString(await answer.text(), 'text/html'));
+    if (!isHidden) isBehind = false;
   } catch {
     // The server is away for a moment: the page is loaded again when the stream is back.
   }
   isLoading = false;
-  if (isStale) refreshSoon();
+  if (isStale || (isBehind && !document.hidden)) refreshSoon();
   isStale = false;
   poll();
 }
 
-/**
- * How to find the same control again after its part was replaced.
- * @param {Element | null} element
- */
-function selectorOf(element) {
-  if (element?.id) return `#${CSS.escape(element.id)}`;
-  const href = element?.getAttribute('href');
-  if (href) return `a[href="${CSS.escape(href)}"]`;
-  const form = element && 'form' in element && element.form;
-  const action = form instanceof HTMLFormElement && form.getAttribute('action');
-  return action ? `form[action="${CSS.escape(action)}"] button` : undefined;
-}
-
 /** @param {Document} fresh */
 function show(fresh) {
-  document.title = fresh.title;
+  if (document.title !== fresh.title) document.title = fresh.title;
   const icon = document.querySelector('link[rel=icon]');
   const freshIcon = fresh.querySelector('link[rel=icon]');
   if (icon && freshIcon && icon.getAttribute('href') !== freshIcon.getAttribute('href'))
     icon.replaceWith(freshIcon);
-  for (const part of listElements(document, '[data-live]')) {
-    const next = fresh.getElementById(part.id);
-    if (!next || next.outerHTML === part.dataset.shown) continue;
-    const shown = next.outerHTML;
-    const focused = part.contains(document.activeElement) ? selectorOf(document.activeElement) : undefined;
-    for (const open of part.querySelectorAll('details[open][id]'))
-      next.querySelector(`#${CSS.escape(open.id)}`)?.setAttribute('open', '');
-    for (const button of listElements(next, '[data-copy]')) button.hidden = false;
-    part.replaceWith(next);
-    next.dataset.shown = shown;
-    if (focused) listElements(next, focused)[0]?.focus();
+  const focused = document.activeElement;
+  for (const part of listElements(fresh, 'body > [data-live]')) {
+    for (const button of listElements(part, '[data-copy]')) button.hidden = false;
+    const shown = document.getElementById(part.id);
+    if (shown) morph(shown, part);
   }
+  // A browser that cannot move an element takes the focus from it.
+  if (focused instanceof HTMLElement && focused !== document.activeElement && focused.isConnected)
+    focused.focus({ preventScroll: true });
   document.dispatchEvent(new Event('assay:shown'));
 }
 
@@ -107,6 +113,9 @@ function listenAgain() {
 
 if (source) {
   listen();
+  document.addEventListener('visibilitychange', () => {
+    if (!document.hidden && isBehind) refreshSoon();
+  });
   addEventListener('pagehide', () => stream?.close());
   addEventListener('pageshow', event => {
     if (event.persisted) listenAgain();

@@ -4,6 +4,7 @@ import { html } from 'hono/html';
 import { assetHref } from './assets.ts';
 import { navItem } from './components.ts';
 import { pageHeaders } from './headers.ts';
+import { renderLiveParts } from './live-parts.ts';
 import { flashCookie, noFlashCookie } from './session.ts';
 import { stateLabel, toneOf } from './state.ts';
 import type { Guest, Html, Section, View } from './visit.ts';
@@ -26,7 +27,12 @@ const styles = ['style.css', 'parts.css', 'forms.css', 'tables.css'];
 export async function respondView(guest: Guest, view: View): Promise<Response> {
   const headers = new Headers(pageHeaders(view.formTargets));
   if (guest.flash) headers.append('set-cookie', noFlashCookie);
-  return new Response(String(await renderDocument(guest, view)), { status: view.status ?? 200, headers });
+  const [asked, ...known] = guest.request.headers.get('assay-live')?.split(' ') ?? [];
+  const text =
+    asked === undefined
+      ? String(await renderDocument(guest, view))
+      : `${await renderState(view)}${asked === 'parts' ? renderLiveParts(String(await view.body), new Set(known)) : ''}`;
+  return new Response(text, { status: view.status ?? 200, headers });
 }
 
 /** Redirects to another page, which shows `message` once. */
@@ -40,17 +46,22 @@ export function respondRedirect(
   return new Response(null, { status: 303, headers });
 }
 
-function renderDocument(guest: Guest, view: View): Html {
+/** The title and the icon, which show the state. */
+function renderState(view: View): Html {
   const title = view.state === undefined ? view.title : `${stateLabel(view.state)} · ${view.title}`;
   const icon = `/ui/favicon-${view.state === undefined ? 'idle' : toneOf(view.state)}.svg`;
+  return html`<title>${title} · Assay</title>
+<link rel="icon" type="image/svg+xml" href="${icon}">`;
+}
+
+function renderDocument(guest: Guest, view: View): Html {
   return html`<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
-<title>${title} · Assay</title>
-<link rel="icon" type="image/svg+xml" href="${icon}">
+${renderState(view)}
 ${[...styles, ...(view.styles ?? [])].map(name => html`<link rel="stylesheet" href="${assetHref(name)}">`)}
 ${['assay.js', ...(view.scripts ?? [])].map(name => html`<script type="module" src="${assetHref(name)}"></script>`)}
 </head>

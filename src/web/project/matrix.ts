@@ -81,7 +81,7 @@ function renderRow(
   const href = projectPath(visit, `/commits/${commit.id}`);
   const passed = [...(builds?.values() ?? [])].filter(isPassed).length;
   const isCounted = passed > PASSED_LISTED;
-  return html`<tr role="row"><th role="rowheader" scope="row"><a class="subject" href="${href}">${subjectOf(commit)}</a>
+  return html`<tr role="row" id="commit-${commit.id}" data-live><th role="rowheader" scope="row"><a class="subject" href="${href}">${subjectOf(commit)}</a>
 <div class="second">${shortRef(commit)} ${commit.authorName}, ${relativeTime(Date.parse(commit.committedDate), db.now())}</div></th>
 <td role="cell" class="whole">${stateBadge(commit.buildState)}</td>
 ${columns.map(column => renderCell(visit, column, builds?.get(column.id), isCounted))}${

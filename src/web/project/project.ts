@@ -177,6 +177,8 @@ function followProject(visit: ProjectVisit): Response {
     found.project.id,
     () => ({ build_state: findProject(db, found.project.id)?.buildState }),
     parseId(lastEventIdHeader(request)) ?? parseId(url.searchParams.get('after') ?? ''),
+    // A page requests what it shows: the body, with its record of the commit, would be much larger.
+    () => '{}',
   );
   return streamResponse();
 }
