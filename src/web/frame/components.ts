@@ -69,8 +69,9 @@ ${options.actions ? html`<div class="head-aside">${options.actions}</div>` : ''}
 </div>`;
 }
 
-export function navItem(href: string, label: Html | string, isCurrent: boolean): Html {
-  return html`<li><a href="${href}"${isCurrent ? html` aria-current="page"` : ''}>${label}</a></li>`;
+/** `keys` are its keyboard shortcuts, separated by commas. */
+export function navItem(href: string, label: Html | string, isCurrent: boolean, keys = ''): Html {
+  return html`<li><a href="${href}"${isCurrent ? html` aria-current="page"` : ''}${keys ? html` data-keys="${keys}"` : ''}>${label}</a></li>`;
 }
 
 export function linkButton(href: string, label: string, tone: 'primary' | 'plain' = 'plain'): Html {
@@ -91,7 +92,7 @@ export function messageView(title: string, status: number, message: Message): Vi
 
 /** Filters the items with data-filter-text in the list `listId` while the user types. Without scripts, the server filters by `q`. */
 export function filterBox(listId: string, label: string, value = ''): Html {
-  return html`<form class="filter" method="get" role="search"><label class="sr" for="${listId}-filter">${label}</label><input id="${listId}-filter" name="q" type="search" value="${value}" placeholder="${label}" autocomplete="off" aria-keyshortcuts="/" data-filter="${listId}"></form>`;
+  return html`<form class="filter" method="get" role="search"><label class="sr" for="${listId}-filter">${label}</label><input id="${listId}-filter" name="q" type="search" value="${value}" placeholder="${label}" autocomplete="off" data-keys="/" data-filter="${listId}"></form>`;
 }
 
 export type Row = { cells: readonly (Html | string)[]; filterText?: string };

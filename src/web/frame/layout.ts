@@ -19,6 +19,19 @@ const sections: [section: Section, href: string, label: string][] = [
   ['manual', '/ui/manual', 'Manual'],
 ];
 
+/** The keyboard shortcuts of sections. */
+const sectionKeys: Partial<Record<string, string>> = {
+  activity: 'g a',
+  projects: 'g p',
+  // Pages with a search or a filter of their own take this key.
+  search: 'g s,/',
+  dependencies: 'g d',
+  manual: 'g m',
+};
+
+/** Sections that a narrow screen shows under “More”. */
+const lessUsed: readonly Section[] = ['applications', 'admin', 'api', 'manual'];
+
 /** Sections that need no sign-in. */
 const openSections: readonly Section[] = ['api', 'manual'];
 
@@ -73,7 +86,7 @@ ${guest.flash ? html`<p class="flash done" role="status">${guest.flash}</p>` : '
 ${guest.caller?.standing === 'payment_required' ? paymentNotice : ''}
 ${view.body}
 </main>
-<footer class="foot"><span>Assay ${guest.services.version}</span> · <a href="/ui/client">Command line</a></footer>
+<footer class="foot"><span>Assay ${guest.services.version}</span> · <a href="/ui/client">Command line</a><span data-shortcuts hidden> · <button class="link" type="button">Keyboard shortcuts</button></span></footer>
 </body>
 </html>
 `;
@@ -86,11 +99,17 @@ function renderTop({ session, caller }: Guest, view: View): Html {
   const shown = sections.filter(([section]) =>
     caller ? section !== 'admin' || caller.admin : openSections.includes(section),
   );
-  const navigation = html`<nav aria-label="Main"><ul>${shown.map(([section, href, label]) =>
-    navItem(href, label, view.section === section),
-  )}</ul></nav>`;
+  const items = (some: typeof shown) =>
+    some.map(([section, href, label]) =>
+      navItem(href, label, view.section === section, sectionKeys[section]),
+    );
   if (!session || !caller)
-    return html`<header class="top"><div class="top-in">${brand}${navigation}</div></header>`;
+    return html`<header class="top"><div class="top-in">${brand}<nav aria-label="Main"><ul>${items(shown)}</ul></nav></div></header>`;
+  const isLessUsed = ([section]: (typeof shown)[number]) => lessUsed.includes(section);
+  const others = shown.filter(isLessUsed);
+  const isInOthers = others.some(([section]) => section === view.section);
+  const navigation = html`<nav aria-label="Main"><ul>${items(shown.filter(one => !isLessUsed(one)))}</ul><ul class="top-others">${items(others)}</ul>
+<details class="top-more"><summary${isInOthers ? html` aria-current="true"` : ''}>More</summary><ul>${items(others)}</ul></details></nav>`;
   return html`<header class="top"><div class="top-in">
 ${brand}
 ${navigation}

@@ -38,13 +38,13 @@ export async function logView(options: {
 <h2 id="log-title">Log</h2>
 <form class="log-search" role="search" hidden>
 <label class="sr" for="log-search">Search log</label>
-<input id="log-search" type="search" placeholder="Search log" autocomplete="off" spellcheck="false" autocapitalize="off" aria-keyshortcuts="/" aria-describedby="log-count">
+<input id="log-search" type="search" placeholder="Search log" autocomplete="off" spellcheck="false" autocapitalize="off" data-keys="/" aria-describedby="log-count">
 <output id="log-count" class="log-count" for="log-search"></output>
 <button class="button plain" type="button" data-log-previous title="Shift+Enter" aria-label="Previous match">↑</button>
 <button class="button plain" type="submit" title="Enter" aria-label="Next match">↓</button>
 </form>
 <div class="log-tools">
-<button class="button plain" type="button" data-log-follow aria-pressed="false" hidden>Follow</button>
+<button class="button plain" type="button" data-log-follow data-keys="f" data-keys-label="Follow the log" aria-pressed="false" hidden>Follow</button>
 <button class="button plain" type="button" data-log-wrap aria-pressed="false" hidden>Wrap</button>
 <button class="button plain" type="button" data-log-times aria-pressed="false" hidden>Timestamps</button>
 <a class="button plain" href="${base}/log">Raw log</a>
@@ -53,7 +53,7 @@ export async function logView(options: {
 </div>
 <p class="sr" role="status" data-log-status></p>
 <p class="log-note" role="status" data-log-note hidden></p>
-<div class="log-lines" role="log" aria-live="off" aria-label="Log" tabindex="0" data-log-lines hidden></div>
+<div class="log-lines" role="log" aria-live="off" aria-label="Log" tabindex="0" data-keys="l" data-keys-label="End of the log" data-log-lines hidden></div>
 <noscript>${await plainLog(options.path, options.empty)}</noscript>
 </section>`;
 }

@@ -97,7 +97,12 @@ function renderTabs(build: Build, current: Tab): Html {
     artifacts: build.artifacts > 0 ? countBadge(formatCount(build.artifacts)) : '',
   };
   return html`<nav class="tabs" aria-label="Build"><ul>${(Object.keys(paths) as Tab[]).map(tab =>
-    navItem(buildHref(build, tab), html`${labels[tab]}${counts[tab] ?? ''}`, tab === current),
+    navItem(
+      buildHref(build, tab),
+      html`${labels[tab]}${counts[tab] ?? ''}`,
+      tab === current,
+      tab === 'log' && tab !== current ? 'l' : '',
+    ),
   )}</ul></nav>`;
 }
 

@@ -114,7 +114,7 @@ function renderForm(visit: Visit, { value, project, values, errors }: Asked): Ht
     html`<option value="${id}"${id === chosen ? raw(' selected') : ''}>${label}</option>`;
   return html`<form class="search-form" method="get" action="/ui/search" role="search">
 <div class="search-main"><label class="sr" for="search-q">Text to find</label>
-<input id="search-q" name="q" type="search" class="code" value="${value('q')}" placeholder="Text of a log line, such as an error message" maxlength="${QUERY_LENGTH.max}" autocomplete="off" spellcheck="false" autocapitalize="off" aria-keyshortcuts="/"${errors.q ? raw(' aria-invalid="true"') : ''}${value('q') === '' ? raw(' autofocus') : ''}>
+<input id="search-q" name="q" type="search" class="code" value="${value('q')}" placeholder="Text of a log line, such as an error message" maxlength="${QUERY_LENGTH.max}" autocomplete="off" spellcheck="false" autocapitalize="off" data-keys="/"${errors.q ? raw(' aria-invalid="true"') : ''}${value('q') === '' ? raw(' autofocus') : ''}>
 <button class="button primary" type="submit">Search</button></div>
 <div class="search-filters">
 <label>Project <select name="project">${option(value('project'), '', 'All projects')}${projects.map(one => option(value('project'), one.id.toString(), one.name))}</select></label>

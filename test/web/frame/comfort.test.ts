@@ -1,0 +1,133 @@
+// What every page offers to people who know their way: keyboard shortcuts, the quick switcher and notifications.
+import assert from 'node:assert/strict';
+import { after, before, describe, it } from 'node:test';
+import type { Page } from 'playwright-core';
+import type { Commit } from '../../../src/store/builds.ts';
+import { listBuildsOfCommit } from '../../../src/store/builds.ts';
+import type { Project } from '../../../src/store/projects.ts';
+import type { Person } from '../../support/browser.ts';
+import { openProjectFixture, type ProjectFixture } from '../project/fixture.ts';
+
+const newest = { limit: 10, before: undefined };
+
+describe('comfort', { timeout: 600_000 }, () => {
+  let fixture: ProjectFixture;
+  let person: Person;
+  let page: Page;
+  let project: Project;
+  let commits: Commit[];
+  before(async () => {
+    fixture = await openProjectFixture();
+    project = fixture.makeProject('Website');
+    const suites = fixture.makeSuites(project, 'Unit tests', 'Lint');
+    commits = ['Lay the floor', 'Raise the roof'].map(message =>
+      fixture.makeCommit(project, message, suites),
+    );
+    fixture.end(commits[0] as Commit, 'pass', 'fail');
+    person = await fixture.arrive();
+    page = person.page;
+  });
+  after(async () => {
+    await person?.close();
+    await fixture?.close();
+  });
+
+  const here = () => new URL(page.url()).pathname;
+  const projectHref = () => `/ui/projects/${project.id}`;
+  const buildHref = () => {
+    const [build] = listBuildsOfCommit(fixture.db, (commits[1] as Commit).id, newest);
+    assert.ok(build);
+    return `${projectHref()}/builds/${build.id}`;
+  };
+  const focusedText = () => page.evaluate('document.activeElement.textContent.trim()');
+  const help = () => page.getByRole('dialog', { name: 'Keyboard shortcuts' });
+  const shortcutsShown = () => help().locator('dl > div').allInnerTexts();
+
+  async function press(...keys: string[]): Promise<void> {
+    for (const key of keys) await page.keyboard.press(key);
+  }
+
+  describe('keyboard shortcuts', () => {
+    it('lead to the sections of the site', async () => {
+      for (const [key, path] of [
+        ['d', '/ui/dependencies'],
+        ['m', '/ui/manual'],
+        ['s', '/ui/search'],
+      ] as const) {
+        await person.go(projectHref());
+        await Promise.all([page.waitForURL(`**${path}`), press('g', key)]);
+      }
+      // The search has the focus, so this is text.
+      await press('g', 'p');
+      assert.equal(await page.locator('#search-q').inputValue(), 'gp');
+      await page.locator('h1').click();
+      await Promise.all([page.waitForURL('**/ui/projects'), press('g', 'p')]);
+    });
+
+    it('move through the rows of a list, and open one', async () => {
+      await person.go(projectHref());
+      await press('j');
+      assert.equal(await focusedText(), 'Raise the roof');
+      await press('j');
+      assert.equal(await focusedText(), 'Lay the floor');
+      await press('j');
+      assert.equal(await focusedText(), 'Lay the floor', 'it is the last one');
+      await press('k');
+      assert.equal(await focusedText(), 'Raise the roof');
+      await Promise.all([page.waitForURL(`**/commits/${commits[1]?.id}`), press('Enter')]);
+    });
+
+    it('focus the filter of a page, or lead to the search', async () => {
+      await person.go('/ui/projects');
+      await press('/');
+      await page.keyboard.type('web?');
+      assert.equal(await page.getByLabel('Filter projects').inputValue(), 'web?');
+      await person.go(`${projectHref()}/settings`);
+      await Promise.all([page.waitForURL('**/ui/search'), press('/')]);
+    });
+
+    it('follow the log and go to its end', async () => {
+      await person.go(buildHref());
+      const follow = page.getByRole('button', { name: 'Follow' });
+      await follow.waitFor();
+      const isFollowing = await follow.getAttribute('aria-pressed');
+      assert.equal(await follow.getAttribute('aria-keyshortcuts'), 'f');
+      await press('f');
+      assert.notEqual(await follow.getAttribute('aria-pressed'), isFollowing);
+      await Promise.all([page.waitForURL('**/tests'), page.getByRole('link', { name: /^Tests/ }).click()]);
+      await Promise.all([page.waitForURL(`**${buildHref()}`), press('l')]);
+    });
+
+    it('are listed for the page at hand, and can be switched off', async () => {
+      await person.go(projectHref());
+      await press('?');
+      const onProject = (await shortcutsShown()).map(text => text.replace(/\s+/g, ' '));
+      assert.ok(onProject.includes('j Next row'), onProject.join());
+      assert.ok(onProject.includes('g p Projects'), onProject.join());
+      assert.ok(!onProject.some(text => text.startsWith('f ')), 'there is no log here');
+      await person.inspect('shortcuts');
+      await press('j');
+      assert.equal(await focusedText(), 'Close', 'a dialog is open');
+      await press('Escape');
+      await help().waitFor({ state: 'detached' });
+      await press('Control+j', 'Alt+k');
+      assert.notEqual(await focusedText(), 'Raise the roof', 'these are not ours');
+
+      await page.getByRole('button', { name: 'Keyboard shortcuts' }).click();
+      await page.getByLabel('Use shortcuts of a single key').uncheck();
+      await help().getByRole('button', { name: 'Close' }).click();
+      await press('g', 'd', '?', 'j');
+      assert.equal(here(), projectHref());
+      assert.equal(await help().count(), 0);
+      await person.go('/ui/projects');
+      assert.equal(await page.getByLabel('Filter projects').getAttribute('aria-keyshortcuts'), null);
+      await press('?');
+      assert.equal(await help().count(), 0, 'the browser keeps the setting');
+      await page.getByRole('button', { name: 'Keyboard shortcuts' }).click();
+      await page.getByLabel('Use shortcuts of a single key').check();
+      await press('Escape', '?');
+      await help().waitFor();
+      await press('Escape');
+    });
+  });
+});
