@@ -85,6 +85,7 @@ const byName: Record<string, unknown> = {
   refused_count: 0,
   secret: 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw',
   redirect_uri: 'urn:ietf:wg:oauth:2.0:oob',
+  resent_at: null,
   response_excerpt: 'ok',
   response_ms: 84,
   response_status: 200,

@@ -10,6 +10,13 @@ export function wireId(id: bigint): unknown {
   return rawJSON(id.toString());
 }
 
+/** JSON with one field on each line. Numbers stay as they are written, because ids may exceed 53 bits. */
+export function indentJson(json: string): string {
+  const keepNumber = (_: string, value: unknown, context?: { source?: string }) =>
+    typeof value === 'number' && context?.source !== undefined ? rawJSON(context.source) : value;
+  return JSON.stringify(JSON.parse(json, keepNumber), undefined, 2);
+}
+
 /** An id field and its string form; null and empty if there is no id. */
 export function idPair<Name extends string>(
   name: Name,

@@ -82,6 +82,7 @@ export function recordEvent(
           nextAttemptAt: createdAt,
           createdAt,
           status: null,
+          resentAt: null,
         });
     db.touch(`events:${projectId}`);
     if (receiving.length > 0) db.touch('deliveries');

@@ -4,7 +4,7 @@ import { and, desc, eq, isNull } from 'drizzle-orm';
 import type { NotifiableType } from '../contract/events.ts';
 import type { StatusOptions } from '../domain/commit-status.ts';
 import { refusal } from '../domain/refusal.ts';
-import type { Db } from './database/db.ts';
+import { type Db, prepared } from './database/db.ts';
 import { limitWithNext, olderThan, type Page } from './database/page.ts';
 import { deliveries, notifications } from './database/schema.ts';
 import { recordEvent } from './events.ts';
@@ -141,6 +141,22 @@ export function findDelivery(db: Db, notificationId: bigint, id: bigint): Delive
     .get();
 }
 
+const firstOfChain = prepared(db =>
+  db.sqlite
+    .prepare<[bigint, bigint], bigint | null>(`
+      SELECT min(id) FROM deliveries WHERE state = 'pending' AND notification_id = ? AND resource_id = ?`)
+    .pluck(),
+);
+
+/** The earlier delivery about the same resource that a pending one waits for, because they are sent in order. */
+export function findBlocking(
+  db: Db,
+  { id, notificationId, resourceId, state }: Delivery,
+): bigint | undefined {
+  const first = state === 'pending' ? firstOfChain(db).get(notificationId, resourceId) : null;
+  return first === null || first === undefined || first === id ? undefined : first;
+}
+
 /** Resends a delivery at once, with the same id and body. Of a commit status, the newest of its context is sent. */
 export function redeliver(db: Db, delivery: Delivery): Delivery {
   return db.write(() => {
@@ -149,7 +165,7 @@ export function redeliver(db: Db, delivery: Delivery): Delivery {
       (delivery.status && findNewest(db, delivery.notificationId, delivery.resourceId)) ?? delivery;
     return db.orm
       .update(deliveries)
-      .set({ state: 'pending', attempts: 0, nextAttemptAt: db.now(), lastError: null })
+      .set({ state: 'pending', attempts: 0, nextAttemptAt: db.now(), lastError: null, resentAt: db.now() })
       .where(eq(deliveries.id, id))
       .returning()
       .get() as Delivery;

@@ -220,6 +220,7 @@ export function recordReports(
       nextAttemptAt: receiver.enabled ? event.createdAt : null,
       createdAt: event.createdAt,
       status,
+      resentAt: null,
     });
   }
 }

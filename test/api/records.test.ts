@@ -451,6 +451,7 @@ test('a delivery describes its event and its attempts', async () => {
     attempts: 0,
     response_status: null,
     last_error: null,
+    resent_at: null,
   });
 });
 

@@ -100,6 +100,7 @@ export const deliveryShape = record(
     last_error: shape.nullable(shape.string('Why the last attempt failed.')),
     next_attempt_at: shape.nullable(shape.time('When the next attempt is due; null if there is none.')),
     created_at: shape.time('When the event happened.'),
+    resent_at: shape.nullable(shape.time('When it was last redelivered by a caller; null if it never was.')),
     commit_status: record('CommitStatus', {
       context: shape.string('The context: `assay` for the whole request, `assay/<suite>` for a suite.'),
       commit_ref: shape.string('The full hash.'),
@@ -122,6 +123,7 @@ type DeliveryRow = {
   nextAttemptAt: number | null;
   createdAt: number;
   status: StatusReport | null;
+  resentAt: number | null;
 };
 
 /** Only the owner sees the response: a collaborator could use it to read pages in the server's network. */
@@ -138,6 +140,7 @@ export function presentDelivery(delivery: DeliveryRow, seenBy: 'owner' | 'collab
     last_error: delivery.lastError,
     next_attempt_at: wireTimeOrNull(delivery.nextAttemptAt),
     created_at: wireTime(delivery.createdAt),
+    resent_at: wireTimeOrNull(delivery.resentAt),
     ...(delivery.status && {
       commit_status: {
         context: delivery.status.context,

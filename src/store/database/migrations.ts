@@ -775,7 +775,7 @@ CREATE INDEX builds_passed ON builds (suite_id, id, started_at, finished_at) WHE
 CREATE INDEX build_reports_suite ON build_reports (suite_id, local, build_id);
 `;
 
-/** What the pages keep for each account: the theme, the time zone, where it is signed in, and links to the wall screen. */
+/** What the pages keep for each account: the theme, the time zone, where it is signed in, and links to the wall screen. When a delivery was sent again. */
 const choicesOfAccounts = `
 ALTER TABLE accounts ADD COLUMN theme TEXT NOT NULL DEFAULT 'system';
 ALTER TABLE accounts ADD COLUMN time_zone TEXT NOT NULL DEFAULT '';
@@ -793,6 +793,7 @@ CREATE TABLE wall_links (
   used_at INTEGER
 ) STRICT;
 CREATE INDEX wall_links_account ON wall_links (account_id, id);
+ALTER TABLE deliveries ADD COLUMN resent_at INTEGER;
 `;
 
 type Step = string | ((sqlite: Database.Database) => void);

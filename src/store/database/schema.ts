@@ -592,6 +592,8 @@ export const deliveries = sqliteTable(
     createdAt: createdAt(),
     /** Null for a webhook. */
     status: text('status', { mode: 'json' }).$type<StatusReport>(),
+    /** When somebody last sent it again by hand. */
+    resentAt: instant('resent_at'),
   },
   table => [
     index('deliveries_notification').on(table.notificationId, table.id),

@@ -6,7 +6,9 @@ import { parseAccountChange, parseNewAccount } from '../../domain/registration.t
 import { type Account, findAccount, listAccounts } from '../../store/accounts.ts';
 import { countByState } from '../../store/counts.ts';
 import { findStoredValue } from '../../store/database/stored-values.ts';
+import { findVisibleDependency } from '../../store/dependencies.ts';
 import { cancelDeploy, findAnyDeploy, listUnfinishedDeploys } from '../../store/deploys.ts';
+import { findVisibleProject } from '../../store/projects.ts';
 import { listUnfinishedBuilds, listUnfinishedCompiles } from '../../store/queue.ts';
 import { changeAccount, registerAccount, resetAccount, type Secrets } from '../../store/registration.ts';
 import {
@@ -112,14 +114,29 @@ function renderVitals(visit: Visit): Html {
   ]);
 }
 
+/** An administrator can open only the projects that they own or that are shared with them. Others are plain text. */
+function linkInProject(
+  { services: { db }, caller }: Visit,
+  projectId: bigint,
+  rest: string,
+  label: string,
+): Html | string {
+  return findVisibleProject(db, caller.accountId, projectId)
+    ? html`<a href="/ui/projects/${projectId}${rest}">${label}</a>`
+    : label;
+}
+
 /** Builds and compiles that run or wait. */
-function renderQueue({ services }: Visit): Html {
+function renderQueue(visit: Visit): Html {
+  const { services, caller } = visit;
   const { db } = services;
   const reasonOf = (waiting: { position: number; reason: string } | undefined) =>
     waiting ? `Number ${waiting.position} in the queue: ${waiting.reason}` : '';
   const compiles = listUnfinishedCompiles(db, QUEUE_SHOWN).map(({ dependency, ownerEmail }) => [
-    `Compile of ${dependency.name}`,
-    ownerEmail,
+    findVisibleDependency(db, caller.accountId, dependency.id)
+      ? html`<a href="/ui/dependencies/${dependency.id}">Compile of ${dependency.name}</a>`
+      : `Compile of ${dependency.name}`,
+    html`<a href="${PATH}/accounts/${dependency.ownerId}">${ownerEmail}</a>`,
     stateBadge(dependency.compileState),
     reasonOf(services.waitingCompile(dependency)),
     relativeTime(
@@ -128,8 +145,8 @@ function renderQueue({ services }: Visit): Html {
     ),
   ]);
   const builds = listUnfinishedBuilds(db, QUEUE_SHOWN).map(({ build, projectName }) => [
-    build.suiteName,
-    projectName,
+    linkInProject(visit, build.projectId, `/builds/${build.id}`, build.suiteName),
+    linkInProject(visit, build.projectId, '', projectName),
     stateBadge(build.buildState),
     reasonOf(services.waiting(build)),
     relativeTime(build.startedAt ?? build.createdAt),
@@ -148,8 +165,8 @@ function renderQueue({ services }: Visit): Html {
 /** An administrator can cancel any deploy here, for example when its remote hangs. */
 function renderDeploys(visit: Visit): Html {
   const rows = listUnfinishedDeploys(visit.services.db, QUEUE_SHOWN).map(({ deploy, projectName }) => [
-    html`${deploy.strategyName}<div class="second"><code>${deploy.remoteBranch}</code> of <code>${deploy.repositoryUrl}</code></div>`,
-    projectName,
+    html`${linkInProject(visit, deploy.projectId, `/deploys/${deploy.id}`, deploy.strategyName)}<div class="second"><code>${deploy.remoteBranch}</code> of <code>${deploy.repositoryUrl}</code></div>`,
+    linkInProject(visit, deploy.projectId, '', projectName),
     stateBadge(deploy.state),
     relativeTime(deploy.startedAt ?? deploy.createdAt),
     deploy.cancelBecause === null
@@ -172,7 +189,7 @@ function cancelUnfinishedDeploy(visit: Visit): Response {
   const { db } = visit.services;
   const deploy = getByParam(visit, 'deploy', id => findAnyDeploy(db, id));
   cancelDeploy(db, deploy, `by ${visit.account.email}`);
-  return respondRedirect(PATH, { message: 'Canceling the deploy.' });
+  return respondRedirect(PATH, { message: 'The deploy is being canceled.' });
 }
 
 function renderAccounts({ services, url }: Visit): Html {
@@ -267,7 +284,7 @@ ${renderForm(change, {
       { value: 'payment_required', label: 'Payment required: can only collaborate' },
     ],
   })}
-${textField(change, { name: 'trial_ends', label: 'Trial ends', placeholder: '2027-01-31', hint: 'From this day on, payment is required. Leave empty for no end.' })}
+${textField(change, { name: 'trial_ends', label: 'Trial ends', placeholder: '2027-01-31', hint: 'From this day on, payment is required. Leave it empty for an account without a trial.' })}
 ${selectField(change, { name: 'kind', label: 'Kind', required: true, choices: kindChoices })}
 ${checkBox(change, { name: 'admin', label: 'Administrator' })}`,
   submit: submitButton('Save'),

@@ -1,7 +1,7 @@
 // Lists the account's own dependencies and shared ones, and creates new ones. The page of one dependency is dependency.ts.
 
 import { html } from 'hono/html';
-import { dependencies } from '../../api/dependencies.ts';
+import { dependencies, present } from '../../api/dependencies.ts';
 import type { presentDependency } from '../../contract/records/dependency.ts';
 import { LAUNCH_SECONDS } from '../../domain/dependency.ts';
 import { type Dependency, listOwnDependencies, listSharedDependencies } from '../../store/dependencies.ts';
@@ -30,7 +30,7 @@ import { imageField } from '../frame/image-field.ts';
 import { renderChanges, respondChanges } from '../frame/page-stream.ts';
 import { action, page, type Route } from '../frame/route.ts';
 import { stateBadge } from '../frame/state.ts';
-import { type Html, perform, performPage, type View, type Visit } from '../frame/visit.ts';
+import { type Html, performPage, type View, type Visit } from '../frame/visit.ts';
 import { startFromRecipe } from './recipe.ts';
 
 const LIST = '/ui/dependencies';
@@ -52,7 +52,7 @@ export const dependenciesPages: Route[] = [
 type DependencyRecord = ReturnType<typeof presentDependency>;
 
 const OFFERED = { limit: 500, before: undefined };
-const SHARED_SHOWN = '200';
+const SHARED_SHOWN = { limit: 200, before: undefined };
 const RELATED = 'related_dependencies[]';
 
 async function showDependencies(visit: Visit): Promise<View> {
@@ -61,14 +61,12 @@ async function showDependencies(visit: Visit): Promise<View> {
   // An account that must pay sees shared dependencies, but not its own.
   const isOwner = visit.caller.kind === 'user' && visit.caller.standing === 'active';
   const own = isOwner ? await listOwn(visit, query) : { items: [], next: undefined };
-  const shared =
-    visit.caller.kind === 'user'
-      ? await perform(visit, dependencies.list, {
-          query: { shared: 'true', limit: SHARED_SHOWN },
-        })
-      : { items: [], next: undefined };
+  // Collaborators can attach shared dependencies to the suites that they work on.
+  const shared = listSharedDependencies(visit.services.db, visit.caller.accountId, SHARED_SHOWN).map(row =>
+    present(visit.services, row),
+  );
   const create = linkButton(NEW, 'New dependency', 'primary');
-  const isEmpty = own.items.length + shared.items.length === 0;
+  const isEmpty = own.items.length + shared.length === 0;
   return {
     title: 'Dependencies',
     section: 'dependencies',
@@ -85,9 +83,9 @@ ${own.items.length > 0 ? ownTable(visit, own.items.filter(matches)) : emptyOwn(i
 ${olderLink(visit.url, own.next, 'Older dependencies')}
 <h2 class="later">Shared by others</h2>
 ${
-  shared.items.length > 0
-    ? sharedTable(visit, shared.items.filter(matches))
-    : html`<p class="quiet">No dependencies are shared. Suites of every account can use a shared dependency.</p>`
+  shared.length > 0
+    ? sharedTable(visit, shared.filter(matches))
+    : html`<p class="quiet">No other account shares a dependency. Suites of every account can use a shared dependency.</p>`
 }
 </div>
 <p class="quiet" data-filter-none="dependencies" hidden>No dependency matches.</p>`,

@@ -1,36 +1,28 @@
-// The notifications of a project (webhooks and commit statuses), and the deliveries of each with their responses.
+// The notifications of a project (webhooks and commit statuses). deliveries.ts shows what each has sent.
 
 import { html } from 'hono/html';
 import { notifications } from '../../api/notifications.ts';
-import {
-  type presentCreatedNotification,
-  type presentDelivery,
-  presentNotification,
-} from '../../contract/records/notification.ts';
-import { forgeLabel } from '../../domain/commit-status.ts';
-import {
-  copyText,
-  emptyState,
-  linkButton,
-  olderLink,
-  propertyList,
-  relativeTime,
-  table,
-} from '../frame/components.ts';
+import { type presentCreatedNotification, presentNotification } from '../../contract/records/notification.ts';
+import { copyText, emptyState, linkButton, olderLink, propertyList, table } from '../frame/components.ts';
 import { actionButton, formTo, renderForm, selectField, submitButton, textField } from '../frame/form.ts';
 import { action, page, type Route } from '../frame/route.ts';
-import { stateBadge } from '../frame/state.ts';
-import { type Html, performPage, type View, type Visit } from '../frame/visit.ts';
+import { type Html, performPage, type View } from '../frame/visit.ts';
+import {
+  deliveryPages,
+  type NotificationVisit,
+  notificationPath,
+  receiverOf,
+  reportedBy,
+  showDeliveries,
+  typeLabels,
+} from './deliveries.ts';
 import { isOwner, type ProjectVisit, projectPath, projectView } from './frame.ts';
-import { contextLabels, guessForge, renderStatusForm } from './status-form.ts';
+import { guessForge, renderStatusForm } from './status-form.ts';
 
 const PATH = '/ui/projects/:project_id/notifications';
-/** No event reports a delivery, so the page polls: often while one is due, rarely while it waits for its next attempt. */
-const POLL_MS = { soonest: 2_000, latest: 60_000 };
 
 type NotificationRecord = ReturnType<typeof presentNotification>;
 type CreatedRecord = ReturnType<typeof presentCreatedNotification>;
-type DeliveryRecord = ReturnType<typeof presentDelivery>;
 
 export const notificationPages: Route[] = [
   page(PATH, showNotifications),
@@ -49,15 +41,15 @@ export const notificationPages: Route[] = [
       message: 'Commit statuses are reported from the next build on.',
     }),
   }),
-  page(`${PATH}/:notification_id`, showDeliveries),
+  ...deliveryPages,
   page(`${PATH}/:notification_id/edit`, showEdit),
   action(`${PATH}/:notification_id/edit`, notifications.update, {
     showForm: showEdit,
-    done: visit => ({ to: notificationPath(visit), message: 'Notification changed.' }),
+    done: visit => ({ to: notificationPath(visit), message: 'Notification saved.' }),
   }),
   action(`${PATH}/:notification_id/test`, notifications.test, {
     showForm: showDeliveries,
-    done: visit => ({ to: notificationPath(visit), message: 'Sending a test.' }),
+    done: visit => ({ to: notificationPath(visit), message: 'The test was queued.' }),
   }),
   action(`${PATH}/:notification_id/enable`, notifications.enable, {
     showForm: showDeliveries,
@@ -73,21 +65,7 @@ export const notificationPages: Route[] = [
       message: 'Notification deleted.',
     }),
   }),
-  action(`${PATH}/:notification_id/deliveries/:delivery_id/redeliver`, notifications.redeliver, {
-    showForm: showDeliveries,
-    done: visit => ({ to: notificationPath(visit), message: 'Sending it again.' }),
-  }),
 ];
-
-type NotificationVisit = Visit<'project' | 'notification'>;
-
-const notificationPath = (visit: NotificationVisit) =>
-  projectPath(visit, `/notifications/${visit.found.notification.id}`);
-
-const typeLabels: Record<string, string> = {
-  build: 'builds, build requests and deploys',
-  dependency: 'dependencies that the suites use',
-};
 
 async function showNotifications(visit: ProjectVisit): Promise<View> {
   const { items, next } = await performPage(visit, notifications.list, 100);
@@ -117,7 +95,7 @@ function notificationCells(visit: ProjectVisit, item: NotificationRecord): (Html
   return [
     html`<div><a class="name" href="${path}">${receiver}</a>${options.forge ? html`<div class="second"><code>${options.url}</code></div>` : ''}${item.error === undefined ? '' : html`<div class="why">Disabled: ${item.error}.</div>`}</div>`,
     reportedBy(item.notifiable_type, options),
-    html`<div class="row"><a class="button plain" href="${path}">Deliveries</a><a class="button plain" href="${path}/edit">Change</a>${options.forge && item.error ? '' : actionButton(formTo(visit, `${path}/test`), 'Send test')}${
+    html`<div class="row"><a class="button plain" href="${path}">Deliveries</a><a class="button plain" href="${path}/edit">Edit</a>${options.forge && item.error ? '' : actionButton(formTo(visit, `${path}/test`), 'Send test')}${
       isOwner(visit)
         ? actionButton(formTo(visit, `${path}/delete`), 'Delete', {
             tone: 'danger',
@@ -129,15 +107,6 @@ function notificationCells(visit: ProjectVisit, item: NotificationRecord): (Html
     }</div>`,
   ];
 }
-
-type Options = NotificationRecord['options'];
-
-/** What receives it: the URL of a webhook, or the repository on its forge. */
-export const receiverOf = ({ forge, repository, url }: Options) =>
-  forge && repository ? `${repository} on ${forgeLabel(forge)}` : url;
-
-const reportedBy = (type: string, { contexts }: Options) =>
-  contexts ? `commit statuses: ${contextLabels[contexts]}` : (typeLabels[type] ?? type);
 
 function showNewNotification(visit: ProjectVisit): View {
   const create = formTo(visit, projectPath(visit, '/notifications/new'), { notifiable_type: 'build' });
@@ -186,7 +155,7 @@ function showEdit(visit: NotificationVisit): View {
   const submit = html`${submitButton('Save')} ${linkButton(path, 'Back')}`;
   return projectView(visit, {
     tab: 'notifications',
-    subpage: { heading: options.forge ? 'Change commit statuses' : 'Change webhook' },
+    subpage: { heading: options.forge ? 'Edit commit statuses' : 'Edit webhook' },
     body: options.forge
       ? renderStatusForm(change, project.repositoryUrl, { hasToken: true, submit })
       : renderForm(change, {
@@ -214,86 +183,4 @@ ${propertyList([
 ])}</div>
 <div class="row">${actionButton(formTo(visit, `${path}/test`), 'Send test')}${linkButton(path, 'Done', 'primary')}</div>`,
   });
-}
-
-async function showDeliveries(visit: NotificationVisit): Promise<View> {
-  const { notification } = visit.found;
-  const record = presentNotification(notification);
-  const { options } = record;
-  /** Nothing is sent to a forge while it refuses the token, not even by hand. */
-  const isOff = options.forge !== undefined && !notification.enabled;
-  const { items, next } = await performPage(visit, notifications.listDeliveries, 50);
-  const path = notificationPath(visit);
-  const pollMs = pollMsOf(items, visit.services.db.now());
-  return projectView(visit, {
-    tab: 'notifications',
-    live: path + (visit.request.method === 'GET' ? visit.url.search : ''),
-    subpage: {
-      heading: receiverOf(options),
-      title: 'Deliveries',
-      subtitle: html`Reports ${reportedBy(record.notifiable_type, options)}${options.forge ? html`<div class="description"><code>${options.url}</code></div>` : ''}`,
-      actions: html`<div class="row">${linkButton(`${path}/edit`, 'Change')}${notification.enabled ? '' : actionButton(formTo(visit, `${path}/enable`), 'Enable')}${isOff ? '' : actionButton(formTo(visit, `${path}/test`), 'Send test')}</div>`,
-    },
-    body: html`<div id="disabled" data-live>${record.error === undefined ? '' : html`<p class="flash failed">Nothing is sent: ${record.error}.${isOff ? ' Change the token, or enable it once the forge accepts it. What was not sent is sent then.' : ''}</p>`}</div>
-<section id="deliveries" data-live${pollMs === undefined ? '' : html` data-poll="${pollMs}"`} aria-labelledby="deliveries-head"><h2 id="deliveries-head">Deliveries</h2>
-${table({
-  caption: 'Deliveries',
-  columns: [
-    ...(options.forge ? ['Context', 'Status'] : ['Event']),
-    'Delivery',
-    'Response',
-    'When',
-    'Actions',
-  ],
-  rows: items.map(item => ({ cells: deliveryCells(visit, item, isOff) })),
-  empty: {
-    title: 'No deliveries yet',
-    text: 'Each call is listed here with its response. Send a test to see whether the receiver responds.',
-  },
-})}</section>
-${olderLink(visit.url, next, 'Older deliveries')}`,
-  });
-}
-
-function pollMsOf(items: readonly DeliveryRecord[], now: number): number | undefined {
-  const pending = items.filter(({ state }) => state === 'pending');
-  if (pending.length === 0) return undefined;
-  const delays = pending.flatMap(({ next_attempt_at: at }) => (at ? [Date.parse(at) - now] : []));
-  return Math.min(POLL_MS.latest, Math.max(POLL_MS.soonest, Math.min(...delays)));
-}
-
-function deliveryCells(
-  visit: NotificationVisit,
-  delivery: DeliveryRecord,
-  isOff: boolean,
-): (Html | string)[] {
-  const path = notificationPath(visit);
-  // Resending resets the attempts to zero but keeps the last response.
-  const isResent = delivery.response_status !== null;
-  const tries =
-    [isResent ? 'sent again' : 'no attempts yet', '1 attempt'][delivery.attempts] ??
-    `${delivery.attempts} attempts`;
-  return [
-    ...renderContent(delivery),
-    html`<div>${stateBadge(delivery.state)}<div class="second">${tries}${delivery.next_attempt_at ? html`, next attempt ${relativeTime(Date.parse(delivery.next_attempt_at))}` : ''}</div></div>`,
-    renderAnswer(delivery),
-    relativeTime(Date.parse(delivery.created_at)),
-    isOff || delivery.state === 'superseded' || (delivery.state === 'pending' && delivery.attempts === 0)
-      ? ''
-      : actionButton(formTo(visit, `${path}/deliveries/${delivery.id_str}/redeliver`), 'Redeliver'),
-  ];
-}
-
-const renderContent = ({ event, commit_status: status }: DeliveryRecord): Html[] =>
-  status
-    ? [
-        html`<div><code>${status.context}</code><div class="second"><code>${status.commit_ref.slice(0, 10)}</code></div></div>`,
-        stateBadge(status.state),
-      ]
-    : [html`<code>${event}</code>`];
-
-function renderAnswer(delivery: DeliveryRecord): Html {
-  const { response_status: status, response_ms: ms, response_excerpt: excerpt, last_error: error } = delivery;
-  return html`<div>${status === null ? (error ? '' : html`<span class="quiet">none yet</span>`) : html`<span class="number">${status}</span>${ms === null ? '' : html` <span class="quiet">in ${ms} ms</span>`}`}
-${error ? html`<div class="why">${error}</div>` : ''}${excerpt ? html`<details id="answer-${delivery.id_str}"><summary>Response body</summary><pre class="output" tabindex="0">${excerpt}</pre></details>` : ''}</div>`;
 }

@@ -19,9 +19,9 @@ import { action, page, type Route } from '../frame/route.ts';
 import { stateBadge } from '../frame/state.ts';
 import { type Html, perform, performPage, type View } from '../frame/visit.ts';
 import { renderTrends } from '../result/trends.ts';
+import { receiverOf } from './deliveries.ts';
 import { type ProjectVisit, projectPath, projectView } from './frame.ts';
 import { renderCommits } from './matrix.ts';
-import { receiverOf } from './notifications.ts';
 import { renderRequested, renderStartedBy } from './started-by.ts';
 import { renderSteps } from './steps.ts';
 

@@ -12,6 +12,7 @@ import {
 import { findBuild, rerunBuild } from '../../../src/store/builds.ts';
 import { findCache, recordCacheSize, useCache } from '../../../src/store/caches.ts';
 import { findDeploy } from '../../../src/store/deploys.ts';
+import { createCollaborator } from '../../../src/store/projects.ts';
 import { moveDependency, moveDeploy } from '../../../src/store/transition.ts';
 import { launchBrowser, openBrowser, type Person, signIn } from '../../support/browser.ts';
 import { basic, bearer } from '../../support/client.ts';
@@ -190,7 +191,21 @@ describe('applications and administration', { timeout: 600_000 }, () => {
     const compile = page.getByRole('row', { name: /Compile of .* owner@example.org/ });
     moveDependency(fixture.db, planted.free_dependency_id, 'upload', { archiveHash: 'a'.repeat(64) });
     await compile.getByText('It starts in a moment.').waitFor();
+    const queue = page.getByRole('region', { name: 'Queue' });
+    assert.equal(
+      await queue.getByRole('link', { name: /tests|Planted|Compile/ }).count(),
+      0,
+      'not their own',
+    );
+    await compile.getByRole('link', { name: 'owner@example.org' }).waitFor();
     await person.inspect('administration-queue');
+    createCollaborator(fixture.db, projectId, fixture.people.admin.account.id);
+    await page.reload();
+    const row = queue.getByRole('row', { name: /Late tests/ });
+    await row.getByRole('link', { name: /^Planted/ }).waitFor();
+    await row.getByRole('link', { name: 'Late tests' }).click();
+    await page.waitForURL(/\/builds\/\d+$/);
+    await page.goBack();
     moveDependency(fixture.db, planted.free_dependency_id, 'start', { nonce: 'n' });
     await compile.getByText(/^Compiling/).waitFor();
     await person.close();
@@ -205,11 +220,15 @@ describe('applications and administration', { timeout: 600_000 }, () => {
 
   it('lets only an administrator cancel a hanging deploy of any project', async () => {
     const { project_id: projectId, deploy_id: deployId } = fixture.plant(fixture.people.stranger);
+    const own = fixture.plant(fixture.people.admin);
     moveDeploy(fixture.db, deployId, 'start');
     const person = await arrive('admin');
     const { page } = person;
     await person.go('/ui/admin');
-    const row = page.locator('#pushing').getByRole('row', { name: /Deploying/ });
+    const deploys = page.locator('#pushing');
+    const row = deploys.getByRole('row', { name: /Deploying/ });
+    assert.equal(await row.getByRole('link').count(), 0, 'the administrator cannot open this project');
+    await deploys.locator(`a[href="/ui/projects/${own.project_id}/deploys/${own.deploy_id}"]`).waitFor();
     await row.getByRole('button', { name: 'Cancel' }).click();
     await accept(person, 'Stop deploy');
     await row.getByText('Canceling').waitFor();

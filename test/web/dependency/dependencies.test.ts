@@ -83,7 +83,7 @@ describe('the pages of dependencies', { timeout: 600_000 }, () => {
     const { page } = person;
     await page.getByRole('link', { name: 'Dependencies' }).click();
     await page.getByText('No dependencies yet').waitFor();
-    await page.getByText('No dependencies are shared.').waitFor();
+    await page.getByText('No other account shares a dependency.').waitFor();
     await person.inspect('dependencies-empty');
     await page.getByRole('link', { name: 'New dependency' }).click();
     person.expectRefusals();
@@ -403,7 +403,19 @@ describe('the pages of dependencies', { timeout: 600_000 }, () => {
     await page.getByRole('link', { name: 'Edit' }).click();
     await page.getByText('This dependency is in use.').waitFor();
     await person.go(hrefOf(dependency));
+    assert.deepEqual(
+      await page.locator('#dependency-details h2, [data-log] h2').allTextContents(),
+      ['Configuration', 'Used by', 'Log'],
+      'a long log comes last',
+    );
     await person.inspect('dependency-shared');
+
+    const collaborator = await arrive({}, 'guest');
+    await collaborator.go('/ui/dependencies');
+    assert.equal(await collaborator.page.getByText('No other account shares').count(), 0);
+    await collaborator.page.getByRole('link', { name: 'shared one' }).click();
+    await collaborator.page.getByText('shared by others').waitFor();
+    await collaborator.close();
 
     const stranger = await arrive({ dark: true }, 'stranger');
     await stranger.go('/ui/dependencies');

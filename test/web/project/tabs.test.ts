@@ -9,6 +9,7 @@ import { deployLogPath } from '../../../src/store/data/paths.ts';
 import { createStrategy, listDeploys, listStrategies } from '../../../src/store/deploys.ts';
 import {
   createNotification,
+  type Delivery,
   listDeliveries,
   listNotifications,
   type Notification,
@@ -135,7 +136,7 @@ describe('the other tabs of a project', { timeout: 600_000 }, () => {
     assert.doesNotMatch(await page.content(), /whsec_/);
 
     await page.getByRole('button', { name: 'Send test' }).click();
-    await page.getByText('Sending a test.').waitFor();
+    await page.getByText('The test was queued.').waitFor();
     const [notification] = listNotifications(fixture.db, project.id, newest) as [Notification];
     const [first] = listDeliveries(fixture.db, notification.id, newest);
     assert.equal(first?.eventType, 'ping');
@@ -155,14 +156,27 @@ describe('the other tabs of a project', { timeout: 600_000 }, () => {
       '60000',
       'nothing is due before the next try',
     );
-    await page.getByText('Response body').click();
-    await page.getByText('Down for <em>maintenance</em>').waitFor();
     await page.getByText(/1 attempt, next attempt in \d+ minutes/).waitFor();
     await person.inspect('deliveries');
+    await page.getByRole('link', { name: 'ping' }).click();
+    await page.getByText('Down for <em>maintenance</em>').waitFor();
+    await page.getByText(`"id": ${first?.eventId},`).waitFor();
+    await person.inspect('delivery');
     await page.getByRole('button', { name: 'Redeliver' }).click();
-    await page.getByText('Sending it again.').waitFor();
-    await page.getByText(/sent again, next attempt/).waitFor();
-    assert.ok((listDeliveries(fixture.db, notification.id, newest)[0]?.nextAttemptAt ?? late) < late);
+    await page.getByText('The delivery was queued to be sent again.').waitFor();
+    await page.getByText('not sent yet, due now').waitFor();
+    recordAttempt(fixture.db, first?.id as bigint, {
+      state: 'delivered',
+      attempts: 1,
+      responseStatus: 204,
+      responseMs: 5,
+      responseExcerpt: '',
+      lastError: null,
+      nextAttemptAt: null,
+    });
+    const delivered = page.getByRole('row', { name: /ping/ });
+    await delivered.getByText('Delivered').waitFor();
+    await delivered.getByText('resent just now').waitFor();
     disableNotification(fixture.db, notification.id, 'the receiver responded with 410');
     await page.reload();
     await page.getByText('Nothing is sent: the receiver responded with 410.').waitFor();
@@ -179,6 +193,46 @@ describe('the other tabs of a project', { timeout: 600_000 }, () => {
     await accept(person, 'Delete');
     await page.getByText('Notification deleted.').waitFor();
     assert.deepEqual(listNotifications(fixture.db, project.id, newest), []);
+    await person.close();
+  });
+
+  it('says which deliveries wait for an earlier one, and links what each is about', async () => {
+    const project = fixture.makeProject('Ordered');
+    const notification = createNotification(fixture.db, {
+      projectId: project.id,
+      name: 'webhook',
+      notifiableType: 'build',
+      url: 'https://hooks.invalid/ordered',
+      signingSecret: newSigningSecret(),
+    });
+    const commit = fixture.makeCommit(project, 'Fix the roof', fixture.makeSuites(project, 'Unit tests'));
+    fixture.end(commit, 'pass');
+    const rows = listDeliveries(fixture.db, notification.id, newest);
+    const firstOfBuild = rows.find(({ eventType }) => eventType === 'build.enqueued') as Delivery;
+    recordAttempt(fixture.db, firstOfBuild.id, {
+      state: 'pending',
+      attempts: 1,
+      responseStatus: null,
+      responseMs: null,
+      responseExcerpt: null,
+      lastError: 'connection refused',
+      nextAttemptAt: Date.now() + 3_600_000,
+    });
+    const path = `/ui/projects/${project.id}/notifications/${notification.id}`;
+    const person = await fixture.arrive('collaborator');
+    const { page } = person;
+    await person.go(path);
+    const finished = page.getByRole('row', { name: /build\.finished/ });
+    await finished.getByRole('link', { name: 'Unit tests' }).waitFor();
+    assert.equal(await page.getByText(/next attempt .* ago/).count(), 0);
+    await person.inspect('deliveries-blocked');
+    await finished.getByRole('link', { name: 'waiting for an earlier delivery' }).click();
+    await page.getByRole('heading', { name: 'build.enqueued' }).waitFor();
+    await page.getByText('connection refused').waitFor();
+    await page.getByText('"type": "build.enqueued"').waitFor();
+    await page.getByText('Only the owner of the project can see it.').waitFor();
+    await page.getByRole('link', { name: /Unit tests/ }).click();
+    await page.waitForURL(/\/builds\/\d+$/);
     await person.close();
   });
 
@@ -248,7 +302,7 @@ describe('the other tabs of a project', { timeout: 600_000 }, () => {
     disableNotification(fixture.db, notification.id, 'the forge answered 401: it does not accept the token');
     await page.reload();
     await page
-      .getByRole('row', { name: /assay cccccccccc Skipped/ })
+      .getByRole('row', { name: /assay Commit cccccccccc Skipped/ })
       .getByText('Failed')
       .waitFor();
     await person.inspect('statuses-off');
@@ -260,7 +314,7 @@ describe('the other tabs of a project', { timeout: 600_000 }, () => {
     await person.inspect('statuses-change');
     await page.getByLabel('Token').fill('another-token-0123');
     await page.getByRole('button', { name: 'Save' }).click();
-    await page.getByText('Notification changed.').waitFor();
+    await page.getByText('Notification saved.').waitFor();
     await page.getByText('Pending').waitFor();
     const changed = listNotifications(fixture.db, project.id, newest)[0] as Notification;
     assert.equal(changed.enabled, true);
