@@ -3,6 +3,7 @@
 
 /** @import { LogOwner, LogState } from './types.ts' */
 import { getElement, listElements, sleep } from './dom.js';
+import { createFollow } from './log-follow.js';
 import { createLines } from './log-lines.js';
 import { createSearch } from './log-search.js';
 import { createTerminal } from './log-terminal.js';
@@ -14,8 +15,6 @@ const FIRST_BATCH_MS = 12;
 const BATCH_MS = 40;
 /** The position in the queue changes without an event of the build. */
 const QUEUE_REFRESH_MS = 5_000;
-const NEAR_BOTTOM_PX = 24;
-const BELOW_PX = 16;
 /** @type {readonly (LogState | undefined)[]} */
 const badStates = ['failed', 'errored', 'timed_out', 'compile_failed'];
 /** @type {readonly (LogState | undefined)[]} */
@@ -25,7 +24,7 @@ const view = getElement(document, '[data-log]', HTMLElement);
 const container = getElement(view, '[data-log-lines]', HTMLElement);
 const note = getElement(view, '[data-log-note]', HTMLElement);
 const status = getElement(view, '[data-log-status]', HTMLElement);
-const follow = getElement(view, '[data-log-follow]', HTMLElement);
+const followButton = getElement(view, '[data-log-follow]', HTMLElement);
 const { log: base = '', again } = view.dataset;
 const head = `${location.pathname}?part=head`;
 const encoder = new TextEncoder();
@@ -35,12 +34,13 @@ const lines = createLines(container, {
   onRows: () => search.repaint(),
 });
 const times = createTimes(base, container, lines);
-const search = createSearch(getElement(view, '.log-search', HTMLElement), lines, () => setFollowing(false));
+const search = createSearch(getElement(view, '.log-search', HTMLElement), lines, () => follow.set(false));
 for (const control of listElements(view, '.log-bar [hidden]')) control.hidden = false;
 
 let isGrowing = view.dataset.growing === 'yes';
 /** A page whose job can run again shows its progress at the top: it is not scrolled away until someone asks to follow. */
-let isFollowing = isGrowing && !again && !lines.hasTarget;
+const isFollowingAtFirst = isGrowing && !again && !lines.hasTarget;
+const follow = createFollow(container, followButton, { isGrowing: () => isGrowing, onChange: () => {} });
 let shownState = /** @type {LogState | undefined} */ (view.dataset.state);
 /** Bytes received, and the byte where the line that is being read begins. */
 let received = 0;
@@ -53,7 +53,6 @@ let ended;
 let terminal = createTerminal(showLine);
 /** The byte of the log at a position of the text that is being read. */
 let byteAt = (/** @type {number} */ position) => position;
-let isSticking = false;
 
 function startOver() {
   lines.clear();
@@ -74,7 +73,7 @@ async function work() {
       read(next);
     showNote('');
     lines.settle();
-    stick();
+    follow.stick();
     await sleep(0);
   }
   isWorking = false;
@@ -148,7 +147,7 @@ function noteState(owner) {
 function finish(owner) {
   isGrowing = false;
   lines.end();
-  follow.hidden = true;
+  followButton.hidden = true;
   if (lines.texts.length === 0) showNote(view.dataset.empty);
   else if (badStates.includes(shownState)) lines.folds.at(-1)?.head.classList.add('bad');
   times.finish(Date.parse(owner.finished_at ?? ''));
@@ -187,8 +186,8 @@ function showNextRun() {
   ended = undefined;
   view.dataset.empty = view.dataset.againEmpty ?? '';
   delete view.dataset.whole;
-  follow.hidden = false;
-  setFollowing(false);
+  followButton.hidden = false;
+  follow.set(false);
   startOver();
   connect();
 }
@@ -253,55 +252,8 @@ function showHead(text) {
   getElement(document, icon, HTMLLinkElement).href = getElement(fresh, icon, HTMLLinkElement).href;
 }
 
-/** @param {boolean} isOn */
-function setFollowing(isOn) {
-  isFollowing = isOn;
-  follow.setAttribute('aria-pressed', String(isOn));
-}
-
-/** How far the end of the log is below the visible part; there may be more on the page after it. */
-const distanceBelow = () => container.getBoundingClientRect().bottom - innerHeight;
-
-function stick() {
-  if (!isFollowing || isSticking) return;
-  isSticking = true;
-  const move = () => {
-    const below = distanceBelow() + BELOW_PX;
-    const before = scrollY;
-    if (isFollowing && below > 0) scrollBy({ top: below, behavior: 'instant' });
-    isSticking = scrollY > before;
-    // Wrapped lines that were not laid out before turn out taller than estimated.
-    if (isSticking) requestAnimationFrame(move);
-  };
-  requestAnimationFrame(move);
-}
-
-let lastY = scrollY;
-addEventListener(
-  'scroll',
-  () => {
-    if (scrollY < lastY) {
-      // Not while the end is in sight, where a fold that closes scrolls, nor while the page is about to move, where the
-      // browser makes space for the focus of “Follow”.
-      if (distanceBelow() > 0 && !isSticking) setFollowing(false);
-    } else if (isGrowing && scrollY > lastY && distanceBelow() <= NEAR_BOTTOM_PX) setFollowing(true);
-    lastY = scrollY;
-  },
-  { passive: true },
-);
-// Before the page has moved: otherwise a line that arrives in between would pull it back down.
-addEventListener('wheel', event => event.deltaY < 0 && setFollowing(false), { passive: true });
-addEventListener('touchmove', () => setFollowing(false), { passive: true });
-addEventListener('keydown', event => {
-  if (['PageUp', 'ArrowUp', 'Home'].includes(event.key)) setFollowing(false);
-});
-
 /** @param {HTMLElement} button */
 const isPressed = button => button.getAttribute('aria-pressed') === 'true';
-follow.addEventListener('click', () => {
-  setFollowing(!isPressed(follow));
-  stick();
-});
 rememberToggle('[data-log-wrap]', 'assay-log-wrap', isOn => container.classList.toggle('wrap', isOn));
 rememberToggle('[data-log-times]', 'assay-log-times', isOn => times.toggle(isOn));
 
@@ -351,7 +303,7 @@ setInterval(() => {
 }, QUEUE_REFRESH_MS);
 
 document.addEventListener('assay:changed', refresh);
-setFollowing(isFollowing);
-if (!isGrowing) follow.hidden = true;
+follow.set(isFollowingAtFirst);
+if (!isGrowing) followButton.hidden = true;
 if (again && isGrowing) watchChanges(again);
 connect();

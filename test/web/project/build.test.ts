@@ -221,6 +221,67 @@ describe('the page of a build', { timeout: 600_000 }, () => {
     await person.close();
   });
 
+  it('never follows again by itself after the reader has stopped it, in 50 rounds', async () => {
+    const build = startBuild();
+    const person = await arrive();
+    const { page } = person;
+    let written = 300;
+    const isShown = (line: number) => until(page, `document.querySelector("#L${line}") !== null`);
+    const write = async (count: number) => {
+      await app.writeLog(build.id, numbered(written + 1, written + count));
+      written += count;
+    };
+    await app.writeLog(build.id, numbered(1, written));
+    await person.go(hrefOf(build));
+    await isShown(written);
+    const follow = page.getByRole('button', { name: 'Follow' });
+    const isOff = 'document.querySelector("[data-log-follow]").ariaPressed === "false"';
+    const nextFrames =
+      'new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done))))';
+    // Presses the button after the page has moved by itself, and before its scroll event.
+    const pressAfterMove = `new Promise(done => {
+      const from = scrollY;
+      const look = () => requestAnimationFrame(() => setTimeout(() => {
+        if (scrollY === from) return look();
+        document.querySelector('[data-log-follow]').click();
+        done();
+      }));
+      look();
+    })`;
+    const ways: [name: string, stop: () => Promise<unknown>][] = [
+      [
+        'a click before the scroll event',
+        async () => {
+          const pressed = page.evaluate(pressAfterMove);
+          await write(5);
+          await pressed;
+        },
+      ],
+      ['a click', () => follow.click()],
+      ['Shift+Space', () => page.keyboard.press('Shift+Space')],
+      ['PageUp', () => page.keyboard.press('PageUp')],
+      ['the wheel', () => page.mouse.wheel(0, -300)],
+    ];
+    for (let round = 0; round < 50; round += 1) {
+      const [name, stop] = ways[round % ways.length] as (typeof ways)[number];
+      await until(page, `!(${isOff}) && ${atBottom}`);
+      await page.evaluate('document.activeElement.blur()');
+      await page.mouse.move(600, 400);
+      await stop();
+      await write(5);
+      await isShown(written);
+      if (!name.includes('click')) await until(page, `!(${atBottom})`);
+      await page.evaluate(nextFrames);
+      assert.equal(await page.evaluate(isOff), true, `it stays off after ${name}, round ${round + 1}`);
+      await follow.click();
+    }
+    await page.keyboard.press('PageUp');
+    await until(page, isOff);
+    await page.keyboard.press('End');
+    await until(page, `!(${isOff})`);
+    await person.close();
+  });
+
   it('links to one line or several, and opens there', async () => {
     const build = finishBuild('passed');
     await app.writeLog(
