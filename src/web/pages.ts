@@ -10,6 +10,7 @@ import { authorizePages } from './account/authorize.ts';
 import { setUpPages } from './account/setup.ts';
 import { signInPages } from './account/sign-in.ts';
 import { createThrottle } from './account/throttle.ts';
+import { activityPages } from './activity/activity.ts';
 import { commandLinePages } from './command-line.ts';
 import { dependenciesPages } from './dependency/dependencies.ts';
 import { dependencyPages } from './dependency/dependency.ts';
@@ -44,6 +45,7 @@ import { suitePages } from './suite/suite.ts';
 export const routes: readonly Route[] = [
   ...signInPages,
   ...setUpPages,
+  ...activityPages,
   ...searchPages,
   ...projectsPages,
   ...projectPages,

@@ -152,19 +152,19 @@ async function findingsOf(page: Page, { counts, only }: AxeChecks): Promise<stri
     .flatMap(({ id, nodes }) => nodes.map(node => `${id}: ${node.html} ${node.failureSummary ?? ''}`));
 }
 
+/** The start page leads to Activity, to the list of projects or to the only project. */
+const isSignedIn = ({ pathname }: URL) => /^\/ui\/(activity|projects)/.test(pathname);
+
 /** Signs in through the form. */
 export async function signIn(person: Person, email: string, password: string): Promise<void> {
   const { page } = person;
   for (let tries = 1; ; tries += 1) {
     await person.go('/ui/sign-in');
-    if (new URL(page.url()).pathname === '/ui/projects') return;
+    if (isSignedIn(new URL(page.url()))) return;
     try {
       await page.getByLabel('Email').fill(email);
       await page.getByLabel('Password').fill(password);
-      await Promise.all([
-        page.waitForURL(/\/ui\/projects/),
-        page.getByRole('button', { name: 'Sign in' }).click(),
-      ]);
+      await Promise.all([page.waitForURL(isSignedIn), page.getByRole('button', { name: 'Sign in' }).click()]);
       return;
     } catch (error) {
       if (tries === 3 || !networkChange.test((error as Error).message)) throw error;

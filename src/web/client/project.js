@@ -15,6 +15,8 @@ const [source] = listElements(document, '[data-stream]');
 const page = source?.dataset.page ?? location.pathname + location.search;
 /** @type {number | undefined} */
 let timer;
+/** Apart from the other, so that an event is shown before the next look. @type {number | undefined} */
+let pollTimer;
 let isLoading = false;
 let isStale = false;
 /** Whether only the title and the icon are current. */
@@ -82,8 +84,9 @@ function show(fresh) {
 
 /** Some changes have no event: parts that wait for one say how often to look. */
 function poll() {
+  clearTimeout(pollTimer);
   const [part] = listElements(document, '[data-poll]');
-  if (part) refreshSoon(Number(part.dataset.poll));
+  if (part) pollTimer = setTimeout(refresh, Number(part.dataset.poll));
 }
 
 /** @type {EventSource | undefined} */

@@ -10,6 +10,7 @@ import { stateLabel, toneOf } from './state.ts';
 import type { Guest, Html, Section, View } from './visit.ts';
 
 const sections: [section: Section, href: string, label: string][] = [
+  ['activity', '/ui/activity', 'Activity'],
   ['projects', '/ui/projects', 'Projects'],
   ['search', '/ui/search', 'Search'],
   ['dependencies', '/ui/dependencies', 'Dependencies'],

@@ -9,6 +9,7 @@ const states: Record<string, [label: string, tone: Tone]> = {
   new: ['New', 'idle'],
   enqueued: ['Enqueued', 'waiting'],
   fetching: ['Fetching', 'busy'],
+  waiting: ['Waiting', 'waiting'],
   waiting_for_builds: ['Waiting for builds', 'waiting'],
   building: ['Building', 'busy'],
   running: ['Running', 'busy'],

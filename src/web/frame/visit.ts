@@ -15,7 +15,15 @@ import type { Throttle } from '../account/throttle.ts';
 import type { Session } from './session.ts';
 
 export type Html = HtmlEscapedString | Promise<HtmlEscapedString>;
-export type Section = 'projects' | 'search' | 'dependencies' | 'applications' | 'admin' | 'api' | 'manual';
+export type Section =
+  | 'activity'
+  | 'projects'
+  | 'search'
+  | 'dependencies'
+  | 'applications'
+  | 'admin'
+  | 'api'
+  | 'manual';
 
 /** What all pages share. */
 export type Site = {

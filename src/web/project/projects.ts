@@ -28,7 +28,6 @@ import { type Html, perform, type View, type Visit } from '../frame/visit.ts';
 import { byHand, triggerChoices } from './trigger-text.ts';
 
 export const projectsPages: Route[] = [
-  page('/ui', _visit => respondRedirect('/ui/projects')),
   page('/ui/projects', showProjects),
   page('/ui/projects/stream', followProjects),
   page('/ui/projects/new', showNewProject),

@@ -1,0 +1,450 @@
+// What happens in all projects that an account sees: which projects fail or run, and their build requests, newest first.
+// Every query reads an index and is limited, however many projects and build requests there are.
+
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { eq, inArray, sql } from 'drizzle-orm';
+import type { Standing } from '../domain/access.ts';
+import {
+  type BuildRequestState,
+  type BuildState,
+  isFinishedRequest,
+  type ProjectState,
+} from '../domain/build.ts';
+import { type Db, prepared } from './database/db.ts';
+import { buildRequests, builds, projects } from './database/schema.ts';
+import { unfinished } from './database/unfinished.ts';
+import { type CommitHead, findCommitHeads } from './overview.ts';
+import type { Build, BuildRequest } from './transition.ts';
+
+/** Whose projects: a `Caller`, or the account of a link to the wall screen. */
+export type Viewer = { accountId: bigint; standing: Standing };
+
+/** Up to this many projects are ranked. Those who see more get the projects of the latest build requests. */
+export const PROJECTS_RANKED = 1_000;
+const SLICE = 100;
+/** How many build requests one page looks at to find those that match its filters. */
+const WINDOW = 2_000;
+/** How many build requests of one project are read to find those that wait. */
+const WAITING_OF_PROJECT = 50;
+const SUITES_SHOWN = 12;
+
+const jsonOf = (ids: readonly bigint[]) => `[${ids.join(',')}]`;
+const NOT_DELETED = 'NOT IN (SELECT id FROM projects WHERE deleted_at IS NOT NULL)';
+
+/** Who owes payment cannot use what they own. */
+const ownerOf = ({ accountId, standing }: Viewer) => (standing === 'payment_required' ? -1n : accountId);
+
+const visibleIds = prepared(({ sqlite }) => ({
+  own: sqlite
+    .prepare<[bigint, number], bigint>(
+      `SELECT id FROM projects WHERE owner_id = ? AND id ${NOT_DELETED} ORDER BY id DESC LIMIT ?`,
+    )
+    .pluck(),
+  shared: sqlite
+    .prepare<[bigint, number], bigint>(
+      'SELECT project_id FROM collaborators WHERE account_id = ? ORDER BY project_id DESC LIMIT ?',
+    )
+    .pluck(),
+  among: sqlite
+    .prepare<[string, bigint, bigint], bigint>(
+      `SELECT project.id FROM json_each(?) AS one CROSS JOIN projects AS project ON project.id = one.value
+       WHERE project.deleted_at IS NULL AND (project.owner_id = ? OR EXISTS (
+         SELECT 1 FROM collaborators WHERE project_id = project.id AND account_id = ?))`,
+    )
+    .pluck(),
+}));
+
+/** The ids of the projects that the viewer sees, at most `limit`. */
+export function listVisibleIds(db: Db, viewer: Viewer, limit: number): bigint[] {
+  const statements = visibleIds(db);
+  const own = statements.own.all(ownerOf(viewer), limit);
+  return [...own, ...statements.shared.all(viewer.accountId, limit)].slice(0, limit);
+}
+
+function selectVisible(db: Db, viewer: Viewer, projectIds: readonly bigint[]): Set<bigint> {
+  const among = visibleIds(db).among;
+  return new Set(among.all(jsonOf([...new Set(projectIds)]), ownerOf(viewer), viewer.accountId));
+}
+
+/** Undefined if there are more than can be ranked. */
+function listAllVisibleIds(db: Db, viewer: Viewer): bigint[] | undefined {
+  const ids = listVisibleIds(db, viewer, PROJECTS_RANKED + 1);
+  return ids.length > PROJECTS_RANKED ? undefined : ids;
+}
+
+export type RankedProject = { id: bigint; buildState: ProjectState; newestRequestId: bigint };
+
+const rankedProjects = prepared(({ sqlite }) =>
+  sqlite
+    .prepare<[string], [bigint, ProjectState, bigint | null]>(
+      `SELECT project.id, project.build_state,
+         (SELECT max(id) FROM build_requests WHERE project_id = project.id AND local = 0)
+       FROM json_each(?) AS one CROSS JOIN projects AS project ON project.id = one.value
+       WHERE project.deleted_at IS NULL`,
+    )
+    .raw(),
+);
+
+export const isFailing = (state: ProjectState) => state === 'failed' || state === 'errored';
+const rankOf = (state: ProjectState) => (isFailing(state) ? 0 : state === 'building' ? 1 : 2);
+
+/**
+ * Failing projects first, then those that build, then the others; in each group the one with the newest build request
+ * first. `isComplete` is false if the viewer sees more projects than can be ranked: then it has those that were active
+ * last.
+ */
+export async function rankProjects(
+  db: Db,
+  viewer: Viewer,
+): Promise<{ ranked: RankedProject[]; isComplete: boolean }> {
+  const all = listAllVisibleIds(db, viewer);
+  const ids = all ?? (await listActiveProjects(db, viewer));
+  const ranked = rankedProjects(db)
+    .all(jsonOf(ids))
+    .map(([id, buildState, newest]) => ({ id, buildState, newestRequestId: newest ?? 0n }));
+  const newestFirst = (a: RankedProject, b: RankedProject) =>
+    Number(b.newestRequestId - a.newestRequestId) || Number(b.id - a.id);
+  ranked.sort((a, b) => rankOf(a.buildState) - rankOf(b.buildState) || newestFirst(a, b));
+  return { ranked, isComplete: all !== undefined };
+}
+
+/** The projects of the latest build requests of all, as far as the viewer sees them. */
+async function listActiveProjects(db: Db, viewer: Viewer): Promise<bigint[]> {
+  const found = new Set<bigint>();
+  let from: bigint | undefined;
+  for (let looked = 0; looked < WINDOW; looked += SLICE) {
+    const rows = sliceOfAll(db, 'older', from);
+    const visible = selectVisible(
+      db,
+      viewer,
+      rows.map(([, projectId]) => projectId),
+    );
+    for (const id of visible) found.add(id);
+    from = rows.at(-1)?.[0];
+    if (rows.length < SLICE) break;
+    await nextTurn();
+  }
+  return [...found].slice(0, PROJECTS_RANKED);
+}
+
+export type ProjectHead = Pick<
+  typeof projects.$inferSelect,
+  'id' | 'ownerId' | 'name' | 'description' | 'repositoryUrl' | 'buildState'
+>;
+
+export function findProjectHeads(db: Db, ids: readonly bigint[]): Map<bigint, ProjectHead> {
+  const { id, ownerId, name, description, repositoryUrl, buildState } = projects;
+  const rows = db.orm
+    .select({ id, ownerId, name, description, repositoryUrl, buildState })
+    .from(projects)
+    .where(sql`${id} IN (SELECT value FROM json_each(${jsonOf(ids)}))`)
+    .all();
+  return new Map(rows.map(row => [row.id, row]));
+}
+
+type Direction = 'older' | 'newer';
+const directions = {
+  older: { than: '<', order: 'DESC', first: 'max', start: 2n ** 63n - 1n },
+  newer: { than: '>', order: 'ASC', first: 'min', start: 0n },
+} as const;
+
+const allSlices = prepared(({ sqlite }) => {
+  const prepare = ({ than, order }: (typeof directions)[Direction]) =>
+    sqlite
+      .prepare<[bigint], [bigint, bigint]>(
+        `SELECT id, project_id FROM build_requests WHERE id ${than} ? ORDER BY id ${order} LIMIT ${SLICE}`,
+      )
+      .raw();
+  return { older: prepare(directions.older), newer: prepare(directions.newer) };
+});
+
+const sliceOfAll = (db: Db, direction: Direction, from = directions[direction].start) =>
+  allSlices(db)[direction].all(from);
+
+type SliceStatements = {
+  heads: { all(...parameters: unknown[]): unknown[] };
+  rows: { all(...parameters: unknown[]): unknown[] };
+};
+
+const projectSlices = prepared(({ sqlite }) => {
+  const prepare = (direction: Direction, condition: string): SliceStatements => {
+    const { than, order, first } = directions[direction];
+    const next = `FROM build_requests WHERE project_id = project.value AND ${condition} AND id ${than} @from`;
+    return {
+      heads: sqlite
+        .prepare(`SELECT project.value, (SELECT ${first}(id) ${next}) FROM json_each(@projects) AS project`)
+        .raw(),
+      rows: sqlite
+        .prepare(
+          `SELECT request.id FROM json_each(@projects) AS project CROSS JOIN build_requests AS request
+           ON request.id IN (SELECT id ${next} ORDER BY id ${order} LIMIT ${SLICE})
+           ORDER BY request.id ${order} LIMIT ${SLICE}`,
+        )
+        .pluck(),
+    };
+  };
+  const ofBranch = 'branch = @branch AND local = 0';
+  return {
+    all: { older: prepare('older', '1'), newer: prepare('newer', '1') },
+    branch: { older: prepare('older', ofBranch), newer: prepare('newer', ofBranch) },
+  };
+});
+
+/**
+ * The ids of the next build requests of some projects. Finds the first one of each project, because no other project than
+ * those with the newest of them can have one of the newest requests.
+ */
+function sliceOfProjects(
+  db: Db,
+  projectIds: readonly bigint[],
+  branch: string | undefined,
+  direction: Direction,
+  from: bigint = directions[direction].start,
+): bigint[] {
+  const slices = projectSlices(db)[branch === undefined ? 'all' : 'branch'][direction];
+  const parameters = (ids: readonly bigint[]) => ({
+    projects: jsonOf(ids),
+    from,
+    ...(branch !== undefined && { branch }),
+  });
+  const sign = direction === 'older' ? 1 : -1;
+  const heads = (slices.heads.all(parameters(projectIds)) as [bigint, bigint | null][]).flatMap(
+    ([projectId, id]) => (id === null ? [] : [{ projectId, id }]),
+  );
+  heads.sort((a, b) => sign * Number(b.id - a.id));
+  return slices.rows.all(parameters(heads.slice(0, SLICE).map(head => head.projectId))) as bigint[];
+}
+
+export type ActivityFilter = {
+  /** Requests that this account started, and commits that have its email as the author's. */
+  mine: boolean;
+  email: string;
+  state: 'running' | 'waiting' | BuildRequestState | undefined;
+  branch: string | undefined;
+  /** A part of a project's name. */
+  project: string | undefined;
+};
+
+type Light = {
+  id: bigint;
+  projectId: bigint;
+  state: BuildRequestState;
+  branch: string;
+  local: boolean;
+  createdBy: string;
+  authorEmail: string | null;
+};
+
+const lightRows = prepared(({ sqlite }) =>
+  sqlite
+    .prepare<[string], [bigint, bigint, BuildRequestState, string, bigint, string, string | null]>(
+      `SELECT request.id, request.project_id, request.build_state, request.branch, request.local,
+         request.created_by, author_email
+       FROM json_each(?) AS one CROSS JOIN build_requests AS request ON request.id = one.value
+       LEFT JOIN commits ON commits.id = request.commit_id`,
+    )
+    .raw(),
+);
+
+const readLight = (db: Db, ids: readonly bigint[]): Light[] =>
+  lightRows(db)
+    .all(jsonOf(ids))
+    .map(([id, projectId, state, branch, local, createdBy, authorEmail]) => ({
+      id,
+      projectId,
+      state,
+      branch,
+      local: local === 1n,
+      createdBy,
+      authorEmail,
+    }));
+
+/** The viewer's projects that a filter selects. Undefined if there are too many to list: each row is checked then. */
+type Scope = { viewer: Viewer; ids: bigint[] | undefined; filter: ActivityFilter };
+
+export function scopeOf(db: Db, viewer: Viewer, filter: ActivityFilter): Scope {
+  const ids = listAllVisibleIds(db, viewer);
+  if (!ids || filter.project === undefined) return { viewer, ids, filter };
+  const heads = findProjectHeads(db, ids);
+  return { viewer, ids: ids.filter(id => hasName(heads.get(id), filter.project)), filter };
+}
+
+const hasName = (project: ProjectHead | undefined, part = '') =>
+  project?.name.toLowerCase().includes(part.toLowerCase()) ?? false;
+
+/** The rows that the viewer sees and that match the filter, in the same order. */
+function selectMatching(db: Db, { viewer, ids, filter }: Scope, rows: readonly Light[]): Light[] {
+  const projectIds = rows.map(({ projectId }) => projectId);
+  const visible = ids ? undefined : selectVisible(db, viewer, projectIds);
+  const heads =
+    ids || filter.project === undefined ? undefined : findProjectHeads(db, [...new Set(projectIds)]);
+  return rows.filter(
+    ({ projectId, branch, local, createdBy, authorEmail }) =>
+      (visible?.has(projectId) ?? true) &&
+      (heads === undefined || hasName(heads.get(projectId), filter.project)) &&
+      (filter.branch === undefined || (branch === filter.branch && !local)) &&
+      (!filter.mine || createdBy === filter.email || authorEmail?.toLowerCase() === filter.email),
+  );
+}
+
+export type ActivityPage = {
+  ids: bigint[];
+  /** Whether there may be more in each direction. */
+  hasOlder: boolean;
+  hasNewer: boolean;
+  /** Where to continue if the page is not full because too many requests do not match. */
+  continueBefore: bigint | undefined;
+};
+
+/** Finished build requests, newest first: the next older or newer ones than `from`. */
+export async function listRecent(
+  db: Db,
+  scope: Scope,
+  page: { limit: number; from: bigint | undefined; direction: Direction },
+): Promise<ActivityPage> {
+  const { direction, limit } = page;
+  const { state } = scope.filter;
+  const found: bigint[] = [];
+  let { from } = page;
+  let isEnd = false;
+  for (let looked = 0; looked < WINDOW && found.length <= limit && !isEnd; looked += SLICE) {
+    if (looked > 0) await nextTurn();
+    const ids = scope.ids
+      ? sliceOfProjects(db, scope.ids, scope.filter.branch, direction, from)
+      : sliceOfAll(db, direction, from).map(([id]) => id);
+    for (const row of selectMatching(db, scope, readLight(db, ids)))
+      if (isFinishedRequest(row.state) && (state === undefined || row.state === state)) found.push(row.id);
+    from = ids.at(-1);
+    isEnd = ids.length < SLICE;
+  }
+  const ids = found.slice(0, limit);
+  const hasMore = found.length > limit || !isEnd;
+  const isCut = found.length <= limit && !isEnd;
+  if (direction === 'newer') ids.reverse();
+  return {
+    ids,
+    hasOlder: direction === 'newer' || (hasMore && !isCut),
+    hasNewer: direction === 'newer' ? hasMore : page.from !== undefined,
+    continueBefore: direction === 'older' && isCut ? from : undefined,
+  };
+}
+
+const unfinishedIds = prepared(({ sqlite }) => ({
+  running: sqlite
+    .prepare<[], bigint>(
+      `SELECT build_request_id FROM builds INDEXED BY builds_running WHERE build_state = 'running'
+       UNION SELECT id FROM build_requests INDEXED BY build_requests_fetching WHERE build_state = 'fetching'`,
+    )
+    .pluck(),
+  ofProjects: sqlite
+    .prepare<[string], bigint>(
+      `SELECT request.id FROM json_each(?) AS project CROSS JOIN build_requests AS request
+       ON request.id IN (SELECT id FROM build_requests INDEXED BY build_requests_unfinished
+         WHERE project_id = project.value AND ${unfinished.request} LIMIT ${WAITING_OF_PROJECT})
+       ORDER BY request.id`,
+    )
+    .pluck(),
+  ofAll: sqlite
+    .prepare<[], bigint>(
+      `SELECT id FROM build_requests INDEXED BY build_requests_unfinished WHERE ${unfinished.request} LIMIT ${WINDOW}`,
+    )
+    .pluck(),
+}));
+
+/**
+ * Unfinished build requests. Running ones are fetched now or have a running build, newest first; waiting ones have
+ * neither, oldest first.
+ */
+export function listUnfinished(db: Db, scope: Scope): { running: bigint[]; waiting: bigint[] } {
+  const statements = unfinishedIds(db);
+  const inScope = scope.ids && new Set(scope.ids);
+  const select = (ids: readonly bigint[]) =>
+    selectMatching(
+      db,
+      scope,
+      readLight(db, ids).filter(({ projectId }) => inScope?.has(projectId) ?? true),
+    ).map(({ id }) => id);
+  const allRunning = statements.running.all().sort((a, b) => Number(b - a));
+  const isRunning = new Set(allRunning);
+  const unfinishedOnes = scope.ids ? statements.ofProjects.all(jsonOf(scope.ids)) : statements.ofAll.all();
+  const waiting = unfinishedOnes.filter(id => !isRunning.has(id)).sort((a, b) => Number(a - b));
+  return { running: select(allRunning), waiting: select(waiting) };
+}
+
+export type SuiteBuild = Pick<Build, 'id' | 'suiteId' | 'suiteName' | 'buildState' | 'startedAt'>;
+
+/** A build request with the newest builds of its suites: those that did not pass first, at most a dozen. */
+export type ActivityRequest = {
+  request: BuildRequest;
+  project: ProjectHead;
+  commit: CommitHead | undefined;
+  builds: SuiteBuild[];
+  suites: number;
+  finishedSuites: number;
+};
+
+type SuiteRow = [bigint, bigint, string, BuildState, bigint | null, bigint, bigint];
+
+// With max(), SQLite takes the other columns from the row that has the maximum.
+const suiteRows = prepared(({ sqlite }) =>
+  sqlite
+    .prepare<[bigint], SuiteRow>(
+      `WITH newest AS (
+         SELECT max(id) AS id, suite_id, suite_name, build_state, started_at FROM builds
+         WHERE build_request_id = ? GROUP BY suite_id)
+       SELECT id, suite_id, suite_name, build_state, started_at, count(*) OVER (),
+         sum(build_state NOT IN ('enqueued', 'running')) OVER ()
+       FROM newest ORDER BY CASE build_state WHEN 'failed' THEN 0 WHEN 'errored' THEN 1 WHEN 'timed_out' THEN 1
+         WHEN 'running' THEN 2 WHEN 'canceled' THEN 3 WHEN 'enqueued' THEN 4 ELSE 5 END, id LIMIT ${SUITES_SHOWN}`,
+    )
+    .raw(),
+);
+
+export function describeRequests(db: Db, ids: readonly bigint[]): ActivityRequest[] {
+  const rows = db.orm
+    .select()
+    .from(buildRequests)
+    .where(inArray(buildRequests.id, [...ids]))
+    .all();
+  const byId = new Map(rows.map(row => [row.id, row]));
+  const heads = findProjectHeads(db, [...new Set(rows.map(({ projectId }) => projectId))]);
+  const commits = findCommitHeads(
+    db,
+    rows.flatMap(({ commitId }) => commitId ?? []),
+  );
+  return ids.flatMap(id => {
+    const request = byId.get(id);
+    const project = request && heads.get(request.projectId);
+    if (!request || !project) return [];
+    const suites = suiteRows(db).all(id);
+    return [
+      {
+        request,
+        project,
+        commit: request.commitId === null ? undefined : commits.get(request.commitId),
+        builds: suites.map(([id, suiteId, suiteName, buildState, startedAt]) => ({
+          id,
+          suiteId,
+          suiteName,
+          buildState,
+          startedAt: startedAt === null ? null : Number(startedAt),
+        })),
+        suites: Number(suites[0]?.[5] ?? 0),
+        finishedSuites: Number(suites[0]?.[6] ?? 0),
+      },
+    ];
+  });
+}
+
+/** The first build of a request that waits for a slot. */
+export function findWaitingBuild(db: Db, requestId: bigint): Build | undefined {
+  return db.orm
+    .select()
+    .from(builds)
+    .where(
+      sql`${eq(builds.buildRequestId, requestId)} AND ${sql.raw(unfinished.build)} AND build_state = 'enqueued'`,
+    )
+    .orderBy(builds.id)
+    .limit(1)
+    .get();
+}

@@ -1,0 +1,142 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, it } from 'node:test';
+import { createBuildRequest } from '../../../src/store/builds.ts';
+import type { Project } from '../../../src/store/projects.ts';
+import type { Suite } from '../../../src/store/suites.ts';
+import { openProjectFixture, type ProjectFixture } from '../project/fixture.ts';
+
+const squeezed = (text: string) => text.replace(/\s+/g, ' ').trim();
+
+describe('The page Activity', () => {
+  let fixture: ProjectFixture;
+  let website: Project;
+  let backend: Project;
+  let suites: Suite[];
+  before(async () => {
+    fixture = await openProjectFixture();
+  });
+  after(() => fixture.close());
+
+  it('is the start page for people with more than one project; others start at their project or the list', async () => {
+    const owner = await fixture.arrive();
+    const startsAt = async () => {
+      await owner.go('/ui');
+      return new URL(owner.page.url()).pathname;
+    };
+    assert.equal(await startsAt(), '/ui/projects');
+    await owner.page.getByText('No projects yet').waitFor();
+    website = fixture.makeProject('Website');
+    assert.equal(await startsAt(), `/ui/projects/${website.id}`);
+    backend = fixture.makeProject('Backend');
+    suites = fixture.makeSuites(website, 'Unit tests', 'Browser tests', 'Lint');
+    assert.equal(await startsAt(), '/ui/activity');
+    await owner.page.getByText('No builds yet').waitFor();
+    assert.equal(await owner.page.locator('.top nav a').first().textContent(), 'Activity');
+    await owner.inspect('activity-empty');
+    await owner.close();
+  });
+
+  it('shows what runs, waits and ended in all projects, and nothing to a stranger', async () => {
+    fixture.end(fixture.makeCommit(website, 'Paint the door', suites), 'pass', 'pass', 'pass');
+    fixture.end(fixture.makeCommit(backend, 'Open the window', suites), 'pass', 'pass', 'fail');
+    fixture.end(fixture.makeCommit(website, 'Polish the floor', suites), 'pass', 'start');
+    fixture.makeCommit(backend, 'Clean the roof', suites);
+    const person = await fixture.arrive('collaborator');
+    const { page } = person;
+    await person.go('/ui/activity');
+    const rowsOf = async (name: string) =>
+      (
+        await page
+          .getByRole('region', { name: new RegExp(`^${name}`) })
+          .getByRole('listitem')
+          .filter({ has: page.locator('.name') })
+          .allInnerTexts()
+      ).map(squeezed);
+    const [running = '', ...otherRunning] = await rowsOf('Running');
+    assert.match(running, /Building Website main Polish the floor .*Ada · started by owner@example\.org/);
+    assert.match(running, /1 of 3 suites done/);
+    assert.deepEqual(otherRunning, []);
+    const [waiting = ''] = await rowsOf('Waiting');
+    assert.match(waiting, /Backend main Clean the roof .*Waiting for a free slot/);
+    const recent = await rowsOf('Recent');
+    assert.equal(recent.length, 2);
+    assert.match(recent[0] ?? '', /^Failed Backend main Open the window .*ended just now/);
+    const marks = page.getByRole('listitem').filter({ hasText: 'Open the window' }).locator('.suite-marks a');
+    assert.deepEqual((await marks.allInnerTexts()).map(squeezed), [
+      'Lint Failed',
+      'Unit tests Passed',
+      'Browser tests Passed',
+    ]);
+    await person.inspect('activity');
+    await marks.first().click();
+    await page.waitForURL(/\/builds\/\d+$/);
+    await person.close();
+
+    const stranger = await fixture.arrive('stranger');
+    await stranger.go('/ui/activity');
+    await stranger.page.getByText('No builds yet').waitFor();
+    await stranger.close();
+  });
+
+  it('filters by the URL, also without scripts, and keeps filters on older pages', async () => {
+    fixture.db.write(() => {
+      for (let n = 1; n <= 35; n += 1)
+        fixture.end(
+          fixture.makeCommit(backend, `Change ${n}`, suites.slice(0, 1)),
+          n === 2 ? 'fail' : 'pass',
+        );
+    });
+    const person = await fixture.arrive('owner', { scripts: false });
+    const { page } = person;
+    const subjects = () => page.locator('.activity-row .subject').allInnerTexts();
+    await person.go('/ui/activity');
+    await page.getByLabel('State').selectOption('Failed');
+    await page.getByRole('button', { name: 'Filter' }).click();
+    assert.deepEqual(await subjects(), ['Change 2', 'Open the window']);
+    await page.getByLabel('Project').fill('back');
+    await page.getByLabel('State').selectOption('Passed');
+    await page.getByLabel('Branch').fill('main');
+    await page.getByLabel('Only mine').check();
+    await page.getByRole('button', { name: 'Filter' }).click();
+    assert.equal((await subjects())[0], 'Change 35');
+    assert.equal((await subjects()).length, 30);
+    await page.getByRole('link', { name: 'Older' }).click();
+    assert.deepEqual(await subjects(), ['Change 5', 'Change 4', 'Change 3', 'Change 1']);
+    assert.equal(new URL(page.url()).searchParams.get('project'), 'back');
+    await page.getByRole('link', { name: 'Newer' }).click();
+    assert.equal((await subjects())[0], 'Change 35');
+    await page.getByLabel('Branch').fill('release');
+    await page.getByRole('button', { name: 'Filter' }).click();
+    await page.getByText('Nothing matches').waitFor();
+    await page.getByRole('link', { name: 'Clear filters' }).click();
+    assert.equal(new URL(page.url()).search, '');
+    await person.close();
+  });
+
+  it('follows changes without a reload', async () => {
+    const commit = fixture.makeCommit(website, 'Move the lamp', suites.slice(0, 1));
+    const person = await fixture.arrive();
+    const { page } = person;
+    await person.go('/ui/activity');
+    const row = (section: string) =>
+      page
+        .getByRole('region', { name: section })
+        .getByRole('listitem')
+        .filter({ hasText: 'Move the lamp' })
+        .first();
+    await row('Waiting').waitFor();
+    fixture.end(commit, 'start');
+    // Before the page looks by itself, as it does for the progress of running builds.
+    await row('Running').waitFor({ timeout: 20_000 });
+    fixture.end(commit, 'fail');
+    await row('Recent').getByText('Failed', { exact: true }).first().waitFor();
+    const failed = createBuildRequest(fixture.db, website, 'no-such-branch', 'owner@example.org', {
+      trigger: 'push',
+      triggerName: 'Forge',
+      pushedBy: 'ada',
+    });
+    await page.getByText('push “Forge” (ada)').waitFor();
+    assert.ok(failed);
+    await person.close();
+  });
+});
