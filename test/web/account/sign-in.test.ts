@@ -114,6 +114,7 @@ describe('pages before and after signing in', { timeout: 600_000 }, () => {
     const person = await openBrowser(browser, app.url);
     const { page } = person;
     await signIn(person, 'admin@example.org', PASSWORD);
+    await person.go('/ui/projects');
     await page.getByRole('link', { name: 'New project' }).click();
     await person.inspect('new-project');
     person.expectRefusals();
