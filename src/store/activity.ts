@@ -1,146 +1,29 @@
-// What happens in all projects that an account sees: which projects fail or run, and their build requests, newest first.
+// The build requests of all projects that an account sees: those that run, those that wait, and those that ended.
 // Every query reads an index and is limited, however many projects and build requests there are.
 
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { eq, inArray, sql } from 'drizzle-orm';
-import type { Standing } from '../domain/access.ts';
-import {
-  type BuildRequestState,
-  type BuildState,
-  isFinishedRequest,
-  type ProjectState,
-} from '../domain/build.ts';
+import { type BuildRequestState, type BuildState, isFinishedRequest } from '../domain/build.ts';
 import { type Db, prepared } from './database/db.ts';
-import { buildRequests, builds, projects } from './database/schema.ts';
+import { buildRequests, builds } from './database/schema.ts';
 import { unfinished } from './database/unfinished.ts';
 import { type CommitHead, findCommitHeads } from './overview.ts';
+import {
+  findProjectHeads,
+  jsonOf,
+  listAllVisibleIds,
+  type ProjectHead,
+  selectVisible,
+  type Viewer,
+} from './project-ranking.ts';
 import type { Build, BuildRequest } from './transition.ts';
 
-/** Whose projects: a `Caller`, or the account of a link to the wall screen. */
-export type Viewer = { accountId: bigint; standing: Standing };
-
-/** Up to this many projects are ranked. Those who see more get the projects of the latest build requests. */
-export const PROJECTS_RANKED = 1_000;
 const SLICE = 100;
 /** How many build requests one page looks at to find those that match its filters. */
 const WINDOW = 2_000;
 /** How many build requests of one project are read to find those that wait. */
 const WAITING_OF_PROJECT = 50;
 const SUITES_SHOWN = 12;
-
-const jsonOf = (ids: readonly bigint[]) => `[${ids.join(',')}]`;
-const NOT_DELETED = 'NOT IN (SELECT id FROM projects WHERE deleted_at IS NOT NULL)';
-
-/** Who owes payment cannot use what they own. */
-const ownerOf = ({ accountId, standing }: Viewer) => (standing === 'payment_required' ? -1n : accountId);
-
-const visibleIds = prepared(({ sqlite }) => ({
-  own: sqlite
-    .prepare<[bigint, number], bigint>(
-      `SELECT id FROM projects WHERE owner_id = ? AND id ${NOT_DELETED} ORDER BY id DESC LIMIT ?`,
-    )
-    .pluck(),
-  shared: sqlite
-    .prepare<[bigint, number], bigint>(
-      'SELECT project_id FROM collaborators WHERE account_id = ? ORDER BY project_id DESC LIMIT ?',
-    )
-    .pluck(),
-  among: sqlite
-    .prepare<[string, bigint, bigint], bigint>(
-      `SELECT project.id FROM json_each(?) AS one CROSS JOIN projects AS project ON project.id = one.value
-       WHERE project.deleted_at IS NULL AND (project.owner_id = ? OR EXISTS (
-         SELECT 1 FROM collaborators WHERE project_id = project.id AND account_id = ?))`,
-    )
-    .pluck(),
-}));
-
-/** The ids of the projects that the viewer sees, at most `limit`. */
-export function listVisibleIds(db: Db, viewer: Viewer, limit: number): bigint[] {
-  const statements = visibleIds(db);
-  const own = statements.own.all(ownerOf(viewer), limit);
-  return [...own, ...statements.shared.all(viewer.accountId, limit)].slice(0, limit);
-}
-
-function selectVisible(db: Db, viewer: Viewer, projectIds: readonly bigint[]): Set<bigint> {
-  const among = visibleIds(db).among;
-  return new Set(among.all(jsonOf([...new Set(projectIds)]), ownerOf(viewer), viewer.accountId));
-}
-
-/** Undefined if there are more than can be ranked. */
-function listAllVisibleIds(db: Db, viewer: Viewer): bigint[] | undefined {
-  const ids = listVisibleIds(db, viewer, PROJECTS_RANKED + 1);
-  return ids.length > PROJECTS_RANKED ? undefined : ids;
-}
-
-export type RankedProject = { id: bigint; buildState: ProjectState; newestRequestId: bigint };
-
-const rankedProjects = prepared(({ sqlite }) =>
-  sqlite
-    .prepare<[string], [bigint, ProjectState, bigint | null]>(
-      `SELECT project.id, project.build_state,
-         (SELECT max(id) FROM build_requests WHERE project_id = project.id AND local = 0)
-       FROM json_each(?) AS one CROSS JOIN projects AS project ON project.id = one.value
-       WHERE project.deleted_at IS NULL`,
-    )
-    .raw(),
-);
-
-export const isFailing = (state: ProjectState) => state === 'failed' || state === 'errored';
-const rankOf = (state: ProjectState) => (isFailing(state) ? 0 : state === 'building' ? 1 : 2);
-
-/**
- * Failing projects first, then those that build, then the others; in each group the one with the newest build request
- * first. `isComplete` is false if the viewer sees more projects than can be ranked: then it has those that were active
- * last.
- */
-export async function rankProjects(
-  db: Db,
-  viewer: Viewer,
-): Promise<{ ranked: RankedProject[]; isComplete: boolean }> {
-  const all = listAllVisibleIds(db, viewer);
-  const ids = all ?? (await listActiveProjects(db, viewer));
-  const ranked = rankedProjects(db)
-    .all(jsonOf(ids))
-    .map(([id, buildState, newest]) => ({ id, buildState, newestRequestId: newest ?? 0n }));
-  const newestFirst = (a: RankedProject, b: RankedProject) =>
-    Number(b.newestRequestId - a.newestRequestId) || Number(b.id - a.id);
-  ranked.sort((a, b) => rankOf(a.buildState) - rankOf(b.buildState) || newestFirst(a, b));
-  return { ranked, isComplete: all !== undefined };
-}
-
-/** The projects of the latest build requests of all, as far as the viewer sees them. */
-async function listActiveProjects(db: Db, viewer: Viewer): Promise<bigint[]> {
-  const found = new Set<bigint>();
-  let from: bigint | undefined;
-  for (let looked = 0; looked < WINDOW; looked += SLICE) {
-    const rows = sliceOfAll(db, 'older', from);
-    const visible = selectVisible(
-      db,
-      viewer,
-      rows.map(([, projectId]) => projectId),
-    );
-    for (const id of visible) found.add(id);
-    from = rows.at(-1)?.[0];
-    if (rows.length < SLICE) break;
-    await nextTurn();
-  }
-  return [...found].slice(0, PROJECTS_RANKED);
-}
-
-export type ProjectHead = Pick<
-  typeof projects.$inferSelect,
-  'id' | 'ownerId' | 'name' | 'description' | 'repositoryUrl' | 'buildState'
->;
-
-export function findProjectHeads(db: Db, ids: readonly bigint[]): Map<bigint, ProjectHead> {
-  const { id, ownerId, name, description, repositoryUrl, buildState } = projects;
-  const rows = db.orm
-    .select({ id, ownerId, name, description, repositoryUrl, buildState })
-    .from(projects)
-    .where(sql`${id} IN (SELECT value FROM json_each(${jsonOf(ids)}))`)
-    .all();
-  return new Map(rows.map(row => [row.id, row]));
-}
 
 type Direction = 'older' | 'newer';
 const directions = {

@@ -6,13 +6,11 @@ import {
   findWaitingBuild,
   listRecent,
   listUnfinished,
-  listVisibleIds,
-  PROJECTS_RANKED,
-  rankProjects,
   scopeOf,
 } from '../../src/store/activity.ts';
 import { createBuildRequest } from '../../src/store/builds.ts';
 import { deleteProject } from '../../src/store/cleanup/purge.ts';
+import { listVisibleIds, PROJECTS_RANKED, rankProjects } from '../../src/store/project-ranking.ts';
 import { createCollaborator, type Project } from '../../src/store/projects.ts';
 import { moveBuild, moveRequest } from '../../src/store/transition.ts';
 import { addAccount, addBuilds, addProject, addSnapshot, addSuite, openFixture } from './fixture.ts';

@@ -11,12 +11,10 @@ import {
   findWaitingBuild,
   listRecent,
   listUnfinished,
-  listVisibleIds,
-  PROJECTS_RANKED,
   scopeOf,
-  type Viewer,
 } from '../../store/activity.ts';
 import { estimateSeconds } from '../../store/estimates.ts';
+import { listVisibleIds, PROJECTS_RANKED, type Viewer } from '../../store/project-ranking.ts';
 import {
   countOf,
   emptyState,
