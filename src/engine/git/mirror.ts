@@ -12,6 +12,8 @@ export type FetchMirror = {
   url: string;
   isSubmodule?: boolean;
   ssh: SshAccess;
+  /** Keeps the connection to the host for a while, under this name. */
+  connectionName?: string;
   signal?: AbortSignal;
   stallMs?: number;
   deadlineMs?: number;
@@ -119,7 +121,11 @@ async function callHost(mirror: string, fetch: FetchMirror, refspecs: readonly s
   await ensureMirror(mirror);
   await clearUnfinished(mirror, fetch);
   await writeFile(join(mirror, UNFINISHED), '');
-  const { messages } = await withSsh(fetch.ssh, ssh =>
+  const kept =
+    fetch.connectionName === undefined || fetch.isSubmodule
+      ? {}
+      : { kept: { name: fetch.connectionName, destination: destinationOf(fetch.url) } };
+  const { messages } = await withSsh({ ...fetch.ssh, ...kept }, ssh =>
     runGit(fetchArguments(fetch.url, refspecs), {
       repository: mirror,
       ssh,
@@ -132,6 +138,9 @@ async function callHost(mirror: string, fetch: FetchMirror, refspecs: readonly s
   );
   return messages;
 }
+
+/** `git@host` of `git@host:path.git`. */
+const destinationOf = (url: string) => url.slice(0, url.indexOf(':'));
 
 async function fetchInto(mirror: string, fetch: FetchMirror): Promise<Fetched> {
   const messages = await callHost(mirror, fetch, EVERYTHING);
