@@ -95,6 +95,8 @@ test('if the connection is broken, the fetch connects again', async () => {
   await assert.rejects(fetchMirror(fetchOf()), refused);
   sshd.addKey(publicKey);
   await fetchMirror(fetchOf());
+  sshd.endSessions();
+  await fetchMirror(fetchOf());
   await closeKept(dataDirectory);
   // A process that accepts the call, and never answers it properly.
   const broken = createServer(connection => connection.on('error', () => {}).end('nothing useful')).listen(

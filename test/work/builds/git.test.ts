@@ -315,6 +315,7 @@ test('A build whose mirror was lost, as after a restore, fetches its commit agai
     );
 
     assay.sshd.removeKey(project.key);
+    assay.sshd.endSessions();
     rmSync(mirror, { recursive: true });
     const refused = await project.finishedBuild(await project.rerun(old));
     assert.match(refused.error as string, /refused the project's key/);
