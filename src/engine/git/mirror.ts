@@ -124,7 +124,10 @@ async function callHost(mirror: string, fetch: FetchMirror, refspecs: readonly s
   const kept =
     fetch.connectionName === undefined || fetch.isSubmodule
       ? {}
-      : { kept: { name: fetch.connectionName, destination: destinationOf(fetch.url) } };
+      : {
+          kept: { name: fetch.connectionName, destination: destinationOf(fetch.url) },
+          signal: fetch.signal,
+        };
   const { messages } = await withSsh({ ...fetch.ssh, ...kept }, ssh =>
     runGit(fetchArguments(fetch.url, refspecs), {
       repository: mirror,

@@ -14,8 +14,9 @@ export type SshAccess = {
   connectTimeoutMs?: number;
   /** KexAlgorithms, unless ssh/config names others. */
   keyExchange?: string;
-  /** Uses and leaves an open connection. Only for calls that may be repeated. */
+  /** Uses and leaves an open connection. Only for calls that may be repeated; not after `signal` was aborted. */
   kept?: Kept;
+  signal?: AbortSignal | undefined;
 };
 
 export type SshSession = {
@@ -37,10 +38,11 @@ export async function withSsh<T>(access: SshAccess, use: (session: SshSession) =
   try {
     return await withConnection(access, found?.socket, use);
   } catch (error) {
-    // The connection may be broken, for example because the host was restarted.
-    if (!found?.isOpen) throw error;
-    await closeSocket(found.socket);
-    if (performance.now() - startedAt > REPEATED_WITHIN_MS) throw error;
+    // What still runs on the host ends with the connection, as it does without a kept one.
+    if (found) await closeSocket(found.socket);
+    // The connection may have been broken, for example because the host was restarted.
+    const mayRepeat = found?.isOpen && !access.signal?.aborted;
+    if (!mayRepeat || performance.now() - startedAt > REPEATED_WITHIN_MS) throw error;
     return await withConnection(access, undefined, use);
   }
 }

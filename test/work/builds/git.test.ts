@@ -338,6 +338,7 @@ test('A build that waits for its commit to be fetched again can be canceled, and
     await other.suite({ command: 'true' });
     rmSync(join(assay.data, 'mirrors', `${project.id}.git`), { recursive: true });
     assay.sshd.addKey(project.key, 'exec cat >/dev/null');
+    assay.sshd.endSessions();
     const waiting = await project.rerun(builds[0]?.id_str as string);
     assert.equal((await other.run()).state, 'passed');
     await project.cancel(`builds/${waiting}`);
