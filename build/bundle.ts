@@ -1,7 +1,9 @@
-// Bundles the sources into CommonJS files and the client into one module, and lists the files that src/asset.ts serves.
+// Bundles the sources into CommonJS files, the client into one module, and the scripts and style sheets of the pages, and
+// lists the files that src/asset.ts serves.
 import { globSync, statSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
-import { join, relative } from 'node:path';
+import { basename, join, relative } from 'node:path';
+import { brotliCompressSync, gzipSync } from 'node:zlib';
 import { type BuildOptions, build, type Plugin } from 'esbuild';
 import type { Machine } from './strip.ts';
 
@@ -114,6 +116,45 @@ export async function bundleClient(): Promise<Uint8Array> {
 }
 
 /**
+ * The scripts and style sheets of the pages, minified, by name: every file of src/web/client that no other one imports,
+ * with all that it imports. A module that two scripts of a page import is there twice and must not keep state.
+ */
+export async function bundlePageFiles(): Promise<Map<string, Uint8Array>> {
+  const directory = 'src/web/client';
+  const { outputFiles, metafile } = await build({
+    entryPoints: globSync(`${directory}/*.{css,js}`, { cwd: root }).sort(),
+    absWorkingDir: root,
+    outdir: directory,
+    bundle: true,
+    write: false,
+    metafile: true,
+    format: 'esm',
+    minify: true,
+    charset: 'utf8',
+    logLevel: 'silent',
+  });
+  const imported = new Set(
+    Object.values(metafile.inputs).flatMap(({ imports }) => imports.map(({ path }) => path)),
+  );
+  return new Map(
+    outputFiles
+      .map(({ path, contents }): [string, Uint8Array] => [basename(path), contents])
+      .filter(([name]) => !imported.has(`${directory}/${name}`)),
+  );
+}
+
+/** The same as assets of the executable, each also compressed as far as possible. */
+export async function makePageAssets(): Promise<Map<string, Uint8Array>> {
+  const assets = new Map<string, Uint8Array>();
+  for (const [name, content] of await bundlePageFiles()) {
+    assets.set(`pages/${name}`, content);
+    assets.set(`pages/${name}.br`, brotliCompressSync(content));
+    assets.set(`pages/${name}.gz`, gzipSync(content, { level: 9 }));
+  }
+  return assets;
+}
+
+/**
  * One other character would double the memory of the whole source text, which the running program keeps. esbuild escapes
  * them everywhere but in tagged templates, where an escape changes only `strings.raw`.
  */
@@ -124,14 +165,14 @@ function toAscii(code: string): string {
   );
 }
 
-/** Maps names inside the executable to paths: all files in src/ that are not compiled, and SQLite. */
+/** Maps names inside the executable to paths: all files in src/ that are not compiled or bundled, and SQLite. */
 export function listAssets(machine: Machine): Record<string, string> {
   const assets: Record<string, string> = {
     'sqlite.node': join(root, `node_modules/better-sqlite3/prebuilds/linux-${machine}.node`),
   };
   const source = join(root, 'src');
   for (const path of globSync('**/*', { cwd: source }).sort()) {
-    if (/\.ts$|tsconfig\.json$/.test(path) || !statSync(join(source, path)).isFile()) continue;
+    if (/\.ts$|^web\/client\//.test(path) || !statSync(join(source, path)).isFile()) continue;
     assets[relative(source, join(source, path))] = join(source, path);
   }
   return assets;

@@ -5,7 +5,7 @@ import { globSync } from 'node:fs';
 import { mkdir, mkdtemp, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import pkgSea from '@yao-pkg/pkg/lib-es5/sea.js';
-import { bundle, bundleClient, listAssets, root } from './bundle.ts';
+import { bundle, bundleClient, listAssets, makePageAssets, root } from './bundle.ts';
 import { findRuntime } from './runtime.ts';
 import { type Machine, machineOf, strip } from './strip.ts';
 
@@ -17,14 +17,17 @@ type PackInput = { work: string; runtime: string; assets: Record<string, string>
 /** Makes the executable, unless the existing one was made from the same inputs. */
 export async function pack({ output, machine, force }: Packing): Promise<'made' | 'up to date'> {
   const { program, server } = await bundle();
-  const client = await bundleClient();
+  const made = new Map([
+    ['server.cjs', server],
+    ['assay.mjs', await bundleClient()],
+    ...(await makePageAssets()),
+  ]);
   const assets = listAssets(machine);
   const runtime = await findRuntime(machine);
   const packers = globSync('*', { cwd: import.meta.dirname }).map(name => join(import.meta.dirname, name));
   const inputs = [
     Buffer.from(program),
-    Buffer.from(server),
-    Buffer.from(client),
+    ...[...made].flatMap(([name, content]) => [name, Buffer.from(content)]),
     JSON.stringify(Object.keys(assets)),
     machine,
     await digestOf(...Object.values(assets)),
@@ -40,15 +43,12 @@ export async function pack({ output, machine, force }: Packing): Promise<'made' 
   const work = await mkdtemp(join(dirname(output), '.work-'));
   try {
     await writeFile(join(work, 'assay.cjs'), program);
-    for (const [name, content] of [
-      ['server.cjs', server],
-      ['assay.mjs', client],
-    ] as const) {
+    for (const [name, content] of made) {
       assets[name] = join(work, name);
+      await mkdir(dirname(assets[name]), { recursive: true });
       await writeFile(assets[name], content);
     }
-    const made = await build({ work, runtime, assets, machine });
-    await rename(made, output);
+    await rename(await build({ work, runtime, assets, machine }), output);
   } finally {
     await rm(work, { recursive: true, force: true });
   }

@@ -12,12 +12,14 @@ export function asset(name: string): Buffer {
   return isSea() ? Buffer.from(getRawAsset(name)) : readFileSync(join(import.meta.dirname, name));
 }
 
+const NOT_FOUND = ['ENOENT', 'ERR_SINGLE_EXECUTABLE_APPLICATION_ASSET_NOT_FOUND'];
+
 /** For files that build/ makes, which the source tree does not have. */
 export function findAsset(name: string): Buffer | undefined {
   try {
     return asset(name);
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
+    if (!NOT_FOUND.includes(String((error as NodeJS.ErrnoException).code))) throw error;
     return undefined;
   }
 }
@@ -37,10 +39,32 @@ export function clientFile(): Promise<ClientFile> {
 async function loadClient(): Promise<Uint8Array> {
   const made = findAsset('assay.mjs');
   if (made) return made;
-  // Not a literal, because the executable must not contain the bundler.
-  const bundler = join(import.meta.dirname, '../build/bundle.ts');
-  const { bundleClient }: { bundleClient(): Promise<Uint8Array> } = await import(bundler);
-  return bundleClient();
+  return (await loadBundler()).bundleClient();
+}
+
+/** Its path is not a literal, because the executable must not contain the bundler. */
+const loadBundler = (): Promise<{
+  bundleClient(): Promise<Uint8Array>;
+  bundlePageFiles(): Promise<Map<string, Uint8Array>>;
+}> => import(join(import.meta.dirname, '../build/bundle.ts'));
+
+type Bytes = Uint8Array<ArrayBuffer>;
+export type PageFile = { content: Bytes; compressed?: { br: Bytes; gzip: Bytes } };
+let pageFiles: Promise<Map<string, Uint8Array>> | undefined;
+
+/** A style sheet or script of the pages. In the source tree all are made when one is first asked for, and not compressed. */
+export async function findPageFile(name: string): Promise<PageFile | undefined> {
+  const made = findAsset(`pages/${name}`);
+  const load = (path: string) => new Uint8Array(asset(path));
+  if (made)
+    return {
+      content: new Uint8Array(made),
+      compressed: { br: load(`pages/${name}.br`), gzip: load(`pages/${name}.gz`) },
+    };
+  if (findAsset('pages/base.css')) return undefined;
+  pageFiles ??= loadBundler().then(({ bundlePageFiles }) => bundlePageFiles());
+  const content = (await pageFiles).get(name);
+  return content && { content: new Uint8Array(content) };
 }
 
 let loadedBinding: { path: string; exports: object } | undefined;

@@ -8,7 +8,7 @@ import { deploys } from './deploys.ts';
 import { type Endpoint, endpoint } from './endpoint.ts';
 import { firehoses } from './firehose.ts';
 import { hooks } from './hooks.ts';
-import { readCallback, respondText } from './http/respond.ts';
+import { readCallback, respondLongText } from './http/respond.ts';
 import { identity, operations } from './identity.ts';
 import { notifications } from './notifications.ts';
 import { describe } from './openapi.ts';
@@ -34,7 +34,7 @@ const openapi = endpoint({
   handle: ({ baseUrl, version, request, url }) => {
     if (cached.baseUrl !== baseUrl)
       cached = { baseUrl, json: JSON.stringify(describe(endpoints, { baseUrl, version })) };
-    return respondText(cached.json, 200, readCallback(request.method, url));
+    return respondLongText(request, cached.json, 200, readCallback(request.method, url));
   },
 });
 

@@ -6,7 +6,8 @@ import { open, stat } from 'node:fs/promises';
 import { Readable, type Writable } from 'node:stream';
 import { constants, createZstdCompress } from 'node:zlib';
 import { type LogTime, readLogTimes } from '../store/data/log-file.ts';
-import { prefersZstd, readRange } from './http/range.ts';
+import { prefersZstd } from './http/coding.ts';
+import { readRange } from './http/range.ts';
 
 const CHUNK_BYTES = 256 << 10;
 /** Each piece is handed to another thread and back, so that larger ones take less time. */

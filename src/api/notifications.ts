@@ -39,7 +39,7 @@ import {
 import type { Project } from '../store/projects.ts';
 import { endpoint, listing, type Services } from './endpoint.ts';
 import { cursor, optional, PAGE_LIMIT, pageFields, required, type Values } from './fields.ts';
-import { nextLink, readCallback, respondText } from './http/respond.ts';
+import { nextLink, readCallback, respondLongText } from './http/respond.ts';
 
 const present = (delivery: Delivery, { project, caller }: { project: Project; caller: Caller }) =>
   presentDelivery(delivery, project.ownerId === caller.accountId ? 'owner' : 'collaborator');
@@ -284,7 +284,7 @@ export const notifications = {
       // Bodies are stored as JSON text.
       const json = `{"response":[${shown.map(event => event.body).join(',')}]}`;
       const last = events.length > limit ? shown.at(-1) : undefined;
-      return respondText(json, 200, readCallback(request.method, url), {
+      return respondLongText(request, json, 200, readCallback(request.method, url), {
         ...(last && { link: nextLink(baseUrl, url, 'after', last.id) }),
       });
     },

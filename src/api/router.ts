@@ -13,7 +13,7 @@ import { PAGE_LIMIT, type pageFields, readFields, type Values } from './fields.t
 import { readBody, readQuery, type SentFields, streamBody } from './http/body.ts';
 import { addressOf } from './http/caller-address.ts';
 import { markAuthenticated } from './http/connections.ts';
-import { isDiskFailure, nextLink, readCallback, respondJson } from './http/respond.ts';
+import { isDiskFailure, nextLink, readCallback, respondJson, respondLongText } from './http/respond.ts';
 import { ownerOf } from './resources.ts';
 
 /** The state of a request while it is handled. */
@@ -124,12 +124,14 @@ function createHandler(
     if (result instanceof Response) return result;
     const id = { 'x-request-id': exchange.requestId };
     exchange.hasRequestId = true;
-    if (!(result instanceof Listing)) return respondJson({ response: result }, status, callback, id);
+    const respondWith = (response: unknown, headers: Record<string, string>) =>
+      respondLongText(request, JSON.stringify({ response }), status, callback, headers);
+    if (!(result instanceof Listing)) return respondWith(result, id);
     for (const error of result.unreadable)
       services.log.error('record left out of a list', { ...describe(request, exchange), cause: error });
     const { items, next, by } = result;
     const link = next !== undefined && { link: nextLink(services.baseUrl, url, by, next) };
-    return respondJson({ response: items }, status, callback, { ...id, ...link });
+    return respondWith(items, { ...id, ...link });
   };
 
   const perform = (exchange: Exchange, context: RequestContext, admitted: Admitted, sent: SentFields) => {

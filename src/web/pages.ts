@@ -76,7 +76,8 @@ export const routes: readonly Route[] = [
   ...manualPages,
   open(
     '/ui/assets/:hash/:name',
-    ({ params }) => respondAsset(params.hash ?? '', params.name ?? '') ?? notFoundView,
+    async ({ request, params }) =>
+      (await respondAsset(request, params.hash ?? '', params.name ?? '')) ?? notFoundView,
   ),
   open(
     '/ui/:favicon{favicon-[a-z]+\\.svg}',

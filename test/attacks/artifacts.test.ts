@@ -344,7 +344,7 @@ const everything = [
   '/metrics',
   '/whoami',
   '/oauth2/authorize',
-  '/ui/assets/x/style.css',
+  '/ui/assets/x/base.css',
   '/projects',
   '/files',
   '/files/',

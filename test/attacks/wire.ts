@@ -11,6 +11,12 @@ import type { ServedApp } from '../support/served-app.ts';
 
 export type Reply = { status: number; headers: NodeJS.Dict<string | string[]>; text: string };
 export type Visitor = { cookie: string; csrf: string };
+/** The token of the session's forms. It has a mask, which may be anything: here it is zeros. */
+export function formTokenOf(session: string): string {
+  const formKey = createHmac('sha256', session).update('form').digest();
+  return Buffer.concat([Buffer.alloc(formKey.length), formKey]).toString('base64url');
+}
+
 export type Wire = ReturnType<typeof openWire>;
 
 export const SESSION_COOKIE = '__Host-assay-session';
@@ -90,7 +96,7 @@ export function visitorFor(app: Pick<ServedApp, 'db'>, person: Person): Visitor 
   const token = createSession(app.db, person.account.id);
   return {
     cookie: `${SESSION_COOKIE}=${token}`,
-    csrf: createHmac('sha256', token).update('form').digest('base64url'),
+    csrf: formTokenOf(token),
   };
 }
 

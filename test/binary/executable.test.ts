@@ -14,12 +14,14 @@ import {
   rmSync,
   statSync,
 } from 'node:fs';
+import type { IncomingMessage } from 'node:http';
 import { request } from 'node:https';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { after, before, test } from 'node:test';
 import { promisify } from 'node:util';
+import { brotliDecompressSync, gunzipSync } from 'node:zlib';
 import { bundle, bundleClient } from '../../build/bundle.ts';
 import { machineOf } from '../../build/strip.ts';
 import { databasePath } from '../../src/store/data/paths.ts';
@@ -207,10 +209,33 @@ test('the bundled code is ASCII, and its pages show other characters', async t =
   assert.match(body, / · Assay<\/title>/);
 });
 
-async function get(url: string, auth: string, caPath: string): Promise<{ status: number; body: string }> {
-  const sent = request(url, { auth, ca: readFileSync(caPath), signal: AbortSignal.timeout(10_000) }).end();
+test('it contains the style sheets and scripts of the pages, compressed', async t => {
+  const data = join(work, 'compressed');
+  const server = await serveExecutable(data);
+  t.after(() => server.stop('SIGKILL'));
+  const ask = (path: string, accepted: string) =>
+    get(`${server.url}${path}`, '', join(data, 'tls/ca.pem'), { 'accept-encoding': accepted });
+  const { body: page } = await ask('/ui/manual', 'identity');
+  const paths = [...page.matchAll(/"(\/ui\/assets\/[^"]+)"/g)].map(([, path]) => path as string);
+  assert.ok(paths.length >= 3, page);
+  for (const path of paths) {
+    const plain = await ask(path, 'identity');
+    const best = await ask(path, 'gzip, deflate, br, zstd');
+    const older = await ask(path, 'gzip');
+    assert.equal(best.headers['content-encoding'], 'br');
+    assert.deepEqual(brotliDecompressSync(best.bytes), plain.bytes);
+    assert.equal(older.headers['content-encoding'], 'gzip');
+    assert.deepEqual(gunzipSync(older.bytes), plain.bytes);
+    assert.ok(best.bytes.length < older.bytes.length && older.bytes.length < plain.bytes.length, path);
+  }
+  assert.equal((await ask('/ui/assets/x/missing.js', 'br')).status, 404);
+});
+
+async function get(url: string, auth: string, caPath: string, headers: Record<string, string> = {}) {
+  const ca = readFileSync(caPath);
+  const sent = request(url, { auth, ca, headers, signal: AbortSignal.timeout(10_000) }).end();
   const [response] = await once(sent, 'response');
-  let body = '';
-  for await (const chunk of response.setEncoding('utf8')) body += chunk;
-  return { status: response.statusCode, body };
+  const bytes = Buffer.concat(await response.toArray());
+  const answer = response as IncomingMessage;
+  return { status: answer.statusCode, headers: answer.headers, bytes, body: bytes.toString() };
 }

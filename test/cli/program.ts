@@ -18,7 +18,7 @@ import { rename, symlink } from 'node:fs/promises';
 import { request } from 'node:https';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
-import { bundle, bundleClient, listAssets, root } from '../../build/bundle.ts';
+import { bundle, bundleClient, listAssets, makePageAssets, root } from '../../build/bundle.ts';
 import type { Machine } from '../../build/strip.ts';
 
 export const mainPath = join(root, 'src/main.ts');
@@ -55,6 +55,8 @@ export function programPath(): Promise<string> {
     writeFileSync(join(work, 'assay.cjs'), code);
     writeFileSync(join(work, 'server.cjs'), server);
     writeFileSync(join(work, 'assay.mjs'), await bundleClient());
+    mkdirSync(join(work, 'pages'));
+    for (const [name, content] of await makePageAssets()) writeFileSync(join(work, name), content);
     // Another test file may have made the same.
     await rename(work, program).catch(() => rmSync(work, { recursive: true }));
     return path;

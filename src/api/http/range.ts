@@ -36,25 +36,3 @@ export function rangeFor({ headers }: Request, etag: string): string | null {
   const condition = headers.get('if-range');
   return condition === null || condition.trim() === etag ? headers.get('range') : null;
 }
-
-/** Whether the client accepts gzip, explicitly or with `*`. */
-export function acceptsGzip(request: Request): boolean {
-  const codings = readCodings(request);
-  return (codings.get('gzip') ?? codings.get('x-gzip') ?? codings.get('*') ?? 0) > 0;
-}
-
-/** Whether the client prefers zstd to no compression, as in `zstd, identity;q=0.5`. A browser accepts it, but prefers nothing. */
-export function prefersZstd(request: Request): boolean {
-  const codings = readCodings(request);
-  return (codings.get('zstd') ?? 0) > (codings.get('identity') ?? 1);
-}
-
-/** The quality of each coding that the client accepts. */
-function readCodings({ headers }: Request): Map<string, number> {
-  const codings = (headers.get('accept-encoding') ?? '').split(',').map((one): [string, number] => {
-    const [name = '', ...parameters] = one.split(';').map(text => text.trim().toLowerCase());
-    const quality = parameters.find(parameter => parameter.startsWith('q='))?.slice(2) ?? '1';
-    return [name, Number(quality)];
-  });
-  return new Map(codings);
-}

@@ -2,9 +2,12 @@
 
 import { isDiskFull } from '../../domain/disk-full.ts';
 import { refusal } from '../../domain/refusal.ts';
+import { encodeText } from './coding.ts';
 
 const CALLBACK_FORMAT = /^[A-Za-z_$][\w$]*(\.[A-Za-z_$][\w$]*)*$/;
 const MAX_CALLBACK = 128;
+/** Compressing less costs more than it saves. */
+const MIN_COMPRESSED_LENGTH = 8 * 1024;
 
 /** The JSON-P function of a GET; undefined if there is none. Throws a refusal if it is not a plain name. */
 export function readCallback(method: string, url: URL): string | undefined {
@@ -32,13 +35,39 @@ export function respondText(
   callback: string | undefined,
   headers: Record<string, string> = {},
 ): Response {
-  const common = { 'cache-control': 'no-store', 'x-content-type-options': 'nosniff', ...headers };
-  if (callback === undefined)
-    return new Response(json, { status, headers: { 'content-type': 'application/json', ...common } });
+  if (callback === undefined) return new Response(json, { status, headers: { ...jsonHeaders, ...headers } });
   return new Response(`${callback}(${json})`, {
     status,
-    headers: { 'content-type': 'application/javascript; charset=utf-8', ...common },
+    headers: { ...jsonHeaders, 'content-type': 'application/javascript; charset=utf-8', ...headers },
   });
+}
+
+const jsonHeaders = {
+  'content-type': 'application/json',
+  'cache-control': 'no-store',
+  'x-content-type-options': 'nosniff',
+};
+
+/**
+ * Like `respondText`, compressed if it is long. A call of `callback` stays as it is: its name is chosen by another site,
+ * which could guess the rest from the compressed size.
+ */
+export function respondLongText(
+  request: Request,
+  json: string,
+  status: number,
+  callback: string | undefined,
+  headers: Record<string, string> = {},
+): Response | Promise<Response> {
+  if (callback !== undefined || json.length < MIN_COMPRESSED_LENGTH)
+    return respondText(json, status, callback, headers);
+  return encodeText(request, json).then(
+    encoded =>
+      new Response(encoded.body, {
+        status,
+        headers: { ...jsonHeaders, ...headers, ...encoded.headers },
+      }),
+  );
 }
 
 /** The value of the Link header: the same request from `id` on, without credentials. */

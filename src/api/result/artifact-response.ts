@@ -8,14 +8,8 @@ import { attachmentOf, BYTES } from '../../domain/result/content-type.ts';
 import { buildFilesPath } from '../../store/data/paths.ts';
 import type { BuildArtifact } from '../../store/result/build-artifacts.ts';
 import type { Services } from '../endpoint.ts';
-import {
-  acceptsGzip,
-  type ByteRange,
-  isBeyondEnd,
-  isNotModified,
-  rangeFor,
-  readRange,
-} from '../http/range.ts';
+import { acceptsGzip } from '../http/coding.ts';
+import { type ByteRange, isBeyondEnd, isNotModified, rangeFor, readRange } from '../http/range.ts';
 
 const CHUNK_BYTES = 256 * 1024;
 /** The compression method of ZIP that gzip has too. */

@@ -1,7 +1,8 @@
 // Serves style sheets, scripts and favicons. An asset's address contains the hash of its content, so browsers cache it forever.
 
 import { createHash } from 'node:crypto';
-import { asset } from '../../asset.ts';
+import { chooseCoding, encodeText } from '../../api/http/coding.ts';
+import { findPageFile, type PageFile } from '../../asset.ts';
 import { commonHeaders } from './headers.ts';
 import { favicon } from './state.ts';
 
@@ -10,41 +11,51 @@ const types: Record<string, string> = {
   js: 'text/javascript; charset=utf-8',
 };
 
-type Asset = { content: Uint8Array<ArrayBuffer>; hash: string; type: string };
+type Asset = PageFile & { hash: string; type: string };
 
 const loaded = new Map<string, Asset>();
 
-function load(name: string): Asset | undefined {
+async function load(name: string): Promise<Asset | undefined> {
   const known = loaded.get(name);
   const [, extension = ''] = /^[a-z][a-z0-9-]*\.(css|js)$/.exec(name) ?? [];
   const type = types[extension];
   if (known || type === undefined) return known;
-  try {
-    const content = new Uint8Array(asset(`web/client/${name}`));
-    const hash = createHash('sha256').update(content).digest('base64url').slice(0, 12);
-    const found = { content, hash, type };
-    loaded.set(name, found);
-    return found;
-  } catch {
-    return undefined;
-  }
+  const file = await findPageFile(name);
+  if (!file) return undefined;
+  const hash = createHash('sha256').update(file.content).digest('base64url').slice(0, 12);
+  const found = { ...file, hash, type };
+  loaded.set(name, found);
+  return found;
 }
 
-/** The address of a file in client/, which includes the hash of its content. */
-export function assetHref(name: string): string {
-  const found = load(name);
-  if (!found) throw new Error(`there is no web/client/${name}`);
+/** The address of a script or style sheet of client/, which includes the hash of its content. */
+export async function assetHref(name: string): Promise<string> {
+  const found = await load(name);
+  if (!found) throw new Error(`web/client/${name} does not exist, or another file imports it`);
   return `/ui/assets/${found.hash}/${name}`;
 }
 
-export function respondAsset(hash: string, name: string): Response | undefined {
-  const found = load(name);
+export async function respondAsset(
+  request: Request,
+  hash: string,
+  name: string,
+): Promise<Response | undefined> {
+  const found = await load(name);
   if (!found) return undefined;
-  // A module imports others relative to its own hash: serve them, but do not let them be cached.
-  const cacheControl = found.hash === hash ? 'public, max-age=31536000, immutable' : 'no-cache';
-  return new Response(found.content, {
-    headers: { ...commonHeaders, 'content-type': found.type, 'cache-control': cacheControl },
+  const { body, headers } = await encode(request, found);
+  // A page of the version before an upgrade names another hash: what it gets must not be kept under that name.
+  const cacheControl = found.hash === hash ? 'public, max-age=31536000, immutable' : 'no-store';
+  return new Response(body, {
+    headers: { ...commonHeaders, ...headers, 'content-type': found.type, 'cache-control': cacheControl },
   });
+}
+
+/** The executable contains assets that are compressed already. */
+function encode(request: Request, { content, compressed }: Asset) {
+  if (!compressed) return encodeText(request, Buffer.from(content).toString());
+  const coding = chooseCoding(request, ['br', 'gzip']);
+  const headers = { vary: 'Accept-Encoding', ...(coding && { 'content-encoding': coding }) };
+  return { body: coding === undefined ? content : compressed[coding], headers };
 }
 
 export function respondFavicon(tone: string): Response | undefined {

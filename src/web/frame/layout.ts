@@ -1,6 +1,7 @@
 // The layout around every page: navigation, account, flash messages, and a title and favicon that show the state.
 
 import { html } from 'hono/html';
+import { encodeText } from '../../api/http/coding.ts';
 import { assetHref } from './assets.ts';
 import { navItem } from './components.ts';
 import { pageHeaders } from './headers.ts';
@@ -36,8 +37,6 @@ const lessUsed: readonly Section[] = ['applications', 'admin', 'api', 'manual'];
 /** Sections that need no sign-in. */
 const openSections: readonly Section[] = ['api', 'manual'];
 
-const styles = ['style.css', 'parts.css', 'forms.css', 'tables.css'];
-
 export async function respondView(guest: Guest, view: View): Promise<Response> {
   const headers = new Headers(pageHeaders(view.formTargets));
   if (guest.flash) headers.append('set-cookie', noFlashCookie);
@@ -46,7 +45,20 @@ export async function respondView(guest: Guest, view: View): Promise<Response> {
     asked === undefined
       ? String(await renderDocument(guest, view))
       : `${await renderState(view)}${asked === 'parts' ? renderLiveParts(String(await view.body), new Set(known)) : ''}`;
-  return new Response(text, { status: view.status ?? 200, headers });
+  const status = view.status ?? 200;
+  if (!mayCompress(guest)) return new Response(text, { status, headers });
+  const encoded = await encodeText(guest.request, text);
+  for (const [name, value] of Object.entries(encoded.headers)) headers.set(name, value);
+  return new Response(encoded.body, { status, headers });
+}
+
+/**
+ * A page that another site opens is not compressed: that site chooses the query, which some pages repeat, and could guess
+ * the rest of the page from the compressed size.
+ */
+function mayCompress({ session, request }: Guest): boolean {
+  const site = request.headers.get('sec-fetch-site');
+  return !session || site === 'same-origin' || site === 'none';
 }
 
 /** Redirects to another page, which shows `message` once. */
@@ -68,7 +80,9 @@ function renderState(view: View): Html {
 <link rel="icon" type="image/svg+xml" href="${icon}">`;
 }
 
-function renderDocument(guest: Guest, view: View): Html {
+async function renderDocument(guest: Guest, view: View): Promise<Html> {
+  const styles = await Promise.all(['base.css', ...(view.styles ?? [])].map(assetHref));
+  const scripts = await Promise.all(['assay.js', ...(view.scripts ?? [])].map(assetHref));
   return html`<!doctype html>
 <html lang="en">
 <head>
@@ -76,8 +90,8 @@ function renderDocument(guest: Guest, view: View): Html {
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 ${renderState(view)}
-${[...styles, ...(view.styles ?? [])].map(name => html`<link rel="stylesheet" href="${assetHref(name)}">`)}
-${['assay.js', ...(view.scripts ?? [])].map(name => html`<script type="module" src="${assetHref(name)}"></script>`)}
+${styles.map(href => html`<link rel="stylesheet" href="${href}">`)}
+${scripts.map(href => html`<script type="module" src="${href}"></script>`)}
 </head>
 <body>
 <a class="skip" href="#content">Skip to content</a>

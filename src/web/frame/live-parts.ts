@@ -25,10 +25,13 @@ function renderPart({ tag, attributes, content }: Part, known: ReadonlySet<strin
   return `<${tag}${attributes} data-hash="${hash}">${mapLiveParts(content, part => renderPart(part, known))}</${tag}>`;
 }
 
-/** The words of a relative time change by themselves: the browser keeps them current. */
+/**
+ * Without what is different in every response: the words of a relative time, which the browser keeps current, and the
+ * tokens of forms, of which every one stays valid.
+ */
 const hashOf = (text: string) =>
   createHash('sha1')
-    .update(text.replaceAll(/(<time [^>]*>)[^<]*/g, '$1'))
+    .update(text.replaceAll(/(<time [^>]*>)[^<]*|(name="csrf" value=")[^"]*/g, '$1$2'))
     .digest('base64url')
     .slice(0, 8);
 

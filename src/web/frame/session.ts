@@ -1,7 +1,7 @@
 // Sessions of the web interface: their cookie, sign-in by password, CSRF protection, and flash messages.
 
-import { createHmac } from 'node:crypto';
-import { digestOf, hashPassword, sameDigest, verifyPassword } from '../../domain/secret.ts';
+import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
+import { hashPassword, verifyPassword } from '../../domain/secret.ts';
 import {
   type Account,
   createSession,
@@ -30,12 +30,22 @@ function readCookie(request: Request, name: string): string | undefined {
 const cookie = (name: string, value: string, lifetimeS: number) =>
   `${name}=${value}; Path=/; Secure; HttpOnly; SameSite=Lax; Max-Age=${lifetimeS}`;
 
-/** The session of a request. Its CSRF token is derived from the session token, which only the cookie holds. */
+/** Derived from the session token, which only the cookie holds. */
+const formKeyOf = (token: string) => createHmac('sha256', token).update('form').digest();
+
+const xor = (a: Buffer, b: Buffer) => Buffer.from(a.map((byte, at) => byte ^ (b[at] as number)));
+
+/**
+ * The session of a request. Its CSRF token is the session's form key, masked differently for each response: pages are
+ * compressed, and the sizes of many with the same token could reveal it to somebody who can change other text on them.
+ */
 export function readSession(db: Db, request: Request): Session | undefined {
   const token = readCookie(request, SESSION_COOKIE);
   const account = token === undefined ? undefined : findSession(db, token);
   if (!account || token === undefined) return undefined;
-  return { account, token, csrf: createHmac('sha256', token).update('form').digest('base64url') };
+  const formKey = formKeyOf(token);
+  const mask = randomBytes(formKey.length);
+  return { account, token, csrf: Buffer.concat([mask, xor(mask, formKey)]).toString('base64url') };
 }
 
 /** Starts a session, ends the browser's previous one, and returns the cookie to set. */
@@ -73,7 +83,12 @@ export function isOwnOrigin(request: Request, url: URL, baseUrl: string): boolea
 }
 
 export function isFormToken(session: Session, sent: unknown): boolean {
-  return typeof sent === 'string' && sameDigest(digestOf(sent), digestOf(session.csrf));
+  if (typeof sent !== 'string') return false;
+  const formKey = formKeyOf(session.token);
+  const bytes = Buffer.from(sent, 'base64url');
+  if (bytes.length !== 2 * formKey.length) return false;
+  const mask = bytes.subarray(0, formKey.length);
+  return timingSafeEqual(xor(mask, bytes.subarray(formKey.length)), formKey);
 }
 
 /** A message that the next page shows once. */

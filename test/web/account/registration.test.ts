@@ -1,7 +1,6 @@
 // Accounts and applications have no API endpoint: the pages and the command line refuse the same values with the same
 // texts.
 import assert from 'node:assert/strict';
-import { createHmac } from 'node:crypto';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { accountCommands } from '../../../src/cli/accounts.ts';
@@ -10,6 +9,7 @@ import { errorMessage } from '../../../src/contract/error-text.ts';
 import { createSession, listAccounts } from '../../../src/store/accounts.ts';
 import { listApplications } from '../../../src/store/applications.ts';
 import { openData } from '../../../src/store/data/data.ts';
+import { formTokenOf } from '../../attacks/wire.ts';
 import { runAssay, temporaryDirectory } from '../../cli/program.ts';
 import { type OAuthFixture, openOAuthFixture } from './oauth-fixture.ts';
 
@@ -25,7 +25,7 @@ describe('invalid accounts and applications', () => {
     fixture = await openOAuthFixture();
     assert.equal((await runAssay(['user', 'add', TAKEN, '--data', data])).status, 0);
     const session = createSession(fixture.db, fixture.people.admin.account.id);
-    const csrf = createHmac('sha256', session).update('form').digest('base64url');
+    const csrf = formTokenOf(session);
     post = async (path, form) => {
       const answer = await fixture.fetch(path, {
         method: 'POST',

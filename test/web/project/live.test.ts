@@ -123,7 +123,7 @@ describe('a live page', () => {
 
 describe('the live parts of a page', () => {
   const page = (count: number, words = 'now') => `<h1>Title</h1><section id="list" data-live><h2>List</h2><ul>
-<li id="one" data-live>First <ul><li>nested</li></ul></li><li id="two" data-live>${count} <time datetime="t">${words}</time></li></ul></section>
+<li id="one" data-live>First <ul><li>nested</li></ul></li><li id="two" data-live>${count} <time datetime="t">${words}</time><input type="hidden" name="csrf" value="${words}"></li></ul></section>
 <p title="not data-live either">Text</p><div id="foot" class="a" data-live data-poll="9"></div>`;
   const hashes = (text: string) => [...text.matchAll(/data-hash="([^"]*)"/g)].map(([, hash = '']) => hash);
 
