@@ -1,6 +1,7 @@
 // How long a build will probably take: the median of the latest builds of its suite that passed. Local runs do not count.
 
 import { isFinishedBuild } from '../domain/build.ts';
+import { median } from '../domain/result/history.ts';
 import { cached, type Db, prepared } from './database/db.ts';
 import type { Build } from './transition.ts';
 
@@ -19,14 +20,8 @@ const durations = prepared(({ sqlite }) =>
 const medianSeconds = cached(
   (suiteId: bigint) => suiteId,
   (db, suiteId): number | undefined => {
-    const sorted = durations(db)
-      .all(suiteId)
-      .map(Number)
-      .sort((a, b) => a - b);
-    const upper = sorted[sorted.length >> 1];
-    const lower = sorted[(sorted.length - 1) >> 1];
-    if (upper === undefined || lower === undefined) return undefined;
-    return Math.max(1, Math.round((lower + upper) / 2000));
+    const ms = median(durations(db).all(suiteId).map(Number));
+    return ms === undefined ? undefined : Math.max(1, Math.round(ms / 1000));
   },
 );
 

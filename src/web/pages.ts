@@ -25,6 +25,7 @@ import { buildPages } from './project/build.ts';
 import { collaboratorPages } from './project/collaborators.ts';
 import { commitPages } from './project/commit.ts';
 import { deployPages } from './project/deploys.ts';
+import { projectHistoryPages } from './project/history.ts';
 import { notificationPages } from './project/notifications.ts';
 import { projectPages } from './project/project.ts';
 import { projectsPages } from './project/projects.ts';
@@ -49,6 +50,7 @@ export const routes: readonly Route[] = [
   ...searchPages,
   ...projectsPages,
   ...projectPages,
+  ...projectHistoryPages,
   ...commitPages,
   ...suitesPages,
   ...suitePages,

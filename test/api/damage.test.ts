@@ -73,7 +73,9 @@ describe('a value that was changed in the database is detected, and nothing else
     const line = app.logged.find(one => one.includes(list.headers['x-request-id'] ?? '-'));
     assert(line?.includes(`environment_variables.content of ${row.id}`), line ?? 'nothing was logged');
 
-    const page = await look(`/ui/projects/${there.project_id}/suites/${there.suite_id}?reveal=${row.id}`);
+    const page = await look(
+      `/ui/projects/${there.project_id}/suites/${there.suite_id}/settings?reveal=${row.id}`,
+    );
     assert.equal(page.status, 200, 'the page of the suite');
     assert(page.text.includes('SECOND') && page.text.includes('it was changed in the database'));
 

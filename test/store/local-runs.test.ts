@@ -32,7 +32,7 @@ import { findNewestPassedBuild, isNewestOfBranch } from '../../src/store/result/
 import { findReport, listBuildTests } from '../../src/store/result/build-tests.ts';
 import { findPassedAt, findPassedBefore, listComparable } from '../../src/store/result/comparable-builds.ts';
 import { findBaseBuild } from '../../src/store/result/reports.ts';
-import { listRuns, listTrends } from '../../src/store/result/runs.ts';
+import { compareWeeks, listRequestRuns, listRuns } from '../../src/store/result/runs.ts';
 import { createLogSearch } from '../../src/store/result/search-builds.ts';
 import { findStatistics, listSuiteTests } from '../../src/store/result/suite-tests.ts';
 import { countFlakyTests, findTest, listFlakyTests, listTestHistory } from '../../src/store/result/tests.ts';
@@ -104,7 +104,8 @@ async function makeWorld(db: Db) {
     'the newest passed build': () => findNewestPassedBuild(db, suite)?.id,
     'the chart of a suite': () => listRuns(db, suite.id, { branch: undefined, limit: 100 }),
     'the chart of a branch': () => listRuns(db, suite.id, { branch: 'main', limit: 100 }),
-    'the trends of a project': () => listTrends(db, project.id, { suites: 10, runs: 100 }),
+    'the weeks of a suite': () => compareWeeks(db, suite.id, undefined),
+    'the history of a project': () => listRequestRuns(db, project.id, { branch: undefined, limit: 100 }),
     'the builds to compare with': () => listComparable(db, later, 100).map(({ build }) => build.id),
     'the last good build of a branch': () => findPassedBefore(db, later, 'main')?.id,
     'the last good build of ancestors': () => findPassedAt(db, later, [hash('3'), hash('2'), hash('1')])?.id,

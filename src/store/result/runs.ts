@@ -1,97 +1,229 @@
-// The latest runs of suites, for charts: finished builds with their durations and test counts. Canceled builds and local runs
-// are left out, because they say nothing about the suite.
+// The latest runs of suites and projects, for charts and figures: finished builds and build requests with their durations and
+// test counts. Canceled ones and local runs are left out, because they say nothing about the suite.
 
-import { and, desc, eq, inArray, ne, sql } from 'drizzle-orm';
-import { type BuildState, COMPLETED_BUILDS } from '../../domain/build.ts';
+import { COMPLETED_BUILDS } from '../../domain/build.ts';
+import { idAt } from '../../domain/id.ts';
+import { type HistoryRun, median } from '../../domain/result/history.ts';
 import type { TestCounts } from '../../domain/result/test-result.ts';
-import type { Db } from '../database/db.ts';
-import { buildRequests, builds, suites } from '../database/schema.ts';
+import { type Db, prepared } from '../database/db.ts';
+import { createPace } from './pace.ts';
 
-export type Run = {
+export type Run = HistoryRun & {
   id: bigint;
-  suiteId: bigint;
   commitRef: string;
-  buildState: BuildState;
-  startedAt: number | null;
-  finishedAt: number | null;
+  createdAt: number;
   tests: TestCounts | null;
 };
 
 /** How many builds are searched for those of a branch. */
 const MAX_SEARCHED = 2_000;
 const MAX_BRANCHES = 50;
+/** How many builds of a week are enough for its median. */
+const MAX_OF_WEEK = 500;
+const WEEK_MS = 7 * 86_400_000;
 
-const columns = {
-  id: builds.id,
-  suiteId: builds.suiteId,
-  commitRef: builds.commitRef,
-  buildState: builds.buildState,
-  startedAt: builds.startedAt,
-  finishedAt: builds.finishedAt,
-  tests: builds.tests,
-};
+const completed = COMPLETED_BUILDS.map(state => `'${state}'`).join(', ');
+// Builds of a fork's pull request are on no branch of the repository.
+const branchOf = "CASE WHEN request.pull_request IS NULL THEN request.branch ELSE '' END";
 
-const recentBuilds = (suiteId: bigint) =>
-  sql`${builds.id} IN (SELECT id FROM builds WHERE suite_id = ${suiteId} AND local = 0 ORDER BY id DESC LIMIT ${MAX_SEARCHED})`;
+type RunRow = [bigint, string, string, bigint, bigint | null, bigint | null, string, string | null];
 
-// By way of requests, of which an index has those that are not local.
-const recentBuildsOfProject = (projectId: bigint) =>
-  sql`${builds.id} IN (SELECT build.id FROM build_requests AS request CROSS JOIN builds AS build ON build.build_request_id = request.id WHERE request.project_id = ${projectId} AND request.local = 0 ORDER BY request.id DESC LIMIT ${MAX_SEARCHED})`;
+const runStatements = prepared(({ sqlite }) => {
+  const select = (condition: string) => `
+    SELECT build.id, build.commit_ref, build.build_state, build.created_at, build.started_at, build.finished_at, ${branchOf}, build.tests
+    FROM builds AS build CROSS JOIN build_requests AS request ON request.id = build.build_request_id
+    WHERE ${condition} AND build.build_state IN (${completed}) ORDER BY build.id DESC LIMIT ?`;
+  return {
+    all: sqlite.prepare<[bigint, number], RunRow>(select('build.suite_id = ? AND build.local = 0')).raw(),
+    ofBranch: sqlite
+      .prepare<[bigint, string, number], RunRow>(
+        select(
+          `build.id IN (SELECT id FROM builds WHERE suite_id = ? AND local = 0 ORDER BY id DESC LIMIT ${MAX_SEARCHED}) AND request.branch = ? AND request.pull_request IS NULL`,
+        ),
+      )
+      .raw(),
+  };
+});
+
+const time = (ms: bigint | null) => (ms === null ? null : Number(ms));
 
 /** The latest runs of a suite, oldest first; of `branch` if given. */
 export function listRuns(
   db: Db,
   suiteId: bigint,
-  options: { branch: string | undefined; limit: number },
+  { branch, limit }: { branch: string | undefined; limit: number },
 ): Run[] {
-  const { branch, limit } = options;
-  return db.orm
-    .select(columns)
-    .from(builds)
-    .innerJoin(buildRequests, eq(buildRequests.id, builds.buildRequestId))
-    .where(
-      and(
-        eq(builds.suiteId, suiteId),
-        eq(builds.local, false),
-        inArray(builds.buildState, COMPLETED_BUILDS),
-        branch === undefined ? undefined : and(recentBuilds(suiteId), eq(buildRequests.branch, branch)),
-      ),
-    )
-    .orderBy(desc(builds.id))
-    .limit(limit)
-    .all()
+  const { all, ofBranch } = runStatements(db);
+  const rows = branch === undefined ? all.all(suiteId, limit) : ofBranch.all(suiteId, branch, limit);
+  return rows
+    .map(([id, commitRef, state, createdAt, startedAt, finishedAt, onBranch, tests]) => ({
+      id,
+      commitRef,
+      state,
+      createdAt: Number(createdAt),
+      startedAt: time(startedAt),
+      finishedAt: time(finishedAt),
+      branch: onBranch,
+      tests: tests === null ? null : (JSON.parse(tests) as TestCounts),
+    }))
     .reverse();
 }
 
+const suiteBranches = prepared(({ sqlite }) =>
+  sqlite
+    .prepare<[bigint], string>(
+      `SELECT request.branch FROM builds AS build CROSS JOIN build_requests AS request ON request.id = build.build_request_id
+       WHERE build.id IN (SELECT id FROM builds WHERE suite_id = ? AND local = 0 ORDER BY id DESC LIMIT ${MAX_SEARCHED})
+         AND request.branch <> '' AND request.pull_request IS NULL
+       GROUP BY request.branch ORDER BY max(build.id) DESC LIMIT ${MAX_BRANCHES}`,
+    )
+    .pluck(),
+);
+
 /** The branches of the latest builds of a suite, the one built last first. */
-export function listBranches(db: Db, suiteId: bigint): string[] {
-  return db.orm
-    .select({ branch: buildRequests.branch })
-    .from(builds)
-    .innerJoin(buildRequests, eq(buildRequests.id, builds.buildRequestId))
-    .where(and(recentBuilds(suiteId), ne(buildRequests.branch, '')))
-    .groupBy(buildRequests.branch)
-    .orderBy(sql`max(${builds.id}) DESC`)
-    .limit(MAX_BRANCHES)
-    .all()
-    .map(({ branch }) => branch);
+export const listBranches = (db: Db, suiteId: bigint): string[] => suiteBranches(db).all(suiteId);
+
+const weekStatements = prepared(({ sqlite }) => {
+  // The index builds_passed has the same condition and all columns of the builds.
+  const passed =
+    "build.suite_id = ? AND build.build_state = 'passed' AND build.local = 0 AND build.id >= ? AND build.id < ?";
+  return {
+    all: sqlite
+      .prepare<[bigint, bigint, bigint], bigint>(
+        `SELECT build.finished_at - build.started_at FROM builds AS build WHERE ${passed} ORDER BY build.id DESC LIMIT ${MAX_OF_WEEK}`,
+      )
+      .pluck(),
+    ofBranch: sqlite
+      .prepare<[string, bigint, bigint, bigint], bigint>(
+        `SELECT build.finished_at - build.started_at FROM builds AS build
+         CROSS JOIN build_requests AS request ON request.id = build.build_request_id AND request.branch = ? AND request.pull_request IS NULL
+         WHERE build.id IN (SELECT build.id FROM builds AS build WHERE ${passed} ORDER BY build.id DESC LIMIT ${MAX_SEARCHED})`,
+      )
+      .pluck(),
+  };
+});
+
+type Week = { builds: number; medianMs: number };
+
+/** The durations of the builds that passed in the last seven days, and in the seven days before. Undefined if there were none. */
+export function compareWeeks(
+  db: Db,
+  suiteId: bigint,
+  branch: string | undefined,
+): [thisWeek: Week | undefined, lastWeek: Week | undefined] {
+  const { all, ofBranch } = weekStatements(db);
+  const weekBefore = (ms: number) => {
+    const [from, to] = [idAt(ms - WEEK_MS), idAt(ms)];
+    const found = branch === undefined ? all.all(suiteId, from, to) : ofBranch.all(branch, suiteId, from, to);
+    const medianMs = median(found.map(Number));
+    return medianMs === undefined ? undefined : { builds: found.length, medianMs };
+  };
+  return [weekBefore(db.now() + 1), weekBefore(db.now() - WEEK_MS)];
 }
 
-export type Trend = { id: bigint; name: string; runs: Run[] };
+export type RequestRun = HistoryRun & { id: bigint; commitRef: string; commitId: bigint };
 
-/** The latest runs of a project's suites, oldest suite first. If there are many, those that did not pass are preferred. */
-export function listTrends(db: Db, projectId: bigint, limits: { suites: number; runs: number }): Trend[] {
-  const chosen = db.orm
-    .select({ id: suites.id, name: suites.name })
-    .from(builds)
-    .innerJoin(suites, eq(suites.id, builds.suiteId))
-    .where(and(recentBuildsOfProject(projectId), inArray(builds.buildState, COMPLETED_BUILDS)))
-    .groupBy(suites.id)
-    // With max(), SQLite takes the state from the row that has the maximum.
-    .orderBy(sql`${builds.buildState} = 'passed'`, sql`max(${builds.id}) DESC`)
-    .limit(limits.suites)
-    .all();
-  return chosen
-    .toSorted((a, b) => Number(a.id - b.id))
-    .map(suite => ({ ...suite, runs: listRuns(db, suite.id, { branch: undefined, limit: limits.runs }) }));
+type RequestRow = [bigint, string, bigint, string, bigint, bigint | null, string];
+
+const requestStatements = prepared(({ sqlite }) => {
+  const select = (condition: string) =>
+    sqlite
+      .prepare<[bigint, ...string[], number], RequestRow>(
+        `SELECT request.id, request.commit_ref, request.commit_id, request.build_state, request.created_at, request.finished_at, ${branchOf}
+         FROM build_requests AS request
+         WHERE request.id IN (SELECT id FROM build_requests WHERE project_id = ? AND ${condition} AND local = 0 ORDER BY id DESC LIMIT ${MAX_SEARCHED})
+           AND request.build_state IN ('passed', 'failed', 'errored') AND request.commit_id IS NOT NULL
+         ORDER BY request.id DESC LIMIT ?`,
+      )
+      .raw();
+  return { all: select('1'), ofBranch: select('branch = ? AND pull_request IS NULL') };
+});
+
+/** The latest finished build requests of a project, oldest first; of `branch` if given. They start when they are created. */
+export function listRequestRuns(
+  db: Db,
+  projectId: bigint,
+  { branch, limit }: { branch: string | undefined; limit: number },
+): RequestRun[] {
+  const { all, ofBranch } = requestStatements(db);
+  const rows = branch === undefined ? all.all(projectId, limit) : ofBranch.all(projectId, branch, limit);
+  return rows
+    .map(([id, commitRef, commitId, state, createdAt, finishedAt, onBranch]) => ({
+      id,
+      commitRef,
+      commitId,
+      state,
+      startedAt: Number(createdAt),
+      finishedAt: time(finishedAt),
+      branch: onBranch,
+    }))
+    .reverse();
+}
+
+const projectBranches = prepared(({ sqlite }) =>
+  sqlite
+    .prepare<[bigint], string>(
+      `SELECT branch FROM build_requests
+       WHERE id IN (SELECT id FROM build_requests WHERE project_id = ? AND local = 0 ORDER BY id DESC LIMIT ${MAX_SEARCHED})
+         AND branch <> '' AND pull_request IS NULL
+       GROUP BY branch ORDER BY max(id) DESC LIMIT ${MAX_BRANCHES}`,
+    )
+    .pluck(),
+);
+
+/** The branches of the latest build requests of a project, the one built last first. */
+export const listProjectBranches = (db: Db, projectId: bigint): string[] =>
+  projectBranches(db).all(projectId);
+
+export const suiteOrders = ['failing', 'slowest'] as const;
+export type SuiteOrder = (typeof suiteOrders)[number];
+
+const rankStatements = prepared(({ sqlite }) => {
+  // By way of requests, of which an index has those that are not local.
+  const rank = (order: string) =>
+    sqlite.prepare<[bigint, bigint, number, number], { id: bigint; name: string }>(
+      `WITH recent AS MATERIALIZED (
+         SELECT build.suite_id, build.id, build.build_state AS state, build.finished_at - build.started_at AS ms
+         FROM build_requests AS request CROSS JOIN builds AS build ON build.build_request_id = request.id
+         WHERE request.project_id = ? AND request.local = 0 ORDER BY request.id DESC LIMIT ${MAX_SEARCHED}
+       ), ranked AS MATERIALIZED (
+         -- With max(), SQLite takes the other column from the row that has the maximum.
+         SELECT suite_id, max(id), state <> 'passed' AS failing, sum(state <> 'passed') AS failures, avg(ms) AS ms
+         FROM recent WHERE state IN (${completed}) GROUP BY suite_id
+       )
+       SELECT suite.id AS id, suite.name AS name FROM suites AS suite LEFT JOIN ranked ON ranked.suite_id = suite.id
+       WHERE suite.project_id = ? ORDER BY ${order} NULLS LAST, suite.id LIMIT ? OFFSET ?`,
+    );
+  return {
+    failing: rank('ranked.failing DESC NULLS LAST, ranked.failures DESC'),
+    slowest: rank('ranked.ms DESC'),
+  } satisfies Record<SuiteOrder, unknown>;
+});
+
+/**
+ * The suites of a project by its latest builds: those that fail now first and then by failures, or the slowest first. Those
+ * that have not run for long come last.
+ */
+export const rankSuites = (
+  db: Db,
+  projectId: bigint,
+  options: { order: SuiteOrder; limit: number; offset: number },
+): { id: bigint; name: string }[] =>
+  rankStatements(db)[options.order].all(projectId, projectId, options.limit, options.offset);
+
+export type SuiteRuns = { id: bigint; name: string; runs: Run[] };
+
+/** The latest runs of each suite, oldest first. Leaves time for other requests. */
+export async function listSuiteRuns(
+  db: Db,
+  suites: readonly { id: bigint; name: string }[],
+  limit: number,
+): Promise<SuiteRuns[]> {
+  const pace = createPace();
+  const listed: SuiteRuns[] = [];
+  for (const { id, name } of suites) {
+    listed.push({ id, name, runs: listRuns(db, id, { branch: undefined, limit }) });
+    if (pace.isDue()) await pace.wait();
+  }
+  return listed;
 }

@@ -33,7 +33,7 @@ export function renderUses(visit: DependencyVisit): Html {
     return html`<p class="quiet">No suite uses this dependency yet.</p>${renderAttach(visit, all)}`;
   return html`<ul class="plain-list">${seen.map(
     use =>
-      html`<li><a href="/ui/projects/${use.projectId}/suites/${use.suiteId}">${use.suiteName}</a> <span class="quiet">of ${use.projectName}</span></li>`,
+      html`<li><a href="/ui/projects/${use.projectId}/suites/${use.suiteId}/settings#dependencies">${use.suiteName}</a> <span class="quiet">of ${use.projectName}</span></li>`,
   )}
 ${relating.length > 0 ? html`<li>${linksTo(visit, relating)} <span class="quiet">${relating.length === 1 ? 'relates' : 'relate'} to it</span></li>` : ''}
 ${others > 0 ? html`<li class="quiet">${countOf(others, 'suite')} of other accounts</li>` : ''}</ul>

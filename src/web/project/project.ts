@@ -18,9 +18,9 @@ import { openPageStream } from '../frame/page-stream.ts';
 import { action, page, type Route } from '../frame/route.ts';
 import { stateBadge } from '../frame/state.ts';
 import { type Html, perform, performPage, type View } from '../frame/visit.ts';
-import { renderTrends } from '../result/trends.ts';
 import { receiverOf } from './deliveries.ts';
 import { type ProjectVisit, projectPath, projectView } from './frame.ts';
+import { renderHistory } from './history.ts';
 import { renderCommits } from './matrix.ts';
 import { renderRequested, renderStartedBy } from './started-by.ts';
 import { renderSteps } from './steps.ts';
@@ -66,7 +66,7 @@ async function showProject(visit: ProjectVisit): Promise<View> {
 <div class="overview">
 <section class="start panel" aria-labelledby="start-build"><h2 id="start-build">Start a build</h2>${renderStart(visit)}${renderTriggerHint(visit)}</section>
 <section class="commits" id="commits" data-live aria-labelledby="commits-head"><h2 id="commits-head">Commits</h2>${await renderCommits(visit)}</section>
-<section class="trends" id="trends" data-live aria-labelledby="trends-head">${renderTrends(visit)}</section>
+<section class="trends" id="trends" data-live aria-labelledby="trends-head">${await renderHistory(visit)}</section>
 <section class="requests" id="requests" data-live aria-labelledby="requests-head"><h2 id="requests-head">Build requests</h2>
 ${
   items.length === 0

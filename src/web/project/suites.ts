@@ -4,16 +4,19 @@ import { html } from 'hono/html';
 import { suites } from '../../api/suites.ts';
 import { parseId } from '../../domain/id.ts';
 import { countSuiteItems, type SuiteCounts } from '../../store/overview.ts';
+import { listSuiteRuns, type Run } from '../../store/result/runs.ts';
 import { listSuitesAfter, type Suite } from '../../store/suites.ts';
 import { emptyState, linkButton, table } from '../frame/components.ts';
 import { type Form, formTo, renderForm, submitButton, textArea, textField } from '../frame/form.ts';
 import { imageField } from '../frame/image-field.ts';
 import { action, page, type Route } from '../frame/route.ts';
 import type { Html, View } from '../frame/visit.ts';
+import { HISTORY_RUNS } from '../result/history.ts';
 import { renderDryRun } from '../suite/dry-run.ts';
 import { type ProjectVisit, projectPath, projectView } from './frame.ts';
+import { renderLastResult, renderRate, renderSparkline } from './history.ts';
 
-const SUITES_PER_PAGE = 100;
+const SUITES_PER_PAGE = 50;
 const PATH = '/ui/projects/:project_id/suites';
 
 export const suitesPages: Route[] = [
@@ -22,13 +25,13 @@ export const suitesPages: Route[] = [
   action(`${PATH}/new`, suites.create, {
     showForm: showNewSuite,
     done: (visit, suite) => ({
-      to: projectPath(visit, `/suites/${suite.id_str}`),
+      to: projectPath(visit, `/suites/${suite.id_str}/settings`),
       message: `Suite ${suite.name} created. Without rules, it runs for every commit.`,
     }),
   }),
 ];
 
-function showSuites(visit: ProjectVisit): View {
+async function showSuites(visit: ProjectVisit): Promise<View> {
   const { db } = visit.services;
   const after = parseId(visit.url.searchParams.get('after') ?? '') ?? 0n;
   const rows = listSuitesAfter(db, visit.found.project.id, after, SUITES_PER_PAGE + 1);
@@ -37,6 +40,7 @@ function showSuites(visit: ProjectVisit): View {
     db,
     suites.map(({ id }) => id),
   );
+  const histories = await listSuiteRuns(db, suites, HISTORY_RUNS);
   const isMore = rows.length > SUITES_PER_PAGE;
   const create = linkButton(projectPath(visit, '/suites/new'), 'New suite', 'primary');
   return projectView(visit, {
@@ -48,18 +52,25 @@ function showSuites(visit: ProjectVisit): View {
             text: 'A suite is a command that tests a commit, such as make check. Each suite runs in its own container. Its rules decide for which commits.',
             action: create,
           })
-        : html`<div class="section-head"><h2>Suites</h2>${create}</div>
+        : html`<div class="section-head"><h2>Suites</h2><div class="row">${linkButton(projectPath(visit, '/history'), 'History')}${create}</div></div>
 ${table({
   caption: 'Suites',
-  columns: ['Suite', 'Command', 'Contents'],
-  rows: suites.map(suite => ({ cells: suiteCells(visit, suite, counts.get(suite.id)) })),
+  columns: ['Suite', 'Last result', 'Success rate', 'Duration', 'Contents'],
+  rows: suites.map((suite, at) => ({
+    cells: suiteCells(visit, suite, histories[at]?.runs ?? [], counts.get(suite.id)),
+  })),
 })}
 ${isMore ? html`<p class="older"><a class="button plain" href="${projectPath(visit, `/suites?after=${suites.at(-1)?.id}`)}">More suites</a></p>` : ''}
 <section class="panel spaced" aria-labelledby="dry-run"><h2 id="dry-run">Dry run</h2>${renderDryRun(visit, suites)}</section>`,
   });
 }
 
-function suiteCells(visit: ProjectVisit, suite: Suite, counts: SuiteCounts | undefined): Html[] {
+function suiteCells(
+  visit: ProjectVisit,
+  suite: Suite,
+  runs: readonly Run[],
+  counts: SuiteCounts | undefined,
+): Html[] {
   const contents = [
     counted(counts?.rules, 'rule', 'no rules: always runs'),
     counted(counts?.variables, 'variable', ''),
@@ -67,8 +78,10 @@ function suiteCells(visit: ProjectVisit, suite: Suite, counts: SuiteCounts | und
   ].filter(Boolean);
   const [command = '', ...more] = suite.command.split('\n');
   return [
-    html`<a class="name" href="${projectPath(visit, `/suites/${suite.id}`)}">${suite.name}</a>${suite.description ? html`<div class="second">${suite.description}</div>` : ''}`,
-    html`<code>${command}${more.length > 0 ? ' …' : ''}</code>`,
+    html`<a class="name" href="${projectPath(visit, `/suites/${suite.id}`)}">${suite.name}</a><div class="second"><code>${command}${more.length > 0 ? ' …' : ''}</code></div>${suite.description ? html`<div class="second">${suite.description}</div>` : ''}`,
+    renderLastResult(visit, runs),
+    renderRate(runs),
+    renderSparkline(runs),
     html`<span class="quiet">${contents.join(', ')}</span>`,
   ];
 }

@@ -260,7 +260,7 @@ function renderNoArtifacts({ services, found: { project, build } }: BuildVisit):
     title: 'No artifacts',
     text: html`The build kept no files, or they have expired or were deleted. Let the command write what you want to keep to the directory <code>$ASSAY_ARTIFACTS</code> (<code>/srv/artifacts</code>), or set the artifacts of the suite to files that it writes in the checkout.`,
     ...(suite && {
-      action: linkButton(`/ui/projects/${project.id}/suites/${suite.id}`, 'Settings of the suite'),
+      action: linkButton(`/ui/projects/${project.id}/suites/${suite.id}/settings`, 'Settings of the suite'),
     }),
   });
 }

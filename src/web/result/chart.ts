@@ -16,7 +16,6 @@ export type ChartPoint = {
 };
 
 const COLUMN = 8;
-const SPARK_COLUMN = 4;
 const GAP = 2;
 /** A few builds do not fill the width. */
 const MIN_COLUMNS = 30;
@@ -68,20 +67,6 @@ export function rateChart(chart: Chart): Html {
     drawing: html`<path class="grid" d="M0 0H${width}M0 ${HEIGHT}H${width}"/><path class="line" d="${ratePath(points, floor, HEIGHT)}"/>`,
     states: [],
   });
-}
-
-/** A line of rates the size of a word, with the newest one next to it. */
-export function rateSparkline(
-  rates: readonly (number | undefined)[],
-  format: (rate: number) => string,
-): Html {
-  const known = rates.filter(rate => rate !== undefined);
-  const last = known.at(-1);
-  if (last === undefined) return html`<span class="quiet">—</span>`;
-  const points = rates.map(value => ({ value }));
-  const lowest = Math.min(...known);
-  const label = `Pass rate of the last ${known.length === 1 ? 'run' : `${known.length} runs`}: newest ${format(last)}, lowest ${format(lowest)}`;
-  return html`<span class="trend"><svg class="rate-spark" role="img" aria-label="${label}" viewBox="0 0 ${rates.length * COLUMN} 20" width="${rates.length * SPARK_COLUMN}" height="20" preserveAspectRatio="none"><path class="line" d="${ratePath(points, floorOf(points), 20)}"/></svg> <span class="number">${format(last)}</span></span>`;
 }
 
 /** 99.95 % is not 100 %: a rate is rounded down, with as many digits as show the difference. */

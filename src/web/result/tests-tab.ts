@@ -134,7 +134,7 @@ function renderNoTests({ services, found: { project, build } }: BuildVisit): Htm
     title: 'No test results',
     text: html`The build wrote no test report that could be read. Let the command write JUnit XML to the directory <code>$ASSAY_ARTIFACTS</code> (<code>/srv/artifacts</code>), or set the test reports of the suite to the files that it writes in the checkout. <a href="/ui/manual/tests">More about test results</a>`,
     ...(suite && {
-      action: linkButton(`/ui/projects/${project.id}/suites/${suite.id}`, 'Settings of the suite'),
+      action: linkButton(`/ui/projects/${project.id}/suites/${suite.id}/settings`, 'Settings of the suite'),
     }),
   });
 }

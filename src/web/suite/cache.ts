@@ -16,7 +16,7 @@ export const suiteCachePages = (showForm: (visit: SuiteVisit) => View): Route[] 
   action(`${PATH}/empty`, suites.emptyCache, {
     showForm,
     done: visit => ({
-      to: suitePath(visit),
+      to: suitePath(visit, '/settings'),
       message: 'Cache emptied. The next build starts without it.',
     }),
   }),

@@ -19,19 +19,22 @@ const OFFERED = { limit: 500, before: undefined };
 export const suiteDependencyPages = (showForm: (visit: SuiteVisit) => View): Route[] => [
   action(PATH, suites.attachDependency, {
     showForm,
-    done: (visit, { name }) => ({ to: suitePath(visit, '#dependencies'), message: `${name} attached.` }),
+    done: (visit, { name }) => ({
+      to: suitePath(visit, '/settings#dependencies'),
+      message: `${name} attached.`,
+    }),
   }),
   action(`${PATH}/:dependency_id/delete`, suites.detachDependency, {
     showForm,
     done: visit => ({
-      to: suitePath(visit, '#dependencies'),
+      to: suitePath(visit, '/settings#dependencies'),
       message: `${visit.found.dependency.name} detached.`,
     }),
   }),
   action(`${PATH}/:dependency_id/last`, suites.putDependencyLast, {
     showForm,
     done: visit => ({
-      to: suitePath(visit, '#dependencies'),
+      to: suitePath(visit, '/settings#dependencies'),
       message: `${visit.found.dependency.name} moved to the end.`,
     }),
   }),

@@ -15,11 +15,11 @@ const PATH = '/ui/projects/:project_id/suites/:suite_id/rules';
 export const suiteRulePages = (showForm: (visit: SuiteVisit) => View): Route[] => [
   action(PATH, suites.addRule, {
     showForm,
-    done: visit => ({ to: suitePath(visit, '#rules'), message: 'Rule added.' }),
+    done: visit => ({ to: suitePath(visit, '/settings#rules'), message: 'Rule added.' }),
   }),
   action(`${PATH}/:rule_id/delete`, suites.removeRule, {
     showForm,
-    done: visit => ({ to: suitePath(visit, '#rules'), message: 'Rule removed.' }),
+    done: visit => ({ to: suitePath(visit, '/settings#rules'), message: 'Rule removed.' }),
   }),
 ];
 

@@ -1,4 +1,4 @@
-// The page of a suite: its settings, environment variables, rules, dependencies and cache.
+// The pages of a suite: its history, and its settings with environment variables, rules, dependencies and cache.
 
 import { html } from 'hono/html';
 import { suites } from '../../api/suites.ts';
@@ -6,43 +6,42 @@ import { linkButton } from '../frame/components.ts';
 import { actionButton, formTo, renderForm, submitButton } from '../frame/form.ts';
 import { action, page, type Route } from '../frame/route.ts';
 import type { Html, View } from '../frame/visit.ts';
-import { projectPath, projectView, type SuiteVisit, suitePath } from '../project/frame.ts';
+import { projectPath, type SuiteVisit, suitePath } from '../project/frame.ts';
 import { suiteFields } from '../project/suites.ts';
 import { renderCache, suiteCachePages } from './cache.ts';
 import { renderSuiteDependencies, suiteDependencyPages } from './dependencies.ts';
 import { renderDryRun } from './dry-run.ts';
+import { suiteView } from './frame.ts';
+import { showSuiteHistory } from './history.ts';
 import { renderRules, suiteRulePages } from './rules.ts';
 import { renderVariables, suiteVariablePages } from './variables.ts';
 
 const PATH = '/ui/projects/:project_id/suites/:suite_id';
 
 export const suitePages: Route[] = [
-  page(PATH, showSuite),
-  action(PATH, suites.update, {
-    showForm: showSuite,
-    done: (visit, suite) => ({ to: suitePath(visit), message: `Suite ${suite.name} saved.` }),
+  page(PATH, showSuiteHistory),
+  page(`${PATH}/settings`, showSettings),
+  action(`${PATH}/settings`, suites.update, {
+    showForm: showSettings,
+    done: (visit, suite) => ({ to: suitePath(visit, '/settings'), message: `Suite ${suite.name} saved.` }),
   }),
   action(`${PATH}/delete`, suites.delete, {
-    showForm: showSuite,
+    showForm: showSettings,
     done: visit => ({
       to: projectPath(visit, '/suites'),
       message: `Suite ${visit.found.suite.name} deleted. Its builds stay visible.`,
     }),
   }),
-  ...suiteVariablePages(showSuite),
-  ...suiteRulePages(showSuite),
-  ...suiteDependencyPages(showSuite),
-  ...suiteCachePages(showSuite),
+  ...suiteVariablePages(showSettings),
+  ...suiteRulePages(showSettings),
+  ...suiteDependencyPages(showSettings),
+  ...suiteCachePages(showSettings),
 ];
 
-function showSuite(visit: SuiteVisit): View {
+function showSettings(visit: SuiteVisit): View {
   const { suite } = visit.found;
-  return projectView(visit, {
-    tab: 'suites',
-    subpage: {
-      heading: suite.name,
-      actions: linkButton(suitePath(visit, '/tests'), 'Tests and trends'),
-    },
+  return suiteView(visit, {
+    tab: 'settings',
     body: html`<div class="parts">
 <section class="panel" aria-labelledby="settings"><h2 id="settings">Suite</h2>${renderSettings(visit)}</section>
 <section class="panel" aria-labelledby="variables"><h2 id="variables">Environment variables</h2>${renderVariables(visit)}</section>
@@ -60,7 +59,7 @@ ${actionButton(formTo(visit, suitePath(visit, '/delete')), 'Delete suite', { ton
 
 function renderSettings(visit: SuiteVisit): Html {
   const { suite } = visit.found;
-  const change = formTo(visit, suitePath(visit), {
+  const change = formTo(visit, suitePath(visit, '/settings'), {
     name: suite.name,
     command: suite.command,
     description: suite.description,

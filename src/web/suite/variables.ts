@@ -24,16 +24,19 @@ const PATH = '/ui/projects/:project_id/suites/:suite_id/environment_variables';
 export const suiteVariablePages = (showForm: (visit: SuiteVisit) => View): Route[] => [
   action(PATH, suites.addVariable, {
     showForm,
-    done: (visit, { name }) => ({ to: suitePath(visit), message: `Variable ${name} added.` }),
+    done: (visit, { name }) => ({ to: suitePath(visit, '/settings'), message: `Variable ${name} added.` }),
   }),
   page(`${PATH}/:variable_id`, showVariable),
   action(`${PATH}/:variable_id`, suites.updateVariable, {
     showForm: showVariable,
-    done: (visit, { name }) => ({ to: suitePath(visit), message: `Variable ${name} saved.` }),
+    done: (visit, { name }) => ({ to: suitePath(visit, '/settings'), message: `Variable ${name} saved.` }),
   }),
   action(`${PATH}/:variable_id/delete`, suites.removeVariable, {
     showForm,
-    done: visit => ({ to: suitePath(visit), message: `Variable ${visit.found.variable.name} removed.` }),
+    done: visit => ({
+      to: suitePath(visit, '/settings'),
+      message: `Variable ${visit.found.variable.name} removed.`,
+    }),
   }),
 ];
 
@@ -66,8 +69,8 @@ function variableCells(visit: SuiteVisit, variable: SealedVariable, isRevealed: 
       : html`<span class="quiet" aria-hidden="true">••••••••</span><span class="sr">hidden</span>`,
     html`<div class="row">${
       isRevealed
-        ? html`<a class="button plain" href="${suitePath(visit)}#variables">Hide<span class="sr"> ${name}</span></a>`
-        : html`<a class="button plain" href="${suitePath(visit)}?reveal=${id}#variables">Reveal<span class="sr"> ${name}</span></a>`
+        ? html`<a class="button plain" href="${suitePath(visit, '/settings')}#variables">Hide<span class="sr"> ${name}</span></a>`
+        : html`<a class="button plain" href="${suitePath(visit, '/settings')}?reveal=${id}#variables">Reveal<span class="sr"> ${name}</span></a>`
     }<a class="button plain" href="${path}">Edit<span class="sr"> ${name}</span></a>${actionButton(
       formTo(visit, `${path}/delete`),
       'Remove',
@@ -109,7 +112,7 @@ function showVariable(visit: Visit<'project' | 'suite' | 'variable'>): View {
     subpage: { heading: variable.name, title: `${variable.name} · ${suite.name}` },
     body: renderForm(change, {
       fields: variableFields(change),
-      submit: html`${submitButton('Save variable')} ${linkButton(suitePath(visit), 'Back')}`,
+      submit: html`${submitButton('Save variable')} ${linkButton(suitePath(visit, '/settings#variables'), 'Back')}`,
     }),
   });
 }

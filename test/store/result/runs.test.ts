@@ -1,6 +1,7 @@
-// The latest runs of suites: which builds count, by branch, and which suites of a large project are chosen.
+// The latest runs of suites and projects: which builds count, by branch, their figures, and the order of suites.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { figuresOf } from '../../../src/domain/result/history.ts';
 import {
   createBuildRequest,
   enqueueBuilds,
@@ -10,7 +11,14 @@ import {
 } from '../../../src/store/builds.ts';
 import type { Db } from '../../../src/store/database/db.ts';
 import type { Project } from '../../../src/store/projects.ts';
-import { listBranches, listRuns, listTrends } from '../../../src/store/result/runs.ts';
+import {
+  compareWeeks,
+  listBranches,
+  listProjectBranches,
+  listRequestRuns,
+  listRuns,
+  rankSuites,
+} from '../../../src/store/result/runs.ts';
 import { createSuite, deleteSuite, type Suite } from '../../../src/store/suites.ts';
 import { moveBuild, moveRequest } from '../../../src/store/transition.ts';
 import { commitFields } from '../../support/app.ts';
@@ -25,7 +33,8 @@ function run(
   db: Db,
   project: Project,
   branch: string,
-  ends: [suite: Suite, end: 'pass' | 'fail' | 'cancel' | ''][],
+  ends: [suite: Suite, end: 'pass' | 'fail' | 'error' | 'time_out' | 'cancel' | ''][],
+  tookMs = 0,
 ): bigint[] {
   const request = createBuildRequest(db, project, branch, 'a@example.org');
   moveRequest(db, request.id, 'fetch');
@@ -42,7 +51,7 @@ function run(
   return ends.map(([suite, end]) => {
     const { id } = builds.find(({ suiteId }) => suiteId === suite.id) as { id: bigint };
     if (end !== '') moveBuild(db, id, 'start');
-    if (end !== '') moveBuild(db, id, end);
+    if (end !== '') moveBuild(db, id, end, { startedAt: db.now() - tookMs });
     return id;
   });
 }
@@ -67,35 +76,129 @@ test('the runs of a suite are its finished builds without canceled ones, oldest 
   assert.deepEqual(listBranches(db, unit.id), ['main', 'topic'], 'the branch built last comes first');
 });
 
-test('trends prefer suites that did not pass, and leave out deleted ones', () => {
+const HOUR = 3_600_000;
+const DAY = 24 * HOUR;
+
+test('the figures of a suite: what passed, and how long each branch took to be fixed', () => {
+  using fixture = openFixture();
+  const { db, now } = fixture;
+  const project = addProject(db);
+  const [unit] = addSuites(db, project, 'Unit') as [Suite];
+  const at = (hours: number, branch: string, end: Parameters<typeof run>[3][number][1]) => {
+    now.ms = Date.UTC(2026, 5, 1) + hours * HOUR;
+    run(db, project, branch, [[unit, end]]);
+  };
+  at(0, 'main', 'pass');
+  at(1, 'main', 'fail');
+  at(2, 'topic', 'time_out');
+  at(3, 'main', 'error');
+  at(4, 'topic', 'pass');
+  at(5, 'main', 'cancel');
+  at(6, 'main', 'fail');
+  at(7, 'main', 'pass');
+  at(8, 'topic', 'fail');
+  const figures = (branch?: string) => figuresOf(listRuns(db, unit.id, { branch, limit: 50 }));
+  const { counted, passed, timeToFix, failing } = figures();
+  assert.deepEqual([passed, counted], [3, 7], 'errored and canceled builds do not count');
+  assert.deepEqual(timeToFix, { count: 2, medianMs: 4 * HOUR, lastMs: 6 * HOUR });
+  assert.deepEqual(failing, [{ branch: 'topic', since: now.ms }]);
+  assert.deepEqual(figures('main').timeToFix, { count: 1, medianMs: 6 * HOUR, lastMs: 6 * HOUR });
+  assert.deepEqual(figures('main').failing, []);
+  assert.equal(figures('gone').counted, 0);
+});
+
+test('weeks are compared by the builds that passed, of one branch if asked', () => {
+  using fixture = openFixture();
+  const { db, now } = fixture;
+  const project = addProject(db);
+  const [unit] = addSuites(db, project, 'Unit') as [Suite];
+  const started = now.ms;
+  const took = (day: number, branch: string, end: 'pass' | 'fail', seconds: number) => {
+    now.ms = started + day * DAY;
+    run(db, project, branch, [[unit, end]], seconds * 1000);
+  };
+  took(0, 'main', 'pass', 500);
+  took(8, 'main', 'pass', 10);
+  took(9, 'main', 'pass', 30);
+  took(10, 'topic', 'pass', 50);
+  took(15, 'main', 'pass', 40);
+  took(16, 'main', 'fail', 90);
+  now.ms = started + 20 * DAY;
+  assert.deepEqual(compareWeeks(db, unit.id, undefined), [
+    { builds: 1, medianMs: 40_000 },
+    { builds: 3, medianMs: 30_000 },
+  ]);
+  assert.deepEqual(compareWeeks(db, unit.id, 'main')[1], { builds: 2, medianMs: 20_000 });
+  assert.deepEqual(compareWeeks(db, unit.id, 'gone'), [undefined, undefined]);
+});
+
+test('the history of a project has its finished build requests, by branch', () => {
   using fixture = openFixture();
   const { db } = fixture;
   const project = addProject(db);
-  const suites = addSuites(db, project, 'A', 'B', 'C', 'D') as [Suite, Suite, Suite, Suite];
+  const [unit] = addSuites(db, project, 'Unit') as [Suite];
+  run(db, project, 'main', [[unit, 'pass']]);
+  run(db, project, 'topic', [[unit, 'fail']]);
+  run(db, project, 'main', [[unit, 'cancel']]);
+  run(db, project, 'main', [[unit, '']]);
+  const states = (branch?: string, limit = 10) =>
+    listRequestRuns(db, project.id, { branch, limit }).map(({ state }) => state);
+  assert.deepEqual(states(), ['passed', 'failed']);
+  assert.deepEqual(states('main'), ['passed']);
+  assert.deepEqual(states(undefined, 1), ['failed'], 'the newest ones');
+  assert.deepEqual(listProjectBranches(db, project.id), ['main', 'topic']);
+  assert.deepEqual(listRequestRuns(db, addProject(db).id, { branch: undefined, limit: 10 }), []);
+});
+
+test('suites that fail now come first, then those that failed most, and those that never ran last', () => {
+  using fixture = openFixture();
+  const { db } = fixture;
+  const project = addProject(db);
+  const suites = addSuites(db, project, 'A', 'B', 'C', 'D', 'E') as [Suite, Suite, Suite, Suite, Suite];
   const [a, b, c, d] = suites;
-  run(
-    db,
-    project,
-    'main',
-    suites.map(suite => [suite, suite === d ? 'pass' : 'fail']),
-  );
   run(db, project, 'main', [
-    [a, 'fail'],
-    [b, 'pass'],
+    [a, 'pass'],
+    [b, 'fail'],
+    [c, 'fail'],
+    [d, 'pass'],
+  ]);
+  run(db, project, 'main', [[b, 'pass']], 9_000);
+  run(db, project, 'main', [
     [c, 'pass'],
+    [d, 'fail'],
   ]);
   deleteSuite(db, c);
-  const trends = listTrends(db, project.id, { suites: 2, runs: 10 });
-  assert.deepEqual(
-    trends.map(({ name, runs }) => [name, runs.map(({ buildState }) => buildState)]),
-    [
-      ['A', ['failed', 'failed']],
-      ['B', ['failed', 'passed']],
-    ],
-  );
-  assert.deepEqual(
-    listTrends(db, project.id, { suites: 10, runs: 1 }).map(({ name }) => name),
-    ['A', 'B', 'D'],
-  );
-  assert.deepEqual(listTrends(db, addProject(db).id, { suites: 10, runs: 1 }), []);
+  const names = (order: 'failing' | 'slowest', limit = 10, offset = 0) =>
+    rankSuites(db, project.id, { order, limit, offset }).map(({ name }) => name);
+  assert.deepEqual(names('failing'), ['D', 'B', 'A', 'E']);
+  assert.deepEqual(names('failing', 2, 1), ['B', 'A']);
+  assert.deepEqual(names('slowest'), ['B', 'A', 'D', 'E']);
+  assert.deepEqual(rankSuites(db, addProject(db).id, { order: 'failing', limit: 10, offset: 0 }), []);
+});
+
+test('histories are read by index, however many builds there are', () => {
+  using fixture = openFixture();
+  const { db } = fixture;
+  const statements = new Set<string>();
+  const prepare = db.sqlite.prepare.bind(db.sqlite);
+  db.sqlite.prepare = ((text: string) => {
+    statements.add(text);
+    return prepare(text);
+  }) as typeof prepare;
+  for (const branch of [undefined, 'main']) {
+    listRuns(db, 1n, { branch, limit: 50 });
+    listRequestRuns(db, 1n, { branch, limit: 50 });
+    compareWeeks(db, 1n, branch);
+  }
+  listBranches(db, 1n);
+  listProjectBranches(db, 1n);
+  rankSuites(db, 1n, { order: 'failing', limit: 25, offset: 0 });
+  assert.ok(statements.size >= 9);
+  for (const text of statements) {
+    const steps = prepare(`EXPLAIN QUERY PLAN ${text.replaceAll('?', '1')}`).all() as {
+      detail: string;
+    }[];
+    const scans = steps.map(({ detail }) => detail).filter(detail => /^SCAN (?!recent|ranked)/.test(detail));
+    assert.deepEqual(scans, [], text);
+  }
 });

@@ -432,7 +432,7 @@ describe('the pages of dependencies', { timeout: 600_000 }, () => {
     await page.getByRole('dialog').getByText('1 suite of other accounts').waitFor();
     await page.getByRole('dialog').getByRole('button', { name: 'Stop sharing' }).click();
     await page.getByText('No longer shared.').waitFor();
-    await stranger.go(`/ui/projects/${others.project_id}/suites/${others.suite_id}`);
+    await stranger.go(`/ui/projects/${others.project_id}/suites/${others.suite_id}/settings`);
     await stranger.page.getByText('the suite keeps the version that it had').waitFor();
     assert.equal(await stranger.page.getByRole('link', { name: 'shared one' }).count(), 0);
     await stranger.inspect('suite-with-kept-version');

@@ -103,6 +103,19 @@ test('the page of suites is paged, with each suite once', async () => {
   );
 });
 
+test('the history is paged, with each suite once, and begins with the one that fails', async () => {
+  const names: string[] = [];
+  let path: string | undefined = `/ui/projects/${project.id}/history`;
+  for (let pages = 0; path !== undefined; pages += 1) {
+    assert.ok(pages < 10);
+    const text = await look(path);
+    names.push(...[...text.matchAll(/class="name" href="[^"]*">([^<]*)</g)].map(match => match[1] as string));
+    [, path] = /href="([^"]*)">More suites/.exec(text) ?? [];
+  }
+  assert.equal(names[0], FAILED);
+  assert.deepEqual([names.length, new Set(names).size], [SUITES, SUITES]);
+});
+
 test('the page of the commit shows rule decisions in pages', async () => {
   const shown: string[] = [];
   let path: string | undefined = `/ui/projects/${project.id}/commits/${commitId}`;

@@ -28,7 +28,7 @@ describe('the suites of a project', { timeout: 600_000 }, () => {
   });
   after(() => fixture?.close());
 
-  const pathOf = (suite: Suite) => `/ui/projects/${suite.projectId}/suites/${suite.id}`;
+  const pathOf = (suite: Suite) => `/ui/projects/${suite.projectId}/suites/${suite.id}/settings`;
   const part = ({ page }: Person, name: string) => page.getByRole('region', { name, exact: true });
   const accept = ({ page }: Person, name: string) =>
     page.getByRole('dialog').getByRole('button', { name }).click();
@@ -220,7 +220,7 @@ describe('the suites of a project', { timeout: 600_000 }, () => {
     );
     await person.inspect('suite-rules');
     await page.getByRole('navigation', { name: 'Project' }).getByRole('link', { name: 'Suites' }).click();
-    await page.getByRole('row', { name: /Release make release 2 rules/ }).waitFor();
+    await page.getByRole('row', { name: /Release make release No build yet.*2 rules/ }).waitFor();
     await page.getByRole('button', { name: 'Test rules' }).click();
     await dryRun.getByRole('row', { name: /Unit tests Would run/ }).waitFor();
     await dryRun.getByRole('row', { name: /Release Would not run/ }).waitFor();

@@ -496,7 +496,7 @@ describe('the triggers tab', { timeout: 600_000 }, () => {
     const [suite] = fixture.makeSuites(project, 'Nightly tests');
     const person = await fixture.arrive();
     const { page } = person;
-    await person.go(`/ui/projects/${project.id}/suites/${suite?.id}`);
+    await person.go(`/ui/projects/${project.id}/suites/${suite?.id}/settings`);
     const rules = page.getByRole('region', { name: 'Rules' });
     await rules.getByText('A nightly suite has the rule').waitFor();
     await rules.getByLabel('Subject').selectOption('request.trigger');

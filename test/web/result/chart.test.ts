@@ -1,13 +1,7 @@
 // The charts: what they draw for known values, and what they say to readers who do not see them.
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import {
-  barChart,
-  type ChartPoint,
-  formatRate,
-  rateChart,
-  rateSparkline,
-} from '../../../src/web/result/chart.ts';
+import { barChart, type ChartPoint, formatRate, rateChart } from '../../../src/web/result/chart.ts';
 
 const point = (value: number | undefined, state = 'passed'): ChartPoint => ({
   href: '/ui/builds/1',
@@ -71,13 +65,6 @@ describe('a chart of pass rates', () => {
       assert.ok(
         (await draw(rateChart, [point(1), point(lowest)], formatRate)).includes(`<span>${floor}</span>`),
       );
-  });
-
-  it('fits in a line of text, with the newest rate', async () => {
-    const text = String(await rateSparkline([1, undefined, 0.985], formatRate));
-    assert.match(text, /aria-label="Pass rate of the last 2 runs: newest 98\.5 %, lowest 98\.5 %"/);
-    assert.match(text, /<span class="number">98\.5 %<\/span>/);
-    assert.match(String(await rateSparkline([undefined], formatRate)), /—/);
   });
 });
 

@@ -242,8 +242,7 @@ describe('the pages of test results', { timeout: 600_000 }, () => {
     assert.equal(await first('Failing'), 'is broken');
     await page.getByRole('row', { name: /is broken.*Failed.*2 of 2 failed.*1\.3 s/ }).waitFor();
     await person.inspect('suite-tests');
-    await page.getByLabel('Branch').selectOption('main');
-    await page.getByRole('button', { name: 'Show' }).click();
+    await page.getByRole('navigation', { name: 'Branch' }).getByRole('link', { name: 'main' }).click();
     await page.waitForURL(/branch=main/);
     assert.equal(await page.locator('.test-name').count(), 4);
     await person.go(`/ui/projects/${project.id}/suites/${suite.id}/tests?branch=other&sort=slowest`);

@@ -1,0 +1,65 @@
+// Figures about the latest runs of a suite or a project: how many passed, how long they take, how long failures last, and
+// which steps are slow.
+
+/** A finished build or build request that was neither canceled nor local. */
+export type HistoryRun = {
+  state: string;
+  startedAt: number | null;
+  finishedAt: number | null;
+  /** Empty if it is on no branch: a tag, a hash, a pull request of a fork. */
+  branch: string;
+};
+
+export type Figures = {
+  /** Runs that passed or failed. One that Assay could not run says nothing about the suite. */
+  counted: number;
+  passed: number;
+  /** Of those that passed: a failure often ends early. */
+  medianMs: number | undefined;
+  /** From the end of the first failed run to the end of the next passed one on the same branch. */
+  timeToFix: { count: number; medianMs: number; lastMs: number } | undefined;
+  /** The branches whose newest run failed, the longest failing first. */
+  failing: { branch: string; since: number }[];
+};
+
+/** A command that takes too long has failed. */
+export const isFailedRun = ({ state }: Pick<HistoryRun, 'state'>) =>
+  state === 'failed' || state === 'timed_out';
+
+export const durationOf = ({ startedAt, finishedAt }: Pick<HistoryRun, 'startedAt' | 'finishedAt'>) =>
+  startedAt === null || finishedAt === null ? undefined : Math.max(0, finishedAt - startedAt);
+
+export function median(values: readonly number[]): number | undefined {
+  const sorted = values.toSorted((a, b) => a - b);
+  const upper = sorted[sorted.length >> 1];
+  const lower = sorted[(sorted.length - 1) >> 1];
+  return upper === undefined || lower === undefined ? undefined : Math.round((lower + upper) / 2);
+}
+
+/** `runs` are in order, oldest first. */
+export function figuresOf(runs: readonly HistoryRun[]): Figures {
+  const passed = runs.filter(({ state }) => state === 'passed');
+  const failedAt = new Map<string, number>();
+  const fixes: { fixedAt: number; ms: number }[] = [];
+  for (const run of runs) {
+    const { branch, finishedAt } = run;
+    if (branch === '' || finishedAt === null) continue;
+    const since = failedAt.get(branch);
+    if (isFailedRun(run) && since === undefined) failedAt.set(branch, finishedAt);
+    if (run.state !== 'passed' || since === undefined) continue;
+    fixes.push({ fixedAt: finishedAt, ms: Math.max(0, finishedAt - since) });
+    failedAt.delete(branch);
+  }
+  const medianFix = median(fixes.map(({ ms }) => ms));
+  const last = fixes.toSorted((a, b) => a.fixedAt - b.fixedAt).at(-1);
+  return {
+    counted: passed.length + runs.filter(isFailedRun).length,
+    passed: passed.length,
+    medianMs: median(passed.flatMap(run => durationOf(run) ?? [])),
+    timeToFix:
+      medianFix === undefined || !last
+        ? undefined
+        : { count: fixes.length, medianMs: medianFix, lastMs: last.ms },
+    failing: [...failedAt].map(([branch, since]) => ({ branch, since })).sort((a, b) => a.since - b.since),
+  };
+}

@@ -1,0 +1,88 @@
+// The history of a suite, with which its page opens: how its latest builds ended, how long they took and how fast failures
+// were fixed, the slowest steps, and the flaky tests.
+
+import { html } from 'hono/html';
+import { figuresOf } from '../../domain/result/history.ts';
+import { compareWeeks, listBranches, listRuns } from '../../store/result/runs.ts';
+import { countFlakyTests } from '../../store/result/tests.ts';
+import { findRepositoryBranch } from '../../store/trigger/firings.ts';
+import { countOf, emptyState, formatDuration, linkButton } from '../frame/components.ts';
+import type { Html, View } from '../frame/visit.ts';
+import { projectPath, type SuiteVisit, suitePath } from '../project/frame.ts';
+import {
+  chosenBranch,
+  defaultBranch,
+  HISTORY_RUNS,
+  renderBranches,
+  renderCharts,
+  renderFigureHelp,
+  renderFigures,
+} from '../result/history.ts';
+import { suiteView } from './frame.ts';
+
+/** A smaller difference between two weeks is noise. */
+const MIN_CHANGE = 0.05;
+
+export function showSuiteHistory(visit: SuiteVisit): View {
+  const { services, found, url } = visit;
+  const { db } = services;
+  const branch = chosenBranch(url);
+  const runs = listRuns(db, found.suite.id, { branch, limit: HISTORY_RUNS });
+  const branches = listBranches(db, found.suite.id);
+  const primary = defaultBranch(findRepositoryBranch(db, found.project), branches);
+  return suiteView(visit, {
+    tab: 'history',
+    live: suitePath(visit, url.search),
+    body: html`<div id="history" data-live>${
+      runs.length === 0 && branch === undefined
+        ? emptyState({
+            title: 'No build has ended yet',
+            text: 'After the first build of this suite, this page shows how its builds end, how long they and their steps take, and how fast failures are fixed.',
+            action: linkButton(projectPath(visit), 'Start a build'),
+          })
+        : html`${renderBranches(url, branches, primary)}${runs.length === 0 ? html`<p class="quiet">No build of this suite has ended on the branch <code>${branch}</code>.</p>` : renderRuns(visit, runs, branch)}`
+    }</div>`,
+  });
+}
+
+function renderRuns(visit: SuiteVisit, runs: ReturnType<typeof listRuns>, branch: string | undefined): Html {
+  const { db } = visit.services;
+  const { project, suite } = visit.found;
+  const now = db.now();
+  const flaky = countFlakyTests(db, project.id).get(suite.id) ?? 0;
+  return html`<section aria-labelledby="figures-head"><h2 id="figures-head" class="sr">Figures</h2>
+${renderFigures(figuresOf(runs), {
+  noun: 'build',
+  now,
+  durationNote: describeWeeks(visit, branch),
+  others: [
+    {
+      label: 'Flaky tests',
+      value: flaky === 0 ? '0' : html`<a href="${suitePath(visit, '/tests?sort=flaky')}">${flaky}</a>`,
+      note: 'in the last 14 days',
+    },
+  ],
+})}</section>
+<section aria-labelledby="builds-head"><h2 id="builds-head">Latest builds</h2>
+${renderCharts(
+  runs.map(run => ({
+    ...run,
+    href: projectPath(visit, `/builds/${run.id}`),
+    label: run.commitRef.slice(0, 10),
+  })),
+  { noun: 'build', now },
+)}</section>
+${renderFigureHelp('build')}`;
+}
+
+/** How the durations of the last seven days compare with those of the seven days before. */
+function describeWeeks(visit: SuiteVisit, branch: string | undefined): string {
+  const [thisWeek, lastWeek] = compareWeeks(visit.services.db, visit.found.suite.id, branch);
+  if (!thisWeek) return 'No build passed in the last 7 days';
+  if (!lastWeek)
+    return `${formatDuration(thisWeek.medianMs)} in ${countOf(thisWeek.builds, 'build')} of the last 7 days`;
+  const change = lastWeek.medianMs === 0 ? 0 : thisWeek.medianMs / lastWeek.medianMs - 1;
+  const before = `the week before (${formatDuration(lastWeek.medianMs)})`;
+  if (Math.abs(change) < MIN_CHANGE) return `Last 7 days: about the same as ${before}`;
+  return `Last 7 days: ${Math.round(Math.abs(change) * 100)} % ${change > 0 ? 'slower' : 'faster'} than ${before}`;
+}
